@@ -135,7 +135,9 @@ func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 			return nil, fmt.Errorf("cluster map leaves buckets of tier %d without a shard", t.ID)
 		}
 		slices.Sort(own.shards)
-		r.tiers = slices.Grow(r.tiers, max(0, int(t.ID)+1-len(r.tiers)))[:max(len(r.tiers), int(t.ID)+1)]
+		for len(r.tiers) <= int(t.ID) {
+			r.tiers = append(r.tiers, nil)
+		}
 		r.tiers[t.ID] = own
 	}
 	return r, nil

@@ -50,3 +50,28 @@ func TestOwnersOfBuckets(t *testing.T) {
 		}
 	}
 }
+
+// TestTiersByID: tiers are found by their ids, which may leave gaps and come in any order. A start
+// takes the tier of a cluster that has one without asking for the node first.
+func TestTiersByID(t *testing.T) {
+	for _, ids := range [][]uint8{{}, {0}, {3}, {255}, {0, 1}, {5, 2}, {2, 0, 255}} {
+		m := &protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 1}}}
+		for _, id := range ids {
+			n := 1 + uint32(id)
+			m.Tiers = append(m.Tiers, protocol.MapTier{ID: id, Buckets: n, Runs: []protocol.MapRun{{Count: n, Shard: 1}}})
+		}
+		r, err := newRouteTable(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id := range 256 {
+			want := slices.Contains(ids, uint8(id))
+			if own := r.tier(uint8(id)); (own != nil) != want || want && own.buckets != 1+uint32(id) {
+				t.Errorf("tiers %v: tier %d is %+v", ids, id, own)
+			}
+		}
+		if id, own := r.onlyTier(); (own != nil) != (len(ids) == 1) || own != nil && id != ids[0] {
+			t.Errorf("tiers %v: the only one is %d, %+v", ids, id, own)
+		}
+	}
+}

@@ -124,6 +124,8 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 //
 // A program may have a client for each of thousands of watches. Their memory is then in no cache
 // when a change comes: what a change reads stands side by side, here and in the types below.
+//
+// mu guards what changes, except callback.
 type watch struct {
 	mu         sync.Mutex
 	dispatcher *dispatcher // of a WatchFunc, else nil

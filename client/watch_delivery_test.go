@@ -198,18 +198,29 @@ func TestCloseWaitsForFunction(t *testing.T) {
 }
 
 // TestFunctionEndsGoroutine: a function that ends its goroutine, as FailNow of a test does, keeps
-// neither later changes from being delivered nor the client from being closed.
+// neither what is ready, nor later changes, from being delivered, nor the client from being closed.
 func TestFunctionEndsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
-		c, _, st := openStream(t, func(ev Event, err error) {
+		var ready *watch
+		c, w, st := openStream(t, func(ev Event, err error) {
 			if err != nil {
 				calls = append(calls, "end")
 				return
 			}
-			calls = append(calls, string(ev.Data))
+			if ev.Kind == EventSynced {
+				calls = append(calls, "synced")
+			} else {
+				calls = append(calls, string(ev.Data))
+			}
+			ready.dispatcher.queue(ready)
 			runtime.Goexit()
 		})
+		w.synced = false // so that one is delivered behind the first change
+		ready = newWatch(w.n, "a name", false)
+		ready.dispatcher, ready.err = c.dispatcher, errors.New("refused")
+		ready.callback = watchCallback{ctx: t.Context(), stopAfterFunc: func() bool { return true },
+			step: func(Event, error) { calls = append(calls, "ready") }}
 		for i, data := range []string{"one", "two"} {
 			if err := st.cn.streamEvent(deltaFrame(uint64(i)+1, data)); err != nil {
 				t.Fatal(err)
@@ -217,7 +228,7 @@ func TestFunctionEndsGoroutine(t *testing.T) {
 			synctest.Wait()
 		}
 		c.CloseWithoutRelease()
-		if want := []string{"one", "two", "end"}; !slices.Equal(calls, want) {
+		if want := []string{"one", "ready", "synced", "two", "end"}; !slices.Equal(calls, want) {
 			t.Errorf("calls: %q", calls)
 		}
 	})
@@ -247,4 +258,44 @@ func TestCloseWaitsForEndedGoroutine(t *testing.T) {
 			t.Errorf("last calls: %v", ends)
 		}
 	})
+}
+
+// TestDeltaBesidePages: a change is for the local copy once the pages of the snapshot cover its
+// name, and if it is newer than the page that has it.
+func TestDeltaBesidePages(t *testing.T) {
+	_, w, st := openStream(t, nil)
+	st.pages = nil
+	index := func() uint64 { // of the newest change in the copy, which is its version
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if x := w.names["a name"]; x != nil {
+			return x.version
+		}
+		return 0
+	}
+	receive := func(at, want uint64) {
+		t.Helper()
+		if err := st.cn.streamEvent(deltaFrame(at, "data")); err != nil {
+			t.Fatal(err)
+		}
+		if got := index(); got != want {
+			t.Errorf("after a change at %d the copy is of %d, want %d", at, got, want)
+		}
+	}
+	receive(4, 0) // no page has come
+	item := protocol.SnapshotItem{Name: []byte("a name"), Limit: 1, Version: 3}
+	st.page(&protocol.Snapshot{First: true, Index: 5, Semaphores: []protocol.SnapshotItem{item}})
+	receive(4, 0)
+	receive(7, 0) // held
+	st.page(&protocol.Snapshot{Last: true, Index: 9})
+	if got := index(); got != 7 {
+		t.Errorf("with its last page the copy is of %d", got)
+	}
+	receive(5, 7) // the page has it
+	receive(8, 8) // newer than its page, and older than the last one
+	receive(10, 10)
+	item.Version = 15
+	st.page(&protocol.Snapshot{First: true, Last: true, Index: 20, Semaphores: []protocol.SnapshotItem{item}})
+	receive(20, 15) // the only page has it
+	receive(21, 21)
 }

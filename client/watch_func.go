@@ -32,7 +32,7 @@ type dispatcher struct {
 	mu          sync.Mutex
 	running     bool                // the goroutine is there
 	closed      bool                // the owners of the remaining watches end them
-	stopped     chan struct{}       // closed by the last goroutine, for end; nil: end does not wait
+	stopped     chan struct{}       // closed by the last goroutine, for end, which makes it
 	first, last *watch              // to be looked at, each once, linked by next
 	all         map[*watch]struct{} // that are not over
 }
@@ -79,9 +79,10 @@ func (t *dispatcher) queue(w *watch) {
 
 // deliverReady is the dispatcher's goroutine, until nothing is ready or the client ends.
 func (t *dispatcher) deliverReady() {
-	returns := false
+	var w *watch // in delivery
 	defer func() {
-		if !returns { // a function has ended the goroutine, as FailNow of a test does
+		if w != nil { // its function has ended the goroutine, as FailNow of a test does
+			t.queue(w) // for what it has not got
 			t.mu.Lock()
 			t.goroutineEnds()
 			t.mu.Unlock()
@@ -89,11 +90,10 @@ func (t *dispatcher) deliverReady() {
 	}()
 	for {
 		t.mu.Lock()
-		w := t.first
-		if t.closed || w == nil {
+		if w = t.first; t.closed || w == nil {
+			w = nil
 			t.goroutineEnds()
 			t.mu.Unlock()
-			returns = true
 			return
 		}
 		h := &w.callback
@@ -107,14 +107,16 @@ func (t *dispatcher) deliverReady() {
 	}
 }
 
-// goroutineEnds notes that the dispatcher's goroutine ends. mu is held.
+// goroutineEnds notes that the dispatcher's goroutine ends. Another one takes what is ready. mu is
+// held.
 func (t *dispatcher) goroutineEnds() {
-	t.running = false
-	if t.first == nil {
-		t.last = nil
-	}
-	if t.stopped != nil {
+	switch {
+	case t.closed:
 		close(t.stopped)
+	case t.first != nil:
+		go t.deliverReady()
+	default:
+		t.running, t.last = false, nil
 	}
 }
 
