@@ -396,7 +396,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	if a.e.lost >= orderID {
 		return nil, protocol.Errorf(protocol.StatusAborted, "the semaphore was taken away right after it was acquired")
 	}
-	if s.attachment != route.att || route.isBroken(s, a.bucket) || !s.heldAt(s.c.clock.fast()) {
+	if s.attachment != route.att || route.isBroken(s, a.bucket) || !s.heldAt(s.c.clock.now()) {
 		return nil, nil
 	}
 	a.e.lease = l

@@ -327,9 +327,8 @@ func (f *fake) mapReply() *protocol.MapReply {
 // bubbleClock is the time of a synctest bubble, or real time outside.
 type bubbleClock struct{}
 
-func (bubbleClock) now() time.Duration    { return time.Since(time.Unix(0, 0)) }
-func (bubbleClock) wall() time.Time       { return time.Now() }
-func (c bubbleClock) fast() time.Duration { return c.now() }
+func (bubbleClock) now() time.Duration { return time.Since(time.Unix(0, 0)) }
+func (bubbleClock) wall() time.Time    { return time.Now() }
 
 // handClock adds to the bubble's time what a test says has passed unseen.
 type handClock struct {
@@ -342,8 +341,6 @@ func (c *handClock) now() time.Duration {
 	defer c.mu.Unlock()
 	return bubbleClock{}.now() + c.slept
 }
-
-func (c *handClock) fast() time.Duration { return c.now() }
 
 func (c *handClock) wall() time.Time {
 	c.mu.Lock()

@@ -51,7 +51,7 @@ func (s *Session) send(
 // recordWrite records that a request which may have changed something was answered.
 func (t requestRoute) recordWrite(x *requestState) {
 	if t.shardRoute != nil && (x == nil || x.head != nil) {
-		t.shardRoute.lastWrite.record(t.cn.clock.fast(), t.cn.instance)
+		t.shardRoute.lastWrite.record(t.cn.clock.now(), t.cn.instance)
 	}
 }
 

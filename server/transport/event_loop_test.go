@@ -1,6 +1,13 @@
 package transport
 
-import "testing"
+import (
+	"io"
+	"net"
+	"runtime"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
 
 // TestIdleLoopRests: an event loop without traffic feels one beat in five, one with traffic or
 // without a sign of life each of them.
@@ -36,5 +43,37 @@ func TestProcessorsStayFreeOfLoops(t *testing.T) {
 		if n := loopCount(c.processors); n != c.loops {
 			t.Errorf("%d event loops for %d processors, want %d", n, c.processors, c.loops)
 		}
+	}
+}
+
+// TestLoopWritesBeforeAllIsMarked: what is for many connections is written without waiting for
+// Flush, which comes when it is appended to the last of them.
+func TestLoopWritesBeforeAllIsMarked(t *testing.T) {
+	n := wakeAt * loopCount(runtime.GOMAXPROCS(0))
+	conns := make(chan *Conn, n)
+	x, _ := start(t, func(c *Config) {
+		c.Limits.Connections = n
+		c.NewClient = func(c *Conn) Client {
+			conns <- c
+			return &stubClient{Conn: c}
+		}
+	})
+	pong := protocol.AppendFrame(nil, protocol.KindPong, 0, 0, nil)
+	clients := make([]net.Conn, n)
+	read := func(nc net.Conn) {
+		t.Helper()
+		if _, err := io.ReadFull(nc, make([]byte, len(pong))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range clients {
+		clients[i] = dial(t, x, 1)
+		read(clients[i])
+	}
+	for range clients {
+		(<-conns).AppendShared(pong, false)
+	}
+	for _, nc := range clients {
+		read(nc)
 	}
 }

@@ -3,6 +3,8 @@ package replica
 import (
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Clock is the time of this machine.
@@ -19,13 +21,8 @@ func SystemClock() Clock { return systemClock{} }
 
 type systemClock struct{}
 
-func (systemClock) Now() time.Duration { return bootTime() }
+func (systemClock) Now() time.Duration { return boottime.Now() }
 func (systemClock) Wall() time.Time    { return time.Now() }
-
-var processStart = time.Now()
-
-// monotonic is the fallback: it stops while the machine is suspended.
-func monotonic() time.Duration { return time.Since(processStart) }
 
 // ManualClock is a clock for tests that moves only when told to. A host with one has no ticker:
 // each step of [ManualClock.Advance] ticks its shards and waits until they are quiet.

@@ -1,0 +1,67 @@
+// Package boottime is the clock by which both sides judge leases.
+package boottime
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Now is a monotonic time since an arbitrary start, above zero. On Linux it goes on while the
+// machine is suspended, as CLOCK_BOOTTIME does; elsewhere it is the runtime's clock.
+func Now() time.Duration {
+	t := time.Now()
+	mono := t.Sub(processStart)
+	if mono <= 0 { // in a bubble of testing/synctest the clocks are not the runtime's
+		return system()
+	}
+	return boot.at(mono, time.Duration(t.UnixNano())-mono, askSystem)
+}
+
+var (
+	processStart = time.Now().Add(-1)
+	boot         clock
+)
+
+func askSystem() (boot, mono time.Duration) {
+	boot = system()
+	return boot, time.Since(processStart)
+}
+
+// clock is the boot-time clock without a system call for most readings. It differs from the
+// runtime's clock by how long the machine was suspended, and by nothing else. So it is enough to
+// find out when that has changed.
+type clock struct {
+	suspended atomic.Int64          // ns, or a little less, never more: no reading is ahead of the system's
+	last      atomic.Pointer[check] // of suspended; stored after it
+}
+
+// check is when the system was last asked.
+type check struct {
+	mono  time.Duration
+	apart time.Duration // how far the time of day was ahead of mono
+}
+
+// The system is asked if as much as maxAge has passed since it was last asked. It is asked before
+// that if the time of day, which goes on in a suspended machine, has moved against the runtime's
+// clock. The time of day decides nothing else. So a reading is wrong if, within one maxAge, the
+// machine sleeps and the time of day is set back by just as much, and it is wrong for one maxAge at
+// most.
+const (
+	maxAge  = time.Millisecond
+	maxMove = 50 * time.Microsecond // both are read one after the other, so they seem to move
+)
+
+// at is the time when the runtime's clock shows mono. ask reads the boot-time clock, and the
+// runtime's after it.
+func (c *clock) at(mono, apart time.Duration, ask func() (boot, mono time.Duration)) time.Duration {
+	if l := c.last.Load(); l == nil || mono-l.mono >= maxAge || (apart-l.apart).Abs() > maxMove {
+		boot, after := ask()
+		for was := c.suspended.Load(); int64(boot-after) > was; was = c.suspended.Load() {
+			if c.suspended.CompareAndSwap(was, int64(boot-after)) {
+				break
+			}
+		}
+		c.last.Store(&check{mono, apart})
+	}
+	return mono + time.Duration(c.suspended.Load())
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package boottime
+
+import "time"
+
+func system() time.Duration { return time.Since(processStart) }
