@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -193,6 +194,39 @@ func TestAnnouncementBeforeTheFirstMap(t *testing.T) {
 		synctest.Wait()
 		if v := c.routes.Load().version; v != 2 {
 			t.Errorf("the client has map %d, want 2", v)
+		}
+	})
+}
+
+// TestAbandonedStart: a session whose start was given up while it was on its way does not live on.
+func TestAbandonedStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c := f.open(t)
+		ctx, cancel := context.WithCancel(context.Background())
+		first := true
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionStart && first {
+					first = false
+					cancel()
+					return true
+				}
+				return false
+			}
+		})
+		if _, err := c.Session(ctx, "/n"); !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		starts := f.all(protocol.KindSessionStart)
+		if len(starts) != 2 || f.count(protocol.KindSessionStop) != 1 {
+			t.Fatal(len(starts), f.count(protocol.KindSessionStop))
+		}
+		a, b := decode[protocol.SessionStart](t, starts[0].body), decode[protocol.SessionStart](t, starts[1].body)
+		if string(a.CreateID) != string(b.CreateID) {
+			t.Fatal("another create id is another session")
 		}
 	})
 }

@@ -234,6 +234,38 @@ func TestFunctionEndsGoroutine(t *testing.T) {
 	})
 }
 
+// TestFunctionEndsOpeningGoroutine: the same of the goroutine that has opened the watch.
+func TestFunctionEndsOpeningGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls []string
+		c, w, st := openStream(t, func(ev Event, err error) {
+			if err != nil {
+				calls = append(calls, "end")
+				return
+			}
+			calls = append(calls, string(ev.Data))
+			runtime.Goexit()
+		})
+		r, err := newRouteTable(&protocol.MapReply{Version: 1, Shards: []protocol.MapShard{{ID: 3}},
+			Tiers: []protocol.MapTier{{Buckets: 1, Runs: []protocol.MapRun{{Count: 1, Shard: 3}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.routes.Store(r)
+		w.routes, w.synced, w.callback.hasGoroutine = r, false, true
+		c.run(w.openAndDeliver)
+		synctest.Wait()
+		if err := st.cn.streamEvent(deltaFrame(1, "one")); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c.CloseWithoutRelease()
+		if want := []string{"", "one", "end"}; !slices.Equal(calls, want) { // the first says that the watch has all there is
+			t.Errorf("calls: %q", calls)
+		}
+	})
+}
+
 // TestCloseWaitsForEndedGoroutine: the client is closed while a function runs that then ends its
 // goroutine.
 func TestCloseWaitsForEndedGoroutine(t *testing.T) {

@@ -180,22 +180,27 @@ func (w *watch) deliver() bool {
 	return true
 }
 
-// openAndDeliver opens a watch's streams, and gives it back to the dispatcher.
+// openAndDeliver opens a watch's streams, and gives it back to the dispatcher: also when its
+// function ends the goroutine, as FailNow of a test does.
 func (w *watch) openAndDeliver() {
-	h, t := &w.callback, w.dispatcher
+	defer w.giveBack()
 	for {
-		if err := w.open(h.ctx); err != nil {
+		if err := w.open(w.callback.ctx); err != nil {
 			w.finish(err)
 			return
 		}
 		if w.deliver() {
-			break
+			return
 		}
-		if err := w.wait(h.ctx); err != nil {
+		if err := w.wait(w.callback.ctx); err != nil {
 			w.finish(err)
 			return
 		}
 	}
+}
+
+func (w *watch) giveBack() {
+	h, t := &w.callback, w.dispatcher
 	t.mu.Lock()
 	h.hasGoroutine = false
 	left := t.closed && !h.over

@@ -11,7 +11,9 @@ import (
 func Now() time.Duration {
 	t := time.Now()
 	mono := t.Sub(processStart)
-	if mono <= 0 { // in a bubble of testing/synctest the clocks are not the runtime's
+	if t == t.Round(0) || mono <= 0 {
+		// Without a reading of the runtime's clock: in a bubble of testing/synctest, or in a year
+		// that has none.
 		return system()
 	}
 	return boot.at(mono, time.Duration(t.UnixNano())-mono, askSystem)
@@ -27,11 +29,19 @@ func askSystem() (boot, mono time.Duration) {
 	return boot, time.Since(processStart)
 }
 
+// withoutSystem is the clock of a system that has no other. In a bubble it is the bubble's.
+func withoutSystem() time.Duration {
+	if now := time.Since(processStart); now > 0 {
+		return now
+	}
+	return time.Since(time.Unix(0, 0))
+}
+
 // clock is the boot-time clock without a system call for most readings. It differs from the
 // runtime's clock by how long the machine was suspended, and by nothing else. So it is enough to
 // find out when that has changed.
 type clock struct {
-	suspended atomic.Int64          // ns, or a little less, never more: no reading is ahead of the system's
+	suspended atomic.Int64          // ns, or up to maxMove less, never more: no reading is ahead of the system's
 	last      atomic.Pointer[check] // of suspended; stored after it
 }
 
@@ -61,7 +71,10 @@ func (c *clock) at(mono, apart time.Duration, ask func() (boot, mono time.Durati
 				break
 			}
 		}
-		c.last.Store(&check{mono, apart})
+		if after-mono <= maxMove { // else this goroutine was held up in between, and what is known may be too little
+			c.last.Store(&check{mono, apart})
+		}
+		return max(boot, mono+time.Duration(c.suspended.Load()))
 	}
 	return mono + time.Duration(c.suspended.Load())
 }

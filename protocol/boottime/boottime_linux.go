@@ -14,7 +14,7 @@ func system() time.Duration {
 	var ts syscall.Timespec
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockBoottime,
 		uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
-		return time.Since(processStart)
+		return withoutSystem()
 	}
 	return time.Duration(ts.Nano())
 }

@@ -4,4 +4,4 @@ package boottime
 
 import "time"
 
-func system() time.Duration { return time.Since(processStart) }
+func system() time.Duration { return withoutSystem() }

@@ -16,8 +16,8 @@ import (
 )
 
 // Applied implements replica.Sink: it appends each frame to what waits for its connection, and
-// wakes the transports once at the end. It runs on the shard's apply goroutine while the log waits,
-// so it allocates nothing and never blocks.
+// wakes the transports at the end; with many connections they wake earlier. It runs on the shard's
+// apply goroutine while the log waits, so it allocates next to nothing and never blocks.
 func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
 	defer d.flushReplies(len(origins))
 	defer d.serving.Requests.Guard("deliver", func() { d.deliveryFailed(origins) })

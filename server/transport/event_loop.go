@@ -66,7 +66,7 @@ func (l *eventLoop) markDirty(k *gnetSocket) {
 }
 
 // wake wakes the loop if there are marks that it was not woken for. One task on the loop's queue
-// writes for all of them, however many connections and batches they came from.
+// writes for all that are there when it runs, however many connections and batches they came from.
 func (l *eventLoop) wake() {
 	if l.needsWake.Load() && l.needsWake.CompareAndSwap(true, false) {
 		_ = l.el.Execute(context.Background(), l) // fails only when the loop ends, and closes its connections
