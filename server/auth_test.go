@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,11 +15,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/certs"
-	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
-	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 const rootSecret = "root-secret-of-16-bytes-and-more"
@@ -580,46 +576,6 @@ func TestEveryBitOfATicket(t *testing.T) {
 	x.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}, nil)
 }
 
-// TestCertificateIdentity: who shows a certificate and no token is who the certificate says.
-func TestCertificateIdentity(t *testing.T) {
-	dir, ca := t.TempDir(), certstest.New(t)
-	files := certs.Files{CA: ca.Write(t, dir)}
-	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
-	s := guarded(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
-	pair, err := tls.LoadX509KeyPair(ca.Issue(t, dir, "billing"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	open := func(cfg client.Config) (string, error) {
-		cfg.Endpoints = []string{s.TLSAddr()}
-		c, err := client.Open(t.Context(), cfg)
-		if err != nil {
-			return "", err
-		}
-		defer c.Close()
-		who, err := admin.New(c).WhoAmI(t.Context())
-		if err != nil {
-			return "", err
-		}
-		return who.Identity, nil
-	}
-	for _, x := range []struct {
-		cfg  client.Config
-		want string
-	}{
-		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}, "cert:billing"},
-		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}, Token: []byte(rootSecret)}, "admin"},
-		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}, Token: []byte(rootSecret)}, "admin"},
-	} {
-		if who, err := open(x.cfg); err != nil || who != x.want {
-			t.Errorf("%q, %v; want %s", who, err, x.want)
-		}
-	}
-	if _, err := open(client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}}); !errors.Is(err, protocol.StatusUnauthenticated) {
-		t.Errorf("without a certificate or a token: %v", err)
-	}
-}
-
 // TestRejectedConnectionsCount: a refused connection that waits for its answer takes no bytes, and
 // is one of the bounded connections.
 func TestRejectedConnectionsCount(t *testing.T) {
@@ -637,18 +593,4 @@ func TestRejectedConnectionsCount(t *testing.T) {
 		t.Fatalf("a second hello on a refused connection was answered: %+v, %v", g, c.later)
 	}
 	as(t, s, rootSecret)
-}
-
-func TestCertIdentityIsNoTokens(t *testing.T) {
-	s := guarded(t, nil)
-	root := adminClient(t, s, rootSecret)
-	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {
-		_, err := root.CreateToken(t.Context(), "", identity)
-		if !errors.Is(err, protocol.StatusBadRequest) {
-			t.Errorf("a token for %q: %v", identity, err)
-		}
-	}
-	if meta.CertIdentity != "cert:" {
-		t.Error("the prefix is a promise to who wrote rights for it")
-	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
-	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -253,61 +252,6 @@ func flip(b []byte, i int) []byte {
 	return b
 }
 
-// TestReadConsistency: RELAXED is answered from memory, STRICT never, and so no read of sessions;
-// without a fresh self-check RELAXED asks for one.
-func TestReadConsistency(t *testing.T) {
-	var clock *replica.ManualClock
-	s := start(t, func(c *Config) { clock = manual(c); c.Shards = 1 })
-	c := connect(t, s)
-	node := c.node()
-	r := c.session(node, 1)
-	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
-		t.Fatal(err)
-	}
-	var d *serving.Shard
-	for _, d = range s.serving.Shards.All() {
-	}
-	barriers := func(consistency protocol.Consistency, index uint64) uint64 {
-		t.Helper()
-		before := d.Raft().Stats().Barriers
-		m := &protocol.Describe{Node: node, Name: []byte("a"), Consistency: consistency, MinIndex: index}
-		c.must(protocol.KindDescribe, c.bucket(node, "a"), m, &protocol.DescribeReply{})
-		return d.Raft().Stats().Barriers - before
-	}
-	if n := barriers(protocol.Strict, 0); n != 1 {
-		t.Errorf("STRICT made %d barriers", n)
-	}
-	if n := barriers(protocol.Relaxed, 0); n != 0 {
-		t.Errorf("RELAXED made %d barriers", n)
-	}
-	if n := barriers(protocol.ConsistencyDefault, 0); n != 0 {
-		t.Errorf("a read of a node that is RELAXED by default made %d barriers", n)
-	}
-	if n := barriers(protocol.Relaxed, 1<<40); n != 1 {
-		t.Errorf("RELAXED with an index from the future made %d barriers", n)
-	}
-	before := d.Raft().Stats().Barriers
-	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
-		&protocol.SessionDescribe{Session: r.Session, Node: node}, &protocol.SessionInfo{})
-	c.must(protocol.KindSessionList, 0, &protocol.SessionList{Shard: d.ID(), Node: node, Limit: 1}, &protocol.SessionListReply{})
-	if n := d.Raft().Stats().Barriers - before; n != 2 {
-		t.Errorf("two reads of sessions made %d barriers", n)
-	}
-	clock.Jump(11 * time.Second)
-	if n := barriers(protocol.Relaxed, 0); n != 1 {
-		t.Errorf("RELAXED a grace period after the last self-check made %d barriers", n)
-	}
-	c.must(protocol.KindNodeAlter, 0, &protocol.NodeAlter{Path: "/default", Config: protocol.NodeConfig{
-		Fields: protocol.FieldReadConsistency, ReadConsistency: protocol.Strict,
-	}}, &protocol.NodeInfo{})
-	if n := barriers(protocol.ConsistencyDefault, 0); n != 1 {
-		t.Errorf("a read of a node that is STRICT made %d barriers", n)
-	}
-	if n := barriers(protocol.Relaxed, 0); n != 0 {
-		t.Errorf("a request that asks for RELAXED made %d barriers", n)
-	}
-}
-
 // TestRelaxedAttach: after a power loss, sessions of a node with RELAXED attaches come back before
 // the log has them, and nothing else does.
 func TestRelaxedAttach(t *testing.T) {
@@ -429,64 +373,6 @@ func TestRelaxedAttach(t *testing.T) {
 	c.must(protocol.KindSessionAttach, home, other, new(protocol.SessionReply))
 	if n := s.metrics.RelaxedAttaches.Get(); n != 0 {
 		t.Fatal("a session was attached RELAXED that has less than its timeout left")
-	}
-}
-
-// TestSilence: a connection that says nothing for a session's timeout loses the session's place to
-// nobody before it, and all of it after.
-func TestSilence(t *testing.T) { silence(t, func(*replica.ManualClock) {}) }
-
-// TestTimeOfDay: the same to the second, whatever time of day the machine is told that it is.
-func TestTimeOfDay(t *testing.T) {
-	for name, jumps := range map[string][]time.Duration{
-		"an hour ahead, and back": {time.Hour, -time.Hour}, "ten seconds to and fro": {10 * time.Second, -10 * time.Second},
-		"a century": {100 * 365 * 24 * time.Hour}, "the epoch": {-1_700_000_000 * time.Second},
-	} {
-		t.Run(name, func(t *testing.T) {
-			n := 0
-			silence(t, func(c *replica.ManualClock) {
-				c.SetWall(c.Wall().Add(jumps[n%len(jumps)]))
-				n++
-			})
-		})
-	}
-}
-
-// silence has a client fall silent that holds what another waits for, and something happen to the
-// clock each second.
-func silence(t *testing.T, happens func(*replica.ManualClock)) {
-	var clock *replica.ManualClock
-	s := start(t, func(c *Config) { clock = manual(c) })
-	silent, other := connect(t, s), connect(t, s)
-	node := other.node()
-	r := silent.session(node, 1)
-	if _, err := silent.lock(node, r.Session, "a", 0); err != nil {
-		t.Fatal(err)
-	}
-	r2 := other.session(node, 2)
-	if a, err := other.lock(node, r2.Session, "a", protocol.Forever); err != nil || a.State != protocol.Accepted {
-		t.Fatalf("%+v, %v", a, err)
-	}
-	for range 9 {
-		happens(clock)
-		clock.Advance(time.Second)
-		other.ping()
-	}
-	if d, err := other.describe(node, "a", protocol.Strict); err != nil || len(d.Owners) != 1 || d.Owners[0].Session != r.Session {
-		t.Fatalf("after 9 s: %+v, %v", d, err)
-	}
-	for range 14 { // the connection is cut after 10 s, the session ends in the log, a shard that is not its home hears of it
-		happens(clock)
-		clock.Advance(time.Second)
-		other.ping()
-	}
-	var result protocol.AcquireResult
-	other.event(protocol.KindAcquireResult, &result)
-	if result.Session != r2.Session || result.State != protocol.Acquired {
-		t.Fatalf("result: %+v", result)
-	}
-	if g := silent.closed(); g == nil {
-		t.Fatal("the silent connection was closed without a reason")
 	}
 }
 
