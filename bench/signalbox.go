@@ -115,8 +115,12 @@ func signalboxPlan(endpoints ...string) func(w Workload) (Plan, error) {
 	return func(w Workload) (Plan, error) {
 		p := Plan{Target: signalboxTarget(endpoints...), Connections: 4}
 		switch w {
-		case OwnConnections, OwnWatchers, SessionStarts, IdleOwn:
+		case OwnConnections, OwnWatchers, IdleOwn:
 			p.Connections = loadgen.Each
+		case SessionStarts: // as the SDK's page shows for a program with one session
+			t := signalboxTarget(endpoints...)
+			t.SessionEach = true
+			p.Target, p.Connections = t, loadgen.Each
 		case SteadyRate:
 			p.Connections = RateConnections
 		case Watchers:

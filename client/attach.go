@@ -33,12 +33,21 @@ func newCreateID() (id createID) {
 	return id
 }
 
-// startAtPath starts the session on the node's path: by one request to a server that resolves the
-// path, and else, or if anything is wrong with that, by the id of the node, which is asked for
-// first.
-func (s *Session) startAtPath(ctx context.Context) error {
-	id := newCreateID()
-	started, sent, err := s.startByPath(ctx, id)
+// startAtPath starts the session on the node's path: by the start that went out with the hello, if
+// there is one; by one request to a server that resolves the path; and else, or if anything is
+// wrong with that, by the id of the node, which is asked for first.
+func (s *Session) startAtPath(ctx context.Context, first *helloStart) error {
+	var id createID
+	var started, sent bool
+	var err error
+	if first != nil {
+		id = first.id
+		started, sent, err = first.outcome(ctx)
+	}
+	if !started && !sent && err == nil {
+		id = newCreateID()
+		started, sent, err = s.startByPath(ctx, id)
+	}
 	if started || err != nil {
 		return err
 	}
@@ -70,15 +79,11 @@ func (s *Session) setNode(n Node) {
 
 // startByPath sends one start that has the node's path in place of its id. That saves the round
 // trip for the node, and is done where nothing else needs the node's settings first: the cluster
-// has one tier, and no grace period is so long that the timeout must be raised for it. sent says
-// that the start was sent and not answered. An error ends the session.
+// has one tier, and mayStartByPath. sent says that the start was sent and not answered. An error
+// ends the session.
 func (s *Session) startByPath(ctx context.Context, id createID) (started, sent bool, err error) {
-	const longest = protocol.MaxGracePeriod * time.Millisecond
-	if protocol.ValidatePath(s.node.path) != nil || sessionstate.Enlarge(s.opts.timeout, longest) != s.opts.timeout {
-		return false, false, nil
-	}
 	tier, t := s.c.routes.Load().onlyTier()
-	if t == nil {
+	if t == nil || !s.mayStartByPath() {
 		return false, false, nil
 	}
 	bucket := protocol.HomeBucket(id, t.buckets)
@@ -95,11 +100,23 @@ func (s *Session) startByPath(ctx context.Context, id createID) (started, sent b
 	if err != nil || reply.Node == 0 {
 		return false, in && !answered(err), nil
 	}
+	return true, false, s.startedByPath(at, cn, &reply)
+}
+
+// mayStartByPath says whether a start may have the path: it is one, and no grace period is so long
+// that the timeout must be raised for it.
+func (s *Session) mayStartByPath() bool {
+	const longest = protocol.MaxGracePeriod * time.Millisecond
+	return protocol.ValidatePath(s.node.path) == nil && sessionstate.Enlarge(s.opts.timeout, longest) == s.opts.timeout
+}
+
+// startedByPath takes the node's settings from the reply, and activates the session.
+func (s *Session) startedByPath(sent time.Duration, on *conn, reply *protocol.SessionReply) error {
 	s.setNode(Node{
 		c: s.c, id: reply.Node, tier: protocol.SessionTier(reply.Session), path: s.node.path,
 		relaxed: reply.ReadConsistency == protocol.Relaxed, grace: millis.Duration(reply.Grace),
 	})
-	return true, false, s.activate(at, cn, &reply, false)
+	return s.activate(sent, on, reply, false)
 }
 
 func (s *Session) startRequest(id createID) *protocol.SessionStart {

@@ -14,6 +14,7 @@ import (
 type sharedAttempt struct {
 	done        chan struct{}
 	skipBackoff chan struct{} // capacity 1: the wait before the attempt is over
+	start       *helloStart   // goes out with the hello; nil: none does
 	cn          *conn
 	err         error
 }
@@ -129,9 +130,9 @@ func (l *connector) resetBackoff() {
 // connectFirst makes the first connection of a client that nobody else uses yet, and takes the map
 // that comes with it. It runs on the caller's goroutine: with the connection's reader it is the
 // only one that a new client needs.
-func (c *cluster) connectFirst(ctx context.Context) error {
+func (c *cluster) connectFirst(ctx context.Context, start *helloStart) error {
 	l := c.bootstrap
-	f := &sharedAttempt{done: make(chan struct{}), skipBackoff: make(chan struct{}, 1)}
+	f := &sharedAttempt{done: make(chan struct{}), skipBackoff: make(chan struct{}, 1), start: start}
 	l.mu.Lock()
 	l.attempt, l.connectedAt = f, 1
 	l.mu.Unlock()
@@ -160,7 +161,7 @@ func (l *connector) dial(ctx context.Context, f *sharedAttempt, addresses []stri
 			failed = fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
 			break
 		}
-		cn, err := l.c.connect(ctx, address, l.c.routes.Load() == nil)
+		cn, err := l.c.connect(ctx, address, l.c.routes.Load() == nil, f.start)
 		if err == nil && l.instance != 0 && cn.instance != l.instance {
 			l.c.adopt(cn, address)
 			err = fmt.Errorf("%s is instance %d, not %d", address, cn.instance, l.instance)

@@ -62,6 +62,57 @@ func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
 
 // Open is Dial with all options.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
+	ctx, cancel := openContext(ctx)
+	defer cancel()
+	c, err := configured(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := open(ctx, c, nil); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// OpenSession is Open and Client.Session in one: the start of the session goes out together with
+// the first words to the server, which saves a round trip. It is for a program that needs one
+// session. Close the session's Client in the end: that ends both. A context without a deadline gets
+// one of 10 s. Errors: those of Dial and of Client.Session.
+func OpenSession(ctx context.Context, cfg Config, nodePath string, opts ...SessionOption) (*Session, error) {
+	o, err := sessionOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := openContext(ctx)
+	defer cancel()
+	c, err := configured(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := c.newSessionAt(nodePath, o)
+	first := newHelloStart(s)
+	if err := open(ctx, c, first); err != nil {
+		s.cancel(err)
+		return nil, err
+	}
+	if err := s.startAtPath(ctx, first); err != nil {
+		s.cancel(err)
+		_ = c.Close()
+		return nil, withOp("start session on", nodePath, err)
+	}
+	return s, nil
+}
+
+// openContext gives a context without a deadline one of openTimeoutDefault.
+func openContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("no endpoint answered within %s", openTimeoutDefault))
+}
+
+// configured is a client that is not connected yet.
+func configured(cfg Config) (*Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoint given; name at least one instance as host:port")
 	}
@@ -74,13 +125,13 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("no endpoint answered within %s", openTimeoutDefault))
-		defer cancel()
-	}
-	c := newClient(cfg)
-	first := c.connectFirst(ctx)
+	return newClient(cfg), nil
+}
+
+// open connects, and fetches the map. It closes the client if that fails. start, if not nil, goes
+// out with the hello.
+func open(ctx context.Context, c *Client, start *helloStart) error {
+	first := c.connectFirst(ctx, start)
 	err := first
 	if first == nil || canResend(first) {
 		_, err = c.currentRoutes(ctx)
@@ -90,9 +141,9 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	}
 	if err != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("dial %v: %w", cfg.Endpoints, err)
+		return fmt.Errorf("dial %v: %w", c.cfg.Endpoints, err)
 	}
-	return c, nil
+	return nil
 }
 
 // permanentError is an answer to the hello that another try would get again.
@@ -119,8 +170,9 @@ func (a silentAddress) Error() string {
 }
 
 // connect makes a connection to one address: transport, hello, and the goroutine that serves it.
-// With askMap the request for the map goes out together with the hello.
-func (d *dialer) connect(ctx context.Context, address string, askMap bool) (*conn, error) {
+// With askMap the request for the map goes out together with the hello, and the start of a session
+// if start is not nil.
+func (d *dialer) connect(ctx context.Context, address string, askMap bool, start *helloStart) (*conn, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(address))
 	defer cancel()
 	raw, err := d.cfg.Dial(ctx, address)
@@ -136,7 +188,7 @@ func (d *dialer) connect(ctx context.Context, address string, askMap bool) (*con
 		}
 		nc = tls.Client(raw, conf)
 	}
-	hello, rest, err := d.handshake(nc, askMap)
+	hello, rest, err := d.handshake(nc, askMap, start)
 	if err != nil {
 		err = diagnoseHandshake(address, d.cfg.TLS != nil, err, rest)
 	}
@@ -157,14 +209,18 @@ func (d *dialer) connect(ctx context.Context, address string, askMap bool) (*con
 	if askMap {
 		expectMap(cn)
 	}
+	if start != nil {
+		start.expect(cn)
+	}
 	cn.serve()
 	return cn, nil
 }
 
 // Ids of the requests of a handshake.
 const (
-	helloID    = 1
-	helloMapID = 2
+	helloID      = 1
+	helloMapID   = 2
+	helloStartID = 3
 )
 
 // handshakeBuffers are of the size of the largest answer to a hello.
@@ -172,12 +228,15 @@ var handshakeBuffers = sync.Pool{New: func() any { return new([protocol.MaxHello
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
-func (d *dialer) handshake(nc net.Conn, askMap bool) (hello protocol.HelloReply, rest []byte, err error) {
+func (d *dialer) handshake(nc net.Conn, askMap bool, start *helloStart) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(nil, protocol.KindHello, helloID, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
 	})
 	if askMap {
 		out = protocol.AppendFrame(out, protocol.KindMap, helloMapID, 0, &protocol.MapRequest{})
+	}
+	if start != nil {
+		out = start.append(out)
 	}
 	if _, err := nc.Write(out); err != nil {
 		return hello, nil, err

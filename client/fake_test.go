@@ -248,6 +248,13 @@ func (fc *fakeConn) answer(h protocol.Header) {
 		fc.reply(h, &protocol.NodeInfo{ID: 7, Path: m.Path, Config: protocol.DefaultNodeConfig()})
 	case protocol.KindSessionStart:
 		m := decode[protocol.SessionStart](f.t, h.Body)
+		if h.Arg == protocol.HomeOfCreateID {
+			h.Arg = uint64(protocol.HomeBucket([protocol.KeyLen]byte(m.CreateID), 4))
+			if f.features&protocol.FeatureStartByPath == 0 || f.master[h.Arg+1] != fc.instance {
+				fc.fail(h, protocol.StatusWrongShard)
+				return
+			}
+		}
 		f.sessions++
 		id := protocol.MakeSessionID(0, uint16(h.Arg), f.sessions)
 		f.epochs[id], f.attachedAt[id], f.nonces[id] = 1, fc, m.Nonce

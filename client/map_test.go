@@ -132,7 +132,7 @@ func TestAnnouncementBesideFirstMap(t *testing.T) {
 		c.CloseWithoutRelease()
 		f.drop()
 	})
-	cn, err := c.connect(bg, "1", false)
+	cn, err := c.connect(bg, "1", false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

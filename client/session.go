@@ -96,13 +96,19 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	if err != nil {
 		return nil, err
 	}
-	s := newSession(&Node{c: c, path: nodePath}, o)
-	randomKey(s.key[:])
-	if err := s.startAtPath(ctx); err != nil {
+	s := c.newSessionAt(nodePath, o)
+	if err := s.startAtPath(ctx, nil); err != nil {
 		s.cancel(err)
 		return nil, withOp("start session on", nodePath, err)
 	}
 	return s, nil
+}
+
+// newSessionAt is a session with a key of its own, on a node that is not known but for its path.
+func (c *Client) newSessionAt(nodePath string, o sessionOptions) *Session {
+	s := newSession(&Node{c: c, path: nodePath}, o)
+	randomKey(s.key[:])
+	return s
 }
 
 func startSession(ctx context.Context, n *Node, key []byte, o sessionOptions) (*Session, error) {
@@ -158,6 +164,9 @@ func newSession(n *Node, o sessionOptions) *Session {
 
 // ID is unique in the cluster and never reused.
 func (s *Session) ID() uint64 { return s.id }
+
+// Client is the session's client.
+func (s *Session) Client() *Client { return s.c }
 
 // Node is the coordination node of the session.
 func (s *Session) Node() *Node { return &s.node }

@@ -13,15 +13,12 @@ import (
 
 // lockInAMinute is what the README shows, word for word.
 func lockInAMinute(ctx context.Context, address string) error {
-	c, err := client.Dial(ctx, address) // "127.0.0.1:7070" after `make run`
+	cfg := client.Config{Endpoints: []string{address}} // "127.0.0.1:7070" after `make run`
+	s, err := client.OpenSession(ctx, cfg, "/default")
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	s, err := c.Session(ctx, "/default")
-	if err != nil {
-		return err
-	}
+	defer s.Client().Close()
 	lease, err := s.Mutex("backup").Lock(ctx)
 	if err != nil {
 		return err

@@ -21,6 +21,10 @@ type Signalbox struct {
 
 	// Timeout of the sessions; default 10 s.
 	Timeout time.Duration
+
+	// SessionEach says that each connection is for one session, which client.OpenSession starts
+	// together with it.
+	SessionEach bool
 }
 
 // Name says what it is and where.
@@ -30,11 +34,26 @@ func (t *Signalbox) node() string { return cmp.Or(t.Node, "/default") }
 
 // Open makes a client.
 func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
+	if t.SessionEach {
+		s, err := client.OpenSession(ctx, t.Client, t.node(), t.sessionOptions()...)
+		if err != nil {
+			return nil, err
+		}
+		return &signalboxConn{t: t, c: s.Client(), first: s}, nil
+	}
 	c, err := client.Open(ctx, t.Client)
 	if err != nil {
 		return nil, err
 	}
-	return &signalboxConn{t, c}, nil
+	return &signalboxConn{t: t, c: c}, nil
+}
+
+func (t *Signalbox) sessionOptions() []client.SessionOption {
+	opts := []client.SessionOption{client.Description("signalbox load")}
+	if t.Timeout > 0 {
+		opts = append(opts, client.Timeout(t.Timeout))
+	}
+	return opts
 }
 
 // Code is what the server answered, or what became of the call at this end.
@@ -61,18 +80,18 @@ func (t *Signalbox) Code(err error) string {
 }
 
 type signalboxConn struct {
-	t *Signalbox
-	c *client.Client
+	t     *Signalbox
+	c     *client.Client
+	first *client.Session // came with the connection, and was not given out yet; nil: none
 }
 
 func (c *signalboxConn) Session(ctx context.Context) (Session, error) {
-	opts := []client.SessionOption{client.Description("signalbox load")}
-	if c.t.Timeout > 0 {
-		opts = append(opts, client.Timeout(c.t.Timeout))
-	}
-	s, err := c.c.Session(ctx, c.t.node(), opts...)
-	if err != nil {
-		return nil, err
+	s := c.first
+	if c.first = nil; s == nil {
+		var err error
+		if s, err = c.c.Session(ctx, c.t.node(), c.t.sessionOptions()...); err != nil {
+			return nil, err
+		}
 	}
 	return &signalboxSession{signalboxObserver{s.Node()}, s}, nil
 }

@@ -56,7 +56,9 @@
 // [SessionStart] goes to the home bucket with a random create id, a random key and a random nonce.
 // It may be sent again with the same three until it is answered: there will be one session. The
 // reply has its id, its attach epoch (1), its home shard, the timeout in force and a ticket. The
-// session is now attached to this connection.
+// session is now attached to this connection. A start that names the node by its path may also go
+// out right behind the hello, with [HomeOfCreateID] for a bucket. The answers to what came before
+// it may then come together with its own, 40 ms later at most.
 //
 // [SessionAttach], with the key and an epoch higher than any before, moves it to another
 // connection: after a lost link, or after a restart of the client. The connection that had it gets

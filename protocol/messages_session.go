@@ -1,5 +1,11 @@
 package protocol
 
+// HomeOfCreateID stands for the bucket in the frame of a [SessionStart]: the server finds the home
+// bucket, by the create id and the node's tier. A client that has no map yet sends such a start
+// right behind its hello. It is answered WRONG_SHARD where another instance serves the bucket, and
+// by a server that does not know this.
+const HomeOfCreateID uint64 = 1 << 32
+
 // SessionStart makes a session and attaches it to this connection with attach epoch 1. The create
 // id makes it safe to send again. Reply: SessionReply.
 type SessionStart struct {

@@ -106,6 +106,103 @@ func TestMapComesAfterCredentials(t *testing.T) {
 	}
 }
 
+// helloStart is a hello, a request for the map, and a start on a path, as a client sends them that
+// opens a session. The requests have the ids 1, 2 and 3.
+func helloStart(path string, n uint64) []byte {
+	b := protocol.AppendFrame(nil, protocol.KindHello, 1, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version})
+	b = protocol.AppendFrame(b, protocol.KindMap, 2, 0, &protocol.MapRequest{})
+	return protocol.AppendFrame(b, protocol.KindSessionStart, 3, protocol.HomeOfCreateID, &protocol.SessionStart{
+		Path: path, CreateID: id16(n), Key: id16(n), Timeout: 10_000, Nonce: 1})
+}
+
+// TestStartWithHello: the start of a session may come with the hello. The server finds its home.
+func TestStartWithHello(t *testing.T) {
+	s := start(t, nil)
+	writes := s.transport.Metrics.Writes.Get
+	together := 0 // all three answers were one write
+	for n := uint64(1); n <= 8; n++ { // at home in either shard
+		before := writes()
+		c := dial(t, s)
+		c.write(helloStart(client.DefaultNode, n))
+		var r protocol.SessionReply
+		for id, m := range []protocol.Message{&protocol.HelloReply{}, &protocol.MapReply{}, &r} {
+			kind := []protocol.Kind{protocol.KindHello, protocol.KindMap, protocol.KindSessionStart}[id]
+			h, err := c.next()
+			if err != nil || h.Kind != kind|protocol.KindReply || h.ID != uint64(id+1) || h.Arg != 0 || m.DecodeBody(h.Body) != nil {
+				t.Fatalf("answer %d is %+v, %v", id, h, err)
+			}
+		}
+		if writes() == before+1 {
+			together++
+		}
+		bucket := c.homeBucket(id16(n))
+		if got := uint64(protocol.SessionBucket(r.Session)); got != bucket || r.Shard != s.shardAt(0, bucket).ID() {
+			t.Errorf("the session is at home in bucket %d of shard %d, want bucket %d", got, r.Shard, bucket)
+		}
+		if _, err := c.lock(r.Node, r.Session, "x", protocol.Forever); err != nil {
+			t.Error(err)
+		}
+	}
+	if together == 0 && overTLS == nil { // a busy machine may take longer than the answers wait
+		t.Error("no two answers came together")
+	}
+	c := dial(t, s)
+	c.write(helloStart("/missing", 9))
+	c.nextID = 3
+	if err := c.reply(protocol.KindSessionStart, 3, nil); !errors.Is(err, protocol.StatusNotFound) {
+		t.Errorf("on a node that is not there: %v", err)
+	}
+	c.must(protocol.KindMap, 0, &protocol.MapRequest{}, &protocol.MapReply{})
+}
+
+// TestStartWithHelloInCluster: the start is refused where another instance serves its home, and the
+// client starts the session there. While the log cannot answer, the hello and the map are answered.
+func TestStartWithHelloInCluster(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.awaitOn("a", "three instances that work", balanced(3, 3, 3))
+	answered := map[protocol.Status]int{}
+	var leader string
+	var led uint64 // a start at home there
+	for n := uint64(1); n <= 8; n++ {
+		for _, name := range k.names() {
+			c := dial(t, k.server(name))
+			c.write(helloStart(client.DefaultNode, n))
+			err := c.reply(protocol.KindSessionStart, 3, &protocol.SessionReply{})
+			if err == nil {
+				answered[protocol.StatusOK]++
+				leader, led = name, n
+			} else {
+				answered[protocol.StatusOf(err)]++
+			}
+		}
+	}
+	if ok, wrong := answered[protocol.StatusOK], answered[protocol.StatusWrongShard]; ok < 4 || wrong < 8 ||
+		ok+wrong+answered[protocol.StatusUnavailable] != 24 { // leaders may still move
+		t.Fatalf("starts were answered %v", answered)
+	}
+	for _, name := range k.names() {
+		s, err := client.OpenSession(t.Context(), client.Config{Endpoints: []string{k.server(name).Addr()}}, client.DefaultNode)
+		if err != nil {
+			t.Fatalf("through %s: %v", name, err)
+		}
+		if l, err := s.Acquire(t.Context(), "lock", client.Exclusive()); err != nil {
+			t.Error(err)
+		} else if err := l.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := s.Client().Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	k.partition(leader)
+	c := dial(t, k.server(leader))
+	c.write(helloStart(client.DefaultNode, led))
+	c.find("the answer to the hello", func(h protocol.Header) bool { return h.ID == 1 })
+	c.find("the map", func(h protocol.Header) bool { return h.ID == 2 })
+}
+
 // TestStartLooksUpWithoutACopy: the node of a start is looked up in the cluster's state, which is
 // copied when it has changed and not for each look. What was seen before stays as it was.
 func TestStartLooksUpWithoutACopy(t *testing.T) {

@@ -53,6 +53,7 @@ type cycle struct {
 	frames   int // in this read
 	pings    int // of them
 	lastPing uint64
+	started  int // frames of this read when a start was logged that the client waits for, the hello's answer included; 0: none was
 	commands replica.Submitter // of this read
 	reads    []*readBatch      // with something in them
 	byID     map[uint64]*readBatch
@@ -72,18 +73,23 @@ func (s *Server) NewCycle() transport.Cycle {
 
 // Begin implements transport.Cycle.
 func (p *cycle) Begin(now time.Duration) {
-	p.now, p.frames, p.pings, p.out.written = now, 0, 0, 0
+	p.now, p.frames, p.pings, p.started, p.out.written = now, 0, 0, 0, 0
 }
 
 // End implements transport.Cycle. If all frames were pings, their pongs wait for those of the
-// sessions' homes.
+// sessions' homes. If the last one was a start that came with the hello, the answers wait for its
+// own.
 func (p *cycle) End(client transport.Client) (deferrable int) {
 	c := client.(*Client)
-	if p.pings > 0 && c.HasHomes() {
+	switch {
+	case p.pings > 0 && c.HasHomes():
 		p.server.cfg.Renewals.Add(&c.Conn, p.lastPing)
 		if p.pings == p.frames {
 			deferrable = p.out.written
 		}
+	case p.started > 0 && p.started == p.frames:
+		p.server.cfg.Renewals.AddDeferred(&c.Conn)
+		deferrable = p.out.written
 	}
 	p.commands.Flush(p.now)
 	p.serveReads()

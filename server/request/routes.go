@@ -52,6 +52,15 @@ func (r *Routes) Shard(tier uint8, bucket uint64) Shard {
 	return list[bucket]
 }
 
+// homeOf is the home bucket of a start with this create id in a tier.
+func (r *Routes) homeOf(tier uint8, createID [protocol.KeyLen]byte) uint64 {
+	buckets := uint32(len(r.tiers[tier]))
+	if buckets == 0 {
+		return protocol.HomeOfCreateID // no shard has it
+	}
+	return uint64(protocol.HomeBucket(createID, buckets))
+}
+
 // owner is the shard that owns a bucket of a tier, wherever it is served; 0: there is no such
 // bucket.
 func (r *Routes) owner(tier uint8, bucket uint64) uint64 {

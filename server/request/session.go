@@ -57,7 +57,15 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.startBody = m.AppendBody(p.startBody[:0])
 		h.Body = p.startBody
 	}
-	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.Remote()})
+	routes := c.server.Routes()
+	tier := routes.tierOf(m.Node)
+	withHello := h.Arg == protocol.HomeOfCreateID
+	if withHello {
+		h.Arg = routes.homeOf(tier, [protocol.KeyLen]byte(m.CreateID))
+	}
+	if c.submit(p, h, tier, shard.Command{Node: m.Node, Client: c.Remote()}) && withHello {
+		p.started = p.frames
+	}
 }
 
 // resolveStart replaces the path of a start with the node's id, by the same right and the same map

@@ -12,8 +12,9 @@ import (
 // when it sent the ping, so that nothing is lost by it but the window.
 const pingWindow = 20 * time.Millisecond
 
-// Renewals gathers the pings of connections with sessions at home here. One goroutine ends the
-// windows; it sleeps while nobody pings.
+// Renewals gathers the pings of connections with sessions at home here, and the connections whose
+// answers wait for what their shard answers. One goroutine ends the windows; it sleeps while there
+// are none.
 type Renewals struct {
 	wake chan struct{}
 
@@ -24,16 +25,22 @@ type Renewals struct {
 // pendingPing is the last ping of a connection in this window.
 type pendingPing struct {
 	conn *Conn
-	ping uint64
+	ping uint64 // 0: none; only what waits is written
 }
 
 // NewRenewals makes one without pings.
 func NewRenewals() *Renewals { return &Renewals{wake: make(chan struct{}, 1)} }
 
 // Add gathers a ping. The last one of a connection proves what those before it prove.
-func (v *Renewals) Add(c *Conn, ping uint64) {
+func (v *Renewals) Add(c *Conn, ping uint64) { v.add(pendingPing{c, ping}) }
+
+// AddDeferred has what waits on a connection written after two windows at the latest, whether its
+// shard has answered or not.
+func (v *Renewals) AddDeferred(c *Conn) { v.add(pendingPing{conn: c}) }
+
+func (v *Renewals) add(x pendingPing) {
 	v.mu.Lock()
-	v.list = append(v.list, pendingPing{c, ping})
+	v.list = append(v.list, x)
 	first := len(v.list) == 1
 	v.mu.Unlock()
 	if first {
@@ -68,7 +75,9 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 		list, v.list = v.list, list[:0]
 		v.mu.Unlock()
 		for _, x := range list {
-			x.conn.requestPongs(x.ping)
+			if x.ping != 0 {
+				x.conn.requestPongs(x.ping)
+			}
 		}
 		// A ping that waits for a home since the window before has been answered by the connection
 		// itself by now.

@@ -1,0 +1,63 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// helloStart is the start of a session that goes out together with the hello of a client's first
+// connection. The client has no map then, so the server finds the session's home. It is answered if
+// that is served by the instance that was connected to; if not, the session starts as any other.
+//
+// Each connection that is tried has a start of its own. One that a lost connection has made is on
+// none that is heard, holds nothing, and ends with its timeout.
+type helloStart struct {
+	s  *Session
+	id createID
+
+	at   time.Duration // when it was sent
+	on   *conn         // nil: the connection was not made
+	call *call
+}
+
+// newHelloStart is the session's start for a hello; nil: it needs the node first.
+func newHelloStart(s *Session) *helloStart {
+	if !s.mayStartByPath() {
+		return nil
+	}
+	return &helloStart{s: s}
+}
+
+// append appends the start's frame to the hello, which is sent now.
+func (h *helloStart) append(out []byte) []byte {
+	h.id, h.on, h.call = newCreateID(), nil, nil
+	req := h.s.startRequest(h.id)
+	req.Path = h.s.node.path
+	h.at = h.s.clockBeforeStart()
+	return protocol.AppendFrame(out, protocol.KindSessionStart, helloStartID, protocol.HomeOfCreateID, req)
+}
+
+// expect has the connection wait for the answer. It is called before the connection is served.
+func (h *helloStart) expect(cn *conn) {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	h.on, h.call = cn, cn.newCall()
+	cn.calls.put(helloStartID, h.call)
+	cn.markBusy()
+}
+
+// outcome waits for the answer. Its results are those of startByPath.
+func (h *helloStart) outcome(ctx context.Context) (started, sent bool, err error) {
+	if h.on == nil {
+		return false, false, nil
+	}
+	h.s.epoch = 1
+	var reply protocol.SessionReply
+	err = h.on.waitReply(ctx, h.call, helloStartID, &reply)
+	if err != nil || reply.Node == 0 {
+		return false, !answered(err), nil
+	}
+	return true, false, h.s.startedByPath(h.at, h.on, &reply)
+}

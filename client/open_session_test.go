@@ -1,0 +1,206 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// openSession is OpenSession at the fake's instances.
+func (f *fake) openSession(ctx context.Context, path string, endpoints ...string) (*Session, error) {
+	s, err := OpenSession(ctx, Config{Endpoints: endpoints, Dial: f.dial, clock: bubbleClock{}}, path)
+	f.t.Cleanup(func() {
+		if err == nil {
+			s.Client().CloseWithoutRelease()
+		}
+		f.drop()
+	})
+	return s, err
+}
+
+// TestOpenSession: the start goes out with the hello, and the session is as any other.
+func TestOpenSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFake(t)
+		s, err := f.openSession(bg, "/n", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []protocol.Kind{protocol.KindHello, protocol.KindMap, protocol.KindSessionStart}
+		if got := f.kinds(); !slices.Equal(got, want) {
+			t.Errorf("requests are %v, want %v", got, want)
+		}
+		if r := f.all(protocol.KindSessionStart)[0]; r.arg != protocol.HomeOfCreateID || f.starts()[0].Path != "/n" {
+			t.Errorf("start is %+v", r)
+		}
+		if n := s.Node(); n.ID() != 7 || n.Path() != "/n" || !n.relaxed || n.grace != 10*time.Second || s.epoch != 1 {
+			t.Errorf("session has node %+v and epoch %d", n, s.epoch)
+		}
+		if l, err := s.Acquire(bg, "x"); err != nil {
+			t.Error(err)
+		} else if err := l.Release(bg); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute) // longer than the timeout
+		if !s.Held() || s.State() != Attached {
+			t.Errorf("a minute later the session is %v", s.State())
+		}
+		if other, err := s.Client().Session(bg, "/n"); err != nil || other.ID() == s.ID() {
+			t.Errorf("another session of the client: %v", err)
+		}
+		if err := s.Client().Close(); err != nil || !errors.Is(s.Err(), ErrSessionClosed) || f.count(protocol.KindSessionStop) != 2 {
+			t.Errorf("close: %v; the session ended with %v", err, s.Err())
+		}
+	})
+}
+
+// TestOpenSessionElsewhere: where the hello's start is refused, whatever for, the session starts as
+// any other, under another create id.
+func TestOpenSessionElsewhere(t *testing.T) {
+	for _, x := range []struct {
+		name   string
+		change func(f *fake)
+	}{
+		{"another instance has the home", func(f *fake) { f.master = map[uint64]uint64{1: 2, 2: 2, 3: 2, 4: 2} }},
+		{"an old server", func(f *fake) { f.features = 0 }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := startFake(t)
+				x.change(f)
+				s, err := f.openSession(bg, "/n", "1")
+				if err != nil {
+					t.Fatal(err)
+				}
+				m := f.starts()
+				if len(m) != 2 || slices.Equal(m[0].CreateID, m[1].CreateID) || s.epoch != 1 || f.sessions != 1 {
+					t.Errorf("starts are %+v", m)
+				}
+			})
+		})
+	}
+}
+
+// TestOpenSessionUnanswered: a start whose answer is lost with the connection is the same start
+// when it is sent again.
+func TestOpenSessionUnanswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFake(t)
+		lost := false
+		f.on = func(fc *fakeConn, h protocol.Header) bool {
+			if h.Kind != protocol.KindSessionStart || lost {
+				return false
+			}
+			lost = true
+			synctest.Wait() // the answer to the hello is read
+			_ = fc.nc.Close()
+			return true
+		}
+		s, err := f.openSession(bg, "/n", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := f.starts(); len(m) != 2 || m[1].Node != 7 || !slices.Equal(m[0].CreateID, m[1].CreateID) || s.epoch != 2 {
+			t.Errorf("starts are %+v, the attach epoch is %d", m, s.epoch)
+		}
+	})
+}
+
+// TestOpenSessionNextEndpoint: an endpoint that breaks off before it answers is left for the next
+// one, which gets a start of its own.
+func TestOpenSessionNextEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFake(t)
+		f.on = func(fc *fakeConn, h protocol.Header) bool {
+			if fc.instance == 2 && h.Kind == protocol.KindSessionStart {
+				_ = fc.nc.Close()
+			}
+			return fc.instance == 2
+		}
+		s, err := f.openSession(bg, "/n", "2", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := f.starts(); len(m) != 2 || slices.Equal(m[0].CreateID, m[1].CreateID) || s.attachment.cn.instance != 1 {
+			t.Errorf("starts are %+v", m)
+		}
+	})
+}
+
+// TestOpenSessionFails: the errors are those of Open and Session, and nothing is left running.
+func TestOpenSessionFails(t *testing.T) {
+	refuse := func(kind protocol.Kind, status protocol.Status) func(*fake) {
+		return func(f *fake) {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == kind {
+					fc.fail(h, status)
+				}
+				return h.Kind == kind
+			}
+		}
+	}
+	for _, x := range []struct {
+		name   string
+		path   string
+		change func(f *fake)
+		want   error
+	}{
+		{"credentials", "/n", refuse(protocol.KindHello, protocol.StatusUnauthenticated), protocol.StatusUnauthenticated},
+		{"no such node", "/n", func(f *fake) {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindSessionStart || h.Kind == protocol.KindNodeDescribe {
+					fc.fail(h, protocol.StatusNotFound)
+					return true
+				}
+				return false
+			}
+		}, protocol.StatusNotFound},
+		{"no answer to the start", "/n", func(f *fake) {
+			f.on = func(_ *fakeConn, h protocol.Header) bool { return h.Kind != protocol.KindHello && h.Kind != protocol.KindMap }
+		}, context.DeadlineExceeded},
+		{"no answer at all", "/n", func(f *fake) { f.on = func(*fakeConn, protocol.Header) bool { return true } },
+			context.DeadlineExceeded},
+		{"nobody listens", "/n", func(f *fake) { f.refuse = true }, ErrUnreachable},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { // it fails if a goroutine is left
+				f := startFake(t)
+				x.change(f)
+				ctx, cancel := context.WithTimeout(bg, 3*time.Second)
+				defer cancel()
+				if s, err := f.openSession(ctx, x.path, "1"); s != nil || !errors.Is(err, x.want) {
+					t.Errorf("got %v, %v, want %v", s, err, x.want)
+				}
+			})
+		})
+	}
+	for _, cfg := range []Config{{}, {Endpoints: []string{"1"}}} {
+		if _, err := OpenSession(bg, cfg, "/n", Timeout(time.Millisecond)); !errors.Is(err, protocol.StatusBadRequest) {
+			t.Errorf("a timeout of 1 ms: %v", err)
+		}
+	}
+	if _, err := OpenSession(bg, Config{}, "/n"); err == nil {
+		t.Error("no endpoint, no error")
+	}
+}
+
+// TestOpenSessionNeedsTheNode: a start that needs the node's settings, and one on what is no path,
+// does not go with the hello.
+func TestOpenSessionNeedsTheNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFake(t)
+		s, err := OpenSession(bg, Config{Endpoints: []string{"1"}, Dial: f.dial, clock: bubbleClock{}}, "/n", Timeout(time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Client().CloseWithoutRelease()
+		if m := f.starts(); len(m) != 1 || m[0].Node != 7 || s.Timeout() != time.Second {
+			t.Errorf("starts are %+v", m)
+		}
+	})
+}
