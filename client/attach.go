@@ -40,11 +40,12 @@ func (s *Session) startAtPath(ctx context.Context, first *helloStart) error {
 	var id createID
 	var started, sent bool
 	var err error
+	byPath := true
 	if first != nil {
 		id = first.id
-		started, sent, err = first.outcome(ctx)
+		started, sent, byPath, err = first.outcome(ctx)
 	}
-	if !started && !sent && err == nil {
+	if byPath {
 		id = newCreateID()
 		started, sent, err = s.startByPath(ctx, id)
 	}

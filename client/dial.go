@@ -62,7 +62,7 @@ func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
 
 // Open is Dial with all options.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
-	ctx, cancel := openContext(ctx)
+	ctx, cancel := openContext(ctx, "no endpoint answered")
 	defer cancel()
 	c, err := configured(cfg)
 	if err != nil {
@@ -75,15 +75,17 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 }
 
 // OpenSession is Open and Client.Session in one: the start of the session goes out together with
-// the first words to the server, which saves a round trip. It is for a program that needs one
+// the first words to the server. That saves a round trip if the instance that answers leads the
+// session's home shard, which one of a single instance does. It is for a program that needs one
 // session. Close the session's Client in the end: that ends both. A context without a deadline gets
-// one of 10 s. Errors: those of Dial and of Client.Session.
+// one of 10 s. Errors: those of Dial and of Client.Session. If ctx ends before the start is
+// answered, a session that was started all the same ends with its timeout.
 func OpenSession(ctx context.Context, cfg Config, nodePath string, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptionsOf(opts)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := openContext(ctx)
+	ctx, cancel := openContext(ctx, "no endpoint has started the session")
 	defer cancel()
 	c, err := configured(cfg)
 	if err != nil {
@@ -103,12 +105,12 @@ func OpenSession(ctx context.Context, cfg Config, nodePath string, opts ...Sessi
 	return s, nil
 }
 
-// openContext gives a context without a deadline one of openTimeoutDefault.
-func openContext(ctx context.Context) (context.Context, context.CancelFunc) {
+// openContext gives a context without a deadline one of openTimeoutDefault, with this cause.
+func openContext(ctx context.Context, cause string) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
 	}
-	return context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("no endpoint answered within %s", openTimeoutDefault))
+	return context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("%s within %s", cause, openTimeoutDefault))
 }
 
 // configured is a client that is not connected yet.

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -45,19 +46,50 @@ func (h *helloStart) expect(cn *conn) {
 	defer cn.mu.Unlock()
 	h.on, h.call = cn, cn.newCall()
 	cn.calls.put(helloStartID, h.call)
-	cn.markBusy()
+	if !cn.busy {
+		cn.markBusy()
+	}
 }
 
-// outcome waits for the answer. Its results are those of startByPath.
-func (h *helloStart) outcome(ctx context.Context) (started, sent bool, err error) {
+// outcome waits for the answer. elsewhere says that the start was not sent, or was refused because
+// the home is served elsewhere. The other results are those of startByPath.
+func (h *helloStart) outcome(ctx context.Context) (started, sent, elsewhere bool, err error) {
 	if h.on == nil {
-		return false, false, nil
+		return false, false, true, nil
 	}
 	h.s.epoch = 1
+	if !h.awaitHome() {
+		return false, true, false, nil
+	}
 	var reply protocol.SessionReply
 	err = h.on.waitReply(ctx, h.call, helloStartID, &reply)
 	if err != nil || reply.Node == 0 {
-		return false, !answered(err), nil
+		elsewhere = answered(err) && (errors.Is(err, protocol.StatusWrongShard) || errors.Is(err, protocol.StatusUnavailable))
+		return false, !answered(err), elsewhere, nil
 	}
-	return true, false, h.s.startedByPath(h.at, h.on, &reply)
+	return true, false, false, h.s.startedByPath(h.at, h.on, &reply)
+}
+
+// awaitHome notes which shard has to answer, so that the wait ends as that of any request when
+// another instance leads the shard. False: that is so already, or the map does not say which shard
+// it is, and there is no answer; then none is waited for.
+func (h *helloStart) awaitHome() bool {
+	r := h.s.c.routes.Load()
+	var home *shardRoute
+	if tier, t := r.onlyTier(); t != nil {
+		home = r.forBucket(tier, protocol.HomeBucket(h.id, t.buckets))
+	}
+	h.on.mu.Lock()
+	defer h.on.mu.Unlock()
+	if o := h.on.calls.find(helloStartID); o == nil || o.cl != h.call {
+		return true // it is answered, or the connection is lost
+	}
+	if home != nil {
+		h.call.shard = home.shard // before the look at the master: leaderMoved does it the other way round
+		if home.master.Load() == h.on.instance {
+			return true
+		}
+	}
+	h.on.calls.abandon(helloStartID)
+	return false
 }

@@ -111,6 +111,44 @@ func TestOpenSessionUnanswered(t *testing.T) {
 	})
 }
 
+// TestOpenSessionFailsOver: a start that an instance does not answer, since it leads the home no
+// more, is the same start at the one that does, whether the map says so or an announcement.
+func TestOpenSessionFailsOver(t *testing.T) {
+	for _, announced := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			f := startFake(t)
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if !announced && h.Kind == protocol.KindMap {
+					f.master = map[uint64]uint64{1: 2, 2: 2, 3: 2, 4: 2}
+				}
+				return fc.instance == 1 && h.Kind == protocol.KindSessionStart
+			}
+			if announced {
+				time.AfterFunc(time.Second, func() {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					for shard := range f.master {
+						f.master[shard] = 2
+						for fc := range f.conns {
+							fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 1, Shard: shard, Master: 2, Term: 3})
+						}
+					}
+				})
+			}
+			ctx, cancel := context.WithTimeout(bg, 8*time.Second)
+			defer cancel()
+			s, err := f.openSession(ctx, "/n", "1", "2")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := f.starts()
+			if len(m) != 2 || !slices.Equal(m[0].CreateID, m[1].CreateID) || s.attachment.cn.instance != 2 || s.epoch != 2 {
+				t.Errorf("starts are %+v, the attach epoch is %d", m, s.epoch)
+			}
+		})
+	}
+}
+
 // TestOpenSessionNextEndpoint: an endpoint that breaks off before it answers is left for the next
 // one, which gets a start of its own.
 func TestOpenSessionNextEndpoint(t *testing.T) {

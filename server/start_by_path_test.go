@@ -196,8 +196,29 @@ func TestStartWithHelloInCluster(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	// Who could not know where the home is, is not charged for it.
+	var slow protocol.NodeInfo
+	c := connect(t, k.server("a"))
+	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow",
+		Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 1}}, &slow)
+	for _, name := range k.names() {
+		s := k.server(name)
+		await.True(t, "the quota", func() bool { return s.requests.Routes().Rates[slow.ID] != nil })
+		for n := uint64(1); n <= 8; n++ {
+			if s.shardAt(0, c.homeBucket(id16(n))).LedElsewhere() {
+				for range 50 {
+					x := dial(t, s)
+					x.write(helloStart("/slow", n))
+					if err := x.reply(protocol.KindSessionStart, 3, nil); !errors.Is(err, protocol.StatusWrongShard) {
+						t.Fatalf("a start on a node with a quota: %v", err)
+					}
+				}
+				break
+			}
+		}
+	}
 	k.partition(leader)
-	c := dial(t, k.server(leader))
+	c = dial(t, k.server(leader))
 	c.write(helloStart(client.DefaultNode, led))
 	c.find("the answer to the hello", func(h protocol.Header) bool { return h.ID == 1 })
 	c.find("the map", func(h protocol.Header) bool { return h.ID == 2 })

@@ -75,11 +75,11 @@ func submitFailed(d Shard, st protocol.Status) string {
 	return fmt.Sprintf("shard %d has no leader here now; fetch the map and retry", d.ID())
 }
 
-// submit hands a command to the shard that owns the bucket. Its reply comes from the log. False:
-// the request was answered.
-func (c *Client) submit(p *cycle, h protocol.Header, tier uint8, cmd shard.Command) bool {
-	d := c.shardFor(p, h, tier)
-	return d != nil && c.submitToShard(d, p, h, cmd)
+// submit hands a command to the shard that owns the bucket. Its reply comes from the log.
+func (c *Client) submit(p *cycle, h protocol.Header, tier uint8, cmd shard.Command) {
+	if d := c.shardFor(p, h, tier); d != nil {
+		c.submitToShard(d, p, h, cmd)
+	}
 }
 
 // shardFor is the shard that owns the bucket of a request; nil: the request was answered.

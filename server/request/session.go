@@ -49,6 +49,20 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.reject(c, h, bad)
 		return
 	}
+	routes := c.server.Routes()
+	tier := routes.tierOf(m.Node)
+	withHello := h.Arg == protocol.HomeOfCreateID
+	if withHello {
+		h.Arg = routes.homeOf(tier, [protocol.KeyLen]byte(m.CreateID))
+	}
+	d := c.shardFor(p, h, tier)
+	if d == nil {
+		return
+	}
+	if withHello && d.LedElsewhere() { // the client could not know, and is not charged for it
+		c.RejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
+		return
+	}
 	if !chargeQuota(c, p, h, m.Node) {
 		return
 	}
@@ -57,13 +71,7 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.startBody = m.AppendBody(p.startBody[:0])
 		h.Body = p.startBody
 	}
-	routes := c.server.Routes()
-	tier := routes.tierOf(m.Node)
-	withHello := h.Arg == protocol.HomeOfCreateID
-	if withHello {
-		h.Arg = routes.homeOf(tier, [protocol.KeyLen]byte(m.CreateID))
-	}
-	if c.submit(p, h, tier, shard.Command{Node: m.Node, Client: c.Remote()}) && withHello {
+	if c.submitToShard(d, p, h, shard.Command{Node: m.Node, Client: c.Remote()}) && withHello {
 		p.started = p.frames
 	}
 }

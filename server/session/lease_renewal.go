@@ -24,19 +24,20 @@ type Renewals struct {
 
 // pendingPing is the last ping of a connection in this window.
 type pendingPing struct {
-	conn *Conn
-	ping uint64 // 0: none; only what waits is written
+	conn      *Conn
+	ping      uint64
+	writeOnly bool // there is no ping
 }
 
 // NewRenewals makes one without pings.
 func NewRenewals() *Renewals { return &Renewals{wake: make(chan struct{}, 1)} }
 
 // Add gathers a ping. The last one of a connection proves what those before it prove.
-func (v *Renewals) Add(c *Conn, ping uint64) { v.add(pendingPing{c, ping}) }
+func (v *Renewals) Add(c *Conn, ping uint64) { v.add(pendingPing{conn: c, ping: ping}) }
 
 // AddDeferred has what waits on a connection written after two windows at the latest, whether its
 // shard has answered or not.
-func (v *Renewals) AddDeferred(c *Conn) { v.add(pendingPing{conn: c}) }
+func (v *Renewals) AddDeferred(c *Conn) { v.add(pendingPing{conn: c, writeOnly: true}) }
 
 func (v *Renewals) add(x pendingPing) {
 	v.mu.Lock()
@@ -75,7 +76,7 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 		list, v.list = v.list, list[:0]
 		v.mu.Unlock()
 		for _, x := range list {
-			if x.ping != 0 {
+			if !x.writeOnly {
 				x.conn.requestPongs(x.ping)
 			}
 		}

@@ -63,6 +63,7 @@ type outgoing struct {
 	lone     []byte                     // a small shared frame while nothing else waits
 	size     int
 	notified bool      // the listener knows that there is something to take
+	overdue  bool      // WriteDeferred came while it did
 	closing  CloseMode // nothing is appended any more unless it is closeNone
 
 	unsent    atomic.Int64 // bytes the listener holds because the kernel took no more
@@ -176,8 +177,8 @@ func (o *outgoing) holdNotify() {
 func (o *outgoing) releaseNotify(own int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.size != own || o.closing != closeNone {
-		return false // somebody else's bytes came meanwhile, relying on the taking
+	if o.size != own || o.closing != closeNone || o.overdue {
+		return false // somebody else's bytes came meanwhile, relying on the taking, or WriteDeferred did
 	}
 	o.notified = false
 	return true
@@ -195,7 +196,7 @@ func (o *outgoing) take(b *writeBatch) {
 		o.segs, b.segs = b.segs[:0], o.segs
 		o.full, b.full = b.full[:0], o.full
 		b.size, o.size = o.size, 0
-		o.notified = false
+		o.notified, o.overdue = false, false
 	}
 	b.end = end
 }
@@ -214,7 +215,7 @@ func (o *outgoing) takeSegment(b *writeBatch) bool {
 		return false
 	}
 	b.size, b.end = o.size, closeNone
-	o.lone, o.tail, o.size, o.notified = nil, nil, 0, false
+	o.lone, o.tail, o.size, o.notified, o.overdue = nil, nil, 0, false, false
 	return true
 }
 
@@ -365,6 +366,7 @@ func (c *Conn) deferWrite() bool { return c.deferrable > 0 && c.out.releaseNotif
 func (c *Conn) WriteDeferred() {
 	c.out.mu.Lock()
 	mark := c.out.size > 0 && c.out.notify()
+	c.out.overdue = c.out.size > 0
 	c.out.mu.Unlock()
 	if mark {
 		c.socket.markDirty()

@@ -130,6 +130,25 @@ func TestBuffersReturnToThePool(t *testing.T) {
 	}
 }
 
+// TestDeferredWriteIsNotLost: what is to be written while the listener still reads is written when
+// it has read, although the bytes may have waited.
+func TestDeferredWriteIsNotLost(t *testing.T) {
+	c := &Conn{}
+	var b writeBatch
+	for _, late := range []bool{true, false, true} {
+		c.out.holdNotify()
+		c.deferrable = c.out.append(protocol.KindPong, 1, 0, nil)
+		if late {
+			c.WriteDeferred()
+		}
+		if c.deferWrite() == late {
+			t.Errorf("asked for while it was read: %v; the write waits: %v", late, !late)
+		}
+		c.out.take(&b)
+		b.release()
+	}
+}
+
 // TestImmediateCloseIsSignalled: the listener is told of an immediate close although it knows
 // already that something waits. It may stand in a write that nobody reads.
 func TestImmediateCloseIsSignalled(t *testing.T) {
