@@ -199,7 +199,9 @@ func TestOpenSessionFails(t *testing.T) {
 			}
 		}, protocol.StatusNotFound},
 		{"no answer to the start", "/n", func(f *fake) {
-			f.on = func(_ *fakeConn, h protocol.Header) bool { return h.Kind != protocol.KindHello && h.Kind != protocol.KindMap }
+			f.on = func(_ *fakeConn, h protocol.Header) bool {
+				return h.Kind != protocol.KindHello && h.Kind != protocol.KindMap
+			}
 		}, context.DeadlineExceeded},
 		{"no answer at all", "/n", func(f *fake) { f.on = func(*fakeConn, protocol.Header) bool { return true } },
 			context.DeadlineExceeded},
