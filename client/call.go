@@ -20,6 +20,9 @@ type call struct {
 	err        error            // no reply, or one that cannot be read
 	reply      func(status protocol.Status, body []byte, err error)
 
+	// alone is a call of the handshake: it is no part of the pool, which many clients never need.
+	alone bool
+
 	// acquiring is an acquire. The reader calls its expect when it was queued, before it reads on.
 	acquiring *acquireOp
 }
@@ -35,6 +38,9 @@ func (cn *conn) newCall() *call {
 }
 
 func (cn *conn) free(cl *call, keepBody bool) {
+	if cl.alone {
+		return
+	}
 	if !keepBody || cap(cl.body) > maxKeptBody {
 		cl.body = nil
 	}

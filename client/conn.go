@@ -67,7 +67,7 @@ type conn struct {
 	writer    atomic.Bool     // the writer goroutine runs: from the first flush on
 	pool      sync.Pool       // of *call
 
-	// Guarded by mu too.
+	// Guarded by mu too. Maps that many connections have no use for are nil until they have.
 	goodbye       error         // what the server said about ending it
 	helloMap      *helloMap     // nil: it was not asked for, or was taken
 	lastPing      uint64        // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
@@ -112,9 +112,7 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	cn := &conn{
 		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
 		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]time.Duration),
-		presented: make(map[*Session]uint64), oneShots: make(map[uint64]*oneShot),
-		detachedUpTo: make(map[uint64]uint64),
-		wake:         make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
 	}
 	_, cn.direct = nc.(*net.TCPConn)
 	cn.hello.Window = max(cn.hello.Window, 1)
@@ -126,6 +124,14 @@ func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte,
 	cn.pingTimer = time.AfterFunc(cn.period/2, cn.keepAlive)
 	cn.mu.Unlock()
 	return cn
+}
+
+// put puts a value into a map that is made for the first one.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = make(map[K]V)
+	}
+	(*m)[key] = value
 }
 
 // serve begins to read. What came behind the hello's reply is handled before it returns.

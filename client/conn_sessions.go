@@ -52,7 +52,7 @@ func (cn *conn) noteDetached(session, epoch uint64, early bool) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	if !early || len(cn.detachedUpTo) < maxEarlyDetaches {
-		cn.detachedUpTo[session] = max(cn.detachedUpTo[session], epoch)
+		put(&cn.detachedUpTo, session, max(cn.detachedUpTo[session], epoch))
 	}
 }
 

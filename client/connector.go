@@ -149,7 +149,9 @@ func (c *cluster) connectFirst(ctx context.Context, start *helloStart) error {
 // dial tries one address after the other until ctx ends, and ends the attempt.
 func (l *connector) dial(ctx context.Context, f *sharedAttempt, addresses []string, wait time.Duration) {
 	defer close(f.done)
-	sleep(ctx, f.skipBackoff, wait)
+	if wait > 0 {
+		sleep(ctx, f.skipBackoff, wait)
+	}
 	var failed error
 	var configErr error // every address answered, and none can be spoken to: why
 	for i, address := range addresses {

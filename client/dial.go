@@ -225,13 +225,16 @@ const (
 	helloStartID = 3
 )
 
+// helloRoom is room for what a client sends first, tokens and long names apart.
+const helloRoom = 256
+
 // handshakeBuffers are of the size of the largest answer to a hello.
 var handshakeBuffers = sync.Pool{New: func() any { return new([protocol.MaxHelloLen + 4]byte) }}
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
 func (d *dialer) handshake(nc net.Conn, askMap bool, start *helloStart) (hello protocol.HelloReply, rest []byte, err error) {
-	out := protocol.AppendFrame(nil, protocol.KindHello, helloID, 0, &protocol.Hello{
+	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(d.cfg.Token)), protocol.KindHello, helloID, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
 	})
 	if askMap {

@@ -44,7 +44,7 @@ func (h *helloStart) append(out []byte) []byte {
 func (h *helloStart) expect(cn *conn) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	h.on, h.call = cn, cn.newCall()
+	h.on, h.call = cn, &call{done: make(chan struct{}, 1), alone: true}
 	cn.calls.put(helloStartID, h.call)
 	if !cn.busy {
 		cn.markBusy()

@@ -275,7 +275,7 @@ func expectMap(cn *conn) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	cn.helloMap = m
-	cl := cn.newCall()
+	cl := &call{alone: true}
 	cl.reply = func(status protocol.Status, body []byte, err error) {
 		if m.err = err; err == nil && status != protocol.StatusOK {
 			m.err = failure(status, body)

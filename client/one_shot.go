@@ -62,7 +62,7 @@ func (o *oneShot) arm() {
 	o.cn.mu.Lock()
 	defer o.cn.mu.Unlock()
 	if o.cn.err == nil {
-		o.cn.oneShots[o.id] = o
+		put(&o.cn.oneShots, o.id, o)
 	}
 }
 

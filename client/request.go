@@ -223,7 +223,7 @@ func (s *Session) present(ctx context.Context, cn *conn, att *attachment) error 
 	}
 	m := &protocol.PresentTicket{Ticket: att.ticket, Description: s.opts.description}
 	_, _, err := cn.startCall(ctx, s, protocol.KindPresentTicket, 0, m, func(_ uint64, cl *call) {
-		cn.presented[s] = att.epoch
+		put(&cn.presented, s, att.epoch)
 		cl.reply = func(status protocol.Status, _ []byte, err error) {
 			if err == nil && status != protocol.StatusOK {
 				cn.forgetPresented(s)

@@ -15,7 +15,6 @@ type routeTable struct {
 	version   uint64
 	reply     *protocol.MapReply
 	tiers     []*tier // by id; nil: there is none of that id
-	shards    map[uint64]protocol.MapShard
 	instances map[uint64]string
 	byShard   map[uint64]*shardRoute // by shard
 
@@ -93,13 +92,11 @@ func (t *tier) add(first uint32, place uint16) {
 // newRouteTable checks a map; a server may send anything.
 func newRouteTable(m *protocol.MapReply) (*routeTable, error) {
 	r := &routeTable{version: m.Version, reply: m,
-		shards: make(map[uint64]protocol.MapShard), instances: make(map[uint64]string),
-		byShard: make(map[uint64]*shardRoute)}
+		instances: make(map[uint64]string), byShard: make(map[uint64]*shardRoute)}
 	for _, i := range m.Instances {
 		r.instances[i.ID] = i.Address
 	}
 	for _, s := range m.Shards {
-		r.shards[s.ID] = s
 		w := &shardRoute{shard: s.ID, replicas: s.Replicas, term: s.Term, lastWrite: new(lastWrite)}
 		w.master.Store(s.Master)
 		r.byShard[s.ID] = w

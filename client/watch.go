@@ -409,8 +409,11 @@ const maxBehind = 16
 // shardRestarted says that so many openings in a row began before what was seen, and at every
 // replica of the shard, that it must have begun again.
 func shardRestarted(r *routeTable, shard uint64, behind []uint64) bool {
-	return len(behind) >= maxBehind && !slices.ContainsFunc(r.shards[shard].Replicas,
-		func(i uint64) bool { return !slices.Contains(behind, i) })
+	if len(behind) < maxBehind {
+		return false
+	}
+	w := r.byShard[shard]
+	return w == nil || !slices.ContainsFunc(w.replicas, func(i uint64) bool { return !slices.Contains(behind, i) })
 }
 
 // rejectStale closes a stream whose replica has not applied what was seen elsewhere: the watch
