@@ -48,7 +48,9 @@ func TestScenarios(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			tc.cfg.Scenario, _ = Find(tc.name)
-			tc.cfg.Target = target(t)
+			tgt := target(t)
+			tgt.SessionEach = tc.name == "session-storm" && tc.cfg.Connections == Each
+			tc.cfg.Target = tgt
 			r, err := Run(t.Context(), tc.cfg)
 			if err != nil {
 				t.Fatal(err)

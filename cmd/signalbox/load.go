@@ -191,7 +191,8 @@ func loadConfig(inv *invocation, name string, f loadFlags) (loadgen.Config, erro
 	}
 	target := inv.cfg
 	target.Name = "signalbox-load/" + version
-	cfg.Target = &loadgen.Signalbox{Client: target, Node: inv.node, Timeout: inv.ttl}
+	cfg.Target = &loadgen.Signalbox{Client: target, Node: inv.node, Timeout: inv.ttl,
+		SessionEach: cfg.Scenario.Name == "session-storm" && cfg.Connections == loadgen.Each}
 	if err := cfg.Check(); err != nil {
 		return cfg, usagef("%v", err)
 	}

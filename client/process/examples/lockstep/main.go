@@ -131,15 +131,11 @@ func run(ctx context.Context, m *member, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	c, err := client.Open(ctx, cfg)
+	s, err := client.OpenSession(ctx, cfg, node, client.Timeout(timeout), client.Description("lockstep "+m.name))
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	s, err := c.Session(ctx, node, client.Timeout(timeout), client.Description("lockstep "+m.name))
-	if err != nil {
-		return err
-	}
+	defer s.Client().Close()
 	p, err := process.Join(ctx, s, "lockstep", m, process.Options{Data: []byte(m.name)})
 	if err != nil {
 		return err

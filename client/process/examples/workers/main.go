@@ -43,15 +43,11 @@ func run(ctx context.Context, partitions int, queue, name string, timeout time.D
 	if err != nil {
 		return err
 	}
-	c, err := client.Open(ctx, cfg)
+	s, err := client.OpenSession(ctx, cfg, node, client.Timeout(timeout), client.Description("worker "+name))
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	s, err := c.Session(ctx, node, client.Timeout(timeout), client.Description("worker "+name))
-	if err != nil {
-		return err
-	}
+	defer s.Client().Close()
 	w, err := assign.Join(ctx, s, "workers", partitions, assign.Run(func(ctx context.Context, p assign.Partition) {
 		fmt.Printf("%s begins with partition %d, token %d\n", name, p.Number, p.Token)
 		if err := work(ctx, filepath.Join(queue, fmt.Sprint(p.Number)), name, p.Token); err != nil {
