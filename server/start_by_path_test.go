@@ -119,7 +119,7 @@ func helloStart(path string, n uint64) []byte {
 func TestStartWithHello(t *testing.T) {
 	s := start(t, nil)
 	writes := s.transport.Metrics.Writes.Get
-	together := 0 // all three answers were one write
+	together := 0                     // all three answers were one write
 	for n := uint64(1); n <= 8; n++ { // at home in either shard
 		before := writes()
 		c := dial(t, s)
