@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -39,7 +40,9 @@ func (t *Signalbox) Open(ctx context.Context) (Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &signalboxConn{t: t, c: s.Client(), first: s}, nil
+		c := &signalboxConn{t: t, c: s.Client()}
+		c.first.Store(s)
+		return c, nil
 	}
 	c, err := client.Open(ctx, t.Client)
 	if err != nil {
@@ -82,12 +85,12 @@ func (t *Signalbox) Code(err error) string {
 type signalboxConn struct {
 	t     *Signalbox
 	c     *client.Client
-	first *client.Session // came with the connection, and was not given out yet; nil: none
+	first atomic.Pointer[client.Session] // came with the connection, and was not given out yet; nil: none
 }
 
 func (c *signalboxConn) Session(ctx context.Context) (Session, error) {
-	s := c.first
-	if c.first = nil; s == nil {
+	s := c.first.Swap(nil)
+	if s == nil {
 		var err error
 		if s, err = c.c.Session(ctx, c.t.node(), c.t.sessionOptions()...); err != nil {
 			return nil, err
