@@ -91,16 +91,7 @@ func TestOpenSessionElsewhere(t *testing.T) {
 func TestOpenSessionUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFake(t)
-		lost := false
-		f.on = func(fc *fakeConn, h protocol.Header) bool {
-			if h.Kind != protocol.KindSessionStart || lost {
-				return false
-			}
-			lost = true
-			synctest.Wait() // the answer to the hello is read
-			_ = fc.nc.Close()
-			return true
-		}
+		f.loseStart()
 		s, err := f.openSession(bg, "/n", "1")
 		if err != nil {
 			t.Fatal(err)

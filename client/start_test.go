@@ -31,6 +31,20 @@ func (f *fake) starts() (list []protocol.SessionStart) {
 	return list
 }
 
+// loseStart has the connection end with the first start that arrives, when all before it is read.
+func (f *fake) loseStart() {
+	lost := false
+	f.on = func(fc *fakeConn, h protocol.Header) bool {
+		if h.Kind != protocol.KindSessionStart || lost {
+			return false
+		}
+		lost = true
+		synctest.Wait()
+		_ = fc.nc.Close()
+		return true
+	}
+}
+
 func startFake(t *testing.T) *fake {
 	f := newFake(t)
 	f.features = protocol.FeatureStartByPath
@@ -121,15 +135,7 @@ func TestStartByPathRefused(t *testing.T) {
 func TestStartByPathUnanswered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := startFake(t)
-		lost := false
-		f.on = func(fc *fakeConn, h protocol.Header) bool {
-			if h.Kind != protocol.KindSessionStart || lost {
-				return false
-			}
-			lost = true
-			_ = fc.nc.Close()
-			return true
-		}
+		f.loseStart()
 		s, err := f.open(t).Session(bg, "/n")
 		if err != nil {
 			t.Fatal(err)
