@@ -207,6 +207,9 @@ func TestOpenSessionFails(t *testing.T) {
 				if s, err := f.openSession(ctx, x.path, "1"); s != nil || !errors.Is(err, x.want) {
 					t.Errorf("got %v, %v, want %v", s, err, x.want)
 				}
+				if n := len(f.starts()); n > 1 {
+					t.Errorf("%d starts were sent: what was refused once would be again", n)
+				}
 			})
 		})
 	}
