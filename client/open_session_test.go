@@ -76,7 +76,7 @@ func TestOpenSessionElsewhere(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				// With a map that says so, the refusal is not waited for: then it is the same start.
+				// If the map says so first, no refusal is waited for: then it is the same start.
 				m := f.starts()
 				same := len(m) == 2 && slices.Equal(m[0].CreateID, m[1].CreateID)
 				if len(m) != 2 || f.sessions != 1 || same != (s.epoch == 2) || same && f.features == 0 {
