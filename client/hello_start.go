@@ -40,15 +40,13 @@ func (h *helloStart) append(out []byte) []byte {
 	return protocol.AppendFrame(out, protocol.KindSessionStart, helloStartID, protocol.HomeOfCreateID, req)
 }
 
-// expect has the connection wait for the answer. It is called before the connection is served.
+// expect has the connection wait for the answer. It is called before the connection is served, and
+// after the map is waited for, which makes the connection busy.
 func (h *helloStart) expect(cn *conn) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	h.on, h.call = cn, &call{done: make(chan struct{}, 1), alone: true}
 	cn.calls.put(helloStartID, h.call)
-	if !cn.busy {
-		cn.markBusy()
-	}
 }
 
 // outcome waits for the answer. elsewhere says that the start was not sent, or was refused because

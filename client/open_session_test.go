@@ -141,6 +141,32 @@ func TestOpenSessionFailsOver(t *testing.T) {
 	}
 }
 
+// TestOpenSessionHangs: a server that says nothing any more after its hello is given up as soon as
+// with any other request, and the start is the same one when it is sent again.
+func TestOpenSessionHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := startFake(t)
+		var hung *fakeConn
+		f.on = func(fc *fakeConn, h protocol.Header) bool {
+			if hung == nil {
+				hung = fc
+			}
+			return fc == hung && h.Kind != protocol.KindHello && h.Kind != protocol.KindMap
+		}
+		began := time.Now()
+		s, err := f.openSession(bg, "/n", "1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := f.starts(); len(m) != 2 || !slices.Equal(m[0].CreateID, m[1].CreateID) || s.epoch != 2 {
+			t.Errorf("starts are %+v, the attach epoch is %d", m, s.epoch)
+		}
+		if took := time.Since(began); took > minSilence+hungTimeout+time.Second {
+			t.Errorf("the session started after %s", took)
+		}
+	})
+}
+
 // TestOpenSessionNextEndpoint: an endpoint that breaks off before it answers is left for the next
 // one, which gets a start of its own.
 func TestOpenSessionNextEndpoint(t *testing.T) {

@@ -38,6 +38,40 @@ func TestProbe(t *testing.T) {
 	})
 }
 
+// TestProbeNotTooSoon: a server that takes its time is not taken for silent, although the
+// keep-alive timer looks a moment after the request was sent on an idle connection.
+func TestProbeNotTooSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		c, n := f.openNode(t)
+		time.Sleep(20 * time.Second)
+		cn, err := c.anyConn(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cn.mu.Lock()
+		look := cn.lookAt - cn.clock.now()
+		cn.mu.Unlock()
+		time.Sleep(look - 10*time.Millisecond)
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind == protocol.KindDescribe {
+					time.AfterFunc(minSilence/2, func() { f.set(func() { fc.answer(h) }) })
+				}
+				return h.Kind == protocol.KindDescribe
+			}
+		})
+		if _, err := n.Describe(bg, "x", ReadConsistency(Strict)); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range f.all(protocol.KindHello) {
+			if r.instance != 1 {
+				t.Error("another instance was asked who leads")
+			}
+		}
+	})
+}
+
 // hang makes an instance say nothing any more on the connections it has, as a stopped process does;
 // new ones are not answered either.
 func (f *fake) hang(instance uint64) {

@@ -51,9 +51,10 @@ func queuingAcquiresAreHeld(t *testing.T) {
 		held   bool
 	}{
 		{"an acquire", lock, list(acquireOf(1, "lock", protocol.Forever)), true},
-		{"two acquires", lock, list(acquireOf(1, "lock", protocol.Forever), acquireOf(3, "lock", 1000)), true},
+		{"two acquires", lock, list(acquireOf(1, "lock", protocol.Forever), acquireOf(3, "lock", minHeldTimeout)), true},
 		{"with the release", lock, list(acquireOf(1, "lock", protocol.Forever), releaseOf(2, "lock")), false},
 		{"behind the release", lock, list(releaseOf(2, "lock"), acquireOf(1, "lock", protocol.Forever)), false},
+		{"one that soon gives up", lock, list(acquireOf(1, "lock", minHeldTimeout-1)), false},
 		{"one that does not wait", lock, list(acquireOf(1, "lock", 0)), false},
 		{"the owner's", lock, list(acquireOf(2, "lock", protocol.Forever)), false},
 		{"of another name", lock, list(acquireOf(1, "locks", protocol.Forever)), false},
