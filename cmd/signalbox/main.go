@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/logfilter" // before anything else says something
+	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
 func main() {
@@ -18,6 +19,9 @@ func main() {
 			runSupervisor(fd)
 			return
 		}
+	}
+	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "dev") {
+		timerslack.DelayMonitor()
 	}
 	ctx, stop := signalContext()
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)

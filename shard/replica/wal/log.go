@@ -17,6 +17,8 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	"github.com/lni/vfs"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
 // ErrDamaged: the log is not what was written.
@@ -248,6 +250,9 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 		// takes the thread's processor away and starts another thread. So it runs now, and finds
 		// nothing.
 		runtime.Gosched()
+	}
+	if o.sync {
+		timerslack.Exact()
 	}
 	return l.commit(o)
 }
