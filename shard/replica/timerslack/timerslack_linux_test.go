@@ -95,7 +95,7 @@ func TestDelayMonitorOnce(t *testing.T) {
 		t.Errorf("process %d says %+v", pid, s)
 	}
 	t.Setenv(again, strconv.Itoa(os.Getpid())) // as after it was executed again
-	DelayMonitor()                             // or this test would begin anew
+	DelayMonitor()                             // or this test would begin again
 	if slack() != before || os.Getenv(again) != "" {
 		t.Error("the slack or the environment is not as before")
 	}
