@@ -251,7 +251,7 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 		// nothing.
 		runtime.Gosched()
 	}
-	if o.sync {
+	if o.sync { // the next step may be stolen by this thread
 		timerslack.Exact()
 	}
 	return l.commit(o)
