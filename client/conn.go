@@ -74,6 +74,7 @@ type conn struct {
 	unheardPing   time.Duration // when the first ping was sent since lastHeard; 0, or not after lastHeard: none was
 	period        time.Duration // between pings
 	probing       bool          // a sign of life is waited for
+	socketHeld    bool          // the reader closes the socket: closing would wait for it
 	hadPending    bool          // a request waited when the ping timer looked
 	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
@@ -323,24 +324,18 @@ func (cn *conn) writeLoop() {
 
 func (cn *conn) readLoop(buf []byte) {
 	defer cn.handler.connLost(cn)
-	filled := false // by the last read: there may be more
+	in := inbox{buf: buf}
+	if raw := reportLeft(cn.nc); raw != nil && cn.holdSocket() {
+		cn.end(readReported(raw, in.room, func(n int) error { return cn.received(&in, n) }, cn.awaitsReply))
+		_ = cn.nc.Close()
+		return
+	}
 	for {
-		if len(buf) == cap(buf) || filled && cap(buf) < maxReadBuffer {
-			grown := make([]byte, len(buf), max(2*cap(buf), minReadBuffer))
-			copy(grown, buf)
-			buf = grown
-		}
-		n, err := cn.nc.Read(buf[len(buf):cap(buf)])
-		buf = buf[:len(buf)+n]
-		filled = len(buf) == cap(buf)
+		n, err := cn.nc.Read(in.room())
 		if n > 0 {
-			cn.lastHeard.Store(int64(cn.clock.now()))
-			if err := cn.consumeAll(&buf); err != nil {
+			if err := cn.received(&in, n); err != nil {
 				cn.end(err)
 				return
-			}
-			if len(buf) == 0 && cap(buf) > maxKeptBuffer {
-				buf = make([]byte, 0, maxReadBuffer)
 			}
 		}
 		if err != nil {
@@ -348,6 +343,49 @@ func (cn *conn) readLoop(buf []byte) {
 			return
 		}
 	}
+}
+
+// holdSocket has the reader close the socket. It is false if the connection is over.
+func (cn *conn) holdSocket() bool {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	cn.socketHeld = cn.err == nil
+	return cn.socketHeld
+}
+
+// awaitsReply says whether a call waits.
+func (cn *conn) awaitsReply() bool {
+	cn.mu.Lock()
+	defer cn.mu.Unlock()
+	return cn.calls.pending > 0
+}
+
+// inbox is what a reader has read and not handled yet.
+type inbox struct {
+	buf    []byte
+	filled bool // by the last read: there may be more
+}
+
+// room is where the next bytes belong.
+func (in *inbox) room() []byte {
+	if size := cap(in.buf); len(in.buf) == size || in.filled && size < maxReadBuffer {
+		in.buf = append(make([]byte, 0, max(2*size, minReadBuffer)), in.buf...)
+	}
+	return in.buf[len(in.buf):cap(in.buf)]
+}
+
+// received handles n bytes that were read into the room.
+func (cn *conn) received(in *inbox, n int) error {
+	in.buf = in.buf[:len(in.buf)+n]
+	in.filled = len(in.buf) == cap(in.buf)
+	cn.lastHeard.Store(int64(cn.clock.now()))
+	if err := cn.consumeAll(&in.buf); err != nil {
+		return err
+	}
+	if len(in.buf) == 0 && cap(in.buf) > maxKeptBuffer {
+		in.buf = make([]byte, 0, maxReadBuffer)
+	}
+	return nil
 }
 
 // consumeAll dispatches the whole frames in buf and moves the rest to its beginning.
@@ -457,8 +495,13 @@ func (cn *conn) end(err error) {
 	cn.pingTimer.Stop()
 	cn.over.Store(true)
 	close(cn.done)
+	held := cn.socketHeld
 	cn.mu.Unlock()
-	_ = cn.nc.Close()
+	if held {
+		_ = cn.nc.SetDeadline(time.Now()) // ends reads and writes; the reader closes it
+	} else {
+		_ = cn.nc.Close()
+	}
 	for _, cl := range waiting {
 		if reply := cl.reply; reply != nil {
 			cn.free(cl, true)

@@ -1,0 +1,100 @@
+package client
+
+import (
+	"encoding/binary"
+	"io"
+	"net"
+	"os"
+	"syscall"
+)
+
+// tcpInq is TCP_INQ of linux/tcp.h: an option of a socket, and the type of the control message that
+// comes with each read. The message says how many bytes are left, an end counted as one.
+const tcpInq = 36
+
+// reportLeft has the kernel say, with each read of a TCP connection, whether anything is left. It
+// is nil for other connections, and for kernels before 4.18.
+func reportLeft(nc net.Conn) syscall.RawConn {
+	tcp, ok := nc.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	reports := false
+	err = raw.Control(func(fd uintptr) {
+		reports = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, tcpInq, 1) == nil
+	})
+	if err != nil || !reports {
+		return nil
+	}
+	return raw
+}
+
+// readReported reads a connection of reportLeft to its end, and returns why it ended. Received gets
+// the number of bytes that were read into the room. It runs, as room and doubtful do, while the
+// descriptor is held: closing the connection waits for it.
+//
+// Where the kernel says that nothing is left, no second read is needed to find it out: a quarter of
+// the system calls of a caller that is alone on its connection. All reads are in one call of Read,
+// since each call begins by forgetting that something came.
+//
+// A reset that came with the last bytes is not reported, and the poller says it only with them. If
+// doubtful says so, a second read looks for it.
+func readReported(raw syscall.RawConn, room func() []byte, received func(n int) error, doubtful func() bool) error {
+	var ended error
+	err := raw.Read(func(fd uintptr) bool {
+		for {
+			n, left, err := readOnce(int(fd), room())
+			if err == syscall.EAGAIN {
+				return false
+			}
+			if err == nil {
+				err = received(n)
+			}
+			if err != nil {
+				ended = err
+				return true
+			}
+			if !left && !doubtful() {
+				return false
+			}
+		}
+	})
+	if ended != nil {
+		return ended
+	}
+	return err
+}
+
+// readOnce reads once. Left says that there may be more, be it the end.
+func readOnce(fd int, p []byte) (n int, left bool, err error) {
+	var space [32]byte // a header of 12 or 16 bytes, and a number of four
+	for {
+		var used int
+		n, used, _, _, err = syscall.Recvmsg(fd, p, space[:], 0)
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return 0, false, err
+		case err != nil:
+			return 0, false, os.NewSyscallError("recvmsg", err)
+		case n == 0:
+			return 0, false, io.EOF
+		default:
+			return n, mayBeLeft(space[:used]), nil
+		}
+	}
+}
+
+// mayBeLeft reads a control message. One that is not there or of another kind says nothing.
+func mayBeLeft(message []byte) bool {
+	value := syscall.CmsgLen(0) // where it begins, behind level and type
+	if len(message) < value+4 {
+		return true
+	}
+	number := func(at int) uint32 { return binary.NativeEndian.Uint32(message[at:]) }
+	return number(value-8) != syscall.IPPROTO_TCP || number(value-4) != tcpInq || number(value) > 0
+}

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// countingHandler counts events.
+type countingHandler struct {
+	events  int
+	onEvent func(cn *conn)
+	lost    chan struct{}
+}
+
+func (h *countingHandler) handleEvent(cn *conn, _ protocol.Header) error {
+	h.events++
+	if h.onEvent != nil {
+		h.onEvent(cn)
+	}
+	return nil
+}
+
+func (h *countingHandler) connLost(*conn)     { close(h.lost) }
+func (h *countingHandler) serverSilent(*conn) {}
+
+// unservedConn is a connection over TCP that nothing was read from yet, its handler, and the
+// server's end.
+func unservedConn(t *testing.T) (*conn, *countingHandler, *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &countingHandler{lost: make(chan struct{})}
+	cn := newConn(h, nc, protocol.HelloReply{Instance: 1, Window: 10}, nil, systemClock{})
+	t.Cleanup(func() {
+		_ = server.Close()
+		<-h.lost
+	})
+	return cn, h, server.(*net.TCPConn)
+}
+
+// newerEvent is of a kind that this client does not know.
+const newerEvent = protocol.KindReply - 1
+
+// TestEndWithLastBytes: a server sends much, and closes, before the client reads.
+func TestEndWithLastBytes(t *testing.T) {
+	const events = 3000
+	cn, h, server := unservedConn(t)
+	var sent []byte
+	for range events {
+		sent = protocol.AppendFrame(sent, newerEvent, 1, 1, nil)
+	}
+	if _, err := server.Write(sent); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.Close()
+	cn.serve()
+	<-h.lost
+	if h.events != events || !errors.Is(cn.err, io.EOF) {
+		t.Errorf("%d events, then %v; want %d, then the end", h.events, cn.err, events)
+	}
+}
+
+// TestResetWithLastBytes: a server that is killed with a request unread sends a reset, behind what
+// it had written. The call ends, though nothing is written any more, and no ping either.
+func TestResetWithLastBytes(t *testing.T) {
+	cn, h, server := unservedConn(t)
+	cl, _, err := cn.startCall(t.Context(), nil, protocol.KindDescribe, 0, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cn.pingTimer.Stop()
+	if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetLinger(0)
+	_ = server.Close()
+	cn.serve()
+	<-cl.done
+	<-h.lost
+	if !errors.Is(cl.err, errConnLost) || h.events != 1 {
+		t.Errorf("the call ended with %v after %d events; want the loss of the connection, after 1", cl.err, h.events)
+	}
+}
+
+// TestEndClosesSocket: the server sees the end of a connection that the client gives up.
+func TestEndClosesSocket(t *testing.T) {
+	event := protocol.AppendFrame(nil, newerEvent, 1, 1, nil)
+	end := func(cn *conn) { cn.end(net.ErrClosed) }
+	for _, c := range []struct {
+		name    string
+		sent    []byte
+		onEvent func(cn *conn)
+		then    func(cn *conn)
+	}{
+		{name: "before it reads", then: end},
+		{name: "while it reads", sent: event, then: end},
+		{name: "because of what it reads", sent: []byte{0xff, 0xff, 0xff, 0xff, 0xff}},
+		{name: "by the reader", sent: event, onEvent: end},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cn, h, server := unservedConn(t)
+			seen := make(chan struct{})
+			if h.onEvent = c.onEvent; h.onEvent == nil {
+				h.onEvent = func(*conn) { close(seen) }
+			}
+			if c.sent == nil {
+				c.then(cn)
+			}
+			cn.serve()
+			if c.sent != nil {
+				if _, err := server.Write(c.sent); err != nil {
+					t.Fatal(err)
+				}
+				if c.then != nil {
+					<-seen
+					c.then(cn)
+				}
+			}
+			if n, err := server.Read(make([]byte, 1)); n > 0 || err == nil {
+				t.Errorf("the server read %d bytes and %v; want the end", n, err)
+			}
+			<-h.lost
+		})
+	}
+}
