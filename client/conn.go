@@ -326,7 +326,15 @@ func (cn *conn) readLoop(buf []byte) {
 	defer cn.handler.connLost(cn)
 	in := inbox{buf: buf}
 	if raw := reportLeft(cn.nc); raw != nil && cn.holdSocket() {
-		cn.end(readReported(raw, in.room, func(n int) error { return cn.received(&in, n) }, cn.awaitsReply))
+		cn.end(readReported(raw, in.room, func(n int) error {
+			if err := cn.received(&in, n); err != nil {
+				return err
+			}
+			if cn.isLost() { // end does not close the socket, so more may come
+				return errConnLost
+			}
+			return nil
+		}, cn.awaitsEnd))
 		_ = cn.nc.Close()
 		return
 	}
@@ -353,11 +361,12 @@ func (cn *conn) holdSocket() bool {
 	return cn.socketHeld
 }
 
-// awaitsReply says whether a call waits.
-func (cn *conn) awaitsReply() bool {
+// awaitsEnd says whether an end that nobody notices would keep somebody waiting: a call, or who
+// moves to another instance because this one said goodbye.
+func (cn *conn) awaitsEnd() bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	return cn.calls.pending > 0
+	return cn.calls.pending > 0 || cn.goodbye != nil
 }
 
 // inbox is what a reader has read and not handled yet.
@@ -370,6 +379,7 @@ type inbox struct {
 func (in *inbox) room() []byte {
 	if size := cap(in.buf); len(in.buf) == size || in.filled && size < maxReadBuffer {
 		in.buf = append(make([]byte, 0, max(2*size, minReadBuffer)), in.buf...)
+		in.filled = false
 	}
 	return in.buf[len(in.buf):cap(in.buf)]
 }

@@ -2,9 +2,11 @@ package client
 
 import (
 	"encoding/binary"
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"sync"
 	"syscall"
 )
 
@@ -12,11 +14,34 @@ import (
 // comes with each read. The message says how many bytes are left, an end counted as one.
 const tcpInq = 36
 
+// reportsEnds: Linux counts an end that came with the last bytes since 5.1 (commit 6466e715651f).
+// gVisor does not, and calls itself 4.4.
+var reportsEnds = sync.OnceValue(func() bool {
+	var u syscall.Utsname
+	if syscall.Uname(&u) != nil {
+		return false
+	}
+	release := make([]byte, len(u.Release))
+	for i, c := range u.Release {
+		release[i] = byte(c)
+	}
+	return atLeast(string(release), 5, 1)
+})
+
+// atLeast compares a kernel's release with a version. A release that cannot be read is none.
+func atLeast(release string, major, minor int) bool {
+	var a, b int
+	if n, _ := fmt.Sscanf(release, "%d.%d", &a, &b); n < 2 {
+		return false
+	}
+	return a > major || a == major && b >= minor
+}
+
 // reportLeft has the kernel say, with each read of a TCP connection, whether anything is left. It
-// is nil for other connections, and for kernels before 4.18.
+// is nil for other connections, and for systems that do not count an end.
 func reportLeft(nc net.Conn) syscall.RawConn {
 	tcp, ok := nc.(*net.TCPConn)
-	if !ok {
+	if !ok || !reportsEnds() {
 		return nil
 	}
 	raw, err := tcp.SyscallConn()

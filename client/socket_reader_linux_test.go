@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -94,6 +95,36 @@ func TestResetWithLastBytes(t *testing.T) {
 	<-h.lost
 	if !errors.Is(cl.err, errConnLost) || h.events != 1 {
 		t.Errorf("the call ended with %v after %d events; want the loss of the connection, after 1", cl.err, h.events)
+	}
+}
+
+// TestEndStopsReader: what comes behind the event that ended a connection is nobody's.
+func TestEndStopsReader(t *testing.T) {
+	cn, h, server := unservedConn(t)
+	h.onEvent = func(cn *conn) { cn.end(net.ErrClosed) }
+	events := bytes.Repeat(protocol.AppendFrame(nil, newerEvent, 1, 1, nil), 3*minReadBuffer)
+	if _, err := server.Write(events); err != nil {
+		t.Fatal(err)
+	}
+	cn.serve()
+	<-h.lost
+	if h.events > minReadBuffer {
+		t.Errorf("%d events were handled; want those of the first read only", h.events)
+	}
+}
+
+// TestAtLeast compares releases of kernels.
+func TestAtLeast(t *testing.T) {
+	for release, want := range map[string]bool{
+		"5.1.0": true, "5.10.0-23-amd64": true, "6.0": true, "10.2.3": true,
+		"5.0.21": false, "4.18.0-553.el8": false, "4.4.0": false, "5": false, "": false, "x": false,
+	} {
+		if got := atLeast(release, 5, 1); got != want {
+			t.Errorf("atLeast(%q, 5, 1) = %v; want %v", release, got, want)
+		}
+	}
+	if !reportsEnds() {
+		t.Error("this kernel is too old for the tests of this file: they are of Linux 5.1 and later")
 	}
 }
 
