@@ -38,6 +38,25 @@ func TestClientMemory(t *testing.T) {
 	}
 }
 
+// tcpPair is a connection over TCP, and the server's end.
+func tcpPair(t *testing.T) (net.Conn, *net.TCPConn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	nc, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc, server.(*net.TCPConn)
+}
+
 // burstConn gives as much as is read while the burst lasts, then nothing.
 type burstConn struct {
 	net.Conn
@@ -88,19 +107,7 @@ func TestReadBufferGrows(t *testing.T) {
 // TestKeepAliveWritesItself: the ping of a connection that nobody else writes to needs no goroutine
 // that stays.
 func TestKeepAliveWritesItself(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	nc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, server := tcpPair(t)
 	defer server.Close()
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
 	t.Cleanup(c.CloseWithoutRelease)

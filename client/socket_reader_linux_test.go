@@ -32,26 +32,14 @@ func (h *countingHandler) serverSilent(*conn) {}
 // server's end.
 func unservedConn(t *testing.T) (*conn, *countingHandler, *net.TCPConn) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	nc, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
+	nc, server := tcpPair(t)
 	h := &countingHandler{lost: make(chan struct{})}
 	cn := newConn(h, nc, protocol.HelloReply{Instance: 1, Window: 10}, nil, systemClock{})
 	t.Cleanup(func() {
 		_ = server.Close()
 		<-h.lost
 	})
-	return cn, h, server.(*net.TCPConn)
+	return cn, h, server
 }
 
 // newerEvent is of a kind that this client does not know.
