@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestServeDelaysTheMonitor: the process that was started serves, and
-// the monitor of Go's runtime wakes up a millisecond late.
+// TestServeDelaysTheMonitor: the process that was started serves, and the monitor of Go's runtime
+// wakes up a millisecond late.
 func TestServeDelaysTheMonitor(t *testing.T) {
 	t.Parallel()
 	server, _ := serveProcess(t)

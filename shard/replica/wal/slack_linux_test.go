@@ -22,7 +22,7 @@ func TestSyncsExactly(t *testing.T) {
 	l := openOn(t, newDisk())
 	save(t, l, updateOf(key{1, 1}, 1, entriesOf(1, 1, 1, 5)))
 	if n, _ := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); n != 1 {
-		t.Errorf("its timer slack is %d ns", n)
+		t.Errorf("its timer slack is %d ns; want 1", n)
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
