@@ -29,7 +29,7 @@ var benchmarks = []benchmark{
 	{name: "three", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper}, run: measureCluster},
 	{name: "idle", subjects: []string{Signalbox, Echo, LoggedEcho, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
 	{name: "shards", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureShards},
-	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
+	{name: "names", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureNames},
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},
 }
 

@@ -21,6 +21,7 @@ var limitSubjects = map[string]string{
 
 	"three-handoffs-64": LoggedEcho,
 	"shards-1":          LoggedEcho, // and as many groups
+	"names-few":         LoggedEcho, // and as many records
 	"starts":            LoggedEcho,
 	"starts-cpu":        LoggedEcho,
 }

@@ -60,8 +60,10 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
-	if f := r.Measurements.find("shards-2", LoggedEcho); !starved && (f == nil || !(f.Values[0] > 0)) {
-		t.Errorf("no groups of the bare engine: %v", f)
+	for _, w := range []string{"shards-2", "names-few", "names-many"} {
+		if f := r.Measurements.find(w, LoggedEcho); !starved && (f == nil || !(f.Values[0] > 0)) {
+			t.Errorf("no %s of the bare engine: %v", w, f)
+		}
 	}
 	for _, w := range []string{"shards-1", "names-few", "names-many"} {
 		if f := r.Measurements.find(w, Signalbox); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {

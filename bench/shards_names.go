@@ -42,7 +42,7 @@ func measureNames(ctx context.Context, v *trial) error {
 		work  string
 		names int
 	}{{"names-few", v.FewNames}, {"names-many", v.ManyNames}} {
-		err := v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
+		err := v.withPlan(ctx, ManyNames, func(s *Server, plan Plan) error {
 			before, err := s.Process().Usage()
 			if err != nil {
 				return err
@@ -58,8 +58,8 @@ func measureNames(ctx context.Context, v *trial) error {
 			if err := pause(ctx, v.IdleDelay); err != nil {
 				return err
 			}
-			if kind.names == v.ManyNames {
-				if err := s.Process().Collect(ctx); err != nil {
+			if v.system.Name() == Signalbox && kind.names == v.ManyNames {
+				if err := s.collect(ctx); err != nil {
 					return err
 				}
 				after, err := s.Process().Usage()

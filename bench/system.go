@@ -79,6 +79,7 @@ const (
 	SessionStarts                  // many new connections, a session on each
 	IdleOwn                        // sessions that only live, a connection each
 	IdleShared                     // likewise, on shared connections
+	ManyNames                      // LockPairs beside many names that stay
 )
 
 // SharedConnections is how many connections 20,000 watchers share, where a system lets them: a

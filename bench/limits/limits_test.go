@@ -161,6 +161,32 @@ func TestLoggedEchoLock(t *testing.T) {
 	}
 }
 
+// TestKeepRecords: a message adds or removes the record of its key, what was removed is used again,
+// and other messages leave records alone.
+func TestKeepRecords(t *testing.T) {
+	g := &echoGroup{records: map[uint64]*record{}}
+	message := func(what byte, key uint64) []byte {
+		b := make([]byte, MessageSize)
+		b[RecordByte] = what
+		binary.LittleEndian.PutUint64(b[RecordKey:], key)
+		return b
+	}
+	for _, step := range []struct {
+		what         byte
+		key          uint64
+		kept, spares int
+	}{
+		{0, 1, 0, 0}, {AddRecord, 1, 1, 0}, {AddRecord, 2, 2, 0}, {AddRecord, 2, 2, 0}, {0, 2, 2, 0},
+		{RemoveRecord, 3, 2, 0}, {RemoveRecord, 1, 1, 1}, {RemoveRecord, 1, 1, 1}, {AddRecord, 3, 2, 0},
+	} {
+		g.apply([]request{{data: message(step.what, step.key)}})
+		added := g.records[step.key] != nil
+		if len(g.records) != step.kept || len(g.spares) != step.spares || step.what > 0 && added != (step.what == AddRecord) {
+			t.Fatalf("after %+v: %v, %d spares", step, g.records, len(g.spares))
+		}
+	}
+}
+
 // halves sends a message in two parts. An answer on another connection says that the first part was
 // read alone, where one event loop has both.
 func halves(t *testing.T, c net.Conn) {
