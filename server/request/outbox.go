@@ -116,5 +116,5 @@ func (o *Outbox) FailError(c *Client, kind protocol.Kind, id uint64, err error) 
 // together.
 func (o *Outbox) Flush() { o.server.transport.Flush() }
 
-// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
-func (o *Outbox) FlushDirect() { o.server.transport.FlushDirect(&o.direct) }
+// FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
+func (o *Outbox) FlushDirect(commands int) { o.server.transport.FlushDirect(&o.direct, commands) }

@@ -43,12 +43,12 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 	}
 }
 
-// flushReplies writes what was appended for an entry. A batch of a few commands comes from a shard
-// with little to do. Its replies are written here, since the switch to an event loop would take
-// most of the time.
+// flushReplies writes what was appended for an entry. The replies of a few commands, or replies
+// that each have a connection, are written here: the switch to an event loop would take most of the
+// time, or spare no write.
 func (d *Shard) flushReplies(commands int) {
-	if commands > 0 && commands <= transport.MaxDirectWrites {
-		d.out.FlushDirect()
+	if commands > 0 {
+		d.out.FlushDirect(commands)
 	} else {
 		d.out.Flush()
 	}

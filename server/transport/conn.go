@@ -15,8 +15,9 @@ import (
 // time, calls closed once when the socket is gone, and writes what Conn.out holds when it is woken.
 type socket interface {
 	// markDirty marks the connection as having something to write. It is written at the latest
-	// after Transport.Flush. Any goroutine; never blocks.
-	markDirty()
+	// after Transport.Flush; with early, already while many others are marked. Any goroutine; never
+	// blocks.
+	markDirty(early bool)
 	// pauseReads leaves what comes in the kernel, as far as that is possible. Called by the reading
 	// goroutine.
 	pauseReads()
@@ -264,7 +265,7 @@ func (c *Conn) Close(how CloseMode, status protocol.Status, text string) bool {
 		c.StopReading(0)
 	}
 	if mark {
-		c.socket.markDirty()
+		c.socket.markDirty(false)
 	}
 	return first
 }

@@ -47,12 +47,13 @@ func (l *eventLoop) rests() bool {
 	return true
 }
 
-// wakeAt is at how many marks the loop is woken before all are made: it writes to the first of
-// thousands of connections while the others are marked (bench/NOTES.md, "P7").
+// wakeAt is at how many marks the loop is woken before all are made, if that is to be early: it
+// writes to the first of thousands of connections while the others are marked (bench/NOTES.md,
+// "P7").
 const wakeAt = 64
 
 // markDirty notes a socket with something to write. Wake follows.
-func (l *eventLoop) markDirty(k *gnetSocket) {
+func (l *eventLoop) markDirty(k *gnetSocket, early bool) {
 	l.mu.Lock()
 	l.dirty = append(l.dirty, k)
 	n := len(l.dirty)
@@ -60,7 +61,7 @@ func (l *eventLoop) markDirty(k *gnetSocket) {
 		l.needsWake.Store(true)
 	}
 	l.mu.Unlock()
-	if n == wakeAt {
+	if early && n == wakeAt {
 		l.wake()
 	}
 }
@@ -73,18 +74,22 @@ func (l *eventLoop) wake() {
 	}
 }
 
-// MaxDirectWrites is how many sockets are written to by the goroutine that marked them, without the
-// loop. With 4 instead of 8, eight callers wait longer; with 16 nobody waits less (bench/NOTES.md).
-const MaxDirectWrites = 8
+// maxDirectWrites is how many sockets with answers of some commands are written to by the goroutine
+// that marked them, without the loop. With 4 instead of 8, eight callers wait longer; with 16
+// nobody waits less (bench/NOTES.md).
+const maxDirectWrites = 8
 
-// takeDirty takes the marks that nobody woke the loop for, if there are no more than a few.
-func (l *eventLoop) takeDirty(list []*gnetSocket) []*gnetSocket {
+// takeDirty takes the marks that nobody woke the loop for, if the goroutine that answered so many
+// commands is to write. It writes where there is little, and where each answer has a socket of its
+// own: a loop could not put it into one write with others.
+func (l *eventLoop) takeDirty(list []*gnetSocket, commands int) []*gnetSocket {
 	if !l.needsWake.Load() {
 		return list
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.dirty) > MaxDirectWrites || !l.needsWake.CompareAndSwap(true, false) {
+	n := len(l.dirty)
+	if max(n, commands) > maxDirectWrites && n != commands || !l.needsWake.CompareAndSwap(true, false) {
 		return list
 	}
 	list = append(list, l.dirty...)
@@ -125,9 +130,9 @@ type gnetSocket struct {
 }
 
 // markDirty implements socket.
-func (k *gnetSocket) markDirty() {
+func (k *gnetSocket) markDirty(early bool) {
 	if k.loop != nil {
-		k.loop.markDirty(k)
+		k.loop.markDirty(k, early)
 	}
 }
 

@@ -49,6 +49,26 @@ func TestProcessorsStayFreeOfLoops(t *testing.T) {
 	}
 }
 
+// TestWhoWrites: the goroutine that answered some commands writes where there is little, and where
+// each answer has a socket of its own. Else the loop does, which nobody has woken before.
+func TestWhoWrites(t *testing.T) {
+	for _, c := range []struct{ sockets, commands, taken int }{
+		{1, 1, 1}, {1, 8, 1}, {8, 1, 8}, {8, 8, 8},
+		{9, 8, 0}, {8, 9, 0}, {1, 9, 0}, {5000, 1, 0}, {0, 9, 0},
+		{9, 9, 9}, {2 * wakeAt, 2 * wakeAt, 2 * wakeAt}, {99, 100, 0}, {100, 99, 0},
+	} {
+		var l eventLoop
+		for range c.sockets {
+			l.markDirty(&gnetSocket{}, false)
+		}
+		list := l.takeDirty(nil, c.commands)
+		if len(list) != c.taken || len(l.dirty) != c.sockets-c.taken || l.needsWake.Load() != (len(l.dirty) > 0) {
+			t.Errorf("%d sockets with answers of %d commands: %d were taken, %d are left, wake %v",
+				c.sockets, c.commands, len(list), len(l.dirty), l.needsWake.Load())
+		}
+	}
+}
+
 // TestLoopWritesBeforeAllIsMarked: what is for many connections is written without waiting for
 // Flush, which comes when it is appended to the last of them.
 func TestLoopWritesBeforeAllIsMarked(t *testing.T) {

@@ -190,17 +190,17 @@ type DirectWriter struct {
 	batch writeBatch
 }
 
-// writeDirect writes to a few sockets on the caller's goroutine, which then needs no loop. Those
+// writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those
 // that were marked last come first: what one request does for others, such as the grant of what it
 // gave back, is marked behind its reply, and more waits for it.
-func (d *gnetListener) writeDirect(h *DirectWriter) {
+func (d *gnetListener) writeDirect(h *DirectWriter, commands int) {
 	list := h.list[:0]
 	for _, l := range *d.loops.Load() {
-		list = l.takeDirty(list)
+		list = l.takeDirty(list, commands)
 	}
 	for i := len(list) - 1; i >= 0; i-- {
 		if k := list[i]; !k.writeDirect(&h.batch) {
-			k.loop.markDirty(k)
+			k.loop.markDirty(k, false)
 		}
 		list[i] = nil
 	}

@@ -273,7 +273,7 @@ func (o *outgoing) tooOld(now, age time.Duration) bool {
 func (c *Conn) Append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n int) {
 	n, over, mark := c.append(kind, id, arg, m)
 	if mark {
-		c.socket.markDirty()
+		c.socket.markDirty(false)
 	}
 	if over {
 		c.closeSlow()
@@ -299,7 +299,7 @@ func (c *Conn) append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n
 func (c *Conn) AppendShared(frame []byte, droppable bool) bool {
 	taken, over, mark := c.appendShared(frame, droppable)
 	if mark {
-		c.socket.markDirty()
+		c.socket.markDirty(true)
 	}
 	if over && c.closeSlow() {
 		c.t.Flush()
@@ -369,7 +369,7 @@ func (c *Conn) WriteDeferred() {
 	c.out.overdue = c.out.size > 0
 	c.out.mu.Unlock()
 	if mark {
-		c.socket.markDirty()
+		c.socket.markDirty(false)
 	}
 }
 

@@ -17,9 +17,9 @@ func (t *Transport) NewPipe(remote string) *Pipe {
 	return p
 }
 
-func (*Pipe) markDirty()   {}
-func (*Pipe) pauseReads()  {}
-func (*Pipe) resumeReads() {}
+func (*Pipe) markDirty(bool) {}
+func (*Pipe) pauseReads()    {}
+func (*Pipe) resumeReads()   {}
 
 // Read handles every complete frame at the start of b, and answers how many bytes it used. Nothing
 // of b is kept.

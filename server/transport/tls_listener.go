@@ -219,7 +219,7 @@ type tlsSocket struct {
 }
 
 // markDirty implements socket.
-func (k *tlsSocket) markDirty() {
+func (k *tlsSocket) markDirty(bool) {
 	k.listener.mu.Lock()
 	k.listener.dirty = append(k.listener.dirty, k)
 	k.listener.mu.Unlock()

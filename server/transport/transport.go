@@ -197,10 +197,10 @@ func (t *Transport) Flush() {
 	}
 }
 
-// FlushDirect is Flush for a goroutine that may spend the time of a few writes itself.
-func (t *Transport) FlushDirect(w *DirectWriter) {
+// FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
+func (t *Transport) FlushDirect(w *DirectWriter, commands int) {
 	if t.plain != nil {
-		t.plain.writeDirect(w)
+		t.plain.writeDirect(w, commands)
 	}
 	t.Flush()
 }
