@@ -53,6 +53,7 @@ func measureRates(ctx context.Context, v *trial) error {
 			if o.perCPU > 0 {
 				v.record(rateMetric(rate, "cpu"), 1e6/o.perCPU)
 			}
+			v.record(rateMetric(rate, "client-cpu"), o.Own.CPUPerOperationUS)
 		}
 		return nil
 	})
@@ -68,6 +69,7 @@ func rateMetrics() []Metric {
 			{ID: rateMetric(rate, "p99"), Text: "p99 of a pair" + at, Unit: Milliseconds},
 			{ID: rateMetric(rate, "p999"), Text: "p99.9 of a pair" + at, Unit: Milliseconds, Detail: true},
 			{ID: rateMetric(rate, "cpu"), Text: "server CPU of a pair" + at, Unit: Microseconds},
+			{ID: rateMetric(rate, "client-cpu"), Text: "CPU of the load for it", Unit: Microseconds, Detail: true},
 		}
 		for i := range own {
 			own[i].Kept = rateMetric(rate, "kept")
