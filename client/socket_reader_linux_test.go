@@ -71,6 +71,17 @@ func TestEndWithLastBytes(t *testing.T) {
 	}
 }
 
+// resetBehindEvent has a server send an event, and then a reset.
+func resetBehindEvent(t *testing.T, server *net.TCPConn) {
+	t.Helper()
+	if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	_ = server.SetLinger(0)
+	_ = server.Close()
+	pollAll()
+}
+
 // TestResetWithLastBytes: a server that is killed with a request unread sends a reset, behind what
 // it had written. Who waits for a call, or has read a goodbye, notices, though nothing is written
 // any more, and no ping either.
@@ -81,12 +92,7 @@ func TestResetWithLastBytes(t *testing.T) {
 		t.Fatal(err)
 	}
 	cn.pingTimer.Stop()
-	if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
-		t.Fatal(err)
-	}
-	_ = server.SetLinger(0)
-	_ = server.Close()
-	pollAll()
+	resetBehindEvent(t, server)
 	cn.serve()
 	<-cl.done
 	<-h.lost
@@ -101,12 +107,7 @@ func TestResetWithLastBytes(t *testing.T) {
 		cn.goodbye = io.ErrUnexpectedEOF
 		cn.mu.Unlock()
 	}
-	if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
-		t.Fatal(err)
-	}
-	_ = server.SetLinger(0)
-	_ = server.Close()
-	pollAll()
+	resetBehindEvent(t, server)
 	cn.serve()
 	<-h.lost
 	if !errors.Is(cn.err, io.ErrUnexpectedEOF) {
