@@ -58,8 +58,9 @@ func measureNames(ctx context.Context, v *trial) error {
 			if err := pause(ctx, v.IdleDelay); err != nil {
 				return err
 			}
-			if v.system.Name() == Signalbox && kind.names == v.ManyNames {
-				if err := s.collect(ctx); err != nil {
+			// Without a collection memory says nothing.
+			if collect := s.Process().Collect; collect != nil && kind.names == v.ManyNames {
+				if err := collect(ctx); err != nil {
 					return err
 				}
 				after, err := s.Process().Usage()

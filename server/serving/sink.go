@@ -43,9 +43,9 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 	}
 }
 
-// flushReplies writes what was appended for an entry. The replies of a few commands, or replies
-// that each have a connection, are written here: the switch to an event loop would take most of the
-// time, or spare no write.
+// flushReplies writes what was appended for an entry. The replies of a few commands are written
+// here, and with one event loop replies that each have a connection: the switch to a loop would
+// take most of the time, or spare no write.
 func (d *Shard) flushReplies(commands int) {
 	if commands > 0 {
 		d.out.FlushDirect(commands)

@@ -81,7 +81,8 @@ const maxDirectWrites = 8
 
 // takeDirty takes the marks that nobody woke the loop for, if the goroutine that answered so many
 // commands is to write. It writes where there is little, and where each answer has a socket of its
-// own: a loop could not put it into one write with others.
+// own: a loop could not put it into one write with others. Where several loops have marks, none has
+// as many as there are commands, and they write beside each other.
 func (l *eventLoop) takeDirty(list []*gnetSocket, commands int) []*gnetSocket {
 	if !l.needsWake.Load() {
 		return list

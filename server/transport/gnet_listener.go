@@ -190,9 +190,9 @@ type DirectWriter struct {
 	batch writeBatch
 }
 
-// writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those
-// that were marked last come first: what one request does for others, such as the grant of what it
-// gave back, is marked behind its reply, and more waits for it.
+// writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those that
+// were marked last come first: what one request does for others, such as the grant of what it gave
+// back, is marked behind its reply, and more waits for it.
 func (d *gnetListener) writeDirect(h *DirectWriter, commands int) {
 	list := h.list[:0]
 	for _, l := range *d.loops.Load() {
