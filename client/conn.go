@@ -507,8 +507,9 @@ func (cn *conn) end(err error) {
 	close(cn.done)
 	held := cn.socketHeld
 	cn.mu.Unlock()
-	if held {
-		_ = cn.nc.SetDeadline(time.Now()) // ends reads and writes; the reader closes it
+	if tcp, ok := cn.nc.(*net.TCPConn); held && ok {
+		_ = tcp.CloseWrite()            // the server sees the end before the reader comes to close
+		_ = tcp.SetDeadline(time.Now()) // ends reads and writes
 	} else {
 		_ = cn.nc.Close()
 	}

@@ -8,6 +8,7 @@ import (
 	"os"
 	"runtime"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -127,6 +128,27 @@ func TestEndStopsReader(t *testing.T) {
 	<-h.lost
 	if h.events > minReadBuffer {
 		t.Errorf("%d events were handled; want those of the first read only", h.events)
+	}
+}
+
+// TestEndIsSeenAtOnce: the server sees the end when end returns, though the reader, which is to
+// close the socket, is still busy.
+func TestEndIsSeenAtOnce(t *testing.T) {
+	cn, h, server := unservedConn(t)
+	h.onEvent = func(cn *conn) {
+		cn.end(net.ErrClosed)
+		_ = server.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if n, err := server.Read(make([]byte, 1)); n > 0 || err != io.EOF {
+			t.Errorf("the server read %d bytes and %v; want the end", n, err)
+		}
+	}
+	if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
+		t.Fatal(err)
+	}
+	cn.serve()
+	<-h.lost
+	if h.events != 1 {
+		t.Errorf("%d events were handled; want 1", h.events)
 	}
 }
 
