@@ -30,7 +30,8 @@ func (t *goRedisTarget) Name() string { return "redis at " + t.addr }
 func (t *goRedisTarget) Code(err error) string { return codeOf(err) }
 
 // answerTimeout is for what has no deadline of its own, such as the handshake of a connection that
-// subscribes. A blocking pop and the messages of a subscription are waited for without it.
+// subscribes, and making that connection: 20,000 at once take Redis longer than the package's five
+// seconds. A blocking pop and the messages of a subscription are waited for without it.
 const answerTimeout = 30 * time.Second
 
 var unlockScript = redis.NewScript(unlock)
@@ -38,7 +39,7 @@ var unlockScript = redis.NewScript(unlock)
 func (t *goRedisTarget) Open(ctx context.Context) (loadgen.Conn, error) {
 	c := redis.NewClient(&redis.Options{
 		Addr: t.addr, PoolSize: 1, MaxRetries: -1, DisableIdentity: true, ContextTimeoutEnabled: true,
-		ReadTimeout: answerTimeout, ReadBufferSize: 4096, WriteBufferSize: 4096,
+		DialTimeout: answerTimeout, ReadTimeout: answerTimeout, ReadBufferSize: 4096, WriteBufferSize: 4096,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	if t.lazy {
