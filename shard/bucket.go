@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"bytes"
 	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -36,7 +35,8 @@ type bucket struct {
 	orderCounter   uint64
 	sessionCounter uint64 // counter of the last session id given
 
-	semaphores hashSet[semaphore]                  // by hashName
+	semaphores hashSet[semaphore]                  // by hashName, without those in semaphoreTable.ring
+	newest     int                                 // of the bucket's semaphores are there
 	objects    [kindCount]map[string]*hostedObject // by kind, by semaphoreKey
 
 	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
@@ -116,13 +116,7 @@ func (b *bucket) object(m *Machine, kind kindNumber, node uint64, name []byte) *
 	return b.objects[kind][string(m.nameKey(node, name))]
 }
 
-// lookup finds a semaphore. It changes nothing: reads run beside each other.
-func (b *bucket) lookup(node uint64, name []byte) *semaphore {
-	return b.semaphores.get(hashName(node, name),
-		func(s *semaphore) bool { return s.node.id == node && bytes.Equal(s.name, name) })
-}
-
-// readObject is lookup for a hosted object.
+// readObject is object for a read: reads run beside each other.
 func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedObject {
 	var key [8 + protocol.MaxNameLen]byte
 	return b.objects[kind][string(appendSemaphoreKey(key[:0], node, name))]
@@ -130,7 +124,7 @@ func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedOb
 
 // empty says that the copy has no semaphores and no hosted objects.
 func (b *bucket) empty() bool {
-	count := b.semaphores.n
+	count := b.semaphores.n + b.newest
 	for _, objects := range b.objects {
 		count += len(objects)
 	}

@@ -24,7 +24,7 @@ const (
 func (b *busiest) check(n *node, m *Machine) error {
 	queues, holders := 0, 0
 	for i := range m.buckets {
-		for s := range m.buckets[i].semaphores.all() {
+		for s := range m.semaphores.in(&m.buckets[i]) {
 			if s.node != n {
 				continue
 			}

@@ -28,6 +28,7 @@ const churnBuckets = 8
 
 func newChurn(seed uint64, m *Machine) *churn {
 	x := &churn{r: rand.New(rand.NewPCG(seed, 1)), m: m, nodes: 2, names: 8}
+	m.semaphores.ring = make([]*semaphore, 3) // most grow old
 	x.takeOver()
 	x.apply(
 		Command{Kind: CmdBuckets,

@@ -22,7 +22,7 @@ func (m *Machine) Digest() uint64 {
 		b = p.appendRecord(b[:0], &sum)
 	}
 	for i := range m.buckets {
-		for s := range m.buckets[i].semaphores.all() {
+		for s := range m.semaphores.in(&m.buckets[i]) {
 			b = s.appendRecord(b[:0], &sum)
 			for e := s.owners.first; e != nil; e = next(e, byOrder) {
 				b = e.appendRecord(b[:0], &sum)

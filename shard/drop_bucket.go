@@ -104,7 +104,7 @@ func clearCopies(m *Machine) bool {
 		if b.state != bucketDropping || b.empty() {
 			continue
 		}
-		if m.batch.releaseBudget <= 0 || !clearCopy(m, b.semaphores.all(), clearSemaphore) {
+		if m.batch.releaseBudget <= 0 || !clearCopy(m, m.semaphores.in(b), clearSemaphore) {
 			return false
 		}
 		for _, objects := range b.objects {

@@ -70,14 +70,14 @@ func removeNodeRecords(m *Machine, n *node) bool {
 	return dropObjects(m, n) && n.semaphoreCount == 0
 }
 
-// dropSemaphores goes by name over all of them. The ring of recent ones is no part of the state, so
+// dropSemaphores goes by name over all of them. Which are in the ring is no part of the state, so
 // it must not decide which are left for the next Apply.
 func dropSemaphores(m *Machine, n *node) {
 	if m.batch.releaseBudget <= 0 {
 		return
 	}
 	var list []*semaphore
-	m.recent.names(n, nil, func(s *semaphore) bool {
+	m.semaphores.names(n, nil, func(s *semaphore) bool {
 		list = append(list, s)
 		return len(list) < m.batch.releaseBudget
 	})

@@ -92,7 +92,7 @@ func (x *export) section() bool {
 	case sectionAnswers:
 		return x.eachNode(func(n *node) bool { return n.eachSessionRecord(&x.m.sessions, x.cursor, x.answers) })
 	case sectionSemaphores:
-		return exportKeyed(x, func(b *bucket) iter.Seq[*semaphore] { return b.semaphores.all() }, x.semaphore)
+		return exportKeyed(x, x.m.semaphores.in, x.semaphore)
 	}
 	kind := x.cursor.section - sectionObjects
 	return exportKeyed(x, func(b *bucket) iter.Seq[*hostedObject] { return maps.Values(b.objects[kind]) }, x.object)

@@ -21,6 +21,7 @@ var notMoved = map[string]string{
 	"bucket.moveEpoch":  "of the move",
 	"bucket.logBase":    "when it was activated in this shard",
 	"bucket.semaphores": "records of their own",
+	"bucket.newest":     "counted again",
 	"bucket.objects":    "records of their own",
 	"bucket.timers":     "follows from their timers",
 	"bucket.timer":      "follows from timers",
@@ -51,7 +52,7 @@ var notMoved = map[string]string{
 	"semaphore.owners":                "records of their own",
 	"semaphoreExtras.waiters":         "records of their own",
 	"semaphore.deleted":               "a deleted one is in no bucket",
-	"semaphore.recentAt":              "place in the ring of those made last",
+	"semaphore.ringAt":                "place in the ring of those made last",
 	"semaphoreExtras.stuck":           "follows from its first waiter",
 	"semaphoreExtras.places":          "places in the rankings",
 	"semaphore.snapMark":              "of the process",
@@ -89,7 +90,7 @@ var staysInShard = []string{
 	"sessions", "byCreateID", // records of the run
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
-	"calledProcesses", "takeovers", "handingOver", "deadlines", "recent", "selfCheck",
+	"calledProcesses", "takeovers", "handingOver", "deadlines", "semaphores", "selfCheck",
 	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
 	"hot", "formerOwners", "lost", // for metrics and the log
 }
@@ -182,12 +183,12 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 	}
 	for i := run.First; i < run.First+run.Count; i++ {
 		list["bucket"] = func(m *Machine) any { return &m.buckets[i] }
-		for _, s := range slices.SortedFunc(m.buckets[i].semaphores.all(), compareKeys) {
+		for _, s := range slices.SortedFunc(m.semaphores.in(&m.buckets[i]), compareKeys) {
 			node, name := s.node.id, s.name
-			list["semaphore"] = func(m *Machine) any { return m.buckets[i].lookup(node, name) }
+			list["semaphore"] = func(m *Machine) any { return m.semaphores.lookup(&m.buckets[i], node, name) }
 			entry := func(order uint64) func(*Machine) any {
 				return func(m *Machine) any {
-					if s := m.buckets[i].lookup(node, name); s != nil {
+					if s := m.semaphores.lookup(&m.buckets[i], node, name); s != nil {
 						for _, t := range []*treap{&s.owners, &s.waiters} {
 							if e := t.seekOrder(order - 1); e != nil && e.orderID == order {
 								return e

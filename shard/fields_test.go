@@ -28,7 +28,7 @@ var derived = map[string]string{
 	"Machine.calledProcesses":         "empty between Applies",
 	"clock.wall":                      "for display",
 	"clock.deadlines":                 "follows from the timers",
-	"Machine.recent":                  "follows from the semaphores",
+	"Machine.semaphores":              "follows from the semaphores",
 	"nodeTable.selfCheck":             "follows from the nodes",
 	"nodeTable.grace":                 "follows from the nodes",
 	"Machine.serial":                  "links records within one snapshot",
@@ -39,6 +39,7 @@ var derived = map[string]string{
 	"Machine.spares":                  "of the process",
 	"bucket.number":                   "its place",
 	"bucket.semaphores":               "records of their own",
+	"bucket.newest":                   "counted again",
 	"bucket.objects":                  "records of their own",
 	"bucket.timers":                   "follows from their timers",
 	"bucket.timer":                    "follows from timers",
@@ -68,7 +69,7 @@ var derived = map[string]string{
 	"semaphore.owners":                "records of their own",
 	"semaphore.semaphoreExtras":       "walked by itself",
 	"semaphore.deleted":               "a deleted one is in no snapshot",
-	"semaphore.recentAt":              "place in the ring of those made last",
+	"semaphore.ringAt":                "place in the ring of those made last",
 	"semaphore.snapMark":              "of the process",
 	"semaphore.serial":                "links records within one snapshot",
 	"semaphore.counters":              "counters are no part of the state",
@@ -264,9 +265,9 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 		}
 	}
 	for i := range m.buckets {
-		for s := range m.buckets[i].semaphores.all() {
+		for s := range m.semaphores.in(&m.buckets[i]) {
 			node, name := s.node.id, s.name
-			find := func(m *Machine) *semaphore { return m.buckets[i].lookup(node, name) }
+			find := func(m *Machine) *semaphore { return m.semaphores.lookup(&m.buckets[i], node, name) }
 			if s.ephemeral {
 				continue
 			}

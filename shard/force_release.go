@@ -23,7 +23,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 	if n == nil {
 		return
 	}
-	s := b.lookup(n.id, x.Name)
+	s := m.semaphores.lookup(b, n.id, x.Name)
 	if s == nil {
 		o := &outcomeTable[outcomeNoSemaphore]
 		m.reply(o.status, o.text)

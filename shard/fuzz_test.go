@@ -113,7 +113,7 @@ func readEverything(t *testing.T, m *Machine) {
 			list.Cursor = r.Cursor
 		}
 		serving := 0
-		m.recent.names(n, nil, func(s *semaphore) bool {
+		m.semaphores.names(n, nil, func(s *semaphore) bool {
 			if s.bucket.state == bucketActive {
 				serving++
 			}
@@ -202,7 +202,7 @@ func streamWhole(t *testing.T, m *Machine, n *node, serving int) {
 			}
 		}
 		want := 0
-		m.recent.names(n, nil, func(s *semaphore) bool {
+		m.semaphores.names(n, nil, func(s *semaphore) bool {
 			if s.bucket.state == bucketActive {
 				want += s.owners.n
 			}

@@ -75,6 +75,14 @@ func (s *hashSet[T]) place(tag uint32, record *T) {
 
 // remove takes a record out, if it is there.
 func (s *hashSet[T]) remove(hash uint64, record *T) {
+	s.take(hash, record)
+	if len(s.tags) > 64 && s.n*4 < len(s.tags) {
+		s.resize(len(s.tags) / 2)
+	}
+}
+
+// take is remove without giving back memory.
+func (s *hashSet[T]) take(hash uint64, record *T) {
 	if s.n == 0 {
 		return
 	}
@@ -96,9 +104,6 @@ func (s *hashSet[T]) remove(hash uint64, record *T) {
 		}
 	}
 	s.tags[at], s.records[at] = 0, nil
-	if len(s.tags) > 64 && s.n*4 < len(s.tags) {
-		s.resize(len(s.tags) / 2)
-	}
 }
 
 func (s *hashSet[T]) resize(size int) {

@@ -248,7 +248,7 @@ func (o *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 		return nil
 	}
 	b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
-	s := b.lookup(r.node, r.name)
+	s := m.semaphores.lookup(b, r.node, r.name)
 	if r.kind == chunkSemaphoreMore || s != nil {
 		return s
 	}
@@ -269,7 +269,7 @@ func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	}
 	node, name := binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:]
 	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
-	if s := b.lookup(node, name); s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
+	if s := m.semaphores.lookup(b, node, name); s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
 		s.unlink(m)
 	}
 	o.openSemaphore = nil

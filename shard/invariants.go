@@ -17,7 +17,7 @@ func (m *Machine) Check() error {
 		}
 	}
 	for i := range m.buckets {
-		for s := range m.buckets[i].semaphores.all() {
+		for s := range m.semaphores.in(&m.buckets[i]) {
 			entries += s.owners.n + s.waiters.n
 			if e := checkSemaphore(m, s); e != nil {
 				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
@@ -72,6 +72,9 @@ func (m *Machine) Check() error {
 			fail("bucket %d: its first deadline is %d, and it is scheduled at %d", i, at, b.timer.at)
 		}
 	}
+	if e := m.semaphores.check(m); e != nil {
+		fail("%w", e)
+	}
 	counted := m.recount()
 	m.nodeIndex.all(func(n *node) bool {
 		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
@@ -85,7 +88,7 @@ func (m *Machine) Check() error {
 		}
 		named := 0
 		var last *semaphore
-		m.recent.names(n, nil, func(s *semaphore) bool {
+		m.semaphores.names(n, nil, func(s *semaphore) bool {
 			if last != nil && !semaphoreLess(last, s) {
 				fail("names %q and %q of node %d are out of order", last.name, s.name, n.id)
 			}
@@ -126,7 +129,7 @@ func (m *Machine) recount() map[*node]usage {
 	}
 	for i := range m.buckets {
 		b := &m.buckets[i]
-		for s := range b.semaphores.all() {
+		for s := range m.semaphores.in(b) {
 			add(s.node, s.quotaBytes(), 0)
 			for _, t := range []*treap{&s.owners, &s.waiters} {
 				for e := t.first; e != nil; e = next(e, byOrder) {
@@ -201,7 +204,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting &&
 		s.bucket.state != bucketDropping:
 		return fmt.Errorf("it is ephemeral and empty")
-	case s.bucket.lookup(s.node.id, s.name) != s:
+	case m.semaphores.lookup(s.bucket, s.node.id, s.name) != s:
 		return errors.New("it is not found by its name")
 	case s.deleted:
 		return fmt.Errorf("it is deleted and still there")

@@ -33,7 +33,7 @@ func (r Load) Semaphore(node uint64, name []byte) (l BusySemaphore, ok bool) {
 	if b == nil || r.m.nodes[node] == nil {
 		return l, false
 	}
-	s := b.lookup(node, name)
+	s := r.m.semaphores.lookup(b, node, name)
 	if s == nil {
 		return l, false
 	}
@@ -214,7 +214,7 @@ func (r Load) SemaphoresFrom(
 	if x == nil {
 		return nil, false
 	}
-	r.m.recent.names(x, name, func(s *semaphore) bool {
+	r.m.semaphores.names(x, name, func(s *semaphore) bool {
 		if n--; n < 0 {
 			next, more = s.name, true
 			return false

@@ -21,8 +21,8 @@ type Machine struct {
 	calledProcesses []*hostedObject // in this Apply; empty between Applies
 	handingOver     bool            // the leader of the present epoch gives its leadership to another one
 
-	recent unindexedSemaphores
-	serial uint64 // of semaphores, to link records within one snapshot; not part of the state
+	semaphores semaphoreTable
+	serial     uint64 // of semaphores, to link records within one snapshot; not part of the state
 
 	snapshot *Snapshot // being written: records are set aside before they change
 	snapMark uint32    // of the newest snapshot
@@ -46,7 +46,7 @@ func New(id uint64) *Machine {
 		work:         defaultWorkLimits(),
 		nodeTable:    nodeTable{nodes: make(map[uint64]*node)},
 		sessionTable: newSessionTable(),
-		recent:       unindexedSemaphores{slots: make([]*semaphore, maxRecent)},
+		semaphores:   semaphoreTable{ring: make([]*semaphore, maxNewest)},
 	}
 }
 

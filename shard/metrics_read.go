@@ -32,7 +32,7 @@ func (r Metrics) Counters(yield func(CounterRow) bool) {
 		if n.dropped {
 			return true
 		}
-		r.m.recent.names(n, nil, func(s *semaphore) bool {
+		r.m.semaphores.names(n, nil, func(s *semaphore) bool {
 			more = yield(CounterRow{
 				Node: n.id, Name: s.name, Acquires: s.counters.acquires, Waits: s.counters.waits,
 				Releases: s.counters.releases, Stuck: s.stuck,
@@ -56,7 +56,7 @@ func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut boo
 		if n.dropped || n.config.CountersMode != protocol.CountersDetailed {
 			return true
 		}
-		r.m.recent.names(n, nil, func(s *semaphore) bool {
+		r.m.semaphores.names(n, nil, func(s *semaphore) bool {
 			if most--; most < 0 {
 				cut, more = true, false
 				return false

@@ -213,9 +213,9 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
 		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
-			x.timeBase != y.timeBase || x.semaphores.n != y.semaphores.n {
+			x.timeBase != y.timeBase || x.semaphores.n+x.newest != y.semaphores.n+y.newest {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",
-				b, y.semaphores.n, x.semaphores.n)
+				b, y.semaphores.n+y.newest, x.semaphores.n+x.newest)
 		}
 		if members, err := sameObjectCopies(kindProcess, x, y); err != nil {
 			return 0, err
@@ -227,8 +227,8 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 		} else if instances > 0 {
 			seen("track moved")
 		}
-		for s := range x.semaphores.all() {
-			o := y.lookup(s.node.id, s.name)
+		for s := range from.semaphores.in(x) {
+			o := to.semaphores.lookup(y, s.node.id, s.name)
 			if o == nil || o.owners.n != s.owners.n || o.waiters.n != s.waiters.n || o.used != s.used {
 				return 0, fmt.Errorf("semaphore %q is another at the target", s.name)
 			}
@@ -279,7 +279,7 @@ func (x *moveTest) compare() error {
 	for _, w := range x.w.sems {
 		b := x.w.bucketOf(w)
 		s := x.shards[x.owner[b]]
-		got := s.m.buckets[b].lookup(1, w.name)
+		got := s.m.semaphores.lookup(&s.m.buckets[b], 1, w.name)
 		if got == nil {
 			return fmt.Errorf("semaphore %q is lost", w.name)
 		}

@@ -22,8 +22,8 @@ type node struct {
 
 	homeSessions   index[*homeSession]
 	remoteSessions index[protocol.SessionID]
-	semaphores     index[*semaphore]               // by name, without those in the ring of recent semaphores
-	semaphoreCount int                             // those in the ring of recent semaphores included
+	semaphores     index[*semaphore]               // by name, without those in semaphoreTable.ring
+	semaphoreCount int                             // those in that ring included
 	objects        [kindCount]index[*hostedObject] // by kind, by name
 	usage
 	busiest

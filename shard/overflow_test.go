@@ -18,7 +18,7 @@ func TestOverflowIsRefused(t *testing.T) {
 		}
 		freezeWhole(t, x, &run)
 		for i := range run.Count {
-			for s := range x.m.buckets[i].semaphores.all() {
+			for s := range x.m.semaphores.in(&x.m.buckets[i]) {
 				first := s.owners.seekOrder(0)
 				if first == nil {
 					continue

@@ -12,7 +12,7 @@ import (
 //
 // A record is its kind (1 byte), a length, and its fields: numbers as uvarints, byte strings with
 // their length before them. What is not in a record is not part of the state: the shape of trees,
-// the ring of recent semaphores, counters, serial numbers (which link an entry to its semaphore
+// the ring of the newest semaphores, counters, serial numbers (which link an entry to its semaphore
 // within one snapshot only).
 type recordKind uint8
 

@@ -86,7 +86,7 @@ func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 // findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
 // session, that is overdue but was not fired yet counts as gone: it is timed out here.
 func (q *request) findEntry(m *Machine) {
-	q.semaphore = q.bucket.lookup(q.node.id, q.name)
+	q.semaphore = m.semaphores.lookup(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
 		return
 	}

@@ -128,7 +128,7 @@ func (x *restorer) linkSemaphores() bool {
 			return false
 		}
 		s.bucket = &m.buckets[protocol.Bucket(l.node, s.name, uint32(len(m.buckets)))]
-		if s.bucket.lookup(l.node, s.name) != nil {
+		if m.semaphores.lookup(s.bucket, l.node, s.name) != nil {
 			return false
 		}
 		s.link(m)

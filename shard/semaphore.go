@@ -31,7 +31,7 @@ type semaphore struct {
 	deleted   bool
 	hotAgain  bool   // sampled again, see hotSample
 	hotAt     uint16 // place in Machine.hot plus 1; 0: it is not there
-	recentAt  uint16 // place in Machine.recent plus 1; 0: it is in its node's semaphores
+	ringAt    uint16 // place in semaphoreTable.ring plus 1; 0: it is not there
 	snapMark  uint32
 }
 
@@ -99,6 +99,8 @@ func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) 
 
 func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name }
 
+func (s *semaphore) hash() uint64 { return hashName(s.node.id, s.name) }
+
 // quotaBytes is what the semaphore counts against its node's quota, without its entries.
 func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
 
@@ -156,19 +158,17 @@ func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral
 
 // link puts a semaphore into its bucket and node.
 func (s *semaphore) link(m *Machine) {
-	s.bucket.semaphores.add(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()
-	m.recent.add(s)
+	m.semaphores.add(s)
 }
 
 // unlink takes it out. It must have no entries.
 func (s *semaphore) unlink(m *Machine) {
 	m.touch(s)
-	s.bucket.semaphores.remove(hashName(s.node.id, s.name), s)
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
-	m.recent.remove(s)
+	m.semaphores.remove(s)
 	m.hot.remove(s)
 	m.formerOwners.forget(s)
 	s.deleted = true

@@ -34,7 +34,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 	if err != nil {
 		return err
 	}
-	s := b.lookup(req.Node, req.Name)
+	s := r.m.semaphores.lookup(b, req.Node, req.Name)
 	if s == nil {
 		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
 	}
@@ -115,7 +115,7 @@ func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
 		return true
 	}
 	if req.Session == 0 {
-		r.m.recent.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
+		r.m.semaphores.names(n, l.from, func(s *semaphore) bool { return item(s, nil) })
 		return nil
 	}
 	if q := r.m.sessions.get(req.Session); q != nil && q.node == n {

@@ -36,7 +36,7 @@ type Snapshot struct {
 	sum        uint64 // digest of the records so far
 
 	buckets        []bucket
-	recent         []*semaphore
+	newest         []*semaphore
 	ending         []*sessionRecord
 	endedCreateIDs expiringRange
 	endedRemotes   expiringRange
@@ -59,7 +59,7 @@ type stage uint8
 
 const (
 	stageBuckets stage = iota
-	stageRecent
+	stageNewest
 	stageNodes
 	stageHomeSessions
 	stageRemoteSessions
@@ -98,7 +98,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 		b := &s.buckets[i]
 		b.semaphores, b.objects, b.timers = hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
-	s.recent = slices.Collect(m.recent.all())
+	s.newest = slices.Collect(m.semaphores.allNewest())
 	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base,
 		m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
 	s.endedRemotes = expiringRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
@@ -156,7 +156,7 @@ func (s *Snapshot) Close() {
 		s.m.snapshot = nil
 	}
 	s.m = nil
-	s.buckets, s.recent, s.ending, s.semaphore = nil, nil, nil, nil
+	s.buckets, s.newest, s.ending, s.semaphore = nil, nil, nil, nil
 }
 
 func writeChunks(w io.Writer, b []byte) error {
@@ -254,15 +254,15 @@ func (s *Snapshot) walk(left *int) {
 			s.buckets = s.buckets[1:]
 		}
 		if len(s.buckets) == 0 {
-			s.stage = stageRecent
+			s.stage = stageNewest
 		}
-	case stageRecent:
+	case stageNewest:
 		switch {
 		case s.semaphore != nil:
 			s.walkEntries(left)
-		case len(s.recent) > 0:
-			s.beginSemaphore(s.recent[0])
-			s.recent = s.recent[1:]
+		case len(s.newest) > 0:
+			s.beginSemaphore(s.newest[0])
+			s.newest = s.newest[1:]
 		default:
 			s.stage = stageNodes
 		}

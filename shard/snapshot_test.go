@@ -41,7 +41,6 @@ func TestSnapshotWhileApplying(t *testing.T) {
 			m := New(3)
 			m.limits = Limits{Waiters: 20, Semaphores: 15, Answers: 6}
 			m.work = workLimits{deadlines: 3, sweeps: 2, releases: 12}
-			m.recent.slots = make([]*semaphore, 3)
 			x := newChurn(uint64(seed), m)
 			for round := range rounds {
 				for range 200 {

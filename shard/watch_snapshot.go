@@ -44,7 +44,7 @@ func (r Semaphores) StreamSnapshot(
 		if err != nil {
 			return nil, err
 		}
-		if s := b.lookup(node, name); s != nil && after != complete {
+		if s := r.m.semaphores.lookup(b, node, name); s != nil && after != complete {
 			w.add(s, len(cursor) == 0, after)
 		}
 	} else {
@@ -55,7 +55,7 @@ func (r Semaphores) StreamSnapshot(
 		if out.First {
 			out.Runs = r.m.activeRuns(out.Runs)
 		}
-		r.m.recent.names(n, from, func(s *semaphore) bool {
+		r.m.semaphores.names(n, from, func(s *semaphore) bool {
 			if !bytes.HasPrefix(s.name, name) {
 				return false
 			}

@@ -1,0 +1,142 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"iter"
+	"slices"
+)
+
+// semaphoreTable finds semaphores by name, and walks them. Each is in one of two places: an old one
+// in its bucket's table and its node's ordered index; one of the newest here. Most ephemeral ones
+// go before they are old. So a lock that comes and goes touches memory that is in the processor's
+// cache, but for the look into its bucket's table that says that there is none of its name.
+//
+// The newest are in a ring, and in a table of their own. A new semaphore takes the place of the one
+// made maxNewest before it, which becomes an old one if it is still there. Which are in the ring is
+// no part of the state and decides nothing.
+type semaphoreTable struct {
+	ring   []*semaphore       // nil where one has gone
+	next   int                // the place of the next one
+	newest hashSet[semaphore] // those in the ring, by hashName
+}
+
+const maxNewest = 1024
+
+// add puts a new semaphore into the ring.
+func (t *semaphoreTable) add(s *semaphore) {
+	if oldest := t.ring[t.next]; oldest != nil {
+		t.remove(oldest)
+		oldest.bucket.semaphores.add(oldest.hash(), oldest)
+		oldest.node.semaphores.insert(oldest, semaphoreLess)
+	}
+	t.ring[t.next], s.ringAt = s, uint16(t.next)+1
+	t.next = (t.next + 1) % len(t.ring)
+	t.newest.add(s.hash(), s)
+	s.bucket.newest++
+}
+
+// remove takes a semaphore out, from wherever it is.
+func (t *semaphoreTable) remove(s *semaphore) {
+	if s.ringAt == 0 {
+		s.bucket.semaphores.remove(s.hash(), s)
+		s.node.semaphores.remove(s, semaphoreLess)
+		return
+	}
+	t.ring[s.ringAt-1], s.ringAt = nil, 0
+	t.newest.take(s.hash(), s) // there are many again soon
+	s.bucket.newest--
+}
+
+// lookup finds a semaphore of a bucket. It changes nothing: reads run beside each other.
+func (t *semaphoreTable) lookup(b *bucket, node uint64, name []byte) *semaphore {
+	hash := hashName(node, name)
+	is := func(s *semaphore) bool { return s.node.id == node && bytes.Equal(s.name, name) }
+	if s := t.newest.get(hash, is); s != nil {
+		return s
+	}
+	return b.semaphores.get(hash, is)
+}
+
+// allNewest are those in the ring.
+func (t *semaphoreTable) allNewest() iter.Seq[*semaphore] {
+	return func(yield func(*semaphore) bool) {
+		for _, s := range t.ring {
+			if s != nil && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// in visits the semaphores of a bucket in no particular order. None may come or go meanwhile.
+func (t *semaphoreTable) in(b *bucket) iter.Seq[*semaphore] {
+	return func(yield func(*semaphore) bool) {
+		for s := range b.semaphores.all() {
+			if !yield(s) {
+				return
+			}
+		}
+		if b.newest == 0 {
+			return
+		}
+		for s := range t.allNewest() {
+			if s.bucket == b && !yield(s) {
+				return
+			}
+		}
+	}
+}
+
+// names walks a node's semaphores in order of name, from the first one not below from.
+func (t *semaphoreTable) names(n *node, from []byte, yield func(*semaphore) bool) {
+	var newest []*semaphore
+	if n.semaphoreCount > n.semaphores.n {
+		for s := range t.allNewest() {
+			if s.node == n && bytes.Compare(s.name, from) >= 0 {
+				newest = append(newest, s)
+			}
+		}
+		slices.SortFunc(newest, func(a, b *semaphore) int { return bytes.Compare(a.name, b.name) })
+	}
+	more := true
+	n.semaphores.ascend(func(s *semaphore) bool { return bytes.Compare(s.name, from) < 0 }, func(s *semaphore) bool {
+		for more && len(newest) > 0 && semaphoreLess(newest[0], s) {
+			more = yield(newest[0])
+			newest = newest[1:]
+		}
+		if more {
+			more = yield(s)
+		}
+		return more
+	})
+	for more && len(newest) > 0 {
+		more = yield(newest[0])
+		newest = newest[1:]
+	}
+}
+
+// check walks the ring, for Check.
+func (t *semaphoreTable) check(m *Machine) error {
+	newest := make(map[*bucket]int)
+	n := 0
+	for at, s := range t.ring {
+		if s == nil {
+			continue
+		}
+		n++
+		newest[s.bucket]++
+		if int(s.ringAt) != at+1 || t.lookup(s.bucket, s.node.id, s.name) != s {
+			return fmt.Errorf("semaphore %q is in the ring and does not know it, or is not found", s.name)
+		}
+	}
+	if n != t.newest.n {
+		return fmt.Errorf("the ring has %d semaphores, its table %d", n, t.newest.n)
+	}
+	for i := range m.buckets {
+		if b := &m.buckets[i]; b.newest != newest[b] {
+			return fmt.Errorf("bucket %d has %d semaphores in the ring and says %d", i, newest[b], b.newest)
+		}
+	}
+	return nil
+}
