@@ -132,11 +132,13 @@ func TestOwnParts(t *testing.T) {
 	x.acquire(0, []byte("a"), false)
 	x.acquire(1, []byte("a"), false)
 	x.commit()
-	b := x.m.activeBucket(1, []byte("a"))
-	if s := x.m.semaphores.lookup(b, 1, []byte("a")); s.semaphoreExtras == &noExtras || s.waiters.n != 1 || !s.owners.first.session.hasReferences() {
+	find := func(name string) *semaphore {
+		return x.m.semaphores.lookup(x.m.activeBucket(1, []byte(name)), 1, []byte(name))
+	}
+	if s := find("a"); s.semaphoreExtras == &noExtras || s.waiters.n != 1 || !s.owners.first.session.hasReferences() {
 		t.Error("a semaphore with a waiter has no queue")
 	}
-	if s := x.m.semaphores.lookup(x.m.activeBucket(1, []byte("b")), 1, []byte("b")); s.semaphoreExtras != &noExtras || s.waiters.n != 0 {
+	if s := find("b"); s.semaphoreExtras != &noExtras || s.waiters.n != 0 {
 		t.Error("a semaphore that nobody asked for has extras")
 	}
 	for i, id := range x.sessions {
