@@ -130,7 +130,7 @@ type Config struct {
 	OfflineAfter time.Duration
 
 	// ShutdownTimeout bounds a graceful stop, with the hand-over of leadership and votes, 100 ms to
-	// 10 min; default 3 s, or Limits.DrainTimeout.
+	// 10 min; default 3 s.
 	ShutdownTimeout time.Duration
 
 	// Audit is where the audit log goes, one JSON object a line: a file, made with mode 0600 and
@@ -246,9 +246,6 @@ type Limits struct {
 	// MaxSeries bounds the metric series made from names of semaphores and ids of sessions; default
 	// 1,000. The metrics report when some are left out.
 	MaxSeries int
-
-	// DrainTimeout bounds a graceful stop; default Config.ShutdownTimeout. Set one of the two.
-	DrainTimeout time.Duration
 }
 
 func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
@@ -291,7 +288,6 @@ func (c *Config) checkRanges() error {
 		d    time.Duration
 	}{
 		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout}, {"idle timeout", l.IdleTimeout},
-		{"drain timeout", l.DrainTimeout},
 	} {
 		if x.d < 0 {
 			return fmt.Errorf("%s is %v; it must not be negative", x.what, x.d)
@@ -337,9 +333,7 @@ func (c Config) withDefaults() (Config, error) {
 	if d := c.ShutdownTimeout; d != 0 && (d < minShutdown || d > maxClusterPeriod) {
 		return c, fmt.Errorf("shutdown timeout is %v; choose %v to %v", d, minShutdown, maxClusterPeriod)
 	}
-	orDefault(&c.ShutdownTimeout, l.DrainTimeout)
 	orDefault(&c.ShutdownTimeout, 3*time.Second)
-	orDefault(&l.DrainTimeout, c.ShutdownTimeout)
 
 	if err := c.checkRanges(); err != nil {
 		return c, err

@@ -171,7 +171,6 @@ func TestClusterConfig(t *testing.T) {
 		"a negative hello":      {func(c *Config) { c.Limits.HelloTimeout = -time.Hour }, "hello timeout is -1h0m0s"},
 		"a negative frame":      {func(c *Config) { c.Limits.FrameTimeout = -1 }, "frame timeout is -1ns"},
 		"a negative idle time":  {func(c *Config) { c.Limits.IdleTimeout = -1 }, "idle timeout is -1ns"},
-		"a negative drain":      {func(c *Config) { c.Limits.DrainTimeout = -1 }, "drain timeout is -1ns"},
 		"a negative stop":       {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown timeout is -1s"},
 		"a negative round trip": {func(c *Config) { c.RTT = -time.Millisecond }, "round trip time is -1ms"},
 		"no node changes":       {func(c *Config) { c.Limits.NodeOps = -1 }, "limit of node changes is -1; choose at least 1"},
@@ -189,13 +188,8 @@ func TestClusterConfig(t *testing.T) {
 func TestClusterDefaults(t *testing.T) {
 	c, err := Config{}.withDefaults()
 	if err != nil || c.Tier != "default" || c.ReplicationFactor != 1 || c.OfflineAfter != 5*time.Second ||
-		c.ShutdownTimeout != 3*time.Second || c.Limits.DrainTimeout != 3*time.Second {
+		c.ShutdownTimeout != 3*time.Second {
 		t.Errorf("defaults are %+v, %v", c, err)
-	}
-	c, _ = Config{ShutdownTimeout: time.Second}.withDefaults()
-	d, _ := Config{Limits: Limits{DrainTimeout: 2 * time.Second}}.withDefaults()
-	if c.Limits.DrainTimeout != time.Second || d.ShutdownTimeout != 2*time.Second {
-		t.Errorf("one of the two says the other: %v, %v", c.Limits.DrainTimeout, d.ShutdownTimeout)
 	}
 	c.FailureDomain = map[string]string{"rack": "r1", "dc": "msk"}
 	domain, err := c.domain()

@@ -178,7 +178,7 @@ func (s *Server) take(ctx context.Context, step func(*Server, context.Context) e
 	select {
 	case err := <-ended:
 		return cmp.Or(err, s.err)
-	case <-time.After(s.cfg.Limits.DrainTimeout):
+	case <-time.After(s.cfg.ShutdownTimeout):
 		return fmt.Errorf("%w; %w", s.err, errStuck)
 	}
 }

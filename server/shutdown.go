@@ -27,7 +27,7 @@ import (
 // for their timeouts: clients attach them again elsewhere, or here when the server is back.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.leaving.Store(true)
-	limit := s.cfg.Limits.DrainTimeout
+	limit := s.cfg.ShutdownTimeout
 	end := time.Now().Add(limit)
 	closed := make(chan error, 1)
 	draining := make(chan struct{})
@@ -132,7 +132,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again",
 			logstore.ErrNoSpace, space)
 		s.leaving.Store(true)
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.Limits.DrainTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		s.end(func() {
 			s.membership.HandOver(ctx)

@@ -22,7 +22,7 @@ import (
 )
 
 func TestGracefulStop(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.DrainTimeout = wait })
+	s := start(t, func(c *Config) { c.ShutdownTimeout = wait })
 	c := connect(t, s)
 	node := c.node()
 	r := c.session(node, 1)
@@ -78,7 +78,7 @@ func shutdown(s *Server) error {
 
 // TestStopDoesNotWaitForClients: one that never closes and never reads does not hold the stop up.
 func TestStopDoesNotWaitForClients(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
+	s := start(t, func(c *Config) { c.ShutdownTimeout = 200 * time.Millisecond })
 	_ = connect(t, s)
 	if err := shutdown(s); err != nil {
 		t.Fatal(err)
@@ -88,7 +88,7 @@ func TestStopDoesNotWaitForClients(t *testing.T) {
 // TestStopDoesNotWaitForClosing: when closing takes longer than the whole stop may, Shutdown says
 // so instead of waiting, each time it is called, and Done is closed later.
 func TestStopDoesNotWaitForClosing(t *testing.T) {
-	s := start(t, func(c *Config) { c.Limits.DrainTimeout = 200 * time.Millisecond })
+	s := start(t, func(c *Config) { c.ShutdownTimeout = 200 * time.Millisecond })
 	hold := make(chan struct{})
 	s.running.Go(func() { <-hold })
 	for range 2 {

@@ -25,18 +25,18 @@ const (
 // bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes
 // to it, and holds the semaphores whose node and name hash to it.
 type bucket struct {
-	number    uint32
-	state     bucketState
-	epoch     uint64
-	moveEpoch uint64 // epoch of the move a frozen copy is frozen for
+	number      uint32
+	state       bucketState
+	newestCount uint16 // how many of its semaphores are in semaphoreTable.ring
+	epoch       uint64
+	moveEpoch   uint64 // epoch of the move a frozen copy is frozen for
 
 	// orderCounter is the last order id given, or the revision of a deleted track where that is
 	// higher. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
 	orderCounter   uint64
 	sessionCounter uint64 // counter of the last session id given
 
-	semaphores hashSet[semaphore]                  // by hashName, without those in semaphoreTable.ring
-	newest     int                                 // of the bucket's semaphores are there
+	semaphores hashSet[semaphore]                  // by hashName, without those in that ring
 	objects    [kindCount]map[string]*hostedObject // by kind, by semaphoreKey
 
 	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
@@ -124,7 +124,7 @@ func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedOb
 
 // empty says that the copy has no semaphores and no hosted objects.
 func (b *bucket) empty() bool {
-	count := b.semaphores.n + b.newest
+	count := b.semaphores.n + int(b.newestCount)
 	for _, objects := range b.objects {
 		count += len(objects)
 	}

@@ -23,22 +23,20 @@ const (
 // check walks the rankings of a node, for Check.
 func (b *busiest) check(n *node, m *Machine) error {
 	queues, holders := 0, 0
-	for i := range m.buckets {
-		for s := range m.semaphores.in(&m.buckets[i]) {
-			if s.node != n {
-				continue
-			}
-			if s.waiters.n > 0 {
-				queues++
-			}
-			if rankedAs(s, &b.queues, placeQueue) != uint64(s.waiters.n) ||
-				(s.waiters.n == 0) != (rankedAs(s, &b.waits, placeWait) == 0) {
-				return fmt.Errorf("semaphore %q is out of place in a ranking", s.name)
-			}
-			if head := s.waiters.first; head != nil &&
-				rankedAs(s, &b.waits, placeWait) != max(1, math.MaxUint64-head.since) {
-				return fmt.Errorf("semaphore %q is ranked by another wait", s.name)
-			}
+	for s := range m.semaphores.all(m.buckets) {
+		if s.node != n {
+			continue
+		}
+		if s.waiters.n > 0 {
+			queues++
+		}
+		if rankedAs(s, &b.queues, placeQueue) != uint64(s.waiters.n) ||
+			(s.waiters.n == 0) != (rankedAs(s, &b.waits, placeWait) == 0) {
+			return fmt.Errorf("semaphore %q is out of place in a ranking", s.name)
+		}
+		if head := s.waiters.first; head != nil &&
+			rankedAs(s, &b.waits, placeWait) != max(1, math.MaxUint64-head.since) {
+			return fmt.Errorf("semaphore %q is ranked by another wait", s.name)
 		}
 	}
 	for p := range m.sessions.all() {

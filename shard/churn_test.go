@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -26,9 +27,12 @@ type churn struct {
 
 const churnBuckets = 8
 
+// newChurn uses the machine, in which most semaphores grow old soon if the seed is even.
 func newChurn(seed uint64, m *Machine) *churn {
 	x := &churn{r: rand.New(rand.NewPCG(seed, 1)), m: m, nodes: 2, names: 8}
-	m.semaphores.ring = make([]*semaphore, 3) // most grow old
+	if seed%2 == 0 {
+		setRing(m, 3)
+	}
 	x.takeOver()
 	x.apply(
 		Command{Kind: CmdBuckets,
@@ -39,6 +43,18 @@ func newChurn(seed uint64, m *Machine) *churn {
 			Body: AppendNodePut(nil, NodePutBody{Node: 2, Revision: 1, Config: scriptConfig()})},
 	)
 	return x
+}
+
+// setRing gives a machine so many places for its newest semaphores.
+func setRing(m *Machine, places int) {
+	newest := slices.Collect(m.semaphores.allNewest())
+	for _, s := range newest {
+		m.semaphores.remove(s)
+	}
+	m.semaphores.ring, m.semaphores.next = make([]*semaphore, places), 0
+	for _, s := range newest {
+		m.semaphores.add(s)
+	}
 }
 
 func (x *churn) entry(commands ...Command) []byte {

@@ -21,15 +21,13 @@ func (m *Machine) Digest() uint64 {
 	for p := range m.sessions.all() {
 		b = p.appendRecord(b[:0], &sum)
 	}
-	for i := range m.buckets {
-		for s := range m.semaphores.in(&m.buckets[i]) {
-			b = s.appendRecord(b[:0], &sum)
-			for e := s.owners.first; e != nil; e = next(e, byOrder) {
-				b = e.appendRecord(b[:0], &sum)
-			}
-			for e := s.waiters.first; e != nil; e = next(e, byOrder) {
-				b = e.appendRecord(b[:0], &sum)
-			}
+	for s := range m.semaphores.all(m.buckets) {
+		b = s.appendRecord(b[:0], &sum)
+		for e := s.owners.first; e != nil; e = next(e, byOrder) {
+			b = e.appendRecord(b[:0], &sum)
+		}
+		for e := s.waiters.first; e != nil; e = next(e, byOrder) {
+			b = e.appendRecord(b[:0], &sum)
 		}
 	}
 	for i := range m.buckets {

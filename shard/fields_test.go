@@ -39,7 +39,7 @@ var derived = map[string]string{
 	"Machine.spares":                  "of the process",
 	"bucket.number":                   "its place",
 	"bucket.semaphores":               "records of their own",
-	"bucket.newest":                   "counted again",
+	"bucket.newestCount":              "counted again",
 	"bucket.objects":                  "records of their own",
 	"bucket.timers":                   "follows from their timers",
 	"bucket.timer":                    "follows from timers",

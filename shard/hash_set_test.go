@@ -101,6 +101,32 @@ func TestHashSetShrinks(t *testing.T) {
 	}
 }
 
+// TestHashSetTakes: a set of records that come and go keeps its memory.
+func TestHashSetTakes(t *testing.T) {
+	var set hashSet[hashed]
+	var all []*hashed
+	for i := range uint64(1_000) {
+		all = append(all, &hashed{mix(i), i})
+	}
+	fill := func() {
+		for _, x := range all {
+			set.add(x.hash, x)
+		}
+		for _, x := range all {
+			set.take(x.hash, x)
+		}
+	}
+	fill()
+	if n := testing.AllocsPerRun(3, fill); n != 0 || set.n != 0 {
+		t.Errorf("%v allocations, %d records are left", n, set.n)
+	}
+	for at, tag := range set.tags {
+		if tag != 0 || set.records[at] != nil {
+			t.Fatalf("slot %d is not empty", at)
+		}
+	}
+}
+
 // TestNewSemaphore: names of all lengths, each in the memory of its record if it is not long.
 func TestNewSemaphore(t *testing.T) {
 	for n := range 200 {

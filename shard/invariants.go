@@ -16,13 +16,13 @@ func (m *Machine) Check() error {
 			err = fmt.Errorf(format, args...)
 		}
 	}
-	for i := range m.buckets {
-		for s := range m.semaphores.in(&m.buckets[i]) {
-			entries += s.owners.n + s.waiters.n
-			if e := checkSemaphore(m, s); e != nil {
-				fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
-			}
+	for s := range m.semaphores.all(m.buckets) {
+		entries += s.owners.n + s.waiters.n
+		if e := checkSemaphore(m, s); e != nil {
+			fail("semaphore %q of node %d: %w", s.name, s.node.id, e)
 		}
+	}
+	for i := range m.buckets {
 		for kind, objects := range m.buckets[i].objects {
 			for _, x := range objects {
 				places += len(x.state.sessions(nil))
@@ -127,23 +127,22 @@ func (m *Machine) recount() map[*node]usage {
 		u.waiters += waiters
 		all[n] = u
 	}
-	for i := range m.buckets {
-		b := &m.buckets[i]
-		for s := range m.semaphores.in(b) {
-			add(s.node, s.quotaBytes(), 0)
-			for _, t := range []*treap{&s.owners, &s.waiters} {
-				for e := t.first; e != nil; e = next(e, byOrder) {
-					add(s.node, e.quotaBytes(), 0)
-				}
-			}
-			add(s.node, 0, uint64(s.waiters.n))
-			if head := s.waiters.first; head != nil && head.count > s.limit {
-				u := all[s.node]
-				u.stuck++
-				all[s.node] = u
+	for s := range m.semaphores.all(m.buckets) {
+		add(s.node, s.quotaBytes(), 0)
+		for _, t := range []*treap{&s.owners, &s.waiters} {
+			for e := t.first; e != nil; e = next(e, byOrder) {
+				add(s.node, e.quotaBytes(), 0)
 			}
 		}
-		for _, objects := range b.objects {
+		add(s.node, 0, uint64(s.waiters.n))
+		if head := s.waiters.first; head != nil && head.count > s.limit {
+			u := all[s.node]
+			u.stuck++
+			all[s.node] = u
+		}
+	}
+	for i := range m.buckets {
+		for _, objects := range m.buckets[i].objects {
 			for _, x := range objects {
 				add(x.node, x.quotaBytes(), 0)
 			}

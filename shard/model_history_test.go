@@ -59,7 +59,7 @@ func newHistory(src source, seen map[string]int) *history {
 		h.m.limits = Limits{Waiters: 2, Semaphores: 2, Answers: 5}
 	}
 	h.machine.limits, h.replica.limits = h.m.limits, h.m.limits
-	h.replica.semaphores.ring = make([]*semaphore, 2) // which are the newest decides nothing
+	setRing(h.replica, 2) // which are the newest decides nothing
 	return h
 }
 

@@ -212,10 +212,11 @@ func (x *moveTest) restart() error {
 func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters int, err error) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
+		nx, ny := x.semaphores.n+int(x.newestCount), y.semaphores.n+int(y.newestCount)
 		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
-			x.timeBase != y.timeBase || x.semaphores.n+x.newest != y.semaphores.n+y.newest {
+			x.timeBase != y.timeBase || nx != ny {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",
-				b, y.semaphores.n+y.newest, x.semaphores.n+x.newest)
+				b, ny, nx)
 		}
 		if members, err := sameObjectCopies(kindProcess, x, y); err != nil {
 			return 0, err

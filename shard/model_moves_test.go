@@ -130,7 +130,9 @@ func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
 	lazy := x.r.IntN(2) == 0
 	for i := range x.shards {
 		s := &moveTestShard{m: New(uint64(i + 2)), base: []uint64{1000, 5_000_000, 77}[i]}
-		s.m.semaphores.ring = make([]*semaphore, 1+x.r.IntN(4))
+		if i > 0 {
+			setRing(s.m, 1+x.r.IntN(4))
+		}
 		if lazy {
 			s.m.work = workLimits{deadlines: 1 + x.r.IntN(5), sweeps: 1 + x.r.IntN(5), releases: 1 + x.r.IntN(5)}
 		}

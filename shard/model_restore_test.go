@@ -74,6 +74,7 @@ func (h *history) snapshotWhileApplying(between func() error) error {
 	if a, b := m.Digest(), copied.Digest(); a != b {
 		return fmt.Errorf("digest %x, snapshot and the rest of the log give %x", a, b)
 	}
+	setRing(copied, 2)
 	h.replica = copied
 	return nil
 }

@@ -156,7 +156,7 @@ func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral
 	return s
 }
 
-// link puts a semaphore into its bucket and node.
+// link puts a semaphore into the table of names, and counts it in its node.
 func (s *semaphore) link(m *Machine) {
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()

@@ -26,14 +26,15 @@ const maxNewest = 1024
 // add puts a new semaphore into the ring.
 func (t *semaphoreTable) add(s *semaphore) {
 	if oldest := t.ring[t.next]; oldest != nil {
-		t.remove(oldest)
-		oldest.bucket.semaphores.add(oldest.hash(), oldest)
+		hash := oldest.hash()
+		t.leaveRing(oldest, hash)
+		oldest.bucket.semaphores.add(hash, oldest)
 		oldest.node.semaphores.insert(oldest, semaphoreLess)
 	}
 	t.ring[t.next], s.ringAt = s, uint16(t.next)+1
 	t.next = (t.next + 1) % len(t.ring)
 	t.newest.add(s.hash(), s)
-	s.bucket.newest++
+	s.bucket.newestCount++
 }
 
 // remove takes a semaphore out, from wherever it is.
@@ -43,9 +44,13 @@ func (t *semaphoreTable) remove(s *semaphore) {
 		s.node.semaphores.remove(s, semaphoreLess)
 		return
 	}
+	t.leaveRing(s, s.hash())
+}
+
+func (t *semaphoreTable) leaveRing(s *semaphore, hash uint64) {
 	t.ring[s.ringAt-1], s.ringAt = nil, 0
-	t.newest.take(s.hash(), s) // there are many again soon
-	s.bucket.newest--
+	t.newest.take(hash, s) // there are many again soon
+	s.bucket.newestCount--
 }
 
 // lookup finds a semaphore of a bucket. It changes nothing: reads run beside each other.
@@ -77,14 +82,32 @@ func (t *semaphoreTable) in(b *bucket) iter.Seq[*semaphore] {
 				return
 			}
 		}
-		if b.newest == 0 {
+		left := b.newestCount
+		if left == 0 {
 			return
 		}
 		for s := range t.allNewest() {
-			if s.bucket == b && !yield(s) {
+			if s.bucket != b {
+				continue
+			}
+			if left--; !yield(s) || left == 0 {
 				return
 			}
 		}
+	}
+}
+
+// all visits the semaphores of all buckets, as in does those of one.
+func (t *semaphoreTable) all(buckets []bucket) iter.Seq[*semaphore] {
+	return func(yield func(*semaphore) bool) {
+		for i := range buckets {
+			for s := range buckets[i].semaphores.all() {
+				if !yield(s) {
+					return
+				}
+			}
+		}
+		t.allNewest()(yield)
 	}
 }
 
@@ -118,14 +141,14 @@ func (t *semaphoreTable) names(n *node, from []byte, yield func(*semaphore) bool
 
 // check walks the ring, for Check.
 func (t *semaphoreTable) check(m *Machine) error {
-	newest := make(map[*bucket]int)
+	counts := make([]uint16, len(m.buckets))
 	n := 0
 	for at, s := range t.ring {
 		if s == nil {
 			continue
 		}
 		n++
-		newest[s.bucket]++
+		counts[s.bucket.number]++
 		if int(s.ringAt) != at+1 || t.lookup(s.bucket, s.node.id, s.name) != s {
 			return fmt.Errorf("semaphore %q is in the ring and does not know it, or is not found", s.name)
 		}
@@ -134,8 +157,8 @@ func (t *semaphoreTable) check(m *Machine) error {
 		return fmt.Errorf("the ring has %d semaphores, its table %d", n, t.newest.n)
 	}
 	for i := range m.buckets {
-		if b := &m.buckets[i]; b.newest != newest[b] {
-			return fmt.Errorf("bucket %d has %d semaphores in the ring and says %d", i, newest[b], b.newest)
+		if b := &m.buckets[i]; b.newestCount != counts[i] {
+			return fmt.Errorf("bucket %d has %d semaphores in the ring and says %d", i, counts[i], b.newestCount)
 		}
 	}
 	return nil

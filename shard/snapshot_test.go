@@ -39,6 +39,7 @@ func TestSnapshotWhileApplying(t *testing.T) {
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := New(3)
+			setRing(m, 3)
 			m.limits = Limits{Waiters: 20, Semaphores: 15, Answers: 6}
 			m.work = workLimits{deadlines: 3, sweeps: 2, releases: 12}
 			x := newChurn(uint64(seed), m)
