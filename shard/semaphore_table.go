@@ -21,6 +21,7 @@ type semaphoreTable struct {
 	newest hashSet[semaphore] // those in the ring, by hashName
 }
 
+// maxNewest fits into semaphore.ringAt and bucket.newestCount. A read of names sorts as many.
 const maxNewest = 1024
 
 // add puts a new semaphore into the ring.
