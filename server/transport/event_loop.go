@@ -15,13 +15,16 @@ import (
 type eventLoop struct {
 	listener *gnetListener
 	el       gnet.EventLoop
-	cycle    Cycle      // of the loop's goroutine
-	batch    writeBatch // of the loop's goroutine
 
-	stuck       map[*gnetSocket]struct{} // of the loop's goroutine: the kernel took not everything
-	missedBeats atomic.Int64             // beats since the last sign of life
-	hadTraffic  atomic.Bool              // since the last beat
-	rested      int                      // beats that it was spared in a row; of the goroutine that beats
+	// Of the loop's goroutine.
+	cycle Cycle
+	batch writeBatch
+	group groupWriter
+	stuck map[*gnetSocket]struct{} // the kernel took not everything
+
+	missedBeats atomic.Int64 // beats since the last sign of life
+	hadTraffic  atomic.Bool  // since the last beat
+	rested      int          // beats that it was spared in a row; of the goroutine that beats
 
 	needsWake atomic.Bool // marks is not empty and nobody woke the loop for it
 
@@ -106,10 +109,8 @@ func (l *eventLoop) Run(context.Context) error {
 	l.dirty, l.spare = l.spare[:0], nil
 	l.needsWake.Store(false)
 	l.mu.Unlock()
-	for i, k := range list {
-		k.flushGuarded()
-		list[i] = nil
-	}
+	l.group.write(list, (*gnetSocket).flushGuarded)
+	clear(list)
 	l.mu.Lock()
 	l.spare = list[:0]
 	l.mu.Unlock()
@@ -117,8 +118,8 @@ func (l *eventLoop) Run(context.Context) error {
 }
 
 // gnetSocket is a connection on an event loop. The loop's goroutine owns it. What waits is taken
-// and written by the holder of writing: the loop, or the goroutine that appended it, as long as
-// nothing waits in gnet's buffer.
+// and written by the holder of writing: the loop, or a groupWriter, as long as nothing waits in
+// gnet's buffer.
 type gnetSocket struct {
 	Conn
 	loop        *eventLoop
@@ -220,36 +221,6 @@ func (k *gnetSocket) write() (end CloseMode) {
 		k.updateUnsent()
 	}
 	return end
-}
-
-// writeDirect writes what waits from the goroutine that appended it, and spares the loop the
-// wake-up. False: the loop must do it.
-func (k *gnetSocket) writeDirect(b *writeBatch) bool {
-	if !k.writing.TryLock() {
-		return false
-	}
-	defer k.writing.Unlock()
-	if k.gc == nil {
-		return true // nobody is there to write to
-	}
-	if k.out.unsent.Load() != 0 || !k.out.takeOne(b) {
-		return false
-	}
-	sent, err := unix.Write(k.fd, b.segs[0])
-	if err != nil {
-		sent = 0 // whether the socket is full or broken, the loop finds it so
-	}
-	all := sent == b.size
-	if all {
-		k.setUnsent(0)
-	} else {
-		k.putBack(b.segs[0][sent:])
-	}
-	m := k.t.Metrics
-	m.Writes.Inc()
-	m.BytesOut.Add(sent)
-	b.release()
-	return all
 }
 
 // detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody

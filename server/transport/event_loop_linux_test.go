@@ -15,79 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// openConn stands for gnet's connection where only its being there counts.
-type openConn struct{ gnet.Conn }
-
-// TestDirectWriteKeepsUnsentBytes fills a socket from the goroutine that appends. What does not fit
-// goes out later, in front of what is appended then.
-func TestDirectWriteKeepsUnsentBytes(t *testing.T) {
-	x, _ := start(t, nil)
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Close(pair[0])
-	defer unix.Close(pair[1])
-	k := &gnetSocket{fd: pair[0], gc: openConn{}}
-	if !k.open(x, k, "test") {
-		t.Fatal("no room")
-	}
-	defer x.conns.remove(&k.Conn)
-	var (
-		b         writeBatch
-		want, got []byte
-		buf       = make([]byte, 1<<16)
-		refused   int
-	)
-	read := func() {
-		for {
-			n, err := unix.Read(pair[1], buf)
-			if n <= 0 || err != nil {
-				return
-			}
-			got = append(got, buf[:n]...)
-		}
-	}
-	for i := range 5000 {
-		m := &protocol.Failure{Message: string(bytes.Repeat([]byte{byte('a' + i%26)}, 400+i%100))}
-		want = protocol.AppendFrame(want, protocol.KindGoodbye, uint64(i), 0, m)
-		if _, _, mark := k.append(protocol.KindGoodbye, uint64(i), 0, m); !mark {
-			t.Fatalf("message %d told nobody", i)
-		}
-		if k.writeDirect(&b) {
-			continue
-		}
-		refused++
-		// The loop's part.
-		k.out.take(&b)
-		for _, seg := range b.segs {
-			for len(seg) > 0 {
-				sent, err := unix.Write(pair[0], seg)
-				if err != nil {
-					read()
-					continue
-				}
-				seg = seg[sent:]
-			}
-		}
-		b.release()
-	}
-	read()
-	if !bytes.Equal(got, want) {
-		t.Errorf("%d bytes were read, not the %d that were written, or in another order", len(got), len(want))
-	}
-	if refused == 0 {
-		t.Error("the socket was never full")
-	}
-	if k.Waiting() != 0 {
-		t.Errorf("%d bytes wait", k.Waiting())
-	}
-	k.detachConn()
-	if k.append(protocol.KindGoodbye, 1, 0, nil); !k.writeDirect(&b) || k.Waiting() == 0 {
-		t.Error("a closed socket was written to")
-	}
-}
-
 // TestKeepAlive: the kernel finds out when the machine of a client is gone.
 func TestKeepAlive(t *testing.T) {
 	x, _ := start(t, nil)
@@ -154,6 +81,27 @@ func holdLoop(t *testing.T, k *gnetSocket) (release func()) {
 	}
 	<-busy
 	return sync.OnceFunc(func() { close(free) })
+}
+
+// TestSocketMarkedTwice: a mark may come while the loop has not got to the one before. It writes
+// all the same, and lives on.
+func TestSocketMarkedTwice(t *testing.T) {
+	x, _ := start(t, nil)
+	nc := dial(t, x, 1)
+	pong(t, nc)
+	var k *gnetSocket
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	release := holdLoop(t, k)
+	defer release()
+	k.Append(protocol.KindPong, 7, 0, nil)
+	k.markDirty(false)
+	x.Flush()
+	release()
+	if h := pong(t, nc); h.ID != 7 {
+		t.Errorf("it reads %v", h)
+	}
+	ping(t, nc, 1)
+	pong(t, nc)
 }
 
 // TestManySegments: more shared frames than one vectored write may have come in order.

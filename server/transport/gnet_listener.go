@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -187,7 +188,7 @@ func (d *gnetListener) wake() {
 // DirectWriter is what a goroutine needs that writes to sockets by itself.
 type DirectWriter struct {
 	list  []*gnetSocket
-	batch writeBatch
+	group groupWriter
 }
 
 // writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those that
@@ -198,12 +199,9 @@ func (d *gnetListener) writeDirect(h *DirectWriter, commands int) {
 	for _, l := range *d.loops.Load() {
 		list = l.takeDirty(list, commands)
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if k := list[i]; !k.writeDirect(&h.batch) {
-			k.loop.markDirty(k, false)
-		}
-		list[i] = nil
-	}
+	slices.Reverse(list)
+	h.group.write(list, func(k *gnetSocket) { k.loop.markDirty(k, false) })
+	clear(list)
 	h.list = list
 }
 

@@ -83,6 +83,7 @@ type Transport struct {
 	plain      *gnetListener // nil: there is none
 	tls        *tlsListener  // nil: there is none
 	flushC     chan struct{}
+	ringless   sync.Once // was logged
 
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
@@ -203,6 +204,19 @@ func (t *Transport) FlushDirect(w *DirectWriter, commands int) {
 		t.plain.writeDirect(w, commands)
 	}
 	t.Flush()
+}
+
+// newRing is a ring to send with; nil if the kernel gives none.
+func (t *Transport) newRing() *sendRing {
+	r, err := newSendRing()
+	if err != nil {
+		t.ringless.Do(func() {
+			t.cfg.Log.Info("io_uring is not available: answers to many connections at once take a system call each; "+
+				"with many connections, let the server call io_uring_setup and io_uring_enter", "error", err)
+		})
+		return nil
+	}
+	return r
 }
 
 // FlushSoon is Flush for callbacks that come many in a row. A goroutine flushes once for all

@@ -1,0 +1,12 @@
+//go:build !linux
+
+package transport
+
+import "errors"
+
+// sendRing is of Linux alone.
+type sendRing struct{}
+
+func newSendRing() (*sendRing, error) { return nil, errors.ErrUnsupported }
+
+func (*sendRing) send([]socketSend) bool { return false }
