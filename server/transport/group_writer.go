@@ -77,13 +77,22 @@ func (g *groupWriter) take(k *gnetSocket) bool {
 // send sends what was taken. What the kernel does not take of it, because a socket is full or
 // broken, the event loop finds so.
 func (g *groupWriter) send() {
-	if g.n > 1 && !g.asked {
-		g.asked = true
-		g.ring = g.sends[0].socket.t.newRing()
-	}
 	sends := g.sends[:g.n]
-	if g.n > 1 && g.ring != nil && g.ring.send(sends) {
-		return
+	if g.n > 1 {
+		var err error
+		if !g.asked {
+			g.asked = true
+			g.ring, err = newSendRing()
+		}
+		if g.ring != nil {
+			if err = g.ring.send(sends); err == nil {
+				return
+			}
+			g.ring = nil
+		}
+		if err != nil {
+			sends[0].socket.t.logNoRing(err)
+		}
 	}
 	for i := range sends {
 		s := &sends[i]

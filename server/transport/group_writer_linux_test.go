@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 
@@ -175,8 +176,44 @@ func TestGroupWriteLeaves(t *testing.T) {
 	})
 }
 
-// TestRingThatFails: when the kernel refuses a call, everything is sent without the ring, and
-// nothing of it by a later call.
+// TestRingIsUsed: who writes to several sockets does it with a ring, if the kernel gives one.
+func TestRingIsUsed(t *testing.T) {
+	if _, err := newSendRing(); err != nil {
+		t.Skip(err)
+	}
+	x, _ := start(t, nil)
+	a, b := openSocket(t, x), openSocket(t, x)
+	var g groupWriter
+	a.say(1, 10)
+	if writeAll(&g, a); g.ring != nil {
+		t.Error("there is a ring for one socket")
+	}
+	a.say(2, 10)
+	b.say(2, 10)
+	if writeAll(&g, a, b); g.ring == nil {
+		t.Fatal("there is no ring for two sockets")
+	}
+	for _, s := range []*testSocket{a, b} {
+		s.say(3, 100)
+		if !g.take(s.gnetSocket) {
+			t.Fatal("not taken")
+		}
+	}
+	if err := g.ring.send(g.sends[:g.n]); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range []*testSocket{a, b} {
+		if !g.sends[i].finish() {
+			t.Error("something is left")
+		}
+		if s.read(); !bytes.Equal(s.got, s.want) {
+			t.Errorf("%d bytes were read, not the %d that were written", len(s.got), len(s.want))
+		}
+	}
+}
+
+// TestRingThatFails: when the kernel refuses a call, what it did not send is sent without the ring,
+// and the ring is not used again.
 func TestRingThatFails(t *testing.T) {
 	r, err := newSendRing()
 	if err != nil {
@@ -185,29 +222,53 @@ func TestRingThatFails(t *testing.T) {
 	g := &groupWriter{ring: r, asked: true}
 	x, _ := start(t, nil)
 	a, b := openSocket(t, x), openSocket(t, x)
+	check := func(what string) {
+		t.Helper()
+		for _, s := range []*testSocket{a, b} {
+			if s.read(); !bytes.Equal(s.got, s.want) {
+				t.Errorf("%s: %d bytes were read, not the %d that were written", what, len(s.got), len(s.want))
+			}
+		}
+	}
+	say := func() {
+		a.say(1, 100)
+		b.say(2, 200)
+	}
+	say()
+	if writeAll(g, a, b); g.ring == nil {
+		t.Fatal("the ring was not used")
+	}
+	check("with a ring")
+
 	fd := r.kernel.fd
-	for i := range uint64(5 * maxGroup) {
-		if r.kernel.fd = fd; i%3 == 1 {
-			r.kernel.fd = -1
-		}
-		a.say(i, 10)
-		b.say(i, 20)
-		if left := writeAll(g, a, b); len(left) > 0 {
-			t.Fatalf("round %d: %d sockets are left", i, len(left))
-		}
+	defer func() { r.kernel.fd = fd }()
+	r.kernel.fd = -1
+	say()
+	if left := writeAll(g, a, b); len(left) > 0 || g.ring != nil {
+		t.Errorf("after an error %d sockets are left, and the ring is %v", len(left), g.ring)
 	}
-	r.kernel.fd = fd
-	for _, s := range []*testSocket{a, b} {
-		if s.read(); !bytes.Equal(s.got, s.want) {
-			t.Errorf("%d bytes were read, not the %d that were written, or in another order", len(s.got), len(s.want))
-		}
+	check("with an error")
+
+	// An error after a part was sent.
+	g.ring = r
+	say()
+	if !g.take(a.gnetSocket) || !g.take(b.gnetSocket) {
+		t.Fatal("not taken")
 	}
+	if g.sends[0].sent, err = unix.Write(a.fd, g.sends[0].batch.segs[0]); err != nil {
+		t.Fatal(err)
+	}
+	if g.send(); !g.sends[0].finish() || !g.sends[1].finish() {
+		t.Error("something is left")
+	}
+	check("with an error after a part")
 }
 
 // TestWritersTogether: goroutines that write by themselves and event loops write to the same
 // connections, and each client reads what each of them said, in order.
 func TestWritersTogether(t *testing.T) {
 	const clients, writers, rounds = 40, 4, 300
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one loop, so that what is for all is for it alone
 	x, _ := start(t, nil)
 	var far []net.Conn
 	for range clients {
@@ -218,13 +279,25 @@ func TestWritersTogether(t *testing.T) {
 	var conns []*Conn
 	x.Each(func(c *Conn) { conns = append(conns, c) })
 	var wg sync.WaitGroup
+	begun := make(chan struct{}) // one goroutine has written to all by itself
 	for w := range uint64(writers) {
 		wg.Go(func() {
+			if w > 0 {
+				<-begun
+			}
 			random := rand.New(rand.NewPCG(1, w))
 			var direct DirectWriter
 			for i := range uint64(rounds) {
 				for _, c := range conns {
 					c.Append(protocol.KindPong, w<<32|i, 0, nil)
+				}
+				if i == 0 && w == 0 {
+					x.FlushDirect(&direct, clients)
+					if direct.list == nil {
+						t.Error("it wrote nothing by itself")
+					}
+					close(begun)
+					continue
 				}
 				if random.IntN(2) == 0 {
 					x.FlushDirect(&direct, clients)

@@ -358,9 +358,9 @@ func (c *Conn) checkRoom() {
 	}
 }
 
-// deferWrite ends the hold of a listener that has read, and says whether what waits is to wait on.
-// If not, the listener writes it.
-func (c *Conn) deferWrite() bool { return c.deferrable > 0 && c.out.releaseNotify(c.deferrable) }
+// deferWrite ends the hold of a listener that has read, and says whether what waits is to wait on,
+// or nothing does. If not, the listener writes it.
+func (c *Conn) deferWrite() bool { return c.out.releaseNotify(c.deferrable) }
 
 // WriteDeferred has what waits written, although nobody was told of it. Transport.Flush follows.
 func (c *Conn) WriteDeferred() {

@@ -127,8 +127,9 @@ func (k ringResources) release() {
 }
 
 // send sends, and notes for each how many bytes the kernel took: none if the socket is full or
-// broken. False: the kernel did not get to all of them.
-func (r *sendRing) send(list []socketSend) bool {
+// broken. After an error the ring may not be used again, since it may hold what the kernel did not
+// get to.
+func (r *sendRing) send(list []socketSend) error {
 	tail := *r.sqTail
 	for i := range list {
 		b := list[i].batch.segs[0]
@@ -137,19 +138,19 @@ func (r *sendRing) send(list []socketSend) bool {
 			length: uint32(len(b)), flags: unix.MSG_DONTWAIT | unix.MSG_NOSIGNAL, number: uint64(i),
 		}
 	}
-	tail += uint32(len(list))
-	atomic.StoreUint32(r.sqTail, tail)
+	atomic.StoreUint32(r.sqTail, tail+uint32(len(list)))
 	waiting := len(list) // for the kernel to take them
 	for done := 0; done < len(list); {
 		n, _, errno := unix.Syscall6(unix.SYS_IO_URING_ENTER, uintptr(r.kernel.fd),
 			uintptr(waiting), uintptr(len(list)-done), ringGetEvents, 0, 0)
 		switch {
-		case errno == 0:
+		case errno == unix.EINTR:
+		case errno != 0:
+			return fmt.Errorf("io_uring_enter: %w", errno)
+		case n == 0 && waiting > 0:
+			return fmt.Errorf("io_uring_enter took none of %d sends: %w", waiting, unix.EIO)
+		default:
 			waiting -= int(n)
-		case errno != unix.EINTR:
-			// What it has taken is done. The rest must not be sent by the next call.
-			atomic.StoreUint32(r.sqTail, tail-uint32(waiting))
-			return false
 		}
 		head := *r.cqHead
 		for ; head != atomic.LoadUint32(r.cqTail); head++ {
@@ -161,5 +162,5 @@ func (r *sendRing) send(list []socketSend) bool {
 	}
 	runtime.KeepAlive(list)
 	runtime.KeepAlive(r)
-	return true
+	return nil
 }

@@ -9,4 +9,4 @@ type sendRing struct{}
 
 func newSendRing() (*sendRing, error) { return nil, errors.ErrUnsupported }
 
-func (*sendRing) send([]socketSend) bool { return false }
+func (*sendRing) send([]socketSend) error { return errors.ErrUnsupported }

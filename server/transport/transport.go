@@ -206,17 +206,12 @@ func (t *Transport) FlushDirect(w *DirectWriter, commands int) {
 	t.Flush()
 }
 
-// newRing is a ring to send with; nil if the kernel gives none.
-func (t *Transport) newRing() *sendRing {
-	r, err := newSendRing()
-	if err != nil {
-		t.ringless.Do(func() {
-			t.cfg.Log.Info("io_uring is not available: answers to many connections at once take a system call each; "+
-				"with many connections, let the server call io_uring_setup and io_uring_enter", "error", err)
-		})
-		return nil
-	}
-	return r
+// logNoRing says once why answers take more system calls than they could.
+func (t *Transport) logNoRing(err error) {
+	t.ringless.Do(func() {
+		t.cfg.Log.Info("io_uring is not available, so answers to many connections take a system call each; "+
+			"server/deploy/SIZING.md says how to allow it", "error", err)
+	})
 }
 
 // FlushSoon is Flush for callbacks that come many in a row. A goroutine flushes once for all
