@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -15,12 +16,19 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
+// dialSocket opens the only connection, and answers both ends.
+func dialSocket(t *testing.T, x *Transport) (nc net.Conn, k *gnetSocket) {
+	t.Helper()
+	nc = dial(t, x, 1)
+	pong(t, nc)
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	return nc, k
+}
+
 // TestKeepAlive: the kernel finds out when the machine of a client is gone.
 func TestKeepAlive(t *testing.T) {
 	x, _ := start(t, nil)
-	pong(t, dial(t, x, 1))
-	var k *gnetSocket
-	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	_, k := dialSocket(t, x)
 	for _, o := range []struct{ level, name, want int }{
 		{unix.SOL_SOCKET, unix.SO_KEEPALIVE, 1},
 		{unix.IPPROTO_TCP, unix.TCP_KEEPIDLE, int(keepAliveIdle / time.Second)},
@@ -38,10 +46,7 @@ func TestKeepAlive(t *testing.T) {
 // that comes on it, and afterwards for every byte again.
 func TestPauseKeepsTheLoopAsleep(t *testing.T) {
 	x, clock := start(t, nil)
-	greedy := dial(t, x, 1)
-	pong(t, greedy)
-	var k *gnetSocket
-	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	greedy, k := dialSocket(t, x)
 	option := func(name int) int {
 		n, err := unix.GetsockoptInt(k.fd, unix.SOL_SOCKET, name)
 		if err != nil {
@@ -87,10 +92,7 @@ func holdLoop(t *testing.T, k *gnetSocket) (release func()) {
 // all the same, and lives on.
 func TestSocketMarkedTwice(t *testing.T) {
 	x, _ := start(t, nil)
-	nc := dial(t, x, 1)
-	pong(t, nc)
-	var k *gnetSocket
-	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	nc, k := dialSocket(t, x)
 	release := holdLoop(t, k)
 	defer release()
 	k.Append(protocol.KindPong, 7, 0, nil)
@@ -107,10 +109,7 @@ func TestSocketMarkedTwice(t *testing.T) {
 // TestManySegments: more shared frames than one vectored write may have come in order.
 func TestManySegments(t *testing.T) {
 	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 8<<20, 16<<20 })
-	nc := dial(t, x, 1)
-	pong(t, nc)
-	var k *gnetSocket
-	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	nc, k := dialSocket(t, x)
 	release := holdLoop(t, k)
 	defer release()
 	var want []byte
@@ -134,10 +133,7 @@ func TestManySegments(t *testing.T) {
 // while its connection is being closed. It reads what came last, and the goodbye, before the end.
 func TestGoodbyeOfDrainedReader(t *testing.T) {
 	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 32<<20, 64<<20 })
-	nc := dial(t, x, 1)
-	pong(t, nc)
-	var k *gnetSocket
-	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	nc, k := dialSocket(t, x)
 	frame := protocol.AppendFrame(nil, protocol.KindGoodbye, 1, 0, &protocol.Failure{Message: string(make([]byte, 1<<20))})
 	sent := 0
 	for k.out.unsent.Load() == 0 {
