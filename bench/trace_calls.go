@@ -22,7 +22,7 @@ var countedCalls = []struct {
 	names []string
 }{
 	{"reading: read", []string{"read"}},
-	{"writing: write, writev, pwrite64", []string{"write", "writev", "pwrite64"}},
+	{"writing: write, writev, pwrite64, io_uring_enter", []string{"write", "writev", "pwrite64", "io_uring_enter"}},
 	{"syncing: fdatasync", []string{"fdatasync"}},
 	{"polling: epoll_wait, epoll_pwait", []string{"epoll_wait", "epoll_pwait"}},
 	{"threads: futex", []string{"futex"}},

@@ -40,7 +40,7 @@ var serverParts = append([]part{
 	{"sync", []string{"syscall.Fdatasync", "golang.org/x/sys/unix.Fdatasync"}},
 	{"polling sockets", []string{"golang.org/x/sys/unix.EpollWait", gnet + "pkg/netpoll.epollWait", "runtime.netpoll"}},
 	{"reading sockets", []string{"golang.org/x/sys/unix.Read"}},
-	{"writing sockets", []string{"golang.org/x/sys/unix.Write", gnet + "pkg/io"}},
+	{"writing sockets", []string{"golang.org/x/sys/unix.Write", module + "server/transport.(*sendRing).send", gnet + "pkg/io"}},
 	{"writing the log", []string{module + "shard/replica/logstore", module + "shard/replica/wal", "os.(*File)"}},
 	{"applying", []string{module + "shard."}},
 	{"leader tasks", []string{module + "shard/leader"}},

@@ -106,6 +106,50 @@ func TestSocketMarkedTwice(t *testing.T) {
 	pong(t, nc)
 }
 
+// silentClient takes any frame for a hello, and answers none.
+type silentClient struct {
+	stubClient
+	taken chan struct{}
+}
+
+func (c *silentClient) Frame(Cycle, protocol.Header) {
+	c.Establish()
+	c.taken <- struct{}{}
+}
+
+// TestReadWithoutAnswer: where a read brought nothing to write, the loop does not wait for somebody
+// else's write to the connection, and what is appended later is written.
+func TestReadWithoutAnswer(t *testing.T) {
+	taken := make(chan struct{}, 2)
+	x, _ := start(t, func(c *Config) {
+		c.NewClient = func(c *Conn) Client { return &silentClient{stubClient{Conn: c}, taken} }
+	})
+	nc := dial(t, x, 1)
+	<-taken
+	var k *gnetSocket
+	x.Each(func(c *Conn) { k = c.socket.(*gnetSocket) })
+	k.writing.Lock()
+	release := sync.OnceFunc(k.writing.Unlock)
+	defer release()
+	ping(t, nc, 1)
+	<-taken
+	idle := make(chan struct{})
+	if err := k.loop.el.Execute(t.Context(), gnet.RunnableFunc(func(context.Context) error { close(idle); return nil })); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-idle:
+	case <-time.After(wait):
+		t.Error("the loop waits for a write of somebody else")
+	}
+	release()
+	k.Append(protocol.KindPong, 7, 0, nil)
+	x.Flush()
+	if h := pong(t, nc); h.ID != 7 {
+		t.Errorf("it reads %v", h)
+	}
+}
+
 // TestManySegments: more shared frames than one vectored write may have come in order.
 func TestManySegments(t *testing.T) {
 	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 8<<20, 16<<20 })
