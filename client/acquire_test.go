@@ -30,7 +30,7 @@ func TestAbandonedAcquire(t *testing.T) {
 				return false
 			}
 		})
-		ctx, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := brief()
 		defer cancel()
 		if _, err := s.Acquire(ctx, name); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrOutcomeUnknown) {
 			t.Fatal(err)
@@ -147,7 +147,7 @@ func TestLateRelease(t *testing.T) {
 				return h.Kind == protocol.KindRelease
 			}
 		})
-		ctx, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := brief()
 		defer cancel()
 		if err := l.Release(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)

@@ -253,7 +253,7 @@ func TestAbandonedAcquireElsewhere(t *testing.T) {
 			updated <- err
 		}()
 		synctest.Wait()
-		ctx, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := brief()
 		defer cancel()
 		acquired := make(chan error, 1)
 		go func() {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"math"
 	"runtime"
 	"strings"
@@ -197,7 +196,7 @@ func TestLateMapOfHello(t *testing.T) {
 					}
 					return true
 				}
-				ctx, cancel := context.WithTimeout(bg, time.Second)
+				ctx, cancel := brief()
 				defer cancel()
 				defer f.drop()
 				c, err := Open(ctx, Config{Endpoints: []string{"1"}, Dial: f.dial, clock: bubbleClock{}})

@@ -279,7 +279,7 @@ func TestClusterBeingMade(t *testing.T) {
 			}},
 		}
 		for _, x := range calls {
-			ctx, cancel := context.WithTimeout(bg, time.Second)
+			ctx, cancel := brief()
 			if err := x.do(ctx); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("%s in a cluster without a tier: %v", x.what, err)
 			}

@@ -100,7 +100,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		f.set(func() {
 			f.on = func(fc *fakeConn, h protocol.Header) bool { return h.Kind == protocol.KindCreate }
 		})
-		ctx, cancel := context.WithTimeout(bg, time.Second)
+		ctx, cancel := brief()
 		defer cancel()
 		if err := s.Create(ctx, "x", 1, nil); !errors.Is(err, ErrOutcomeUnknown) ||
 			!errors.Is(err, context.DeadlineExceeded) || Retryable(err) {
@@ -117,7 +117,7 @@ func TestOutcomeUnknown(t *testing.T) {
 		f.set(func() { f.refuse = true })
 		f.drop()
 		synctest.Wait()
-		ctx, cancel = context.WithTimeout(bg, time.Second)
+		ctx, cancel = brief()
 		defer cancel()
 		if err := s.Create(ctx, "x", 1, nil); errors.Is(err, ErrOutcomeUnknown) || !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
