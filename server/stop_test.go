@@ -218,12 +218,15 @@ func TestOldBytes(t *testing.T) {
 		s.requests.EachClient(func(c *request.Client) { n += c.Waiting() })
 		return n
 	}
-	for i := 0; waiting() < 16<<20; i++ { // more than the kernel takes, so that some stays
+	answered := func() uint64 { n, _ := s.metrics.Totals(); return n }
+	for waiting() < 16<<20 { // more than the kernel takes, so that some stays
+		want := answered() + 8
 		slow.write(asks)
-		if i%8 == 0 { // hundreds of pings while the clock stands still are too many
-			healthy.ping()
-		}
+		// Requests beyond the window would be rejected, and a client that is rejected is paused for
+		// as long as the clock stands still.
+		await.True(t, "the answers", func() bool { return answered() >= want })
 	}
+	healthy.ping()
 	await.True(t, "the cut", func() bool {
 		clock.Advance(time.Second)
 		healthy.ping()
