@@ -212,15 +212,16 @@ func TestOldBytes(t *testing.T) {
 		Head: healthy.head(healthy.session(node, 1).Session), Name: []byte("large"), Limit: 1, Data: make([]byte, 64<<10),
 	}
 	healthy.must(protocol.KindCreate, healthy.bucket(node, "large"), &large, nil)
+	const burst = 8
 	ask := protocol.Describe{Node: node, Name: large.Name}
-	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindDescribe, 1<<40, healthy.bucket(node, "large"), &ask), 8)
+	asks := bytes.Repeat(protocol.AppendFrame(nil, protocol.KindDescribe, 1<<40, healthy.bucket(node, "large"), &ask), burst)
 	waiting := func() (n int) {
 		s.requests.EachClient(func(c *request.Client) { n += c.Waiting() })
 		return n
 	}
 	answered := func() uint64 { n, _ := s.metrics.Totals(); return n }
 	for waiting() < 16<<20 { // more than the kernel takes, so that some stays
-		want := answered() + 8
+		want := answered() + burst
 		slow.write(asks)
 		// Requests beyond the window would be rejected, and a client that is rejected is paused for
 		// as long as the clock stands still.
