@@ -44,25 +44,8 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 			if len(s.Only) > 0 && !slices.Contains(s.Only, b.name) || b.slow && round >= s.SlowRounds {
 				continue
 			}
-			order := slices.Clone(b.subjects)
-			if round%2 == 1 {
-				slices.Reverse(order)
-			}
-			for _, name := range order {
-				system := systems[name]
-				if system == nil {
-					continue
-				}
-				v := &trial{Settings: &s, system: system,
-					dir: filepath.Join(dir, fmt.Sprintf("%d-%s-%s", round, b.name, slug(name))), round: round, report: r}
-				if err := v.run(ctx, b); err != nil {
-					if ctx.Err() != nil {
-						return nil, context.Cause(ctx)
-					}
-					r.Failures = append(r.Failures,
-						Failure{Subject: name, Benchmark: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
-					s.logf("round %d  %-10s %-16s failed: %v", round+1, b.name, name, err)
-				}
+			if err := s.runRound(ctx, b, round, systems, dir, r); err != nil {
+				return nil, err
 			}
 		}
 	}
@@ -77,6 +60,51 @@ func Run(ctx context.Context, s Settings) (*Report, error) {
 	}
 	r.Measurements.sort()
 	return r, nil
+}
+
+// runRound measures each system once, or in turns, the last one first in every other round and
+// turn. What fails is in the report, and has no more turns. The error is of ctx.
+func (s *Settings) runRound(ctx context.Context, b benchmark, round int, systems map[string]System, dir string, r *Report) error {
+	var visits []*trial
+	for _, name := range b.subjects {
+		if systems[name] != nil {
+			visits = append(visits, &trial{Settings: s, system: systems[name], round: round, values: map[string][]float64{}})
+		}
+	}
+	turns := 1
+	if b.turns {
+		short := *s
+		turns, short.Length = s.Turns, s.Length/time.Duration(s.Turns)
+		for _, v := range visits {
+			v.Settings = &short
+		}
+	}
+	if round%2 == 1 {
+		slices.Reverse(visits)
+	}
+	for turn := range turns {
+		for _, v := range visits {
+			if v.failed {
+				continue
+			}
+			name := v.system.Name()
+			v.dir = filepath.Join(dir, fmt.Sprintf("%d-%s-%d-%s", round, b.name, turn, slug(name)))
+			if err := v.run(ctx, b); err != nil {
+				if ctx.Err() != nil {
+					return context.Cause(ctx)
+				}
+				v.failed = true
+				r.Failures = append(r.Failures,
+					Failure{Subject: name, Benchmark: b.name, Round: round, Why: strings.ReplaceAll(err.Error(), "\n", " ")})
+				s.logf("round %d  %-10s %-16s failed: %v", round+1, b.name, name, err)
+			}
+		}
+		slices.Reverse(visits)
+	}
+	for _, v := range visits {
+		v.addTo(r)
+	}
+	return nil
 }
 
 // present finds out which subjects can be measured, and names the others.

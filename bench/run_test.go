@@ -2,11 +2,13 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -358,6 +360,66 @@ func TestOrderTurnsAround(t *testing.T) {
 	if !slices.Contains(r.Missing, Missing{Rueidis, "it is not installed; install it"}) {
 		t.Errorf("a system that is not installed is not named: %v", r.Missing)
 	}
+}
+
+// TestTurns: the systems of a benchmark that takes turns are measured one after the other, each
+// some times in a round, and the median is the round's value. One that fails has no more turns.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	s := TinySettings()
+	s.Rounds, s.Turns, s.Dir, s.Only = 2, 3, t.TempDir(), []string{"own"}
+	var log bytes.Buffer
+	s.Log = &log
+	fine := stub{name: LoggedEcho, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}}
+	fails := fine
+	fails.name = GoRedis
+	s.Systems = []System{&fine, &lastStarts{stub: fails, left: 4}}
+	r, err := Run(t.Context(), s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var order []string
+	values := map[string][]string{}
+	for line := range strings.Lines(log.String()) {
+		if f := strings.Fields(line); len(f) > 3 && (f[2] == "pairs-256" || strings.Contains(line, "failed")) {
+			order = append(order, f[1]+f[3])
+			values[f[1]+f[3]] = append(values[f[1]+f[3]], f[len(f)-1])
+		}
+	}
+	if want := []string{"1gnet", "1Redis,", "1Redis,", "1gnet", "1gnet", "1Redis,",
+		"2Redis,", "2gnet", "2gnet", "2Redis,", "2gnet"}; !slices.Equal(order, want) {
+		t.Errorf("the order was %v, expected %v", order, want)
+	}
+	for round, key := range []string{"1gnet", "2gnet"} {
+		median := amount(r.Measurements.find("pairs-256", LoggedEcho).Values[round], PerSecond)
+		number := func(text string) float64 {
+			v, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		slices.SortFunc(values[key], func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+		if median != values[key][1] {
+			t.Errorf("round %d has %s of %v", round+1, median, values[key])
+		}
+	}
+	if len(r.Failures) != 1 || r.Failures[0].Subject != GoRedis || r.Failures[0].Round != 1 {
+		t.Errorf("it says that these failed: %v", r.Failures)
+	}
+}
+
+// lastStarts is a stub that starts some times and then never again.
+type lastStarts struct {
+	stub
+	left int
+}
+
+func (s *lastStarts) Start(ctx context.Context, dir string) (*Server, error) {
+	if s.left--; s.left < 0 {
+		return nil, errors.New("it does not start")
+	}
+	return s.stub.Start(ctx, dir)
 }
 
 func TestStartProcessShowsTheLastOutput(t *testing.T) {

@@ -16,6 +16,10 @@ type Settings struct {
 	Length time.Duration
 	WarmUp time.Duration
 
+	// Turns is how often in a round the systems of a benchmark that takes turns are measured, one
+	// after the other, each time for so small a part of Length. The value of the round is the median.
+	Turns int
+
 	// SlowRounds is in how many of them the slow benchmarks are run: what takes long, and compares
 	// with nothing that drifts.
 	SlowRounds int
@@ -58,7 +62,7 @@ var rates = []int{1_000, 4_000, 20_000, 40_000}
 // DefaultSettings is the comparison that counts.
 func DefaultSettings() Settings {
 	return Settings{
-		Rounds: 5, Length: 5 * time.Second, WarmUp: 2 * time.Second, SlowRounds: 3,
+		Rounds: 5, Length: 5 * time.Second, WarmUp: 2 * time.Second, Turns: 3, SlowRounds: 3,
 		Callers: 1024, OwnCallers: 256, Readers: 256, Contenders: 64,
 		RateCallers: 256, RateDivisor: 1,
 		Watchers: 5000, ManyWatchers: 20000, SessionStarts: 5000,
@@ -72,7 +76,7 @@ func DefaultSettings() Settings {
 func QuickSettings() Settings {
 	s := DefaultSettings()
 	s.Quick = true
-	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 2, 1500*time.Millisecond, 700*time.Millisecond, 1
+	s.Rounds, s.Length, s.WarmUp, s.Turns, s.SlowRounds = 2, 1500*time.Millisecond, 700*time.Millisecond, 1, 1
 	s.IdleDelay, s.IdleLength = 2*time.Second, 6*time.Second
 	return s
 }
@@ -88,7 +92,7 @@ func (s *Settings) setLength(d time.Duration) {
 func TinySettings() Settings {
 	s := DefaultSettings()
 	s.Quick = true
-	s.Rounds, s.Length, s.WarmUp, s.SlowRounds = 1, 300*time.Millisecond, 20*time.Millisecond, 1
+	s.Rounds, s.Length, s.WarmUp, s.Turns, s.SlowRounds = 1, 300*time.Millisecond, 20*time.Millisecond, 1, 1
 	s.Callers, s.OwnCallers, s.Readers, s.Contenders = 16, 8, 8, 4
 	s.RateCallers, s.RateDivisor = 8, 20
 	s.Watchers, s.ManyWatchers, s.SessionStarts = 20, 40, 20

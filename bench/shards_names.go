@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -35,51 +36,64 @@ func measureShards(ctx context.Context, v *trial) error {
 	return nil
 }
 
-// measureNames: the second half of P11. The callers are the same; the server holds a thousand names
-// that nobody asks for, or a million.
+// measureNames: the second half of P11. One server holds a thousand names that nobody asks for, and
+// another one a million. The callers are the same, and take turns, since the machine may be another
+// one when a million names are made.
 func measureNames(ctx context.Context, v *trial) error {
-	for _, kind := range []struct {
-		work  string
-		names int
-	}{{"names-few", v.FewNames}, {"names-many", v.ManyNames}} {
-		err := v.withPlan(ctx, ManyNames, func(s *Server, plan Plan) error {
-			before, err := s.Process().Usage()
-			if err != nil {
-				return err
-			}
-			if err := raiseQuota(ctx, plan, kind.names+v.Callers); err != nil {
-				return err
-			}
-			if err := fill(ctx, plan, kind.names, nil); err != nil {
-				return err
-			}
-			// The measurement is of names that are there, not of making them: after that a snapshot
-			// may still be under way, and the log is cut behind it.
-			if err := pause(ctx, v.IdleDelay); err != nil {
-				return err
-			}
-			// Without a collection memory says nothing.
-			if collect := s.Process().Collect; collect != nil && kind.names == v.ManyNames {
-				if err := collect(ctx); err != nil {
-					return err
+	return v.withNames(ctx, v.FewNames, func(few *Server, plan Plan) error {
+		return v.withNames(ctx, v.ManyNames, func(many *Server, planOfMany Plan) error {
+			for range v.Turns {
+				for _, x := range []struct {
+					metric string
+					server *Server
+					plan   Plan
+				}{{"names-few", few, plan}, {"names-many", many, planOfMany}} {
+					o, err := v.load(ctx, x.server, x.plan, "lock-pairs",
+						loadgen.Config{Callers: v.Callers, Duration: v.Length / time.Duration(v.Turns)})
+					if err == nil {
+						err = v.recordCPU(x.metric, o)
+					}
+					if err != nil {
+						return fmt.Errorf("%s: %w", x.metric, err)
+					}
 				}
-				after, err := s.Process().Usage()
-				if err != nil {
-					return err
-				}
-				v.record("names-memory", (float64(after.Resident)-float64(before.Resident))/float64(kind.names))
 			}
-			o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
-			if err != nil {
-				return err
-			}
-			return v.recordCPU(kind.work, o)
+			return nil
 		})
+	})
+}
+
+// withNames is withPlan for a server that holds so many names, and has nothing left to do for them.
+func (v *trial) withNames(ctx context.Context, names int, do func(s *Server, plan Plan) error) error {
+	return v.withPlan(ctx, ManyNames, func(s *Server, plan Plan) error {
+		before, err := s.Process().Usage()
 		if err != nil {
-			return fmt.Errorf("%d names: %w", kind.names, err)
+			return err
 		}
-	}
-	return nil
+		if err := raiseQuota(ctx, plan, names+v.Callers); err != nil {
+			return err
+		}
+		if err := fill(ctx, plan, names, nil); err != nil {
+			return err
+		}
+		// The measurement is of names that are there, not of making them: after that a snapshot may
+		// still be under way, and the log is cut behind it.
+		if err := pause(ctx, v.IdleDelay); err != nil {
+			return err
+		}
+		// Without a collection memory says nothing.
+		if collect := s.Process().Collect; collect != nil && names == v.ManyNames {
+			if err := collect(ctx); err != nil {
+				return err
+			}
+			after, err := s.Process().Usage()
+			if err != nil {
+				return err
+			}
+			v.record("names-memory", (float64(after.Resident)-float64(before.Resident))/float64(names))
+		}
+		return do(s, plan)
+	})
 }
 
 // raiseQuota raises the node's quota where so many names, those that come and go among them, are

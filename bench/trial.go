@@ -16,10 +16,11 @@ const trialTimeout = 10 * time.Minute
 type trial struct {
 	*Settings
 	system System
-	dir    string // its own, removed after the visit
+	dir    string // of a visit, removed after it
 	round  int
-	report *Report
 	starts int
+	values map[string][]float64 // by metric, what was measured in this round
+	failed bool
 }
 
 func (v *trial) run(ctx context.Context, b benchmark) error {
@@ -69,8 +70,17 @@ func (v *trial) withServer(
 	return do(s)
 }
 
+// record notes a value. Of several in a round the median counts.
 func (v *trial) record(metric string, value float64) {
 	m, _ := metricByID(metric)
-	v.report.Measurements.add(v.round, metric, v.system.Name(), m.Unit, value)
+	v.values[metric] = append(v.values[metric], value)
 	v.logf("round %d  %-20s %-16s %s", v.round+1, metric, v.system.Name(), amount(value, m.Unit))
+}
+
+// addTo puts the round's values into a report.
+func (v *trial) addTo(r *Report) {
+	for metric, values := range v.values {
+		m, _ := metricByID(metric)
+		r.Measurements.add(v.round, metric, v.system.Name(), m.Unit, StatOf(values).Median)
+	}
 }
