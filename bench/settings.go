@@ -17,7 +17,8 @@ type Settings struct {
 	WarmUp time.Duration
 
 	// Turns is how often in a round the systems of a benchmark that takes turns are measured, one
-	// after the other, each time for so small a part of Length. The value of the round is the median.
+	// after the other, each time for so small a part of Length. The value of the round is the
+	// median.
 	Turns int
 
 	// SlowRounds is in how many of them the slow benchmarks are run: what takes long, and compares
