@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// benchmark is work that is done in one visit to a server, by each system that the bars or the
+// benchmark is work that is done in a visit to a server, by each system that the bars or the
 // README compare in it.
 type benchmark struct {
 	name     string

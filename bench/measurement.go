@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// Measurement is one quantity of one system, measured once in each round.
+// Measurement is one quantity of one system, with a value for each round.
 type Measurement struct {
 	Metric  string `json:"work"`    // as in metrics.go: "pairs-1024"
 	Subject string `json:"subject"` // "etcd"

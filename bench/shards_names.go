@@ -37,8 +37,8 @@ func measureShards(ctx context.Context, v *trial) error {
 }
 
 // measureNames: the second half of P11. One server holds a thousand names that nobody asks for, and
-// another one a million. The callers are the same, and take turns, since the machine may be another
-// one when a million names are made.
+// another one a million. The same load goes to them in turns: a machine drifts while a million
+// names are made.
 func measureNames(ctx context.Context, v *trial) error {
 	return v.withNames(ctx, v.FewNames, func(few *Server, plan Plan) error {
 		return v.withNames(ctx, v.ManyNames, func(many *Server, planOfMany Plan) error {
