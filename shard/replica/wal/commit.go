@@ -9,7 +9,7 @@ import (
 // op is a call's part of a frame.
 type op struct {
 	records []byte
-	sync    bool        // the call returns when it is on disk
+	sync    bool        // the call returns when it is on disk; else it may stay in memory
 	check   func() bool // called by the writer; false: the op is dropped; may be nil
 	first   uint32      // the first segment that is needed from now on; 0: as before
 
@@ -32,10 +32,10 @@ func (o *op) release() {
 	ops.Put(o)
 }
 
-// maxKept is the largest buffer that is kept for the next call.
+// maxKept is the largest buffer that is kept for the next call, but for the padding that aligns it.
 const maxKept = 1 << 20
 
-// commit writes an op and returns when it is written, and synced if it asks for that. A call that
+// commit takes an op into the log and returns when it is on disk, if it asks for that. A call that
 // finds nobody writing writes on its own goroutine. Others wait; what has gathered then is one
 // frame, and one of them writes it.
 func (l *Log) commit(o *op) error {
@@ -67,7 +67,8 @@ func (l *Log) commit(o *op) error {
 	return err
 }
 
-// write writes a frame and applies it. The caller is the writer: it has set l.writing.
+// write appends a frame and applies it. If none of its ops asks for a sync, it stays in memory
+// until the next one that does. The caller is the writer: it has set l.writing.
 func (l *Log) write(batch []*op) (err error) {
 	if l.broken != nil {
 		return l.broken
@@ -77,54 +78,49 @@ func (l *Log) write(batch []*op) (err error) {
 			l.broken = err
 		}
 	}()
-	var head [frameHead]byte
-	b := append(l.buf[:0], head[:]...)
 	// An op with a check goes first: the check sees the index without the other ops.
-	write, sync := false, false
+	first, ops := l.first, l.ops[:0]
 	for _, o := range batch {
-		if o.check == nil || !o.check() {
-			continue
+		if o.check != nil && o.check() {
+			ops = append(ops, o)
 		}
-		b, write, sync = append(b, o.records...), true, sync || o.sync
 	}
 	for _, o := range batch {
 		if o.check == nil {
-			b, write, sync = append(b, o.records...), true, sync || o.sync
+			ops = append(ops, o)
 			l.first = max(l.first, o.first)
 		}
 	}
-	if !write {
+	defer clear(ops)
+	l.ops = ops
+	if len(ops) == 0 {
 		return nil
 	}
-	size := frameSize(len(b) - frameHead)
+	n, sync := 0, false
+	for _, o := range ops {
+		n, sync = n+len(o.records), sync || o.sync
+	}
+	size := frameSize(n)
 	if l.active == nil || l.active.end+size > l.active.length {
 		if err := l.rotate(size); err != nil {
 			return fmt.Errorf("begin a segment of the log: %w", err)
 		}
 	}
-	from, n := l.end, len(b)
-	b, sum := seal(b, from, l.synced, l.chain, l.first)
-	payload := b[frameHead:n]
-	l.buf = b
-	if cap(b) > maxKept {
-		l.buf = nil
+	from, frame := l.end, l.out.extend(int(size))
+	payload := frame[frameHead:frameHead]
+	for _, o := range ops {
+		payload = append(payload, o.records...)
 	}
-	var began time.Time
-	if sync && l.cfg.Synced != nil {
-		began = time.Now()
-	}
-	if _, err := l.active.file.WriteAt(b, from.offset()); err != nil {
-		return err
-	}
-	l.claimed, l.chain = l.synced, sum
+	l.chain = seal(frame, n, from, l.synced, l.chain, l.first)
 	l.active.end += size
 	l.end += position(size)
-	l.unsynced = true
 	if sync {
+		began := time.Now()
 		if err := l.sync(); err != nil {
 			return err
 		}
-		if !began.IsZero() {
+		l.unclaimed = n > 0 || l.first > first // else it is a claim
+		if l.unclaimed && l.cfg.Synced != nil {
 			l.cfg.Synced(time.Since(began))
 		}
 	}
@@ -134,21 +130,18 @@ func (l *Log) write(batch []*op) (err error) {
 	if err != nil {
 		return err
 	}
-	if l.claimed != l.synced || l.changed.Load() {
+	if l.unclaimed || l.changed.Load() {
 		l.wake()
 	}
 	return nil
 }
 
-// sync makes what is written durable. The caller is the writer.
+// sync makes durable what is in memory only. The caller is the writer.
 func (l *Log) sync() error {
-	if !l.unsynced {
-		return nil
-	}
-	if err := syncData(l.active.file); err != nil {
+	if err := l.out.flush(); err != nil {
 		return err
 	}
-	l.unsynced, l.synced = false, l.end
+	l.synced = l.end
 	return nil
 }
 

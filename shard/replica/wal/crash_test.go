@@ -22,6 +22,7 @@ func TestConcurrentCrash(t *testing.T) {
 	for seed := range seeds {
 		r := rand.New(rand.NewPCG(seed, 3))
 		d := newDisk()
+		d.direct = seed%2 == 0
 		var acked, cut [5]atomic.Uint64 // by replica: the last entry, the last removed one
 		for range 3 {
 			d.ops, d.dieAt = 0, 50+r.IntN(1500)

@@ -2,6 +2,7 @@ package wal
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"time"
+	"unsafe"
 
 	"github.com/lni/vfs"
 )
@@ -27,6 +29,7 @@ type disk struct {
 	ops      int        // that have changed something
 	dieAt    int        // the disk is gone when ops gets there; 0: never
 	room     int        // bytes that may still be written; negative: no bound
+	direct   bool       // it takes writes past the page cache
 	badSync  error      // of each sync from now on
 	holdSync chan error // a sync waits for it
 	syncs    int
@@ -49,7 +52,7 @@ type pendingWrite struct {
 var errDead = errors.New("the disk is gone")
 
 func newDisk() *disk {
-	return &disk{now: make(map[string]*inode), synced: make(map[string]*inode), room: -1}
+	return &disk{now: make(map[string]*inode), synced: make(map[string]*inode), room: -1, direct: true}
 }
 
 // op counts an operation that changes something. The caller holds mu.
@@ -83,6 +86,7 @@ func (d *disk) crash(r *rand.Rand) *disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	after := newDisk()
+	after.direct = d.direct
 	folder := d.synced
 	if n := r.IntN(len(d.folder) + 1); n > 0 {
 		folder = d.folder[n-1]
@@ -294,6 +298,37 @@ func (h *handle) Sync() error {
 	}
 	h.n.durable, h.n.pending = append([]byte(nil), h.n.data...), nil
 	return nil
+}
+
+// openDirect opens a file to be written past the page cache.
+func (d *disk) openDirect(name string) (directFile, error) {
+	if !d.direct {
+		return nil, errors.ErrUnsupported
+	}
+	f, err := d.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	return &directHandle{f.(*handle)}, nil
+}
+
+// directHandle is a file that is open to be written past the page cache.
+type directHandle struct{ h *handle }
+
+func (f *directHandle) Close() error { return f.h.Close() }
+
+func (f *directHandle) WriteAt(p []byte, off int64) (int, error) {
+	memory := uintptr(unsafe.Pointer(unsafe.SliceData(p)))
+	if off%4096 != 0 || len(p)%4096 != 0 || memory%4096 != 0 {
+		panic(fmt.Sprintf("%d bytes at %x are written directly at %d", len(p), memory, off))
+	}
+	f.h.d.mu.Lock()
+	dirty := len(f.h.n.pending) > 0
+	f.h.d.mu.Unlock()
+	if dirty {
+		panic("a file is written directly that has writes in the page cache")
+	}
+	return f.h.WriteAt(p, off)
 }
 
 func (h *handle) Stat() (os.FileInfo, error) {

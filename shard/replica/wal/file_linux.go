@@ -39,3 +39,9 @@ func syncData(f vfs.File) error {
 		}
 	}
 }
+
+// openDirect opens a file to be written past the page cache. A file system that cannot do it
+// answers EINVAL, here or to the first write.
+func openDirect(path string) (directFile, error) {
+	return os.OpenFile(path, os.O_WRONLY|unix.O_DIRECT, 0)
+}

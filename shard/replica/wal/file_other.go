@@ -3,6 +3,7 @@
 package wal
 
 import (
+	"errors"
 	"os"
 
 	"github.com/lni/vfs"
@@ -16,3 +17,5 @@ func preallocate(f vfs.File, length int64) error {
 }
 
 func syncData(f vfs.File) error { return f.Sync() }
+
+func openDirect(string) (directFile, error) { return nil, errors.ErrUnsupported }

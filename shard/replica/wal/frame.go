@@ -30,20 +30,18 @@ type frame struct {
 	size    int64 // with head and padding
 }
 
-// seal fills in the head of a frame that begins with frameHead unused bytes, and pads it.
-func seal(b []byte, at, synced position, prev, first uint32) (whole []byte, sum uint32) {
+// seal fills in the head and the padding of a frame whose payload is there. It returns the CRC.
+func seal(b []byte, payload int, at, synced position, prev, first uint32) (sum uint32) {
 	le := binary.LittleEndian
-	le.PutUint32(b[4:], uint32(len(b)-frameHead))
+	le.PutUint32(b[4:], uint32(payload))
 	le.PutUint64(b[8:], uint64(at))
 	le.PutUint64(b[16:], uint64(synced))
 	le.PutUint32(b[24:], prev)
 	le.PutUint32(b[28:], first)
-	sum = crc32.Checksum(b[4:], castagnoli)
+	sum = crc32.Checksum(b[4:frameHead+payload], castagnoli)
 	le.PutUint32(b, sum)
-	for len(b)%frameAlign != 0 {
-		b = append(b, 0)
-	}
-	return b, sum
+	clear(b[frameHead+payload:])
+	return sum
 }
 
 // frameSize is the length of a frame with such a payload.

@@ -31,11 +31,12 @@ type Config struct {
 	// FS is the file system; default that of the operating system.
 	FS vfs.FS
 	// Segment is the length of a segment's file; default 16 MiB, and 1 MiB on other file systems
-	// than the operating system's. It may differ from one run to the next.
+	// than the operating system's. It is rounded up to 4 KiB. It may differ from one run to the
+	// next.
 	Segment int64
 	// AcceptLoss opens a damaged log as far as it is whole; see [Log.Damage].
 	AcceptLoss bool
-	// Synced is called with the duration of each write that was synced, the sync included, by the
+	// Synced is called with the duration of each write of records, its sync included, by the
 	// goroutine that wrote. It must be quick. May be nil.
 	Synced func(time.Duration)
 	// Failed is called when the log finds, on its own goroutine, that it cannot go on. The log
@@ -43,6 +44,10 @@ type Config struct {
 	Failed func(error)
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
+
+	// openDirect opens a file to be written past the page cache. If it fails, the file is written
+	// through it. Default: as the operating system's file system can.
+	openDirect func(path string) (directFile, error)
 }
 
 const (
@@ -68,16 +73,16 @@ type Log struct {
 	unused  []*op // room for the next queue
 
 	// Of the writer.
-	active   *segment // nil before the first write: a segment of a former run is never continued
-	id       uint64
-	end      position // of the newest frame; 0: there is no segment
-	chain    uint32   // CRC of the newest frame
-	synced   position // everything before is on disk
-	claimed  position // what the newest frame says of it
-	unsynced bool     // something is not
-	first    uint32   // the first segment that is needed
-	buf      []byte
-	broken   error // a write failed
+	active    *segment // nil before the first write: a segment of a former run is never continued
+	id        uint64
+	end       position // of the newest frame; 0: there is no segment
+	chain     uint32   // CRC of the newest frame
+	out       writer   // of the active segment
+	synced    position // everything before is on disk
+	unclaimed bool     // no frame on disk says so of the newest one there
+	first     uint32   // the first segment that is needed
+	ops       []*op    // of the frame that is written
+	broken    error    // a write failed
 
 	ix sync.RWMutex // guards the index and segments
 	index
@@ -123,6 +128,10 @@ func open(cfg Config) (*Log, error) {
 	if cfg.Segment < minSegment || cfg.Segment > maxSegment {
 		return nil, fmt.Errorf("length of a segment of the log is %d, but must be %d to %d",
 			cfg.Segment, minSegment, maxSegment)
+	}
+	cfg.Segment = blocks(cfg.Segment)
+	if cfg.openDirect == nil && cfg.FS == vfs.Default {
+		cfg.openDirect = openDirect
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
 	l := &Log{cfg: cfg, fs: cfg.FS, log: cfg.Logger, index: index{replicas: make(map[key]*replica)},
@@ -173,14 +182,15 @@ func (l *Log) Close() error {
 	close(l.stopC)
 	l.stopped.Wait()
 	var err error
-	if l.active != nil && l.broken == nil && (l.unsynced || l.claimed != l.synced) {
-		// The frame says that everything before it was synced.
+	if l.active != nil && l.broken == nil && (l.out.pending() || l.unclaimed) {
+		// What is pending is synced; the frame says that everything before it was.
 		err = l.write([]*op{{sync: true}})
 	}
 	return errors.Join(err, l.closeFiles())
 }
 
-func (l *Log) closeFiles() (err error) {
+func (l *Log) closeFiles() error {
+	err := l.out.close()
 	for _, s := range l.segments {
 		if s.file != nil {
 			err = errors.Join(err, s.file.Close())

@@ -46,7 +46,7 @@ func (l *Log) maintain() {
 func (l *Log) work() error {
 	// The newest frame cannot say that it was synced itself. One more frame says so: then damage to
 	// it is told from a write that was never acknowledged.
-	claim := op{check: func() bool { return l.claimed != l.synced }}
+	claim := op{check: func() bool { return l.unclaimed }, sync: true}
 	if err := l.commit(&claim); err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (l *Log) move(from *segment, list []item) (*op, error) {
 	l.ix.RLock()
 	list = slices.DeleteFunc(list, func(i item) bool { return l.replicaOf(i.key).where(i) != i.at })
 	l.ix.RUnlock()
-	var o op
+	o := op{sync: true}
 	for n := 0; n < len(list); n++ {
 		i := list[n]
 		if i.kind != movedRecord {

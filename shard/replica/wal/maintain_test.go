@@ -37,6 +37,28 @@ func TestMoveOfChangedEntries(t *testing.T) {
 	}
 }
 
+// TestMovedEntriesAreRead: entries that were moved are read where they are now, before anything
+// else is written.
+func TestMovedEntriesAreRead(t *testing.T) {
+	d := newDisk()
+	l := openOn(t, d)
+	save(t, l, updateOf(key{1, 1}, 1, entriesOf(1, 5, 1, 30)))
+	_, list := l.liveIn(1, 1<<20)
+	o, err := l.move(l.segments[0], list)
+	if err == nil {
+		err = l.commit(o)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, at := l.liveIn(1, 1<<20); at[len(at)-1].at <= list[len(list)-1].at {
+		t.Fatal("nothing was moved")
+	}
+	if e, _, err := l.IterateEntries(nil, 0, 1, 1, 1, 9, math.MaxUint64); err != nil || len(e) != 5 {
+		t.Fatal(e, err)
+	}
+}
+
 // TestIdleReplica: the records of a replica that is idle move on, and keep no segments.
 func TestIdleReplica(t *testing.T) {
 	d := newDisk()

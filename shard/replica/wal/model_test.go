@@ -240,7 +240,7 @@ func (h *history) next() call {
 	case do < 75: // a leader's snapshot, with or without entries behind it
 		u := pb.Update{ShardID: k.shard, ReplicaID: k.replica, State: l.state}
 		u.State.Term++
-		u.Snapshot = snapshot(l.last()+1+h.r.Uint64N(400), u.State.Term)
+		u.Snapshot = snapshot(max(l.last(), l.snapshot.Index)+1+h.r.Uint64N(400), u.State.Term)
 		u.State.Commit = u.Snapshot.Index
 		if h.r.IntN(2) == 0 {
 			u.EntriesToSave = h.entries(u.Snapshot.Index+1, 1+h.r.IntN(3), u.State.Term)
@@ -290,7 +290,8 @@ func openOn(t testing.TB, d *disk) *Log {
 }
 
 func testConfig(d *disk) Config {
-	return Config{Dir: "/wal", FS: d, Segment: 3 * headerSize, Logger: slog.New(slog.DiscardHandler)}
+	return Config{Dir: "/wal", FS: d, Segment: 3 * headerSize, Logger: slog.New(slog.DiscardHandler),
+		openDirect: d.openDirect}
 }
 
 // TestModel compares the log with the model, with restarts and maintenance in between.
@@ -302,12 +303,18 @@ func TestModel(t *testing.T) {
 	for seed := range seeds {
 		h := newHistory(seed)
 		d := newDisk()
+		d.direct = seed%2 == 0
 		l := openOn(t, d)
 		most := 0
+		possible := []model{h.m.clone()} // after a kill: since the last call that was durable
 		for range 400 {
 			c := h.next()
 			if err := c.run(l); err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, c.name, err)
+			}
+			possible = append(possible, h.m.clone())
+			if c.durable {
+				possible = possible[len(possible)-1:]
 			}
 			switch h.r.IntN(20) {
 			case 0:
@@ -315,12 +322,19 @@ func TestModel(t *testing.T) {
 					t.Fatal(err)
 				}
 				l = openOn(t, d)
+				possible = possible[len(possible)-1:]
 			case 1:
 				if err := l.work(); err != nil {
 					t.Fatal(err)
 				}
 			case 2: // the process is killed
 				l = openOn(t, d)
+				got := text(t, l)
+				at := slices.IndexFunc(possible, func(m model) bool { return m.text() == got })
+				if at < 0 {
+					t.Fatalf("seed %d, killed after %s:\n%s\nis none of %d possible logs", seed, c.name, got, len(possible))
+				}
+				h.m, possible = possible[at].clone(), possible[at:at+1]
 			}
 			if h.r.IntN(4) == 0 {
 				if got, want := text(t, l), h.m.text(); got != want {
@@ -349,6 +363,7 @@ func TestCrash(t *testing.T) {
 	for seed := range seeds {
 		h := newHistory(seed)
 		d := newDisk()
+		d.direct = seed%2 == 0
 		for range 4 {
 			d.ops, d.dieAt = 0, 1+h.r.IntN(300)
 			l, err := open(testConfig(d))

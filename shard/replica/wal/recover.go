@@ -271,7 +271,7 @@ func (l *Log) syncTail(t tail, content []byte) error {
 	if err := s.file.Sync(); err != nil {
 		return err
 	}
-	l.synced, l.claimed = l.end, l.end
+	l.synced = l.end
 	return SyncDir(l.fs, l.cfg.Dir)
 }
 

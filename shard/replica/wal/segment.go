@@ -99,7 +99,7 @@ func SyncDir(fs vfs.FS, path string) error {
 // rotate begins a new segment with room for a frame of the given size. The caller is the writer.
 //
 // Everything before the new segment is synced first: its header says where the former one ends, and
-// less than that is damage. The header is synced with the first frame. The folder is synced here.
+// less than that is damage. The header is written with the first frame. The folder is synced here.
 func (l *Log) rotate(size int64) error {
 	if l.active != nil {
 		if err := l.sync(); err != nil {
@@ -116,7 +116,7 @@ func (l *Log) rotate(size int64) error {
 	s := &segment{number: h.number, end: headerSize, length: l.cfg.Segment}
 	var err error
 	if s.length < headerSize+size {
-		s.length = headerSize + size
+		s.length = blocks(headerSize + size)
 		if s.length > maxOffset {
 			return fmt.Errorf("%d bytes at once are more than a segment takes", size)
 		}
@@ -128,12 +128,16 @@ func (l *Log) rotate(size int64) error {
 			return err
 		}
 	}
-	if _, err = s.file.WriteAt(h.encode(), 0); err == nil {
-		err = SyncDir(l.fs, l.cfg.Dir)
+	var direct directFile
+	if l.cfg.openDirect != nil {
+		if direct, err = l.cfg.openDirect(l.path(s.number)); err != nil {
+			direct = nil
+		}
 	}
-	if err != nil {
+	if err = errors.Join(l.out.begin(s.file, direct), SyncDir(l.fs, l.cfg.Dir)); err != nil {
 		return errors.Join(err, s.file.Close())
 	}
+	copy(l.out.extend(headerSize), h.encode())
 	var former *segment
 	l.ix.Lock()
 	if n := len(l.segments); l.active == nil && n > 0 {
