@@ -120,8 +120,7 @@ func (x *access) putToken(t Token, revision uint64) Result {
 	case ok && x.tokens[i] == t:
 		return Result{Revision: unchanged}
 	case ok, slices.ContainsFunc(x.tokens, func(o Token) bool { return o.Hash == t.Hash }):
-		return refuse(protocol.StatusAlreadyExists,
-			"a token with this id, or with this secret, exists; choose another")
+		return tokenExists()
 	case len(x.tokens) >= maxTokens:
 		return refuse(protocol.StatusPreconditionFailed, "there are %d tokens, the limit; revoke some first",
 			maxTokens)
@@ -129,6 +128,11 @@ func (x *access) putToken(t Token, revision uint64) Result {
 	x.tokens = slices.Insert(slices.Clone(x.tokens), i, t)
 	x.authRevision = revision
 	return Result{}
+}
+
+func tokenExists() Result {
+	return refuse(protocol.StatusAlreadyExists,
+		"a token with this id, or with this secret, exists; choose another")
 }
 
 // TokenRemove revokes a token; NOT_FOUND if there is none.
@@ -149,8 +153,9 @@ func (c *TokenRemove) apply(s *State) Result {
 }
 
 // AuthSet turns auth on or off. A token with an id gets all rights on everything in the same step,
-// so a cluster always has an administrator. Without a token, turning auth on is refused unless
-// there is an administrator. Tokens and rights are kept while auth is off.
+// so a cluster always has an administrator: ALREADY_EXISTS if its id or its secret is in use, or
+// auth is on. Without a token, turning auth on is refused unless there is an administrator. Tokens
+// and rights are kept while auth is off.
 type AuthSet struct {
 	On    bool
 	Token Token
@@ -183,6 +188,9 @@ func (c *AuthSet) apply(s *State) Result {
 	}
 	if s.authOn {
 		return refuse(protocol.StatusAlreadyExists, "auth is on already; its administrators issue tokens")
+	}
+	if _, ok := s.findToken(c.Token.ID); ok { // also the same one: when it was made decides nothing
+		return tokenExists()
 	}
 	if res := s.putToken(c.Token, s.revision); res.Status != protocol.StatusOK {
 		return res
