@@ -23,6 +23,9 @@ type call struct {
 	// alone is a call of the handshake: it is no part of the pool, which many clients never need.
 	alone bool
 
+	// reads: the caller reads for itself, see reader.
+	reads bool
+
 	// acquiring is an acquire. The reader calls its expect when it was queued, before it reads on.
 	acquiring *acquireOp
 }
@@ -45,6 +48,7 @@ func (cn *conn) free(cl *call, keepBody bool) {
 		cl.body = nil
 	}
 	cl.err, cl.status, cl.reply, cl.session, cl.shard, cl.decodeInto, cl.acquiring = nil, 0, nil, nil, 0, nil, nil
+	cl.reads = false
 	cn.pool.Put(cl)
 }
 
@@ -57,11 +61,16 @@ func (cl *call) complete(status protocol.Status, body []byte) {
 	default:
 		if err := cl.decodeInto.DecodeBody(body); err != nil {
 			cl.err = &badReply{err}
-		} else if a := cl.acquiring; a != nil && a.reply.State == protocol.Accepted {
-			a.s.expect(a)
+		} else if cl.isQueued() {
+			cl.acquiring.s.expect(cl.acquiring)
 		}
 	}
 	cl.done <- struct{}{}
+}
+
+// isQueued says that the answer is no result: that one comes as an event.
+func (cl *call) isQueued() bool {
+	return cl.acquiring != nil && cl.acquiring.reply.State == protocol.Accepted
 }
 
 // aliases says whether a decoded message points into the bytes it was decoded from.
@@ -143,7 +152,9 @@ func (cn *conn) exchange(
 }
 
 func (cn *conn) waitReply(ctx context.Context, cl *call, id uint64, reply protocol.Message) error {
-	if over := ctx.Done(); over == nil {
+	if cl.reads && cn.reader.read(ctx, cl) {
+		<-cl.done
+	} else if over := ctx.Done(); over == nil {
 		<-cl.done
 	} else {
 		select {

@@ -35,8 +35,8 @@ const (
 
 // conn is one connection to an instance, shared by any number of goroutines. Callers append frames
 // to out under mu. A writer goroutine sends all that has gathered in one write, unless a caller is
-// alone on the connection: it writes by itself. A reader goroutine passes replies to waiting calls,
-// and events to their sessions and watches. A conn is never revived.
+// alone on the connection: it writes by itself. The reader, a goroutine or a caller, passes replies
+// to waiting calls, and events to their sessions and watches. A conn is never revived.
 //
 // Where each of thousands of clients has a connection, none of them is in a cache when its turn
 // comes: what each read and request touches stands first, side by side.
@@ -53,7 +53,7 @@ type conn struct {
 	instance  uint64 // never changed
 	err       error  // why it ended; set before done is closed
 	streams   streamSet
-	replies   []reply         // calls whose answers were read, to be woken; the reader goroutine's
+	replies   []reply         // calls whose answers were read, to be woken; the reader's
 	calls     callRing        // with the calls that wait for answers
 	queue     []chan struct{} // callers that wait for room in the window, first come first served
 	reserved  int             // room given to callers of the queue that have not run yet
@@ -66,6 +66,7 @@ type conn struct {
 	over      atomic.Bool     // done is closed
 	writer    atomic.Bool     // the writer goroutine runs: from the first flush on
 	pool      sync.Pool       // of *call
+	reader    reader
 
 	// Guarded by mu too. Maps that many connections have no use for are nil until they have.
 	goodbye       error         // what the server said about ending it
@@ -74,7 +75,6 @@ type conn struct {
 	unheardPing   time.Duration // when the first ping was sent since lastHeard; 0, or not after lastHeard: none was
 	period        time.Duration // between pings
 	probing       bool          // a sign of life is waited for
-	socketHeld    bool          // the reader closes the socket: closing would wait for it
 	hadPending    bool          // a request waited when the ping timer looked
 	probedAt      time.Duration // when it asked a silent server for a sign of life, for the sake of a request; 0: it did not
 	pingTimer     *time.Timer
@@ -89,19 +89,18 @@ type conn struct {
 	detachedUpTo  map[uint64]uint64          // session -> attach epoch up to which pongs here do not renew it: its home has moved
 
 	// Never changed.
-	began  time.Duration // when the connection was made, by clock
-	hello  protocol.HelloReply
-	unread []byte        // what came behind the hello's reply, in the reader's buffer; nil from serve on
-	wake   chan struct{} // capacity 1: out is not empty
-	done   chan struct{} // closed when the connection is over
+	began time.Duration // when the connection was made, by clock
+	hello protocol.HelloReply
+	wake  chan struct{} // capacity 1: out is not empty
+	done  chan struct{} // closed when the connection is over
 }
 
 // renewal is the latest sending time of a ping that a home shard answered on this connection. All
 // sessions that are attached here at that home share it.
 type renewal struct{ at atomic.Int64 }
 
-// connHandler receives what arrives on a connection. The reader goroutine calls its methods, so
-// they must not block.
+// connHandler receives what arrives on a connection. The reader calls its methods, so they must
+// not block.
 type connHandler interface {
 	handleEvent(cn *conn, h protocol.Header) error
 	connLost(cn *conn)
@@ -111,10 +110,11 @@ type connHandler interface {
 
 func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
 	cn := &conn{
-		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance, unread: rest,
+		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance,
 		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]time.Duration),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
 	}
+	cn.reader.cn, cn.reader.in.buf = cn, rest
 	_, cn.direct = nc.(*net.TCPConn)
 	cn.hello.Window = max(cn.hello.Window, 1)
 	cn.hello.MaxFrame = cmp.Or(cn.hello.MaxFrame, protocol.MaxFrameLen)
@@ -137,12 +137,15 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 
 // serve begins to read. What came behind the hello's reply is handled before it returns.
 func (cn *conn) serve() {
-	buf := cn.unread
-	cn.unread = nil
-	if err := cn.consumeAll(&buf); err != nil {
+	if err := cn.consumeAll(&cn.reader.in.buf); err != nil {
 		cn.end(err)
 	}
-	go cn.readLoop(buf)
+	go cn.reader.run()
+}
+
+// sinceHeard is the time since something was read.
+func (cn *conn) sinceHeard() time.Duration {
+	return cn.clock.now() - time.Duration(cn.lastHeard.Load())
 }
 
 func (cn *conn) isLost() bool { return cn.over.Load() }
@@ -151,7 +154,7 @@ func (cn *conn) isLost() bool { return cn.over.Load() }
 // The end of the session ends the call too. register, if not nil, is called with mu held before the
 // request can be answered. It may give the call a reply function, which the reader calls with the
 // answer (the body is the reader's) instead of signalling the call. The caller must then not finish
-// the call.
+// the call. Without one it must wait for the call at once, since it may have to read for itself.
 func (cn *conn) startCall(
 	ctx context.Context, of *Session, kind protocol.Kind, bucket uint64, m protocol.Message,
 	register func(id uint64, cl *call),
@@ -194,6 +197,9 @@ func (cn *conn) startCall(
 	var buf []byte
 	if start == 0 && cn.calls.pending == 1 {
 		buf = cn.takeDirect() // nobody is there to share a write with
+	}
+	if cn.reader.begin(cl, buf) {
+		buf, start = nil, -1 // written by waitReply
 	}
 	cn.mu.Unlock()
 	switch {
@@ -322,82 +328,6 @@ func (cn *conn) writeLoop() {
 	}
 }
 
-func (cn *conn) readLoop(buf []byte) {
-	defer cn.handler.connLost(cn)
-	in := inbox{buf: buf}
-	if raw := reportLeft(cn.nc); raw != nil && cn.holdSocket() {
-		cn.end(readReported(raw, in.room, func(n int) error {
-			if err := cn.received(&in, n); err != nil {
-				return err
-			}
-			if cn.isLost() { // end does not close the socket, so more may come
-				return errConnLost
-			}
-			return nil
-		}, cn.awaitsEnd))
-		_ = cn.nc.Close()
-		return
-	}
-	for {
-		n, err := cn.nc.Read(in.room())
-		if n > 0 {
-			if err := cn.received(&in, n); err != nil {
-				cn.end(err)
-				return
-			}
-		}
-		if err != nil {
-			cn.end(err)
-			return
-		}
-	}
-}
-
-// holdSocket has the reader close the socket. It is false if the connection is over.
-func (cn *conn) holdSocket() bool {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	cn.socketHeld = cn.err == nil
-	return cn.socketHeld
-}
-
-// awaitsEnd says whether an end that nobody notices would keep somebody waiting: a call, or who
-// moves to another instance because this one said goodbye.
-func (cn *conn) awaitsEnd() bool {
-	cn.mu.Lock()
-	defer cn.mu.Unlock()
-	return cn.calls.pending > 0 || cn.goodbye != nil
-}
-
-// inbox is what a reader has read and not handled yet.
-type inbox struct {
-	buf    []byte
-	filled bool // by the last read: there may be more
-}
-
-// room is where the next bytes belong.
-func (in *inbox) room() []byte {
-	if size := cap(in.buf); len(in.buf) == size || in.filled && size < maxReadBuffer {
-		in.buf = append(make([]byte, 0, max(2*size, minReadBuffer)), in.buf...)
-		in.filled = false
-	}
-	return in.buf[len(in.buf):cap(in.buf)]
-}
-
-// received handles n bytes that were read into the room.
-func (cn *conn) received(in *inbox, n int) error {
-	in.buf = in.buf[:len(in.buf)+n]
-	in.filled = len(in.buf) == cap(in.buf)
-	cn.lastHeard.Store(int64(cn.clock.now()))
-	if err := cn.consumeAll(&in.buf); err != nil {
-		return err
-	}
-	if len(in.buf) == 0 && cap(in.buf) > maxKeptBuffer {
-		in.buf = make([]byte, 0, maxReadBuffer)
-	}
-	return nil
-}
-
 // consumeAll dispatches the whole frames in buf and moves the rest to its beginning.
 func (cn *conn) consumeAll(buf *[]byte) error {
 	b := *buf
@@ -454,6 +384,7 @@ func (cn *conn) deliverReplies(locked bool) {
 	if len(cn.queue) > 0 {
 		cn.admitQueued()
 	}
+	cn.reader.answered = time.Duration(cn.lastHeard.Load())
 	cn.mu.Unlock()
 	for i := range cn.replies {
 		t := &cn.replies[i]
@@ -505,7 +436,11 @@ func (cn *conn) end(err error) {
 	cn.pingTimer.Stop()
 	cn.over.Store(true)
 	close(cn.done)
-	held := cn.socketHeld
+	held := cn.reader.raw != nil
+	if cn.reader.timer != nil {
+		cn.reader.timer.Stop()
+	}
+	cn.reader.recallLocked()
 	cn.mu.Unlock()
 	if tcp, ok := cn.nc.(*net.TCPConn); held && ok {
 		_ = tcp.CloseWrite()            // the server sees the end before the reader comes to close

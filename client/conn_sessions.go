@@ -114,6 +114,7 @@ func (cn *conn) failSessionCalls(of *Session) {
 			cn.calls.abandon(id)
 			cl.err = errCallStopped
 			cl.done <- struct{}{}
+			cn.reader.recallLocked()
 		}
 	})
 }
@@ -139,6 +140,7 @@ func (cn *conn) failShardCalls(shard uint64) {
 		if cl.shard == shard {
 			cn.calls.abandon(id)
 			waiting = append(waiting, cl)
+			cn.reader.recallLocked()
 		}
 	})
 	cn.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 )
 
 // objectStream is one opening of the stream of a process or a rollout, on one connection: its
-// state, then every change. The reader goroutine adds events, and the consumer takes them. A
+// state, then every change. The reader adds events, and the consumer takes them. A
 // consumer that falls behind begins again with a new state.
 type objectStream struct {
 	id     uint64
-	decode rpc.Decoder   // called by the reader goroutine
+	decode rpc.Decoder   // called by the reader
 	wake   chan struct{} // capacity 1
 
 	mu      sync.Mutex

@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// handleEvent hands on what the server sent unasked. It runs on the reader goroutine, and an
-// error ends the connection.
+// handleEvent hands on what the server sent unasked. The reader calls it, and an error
+// ends the connection.
 func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 	switch h.Kind {
 	case protocol.KindGoodbye:

@@ -58,40 +58,26 @@ func reportLeft(nc net.Conn) syscall.RawConn {
 	return raw
 }
 
-// readReported reads a connection of reportLeft to its end, and returns why it ended. Received gets
-// the number of bytes that were read into the room. It runs, as room and doubtful do, while the
-// descriptor is held: closing the connection waits for it.
+// drain reads a connection of reportLeft, whose descriptor is held, until nothing is left. Received
+// gets the number of bytes that were read into the room, and what the kernel says: is there more,
+// be it the end? It answers whether to read again, and an error to stop.
 //
 // Where the kernel says that nothing is left, no second read is needed to find it out: a quarter of
-// the system calls of a caller that is alone on its connection. All reads are in one call of Read,
-// since each call begins by forgetting that something came.
-//
-// A reset that came with the last bytes is not reported, and the poller says it only with them. If
-// doubtful says so, a second read looks for it.
-func readReported(raw syscall.RawConn, room func() []byte, received func(n int) error, doubtful func() bool) error {
-	var ended error
-	err := raw.Read(func(fd uintptr) bool {
-		for {
-			n, left, err := readOnce(int(fd), room())
-			if err == syscall.EAGAIN {
-				return false
-			}
-			if err == nil {
-				err = received(n)
-			}
-			if err != nil {
-				ended = err
-				return true
-			}
-			if !left && !doubtful() {
-				return false
-			}
+// the system calls of a caller that is alone on its connection. A reset that came with the last
+// bytes is not reported, and the poller says it only with them: who has to know reads again.
+func drain(fd uintptr, room func() []byte, received func(n int, left bool) (again bool, err error)) error {
+	for {
+		n, left, err := readOnce(int(fd), room())
+		if err == syscall.EAGAIN {
+			return nil
 		}
-	})
-	if ended != nil {
-		return ended
+		if err == nil {
+			left, err = received(n, left)
+		}
+		if err != nil || !left {
+			return err
+		}
 	}
-	return err
 }
 
 // readOnce reads once. Left says that there may be more, be it the end.

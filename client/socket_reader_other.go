@@ -10,6 +10,6 @@ import (
 // reportLeft is nil: only Linux says with each read whether anything is left.
 func reportLeft(net.Conn) syscall.RawConn { return nil }
 
-func readReported(syscall.RawConn, func() []byte, func(int) error, func() bool) error {
+func drain(uintptr, func() []byte, func(int, bool) (bool, error)) error {
 	panic("signalbox: a read without a report")
 }

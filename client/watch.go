@@ -120,7 +120,7 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 }
 
 // watch is a stream over a name or a prefix, with a shardWatch for each shard. Its consumer or the
-// dispatcher drives it; the reader goroutines only add what arrives.
+// dispatcher drives it; the readers only add what arrives.
 //
 // A program may have a client for each of thousands of watches. Their memory is then in no cache
 // when a change comes: what a change reads stands side by side, here and in the types below.
