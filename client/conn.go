@@ -143,11 +143,6 @@ func (cn *conn) serve() {
 	go cn.reader.run()
 }
 
-// sinceHeard is the time since something was read.
-func (cn *conn) sinceHeard() time.Duration {
-	return cn.clock.now() - time.Duration(cn.lastHeard.Load())
-}
-
 func (cn *conn) isLost() bool { return cn.over.Load() }
 
 // startCall puts a request into the buffer once the window has room, and its call into the ring.

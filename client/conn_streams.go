@@ -61,8 +61,8 @@ func (cn *conn) dropStream(st *watchStream) bool {
 	return removed
 }
 
-// objectStreamEvent hands on an event. It is false when there is no such stream. The
-// reader calls it.
+// objectStreamEvent hands on an event. It is false when there is no such stream. The reader calls
+// it.
 func (cn *conn) objectStreamEvent(h protocol.Header) (bool, error) {
 	cn.mu.Lock()
 	f := cn.objectStreams[h.ID]

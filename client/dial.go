@@ -42,7 +42,9 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger gets lost and new connections and sessions that were taken over at debug, and expired
-	// sessions at warn. Default: nothing is logged.
+	// sessions at warn. Calls of the SDK may log on their caller's goroutine what they learn of
+	// other sessions, so its handler must not wait for a lock that is held in such a call. Default:
+	// nothing is logged.
 	Logger *slog.Logger
 
 	// Observer, if not nil, is notified of acquires and holds, for traces and metrics. Default:

@@ -17,15 +17,19 @@ const (
 	maxCallerRead = 10 * time.Millisecond  // then the goroutine reads: the caller looks at its context
 )
 
-// errStepAside ends the goroutine's read: callers read for themselves.
-var errStepAside = errors.New("callers read for themselves")
+var (
+	errStepAside = errors.New("callers read for themselves") // ends the goroutine's read
+	// errUnwound: while a caller read, a handler of the program's log panicked or ended its
+	// goroutine
+	errUnwound = errors.New("the goroutine that read from it was ended")
+)
 
 // reader is who reads from a connection. As a rule a goroutine does, since events come at any time.
 // It has to wake the caller of each answer. That takes the scheduler, often another thread, and
 // memory that is in no cache. So it steps aside for calls that are alone on the connection and
 // close behind each other: each caller reads its own answer, and whatever else comes. Between two
-// calls nobody reads. The goroutine reads again a moment after the last answer, when a call is not
-// alone, or when a caller has read for long.
+// calls nobody reads. The goroutine reads again a moment after the last answer, behind a caller
+// that leaves others waiting, or when a caller has read for long.
 //
 // Each raw.Read begins by forgetting that something came. So the goroutine begins with a read, and
 // a caller with its request, whose answer is sure to be reported. What came between two calls is
@@ -43,6 +47,7 @@ type reader struct {
 	in      inbox
 	own     *call  // the caller's
 	request []byte // of own; nil: it was written
+	more    bool   // the caller's last read left something
 	failed  error  // why the caller stopped
 
 	// Never changed once set, by the goroutine before it steps aside for the first time.
@@ -191,21 +196,29 @@ func (r *reader) begin(cl *call, request []byte) bool {
 
 // read sends the call of begin, reads until it is answered, and ends the caller's turn. It is false
 // if there was no answer for long, or if the caller is not to wait for it any more.
-func (r *reader) read(ctx context.Context, cl *call) bool {
-	cn := r.cn
+func (r *reader) read(ctx context.Context, cl *call) (answered bool) {
 	wait := maxCallerRead
 	if at, ok := ctx.Deadline(); ok {
 		wait = min(wait, time.Until(at))
 	}
+	if ctx.Err() != nil {
+		wait = 0
+	}
 	r.timer.Reset(wait)
-	err := r.raw.Read(r.step)
+	err := errUnwound
+	defer func() { answered = r.endTurn(cl, err) }()
+	if err = r.raw.Read(r.step); err == nil {
+		err = r.failed
+	}
+	return false
+}
+
+// endTurn passes the turn on. err is why the connection is over; nil, or a deadline, if it is not.
+func (r *reader) endTurn(cl *call, err error) (answered bool) {
+	cn := r.cn
 	if r.request != nil { // it was recalled before it began
 		r.write()
 	}
-	if err == nil {
-		err = r.failed
-	}
-	r.own, r.failed = nil, nil
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		cn.end(err)
 	}
@@ -214,7 +227,9 @@ func (r *reader) read(ctx context.Context, cl *call) bool {
 	if r.recalled && cn.err == nil {
 		_ = cn.nc.SetReadDeadline(time.Time{})
 	}
-	if !r.recalled && !cl.isQueued() && r.isQuiet() {
+	quiet := !r.recalled && !r.more && !cl.isQueued() && r.isQuiet()
+	r.own, r.more, r.failed = nil, false, nil
+	if quiet {
 		r.turn = ofNobody
 		r.timer.Reset(goroutineBack)
 	} else {
@@ -240,14 +255,21 @@ func (r *reader) write() {
 	r.cn.write(request)
 }
 
+// receivedByCaller says whether to read again, until there is an answer. A server that always has
+// more leaves the poller no moment to stop the caller.
 func (r *reader) receivedByCaller(n int, left bool) (again bool, err error) {
 	if err := r.received(n); err != nil {
 		return false, err
 	}
-	if r.cn.isLost() {
+	if r.more = left; len(r.own.done) > 0 {
+		return false, nil
+	}
+	r.cn.mu.Lock()
+	defer r.cn.mu.Unlock()
+	if r.cn.err != nil {
 		return false, errConnLost
 	}
-	return left || len(r.own.done) == 0, nil
+	return !r.recalled, nil
 }
 
 // recall has the goroutine read again, as soon as a caller that reads has stopped.

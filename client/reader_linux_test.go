@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,13 +22,18 @@ type stoppedClock struct{ clock }
 
 func (stoppedClock) now() time.Duration { return time.Hour }
 
-// eventIDs passes the ids of events on.
+// eventIDs passes the ids of events on, to a function if there is one.
 type eventIDs struct {
-	ids  chan uint64
-	lost chan struct{}
+	ids    chan uint64
+	handle atomic.Pointer[func(id uint64)]
+	lost   chan struct{}
 }
 
 func (e *eventIDs) handleEvent(_ *conn, h protocol.Header) error {
+	if handle := e.handle.Load(); handle != nil {
+		(*handle)(h.ID)
+		return nil
+	}
 	e.ids <- h.ID
 	return nil
 }
@@ -50,7 +56,8 @@ func newReaderTest(t *testing.T) *readerTest {
 		t.Skip("this kernel does not count an end, so callers do not read")
 	}
 	nc, server := tcpPair(t)
-	r := &readerTest{t: t, server: server, in: bufio.NewReader(server), events: &eventIDs{make(chan uint64, 100), make(chan struct{})}}
+	events := &eventIDs{ids: make(chan uint64, 100), lost: make(chan struct{})}
+	r := &readerTest{t: t, events: events, server: server, in: bufio.NewReader(server)}
 	r.cn = newConn(r.events, nc, protocol.HelloReply{Instance: 1, Window: 1000}, nil, stoppedClock{systemClock{}})
 	r.cn.serve()
 	t.Cleanup(func() {
@@ -128,24 +135,32 @@ func (r *readerTest) wait(ctx context.Context, cl *call, id uint64) begun {
 	return b
 }
 
-// ownCall makes calls that follow each other until one has its caller read. That one is begun, and
-// before, if not nil, is called before its caller reads. The server has read its request.
-func (r *readerTest) ownCall(ctx context.Context, of *Session, shard uint64, before func()) begun {
+// startOwn makes calls that follow each other, until it has begun one whose caller reads.
+func (r *readerTest) startOwn(ctx context.Context, of *Session, shard uint64) (*call, uint64) {
 	r.t.Helper()
 	for {
 		cl, id := r.start(ctx, of, shard)
-		own := cl.reads
-		if own && before != nil {
-			before()
+		if cl.reads {
+			return cl, id
 		}
 		b := r.wait(ctx, cl, id)
 		r.request()
-		if own {
-			return b
-		}
 		r.send(answer(id))
 		r.want(b, nil)
 	}
+}
+
+// ownCall begins a call whose caller reads. Before, if not nil, is called before it does. The
+// server has read its request.
+func (r *readerTest) ownCall(ctx context.Context, of *Session, shard uint64, before func()) begun {
+	r.t.Helper()
+	cl, id := r.startOwn(ctx, of, shard)
+	if before != nil {
+		before()
+	}
+	b := r.wait(ctx, cl, id)
+	r.request()
+	return b
 }
 
 // want waits for the end of a call.
@@ -324,6 +339,64 @@ func TestCallerStopsReading(t *testing.T) {
 			r.send(answer(own.id))
 			r.want(own, nil)
 		})
+	}
+}
+
+// TestCallerAmongEvents: a server that never pauses keeps no caller from its answer, nor from the
+// end of its context.
+func TestCallerAmongEvents(t *testing.T) {
+	for _, answered := range []bool{true, false} {
+		r := newReaderTest(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		own := r.ownCall(ctx, nil, 0, nil)
+		var over atomic.Bool
+		handle := func(id uint64) {
+			if !over.Load() {
+				_, _ = r.server.Write(event(id)) // whoever reads always leaves something
+			}
+		}
+		r.events.handle.Store(&handle)
+		var sent []byte
+		if answered {
+			r.cn.reader.timer.Stop()
+			sent = answer(own.id)
+		}
+		for range maxReadBuffer / 8 { // more than a read takes
+			sent = append(sent, event(1)...)
+		}
+		r.send(sent)
+		var want error
+		if !answered {
+			cancel()
+			want = context.Canceled
+		}
+		r.want(own, want)
+		over.Store(true)
+		_ = r.server.Close()
+	}
+}
+
+// TestCallerUnwinds: a handler panics while a caller reads, and the program goes on. The connection
+// ends.
+func TestCallerUnwinds(t *testing.T) {
+	r := newReaderTest(t)
+	cl, id := r.startOwn(t.Context(), nil, 0)
+	handle := func(uint64) { panic("of a handler") }
+	r.events.handle.Store(&handle)
+	recovered := make(chan any, 1)
+	go func() {
+		defer func() { recovered <- recover() }()
+		_ = r.cn.waitReply(t.Context(), cl, id, nil)
+	}()
+	r.request()
+	r.send(event(1))
+	if got := <-recovered; got != "of a handler" {
+		t.Errorf("recovered %v", got)
+	}
+	r.wantLost()
+	if !errors.Is(r.cn.err, errUnwound) {
+		t.Errorf("the connection ended with %v; want %v", r.cn.err, errUnwound)
 	}
 }
 
