@@ -353,7 +353,7 @@ func TestCallerAmongEvents(t *testing.T) {
 		var over atomic.Bool
 		handle := func(id uint64) {
 			if !over.Load() {
-				_, _ = r.server.Write(event(id)) // whoever reads always leaves something
+				_, _ = r.server.Write(event(id)) // the reader always leaves something
 			}
 		}
 		r.events.handle.Store(&handle)
