@@ -150,14 +150,10 @@ func (r *readerTest) startOwn(ctx context.Context, of *Session, shard uint64) (*
 	}
 }
 
-// ownCall begins a call whose caller reads. Before, if not nil, is called before it does. The
-// server has read its request.
-func (r *readerTest) ownCall(ctx context.Context, of *Session, shard uint64, before func()) begun {
+// ownCall begins a call whose caller reads. The server has read its request.
+func (r *readerTest) ownCall(ctx context.Context, of *Session, shard uint64) begun {
 	r.t.Helper()
 	cl, id := r.startOwn(ctx, of, shard)
-	if before != nil {
-		before()
-	}
 	b := r.wait(ctx, cl, id)
 	r.request()
 	return b
@@ -180,6 +176,15 @@ func (r *readerTest) call() begun {
 	return b
 }
 
+// answerInOrder has the server answer each call when the one before has ended.
+func (r *readerTest) answerInOrder(calls ...begun) {
+	r.t.Helper()
+	for _, b := range calls {
+		r.send(answer(b.id))
+		r.want(b, nil)
+	}
+}
+
 // wantLost waits for the end of the connection on both sides.
 func (r *readerTest) wantLost() {
 	r.t.Helper()
@@ -194,8 +199,7 @@ func TestCallerReads(t *testing.T) {
 	cut := func(b []byte) ([]byte, []byte) { return b[:len(b)/2], b[len(b)/2:] }
 	for name, test := range map[string]func(r *readerTest, own begun){
 		"an answer": func(r *readerTest, own begun) {
-			r.send(answer(own.id))
-			r.want(own, nil)
+			r.answerInOrder(own)
 		},
 		"an answer in two parts": func(r *readerTest, own begun) {
 			a, b := cut(answer(own.id))
@@ -234,20 +238,8 @@ func TestCallerReads(t *testing.T) {
 			r.send(event(1))
 			r.wantEvents(1)
 		},
-		"another call, answered first": func(r *readerTest, own begun) {
-			second := r.call()
-			r.send(answer(second.id))
-			r.want(second, nil)
-			r.send(answer(own.id))
-			r.want(own, nil)
-		},
-		"another call, answered later": func(r *readerTest, own begun) {
-			second := r.call()
-			r.send(answer(own.id))
-			r.want(own, nil)
-			r.send(answer(second.id))
-			r.want(second, nil)
-		},
+		"another call, answered first": func(r *readerTest, own begun) { r.answerInOrder(r.call(), own) },
+		"another call, answered later": func(r *readerTest, own begun) { r.answerInOrder(own, r.call()) },
 		"no answer for long": func(r *readerTest, own begun) {
 			for r.turn() != ofGoroutine {
 				time.Sleep(time.Millisecond) // of maxCallerRead
@@ -265,15 +257,13 @@ func TestCallerReads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReaderTest(t)
-			own := r.ownCall(t.Context(), nil, 0, nil)
+			own := r.ownCall(t.Context(), nil, 0)
 			if name != "no answer for long" {
 				r.cn.reader.timer.Stop()
 			}
 			test(r, own)
 			for range 2 * callsInARow { // in every state
-				b := r.call()
-				r.send(answer(b.id))
-				r.want(b, nil)
+				r.answerInOrder(r.call())
 			}
 			r.send(event(100))
 			r.wantEvents(100)
@@ -291,12 +281,12 @@ func (r *readerTest) turn() readTurn {
 // has not written its request.
 func TestCallerRecalledBeforeItReads(t *testing.T) {
 	r := newReaderTest(t)
-	own := r.ownCall(t.Context(), nil, 0, r.cn.reader.recall)
-	r.send(answer(own.id))
-	r.want(own, nil)
-	own = r.ownCall(t.Context(), nil, 0, nil)
-	r.send(answer(own.id))
-	r.want(own, nil)
+	cl, id := r.startOwn(t.Context(), nil, 0)
+	r.cn.reader.recall()
+	own := r.wait(t.Context(), cl, id)
+	r.request()
+	r.answerInOrder(own)
+	r.answerInOrder(r.ownCall(t.Context(), nil, 0))
 }
 
 // TestCallerStopsReading: what ends a call ends it while its caller reads.
@@ -324,7 +314,7 @@ func TestCallerStopsReading(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			s := new(Session)
-			own := r.ownCall(ctx, s, 7, nil)
+			own := r.ownCall(ctx, s, 7)
 			if c.want != context.Canceled { // which the caller sees when the timer fires
 				r.cn.reader.timer.Stop()
 			}
@@ -335,7 +325,7 @@ func TestCallerStopsReading(t *testing.T) {
 				return
 			}
 			r.send(answer(own.id)) // nobody's
-			own = r.ownCall(t.Context(), nil, 0, nil)
+			own = r.ownCall(t.Context(), nil, 0)
 			r.send(answer(own.id))
 			r.want(own, nil)
 		})
@@ -349,7 +339,7 @@ func TestCallerAmongEvents(t *testing.T) {
 		r := newReaderTest(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		own := r.ownCall(ctx, nil, 0, nil)
+		own := r.ownCall(ctx, nil, 0)
 		var over atomic.Bool
 		handle := func(id uint64) {
 			if !over.Load() {
@@ -408,7 +398,7 @@ func TestEndBetweenCalls(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newReaderTest(t)
-			own := r.ownCall(t.Context(), nil, 0, nil)
+			own := r.ownCall(t.Context(), nil, 0)
 			r.send(answer(own.id))
 			r.want(own, nil)
 			end(r)
