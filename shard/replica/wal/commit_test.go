@@ -40,8 +40,8 @@ func TestCommitIndexIsNotSynced(t *testing.T) {
 }
 
 // TestWokenBeforeSync: on one processor, what was woken before a save of entries that it commits
-// runs before the sync, which may block the thread. The runtime runs the saving goroutine first now
-// and then.
+// runs before the sync, which may block the thread, unless they are few. The runtime runs another
+// goroutine first now and then.
 func TestWokenBeforeSync(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	l := openOn(t, newDisk())
@@ -54,24 +54,31 @@ func TestWokenBeforeSync(t *testing.T) {
 		}
 	}()
 	const times = 200
-	early := 0
-	for i := range times {
-		u := updateOf(key{1, 1}, 1, entriesOf(uint64(i)+1, 1, 1, 3))
-		u.CommittedEntries = u.EntriesToSave // as in a group of one
-		wake <- struct{}{}
-		save(t, l, u) // blocks nowhere on this disk
-		if ran.Load() == int64(i)+1 {
-			early++
+	index := uint64(0)
+	for _, c := range []struct {
+		size  int
+		early bool
+	}{{3, false}, {fewCommands, true}} {
+		early := 0
+		for range times {
+			index++
+			u := updateOf(key{1, 1}, 1, entriesOf(index, 1, 1, c.size))
+			u.CommittedEntries = u.EntriesToSave // as in a group of one
+			wake <- struct{}{}
+			save(t, l, u) // blocks nowhere on this disk
+			if ran.Load() == int64(index) {
+				early++
+			}
+			for ran.Load() < int64(index) { // it waits again before it is woken again
+				runtime.Gosched()
+			}
 		}
-		for ran.Load() <= int64(i) { // it waits again before it is woken again
-			runtime.Gosched()
+		if c.early != (early > times/2) {
+			t.Errorf("entries of %d bytes: %d of %d woken goroutines ran before the sync", c.size, early, times)
 		}
 	}
 	close(wake)
 	<-done
-	if early < times/2 {
-		t.Errorf("%d of %d woken goroutines ran before the sync", early, times)
-	}
 }
 
 // TestGroupCommit holds a sync. The calls that come meanwhile share one frame and one sync.

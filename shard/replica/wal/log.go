@@ -235,6 +235,9 @@ func (l *Log) GetBootstrapInfo(shard, replica uint64) (b pb.Bootstrap, err error
 	return b, b.Unmarshal(p.bootstrap)
 }
 
+// fewCommands is a length of records, in bytes, that one to three commands without data have.
+const fewCommands = 256
+
 // SaveRaftState saves entries, hard states and leaders' snapshots of several replicas, all of it or
 // nothing. It syncs unless only commit indexes have changed: a replica that forgets one learns it
 // again, and no snapshot is newer than what is known to be committed.
@@ -255,10 +258,12 @@ func (l *Log) SaveRaftState(updates []pb.Update, _ uint64) error {
 	if len(o.records) == 0 {
 		return nil
 	}
-	if wokenEarly && o.sync {
+	if wokenEarly && o.sync && len(o.records) > fewCommands {
 		// That worker waits for this thread, and so for the sync, or until the runtime's monitor
 		// takes the thread's processor away and starts another thread. So it runs now, and finds
-		// nothing.
+		// nothing. On a server with so little to do as a few commands, the thread that the last of
+		// them woke up takes the worker. It is not to find this goroutine instead: it would sync
+		// later, by the time that waking up takes.
 		runtime.Gosched()
 	}
 	if o.sync { // the next step may be stolen by this thread
