@@ -100,7 +100,7 @@ fuzz: ## fuzz each target for FUZZTIME (default 30s)
 micro: ## the Go micro-benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
 
-bench: bench-tools ## compare with the peers side by side, about 95 minutes; writes bench/results
+bench: bench-tools ## compare with the peers side by side, about 110 minutes; writes bench/results
 	./bin/bench-peers run
 
 bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
