@@ -122,6 +122,9 @@ func (r *reader) readHeld() error {
 	for {
 		var ended error
 		err := r.raw.Read(func(fd uintptr) bool {
+			if r.awaitsNothing() {
+				delayAck(fd)
+			}
 			ended = drain(fd, r.in.room, r.receivedByGoroutine)
 			return ended != nil
 		})
@@ -134,6 +137,13 @@ func (r *reader) readHeld() error {
 			<-r.back
 		}
 	}
+}
+
+// awaitsNothing says that what comes next is no answer, so that no request need follow it.
+func (r *reader) awaitsNothing() bool {
+	r.cn.mu.Lock()
+	defer r.cn.mu.Unlock()
+	return r.cn.calls.pending == 0
 }
 
 // receivedByGoroutine says whether to read again, be it to see an end that would be missed.

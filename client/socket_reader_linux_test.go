@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"syscall"
 	"testing"
 	"time"
 
@@ -149,6 +150,41 @@ func TestEndIsSeenAtOnce(t *testing.T) {
 	<-h.lost
 	if h.events != 1 {
 		t.Errorf("%d events were handled; want 1", h.events)
+	}
+}
+
+// TestDelayedAck: the kernel does not acknowledge an event when it is read, though it had begun to
+// do so, as it does when no request follows the event before.
+func TestDelayedAck(t *testing.T) {
+	if !reportsEnds() {
+		t.Skip("this system reads in another way")
+	}
+	cn, h, server := unservedConn(t)
+	raw, err := cn.nc.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	atOnce := make(chan int)
+	h.onEvent = func(*conn) {
+		var value int
+		ctl := raw.Control(func(fd uintptr) {
+			if value, err = syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK); err == nil {
+				err = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_QUICKACK, 1)
+			}
+		})
+		if ctl != nil || err != nil {
+			t.Error(ctl, err)
+		}
+		atOnce <- value
+	}
+	cn.serve()
+	for range 3 {
+		if _, err := server.Write(protocol.AppendFrame(nil, newerEvent, 1, 1, nil)); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-atOnce; got != 0 {
+			t.Errorf("TCP_QUICKACK = %d when an event was read; want 0", got)
+		}
 	}
 }
 
