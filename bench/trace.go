@@ -39,7 +39,7 @@ type TraceConfig struct {
 	Callers        int           // at the rates
 }
 
-// DefaultTrace is the one of bench/NOTES.md.
+// DefaultTrace has all rates of P4 but the lowest.
 func DefaultTrace() TraceConfig {
 	return TraceConfig{Length: 4 * time.Second, WarmUp: 2 * time.Second, Rates: rates[1:], Callers: 256}
 }

@@ -51,8 +51,7 @@ func (l *eventLoop) rests() bool {
 }
 
 // wakeAt is at how many marks the loop is woken before all are made, if that is to be early: it
-// writes to the first of thousands of connections while the others are marked (bench/NOTES.md,
-// "P7").
+// writes to the first of thousands of connections while the others are marked.
 const wakeAt = 64
 
 // markDirty notes a socket with something to write. Wake follows.
@@ -79,7 +78,7 @@ func (l *eventLoop) wake() {
 
 // maxDirectWrites is how many sockets with answers of some commands are written to by the goroutine
 // that marked them, without the loop. With 4 instead of 8, eight callers wait longer; with 16
-// nobody waits less (bench/NOTES.md).
+// nobody waits less.
 const maxDirectWrites = 8
 
 // takeDirty takes the marks that nobody woke the loop for, if the goroutine that answered so many

@@ -59,7 +59,7 @@ func newGnetListener(t *Transport, l net.Listener) *gnetListener {
 // for events does so in a system call, which keeps a processor until the runtime's monitor thread
 // takes it away, up to 10 ms later. So some stay free for the shards, whose next step would wait
 // that long: one, and a quarter of the others. One loop on two cores answers as many requests as
-// two do (bench/NOTES.md).
+// two do (bench/LIMITS.md).
 func loopCount(processors int) int {
 	free := 1 + (processors-1)/4
 	return min(max(1, processors-free), maxLoops)

@@ -3,7 +3,7 @@ package transport
 import "golang.org/x/sys/unix"
 
 // maxGroup is how many sockets are written to with one system call at most. With 16 or 128 it costs
-// as much for each (bench/NOTES.md, "P2").
+// as much for each.
 const maxGroup = 32
 
 // groupWriter writes to the sockets that a goroutine gives it: with one system call for maxGroup of

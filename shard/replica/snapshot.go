@@ -98,7 +98,7 @@ const restAfter = 64 << 10
 
 // restingWriter rests as long as it has worked, so that a save takes at most half of a processor.
 // Without rests the requests beside the save of a million semaphores wait four times as long on two
-// cores (P13 in bench/NOTES.md).
+// cores.
 type restingWriter struct {
 	stoppableWriter
 	resumed time.Time // the last rest's end
