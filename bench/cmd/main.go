@@ -1,6 +1,11 @@
 // Command bench is the benchmark without the systems that need large dependencies: it compares with
 // what is physically possible, compares reports, and runs the long tests of one system. The program
 // of the module bench/peers compares with all.
+//
+// Its verbs are in ../verbs.go, except for limit, which needs the engine and the event loop: bare
+// dragonboat, a bare echo, and the echo over a log, each in a process of its own. They are built
+// with the versions of this module's go.mod, so the limits are those of the code that signalbox
+// runs.
 package main
 
 import (

@@ -1,4 +1,14 @@
 // Package limits is what is physically possible on a machine: the raft engine with nothing around
 // it, and the event loop with nothing behind it. Both are run by bench/cmd in processes of their
 // own, like any server that is measured.
+//
+// Bare dragonboat is one raft group of one replica, a state machine that does nothing, and
+// proposals of 64 bytes: one after the other, what a durable answer takes at least, of which two
+// are a pair of one caller; in batches of 64 by 64 callers, what the log could carry.
+//
+// The bare gnet echo answers bytes with themselves. The echo over dragonboat answers messages of 64
+// bytes once they are in a raft log, with the engine's settings and the log of signalbox, without
+// sessions and names. Two messages stand for a pair. For hand-offs it has one lock with a queue.
+// Beside many names a message adds or removes a record in a map. One batch is in flight, so another
+// way of gathering may take less.
 package limits

@@ -12,6 +12,16 @@
 //	acquired, err := gateway.Acquire(ctx, s, gateway.AcquireRequest{Name: "jobs", Count: 1}, queued)
 //
 // The other requests on a session are those of [client.Session]: Create, Update, Delete, Release.
+//
+// The package is exported because a gateway lives in a module of its own, which cannot import what
+// is below client/internal. What a gateway must keep:
+//
+//   - A request on a name is sent when the one before it was answered or accepted. Two that are sent
+//     at the same time may change their order when the connection is lost.
+//   - Epochs and request numbers rise from holder to holder. The holder that is replaced may still
+//     use the epochs right above its own.
+//   - A client that is lost is not a gateway that is lost. The gateway closes the session when its
+//     client's time is over; until then it stays attached.
 package gateway
 
 import (

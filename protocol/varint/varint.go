@@ -8,6 +8,13 @@
 //	if !r.Done() { ... } // damaged
 //
 // A number is a uvarint, a byte string has its length before it, a flag is one byte, 0 or 1.
+//
+// Records on disk and messages between instances are lists of such fields: the batches and
+// snapshots of shard, the records of processes and rollouts, the log of shard/meta, the messages
+// between the leaders of two shards, and the values of the SDK's configurations. The frames of the
+// protocol are msgpack and do not use it.
+//
+// The package stands below protocol because shard and client both may import it.
 package varint
 
 import (

@@ -1,5 +1,8 @@
 // Package clienthost says which host a client comes from, for what is counted or bounded for each
 // host.
+//
+// Of is the key of such counts: limits of connections, attempts to log in, the delay after refused
+// credentials. Logs show the whole address instead.
 package clienthost
 
 import (

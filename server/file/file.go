@@ -4,6 +4,10 @@
 // removes the device for all processes of the machine. A rename onto a symbolic link leaves the
 // linked file unchanged. So Replace and CheckRegular refuse files that are not regular. A file that
 // is read whole has a size limit: a device may have no end.
+//
+// The check is made twice, before the work and before the rename. Between the second check and the
+// rename there is a gap; the folder's owner can do in it what it could do at any other time. Files
+// that grow, such as logs, and those that must not exist yet are not the business of this package.
 package file
 
 import (

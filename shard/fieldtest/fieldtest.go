@@ -1,6 +1,18 @@
 // Package fieldtest checks, for tests, that a record has every field of a state: a change of a
 // field changes the record, and what is read from the record has the field's value. A new field
 // fails the test until it is in the record, or in the list of those that need not be.
+//
+// A field that a record lacks is lost at the next restart or move, and random histories rarely show
+// it. So tests walk the fields:
+//
+//	law := &fieldtest.Law{Derived: map[string]string{"Process.cached": "made from the members"}, Write: write, Read: read}
+//	law.Look(t, state) // for many states
+//	law.Whole(t)
+//
+// Look changes one field at a time. What is read from the record must have the new value, or Read
+// must refuse the record, because there can be no such state. Whole fails for a field of which no
+// value other than zero was ever read back. Of a long list only the elements at its ends are looked
+// at. A field that decides where a record goes is in Keys.
 package fieldtest
 
 import (

@@ -1,5 +1,8 @@
 // Package millis converts durations for the wire, where times count milliseconds, and back. It is
 // the one place that does, for all packages of the SDK: what is refused is so refused everywhere.
+//
+// The state machines check the upper bounds: the SDK may be older than the server, and must not
+// know better.
 package millis
 
 import (

@@ -2,6 +2,10 @@
 // own since it needs a foreign module, which the SDK does not.
 //
 //	var votes = process.NewMessages(msgpack.Codec[Question](), msgpack.Codec[Vote]())
+//
+// Structs are maps by field name, so that members of two versions understand each other while a
+// field is added. Bytes behind a value are refused: they are a sign of another codec, which some of
+// its values look like.
 package msgpack
 
 import (

@@ -2,6 +2,9 @@
 //
 //	ca := certstest.New(t)
 //	cert, key := ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+//
+// Keys are P-256, made again for each certificate, and only for tests. Certificates are valid for
+// both ends of a connection, as those of instances must be.
 package certstest
 
 import (

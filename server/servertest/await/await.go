@@ -1,4 +1,8 @@
 // Package await waits in tests for what comes by itself and sends no event.
+//
+// A test waits for an event where there is one: a channel, a stream, a reply. Counters, files of
+// other processes and states of a cluster send none; for these a test looks again and again. In a
+// bubble of testing/synctest that takes no time.
 package await
 
 import (

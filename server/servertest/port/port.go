@@ -1,4 +1,13 @@
 // Package port finds addresses for servers under test that are stopped and started again.
+//
+// The kernel picks ports for :0 from the range that also serves outgoing connections, and now and
+// then one of those has the port that a server wants back. So this package gives out ports below
+// that range, at random, each once in a process. The process also locks a name for each port as
+// long as it lives, an abstract Unix socket, so that packages tested at the same time do not meet.
+//
+// On Linux a port is tried with a socket that is bound and does not listen. A listener that is
+// closed is not gone at once: a process that was being started just then has it too, until it runs
+// its program.
 package port
 
 import (

@@ -5,6 +5,13 @@
 //	var s idset.Set[*binding]       // binding has a method Key() uint64
 //	old := s.Put(b)
 //	b = s.Get(id)                   // nil if there is none
+//
+// A slot is one pointer; slots are filled up to 7/8 and grow by half. A look-up costs a
+// multiplication and mostly one look at the value that it finds, which its caller is about to use
+// anyway. Set is for one connection's sessions. Table, in 64 partitions that grow separately, is
+// for all sessions of a shard or an instance: to move a quarter of a million entries at once would
+// take longer than an operation may wait. The order of a visit follows from the hash, and nothing
+// may depend on it.
 package idset
 
 import (

@@ -5,6 +5,15 @@
 //	for beat.Sleep(ctx, beat.Next(time.Second)) {
 //		look()
 //	}
+//
+// The engine ticks each round trip time, 100 ms by default, and its ticker cannot be replaced. All
+// else that is periodic comes with it. A timer that may fire at any moment of its period is set
+// with Next(period), again by its loop, and is no time.Ticker. A timer for a deadline is set to the
+// deadline, and a loop that has work only after some event waits for the event.
+//
+// The runtime waits for timers in whole milliseconds, so the microseconds between the engine's
+// first tick and Align do not matter. The origin of the beats is the only state, and a wrong one
+// costs wake-ups.
 package beat
 
 import (

@@ -4,6 +4,11 @@
 // under way then is given up by all.
 //
 //	go run ./client/process/examples/lockstep --name a
+//
+// A step begins at a member only after all members have taken the step before, and all members of a
+// round have the same list of members. The coordinator's callbacks follow each other. No goroutine
+// waits, so nothing must be interrupted when the round is superseded: Cancel runs, and the answers
+// are never delivered.
 package main
 
 import (

@@ -3,6 +3,10 @@
 // work is to write the next number to it.
 //
 //	go run ./client/process/examples/workers --name a --queue /tmp/queue
+//
+// A worker of a partition reads the last number of its file and goes on from there. If two worked
+// at once, a number would be there twice. A file does not reject a writer with a lower token. A
+// real store should, against a worker that was stopped for longer than its session lives.
 package main
 
 import (
