@@ -13,7 +13,8 @@ import (
 func contextCmd(a *app) *cobra.Command {
 	return group("context", "Contexts: settings of a connection under a name",
 		`Contexts are settings of connections under names, in the client's configuration file. --context
-NAME uses one, else the current one counts. Flags and environment variables come before it.
+NAME uses one, else the current one counts. Flags come before it, and environment variables unless
+--context names it: then none of them decides where to connect, or with which credentials.
 
   signalbox context set production --endpoints 10.0.0.1:7070,10.0.0.2:7070 --node /billing
   signalbox context use production
@@ -21,12 +22,12 @@ NAME uses one, else the current one counts. Flags and environment variables come
 		contextLs(a), contextUse(a), contextSet(a), contextDelete(a))
 }
 
-// contextSettings are what context set stores, and pathSettings those that are names of files.
+// connectionSettings say where a client connects and with which credentials. contextSettings are
+// what context set stores, and pathSettings those that are names of files.
 var (
-	contextSettings = []string{"endpoints", "node", "timeout", "session-timeout", "token-file", "tls",
-		"tls-ca", "tls-cert", "tls-key",
-		"tls-server-name"}
-	pathSettings = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
+	connectionSettings = []string{"endpoints", "node", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name"}
+	contextSettings    = append([]string{"timeout", "session-timeout"}, connectionSettings...)
+	pathSettings       = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
 )
 
 // contextVerb is a verb about the client's configuration file, asked. The settings of its contexts
@@ -38,7 +39,7 @@ func contextVerb(
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		warnEnvironment(a, os.Environ())
 		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
-		values, err := resolve(cmd, scopeClient, nil)
+		values, err := resolve(cmd, scopeClient, nil, false)
 		if err != nil {
 			return err
 		}
@@ -209,7 +210,7 @@ func withDefaults(own map[string]string) map[string]string {
 
 // contextNames completes the names of contexts.
 func contextNames(cmd *cobra.Command, args []string, typed string) (names []string, _ cobra.ShellCompDirective) {
-	values, err := resolve(cmd, scopeClient, nil)
+	values, err := resolve(cmd, scopeClient, nil, false)
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -49,7 +49,7 @@ func FuzzConfigFile(f *testing.F) {
 			}
 			a := &app{stdout: io.Discard, stderr: io.Discard}
 			cmd := serveCmd(a)
-			resolved, err := resolve(cmd, scopeServe, values)
+			resolved, err := resolve(cmd, scopeServe, values, false)
 			if err == nil {
 				_, err = serverConfig(a, withoutFiles(resolved))
 			}
@@ -102,7 +102,7 @@ func FuzzFlags(f *testing.F) {
 		if cmd.Name() != "serve" {
 			return
 		}
-		v, err := resolve(cmd, scopeServe, nil)
+		v, err := resolve(cmd, scopeServe, nil, false)
 		if err == nil {
 			_, err = serverConfig(a, withoutFiles(v))
 		}

@@ -14,7 +14,7 @@ import (
 func reference(root *cobra.Command) string {
 	var b strings.Builder
 	b.WriteString("# signalbox: reference of the command line\n\nWritten from the tables in `cmd/signalbox`; `make golden` rewrites it.\n\n## Settings\n\n")
-	b.WriteString("Flags, environment, file and defaults count in this order. Files hold the flags' names as keys.\n")
+	b.WriteString(settingsOrder)
 	for _, s := range []struct {
 		title string
 		scope scope
@@ -37,6 +37,19 @@ func reference(root *cobra.Command) string {
 	b.WriteString("\n## Exit codes\n\n| code | |\n|---|---|\n| 0 | ok |\n| 1 | error |\n| 2 | the command line is wrong |\n| 3 | not acquired in time |\n| 4 | lost while holding |\n| 5 | no instance could be reached, or none can serve the request now |\n| other | of the command that was run; 128 + n when signal n ended it |\n")
 	return b.String()
 }
+
+// settingsOrder says where a setting's value comes from.
+const settingsOrder = `A setting has the value of the first of these sources that gives one. Files hold the flags' names as
+keys.
+
+| order | source | |
+|---|---|---|
+| 1 | flag | |
+| 2 | a context that a flag names | Of --context, or of a file that --client-config names. The context is a whole connection: an endpoint, node, token or TLS setting that it leaves out has its default, whatever the environment says. |
+| 3 | environment | Also what a command under signalbox lock inherits. |
+| 4 | file | The context that SIGNALBOX_CONTEXT names, else the current one; for serve the file of --config. |
+| 5 | default | |
+`
 
 func code(s string) string {
 	if s == "" {

@@ -147,7 +147,7 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 }
 
 func (a *app) resolveClient(cmd *cobra.Command) error {
-	first, err := resolve(cmd, scopeClient, nil)
+	first, err := resolve(cmd, scopeClient, nil, false)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,17 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	values, err := resolve(cmd, scopeClient, own)
+	values, err := resolve(cmd, scopeClient, own, own != nil && (given(cmd, "context") || given(cmd, "client-config")))
 	if err != nil {
 		return err
 	}
 	return a.setValues(values)
+}
+
+// given says whether a flag is on the command line with a value that is not empty.
+func given(cmd *cobra.Command, flag string) bool {
+	f := cmd.Flag(flag)
+	return f != nil && f.Changed && f.Value.String() != ""
 }
 
 func (a *app) setValues(values map[string]string) error {

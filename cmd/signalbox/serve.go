@@ -43,7 +43,7 @@ With --auth a new cluster requires credentials from the start; see "signalbox au
 Flags take precedence over the environment, the environment over the --config file, and the file
 over defaults.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if v, err := resolve(cmd, scopeServe, nil); err == nil && rereads(v) {
+		if v, err := resolve(cmd, scopeServe, nil, false); err == nil && rereads(v) {
 			a.hangups = notifyHangup() // before files are read, which may take long
 			defer signal.Stop(a.hangups)
 		}
@@ -100,11 +100,11 @@ Of the settings of serve it takes --listen, --raft, --admin, --console, --shards
 func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Config, err error) {
 	warnEnvironment(a, os.Environ())
 	var file map[string]string
-	if v, err = resolve(cmd, scopeServe, nil); err == nil {
+	if v, err = resolve(cmd, scopeServe, nil, false); err == nil {
 		file, err = readServeFile(v["config"])
 	}
 	if err == nil {
-		v, err = resolve(cmd, scopeServe, file)
+		v, err = resolve(cmd, scopeServe, file, false)
 	}
 	if err == nil {
 		cfg, err = serverConfig(a, v)
@@ -133,7 +133,7 @@ func readLogging(a *app, cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	v, err := resolve(cmd, scopeServe, file)
+	v, err := resolve(cmd, scopeServe, file, false)
 	if err != nil {
 		return err
 	}

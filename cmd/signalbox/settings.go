@@ -15,8 +15,7 @@ import (
 )
 
 // setting is one line of the settings table: a flag, and where its value comes from when the flag
-// is not given. The order is flags, then environment, then file, then default. The reference page
-// is written from this table.
+// is not given. resolve has the order. The reference page is written from this table.
 type setting struct {
 	flag  string
 	short string
@@ -240,8 +239,13 @@ func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
 }
 
 // resolve gives the values of a scope's settings for a command whose flags are parsed. file is the
-// content of the configuration file by key, or nil.
-func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]string, error) {
+// content of the configuration file by key, or nil. The order is flags, then environment, then
+// file, then default.
+//
+// named: a flag names where file is from, a context. What a flag names goes before what was
+// inherited: the file comes before the environment then. And a context is a whole connection: the
+// settings of it that the file leaves out have their defaults, whatever the environment says.
+func resolve(cmd *cobra.Command, sc scope, file map[string]string, named bool) (map[string]string, error) {
 	out := map[string]string{}
 	for _, s := range settings {
 		if s.scope != sc {
@@ -253,11 +257,17 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string) (map[string]s
 			continue
 		}
 		from, v := "--"+s.flag, f.DefValue
-		if env := os.Getenv(s.env()); f.Changed {
+		env := os.Getenv(s.env())
+		x, inFile := file[s.flag]
+		if named && (inFile || slices.Contains(connectionSettings, s.flag)) {
+			env = ""
+		}
+		switch {
+		case f.Changed:
 			v = f.Value.String()
-		} else if env != "" {
+		case env != "":
 			from, v = "$"+s.env(), env
-		} else if x, ok := file[s.flag]; ok {
+		case inFile:
 			from, v = "key "+s.flag, x
 		}
 		if s.bool {
