@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/dial"
 )
 
 // sharedAttempt is an attempt that several callers wait for.
@@ -146,62 +149,88 @@ func (c *cluster) connectFirst(ctx context.Context, start *helloStart) error {
 	return nil // it is asked for again
 }
 
-// dial tries one address after the other until ctx ends, and ends the attempt.
+// dialled is a connection that was made, and the start that went out with its hello, if one did.
+type dialled struct {
+	cn      *conn
+	address string
+	start   *helloStart
+}
+
+// dial tries the addresses until ctx ends, and ends the attempt.
 func (l *connector) dial(ctx context.Context, f *sharedAttempt, addresses []string, wait time.Duration) {
 	defer close(f.done)
 	if wait > 0 {
 		sleep(ctx, f.skipBackoff, wait)
 	}
-	var failed error
-	var configErr error // every address answered, and none can be spoken to: why
-	for i, address := range addresses {
-		if l.c.ctx.Err() != nil {
-			failed = ErrClientClosed
-			break
-		}
-		if ctx.Err() != nil {
-			failed = fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
-			break
-		}
-		cn, err := l.c.connect(ctx, address, l.c.routes.Load() == nil, f.start)
-		if err == nil && l.instance != 0 && cn.instance != l.instance {
-			l.c.adopt(cn, address)
-			err = fmt.Errorf("%s is instance %d, not %d", address, cn.instance, l.instance)
-		}
-		if err == nil {
-			f.cn = l.c.adopt(cn, address)
-			break
-		}
-		l.c.cfg.Logger.Debug("connection could not be made", "address", address, "error", err)
-		var refused *permanentError
-		switch wrong := errors.Is(err, ErrHandshake); {
-		case errors.As(err, &refused) && failed == nil:
-			failed = err
-		case failed != nil && errors.As(failed, &refused):
-		case wrong && (i == 0 || configErr != nil):
-			configErr = err
-			failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
-		default:
-			// What may pass by itself is no reason to give up; of two causes the mistake says more.
-			configErr = nil
-			if wrong || failed == nil || !errors.Is(failed, ErrHandshake) {
-				failed = fmt.Errorf("%w: %w", ErrUnreachable, err)
+	race := dial.Race[dialled]{
+		Lookup: l.c.cfg.lookup,
+		Go:     l.c.run,
+		Connect: func(ctx context.Context, to dial.Target) (dialled, error) {
+			d, err := l.connect(ctx, to, f.start)
+			if err != nil && ctx.Err() == nil {
+				l.c.cfg.Logger.Debug("connection could not be made", "address", to.String(), "error", err)
 			}
-		}
+			return d, err
+		},
+		Discard: func(d dialled) { d.cn.end(errors.New("another address answered first")) },
 	}
-	if configErr != nil && l.c.routes.Load() == nil {
-		failed = &permanentError{configErr}
+	won, ok, failed := race.Run(ctx, addresses)
+	if ok {
+		f.cn = l.c.adopt(won.cn, won.address)
+		if f.start != nil {
+			*f.start = *won.start
+		}
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.attempt = nil
 	l.connectedAt = l.c.clock.now()
-	if f.cn == nil {
-		f.err = failed
-		if f.err == nil {
-			f.err = fmt.Errorf("%w: no address is known", ErrUnreachable)
+	switch {
+	case ok:
+	case l.c.ctx.Err() != nil:
+		f.err = ErrClientClosed
+	case len(failed) > 0:
+		f.err = l.c.worst(failed)
+	case ctx.Err() != nil:
+		f.err = fmt.Errorf("%w: %w", ErrUnreachable, context.Cause(ctx))
+	default:
+		f.err = fmt.Errorf("%w: no address is known", ErrUnreachable)
+	}
+}
+
+// connect makes a connection to the connector's instance. One to another instance is kept for that.
+func (l *connector) connect(ctx context.Context, to dial.Target, start *helloStart) (dialled, error) {
+	if start != nil {
+		start = newHelloStart(start.s) // attempts overlap
+	}
+	cn, err := l.c.connect(ctx, to, l.c.routes.Load() == nil, start)
+	if err == nil && l.instance != 0 && cn.instance != l.instance {
+		l.c.adopt(cn, to.Address)
+		err = fmt.Errorf("%s is instance %d, not %d", to, cn.instance, l.instance)
+	}
+	return dialled{cn, to.Address, start}, err
+}
+
+// worst chooses the error of an attempt among those of its addresses: one that another attempt
+// would get again, or else a mistake in the configuration, which says more than what may pass. If
+// there are only such mistakes, a client that was never connected gives up.
+func (c *cluster) worst(failed []error) error {
+	var passing, mistake error
+	for _, err := range failed {
+		var refused *permanentError
+		switch {
+		case errors.As(err, &refused):
+			return err
+		case errors.Is(err, ErrHandshake):
+			mistake = err
+		default:
+			passing = err
 		}
 	}
+	if passing == nil && c.routes.Load() == nil {
+		return &permanentError{mistake}
+	}
+	return fmt.Errorf("%w: %w", ErrUnreachable, cmp.Or(mistake, passing))
 }
 
 // adopt makes a new connection the one to its instance, or closes it if there is one already. A map

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/dial"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -78,6 +80,150 @@ func TestEndpoints(t *testing.T) {
 		synctest.Wait()
 		if _, err := n.Describe(bg, "x"); err == nil {
 			t.Fatal("another cluster answered")
+		}
+	})
+}
+
+// silentAt has the fake's instances answer nothing at some addresses, as machines that are off.
+func silentAt(f *fake, addresses ...string) func(ctx context.Context, address string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		if slices.Contains(addresses, address) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		return f.dial(ctx, address)
+	}
+}
+
+// TestSilentAddresses: two of five machines are off, and a client with defaults connects, starts a
+// session, and connects again; also if all five have one name.
+func TestSilentAddresses(t *testing.T) {
+	five := func(f *fake) {
+		f.master = map[uint64]uint64{1: 3, 2: 4, 3: 5, 4: 3}
+		f.replicas = []uint64{1, 2, 3, 4, 5}
+	}
+	t.Run("endpoints", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			five(f)
+			began := time.Now()
+			c := f.open(t, func(cfg *Config) {
+				cfg.Endpoints, cfg.Dial = []string{"1", "2", "3", "4", "5"}, silentAt(f, "1", "2")
+			})
+			n, err := c.Node(bg, "/n")
+			if took := time.Since(began); err != nil || took != 2*dial.Stagger {
+				t.Fatalf("connected after %s: %v", took, err)
+			}
+			f.drop()
+			synctest.Wait()
+			began = time.Now()
+			if _, err := n.Describe(bg, "x"); err != nil || time.Since(began) > reconnectMax {
+				t.Errorf("connected again after %s: %v", time.Since(began), err)
+			}
+			f.drop()
+			synctest.Wait()
+			began = time.Now()
+			if _, err := c.ServerInfo(bg); err != nil || time.Since(began) > 2*reconnectBase+4*dial.Stagger {
+				t.Errorf("any instance after %s: %v", time.Since(began), err)
+			}
+		})
+	})
+	t.Run("session", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			five(f)
+			began := time.Now()
+			cfg := Config{Endpoints: []string{"1", "2", "3", "4", "5"}, Dial: silentAt(f, "1", "2"), clock: bubbleClock{}}
+			s, err := OpenSession(bg, cfg, "/n")
+			if took := time.Since(began); err != nil || took != 2*dial.Stagger {
+				t.Fatalf("started after %s: %v", took, err)
+			}
+			s.Client().CloseWithoutRelease()
+			f.drop()
+		})
+	})
+	t.Run("name", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFake(t)
+			off := netip.MustParseAddr("10.0.0.1")
+			began := time.Now()
+			c := f.open(t, func(cfg *Config) {
+				cfg.Endpoints = []string{"signalbox:7070"}
+				cfg.lookup = func(_ context.Context, host string) ([]netip.Addr, error) {
+					if host != "signalbox" {
+						return nil, fmt.Errorf("no host %s", host)
+					}
+					return []netip.Addr{off, off.Next(), netip.MustParseAddr("10.0.0.3")}, nil
+				}
+				cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+					if address == "10.0.0.3:7070" {
+						address = "1"
+					}
+					return silentAt(f, "10.0.0.1:7070", "10.0.0.2:7070")(ctx, address)
+				}
+			})
+			if took := time.Since(began); took != 2*dial.Stagger {
+				t.Errorf("connected after %s", took)
+			}
+			c.CloseWithoutRelease()
+		})
+	})
+}
+
+// TestOvertakenConnection: of two connections that are made in one moment one counts: the session
+// lives there, and no second connection to an instance is left.
+func TestOvertakenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		late := func(ctx context.Context, address string) (net.Conn, error) {
+			if address == "2" {
+				time.Sleep(dial.Stagger) // it does not heed ctx, and is there in the same moment
+			}
+			return f.dial(ctx, address)
+		}
+		s, err := OpenSession(bg, Config{Endpoints: []string{"2", "1"}, clock: bubbleClock{}, Dial: late}, "/n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Acquire(bg, "x"); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		open := map[uint64]int{}
+		f.mu.Lock()
+		for fc := range f.conns {
+			select {
+			case <-fc.closed:
+			default:
+				open[fc.instance]++
+			}
+		}
+		f.mu.Unlock()
+		if open[1] != 1 || open[2] > 1 {
+			t.Errorf("connections by instance: %v", open)
+		}
+		s.Client().CloseWithoutRelease()
+		f.drop()
+	})
+}
+
+// TestLeaderSilentOthersOff: who leads instead of a silent instance is learned from the one that is
+// up, however many are off.
+func TestLeaderSilentOthersOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		f.replicas = []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+		c := f.open(t, func(cfg *Config) { cfg.Dial = silentAt(f, "2", "3", "4", "5", "6", "7") })
+		began := time.Now()
+		f.set(func() {
+			for s := range f.master {
+				f.master[s] = 8
+			}
+			f.version++
+		})
+		c.findLeader(1)
+		if took := time.Since(began); took > 7*dial.Stagger || c.routes.Load().byShard[1].master.Load() != 8 {
+			t.Errorf("after %s shard 1 is looked for at %d", took, c.routes.Load().byShard[1].master.Load())
 		}
 	})
 }

@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/dial"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -18,14 +20,16 @@ import (
 const Version = "signalbox-go/0.2"
 
 const (
-	dialTimeout        = 5 * time.Second  // for one address: connecting and the hello
+	dialTimeout        = 5 * time.Second  // for one address: looking its name up, or connecting and the hello
 	openTimeoutDefault = 10 * time.Second // for Dial, when its context has no deadline
 )
 
 // Config says how to reach a cluster. Only Endpoints is required.
 type Config struct {
 	// Endpoints are addresses (host:port) of instances, in any order. One that is up is enough: the
-	// client learns the others from it.
+	// client learns the others from it. They are tried in this order. While one has not answered,
+	// or has failed, the next is tried beside it: after 300 ms, or at once. The IP addresses of a
+	// name are tried in the same way.
 	Endpoints []string
 
 	// Token is the client's credentials. Without it the identity is anonymous.
@@ -38,7 +42,8 @@ type Config struct {
 	// Name is what instances show as this client's name. Default: Version.
 	Name string
 
-	// Dial replaces the function that makes TCP connections. It must respect its context.
+	// Dial replaces the function that makes TCP connections. It gets addresses as they are given,
+	// so it looks names up. It must respect its context, and may be called again meanwhile.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger gets lost and new connections and sessions that were taken over at debug, and expired
@@ -51,7 +56,8 @@ type Config struct {
 	// nothing is observed.
 	Observer Observer
 
-	clock clock // tests bring their own
+	clock  clock // tests bring their own
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 // Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster
@@ -128,6 +134,7 @@ func configured(cfg Config) (*Client, error) {
 	if cfg.Dial == nil {
 		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
+		cfg.lookup = lookupHost
 	}
 	return newClient(cfg), nil
 }
@@ -166,6 +173,18 @@ type dialer struct {
 	clusterID string // of the first instance that answered
 }
 
+// lookupHost finds the IP addresses of a host.
+func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout,
+		fmt.Errorf("the name %s could not be looked up within %s", host, dialTimeout))
+	defer cancel()
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return list, err
+}
+
 // silentAddress: an address did not answer in time.
 type silentAddress string
 
@@ -176,10 +195,10 @@ func (a silentAddress) Error() string {
 // connect makes a connection to one address: transport, hello, and the goroutine that serves it.
 // With askMap the request for the map goes out together with the hello, and the start of a session
 // if start is not nil.
-func (d *dialer) connect(ctx context.Context, address string, askMap bool, start *helloStart) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(address))
+func (d *dialer) connect(ctx context.Context, to dial.Target, askMap bool, start *helloStart) (*conn, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(to.String()))
 	defer cancel()
-	raw, err := d.cfg.Dial(ctx, address)
+	raw, err := d.cfg.Dial(ctx, to.Dial)
 	if err != nil {
 		return nil, err
 	}
@@ -188,13 +207,13 @@ func (d *dialer) connect(ctx context.Context, address string, askMap bool, start
 	if d.cfg.TLS != nil {
 		conf := d.cfg.TLS.Clone()
 		if conf.ServerName == "" {
-			conf.ServerName, _, _ = net.SplitHostPort(address)
+			conf.ServerName, _, _ = net.SplitHostPort(to.Address)
 		}
 		nc = tls.Client(raw, conf)
 	}
 	hello, rest, err := d.handshake(nc, askMap, start)
 	if err != nil {
-		err = diagnoseHandshake(address, d.cfg.TLS != nil, err, rest)
+		err = diagnoseHandshake(to.String(), d.cfg.TLS != nil, err, rest)
 	}
 	if !stop() && err == nil {
 		err = context.Cause(ctx)

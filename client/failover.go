@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -53,7 +54,8 @@ func (c *cluster) reroute(cn *conn, shard uint64) {
 }
 
 // findLeader asks another instance who leads: an instance that calls wait for is silent, and there
-// may be no connection to one that would announce it.
+// may be no connection to one that would announce it. Others may be away as well, so none of them
+// is waited for long.
 func (c *cluster) findLeader(silent uint64) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, dialTimeout,
 		fmt.Errorf("%w: no other instance answered in time", ErrUnreachable))
@@ -62,27 +64,42 @@ func (c *cluster) findLeader(silent uint64) {
 	if r == nil {
 		return
 	}
-	for instance, address := range r.instances {
-		if instance == silent {
-			continue
-		}
-		cn, err := c.connector(instance, "").getVia(ctx, address, nil)
-		if err != nil {
-			continue
-		}
-		var reply protocol.MapReply
-		if _, err := cn.roundTrip(ctx, protocol.KindMap, 0, 0, &protocol.MapRequest{}, &reply); err != nil {
-			continue
-		}
-		if reply.Version > r.version {
-			_, _ = c.refreshMap(ctx, r)
-		}
-		r = c.routes.Load()
-		for _, s := range reply.Shards {
-			if w := r.byShard[s.ID]; w != nil {
-				c.learnMaster(w, cn.instance, s.Master, s.Term)
-			}
-		}
-		return
+	var others []uint64 // those that the client is connected to first
+	for _, cn := range c.otherConns(silent) {
+		others = append(others, cn.instance)
 	}
+	for instance := range r.instances {
+		if instance != silent && !slices.Contains(others, instance) {
+			others = append(others, instance)
+		}
+	}
+	for _, instance := range others {
+		if c.askLeaders(ctx, r, instance) {
+			return
+		}
+	}
+}
+
+// askLeaders asks an instance who leads the shards. False: it has not answered.
+func (c *cluster) askLeaders(ctx context.Context, r *routeTable, instance uint64) bool {
+	cn, err := c.connWithin(ctx, r, instance, nil)
+	if err != nil {
+		return false
+	}
+	within, cancel := context.WithTimeout(ctx, minSilence)
+	defer cancel()
+	var reply protocol.MapReply
+	if _, err := cn.roundTrip(within, protocol.KindMap, 0, 0, &protocol.MapRequest{}, &reply); err != nil {
+		return false
+	}
+	if reply.Version > r.version {
+		_, _ = c.refreshMap(ctx, r)
+	}
+	r = c.routes.Load()
+	for _, s := range reply.Shards {
+		if w := r.byShard[s.ID]; w != nil {
+			c.learnMaster(w, cn.instance, s.Master, s.Term)
+		}
+	}
+	return true
 }

@@ -25,6 +25,7 @@ type fake struct {
 	mu         sync.Mutex
 	version    uint64
 	master     map[uint64]uint64
+	replicas   []uint64 // instances; nil: 1 and 2
 	conns      map[*fakeConn]bool
 	refuse     bool              // new connections
 	noTiers    bool              // it has no tier yet
@@ -317,11 +318,15 @@ func (f *fake) mapReply() *protocol.MapReply {
 		return m
 	}
 	m.Tiers = []protocol.MapTier{{Buckets: 4}}
-	for i := uint64(1); i <= 2; i++ {
+	replicas := f.replicas
+	if replicas == nil {
+		replicas = []uint64{1, 2}
+	}
+	for _, i := range replicas {
 		m.Instances = append(m.Instances, protocol.MapInstance{ID: i, Address: fmt.Sprint(i)})
 	}
 	for s := uint64(1); s <= 4; s++ {
-		m.Shards = append(m.Shards, protocol.MapShard{ID: s, Master: f.master[s], Replicas: []uint64{1, 2}})
+		m.Shards = append(m.Shards, protocol.MapShard{ID: s, Master: f.master[s], Replicas: replicas})
 		owner := s
 		if to := f.moved[s-1]; to != 0 {
 			owner = to

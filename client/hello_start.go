@@ -18,9 +18,10 @@ type helloStart struct {
 	s  *Session
 	id createID
 
-	at   time.Duration // when it was sent
-	on   *conn         // nil: the connection was not made
-	call *call
+	at    time.Duration // when it was sent
+	ahead time.Duration // wallAhead then
+	on    *conn         // nil: the connection was not made
+	call  *call
 }
 
 // newHelloStart is the session's start for a hello; nil: it needs the node first.
@@ -36,7 +37,7 @@ func (h *helloStart) append(out []byte) []byte {
 	h.id, h.on, h.call = newCreateID(), nil, nil
 	req := h.s.startRequest(h.id)
 	req.Path = h.s.node.path
-	h.at = h.s.clockBeforeStart()
+	h.at, h.ahead = h.s.c.clock.now(), wallAhead(h.s.c.clock)
 	return protocol.AppendFrame(out, protocol.KindSessionStart, helloStartID, protocol.HomeOfCreateID, req)
 }
 
@@ -55,7 +56,7 @@ func (h *helloStart) outcome(ctx context.Context) (started, sent, elsewhere bool
 	if h.on == nil {
 		return false, false, true, nil
 	}
-	h.s.epoch = 1
+	h.s.epoch, h.s.startedAhead = 1, h.ahead
 	if !h.awaitHome() {
 		return false, true, false, nil
 	}

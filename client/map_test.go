@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/dial"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -131,7 +132,7 @@ func TestAnnouncementBesideFirstMap(t *testing.T) {
 		c.CloseWithoutRelease()
 		f.drop()
 	})
-	cn, err := c.connect(bg, "1", false, nil)
+	cn, err := c.connect(bg, dial.Target{Address: "1", Dial: "1"}, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,6 +46,7 @@ func TestScripts(t *testing.T) {
 			"term":   cmdTerm,
 			"certs":  cmdCerts,
 			"member": cmdMember,
+			"silent": cmdSilent,
 		},
 	})
 }
@@ -194,11 +195,24 @@ func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
 	ca.Issue(t, dir, "client")
 }
 
+// cmdSilent: silent NAME... sets each variable to an address that answers nothing.
+func cmdSilent(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: silent NAME...")
+	}
+	for _, name := range args {
+		ts.Setenv(name, servertest.SilentAddress(scriptTB{ts: ts}))
+	}
+}
+
 // scriptTB lets helpers of tests fail a script.
 type scriptTB struct {
 	testing.TB
 	ts *testscript.TestScript
 }
+
+func (s scriptTB) Cleanup(f func()) { s.ts.Defer(f) }
+func (s scriptTB) Skip(args ...any) { s.ts.Fatalf("skipped: %s", fmt.Sprint(args...)) }
 
 func (s scriptTB) Helper()           {}
 func (s scriptTB) Fatal(args ...any) { s.ts.Fatalf("%s", fmt.Sprint(args...)) }
