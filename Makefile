@@ -89,10 +89,6 @@ golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	cd $(YDB) && go test . -run TestReference -update
 
-fixture: ## keep what this version writes, as VERSION, for all later versions to read: once, from the tree that is released
-	@test -n "$(VERSION)" || { echo "say which: make fixture VERSION=0.1.0"; exit 1; }
-	go test ./server -run '^TestMakeRelease$$' -v -release $(VERSION)
-
 fuzz: ## fuzz each target for FUZZTIME (default 30s)
 	@for p in $$(go list ./...); do for t in $$(go test $$p -list '^Fuzz' | grep '^Fuzz'); do \
 	  echo "fuzz $$p $$t"; go test $$p -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; done; done
@@ -134,4 +130,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fixture fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot

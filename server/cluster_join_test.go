@@ -111,44 +111,6 @@ func TestRefusedJoins(t *testing.T) {
 	}
 }
 
-// TestVersionsOfOtherRules: a version whose data shards follow other rules is refused beside the
-// older one, at a restart and as a new instance, and the older one goes on. An instance alone is
-// upgraded.
-func TestVersionsOfOtherRules(t *testing.T) {
-	t.Parallel()
-	k := newClusterKit(t, 3)
-	start := func(version, name string, peers ...string) error {
-		cfg := k.config(name, peers...)
-		cfg.Version = version
-		return k.startWith(t.Context(), name, cfg)
-	}
-	if err := start("0.1.0", "a"); err != nil {
-		t.Fatal(err)
-	}
-	if err := start("0.1.1", "b", "a"); err != nil {
-		t.Fatal(err)
-	}
-	k.awaitOn("a", "two instances", func(s *meta.State) bool { return len(membersOf(s)) == 2 && metaVoters(s) == 2 })
-	k.kill("b")
-	beside := []string{"version 0.2.0 cannot share data shards with version 0.1.0, which instance 'a' runs", "restore the backup"}
-	k.refused(start("0.2.0", "b", "a"), beside...)
-	if err := start("0.1.1", "b", "a"); err != nil {
-		t.Fatal(err)
-	}
-	k.refused(start("0.2.0", "c", "a"), beside...)
-
-	alone := newClusterKit(t, 1)
-	for _, version := range []string{"0.1.0", "0.2.0"} {
-		cfg := alone.config("a")
-		cfg.Version = version
-		if err := alone.startWith(t.Context(), "a", cfg); err != nil {
-			t.Fatal(err)
-		}
-		alone.awaitOn("a", "the cluster's version", func(s *meta.State) bool { return s.ClusterVersion().String() == version })
-		alone.kill("a")
-	}
-}
-
 // TestCopiedFolder: two processes with copies of one folder are not two instances.
 func TestCopiedFolder(t *testing.T) {
 	t.Parallel()

@@ -63,7 +63,7 @@ func TestServeDamaged(t *testing.T) {
 func serveOnce(t *testing.T, data string) (served, refused string) {
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()
-	s, err := Start(ctx, releaseConfig(t, data))
+	s, err := Start(ctx, folderConfig(t, data))
 	if err != nil {
 		return "", err.Error()
 	}
@@ -217,10 +217,10 @@ var (
 // panic, and never old data.
 func TestDamagedFolder(t *testing.T) {
 	data := filepath.Join(t.TempDir(), "data")
-	cfg := releaseConfig(t, data)
+	cfg := folderConfig(t, data)
 	cfg.Shards, cfg.Buckets, cfg.Cluster = 1, 16, "kept"
 	s := serveFolder(t, cfg)
-	furnishRelease(t, s)
+	furnish(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}

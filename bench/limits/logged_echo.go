@@ -362,7 +362,7 @@ func (c *loggedConn) flush() {
 type walFactory struct{ dir string }
 
 // Name implements config.LogDBFactory.
-func (walFactory) Name() string { return "sharded-pebble" }
+func (walFactory) Name() string { return "signalbox-wal" }
 
 // Create implements config.LogDBFactory.
 func (f walFactory) Create(config.NodeHostConfig, config.LogDBCallback, []string, []string) (raftio.ILogDB, error) {

@@ -30,7 +30,7 @@ type Info struct {
 	Locations uint64
 	Instances uint64
 	Paused    bool
-	States    []State // of its locations, in order, as in a Status; none from a server of 0.1.0
+	States    []State // of its locations, in order, as in a Status
 }
 
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the

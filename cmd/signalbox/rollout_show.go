@@ -96,9 +96,6 @@ func rolloutRow(r *rollout.Info) row {
 			count[s] = 0
 		}
 	}
-	if len(states) == 0 { // a server of 0.1.0 does not say
-		locations = []string{fmt.Sprint(r.Locations)}
-	}
 	return row{
 		{"track", "track", r.Track}, {"last", "", r.Last}, {"", "newest version", versionText(r.Last)},
 		{"paused", "paused", r.Paused}, {"instances", "instances", r.Instances}, {"locations", "", r.Locations},

@@ -64,12 +64,7 @@ func rolloutState(r *rollout.Info) cell {
 			return c
 		}
 	}
-	switch of(rollout.AllConverged) {
-	case 0:
-		if len(r.States) == 0 {
-			return text("not paused") // the shard's leader is of 0.1.0, and says no more
-		}
-	case r.Locations:
+	if of(rollout.AllConverged) == r.Locations {
 		return stateCell(rollout.AllConverged)
 	}
 	return text("under way")

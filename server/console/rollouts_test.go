@@ -43,7 +43,6 @@ func TestRolloutState(t *testing.T) {
 		info             rollout.Info
 		text, kind, note string
 	}{
-		{rollout.Info{Locations: 2}, "not paused", "", ""}, // of a server of 0.1.0
 		{rollout.Info{Locations: 2, Paused: true}, "paused", "warn", ""},
 		{rollout.Info{Locations: 2, States: []rollout.State{rollout.AllConverged, rollout.Converging}}, "under way", "", ""},
 		{rollout.Info{Locations: 2, States: []rollout.State{rollout.Unset, rollout.WaitingDelay}}, "under way", "", ""},

@@ -41,9 +41,6 @@ func (l *metaLog) proposeOnce(ctx context.Context, build func(s *meta.State) (me
 	for {
 		changed := l.changes.wait()
 		c, err := build(l.State())
-		if err == nil {
-			err = l.State().CheckVersion(c)
-		}
 		if err != nil {
 			return meta.Result{}, err
 		}

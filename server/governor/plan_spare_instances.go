@@ -30,8 +30,6 @@ func planSpares(p *planner) {
 		for n := range groups {
 			if g := &groups[n]; !g.holdsExpelled(p) {
 				fill(p, &t, groups, n)
-			} else if err := p.State.CheckVersion(&meta.ShardsRemove{}); err != nil {
-				p.addWait(Outside, "the shards of replicaset "+g.Name+" to be removed", "%v", err)
 			} else {
 				removeShards(p, g.ID)
 			}
@@ -133,10 +131,6 @@ func fill(p *planner, t *meta.Tier, groups []fillGroup, n int) {
 				p.addWait(Outside, what, "it has %d, and %s; start another instance, or lower the replication factor",
 					len(to.members), why)
 			}
-			return
-		}
-		if err := p.State.CheckVersion(&meta.InstanceReassign{}); err != nil {
-			p.addWait(Outside, what, "it has %d: %v", len(to.members), err)
 			return
 		}
 		if from.shards {

@@ -135,12 +135,8 @@ func otherHasWeight(s *meta.State, set *meta.Replicaset) bool {
 // SetReplicationFactor changes how many instances the replicasets of a tier are filled up to: with
 // spare instances, and with those that join later.
 func (svc Service) SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error {
-	_, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
-		c := &meta.TierReplicationFactor{Tier: tier, ReplicationFactor: factor, Wall: svc.wall()}
-		if s.CheckVersion(c) != nil {
-			c.Wall = 0 // members of version 0.1 do not read it
-		}
-		return c, nil
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+		return &meta.TierReplicationFactor{Tier: tier, ReplicationFactor: factor, Wall: svc.wall()}, nil
 	})
 	return err
 }

@@ -133,9 +133,6 @@ func (m *Member) ComeOnline(ctx context.Context, founded bool, process meta.Inst
 		if i, ok := m.Meta.State().Instance(m.instance); ok && i.Target.Incarnation == 0 {
 			process.Reason = meta.ReasonJoin
 		}
-		if err := m.checkRules(ctx, process.Version); err != nil {
-			return err
-		}
 		own, err = registerInstance(ctx, m.governor, process)
 	}
 	m.service.SetIncarnation(own.Target.Incarnation)
@@ -153,20 +150,6 @@ func (m *Member) ComeOnline(ctx context.Context, founded bool, process meta.Inst
 		return fmt.Errorf("wait for this instance to be Online: %w; %s", err, m.describeMeta())
 	}
 	return nil
-}
-
-// checkRules refuses to share data shards with instances of a version whose rules are others. It
-// waits for what the cluster knows now: what the folder knows may be old.
-func (m *Member) checkRules(ctx context.Context, version meta.Version) error {
-	for {
-		err := m.Meta.Sync(ctx)
-		if err == nil {
-			return m.Meta.State().CheckRules(version, m.instance)
-		}
-		if !beat.Sleep(ctx, registerRetry) { // between two replicas of the meta shard
-			return fmt.Errorf("ask the cluster which versions it has: %w; %s", err, m.describeMeta())
-		}
-	}
 }
 
 // instanceUpdater takes the registration of a process. A governor is one: it returns the instance

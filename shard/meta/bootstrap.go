@@ -41,7 +41,7 @@ type Bootstrap struct {
 	Version     Version // of the instance, and of the cluster
 
 	Tier                string // name of the instance's tier
-	TierID              uint8  // of the instance's tier; 0 in version 0.1
+	TierID              uint8  // of the instance's tier
 	Buckets             uint32 // at least one per shard, at most MaxBuckets; 0 for a tier without data
 	ReplicationFactor   uint32 // 0 means 1
 	ShardsPerReplicaset uint32 // 0 means as many as Shards
@@ -61,33 +61,13 @@ type Bootstrap struct {
 	RestoredEpoch uint64
 	// RestoredBackup is then the digest of the backup. The tiers with data are found by their ids,
 	// have as many buckets as there, and are to be restored: see TierRestored. There are no Shards.
-	// 0 in version 0.1, where the instance's tier must be the only one with data, and gets its
-	// buckets at once.
 	RestoredBackup uint64
 }
 
-func (c *Bootstrap) kind() Kind {
-	switch {
-	case c.RestoredBackup != 0:
-		return KindBootstrapRestore
-	case c.TierID != 0:
-		return KindBootstrapTier
-	}
-	return KindBootstrap
-}
+func (c *Bootstrap) kind() Kind { return KindBootstrap }
 
 func (c *Bootstrap) fields(f *varint.Fields) {
-	switch c.kind() {
-	case KindBootstrapTier:
-		if varint.Byte(f, &c.TierID); c.TierID == 0 {
-			f.Fail()
-		}
-	case KindBootstrapRestore:
-		varint.Byte(f, &c.TierID)
-		if f.Uint(&c.RestoredBackup); c.RestoredBackup == 0 {
-			f.Fail()
-		}
-	}
+	varint.Byte(f, &c.TierID)
 	f.Text(&c.Cluster, maxName)
 	f.Text(&c.ClusterName, maxName)
 	f.Fixed(c.Secret[:])
@@ -118,7 +98,7 @@ func (c *Bootstrap) fields(f *varint.Fields) {
 	if restored != "" {
 		c.Restored = []byte(restored)
 	}
-	f.Uint(&c.RestoredEpoch)
+	f.Uint(&c.RestoredEpoch, &c.RestoredBackup)
 }
 
 func (c *Bootstrap) ownTier() TierSpec {
@@ -146,9 +126,9 @@ func (c *Bootstrap) apply(s *State) Result {
 			"tier %s may not vote; the first instance of a cluster must be of one that may", c.Tier)
 	case !canonical(c.Domain):
 		return badDomain()
-	case c.RestoredBackup != 0 && (len(c.Shards) > 0 || len(c.Restored) == 0):
-		return refuse(protocol.StatusBadRequest, "a cluster is restored from a map, and gets its shards afterwards")
-	case len(c.Shards) == 0 && c.Buckets > 0 && c.RestoredBackup == 0:
+	case (c.RestoredBackup != 0) != (len(c.Restored) > 0) || len(c.Restored) > 0 && len(c.Shards) > 0:
+		return refuse(protocol.StatusBadRequest, "a cluster is restored from a map and names its backup, and gets its shards afterwards")
+	case len(c.Shards) == 0 && c.Buckets > 0 && len(c.Restored) == 0:
 		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
 	case len(c.Shards) > 0 &&
 		(c.Shards[0] == 0 || c.Shards[len(c.Shards)-1] > MaxShardID || !strictlyAscending(c.Shards)):
@@ -188,7 +168,7 @@ func (c *Bootstrap) apply(s *State) Result {
 	}
 	if set.Phase == ReplicasetReady && len(c.Shards) > 0 {
 		own.Bootstrapped = true
-		own.Runs = divideBuckets(c.Buckets, c.Shards, max(FirstEpoch, c.RestoredEpoch))
+		own.Runs = divideBuckets(c.Buckets, c.Shards, FirstEpoch)
 	}
 	s.metaShard = newShard(MetaShardID, 0, 0, c.Instance, s.revision)
 	s.metaShard.Ready = true
@@ -300,11 +280,7 @@ func (c *Bootstrap) restore(s *State) Result {
 			}
 		}
 	}
-	check := c.checkOneTier
-	if c.RestoredBackup != 0 {
-		check = c.markTiers
-	}
-	if res := check(s, m); res.Status != protocol.StatusOK {
+	if res := c.markTiers(s, m); res.Status != protocol.StatusOK {
 		return res
 	}
 	s.nodeMap = m.nodeMap
@@ -312,31 +288,6 @@ func (c *Bootstrap) restore(s *State) Result {
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision
-	return Result{}
-}
-
-// checkOneTier checks what version 0.1 restores: the instance's tier, and no other.
-func (c *Bootstrap) checkOneTier(_ *State, m *Machine) Result {
-	switch {
-	case int(c.TierID) >= len(m.tiers) || c.Buckets != m.tiers[c.TierID].Buckets || c.Buckets == 0:
-		return refuse(protocol.StatusBadRequest,
-			"tier %d of the cluster that is to be restored has other buckets than the %d of tier %s; give it as many",
-			c.TierID, c.Buckets, c.Tier)
-	case c.ReplicationFactor > 1:
-		return refuseCopies()
-	}
-	for _, t := range m.tiers {
-		if t.ID != c.TierID && len(t.Runs) > 0 {
-			return refuse(protocol.StatusBadRequest,
-				"the cluster that is to be restored has data in tier %s too; only that of one tier can be restored", t.Name)
-		}
-	}
-	for _, n := range m.nodes.all() {
-		if n.Tier != c.TierID {
-			return refuse(protocol.StatusBadRequest,
-				"node %s is of another tier than the one that is restored; only one tier can be restored", n.Path)
-		}
-	}
 	return Result{}
 }
 

@@ -63,8 +63,8 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 
 	fresh := func(change func(c *Bootstrap)) *Bootstrap {
 		c := boot()
-		c.Cluster, c.Instance, c.Name, c.Shards, c.Restored, c.RestoredEpoch =
-			"new", 1, "new1", []uint64{2, 3, 4}, snapshot, FirstEpoch+1
+		c.Cluster, c.Instance, c.Name, c.Shards, c.Restored, c.RestoredEpoch, c.RestoredBackup =
+			"new", 1, "new1", nil, snapshot, FirstEpoch+1, 7
 		if change != nil {
 			change(c)
 		}
@@ -88,14 +88,12 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 		t.Errorf("auth is on: %t, tokens are %+v, of revision %d", m.AuthOn(), tokens, revision)
 	}
 	if m.Revision() <= old.Revision() || m.MapVersion() <= old.MapVersion() ||
-		m.Cluster() != "new" || len(m.Shards()) != 3 {
+		m.Cluster() != "new" || len(m.Shards()) != 0 {
 		t.Errorf("revision %d, map %d, cluster %s, %d shards", m.Revision(),
 			m.MapVersion(), m.Cluster(), len(m.Shards()))
 	}
-	for _, run := range m.Tiers()[tier].Runs {
-		if run.Epoch != FirstEpoch+1 {
-			t.Errorf("run %+v", run)
-		}
+	if mark := m.Tiers()[tier].Restore; mark.Epoch != FirstEpoch+1 || mark.Backup != 7 {
+		t.Errorf("the mark is %+v", mark)
 	}
 	if again := must(m, &NodeCreate{Path: "/b", Tier: tier, Config: config}); again.Node <= made.Node+restoredAhead ||
 		m.Revision() <= old.Revision()+restoredAhead {
@@ -106,8 +104,8 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	}
 
 	for want, change := range map[string]func(c *Bootstrap){
-		"has other buckets than the 16":       func(c *Bootstrap) { c.Buckets = 16 },
-		"has other buckets than the 8":        func(c *Bootstrap) { c.TierID, c.Tiers = 1-tier, []TierSpec{{Name: "arbiter"}} },
+		"names its backup":                    func(c *Bootstrap) { c.RestoredBackup = 0 },
+		"gets its shards afterwards":          func(c *Bootstrap) { c.Shards = []uint64{2} },
 		"begin with replication factor 1":     func(c *Bootstrap) { c.ReplicationFactor = 3 },
 		"give it an id of its own":            func(c *Bootstrap) { c.Cluster = "old" },
 		"bucket epoch 1 is not above":         func(c *Bootstrap) { c.RestoredEpoch = FirstEpoch },

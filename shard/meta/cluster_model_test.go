@@ -207,7 +207,7 @@ func TestClusterInvariants(t *testing.T) {
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady,
 		KindWeightSet, KindReplicasetExpel, KindReplicasetIsExpelled,
-		KindTierReplicationFactor, KindTierReplicationFactorAt, KindTierShards, KindShardsCreate,
+		KindTierReplicationFactor, KindTierShards, KindShardsCreate,
 		KindShardAdd, KindShardRemove, KindShardsRemove,
 		KindInstanceReassign, KindReplicaAdd, KindReplicaTarget, KindReplicaRole, KindMasterTarget,
 		KindMasterCurrent, KindBucketsAssign, KindTierRestored, KindShardReady,

@@ -3,7 +3,6 @@ package meta
 import (
 	"errors"
 
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
@@ -26,22 +25,19 @@ const (
 	KindNodeCommit       Kind = 13
 	KindGraceFloorClear  Kind = 14
 	KindInstanceReassign Kind = 15
-	KindBootstrapTier    Kind = 16 // by an instance that is not of the first tier
-	KindBootstrapRestore Kind = 17 // of tiers that are to be restored
 	KindRightsPut        Kind = 20
 	KindRightsRemove     Kind = 21
 	KindTokenPut         Kind = 22
 	KindTokenRemove      Kind = 23
 	KindAuthSet          Kind = 24
 
-	KindReplicasetIsReady       Kind = 30
-	KindWeightSet               Kind = 31
-	KindReplicasetExpel         Kind = 32
-	KindReplicasetIsExpelled    Kind = 33
-	KindTierReplicationFactor   Kind = 34 // without the time
-	KindTierShards              Kind = 35
-	KindTierReplicationFactorAt Kind = 36
-	KindTierRestored            Kind = 37
+	KindReplicasetIsReady     Kind = 30
+	KindWeightSet             Kind = 31
+	KindReplicasetExpel       Kind = 32
+	KindReplicasetIsExpelled  Kind = 33
+	KindTierReplicationFactor Kind = 34
+	KindTierShards            Kind = 35
+	KindTierRestored          Kind = 37
 
 	KindShardsCreate  Kind = 40
 	KindReplicaAdd    Kind = 41
@@ -85,81 +81,47 @@ func AppendCommand(b []byte, op OpID, c Command) []byte {
 
 // newCommand makes an empty command of a kind; it is nil for an unknown kind.
 var newCommand = [256]func() Command{
-	KindBootstrap:               empty[Bootstrap],
-	KindBootstrapTier:           func() Command { return &Bootstrap{TierID: 1} },
-	KindBootstrapRestore:        func() Command { return &Bootstrap{RestoredBackup: 1} },
-	KindRotateKeys:              empty[RotateKeys],
-	KindInstanceAddress:         empty[InstanceAddress],
-	KindShardReady:              empty[ShardReady],
-	KindNodeCreate:              empty[NodeCreate],
-	KindNodeAlter:               empty[NodeAlter],
-	KindNodeDrop:                empty[NodeDrop],
-	KindNodeCommit:              empty[NodeCommit],
-	KindGraceFloorClear:         empty[GraceFloorClear],
-	KindRightsPut:               empty[RightsPut],
-	KindRightsRemove:            empty[RightsRemove],
-	KindTokenPut:                empty[TokenPut],
-	KindTokenRemove:             empty[TokenRemove],
-	KindAuthSet:                 empty[AuthSet],
-	KindJoin:                    empty[Join],
-	KindInstanceUpdate:          empty[InstanceUpdate],
-	KindInstanceCurrent:         empty[InstanceCurrent],
-	KindInstanceDrain:           empty[InstanceDrain],
-	KindInstanceReassign:        empty[InstanceReassign],
-	KindClusterVersion:          empty[ClusterVersion],
-	KindReplicasetIsReady:       empty[ReplicasetIsReady],
-	KindWeightSet:               empty[WeightSet],
-	KindReplicasetExpel:         empty[ReplicasetExpel],
-	KindReplicasetIsExpelled:    empty[ReplicasetIsExpelled],
-	KindTierReplicationFactor:   empty[TierReplicationFactor],
-	KindTierReplicationFactorAt: func() Command { return &TierReplicationFactor{Wall: 1} },
-	KindTierShards:              empty[TierShards],
-	KindTierRestored:            empty[TierRestored],
-	KindShardsCreate:            empty[ShardsCreate],
-	KindShardsRemove:            empty[ShardsRemove],
-	KindShardAdd:                empty[ShardAdd],
-	KindShardRemove:             empty[ShardRemove],
-	KindReplicaAdd:              empty[ReplicaAdd],
-	KindReplicaTarget:           empty[ReplicaTarget],
-	KindReplicaRole:             empty[ReplicaRole],
-	KindMasterTarget:            empty[MasterTarget],
-	KindMasterCurrent:           empty[MasterCurrent],
-	KindBucketsAssign:           empty[BucketsAssign],
-	KindMoveBegin:               empty[MoveBegin],
-	KindMoveCommit:              empty[MoveCommit],
-	KindMoveAbort:               empty[MoveAbort],
-	KindMoveEnd:                 empty[MoveEnd],
-}
-
-// since is the version that a kind came with, of those that version 0.1 does not know. A new kind
-// needs a line here.
-var since = map[Kind]Version{
-	KindBootstrapTier:           {0, 2, 0},
-	KindBootstrapRestore:        {0, 2, 0},
-	KindInstanceReassign:        {0, 2, 0},
-	KindShardsRemove:            {0, 2, 0},
-	KindTierShards:              {0, 2, 0},
-	KindShardAdd:                {0, 2, 0},
-	KindShardRemove:             {0, 2, 0},
-	KindTierReplicationFactorAt: {0, 2, 0},
-	KindTierRestored:            {0, 2, 0},
-}
-
-// CheckVersion says whether all members of the cluster know the kind of a command, by the cluster's
-// version. The proposer asks before it proposes. PRECONDITION_FAILED: members have to be upgraded.
-func (s *State) CheckVersion(c Command) error {
-	if s.knows(c.kind()) {
-		return nil
-	}
-	v := since[c.kind()]
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
-		"not all instances run version %d.%d or later, which this needs; upgrade them first", v.Major, v.Minor)
-}
-
-// knows says that all members know a kind. A state without a version is that of a test.
-func (s *State) knows(k Kind) bool {
-	v, newer := since[k]
-	return !newer || s.clusterVersion == Version{} || s.clusterVersion.compareMinor(v) >= 0
+	KindBootstrap:             empty[Bootstrap],
+	KindRotateKeys:            empty[RotateKeys],
+	KindInstanceAddress:       empty[InstanceAddress],
+	KindShardReady:            empty[ShardReady],
+	KindNodeCreate:            empty[NodeCreate],
+	KindNodeAlter:             empty[NodeAlter],
+	KindNodeDrop:              empty[NodeDrop],
+	KindNodeCommit:            empty[NodeCommit],
+	KindGraceFloorClear:       empty[GraceFloorClear],
+	KindRightsPut:             empty[RightsPut],
+	KindRightsRemove:          empty[RightsRemove],
+	KindTokenPut:              empty[TokenPut],
+	KindTokenRemove:           empty[TokenRemove],
+	KindAuthSet:               empty[AuthSet],
+	KindJoin:                  empty[Join],
+	KindInstanceUpdate:        empty[InstanceUpdate],
+	KindInstanceCurrent:       empty[InstanceCurrent],
+	KindInstanceDrain:         empty[InstanceDrain],
+	KindInstanceReassign:      empty[InstanceReassign],
+	KindClusterVersion:        empty[ClusterVersion],
+	KindReplicasetIsReady:     empty[ReplicasetIsReady],
+	KindWeightSet:             empty[WeightSet],
+	KindReplicasetExpel:       empty[ReplicasetExpel],
+	KindReplicasetIsExpelled:  empty[ReplicasetIsExpelled],
+	KindTierReplicationFactor: empty[TierReplicationFactor],
+	KindTierShards:            empty[TierShards],
+	KindTierRestored:          empty[TierRestored],
+	KindShardsCreate:          empty[ShardsCreate],
+	KindShardsRemove:          empty[ShardsRemove],
+	KindShardAdd:              empty[ShardAdd],
+	KindShardRemove:           empty[ShardRemove],
+	KindReplicaAdd:            empty[ReplicaAdd],
+	KindReplicaTarget:         empty[ReplicaTarget],
+	KindReplicaRole:           empty[ReplicaRole],
+	KindMasterTarget:          empty[MasterTarget],
+	KindMasterCurrent:         empty[MasterCurrent],
+	KindBucketsAssign:         empty[BucketsAssign],
+	KindMoveBegin:             empty[MoveBegin],
+	KindMoveCommit:            empty[MoveCommit],
+	KindMoveAbort:             empty[MoveAbort],
+	KindMoveEnd:               empty[MoveEnd],
 }
 
 func empty[T any, P interface {

@@ -28,9 +28,7 @@ func (m *Machine) Apply(index uint64, entry []byte) []byte {
 
 func (m *Machine) apply(entry []byte) Result {
 	op, c := decodeCommand(entry)
-	if c == nil || !m.knows(c.kind()) {
-		// Members of an older version skip a kind that they do not know. So all skip it until the
-		// cluster's version says that there are none, and all copies stay the same.
+	if c == nil {
 		return Result{Status: protocol.StatusBadRequest, Message: "the entry is not a command of a known format",
 			Revision: m.revision}
 	}

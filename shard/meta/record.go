@@ -8,8 +8,7 @@ import (
 )
 
 // Records of the state as snapshots and digests have them. The order of the fields is format
-// version 1. What a later version of the binary adds to a record, a mark in it announces: without
-// it, the bytes are those of version 0.1.
+// version 1.
 
 // headFields are all but nodes, ops and the applied index.
 func (s *State) headFields(f *varint.Fields) {
@@ -103,34 +102,13 @@ func (x *Replicaset) fields(f *varint.Fields) {
 	f.Uint(&x.Revision)
 }
 
-// Marks in the replication factor of a tier. Version 0.1 writes neither them nor what they
-// announce.
-const (
-	factorHasTimes   = 1 << 8 // the record has RaisedAt
-	factorHasRestore = 1 << 9 // the record has Restore
-)
-
 func (t *Tier) fields(f *varint.Fields) {
 	varint.Byte(f, &t.ID)
 	f.Text(&t.Name, maxName)
-	factor := t.ReplicationFactor
-	if len(t.RaisedAt) > 0 {
-		factor |= factorHasTimes
-	}
-	if t.ToBeRestored() {
-		factor |= factorHasRestore
-	}
-	f.Uint32(&t.Buckets, &factor, &t.ShardsPerReplicaset)
+	f.Uint32(&t.Buckets, &t.ReplicationFactor, &t.ShardsPerReplicaset)
 	f.Bool(&t.CanVote, &t.Bootstrapped)
-	if factor&factorHasTimes != 0 {
-		varint.List(f, &t.RaisedAt, maxReplicationFactor, func(at *uint64, f *varint.Fields) { f.Uint(at) })
-	}
-	if factor&factorHasRestore != 0 {
-		f.Uint(&t.Restore.Backup, &t.Restore.Epoch, &t.Restore.Wall)
-	}
-	if f.Reading() {
-		t.ReplicationFactor = factor &^ (factorHasTimes | factorHasRestore)
-	}
+	varint.List(f, &t.RaisedAt, maxReplicationFactor, func(at *uint64, f *varint.Fields) { f.Uint(at) })
+	f.Uint(&t.Restore.Backup, &t.Restore.Epoch, &t.Restore.Wall)
 	first := uint32(0)
 	varint.List(f, &t.Runs, MaxBuckets, func(run *Run, f *varint.Fields) {
 		f.Uint32(&run.Count)

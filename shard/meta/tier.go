@@ -103,26 +103,15 @@ func (t *Tier) runAt(bucket uint32) int {
 type TierReplicationFactor struct {
 	Tier              uint8
 	ReplicationFactor uint32 // 1 to 64
-	Wall              uint64 // wall clock of that, ms since 1970; 0: not known, as version 0.1 writes it
+	Wall              uint64 // wall clock of that, ms since 1970
 }
 
-func (c *TierReplicationFactor) kind() Kind {
-	if c.Wall == 0 {
-		return KindTierReplicationFactor
-	}
-	return KindTierReplicationFactorAt
-}
+func (c *TierReplicationFactor) kind() Kind { return KindTierReplicationFactor }
 
 func (c *TierReplicationFactor) fields(f *varint.Fields) {
-	timed := c.kind() == KindTierReplicationFactorAt
 	varint.Byte(f, &c.Tier)
 	f.Uint32(&c.ReplicationFactor)
-	if !timed {
-		return
-	}
-	if f.Uint(&c.Wall); c.Wall == 0 {
-		f.Fail()
-	}
+	f.Uint(&c.Wall)
 }
 
 func (c *TierReplicationFactor) apply(s *State) Result {

@@ -61,30 +61,6 @@ func (v *Version) fields(f *varint.Fields) {
 	f.Uint32(&v.Major, &v.Minor, &v.Patch)
 }
 
-// rulesSince is the first version with the present rules of data shards. Version 0.1 has others
-// under the same format of batches: in one group, its copies and this binary's would come to
-// differ.
-var rulesSince = Version{0, 2, 0}
-
-// CheckRules refuses a process beside instances whose data shards follow other rules. Version is
-// that of the process, and self its instance. The process asks before it registers and before it
-// has a data shard: the log cannot refuse it, since members of the other version would not.
-// PRECONDITION_FAILED.
-func (t *instanceTable) CheckRules(version Version, self uint64) error {
-	older := version.compareMinor(rulesSince) < 0
-	for i := range t.instances {
-		in := &t.instances[i]
-		if in.ID == self || in.Expelled() || (in.Version.compareMinor(rulesSince) < 0) == older {
-			continue
-		}
-		return protocol.Errorf(protocol.StatusPreconditionFailed,
-			"version %s cannot share data shards with version %s, which instance '%s' runs: their rules differ; "+
-				"run the older version on all instances, back the cluster up with it, and restore the backup with the newer one",
-			version, in.Version, in.Name)
-	}
-	return nil
-}
-
 // checkVersion refuses an instance's version unless it suits the cluster's, c, and those of all
 // instances but the one with id self.
 func (t *instanceTable) checkVersion(c, v, lastOfPreviousMajor Version, self uint64) Result {

@@ -15,7 +15,6 @@ import (
 // say in which of its logs a shard's entries are.
 const (
 	stepWorkers = 1 // it syncs for all its shards at once; more workers only split the syncs of one disk
-	logStores   = 1 // of the engine's own kind; there is one log in any case
 )
 
 // applyWorkers may change at any time.
@@ -67,9 +66,6 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 }
 
 func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
-	// Of the engine's own store, which only [logstore.Store] opens, to move a log out of it.
-	store := config.GetSmallMemLogDBConfig()
-	store.Shards = logStores
 	c := config.NodeHostConfig{
 		DeploymentID:        cfg.deployment,
 		NodeHostDir:         cfg.Dir,
@@ -84,7 +80,6 @@ func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
 				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers,
 				SnapshotShards: 4, CloseShards: 4,
 			},
-			LogDB: store,
 		},
 	}
 	c.Expert.FS = snapshotFS{cfg.fs(), beginWrite}

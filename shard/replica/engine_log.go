@@ -2,10 +2,8 @@ package replica
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -17,19 +15,7 @@ import (
 var (
 	engineLoggerOnce sync.Once
 	engineLoggerTo   atomic.Pointer[slog.Logger]
-	enginePanicsTo   atomic.Pointer[func(error)]
 )
-
-// storePackages are the packages of the engine's own log store.
-var storePackages = map[string]bool{"logdb": true, "pebblekv": true}
-
-// reportEnginePanics makes fail, which does not return, report the engine's panics about its log
-// store, until remove is called. They come on the engine's goroutines. The host that is opened last
-// reports them.
-func reportEnginePanics(fail func(error)) (remove func()) {
-	enginePanicsTo.Store(&fail)
-	return func() { enginePanicsTo.CompareAndSwap(&fail, nil) }
-}
 
 func routeEngineLogs(to *slog.Logger) {
 	engineLoggerTo.Store(to)
@@ -64,14 +50,9 @@ func (l engineLogger) Errorf(format string, args ...interface{}) {
 
 func (l engineLogger) Panicf(format string, args ...interface{}) {
 	l.log(slog.LevelError, format, args)
-	err := fmt.Errorf(format, args...)
-	if fail := enginePanicsTo.Load(); fail != nil && storePackages[l.pkg] {
-		text, _, _ := strings.Cut(err.Error(), "\n") // without the stack
-		(*fail)(errors.New(text))
-	}
 	// It must be an error: at its start the engine swallows panics with strings and returns
 	// nothing.
-	panic(err)
+	panic(fmt.Errorf(format, args...))
 }
 
 func (l engineLogger) log(level slog.Level, format string, args []interface{}) {

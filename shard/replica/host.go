@@ -206,7 +206,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	h.store = logstore.New(logstore.Config{
 		Dir: cfg.Dir, FS: cfg.fs(), Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
 		Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
-		ReturnDamage: cfg.recovery, EnginePanics: reportEnginePanics,
+		ReturnDamage: cfg.recovery,
 	})
 	r := &interceptor{next: cfg.Transport}
 	h.campaigner = &campaigner{

@@ -39,8 +39,7 @@ var ErrNoSpace = errors.New("the disk is full")
 type Config struct {
 	// Dir is the folder of the watermark's files, the engine's folder.
 	Dir string
-	// FS is the file system below the engine's; default the engine's. The engine's own store panics
-	// when it is given a wrapper.
+	// FS is the file system below the engine's; default the engine's.
 	FS vfs.FS
 	// Fatal is called once, on its own goroutine, when the store cannot go on: the error is
 	// [ErrStuck], [ErrNoSpace], or the store's. Nothing more is acknowledged then, and a failed
@@ -60,9 +59,6 @@ type Config struct {
 	// ReturnDamage returns [ErrDamaged] to a caller who reads damaged entries. Otherwise the caller
 	// is the engine, which would panic, and Fatal is called.
 	ReturnDamage bool
-	// EnginePanics makes fail, which does not return, report panics of the engine's own store until
-	// remove is called: some come on goroutines of that store. May be nil.
-	EnginePanics func(fail func(error)) (remove func())
 	// Logger takes warnings; default slog.Default().
 	Logger *slog.Logger
 }
@@ -82,7 +78,7 @@ type Store struct {
 	*wal.Log
 	dir   string // of snapshots and the log
 	fs    vfs.FS
-	wrap  func(vfs.FS) vfs.FS // for tests; the engine's own store takes no wrapped one
+	wrap  func(vfs.FS) vfs.FS // for tests
 	space spaceWatch
 
 	fileMu    sync.Mutex // taken before mu; held during a write of the watermark
@@ -115,14 +111,13 @@ func New(cfg Config) *Store {
 		began: time.Now(), dirtied: make(chan struct{}, 1), stopC: make(chan struct{}), failed: make(chan struct{})}
 }
 
-// Name is the name of the engine's own store: the engine has recorded it in folders that were made
-// with that, and accepts no other.
-func (s *Store) Name() string { return "sharded-pebble" }
+// Name is recorded by the engine in a folder, which accepts no store of another name later.
+func (s *Store) Name() string { return "signalbox-wal" }
 
 // Create is called by the engine when it starts, before any replica runs. It returns
 // [ErrRolledBack] if a log ends before its mark, and [ErrNoSpace] if there is too little space.
 func (s *Store) Create(
-	c config.NodeHostConfig, busy config.LogDBCallback, dirs, walDirs []string,
+	c config.NodeHostConfig, _ config.LogDBCallback, dirs, _ []string,
 ) (raftio.ILogDB, error) {
 	if s.cfg.FS != nil {
 		c.Expert.FS = s.cfg.FS
@@ -148,8 +143,7 @@ func (s *Store) Create(
 		s.log.Warn("watermark file unreadable", "why", strings.Join(lacking, " and "), "folder", s.cfg.Dir)
 	}
 	s.dir = dirs[0]
-	former := func() (raftio.ILogDB, error) { return openStore(s.fs, c, busy, dirs, walDirs) }
-	if s.Log, err = s.open(former, known, lacking); err != nil {
+	if s.Log, err = s.open(known, lacking); err != nil {
 		return nil, err
 	}
 	s.done.Go(s.maintain)
@@ -157,12 +151,11 @@ func (s *Store) Create(
 	return s, nil
 }
 
-// checkMarks compares the logs with their marks, and continues from the logs. Version is the format
-// of the watermark from now on.
-func (s *Store) checkMarks(db raftio.ILogDB, version uint32, known map[key]mark, lacking []string) error {
+// checkMarks compares the logs with their marks, and continues from the logs.
+func (s *Store) checkMarks(db *wal.Log, known map[key]mark, lacking []string) error {
 	found, err := findMarks(db)
 	if err != nil {
-		return damaged(s.fs, s.dir, err)
+		return err
 	}
 	// The first marks are durable before the first log.
 	if known == nil && len(found) > 0 {
@@ -185,7 +178,7 @@ func (s *Store) checkMarks(db raftio.ILogDB, version uint32, known map[key]mark,
 			s.noteLoss(k, fmt.Sprintf("it was at %v", was))
 		}
 	}
-	s.marks, s.file.version = found, version
+	s.marks = found
 	return s.writeMarks(true)
 }
 
@@ -201,8 +194,7 @@ func (s *Store) noteLoss(k key, how string) {
 func (s *Store) Loss(shard, replica uint64) string { return s.loss[key{shard, replica}] }
 
 // findMarks reads the position of each log in a store.
-func findMarks(db raftio.ILogDB) (found map[key]mark, err error) {
-	defer recoverPanic(&err)
+func findMarks(db *wal.Log) (found map[key]mark, err error) {
 	nodes, err := db.ListNodeInfo()
 	if err != nil {
 		return nil, err
@@ -244,7 +236,7 @@ func (s *Store) writeMarks(through bool) error {
 	return nil
 }
 
-func markOf(db raftio.ILogDB, k key) (mark, error) {
+func markOf(db *wal.Log, k key) (mark, error) {
 	snapshot, err := db.GetSnapshot(k.shard, k.replica)
 	if err != nil {
 		return mark{}, err

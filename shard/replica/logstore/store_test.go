@@ -70,7 +70,7 @@ func (b *bed) open() error {
 	db := b.folder()
 	s := New(Config{
 		Dir: b.dir, Fatal: func(err error) { b.fatal <- err }, Logger: slog.New(slog.DiscardHandler),
-		AcceptLoss: b.acceptLoss, EnginePanics: enginePanics.report,
+		AcceptLoss: b.acceptLoss,
 	})
 	s.syncEvery, s.wrap = b.every, b.wrap
 	_, err := s.Create(b.engine(), func(config.LogDBInfo) {}, []string{db}, []string{db})
@@ -447,7 +447,7 @@ func TestOldestMark(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _, synced, err := parseMarks(raw)
+		_, synced, err := parseMarks(raw)
 		if want := (i + 1) / 5 * 5; err != nil || synced[k].lastIndex != want {
 			t.Fatalf("after entry %d the synced mark is %v, want entry %d: %v", i+1, synced[k], want, err)
 		}

@@ -46,21 +46,18 @@ func (m mark) String() string {
 // A file of marks has magic, version, sequence number, count, marks in order of their keys, and a
 // CRC-32C of all that.
 const (
-	fileMagic = 0x7369_676d // "sigm"
-	// Of a log in the engine's own store. The bytes are the same. The number tells programs that
-	// know no other store not to take the folder for one without a log.
-	formerVersion = 1
-	fileVersion   = 2
-	headLen       = 4 + 4 + 8 + 4
-	markLen       = 5 * 8
-	maxMarks      = 1 << 16
+	fileMagic   = 0x7369_676d // "sigm"
+	fileVersion = 1
+	headLen     = 4 + 4 + 8 + 4
+	markLen     = 5 * 8
+	maxMarks    = 1 << 16
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func appendMarks(b []byte, version uint32, seq uint64, marks map[key]mark) []byte {
+func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
 	b = binary.LittleEndian.AppendUint32(b, fileMagic)
-	b = binary.LittleEndian.AppendUint32(b, version)
+	b = binary.LittleEndian.AppendUint32(b, fileVersion)
 	b = binary.LittleEndian.AppendUint64(b, seq)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(marks)))
 	for _, k := range slices.SortedFunc(maps.Keys(marks), key.compare) {
@@ -76,32 +73,31 @@ var errNoMarks = errors.New("no marks")
 
 // parseMarks reads what appendMarks wrote. Other bytes give errNoMarks, or an error about a later
 // version.
-func parseMarks(b []byte) (version uint32, seq uint64, marks map[key]mark, err error) {
+func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	if len(b) < headLen+4 || binary.LittleEndian.Uint32(b) != fileMagic {
-		return 0, 0, nil, errNoMarks
+		return 0, nil, errNoMarks
 	}
-	version = binary.LittleEndian.Uint32(b[4:])
+	version := binary.LittleEndian.Uint32(b[4:])
 	n := binary.LittleEndian.Uint32(b[16:])
 	end := len(b) - 4
-	known := version == fileVersion || version == formerVersion
-	if known { // what follows is of a longer file that was here before
+	if version == fileVersion { // what follows is of a longer file that was here before
 		if n > maxMarks || headLen+int(n)*markLen > end {
-			return 0, 0, nil, errNoMarks
+			return 0, nil, errNoMarks
 		}
 		end = headLen + int(n)*markLen
 	}
 	if crc32.Checksum(b[:end], castagnoli) != binary.LittleEndian.Uint32(b[end:]) {
-		return 0, 0, nil, errNoMarks
+		return 0, nil, errNoMarks
 	}
-	if !known {
-		return 0, 0, nil, laterVersion(version)
+	if version != fileVersion {
+		return 0, nil, laterVersion(version)
 	}
 	marks = make(map[key]mark, n)
 	for rest := b[headLen:end]; len(rest) > 0; rest = rest[markLen:] {
 		u := func(i int) uint64 { return binary.LittleEndian.Uint64(rest[8*i:]) }
 		marks[key{u(0), u(1)}] = mark{u(2), u(3), u(4)}
 	}
-	return version, binary.LittleEndian.Uint64(b[8:]), marks, nil
+	return binary.LittleEndian.Uint64(b[8:]), marks, nil
 }
 
 func laterVersion(version uint32) error {
@@ -117,8 +113,6 @@ type watermarkFiles struct {
 	seq  uint64
 	slot int // of the next write
 	buf  []byte
-
-	version uint32 // of the newest file that was read, and of what is written; 0: there was none
 }
 
 func (f *watermarkFiles) path(slot int) string {
@@ -137,14 +131,14 @@ func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error
 			lacking = append(lacking, fmt.Sprintf("%q is missing", f.path(slot)))
 			continue
 		}
-		version, seq, m, err := parseMarks(b)
+		seq, m, err := parseMarks(b)
 		switch {
 		case errors.Is(err, errNoMarks):
 			lacking = append(lacking, fmt.Sprintf("%q is damaged", f.path(slot)))
 		case err != nil:
 			return nil, nil, err
 		case marks == nil || seq > f.seq:
-			marks, f.seq, f.slot, f.version = m, seq, 1-slot, version
+			marks, f.seq, f.slot = m, seq, 1-slot
 		}
 	}
 	return marks, lacking, nil
@@ -152,7 +146,7 @@ func (f *watermarkFiles) read() (marks map[key]mark, lacking []string, err error
 
 // encode prepares the next write.
 func (f *watermarkFiles) encode(marks map[key]mark) {
-	f.buf = appendMarks(f.buf[:0], f.version, f.seq+1, marks)
+	f.buf = appendMarks(f.buf[:0], f.seq+1, marks)
 }
 
 // write replaces one of the two files by what was encoded. Without a sync, whatever is on disk is

@@ -14,18 +14,18 @@ import (
 
 func TestMarksRoundTrip(t *testing.T) {
 	in := map[key]mark{{1, 2}: {3, 4, 5}, {1, 1}: {6, 7, 8}, {9, 1}: {}}
-	b := appendMarks(nil, fileVersion, 42, in)
-	_, seq, out, err := parseMarks(b)
+	b := appendMarks(nil, 42, in)
+	seq, out, err := parseMarks(b)
 	if err != nil || seq != 42 || !maps.Equal(in, out) {
 		t.Fatalf("%d %v %v", seq, out, err)
 	}
 	for i := range b { // every byte counts
 		c := bytes.Clone(b)
 		c[i] ^= 1
-		if _, _, _, err := parseMarks(c); err == nil {
+		if _, _, err := parseMarks(c); err == nil {
 			t.Fatalf("byte %d was changed, and nobody noticed", i)
 		}
-		if _, _, _, err := parseMarks(b[:i]); err == nil {
+		if _, _, err := parseMarks(b[:i]); err == nil {
 			t.Fatalf("cut after %d bytes, and nobody noticed", i)
 		}
 	}
@@ -35,7 +35,7 @@ func TestMarksRoundTrip(t *testing.T) {
 // leaves the marks that it wrote before.
 func TestMarksAreOverwritten(t *testing.T) {
 	fs := vfs.NewMem()
-	f := watermarkFiles{fs: fs, dir: "/", version: fileVersion}
+	f := watermarkFiles{fs: fs, dir: "/"}
 	check := func(want map[key]mark) {
 		t.Helper()
 		found := watermarkFiles{fs: fs, dir: "/"}
@@ -109,14 +109,14 @@ func TestBehind(t *testing.T) {
 }
 
 func FuzzMarks(f *testing.F) {
-	f.Add(appendMarks(nil, fileVersion, 1, map[key]mark{{1, 1}: {1, 1, 1}}))
+	f.Add(appendMarks(nil, 1, map[key]mark{{1, 1}: {1, 1, 1}}))
 	f.Add([]byte("sigm"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		version, seq, marks, err := parseMarks(b)
+		seq, marks, err := parseMarks(b)
 		if err != nil {
 			return
 		}
-		_, again, same, err := parseMarks(appendMarks(nil, version, seq, marks))
+		again, same, err := parseMarks(appendMarks(nil, seq, marks))
 		if err != nil || again != seq || !maps.Equal(marks, same) {
 			t.Fatalf("%v became %v: %v", marks, same, err)
 		}

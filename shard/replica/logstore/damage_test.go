@@ -1,0 +1,146 @@
+package logstore
+
+import (
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	pb "github.com/lni/dragonboat/v4/raftpb"
+	"github.com/lni/vfs"
+)
+
+// TestLogIsGone: segments that are removed, or put back from an older copy.
+func TestLogIsGone(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		remove func(segments []string) []string
+		want   error
+	}{
+		{"the newest", func(s []string) []string { return s[len(s)-1:] }, ErrRolledBack},
+		{"the oldest", func(s []string) []string { return s[:1] }, ErrDamaged},
+		{"one in the middle", func(s []string) []string { return s[1:2] }, ErrDamaged},
+		{"all", func(s []string) []string { return s }, ErrRolledBack},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			b := newBed(t, vfs.Default, dir)
+			k := key{1, 1}
+			for i := range uint64(4) { // a start begins a new segment
+				b.mustOpen()
+				if i == 0 {
+					b.bootstrap(k)
+				}
+				b.save(update(k, 1, entries(1+i, 1)))
+				b.close()
+			}
+			segments, err := filepath.Glob(filepath.Join(dir, "db", walFolder, "*.segment"))
+			if err != nil || len(segments) < 3 {
+				t.Fatal(segments, err)
+			}
+			for _, path := range c.remove(segments) {
+				if err := os.Remove(path); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.open(); !errors.Is(err, c.want) {
+				t.Fatalf("opened with %v", err)
+			}
+			b.acceptLoss = true
+			b.mustOpen()
+			if loss := b.store.Loss(1, 1); loss == "" && c.name != "all" {
+				t.Error("there is no loss")
+			}
+			b.close()
+		})
+	}
+}
+
+// TestDamageIsReported: an entry that is damaged after the start ends the process when the engine
+// reads it, and is an error for a caller who asks for that.
+func TestDamageIsReported(t *testing.T) {
+	for _, returned := range []bool{false, true} {
+		dir := t.TempDir()
+		b := newBed(t, vfs.Default, dir)
+		b.mustOpen()
+		b.store.cfg.ReturnDamage = returned
+		k := key{1, 1}
+		b.bootstrap(k)
+		b.save(update(k, 1, entries(1, 1, 1)))
+		path := filepath.Join(dir, "db", walFolder, "00000001.segment")
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := strings.Index(string(content), "command 1")
+		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt([]byte("C"), int64(at)); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if returned {
+			if _, _, err := b.store.IterateEntries(nil, 0, 1, 1, 1, 3, math.MaxUint64); !errors.Is(err, ErrDamaged) {
+				t.Fatal(err)
+			}
+			b.close()
+			continue
+		}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _, _ = b.store.IterateEntries(nil, 0, 1, 1, 1, 3, math.MaxUint64)
+		}()
+		if err := <-b.fatal; !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), path) {
+			t.Fatal(err)
+		}
+		close(b.store.failed)
+		<-done
+		b.close()
+	}
+}
+
+// BenchmarkSave saves one entry of 256 bytes, and what a leader of three saves next: the commit
+// index.
+func BenchmarkSave(b *testing.B) {
+	for _, what := range []string{"entry", "commit"} {
+		b.Run(what, func(b *testing.B) {
+			x := newBed(b, vfs.Default, b.TempDir())
+			x.mustOpen()
+			defer x.close()
+			k := key{1, 1}
+			x.bootstrap(k)
+			u := []pb.Update{update(k, 1, entries(1, 1))}
+			x.save(u...)
+			u[0].EntriesToSave[0].Cmd = make([]byte, 256)
+			if what == "commit" {
+				u[0].EntriesToSave = nil
+			}
+			i := uint64(1)
+			cpu := processorTime()
+			for b.Loop() {
+				i++
+				if what == "commit" {
+					u[0].State.Commit = i
+				} else {
+					u[0].EntriesToSave[0].Index = i
+				}
+				x.save(u...)
+			}
+			b.ReportMetric(float64(processorTime()-cpu)/float64(b.N)/1000, "cpu-us/op")
+		})
+	}
+}
+
+func processorTime() int64 {
+	var r syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &r)
+	return r.Utime.Nano() + r.Stime.Nano()
+}
