@@ -264,7 +264,7 @@ func (a *acquireOp) close() {
 		a.expected, a.result, a.wake = false, nil, nil
 	}
 	if a.x.seq != 0 {
-		a.s.seqs.done(a.x.seq)
+		a.s.seqs.Close(a.x.seq)
 	}
 }
 

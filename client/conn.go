@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -54,7 +55,7 @@ type conn struct {
 	err       error  // why it ended; set before done is closed
 	streams   streamSet
 	replies   []reply         // calls whose answers were read, to be woken; the reader's
-	calls     callRing        // with the calls that wait for answers
+	calls     core.Ring[call] // with the calls that wait for answers
 	queue     []chan struct{} // callers that wait for room in the window, first come first served
 	reserved  int             // room given to callers of the queue that have not run yet
 	checkedID uint64          // id of the last request when the ping timer looked
@@ -111,7 +112,7 @@ type connHandler interface {
 func newConn(o connHandler, nc net.Conn, hello protocol.HelloReply, rest []byte, ck clock) *conn {
 	cn := &conn{
 		handler: o, nc: nc, clock: ck, hello: hello, instance: hello.Instance,
-		calls: newCallRing(), renewals: make(map[uint64]*renewal), sessions: make(map[*Session]time.Duration),
+		renewals: make(map[uint64]*renewal), sessions: make(map[*Session]time.Duration),
 		wake: make(chan struct{}, 1), done: make(chan struct{}), period: idleKeepAlive,
 	}
 	cn.reader.cn, cn.reader.in.buf = cn, rest
@@ -171,7 +172,7 @@ func (cn *conn) startCall(
 		return nil, 0, errCallStopped
 	}
 	start := len(cn.out)
-	id := cn.calls.nextID()
+	id := cn.calls.NextID()
 	cn.out = protocol.AppendFrame(cn.out, kind, id, bucket, m)
 	if length := len(cn.out) - start - 4; length > int(cn.hello.MaxFrame) {
 		cn.out = cn.out[:start]
@@ -182,7 +183,7 @@ func (cn *conn) startCall(
 	}
 	cl := cn.newCall()
 	cl.session = of
-	cn.calls.put(id, cl)
+	cn.calls.Put(id, cl)
 	if !cn.busy {
 		cn.markBusy()
 	}
@@ -190,7 +191,7 @@ func (cn *conn) startCall(
 		register(id, cl)
 	}
 	var buf []byte
-	if start == 0 && cn.calls.pending == 1 {
+	if start == 0 && cn.calls.Open() == 1 {
 		buf = cn.takeDirect() // nobody is there to share a write with
 	}
 	if cn.reader.begin(cl, buf) {
@@ -265,7 +266,7 @@ func (cn *conn) queueUp(ctx context.Context, of *Session) (err error) {
 }
 
 // hasRoom says whether one more request may be sent. mu is held.
-func (cn *conn) hasRoom() bool { return cn.calls.pending+cn.reserved < int(cn.hello.Window) }
+func (cn *conn) hasRoom() bool { return cn.calls.Open()+cn.reserved < int(cn.hello.Window) }
 
 // leaveQueue removes a caller that gave up from the window's queue, and passes its room on if it
 // got some. mu is held.
@@ -292,7 +293,7 @@ func (cn *conn) admitQueued() {
 func (cn *conn) abandonCall(id uint64) bool {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	return cn.calls.abandon(id) != nil
+	return cn.calls.Abandon(id) != nil
 }
 
 // flush has the writer goroutine write what has gathered. Callers that were alone so far needed
@@ -348,7 +349,7 @@ func (cn *conn) consumeAll(buf *[]byte) error {
 				cn.mu.Lock()
 				locked = true
 			}
-			if cl := cn.calls.take(h.ID); cl != nil {
+			if cl := cn.calls.Take(h.ID); cl != nil {
 				cn.replies = append(cn.replies, reply{cl, protocol.Status(h.Arg), h.Body})
 			}
 			continue
@@ -422,8 +423,8 @@ func (cn *conn) end(err error) {
 	}
 	cn.err = fmt.Errorf("connection to %s ended: %w", cn.nc.RemoteAddr(), err)
 	var waiting []*call
-	cn.calls.each(func(_ uint64, cl *call) { waiting = append(waiting, cl) })
-	cn.calls = callRing{}
+	cn.calls.Each(func(_ uint64, cl *call) { waiting = append(waiting, cl) })
+	cn.calls = core.Ring[call]{}
 	for _, turn := range cn.queue {
 		turn <- struct{}{}
 	}

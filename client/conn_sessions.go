@@ -109,9 +109,9 @@ func (cn *conn) takeTicketBack(ctx context.Context, session, epoch uint64) {
 func (cn *conn) failSessionCalls(of *Session) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
-	cn.calls.each(func(id uint64, cl *call) {
+	cn.calls.Each(func(id uint64, cl *call) {
 		if cl.session == of && cl.reply == nil {
-			cn.calls.abandon(id)
+			cn.calls.Abandon(id)
 			cl.err = errCallStopped
 			cl.done <- struct{}{}
 			cn.reader.recallLocked()
@@ -127,7 +127,7 @@ func (cn *conn) waitsFor(shard uint64) (waits bool) {
 	if cn.renewals[shard] != nil && len(cn.sessions) > 0 {
 		return true
 	}
-	cn.calls.each(func(_ uint64, cl *call) { waits = waits || cl.shard == shard })
+	cn.calls.Each(func(_ uint64, cl *call) { waits = waits || cl.shard == shard })
 	return waits
 }
 
@@ -136,9 +136,9 @@ func (cn *conn) waitsFor(shard uint64) (waits bool) {
 func (cn *conn) failShardCalls(shard uint64) {
 	var waiting []*call
 	cn.mu.Lock()
-	cn.calls.each(func(id uint64, cl *call) {
+	cn.calls.Each(func(id uint64, cl *call) {
 		if cl.shard == shard {
-			cn.calls.abandon(id)
+			cn.calls.Abandon(id)
 			waiting = append(waiting, cl)
 			cn.reader.recallLocked()
 		}

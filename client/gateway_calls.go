@@ -52,7 +52,7 @@ func attachSession(ctx context.Context, n *Node, id uint64, key []byte, epoch, f
 	s := newSession(n, o)
 	s.id, s.epoch = id, epoch
 	copy(s.key[:], key)
-	s.seqs.reset(firstNumber)
+	s.seqs.Reset(firstNumber)
 	if _, err := s.attachUnder(ctx, epoch); err != nil {
 		s.cancel(err)
 		return nil, err

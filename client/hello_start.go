@@ -47,7 +47,7 @@ func (h *helloStart) expect(cn *conn) {
 	cn.mu.Lock()
 	defer cn.mu.Unlock()
 	h.on, h.call = cn, &call{done: make(chan struct{}, 1), alone: true}
-	cn.calls.put(helloStartID, h.call)
+	cn.calls.Put(helloStartID, h.call)
 }
 
 // outcome waits for the answer. elsewhere says that the start was not sent, or was refused because
@@ -80,7 +80,7 @@ func (h *helloStart) awaitHome() bool {
 	}
 	h.on.mu.Lock()
 	defer h.on.mu.Unlock()
-	if o := h.on.calls.find(helloStartID); o == nil || o.cl != h.call {
+	if h.on.calls.Find(helloStartID) != h.call {
 		return true // it is answered, or the connection is lost
 	}
 	if home != nil {
@@ -89,6 +89,6 @@ func (h *helloStart) awaitHome() bool {
 			return true
 		}
 	}
-	h.on.calls.abandon(helloStartID)
+	h.on.calls.Abandon(helloStartID)
 	return false
 }

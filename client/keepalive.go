@@ -27,8 +27,8 @@ func (cn *conn) keepAlive() {
 		return
 	}
 	// A call that waits for an answer does not wait for the next keep-alives.
-	waits, waited, begun := cn.calls.pending > 0, cn.hadPending, cn.calls.last != cn.checkedID
-	cn.checkedID, cn.hadPending = cn.calls.last, waits
+	waits, waited, begun := cn.calls.Open() > 0, cn.hadPending, cn.calls.Last() != cn.checkedID
+	cn.checkedID, cn.hadPending = cn.calls.Last(), waits
 	seek := false
 	switch {
 	case cn.probedAt != 0 && heard >= cn.probedAt:

@@ -281,7 +281,7 @@ func (r *releaseOp) work(ctx context.Context) (done bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.x.seq != 0 {
-		s.seqs.done(r.x.seq)
+		s.seqs.Close(r.x.seq)
 	}
 	r.e.lease = nil
 	s.nameLocks.unlock(r.e)
@@ -344,7 +344,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 	if s.err != nil || l.over != nil && !ch.sent {
 		err := cmp.Or(l.over, s.err)
 		if ch.seq != 0 {
-			s.seqs.done(ch.seq)
+			s.seqs.Close(ch.seq)
 		}
 		s.nameLocks.unlock(ch.e)
 		s.mu.Unlock()
@@ -356,7 +356,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		} else {
 			ch.data = l.data
 		}
-		ch.seq = s.seqs.take()
+		ch.seq = s.seqs.Take()
 		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral}
 	}
 	s.mu.Unlock()
@@ -367,13 +367,13 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		}
 		s.mu.Lock() // nothing was applied, and nothing is to be later
 		defer s.mu.Unlock()
-		s.seqs.done(ch.seq)
+		s.seqs.Close(ch.seq)
 		s.nameLocks.unlock(ch.e)
 		return true, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seqs.done(ch.seq)
+	s.seqs.Close(ch.seq)
 	defer s.nameLocks.unlock(ch.e)
 	switch {
 	case err != nil:

@@ -284,7 +284,7 @@ func expectMap(cn *conn) {
 		}
 		close(m.done)
 	}
-	cn.calls.put(helloMapID, cl)
+	cn.calls.Put(helloMapID, cl)
 	cn.markBusy()
 }
 

@@ -143,7 +143,7 @@ func (r *reader) readHeld() error {
 func (r *reader) awaitsNothing() bool {
 	r.cn.mu.Lock()
 	defer r.cn.mu.Unlock()
-	return r.cn.calls.pending == 0
+	return r.cn.calls.Open() == 0
 }
 
 // receivedByGoroutine says whether to read again, be it to see an end that would be missed.
@@ -160,12 +160,12 @@ func (r *reader) receivedByGoroutine(n int, left bool) (again bool, err error) {
 	case !left && r.inARow == callsInARow && r.isQuiet():
 		return false, errStepAside
 	}
-	return left || cn.calls.pending > 0 || cn.goodbye != nil, nil
+	return left || cn.calls.Open() > 0 || cn.goodbye != nil, nil
 }
 
 // isQuiet says that no call waits and nothing is known to come. The connection's mu is held.
 func (r *reader) isQuiet() bool {
-	return r.cn.err == nil && r.cn.calls.pending == 0 && r.cn.goodbye == nil && len(r.in.buf) == 0
+	return r.cn.err == nil && r.cn.calls.Open() == 0 && r.cn.goodbye == nil && len(r.in.buf) == 0
 }
 
 // stepAside ends the goroutine's turn. It is false if a call came meanwhile, which relies on it.

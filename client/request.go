@@ -206,9 +206,9 @@ func (s *Session) assignSeq(x *requestState) {
 		return
 	}
 	if x.seq == 0 {
-		x.seq = s.seqs.take()
+		x.seq = s.seqs.Take()
 	}
-	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.low}
+	*x.head = protocol.Head{Session: s.id, Seq: x.seq, Low: s.seqs.Low()}
 }
 
 // present shows the session's ticket on a connection that it is not attached on, once per attach.
@@ -253,7 +253,7 @@ func (s *Session) closeSeq(seq uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seq != 0 {
-		s.seqs.done(seq)
+		s.seqs.Close(seq)
 	}
 }
 

@@ -60,7 +60,7 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	s.id, s.generation = saved.Session, saved.Generation+1
 	copy(s.key[:], saved.Key)
 	s.epoch = uint64(s.generation) * generationEpochs
-	s.seqs.reset(uint64(s.generation)*generationNumbers + 1)
+	s.seqs.Reset(uint64(s.generation)*generationNumbers + 1)
 	s.nonce = c.beginRestore(s)
 	if err := s.restore(ctx); err != nil {
 		if !answered(err) {

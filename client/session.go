@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -65,7 +66,7 @@ type Session struct {
 	attachErr       error         // why the last attach failed
 	closeBy         time.Duration // until when a Close waits: the deadline when the first one began; 0: none did
 	timer           *time.Timer
-	seqs            seqAllocator
+	seqs            core.Numbers
 	nameLocks       nameLockSet
 	processHandlers map[string]rpc.ProcessHandler // by process
 	waitingAcquires map[uint64]*acquireOp         // by number: those that wait in a queue at the server
@@ -158,7 +159,7 @@ func newSession(n *Node, o sessionOptions) *Session {
 		attached: make(chan struct{}), attachWanted: make(chan struct{}, 1),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(context.Background())
-	s.seqs.reset(1)
+	s.seqs.Reset(1)
 	return s
 }
 

@@ -7,7 +7,10 @@ import (
 	"testing"
 )
 
-var pure = []string{"shard", "shard/meta", "shard/leader", "shard/process", "shard/process/relay", "shard/rollout"}
+var pure = []string{
+	"shard", "shard/meta", "shard/leader", "shard/process", "shard/process/relay", "shard/rollout",
+	"client/internal/core", "client/internal/membership", "client/sessionstate",
+}
 
 // pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a
 // number, opens a file or starts anything. hash/maphash draws a seed, as each map does: it is for
@@ -17,7 +20,12 @@ var pureImports = map[string]bool{
 	"crypto/subtle": true, "encoding/binary": true, "encoding/hex": true, "errors": true, "fmt": true, "hash": true, "hash/crc32": true,
 	"hash/crc64": true, "hash/fnv": true, "hash/maphash": true, "io": true, "iter": true, "maps": true, "math": true, "math/bits": true,
 	"slices": true, "sort": true,
-	"strconv": true, "strings": true, "sync": true, "unicode/utf8": true, "unsafe": true,
+	"strconv": true, "strings": true, "sync": true, "time": true, "unicode/utf8": true, "unsafe": true,
+}
+
+// pureTime is what a pure package may use of package time: durations. Times are arguments.
+var pureTime = map[string]bool{
+	"Duration": true, "Nanosecond": true, "Microsecond": true, "Millisecond": true, "Second": true, "Minute": true, "Hour": true,
 }
 
 func TestPurePackagesArePure(t *testing.T) {
@@ -46,8 +54,11 @@ func TestPurePackagesArePure(t *testing.T) {
 					t.Errorf("%s uses a channel in a pure package", fset.Position(n.Pos()))
 				case *ast.SelectorExpr:
 					if x, ok := n.X.(*ast.Ident); ok && x.Name == "sync" && x.Obj == nil && n.Sel.Name != "Locker" {
-						t.Errorf("%s uses sync.%s in a pure package: callers keep Apply apart from reads",
+						t.Errorf("%s uses sync.%s in a pure package: callers keep its calls apart",
 							fset.Position(n.Pos()), n.Sel.Name)
+					}
+					if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && x.Obj == nil && !pureTime[n.Sel.Name] {
+						t.Errorf("%s uses time.%s in a pure package: times are its arguments", fset.Position(n.Pos()), n.Sel.Name)
 					}
 				}
 				return true
@@ -56,6 +67,32 @@ func TestPurePackagesArePure(t *testing.T) {
 	}
 	if seen != len(pure) {
 		t.Fatalf("found %d of the pure packages %v", seen, pure)
+	}
+}
+
+// TestEngineHasOneMutex: whatever the SDK's engine shares between goroutines is guarded by the
+// mutex of its driver. So there is no order of locks.
+func TestEngineHasOneMutex(t *testing.T) {
+	list, fset := packages(t)
+	mutexes := map[string][]string{}
+	for _, p := range list {
+		if p.dir != "client/internal/driver" && p.dir != "client/internal/wire" {
+			continue
+		}
+		for _, f := range p.files {
+			ast.Inspect(f, func(n ast.Node) bool {
+				if sel, ok := n.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Mutex" || sel.Sel.Name == "RWMutex") {
+					mutexes[p.dir] = append(mutexes[p.dir], fset.Position(n.Pos()).String())
+				}
+				return true
+			})
+		}
+	}
+	if of := mutexes["client/internal/wire"]; len(of) > 0 {
+		t.Errorf("package wire has mutexes, at %v: its users take turns", of)
+	}
+	if of := mutexes["client/internal/driver"]; len(of) != 1 {
+		t.Errorf("package driver has %d mutexes, at %v; it has the one of the SDK's engine", len(of), of)
 	}
 }
 

@@ -1,21 +1,26 @@
-package client
+package core
 
 import "math/bits"
 
-// seqAllocator allocates the sequence numbers of a session's requests. The zero value is not
-// usable; see reset.
+// Numbers allocates the sequence numbers of a session's requests. The zero value is not usable; see
+// Reset.
 //
 // Invariant: low is the lowest open number, or next if none is open. The first 64 numbers from low
 // on have a bit each; further ones are in more.
-type seqAllocator struct {
+type Numbers struct {
 	next, low uint64
 	open      uint64 // bit i: low + i is open
 	more      map[uint64]struct{}
 }
 
-func (n *seqAllocator) reset(first uint64) { *n = seqAllocator{next: first, low: first} }
+// Reset begins with a number.
+func (n *Numbers) Reset(first uint64) { *n = Numbers{next: first, low: first} }
 
-func (n *seqAllocator) take() uint64 {
+// Low is the lowest open number. It is in the head of every request.
+func (n *Numbers) Low() uint64 { return n.low }
+
+// Take opens the next number.
+func (n *Numbers) Take() uint64 {
 	seq := n.next
 	n.next++
 	if i := seq - n.low; i < 64 {
@@ -29,9 +34,9 @@ func (n *seqAllocator) take() uint64 {
 	return seq
 }
 
-// done closes a number: its answer has come, or nobody wants it. The server rejects it from then
+// Close closes a number: its answer has come, or nobody wants it. The server rejects it from then
 // on, once a later request has arrived there.
-func (n *seqAllocator) done(seq uint64) {
+func (n *Numbers) Close(seq uint64) {
 	if i := seq - n.low; i < 64 {
 		n.open &^= 1 << i
 	} else {

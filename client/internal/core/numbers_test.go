@@ -1,4 +1,4 @@
-package client
+package core
 
 import (
 	"maps"
@@ -11,16 +11,16 @@ import (
 func TestSequenceNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, most := range []int{1, 3, 64, 65, 300} {
-		var n seqAllocator
-		n.reset(1 << 40)
+		var n Numbers
+		n.Reset(1 << 40)
 		open := map[uint64]bool{}
 		for range 5_000 {
 			if len(open) < most && rng.IntN(2) == 0 {
-				open[n.take()] = true
+				open[n.Take()] = true
 			} else if list := slices.Sorted(maps.Keys(open)); len(list) > 0 {
 				seq := list[rng.IntN(len(list))]
-				n.done(seq)
-				n.done(seq) // again changes nothing
+				n.Close(seq)
+				n.Close(seq) // again changes nothing
 				delete(open, seq)
 			}
 			low := n.next
@@ -34,49 +34,49 @@ func TestSequenceNumbers(t *testing.T) {
 	}
 }
 
-// TestCallRing compares the table of calls with a map.
-func TestCallRing(t *testing.T) {
+// TestRing compares the ring with a map.
+func TestRing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	c := newCallRing()
-	want := map[uint64]*call{}
+	var c Ring[Request]
+	want := map[uint64]*Request{}
 	last := uint64(0)
 	for i := range 8_000 {
 		most := 10 + i%500
 		list := slices.Sorted(maps.Keys(want))
 		switch {
 		case len(want) < most && rng.IntN(2) == 0:
-			id := c.nextID()
+			id := c.NextID()
 			if id <= last {
 				t.Fatalf("id %d after %d", id, last)
 			}
 			last = id
-			want[id] = &call{}
-			c.put(id, want[id])
+			want[id] = &Request{}
+			c.Put(id, want[id])
 		case len(list) > 0:
 			id := list[rng.IntN(min(len(list), 1+rng.IntN(len(list))))]
 			if rng.IntN(5) == 0 {
-				if got := c.abandon(id); got != want[id] {
-					t.Fatalf("abandoned %d gives another call", id)
+				if got := c.Abandon(id); got != want[id] {
+					t.Fatalf("abandoned %d gives another request", id)
 				}
 				want[id] = nil
 				continue
 			}
-			if got := c.take(id); got != want[id] {
-				t.Fatalf("answered %d gives another call", id)
+			if got := c.Take(id); got != want[id] {
+				t.Fatalf("answered %d gives another request", id)
 			}
 			delete(want, id)
-			if c.take(id) != nil || c.find(id) != nil {
+			if c.Take(id) != nil || c.Find(id) != nil {
 				t.Fatalf("%d was answered twice", id)
 			}
 		}
-		if c.pending != len(want) {
-			t.Fatalf("%d are open, want %d", c.pending, len(want))
+		if c.Open() != len(want) {
+			t.Fatalf("%d are open, want %d", c.Open(), len(want))
 		}
 	}
 	seen := 0
-	c.each(func(id uint64, cl *call) {
+	c.Each(func(id uint64, cl *Request) {
 		if seen++; want[id] != cl {
-			t.Fatal("another call")
+			t.Fatal("another request")
 		}
 	})
 	for id, cl := range want {
@@ -84,7 +84,7 @@ func TestCallRing(t *testing.T) {
 			continue
 		}
 		seen--
-		if c.find(id) == nil {
+		if c.Find(id) == nil {
 			t.Fatalf("%d is not found", id)
 		}
 	}

@@ -1,0 +1,211 @@
+package core
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Engine is the engine of one client. Every method takes the time of its step, on one monotonic
+// clock that goes on while the machine sleeps. A time that is before that of the last step counts
+// as that.
+type Engine struct {
+	now      time.Duration
+	rng      uint64 // state of the jitter
+	timers   timers
+	ready    Ready
+	routes   routes
+	conns    []*Conn // in the order in which they were wanted
+	paused   list    // requests that wait for the end of a delay
+	sessions map[uint64]*Session
+	freed    *name // that are used again
+}
+
+// Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
+type Ready struct {
+	Flush []*Conn    // Out has frames; each once
+	Dial  []*Conn    // connect; then Connected or Lost
+	Close []*Conn    // end it, because of Conn.Err; the engine does not know it any more
+	Done  []*Request // their callers are to be woken
+	Event []Event    // in order
+}
+
+// Event is something that the program is notified of.
+type Event struct {
+	Kind    EventKind
+	Session *Session
+	Lease   *Lease
+	Err     error // why it ended
+}
+
+// EventKind is a kind of event.
+type EventKind uint8
+
+const (
+	SessionChanged EventKind = iota + 1 // its state is another one
+	LeaseEnded                          // it was lost
+	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
+)
+
+// New returns an engine whose jitter comes from a seed.
+func New(seed uint64) *Engine {
+	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes()}
+}
+
+// Take exchanges what is to be done for an empty Ready.
+func (e *Engine) Take(r *Ready) { *r, e.ready = e.ready, *r }
+
+// Reset empties r, and keeps its memory.
+func (r *Ready) Reset() {
+	clear(r.Done)
+	clear(r.Event)
+	*r = Ready{Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Event: r.Event[:0]}
+}
+
+// enter begins a step.
+func (e *Engine) enter(now time.Duration) { e.now = max(e.now, now) }
+
+// Next is when Tick is due; ok is false while nothing is.
+func (e *Engine) Next() (at time.Duration, ok bool) { return e.timers.next() }
+
+// Dial has a connection made to one of the addresses. What is sent on it before Connected stands in
+// its Out, and goes out with the hello.
+func (e *Engine) Dial(now time.Duration, addresses []string) *Conn {
+	e.enter(now)
+	c := newConn(addresses)
+	e.conns = append(e.conns, c)
+	e.ready.Dial = append(e.ready.Dial, c)
+	if e.routes.version == 0 {
+		e.fetchMap(c)
+	}
+	return c
+}
+
+// Connected says that the hello was answered.
+func (e *Engine) Connected(now time.Duration, c *Conn, hello *protocol.HelloReply) {
+	e.enter(now)
+	c.connected(e, hello)
+	e.routes.connected(c)
+	e.routes.waiting.drain(e.send)
+}
+
+// Lost says that a connection is over, or could not be made.
+func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
+	e.enter(now)
+	c.lose(e, err)
+}
+
+// StartSession starts a session on a connection, by the path of its node: behind the hello, if that
+// was not sent yet.
+func (e *Engine) StartSession(now time.Duration, c *Conn, s *Session, create [protocol.KeyLen]byte, x *Start) {
+	e.enter(now)
+	x.begin(e, c, s, create)
+}
+
+// Acquire begins an acquire of a semaphore.
+func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire) {
+	e.enter(now)
+	a.begin(e, s, name)
+}
+
+// Release gives a lease back. The lease ends at once. A lease that is over needs no release: Err is
+// why it was lost, or nil.
+func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
+	e.enter(now)
+	r.release(e, l)
+}
+
+// GiveUp says that nobody waits for a request any more, because of err. It is in Ready.Done then,
+// if it was not before.
+func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
+	e.enter(now)
+	e.step(r, inGivenUp, err)
+}
+
+// Tick does what is due.
+func (e *Engine) Tick(now time.Duration) {
+	e.enter(now)
+	for {
+		t := e.timers.due(e.now)
+		if t == nil {
+			return
+		}
+		t.of.due(e)
+	}
+}
+
+// Received processes the frames of one read of a connection. The frames are the caller's again when
+// it returns.
+func (e *Engine) Received(now time.Duration, c *Conn, frames []protocol.Header) {
+	e.enter(now)
+	c.heard = e.now
+	for i := range frames {
+		if c.over {
+			return // its requests were sent elsewhere
+		}
+		h := &frames[i]
+		var err error
+		switch {
+		case h.Kind == protocol.KindPong:
+			c.pong(h.ID, h.Arg)
+		case h.Kind >= protocol.KindReply:
+			err = e.reply(c, h)
+		case h.Kind.IsEvent() || h.Kind > protocol.KindPong: // or one that a newer server knows
+			err = e.event(c, h)
+		default:
+			err = protocol.Errorf(protocol.StatusBadRequest, "a server does not send requests")
+		}
+		if err != nil {
+			c.end(e, fmt.Errorf("server sent a bad message of kind %d: %w", h.Kind, err))
+		}
+	}
+	c.admit(e)
+}
+
+// event processes what a server sent unasked.
+func (e *Engine) event(c *Conn, h *protocol.Header) error {
+	switch h.Kind {
+	case protocol.KindGoodbye:
+		var m protocol.Goodbye
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+	case protocol.KindAcquireResult:
+		var m protocol.AcquireResult
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.result(e, &m)
+		}
+	case protocol.KindLeaseLost:
+		var m protocol.LeaseLost
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.leaseLost(e, &m)
+		}
+	case protocol.KindSessionEnded:
+		var m protocol.SessionEnded
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.end(e, sessionstate.EndedByServer, endReason(m.Reason, m.Message))
+		}
+	}
+	return nil // what a newer server adds does not concern this client
+}
+
+// random is the next number of the jitter, below n.
+func (e *Engine) random(n uint64) uint64 {
+	e.rng += 0x9e3779b97f4a7c15 // splitmix64
+	x := e.rng
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return (x ^ x>>31) % n
+}

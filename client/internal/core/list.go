@@ -1,0 +1,66 @@
+package core
+
+// list is requests in the order in which they wait. A request is in one list at a time.
+type list struct{ first, last *Request }
+
+func (l *list) empty() bool { return l.first == nil }
+
+func (l *list) pushBack(r *Request) {
+	r.in, r.prev = l, l.last
+	if l.last != nil {
+		l.last.next = r
+	} else {
+		l.first = r
+	}
+	l.last = r
+}
+
+func (l *list) pushFront(r *Request) {
+	r.in, r.next = l, l.first
+	if l.first != nil {
+		l.first.prev = r
+	} else {
+		l.last = r
+	}
+	l.first = r
+}
+
+// popFront takes the first one, or returns nil.
+func (l *list) popFront() *Request {
+	r := l.first
+	if r != nil {
+		r.unlist()
+	}
+	return r
+}
+
+// drain empties the list, in order. What is put back meanwhile does not come again.
+func (l *list) drain(each func(*Request)) {
+	old := *l
+	*l = list{}
+	for r := old.first; r != nil; r = r.next {
+		r.in = &old
+	}
+	for r := old.popFront(); r != nil; r = old.popFront() {
+		each(r)
+	}
+}
+
+// unlist takes a request from the list that it is in, if any.
+func (r *Request) unlist() {
+	l := r.in
+	if l == nil {
+		return
+	}
+	if r.prev != nil {
+		r.prev.next = r.next
+	} else {
+		l.first = r.next
+	}
+	if r.next != nil {
+		r.next.prev = r.prev
+	} else {
+		l.last = r.prev
+	}
+	r.in, r.prev, r.next = nil, nil, nil
+}

@@ -1,0 +1,120 @@
+package core
+
+import (
+	"maps"
+	"slices"
+)
+
+// name serializes a session's operations on one semaphore (R9). The server has one entry per
+// session and name, and an acquire sets it, so two calls that acquire one name would work on each
+// other's entry.
+//
+// Invariant: a name is in its session while it is locked or has a lease.
+type name struct {
+	key    string
+	locked bool   // an operation acquires, changes, confirms or releases
+	queue  list   // operations that come next
+	lease  *Lease // what is held; over or not, until its release was answered
+	lost   uint64 // highest order id that was taken away while an operation was under way
+	next   *name  // in the engine's list of those that are used again
+}
+
+// Turn is when an operation wants a name.
+type Turn uint8
+
+const (
+	Next Turn = iota // behind those that came before
+	Free             // the same, and once the session has no lease
+	Now              // now or not at all
+)
+
+// nameSet is a session's names. Most sessions have one, and need no map.
+type nameSet struct {
+	one  *name
+	more map[string]*name // all of them, once there were two
+}
+
+func (x *nameSet) get(key string) *name {
+	if x.more != nil {
+		return x.more[key]
+	}
+	if x.one != nil && x.one.key == key {
+		return x.one
+	}
+	return nil
+}
+
+// take is the name of a key, made if there is none.
+func (x *nameSet) take(e *Engine, key string) *name {
+	n := x.get(key)
+	if n != nil {
+		return n
+	}
+	if n = e.freed; n != nil {
+		e.freed, n.next = n.next, nil
+	} else {
+		n = new(name)
+	}
+	n.key = key
+	switch {
+	case x.more != nil:
+		x.more[key] = n
+	case x.one == nil:
+		x.one = n
+	default:
+		x.more = map[string]*name{x.one.key: x.one, key: n}
+		x.one = nil
+	}
+	return n
+}
+
+func (x *nameSet) remove(e *Engine, n *name) {
+	if x.more != nil {
+		delete(x.more, n.key)
+	} else if x.one == n {
+		x.one = nil
+	}
+	*n = name{next: e.freed}
+	e.freed = n
+}
+
+// each visits the names in order.
+func (x *nameSet) each(visit func(*name)) {
+	if x.one != nil {
+		visit(x.one)
+	}
+	for _, key := range slices.Sorted(maps.Keys(x.more)) {
+		visit(x.more[key])
+	}
+}
+
+// lock begins an operation on a name, or has it wait for its turn. It is false where Now would have
+// to wait.
+func (n *name) lock(e *Engine, r *Request, turn Turn) bool {
+	switch {
+	case !n.locked && (turn != Free || n.lease == nil):
+		n.locked = true
+		r.op.turn(e)
+	case turn == Now:
+		return false
+	default:
+		r.state, r.free = Idle, turn == Free
+		n.queue.pushBack(r)
+	}
+	return true
+}
+
+// unlock ends an operation: the next one begins.
+func (n *name) unlock(e *Engine, s *Session) {
+	for r := n.queue.first; r != nil; r = r.next {
+		if !r.free || n.lease == nil {
+			r.unlist()
+			r.op.turn(e)
+			return
+		}
+	}
+	n.locked = false
+	if n.lease == nil && n.queue.empty() {
+		s.names.remove(e, n)
+	}
+}

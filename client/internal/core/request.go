@@ -1,0 +1,388 @@
+package core
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Request is one request to a server, from the call until an answer decides it. Whoever made it
+// owns it before the call, and again when it was in Ready.Done, unless it is InBackground then.
+type Request struct {
+	Waiter Waiter // is woken when the request is in Ready.Done; nil: nobody waits
+	Result        // set then
+
+	kind    protocol.Kind
+	message protocol.Message // encoded for each sending
+	head    *protocol.Head   // of the message; nil: it has no number
+	session *Session         // nil: it belongs to none
+	route   func(*Engine, *Request) *Conn
+	arg     uint64 // bucket, as the frame has it
+	tier    uint8
+	op      operation
+
+	state State
+	seq   uint64
+	on    *Conn  // that it was sent on; while Sent, and while Accepted
+	id    uint64 // there
+	// unanswered: some sending was not answered, or queued: it may have had its effect.
+	unanswered bool
+	closed     bool  // its number is closed
+	several    bool  // it was sent on several connections
+	via        *Conn // the only one; nil: none, or several
+	// after: a release undoes the acquire with this number, and must not overtake it. 0: none.
+	after       uint64
+	badSessions uint8 // answers in a row that the session is not known
+	free        bool  // while Idle: others come first as long as the session has a lease
+	once        bool  // it is not sent again when its connection is lost
+	retry       backoff
+	delay       timer
+
+	in         *list
+	prev, next *Request
+}
+
+// Result is what became of a request for its caller.
+type Result struct {
+	Err error // nil: it was answered OK
+	// Answered: Err is the server's answer, and not why nobody waits for it any more.
+	Answered bool
+	// Unknown: it was sent, and may have had its effect.
+	Unknown bool
+	// InBackground: the engine goes on with it, and keeps the record.
+	InBackground bool
+}
+
+// Waiter is woken when a request is completed. Done must not block.
+type Waiter interface{ Done() }
+
+// operation is what a request is for.
+type operation interface {
+	// turn: the semaphore's name is the operation's own now.
+	turn(e *Engine)
+	// decode takes the body of a reply, which is the reader's. accepted says that the result is to
+	// come as an event.
+	decode(body []byte) (accepted bool, err error)
+	// decided: what was decoded decides the request, or the error of a server does.
+	decided(e *Engine, err error)
+	// left: its caller does not wait any more, because of err. The request is where it was.
+	left(e *Engine, err error)
+	// over: the session is over, and so is whatever the operation was for.
+	over(e *Engine, err error)
+}
+
+// State of a request.
+type State uint8
+
+const (
+	Idle     State = iota // it waits for the session's other operations on the name
+	Waiting               // for an attachment, a connection, room in its window, or the end of a delay
+	Sent                  // and not answered
+	Accepted              // an acquire: it is in the semaphore's queue, and the result is to come
+	Over                  // decided, or given up
+	numStates
+)
+
+// input is what happens to a request.
+type input uint8
+
+const (
+	inAnswered   input = iota // an answer, or an event, that decides it
+	inAccepted                // it was queued at the server
+	inRefused                 // it was not served there, or not now: OVERLOADED, UNAVAILABLE, WRONG_SHARD
+	inBadSession              // the session is not known there
+	inLost                    // its connection is over, and a result would not come
+	inGivenUp                 // its caller waits no more
+	inEnded                   // its session is over
+	numInputs
+)
+
+// action is what follows.
+type action uint8
+
+const (
+	ignore action = iota
+	decide        // the operation goes on with the answer
+	await         // the number is closed, the result is to come
+	again         // send it again at once, under its number
+	pause         // send it again after a delay, under its number
+	attach        // show the ticket or attach again, then send it again
+	leave         // the operation goes on without its caller, or is given up
+	finish        // nothing can be done any more
+)
+
+// table says what follows from an input in each state.
+var table = [numStates][numInputs]action{
+	//         answered  accepted  refused  bad session  lost    given up  ended
+	Idle:     {ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Waiting:  {ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Sent:     {decide, await, pause, attach, again, leave, finish},
+	Accepted: {decide, ignore, ignore, ignore, again, leave, finish},
+	Over:     {},
+}
+
+// step takes one input into account. err says why nothing was answered, or what was refused.
+func (e *Engine) step(r *Request, in input, err error) {
+	action := table[r.state][in]
+	if action == ignore {
+		return
+	}
+	if r.state == Sent && (in == inLost || in == inGivenUp || in == inEnded) {
+		r.unanswered = true // a refusal to serve it says that this sending had no effect
+	}
+	if action == again && r.once {
+		action = finish
+	}
+	if action == leave { // it may go on as it is
+		r.op.left(e, err)
+		return
+	}
+	on := r.on
+	e.withdraw(r)
+	switch action {
+	case decide:
+		r.op.decided(e, err)
+	case await:
+		r.state, r.on, r.unanswered = Accepted, on, true // it has an entry at the server
+		on.accepted.pushBack(r)
+		r.closeNumber(e)
+	case again:
+		e.send(r)
+	case attach:
+		r.badSessions++
+		r.session.notKnownOn(e, on)
+		e.pause(r)
+	case pause:
+		e.pause(r)
+	case finish:
+		r.op.over(e, err)
+	}
+}
+
+// pause sends a request again after a delay.
+func (e *Engine) pause(r *Request) {
+	r.state = Waiting
+	e.paused.pushBack(r)
+	r.delay.of = r
+	e.timers.set(&r.delay, e.now+r.retry.next(e, retryBase, retryMax))
+}
+
+// withdraw takes a request out of wherever it is.
+func (e *Engine) withdraw(r *Request) {
+	if r.state == Sent && r.on != nil && !r.on.over {
+		r.on.requests.Abandon(r.id) // the window counts it until it is answered
+	}
+	r.on, r.id = nil, 0
+	r.unlist()
+	e.timers.stop(&r.delay)
+}
+
+// due ends the delay before the next try.
+func (r *Request) due(e *Engine) {
+	r.unlist()
+	e.send(r)
+}
+
+// send sends a request if everything that it needs is there. Else it waits where that is noticed.
+func (e *Engine) send(r *Request) {
+	s := r.session
+	r.state = Waiting
+	if s != nil {
+		if s.attachment == nil {
+			s.waiting.pushBack(r)
+			return
+		}
+		if r.head != nil && r.seq == 0 {
+			r.seq = s.numbers.Take()
+		}
+	}
+	c := r.route(e, r)
+	switch {
+	case c == nil:
+		e.routes.waiting.pushBack(r)
+		return
+	case r.after != 0 && r.via != c && s.numbers.Low() <= r.after:
+		s.unordered.pushBack(r)
+		return
+	case s != nil && c != s.attachment.conn:
+		s.present(e, c)
+	}
+	if c.requests.Open() >= c.window || !c.queue.empty() {
+		c.queue.pushBack(r)
+		return
+	}
+	c.emit(e, r)
+}
+
+// toConn routes a request to one connection.
+func toConn(c *Conn) func(*Engine, *Request) *Conn {
+	return func(*Engine, *Request) *Conn { return c }
+}
+
+// atBucket routes a request to the leader of its bucket's shard.
+func atBucket(e *Engine, r *Request) *Conn {
+	if w := e.routes.tier(r.tier).owner(uint32(r.arg)); w != nil {
+		return w.conn
+	}
+	return nil
+}
+
+// fill fills in the head, as it is now.
+func (r *Request) fill() {
+	if r.head != nil {
+		*r.head = protocol.Head{Session: r.session.ID, Seq: r.seq, Low: r.session.numbers.Low()}
+	}
+}
+
+func (r *Request) sentOn(c *Conn, id uint64) {
+	r.state, r.on, r.id = Sent, c, id
+	if r.several = r.several || r.via != nil && r.via != c; r.several {
+		r.via = nil
+	} else {
+		r.via = c
+	}
+}
+
+// closeNumber closes the request's number, if it has one: its answer has come, or nobody wants it.
+func (r *Request) closeNumber(e *Engine) {
+	if r.seq == 0 || r.closed {
+		return
+	}
+	r.closed = true
+	s := r.session
+	low := s.numbers.Low()
+	if s.numbers.Close(r.seq); s.numbers.Low() != low && !s.unordered.empty() {
+		s.unordered.drain(e.send)
+	}
+}
+
+// reply processes the answer to a request. One that cannot be decoded ends the connection: the
+// request may be sent again on another one.
+func (e *Engine) reply(c *Conn, h *protocol.Header) error {
+	if h.Arg > 0xff {
+		return protocol.Errorf(protocol.StatusBadRequest, "status %d is no status", h.Arg)
+	}
+	r := c.requests.Take(h.ID)
+	if r == nil {
+		return nil // nobody waits any more
+	}
+	if status := protocol.Status(h.Arg); status != protocol.StatusOK {
+		e.refused(r, failure(status, h.Body))
+		return nil
+	}
+	accepted, err := r.op.decode(h.Body)
+	switch {
+	case err != nil:
+		e.step(r, inLost, err)
+	case accepted:
+		e.step(r, inAccepted, nil)
+	default:
+		e.step(r, inAnswered, nil)
+	}
+	return err
+}
+
+// refused processes an answer that is an error.
+func (e *Engine) refused(r *Request, err *protocol.Error) {
+	switch s := r.session; {
+	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions:
+		e.step(r, inBadSession, err)
+	case s != nil && err.Status == protocol.StatusSessionExpired:
+		s.end(e, sessionstate.EndedByServer, err)
+	case protocol.Retryable(err) && !isPending(err):
+		e.step(r, inRefused, err)
+	default:
+		e.step(r, inAnswered, err)
+	}
+}
+
+// maxBadSessions is how often in a row a request may be refused as not attached here before that is
+// the answer.
+const maxBadSessions = 6
+
+// complete hands a request back to its caller, if one waits.
+func (e *Engine) complete(r *Request, result Result) {
+	r.state = Over
+	r.closeNumber(e)
+	e.notify(r, result)
+}
+
+// waited reports whether a caller waits for the request.
+func (r *Request) waited() bool { return r.Waiter != nil && !r.InBackground }
+
+// notify wakes the caller.
+func (e *Engine) notify(r *Request, result Result) {
+	if r.waited() {
+		r.Result = result
+		e.ready.Done = append(e.ready.Done, r)
+	}
+}
+
+// refuse completes a request with an answer that was an error.
+func (e *Engine) refuse(r *Request, err error) { e.complete(r, Result{Err: err, Answered: true}) }
+
+// fail completes a request without an answer.
+func (e *Engine) fail(r *Request, err error) {
+	e.complete(r, Result{Err: err, Unknown: r.unanswered})
+}
+
+// openRequests are those of a session that are not over, in a fixed order.
+func (e *Engine) openRequests(s *Session) (all []*Request) {
+	collect := func(l *list) {
+		for r := l.first; r != nil; r = r.next {
+			if r.session == s {
+				all = append(all, r)
+			}
+		}
+	}
+	for _, c := range e.conns {
+		collect(&c.accepted)
+		c.requests.Each(func(_ uint64, r *Request) {
+			if r.session == s {
+				all = append(all, r)
+			}
+		})
+		collect(&c.queue)
+	}
+	for _, l := range []*list{&e.paused, &e.routes.waiting, &s.unordered, &s.waiting} {
+		collect(l)
+	}
+	s.names.each(func(n *name) { collect(&n.queue) })
+	return all
+}
+
+// failure is a server's error as Go has it.
+func failure(status protocol.Status, body []byte) *protocol.Error {
+	var f protocol.Failure
+	if f.DecodeBody(body) != nil {
+		f.Message = ""
+	}
+	return &protocol.Error{
+		Status: status, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
+	}
+}
+
+// isPending says that a server gave a change of the cluster to a shard that does not decide: a
+// person has to mend that. Sending it again is of no use.
+func isPending(err *protocol.Error) bool {
+	return err.Status == protocol.StatusUnavailable && err.Shard != 0
+}
+
+// Back-off of requests that are asked again. See R16.
+const (
+	retryBase = 10 * time.Millisecond
+	retryMax  = time.Second
+)
+
+// backoff is full jitter: each wait is uniform between 0 and a bound that doubles.
+type backoff struct{ failures int }
+
+func (b *backoff) next(e *Engine, base, most time.Duration) time.Duration {
+	bound := most
+	if b.failures < 16 {
+		bound = min(most, base<<b.failures)
+	}
+	b.failures++
+	return time.Duration(e.random(uint64(bound) + 1))
+}

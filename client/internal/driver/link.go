@@ -1,0 +1,127 @@
+package driver
+
+import (
+	"net"
+	"runtime"
+
+	"github.com/signalbox-dev/signalbox/client/internal/core"
+	"github.com/signalbox-dev/signalbox/client/internal/wire"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	// bytes that a caller writes by itself: the kernel takes them at once from a connection that is
+	// answered
+	maxDirectWrite = 16 << 10
+	maxKeptBuffer  = 256 << 10 // a buffer that grew beyond this is given back
+)
+
+// link is a connection at work. A goroutine reads. A caller that is alone on the connection writes
+// its own request. Several share a goroutine that writes what has gathered.
+type link struct {
+	d    *Driver
+	conn *core.Conn
+	wire *wire.Conn
+	tcp  bool          // writing what little there is does not block; never changed
+	wake chan struct{} // capacity 1: there is something to write
+	done chan struct{} // closed when the connection is over
+
+	// Guarded by the driver's mu.
+	writing   bool // somebody is in Write
+	hasWriter bool // the goroutine that writes runs: from the first time on that callers share one
+	spare     []byte
+}
+
+func newLink(d *Driver, c *core.Conn, w *wire.Conn, nc net.Conn) *link {
+	l := &link{d: d, conn: c, wire: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	_, l.tcp = nc.(*net.TCPConn)
+	c.Owner = l
+	return l
+}
+
+// mayWrite says whether a caller writes by itself: nobody is there to share a write with. mu is
+// held.
+func (l *link) mayWrite() bool {
+	return l.tcp && l.conn.Unanswered() <= 1 && len(l.conn.Out) <= maxDirectWrite
+}
+
+// take begins to write what has gathered. mu is held, and nobody else writes.
+func (l *link) take() []byte {
+	l.writing = true
+	out := l.conn.TakeOut(l.spare)
+	l.spare = nil
+	return out
+}
+
+// wakeWriter has the goroutine write. mu is held.
+func (l *link) wakeWriter() {
+	if !l.hasWriter {
+		l.hasWriter = true
+		l.d.goroutines.Go(l.writeLoop)
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (l *link) writeLoop() {
+	for {
+		select {
+		case <-l.wake:
+		case <-l.done:
+			return
+		}
+		runtime.Gosched() // callers that are ready to run put their requests into the same write
+		l.d.mu.Lock()
+		var out []byte
+		if !l.writing && len(l.conn.Out) > 0 {
+			out = l.take()
+		}
+		l.d.mu.Unlock()
+		if out != nil {
+			l.write(out)
+		}
+	}
+}
+
+// write writes what take gave.
+func (l *link) write(out []byte) {
+	err := l.wire.Write(out)
+	now := l.d.lock()
+	l.writing = false
+	if cap(out) <= maxKeptBuffer {
+		l.spare = out[:0]
+	}
+	switch {
+	case err != nil:
+		l.d.engine.Lost(now, l.conn, err)
+		l.wire.Close()
+	case len(l.conn.Out) > 0:
+		l.wakeWriter()
+	}
+	l.d.unlock(now)
+}
+
+// received steps the engine with the frames of one read.
+func (l *link) received(frames []protocol.Header) {
+	now := l.d.lock()
+	l.d.engine.Received(now, l.conn, frames)
+	l.d.unlock(now)
+}
+
+// read reads to the end of the connection.
+func (l *link) read() {
+	err := l.wire.Read(l.received)
+	l.over(err)
+}
+
+// over ends the link. It is called once.
+func (l *link) over(err error) {
+	now := l.d.lock()
+	l.d.engine.Lost(now, l.conn, err)
+	delete(l.d.links, l)
+	l.d.unlock(now)
+	l.wire.Close()
+	close(l.done)
+}
