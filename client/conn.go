@@ -83,7 +83,7 @@ type conn struct {
 	pingSoon      bool                       // a ping is sent within pingGap
 	renewals      map[uint64]*renewal        // by home shard
 	sessions      map[*Session]time.Duration // with the periods of their pings
-	periods       shortestDuration           // of the sessions
+	periods       core.Shortest              // of the sessions
 	objectStreams map[uint64]*objectStream   // by watch id
 	presented     map[*Session]uint64        // attach epoch of the ticket that was presented here
 	oneShots      map[uint64]*oneShot        // by watch id

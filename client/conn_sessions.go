@@ -25,10 +25,10 @@ func (cn *conn) addSession(s *Session, shard, epoch uint64, period time.Duration
 		cn.renewals[shard] = v
 	}
 	if before, ok := cn.sessions[s]; ok {
-		cn.periods.remove(before)
+		cn.periods.Remove(before)
 	}
 	cn.sessions[s] = period
-	cn.periods.add(period)
+	cn.periods.Add(period)
 	cn.updatePeriod()
 	return v, cn.lastPing, true
 }
@@ -39,7 +39,7 @@ func (cn *conn) removeSession(s *Session) {
 	defer cn.mu.Unlock()
 	if before, ok := cn.sessions[s]; ok {
 		delete(cn.sessions, s)
-		cn.periods.remove(before)
+		cn.periods.Remove(before)
 		cn.updatePeriod()
 	}
 }

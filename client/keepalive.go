@@ -100,7 +100,7 @@ func (cn *conn) updatePeriod() {
 	if len(cn.streams.byID)+len(cn.objectStreams) > 0 {
 		most = streamKeepAlive
 	}
-	if cn.period = cn.periods.or(most); cn.period < before {
+	if cn.period = cn.periods.Or(most); cn.period < before {
 		cn.lookWithin(cn.period / 2)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
 // sessionTable is the sessions of a client, which it keeps alive.
@@ -23,7 +25,7 @@ type sessionTable struct {
 	mu       sync.Mutex
 	closed   bool
 	sessions map[uint64]*Session
-	timeouts shortestDuration      // of the sessions
+	timeouts core.Shortest         // of the sessions
 	restores map[restoreKey]uint64 // nonces of restores that were given up unanswered
 	watchdog *watchdog             // while there are sessions
 }
@@ -37,11 +39,11 @@ func (t *sessionTable) register(s *Session) (replaced *Session, err error) {
 		return nil, ErrClientClosed
 	}
 	if replaced = t.sessions[s.id]; replaced != nil {
-		t.timeouts.remove(replaced.requestedTimeout)
+		t.timeouts.Remove(replaced.requestedTimeout)
 	}
 	t.sessions[s.id] = s
-	t.timeouts.add(s.requestedTimeout)
-	t.shortest.Store(int64(t.timeouts.or(s.requestedTimeout)))
+	t.timeouts.Add(s.requestedTimeout)
+	t.shortest.Store(int64(t.timeouts.Or(s.requestedTimeout)))
 	if t.watchdog == nil {
 		t.watchdog = startWatchdog(t, t.cluster.clock)
 	}
@@ -54,8 +56,8 @@ func (t *sessionTable) forget(s *Session) {
 	known := t.sessions[s.id] == s // else it was replaced
 	if known {
 		delete(t.sessions, s.id)
-		t.timeouts.remove(s.requestedTimeout)
-		t.shortest.Store(int64(t.timeouts.or(math.MaxInt64)))
+		t.timeouts.Remove(s.requestedTimeout)
+		t.shortest.Store(int64(t.timeouts.Or(math.MaxInt64)))
 	}
 	if len(t.sessions) == 0 {
 		t.shortest.Store(0)

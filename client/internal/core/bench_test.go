@@ -30,12 +30,17 @@ type bench struct {
 }
 
 func newBench(t testing.TB) *bench {
-	b := &bench{e: New(1), s: &Session{Path: "/n", Timeout: time.Hour}, now: time.Second}
+	b := &bench{e: New([]string{"x"}, 1), s: &Session{Path: "/n", Timeout: time.Hour}, now: time.Second}
 	b.acquired.State = protocol.Acquired
-	b.c = b.e.Dial(b.now, []string{"x"})
-	b.e.StartSession(b.now, b.c, b.s, [protocol.KeyLen]byte{}, &Start{Request: Request{Waiter: nobody{}}})
+	b.e.Open(b.now)
+	b.e.StartSession(b.now, b.s, [protocol.KeyLen]byte{}, &Start{Request: Request{Waiter: nobody{}}})
+	b.e.Take(&b.ready)
+	b.c = b.ready.Dial[0]
+	b.ready.Reset()
 	b.c.TakeOut(nil)
-	b.e.Connected(b.now, b.c, &protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen})
+	b.e.Connected(b.now, b.c, "x", &protocol.HelloReply{
+		Version: protocol.Version, Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen,
+	})
 	b.answers = protocol.AppendFrame(nil, protocol.KindMap|protocol.KindReply, 2, 0, &protocol.MapReply{
 		Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}},
 		Tiers: []protocol.MapTier{{Buckets: 4096, Runs: []protocol.MapRun{{Count: 4096, Shard: 1}}}},

@@ -6,46 +6,35 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Conn is one connection to an instance, from the wish to have one until it is lost. It is never
-// revived.
+// Conn is one connection, from the wish to have one until it is lost. It is never revived.
 //
-// Out is for the driver: frames to be written, in order, the hello before them. It may take the
-// memory between two steps, as long as it leaves an empty slice.
+// Out is for the driver: frames to be written, in order, the hello before them. It takes them with
+// TakeOut, between two steps.
 type Conn struct {
 	Owner     any      // the driver's
-	Addresses []string // to try one after the other; never changed
+	Addresses []string // to try; never changed
 	Out       []byte
 	Err       error // why it is in Ready.Close
 
-	instance uint64
-	window   int
-	maxFrame int
-	up, over bool
-	flush    bool // it is in Ready.Flush
-	requests Ring[Request]
-	queue    list // requests that wait for room in the window
-	accepted list // acquires that wait in a queue at the server: their results come here
-	goodbye  error
-
-	heard     time.Duration // when frames last came
-	began     time.Duration
-	lastPing  uint64 // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
-	pings     timer
+	link      *link
+	instance  uint64
+	window    int
+	maxFrame  int
+	up, over  bool
+	flush     bool // it is in Ready.Flush
+	taken     bool // the driver has taken what goes out with the hello
+	requests  Ring[Request]
+	queue     list // requests that wait for room in the window
+	accepted  list // acquires that wait in a queue at the server: their results come here
+	goodbye   error
+	keepAlive keepAlive
+	heard     time.Duration       // when frames last came
 	renewals  []*renewal          // by home shard, few
 	sessions  sessionList         // attached here
-	shortest  time.Duration       // timeout of those; a session that is gone still counts
 	presented map[*Session]uint64 // attach epoch of the ticket that was presented here
-}
-
-// renewal is the latest sending time of a ping that a home shard answered on a connection. All
-// sessions that are attached there at that home share it.
-type renewal struct {
-	shard uint64
-	at    time.Duration
 }
 
 // Unanswered is how many requests wait for an answer on the connection.
@@ -62,23 +51,28 @@ var errConnLost = errors.New("connection lost")
 // next ones.
 const helloID = 1
 
-func newConn(addresses []string) *Conn {
-	c := &Conn{Addresses: addresses, window: 2, maxFrame: protocol.MaxFrameLen}
-	c.pings.of = c
+// dial has a connection made. Without a map, that is asked for with its hello.
+func (e *Engine) dial(l *link, addresses []string) *Conn {
+	c := &Conn{link: l, Addresses: addresses, window: 2, maxFrame: protocol.MaxFrameLen}
+	c.keepAlive.of(c)
 	c.requests.last = helloID
+	e.conns = append(e.conns, c)
+	e.ready.Dial = append(e.ready.Dial, c)
+	if e.routes.table == nil {
+		e.routes.fetch.begin(e, c)
+	}
 	return c
 }
 
 // connected: the hello was answered.
 func (c *Conn) connected(e *Engine, hello *protocol.HelloReply) {
-	c.up, c.instance, c.began, c.heard = true, hello.Instance, e.now, e.now
+	c.up, c.instance, c.heard = true, hello.Instance, e.now
 	c.window = max(int(hello.Window), 1)
 	c.maxFrame = cmp.Or(int(hello.MaxFrame), protocol.MaxFrameLen)
 	if len(c.Out) > 0 { // behind what went out with the hello
 		c.wrote(e)
 	}
-	e.timers.set(&c.pings, e.now+idleKeepAlive/2)
-	c.admit(e)
+	c.keepAlive.start(e)
 }
 
 // lose ends the connection, and sends elsewhere what waits for an answer on it.
@@ -87,10 +81,10 @@ func (c *Conn) lose(e *Engine, err error) {
 		return
 	}
 	c.over, c.Err = true, cmp.Or(c.goodbye, err)
-	e.routes.lost(c)
 	c.Out = nil
 	e.conns = slices.DeleteFunc(e.conns, func(x *Conn) bool { return x == c })
-	e.timers.stop(&c.pings)
+	c.keepAlive.stop(e)
+	c.link.lost(e, c, c.Err)
 	for c.sessions.first != nil {
 		c.sessions.first.connLost(e)
 	}
@@ -121,7 +115,7 @@ func (c *Conn) wrote(e *Engine) {
 // connection is in Ready.Flush when there are frames again.
 func (c *Conn) TakeOut(empty []byte) []byte {
 	out := c.Out
-	c.Out, c.flush = empty, false
+	c.Out, c.flush, c.taken = empty, false, true
 	return out
 }
 
@@ -133,12 +127,16 @@ func (c *Conn) emit(e *Engine, r *Request) {
 	c.Out = protocol.AppendFrame(c.Out, r.kind, id, r.arg, r.message)
 	if length := len(c.Out) - start - 4; length > c.maxFrame {
 		c.Out = c.Out[:start]
-		e.refuse(r, protocol.Errorf(protocol.StatusBadRequest,
+		r.state = Sent // this is its answer
+		e.step(r, inAnswered, protocol.Errorf(protocol.StatusBadRequest,
 			"request is %d bytes long; the server accepts at most %d", length, c.maxFrame))
 		return
 	}
 	c.requests.Put(id, r)
 	r.sentOn(c, id)
+	if !c.keepAlive.busy {
+		c.keepAlive.markBusy(e)
+	}
 	c.wrote(e)
 }
 
@@ -149,52 +147,39 @@ func (c *Conn) admit(e *Engine) {
 	}
 }
 
-const idleKeepAlive = 15 * time.Second // between pings of a connection without sessions
-
-// period is how often the connection is pinged.
-func (c *Conn) period() time.Duration {
-	if c.sessions.first == nil {
-		return idleKeepAlive
+// waitsFor reports whether a request, or a session at home there, waits for a shard on this
+// connection.
+func (c *Conn) waitsFor(shard uint64) (waits bool) {
+	for s := c.sessions.first; s != nil && !waits; s = s.next {
+		waits = s.attachment.shard == shard
 	}
-	return min(sessionstate.KeepAlive(c.shortest), idleKeepAlive)
+	c.requests.Each(func(_ uint64, r *Request) { waits = waits || r.shard == shard })
+	return waits
 }
 
-// renewedAt is where pongs of a home shard are noted, for sessions that are attached there. The
-// connection is pinged as often as the timeout needs.
-func (c *Conn) renewedAt(e *Engine, shard uint64, timeout time.Duration) *renewal {
-	if c.shortest == 0 || timeout < c.shortest {
-		c.shortest = timeout
-	}
-	if at := e.now + min(sessionstate.KeepAlive(c.shortest), idleKeepAlive); at < c.pings.at {
-		e.timers.set(&c.pings, at)
-	}
-	for _, v := range c.renewals {
-		if v.shard == shard {
-			return v
+// leave sends elsewhere what waits on the connection for a shard that has another leader. The new
+// leader's first entry has detached the sessions that are at home there: what this connection says
+// does not keep them alive.
+func (c *Conn) leave(e *Engine, shard uint64) {
+	c.detachHome(e, shard)
+	var waiting []*Request
+	c.requests.Each(func(_ uint64, r *Request) {
+		if r.shard == shard {
+			waiting = append(waiting, r)
 		}
+	})
+	for _, r := range waiting {
+		e.step(r, inLost, errConnLost)
 	}
-	v := &renewal{shard: shard}
-	c.renewals = append(c.renewals, v)
-	return v
 }
 
-// due sends a ping: one is for all sessions of the connection.
-func (c *Conn) due(e *Engine) {
-	c.lastPing = max(c.lastPing, uint64(e.now-c.began)+1)
-	c.Out = protocol.AppendFrame(c.Out, protocol.KindPing, c.lastPing, 0, nil)
-	c.wrote(e)
-	e.timers.set(&c.pings, e.now+c.period())
-}
-
-// pong is a shard's answer to a ping: it renews all sessions at home there that are attached on
-// this connection, from the time at which the ping was sent. Shard 0 renews nothing.
-func (c *Conn) pong(ping, shard uint64) {
-	if shard == 0 || ping == 0 || ping > c.lastPing {
-		return // never sent
-	}
-	for _, v := range c.renewals {
-		if v.shard == shard {
-			v.at = max(v.at, c.began+time.Duration(ping)-1)
+// detachHome detaches the sessions that are attached here and at home in a shard.
+func (c *Conn) detachHome(e *Engine, shard uint64) {
+	for s := c.sessions.first; s != nil; {
+		next := s.next
+		if s.attachment.shard == shard {
+			s.connLost(e)
 		}
+		s = next
 	}
 }

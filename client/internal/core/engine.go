@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -21,6 +22,10 @@ type Engine struct {
 	paused   list    // requests that wait for the end of a delay
 	sessions map[uint64]*Session
 	freed    *name // that are used again
+
+	cluster   string        // id, of the first instance that answered
+	wallAhead time.Duration // of the time of day, against the engine's clock
+	timeouts  Shortest      // of the sessions
 }
 
 // Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
@@ -49,9 +54,9 @@ const (
 	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
 )
 
-// New returns an engine whose jitter comes from a seed.
-func New(seed uint64) *Engine {
-	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes()}
+// New returns an engine for the cluster of these endpoints, whose jitter comes from a seed.
+func New(endpoints []string, seed uint64) *Engine {
+	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes(endpoints)}
 }
 
 // Take exchanges what is to be done for an empty Ready.
@@ -70,38 +75,60 @@ func (e *Engine) enter(now time.Duration) { e.now = max(e.now, now) }
 // Next is when Tick is due; ok is false while nothing is.
 func (e *Engine) Next() (at time.Duration, ok bool) { return e.timers.next() }
 
-// Dial has a connection made to one of the addresses. What is sent on it before Connected stands in
-// its Out, and goes out with the hello.
-func (e *Engine) Dial(now time.Duration, addresses []string) *Conn {
+// Open has a connection made, if there is none, to whichever instance answers.
+func (e *Engine) Open(now time.Duration) {
 	e.enter(now)
-	c := newConn(addresses)
-	e.conns = append(e.conns, c)
-	e.ready.Dial = append(e.ready.Dial, c)
-	if e.routes.version == 0 {
-		e.fetchMap(c)
+	e.routes.bootstrap.connect(e)
+}
+
+// Connected says that an instance answered the hello at an address.
+func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *protocol.HelloReply) {
+	e.enter(now)
+	if err := e.checkHello(hello); err != nil {
+		c.end(e, err)
+		return
 	}
-	return c
-}
-
-// Connected says that the hello was answered.
-func (e *Engine) Connected(now time.Duration, c *Conn, hello *protocol.HelloReply) {
-	e.enter(now)
 	c.connected(e, hello)
-	e.routes.connected(c)
-	e.routes.waiting.drain(e.send)
+	e.routes.connected(e, c, address)
+	if !c.over && e.routes.table != nil && hello.MapVersion > e.routes.table.version {
+		e.routes.fetch.announced(e, hello.MapVersion, c)
+	}
+	c.admit(e)
 }
 
-// Lost says that a connection is over, or could not be made.
+// checkHello refuses another version, and another cluster: ids of sessions and nodes mean something
+// else there. See R17 and R18.
+func (e *Engine) checkHello(hello *protocol.HelloReply) error {
+	if hello.Version != protocol.Version {
+		return &permanentError{protocol.Errorf(protocol.StatusUnsupported,
+			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
+	}
+	e.cluster = cmp.Or(e.cluster, hello.Cluster)
+	if e.cluster != hello.Cluster {
+		return &permanentError{fmt.Errorf(
+			"this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another",
+			hello.Cluster, e.cluster)}
+	}
+	return nil
+}
+
+// Lost says that a connection is over, or could not be made. An answer to the hello that another
+// try would get again is passed as what it is, a *protocol.Error.
 func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 	e.enter(now)
+	if !c.up {
+		if err = permanent(err); !isPermanent(err) {
+			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
+		}
+	}
 	c.lose(e, err)
 }
 
-// StartSession starts a session on a connection, by the path of its node: behind the hello, if that
-// was not sent yet.
-func (e *Engine) StartSession(now time.Duration, c *Conn, s *Session, create [protocol.KeyLen]byte, x *Start) {
+// StartSession starts a session by the path of its node, behind the hello of the connection that is
+// being made.
+func (e *Engine) StartSession(now time.Duration, s *Session, create [protocol.KeyLen]byte, x *Start) {
 	e.enter(now)
-	x.begin(e, c, s, create)
+	x.begin(e, s, create)
 }
 
 // Acquire begins an acquire of a semaphore.
@@ -173,6 +200,12 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 			return err
 		}
 		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+	case protocol.KindMapChanged:
+		var m protocol.MapChanged
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		e.routes.mapChanged(e, c, &m)
 	case protocol.KindAcquireResult:
 		var m protocol.AcquireResult
 		if err := m.DecodeBody(h.Body); err != nil {

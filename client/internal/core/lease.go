@@ -56,7 +56,7 @@ type Acquire struct {
 func (a *Acquire) begin(e *Engine, s *Session, key string) {
 	a.Request = Request{
 		Waiter: a.Waiter, kind: protocol.KindAcquire, message: &a.Msg, head: &a.Msg.Head, session: s, op: a,
-		route: atName, tier: s.Tier,
+		to: atName, tier: s.Tier,
 	}
 	if s.err != nil {
 		e.fail(&a.Request, s.err)
@@ -78,14 +78,14 @@ func (a *Acquire) turn(e *Engine) {
 	e.send(&a.Request)
 }
 
-// atName routes an acquire by its name.
+// atName is the leader of the shard that owns the name.
 func atName(e *Engine, r *Request) *Conn {
-	t := e.routes.tier(r.tier)
+	t := e.routes.table.tier(r.tier)
 	if t == nil {
-		return nil
+		return e.routes.toLeader(e, r, nil)
 	}
 	r.arg = uint64(protocol.Bucket(r.session.Node, r.op.(*Acquire).Msg.Name, t.buckets))
-	return atBucket(e, r)
+	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
 }
 
 func (a *Acquire) decode(body []byte) (accepted bool, err error) {
@@ -238,7 +238,7 @@ func (r *Release) begin(s *Session, bucket uint64) {
 	r.Msg.Name, r.Msg.OrderID = append(r.Msg.Name[:0], r.name.key...), 0
 	r.Request = Request{
 		Waiter: r.Waiter, kind: protocol.KindRelease, message: &r.Msg, head: &r.Msg.Head, session: s, op: r,
-		route: atBucket, arg: bucket, tier: s.Tier,
+		to: atBucket, arg: bucket, tier: s.Tier,
 	}
 }
 

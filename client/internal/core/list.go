@@ -46,6 +46,15 @@ func (l *list) drain(each func(*Request)) {
 	}
 }
 
+// each visits all. The present one may be taken out meanwhile.
+func (l *list) each(visit func(*Request)) {
+	for r := l.first; r != nil; {
+		next := r.next
+		visit(r)
+		r = next
+	}
+}
+
 // unlist takes a request from the list that it is in, if any.
 func (r *Request) unlist() {
 	l := r.in

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -17,9 +18,10 @@ type Request struct {
 	message protocol.Message // encoded for each sending
 	head    *protocol.Head   // of the message; nil: it has no number
 	session *Session         // nil: it belongs to none
-	route   func(*Engine, *Request) *Conn
+	to      destination
 	arg     uint64 // bucket, as the frame has it
 	tier    uint8
+	shard   uint64 // that serves it, as far as this client knows; 0: none, or it is not known
 	op      operation
 
 	state State
@@ -36,8 +38,10 @@ type Request struct {
 	badSessions uint8 // answers in a row that the session is not known
 	free        bool  // while Idle: others come first as long as the session has a lease
 	once        bool  // it is not sent again when its connection is lost
-	retry       backoff
-	delay       timer
+	retry       retry
+	delay       timer // ends a pause, or the wait for a connection
+	awaits      *link // whose connection it waits for
+	last        error // why it was not answered yet
 
 	in         *list
 	prev, next *Request
@@ -112,8 +116,8 @@ const (
 	finish        // nothing can be done any more
 )
 
-// table says what follows from an input in each state.
-var table = [numStates][numInputs]action{
+// transitions says what follows from an input in each state.
+var transitions = [numStates][numInputs]action{
 	//         answered  accepted  refused  bad session  lost    given up  ended
 	Idle:     {ignore, ignore, ignore, ignore, ignore, leave, finish},
 	Waiting:  {ignore, ignore, ignore, ignore, ignore, leave, finish},
@@ -124,19 +128,19 @@ var table = [numStates][numInputs]action{
 
 // step takes one input into account. err says why nothing was answered, or what was refused.
 func (e *Engine) step(r *Request, in input, err error) {
-	action := table[r.state][in]
+	action := transitions[r.state][in]
 	if action == ignore {
 		return
 	}
 	if r.state == Sent && (in == inLost || in == inGivenUp || in == inEnded) {
 		r.unanswered = true // a refusal to serve it says that this sending had no effect
 	}
+	if action == leave { // it may go on as it is
+		r.op.left(e, r.because(err))
+		return
+	}
 	if action == again && r.once {
 		action = finish
-	}
-	if action == leave { // it may go on as it is
-		r.op.left(e, err)
-		return
 	}
 	on := r.on
 	e.withdraw(r)
@@ -150,13 +154,84 @@ func (e *Engine) step(r *Request, in input, err error) {
 	case again:
 		e.send(r)
 	case attach:
+		r.last = err
 		r.badSessions++
 		r.session.notKnownOn(e, on)
 		e.pause(r)
 	case pause:
-		e.pause(r)
+		r.last = err
+		e.retry(r, on, err.(*protocol.Error))
 	case finish:
 		r.op.over(e, err)
+	}
+}
+
+// because is why a request is given up: err, and what kept it from being answered.
+func (r *Request) because(err error) error {
+	if r.last == nil {
+		return err
+	}
+	return fmt.Errorf("%w (last: %w)", err, r.last)
+}
+
+// retry is what a request knows of its tries in a row that were not served.
+type retry struct {
+	backoff
+	generation uint64 // of the routes, when the present try began
+	skipped    bool   // the last try did not wait because the routes had changed
+}
+
+// retry sends a request again that was refused on a connection for now. A new map or leader that
+// came during the try counts as one that comes in the pause: it ends it. But no two tries in a row
+// go without a pause for that reason.
+func (e *Engine) retry(r *Request, c *Conn, err *protocol.Error) {
+	changed := r.retry.generation != e.routes.generation && !r.retry.skipped
+	r.retry.skipped = changed
+	switch e.routes.refused(e, r, c, err) {
+	case atOnce:
+		r.retry.failures++
+		e.send(r)
+	case afterMap:
+		r.state = Waiting
+		e.routes.fetch.waiting.pushBack(r)
+	case later:
+		if changed {
+			r.retry.failures = 1
+			e.send(r)
+		} else {
+			e.pause(r)
+		}
+	}
+}
+
+// unreachable sends a request another way because no connection could be made.
+func (e *Engine) unreachable(r *Request, l *link, err error) {
+	e.withdraw(r)
+	if isPermanent(err) {
+		r.op.left(e, err)
+		return
+	}
+	r.last = err
+	if r.once {
+		r.op.over(e, err)
+		return
+	}
+	t := e.routes.table
+	if w := t.shard(r.shard); w != nil {
+		e.routes.nextReplica(e, w, l.instance)
+	}
+	if t == nil || len(t.addresses) < 2 {
+		e.pause(r)
+		return
+	}
+	if r.retry.failures > 0 {
+		e.routes.fetch.begin(e, nil) // the instances may be others by now
+	}
+	if r.retry.failures < len(t.addresses) {
+		r.retry.failures++
+		e.send(r)
+	} else {
+		e.pause(r)
 	}
 }
 
@@ -173,13 +248,19 @@ func (e *Engine) withdraw(r *Request) {
 	if r.state == Sent && r.on != nil && !r.on.over {
 		r.on.requests.Abandon(r.id) // the window counts it until it is answered
 	}
-	r.on, r.id = nil, 0
+	r.on, r.id, r.awaits = nil, 0, nil
 	r.unlist()
-	e.timers.stop(&r.delay)
+	if r.delay.place != 0 {
+		e.timers.stop(&r.delay)
+	}
 }
 
-// due ends the delay before the next try.
+// due ends the pause, or the wait for a connection.
 func (r *Request) due(e *Engine) {
+	if l := r.awaits; l != nil {
+		e.unreachable(r, l, errLeaderTimeout)
+		return
+	}
 	r.unlist()
 	e.send(r)
 }
@@ -188,6 +269,11 @@ func (r *Request) due(e *Engine) {
 func (e *Engine) send(r *Request) {
 	s := r.session
 	r.state = Waiting
+	r.retry.generation = e.routes.generation
+	if r.awaits != nil || r.delay.place != 0 {
+		r.awaits = nil
+		e.timers.stop(&r.delay)
+	}
 	if s != nil {
 		if s.attachment == nil {
 			s.waiting.pushBack(r)
@@ -197,10 +283,12 @@ func (e *Engine) send(r *Request) {
 			r.seq = s.numbers.Take()
 		}
 	}
-	c := r.route(e, r)
+	c := r.to(e, r)
 	switch {
 	case c == nil:
-		e.routes.waiting.pushBack(r)
+		return
+	case c.over:
+		e.lostBefore(r)
 		return
 	case r.after != 0 && r.via != c && s.numbers.Low() <= r.after:
 		s.unordered.pushBack(r)
@@ -215,18 +303,8 @@ func (e *Engine) send(r *Request) {
 	c.emit(e, r)
 }
 
-// toConn routes a request to one connection.
-func toConn(c *Conn) func(*Engine, *Request) *Conn {
-	return func(*Engine, *Request) *Conn { return c }
-}
-
-// atBucket routes a request to the leader of its bucket's shard.
-func atBucket(e *Engine, r *Request) *Conn {
-	if w := e.routes.tier(r.tier).owner(uint32(r.arg)); w != nil {
-		return w.conn
-	}
-	return nil
-}
+// lostBefore ends a request that can only go out on a connection that is over.
+func (e *Engine) lostBefore(r *Request) { r.op.over(e, errConnLost) }
 
 // fill fills in the head, as it is now.
 func (r *Request) fill() {
@@ -319,7 +397,7 @@ func (e *Engine) notify(r *Request, result Result) {
 	}
 }
 
-// refuse completes a request with an answer that was an error.
+// refuse completes a request with an answer that is an error.
 func (e *Engine) refuse(r *Request, err error) { e.complete(r, Result{Err: err, Answered: true}) }
 
 // fail completes a request without an answer.
@@ -345,7 +423,10 @@ func (e *Engine) openRequests(s *Session) (all []*Request) {
 		})
 		collect(&c.queue)
 	}
-	for _, l := range []*list{&e.paused, &e.routes.waiting, &s.unordered, &s.waiting} {
+	for _, l := range e.routes.links {
+		collect(&l.waiting)
+	}
+	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting, &s.unordered, &s.waiting} {
 		collect(l)
 	}
 	s.names.each(func(n *name) { collect(&n.queue) })

@@ -1,170 +1,354 @@
 package core
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // routes is where requests go: bucket -> shard -> the instance that leads it -> its connection.
 type routes struct {
-	version uint64
-	tiers   []*tier // by id; nil: there is none of that id
-	shards  map[uint64]*shardRoute
-	conns   map[uint64]*Conn // by instance
-	waiting list             // requests that wait for a map or a connection
+	endpoints  []string
+	table      *table // nil: there is no map yet
+	links      []*link
+	byInstance map[uint64]*link
+	bootstrap  *link // to whichever instance answers at the endpoints
+	generation uint64
+	unmapped   list // requests whose bucket or shard no map has
+	behind     bool // a request waits for an instance to get the map that this client has
+	fetch      mapFetch
 }
 
-func newRoutes() routes {
-	return routes{shards: make(map[uint64]*shardRoute), conns: make(map[uint64]*Conn)}
+func newRoutes(endpoints []string) routes {
+	x := routes{endpoints: endpoints, byInstance: make(map[uint64]*link)}
+	x.bootstrap = x.newLink(0)
+	x.bootstrap.addresses = slices.Clone(endpoints)
+	return x
 }
 
-// shardRoute says where a shard is served.
-type shardRoute struct {
-	shard  uint64
-	leader uint64 // instance, 0: not known
-	conn   *Conn  // to it; nil: there is none
-}
+// ErrUnreachable: no connection could be made.
+var ErrUnreachable = errors.New("instance cannot be reached")
 
-// tier says who owns the buckets of a tier, in six bytes for each run of buckets with one owner: a
-// process may have thousands of clients.
-//
-// Invariant: first begins with 0 and rises, place is as long, and its values are below that of
-// owners.
-type tier struct {
-	buckets uint32
-	first   []uint32 // of each run: its first bucket
-	place   []uint16 // of each run: the place of its owner in owners
-	owners  []*shardRoute
-}
+var (
+	errSecondConn    = errors.New("another connection to the same instance is in use")
+	errLeaderTimeout = fmt.Errorf("%w within %s", ErrUnreachable, leaderTimeout)
+)
 
-// owner of a bucket, or nil. The tier may be nil.
-func (t *tier) owner(bucket uint32) *shardRoute {
-	switch {
-	case t == nil || bucket >= t.buckets:
-		return nil
-	case len(t.owners) == 1:
-		return t.owners[0]
+// destination finds the connection of a request. It is nil if there is none now: the request is
+// then in the list of what it waits for.
+type destination func(*Engine, *Request) *Conn
+
+// toConn is the destination of what goes out on one connection, or not at all.
+func toConn(c *Conn) destination { return func(*Engine, *Request) *Conn { return c } }
+
+// anyInstance is the connection that sent something last, since another may be cut off.
+func anyInstance(e *Engine, r *Request) *Conn {
+	r.shard = 0
+	if c := e.liveliest(nil); c != nil {
+		return c
 	}
-	i, begins := slices.BinarySearch(t.first, bucket)
-	if !begins {
-		i--
-	}
-	return t.owners[t.place[i]]
-}
-
-func (r *routes) tier(id uint8) *tier {
-	if int(id) < len(r.tiers) {
-		return r.tiers[id]
-	}
+	e.routes.bootstrap.await(e, r)
 	return nil
 }
 
-// useMap routes by a map, if it is newer than the one there is. It checks the map: a server may
-// send anything.
-func (r *routes) useMap(m *protocol.MapReply) error {
-	if m.Version <= r.version {
+// liveliest is the connection that sent something last, other than one; nil: there is none.
+func (e *Engine) liveliest(other *Conn) (best *Conn) {
+	for _, c := range e.conns {
+		if c.up && c != other && (best == nil || c.heard > best.heard) {
+			best = c
+		}
+	}
+	return best
+}
+
+// atBucket is the leader of the shard that owns the request's bucket.
+func atBucket(e *Engine, r *Request) *Conn {
+	return e.routes.toLeader(e, r, e.routes.table.tier(r.tier).owner(uint32(r.arg)))
+}
+
+// toLeader is the connection to the leader of a shard.
+func (x *routes) toLeader(e *Engine, r *Request, w *shardRoute) *Conn {
+	if w == nil {
+		r.shard = 0
+		x.awaitMap(e, r)
 		return nil
 	}
-	shards := make(map[uint64]*shardRoute, len(m.Shards))
-	for _, s := range m.Shards {
-		shards[s.ID] = &shardRoute{shard: s.ID, leader: s.Master, conn: r.conns[s.Master]}
+	r.shard = w.shard
+	l := w.link
+	if l != nil && l.conn != nil {
+		return l.conn
 	}
-	var tiers []*tier
-	for _, t := range m.Tiers {
-		own, err := newTier(&t, shards)
-		if err != nil {
-			return err
+	if l == nil {
+		if x.nextReplica(e, w, 0); w.link == nil {
+			x.awaitMap(e, r)
+			return nil
 		}
-		for len(tiers) <= int(t.ID) {
-			tiers = append(tiers, nil)
+		if l = w.link; l.conn != nil {
+			return l.conn
 		}
-		tiers[t.ID] = own
 	}
-	r.version, r.tiers, r.shards = m.Version, tiers, shards
+	if len(w.replicas) > 1 {
+		r.delay.of = r
+		e.timers.set(&r.delay, e.now+leaderTimeout)
+	}
+	r.awaits = l
+	l.await(e, r)
 	return nil
 }
 
-func newTier(t *protocol.MapTier, shards map[uint64]*shardRoute) (*tier, error) {
-	if t.Buckets == 0 || t.Buckets > 1<<16 {
-		return nil, fmt.Errorf("cluster map gives tier %d %d buckets; there are 1 to 65536", t.ID, t.Buckets)
+// awaitMap has a request wait for a map that has its bucket. See R21.
+func (x *routes) awaitMap(e *Engine, r *Request) {
+	x.unmapped.pushBack(r)
+	x.fetch.begin(e, nil)
+}
+
+// setLeader makes an instance the one where a shard is looked for.
+func (x *routes) setLeader(w *shardRoute, leader uint64) { w.leader, w.link = leader, x.link(leader) }
+
+// nextReplica looks for a shard at another replica, if from is still where it is looked for. It
+// mostly takes one that there is a connection to, because that can be asked at once.
+func (x *routes) nextReplica(e *Engine, w *shardRoute, from uint64) {
+	n := len(w.replicas)
+	if w.leader != from || n == 0 || n == 1 && w.replicas[0] == from {
+		return
 	}
-	own := &tier{buckets: t.Buckets}
-	places := make(map[uint64]uint16)
-	next := uint32(0) // bucket
-	for _, run := range t.Runs {
-		if uint64(next)+uint64(run.Count) > uint64(t.Buckets) {
-			return nil, fmt.Errorf("cluster map gives tier %d more than its %d buckets", t.ID, t.Buckets)
-		}
-		if run.Count == 0 {
+	at := slices.Index(w.replicas, from)
+	var next, live uint64
+	for i := range n {
+		id := w.replicas[(at+1+i)%n]
+		if id == from {
 			continue
 		}
-		place, seen := places[run.Shard]
-		if !seen {
-			place = uint16(len(own.owners)) // there are no more than buckets
-			places[run.Shard] = place
-			own.owners = append(own.owners, shards[run.Shard])
-		}
-		if n := len(own.place); n == 0 || own.place[n-1] != place {
-			own.first, own.place = append(own.first, next), append(own.place, place)
-		}
-		next += run.Count
-	}
-	if next != t.Buckets {
-		return nil, fmt.Errorf("cluster map leaves buckets of tier %d without a shard", t.ID)
-	}
-	return own, nil
-}
-
-func (r *routes) connected(c *Conn) {
-	r.conns[c.instance] = c
-	for _, w := range r.shards {
-		if w.leader == c.instance {
-			w.conn = c
+		next = cmp.Or(next, id)
+		if l := x.byInstance[id]; l != nil && live == 0 && l.conn != nil {
+			live = id
 		}
 	}
+	if live != 0 && e.random(4) != 0 {
+		next = live
+	}
+	x.setLeader(w, next)
 }
 
-func (r *routes) lost(c *Conn) {
-	if r.conns[c.instance] != c {
-		return
+// learnLeader processes an instance's word about a shard's leader and its raft term. Older terms
+// are ignored. A newer term, or word from the leader itself, wakes what waits. True: the term is
+// newer. See R20.
+func (x *routes) learnLeader(e *Engine, w *shardRoute, from, leader, term uint64) (moved bool) {
+	if leader == 0 || term < w.term || !slices.Contains(w.replicas, leader) {
+		return false
 	}
-	delete(r.conns, c.instance)
-	for _, w := range r.shards {
-		if w.conn == c {
-			w.conn = nil
+	moved = term > w.term
+	isNew := moved || from == leader
+	w.term = term
+	x.setLeader(w, leader)
+	if moved {
+		x.leaderMoved(e, w)
+	}
+	if isNew {
+		x.announce(e)
+		if w.link.conn == nil {
+			w.link.hurry(e)
 		}
 	}
+	return moved
 }
 
-// mapRequest asks an instance for its map.
-type mapRequest struct {
-	Request
-	msg   protocol.MapRequest
-	reply protocol.MapReply
+// announce wakes what waits, because the map or a leader is another one: paused tries, requests
+// that wait for a connection, and acquires in the queue of a semaphore that is served elsewhere.
+func (x *routes) announce(e *Engine) {
+	x.generation++
+	e.paused.drain(func(r *Request) {
+		r.retry.failures = 1 // not 0: announcements may name an instance that cannot answer, again and again
+		e.send(r)
+	})
+	for _, l := range x.links {
+		if !l.waiting.empty() {
+			l.waiting.drain(e.send)
+		}
+	}
+	for _, c := range slices.Clone(e.conns) {
+		c.accepted.each(func(r *Request) {
+			if w := x.table.tier(r.tier).owner(uint32(r.arg)); w == nil || w.shard != r.shard || w.leader != c.instance {
+				e.step(r, inLost, nil)
+			}
+		})
+	}
 }
 
-// fetchMap asks for the map on a connection.
-func (e *Engine) fetchMap(c *Conn) {
-	m := &mapRequest{msg: protocol.MapRequest{Known: e.routes.version}}
-	m.Request = Request{kind: protocol.KindMap, message: &m.msg, op: m, route: toConn(c), once: true}
-	e.send(&m.Request)
+// verdict is when a request is sent again that was refused for now.
+type verdict uint8
+
+const (
+	later    verdict = iota // after a pause
+	atOnce                  // to somebody who is likely to do better
+	afterMap                // when the map that is being fetched is there
+)
+
+// refused learns from the refusal of a request that was sent on a connection.
+func (x *routes) refused(e *Engine, r *Request, c *Conn, err *protocol.Error) verdict {
+	w := x.table.shard(r.shard)
+	switch {
+	case w == nil:
+	case err.Status == protocol.StatusUnavailable && r.retry.failures > 0:
+		x.nextReplica(e, w, c.instance)
+	case err.Status == protocol.StatusWrongShard:
+		return x.followRefusal(e, r, w, c, err)
+	}
+	return later
 }
 
-func (m *mapRequest) turn(*Engine)                     {}
-func (m *mapRequest) decode(body []byte) (bool, error) { return false, m.reply.DecodeBody(body) }
-func (m *mapRequest) left(*Engine, error)              {}
-func (m *mapRequest) over(*Engine, error)              {}
+// maxBehindTries is how many tries in a row a shard's leader may answer by an older map before
+// another replica is asked. A new map is on all instances within milliseconds, but a leader that is
+// cut off never gets it, and may have been replaced.
+const maxBehindTries = 3
 
-func (m *mapRequest) decided(e *Engine, err error) {
-	m.state = Over
+// followRefusal uses what an instance says about a bucket that it does not serve: which shard owns
+// the bucket, which instance leads that shard, and how new its map is. asked is the shard that was
+// looked for there.
+//
+// Unless its map is newer nothing is fetched. The bucket moves, or is not served yet, or the
+// instance has an older map than this client; the end of each is announced. Another leader is
+// looked for if the instance has the shard and knows no leader, or if it has an older map for
+// maxBehindTries. See R21.
+func (x *routes) followRefusal(e *Engine, r *Request, asked *shardRoute, c *Conn, err *protocol.Error) verdict {
+	bucket := uint32(r.arg)
+	owner := x.table.shards[err.Shard]
+	newer := err.MapVersion > x.table.version
+	if newer {
+		x.fetch.announced(e, err.MapVersion, c)
+		if owner == nil && err.Shard != 0 {
+			return afterMap // that map has more shards
+		}
+	}
+	learned := false
+	if owner != nil && err.Master != 0 && err.Master != c.instance {
+		learned = x.learnLeader(e, owner, c.instance, err.Master, err.Term)
+	}
+	if newer && x.table.learnOwner(asked, bucket, owner, err.MapVersion) {
+		learned = true
+	}
+	next := x.table.tier(asked.tier).owner(bucket)
+	if next != nil && (next.shard != asked.shard || next.leader != c.instance) {
+		if learned || r.retry.failures < 2 {
+			return atOnce
+		}
+		return later
+	}
+	switch {
+	case err.Shard != asked.shard && r.retry.failures < maxBehindTries:
+		x.behind = true
+	case err.Master != c.instance || err.Term < asked.term:
+		x.nextReplica(e, asked, c.instance)
+	}
+	// Else the leader answered: the bucket moves to another shard, or has arrived and is not served
+	// yet. A former leader that does not know its successor names an older term.
+	return later
+}
+
+// mapChanged processes what an instance announces: a newer map, or the leader of a shard.
+func (x *routes) mapChanged(e *Engine, c *Conn, m *protocol.MapChanged) {
+	if w := x.table.shard(m.Shard); w != nil {
+		x.learnLeader(e, w, c.instance, m.Master, m.Term)
+	}
+	switch {
+	case x.table == nil || m.Version > x.table.version:
+		x.fetch.announced(e, m.Version, c)
+	case m.Version == x.table.version && m.Shard == 0 && x.behind:
+		x.behind = false // it has the map that a request waits for
+		x.announce(e)
+	}
+}
+
+// useMap routes by a map, if it is newer than the one there is. What is known of a later term is
+// kept.
+func (x *routes) useMap(e *Engine, m *protocol.MapReply) error {
+	if x.table != nil && m.Version <= x.table.version {
+		return nil
+	}
+	t, err := newTable(m)
 	if err != nil {
+		return err
+	}
+	var moved []*shardRoute
+	var hurry []*link
+	for _, s := range m.Shards { // in the order of the map
+		w, old := t.shards[s.ID], x.table.shard(s.ID)
+		if old != nil {
+			if old.term > w.term && slices.Contains(w.replicas, old.leader) {
+				w.term, w.leader = old.term, old.leader
+			}
+			if w.term > old.term {
+				moved = append(moved, w)
+			}
+		}
+		if w.leader != 0 {
+			x.setLeader(w, w.leader)
+			if old != nil && old.leader != w.leader {
+				hurry = append(hurry, w.link)
+			}
+		}
+	}
+	x.table = t
+	for _, w := range moved {
+		x.leaderMoved(e, w)
+	}
+	x.unmapped.drain(e.send)
+	x.announce(e)
+	for _, l := range hurry {
+		if l.conn == nil {
+			l.hurry(e)
+		}
+	}
+	return nil
+}
+
+// formerLeaderTimeout is how long the answers of a shard's former leader are waited for.
+const formerLeaderTimeout = 250 * time.Millisecond
+
+// leaderMoved is called when another instance leads a shard. Most of the time the one before
+// answers what waits there: it refuses what it cannot decide any more. One that hangs, or is cut
+// off, answers nothing. So what waits is sent to the new leader after formerLeaderTimeout, with the
+// number that it had: it takes effect once. See R20.
+func (x *routes) leaderMoved(e *Engine, w *shardRoute) {
+	for _, c := range e.conns {
+		if !c.up || c.instance == w.leader {
+			continue
+		}
+		c.keepAlive.probe(e)
+		if c.waitsFor(w.shard) {
+			t := &former{c: c, shard: w.shard}
+			t.timer.of = t
+			e.timers.set(&t.timer, e.now+formerLeaderTimeout)
+		}
+	}
+}
+
+// former is the end of the wait for the answers of a shard's former leader.
+type former struct {
+	timer timer
+	c     *Conn
+	shard uint64
+}
+
+func (f *former) due(e *Engine) {
+	if w := e.routes.table.shard(f.shard); !f.c.over && w != nil && w.leader != f.c.instance {
+		f.c.leave(e, f.shard)
+	}
+}
+
+// findLeader asks another instance who leads: an instance that requests wait for is silent, and
+// there may be no connection to one that would announce it. See R19.
+func (x *routes) findLeader(e *Engine, silent *Conn) {
+	if x.table == nil {
 		return
 	}
-	if err := e.routes.useMap(&m.reply); err != nil {
-		m.via.end(e, err)
-		return
+	others := slices.DeleteFunc(slices.Clone(x.table.reply.Instances),
+		func(i protocol.MapInstance) bool { return i.ID == silent.instance })
+	if len(others) > 0 {
+		e.askLeaders(others)
 	}
-	e.routes.waiting.drain(e.send)
 }

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"cmp"
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
@@ -20,16 +22,22 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 // thing a line, and what the engine does then.
 //
 //	open                          wants a connection, and a session behind its hello
-//	connect 1                     instance 1 has answered the hello
-//	1: map 1@1 2@2                instance 1 answers with a map: shard 1 is led by instance 1 ...
-//	1: started shard=1            ... and the start of the session
-//	ready                         these four, with shard 1 at instance 1
+//	connect 1                     instance 1 has answered the hello; at=ADDRESS, if it is another's
+//	refuse 1 FORBIDDEN            it has refused the client
+//	fail 1                        it cannot be reached
+//	1: map 1@1,2 2@2              instance 1 answers with a map: shard 1 has replicas at instances 1
+//	                              and 2, 1 leads it ...
+//	1: started shard=1            ... and with the start of the session
+//	ready 1@1,2 2@2               these four
 //	acquire a jobs wait=5s        call a acquires the semaphore jobs
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
 //	at 2s                         time passes
 //	1: acquired 1 token=7         instance 1 answers the request with number 1
 //	1: result 1 acquired token=7  the event behind "accepted"
+//	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
+//	1: leader shard=1 leader=2 term=3                       an announcement
+//	1: newer version=2                                      the same of a map
 //	1: lost                       the connection ends
 //	look                          the session's state
 //
@@ -85,7 +93,10 @@ type scriptCall struct {
 const epoch = time.Hour
 
 func newScript() *script {
-	return &script{e: New(1), now: epoch, conns: map[string]*Conn{}, ids: map[string]uint64{}, calls: map[string]*scriptCall{}}
+	return &script{
+		e: New([]string{"endpoint"}, 1), now: epoch, conns: map[string]*Conn{}, ids: map[string]uint64{},
+		calls: map[string]*scriptCall{},
+	}
 }
 
 // Done implements Waiter.
@@ -147,21 +158,44 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 	case "open":
 		s.s = &Session{Path: "/n", Timeout: 10 * time.Second}
 		s.start = &Start{Request: Request{Waiter: nobody{}}}
-		c := s.e.Dial(s.now, []string{"endpoint"})
-		s.e.StartSession(s.now, c, s.s, [protocol.KeyLen]byte{}, s.start)
+		s.e.Open(s.now)
+		s.e.StartSession(s.now, s.s, [protocol.KeyLen]byte{}, s.start)
+	case "refuse":
+		s.e.Lost(s.now, s.attempt(t, w.list[1]), &protocol.Error{Status: statusNamed(t, w.list[2]), Message: "said so"})
+	case "fail":
+		s.e.Lost(s.now, s.attempt(t, w.list[1]), errors.New("no route to host"))
 	case "connect":
-		c := s.dialed[0]
-		s.dialed = s.dialed[1:]
 		name := w.list[1]
+		at, ok := w.options["at"]
+		if !ok {
+			at = "i" + name
+		}
+		c := s.attempt(t, strings.TrimPrefix(at, "i"))
 		instance, err := strconv.ParseUint(name, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
 		s.frames(name, c.TakeOut(nil))
 		s.conns[name], s.order = c, append(s.order, name)
-		s.e.Connected(s.now, c, &protocol.HelloReply{Instance: instance, Window: uint32(w.number(t, "window", 8))})
+		if !slices.Contains(c.Addresses, at) {
+			at = c.Addresses[0]
+		}
+		s.e.Connected(s.now, c, at, &protocol.HelloReply{
+			Version: uint32(w.number(t, "protocol", uint64(protocol.Version))), Cluster: cmp.Or(w.options["cluster"], "c"),
+			Instance: instance, Window: uint32(w.number(t, "window", 8)), MapVersion: w.number(t, "version", 0),
+		})
 	case "ready":
-		for _, l := range []string{"open", "connect 1 " + strings.TrimPrefix(line, "ready"), "1: map 1@1", "1: started shard=1"} {
+		shards, options := "1@1", ""
+		if len(w.list) > 1 {
+			shards = strings.Join(w.list[1:], " ")
+		}
+		if term, ok := w.options["term"]; ok {
+			shards += " term=" + term
+		}
+		if window, ok := w.options["window"]; ok {
+			options = " window=" + window
+		}
+		for _, l := range []string{"open", "connect 1" + options, "1: map " + shards, "1: started shard=1"} {
 			s.step(t, d, l)
 			s.came()
 		}
@@ -190,7 +224,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		if c.release.session != nil {
 			r = &c.release.Request
 		}
-		s.e.GiveUp(s.now, r, fmt.Errorf("context ended"))
+		s.e.GiveUp(s.now, r, errors.New("context ended"))
 	case "at":
 		at, err := time.ParseDuration(w.list[1])
 		if err != nil {
@@ -233,6 +267,18 @@ func sortedNames(m map[string]*scriptCall) (names []string) {
 	return names
 }
 
+// attempt takes the connection that is being made to an instance, or to the endpoint.
+func (s *script) attempt(t *testing.T, instance string) *Conn {
+	for i, c := range s.dialed {
+		if slices.Contains(c.Addresses, "i"+instance) || slices.Contains(c.Addresses, "endpoint") {
+			s.dialed = slices.Delete(s.dialed, i, i+1)
+			return c
+		}
+	}
+	t.Fatalf("no connection to %s is being made", instance)
+	return nil
+}
+
 // server is something that a server sends.
 func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Conn, w words) {
 	reply := func(m protocol.Message, status protocol.Status) {
@@ -257,11 +303,17 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	case "map":
 		m := &protocol.MapReply{Version: w.number(t, "version", 1), Tiers: []protocol.MapTier{{Buckets: 8}}}
 		for _, f := range w.list[1:] {
-			shard, leader, _ := strings.Cut(f, "@")
+			shard, instances, _ := strings.Cut(f, "@")
 			id, _ := strconv.ParseUint(shard, 10, 64)
-			at, _ := strconv.ParseUint(leader, 10, 64)
-			m.Shards = append(m.Shards, protocol.MapShard{ID: id, Master: at, Replicas: []uint64{at}})
-			m.Instances = append(m.Instances, protocol.MapInstance{ID: at, Address: "i" + leader})
+			var replicas []uint64
+			for instance := range strings.SplitSeq(instances, ",") {
+				at, _ := strconv.ParseUint(instance, 10, 64)
+				replicas = append(replicas, at)
+				if !slices.ContainsFunc(m.Instances, func(i protocol.MapInstance) bool { return i.ID == at }) {
+					m.Instances = append(m.Instances, protocol.MapInstance{ID: at, Address: "i" + instance})
+				}
+			}
+			m.Shards = append(m.Shards, protocol.MapShard{ID: id, Master: replicas[0], Replicas: replicas, Term: w.number(t, "term", 1)})
 			m.Tiers[0].Runs = append(m.Tiers[0].Runs, protocol.MapRun{Count: 8 / uint32(len(w.list)-1), Shard: id})
 		}
 		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindMap|protocol.KindReply, s.ids[from+"/map"], 0, m))
@@ -290,24 +342,34 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	case "session-ended":
 		event(protocol.KindSessionEnded, &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired})
 	case "pong":
-		n := c.lastPing
+		n := c.keepAlive.lastPing
 		if at, ok := w.options["ping"]; ok {
 			sent, err := time.ParseDuration(at)
 			if err != nil {
 				t.Fatal(err)
 			}
-			n = uint64(epoch+sent-c.began) + 1
+			n = uint64(epoch+sent-c.keepAlive.began) + 1
 		}
 		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindPong, n, w.number(t, "shard", 0), nil))
+	case "leader":
+		event(protocol.KindMapChanged, &protocol.MapChanged{
+			Version: w.number(t, "version", 1), Shard: w.number(t, "shard", 1), Master: w.number(t, "leader", 0),
+			Term: w.number(t, "term", 0),
+		})
+	case "newer":
+		event(protocol.KindMapChanged, &protocol.MapChanged{Version: w.number(t, "version", 0)})
 	case "event":
 		s.receive(t, c, protocol.AppendFrame(nil, protocol.Kind(0x7f), 0, 0, nil))
 	case "goodbye":
 		event(protocol.KindGoodbye, &protocol.Goodbye{Status: protocol.StatusUnavailable, Message: "server stops"})
 	case "lost":
 		delete(s.conns, from)
-		s.e.Lost(s.now, c, fmt.Errorf("reset by peer"))
+		s.e.Lost(s.now, c, errors.New("reset by peer"))
 	default:
-		reply(&protocol.Failure{Message: "said so"}, statusNamed(t, what))
+		reply(&protocol.Failure{
+			Message: "said so", Shard: w.number(t, "shard", 0), Master: w.number(t, "leader", 0), Term: w.number(t, "term", 0),
+			MapVersion: w.number(t, "version", 0),
+		}, statusNamed(t, what))
 	}
 }
 

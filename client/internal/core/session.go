@@ -43,6 +43,7 @@ type attachment struct {
 	epoch   uint64
 	ticket  []byte
 	renewal *renewal
+	timeout time.Duration
 	over    bool
 }
 
@@ -108,8 +109,8 @@ type Start struct {
 	reply  protocol.SessionReply
 }
 
-// begin sends the start on a connection.
-func (x *Start) begin(e *Engine, c *Conn, s *Session, create [protocol.KeyLen]byte) {
+// begin sends the start behind the hello of the first connection.
+func (x *Start) begin(e *Engine, s *Session, create [protocol.KeyLen]byte) {
 	x.s, x.create, x.sent = s, create, e.now
 	x.msg = protocol.SessionStart{
 		Path: s.Path, CreateID: x.create[:], Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()),
@@ -117,10 +118,18 @@ func (x *Start) begin(e *Engine, c *Conn, s *Session, create [protocol.KeyLen]by
 	}
 	x.Request = Request{
 		Waiter: x.Waiter, kind: protocol.KindSessionStart, message: &x.msg, op: x, arg: protocol.HomeOfCreateID,
-		route: toConn(c), once: true,
+		to: behindHello, once: true,
 	}
 	s.numbers.Reset(1)
 	e.send(&x.Request)
+}
+
+// behindHello is the first connection, whose hello was not sent yet.
+func behindHello(e *Engine, r *Request) *Conn {
+	if c := e.routes.bootstrap.attempt; c != nil && !c.taken {
+		return c
+	}
+	return anyInstance(e, r)
 }
 
 func (x *Start) turn(*Engine) {}
@@ -137,6 +146,7 @@ func (x *Start) decided(e *Engine, err error) {
 	s.machine = sessionstate.Start(x.sent, millis(x.reply.Timeout), millis(x.reply.Grace))
 	s.timer.of = s
 	e.sessions[s.ID] = s
+	e.timeouts.Add(s.Timeout)
 	s.bind(e, x.via, &x.reply)
 	s.act(e)
 	e.complete(&x.Request, Result{})
@@ -155,9 +165,10 @@ func (s *Session) bind(e *Engine, c *Conn, reply *protocol.SessionReply) {
 	s.detach(e)
 	s.attachment = &attachment{
 		conn: c, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket,
-		renewal: c.renewedAt(e, reply.Shard, millis(reply.Timeout)),
+		renewal: c.renewal(reply.Shard), timeout: millis(reply.Timeout),
 	}
 	c.sessions.add(s)
+	c.keepAlive.add(e, s.attachment.timeout)
 	s.waiting.drain(e.send)
 }
 
@@ -167,6 +178,7 @@ func (s *Session) detach(e *Engine) {
 		s.catchUp()
 		a.over = true
 		a.conn.sessions.remove(s)
+		a.conn.keepAlive.remove(e, a.timeout)
 		s.attachment = nil
 	}
 }
@@ -206,6 +218,7 @@ func (s *Session) act(e *Engine) {
 		}
 		s.detach(e)
 		delete(e.sessions, s.ID)
+		e.timeouts.Remove(s.Timeout)
 		for _, r := range e.openRequests(s) {
 			e.step(r, inEnded, s.err)
 		}
@@ -221,7 +234,9 @@ func (s *Session) act(e *Engine) {
 // sent.
 func (s *Session) notKnownOn(e *Engine, c *Conn) {
 	if a := s.attachment; a != nil && a.conn == c {
-		s.connLost(e)
+		// The server may have forgotten all sessions of that home, and a pong for one must not
+		// renew the others. See R5.
+		c.detachHome(e, a.shard)
 	} else {
 		delete(c.presented, s)
 	}
@@ -240,7 +255,7 @@ func (s *Session) present(e *Engine, c *Conn) {
 	c.presented[s] = s.attachment.epoch
 	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, c: c}
 	p.Request = Request{
-		kind: protocol.KindPresentTicket, message: &p.msg, op: p, route: toConn(c), once: true,
+		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
 	}
 	e.send(&p.Request)
 }

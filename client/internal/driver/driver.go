@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -19,8 +20,10 @@ type Driver struct {
 	timer  *time.Timer
 	armed  time.Duration // when the timer fires; 0: it is not armed
 	links  map[*link]struct{}
-	closed bool
+	closed bool // no goroutine is started any more
 
+	ctx        context.Context // ends when the driver is closed
+	stop       context.CancelFunc
 	goroutines sync.WaitGroup
 }
 
@@ -45,11 +48,17 @@ func (d *Driver) unlock(now time.Duration) {
 			l.wakeWriter()
 		}
 	}
+	for _, c := range r.Dial {
+		if behind := c.TakeOut(nil); !d.closed {
+			d.goroutines.Go(func() { _ = d.connect(d.ctx, c, behind) })
+		}
+	}
+	r.Dial = r.Dial[:0]
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
 		d.armed = at
 		d.timer.Reset(max(at-now, 0))
 	}
-	if len(r.Done)+len(r.Dial)+len(r.Close)+len(r.Event) == 0 {
+	if len(r.Done)+len(r.Close)+len(r.Event) == 0 {
 		r.Flush = r.Flush[:0]
 		d.mu.Unlock()
 	} else {

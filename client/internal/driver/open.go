@@ -40,7 +40,8 @@ func Open(ctx context.Context, cfg Config, session SessionConfig) (*Driver, *cor
 		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
 	}
-	d := &Driver{cfg: cfg, engine: core.New(rand.Uint64()), links: make(map[*link]struct{})}
+	d := &Driver{cfg: cfg, engine: core.New(cfg.Endpoints, rand.Uint64()), links: make(map[*link]struct{})}
+	d.ctx, d.stop = context.WithCancel(context.Background())
 	d.timer = time.AfterFunc(time.Hour, d.tick)
 	d.timer.Stop()
 	s := &core.Session{
@@ -53,10 +54,11 @@ func Open(ctx context.Context, cfg Config, session SessionConfig) (*Driver, *cor
 	x := &core.Start{Request: core.Request{Waiter: started}}
 
 	now := d.lock()
-	c := d.engine.Dial(now, cfg.Endpoints)
-	d.engine.StartSession(now, c, s, create, x)
-	behind := c.TakeOut(nil)
+	d.engine.Open(now)
+	d.engine.StartSession(now, s, create, x)
 	d.engine.Take(&d.ready)
+	c := d.ready.Dial[0]
+	behind := c.TakeOut(nil)
 	d.ready.Reset()
 	d.mu.Unlock()
 
@@ -71,33 +73,33 @@ func Open(ctx context.Context, cfg Config, session SessionConfig) (*Driver, *cor
 	return d, s, nil
 }
 
+// dialTimeout is for one address: connecting and the hello.
+const dialTimeout = 5 * time.Second
+
 // connect makes a connection to the first address that answers.
 func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) error {
-	var failed error
-	for _, address := range c.Addresses {
-		nc, err := d.cfg.Dial(ctx, address)
+	failed := errors.New("no address is known")
+	for i, address := range c.Addresses {
+		l, hello, err := d.connectTo(ctx, c, address, behind)
 		if err != nil {
-			failed = errors.Join(failed, err)
-			continue
-		}
-		stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
-		w, hello, _, err := wire.Handshake(nc, &protocol.Hello{
-			Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
-		}, behind)
-		if !stop() && err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			_ = nc.Close()
+			if i == 0 {
+				failed = nil
+			}
 			failed = errors.Join(failed, fmt.Errorf("%s: %w", address, err))
 			continue
 		}
-		l := newLink(d, c, w, nc)
 		now := d.lock()
-		d.links[l] = struct{}{}
-		d.engine.Connected(now, c, &hello)
+		closed := d.closed
+		if !closed {
+			d.links[l] = struct{}{}
+			d.engine.Connected(now, c, address, hello)
+		}
 		d.unlock(now)
-		if err := w.First(l.received); err != nil {
+		if closed {
+			l.wire.Close()
+			return ErrClosed
+		}
+		if err := l.wire.First(l.received); err != nil {
 			l.over(err)
 			return err
 		}
@@ -110,10 +112,33 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) error
 	return failed
 }
 
+// connectTo makes a connection to one address.
+func (d *Driver) connectTo(ctx context.Context, c *core.Conn, address string, behind []byte) (*link, *protocol.HelloReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	nc, err := d.cfg.Dial(ctx, address)
+	if err != nil {
+		return nil, nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = nc.SetDeadline(time.Unix(1, 0)) })
+	w, hello, _, err := wire.Handshake(nc, &protocol.Hello{
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
+	}, behind)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		_ = nc.Close()
+		return nil, nil, err
+	}
+	return newLink(d, c, w, nc), &hello, nil
+}
+
 // Close ends the connections. Sessions are left to their timeouts.
 func (d *Driver) Close() {
 	d.mu.Lock()
 	d.closed = true
+	d.stop()
 	d.timer.Stop()
 	var links []*link
 	for l := range d.links {

@@ -10,7 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// server answers the first bytes of a client on a pipe with writes, one after the other, and closes.
+// server answers the first bytes of a client on a pipe with writes, one after the other, and
+// closes.
 func server(t *testing.T, writes ...[]byte) net.Conn {
 	client, peer := net.Pipe()
 	done := make(chan struct{})
@@ -102,7 +103,8 @@ func TestBadFrames(t *testing.T) {
 func TestHandshakeRefused(t *testing.T) {
 	refusal := protocol.AppendFrame(nil, protocol.KindHello|protocol.KindReply, helloID, uint64(protocol.StatusForbidden),
 		&protocol.Failure{Message: "not you"})
-	goodbye := protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, &protocol.Goodbye{Status: protocol.StatusUnavailable, Message: "stopping"})
+	goodbye := protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0,
+		&protocol.Goodbye{Status: protocol.StatusUnavailable, Message: "stopping"})
 	for _, x := range []struct {
 		answer []byte
 		want   error

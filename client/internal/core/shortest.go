@@ -1,17 +1,18 @@
-package client
+package core
 
 import (
 	"slices"
 	"time"
 )
 
-// shortestDuration is the shortest of many durations, of which few differ.
-type shortestDuration []struct {
+// Shortest is the shortest of many durations, of which few differ.
+type Shortest []struct {
 	d time.Duration
 	n int // how many there are
 }
 
-func (s *shortestDuration) add(d time.Duration) {
+// Add adds one.
+func (s *Shortest) Add(d time.Duration) {
 	for i := range *s {
 		if (*s)[i].d == d {
 			(*s)[i].n++
@@ -24,8 +25,8 @@ func (s *shortestDuration) add(d time.Duration) {
 	}{d, 1})
 }
 
-// remove removes one that was added.
-func (s *shortestDuration) remove(d time.Duration) {
+// Remove removes one that was added.
+func (s *Shortest) Remove(d time.Duration) {
 	for i := range *s {
 		if x := &(*s)[i]; x.d == d {
 			if x.n--; x.n == 0 {
@@ -36,8 +37,8 @@ func (s *shortestDuration) remove(d time.Duration) {
 	}
 }
 
-// or is the shortest one, or most if none is shorter.
-func (s shortestDuration) or(most time.Duration) time.Duration {
+// Or is the shortest one, or most if none is shorter.
+func (s Shortest) Or(most time.Duration) time.Duration {
 	for i := range s {
 		most = min(most, s[i].d)
 	}

@@ -1,0 +1,236 @@
+package core
+
+import (
+	"errors"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+const (
+	// mapReplyTimeout is how long an instance has to give its map before another one is asked too:
+	// one that ends may answer nothing any more, and all requests that look for the new place of a
+	// bucket wait for this answer.
+	mapReplyTimeout = 50 * time.Millisecond
+	// fetchTimeout is how long a map is waited for, connecting included.
+	fetchTimeout = 5 * time.Second
+	// maxAnnouncedTries bounds how often in a row an announced map is asked for in vain.
+	maxAnnouncedTries = 10
+)
+
+// mapFetch fetches the map, once at a time. See R21.
+type mapFetch struct {
+	asked     []*mapRequest // under way
+	late      timer         // when another instance is asked too, and then when the fetch is given up
+	second    bool          // another one was asked
+	waiting   list          // requests that wait for the end of the fetch
+	version   uint64        // the newest one that an instance announced
+	from      *Conn         // that instance
+	failures  int           // of fetches in a row
+	pause     timer         // before the next fetch
+	afterward bool          // the fetch is repeated after the pause
+}
+
+// mapRequest asks an instance for its map.
+type mapRequest struct {
+	Request
+	msg   protocol.MapRequest
+	reply protocol.MapReply
+	next  []protocol.MapInstance // to be asked if this one does not answer
+}
+
+func (e *Engine) newMapRequest(to destination) *mapRequest {
+	m := &mapRequest{}
+	if t := e.routes.table; t != nil {
+		m.msg.Known = t.version
+	}
+	m.Request = Request{kind: protocol.KindMap, message: &m.msg, op: m, to: to, once: true}
+	return m
+}
+
+func (m *mapRequest) turn(*Engine)                     {}
+func (m *mapRequest) decode(body []byte) (bool, error) { return false, m.reply.DecodeBody(body) }
+
+func (m *mapRequest) decided(e *Engine, err error) {
+	m.state = Over
+	if err == nil {
+		c := m.via
+		if err = e.routes.useMap(e, &m.reply); err != nil {
+			c.end(e, err)
+		}
+		for _, s := range m.reply.Shards {
+			if w := e.routes.table.shard(s.ID); w != nil {
+				e.routes.learnLeader(e, w, c.instance, s.Master, s.Term)
+			}
+		}
+	}
+	e.routes.fetch.answered(e, m, err)
+}
+
+func (m *mapRequest) left(e *Engine, err error) {
+	e.withdraw(&m.Request)
+	m.over(e, err)
+}
+
+func (m *mapRequest) over(e *Engine, err error) {
+	m.state = Over
+	if len(m.next) > 0 {
+		e.askLeaders(m.next)
+	}
+	e.routes.fetch.answered(e, m, err)
+}
+
+// begin fetches the map, unless that is under way. It is asked for where a newer one was announced,
+// since others may get it later or never.
+func (f *mapFetch) begin(e *Engine, behindHello *Conn) {
+	if len(f.asked) > 0 || f.pause.place != 0 {
+		return
+	}
+	to := anyInstance
+	if c := f.from; behindHello != nil {
+		to = toConn(behindHello)
+	} else if c != nil && !c.over && f.isBehind(e) {
+		to = toConn(c)
+	}
+	f.second = false
+	f.late.of = fetchLate{f}
+	e.timers.set(&f.late, e.now+mapReplyTimeout)
+	f.ask(e, to)
+}
+
+func (f *mapFetch) ask(e *Engine, to destination) {
+	m := e.newMapRequest(to)
+	f.asked = append(f.asked, m)
+	e.send(&m.Request)
+}
+
+// isBehind reports whether an instance announced a newer map than the one there is.
+func (f *mapFetch) isBehind(e *Engine) bool {
+	return e.routes.table == nil || f.version > e.routes.table.version
+}
+
+// askAnother asks another instance than the first too, or else gives the fetch up at its end.
+func (f *mapFetch) askAnother(e *Engine) {
+	if f.second || len(f.asked) == 0 {
+		return
+	}
+	f.second = true
+	e.timers.set(&f.late, e.now+fetchTimeout)
+	if c := e.liveliest(f.asked[0].on); c != nil && f.asked[0].on != nil {
+		f.ask(e, toConn(c))
+	}
+}
+
+// fetchLate is the timer of a fetch.
+type fetchLate struct{ f *mapFetch }
+
+var errNoMap = errors.New("no instance gave its map in time")
+
+func (l fetchLate) due(e *Engine) {
+	f := l.f
+	if !f.second {
+		f.askAnother(e)
+		return
+	}
+	asked := f.asked
+	f.asked = nil
+	for _, m := range asked {
+		e.withdraw(&m.Request)
+		m.state = Over
+	}
+	f.end(e, false)
+}
+
+// answered ends the fetch with the first newer map, or with the last answer.
+func (f *mapFetch) answered(e *Engine, m *mapRequest, err error) {
+	place := -1
+	for i, x := range f.asked {
+		if x == m {
+			place = i
+		}
+	}
+	if place < 0 {
+		return // the fetch is over
+	}
+	fresh := err == nil && m.reply.Version > m.msg.Known
+	f.asked = append(f.asked[:place], f.asked[place+1:]...)
+	switch {
+	case fresh:
+		for _, x := range f.asked { // its answer is of no use any more
+			e.withdraw(&x.Request)
+			x.state = Over
+		}
+		f.asked = nil
+		f.end(e, true)
+	case len(f.asked) == 0 && !f.second && err != nil:
+		f.again(e)
+	case len(f.asked) == 0:
+		f.end(e, false)
+	}
+}
+
+// again asks another instance because the first one failed; if there is none, the fetch is over.
+func (f *mapFetch) again(e *Engine) {
+	f.second = true
+	if c := e.liveliest(nil); c != nil {
+		f.ask(e, toConn(c))
+		return
+	}
+	f.end(e, false)
+}
+
+// end is the end of a fetch. A map that was announced, or that has what a request needs, is asked
+// for again after a pause.
+func (f *mapFetch) end(e *Engine, fresh bool) {
+	e.timers.stop(&f.late)
+	if fresh {
+		f.failures = 0
+	}
+	f.waiting.drain(func(r *Request) {
+		if fresh && r.retry.failures < 2 {
+			r.retry.failures++
+			e.send(r)
+		} else {
+			e.pause(r)
+		}
+	})
+	missing := !e.routes.unmapped.empty() || e.routes.table == nil
+	announced := f.isBehind(e) && f.from != nil && f.failures < maxAnnouncedTries
+	if missing || announced {
+		b := backoff{f.failures}
+		f.failures++
+		f.pause.of = fetchPause{f}
+		e.timers.set(&f.pause, e.now+b.next(e, retryBase, retryMax))
+	}
+}
+
+// fetchPause is the pause before the next fetch.
+type fetchPause struct{ f *mapFetch }
+
+func (p fetchPause) due(e *Engine) { p.f.begin(e, nil) }
+
+// announced fetches a map that an instance announced.
+func (f *mapFetch) announced(e *Engine, version uint64, from *Conn) {
+	if version > f.version || f.from == nil || f.from.over {
+		f.version, f.from = version, from
+		f.failures = 0
+	}
+	if f.isBehind(e) && e.routes.table != nil {
+		f.begin(e, nil)
+	}
+}
+
+// askLeaders asks the first of these instances who leads, by its map, and if it does not answer the
+// next one.
+func (e *Engine) askLeaders(instances []protocol.MapInstance) {
+	l := e.routes.link(instances[0].ID)
+	m := e.newMapRequest(func(e *Engine, r *Request) *Conn {
+		if l.conn == nil {
+			r.awaits = l
+			l.await(e, r)
+		}
+		return l.conn
+	})
+	m.msg.Known, m.next = 0, instances[1:]
+	e.send(&m.Request)
+}
