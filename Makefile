@@ -111,10 +111,6 @@ bench-grow: build bench-tools ## from one instance to three and six and back, un
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
-bench-trace: build ## where the time of a request goes, alone and at three rates; counts system calls with perf, as root; writes bench/results
-	go build -o bin/bench ./bench/cmd
-	./bin/bench trace
-
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover
 
@@ -130,4 +126,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-trace bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-failover bench-tools check clean chaos ydb browser screenshot

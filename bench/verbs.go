@@ -21,7 +21,6 @@ adopt REPORT            make a report the baseline, and put its tables into READ
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
-trace [flags]           where the time of a request goes, with thread switches and system calls counted
 failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
 scaling REPORT          what a report's costs say of many machines
 `
@@ -77,8 +76,6 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return WriteScaling(stdout, list[0])
 	case "adopt":
 		return adoptCommand(rest)
-	case "trace":
-		return traceCommand(ctx, rest, stdout, stderr)
 	case "discovery", "grow", "restart":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
@@ -191,23 +188,6 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
 		r, err = RunRestart(ctx, system, c, *f.dir, stderr)
 	}
-	if err != nil {
-		return err
-	}
-	return finish(r, *f.out, stdout, stderr)
-}
-
-func traceCommand(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	f := newFlags("trace", stderr)
-	c := DefaultTrace()
-	f.DurationVar(&c.Length, "length", c.Length, "of each look at a load")
-	if f.Parse(args) != nil {
-		return errUsage
-	}
-	if c.Length < time.Second {
-		return badUsage(stderr, "-length is at least 1s\n")
-	}
-	r, err := RunTrace(ctx, &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}, c, *f.dir, stderr)
 	if err != nil {
 		return err
 	}
