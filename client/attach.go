@@ -250,6 +250,7 @@ func (s *Session) bind(cn *conn, reply *protocol.SessionReply) bool {
 	s.attachment = &attachment{
 		cn: cn, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket, renewal: v, pinged: pinged, gone: make(chan struct{}),
 	}
+	s.attachErr = nil
 	close(s.attached)
 	return true
 }

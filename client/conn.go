@@ -90,10 +90,11 @@ type conn struct {
 	detachedUpTo  map[uint64]uint64          // session -> attach epoch up to which pongs here do not renew it: its home has moved
 
 	// Never changed.
-	began time.Duration // when the connection was made, by clock
-	hello protocol.HelloReply
-	wake  chan struct{} // capacity 1: out is not empty
-	done  chan struct{} // closed when the connection is over
+	began       time.Duration // when the connection was made, by clock
+	tokenChange uint64        // credentials.change of what it showed
+	hello       protocol.HelloReply
+	wake        chan struct{} // capacity 1: out is not empty
+	done        chan struct{} // closed when the connection is over
 }
 
 // renewal is the latest sending time of a ping that a home shard answered on this connection. All

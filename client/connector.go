@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/dial"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // sharedAttempt is an attempt that several callers wait for.
@@ -221,7 +222,7 @@ func (c *cluster) worst(failed []error) error {
 		switch {
 		case errors.As(err, &refused):
 			return err
-		case errors.Is(err, ErrHandshake):
+		case errors.Is(err, ErrHandshake), errors.Is(err, protocol.StatusUnauthenticated):
 			mistake = err
 		default:
 			passing = err

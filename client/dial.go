@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -35,9 +36,22 @@ type Config struct {
 	// Token is the client's credentials. Without it the identity is anonymous.
 	Token []byte
 
+	// GetToken, if not nil, gives the token of each connection, in place of Token; TokenFile reads
+	// it from a file. It is asked again when a token is refused. So tokens can be replaced while
+	// the client runs: an instance closes the connections of a revoked token, and the client makes
+	// new ones. Sessions whose token is refused wait for another one until their deadline, calls
+	// and watches for up to 10 s. If GetToken fails, the former token is shown; before the first
+	// connection, that fails. It may be called by several goroutines.
+	GetToken func(ctx context.Context) ([]byte, error)
+
 	// TLS, if not nil, is used for every connection. Without a ServerName, the certificate must be
-	// good for the host that is dialled.
+	// good for the host that is dialled. GetClientCertificate in it is asked for each connection.
 	TLS *tls.Config
+
+	// GetRootCAs, if not nil, gives the authorities that each connection trusts, in place of
+	// TLS.RootCAs; CAFile reads them from a file. It turns TLS on. If it fails, the former ones
+	// count; before the first connection, that fails. It may be called by several goroutines.
+	GetRootCAs func(ctx context.Context) (*x509.CertPool, error)
 
 	// Name is what instances show as this client's name. Default: Version.
 	Name string
@@ -131,6 +145,9 @@ func configured(cfg Config) (*Client, error) {
 		cfg.clock = systemClock{}
 	}
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	if cfg.GetRootCAs != nil && cfg.TLS == nil {
+		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
 	if cfg.Dial == nil {
 		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
 		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
@@ -168,6 +185,7 @@ type dialer struct {
 	cfg     Config
 	clock   clock
 	handler connHandler // of what arrives on them
+	state   credentialState
 
 	mu        sync.Mutex
 	clusterID string // of the first instance that answered
@@ -192,12 +210,12 @@ func (a silentAddress) Error() string {
 	return fmt.Sprintf("%s did not answer within %s", string(a), dialTimeout)
 }
 
-// connect makes a connection to one address: transport, hello, and the goroutine that serves it.
-// With askMap the request for the map goes out together with the hello, and the start of a session
-// if start is not nil.
-func (d *dialer) connect(ctx context.Context, to dial.Target, askMap bool, start *helloStart) (*conn, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(to.String()))
-	defer cancel()
+// connectWith makes a connection to one address: transport, hello, and the goroutine that serves
+// it. With askMap the request for the map goes out together with the hello, and the start of a
+// session if start is not nil.
+func (d *dialer) connectWith(
+	ctx context.Context, to dial.Target, creds credentials, askMap bool, start *helloStart,
+) (*conn, error) {
 	raw, err := d.cfg.Dial(ctx, to.Dial)
 	if err != nil {
 		return nil, err
@@ -209,9 +227,11 @@ func (d *dialer) connect(ctx context.Context, to dial.Target, askMap bool, start
 		if conf.ServerName == "" {
 			conf.ServerName, _, _ = net.SplitHostPort(to.Address)
 		}
+		conf.RootCAs = cmp.Or(creds.roots, conf.RootCAs)
+		offerCertificate(conf)
 		nc = tls.Client(raw, conf)
 	}
-	hello, rest, err := d.handshake(nc, askMap, start)
+	hello, rest, err := d.handshake(nc, creds.token, askMap, start)
 	if err != nil {
 		err = diagnoseHandshake(to.String(), d.cfg.TLS != nil, err, rest)
 	}
@@ -229,6 +249,7 @@ func (d *dialer) connect(ctx context.Context, to dial.Target, askMap bool, start
 		return nil, err
 	}
 	cn := newConn(d.handler, nc, hello, rest, d.clock)
+	cn.tokenChange = creds.change
 	if askMap {
 		expectMap(cn)
 	}
@@ -254,9 +275,11 @@ var handshakeBuffers = sync.Pool{New: func() any { return new([protocol.MaxHello
 
 // handshake sends the hello and reads the answer. rest is what came after it, or instead of it, and
 // has room for the reads that follow.
-func (d *dialer) handshake(nc net.Conn, askMap bool, start *helloStart) (hello protocol.HelloReply, rest []byte, err error) {
-	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(d.cfg.Token)), protocol.KindHello, helloID, 0, &protocol.Hello{
-		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: d.cfg.Token,
+func (d *dialer) handshake(
+	nc net.Conn, token []byte, askMap bool, start *helloStart,
+) (hello protocol.HelloReply, rest []byte, err error) {
+	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(token)), protocol.KindHello, helloID, 0, &protocol.Hello{
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: token,
 	})
 	if askMap {
 		out = protocol.AppendFrame(out, protocol.KindMap, helloMapID, 0, &protocol.MapRequest{})

@@ -1,12 +1,10 @@
 package client
 
 import (
-	"bytes"
 	"cmp"
+	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"strconv"
@@ -19,22 +17,19 @@ const (
 	DefaultNode     = "/default"
 )
 
-// maxEnvFile bounds a file that a variable names, in bytes: a device given by mistake may have no
-// end.
-const maxEnvFile = 4 << 20
-
 // FromEnv reads from the environment how to reach a cluster, and the path of the coordination node,
 // by the variables that the command line uses:
 //
 //	SIGNALBOX_ENDPOINTS         addresses of instances, separated by commas; default 127.0.0.1:7070
 //	SIGNALBOX_NODE              path of the coordination node; default /default
-//	SIGNALBOX_TOKEN_FILE        file with the credentials; default none
+//	SIGNALBOX_TOKEN_FILE        file with the token; default none
 //	SIGNALBOX_TLS               true: connect over TLS, which the variables below imply
 //	SIGNALBOX_TLS_CA            file with the instances' CA certificates; default the system's
-//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key, read per connection
+//	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key
 //	SIGNALBOX_TLS_SERVER_NAME   name in the instances' certificates, in place of the host
 //
-// An empty variable counts as unset. An error names the variable.
+// An empty variable counts as unset. An error names the variable. The files are read again for each
+// connection.
 //
 //	cfg, node, err := client.FromEnv()
 //	c, err := client.Open(ctx, cfg)
@@ -58,12 +53,15 @@ func FromEnv() (cfg Config, node string, err error) {
 			endpoints)
 	}
 	if file := os.Getenv("SIGNALBOX_TOKEN_FILE"); file != "" {
-		token, err := readEnvFile("SIGNALBOX_TOKEN_FILE", file)
-		if err != nil {
-			return cfg, node, err
+		cfg.GetToken = TokenFile(file)
+		if _, err := cfg.GetToken(context.Background()); err != nil {
+			return cfg, node, fmt.Errorf("SIGNALBOX_TOKEN_FILE: %w", err)
 		}
-		if cfg.Token = bytes.TrimSpace(token); len(cfg.Token) == 0 {
-			return cfg, node, fmt.Errorf("SIGNALBOX_TOKEN_FILE: %s is empty", file)
+	}
+	if file := os.Getenv("SIGNALBOX_TLS_CA"); file != "" {
+		cfg.GetRootCAs = CAFile(file)
+		if _, err := cfg.GetRootCAs(context.Background()); err != nil {
+			return cfg, node, fmt.Errorf("SIGNALBOX_TLS_CA: %w", err)
 		}
 	}
 	cfg.TLS, err = tlsFromEnv()
@@ -88,16 +86,6 @@ func tlsFromEnv() (*tls.Config, error) {
 			"SIGNALBOX_TLS_CERT and SIGNALBOX_TLS_KEY go together: give the certificate and its key, or neither")
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		pem, err := readEnvFile("SIGNALBOX_TLS_CA", ca)
-		if err != nil {
-			return nil, err
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("SIGNALBOX_TLS_CA: %s has no certificate in PEM form", ca)
-		}
-	}
 	if cert != "" {
 		if _, err := readEnvKeyPair(cert, key); err != nil {
 			return nil, fmt.Errorf("SIGNALBOX_TLS_CERT with SIGNALBOX_TLS_KEY: %w", err)
@@ -123,17 +111,9 @@ func readEnvKeyPair(cert, key string) (*tls.Certificate, error) {
 }
 
 func readEnvFile(variable, path string) ([]byte, error) {
-	f, err := os.Open(path)
+	b, _, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxEnvFile+1))
-	switch {
-	case err != nil:
-		return nil, fmt.Errorf("%s: %w", variable, err)
-	case len(b) > maxEnvFile:
-		return nil, fmt.Errorf("%s: %s is longer than %d bytes", variable, path, maxEnvFile)
 	}
 	return b, nil
 }

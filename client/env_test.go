@@ -75,8 +75,12 @@ func TestFromEnv(t *testing.T) {
 				}
 				return
 			}
+			var token []byte
+			if err == nil && cfg.GetToken != nil {
+				token, err = cfg.GetToken(t.Context())
+			}
 			if err != nil || !slices.Equal(cfg.Endpoints, c.endpoints) || node != c.node ||
-				string(cfg.Token) != c.token || (cfg.TLS != nil) != c.tls {
+				string(token) != c.token || (cfg.TLS != nil) != c.tls {
 				t.Errorf("%+v, %q, %v", cfg, node, err)
 			}
 		})
@@ -103,7 +107,9 @@ func TestFromEnvConnects(t *testing.T) {
 	cfg, _, err = client.FromEnv()
 	must(t, err)
 	pair, err := cfg.TLS.GetClientCertificate(nil)
-	if err != nil || len(pair.Certificate) == 0 || !cfg.TLS.RootCAs.Equal(ca.Pool()) || cfg.TLS.ServerName != "box" {
+	must(t, err)
+	roots, err := cfg.GetRootCAs(t.Context())
+	if err != nil || len(pair.Certificate) == 0 || !roots.Equal(ca.Pool()) || cfg.TLS.ServerName != "box" {
 		t.Errorf("%+v, %v", cfg.TLS, err)
 	}
 }

@@ -32,8 +32,9 @@ var (
 	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
 
 	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
-	// No instance could be reached, or this process was not scheduled. errors.Is(err,
-	// ErrSessionExpired) is true too.
+	// No instance could be reached, or this process was not scheduled, or the credentials were
+	// refused, and errors.Is(err, Unauthenticated) is true. errors.Is(err, ErrSessionExpired) is
+	// true too.
 	ErrNotRenewed error = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
 
 	// ErrTakenOver: another process restored the session. errors.Is(err, ErrSessionExpired) is true

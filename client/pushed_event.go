@@ -18,8 +18,12 @@ func (c *Client) handleEvent(cn *conn, h protocol.Header) error {
 			return err
 		}
 		cn.mu.Lock()
-		cn.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+		why := &protocol.Error{Status: m.Status, Message: m.Message}
+		cn.goodbye = why
 		cn.mu.Unlock()
+		if m.Status == protocol.StatusUnauthenticated {
+			c.state.revoked(why, cn.tokenChange, c.clock.now())
+		}
 	case protocol.KindMapChanged:
 		var m protocol.MapChanged
 		if err := m.DecodeBody(h.Body); err != nil {

@@ -375,7 +375,9 @@ func (s *Session) changed(r sessionstate.Ready) {
 	if r.State != Expired {
 		return
 	}
-	s.err = cmp.Or(s.err, ErrNotRenewed)
+	if s.err == nil {
+		s.err = s.notRenewed()
+	}
 	// A take-over is its owner's doing: only who has the key can do it. The line above has it.
 	if !errors.Is(s.err, ErrSessionClosed) && !errors.Is(s.err, ErrClientClosed) && !errors.Is(s.err, ErrTakenOver) {
 		s.c.cfg.Logger.Warn("session ended", "session", s.id, "node", s.node.path, "cause", s.err)
@@ -388,6 +390,15 @@ func (s *Session) changed(r sessionstate.Ready) {
 		err := s.err
 		s.notify(func() { f(err) })
 	}
+}
+
+// notRenewed is ErrNotRenewed, with why the session could not be attached. mu is held.
+func (s *Session) notRenewed() error {
+	why := cmp.Or(s.c.state.lastRefusal(), s.attachErr)
+	if why == nil {
+		return ErrNotRenewed
+	}
+	return &notRenewed{why}
 }
 
 // notify calls f in order with the others, from a goroutine that lives as long as there is

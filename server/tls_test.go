@@ -3,8 +3,12 @@ package server
 import (
 	"context"
 	"crypto/tls"
+	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -257,20 +261,142 @@ func TestConsoleCertificate(t *testing.T) {
 	}
 }
 
+// TestAuthorityReplaced: clients trust two authorities, the instance's certificate becomes one of
+// the new authority, and the former one goes. A lease lives through new connections at each step.
+func TestAuthorityReplaced(t *testing.T) {
+	dir, former, next := t.TempDir(), certstest.New(t), certstest.New(t)
+	trusted := former.Write(t, dir)
+	var files certs.Files
+	files.Cert, files.Key = former.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	s := start(t, func(c *Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	var mu sync.Mutex
+	var open net.Conn
+	c, err := client.Open(t.Context(), client.Config{
+		Endpoints: []string{s.TLSAddr()}, GetRootCAs: client.CAFile(trusted),
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			mu.Lock()
+			defer mu.Unlock()
+			open = nc
+			return nc, err
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	states := make(chan client.State, 100)
+	session, err := c.Session(t.Context(), "/default", client.Timeout(time.Minute),
+		client.OnState(func(s client.State) { states <- s }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease, err := session.Mutex("job").Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		what   string
+		change func()
+	}{
+		{"both are trusted", func() { certstest.Bundle(t, trusted, former, next) }},
+		{"the instance has a new certificate", func() { next.Issue(t, dir, "server", certstest.Host("127.0.0.1")) }},
+		{"the former one is not trusted", func() { certstest.Bundle(t, trusted, next) }},
+		{"the file cannot be read", func() { _ = os.Remove(trusted) }},
+	} {
+		step.change()
+		if err := s.ReloadCertificates(); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		_ = open.Close()
+		mu.Unlock()
+		for _, want := range []client.State{client.Detached, client.Attached} {
+			if got := <-states; got != want {
+				t.Fatalf("%s: the session is %v, not %v", step.what, got, want)
+			}
+		}
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWrongClientCertificate: the server says of a certificate of another authority that this is
+// what is wrong, however the SDK was given the certificate.
+func TestWrongClientCertificate(t *testing.T) {
+	dir, ca, other := t.TempDir(), certstest.New(t), certstest.New(t)
+	files := certs.Files{CA: ca.Write(t, dir), Require: true}
+	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	log := new(lockedLog)
+	s := start(t, func(c *Config) {
+		c.TLSListen, c.TLS, c.Logger = "127.0.0.1:0", files, slog.New(slog.NewTextHandler(log, nil))
+	})
+	for _, x := range []struct {
+		what  string
+		certs []tls.Certificate
+		want  string
+	}{
+		{"another authority's", []tls.Certificate{issued(t, other)}, "certificate signed by unknown authority"},
+		{"none", nil, "client didn't provide a certificate"},
+	} {
+		if _, err := openTLS(t, &tls.Config{RootCAs: ca.Pool(), Certificates: x.certs}, s.TLSAddr()); err == nil {
+			t.Fatalf("a client with %s certificate is served", x.what)
+		}
+		await.True(t, "the log line for "+x.what, func() bool { return strings.Contains(log.String(), x.want) })
+	}
+	both := []tls.Certificate{issued(t, other), issued(t, ca)}
+	if _, err := openTLS(t, &tls.Config{RootCAs: ca.Pool(), Certificates: both}, s.TLSAddr()); err != nil {
+		t.Errorf("the right one of two certificates is not shown: %v", err)
+	}
+}
+
+// lockedLog is a log that several goroutines write.
+type lockedLog struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func issued(t *testing.T, a *certstest.Authority) tls.Certificate {
+	t.Helper()
+	pair, err := tls.LoadX509KeyPair(a.Issue(t, t.TempDir(), "billing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
+}
+
 // TestTLSBetweenInstances: instances that trust one authority make a cluster; one with another's
-// certificate is not let in, nor one without any.
+// certificate is not let in, nor one without any. The authority is replaced while they run.
 func TestTLSBetweenInstances(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	ca, other := certstest.New(t), certstest.New(t)
-	config := func(name string, a *certstest.Authority, peers ...string) Config {
-		cfg, dir := k.config(name, peers...), t.TempDir()
+	folders := make(map[string]string)
+	issue := func(name string, a *certstest.Authority) (cert, key string) {
 		host, _, err := net.SplitHostPort(k.address(name))
 		if err != nil {
 			t.Fatal(err)
 		}
-		cfg.ClusterTLS.CA = a.Write(t, dir)
-		cfg.ClusterTLS.Cert, cfg.ClusterTLS.Key = a.Issue(t, dir, "instance", certstest.Host(host))
+		return a.Issue(t, folders[name], "instance", certstest.Host(host))
+	}
+	config := func(name string, a *certstest.Authority, peers ...string) Config {
+		cfg := k.config(name, peers...)
+		folders[name] = t.TempDir()
+		cfg.ClusterTLS.CA = a.Write(t, folders[name])
+		cfg.ClusterTLS.Cert, cfg.ClusterTLS.Key = issue(name, a)
 		return cfg
 	}
 	if err := k.startWith(t.Context(), "a", config("a", ca)); err != nil {
@@ -290,8 +416,26 @@ func TestTLSBetweenInstances(t *testing.T) {
 		}
 		cancel()
 	}
-	if err := k.startWith(t.Context(), "c", config("c", ca, "a")); err != nil {
+	third := config("c", ca, "a")
+	if err := k.startWith(t.Context(), "c", third); err != nil {
 		t.Fatal(err)
 	}
 	k.awaitOn("a", "three instances", func(s *meta.State) bool { return len(s.Instances()) == 3 })
+
+	for _, change := range []func(name string){
+		func(name string) { certstest.Bundle(t, filepath.Join(folders[name], "ca.pem"), ca, other) },
+		func(name string) { issue(name, other) },
+		func(name string) { other.Write(t, folders[name]) },
+	} {
+		for _, name := range []string{"a", "b", "c"} {
+			change(name)
+			if err := k.server(name).ReloadCertificates(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	k.kill("c") // its connections are made again, both ways
+	if err := k.startWith(t.Context(), "c", third); err != nil {
+		t.Fatal(err)
+	}
 }

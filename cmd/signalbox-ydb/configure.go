@@ -44,8 +44,14 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, err er
 			return s, usagef("--%s %q is not a number from 0 to %d", n.flag, v[n.flag], maxConnections)
 		}
 	}
-	if c.Cluster.TLS, err = clusterTLS(v); err != nil {
-		return s, err
+	if v["tls"] == "true" || v["tls-ca"] != "" || v["tls-server-name"] != "" {
+		c.Cluster.TLS = &tls.Config{MinVersion: tls.VersionTLS12, ServerName: v["tls-server-name"]}
+	}
+	if ca := v["tls-ca"]; ca != "" {
+		c.Cluster.GetRootCAs = client.CAFile(ca)
+		if _, err := c.Cluster.GetRootCAs(ctx); err != nil {
+			return s, usagef("cannot read --tls-ca: %v", err)
+		}
 	}
 	if cert, key := v["listen-tls-cert"], v["listen-tls-key"]; cert != "" || key != "" {
 		files, err := certs.Open(certs.Files{Cert: cert, Key: key}, c.Logger)
@@ -70,20 +76,4 @@ func logger(v values, stderr io.Writer) (*slog.Logger, error) {
 		return slog.New(slog.NewJSONHandler(stderr, options)), nil
 	}
 	return nil, usagef("--log-format %q is unknown; choose text or json", v["log-format"])
-}
-
-// clusterTLS is how to connect to the cluster over TLS; nil: without it.
-func clusterTLS(v values) (*tls.Config, error) {
-	ca, name := v["tls-ca"], v["tls-server-name"]
-	if v["tls"] != "true" && ca == "" && name == "" {
-		return nil, nil
-	}
-	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		var err error
-		if c.RootCAs, err = certs.Authorities(ca); err != nil {
-			return nil, usagef("cannot read --tls-ca: %v", err)
-		}
-	}
-	return c, nil
 }

@@ -232,7 +232,7 @@ func TestListenTLS(t *testing.T) {
 func TestClusterTLS(t *testing.T) {
 	authority := certstest.New(t)
 	dir := t.TempDir()
-	setting := func(args ...string) *tls.Config {
+	setting := func(args ...string) client.Config {
 		t.Helper()
 		v, err := readSettings(args, func(string) (string, bool) { return "", false })
 		if err != nil {
@@ -242,18 +242,22 @@ func TestClusterTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return s.gateway.Cluster.TLS
+		return s.gateway.Cluster
 	}
-	if c := setting(); c != nil {
+	if c := setting(); c.TLS != nil || c.GetRootCAs != nil {
 		t.Error("TLS without a setting")
 	}
-	if c := setting("--tls"); c == nil || c.RootCAs != nil || c.MinVersion != tls.VersionTLS12 {
+	if c := setting("--tls"); c.TLS == nil || c.GetRootCAs != nil || c.TLS.MinVersion != tls.VersionTLS12 {
 		t.Error(c)
 	}
-	if c := setting("--tls-ca", authority.Write(t, dir)); c == nil || !c.RootCAs.Equal(authority.Pool()) {
-		t.Error("the authority is another one")
+	c, next := setting("--tls-ca", authority.Write(t, dir)), certstest.New(t)
+	for _, a := range []*certstest.Authority{authority, next} { // the file is read for each connection
+		a.Write(t, dir)
+		if roots, err := c.GetRootCAs(t.Context()); err != nil || c.TLS == nil || !roots.Equal(a.Pool()) {
+			t.Error("the authority is another one", err)
+		}
 	}
-	if c := setting("--tls-server-name", "cluster.example"); c == nil || c.ServerName != "cluster.example" {
+	if c := setting("--tls-server-name", "cluster.example"); c.TLS == nil || c.TLS.ServerName != "cluster.example" {
 		t.Error(c)
 	}
 	empty := filepath.Join(dir, "empty.pem")

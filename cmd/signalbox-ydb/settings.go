@@ -41,7 +41,7 @@ var settings = []setting{
 	{flag: "max-connections", def: "0", help: "Maximum number of connections of clients, but never more than half the limit of open files; 0: 10000."},
 	{flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address, or from one IPv6 network of 64 bits; 0: unlimited."},
 	{flag: "tls", bool: true, help: "Connect to the cluster over TLS; the other --tls flags imply it."},
-	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
+	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs); read again for each connection."},
 	{flag: "tls-server-name", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
 	{flag: "admin", def: "off", help: "Address of metrics (/metrics), health (/healthz) and profiles (/debug/pprof), or off. It requires no credentials: do not expose it."},
 	{flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},

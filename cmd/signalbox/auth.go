@@ -117,7 +117,8 @@ func tokenCreateCmd(a *app) *cobra.Command {
 	c := command("create IDENTITY", "Create a token and print its secret once",
 		`Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
 cluster stores a hash. An identity can have several tokens: to replace a secret, create a second
-token, distribute it, then revoke the first.`)
+token, replace the clients' files, then revoke the first. Clients read their file again, and keep
+what they hold.`)
 	c.Example = "  signalbox auth create billing --secret-file billing-token"
 	id := c.Flags().String("id", "", "Id of the token, used to revoke it, up to 64 bytes (default: generated).")
 	file := secretFlag(c)

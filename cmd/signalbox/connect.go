@@ -71,12 +71,19 @@ func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 	if err := inv.readValues(a.values); err != nil {
 		return nil, err
 	}
+	// A command may hold a lock longer than its token, its certificate or the instances' authority
+	// is valid, so the files are read for each connection.
 	if f := a.values["token-file"]; f != "" {
-		token, err := readSecret(f)
-		if err != nil {
+		inv.cfg.GetToken = client.TokenFile(f)
+		if _, err := inv.cfg.GetToken(cmd.Context()); err != nil {
 			return nil, usagef("cannot read --token-file: %v", err)
 		}
-		inv.cfg.Token = []byte(token)
+	}
+	if f := a.values["tls-ca"]; f != "" {
+		inv.cfg.GetRootCAs = client.CAFile(f)
+		if _, err := inv.cfg.GetRootCAs(cmd.Context()); err != nil {
+			return nil, usagef("cannot read --tls-ca: %v", err)
+		}
 	}
 	var err error
 	inv.cfg.TLS, err = tlsConfig(a.values)

@@ -50,7 +50,7 @@ loopback only. For a console that others reach, with a login of their own, see -
 			return usagef("--listen %q is not on loopback: other machines would get your rights; use --console of signalbox serve, where people log in", *listen)
 		}
 		cfg := consoleConfig{addr: *listen, client: inv.cfg}
-		if len(cfg.client.Token) > 0 || cfg.client.TLS != nil && cfg.client.TLS.GetClientCertificate != nil {
+		if cfg.client.GetToken != nil || cfg.client.TLS != nil && cfg.client.TLS.GetClientCertificate != nil {
 			var b [24]byte
 			_, _ = rand.Read(b[:]) // it never fails
 			cfg.secret = base64.RawURLEncoding.EncodeToString(b[:])
@@ -216,24 +216,30 @@ func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runn
 // own certificate is known from its file; those of other instances have to be good for the host
 // that is dialled, which the state of a connection does not have if it is an IP address.
 func instanceDialer(ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
-	c, err := tlsConfig(map[string]string{"tls": "true", "tls-ca": ca})
-	if err != nil {
-		return nil, err
+	roots := func(context.Context) (*x509.CertPool, error) { return nil, nil } // the system's
+	if ca != "" {
+		roots = client.CAFile(ca)
 	}
-	c.InsecureSkipVerify = true // VerifyConnection checks
+	if _, err := roots(context.Background()); err != nil {
+		return nil, usagef("cannot read --console-ca: %v", err)
+	}
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
 			return nil, err
 		}
+		trusted, err := roots(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("cannot read --console-ca: %w", err)
+		}
 		raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return nil, err
 		}
-		conf := c.Clone()
-		conf.ServerName = cmp.Or(host, "localhost")
-		conf.VerifyConnection = func(now tls.ConnectionState) error { return checkInstance(now, own, conf.RootCAs, conf.ServerName) }
-		conn := tls.Client(raw, conf)
+		host = cmp.Or(host, "localhost")
+		conn := tls.Client(raw, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: host,
+			InsecureSkipVerify: true, // VerifyConnection checks
+			VerifyConnection:   func(now tls.ConnectionState) error { return checkInstance(now, own, trusted, host) }})
 		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close()
 			return nil, fmt.Errorf("connect to the instance at %s by TLS: %w", address, err)

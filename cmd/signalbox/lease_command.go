@@ -215,7 +215,7 @@ func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFun
 		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", h.name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
-		if errors.Is(err, client.ErrNotRenewed) {
+		if errors.Is(err, client.ErrNotRenewed) && !errors.Is(err, client.Unauthenticated) {
 			code = exitUnreachable
 		}
 		return nil, &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}

@@ -64,12 +64,13 @@ var clientSettings = []setting{
 		help: "How long the session outlives its last keep-alive, 100ms to 30m. " +
 			"Shorter means faster failover and less tolerance for pauses."},
 	{flag: "token-file",
-		help: "File with the token; without it the client is anonymous."},
+		help: "File with the token, read again for each connection; without it the client is anonymous."},
 	{flag: "tls", bool: true,
 		help: "Connect over TLS; the other --tls flags imply it. " +
 			"The certificate of each instance must be valid for its host name."},
 	{flag: "tls-ca",
-		help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs)."},
+		help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs); " +
+			"read again for each connection."},
 	{flag: "tls-cert",
 		help: "PEM file with this client's certificate and its chain; read again for each connection."},
 	{flag: "tls-key",

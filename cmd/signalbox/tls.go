@@ -3,14 +3,13 @@ package main
 import (
 	"crypto/tls"
 
-	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
 // maxPEM is the longest file of certificates or keys, in bytes.
 const maxPEM = 4 << 20
 
-// tlsConfig is how to connect over TLS; nil: without it.
+// tlsConfig is how to connect over TLS; nil: without it. It does not read the file of tls-ca.
 func tlsConfig(v map[string]string) (*tls.Config, error) {
 	ca, cert, key, name := v["tls-ca"], v["tls-cert"], v["tls-key"], v["tls-server-name"]
 	if v["tls"] != "true" && ca == "" && cert == "" && key == "" && name == "" {
@@ -20,18 +19,10 @@ func tlsConfig(v map[string]string) (*tls.Config, error) {
 		return nil, usagef("--tls-cert and --tls-key go together: give the certificate and its key, or neither")
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
-	if ca != "" {
-		var err error
-		if c.RootCAs, err = certs.Authorities(ca); err != nil {
-			return nil, usagef("cannot read --tls-ca: %v", err)
-		}
-	}
 	if cert != "" {
 		if _, err := keyPair(cert, key); err != nil {
 			return nil, usagef("cannot use --tls-cert with --tls-key: %v", err)
 		}
-		// A command may hold a lock longer than its certificate is valid, so the files are read for
-		// each connection.
 		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			pair, err := keyPair(cert, key)
 			return &pair, err

@@ -112,10 +112,13 @@ func (c *Certs) Server() *tls.Config {
 	}
 }
 
-// Client is a configuration to dial with, of the present certificates.
+// Client is a configuration to dial with, of the present certificates. It also shows its
+// certificate to a server that names other authorities, so that the server says what is wrong with
+// it, and not that there is none.
 func (c *Certs) Client() *tls.Config {
 	now := c.current.Load()
-	return &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{now.cert}, RootCAs: now.ca}
+	return &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: now.ca,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &now.cert, nil }}
 }
 
 // Reload reads the files again, and uses them if they have changed. After an error the old
@@ -205,15 +208,6 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 		l.srv.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return l, nil
-}
-
-// Authorities reads a file with the certificates of one or more CAs in PEM form, at most 4 MiB.
-func Authorities(path string) (*x509.CertPool, error) {
-	pem, err := file.Read(path, maxFileSize)
-	if err != nil {
-		return nil, err
-	}
-	return parseAuthorities(path, pem)
 }
 
 func parseAuthorities(path string, pem []byte) (*x509.CertPool, error) {

@@ -3,6 +3,7 @@ package certs_test
 import (
 	"bytes"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"log/slog"
@@ -81,10 +82,6 @@ func TestHandshakes(t *testing.T) {
 		cert, key := a.Issue(t, dir, name, opts...)
 		c := open(certs.Files{Cert: cert, Key: key, CA: ca}).Client()
 		c.ServerName = "box.example"
-		// A client shows whatever it has, not only what the server says it would take.
-		pair := c.Certificates[0]
-		c.Certificates = nil
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
 		return c
 	}
 	plain := func() *tls.Config { return &tls.Config{RootCAs: ours.Pool(), ServerName: "box.example"} }
@@ -120,6 +117,9 @@ func TestHandshakes(t *testing.T) {
 			_, serverErr, clientErr := handshake(t, c.srv.Server(), c.cli)
 			if ok := serverErr == nil && clientErr == nil; ok != c.ok {
 				t.Errorf("server: %v, client: %v", serverErr, clientErr)
+			}
+			if unknown := (x509.UnknownAuthorityError{}); strings.Contains(c.name, "a wrong one") && !errors.As(serverErr, &unknown) {
+				t.Errorf("the server does not say that the authority is wrong: %v", serverErr)
 			}
 		})
 	}
@@ -277,25 +277,5 @@ func TestNotValidNow(t *testing.T) {
 	}
 	if !strings.Contains(log.String(), `msg="the certificate is not valid now, the other end will refuse it"`) {
 		t.Errorf("the log is %s", log.String())
-	}
-}
-
-// TestAuthorities: a file with certificates of authorities is read, and one without is refused by
-// name.
-func TestAuthorities(t *testing.T) {
-	dir := t.TempDir()
-	authority := certstest.New(t)
-	pool, err := certs.Authorities(authority.Write(t, dir))
-	if err != nil || !pool.Equal(authority.Pool()) {
-		t.Fatal(err)
-	}
-	empty := filepath.Join(dir, "empty.pem")
-	if err := os.WriteFile(empty, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{empty: "empty.pem has no certificate in PEM form", empty + ".none": "no such file"} {
-		if _, err := certs.Authorities(path); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", path, err)
-		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 // Config of a console. Client.Endpoints is required.
 type Config struct {
-	// Client says how to reach the cluster. Its Token and its certificates are the credentials of
+	// Client says how to reach the cluster. Its token and its certificates are the credentials of
 	// every viewer if Secret is set. Otherwise they must be empty: viewers log in with tokens of
 	// their own, once the cluster requires credentials.
 	Client client.Config
@@ -81,7 +81,7 @@ func New(cfg Config) (*Console, error) {
 	if len(cfg.Client.Endpoints) == 0 {
 		return nil, errors.New("the console has no endpoint; name at least one instance as host:port")
 	}
-	if cfg.Secret == "" && len(cfg.Client.Token) > 0 {
+	if cfg.Secret == "" && hasToken(cfg.Client) {
 		return nil, errors.New("the console has credentials of its own and no secret; everybody would have them")
 	}
 	cfg.Refresh = cmp.Or(cfg.Refresh, defaultRefresh)

@@ -25,8 +25,14 @@ const (
 var errTooManyViewers = errors.New("people with 32 different credentials use this console; " +
 	"try again when one of them has left")
 
-// viewerKey is the hash of a set of credentials.
+// viewerKey is the hash of a token, or ownKey.
 type viewerKey [sha256.Size]byte
+
+// ownKey is of the console's own credentials.
+var ownKey viewerKey
+
+// hasToken says that a client shows a token.
+func hasToken(cfg client.Config) bool { return len(cfg.Token) > 0 || cfg.GetToken != nil }
 
 // viewer has one set of credentials: one client of the cluster.
 type viewer struct {
@@ -110,12 +116,12 @@ func newViewers(cfg client.Config) *viewers {
 // anonymous is the viewer with the console's own credentials, which are none if people log in.
 func (s *viewers) anonymous(ctx context.Context) (*viewer, error) {
 	s.mu.Lock()
-	refused := len(s.cfg.Token) == 0 && time.Since(s.refusedAt) < refusedTime
+	refused := !hasToken(s.cfg) && time.Since(s.refusedAt) < refusedTime
 	s.mu.Unlock()
 	if refused {
 		return nil, client.Unauthenticated
 	}
-	v, err := s.get(ctx, s.cfg.Token)
+	v, err := s.connected(ctx, ownKey, s.cfg)
 	if errors.Is(err, client.Unauthenticated) {
 		s.refuse(nil)
 	}
@@ -134,7 +140,13 @@ func (s *viewers) refuse(v *viewer) {
 
 // get connects with a token, or returns the viewer that has it.
 func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
-	key := viewerKey(sha256.Sum256(token))
+	cfg := s.cfg
+	cfg.Token, cfg.GetToken = token, nil
+	return s.connected(ctx, sha256.Sum256(token), cfg)
+}
+
+// connected connects with credentials, or returns the viewer that has them.
+func (s *viewers) connected(ctx context.Context, key viewerKey, cfg client.Config) (*viewer, error) {
 	for {
 		s.mu.Lock()
 		v, attempt := s.byKey[key], s.connecting[key]
@@ -149,7 +161,7 @@ func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
 			done := make(chan struct{})
 			s.connecting[key] = done
 			s.mu.Unlock()
-			return s.connect(ctx, key, token, done)
+			return s.connect(ctx, key, cfg, done)
 		}
 		s.mu.Unlock()
 		select {
@@ -160,9 +172,7 @@ func (s *viewers) get(ctx context.Context, token []byte) (*viewer, error) {
 	}
 }
 
-func (s *viewers) connect(ctx context.Context, key viewerKey, token []byte, done chan struct{}) (*viewer, error) {
-	cfg := s.cfg
-	cfg.Token = token
+func (s *viewers) connect(ctx context.Context, key viewerKey, cfg client.Config, done chan struct{}) (*viewer, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c, err := client.Open(ctx, cfg)
@@ -187,9 +197,8 @@ func (s *viewers) connect(ctx context.Context, key viewerKey, token []byte, done
 
 // dropUnused closes a client that no session uses. The lock is held.
 func (s *viewers) dropUnused() bool {
-	own := viewerKey(sha256.Sum256(s.cfg.Token))
 	for key, v := range s.byKey {
-		if v.users == 0 && key != own {
+		if v.users == 0 && key != ownKey {
 			s.drop(v)
 			return true
 		}
@@ -218,7 +227,7 @@ func (s *viewers) use(v *viewer) bool {
 func (s *viewers) release(v *viewer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v.users--; v.users == 0 && s.byKey[v.key] == v && v.key != sha256.Sum256(s.cfg.Token) {
+	if v.users--; v.users == 0 && s.byKey[v.key] == v && v.key != ownKey {
 		s.drop(v)
 	}
 }

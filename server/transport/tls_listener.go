@@ -22,6 +22,7 @@ type tlsListener struct {
 	listener  net.Listener
 	config    *tls.Config
 	slots     handshakeSlots
+	failures  handshakeLog
 	accepting sync.WaitGroup
 	serving   sync.WaitGroup
 	cycles    sync.Pool
@@ -283,7 +284,7 @@ func (k *tlsSocket) handshake() bool {
 	k.raw.end()
 	if err != nil {
 		k.t.Metrics.HandshakesFailed.Inc()
-		k.t.cfg.Log.Debug("TLS handshake failed", "conn", k.id, "remote", k.remote, "error", err)
+		k.listener.failures.failed(k.t.cfg.Log, k.id, k.remote, err, time.Now())
 		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
 			// A client that speaks no TLS can read this.
 			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest,

@@ -55,6 +55,7 @@ func New(t testing.TB) *Authority {
 	t.Helper()
 	key := newKey(t)
 	c := template("test authority")
+	c.Subject.CommonName += " " + c.SerialNumber.String() // clients tell authorities by their names
 	c.IsCA, c.BasicConstraintsValid, c.KeyUsage = true, true, x509.KeyUsageCertSign
 	der, err := x509.CreateCertificate(rand.Reader, c, c, &key.PublicKey, key)
 	if err != nil {
@@ -80,6 +81,16 @@ func (a *Authority) Write(t testing.TB, dir string) (path string) {
 	path = filepath.Join(dir, "ca.pem")
 	write(t, path, a.pem)
 	return path
+}
+
+// Bundle writes the certificates of several authorities to one file.
+func Bundle(t testing.TB, path string, list ...*Authority) {
+	t.Helper()
+	var all []byte
+	for _, a := range list {
+		all = append(all, a.pem...)
+	}
+	write(t, path, all)
 }
 
 // Issue makes a certificate for a common name, and writes NAME.pem and NAME.key. It is good for
