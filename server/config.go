@@ -161,10 +161,13 @@ type Config struct {
 	// election.
 	RTT time.Duration
 
-	// Clock, Logger and Memory are for embedding and tests. With Memory nothing survives the
-	// process.
+	// Logger must not wait for who reads the log: event loops use it too. LogDropped is how many of
+	// its lines were dropped, for metrics; nil: none.
+	Logger     *slog.Logger
+	LogDropped func() uint64
+
+	// Clock and Memory are for embedding and tests. With Memory nothing survives the process.
 	Clock  replica.Clock
-	Logger *slog.Logger
 	Memory bool
 	// Disk is a memory disk that outlives the server, for tests that start one again. It implies
 	// Memory.

@@ -28,6 +28,7 @@ func registerMetrics(s *Server) {
 		p.Write(metrics.MemoryLimit, s.memory.max)
 		p.Write(metrics.ShardMessagesDropped, s.hosting.DroppedMessages())
 		p.Write(metrics.AuditDropped, s.audit.log.Lost())
+		p.Write(metrics.LogDropped, logDropped(s))
 		writeDisk(p, s.host)
 		writeBackups(p, s)
 		s.serving.WriteMetrics(p, showNames(s))
@@ -36,6 +37,13 @@ func registerMetrics(s *Server) {
 			writePeers(p, s.peers.Stats())
 		}
 	})
+}
+
+func logDropped(s *Server) uint64 {
+	if s.cfg.LogDropped == nil {
+		return 0
+	}
+	return s.cfg.LogDropped()
 }
 
 // sourceRevision is the revision of the source that the binary was built from, if the build has it.

@@ -86,8 +86,23 @@ func (s *Server) HearAll() {
 	s.transport.Each(func(c *transport.Conn) { c.Heard(now) })
 }
 
+// silentMost is how long an event loop or the failure detector may do nothing before a probe is
+// told to have the process restarted.
+const silentMost = 5 * time.Second
+
 // Live returns why the process should be restarted, nil if it need not be.
-func (s *Server) Live() error { return s.Err() }
+func (s *Server) Live() error {
+	if err := s.Err(); err != nil || !s.ready.Load() {
+		return err
+	}
+	if d := s.transport.LoopSilence(); d >= silentMost {
+		return fmt.Errorf("an event loop has done nothing for %v, its clients are not served; restart the process", d)
+	}
+	if d := s.membership.DetectorSilence(); d >= silentMost {
+		return fmt.Errorf("the failure detector has done nothing for %v; restart the process", d)
+	}
+	return nil
+}
 
 // Ready returns why clients should not be sent here now. It is nil if all of this holds: the server
 // takes requests, the cluster has this instance Online, the meta shard and every shard here have a

@@ -39,6 +39,7 @@ var layers = []struct {
 	{"server/audit", []string{"server/audit", "server/file", "shard/meta"}},
 	{"server/certs", []string{"server/certs", "server/file", "shard/replica/beat"}},
 	{"server/file", []string{"server/file"}},
+	{"server/logging", []string{"server/logging"}},
 	{"server/auth", []string{"server/auth", "shard/meta"}},
 	{"server/datafolder", []string{"server/datafolder", "server/file", "shard/replica"}},
 	{"server/recovery", []string{"server/recovery", "server/backup", "server/cluster", "server/datafolder", "shard", "shard/meta", "shard/replica", "protocol"}},
@@ -52,7 +53,7 @@ var layers = []struct {
 	{"bench/limits", []string{"shard/replica/wal"}},
 	{"bench/cmd", []string{"bench", "shard/replica/timerslack"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
-	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "protocol"}},
+	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "protocol"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack"}},
 }
 

@@ -9,12 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/server/logging"
 )
 
 // Exit codes, as those of signalbox.
@@ -25,34 +27,41 @@ const (
 )
 
 func main() {
+	logging.CatchBrokenPipes()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
 }
 
-// run serves until ctx ends, and returns the process's exit code.
+// run serves until ctx ends, and returns the process's exit code. What it prints waits for nobody
+// who reads.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	out, notes := logging.NewQueue(stdout), logging.NewQueue(stderr)
+	defer func() {
+		out.Flush(logging.FlushTimeout)
+		notes.Flush(logging.FlushTimeout)
+	}()
 	v, err := readSettings(args, os.LookupEnv)
 	switch {
 	case errors.Is(err, errHelp):
-		fmt.Fprint(stdout, help())
+		fmt.Fprint(out, help())
 		return exitOK
 	case errors.Is(err, errVersion):
-		fmt.Fprintln(stdout, "signalbox-ydb "+version)
+		fmt.Fprintln(out, "signalbox-ydb "+version)
 		return exitOK
 	case err == nil:
 		for _, name := range unknownVariables(os.Environ()) {
-			fmt.Fprintf(stderr, "signalbox-ydb: unknown variable %s in the environment is ignored\n", name)
+			fmt.Fprintf(notes, "signalbox-ydb: unknown variable %s in the environment is ignored\n", name)
 		}
-		err = serve(ctx, v, stdout, stderr)
+		err = serve(ctx, v, out, stderr)
 	}
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(stderr, "signalbox-ydb: %v\n", err)
+	fmt.Fprintf(notes, "signalbox-ydb: %v\n", err)
 	if _, ok := errors.AsType[*usageError](err); ok {
-		fmt.Fprintln(stderr, "  See signalbox-ydb --help.")
+		fmt.Fprintln(notes, "  See signalbox-ydb --help.")
 		return exitUsage
 	}
 	return exitError
@@ -62,10 +71,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	s, err := configure(ctx, v, stderr)
+	s, log, err := configure(ctx, v, stderr)
 	if err != nil {
 		return err
 	}
+	defer log.Flush(logging.FlushTimeout)
+	slog.SetDefault(s.gateway.Logger) // libraries log too, some by package log
 	l, err := net.Listen("tcp", v["listen"])
 	if err != nil {
 		return fmt.Errorf("listen on --listen: %w", err)

@@ -10,9 +10,11 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -36,6 +38,91 @@ func TestReference(t *testing.T) {
 	}
 	if string(page) != reference() {
 		t.Error("REFERENCE.md is not up to date; run make golden")
+	}
+}
+
+// TestMain makes this test binary stand in for the program.
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_AS_PROGRAM") != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// TestNobodyReads: the gateway serves on, and ends as it does otherwise, when the readers of its
+// output and of its log have gone, or do not read.
+func TestNobodyReads(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addr := l.Addr().String()
+		_ = l.Close()
+		if gone {
+			_ = r.Close()
+		} else {
+			fillPipe(t, w)
+		}
+		cmd := exec.Command(os.Args[0], "--listen", addr, "--log-level", "debug", "--endpoints", "127.0.0.1:1")
+		cmd.Env = append(os.Environ(), "TEST_AS_PROGRAM=1", "SIGNALBOX_YDB_LISTN=unknown, which is noted")
+		cmd.Stdout, cmd.Stderr = w, w
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		_ = w.Close()
+		ended := make(chan struct{})
+		go func() {
+			_ = cmd.Wait()
+			close(ended)
+		}()
+		for serves := false; !serves; {
+			select {
+			case <-ended:
+				t.Fatalf("reader gone: %v: it has ended: %v", gone, cmd.ProcessState)
+			case <-time.After(10 * time.Millisecond):
+			}
+			c, err := net.Dial("tcp", addr)
+			if serves = err == nil; serves {
+				_ = c.Close()
+			}
+		}
+		_ = cmd.Process.Signal(syscall.SIGTERM) // it logs that
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			t.Errorf("reader gone: %v: it does not end", gone)
+			_ = cmd.Process.Kill()
+			<-ended
+		}
+		if code := cmd.ProcessState.ExitCode(); code != 0 {
+			t.Errorf("reader gone: %v: %v", gone, cmd.ProcessState)
+		}
+	}
+}
+
+// fillPipe fills a pipe.
+func fillPipe(t *testing.T, w *os.File) {
+	t.Helper()
+	fd := int(w.Fd()) // which makes it blocking
+	if err := syscall.SetNonblock(fd, true); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		_, err := syscall.Write(fd, make([]byte, 1))
+		if err == syscall.EAGAIN {
+			break
+		} else if err != nil && err != syscall.EINTR {
+			t.Fatal(err)
+		}
+	}
+	if err := syscall.SetNonblock(fd, false); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -219,10 +306,11 @@ func TestListenTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	var log bytes.Buffer
-	s, err := configure(t.Context(), v, &log)
+	s, lines, err := configure(t.Context(), v, &log)
 	if err != nil || s.gateway.TLS == nil || time.Until(s.gateway.CertificateExpires()) > 0 {
 		t.Error(err, s.gateway)
 	}
+	lines.Flush(time.Minute)
 	if !strings.Contains(log.String(), "the certificate is not valid now") {
 		t.Errorf("the log is %s", log.String())
 	}
@@ -238,7 +326,7 @@ func TestClusterTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := configure(t.Context(), v, io.Discard)
+		s, _, err := configure(t.Context(), v, io.Discard)
 		if err != nil {
 			t.Fatal(err)
 		}

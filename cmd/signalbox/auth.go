@@ -185,7 +185,7 @@ func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bo
 	line, text := rightRow(r), "%s has the right %s at %s and below"
 	exists, known, err := lookUp()
 	if err != nil {
-		fmt.Fprintf(inv.stderr, "signalbox: granted; whether the path and the identity exist could not be checked: %s\n",
+		inv.note("signalbox: granted; whether the path and the identity exist could not be checked: %s\n",
 			sanitize(err.Error()))
 		return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
 	}

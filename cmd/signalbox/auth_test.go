@@ -15,9 +15,11 @@ func TestGrantIsPrinted(t *testing.T) {
 		"jsonl": `{"identity":"billing","path":"/billing","right":"use"}` + "\n",
 	} {
 		var out, said strings.Builder
-		inv := &invocation{app: &app{stdout: &out, stderr: &said, values: map[string]string{"output": format}}}
+		inv := &invocation{app: newApp(t.Context(), nil, &out, &said)}
+		inv.values = map[string]string{"output": format}
 		err := printGrant(inv, &admin.Right{Identity: "billing", Path: "/billing", Right: "use"},
 			func() (bool, bool, error) { return false, false, errors.New("connection lost") })
+		inv.flush()
 		if err != nil || out.String() != want || !strings.Contains(said.String(), "could not be checked: connection lost\n") {
 			t.Errorf("%s: printed %q and %q: %v", format, out.String(), said.String(), err)
 		}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ type child struct {
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
+	notes          io.Writer       // for messages of this process; nil: stderr
 	grace          time.Duration   // between SIGTERM and SIGKILL once the lease is lost
 	lease          *client.Lease   // that the command runs under, nil: something else than a lease
 	interrupted    <-chan struct{} // closed once this process is asked to end; nil: held ends then
@@ -105,7 +107,7 @@ func (c *child) run(held context.Context) error {
 		case r := <-w.reports:
 			w.close(r)
 			if len(r.Remaining) > 0 {
-				fmt.Fprintf(c.stderr,
+				fmt.Fprintf(cmp.Or(c.notes, c.stderr),
 					"signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n",
 					processList(r.Remaining))
 			}

@@ -50,7 +50,7 @@ and compared with its digest.`)
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
-			fmt.Fprintf(a.stderr, "%v; starting again\n", err)
+			a.note("%v; starting again\n", err)
 		}
 	})
 	return c

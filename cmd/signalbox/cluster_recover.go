@@ -82,7 +82,7 @@ written to the audit log: FILE.audit unless --audit names another.`)
 			return fmt.Errorf("folder for copies of the logs: %w", err)
 		}
 		defer os.RemoveAll(copies)
-		fmt.Fprint(a.stderr, recoverWarning)
+		a.note("%s", recoverWarning)
 		left, err := recovery.Open(inv.longCtx, *folders, copies, *accept, slog.New(slog.DiscardHandler))
 		if err != nil {
 			return err

@@ -46,7 +46,7 @@ func watchStatus(inv *invocation) error {
 			return nil
 		case err != nil && late && shown != nil:
 			stale = true
-			fmt.Fprintf(inv.stderr, "signalbox: no answer within %s; the status that is shown is %s old\n",
+			inv.note("signalbox: no answer within %s; the status that is shown is %s old\n",
 				patience, age(time.Since(answered)))
 			continue
 		case err != nil:
@@ -60,7 +60,7 @@ func watchStatus(inv *invocation) error {
 		if stale || !bytes.Equal(now.Bytes(), shown) {
 			lead := ""
 			switch {
-			case p.format == "table" && isTerminal(p.w):
+			case p.format == "table" && isTerminal(inv.stdout):
 				lead = clearScreen
 			case p.format == "table" && shown != nil:
 				lead = "\n"

@@ -29,7 +29,7 @@ func configCmd(a *app) *cobra.Command {
 		if isTerminal(inv.stdout) {
 			data = []byte(sanitize(string(data)) + "\n")
 		}
-		_, err = inv.stdout.Write(data)
+		_, err = inv.output().Write(data)
 		return err
 	})
 

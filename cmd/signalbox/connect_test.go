@@ -35,7 +35,7 @@ func TestTimeoutCodes(t *testing.T) {
 		{fmt.Errorf("%w: %w", client.ErrOutcomeUnknown, refused), 1, "It may have taken effect"},
 		{refused, 5, "signalbox cluster health"},
 	} {
-		a := &app{values: map[string]string{}, stderr: io.Discard}
+		a := newApp(t.Context(), nil, io.Discard, io.Discard)
 		if code := a.exit(x.err); code != x.code || !strings.Contains(a.hint(x.err, code), x.hint) {
 			t.Errorf("%v: exit code %d with the hint %q, want %d with %q", x.err, code, a.hint(x.err, code), x.code, x.hint)
 		}

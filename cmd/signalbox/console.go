@@ -61,9 +61,9 @@ loopback only. For a console that others reach, with a login of their own, see -
 		}
 		defer running.close()
 		if cfg.secret == "" {
-			fmt.Fprintf(a.stdout, "The console is on %s\n", running.url)
+			fmt.Fprintf(a.reports, "The console is on %s\n", running.url)
 		} else {
-			fmt.Fprintf(a.stdout,
+			fmt.Fprintf(a.reports,
 				"The console is on %s\nThis link opens it once, with your credentials: %s/enter?secret=%s\n",
 				running.url, running.url, cfg.secret)
 		}

@@ -32,7 +32,7 @@ func TestDurationFlags(t *testing.T) {
 			walk(s)
 		}
 	}
-	walk((&app{}).root())
+	walk(newApp(t.Context(), nil, nil, nil).root())
 	if seen < 12 {
 		t.Errorf("found %d flags", seen)
 	}

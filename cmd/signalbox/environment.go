@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -42,7 +41,7 @@ func warnEnvironment(a *app, environ []string) {
 		if near := closest(name, known); near != "" {
 			text = "; did you mean " + near + "?"
 		}
-		fmt.Fprintf(a.stderr, "signalbox: unknown variable %s in the environment is ignored%s\n", sanitize(name), text)
+		a.note("signalbox: unknown variable %s in the environment is ignored%s\n", sanitize(name), text)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 // what was meant if that can be told.
 func TestUnknownVariables(t *testing.T) {
 	var said strings.Builder
-	a := &app{stderr: &said}
+	a := newApp(t.Context(), nil, nil, &said)
 	environ := []string{
 		"PATH=/bin", "SIGNALBOX_SERVICE_HOST=10.0.0.1", "SIGNALBOX_PEERS_SERVICE_PORT_RAFT=7071",
 		"SIGNALBOX_YDB_LISTEN=127.0.0.1:2136", "SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
@@ -23,11 +23,13 @@ func TestUnknownVariables(t *testing.T) {
 		}
 	}
 	warnEnvironment(a, environ)
+	a.flush()
 	if said.Len() > 0 {
 		t.Errorf("known variables: %s", said.String())
 	}
 	a.warned = false
 	warnEnvironment(a, []string{"SIGNALBOX_ENDPOINT=x", "SIGNALBOX_TOKENFILE=x", "SIGNALBOX_COLOUR_OF_THE_SKY=x"})
+	a.flush()
 	want := "signalbox: unknown variable SIGNALBOX_ENDPOINT in the environment is ignored; did you mean SIGNALBOX_ENDPOINTS?\n" +
 		"signalbox: unknown variable SIGNALBOX_TOKENFILE in the environment is ignored; did you mean SIGNALBOX_TOKEN_FILE?\n" +
 		"signalbox: unknown variable SIGNALBOX_COLOUR_OF_THE_SKY in the environment is ignored\n"

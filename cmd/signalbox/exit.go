@@ -37,13 +37,16 @@ func (a *app) exit(err error) int {
 	if err == nil {
 		return exitOK
 	}
+	if readerGone(err) {
+		return exitBrokenPipe
+	}
 	code := a.code(err)
 	if ce, ok := errors.AsType[*codeError](err); ok && ce.quiet {
 		return code
 	}
-	fmt.Fprintf(a.stderr, "%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), sanitize(err.Error()))
+	a.note("%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), sanitize(err.Error()))
 	if h := a.hint(err, code); h != "" {
-		fmt.Fprintf(a.stderr, "  %s\n", h)
+		a.note("  %s\n", h)
 	}
 	return code
 }

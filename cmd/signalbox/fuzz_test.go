@@ -47,7 +47,7 @@ func FuzzConfigFile(f *testing.F) {
 			if err != nil || sc != scopeServe {
 				continue
 			}
-			a := &app{stdout: io.Discard, stderr: io.Discard}
+			a := newApp(t.Context(), nil, io.Discard, io.Discard)
 			cmd := serveCmd(a)
 			resolved, err := resolve(cmd, scopeServe, values, false)
 			if err == nil {
@@ -81,7 +81,7 @@ func FuzzFlags(f *testing.F) {
 	f.Add("--\n-\n---")
 	f.Fuzz(func(t *testing.T, text string) {
 		args := strings.Split(text, "\n")
-		a := &app{stdout: io.Discard, stderr: io.Discard}
+		a := newApp(t.Context(), nil, io.Discard, io.Discard)
 		root := a.root()
 		cmd, rest, err := root.Find(args)
 		if err != nil {

@@ -28,7 +28,7 @@ func TestInterruptedAtTheGrant(t *testing.T) {
 	ctx, interrupt := context.WithCancel(t.Context())
 	var output bytes.Buffer
 	inv := &invocation{
-		app: &app{stdin: strings.NewReader(""), stdout: &output, stderr: &output}, ctx: t.Context(), longCtx: ctx,
+		app: newApp(ctx, strings.NewReader(""), &output, &output), ctx: t.Context(), longCtx: ctx,
 		node: "/default", ttl: 10 * time.Minute, cfg: client.Config{Endpoints: []string{addr}},
 	}
 	defer inv.disconnect()
@@ -84,7 +84,7 @@ func TestSlowInput(t *testing.T) {
 	addr := servertest.Start(t).Addr()
 	input, feed := io.Pipe()
 	var output bytes.Buffer
-	a := &app{stdin: input, stdout: &output, stderr: &output}
+	a := newApp(t.Context(), input, &output, &output)
 	var first context.Context
 	c := &cobra.Command{Use: "put", RunE: a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		first = inv.ctx

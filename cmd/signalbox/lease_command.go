@@ -135,12 +135,12 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 	defer func() {
 		err := l.Release(inv.cleanup())
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
-			fmt.Fprintf(inv.stderr, "signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
+			inv.note("signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
 				"until its session ends, after about %s; signalbox sem describe shows who holds it\n", l.Name(), l.Session().Timeout())
 		}
 	}()
 	if len(command) == 0 {
-		if err := inv.printer().event(granted); err != nil {
+		if err := inv.reporter().event(granted); err != nil {
 			return err
 		}
 		select {
@@ -158,7 +158,7 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 		return name
 	}
 	c := &child{
-		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, grace: l.Session().Timeout() / 25, lease: l,
+		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes, grace: l.Session().Timeout() / 25, lease: l,
 		interrupted: inv.longCtx.Done(),
 		env: []string{
 			// Of another context, the command would use the token and the certificates.
@@ -254,5 +254,5 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 	if never := neverSentence(w); never != "" {
 		text += "; " + never
 	}
-	fmt.Fprintf(inv.stderr, "%s\n", text)
+	inv.note("%s\n", text)
 }

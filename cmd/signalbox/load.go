@@ -130,7 +130,7 @@ func runLoad(inv *invocation, name string, f loadFlags) error {
 	defer profile()
 	clear := func() {}
 	if isTerminal(inv.stderr) {
-		cfg.Progress, clear = progressLine(inv.stderr, name)
+		cfg.Progress, clear = progressLine(inv.notes, name)
 	}
 	r, err := loadgen.Run(inv.longCtx, cfg)
 	clear()
@@ -153,9 +153,9 @@ func runLoad(inv *invocation, name string, f loadFlags) error {
 		}
 	}
 	if inv.values["output"] == "table" {
-		err = r.WriteTable(inv.stdout)
+		err = r.WriteTable(inv.output())
 	} else {
-		err = r.WriteJSON(inv.stdout, inv.values["output"] == "json")
+		err = r.WriteJSON(inv.output(), inv.values["output"] == "json")
 	}
 	failed := r.ErrorCount()
 	judged := slices.ContainsFunc(cfg.Expect, func(o loadgen.Objective) bool { return o.Stat == "errors" })

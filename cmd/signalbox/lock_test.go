@@ -29,6 +29,12 @@ type running struct {
 // start runs a command in the background. env is added to the process's own.
 func start(t *testing.T, env []string, name string, args ...string) *running {
 	t.Helper()
+	return startWith(t, env, func(*exec.Cmd) {}, name, args...)
+}
+
+// startWith is start with a change of the command before it runs.
+func startWith(t *testing.T, env []string, change func(*exec.Cmd), name string, args ...string) *running {
+	t.Helper()
 	r := &running{t: t, cmd: exec.Command(name, args...), ended: make(chan struct{})}
 	r.cmd.Env = append(os.Environ(), env...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.output, &r.output
@@ -36,6 +42,7 @@ func start(t *testing.T, env []string, name string, args ...string) *running {
 	// Not the foreground of a terminal that the tests may have: there a ^C is the terminal's to
 	// send.
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	change(r.cmd)
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strconv"
 
 	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/logfilter" // before anything else says something
+	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
@@ -23,6 +24,7 @@ func main() {
 	if len(os.Args) > 1 && (os.Args[1] == "serve" || os.Args[1] == "dev") {
 		timerslack.DelayMonitor()
 	}
+	logging.CatchBrokenPipes()
 	ctx, stop := signalContext()
 	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	stop()
@@ -32,12 +34,17 @@ func main() {
 // run executes one command line and returns the process's exit code. It touches no global state but
 // the environment, so tests call it as a user calls the binary.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
+	a := newApp(ctx, stdin, stdout, stderr)
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
-	root.SetErr(stderr)
+	root.SetOut(help{a.output()})
+	root.SetErr(a.notes)
 	err := root.ExecuteContext(ctx)
-	return a.exit(err)
+	if a.logging != nil {
+		a.logging.Flush(logging.FlushTimeout)
+	}
+	code := a.exit(err)
+	a.flush()
+	return code
 }

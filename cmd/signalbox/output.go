@@ -169,12 +169,16 @@ func (p *printer) message(r row, format string, args ...any) error {
 	return err
 }
 
-// report prints what was done, as message does, or returns the error of doing it.
+// report prints what was done, as message does, or returns the error of doing it. What is done is
+// done, even if nobody reads that.
 func (p *printer) report(err error, r row, format string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	return p.message(r, format, args...)
+	if err = p.message(r, format, args...); readerGone(err) {
+		return nil
+	}
+	return err
 }
 
 func (p *printer) table(rows []row) error {

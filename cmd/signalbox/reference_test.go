@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"strings"
@@ -11,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-func tree() *cobra.Command { return (&app{stdout: io.Discard, stderr: io.Discard}).root() }
+func tree() *cobra.Command { return newApp(context.Background(), nil, io.Discard, io.Discard).root() }
 
 func TestReferenceIsUpToDate(t *testing.T) {
 	const page = "REFERENCE.md"

@@ -231,7 +231,7 @@ the rollout stands, and the config's revision.`)
 			}
 			text = shown.String()
 		}
-		_, err = io.WriteString(inv.stdout, text)
+		_, err = io.WriteString(inv.output(), text)
 		return err
 	})
 	return c

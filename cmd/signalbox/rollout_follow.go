@@ -60,7 +60,7 @@ first, before any server is asked, and the instance takes over its id.`)
 				return usagef("the host has no name (%v); give the instance one with --id", err)
 			}
 		}
-		out, err := inv.stream()
+		out, err := inv.reportStream()
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func (f *followRun) update(ctx context.Context, v rollout.Version) error {
 		return err
 	}
 	c := &child{
-		args: f.command, stdin: f.stdin, stdout: f.stdout, stderr: f.stderr, grace: 2 * time.Second,
+		args: f.command, stdin: f.stdin, stdout: f.stdout, stderr: f.stderr, notes: f.notes, grace: 2 * time.Second,
 		env: []string{
 			"SIGNALBOX_VERSION=" + strconv.FormatUint(v.Number, 10), "SIGNALBOX_PAYLOAD=" + file,
 			"SIGNALBOX_ATTEMPT=" + strconv.Itoa(v.Attempt),
@@ -197,9 +197,9 @@ func (f *followRun) changed(s rollout.FollowerState) {
 	case s.Role != before.Role && s.Role != 0:
 		_ = f.out.event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
 	case s.Registered != before.Registered && !s.Registered:
-		fmt.Fprintf(f.stderr, "signalbox: %s; goes on with version %s\n", sanitize(fmt.Sprint(s.Err)), versionText(s.Current))
+		f.note("signalbox: %s; goes on with version %s\n", sanitize(fmt.Sprint(s.Err)), versionText(s.Current))
 	case s.Attempts > before.Attempts && s.Err != nil:
-		fmt.Fprintf(f.stderr, "signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, sanitize(s.Err.Error()))
+		f.note("signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, sanitize(s.Err.Error()))
 	}
 }
 

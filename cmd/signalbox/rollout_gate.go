@@ -28,7 +28,7 @@ passed. Several gate runners may run: the first outcome of a run counts.
 
 A failed gate keeps the version from its location.`)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		out, err := inv.stream()
+		out, err := inv.reportStream()
 		if err != nil {
 			return err
 		}

@@ -28,7 +28,7 @@ their versions. Several generators may run: the first answer counts.`)
 		if limit == 0 {
 			return usagef("--limit 0s is not above 0; give a duration like 5s")
 		}
-		out, err := inv.stream()
+		out, err := inv.reportStream()
 		if err != nil {
 			return err
 		}

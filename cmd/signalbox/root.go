@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,21 +11,28 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox-dev/signalbox/server/logging"
 )
 
 // app is one run of the command line.
 type app struct {
-	stdin          io.Reader
-	stdout, stderr io.Writer
-	values         map[string]string // resolved client settings, once a verb runs
-	verbPath       string            // of the verb that runs, for hints
-	warned         bool              // of unknown variables
-	afterRead      func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs
+	streams
+	values    map[string]string // resolved client settings, once a verb runs
+	verbPath  string            // of the verb that runs, for hints
+	warned    bool              // of unknown variables
+	afterRead func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs
 
-	logging       *logging     // of an instance, once its settings are read
+	logging       *logging.Log // of an instance, once its settings are read
 	rereadLogging func() error // reads its level and format again; nil: there is no file to read
 
 	hangups chan os.Signal // SIGHUPs that an instance handles, from before its start; nil: SIGHUP stops it
+}
+
+// newApp returns a run of the command line, which is asked to end when ctx ends.
+func newApp(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) *app {
+	return &app{streams: streams{stdin: stdin, stdout: stdout, stderr: stderr, reports: newStream(stdout),
+		notes: newStream(stderr), stopping: ctx.Done()}}
 }
 
 func (a *app) root() *cobra.Command {
@@ -200,7 +208,14 @@ func checkSubcommand(cmd *cobra.Command, args []string) error {
 }
 
 func (a *app) printer() *printer {
-	return &printer{w: a.stdout, format: a.values["output"], color: a.color(a.stdout)}
+	return &printer{w: a.output(), format: a.values["output"], color: a.color(a.stdout)}
+}
+
+// reporter is the printer of what a verb reports that does something else for long.
+func (a *app) reporter() *printer {
+	p := a.printer()
+	p.w = a.reports
+	return p
 }
 
 // stream gives the printer of verbs whose events have no end. One JSON document cannot hold them.
@@ -210,6 +225,15 @@ func (a *app) stream() (*printer, error) {
 			"--output json is one document, and this prints one for each event, without an end; choose jsonl, which is one a line")
 	}
 	return a.printer(), nil
+}
+
+// reportStream is stream for events that a verb reports while it does something else.
+func (a *app) reportStream() (*printer, error) {
+	p, err := a.stream()
+	if err == nil {
+		p.w = a.reports
+	}
+	return p, err
 }
 
 // color says whether a writer of this process takes colors.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strconv"
@@ -19,6 +20,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/logging"
+	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
 func serveCmd(a *app) *cobra.Command {
@@ -58,7 +61,7 @@ over defaults.`)
 		var tour func(addr, admin, console string)
 		if v["tour"] == "true" {
 			tour = func(addr, admin, console string) {
-				writeTour(a.stdout, invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
+				writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 			}
 		}
 		return serveUntilDone(cmd.Context(), a, cfg, pages, tour)
@@ -88,7 +91,7 @@ Of the settings of serve it takes --listen, --raft, --admin, --console, --shards
 		}
 		defer os.RemoveAll(cfg.DataDir)
 		return serveUntilDone(cmd.Context(), a, cfg, pages, func(addr, admin, console string) {
-			writeTour(a.stdout, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
+			writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
 	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
@@ -137,15 +140,15 @@ func readLogging(a *app, cmd *cobra.Command, path string) error {
 	if err != nil {
 		return err
 	}
-	return a.logging.set(v["log-level"], v["log-format"])
+	return a.logging.Set(v["log-level"], v["log-format"])
 }
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
 func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	cfg := server.Config{Version: version}
 	var err error
-	if a.logging, err = newLogging(a.stderr, v["log-level"], v["log-format"]); err != nil {
-		return cfg, err
+	if a.logging, err = logging.New(a.stderr, v["log-level"], v["log-format"]); err != nil {
+		return cfg, usagef("%v", err)
 	}
 	for _, n := range []struct {
 		flag     string
@@ -178,7 +181,7 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"],
 		Require: v["listen-tls-require-client-cert"] == "true"}
 	cfg.ClusterTLS = certs.Files{Cert: v["cluster-tls-cert"], Key: v["cluster-tls-key"], CA: v["cluster-tls-ca"]}
-	cfg.Logger = a.logging.logger()
+	cfg.Logger, cfg.LogDropped = a.logging.Logger(), a.logging.Dropped
 	return cfg, clusterConfig(v, &cfg)
 }
 
@@ -253,6 +256,8 @@ func readSecret(path string) (string, error) {
 func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
+	defer endOverdue(ctx, quiet, a, cfg.ShutdownTimeout)()
+	slog.SetDefault(cfg.Logger) // libraries log too, some by package log
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
@@ -303,6 +308,17 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	case <-s.Done():
 		return fmt.Errorf("the instance stopped by itself: %w", s.Err())
 	}
+}
+
+// endOverdue ends the process if a stop takes longer than its parts may take together: one of them
+// hangs. What was answered is on disk. The stop has ended when stopped has.
+func endOverdue(ctx, stopped context.Context, a *app, limit time.Duration) (cancel func() bool) {
+	return context.AfterFunc(ctx, func() {
+		if beat.Sleep(stopped, 2*limit+5*time.Second) {
+			a.note("signalbox: the instance does not stop, and is ended; all that was answered is on disk\n")
+			os.Exit(exitError)
+		}
+	})
 }
 
 // invoked is how this process was called, for lines to paste.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -23,6 +24,7 @@ const updateTimeout = 3 * time.Second
 type detectorDriver struct {
 	member *Member
 	wake   chan struct{}
+	missed atomic.Int64 // beats since the last step
 
 	mu       sync.Mutex
 	detector *failuredetector.Detector
@@ -91,6 +93,7 @@ func (d *detectorDriver) run(ctx context.Context) {
 	for {
 		changed := d.member.Meta.Changed()
 		wait := d.step(ctx)
+		d.missed.Store(0)
 		if wait == failuredetector.StepInterval {
 			wait = beat.Next(wait)
 		}
@@ -105,6 +108,18 @@ func (d *detectorDriver) run(ctx context.Context) {
 		}
 		t.Stop()
 	}
+}
+
+// feel counts beats, until ctx ends: a pause of the process is one.
+func (d *detectorDriver) feel(ctx context.Context) {
+	for beat.Sleep(ctx, beat.Next(failuredetector.StepInterval)) {
+		d.missed.Add(1)
+	}
+}
+
+// silence is how long the detector has taken no step.
+func (d *detectorDriver) silence() time.Duration {
+	return time.Duration(max(0, d.missed.Load()-1)) * failuredetector.StepInterval
 }
 
 // step takes one step and carries out its action.

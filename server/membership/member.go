@@ -81,7 +81,12 @@ func (m *Member) Run() {
 	m.Go(func() { m.service.Run(m.ctx) })
 	m.Go(func() { m.governor.Run(m.ctx) })
 	m.Go(func() { m.detector.run(m.ctx) })
+	m.Go(func() { m.detector.feel(m.ctx) })
 }
+
+// DetectorSilence is for how long the failure detector has taken no step; 0: it does. A pause of the
+// whole process does not count.
+func (m *Member) DetectorSilence() time.Duration { return m.detector.silence() }
 
 // Follow takes a newer map. It returns false if the map has expelled this instance, which ends it.
 func (m *Member) Follow(state *meta.State) bool {

@@ -27,6 +27,8 @@ var (
 		"Requests refused with OVERLOADED because the limit on memory was near.")
 	Panics = instance.counter("signalbox_panics_total",
 		"Panics that were contained: defects of the server. The log has their stacks.")
+	LogDropped = instance.counter("signalbox_log_dropped_total",
+		"Lines of the log that were dropped, because standard error was not read or took no more.")
 	AuditDropped = instance.counter("signalbox_audit_events_dropped_total",
 		"Events that the audit log lost because they could not be written.")
 

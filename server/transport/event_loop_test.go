@@ -39,6 +39,26 @@ func TestIdleLoopRests(t *testing.T) {
 	}
 }
 
+// TestLoopSilence: the loop that misses most beats counts, and one beat is no silence.
+func TestLoopSilence(t *testing.T) {
+	var l Transport
+	if d := l.LoopSilence(); d != 0 {
+		t.Errorf("silent for %v without event loops", d)
+	}
+	l.plain = newGnetListener(&l, nil)
+	loops := []*eventLoop{{}, {}, {}}
+	l.plain.loops.Store(&loops)
+	for i, missed := range []int64{0, 8, 1} {
+		if d := l.LoopSilence(); (d != 0) != (i == 2) {
+			t.Errorf("silent for %v", d)
+		}
+		loops[i].missedBeats.Store(missed)
+	}
+	if d := l.LoopSilence(); d != 7*beatPeriod {
+		t.Errorf("silent for %v, want 7s", d)
+	}
+}
+
 // TestProcessorsStayFreeOfLoops: however many processors the runtime has, the shards have some that
 // no event loop waits on.
 func TestProcessorsStayFreeOfLoops(t *testing.T) {

@@ -167,6 +167,19 @@ func (t *Transport) Conn(id uint64) *Conn { return t.conns.get(id) }
 // Each visits every open connection. Those that come or go meanwhile may be missed.
 func (t *Transport) Each(visit func(*Conn)) { t.conns.each(visit) }
 
+// LoopSilence is for how long an event loop has done nothing of what it was asked to; 0: all turn. A
+// pause of the whole process does not count.
+func (t *Transport) LoopSilence() time.Duration {
+	if t.plain == nil {
+		return 0
+	}
+	missed := int64(0)
+	for _, l := range *t.plain.loops.Load() {
+		missed = max(missed, l.missedBeats.Load()-1) // the last one was asked for just now
+	}
+	return time.Duration(missed) * beatPeriod
+}
+
 // Connections is how many clients are connected.
 func (t *Transport) Connections() int { return int(t.conns.count.Load()) }
 

@@ -57,8 +57,10 @@ type Config struct {
 	MaxConnectionsPerAddress int
 	// CertificateExpires, if not nil, says when the listener's certificate expires, for metrics.
 	CertificateExpires func() time.Time
-	// Logger gets what operators need to know. Default: nothing is logged.
-	Logger *slog.Logger
+	// Logger gets what operators need to know. Default: nothing is logged. LogDropped is how many of
+	// its lines were dropped, for metrics; nil: none.
+	Logger     *slog.Logger
+	LogDropped func() uint64
 }
 
 const (
@@ -141,7 +143,7 @@ func New(cfg Config) (*Gateway, error) {
 	}
 	g.connections = connectionTable{limit: limit, hostLimit: cfg.MaxConnectionsPerAddress, metrics: &g.metrics,
 		hosts: make(map[string]int)}
-	g.metrics.certificateExpires = cfg.CertificateExpires
+	g.metrics.certificateExpires, g.metrics.logDropped = cfg.CertificateExpires, cfg.LogDropped
 	g.memory = newMemory(cmp.Or(cfg.MaxMemory, memoryBound()), &g.metrics.shed)
 	g.ctx, g.stop = context.WithCancel(context.Background())
 	g.clusters = newClusterTable(g)

@@ -26,6 +26,7 @@ type Metrics struct {
 	connectionsRefused atomic.Uint64
 
 	certificateExpires func() time.Time // nil: there is no certificate
+	logDropped         func() uint64    // nil: none is
 }
 
 // Metric is one of the metrics, as Prometheus knows it.
@@ -51,6 +52,7 @@ var metrics = []Metric{
 	{"signalbox_ydb_streams_shed_total", "counter", "Streams that were ended because the gateway was short of memory, and they had the most of it.", func(m *Metrics) any { return m.shed.Load() }},
 	{"signalbox_ydb_sessions_expired_total", "counter", "Sessions that were stopped because their client did not return in time.", func(m *Metrics) any { return m.expired.Load() }},
 	{"signalbox_ydb_certificate_expiry_timestamp_seconds", "gauge", "When the certificate of --listen-tls-cert in use expires, in seconds since 1970.", (*Metrics).certificateExpiry},
+	{"signalbox_ydb_log_dropped_total", "counter", "Lines of the log that were dropped, because standard error was not read or took no more.", (*Metrics).droppedLines},
 }
 
 func (m *Metrics) certificateExpiry() any {
@@ -58,6 +60,13 @@ func (m *Metrics) certificateExpiry() any {
 		return nil
 	}
 	return m.certificateExpires().Unix()
+}
+
+func (m *Metrics) droppedLines() any {
+	if m.logDropped == nil {
+		return uint64(0)
+	}
+	return m.logDropped()
 }
 
 // AllMetrics yields the metrics that a gateway has, in the order in which it writes them.

@@ -30,6 +30,7 @@ func TestMetrics(t *testing.T) {
 		t.Errorf("a certificate that there is not expires:\n%s", text.String())
 	}
 	m.certificateExpires = func() time.Time { return time.Unix(13, 0) }
+	m.logDropped = func() uint64 { return 14 }
 	text.Reset()
 	m.Write(&text)
 	rows := 0

@@ -1,12 +1,12 @@
-package main
+package logging
 
 import (
 	"bytes"
-	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // lockedBuffer is a buffer that goroutines share.
@@ -33,30 +33,32 @@ func (b *lockedBuffer) take() string {
 // attributes and groups.
 func TestLoggingChanges(t *testing.T) {
 	var out lockedBuffer
-	l, err := newLogging(&out, "info", "text")
+	l, err := New(&out, "info", "text")
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := l.logger().With("shard", 2).WithGroup("held")
+	log := l.Logger().With("shard", 2).WithGroup("held")
 	log.Debug("hidden", "by", "level")
 	log.Info("shown", "session", 7)
+	l.Flush(time.Hour)
 	if s := out.take(); strings.Contains(s, "hidden") || !strings.Contains(s, "msg=shown shard=2 held.session=7\n") {
 		t.Errorf("as text: %q", s)
 	}
-	if err := l.set("debug", "json"); err != nil {
+	if err := l.Set("debug", "json"); err != nil {
 		t.Fatal(err)
 	}
 	log.Debug("shown", "session", 7)
+	l.Flush(time.Hour)
 	if s := out.take(); !strings.Contains(s, `"level":"DEBUG","msg":"shown","shard":2,"held":{"session":7}}`) {
 		t.Errorf("as JSON: %q", s)
 	}
 	for _, bad := range [][2]string{{"loud", "text"}, {"info", "xml"}, {"", ""}, {"info+2", "text"}} {
-		var usage *usageError
-		if err := l.set(bad[0], bad[1]); !errors.As(err, &usage) {
-			t.Errorf("%v: %v", bad, err)
+		if err := l.Set(bad[0], bad[1]); err == nil {
+			t.Errorf("%v is taken", bad)
 		}
 	}
 	log.Debug("still", "session", 7)
+	l.Flush(time.Hour)
 	if s := out.take(); !strings.HasPrefix(s, "{") {
 		t.Errorf("a change that was refused changed the log: %q", s)
 	}
@@ -65,13 +67,13 @@ func TestLoggingChanges(t *testing.T) {
 // TestLoggingChangesMeanwhile: lines are whole while level and format change.
 func TestLoggingChangesMeanwhile(t *testing.T) {
 	var out lockedBuffer
-	l, err := newLogging(&out, "info", "text")
+	l, err := New(&out, "info", "text")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var running sync.WaitGroup
 	for i := range 4 {
-		log := l.logger().With("from", i)
+		log := l.Logger().With("from", i)
 		running.Go(func() {
 			for range 200 {
 				log.LogAttrs(t.Context(), slog.LevelInfo, "line")
@@ -79,11 +81,12 @@ func TestLoggingChangesMeanwhile(t *testing.T) {
 		})
 	}
 	for i := range 100 {
-		if err := l.set("info", []string{"text", "json"}[i%2]); err != nil {
+		if err := l.Set("info", []string{"text", "json"}[i%2]); err != nil {
 			t.Error(err)
 		}
 	}
 	running.Wait()
+	l.Flush(time.Hour)
 	lines := 0
 	for line := range strings.Lines(out.take()) {
 		lines++
