@@ -92,12 +92,9 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 }
 
 func (e *Election) lead(ctx context.Context, term Term, lead func(context.Context, Term) error) error {
-	own, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	held := term.Lease.Context()
-	stop := context.AfterFunc(held, func() { cancel(context.Cause(held)) })
+	own, end := bothContexts(term.Lease.Context(), ctx)
 	defer func() {
-		stop()
+		end()
 		resign, done := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
 		defer done()
 		_ = term.Lease.Release(resign) // it goes on in the background if it must

@@ -25,7 +25,8 @@ type fake struct {
 	mu         sync.Mutex
 	version    uint64
 	master     map[uint64]uint64
-	replicas   []uint64 // instances; nil: 1 and 2
+	replicas   []uint64          // instances, which have all shards; nil: 1 and 2
+	only       map[uint64]uint64 // shards -> the only instance that has it
 	conns      map[*fakeConn]bool
 	refuse     bool              // new connections
 	noTiers    bool              // it has no tier yet
@@ -326,7 +327,11 @@ func (f *fake) mapReply() *protocol.MapReply {
 		m.Instances = append(m.Instances, protocol.MapInstance{ID: i, Address: fmt.Sprint(i)})
 	}
 	for s := uint64(1); s <= 4; s++ {
-		m.Shards = append(m.Shards, protocol.MapShard{ID: s, Master: f.master[s], Replicas: replicas})
+		own := replicas
+		if only := f.only[s]; only != 0 {
+			own = []uint64{only}
+		}
+		m.Shards = append(m.Shards, protocol.MapShard{ID: s, Master: f.master[s], Replicas: own})
 		owner := s
 		if to := f.moved[s-1]; to != 0 {
 			owner = to

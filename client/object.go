@@ -148,7 +148,7 @@ func (o *object) Follow(ctx context.Context, connected func()) {
 			route, err = s.routeRequest(ctx, bucket, &requestState{})
 		}
 		if err != nil {
-			s.c.waitRetry(ctx, route.shard, uint64(bucket), route.cn, err, &retry)
+			s.waitRetry(ctx, route.shard, bucket, route.cn, err, &retry)
 			continue
 		}
 		retry.failures = 0

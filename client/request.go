@@ -120,7 +120,7 @@ func (s *Session) resend(
 			}
 			return route, sent, s.endErr()
 		case canResend(err):
-			s.c.waitRetry(ctx, route.shard, uint64(bucket), route.cn, err, &retry)
+			s.waitRetry(ctx, route.shard, bucket, route.cn, err, &retry)
 		default:
 			return route, sent, err
 		}
@@ -179,7 +179,7 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 		s.assignSeq(x) // low may have risen
 		s.mu.Unlock()
 	}
-	cn, shard, err := s.c.connToBucket(ctx, s.node.tier, bucket)
+	cn, shard, err := s.connToBucket(ctx, bucket)
 	if err != nil {
 		return requestRoute{shard: shard}, err
 	}
@@ -198,6 +198,26 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 		x.prepare(route)
 	}
 	return route, nil
+}
+
+// connToBucket is cluster.connToBucket for a request of the session, which nobody waits for any
+// more when the session has ended.
+func (s *Session) connToBucket(ctx context.Context, bucket uint32) (*conn, uint64, error) {
+	if cn, shard := s.c.liveToBucket(s.node.tier, bucket); cn != nil {
+		return cn, shard, nil
+	}
+	both, end := bothContexts(s.ctx, ctx)
+	defer end()
+	return s.c.connToBucket(both, s.node.tier, bucket)
+}
+
+// waitRetry is cluster.waitRetry for a request of the session.
+func (s *Session) waitRetry(
+	ctx context.Context, shard uint64, bucket uint32, cn *conn, err error, retry *requestRetry,
+) {
+	both, end := bothContexts(s.ctx, ctx)
+	defer end()
+	s.c.waitRetry(both, shard, uint64(bucket), cn, err, retry)
 }
 
 // assignSeq allocates a number if there is none yet, and fills in the head. mu is held.

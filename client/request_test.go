@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -223,4 +225,79 @@ func TestBadSession(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestCallsEndWithTheSession: a call that waits for a connection, or for its next try, returns at
+// the moment when its session ends.
+func TestCallsEndWithTheSession(t *testing.T) {
+	name := nameIn(1)
+	calls := map[string]func(s *Session) error{
+		"acquire":       func(s *Session) error { _, err := s.Acquire(bg, name); return err },
+		"create":        func(s *Session) error { return s.Create(bg, name, 1, nil) },
+		"release":       func(s *Session) error { _, err := s.Release(bg, name); return err },
+		"watch once":    func(s *Session) error { _, _, err := s.WatchOnce(bg, name, OnData); return err },
+		"configuration": func(s *Session) error { return s.Config(configIn(1)).Delete(bg) },
+	}
+	dials := map[string]func(ctx context.Context) error{
+		"dial": func(ctx context.Context) error {
+			<-ctx.Done()
+			return context.Cause(ctx)
+		},
+		"pause": func(context.Context) error { return errors.New("connection refused") },
+	}
+	for what, wait := range dials {
+		for call, f := range calls {
+			t.Run(what+"/"+call, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { testCallEndsWithTheSession(t, wait, f) })
+			})
+		}
+	}
+}
+
+func testCallEndsWithTheSession(t *testing.T, wait func(context.Context) error, call func(*Session) error) {
+	f := newFake(t)
+	f.master[2], f.only = 2, map[uint64]uint64{2: 2}
+	var away atomic.Bool
+	c := f.open(t, func(cfg *Config) {
+		cfg.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			if address == "2" && away.Load() {
+				return nil, wait(ctx)
+			}
+			return f.dial(ctx, address)
+		}
+	})
+	s := f.sessionIn(t, c, 0)
+	away.Store(true)
+	f.set(func() {
+		for fc := range f.conns {
+			if fc.instance == 2 {
+				_ = fc.nc.Close()
+			}
+		}
+	})
+	var returned time.Time
+	done := make(chan error, 1)
+	go func() {
+		err := call(s)
+		returned = time.Now()
+		done <- err
+	}()
+	time.Sleep(7*time.Second + time.Millisecond) // in the bubble: it is in the middle of a wait
+	synctest.Wait()
+	ended := time.Now()
+	if err := s.Close(bg); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil && !errors.Is(err, ErrSessionClosed) || !returned.Equal(ended) { // the close has released
+		t.Errorf("the call returned %s after its session's end: %v", returned.Sub(ended), err)
+	}
+}
+
+// configIn is the name of a configuration whose bucket is b.
+func configIn(b uint32) string {
+	for i := 0; ; i++ {
+		if name := fmt.Sprint("config", i); protocol.Bucket(7, []byte(ConfigPrefix+name), 4) == b {
+			return name
+		}
+	}
 }

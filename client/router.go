@@ -233,16 +233,26 @@ func (c *cluster) learnOwner(asked *shardRoute, bucket uint32, owner, version ui
 	return true
 }
 
+// liveToBucket is connToBucket if that need not wait; otherwise the connection is nil.
+func (c *cluster) liveToBucket(tier uint8, bucket uint32) (*conn, uint64) {
+	r := c.routes.Load()
+	if r == nil {
+		return nil, 0
+	}
+	if w := r.forBucket(tier, bucket); w != nil {
+		return w.conn(), w.shard
+	}
+	return nil, 0
+}
+
 // connToBucket is the connection to the master of the shard that owns a bucket, and that shard.
 func (c *cluster) connToBucket(ctx context.Context, tier uint8, bucket uint32) (*conn, uint64, error) {
+	if cn, shard := c.liveToBucket(tier, bucket); cn != nil {
+		return cn, shard, nil
+	}
 	r, err := c.currentRoutes(ctx)
 	if err != nil {
 		return nil, 0, err
-	}
-	if w := r.forBucket(tier, bucket); w != nil {
-		if cn := w.conn(); cn != nil {
-			return cn, w.shard, nil
-		}
 	}
 	shard := r.owner(tier, bucket)
 	if shard == 0 {

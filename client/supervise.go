@@ -56,23 +56,7 @@ func closeSupervised(ctx context.Context, s *Session) {
 
 // serveSession calls serve with a context that ends with the session, at once, and with ctx.
 func serveSession(ctx context.Context, s *Session, serve func(context.Context, *Session) error) error {
-	both, cancel := context.WithCancelCause(valued{s.ctx, ctx})
-	defer cancel(nil)
-	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	defer stop()
+	both, end := bothContexts(s.ctx, ctx)
+	defer end()
 	return serve(both, s)
-}
-
-// valued is a context with the values of another one beside its own.
-type valued struct {
-	context.Context
-	values context.Context
-}
-
-// Value implements context.Context.
-func (v valued) Value(key any) any {
-	if x := v.Context.Value(key); x != nil {
-		return x
-	}
-	return v.values.Value(key)
 }

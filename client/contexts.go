@@ -1,0 +1,28 @@
+package client
+
+import "context"
+
+// bothContexts is a context that ends with held, at once, and with ctx, and has the cause of the one
+// that ended first. It has the values of both. end must be called.
+func bothContexts(held, ctx context.Context) (both context.Context, end func()) {
+	both, cancel := context.WithCancelCause(valued{held, ctx})
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	return both, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// valued is a context with the values of another one beside its own.
+type valued struct {
+	context.Context
+	values context.Context
+}
+
+// Value implements context.Context.
+func (v valued) Value(key any) any {
+	if x := v.Context.Value(key); x != nil {
+		return x
+	}
+	return v.values.Value(key)
+}
