@@ -470,6 +470,7 @@ func (s *Session) waitAttached(ctx context.Context) (*attachment, error) {
 // keeps the session while a connection that it was attached on sends pings. last is its last
 // attachment. What it attaches for that has one epoch, above all that the session used before: with
 // an epoch for each try it would overtake another holder some day, and end the session of that one.
+// A client whose connections are refused sends no pings: the session ends with its timeout.
 func (s *Session) stopAtServer(last *attachment) {
 	defer func() {
 		s.mu.Lock()
@@ -503,7 +504,9 @@ func (s *Session) stopAtServer(last *attachment) {
 		}
 		s.c.updateRoutes(ctx, s.home(), bucket, cn, err, 1)
 		cancel()
-		if err == nil || sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) {
+		var refused *permanentError
+		if err == nil || sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || errors.Is(err, ErrClientClosed) ||
+			errors.As(err, &refused) {
 			return
 		}
 		sleep(s.c.ctx, nil, retry.next())

@@ -178,7 +178,7 @@ func TestTokenRevoked(t *testing.T) {
 	x := newTokens(t)
 	ctx := testContext(t)
 	c, _ := x.connect()
-	holder := session(t, c, client.Timeout(time.Second))
+	holder := session(t, c, client.Timeout(5*time.Second))
 	lease, err := holder.Mutex("job").Lock(ctx)
 	must(t, err)
 	served, supervised := make(chan struct{}), make(chan error, 1)
@@ -187,7 +187,7 @@ func TestTokenRevoked(t *testing.T) {
 			close(served)
 			<-ctx.Done()
 			return ctx.Err()
-		}, client.Timeout(time.Second))
+		}, client.Timeout(5*time.Second))
 	}()
 	<-served
 	n, err := c.Node(ctx, "/default")

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -34,6 +35,8 @@ type cluster struct {
 	// Guarded by the table's lock.
 	users    int    // calls and streams in progress
 	lastUsed uint64 // rises with each use
+
+	checking atomic.Bool // checkToken runs
 
 	mu        sync.Mutex
 	sessions  map[uint64]*session   // by id: those that are kept attached

@@ -49,7 +49,11 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		release, why := l.g.connections.acquire(hostOfAddress(nc.RemoteAddr()))
 		if why == "" {
 			setUserTimeout(nc)
-			return &limitedConn{Conn: nc, release: release}, nil
+			c := &limitedConn{Conn: nc, release: release}
+			if l.g.cfg.TLS == nil {
+				c.handshakes = l.g.handshakes
+			}
+			return c, nil
 		}
 		l.g.metrics.connectionsRefused.Add(1)
 		if l.g.cfg.TLS == nil { // there is nothing that could be said before a handshake
@@ -73,9 +77,10 @@ func goAway(why string) []byte {
 // limitedConn is a connection that counts until it is closed.
 type limitedConn struct {
 	net.Conn
-	release  func()
-	received atomic.Int64 // bytes
-	messages atomic.Int64 // bytes of what has come whole, and what the network needs for it
+	release    func()
+	handshakes *handshakeLog // notified of a client that speaks TLS; nil: of none
+	received   atomic.Int64  // bytes
+	messages   atomic.Int64  // bytes of what has come whole, and what the network needs for it
 }
 
 // What a message needs beside its own bytes: headers of HTTP/2, records of TLS, and the
@@ -98,7 +103,9 @@ func (c *limitedConn) parts() int64 { return c.received.Load() - c.messages.Load
 // Read counts what comes, be it whole messages or not.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.received.Add(int64(n))
+	if c.received.Add(int64(n)) == int64(n) && c.handshakes != nil && isTLS(b[:n]) {
+		c.handshakes.warn(c.Conn.RemoteAddr(), errSpeaksTLS, hintSpeaksTLS)
+	}
 	return n, err
 }
 

@@ -99,17 +99,18 @@ const (
 
 // Gateway serves YDB clients. Make one with New.
 type Gateway struct {
-	cfg      Config
-	prefix   string // of paths: the database without a slash at the end
-	server   *grpc.Server
-	clusters *clusterTable
-	delays   *delayTable
-	unknown  *methodLog
-	listings listings
-	memory   *memory
-	calls    *callTable
-	left     *leftTable
-	metrics  Metrics
+	cfg        Config
+	prefix     string // of paths: the database without a slash at the end
+	server     *grpc.Server
+	clusters   *clusterTable
+	delays     *delayTable
+	unknown    *methodLog
+	handshakes *handshakeLog
+	listings   listings
+	memory     *memory
+	calls      *callTable
+	left       *leftTable
+	metrics    Metrics
 
 	connections connectionTable
 
@@ -135,7 +136,8 @@ func New(cfg Config) (*Gateway, error) {
 	if len(cfg.Advertise) == 0 {
 		return nil, errors.New("no address is advertised; name this gateway's as host:port")
 	}
-	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger), listings: newListings(),
+	g := &Gateway{cfg: cfg, prefix: prefix, delays: newDelayTable(), unknown: newMethodLog(cfg.Logger),
+		handshakes: &handshakeLog{log: cfg.Logger}, listings: newListings(),
 		calls: newCallTable(), left: newLeftTable()}
 	limit, err := connectionBound(cmp.Or(cfg.MaxConnections, defaultConnections), cfg.Logger)
 	if err != nil {
@@ -160,7 +162,7 @@ func New(cfg Config) (*Gateway, error) {
 		grpc.UnaryInterceptor(g.unary),
 	}
 	if cfg.TLS != nil {
-		options = append(options, grpc.Creds(credentials.NewTLS(cfg.TLS)))
+		options = append(options, grpc.Creds(loggedTLS{credentials.NewTLS(cfg.TLS), g.handshakes}))
 	}
 	g.server = grpc.NewServer(options...)
 	Ydb_Discovery_V1.RegisterDiscoveryServiceServer(g.server, &discovery{g: g})

@@ -3,6 +3,8 @@ package gateway
 import (
 	"context"
 	"crypto/subtle"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,9 +58,36 @@ func nativeTimeout(timeout time.Duration) time.Duration {
 }
 
 // nativeOptions are those of the native session for a client's timeout.
-func nativeOptions(timeout time.Duration, description string) []client.SessionOption {
+func (c *cluster) nativeOptions(timeout time.Duration, description string) []client.SessionOption {
 	return []client.SessionOption{
 		client.Timeout(nativeTimeout(timeout)), client.KeepAlive(slackOf(timeout) / keepAlives), client.Description(description),
+		client.OnState(func(s client.State) {
+			if s == client.Detached {
+				go c.checkToken()
+			}
+		}),
+	}
+}
+
+// checkToken finds out whether sessions are detached because their token was revoked, and ends
+// their streams then. Their clients come again with the token that they have by now, and restore
+// their sessions: these are their identity's, and not the token's.
+func (c *cluster) checkToken() {
+	if !c.checking.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.checking.Store(false)
+	ctx, cancel := context.WithTimeout(c.g.ctx, answerTimeout)
+	defer cancel()
+	_, err := c.client.ServerInfo(ctx)
+	if !isUnauthenticated(err) {
+		return
+	}
+	c.mu.Lock()
+	all := slices.Collect(maps.Values(c.sessions))
+	c.mu.Unlock()
+	for _, s := range all {
+		s.fail(err)
 	}
 }
 
@@ -83,9 +112,10 @@ type session struct {
 	key     gateway.Key
 	timeout time.Duration // the client's
 
-	mu    sync.Mutex
-	timer *time.Timer // runs while there is no stream
-	left  func()      // set with timer: the session does not count any more as one without a stream
+	mu     sync.Mutex
+	stream *stream     // nil: there is none
+	timer  *time.Timer // runs while there is no stream
+	left   func()      // set with timer: the session does not count any more as one without a stream
 }
 
 // open starts or restores a session. ctx is the stream's: if it ends first, the session begins
@@ -104,7 +134,7 @@ func (c *cluster) startSession(ctx context.Context, st start) (*session, error) 
 	if err != nil {
 		return nil, err
 	}
-	native, err := gateway.Start(ctx, n, st.key, nativeOptions(st.timeout, st.description)...)
+	native, err := gateway.Start(ctx, n, st.key, c.nativeOptions(st.timeout, st.description)...)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +256,7 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 		}
 		native, err := gateway.Attach(ctx, n,
 			gateway.Takeover{Session: id, Key: st.key, Epoch: epoch, FirstNumber: number},
-			nativeOptions(st.timeout, st.description)...)
+			c.nativeOptions(st.timeout, st.description)...)
 		if err == nil || protocol.StatusOf(err) != protocol.StatusBadSession || try == maxRestoreTries {
 			return native, err
 		}
@@ -268,11 +298,28 @@ func (s *session) over() {
 	}
 }
 
+// serve is called once, with the session's stream.
+func (s *session) serve(st *stream) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stream = st
+}
+
+// fail ends the session's stream, if there is one.
+func (s *session) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stream != nil {
+		s.stream.fail(err)
+	}
+}
+
 // leave is called once, when the session's stream is gone: its client has the session's timeout to
 // restore it, here or at another gateway. A restore makes another session, and ends this one.
 func (s *session) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.stream = nil
 	if s.native.Err() == nil {
 		s.timer, s.left = time.AfterFunc(s.timeout, s.expire), s.c.g.left.begin(s.host)
 	}

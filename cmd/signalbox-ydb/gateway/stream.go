@@ -100,6 +100,7 @@ func (st *stream) run(started func()) error {
 	defer sess.leave()
 	started()
 	st.sess = sess
+	sess.serve(st)
 	st.g.metrics.streams.Add(1)
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
@@ -198,6 +199,9 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 			st.out.flush(flushTimeout)
 			return nil
 		case err := <-st.failed:
+			if isUnauthenticated(err) {
+				return grpcstatus.Error(codes.Unauthenticated, err.Error())
+			}
 			return st.end(statusOf(err), err)
 		case <-over:
 			if st.ops.stopping {
@@ -205,6 +209,9 @@ func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
 				continue
 			}
 			err := st.sess.native.Err()
+			if isUnauthenticated(err) {
+				return grpcstatus.Error(codes.Unauthenticated, err.Error())
+			}
 			return st.end(statusOf(err), err)
 		case <-st.g.ctx.Done():
 			return st.end(Ydb.StatusIds_UNAVAILABLE, errors.New("the gateway is shutting down; restore the session at another one"))

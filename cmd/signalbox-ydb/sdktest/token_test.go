@@ -31,11 +31,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
+// root is the administrator's token of guarded clusters.
+const root = "the administrator of this test"
+
 // guardedCluster is a cluster with authentication. Each identity has a token, and its right on
 // /guarded.
 func guardedCluster(t *testing.T, rights map[string]string) (cluster *servertest.Server, tokens map[string]string) {
 	t.Helper()
-	const root = "the administrator of this test"
 	guarded := func(c *server.Config) { c.Auth, c.AdminToken = true, root }
 	cluster = servertest.Start(t, servertest.RealTime(), servertest.Config(guarded))
 	ctx := testContext(t)
@@ -122,6 +124,46 @@ func TestTokens(t *testing.T) {
 		t.Fatal(who, err)
 	}
 	sdkSession(t, db, "/local/guarded/boss")
+}
+
+// TestTokenReplaced: a client's token is revoked while it holds something. Its stream ends with the
+// refusal, and the client restores its session with another token of its identity.
+func TestTokenReplaced(t *testing.T) {
+	t.Parallel()
+	cluster, tokens := guardedCluster(t, map[string]string{"user": "use", "boss": "admin"})
+	ctx := testContext(t)
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	as := metadata.AppendToOutgoingContext(ctx, "x-ydb-auth-ticket", tokens["boss"])
+	got, err := coordinationOf(cc).CreateNode(as, &pb.CreateNodeRequest{Path: "/local/guarded/node"})
+	outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{cluster.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	start := sessionStart{Path: "/local/guarded/node", TimeoutMillis: 20_000, ProtectionKey: []byte("key")}
+	holder := openStream(t, cc, "x-ydb-auth-ticket", tokens["user"])
+	holder.start(&start)
+	holder.started()
+	holder.acquire(1, "lock", 1, 0, "", true)
+	holder.expect("1 acquired=true")
+
+	next, err := admin.New(c).CreateToken(ctx, "next", "user")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := admin.New(c).RevokeToken(ctx, "of-user"); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.end(); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Fatalf("the stream of a revoked token ended with %v", err)
+	}
+	again := openStream(t, cc, "x-ydb-auth-ticket", next.Secret)
+	again.start(&sessionStart{Path: start.Path, SessionId: holder.id, SeqNo: 1, TimeoutMillis: 20_000, ProtectionKey: []byte("key")})
+	again.started()
+	again.release(1, "lock")
+	again.expect("1 released=true")
 }
 
 // TestWrongTokens: calls with wrong tokens, each with another one and more than the gateway has
@@ -285,6 +327,43 @@ func TestTLS(t *testing.T) {
 	s := sdkSession(t, db, path)
 	if err := s.CreateSemaphore(testContext(t), "sem", 1); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestMistakenTLS: the log says why a client cannot connect that speaks TLS to a gateway without it,
+// or the other way round, or that trusts another authority.
+func TestMistakenTLS(t *testing.T) {
+	t.Parallel()
+	authority := certstest.New(t)
+	cert, key := authority.Issue(t, t.TempDir(), "gateway", certstest.Host("127.0.0.1"))
+	c, err := certs.Open(certs.Files{Cert: cert, Key: key}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := new(lineLog)
+	logged := func(cfg *gateway.Config) { cfg.Logger = slog.New(slog.NewTextHandler(log, nil)) }
+	plain, _ := startGateway(t, []string{"127.0.0.1:1"}, logged)
+	secure, _ := startGateway(t, []string{"127.0.0.1:1"}, logged, func(cfg *gateway.Config) { cfg.TLS = c.Server() })
+	for _, x := range []struct {
+		address string
+		tls     bool
+		want    string
+	}{
+		{plain, true, "it speaks TLS, and this gateway does not"},
+		{secure, false, "it does not speak TLS, which this gateway does"},
+		{secure, true, "it may not trust the authority"},
+	} {
+		nc, err := net.Dial("tcp", x.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		if x.tls {
+			_ = tls.Client(nc, &tls.Config{ServerName: "127.0.0.1", RootCAs: certstest.New(t).Pool()}).Handshake()
+		} else {
+			_, _ = nc.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
+		}
+		await.True(t, x.want, func() bool { return log.lines(x.want) == 1 })
 	}
 }
 
