@@ -59,7 +59,7 @@ type Limits struct {
 const (
 	maxName             = 255
 	maxPayload          = 64 << 20
-	maxRaftFrame        = 72 << 20 // the engine's largest batch is one message of 64 MiB of entries
+	maxRaftFrame        = 72 << 20 // mostly 1 MiB; an entry that is larger is a message of its own
 	maxChunk            = 4 << 20  // the engine cuts snapshots into 2 MiB
 	maxChunkWait        = 60 * time.Second
 	maxMissedKeepAlives = 3 // keep-alives missed until a connection is dead

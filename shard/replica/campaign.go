@@ -4,7 +4,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 )
@@ -19,33 +18,6 @@ var (
 		20 * time.Millisecond, 45 * time.Millisecond}
 	maxSingleDelay = 50 * time.Millisecond
 )
-
-// interceptor receives the transport's messages before the engine does.
-type interceptor struct {
-	next       config.TransportFactory
-	campaigner *campaigner
-	handler    raftio.MessageHandler // set once, before the engine starts a group
-}
-
-func (r *interceptor) Create(
-	c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler,
-) raftio.ITransport {
-	r.handler = messages
-	return r.next.Create(c, r.receive, chunks)
-}
-
-func (r *interceptor) Validate(address string) bool { return r.next.Validate(address) }
-
-func (r *interceptor) receive(b raftpb.MessageBatch) {
-	for i := range b.Requests {
-		if m := &b.Requests[i]; m.Type == raftpb.TimeoutNow {
-			// The engine may reuse the batch, so copy what is needed first.
-			defer r.campaigner.add(campaign{campaignKey: campaignKey{shard: m.ShardID, from: m.From,
-				to: m.To, term: m.Term}, next: time.Now().Add(repeatDelays[0])})
-		}
-	}
-	r.handler(b)
-}
 
 // campaignKey identifies a TimeoutNow message.
 type campaignKey struct{ shard, from, to, term uint64 }

@@ -23,6 +23,7 @@ type cluster struct {
 	recs     []*recorder
 	joinHint []bool // what the host is told of the replica at its start: that it joined
 	change   func(*ShardConfig)
+	rtt      time.Duration
 	removed  chan uint64 // replicas that saw their removal
 
 	mu   sync.Mutex
@@ -55,8 +56,14 @@ func newCluster(t *testing.T, change func(*ShardConfig)) *cluster {
 // newClusterOf is hosts of which some have the founders of the shard; the others are without a
 // replica.
 func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) *cluster {
+	return newClusterAt(t, 20*time.Millisecond, hosts, founders, change)
+}
+
+// newClusterAt is newClusterOf with another round trip time: of a longer one, elections on a busy
+// machine are rarer.
+func newClusterAt(t *testing.T, rtt time.Duration, hosts, founders int, change func(*ShardConfig)) *cluster {
 	c := &cluster{
-		t: t, net: NewMemoryNet(), members: make(map[uint64]string),
+		t: t, net: NewMemoryNet(), members: make(map[uint64]string), rtt: rtt,
 		change: change, removed: make(chan uint64, 16),
 		hosts: make([]*Host, hosts), ids: make([]uint64, hosts), shards: make([]*Shard, hosts),
 		recs: make([]*recorder, hosts), joinHint: make([]bool, hosts),
@@ -78,7 +85,7 @@ func newClusterOf(t *testing.T, hosts, founders int, change func(*ShardConfig)) 
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	c.hosts[i] = openHost(c.t, HostConfig{
-		Disk: c.disks[i], Net: c.net, RTT: 20 * time.Millisecond,
+		Disk: c.disks[i], Net: c.net, RTT: c.rtt,
 		Removed: func(_, replica uint64) { c.removed <- replica },
 	})
 	if c.ids[i] != 0 {

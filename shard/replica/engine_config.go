@@ -31,7 +31,7 @@ const (
 	electionRTT  = 10
 	heartbeatRTT = 1
 	maxInMemLog  = 128 << 20
-	maxPeerQueue = 64 << 20
+	maxPeerQueue = 16 << 20 // more is dropped, and read from the log again: much more than a leader has under way
 )
 
 // newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say

@@ -1,6 +1,10 @@
 package replica
 
-import _ "unsafe" // for go:linkname
+import (
+	_ "unsafe" // for go:linkname
+
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
+)
 
 // The engine keeps a group's newest entries in a list. It allocates the list again whenever all
 // entries are applied, which on a leader with few callers is after each batch, with room for 512
@@ -22,7 +26,18 @@ var minEntryListFree uint64
 // engineEntryListLen is what the engine had. It is 0 if the engine has no such settings any more.
 var engineEntryListLen uint64
 
+// maxMessage is the most bytes of entries that the engine puts into one message to another replica.
+// It had 64 MiB, and a replica that comes back got as many again with each of its answers. A leader
+// sends at most some batches at once to a replica that is up to date, which is less.
+//
+//go:linkname maxMessage github.com/lni/dragonboat/v4/internal/raft.maxEntrySize
+var maxMessage uint64
+
+// engineMaxMessage is what the engine had.
+var engineMaxMessage uint64
+
 func init() {
-	engineEntryListLen = entryListLen
+	engineEntryListLen, engineMaxMessage = entryListLen, maxMessage
 	entryListLen, minEntryListFree = 4, 1
+	maxMessage = logstore.MessageSize
 }

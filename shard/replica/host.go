@@ -208,7 +208,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
 		ReturnDamage: cfg.recovery,
 	})
-	r := &interceptor{next: cfg.Transport}
+	r := &interceptor{next: cfg.Transport, answered: h.store.ReplicateAnswered}
 	h.campaigner = &campaigner{
 		engine: h.engine, groups: h.groups, deployment: cfg.deployment,
 		interceptor: r, wakeup: newWakeup(),

@@ -81,6 +81,8 @@ type Store struct {
 	wrap  func(vfs.FS) vfs.FS // for tests
 	space spaceWatch
 
+	replication replication
+
 	fileMu    sync.Mutex // taken before mu; held during a write of the watermark
 	file      watermarkFiles
 	synced    time.Time     // of the watermark
@@ -307,7 +309,13 @@ func (s *Store) written(err error) error {
 func (s *Store) IterateEntries(
 	list []pb.Entry, size, shard, replica, low, high, maxSize uint64,
 ) ([]pb.Entry, uint64, error) {
-	list, size, err := s.Log.IterateEntries(list, size, shard, replica, low, high, maxSize)
+	var err error
+	if maxSize == MessageSize {
+		// The engine's list has room for all entries up to the end of the log, 4 MiB of it.
+		list, size, err = s.readMessage(shard, replica, low, high)
+	} else {
+		list, size, err = s.Log.IterateEntries(list, size, shard, replica, low, high, maxSize)
+	}
 	if err != nil && !s.cfg.ReturnDamage {
 		return nil, 0, s.fail(fmt.Errorf("read the log: %w", err))
 	}
