@@ -136,6 +136,8 @@ func TestFlusher(t *testing.T) {
 			watchers(t, hubs[i], 1, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
 		}
 		out.frames.Store(0)
+		synctest.Wait()
+		rounds.Store(0)
 		for _, h := range hubs {
 			h.Changed(1, ownerChange("a")) // at once
 			h.Changed(2, ownerChange("a")) // gathered

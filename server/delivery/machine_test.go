@@ -40,17 +40,8 @@ type machineModel struct {
 }
 
 func runMachine(t *rapid.T) {
-	x := &machineModel{model: newModel(WatchOptions{Window: 10 * time.Millisecond}), t: t, m: shard.New(testShard), time: 1000}
-	const buckets = 16
-	x.begin()
-	x.add(shard.Command{Kind: shard.CmdTakeOver})
-	x.apply()
-	x.begin()
-	x.add(shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, Count: buckets})})
-	config := protocol.NodeConfig{SelfCheckPeriod: 1000, GracePeriod: 10_000, MaxSessions: 100, MaxSemaphores: 100,
-		MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
-	x.add(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: config})})
-	x.apply()
+	x := newMachineModel(1)
+	x.t = t
 	for range 5 {
 		x.actors = append(x.actors, x.startSession())
 	}
@@ -69,6 +60,24 @@ func runMachine(t *rapid.T) {
 	})
 	x.t = t
 	x.readAll()
+}
+
+// newMachineModel has a machine that leads, with all buckets and with the nodes 1 to n.
+func newMachineModel(nodes uint64) *machineModel {
+	x := &machineModel{model: newModel(WatchOptions{Window: 10 * time.Millisecond}), m: shard.New(testShard), time: 1000}
+	const buckets = 16
+	x.begin()
+	x.add(shard.Command{Kind: shard.CmdTakeOver})
+	x.apply()
+	x.begin()
+	x.add(shard.Command{Kind: shard.CmdBuckets, Body: shard.AppendBuckets(nil, shard.BucketsBody{Total: buckets, Count: buckets})})
+	config := protocol.NodeConfig{SelfCheckPeriod: 1000, GracePeriod: 10_000, MaxSessions: 1000, MaxSemaphores: 100,
+		MaxBytes: 1 << 30, MaxWaiters: 1000, MaxWatchers: 1000}
+	for node := uint64(1); node <= nodes; node++ {
+		x.add(shard.Command{Kind: shard.CmdNodePut, Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: 1, Config: config})})
+	}
+	x.apply()
+	return x
 }
 
 func (x *machineModel) begin() {
@@ -149,8 +158,7 @@ func (x *machineModel) batch() {
 func (x *machineModel) advance() {
 	ms := rapid.IntRange(1, 1500).Draw(x.t, "ms")
 	x.time += uint64(ms)
-	x.now += time.Duration(ms) * time.Millisecond
-	x.hub.Flush(x.now)
+	x.model.advance(x.now + time.Duration(ms)*time.Millisecond)
 	x.begin()
 	x.apply()
 }
@@ -182,8 +190,7 @@ func (x *machineModel) readSome() {
 }
 
 func (x *machineModel) readAll() {
-	x.now += time.Second
-	x.hub.Flush(x.now)
+	x.model.advance(x.now + time.Second)
 	for _, c := range x.conns {
 		for more := true; more; {
 			for len(c.queue) > 0 {

@@ -31,6 +31,7 @@ type model struct {
 	conns map[uint64]*client
 	over  map[uint64]int // watchers rejected over the quota, by node
 	pages []uint64       // connections told that pages are due, in order
+	wake  time.Duration  // when the hub asked to be flushed; never: it did not
 	lines []string       // what was sent since the last look, for scripts
 }
 
@@ -69,15 +70,43 @@ func (s semaphore) equal(o semaphore) bool {
 	return s.limit == o.limit && s.version == o.version && s.ephemeral == o.ephemeral && s.data == o.data && maps.Equal(s.owners, o.owners)
 }
 
+const never = time.Duration(math.MaxInt64)
+
 // noQuota is no quota of watchers.
 const noQuota = math.MaxUint64
 
 func newModel(opt WatchOptions) *model {
-	w := &model{store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client), over: make(map[uint64]int)}
+	w := &model{store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client), over: make(map[uint64]int), wake: never}
+	opt.Wake = func(due time.Duration) { w.wake = min(w.wake, due) }
 	opt.Now = func() time.Duration { return w.now }
 	opt.Quota = &WatcherQuota{Rejected: func(node uint64) { w.over[node]++ }}
 	w.hub = NewWatchHub(testShard, w, opt)
 	return w
+}
+
+// advance moves the clock to now and does what a [Flusher] does meanwhile.
+func (w *model) advance(now time.Duration) {
+	w.now = now
+	if w.wake > now {
+		return
+	}
+	w.hub.Flush(now)
+	w.wake = never
+	if due, ok := w.hub.NextFlush(); ok {
+		w.wake = due
+	}
+}
+
+// left is what the hub still keeps.
+func (w *model) left() string {
+	h := w.hub
+	if h.active.Load() == 0 && len(h.nodes)+len(h.conns)+len(h.sessions)+len(h.oneShots)+len(h.pending)+h.pendingBytes == 0 &&
+		len(h.opt.Quota.open) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("load %d, %d nodes, %d conns, %d sessions, %d shots, %d pending of %d bytes, %d nodes with watchers",
+		h.active.Load(), len(h.nodes), len(h.conns), len(h.sessions), len(h.oneShots), len(h.pending), h.pendingBytes,
+		len(h.opt.Quota.open))
 }
 
 func (w *model) conn(id uint64) *client {
@@ -291,6 +320,38 @@ func (c *client) read(t fataler) {
 	}
 }
 
+// readAll ends all windows, has all clients read everything, and compares what each stream's client
+// has with the store.
+func (w *model) readAll(t fataler) {
+	w.advance(w.now + time.Second)
+	if _, ok := w.hub.NextFlush(); ok {
+		t.Fatalf("something is still gathered")
+	}
+	for _, c := range w.conns {
+		for more := true; more; {
+			for len(c.queue) > 0 {
+				c.read(t)
+			}
+			more = w.hub.Page(c.id, w, 3)
+		}
+		for len(c.queue) > 0 {
+			c.read(t)
+		}
+		for id, v := range c.views {
+			want := make(map[string]semaphore)
+			for name, sem := range w.store[v.node] {
+				if name == v.key || v.prefix && strings.HasPrefix(name, v.key) {
+					want[name] = sem
+				}
+			}
+			if !v.live || !maps.EqualFunc(v.sems, want, semaphore.equal) {
+				t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe store has %v", c.id, id, v.key,
+					v.prefix, v.live, v.sems, want)
+			}
+		}
+	}
+}
+
 // describeFrame writes a frame as a script shows it.
 func describeFrame(frame []byte) string {
 	h, err := protocol.ParseFrame(frame)
@@ -329,6 +390,30 @@ func describeFrame(frame []byte) string {
 		var f protocol.WatchFired
 		_ = f.DecodeBody(h.Body)
 		return fmt.Sprintf("fired %d of session %d: data=%v owners=%v", f.WatchID, f.Session, f.DataChanged, f.OwnersChanged)
+	case protocol.KindProcessState:
+		var p protocol.ProcessState
+		_ = p.DecodeBody(h.Body)
+		return fmt.Sprintf("process of stream %d: %s exists=%v at %d", h.ID, p.Status.Name, p.Exists, p.Status.Index)
+	case protocol.KindProcessChanges:
+		var p protocol.ProcessChanges
+		_ = p.DecodeBody(h.Body)
+		var changes []string
+		for _, c := range p.Changes {
+			changes = append(changes, fmt.Sprintf("%d %s", c.Kind, short([]byte(c.Text))))
+		}
+		return fmt.Sprintf("process changes of stream %d at %d, wall %d: %s", h.ID, p.Revision, p.Wall, strings.Join(changes, ", "))
+	case protocol.KindTrackStatus:
+		var s protocol.TrackStatus
+		_ = s.DecodeBody(h.Body)
+		return fmt.Sprintf("track of stream %d: %s", h.ID, s.Name)
+	case protocol.KindTrackEvents:
+		var e protocol.TrackEvents
+		_ = e.DecodeBody(h.Body)
+		var events []string
+		for _, c := range e.Events {
+			events = append(events, fmt.Sprintf("%d %s", c.Kind, c.Location))
+		}
+		return fmt.Sprintf("track events of stream %d at %d: %s", h.ID, e.Revision, strings.Join(events, ", "))
 	case protocol.KindStreamCut:
 		var c protocol.StreamCut
 		_ = c.DecodeBody(h.Body)

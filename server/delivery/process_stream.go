@@ -5,7 +5,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // ProcessStreams are the streams over processes of one shard, on this instance. The instance's own
@@ -54,12 +53,12 @@ func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine
 }
 
 // changed sends what an entry changed. It is called in log order, by the apply goroutine.
-func (t *ProcessStreams) changed(rep *replica.Shard, index uint64, list []shard.ProcessChange) {
+func (t *ProcessStreams) changed(machine Viewer, index uint64, list []shard.ProcessChange) {
 	if len(list) == 0 || t.count.Load() == 0 {
 		return
 	}
 	wall := uint64(0)
-	rep.View(func(m *shard.Machine) { wall = m.Wall() })
+	machine.View(func(m *shard.Machine) { wall = m.Wall() })
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i := 0; i < len(list); {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -76,14 +75,13 @@ func runSubscribers(t *rapid.T) {
 		"":        func(t *rapid.T) { s.t = t; s.check() },
 	})
 	s.readAll()
+	s.batch()
 	for id := range s.conns {
 		s.closeConn(id)
 	}
-	s.now += time.Second
-	s.hub.Flush(s.now)
-	if h := s.hub; h.active.Load() != 0 || len(h.nodes)+len(h.conns)+len(h.sessions)+len(h.oneShots)+len(h.pending)+h.pendingBytes != 0 {
-		t.Fatalf("left over: load %d, %d nodes, %d conns, %d sessions, %d shots, %d pending of %d bytes",
-			h.active.Load(), len(h.nodes), len(h.conns), len(h.sessions), len(h.oneShots), len(h.pending), h.pendingBytes)
+	s.advance(s.now + time.Second)
+	if left := s.left(); left != "" {
+		t.Fatalf("left over: %s", left)
 	}
 }
 
@@ -174,8 +172,7 @@ func (s *subscriberModel) expectFired(want map[uint64]uint8) {
 }
 
 func (s *subscriberModel) advanceClock() {
-	s.now += time.Duration(rapid.IntRange(1, 30).Draw(s.t, "ms")) * time.Millisecond
-	s.hub.Flush(s.now)
+	s.advance(s.now + time.Duration(rapid.IntRange(1, 30).Draw(s.t, "ms"))*time.Millisecond)
 }
 
 func (s *subscriberModel) open() {
@@ -269,38 +266,7 @@ func (s *subscriberModel) installSnapshot() {
 	s.invalidate(s.hub.SnapshotInstalled)
 }
 
-// readAll lets every window end and every client read everything; then each must have the store's
-// state.
-func (s *subscriberModel) readAll() {
-	s.now += time.Second
-	s.hub.Flush(s.now)
-	if _, ok := s.hub.NextFlush(); ok {
-		s.t.Fatal("something is still gathered")
-	}
-	for _, c := range s.conns {
-		for more := true; more; {
-			for len(c.queue) > 0 {
-				c.read(s.t)
-			}
-			more = s.hub.Page(c.id, s, 3)
-		}
-		for len(c.queue) > 0 {
-			c.read(s.t)
-		}
-		for id, v := range c.views {
-			want := make(map[string]semaphore)
-			for name, sem := range s.store[v.node] {
-				if name == v.key || v.prefix && strings.HasPrefix(name, v.key) {
-					want[name] = sem
-				}
-			}
-			if !v.live || !maps.EqualFunc(v.sems, want, semaphore.equal) {
-				s.t.Fatalf("conn %d stream %d (%q prefix %v, live %v) has %v\nthe store has %v", c.id, id, v.key,
-					v.prefix, v.live, v.sems, want)
-			}
-		}
-	}
-}
+func (s *subscriberModel) readAll() { s.model.readAll(s.t) }
 
 // check holds the hub's tables together.
 func (s *subscriberModel) check() {
@@ -329,6 +295,9 @@ func (s *subscriberModel) check() {
 		}
 	}
 	for _, p := range h.pending {
+		if s.wake > p.due {
+			s.t.Fatalf("the flusher is not woken for what is due at %v", p.due)
+		}
 		bytes += p.size
 		size := 0
 		for _, c := range p.changes(nil) {

@@ -130,8 +130,7 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.now = now
-		w.hub.Flush(now)
+		w.advance(now)
 	case "soft":
 		w.conns[conn].soft = int(number(t, d, "frames", 0))
 	case "drain":

@@ -61,6 +61,11 @@ type Host interface {
 	AnnounceLeader()
 }
 
+// Viewer shows the machine as it is after the entry that is delivered. A [replica.Shard] is one.
+type Viewer interface {
+	View(fn func(m *shard.Machine))
+}
+
 // Shard delivers what leaves the log of one hosted shard: answers, events for sessions, one-shot
 // watches and streams.
 type Shard struct {
@@ -90,7 +95,7 @@ func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
 
 // Applied delivers the events of one log entry. It runs on the shard's apply goroutine while the
 // log waits: it allocates nothing and never blocks.
-func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Origin, ev *shard.Events) {
+func (d *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, ev *shard.Events) {
 	for i := range ev.List {
 		e := &ev.List[i]
 		switch e.Kind {
@@ -137,7 +142,7 @@ func (d *Shard) Applied(rep *replica.Shard, index uint64, origins []replica.Orig
 		}
 	}
 	d.Semaphores.Changed(index, ev.SemaphoreChanges)
-	d.Processes.changed(rep, index, ev.ProcessChanges)
+	d.Processes.changed(machine, index, ev.ProcessChanges)
 	d.Tracks.changed(index, ev.TrackChanges)
 }
 
