@@ -18,6 +18,7 @@ type proxy struct {
 	mu       sync.Mutex
 	backend  string        // of the running server; "" for none
 	refusing bool          // every connection is refused
+	frozen   bool          // nothing passes any more on the connections that there are
 	paused   chan struct{} // not nil: the server's bytes wait until it is closed
 	conns    map[*proxyConn]struct{}
 	closed   bool
@@ -103,10 +104,14 @@ func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
+		if answers && n > 0 {
+			f.waitResumed(l)
+		}
+		if f.isFrozen() {
+			<-l.gone
+			return
+		}
 		if n > 0 {
-			if answers {
-				f.waitResumed(l)
-			}
 			if _, werr := to.Write(buf[:n]); werr != nil {
 				l.sever()
 				return
@@ -139,10 +144,25 @@ func (f *proxy) waitResumed(l *proxyConn) {
 	}
 }
 
+// freeze stops all bytes, and ends of connections, in both directions. New connections are refused.
+// Neither side notices anything until setBackend breaks the connections.
+func (f *proxy) freeze() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.backend, f.frozen = "", true
+}
+
+func (f *proxy) isFrozen() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.frozen
+}
+
 // setBackend sets where new connections go. If that is nowhere, it breaks the existing ones.
 func (f *proxy) setBackend(backend string) {
 	f.mu.Lock()
 	f.backend = backend
+	f.frozen = f.frozen && backend == ""
 	f.mu.Unlock()
 	if backend == "" {
 		f.breakAll()

@@ -72,7 +72,8 @@ func RealTime() Option { return func(o *options) { o.realTime = true } }
 func Shards(n int) Option { return Config(func(c *server.Config) { c.Shards = n }) }
 
 // Folder keeps the data on disk, with every sync that production does; default is memory. Kill then
-// loses nothing, because the kernel keeps what the process has written.
+// loses nothing, because the kernel keeps what the process has written. What the server logs while
+// Kill ends it stays too, such as detaches of its clients.
 func Folder(dir string) Option { return func(o *options) { o.dir = dir } }
 
 // Config changes the server's configuration before each start. Addresses, disk and clock are set by
@@ -215,15 +216,16 @@ func (s *Server) stop() {
 	}
 }
 
-// Kill ends the server abruptly. Clients see their connections break, and what was not synced to
-// the disk is lost, as after a power failure.
+// Kill ends the server abruptly, as a power failure does. Clients see their connections break, and
+// what was not synced to the disk is lost. Nothing is logged of the end: sessions that were attached
+// here are attached still when the next leader takes over.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.current == nil {
 		return
 	}
-	s.proxy.setBackend("")
+	s.proxy.freeze() // and not broken yet: the server would log that its clients are gone
 	if s.setPlugged != nil {
 		s.setPlugged(false) // before the power goes: what the instance sends afterwards is not durable
 		defer s.setPlugged(true)
@@ -231,6 +233,7 @@ func (s *Server) Kill() {
 	if s.disk != nil {
 		s.disk.PowerLoss()
 	}
+	s.proxy.setBackend("")
 	err := s.current.Close()
 	s.current = nil
 	if s.disk != nil {
