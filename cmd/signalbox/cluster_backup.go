@@ -141,6 +141,9 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 	if x.Recovered != nil {
 		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s",
 			len(x.Recovered.Folders), x.Recovered.User, x.Recovered.Reason)
+		if n := len(x.Recovered.Losses); n > 0 {
+			recovered += fmt.Sprintf("; %d logs may lack entries: %s", n, strings.Join(x.Recovered.Losses, "; "))
+		}
 	}
 	r := row{
 		{"file", "", path}, {"cluster", "", x.Cluster}, {"made", "", made}, {"version", "", x.Version},

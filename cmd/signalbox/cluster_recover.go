@@ -44,15 +44,15 @@ read, and among those the longest. The log of a replica that was removed from it
 read. --dry-run shows all logs and their last entries, and writes nothing. A folder is refused if
 an instance uses it, or if it belongs to another cluster. A set of folders that lacks a shard is
 refused too. So is a log that is damaged, is behind its watermark, or has none: acknowledged writes
-may be missing. If nothing else is left, --accept-loss reads what is whole of such a log, and
---dry-run says what is known to be missing.
+may be missing. If nothing else is left, --accept-loss reads what is whole of such a log. What is
+known to be missing is printed, by --dry-run too.
 
 Fencing tokens, session ids and epochs continue in the new cluster far above those of the old one,
 so none is given out twice. Sessions have their timeout and the grace period to attach again. The
 new cluster has its own id: instances of the old one cannot join it.
 
-User, time, reason and folders are stored in the file ("cluster backup --verify" shows them) and
-written to the audit log: FILE.audit unless --audit names another.`)
+User, time, reason, folders and known losses are stored in the file ("cluster backup --verify" shows
+them) and written to the audit log: FILE.audit unless --audit names another.`)
 	c.Example = `  signalbox cluster recover saved.backup --survivor /var/lib/signalbox --dry-run
   signalbox cluster recover saved.backup --survivor /var/lib/signalbox --reason 'racks 1 and 2 burnt'
   signalbox cluster restore saved.backup --data /var/lib/signalbox-new`
@@ -91,7 +91,10 @@ written to the audit log: FILE.audit unless --audit names another.`)
 		if *dry {
 			return printSurvivors(inv.printer(), left.Logs())
 		}
-		from := &backup.Recovered{Reason: *reason, Folders: *folders}
+		from := &backup.Recovered{Reason: *reason, Folders: *folders, Losses: left.Losses()}
+		for _, loss := range from.Losses {
+			fmt.Fprintf(a.stderr, "LOSS: %s\n", loss)
+		}
 		if u, err := user.Current(); err == nil {
 			from.User = u.Username
 		}

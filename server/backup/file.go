@@ -44,6 +44,8 @@ type Recovered struct {
 	User    string   `json:"user,omitempty"` // of the operating system
 	Host    string   `json:"host,omitempty"`
 	Folders []string `json:"folders"`
+	// Losses says for each log that was read and may lack entries why that is so.
+	Losses []string `json:"losses,omitempty"`
 }
 
 // Section is a shard in the file.

@@ -255,6 +255,54 @@ func (s *Survivors) newest(shard uint64) (*replica.Recovery, SurvivingLog) {
 	return nil, SurvivingLog{}
 }
 
+// Losses says for each log that is read and may lack entries why that is so, in order of shard. There
+// are none without acceptLoss.
+func (s *Survivors) Losses() (list []string) {
+	for _, l := range s.Logs() {
+		if l.Newest && l.Loss != "" {
+			list = append(list, fmt.Sprintf("%s, read from %q up to entry %d of term %d: %s",
+				l.title(), l.Folder, l.LastIndex, l.LastTerm, l.Loss))
+		}
+	}
+	return list
+}
+
+// title names the shard in a sentence.
+func (l *SurvivingLog) title() string {
+	if l.Shard == replica.MetaShard {
+		return "the meta shard"
+	}
+	return "shard " + l.Name()
+}
+
+// unread says why nothing of a shard's logs can be read; "" if there is no such log.
+func (s *Survivors) unread(shard uint64) string {
+	for _, f := range s.folders {
+		for _, l := range f.logs.Unread() {
+			if l.Shard == shard {
+				return fmt.Sprintf("nothing of its log in %q can be read: %s", f.dir, l.Loss)
+			}
+		}
+	}
+	return ""
+}
+
+// noMap says why no folder has the cluster's map.
+func (s *Survivors) noMap() error {
+	why := s.unread(replica.MetaShard)
+	if _, l := s.newest(replica.MetaShard); why == "" && s.state != nil {
+		if l.Loss == "" {
+			return errors.New("the cluster's map is empty: the cluster was never made")
+		}
+		why = fmt.Sprintf("the log in %q can be read up to entry %d of term %d only, before the cluster was made: %s",
+			l.Folder, l.LastIndex, l.LastTerm, l.Loss)
+	}
+	if why == "" {
+		return errors.New("the cluster's map is in none of the folders; give the folder of another instance: each has one")
+	}
+	return fmt.Errorf("the cluster's map cannot be read: %s; %s", why, recoverAdvice)
+}
+
 // describeMissing says why a shard cannot be read.
 func (s *Survivors) describeMissing(x *meta.Shard) string {
 	of := instancesOf(&s.state.State, x)
@@ -263,6 +311,9 @@ func (s *Survivors) describeMissing(x *meta.Shard) string {
 			return fmt.Sprintf("%d (of %s; the log in %q is that of a replica that was taken out of the shard, and may be long past)",
 				x.ID, of, l.Folder)
 		}
+	}
+	if why := s.unread(x.ID); why != "" {
+		return fmt.Sprintf("%d (of %s; %s)", x.ID, of, why)
 	}
 	return fmt.Sprintf("%d (of %s)", x.ID, of)
 }
@@ -273,11 +324,8 @@ func (s *Survivors) describeMissing(x *meta.Shard) string {
 // fills in Cluster, Name, Version and Shards of the head. It may be called once.
 func (s *Survivors) Write(ctx context.Context, w io.Writer, h backup.Head) error {
 	m := s.state
-	if m == nil {
-		return errors.New("the cluster's map is in none of the folders; give the folder of another instance: each has one")
-	}
-	if !m.Bootstrapped() {
-		return errors.New("the cluster's map is empty: the cluster was never made")
+	if m == nil || !m.Bootstrapped() {
+		return s.noMap()
 	}
 	machines := make(map[uint64]*shard.Machine)
 	var missing []string

@@ -27,8 +27,9 @@ import (
 // It opens the directory as a host does, and may write to it: give it a copy. The raft address is
 // the one that the directory was created with; no other host is contacted.
 type Recovery struct {
-	host *Host
-	logs []RecoveredLog
+	host   *Host
+	logs   []RecoveredLog
+	unread []RecoveredLog // nothing is left of them
 
 	mu     sync.Mutex
 	fatal  error // the engine cannot go on
@@ -76,8 +77,11 @@ func openRecovery(cfg HostConfig) (*Recovery, error) {
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("read the log of %s: %w", shardName(k[0]), err), s.Close())
 		}
-		if l.LastIndex > 0 {
+		switch {
+		case l.LastIndex > 0:
 			s.logs = append(s.logs, l)
+		case l.Loss != "":
+			s.unread = append(s.unread, l)
 		}
 	}
 	return s, nil
@@ -101,6 +105,9 @@ func shardName(id uint64) string {
 
 // Logs returns the logs, in order of shard and replica. Replicas without any entry are left out.
 func (s *Recovery) Logs() []RecoveredLog { return slices.Clone(s.logs) }
+
+// Unread returns the logs of which no entry and no snapshot can be read, with their Loss.
+func (s *Recovery) Unread() []RecoveredLog { return slices.Clone(s.unread) }
 
 // Close closes the directory.
 func (s *Recovery) Close() error { return s.host.Close() }
@@ -126,8 +133,13 @@ func (s *Recovery) readLog(id, replica uint64) (l RecoveredLog, err error) {
 		return l, nil
 	}
 	if state.FirstIndex > snapshot.Index+1 {
-		return l, fmt.Errorf("entries %d to %d are missing between its snapshot and its log",
+		gap := fmt.Sprintf("entries %d to %d are missing between its snapshot and its log",
 			snapshot.Index+1, state.FirstIndex-1)
+		if l.Loss == "" {
+			return l, errors.New(gap)
+		}
+		l.Loss += "; " + gap // it ends with its snapshot
+		return l, nil
 	}
 	last := state.FirstIndex + state.EntryCount - 1
 	if last <= snapshot.Index {
