@@ -102,6 +102,16 @@ func TestWatchBounds(t *testing.T) {
 		}
 		h.nothingLeft("after one-shot watches")
 	}
+	h.expect("a stream beside", h.stream(1, 1, "a", false), protocol.StatusOK)
+	for range 3 { // those that fired make room while the name stays watched
+		h.expect("one beside a stream", h.oneShot(2, 80, "a", 1, noQuota), protocol.StatusOK)
+		h.expect("too many beside a stream", h.oneShot(3, 90, "a", 2, noQuota), protocol.StatusOverloaded)
+		if got := h.fires(func() { h.setData("a") }); len(got) != 1 {
+			t.Errorf("fired %q beside a stream", got)
+		}
+	}
+	h.hub.Close(1, 1)
+	h.nothingLeft("after the stream beside")
 }
 
 // TestOneShotsOfASession: a session's end takes all its watches, those that are left when some have

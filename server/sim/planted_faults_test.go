@@ -324,6 +324,86 @@ var plantedFaults = []plantedFault{
 		"server", "TestStreamsBesideWrites/track", "",
 	},
 	{
+		"split-loses", "server/delivery/watch_fanout.go",
+		[]string{"return changes[:n], changes[n:]", "return changes[:n], changes[min(n+1, len(changes)):]"},
+		"server/delivery", "TestDeltaIsSplit", "",
+	},
+	{
+		"last-slice-taken", "server/delivery/watch_fanout.go",
+		[]string{"for _, frames := range runs {", "for i, frames := range runs {", "if !h.send.Send(c.id, frames, true) {", "if !h.send.Send(c.id, frames, true) && (i == 0 || i < len(runs)-1) {"},
+		"server/delivery", "TestRefusedSlice", "",
+	},
+	{
+		"object-not-restarted", "server/delivery/object_stream.go",
+		[]string{"t.shard, body), true) {\n\t\ts.live = false\n", "t.shard, body), true) {\n\t\treturn\n"},
+		"server/delivery", "TestObjectStreamFallsBehind", "",
+	},
+	{
+		"tracks-not-restarted", "server/delivery/shard.go",
+		[]string{"\td.Tracks.Restart()\n", ""},
+		"server/delivery", "TestSnapshotInstalled", "",
+	},
+	{
+		"frozen-track-kept", "server/delivery/shard.go",
+		[]string{"d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,", "_ = []any{protocol.StatusWrongShard,", "\"the track's bucket moves to another shard; fetch the map and ask its instance\")", "\"the track's bucket moves to another shard; fetch the map and ask its instance\"}"},
+		"server/delivery", "TestWatchesEnd", "",
+	},
+	{
+		"detached-by-itself", "server/delivery/shard.go",
+		[]string{"if was == 0 || was>>16 == epoch>>16 {", "if was == 0 {"},
+		"server/delivery", "TestWatchesEnd", "",
+	},
+	{
+		"flusher-asleep", "server/delivery/watch_hub.go",
+		[]string{"\t\t\th.opt.Wake(p.due)\n", ""},
+		"server/delivery", "TestFlusher", "",
+	},
+	{
+		"one-shots-counted-up", "server/delivery/one_shot.go",
+		[]string{"\tw.count--\n", ""},
+		"server/delivery", "TestWatchBounds", "",
+	},
+	{
+		"process-page-lost", "server/delivery/process_stream.go",
+		[]string{"\t\tif out.Last {\n\t\t\ts.live = true", "\t\tif len(out.Status.Members) > 0 || out.Last {\n\t\t\ts.live = true"},
+		"server/delivery", "TestProcessPages", "",
+	},
+	{
+		"former-process-ready", "server/governor/plan_instances.go",
+		[]string{"case h.Incarnation != i.Target.Incarnation:", "case h.Incarnation > i.Target.Incarnation:"},
+		"server/governor", "TestFormerProcess", "",
+	},
+	{
+		"former-process-founds", "server/governor/plan_replicaset_phases.go",
+		[]string{"p.Health[i.ID].Incarnation == i.Target.Incarnation", "p.Health[i.ID].Incarnation <= i.Target.Incarnation"},
+		"server/governor", "TestFormerProcess", "",
+	},
+	{
+		"logged-not-renewed", "server/session/conn.go",
+		[]string{"\tb.Unlogged = false\n\tc.countHome(b, 1)\n", "\tb.Unlogged = false\n"},
+		"server/session", "TestLoggedAttachIsRenewed", "",
+	},
+	{
+		"nodes-shared", "server/session/binding.go",
+		[]string{"k.Node == node && ", ""},
+		"server/session", "TestBindingsShareLittle", "",
+	},
+	{
+		"end-not-remembered", "server/session/table.go",
+		[]string{"\t\tt.ended.add(session, sessionEnd{c.ID(), reason}, now)\n", "\t\t_, _ = c, now\n"},
+		"server/session", "TestSessionEnds", "",
+	},
+	{
+		"unbound-stays", "server/session/conn.go",
+		[]string{"\tb.Conn.Table.remove(b)\n\tb.Conn.forget(b, ended)", "\tb.Conn.forget(b, ended)"},
+		"server/session", "TestSessionEnds", "",
+	},
+	{
+		"taken-over-untold", "server/session/table.go",
+		[]string{"\t\tb.Conn.Append(protocol.KindTakenOver, 0, 0, &protocol.TakenOver{Session: b.Session, Epoch: epoch})\n", "\t\t_ = protocol.TakenOver{Epoch: epoch}\n"},
+		"server/session", "TestTakenOver", "",
+	},
+	{
 		"watch-not-reopened", "client/watch.go",
 		[]string{"st.shardWatch.stream = nil\n\tw.idle++\n\tif st.shardWatch.live {", "if st.shardWatch.live {"},
 		"client", "TestWatchOverRedirects", "",
