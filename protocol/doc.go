@@ -87,9 +87,12 @@
 //
 // A start or attach that was answered OK renews the session in the same way, from the moment it was
 // sent. No other frame renews anything. t is read before the ping is written, on a monotonic clock
-// that runs on while the machine sleeps. When t + timeout comes near without a newer pong (9/10 of
-// the timeout at most; the Go client takes 0.85), stop believing in the session and in everything
-// it holds, before anyone else can be granted it; the session may still be there, and attaching
+// that runs on while the machine sleeps. Without a newer pong, stop believing in the session and in
+// everything it holds before t + timeout, so before anyone else can be granted it: at the latest at
+// t + 0.9 * timeout, and not after t + timeout - 0.02 * (timeout + grace period). The second bound
+// is for clocks that run at different rates; it is the lower one where the grace period is more
+// than four times the timeout. The Go client takes 0.85 in place of 0.9, and asks for a longer
+// timeout where less than half would be left. The session may still be there then, and attaching
 // tells. A ping may be answered late or, for some shards, never; do not wait for one before sending
 // the next.
 //
@@ -101,11 +104,13 @@
 // # Requests on a session
 //
 // Create, update, resize, delete, acquire and release start with [Head]. Seq counts the session's
-// requests from 1, over all buckets and connections. Low is the lowest number whose answer has not
-// arrived. Keep an unanswered request and send it again with the same Seq and the same fields (Low
-// may have risen) when the link broke or the status was retryable: it is applied at most once, and
-// a repeat gets the first answer. A number is used up by any other answer, errors included. A
-// request whose answer nobody waits for any more still counts for Low until it is answered.
+// requests from 1, over all buckets and connections. Low is the lowest open number. Keep an
+// unanswered request and send it again with the same Seq and the same fields (Low may have risen)
+// when the link broke or the status was retryable: it is applied at most once, and a repeat gets
+// the first answer. A number is closed by any other answer, errors and accepted included, or when
+// nobody waits for the answer any more: once a later request has come there, a late copy is
+// refused. An acquire that was given up like this may be applied still. Send a release under a
+// later number behind it on the same connection, or once Low is above the acquire's number.
 //
 // A connection accepts a session's requests if the session is attached on it or its ticket was
 // shown there with [PresentTicket]. Send PresentTicket once on each further connection and the

@@ -3,8 +3,8 @@ package protocol
 import "encoding/binary"
 
 // Head starts the body of every request on a session that changes something. Seq rises by one with
-// each such request of the session, over all buckets; Low is the lowest number whose answer the
-// client has not got (accepted answers an acquire). Requests are applied at most once: a number
+// each such request of the session, over all buckets; Low is the lowest open number: it is neither
+// answered (accepted answers an acquire) nor given up. Requests are applied at most once: a number
 // that was applied is answered as the first time.
 type Head struct {
 	Session uint64

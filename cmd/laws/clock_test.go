@@ -12,6 +12,7 @@ var wallClock = map[string]string{
 	"client/admin/audit.go":             "when events were, shown",
 	"client/config_value.go":            "shown",
 	"client/dial.go":                    "a deadline in the past, to wake a read",
+	"client/internal/driver/driver.go":  "a jump makes leases suspect, never better",
 	"client/internal/driver/open.go":    "a deadline in the past, to wake a read",
 	"client/keepalive.go":               "pings of many clients at the same beat; a jump moves one ping within its period",
 	"client/node.go":                    "shown",

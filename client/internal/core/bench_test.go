@@ -33,7 +33,7 @@ func newBench(t testing.TB) *bench {
 	b := &bench{e: New([]string{"x"}, 1), s: &Session{Path: "/n", Timeout: time.Hour}, now: time.Second}
 	b.acquired.State = protocol.Acquired
 	b.e.Open(b.now)
-	b.e.StartSession(b.now, b.s, [protocol.KeyLen]byte{}, &Start{Request: Request{Waiter: nobody{}}})
+	b.e.StartSession(b.now, b.s, &Start{Request: Request{Waiter: nobody{}}})
 	b.e.Take(&b.ready)
 	b.c = b.ready.Dial[0]
 	b.ready.Reset()

@@ -35,6 +35,8 @@ type Conn struct {
 	renewals  []*renewal          // by home shard, few
 	sessions  sessionList         // attached here
 	presented map[*Session]uint64 // attach epoch of the ticket that was presented here
+	// session -> attach epoch up to which an attach here is void
+	detachedUpTo map[uint64]uint64
 }
 
 // Unanswered is how many requests wait for an answer on the connection.
@@ -50,19 +52,6 @@ var errConnLost = errors.New("connection lost")
 // helloID is the id of the hello, which the driver sends. Requests that go out behind it have the
 // next ones.
 const helloID = 1
-
-// dial has a connection made. Without a map, that is asked for with its hello.
-func (e *Engine) dial(l *link, addresses []string) *Conn {
-	c := &Conn{link: l, Addresses: addresses, window: 2, maxFrame: protocol.MaxFrameLen}
-	c.keepAlive.of(c)
-	c.requests.last = helloID
-	e.conns = append(e.conns, c)
-	e.ready.Dial = append(e.ready.Dial, c)
-	if e.routes.table == nil {
-		e.routes.fetch.begin(e, c)
-	}
-	return c
-}
 
 // connected: the hello was answered.
 func (c *Conn) connected(e *Engine, hello *protocol.HelloReply) {
@@ -93,6 +82,13 @@ func (c *Conn) lose(e *Engine, err error) {
 	requests.Each(func(_ uint64, r *Request) { e.step(r, inLost, errConnLost) })
 	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)
+	if len(c.presented) > 0 {
+		e.eachSession(func(s *Session) {
+			if c.presented[s] != 0 {
+				s.confirm(e)
+			}
+		})
+	}
 }
 
 // end has the driver close the connection.
@@ -121,7 +117,7 @@ func (c *Conn) TakeOut(empty []byte) []byte {
 
 // emit puts a request into the buffer of a connection whose window has room.
 func (c *Conn) emit(e *Engine, r *Request) {
-	r.fill()
+	r.fill(e)
 	start := len(c.Out)
 	id := c.requests.NextID()
 	c.Out = protocol.AppendFrame(c.Out, r.kind, id, r.arg, r.message)
@@ -133,7 +129,7 @@ func (c *Conn) emit(e *Engine, r *Request) {
 		return
 	}
 	c.requests.Put(id, r)
-	r.sentOn(c, id)
+	r.sentOn(e, c, id)
 	if !c.keepAlive.busy {
 		c.keepAlive.markBusy(e)
 	}

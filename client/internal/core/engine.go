@@ -3,6 +3,9 @@ package core
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -25,7 +28,9 @@ type Engine struct {
 
 	cluster   string        // id, of the first instance that answered
 	wallAhead time.Duration // of the time of day, against the engine's clock
-	timeouts  Shortest      // of the sessions
+	jumped    time.Duration // how far it has jumped ahead, all jumps together
+	look      clockLook
+	timeouts  Shortest // of the sessions
 }
 
 // Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
@@ -124,11 +129,16 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 	c.lose(e, err)
 }
 
-// StartSession starts a session by the path of its node, behind the hello of the connection that is
-// being made.
-func (e *Engine) StartSession(now time.Duration, s *Session, create [protocol.KeyLen]byte, x *Start) {
+// StartSession starts a session: behind the hello of the first connection, if that is being made.
+func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
 	e.enter(now)
-	x.begin(e, s, create)
+	x.begin(e, s)
+}
+
+// CloseSession ends a session, whose leases end with cause.
+func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Close) {
+	e.enter(now)
+	x.begin(e, s, cause)
 }
 
 // Acquire begins an acquire of a semaphore.
@@ -144,11 +154,48 @@ func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 	r.release(e, l)
 }
 
+// Change changes a lease.
+func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
+	e.enter(now)
+	x.begin(e, l)
+}
+
+// eachSession visits the sessions that live, or whose end the server has yet to learn, in order.
+func (e *Engine) eachSession(visit func(*Session)) {
+	for _, id := range slices.Sorted(maps.Keys(e.sessions)) {
+		if s := e.sessions[id]; s != nil {
+			visit(s)
+		}
+	}
+}
+
+// Held reports whether what a session holds may be relied on.
+func (e *Engine) Held(now time.Duration, s *Session) bool {
+	e.enter(now)
+	return s.held(e)
+}
+
 // GiveUp says that nobody waits for a request any more, because of err. It is in Ready.Done then,
 // if it was not before.
 func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
 	e.enter(now)
 	e.step(r, inGivenUp, err)
+}
+
+// Clocks compares the time of day with the engine's clock. If it ran ahead, the machine was stopped
+// in a way that the engine's clock cannot see. Sessions for which that may matter are held again
+// once a ping that is sent after this is answered. See R2.
+func (e *Engine) Clocks(now, wall time.Duration) {
+	e.enter(now)
+	ahead := wall - e.now
+	by := ahead - e.wallAhead
+	first := e.wallAhead == 0
+	e.wallAhead = ahead
+	if first || by <= sessionstate.MinTimeout/2 {
+		return
+	}
+	e.jumped += by
+	e.eachSession(func(s *Session) { s.due(e) })
 }
 
 // Tick does what is due.
@@ -228,7 +275,27 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
-			s.end(e, sessionstate.EndedByServer, endReason(m.Reason, m.Message))
+			s.endedByServer(e, endReason(m.Reason, m.Message))
+		} else if m.Reason != protocol.EndStopped { // else it is not a new one: instances that saw its ticket say so late
+			c.noteDetached(m.Session, math.MaxUint64)
+		}
+	case protocol.KindTakenOver:
+		var m protocol.TakenOver
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.noteDetached(m.Session, m.Epoch-1)
+		if s := e.sessions[m.Session]; s != nil {
+			s.takenOver(e, c, m.Epoch)
+		}
+	case protocol.KindDetached:
+		var m protocol.Detached
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.noteDetached(m.Session, m.Epoch)
+		if s := e.sessions[m.Session]; s != nil {
+			s.detachedByServer(e, c, m.Epoch)
 		}
 	}
 	return nil // what a newer server adds does not concern this client

@@ -29,6 +29,7 @@ type keepAlive struct {
 	periods  Shortest      // of the pings of its sessions
 	period   time.Duration // between pings
 
+	pingSoon   bool          // a ping is sent within pingGap
 	busy       bool          // requests were sent lately: the timer looks each minSilence
 	checkedID  uint64        // id of the last request when the timer looked
 	hadPending bool          // a request waited when the timer looked
@@ -70,6 +71,10 @@ func (k *keepAlive) due(e *Engine) {
 	}
 	// The timer looks twice a period, so that silence is found half a period after it is too long
 	// at the latest. A connection without sessions that is busy needs no sign of life.
+	if k.pingSoon {
+		k.pingSoon = false
+		k.ping(e)
+	}
 	since := now - k.sentAt(k.lastPing)
 	needed := c.sessions.first != nil || now-c.heard >= k.period/2 || since >= idlePeriod*3/4
 	if k.lastPing == 0 || since >= k.period*3/4 && needed {
@@ -99,6 +104,24 @@ func (k *keepAlive) ping(e *Engine) {
 	k.lastPing = max(k.lastPing, uint64(e.now-k.began)+1)
 	k.c.Out = protocol.AppendFrame(k.c.Out, protocol.KindPing, k.lastPing, 0, nil)
 	k.c.wrote(e)
+}
+
+// pingGap gathers the pings of sessions that are attached one after the other.
+const pingGap = 5 * time.Millisecond
+
+// pingFor sends a ping for an attachment, unless one was sent for it at a time or later: the answer
+// to one from before the attachment need not renew it. One ping is for all sessions of the
+// connection: a server pauses one that sends hundreds.
+func (k *keepAlive) pingFor(e *Engine, a *attachment, since time.Duration) {
+	last := k.sentAt(k.lastPing)
+	switch {
+	case k.pingSoon || k.lastPing > a.pinged && last >= since:
+	case k.lastPing != 0 && e.now-last < pingGap:
+		k.pingSoon = true
+		k.lookWithin(e, pingGap)
+	default:
+		k.ping(e)
+	}
 }
 
 // sentAt is when the ping with this id was sent.

@@ -3,6 +3,9 @@ package core
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -19,9 +22,17 @@ type Lease struct {
 	data      []byte
 	ephemeral bool
 	seq       uint64 // number of the acquire that the server's entry carries
-	grantedOn *Conn
-	over      error // why it ended
+	over      error  // why it ended
+
+	// Where the last answer about it came from: events about it come the same way.
+	att   *attachment
+	from  *Conn
+	shard uint64
+	asked *question // that is under way; nil: none is
 }
+
+// grantedBy notes where an answer came from that says that the lease is held.
+func (l *Lease) grantedBy(r *Request) { l.att, l.from, l.shard = r.att, r.from, r.shard }
 
 // Outcomes of leases and acquires.
 var (
@@ -100,6 +111,14 @@ func (a *Acquire) decode(body []byte) (accepted bool, err error) {
 	return accepted, err
 }
 
+// waiters are the session's accepted acquires, in order.
+func (s *Session) waiters() (list []*Acquire) {
+	for _, seq := range slices.Sorted(maps.Keys(s.accepted)) {
+		list = append(list, s.accepted[seq])
+	}
+	return list
+}
+
 // result processes the result of an accepted acquire. One that is not awaited came twice, or is
 // answered again by the request that asks for it.
 func (s *Session) result(e *Engine, m *protocol.AcquireResult) {
@@ -155,6 +174,20 @@ func endsEntry(err error) bool {
 // grant makes the lease and gives up the turn.
 func (a *Acquire) grant(e *Engine) {
 	s, n, l := a.session, a.name, a.Lease
+	switch {
+	case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):
+		a.closeNumber(e) // it may have been taken away since: its number is the question
+		e.send(&a.Request)
+		return
+	case !s.held(e):
+		a.closeNumber(e)
+		if s.due(e); s.err != nil {
+			a.over(e, s.err)
+		} else {
+			e.pause(&a.Request) // until a ping is answered
+		}
+		return
+	}
 	if n.lost >= a.reply.OrderID {
 		a.end(e)
 		e.refuse(&a.Request, protocol.Errorf(protocol.StatusAborted,
@@ -163,8 +196,9 @@ func (a *Acquire) grant(e *Engine) {
 	}
 	*l = Lease{
 		Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
-		ephemeral: a.Msg.Ephemeral, seq: a.seq, grantedOn: a.via,
+		ephemeral: a.Msg.Ephemeral, seq: a.seq,
 	}
+	l.grantedBy(&a.Request)
 	n.lease = l
 	a.end(e)
 	e.complete(&a.Request, Result{})
@@ -209,8 +243,10 @@ func (a *Acquire) undo(e *Engine) {
 // Release is one release from the call until it was answered.
 type Release struct {
 	Request
-	Msg  protocol.Release
-	name *name
+	Msg       protocol.Release
+	name      *name
+	closing   *Close        // that it is part of; nil: none
+	notBefore time.Duration // it is sent then at the earliest
 }
 
 // release gives a lease back.
@@ -242,7 +278,25 @@ func (r *Release) begin(s *Session, bucket uint64) {
 	}
 }
 
-func (r *Release) turn(e *Engine) { e.send(&r.Request) }
+func (r *Release) turn(e *Engine) {
+	if e.now < r.notBefore {
+		r.state = Waiting
+		r.session.later.pushBack(&r.Request)
+		r.delay.of = r
+		e.timers.set(&r.delay, r.notBefore)
+		return
+	}
+	e.send(&r.Request)
+}
+
+// releaseNext releases, after a pause, what nobody relies on. It does so before anybody else works
+// on the name, whose turn the caller has.
+func (n *name) releaseNext(e *Engine, s *Session, bucket, token uint64, pause time.Duration) {
+	r := &Release{name: n, notBefore: e.now + pause}
+	r.begin(s, bucket)
+	r.Msg.OrderID = token
+	n.queue.pushFront(&r.Request)
+}
 
 func (r *Release) decode(body []byte) (bool, error) {
 	var m protocol.ReleaseReply
@@ -253,7 +307,9 @@ func (r *Release) decided(e *Engine, err error) {
 	r.closeNumber(e)
 	r.name.lease = nil
 	r.name.unlock(e, r.session)
-	if !r.waited() && err != nil {
+	if r.closing != nil {
+		r.closing.released(e)
+	} else if !r.waited() && err != nil {
 		e.ready.Event = append(e.ready.Event, Event{Kind: ReleaseRefused, Session: r.session, Err: err})
 	}
 	e.complete(&r.Request, Result{Err: err, Answered: err != nil})
@@ -267,6 +323,9 @@ func (r *Release) left(e *Engine, err error) {
 func (r *Release) over(e *Engine, err error) {
 	r.unanswered = true // the units are free when the server ends the session
 	e.fail(&r.Request, err)
+	if r.closing != nil {
+		r.closing.released(e)
+	}
 }
 
 // leaseLost processes the event that a lease was taken away.

@@ -86,10 +86,24 @@ func (l *link) hurry(e *Engine) {
 	}
 }
 
+// dial begins an attempt. Without a map, that is asked for with its hello.
 func (l *link) dial(e *Engine) {
 	if l.conn == nil && l.attempt == nil {
-		l.attempt = e.dial(l, e.routes.addressesOf(l))
+		l.attempt = l.newConn(e, e.routes.addressesOf(l))
+		if e.routes.table == nil {
+			e.routes.fetch.begin(e, l.attempt)
+		}
 	}
+}
+
+// newConn has a connection made.
+func (l *link) newConn(e *Engine, addresses []string) *Conn {
+	c := &Conn{link: l, Addresses: addresses, window: 2, maxFrame: protocol.MaxFrameLen}
+	c.keepAlive.of(c)
+	c.requests.last = helloID
+	e.conns = append(e.conns, c)
+	e.ready.Dial = append(e.ready.Dial, c)
+	return c
 }
 
 // addressesOf are the addresses to try for a link: that which worked last, the one in the map, and

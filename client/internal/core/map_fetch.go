@@ -39,9 +39,9 @@ type mapRequest struct {
 	next  []protocol.MapInstance // to be asked if this one does not answer
 }
 
-func (e *Engine) newMapRequest(to destination) *mapRequest {
+func (x *routes) newMapRequest(to destination) *mapRequest {
 	m := &mapRequest{}
-	if t := e.routes.table; t != nil {
+	if t := x.table; t != nil {
 		m.msg.Known = t.version
 	}
 	m.Request = Request{kind: protocol.KindMap, message: &m.msg, op: m, to: to, once: true}
@@ -75,7 +75,7 @@ func (m *mapRequest) left(e *Engine, err error) {
 func (m *mapRequest) over(e *Engine, err error) {
 	m.state = Over
 	if len(m.next) > 0 {
-		e.askLeaders(m.next)
+		e.routes.askLeaders(e, m.next)
 	}
 	e.routes.fetch.answered(e, m, err)
 }
@@ -99,7 +99,7 @@ func (f *mapFetch) begin(e *Engine, behindHello *Conn) {
 }
 
 func (f *mapFetch) ask(e *Engine, to destination) {
-	m := e.newMapRequest(to)
+	m := e.routes.newMapRequest(to)
 	f.asked = append(f.asked, m)
 	e.send(&m.Request)
 }
@@ -222,9 +222,9 @@ func (f *mapFetch) announced(e *Engine, version uint64, from *Conn) {
 
 // askLeaders asks the first of these instances who leads, by its map, and if it does not answer the
 // next one.
-func (e *Engine) askLeaders(instances []protocol.MapInstance) {
-	l := e.routes.link(instances[0].ID)
-	m := e.newMapRequest(func(e *Engine, r *Request) *Conn {
+func (x *routes) askLeaders(e *Engine, instances []protocol.MapInstance) {
+	l := x.link(instances[0].ID)
+	m := x.newMapRequest(func(e *Engine, r *Request) *Conn {
 		if l.conn == nil {
 			r.awaits = l
 			l.await(e, r)

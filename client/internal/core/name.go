@@ -88,6 +88,17 @@ func (x *nameSet) each(visit func(*name)) {
 	}
 }
 
+// busy reports whether an operation is under way.
+func (x *nameSet) busy() (busy bool) {
+	if x.one != nil {
+		return x.one.locked
+	}
+	for _, n := range x.more {
+		busy = busy || n.locked
+	}
+	return busy
+}
+
 // lock begins an operation on a name, or has it wait for its turn. It is false where Now would have
 // to wait.
 func (n *name) lock(e *Engine, r *Request, turn Turn) bool {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -26,8 +25,10 @@ type Request struct {
 
 	state State
 	seq   uint64
-	on    *Conn  // that it was sent on; while Sent, and while Accepted
-	id    uint64 // there
+	on    *Conn       // that it was sent on; while Sent, and while Accepted
+	id    uint64      // there
+	from  *Conn       // where the answer that decided it came
+	att   *attachment // of the session, when it was sent
 	// unanswered: some sending was not answered, or queued: it may have had its effect.
 	unanswered bool
 	closed     bool  // its number is closed
@@ -39,9 +40,10 @@ type Request struct {
 	free        bool  // while Idle: others come first as long as the session has a lease
 	once        bool  // it is not sent again when its connection is lost
 	retry       retry
-	delay       timer // ends a pause, or the wait for a connection
-	awaits      *link // whose connection it waits for
-	last        error // why it was not answered yet
+	delay       timer         // ends a pause, the wait for a connection, or that for an answer
+	limit       time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
+	awaits      *link         // whose connection it waits for
+	last        error         // why it was not answered yet
 
 	in         *list
 	prev, next *Request
@@ -106,14 +108,14 @@ const (
 type action uint8
 
 const (
-	ignore action = iota
-	decide        // the operation goes on with the answer
-	await         // the number is closed, the result is to come
-	again         // send it again at once, under its number
-	pause         // send it again after a delay, under its number
-	attach        // show the ticket or attach again, then send it again
-	leave         // the operation goes on without its caller, or is given up
-	finish        // nothing can be done any more
+	ignore   action = iota
+	decide          // the operation goes on with the answer
+	await           // the number is closed, the result is to come
+	again           // send it again at once, under its number
+	pause           // send it again after a delay, under its number
+	identify        // show the ticket or attach again, then send it again
+	leave           // the operation goes on without its caller, or is given up
+	finish          // nothing can be done any more
 )
 
 // transitions says what follows from an input in each state.
@@ -121,7 +123,7 @@ var transitions = [numStates][numInputs]action{
 	//         answered  accepted  refused  bad session  lost    given up  ended
 	Idle:     {ignore, ignore, ignore, ignore, ignore, leave, finish},
 	Waiting:  {ignore, ignore, ignore, ignore, ignore, leave, finish},
-	Sent:     {decide, await, pause, attach, again, leave, finish},
+	Sent:     {decide, await, pause, identify, again, leave, finish},
 	Accepted: {decide, ignore, ignore, ignore, again, leave, finish},
 	Over:     {},
 }
@@ -146,6 +148,7 @@ func (e *Engine) step(r *Request, in input, err error) {
 	e.withdraw(r)
 	switch action {
 	case decide:
+		r.from = on
 		r.op.decided(e, err)
 	case await:
 		r.state, r.on, r.unanswered = Accepted, on, true // it has an entry at the server
@@ -153,7 +156,7 @@ func (e *Engine) step(r *Request, in input, err error) {
 		r.closeNumber(e)
 	case again:
 		e.send(r)
-	case attach:
+	case identify:
 		r.last = err
 		r.badSessions++
 		r.session.notKnownOn(e, on)
@@ -261,6 +264,11 @@ func (r *Request) due(e *Engine) {
 		e.unreachable(r, l, errLeaderTimeout)
 		return
 	}
+	if r.state == Sent {
+		r.unanswered = true
+		e.unreachable(r, r.on.link, fmt.Errorf("%w: no answer within %s", ErrUnreachable, r.limit))
+		return
+	}
 	r.unlist()
 	e.send(r)
 }
@@ -276,7 +284,7 @@ func (e *Engine) send(r *Request) {
 	}
 	if s != nil {
 		if s.attachment == nil {
-			s.waiting.pushBack(r)
+			s.await(e, r)
 			return
 		}
 		if r.head != nil && r.seq == 0 {
@@ -306,15 +314,27 @@ func (e *Engine) send(r *Request) {
 // lostBefore ends a request that can only go out on a connection that is over.
 func (e *Engine) lostBefore(r *Request) { r.op.over(e, errConnLost) }
 
-// fill fills in the head, as it is now.
-func (r *Request) fill() {
+// fill fills in what depends on the moment of the sending.
+func (r *Request) fill(e *Engine) {
 	if r.head != nil {
 		*r.head = protocol.Head{Session: r.session.ID, Seq: r.seq, Low: r.session.numbers.Low()}
+	} else if p, ok := r.op.(preparer); ok {
+		p.prepare(e)
 	}
 }
 
-func (r *Request) sentOn(c *Conn, id uint64) {
+// preparer is an operation without a number whose message depends on the moment of the sending.
+type preparer interface{ prepare(*Engine) }
+
+func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
+	if r.limit > 0 {
+		r.delay.of = r
+		e.timers.set(&r.delay, e.now+r.limit)
+	}
 	r.state, r.on, r.id = Sent, c, id
+	if r.session != nil {
+		r.att = r.session.attachment
+	}
 	if r.several = r.several || r.via != nil && r.via != c; r.several {
 		r.via = nil
 	} else {
@@ -367,7 +387,9 @@ func (e *Engine) refused(r *Request, err *protocol.Error) {
 	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions:
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
-		s.end(e, sessionstate.EndedByServer, err)
+		s.endedByServer(e, err)
+		e.withdraw(r)
+		r.op.over(e, s.err) // it answers this sending, and not the one before
 	case protocol.Retryable(err) && !isPending(err):
 		e.step(r, inRefused, err)
 	default:
@@ -426,7 +448,7 @@ func (e *Engine) openRequests(s *Session) (all []*Request) {
 	for _, l := range e.routes.links {
 		collect(&l.waiting)
 	}
-	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting, &s.unordered, &s.waiting} {
+	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting, &s.unordered, &s.later, &s.waiting} {
 		collect(l)
 	}
 	s.names.each(func(n *name) { collect(&n.queue) })

@@ -292,12 +292,16 @@ func (x *routes) useMap(e *Engine, m *protocol.MapReply) error {
 			}
 		}
 	}
+	first := x.table == nil
 	x.table = t
 	for _, w := range moved {
 		x.leaderMoved(e, w)
 	}
 	x.unmapped.drain(e.send)
 	x.announce(e)
+	if !first { // while buckets moved, nobody reported leases that were taken away
+		e.eachSession(func(s *Session) { s.confirm(e) })
+	}
 	for _, l := range hurry {
 		if l.conn == nil {
 			l.hurry(e)
@@ -349,6 +353,6 @@ func (x *routes) findLeader(e *Engine, silent *Conn) {
 	others := slices.DeleteFunc(slices.Clone(x.table.reply.Instances),
 		func(i protocol.MapInstance) bool { return i.ID == silent.instance })
 	if len(others) > 0 {
-		e.askLeaders(others)
+		x.askLeaders(e, others)
 	}
 }

@@ -39,6 +39,11 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: leader shard=1 leader=2 term=3                       an announcement
 //	1: newer version=2                                      the same of a map
 //	1: lost                       the connection ends
+//	1: FORBIDDEN attach           refuses an attach, a stop, a start, a ticket
+//	1: attached epoch=2           answers them, as 1: stopped does
+//	change a count=1 data=x       call a changes its lease
+//	close                         the holder closes the session
+//	wall ahead=8s                 the time of day has run ahead of the clock
 //	look                          the session's state
 //
 //	1> acquire 1 low=1 jobs       the frame goes to instance 1: the request with number 1
@@ -75,9 +80,15 @@ type script struct {
 	dialed []*Conn
 	conns  map[string]*Conn
 	order  []string
-	ids    map[string]uint64 // conn/seq -> id of the request that was sent last
+	ids    map[string]sentRequest // conn/seq, or conn/what -> the request that was sent last
 	calls  map[string]*scriptCall
 	out    []string
+}
+
+// sentRequest is what an answer needs.
+type sentRequest struct {
+	kind protocol.Kind
+	id   uint64
 }
 
 // scriptCall is a call by its name.
@@ -86,7 +97,10 @@ type scriptCall struct {
 	name    string
 	acquire Acquire
 	release Release
+	change  Change
+	close   Close
 	lease   Lease
+	last    *Request // that it made last
 }
 
 // epoch is the time of a story's beginning.
@@ -94,7 +108,7 @@ const epoch = time.Hour
 
 func newScript() *script {
 	return &script{
-		e: New([]string{"endpoint"}, 1), now: epoch, conns: map[string]*Conn{}, ids: map[string]uint64{},
+		e: New([]string{"endpoint"}, 1), now: epoch, conns: map[string]*Conn{}, ids: map[string]sentRequest{},
 		calls: map[string]*scriptCall{},
 	}
 }
@@ -156,10 +170,14 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 	w := wordsOf(line)
 	switch w.list[0] {
 	case "open":
-		s.s = &Session{Path: "/n", Timeout: 10 * time.Second}
-		s.start = &Start{Request: Request{Waiter: nobody{}}}
+		s.s = &Session{Path: "/n", Timeout: time.Duration(w.millis(t, "timeout", 10_000)) * time.Millisecond}
+		c := &scriptCall{s: s, name: "start"}
+		s.calls["start"] = c
+		s.start = &Start{Request: Request{Waiter: c}}
+		s.start.Create[0], s.start.Again[0] = 1, 2
+		c.last = &s.start.Request
 		s.e.Open(s.now)
-		s.e.StartSession(s.now, s.s, [protocol.KeyLen]byte{}, s.start)
+		s.e.StartSession(s.now, s.s, s.start)
 	case "refuse":
 		s.e.Lost(s.now, s.attempt(t, w.list[1]), &protocol.Error{Status: statusNamed(t, w.list[2]), Message: "said so"})
 	case "fail":
@@ -213,18 +231,29 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		case "now":
 			a.Turn, a.Msg.Timeout = Now, 0
 		}
+		c.last = &a.Request
 		s.e.Acquire(s.now, s.s, w.list[2], a)
 	case "release":
 		c := s.calls[w.list[1]]
-		c.release.Waiter = c
+		c.release.Waiter, c.last = c, &c.release.Request
 		s.e.Release(s.now, &c.lease, &c.release)
-	case "give":
-		c := s.calls[w.list[2]]
-		r := &c.acquire.Request
-		if c.release.session != nil {
-			r = &c.release.Request
+	case "change":
+		c := s.calls[w.list[1]]
+		c.change = Change{Count: w.number(t, "count", 0)}
+		if data, ok := w.options["data"]; ok {
+			c.change.Data, c.change.SetData = []byte(data), true
 		}
-		s.e.GiveUp(s.now, r, errors.New("context ended"))
+		c.change.Waiter, c.last = c, &c.change.Request
+		s.e.Change(s.now, &c.lease, &c.change)
+	case "close":
+		c := &scriptCall{s: s, name: "close"}
+		s.calls["close"] = c
+		c.close.Waiter, c.last = c, &c.close.Request
+		s.e.CloseSession(s.now, s.s, ErrSessionClosed, &c.close)
+	case "wall": // ahead=DURATION, of the engine's clock, since the beginning
+		s.e.Clocks(s.now, s.now+epoch+time.Duration(w.millis(t, "ahead", 0))*time.Millisecond)
+	case "give":
+		s.e.GiveUp(s.now, s.calls[w.list[2]].last, errors.New("context ended"))
 	case "at":
 		at, err := time.ParseDuration(w.list[1])
 		if err != nil {
@@ -238,13 +267,13 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			state = s.s.machine.State().String()
 		}
 		held := "not held"
-		if s.s.Held(s.now) {
+		if s.e.Held(s.now, s.s) {
 			held = fmt.Sprintf("held until %s", s.s.machine.Deadline()-epoch)
 		}
 		s.out = append(s.out, state+", "+held)
 		for _, name := range sortedNames(s.calls) {
 			if c := s.calls[name]; c.lease.Token != 0 {
-				s.out = append(s.out, fmt.Sprintf("lease of %s: %s", name, overText(c.lease.Over())))
+				s.out = append(s.out, fmt.Sprintf("lease of %s: %s", name, overText(c.lease.Over(), held)))
 			}
 		}
 	default:
@@ -252,11 +281,14 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 	}
 }
 
-func overText(err error) string {
-	if err == nil {
-		return "held"
+func overText(err error, session string) string {
+	switch {
+	case err != nil:
+		return err.Error()
+	case session == "not held":
+		return "not to be relied on"
 	}
-	return err.Error()
+	return "held"
 }
 
 func sortedNames(m map[string]*scriptCall) (names []string) {
@@ -269,10 +301,12 @@ func sortedNames(m map[string]*scriptCall) (names []string) {
 
 // attempt takes the connection that is being made to an instance, or to the endpoint.
 func (s *script) attempt(t *testing.T, instance string) *Conn {
-	for i, c := range s.dialed {
-		if slices.Contains(c.Addresses, "i"+instance) || slices.Contains(c.Addresses, "endpoint") {
-			s.dialed = slices.Delete(s.dialed, i, i+1)
-			return c
+	for _, address := range []string{"i" + instance, "endpoint"} {
+		for i, c := range s.dialed {
+			if slices.Contains(c.Addresses, address) {
+				s.dialed = slices.Delete(s.dialed, i, i+1)
+				return c
+			}
 		}
 	}
 	t.Fatalf("no connection to %s is being made", instance)
@@ -282,15 +316,11 @@ func (s *script) attempt(t *testing.T, instance string) *Conn {
 // server is something that a server sends.
 func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Conn, w words) {
 	reply := func(m protocol.Message, status protocol.Status) {
-		id, ok := s.ids[from+"/"+w.list[1]]
+		to, ok := s.ids[from+"/"+w.list[1]]
 		if !ok {
 			d.Fatalf(t, "no request %s was sent to %s", w.list[1], from)
 		}
-		kind := protocol.KindAcquire
-		if _, release := m.(*protocol.ReleaseReply); release {
-			kind = protocol.KindRelease
-		}
-		s.receive(t, c, protocol.AppendFrame(nil, kind|protocol.KindReply, id, uint64(status), m))
+		s.receive(t, c, protocol.AppendFrame(nil, to.kind|protocol.KindReply, to.id, uint64(status), m))
 	}
 	event := func(kind protocol.Kind, m protocol.Message) {
 		s.receive(t, c, protocol.AppendFrame(nil, kind, 0, 1, m))
@@ -316,13 +346,21 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 			m.Shards = append(m.Shards, protocol.MapShard{ID: id, Master: replicas[0], Replicas: replicas, Term: w.number(t, "term", 1)})
 			m.Tiers[0].Runs = append(m.Tiers[0].Runs, protocol.MapRun{Count: 8 / uint32(len(w.list)-1), Shard: id})
 		}
-		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindMap|protocol.KindReply, s.ids[from+"/map"], 0, m))
-	case "started":
+		w.list[1] = "map"
+		reply(m, protocol.StatusOK)
+	case "described":
+		w.list = append(w.list, "describe")
+		reply(&protocol.NodeInfo{ID: 7, Config: protocol.NodeConfig{GracePeriod: w.millis(t, "grace", 10_000)}}, protocol.StatusOK)
+	case "stopped":
+		w.list = append(w.list, "stop")
+		reply(&protocol.Empty{}, protocol.StatusOK)
+	case "started", "attached":
 		m := &protocol.SessionReply{
-			Session: 1, Epoch: 1, Shard: w.number(t, "shard", 1), Timeout: w.millis(t, "timeout", 10_000),
+			Session: 1, Epoch: w.number(t, "epoch", 1), Shard: w.number(t, "shard", 1), Timeout: w.millis(t, "timeout", 10_000),
 			Grace: w.millis(t, "grace", 10_000), Node: 7, Ticket: []byte("ticket"),
 		}
-		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindSessionStart|protocol.KindReply, s.ids[from+"/start"], 0, m))
+		w.list = append(w.list, map[string]string{"started": "start", "attached": "attach"}[what])
+		reply(m, protocol.StatusOK)
 	case "acquired", "accepted", "not-acquired":
 		reply(&protocol.AcquireReply{State: states[what], OrderID: token}, protocol.StatusOK)
 	case "released":
@@ -340,7 +378,15 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	case "lease-lost":
 		event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: 1, Name: []byte(w.list[1]), OrderID: token, Message: "taken by force"})
 	case "session-ended":
-		event(protocol.KindSessionEnded, &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired})
+		m := &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired}
+		if w.options["reason"] == "stopped" {
+			m.Reason = protocol.EndStopped
+		}
+		event(protocol.KindSessionEnded, m)
+	case "detached":
+		event(protocol.KindDetached, &protocol.Detached{Session: 1, Epoch: w.number(t, "epoch", 1)})
+	case "taken-over":
+		event(protocol.KindTakenOver, &protocol.TakenOver{Session: 1, Epoch: w.number(t, "epoch", 1)})
 	case "pong":
 		n := c.keepAlive.lastPing
 		if at, ok := w.options["ping"]; ok {
@@ -419,6 +465,12 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, fmt.Sprintf("%s: %v%s", c.name, x.Err, resultText(x.Result)))
 		case x == &c.release.Request:
 			s.out = append(s.out, c.name+": released")
+		case x == &c.change.Request:
+			s.out = append(s.out, fmt.Sprintf("%s: changed, count %d, data %q", c.name, c.lease.count, c.lease.data))
+		case x == &c.close.Request:
+			s.out = append(s.out, "close: closed")
+		case c.name == "start":
+			s.out = append(s.out, fmt.Sprintf("start: session %d", s.s.ID))
 		default:
 			s.out = append(s.out, fmt.Sprintf("%s: token %d", c.name, c.lease.Token))
 		}
@@ -439,6 +491,8 @@ func (s *script) came() (lines []string) {
 
 func resultText(r Result) string {
 	switch {
+	case r.Unknown && r.InBackground:
+		return " (outcome unknown, goes on in the background)"
 	case r.Unknown:
 		return " (outcome unknown)"
 	case r.InBackground:
@@ -456,27 +510,47 @@ func (s *script) frames(to string, b []byte) {
 		if err != nil {
 			panic(err)
 		}
-		text := ""
+		text, name := "", ""
 		switch h.Kind {
 		case protocol.KindMap:
-			text, s.ids[to+"/map"] = "map", h.ID
+			text, name = "map", "map"
+		case protocol.KindNodeDescribe:
+			text, name = "describe node", "describe"
 		case protocol.KindSessionStart:
-			text, s.ids[to+"/start"] = "session start", h.ID
+			var m protocol.SessionStart
+			_ = m.DecodeBody(h.Body)
+			text, name = fmt.Sprintf("session start %d", m.CreateID[0]), "start"
+			if m.Path == "" {
+				text += fmt.Sprintf(" node=%d timeout=%dms", m.Node, m.Timeout)
+			}
+		case protocol.KindSessionAttach:
+			var m protocol.SessionAttach
+			_ = m.DecodeBody(h.Body)
+			text, name = fmt.Sprintf("attach epoch=%d", m.Epoch), "attach"
+		case protocol.KindSessionStop:
+			var m protocol.SessionStop
+			_ = m.DecodeBody(h.Body)
+			text, name = fmt.Sprintf("stop epoch=%d", m.Epoch), "stop"
 		case protocol.KindPresentTicket:
-			text, s.ids[to+"/ticket"] = "ticket", h.ID
+			text, name = "ticket", "ticket"
 		case protocol.KindPing:
 			text = "ping"
 		case protocol.KindAcquire:
 			var m protocol.Acquire
 			_ = m.DecodeBody(h.Body)
-			text = fmt.Sprintf("acquire %d low=%d %s", m.Seq, m.Low, m.Name)
-			s.ids[fmt.Sprintf("%s/%d", to, m.Seq)] = h.ID
+			text, name = fmt.Sprintf("acquire %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
+			if m.Count != 1 || len(m.Data) > 0 {
+				text += fmt.Sprintf(" count=%d data=%q", m.Count, m.Data)
+			}
+			if m.Timeout != protocol.Forever {
+				text += fmt.Sprintf(" wait=%dms", m.Timeout)
+			}
 		case protocol.KindRelease:
 			var m protocol.Release
 			_ = m.DecodeBody(h.Body)
-			text = fmt.Sprintf("release %d low=%d %s", m.Seq, m.Low, m.Name)
-			s.ids[fmt.Sprintf("%s/%d", to, m.Seq)] = h.ID
+			text, name = fmt.Sprintf("release %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
 		}
+		s.ids[to+"/"+name] = sentRequest{h.Kind, h.ID}
 		s.out = append(s.out, to+"> "+text)
 	}
 }

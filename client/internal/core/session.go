@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -20,208 +21,107 @@ type Session struct {
 	Path        string
 	Key         [protocol.KeyLen]byte
 	Nonce       uint64
-	Timeout     time.Duration
+	Timeout     time.Duration // that is asked for
 	Description string
 
-	machine    *sessionstate.Machine
-	timer      timer
-	err        error // why it is over
-	attachment *attachment
-	waiting    list // requests that wait for an attachment
-	unordered  list // releases that wait for Low
-	numbers    Numbers
-	names      nameSet
-	accepted   map[uint64]*Acquire // by number: those that wait in a queue at the server
+	machine     *sessionstate.Machine
+	timer       timer
+	jumped      time.Duration // Engine.jumped, as far as machine knows
+	err         error         // why it is over
+	stopped     bool          // nothing is left to do for it
+	attachment  *attachment   // nil: it is not attached
+	attach      *attach       // that is under way; nil: none is
+	attachDelay attachDelay
+	unhurried   bool   // the next attach may wait a little
+	epoch       uint64 // the highest attach epoch that was asked for
+	waiting     list   // requests that wait for an attachment
+	unordered   list   // releases that wait for Low
+	later       list   // releases that wait for the work under a lost lease to stop
+	closing     list   // closes that wait for the answer to the stop
+	numbers     Numbers
+	names       nameSet
+	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
 
 	prev, next *Session // in the list of its connection
 }
 
-// attachment binds a session to one connection. It is never changed, except that it ends.
-type attachment struct {
-	conn    *Conn
-	shard   uint64 // home
-	epoch   uint64
-	ticket  []byte
-	renewal *renewal
-	timeout time.Duration
-	over    bool
-}
-
-// sessionList is the sessions that are attached on a connection, in the order in which they were.
-type sessionList struct{ first, last *Session }
-
-func (l *sessionList) add(s *Session) {
-	if s.prev = l.last; l.last != nil {
-		l.last.next = s
-	} else {
-		l.first = s
-	}
-	l.last = s
-}
-
-func (l *sessionList) remove(s *Session) {
-	if s.prev != nil {
-		s.prev.next = s.next
-	} else {
-		l.first = s.next
-	}
-	if s.next != nil {
-		s.next.prev = s.prev
-	} else {
-		l.last = s.prev
-	}
-	s.prev, s.next = nil, nil
-}
-
-// Why a session is over, beside what a server says.
+// Why a session is over.
 var (
-	ErrNotRenewed     = errors.New("the session was not renewed in time")
-	errSessionExpired = errors.New("session is expired for good")
+	ErrSessionExpired = errors.New("session is expired for good; start a new one")
+	ErrNotRenewed     = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
+	ErrTakenOver      = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
+	ErrSessionClosed  = errors.New("session is closed")
 )
 
 // Err is nil while the session lives.
 func (s *Session) Err() error { return s.err }
 
-// Held says whether what the session holds may be relied on at a time.
-func (s *Session) Held(now time.Duration) bool {
-	if s.err != nil {
-		return false
-	}
-	s.catchUp()
-	return s.machine.Held(now)
-}
-
-// catchUp takes the latest pong of the home shard into account.
-func (s *Session) catchUp() {
-	if s.attachment != nil {
-		s.machine.Renewed(s.attachment.renewal.at)
-	}
-}
-
-// Start is the start of a session: by the path of its node, once, on a connection that is being
-// made or was made to an instance that serves the home.
-type Start struct {
-	Request
-	s      *Session
-	create [protocol.KeyLen]byte
-	sent   time.Duration
-	msg    protocol.SessionStart
-	reply  protocol.SessionReply
-}
-
-// begin sends the start behind the hello of the first connection.
-func (x *Start) begin(e *Engine, s *Session, create [protocol.KeyLen]byte) {
-	x.s, x.create, x.sent = s, create, e.now
-	x.msg = protocol.SessionStart{
-		Path: s.Path, CreateID: x.create[:], Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()),
-		Description: s.Description, Nonce: s.Nonce,
-	}
-	x.Request = Request{
-		Waiter: x.Waiter, kind: protocol.KindSessionStart, message: &x.msg, op: x, arg: protocol.HomeOfCreateID,
-		to: behindHello, once: true,
-	}
-	s.numbers.Reset(1)
-	e.send(&x.Request)
-}
-
-// behindHello is the first connection, whose hello was not sent yet.
-func behindHello(e *Engine, r *Request) *Conn {
-	if c := e.routes.bootstrap.attempt; c != nil && !c.taken {
-		return c
-	}
-	return anyInstance(e, r)
-}
-
-func (x *Start) turn(*Engine) {}
-
-func (x *Start) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }
-
-func (x *Start) decided(e *Engine, err error) {
-	if err != nil {
-		e.refuse(&x.Request, err)
-		return
-	}
-	s := x.s
-	s.ID, s.Node, s.Tier = x.reply.Session, x.reply.Node, protocol.SessionTier(x.reply.Session)
-	s.machine = sessionstate.Start(x.sent, millis(x.reply.Timeout), millis(x.reply.Grace))
-	s.timer.of = s
-	e.sessions[s.ID] = s
-	e.timeouts.Add(s.Timeout)
-	s.bind(e, x.via, &x.reply)
-	s.act(e)
-	e.complete(&x.Request, Result{})
-}
-
-func (x *Start) left(e *Engine, err error) { e.fail(&x.Request, err) }
-func (x *Start) over(e *Engine, err error) { e.fail(&x.Request, err) }
-
-func millis(n uint64) time.Duration {
-	const most = uint64(1<<63-1) / uint64(time.Millisecond)
-	return time.Duration(min(n, most)) * time.Millisecond
-}
-
-// bind attaches the session to a connection.
-func (s *Session) bind(e *Engine, c *Conn, reply *protocol.SessionReply) {
-	s.detach(e)
-	s.attachment = &attachment{
-		conn: c, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket,
-		renewal: c.renewal(reply.Shard), timeout: millis(reply.Timeout),
-	}
-	c.sessions.add(s)
-	c.keepAlive.add(e, s.attachment.timeout)
-	s.waiting.drain(e.send)
-}
-
-// detach ends the session's attachment, if there is one.
-func (s *Session) detach(e *Engine) {
-	if a := s.attachment; a != nil {
-		s.catchUp()
-		a.over = true
-		a.conn.sessions.remove(s)
-		a.conn.keepAlive.remove(e, a.timeout)
-		s.attachment = nil
-	}
-}
-
-// connLost is called when the session is not attached any more.
-func (s *Session) connLost(e *Engine) {
-	s.detach(e)
-	s.machine.ConnLost(e.now)
-	s.act(e)
+// held reports whether what the session holds may be relied on now.
+func (s *Session) held(e *Engine) bool {
+	s.catchUp(e)
+	return s.err == nil && s.machine.Held(e.now)
 }
 
 // due is the session's timer.
 func (s *Session) due(e *Engine) {
-	s.catchUp()
+	s.catchUp(e)
 	s.machine.Tick(e.now)
+	s.act(e)
+}
+
+// catchUp takes the latest pong of the home shard into account, and jumps of the clock.
+func (s *Session) catchUp(e *Engine) {
+	if a := s.attachment; a != nil {
+		s.machine.Renewed(a.renewal.at)
+	}
+	if e.jumped-s.jumped > s.machine.Timeout()/2 {
+		s.machine.ClockJumped(e.now) // what was sent before it proves nothing
+	}
+	s.jumped = e.jumped
+}
+
+// connLost is called when the session is not attached any more.
+func (s *Session) connLost(e *Engine) {
+	s.catchUp(e)
+	s.detach(e)
+	s.machine.ConnLost(e.now)
 	s.act(e)
 }
 
 // end is the end of the session.
 func (s *Session) end(e *Engine, cause sessionstate.Cause, err error) {
 	if s.err == nil {
-		s.err = fmt.Errorf("%w (%w)", errSessionExpired, err)
+		s.err = err
 	}
 	s.machine.Ended(cause)
 	s.act(e)
 }
 
+// endedByServer: a server says that the session is gone.
+func (s *Session) endedByServer(e *Engine, why error) {
+	s.end(e, sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+}
+
 // act does what the machine asks for.
 func (s *Session) act(e *Engine) {
 	r := s.machine.Take()
-	if r.Changed {
-		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s})
+	if r.Ping && s.attachment != nil {
+		s.attachment.conn.keepAlive.pingFor(e, s.attachment, r.PingSince)
 	}
-	if r.Changed && r.State == sessionstate.Expired {
-		if s.err == nil {
-			s.err = ErrNotRenewed
-		}
-		s.detach(e)
-		delete(e.sessions, s.ID)
-		e.timeouts.Remove(s.Timeout)
-		for _, r := range e.openRequests(s) {
-			e.step(r, inEnded, s.err)
-		}
+	if r.Attach {
+		s.reattach(e)
+	}
+	if r.Changed && r.State == sessionstate.Expired && s.err == nil {
+		s.err = ErrNotRenewed
+	}
+	if r.Changed {
+		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s, Err: s.err})
+	}
+	switch {
+	case r.Changed && r.State == sessionstate.Expired:
+		s.expired(e, r.Stop)
+	case r.Stop: // it was attached after its end
+		e.send(&newStop(s, nil).Request)
 	}
 	if at, ok := s.machine.Next(); ok {
 		e.timers.set(&s.timer, at)
@@ -230,54 +130,57 @@ func (s *Session) act(e *Engine) {
 	}
 }
 
+// expired ends what ends with the session, and has the server end it if that may not know.
+func (s *Session) expired(e *Engine, stop bool) {
+	last := s.attachment
+	s.detach(e)
+	if s.attach != nil {
+		e.withdraw(&s.attach.Request)
+		s.attach.state, s.attach = Over, nil
+	}
+	e.timers.stop(&s.attachDelay.timer)
+	e.timeouts.Remove(s.Timeout)
+	for _, r := range e.openRequests(s) {
+		e.step(r, inEnded, s.err)
+	}
+	if stop {
+		e.send(&newStop(s, last).Request)
+	} else {
+		s.forget(e)
+	}
+}
+
+// forget drops the session when nothing is left to do for it.
+func (s *Session) forget(e *Engine) {
+	s.stopped = true
+	known := e.sessions[s.ID] == s // else another object of the client has it
+	if known {
+		delete(e.sessions, s.ID)
+	}
+	for _, c := range slices.Clone(e.conns) {
+		if known {
+			delete(c.detachedUpTo, s.ID)
+		}
+		if epoch := c.presented[s]; epoch != 0 {
+			delete(c.presented, s)
+			if known {
+				s.takeTicketBack(e, c, epoch)
+			}
+		}
+	}
+	s.closing.drain(func(r *Request) { e.complete(r, Result{}) })
+}
+
 // notKnownOn is called when a request was refused because the session is not known where it was
-// sent.
+// sent. See R5.
 func (s *Session) notKnownOn(e *Engine, c *Conn) {
 	if a := s.attachment; a != nil && a.conn == c {
 		// The server may have forgotten all sessions of that home, and a pong for one must not
-		// renew the others. See R5.
+		// renew the others.
 		c.detachHome(e, a.shard)
 	} else {
 		delete(c.presented, s)
 	}
-}
-
-// present shows the session's ticket on a connection that it is not attached on, once per attach.
-// It does not wait for the answer: later requests on the connection are accepted after it, or
-// rejected and sent again.
-func (s *Session) present(e *Engine, c *Conn) {
-	if c.presented[s] >= s.attachment.epoch {
-		return
-	}
-	if c.presented == nil {
-		c.presented = make(map[*Session]uint64)
-	}
-	c.presented[s] = s.attachment.epoch
-	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, c: c}
-	p.Request = Request{
-		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
-	}
-	e.send(&p.Request)
-}
-
-// present is a ticket that is shown.
-type present struct {
-	Request
-	msg protocol.PresentTicket
-	s   *Session
-	c   *Conn
-}
-
-func (p *present) turn(*Engine)                {}
-func (p *present) decode([]byte) (bool, error) { return false, nil }
-func (p *present) left(*Engine, error)         {}
-func (p *present) over(*Engine, error)         {}
-
-func (p *present) decided(_ *Engine, err error) {
-	if err != nil {
-		delete(p.c.presented, p.s)
-	}
-	p.state = Over
 }
 
 // endReason is why the server ended a session, as an error.
@@ -297,4 +200,16 @@ func endReason(reason protocol.EndReason, message string) error {
 		what += ": " + message
 	}
 	return errors.New(what)
+}
+
+// clockLook has the driver tick while there are sessions, a twentieth of the shortest timeout apart,
+// 50 ms .. 1 s. It compares the clocks then. The runtime's timers stop while the machine is
+// suspended, so deadlines would be found late otherwise.
+type clockLook struct{ timer timer }
+
+func (l *clockLook) due(e *Engine) {
+	if len(e.sessions) > 0 {
+		l.timer.of = l
+		e.timers.set(&l.timer, e.now+min(max(e.timeouts.Or(time.Hour)/20, 50*time.Millisecond), time.Second))
+	}
 }

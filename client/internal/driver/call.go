@@ -89,3 +89,33 @@ func (d *Driver) Release(ctx context.Context, l *core.Lease) error {
 	}
 	return err
 }
+
+// Change changes the count of a lease, if it is above 0, and its data, if that is not nil.
+func (d *Driver) Change(ctx context.Context, l *core.Lease, count uint64, data []byte) error {
+	w := newWaiter()
+	x := &core.Change{Request: core.Request{Waiter: w}, Count: count, Data: data, SetData: data != nil}
+	now := d.lock()
+	d.engine.Change(now, l, x)
+	d.unlock(now)
+	return d.wait(ctx, &x.Request, w)
+}
+
+// CloseSession ends a session. It waits for the server's answer, until ctx ends, or until the
+// session's deadline.
+func (d *Driver) CloseSession(ctx context.Context, s *core.Session) error {
+	w := newWaiter()
+	x := &core.Close{Request: core.Request{Waiter: w}}
+	now := d.lock()
+	d.engine.CloseSession(now, s, core.ErrSessionClosed, x)
+	d.unlock(now)
+	return d.wait(ctx, &x.Request, w)
+}
+
+// Held reports whether what a session holds may be relied on now. It reads the clocks.
+func (d *Driver) Held(s *core.Session) bool {
+	now := d.lock()
+	d.engine.Clocks(now, wall())
+	held := d.engine.Held(now, s)
+	d.unlock(now)
+	return held
+}

@@ -22,6 +22,9 @@ type Driver struct {
 	links  map[*link]struct{}
 	closed bool // no goroutine is started any more
 
+	events    []core.Event // that the program is to be notified of
+	notifying bool         // a goroutine does
+
 	ctx        context.Context // ends when the driver is closed
 	stop       context.CancelFunc
 	goroutines sync.WaitGroup
@@ -54,11 +57,20 @@ func (d *Driver) unlock(now time.Duration) {
 		}
 	}
 	r.Dial = r.Dial[:0]
+	if len(r.Event) > 0 && d.cfg.Notify != nil {
+		d.events = append(d.events, r.Event...)
+		if !d.notifying && !d.closed {
+			d.notifying = true
+			d.goroutines.Go(d.notify)
+		}
+	}
+	clear(r.Event)
+	r.Event = r.Event[:0]
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
 		d.armed = at
 		d.timer.Reset(max(at-now, 0))
 	}
-	if len(r.Done)+len(r.Close)+len(r.Event) == 0 {
+	if len(r.Done)+len(r.Close) == 0 {
 		r.Flush = r.Flush[:0]
 		d.mu.Unlock()
 	} else {
@@ -88,12 +100,31 @@ func (d *Driver) act(r *core.Ready) {
 	}
 }
 
+// notify notifies the program of events, in order. It lives as long as there are any.
+func (d *Driver) notify() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for len(d.events) > 0 {
+		v := d.events[0]
+		d.events = d.events[1:]
+		d.mu.Unlock()
+		d.cfg.Notify(v)
+		d.mu.Lock()
+	}
+	d.events, d.notifying = nil, false
+}
+
 // tick is called by the timer.
 func (d *Driver) tick() {
 	now := d.lock()
 	d.armed = 0
 	if !d.closed {
+		d.engine.Clocks(now, wall())
 		d.engine.Tick(now)
 	}
 	d.unlock(now)
 }
+
+// wall is the time of day. A jump of it forward against the other clock is a hint that the machine
+// slept in a way that that cannot see. It is used for nothing else.
+func wall() time.Duration { return time.Duration(time.Now().UnixNano()) }

@@ -114,3 +114,87 @@ func TestCancelledCalls(t *testing.T) {
 		}
 	}
 }
+
+// TestLostConnections: sessions, leases and waits outlive their connections. What is held is held,
+// waiters keep their places, and calls are answered.
+func TestLostConnections(t *testing.T) {
+	srv := servertest.Start(t)
+	d, s := open(t, srv)
+	other, rival := open(t, srv)
+	kept, err := d.Acquire(t.Context(), s, "kept", whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 5 {
+		name := fmt.Sprint("lock-", i)
+		l, err := d.Acquire(t.Context(), s, name, whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		granted := make(chan error, 1)
+		go func() {
+			x, err := other.Acquire(t.Context(), rival, name, whole)
+			if err == nil {
+				err = other.Release(t.Context(), x)
+			}
+			granted <- err
+		}()
+		srv.DropConnections()
+		if err := d.Change(t.Context(), l, 1, []byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		srv.DropConnections()
+		if err := d.Release(t.Context(), l); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-granted; err != nil {
+			t.Fatal(err)
+		}
+		if !d.Held(s) || kept.Over() != nil {
+			t.Fatalf("after %d lost connections the session is held: %t, its lease: %v", i+1, d.Held(s), kept.Over())
+		}
+	}
+	if err := d.CloseSession(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	l, err := other.Acquire(t.Context(), rival, "kept", whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l.Token <= kept.Token {
+		t.Errorf("token %d after %d", l.Token, kept.Token)
+	}
+}
+
+// TestStoppedServer: a session whose server is away for longer than it may be relied on is over by
+// the client's clock, and the program is notified.
+func TestStoppedServer(t *testing.T) {
+	srv := servertest.Start(t)
+	over := make(chan error, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	d, s, err := driver.Open(ctx, driver.Config{Endpoints: []string{srv.Addr()}, Notify: func(v core.Event) {
+		if v.Kind == core.SessionChanged && v.Err != nil {
+			over <- v.Err
+		}
+	}}, driver.SessionConfig{Path: "/default", Timeout: 500 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(d.Close)
+	l, err := d.Acquire(t.Context(), s, "lock", whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Unreachable()
+	srv.DropConnections()
+	if err := <-over; !errors.Is(err, core.ErrNotRenewed) {
+		t.Errorf("the session ended with %v, want %v", err, core.ErrNotRenewed)
+	}
+	if d.Held(s) {
+		t.Error("the session is held")
+	}
+	if err := d.Release(t.Context(), l); !errors.Is(err, core.ErrNotRenewed) {
+		t.Errorf("release: %v, want %v", err, core.ErrNotRenewed)
+	}
+}

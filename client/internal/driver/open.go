@@ -21,6 +21,7 @@ type Config struct {
 	Name      string // of the client
 	Token     []byte
 	Dial      func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
+	Notify    func(core.Event)                                            // of sessions and leases; nil: nobody
 }
 
 // SessionConfig is what a session is started with.
@@ -48,14 +49,15 @@ func Open(ctx context.Context, cfg Config, session SessionConfig) (*Driver, *cor
 		Path: session.Path, Timeout: session.Timeout, Description: session.Description, Nonce: randomNonce(),
 	}
 	_, _ = crand.Read(s.Key[:]) // it never fails: the process dies first
-	var create [protocol.KeyLen]byte
-	_, _ = crand.Read(create[:])
 	started := newWaiter()
 	x := &core.Start{Request: core.Request{Waiter: started}}
+	_, _ = crand.Read(x.Create[:])
+	_, _ = crand.Read(x.Again[:])
 
 	now := d.lock()
+	d.engine.Clocks(now, wall())
 	d.engine.Open(now)
-	d.engine.StartSession(now, s, create, x)
+	d.engine.StartSession(now, s, x)
 	d.engine.Take(&d.ready)
 	c := d.ready.Dial[0]
 	behind := c.TakeOut(nil)

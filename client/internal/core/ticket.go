@@ -1,0 +1,64 @@
+package core
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// present shows the session's ticket on a connection that it is not attached on, once per attach.
+// It does not wait for the answer: later requests on the connection are accepted after it, or
+// rejected and sent again.
+func (s *Session) present(e *Engine, c *Conn) {
+	if c.presented[s] >= s.attachment.epoch {
+		return
+	}
+	if c.presented == nil {
+		c.presented = make(map[*Session]uint64)
+	}
+	c.presented[s] = s.attachment.epoch
+	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, c: c}
+	p.Request = Request{
+		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
+	}
+	e.send(&p.Request)
+}
+
+// present is a ticket that is shown.
+type present struct {
+	Request
+	msg protocol.PresentTicket
+	s   *Session
+	c   *Conn
+}
+
+func (p *present) turn(*Engine)                {}
+func (p *present) decode([]byte) (bool, error) { return false, nil }
+func (p *present) left(*Engine, error)         {}
+func (p *present) over(*Engine, error)         {}
+
+func (p *present) decided(_ *Engine, err error) {
+	if err != nil {
+		delete(p.c.presented, p.s)
+	}
+	p.state = Over
+}
+
+// takeTicketBack tells an instance that is not the session's home, and does not hear of its end
+// otherwise, that it need not keep the session and its watches. Nobody waits for the answer.
+func (s *Session) takeTicketBack(e *Engine, c *Conn, epoch uint64) {
+	x := &farewell{msg: protocol.SessionStop{Session: s.ID, Epoch: epoch}}
+	x.Request = Request{
+		kind: protocol.KindSessionStop, message: &x.msg, op: x, to: toConn(c), once: true,
+		arg: uint64(protocol.SessionBucket(s.ID)),
+	}
+	e.send(&x.Request)
+}
+
+// farewell is a ticket that is taken back.
+type farewell struct {
+	Request
+	msg protocol.SessionStop
+}
+
+func (f *farewell) turn(*Engine)                {}
+func (f *farewell) decode([]byte) (bool, error) { return false, nil }
+func (f *farewell) decided(*Engine, error)      { f.state = Over }
+func (f *farewell) left(*Engine, error)         { f.state = Over }
+func (f *farewell) over(*Engine, error)         { f.state = Over }
