@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
@@ -26,6 +27,7 @@ func init() {
 	rpc.ClusterAt = func(ctx context.Context, c any, instance uint64, method string, in, out any) error {
 		return callInstance(ctx, c.(*Client), instance, method, in, out)
 	}
+	rpc.Logger = func(c any) *slog.Logger { return c.(*Client).cfg.Logger }
 	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
 }
 

@@ -58,7 +58,7 @@ type Registration struct {
 // Register makes the session a member, with data of at most 1 MiB. It waits while all units are
 // held: by a lock of the same name, or by as many members as the limit of a semaphore that was
 // created before. Wait bounds that. A session is a member of a service once: ErrAlreadyHeld. Other
-// errors: as Acquire.
+// errors: as Acquire. Package client/discovery keeps a member registered beyond its session.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)

@@ -155,17 +155,21 @@ func (inv *invocation) withSession(fn func(s *client.Session) error) error {
 	if err != nil {
 		return err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	about := fmt.Sprintf("%s@%s pid %d", inv.verbPath, host, os.Getpid())
-	s, err := c.Session(inv.ctx, inv.node, client.Timeout(inv.ttl), client.Description(about))
+	s, err := c.Session(inv.ctx, inv.node, inv.sessionOptions()...)
 	if err != nil {
 		return err
 	}
 	defer inv.closeSession(s)
 	return fn(s)
+}
+
+func (inv *invocation) sessionOptions() []client.SessionOption {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	about := fmt.Sprintf("%s@%s pid %d", inv.verbPath, host, os.Getpid())
+	return []client.SessionOption{client.Timeout(inv.ttl), client.Description(about)}
 }
 
 // closeSession ends a session, which releases what it holds.

@@ -150,26 +150,10 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 			return leaseLostError(l)
 		}
 	}
-	path := func(setting string) string { // the command may run in another folder
-		name := inv.values[setting]
-		if abs, err := filepath.Abs(name); err == nil && name != "" {
-			return abs
-		}
-		return name
-	}
 	c := &child{
-		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes, grace: l.Session().Timeout() / 25, lease: l,
-		interrupted: inv.longCtx.Done(),
-		env: []string{
-			// Of another context, the command would use the token and the certificates.
-			"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
-			"SIGNALBOX_TOKEN=" + strconv.FormatUint(l.Token(), 10), "SIGNALBOX_NAME=" + l.Name(), "SIGNALBOX_NODE=" + inv.node,
-			"SIGNALBOX_SESSION=" + strconv.FormatUint(l.Session().ID(), 10),
-			"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
-			"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
-			"SIGNALBOX_TLS_CERT=" + path("tls-cert"),
-			"SIGNALBOX_TLS_KEY=" + path("tls-key"), "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
-		},
+		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
+		grace: l.Session().Timeout() / 25, lease: l, interrupted: inv.longCtx.Done(),
+		env: inv.holdEnv(l.Name(), l.Token(), l.Session()),
 	}
 	err := c.run(l.Context())
 	if errors.Is(err, errLost) {
@@ -177,6 +161,27 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err
+}
+
+// holdEnv is the environment of a command that runs while something is held.
+func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []string {
+	path := func(setting string) string { // the command may run in another folder
+		name := inv.values[setting]
+		if abs, err := filepath.Abs(name); err == nil && name != "" {
+			return abs
+		}
+		return name
+	}
+	return []string{
+		// Of another context, the command would use the token and the certificates.
+		"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
+		"SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10), "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
+		"SIGNALBOX_SESSION=" + strconv.FormatUint(s.ID(), 10),
+		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
+		"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
+		"SIGNALBOX_TLS_CERT=" + path("tls-cert"),
+		"SIGNALBOX_TLS_KEY=" + path("tls-key"), "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
+	}
 }
 
 // errNotScheduled: the supervisor ended a command, and this process does not know yet that the
@@ -187,40 +192,53 @@ func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
 }
 
-// acquire acquires until a signal, with the exit codes of the command line. On a terminal it
-// explains the wait.
-func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFunc) (*client.Lease, error) {
-	opts := []client.AcquireOption{client.Wait(h.wait), client.Data(h.data)}
-	if isTerminal(inv.stderr) {
-		ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
-		printed := make(chan struct{})
-		close(printed)
-		opts = append(opts, client.OnAccepted(func(uint64) {
-			printed = make(chan struct{})
-			go func() {
-				defer close(printed)
-				inv.printQueueStatus(ctx, s, h.name)
-			}()
-		}))
-		defer func() {
-			cancel()
-			<-printed
-		}()
+// waitOptions are the options of an acquire that waits. On a terminal they explain the wait. done
+// ends that, and is called after the acquire.
+func (inv *invocation) waitOptions(s *client.Session, h holdArgs) (opts []client.AcquireOption, done func()) {
+	opts = []client.AcquireOption{client.Wait(h.wait), client.Data(h.data)}
+	if !isTerminal(inv.stderr) {
+		return opts, func() {}
 	}
+	ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
+	printed := make(chan struct{})
+	close(printed)
+	opts = append(opts, client.OnAccepted(func(uint64) {
+		printed = make(chan struct{})
+		go func() {
+			defer close(printed)
+			inv.printQueueStatus(ctx, s, h.name)
+		}()
+	}))
+	return opts, func() {
+		cancel()
+		<-printed
+	}
+}
+
+// acquire acquires until a signal, with the exit codes of the command line.
+func (inv *invocation) acquire(s *client.Session, h holdArgs, acquire acquireFunc) (*client.Lease, error) {
+	opts, done := inv.waitOptions(s, h)
+	defer done()
 	l, err := acquire(s, opts...)
+	if err != nil {
+		return nil, inv.waitError(h.name, err)
+	}
+	return l, nil
+}
+
+// waitError gives the error of a wait its exit code.
+func (inv *invocation) waitError(name string, err error) error {
 	switch {
-	case err == nil:
-		return l, nil
 	case inv.longCtx.Err() != nil:
-		return nil, &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", h.name)}
+		return &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
 		if errors.Is(err, client.ErrNotRenewed) && !errors.Is(err, client.Unauthenticated) {
 			code = exitUnreachable
 		}
-		return nil, &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
+		return &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
 	default:
-		return nil, err
+		return err
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"strings"
@@ -23,22 +22,28 @@ func memberRow(m *client.Member) row {
 func serviceCmd(a *app) *cobra.Command {
 	register := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
 		`Register as a member of a service, with data such as an address, while a command runs or until
-Ctrl-C. If the registration is lost, the command and all processes it started are stopped as with
-signalbox lock, and the exit code is 4.`)
+Ctrl-C. A member excludes nobody. So if the registration is lost, because the cluster is away for
+longer than the session timeout or an operator ends the session, the command keeps running, and the
+member is registered again as soon as possible; both are said on standard error. The environment
+has the token and the session of the first registration.
+
+With --stop-if-lost, the command and all processes it started are stopped then, as with signalbox
+lock, and the exit code is 4.`)
 	register.Example = "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api"
 	wait := addHoldFlags(register, "15s", "for a free unit", "Data of the member, such as its address")
+	stop := register.Flags().Bool("stop-if-lost", false, "Stop the command when the registration is lost.")
 	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
 		if err != nil {
 			return err
 		}
+		if !*stop {
+			return keepRegistered(inv, h)
+		}
 		return inv.hold(h, "registered", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			r, err := s.Service(h.name).Register(inv.longCtx, h.data, opts...)
-			if errors.Is(err, client.ErrNotAcquired) {
-				err = fmt.Errorf("%w: all units of %q are held, by a lock or by as many members as its limit allows", err, h.name)
-			}
 			if err != nil {
-				return nil, err
+				return nil, registerError(h.name, err)
 			}
 			return r.Lease, nil
 		})

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"log/slog"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -112,6 +113,8 @@ var (
 	Cluster func(ctx context.Context, c any, method string, in, out any) error
 	// ClusterAt is Cluster at one instance of the map, once.
 	ClusterAt func(ctx context.Context, c any, instance uint64, method string, in, out any) error
+	// Logger is the client's.
+	Logger func(c any) *slog.Logger
 	// Map is the cluster map that the client routes by. It must not be changed.
 	Map func(ctx context.Context, c any) (*protocol.MapReply, error)
 

@@ -1,0 +1,225 @@
+package discovery_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// log is what a client logs.
+type log struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// member is a running Serve, and what it says.
+type member struct {
+	log        log
+	registered chan *discovery.Registration
+	lost       chan error
+	over       chan error
+	stop       context.CancelFunc
+	onLost     atomic.Pointer[func()] // called first
+}
+
+func serve(t *testing.T, srv *servertest.Server, node string, data string, opts ...discovery.Option) *member {
+	t.Helper()
+	m := &member{
+		registered: make(chan *discovery.Registration, 16), lost: make(chan error, 16), over: make(chan error, 1),
+	}
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Logger: slog.New(slog.NewTextHandler(&m.log, nil))})
+	must(t, err)
+	ctx, stop := context.WithCancel(t.Context())
+	m.stop = stop
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		m.over <- discovery.Serve(ctx, c, node, "api", discovery.Data(data), append(opts, discovery.WithNotify(
+			func(r *discovery.Registration, err error) {
+				if r != nil {
+					m.registered <- r
+					return
+				}
+				if f := m.onLost.Load(); f != nil {
+					(*f)()
+				}
+				m.lost <- err
+			}))...)
+	}()
+	t.Cleanup(func() {
+		stop()
+		<-ended
+		c.CloseWithoutRelease()
+	})
+	return m
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func dial(t *testing.T, srv *servertest.Server) *client.Client {
+	t.Helper()
+	c, err := client.Dial(t.Context(), srv.Addr())
+	must(t, err)
+	t.Cleanup(c.CloseWithoutRelease)
+	return c
+}
+
+func openNode(t *testing.T, srv *servertest.Server, path string) *client.Node {
+	t.Helper()
+	n, err := dial(t, srv).Node(t.Context(), path)
+	must(t, err)
+	return n
+}
+
+func members(t *testing.T, n *client.Node) string {
+	t.Helper()
+	list, err := n.Service("api").List(t.Context(), client.ReadConsistency(client.Strict))
+	must(t, err)
+	var data []string
+	for _, m := range list {
+		data = append(data, string(m.Data))
+	}
+	return strings.Join(data, " ")
+}
+
+// TestServe: a member registers again when its session is ended, and when its membership is taken
+// away, with the data that it has by then, and says so; it has left when Serve returns.
+func TestServe(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	n := openNode(t, srv, "/default")
+	m := serve(t, srv, "/default", "10.0.0.1:80")
+	first := <-m.registered
+	if got := members(t, n); got != "10.0.0.1:80" || first.Err() != nil {
+		t.Fatalf("members %q, %v", got, first.Err())
+	}
+	must(t, n.KillSession(t.Context(), first.Session().ID(), "a test"))
+	if err := <-m.lost; !errors.Is(err, client.ErrSessionExpired) || !errors.Is(first.Err(), client.ErrSessionExpired) {
+		t.Errorf("lost with %v, %v", err, first.Err())
+	}
+	<-first.Done()
+	second := <-m.registered
+	if second.Token() <= first.Token() || second.Session() == first.Session() {
+		t.Errorf("token %d after %d", second.Token(), first.Token())
+	}
+	must(t, second.Update(t.Context(), discovery.Data("10.0.0.1:81")))
+	if err := second.Update(t.Context(), discovery.Data(make([]byte, 2<<20))); !errors.Is(err, client.BadRequest) {
+		t.Errorf("too much data: %v", err)
+	}
+	update := func() {
+		if err := second.Update(t.Context(), discovery.Data("10.0.0.1:82")); !errors.Is(err, client.ErrLeaseLost) {
+			t.Errorf("an update of a lost registration: %v", err)
+		}
+	}
+	m.onLost.Store(&update)
+	if _, err := n.ForceRelease(t.Context(), "api", second.Token(), second.Token(), "another test"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-m.lost; !errors.Is(err, client.ErrLeaseLost) {
+		t.Errorf("lost with %v", err)
+	}
+	third := <-m.registered
+	if got := members(t, n); got != "10.0.0.1:82" {
+		t.Errorf("members %q", got)
+	}
+	for _, want := range []string{"session lost, starting a new one", "service member is not registered, registering again"} {
+		if text := m.log.String(); !strings.Contains(text, want) {
+			t.Errorf("the log lacks %q: %s", want, text)
+		}
+	}
+	m.stop()
+	if err := <-m.over; !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve returned %v", err)
+	}
+	if got := members(t, n); got != "" || third.Session().Err() == nil {
+		t.Errorf("members %q after the end", got)
+	}
+}
+
+// TestOutage: the cluster is away for longer than the session timeout.
+func TestOutage(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	m := serve(t, srv, "/default", "10.0.0.1:80", discovery.WithSession(client.Timeout(time.Second), client.Description("one")))
+	<-m.registered
+	srv.Unreachable()
+	if err := <-m.lost; !errors.Is(err, client.ErrNotRenewed) {
+		t.Errorf("lost with %v", err)
+	}
+	srv.Reachable()
+	if r := <-m.registered; r.Err() != nil {
+		t.Error(r.Err())
+	}
+	n := openNode(t, srv, "/default")
+	await.True(t, "the end of the lost session", func() bool { return members(t, n) == "10.0.0.1:80" })
+}
+
+// TestRefused: the first registration ends with its error; a later one is tried again.
+func TestRefused(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	if err := <-serve(t, srv, "/none", "a").over; !errors.Is(err, client.NotFound) {
+		t.Errorf("without the node: %v", err)
+	}
+	c := dial(t, srv)
+	s, err := c.Session(t.Context(), "/default")
+	must(t, err)
+	lock, err := s.Mutex("api").Lock(t.Context())
+	must(t, err)
+	queued := make(chan struct{})
+	waits := discovery.WithFirst(func(s *client.Session) []client.AcquireOption {
+		return []client.AcquireOption{client.Wait(time.Millisecond), client.OnAccepted(func(uint64) { close(queued) })}
+	})
+	if err := <-serve(t, srv, "/default", "a", waits).over; !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("beside a lock of the name: %v", err)
+	}
+	<-queued
+	must(t, lock.Release(t.Context()))
+
+	create := func() {
+		_, err := c.CreateNode(t.Context(), "/short", client.NodeConfig{})
+		must(t, err)
+	}
+	create()
+	m := serve(t, srv, "/short", "a")
+	<-m.registered
+	must(t, c.DropNode(t.Context(), "/short"))
+	<-m.lost
+	if err := <-m.lost; !errors.Is(err, client.NotFound) {
+		t.Errorf("without the node: %v", err)
+	}
+	create()
+	<-m.registered
+	if got := members(t, openNode(t, srv, "/short")); got != "a" {
+		t.Errorf("members %q", got)
+	}
+}
