@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/spf13/cobra"
 )
 
@@ -59,6 +60,7 @@ are for serve; without --peer, a new cluster is created.`)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
+		datafolder.Private()
 		done, err := server.Restore(inv.longCtx, cfg, from)
 		if err != nil {
 			return err

@@ -19,6 +19,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
@@ -257,6 +258,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer endOverdue(ctx, quiet, a, cfg.ShutdownTimeout)()
+	datafolder.Private()
 	slog.SetDefault(cfg.Logger) // libraries log too, some by package log
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second

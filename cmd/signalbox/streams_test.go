@@ -24,6 +24,8 @@ type piped struct {
 	read *bufio.Reader
 }
 
+func newPiped(r *os.File) *piped { return &piped{from: r, read: bufio.NewReader(r)} }
+
 // startPiped starts a process with the stream, 1 or 2, in a pipe.
 func startPiped(t *testing.T, fd int, env []string, args ...string) *piped {
 	t.Helper()
@@ -33,7 +35,7 @@ func startPiped(t *testing.T, fd int, env []string, args ...string) *piped {
 	}
 	t.Cleanup(func() { _ = r.Close() })
 	defer w.Close()
-	p := &piped{from: r, read: bufio.NewReader(r)}
+	p := newPiped(r)
 	p.running = startWith(t, env, func(cmd *exec.Cmd) {
 		if fd == 1 {
 			cmd.Stdout = w
@@ -47,10 +49,10 @@ func startPiped(t *testing.T, fd int, env []string, args ...string) *piped {
 // await reads until a line that has the text.
 func (p *piped) await(text string) {
 	p.t.Helper()
-	for {
+	for read := ""; ; {
 		line, err := p.read.ReadString('\n')
-		if err != nil {
-			p.t.Fatalf("before %q: %v", text, err)
+		if read += line; err != nil {
+			p.t.Fatalf("before %q: %v; it said:\n%s", text, err, read)
 		}
 		if strings.Contains(line, text) {
 			return

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -174,7 +175,8 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 			return nil, fmt.Errorf("create data directory: %w", err)
 		}
 		// MkdirAll does not change an existing directory's mode.
-		if err := os.Chmod(cfg.Dir, 0o700); err != nil {
+		// Another user's folder stays as it is: the caller has checked who may use it.
+		if err := os.Chmod(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
 			return nil, fmt.Errorf("restrict access to data directory: %w", err)
 		}
 		real, err := filepath.EvalSymlinks(cfg.Dir)
