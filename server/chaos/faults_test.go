@@ -112,6 +112,10 @@ var processFaults = []fault{
 	{name: "SIGKILL of any instance", do: onInstance((*faultCluster).any, func(_ *faultCluster, in *instance) { restart(in) })},
 	{name: "SIGSTOP of the instance that leads most", do: onInstance((*faultCluster).leader, func(x *faultCluster, in *instance) { x.pause(500*time.Millisecond, 3500*time.Millisecond, in) })},
 	{name: "SIGSTOP of any instance", do: onInstance((*faultCluster).any, func(x *faultCluster, in *instance) { x.pause(200*time.Millisecond, 2*time.Second, in) })},
+	{name: "SIGSTOP of a follower while large values are written", do: func(x *faultCluster) bool {
+		x.c.followerReturns()
+		return true
+	}},
 	{name: "SIGTERM and restart", do: onInstance((*faultCluster).any, func(_ *faultCluster, in *instance) {
 		in.stop()
 		in.start()
