@@ -214,7 +214,9 @@ func (l *connector) connect(ctx context.Context, to dial.Target, start *helloSta
 
 // worst chooses the error of an attempt among those of its addresses: one that another attempt
 // would get again, or else a mistake in the configuration, which says more than what may pass. If
-// there are only such mistakes, a client that was never connected gives up.
+// there are only such mistakes, a client that was never connected gives up. So does one that finds
+// another cluster, and has no connection: its own may be gone. With one, it is only the address of
+// an instance that has changed hands, and its shards are led elsewhere by now.
 func (c *cluster) worst(failed []error) error {
 	var passing, mistake error
 	for _, err := range failed {
@@ -228,10 +230,15 @@ func (c *cluster) worst(failed []error) error {
 			passing = err
 		}
 	}
-	if passing == nil && c.routes.Load() == nil {
+	if passing == nil && (c.routes.Load() == nil || errors.Is(mistake, ErrOtherCluster) && !c.connected()) {
 		return &permanentError{mistake}
 	}
 	return fmt.Errorf("%w: %w", ErrUnreachable, cmp.Or(mistake, passing))
+}
+
+// connected says whether there is a connection that is not lost.
+func (c *cluster) connected() bool {
+	return slices.ContainsFunc(c.allConns(), func(cn *conn) bool { return !cn.isLost() })
 }
 
 // adopt makes a new connection the one to its instance, or closes it if there is one already. A map

@@ -84,6 +84,70 @@ func TestEndpoints(t *testing.T) {
 	})
 }
 
+// TestOtherCluster: an instance of another cluster is refused, whichever end finds it. It is named
+// before an endpoint that is down. It does no harm to a client that was connected, where only one
+// instance's address has changed hands.
+func TestOtherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		other := map[uint64]bool{1: true} // instances that another cluster has now
+		var meant []string
+		f.set(func() {
+			f.on = func(fc *fakeConn, h protocol.Header) bool {
+				if h.Kind != protocol.KindHello {
+					return other[fc.instance]
+				}
+				hello := decode[protocol.Hello](t, h.Body)
+				meant = append(meant, hello.Cluster)
+				switch {
+				case !other[fc.instance]:
+					return false
+				case hello.Cluster == "":
+					fc.reply(h, &protocol.HelloReply{Version: protocol.Version, Cluster: "another", Instance: fc.instance,
+						Window: 1, MaxFrame: 1000})
+				default:
+					fc.fail(h, protocol.StatusPreconditionFailed)
+				}
+				return true
+			}
+		})
+		down := map[string]bool{"down": true}
+		dial := func(ctx context.Context, address string) (net.Conn, error) {
+			if down[address] {
+				return nil, errors.New("connection refused")
+			}
+			return f.dial(ctx, address)
+		}
+		open := func(endpoints ...string) (*Client, error) {
+			return Open(bg, Config{Endpoints: endpoints, Cluster: "fake", Dial: dial, clock: bubbleClock{}})
+		}
+		began := time.Now()
+		if _, err := open("1"); !errors.Is(err, ErrOtherCluster) || !errors.Is(err, ErrHandshake) || errors.Is(err, ErrUnreachable) ||
+			time.Since(began) > 0 {
+			t.Errorf("%v after %s", err, time.Since(began))
+		}
+		for _, list := range [][]string{{"1", "down"}, {"down", "1"}} {
+			if _, err := open(list...); !errors.Is(err, ErrOtherCluster) || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v: %v", list, err)
+			}
+		}
+		c, err := open("down", "1", "2")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.CloseWithoutRelease(); f.drop() })
+		if len(meant) == 0 || slices.ContainsFunc(meant, func(m string) bool { return m != "fake" }) {
+			t.Errorf("hellos named %q", meant)
+		}
+		// One that is reached by the map alone, and an endpoint.
+		var permanent *permanentError
+		if _, err := c.connector(1, "1").get(bg, nil); !errors.Is(err, ErrOtherCluster) || !errors.Is(err, ErrUnreachable) ||
+			errors.As(err, &permanent) {
+			t.Errorf("an instance's address: %v", err)
+		}
+	})
+}
+
 // silentAt has the fake's instances answer nothing at some addresses, as machines that are off.
 func silentAt(f *fake, addresses ...string) func(ctx context.Context, address string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {

@@ -53,6 +53,11 @@ type Config struct {
 	// count; before the first connection, that fails. It may be called by several goroutines.
 	GetRootCAs func(ctx context.Context) (*x509.CertPool, error)
 
+	// Cluster is the id or the name of the cluster that is meant. An instance of another one, which
+	// may have got the address of one that is gone, is refused with ErrOtherCluster. Default: the
+	// cluster of the first instance that answers.
+	Cluster string
+
 	// Name is what instances show as this client's name. Default: Version.
 	Name string
 
@@ -239,7 +244,7 @@ func (d *dialer) connectWith(
 		err = context.Cause(ctx)
 	}
 	if err == nil {
-		err = d.checkHello(&hello)
+		err = d.checkHello(to.String(), &hello)
 	}
 	if err != nil {
 		_ = nc.Close()
@@ -280,6 +285,7 @@ func (d *dialer) handshake(
 ) (hello protocol.HelloReply, rest []byte, err error) {
 	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(token)), protocol.KindHello, helloID, 0, &protocol.Hello{
 		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: token,
+		Cluster: cmp.Or(d.knownCluster(), d.cfg.Cluster),
 	})
 	if askMap {
 		out = protocol.AppendFrame(out, protocol.KindMap, helloMapID, 0, &protocol.MapRequest{})
@@ -334,7 +340,14 @@ func permanent(err error) error {
 	return err
 }
 
-func (d *dialer) checkHello(hello *protocol.HelloReply) error {
+// knownCluster is the id of the cluster of the first instance that answered; empty before.
+func (d *dialer) knownCluster() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.clusterID
+}
+
+func (d *dialer) checkHello(address string, hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
 		return &permanentError{protocol.Errorf(protocol.StatusUnsupported,
 			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
@@ -344,9 +357,7 @@ func (d *dialer) checkHello(hello *protocol.HelloReply) error {
 	d.clusterID = cmp.Or(d.clusterID, hello.Cluster)
 	if d.clusterID != hello.Cluster {
 		// Ids of sessions and nodes mean something else there.
-		return &permanentError{fmt.Errorf(
-			"this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another",
-			hello.Cluster, d.clusterID)}
+		return otherCluster(address, "it is cluster %s, and the client was connected to cluster %s", hello.Cluster, d.clusterID)
 	}
 	return nil
 }

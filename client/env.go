@@ -22,6 +22,7 @@ const (
 //
 //	SIGNALBOX_ENDPOINTS         addresses of instances, separated by commas; default 127.0.0.1:7070
 //	SIGNALBOX_NODE              path of the coordination node; default /default
+//	SIGNALBOX_CLUSTER           id or name of the cluster that is meant; default any
 //	SIGNALBOX_TOKEN_FILE        file with the token; default none
 //	SIGNALBOX_TLS               true: connect over TLS, which the variables below imply
 //	SIGNALBOX_TLS_CA            file with the instances' CA certificates; default the system's
@@ -52,6 +53,7 @@ func FromEnv() (cfg Config, node string, err error) {
 		return cfg, node, fmt.Errorf("SIGNALBOX_ENDPOINTS %q names no instance; name at least one as host:port",
 			endpoints)
 	}
+	cfg.Cluster = os.Getenv("SIGNALBOX_CLUSTER")
 	if file := os.Getenv("SIGNALBOX_TOKEN_FILE"); file != "" {
 		cfg.GetToken = TokenFile(file)
 		if _, err := cfg.GetToken(context.Background()); err != nil {

@@ -49,6 +49,7 @@ func TestFromEnv(t *testing.T) {
 		"node":        {map[string]string{"SIGNALBOX_NODE": "/billing"}, []string{"127.0.0.1:7070"}, "/billing", "", false, ""},
 		"token":       {map[string]string{"SIGNALBOX_TOKEN_FILE": token}, []string{"127.0.0.1:7070"}, "/default", "id.secret", false, ""},
 		"TLS":         {map[string]string{"SIGNALBOX_TLS": "true"}, []string{"127.0.0.1:7070"}, "/default", "", true, ""},
+		"cluster":     {map[string]string{"SIGNALBOX_CLUSTER": "prod"}, []string{"127.0.0.1:7070"}, "/default", "", false, ""},
 		"no TLS":      {map[string]string{"SIGNALBOX_TLS": "false"}, []string{"127.0.0.1:7070"}, "/default", "", false, ""},
 		"server name": {map[string]string{"SIGNALBOX_TLS_SERVER_NAME": "x"}, []string{"127.0.0.1:7070"}, "/default", "", true, ""},
 		"no port":     {env: map[string]string{"SIGNALBOX_ENDPOINTS": "here"}, err: `SIGNALBOX_ENDPOINTS: "here" is not host:port`},

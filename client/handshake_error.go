@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // ErrHandshake: an endpoint was reached, but this configuration cannot connect to it. Its
@@ -16,6 +18,10 @@ import (
 // replaced.
 var ErrHandshake = errors.New("no connection can be made with this configuration")
 
+// ErrOtherCluster: an instance of another cluster answers at an endpoint, or at the address of an
+// instance that is gone. It is an ErrHandshake.
+var ErrOtherCluster = fmt.Errorf("%w: another cluster answers", ErrHandshake)
+
 type configError struct {
 	text string
 	err  error
@@ -24,6 +30,11 @@ type configError struct {
 func (m *configError) Error() string        { return m.text }
 func (m *configError) Unwrap() error        { return m.err }
 func (m *configError) Is(target error) bool { return target == ErrHandshake }
+
+// otherCluster is the error that another cluster answers at an address.
+func otherCluster(address, format string, args ...any) error {
+	return &configError{fmt.Sprintf("another cluster answers at %s: %s", address, fmt.Sprintf(format, args...)), ErrOtherCluster}
+}
 
 // What an address answers that does not speak the client's protocol: its first bytes.
 var (
@@ -43,7 +54,10 @@ func diagnoseHandshake(address string, secure bool, err error, received []byte) 
 	var name x509.HostnameError
 	var untrusted *tls.CertificateVerificationError
 	var op *net.OpError
+	var refused *protocol.Error
 	switch {
+	case errors.As(err, &refused) && refused.Status == protocol.StatusPreconditionFailed: // the hello names a cluster
+		return otherCluster(address, "%s", refused.Message)
 	case errors.As(err, &header):
 		received = header.RecordHeader[:]
 		if bytes.HasPrefix(received, prefixHTTP) || bytes.HasPrefix(received, prefixRaft) {

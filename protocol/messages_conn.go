@@ -17,6 +17,7 @@ type Hello struct {
 	Features uint64 // bit set of what the client understands; none is defined in version 1
 	Client   string // name and version, for people
 	Token    []byte // credentials; empty is the anonymous identity
+	Cluster  string // id or name of the cluster that is meant, which another one refuses; empty is any
 }
 
 func (m *Hello) fields(f *fields) {
@@ -33,6 +34,7 @@ func (m *Hello) fields(f *fields) {
 	f.uint("features", &m.Features)
 	f.text("client", &m.Client, "client", MaxDescriptionLen)
 	f.bytes("token", &m.Token)
+	f.text("cluster", &m.Cluster, "cluster", MaxDescriptionLen)
 }
 
 func (m *Hello) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -79,7 +79,7 @@ var (
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body
 // of a reply with status OK.
 var messages = []messageCase{
-	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret")}},
+	{KindHello, &Hello{Magic: Magic, Version: Version, Client: "signalbox-go/1.0.0", Token: []byte("secret"), Cluster: "c-7f3a"}},
 	{KindHello | KindReply, &HelloReply{Version: Version, Server: "signalbox/1.0.0", Cluster: "c-7f3a", Instance: 1, MaxFrame: MaxFrameLen,
 		MaxData: MaxDataLen, Window: 4096, MapVersion: 12, Identity: "anonymous"}},
 	{KindPing, &Empty{}},

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -79,5 +81,40 @@ func TestConnectionMistakes(t *testing.T) {
 				_ = c.Close()
 			}
 		})
+	}
+}
+
+// TestOtherCluster: a client that names a cluster by its id or name is refused by an instance of
+// another one, before anything of it is served. The lines about it in the log are bounded.
+func TestOtherCluster(t *testing.T) {
+	var lines atomic.Int32
+	s := start(t, func(c *Config) {
+		c.Cluster = "works"
+		c.Logger = slog.New(logWatcher{text: "client means another cluster", call: func() { lines.Add(1) }})
+	})
+	open := func(cluster string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), wait)
+		defer cancel()
+		session, err := client.OpenSession(ctx, client.Config{Endpoints: []string{s.Addr()}, Cluster: cluster}, "/default")
+		if err == nil {
+			session.Client().CloseWithoutRelease()
+		}
+		return err
+	}
+	for _, good := range []string{"", "works", s.meta.State().Cluster()} {
+		if err := open(good); err != nil {
+			t.Errorf("cluster %q: %v", good, err)
+		}
+	}
+	const tries = 30
+	for range tries {
+		err := open("elsewhere")
+		if !errors.Is(err, client.ErrOtherCluster) || !strings.Contains(err.Error(), `it is cluster "works" (`) ||
+			!strings.Contains(err.Error(), `means "elsewhere"`) {
+			t.Fatalf("another cluster: %v", err)
+		}
+	}
+	if n := lines.Load(); n == 0 || n >= tries {
+		t.Errorf("%d lines in the log about %d clients", n, tries)
 	}
 }

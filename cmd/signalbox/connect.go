@@ -105,6 +105,7 @@ func (inv *invocation) readValues(values map[string]string) (err error) {
 	if err := protocol.ValidatePath(inv.node); err != nil {
 		return usagef("--node %q: %v", inv.node, err)
 	}
+	inv.cfg.Cluster = values["cluster"]
 	inv.cfg.Endpoints = splitList(values["endpoints"])
 	for _, e := range inv.cfg.Endpoints {
 		if _, _, err := net.SplitHostPort(e); err != nil {
@@ -210,6 +211,8 @@ func (a *app) code(err error) int {
 func (a *app) hint(err error, code int) string {
 	var te *timeoutError
 	switch {
+	case errors.Is(err, client.ErrOtherCluster):
+		return "--endpoints names instances of the cluster that is meant; --cluster says which one, by its id or name."
 	case errors.Is(err, client.ErrHandshake):
 		return "--endpoints names the addresses for clients (--listen or --listen-tls of serve); for TLS there are --tls, --tls-ca, --tls-server-name, --tls-cert and --tls-key."
 	case errors.Is(err, client.ErrOutcomeUnknown):

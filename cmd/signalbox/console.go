@@ -74,7 +74,7 @@ loopback only. For a console that others reach, with a login of their own, see -
 			return err
 		}
 	})
-	addFlags(c.Flags(), scopeClient, "endpoints", "node", "timeout", "token-file", "tls", "tls-ca", "tls-cert",
+	addFlags(c.Flags(), scopeClient, "endpoints", "node", "timeout", "cluster", "token-file", "tls", "tls-ca", "tls-cert",
 		"tls-key", "tls-server-name", "context", "client-config")
 	return c
 }

@@ -25,7 +25,7 @@ NAME uses one, else the current one counts. Flags come before it, and environmen
 // connectionSettings say where a client connects and with which credentials. contextSettings are
 // what context set stores, and pathSettings those that are names of files.
 var (
-	connectionSettings = []string{"endpoints", "node", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name"}
+	connectionSettings = []string{"endpoints", "node", "cluster", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name"}
 	contextSettings    = append([]string{"timeout", "session-timeout"}, connectionSettings...)
 	pathSettings       = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
 )

@@ -177,7 +177,7 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 		"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
 		"SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10), "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
 		"SIGNALBOX_SESSION=" + strconv.FormatUint(s.ID(), 10),
-		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
+		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_CLUSTER=" + inv.values["cluster"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
 		"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
 		"SIGNALBOX_TLS_CERT=" + path("tls-cert"),
 		"SIGNALBOX_TLS_KEY=" + path("tls-key"), "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],

@@ -58,6 +58,8 @@ var clientSettings = []setting{
 		help: "Addresses of instances, separated by commas; one that answers is enough."},
 	{flag: "node", def: "/default",
 		help: "Path of the coordination node, the namespace of semaphores and sessions."},
+	{flag: "cluster",
+		help: "Id or name of the cluster that is meant; an instance of another one is refused (default: any)."},
 	{flag: "timeout", def: "15s",
 		help: "How long to try, as a Go duration; then the exit code is 5 if no instance was reached, else 1."},
 	{flag: "session-timeout", def: "10s",

@@ -67,7 +67,7 @@ const (
 
 // Reasons of a rejected connection. The dialer's errors wrap them.
 var (
-	ErrToken   = errors.New("join tokens differ; give all instances of a cluster the same one")
+	ErrToken   = errors.New("join tokens differ: the instance is one of another cluster, or give all instances of a cluster the same one")
 	ErrCluster = errors.New("the instance belongs to another cluster; give this one the addresses of its own")
 	ErrAddress = errors.New("another instance answers at this address; correct the address it advertises")
 	ErrVersion = errors.New("the instance speaks another version of the protocol between instances; upgrade the older one")

@@ -2,11 +2,15 @@ package peer
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -300,7 +304,7 @@ func TestPenaltyGrows(t *testing.T) {
 	w.init(1, 1)
 	last := time.Duration(0)
 	for i := range 20 {
-		p := w.penalty("x")
+		p, _ := w.penalty("x")
 		if p < last || p > penaltyMax || i > 10 && p != penaltyMax {
 			t.Fatalf("failure %d costs %v after %v", i, p, last)
 		}
@@ -312,4 +316,45 @@ func TestPenaltyGrows(t *testing.T) {
 	if len(w.failures) > maxFailedHosts {
 		t.Errorf("failures of %d hosts are kept", len(w.failures))
 	}
+}
+
+// TestRejectionsAreLoggedLessAndLess: a host that goes on to be rejected, such as one whose cluster
+// had an instance at this address, is logged ever less often.
+func TestRejectionsAreLoggedLessAndLess(t *testing.T) {
+	n := NewMemoryNetwork()
+	var lines atomic.Int32
+	cfg := memoryConfig(n, "a:1")
+	cfg.Logger = slog.New(countHandler{quietLog.Handler(), &lines})
+	cfg.Cluster = func() string { return "ours" }
+	a := startTransport(t, cfg, nil)
+	other := memoryConfig(n, "b:1")
+	other.Cluster = func() string { return "theirs" }
+	b := startTransport(t, other, nil)
+	const tries = 12
+	var all sync.WaitGroup
+	for range tries {
+		all.Go(func() {
+			if _, err := b.dial(testContext(t), "a:1", purposeRaft); !errors.Is(err, ErrCluster) {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got := lines.Load(); got != 4 || a.Stats().RefusedCluster.Load() != tries { // the first, second, fourth and eighth
+		t.Errorf("%d lines about %d connections", got, a.Stats().RefusedCluster.Load())
+	}
+}
+
+// countHandler counts warnings.
+type countHandler struct {
+	slog.Handler
+	n *atomic.Int32
+}
+
+func (h countHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h countHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelWarn {
+		h.n.Add(1)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"errors"
 	"io"
+	"math/bits"
 	"net"
 	"os"
 	"sync"
@@ -126,8 +127,11 @@ func (m *Transport) reject(w *pendingConn, err error) {
 	default:
 		m.stats.RefusedGarbage.Add(1)
 	}
-	m.warn("connection from an instance rejected", "from", w.host, "error", err)
-	t := time.NewTimer(m.pending.penalty(w.host))
+	delay, failures := m.pending.penalty(w.host)
+	if bits.OnesCount(uint(failures)) == 1 { // a host that goes on and on, such as one of another cluster, is logged ever less often
+		m.warn("connection from an instance rejected", "from", w.host, "error", err, "failures", failures)
+	}
+	t := time.NewTimer(delay)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -241,8 +245,9 @@ func (w *pendingConns) closeAll() {
 	}
 }
 
-// penalty counts a failure of a host, and returns the delay of its connection's end.
-func (w *pendingConns) penalty(host string) time.Duration {
+// penalty counts a failure of a host. It returns the delay of its connection's end, and the number
+// of failures without a pause of failureMemory between them.
+func (w *pendingConns) penalty(host string) (delay time.Duration, failures int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := time.Now()
@@ -263,5 +268,5 @@ func (w *pendingConns) penalty(host string) time.Duration {
 	}
 	f.last = now
 	f.count++
-	return min(penaltyMin<<min(f.count-1, 10), penaltyMax)
+	return min(penaltyMin<<min(f.count-1, 10), penaltyMax), f.count
 }

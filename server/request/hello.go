@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
@@ -29,6 +30,10 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	if c.server.draining.Load() {
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, "server is stopping; connect to another instance")
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping")
+		return
+	}
+	if state := c.server.Routes().State; m.Cluster != "" && m.Cluster != state.Cluster() && m.Cluster != state.ClusterName() {
+		c.rejectCluster(p, h, &m, state)
 		return
 	}
 	view := c.server.auth.Load()
@@ -68,6 +73,22 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		Identity:   identity,
 	}
 	p.out.Reply(c, h.Kind, h.ID, &p.helloReply)
+}
+
+// rejectCluster refuses a client that means another cluster: this instance may have the address of
+// one that is gone. The lines in the log are bounded with those of refused credentials.
+func (c *Client) rejectCluster(p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
+	name := state.Cluster()
+	if n := state.ClusterName(); n != "" {
+		name = fmt.Sprintf("%q (%s)", n, name)
+	}
+	text := fmt.Sprintf("it is cluster %s, and the client means %q", name, m.Cluster)
+	if c.server.AuthFailures.AllowLog(time.Now()) {
+		c.server.cfg.Log.Warn("client means another cluster", "conn", c.ID(), "remote", c.Remote(), "client", m.Client,
+			"cluster", m.Cluster)
+	}
+	p.out.Fail(c, h.Kind, h.ID, protocol.StatusPreconditionFailed, text)
+	c.Close(transport.Graceful, protocol.StatusPreconditionFailed, text)
 }
 
 // serverName has the module's version, as the build recorded it.
