@@ -335,6 +335,9 @@ type ClusterUnreachable struct {
 	Reason   string `json:"reason,omitempty"`   // of that state
 	SinceMS  uint64 `json:"since_ms,omitempty"` // wall clock in ms since 1970; absent: the answering instance has never heard it
 	ForMS    uint64 `json:"for_ms,omitempty"`
+	// Unreached says why the answering instance does not reach it at its raft address; absent if
+	// it does, or if nothing runs there.
+	Unreached string `json:"unreached,omitempty"`
 }
 
 // ClusterLoss is what the loss of an instance, or of a failure domain with all its instances, would

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -103,6 +104,8 @@ func TestRefusedJoins(t *testing.T) {
 	// The next major version follows the last one before it, which it has to name.
 	next := cluster.JoinRequest{UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier,
 		RaftAddress: k.address("c"), Domain: cfg.labels(), Version: meta.Version{Major: 1}}
+	end := k.answer("c")
+	defer end()
 	_, err = k.server("a").membership.Admit(t.Context(), &next)
 	k.refused(err, "version 1.0.0 does not go with")
 	next.LastOfPreviousMajor = k.server("a").meta.State().ClusterVersion()
@@ -153,6 +156,21 @@ func (k *clusterKit) crash(name string, when func(id cluster.Identity) bool, pee
 	k.forget(name)
 }
 
+// answer has a process answer at an instance's address that others reach, and does nothing else.
+func (k *clusterKit) answer(name string) (end func()) {
+	k.t.Helper()
+	cfg := k.config(name)
+	m, err := peer.New(peer.Config{Advertise: k.address(name), Network: k.net.Endpoint(k.address(name)),
+		Token: []byte(cfg.JoinToken), Logger: slog.New(slog.DiscardHandler)})
+	if err == nil {
+		err = m.Start()
+	}
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return func() { _ = m.Close() }
+}
+
 // TestCrashWhileJoining: after a crash at any step the process becomes the same one instance.
 func TestCrashWhileJoining(t *testing.T) {
 	t.Parallel()
@@ -172,12 +190,14 @@ func TestCrashWhileJoining(t *testing.T) {
 	k.awaitOn("b", "two instances", func(s *meta.State) bool { return len(s.Instances()) == 2 && metaVoters(s) == 2 })
 
 	// Taken in, and the answer never arrived.
+	end := k.answer("c")
 	if _, err := k.server("a").membership.Admit(t.Context(), &cluster.JoinRequest{
 		UUID: "11111111-1111-4111-8111-111111111111", Name: "c", Tier: DefaultTier, Address: "127.0.0.1:1",
 		RaftAddress: k.address("c"), Version: k.server("a").cfg.version(),
 	}); err != nil {
 		t.Fatal(err)
 	}
+	end()
 	if err := cluster.SaveIdentity(diskStore{k.disk("c")},
 		cluster.Identity{UUID: "11111111-1111-4111-8111-111111111111", RaftAddress: k.address("c")}); err != nil {
 		t.Fatal(err)

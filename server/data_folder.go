@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -125,3 +126,8 @@ func (noPeers) Call(_ context.Context, address string, _ uint8, _ []byte) ([]byt
 func (noPeers) Send(string, uint8, []byte)                                              {}
 func (noPeers) HandleCall(uint8, func(context.Context, string, []byte) ([]byte, error)) {}
 func (noPeers) HandleMessage(uint8, func(string, []byte))                               {}
+func (noPeers) Unreached(string) (u peer.Unreached)                                     { return u }
+func (n noPeers) Reach(ctx context.Context, address string) error {
+	_, err := n.Call(ctx, address, 0, nil)
+	return err
+}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 	}
 	s.member = cluster.New(cluster.Config{
 		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
-		Join: s.membership.Admit, SetTarget: s.membership.SetTarget,
+		Join: s.membership.Admit, CheckApplicant: s.membership.CheckApplicant, SetTarget: s.membership.SetTarget,
 		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve,
 		ProcessExited: s.peerEnded, Logger: s.log,
 	})
@@ -393,9 +394,10 @@ func (s *Server) plan(ctx context.Context) ([]byte, error) {
 	return methods.Serve(ctx, protocol.MethodPlan, nil)
 }
 
-// until waits for a condition of the start, and shows what it waits for.
+// until waits for a condition of the start, and shows what it waits for, or that others do not reach
+// this instance.
 func (s *Server) until(ctx context.Context, what string, cond func() (bool, error)) error {
-	s.startup.waitForText("waiting for %s", what)
+	s.startup.waitFor(func() string { return cmp.Or(s.entry.Unreached(), "waiting for "+what) })
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for {

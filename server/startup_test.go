@@ -4,11 +4,16 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
@@ -124,4 +129,133 @@ func TestWrongPeers(t *testing.T) {
 			t.Errorf("%s: %v", x.what, err)
 		}
 	}
+}
+
+// TestUnreachableAdvertise: a process that others do not reach at the raft address that it
+// advertises is not admitted, and an instance that has become so is not said to have stopped. The
+// plan, the health and its own readiness name the address.
+func TestUnreachableAdvertise(t *testing.T) {
+	t.Parallel()
+	a := onTCP(t)
+	a.ReplicationFactor, a.Name = 1, "a"
+	first, err := Start(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = first.Close() })
+
+	b := onTCP(t, a.Raft)
+	b.Name, b.RaftAdvertise = "b", port.ForTest(t)
+	start := func(cfg Config) (end func(), result <-chan *Server) {
+		ctx, cancel := context.WithCancel(t.Context())
+		out := make(chan *Server, 1)
+		go func() {
+			s, err := Start(ctx, cfg)
+			if err != nil && ctx.Err() == nil {
+				t.Error(err)
+			}
+			out <- s
+		}()
+		return cancel, out
+	}
+	ready := func(want string) {
+		t.Helper()
+		await.True(t, "a readiness with "+want, func() bool {
+			_, body := page(t, b.Admin, "/readyz")
+			return strings.Contains(body, want) && strings.Contains(body, b.RaftAdvertise)
+		})
+	}
+	plan := func(want string) {
+		t.Helper()
+		await.True(t, "a plan with "+want, func() bool {
+			e, err := first.governor.Explain()
+			return err == nil && slices.ContainsFunc(e.Waits, func(w governor.Wait) bool {
+				return strings.Contains(w.What+": "+w.Why, want) && strings.Contains(w.Why, b.RaftAdvertise)
+			})
+		})
+	}
+
+	end, result := start(b)
+	ready("the cluster does not reach this instance at")
+	plan("b to join: it is not reached at")
+	if state := first.meta.State(); len(state.Instances()) != 1 {
+		t.Errorf("it is an instance: %+v", state.Instances())
+	}
+	end()
+	<-result
+
+	way := forwardTo(t, b.RaftAdvertise, b.Raft)
+	_, result = start(b)
+	s := <-result
+	if s == nil {
+		t.Fatal("not started")
+	}
+	_ = s.Close()
+	way()
+	end, result = start(b)
+	ready("does not reach this one at")
+	// Two of two voters must agree, so nobody governs, and the plan is that of the instance asked.
+	clause := "it connects from 127.0.0.1, but is not reached at " + b.RaftAdvertise
+	await.True(t, "a plan and a health that name the address", func() bool {
+		seen := first.membership.Observe(t.Context())
+		return slices.ContainsFunc(governor.Deviations(seen.View), func(w governor.Wait) bool {
+			return w.What == "b to be online" && strings.Contains(w.Why, clause)
+		}) && slices.ContainsFunc(governor.Assess(seen).Unreachable, func(u protocol.ClusterUnreachable) bool {
+			return u.Instance == "b" && strings.Contains(u.Unreached, clause)
+		})
+	})
+	forwardTo(t, b.RaftAdvertise, b.Raft)
+	if s := <-result; s != nil {
+		_ = s.Close()
+	}
+	end()
+}
+
+// forwardTo connects what comes at one address with another, until the test or the caller ends it.
+func forwardTo(t *testing.T, from, to string) (end func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var open []net.Conn
+	ended := false
+	var all sync.WaitGroup
+	all.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			mu.Lock()
+			if open = append(open, in, out); ended {
+				_, _ = in.Close(), out.Close()
+			}
+			mu.Unlock()
+			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
+				all.Go(func() {
+					_, _ = io.Copy(pair[0], pair[1])
+					_, _ = pair[0].Close(), pair[1].Close()
+				})
+			}
+		}
+	})
+	end = sync.OnceFunc(func() {
+		_ = l.Close()
+		mu.Lock()
+		ended = true
+		for _, c := range open {
+			_ = c.Close()
+		}
+		mu.Unlock()
+		all.Wait()
+	})
+	t.Cleanup(end)
+	return end
 }

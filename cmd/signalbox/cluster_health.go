@@ -93,7 +93,10 @@ func unheard(u *protocol.ClusterUnreachable) string {
 		text = fmt.Sprintf("%s was not heard for %s", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))
 	}
 	if u.State == "Offline" && u.Reason != "" {
-		return fmt.Sprintf("%s: %s", text, u.Reason)
+		text += ": " + u.Reason
+	}
+	if u.Unreached != "" {
+		text += "; " + u.Unreached
 	}
 	return text
 }

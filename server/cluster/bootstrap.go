@@ -42,6 +42,7 @@ type Bootstrap struct {
 	mu         sync.Mutex
 	id         Identity // as on disk
 	joinStatus string   // what the join waits for; empty before
+	unreached  string   // which instance does not reach this one, and why; empty: none said so
 }
 
 // joinPause is the first pause between two attempts to join; it doubles up to joinPauseMost.
@@ -310,13 +311,14 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	type result struct {
-		who instanceStatusReply
-		err error
+		address string
+		who     instanceStatusReply
+		err     error
 	}
 	results := make(chan result, len(id.Known))
 	for _, address := range id.Known {
 		go func() {
-			var r result
+			r := result{address: address}
 			b, err := e.Transport.Call(ctx, address, methodInstanceStatus, encode(&instanceStatusRequest{UUID: id.UUID}))
 			if err == nil {
 				err = decode(b, &r.who)
@@ -328,6 +330,9 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 	answered := false
 	for range id.Known {
 		r := <-results
+		if r.err == nil {
+			e.setUnreached(r.address, r.who.Unreached)
+		}
 		switch {
 		case r.err != nil:
 			err = r.err
@@ -349,6 +354,27 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 }
 
 const statusTimeout = 3 * time.Second
+
+// setUnreached notes why the instance at an address does not reach this one; empty: it does.
+func (e *Bootstrap) setUnreached(from, why string) {
+	text := ""
+	if why != "" {
+		text = fmt.Sprintf("the instance at %s does not reach this one at %s, the raft address that it advertises (%s); "+
+			"open the way to that address, or expel this instance and start it on a new folder with another --raft-advertise",
+			from, e.Advertise, why)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.unreached = text
+}
+
+// Unreached says in a sentence which instance does not reach this one, and what to do; empty: none
+// has said so. It is as old as the last InstanceStatus.
+func (e *Bootstrap) Unreached() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.unreached
+}
 
 // AnnounceLeader answers the discovery of others with the address to join at, which leader returns;
 // empty while unknown. Until it is called, an instance of a cluster has others ask again.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -48,6 +49,8 @@ type fakeTransport struct {
 	sent    []string
 	handles map[uint8]func(ctx context.Context, from string, body []byte) ([]byte, error)
 	hears   map[uint8]func(from string, payload []byte)
+
+	unreached map[string]error
 }
 
 func (l *fakeTransport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
@@ -59,6 +62,15 @@ func (l *fakeTransport) Call(ctx context.Context, address string, method uint8, 
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "nobody answers at %s", address)
 	}
 	return f(ctx, method, body)
+}
+
+func (l *fakeTransport) Reach(context.Context, string) error { return nil }
+
+func (l *fakeTransport) Unreached(address string) (u peer.Unreached) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u.Err = l.unreached[address]
+	return u
 }
 
 func (l *fakeTransport) Send(address string, _ uint8, _ []byte) {
@@ -126,7 +138,7 @@ func reach(t *testing.T, l *fakeTransport, local *fakeLocal) *shardClient {
 	s := threeMap(t)
 	return &shardClient{
 		self: func() uint64 { return 1 }, local: local, caller: l, state: func() *meta.State { return s },
-		health: newHealthTable(func() time.Duration { return time.Second }),
+		health: newHealthTable(func() time.Duration { return time.Second }), unreached: l.Unreached,
 	}
 }
 

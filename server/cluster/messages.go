@@ -22,6 +22,7 @@ const (
 	methodBackup         uint8 = 12
 	methodProcessExited  uint8 = 13
 	methodCopyBuckets    uint8 = 14
+	methodCheckApplicant uint8 = 15
 )
 
 // Kinds of one-way messages.
@@ -79,6 +80,17 @@ type instanceStatusReply struct {
 	Instance    uint64
 	MetaReplica uint64 // 0: none at the moment
 	Expelled    bool
+	Unreached   string // why the instance that answers does not reach the one that asks; empty: it does
+}
+
+// applicantRequest asks the leader of the meta shard to reach a process that wants to join.
+type applicantRequest struct {
+	Name    string // empty: the cluster gives one
+	Address string
+}
+
+type applicantReply struct {
+	Why string // it is not reached; empty: it is
 }
 
 type proposeRequest struct {

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,6 +24,10 @@ type Transport interface {
 	Caller
 	HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error))
 	HandleMessage(kind uint8, f func(from string, payload []byte))
+	// Reach connects to the instance that advertises an address.
+	Reach(ctx context.Context, address string) error
+	// Unreached reports why the instance that advertises an address is not reached.
+	Unreached(address string) peer.Unreached
 }
 
 // Config of a Service. All fields are required unless they say otherwise.
@@ -34,6 +39,9 @@ type Config struct {
 	// Join lets an instance join: it returns when the cluster has given it an id and a replica of
 	// the meta shard, or an error.
 	Join func(ctx context.Context, r *JoinRequest) (JoinReply, error)
+	// CheckApplicant reports why this instance does not reach the process that advertises a raft
+	// address and wants to join; empty: it does. It fails if the meta shard is not led here.
+	CheckApplicant func(ctx context.Context, name, address string) (why string, err error)
 	// SetTarget sets the target of an instance in the meta shard. It fails if that is not led here.
 	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
 	// HeartbeatReceived is called with each heartbeat of another instance: the index of the meta
@@ -69,7 +77,8 @@ type Service struct {
 // yet. They reply "ask again" until SetReady.
 func New(c Config) *Service {
 	m := &Service{cfg: c, health: newHealthTable(c.Now), heartbeatSoon: make(chan struct{}, 1)}
-	m.leaders = &shardClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health}
+	m.leaders = &shardClient{self: m.self.Load, local: c.Local, caller: c.Transport, state: c.State, health: m.health,
+		unreached: c.Transport.Unreached}
 	m.registerHandlers()
 	return m
 }
@@ -210,6 +219,37 @@ func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason str
 		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
+// CheckApplicant asks the leader of the meta shard whether it reaches a process that wants to join:
+// it will have to. The answer is why it does not; empty: it does.
+func (m *Service) CheckApplicant(ctx context.Context, name, address string) (why string, err error) {
+	var answer applicantReply
+	err = m.leaders.call(ctx, meta.MetaShardID,
+		func(ctx context.Context) (err error) {
+			answer.Why, err = m.cfg.CheckApplicant(ctx, name, address)
+			return err
+		}, methodCheckApplicant, &applicantRequest{Name: name, Address: address}, &answer)
+	return answer.Why, err
+}
+
+// Reach reports why this instance does not reach the process that advertises a raft address; empty:
+// it does.
+func (m *Service) Reach(ctx context.Context, address string) (why string) {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	switch err := m.cfg.Transport.Reach(ctx, address); {
+	case err == nil:
+		return ""
+	case ctx.Err() != nil:
+		return fmt.Sprintf("no answer within %s", reachTimeout)
+	default:
+		return err.Error()
+	}
+}
+
+// reachTimeout bounds an attempt to reach a process that wants to join. It ends before the call
+// that asks for it.
+const reachTimeout = attemptTimeout * 4 / 5
+
 // isOtherInstance reports whether an address belongs to another instance of the cluster.
 func (m *Service) isOtherInstance(address string) bool {
 	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
@@ -302,6 +342,9 @@ func (m *Service) registerHandlers() {
 		if r, ok := group.On(i.ID); ok {
 			answer.MetaReplica = r.Replica
 		}
+		if u := m.cfg.Transport.Unreached(i.RaftAddress); u.Err != nil {
+			answer.Unreached = u.Err.Error()
+		}
 		return &answer, nil
 	}))
 	l.HandleCall(methodJoin, handler(m, func(ctx context.Context, w *JoinRequest) (any, error) {
@@ -345,6 +388,10 @@ func (m *Service) registerHandlers() {
 	}))
 	l.HandleCall(methodTransfer, handler(m, func(ctx context.Context, w *transferRequest) (any, error) {
 		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)
+	}))
+	l.HandleCall(methodCheckApplicant, handler(m, func(ctx context.Context, w *applicantRequest) (any, error) {
+		why, err := m.cfg.CheckApplicant(ctx, w.Name, w.Address)
+		return &applicantReply{Why: why}, err
 	}))
 	l.HandleCall(methodSetTarget, handler(m, func(ctx context.Context, w *setTargetRequest) (any, error) {
 		return nil, m.cfg.SetTarget(ctx, w.Instance, meta.Variant(w.Target), w.Reason)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -46,6 +47,8 @@ type shardClient struct {
 	caller Caller
 	state  func() *meta.State
 	health *healthTable
+
+	unreached func(address string) peer.Unreached
 }
 
 var (
@@ -60,6 +63,20 @@ func (a *shardClient) Health() map[uint64]governor.Heartbeat {
 	if own, ok := all[a.self()]; ok {
 		own.Heard = a.health.now()
 		all[a.self()] = own
+	}
+	return all
+}
+
+// Unreached implements governor.Instances.
+func (a *shardClient) Unreached() map[uint64]governor.Unreached {
+	all := make(map[uint64]governor.Unreached)
+	for _, i := range a.state().Instances() {
+		if i.Expelled() || i.ID == a.self() {
+			continue
+		}
+		if u := a.unreached(i.RaftAddress); u.Err != nil {
+			all[i.ID] = governor.Unreached{Why: u.Err.Error(), From: u.From}
+		}
 	}
 	return all
 }

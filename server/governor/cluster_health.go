@@ -43,6 +43,7 @@ func Assess(o Observation) protocol.ClusterHealth {
 		}
 	}
 	a.findUnheard()
+	a.findUnreached()
 	a.assessMeta()
 	for _, set := range o.State.Replicasets() {
 		if set.Phase != meta.ReplicasetExpelled {
@@ -409,7 +410,8 @@ func (a *assessment) findUnheard() {
 		if i.Expelled() || a.isHeard(i.ID) {
 			continue
 		}
-		u := protocol.ClusterUnreachable{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason}
+		u := protocol.ClusterUnreachable{Instance: i.Name, State: i.Current.Variant.String(), Reason: i.Reason,
+			Unreached: a.describeUnreached(&i, "it")}
 		now := a.wallMS()
 		if h, ok := a.Health[i.ID]; ok {
 			u.ForMS = uint64(max(1, (a.Now-h.Heard)/time.Millisecond))
@@ -420,6 +422,16 @@ func (a *assessment) findUnheard() {
 			u.SinceMS = now - min(now, u.ForMS)
 		}
 		a.out.Unreachable = append(a.out.Unreachable, u)
+	}
+}
+
+// findUnreached names the instances that are heard, and not reached at their raft address: they get
+// nothing of what their shards decide.
+func (a *assessment) findUnreached() {
+	for _, i := range a.State.Instances() {
+		if text := a.describeUnreached(&i, i.Name); text != "" && i.ID != a.Self && a.isHeard(i.ID) {
+			a.problem(protocol.HealthDegraded, "%s", text)
+		}
 	}
 }
 

@@ -93,6 +93,9 @@ func (c *liveCluster) Now() (now time.Duration) {
 
 func (c *liveCluster) Wall() time.Time { return time.Now() }
 
+// Unreached is Instances'.
+func (c *liveCluster) Unreached() map[uint64]Unreached { return nil }
+
 func (c *liveCluster) Health() (h map[uint64]Heartbeat) {
 	c.with(func(w *cluster) { h = w.Health() })
 	return h

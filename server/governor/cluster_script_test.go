@@ -111,6 +111,10 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		if err := s.restore(instance.ID, byte(number("chunks", 2))); err != nil {
 			return err.Error() + "\n"
 		}
+	case "unreached": // NAME, by its raft address; from: it connects to others meanwhile
+		s.unreached = map[uint64]Unreached{instance.ID: {Why: "i/o timeout", From: text("from")}}
+	case "reached":
+		s.unreached = nil
 	case "crash": // of the governor
 		s.progress = NewProgress()
 	case "health": // NAME, as the instance sees it, alone if nobody confirms its map
@@ -171,7 +175,11 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 		fmt.Fprintf(&out, "  %s\n", p)
 	}
 	for _, u := range h.Unreachable {
-		fmt.Fprintf(&out, "  unheard: %s %s %q for %d ms\n", u.Instance, u.State, u.Reason, u.ForMS)
+		fmt.Fprintf(&out, "  unheard: %s %s %q for %d ms", u.Instance, u.State, u.Reason, u.ForMS)
+		if u.Unreached != "" {
+			fmt.Fprintf(&out, "; %s", u.Unreached)
+		}
+		out.WriteString("\n")
 	}
 	for _, l := range h.Losses {
 		fmt.Fprintf(&out, "  %s\n", l)

@@ -30,6 +30,7 @@ type cluster struct {
 	late         []func()             // words that were lost for their sender and come later
 	violation    func(text string)    // called when what must never be is
 	written      map[bucketKey]uint64 // the number that each bucket must have
+	unreached    map[uint64]Unreached
 }
 
 // bucketKey is a bucket of a tier.
@@ -357,6 +358,9 @@ func (c *cluster) Now() time.Duration { return c.now }
 
 func (c *cluster) Wall() time.Time { return time.Unix(0, int64(c.now)) }
 
+// Unreached is Instances'.
+func (c *cluster) Unreached() map[uint64]Unreached { return c.unreached }
+
 // Health is Instances'.
 func (c *cluster) Health() map[uint64]Heartbeat {
 	all := make(map[uint64]Heartbeat)
@@ -391,7 +395,7 @@ func (c *cluster) governor() *Governor {
 
 // view is what the governor that leads sees.
 func (c *cluster) view(p *Progress) View {
-	v := View{State: &c.machine.State, Progress: p, Now: c.now, Health: c.Health()}
+	v := View{State: &c.machine.State, Progress: p, Now: c.now, Health: c.Health(), Unreached: c.unreached}
 	p.Update(v)
 	return v
 }

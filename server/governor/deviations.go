@@ -24,17 +24,19 @@ func (p *planner) deviations() (list []Wait) {
 		}
 		switch what := i.Name + " to be online"; {
 		case i.Target.Variant == meta.Offline && i.Current.Variant == meta.Offline:
-			remedy := "start it, or expel it, so that another can take its place"
-			if x := p.lostGroup(i.ID); heard && x != nil {
-				remedy = fmt.Sprintf("start it: it cannot be expelled while %s has no majority", x)
-			}
-			add(Outside, what, "it is Offline (%s); %s", cmp.Or(i.Reason, "it has not started yet"), remedy)
+			add(Outside, what, "%s", p.offlineReason(&i))
 		case heard && online(&i) && !p.fresh(i.ID):
-			if p.hasMetaQuorum() {
+			unreached := p.describeUnreached(&i, "it")
+			switch {
+			case !p.hasMetaQuorum():
+				add(Outside, what, "no heartbeat in the last %s; %s", FreshLimit, cmp.Or(unreached, "start it"))
+			case unreached != "":
+				add(Underway, what, "no heartbeat in the last %s; %s; it is marked offline if that goes on", FreshLimit, unreached)
+			default:
 				add(Underway, what, "no heartbeat in the last %s; it is marked offline if that goes on", FreshLimit)
-			} else {
-				add(Outside, what, "no heartbeat in the last %s; start it", FreshLimit)
 			}
+		case heard && online(&i) && p.describeUnreached(&i, "it") != "":
+			add(Outside, i.Name+" to be reached", "%s; %s, %s", p.describeUnreached(&i, "it"), openTheWay, advertiseInstead)
 		}
 	}
 	for i := range p.shards {
@@ -50,11 +52,30 @@ func (p *planner) deviations() (list []Wait) {
 				"its replica does not run there; the log of that instance says why")
 		}
 	}
+	addApplicants(p, add)
 	planDomains(p, add)
 	if x := &p.shards[len(p.shards)-1]; heard && !p.hasQuorum(&x.Shard) {
 		add(Outside, WaitForGovernor, "%s", p.noQuorumReason(&x.Shard))
 	}
 	return list
+}
+
+// offlineReason is why an instance is Offline, and what to do.
+func (p *planner) offlineReason(i *meta.Instance) string {
+	do, instead := "start it", "or expel it, so that another can take its place"
+	reason := cmp.Or(i.Reason, "it has not started yet")
+	unreached := p.describeUnreached(i, "it")
+	if unreached != "" && p.Unreached[i.ID].From != "" {
+		do, instead = openTheWay, advertiseInstead
+		reason = cmp.Or(i.Reason, "it has not come online yet")
+	}
+	if unreached != "" {
+		do = unreached + "; " + do
+	}
+	if x := p.lostGroup(i.ID); p.Health != nil && x != nil {
+		return fmt.Sprintf("it is Offline (%s); %s: it cannot be expelled while %s has no majority", reason, do, x)
+	}
+	return fmt.Sprintf("it is Offline (%s); %s, %s", reason, do, instead)
 }
 
 // hasMetaQuorum says that a majority of the meta shard takes part: plans can be executed.
@@ -107,11 +128,19 @@ func (p *planner) noQuorumReason(x *meta.Shard) string {
 // withoutMajority is the sentence about a group without a majority of voters that are up.
 func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Replica) bool) string {
 	voters, down := votersOf(x, up)
-	names := make([]string, len(down))
-	for i, id := range down {
-		names[i] = p.name(id)
+	var names []string
+	remedy := ""
+	for _, id := range down {
+		if p.Unreached[id].From != "" {
+			i, _ := p.State.Instance(id)
+			remedy += "; " + p.describeUnreached(&i, i.Name) + ": " + openTheWay
+			continue
+		}
+		names = append(names, p.name(id))
 	}
-	slices.Sort(names)
+	if slices.Sort(names); len(names) > 0 {
+		remedy = "; start " + strings.Join(names, ", ") + " again" + remedy
+	}
 	lost := "; if a disk is lost for good, see signalbox cluster recover --help"
 	switch {
 	case voters > 1:
@@ -120,8 +149,7 @@ func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Repl
 	default: // cluster recover makes no backup without a log of each shard
 		lost = "; if its disk is lost for good, restore a backup"
 	}
-	return fmt.Sprintf("%s has no majority: %d of %d voters take part; start %s again%s",
-		x, voters-len(down), voters, strings.Join(names, ", "), lost)
+	return fmt.Sprintf("%s has no majority: %d of %d voters take part%s%s", x, voters-len(down), voters, remedy, lost)
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and

@@ -68,6 +68,8 @@ type Instances interface {
 	// Health is the last heartbeat of each instance, by id, this instance included. The caller may
 	// keep the map and must not write to it.
 	Health() map[uint64]Heartbeat
+	// Unreached are the instances that this one does not reach at their raft address, by id.
+	Unreached() map[uint64]Unreached
 	// Changed returns a channel that is closed when a heartbeat brings news: of a process, a
 	// leader, or the members of a group.
 	Changed() <-chan struct{}
@@ -115,9 +117,11 @@ type Governor struct {
 	offlineAfter time.Duration
 	log          *slog.Logger
 	lastPlan     atomic.Pointer[planner] // the last plan of Run; immutable
-	planned      notifier                // wakes goroutines that wait for the next plan
-	stepsDone    atomic.Uint64
-	stepsFailed  atomic.Uint64
+
+	applicants  applicantTable
+	planned     notifier // wakes goroutines that wait for the next plan
+	stepsDone   atomic.Uint64
+	stepsFailed atomic.Uint64
 }
 
 // Service is the calls that change the cluster, its nodes, tokens, rights and keys. They return
@@ -137,6 +141,11 @@ func New(c Config) *Governor {
 		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock}},
 		shards:  c.Shards, groups: c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,
 	}
+}
+
+// NoteApplicant notes for operators why a process was not admitted; empty: it can be.
+func (g *Governor) NoteApplicant(name, address, why string) {
+	g.applicants.note(Applicant{Name: name, Address: address, Why: why, At: g.clock.Now()})
 }
 
 // notifier wakes all goroutines that wait for a change, whichever kind of channel Meta.Changed is.

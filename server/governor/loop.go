@@ -208,5 +208,9 @@ func (l *loop) finish(o stepResult) {
 
 // view is the present input of a plan, without a memory of earlier steps.
 func (g *Governor) view() View {
-	return View{State: g.State(), Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
+	v := View{State: g.State(), Now: g.clock.Now(), Health: g.health(), OfflineAfter: g.offlineAfter}
+	if v.Applicants = g.applicants.current(v.Now); g.instances != nil {
+		v.Unreached = g.instances.Unreached()
+	}
+	return v
 }

@@ -14,6 +14,8 @@ type View struct {
 	Now          time.Duration
 	Health       map[uint64]Heartbeat // by instance
 	OfflineAfter time.Duration        // see Config.OfflineAfter; 0 means DefaultOfflineAfter
+	Unreached    map[uint64]Unreached // instances that are not reached at their raft address
+	Applicants   []Applicant          // processes that are not admitted
 }
 
 const (

@@ -44,7 +44,7 @@ func (m *Member) Observe(ctx context.Context) governor.Observation {
 func (m *Member) observeNow() governor.Observation {
 	o := governor.Observation{
 		View: governor.View{State: m.Meta.State(), Now: m.Clock.Now(), Health: m.service.Instances().Health(),
-			OfflineAfter: governor.FreshLimit},
+			OfflineAfter: governor.FreshLimit, Unreached: m.service.Instances().Unreached()},
 		Self: m.instance, Age: m.Meta.age(), Wall: m.Clock.Wall(),
 	}
 	o.Confirmed = o.Age <= metaCheckPeriod+metaCheckTimeout

@@ -46,6 +46,13 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 			return reply, err
 		}
 	}
+	if why, err := m.service.CheckApplicant(ctx, r.Name, r.RaftAddress); err != nil {
+		return reply, err
+	} else if why != "" {
+		return reply, protocol.Errorf(protocol.StatusUnavailable,
+			"the cluster does not reach this instance at %s, the raft address that it advertises (%s); "+
+				"open the way to that address, or start it on a new folder with another --raft-advertise", r.RaftAddress, why)
+	}
 	i, err := m.governor.Join(ctx, meta.Join{
 		UUID: r.UUID, Name: r.Name, Replicaset: r.Replicaset, Address: r.Address, RaftAddress: r.RaftAddress,
 		Tier: r.Tier, Domain: r.Domain, Version: r.Version, LastOfPreviousMajor: r.LastOfPreviousMajor,
@@ -67,6 +74,17 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 	reply.Cluster, reply.Instance, reply.Name = m.Meta.State().Cluster(), i.ID, i.Name
 	m.Logger.Info("instance admitted", "instance", i.ID, "name", i.Name, "raft", i.RaftAddress)
 	return reply, nil
+}
+
+// CheckApplicant reports why this instance, if it leads the meta shard, does not reach a process
+// that wants to join; empty: it does. The plan names those that it does not reach.
+func (m *Member) CheckApplicant(ctx context.Context, name, address string) (why string, err error) {
+	if !m.Meta.Leading() {
+		return "", protocol.Errorf(protocol.StatusWrongShard, "this instance does not lead the meta shard; ask its leader")
+	}
+	why = m.service.Reach(ctx, address)
+	m.governor.NoteApplicant(name, address, why)
+	return why, nil
 }
 
 // explainTaken adds to the refusal of a name or an address that another instance has why that one

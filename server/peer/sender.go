@@ -305,12 +305,14 @@ func (p *sender) run() {
 			if p.m.ctx.Err() != nil {
 				break
 			}
+			p.m.dialErrors.note(p.address, "", err)
 			unreachable.failed(p, err, began)
 			ended = time.Now()
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
 			p.failQueued(unreachableError(p.address, err))
 			continue
 		}
+		p.m.dialErrors.note(p.address, c.peer, nil)
 		unreachable.reached(p)
 		began = time.Now()
 		p.writeLoop(c)

@@ -31,6 +31,7 @@ type Transport struct {
 	callHandlers    [256]func(ctx context.Context, from string, body []byte) ([]byte, error) // the same
 	engine          engine
 	exits           exitChecks
+	dialErrors      dialErrors
 	localInbox      *inbox        // one-way messages to this instance
 	localCalls      chan struct{} // calls to this instance
 
@@ -68,6 +69,7 @@ func New(cfg Config) (*Transport, error) {
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.pending.init(cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost)
 	m.localInbox = m.newInbox()
+	m.dialErrors.max = cfg.Limits.Peers
 	return m, nil
 }
 
@@ -97,6 +99,37 @@ func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
 	return processExited(ctx, m.cfg.Network, address)
 }
 
+// Reach connects to the instance that advertises an address, and disconnects. Nil: it can be
+// reached. Another instance that answers there is an error.
+func (m *Transport) Reach(ctx context.Context, address string) error {
+	if address = normalize(address); address == m.cfg.Advertise {
+		return ErrAddress
+	}
+	if err := checkAddress(address); err != nil {
+		return err
+	}
+	c, err := m.dialAs(ctx, address, purposeCalls, true)
+	if err == nil {
+		c.closeDialed()
+	}
+	return err
+}
+
+// Unreached reports why the instance that advertises an address is not reached, as far as this one
+// knows: Err is nil if the last attempt succeeded, there was none, or the instance does not run.
+func (m *Transport) Unreached(address string) Unreached {
+	address = normalize(address)
+	from := ""
+	m.mu.Lock()
+	for c := range m.conns {
+		if !c.dialer && c.peer == address {
+			from = hostOf(c.nc)
+		}
+	}
+	m.mu.Unlock()
+	return m.dialErrors.unreached(address, from)
+}
+
 // Stats returns the counters, to be read.
 func (m *Transport) Stats() *Stats { return &m.stats }
 
@@ -124,8 +157,14 @@ func (m *Transport) Start() error {
 // Address is the advertised address.
 func (m *Transport) Address() string { return m.cfg.Advertise }
 
-// dial makes an authenticated connection. The transport's Close closes it.
+// dial makes an authenticated connection. The transport's Close closes it. Raft and snapshots are
+// for the instance that advertises the address, and for no other one that answers there.
 func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
+	return m.dialAs(ctx, address, p, p != purposeCalls)
+}
+
+// dialAs is dial. If strict, another instance that answers at the address is an error.
+func (m *Transport) dialAs(ctx context.Context, address string, p purpose, strict bool) (*conn, error) {
 	l := &m.cfg.Limits
 	m.stats.Dials.Add(1)
 	c, err := func() (*conn, error) {
@@ -139,7 +178,7 @@ func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn,
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
 		me := m.identity()
-		peer, theirs, err := dialHandshake(nc, me, address, p, p != purposeCalls)
+		peer, theirs, err := dialHandshake(nc, me, address, p, strict)
 		if !stop() && err == nil {
 			err = ctx.Err()
 		}

@@ -33,7 +33,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		return
 	}
 	if state := c.server.Routes().State; m.Cluster != "" && m.Cluster != state.Cluster() && m.Cluster != state.ClusterName() {
-		c.rejectCluster(p, h, &m, state)
+		rejectCluster(c, p, h, &m, state)
 		return
 	}
 	view := c.server.auth.Load()
@@ -77,7 +77,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 
 // rejectCluster refuses a client that means another cluster: this instance may have the address of
 // one that is gone. The lines in the log are bounded with those of refused credentials.
-func (c *Client) rejectCluster(p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
+func rejectCluster(c *Client, p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
 	name := state.Cluster()
 	if n := state.ClusterName(); n != "" {
 		name = fmt.Sprintf("%q (%s)", n, name)
