@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
 // inMemory reports that nothing survives the process, except on a memory disk that outlives it.
@@ -77,6 +78,9 @@ func (c *Config) openFolder(log *slog.Logger) (lock *os.File, err error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
+	}
+	if err := logstore.CheckSpace(c.DataDir); err != nil {
+		return nil, err
 	}
 	if err := datafolder.Restrict(c.DataDir, log); err != nil {
 		return nil, err

@@ -129,7 +129,11 @@ func writeDisk(p *metrics.Page, h *replica.Host) {
 	p.Write(metrics.LogBytes, size.Bytes)
 	p.Write(metrics.LogSegments, size.Segments)
 	if sp, ok := h.Space(); ok {
-		p.Write(metrics.DiskFree, sp.Free)
-		p.Write(metrics.DiskSize, sp.Total)
+		p.Write(metrics.DiskFree, sp.Bytes.Free)
+		p.Write(metrics.DiskSize, sp.Bytes.Total)
+		if sp.Files.Total > 0 {
+			p.Write(metrics.DiskFilesFree, sp.Files.Free)
+			p.Write(metrics.DiskFiles, sp.Files.Total)
+		}
 	}
 }

@@ -88,8 +88,7 @@ func (s *Server) handOver(ctx context.Context) {
 // others can do without this instance, they take over what it has, as with Shutdown. Until then it
 // serves, down to the least mark, at which it must end.
 func (s *Server) leaveFullDisk(space logstore.Space) {
-	s.log.Warn("the disk of the log is nearly full; make room",
-		"free", space.Free, "total", space.Total, "ends_below", space.Least)
+	s.log.Warn("the disk of the log is nearly full; make room", "space", space.String())
 	for !s.ready.Load() {
 		if !beat.Sleep(s.ctx, time.Second) {
 			return
@@ -108,10 +107,11 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			return
 		}
 		now, ok := s.host.Space()
-		if ok && now.Free >= now.Low+now.Least {
+		if ok && now.Ample() {
 			return // a later fall is reported again
 		}
-		if !ok || now.Free < now.Low {
+		if !ok || now.Low() {
+			space = now
 			why := s.membership.NeededFor()
 			if why == "" {
 				break
@@ -129,8 +129,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		}
 	}
 	s.stopOnce.Do(func() { // nobody stops it yet
-		s.cause = fmt.Errorf("%w: %v; what was here went to other instances; make room, then start again",
-			logstore.ErrNoSpace, space)
+		s.cause = fmt.Errorf("the disk is nearly full: %v; what was here went to other instances; make room, then start again", space)
 		s.leaving.Store(true)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.ShutdownTimeout)
 		defer cancel()

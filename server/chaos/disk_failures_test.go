@@ -78,6 +78,25 @@ func fill(t *testing.T, disk string, left int64) (file string) {
 	return file
 }
 
+// fillFiles takes the inodes of a disk until this many are left, in a folder that it returns.
+func fillFiles(t *testing.T, disk string, left uint64) (dir string) {
+	t.Helper()
+	dir, err := os.MkdirTemp(disk, "fillers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(disk, &s); err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(s.Ffree); n > left; n-- {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(n)), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
 // startOnDisk starts an instance on a disk and waits until it serves.
 func startOnDisk(t *testing.T, disk string) *instance {
 	t.Helper()
@@ -158,7 +177,7 @@ func TestDiskFull(t *testing.T) {
 	in := startOnDisk(t, disk)
 	in.setFlags("on")
 	filler := fill(t, disk, 16<<20)
-	in.awaitFailure("MiB of 256 MiB are free, at least 32 MiB are needed; make room, then start again")
+	in.awaitFailure(" of 256 MiB are free, at least 32 are needed; make room, then start again")
 
 	in.start()
 	in.awaitFailure("the disk is full")
@@ -171,10 +190,51 @@ func TestDiskFull(t *testing.T) {
 	in.stop()
 }
 
+// TestInodesFull takes the inodes of an instance's disk, which has room otherwise. The instance ends
+// with an error that says so, and says it again, at once, when it is started, also on a new folder.
+func TestInodesFull(t *testing.T) {
+	disk := newDisk(t, "1g,nr_inodes=2000")
+	in := startOnDisk(t, disk)
+	in.setFlags("on")
+	const words = "%d of 2000 inodes are free, at least 256 are needed; make room, then start again"
+	folders := []string{fillFiles(t, disk, 200)}
+	in.awaitFailure(strings.TrimPrefix(words, "%d"))
+	dir, other := in.dir, filepath.Join(disk, "other")
+	if err := os.Mkdir(other, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, left := range []uint64{150, 10, 0} {
+		folders = append(folders, fillFiles(t, disk, left))
+		for _, in.dir = range []string{other, dir} {
+			in.logFile = filepath.Join(t.TempDir(), "log") // of this start alone
+			in.start()
+			in.awaitFailure(fmt.Sprintf(words, left))
+		}
+	}
+	for _, dir := range folders {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in.start()
+	in.awaitFlags("on")
+	in.stop()
+}
+
 // TestDiskNearlyFull fills the disk of one of three instances to the low mark: it hands over and
 // ends while the others serve.
 func TestDiskNearlyFull(t *testing.T) {
-	disk := newDisk(t, "1g")
+	// The marks of a disk of 1 GiB are at 102 and 51 MiB, those of inodes at 512 and 256.
+	t.Run("bytes", func(t *testing.T) {
+		testNearlyFull(t, "1g", func(disk string) { fill(t, disk, 80<<20) })
+	})
+	t.Run("inodes", func(t *testing.T) {
+		testNearlyFull(t, "1g,nr_inodes=2000", func(disk string) { fillFiles(t, disk, 400) })
+	})
+}
+
+func testNearlyFull(t *testing.T, size string, fill func(disk string)) {
+	disk := newDisk(t, size)
 	c := newCluster(t, "--shutdown-timeout", "60s") // a busy machine may need more than 3 s to hand over
 	c.add("a").logFile = filepath.Join(t.TempDir(), "log")
 	c.instances["a"].dir = filepath.Join(disk, "data")
@@ -184,7 +244,7 @@ func TestDiskNearlyFull(t *testing.T) {
 	if out, err := c.command("config", "set", "flags", "on"); err != nil {
 		t.Fatal(out, err)
 	}
-	fill(t, disk, 80<<20) // the marks of a disk of 1 GiB are at 102 and 51 MiB
+	fill(disk)
 	c.instances["a"].awaitFailure("what was here went to other instances; make room, then start again")
 	if strings.Contains(c.instances["a"].log(), "hand-over given up") {
 		t.Error("it did not hand over")

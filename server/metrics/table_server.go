@@ -46,6 +46,10 @@ var (
 		"Free space on the disk of the data folder.")
 	DiskSize = instance.gauge("signalbox_disk_bytes",
 		"Size of the disk of the data folder.")
+	DiskFilesFree = instance.gauge("signalbox_disk_files_free",
+		"Free inodes on the disk of the data folder, where the file system counts them.")
+	DiskFiles = instance.gauge("signalbox_disk_files",
+		"Inodes of the disk of the data folder, where the file system counts them.")
 
 	CertificateExpiry = instance.gauge("signalbox_certificate_expiry_timestamp_seconds",
 		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostCertificates)

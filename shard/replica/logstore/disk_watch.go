@@ -2,53 +2,10 @@ package logstore
 
 import (
 	"fmt"
-	"sync/atomic"
 	"time"
-
-	"github.com/lni/vfs"
 
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
-
-// Space is the free space on the disk of the log, in bytes.
-type Space struct {
-	Free, Total uint64
-	// Below Low an instance should hand over its work. Below Least the store cannot go on.
-	Low, Least uint64
-}
-
-func (s Space) String() string {
-	const mib = 1 << 20
-	return fmt.Sprintf("%d MiB of %d MiB are free, at least %d MiB are needed",
-		s.Free/mib, s.Total/mib, (s.Least+mib-1)/mib)
-}
-
-// Marks returns the marks of a disk of this size. The least is 5 % of the disk, from 32 MiB to 256
-// MiB: what the store and a snapshot may write between two checks. The low mark is twice that.
-func Marks(total uint64) (low, least uint64) {
-	const mib = 1 << 20
-	least = min(max(total/20, 32*mib), 256*mib)
-	return 2 * least, least
-}
-
-// spaceWatch checks the disk. Checks must not run concurrently; Space may be read at any time.
-type spaceWatch struct {
-	fs   vfs.FS
-	dir  string
-	last atomic.Pointer[Space]
-}
-
-// look returns the free space; false if the disk cannot tell.
-func (w *spaceWatch) look() (Space, bool) {
-	u, err := w.fs.GetDiskUsage(w.dir)
-	if err != nil || u.TotalBytes == 0 {
-		return Space{}, false
-	}
-	s := Space{Free: u.AvailBytes, Total: u.TotalBytes}
-	s.Low, s.Least = Marks(u.TotalBytes)
-	w.last.Store(&s)
-	return s, true
-}
 
 // maintain writes the watermark and checks the free space: a period after the log is written, and
 // else now and then.
@@ -58,7 +15,7 @@ func (s *Store) maintain() {
 	defer soon.Stop()
 	var low bool
 	if sp := s.space.last.Load(); sp != nil {
-		low = sp.Free < sp.Low // it was low at the start, and that was reported
+		low = sp.Low() // it was low at the start, and that was reported
 	}
 	for {
 		select {
@@ -77,14 +34,14 @@ func (s *Store) maintain() {
 		s.maintaining.Store(int64(time.Since(s.began)) | 1)
 		if sp, ok := s.space.look(); ok {
 			switch {
-			case sp.Free < sp.Least:
-				s.report(fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp))
-			case sp.Free < sp.Low && !low:
+			case sp.full():
+				s.report(fullError(sp))
+			case sp.Low() && !low:
 				low = true
 				if s.cfg.Low != nil {
 					go s.cfg.Low(sp)
 				}
-			case sp.Free >= sp.Low+sp.Least:
+			case sp.Ample():
 				low = false
 			}
 		}

@@ -19,6 +19,7 @@ type gauge struct {
 
 	mu    sync.Mutex
 	free  uint64
+	inode uint64 // free ones of 10,000; 0: they are not counted
 	looks int
 }
 
@@ -33,6 +34,18 @@ func (f *gauge) setFree(n uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.free = n
+}
+
+func (f *gauge) files(string) (free, total uint64, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.inode, 10_000, f.inode > 0
+}
+
+func (f *gauge) setFiles(n uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.inode = n
 }
 
 // looked is how often somebody asked.
@@ -58,17 +71,89 @@ func TestFull(t *testing.T) {
 		default:
 		}
 		fs.setFree(500 << 20)
-		if sp := <-low; sp.Free != 500<<20 || sp.Low != 512<<20 || sp.Least != 256<<20 {
+		if sp := <-low; sp.String() !=
+			"500 of 10240 MiB are free, below 512 an instance hands over, below 256 it ends" {
 			t.Fatalf("%+v", sp)
 		}
 		fs.setFree(200 << 20)
 		if err := <-fatal; !errors.Is(err, ErrNoSpace) ||
-			!strings.Contains(err.Error(), "200 MiB of 10240 MiB are free, at least 256 MiB are needed") {
+			!strings.Contains(err.Error(), "the disk is full: 200 of 10240 MiB are free, at least 256 are needed; make room") {
 			t.Fatal(err)
 		}
 		close(s.stopC)
 		s.done.Wait()
 	})
+}
+
+// TestFilesRunOut lets the inodes of the disk run out, with many bytes left.
+func TestFilesRunOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fs := &gauge{FS: vfs.NewMem(), free: 8 << 30, inode: 513}
+		fatal, low := make(chan error, 1), make(chan Space, 1)
+		s := New(Config{Dir: "/bed", Fatal: func(err error) { fatal <- err }, Low: func(sp Space) { low <- sp }})
+		s.fs, s.space = fs, spaceWatch{fs: fs, dir: "/bed"}
+		s.done.Go(s.maintain)
+		time.Sleep(time.Minute)
+		select {
+		case sp := <-low:
+			t.Fatalf("low at %v", sp)
+		default:
+		}
+		fs.setFiles(500)
+		if sp := <-low; sp.String() != "500 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends" {
+			t.Error(sp)
+		}
+		fs.setFiles(600) // that is not room enough to have it reported again
+		time.Sleep(time.Minute)
+		fs.setFiles(400)
+		time.Sleep(time.Minute)
+		fs.setFiles(900)
+		time.Sleep(time.Minute)
+		if len(low) > 0 {
+			t.Error("reported twice")
+		}
+		fs.setFiles(300)
+		<-low
+		fs.setFiles(255)
+		if err := <-fatal; !errors.Is(err, ErrNoSpace) ||
+			!strings.Contains(err.Error(), "the disk is full: 255 of 10000 inodes are free, at least 256 are needed; make room") {
+			t.Error(err)
+		}
+		close(s.stopC)
+		s.done.Wait()
+	})
+}
+
+// TestSpaceText: the sentence names what is short, the worse of both.
+func TestSpaceText(t *testing.T) {
+	const mib = 1 << 20
+	for _, c := range []struct {
+		mib, files uint64
+		want       string
+	}{
+		{60, 5000, "60 of 271 MiB are free, below 64 an instance hands over, below 32 it ends"},
+		{60, 300, "300 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends"},
+		{60, 20, "20 of 10000 inodes are free, at least 256 are needed"},
+		{20, 300, "20 of 271 MiB are free, at least 32 are needed"},
+		{200, 300, "300 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends"},
+	} {
+		s := Space{Bytes: Room{c.mib * mib, 271 * mib, 64 * mib, 32 * mib}, Files: Room{c.files, 10_000, 512, 256}}
+		if s.String() != c.want {
+			t.Errorf("%d MiB, %d inodes: %s, want %s", c.mib, c.files, s, c.want)
+		}
+	}
+}
+
+// TestDiskFiles: a folder's disk tells its inodes.
+func TestDiskFiles(t *testing.T) {
+	w := spaceWatch{fs: vfs.Default, dir: t.TempDir()}
+	sp, ok := w.look()
+	if !ok || sp.Files.Free > sp.Files.Total {
+		t.Error(sp, ok)
+	}
+	if _, ok := (&spaceWatch{fs: vfs.Default, dir: "/there/is/none"}).look(); ok {
+		t.Error("a folder that there is not has a disk")
+	}
 }
 
 // TestLowAtStart: an instance may be started on a nearly full disk, with a warning.

@@ -130,11 +130,10 @@ func (s *Store) Create(
 		s.fs = s.wrap(s.fs)
 	}
 	s.space = spaceWatch{fs: s.fs, dir: s.cfg.Dir}
-	if sp, ok := s.space.look(); ok && sp.Free < sp.Least {
-		return nil, fmt.Errorf("%w: %v; make room, then start again", ErrNoSpace, sp)
-	} else if ok && sp.Free < sp.Low {
-		s.log.Warn("the disk of the log is nearly full; make room",
-			"free", sp.Free, "total", sp.Total, "ends_below", sp.Least)
+	if sp, ok := s.space.look(); ok && sp.full() {
+		return nil, fullError(sp)
+	} else if ok && sp.Low() {
+		s.log.Warn("the disk of the log is nearly full; make room", "space", sp.String())
 	}
 	s.file = watermarkFiles{fs: s.fs, dir: s.cfg.Dir}
 	known, lacking, err := s.file.read()
@@ -503,6 +502,9 @@ func (s *Store) fail(err error) error {
 func (s *Store) report(err error) {
 	if errors.Is(err, syscall.ENOSPC) {
 		err = fmt.Errorf("%w: %w", ErrNoSpace, err)
+		if sp, ok := s.space.look(); ok {
+			err = fmt.Errorf("%w; %v", err, sp)
+		}
 	}
 	s.fatal.Do(func() { go s.cfg.Fatal(err) })
 }
