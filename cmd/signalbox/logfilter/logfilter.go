@@ -2,8 +2,10 @@
 // terminal. Importing it is enough.
 //
 // The library behind /metrics logs, when it is initialized, that it does not show pressure metrics
-// if the kernel has none: each command line began with that. This package is initialized before it,
-// as its import path is the lower one of those whose imports are ready; a test holds that.
+// if the kernel has none: each command line began with that. The raft engine's logger takes package
+// log over when it is initialized. So this package is initialized between the two: behind the
+// logger, which it imports, and before the library, whose other imports are ready later. A test runs
+// a command where there are no pressure files.
 package logfilter
 
 import (
@@ -11,6 +13,8 @@ import (
 	"io"
 	"log"
 	"os"
+
+	_ "github.com/lni/dragonboat/v4/logger"
 )
 
 // pressureText is what the lines have in common.
