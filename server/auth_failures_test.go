@@ -161,13 +161,11 @@ func TestMetricsNames(t *testing.T) {
 	}
 }
 
-// TestFolderOfOthers: a data folder that others can write to is refused with the command that mends
-// it; one that they can read is closed to them.
+// TestFolderOfOthers: a data folder that others could write to or read is closed to them. What lies
+// in it is looked at by package datafolder.
 func TestFolderOfOthers(t *testing.T) {
 	t.Parallel()
-	for mode, want := range map[os.FileMode]string{
-		0o777: "mode 0777", 0o770: "mode 0770", 0o720: "mode 0720", 0o702: "mode 0702", 0o755: "", 0o750: "", 0o711: "", 0o700: "",
-	} {
+	for _, mode := range []os.FileMode{0o777, 0o770, 0o702, 0o755, 0o711, 0o700} {
 		dir := filepath.Join(t.TempDir(), "data")
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
@@ -180,14 +178,8 @@ func TestFolderOfOthers(t *testing.T) {
 		if s.lock != nil {
 			_ = s.lock.Close()
 		}
-		fi, _ := os.Stat(dir)
-		switch {
-		case want == "" && (err != nil || fi.Mode().Perm() != 0o700):
+		if fi, _ := os.Stat(dir); err != nil || fi.Mode().Perm() != 0o700 {
 			t.Errorf("mode %o: error %v, mode %v afterwards", mode, err, fi.Mode())
-		case want != "" && (err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "chmod 700 "+dir)):
-			t.Errorf("mode %o: error %v", mode, err)
-		case want != "" && fi.Mode().Perm() != mode:
-			t.Errorf("mode %o became %v", mode, fi.Mode())
 		}
 	}
 }
