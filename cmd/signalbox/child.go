@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"strings"
 	"syscall"
 	"time"
@@ -25,7 +24,7 @@ type child struct {
 	notes          io.Writer       // for messages of this process; nil: stderr
 	grace          time.Duration   // between SIGTERM and SIGKILL once the lease is lost
 	lease          *client.Lease   // that the command runs under, nil: something else than a lease
-	interrupted    <-chan struct{} // closed once this process is asked to end; nil: held ends then
+	interrupted    <-chan struct{} // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -52,25 +51,27 @@ const (
 )
 
 // run starts the command and waits until it and all that it started have ended. When held ends
-// first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. The first
-// signal that asks this process to end is passed on to the command; the second ends all of them
-// with SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the
-// result is a codeError with the command's exit code, or nil for 0. If the process was asked to end
-// before run, no command is started.
+// first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. Signals of
+// this process are passed on to the command. The second that asks for an end ends all of them with
+// SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the result is
+// a codeError with the command's exit code, or nil for 0. If the process was asked to end before
+// run, no command is started.
 //
 // If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //
 // The command is started by a supervisor, see supervisor.go. Its process group is its own; on a
 // terminal it stays in ours, or it could not read from the terminal.
 func (c *child) run(held context.Context) error {
-	signals := make(chan os.Signal, 4)
-	notifyStopSignals(signals)
-	defer signal.Stop(signals)
+	signals, stopped, stop := received.duringCommand(c.interrupted != nil)
+	defer stop()
 
 	select {
-	case <-c.interrupted: // by a signal that came before notifyStopSignals
-		return &codeError{code: exitNotAcquired, err: errors.New("interrupted before the command was started")}
+	case <-c.interrupted:
+		stopped = true
 	default:
+	}
+	if stopped && c.interrupted != nil {
+		return &codeError{code: exitNotAcquired, err: errors.New("interrupted before the command was started")}
 	}
 	if held.Err() != nil {
 		return &codeError{code: exitLost, err: errLost} // before it began
@@ -100,8 +101,9 @@ func (c *child) run(held context.Context) error {
 		}
 	}
 	var first, last time.Time // signals that asked for an end
-	var before os.Signal
-	done := held.Done()
+	var before syscall.Signal
+	var early []syscall.Signal // of a terminal, before the command was there to get them
+	started, done := w.started, held.Done()
 	for {
 		select {
 		case r := <-w.reports:
@@ -124,9 +126,21 @@ func (c *child) run(held context.Context) error {
 		case <-kill:
 			kill = nil
 			w.send(supervisorRequest{End: syscall.SIGKILL})
+		case <-started:
+			started = nil
+			for _, s := range early {
+				w.send(supervisorRequest{Signal: s})
+			}
 		case s := <-signals:
-			if group != 0 && s != syscall.SIGTERM {
-				continue // the terminal sent it to the command as well, for which it may not be a call to end
+			switch {
+			case group != 0 && fromTerminal(s): // the terminal sends it to the command as well, once it runs
+				if started != nil {
+					early = append(early, s)
+				}
+				continue
+			case !asksForEnd(s):
+				w.send(supervisorRequest{Signal: s})
+				continue
 			}
 			at := time.Now()
 			repeated := s == before && at.Sub(last) < duplicateSignalWindow
@@ -135,7 +149,7 @@ func (c *child) run(held context.Context) error {
 			case repeated:
 			case first.IsZero():
 				first = at
-				w.send(supervisorRequest{Signal: s.(syscall.Signal)})
+				w.send(supervisorRequest{Signal: s})
 			default:
 				killAfter(max(0, cleanupGrace-at.Sub(first)))
 			}
@@ -162,8 +176,8 @@ func processList(pids []int) string {
 // shells do.
 func (r *supervisorReport) result() error {
 	switch {
-	case r.Error != "":
-		return &codeError{code: r.Code, err: errors.New(r.Error)}
+	case r.Error != nil:
+		return &codeError{code: r.Code, err: errors.New(string(r.Error))}
 	case r.Code != 0:
 		return &codeError{code: r.Code, err: fmt.Errorf("the command ended with exit code %d", r.Code), quiet: true}
 	}

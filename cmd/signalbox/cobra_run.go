@@ -5,6 +5,7 @@ import (
 	"iter"
 	"os"
 	"strings"
+	"syscall"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -24,6 +25,7 @@ func (a *app) verb(fn func(inv *invocation, cmd *cobra.Command, args []string) e
 		if err != nil {
 			return err
 		}
+		received.add(notIgnored(syscall.SIGQUIT)...) // which must end a session as well
 		inv.longCtx = cmd.Context()
 		inv.beginTimeout()
 		a.afterRead = inv.beginTimeout

@@ -16,11 +16,22 @@ describe the lease. If the lock is lost, the command and all processes it starte
 SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4.
 
 When the command ends, the processes it left running are killed, daemons included, and then the
-lock is released. SIGTERM, SIGINT and SIGHUP are forwarded to the command; a second one kills it
-and all processes it started. The same happens if signalbox itself is killed. In the foreground of a
-terminal, or with a terminal as its input, the command gets Ctrl-C and hang-ups from the terminal
-itself. Only SIGTERM is forwarded and counted then: send it twice to kill a command that ignores
-Ctrl-C.
+lock is released. The same happens if signalbox itself is killed.
+
+Signals to signalbox:
+
+  signal                  waiting, or no command  while the command runs
+  TERM, INT, QUIT         release, stop waiting   to its process group; the next one kills all
+  HUP                     release, stop waiting   to the command, each time; it never counts
+  USR1, USR2, WINCH       ignored                 to the command, each time
+  PWR, 35 to 64 (Linux)   ignored                 to the command, each time
+  STOP, TSTP, TTIN, TTOU  not caught              not caught; when the lease ends, so does the command
+  KILL, ABRT and others   not caught              not caught; all processes are killed
+
+Signals that signalbox was started to ignore, for example by nohup, are ignored. In the foreground
+of a terminal, or with a terminal as its input, the command gets INT, QUIT, HUP and WINCH from the
+terminal itself. They are not passed on and do not count then: send TERM twice to kill a command
+that ignores Ctrl-C.
 
 Not covered are processes of other users (sudo) and processes that other services start for the
 command (systemd-run, cron). If signalbox and the process that watches over the command are killed

@@ -230,6 +230,7 @@ func TestInterruptedLock(t *testing.T) {
 		{"ends by the signal", syscall.SIGINT, `echo yes >"$0"; exec sleep 1000`, 130},
 		{"told to end", syscall.SIGTERM, `echo yes >"$0"; exec sleep 1000`, 143},
 		{"hung up", syscall.SIGHUP, `echo yes >"$0"; exec sleep 1000`, 129},
+		{"stopped as some images are", syscall.SIGQUIT, `trap 'kill $!; exit 9' QUIT; sleep 1000 & echo yes >"$0"; wait`, 9},
 		{"tidies up first", syscall.SIGINT, `trap 'kill $!; exit 7' INT; sleep 1000 & echo yes >"$0"; wait`, 7},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -270,8 +271,15 @@ func TestUnconfirmedRelease(t *testing.T) {
 	expect(t, 0, env, "signalbox", "lock", "job", "--wait", "50s", "--", "true") // it had arrived
 }
 
-// TestInterruptedWait: ^C while waiting leaves the queue at once, and nothing was run.
+// TestInterruptedWait: ^C while waiting leaves the queue at once, and nothing was run. So do the
+// other signals that ask for an end, and each ends a hold without a command.
 func TestInterruptedWait(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT} {
+		t.Run(s.String(), func(t *testing.T) { testInterruptedWait(t, s) })
+	}
+}
+
+func testInterruptedWait(t *testing.T, stop syscall.Signal) {
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	holder := start(t, env, "signalbox", "lock", "job")
@@ -283,7 +291,7 @@ func TestInterruptedWait(t *testing.T) {
 	await.True(t, "the lock to be held", inQueue("0"))
 	waiter := start(t, env, "signalbox", "lock", "job", "--", "echo", "it ran")
 	await.True(t, "the waiter", inQueue("1"))
-	waiter.signal(syscall.SIGINT)
+	waiter.signal(stop)
 	if code := waiter.code(); code != exitNotAcquired {
 		t.Errorf("exit code %d, want %d", code, exitNotAcquired)
 	}
@@ -291,7 +299,7 @@ func TestInterruptedWait(t *testing.T) {
 		t.Errorf("the waiter said: %s", out)
 	}
 	await.True(t, "the queue to be empty", inQueue("0"))
-	holder.signal(syscall.SIGINT)
+	holder.signal(stop)
 	if code := holder.code(); code != 0 {
 		t.Errorf("exit code %d of who held it", code)
 	}

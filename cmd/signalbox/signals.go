@@ -5,30 +5,110 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"sync"
 	"syscall"
 )
 
-// stopSignals are the signals that ask this process to end, except those that it was started to
-// ignore, for example by nohup. The commands that it runs ignore those too.
-func stopSignals() []os.Signal {
-	var list []os.Signal
-	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
-		if !signal.Ignored(s) {
-			list = append(list, s)
-		}
-	}
-	return list
+// stopSignals are the signals that ask any verb to end, except those that it was started to ignore,
+// for example by nohup. The commands that it runs ignore those too.
+func stopSignals() []os.Signal { return notIgnored(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP) }
+
+// commandSignals are all that matter while a command runs: the stop signals, SIGQUIT, with which
+// some services are stopped, and those that are passed on to the command and mean nothing to this
+// process.
+func commandSignals() []os.Signal {
+	return append(stopSignals(), notIgnored(append(otherSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)...)
+}
+
+func notIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }
+
+// asksForEnd: a command that gets the signal is to end. SIGHUP is not among them: services read
+// their configuration again.
+func asksForEnd(s syscall.Signal) bool {
+	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
+}
+
+// fromTerminal: a terminal sends the signal to all of its foreground group.
+func fromTerminal(s syscall.Signal) bool {
+	return s == syscall.SIGINT || s == syscall.SIGQUIT || s == syscall.SIGHUP || s == syscall.SIGWINCH
+}
+
+// received has the signals of this process. There is one place for them: if a command's run and the
+// process's context got them separately, one that comes while a command is about to start could
+// miss both.
+var received receivedSignals
+
+type receivedSignals struct {
+	c chan os.Signal // from the operating system; nil: none are caught
+
+	mu       sync.Mutex
+	stopped  bool // the context has ended, or is about to
+	commands map[*commandSignalChannel]bool
+}
+
+// commandSignalChannel gets the signals while a command runs.
+type commandSignalChannel struct {
+	c         chan syscall.Signal
+	ownHangup bool // SIGHUP is for the command and does not end this process's context
 }
 
 // signalContext gives a context that ends with the first stop signal. Later ones change nothing
 // here: the time to end is bounded, and supervisors may send a signal twice. Where a command runs,
 // the second signal kills it, see child.run.
 func signalContext() (context.Context, context.CancelFunc) {
-	list := stopSignals()
-	if len(list) == 0 { // NotifyContext would take it for all signals
-		return context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	received.c = make(chan os.Signal, 16)
+	received.add(stopSignals()...)
+	go func() {
+		for s := range received.c {
+			received.dispatch(s.(syscall.Signal), cancel)
+		}
+	}()
+	return ctx, cancel
+}
+
+// add catches more signals.
+func (r *receivedSignals) add(list ...os.Signal) {
+	if r.c != nil && len(list) > 0 { // an empty list would be all signals
+		signal.Notify(r.c, list...)
 	}
-	return signal.NotifyContext(context.Background(), list...)
+}
+
+// dispatch gives a signal to the commands that run, and ends the context if it is a stop signal.
+func (r *receivedSignals) dispatch(s syscall.Signal, end func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	stop := asksForEnd(s) || s == syscall.SIGHUP
+	for sub := range r.commands {
+		select {
+		case sub.c <- s:
+		default: // as many wait to be passed on
+		}
+		stop = stop && (s != syscall.SIGHUP || !sub.ownHangup)
+	}
+	if stop {
+		r.stopped = true
+		end()
+	}
+}
+
+// duringCommand gives the signals that come from now on, until stop. stopped: one that ended the
+// context came before.
+func (r *receivedSignals) duringCommand(ownHangup bool) (signals <-chan syscall.Signal, stopped bool, stop func()) {
+	r.add(commandSignals()...)
+	sub := &commandSignalChannel{c: make(chan syscall.Signal, 16), ownHangup: ownHangup}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.commands == nil {
+		r.commands = make(map[*commandSignalChannel]bool)
+	}
+	r.commands[sub] = true
+	return sub.c, r.stopped, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.commands, sub)
+	}
 }
 
 // notifyHangup gives a channel that gets SIGHUP, even if the process was started to ignore it.
@@ -74,12 +154,5 @@ func interruptible[T any](ctx context.Context, name string, read func() (T, erro
 	case <-ctx.Done():
 		var none T
 		return none, fmt.Errorf("interrupted while reading %s", name)
-	}
-}
-
-// notifyStopSignals passes signals that ask for an end to c.
-func notifyStopSignals(c chan<- os.Signal) {
-	if list := stopSignals(); len(list) > 0 {
-		signal.Notify(c, list...)
 	}
 }

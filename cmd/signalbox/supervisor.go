@@ -44,20 +44,23 @@ const killTimeout = 2 * time.Second
 // overdueTime is how long a supervisor whose deadline has passed looks for a later one.
 const overdueTime = 10 * time.Millisecond
 
-// supervisorRequest is a message to the supervisor. The first one starts the command.
+// supervisorRequest is a message to the supervisor. The first one starts the command. Arguments are
+// bytes: JSON would change a string that is not UTF-8.
 type supervisorRequest struct {
-	Args   []string       `json:"args,omitempty"`
+	Args   [][]byte       `json:"args,omitempty"`
 	Group  int            `json:"group,omitempty"`  // the command's process group; 0 is one of its own
-	Signal syscall.Signal `json:"signal,omitempty"` // for the command
+	Signal syscall.Signal `json:"signal,omitempty"` // for the command, and for its group if it asks for an end
 	End    syscall.Signal `json:"end,omitempty"`    // for all: SIGTERM or SIGKILL
 	// Deadline is when all are killed, from now, unless another deadline comes before.
 	Deadline time.Duration `json:"deadline,omitempty"`
 }
 
-// supervisorReport is the supervisor's answer, when all is over.
+// supervisorReport is the supervisor's answer, when all is over. Another one comes before it when
+// the command has been started.
 type supervisorReport struct {
+	Started   bool   `json:"started,omitempty"` // the command runs; all else is empty
 	Code      int    `json:"code"`              // exit code
-	Error     string `json:"error,omitempty"`   // why the command could not be started
+	Error     []byte `json:"error,omitempty"`   // why the command could not be started
 	Remaining []int  `json:"left,omitempty"`    // processes that could not be ended
 	Expired   bool   `json:"expired,omitempty"` // the deadline passed
 	// GaveUp: not all had ended when the supervisor did, or it was killed. What is left of them are
@@ -69,7 +72,8 @@ type supervisorReport struct {
 type supervisorClient struct {
 	cmd     *exec.Cmd
 	socket  *os.File
-	reports chan *supervisorReport // exactly one
+	started chan struct{}          // closed when the command runs
+	reports chan *supervisorReport // exactly one, of the end
 }
 
 // supervisors are the running supervisors of this process. The lock is held while one starts. In
@@ -97,7 +101,7 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 	// the command keep theirs.
 	fd := int(theirs.Fd())
 	w := &supervisorClient{cmd: c.command(exe, supervisorArg, strconv.Itoa(fd)), socket: ours,
-		reports: make(chan *supervisorReport, 1)}
+		started: make(chan struct{}), reports: make(chan *supervisorReport, 1)}
 	supervisors.Lock()
 	defer supervisors.Unlock()
 	if supervisors.pids == nil {
@@ -116,12 +120,22 @@ func (c *child) startSupervisor(group int) (*supervisorClient, error) {
 		return nil, err
 	}
 	supervisors.pids[w.cmd.Process.Pid] = true
-	w.send(supervisorRequest{Args: c.args, Group: group})
+	args := make([][]byte, len(c.args))
+	for i, arg := range c.args {
+		args[i] = []byte(arg)
+	}
+	w.send(supervisorRequest{Args: args, Group: group})
 	go func() {
-		r := new(supervisorReport)
-		if err := json.NewDecoder(ours).Decode(r); err != nil {
+		d, r := json.NewDecoder(ours), new(supervisorReport)
+		err := d.Decode(r)
+		if err == nil && r.Started {
+			close(w.started)
+			r = new(supervisorReport)
+			err = d.Decode(r)
+		}
+		if err != nil {
 			r = &supervisorReport{GaveUp: true, Code: 128 + int(syscall.SIGKILL),
-				Error: "the process that watched over the command was killed, and the command with it"}
+				Error: []byte("the process that watched over the command was killed, and the command with it")}
 		}
 		w.reports <- r
 	}()
@@ -205,7 +219,7 @@ func runSupervisor(fd int) {
 	socket := os.NewFile(uintptr(fd), "supervisor")
 	// Signals to all processes of a service are handled by signalbox. They are caught here, not
 	// ignored, because the command would inherit that.
-	if list := stopSignals(); len(list) > 0 {
+	if list := commandSignals(); len(list) > 0 {
 		signal.Notify(make(chan os.Signal, 1), list...)
 	}
 	becomeSubreaper()
@@ -225,22 +239,28 @@ func runSupervisor(fd int) {
 		return
 	}
 	w := &supervisor{group: o.Group == 0, reaped: make(chan struct{})}
+	args := make([]string, len(o.Args))
+	for i, arg := range o.Args {
+		args[i] = string(arg)
+	}
+	reports := json.NewEncoder(socket)
 	var err error
-	if w.command, err = startCommand(o.Args, o.Group); err != nil {
+	if w.command, err = startCommand(args, o.Group); err != nil {
 		code := exitCannotRun
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, exec.ErrNotFound) {
 			code = exitNoCommand
 		}
-		_ = json.NewEncoder(socket).Encode(supervisorReport{Code: code, Error: err.Error()})
+		_ = reports.Encode(supervisorReport{Code: code, Error: []byte(err.Error())})
 		return
 	}
+	_ = reports.Encode(supervisorReport{Started: true})
 	r := w.run(orders)
 	select {
 	case <-w.reaped:
 	default:
 		r.GaveUp = true
 	}
-	_ = json.NewEncoder(socket).Encode(r)
+	_ = reports.Encode(r)
 }
 
 // run waits for the command's end, and carries out requests. When it returns, only the processes
@@ -279,7 +299,7 @@ func (w *supervisor) run(orders <-chan supervisorRequest) supervisorReport {
 				overdue, deadline = false, time.After(o.Deadline)
 			case o.End != 0:
 				w.signalAll(o.End)
-			case w.group:
+			case w.group && asksForEnd(o.Signal):
 				_ = syscall.Kill(-w.command, o.Signal)
 			default:
 				_ = syscall.Kill(w.command, o.Signal)

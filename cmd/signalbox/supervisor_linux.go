@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -15,6 +16,16 @@ func becomeSubreaper() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 // commandAttr has the kernel kill the command when its supervisor dies, however it dies.
 func commandAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
+}
+
+// otherSignals are those of this system that a command may be sent, and that mean nothing to
+// signalbox: SIGPWR, and the real-time signals but the first three, which libraries use.
+func otherSignals() []os.Signal {
+	list := []os.Signal{syscall.SIGPWR}
+	for s := syscall.Signal(35); s <= 64; s++ {
+		list = append(list, s)
+	}
+	return list
 }
 
 // executable is this program, even when its file has been replaced since it was started.

@@ -17,4 +17,6 @@ func commandAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 }
 
+func otherSignals() []os.Signal { return nil }
+
 func executable() (string, error) { return os.Executable() }
