@@ -52,7 +52,8 @@ func Wait(d time.Duration) AcquireOption {
 // limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
-// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. Acquiring with
+// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist; one that exists
+// keeps its limit. Acquiring with
 // Ephemeral, Shared or Exclusive too is a BadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
@@ -216,6 +217,12 @@ func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 			return l, nil // granting it gave up the turn
 		}
 		if a.o.limit > 0 && protocol.StatusOf(err) == protocol.StatusNotFound {
+			if a.o.count > a.o.limit { // or it would be made, and the acquire refused
+				err = protocol.Errorf(protocol.StatusBadRequest,
+					"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.o.count, a.o.limit)
+				a.s.nameLocks.unlockOf(a.s, a.e)
+				return nil, err
+			}
 			err = a.s.Create(ctx, a.e.name, a.o.limit, nil)
 			if err == nil || protocol.StatusOf(err) == protocol.StatusAlreadyExists {
 				continue

@@ -39,6 +39,20 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		release(t, l)
 	})
 
+	t.Run("above the limit that it would be made with", func(t *testing.T) {
+		_, err := a.Acquire(ctx, "unmade", client.CreateLimit(3), client.Count(4))
+		if !errors.Is(err, client.BadRequest) {
+			t.Errorf("acquired 4 of 3: %v", err)
+		}
+		if d, err := a.Describe(ctx, "unmade"); !errors.Is(err, client.NotFound) {
+			t.Errorf("it was made all the same: %+v, %v", d, err)
+		}
+		release(t, acquire(t, a, "unmade", client.CreateLimit(3), client.Count(3)))
+		if _, err := a.Acquire(ctx, "unmade", client.CreateLimit(9), client.Count(4)); !errors.Is(err, client.BadRequest) {
+			t.Errorf("acquired 4 of 3 of one that exists: %v", err)
+		}
+	})
+
 	t.Run("who can never be granted", func(t *testing.T) {
 		if err := a.Create(ctx, "never", 3, nil); err != nil {
 			t.Fatal(err)
