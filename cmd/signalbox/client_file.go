@@ -20,7 +20,8 @@ type clientFile struct {
 	Current  string               `yaml:"current"`
 	Contexts map[string]yaml.Node `yaml:"contexts"`
 
-	path string
+	path   string
+	unread error // why the user's own file could not be read
 }
 
 // clientFilePath is the file that was asked for, or the user's own; empty: the user has no
@@ -36,12 +37,14 @@ func clientFilePath(asked string) string {
 	return filepath.Join(dir, "signalbox", "client.yaml")
 }
 
-// readClientFile reads the file that was asked for, or the user's own, which need not exist.
+// readClientFile reads the file that was asked for, or the user's own, which need not exist. Nor
+// need it be readable: in a container or below cron, HOME may be /dev/null or somebody else's.
 func readClientFile(asked string) (f clientFile, err error) {
 	f.path = clientFilePath(asked)
 	b, err := file.Read(f.path, maxConfigFile)
 	switch {
-	case asked == "" && errors.Is(err, os.ErrNotExist):
+	case asked == "" && err != nil:
+		f.unread = err
 		return f, nil
 	case err != nil:
 		return f, usagef("cannot read the client's configuration file: %v", err)
@@ -67,6 +70,9 @@ func (f *clientFile) settings(name string) (map[string]string, error) {
 		return nil, nil
 	}
 	n, ok := f.Contexts[name]
+	if !ok && f.unread != nil && !errors.Is(f.unread, os.ErrNotExist) {
+		return nil, usagef("there is no context %q: cannot read the client's configuration file: %v", name, f.unread)
+	}
 	if !ok {
 		names := cmp.Or(strings.Join(f.names(), ", "), "none")
 		return nil, usagef("%s has no context %q; it has: %s; make it with `signalbox context set %s --endpoints HOST:PORT`",

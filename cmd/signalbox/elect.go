@@ -53,7 +53,7 @@ func leaderRow(l *client.Leader) row {
 	if !l.Exists {
 		return append(r, field{"", "leader", "nobody leads"})
 	}
-	return append(r, field{"token", "", l.Token}, field{"session_id", "", l.Session}, field{"data", "", l.Data},
+	return append(r, field{"token", "", l.Token}, field{"session_id", "", sessionID(l.Session)}, field{"data", "", l.Data},
 		field{"description", "", l.Description},
 		field{"since", "", timestamp{l.Since}}, field{"", "leader", "leader"}, field{"", "data", l.Data},
 		field{"", "token", labelled{"token", l.Token}},

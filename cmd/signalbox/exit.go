@@ -41,6 +41,10 @@ func (a *app) exit(err error) int {
 		return exitBrokenPipe
 	}
 	code := a.code(err)
+	own := code
+	if x, ok := a.exitCodes[code]; ok {
+		own = x
+	}
 	if ce, ok := errors.AsType[*codeError](err); ok && ce.quiet {
 		return code
 	}
@@ -48,5 +52,5 @@ func (a *app) exit(err error) int {
 	if h := a.hint(err, code); h != "" {
 		a.note("  %s\n", h)
 	}
-	return code
+	return own
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -64,8 +65,49 @@ func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
 // addHoldFlags adds the flags of a verb that holds something while a command runs.
 func addHoldFlags(c *cobra.Command, wait, waitsFor, data string) *time.Duration {
 	addDataFlags(c, data, maxData)
+	addExitCodeFlags(c)
 	return parsedVar(c.Flags(), "wait", wait, parseWait,
 		"How long to wait "+waitsFor+": a duration up to 24h, 0 to not wait, or forever; then exit code 3.")
+}
+
+// exitCodeFlags are the flags that choose exit codes, with the codes of this program that they are
+// for.
+var exitCodeFlags = []struct {
+	flag, def string
+	codes     []int
+	help      string
+}{
+	{"conflict-exit-code", "3", []int{exitNotAcquired}, "Exit code if nothing was acquired, 0 to 255."},
+	{"lost-exit-code", "4", []int{exitLost}, "Exit code if what was held is lost, 0 to 255."},
+	{"error-exit-code", "", []int{exitError, exitUnreachable},
+		"Exit code of other errors of signalbox itself, 0 to 255 (default: 5 if no instance could be reached, else 1)."},
+}
+
+func addExitCodeFlags(c *cobra.Command) {
+	for _, x := range exitCodeFlags {
+		parsedVar(c.Flags(), x.flag, x.def, parseExitCode, x.help)
+	}
+}
+
+func parseExitCode(text string) (int, error) {
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a number from 0 to 255", text)
+	}
+	return int(n), nil
+}
+
+// readExitCodes reads the flags of addExitCodeFlags.
+func (a *app) readExitCodes(cmd *cobra.Command) {
+	a.exitCodes = map[int]int{}
+	for _, x := range exitCodeFlags {
+		if f := cmd.Flag(x.flag); f.Changed {
+			n, _ := parseExitCode(f.Value.String()) // as it was checked
+			for _, code := range x.codes {
+				a.exitCodes[code] = n
+			}
+		}
+	}
 }
 
 // holdArgs are the arguments of such a verb.
@@ -81,6 +123,7 @@ func (a *app) holdArgs(cmd *cobra.Command, args []string, wait time.Duration) (h
 	if h.name, h.command, err = split(cmd, args); err != nil {
 		return h, err
 	}
+	a.readExitCodes(cmd)
 	h.wait = wait
 	h.data, _, err = a.readData(cmd)
 	return h, err
@@ -192,26 +235,29 @@ func leaseLostError(l *client.Lease) error {
 	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
 }
 
-// waitOptions are the options of an acquire that waits. On a terminal they explain the wait. done
-// ends that, and is called after the acquire.
+// waitNotice is how long a wait goes on without a word where nobody watches: in a log.
+const waitNotice = 5 * time.Second
+
+// waitOptions are the options of an acquire that waits. They explain the wait once: at once on a
+// terminal, else after some seconds. done ends that, and is called after the acquire.
 func (inv *invocation) waitOptions(s *client.Session, h holdArgs) (opts []client.AcquireOption, done func()) {
-	opts = []client.AcquireOption{client.Wait(h.wait), client.Data(h.data)}
-	if !isTerminal(inv.stderr) {
-		return opts, func() {}
-	}
-	ctx, cancel := context.WithTimeout(inv.longCtx, 2*time.Second)
-	printed := make(chan struct{})
-	close(printed)
-	opts = append(opts, client.OnAccepted(func(uint64) {
-		printed = make(chan struct{})
-		go func() {
-			defer close(printed)
+	ctx, cancel := context.WithCancel(inv.longCtx)
+	var printing sync.WaitGroup
+	accepted := func(uint64) {
+		printing.Go(func() {
+			if !isTerminal(inv.stderr) {
+				select {
+				case <-time.After(waitNotice):
+				case <-ctx.Done():
+					return
+				}
+			}
 			inv.printQueueStatus(ctx, s, h.name)
-		}()
-	}))
-	return opts, func() {
+		})
+	}
+	return []client.AcquireOption{client.Wait(h.wait), client.Data(h.data), client.OnAccepted(accepted)}, func() {
 		cancel()
-		<-printed
+		printing.Wait()
 	}
 }
 
@@ -248,12 +294,14 @@ func grantRow(l *client.Lease, state string) row {
 		{"name", "name", l.Name()},
 		{"token", "token", labelled{"token", l.Token()}},
 		{"count", "count", labelled{"count", amount(l.Count())}},
-		{"session_id", "", l.Session().ID()},
+		{"session_id", "", sessionID(l.Session().ID())},
 	}
 }
 
-// printQueueStatus explains a wait to a person at a terminal. It ignores its own errors.
+// printQueueStatus explains a wait. It ignores its own errors.
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
 	w, err := s.ExplainWait(ctx, name)
 	if err != nil || !w.Waiting {
 		return
@@ -265,6 +313,7 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 		if h.Description != "" {
 			text += " (" + sanitize(h.Description) + ")"
 		}
+		text += " since " + h.Since.UTC().Format(time.RFC3339)
 		if n := len(w.Holders) - 1; n > 0 {
 			text += fmt.Sprintf(" and %d more", n)
 		}

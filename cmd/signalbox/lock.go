@@ -13,7 +13,8 @@ semaphore: it exists while it has owners or waiters. Without a command it is hel
 The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the protected resource
 with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and SIGNALBOX_ENDPOINTS
 describe the lease. If the lock is lost, the command and all processes it started get SIGTERM, and
-SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4.
+SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4. Other
+codes than ours are chosen with the flags that end with -exit-code, if the command has the same.
 
 When the command ends, the processes it left running are killed, daemons included, and then the
 lock is released. The same happens if signalbox itself is killed.

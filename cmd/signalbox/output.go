@@ -47,6 +47,7 @@ func (r row) MarshalJSON() ([]byte, error) {
 		if text, ok := value.(string); ok && !utf8.ValidString(text) {
 			key, value = key+"_base64", base64.StdEncoding.EncodeToString([]byte(text))
 		}
+		value = exact(value)
 		k, err := json.Marshal(key)
 		if err != nil {
 			return nil, err
@@ -294,11 +295,45 @@ func age(d time.Duration) string {
 	}
 }
 
-// amount is a count or a limit: "max" in a table where it is the largest.
+// amount is a count or a limit, "max" where it is the largest.
 type amount uint64
 
-// millis is a duration in milliseconds, as JSON has it.
+// MarshalJSON writes a number, or "max".
+func (a amount) MarshalJSON() ([]byte, error) {
+	if uint64(a) == ^uint64(0) {
+		return []byte(`"max"`), nil
+	}
+	return json.Marshal(exact(uint64(a)))
+}
+
+// millis is a duration in milliseconds, "forever" where it is the largest.
 type millis uint64
+
+// MarshalJSON writes a number, or "forever".
+func (m millis) MarshalJSON() ([]byte, error) {
+	if uint64(m) == ^uint64(0) {
+		return []byte(`"forever"`), nil
+	}
+	return json.Marshal(exact(uint64(m)))
+}
+
+// sessionID is a session's id. It is a string in JSON: those of some tiers are above 2^53, and nothing
+// orders them.
+type sessionID uint64
+
+// MarshalJSON writes a string.
+func (s sessionID) MarshalJSON() ([]byte, error) {
+	return []byte(`"` + strconv.FormatUint(uint64(s), 10) + `"`), nil
+}
+
+// exact is a value as JSON can have it: a number above 2^53 as text, because jq and JavaScript would
+// round it.
+func exact(v any) any {
+	if n, ok := v.(uint64); ok && n > 1<<53 {
+		return strconv.FormatUint(n, 10)
+	}
+	return v
+}
 
 // timestamp is a wall-clock time: RFC 3339 in JSON, an age in a table.
 type timestamp struct{ time.Time }
@@ -329,7 +364,7 @@ type labelled struct {
 }
 
 // MarshalJSON writes the value alone: in JSON its key is the label.
-func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(l.value) }
+func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(exact(l.value)) }
 
 // sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid
 // UTF-8, direction overrides.

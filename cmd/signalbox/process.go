@@ -81,7 +81,7 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 			return err
 		}
 		err = coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted)
-		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"session_id", "", id}, {"evicted", "", true}},
+		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"session_id", "", sessionID(id)}, {"evicted", "", true}},
 			"evicted session %d from %s", id, args[0])
 	})
 
@@ -223,7 +223,7 @@ func processRow(s *coord.Status, node string) row {
 			shown += ", leaves in " + age(m.LeavesIn)
 		}
 		members[i] = row{
-			{"session_id", "session", m.Session}, {"role", "role", role}, {"state", "", state},
+			{"session_id", "session", sessionID(m.Session)}, {"role", "role", role}, {"state", "", state},
 			{"", "state", shown}, {"key", "key", m.Key}, {"data", "data", m.Data},
 			{"identity", "", m.Identity}, {"weight", "", m.Weight}, {"order", "", m.Order},
 			{"token", "token", m.Token}, {"joined_at", "joined", timestamp{m.Joined}},
@@ -329,7 +329,7 @@ func processEventRow(n *coord.WatchEvent) row {
 	case c.Kind == coord.ChangeStarted:
 		r = append(r, field{"coordinator", "coordinator", labelled{"coordinator", c.Session}})
 	default:
-		r = append(r, field{"session_id", "session", labelled{"session", c.Session}})
+		r = append(r, field{"session_id", "session", labelled{"session", sessionID(c.Session)}})
 	}
 	r = append(r, field{"topology", "", c.Topology})
 	if c.Text != "" {

@@ -103,14 +103,19 @@ func ownDefault(f *pflag.Flag) bool {
 // pageText is a verb's long help for the page: indented lines that are no list become an example.
 func pageText(long string) string {
 	var b strings.Builder
-	example := false
+	example, blank := false, ""
 	for line := range strings.SplitSeq(strings.TrimRight(fill(long, 100), "\n"), "\n") {
+		if example && line == "" { // it is of the example if that goes on
+			blank = "\n"
+			continue
+		}
 		indented := strings.HasPrefix(line, "  ") && !strings.HasPrefix(line, "  - ") && !strings.HasPrefix(line, "    ")
-		if indented != example && (line != "" || !example) && !strings.HasPrefix(line, "    ") {
+		if indented != example && !strings.HasPrefix(line, "    ") {
 			b.WriteString("```\n")
 			example = indented
 		}
-		b.WriteString(line + "\n")
+		b.WriteString(blank + line + "\n")
+		blank = ""
 	}
 	if example {
 		b.WriteString("```\n")

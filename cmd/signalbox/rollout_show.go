@@ -129,7 +129,7 @@ func followerRow(i *rollout.InstanceStatus) row {
 		{"", "is to have", versionText(i.Due)},
 		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message},
 		{"attempts", "attempts", i.Report.Attempts},
-		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", i.Session}, {"incarnation", "", i.Incarnation},
+		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", sessionID(i.Session)}, {"incarnation", "", i.Incarnation},
 		{"holds_up", "holds up", i.HoldsUp}, {"meta", "", i.Meta},
 	}
 }

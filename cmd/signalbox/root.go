@@ -21,6 +21,7 @@ type app struct {
 	values    map[string]string // resolved client settings, once a verb runs
 	verbPath  string            // of the verb that runs, for hints
 	warned    bool              // of unknown variables
+	exitCodes map[int]int       // those that the user chose, by ours
 	afterRead func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs
 
 	logging       *logging.Log // of an instance, once its settings are read
@@ -56,9 +57,14 @@ else the code of the command that was run.`,
 
 		DisableFlagsInUseLine: true,
 		Args:                  checkSubcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cmd.Help()
-		},
+	}
+	showVersion := root.Flags().Bool("version", false, "Print the version; signalbox version prints more.")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *showVersion {
+			_, err := fmt.Fprintln(a.stdout, "signalbox", version)
+			return err
+		}
+		return cmd.Help()
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var invalid *pflag.InvalidValueError

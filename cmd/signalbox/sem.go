@@ -30,7 +30,7 @@ func semCreate(a *app) *cobra.Command {
 		}
 		return inv.withSession(func(s *client.Session) error {
 			err := s.Create(inv.ctx, args[0], *limit, data)
-			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}, {"created", "", true}},
+			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"created", "", true}},
 				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})
 	})
@@ -51,7 +51,7 @@ Run the command again with the same file to extend the session.`)
 	c.Example = `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`
 	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
 	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount,
-		"Create the semaphore with this limit if it does not exist. Not with --ephemeral.")
+		"Create the semaphore with this limit if it does not exist. One that exists keeps its limit, and the difference is shown. Not with --ephemeral.")
 	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
 	ephemeral := c.Flags().Bool("ephemeral", false,
 		"Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
@@ -72,6 +72,9 @@ Run the command again with the same file to extend the session.`)
 			own = append(own, client.CreateLimit(*createLimit))
 		}
 		acquire := func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
+			if cmd.Flags().Changed("create-limit") {
+				inv.warnOfLimit(h.name, *createLimit)
+			}
 			return s.Acquire(inv.longCtx, h.name, append(opts, own...)...)
 		}
 		switch {
@@ -83,6 +86,19 @@ Run the command again with the same file to extend the session.`)
 		return inv.acquireWithFile(*sessionFile, h, acquire)
 	})
 	return c
+}
+
+// warnOfLimit says that a semaphore exists with another limit than it was to be made with.
+func (inv *invocation) warnOfLimit(name string, limit uint64) {
+	n, err := inv.openNode()
+	if err != nil {
+		return // acquiring says why
+	}
+	s, err := n.Describe(inv.ctx, name, client.ReadConsistency(client.Strict))
+	if err == nil && s.Limit != limit && !s.Ephemeral {
+		fmt.Fprintf(inv.stderr, "signalbox: %s exists with limit %s, not %s of --create-limit; signalbox sem resize changes it\n",
+			sanitize(name), cell(amount(s.Limit)), cell(amount(limit)))
+	}
 }
 
 func semRelease(a *app) *cobra.Command {
@@ -102,7 +118,7 @@ force-release", or end the session with "signalbox session kill".`)
 
 func ownerRow(o *client.Owner) row {
 	return row{
-		{"token", "token", o.Token}, {"session_id", "session", o.Session}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
+		{"token", "token", o.Token}, {"session_id", "session", sessionID(o.Session)}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
 		{"description", "description", o.Description}, {"since", "since", timestamp{o.Since}},
 	}
 }
@@ -113,7 +129,7 @@ func waiterRow(w *client.Waiter) row {
 		timeout = millis(client.Max)
 	}
 	return row{
-		{"token", "token", w.Token}, {"session_id", "session", w.Session}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
+		{"token", "token", w.Token}, {"session_id", "session", sessionID(w.Session)}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
 		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
 	}
 }
@@ -184,9 +200,21 @@ func semResize(a *app) *cobra.Command {
 			return usagef("--limit is missing; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Resize(inv.ctx, args[0], *limit)
-			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", *limit}}, "%s has limit %s",
-				args[0], cell(amount(*limit)))
+			if err := s.Resize(inv.ctx, args[0], *limit); err != nil {
+				return err
+			}
+			w := new(client.QueueStatus) // of everybody who waits
+			if n, err := inv.openNode(); err == nil {
+				if w, err = queueStatus(inv.ctx, n, args[0], 0); err != nil {
+					w = new(client.QueueStatus) // it is resized all the same
+				}
+			}
+			text := neverSentence(w)
+			if text != "" {
+				text = "\n" + text
+			}
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"never_granted", "", neverRow(w)}},
+				"%s has limit %s"+text, args[0], cell(amount(*limit)))
 		})
 	})
 	return c
@@ -246,20 +274,13 @@ func semWhy(a *app) *cobra.Command {
 
 // explainWait prints why a session waits for a semaphore; session 0 is a new waiter.
 func explainWait(ctx context.Context, n *client.Node, sem string, session uint64, out *printer) error {
-	w, err := n.ExplainWait(ctx, sem, session)
+	w, err := queueStatus(ctx, n, sem, session)
 	if err != nil {
 		return err
 	}
-	if session == 0 { // everybody who waits is ahead of who comes next
-		d, err := n.Describe(ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
-		if err != nil {
-			return err
-		}
-		w.Ahead = d.Waiters
-	}
 	r := row{
 		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
-		{"free", "", w.Free}, {"limit", "", w.Limit},
+		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
 		{"never_granted", "", neverRow(w)},
 		{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
 	}
@@ -270,6 +291,20 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 		}
 	}
 	return out.item(r)
+}
+
+// queueStatus is what a session waits for; session 0 is a new waiter.
+func queueStatus(ctx context.Context, n *client.Node, sem string, session uint64) (*client.QueueStatus, error) {
+	w, err := n.ExplainWait(ctx, sem, session)
+	if err != nil || session != 0 {
+		return w, err
+	}
+	d, err := n.Describe(ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
+	if err != nil {
+		return nil, err
+	}
+	w.Ahead = d.Waiters // everybody who waits is ahead of who comes next
+	return w, nil
 }
 
 // neverRow is the waiter that can never be granted, null if there is none.
@@ -339,7 +374,7 @@ func eventRow(ev *client.Event) row {
 	}
 	r = append(r, field{"name", "name", ev.Name})
 	if ev.Kind == client.EventChanged {
-		r = append(r, field{"limit", "", ev.Limit}, field{"version", "", ev.Version}, field{"data", "", ev.Data})
+		r = append(r, field{"limit", "", amount(ev.Limit)}, field{"version", "", ev.Version}, field{"data", "", ev.Data})
 		if ev.LimitChanged || ev.Created {
 			r = append(r, field{"", "limit", labelled{"limit", amount(ev.Limit)}})
 		}

@@ -13,7 +13,7 @@ import (
 
 func memberRow(m *client.Member) row {
 	return row{
-		{"data", "data", m.Data}, {"session_id", "session", m.Session}, {"token", "token", m.Token},
+		{"data", "data", m.Data}, {"session_id", "session", sessionID(m.Session)}, {"token", "token", m.Token},
 		{"description", "description", m.Description},
 		{"since", "since", timestamp{m.Since}},
 	}

@@ -24,7 +24,7 @@ func sessionRow(s *client.SessionInfo) row {
 		state, shown = "detached", "detached, "+age(s.Remaining)+" left"
 	}
 	return row{
-		{"session_id", "session", s.ID}, {"state", "", state}, {"", "state", shown},
+		{"session_id", "session", sessionID(s.ID)}, {"state", "", state}, {"", "state", shown},
 		{"description", "description", s.Description}, {"client", "client", s.Client},
 		{"created_at", "created", timestamp{s.CreatedAt}}, {"timeout_ms", "timeout", ms(s.Timeout)},
 		{"remaining_ms", "", ms(s.Remaining)}, {"epoch", "", s.Epoch},
@@ -72,7 +72,7 @@ session, use "signalbox sem force-release".
 			return err
 		}
 		err = endedSessionError(id, n.KillSession(inv.ctx, id, why))
-		return inv.report(err, row{{"session_id", "", id}, {"killed", "", true}}, "killed session %d", id)
+		return inv.report(err, row{{"session_id", "", sessionID(id)}, {"killed", "", true}}, "killed session %d", id)
 	})
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
 }

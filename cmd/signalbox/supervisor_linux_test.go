@@ -64,8 +64,8 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 	}{
 		"the lease is lost": {func(t *testing.T, lock *running, name, script string) {
 			out := expect(t, 0, env, "signalbox", "sem", "describe", name, "-o", "json")
-			_, rest, _ := strings.Cut(out, `"session_id":`)
-			id := strings.TrimSpace(rest[:strings.IndexAny(rest, ",}\n")])
+			_, rest, _ := strings.Cut(out, `"session_id": "`)
+			id, _, _ := strings.Cut(rest, `"`)
 			expect(t, 0, env, "signalbox", "session", "kill", id, "--reason", "test")
 		}, []int{exitLost}},
 		"two signals": {func(t *testing.T, lock *running, _, _ string) {

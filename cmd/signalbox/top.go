@@ -164,13 +164,13 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 	return row{
 		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", shortRate(s.GrantsPerSecond)},
 		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", wait}, {"owners", "owners", s.Owners},
-		{"count", "", s.Used}, {"limit", "", s.Limit}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
+		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 	}
 }
 
 func topSessionRow(s *admin.TopSession) row {
 	return row{
-		{"session_id", "session", s.ID}, {"node", "node", s.Path}, {"holds", "holds", s.Held}, {"waits", "waits", s.Waiting},
+		{"session_id", "session", sessionID(s.ID)}, {"node", "node", s.Path}, {"holds", "holds", s.Held}, {"waits", "waits", s.Waiting},
 		{"client", "client", s.Client}, {"detached", "detached", s.Detached}, {"description", "description", s.Description},
 	}
 }
