@@ -61,7 +61,7 @@ else the code of the command that was run.`,
 	showVersion := root.Flags().Bool("version", false, "Print the version; signalbox version prints more.")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *showVersion {
-			_, err := fmt.Fprintln(a.stdout, "signalbox", version)
+			_, err := fmt.Fprintln(a.output(), "signalbox", version)
 			return err
 		}
 		return cmd.Help()

@@ -73,7 +73,7 @@ Run the command again with the same file to extend the session.`)
 		}
 		acquire := func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			if cmd.Flags().Changed("create-limit") {
-				inv.warnOfLimit(h.name, *createLimit)
+				warnOfLimit(inv, h.name, *createLimit)
 			}
 			return s.Acquire(inv.longCtx, h.name, append(opts, own...)...)
 		}
@@ -89,14 +89,14 @@ Run the command again with the same file to extend the session.`)
 }
 
 // warnOfLimit says that a semaphore exists with another limit than it was to be made with.
-func (inv *invocation) warnOfLimit(name string, limit uint64) {
+func warnOfLimit(inv *invocation, name string, limit uint64) {
 	n, err := inv.openNode()
 	if err != nil {
 		return // acquiring says why
 	}
 	s, err := n.Describe(inv.ctx, name, client.ReadConsistency(client.Strict))
 	if err == nil && s.Limit != limit && !s.Ephemeral {
-		fmt.Fprintf(inv.stderr, "signalbox: %s exists with limit %s, not %s of --create-limit; signalbox sem resize changes it\n",
+		inv.note("signalbox: %s exists with limit %s, not %s of --create-limit; signalbox sem resize changes it\n",
 			sanitize(name), cell(amount(s.Limit)), cell(amount(limit)))
 	}
 }
