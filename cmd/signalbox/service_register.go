@@ -74,7 +74,7 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 	}
 	granted := row{
 		{"state", "state", "registered"}, {"name", "name", h.name}, {"token", "token", labelled{"token", r.Token()}},
-		{"count", "count", labelled{"count", amount(1)}}, {"session_id", "", r.Session().ID()},
+		{"count", "count", labelled{"count", amount(1)}}, {"session_id", "", sessionID(r.Session().ID())},
 	}
 	if len(h.command) == 0 {
 		if err := inv.reporter().event(granted); err != nil {
