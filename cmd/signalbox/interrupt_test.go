@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -74,6 +75,40 @@ func TestInterruptedRead(t *testing.T) {
 			if out := r.output.String(); !strings.Contains(out, "interrupted while reading "+fifo) {
 				t.Errorf("it said: %s", out)
 			}
+		})
+	}
+}
+
+// TestOverdueStop: an instance that does not stop is ended, and one that does is not, nor one that is
+// not asked to.
+func TestOverdueStop(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ asked, stops, ended bool }{
+		{true, false, true}, {true, true, false}, {false, false, false}, {false, true, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, ask := context.WithCancel(t.Context())
+			stopped, stop := context.WithCancel(t.Context())
+			ended := false
+			cancel := endOverdue(ctx, stopped, 3*time.Second, func() { ended = true })
+			if c.asked {
+				ask()
+			}
+			time.Sleep(10 * time.Second) // all parts of a stop together take less
+			if ended {
+				t.Error("ended too early")
+			}
+			if c.stops {
+				stop()
+			}
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			cancel()
+			if ended != c.ended {
+				t.Errorf("asked to stop: %v, stops: %v, ended: %v", c.asked, c.stops, ended)
+			}
+			ask()
+			stop()
 		})
 	}
 }

@@ -257,7 +257,10 @@ func readSecret(path string) (string, error) {
 func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer endOverdue(ctx, quiet, a, cfg.ShutdownTimeout)()
+	defer endOverdue(ctx, quiet, cfg.ShutdownTimeout, func() {
+		a.note("signalbox: the instance does not stop, and is ended; all that was answered is on disk\n")
+		os.Exit(exitError)
+	})()
 	datafolder.Private()
 	slog.SetDefault(cfg.Logger) // libraries log too, some by package log
 	go tuneGC(quiet)
@@ -312,13 +315,12 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	}
 }
 
-// endOverdue ends the process if a stop takes longer than its parts may take together: one of them
-// hangs. What was answered is on disk. The stop has ended when stopped has.
-func endOverdue(ctx, stopped context.Context, a *app, limit time.Duration) (cancel func() bool) {
+// endOverdue calls end if a stop, which begins when ctx ends, takes longer than its parts may take
+// together: one of them hangs. The stop is over when stopped ends.
+func endOverdue(ctx, stopped context.Context, limit time.Duration, end func()) (cancel func() bool) {
 	return context.AfterFunc(ctx, func() {
 		if beat.Sleep(stopped, 2*limit+5*time.Second) {
-			a.note("signalbox: the instance does not stop, and is ended; all that was answered is on disk\n")
-			os.Exit(exitError)
+			end()
 		}
 	})
 }
