@@ -32,7 +32,12 @@ func warnEnvironment(a *app, environ []string) {
 		known = append(known, s.env())
 	}
 	for _, e := range environ {
-		name, _, _ := strings.Cut(e, "=")
+		name, value, _ := strings.Cut(e, "=")
+		if name == "SIGNALBOX_TOKEN" && strings.Trim(value, "0123456789") != "" {
+			a.note("signalbox: SIGNALBOX_TOKEN is no number and is ignored: it holds the fencing token of a lock; " +
+				"put a credential into a file, and name the file in SIGNALBOX_TOKEN_FILE\n")
+			continue
+		}
 		if !strings.HasPrefix(name, "SIGNALBOX_") || strings.HasPrefix(name, gatewayPrefix) ||
 			slices.Contains(known, name) || serviceVariable.MatchString(name) {
 			continue

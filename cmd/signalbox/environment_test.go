@@ -15,7 +15,7 @@ func TestUnknownVariables(t *testing.T) {
 		"SIGNALBOX_YDB_LISTEN=127.0.0.1:2136", "SIGNALBOX_PORT=tcp://10.0.0.1:7070", "SIGNALBOX_PORT_7070_TCP_ADDR=10.0.0.1",
 	}
 	for _, v := range ownVariables {
-		environ = append(environ, v+"=x")
+		environ = append(environ, v+"=1")
 	}
 	for _, s := range settings {
 		if !s.flagOnly {
@@ -33,6 +33,15 @@ func TestUnknownVariables(t *testing.T) {
 	want := "signalbox: unknown variable SIGNALBOX_ENDPOINT in the environment is ignored; did you mean SIGNALBOX_ENDPOINTS?\n" +
 		"signalbox: unknown variable SIGNALBOX_TOKENFILE in the environment is ignored; did you mean SIGNALBOX_TOKEN_FILE?\n" +
 		"signalbox: unknown variable SIGNALBOX_COLOUR_OF_THE_SKY in the environment is ignored\n"
+	if said.String() != want {
+		t.Errorf("said:\n%swant:\n%s", said.String(), want)
+	}
+	said.Reset()
+	a.warned = false
+	warnEnvironment(a, []string{"SIGNALBOX_TOKEN=sbx_secret"})
+	a.flush()
+	want = "signalbox: SIGNALBOX_TOKEN is no number and is ignored: it holds the fencing token of a lock; " +
+		"put a credential into a file, and name the file in SIGNALBOX_TOKEN_FILE\n"
 	if said.String() != want {
 		t.Errorf("said:\n%swant:\n%s", said.String(), want)
 	}

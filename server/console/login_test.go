@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/cookiejar"
@@ -333,4 +334,30 @@ func TestHostCookie(t *testing.T) {
 	for name, want := range map[string]int{"signalbox-7073": 303, "__Host-signalbox-7073": 200} {
 		s.get("/sessions", func(r *http.Request) { r.AddCookie(&http.Cookie{Name: name, Value: value}) }).wants(t, want)
 	}
+}
+
+// TestOwnTokenReplaced: the console of one user asks for its token again when that is revoked, and
+// its pages stay open.
+func TestOwnTokenReplaced(t *testing.T) {
+	var token atomic.Pointer[string]
+	first := adminToken
+	token.Store(&first)
+	s := openSite(t, func(c *Config) {
+		c.Secret = "the-secret-of-the-link"
+		c.Client.GetToken = func(context.Context) ([]byte, error) { return []byte(*token.Load()), nil }
+	}, withAuth())
+	s.get("/").wants(t, 403, "")
+	s.get("/enter?secret=the-secret-of-the-link")
+	s.get("/nodes").wants(t, 200, "/default")
+
+	operator := s.administrator()
+	next, err := operator.CreateToken(t.Context(), "next", "admin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token.Store(&next.Secret)
+	if err := operator.RevokeToken(t.Context(), "admin"); err != nil && !errors.Is(err, client.Unauthenticated) {
+		t.Fatal(err)
+	}
+	s.get("/nodes").wants(t, 200, "/default")
 }
