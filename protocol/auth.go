@@ -33,7 +33,9 @@ type AuthToken struct {
 	ID          string `json:"id"`
 	Identity    string `json:"identity"`
 	CreatedAtMS uint64 `json:"created_at_ms,omitempty"`
-	Secret      string `json:"secret,omitempty"` // in the answer that made it only
+	ExpiresAtMS uint64 `json:"expires_at_ms,omitempty"` // 0: never
+	UsedAtMS    uint64 `json:"used_at_ms,omitempty"`    // at most an hour before the last use; 0: none was noted
+	Secret      string `json:"secret,omitempty"`        // in the answer that made it only
 }
 
 // AuthSwitchRequest turns auth on or off. Turning it on makes the first administrator, with the
@@ -55,6 +57,8 @@ type AuthTokenRequest struct {
 	ID       string `json:"id,omitempty"`
 	Identity string `json:"identity,omitempty"`
 	Hash     []byte `json:"hash,omitempty"` // SHA-256 of the secret, which has at least 16 random bytes
+
+	ExpiresAtMS uint64 `json:"expires_at_ms,omitempty"` // by the instances' clocks, since 1970; 0: never
 }
 
 // AuthRight is what an identity may do at a path and below it, where no entry for a longer path

@@ -316,6 +316,59 @@ func TestRightsAtCutOffInstance(t *testing.T) {
 	}
 }
 
+// TestTokenExpires: a token is good until it expires. Its connections are closed then, it is refused,
+// and what is left of its time is among the metrics. Uses are noted, and not at every connection.
+func TestTokenExpires(t *testing.T) {
+	s := guarded(t, nil)
+	root := adminClient(t, s, rootSecret)
+	at := time.Now().Add(2 * time.Second)
+	token, err := root.CreateToken(t.Context(), "brief", "brief", admin.Expires(at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	grant(t, root, "brief", "/default", "use")
+	secret := token.Secret
+	brief := as(t, s, secret)
+	token = tokenOf(t, root, "brief")
+	if token.ExpiresAtMS != uint64(at.UnixMilli()) {
+		t.Errorf("the token is %+v", token)
+	}
+	s.requests.Tokens.Check(t.Context(), time.Now())
+	await.True(t, "the use to be noted", func() bool { return tokenOf(t, root, "brief").UsedAtMS != 0 })
+	used := tokenOf(t, root, "brief").UsedAtMS
+	as(t, s, secret)
+	s.requests.Tokens.Check(t.Context(), time.Now())
+	if now := tokenOf(t, root, "brief").UsedAtMS; now != used {
+		t.Errorf("a use %d ms after the last was noted", now-used)
+	}
+	s.requests.Tokens.Check(t.Context(), time.Now().Add(2*time.Hour))
+	if g := brief.closed(); g == nil || g.Status != protocol.StatusUnauthenticated || !strings.Contains(g.Message, "has expired") {
+		t.Errorf("the connection of an expired token was ended with %+v", g)
+	}
+	await.True(t, "the token to be refused", func() bool {
+		_, _, err := greet(t, s, secret)
+		return errors.Is(err, protocol.StatusUnauthenticated)
+	})
+	if text := scrape(s); !strings.Contains(text, "\nsignalbox_token_expiry_timestamp_seconds ") {
+		t.Error("the expiry is not among the metrics")
+	}
+}
+
+func tokenOf(t *testing.T, root *admin.Client, id string) *admin.Token {
+	t.Helper()
+	state, err := root.Auth(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, token := range state.Tokens {
+		if token.ID == id {
+			return &token
+		}
+	}
+	t.Fatalf("there is no token %s", id)
+	return nil
+}
+
 // heldLog holds the goroutine that logs a text, until it is released.
 type heldLog struct {
 	slog.Handler

@@ -30,6 +30,8 @@ func registerMetrics(s *Server) {
 		p.Write(metrics.AuditDropped, s.audit.log.Lost())
 		p.Write(metrics.LogDropped, logDropped(s))
 		writeDisk(p, s.host)
+		writeTokens(p, s)
+		writeTokens(p, s)
 		writeBackups(p, s)
 		s.serving.WriteMetrics(p, showNames(s))
 		s.membership.WriteMetrics(p)
@@ -102,6 +104,20 @@ func writePeers(p *metrics.Page, st *peer.Stats) {
 	p.Write(metrics.PeerBadFrames, st.BadFrames.Load())
 	p.Write(metrics.PeerSilent, st.Silent.Load())
 	p.Write(metrics.PeerPanics, st.Panics.Load())
+}
+
+// writeTokens shows when the first token expires; nothing if none does.
+func writeTokens(p *metrics.Page, s *Server) {
+	first := uint64(math.MaxUint64)
+	list, _ := s.meta.State().Tokens()
+	for i := range list {
+		if at := list[i].ExpiresAt; at != 0 {
+			first = min(first, at)
+		}
+	}
+	if first != math.MaxUint64 {
+		p.Write(metrics.TokenExpiry, float64(first)/1000)
+	}
 }
 
 // writeBackups shows how long ago each shard was read for a backup. Of a shard that this instance

@@ -280,6 +280,7 @@ func (s *Server) openShards(ctx context.Context) error {
 	}
 	s.requests.SetAuth(s.meta.State()) // before clients are let in
 	s.running.Go(s.followAuth)
+	s.running.Go(s.checkTokens)
 	s.membership.Run()
 	return nil
 }
@@ -295,6 +296,21 @@ func (s *Server) followAuth() {
 		case <-s.ctx.Done():
 			return
 		}
+	}
+}
+
+// checkTokens ends the connections of tokens when they expire, and notes which are used.
+func (s *Server) checkTokens() {
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+		case <-s.requests.Tokens.Changed():
+		case <-s.ctx.Done():
+			return
+		}
+		next.Reset(s.requests.Tokens.Check(s.ctx, time.Now()))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -33,11 +34,23 @@ func (a *Client) DisableAuth(ctx context.Context) error {
 	return err
 }
 
+// TokenOption changes a token that is created.
+type TokenOption func(*tokenOptions)
+
+type tokenOptions struct{ expires uint64 }
+
+// Expires has instances refuse the token from a time on, by their clocks, and close its
+// connections. The default is never. The last administrator's token has to be one that does not
+// expire.
+func Expires(at time.Time) TokenOption {
+	return func(o *tokenOptions) { o.expires = uint64(max(1, at.UnixMilli())) }
+}
+
 // CreateToken creates a token for an identity, 1 to 255 bytes. An empty id is made up; one that is
 // given has up to 64 bytes. The token's secret is made here, and is only in this result: the
 // cluster gets a hash. After ErrOutcomeUnknown nobody has the secret of a token that may be there:
 // revoke it.
-func (a *Client) CreateToken(ctx context.Context, id, identity string) (*Token, error) {
+func (a *Client) CreateToken(ctx context.Context, id, identity string, opts ...TokenOption) (*Token, error) {
 	var random [30]byte
 	_, _ = rand.Read(random[:]) // never fails
 	if id == "" {
@@ -45,8 +58,12 @@ func (a *Client) CreateToken(ctx context.Context, id, identity string) (*Token, 
 	}
 	secret := "sbx_" + hex.EncodeToString(random[:24])
 	hash := sha256.Sum256([]byte(secret))
+	var o tokenOptions
+	for _, f := range opts {
+		f(&o)
+	}
 	t, err := call[Token](ctx, a, protocol.MethodTokenCreate,
-		protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:]})
+		protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:], ExpiresAtMS: o.expires})
 	if err == nil && t.Secret == "" { // a server of 0.1 has made another one
 		t.Secret = secret
 	}

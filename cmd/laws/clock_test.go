@@ -10,6 +10,7 @@ import (
 // goes by clocks that only go forward, so that nothing is decided by somebody who sets a clock.
 var wallClock = map[string]string{
 	"client/admin/audit.go":             "when events were, shown",
+	"client/admin/auth.go":              "when a token expires, as people say it",
 	"client/config_value.go":            "shown",
 	"client/dial.go":                    "a deadline in the past, to wake a read",
 	"client/internal/driver/driver.go":  "a jump makes leases suspect, never better",
@@ -28,6 +29,8 @@ var wallClock = map[string]string{
 	"server/request/track_poll.go":      "the stamp on what a poll reports, shown",
 	"server/delivery/process_stream.go": "shown",
 	"server/console/times.go":           "shown",
+	"server/auth/view.go":               "when a token expires, as people say it; certificates do so too",
+	"server/request/token_use.go":       "when a token was used, shown",
 	"server/serving/track_decisions.go": "shown",
 	"server/servertest/clock.go":        "tests",
 	"server/listen.go":                  "the end of a certificate, shown",

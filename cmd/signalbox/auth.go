@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -24,11 +25,7 @@ func authCmd(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		tokens := rowsOf(s.Tokens, func(t *protocol.AuthToken) row {
-			return row{{"id", "token", t.ID}, {"identity", "identity", t.Identity},
-				{"created_at", "created", timestamp{wallTime(t.CreatedAtMS)}}}
-		})
-		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", tokens},
+		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", rowsOf(s.Tokens, tokenRow)},
 			{"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
 	whoami := command("whoami", "Show the identity of this client", "")
@@ -51,7 +48,7 @@ granted to its identity. The grant with the longest matching path decides.
 The identity of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
-		show, whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a), grantCmd(a), revokeCmd(a))
+		show, tokenListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a), grantCmd(a), revokeCmd(a))
 }
 
 func authEnableCmd(a *app) *cobra.Command {
@@ -113,6 +110,45 @@ func authDisableCmd(a *app) *cobra.Command {
 	return c
 }
 
+func tokenRow(t *protocol.AuthToken) row {
+	return row{{"id", "token", t.ID}, {"identity", "identity", t.Identity},
+		{"created_at", "created", timestamp{wallTime(t.CreatedAtMS)}},
+		{"used_at", "last used", timestamp{wallTime(t.UsedAtMS)}},
+		{"expires_at", "expires", expiry{wallTime(t.ExpiresAtMS)}}}
+}
+
+// expiry is when something expires: RFC 3339 in JSON, null for never.
+type expiry struct{ time.Time }
+
+// MarshalJSON writes it as a timestamp.
+func (e expiry) MarshalJSON() ([]byte, error) { return timestamp(e).MarshalJSON() }
+
+// String is for tables.
+func (e expiry) String() string {
+	switch left := time.Until(e.Time); {
+	case e.IsZero():
+		return "never"
+	case left <= 0:
+		return "expired " + age(-left) + " ago"
+	default:
+		return "in " + age(left)
+	}
+}
+
+func tokenListCmd(a *app) *cobra.Command {
+	c := command("ls", "List the tokens, when each was last used and when it expires",
+		`List the tokens, when each was last used and when it expires. A use is shown within a minute of
+the first one, and then to the hour.`)
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
+		s, err := c.Auth(inv.ctx)
+		if err != nil {
+			return err
+		}
+		return inv.printer().list(rowsOf(s.Tokens, tokenRow), "no tokens")
+	})
+	return c
+}
+
 func tokenCreateCmd(a *app) *cobra.Command {
 	c := command("create IDENTITY", "Create a token and print its secret once",
 		`Create a token for an identity. Its secret is printed, or written to --secret-file, only now; the
@@ -121,8 +157,21 @@ token, replace the clients' files, then revoke the first. Clients read their fil
 what they hold.`)
 	c.Example = "  signalbox auth create billing --secret-file billing-token"
 	id := c.Flags().String("id", "", "Id of the token, used to revoke it, up to 64 bytes (default: generated).")
+	expires := c.Flags().String("expires", "never",
+		"How long the token is good for, such as 720h, or never; then instances refuse it and close its connections.")
 	file := secretFlag(c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		var opts []admin.TokenOption
+		if *expires != "never" {
+			d, err := duration("expires", *expires)
+			if err != nil {
+				return err
+			}
+			if d <= 0 {
+				return usagef("--expires %s is not above 0; give a duration such as 720h, or never", *expires)
+			}
+			opts = append(opts, admin.Expires(time.Now().Add(d)))
+		}
 		out, err := newSecretWriter(inv, *file)
 		if err != nil {
 			return err
@@ -132,7 +181,7 @@ what they hold.`)
 		if err != nil {
 			return err
 		}
-		t, err := c.CreateToken(inv.ctx, *id, args[0])
+		t, err := c.CreateToken(inv.ctx, *id, args[0], opts...)
 		if err != nil {
 			return err
 		}

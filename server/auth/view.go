@@ -5,7 +5,10 @@ package auth
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -34,8 +37,42 @@ func (v *View) On() bool { return v.on }
 // Revision rises with each change of tokens and rights.
 func (v *View) Revision() uint64 { return v.revision }
 
-// Knows says whether there is a token with this hash.
-func (v *View) Knows(hash [meta.HashLen]byte) bool { return v.tokens[hash] != nil }
+// TokenError is why the token with this hash is not good: it was revoked, or has expired. It is nil
+// if it is.
+func (v *View) TokenError(hash [meta.HashLen]byte, now time.Time) error {
+	switch t := v.tokens[hash]; {
+	case t == nil:
+		return errRevoked
+	case isExpired(t, now):
+		return errExpired
+	}
+	return nil
+}
+
+// Expired says whether any token has expired.
+func (v *View) Expired(now time.Time) bool {
+	for _, t := range v.tokens {
+		if isExpired(t, now) {
+			return true
+		}
+	}
+	return false
+}
+
+// NextExpiry is how long it is until the next token expires.
+func (v *View) NextExpiry(now time.Time) time.Duration {
+	next := time.Duration(math.MaxInt64)
+	for _, t := range v.tokens {
+		if t.ExpiresAt != 0 && !isExpired(t, now) {
+			next = min(next, time.UnixMilli(int64(t.ExpiresAt)).Sub(now))
+		}
+	}
+	return next
+}
+
+func isExpired(t *meta.Token, now time.Time) bool {
+	return t.ExpiresAt != 0 && uint64(now.UnixMilli()) >= t.ExpiresAt
+}
 
 // LostRights finds the identities that may do less than by an older view, and says of one whether
 // it is among them. What was opened with a right (streams, watches, memberships) would go on, since
@@ -61,13 +98,17 @@ func (v *View) LostRights(old *View) func(identity string) bool {
 
 // Authenticate says who a client is. A token that is known counts whether or not auth is on, so
 // that clients can be given theirs before it is turned on.
-func (v *View) Authenticate(k Credentials) (identity string, shown *[meta.HashLen]byte, err error) {
+func (v *View) Authenticate(k Credentials, now time.Time) (identity string, shown *[meta.HashLen]byte, err error) {
 	if len(k.Token) > 0 {
 		h := HashToken(k.Token)
-		if t := v.tokens[h]; t != nil {
+		t := v.tokens[h]
+		if t != nil && !isExpired(t, now) {
 			return t.Identity, &h, nil
 		}
-		if v.on {
+		switch {
+		case v.on && t != nil:
+			return "", nil, fmt.Errorf("the token %s %w", t.ID, errExpired)
+		case v.on:
 			return "", nil, errUnknownToken
 		}
 	}
@@ -121,4 +162,6 @@ func CertIdentity(c *x509.Certificate) string {
 var (
 	errNoCredentials = errors.New("none were shown")
 	errUnknownToken  = errors.New("the token is not known")
+	errRevoked       = errors.New("was revoked")
+	errExpired       = errors.New("has expired")
 )

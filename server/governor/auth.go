@@ -37,6 +37,11 @@ func (svc Service) RemoveToken(ctx context.Context, id string) error {
 	return svc.changeAuth(ctx, &meta.TokenRemove{ID: id})
 }
 
+// TokensUsed notes that tokens are used now.
+func (svc Service) TokensUsed(ctx context.Context, ids []string) error {
+	return svc.changeAuth(ctx, &meta.TokensUsed{At: svc.wall(), IDs: ids})
+}
+
 // TurnAuth turns auth on or off. A token with an id becomes the first administrator: see
 // meta.AuthSet.
 func (svc Service) TurnAuth(ctx context.Context, on bool, t meta.Token) error {

@@ -53,6 +53,8 @@ var (
 
 	CertificateExpiry = instance.gauge("signalbox_certificate_expiry_timestamp_seconds",
 		"When the certificate in use expires, in seconds since 1970.", "certificate").most(mostCertificates)
+	TokenExpiry = instance.gauge("signalbox_token_expiry_timestamp_seconds",
+		"When the first of the tokens expires that do, in seconds since 1970; in the past until that token is revoked.")
 	CertificateReloadsFailed = instance.counter("signalbox_certificate_reloads_failed_total",
 		"Changed certificate files that could not be used at two looks in a row; the former ones stay in use.",
 		"certificate").most(mostCertificates)

@@ -120,10 +120,10 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := checkWord("identity", in.Identity, auth.MaxIdentity); err != nil {
 		return nil, err
 	}
-	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash)}); err != nil {
+	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash), ExpiresAt: in.ExpiresAtMS}); err != nil {
 		return nil, err
 	}
-	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, Secret: secret}, nil
+	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, ExpiresAtMS: in.ExpiresAtMS, Secret: secret}, nil
 }
 
 func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
@@ -193,8 +193,9 @@ func authState(s *meta.State) protocol.AuthState {
 	rights, _ := s.RightsList()
 	out := protocol.AuthState{Enabled: s.AuthOn(), Tokens: []protocol.AuthToken{}, Rights: []protocol.AuthRight{}}
 	for i := range tokens {
-		out.Tokens = append(out.Tokens,
-			protocol.AuthToken{ID: tokens[i].ID, Identity: tokens[i].Identity, CreatedAtMS: tokens[i].CreatedAt})
+		t := &tokens[i]
+		out.Tokens = append(out.Tokens, protocol.AuthToken{ID: t.ID, Identity: t.Identity, CreatedAtMS: t.CreatedAt,
+			ExpiresAtMS: t.ExpiresAt, UsedAtMS: t.UsedAt})
 	}
 	for i := range rights {
 		out.Rights = append(out.Rights, authRight(&rights[i]))

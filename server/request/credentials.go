@@ -21,6 +21,7 @@ func (s *Server) SetAuth(state *meta.State) {
 	}
 	v := auth.NewView(state)
 	s.auth.Store(v)
+	s.Tokens.notify()
 	if old == nil {
 		return // nobody is connected yet
 	}
@@ -48,9 +49,10 @@ func (c *Client) recheckCredentials(old, v *auth.View, lost func(identity string
 			"a right of this connection's identity was taken away; connect again with those that are left")
 		return
 	}
-	if by := c.tokenHash.Load(); c.server.cfg.Authenticator == nil && by != nil && !v.Knows(*by) {
-		c.Close(transport.Graceful, protocol.StatusUnauthenticated,
-			"the token that this connection came in with was revoked; get a new one")
+	if by := c.tokenHash.Load(); c.server.cfg.Authenticator == nil && by != nil {
+		if why := v.TokenError(*by, time.Now()); why != nil {
+			closeForToken(c, why)
+		}
 	}
 }
 
@@ -60,8 +62,10 @@ func (c *Client) authenticate(view *auth.View, token []byte) (identity string, e
 	if a := c.server.cfg.Authenticator; a != nil {
 		return a.Authenticate(k)
 	}
-	identity, shown, err := view.Authenticate(k)
-	c.tokenHash.Store(shown)
+	identity, shown, err := view.Authenticate(k, time.Now())
+	if c.tokenHash.Store(shown); shown != nil {
+		c.server.Tokens.add(*shown)
+	}
 	return identity, err
 }
 

@@ -96,6 +96,7 @@ type Server struct {
 	outboxes    sync.Pool
 
 	AuthFailures       auth.Failures // attempts of each host to come in
+	Tokens             Tokens
 	NodeOps, NodeLists chan struct{} // a slot for each change, or list, of nodes under way
 	methods            chan struct{} // the same of operators' methods
 }
@@ -110,6 +111,7 @@ func New(cfg Config) *Server {
 		NodeLists: make(chan struct{}, maxNodeLists),
 		methods:   make(chan struct{}, maxMethods),
 	}
+	s.Tokens.server, s.Tokens.changed = s, make(chan struct{}, 1)
 	s.confirming, s.endConfirm = context.WithCancel(cfg.Context)
 	shared := cfg.Metrics.NewReplies()
 	s.outboxes.New = func() any { return &Outbox{server: s, counts: shared} }

@@ -31,13 +31,15 @@ type Token struct {
 	Identity  string // 1 to 256 bytes; several tokens may have the same
 	Hash      [HashLen]byte
 	CreatedAt uint64 // wall clock of the proposer in ms, for display
+	ExpiresAt uint64 // wall clock of the instances in ms, from when on they refuse it; 0: never
+	UsedAt    uint64 // wall clock in ms of the last use that was noted, for display; 0: none was
 }
 
 func (t *Token) fields(f *varint.Fields) {
 	f.Text(&t.ID, MaxTokenID)
 	f.Text(&t.Identity, maxIdentity)
 	f.Fixed(t.Hash[:])
-	f.Uint(&t.CreatedAt)
+	f.Uint(&t.CreatedAt, &t.ExpiresAt, &t.UsedAt)
 }
 
 // check says what is wrong with a token's texts. The proposer checks their characters.
@@ -74,7 +76,7 @@ func (x *access) findToken(id string) (int, bool) {
 	return slices.BinarySearchFunc(x.tokens, id, func(t Token, id string) int { return strings.Compare(t.ID, id) })
 }
 
-// checkAdministered refuses a change that would leave no administrator.
+// checkAdministered refuses a change that would leave no administrator whose token does not expire.
 func (x *access) checkAdministered() Result {
 	if !x.authOn {
 		return Result{}
@@ -88,12 +90,12 @@ func (x *access) checkAdministered() Result {
 			continue
 		}
 		if strings.HasPrefix(r.Identity, CertIdentity) ||
-			slices.ContainsFunc(x.tokens, func(t Token) bool { return t.Identity == r.Identity }) {
+			slices.ContainsFunc(x.tokens, func(t Token) bool { return t.Identity == r.Identity && t.ExpiresAt == 0 }) {
 			return Result{}
 		}
 	}
 	return refuse(protocol.StatusPreconditionFailed,
-		"nobody would be left who may administer everything; give another identity the right admin on / and a token first, or turn auth off")
+		"nobody would be left who may administer everything; give another identity the right admin on / and a token that does not expire first, or turn auth off")
 }
 
 // TokenPut adds a token. ALREADY_EXISTS if its id or its secret is in use, unless the same token is
@@ -150,6 +152,29 @@ func (c *TokenRemove) apply(s *State) Result {
 	s.tokens = slices.Delete(slices.Clone(s.tokens), i, i+1)
 	s.authRevision = s.revision
 	return s.checkAdministered()
+}
+
+// TokensUsed notes that tokens were used. Those that are not there are passed over.
+type TokensUsed struct {
+	At  uint64 // wall clock in ms
+	IDs []string
+}
+
+func (*TokensUsed) kind() Kind { return KindTokensUsed }
+
+func (c *TokensUsed) fields(f *varint.Fields) {
+	f.Uint(&c.At)
+	varint.List(f, &c.IDs, maxTokens, func(id *string, f *varint.Fields) { f.Text(id, MaxTokenID) })
+}
+
+func (c *TokensUsed) apply(s *State) Result {
+	s.tokens = slices.Clone(s.tokens)
+	for _, id := range c.IDs {
+		if i, ok := s.findToken(id); ok {
+			s.tokens[i].UsedAt = max(s.tokens[i].UsedAt, c.At)
+		}
+	}
+	return Result{}
 }
 
 // AuthSet turns auth on or off. A token with an id gets all rights on everything in the same step,

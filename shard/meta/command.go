@@ -30,6 +30,7 @@ const (
 	KindTokenPut         Kind = 22
 	KindTokenRemove      Kind = 23
 	KindAuthSet          Kind = 24
+	KindTokensUsed       Kind = 25
 
 	KindReplicasetIsReady     Kind = 30
 	KindWeightSet             Kind = 31
@@ -94,6 +95,7 @@ var newCommand = [256]func() Command{
 	KindRightsRemove:          empty[RightsRemove],
 	KindTokenPut:              empty[TokenPut],
 	KindTokenRemove:           empty[TokenRemove],
+	KindTokensUsed:            empty[TokensUsed],
 	KindAuthSet:               empty[AuthSet],
 	KindJoin:                  empty[Join],
 	KindInstanceUpdate:        empty[InstanceUpdate],

@@ -104,15 +104,26 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 		}
 		return s.apply(d, c)
 	case "token-put":
-		return s.apply(d, &TokenPut{Token{ID: s.text(d, "id"), Identity: s.text(d, "identity"),
-			Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}})
+		c := &TokenPut{Token{ID: s.text(d, "id"), Identity: s.text(d, "identity"),
+			Hash: [HashLen]byte{byte(s.numbers(d, "secret")[0])}}}
+		s.maybe(d, "expires", &c.ExpiresAt)
+		return s.apply(d, c)
+	case "tokens-used":
+		return s.apply(d, &TokensUsed{At: s.numbers(d, "at")[0], IDs: strings.Split(s.text(d, "ids"), "+")})
 	case "token-remove":
 		return s.apply(d, &TokenRemove{ID: s.text(d, "id")})
 	case "tokens":
 		list, revision := s.m.Tokens()
 		out := fmt.Sprintf("auth=%t revision=%d\n", s.m.AuthOn(), revision)
 		for _, t := range list {
-			out += fmt.Sprintf("%s: %s %d\n", t.ID, t.Identity, t.Hash[0])
+			out += fmt.Sprintf("%s: %s %d", t.ID, t.Identity, t.Hash[0])
+			if t.ExpiresAt != 0 {
+				out += fmt.Sprintf(" expires=%d", t.ExpiresAt)
+			}
+			if t.UsedAt != 0 {
+				out += fmt.Sprintf(" used=%d", t.UsedAt)
+			}
+			out += "\n"
 		}
 		return out
 	case "raw":
