@@ -121,20 +121,21 @@ func writeTokens(p *metrics.Page, s *Server) {
 }
 
 // writeBackups shows how long ago each shard was read for a backup. Of a shard that this instance
-// leads and was not read from here, that is forever: another instance may have been asked.
+// leads and was not read from here, that is as long as the shard is old: another instance may have
+// been asked. The meta shard has no log time, and its age is forever.
 func writeBackups(p *metrics.Page, s *Server) {
-	write := func(id uint64, leads bool) {
-		age, ok := s.hosting.Backups.Age(id)
+	write := func(id uint64, leads bool, old float64) {
+		age, read := s.hosting.Backups.Age(id)
 		switch {
-		case ok:
+		case read:
 			p.Write(metrics.BackupAge, age.Seconds(), metrics.ID(id))
 		case leads:
-			p.Write(metrics.BackupAge, math.Inf(1), metrics.ID(id))
+			p.Write(metrics.BackupAge, old, metrics.ID(id))
 		}
 	}
-	write(meta.MetaShardID, s.meta.Leading())
+	write(meta.MetaShardID, s.meta.Leading(), math.Inf(1))
 	for _, d := range s.hosting.Shards.All() {
-		write(d.ID(), d.Raft().Leading())
+		write(d.ID(), d.Raft().Leading(), float64(d.Raft().LogTime())/1000)
 	}
 }
 

@@ -24,7 +24,7 @@ func TestSkipAhead(t *testing.T) {
 		if m.Metrics().Sizes() != x.m.Metrics().Sizes() {
 			t.Fatalf("%+v of %+v", m.Metrics().Sizes(), x.m.Metrics().Sizes())
 		}
-		moved, processes := 0, 0
+		moved, processes, tracks := 0, 0, 0
 		for i := range m.buckets {
 			now, old := &m.buckets[i], &x.m.buckets[i]
 			const since = 5000 + seconds // more than the churn gives out
@@ -42,9 +42,15 @@ func TestSkipAhead(t *testing.T) {
 				}
 				processes++
 			}
+			for key, tr := range old.objects[kindTrack] {
+				if is := now.objects[kindTrack][key].track().Revision(); is != now.orderCounter {
+					t.Fatalf("a track's revision is %d, was %d", is, tr.track().Revision())
+				}
+				tracks++
+			}
 		}
-		if moved == 0 || processes == 0 {
-			t.Fatalf("the machine has %d buckets, %d processes", moved, processes)
+		if moved == 0 || processes == 0 || tracks == 0 {
+			t.Fatalf("the machine has %d buckets, %d processes, %d tracks", moved, processes, tracks)
 		}
 		r, err := Restore(bytes.NewReader(snapshotOf(t, m)))
 		if err != nil {

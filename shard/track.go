@@ -24,9 +24,9 @@ func (s trackState) part(session uint64) (label string, count int) { return s.In
 
 func (s trackState) size() int { return s.NumInstances() }
 
-// bumpCounters does nothing: an incarnation counts only together with the session that registered
+// bumpCounters leaves the incarnations: one counts only together with the session that registered
 // it.
-func (s trackState) bumpCounters(func(uint64) uint64) {}
+func (s trackState) bumpCounters(next func(uint64) uint64) { s.SkipRevisions(next) }
 
 func (s trackState) wake(m *Machine, x *hostedObject) {
 	s.Tick(x.callTrack(m), &m.batch.track)

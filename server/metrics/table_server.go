@@ -59,8 +59,9 @@ var (
 		"Changed certificate files that could not be used at two looks in a row; the former ones stay in use.",
 		"certificate").most(mostCertificates)
 	BackupAge = instance.gauge("signalbox_backup_age_seconds",
-		"Time since a backup read the whole shard from this instance. Infinite: "+
-			"none has, and this instance leads the shard. Take the least over all instances.",
+		"Time since a backup read the whole shard from this instance. If none has and this instance leads "+
+			"the shard: how long the shard has had a leader, or infinite for the meta shard. Take the least over "+
+			"all instances.",
 		"shard").most(mostShards)
 )
 

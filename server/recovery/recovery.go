@@ -255,14 +255,34 @@ func (s *Survivors) newest(shard uint64) (*replica.Recovery, SurvivingLog) {
 	return nil, SurvivingLog{}
 }
 
-// Losses says for each log that is read and may lack entries why that is so, in order of shard. There
-// are none without acceptLoss.
+// Losses says for each log that is read and may lack entries why that is so, in order of shard.
+// There are none without acceptLoss, but for logs of shards that the map does not have.
 func (s *Survivors) Losses() (list []string) {
 	for _, l := range s.Logs() {
 		if l.Newest && l.Loss != "" {
 			list = append(list, fmt.Sprintf("%s, read from %q up to entry %d of term %d: %s",
 				l.title(), l.Folder, l.LastIndex, l.LastTerm, l.Loss))
 		}
+	}
+	if _, meta := s.newest(replica.MetaShard); s.state != nil {
+		list = append(list, s.unknown(s.Logs(), &meta)...)
+	}
+	return list
+}
+
+// unknown are the logs of shards that the map does not have. Such a shard was removed, or the map is
+// older than it: then all folders with a newer map are lost, and the shard's buckets with them.
+func (s *Survivors) unknown(logs []SurvivingLog, newest *SurvivingLog) (list []string) {
+	for _, l := range logs {
+		if !l.Outdated {
+			continue
+		}
+		if _, known := s.state.Shard(l.Shard); known {
+			continue
+		}
+		list = append(list, fmt.Sprintf("%s in %q, up to entry %d of term %d, is not read: the newest map, entry %d in %q, "+
+			"does not have it; if the shard was not removed, give a folder with a newer map",
+			l.title(), l.Folder, l.LastIndex, l.LastTerm, newest.LastIndex, newest.Folder))
 	}
 	return list
 }

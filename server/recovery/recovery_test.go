@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -33,6 +34,16 @@ func TestOutdatedLogs(t *testing.T) {
 	}
 	if !s.outdated(&replica.RecoveredLog{Shard: 999, Replica: 1}) {
 		t.Error("a shard that is no more counts")
+	}
+	log := func(shard, index uint64, outdated bool) SurvivingLog {
+		return SurvivingLog{RecoveredLog: replica.RecoveredLog{Shard: shard, LastIndex: index, LastTerm: 4}, Folder: "a", Outdated: outdated}
+	}
+	newest := log(replica.MetaShard, 17, false)
+	got := s.unknown([]SurvivingLog{newest, log(2, 5, false), log(3, 6, true), log(999, 7, true)}, &newest)
+	want := []string{`shard 999 in "a", up to entry 7 of term 4, is not read: the newest map, entry 17 in "a", does not have it; ` +
+		`if the shard was not removed, give a folder with a newer map`}
+	if !slices.Equal(got, want) {
+		t.Errorf("logs that no map has: %q, want %q", got, want)
 	}
 	if s.outdated(&replica.RecoveredLog{Shard: replica.MetaShard, Replica: 0}) {
 		t.Error("the map judges the logs that say which map is the newest")

@@ -306,7 +306,8 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 }
 
 // Tick continues the resend cycle over members of running processes, so that a lost message is
-// repeated some seconds later. It also drops relays whose rounds are over.
+// repeated some seconds later. While a process waits for its next round, that is the message that
+// the last one was cancelled. It also drops relays whose rounds are over.
 func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 	if !p.leading {
 		return
@@ -332,7 +333,7 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 			return false
 		}
 		looks--
-		if ph := v.Phase(); ph == protocol.PhaseIdle || ph == protocol.PhaseWaiting {
+		if v.Phase() == protocol.PhaseIdle {
 			return true
 		}
 		p.ids = v.Sessions(p.ids[:0])

@@ -297,3 +297,19 @@ func TestMessagesAreResent(t *testing.T) {
 		t.Fatalf("%+v", n)
 	}
 }
+
+// TestCancelIsResent: while a process waits for its next round, the members of the one that was
+// cancelled are told so again.
+func TestCancelIsResent(t *testing.T) {
+	x := newProcessHarness(t, 3)
+	x.p.Tick(1, x.m, &x.out)
+	x.out = ProcessOut{}
+	x.must(shard.CmdProcessFail,
+		&protocol.ProcessFail{Session: x.sessions[2], Name: []byte("p"), Epoch: x.epoch(), Text: "not now"})
+	v, err := x.m.Processes().Find(1, []byte("p"))
+	if err != nil || v.Phase() != protocol.PhaseWaiting {
+		t.Fatalf("%v; the process is in phase %v", err, v.Phase())
+	}
+	x.p.Tick(ResendEvery+1, x.m, &x.out)
+	x.expect("some seconds later", fmt.Sprintf("0:%[1]d 1:%[1]d 2:%[1]d", process.EventCancel))
+}

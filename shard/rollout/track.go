@@ -54,6 +54,10 @@ func (t *Track) change(now Now, out *Events) change {
 // Revision of the config, for compare-and-set.
 func (t *Track) Revision() uint64 { return t.revision }
 
+// SkipRevisions moves the config's revision on to what next gives for it, in a track that was read
+// from a backup. A revision that was given out after the backup must not name another config.
+func (t *Track) SkipRevisions(next func(uint64) uint64) { t.revision = next(t.revision) }
+
 // Config as it is in force. It must not be changed.
 func (t *Track) Config() protocol.TrackConfig { return t.config }
 
