@@ -336,7 +336,9 @@ func (p *Processes) Tick(now uint64, m *shard.Machine, out *ProcessOut) {
 		if v.Phase() == protocol.PhaseIdle {
 			return true
 		}
-		p.ids = v.Sessions(p.ids[:0])
+		if p.ids = v.Sessions(p.ids[:0]); v.Phase() == protocol.PhaseWaiting {
+			p.ids = v.LiveSessions(p.ids[:0])
+		}
 		members -= len(p.ids)
 		for _, id := range p.ids {
 			out.Rounds, _ = m.Processes().Resend(v, id, out.Rounds)
