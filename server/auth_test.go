@@ -606,6 +606,40 @@ func TestOtherIdentity(t *testing.T) {
 	}
 }
 
+// TestLoweredRight: an identity whose right was lowered to read acquires nothing more, and gives back
+// what it holds.
+func TestLoweredRight(t *testing.T) {
+	s := guarded(t, nil)
+	root := adminClient(t, s, rootSecret)
+	secret := issue(t, root, "alice")
+	grant(t, root, "alice", "/default", "use")
+	boss := as(t, s, rootSecret)
+	alice := as(t, s, secret)
+	node := boss.node()
+	var r protocol.SessionReply
+	await.True(t, "the right to use", func() bool {
+		return alice.call(protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/default"}, &protocol.NodeInfo{}) == nil
+	})
+	r = alice.session(node, 1)
+	if _, err := alice.lock(node, r.Session, "x", 0); err != nil {
+		t.Fatal(err)
+	}
+	grant(t, root, "alice", "/default", "read")
+	alice.closed()
+	alice = as(t, s, secret)
+	if _, err := alice.attach(node, 1, r.Session, 2); err != nil {
+		t.Fatal(err)
+	}
+	head := protocol.Head{Session: r.Session, Seq: 50, Low: 50}
+	alice.fails(protocol.StatusForbidden, protocol.KindAcquire, alice.bucket(node, "y"),
+		&protocol.Acquire{Head: head, Name: []byte("y"), Count: 1, Ephemeral: true})
+	var released protocol.ReleaseReply
+	alice.must(protocol.KindRelease, alice.bucket(node, "x"), &protocol.Release{Head: head, Name: []byte("x")}, &released)
+	if d, err := boss.describe(node, "x", protocol.Strict); !released.Released || err == nil && d.NumOwners != 0 {
+		t.Errorf("released %v; the lock has %d owners, %v", released.Released, d.NumOwners, err)
+	}
+}
+
 // TestEveryBitOfATicket: whichever bit is flipped, and wherever it is cut, it is refused.
 func TestEveryBitOfATicket(t *testing.T) {
 	s := start(t, nil)

@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestPromtoolAcceptsMetrics has promtool read and check what a server shows after some work.
@@ -110,5 +112,22 @@ func BenchmarkScrape(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		s.metrics.WritePrometheus(io.Discard)
+	}
+}
+
+// TestBackupAgeOfNewShard: a shard that no backup has read yet has its own age, so that a new one is
+// not reported as one without backups.
+func TestBackupAgeOfNewShard(t *testing.T) {
+	s := start(t, func(c *Config) { c.Shards = 1 })
+	metaShard := fmt.Sprint(meta.MetaShardID)
+	for _, line := range strings.Split(scrape(s), "\n") {
+		var shard string
+		var age float64
+		if n, _ := fmt.Sscanf(line, "signalbox_backup_age_seconds{shard=%q} %f", &shard, &age); n != 2 {
+			continue
+		}
+		if forever := math.IsInf(age, 1); forever != (shard == metaShard) || !forever && age > 3600 {
+			t.Errorf("the backup age of shard %s of a new cluster is %v s", shard, age)
+		}
 	}
 }

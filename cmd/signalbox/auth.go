@@ -208,8 +208,8 @@ func grantCmd(a *app) *cobra.Command {
 		`Grant an identity a right at a path and below. It replaces the grant for the same path. / stands
 for everything, the cluster included.
 
-  read   start sessions, describe, list, watch
-  use    read, and create, update, acquire, release
+  read   start sessions, describe, list, watch; give back what a session of its own holds
+  use    read, and create, update, acquire, join
   admin  use, and resize, delete, kill, change nodes; on / also the cluster and authentication
   none   no right, even where a shorter path grants one`)
 	c.Example = "  signalbox auth grant billing /billing use"

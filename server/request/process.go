@@ -18,7 +18,7 @@ func processRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindProcessJoin: onSession(func(m *protocol.ProcessJoin) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: processJoin}),
 		protocol.KindProcessLeave: onSession(func(m *protocol.ProcessLeave) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindProcessConfirm: onSession(func(m *protocol.ProcessConfirm) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindProcessFail: onSession(func(m *protocol.ProcessFail) *uint64 { return &m.Session },

@@ -23,7 +23,7 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindTrackRegister: onSession(func(m *protocol.TrackRegister) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
 		protocol.KindTrackUnregister: onSession(func(m *protocol.TrackUnregister) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindTrackPoll: onSession(func(m *protocol.TrackPoll) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, read: pollKind(), handle: trackPoll}),
 		protocol.KindTrackReport: onSession(func(m *protocol.TrackReport) *uint64 { return &m.Session },

@@ -22,8 +22,9 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 		protocol.KindAcquire: onSession(func(m *protocol.Acquire) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: acquire,
 				data: func(m request) (string, []byte) { return "data", m.(*protocol.Acquire).Data }}),
+		// Of an identity that may only read by now it gives back what the session holds from before.
 		protocol.KindRelease: onSession(func(m *protocol.Release) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAlways, handle: submitTarget}),
+			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindForceRelease: onNode(func(m *protocol.ForceRelease) *uint64 { return &m.Node },
 			requestKind{right: auth.RightAdmin, handle: forceRelease}),
 	}
