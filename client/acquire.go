@@ -22,6 +22,7 @@ type acquireOptions struct {
 	timeout    uint64 // ms
 	ephemeral  bool
 	limit      uint64 // to create with, 0: do not
+	exact      bool   // no other limit will do
 	onAccepted func(token uint64)
 	lock       lockMode // for the name
 	err        error    // of the first option that is out of its range
@@ -52,14 +53,25 @@ func Wait(d time.Duration) AcquireOption {
 // limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
-// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist; one that exists
-// keeps its limit. Acquiring with
-// Ephemeral, Shared or Exclusive too is a BadRequest: an ephemeral semaphore has the limit Max.
+// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
+// keeps its limit, whatever that is; see ExactLimit. Acquiring with Ephemeral, Shared or Exclusive
+// too is a BadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
 		if o.limit = limit; limit == 0 && o.err == nil {
 			o.err = protocol.Errorf(protocol.StatusBadRequest, "semaphore limit is 0; it must be at least 1")
 		}
+	}
+}
+
+// ExactLimit is CreateLimit, and refuses a semaphore that has another limit, with
+// PreconditionFailed: programs that disagree about it notice. It costs a read at each acquire, which
+// does not see a resize at the same moment. After a resize by an operator, programs with the former
+// limit are refused; with CreateLimit they go on.
+func ExactLimit(limit uint64) AcquireOption {
+	return func(o *acquireOptions) {
+		CreateLimit(limit)(o)
+		o.exact = true
 	}
 }
 
@@ -104,6 +116,23 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 	return l, nil
 }
 
+// Run acquires, and calls work while the session holds the units. The context of work ends with ctx,
+// and with the lease, before another session can be granted them; work must return then. It has the
+// values of ctx. When work has returned, Run releases the units, and waits up to 2 s for the
+// server's answer.
+//
+// Run returns work's error, and Lost if the lease was lost before work returned, also by errors.Is.
+// If it acquires nothing, it does not call work, and returns the error of Acquire.
+func (s *Session) Run(
+	ctx context.Context, name string, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption,
+) error {
+	l, err := s.Acquire(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	return l.run(ctx, work)
+}
+
 // TryAcquire acquires what is free at once. If it is not free, the lease is nil, without an error.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.lock, o.timeout = lockNow, 0 }))
@@ -114,7 +143,7 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 }
 
 var errEphemeralLimit = protocol.Errorf(protocol.StatusBadRequest,
-	"an ephemeral semaphore is made with the limit %d; leave out CreateLimit, or acquire without Ephemeral, Shared and Exclusive", Max)
+	"an ephemeral semaphore is made with the limit %d; leave out CreateLimit and ExactLimit, or acquire without Ephemeral, Shared and Exclusive", Max)
 
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
 	a, _ := acquirePool.Get().(*acquireOp)
@@ -212,7 +241,14 @@ func (a *acquireOp) recycle() {
 // run returns a nil lease when the server said that it is not acquired.
 func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 	for {
-		l, err := a.runOnce(ctx)
+		var l *Lease
+		var err error
+		if a.o.exact {
+			err = a.checkLimit(ctx)
+		}
+		if err == nil {
+			l, err = a.runOnce(ctx)
+		}
 		if l != nil {
 			return l, nil // granting it gave up the turn
 		}
@@ -235,6 +271,24 @@ func (a *acquireOp) run(ctx context.Context) (*Lease, error) {
 		}
 		return nil, err
 	}
+}
+
+// checkLimit refuses a semaphore that exists with another limit.
+func (a *acquireOp) checkLimit(ctx context.Context) error {
+	ctx, end := bothContexts(a.s.ctx, ctx)
+	defer end()
+	sem, err := a.s.node.describe(ctx, a.e.name, ReadConsistency(Strict))
+	if over := a.s.endErr(); over != nil {
+		return over
+	}
+	switch {
+	case err != nil:
+		return err // NotFound: it is created
+	case sem.Limit != a.o.limit:
+		return protocol.Errorf(protocol.StatusPreconditionFailed,
+			"semaphore has the limit %d, not %d; resize it, or acquire with its limit", sem.Limit, a.o.limit)
+	}
+	return nil
 }
 
 // endsEntry says whether an acquire that failed like this leaves the session nothing at the

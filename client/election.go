@@ -7,9 +7,6 @@ import (
 	"time"
 )
 
-// resignTimeout bounds how long Run waits for its resignation to be answered.
-const resignTimeout = 2 * time.Second
-
 // Election elects one of many sessions. It is an ephemeral semaphore that the leader holds whole.
 // Candidates queue: the one that has waited longest leads next.
 type Election struct {
@@ -79,7 +76,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 		if err != nil {
 			return err
 		}
-		err = e.lead(ctx, term, lead)
+		err = term.Lease.during(ctx, func(ctx context.Context) error { return lead(ctx, term) })
 		switch {
 		case term.Lease.Lost() == nil:
 			return err
@@ -89,17 +86,6 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 			return interrupted(ctx, nil)
 		}
 	}
-}
-
-func (e *Election) lead(ctx context.Context, term Term, lead func(context.Context, Term) error) error {
-	own, end := bothContexts(term.Lease.Context(), ctx)
-	defer func() {
-		end()
-		resign, done := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
-		defer done()
-		_ = term.Lease.Release(resign) // it goes on in the background if it must
-	}()
-	return lead(own, term)
 }
 
 // Leader reads who leads now.

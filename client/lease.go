@@ -162,6 +162,35 @@ func (l *Lease) Release(ctx context.Context) error {
 	return withOp("release", l.name, err)
 }
 
+// releaseTimeout bounds how long the end of a Run waits for its release to be answered.
+const releaseTimeout = 2 * time.Second
+
+// during calls work with a context that ends with the lease, at once, and with ctx. It releases the
+// lease when work has returned; if that is not answered, it goes on in the background.
+func (l *Lease) during(ctx context.Context, work func(ctx context.Context) error) error {
+	both, end := bothContexts(l.Context(), ctx)
+	defer func() {
+		end()
+		release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		defer done()
+		_ = l.Release(release)
+	}()
+	return work(both)
+}
+
+// run is during, whose error says if the lease was lost.
+func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease) error) error {
+	err := l.during(ctx, func(ctx context.Context) error { return work(ctx, l) })
+	lost := l.Lost()
+	switch {
+	case lost == nil:
+		return err
+	case err != nil && !errors.Is(err, context.Canceled):
+		lost = fmt.Errorf("%w (the work ended with: %w)", lost, err)
+	}
+	return withOp("hold", l.name, lost)
+}
+
 // maxReleaseAll bounds how many leases Close gives back one by one, and releaseAllTimeout for how
 // long.
 const (

@@ -15,6 +15,11 @@ func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }
 
+// Run calls work while the session holds the lock, which it waits for: Session.Run of the lock.
+func (m *Mutex) Run(ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	return m.s.Run(ctx, m.name, work, with(opts, Exclusive(), waitForOwnLease())...)
+}
+
 // TryLock takes the lock if it is free; otherwise the lease is nil, without an error. Errors: as
 // TryAcquire.
 func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {

@@ -301,3 +301,37 @@ func configIn(b uint32) string {
 		}
 	}
 }
+
+// TestIdleSlots: a session that no task uses is closed after a minute, and one in use is not.
+func TestIdleSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		slots := f.open(t).Slots("/n", "jobs")
+		l, err := slots.Acquire(bg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := l.Session()
+		for _, x := range []struct {
+			after time.Duration
+			stops int
+		}{{time.Hour, 0}, {maxSlotIdle - time.Millisecond, 0}, {maxSlotIdle - time.Millisecond, 0}, {maxSlotIdle, 1}} {
+			time.Sleep(x.after)
+			synctest.Wait()
+			if n := f.stops(s); n != x.stops {
+				t.Fatalf("after another %s: %d stops, want %d", x.after, n, x.stops)
+			}
+			if x.after == time.Hour { // it is used for as long as that, and then now and again
+				err = l.Release(bg)
+			} else if x.stops == 0 {
+				if l, err = slots.TryAcquire(bg); err == nil && l.Session() == s {
+					err = l.Release(bg)
+				}
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+		}
+	})
+}

@@ -152,6 +152,12 @@ func (c *Client) Supervise(
 	return supervise(ctx, c, node, serve, opts)
 }
 
+// Slots is the slots with this name on a coordination node, with the options of their sessions.
+// Acquire them with CreateLimit, or create the semaphore before.
+func (c *Client) Slots(nodePath, name string, opts ...SessionOption) *Slots {
+	return &Slots{c: c, node: nodePath, name: name, opts: opts}
+}
+
 func newSession(n *Node, o sessionOptions) *Session {
 	s := &Session{
 		c: n.c, node: *n, opts: o, nonce: randomNonce(),

@@ -19,13 +19,10 @@ func lockInAMinute(ctx context.Context, address string) error {
 		return err
 	}
 	defer s.Client().Close()
-	lease, err := s.Mutex("backup").Lock(ctx)
-	if err != nil {
-		return err
-	}
-	defer lease.Release(ctx)
-	work(lease.Context(), lease.Token()) // stop when the context ends; send the token with every write
-	return nil
+	return s.Mutex("backup").Run(ctx, func(ctx context.Context, lease *client.Lease) error {
+		work(ctx, lease.Token()) // stop when ctx ends; send the token with every write
+		return nil
+	})
 }
 
 // tour is what the SDK's page shows, word for word.

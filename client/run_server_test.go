@@ -1,0 +1,211 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// TestRun: work has a context that ends with the caller's and with the lease, and the units are free
+// when Run returns.
+func TestRun(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	c := dial(t, srv)
+	s, other := session(t, c), session(t, c)
+	type key struct{}
+	ctx := context.WithValue(testContext(t), key{}, "kept")
+	free := func(what string) {
+		t.Helper()
+		l, err := other.Mutex("m").TryLock(ctx)
+		if l == nil || err != nil {
+			t.Fatalf("%s: the lock is not free: %v %v", what, l, err)
+		}
+		release(t, l)
+	}
+
+	wrong := errors.New("no such table")
+	err := s.Mutex("m").Run(ctx, func(ctx context.Context, l *client.Lease) error {
+		if !l.Held() || l.Token() == 0 || ctx.Value(key{}) != "kept" || ctx.Err() != nil {
+			t.Errorf("held %t, token %d, value %v, %v", l.Held(), l.Token(), ctx.Value(key{}), ctx.Err())
+		}
+		return wrong
+	})
+	if err != wrong {
+		t.Errorf("ended with %v", err)
+	}
+	free("an error")
+
+	short, cancel := context.WithCancelCause(ctx)
+	over := errors.New("the program ends")
+	err = s.Mutex("m").Run(short, func(ctx context.Context, _ *client.Lease) error {
+		cancel(over)
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	if err != over {
+		t.Errorf("ended with %v", err)
+	}
+	free("the caller's end")
+
+	for _, own := range []error{nil, context.Canceled, wrong} {
+		err = s.Run(ctx, "m", func(ctx context.Context, l *client.Lease) error {
+			if _, err := s.Node().ForceRelease(ctx, "m", l.Token(), l.Token(), "a test"); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			if cause := context.Cause(ctx); !errors.Is(cause, client.ErrLeaseLost) || l.Held() {
+				t.Errorf("the work ended with %v, held %t", cause, l.Held())
+			}
+			return own
+		}, client.Exclusive())
+		if !errors.Is(err, client.ErrLeaseLost) || own == wrong && !errors.Is(err, wrong) {
+			t.Errorf("lost, with %v of the work: %v", own, err)
+		}
+	}
+
+	held := acquire(t, other, "m", client.Exclusive())
+	err = s.Mutex("m").Run(ctx, func(context.Context, *client.Lease) error {
+		t.Error("it works without the lock")
+		return nil
+	}, client.Wait(0))
+	if !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("not acquired: %v", err)
+	}
+	release(t, held)
+	func() {
+		defer func() { _ = recover() }()
+		_ = s.Mutex("m").Run(ctx, func(context.Context, *client.Lease) error { panic("a mistake") })
+	}()
+	free("a panic")
+}
+
+// TestSlots: over two processes, no more units are used than there are, each lease has a session of
+// its own, and sessions are used again and closed.
+func TestSlots(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx := testContext(t)
+	watching := dial(t, srv)
+	n, err := watching.Node(ctx, "/default")
+	must(t, err)
+	const limit, tasks = 4, 12
+	var used, most atomic.Int64
+	var all []*client.Slots
+	var working sync.WaitGroup
+	full := make(chan struct{}) // once, all units were in use
+	var fill sync.Once
+	for range 2 {
+		slots := dial(t, srv).Slots("/default", "convert", client.Description("converter"))
+		all = append(all, slots)
+		for i := range tasks {
+			count := uint64(1 + i%2)
+			working.Go(func() {
+				err := slots.Run(ctx, func(ctx context.Context, l *client.Lease) error {
+					now := used.Add(int64(count))
+					defer used.Add(-int64(count))
+					for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
+					}
+					if now == limit {
+						fill.Do(func() { close(full) })
+					}
+					select {
+					case <-full:
+						return nil
+					case <-ctx.Done():
+						return context.Cause(ctx)
+					}
+				}, client.Count(count), client.CreateLimit(limit))
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	working.Wait()
+	if most.Load() != limit {
+		t.Errorf("%d of %d units were used at once", most.Load(), limit)
+	}
+	sessions := func() (n_ int) {
+		for _, err := range n.Sessions(ctx) {
+			must(t, err)
+			n_++
+		}
+		return n_
+	}
+	if n := sessions(); n > 2*tasks {
+		t.Errorf("%d sessions for %d tasks", n, 2*tasks)
+	}
+	before := sessions()
+	for range 100 { // one after the other: the same session
+		l, err := all[0].TryAcquire(ctx)
+		if l == nil || err != nil {
+			t.Fatal(l, err)
+		}
+		release(t, l)
+	}
+	if after := sessions(); after > before+1 {
+		t.Errorf("%d sessions after a hundred tasks in turn, %d before", after, before)
+	}
+	held, err := all[0].Acquire(ctx, client.Count(limit))
+	must(t, err)
+	for range 3 {
+		if l, err := all[1].TryAcquire(ctx); l != nil || err != nil {
+			t.Errorf("beside one that has all: %v %v", l, err)
+		}
+	}
+	if _, err := all[1].Acquire(ctx, client.Wait(time.Millisecond)); !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("beside one that has all: %v", err)
+	}
+	for _, x := range all {
+		must(t, x.Close(ctx))
+	}
+	if !held.Held() {
+		t.Errorf("a lease ended with the slots: %v", held.Lost())
+	}
+	if _, err := all[0].Acquire(ctx); err == nil {
+		t.Error("acquired from closed slots")
+	}
+	release(t, held)
+	await.True(t, "the end of all sessions", func() bool { return sessions() == 0 })
+}
+
+// TestExactLimit: programs that disagree about a limit notice.
+func TestExactLimit(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s, other := session(t, c), session(t, c)
+	release(t, acquire(t, s, "slots", client.ExactLimit(3)))
+	_, err := other.Acquire(ctx, "slots", client.ExactLimit(5))
+	if !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), "the limit 3, not 5") {
+		t.Errorf("another limit: %v", err)
+	}
+	release(t, acquire(t, other, "slots", client.CreateLimit(5)))
+	release(t, acquire(t, other, "slots", client.ExactLimit(3), client.Count(3)))
+
+	acquire(t, s, "lock", client.Exclusive())
+	if _, err := other.Acquire(ctx, "lock", client.ExactLimit(3)); !errors.Is(err, client.PreconditionFailed) {
+		t.Errorf("an ephemeral semaphore: %v", err)
+	}
+	if _, err := s.Acquire(ctx, "x", client.ExactLimit(3), client.Shared()); !errors.Is(err, client.BadRequest) {
+		t.Errorf("an ephemeral one with a limit: %v", err)
+	}
+	for i := range 20 { // in the same moment
+		name := fmt.Sprint("race-", i)
+		two := async(func() (*client.Lease, error) { return s.Acquire(ctx, name, client.ExactLimit(2)) })
+		_, three := other.Acquire(ctx, name, client.ExactLimit(3))
+		_, err := two.get()
+		if (err == nil) == (three == nil) || err != nil && !errors.Is(err, client.PreconditionFailed) ||
+			three != nil && !errors.Is(three, client.PreconditionFailed) {
+			t.Errorf("a limit of 2: %v, of 3: %v", err, three)
+		}
+	}
+}
