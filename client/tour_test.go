@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log"
 	"time"
 
@@ -80,6 +81,15 @@ func tour(ctx context.Context, address string) error {
 	})
 }
 
+// openWithFiles is what the SDK's page shows, word for word.
+func openWithFiles(ctx context.Context, address string) (*client.Client, error) {
+	return client.Open(ctx, client.Config{
+		Endpoints:  []string{address},
+		GetToken:   client.TokenFile("/run/secrets/signalbox-token"),
+		GetRootCAs: client.CAFile("/run/secrets/signalbox-ca.pem"), // turns TLS on
+	})
+}
+
 // A lock over one session, from the connection to the release.
 func Example_lock() {
 	srv := servertest.New()
@@ -105,4 +115,13 @@ func Example_tour() {
 	// members: 1
 	// version 1
 	// leading with token 1
+}
+
+// Without the files there is no connection.
+func Example_openWithFiles() {
+	_, err := openWithFiles(context.Background(), "127.0.0.1:7070")
+	fmt.Println(errors.Is(err, fs.ErrNotExist))
+
+	// Output:
+	// true
 }
