@@ -72,7 +72,9 @@ func (s *Session) detach(e *Engine) {
 	a.conn.keepAlive.remove(e, a.timeout)
 	s.attachment, s.unhurried = nil, false
 	for _, w := range s.waiters() {
-		e.step(&w.Request, inLost, errConnLost)
+		if w.state == Accepted { // else the answer of the server is awaited
+			e.step(&w.Request, inLost, errConnLost)
+		}
 	}
 }
 

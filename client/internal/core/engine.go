@@ -154,6 +154,12 @@ func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 	r.release(e, l)
 }
 
+// Call begins a call.
+func (e *Engine) Call(now time.Duration, x *Call) {
+	e.enter(now)
+	x.begin(e)
+}
+
 // Change changes a lease.
 func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
 	e.enter(now)

@@ -146,14 +146,20 @@ func (e *Engine) step(r *Request, in input, err error) {
 	}
 	on := r.on
 	e.withdraw(r)
+	r.state = Waiting // what follows may lead to further inputs
 	switch action {
 	case decide:
 		r.from = on
 		r.op.decided(e, err)
 	case await:
-		r.state, r.on, r.unanswered = Accepted, on, true // it has an entry at the server
-		on.accepted.pushBack(r)
+		r.unanswered = true // it has an entry at the server
 		r.closeNumber(e)
+		if r.att.over || e.routes.resultMoved(r, on) {
+			e.send(r) // the result would go another way: the number is the question
+			break
+		}
+		r.state, r.on = Accepted, on
+		on.accepted.pushBack(r)
 	case again:
 		e.send(r)
 	case identify:
@@ -384,7 +390,7 @@ func (e *Engine) reply(c *Conn, h *protocol.Header) error {
 // refused processes an answer that is an error.
 func (e *Engine) refused(r *Request, err *protocol.Error) {
 	switch s := r.session; {
-	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions:
+	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions && !isFenced(err):
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
 		s.endedByServer(e, err)

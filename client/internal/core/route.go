@@ -172,11 +172,18 @@ func (x *routes) announce(e *Engine) {
 	}
 	for _, c := range slices.Clone(e.conns) {
 		c.accepted.each(func(r *Request) {
-			if w := x.table.tier(r.tier).owner(uint32(r.arg)); w == nil || w.shard != r.shard || w.leader != c.instance {
+			if x.resultMoved(r, c) {
 				e.step(r, inLost, nil)
 			}
 		})
 	}
+}
+
+// resultMoved reports whether the result of an accepted acquire comes from elsewhere than the
+// connection that it was sent on.
+func (x *routes) resultMoved(r *Request, c *Conn) bool {
+	w := x.table.tier(r.tier).owner(uint32(r.arg))
+	return w == nil || w.shard != r.shard || w.leader != c.instance
 }
 
 // verdict is when a request is sent again that was refused for now.

@@ -42,6 +42,8 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: FORBIDDEN attach           refuses an attach, a stop, a start, a ticket
 //	1: attached epoch=2           answers them, as 1: stopped does
 //	change a count=1 data=x       call a changes its lease
+//	create a jobs                 call a creates the semaphore; 1: ok 1 answers it
+//	ask a shard=2                 call a asks an instance, or the leader of a shard
 //	close                         the holder closes the session
 //	wall ahead=8s                 the time of day has run ahead of the clock
 //	look                          the session's state
@@ -99,6 +101,7 @@ type scriptCall struct {
 	release Release
 	change  Change
 	close   Close
+	call    Call
 	lease   Lease
 	last    *Request // that it made last
 }
@@ -245,6 +248,25 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		}
 		c.change.Waiter, c.last = c, &c.change.Request
 		s.e.Change(s.now, &c.lease, &c.change)
+	case "create":
+		c := &scriptCall{s: s, name: w.list[1]}
+		s.calls[c.name] = c
+		m := &protocol.Create{Name: []byte(w.list[2]), Limit: 1}
+		c.call = Call{
+			Kind: protocol.KindCreate, Msg: m, Head: &m.Head, Reply: &protocol.Empty{}, Session: s.s,
+			To: Target{Of: AtBucket, Bucket: protocol.Bucket(7, m.Name, 8)},
+		}
+		c.call.Waiter, c.last = c, &c.call.Request
+		s.e.Call(s.now, &c.call)
+	case "ask": // a question to any instance, or to a shard
+		c := &scriptCall{s: s, name: w.list[1]}
+		s.calls[c.name] = c
+		c.call = Call{Kind: protocol.KindNodeDescribe, Msg: &protocol.NodeDescribe{Path: "/n"}, Reply: &protocol.NodeInfo{}}
+		if shard := w.number(t, "shard", 0); shard != 0 {
+			c.call.To = Target{Of: AtShard, Shard: shard}
+		}
+		c.call.Waiter, c.last = c, &c.call.Request
+		s.e.Call(s.now, &c.call)
 	case "close":
 		c := &scriptCall{s: s, name: "close"}
 		s.calls["close"] = c
@@ -351,6 +373,8 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	case "described":
 		w.list = append(w.list, "describe")
 		reply(&protocol.NodeInfo{ID: 7, Config: protocol.NodeConfig{GracePeriod: w.millis(t, "grace", 10_000)}}, protocol.StatusOK)
+	case "ok":
+		reply(&protocol.Empty{}, protocol.StatusOK)
 	case "stopped":
 		w.list = append(w.list, "stop")
 		reply(&protocol.Empty{}, protocol.StatusOK)
@@ -467,6 +491,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, c.name+": released")
 		case x == &c.change.Request:
 			s.out = append(s.out, fmt.Sprintf("%s: changed, count %d, data %q", c.name, c.lease.count, c.lease.data))
+		case x == &c.call.Request:
+			s.out = append(s.out, c.name+": OK")
 		case x == &c.close.Request:
 			s.out = append(s.out, "close: closed")
 		case c.name == "start":
@@ -545,6 +571,10 @@ func (s *script) frames(to string, b []byte) {
 			if m.Timeout != protocol.Forever {
 				text += fmt.Sprintf(" wait=%dms", m.Timeout)
 			}
+		case protocol.KindCreate:
+			var m protocol.Create
+			_ = m.DecodeBody(h.Body)
+			text, name = fmt.Sprintf("create %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
 		case protocol.KindRelease:
 			var m protocol.Release
 			_ = m.DecodeBody(h.Body)

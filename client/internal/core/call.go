@@ -1,0 +1,117 @@
+package core
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Call is a request of any kind but those of leases and of sessions themselves: it is sent until it
+// is answered, or given up. A call with a number takes effect at most once. One without may arrive
+// more than once.
+type Call struct {
+	Request
+	Kind    protocol.Kind
+	Msg     protocol.Message
+	Head    *protocol.Head   // of Msg; nil: it has no number
+	Reply   protocol.Message // filled in if the answer is OK
+	Session *Session         // nil: it belongs to none
+	To      Target
+}
+
+// Target is where a call goes. The zero value is any instance.
+type Target struct {
+	Of     TargetKind
+	Tier   uint8
+	Bucket uint32 // of AtBucket
+	Shard  uint64 // of AtShard
+}
+
+// TargetKind is a kind of target.
+type TargetKind uint8
+
+const (
+	AnyInstance TargetKind = iota
+	AtBucket               // the leader of the shard that owns the bucket
+	AtShard                // the leader of the shard
+)
+
+// ErrShardsChanged: the cluster has no such shard any more.
+var ErrShardsChanged = errors.New("the cluster has other shards by now")
+
+func (x *Call) begin(e *Engine) {
+	x.Request = Request{
+		Waiter: x.Waiter, kind: x.Kind, message: x.Msg, head: x.Head, session: x.Session, op: x, to: anyInstance,
+		tier: x.To.Tier, arg: uint64(x.To.Bucket),
+	}
+	switch x.To.Of {
+	case AtBucket:
+		x.to = atBucket
+	case AtShard:
+		x.to = x.atShard
+	}
+	if s := x.Session; s != nil && s.err != nil {
+		e.fail(&x.Request, s.err)
+		return
+	}
+	e.send(&x.Request)
+}
+
+// atShard is the leader of the call's shard. The frame has one of its buckets.
+func (x *Call) atShard(e *Engine, r *Request) *Conn {
+	t := e.routes.table.tier(r.tier)
+	if t == nil {
+		return e.routes.toLeader(e, r, nil)
+	}
+	w := e.routes.table.shard(x.To.Shard)
+	bucket, ok := t.someBucket(w)
+	if !ok {
+		e.complete(r, Result{Err: ErrShardsChanged, Unknown: r.unanswered})
+		return nil
+	}
+	r.arg = uint64(bucket)
+	return e.routes.toLeader(e, r, w)
+}
+
+// someBucket is a bucket that a shard owns.
+func (t *tier) someBucket(w *shardRoute) (uint32, bool) {
+	place := slices.Index(t.owners, w)
+	if w == nil || place < 0 {
+		return 0, false
+	}
+	return t.first[slices.Index(t.place, uint16(place))], true
+}
+
+func (x *Call) turn(*Engine) {}
+
+func (x *Call) decode(body []byte) (bool, error) {
+	return false, x.Reply.DecodeBody(bytes.Clone(body)) // it may alias the body, which is the reader's
+}
+
+func (x *Call) decided(e *Engine, err error) {
+	var refusal *protocol.Error
+	// A change of the cluster that waits for a shard without a majority may still happen.
+	pending := errors.As(err, &refusal) && isPending(refusal)
+	e.complete(&x.Request, Result{Err: err, Answered: err != nil && !pending, Unknown: pending})
+}
+
+// left: the number is closed, so a copy that is still on its way is refused once a later request
+// has come there. See R15.
+func (x *Call) left(e *Engine, err error) {
+	sent := x.unanswered || x.state == Sent
+	e.withdraw(&x.Request)
+	e.complete(&x.Request, Result{Err: err, Unknown: sent})
+}
+
+func (x *Call) over(e *Engine, err error) { e.fail(&x.Request, err) }
+
+// Repeated reports whether a sending before the answered one may have had its effect.
+func (r *Request) Repeated() bool { return r.unanswered }
+
+// isFenced reports whether a registration is refused, and not the session.
+func isFenced(err *protocol.Error) bool {
+	return err.Status == protocol.StatusBadSession && strings.HasPrefix(err.Message, "FENCED")
+}
