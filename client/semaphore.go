@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -256,6 +257,9 @@ func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
 
 // RWMutex is the read-write lock with this name on the session's node.
 func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
+
+// Once is the task with this name on the session's node, which runs once in each period of a length.
+func (s *Session) Once(name string, every time.Duration) *Once { return &Once{s, name, every} }
 
 // Election is the election with this name on the session's node.
 func (s *Session) Election(name string) *Election {

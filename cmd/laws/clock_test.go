@@ -17,6 +17,7 @@ var wallClock = map[string]string{
 	"client/internal/driver/open.go":    "a deadline in the past, to wake a read",
 	"client/keepalive.go":               "pings of many clients at the same beat; a jump moves one ping within its period",
 	"client/node.go":                    "shown",
+	"client/once.go":                    "periods are of the day; numbers of periods rise, and a lease keeps runs apart",
 	"client/process/status.go":          "shown",
 	"client/rollout/status.go":          "shown",
 	"client/watchdog.go":                "a jump makes leases suspect, never better",

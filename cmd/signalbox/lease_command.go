@@ -140,7 +140,7 @@ func (inv *invocation) hold(h holdArgs, state string, acquire acquireFunc) error
 		if err != nil {
 			return err
 		}
-		return inv.runWithLease(l, h.command, grantRow(l, state))
+		return inv.runWithLease(l, l.Token(), h.command, grantRow(l, state))
 	})
 }
 
@@ -171,10 +171,10 @@ func parseWait(text string) (time.Duration, error) {
 	return d, err
 }
 
-// runWithLease runs a command under a lease. Without a command it holds the lease until a signal.
-// It returns after the release, if the server can be reached, so that a script's next line finds
+// runWithLease runs a command under a lease, with a token. Without a command it holds the lease until
+// a signal. It returns after the release, if the server can be reached, so that a script's next line finds
 // the units free.
-func (inv *invocation) runWithLease(l *client.Lease, command []string, granted row) error {
+func (inv *invocation) runWithLease(l *client.Lease, token uint64, command []string, granted row) error {
 	defer func() {
 		err := l.Release(inv.cleanup())
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
@@ -196,7 +196,7 @@ func (inv *invocation) runWithLease(l *client.Lease, command []string, granted r
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
 		grace: l.Session().Timeout() / 25, lease: l, interrupted: inv.longCtx.Done(),
-		env: inv.holdEnv(l.Name(), l.Token(), l.Session()),
+		env: inv.holdEnv(l.Name(), token, l.Session()),
 	}
 	err := c.run(l.Context())
 	if errors.Is(err, errLost) {

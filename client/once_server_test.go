@@ -1,0 +1,79 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestOnce: of all sessions one runs the task in a period, with a number that rises, and no run
+// begins before the last one has ended.
+func TestOnce(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	const day = 24 * time.Hour
+	var runs, running atomic.Int64
+	proceed := make(chan struct{})
+	run := func(ctx context.Context, p client.Period) error {
+		if running.Add(1) != 1 {
+			t.Error("two runs at once")
+		}
+		defer running.Add(-1)
+		if runs.Add(1); p.Number%86400 != 0 || !p.Start.Equal(time.Unix(int64(p.Number), 0)) || p.Lease.Lost() != nil {
+			t.Errorf("period %+v", p)
+		}
+		<-proceed
+		return ctx.Err()
+	}
+	type outcome struct {
+		ran bool
+		err error
+	}
+	outcomes := make(chan outcome, 3)
+	for range 3 {
+		s := session(t, c)
+		go func() {
+			ran, err := s.Once("task", day).Run(ctx, run)
+			outcomes <- outcome{ran, err}
+		}()
+	}
+	for range 2 { // while it runs, the others know that there is nothing to do
+		if o := <-outcomes; o.ran || o.err != nil {
+			t.Fatalf("beside a run: %+v", o)
+		}
+	}
+	s := session(t, c)
+	rewind := func() { // as if the next day had come
+		t.Helper()
+		_, err := s.Update(ctx, "task", []byte(`{"period":86400,"once":true}`))
+		must(t, err)
+	}
+	rewind()
+	if ran, err := s.Once("task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("the next period beside a run of the one before: %t, %v", ran, err)
+	}
+	close(proceed)
+	if o := <-outcomes; !o.ran || o.err != nil {
+		t.Errorf("the run: %+v", o)
+	}
+	rewind()
+	failed := errors.New("failed")
+	if ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error { return failed }); !ran || !errors.Is(err, failed) {
+		t.Errorf("a run that fails: %t, %v", ran, err)
+	}
+	if ran, err := s.Once("task", day).Run(ctx, run); ran || err != nil {
+		t.Errorf("after a run that failed: %t, %v", ran, err)
+	}
+	if runs.Load() != 1 {
+		t.Errorf("%d runs", runs.Load())
+	}
+	if _, err := s.Once("task", 1500*time.Millisecond).Run(ctx, run); !errors.Is(err, client.BadRequest) {
+		t.Errorf("a period of a second and a half: %v", err)
+	}
+}
