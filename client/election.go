@@ -8,7 +8,8 @@ import (
 )
 
 // Election elects one of many sessions. It is an ephemeral semaphore that the leader holds whole.
-// Candidates queue: the one that has waited longest leads next.
+// Candidates queue: the one that has waited longest leads next. A lock, an election and a service of
+// one name are one semaphore: give each a name of its own.
 type Election struct {
 	ElectionReader
 	s *Session
@@ -100,8 +101,10 @@ func (e ElectionReader) Leader(ctx context.Context) (Leader, error) {
 	return leaderOf(sem.Owners), nil
 }
 
+// leaderOf is the owner of all units. Owners of single units are members of a service of the same
+// name, or share a lock.
 func leaderOf(owners []Owner) Leader {
-	if len(owners) == 0 {
+	if len(owners) == 0 || owners[0].Count != Max {
 		return Leader{}
 	}
 	o := owners[0]

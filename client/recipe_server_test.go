@@ -67,6 +67,34 @@ func TestRWMutex(t *testing.T) {
 	release(t, l)
 }
 
+// TestOneNameForTwoKinds: a member of a service is no leader of an election of the same name, and
+// the leader is no member.
+func TestOneNameForTwoKinds(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	s := session(t, c)
+	n, err := c.Node(ctx, "/default")
+	must(t, err)
+	term, err := s.Election("both").Campaign(ctx)
+	must(t, err)
+	if list, err := n.Service("both").List(ctx); err != nil || len(list) != 0 {
+		t.Errorf("members beside a leader: %+v, %v", list, err)
+	}
+	if l, err := n.Election("both").Leader(ctx); err != nil || l.Token != term.Token {
+		t.Errorf("the leader: %+v, %v", l, err)
+	}
+	release(t, term.Lease)
+	_, err = s.Service("both").Register(ctx, []byte("10.0.0.1:80"))
+	must(t, err)
+	if l, err := n.Election("both").Leader(ctx); err != nil || l.Exists {
+		t.Errorf("a leader beside a member: %+v, %v", l, err)
+	}
+	if list, err := n.Service("both").List(ctx); err != nil || len(list) != 1 {
+		t.Errorf("members: %+v, %v", list, err)
+	}
+}
+
 func TestElection(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

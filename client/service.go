@@ -11,7 +11,8 @@ import (
 
 // Service is a set of members that find each other. It is a semaphore with the limit Max: each
 // member holds a unit, and its data is its address. The semaphore is ephemeral unless it was
-// created before.
+// created before. A lock, an election and a service of one name are one semaphore: give each a name
+// of its own. Who holds all units, a leader or a lock, is no member.
 type Service struct {
 	ServiceReader
 	s *Session
@@ -128,7 +129,7 @@ func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error]
 
 func each(kind MemberEventKind, owners []Owner, yield func(MemberEvent, error) bool) bool {
 	for _, o := range owners {
-		if !yield(MemberEvent{Kind: kind, Member: member(o)}, nil) {
+		if o.Count != Max && !yield(MemberEvent{Kind: kind, Member: member(o)}, nil) {
 			return false
 		}
 	}
@@ -140,9 +141,11 @@ func member(o Owner) Member {
 }
 
 func members(owners []Owner) []Member {
-	list := make([]Member, len(owners))
-	for i, o := range owners {
-		list[i] = member(o)
+	list := make([]Member, 0, len(owners))
+	for _, o := range owners {
+		if o.Count != Max {
+			list = append(list, member(o))
+		}
 	}
 	return list
 }
