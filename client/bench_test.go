@@ -87,14 +87,12 @@ func (c *instantConn) Close() error {
 // instant is a session on such a server.
 func instant(t testing.TB) *Session {
 	c := newClient(Config{Endpoints: []string{"x"}, clock: systemClock{}, Logger: discard()})
-	r, err := newRouteTable(&protocol.MapReply{
+	if err := c.useMap(nil, &protocol.MapReply{
 		Version: 1, Shards: []protocol.MapShard{{ID: 1, Master: 1}},
 		Tiers: []protocol.MapTier{{Buckets: 4096, Runs: []protocol.MapRun{{Count: 4096, Shard: 1}}}},
-	})
-	if err != nil {
+	}, nil); err != nil {
 		t.Fatal(err)
 	}
-	c.routes.Store(r)
 	cn := newConn(c, newInstantConn(), protocol.HelloReply{Instance: 1, Window: 4096, MaxFrame: protocol.MaxFrameLen}, nil, c.clock)
 	cn.serve()
 	c.adopt(cn, "x")

@@ -100,7 +100,7 @@ func TestSlots(t *testing.T) {
 	var used, most atomic.Int64
 	var all []*client.Slots
 	var working sync.WaitGroup
-	full := make(chan struct{}) // once, all units were in use
+	full := make(chan struct{}) // once, as many units were in use as there can be
 	var fill sync.Once
 	for range 2 {
 		slots := dial(t, srv).Slots("/default", "convert", client.Description("converter"))
@@ -113,7 +113,7 @@ func TestSlots(t *testing.T) {
 					defer used.Add(-int64(count))
 					for before := most.Load(); now > before && !most.CompareAndSwap(before, now); before = most.Load() {
 					}
-					if now == limit {
+					if now >= limit-1 { // the next in the queue may want two
 						fill.Do(func() { close(full) })
 					}
 					select {
@@ -130,8 +130,8 @@ func TestSlots(t *testing.T) {
 		}
 	}
 	working.Wait()
-	if most.Load() != limit {
-		t.Errorf("%d of %d units were used at once", most.Load(), limit)
+	if n := most.Load(); n < limit-1 || n > limit {
+		t.Errorf("%d of %d units were used at once", n, limit)
 	}
 	sessions := func() (n_ int) {
 		for _, err := range n.Sessions(ctx) {
