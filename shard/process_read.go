@@ -113,7 +113,9 @@ func (v ProcessView) Open() bool { return v.object.process().AllowsMessages() }
 func (v ProcessView) Sessions(list []uint64) []uint64 { return v.object.process().RoundSessions(list) }
 
 // LiveSessions appends the living members, in the present round or not.
-func (v ProcessView) LiveSessions(list []uint64) []uint64 { return v.object.process().LiveSessions(list) }
+func (v ProcessView) LiveSessions(list []uint64) []uint64 {
+	return v.object.process().LiveSessions(list)
+}
 
 // Len is the number of members, absent ones included.
 func (v ProcessView) Len() int { return v.object.process().Len() }
