@@ -19,6 +19,7 @@ import (
 // GrowConfig is the size of the test of a cluster that grows and shrinks under load.
 type GrowConfig struct {
 	Names, Sessions int           // that are there; each session holds a lock
+	Connections     int           // of those sessions; loadgen.Each: one for each, as where each is a process
 	Writers         int           // each has a session, and alternates an update with a lock and its release
 	Rate            int           // writes a second of all writers together: what six instances on this machine carry with as much to spare
 	Factor          int           // replication factor
@@ -28,7 +29,7 @@ type GrowConfig struct {
 
 // DefaultGrow is the one that the bar is about.
 func DefaultGrow() GrowConfig {
-	return GrowConfig{Names: 100_000, Sessions: 5_000, Writers: 32, Rate: 1000, Factor: 3, Hold: 3 * time.Second,
+	return GrowConfig{Names: 100_000, Sessions: 5_000, Connections: loadgen.Each, Writers: 32, Rate: 500, Factor: 3, Hold: 3 * time.Second,
 		Steps: []int{1, 3, 6, 3, 1}}
 }
 
@@ -44,10 +45,10 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 	r, dir, err := startRecord(ctx, system, root,
 		"grow",
 		fmt.Sprintf(
-			"%s semaphores, and %s sessions of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+			"%s semaphores, and %s sessions on %s, of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
 				"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
 				"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
-			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Writers, c.Rate,
+			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), connectionsText(c.Connections), c.Writers, c.Rate,
 			strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
 	defer os.RemoveAll(dir)
 	if err != nil {
@@ -63,6 +64,7 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
 		return nil, err
 	}
+	plan.Connections = c.Connections
 	sessions, err := openIdleSessions(ctx, plan, c.Sessions)
 	defer sessions.close()
 	if err != nil {
@@ -135,6 +137,13 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 	}
 	r.Took = time.Since(began).Seconds()
 	return r, nil
+}
+
+func connectionsText(n int) string {
+	if n == loadgen.Each {
+		return "a connection each"
+	}
+	return fmt.Sprintf("%d connections", n)
 }
 
 // startLoad starts the writers and the reader; end stops them.

@@ -134,7 +134,7 @@ func TestLongTests(t *testing.T) {
 		}
 	})
 	t.Run("grow", func(t *testing.T) {
-		g := GrowConfig{Names: 200, Sessions: 20, Writers: 2, Rate: 200, Factor: 2, Hold: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
+		g := GrowConfig{Names: 200, Sessions: 20, Connections: loadgen.Each, Writers: 2, Rate: 200, Factor: 2, Hold: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
 		r, err := RunGrow(t.Context(), system, g, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)

@@ -421,6 +421,7 @@ func (a *acquireOp) await(ctx context.Context, route requestRoute) (*protocol.Ac
 		}
 	}
 	s.mu.Unlock()
+	defer s.c.needMap()()
 	for {
 		mapped := s.c.mapChanged()
 		if s.c.routes.Load().changed(route, s.node.tier, a.bucket) {

@@ -27,7 +27,7 @@ func newClient(cfg Config) *Client {
 	c := &Client{dispatcher: newDispatcher()}
 	c.cluster = newCluster(newLifetime(), &dialer{cfg: cfg, clock: cfg.clock, handler: c})
 	c.sessionTable = &sessionTable{cluster: c.cluster, sessions: make(map[uint64]*Session)}
-	c.cluster.shortestTimeout, c.mapFetched = c.sessionTable.shortestTimeout, c.handleMap
+	c.cluster.shortestTimeout, c.mapFetched, c.watching = c.sessionTable.shortestTimeout, c.handleMap, c.watches.any
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -73,17 +74,30 @@ const maxAnnouncedTries = 10
 // fetchAnnouncedMap fetches the map that an instance announced, from that instance: another one may
 // not have it yet, and an expelled one gets no maps.
 func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
+	needed := c.watching() || c.routes.Load() == nil
 	c.mu.Lock()
 	if version > c.announced.version || c.announced.from == nil || c.announced.from.isLost() {
 		c.announced = announcedMap{version, from}
 	}
 	busy := c.fetchingAnnounced
-	c.fetchingAnnounced = true
+	if c.fetchingAnnounced = true; !busy {
+		select {
+		case <-c.mapWanted: // from before
+		default:
+		}
+	}
+	needed = needed || c.mapUsers.Load() > 0 // what comes later finds mapWanted empty
 	c.mu.Unlock()
 	if busy {
+		if needed {
+			wake(c.mapWanted)
+		}
 		return
 	}
 	c.run(func() {
+		if !needed {
+			c.delayMap()
+		}
 		retry := backoff{base: retryBase, max: retryMax}
 		for last := uint64(0); ; {
 			c.mu.Lock()
@@ -104,6 +118,31 @@ func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 			}
 		}
 	})
+}
+
+// maxMapDelay bounds how long a client without need leaves an announced map alone. So does the
+// shortest timeout of its sessions: a holder that is cut off learns no sooner either that its lease
+// was taken away by force.
+const maxMapDelay = 30 * time.Second
+
+// delayMap lets other clients fetch the map first. A planned change makes a map for each step, and
+// all clients of the cluster are told of each at once: thousands that fetch every one cost an
+// instance more than the change. Those that need the map fetch it at once: a call waits for it, or
+// there are watches, which follow buckets to other shards. The others can do without for a while. A
+// request that goes to a former owner of its bucket is told the present one, and is a need.
+func (c *cluster) delayMap() {
+	most := maxMapDelay
+	if timeout := c.shortestTimeout(); timeout > 0 {
+		most = min(most, timeout)
+	}
+	sleep(c.ctx, c.mapWanted, rand.N(most))
+}
+
+// needMap ends the delay of an announced map, and has others fetched at once until done is called.
+func (c *cluster) needMap() (done func()) {
+	c.mapUsers.Add(1)
+	wake(c.mapWanted)
+	return func() { c.mapUsers.Add(-1) }
 }
 
 // mapSource is the connection to ask for a newer map than this one; nil for any map.
@@ -157,7 +196,11 @@ func (c *cluster) requestMap(
 			asked++
 		}
 	}
-	late := time.NewTimer(mapReplyTimeout)
+	patience := mapReplyTimeout
+	if c.mapUsers.Load() == 0 {
+		patience = minSilence // nobody waits
+	}
+	late := time.NewTimer(patience)
 	defer late.Stop()
 	for answered := 0; ; {
 		select {
@@ -255,6 +298,7 @@ func (c *cluster) useMap(have *routeTable, reply *protocol.MapReply, cn *conn) e
 		a := c.announced
 		c.mu.Unlock()
 		if a.version > r.version {
+			defer c.needMap()() // it has begun
 			c.fetchAnnouncedMap(a.version, a.from)
 		}
 	}

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"math"
 	"runtime"
 	"strings"
@@ -45,6 +46,7 @@ func TestMapFromAnnouncer(t *testing.T) {
 		if err != nil || cn.instance != 2 {
 			t.Fatal(cn, err)
 		}
+		defer c.needMap()()
 		cn.lastHeard.Store(math.MaxInt64) // it is the one to ask if nobody told of anything
 		f.set(func() {
 			f.version = 2
@@ -66,11 +68,86 @@ func TestMapFromAnnouncer(t *testing.T) {
 	})
 }
 
+// TestMapsWithoutNeed: a planned change makes many maps, of which each client is told at the same
+// moment. A client that needs none fetches the last of them, some time later. One that waits for
+// something, watches, or finds a bucket elsewhere, fetches the next one at once.
+func TestMapsWithoutNeed(t *testing.T) {
+	for _, x := range []struct {
+		need string
+		do   func(t *testing.T, f *fake, s *Session) // what the client does meanwhile
+	}{
+		{"a call waits", func(t *testing.T, f *fake, s *Session) {
+			go func() { _, _ = s.Acquire(bg, nameIn(0)) }()
+			synctest.Wait()
+		}},
+		{"a watch", func(t *testing.T, f *fake, s *Session) {
+			ctx, cancel := context.WithCancel(bg)
+			t.Cleanup(cancel)
+			go func() {
+				for range s.Node().Watch(ctx, nameIn(0)) {
+				}
+			}()
+			synctest.Wait()
+		}},
+		{"", nil},
+	} {
+		t.Run(x.need, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				f.on = func(fc *fakeConn, h protocol.Header) bool {
+					if h.Kind == protocol.KindAcquire {
+						fc.reply(h, &protocol.AcquireReply{State: protocol.Accepted, OrderID: 1})
+					}
+					return h.Kind == protocol.KindAcquire
+				}
+				c := f.open(t)
+				s := f.sessionIn(t, c, 0)
+				if x.do != nil {
+					x.do(t, f, s)
+				}
+				before := f.count(protocol.KindMap)
+				version := func(v uint64) {
+					f.set(func() {
+						f.version = v
+						f.announceMap(1, v)
+					})
+					synctest.Wait()
+				}
+				for v := range uint64(10) {
+					version(v + 2)
+				}
+				if got := f.count(protocol.KindMap) - before; x.need != "" {
+					if got != 10 {
+						t.Errorf("%d of 10 maps were fetched", got)
+					}
+					return
+				} else if got != 0 {
+					t.Errorf("%d maps were fetched without need", got)
+				}
+				began := time.Now()
+				<-c.mapChanged()
+				if got := f.count(protocol.KindMap) - before; got != 1 || c.routes.Load().version != 11 ||
+					time.Since(began) > s.Timeout() {
+					t.Errorf("after %s, %d fetches: version %d", time.Since(began), got, c.routes.Load().version)
+				}
+				version(12)
+				done := c.needMap()
+				synctest.Wait()
+				if v := c.routes.Load().version; v != 12 {
+					t.Errorf("a call needs the map, and has version %d", v)
+				}
+				done()
+			})
+		})
+	}
+}
+
 // TestMapFromAnother: an instance that ends answers nothing any more. The map comes from another
 // one then, long before the connection is given up.
 func TestMapFromAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
+		defer c.needMap()()
 		began := time.Now()
 		f.set(func() {
 			f.version = 2
@@ -92,6 +169,7 @@ func TestMapFromAnother(t *testing.T) {
 func TestOldMapDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, c := connectedToTwo(t)
+		defer c.needMap()()
 		f.set(func() {
 			old := f.mapReply()
 			f.version = 2
@@ -138,6 +216,7 @@ func TestAnnouncementBesideFirstMap(t *testing.T) {
 	}
 	c.adopt(cn, "1")
 	cl := c.cluster
+	defer cl.needMap()()
 
 	cl.closeMu.Lock() // no goroutine starts
 	announced := make(chan struct{})

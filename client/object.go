@@ -162,6 +162,7 @@ func (o *object) Follow(ctx context.Context, connected func()) {
 // await returns when the route is lost, or requests go another way.
 func (o *object) await(ctx context.Context, route requestRoute, bucket uint32) {
 	s := o.s
+	defer s.c.needMap()()
 	for {
 		mapped := s.c.mapChanged()
 		if s.c.routes.Load().changed(route, s.node.tier, bucket) {

@@ -280,6 +280,7 @@ func TestMapOfNewConnection(t *testing.T) {
 		c := f.open(t)
 		s := f.sessionIn(t, c, 0)
 		f.set(func() { f.version = 2 })
+		defer c.needMap()()
 		f.drop()
 		if _, err := s.Update(bg, nameIn(1), nil); err != nil { // connects again
 			t.Fatal(err)

@@ -103,6 +103,7 @@ func canResend(err error) bool {
 // counts too: the announcement may be processed before the caller has read the refusal. But no two
 // tries in a row go without a wait for that reason.
 func (c *cluster) waitRetry(ctx context.Context, shard, bucket uint64, cn *conn, err error, retry *requestRetry) {
+	defer c.needMap()()
 	moved := retry.moved
 	if moved == nil || retry.skipped {
 		moved = c.mapChanged() // before the map is asked for: what comes meanwhile ends the wait

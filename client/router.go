@@ -32,12 +32,15 @@ type cluster struct {
 	announced         announcedMap          // the newest map that an instance announced
 	fetchingAnnounced bool                  // somebody fetches it
 	newMap            chan struct{}         // closed and replaced with every new map
+	mapUsers          atomic.Int32          // calls that wait for a newer map
+	mapWanted         chan struct{}         // capacity 1: one more does
+	watching          func() bool           // whether the client has watches, which follow the map
 	awaitsInstance    bool                  // a try waits for an instance to get the map that this client has
 }
 
 func newCluster(l *lifetime, d *dialer) *cluster {
 	c := &cluster{lifetime: l, dialer: d, replicaSeed: rand.Uint64() >> 1,
-		connectors: make(map[uint64]*connector), newMap: make(chan struct{})}
+		connectors: make(map[uint64]*connector), newMap: make(chan struct{}), mapWanted: make(chan struct{}, 1)}
 	c.bootstrap = &connector{c: c, addresses: d.cfg.Endpoints,
 		backoff: backoff{base: reconnectBase, max: reconnectMax}}
 	return c

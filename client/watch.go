@@ -516,6 +516,12 @@ func (t *watchTable) remove(w *watch) {
 	delete(t.all, w)
 }
 
+func (t *watchTable) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.all) > 0
+}
+
 func (t *watchTable) notify() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,6 +30,7 @@ type Client struct {
 	authSwitches atomic.Int32
 	// tokenHash is the hash of the token by which the client came in; nil if by none.
 	tokenHash  atomic.Pointer[[meta.HashLen]byte]
+	awaitsMap  atomic.Bool  // a request was refused since the last announcement of a map
 	unanswered atomic.Int32 // Invariant: 0 <= unanswered <= window + 1
 
 	pageMu sync.Mutex // held around the opening of a stream and its reply, and around each page; before a shard's locks

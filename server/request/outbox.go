@@ -59,6 +59,9 @@ func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.
 	if countsAsRejection(status) {
 		c.CountRejection()
 	}
+	if awaitsMap(status) {
+		c.awaitsMap.Store(true)
+	}
 	o.failure.Message = text
 	o.written += c.Append(kind|protocol.KindReply, id, uint64(status), &o.failure)
 }

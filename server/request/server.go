@@ -94,6 +94,7 @@ type Server struct {
 	confirming  context.Context // of confirmations of the map, until a stop
 	endConfirm  context.CancelFunc
 	outboxes    sync.Pool
+	announcer   mapAnnouncer
 
 	AuthFailures       auth.Failures // attempts of each host to come in
 	Tokens             Tokens
@@ -113,6 +114,7 @@ func New(cfg Config) *Server {
 	}
 	s.Tokens.server, s.Tokens.changed = s, make(chan struct{}, 1)
 	s.confirming, s.endConfirm = context.WithCancel(cfg.Context)
+	s.announcer.server = s
 	shared := cfg.Metrics.NewReplies()
 	s.outboxes.New = func() any { return &Outbox{server: s, counts: shared} }
 	return s
@@ -135,7 +137,7 @@ func (s *Server) MapChanged(state *meta.State) {
 	former := s.Routes()
 	s.routes.Store(newRoutes(state, s.cfg.Shards.Shard, former))
 	if former != nil && former.State.MapVersion() != state.MapVersion() {
-		s.Broadcast(protocol.KindMapChanged, &protocol.MapChanged{Version: state.MapVersion()})
+		s.announcer.announce()
 	}
 }
 

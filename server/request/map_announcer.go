@@ -1,0 +1,85 @@
+package request
+
+import (
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/transport"
+)
+
+// mapAnnouncer tells clients of newer maps. A planned change makes a map for each step, several in
+// a second, and to tell each of thousands of connections of every one takes more of the processors
+// than the change. So all connections are told at a bounded pace. Those whose requests were
+// refused, because the map has changed or is about to, wait for it, and are told at once.
+type mapAnnouncer struct {
+	server *Server
+
+	mu   sync.Mutex
+	pace announcePace
+}
+
+// announce tells clients that there is a newer map.
+func (a *mapAnnouncer) announce() {
+	a.mu.Lock()
+	all, later := a.pace.next(time.Now(), a.server.transport.Connections())
+	a.mu.Unlock()
+	if later > 0 {
+		time.AfterFunc(later, func() {
+			a.mu.Lock()
+			a.pace.announced(time.Now())
+			a.mu.Unlock()
+			a.send(true)
+		})
+	}
+	a.send(all)
+}
+
+// send tells all connections, or those that wait.
+func (a *mapAnnouncer) send(all bool) {
+	m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
+	defer a.server.Flush()
+	a.server.transport.Each(func(conn *transport.Conn) {
+		if c := conn.Client().(*Client); conn.Established() && (c.awaitsMap.Swap(false) || all) {
+			conn.Append(protocol.KindMapChanged, 0, 0, m)
+		}
+	})
+}
+
+// awaitsMap says that a client which gets this answer waits for a newer map.
+func awaitsMap(status protocol.Status) bool {
+	return status == protocol.StatusWrongShard || status == protocol.StatusUnavailable
+}
+
+const (
+	// announcePause is the least time between two announcements to all, for each connection. One
+	// takes some ten microseconds for each, here and at the client.
+	announcePause = 100 * time.Microsecond
+	// maxAnnouncePause bounds that time: a call that waits in a queue learns by an announcement
+	// alone that its bucket has moved.
+	maxAnnouncePause = 500 * time.Millisecond
+)
+
+// announcePace says when all connections are told.
+type announcePace struct {
+	last time.Time // when they were
+	due  bool      // they will be
+}
+
+// next takes a newer map. All connections are told of it now, or after a pause, or by an
+// announcement that is due already.
+func (p *announcePace) next(now time.Time, connections int) (all bool, later time.Duration) {
+	rest := min(time.Duration(connections)*announcePause, maxAnnouncePause) - now.Sub(p.last)
+	switch {
+	case p.due:
+		return false, 0
+	case rest <= 0:
+		p.last = now
+		return true, 0
+	}
+	p.due = true
+	return false, rest
+}
+
+// announced notes that an announcement that was due was made.
+func (p *announcePace) announced(now time.Time) { p.last, p.due = now, false }
