@@ -142,7 +142,7 @@ func TestTokenReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	start := sessionStart{Path: "/local/guarded/node", TimeoutMillis: 20_000, ProtectionKey: []byte("key")}
+	start := sessionStart{Path: "/local/guarded/node", TimeoutMillis: 600_000, ProtectionKey: []byte("key")}
 	holder := openStream(t, cc, "x-ydb-auth-ticket", tokens["user"])
 	holder.start(&start)
 	holder.started()
@@ -160,7 +160,7 @@ func TestTokenReplaced(t *testing.T) {
 		t.Fatalf("the stream of a revoked token ended with %v", err)
 	}
 	again := openStream(t, cc, "x-ydb-auth-ticket", next.Secret)
-	again.start(&sessionStart{Path: start.Path, SessionId: holder.id, SeqNo: 1, TimeoutMillis: 20_000, ProtectionKey: []byte("key")})
+	again.start(&sessionStart{Path: start.Path, SessionId: holder.id, SeqNo: 1, TimeoutMillis: 600_000, ProtectionKey: []byte("key")})
 	again.started()
 	again.release(1, "lock")
 	again.expect("1 released=true")
