@@ -238,7 +238,8 @@ func (s *Session) Done() <-chan struct{} { return s.ctx.Done() }
 func (s *Session) Context() context.Context { return s.ctx }
 
 // Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,
-// ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is.
+// ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is. One that is ErrNotRenewed says
+// why the session could not be attached again.
 func (s *Session) Err() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
