@@ -111,7 +111,7 @@ bench-grow: build bench-tools ## from one instance to three and six and back, un
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
-bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
+bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, and when a follower returns, beside etcd, about 55 minutes, as root; writes bench/results
 	./bin/bench-peers failover
 
 # The peers live in a module of their own. Redis and ZooKeeper come from the system's packages: a peer that is missing is named in the report.

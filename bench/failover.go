@@ -88,7 +88,7 @@ func RunFailover(
 	began := time.Now()
 	stalls := make(map[string]map[string][]float64) // fault, system
 	for _, f := range faults {
-		if len(c.Only) > 0 && !slices.Contains(c.Only, f.name) || f.name == "cut" && hosts == nil {
+		if !c.wants(f.name) || f.name == "cut" && hosts == nil {
 			continue
 		}
 		stalls[f.name] = make(map[string][]float64)
@@ -119,6 +119,9 @@ func RunFailover(
 	if hosts == nil {
 		r.Text += " Nothing was cut off: that needs root and network namespaces."
 	}
+	if err := c.returns(ctx, r, systems, hosts, root, log); err != nil {
+		return nil, err
+	}
 	if c.Costs {
 		if err := c.costs(ctx, r, systems[0], hosts, root, log); err != nil {
 			return nil, err
@@ -126,6 +129,11 @@ func RunFailover(
 	}
 	r.Took = time.Since(began).Seconds()
 	return r, nil
+}
+
+// wants reports whether a fault is to be measured.
+func (c FailoverConfig) wants(name string) bool {
+	return len(c.Only) == 0 || slices.Contains(c.Only, name)
 }
 
 // spread is all values, in order.
@@ -224,10 +232,7 @@ func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *S
 		load.end()
 		sessions.close()
 	}
-	timeout := time.Duration(0)
-	if x, ok := s.(NeedsCallTimeout); ok {
-		timeout = x.CallTimeout()
-	}
+	timeout := callTimeout(s)
 	for i, session := range sessions.sessions {
 		writer, ok := session.(loadgen.CanStore)
 		if !ok {
@@ -239,23 +244,33 @@ func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *S
 			end()
 			return nil, nil, err
 		}
-		load.writer(running, i, 0,
-			func(n int) error { return writeUntilAnswered(running, writer, name, fmt.Append(nil, n), timeout) })
+		load.writer(running, i, 0, func(n int) error {
+			return untilAnswered(running, timeout,
+				func(ctx context.Context) error { return writer.Write(ctx, name, fmt.Append(nil, n)) })
+		})
 	}
 	return load, end, nil
 }
 
-// writeUntilAnswered writes once, or with a timeout again and again for a minute at most.
-func writeUntilAnswered(ctx context.Context, writer loadgen.CanStore, name string, data []byte, timeout time.Duration) error {
+// callTimeout is the timeout that a system's calls need while a server may hang; 0: none.
+func callTimeout(s FailoverSystem) time.Duration {
+	if x, ok := s.(NeedsCallTimeout); ok {
+		return x.CallTimeout()
+	}
+	return 0
+}
+
+// untilAnswered calls once, or with a timeout again and again for a minute at most.
+func untilAnswered(ctx context.Context, timeout time.Duration, call func(context.Context) error) error {
 	if timeout == 0 {
-		return writer.Write(ctx, name, data)
+		return call(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	return Poll(ctx, 10*time.Millisecond, func(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		return writer.Write(ctx, name, data)
+		return call(ctx)
 	})
 }
 

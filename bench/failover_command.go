@@ -17,7 +17,7 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	c := DefaultFailover()
 	f := newFlags("failover", stderr)
 	only := f.String("only", "",
-		"faults, separated by commas: kill pause cut stop; none: only what faster settings cost; default all")
+		"faults, separated by commas: "+strings.Join(faultNames(), " ")+"; none: only what faster settings cost; default all")
 	systems := f.String("systems", "", "systems, separated by commas; default all that can be measured")
 	inside := f.String("inside", "", "name of hosts that are there already; the program gives it to itself")
 	f.IntVar(&c.Times, "times", c.Times, "how often each fault comes")
@@ -29,8 +29,8 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	if *only != "" {
 		c.Only = strings.Split(*only, ",")
 		for _, name := range c.Only {
-			if name != "none" && !slices.ContainsFunc(faults, func(f fault) bool { return f.name == name }) {
-				return badUsage(stderr, "there is no fault %q; there are: kill pause cut stop, and none\n", name)
+			if name != "none" && !slices.Contains(faultNames(), name) {
+				return badUsage(stderr, "there is no fault %q; there are: %s, and none\n", name, strings.Join(faultNames(), " "))
 			}
 		}
 	}
@@ -57,6 +57,17 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 		return err
 	}
 	return finish(r, *f.out, stdout, stderr)
+}
+
+// faultNames are those of faults of the leader, and of followers that return.
+func faultNames() (list []string) {
+	for _, f := range faults {
+		list = append(list, f.name)
+	}
+	for _, f := range followerReturns {
+		list = append(list, f.name)
+	}
+	return list
 }
 
 // failoverOn runs this program again on the host of the load.

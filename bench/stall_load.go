@@ -13,6 +13,7 @@ type stallLoad struct {
 
 	mu    sync.Mutex
 	now   callStats
+	from  time.Time   // calls count from then on only
 	err   error       // of the first call that failed; it stays
 	began []time.Time // of each writer's last answered write
 }
@@ -56,9 +57,12 @@ func (l *stallLoad) run(
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()
 			err := fn(n)
-			took := time.Since(began)
+			ended := time.Now()
+			took := ended.Sub(began)
 			l.mu.Lock()
 			switch {
+			case err == nil && began.Before(l.from):
+				note(began, ended.Sub(l.from))
 			case err == nil:
 				note(began, took)
 			case l.err == nil && ctx.Err() == nil:
@@ -82,6 +86,15 @@ func (l *stallLoad) take() (callStats, error) {
 	s := l.now
 	l.now = callStats{}
 	return s, l.err
+}
+
+// countFrom is take; of calls that are under way only what follows t counts.
+func (l *stallLoad) countFrom(t time.Time) error {
+	_, err := l.take()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.from = t
+	return err
 }
 
 func (l *stallLoad) end() {

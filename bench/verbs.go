@@ -21,7 +21,7 @@ adopt REPORT            make a report the baseline, and put its tables into READ
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
-failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
+failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
 scaling REPORT          what a report's costs say of many machines
 `
 
