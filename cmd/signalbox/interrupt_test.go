@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -89,13 +90,13 @@ func TestOverdueStop(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, ask := context.WithCancel(t.Context())
 			stopped, stop := context.WithCancel(t.Context())
-			ended := false
-			cancel := endOverdue(ctx, stopped, 3*time.Second, func() { ended = true })
+			var ended atomic.Bool
+			cancel := endOverdue(ctx, stopped, 3*time.Second, func() { ended.Store(true) })
 			if c.asked {
 				ask()
 			}
 			time.Sleep(10 * time.Second) // all parts of a stop together take less
-			if ended {
+			if ended.Load() {
 				t.Error("ended too early")
 			}
 			if c.stops {
@@ -104,8 +105,8 @@ func TestOverdueStop(t *testing.T) {
 			time.Sleep(time.Minute)
 			synctest.Wait()
 			cancel()
-			if ended != c.ended {
-				t.Errorf("asked to stop: %v, stops: %v, ended: %v", c.asked, c.stops, ended)
+			if ended.Load() != c.ended {
+				t.Errorf("asked to stop: %v, stops: %v, ended: %v", c.asked, c.stops, ended.Load())
 			}
 			ask()
 			stop()

@@ -46,7 +46,9 @@ func (m *Member) Admit(ctx context.Context, r *cluster.JoinRequest) (reply clust
 			return reply, err
 		}
 	}
-	if why, err := m.service.CheckApplicant(ctx, r.Name, r.RaftAddress); err != nil {
+	if len(holders(state, r)) > 0 {
+		// Join refuses it, and names the instance that it clashes with.
+	} else if why, err := m.service.CheckApplicant(ctx, r.Name, r.RaftAddress); err != nil {
 		return reply, err
 	} else if why != "" {
 		return reply, protocol.Errorf(protocol.StatusUnavailable,
@@ -94,15 +96,19 @@ func explainTaken(err error, seen governor.Observation, r *cluster.JoinRequest) 
 	if !errors.As(err, &refused) || refused.Status != protocol.StatusAlreadyExists {
 		return err
 	}
-	for _, i := range seen.State.Instances() {
-		if i.Expelled() || i.UUID == r.UUID || i.Name != r.Name && i.RaftAddress != r.RaftAddress {
-			continue
-		}
+	for _, i := range holders(seen.State, r) {
 		if why := governor.CannotExpel(seen, i.ID); why != "" {
 			return protocol.Errorf(refused.Status, "%s; `%s` cannot be expelled now: %s", refused.Message, i.Name, why)
 		}
 	}
 	return err
+}
+
+// holders are the other instances that have the name or the address of a process that wants to join.
+func holders(state *meta.State, r *cluster.JoinRequest) []meta.Instance {
+	return slices.DeleteFunc(slices.Clone(state.Instances()), func(i meta.Instance) bool {
+		return i.Expelled() || i.UUID == r.UUID || i.Name != r.Name && i.RaftAddress != r.RaftAddress
+	})
 }
 
 // checkTier refuses a tier that the cluster does not have. Tiers are made with the cluster.
