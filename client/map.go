@@ -74,7 +74,6 @@ const maxAnnouncedTries = 10
 // fetchAnnouncedMap fetches the map that an instance announced, from that instance: another one may
 // not have it yet, and an expelled one gets no maps.
 func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
-	needed := c.watching() || c.routes.Load() == nil
 	c.mu.Lock()
 	if version > c.announced.version || c.announced.from == nil || c.announced.from.isLost() {
 		c.announced = announcedMap{version, from}
@@ -86,8 +85,9 @@ func (c *cluster) fetchAnnouncedMap(version uint64, from *conn) {
 		default:
 		}
 	}
-	needed = needed || c.mapUsers.Load() > 0 // what comes later finds mapWanted empty
 	c.mu.Unlock()
+	// A need that comes later finds mapWanted empty.
+	needed := c.mapUsers.Load() > 0 || c.watching() || c.routes.Load() == nil
 	if busy {
 		if needed {
 			wake(c.mapWanted)

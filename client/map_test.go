@@ -100,6 +100,7 @@ func TestMapsWithoutNeed(t *testing.T) {
 					}
 					return h.Kind == protocol.KindAcquire
 				}
+				f.master[2] = 2
 				c := f.open(t)
 				s := f.sessionIn(t, c, 0)
 				if x.do != nil {
@@ -137,6 +138,29 @@ func TestMapsWithoutNeed(t *testing.T) {
 					t.Errorf("a call needs the map, and has version %d", v)
 				}
 				done()
+				version(13)
+				ctx, cancel := context.WithCancel(bg)
+				defer cancel()
+				s.Node().WatchFunc(ctx, nameIn(0), func(Event, error) {})
+				synctest.Wait()
+				if v := c.routes.Load().version; v != 13 {
+					t.Errorf("a watch begins, and the map has version %d", v)
+				}
+				cancel()
+				synctest.Wait()
+				f.set(func() {
+					for fc := range f.conns {
+						if fc.instance == 2 {
+							_ = fc.nc.Close()
+						}
+					}
+				})
+				version(14)
+				_, _, _ = c.connToBucket(bg, 0, 1) // the map may come before the connection, and end the wait
+				synctest.Wait()
+				if v := c.routes.Load().version; v != 14 {
+					t.Errorf("a call waits for a connection, and the map has version %d", v)
+				}
 			})
 		})
 	}

@@ -85,6 +85,7 @@ func (c *cluster) connToShard(ctx context.Context, shard uint64) (*conn, error) 
 			return cn, nil
 		}
 	}
+	defer c.needMap()() // the instance may be gone by the newer one
 	moved := c.mapChanged()
 	r = c.routes.Load() // what is newer than this ends the wait
 	w := r.byShard[shard]

@@ -508,6 +508,7 @@ func (t *watchTable) add(w *watch) {
 		t.all = make(map[*watch]struct{})
 	}
 	t.all[w] = struct{}{}
+	wake(w.cluster.mapWanted) // an announced map that was left alone may have other shards
 }
 
 func (t *watchTable) remove(w *watch) {
