@@ -31,7 +31,6 @@ func registerMetrics(s *Server) {
 		p.Write(metrics.LogDropped, logDropped(s))
 		writeDisk(p, s.host)
 		writeTokens(p, s)
-		writeTokens(p, s)
 		writeBackups(p, s)
 		s.serving.WriteMetrics(p, showNames(s))
 		s.membership.WriteMetrics(p)

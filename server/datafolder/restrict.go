@@ -57,6 +57,9 @@ func Restrict(dir string, log *slog.Logger) error {
 // foreign finds what belongs neither to this user nor to root; empty: there is nothing.
 func foreign(dir string) (found string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrPermission) && path != dir {
+			return nil // a folder such as lost+found, which this process cannot use either
+		}
 		if err != nil || path == dir {
 			return err
 		}

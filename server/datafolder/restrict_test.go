@@ -77,3 +77,22 @@ func TestRestrict(t *testing.T) {
 		}
 	}
 }
+
+// TestRestrictBesideUnreadable: a file system has a folder of root's, lost+found. It is no reason to
+// refuse the folder that it is in.
+func TestRestrictBesideUnreadable(t *testing.T) {
+	dir := t.TempDir()
+	closed := filepath.Join(dir, "lost+found")
+	if err := os.Mkdir(closed, 0o000); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadDir(closed); err == nil {
+		t.Skip("this process can read a folder of mode 0000: it runs as root")
+	}
+	if err := Restrict(dir, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"math"
 	"slices"
 	"strings"
 
@@ -42,13 +43,15 @@ func (t *Token) fields(f *varint.Fields) {
 	f.Uint(&t.CreatedAt, &t.ExpiresAt, &t.UsedAt)
 }
 
-// check says what is wrong with a token's texts. The proposer checks their characters.
+// check says what is wrong with a token's texts and times. The proposer checks the characters.
 func (t *Token) check() string {
 	switch {
 	case t.ID == "" || len(t.ID) > MaxTokenID:
 		return "a token needs an id of 1 to 64 bytes"
 	case t.Identity == "" || len(t.Identity) > maxIdentity:
 		return "an identity has 1 to 256 bytes"
+	case t.ExpiresAt > math.MaxInt64:
+		return "the token expires later than any clock can tell; choose an earlier time, or 0 for never"
 	case t.Identity == AnonymousIdentity || strings.HasPrefix(t.Identity, CertIdentity):
 		return "the identity is one that no token has: choose another than anonymous, and none that begins with cert:"
 	}
