@@ -1,9 +1,12 @@
 package client
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // bothContexts is a context that ends with held, at once, and with ctx, and has the cause of the one
-// that ended first. It has the values of both. end must be called.
+// that ended first. It has the values of both, and the earlier deadline. end must be called.
 func bothContexts(held, ctx context.Context) (both context.Context, end func()) {
 	both, cancel := context.WithCancelCause(valued{held, ctx})
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
@@ -13,7 +16,7 @@ func bothContexts(held, ctx context.Context) (both context.Context, end func()) 
 	}
 }
 
-// valued is a context with the values of another one beside its own.
+// valued is a context with the values of another one beside its own, and the earlier deadline.
 type valued struct {
 	context.Context
 	values context.Context
@@ -25,4 +28,13 @@ func (v valued) Value(key any) any {
 		return x
 	}
 	return v.values.Value(key)
+}
+
+// Deadline implements context.Context.
+func (v valued) Deadline() (at time.Time, ok bool) {
+	at, ok = v.Context.Deadline()
+	if other, has := v.values.Deadline(); has && (!ok || other.Before(at)) {
+		return other, true
+	}
+	return at, ok
 }

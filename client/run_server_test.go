@@ -44,6 +44,17 @@ func TestRun(t *testing.T) {
 	}
 	free("an error")
 
+	soon, cancelSoon := context.WithTimeout(ctx, time.Minute)
+	defer cancelSoon()
+	err = s.Mutex("m").Run(soon, func(ctx context.Context, _ *client.Lease) error {
+		want, _ := soon.Deadline()
+		if at, ok := ctx.Deadline(); !ok || !at.Equal(want) {
+			t.Errorf("deadline %v, not %v", at, want)
+		}
+		return nil
+	})
+	must(t, err)
+
 	short, cancel := context.WithCancelCause(ctx)
 	over := errors.New("the program ends")
 	err = s.Mutex("m").Run(short, func(ctx context.Context, _ *client.Lease) error {
