@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync/atomic"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestOnce: of all sessions one runs the task in a period, with a number that rises, and no run
@@ -69,6 +71,38 @@ func TestOnce(t *testing.T) {
 	}
 	if ran, err := s.Once("task", day).Run(ctx, run); ran || err != nil {
 		t.Errorf("after a run that failed: %t, %v", ran, err)
+	}
+
+	// A run of the same session is waited for as one of any other.
+	began, proceed := make(chan struct{}), make(chan struct{})
+	rewind()
+	go func() {
+		ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error {
+			close(began)
+			<-proceed
+			return nil
+		})
+		outcomes <- outcome{ran, err}
+	}()
+	<-began
+	rewind()
+	if ran, err := s.Once("task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("the next period beside a run of the session: %t, %v", ran, err)
+	}
+	rewind()
+	go func() {
+		ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error { return nil })
+		outcomes <- outcome{ran, err}
+	}()
+	await.True(t, "the next period to be taken", func() bool {
+		sem, err := s.Describe(ctx, "task")
+		return err == nil && !bytes.Contains(sem.Data, []byte(`"period":86400,`))
+	})
+	close(proceed)
+	for range 2 {
+		if o := <-outcomes; !o.ran || o.err != nil {
+			t.Errorf("runs of one session: %+v", o)
+		}
 	}
 	if runs.Load() != 1 {
 		t.Errorf("%d runs", runs.Load())
