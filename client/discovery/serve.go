@@ -147,7 +147,9 @@ func (k *keeper) serve(ctx context.Context, s *client.Session) error {
 			return nil // it leaves
 		}
 	}
-	err = r.Lease.Lost()
+	if err = r.Lease.Lost(); err == nil {
+		err = client.ErrReleased // through its session
+	}
 	k.notify(nil, err)
 	return lost{err}
 }

@@ -158,6 +158,14 @@ func TestServe(t *testing.T) {
 			t.Errorf("the log lacks %q: %s", want, text)
 		}
 	}
+	m.onLost.Store(nil)
+	if _, err := third.Session().Release(t.Context(), "api"); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-m.lost; !errors.Is(err, client.ErrReleased) {
+		t.Errorf("released with %v", err)
+	}
+	third = <-m.registered
 	m.stop()
 	if err := <-m.over; !errors.Is(err, context.Canceled) {
 		t.Errorf("Serve returned %v", err)
