@@ -41,6 +41,8 @@ is the data of the semaphore NAME.`)
 			return err
 		case len(h.command) == 0:
 			return usagef("the command is missing; the form is: %s", usageLine(cmd))
+		case !cmd.Flag("every").Changed:
+			return usagef("--every is missing; give the length of a period, like --every 1m")
 		case every < client.MinPeriod || every%time.Second != 0:
 			return usagef("--every %s is not a number of whole seconds, at least 1; give a period like 1m", every)
 		}

@@ -177,6 +177,9 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	if values["context"] == "" && f.Current != "" { // a command under a lease uses it too, whatever is current then
+		values["context"], values["client-config"] = f.Current, f.path
+	}
 	return a.setValues(values)
 }
 
