@@ -55,7 +55,7 @@ func (s *clusterScript) run(t *testing.T, d *datadriven.TestData) string {
 		} else {
 			s.cluster = newCluster(number("buckets", 64), number("factor", 3), number("shards", 2), more...)
 		}
-		s.gov = s.governor()
+		s.gov, s.progress = s.governor(), NewProgress()
 		return ""
 	}
 	var instance meta.Instance
@@ -338,5 +338,40 @@ func TestExpelGoesByTheMap(t *testing.T) {
 	v.Health[d.ID] = last
 	if why := expelRefusal(v, d.ID); !strings.Contains(why, "shard 3 has no majority: 1 of 2 voters take part; start d again") {
 		t.Errorf("refused with %q", why)
+	}
+}
+
+// TestCannotExpel: the place of an instance that is gone is free unless a group of its has lost the
+// majority. A governor that was just elected has not heard everybody, and takes the map's word.
+func TestCannotExpel(t *testing.T) {
+	s := &clusterScript{progress: NewProgress()}
+	datadriven.RunTestFromString(t, "bootstrap factor=2 shards=1 buckets=8\n----\n\njoin b\n----\n\n"+
+		"join c\n----\n\njoin d\n----\n\nconverge quiet\n----\n", s.run)
+	a, _ := s.machine.InstanceByName("a")
+	b, _ := s.machine.InstanceByName("b")
+	v := s.view(s.progress)
+	delete(v.Health, b.ID)
+	if why := CannotExpel(Observation{View: v}, a.ID); why != "" {
+		t.Errorf("cannot be expelled while b was not heard yet: %s", why)
+	}
+	datadriven.RunTestFromString(t, "kill b\n----\n", s.run)
+	s.executePlan()
+	const lost = "shard 2 has no majority: 1 of 2 voters take part; start b again"
+	if why := CannotExpel(Observation{View: s.view(s.progress)}, b.ID); !strings.Contains(why, lost) {
+		t.Errorf("can be expelled without a majority of its shard: %q", why)
+	}
+}
+
+// TestExpelUnknownHealth: a governor that is not told of heartbeats refuses no expel for want of
+// them. The meta shard decides then.
+func TestExpelUnknownHealth(t *testing.T) {
+	s := &clusterScript{progress: NewProgress()}
+	datadriven.RunTestFromString(t, "bootstrap factor=1 shards=1 buckets=8\n----\n\njoin b\n----\n\nconverge quiet\n----\n", s.run)
+	v := s.view(s.progress)
+	v.Health = nil
+	for _, i := range s.machine.Instances() {
+		if why := expelRefusal(v, i.ID); why != "" {
+			t.Errorf("%s is refused: %s", i.Name, why)
+		}
 	}
 }
