@@ -341,8 +341,8 @@ func TestExpelGoesByTheMap(t *testing.T) {
 	}
 }
 
-// TestCannotExpel: the place of an instance that is gone is free unless a group of its has lost the
-// majority. A governor that was just elected has not heard everybody, and takes the map's word.
+// TestCannotExpel: an instance that is gone can be replaced unless a group that it is in has lost its
+// majority. A governor that was just elected has not heard everybody, and goes by the map.
 func TestCannotExpel(t *testing.T) {
 	s := &clusterScript{progress: NewProgress()}
 	datadriven.RunTestFromString(t, "bootstrap factor=2 shards=1 buckets=8\n----\n\njoin b\n----\n\n"+
