@@ -197,6 +197,7 @@ func TestAnnouncementBeforeTheFirstMap(t *testing.T) {
 			return false
 		}
 		c := f.open(t)
+		defer c.needMap()() // an idle client takes its time
 		synctest.Wait()
 		if v := c.routes.Load().version; v != 2 {
 			t.Errorf("the client has map %d, want 2", v)
