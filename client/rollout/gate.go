@@ -45,7 +45,7 @@ type Gatekeeper struct {
 
 type runKey struct {
 	location         string
-	gate             Gate // as it is configured: a server of 0.1.0 counts attempts from 1 again when it is changed
+	gate             Gate // as it is configured: one that was replaced runs again
 	version, attempt uint64
 }
 

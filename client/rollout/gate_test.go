@@ -70,7 +70,7 @@ func TestGatekeeper(t *testing.T) {
 }
 
 // TestReplacedGate: a gate whose command is replaced while it runs is run again, by the new
-// command, although the run has the same number, as a server of 0.1.0 gives it.
+// command, even if the run has the same number.
 func TestReplacedGate(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		with := func(command string) sdk.Config {

@@ -14,5 +14,5 @@
 //	... write what stands in Conn.Out, wake the callers in ready.Done, dial ...
 //
 // Package driver does that for programs, the simulation for its seeds, and the scripts in testdata
-// for whoever wants to read the rules.
+// for readers of the rules.
 package core

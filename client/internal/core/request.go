@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Request is one request to a server, from the call until an answer decides it. Whoever made it
+// Request is one request to a server, from the call until an answer decides it. Its caller
 // owns it before the call, and again when it was in Ready.Done, unless it is InBackground then.
 type Request struct {
 	Waiter Waiter // is woken when the request is in Ready.Done; nil: nobody waits

@@ -190,7 +190,7 @@ func (w *world) end(s *modelSession, reason protocol.EndReason) {
 	}
 }
 
-// remove takes a session's entry out of a queue; whoever is first then is granted.
+// remove takes a session's entry out of a queue; the first one left is granted.
 func (w *world) remove(name string, s *modelSession, status protocol.Status) bool {
 	n := w.names[name]
 	if n == nil {

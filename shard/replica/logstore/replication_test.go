@@ -70,7 +70,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	one(k, last+2)
 	whole(other, 1) // another shard has a bound of its own
 
-	// Whoever is not behind answers all the time. That frees nothing.
+	// A replica that is not behind answers all the time. That frees nothing.
 	b.store.ReplicateAnswered(k.shard, end, false)
 	one(k, last+1)
 	// An answer to the first message makes room for one more.
