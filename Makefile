@@ -12,7 +12,7 @@ help: ## print the targets
 
 # Packages in which nothing runs at the same time as anything else, in their tests too; a law sees to
 # it. The race detector has nothing to find in them, and makes them ten times slower.
-SEQUENTIAL := client/internal/core client/internal/membership client/internal/millis client/sessionstate cmd/laws protocol protocol/varint \
+SEQUENTIAL := client/core client/internal/membership client/internal/millis client/sessionstate cmd/laws protocol protocol/varint \
   server/failuredetector server/sim server/sim/remotesession shard shard/fieldtest shard/leader shard/leader/idset \
   shard/meta shard/process shard/process/relay shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
@@ -85,7 +85,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
-	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics ./server/deploy/monitoring ./client/internal/core ./client/internal/membership ./client/sessionstate -update
+	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics ./server/deploy/monitoring ./client/core ./client/internal/membership ./client/sessionstate -update
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	cd $(YDB) && go test . -run TestReference -update
 

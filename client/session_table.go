@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/core"
+	"github.com/signalbox-dev/signalbox/client/core"
 )
 
 // sessionTable is the sessions of a client, which it keeps alive.

@@ -133,3 +133,19 @@ func TestImportsFollowTheLayers(t *testing.T) {
 		}
 	}
 }
+
+// Package client/core is not internal, for the simulation of the whole runs it. It is no part of
+// what programs may use.
+func TestOnlyClientAndSimulationUseTheEngine(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		if inFolder(p.dir, "client") || inFolder(p.dir, "server/sim") {
+			continue
+		}
+		for name, f := range p.files {
+			if slices.Contains(importPaths(f), module+"/client/core") {
+				t.Errorf("%s imports client/core: programs use package client", name)
+			}
+		}
+	}
+}

@@ -13,6 +13,7 @@
 //	unlock
 //	... write what stands in Conn.Out, wake the callers in ready.Done, dial ...
 //
-// Package driver does that for programs, the simulation for its seeds, and the scripts in testdata
-// for readers of the rules.
+// Package driver does that for programs, package server/sim for its seeds, and the scripts in testdata
+// for readers of the rules. Programs use package client: this package follows its needs, and promises
+// nothing to others.
 package core
