@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -21,6 +22,7 @@ type Client struct {
 	watches     watchTable
 	lastWatchID atomic.Uint64 // id of the last one-shot watch
 	dispatcher  *dispatcher
+	values      sync.Map // of the packages below this one, by internal/rpc
 }
 
 func newClient(cfg Config) *Client {

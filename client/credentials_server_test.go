@@ -127,7 +127,7 @@ func TestTokenReplaced(t *testing.T) {
 	defer stop()
 	n, err := second.Node(ctx, "/default")
 	must(t, err)
-	synced, resets, ended := make(chan struct{}, 10), make(chan struct{}, 10), make(chan error, 1)
+	synced, interruptions, ended := make(chan struct{}, 10), make(chan struct{}, 10), make(chan error, 1)
 	go func() {
 		for ev, err := range n.Watch(watching, "job") {
 			if err != nil {
@@ -135,8 +135,8 @@ func TestTokenReplaced(t *testing.T) {
 				return
 			}
 			switch ev.Kind {
-			case client.EventReset:
-				resets <- struct{}{}
+			case client.EventInterrupted:
+				interruptions <- struct{}{}
 			case client.EventSynced:
 				synced <- struct{}{}
 			}
@@ -148,7 +148,7 @@ func TestTokenReplaced(t *testing.T) {
 	x.revoke("one")
 	awaitState(t, changes, client.Detached)
 	awaitState(t, changes, client.Attached)
-	<-resets
+	<-interruptions
 	<-synced
 
 	before := asked.Load()
@@ -158,7 +158,7 @@ func TestTokenReplaced(t *testing.T) {
 	await.True(t, "the file is read again after the refusal", func() bool { return asked.Load() >= before+2 })
 	x.write(third)
 	awaitState(t, changes, client.Attached)
-	<-resets
+	<-interruptions
 
 	if err := lease.Context().Err(); err != nil || lease.Token() != token || !holder.Held() {
 		t.Fatalf("the lease: %v, token %d of %d", context.Cause(lease.Context()), lease.Token(), token)

@@ -248,9 +248,9 @@ func (w *watch) next(ev *Event) (ok bool, err error) {
 	if w.err != nil {
 		return false, w.err
 	}
-	if w.reset {
-		w.reset = false
-		*ev = Event{Kind: EventReset}
+	if w.lost {
+		w.lost = false
+		*ev = Event{Kind: EventInterrupted}
 		return true, nil
 	}
 	for len(w.dirty) > 0 {

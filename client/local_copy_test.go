@@ -264,7 +264,7 @@ func (m *copyTest) read() bool {
 	fail := func(what string) { m.t.Fatalf("seed %d: %s: %+v; known %+v", m.seed, what, ev, m.view[ev.Name]) }
 	known := m.view[ev.Name]
 	switch ev.Kind {
-	case EventReset:
+	case EventInterrupted:
 		m.synced = false
 	case EventSynced:
 		if m.synced {

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"strings"
+	"sync"
 
 	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -28,6 +29,7 @@ func init() {
 		return callInstance(ctx, c.(*Client), instance, method, in, out)
 	}
 	rpc.Logger = func(c any) *slog.Logger { return c.(*Client).cfg.Logger }
+	rpc.Values = func(c any) *sync.Map { return &c.(*Client).values }
 	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
 }
 

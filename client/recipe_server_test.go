@@ -215,6 +215,14 @@ func TestService(t *testing.T) {
 	if _, err := regs[2].Lease.Session().Service("api").Register(ctx, nil); !errors.Is(err, client.ErrAlreadyHeld) {
 		t.Fatal(err)
 	}
+	srv.Unreachable()
+	if ev := step(); ev.Kind != client.MemberInterrupted { // long before it is back
+		t.Fatalf("%+v", ev)
+	}
+	srv.Reachable()
+	if ev := step(); ev.Kind != client.MemberSynced {
+		t.Fatalf("%+v", ev)
+	}
 	// A service over a semaphore that was created works as well.
 	s := session(t, c)
 	must(t, s.Create(ctx, "made", client.Max, nil))

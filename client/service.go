@@ -41,6 +41,10 @@ const (
 	MemberAdded    MemberEventKind = 2
 	MemberChanged  MemberEventKind = 3 // other data
 	MemberRemoved  MemberEventKind = 4
+	// MemberInterrupted: the stream is lost, so the list may be old from now on. It comes once for
+	// each interruption. The changes up to MemberSynced are the differences to what was there.
+	MemberInterrupted MemberEventKind = 5
+	MemberSynced      MemberEventKind = 6 // the interruption is over
 )
 
 // MemberEvent is a step of Service.Watch.
@@ -98,8 +102,9 @@ func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member,
 	return members(sem.Owners), nil
 }
 
-// Watch yields all members and then every change, until ctx ends. It resumes by itself: changes in
-// the meantime are yielded as changes. The last pair carries the error that ended it.
+// Watch yields all members and then every change, until ctx ends. It resumes by itself: after an
+// interruption, changes in the meantime are yielded as changes. The last pair carries the error that
+// ended it.
 func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error] {
 	return func(yield func(MemberEvent, error) bool) {
 		var first []Owner
@@ -117,6 +122,14 @@ func (sv ServiceReader) Watch(ctx context.Context) iter.Seq2[MemberEvent, error]
 				first = nil
 			case !synced:
 				first = applyEvent(first, ev)
+			case ev.Kind == EventInterrupted:
+				if !yield(MemberEvent{Kind: MemberInterrupted}, nil) {
+					return
+				}
+			case ev.Kind == EventSynced:
+				if !yield(MemberEvent{Kind: MemberSynced}, nil) {
+					return
+				}
 			default:
 				if !each(MemberRemoved, ev.Removed, yield) || !each(MemberAdded, ev.Added, yield) ||
 					!each(MemberChanged, ev.Updated, yield) {

@@ -24,9 +24,10 @@ const (
 	EventDeleted EventKind = 2
 	// EventSynced: everything that existed when the watch began, or resumed, has been delivered.
 	EventSynced EventKind = 3
-	// EventReset: the watch was interrupted and resumed. The events up to the next EventSynced are
-	// the differences to what was delivered before. Only what came and went in between is missing.
-	EventReset EventKind = 4
+	// EventInterrupted: the stream is lost, and what was delivered may be old from now on. It comes
+	// once for each interruption, before the watch resumes. The events up to the next EventSynced
+	// are the differences to what was delivered before. What came and went in between is missing.
+	EventInterrupted EventKind = 4
 )
 
 // Event is a step of a watch. Steps of one semaphore that a slow consumer has not taken yet are
@@ -134,7 +135,7 @@ type watch struct {
 	idle       int         // parts without a stream
 	err        error
 	prefix     bool
-	reset      bool // EventReset is to be delivered
+	lost       bool // EventInterrupted is to be delivered
 	synced     bool // EventSynced was delivered
 
 	recent *watchedSemaphore   // the one of names that a change was found for last, nil: none
@@ -433,11 +434,11 @@ func (st *watchStream) rejectStale() {
 	p.w.notify()
 }
 
-// markUnsynced says that a shard's stream is lost. The consumer gets one EventReset until all are
+// markUnsynced says that a shard's stream is lost. The consumer gets one EventInterrupted until all are
 // synced again. mu is held.
 func (w *watch) markUnsynced() {
 	if w.synced {
-		w.reset, w.synced = true, false
+		w.lost, w.synced = true, false
 	}
 }
 

@@ -71,28 +71,28 @@ func TestWatchName(t *testing.T) {
 	dropped = true
 	srv.DropConnections()
 	must(t, l.UpdateData(ctx, []byte("you")))
-	if ev := step("reset"); ev.Name != "" {
+	if ev := step("interrupted"); ev.Name != "" {
 		t.Fatal(ev)
 	}
 	// The change may come with the snapshot or behind it.
 	for got := ""; got != fmt.Sprintf("changed story: ~%d(2,you)", l.Token()); {
 		ev, err, _ := next()
 		must(t, err)
-		if got = eventText(ev); got == "reset" || got == "synced" {
+		if got = eventText(ev); got == "interrupted" || got == "synced" {
 			got = ""
 		}
 	}
 	must(t, s.Delete(ctx, "story", true))
 	for got := ""; got != "deleted story"; {
 		got = <-called
-		if !strings.HasPrefix(got, "changed story: ") && got != "deleted story" && got != "synced" && got != "reset" {
+		if !strings.HasPrefix(got, "changed story: ") && got != "deleted story" && got != "synced" && got != "interrupted" {
 			t.Fatal("the function got", got)
 		}
 	}
 	for got := ""; got != "deleted story"; {
 		ev, err, _ := next()
 		must(t, err)
-		if got = eventText(ev); got != "deleted story" && got != "synced" && got != "reset" {
+		if got = eventText(ev); got != "deleted story" && got != "synced" && got != "interrupted" {
 			t.Fatal(got)
 		}
 	}
@@ -182,8 +182,8 @@ func eventText(ev client.Event) string {
 	switch ev.Kind {
 	case client.EventSynced:
 		return "synced"
-	case client.EventReset:
-		return "reset"
+	case client.EventInterrupted:
+		return "interrupted"
 	case client.EventDeleted:
 		return "deleted " + ev.Name
 	}

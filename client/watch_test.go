@@ -49,8 +49,8 @@ func story(t *testing.T, next func() (Event, error, bool)) (delivered []string, 
 		switch ev.Kind {
 		case EventSynced:
 			return delivered, nil
-		case EventReset:
-			delivered = append(delivered, "reset")
+		case EventInterrupted:
+			delivered = append(delivered, "interrupted")
 		case EventDeleted:
 			delivered = append(delivered, "-"+ev.Name)
 		case EventChanged:
@@ -150,14 +150,14 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 			}
 			names[2] = "bb"
 		})
-		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset -b +bb]" {
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[interrupted -b +bb]" {
 			t.Fatal(delivered, err)
 		}
 
 		// A shard moves to another instance, with the link.
 		f.set(func() { f.version, f.master[3] = 2, 2 })
 		f.drop()
-		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset]" || opened[3] != 2 {
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[interrupted]" || opened[3] != 2 {
 			t.Fatal(delivered, err, opened)
 		}
 
@@ -179,7 +179,7 @@ func watchOverRedirects(t *testing.T, by watchForm) {
 				fc.send(protocol.KindMapChanged, 0, 0, &protocol.MapChanged{Version: 3})
 			}
 		})
-		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[reset]" {
+		if delivered, err = story(t, next); err != nil || fmt.Sprint(delivered) != "[interrupted]" {
 			t.Fatal(delivered, err)
 		}
 		stop()

@@ -364,7 +364,7 @@ func semWatch(a *app) *cobra.Command {
 
 func eventRow(ev *client.Event) row {
 	word := map[client.EventKind]string{client.EventChanged: "changed", client.EventDeleted: "deleted",
-		client.EventSynced: "synced", client.EventReset: "reset"}[ev.Kind]
+		client.EventSynced: "synced", client.EventInterrupted: "interrupted"}[ev.Kind]
 	if ev.Created {
 		word = "created"
 	}

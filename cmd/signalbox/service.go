@@ -81,7 +81,10 @@ func memberEventRow(ev *client.MemberEvent) row {
 		return r
 	}
 	word := map[client.MemberEventKind]string{client.MemberAdded: "added", client.MemberChanged: "changed",
-		client.MemberRemoved: "removed"}[ev.Kind]
+		client.MemberRemoved: "removed", client.MemberInterrupted: "interrupted", client.MemberSynced: "synced"}[ev.Kind]
+	if ev.Kind == client.MemberInterrupted || ev.Kind == client.MemberSynced {
+		return append(r, field{"event", "event", word})
+	}
 	r = append(r, field{"event", "event", word}, field{"", "data", ev.Member.Data},
 		field{"", "session", labelled{"session", ev.Member.Session}}, field{"", "description", ev.Member.Description})
 	for _, f := range memberRow(&ev.Member) {
