@@ -15,7 +15,7 @@ type attachment struct {
 	ticket  []byte
 	renewal *renewal
 	pinged  uint64        // id of the last ping before it
-	timeout time.Duration // in force
+	period  time.Duration // of its pings
 	over    bool
 }
 
@@ -54,11 +54,21 @@ func (s *Session) bind(e *Engine, c *Conn, reply *protocol.SessionReply) bool {
 	s.detach(e)
 	s.attachment = &attachment{
 		conn: c, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket,
-		renewal: c.renewal(reply.Shard), pinged: c.keepAlive.lastPing, timeout: millis(reply.Timeout),
+		renewal: c.renewal(reply.Shard), pinged: c.keepAlive.lastPing, period: s.period(millis(reply.Timeout)),
 	}
 	c.sessions.add(s)
-	c.keepAlive.add(e, s.attachment.timeout)
+	c.keepAlive.add(e, s.attachment.period)
 	return true
+}
+
+// period is that of the pings for the session, with a timeout in force.
+func (s *Session) period(timeout time.Duration) time.Duration {
+	const least = 10 * time.Millisecond
+	p := sessionstate.KeepAlive(timeout)
+	if s.KeepAlive > 0 {
+		p = min(p, max(s.KeepAlive, least))
+	}
+	return p
 }
 
 // detach ends the session's attachment, if there is one. Results of queues would not come any more.
@@ -69,7 +79,7 @@ func (s *Session) detach(e *Engine) {
 	}
 	a.over = true
 	a.conn.sessions.remove(s)
-	a.conn.keepAlive.remove(e, a.timeout)
+	a.conn.keepAlive.remove(e, a.period)
 	s.attachment, s.unhurried = nil, false
 	for _, w := range s.waiters() {
 		if w.state == Accepted { // else the answer of the server is awaited

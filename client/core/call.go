@@ -20,14 +20,18 @@ type Call struct {
 	Reply   protocol.Message // filled in if the answer is OK
 	Session *Session         // nil: it belongs to none
 	To      Target
+	Single  bool // it is sent once: the loss of its connection ends it
 }
 
 // Target is where a call goes. The zero value is any instance.
 type Target struct {
-	Of     TargetKind
-	Tier   uint8
-	Bucket uint32 // of AtBucket
-	Shard  uint64 // of AtShard
+	Of       TargetKind
+	Tier     uint8
+	Bucket   uint32 // of AtBucket
+	Shard    uint64 // of AtShard
+	Instance uint64 // of AtInstance
+	Node     uint64 // of AtName and AtProcess
+	Name     string
 }
 
 // TargetKind is a kind of target.
@@ -37,6 +41,9 @@ const (
 	AnyInstance TargetKind = iota
 	AtBucket               // the leader of the shard that owns the bucket
 	AtShard                // the leader of the shard
+	AtName                 // the leader of the shard that owns the name of a semaphore or a rollout
+	AtProcess              // the same of a coordination process
+	AtInstance             // the instance
 )
 
 // ErrShardsChanged: the cluster has no such shard any more.
@@ -45,13 +52,17 @@ var ErrShardsChanged = errors.New("the cluster has other shards by now")
 func (x *Call) begin(e *Engine) {
 	x.Request = Request{
 		Waiter: x.Waiter, kind: x.Kind, message: x.Msg, head: x.Head, session: x.Session, op: x, to: anyInstance,
-		tier: x.To.Tier, arg: uint64(x.To.Bucket),
+		tier: x.To.Tier, arg: uint64(x.To.Bucket), once: x.Single,
 	}
 	switch x.To.Of {
 	case AtBucket:
 		x.to = atBucket
 	case AtShard:
 		x.to = x.atShard
+	case AtName, AtProcess:
+		x.to = x.atName
+	case AtInstance:
+		x.to = x.atInstance
 	}
 	if s := x.Session; s != nil && s.err != nil {
 		e.fail(&x.Request, s.err)
@@ -74,6 +85,33 @@ func (x *Call) atShard(e *Engine, r *Request) *Conn {
 	}
 	r.arg = uint64(bucket)
 	return e.routes.toLeader(e, r, w)
+}
+
+// atName is the leader of the shard that owns the call's name.
+func (x *Call) atName(e *Engine, r *Request) *Conn {
+	t := e.routes.table.tier(r.tier)
+	if t == nil {
+		return e.routes.toLeader(e, r, nil)
+	}
+	hash := protocol.Bucket
+	if x.To.Of == AtProcess {
+		hash = protocol.ProcessBucket
+	}
+	r.arg = uint64(hash(x.To.Node, []byte(x.To.Name), t.buckets))
+	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
+}
+
+// atInstance is the connection to the call's instance.
+func (x *Call) atInstance(e *Engine, r *Request) *Conn {
+	if e.routes.table == nil {
+		return e.routes.toLeader(e, r, nil)
+	}
+	l := e.routes.link(x.To.Instance)
+	if l.conn == nil {
+		r.awaits = l
+		l.await(e, r)
+	}
+	return l.conn
 }
 
 // someBucket is a bucket that a shard owns.

@@ -2,6 +2,7 @@ package core
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -47,7 +48,8 @@ type Event struct {
 	Kind    EventKind
 	Session *Session
 	Lease   *Lease
-	Err     error // why it ended
+	State   sessionstate.State // of the session
+	Err     error              // why it ended
 }
 
 // EventKind is a kind of event.
@@ -105,14 +107,14 @@ func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *pr
 // else there. See R17 and R18.
 func (e *Engine) checkHello(hello *protocol.HelloReply) error {
 	if hello.Version != protocol.Version {
-		return &permanentError{protocol.Errorf(protocol.StatusUnsupported,
-			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version)}
+		return Permanent(protocol.Errorf(protocol.StatusUnsupported,
+			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version))
 	}
 	e.cluster = cmp.Or(e.cluster, hello.Cluster)
 	if e.cluster != hello.Cluster {
-		return &permanentError{fmt.Errorf(
-			"this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another",
-			hello.Cluster, e.cluster)}
+		return Permanent(fmt.Errorf(
+			"%w: this is cluster %q; the client was connected to cluster %q, and must be closed before it can work with another",
+			ErrOtherCluster, hello.Cluster, e.cluster))
 	}
 	return nil
 }
@@ -122,7 +124,7 @@ func (e *Engine) checkHello(hello *protocol.HelloReply) error {
 func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 	e.enter(now)
 	if !c.up {
-		if err = permanent(err); !isPermanent(err) {
+		if err = RefusedForGood(err); !IsPermanent(err) && !errors.Is(err, ErrUnreachable) {
 			err = fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}
 	}
@@ -179,6 +181,36 @@ func (e *Engine) eachSession(visit func(*Session)) {
 func (e *Engine) Held(now time.Duration, s *Session) bool {
 	e.enter(now)
 	return s.held(e)
+}
+
+// State is the session's state by the clock.
+func (e *Engine) State(now time.Duration, s *Session) sessionstate.State {
+	e.enter(now)
+	s.due(e)
+	return s.machine.State()
+}
+
+// Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
+func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
+	e.enter(now)
+	if !s.held(e) {
+		return 0
+	}
+	return s.machine.Deadline() - e.now
+}
+
+// AwaitMap begins to wait.
+func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
+	e.enter(now)
+	x.begin(e)
+}
+
+// Close ends the engine. Its sessions end with err, and are left to their timeouts at the server. All
+// other requests end with it too, and all connections are handed over to be closed. Nothing may be
+// begun any more.
+func (e *Engine) Close(now time.Duration, err error) {
+	e.enter(now)
+	shutDown(e, err)
 }
 
 // GiveUp says that nobody waits for a request any more, because of err. It is in Ready.Done then,
@@ -306,6 +338,43 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 	}
 	return nil // what a newer server adds does not concern this client
 }
+
+// Map is the map that requests are routed by, nil if there is none yet. It must not be changed.
+func (e *Engine) Map() *protocol.MapReply {
+	if e.routes.table == nil {
+		return nil
+	}
+	return e.routes.table.reply
+}
+
+// Buckets is how many buckets a tier has; 0: the map has no such tier.
+func (e *Engine) Buckets(tier uint8) uint32 {
+	if t := e.routes.table.tier(tier); t != nil {
+		return t.buckets
+	}
+	return 0
+}
+
+// Shards are those that own buckets of a tier, in order.
+func (e *Engine) Shards(tier uint8) (list []uint64) {
+	t := e.routes.table.tier(tier)
+	if t == nil {
+		return nil
+	}
+	for _, w := range t.owners {
+		if w != nil {
+			list = append(list, w.shard)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// Cluster is the id of the cluster of the first instance that answered; empty before.
+func (e *Engine) Cluster() string { return e.cluster }
+
+// IsConnected reports whether there is a connection.
+func (e *Engine) IsConnected() bool { return e.liveliest(nil) != nil }
 
 // random is the next number of the jitter, below n.
 func (e *Engine) random(n uint64) uint64 {

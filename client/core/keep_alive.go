@@ -4,7 +4,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -155,15 +154,15 @@ func (k *keepAlive) lookWithin(e *Engine, d time.Duration) bool {
 	return true
 }
 
-// add keeps a session with this timeout alive.
-func (k *keepAlive) add(e *Engine, timeout time.Duration) {
-	k.periods.Add(sessionstate.KeepAlive(timeout))
+// add keeps a session alive by pings with this period.
+func (k *keepAlive) add(e *Engine, period time.Duration) {
+	k.periods.Add(period)
 	k.update(e)
 }
 
 // remove is the end of add.
-func (k *keepAlive) remove(e *Engine, timeout time.Duration) {
-	k.periods.Remove(sessionstate.KeepAlive(timeout))
+func (k *keepAlive) remove(e *Engine, period time.Duration) {
+	k.periods.Remove(period)
 	k.update(e)
 }
 

@@ -13,6 +13,7 @@ import (
 // Lease is a number of units of a semaphore that a session holds. Its maker hands it in with the
 // acquire. Fields that begin with a capital do not change after the grant.
 type Lease struct {
+	Owner   any // the driver's
 	Session *Session
 	Token   uint64
 
@@ -34,15 +35,6 @@ type Lease struct {
 // grantedBy notes where an answer came from that says that the lease is held.
 func (l *Lease) grantedBy(r *Request) { l.att, l.from, l.shard = r.att, r.from, r.shard }
 
-// Outcomes of leases and acquires.
-var (
-	ErrNotAcquired = errors.New("not acquired in time")
-	ErrAlreadyHeld = errors.New(
-		"this session holds the semaphore already; change it through its lease, or acquire with another session")
-	ErrReleased  = errors.New("lease was released")
-	ErrLeaseLost = errors.New("lease is lost")
-)
-
 // Over is why the lease ended, or nil.
 func (l *Lease) Over() error {
 	if l.over == nil && l.Session != nil {
@@ -50,6 +42,9 @@ func (l *Lease) Over() error {
 	}
 	return l.over
 }
+
+// Count is how many units are held.
+func (l *Lease) Count() uint64 { return l.count }
 
 // Acquire is one acquire from the call to its outcome. Turn and what the lease is to be are set
 // before the call, and so is Lease.
@@ -195,7 +190,7 @@ func (a *Acquire) grant(e *Engine) {
 		return
 	}
 	*l = Lease{
-		Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
+		Owner: l.Owner, Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
 		ephemeral: a.Msg.Ephemeral, seq: a.seq,
 	}
 	l.grantedBy(&a.Request)

@@ -189,23 +189,3 @@ func (l *link) lost(e *Engine, c *Conn, err error) {
 func (l *link) failed(e *Engine, err error) {
 	l.waiting.drain(func(r *Request) { e.unreachable(r, l, err) })
 }
-
-// permanentError is an answer to the hello that another try would get again. See R17 and R18.
-type permanentError struct{ err error }
-
-func (p *permanentError) Error() string { return p.err.Error() }
-func (p *permanentError) Unwrap() error { return p.err }
-
-func isPermanent(err error) bool {
-	_, ok := err.(*permanentError)
-	return ok
-}
-
-// permanent makes a permanentError of an answer that another try would get again.
-func permanent(err error) error {
-	switch protocol.StatusOf(err) {
-	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:
-		return &permanentError{err}
-	}
-	return err
-}

@@ -69,6 +69,9 @@ func (m *mapRequest) decided(e *Engine, err error) {
 
 func (m *mapRequest) left(e *Engine, err error) {
 	e.withdraw(&m.Request)
+	if IsPermanent(err) {
+		e.routes.unmapped.drain(func(r *Request) { r.op.left(e, err) })
+	}
 	m.over(e, err)
 }
 

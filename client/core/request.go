@@ -216,7 +216,7 @@ func (e *Engine) retry(r *Request, c *Conn, err *protocol.Error) {
 // unreachable sends a request another way because no connection could be made.
 func (e *Engine) unreachable(r *Request, l *link, err error) {
 	e.withdraw(r)
-	if isPermanent(err) {
+	if IsPermanent(err) {
 		r.op.left(e, err)
 		return
 	}
@@ -433,11 +433,11 @@ func (e *Engine) fail(r *Request, err error) {
 	e.complete(r, Result{Err: err, Unknown: r.unanswered})
 }
 
-// openRequests are those of a session that are not over, in a fixed order.
+// openRequests are those of a session that are not over, in a fixed order. Nil: those of all.
 func (e *Engine) openRequests(s *Session) (all []*Request) {
 	collect := func(l *list) {
 		for r := l.first; r != nil; r = r.next {
-			if r.session == s {
+			if r.session == s || s == nil {
 				all = append(all, r)
 			}
 		}
@@ -445,7 +445,7 @@ func (e *Engine) openRequests(s *Session) (all []*Request) {
 	for _, c := range e.conns {
 		collect(&c.accepted)
 		c.requests.Each(func(_ uint64, r *Request) {
-			if r.session == s {
+			if r.session == s || s == nil {
 				all = append(all, r)
 			}
 		})
@@ -454,7 +454,13 @@ func (e *Engine) openRequests(s *Session) (all []*Request) {
 	for _, l := range e.routes.links {
 		collect(&l.waiting)
 	}
-	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting, &s.unordered, &s.later, &s.waiting} {
+	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting} {
+		collect(l)
+	}
+	if s == nil {
+		return all
+	}
+	for _, l := range []*list{&s.unordered, &s.later, &s.waiting} {
 		collect(l)
 	}
 	s.names.each(func(n *name) { collect(&n.queue) })

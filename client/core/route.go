@@ -30,9 +30,6 @@ func newRoutes(endpoints []string) routes {
 	return x
 }
 
-// ErrUnreachable: no connection could be made.
-var ErrUnreachable = errors.New("instance cannot be reached")
-
 var (
 	errSecondConn    = errors.New("another connection to the same instance is in use")
 	errLeaderTimeout = fmt.Errorf("%w within %s", ErrUnreachable, leaderTimeout)

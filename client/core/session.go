@@ -17,12 +17,15 @@ type Session struct {
 	Node uint64 // id of the coordination node
 	Tier uint8
 
+	Owner any // the driver's
+
 	// Set before the start.
 	Path        string
 	Key         [protocol.KeyLen]byte
 	Nonce       uint64
 	Timeout     time.Duration // that is asked for
 	Description string
+	KeepAlive   time.Duration // most between pings; 0: as the timeout needs
 
 	machine     *sessionstate.Machine
 	timer       timer
@@ -44,14 +47,6 @@ type Session struct {
 
 	prev, next *Session // in the list of its connection
 }
-
-// Why a session is over.
-var (
-	ErrSessionExpired = errors.New("session is expired for good; start a new one")
-	ErrNotRenewed     = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
-	ErrTakenOver      = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
-	ErrSessionClosed  = errors.New("session is closed")
-)
 
 // Err is nil while the session lives.
 func (s *Session) Err() error { return s.err }
@@ -112,10 +107,10 @@ func (s *Session) act(e *Engine) {
 		s.reattach(e)
 	}
 	if r.Changed && r.State == sessionstate.Expired && s.err == nil {
-		s.err = ErrNotRenewed
+		s.err = s.notRenewed()
 	}
 	if r.Changed {
-		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s, Err: s.err})
+		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s, State: r.State, Err: s.err})
 	}
 	switch {
 	case r.Changed && r.State == sessionstate.Expired:
@@ -128,6 +123,14 @@ func (s *Session) act(e *Engine) {
 	} else {
 		e.timers.stop(&s.timer)
 	}
+}
+
+// notRenewed is why a session ends that was not renewed, with what kept it from being attached.
+func (s *Session) notRenewed() error {
+	if s.attach != nil && s.attach.last != nil {
+		return &notRenewed{s.attach.last}
+	}
+	return ErrNotRenewed
 }
 
 // expired ends what ends with the session, and has the server end it if that may not know.
@@ -213,3 +216,6 @@ func (l *clockLook) due(e *Engine) {
 		e.timers.set(&l.timer, e.now+min(max(e.timeouts.Or(time.Hour)/20, 50*time.Millisecond), time.Second))
 	}
 }
+
+// InForce is the session timeout in force.
+func (s *Session) InForce() time.Duration { return s.machine.Timeout() }

@@ -1,0 +1,75 @@
+package core
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Outcomes of leases and acquires.
+var (
+	ErrNotAcquired = errors.New("not acquired in time")
+	ErrAlreadyHeld = errors.New(
+		"this session holds the semaphore already; change it through its lease, or acquire with another session")
+	ErrReleased  = errors.New("lease was released")
+	ErrLeaseLost = errors.New("lease is lost")
+)
+
+// Why a session is over.
+var (
+	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
+	ErrNotRenewed     error = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
+	ErrTakenOver      error = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
+	ErrSessionClosed        = errors.New("session is closed")
+)
+
+// Why nothing was answered.
+var (
+	ErrUnreachable  = errors.New("instance cannot be reached")
+	ErrClosed       = errors.New("client is closed")
+	ErrHandshake    = errors.New("no connection can be made with this configuration")
+	ErrOtherCluster = fmt.Errorf("%w: another cluster answers", ErrHandshake)
+)
+
+// sessionError matches SESSION_EXPIRED of the wire too.
+type sessionError struct{ text string }
+
+func (e *sessionError) Error() string        { return e.text }
+func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
+
+// notRenewed is the end of a session whose last attach failed: ErrNotRenewed, and by errors.Is also
+// what the user can mend.
+type notRenewed struct{ why error }
+
+func (n *notRenewed) Error() string { return fmt.Sprintf("%v (%v)", ErrNotRenewed, n.why) }
+func (n *notRenewed) Unwrap() error { return ErrNotRenewed }
+
+func (n *notRenewed) Is(target error) bool {
+	return (target == protocol.StatusUnauthenticated || target == ErrHandshake) && errors.Is(n.why, target)
+}
+
+// permanentError is a connection that another try would not make either. See R17 and R18.
+type permanentError struct{ err error }
+
+func (p *permanentError) Error() string { return p.err.Error() }
+func (p *permanentError) Unwrap() error { return p.err }
+
+// Permanent marks the error of a connection that another try would not make either: what waits for
+// it fails.
+func Permanent(err error) error { return &permanentError{err} }
+
+// IsPermanent reports whether an error is so marked.
+func IsPermanent(err error) bool {
+	_, ok := errors.AsType[*permanentError](err)
+	return ok
+}
+
+// RefusedForGood marks the answer to a hello, if another try would get it again.
+func RefusedForGood(err error) error {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusUnsupported, protocol.StatusUnauthenticated, protocol.StatusForbidden, protocol.StatusBadRequest:
+		return Permanent(err)
+	}
+	return err
+}

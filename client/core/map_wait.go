@@ -1,0 +1,45 @@
+package core
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// MapWait waits for a map that has a tier with shards. A cluster that was made a moment ago has none
+// yet.
+type MapWait struct {
+	Request
+	Tier uint8
+	Any  bool // any map will do
+}
+
+func (x *MapWait) begin(e *Engine) {
+	x.Request = Request{Waiter: x.Waiter, op: x, to: x.arrived, tier: x.Tier}
+	e.send(&x.Request)
+}
+
+// arrived is the destination of a wait: none, but the list of what waits for a map.
+func (x *MapWait) arrived(e *Engine, r *Request) *Conn {
+	if t := e.routes.table; t != nil && (x.Any || len(e.Shards(x.Tier)) > 0) {
+		e.complete(r, Result{})
+		return nil
+	}
+	if !x.Any {
+		r.last = errNoTier(x.Tier)
+	}
+	e.routes.awaitMap(e, r)
+	return nil
+}
+
+func errNoTier(tier uint8) error {
+	return protocol.Errorf(protocol.StatusUnavailable, "the cluster map has no shard for tier %d yet: "+
+		"the cluster is being made, or no instance of that tier was started", tier)
+}
+
+func (x *MapWait) turn(*Engine)                {}
+func (x *MapWait) decode([]byte) (bool, error) { return false, nil }
+func (x *MapWait) decided(*Engine, error)      {}
+
+func (x *MapWait) left(e *Engine, err error) {
+	e.withdraw(&x.Request)
+	e.complete(&x.Request, Result{Err: err})
+}
+
+func (x *MapWait) over(e *Engine, err error) { e.fail(&x.Request, err) }
