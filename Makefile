@@ -111,6 +111,9 @@ bench-grow: build bench-tools ## from one instance to three and six and back, un
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
+bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 25 minutes, as root; writes bench/results
+	./bin/bench scale
+
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, and when a follower returns, beside etcd, about 55 minutes, as root; writes bench/results
 	./bin/bench-peers failover
 
@@ -126,4 +129,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-scale bench-failover bench-tools check clean chaos ydb browser screenshot

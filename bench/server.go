@@ -105,6 +105,18 @@ func (s *Server) Usage() (Usage, error) {
 	return sum, nil
 }
 
+// cpuOfEach is what each process has used so far, in seconds.
+func (s *Server) cpuOfEach() (list []float64, err error) {
+	for _, p := range s.processes {
+		u, err := p.Usage()
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, u.CPU.Seconds())
+	}
+	return list, nil
+}
+
 func (s *Server) cpuOver(ctx context.Context, d time.Duration) (time.Duration, error) {
 	before, err := s.Usage()
 	if err != nil {

@@ -22,6 +22,7 @@ discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
+scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
 scaling REPORT          what a report's costs say of many machines
 `
 
@@ -76,7 +77,7 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return WriteScaling(stdout, list[0])
 	case "adopt":
 		return adoptCommand(rest)
-	case "discovery", "grow", "restart":
+	case "discovery", "grow", "restart", "scale":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
@@ -165,6 +166,10 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
 	f := newFlags(verb, stderr)
 	part := f.Int("part", 1, "run one part in so many, which is no test of the bar")
+	quotas := ""
+	if verb == "scale" {
+		f.StringVar(&quotas, "quotas", "5", "per cents of a core that each instance may use, separated by commas")
+	}
 	if f.Parse(args) != nil {
 		return errUsage
 	}
@@ -183,6 +188,18 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
 		r, err = RunGrow(ctx, system, g, *f.dir, stderr)
+	case "scale":
+		c := DefaultScale()
+		if c.Quotas, err = parseQuotas(quotas); err != nil {
+			return badUsage(stderr, "%v\n", err)
+		}
+		c.Rounds, c.Sessions = max(1, c.Rounds / *part), c.Sessions / *part
+		c.Length, c.WarmUp = max(time.Second, c.Length/time.Duration(*part)), max(time.Second, c.WarmUp/time.Duration(*part))
+		var costs *Report
+		if costs, err = Read(baseline + ".json"); err != nil {
+			return fmt.Errorf("the model needs the costs of the baseline: %w", err)
+		}
+		r, err = RunScale(ctx, system, c, CostsOf(costs), *f.dir, stderr)
 	default:
 		c := DefaultRestart()
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
@@ -192,6 +209,18 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		return err
 	}
 	return finish(r, *f.out, stdout, stderr)
+}
+
+// parseQuotas reads per cents, 1 to 100.
+func parseQuotas(text string) (list []float64, err error) {
+	for field := range strings.SplitSeq(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil || !(v >= 1 && v <= 100) {
+			return nil, fmt.Errorf("--quotas: %q is no per cent of a core; give 1 to 100", field)
+		}
+		list = append(list, v/100)
+	}
+	return list, nil
 }
 
 // finish shows a report or a record, and saves it in the folder out unless that is "-".

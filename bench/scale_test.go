@@ -1,0 +1,61 @@
+package bench
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+)
+
+// TestScale: a cluster of two instances with quotas, everything measured once.
+func TestScale(t *testing.T) {
+	if _, err := newCPUQuotas(); errors.Is(err, errNoQuotas) {
+		t.Skip(err)
+	}
+	c := ScaleConfig{Sizes: []int{1, 2}, Quotas: []float64{0.5}, Factor: 1, Rounds: 1, Callers: 8, Watchers: 20, Sessions: 20,
+		Length: 400 * time.Millisecond, WarmUp: 50 * time.Millisecond}
+	r, err := RunScale(t.Context(), &SignalboxSystem{Binary: self(t)}, c, CostsOf(sample(1)), t.TempDir(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range r.Facts {
+		if !(f.Value > 0) || math.IsInf(f.Value, 0) {
+			t.Errorf("%s: %v", f.Text, f.Value)
+		}
+	}
+	if len(r.Facts) != 11+14+4 {
+		t.Errorf("there are %d facts", len(r.Facts))
+	}
+}
+
+func TestFindCPUController(t *testing.T) {
+	for _, x := range []struct {
+		name, mounts, own, parent string
+		v2                        bool
+	}{
+		{"version 1", "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,cpu,cpuacct 0 0\n",
+			"3:memory:/other\n1:cpu,cpuacct:/own\n", "/sys/fs/cgroup/cpu,cpuacct/own", false},
+		{"version 2", "cgroup2 /sys/fs/cgroup cgroup2 rw,nsdelegate 0 0\n", "0::/user.slice\n", "/sys/fs/cgroup/user.slice", true},
+		{"both", "cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\n",
+			"1:cpu:/\n0::/\n", "/sys/fs/cgroup/cpu", false},
+	} {
+		q, err := findCPUController(x.mounts, x.own)
+		if err != nil || q.parent != x.parent || q.v2 != x.v2 {
+			t.Errorf("%s: %+v, %v", x.name, q, err)
+		}
+	}
+	if _, err := findCPUController("proc /proc proc rw 0 0\n", ""); !errors.Is(err, errNoQuotas) {
+		t.Errorf("no control groups: %v", err)
+	}
+}
+
+func TestParseQuotas(t *testing.T) {
+	if list, err := parseQuotas("5, 10"); err != nil || len(list) != 2 || list[0] != 0.05 || list[1] != 0.1 {
+		t.Error(list, err)
+	}
+	for _, text := range []string{"", "0", "101", "x", "5,", "NaN"} {
+		if _, err := parseQuotas(text); err == nil {
+			t.Errorf("%q is accepted", text)
+		}
+	}
+}
