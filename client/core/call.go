@@ -52,17 +52,14 @@ var ErrShardsChanged = errors.New("the cluster has other shards by now")
 func (x *Call) begin(e *Engine) {
 	x.Request = Request{
 		Waiter: x.Waiter, kind: x.Kind, message: x.Msg, head: x.Head, session: x.Session, op: x, to: anyInstance,
-		tier: x.To.Tier, arg: uint64(x.To.Bucket), once: x.Single,
+		tier: x.To.Tier, once: x.Single,
 	}
 	switch x.To.Of {
-	case AtBucket:
-		x.to = atBucket
-	case AtShard:
-		x.to = x.atShard
-	case AtName, AtProcess:
-		x.to = x.atName
+	case AnyInstance:
 	case AtInstance:
 		x.to = x.atInstance
+	default:
+		x.to = x.atOwner
 	}
 	if s := x.Session; s != nil && s.err != nil {
 		e.fail(&x.Request, s.err)
@@ -71,34 +68,37 @@ func (x *Call) begin(e *Engine) {
 	e.send(&x.Request)
 }
 
-// atShard is the leader of the call's shard. The frame has one of its buckets.
-func (x *Call) atShard(e *Engine, r *Request) *Conn {
-	t := e.routes.table.tier(r.tier)
-	if t == nil {
-		return e.routes.toLeader(e, r, nil)
+// owner is the bucket of a target that is served by a shard, and that shard; nil: the map does not
+// have it.
+func (t *Target) owner(m *table) (bucket uint32, w *shardRoute) {
+	tier := m.tier(t.Tier)
+	switch {
+	case tier == nil:
+		return 0, nil
+	case t.Of == AtShard:
+		if bucket, ok := tier.someBucket(m.shard(t.Shard)); ok {
+			return bucket, m.shard(t.Shard)
+		}
+		return 0, nil
+	case t.Of == AtName:
+		bucket = protocol.Bucket(t.Node, []byte(t.Name), tier.buckets)
+	case t.Of == AtProcess:
+		bucket = protocol.ProcessBucket(t.Node, []byte(t.Name), tier.buckets)
+	default:
+		bucket = t.Bucket
 	}
-	w := e.routes.table.shard(x.To.Shard)
-	bucket, ok := t.someBucket(w)
-	if !ok {
+	return bucket, tier.owner(bucket)
+}
+
+// atOwner is the leader of the shard that the call is for.
+func (x *Call) atOwner(e *Engine, r *Request) *Conn {
+	bucket, w := x.To.owner(e.routes.table)
+	if w == nil && x.To.Of == AtShard && e.routes.table.tier(r.tier) != nil {
 		e.complete(r, Result{Err: ErrShardsChanged, Unknown: r.unanswered})
 		return nil
 	}
 	r.arg = uint64(bucket)
 	return e.routes.toLeader(e, r, w)
-}
-
-// atName is the leader of the shard that owns the call's name.
-func (x *Call) atName(e *Engine, r *Request) *Conn {
-	t := e.routes.table.tier(r.tier)
-	if t == nil {
-		return e.routes.toLeader(e, r, nil)
-	}
-	hash := protocol.Bucket
-	if x.To.Of == AtProcess {
-		hash = protocol.ProcessBucket
-	}
-	r.arg = uint64(hash(x.To.Node, []byte(x.To.Name), t.buckets))
-	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
 }
 
 // atInstance is the connection to the call's instance.

@@ -33,6 +33,7 @@ type Conn struct {
 	keepAlive keepAlive
 	heard     time.Duration       // when frames last came
 	renewals  []*renewal          // by home shard, few
+	streams   streamSet           // open here, or asked for
 	sessions  sessionList         // attached here
 	presented map[*Session]uint64 // attach epoch of the ticket that was presented here
 	// session -> attach epoch up to which an attach here is void
@@ -82,6 +83,9 @@ func (c *Conn) lose(e *Engine, err error) {
 	requests.Each(func(_ uint64, r *Request) { e.step(r, inLost, errConnLost) })
 	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)
+	for _, p := range c.streams.all() {
+		p.cut(e, errConnLost)
+	}
 	if len(c.presented) > 0 {
 		e.eachSession(func(s *Session) {
 			if c.presented[s] != 0 {

@@ -32,6 +32,9 @@ type Engine struct {
 	jumped    time.Duration // how far it has jumped ahead, all jumps together
 	look      clockLook
 	timeouts  Shortest // of the sessions
+
+	subscriptions []*subscription // that are not over, in no order that matters
+	deltas        deltas          // scratch
 }
 
 // Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
@@ -40,6 +43,7 @@ type Ready struct {
 	Dial  []*Conn    // connect; then Connected or Lost
 	Close []*Conn    // end it, because of Conn.Err; the engine does not know it any more
 	Done  []*Request // their callers are to be woken
+	Wake  []Waiter   // whose subscriptions have something to take
 	Event []Event    // in order
 }
 
@@ -63,7 +67,7 @@ const (
 
 // New returns an engine for the cluster of these endpoints, whose jitter comes from a seed.
 func New(endpoints []string, seed uint64) *Engine {
-	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes(endpoints)}
+	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes(endpoints, seed)}
 }
 
 // Take exchanges what is to be done for an empty Ready.
@@ -72,8 +76,11 @@ func (e *Engine) Take(r *Ready) { *r, e.ready = e.ready, *r }
 // Reset empties r, and keeps its memory.
 func (r *Ready) Reset() {
 	clear(r.Done)
+	clear(r.Wake)
 	clear(r.Event)
-	*r = Ready{Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Event: r.Event[:0]}
+	*r = Ready{
+		Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Wake: r.Wake[:0], Event: r.Event[:0],
+	}
 }
 
 // enter begins a step.
@@ -197,6 +204,30 @@ func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
 		return 0
 	}
 	return s.machine.Deadline() - e.now
+}
+
+// Watch begins a watch. It goes on until CloseWatch, or until its Next has an error.
+func (e *Engine) Watch(now time.Duration, w *Watch) {
+	e.enter(now)
+	w.start(e)
+}
+
+// CloseWatch ends a watch, also at the server.
+func (e *Engine) CloseWatch(now time.Duration, w *Watch) {
+	e.enter(now)
+	w.end(e, nil)
+}
+
+// Stream begins a stream. It goes on until CloseStream, or until its Next has an error.
+func (e *Engine) Stream(now time.Duration, x *Stream) {
+	e.enter(now)
+	x.start(e)
+}
+
+// CloseStream ends a stream, also at the server.
+func (e *Engine) CloseStream(now time.Duration, x *Stream) {
+	e.enter(now)
+	x.end(e, nil)
 }
 
 // AwaitMap begins to wait.
@@ -335,6 +366,21 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 		if s := e.sessions[m.Session]; s != nil {
 			s.detachedByServer(e, c, m.Epoch)
 		}
+	case protocol.KindDelta:
+		return e.deltas.received(e, c, h)
+	case protocol.KindStreamCut:
+		var m protocol.StreamCut
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago
+			p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
+		}
+	case protocol.KindSnapshot, protocol.KindProcessState, protocol.KindProcessChanges,
+		protocol.KindTrackStatus, protocol.KindTrackEvents:
+		if p := c.streams.byID[h.ID]; p != nil {
+			return p.of.event(e, p, h)
+		}
 	}
 	return nil // what a newer server adds does not concern this client
 }
@@ -357,16 +403,9 @@ func (e *Engine) Buckets(tier uint8) uint32 {
 
 // Shards are those that own buckets of a tier, in order.
 func (e *Engine) Shards(tier uint8) (list []uint64) {
-	t := e.routes.table.tier(tier)
-	if t == nil {
-		return nil
+	for _, w := range e.routes.table.tier(tier).shards() {
+		list = append(list, w.shard)
 	}
-	for _, w := range t.owners {
-		if w != nil {
-			list = append(list, w.shard)
-		}
-	}
-	slices.Sort(list)
 	return list
 }
 

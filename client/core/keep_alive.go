@@ -9,9 +9,10 @@ import (
 
 // Keep-alive of connections. See R19.
 const (
-	idlePeriod  = 15 * time.Second // between pings of a connection without sessions
-	minSilence  = time.Second      // a server is never taken for silent sooner
-	hungTimeout = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
+	idlePeriod   = 15 * time.Second // between pings of a connection without sessions and streams
+	streamPeriod = 4 * time.Second  // of one with streams, at most
+	minSilence   = time.Second      // a server is never taken for silent sooner
+	hungTimeout  = 2 * time.Second  // a server that a request waits for, and that was asked for a sign of life, has hung
 )
 
 // errSilent: the server answered nothing for too long.
@@ -168,7 +169,11 @@ func (k *keepAlive) remove(e *Engine, period time.Duration) {
 
 func (k *keepAlive) update(e *Engine) {
 	before := k.period
-	if k.period = k.periods.Or(idlePeriod); k.period < before {
+	most := idlePeriod
+	if k.c.streams.len() > 0 {
+		most = streamPeriod
+	}
+	if k.period = k.periods.Or(most); k.period < before {
 		k.lookWithin(e, k.period/2)
 	}
 }

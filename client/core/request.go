@@ -332,6 +332,11 @@ func (r *Request) fill(e *Engine) {
 // preparer is an operation without a number whose message depends on the moment of the sending.
 type preparer interface{ prepare(*Engine) }
 
+// sender is an operation without a session that has to know where it was sent.
+type sender interface {
+	sent(e *Engine, c *Conn, id uint64)
+}
+
 func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
 	if r.limit > 0 {
 		r.delay.of = r
@@ -340,6 +345,8 @@ func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
 	r.state, r.on, r.id = Sent, c, id
 	if r.session != nil {
 		r.att = r.session.attachment
+	} else if o, ok := r.op.(sender); ok {
+		o.sent(e, c, id)
 	}
 	if r.several = r.several || r.via != nil && r.via != c; r.several {
 		r.via = nil

@@ -21,10 +21,14 @@ type routes struct {
 	unmapped   list // requests whose bucket or shard no map has
 	behind     bool // a request waits for an instance to get the map that this client has
 	fetch      mapFetch
+	spread     uint64 // chooses the replicas that this client reads from
+	memories   map[uint64]*shardMemory
 }
 
-func newRoutes(endpoints []string) routes {
-	x := routes{endpoints: endpoints, byInstance: make(map[uint64]*link)}
+func newRoutes(endpoints []string, spread uint64) routes {
+	x := routes{
+		endpoints: endpoints, byInstance: make(map[uint64]*link), spread: spread, memories: make(map[uint64]*shardMemory),
+	}
 	x.bootstrap = x.newLink(0)
 	x.bootstrap.addresses = slices.Clone(endpoints)
 	return x
@@ -89,12 +93,34 @@ func (x *routes) toLeader(e *Engine, r *Request, w *shardRoute) *Conn {
 		}
 	}
 	if len(w.replicas) > 1 {
-		r.delay.of = r
-		e.timers.set(&r.delay, e.now+leaderTimeout)
+		return x.within(e, r, l)
 	}
 	r.awaits = l
 	l.await(e, r)
-	return nil
+	return l.conn
+}
+
+// toReplica is the connection to a replica of a shard. First it is the one that this client chose
+// at random for good, so that clients are spread. After a failure it is the leader, and then one
+// replica after the other. See R22.
+func (x *routes) toReplica(e *Engine, r *Request, w *shardRoute) *Conn {
+	if n := uint64(len(w.replicas)); n > 1 && r.retry.failures != 1 {
+		r.shard = w.shard
+		next := uint64(max(0, r.retry.failures-1))
+		return x.within(e, r, x.link(w.replicas[(x.spread%n+w.shard+next)%n]))
+	}
+	return x.toLeader(e, r, w)
+}
+
+// within is the connection of a link that is not the only one to ask: it is not waited for long.
+func (x *routes) within(e *Engine, r *Request, l *link) *Conn {
+	if l.conn == nil {
+		r.delay.of = r
+		e.timers.set(&r.delay, e.now+leaderTimeout)
+		r.awaits = l
+		l.await(e, r)
+	}
+	return l.conn
 }
 
 // awaitMap has a request wait for a map that has its bucket. See R21.
@@ -303,6 +329,9 @@ func (x *routes) useMap(e *Engine, m *protocol.MapReply) error {
 	}
 	x.unmapped.drain(e.send)
 	x.announce(e)
+	for _, s := range slices.Clone(e.subscriptions) {
+		s.of.layout(e)
+	}
 	if !first { // while buckets moved, nobody reported leases that were taken away
 		e.eachSession(func(s *Session) { s.confirm(e) })
 	}

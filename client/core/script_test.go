@@ -46,6 +46,8 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	ask a shard=2                 call a asks an instance, or the leader of a shard
 //	close                         the holder closes the session
 //	wall ahead=8s                 the time of day has run ahead of the clock
+//	watch a jobs*                 consumer a watches a prefix, or a name; follow a p: a process
+//	take a                        a takes what there is; unwatch a: it is done
 //	look                          the session's state
 //
 //	1> acquire 1 low=1 jobs       the frame goes to instance 1: the request with number 1
@@ -85,6 +87,8 @@ type script struct {
 	ids    map[string]sentRequest // conn/seq, or conn/what -> the request that was sent last
 	calls  map[string]*scriptCall
 	out    []string
+
+	watches map[string]*scriptWatch
 }
 
 // sentRequest is what an answer needs.
@@ -112,7 +116,7 @@ const epoch = time.Hour
 func newScript() *script {
 	return &script{
 		e: New([]string{"endpoint"}, 1), now: epoch, conns: map[string]*Conn{}, ids: map[string]sentRequest{},
-		calls: map[string]*scriptCall{},
+		calls: map[string]*scriptCall{}, watches: map[string]*scriptWatch{},
 	}
 }
 
@@ -299,7 +303,9 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			}
 		}
 	default:
-		d.Fatalf(t, "unknown input %q", line)
+		if !s.watchStep(t, w) {
+			d.Fatalf(t, "unknown input %q", line)
+		}
 	}
 }
 
@@ -436,6 +442,9 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		delete(s.conns, from)
 		s.e.Lost(s.now, c, errors.New("reset by peer"))
 	default:
+		if s.watchServer(t, from, c, w) {
+			break
+		}
 		reply(&protocol.Failure{
 			Message: "said so", Shard: w.number(t, "shard", 0), Master: w.number(t, "leader", 0), Term: w.number(t, "term", 0),
 			MapVersion: w.number(t, "version", 0),
@@ -500,6 +509,9 @@ func (s *script) came() (lines []string) {
 		default:
 			s.out = append(s.out, fmt.Sprintf("%s: token %d", c.name, c.lease.Token))
 		}
+	}
+	for _, w := range r.Wake {
+		w.Done()
 	}
 	for _, v := range r.Event {
 		switch v.Kind {
@@ -579,6 +591,8 @@ func (s *script) frames(to string, b []byte) {
 			var m protocol.Release
 			_ = m.DecodeBody(h.Body)
 			text, name = fmt.Sprintf("release %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
+		default:
+			text, name = watchFrame(&h)
 		}
 		s.ids[to+"/"+name] = sentRequest{h.Kind, h.ID}
 		s.out = append(s.out, to+"> "+text)

@@ -17,6 +17,9 @@ func shutDown(e *Engine, err error) {
 		s.closing.drain(func(r *Request) { e.complete(r, Result{}) })
 	})
 	clear(e.sessions)
+	for _, s := range slices.Clone(e.subscriptions) {
+		s.end(e, err)
+	}
 	for _, r := range e.openRequests(nil) {
 		e.step(r, inEnded, err)
 	}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -79,6 +80,20 @@ func (t *table) shard(id uint64) *shardRoute {
 		return nil
 	}
 	return t.shards[id]
+}
+
+// shards are those that own buckets of the tier, in order. The tier may be nil.
+func (t *tier) shards() (list []*shardRoute) {
+	if t == nil {
+		return nil
+	}
+	for _, w := range t.owners {
+		if w != nil {
+			list = append(list, w)
+		}
+	}
+	slices.SortFunc(list, func(a, b *shardRoute) int { return cmp.Compare(a.shard, b.shard) })
+	return list
 }
 
 // newTable checks a map; a server may send anything.

@@ -43,22 +43,21 @@ func (p *present) decided(_ *Engine, err error) {
 // takeTicketBack tells an instance that is not the session's home, and does not hear of its end
 // otherwise, that it need not keep the session and its watches. Nobody waits for the answer.
 func (s *Session) takeTicketBack(e *Engine, c *Conn, epoch uint64) {
-	x := &farewell{msg: protocol.SessionStop{Session: s.ID, Epoch: epoch}}
-	x.Request = Request{
-		kind: protocol.KindSessionStop, message: &x.msg, op: x, to: toConn(c), once: true,
-		arg: uint64(protocol.SessionBucket(s.ID)),
-	}
+	sendNotice(e, c, protocol.KindSessionStop, uint64(protocol.SessionBucket(s.ID)), &protocol.SessionStop{Session: s.ID, Epoch: epoch})
+}
+
+// sendNotice sends what is of use on one connection, and whose answer nobody waits for.
+func sendNotice(e *Engine, c *Conn, kind protocol.Kind, arg uint64, m protocol.Message) {
+	x := &notice{}
+	x.Request = Request{kind: kind, message: m, op: x, to: toConn(c), once: true, arg: arg}
 	e.send(&x.Request)
 }
 
-// farewell is a ticket that is taken back.
-type farewell struct {
-	Request
-	msg protocol.SessionStop
-}
+// notice is a request that nobody waits for.
+type notice struct{ Request }
 
-func (f *farewell) turn(*Engine)                {}
-func (f *farewell) decode([]byte) (bool, error) { return false, nil }
-func (f *farewell) decided(*Engine, error)      { f.state = Over }
-func (f *farewell) left(*Engine, error)         { f.state = Over }
-func (f *farewell) over(*Engine, error)         { f.state = Over }
+func (n *notice) turn(*Engine)                {}
+func (n *notice) decode([]byte) (bool, error) { return false, nil }
+func (n *notice) decided(*Engine, error)      { n.state = Over }
+func (n *notice) left(*Engine, error)         { n.state = Over }
+func (n *notice) over(*Engine, error)         { n.state = Over }

@@ -24,6 +24,7 @@ type world struct {
 	sessions map[uint64]*modelSession
 	started  []*modelSession // in order
 	names    map[string]*modelName
+	logs     map[uint64]*modelLog // by shard
 	orders   uint64
 	clients  []*worldClient
 	quiet    bool // no faults any more
@@ -67,6 +68,7 @@ type worldConn struct {
 	toServer    []delayed
 	toClient    []delayed
 	lastArrival [2]time.Duration
+	streams     []*modelStream // that the instance serves here
 }
 
 type delayed struct {
@@ -75,14 +77,15 @@ type delayed struct {
 }
 
 type worldClient struct {
-	w      *world
-	e      *Engine
-	s      *Session
-	start  *worldCall
-	conns  []*worldConn
-	calls  []*worldCall
-	leases map[*Lease]string
-	ready  Ready
+	w       *world
+	e       *Engine
+	s       *Session
+	start   *worldCall
+	conns   []*worldConn
+	calls   []*worldCall
+	leases  map[*Lease]string
+	ready   Ready
+	watches []*worldWatch
 }
 
 // worldCall is a call that was made.
@@ -99,7 +102,7 @@ func (c *worldCall) Done() { c.done = true }
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Hour, version: 1, leaders: map[uint64]uint64{}, terms: map[uint64]uint64{},
-		sessions: map[uint64]*modelSession{}, names: map[string]*modelName{}, counts: map[string]int{},
+		sessions: map[uint64]*modelSession{}, names: map[string]*modelName{}, logs: map[uint64]*modelLog{}, counts: map[string]int{},
 	}
 	for s := range uint64(worldShards) {
 		w.leaders[s+1], w.terms[s+1] = s%worldInstances+1, 1
@@ -108,6 +111,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 		c := &worldClient{w: w, e: New([]string{"i1", "i2", "i3"}, seed*10+uint64(i)), leases: map[*Lease]string{}}
 		w.clients = append(w.clients, c)
 		c.begin()
+		c.subscribe()
 	}
 	return w
 }
@@ -130,9 +134,13 @@ func (w *world) chance(n int) bool { return !w.quiet && w.rng.IntN(n) == 0 }
 func (w *world) step() {
 	w.now += time.Duration(w.rng.IntN(30)) * time.Millisecond
 	w.moveLeaders()
+	w.apply()
 	for _, c := range w.clients {
 		c.carry()
 		c.act()
+		for _, x := range c.watches {
+			x.take()
+		}
 		c.e.Tick(w.now)
 		c.take()
 	}
@@ -202,6 +210,7 @@ func (w *world) remove(name string, s *modelSession, status protocol.Status) boo
 	}
 	was := n.queue[i]
 	n.queue = slices.Delete(n.queue, i, i+1)
+	w.holderChanged(name)
 	if i > 0 {
 		w.result(name, was, &protocol.AcquireResult{Session: s.id, Seq: was.seq, Status: status})
 	} else if len(n.queue) > 0 {
@@ -251,6 +260,7 @@ func (c *worldClient) carry() {
 		if w.now < k.hungUntil {
 			continue
 		}
+		k.serveStreams()
 		for len(k.toServer) > 0 && k.toServer[0].at <= w.now {
 			h := k.toServer[0].h
 			k.toServer = k.toServer[1:]
@@ -321,6 +331,9 @@ func (c *worldClient) take() {
 	for _, r := range c.ready.Done {
 		r.Waiter.Done()
 	}
+	for _, x := range c.ready.Wake {
+		x.Done()
+	}
 	again := len(c.ready.Dial) > 0
 	c.ready.Reset()
 	if again {
@@ -355,7 +368,7 @@ func (k *worldConn) serve(h protocol.Header) {
 	}
 	shard := shardOfBucket(h.Arg)
 	if h.Kind != protocol.KindMap && h.Kind != protocol.KindPing && h.Kind != protocol.KindPresentTicket &&
-		h.Kind != protocol.KindNodeDescribe {
+		h.Kind != protocol.KindNodeDescribe && h.Kind != protocol.KindWatch && h.Kind != protocol.KindUnwatch {
 		if h.Arg == protocol.HomeOfCreateID {
 			var m protocol.SessionStart
 			_ = m.DecodeBody(h.Body)
@@ -377,6 +390,13 @@ func (k *worldConn) serve(h protocol.Header) {
 		answer(w.mapReply())
 	case protocol.KindNodeDescribe:
 		answer(&protocol.NodeInfo{ID: 7, Config: protocol.NodeConfig{GracePeriod: uint64(worldGrace.Milliseconds())}})
+	case protocol.KindWatch, protocol.KindProcessWatch:
+		k.openStream(h, refuse, answer)
+	case protocol.KindUnwatch:
+		var m protocol.Unwatch
+		_ = m.DecodeBody(h.Body)
+		k.streams = slices.DeleteFunc(k.streams, func(st *modelStream) bool { return st.id == m.WatchID })
+		answer(&protocol.Empty{})
 	case protocol.KindPing:
 		k.send(protocol.KindPong, h.ID, 0, nil)
 		homes := map[uint64]bool{}
@@ -549,6 +569,7 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 	}
 	w.orders++
 	n.queue = append(n.queue, modelEntry{s, m.Seq, w.orders})
+	w.holderChanged(string(m.Name))
 	return state(len(n.queue) - 1)
 }
 
@@ -658,6 +679,9 @@ func (w *world) atRest() {
 		if open := c.e.openRequests(c.s); len(open) > 0 {
 			w.t.Errorf("client %d has %d open requests at rest", i, len(open))
 		}
+		for _, x := range c.watches {
+			x.atRest()
+		}
 		c.s.names.each(func(n *name) { w.t.Errorf("client %d: the name %s is in use at rest: %+v", i, n.key, n) })
 		if low := c.s.numbers; low.low != low.next {
 			w.t.Errorf("client %d: the number %d is open at rest", i, low.low)
@@ -691,6 +715,7 @@ func TestWorld(t *testing.T) {
 	}
 	for _, what := range []string{
 		"leader moved", "ended", "connection lost", "hung", "attached again", "started", "given up", "closed", "relied on",
+		"stream opened", "stream cut", "stream event", "watch event", "watch interrupted", "snapshot of two pages",
 	} {
 		if counts[what] < 100 {
 			t.Errorf("%s happened %d times: the worlds do not try it", what, counts[what])

@@ -1,0 +1,186 @@
+package core
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// shardStream is a subscription's part of one shard: a request that is sent again whenever the
+// stream that it opened ends. So what holds for requests that are not served holds for streams.
+//
+//	Waiting, Sent   as any request
+//	Over            answered: the stream is open on its connection, under the request's id
+type shardStream struct {
+	Request
+	of     subscriber
+	msg    protocol.Watch // of a Watch
+	open   *Conn          // that it is open on, or was asked for on; nil: none
+	stream uint64         // its id there
+	live   bool           // its state is complete, and follows the shard
+
+	home   uint64   // the shard
+	seen   uint64   // the newest index of the shard's log that was taken in
+	begun  bool     // the present opening has begun behind it
+	behind []uint64 // instances whose openings in a row began before it
+
+	pages   pages         // of the snapshot that comes, or came last; of a Watch
+	epochs  *BucketEpochs // which buckets the shard served by its last complete snapshot; nil: it did not say
+	decoder Decoder       // of the present opening; of a Stream
+}
+
+func newShardStream(of subscriber, kind protocol.Kind, m protocol.Message, tier uint8) *shardStream {
+	p := &shardStream{of: of}
+	p.Request = Request{kind: kind, message: m, op: p, tier: tier}
+	p.to = p.where
+	return p
+}
+
+// where is the connection that the stream is opened on.
+func (p *shardStream) where(e *Engine, _ *Request) *Conn {
+	p.lost(e)
+	if p.unanswered { // it may have been opened
+		p.unwatch(e)
+		p.unanswered = false
+	}
+	p.drop(e)
+	return p.of.place(e, p)
+}
+
+// follow makes a shard the part's, whose log has indexes of its own.
+func (p *shardStream) follow(w *shardRoute) {
+	if p.home != w.shard {
+		p.home, p.seen, p.behind, p.epochs = w.shard, 0, nil, nil
+	}
+}
+
+// sent implements sender: events may come before the reply.
+func (p *shardStream) sent(e *Engine, c *Conn, id uint64) {
+	p.open, p.stream, p.begun = c, id, false
+	p.of.opening(p)
+	c.streams.add(p)
+	c.keepAlive.update(e)
+}
+
+// drop forgets where the stream was opened.
+func (p *shardStream) drop(e *Engine) {
+	if c := p.open; c != nil {
+		p.open = nil
+		c.streams.remove(p)
+		if !c.over {
+			c.keepAlive.update(e)
+		}
+	}
+}
+
+// unwatch closes the stream at the server.
+func (p *shardStream) unwatch(e *Engine) {
+	if c := p.open; c != nil && !c.over {
+		sendNotice(e, c, protocol.KindUnwatch, p.arg, &protocol.Unwatch{WatchID: p.stream})
+	}
+	p.drop(e)
+}
+
+// close ends the part.
+func (p *shardStream) close(e *Engine) {
+	asked := p.state == Sent || p.state == Over
+	e.withdraw(&p.Request)
+	p.state = Over
+	if asked {
+		p.unwatch(e)
+	}
+	p.drop(e)
+}
+
+// restart opens the stream again, elsewhere.
+func (p *shardStream) restart(e *Engine) {
+	p.lost(e)
+	p.close(e)
+	e.send(&p.Request)
+}
+
+// lost: the stream is not live any more.
+func (p *shardStream) lost(e *Engine) {
+	if p.live {
+		p.live, p.retry = false, retry{}
+		p.of.interrupted(e)
+	}
+}
+
+// cut ends an open stream. The next one is opened at the leader, and then at each replica in turn.
+func (p *shardStream) cut(e *Engine, err error) {
+	asked := p.state == Sent || p.state == Over
+	p.drop(e)
+	if !asked {
+		return // it is not open there any more
+	}
+	p.lost(e)
+	e.withdraw(&p.Request)
+	p.last = err
+	switch {
+	case err == errConnLost:
+		p.retry.failures++
+		e.send(&p.Request)
+	case protocol.Retryable(err):
+		e.pause(&p.Request)
+	default:
+		p.of.fail(e, err)
+	}
+}
+
+func (p *shardStream) turn(*Engine)                {}
+func (p *shardStream) decode([]byte) (bool, error) { return false, nil }
+func (p *shardStream) left(e *Engine, err error)   { p.of.fail(e, err) }
+func (p *shardStream) over(e *Engine, err error)   { p.of.fail(e, err) }
+
+func (p *shardStream) decided(e *Engine, err error) {
+	p.state = Over
+	if err != nil {
+		p.drop(e)
+		p.of.fail(e, err)
+	}
+}
+
+// isLive: the present opening has sent its whole state.
+func (p *shardStream) isLive() { p.live, p.last, p.retry = true, nil, retry{} }
+
+// maxBehind is how many openings in a row begin too early at least before one is believed all the
+// same, and only if every replica of the shard has begun one: the shard has begun again, as one in
+// memory does. Some replicas alone may be cut off from the others.
+const maxBehind = 16
+
+// begin: the first event of an opening is as of an index. False: it is older than what was taken in
+// before, so the replica is behind, and the subscription would go back in time. Another replica, or
+// this one a moment later, has it. This is the one rule for such a replica. See R23.
+func (p *shardStream) begin(e *Engine, index uint64) bool {
+	if index >= p.seen || p.shardRestarted(e) {
+		p.begun, p.behind, p.seen = true, nil, index
+		return true
+	}
+	if at := p.open.instance; len(p.behind) < maxBehind || !slices.Contains(p.behind, at) {
+		p.behind = append(p.behind, at)
+	}
+	p.lost(e)
+	p.close(e)
+	p.last = errReplicaBehind
+	e.pause(&p.Request)
+	return false
+}
+
+var errReplicaBehind = protocol.Errorf(protocol.StatusUnavailable, "the replica is behind")
+
+// shardRestarted reports whether so many openings in a row began before what was seen, and at every
+// replica of the shard, that it must have begun again.
+func (p *shardStream) shardRestarted(e *Engine) bool {
+	if len(p.behind) < maxBehind {
+		return false
+	}
+	w := e.routes.table.shard(p.home)
+	return w == nil || !slices.ContainsFunc(w.replicas, func(i uint64) bool { return !slices.Contains(p.behind, i) })
+}
+
+// took notes what was taken in. No RELAXED read that follows goes back in time.
+func (p *shardStream) took(e *Engine, index uint64) {
+	p.seen = max(p.seen, index)
+	e.routes.memory(p.home).read(index)
+}
