@@ -114,6 +114,9 @@ bench-restart: build bench-tools ## restarts and snapshots with a million semaph
 bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 25 minutes, as root; writes bench/results
 	./bin/bench scale
 
+soak: build bench-tools ## two hours of mixed load, restarts, rollouts, moves and kills; writes bench/results
+	./bin/bench soak
+
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, and when a follower returns, beside etcd, about 55 minutes, as root; writes bench/results
 	./bin/bench-peers failover
 
@@ -129,4 +132,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-scale bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot

@@ -23,6 +23,7 @@ grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
 scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
+soak [flags]            two hours of mixed load, restarts, rollouts, moves and kills
 scaling REPORT          what a report's costs say of many machines
 `
 
@@ -77,7 +78,7 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return WriteScaling(stdout, list[0])
 	case "adopt":
 		return adoptCommand(rest)
-	case "discovery", "grow", "restart", "scale":
+	case "discovery", "grow", "restart", "scale", "soak":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
@@ -200,6 +201,10 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 			return fmt.Errorf("the model needs the costs of the baseline: %w", err)
 		}
 		r, err = RunScale(ctx, system, c, CostsOf(costs), *f.dir, stderr)
+	case "soak":
+		c := DefaultSoak()
+		c.Length, c.Window = c.Length/time.Duration(*part), c.Window/time.Duration(*part)
+		r, err = RunSoak(ctx, system, c, *f.dir, stderr)
 	default:
 		c := DefaultRestart()
 		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
