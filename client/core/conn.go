@@ -28,6 +28,7 @@ type Conn struct {
 	taken     bool // the driver has taken what goes out with the hello
 	requests  Ring[Request]
 	queue     list // requests that wait for room in the window
+	admitting bool // they are sent: what is sent now does not queue behind them
 	accepted  list // acquires that wait in a queue at the server: their results come here
 	goodbye   error
 	keepAlive keepAlive
@@ -142,9 +143,11 @@ func (c *Conn) emit(e *Engine, r *Request) {
 
 // admit sends what waited for room in the window.
 func (c *Conn) admit(e *Engine) {
+	c.admitting = true
 	for !c.over && !c.queue.empty() && c.requests.Open() < c.window {
 		e.send(c.queue.popFront())
 	}
+	c.admitting = false
 }
 
 // waitsFor reports whether a request, or a session at home there, waits for a shard on this

@@ -310,7 +310,11 @@ func (e *Engine) send(r *Request) {
 	case s != nil && c != s.attachment.conn:
 		s.present(e, c)
 	}
-	if c.requests.Open() >= c.window || !c.queue.empty() {
+	switch full := c.requests.Open() >= c.window; {
+	case c.admitting && full:
+		c.queue.pushFront(r) // a ticket took its place
+		return
+	case full || !c.queue.empty() && !c.admitting:
 		c.queue.pushBack(r)
 		return
 	}
