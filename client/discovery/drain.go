@@ -1,0 +1,116 @@
+package discovery
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// DrainPrefix begins the names of the configurations that say which members of a service others
+// want to drain. The service's name follows.
+const DrainPrefix = "drain/"
+
+// MaxDrains is how many members of a service others can drain at once.
+const MaxDrains = 1000
+
+// drains are the sessions whose members are to drain, by the reason that they show.
+type drains struct {
+	Drained map[string][]string `json:"drained"`
+}
+
+// drainsOf reads a configuration of drains. What is no such one names nobody.
+func drainsOf(data []byte) map[uint64]string {
+	var d drains
+	_ = json.Unmarshal(data, &d)
+	sessions := map[uint64]string{}
+	for why, list := range d.Drained {
+		for _, text := range list {
+			if id, err := strconv.ParseUint(text, 10, 64); err == nil && sessions[id] < why {
+				sessions[id] = shorten(why, MaxWhy)
+			}
+		}
+	}
+	return sessions
+}
+
+func appendDrains(sessions map[uint64]string) ([]byte, error) {
+	d := drains{Drained: map[string][]string{}}
+	for id, why := range sessions {
+		d.Drained[why] = append(d.Drained[why], strconv.FormatUint(id, 10))
+	}
+	for _, list := range d.Drained {
+		slices.Sort(list)
+	}
+	return json.Marshal(d)
+}
+
+// RequestDrain asks a member that somebody else runs to drain: the one that a session registered.
+// Its state becomes draining, with why, of 1 to 200 bytes, as the reason. It stays registered; what
+// drains it for good is its own end. An empty why takes the request back. It needs the right use.
+//
+// The request is the configuration drain/SERVICE, which registrations of this package follow; a
+// member of another program stays as it is. Sessions that are no members any more are taken from
+// it. Errors: client.NotFound if the session is no member, or was not asked to drain; those of
+// client.ConfigValue.Set; more than MaxDrains members.
+func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
+	config := s.Config(DrainPrefix + service)
+	for {
+		now, err := config.Get(ctx)
+		if err != nil && !errors.Is(err, client.NotFound) {
+			return err
+		}
+		members, err := s.Service(service).List(ctx, client.ReadConsistency(client.Strict))
+		if err != nil {
+			return err
+		}
+		before := drainsOf(now.Data)
+		sessions := map[uint64]string{}
+		for _, m := range members {
+			if why := before[m.Session]; why != "" {
+				sessions[m.Session] = why
+			}
+		}
+		switch {
+		case why == "" && sessions[session] == "":
+			return fmt.Errorf("%w: nobody has asked a member with session %d to drain", client.NotFound, session)
+		case why == "":
+			delete(sessions, session)
+		case !slices.ContainsFunc(members, func(m client.Member) bool { return m.Session == session }):
+			return fmt.Errorf("%w: session %d is no member of %q", client.NotFound, session, service)
+		default:
+			sessions[session] = shorten(why, MaxWhy)
+		}
+		if len(sessions) > MaxDrains {
+			return fmt.Errorf("%d members of %q drain already, which is as many as can at once; end some of them", MaxDrains, service)
+		}
+		data, err := appendDrains(sessions)
+		if err != nil {
+			return err
+		}
+		if _, err = config.Set(ctx, data, client.IfVersion(now.Version)); !errors.Is(err, client.PreconditionFailed) {
+			return err
+		} // somebody was faster
+	}
+}
+
+// followRequests drains the member while it is asked to. It is tried again where the configuration
+// cannot be read: membership does not depend on it.
+func (r *Registration) followRequests(ctx context.Context) {
+	session := r.Session()
+	retry(ctx, func() (progress bool, err error) {
+		for v, err := range session.Config(DrainPrefix + r.service).Watch(ctx) {
+			if err != nil {
+				return progress, err
+			}
+			progress = true
+			why := drainsOf(v.Data)[session.ID()]
+			r.observe(func(s *status) { s.requested = why })
+		}
+		return progress, nil
+	})
+}

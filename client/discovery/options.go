@@ -1,0 +1,81 @@
+package discovery
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Option is an option of Register and Serve.
+type Option func(*options)
+
+type options struct {
+	check    Check
+	interval time.Duration
+	timeout  time.Duration
+	grace    time.Duration
+
+	session []client.SessionOption
+	first   func(s *client.Session) []client.AcquireOption
+	notify  func(r *Registration, err error)
+}
+
+func optionsOf(opts []Option) options {
+	o := options{interval: DefaultCheckInterval, timeout: DefaultCheckTimeout, grace: DefaultGrace}
+	for _, f := range opts {
+		f(&o)
+	}
+	return o
+}
+
+// validate refuses what is out of range, and a check of a member that cannot show its state.
+func (o *options) validate(m Member) error {
+	_, opaque := m.(Data)
+	switch {
+	case o.check != nil && opaque:
+		return fmt.Errorf("a member with data of its own cannot show what a check finds; give it an Endpoint")
+	case o.interval < MinCheckInterval || o.interval > MaxCheckInterval:
+		return fmt.Errorf("the check's interval is %s; it must be %s to %s", o.interval, MinCheckInterval, MaxCheckInterval)
+	case o.timeout <= 0 || o.timeout > o.interval:
+		return fmt.Errorf("the check's timeout is %s; it must be at most its interval, %s", o.timeout, o.interval)
+	}
+	return checkGrace(o.grace)
+}
+
+// WithCheck has a member that is ready only while f succeeds. The check runs before the
+// registration, so that nobody is sent to a program that cannot serve, and then in intervals. Two
+// failures in a row make the member failing, with the error as Why; it stays registered. One
+// success makes it ready again. If it fails again within 5 minutes, twice as many successes in a
+// row are needed the next time, up to 16. What checks find is written at most once in 5 s.
+func WithCheck(f Check) Option { return func(o *options) { o.check = f } }
+
+// WithCheckInterval is the time between two checks: 1 s to 5 min, 5 s by default, with a jitter of
+// 10 % to both sides.
+func WithCheckInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
+
+// WithCheckTimeout bounds one check: at most the interval, 1 s by default.
+func WithCheckTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// WithGrace is how long Serve lets a member drain when ctx ends: 0 to 10 min, 5 s by default. It
+// should be longer than callers need to notice, and than their longest call.
+func WithGrace(d time.Duration) Option { return func(o *options) { o.grace = d } }
+
+// WithSession gives the options of the sessions that hold Serve's membership.
+func WithSession(opts ...client.SessionOption) Option {
+	return func(o *options) { o.session = append(o.session, opts...) }
+}
+
+// WithFirst has Serve call f with the session that is to register first. The options that it
+// returns, such as client.Wait, are for that registration alone: later ones wait for as long as it
+// takes.
+func WithFirst(f func(s *client.Session) []client.AcquireOption) Option {
+	return func(o *options) { o.first = f }
+}
+
+// WithNotify has Serve call f whenever the member is registered, and, with a nil registration and
+// the reason, when it is not registered any more and when registering again was refused. Nothing
+// registers while f runs.
+func WithNotify(f func(r *Registration, err error)) Option {
+	return func(o *options) { o.notify = f }
+}

@@ -1,0 +1,265 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Bounds of a drain.
+const (
+	DefaultGrace = 5 * time.Second
+	MaxGrace     = 10 * time.Minute
+)
+
+// leaveTimeout is how long a member that leaves waits for the answer.
+const leaveTimeout = 2 * time.Second
+
+// Member is what others see of a member of a service: an Endpoint, or Data.
+type Member interface {
+	// encode is the member's data in a state. Those that cannot show one ignore it.
+	encode(s *status) ([]byte, error)
+	// due is when the state is to be written; the zero time is never.
+	due(s *status) time.Time
+}
+
+// Data is a form of the program's own; at most 1 MiB. It shows no state. If it is host:port, it is
+// read as an Endpoint that is ready.
+type Data []byte
+
+func (d Data) encode(*status) ([]byte, error) { return d, nil }
+
+func (d Data) due(*status) time.Time { return time.Time{} }
+
+func (e Endpoint) encode(s *status) ([]byte, error) {
+	e.State, e.Why = s.now(e.State, e.Why)
+	return e.Data()
+}
+
+func (e Endpoint) due(s *status) time.Time { return s.due(e.State) }
+
+// Registration is a session's membership of a service. It ends with the session, or when it is
+// taken away. Methods may be called at once.
+type Registration struct {
+	lease   *client.Lease
+	service string
+	present *present
+	changed chan struct{} // capacity 1: the state may have to be written
+	writing chan struct{} // capacity 1: held by who writes
+
+	mu     sync.Mutex
+	status status
+}
+
+// present is what a member says of itself, now and in registrations that follow.
+type present struct {
+	mu     sync.Mutex
+	member Member
+}
+
+func (p *present) get() Member {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.member
+}
+
+func (p *present) set(m Member) (before Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before, p.member = p.member, m
+	return before
+}
+
+// Register makes a session a member of a service, as client.Service.Register does. The membership
+// ends with the session, and nothing registers again; Serve is what does. Errors: what is out of
+// range, and those of client.Service.Register.
+func Register(ctx context.Context, s *client.Session, service string, m Member, opts ...Option) (*Registration, error) {
+	o := optionsOf(opts)
+	if err := o.validate(m); err != nil {
+		return nil, err
+	}
+	return register(ctx, s, service, &present{member: m}, o, nil)
+}
+
+func register(
+	ctx context.Context, s *client.Session, service string, p *present, o options, acquire []client.AcquireOption,
+) (*Registration, error) {
+	r := &Registration{service: service, present: p, changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	checks := &checker{check: o.check, interval: o.interval, timeout: o.timeout}
+	if o.check != nil {
+		r.status.health.first(checks.run(ctx))
+	}
+	m := p.get()
+	data, err := m.encode(&r.status)
+	if err != nil {
+		return nil, err
+	}
+	member, err := s.Service(service).Register(ctx, data, acquire...)
+	if err != nil {
+		return nil, err
+	}
+	r.lease = member.Lease
+	r.noteWritten(m)
+	held := r.lease.Context()
+	if o.check != nil {
+		go checks.repeat(held, func(err error) { r.observe(func(s *status) { s.health.result(time.Now(), err) }) })
+	}
+	if _, opaque := m.(Data); !opaque {
+		go r.write(held)
+		go r.followRequests(held)
+	}
+	return r, nil
+}
+
+// noteWritten notes which state others see. The caller has the turn to write, or is alone.
+func (r *Registration) noteWritten(m Member) {
+	if e, ok := m.(Endpoint); ok {
+		r.status.written, _ = r.status.now(e.State, e.Why)
+		r.status.writtenAt = time.Now()
+	}
+}
+
+// observe takes something in that may change the state.
+func (r *Registration) observe(f func(*status)) {
+	r.mu.Lock()
+	f(&r.status)
+	r.mu.Unlock()
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// write writes the state when it is due, until the membership ends.
+func (r *Registration) write(ctx context.Context) {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		case <-r.changed:
+		}
+		r.mu.Lock()
+		due := r.present.get().due(&r.status)
+		r.mu.Unlock()
+		switch wait := time.Until(due); {
+		case due.IsZero():
+		case wait > 0:
+			t.Reset(wait)
+		case r.publish(ctx) != nil:
+			t.Reset(stateInterval)
+		}
+	}
+}
+
+// publish writes what the member says of itself now. One goroutine at a time does, so that the last
+// state wins.
+func (r *Registration) publish(ctx context.Context) error {
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	r.mu.Lock()
+	m, sent := r.present.get(), r.status
+	r.mu.Unlock()
+	data, err := m.encode(&sent)
+	if err != nil {
+		return err
+	}
+	if err := r.lease.UpdateData(ctx, data); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e, ok := m.(Endpoint); ok {
+		r.status.written, _ = sent.now(e.State, e.Why)
+		r.status.writtenAt = time.Now()
+	}
+	return nil
+}
+
+// Token is the member's fencing token, which the list of members has.
+func (r *Registration) Token() uint64 { return r.lease.Token() }
+
+// Session is the session that holds the membership.
+func (r *Registration) Session() *client.Session { return r.lease.Session() }
+
+// Done is closed when the registration has ended.
+func (r *Registration) Done() <-chan struct{} { return r.lease.Context().Done() }
+
+// Err is nil while the member is registered, and after it has left. Otherwise it says why the
+// registration was lost: client.ErrLeaseLost, or the session's Err.
+func (r *Registration) Err() error { return r.lease.Lost() }
+
+// State is the state that others see. It is Ready for Data.
+func (r *Registration) State() State {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.status.written == "" {
+		return Ready
+	}
+	return r.status.written
+}
+
+// Update replaces what others see of the member, now and in the registrations of the same Serve
+// that follow. What checks find, and drains, are still shown. If the registration has ended it
+// returns Err, and the next one has the new data.
+func (r *Registration) Update(ctx context.Context, m Member) error {
+	r.mu.Lock()
+	_, err := m.encode(&r.status)
+	r.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	before := r.present.set(m)
+	err = r.publish(ctx)
+	if errors.Is(err, client.BadRequest) { // the next registration would be refused as well
+		r.present.set(before)
+	}
+	return err
+}
+
+// Drain says that the member leaves, so that callers look elsewhere; waits for grace, 0 to 10 min,
+// in which the program should go on answering; and leaves. If ctx ends first, the member leaves at
+// once. If the cluster is away, grace is waited for all the same; the error says so, and the
+// release goes on in the background. A member with Data cannot show that it drains, and leaves at
+// once.
+func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
+	if err := checkGrace(grace); err != nil {
+		return err
+	}
+	if _, opaque := r.present.get().(Data); !opaque && grace > 0 {
+		r.observe(func(s *status) { s.drained = "the program stops" })
+		t := time.NewTimer(grace)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		case <-r.Done():
+		}
+	}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	if err := r.lease.Release(leaving); err != nil {
+		return fmt.Errorf("the member leaves in the background, or with its session: %w", err)
+	}
+	return ctx.Err()
+}
+
+func checkGrace(d time.Duration) error {
+	if d < 0 || d > MaxGrace {
+		return fmt.Errorf("the grace of a drain is %s; it must be 0 to %s", d, MaxGrace)
+	}
+	return nil
+}
