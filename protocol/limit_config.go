@@ -1,0 +1,129 @@
+package protocol
+
+import (
+	"bytes"
+	"math/bits"
+)
+
+// Limits of the resources of rate limits. Rates are in thousandths of a unit per second.
+const (
+	MaxLimitPath      = 1024
+	MaxLimitDepth     = 8
+	MaxLimitRate      = 1e15
+	MaxLimitBurst     = 3_600_000 // ms of rate
+	MaxLimitWeight    = 10_000
+	MinLimitLease     = 500          // ms
+	MaxLimitLease     = 60_000       // ms
+	MaxLimitBurstSize = MaxLimitRate // thousandths of a unit, whatever the rate and burst are
+
+	DefaultLimitBurst = 1_000 // ms of rate
+	DefaultLimitLease = 3_000 // ms
+)
+
+// LimitConfig is the configuration of a resource of a rate limit. The resource a/b is the child of
+// a; a resource without a parent is the root of a tree.
+type LimitConfig struct {
+	// Rate is in thousandths of a unit per second. A root needs one. Below a root 0 leaves the
+	// parent's as the only cap, and any rate is capped by the parent's.
+	Rate uint64
+	// Burst is how much may be used at once after a time without use, in ms of the rate; 0 is
+	// 1,000. It is at least one unit.
+	Burst uint64
+	// Weight is the share among the children of a parent, 1 to 10,000; 0 is 1.
+	Weight uint32
+	// Min is what the resource gets before others share by weight, in thousandths of a unit per
+	// second. The children's sum is at most that of their parent; a root has its whole rate.
+	Min uint64
+	// Lease is how long clients use a rate without asking again, 500 to 60,000 ms; 0 is 3,000. Only
+	// a root has one.
+	Lease uint64
+	// Shadow admits everything at the resource and below it, and counts what would be denied.
+	Shadow bool
+	// Floor is the rate that each client uses while it has no lease, in thousandths of a unit per
+	// second. It is beyond the limit; 0 denies.
+	Floor uint64
+}
+
+// Validate checks each field. What the resources of a tree mean together is for the tree to check.
+func (m *LimitConfig) Validate() error { f := checker(); m.fields(&f); return f.err() }
+
+func (m *LimitConfig) fields(f *fields) {
+	limitRate(f, "config.rate", &m.Rate, "rate")
+	f.millis("config.burst", &m.Burst, "burst", MaxLimitBurst)
+	f.uint32("config.weight", &m.Weight)
+	if m.Weight > MaxLimitWeight {
+		f.refuse("weight is %d; it must be 1 to %d", m.Weight, MaxLimitWeight)
+	}
+	limitRate(f, "config.min", &m.Min, "min")
+	if m.Rate > 0 && m.Min > m.Rate {
+		f.refuse("min is %d thousandths of a unit per second, more than the rate, %d; lower it", m.Min, m.Rate)
+	}
+	f.uint("config.lease", &m.Lease)
+	if m.Lease != 0 && (m.Lease < MinLimitLease || m.Lease > MaxLimitLease) {
+		f.refuse("lease is %d ms; it must be %d to %d", m.Lease, MinLimitLease, MaxLimitLease)
+	}
+	f.bool("config.shadow", &m.Shadow)
+	limitRate(f, "config.floor", &m.Floor, "floor")
+	if hi, lo := bits.Mul64(m.Rate, m.BurstOrDefault()); hi > 0 || lo/1000 > MaxLimitBurstSize {
+		f.refuse("rate times burst is more than %d thousandths of a unit; lower the burst", uint64(MaxLimitBurstSize))
+	}
+}
+
+// BurstOrDefault is the burst in ms of the rate.
+func (m *LimitConfig) BurstOrDefault() uint64 {
+	if m.Burst == 0 {
+		return DefaultLimitBurst
+	}
+	return m.Burst
+}
+
+func limitRate(f *fields, field string, v *uint64, what string) {
+	f.uint(field, v)
+	if *v > MaxLimitRate {
+		f.refuse("%s is %d thousandths of a unit per second; at most %d are allowed", what, *v, uint64(MaxLimitRate))
+	}
+}
+
+// LimitRoot is the first segment of a resource's path, which names its tree.
+func LimitRoot[T ~string | ~[]byte](path T) T {
+	for i := range len(path) {
+		if path[i] == '/' {
+			return path[:i]
+		}
+	}
+	return path
+}
+
+// ValidateLimitPath checks the path of a resource: 1 to 8 segments joined by "/", each of letters,
+// digits, ".", "_", "-", ":" and "#", none of them empty, "." or "..", at most 1,024 bytes in all.
+func ValidateLimitPath(path []byte) error {
+	if len(path) == 0 || len(path) > MaxLimitPath {
+		return Errorf(StatusBadRequest, "resource path is %d bytes long; it must be 1 to %d, as in api/tenant-a",
+			len(path), MaxLimitPath)
+	}
+	for i, c := range path {
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
+		case c == '.', c == '_', c == '-', c == ':', c == '#', c == '/':
+		default:
+			return Errorf(StatusBadRequest,
+				"resource path %q has the illegal character %q at byte %d; letters, digits and ._-:# are allowed between '/'",
+				path, c, i)
+		}
+	}
+	depth := 0
+	for segment := range bytes.SplitSeq(path, []byte("/")) {
+		depth++
+		switch string(segment) {
+		case "":
+			return Errorf(StatusBadRequest, "resource path %q has an empty segment; write it like api/tenant-a", path)
+		case ".", "..":
+			return Errorf(StatusBadRequest, "resource path %q has the segment %q; paths are not relative, write the whole path",
+				path, segment)
+		}
+	}
+	if depth > MaxLimitDepth {
+		return Errorf(StatusBadRequest, "resource path %q has %d segments; at most %d are allowed", path, depth, MaxLimitDepth)
+	}
+	return nil
+}

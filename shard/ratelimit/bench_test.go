@@ -1,0 +1,70 @@
+package ratelimit
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// benchLeases has a tree of 100 leaves with so many participants, each with a lease.
+func benchLeases(b testing.TB, participants int) (*Leases, *Tree, []Refresh) {
+	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 100_000_000_000})
+	for i := 0; i < 100 && err == nil; i++ {
+		_, err = tree.Create(1, 0, fmt.Sprintf("api/tenant-%d", i), protocol.LimitConfig{Weight: uint32(i%5 + 1)})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	l := NewLeases(Leadership{1, 1}, 1)
+	asks := make([]Refresh, participants)
+	for i := range asks {
+		q := &asks[i]
+		*q = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: fmt.Sprintf("api/tenant-%d", i%100), Demand: uint64(i%1000) * 10_000}}}
+		if err := tree.Join(2, q.Session, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return l, tree, asks
+}
+
+// BenchmarkRefresh is a refresh among 10,000 participants that refresh once a second, with the
+// computations of shares between them.
+func BenchmarkRefresh(b *testing.B) {
+	l, tree, asks := benchLeases(b, 10_000)
+	var r Reply
+	n := uint64(0)
+	b.ReportAllocs()
+	for b.Loop() {
+		q := &asks[n%uint64(len(asks))]
+		q.Seq++
+		q.Leaves[0].Demand += n % 7 * 1000
+		if err := l.Refresh(10+n/10, tree, 1, q, &r); err != nil {
+			b.Fatal(err)
+		}
+		q.Leadership = r.Leadership
+		q.Leaves[0].Held, q.Leaves[0].Presented = r.Leaves[0].Lease, true
+		n++
+	}
+}
+
+// TestRefreshDoesNotAllocate: a refresh of a known lease needs no memory.
+func TestRefreshDoesNotAllocate(t *testing.T) {
+	l, tree, asks := benchLeases(t, 10)
+	var r Reply
+	now := uint64(10)
+	q := &asks[3]
+	refresh := func() {
+		now += 60
+		q.Seq++
+		if err := l.Refresh(now, tree, 1, q, &r); err != nil {
+			t.Fatal(err)
+		}
+		q.Leadership = r.Leadership
+		q.Leaves[0].Held, q.Leaves[0].Presented = r.Leaves[0].Lease, true
+	}
+	refresh()
+	if n := testing.AllocsPerRun(100, refresh); n > 0 {
+		t.Fatalf("%v allocations", n)
+	}
+}

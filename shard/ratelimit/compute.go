@@ -1,0 +1,266 @@
+package ratelimit
+
+// Shares are computed at most every 50 ms. While somebody has less than its share, leases that end
+// are looked for at the second interval, in ms.
+const (
+	computeEvery = 50
+	expireEvery  = 250
+)
+
+// leastUnits is what a lease is worth at least: with less in its whole length a client would ask
+// the leader for nearly every call anyway.
+const leastUnits = 10
+
+// needMemory is how long the largest amount of a call decides how a leaf is served, in ms.
+const needMemory = 10_000
+
+// due reports whether the shares are to be computed now. They are computed now and then even if
+// nothing is known to have changed: clients that are gone without a word have no demand.
+func (l *Leases) computeDue() bool {
+	since := lessBy(l.now, l.computed)
+	return !l.learning && (l.dirty && since >= computeEvery || l.shortages > 0 && since >= expireEvery || since >= l.length/3)
+}
+
+// live reports whether a holding's client asks for it.
+func (l *Leases) live(h *holding) bool {
+	return h.leaf && !h.member.gone && l.now < h.refreshed+l.length
+}
+
+// least is the rate below which a lease is not worth its refreshes, or its burst too small for the
+// client's calls. A leaf that is served remotely is leased again only at half as much more.
+func (l *Leases) least(h *holding) uint64 {
+	n := &l.nodes[h.node]
+	rate := n.leastRate
+	if h.need > 1000 {
+		rate = max(rate, mulDiv(h.need, 1000, n.leastTime)+1)
+	}
+	if n.remote {
+		rate += rate / 2
+	}
+	return min(rate, maxRate)
+}
+
+// wants is the demand that is counted: a client that is idle keeps a little.
+func (l *Leases) wants(h *holding) uint64 {
+	switch {
+	case !l.live(h):
+		return 0
+	case h.waiting > 0:
+		return maxRate
+	}
+	return max(min(h.demand, maxRate), l.least(h))
+}
+
+// maxPasses bounds how often one computation turns leaves into remote ones. What is left over is
+// for the next.
+const maxPasses = 4
+
+// compute divides the rates of the tree anew: demands upward, then shares downward.
+func (l *Leases) compute(tree *Tree) {
+	l.dirty, l.computed = false, l.now
+	l.expire(tree)
+	if len(l.nodes) == 0 {
+		return
+	}
+	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
+		n := &l.nodes[i]
+		n.demand, n.lendable, n.cramped = 0, 0, false
+		for _, h := range n.holdings {
+			if h.needUntil <= l.now {
+				h.need = 0
+			}
+			n.demand = addUpTo(n.demand, l.wants(h), n.rate)
+			if l.live(h) {
+				n.lendable = n.rate
+			}
+		}
+		for _, c := range n.children {
+			n.demand = addUpTo(n.demand, l.nodes[c].demand, n.rate)
+			n.lendable = addUpTo(n.lendable, l.nodes[c].lendable, n.rate)
+		}
+	}
+	root := &l.nodes[0]
+	root.target = root.demand
+	root.lend = min(root.lendable, root.rate-root.target) / 2
+	for i := range l.nodes {
+		l.shareNode(&l.nodes[i])
+	}
+	for range maxPasses {
+		l.chooseRemote()
+		if l.shareBursts() {
+			break
+		}
+	}
+	l.findShort()
+}
+
+// shareNode divides what a node has among its children. Half of what nobody asks for is lent to
+// those who take part: an idle client can use it at once.
+func (l *Leases) shareNode(n *node) {
+	if len(n.children) == 0 {
+		n.target += n.lend
+		return
+	}
+	l.parts = l.parts[:0]
+	for k, c := range n.children {
+		child := &l.nodes[c]
+		l.parts = append(l.parts, part{demand: child.demand, guarantee: child.guarantee, weight: child.weight, index: k})
+	}
+	share(n.target, l.parts)
+	for i := range l.parts {
+		l.nodes[n.children[l.parts[i].index]].target = l.parts[i].gets
+	}
+	l.parts = l.parts[:0]
+	for k, c := range n.children {
+		child := &l.nodes[c]
+		child.lend = 0
+		l.parts = append(l.parts, part{demand: lessBy(child.lendable, child.target), weight: child.weight, index: k})
+	}
+	share(n.lend, l.parts)
+	for i := range l.parts {
+		l.nodes[n.children[l.parts[i].index]].lend = l.parts[i].gets
+	}
+	n.target += n.lend
+}
+
+// shareLeaf divides what a leaf has among its clients.
+func (l *Leases) shareLeaf(n *node) {
+	l.parts = l.parts[:0]
+	lent := n.lend
+	for k, h := range n.holdings {
+		if h.target, h.short = 0, false; l.live(h) {
+			l.parts = append(l.parts, part{demand: l.wants(h), weight: 1, index: k})
+		}
+	}
+	share(n.target-lent, l.parts)
+	left := uint64(len(l.parts))
+	for i := range l.parts {
+		extra := lent / left
+		left--
+		lent -= extra
+		n.holdings[l.parts[i].index].target = l.parts[i].gets + extra
+	}
+}
+
+// chooseRemote decides which leaves are served remotely, and sums up what is leased and what is
+// not.
+func (l *Leases) chooseRemote() {
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		n.accrue(l.now)
+		n.leasedTarget, n.remoteTarget, n.need = 0, 0, 0
+	}
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		if len(n.children) > 0 {
+			for _, h := range n.holdings {
+				h.target, h.short = 0, false
+			}
+			continue
+		}
+		l.shareLeaf(n)
+		remote, need := n.cramped, uint64(1000)
+		for _, h := range n.holdings {
+			if l.live(h) {
+				need = max(need, h.need)
+				remote = remote || h.target < l.least(h)
+			}
+		}
+		n.remote = remote
+		if n.remote {
+			for _, h := range n.holdings {
+				h.target = 0
+			}
+		}
+		for k := i; k >= 0; k = l.nodes[k].parent {
+			above := &l.nodes[k]
+			if n.remote {
+				above.remoteTarget += n.target
+				above.need = max(above.need, need)
+			} else {
+				above.leasedTarget += n.target
+			}
+		}
+	}
+}
+
+// shareBursts gives each holding a burst in proportion to its rate. What the leader's own buckets
+// need is set aside. It is false if that leaves a leaf too little to be leased.
+func (l *Leases) shareBursts() (enough bool) {
+	enough = true
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		for _, h := range n.holdings {
+			h.targetBurst = 0
+			if h.target == 0 {
+				continue
+			}
+			h.targetBurst = mulDiv(h.target, n.leastTime, 1000)
+			for k := i; k >= 0; k = l.nodes[k].parent {
+				if above := &l.nodes[k]; above.need > 0 {
+					aside := max(above.need, mulDiv(above.remoteTarget, above.burstTime, 1000))
+					h.targetBurst = min(h.targetBurst, mulDiv(lessBy(above.burst, aside), h.target, max(above.leasedTarget, 1)))
+				}
+			}
+			if h.targetBurst < max(h.need, 1000) {
+				n.cramped, enough = true, false
+			}
+		}
+	}
+	return enough
+}
+
+// findShort finds who has less than its share, because others have more.
+func (l *Leases) findShort() {
+	l.shortages = 0
+	for _, m := range l.members {
+		for _, h := range m.holdings {
+			if h.short = h.lacks(h.last()); h.short {
+				l.shortages++
+			}
+		}
+	}
+	l.freed = l.shortages > 0
+}
+
+// lacks reports whether a lease is less than the holding is to have.
+func (h *holding) lacks(g *Lease) bool {
+	return above(h.target, g.Rate) || above(h.targetBurst, g.Burst)
+}
+
+// above reports whether a rate is more than 5 % above another: less is not worth a message.
+func above(rate, than uint64) bool { return rate > than && rate-than > than/20 }
+
+// expire drops leases that have ended, and members of whom nothing is left.
+func (l *Leases) expire(tree *Tree) {
+	keep := l.members[:0]
+	for _, m := range l.members {
+		if epoch, ok := tree.Joined(m.session); !m.gone && (!ok || epoch != m.epoch) {
+			l.leave(m)
+		}
+		holdings := m.holdings[:0]
+		for _, h := range m.holdings {
+			l.recount(h)
+			if l.live(h) || h.countedRate > 0 || h.countedBurst > 0 {
+				holdings = append(holdings, h)
+			} else {
+				l.remove(h)
+			}
+		}
+		clear(m.holdings[len(holdings):])
+		m.holdings = holdings
+		if !m.gone || len(holdings) > 0 {
+			keep = append(keep, m)
+		}
+	}
+	clear(l.members[len(keep):])
+	l.members = keep
+}
+
+func (l *Leases) leave(m *member) {
+	m.gone = true
+	if l.bySession[m.session] == m {
+		delete(l.bySession, m.session)
+	}
+	l.dirty = true
+}

@@ -1,0 +1,43 @@
+package ratelimit
+
+import "fmt"
+
+// check is [Leases.Check]: the counts are those of the leases, and grants stay within the limits.
+func check(l *Leases) error {
+	rates, bursts := make([]uint64, len(l.nodes)), make([]uint64, len(l.nodes))
+	for _, m := range l.members {
+		for _, h := range m.holdings {
+			for _, g := range [2]*Lease{&h.held, &h.offered} {
+				if g.there(l.now) && (g.Rate > h.countedRate || g.Burst > h.countedBurst) {
+					return fmt.Errorf("ratelimit: session %d is counted at %s with less than it has", m.session, h.path)
+				}
+			}
+			for i := h.node; i >= 0; i = l.nodes[i].parent {
+				rates[i] += h.countedRate
+				bursts[i] += h.countedBurst
+			}
+		}
+	}
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		if rates[i] != n.countedRate || bursts[i] != n.countedBurst {
+			return fmt.Errorf("ratelimit: %s counts rate %d and burst %d; its leases have %d and %d",
+				n.path, n.countedRate, n.countedBurst, rates[i], bursts[i])
+		}
+		if n.bucket.level > n.remoteBurst() {
+			return fmt.Errorf("ratelimit: the leader's bucket at %s has %d thousandths, more than %d", n.path, n.bucket.level, n.remoteBurst())
+		}
+	}
+	return nil
+}
+
+// AboveLimit returns the resources whose leases are counted with more than the limit. There are none
+// unless a limit was lowered.
+func (l *Leases) AboveLimit() (paths []string) {
+	for i := range l.nodes {
+		if n := &l.nodes[i]; n.countedRate > n.rate || n.countedBurst > n.burst {
+			paths = append(paths, n.path)
+		}
+	}
+	return paths
+}

@@ -1,0 +1,355 @@
+package ratelimit
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// MaxLeaves bounds the leaves of a tree that one session uses.
+const MaxLeaves = 1_000
+
+// A session refreshes every 50 ms at most, and a few times in a row.
+const (
+	refreshEvery = 50
+	refreshRow   = 4
+)
+
+// notifyEvery is the least time between two looks for whom to notify, in ms.
+const notifyEvery = 10
+
+// Leases are what one leadership knows of the leases of a tree.
+type Leases struct {
+	at         Leadership
+	now        uint64 // the latest of any call
+	length     uint64 // of a lease; of a deleted tree what it was
+	began      uint64
+	learning   bool
+	learnUntil uint64
+	left       uint64 // when the leases of sessions that left before have ended
+
+	built     bool
+	version   uint64 // of the tree, as built
+	revision  uint64
+	nodes     []node // in order of path
+	index     map[string]int
+	members   []*member // in the order of their first refreshes
+	bySession map[uint64]*member
+	numbers   uint64
+
+	dirty     bool // the shares are to be computed anew
+	computed  uint64
+	freed     bool // somebody who is short may find room now
+	shortages int
+	notifyAt  uint64
+
+	parts   []part // scratch
+	learned uint64 // ms that learning took
+}
+
+// NewLeases begins a leadership of a tree, which began at a time, or before.
+func NewLeases(at Leadership, began uint64) *Leases {
+	return &Leases{at: at, now: began, began: began, learning: true, bySession: map[uint64]*member{}, index: map[string]int{}}
+}
+
+// Leadership returns the one that it is about.
+func (l *Leases) Leadership() Leadership { return l.at }
+
+// Observe notes what the log says. version rises with each change of the tree.
+func (l *Leases) Observe(now uint64, tree *Tree, version uint64) {
+	l.now = max(l.now, now)
+	if l.built && l.version == version {
+		return
+	}
+	if length := tree.Lease(); length > 0 {
+		l.length = length
+	}
+	l.length = max(l.length, protocol.MinLimitLease)
+	if !l.built {
+		longest := l.length
+		if tree.formerUntil > l.began {
+			longest = max(longest, tree.formerLease)
+		}
+		l.learnUntil, l.left = l.began+longest, tree.leasesEnd()
+	}
+	if !l.built || l.revision != tree.revision {
+		l.build(l.now, tree)
+	}
+	l.built, l.version, l.revision = true, version, tree.revision
+	l.expire(tree)
+	l.dirty = true
+}
+
+// member finds or adds a participant.
+func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
+	joined, ok := tree.Joined(session)
+	if !ok || joined != epoch {
+		if tree.Deleted() {
+			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no such rate limit; create it first")
+		}
+		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"session %d does not take part in the rate limit under its attach epoch; join first", session)
+	}
+	if m := l.bySession[session]; m != nil {
+		if m.epoch == epoch {
+			return m, nil
+		}
+		l.leave(m)
+	}
+	m := &member{session: session, epoch: epoch}
+	l.bySession[session] = m
+	l.members = append(l.members, m)
+	return m, nil
+}
+
+// Refresh answers a client that asks for its leases. now is when the read barrier began that
+// vouched for the leadership. Errors are of the whole refresh: PRECONDITION_FAILED for a session
+// that does not take part, NOT_FOUND for a deleted tree, ABORTED for a refresh that is older than
+// one that was answered, OVERLOADED for one that comes too soon.
+func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out *Reply) error {
+	l.Observe(now, tree, version)
+	m, err := l.member(tree, q.Session, q.Epoch)
+	if err != nil {
+		return err
+	}
+	if q.Seq <= m.seq {
+		return protocol.Errorf(protocol.StatusAborted, "refresh %d is not newer than %d; number refreshes upwards", q.Seq, m.seq)
+	}
+	if m.next > l.now+refreshEvery*(refreshRow-1) {
+		return protocol.Errorf(protocol.StatusOverloaded, "a session refreshes its leases every %d ms at most; refresh later", refreshEvery)
+	}
+	m.next = max(m.next, l.now) + refreshEvery
+	m.seq = q.Seq
+	for i := range q.Leaves {
+		l.take(m, &q.Leaves[i], q.Leadership)
+	}
+	m.known = true
+	m.reported = m.reported || q.Leadership == l.at
+	l.learn(tree)
+	if l.computeDue() {
+		l.compute(tree)
+	}
+	*out = Reply{Leadership: l.at, Length: l.length, Learning: l.learning && !m.reported, Leaves: out.Leaves[:0]}
+	for i := range q.Leaves {
+		leaf := q.Leaves[i].Leaf
+		out.Leaves = append(out.Leaves, l.answer(m.holding(leaf), leaf))
+	}
+	return nil
+}
+
+// learn ends the time of learning, once nobody can use a lease that this leadership does not know.
+// A client that has reported under this leadership takes no answer of an earlier one; one that has
+// left is believed to use its lease to the end.
+func (l *Leases) learn(tree *Tree) {
+	if !l.learning {
+		return
+	}
+	all := l.now >= l.left
+	if all && l.now < l.learnUntil {
+		for id, p := range tree.participants { // in any order: all must have
+			if p.joined > l.began { // it had no leases before
+				continue
+			}
+			if m := l.bySession[id]; m == nil || !m.reported {
+				all = false
+				break
+			}
+		}
+	}
+	if l.now >= l.learnUntil || all {
+		l.learning, l.dirty, l.computed = false, true, 0
+		l.learned = l.now - l.began
+	}
+}
+
+// take notes what a client says of a leaf.
+func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
+	h := m.holding(q.Leaf)
+	if h == nil {
+		if i, ok := l.index[q.Leaf]; !ok || len(l.nodes[i].children) > 0 || len(m.holdings) >= MaxLeaves {
+			return
+		}
+		h = &holding{member: m, path: q.Leaf}
+		m.holdings = append(m.holdings, h)
+		l.place(h)
+		l.dirty = true
+	}
+	switch {
+	case !q.Presented:
+		h.held, h.offered = Lease{}, Lease{} // what was sent and is not presented is never taken
+	case !q.Held.there(l.now):
+	case q.Held.Number == h.offered.Number:
+		h.held, h.offered = h.offered, Lease{}
+	case q.Held.Number == h.held.Number:
+		h.offered = Lease{}
+	case l.learning && q.Held.Number.Leadership.compare(l.at) < 0:
+		// An earlier refresh of the same lease may have come, or one that the client has replaced.
+		h.held = Lease{q.Held.Number, max(h.held.Rate, q.Held.Rate), max(h.held.Burst, q.Held.Burst), max(h.held.End, q.Held.End)}
+	}
+	l.recount(h)
+	h.notified = false
+	l.tally(m, h, q, of)
+	h.refreshed = l.now
+	if differs(h.demand, q.Demand) || (h.waiting > 0) != (q.Waiting > 0) {
+		l.dirty = true
+	}
+	h.demand, h.waiting = q.Demand, q.Waiting
+	if q.Need > 0 && q.Need >= h.need && h.leaf && q.Need <= l.nodes[h.node].most {
+		if q.Need > h.need {
+			l.dirty = true
+		}
+		h.need, h.needUntil = q.Need, l.now+needMemory
+	}
+}
+
+// tally adds what was used since the last refresh to the counts of the leaf.
+func (l *Leases) tally(m *member, h *holding, q *LeafRefresh, of Leadership) {
+	if h.node >= 0 && h.leaf && (m.known || of == Leadership{}) {
+		n := &l.nodes[h.node]
+		used := lessBy(q.Allowed, h.allowed)
+		n.allowed += used
+		n.denied += lessBy(q.Denied, h.denied)
+		n.waited += lessBy(q.Waited, h.waited)
+		if passed := l.now - h.refreshed; m.known && passed > 0 {
+			h.used = mulDiv(used, 1000, passed)
+		}
+	}
+	h.allowed, h.denied, h.waited = q.Allowed, q.Denied, q.Waited
+}
+
+// differs reports whether a demand differs by more than 5 %.
+func differs(a, b uint64) bool { return above(a, b) || above(b, a) }
+
+// answer gives a holding its next lease.
+func (l *Leases) answer(h *holding, leaf string) LeafReply {
+	if h == nil || !h.leaf {
+		r := LeafReply{State: LeafMissing, Why: WhyNone}
+		if _, ok := l.index[leaf]; ok {
+			r.State = LeafInner
+		}
+		return r
+	}
+	n := &l.nodes[h.node]
+	r := LeafReply{Most: n.most, Floor: n.floor, Shadow: n.shadow}
+	rate, burst := l.due(h)
+	l.numbers++
+	h.offered = Lease{Number{l.at, l.numbers}, rate, burst, l.now + l.length}
+	l.recount(h)
+	if n.remote && !l.learning {
+		r.State = LeafRemote
+	}
+	r.Lease = h.offered
+	r.Why, r.At = l.why(h)
+	return r
+}
+
+// due is the rate and burst of a holding's next lease.
+func (l *Leases) due(h *holding) (rate, burst uint64) {
+	if l.learning {
+		rate, burst = h.held.Rate, h.held.Burst // the same again, or nothing
+		for i := h.node; i >= 0; i = l.nodes[i].parent {
+			if n := &l.nodes[i]; n.countedRate > n.rate {
+				rate = min(rate, mulDiv(h.held.Rate, n.rate, n.countedRate))
+			}
+			if n := &l.nodes[i]; n.countedBurst > n.burst {
+				burst = min(burst, mulDiv(h.held.Burst, n.burst, n.countedBurst))
+			}
+		}
+		return rate, burst
+	}
+	rate, burst = h.target, h.targetBurst
+	if held := &h.held; held.Rate > 0 && !differs(held.Rate, rate) && !differs(held.Burst, burst) &&
+		(rate >= held.Rate || l.shortages == 0) {
+		rate, burst = held.Rate, held.Burst
+	}
+	roomRate, roomBurst := l.room(h)
+	roomRate, roomBurst = max(roomRate, h.countedRate), max(roomBurst, h.countedBurst) // it adds nothing to the counts
+	if rate > roomRate {
+		burst, rate = mulDiv(burst, roomRate, rate), roomRate
+	}
+	burst = min(burst, roomBurst)
+	if short := h.lacks(&Lease{Rate: rate, Burst: burst}); short != h.short {
+		h.short = short
+		if short {
+			l.shortages++
+			l.freed = true // those who have more are to shrink
+		} else {
+			l.shortages--
+		}
+	}
+	return rate, burst
+}
+
+func (l *Leases) why(h *holding) (Why, string) {
+	n := &l.nodes[h.node]
+	switch {
+	case l.learning:
+		return WhyLearning, ""
+	case n.remote:
+		return WhyRemote, ""
+	case h.short:
+		return WhyShrink, ""
+	case h.target >= l.wants(h):
+		return WhyDemand, ""
+	}
+	for i := h.node; ; i = l.nodes[i].parent {
+		if n := &l.nodes[i]; n.target >= n.rate || n.parent < 0 {
+			return WhyLimit, n.path
+		}
+	}
+}
+
+// Next is when Tick has something to do.
+func (l *Leases) Next() (at uint64, ok bool) {
+	switch {
+	case l.learning:
+		return l.learnUntil, true
+	case l.dirty:
+		return l.computed + computeEvery, true
+	case l.freed && l.shortages > 0:
+		return l.notifyAt, true
+	case l.shortages > 0:
+		return l.computed + expireEvery, true
+	}
+	return 0, false
+}
+
+// Tick does what is due, and calls notify for sessions that are to refresh at once: to use less, or
+// because they can have more. A notification may be lost.
+func (l *Leases) Tick(now uint64, tree *Tree, version uint64, notify func(session uint64)) {
+	l.Observe(now, tree, version)
+	l.learn(tree)
+	if l.computeDue() {
+		l.compute(tree)
+	}
+	if !l.freed || l.now < l.notifyAt {
+		return
+	}
+	l.freed, l.notifyAt = false, l.now+notifyEvery
+	if l.shortages == 0 {
+		return
+	}
+	for _, m := range l.members {
+		if m.gone {
+			continue
+		}
+		for _, h := range m.holdings {
+			if !h.notified && h.leaf && l.worthwhile(h) {
+				h.notified = true
+				notify(m.session)
+				break
+			}
+		}
+	}
+}
+
+// worthwhile reports whether a refresh would give a holding another lease that somebody waits for.
+func (l *Leases) worthwhile(h *holding) bool {
+	if h.short {
+		last := h.last()
+		rate, burst := l.room(h)
+		return above(min(rate, h.target), last.Rate) || above(min(burst, h.targetBurst), last.Burst)
+	}
+	return above(h.countedRate, h.target) || above(h.countedBurst, h.targetBurst)
+}
+
+// Check says which invariant does not hold, if any.
+func (l *Leases) Check() error { return check(l) }

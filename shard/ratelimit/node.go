@@ -1,0 +1,188 @@
+package ratelimit
+
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// node is a resource as a leadership uses it.
+type node struct {
+	path     string
+	parent   int // -1 of the root
+	children []int
+	holdings []*holding // of this path, or orphans of paths below that are not there any more
+
+	rate      uint64 // the least of its own and its parents'
+	burst     uint64 // amount
+	burstTime uint64 // ms, its own
+	leastTime uint64 // ms: the least burst time of it and all above it
+	leastRate uint64 // of a lease: below it the lease or its burst are too little for single units
+	most      uint64 // amount: the least burst of it and all above it
+	guarantee uint64
+	weight    uint64
+	shadow    bool // it, or one above it
+	floor     uint64
+
+	// What leases at and below it are counted with.
+	// Invariant: at most rate and burst, unless these were lowered; then no grant raises them.
+	countedRate, countedBurst uint64
+
+	// Of the last computation.
+	demand, target  uint64
+	lend, lendable  uint64
+	need            uint64 // the largest amount of one call, of the leaves that are served remotely
+	leasedTarget    uint64 // at and below it
+	remoteTarget    uint64 // of the leader's own bucket, for all leaves at and below it that are served remotely
+	remote          bool   // of a leaf
+	cramped         bool   // of a leaf: bursts are too small for leases, since others need theirs
+	bucket          bucket // of what is served remotely
+	queue           []waiter
+	acquires        uint64
+	allowed, denied uint64
+	waited          uint64
+}
+
+// bucket is the leader's own token bucket at a resource. Its rate and burst are what leases leave.
+type bucket struct {
+	level uint64 // thousandths of an amount
+	at    uint64
+}
+
+// accrue fills the bucket for the time that has passed, before its rate or burst change.
+func (n *node) accrue(now uint64) {
+	b := &n.bucket
+	if now <= b.at {
+		return
+	}
+	passed := now - b.at
+	b.at = now
+	rate, burst := n.remoteRate(), n.remoteBurst()
+	if rate == 0 {
+		b.level = min(b.level, burst)
+		return
+	}
+	b.level = addUpTo(b.level, mulDiv(rate, passed, 1), burst)
+}
+
+// remoteRate is what the leader's own bucket has of the rate: its share, as far as leases leave it.
+func (n *node) remoteRate() uint64 { return min(n.remoteTarget, lessBy(n.rate, n.countedRate)) }
+
+// remoteBurst is in thousandths of an amount.
+func (n *node) remoteBurst() uint64 { return lessBy(n.burst, n.countedBurst) * 1000 }
+
+// build makes the nodes of a tree, and puts all holdings to them.
+func (l *Leases) build(now uint64, tree *Tree) {
+	former, formerIndex := l.nodes, l.index
+	l.nodes, l.index = make([]node, len(tree.resources)), make(map[string]int, len(tree.resources))
+	for i := range tree.resources {
+		r := &tree.resources[i]
+		c := &r.config
+		n := node{path: r.path, parent: -1, rate: c.Rate, burstTime: c.BurstOrDefault(), leastTime: c.BurstOrDefault(), guarantee: c.Min,
+			weight: max(uint64(c.Weight), 1), shadow: c.Shadow, floor: c.Floor, bucket: bucket{at: now}}
+		if p, ok := l.index[parentPath(r.path)]; ok {
+			n.parent = p
+			parent := &l.nodes[p]
+			parent.children = append(parent.children, i)
+			if n.rate == 0 || n.rate > parent.rate {
+				n.rate = parent.rate
+			}
+			n.shadow = n.shadow || parent.shadow
+			n.leastTime = min(n.leastTime, parent.leastTime)
+		}
+		n.leastRate = max(leastUnits*1000*1000/l.length, 1000*1000/n.leastTime+1)
+		n.burst = max(mulDiv(n.rate, n.burstTime, 1000), 1000)
+		if n.most = n.burst; n.parent >= 0 {
+			n.most = min(n.burst, l.nodes[n.parent].most)
+		}
+		if at, ok := formerIndex[r.path]; ok {
+			f := &former[at]
+			f.accrue(now)
+			n.bucket, n.remote, n.remoteTarget, n.leasedTarget, n.need = f.bucket, f.remote, f.remoteTarget, f.leasedTarget, f.need
+			n.bucket.level = min(n.bucket.level, n.burst*1000)
+			n.queue, n.acquires = f.queue, f.acquires
+			n.allowed, n.denied, n.waited = f.allowed, f.denied, f.waited
+			n.demand, n.target = f.demand, f.target
+		}
+		l.nodes[i] = n
+		l.index[r.path] = i
+	}
+	for _, m := range l.members {
+		for _, h := range m.holdings {
+			l.place(h)
+		}
+	}
+}
+
+// place finds the node of a holding, and counts it there.
+func (l *Leases) place(h *holding) {
+	h.node, h.leaf = -1, false
+	for path := h.path; path != ""; path = parentPath(path) {
+		if i, ok := l.index[path]; ok {
+			h.node, h.leaf = i, len(path) == len(h.path) && len(l.nodes[i].children) == 0
+			break
+		}
+	}
+	if h.node >= 0 {
+		l.nodes[h.node].holdings = append(l.nodes[h.node].holdings, h)
+	}
+	rate, burst := h.countedRate, h.countedBurst
+	h.countedRate, h.countedBurst = 0, 0
+	l.count(h, rate, burst)
+}
+
+// count counts a holding with another rate and burst, at its node and all above it.
+func (l *Leases) count(h *holding, rate, burst uint64) {
+	if rate == h.countedRate && burst == h.countedBurst {
+		return
+	}
+	if rate < h.countedRate || burst < h.countedBurst {
+		l.freed = true
+	}
+	for i := h.node; i >= 0; i = l.nodes[i].parent {
+		n := &l.nodes[i]
+		n.accrue(l.now)
+		n.countedRate += rate - h.countedRate // modulo 2^64
+		n.countedBurst += burst - h.countedBurst
+		n.bucket.level = min(n.bucket.level, n.remoteBurst())
+	}
+	h.countedRate, h.countedBurst = rate, burst
+}
+
+// recount counts a holding with what the client may use.
+func (l *Leases) recount(h *holding) {
+	rate, burst := uint64(0), uint64(0)
+	for _, g := range [2]*Lease{&h.held, &h.offered} {
+		if !g.there(l.now) {
+			*g = Lease{}
+			continue
+		}
+		rate, burst = max(rate, g.Rate), max(burst, g.Burst)
+	}
+	l.count(h, rate, burst)
+}
+
+// room is what a holding may have, given all others.
+func (l *Leases) room(h *holding) (rate, burst uint64) {
+	rate, burst = maxRate, protocol.MaxLimitBurstSize
+	for i := h.node; i >= 0; i = l.nodes[i].parent {
+		n := &l.nodes[i]
+		rate = min(rate, lessBy(n.rate, n.countedRate-h.countedRate))
+		burst = min(burst, lessBy(n.burst, n.countedBurst-h.countedBurst))
+	}
+	return rate, burst
+}
+
+// remove takes a holding that counts nothing out of its node.
+func (l *Leases) remove(h *holding) {
+	if h.node < 0 {
+		return
+	}
+	n := &l.nodes[h.node]
+	if i := slices.Index(n.holdings, h); i >= 0 {
+		last := len(n.holdings) - 1
+		n.holdings[i] = n.holdings[last]
+		n.holdings[last] = nil
+		n.holdings = n.holdings[:last]
+	}
+}

@@ -1,0 +1,148 @@
+package ratelimit
+
+import "cmp"
+
+// Leadership is a time in which one leader decides about a tree. A later one is greater: a bucket
+// gets another epoch by each move, and a shard by each change of its leader.
+type Leadership struct{ Bucket, Epoch uint64 }
+
+func (a Leadership) compare(b Leadership) int {
+	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Epoch, b.Epoch))
+}
+
+// Number is that of a lease. No two leases of a tree have the same, whatever leaders do not know of
+// each other.
+type Number struct {
+	Leadership
+	Count uint64
+}
+
+// Lease is what a client may use, until the end at the latest.
+type Lease struct {
+	Number Number // zero: there is no lease
+	Rate   uint64
+	Burst  uint64
+	End    uint64 // the leader counts it until then
+}
+
+func (g *Lease) there(now uint64) bool { return g.Number.Count != 0 && g.End > now }
+
+// LeafRefresh is what a client says of one leaf.
+type LeafRefresh struct {
+	Leaf    string
+	Demand  uint64 // the rate that it wants
+	Waiting uint64 // amount that callers wait for; with some the demand has no bound
+	Need    uint64 // the largest amount of one call lately
+
+	// Held is the lease that the client uses, by a statement that the leader's signature vouches
+	// for. Presented is true of any statement: one that is not good counts for nothing, while
+	// without one the client uses none.
+	Held      Lease
+	Presented bool
+
+	// Amounts since the limiter was opened.
+	Allowed, Denied, Waited uint64
+}
+
+// Refresh asks for leases. A client takes the answer to its last refresh alone.
+type Refresh struct {
+	Session, Epoch uint64     // as the connection has proved
+	Seq            uint64     // rises with each refresh of the session for the tree
+	Leadership     Leadership // the latest that the client has taken an answer of
+	Leaves         []LeafRefresh
+}
+
+// LeafReply is the answer for one leaf.
+type LeafReply struct {
+	State  LeafState
+	Lease  Lease
+	Most   uint64 // amount: a call for more can never be admitted
+	Floor  uint64
+	Shadow bool
+	Why    Why
+	At     string // the resource that Why is about, if any
+}
+
+// Reply is the answer to a refresh.
+type Reply struct {
+	Leadership Leadership
+	Length     uint64 // of a lease, in ms
+	Learning   bool   // refresh again at once, so that the leader knows that this leadership is known
+	Leaves     []LeafReply
+}
+
+// LeafState says how a leaf is served.
+type LeafState uint8
+
+// States of a leaf.
+const (
+	LeafLeased  LeafState = 0
+	LeafRemote  LeafState = 1 // ask the leader for each acquire
+	LeafMissing LeafState = 2 // there is no such resource
+	LeafInner   LeafState = 3 // it has children: use one of them
+)
+
+// Why says why a session has the rate that it has.
+type Why uint8
+
+// Reasons.
+const (
+	WhyDemand   Why = 0 // it has what it asks for
+	WhyLimit    Why = 1 // the limit of the resource is shared
+	WhyShrink   Why = 2 // others have to confirm first that they use less
+	WhyLearning Why = 3 // the leader is new, and does not know yet who uses what
+	WhyRemote   Why = 4 // there are few units for many clients
+	WhyNone     Why = 5 // the resource cannot be used
+)
+
+// member is a session that takes part, as this leadership knows it.
+type member struct {
+	session, epoch uint64
+	seq            uint64
+	reported       bool // it knows this leadership: it takes no answer of an earlier one any more
+	gone           bool // it is no participant any more; its leases are counted until they end
+	known          bool // its counters were reported before
+	next           uint64
+	holdings       []*holding
+}
+
+func (m *member) holding(path string) *holding {
+	for _, h := range m.holdings {
+		if h.path == path {
+			return h
+		}
+	}
+	return nil
+}
+
+// holding is what a member has of one leaf.
+//
+// Invariant: countedRate and countedBurst are at least those of held and offered while these have
+// not ended, and are part of the counts of the node and of all above it.
+type holding struct {
+	member *member
+	path   string
+	node   int  // of the path, or of the nearest resource above it that is there; -1: none
+	leaf   bool // the path is a leaf
+
+	refreshed                        uint64 // when it was last asked for
+	demand, waiting, need, needUntil uint64
+
+	held    Lease // the client has it
+	offered Lease // it was sent last; the client may have it in place of held
+
+	countedRate, countedBurst uint64
+	target, targetBurst       uint64
+	short                     bool // it has less than its target, for others have not shrunk yet
+	notified                  bool // to refresh at once; cleared by the refresh
+
+	allowed, denied, waited, used uint64 // the last is a rate
+}
+
+// last is what the client has, or will have.
+func (h *holding) last() *Lease {
+	if h.offered.Number.Count != 0 {
+		return &h.offered
+	}
+	return &h.held
+}
