@@ -149,6 +149,12 @@ func (x *Call) over(e *Engine, err error) { e.fail(&x.Request, err) }
 // Repeated reports whether a sending before the answered one may have had its effect.
 func (r *Request) Repeated() bool { return r.unanswered }
 
+// Attempts is how often the request was sent.
+func (r *Request) Attempts() int { return int(r.attempts) }
+
+// Shard is where it went last; 0: no shard was found, or needed.
+func (r *Request) Shard() uint64 { return r.shard }
+
 // isFenced reports whether a registration is refused, and not the session.
 func isFenced(err *protocol.Error) bool {
 	return err.Status == protocol.StatusBadSession && strings.HasPrefix(err.Message, "FENCED")

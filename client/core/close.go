@@ -49,6 +49,7 @@ func (x *Close) begin(e *Engine, s *Session, cause error) {
 				r := &Release{closing: x}
 				r.release(e, l)
 				l.over = cause
+				e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: cause})
 			}
 		})
 	}

@@ -150,6 +150,12 @@ func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Clo
 	x.begin(e, s, cause)
 }
 
+// Sessions are those that live, or whose end the server has yet to learn, in order.
+func (e *Engine) Sessions() (list []*Session) {
+	e.eachSession(func(s *Session) { list = append(list, s) })
+	return list
+}
+
 // Acquire begins an acquire of a semaphore.
 func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire) {
 	e.enter(now)
@@ -161,6 +167,18 @@ func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire)
 func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 	e.enter(now)
 	r.release(e, l)
+}
+
+// ReleaseName gives back whatever a session has at a semaphore.
+func (e *Engine) ReleaseName(now time.Duration, s *Session, name string, r *Release) {
+	e.enter(now)
+	r.releaseName(e, s, name)
+}
+
+// AwaitName begins to wait for a name.
+func (e *Engine) AwaitName(now time.Duration, s *Session, name string, x *NameWait) {
+	e.enter(now)
+	x.begin(e, s, name)
 }
 
 // Call begins a call.
@@ -242,6 +260,12 @@ func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
 func (e *Engine) Close(now time.Duration, err error) {
 	e.enter(now)
 	shutDown(e, err)
+}
+
+// AwaitConn begins to wait for a connection.
+func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
+	e.enter(now)
+	x.begin(e)
 }
 
 // GiveUp says that nobody waits for a request any more, because of err. It is in Ready.Done then,

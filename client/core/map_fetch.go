@@ -77,6 +77,7 @@ func (m *mapRequest) left(e *Engine, err error) {
 
 func (m *mapRequest) over(e *Engine, err error) {
 	m.state = Over
+	e.routes.unmapped.each(func(r *Request) { r.last = err })
 	if len(m.next) > 0 {
 		e.routes.askLeaders(e, m.next)
 	}

@@ -6,8 +6,12 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // yet.
 type MapWait struct {
 	Request
-	Tier uint8
-	Any  bool // any map will do
+	Tier      uint8
+	Any       bool   // any map will do
+	NewerThan uint64 // version
+	Refresh   bool   // the map is asked for first, once
+
+	asked bool
 }
 
 func (x *MapWait) begin(e *Engine) {
@@ -17,7 +21,13 @@ func (x *MapWait) begin(e *Engine) {
 
 // arrived is the destination of a wait: none, but the list of what waits for a map.
 func (x *MapWait) arrived(e *Engine, r *Request) *Conn {
-	if t := e.routes.table; t != nil && (x.Any || len(e.Shards(x.Tier)) > 0) {
+	if x.Refresh && !x.asked {
+		x.asked = true
+		e.routes.fetch.waiting.pushBack(r)
+		e.routes.fetch.begin(e, nil)
+		return nil
+	}
+	if t := e.routes.table; t != nil && t.version > x.NewerThan && (x.Any || len(e.Shards(x.Tier)) > 0) {
 		e.complete(r, Result{})
 		return nil
 	}
@@ -43,3 +53,33 @@ func (x *MapWait) left(e *Engine, err error) {
 }
 
 func (x *MapWait) over(e *Engine, err error) { e.fail(&x.Request, err) }
+
+// ConnWait waits for a connection to any instance.
+type ConnWait struct {
+	Request
+	Conn *Conn
+}
+
+func (x *ConnWait) begin(e *Engine) {
+	x.Request = Request{Waiter: x.Waiter, op: x, to: x.arrived}
+	e.send(&x.Request)
+}
+
+func (x *ConnWait) arrived(e *Engine, r *Request) *Conn {
+	if c := anyInstance(e, r); c != nil {
+		x.Conn = c
+		e.complete(r, Result{})
+	}
+	return nil
+}
+
+func (x *ConnWait) turn(*Engine)                {}
+func (x *ConnWait) decode([]byte) (bool, error) { return false, nil }
+func (x *ConnWait) decided(*Engine, error)      {}
+
+func (x *ConnWait) left(e *Engine, err error) {
+	e.withdraw(&x.Request)
+	e.complete(&x.Request, Result{Err: err})
+}
+
+func (x *ConnWait) over(e *Engine, err error) { e.fail(&x.Request, err) }

@@ -36,9 +36,10 @@ type Request struct {
 	via        *Conn // the only one; nil: none, or several
 	// after: a release undoes the acquire with this number, and must not overtake it. 0: none.
 	after       uint64
-	badSessions uint8 // answers in a row that the session is not known
-	free        bool  // while Idle: others come first as long as the session has a lease
-	once        bool  // it is not sent again when its connection is lost
+	attempts    uint32 // how often it was sent
+	badSessions uint8  // answers in a row that the session is not known
+	free        bool   // while Idle: others come first as long as the session has a lease
+	once        bool   // it is not sent again when its connection is lost
 	retry       retry
 	delay       timer         // ends a pause, the wait for a connection, or that for an answer
 	limit       time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
@@ -153,6 +154,9 @@ func (e *Engine) step(r *Request, in input, err error) {
 		r.op.decided(e, err)
 	case await:
 		r.unanswered = true // it has an entry at the server
+		if a, ok := r.op.(*Acquire); ok {
+			a.accepted(e)
+		}
 		r.closeNumber(e)
 		if r.att.over || e.routes.resultMoved(r, on) {
 			e.send(r) // the result would go another way: the number is the question
@@ -347,6 +351,7 @@ func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
 		e.timers.set(&r.delay, e.now+r.limit)
 	}
 	r.state, r.on, r.id = Sent, c, id
+	r.attempts++
 	if r.session != nil {
 		r.att = r.session.attachment
 	} else if o, ok := r.op.(sender); ok {

@@ -13,9 +13,11 @@ import (
 // Session is a session as the engine sees it. Its fields that begin with a capital do not change
 // once it is started.
 type Session struct {
-	ID   uint64
-	Node uint64 // id of the coordination node
-	Tier uint8
+	ID      uint64
+	Node    uint64 // id of the coordination node
+	Tier    uint8
+	Relaxed bool          // how the node is read, as of the start
+	Grace   time.Duration // the node's
 
 	Owner any // the driver's
 

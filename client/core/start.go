@@ -150,6 +150,7 @@ func (x *Start) started(e *Engine) {
 	if x.reply.Node != 0 {
 		s.Node = x.reply.Node
 	}
+	s.Relaxed, s.Grace = x.reply.ReadConsistency == protocol.Relaxed, millis(x.reply.Grace)
 	if s.epoch = max(s.epoch, x.reply.Epoch); x.mayExist || x.unanswered {
 		s.epoch++
 	}

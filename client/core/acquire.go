@@ -1,0 +1,302 @@
+package core
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Acquire is one acquire from the call to its outcome. Turn and what the lease is to be are set
+// before the call, and so is Lease.
+type Acquire struct {
+	Request
+	Lease       *Lease // nil: none is made, the entry is the caller's, and other operations on the name are not waited for
+	Turn        Turn
+	Msg         protocol.Acquire // Name, Count, Timeout, Data, Ephemeral
+	CreateLimit uint64           // of the semaphore, which is created if there is none; 0: it is not
+	Accepted    Waiter           // is in Ready.Wake when the server has put the request into the queue; nil: nobody
+	Token       uint64           // that it will have, set then
+
+	name     *name // while it has the turn, or waits for it
+	mine     bool  // it has the turn
+	queued   bool  // Accepted was told
+	creating *create
+	patience patience // ends the wait for the turn
+	reply    protocol.AcquireReply
+}
+
+// Queued reports whether the server put the request into the queue.
+func (a *Acquire) Queued() bool { return a.queued }
+
+func (a *Acquire) begin(e *Engine, s *Session, key string) {
+	a.Request = Request{
+		Waiter: a.Waiter, kind: protocol.KindAcquire, message: &a.Msg, head: &a.Msg.Head, session: s, op: a,
+		to: atName, tier: s.Tier,
+	}
+	a.name, a.mine, a.queued, a.creating = nil, false, false, nil
+	if s.err != nil {
+		e.fail(&a.Request, s.err)
+		return
+	}
+	if a.Lease == nil {
+		e.send(&a.Request)
+		return
+	}
+	a.patience.begin(e, a)
+	a.name = s.names.take(e, key)
+	if !a.name.lock(e, &a.Request, a.Turn) {
+		a.patience.end(e)
+		e.complete(&a.Request, Result{Err: ErrNotAcquired})
+	}
+}
+
+// patience bounds the wait for the session's own lease by the timeout of the acquire, as the wait at
+// the server is bounded.
+type patience struct {
+	timer timer
+	a     *Acquire
+	began time.Duration
+}
+
+func (p *patience) begin(e *Engine, a *Acquire) {
+	if a.Turn == Free && a.Msg.Timeout != protocol.Forever {
+		p.a, p.began, p.timer.of = a, e.now, p
+		e.timers.set(&p.timer, e.now+millis(a.Msg.Timeout))
+	}
+}
+
+// end ends it. What has gone by counts for the wait at the server.
+func (p *patience) end(e *Engine) {
+	if a := p.a; a != nil {
+		e.timers.stop(&p.timer)
+		a.Msg.Timeout -= min(a.Msg.Timeout, uint64((e.now-p.began)/time.Millisecond))
+		p.a = nil
+	}
+}
+
+func (p *patience) due(e *Engine) {
+	a := p.a
+	p.end(e)
+	e.withdraw(&a.Request)
+	e.complete(&a.Request, Result{Err: ErrNotAcquired})
+}
+
+func (a *Acquire) turn(e *Engine) {
+	a.patience.end(e)
+	if a.name.lease != nil {
+		a.name.unlock(e, a.session)
+		e.complete(&a.Request, Result{Err: ErrAlreadyHeld})
+		return
+	}
+	a.mine = true
+	e.send(&a.Request)
+}
+
+// atName is the leader of the shard that owns the name.
+func atName(e *Engine, r *Request) *Conn {
+	t := e.routes.table.tier(r.tier)
+	if t == nil {
+		return e.routes.toLeader(e, r, nil)
+	}
+	r.arg = uint64(protocol.Bucket(r.session.Node, r.op.(*Acquire).Msg.Name, t.buckets))
+	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
+}
+
+func (a *Acquire) decode(body []byte) (accepted bool, err error) {
+	err = a.reply.DecodeBody(body)
+	accepted = err == nil && a.reply.State == protocol.Accepted
+	if s := a.session; accepted {
+		if s.accepted == nil {
+			s.accepted = make(map[uint64]*Acquire)
+		}
+		s.accepted[a.seq] = a
+	}
+	return accepted, err
+}
+
+func (a *Acquire) decided(e *Engine, err error) {
+	switch {
+	case protocol.StatusOf(err) == protocol.StatusNotFound && a.CreateLimit > 0:
+		a.createFirst(e)
+		return
+	case err != nil:
+	case a.reply.State == protocol.Acquired && a.Lease == nil:
+		a.end(e)
+		e.complete(&a.Request, Result{})
+		return
+	case a.reply.State == protocol.Acquired:
+		a.grant(e)
+		return
+	case a.reply.State == protocol.NotAcquired && a.Msg.Timeout == protocol.Forever:
+		// That wait ends by being ended. Over a lost link the server remembers only that nothing
+		// has come of it. See R12.
+		err = protocol.Errorf(protocol.StatusAborted,
+			"the wait, or what it came to, was ended while the connection was lost; acquire again")
+	case a.reply.State == protocol.NotAcquired:
+		a.end(e)
+		e.complete(&a.Request, Result{Err: ErrNotAcquired, Answered: true})
+		return
+	default:
+		err = protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", a.reply.State)
+	}
+	if a.unanswered && !endsEntry(err) && a.Lease != nil {
+		a.undo(e)
+	} else {
+		a.end(e)
+	}
+	e.refuse(&a.Request, err)
+}
+
+// endsEntry says whether an acquire that was answered like this leaves the session nothing at the
+// semaphore. Any other answer, such as that of a missing right, decides nothing about an earlier
+// sending: it may be in the queue, or granted. See R13.
+func endsEntry(err error) bool {
+	switch protocol.StatusOf(err) {
+	case protocol.StatusAborted, protocol.StatusNotFound, protocol.StatusPreconditionFailed, protocol.StatusBadRequest:
+		return true
+	}
+	return false
+}
+
+// grant makes the lease and gives up the turn.
+func (a *Acquire) grant(e *Engine) {
+	s, n, l := a.session, a.name, a.Lease
+	switch {
+	case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):
+		a.closeNumber(e) // it may have been taken away since: its number is the question
+		e.send(&a.Request)
+		return
+	case !s.held(e):
+		a.closeNumber(e)
+		if s.due(e); s.err != nil {
+			a.over(e, s.err)
+		} else {
+			e.pause(&a.Request) // until a ping is answered
+		}
+		return
+	}
+	if n.lost >= a.reply.OrderID {
+		a.end(e)
+		e.refuse(&a.Request, protocol.Errorf(protocol.StatusAborted,
+			"the semaphore was taken away right after it was acquired"))
+		return
+	}
+	*l = Lease{
+		Owner: l.Owner, Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
+		ephemeral: a.Msg.Ephemeral, seq: a.seq,
+	}
+	l.grantedBy(&a.Request)
+	n.lease = l
+	a.end(e)
+	e.complete(&a.Request, Result{})
+}
+
+// end ends what is kept for the acquire, and its turn.
+func (a *Acquire) end(e *Engine) {
+	a.closeNumber(e)
+	delete(a.session.accepted, a.seq)
+	if a.name != nil {
+		a.name.unlock(e, a.session)
+	}
+}
+
+// left gives up the place in the queue. What was sent is undone before anything else is done with
+// the name. See R14.
+func (a *Acquire) left(e *Engine, err error) {
+	sent := a.unanswered || a.state == Sent
+	a.patience.end(e)
+	e.withdraw(&a.Request)
+	if c := a.creating; c != nil {
+		c.end(e)
+	}
+	switch {
+	case sent && a.Lease != nil:
+		a.undo(e)
+	case a.mine || a.Lease == nil:
+		a.end(e)
+	}
+	e.complete(&a.Request, Result{Err: err})
+}
+
+func (a *Acquire) over(e *Engine, err error) {
+	a.patience.end(e)
+	delete(a.session.accepted, a.seq)
+	e.complete(&a.Request, Result{Err: err})
+}
+
+// undo releases, under a later number, what an acquire has or may get. It keeps the name's turn.
+func (a *Acquire) undo(e *Engine) {
+	delete(a.session.accepted, a.seq)
+	a.closeNumber(e)
+	r := &Release{name: a.name}
+	r.begin(a.session, a.arg)
+	r.after, r.via, r.several = a.seq, a.via, a.several
+	e.send(&r.Request)
+}
+
+// accepted notes that the server has put the request into the queue.
+func (a *Acquire) accepted(e *Engine) {
+	if !a.queued {
+		a.queued, a.Token = true, a.reply.OrderID
+		if a.Accepted != nil {
+			e.ready.Wake = append(e.ready.Wake, a.Accepted)
+		}
+	}
+}
+
+// create makes the semaphore that an acquire has not found.
+type create struct {
+	Request
+	a     *Acquire
+	msg   protocol.Create
+	reply protocol.Empty
+}
+
+// createFirst makes the semaphore, and acquires then, under another number.
+func (a *Acquire) createFirst(e *Engine) {
+	if a.Msg.Count > a.CreateLimit { // or it would be made, and the acquire refused
+		a.end(e)
+		e.refuse(&a.Request, protocol.Errorf(protocol.StatusBadRequest,
+			"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.Msg.Count, a.CreateLimit))
+		return
+	}
+	a.closeNumber(e)
+	delete(a.session.accepted, a.seq)
+	a.seq, a.closed, a.unanswered = 0, false, false
+	x := &create{a: a, msg: protocol.Create{Name: a.Msg.Name, Limit: a.CreateLimit}}
+	x.Request = Request{
+		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket, tier: a.tier,
+		arg: a.arg,
+	}
+	a.creating = x
+	e.send(&x.Request)
+}
+
+func (x *create) turn(*Engine) {}
+
+func (x *create) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }
+
+func (x *create) decided(e *Engine, err error) {
+	a := x.a
+	x.end(e)
+	if err == nil || protocol.StatusOf(err) == protocol.StatusAlreadyExists {
+		e.send(&a.Request)
+		return
+	}
+	a.end(e)
+	e.refuse(&a.Request, err)
+}
+
+func (x *create) left(e *Engine, err error) { x.a.left(e, err) }
+
+func (x *create) over(e *Engine, err error) {
+	x.end(e)
+	x.a.over(e, err)
+}
+
+// end ends the create, whatever became of it.
+func (x *create) end(e *Engine) {
+	e.withdraw(&x.Request)
+	x.closeNumber(e)
+	x.state, x.a.creating = Over, nil
+}
