@@ -44,9 +44,10 @@ type Config struct {
 	CheckApplicant func(ctx context.Context, name, address string) (why string, err error)
 	// SetTarget sets the target of an instance in the meta shard. It fails if that is not led here.
 	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
-	// HeartbeatReceived is called with each heartbeat of another instance: the index of the meta
-	// shard's log applied there. May be nil.
-	HeartbeatReceived func(instance, applied uint64)
+	// HeartbeatReceived is called with each heartbeat of another instance: the incarnation of its
+	// process, 0 while that does not know it, and the index of the meta shard's log applied there.
+	// May be nil.
+	HeartbeatReceived func(instance, incarnation, applied uint64)
 	// Plan returns the governor's plan, as JSON, for operators that ask another instance. It fails
 	// if the governor is not active here.
 	Plan func(ctx context.Context) ([]byte, error)
@@ -320,7 +321,7 @@ func (m *Service) registerHandlers() {
 		m.health.received(&w)
 		for _, x := range w.Shards {
 			if x.Shard == meta.MetaShardID && m.cfg.HeartbeatReceived != nil {
-				m.cfg.HeartbeatReceived(w.Instance, x.Applied)
+				m.cfg.HeartbeatReceived(w.Instance, w.Incarnation, x.Applied)
 			}
 		}
 	})

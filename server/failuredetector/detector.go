@@ -135,10 +135,12 @@ func (m *Detector) Shutdown() {
 // Accepted reports whether the leader has accepted the request of Shutdown.
 func (m *Detector) Accepted() bool { return m.accepted }
 
-// HeartbeatReceived reports a heartbeat of an instance, with the index of the meta shard's log
-// applied there. It is ignored while this instance does not lead.
-func (m *Detector) HeartbeatReceived(instance, applied uint64, now time.Duration) {
-	if x := m.record(instance); x != nil {
+// HeartbeatReceived reports a heartbeat of an instance, with the incarnation of the process that
+// sent it and the index of the meta shard's log applied there. It is ignored while this instance
+// does not lead. So is one of a former process, which may be on its way for long, and one of a
+// process that has not told the cluster yet that it is there.
+func (m *Detector) HeartbeatReceived(instance, incarnation, applied uint64, now time.Duration) {
+	if x := m.record(instance); x != nil && incarnation >= x.incarnation {
 		x.heartbeatReceived(applied, now)
 	}
 }

@@ -34,7 +34,7 @@ func TestNoFlapping(t *testing.T) {
 			}
 			seen.Leading, seen.Self = false, 2
 			if heartbeats {
-				leader.HeartbeatReceived(2, seen.Applied, now)
+				leader.HeartbeatReceived(2, seen.Members[1].Incarnation, seen.Applied, now)
 			} else {
 				leader.HeartbeatFailed(2, now)
 			}

@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 //	new self=1 [leads] [offline-after=5s]   input: instances, one a line, with target and incarnation
 //	activate | shutdown
 //	link ID ok|dead|none                    what becomes of heartbeats: none is never tried
+//	process ID N|present                    the incarnation in its heartbeats: present is that of the target
 //	applied ID N|follows                    the index it reports
 //	log N                                   our own index
 //	leads true|false
@@ -56,12 +57,13 @@ type script struct {
 	seen   View // as we see it
 	stale  bool
 	links  map[uint64]string
+	former map[uint64]uint64 // incarnations of processes that still send heartbeats
 	fixed  map[uint64]uint64
 	answer protocol.Status
 }
 
 func newScript(t *testing.T, d *datadriven.TestData) *script {
-	s := &script{links: map[uint64]string{}, fixed: map[uint64]uint64{}}
+	s := &script{links: map[uint64]string{}, former: map[uint64]uint64{}, fixed: map[uint64]uint64{}}
 	limit := ""
 	d.ScanArgs(t, "self", &s.view.Self)
 	if d.HasArg("offline-after") {
@@ -123,6 +125,12 @@ func (s *script) do(t *testing.T, d *datadriven.TestData) string {
 		s.m.Shutdown()
 	case "link":
 		s.links[number(0)] = word(1)
+	case "process":
+		if word(1) == "present" {
+			delete(s.former, number(0))
+		} else {
+			s.former[number(0)] = number(1)
+		}
 	case "applied":
 		if word(1) == "follows" {
 			delete(s.fixed, number(0))
@@ -162,6 +170,15 @@ func (s *script) change(id uint64, target Target) {
 	s.view.Applied++
 }
 
+// incarnation is that of the process that sends an instance's heartbeats.
+func (s *script) incarnation(id uint64) uint64 {
+	if n, ok := s.former[id]; ok {
+		return n
+	}
+	i := slices.IndexFunc(s.view.Members, func(m Member) bool { return m.ID == id })
+	return s.view.Members[i].Incarnation
+}
+
 func (s *script) run(d time.Duration) string {
 	var out strings.Builder
 	for end := s.now + d; s.now < end; {
@@ -174,7 +191,7 @@ func (s *script) run(d time.Duration) string {
 				if !ok {
 					index = s.view.Applied
 				}
-				s.m.HeartbeatReceived(id, index, s.now)
+				s.m.HeartbeatReceived(id, s.incarnation(id), index, s.now)
 			case "dead":
 				s.m.HeartbeatFailed(id, s.now)
 			}

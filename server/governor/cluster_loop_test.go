@@ -321,7 +321,7 @@ func TestExpelKeepsMajority(t *testing.T) {
 		}))
 		_, err := g.Expel(ctx, 2, true)
 		wants(t, err, protocol.StatusPreconditionFailed)
-		if !strings.Contains(fmt.Sprint(err), "of the voters that stay (a, c), c would not take part; start c again, or expel it first") {
+		if !strings.Contains(fmt.Sprint(err), "of the voters that stay (a, c), c would not take part; start c again, or expel c first") {
 			t.Errorf("refused with %v", err)
 		}
 		for _, id := range []uint64{3, 2} {

@@ -11,6 +11,13 @@ import (
 // expelRefusal says why an instance cannot be expelled now, and what to do; empty if it can. The
 // governor could not carry out such an expel, and it would not end.
 func expelRefusal(v View, instance uint64) string {
+	return refuseExpel(v, instance, func(silent uint64) bool {
+		return refuseExpel(v, silent, func(uint64) bool { return false }) == ""
+	})
+}
+
+// refuseExpel is expelRefusal, which advises to expel silent voters first that can be expelled.
+func refuseExpel(v View, instance uint64, canExpel func(silent uint64) bool) string {
 	leaving, ok := v.State.Instance(instance)
 	if !ok || v.Health == nil || leaving.Target.Variant == meta.Expelled {
 		return ""
@@ -65,11 +72,14 @@ func expelRefusal(v View, instance uint64) string {
 		if whole {
 			continue
 		}
-		var names, silent []string
+		var names, silent, expelFirst []string
 		for _, id := range Voters(list) {
 			names = append(names, p.name(id))
 			if r, _ := x.On(id); !p.takesPart(&r, x.ID) {
 				silent = append(silent, p.name(id))
+				if p.hasQuorum(&x.Shard) && canExpel(id) {
+					expelFirst = append(expelFirst, p.name(id))
+				}
 			}
 		}
 		if isQuorum(len(names), len(names)-len(silent)) {
@@ -78,8 +88,8 @@ func expelRefusal(v View, instance uint64) string {
 		slices.Sort(names)
 		slices.Sort(silent)
 		remedy := fmt.Sprintf("start %s again", strings.Join(silent, ", "))
-		if p.hasQuorum(&x.Shard) {
-			remedy += ", or expel it first"
+		if slices.Sort(expelFirst); len(expelFirst) > 0 {
+			remedy += fmt.Sprintf(", or expel %s first", strings.Join(expelFirst, ", "))
 		}
 		return fmt.Sprintf(
 			"expelling instance '%s' would leave %s without a majority: of the voters that stay (%s), %s would not take part; %s",

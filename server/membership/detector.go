@@ -82,10 +82,10 @@ func (d *detectorDriver) activate() { d.with((*failuredetector.Detector).Activat
 func (d *detectorDriver) leave() { d.with((*failuredetector.Detector).Shutdown) }
 
 // heartbeat takes one heartbeat of another instance.
-func (d *detectorDriver) heartbeat(instance, applied uint64) {
+func (d *detectorDriver) heartbeat(instance, incarnation, applied uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.detector.HeartbeatReceived(instance, applied, d.member.Clock.Now())
+	d.detector.HeartbeatReceived(instance, incarnation, applied, d.member.Clock.Now())
 }
 
 // run steps the detector until ctx ends.
@@ -136,7 +136,8 @@ func (d *detectorDriver) step(ctx context.Context) (wait time.Duration) {
 		}
 		view.Members = append(view.Members,
 			failuredetector.Member{ID: i.ID, Target: targetOf(i.Target.Variant), Incarnation: i.Target.Incarnation})
-		if h, ok := health[i.ID]; i.ID != m.instance && (!ok || now-h.Heard > missedAfter) {
+		if h, ok := health[i.ID]; i.ID != m.instance &&
+			(!ok || h.Incarnation < i.Target.Incarnation || now-h.Heard > missedAfter) {
 			d.detector.HeartbeatFailed(i.ID, now)
 		}
 	}

@@ -102,7 +102,9 @@ func (m *Member) Follow(state *meta.State) bool {
 }
 
 // HeartbeatReceived is called with each heartbeat of another instance.
-func (m *Member) HeartbeatReceived(instance, applied uint64) { m.detector.heartbeat(instance, applied) }
+func (m *Member) HeartbeatReceived(instance, incarnation, applied uint64) {
+	m.detector.heartbeat(instance, incarnation, applied)
+}
 
 // leave ends this instance, which the cluster has expelled.
 func (m *Member) leave() {

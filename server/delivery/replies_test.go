@@ -1,0 +1,53 @@
+package delivery
+
+import (
+	"reflect"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// TestReplies: each kind of command has its reply, made of its own fields of the event, and all
+// others have an empty one.
+func TestReplies(t *testing.T) {
+	poll := &protocol.TrackPollReply{Version: 12}
+	e := &shard.Event{State: protocol.Acquired, Flag: true, AlreadyMember: true, Session: 1, Epoch: 2, Timeout: 3,
+		Grace: 4, Node: 5, OrderID: 6, Result: 7, Poll: poll}
+	want := map[protocol.Kind]protocol.Message{
+		protocol.KindUpdate:       &protocol.UpdateReply{Version: 7},
+		protocol.KindAcquire:      &protocol.AcquireReply{State: protocol.Acquired, OrderID: 6},
+		protocol.KindRelease:      &protocol.ReleaseReply{Released: true},
+		protocol.KindForceRelease: &protocol.ForceReleaseReply{Released: 7},
+		protocol.KindProcessJoin: &protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true,
+			AlreadyMember: true},
+		protocol.KindProcessLeave:  &protocol.ProcessLeaveReply{CompletedEpoch: 7},
+		protocol.KindTrackCreate:   &protocol.TrackRevision{Revision: 7},
+		protocol.KindTrackAlter:    &protocol.TrackRevision{Revision: 7},
+		protocol.KindTrackRegister: &protocol.TrackRegisterReply{Incarnation: 7},
+		protocol.KindTrackPoll:     poll,
+		protocol.KindTrackPublish:  &protocol.TrackVersion{Version: 7},
+	}
+	var r Replies
+	for kind := range protocol.Kind(128) {
+		got := r.Body(kind, e)
+		if w, ok := want[kind]; !ok && got != nil || ok && !reflect.DeepEqual(got, w) {
+			t.Errorf("kind %v: %+v, want %+v", kind, got, w)
+		}
+	}
+	wantSession := &protocol.SessionReply{Session: 1, Epoch: 2, Shard: 9, Timeout: 3, Grace: 4, Ticket: []byte("ticket"),
+		Node: 5, ReadConsistency: 7}
+	if got := r.Session(9, e, []byte("ticket")); !reflect.DeepEqual(got, wantSession) {
+		t.Errorf("a session: %+v, want %+v", got, wantSession)
+	}
+	e.Flag, e.AlreadyMember, e.State = false, false, protocol.Accepted
+	for kind, want := range map[protocol.Kind]protocol.Message{
+		protocol.KindAcquire:     &protocol.AcquireReply{State: protocol.Accepted, OrderID: 6},
+		protocol.KindRelease:     &protocol.ReleaseReply{},
+		protocol.KindProcessJoin: &protocol.ProcessJoinReply{Order: 6, Topology: 7},
+	} {
+		if got := r.Body(kind, e); !reflect.DeepEqual(got, want) {
+			t.Errorf("kind %v again: %+v, want %+v", kind, got, want)
+		}
+	}
+}
