@@ -118,3 +118,14 @@ func TestOtherCluster(t *testing.T) {
 		t.Errorf("%d lines in the log about %d clients", n, tries)
 	}
 }
+
+// TestOtherClusterUnnamed: a client that would have to authenticate is not told which cluster
+// refuses it.
+func TestOtherClusterUnnamed(t *testing.T) {
+	s := guarded(t, func(c *Config) { c.Cluster = "works" })
+	_, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Cluster: "elsewhere"})
+	if !errors.Is(err, client.ErrOtherCluster) || strings.Contains(err.Error(), "works") ||
+		strings.Contains(err.Error(), s.meta.State().Cluster()) {
+		t.Errorf("%v", err)
+	}
+}

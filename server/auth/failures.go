@@ -9,9 +9,6 @@ import (
 type Failures struct {
 	mu    sync.Mutex
 	hosts map[string]*hostFailures
-
-	logged  int
-	logFrom time.Time
 }
 
 type hostFailures struct {
@@ -20,12 +17,10 @@ type hostFailures struct {
 }
 
 const (
-	firstDelay  = 10 * time.Millisecond // after the first failure of a host; each further one doubles it
-	maxDelay    = 2 * time.Second
-	failureTTL  = time.Minute // without a failure, then a host's are forgotten
-	maxHosts    = 4096        // that failures are kept of; beyond, all are forgotten
-	maxLogLines = 10          // of the log in a period
-	logPeriod   = 10 * time.Second
+	firstDelay = 10 * time.Millisecond // after the first failure of a host; each further one doubles it
+	maxDelay   = 2 * time.Second
+	failureTTL = time.Minute // without a failure, then a host's are forgotten
+	maxHosts   = 4096        // that failures are kept of; beyond, all are forgotten
 )
 
 // Delay counts a failure, and says how late it is to be answered.
@@ -46,15 +41,4 @@ func (s *Failures) Delay(host string, now time.Time) (d time.Duration, count int
 	f.last = now
 	f.count++
 	return min(firstDelay<<min(f.count-1, 10), maxDelay), f.count
-}
-
-// AllowLog bounds the lines that strangers can cause.
-func (s *Failures) AllowLog(now time.Time) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now.Sub(s.logFrom) > logPeriod {
-		s.logged, s.logFrom = 0, now
-	}
-	s.logged++
-	return s.logged <= maxLogLines
 }

@@ -189,6 +189,8 @@ func TestNoSuccessor(t *testing.T) {
 		check("one without a vote is heard", 0, "1 of 3")
 		m.goes(4)
 		two.SendHeartbeat()
+		m.unvote(meta.MetaShardID, 1)
+		check("this instance has no vote, and one of two others is up", 0, "1 of 2 instances that vote are up")
 		m.goes(2)
 		check("it sends heartbeats, and is Offline", 0, "no other instance is Online")
 		m.come(2)

@@ -218,25 +218,32 @@ func (m *testMember) makeCluster() {
 func (m *testMember) vote(shard, instance uint64) {
 	m.t.Helper()
 	m.do(&meta.ReplicaAdd{Shard: shard, Instance: instance, TargetRole: meta.RoleVoter})
-	x, ok := m.Meta.State().Shard(shard)
-	if !ok {
-		x = m.Meta.State().MetaShard()
-	}
-	r, _ := x.On(instance)
-	m.do(&meta.ReplicaRole{Shard: shard, Replica: r.Replica, Role: meta.RoleVoter})
+	m.do(&meta.ReplicaRole{Shard: shard, Replica: m.replicaOn(shard, instance), Role: meta.RoleVoter})
 }
 
 // unvote makes an instance's replica of a shard one that does not vote.
 func (m *testMember) unvote(shard, instance uint64) {
 	m.t.Helper()
-	x, _ := m.Meta.State().Shard(shard)
-	r, _ := x.On(instance)
-	m.do(&meta.ReplicaTarget{Shard: shard, Replica: r.Replica})
-	m.do(&meta.ReplicaRole{Shard: shard, Replica: r.Replica})
+	m.remove(shard, instance)
 	m.do(&meta.ReplicaAdd{Shard: shard, Instance: instance, TargetRole: meta.RoleNonVoting})
-	x, _ = m.Meta.State().Shard(shard)
-	r, _ = x.On(instance)
-	m.do(&meta.ReplicaRole{Shard: shard, Replica: r.Replica, Role: meta.RoleNonVoting})
+	m.do(&meta.ReplicaRole{Shard: shard, Replica: m.replicaOn(shard, instance), Role: meta.RoleNonVoting})
+}
+
+// remove removes an instance's replica of a shard.
+func (m *testMember) remove(shard, instance uint64) {
+	m.t.Helper()
+	m.do(&meta.ReplicaTarget{Shard: shard, Replica: m.replicaOn(shard, instance)})
+	m.do(&meta.ReplicaRole{Shard: shard, Replica: m.replicaOn(shard, instance)})
+}
+
+// replicaOn is the id of an instance's replica of a shard.
+func (m *testMember) replicaOn(shard, instance uint64) uint64 {
+	x, ok := m.Meta.State().Shard(shard)
+	if !ok {
+		x = m.Meta.State().MetaShard()
+	}
+	r, _ := x.On(instance)
+	return r.Replica
 }
 
 // come starts a process of an instance, and has the governor bring it Online.

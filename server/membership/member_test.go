@@ -57,15 +57,8 @@ func TestFollowExpelled(t *testing.T) {
 		if !m.Follow(m.Meta.State()) || m.entry.Identity().Expelled || len(m.failed) != 0 {
 			t.Errorf("to be expelled: %+v, %v", m.entry.Identity(), m.failed)
 		}
-		for _, shard := range []uint64{2, meta.MetaShardID} {
-			x, ok := m.Meta.State().Shard(shard)
-			if !ok {
-				x = m.Meta.State().MetaShard()
-			}
-			r, _ := x.On(2)
-			m.do(&meta.ReplicaTarget{Shard: shard, Replica: r.Replica})
-			m.do(&meta.ReplicaRole{Shard: shard, Replica: r.Replica})
-		}
+		m.remove(2, 2)
+		m.remove(meta.MetaShardID, 2)
 		m.do(&meta.InstanceCurrent{Instance: 2, State: m.of(2).Target})
 		if m.Follow(m.Meta.State()) {
 			t.Error("an instance that was expelled may go on")

@@ -82,9 +82,9 @@ func (c *Client) rejectCredentials(kind protocol.Kind, id uint64, why error, bad
 	s.cfg.Metrics.AuthFailures.Inc()
 	host := clienthost.Of(c.Remote())
 	pause, count := s.AuthFailures.Delay(host, time.Now())
-	if s.AuthFailures.AllowLog(time.Now()) {
-		s.cfg.Log.Warn("credentials refused", "conn", c.ID(), "remote", c.Remote(), "error", why, "failures", count,
-			"answered_after", pause)
+	if more, ok := s.refusedHellos.Allow(time.Now()); ok {
+		s.cfg.Log.Warn("credentials refused", append([]any{"conn", c.ID(), "remote", c.Remote(), "error", why,
+			"failures", count, "answered_after", pause}, more...)...)
 	}
 	c.StopReading(pause)
 	time.AfterFunc(pause, func() {

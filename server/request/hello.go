@@ -76,16 +76,20 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 }
 
 // rejectCluster refuses a client that means another cluster: this instance may have the address of
-// one that is gone. The lines in the log are bounded with those of refused credentials.
+// one that is gone. A client that would have to authenticate is not told which cluster this is. The
+// lines in the log are bounded with those of refused credentials.
 func rejectCluster(c *Client, p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
-	name := state.Cluster()
-	if n := state.ClusterName(); n != "" {
-		name = fmt.Sprintf("%q (%s)", n, name)
+	text := fmt.Sprintf("it is not cluster %q, which the client means", m.Cluster)
+	if view := c.server.auth.Load(); c.server.cfg.Authenticator == nil && (view == nil || !view.On()) {
+		name := state.Cluster()
+		if n := state.ClusterName(); n != "" {
+			name = fmt.Sprintf("%q (%s)", n, name)
+		}
+		text = fmt.Sprintf("it is cluster %s, and the client means %q", name, m.Cluster)
 	}
-	text := fmt.Sprintf("it is cluster %s, and the client means %q", name, m.Cluster)
-	if c.server.AuthFailures.AllowLog(time.Now()) {
-		c.server.cfg.Log.Warn("client means another cluster", "conn", c.ID(), "remote", c.Remote(), "client", m.Client,
-			"cluster", m.Cluster)
+	if more, ok := c.server.refusedHellos.Allow(time.Now()); ok {
+		c.server.cfg.Log.Warn("client means another cluster", append([]any{"conn", c.ID(), "remote", c.Remote(),
+			"client", m.Client, "cluster", m.Cluster}, more...)...)
 	}
 	p.out.Fail(c, h.Kind, h.ID, protocol.StatusPreconditionFailed, text)
 	c.Close(transport.Graceful, protocol.StatusPreconditionFailed, text)

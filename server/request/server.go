@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/operator"
 	"github.com/signalbox-dev/signalbox/server/session"
@@ -96,7 +97,8 @@ type Server struct {
 	outboxes    sync.Pool
 	announcer   mapAnnouncer
 
-	AuthFailures       auth.Failures // attempts of each host to come in
+	AuthFailures       auth.Failures   // attempts of each host to come in
+	refusedHellos      logging.Limiter // of the lines about hellos that were refused
 	Tokens             Tokens
 	NodeOps, NodeLists chan struct{} // a slot for each change, or list, of nodes under way
 	methods            chan struct{} // the same of operators' methods

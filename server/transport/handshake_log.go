@@ -7,24 +7,14 @@ import (
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
-)
 
-// Bounds of the lines that strangers can cause.
-const (
-	handshakeLogPeriod = 10 * time.Second
-	handshakeLogLines  = 10 // of a period
+	"github.com/signalbox-dev/signalbox/server/logging"
 )
 
 // handshakeLog warns of handshakes that fail by a mistake in somebody's configuration.
-type handshakeLog struct {
-	mu       sync.Mutex
-	from     time.Time
-	lines    int
-	withheld int // since the last line
-}
+type handshakeLog struct{ limiter logging.Limiter }
 
 // failed logs a failure: as a warning, unless the client has only gone, or was silent.
 func (h *handshakeLog) failed(log *slog.Logger, conn uint64, remote string, err error, now time.Time) {
@@ -34,22 +24,11 @@ func (h *handshakeLog) failed(log *slog.Logger, conn uint64, remote string, err 
 		log.Debug("TLS handshake failed", "conn", conn, "remote", remote, "error", err)
 		return
 	}
-	h.mu.Lock()
-	if now.Sub(h.from) > handshakeLogPeriod {
-		h.from, h.lines = now, 0
-	}
-	if h.lines >= handshakeLogLines {
-		h.withheld++
-		h.mu.Unlock()
+	more, ok := h.limiter.Allow(now)
+	if !ok {
 		return
 	}
-	h.lines++
-	args := []any{"conn", conn, "remote", remote, "error", err}
-	if h.withheld > 0 {
-		args = append(args, "withheld", h.withheld)
-		h.withheld = 0
-	}
-	h.mu.Unlock()
+	args := append([]any{"conn", conn, "remote", remote, "error", err}, more...)
 	if hint := handshakeHint(err); hint != "" {
 		args = append(args, "hint", hint)
 	}

@@ -6,40 +6,24 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"sync"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/credentials"
-)
 
-// Bounds of the lines that strangers can cause.
-const (
-	handshakeLogPeriod = 10 * time.Second
-	handshakeLogLines  = 10 // of a period
+	"github.com/signalbox-dev/signalbox/server/logging"
 )
 
 // handshakeLog warns of clients that cannot connect by a mistake in somebody's configuration. gRPC
 // only closes their connections, and they try again until they time out.
 type handshakeLog struct {
-	log *slog.Logger
-
-	mu    sync.Mutex
-	from  time.Time
-	lines int
+	log     *slog.Logger
+	limiter logging.Limiter
 }
 
 func (h *handshakeLog) warn(remote net.Addr, err error, hint string) {
-	h.mu.Lock()
-	now := time.Now()
-	if now.Sub(h.from) > handshakeLogPeriod {
-		h.from, h.lines = now, 0
-	}
-	h.lines++
-	within := h.lines <= handshakeLogLines
-	h.mu.Unlock()
-	if within {
-		h.log.Warn("a client cannot connect", "remote", remote.String(), "error", err, "hint", hint)
+	if more, ok := h.limiter.Allow(time.Now()); ok {
+		h.log.Warn("a client cannot connect", append([]any{"remote", remote.String(), "error", err, "hint", hint}, more...)...)
 	}
 }
 
