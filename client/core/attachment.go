@@ -201,7 +201,7 @@ func newAttach(s *Session) *attach {
 }
 
 // prepare implements preparer.
-func (a *attach) prepare(e *Engine) {
+func (a *attach) prepare(e *Engine, _ *Conn, _ uint64) {
 	a.sent = e.now
 	if a.before == nil && (a.msg.Epoch == 0 || a.unanswered) {
 		a.s.epoch++

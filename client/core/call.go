@@ -20,7 +20,10 @@ type Call struct {
 	Reply   protocol.Message // filled in if the answer is OK
 	Session *Session         // nil: it belongs to none
 	To      Target
-	Single  bool // it is sent once: the loss of its connection ends it
+	Single  bool     // it is sent once: the loss of its connection ends it
+	Writes  bool     // it has no number, and changes the shard
+	Read    *Read    // it reads; nil: another call, or a read of the leader
+	OneShot *OneShot // is armed by it; Msg is a Describe then, and Session is set
 }
 
 // Target is where a call goes. The zero value is any instance.
@@ -98,7 +101,23 @@ func (x *Call) atOwner(e *Engine, r *Request) *Conn {
 		return nil
 	}
 	r.arg = uint64(bucket)
+	if x.Read != nil && w != nil {
+		if c := x.Read.replica(e, w); c != nil {
+			r.shard = w.shard
+			return c
+		}
+	}
 	return e.routes.toLeader(e, r, w)
+}
+
+// prepare implements preparer.
+func (x *Call) prepare(e *Engine, c *Conn, _ uint64) {
+	if x.Read != nil {
+		x.Read.prepare(e, x.shard, c)
+	}
+	if x.OneShot != nil {
+		x.OneShot.arm(e, x, c)
+	}
 }
 
 // atInstance is the connection to the call's instance.
@@ -133,6 +152,13 @@ func (x *Call) decided(e *Engine, err error) {
 	var refusal *protocol.Error
 	// A change of the cluster that waits for a shard without a majority may still happen.
 	pending := errors.As(err, &refusal) && isPending(refusal)
+	if err == nil && x.Read != nil {
+		e.routes.memory(x.shard).read(*x.Read.Index)
+	}
+	if x.Writes && (err == nil || x.unanswered) && x.from != nil {
+		e.routes.memory(x.shard).wrote(e.now, x.from.instance)
+	}
+	x.done(e, err)
 	e.complete(&x.Request, Result{Err: err, Answered: err != nil && !pending, Unknown: pending})
 }
 
@@ -140,11 +166,22 @@ func (x *Call) decided(e *Engine, err error) {
 // has come there. See R15.
 func (x *Call) left(e *Engine, err error) {
 	sent := x.unanswered || x.state == Sent
+	x.done(e, err)
 	e.withdraw(&x.Request)
 	e.complete(&x.Request, Result{Err: err, Unknown: sent})
 }
 
-func (x *Call) over(e *Engine, err error) { e.fail(&x.Request, err) }
+func (x *Call) over(e *Engine, err error) {
+	x.done(e, err)
+	e.fail(&x.Request, err)
+}
+
+// done arms what the call arms, or not.
+func (x *Call) done(e *Engine, err error) {
+	if x.OneShot != nil {
+		x.OneShot.answered(e, err)
+	}
+}
 
 // Repeated reports whether a sending before the answered one may have had its effect.
 func (r *Request) Repeated() bool { return r.unanswered }

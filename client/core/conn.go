@@ -35,6 +35,7 @@ type Conn struct {
 	heard     time.Duration       // when frames last came
 	renewals  []*renewal          // by home shard, few
 	streams   streamSet           // open here, or asked for
+	oneShots  map[uint64]*OneShot // armed here, by id
 	sessions  sessionList         // attached here
 	presented map[*Session]uint64 // attach epoch of the ticket that was presented here
 	// session -> attach epoch up to which an attach here is void
@@ -84,6 +85,7 @@ func (c *Conn) lose(e *Engine, err error) {
 	requests.Each(func(_ uint64, r *Request) { e.step(r, inLost, errConnLost) })
 	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)
+	missed(e, c.oneShots)
 	for _, p := range c.streams.all() {
 		p.cut(e, errConnLost)
 	}
@@ -122,9 +124,9 @@ func (c *Conn) TakeOut(empty []byte) []byte {
 
 // emit puts a request into the buffer of a connection whose window has room.
 func (c *Conn) emit(e *Engine, r *Request) {
-	r.fill(e)
 	start := len(c.Out)
 	id := c.requests.NextID()
+	r.fill(e, c, id)
 	c.Out = protocol.AppendFrame(c.Out, r.kind, id, r.arg, r.message)
 	if length := len(c.Out) - start - 4; length > c.maxFrame {
 		c.Out = c.Out[:start]

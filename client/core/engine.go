@@ -35,6 +35,7 @@ type Engine struct {
 
 	subscriptions []*subscription // that are not over, in no order that matters
 	deltas        deltas          // scratch
+	lastOneShot   uint64          // id
 }
 
 // Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
@@ -392,6 +393,14 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 		}
 	case protocol.KindDelta:
 		return e.deltas.received(e, c, h)
+	case protocol.KindWatchFired:
+		var m protocol.WatchFired
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if o := c.oneShots[m.WatchID]; o != nil {
+			o.fire(e, m.DataChanged, m.OwnersChanged)
+		}
 	case protocol.KindStreamCut:
 		var m protocol.StreamCut
 		if err := m.DecodeBody(h.Body); err != nil {

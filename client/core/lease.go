@@ -189,6 +189,7 @@ func (s *Session) result(e *Engine, m *protocol.AcquireResult) {
 		return
 	}
 	a.reply = protocol.AcquireReply{State: m.State, OrderID: m.OrderID}
+	e.routes.memory(a.shard).wrote(e.now, a.on.instance)
 	if m.Status != protocol.StatusOK {
 		e.refused(&a.Request, &protocol.Error{Status: m.Status, Message: m.Message})
 		return

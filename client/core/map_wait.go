@@ -9,13 +9,15 @@ type MapWait struct {
 	Tier      uint8
 	Any       bool   // any map will do
 	NewerThan uint64 // version
-	Refresh   bool   // the map is asked for first, once
+	Refresh   bool   // the map is asked for first, once; one that is not newer is a reason for a pause
+	Tries     int    // refreshes in a row before this one: the pause grows with them
 
 	asked bool
 }
 
 func (x *MapWait) begin(e *Engine) {
 	x.Request = Request{Waiter: x.Waiter, op: x, to: x.arrived, tier: x.Tier}
+	x.asked, x.retry.failures = false, x.Tries
 	e.send(&x.Request)
 }
 

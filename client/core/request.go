@@ -329,20 +329,17 @@ func (e *Engine) send(r *Request) {
 func (e *Engine) lostBefore(r *Request) { r.op.over(e, errConnLost) }
 
 // fill fills in what depends on the moment of the sending.
-func (r *Request) fill(e *Engine) {
+func (r *Request) fill(e *Engine, c *Conn, id uint64) {
 	if r.head != nil {
 		*r.head = protocol.Head{Session: r.session.ID, Seq: r.seq, Low: r.session.numbers.Low()}
 	} else if p, ok := r.op.(preparer); ok {
-		p.prepare(e)
+		p.prepare(e, c, id)
 	}
 }
 
-// preparer is an operation without a number whose message depends on the moment of the sending.
-type preparer interface{ prepare(*Engine) }
-
-// sender is an operation without a session that has to know where it was sent.
-type sender interface {
-	sent(e *Engine, c *Conn, id uint64)
+// preparer is an operation without a number that depends on the moment and the place of the sending.
+type preparer interface {
+	prepare(e *Engine, c *Conn, id uint64)
 }
 
 func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
@@ -354,8 +351,6 @@ func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
 	r.attempts++
 	if r.session != nil {
 		r.att = r.session.attachment
-	} else if o, ok := r.op.(sender); ok {
-		o.sent(e, c, id)
 	}
 	if r.several = r.several || r.via != nil && r.via != c; r.several {
 		r.via = nil
@@ -399,6 +394,9 @@ func (e *Engine) reply(c *Conn, h *protocol.Header) error {
 		e.step(r, inAccepted, nil)
 	default:
 		e.step(r, inAnswered, nil)
+	}
+	if err == nil && r.head != nil {
+		e.routes.memory(r.shard).wrote(e.now, c.instance)
 	}
 	return err
 }

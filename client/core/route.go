@@ -23,6 +23,7 @@ type routes struct {
 	fetch      mapFetch
 	spread     uint64 // chooses the replicas that this client reads from
 	memories   map[uint64]*shardMemory
+	recent     *shardMemory // the one that was used last
 }
 
 func newRoutes(endpoints []string, spread uint64) routes {
@@ -106,10 +107,19 @@ func (x *routes) toLeader(e *Engine, r *Request, w *shardRoute) *Conn {
 func (x *routes) toReplica(e *Engine, r *Request, w *shardRoute) *Conn {
 	if n := uint64(len(w.replicas)); n > 1 && r.retry.failures != 1 {
 		r.shard = w.shard
-		next := uint64(max(0, r.retry.failures-1))
-		return x.within(e, r, x.link(w.replicas[(x.spread%n+w.shard+next)%n]))
+		return x.within(e, r, x.chosen(w, uint64(max(0, r.retry.failures-1))))
 	}
 	return x.toLeader(e, r, w)
+}
+
+// chosen is the link to the replica that this client chose, or to another one after it. The map may
+// name none: then it is to the leader.
+func (x *routes) chosen(w *shardRoute, after uint64) *link {
+	n := uint64(len(w.replicas))
+	if n == 0 {
+		return x.link(w.leader)
+	}
+	return x.link(w.replicas[(x.spread%n+w.shard+after)%n])
 }
 
 // within is the connection of a link that is not the only one to ask: it is not waited for long.

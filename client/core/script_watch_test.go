@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -16,10 +17,20 @@ type scriptWatch struct {
 	name   string
 	watch  *Watch
 	stream *Stream
+	shot   *OneShot
 }
 
 // Done implements Waiter.
-func (w *scriptWatch) Done() { w.s.out = append(w.s.out, w.name+" has events") }
+func (w *scriptWatch) Done() {
+	switch o := w.shot; {
+	case o == nil:
+		w.s.out = append(w.s.out, w.name+" has events")
+	case o.DataChanged:
+		w.s.out = append(w.s.out, w.name+": the data changed")
+	default:
+		w.s.out = append(w.s.out, w.name+": a change may have been missed")
+	}
+}
 
 // watchStep processes a line about subscriptions; false: it is about something else.
 func (s *script) watchStep(t *testing.T, w words) bool {
@@ -44,6 +55,25 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		} else {
 			s.e.CloseStream(s.now, x.stream)
 		}
+	case "read": // read a jobs [relaxed], on a node that says so; once: with a one-shot watch
+		c := &scriptCall{s: s, name: w.list[1]}
+		s.calls[c.name] = c
+		m, reply := &protocol.Describe{Node: 7, Name: []byte(w.list[2])}, &protocol.DescribeReply{}
+		c.call = Call{
+			Kind: protocol.KindDescribe, Msg: m, Reply: reply, To: Target{Of: AtName, Node: 7, Name: w.list[2]},
+			Read: &Read{
+				NodeRelaxed: len(w.list) > 3, Grace: time.Duration(w.millis(t, "grace", 10_000)) * time.Millisecond,
+				Want: &m.Consistency, MinIndex: &m.MinIndex, Index: &reply.Index,
+			},
+		}
+		if _, ok := w.options["once"]; ok {
+			x := &scriptWatch{s: s, name: c.name, shot: &OneShot{}}
+			x.shot.Waiter = x
+			c.call.OneShot, c.call.Session, c.call.Read.AtLeader = x.shot, s.s, true
+			m.Flags, m.Session = protocol.WatchData, 1
+		}
+		c.call.Waiter, c.last = c, &c.call.Request
+		s.e.Call(s.now, &c.call)
 	case "take":
 		s.takeEvents(s.watches[w.list[1]], int(w.number(t, "most", 1000)))
 	default:
@@ -208,6 +238,13 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 		})
 	case "changes":
 		send(protocol.KindProcessChanges, id(), &protocol.ProcessChanges{Revision: w.number(t, "index", 0)})
+	case "semaphore":
+		to := s.ids[from+"/read_"+w.list[1]]
+		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindDescribe|protocol.KindReply, to.id, 0, &protocol.DescribeReply{
+			Name: []byte(w.list[1]), Index: w.number(t, "index", 0),
+		}))
+	case "fired":
+		send(protocol.KindWatchFired, 0, &protocol.WatchFired{Session: 1, WatchID: w.number(t, "watch", 1), DataChanged: true})
 	case "cut":
 		send(protocol.KindStreamCut, id(), &protocol.StreamCut{Status: statusNamed(t, w.list[2]), Message: "said so"})
 	default:
@@ -231,6 +268,17 @@ func watchFrame(h *protocol.Header) (text, name string) {
 		var m protocol.ProcessWatch
 		_ = m.DecodeBody(h.Body)
 		return "watch process " + string(m.Name), string(m.Name)
+	case protocol.KindDescribe:
+		var m protocol.Describe
+		_ = m.DecodeBody(h.Body)
+		text = fmt.Sprintf("describe %s min=%d", m.Name, m.MinIndex)
+		if m.Consistency == protocol.Strict {
+			text += " strict"
+		}
+		if m.WatchID != 0 {
+			text += fmt.Sprintf(" watch=%d", m.WatchID)
+		}
+		return text, "read_" + string(m.Name)
 	case protocol.KindUnwatch:
 		return "unwatch", "unwatch"
 	}

@@ -46,6 +46,7 @@ type Session struct {
 	numbers     Numbers
 	names       nameSet
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
+	oneShots    map[uint64]*OneShot // by id
 
 	prev, next *Session // in the list of its connection
 }
@@ -148,6 +149,7 @@ func (s *Session) expired(e *Engine, stop bool) {
 	for _, r := range e.openRequests(s) {
 		e.step(r, inEnded, s.err)
 	}
+	missed(e, s.oneShots)
 	if stop {
 		e.send(&newStop(s, last).Request)
 	} else {

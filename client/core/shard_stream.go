@@ -54,8 +54,8 @@ func (p *shardStream) follow(w *shardRoute) {
 	}
 }
 
-// sent implements sender: events may come before the reply.
-func (p *shardStream) sent(e *Engine, c *Conn, id uint64) {
+// prepare implements preparer: events may come before the reply.
+func (p *shardStream) prepare(e *Engine, c *Conn, id uint64) {
 	p.open, p.stream, p.begun = c, id, false
 	p.of.opening(p)
 	c.streams.add(p)

@@ -102,7 +102,7 @@ func (x *Start) byID(e *Engine, r *Request) *Conn {
 }
 
 // prepare implements preparer.
-func (x *Start) prepare(e *Engine) { x.sent = e.now }
+func (x *Start) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.now }
 
 func (x *Start) turn(*Engine) {}
 

@@ -25,6 +25,7 @@ type world struct {
 	started  []*modelSession // in order
 	names    map[string]*modelName
 	logs     map[uint64]*modelLog // by shard
+	effects  map[effect]uint64    // the index of the log behind which a request had its effect
 	orders   uint64
 	clients  []*worldClient
 	quiet    bool // no faults any more
@@ -86,6 +87,8 @@ type worldClient struct {
 	leases  map[*Lease]string
 	ready   Ready
 	watches []*worldWatch
+	reads   []*worldRead
+	known   map[uint64]uint64 // by shard: the index that no read may miss
 }
 
 // worldCall is a call that was made.
@@ -95,6 +98,7 @@ type worldCall struct {
 	done    bool
 	acquire *Acquire
 	lease   *Lease
+	seen    bool // by checkReads
 }
 
 func (c *worldCall) Done() { c.done = true }
@@ -102,13 +106,13 @@ func (c *worldCall) Done() { c.done = true }
 func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 1)), now: time.Hour, version: 1, leaders: map[uint64]uint64{}, terms: map[uint64]uint64{},
-		sessions: map[uint64]*modelSession{}, names: map[string]*modelName{}, logs: map[uint64]*modelLog{}, counts: map[string]int{},
+		sessions: map[uint64]*modelSession{}, names: map[string]*modelName{}, logs: map[uint64]*modelLog{}, effects: map[effect]uint64{}, counts: map[string]int{},
 	}
 	for s := range uint64(worldShards) {
 		w.leaders[s+1], w.terms[s+1] = s%worldInstances+1, 1
 	}
 	for i := range 2 {
-		c := &worldClient{w: w, e: New([]string{"i1", "i2", "i3"}, seed*10+uint64(i)), leases: map[*Lease]string{}}
+		c := &worldClient{w: w, e: New([]string{"i1", "i2", "i3"}, seed*10+uint64(i)), leases: map[*Lease]string{}, known: map[uint64]uint64{}}
 		w.clients = append(w.clients, c)
 		c.begin()
 		c.subscribe()
@@ -137,6 +141,7 @@ func (w *world) step() {
 	w.apply()
 	for _, c := range w.clients {
 		c.carry()
+		c.checkReads()
 		c.act()
 		for _, x := range c.watches {
 			x.take()
@@ -223,6 +228,7 @@ func (w *world) remove(name string, s *modelSession, status protocol.Status) boo
 // result goes where the session is bound at the shard's leader, if anywhere.
 func (w *world) result(name string, x modelEntry, m *protocol.AcquireResult) {
 	leader := w.leaders[shardOfName(name)]
+	w.effects[effect{x.s.id, x.seq}] = w.log(shardOfName(name)).last()
 	for _, c := range w.clients {
 		for _, k := range slices.Backward(c.conns) {
 			if k.instance == leader && k.bound[x.s.id] == x.s.epoch {
@@ -368,7 +374,8 @@ func (k *worldConn) serve(h protocol.Header) {
 	}
 	shard := shardOfBucket(h.Arg)
 	if h.Kind != protocol.KindMap && h.Kind != protocol.KindPing && h.Kind != protocol.KindPresentTicket &&
-		h.Kind != protocol.KindNodeDescribe && h.Kind != protocol.KindWatch && h.Kind != protocol.KindUnwatch {
+		h.Kind != protocol.KindNodeDescribe && h.Kind != protocol.KindWatch && h.Kind != protocol.KindUnwatch &&
+		h.Kind != protocol.KindDescribe {
 		if h.Arg == protocol.HomeOfCreateID {
 			var m protocol.SessionStart
 			_ = m.DecodeBody(h.Body)
@@ -397,6 +404,8 @@ func (k *worldConn) serve(h protocol.Header) {
 		_ = m.DecodeBody(h.Body)
 		k.streams = slices.DeleteFunc(k.streams, func(st *modelStream) bool { return st.id == m.WatchID })
 		answer(&protocol.Empty{})
+	case protocol.KindDescribe:
+		k.describe(h, refuse, answer)
 	case protocol.KindPing:
 		k.send(protocol.KindPong, h.ID, 0, nil)
 		homes := map[uint64]bool{}
@@ -452,11 +461,11 @@ func (k *worldConn) serve(h protocol.Header) {
 	case protocol.KindAcquire:
 		var m protocol.Acquire
 		_ = m.DecodeBody(h.Body)
-		k.request(m.Head, refuse, answer, func(s *modelSession) protocol.Message { return w.acquire(s, &m) })
+		k.request(shard, m.Head, refuse, answer, func(s *modelSession) protocol.Message { return w.acquire(s, &m) })
 	case protocol.KindRelease:
 		var m protocol.Release
 		_ = m.DecodeBody(h.Body)
-		k.request(m.Head, refuse, answer, func(s *modelSession) protocol.Message { return w.release(s, &m) })
+		k.request(shard, m.Head, refuse, answer, func(s *modelSession) protocol.Message { return w.release(s, &m) })
 	}
 }
 
@@ -525,7 +534,7 @@ func (k *worldConn) attach(s *modelSession) {
 
 // request is a numbered request: it takes effect once.
 func (k *worldConn) request(
-	head protocol.Head, refuse func(protocol.Status, protocol.Failure), answer func(protocol.Message),
+	shard uint64, head protocol.Head, refuse func(protocol.Status, protocol.Failure), answer func(protocol.Message),
 	do func(*modelSession) protocol.Message,
 ) {
 	s := k.c.w.sessions[head.Session]
@@ -538,7 +547,11 @@ func (k *worldConn) request(
 		return
 	}
 	s.low = max(s.low, head.Low)
-	answer(do(s))
+	m := do(s)
+	l := k.c.w.log(shard)
+	l.applied[k.instance] = l.last() // who answers has applied it
+	k.c.w.effects[effect{s.id, head.Seq}] = l.last()
+	answer(m)
 }
 
 func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
@@ -631,6 +644,8 @@ func (c *worldClient) act() {
 			c.calls = append(c.calls, y)
 			c.e.Release(w.now, x.lease, r)
 		}
+	case w.rng.IntN(4) == 0 && len(c.reads) < 5:
+		c.read(worldNames[w.rng.IntN(len(worldNames))])
 	case w.chance(30) && len(c.calls) > 0:
 		if x := c.calls[w.rng.IntN(len(c.calls))]; !x.done {
 			w.counts["given up"]++
@@ -679,6 +694,9 @@ func (w *world) atRest() {
 		if open := c.e.openRequests(c.s); len(open) > 0 {
 			w.t.Errorf("client %d has %d open requests at rest", i, len(open))
 		}
+		if len(c.reads) > 0 {
+			w.t.Errorf("client %d: %d reads are not answered", i, len(c.reads))
+		}
 		for _, x := range c.watches {
 			x.atRest()
 		}
@@ -716,6 +734,7 @@ func TestWorld(t *testing.T) {
 	for _, what := range []string{
 		"leader moved", "ended", "connection lost", "hung", "attached again", "started", "given up", "closed", "relied on",
 		"stream opened", "stream cut", "stream event", "watch event", "watch interrupted", "snapshot of two pages",
+		"read", "read of a replica", "strict read",
 	} {
 		if counts[what] < 100 {
 			t.Errorf("%s happened %d times: the worlds do not try it", what, counts[what])

@@ -3,6 +3,7 @@ package core
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -13,9 +14,9 @@ type modelLog struct {
 	applied map[uint64]uint64 // by instance: how far it is
 }
 
-// modelEntryAt: from index on, a name is held under an order id; 0: it does not exist.
+// modelEntryAt: from its index on, a name is held under an order id; 0: it does not exist.
 type modelEntryAt struct {
-	index uint64
+	at    time.Duration
 	name  string
 	order uint64
 }
@@ -54,7 +55,8 @@ func (w *world) holderChanged(name string) {
 		order = n.queue[0].order
 	}
 	if l.at(l.last())[name] != order {
-		l.entries = append(l.entries, modelEntryAt{l.last() + 1, name, order})
+		l.entries = append(l.entries, modelEntryAt{w.now, name, order})
+		l.applied[w.leaders[shardOfName(name)]] = l.last()
 	}
 }
 
