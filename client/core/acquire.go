@@ -163,10 +163,12 @@ func (a *Acquire) grant(e *Engine) {
 	s, n, l := a.session, a.name, a.Lease
 	switch {
 	case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):
-		a.closeNumber(e) // it may have been taken away since: its number is the question
+		a.unanswered = true // it has an entry at the server
+		a.closeNumber(e)    // which may have been taken away since: its number is the question
 		e.send(&a.Request)
 		return
 	case !s.held(e):
+		a.unanswered = true
 		a.closeNumber(e)
 		if s.due(e); s.err != nil {
 			a.over(e, s.err)

@@ -293,6 +293,10 @@ func (e *Engine) send(r *Request) {
 		e.timers.stop(&r.delay)
 	}
 	if s != nil {
+		if s.err != nil { // the step that lost the connection found it over
+			r.op.over(e, s.err)
+			return
+		}
 		if s.attachment == nil {
 			s.await(e, r)
 			return

@@ -33,6 +33,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
 //	at 2s                         time passes
+//	late 2s                       the same, and the timers are late
 //	1: acquired 1 token=7         instance 1 answers the request with number 1
 //	1: result 1 acquired token=7  the event behind "accepted"
 //	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
@@ -280,13 +281,14 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Clocks(s.now, s.now+epoch+time.Duration(w.millis(t, "ahead", 0))*time.Millisecond)
 	case "give":
 		s.e.GiveUp(s.now, s.calls[w.list[2]].last, errors.New("context ended"))
-	case "at":
+	case "at", "late":
 		at, err := time.ParseDuration(w.list[1])
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.now = epoch + at
-		s.e.Tick(s.now)
+		if s.now = epoch + at; w.list[0] == "at" {
+			s.e.Tick(s.now)
+		}
 	case "look":
 		state := "DETACHED"
 		if s.s.machine.State() != 0 {
