@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"google.golang.org/protobuf/proto"
@@ -17,6 +18,8 @@ type acquire struct {
 	name     string
 	size     int                // of the request, in bytes
 	cancel   context.CancelFunc // of its wait
+	until    time.Time          // its deadline, by its timeout from its receipt on; zero: none
+	sent     bool               // to the cluster
 	placed   bool               // it has a place among the requests in flight; operations.mu guards it, as answered
 	answered bool
 }
@@ -31,11 +34,16 @@ func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore
 		cancel()
 		return
 	}
+	o.setDeadline(ctx, a, m.GetTimeoutMillis())
 	o.inOrder(a.name, func(answered func()) {
 		defer cancel()
 		defer o.st.kept.add(-a.size - pendingCost) // a request that waits in the queue is kept
+		timeout, late := o.timeLeft(a, m.GetTimeoutMillis())
+		if late {
+			return
+		}
 		acquired, err := gateway.Acquire(ctx, o.st.sess.native, gateway.AcquireRequest{
-			Name: a.name, Count: m.GetCount(), Timeout: m.GetTimeoutMillis(), Data: m.GetData(), Ephemeral: m.GetEphemeral(),
+			Name: a.name, Count: m.GetCount(), Timeout: timeout, Data: m.GetData(), Ephemeral: m.GetEphemeral(),
 		}, func() {
 			o.queued(a)
 			answered() // the next request on the name may go
@@ -44,11 +52,83 @@ func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore
 	})
 }
 
+// setDeadline has an acquire with a timeout answered at its deadline at the latest. SDKs have a timer
+// of their own for it, which begins before the request arrives. They drop what comes later, and would
+// not know that they hold the semaphore.
+func (o *operations) setDeadline(ctx context.Context, a *acquire, timeout uint64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.latest[a.name] = a
+	if timeout == 0 || timeout > maxAcquireTimeout { // a try; endless, or the cluster refuses it
+		return
+	}
+	d := time.Duration(timeout) * time.Millisecond
+	a.until = time.Now().Add(d)
+	late := time.AfterFunc(d, func() { o.expire(a) })
+	context.AfterFunc(ctx, func() { late.Stop() })
+}
+
+// maxAcquireTimeout is the longest timeout of an acquire that the cluster takes, in milliseconds.
+const maxAcquireTimeout = uint64(24 * time.Hour / time.Millisecond)
+
+// timeLeft is what is left of an acquire's timeout, in milliseconds. late: it was answered already.
+func (o *operations) timeLeft(a *acquire, timeout uint64) (left uint64, late bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !a.until.IsZero() {
+		timeout = uint64(max(time.Until(a.until).Milliseconds(), 1))
+	}
+	a.sent = true
+	return timeout, a.answered
+}
+
+// expire answers an acquire at its deadline. While the cluster has not answered at all, the acquire
+// may change what the session holds, and its answer is that of the cluster.
+func (o *operations) expire(a *acquire) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !a.answered && o.st.ctx.Err() == nil && (!a.sent || o.waiting[a.name] == a) {
+		o.giveUp(a)
+	}
+}
+
+// giveUp answers an acquire whose deadline is over. Its entry leaves the queue, unless a newer acquire
+// or a release of the session decides on it. If it was granted in the same moment, that is released
+// too: its client does not know that it holds it. mu is held.
+func (o *operations) giveUp(a *acquire) {
+	leave := a.sent && o.latest[a.name] == a
+	o.settle(a)
+	if leave {
+		o.inOrderLocked(a.name, func(func()) { _, _ = o.st.sess.native.Release(o.st.ctx, a.name) })
+	}
+	o.st.out.put(a.result(false, nil), guarded)
+}
+
+// settle marks an acquire as answered. mu is held.
+func (o *operations) settle(a *acquire) {
+	a.answered = true
+	a.cancel()
+	if o.waiting[a.name] == a {
+		delete(o.waiting, a.name)
+	}
+	if o.latest[a.name] == a {
+		delete(o.latest, a.name)
+	}
+	o.giveUpPlace(a)
+}
+
 // queued is called when the cluster has put an acquire into the semaphore's queue.
 func (o *operations) queued(a *acquire) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if a.answered {
+		return // at its deadline
+	}
 	o.abort(o.waiting[a.name], errReplaced)
+	if !a.until.IsZero() && time.Now().After(a.until) {
+		o.giveUp(a)
+		return
+	}
 	o.waiting[a.name] = a
 	o.giveUpPlace(a)
 	o.st.out.put(&response{Response: &Ydb_Coordination.SessionResponse_AcquireSemaphorePending_{
@@ -63,14 +143,14 @@ func (o *operations) finish(a *acquire, acquired bool, err error) {
 	if a.answered {
 		return
 	}
-	if o.waiting[a.name] == a {
-		delete(o.waiting, a.name)
-	} else if err == nil {
+	if o.waiting[a.name] != a && err == nil {
 		// It was decided at once. Whatever it came to, the entry that waited is not there any more.
 		o.abort(o.waiting[a.name], errReplaced)
 	}
-	a.answered = true
-	o.giveUpPlace(a)
+	o.settle(a)
+	if w := o.waiting[a.name]; w != nil && o.latest[a.name] == nil { // this one was refused
+		o.latest[a.name] = w
+	}
 	if !o.st.isOver(err) {
 		o.st.out.put(a.result(acquired, err), guarded)
 	}
@@ -82,9 +162,7 @@ func (o *operations) abort(a *acquire, err error) {
 	if a == nil || a.answered {
 		return
 	}
-	a.answered = true
-	a.cancel()
-	delete(o.waiting, a.name)
+	o.settle(a)
 	o.st.out.put(a.result(false, err), guarded)
 }
 
@@ -117,6 +195,9 @@ func (o *operations) release(m *Ydb_Coordination.SessionRequest_ReleaseSemaphore
 	if !o.admit(size, func(err error) { o.st.out.put(answer(false, err), guarded) }) {
 		return
 	}
+	o.mu.Lock()
+	delete(o.latest, m.GetName()) // this decides on its entry
+	o.mu.Unlock()
 	o.inOrder(m.GetName(), func(func()) {
 		released, err := o.st.sess.native.Release(o.st.ctx, m.GetName())
 		o.mu.Lock()

@@ -215,3 +215,23 @@ func TestSessionsWithoutStream(t *testing.T) {
 		t.Errorf("%v are remembered", g.left.hosts)
 	}
 }
+
+// TestUnknownMethods: calls of methods that there are not are slowed down, as failed starts are,
+// whether the service is known or not.
+func TestUnknownMethods(t *testing.T) {
+	g, address := serve(t, Config{})
+	cc, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cc.Close()
+	for _, method := range []string{"/Ydb.Table.V1.TableService/CreateSession", "/Ydb.Scheme.V1.SchemeService/DescribePath"} {
+		err := cc.Invoke(t.Context(), method, &Ydb_Discovery.ListEndpointsRequest{}, &Ydb_Discovery.ListEndpointsResponse{})
+		if grpcstatus.Code(err) != codes.Unimplemented {
+			t.Fatal(err)
+		}
+	}
+	if d := g.delays.failed("127.0.0.1", time.Now()); d != 4*firstDelay {
+		t.Errorf("the third failure is delayed for %v", d)
+	}
+}

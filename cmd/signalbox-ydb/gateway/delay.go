@@ -8,7 +8,8 @@ import (
 
 // Some SDKs start a session again at once when a start fails with NOT_FOUND or SESSION_EXPIRED,
 // thousands of times a second. The answer to a start that fails is delayed, by more with each
-// failure of the same host. So is that to any call whose token is refused or cannot be checked.
+// failure of the same host. So is that to any call whose token is refused or cannot be checked, and to
+// one of a method that the gateway does not have.
 const (
 	firstDelay = 100 * time.Millisecond
 	maxDelay   = 2 * time.Second

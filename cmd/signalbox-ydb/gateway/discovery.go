@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/netip"
+	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
@@ -18,12 +19,20 @@ type discovery struct {
 	g *Gateway
 }
 
-// ListEndpoints names all gateways. Clients dial what it says. It does not ask the cluster, so that
-// clients connect while the cluster cannot answer, and checks no token: every call does.
+// tokenPatience is how long ListEndpoints waits for the cluster to check a token. The cluster answers
+// wrong ones up to 2 s late.
+const tokenPatience = 3 * time.Second
+
+// ListEndpoints names all gateways. Clients dial what it says. A token that the cluster refuses is
+// refused here too, so that a client learns of it when it connects. If the cluster does not answer in
+// time, the gateways are named: clients connect while it cannot.
 func (d *discovery) ListEndpoints(
 	ctx context.Context, req *Ydb_Discovery.ListEndpointsRequest,
 ) (*Ydb_Discovery.ListEndpointsResponse, error) {
 	g := d.g
+	if err := g.checkToken(ctx); err != nil {
+		return nil, err
+	}
 	err := g.checkDatabase(ctx)
 	if name := req.GetDatabase(); err == nil && name != "" && normalize(name) != g.prefix {
 		err = protocol.Errorf(protocol.StatusNotFound,
@@ -46,6 +55,24 @@ func (d *discovery) ListEndpoints(
 	}
 	op, failed := operation(result, err)
 	return &Ydb_Discovery.ListEndpointsResponse{Operation: op}, failed
+}
+
+// checkToken refuses a token that is shown and that the cluster is known not to take.
+func (g *Gateway) checkToken(ctx context.Context) error {
+	token := tokenOf(ctx)
+	if token == "" {
+		return nil
+	}
+	waiting, cancel := context.WithTimeout(ctx, tokenPatience)
+	defer cancel()
+	_, release, err := g.clusters.use(waiting, token, hostOf(ctx))
+	if err == nil {
+		release()
+	}
+	if !isUnauthenticated(err) {
+		return nil
+	}
+	return g.unauthenticated(ctx, err)
 }
 
 // WhoAmI says whose token the call shows.

@@ -48,6 +48,7 @@ type operations struct {
 	bytes    int                      // of the requests in flight
 	tails    map[string]chan struct{} // by name: closed when the last request so far was answered
 	waiting  map[string]*acquire      // by name: the acquire in the queue that was not answered
+	latest   map[string]*acquire      // by name: the acquire that was not answered, if no release or newer one followed
 	watches  map[string]*watch        // by name: the session's one-shot watch
 	arming   map[string]chan struct{} // by name: closed when the watch that replaces another is armed, or not
 }
@@ -56,7 +57,7 @@ func newOperations(st *stream) *operations {
 	return &operations{
 		st: st, long: make(chan struct{}, maxLongDescribes), short: make(chan struct{}, maxShortDescribes),
 		tails:   make(map[string]chan struct{}),
-		waiting: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
+		waiting: make(map[string]*acquire), latest: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
 	}
 }
 
@@ -100,9 +101,14 @@ func (o *operations) leaver(size int) func() {
 // answered once.
 func (o *operations) inOrder(name string, work func(answered func())) {
 	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.inOrderLocked(name, work)
+}
+
+// inOrderLocked is inOrder with mu held.
+func (o *operations) inOrderLocked(name string, work func(answered func())) {
 	before, own := o.tails[name], make(chan struct{})
 	o.tails[name] = own
-	o.mu.Unlock()
 	answered := sync.OnceFunc(func() {
 		o.mu.Lock()
 		defer o.mu.Unlock()

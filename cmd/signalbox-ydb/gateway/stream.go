@@ -22,6 +22,8 @@ const (
 	startTimeout = 10 * time.Second
 	// flushTimeout is how long the end of a stream waits for a client that does not read.
 	flushTimeout = time.Second
+	// firstMessage is YDB's text, which the tests of an SDK compare.
+	firstMessage = "First message must be a SessionStart"
 )
 
 // Short names for the messages of a stream.
@@ -77,12 +79,15 @@ func (st *stream) run(started func()) error {
 	select {
 	case first = <-requests:
 	case err := <-ended:
+		if err == nil { // YDB answers a client that closes its side too early like this
+			err = grpcstatus.Error(codes.Canceled, "the stream was closed before its SessionStart")
+		}
 		return err
 	case <-late.C:
 	}
 	asked := first.GetSessionStart()
 	if asked == nil {
-		return grpcstatus.Error(codes.InvalidArgument, "the first message of a session must be a SessionStart")
+		return grpcstatus.Error(codes.InvalidArgument, firstMessage)
 	}
 	sess, release, err := st.open(asked)
 	if err != nil {

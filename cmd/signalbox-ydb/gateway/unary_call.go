@@ -38,10 +38,15 @@ func (g *Gateway) call(
 	}
 	g.clusters.trials.callEnded(tokenOf(ctx), err)
 	if isUnauthenticated(err) { // also of a token that was revoked since
-		g.delays.wait(ctx, g.ctx)
-		return nil, grpcstatus.Error(codes.Unauthenticated, err.Error())
+		return nil, g.unauthenticated(ctx, err)
 	}
 	return operation(result, err)
+}
+
+// unauthenticated is the late answer to a caller whose token the cluster does not take.
+func (g *Gateway) unauthenticated(ctx context.Context, err error) error {
+	g.delays.wait(ctx, g.ctx)
+	return grpcstatus.Error(codes.Unauthenticated, err.Error())
 }
 
 // callAt is call for a request about the node, or the database, at a client's path.
@@ -129,7 +134,7 @@ func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo
 	}
 	reply, err := handler(ctx, req)
 	if grpcstatus.Code(err) == codes.Unimplemented {
-		return nil, g.unknown.refuse(info.FullMethod)
+		return nil, g.refuseMethod(ctx, info.FullMethod)
 	}
 	return reply, err
 }
@@ -139,5 +144,11 @@ func (g *Gateway) unknownMethod(_ any, stream grpc.ServerStream) error {
 		return err
 	}
 	method, _ := grpc.MethodFromServerStream(stream)
+	return g.refuseMethod(stream.Context(), method)
+}
+
+// refuseMethod is the late answer to a call of a method that there is not.
+func (g *Gateway) refuseMethod(ctx context.Context, method string) error {
+	g.delays.wait(ctx, g.ctx)
 	return g.unknown.refuse(method)
 }

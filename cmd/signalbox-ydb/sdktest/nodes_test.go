@@ -285,7 +285,7 @@ func TestDiscovery(t *testing.T) {
 	}
 
 	// Everything else is refused with a sentence, and logged once.
-	for range 3 {
+	for range 2 {
 		for what, call := range map[string]func(context.Context) error{
 			"signalbox has no rate limits": func(ctx context.Context) error {
 				c := Ydb_RateLimiter_V1.NewRateLimiterServiceClient(cc)

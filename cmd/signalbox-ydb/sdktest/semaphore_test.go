@@ -3,6 +3,8 @@ package sdktest
 import (
 	"fmt"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestAcquire goes through the outcomes of an acquire: each request gets one answer, and is pending
@@ -146,4 +148,50 @@ func TestWatch(t *testing.T) {
 	other.remove(5, "config", true)
 	other.expect("5 deleted")
 	s.expect("7 changed data=true owners=true")
+}
+
+// TestAcquireDeadline: an acquire is answered at its deadline, which counts from its receipt, also
+// while the cluster cannot answer. What is granted to its entry later does not stay with a client
+// that does not know of it.
+func TestAcquireDeadline(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t, servertest.RealTime())
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	long := withTimeout(patienceMillis)
+	holder, s, other := newSession(t, cc, path, long), newSession(t, cc, path, long), newSession(t, cc, path, long)
+	holder.acquire(1, "lock", forever, 0, "", true)
+	holder.expect("1 acquired=true")
+	s.acquire(1, "lock", forever, 500, "", true)
+	s.expect("1 pending")
+	other.acquire(1, "lock", forever, forever, "", true)
+	other.expect("1 pending")
+	cluster.Pause() // its clock runs, and nothing is decided
+	s.acquire(2, "behind", 1, forever, "", true)
+	s.acquire(3, "behind", 1, 100, "", true) // it waits here for the one before
+	got := map[string]bool{text(s.next()): true, text(s.next()): true}
+	if !got["1 acquired=false"] || !got["3 acquired=false"] {
+		t.Fatal(got)
+	}
+	holder.release(2, "lock")
+	cluster.Resume()
+	s.expect("2 acquired=true")
+	holder.expect("2 released=true")
+	other.expect("1 acquired=true")
+	s.describe(&describeSemaphore{ReqId: 4, Name: "behind"})
+	s.expect(fmt.Sprintf(`4 described "" 1/%d ephemeral=true watch=false`, uint64(forever)))
+
+	// A newer request on the name decides on the entry, and the deadline of the older one does not.
+	s.acquire(5, "lock", forever, 200, "", true)
+	s.expect("5 pending")
+	s.acquire(6, "lock", forever, forever, "", true)
+	s.expect("5 acquired=false ABORTED", "6 pending")
+	s.acquire(7, "wait", 1, 300, "", true) // time passes
+	s.expect("7 acquired=true")
+	other.acquire(2, "wait", forever, 300, "", true)
+	other.expect("2 pending", "2 acquired=false")
+	other.release(3, "lock")
+	other.expect("3 released=true")
+	s.expect("6 acquired=true")
 }

@@ -65,8 +65,16 @@ func TestStart(t *testing.T) {
 
 	s = openStream(t, cc)
 	s.stop()
-	if err := s.end(); grpcstatus.Code(err) != codes.InvalidArgument {
+	if err := s.end(); grpcstatus.Code(err) != codes.InvalidArgument ||
+		grpcstatus.Convert(err).Message() != "First message must be a SessionStart" { // YDB's text
 		t.Fatalf("a stream that begins with a stop ended with %v", err)
+	}
+	s = openStream(t, cc)
+	if err := s.rpc.CloseSend(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.end(); grpcstatus.Code(err) != codes.Canceled {
+		t.Fatalf("a stream without a start ended with %v", err)
 	}
 	s = newSession(t, cc, path)
 	s.start(&sessionStart{Path: path})

@@ -119,6 +119,20 @@ func TestTokens(t *testing.T) {
 	if _, err := whoAmI(ctx, cc, "wrong"); grpcstatus.Code(err) != codes.Unauthenticated {
 		t.Fatal(err)
 	}
+	// A client learns of it when it connects.
+	discover := func(token string) error {
+		ctx := metadata.AppendToOutgoingContext(ctx, "x-ydb-auth-ticket", token)
+		_, err := Ydb_Discovery_V1.NewDiscoveryServiceClient(cc).ListEndpoints(ctx, &Ydb_Discovery.ListEndpointsRequest{})
+		return err
+	}
+	if err := discover("wrong"); grpcstatus.Code(err) != codes.Unauthenticated {
+		t.Fatal(err)
+	}
+	for _, token := range []string{tokens["user"], ""} {
+		if err := discover(token); err != nil {
+			t.Fatal(err)
+		}
+	}
 	db := openSDK(t, address, ydb.WithAccessTokenCredentials(tokens["user"]))
 	if who, err := db.Discovery().WhoAmI(ctx); err != nil || who.User != "user" {
 		t.Fatal(who, err)
