@@ -35,7 +35,7 @@ func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore
 		return
 	}
 	o.setDeadline(ctx, a, m.GetTimeoutMillis())
-	o.inOrder(a.name, func(answered func()) {
+	o.inOrder(a.name, writes, func(answered func()) {
 		defer cancel()
 		defer o.st.kept.add(-a.size - pendingCost) // a request that waits in the queue is kept
 		timeout, late := o.timeLeft(a, m.GetTimeoutMillis())
@@ -99,7 +99,7 @@ func (o *operations) giveUp(a *acquire) {
 	leave := a.sent && o.latest[a.name] == a
 	o.settle(a)
 	if leave {
-		o.inOrderLocked(a.name, func(func()) { _, _ = o.st.sess.native.Release(o.st.ctx, a.name) })
+		o.inOrderLocked(a.name, writes, func(func()) { _, _ = o.st.sess.native.Release(o.st.ctx, a.name) })
 	}
 	o.st.out.put(a.result(false, nil), guarded)
 }
@@ -198,7 +198,7 @@ func (o *operations) release(m *Ydb_Coordination.SessionRequest_ReleaseSemaphore
 	o.mu.Lock()
 	delete(o.latest, m.GetName()) // this decides on its entry
 	o.mu.Unlock()
-	o.inOrder(m.GetName(), func(func()) {
+	o.inOrder(m.GetName(), writes, func(func()) {
 		released, err := o.st.sess.native.Release(o.st.ctx, m.GetName())
 		o.mu.Lock()
 		defer o.mu.Unlock()

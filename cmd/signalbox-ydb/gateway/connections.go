@@ -6,12 +6,10 @@ import (
 	"log/slog"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
 	"google.golang.org/grpc/peer"
-	"google.golang.org/protobuf/proto"
 )
 
 // defaultConnections is the default of Config.MaxConnections. So many idle ones take some 210 MiB.
@@ -50,10 +48,13 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if why == "" {
 			setUserTimeout(nc)
 			c := &limitedConn{Conn: nc, release: release}
-			if l.g.cfg.TLS == nil {
-				c.handshakes = l.g.handshakes
+			c.kept = l.g.memory.join(func(error) { go c.Close() })
+			c.in = newInbound(c.kept)
+			if l.g.cfg.TLS != nil {
+				return c, nil // what is inside is followed; see loggedTLS
 			}
-			return c, nil
+			c.handshakes = l.g.handshakes
+			return followedConn{c, c.in}, nil
 		}
 		l.g.metrics.connectionsRefused.Add(1)
 		if l.g.cfg.TLS == nil { // there is nothing that could be said before a handshake
@@ -79,33 +80,19 @@ type limitedConn struct {
 	net.Conn
 	release    func()
 	handshakes *handshakeLog // notified of a client that speaks TLS; nil: of none
-	received   atomic.Int64  // bytes
-	messages   atomic.Int64  // bytes of what has come whole, and what the network needs for it
+	begun      bool          // something has come; the reader's
+	kept       *share        // of the gateway's memory: what came in part
+	in         *inbound
+	names      nameOrder
 }
 
-// What a message needs beside its own bytes: headers of HTTP/2, records of TLS, and the
-// acknowledgements of what was sent to the client. It is an estimate from above, and near it for
-// the small answers to pings: a thousand streams have many of them beside an upload.
-const (
-	leastMessageCost = 96
-	messageCost      = 512
-)
-
-// whole counts a message that has come whole.
-func (c *limitedConn) whole(m proto.Message) {
-	n := int64(proto.Size(m))
-	c.messages.Add(n + min(messageCost, leastMessageCost+n))
-}
-
-// parts are the bytes of messages that have come in part. It may be less than they are.
-func (c *limitedConn) parts() int64 { return c.received.Load() - c.messages.Load() }
-
-// Read counts what comes, be it whole messages or not.
+// Read looks for a client that speaks another protocol.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.received.Add(int64(n)) == int64(n) && c.handshakes != nil && isTLS(b[:n]) {
+	if !c.begun && c.handshakes != nil && isTLS(b[:max(n, 0)]) {
 		c.handshakes.warn(c.Conn.RemoteAddr(), errSpeaksTLS, hintSpeaksTLS)
 	}
+	c.begun = c.begun || n > 0
 	return n, err
 }
 
@@ -125,12 +112,13 @@ func connOf(ctx context.Context) *limitedConn {
 			return a.conn
 		}
 	}
-	return new(limitedConn)
+	return &limitedConn{in: newInbound(nil)}
 }
 
 // Close gives the connection's place back.
 func (c *limitedConn) Close() error {
 	defer c.release()
+	defer c.kept.leave()
 	return c.Conn.Close()
 }
 

@@ -25,7 +25,7 @@ func TestUserTimeout(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	c, err := nc.(*limitedConn).Conn.(*net.TCPConn).SyscallConn()
+	c, err := nc.(followedConn).Conn.(*limitedConn).Conn.(*net.TCPConn).SyscallConn()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,8 +46,9 @@ type Config struct {
 	// TLS, if not nil, is the listener's.
 	TLS *tls.Config
 	// MaxMemory bounds what the gateway keeps in memory for all its streams, in bytes: requests,
-	// waits, watches, and answers that wait to be read. Beyond it the stream with the most ends
-	// with OVERLOADED. Default: half of GOMEMLIMIT, or 1 GiB without one.
+	// also those that have come in part, waits, watches, and answers that wait to be read. Beyond
+	// it the stream with the most ends with OVERLOADED, or the connection whose messages in part
+	// are the most. Default: half of GOMEMLIMIT, or 1 GiB without one.
 	MaxMemory int64
 	// MaxConnections is the number of clients' connections; default 10,000, and always at most half
 	// of the files that may be open. More are refused.
@@ -64,9 +65,13 @@ type Config struct {
 }
 
 const (
-	// maxReceive and maxSend bound messages, in bytes. YDB's SDKs receive 64 MB by default.
-	maxReceive = 4 << 20
+	// maxReceive and maxSend bound messages, in bytes, as YDB does. YDB's SDKs receive 64 MB by
+	// default. They send a message again for ever if it ends its stream, so one that is longer than
+	// a request may be is received and refused.
+	maxReceive = 64 << 20
 	maxSend    = 64 << 20
+	// maxRequest bounds a request on a session, in bytes.
+	maxRequest = 4 << 20
 	// maxDescription bounds the answer to a describe, in bytes: below maxSend, with room for what
 	// surrounds it.
 	maxDescription = 60 << 20

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -168,37 +167,24 @@ func TestLongUpload(t *testing.T) {
 	silentAfter(leastUpload, ticks)
 }
 
-// TestParts: whole messages of a thousand streams are no part of one, and do not hide an upload.
-func TestParts(t *testing.T) {
-	c, pong := new(limitedConn), &request{Request: &Ydb_Coordination.SessionRequest_Pong{
-		Pong: &Ydb_Coordination.SessionRequest_PingPong{Opaque: 1 << 60}}}
-	for range 1000 {
-		c.received.Add(int64(proto.Size(pong)) + 60)
-		c.whole(pong)
-	}
-	if n := c.parts(); n > 0 {
-		t.Errorf("%d bytes are of messages that have come in part", n)
-	}
-	if c.received.Add(200 << 10); c.parts() < leastUpload {
-		t.Errorf("of 200 KiB of a message %d bytes are seen", c.parts())
-	}
-}
-
 // TestInFlightBytes: the requests in flight are bounded in bytes too, and give back what they took.
 func TestInFlightBytes(t *testing.T) {
 	o := newOperations(&stream{g: &Gateway{}, kept: unbounded()})
 	var refused error
 	refuse := func(err error) { refused = err }
-	for range maxInFlightBytes / maxReceive {
-		if !o.admit(maxReceive, refuse) {
+	for range maxInFlightBytes / maxRequest {
+		if !o.admit(maxRequest, refuse) {
 			t.Fatal(refused)
 		}
+	}
+	if o.admit(maxRequest+1, refuse) || protocol.StatusOf(refused) != protocol.StatusBadRequest {
+		t.Fatal(refused)
 	}
 	if o.admit(1, refuse) || protocol.StatusOf(refused) != protocol.StatusOverloaded {
 		t.Fatal(refused)
 	}
-	o.leaver(maxReceive)()
-	if !o.admit(maxReceive, refuse) {
+	o.leaver(maxRequest)()
+	if !o.admit(maxRequest, refuse) {
 		t.Fatal(refused)
 	}
 }

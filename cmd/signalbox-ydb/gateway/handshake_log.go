@@ -39,7 +39,7 @@ var errSpeaksTLS = errors.New("the first bytes are a TLS handshake")
 // isTLS says whether the first bytes of a connection begin a handshake.
 func isTLS(first []byte) bool { return len(first) >= 2 && first[0] == 0x16 && first[1] == 0x03 }
 
-// loggedTLS logs handshakes that fail.
+// loggedTLS logs handshakes that fail, and follows what comes on the other connections.
 type loggedTLS struct {
 	credentials.TransportCredentials
 	log *handshakeLog
@@ -60,6 +60,9 @@ func (l loggedTLS) ServerHandshake(nc net.Conn) (net.Conn, credentials.AuthInfo,
 		l.log.warn(nc.RemoteAddr(), err, hintAlert)
 	default:
 		l.log.warn(nc.RemoteAddr(), err, "")
+	}
+	if a, ok := nc.RemoteAddr().(connAddr); ok && err == nil {
+		secure = followedConn{secure, a.conn.in}
 	}
 	return secure, info, err
 }

@@ -108,6 +108,7 @@ type session struct {
 	c       *cluster
 	native  *client.Session
 	host    string // of the client
+	path    string // of the node, at the cluster
 	id      uint64
 	key     gateway.Key
 	timeout time.Duration // the client's
@@ -265,7 +266,7 @@ func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, 
 
 // adopt keeps a session attached from now on. A session with the same id was taken over by it.
 func (c *cluster) adopt(native *client.Session, st start) *session {
-	s := &session{c: c, native: native, host: st.host, id: native.ID(), key: st.key, timeout: st.timeout}
+	s := &session{c: c, native: native, host: st.host, path: st.path, id: native.ID(), key: st.key, timeout: st.timeout}
 	c.mu.Lock()
 	c.sessions[s.id] = s
 	c.mu.Unlock()

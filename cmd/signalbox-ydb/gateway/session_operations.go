@@ -20,7 +20,7 @@ const (
 	// queued. It is far above what one session has use for, and keeps a client that floods from
 	// filling the window of all sessions with its token.
 	maxInFlight = 1024
-	// maxInFlightBytes bounds those requests in bytes: each may have up to maxReceive.
+	// maxInFlightBytes bounds those requests in bytes: each may have up to maxRequest.
 	maxInFlightBytes = 64 << 20
 	// maxLongDescribes bounds the descriptions with owners or waiters that a stream reads at a
 	// time, or that wait for room in its outbox: each may have up to maxDescription bytes.
@@ -68,6 +68,11 @@ func (o *operations) admit(size int, refuse func(error)) bool {
 	if o.stopping {
 		return false
 	}
+	if size > maxRequest {
+		refuse(protocol.Errorf(protocol.StatusBadRequest,
+			"the request is %d bytes long, and at most %d are allowed; a semaphore's data may have 1 MiB", size, maxRequest))
+		return false
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.inFlight >= maxInFlight {
@@ -97,19 +102,29 @@ func (o *operations) leaver(size int) func() {
 	}
 }
 
-// inOrder runs work when the requests on the name that came before are answered. work calls
-// answered once.
-func (o *operations) inOrder(name string, work func(answered func())) {
+// effect is what a request does to its semaphore.
+type effect bool
+
+const (
+	writes effect = false
+	reads  effect = true
+)
+
+// inOrder runs work when the requests on the name that came before are answered: those of the
+// session, and within a bound those of other sessions on its connection. work calls answered once.
+func (o *operations) inOrder(name string, does effect, work func(answered func())) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.inOrderLocked(name, work)
+	o.inOrderLocked(name, does, work)
 }
 
 // inOrderLocked is inOrder with mu held.
-func (o *operations) inOrderLocked(name string, work func(answered func())) {
+func (o *operations) inOrderLocked(name string, does effect, work func(answered func())) {
+	after, leave := o.st.conn.names.join(nameKey{o.st.sess.path, name}, does == reads)
 	before, own := o.tails[name], make(chan struct{})
 	o.tails[name] = own
 	answered := sync.OnceFunc(func() {
+		leave()
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		close(own)
@@ -126,6 +141,7 @@ func (o *operations) inOrderLocked(name string, work func(answered func())) {
 				return
 			}
 		}
+		awaitTurn(o.st.ctx, after)
 		work(answered)
 	}()
 }
@@ -137,7 +153,7 @@ func (o *operations) simple(m proto.Message, name string, run func(ctx context.C
 	if !o.admit(size, put) {
 		return
 	}
-	o.inOrder(name, func(func()) {
+	o.inOrder(name, writes, func(func()) {
 		err := run(o.st.ctx)
 		o.mu.Lock()
 		defer o.mu.Unlock()

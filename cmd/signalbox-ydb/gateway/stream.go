@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
@@ -46,6 +47,8 @@ type stream struct {
 	conn *limitedConn
 	kept *share // of the gateway's memory
 
+	inOrder atomic.Bool // requests have their places among those of the connection
+
 	failed  chan error // capacity 1: ends the stream with a failure
 	stopped chan error // capacity 1: the client's SessionStop was carried out, or not
 }
@@ -69,11 +72,12 @@ func (c *coordination) Session(rpc Ydb_Coordination_V1.CoordinationService_Sessi
 
 // run serves the stream. started is called when it has its session.
 func (st *stream) run(started func()) error {
-	requests := make(chan *request)
+	st.conn = connOf(st.ctx)
+	requests := make(chan received)
 	ended := make(chan error, 1)
 	go st.read(requests, ended)
 
-	var first *request
+	var first received
 	late := time.NewTimer(startTimeout)
 	defer late.Stop()
 	select {
@@ -85,7 +89,7 @@ func (st *stream) run(started func()) error {
 		return err
 	case <-late.C:
 	}
-	asked := first.GetSessionStart()
+	asked := first.m.GetSessionStart()
 	if asked == nil {
 		return grpcstatus.Error(codes.InvalidArgument, firstMessage)
 	}
@@ -109,7 +113,6 @@ func (st *stream) run(started func()) error {
 	st.g.metrics.streams.Add(1)
 	defer st.g.metrics.streams.Add(-1)
 	st.live = newLiveness(sess.timeout)
-	st.conn = connOf(st.ctx)
 	st.kept = st.g.memory.join(st.fail)
 	defer st.kept.leave()
 	st.out = newOutbox(st.ctx, st.rpc, sess.healthy, st.fail, &st.g.metrics.outbox, st.kept)
@@ -118,6 +121,7 @@ func (st *stream) run(started func()) error {
 		SessionStarted: &Ydb_Coordination.SessionResponse_SessionStarted{SessionId: sess.id,
 			TimeoutMillis: uint64(sess.timeout.Milliseconds())},
 	}}, guarded)
+	st.inOrder.Store(true)
 	return st.serve(requests, ended)
 }
 
@@ -170,21 +174,22 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 
 // serve works until the stream ends. The result is that of the call: YDB reports failures in a
 // message, and ends the call with OK.
-func (st *stream) serve(requests <-chan *request, ended <-chan error) error {
+func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 	ping := time.NewTimer(0) // the first one right behind SessionStarted
 	defer ping.Stop()
 	over := st.sess.native.Done()
 	for {
 		select {
-		case m := <-requests:
-			st.handle(m)
+		case r := <-requests:
+			st.handle(r.m)
+			r.at.take()
 		case <-ping.C:
 			ping.Reset(st.live.period)
 			if !st.sess.healthy() {
 				st.live.received(time.Now()) // it is the cluster that is silent: no ping reaches the client
 				continue
 			}
-			st.live.transferred(time.Now(), st.conn.parts())
+			st.live.transferred(time.Now(), st.conn.in.unfinished())
 			if st.live.isSilent(time.Now()) {
 				st.g.metrics.silent.Add(1)
 				return st.end(Ydb.StatusIds_TIMEOUT, errors.New("nothing was received from the client for too long"))
@@ -245,9 +250,17 @@ func (st *stream) fail(err error) {
 	}
 }
 
-// read passes on what the client sends, until the stream ends.
-func (st *stream) read(requests chan<- *request, ended chan<- error) {
-	conn := connOf(st.ctx)
+// received is a message from the client.
+type received struct {
+	m  *request
+	at *arrival // taken when the request has its place in the order of its name
+}
+
+// read passes on what the client sends, until the stream ends. What comes before the session has
+// started has no place among the requests of other streams: it could hold them up for long.
+func (st *stream) read(requests chan<- received, ended chan<- error) {
+	follower := st.conn.in.follow(st.rpc.Context())
+	defer follower.end()
 	for {
 		m, err := st.rpc.Recv()
 		if err != nil {
@@ -257,10 +270,15 @@ func (st *stream) read(requests chan<- *request, ended chan<- error) {
 			ended <- err
 			return
 		}
-		conn.whole(m)
+		r := received{m, follower.next()}
+		if !st.inOrder.Load() {
+			r.at.take()
+		}
+		r.at.wait(st.ctx)
 		select {
-		case requests <- m:
+		case requests <- r:
 		case <-st.ctx.Done():
+			r.at.take()
 			return
 		}
 	}
@@ -322,9 +340,8 @@ const (
 	// undeliveredSilence is the same while the ping waits behind longer answers. The 64 MiB that
 	// may wait for a client take that long at 1.8 Mbit/s.
 	undeliveredSilence = 5 * time.Minute
-	// leastUpload is how much must come on a client's connection beside whole messages, in bytes,
-	// for a long message to be on its way: its answers to pings wait behind that. It may take
-	// undeliveredSilence too.
+	// leastUpload is how much of long messages must come on a client's connection, in bytes, for one
+	// to be on its way: its answers to pings wait behind that. It may take undeliveredSilence too.
 	leastUpload = 8 << 10
 	// recentPings is how many pings may be unanswered and still count if the client sends their
 	// number back as a ping of its own, as one SDK does.
@@ -359,8 +376,8 @@ func (l *liveness) received(now time.Time) {
 	l.last, l.asked = now, time.Time{}
 }
 
-// transferred is called before each ping with the bytes that have come on the client's connection
-// beside whole messages. If they are many more than before, a part of a long one is among them.
+// transferred is called before each ping with the bytes of long messages that have come on the
+// client's connection in part. If they are many more than before, one is on its way.
 func (l *liveness) transferred(now time.Time, bytes int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

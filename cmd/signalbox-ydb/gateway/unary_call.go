@@ -126,9 +126,6 @@ func refused(ctx context.Context) error {
 
 // unary gives methods of known services that are not implemented the same answer as unknown ones.
 func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if m, ok := req.(proto.Message); ok {
-		connOf(ctx).whole(m)
-	}
 	if err := refused(ctx); err != nil {
 		return nil, err
 	}

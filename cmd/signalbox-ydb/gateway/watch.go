@@ -37,7 +37,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 	if m.GetWatchOwners() {
 		req.Watch |= client.OnOwners
 	}
-	o.inOrder(name, func(answered func()) {
+	o.inOrder(name, reads, func(answered func()) {
 		slots := o.short
 		if req.Owners || req.Waiters {
 			slots = o.long

@@ -195,6 +195,67 @@ func TestSilentClient(t *testing.T) {
 	}
 }
 
+// TestLongRequests: a request that is too long is refused by its number, and the stream goes on. Its
+// client would send it again for ever if it ended the stream.
+func TestLongRequests(t *testing.T) {
+	t.Parallel()
+	cc, path := oneGateway(t)
+	s := newSession(t, cc, path, withTimeout(patienceMillis))
+	for i, length := range []int{1<<20 + 1, 4<<20 + 1, 63 << 20} {
+		data := strings.Repeat("x", length)
+		id := 10 * uint64(i)
+		s.create(id, "sem", 1, data)
+		s.expect(fmt.Sprintf("%d created BAD_REQUEST", id))
+		s.acquire(id+1, "lock", 1, forever, data, true)
+		s.expect(fmt.Sprintf("%d acquired=false BAD_REQUEST", id+1))
+		s.update(id+2, "sem", data)
+		s.expect(fmt.Sprintf("%d updated BAD_REQUEST", id+2))
+	}
+	s.create(100, "sem", 1, strings.Repeat("x", 1<<20))
+	s.expect("100 created")
+}
+
+// TestManyLongUploads: clients that send long messages without an end have the gateway keep no more
+// than its bound. The connection with the most is closed, and others go on.
+func TestManyLongUploads(t *testing.T) {
+	t.Parallel()
+	address, g := startGateway(t, sharedCluster(t).Addrs(), func(c *gateway.Config) { c.MaxMemory = 8 << 20 })
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	honest := newSession(t, cc, path, withTimeout(patienceMillis))
+	var ends []*rawStream
+	for range 4 { // 12 MiB of messages that are not whole
+		var paced atomic.Pointer[chan struct{}]
+		slow := dialRaw(t, address, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			nc, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			return slowConn{nc, &paced}, err
+		}))
+		s := newSession(t, slow, path, withTimeout(patienceMillis))
+		pace := make(chan struct{}, 3<<20/(4<<10))
+		for range cap(pace) {
+			pace <- struct{}{}
+		}
+		t.Cleanup(func() { close(pace) })
+		paced.Store(&pace)
+		go s.create(1, "sem", 1, strings.Repeat("x", 60<<20))
+		ends = append(ends, s)
+	}
+	await.True(t, "a connection to close", func() bool { return metric(t, g, "streams_shed_total") > 0 })
+	honest.acquire(1, "lock", 1, 0, "", true)
+	honest.expect("1 acquired=true")
+	ended := 0
+	for _, s := range ends {
+		select {
+		case <-s.ended:
+			ended++
+		case <-s.got:
+			t.Error("a message that is not whole was answered")
+		default:
+		}
+	}
+	t.Logf("%d of %d connections were closed", ended, len(ends))
+}
+
 // slowConn is a connection on which each 4 KiB to be sent wait for an element of pace, if there is
 // one.
 type slowConn struct {

@@ -195,3 +195,31 @@ func TestAcquireDeadline(t *testing.T) {
 	other.expect("3 released=true")
 	s.expect("6 acquired=true")
 }
+
+// TestOrderOfSessions: requests of one connection on a name take effect in the order in which they
+// came, whichever session has them, and without waiting for answers. They alternate, because gRPC's
+// client sends what waits of several streams by turns.
+func TestOrderOfSessions(t *testing.T) {
+	t.Parallel()
+	cc, path := oneGateway(t)
+	long := withTimeout(patienceMillis)
+	a, b := newSession(t, cc, path, long), newSession(t, cc, path, long)
+	for i := range uint64(50) {
+		name := fmt.Sprint("lock-", i)
+		a.acquire(1, name, 1, forever, name, true)
+		b.describe(&describeSemaphore{ReqId: 2, Name: name, IncludeOwners: true})
+		a.release(3, name)
+		b.acquire(4, name, forever, 0, "", true)
+		a.describe(&describeSemaphore{ReqId: 5, Name: name})
+		b.release(6, name)
+		a.create(7, name, 1, "made")
+		b.update(8, name, "new")
+		a.describe(&describeSemaphore{ReqId: 9, Name: name})
+		all := uint64(forever)
+		a.expect("1 acquired=true", "3 released=true",
+			fmt.Sprintf(`5 described "" %d/%d ephemeral=true watch=false`, all, all),
+			"7 created", `9 described "new" 0/1 ephemeral=false watch=false`)
+		b.expect(fmt.Sprintf(`2 described "" 1/%d ephemeral=true watch=false owner(1 %q)`, all, name),
+			"4 acquired=true", "6 released=true", "8 updated")
+	}
+}
