@@ -46,6 +46,9 @@ type NodeConfig struct {
 	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
 	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
 	SlowWait          *time.Duration // the server logs an acquire that waited longer; at most 24 h, default 0: off
+	// Foreign is for a gateway of another protocol: the settings as it was given them, in its own
+	// form, at most 256 bytes. The cluster keeps it and does not read it.
+	Foreign *string
 }
 
 // NodeInfo describes a coordination node.
@@ -77,6 +80,7 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
 	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
 	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
+	setField(&w, protocol.FieldForeign, &w.Foreign, n.Foreign)
 	if n.SlowWait != nil {
 		w.Fields |= protocol.FieldSlowWait
 		w.SlowWait = millis.Of("slow wait", *n.SlowWait, &err)
@@ -101,6 +105,7 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
 			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
 			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests, SlowWait: &slow,
+			Foreign: &c.Foreign,
 		},
 	}
 }

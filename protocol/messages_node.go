@@ -32,6 +32,7 @@ const (
 	FieldMaxWatchers
 	FieldMaxRequests
 	FieldSlowWait
+	FieldForeign
 )
 
 // NodeConfig is a node's configuration. Fields names those given; a given zero sets a field back to
@@ -56,6 +57,9 @@ type NodeConfig struct {
 	MaxWatchers uint64 // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
 	MaxRequests uint64 // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
 	SlowWait    uint64 // ms, at most 86,400,000, default 0: off; a longer wait of an acquire is logged when it ends
+	// what a gateway of another protocol was given for the settings, in its own form; at most
+	// MaxForeignLen bytes, default empty. The cluster keeps it and does not read it.
+	Foreign string
 }
 
 func (m *NodeConfig) fields(f *fields) {
@@ -73,6 +77,7 @@ func (m *NodeConfig) fields(f *fields) {
 	f.uint("config.max watchers", &m.MaxWatchers)
 	f.uint("config.max requests", &m.MaxRequests)
 	f.uint("config.slow wait", &m.SlowWait)
+	f.text("config.foreign", &m.Foreign, "foreign settings", MaxForeignLen)
 }
 
 func (m *NodeConfig) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

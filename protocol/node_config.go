@@ -2,7 +2,7 @@ package protocol
 
 // AllFields has every bit of NodeConfig.Fields that this version knows.
 const AllFields = FieldSelfCheckPeriod | FieldGracePeriod | FieldReadConsistency | FieldAttachConsistency | FieldCountersMode |
-	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests | FieldSlowWait
+	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests | FieldSlowWait | FieldForeign
 
 // Default quotas of a coordination node. Requests have none.
 const (
@@ -18,6 +18,9 @@ const HighestMaxRequests = 10_000_000
 
 // HighestSlowWait bounds the option slow-wait, in ms: a day.
 const HighestSlowWait = 24 * 60 * 60 * 1000
+
+// MaxForeignLen bounds the settings in another protocol's form, in bytes.
+const MaxForeignLen = 256
 
 // DefaultNodeConfig is the effective configuration of a node that was created without any.
 func DefaultNodeConfig() NodeConfig {
@@ -60,6 +63,7 @@ func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	mergeField(&n.MaxWatchers, given&FieldMaxWatchers, alter.MaxWatchers, base.MaxWatchers)
 	mergeField(&n.MaxRequests, given&FieldMaxRequests, alter.MaxRequests, base.MaxRequests)
 	mergeField(&n.SlowWait, given&FieldSlowWait, alter.SlowWait, base.SlowWait)
+	mergeField(&n.Foreign, given&FieldForeign, alter.Foreign, base.Foreign)
 	if err := n.Validate(); err != nil {
 		return NodeConfig{}, err
 	}
@@ -114,6 +118,8 @@ func (n *NodeConfig) Validate() error {
 			n.MaxRequests, HighestMaxRequests)
 	case n.SlowWait > HighestSlowWait:
 		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", n.SlowWait, HighestSlowWait)
+	case len(n.Foreign) > MaxForeignLen:
+		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(n.Foreign), MaxForeignLen)
 	}
 	return nil
 }

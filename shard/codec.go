@@ -172,12 +172,18 @@ func appendConfig(b []byte, c protocol.NodeConfig) []byte {
 	if c.SlowWait != 0 {
 		c.Fields |= protocol.FieldSlowWait
 	}
+	if c.Foreign != "" {
+		c.Fields |= protocol.FieldForeign
+	}
 	b = varint.Append(b, uint64(c.Fields), c.SelfCheckPeriod, c.GracePeriod)
 	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
 	b = varint.Append(b, c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers)
 	b = varint.Append(b, c.MaxRequests)
 	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has neither
 		b = varint.Append(b, c.SlowWait)
+	}
+	if c.Fields&protocol.FieldForeign != 0 {
+		b = varint.AppendBytes(b, c.Foreign)
 	}
 	return b
 }
@@ -192,6 +198,9 @@ func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
 	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.Uint(), r.Uint(), r.Uint(), r.Uint()
 	if c.Fields&protocol.FieldSlowWait != 0 {
 		c.SlowWait = r.Uint()
+	}
+	if c.Fields&protocol.FieldForeign != 0 {
+		c.Foreign = string(r.Bytes(protocol.MaxForeignLen))
 	}
 	return c
 }

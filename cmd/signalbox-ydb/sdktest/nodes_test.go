@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
@@ -79,7 +80,7 @@ func TestNodes(t *testing.T) {
 	op, err := describe(path, false)
 	outcome(t, op, err, Ydb.StatusIds_SCHEME_ERROR, nil)
 	// The values of YDB's examples: a grace period of the self-check period's length is too short
-	// for the cluster, and is made longer.
+	// for the cluster. It is made longer in effect, and described as it was given.
 	op, err = create(path, &pb.Config{
 		SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000,
 		ReadConsistencyMode:     pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
@@ -95,7 +96,7 @@ func TestNodes(t *testing.T) {
 	want := &pb.DescribeNodeResult{
 		Self: &Ydb_Scheme.Entry{Name: "one", Type: Ydb_Scheme.Entry_COORDINATION_NODE},
 		Config: &pb.Config{
-			Path: path, SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 2000,
+			Path: path, SelfCheckPeriodMillis: 1000, SessionGracePeriodMillis: 1000,
 			ReadConsistencyMode:     pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
 			AttachConsistencyMode:   pb.ConsistencyMode_CONSISTENCY_MODE_STRICT,
 			RateLimiterCountersMode: pb.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED,
@@ -110,8 +111,22 @@ func TestNodes(t *testing.T) {
 	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
 	altered, err = c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path + "-none"})
 	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
-	altered, err = c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path, Config: &pb.Config{SelfCheckPeriodMillis: 1}})
-	outcome(t, altered.GetOperation(), err, Ydb.StatusIds_BAD_REQUEST, nil)
+	inEffect := func() (selfCheck, grace time.Duration) {
+		t.Helper()
+		cl, err := client.Dial(ctx, sharedCluster(t).Addrs()...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cl.Close()
+		info, err := cl.DescribeNode(ctx, strings.TrimPrefix(path, "/local"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return *info.Config.SelfCheckPeriod, *info.Config.GracePeriod
+	}
+	if selfCheck, grace := inEffect(); selfCheck != 5*time.Second || grace != 6*time.Second {
+		t.Fatal(selfCheck, grace)
+	}
 
 	s := newSession(t, cc, path)
 	for i := range uint64(30) {
@@ -132,7 +147,7 @@ func TestNodes(t *testing.T) {
 	if len(names) != 30 || !slices.IsSorted(names) {
 		t.Fatal(names)
 	}
-	if c := got.GetConfig(); c.GetSelfCheckPeriodMillis() != 5000 || c.GetSessionGracePeriodMillis() != 6000 ||
+	if c := got.GetConfig(); c.GetSelfCheckPeriodMillis() != 5000 || c.GetSessionGracePeriodMillis() != 1000 ||
 		c.GetReadConsistencyMode() != pb.ConsistencyMode_CONSISTENCY_MODE_RELAXED {
 		t.Fatal(got.GetConfig())
 	}
@@ -145,6 +160,74 @@ func TestNodes(t *testing.T) {
 	dropNode(t, cc, path)
 	dropped, err = c.DropNode(ctx, &pb.DropNodeRequest{Path: path})
 	outcome(t, dropped.GetOperation(), err, Ydb.StatusIds_SCHEME_ERROR, nil)
+}
+
+// TestNodeSettings: what is not given reads back so, and what is out of range is described as it was
+// given. What signalbox's own clients change later is described as they changed it.
+func TestNodeSettings(t *testing.T) {
+	t.Parallel()
+	address, _ := startGateway(t, sharedCluster(t).Addrs())
+	cc := dialRaw(t, address)
+	ctx := testContext(t)
+	c := coordinationOf(cc)
+	native, err := client.Dial(ctx, sharedCluster(t).Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(native.CloseWithoutRelease)
+	describe := func(path string) string {
+		t.Helper()
+		got, err := c.DescribeNode(ctx, &pb.DescribeNodeRequest{Path: path})
+		var result pb.DescribeNodeResult
+		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, &result)
+		info, err := native.DescribeNode(ctx, strings.TrimPrefix(path, "/local"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, e := result.GetConfig(), info.Config
+		return fmt.Sprintf("%d %d %d %d %d in effect %v %v %d %d %d", x.GetSelfCheckPeriodMillis(), x.GetSessionGracePeriodMillis(),
+			x.GetReadConsistencyMode(), x.GetAttachConsistencyMode(), x.GetRateLimiterCountersMode(),
+			*e.SelfCheckPeriod, *e.GracePeriod, *e.ReadConsistency, *e.AttachConsistency, *e.CountersMode)
+	}
+	for i, x := range []struct {
+		config *pb.Config
+		want   string
+	}{
+		{nil, "0 0 0 0 0 in effect 1s 10s 2 1 1"},
+		{&pb.Config{SessionGracePeriodMillis: 1000, ReadConsistencyMode: 1, AttachConsistencyMode: 2},
+			"0 1000 1 2 0 in effect 1s 2s 1 2 1"},
+		{&pb.Config{SelfCheckPeriodMillis: 1, SessionGracePeriodMillis: 1}, "1 1 0 0 0 in effect 500ms 1.5s 2 1 1"},
+		{&pb.Config{SelfCheckPeriodMillis: 1 << 31, SessionGracePeriodMillis: 1 << 31, RateLimiterCountersMode: 2},
+			"2147483648 2147483648 0 0 2 in effect 10s 30s 2 1 2"},
+	} {
+		path := fmt.Sprintf("/local/settings/%d", i)
+		got, err := c.CreateNode(ctx, &pb.CreateNodeRequest{Path: path, Config: x.config})
+		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+		if got := describe(path); got != x.want {
+			t.Errorf("got %s, want %s", got, x.want)
+		}
+	}
+	path := "/local/settings/1"
+	alter := func(config *pb.Config, want string) {
+		t.Helper()
+		got, err := c.AlterNode(ctx, &pb.AlterNodeRequest{Path: path, Config: config})
+		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, nil)
+		if got := describe(path); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	alter(&pb.Config{RateLimiterCountersMode: 1}, "0 1000 1 2 1 in effect 1s 2s 1 2 1")
+	alter(&pb.Config{SelfCheckPeriodMillis: 5000}, "5000 1000 1 2 1 in effect 5s 6s 1 2 1")
+	if _, err := native.AlterNode(ctx, "/settings/1", client.NodeConfig{GracePeriod: new(20 * time.Second)}); err != nil {
+		t.Fatal(err)
+	}
+	alter(&pb.Config{SelfCheckPeriodMillis: 2000}, "2000 20000 1 2 1 in effect 2s 20s 1 2 1")
+	if _, err := native.CreateNode(ctx, "/settings/own", client.NodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := describe("/local/settings/own"), "1000 10000 2 1 1 in effect 1s 10s 2 1 1"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
 }
 
 func TestScheme(t *testing.T) {
