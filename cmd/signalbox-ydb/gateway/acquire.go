@@ -97,15 +97,15 @@ func (o *operations) expire(a *acquire) {
 // too: its client does not know that it holds it. mu is held.
 func (o *operations) giveUp(a *acquire) {
 	leave := a.sent && o.latest[a.name] == a
-	o.settle(a)
+	o.resolve(a)
 	if leave {
 		o.inOrderLocked(a.name, writes, func(func()) { _, _ = o.st.sess.native.Release(o.st.ctx, a.name) })
 	}
 	o.st.out.put(a.result(false, nil), guarded)
 }
 
-// settle marks an acquire as answered. mu is held.
-func (o *operations) settle(a *acquire) {
+// resolve marks an acquire as answered. mu is held.
+func (o *operations) resolve(a *acquire) {
 	a.answered = true
 	a.cancel()
 	if o.waiting[a.name] == a {
@@ -147,7 +147,7 @@ func (o *operations) finish(a *acquire, acquired bool, err error) {
 		// It was decided at once. Whatever it came to, the entry that waited is not there any more.
 		o.abort(o.waiting[a.name], errReplaced)
 	}
-	o.settle(a)
+	o.resolve(a)
 	if w := o.waiting[a.name]; w != nil && o.latest[a.name] == nil { // this one was refused
 		o.latest[a.name] = w
 	}
@@ -162,7 +162,7 @@ func (o *operations) abort(a *acquire, err error) {
 	if a == nil || a.answered {
 		return
 	}
-	o.settle(a)
+	o.resolve(a)
 	o.st.out.put(a.result(false, err), guarded)
 }
 
