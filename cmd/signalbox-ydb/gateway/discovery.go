@@ -30,7 +30,7 @@ func (d *discovery) ListEndpoints(
 	ctx context.Context, req *Ydb_Discovery.ListEndpointsRequest,
 ) (*Ydb_Discovery.ListEndpointsResponse, error) {
 	g := d.g
-	if err := g.checkToken(ctx); err != nil {
+	if err := d.checkToken(ctx); err != nil {
 		return nil, err
 	}
 	err := g.checkDatabase(ctx)
@@ -58,7 +58,8 @@ func (d *discovery) ListEndpoints(
 }
 
 // checkToken refuses a token that is shown and that the cluster is known not to take.
-func (g *Gateway) checkToken(ctx context.Context) error {
+func (d *discovery) checkToken(ctx context.Context) error {
+	g := d.g
 	token := tokenOf(ctx)
 	if token == "" {
 		return nil
