@@ -86,6 +86,11 @@ func (s *Session) detach(e *Engine) {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}
+	for _, w := range s.ways {
+		if w.state == Accepted {
+			e.step(&w.Request, inLost, errConnLost)
+		}
+	}
 }
 
 // Events about attachments overtake the replies to attaches, so a connection remembers what is void

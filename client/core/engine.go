@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -46,6 +47,16 @@ type Ready struct {
 	Done  []*Request // their callers are to be woken
 	Wake  []Waiter   // whose subscriptions have something to take
 	Event []Event    // in order
+
+	Process []ProcessEvent // in order
+}
+
+// ProcessEvent is what the server sends a session as a member of a process. One of the two is set. It
+// is the receiver's.
+type ProcessEvent struct {
+	Session *Session
+	Round   *protocol.ProcessRound
+	Message *protocol.ProcessMessage
 }
 
 // Event is something that the program is notified of.
@@ -79,8 +90,10 @@ func (r *Ready) Reset() {
 	clear(r.Done)
 	clear(r.Wake)
 	clear(r.Event)
+	clear(r.Process)
 	*r = Ready{
 		Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Wake: r.Wake[:0], Event: r.Event[:0],
+		Process: r.Process[:0],
 	}
 }
 
@@ -249,6 +262,18 @@ func (e *Engine) CloseStream(now time.Duration, x *Stream) {
 	x.end(e, nil)
 }
 
+// Follow begins to follow a way. It goes on until Unfollow, or until its Next has an error.
+func (e *Engine) Follow(now time.Duration, w *Way) {
+	e.enter(now)
+	w.start(e)
+}
+
+// Unfollow ends it.
+func (e *Engine) Unfollow(now time.Duration, w *Way) {
+	e.enter(now)
+	w.end(e)
+}
+
 // AwaitMap begins to wait.
 func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
 	e.enter(now)
@@ -393,6 +418,22 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 		}
 	case protocol.KindDelta:
 		return e.deltas.received(e, c, h)
+	case protocol.KindProcessRound:
+		m := &protocol.ProcessRound{}
+		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Round: m})
+		}
+	case protocol.KindProcessMessage:
+		m := &protocol.ProcessMessage{}
+		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Message: m})
+		}
 	case protocol.KindWatchFired:
 		var m protocol.WatchFired
 		if err := m.DecodeBody(h.Body); err != nil {

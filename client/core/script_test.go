@@ -512,6 +512,13 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, fmt.Sprintf("%s: token %d", c.name, c.lease.Token))
 		}
 	}
+	for _, p := range r.Process {
+		if p.Round != nil {
+			s.out = append(s.out, fmt.Sprintf("round %d of %s", p.Round.Epoch, p.Round.Name))
+		} else {
+			s.out = append(s.out, fmt.Sprintf("message of %s", p.Message.Name))
+		}
+	}
 	for _, w := range r.Wake {
 		w.Done()
 	}

@@ -18,6 +18,7 @@ type scriptWatch struct {
 	watch  *Watch
 	stream *Stream
 	shot   *OneShot
+	way    *Way
 }
 
 // Done implements Waiter.
@@ -52,6 +53,8 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 	case "unwatch":
 		if x := s.watches[w.list[1]]; x.watch != nil {
 			s.e.CloseWatch(s.now, x.watch)
+		} else if x.way != nil {
+			s.e.Unfollow(s.now, x.way)
 		} else {
 			s.e.CloseStream(s.now, x.stream)
 		}
@@ -74,6 +77,10 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
 		s.e.Call(s.now, &c.call)
+	case "way": // a follows the way to a process
+		x := &scriptWatch{s: s, name: w.list[1], way: &Way{Session: s.s, To: Target{Of: AtProcess, Node: 7, Name: w.list[2]}}}
+		s.watches[x.name], x.way.Waiter = x, x
+		s.e.Follow(s.now, x.way)
 	case "take":
 		s.takeEvents(s.watches[w.list[1]], int(w.number(t, "most", 1000)))
 	default:
@@ -88,7 +95,10 @@ func (s *script) takeEvents(x *scriptWatch, most int) {
 		var text string
 		var ok bool
 		var err error
-		if x.watch != nil {
+		if x.way != nil {
+			ok, err = x.way.Next()
+			text = "another way"
+		} else if x.watch != nil {
 			var ev WatchEvent
 			if ok, err = x.watch.Next(&ev); ok {
 				text = watchEventText(&ev)
@@ -102,7 +112,7 @@ func (s *script) takeEvents(x *scriptWatch, most int) {
 		switch {
 		case err != nil:
 			text = err.Error()
-		case !ok && x.last() != nil:
+		case !ok && x.way == nil && x.last() != nil:
 			text = fmt.Sprintf("(not live: %v)", x.last())
 		case !ok:
 			return
@@ -243,6 +253,10 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 		s.receive(t, c, protocol.AppendFrame(nil, protocol.KindDescribe|protocol.KindReply, to.id, 0, &protocol.DescribeReply{
 			Name: []byte(w.list[1]), Index: w.number(t, "index", 0),
 		}))
+	case "round":
+		send(protocol.KindProcessRound, 0, &protocol.ProcessRound{Session: 1, Name: []byte(w.list[1]), Epoch: w.number(t, "epoch", 1)})
+	case "message":
+		send(protocol.KindProcessMessage, 0, &protocol.ProcessMessage{Session: 1, Name: []byte(w.list[1])})
 	case "fired":
 		send(protocol.KindWatchFired, 0, &protocol.WatchFired{Session: 1, WatchID: w.number(t, "watch", 1), DataChanged: true})
 	case "cut":

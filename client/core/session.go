@@ -47,6 +47,7 @@ type Session struct {
 	names       nameSet
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
+	ways        []*Way
 
 	prev, next *Session // in the list of its connection
 }

@@ -87,6 +87,7 @@ type worldClient struct {
 	leases  map[*Lease]string
 	ready   Ready
 	watches []*worldWatch
+	way     *Way // to the name a
 	reads   []*worldRead
 	known   map[uint64]uint64 // by shard: the index that no read may miss
 }
@@ -614,6 +615,10 @@ func (c *worldClient) act() {
 	if !c.start.done {
 		return
 	}
+	if c.way == nil || c.way.Session != c.s {
+		c.way = &Way{Waiter: nobody{}, Session: c.s, To: Target{Of: AtName, Node: 7, Name: "a"}}
+		c.e.Follow(w.now, c.way)
+	}
 	if w.quiet { // all leases are given back, so that all waits end
 		for _, x := range slices.Clone(c.calls) {
 			if x.acquire != nil && x.done && x.lease.Token != 0 && x.lease.over == nil {
@@ -691,6 +696,10 @@ func (w *world) atRest() {
 				w.t.Errorf("client %d: a call for %s is not answered: state %d", i, x.name, x.r.state)
 			}
 		}
+		if x := c.way; x.ended == nil && (x.state != Accepted || x.att != c.s.attachment || x.on.instance != w.leaders[shardOfName("a")]) {
+			w.t.Errorf("client %d: a way is in state %d at rest", i, x.state)
+		}
+		c.e.Unfollow(w.now, c.way)
 		if open := c.e.openRequests(c.s); len(open) > 0 {
 			w.t.Errorf("client %d has %d open requests at rest", i, len(open))
 		}
