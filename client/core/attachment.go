@@ -194,15 +194,20 @@ type attach struct {
 
 func newAttach(s *Session) *attach {
 	a := &attach{s: s}
-	a.msg = protocol.SessionAttach{
-		Session: s.ID, Node: s.Node, Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()),
-		Description: s.Description, Nonce: s.Nonce,
-	}
+	a.msg = newAttachRequest(s)
 	a.Request = Request{
 		kind: protocol.KindSessionAttach, message: &a.msg, op: a, to: atBucket, tier: s.Tier,
 		arg: uint64(protocol.SessionBucket(s.ID)), limit: max(s.machine.Timeout()/4, 250*time.Millisecond),
 	}
 	return a
+}
+
+// newAttachRequest is an attach without an epoch.
+func newAttachRequest(s *Session) protocol.SessionAttach {
+	return protocol.SessionAttach{
+		Session: s.ID, Node: s.Node, Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()),
+		Description: s.Description, Nonce: s.Nonce,
+	}
 }
 
 // prepare implements preparer.

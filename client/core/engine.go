@@ -32,7 +32,8 @@ type Engine struct {
 	wallAhead time.Duration // of the time of day, against the engine's clock
 	jumped    time.Duration // how far it has jumped ahead, all jumps together
 	look      clockLook
-	timeouts  Shortest // of the sessions
+	timeouts  Shortest              // of the sessions
+	restores  map[restoreKey]uint64 // nonces of restores that ended unanswered
 
 	subscriptions []*subscription // that are not over, in no order that matters
 	deltas        deltas          // scratch
@@ -154,6 +155,12 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 
 // StartSession starts a session: behind the hello of the first connection, if that is being made.
 func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
+	e.enter(now)
+	x.begin(e, s)
+}
+
+// RestoreSession takes over a session that another holder started.
+func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) {
 	e.enter(now)
 	x.begin(e, s)
 }

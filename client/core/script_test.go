@@ -186,6 +186,13 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		c.last = &s.start.Request
 		s.e.Open(s.now)
 		s.e.StartSession(s.now, s.s, s.start)
+	case "restore": // epoch=N, of the session 1, which another process has started
+		s.s = &Session{ID: 1, Node: 7, Path: "/n", Timeout: 10 * time.Second, Nonce: w.number(t, "nonce", 1)}
+		c := &scriptCall{s: s, name: "restore"}
+		s.calls["restore"] = c
+		x := &Restore{Request: Request{Waiter: c}, Epoch: w.number(t, "epoch", 100), First: 1000}
+		c.last = &x.Request
+		s.e.RestoreSession(s.now, s.s, x)
 	case "refuse":
 		s.e.Lost(s.now, s.attempt(t, w.list[1]), &protocol.Error{Status: statusNamed(t, w.list[2]), Message: "said so"})
 	case "fail":
@@ -574,6 +581,9 @@ func (s *script) frames(to string, b []byte) {
 			var m protocol.SessionAttach
 			_ = m.DecodeBody(h.Body)
 			text, name = fmt.Sprintf("attach epoch=%d", m.Epoch), "attach"
+			if m.Nonce != 0 {
+				text += fmt.Sprintf(" nonce=%d", m.Nonce)
+			}
 		case protocol.KindSessionStop:
 			var m protocol.SessionStop
 			_ = m.DecodeBody(h.Body)

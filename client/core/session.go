@@ -52,6 +52,32 @@ type Session struct {
 	prev, next *Session // in the list of its connection
 }
 
+// live makes the session a live one after its start or restore was answered on a connection. If that
+// was sent more than once, one attach epoch is left out after it: the server answers an attach with
+// the next epoch from memory, because no leader can have attached the session in between, but
+// another leader may have had a copy. Another session of this engine with the id is taken over.
+func (s *Session) live(e *Engine, c *Conn, reply *protocol.SessionReply, sent time.Duration, repeated bool) {
+	s.ID, s.Tier, s.Grace = reply.Session, protocol.SessionTier(reply.Session), millis(reply.Grace)
+	if s.epoch = max(s.epoch, reply.Epoch); repeated {
+		s.epoch++
+	}
+	s.machine = sessionstate.Start(sent, millis(reply.Timeout), millis(reply.Grace))
+	s.timer.of = s
+	s.jumped = e.jumped
+	before := e.sessions[s.ID]
+	e.sessions[s.ID] = s
+	e.timeouts.Add(s.Timeout)
+	if before != nil {
+		before.end(e, sessionstate.TakenOver, ErrTakenOver)
+	}
+	e.look.due(e)
+	if !s.bind(e, c, reply) {
+		s.machine.ConnLost(e.now)
+	}
+	s.machine.Tick(e.now)
+	s.act(e)
+}
+
 // Err is nil while the session lives.
 func (s *Session) Err() error { return s.err }
 

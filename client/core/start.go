@@ -45,6 +45,11 @@ func (x *Start) begin(e *Engine, s *Session) {
 		CreateID: x.Create[:], Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()), Description: s.Description,
 		Nonce: s.Nonce,
 	}
+	if s.Node != 0 { // it is known
+		s.Timeout = sessionstate.Enlarge(s.Timeout, s.Grace)
+		x.sendByID(e)
+		return
+	}
 	// No grace period is so long that the timeout must be raised for it.
 	const longest = protocol.MaxGracePeriod * time.Millisecond
 	if sessionstate.Enlarge(s.Timeout, longest) != s.Timeout {
@@ -91,6 +96,15 @@ func (x *Start) next(stage startStage, kind protocol.Kind, m protocol.Message, t
 	x.stage = stage
 }
 
+// sendByID sends the start by the id of the node.
+func (x *Start) sendByID(e *Engine) {
+	s := x.s
+	x.msg.Path, x.msg.Node, x.msg.Timeout = "", s.Node, uint64(s.Timeout.Milliseconds())
+	x.tier = s.Tier
+	x.next(startByID, protocol.KindSessionStart, &x.msg, x.byID)
+	e.send(&x.Request)
+}
+
 // byID is the leader of the home.
 func (x *Start) byID(e *Engine, r *Request) *Conn {
 	t := e.routes.table.tier(r.tier)
@@ -123,10 +137,7 @@ func (x *Start) decided(e *Engine, err error) {
 	case x.stage == describeNode:
 		s.Node, s.Tier = x.info.ID, x.info.Tier
 		s.Timeout = sessionstate.Enlarge(s.Timeout, millis(x.info.Config.GracePeriod))
-		x.msg.Path, x.msg.Node, x.msg.Timeout = "", s.Node, uint64(s.Timeout.Milliseconds())
-		x.tier = s.Tier
-		x.next(startByID, protocol.KindSessionStart, &x.msg, x.byID)
-		e.send(&x.Request)
+		x.sendByID(e)
 	case err != nil && sessionGone(err) && (x.mayExist || x.unanswered) && x.Create != x.Again:
 		// What an earlier sending made has ended before this client was heard again. Nobody has
 		// seen it.
@@ -141,30 +152,14 @@ func (x *Start) decided(e *Engine, err error) {
 	}
 }
 
-// started makes the session a live one. If the start was sent more than once, one attach epoch is
-// left out after it: the server answers an attach with the next epoch from memory, because no
-// leader can have attached the session in between, but another leader may have had a copy.
+// started is the end of a start.
 func (x *Start) started(e *Engine) {
 	s := x.s
-	s.ID, s.Tier = x.reply.Session, protocol.SessionTier(x.reply.Session)
 	if x.reply.Node != 0 {
 		s.Node = x.reply.Node
 	}
-	s.Relaxed, s.Grace = x.reply.ReadConsistency == protocol.Relaxed, millis(x.reply.Grace)
-	if s.epoch = max(s.epoch, x.reply.Epoch); x.mayExist || x.unanswered {
-		s.epoch++
-	}
-	s.machine = sessionstate.Start(x.sent, millis(x.reply.Timeout), millis(x.reply.Grace))
-	s.timer.of = s
-	s.jumped = e.jumped
-	e.sessions[s.ID] = s
-	e.timeouts.Add(s.Timeout)
-	e.look.due(e)
-	if !s.bind(e, x.from, &x.reply) {
-		s.machine.ConnLost(e.now)
-	}
-	s.machine.Tick(e.now)
-	s.act(e)
+	s.Relaxed = x.reply.ReadConsistency == protocol.Relaxed
+	s.live(e, x.from, &x.reply, x.sent, x.mayExist || x.unanswered)
 	if x.InBackground {
 		s.end(e, sessionstate.Closed, ErrSessionClosed)
 	}
