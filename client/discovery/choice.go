@@ -1,0 +1,151 @@
+package discovery
+
+import (
+	"cmp"
+	"container/heap"
+	"math"
+	"slices"
+)
+
+// caller is what decides, beside the list, which endpoints are used.
+type caller struct {
+	zone       string
+	subset     int    // at most so many; 0: all
+	panicShare int    // per cent
+	id         uint64 // random
+}
+
+// choose says which endpoints of a list, one for each address, a caller uses. It is pure: equal
+// lists and callers have equal results, in the list's order.
+func choose(all []*Endpoint, c caller) (used []*Endpoint, panicking bool) {
+	used, panicking = chooseStates(all, c.panicShare)
+	return chooseSubset(chooseZone(all, used, c.zone), c), panicking
+}
+
+// chooseStates takes the ready ones. If they are too few beside the failing ones, it takes both: a
+// check that fails everywhere says more about the check than about the members, and the few that
+// are ready would not carry the load of all. Draining ones still answer, where there are no others.
+func chooseStates(all []*Endpoint, panicShare int) (used []*Endpoint, panicking bool) {
+	var weights, counts [3]int
+	for _, e := range all {
+		weights[rank(e)] += e.weight()
+		counts[rank(e)]++
+	}
+	ready, both := weights[0], weights[0]+weights[1]
+	highest := 0 // rank that is used
+	switch {
+	case counts[0]+counts[1] == 0:
+		highest = 2
+	case counts[0] == 0, 100*ready < panicShare*both:
+		highest, panicking = 1, true
+	}
+	used = make([]*Endpoint, 0, len(all))
+	for _, e := range all {
+		if rank(e) <= highest {
+			used = append(used, e)
+		}
+	}
+	return used, panicking
+}
+
+func rank(e *Endpoint) int {
+	switch e.state() {
+	case Failing:
+		return 1
+	case Draining:
+		return 2
+	}
+	return 0
+}
+
+// chooseZone takes the used endpoints of the caller's zone alone, while there are two of them and
+// half of the zone is ready. A zone that is half down would be overloaded by its own callers.
+func chooseZone(all, used []*Endpoint, zone string) []*Endpoint {
+	if zone == "" {
+		return used
+	}
+	var near []*Endpoint
+	for _, e := range used {
+		if e.Zone == zone {
+			near = append(near, e)
+		}
+	}
+	ready, whole := 0, 0
+	for _, e := range all {
+		if e.Zone != zone {
+			continue
+		}
+		whole += e.weight()
+		if e.state() == Ready {
+			ready += e.weight()
+		}
+	}
+	if len(near) >= 2 && 2*ready >= whole {
+		return near
+	}
+	return used
+}
+
+// chooseSubset takes those with the highest scores of weighted rendezvous hashing: a caller's
+// choice changes by one endpoint when the list does, and the choices of many callers are spread by
+// weight.
+func chooseSubset(used []*Endpoint, c caller) []*Endpoint {
+	if c.subset == 0 || len(used) <= c.subset {
+		return used
+	}
+	best := make(bestScores, 0, c.subset+1)
+	for i, e := range used {
+		x := scored{score(c.id, e), e.Addr, i}
+		if len(best) == c.subset && x.less(best[0]) {
+			continue
+		}
+		heap.Push(&best, x)
+		if len(best) > c.subset {
+			heap.Pop(&best)
+		}
+	}
+	slices.SortFunc(best, func(a, b scored) int { return cmp.Compare(a.place, b.place) })
+	subset := make([]*Endpoint, len(best))
+	for i, x := range best {
+		subset[i] = used[x.place]
+	}
+	return subset
+}
+
+type scored struct {
+	score float64
+	addr  string
+	place int // in the list
+}
+
+func (s scored) less(t scored) bool {
+	return s.score < t.score || s.score == t.score && s.addr > t.addr
+}
+
+// bestScores is a heap with the least of them on top.
+type bestScores []scored
+
+func (b bestScores) Len() int           { return len(b) }
+func (b bestScores) Less(i, j int) bool { return b[i].less(b[j]) }
+func (b bestScores) Swap(i, j int)      { b[i], b[j] = b[j], b[i] }
+func (b *bestScores) Push(x any)        { *b = append(*b, x.(scored)) }
+
+func (b *bestScores) Pop() any {
+	last := (*b)[len(*b)-1]
+	*b = (*b)[:len(*b)-1]
+	return last
+}
+
+// score is weight / -ln(h), where h is a hash of caller and address in (0, 1).
+func score(id uint64, e *Endpoint) float64 {
+	h := id ^ 0xcbf29ce484222325 // FNV-1a, with the caller as its start
+	for i := range len(e.Addr) {
+		h = (h ^ uint64(e.Addr[i])) * 0x100000001b3
+	}
+	h ^= h >> 30 // FNV's high bits are weak: those of splitmix64 are not
+	h *= 0xbf58476d1ce4e5b9
+	h ^= h >> 27
+	h *= 0x94d049bb133111eb
+	h ^= h >> 31
+	return float64(e.weight()) / -math.Log((float64(h>>11)+0.5)/(1<<53))
+}
