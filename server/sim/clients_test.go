@@ -1,352 +1,296 @@
 package sim
 
 import (
-	"fmt"
+	"errors"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// clientConn is a connection of a client to a replica.
-type clientConn struct {
-	id           uint64
-	r            *replica
-	c            *client
-	open         bool   // as the replica sees it
-	lastReceived uint64 // by the replica's clock
-	pings        map[uint64]time.Duration
-	session      uint64
-}
-
-// client is one process with one session. The SDK's machine decides what it may rely on. The driver
-// around it is as plain as can be.
+// client is a process that uses the SDK. Its engine is the shipped one. What drives it here does
+// what package driver does, and is hostile where that may be slow.
 type client struct {
-	w            *simulation
-	n            uint32
-	validity     *sessionstate.Machine
-	session      uint64
-	epoch        uint64
-	key, create  [16]byte
-	nonce        uint64
-	generation   uint64      // how often the session was restored
-	restores     uint64      // the session that it restores; 0: it starts one
-	extra        bool        // the second process with one saved state: it is not replaced
-	repeated     bool        // the restore was sent more than once: the next attach epoch is left out
-	conn         *clientConn // to the home shard, as the client sees it
-	rate, offset uint64
+	w     *simulation
+	n     uint32
+	e     *core.Engine
+	ready core.Ready
+	conns []*conn // that the engine knows, in the order of the dials
+	extra bool    // it is not replaced when it has ended
 
-	starting, attaching           bool
-	attachTry                     uint64 // the attach whose reply is awaited
-	attachAt                      uint64 // when the next may be sent
-	nextPing                      time.Duration
-	stopping                      bool
+	holders                       []*holder
+	rate, offset, wallOffset      uint64
 	dead                          bool // the process has ended
 	pausedUntil, unreachableUntil uint64
-	seq                           uint64
-	slots                         [5]slot
-	lastAsked                     [shards]*replica // the replica of each shard that it asked last
 }
 
+// newClient is a process with an engine and nothing else.
 func (w *simulation) newClient() *client {
-	w.clientsN++
-	c := &client{w: w, n: 1_000 + w.clientsN}
-	c.nonce = uint64(c.n)
+	w.holders++
+	c := &client{w: w, n: 1_000 + w.holders, wallOffset: 1 << 40}
 	c.rate, c.offset = 1_000_000-5_000+w.pick(ClientPause, c.n, 10_001), w.pick(ClientPause, c.n, 1<<20)
-	for i := range 16 {
-		c.key[i], c.create[i] = byte(w.pick(ClientPause, c.n, 256)), byte(w.pick(ClientPause, c.n, 256))
+	endpoints := make([]string, 0, 3)
+	for range 3 {
+		s := w.shards[w.pick(ConnLost, c.n, shards)]
+		endpoints = append(endpoints, addressOf(s.replicas[w.pick(ConnLost, c.n, replicas)].id))
+	}
+	c.e = core.New(endpoints, uint64(c.n))
+	return c
+}
+
+// newStartingClient is a process whose programs start sessions.
+func (w *simulation) newStartingClient() *client {
+	c := w.newClient()
+	for range w.sessionsEach {
+		c.newHolder()
 	}
 	return c
 }
 
-// newRestoringClient is a process that uses what another one saved. As in the SDK, its epochs and
-// numbers are above all that its predecessor can have used.
-func (w *simulation) newRestoringClient(of *client, generation uint64) *client {
-	h := w.newClient()
-	h.key, h.create, h.restores, h.generation = of.key, of.create, of.session, generation
-	h.epoch, h.seq = generation<<32+1, generation<<40
-	h.attachAt = w.now + w.pick(Restore, h.n, 2_000)
-	return h
-}
-
-// startRestoringClients starts the processes that restore the session of a client that died: mostly
-// one, which takes its place.
-func (w *simulation) startRestoringClients(i int) {
-	c := w.clients[i]
-	if !w.fault(Restore, c.n, 0.7) {
-		return
-	}
-	saved := c.generation
-	if w.fault(RestoreTwice, c.n, 0.5) {
-		older := saved - min(saved, w.pick(RestoreTwice, c.n, 2))
-		second := w.newRestoringClient(c, older+1)
-		second.extra = true
-		w.clients = append(w.clients, second)
-	}
-	w.clients[i] = w.newRestoringClient(c, saved+1)
-}
-
-func (c *client) home() uint32 { return protocol.HomeBucket(c.create, buckets) }
-
 // clock is the client's own.
-func (w *simulation) clock(c *client) time.Duration {
-	return time.Duration(c.offset+w.now*c.rate/1_000_000) * time.Millisecond
+func (c *client) clock() time.Duration {
+	return time.Duration(c.offset+c.w.now*c.rate/1_000_000) * time.Millisecond
 }
 
-// believes says whether the client relies on what it holds, by its own clock.
-func (w *simulation) believes(c *client) bool {
-	return !c.dead && c.validity != nil && !c.stopping && c.validity.Held(w.clock(c))
+// wall is its time of day.
+func (c *client) wall() time.Duration {
+	return time.Duration(c.wallOffset+c.w.now) * time.Millisecond
 }
 
-func (w *simulation) reachable(c *client) bool { return w.now >= c.unreachableUntil }
-
-func (w *simulation) dial(c *client, r *replica) *clientConn {
-	w.connsN++
-	k := &clientConn{id: w.connsN, r: r, c: c, open: true, lastReceived: r.clock(), pings: map[uint64]time.Duration{}}
-	w.conns[k.id] = k
-	return k
-}
-
-// breakConn ends a connection on both sides; the client learns it later.
-func (w *simulation) breakConn(k *clientConn) {
-	if k == nil || !k.open {
-		return
-	}
-	k.open = false
-	delete(w.conns, k.id)
-	w.after(w.delay(k.c.n), func() { w.connLost(k) })
-}
-
-func (w *simulation) connLost(k *clientConn) {
-	c := k.c
-	if c.conn != k || c.dead {
-		return
-	}
-	if w.now < c.pausedUntil {
-		w.after(c.pausedUntil-w.now, func() { w.connLost(k) })
-		return
-	}
-	c.conn = nil
-	if c.validity != nil {
-		c.validity.ConnLost(w.clock(c))
-	}
-}
-
-// closeConn closes a connection for a leader.
-func (w *simulation) closeConn(id uint64) {
-	k := w.conns[id]
-	if k == nil {
-		return
-	}
-	life := k.r.life
-	w.breakConn(k)
-	w.after(0, func() {
-		if k.r.life == life {
-			k.r.call(func() { k.r.leader.ConnClosed(k.r.clock(), id, k.lastReceived) })
-		}
-	})
-}
-
-// sendToClient runs f at the client, once its process runs, unless the message is lost.
-func (w *simulation) sendToClient(c *client, f func()) {
-	if !w.reachable(c) || w.fault(LoseMessage, c.n, 0.02) {
-		return
-	}
-	var do func()
-	do = func() {
-		switch {
-		case c.dead:
-		case w.now < c.pausedUntil:
-			w.after(c.pausedUntil-w.now, do)
-		default:
-			f()
-		}
-	}
-	w.after(w.delay(c.n), do)
-}
-
-func (w *simulation) clientStep(i int) {
+// stepClient runs a process for a moment: what has come to its machine, its timers in any order with
+// that, and its programs.
+func (w *simulation) stepClient(i int) {
 	c := w.clients[i]
-	now := w.clock(c)
 	switch {
 	case c.dead:
 		if !w.faultsOver && !c.extra {
-			w.clients[i] = w.newClient()
+			w.clients[i] = w.newStartingClient()
 		}
 		return
 	case w.now < c.pausedUntil:
 		return
-	case c.session == 0 && c.restores != 0:
-		w.restore(c)
-		return
-	case c.session == 0:
-		w.start(c)
-		return
 	case w.fault(ClientDies, c.n, 0.0006):
-		c.dead = true // its connection stays half open
-		w.startRestoringClients(i)
+		c.dead = true // its connections stay half open
+		w.restoreSessions(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
 		c.pausedUntil = w.now + 300 + w.pick(ClientPause, c.n, 6_000)
 		return
 	case w.fault(Unreachable, c.n, 0.001):
 		c.unreachableUntil = w.now + 300 + w.pick(Unreachable, c.n, 6_000)
-	case c.conn != nil && w.fault(ConnLost, c.n, 0.003):
-		k := c.conn
-		w.connLost(k)
-		w.after(w.pick(ConnLost, c.n, 1_500), func() { w.closeConn(k.id) })
-	case w.fault(ClientStops, c.n, 0.0006):
-		c.validity.Ended(sessionstate.Closed)
+	case w.fault(WallJumps, c.n, 0.0005):
+		c.wallOffset += w.pick(WallJumps, c.n, 10_000)
 	}
-	c.validity.Tick(now)
-	r := c.validity.Take()
-	if r.Stop && !c.stopping {
-		c.stopping = true
-		body := (&protocol.SessionStop{Session: c.session, Epoch: c.epoch}).AppendBody(nil)
-		w.ownerOf(c.home()).leader.request(c, 0,
-			shard.Command{Kind: shard.CmdSessionStop, Node: node, Epoch: c.epoch, Body: body}, func(shard.Event) {})
-		w.counts["stop sent"]++
-	}
-	if r.State == sessionstate.Expired {
-		if r.Cause != sessionstate.EndedByServer && r.Cause != sessionstate.Closed {
-			w.counts["expired at the client"]++
+	for _, k := range c.conns {
+		switch {
+		case k.broken || k.lost:
+		case w.fault(ConnLost, c.n, 0.002):
+			w.breakDown(k)
+		case w.fault(ConnHangs, c.n, 0.001):
+			k.hungUntil = w.now + 300 + w.pick(ConnHangs, c.n, 6_000)
 		}
-		c.dead = true
-		return
 	}
-	c.attaching = c.attaching || r.Attach
-	if c.attaching && w.now >= c.attachAt {
-		w.attach(c)
+	timersFirst := w.chance(ConnLost, c.n, 0.5)
+	if timersFirst {
+		c.tick()
 	}
-	if c.conn != nil && now >= c.nextPing {
-		w.ping(c, now)
+	for _, k := range append([]*conn(nil), c.conns...) {
+		c.read(k)
 	}
-	for i := range c.slots {
-		c.stepSlot(i)
+	if !timersFirst {
+		c.tick()
+	}
+	for _, h := range c.holders {
+		h.step()
+	}
+	c.act()
+}
+
+func (c *client) tick() {
+	now := c.clock()
+	if at, due := c.e.Next(); due && at <= now {
+		c.e.Clocks(now, c.wall())
+		c.e.Tick(now)
+		c.act()
 	}
 }
 
-func (w *simulation) start(c *client) {
-	if w.faultsOver || c.starting {
-		return
+// read has the engine process what has come over a connection.
+func (c *client) read(k *conn) {
+	now := c.clock()
+	if k.hello != nil {
+		hello := k.hello
+		k.hello = nil
+		c.e.Connected(now, k.core, k.address, hello)
+		c.act()
 	}
-	c.starting = true
-	k, sent := w.dialHome(c)
-	body := (&protocol.SessionStart{Node: node, CreateID: c.create[:], Key: c.key[:], Timeout: w.timeout,
-		Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	// An unanswered start is left to expire, and another client takes its place.
-	w.after(3_000, func() { c.dead = c.dead || c.session == 0 })
-	k.r.request(c, k.id, shard.Command{Kind: shard.CmdSessionStart, Node: node, Body: body}, func(x shard.Event) {
-		if x.Status != protocol.StatusOK || !k.open {
-			c.dead = true
+	if frames := k.readable; len(frames) > 0 && c.has(k) {
+		k.readable = nil
+		c.e.Received(now, k.core, frames)
+		c.act()
+	}
+	if k.lost && c.has(k) {
+		c.remove(k)
+		c.e.Lost(now, k.core, errReset)
+		c.act()
+	}
+}
+
+func (c *client) has(k *conn) bool {
+	for _, x := range c.conns {
+		if x == k {
+			return true
+		}
+	}
+	return false
+}
+
+// remove forgets a connection that the engine does not know any more.
+func (c *client) remove(k *conn) {
+	for i, x := range c.conns {
+		if x == k {
+			c.conns = append(c.conns[:i:i], c.conns[i+1:]...)
+			k.hangUp()
 			return
 		}
-		c.epoch = x.Epoch
-		w.begin(c, k, sent, &x)
-	})
-}
-
-// dialHome connects to a replica of the home shard: to its leader once faults are over.
-func (w *simulation) dialHome(c *client) (k *clientConn, now time.Duration) {
-	home := w.ownerOf(c.home())
-	r := home.replicas[w.pick(Acquire, c.n, replicas)]
-	if w.faultsOver {
-		r = home.leader
 	}
-	return w.dial(c, r), w.clock(c)
 }
 
-// begin begins a client's session, which was asked for at the time sent.
-func (w *simulation) begin(c *client, k *clientConn, sent time.Duration, x *shard.Event) {
-	w.operations++
-	c.session, c.conn, k.session = x.Session, k, x.Session
-	c.validity = sessionstate.Start(sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
-	w.sessions[c.session] = c
+// act does what the engine asks for.
+func (c *client) act() {
+	w := c.w
+	c.e.Take(&c.ready)
+	for _, x := range c.ready.Dial {
+		w.connsN++
+		k := &conn{id: w.connsN, c: c, core: x, behindHello: split(x.TakeOut(nil))}
+		x.Owner = k
+		c.conns = append(c.conns, k)
+		w.dial(k, 0)
+	}
+	for _, x := range c.ready.Flush {
+		x.Owner.(*conn).write(x.TakeOut(nil))
+	}
+	for _, x := range c.ready.Close {
+		c.remove(x.Owner.(*conn))
+	}
+	for _, r := range c.ready.Done {
+		r.Waiter.Done()
+	}
+	for _, v := range c.ready.Event {
+		c.event(v)
+	}
+	c.ready.Reset()
 }
 
-// requestAttach asks the home shard to attach a session under the client's epoch.
-func (w *simulation) requestAttach(c *client, k *clientConn, session uint64, done func(shard.Event)) {
-	body := (&protocol.SessionAttach{Session: session, Node: node, Epoch: c.epoch, Key: c.key[:],
-		Timeout: w.timeout, Description: fmt.Sprint("client ", c.n), Nonce: c.nonce}).AppendBody(nil)
-	k.r.request(c, k.id, shard.Command{Kind: shard.CmdSessionAttach, Node: node, Body: body}, done)
-}
-
-// restore takes a session over: one epoch and one nonce, sent until it is answered.
-func (w *simulation) restore(c *client) {
+func (c *client) event(v core.Event) {
+	w := c.w
+	if v.Kind == core.SessionChanged {
+		w.debugf("client %d session %s changed: %v %v", c.n, sessionName(v.Session.ID), v.State, v.Err)
+	}
 	switch {
-	case w.faultsOver:
-		c.dead = true // what it may have attached expires
-		return
-	case w.now < c.attachAt:
-		return
+	case v.Kind == core.LeaseEnded:
+		w.counts["lease lost"]++
+	case v.Kind == core.ReleaseRefused:
+		w.counts["release refused"]++
+	case errors.Is(v.Err, core.ErrNotRenewed):
+		w.counts["expired at the client"]++
+	case errors.Is(v.Err, core.ErrTakenOver):
+		w.counts["taken over"]++
 	}
-	c.repeated = c.starting
-	c.starting = true
-	c.attachAt = w.now + 400 + w.pick(Restore, c.n, 400)
-	k, sent := w.dialHome(c)
-	w.requestAttach(c, k, c.restores, func(x shard.Event) {
-		switch {
-		case c.session != 0:
-			w.closeConn(k.id)
-		case x.Status == protocol.StatusBadSession:
-			w.counts["restore refused"]++
-			c.dead = true
-		case x.Status == protocol.StatusSessionExpired:
-			c.dead = true
-		case x.Status != protocol.StatusOK || !k.open:
-			w.closeConn(k.id)
-		default:
-			w.counts["restored"]++
-			w.begin(c, k, sent, &x)
-		}
-	})
 }
 
-func (w *simulation) attach(c *client) {
-	k, sent := w.dialHome(c)
-	if w.relaxed || !w.fault(SameEpoch, c.n, 0.3) { // the SDK never repeats an epoch, and relaxed attaches rely on that
-		c.epoch++
-	}
-	if c.repeated {
-		c.epoch++
-		c.repeated = false
-	}
-	c.attachTry++
-	try := c.attachTry
-	c.attachAt = w.now + 400 + w.pick(Acquire, c.n, 400)
-	w.requestAttach(c, k, c.session, func(x shard.Event) {
-		switch {
-		case x.Status == protocol.StatusSessionExpired:
-			c.validity.Ended(sessionstate.EndedByServer)
-		case x.Status != protocol.StatusOK || !k.open || try != c.attachTry:
-			w.closeConn(k.id)
-		default:
-			w.operations++
-			w.counts["attached again"]++
-			if c.conn != nil {
-				w.closeConn(c.conn.id)
-			}
-			c.conn, c.attaching, k.session = k, false, c.session
-			c.validity.Attached(w.clock(c), sent, time.Duration(x.Timeout)*time.Millisecond, time.Duration(x.Grace)*time.Millisecond)
-		}
-	})
+// holder is a part of a program: it has a session, one after the other, and uses semaphores under
+// it.
+type holder struct {
+	c          *client
+	n          uint32
+	s          *core.Session
+	start      *call // of the session; nil: none was started yet
+	close      *call // nil: it is not closed
+	slots      [len(semaphores) + 2]slot
+	generation uint64 // how often the session was restored
+	known      bool   // simulation.sessions has the session
+	restoring  bool
+	notBefore  uint64 // nothing is started before
 }
 
-func (w *simulation) ping(c *client, now time.Duration) {
-	k, life := c.conn, c.conn.r.life
-	c.nextPing = now + sessionstate.KeepAlive(c.validity.Timeout())
-	n := uint64(len(k.pings)) + 1
-	k.pings[n] = now
-	if !w.reachable(c) || w.fault(LoseMessage, c.n, 0.02) {
-		return
+func (c *client) newHolder() *holder {
+	c.w.holders++
+	h := &holder{c: c, n: 1_000 + c.w.holders}
+	for i := range h.slots {
+		h.slots[i].name = i % len(semaphores)
 	}
-	w.after(w.delay(c.n), func() {
-		k.r.call(func() {
-			if k.open && k.r.life == life {
-				k.lastReceived = k.r.clock()
-				k.r.leader.Ping(k.r.clock(), k.id, n)
-			}
-		})
-	})
+	c.holders = append(c.holders, h)
+	return h
 }
+
+// believes reports whether the program relies on what its session holds, by its own clock.
+func (h *holder) believes() bool {
+	return !h.c.dead && h.live() && h.close == nil && h.c.e.Held(h.c.clock(), h.s)
+}
+
+// live reports whether the session was started, and has not ended as far as the program knows.
+func (h *holder) live() bool {
+	return h.start != nil && h.start.done && h.start.err() == nil && h.s.Err() == nil
+}
+
+func (h *holder) step() {
+	w, now := h.c.w, h.c.clock()
+	switch {
+	case h.start == nil:
+		if !w.faultsOver && w.now >= h.notBefore {
+			h.begin()
+		}
+		return
+	case !h.start.done:
+		if w.fault(CancelStart, h.n, 0.003) {
+			h.c.e.GiveUp(now, h.start.request, errGivenUp)
+		}
+		return
+	case h.start.err() == nil && !h.known:
+		h.started()
+	}
+	if h.live() && h.close == nil && w.fault(ClientStops, h.n, 0.0006) {
+		h.close = &call{}
+		x := &core.Close{}
+		h.close.of(&x.Request)
+		h.c.e.CloseSession(now, h.s, core.ErrSessionClosed, x)
+	}
+	busy := false
+	for i := range h.slots {
+		h.stepSlot(i)
+		t := &h.slots[i]
+		busy = busy || t.acquire != nil || t.other != nil
+	}
+	if !busy && !h.live() && (h.close == nil || h.close.done) {
+		h.s, h.start, h.close, h.known, h.restoring, h.generation = nil, nil, nil, false, false, 0
+		h.notBefore = w.now + w.pick(ClientStops, h.n, 1_000)
+	}
+}
+
+var errGivenUp = errors.New("the caller gave up")
+
+// begin starts a session.
+func (h *holder) begin() {
+	w := h.c.w
+	h.s = &core.Session{
+		Path: nodePath, Timeout: time.Duration(w.timeout) * time.Millisecond, Description: "simulated", Nonce: uint64(h.n),
+	}
+	x := &core.Start{}
+	for i := range protocol.KeyLen {
+		h.s.Key[i], x.Create[i] = byte(w.pick(ClientDies, h.n, 256)), byte(w.pick(ClientDies, h.n, 256))
+		x.Again[i] = byte(w.pick(ClientDies, h.n, 256))
+	}
+	h.start = &call{}
+	h.start.of(&x.Request)
+	h.c.e.StartSession(h.c.clock(), h.s, x)
+}
+
+func (h *holder) started() {
+	w := h.c.w
+	h.known = true
+	w.operations++
+	w.sessions[h.s.ID] = h
+}
+
+func (w *simulation) restoreSessions(i int) {}

@@ -17,8 +17,8 @@ const (
 	CrashMidway                   // the same between two actions of its leader
 	Snapshot                      // a replica writes a snapshot
 	Lag                           // a replica does not apply in this step
-	LoseMessage                   // a message is lost
-	DuplicateMessage              // a message is delivered twice
+	LoseMessage                   // a message between instances is lost
+	DuplicateMessage              // and is delivered twice
 	DelayMessage                  // a message is late
 	BarrierFails                  //
 	NotProposed                   // the engine refuses a leader's command
@@ -33,13 +33,16 @@ const (
 	ClientDies                    // without closing its connection
 	ClientStops                   //
 	ConnLost                      // a client's connection breaks
-	SameEpoch                     // an unanswered attach is repeated under the same epoch
+	ConnHangs                     // nothing comes over a connection for a while
+	WallJumps                     // the time of day of a client jumps ahead
 	Acquire                       //
 	Exclusive                     // an acquire takes all units
 	Wait                          // an acquire queues
 	Release                       //
-	CancelWait                    // a waiter leaves the queue
-	StaleMap                      // a client asks a shard that may not own the bucket
+	CancelWait                    // a call is given up
+	CancelStart                   // the start of a session is given up
+	Reduce                        // a holder gives some of its units back
+	MapLate                       // an instance learns a map late
 	Restore                       // a process restores the session of one that died from its saved state
 	RestoreTwice                  // two processes do so, from the same saved state or an older one
 	RemoveShard                   // a shard is emptied and removed, and another one is made
@@ -50,8 +53,8 @@ var faultNames = [faultsCount]string{
 	"elect", "transfer", "transfer-fails", "pause", "isolate", "crash", "crash-midway", "snapshot", "lag",
 	"lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
-	"client-stops", "conn-lost", "same-epoch", "acquire", "exclusive", "wait",
-	"release", "cancel-wait", "stale-map", "restore", "restore-twice", "remove-shard",
+	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
+	"release", "cancel-wait", "cancel-start", "reduce", "map-late", "restore", "restore-twice", "remove-shard",
 }
 
 func (f Fault) String() string { return faultNames[f] }

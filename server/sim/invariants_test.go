@@ -20,6 +20,7 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 		case shard.EventSessionEnded:
 			w.checkEnd(x)
 		case shard.EventSessionAttached:
+			w.sessions[x.Session] = w.sessions[x.Session]
 			if w.ended[x.Session] != 0 {
 				w.fail("session %s ended and was attached again in shard %d", sessionName(x.Session), s.id)
 			}
@@ -141,15 +142,11 @@ func (w *simulation) checkEnd(x *shard.Event) {
 		w.fail("session %s ended twice", sessionName(x.Session))
 	}
 	w.ended[x.Session] = w.now
-	if w.sessions[x.Session] == nil {
-		return
-	}
 	if x.Reason == protocol.EndExpired {
 		w.counts["expired"]++
-		for _, c := range w.clients {
-			if c.session == x.Session && w.believes(c) {
-				w.fail("session %s expired, and its client relies on it for another %v",
-					sessionName(x.Session), c.validity.Deadline()-w.clock(c))
+		for _, h := range w.living() {
+			if h.live() && h.s.ID == x.Session && h.believes() {
+				w.fail("session %s expired, and its client relies on it", sessionName(x.Session))
 			}
 		}
 	} else {
@@ -168,7 +165,7 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 	if s.goneSessions[o.Session] && w.routes.owner[protocol.SessionBucket(o.Session)] != s.id {
 		w.fail("shard %d grants %s to session %s, which it has released for being gone", s.id, name, sessionName(o.Session))
 	}
-	i := slices.IndexFunc(semaphores, func(x struct {
+	i := slices.IndexFunc(semaphores[:], func(x struct {
 		name  string
 		limit uint64
 	}) bool {
@@ -179,18 +176,45 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 		w.fail("%s is granted for %d of %d", name, o.Count, free)
 	}
 	free -= o.Count
-	for _, c := range w.clients {
-		t := &c.slots[i]
-		if t.held == 0 || c.session == o.Session || !w.believes(c) {
+	for _, b := range w.beliefs(i) {
+		if b.h.s.ID == o.Session {
 			continue
 		}
-		if t.count > free {
-			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d, for another %v",
-				name, sessionName(o.Session), o.OrderID,
-				sessionName(c.session), t.held, c.validity.Deadline()-w.clock(c))
+		if b.x.count > free {
+			w.fail("%s is granted to session %s with token %d, and session %s relies on its own, %d",
+				name, sessionName(o.Session), o.OrderID, sessionName(b.h.s.ID), b.x.lease.Token)
 		}
-		free -= t.count
+		free -= b.x.count
 	}
+}
+
+// living are the holders of all processes that run or pause.
+func (w *simulation) living() (list []*holder) {
+	for _, c := range w.clients {
+		if !c.dead {
+			list = append(list, c.holders...)
+		}
+	}
+	return list
+}
+
+// belief is a lease that a program relies on.
+type belief struct {
+	h *holder
+	x *call
+}
+
+// beliefs are what programs rely on at this moment of a semaphore.
+func (w *simulation) beliefs(semaphore int) (list []belief) {
+	for _, h := range w.living() {
+		for i := range h.slots {
+			t := &h.slots[i]
+			if t.name == semaphore && t.acquire.held() && h.believes() {
+				list = append(list, belief{h, t.acquire})
+			}
+		}
+	}
+	return list
 }
 
 // check checks what must hold at any moment.
@@ -215,24 +239,26 @@ func (w *simulation) check() {
 	}
 }
 
-// checkBeliefs checks that what clients rely on at this moment fits into the limit.
+// checkBeliefs checks that what programs rely on at this moment fits into the limit, and that a
+// session relies on one lease of a name at most.
 func (w *simulation) checkBeliefs() {
 	for i := range semaphores {
 		free := semaphores[i].limit
-		for _, c := range w.clients {
-			t := &c.slots[i]
-			if t.held == 0 || !w.believes(c) {
-				continue
-			}
-			if t.count > free {
+		list := w.beliefs(i)
+		for j, b := range list {
+			if b.x.count > free {
 				w.fail("clients rely on more of %s than there is", semaphores[i].name)
 			}
-			free -= t.count
+			free -= b.x.count
+			if slices.ContainsFunc(list[:j], func(x belief) bool { return x.h == b.h }) {
+				w.fail("session %s has two leases of %s", sessionName(b.h.s.ID), semaphores[i].name)
+			}
 		}
 	}
 }
 
-// checkHoldings checks that what was granted to living sessions, and not released, is theirs.
+// checkHoldings checks that what programs rely on is theirs: no lease is believed in that is not
+// granted.
 func (w *simulation) checkHoldings() {
 	var out protocol.DescribeReply
 	for i := range semaphores {
@@ -240,14 +266,12 @@ func (w *simulation) checkHoldings() {
 		if s == nil {
 			continue
 		}
-		read := false
-		for _, c := range w.clients {
-			t := &c.slots[i]
-			if t.held == 0 || w.ended[c.session] != 0 || !w.believes(c) {
+		for j, b := range w.beliefs(i) {
+			session := b.h.s.ID
+			if w.ended[session] != 0 {
 				continue
 			}
-			if !read {
-				read = true
+			if j == 0 || out.Owners == nil {
 				out = protocol.DescribeReply{}
 				req := protocol.Describe{Node: node, Name: []byte(semaphores[i].name), Flags: protocol.WithOwners}
 				if err := s.committed.Semaphores().Describe(&req, &out); err != nil {
@@ -255,10 +279,10 @@ func (w *simulation) checkHoldings() {
 				}
 			}
 			if !slices.ContainsFunc(out.Owners, func(o protocol.Owner) bool {
-				return o.Session == c.session && o.OrderID == t.held && o.Count == t.count
+				return o.Session == session && o.OrderID == b.x.lease.Token && o.Count >= b.x.count
 			}) {
 				w.fail("%s of the living session %s, token %d, is not held any more in shard %d",
-					semaphores[i].name, sessionName(c.session), t.held, s.id)
+					semaphores[i].name, sessionName(session), b.x.lease.Token, s.id)
 			}
 		}
 	}
@@ -284,27 +308,27 @@ func (w *simulation) checkReplicas() {
 // is left that may cost it the session: in that time it attaches again if it has to.
 const steadyTime = 1_500 * time.Millisecond
 
-// steadyClients are the clients that must not lose their sessions any more. The home is led and
-// does not move, and no other process is about to restore the session.
-func (w *simulation) steadyClients() (list []*client) {
-	for _, c := range w.clients {
-		if c.session == 0 || w.ended[c.session] != 0 || !w.believes(c) || c.validity.Deadline()-w.clock(c) < steadyTime {
+// steadySessions are those that their clients must not lose any more. The home is led and does not
+// move, and no other process is about to restore the session.
+func (w *simulation) steadySessions() map[uint64]bool {
+	steady, living := map[uint64]bool{}, w.living()
+	for _, h := range living {
+		if !h.believes() || w.ended[h.s.ID] != 0 || h.c.e.Remaining(h.c.clock(), h.s) < steadyTime {
 			continue
 		}
-		home := w.activeShard(protocol.SessionBucket(c.session))
-		rival := slices.ContainsFunc(w.clients, func(x *client) bool {
-			return x != c && !x.dead && (x.session == c.session || x.restores == c.session)
-		})
-		if home != nil && home.accepts() && (w.move == nil || w.move.bucket != c.home()) && !rival {
-			list = append(list, c)
+		bucket := protocol.SessionBucket(h.s.ID)
+		home := w.activeShard(bucket)
+		rival := slices.ContainsFunc(living, func(x *holder) bool { return x != h && x.s != nil && x.s.ID == h.s.ID })
+		if home != nil && home.accepts() && (w.move == nil || w.move.bucket != bucket) && !rival {
+			steady[h.s.ID] = true
 		}
 	}
-	return list
+	return steady
 }
 
 // checkAtRest checks what must hold a while after the last fault: all living clients go on, and
-// nothing is left of what ended. steady are the clients that were safe when faults stopped.
-func (w *simulation) checkAtRest(steady []*client) {
+// nothing is left of what ended. steady are the sessions that were safe when faults stopped.
+func (w *simulation) checkAtRest(steady map[uint64]bool) {
 	for _, s := range w.shards {
 		if !s.leader.leading {
 			w.fail("shard %d has no leader", s.id)
@@ -318,24 +342,34 @@ func (w *simulation) checkAtRest(steady []*client) {
 			})
 		}
 	}
+	relied := map[uint64]bool{}
+	for _, h := range w.living() {
+		if h.believes() {
+			relied[h.s.ID] = true
+		}
+	}
 	for _, id := range sorted(w.sessions) {
-		if c := w.sessions[id]; w.ended[id] == 0 && (c.dead || !w.believes(c)) {
+		if w.ended[id] == 0 && !relied[id] {
 			w.fail("nobody relies on session %s, and it has not ended", sessionName(id))
 		}
 	}
 	if w.move != nil {
 		w.fail("the move of bucket %d does not end: %s", w.move.bucket, w.move.phase)
 	}
-	for _, c := range steady {
-		if c.dead || !w.believes(c) {
-			w.fail("session %s was safe when faults stopped, and its client has lost it", sessionName(c.session))
+	for _, id := range sorted(steady) {
+		if !relied[id] {
+			w.fail("session %s was safe when faults stopped, and its client has lost it", sessionName(id))
 		}
 		w.counts["steady"]++
 	}
-	for _, c := range w.clients {
-		for i := range c.slots {
-			if o := c.slots[i].op; o != nil && !c.dead {
-				w.fail("session %s asks for %s, and is not answered", sessionName(c.session), semaphores[i].name)
+	for _, h := range w.living() {
+		if h.start != nil && !h.start.done || h.close != nil && !h.close.done {
+			w.fail("a start or a close of holder %d is not answered", h.n)
+		}
+		for i := range h.slots {
+			t := &h.slots[i]
+			if t.acquire != nil && !t.acquire.done || t.other != nil && !t.other.done {
+				w.fail("session %s asks for %s, and is not answered", sessionName(h.s.ID), semaphores[t.name].name)
 			}
 		}
 	}
@@ -344,7 +378,8 @@ func (w *simulation) checkAtRest(steady []*client) {
 }
 
 // checkQueuesAtRest checks that nobody waits any more: nothing is asked for after the last fault,
-// and the rest is longer than the timeout of any wait.
+// and the rest is longer than the timeout of any wait. And each owner's lease is a program's: what
+// was given up has been given back.
 func (w *simulation) checkQueuesAtRest() {
 	for i := range semaphores {
 		name := []byte(semaphores[i].name)
@@ -353,9 +388,20 @@ func (w *simulation) checkQueuesAtRest() {
 			w.fail("no shard serves %s", name)
 		}
 		var out protocol.DescribeReply
-		err := s.committed.Semaphores().Describe(&protocol.Describe{Node: node, Name: name}, &out)
-		if err == nil && out.NumWaiters > 0 {
-			w.fail("%d acquires of %s wait for longer than their timeout", out.NumWaiters, name)
+		req := protocol.Describe{Node: node, Name: name, Flags: protocol.WithOwners | protocol.WithWaiters}
+		if s.committed.Semaphores().Describe(&req, &out) != nil {
+			continue
+		}
+		for _, x := range out.Waiters {
+			w.fail("session %s waits for %s, and no call is for it", sessionName(x.Session), name)
+		}
+		beliefs := w.beliefs(i)
+		for _, o := range out.Owners {
+			if !slices.ContainsFunc(beliefs, func(b belief) bool {
+				return b.h.s.ID == o.Session && b.x.lease.Token == o.OrderID
+			}) {
+				w.fail("session %s owns %s with token %d, and no lease is for it", sessionName(o.Session), name, o.OrderID)
+			}
 		}
 	}
 }

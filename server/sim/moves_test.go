@@ -1,14 +1,11 @@
 package sim
 
 import (
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
-
-// routingTable says where buckets are: the truth, or what a replica knows of it.
-type routingTable struct {
-	owner, epoch [buckets]uint64
-}
 
 // move moves one bucket from shard to shard, a step at a time, through the logs of the shards'
 // leaders.
@@ -39,31 +36,37 @@ func (w *simulation) activeShard(bucket uint32) *raftGroup {
 	return nil
 }
 
-// changeRoute changes the map, which replicas learn late.
+// changeRoute changes the map in the bucket of a move.
 func (w *simulation) changeRoute(v *move, owner *raftGroup) {
-	w.routes.owner[v.bucket], w.routes.epoch[v.bucket] = owner.id, v.epoch
-	b, id, epoch := v.bucket, owner.id, v.epoch
-	for _, s := range w.shards {
-		for _, r := range s.replicas {
-			var learn func()
-			learn = func() {
-				if r.s.removed {
-					return
-				}
-				if !r.running() {
-					w.after(500, learn) // maps are learned whole: no replica misses one for good
-					return
-				}
-				r.call(func() {
-					if epoch > r.routes.epoch[b] {
-						r.routes.owner[b], r.routes.epoch[b] = id, epoch
-						r.leader.RouteChanged(r.clock())
-					}
-				})
+	m := *w.routes
+	m.owner[v.bucket], m.epoch[v.bucket] = owner.id, v.epoch
+	w.publish(&m)
+}
+
+// publish makes a map the newest one. Instances learn it late.
+func (w *simulation) publish(m *clusterMap) {
+	m.version = w.routes.version + 1
+	w.routes = m
+	for _, in := range w.instances {
+		var learn func()
+		learn = func() {
+			if !in.running() {
+				w.afterOrEnd(500, learn) // no instance misses a map for good
+				return
 			}
-			w.after(w.delay(r.n)*3, learn)
+			in.learn(m)
 		}
+		d := w.delay(in.n) * 3
+		if w.fault(MapLate, in.n, 0.1) {
+			d += w.pick(MapLate, in.n, 3_000)
+		}
+		w.afterOrEnd(d, learn)
 	}
+}
+
+// moves says that a bucket moves from a shard or to it.
+func (w *simulation) moves(s *raftGroup, bucket uint64) bool {
+	return w.move != nil && uint64(w.move.bucket) == bucket && (w.move.from == s || w.move.to == s)
 }
 
 // commitMoveStep brings a step into a shard's log, if it can.
@@ -192,13 +195,23 @@ func (w *simulation) stepRemoval() {
 }
 
 func (w *simulation) removeShard(s *raftGroup) {
-	s.removed = true
 	for _, r := range s.replicas {
-		r.crash()
-		r.downUntil = never
+		r.life++
+		r.hosted = slices.DeleteFunc(r.hosted, func(x *replica) bool { return x == r })
+		for _, k := range slices.Clone(r.conns) {
+			k.close("the shard does not run on this instance any more") // what is in its log is not answered
+		}
+		r.leader.Stop()
+		r.leading = false
 	}
 	next := newGroup(w, s.id+shards)
 	w.shards[placeOf(s.id)], w.surplus = next, nil
+	m := *w.routes
+	m.shards = w.shards
+	w.publish(&m)
+	for _, r := range next.replicas {
+		r.learn(&m)
+	}
 	w.faultsOver = true // it begins without any
 	next.elect(next.replicas[0])
 	next.leader.apply(1)
@@ -207,6 +220,3 @@ func (w *simulation) removeShard(s *raftGroup) {
 	w.appliedRevision[placeOf(s.id)] = w.revision
 	w.counts["shard removed"]++
 }
-
-// never is a time that does not come.
-const never = 1 << 62

@@ -11,11 +11,11 @@ import (
 
 // Options of a run. The zero value of everything but the seed is a full run.
 type Options struct {
-	Seed           uint64
-	Off            Faults         // switched off in addition to those that the seed switches off
-	Drop           map[Event]bool // single faults that are left out
-	End            uint64         // ms of virtual time at which the run ends; 0: when everything is at rest
-	CountFromReply bool           // planted fault: clients count from when an answer arrives, not from when they asked
+	Seed        uint64
+	Off         Faults         // switched off in addition to those that the seed switches off
+	Drop        map[Event]bool // single faults that are left out
+	End         uint64         // ms of virtual time at which the run ends; 0: when everything is at rest
+	PongUnasked bool           // planted fault: a pong is sent without asking the leader
 }
 
 // Event is one fault, or one client action, of a run: when, what, to whom, and which of several of
@@ -74,10 +74,11 @@ func Run(o Options) (res Result) {
 	}
 	w.faultsOver = true
 	w.endFaults()
-	steady := w.steadyClients()
+	steady := w.steadySessions()
 	for end := w.now + w.timeout + w.maxGrace + 10_000; w.now < end; {
 		w.step()
 	}
+	w.dump()
 	w.checkAtRest(steady)
 	return
 }
@@ -85,15 +86,10 @@ func Run(o Options) (res Result) {
 func newWorld(o Options) *simulation {
 	w := &simulation{
 		o: o, now: begin, off: o.Off, counts: map[string]int{}, ended: map[uint64]uint64{},
-		sessions: map[uint64]*client{}, conns: map[uint64]*clientConn{},
+		sessions: map[uint64]*holder{}, conns: map[uint64]*conn{},
 		tokens: map[string]uint64{}, trace: fnv.New64a(),
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 0))
-	for f := range Restore {
-		if r.IntN(3) == 0 && f != Acquire && f != Release {
-			w.off |= 1 << f
-		}
-	}
 	w.timeout = []uint64{2_000, 3_000, 5_000}[r.IntN(3)]
 	w.grace = []uint64{1_500, 3_000}[r.IntN(2)]
 	w.minGrace, w.maxGrace = 1_500, 3_000
@@ -102,12 +98,15 @@ func newWorld(o Options) *simulation {
 	w.maxDelay = []uint64{150, 600, 3_000}[r.IntN(3)]
 	w.electionChance = []float64{0.003, 0.015}[r.IntN(2)]
 	w.clientCount = 3 + r.IntN(4)
-	for f := Restore; f < faultsCount; f++ { // drawn last, so that they do not change the draws before
-		if r.IntN(3) == 0 {
+	w.tier = []uint8{0, 1, 15}[r.IntN(3)]
+	w.sharing = r.IntN(2) == 0
+	w.sessionsEach = 1 + uint32(r.IntN(2))
+	w.window = []uint32{2, 8, 64}[r.IntN(3)]
+	for f := range faultsCount { // drawn last, so that another fault does not change the draws before
+		if r.IntN(3) == 0 && f != Acquire && f != Release {
 			w.off |= 1 << f
 		}
 	}
-	w.tier = []uint8{0, 1, 15}[r.IntN(3)]
 	return w
 }
 
@@ -178,6 +177,19 @@ func (w *simulation) after(d uint64, f func()) {
 	heap.Push(&w.timers, &timer{w.now + d, w.timersN, f})
 }
 
+// afterOrEnd is after, and at the end of faults at the latest.
+func (w *simulation) afterOrEnd(d uint64, f func()) {
+	done := false
+	once := func() {
+		if !done {
+			done = true
+			f()
+		}
+	}
+	w.after(d, once)
+	w.atEnd = append(w.atEnd, once)
+}
+
 // delay of a message, in ms: short, and sometimes long.
 func (w *simulation) delay(actor uint32) uint64 {
 	if w.faultsOver {
@@ -198,11 +210,14 @@ func (w *simulation) step() {
 	for _, s := range w.shards {
 		s.step()
 	}
+	for _, in := range w.instances {
+		in.step()
+	}
 	w.stepMove()
 	w.stepRemoval()
 	w.changeGracePeriod()
 	for i := range w.clients {
-		w.clientStep(i)
+		w.stepClient(i)
 	}
 	w.check()
 }

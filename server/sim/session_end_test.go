@@ -3,6 +3,8 @@ package sim
 import (
 	"fmt"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // TestDeadSessionsEnd changes leaders again and again. The session of a client that died ends all
@@ -14,17 +16,18 @@ func TestDeadSessionsEnd(t *testing.T) {
 		for _, every := range []uint64{1_000, 2_000, 3_000, 8_000} {
 			t.Run(fmt.Sprintf("planned=%v/%d", planned, every), func(t *testing.T) {
 				w := newWorld(Options{Seed: 1, Off: ^Faults(0)})
-				w.timeout, w.grace, w.minGrace, w.maxGrace, w.doubt = timeout, grace, grace, grace, 60_000
+				w.sessionsEach, w.timeout, w.grace, w.minGrace, w.maxGrace, w.doubt = 1, timeout, grace, grace, grace, 60_000
 				w.bootstrap()
 				for w.now < begin+5_000 {
 					w.step()
 				}
-				c := w.clients[0]
-				home, died := w.ownerOf(c.home()), w.now
-				if c.session == 0 || !w.believes(c) {
+				h := w.clients[0].holders[0]
+				if !h.believes() {
 					t.Fatal("the client has no session")
 				}
-				c.dead = true // without a word; its connection stays half open
+				session := h.s.ID
+				home, died := w.ownerOf(protocol.SessionBucket(session)), w.now
+				h.c.dead = true // without a word; its connection stays half open
 
 				// What log time may be lost with each leader: the first stamp comes after half a
 				// second, at the next tick, and the others after an eighth of its time.
@@ -37,7 +40,7 @@ func TestDeadSessionsEnd(t *testing.T) {
 					most = timeout*11/8 + 500
 				}
 				next := died + 500 // the leader has not missed it yet
-				for changes := 0; w.ended[c.session] == 0; w.step() {
+				for changes := 0; w.ended[session] == 0; w.step() {
 					if w.now > died+most {
 						t.Fatalf("the session lives %d ms after its client died, want at most %d; leaders changed %d times",
 							w.now-died, most, changes)
@@ -54,7 +57,7 @@ func TestDeadSessionsEnd(t *testing.T) {
 						home.elect(to)
 					}
 				}
-				t.Logf("the session ended %d ms after its client died, at most %d", w.ended[c.session]-died, most)
+				t.Logf("the session ended %d ms after its client died, at most %d", w.ended[session]-died, most)
 			})
 		}
 	}

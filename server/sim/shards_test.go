@@ -17,8 +17,8 @@ type logEntry struct {
 	from  *replica
 	life  int
 	note  uint64
-	conn  uint64
-	reply func(shard.Event)
+	// origin is the client's request; nil: it is none.
+	origin *origin
 }
 
 // raftGroup is a shard: its log, which is durable and agreed on, and its replicas, which apply it
@@ -34,14 +34,14 @@ type raftGroup struct {
 	handingOver  bool            // the leader of the committed epoch hands over
 	goneSessions map[uint64]bool // remote sessions that were released because they ended
 	term         uint64
+	elected      map[uint64]*replica // by term
 	leader       *replica
 	replicas     [replicas]*replica
-	removed      bool // it is in simulation.shards no more
 }
 
-// replica is a process that hosts one shard, and may believe that it leads it.
+// replica is one of a shard. It may believe that it leads it.
 type replica struct {
-	w            *simulation
+	*instance
 	s            *raftGroup
 	n            uint32
 	life         int // restarts so far
@@ -52,22 +52,29 @@ type replica struct {
 	electedEpoch uint64 // elected under; 0: none
 	leaderEpoch  uint64 // of the leadership that Start was called for; 0: none. Its proposals and barriers are under it
 	leading      bool   // electedEpoch and leaderEpoch are the same
+	knownLeader  *replica
+	knownTerm    uint64
 	seq          uint64
 	lastTick     uint64
-	inbox        []func()
-	routes       routingTable // as far as the replica knows
 
-	rate, offset                          uint64 // of its clock: ppm of the world's time, ms
-	pausedUntil, isolatedUntil, downUntil uint64 // until
-	snapshot                              []byte // the newest snapshot
-	snapshotIndex                         int
+	late *lateRequests // of clients, under leaderEpoch
+
+	snapshot      []byte // the newest snapshot
+	snapshotIndex int
 }
 
+// newGroup makes a shard, whose replicas are on instances of their own, or on those that all shards
+// share.
 func newGroup(w *simulation, id uint64) *raftGroup {
-	s := &raftGroup{w: w, id: id, committed: shard.New(id), goneSessions: map[uint64]bool{}}
+	s := &raftGroup{
+		w: w, id: id, committed: shard.New(id), goneSessions: map[uint64]bool{}, elected: map[uint64]*replica{},
+	}
 	for i := range s.replicas {
-		r := &replica{w: w, s: s, n: uint32(placeOf(id)+1)*10 + uint32(i), routes: w.routes}
-		r.rate, r.offset = 1_000_000-5_000+w.pick(Elect, r.n, 10_001), w.pick(Elect, r.n, 1<<20)
+		r := &replica{s: s, n: uint32(placeOf(id)+1)*10 + uint32(i)}
+		if r.instance = w.shared[i]; r.instance == nil {
+			r.instance = w.newInstance(r.n)
+		}
+		r.hosted = append(r.hosted, r)
 		r.boot()
 		s.replicas[i] = r
 	}
@@ -85,34 +92,19 @@ func (r *replica) boot() {
 		}
 		r.m, r.applied = m, r.snapshotIndex
 	}
-	r.electedEpoch, r.leaderEpoch, r.leading, r.inbox = 0, 0, false, nil
+	r.electedEpoch, r.leaderEpoch, r.leading = 0, 0, false
+	r.knownTerm = r.m.Epoch() >> 16
+	r.knownLeader = r.s.elected[r.knownTerm]
 	r.leader = leader.New(leader.Config{
 		Shard: r.s.id, SelfCheck: 500, Compare: 1 << 40, BarrierTimeout: r.w.doubt,
 		Route: func(tier uint8, b uint32) (uint64, uint64) {
 			if tier != r.w.tier {
 				return 0, 0
 			}
-			return r.routes.owner[b], r.routes.epoch[b]
+			return r.known.owner[b], r.known.epoch[b]
 		},
 	})
 }
-
-// crash ends a life of the process. Its connections end too.
-func (r *replica) crash() {
-	w := r.w
-	r.downUntil = w.now + 200 + w.pick(Crash, r.n, 4_000)
-	r.boot()
-	for _, id := range sorted(w.conns) {
-		if k := w.conns[id]; k.r == r {
-			w.breakConn(k)
-		}
-	}
-}
-
-func (r *replica) up() bool      { return r.w.now >= r.downUntil }
-func (r *replica) running() bool { return r.up() && r.w.now >= r.pausedUntil }
-
-func (r *replica) clock() uint64 { return r.offset + r.w.now*r.rate/1_000_000 }
 
 // accepts says that the shard's leader can bring something into the log now.
 func (s *raftGroup) accepts() bool {
@@ -123,7 +115,7 @@ func (s *raftGroup) accepts() bool {
 // elect makes a replica the leader. The take-over is the first entry of its term.
 func (s *raftGroup) elect(r *replica) {
 	s.term++
-	s.leader = r
+	s.leader, s.elected[s.term] = r, r
 	r.electedEpoch, r.leading, r.seq = s.term<<16, false, 0
 	s.enter(logEntry{bytes: r.batch(r.electedEpoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
@@ -218,36 +210,10 @@ func (s *raftGroup) step() {
 			s.transfer(r)
 		}
 	}
-	for _, r := range s.replicas {
-		if r.up() {
-			r.step()
-		}
-	}
 }
 
 func (r *replica) step() {
-	w := r.w
-	switch {
-	case w.fault(Crash, r.n, 0.001):
-		r.crash()
-		return
-	case w.now < r.pausedUntil:
-		return
-	case w.fault(Pause, r.n, 0.002):
-		r.pausedUntil = w.now + 300 + w.pick(Pause, r.n, 6_000)
-		return
-	case w.fault(Isolate, r.n, 0.002):
-		r.isolatedUntil = w.now + 500 + w.pick(Isolate, r.n, 7_000)
-	}
-	life := r.life
-	inbox := r.inbox
-	r.inbox = nil
-	for _, f := range inbox {
-		f()
-		if r.execute(); r.life != life {
-			return
-		}
-	}
+	w, life := r.w, r.life
 	if w.now >= r.isolatedUntil && !w.fault(Lag, r.n, 0.2) {
 		if r.apply(1 + int(w.pick(Lag, r.n, 30))); r.life != life {
 			return
@@ -280,7 +246,7 @@ func (r *replica) lastReceived(id uint64) (uint64, bool) {
 
 // apply lets a replica catch up with some of its log, as the driver of a leader does.
 func (r *replica) apply(most int) {
-	w, life := r.w, r.life
+	life := r.life
 	for ; most > 0 && r.applied < len(r.s.log); most-- {
 		e := r.s.log[r.applied]
 		r.applied++
@@ -288,42 +254,45 @@ func (r *replica) apply(most int) {
 		r.out.Reset()
 		r.m.Apply(uint64(r.applied), e.bytes, &r.out)
 		refused := false
-		for _, x := range r.out.List {
+		for i := range r.out.List {
+			x := &r.out.List[i]
 			switch x.Kind {
 			case shard.EventTookOver:
 				r.tookOver(x.Epoch)
 			case shard.EventRefused:
 				refused = true
-				if mine && e.reply != nil {
-					e.reply(shard.Event{Status: protocol.StatusUnavailable})
+				if mine && e.origin != nil {
+					r.rejectSubmit(e.origin)
 				}
 			case shard.EventReply:
-				if mine && e.reply != nil {
-					e.reply(x)
+				if mine && e.origin != nil {
+					r.answer(e.origin, x)
 				}
 			case shard.EventAcquireResult, shard.EventLeaseLost:
 				r.deliverResult(x)
 			case shard.EventSessionAttached:
-				k := w.conns[e.conn]
-				if !mine || k == nil || !k.open {
-					k = &clientConn{}
+				o := e.origin
+				if !mine {
+					o = nil
 				}
-				k.session = x.Session
-				r.leader.Attached(r.clock(), k.id, x.Session, x.Epoch, x.Timeout, x.Text)
+				r.sessionAttached(o, x)
 			case shard.EventSessionDetached:
 				r.leader.Detached(r.clock(), x.Session, x.Epoch, x.Text)
 			case shard.EventSessionEnded:
 				r.leader.Ended(r.clock(), x.Session)
-				r.notifyEnded(x)
+				r.endSession(x)
 			case shard.EventRemoteHeld:
 				r.leader.RemoteHeld(r.clock(), x.Session)
 			case shard.EventRemoteIdle:
 				r.leader.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
-				r.notifyMoved(x.First, x.Count)
+				r.detach(x.First, x.Count)
 				r.leader.BucketsFrozen(r.clock(), x.First, x.Count)
 			case shard.EventBucketsActive:
 				r.leader.BucketsActive(r.clock())
+				if r.leading {
+					r.announceLeader()
+				}
 			case shard.EventBucketsLeft:
 				r.leader.BucketsLeft(r.clock(), x.First, x.Count)
 			}
@@ -346,8 +315,13 @@ func (r *replica) remoteSessions() (list []uint64) {
 }
 
 func (r *replica) tookOver(epoch uint64) {
+	r.detach(0, buckets) // the new leader has detached all
+	r.knownTerm = epoch >> 16
+	r.knownLeader = r.s.elected[r.knownTerm]
+	defer r.announceLeader()
 	if epoch == r.electedEpoch {
 		r.leading, r.leaderEpoch = true, epoch
+		r.late = &lateRequests{s: r.s}
 		r.leader.Start(r.clock(), epoch, r.m.LogTime(), r.remoteSessions())
 		return
 	}
@@ -377,7 +351,11 @@ func (r *replica) execute() {
 	}
 	for _, x := range ready.Cut {
 		w.counts["cut"]++
-		w.closeConn(x.Conn)
+		if k := w.conns[x.Conn]; k != nil && x.Reason != "" {
+			k.close(x.Reason)
+		} else if k != nil {
+			r.detach(0, buckets, k)
+		}
 	}
 	for _, p := range ready.Pongs {
 		if crashes() {
@@ -458,15 +436,13 @@ func (r *replica) barrier(n uint64) {
 
 // call calls the leader as soon as the replica runs.
 func (r *replica) call(f func()) {
-	if !r.up() {
-		return
-	}
-	if r.w.now < r.pausedUntil {
-		r.inbox = append(r.inbox, f)
-		return
-	}
-	f()
-	r.execute()
+	life := r.life
+	r.instance.call(func() {
+		if r.life == life {
+			f()
+			r.execute()
+		}
+	})
 }
 
 // sendPeerMessage sends a message to a replica of the other shard that takes itself for its leader.

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// semaphores are persistent ones with a limit, and ephemeral ones without.
+var semaphores = [...]struct {
+	name  string
+	limit uint64
+}{{"one", 1}, {"two", 2}, {"three", 3}, {"ephemeral-a", protocol.Forever}, {"ephemeral-b", protocol.Forever}}
+
+// call is a call of a program.
+type call struct {
+	request *core.Request
+	done    bool
+
+	// Of an acquire.
+	acquire core.Acquire
+	lease   core.Lease
+	count   uint64 // units that the program relies on if it has the lease
+	seen    bool   // the program has seen the grant
+}
+
+// of makes it the call of a request.
+func (x *call) of(r *core.Request) { x.request, r.Waiter = r, x }
+
+// Done implements core.Waiter.
+func (x *call) Done() {
+	x.done = true
+	debugDone(x)
+}
+
+func (x *call) err() error { return x.request.Err }
+
+// held reports whether the program has the lease. Whether it may rely on it is the session's
+// question.
+func (x *call) held() bool { return x != nil && x.done && x.err() == nil && x.lease.Over() == nil }
+
+// slot is a program's use of one name. Two names have two slots each.
+type slot struct {
+	name    int
+	acquire *call // of what is held, waited for or asked for
+	other   *call // a release, a change or a create that is under way
+}
+
+func (h *holder) stepSlot(i int) {
+	w, t, now := h.c.w, &h.slots[i], h.c.clock()
+	actor := h.n*8 + uint32(i)
+	x := t.acquire
+	switch {
+	case t.other != nil:
+		if t.other.done {
+			w.operations++
+			t.other = nil
+		}
+	case x == nil:
+		if !w.faultsOver && h.live() && h.close == nil && w.fault(Acquire, actor, 0.03) {
+			h.acquire(t, actor)
+		}
+	case !x.done:
+		// A wait without an end ends when faults do.
+		endless := x.acquire.Msg.Timeout == protocol.Forever || x.acquire.Turn == core.Free
+		if w.fault(CancelWait, actor, 0.005) || w.faultsOver && endless {
+			h.c.e.GiveUp(now, x.request, errGivenUp)
+		}
+	case !x.held():
+		w.operations++
+		t.acquire = nil
+		if x.request.Answered && protocol.StatusOf(x.err()) == protocol.StatusNotFound {
+			h.create(t)
+		}
+	case !x.seen:
+		w.operations++
+		w.counts["granted"]++
+		x.seen = true
+	case w.fault(Release, actor, 0.05):
+		r := &core.Release{}
+		t.other, t.acquire = &call{}, nil
+		t.other.of(&r.Request)
+		h.c.e.Release(now, &x.lease, r)
+	case x.count > 1 && w.fault(Reduce, actor, 0.02):
+		h.reduce(t)
+	}
+}
+
+func (h *holder) acquire(t *slot, actor uint32) {
+	w, s := h.c.w, semaphores[t.name]
+	x := &call{count: 1}
+	if w.fault(Exclusive, actor, 0.4) {
+		x.count = s.limit
+	}
+	a := &x.acquire
+	a.Lease = &x.lease
+	a.Msg = protocol.Acquire{Name: []byte(s.name), Count: x.count, Ephemeral: s.limit == protocol.Forever}
+	if w.fault(Wait, actor, 0.6) {
+		a.Msg.Timeout = []uint64{5_000, protocol.Forever}[w.pick(Wait, actor, 2)]
+	}
+	a.Turn = []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)]
+	x.of(&a.Request)
+	t.acquire = x
+	h.c.e.Acquire(h.c.clock(), h.s, s.name, a)
+}
+
+// create creates a persistent semaphore that is not there yet.
+func (h *holder) create(t *slot) {
+	s := semaphores[t.name]
+	m := &protocol.Create{Name: []byte(s.name), Limit: s.limit}
+	x := &core.Call{
+		Kind: protocol.KindCreate, Msg: m, Head: &m.Head, Reply: &protocol.Empty{}, Session: h.s,
+		To: core.Target{Of: core.AtBucket, Tier: h.s.Tier, Bucket: protocol.Bucket(node, m.Name, buckets)},
+	}
+	t.other = &call{}
+	t.other.of(&x.Request)
+	h.c.e.Call(h.c.clock(), x)
+}
+
+// reduce gives all units but one back. The program relies on one from then on.
+func (h *holder) reduce(t *slot) {
+	x := &core.Change{Count: 1}
+	t.acquire.count = 1
+	t.other = &call{}
+	t.other.of(&x.Request)
+	h.c.e.Change(h.c.clock(), &t.acquire.lease, x)
+}
