@@ -16,7 +16,6 @@ type client struct {
 	e     *core.Engine
 	ready core.Ready
 	conns []*conn // that the engine knows, in the order of the dials
-	extra bool    // it is not replaced when it has ended
 
 	holders                       []*holder
 	rate, offset, wallOffset      uint64
@@ -63,7 +62,7 @@ func (w *simulation) stepClient(i int) {
 	c := w.clients[i]
 	switch {
 	case c.dead:
-		if !w.faultsOver && !c.extra {
+		if !w.faultsOver {
 			w.clients[i] = w.newStartingClient()
 		}
 		return
@@ -71,7 +70,6 @@ func (w *simulation) stepClient(i int) {
 		return
 	case w.fault(ClientDies, c.n, 0.0006):
 		c.dead = true // its connections stay half open
-		w.restoreSessions(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
 		c.pausedUntil = w.now + 300 + w.pick(ClientPause, c.n, 6_000)
@@ -184,9 +182,6 @@ func (c *client) act() {
 
 func (c *client) event(v core.Event) {
 	w := c.w
-	if v.Kind == core.SessionChanged {
-		w.debugf("client %d session %s changed: %v %v", c.n, sessionName(v.Session.ID), v.State, v.Err)
-	}
 	switch {
 	case v.Kind == core.LeaseEnded:
 		w.counts["lease lost"]++
@@ -202,16 +197,14 @@ func (c *client) event(v core.Event) {
 // holder is a part of a program: it has a session, one after the other, and uses semaphores under
 // it.
 type holder struct {
-	c          *client
-	n          uint32
-	s          *core.Session
-	start      *call // of the session; nil: none was started yet
-	close      *call // nil: it is not closed
-	slots      [len(semaphores) + 2]slot
-	generation uint64 // how often the session was restored
-	known      bool   // simulation.sessions has the session
-	restoring  bool
-	notBefore  uint64 // nothing is started before
+	c         *client
+	n         uint32
+	s         *core.Session
+	start     *call // of the session; nil: none was started yet
+	close     *call // nil: it is not closed
+	slots     [len(semaphores) + 2]slot
+	known     bool   // simulation.sessions has the session
+	notBefore uint64 // nothing is started before
 }
 
 func (c *client) newHolder() *holder {
@@ -263,7 +256,7 @@ func (h *holder) step() {
 		busy = busy || t.acquire != nil || t.other != nil
 	}
 	if !busy && !h.live() && (h.close == nil || h.close.done) {
-		h.s, h.start, h.close, h.known, h.restoring, h.generation = nil, nil, nil, false, false, 0
+		h.s, h.start, h.close, h.known = nil, nil, nil, false
 		h.notBefore = w.now + w.pick(ClientStops, h.n, 1_000)
 	}
 }
@@ -292,5 +285,3 @@ func (h *holder) started() {
 	w.operations++
 	w.sessions[h.s.ID] = h
 }
-
-func (w *simulation) restoreSessions(i int) {}

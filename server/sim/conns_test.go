@@ -181,7 +181,6 @@ func (k *conn) reply(kind protocol.Kind, id uint64, m protocol.Message) {
 }
 
 func (k *conn) fail(kind protocol.Kind, id uint64, status protocol.Status, f protocol.Failure) {
-	k.c.w.debugf("  fail conn %d id %d: %v %+v", k.id, id, status, f)
 	k.send(kind|protocol.KindReply, id, uint64(status), &f)
 }
 
@@ -190,6 +189,7 @@ func (k *conn) lose() { k.lost = true }
 
 // write brings what the engine wrote to the instance.
 func (k *conn) write(b []byte) {
+	_, _ = k.c.w.trace.Write(b)
 	frames := split(b)
 	k.toInstance(func() {
 		k.lastReceived = k.in.clock()

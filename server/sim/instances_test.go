@@ -225,7 +225,7 @@ func (in *instance) bind(b *binding) {
 		at++
 	}
 	in.bound[b.session] = slices.Insert(list, at, b)
-	in.tellTakenOver(older, b.epoch)
+	in.notifyTakenOver(older, b.epoch)
 	b.k.askWaiting(in)
 }
 
@@ -238,10 +238,10 @@ func (in *instance) attachedElsewhere(session, epoch uint64) {
 			in.unbind(b)
 		}
 	}
-	in.tellTakenOver(older, epoch)
+	in.notifyTakenOver(older, epoch)
 }
 
-func (in *instance) tellTakenOver(older []*binding, epoch uint64) {
+func (in *instance) notifyTakenOver(older []*binding, epoch uint64) {
 	for _, b := range older {
 		b.k.askWaiting(in)
 		b.k.event(protocol.KindTakenOver, &protocol.TakenOver{Session: b.session, Epoch: epoch})

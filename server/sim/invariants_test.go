@@ -2,6 +2,7 @@ package sim
 
 import (
 	"bytes"
+	"iter"
 	"slices"
 	"time"
 
@@ -144,7 +145,7 @@ func (w *simulation) checkEnd(x *shard.Event) {
 	w.ended[x.Session] = w.now
 	if x.Reason == protocol.EndExpired {
 		w.counts["expired"]++
-		for _, h := range w.living() {
+		for h := range w.living() {
 			if h.live() && h.s.ID == x.Session && h.believes() {
 				w.fail("session %s expired, and its client relies on it", sessionName(x.Session))
 			}
@@ -176,7 +177,7 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 		w.fail("%s is granted for %d of %d", name, o.Count, free)
 	}
 	free -= o.Count
-	for _, b := range w.beliefs(i) {
+	for _, b := range w.beliefs()[i] {
 		if b.h.s.ID == o.Session {
 			continue
 		}
@@ -189,13 +190,16 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 }
 
 // living are the holders of all processes that run or pause.
-func (w *simulation) living() (list []*holder) {
-	for _, c := range w.clients {
-		if !c.dead {
-			list = append(list, c.holders...)
+func (w *simulation) living() iter.Seq[*holder] {
+	return func(yield func(*holder) bool) {
+		for _, c := range w.clients {
+			for _, h := range c.holders {
+				if !c.dead && !yield(h) {
+					return
+				}
+			}
 		}
 	}
-	return list
 }
 
 // belief is a lease that a program relies on.
@@ -204,17 +208,27 @@ type belief struct {
 	x *call
 }
 
-// beliefs are what programs rely on at this moment of a semaphore.
-func (w *simulation) beliefs(semaphore int) (list []belief) {
-	for _, h := range w.living() {
+// beliefs are what programs rely on at this moment, by semaphore. They are good until the next call.
+func (w *simulation) beliefs() *[len(semaphores)][]belief {
+	for i := range w.believed {
+		w.believed[i] = w.believed[i][:0]
+	}
+	for h := range w.living() {
+		asked, believes := false, false
 		for i := range h.slots {
 			t := &h.slots[i]
-			if t.name == semaphore && t.acquire.held() && h.believes() {
-				list = append(list, belief{h, t.acquire})
+			if !t.acquire.held() {
+				continue
+			}
+			if !asked {
+				asked, believes = true, h.believes()
+			}
+			if believes {
+				w.believed[t.name] = append(w.believed[t.name], belief{h, t.acquire})
 			}
 		}
 	}
-	return list
+	return &w.believed
 }
 
 // check checks what must hold at any moment.
@@ -230,9 +244,10 @@ func (w *simulation) check() {
 			w.fail("bucket %d is active in %d shards", b, active)
 		}
 	}
-	w.checkBeliefs()
+	beliefs := w.beliefs()
+	w.checkBeliefs(beliefs)
 	if w.now%(8*step) == 0 {
-		w.checkHoldings()
+		w.checkHoldings(beliefs)
 	}
 	if w.now%(80*step) == 0 {
 		w.checkReplicas()
@@ -241,10 +256,10 @@ func (w *simulation) check() {
 
 // checkBeliefs checks that what programs rely on at this moment fits into the limit, and that a
 // session relies on one lease of a name at most.
-func (w *simulation) checkBeliefs() {
+func (w *simulation) checkBeliefs(beliefs *[len(semaphores)][]belief) {
 	for i := range semaphores {
 		free := semaphores[i].limit
-		list := w.beliefs(i)
+		list := beliefs[i]
 		for j, b := range list {
 			if b.x.count > free {
 				w.fail("clients rely on more of %s than there is", semaphores[i].name)
@@ -259,14 +274,14 @@ func (w *simulation) checkBeliefs() {
 
 // checkHoldings checks that what programs rely on is theirs: no lease is believed in that is not
 // granted.
-func (w *simulation) checkHoldings() {
+func (w *simulation) checkHoldings(beliefs *[len(semaphores)][]belief) {
 	var out protocol.DescribeReply
 	for i := range semaphores {
 		s := w.activeShard(protocol.Bucket(node, []byte(semaphores[i].name), buckets))
 		if s == nil {
 			continue
 		}
-		for j, b := range w.beliefs(i) {
+		for j, b := range beliefs[i] {
 			session := b.h.s.ID
 			if w.ended[session] != 0 {
 				continue
@@ -311,7 +326,7 @@ const steadyTime = 1_500 * time.Millisecond
 // steadySessions are those that their clients must not lose any more. The home is led and does not
 // move, and no other process is about to restore the session.
 func (w *simulation) steadySessions() map[uint64]bool {
-	steady, living := map[uint64]bool{}, w.living()
+	steady, living := map[uint64]bool{}, slices.Collect(w.living())
 	for _, h := range living {
 		if !h.believes() || w.ended[h.s.ID] != 0 || h.c.e.Remaining(h.c.clock(), h.s) < steadyTime {
 			continue
@@ -343,7 +358,7 @@ func (w *simulation) checkAtRest(steady map[uint64]bool) {
 		}
 	}
 	relied := map[uint64]bool{}
-	for _, h := range w.living() {
+	for h := range w.living() {
 		if h.believes() {
 			relied[h.s.ID] = true
 		}
@@ -362,7 +377,7 @@ func (w *simulation) checkAtRest(steady map[uint64]bool) {
 		}
 		w.counts["steady"]++
 	}
-	for _, h := range w.living() {
+	for h := range w.living() {
 		if h.start != nil && !h.start.done || h.close != nil && !h.close.done {
 			w.fail("a start or a close of holder %d is not answered", h.n)
 		}
@@ -395,7 +410,7 @@ func (w *simulation) checkQueuesAtRest() {
 		for _, x := range out.Waiters {
 			w.fail("session %s waits for %s, and no call is for it", sessionName(x.Session), name)
 		}
-		beliefs := w.beliefs(i)
+		beliefs := w.beliefs()[i]
 		for _, o := range out.Owners {
 			if !slices.ContainsFunc(beliefs, func(b belief) bool {
 				return b.h.s.ID == o.Session && b.x.lease.Token == o.OrderID

@@ -118,8 +118,8 @@ var plantedFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
-		"from-receipt", "server/sim/listener_test.go",
-		[]string{"if w.o.CountFromReply {", "if !w.o.CountFromReply {"},
+		"from-receipt", "client/core/keep_alive.go",
+		[]string{"v.at = max(v.at, c.keepAlive.sentAt(ping))", "v.at = max(v.at, c.heard)"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{

@@ -29,7 +29,6 @@ func (x *call) of(r *core.Request) { x.request, r.Waiter = r, x }
 // Done implements core.Waiter.
 func (x *call) Done() {
 	x.done = true
-	debugDone(x)
 }
 
 func (x *call) err() error { return x.request.Err }

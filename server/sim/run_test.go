@@ -78,7 +78,6 @@ func Run(o Options) (res Result) {
 	for end := w.now + w.timeout + w.maxGrace + 10_000; w.now < end; {
 		w.step()
 	}
-	w.dump()
 	w.checkAtRest(steady)
 	return
 }

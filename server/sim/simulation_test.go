@@ -62,9 +62,10 @@ type simulation struct {
 	surplus   *raftGroup // it is to have no buckets, and then to go; nil: none is
 
 	// what only an observer of all shards knows
-	sessions map[uint64]*holder // by session; nil: no client was told of it
-	ended    map[uint64]uint64  // session -> when
-	tokens   map[string]uint64  // name -> newest fencing token
+	sessions map[uint64]*holder        // by session; nil: no client was told of it
+	ended    map[uint64]uint64         // session -> when
+	tokens   map[string]uint64         // name -> newest fencing token
+	believed [len(semaphores)][]belief // scratch
 }
 
 func (w *simulation) bootstrap() {
