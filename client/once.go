@@ -49,7 +49,8 @@ type Once struct {
 // The period is decided when Run is called. If the task still runs from an earlier period, Run
 // waits until that is done, and runs late, but it gives up at the end of its period: the period is
 // skipped then, with ErrNotAcquired. Wait gives up earlier. A period in which no session calls Run
-// is skipped too.
+// is skipped too. If ctx ends while Run waits, the period is given back: a later call in the period
+// runs the task. Calls that came meanwhile have returned.
 //
 // A period is taken before the task runs. A task that fails, or whose process dies, does not run
 // again in the period.
@@ -77,7 +78,7 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (*Period, error) 
 	now, length := time.Now(), uint64(o.every/time.Second)
 	p := &Period{Number: uint64(max(now.Unix(), 0)) / length * length}
 	p.Start = time.Unix(int64(p.Number), 0)
-	taken, err := o.record(ctx, p.Number, length)
+	before, taken, err := o.record(ctx, p.Number, length)
 	if !taken {
 		return nil, err
 	}
@@ -90,6 +91,9 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (*Period, error) 
 		err = fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", p.Number, ErrNotAcquired)
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			o.giveBack(ctx, p.Number, before)
+		}
 		return nil, err
 	}
 	last, _, err := o.read(ctx)
@@ -105,12 +109,27 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (*Period, error) 
 	return nil, err
 }
 
-// record writes a period to the task's semaphore. taken is false if it, or a later one, is
-// there already.
-func (o *Once) record(ctx context.Context, period, length uint64) (taken bool, err error) {
+// giveBack takes a period away from the task's semaphore again, if it is still the last one there.
+// ctx has ended.
+func (o *Once) giveBack(ctx context.Context, period uint64, before onceRecord) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer done()
+	last, version, err := o.read(ctx)
+	if err != nil || last.Period != period {
+		return
+	}
+	before.Task = true
+	if data, err := json.Marshal(before); err == nil {
+		_, _ = o.s.update(ctx, o.name, data, IfVersion(version))
+	}
+}
+
+// record writes a period to the task's semaphore, and returns what was there before. taken is false
+// if it, or a later one, is there already.
+func (o *Once) record(ctx context.Context, period, length uint64) (last onceRecord, taken bool, err error) {
 	data, err := json.Marshal(onceRecord{Period: period, At: time.Now().UTC().Truncate(time.Second), Task: true})
 	if err != nil {
-		return false, err
+		return last, false, err
 	}
 	for {
 		last, version, err := o.read(ctx)
@@ -118,21 +137,21 @@ func (o *Once) record(ctx context.Context, period, length uint64) (taken bool, e
 		case isNotFound(err) && answered(err):
 			err = o.s.create(ctx, o.name, 1, data)
 		case err != nil:
-			return false, err
+			return last, false, err
 		case last.Period > period+length:
-			return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+			return last, false, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"its last period begins at %s, later than the next period by this machine's clock: a clock is wrong; set it, "+
 					"or delete the semaphore if it was another machine's", time.Unix(int64(last.Period), 0).UTC().Format(time.RFC3339))
 		case last.Period >= period:
-			return false, nil
+			return last, false, nil
 		default:
 			_, err = o.s.update(ctx, o.name, data, IfVersion(version))
 		}
 		switch {
 		case err == nil:
-			return true, nil
+			return last, true, nil
 		case !answered(err), !errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err):
-			return false, err
+			return last, false, err
 		} // another session was faster: what it wrote decides
 	}
 }

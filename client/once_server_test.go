@@ -90,14 +90,29 @@ func TestOnce(t *testing.T) {
 		t.Errorf("the next period beside a run of the session: %t, %v", ran, err)
 	}
 	rewind()
+	taken := func() bool {
+		sem, err := s.Describe(ctx, "task")
+		return err == nil && !bytes.Contains(sem.Data, []byte(`"period":86400,`))
+	}
+	stopped, stop := context.WithCancel(ctx)
+	other := session(t, c)
+	go func() { // it is stopped while it waits, and gives the period back
+		ran, err := other.Once("task", day).Run(stopped, run)
+		outcomes <- outcome{ran, err}
+	}()
+	await.True(t, "the next period to be taken", taken)
+	stop()
+	if o := <-outcomes; o.ran || !errors.Is(o.err, context.Canceled) {
+		t.Errorf("a call that is stopped while it waits: %+v", o)
+	}
+	if taken() {
+		t.Error("a call that was stopped while it waited has used up the period")
+	}
 	go func() {
 		ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error { return nil })
 		outcomes <- outcome{ran, err}
 	}()
-	await.True(t, "the next period to be taken", func() bool {
-		sem, err := s.Describe(ctx, "task")
-		return err == nil && !bytes.Contains(sem.Data, []byte(`"period":86400,`))
-	})
+	await.True(t, "the next period to be taken", taken)
 	close(proceed)
 	for range 2 {
 		if o := <-outcomes; !o.ran || o.err != nil {

@@ -210,8 +210,9 @@ func (r *Registration) State() State {
 }
 
 // Update replaces what others see of the member, now and in the registrations of the same Serve
-// that follow. What checks find, and drains, are still shown. If the registration has ended it
-// returns Err, and the next one has the new data.
+// that follow. What checks find, and drains, are still shown. If the registration has ended, the
+// error wraps Err, or client.ErrReleased after the member has left, and the next registration has
+// the new data.
 func (r *Registration) Update(ctx context.Context, m Member) error {
 	r.mu.Lock()
 	_, err := m.encode(&r.status)

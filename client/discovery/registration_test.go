@@ -71,6 +71,9 @@ func TestCheckedMember(t *testing.T) {
 		t.Error(got, r.Err())
 	}
 	<-r.Done()
+	if err := r.Update(t.Context(), discovery.Endpoint{Addr: "10.0.0.1:82"}); !errors.Is(err, client.ErrReleased) {
+		t.Errorf("an update by a member that has left: %v", err)
+	}
 }
 
 // TestWrongOptions: each is refused before anything is registered.

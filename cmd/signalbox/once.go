@@ -23,6 +23,7 @@ the crontab's line. The period is decided when this command starts.
   - It runs late if the command still runs from an earlier period: it waits until that is done.
   - It is skipped if that lasts beyond the end of the period, with exit code 3; and if no host
     starts it in the period.
+  - Stopped by a signal while it waits, it gives the period back: it runs if it is started again.
   - A command that fails does not run again in its period, nor does one whose host dies: the period
     is taken before the command starts.
 
