@@ -33,6 +33,7 @@ and compared with its digest.`)
 	c.Example = `  signalbox cluster backup cluster.backup
   signalbox cluster backup --verify cluster.backup`
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
+	c.Annotations = map[string]string{offline: "verify"}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *verify {
 			x, err := verifyBackup(inv.longCtx, args[0])

@@ -63,6 +63,7 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
 	accept := c.Flags().Bool("accept-loss", false,
 		"Also read logs that are damaged, are behind their watermark, or have none: what they lack is lost.")
 	dry := c.Flags().Bool("dry-run", false, "Show the logs, and write nothing.")
+	c.Annotations = map[string]string{offline: ""}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		switch {
 		case len(*folders) == 0:

@@ -48,6 +48,7 @@ are for serve; without --peer, a new cluster is created.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
   signalbox serve --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
+	c.Annotations = map[string]string{offline: ""}
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		_, cfg, err := readServer(a, cmd)
 		if err != nil {

@@ -71,6 +71,9 @@ func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 	if err := inv.readValues(a.values); err != nil {
 		return nil, err
 	}
+	if isOffline(cmd) {
+		return inv, nil
+	}
 	// A command may hold a lock longer than its token, its certificate or the instances' authority
 	// is valid, so the files are read for each connection.
 	if f := a.values["token-file"]; f != "" {
@@ -88,6 +91,15 @@ func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 	var err error
 	inv.cfg.TLS, err = tlsConfig(a.values)
 	return inv, err
+}
+
+// offline is the annotation of a command that asks no instance, so that it needs no credentials and
+// works where their files cannot be read. Its value is the flag that makes it so; empty: always.
+const offline = "offline"
+
+func isOffline(cmd *cobra.Command) bool {
+	flag, ok := cmd.Annotations[offline]
+	return ok && (flag == "" || cmd.Flag(flag).Value.String() == "true")
 }
 
 // readValues reads and checks the settings of a connection that name no files.

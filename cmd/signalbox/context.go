@@ -30,6 +30,10 @@ var (
 	pathSettings       = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
 )
 
+// heldSettings are those of a connection that a command under a lease inherits although they are
+// empty: a flag has taken away what the context says.
+var heldSettings = append([]string{"cluster", "tls-server-name"}, pathSettings...)
+
 // contextVerb is a verb about the client's configuration file, asked. The settings of its contexts
 // do not count: the current one may be missing, or wrong.
 func contextVerb(

@@ -156,6 +156,9 @@ func split(cmd *cobra.Command, args []string) (name string, command []string, er
 	if len(own) != 1 {
 		return "", nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), usageLine(cmd))
 	}
+	if own[0] == "" {
+		return "", nil, usagef("the name is empty; the form is: %s", usageLine(cmd))
+	}
 	return own[0], command, nil
 }
 

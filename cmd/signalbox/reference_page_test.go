@@ -46,7 +46,7 @@ keys.
 |---|---|---|
 | 1 | flag | |
 | 2 | a context that a flag names | Of --context, or of a file that --client-config names. The context is a whole connection: an endpoint, node, token or TLS setting that it leaves out has its default, whatever the environment says. |
-| 3 | environment | Also what a command under signalbox lock inherits. |
+| 3 | environment | Also what a command under signalbox lock inherits. An empty variable counts only there. |
 | 4 | file | The context that SIGNALBOX_CONTEXT names, else the current one; for serve the file of --config. |
 | 5 | default | |
 `

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
@@ -29,7 +30,7 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 	defer cancelStart(nil)
 	bounded := context.AfterFunc(inv.ctx, func() { cancelStart(context.Cause(inv.ctx)) })
 	defer bounded()
-	waiting := func() {}
+	waiting, wait := func() {}, &onceWait{length: h.wait}
 	first, ended := make(chan *discovery.Registration, 1), make(chan error, 1)
 	registered := 0
 	go func() {
@@ -37,7 +38,10 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 			discovery.WithSession(inv.sessionOptions()...),
 			discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
 				bounded()
-				opts, waiting = inv.waitOptions(s, h)
+				waiting()
+				left := h
+				left.wait = wait.left(time.Now())
+				opts, waiting = inv.waitOptions(s, left)
 				return opts
 			}),
 			discovery.WithNotify(func(r *discovery.Registration, err error) {
@@ -88,4 +92,21 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 		interrupted: inv.longCtx.Done(), env: inv.holdEnv(h.name, r.Token(), r.Session()),
 	}
 	return command.run(ctx)
+}
+
+// onceWait is a wait that goes on when it is begun again, with another session.
+type onceWait struct {
+	length time.Duration
+	until  time.Time // zero before the first begin
+}
+
+// left is how long the wait still lasts when it begins now, for the first time or again.
+func (w *onceWait) left(now time.Time) time.Duration {
+	if w.length == client.Forever {
+		return w.length
+	}
+	if w.until.IsZero() {
+		w.until = now.Add(w.length)
+	}
+	return max(w.until.Sub(now), 0)
 }

@@ -248,8 +248,12 @@ func addFlags(fs *pflag.FlagSet, sc scope, only ...string) {
 // named: a flag names where file is from, a context. What a flag names goes before what was
 // inherited: the file comes before the environment then. And a context is a whole connection: the
 // settings of it that the file leaves out have their defaults, whatever the environment says.
+//
+// An empty variable is one that is not set, but for what a command under a lease inherits: there it
+// says that the context's own value does not count.
 func resolve(cmd *cobra.Command, sc scope, file map[string]string, named bool) (map[string]string, error) {
 	out := map[string]string{}
+	underLease := os.Getenv("SIGNALBOX_SESSION") != ""
 	for _, s := range settings {
 		if s.scope != sc {
 			continue
@@ -261,14 +265,15 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string, named bool) (
 		}
 		from, v := "--"+s.flag, f.DefValue
 		env := os.Getenv(s.env())
+		inEnv := env != "" || underLease && slices.Contains(heldSettings, s.flag)
 		x, inFile := file[s.flag]
 		if named && (inFile || slices.Contains(connectionSettings, s.flag)) {
-			env = ""
+			inEnv = false
 		}
 		switch {
 		case f.Changed:
 			v = f.Value.String()
-		case env != "":
+		case inEnv:
 			from, v = "$"+s.env(), env
 		case inFile:
 			from, v = "key "+s.flag, x
