@@ -120,7 +120,7 @@ func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *pr
 	c.connected(e, hello)
 	e.routes.connected(e, c, address)
 	if !c.over && e.routes.table != nil && hello.MapVersion > e.routes.table.version {
-		e.routes.fetch.announced(e, hello.MapVersion, c)
+		e.routes.fetch.announced(e, hello.MapVersion, c, e.routes.needMap(e))
 	}
 	c.admit(e)
 }

@@ -53,6 +53,7 @@ func (x *routes) link(instance uint64) *link {
 // await has a request wait for the connection, which is made.
 func (l *link) await(e *Engine, r *Request) {
 	l.waiting.pushBack(r)
+	e.routes.fetch.needed(e)
 	l.connect(e)
 }
 

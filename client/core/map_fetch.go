@@ -2,6 +2,7 @@ package core
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -12,6 +13,10 @@ const (
 	// one that ends may answer nothing any more, and all requests that look for the new place of a
 	// bucket wait for this answer.
 	mapReplyTimeout = 50 * time.Millisecond
+	// maxMapDelay bounds how long a client without need leaves an announced map alone. So does the
+	// shortest timeout of its sessions: a holder that is cut off learns no sooner either that its
+	// lease was taken away by force.
+	maxMapDelay = 30 * time.Second
 	// fetchTimeout is how long a map is waited for, connecting included.
 	fetchTimeout = 5 * time.Second
 	// maxAnnouncedTries bounds how often in a row an announced map is asked for in vain.
@@ -28,6 +33,7 @@ type mapFetch struct {
 	from      *Conn         // that instance
 	failures  int           // of fetches in a row
 	pause     timer         // before the next fetch
+	delay     timer         // while an announced map is left alone
 	afterward bool          // the fetch is repeated after the pause
 }
 
@@ -96,10 +102,35 @@ func (f *mapFetch) begin(e *Engine, behindHello *Conn) {
 	} else if c != nil && !c.over && f.isBehind(e) {
 		to = toConn(c)
 	}
+	e.timers.stop(&f.delay)
 	f.second = false
 	f.late.of = fetchLate{f}
-	e.timers.set(&f.late, e.now+mapReplyTimeout)
+	patience := minSilence // nobody waits
+	if e.routes.needMap(e) {
+		patience = mapReplyTimeout
+	}
+	e.timers.set(&f.late, e.now+patience)
 	f.ask(e, to)
+}
+
+// needMap reports whether something waits that a newer map may help: a request, a result, or a
+// subscription, which follows buckets to other shards.
+func (x *routes) needMap(e *Engine) bool {
+	if x.table == nil || !x.unmapped.empty() || !x.fetch.waiting.empty() || !e.paused.empty() || len(e.subscriptions) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(x.links, func(l *link) bool { return !l.waiting.empty() }) ||
+		slices.ContainsFunc(e.conns, func(c *Conn) bool { return !c.accepted.empty() })
+}
+
+// needed is called when something begins to wait that a newer map may help.
+func (f *mapFetch) needed(e *Engine) {
+	switch {
+	case f.delay.place != 0:
+		f.begin(e, nil)
+	case f.late.place != 0 && !f.second && f.late.at > e.now+mapReplyTimeout:
+		e.timers.set(&f.late, e.now+mapReplyTimeout)
+	}
 }
 
 func (f *mapFetch) ask(e *Engine, to destination) {
@@ -208,19 +239,31 @@ func (f *mapFetch) end(e *Engine, fresh bool) {
 	}
 }
 
-// fetchPause is the pause before the next fetch.
+// fetchPause is the pause before the next fetch, or the delay before one that nobody needs.
 type fetchPause struct{ f *mapFetch }
 
 func (p fetchPause) due(e *Engine) { p.f.begin(e, nil) }
 
 // announced fetches a map that an instance announced.
-func (f *mapFetch) announced(e *Engine, version uint64, from *Conn) {
+//
+// A client that has no need leaves it alone for a while, and lets others go first. A planned change
+// makes a map for each step, and all clients of the cluster are told of each at once: thousands that
+// fetch every one cost an instance more than the change. A request that goes to a former owner of
+// its bucket is told the present one, and is a need.
+func (f *mapFetch) announced(e *Engine, version uint64, from *Conn, needed bool) {
 	if version > f.version || f.from == nil || f.from.over {
 		f.version, f.from = version, from
 		f.failures = 0
 	}
-	if f.isBehind(e) && e.routes.table != nil {
+	switch {
+	case !f.isBehind(e) || e.routes.table == nil || len(f.asked) > 0:
+	case needed:
 		f.begin(e, nil)
+		f.needed(e)
+	case f.delay.place == 0 && f.pause.place == 0:
+		most := min(maxMapDelay, e.timeouts.Or(maxMapDelay))
+		f.delay.of = fetchPause{f}
+		e.timers.set(&f.delay, e.now+time.Duration(e.random(uint64(most))))
 	}
 }
 

@@ -164,6 +164,7 @@ func (e *Engine) step(r *Request, in input, err error) {
 		}
 		r.state, r.on = Accepted, on
 		on.accepted.pushBack(r)
+		e.routes.fetch.needed(e)
 	case again:
 		e.send(r)
 	case identify:
@@ -252,6 +253,7 @@ func (e *Engine) unreachable(r *Request, l *link, err error) {
 func (e *Engine) pause(r *Request) {
 	r.state = Waiting
 	e.paused.pushBack(r)
+	e.routes.fetch.needed(e)
 	r.delay.of = r
 	e.timers.set(&r.delay, e.now+r.retry.next(e, retryBase, retryMax))
 }

@@ -259,7 +259,7 @@ func (x *routes) followRefusal(e *Engine, r *Request, asked *shardRoute, c *Conn
 	owner := x.table.shards[err.Shard]
 	newer := err.MapVersion > x.table.version
 	if newer {
-		x.fetch.announced(e, err.MapVersion, c)
+		x.fetch.announced(e, err.MapVersion, c, true)
 		if owner == nil && err.Shard != 0 {
 			return afterMap // that map has more shards
 		}
@@ -296,7 +296,7 @@ func (x *routes) mapChanged(e *Engine, c *Conn, m *protocol.MapChanged) {
 	}
 	switch {
 	case x.table == nil || m.Version > x.table.version:
-		x.fetch.announced(e, m.Version, c)
+		x.fetch.announced(e, m.Version, c, x.needMap(e))
 	case m.Version == x.table.version && m.Shard == 0 && x.behind:
 		x.behind = false // it has the map that a request waits for
 		x.announce(e)

@@ -38,6 +38,7 @@ type subscription struct {
 func (s *subscription) begin(e *Engine, of subscriber, waiter Waiter) {
 	*s = subscription{e: e, of: of, waiter: waiter, number: len(e.subscriptions)}
 	e.subscriptions = append(e.subscriptions, s)
+	e.routes.fetch.needed(e)
 }
 
 // end closes the streams, also at the server. The consumer gets err, if there is one.

@@ -44,6 +44,7 @@ func (w *Way) found(e *Engine, r *Request) *Conn {
 	}
 	r.state, r.on, r.att = Accepted, c, w.Session.attachment
 	c.accepted.pushBack(r)
+	e.routes.fetch.needed(e)
 	w.other = true
 	w.wake(e)
 	return nil
