@@ -128,6 +128,9 @@ func (w *watch) apply(p *shardWatch, d *delta) {
 	}
 	for i := range d.changes {
 		c := &d.changes[i]
+		if c.kind > protocol.ChangeOwnerRemoved {
+			continue // it says nothing of what is watched here
+		}
 		x := w.find(d.name)
 		if x == nil || !x.exists {
 			if c.kind == protocol.ChangeDeleted || c.kind == protocol.ChangeOwnerRemoved {

@@ -104,6 +104,27 @@ func (f *fields) leave(o outer) {
 	}
 }
 
+// trailing steps into the last part of a message or of another part, which is left out when it is
+// nil; ok says that there is one.
+//
+//	if o, ok := trailing(f, "options", &m.Options); ok {
+//		m.Options.fields(f)
+//		f.leave(o)
+//	}
+func trailing[T any](f *fields, field string, v **T) (o outer, ok bool) {
+	if f.pass == decode {
+		*v = nil
+		if c := &f.in; c.left == 0 || len(c.rest) > 0 && c.rest[0] == nilByte && c.count(field) == 0 {
+			return outer{}, false
+		}
+		*v = new(T)
+	}
+	if *v == nil {
+		return outer{}, false
+	}
+	return f.enter(field), true
+}
+
 // items is a walk over a list of parts:
 //
 //	for l := list(f, "owners", 6, &m.Owners); l.next(f); {

@@ -155,6 +155,9 @@ func messageJSON(v reflect.Value) []byte {
 	case reflect.Struct:
 		out.WriteByte('{')
 		for i := range v.NumField() {
+			if v.Field(i).Kind() == reflect.Pointer && v.Field(i).IsNil() {
+				continue // left out on the wire too
+			}
 			if i > 0 {
 				out.WriteByte(',')
 			}
@@ -168,6 +171,8 @@ func messageJSON(v reflect.Value) []byte {
 			out.Write(inner)
 		}
 		out.WriteByte('}')
+	case reflect.Pointer:
+		out.Write(messageJSON(v.Elem()))
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			if b := v.Bytes(); utf8.Valid(b) && !bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' }) {

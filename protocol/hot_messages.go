@@ -24,13 +24,45 @@ func (h *Head) read(c *cursor) {
 	h.Low = c.uint("low")
 }
 
+// part is a struct that stands in another.
+type part interface{ fields(*fields) }
+
+// appendPart appends a part that stands last; the head of the array around it counts it.
+func appendPart(b []byte, p part) []byte {
+	f := encoder(b)
+	p.fields(&f)
+	return f.body()
+}
+
+// part reads a part whose head is the next byte.
+func (c *cursor) part(field string, p part) {
+	f := fields{pass: decode, in: *c}
+	o := f.enter(field)
+	p.fields(&f)
+	f.leave(o)
+	*c = f.in
+}
+
+// hasPart says that there is a part to read. One that is nil counts as left out.
+func (c *cursor) hasPart(field string) bool {
+	return c.left > 0 && (len(c.rest) == 0 || c.rest[0] != nilByte || c.count(field) != 0)
+}
+
 func (m *Acquire) AppendBody(b []byte) []byte {
-	b = m.Head.append(appendArray(b, 8))
+	n := 8
+	if m.Options != nil {
+		n = 9
+	}
+	b = m.Head.append(appendArray(b, n))
 	b = appendBin(b, m.Name)
 	b = appendUint(b, m.Count)
 	b = appendUint(b, m.Timeout)
 	b = appendBin(b, m.Data)
-	return appendBool(b, m.Ephemeral)
+	b = appendBool(b, m.Ephemeral)
+	if m.Options != nil {
+		b = appendPart(b, m.Options)
+	}
+	return b
 }
 
 func (m *Acquire) DecodeBody(body []byte) error {
@@ -41,10 +73,19 @@ func (m *Acquire) DecodeBody(body []byte) error {
 	m.Timeout = c.uint("timeout")
 	m.Data = c.bytes("data")
 	m.Ephemeral = c.bool("ephemeral")
+	m.Options = nil
+	if c.hasPart("options") {
+		m.Options = new(AcquireOptions)
+		c.part("options", m.Options)
+	}
 	return c.end()
 }
 
 func (m *AcquireReply) AppendBody(b []byte) []byte {
+	if m.Grant != nil {
+		b = appendUint(appendArray(b, 3), uint64(m.State))
+		return appendPart(appendUint(b, m.OrderID), m.Grant)
+	}
 	b = appendArray(b, 2)
 	b = appendUint(b, uint64(m.State))
 	return appendUint(b, m.OrderID)
@@ -54,17 +95,36 @@ func (m *AcquireReply) DecodeBody(body []byte) error {
 	c := openBody(body, "acquire reply")
 	m.State = AcquireState(c.uint8("state"))
 	m.OrderID = c.uint("order id")
+	m.Grant = c.grant()
 	return c.end()
 }
 
+// grant reads what is left out for units of a plain semaphore.
+func (c *cursor) grant() *Grant {
+	if !c.hasPart("grant") {
+		return nil
+	}
+	g := new(Grant)
+	c.part("grant", g)
+	return g
+}
+
 func (m *AcquireResult) AppendBody(b []byte) []byte {
-	b = appendArray(b, 6)
+	n := 6
+	if m.Grant != nil {
+		n = 7
+	}
+	b = appendArray(b, n)
 	b = appendUint(b, m.Session)
 	b = appendUint(b, m.Seq)
 	b = appendUint(b, uint64(m.Status))
 	b = appendUint(b, uint64(m.State))
 	b = appendUint(b, m.OrderID)
-	return appendStr(b, m.Message)
+	b = appendStr(b, m.Message)
+	if m.Grant != nil {
+		b = appendPart(b, m.Grant)
+	}
+	return b
 }
 
 func (m *AcquireResult) DecodeBody(body []byte) error {
@@ -75,6 +135,7 @@ func (m *AcquireResult) DecodeBody(body []byte) error {
 	m.State = AcquireState(c.uint8("state"))
 	m.OrderID = c.uint("order id")
 	m.Message = c.str("message")
+	m.Grant = c.grant()
 	return c.end()
 }
 
@@ -105,7 +166,7 @@ func (m *ReleaseReply) DecodeBody(body []byte) error {
 // Validate checks name, then count 0, timeout and data, in this order.
 func (m *Acquire) Validate() error {
 	if n := len(m.Name); n > 0 && n <= MaxNameLen && m.Count > 0 && m.Timeout <= MaxAcquireTimeout &&
-		len(m.Data) <= MaxDataLen && m.Seq > 0 {
+		len(m.Data) <= MaxDataLen && m.Seq > 0 && m.Options == nil {
 		return nil
 	}
 	f := checker()
@@ -118,7 +179,20 @@ func (m *Acquire) Validate() error {
 	}
 	f.data("data", &m.Data)
 	f.head(&m.Head)
+	if m.Options != nil {
+		m.checkOptions(&f)
+	}
 	return f.err()
+}
+
+func (m *Acquire) checkOptions(f *fields) {
+	m.Options.fields(f)
+	switch n := uint64(len(m.Options.Names)); {
+	case m.Ephemeral:
+		f.refuse("acquire of an ephemeral semaphore has options, which only persistent ones have; leave them out")
+	case n > 0 && n != m.Count:
+		f.refuse("%d slots are named for a count of %d; give their number as the count", n, m.Count)
+	}
 }
 
 // Validate checks the name.

@@ -46,6 +46,10 @@ const (
 	KindSessionKill     Kind = 25
 	KindSessionObjects  Kind = 26 // bucket is any bucket of the shard that is asked
 
+	// Options of a semaphore. Bucket is Bucket(node, name).
+	KindAlter            Kind = 27
+	KindSemaphoreHistory Kind = 28
+
 	// A semaphore, for operators. Bucket is Bucket(node, name).
 	KindForceRelease Kind = 29
 
@@ -128,8 +132,9 @@ var kindNames = [...]string{
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
 	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",
 	KindSessionObjects: "session_objects",
-	KindForceRelease:   "force_release",
-	KindCreate:         "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
+	KindAlter:          "alter", KindSemaphoreHistory: "semaphore_history",
+	KindForceRelease: "force_release",
+	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
 	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "watch_fired",

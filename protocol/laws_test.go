@@ -180,7 +180,7 @@ func structs(t reflect.Type) []reflect.Type {
 	list := []reflect.Type{t}
 	for f := range t.Fields() {
 		ft := f.Type
-		if ft.Kind() == reflect.Slice {
+		if ft.Kind() == reflect.Slice || ft.Kind() == reflect.Pointer {
 			ft = ft.Elem()
 		}
 		if ft.Kind() == reflect.Struct {
@@ -200,6 +200,8 @@ func wireType(t reflect.Type) string {
 		return "[" + wireType(t.Elem()) + "]"
 	case reflect.Struct:
 		return t.Name()
+	case reflect.Pointer: // left out when it is nil
+		return wireType(t.Elem()) + "?"
 	case reflect.String:
 		return "str"
 	case reflect.Bool:

@@ -10,6 +10,10 @@ const FeatureStartByPath uint64 = 1 << 0
 // FeatureNodeTier in the reply to the hello: a node may be created in a tier of its own choice.
 const FeatureNodeTier uint64 = 1 << 1
 
+// FeatureQueues in the reply to the hello: semaphores and acquires may have options. A server
+// without it ignores them, so a client must not send any.
+const FeatureQueues uint64 = 1 << 2
+
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
@@ -44,7 +48,7 @@ func (m *Hello) Validate() error            { f := checker(); m.fields(&f); retu
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
-	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath, FeatureNodeTier
+	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath, FeatureNodeTier, FeatureQueues
 	Server     string // name and version, for people
 	Cluster    string // cluster id
 	Instance   uint64

@@ -18,6 +18,8 @@ type Create struct {
 	Name  []byte
 	Limit uint64
 	Data  []byte
+
+	Options *SemaphoreOptions // left out of a plain semaphore
 }
 
 func (m *Create) fields(f *fields) {
@@ -26,6 +28,15 @@ func (m *Create) fields(f *fields) {
 	f.name(&m.Name)
 	f.limit(&m.Limit)
 	f.data("data", &m.Data)
+	if o, ok := trailing(f, "options", &m.Options); ok {
+		m.Options.fields(f)
+		f.leave(o)
+		if f.checks() {
+			if wrong := m.Options.Fit(m.Limit); wrong != "" {
+				f.refuse("%s", wrong)
+			}
+		}
+	}
 }
 
 func (m *Create) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -113,6 +124,8 @@ type Acquire struct {
 	Timeout   uint64 // ms, or Forever
 	Data      []byte
 	Ephemeral bool
+
+	Options *AcquireOptions // left out of a plain acquire
 }
 
 // AcquireState is an outcome of an acquire.
@@ -128,6 +141,7 @@ const (
 type AcquireReply struct {
 	State   AcquireState
 	OrderID uint64 // fencing token when acquired, place in the queue when accepted
+	Grant   *Grant // when acquired; left out for units of a plain semaphore
 }
 
 // AcquireResult ends an accepted acquire: the request with this number.
@@ -138,6 +152,7 @@ type AcquireResult struct {
 	State   AcquireState
 	OrderID uint64
 	Message string
+	Grant   *Grant // when acquired; left out for units of a plain semaphore
 }
 
 // Release gives back what is held, or leaves the queue. Reply: ReleaseReply.
@@ -225,6 +240,7 @@ const (
 	WithWaiters
 	WatchData
 	WatchOwners
+	WithSlots // of a semaphore that has slots, on the first page
 )
 
 // Describe reads a semaphore, a page at a time. With WatchData or WatchOwners, on the first page,
@@ -246,7 +262,7 @@ func (m *Describe) fields(f *fields) {
 	f.uint("session", &m.Session)
 	f.uint("node", &m.Node)
 	f.name(&m.Name)
-	f.flags(&m.Flags, WithOwners|WithWaiters|WatchData|WatchOwners, "describe")
+	f.flags(&m.Flags, WithOwners|WithWaiters|WatchData|WatchOwners|WithSlots, "describe")
 	if m.Flags&(WatchData|WatchOwners) != 0 && m.Session == 0 {
 		f.refuse("describe asks for a watch without a session; name the session that watches")
 	}
@@ -288,6 +304,7 @@ type DescribeReply struct {
 	Owners     []Owner
 	Waiters    []Waiter
 	Cursor     []byte
+	Details    *SemaphoreDetails // left out of a plain semaphore
 }
 
 func (m *DescribeReply) fields(f *fields) {
@@ -310,6 +327,10 @@ func (m *DescribeReply) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
+	if o, ok := trailing(f, "details", &m.Details); ok {
+		m.Details.fields(f)
+		f.leave(o)
+	}
 }
 
 func (m *DescribeReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -323,6 +344,7 @@ type Owner struct {
 	Data        []byte
 	Description string
 	Since       uint64 // wall clock of the grant, ms since 1970
+	Options     *OwnerOptions
 }
 
 func (m *Owner) fields(f *fields) {
@@ -332,6 +354,10 @@ func (m *Owner) fields(f *fields) {
 	f.bytes("owner.data", &m.Data)
 	f.str("owner.description", &m.Description)
 	f.uint("owner.since", &m.Since)
+	if o, ok := trailing(f, "owner.options", &m.Options); ok {
+		m.Options.fields(f)
+		f.leave(o)
+	}
 }
 
 // Waiter waits for units, in queue order.
@@ -343,6 +369,7 @@ type Waiter struct {
 	Description string
 	Since       uint64 // wall clock of the request
 	Timeout     uint64 // ms, as requested
+	Options     *WaiterOptions
 }
 
 func (m *Waiter) fields(f *fields) {
@@ -353,6 +380,10 @@ func (m *Waiter) fields(f *fields) {
 	f.str("waiter.description", &m.Description)
 	f.uint("waiter.since", &m.Since)
 	f.uint("waiter.timeout", &m.Timeout)
+	if o, ok := trailing(f, "waiter.options", &m.Options); ok {
+		m.Options.fields(f)
+		f.leave(o)
+	}
 }
 
 // WatchFired is the end of a one-shot watch. Neither flag set means: something may have been

@@ -134,6 +134,7 @@ const (
 	ChangeOwnerAdded   SemaphoreChangeKind = 5 // Owner
 	ChangeOwnerChanged SemaphoreChangeKind = 6 // Owner
 	ChangeOwnerRemoved SemaphoreChangeKind = 7 // Owner.OrderID, Owner.Session
+	ChangeOptions      SemaphoreChangeKind = 8 // options or slots, which a describe has
 )
 
 // SemaphoreChange is one step of a delta. Data is always sent in deltas.

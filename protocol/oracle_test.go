@@ -38,14 +38,16 @@ func checkAgainstOracle(t *rapid.T, e messageCase) {
 	m := e.fresh()
 	draw(t, reflect.ValueOf(m).Elem())
 
-	theirs := e.fresh()
-	body := m.AppendBody(nil)
-	if err := msgpack.Unmarshal(body, theirs); err != nil {
-		t.Fatalf("the oracle refuses % x: %v", body, err)
-	}
-	dropEmpty(reflect.ValueOf(theirs).Elem())
-	if !reflect.DeepEqual(theirs, m) {
-		t.Fatalf("the oracle reads %+v, want %+v", theirs, m)
+	if isWhole(reflect.ValueOf(m).Elem()) {
+		theirs := e.fresh()
+		body := m.AppendBody(nil)
+		if err := msgpack.Unmarshal(body, theirs); err != nil {
+			t.Fatalf("the oracle refuses % x: %v", body, err)
+		}
+		dropEmpty(reflect.ValueOf(theirs).Elem())
+		if !reflect.DeepEqual(theirs, m) {
+			t.Fatalf("the oracle reads %+v, want %+v", theirs, m)
+		}
 	}
 
 	for _, compact := range []bool{true, false} {
@@ -69,6 +71,27 @@ func checkAgainstOracle(t *rapid.T, e messageCase) {
 	}
 }
 
+// isWhole reports whether no part is left out. The oracle reads no struct that lacks fields.
+func isWhole(v reflect.Value) bool {
+	switch v.Kind() {
+	case reflect.Pointer:
+		return !v.IsNil() && isWhole(v.Elem())
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if !isWhole(v.Field(i)) {
+				return false
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if !isWhole(v.Index(i)) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // draw fills a value at random. Empty byte fields and lists are nil, as decoders leave them.
 func draw(t *rapid.T, v reflect.Value) {
 	switch v.Kind() {
@@ -90,6 +113,11 @@ func draw(t *rapid.T, v reflect.Value) {
 			draw(t, v.Index(0))
 			draw(t, v.Index(n-1))
 		}
+	case reflect.Pointer:
+		if rapid.Bool().Draw(t, "there") {
+			v.Set(reflect.New(v.Type().Elem()))
+			draw(t, v.Elem())
+		}
 	case reflect.String:
 		v.SetString(rapid.String().Draw(t, "text"))
 	case reflect.Bool:
@@ -105,6 +133,10 @@ func dropEmpty(v reflect.Value) {
 	case reflect.Struct:
 		for i := range v.NumField() {
 			dropEmpty(v.Field(i))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			dropEmpty(v.Elem())
 		}
 	case reflect.Slice:
 		if v.Len() == 0 {

@@ -83,7 +83,7 @@ func TestOlderPeer(t *testing.T) {
 			if err := got.DecodeBody(join(parts[:n])); err != nil {
 				t.Errorf("%s with %d fields: %v", e.typeName(), n, err)
 			}
-			if err := want.DecodeBody(join(append(parts[:n:n], zero[n:]...))); err != nil {
+			if err := want.DecodeBody(join(append(parts[:n:n], zero[min(n, len(zero)):]...))); err != nil {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -108,12 +108,14 @@ func TestNewerPeer(t *testing.T) {
 		}
 	}
 	// The same inside lists and nested structs.
-	owner := join(append(split(t, partBytes(sampleOwner.fields)), extras...))
+	full := sampleOwner
+	full.Options = &OwnerOptions{Slots: []string{"gpu0"}, Priority: 7, Key: []byte("training")}
+	owner := join(append(split(t, partBytes(full.fields)), extras...))
 	item := join(append(split(t, partBytes((&SnapshotItem{Name: []byte("a")}).fields))[:5:5],
 		append([]byte{0x92}, append(owner, owner...)...), extras[3]))
 	body := append([]byte{0x94, 0x01, 0xc3, 0xc3, 0x91}, item...)
 	var m Snapshot
-	if err := m.DecodeBody(body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{sampleOwner, sampleOwner}) {
+	if err := m.DecodeBody(body); err != nil || !reflect.DeepEqual(m.Semaphores[0].Owners, []Owner{full, full}) {
 		t.Errorf("snapshot with more fields inside: %+v, %v", m, err)
 	}
 	create := append([]byte{0x92, 0xa2, '/', 'a'}, join(append(split(t, sampleNode.Config.AppendBody(nil)), extras...))...)
@@ -231,6 +233,8 @@ func scribble(v reflect.Value) {
 		for i := range v.NumField() {
 			scribble(v.Field(i))
 		}
+	case reflect.Pointer:
+		scribble(v.Elem())
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
 			v.SetBytes(bytes.Repeat([]byte{0xee}, v.Len()))

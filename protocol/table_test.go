@@ -125,6 +125,14 @@ var messages = []messageCase{
 
 	{KindCreate, &Create{Head: sampleHead, Name: []byte("slots"), Limit: 10, Data: []byte("v1")}},
 	{KindCreate | KindReply, &Empty{}},
+	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots, Options: SemaphoreOptions{
+		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32},
+		Drain: []string{"gpu0"}, Undrain: []string{"gpu1"}, Reason: "its fan is broken"}},
+	{KindAlter | KindReply, &Empty{}},
+	{KindSemaphoreHistory, &SemaphoreHistory{Node: 2, Name: []byte("gpu"), Consistency: Strict, MinIndex: 70_000}},
+	{KindSemaphoreHistory | KindReply, &SemaphoreHistoryReply{Index: 70_001, Holds: []HistoryHold{{Token: 41,
+		Session: sampleHead.Session, Description: "billing-1", Count: 1, Slots: []string{"gpu0"},
+		Since: 1_700_000_000_000, Until: 1_700_000_000_500, Cause: HoldReleased}}}},
 	{KindUpdate, &Update{Head: sampleHead, Name: []byte("slots"), Data: []byte("v2"), Expected: 1}},
 	{KindUpdate | KindReply, &UpdateReply{Version: 2}},
 	{KindResize, &Resize{Head: sampleHead, Name: []byte("slots"), Limit: 20, Reason: "more hosts"}},
@@ -312,6 +320,9 @@ func fill(v reflect.Value) {
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
 		fill(v.Index(0))
 		fill(v.Index(1))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fill(v.Elem())
 	case reflect.String:
 		v.SetString("semáforo \x00 \x1b[31m ✋ " + string(bytes.Repeat([]byte("x"), 40)))
 	case reflect.Bool:

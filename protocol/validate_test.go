@@ -93,7 +93,7 @@ func TestValidate(t *testing.T) {
 		{"describe", &Describe{Node: 1, Name: name, Flags: WithOwners | WithWaiters}, ""},
 		{"describe with a watch", &Describe{Session: 1, Node: 1, Name: name, Flags: WatchData | WatchOwners, Consistency: Relaxed}, ""},
 		{"describe with a watch of nobody", &Describe{Node: 1, Name: name, Flags: WatchData}, "without a session"},
-		{"describe with an unknown flag", &Describe{Node: 1, Name: name, Flags: 16}, "unknown flags"},
+		{"describe with an unknown flag", &Describe{Node: 1, Name: name, Flags: 32}, "unknown flags"},
 		{"describe with an unknown consistency", &Describe{Node: 1, Name: name, Consistency: 3}, "consistency is 3"},
 		{"list", &List{Node: 1, Prefix: longName}, ""},
 		{"list by a long prefix", &List{Node: 1, Prefix: tooLong}, "1025 bytes"},

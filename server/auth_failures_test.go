@@ -36,6 +36,9 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 		protocol.KindForceRelease: func(n uint64) protocol.Message {
 			return &protocol.ForceRelease{Node: n, Name: name, First: 1, Last: 1, Reason: text}
 		},
+		protocol.KindSemaphoreHistory: func(n uint64) protocol.Message {
+			return &protocol.SemaphoreHistory{Node: n, Name: name}
+		},
 		protocol.KindSessionAttach: func(n uint64) protocol.Message {
 			return &protocol.SessionAttach{Session: 1, Node: n, Epoch: 2, Key: key, Timeout: 10_000, Nonce: 1}
 		},

@@ -57,6 +57,7 @@ func TestUnboundSessions(t *testing.T) {
 		protocol.KindCreate:      func(id uint64) protocol.Message { return &protocol.Create{Head: head(id), Name: name, Limit: 1} },
 		protocol.KindUpdate:      func(id uint64) protocol.Message { return &protocol.Update{Head: head(id), Name: name} },
 		protocol.KindResize:      func(id uint64) protocol.Message { return &protocol.Resize{Head: head(id), Name: name, Limit: 1} },
+		protocol.KindAlter:       func(id uint64) protocol.Message { return &protocol.Alter{Head: head(id), Name: name} },
 		protocol.KindDelete:      func(id uint64) protocol.Message { return &protocol.Delete{Head: head(id), Name: name} },
 		protocol.KindAcquire:     func(id uint64) protocol.Message { return &protocol.Acquire{Head: head(id), Name: name, Count: 1} },
 		protocol.KindRelease:     func(id uint64) protocol.Message { return &protocol.Release{Head: head(id), Name: name} },

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"math"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -24,6 +25,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
 		q.refuse(m, outcomeOverLimit)
+	case q.selectorRefusal(x) != outcomeOK:
+		q.refuse(m, q.selectorRefusal(x))
 	case q.entry == nil:
 		q.acquireNew(m, x)
 	case q.entry.waiting:
@@ -37,11 +40,38 @@ func applyAcquire(m *Machine, c *rawCommand) {
 // may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
+// selectorRefusal is why no grant can be made with the labels or names of a request. An owner has
+// its slots.
+func (q *request) selectorRefusal(x *protocol.Acquire) outcome {
+	if x.Options == nil || len(x.Options.Labels)+len(x.Options.Names) == 0 {
+		return outcomeOK
+	}
+	switch state := q.semaphore.queue(); {
+	case state == nil || len(state.slots.list) == 0:
+		return outcomeNoSlots
+	case q.entry != nil && !q.entry.waiting:
+		return outcomeOK
+	default:
+		admitted := state.slots.admitted(selectorOf(x.Options.Labels, x.Options.Names))
+		if uint64(admitted.countIn(nil)) < x.Count {
+			return outcomeFewSlots
+		}
+		return outcomeOK
+	}
+}
+
 // acquireNew serves a session that has no entry on the semaphore.
 func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
-	s, p := q.semaphore, q.session
+	s, p, want := q.semaphore, q.session, demandOf(x.Options)
 	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
-	more := entryBytes + uint64(len(x.Data))
+	var slots []uint32
+	laned := s != nil && s.hasLanes()
+	if laned {
+		slots, fits = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: math.MaxUint64,
+			arrival: m.bucketTime(s.bucket)})
+	}
+	asked := q.place(m, want, slots, !fits)
+	more := entryBytes + uint64(len(x.Data)) + asked.quotaBytes()
 	if s == nil {
 		more += semaphoreBytes + uint64(len(q.name))
 	}
@@ -55,6 +85,9 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	case !fits && s.waiters.n >= m.limits.Waiters:
 		q.refuse(m, outcomeWaitersLimit)
 		return
+	case !fits && laned && !s.rare.queue.hasLaneFor(want, nil):
+		q.refuse(m, outcomeLanesLimit)
+		return
 	case s == nil && !m.roomForName(q.node):
 		q.refuse(m, outcomeQuota)
 		return
@@ -65,7 +98,7 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	case s == nil:
-		s = q.makeSemaphore(m, protocol.Forever, nil, true)
+		s = q.makeSemaphore(m, protocol.Forever, nil, true, nil)
 	}
 	m.touch(s)
 	q.bucket.orderCounter++
@@ -79,14 +112,16 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	q.node.addEntryUsage(e)
 	s.revision = m.applied
 	if fits {
-		s.owners.insert(e, byOrder)
-		s.used += e.count
-		m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
-		s.countEvent(p.id, countAcquire)
-		m.hot.granted(s)
+		if laned {
+			s.rare.queue.granted(e, want, slots, s.rare.queue.tag(want, e.count))
+		} else {
+			e.setPlace(asked)
+		}
+		e.own(m)
 		q.node.measure().Waits.add(0)
-		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+		m.replyAcquired(e)
 	} else {
+		e.setPlace(asked)
 		s.enqueue(e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
@@ -97,30 +132,63 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	}
 }
 
-// acquireOwned serves an owner: it may ask for the same or for less.
+// place is what an entry with this demand has beyond a plain one, nil for nothing: a waiter, or an
+// owner of these slots. A waiter that asks again keeps its arrival.
+func (q *request) place(m *Machine, want demand, slots []uint32, waiting bool) *place {
+	if waiting && q.semaphore.hasLanes() {
+		p := &place{demand: want, arrival: m.bucketTime(q.semaphore.bucket)}
+		if q.entry != nil {
+			p.arrival = q.entry.place().arrival
+		}
+		return p
+	}
+	want.selector = ""
+	if want == plainDemand && len(slots) == 0 {
+		return nil
+	}
+	return &place{demand: want, slots: slots}
+}
+
+// acquireOwned serves an owner: it may ask for the same or for less. Its level and key are replaced.
 func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
-	s, e := q.semaphore, q.entry
+	s, e, want := q.semaphore, q.entry, demandOf(x.Options)
 	if x.Count > e.count {
 		q.refuse(m, outcomeWantsMore)
 		return
 	}
-	if !m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+	was := e.place()
+	var kept, given []uint32
+	if was != nil && len(was.slots) > 0 {
+		var ok bool
+		if kept, given, ok = s.rare.queue.slots.split(was, want.selector, x.Count); !ok {
+			q.refuse(m, outcomeOtherSlots)
+			return
+		}
+	}
+	next := q.place(m, want, kept, false)
+	if !m.roomForBytes(q.node, growth(uint64(len(x.Data))+next.quotaBytes(), uint64(len(e.data))+was.quotaBytes())) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	}
 	e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 	m.touch(e)
 	e.seq = q.seq
-	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data)
+	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data) || e.demand() != next.asked()
 	if lowered {
 		m.touch(s)
 		s.used -= e.count - x.Count
 		e.count = x.Count
 	}
-	if other {
+	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
 	}
-	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+	if next != nil || was != nil {
+		e.setPlace(next)
+		if len(given) > 0 {
+			s.rare.queue.slots.free(m, given, s.rare.queue.places)
+		}
+	}
+	m.replyAcquired(e)
 	if lowered || other {
 		m.touch(s)
 		s.revision = m.applied
@@ -133,22 +201,35 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 }
 
 // acquireWaiting serves a waiter: it may ask for the same or for less, which ends the request it
-// waits with.
+// waits with. Its level, key and selector are replaced, so it may change its lane; its place and its
+// arrival stay.
 func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
-	s, e := q.semaphore, q.entry
+	s, e, want := q.semaphore, q.entry, demandOf(x.Options)
 	if x.Count > e.count {
 		q.refuse(m, outcomeWaiterMore)
 		return
 	}
-	if (x.Timeout > 0 || s.waiters.first == e && s.fits(x.Count)) &&
-		!m.roomForBytes(q.node, growth(uint64(len(x.Data)), uint64(len(e.data)))) {
+	granted := s.waiters.first == e && s.fits(x.Count)
+	var slots []uint32
+	laned := s.hasLanes()
+	if laned {
+		slots, granted = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: e.orderID,
+			arrival: e.place().arrival, entry: e})
+	}
+	asked := q.place(m, want, slots, !granted)
+	stays := granted || x.Timeout > 0
+	if !granted && stays && laned && !s.rare.queue.hasLaneFor(want, e) {
+		q.refuse(m, outcomeLanesLimit)
+		return
+	}
+	if stays && !m.roomForBytes(q.node,
+		growth(uint64(len(x.Data))+asked.quotaBytes(), uint64(len(e.data))+e.place().quotaBytes())) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	}
-	granted := s.waiters.first == e && s.fits(x.Count)
 	m.emitResult(e, protocol.StatusAborted, 0, textReplaced)
 	e.rememberOutcome(m, outcomeAborted, 0)
-	if x.Timeout == 0 && !granted {
+	if !stays {
 		q.finish(m, answer{state: protocol.NotAcquired})
 		e.release(m)
 		return
@@ -157,19 +238,32 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	m.touch(s)
 	e.waitEnded(m, WaitAborted)
 	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.wall, m.logTime
+	if laned {
+		s.rare.queue.rejoin(e, want)
+	} else {
+		e.setPlace(asked)
+	}
 	s.queueChanged()
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
 	}
 	s.revision = m.applied
-	if granted {
-		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
-		e.grant(m)
+	switch {
+	case granted && laned:
+		e.grantSlots(m, slots)
+		m.replyAcquired(e)
 		s.promote(m)
-		return
+	case granted:
+		e.grant(m)
+		m.replyAcquired(e)
+		s.promote(m)
+	default:
+		e.scheduleTimeout(m)
+		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
+		if laned {
+			s.promote(m) // those that stood behind it
+		}
 	}
-	e.scheduleTimeout(m)
-	m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
 }
 
 // applyRelease gives back what is held, or leaves the queue.

@@ -92,6 +92,7 @@ var applyCommand = [256]func(*Machine, *rawCommand){
 	CmdUpdate:          applyUpdate,
 	CmdResize:          applyResize,
 	CmdDelete:          applyDelete,
+	CmdAlter:           applyAlter,
 	CmdProcessJoin:     applyProcessJoin,
 	CmdProcessLeave:    applyProcessLeave,
 	CmdProcessConfirm:  applyProcessConfirm,

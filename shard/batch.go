@@ -23,6 +23,7 @@ type batch struct {
 	update  protocol.Update
 	resize  protocol.Resize
 	delete  protocol.Delete
+	alter   protocol.Alter
 	acquire protocol.Acquire
 	release protocol.Release
 	force   protocol.ForceRelease

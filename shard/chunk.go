@@ -44,6 +44,9 @@ const (
 	chunkProcess       = 8
 	chunkTrack         = 9
 	chunkTrackPart     = 10
+
+	chunkQueue = 40 // a semaphore that is not plain: the fields of chunkSemaphore, and more
+	chunkPlace = 41 // an entry that is not plain: the fields of chunkEntry, and more
 )
 
 const chunkSeed = 0x6275636b6574 // of the hash
@@ -125,6 +128,8 @@ type chunkRecord struct {
 	ephemeral, waiting, timed bool
 
 	orderID, count, seq, since, at uint64
+	queue                          *queue // chunkQueue
+	place                          *place // chunkPlace
 
 	object kindNumber
 	part   bool // of an object's record
@@ -148,11 +153,12 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	c.nextBytes, c.records = next, r.Rest
 	inSemaphore := false
 	ok := c.each(x, func(rec *chunkRecord) bool {
-		if rec.kind == chunkEntry && !inSemaphore {
+		entry := rec.kind == chunkEntry || rec.kind == chunkPlace
+		if entry && !inSemaphore {
 			return false
 		}
-		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkSemaphoreMore ||
-			inSemaphore && (rec.kind == chunkEntry || rec.kind == chunkSessionRecord)
+		inSemaphore = rec.kind == chunkSemaphore || rec.kind == chunkQueue || rec.kind == chunkSemaphoreMore ||
+			inSemaphore && (entry || rec.kind == chunkSessionRecord)
 		if n := len(c.nodes); rec.node != 0 && (n == 0 || c.nodes[n-1] != rec.node) {
 			c.nodes = append(c.nodes, rec.node)
 		}
@@ -213,17 +219,29 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 			c.answers = append(c.answers, a)
 		}
 		return c.id != 0 && len(c.desc) <= maxDescription
-	case chunkSemaphore:
+	case chunkSemaphore, chunkQueue:
 		c.node, c.name, c.data = r.Uint(), r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
 		c.limit, c.version, c.created, c.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Bool()
+		if c.kind == chunkQueue {
+			var ok bool
+			if c.queue, ok = readQueue(r, c.limit); !ok || c.ephemeral {
+				return false
+			}
+		}
 		return c.limit > 0 && c.validName(x)
 	case chunkSemaphoreMore:
 		c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
 		return c.validName(x)
-	case chunkEntry:
+	case chunkEntry, chunkPlace:
 		c.id, c.orderID, c.count, c.seq, c.timeout, c.since = r.Uint(), r.Uint(), r.Uint(),
 			r.Uint(), r.Uint(), r.Uint()
 		c.data, c.waiting, c.timed, c.at = r.Bytes(varint.NoLimit), r.Bool(), r.Bool(), r.Uint()
+		if c.kind == chunkPlace {
+			var ok bool
+			if c.place, ok = readPlace(r, c.waiting); !ok {
+				return false
+			}
+		}
 		return c.count > 0 && (c.waiting || !c.timed)
 	}
 	return c.readObject(r, x)
@@ -297,7 +315,12 @@ func (w *chunkWriter) semaphore(s *semaphore, more bool) {
 	}
 	f = varint.AppendBytes(f, s.data)
 	f = varint.Append(f, s.limit, s.version, s.created)
-	w.put(chunkSemaphore, varint.AppendBool(f, s.ephemeral))
+	f = varint.AppendBool(f, s.ephemeral)
+	if q := s.queue(); q != nil && !q.isPlain() {
+		w.put(chunkQueue, varint.Encode(f, q.fields))
+	} else {
+		w.put(chunkSemaphore, f)
+	}
 }
 
 func (w *chunkWriter) entry(e *entry) {
@@ -308,7 +331,12 @@ func (w *chunkWriter) entry(e *entry) {
 	f = varint.AppendBytes(f, e.data)
 	f = varint.AppendBool(f, e.waiting)
 	f = varint.AppendBool(f, e.timer.pos > 0)
-	w.put(chunkEntry, varint.Append(f, e.timer.at))
+	f = varint.Append(f, e.timer.at)
+	if p := e.place(); p != nil {
+		w.put(chunkPlace, varint.Encode(f, p.fields))
+	} else {
+		w.put(chunkEntry, f)
+	}
 }
 
 func (w *chunkWriter) finish(x *BucketsBody, at, next []byte) []byte {

@@ -24,6 +24,7 @@ const (
 	CmdDelete        = CommandKind(protocol.KindDelete)
 	CmdAcquire       = CommandKind(protocol.KindAcquire)
 	CmdRelease       = CommandKind(protocol.KindRelease)
+	CmdAlter         = CommandKind(protocol.KindAlter)        // needs a right that is checked by the server
 	CmdForceRelease  = CommandKind(protocol.KindForceRelease) // an operator's: rights are checked by the server
 
 	// Coordination processes. Force, evict and alter are operators': rights are checked by the

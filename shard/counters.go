@@ -33,21 +33,22 @@ const MaxSessionCounters = 1_000
 func (s *semaphore) countEvent(session uint64, c counterKind) {
 	s.counters.add(c)
 	if s.node.config.CountersMode != protocol.CountersDetailed {
-		if s.sessionCounters != nil {
-			s.sessionCounters = nil
+		if s.sessionCounters() != nil {
+			s.rare.sessionCounters = nil
 		}
 		return
 	}
-	t := s.sessionCounters[session]
+	t := s.sessionCounters()[session]
 	if t == nil {
-		if len(s.sessionCounters) >= MaxSessionCounters {
+		r := s.ownRare()
+		if len(r.sessionCounters) >= MaxSessionCounters {
 			return
 		}
-		if s.sessionCounters == nil {
-			s.ownExtras().sessionCounters = make(map[uint64]*counterSet)
+		if r.sessionCounters == nil {
+			r.sessionCounters = make(map[uint64]*counterSet)
 		}
 		t = new(counterSet)
-		s.sessionCounters[session] = t
+		r.sessionCounters[session] = t
 	}
 	t.add(c)
 }

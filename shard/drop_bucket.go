@@ -169,12 +169,14 @@ func clearSemaphore(m *Machine, s *semaphore) bool {
 			m.touch(s)
 			m.touch(e)
 			m.unschedule(e)
-			t.remove(e, byOrder)
-			s.queueChanged()
 			s.node.removeEntryUsage(e)
-			if !e.waiting {
+			if e.waiting {
+				s.dequeue(e)
+			} else {
+				t.remove(e, byOrder)
 				s.used -= e.count
 			}
+			e.dropPlace(m)
 			p := e.session
 			p.dropEntry(e)
 			if !p.hasReferences() && !p.ended && !m.atHome(p) {

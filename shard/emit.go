@@ -17,6 +17,18 @@ func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.Acqu
 	})
 }
 
+// emitGranted ends an accepted acquire that was granted.
+func (b *batch) emitGranted(e *entry) {
+	b.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
+	b.out.List[len(b.out.List)-1].Grant = grantOf(e)
+}
+
+// replyAcquired answers an acquire whose entry owns its units.
+func (b *batch) replyAcquired(e *entry) {
+	b.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
+	b.out.List[len(b.out.List)-1].Grant = grantOf(e)
+}
+
 // emitChange reports a change to watches. A node that was dropped has no watches any more.
 func (b *batch) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 	if s.node.dropped {

@@ -101,6 +101,7 @@ type Event struct {
 	Name    []byte
 	Text    string
 
+	Grant   *protocol.Grant          // EventAcquireResult, and EventReply to an acquire, when acquired: beyond plain units
 	Process *process.MemberEvent     // EventProcess
 	Poll    *protocol.TrackPollReply // EventReply to a poll of a track
 

@@ -253,16 +253,22 @@ func (x *export) semaphore(s *semaphore, key []byte) bool {
 	}
 	x.w.semaphore(s, after > 0)
 	x.cursor.key = key
-	for _, t := range []*treap{&s.owners, &s.waiters} {
-		for e := t.seekOrder(after); e != nil; e = next(e, byOrder) {
-			if x.w.full() && given > 0 {
-				return false
-			}
-			given++
-			x.w.scanBudget--
-			x.w.entry(e)
-			x.cursor.id, after = e.orderID, e.orderID
+	// Owners come before waiters, but where tokens are late.
+	owner, waiter := s.owners.seekOrder(after), s.waiters.seekOrder(after)
+	for owner != nil || waiter != nil {
+		if x.w.full() && given > 0 {
+			return false
 		}
+		var e *entry
+		if waiter == nil || owner != nil && owner.orderID < waiter.orderID {
+			e, owner = owner, next(owner, byOrder)
+		} else {
+			e, waiter = waiter, next(waiter, byOrder)
+		}
+		given++
+		x.w.scanBudget--
+		x.w.entry(e)
+		x.cursor.id = e.orderID
 	}
 	x.cursor.key, x.cursor.id = append(key, 0), 0 // the first key behind it
 	return true

@@ -150,9 +150,9 @@ func (o *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 			}
 		case chunkSessionRecord:
 			importSessionRecord(m, r)
-		case chunkSemaphore, chunkSemaphoreMore:
+		case chunkSemaphore, chunkQueue, chunkSemaphoreMore:
 			s = o.importSemaphore(m, r)
-		case chunkEntry:
+		case chunkEntry, chunkPlace:
 			if s != nil {
 				importEntry(m, s, r)
 			}
@@ -257,6 +257,9 @@ func (o *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 	s.bucket, s.node, s.limit, s.version, s.revision = b, n, r.limit, r.version, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = r.created, r.ephemeral, m.snapMark, m.serial
 	s.setData(r.data)
+	if r.queue != nil && !r.queue.isPlain() {
+		s.ownRare().queue = r.queue
+	}
 	s.link(m)
 	o.openSemaphore = key
 	return s
@@ -269,8 +272,12 @@ func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	}
 	node, name := binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:]
 	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
-	if s := m.semaphores.lookup(b, node, name); s != nil && s.ephemeral && s.owners.n+s.waiters.n == 0 {
+	switch s := m.semaphores.lookup(b, node, name); {
+	case s == nil:
+	case s.ephemeral && s.owners.n+s.waiters.n == 0:
 		s.unlink(m)
+	case s.queue() != nil:
+		s.rare.queue.mend(m, s)
 	}
 	o.openSemaphore = nil
 }
@@ -279,14 +286,19 @@ func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	p := m.sessions.get(r.id)
 	last := cmp.Or(s.waiters.last, s.owners.last)
+	if late := s.lateTokens(); late && s.owners.n > 0 && s.owners.last.orderID > last.orderID {
+		last = s.owners.last
+	}
 	switch {
 	case p == nil || p.node != s.node || s.entryOf(p) != nil:
 		return
 	case r.orderID == 0 || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID:
 		return
-	case !r.waiting && (s.waiters.n > 0 || s.used+r.count < s.used):
+	case !r.waiting && (s.waiters.n > 0 && !s.lateTokens() || s.used+r.count < s.used):
 		return
-	case r.waiting && s.waiters.n == 0 && s.fits(r.count):
+	case r.waiting && s.waiters.n == 0 && s.fits(r.count) && !s.lateTokens():
+		return
+	case !fitsQueue(s.queue(), r.place, r.waiting, r.count):
 		return
 	}
 	m.touch(p)
@@ -297,6 +309,7 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	}
 	p.addEntry(e)
 	s.node.addEntryUsage(e)
+	e.setPlace(r.place)
 	if e.waiting {
 		s.enqueue(e)
 		if r.timed {
@@ -305,6 +318,9 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	} else {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
+		if r.place != nil {
+			s.rare.queue.slots.restore(e, r.place.slots)
+		}
 	}
 	if p.references() == 1 && !p.ended && !m.atHome(p) {
 		p.remoteHeld(m)

@@ -40,7 +40,7 @@ func (m *Machine) Check() error {
 		u.waits != 0 || u.place != 0 || u.chargedAnswers != 0 {
 		fail("what sessions without a request have was changed")
 	}
-	if x := &noExtras; x.waiters != (treap{}) || x.data != nil || x.sessionCounters != nil ||
+	if x := &noExtras; x.waiters != (treap{}) || x.data != nil || x.rare != nil ||
 		x.places[placeQueue] != 0 || x.places[placeWait] != 0 || x.stuck {
 		fail("what semaphores without extras have was changed")
 	}
@@ -165,6 +165,9 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	seen := make(map[uint64]bool)
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		count := 0
+		if s.lateTokens() {
+			last = 0
+		}
 		for e := t.first; e != nil; e = next(e, byOrder) {
 			count++
 			switch {
@@ -198,7 +201,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	case used != s.used:
 		return fmt.Errorf("used is %d, its owners have %d", s.used, used)
 	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) &&
-		!m.waiterEnded(head) && !s.node.dropped:
+		!m.waiterEnded(head) && !s.node.dropped && !s.hasLanes():
 		return fmt.Errorf("head %d fits and waits", head.orderID)
 	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting &&
 		s.bucket.state != bucketDropping:
@@ -207,6 +210,9 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 		return errors.New("it is not found by its name")
 	case s.deleted:
 		return fmt.Errorf("it is deleted and still there")
+	}
+	if q := s.queue(); q != nil {
+		return q.check(m, s)
 	}
 	return nil
 }

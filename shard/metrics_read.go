@@ -36,9 +36,9 @@ func (r Metrics) Counters(yield func(CounterRow) bool) {
 			more = yield(CounterRow{
 				Node: n.id, Name: s.name, Acquires: s.counters.acquires, Waits: s.counters.waits,
 				Releases: s.counters.releases, Stuck: s.stuck,
-				Truncated: len(s.sessionCounters) >= MaxSessionCounters,
+				Truncated: len(s.sessionCounters()) >= MaxSessionCounters,
 			})
-			if len(s.sessionCounters) > 0 && more {
+			if len(s.sessionCounters()) > 0 && more {
 				more = sessionCounterRows(s, yield)
 			}
 			return more
@@ -61,8 +61,8 @@ func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut boo
 				cut, more = true, false
 				return false
 			}
-			cut = cut || len(s.sessionCounters) >= MaxSessionCounters
-			if len(s.sessionCounters) > 0 {
+			cut = cut || len(s.sessionCounters()) >= MaxSessionCounters
+			if len(s.sessionCounters()) > 0 {
 				more = sessionCounterRows(s, yield)
 			}
 			return more
@@ -73,8 +73,8 @@ func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut boo
 }
 
 func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
-	for _, id := range slices.Sorted(maps.Keys(s.sessionCounters)) {
-		t := s.sessionCounters[id]
+	for _, id := range slices.Sorted(maps.Keys(s.sessionCounters())) {
+		t := s.sessionCounters()[id]
 		if !yield(CounterRow{Node: s.node.id, Name: s.name, Session: id,
 			Acquires: t.acquires, Waits: t.waits, Releases: t.releases}) {
 			return false

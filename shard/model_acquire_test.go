@@ -2,13 +2,14 @@ package shard
 
 import (
 	"bytes"
+	"math/big"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 func (m *model) acquire(o op, x *protocol.Acquire) {
 	if badHead(x.Head, x.Name) || x.Count == 0 || x.Timeout > 24*60*60*1000 && x.Timeout != ^uint64(0) ||
-		len(x.Data) > mebibyte {
+		len(x.Data) > mebibyte || x.Options != nil && x.Validate() != nil {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -42,6 +43,12 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 			m.countRule("waiter above a lowered limit asks for the same or less")
 		}
 	}
+	if sem != nil {
+		if st := m.selectorRefused(sem, row, askOf(x), x.Count); st != protocol.StatusOK {
+			m.refuse(s, o, x.Seq, st)
+			return
+		}
+	}
 	switch {
 	case row == nil:
 		m.acquireNew(s, sem, o, x)
@@ -54,10 +61,21 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 
 func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protocol.Acquire) {
 	granted := sem == nil || sem.head() == nil && sem.fits(x.Count)
-	if sem != nil && sem.head() != nil && sem.fits(x.Count) {
+	ask := &modelEntry{session: s, order: ^uint64(0), count: x.Count, ask: askOf(x)}
+	var slots []*modelSlot
+	if sem != nil && sem.laned() {
+		ask.arrival = m.now
+		slots, granted = m.serves(sem, ask, sem.waiting())
+		if granted && sem.head() != nil {
+			m.countRule("granted at once past waiters")
+		}
+	} else if sem != nil && sem.head() != nil && sem.fits(x.Count) {
 		m.countRule("small acquire behind a large head")
 	}
 	more := 256 + len(x.Data)
+	if sem != nil {
+		more += m.askedBytes(sem, ask, slots, granted)
+	}
 	if sem == nil {
 		more += 512 + len(x.Name)
 	}
@@ -93,21 +111,45 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 	wasIdle := m.idle(s)
 	b := m.bucketOf(sem)
 	m.orders[b]++
-	r := &modelEntry{session: s, order: m.orders[b], count: x.Count,
-		seq: x.Seq, since: m.wall, data: bytes.Clone(x.Data)}
-	sem.entries = append(sem.entries, r)
+	r := ask
+	r.order, r.seq, r.since, r.data = m.orders[b], x.Seq, m.wall, bytes.Clone(x.Data)
 	sem.revision = m.index
 	m.setTimeout(r, x.Timeout)
 	if granted {
+		if sem.laned() {
+			tag := new(big.Int)
+			if sem.queue.o.Policy == protocol.PolicyFair {
+				tag = sem.tag(r)
+			}
+			sem.entries = append(sem.entries, r)
+			m.granted(sem, r, slots, tag)
+		} else {
+			sem.entries = append(sem.entries, r)
+		}
 		m.grant(sem, r)
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
 	} else {
+		sem.entries = append(sem.entries, r)
+		sem.joins(r.ask.key)
 		m.count(sem, r, 1)
 		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
 	}
 	if wasIdle && !s.home {
 		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
 	}
+}
+
+// askedBytes is what a request counts beyond a plain one, as it would wait or own.
+func (m *model) askedBytes(sem *modelSemaphore, r *modelEntry, slots []*modelSlot, granted bool) int {
+	as := *r
+	if as.owner = granted; granted {
+		as.ask.labels, as.ask.names = "", ""
+	}
+	sum := sem.placeBytes(&as)
+	if len(slots) > 0 {
+		sum = 128 + 4*len(slots) + len(as.ask.key)
+	}
+	return sum
 }
 
 func (m *model) setTimeout(r *modelEntry, timeout uint64) {
@@ -120,7 +162,18 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
-	if m.full(o.node, len(x.Data)-len(r.data)) {
+	ask := askOf(x)
+	given, ok := m.kept(sem, r, ask, x.Count)
+	if !ok {
+		m.countRule("owner asks with other slots")
+		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
+	ask.labels, ask.names = "", ""
+	as := *r
+	as.ask = ask
+	now := m.askedBytes(sem, &as, sem.slotsOf(r)[len(given):], true)
+	if m.full(o.node, len(x.Data)+now-len(r.data)-sem.placeBytes(r)) {
 		m.countRule("owner's data beyond the quota of bytes")
 		m.refuse(r.session, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
@@ -129,11 +182,12 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 		m.countRule("owner asks for less, and others wait")
 	}
 	m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
-	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data)
-	r.seq, r.count, r.data = x.Seq, x.Count, bytes.Clone(x.Data)
-	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
+	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data) || r.ask != ask
+	r.seq, r.count, r.data, r.ask = x.Seq, x.Count, bytes.Clone(x.Data), ask
+	sem.give(given)
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
 	if changed {
-		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: r.asOwner()})
+		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: sem.asOwner(r)})
 	}
 	m.process(sem)
 }
@@ -146,7 +200,14 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 		return
 	}
 	granted := sem.head() == r && sem.fits(x.Count)
-	if (granted || x.Timeout > 0) && m.full(o.node, len(x.Data)-len(r.data)) {
+	as := *r
+	as.ask, as.count = askOf(x), x.Count
+	var slots []*modelSlot
+	if sem.laned() {
+		slots, granted = m.serves(sem, &as, without(sem.waiting(), r))
+	}
+	now := m.askedBytes(sem, &as, slots, granted)
+	if (granted || x.Timeout > 0) && m.full(o.node, len(x.Data)+now-len(r.data)-sem.placeBytes(r)) {
 		m.countRule("waiter's data beyond the quota of bytes")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
@@ -160,17 +221,29 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 		m.process(sem)
 		return
 	}
-	r.seq, r.count, r.data, r.since = x.Seq, x.Count, bytes.Clone(x.Data), m.wall
+	if sem.laned() && !sem.sameLane(r, &as) {
+		m.countRule("waiter changes its lane")
+	}
+	r.seq, r.count, r.data, r.since, r.ask = x.Seq, x.Count, bytes.Clone(x.Data), m.wall, as.ask
 	sem.revision = m.index
+	sem.joins(r.ask.key)
+	sem.left()
 	m.setTimeout(r, x.Timeout)
 	if granted {
 		m.countRule("waiter asks for less and is granted")
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order})
-		m.grant(sem, r)
+		if sem.queue != nil && sem.queue.late {
+			m.grantFrom(sem, r, slots)
+		} else {
+			m.grant(sem, r)
+		}
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
 		m.process(sem)
 		return
 	}
 	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+	if sem.laned() {
+		m.process(sem)
+	}
 }
 
 func (m *model) release(o op, x *protocol.Release) {

@@ -88,7 +88,7 @@ func sameChanges(got, want []SemaphoreChange) error {
 func sameOwner(a, b protocol.Owner) bool {
 	return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count &&
 		bytes.Equal(a.Data, b.Data) && a.Description == b.Description &&
-		a.Since == b.Since
+		a.Since == b.Since && reflect.DeepEqual(a.Options, b.Options)
 }
 
 // sameState compares all that can be read from the machine with the model. limit is the size of
@@ -259,8 +259,8 @@ func sameList(m *Machine, req *protocol.List, want []protocol.ListItem) error {
 
 // sameSemaphore compares a description, and holds the invariants of the owners.
 func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error {
-	req := protocol.Describe{Node: s.node, Name: s.name, Flags: protocol.WithOwners | protocol.WithWaiters,
-		Limit: limit}
+	req := protocol.Describe{Node: s.node, Name: s.name,
+		Flags: protocol.WithOwners | protocol.WithWaiters | protocol.WithSlots, Limit: limit}
 	var all, out protocol.DescribeReply
 	for page := range manyPages {
 		first := page == 0
@@ -279,26 +279,23 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 			break
 		}
 	}
-	if err := checkDescription(&all, s.limit); err != nil {
+	if err := checkDescription(&all, s); err != nil {
+		return err
+	}
+	if err := sameDetails(m, w, &all, s); err != nil {
 		return err
 	}
 	var owners []protocol.Owner
-	var waiters []protocol.Waiter
 	for _, r := range s.entries {
-		o := r.asOwner()
 		if r.owner {
-			owners = append(owners, o)
-		} else {
-			waiters = append(waiters, protocol.Waiter{
-				OrderID: o.OrderID, Session: o.Session, Count: o.Count, Data: o.Data,
-				Description: o.Description, Since: o.Since, Timeout: r.timeout,
-			})
+			owners = append(owners, s.asOwner(r))
 		}
 	}
+	waiters := s.describedWaiters()
 	sameWaiter := func(a, b protocol.Waiter) bool {
 		return a.OrderID == b.OrderID && a.Session == b.Session && a.Count == b.Count &&
 			bytes.Equal(a.Data, b.Data) && a.Since == b.Since &&
-			a.Description == b.Description && a.Timeout == b.Timeout
+			a.Description == b.Description && a.Timeout == b.Timeout && reflect.DeepEqual(a.Options, b.Options)
 	}
 	switch {
 	case all.Index != w.index || all.Revision != s.revision && !w.loose || !bytes.Equal(all.Name, s.name) ||
@@ -319,8 +316,8 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 
 // checkDescription checks a description by itself: the owners are the greedy prefix of the queue by
 // order id, and hold no more than the limit, unless it was lowered.
-func checkDescription(d *protocol.DescribeReply, limit uint64) error {
-	sum, last := uint64(0), uint64(0)
+func checkDescription(d *protocol.DescribeReply, s *modelSemaphore) error {
+	sum, last, limit := uint64(0), uint64(0), s.limit
 	for _, o := range d.Owners {
 		if o.OrderID <= last {
 			return fmt.Errorf("owners are not in order: %v", d.Owners)
@@ -332,6 +329,9 @@ func checkDescription(d *protocol.DescribeReply, limit uint64) error {
 	}
 	if sum != d.Used {
 		return fmt.Errorf("used is %d, owners hold %d", d.Used, sum)
+	}
+	if s.queue != nil && s.queue.late {
+		return nil
 	}
 	for i, q := range d.Waiters {
 		if q.OrderID <= last {
@@ -382,7 +382,7 @@ func sameStream(m *Machine, w *model, node uint64, sems []*modelSemaphore, limit
 		var owners []protocol.Owner
 		for _, r := range s.entries {
 			if r.owner {
-				owners = append(owners, r.asOwner())
+				owners = append(owners, s.asOwner(r))
 			}
 		}
 		if !bytes.Equal(it.Name, s.name) || it.Limit != s.limit || it.Ephemeral != s.ephemeral ||

@@ -100,8 +100,16 @@ func (g *gen) acquireOp() op {
 			count = pick(g, ^uint64(0), ^uint64(0)-1)
 		}
 		ephemeral := (sem == nil || sem.ephemeral) != g.fault(15)
-		return &protocol.Acquire{Head: h, Name: name, Count: count,
+		x := &protocol.Acquire{Head: h, Name: name, Count: count,
 			Timeout: timeout, Data: g.data(), Ephemeral: ephemeral}
+		if !ephemeral {
+			var r *modelEntry
+			if sem != nil {
+				r = sem.entryOf(g.m.session(c.id))
+			}
+			x.Options = g.asks(sem, r, &x.Count)
+		}
+		return x
 	})
 }
 
@@ -114,8 +122,12 @@ func (g *gen) releaseOp() op {
 
 func (g *gen) createOp() op {
 	return g.request(CmdCreate, func(_ *modelClient, h protocol.Head, name []byte) any {
-		return &protocol.Create{Head: h, Name: name,
+		x := &protocol.Create{Head: h, Name: name,
 			Limit: pick(g, uint64(3), 1, 2, 5, ^uint64(0), uint64(1-min(g.n(20), 1))), Data: g.data()}
+		if g.queues && g.chance(70) {
+			x.Options = g.options(x.Limit)
+		}
+		return x
 	})
 }
 

@@ -29,6 +29,7 @@ type gen struct {
 	strange int      // how often a client of another shard turns up, in percent
 	jumps   int      // how often log time takes a leap, in percent
 	short   bool     // most acquires wait for a short time only
+	queues  bool     // semaphores and acquires have options
 }
 
 func pick[T any](g source, list ...T) T { return list[g.n(len(list))] }
@@ -72,6 +73,7 @@ var makers = []struct {
 	{4, (*gen).updateOp},
 	{4, (*gen).resizeOp},
 	{4, (*gen).deleteOp},
+	{6, (*gen).alterOp},
 	{15, (*gen).resendOp},
 	{8, (*gen).startOp},
 	{10, (*gen).attachOp},

@@ -104,6 +104,8 @@ func (h *history) run() (err error) {
 	step := h.step
 	if h.slow() {
 		step = h.slowStep
+	} else {
+		h.queues = h.chance(60)
 	}
 	for range 10 + h.n(50) {
 		if err := step(); err != nil {

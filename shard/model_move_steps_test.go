@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -234,6 +235,15 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 				return 0, fmt.Errorf("semaphore %q is another at the target", s.name)
 			}
 			waiters += s.waiters.n
+			if s.waiters.n > 0 && s.hasLanes() {
+				seen("lanes moved")
+			}
+			if s.owners.n > 0 && s.hasSlots() {
+				seen("slots moved")
+			}
+			if q := s.queue(); q != nil && len(q.history.ended) > 0 {
+				seen("history moved")
+			}
 		}
 	}
 	return waiters, nil
@@ -256,6 +266,31 @@ func (x *moveTest) compareAtRest() error {
 	x.catchUp(true)
 	x.tickTracks()
 	return x.compare()
+}
+
+// sameQueue compares what a semaphore has beyond a plain one.
+func (x *moveTest) sameQueue(m *Machine, w *modelSemaphore) error {
+	var d protocol.DescribeReply
+	err := m.Semaphores().Describe(&protocol.Describe{Node: 1, Name: w.name,
+		Flags: protocol.WithOwners | protocol.WithWaiters | protocol.WithSlots}, &d)
+	if err != nil {
+		return err
+	}
+	for i, q := range w.describedWaiters() {
+		if !reflect.DeepEqual(d.Waiters[i].Options, q.Options) {
+			return fmt.Errorf("waiter %d has %+v, want %+v", q.OrderID, d.Waiters[i].Options, q.Options)
+		}
+	}
+	i := 0
+	for _, r := range w.entries {
+		if r.owner && !reflect.DeepEqual(d.Owners[i].Options, w.asOwner(r).Options) {
+			return fmt.Errorf("owner %d has %+v, want %+v", r.order, d.Owners[i].Options, w.asOwner(r).Options)
+		}
+		if r.owner {
+			i++
+		}
+	}
+	return sameDetails(m, x.w, &d, w)
 }
 
 func (x *moveTest) compare() error {
@@ -310,6 +345,9 @@ func (x *moveTest) compare() error {
 		}
 		if !slices.Equal(rows, want) {
 			return fmt.Errorf("semaphore %q has %q, want %q", w.name, rows, want)
+		}
+		if err := x.sameQueue(s.m, w); err != nil {
+			return fmt.Errorf("semaphore %q: %w", w.name, err)
 		}
 	}
 	for _, w := range x.w.sessions {

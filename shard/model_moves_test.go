@@ -41,6 +41,7 @@ type moveTest struct {
 	serial   uint64
 	counts   map[string]int
 	notified []string
+	options  *gen // of semaphores and acquires; nil: none
 
 	processes map[string]*modelProcess
 	tracks    map[string]*modelTrack
@@ -107,6 +108,7 @@ func TestBucketsMove(t *testing.T) {
 	}
 	for _, what := range []string{
 		"move done", "move aborted before the freeze", "move aborted after it", "move aborted after the import",
+		"lanes moved", "slots moved", "history moved",
 		"step sent again", "late chunk", "crash", "resumed",
 		"chunk out of order", "drop goes on", "sent again", "refused while frozen",
 		"snapshot in the middle", "restart", "home moved with remote sessions",
@@ -128,6 +130,9 @@ func TestBucketsMove(t *testing.T) {
 func newMoveTest(t *testing.T, seed uint64, did map[string]int) *moveTest {
 	x := &moveTest{t: t, r: rand.New(rand.NewPCG(seed, 77)), w: newModel(), counts: did}
 	lazy := x.r.IntN(2) == 0
+	if !lazy { // tokens are drawn in the order in which work is done
+		x.options = &gen{source: randSource{x.r}, m: x.w, queues: true}
+	}
 	for i := range x.shards {
 		s := &moveTestShard{m: New(uint64(i + 2)), base: []uint64{1000, 5_000_000, 77}[i]}
 		if i > 0 {
@@ -398,13 +403,26 @@ func (x *moveTest) request() error {
 		timeout := []uint64{protocol.Forever, protocol.Forever, 0, 5000, 20_000}[x.r.IntN(5)]
 		o.kind, o.msg = CmdAcquire, &protocol.Acquire{Head: h, Name: name, Count: count,
 			Timeout: timeout, Data: data, Ephemeral: sem == nil || sem.ephemeral}
-		if o.msg.(*protocol.Acquire).Ephemeral {
-			o.msg.(*protocol.Acquire).Count = protocol.Forever
+		if a := o.msg.(*protocol.Acquire); a.Ephemeral {
+			a.Count = protocol.Forever
+		} else if x.options != nil {
+			var r *modelEntry
+			if s := x.w.session(c.id); s != nil {
+				r = sem.entryOf(s)
+			}
+			a.Options = x.options.asks(sem, r, &a.Count)
 		}
 	case p < 15:
 		o.kind, o.msg = CmdRelease, &protocol.Release{Head: h, Name: name}
+	case p < 17 && sem != nil && x.options != nil && x.r.IntN(2) == 0:
+		x.count("alter")
+		o.kind, o.msg = CmdAlter, &protocol.Alter{Head: h, Name: name, Fields: 31, Options: *x.options.options(sem.limit)}
 	case p < 17:
-		o.kind, o.msg = CmdCreate, &protocol.Create{Head: h, Name: name, Limit: 2, Data: data}
+		create := &protocol.Create{Head: h, Name: name, Limit: 2, Data: data}
+		if x.options != nil {
+			create.Options = x.options.options(2)
+		}
+		o.kind, o.msg = CmdCreate, create
 	case p < 18:
 		o.kind, o.msg = CmdUpdate, &protocol.Update{Head: h, Name: name, Data: data}
 	case p < 19:
@@ -430,6 +448,8 @@ func nameOf(o op) []byte {
 	case *protocol.Update:
 		return m.Name
 	case *protocol.Resize:
+		return m.Name
+	case *protocol.Alter:
 		return m.Name
 	}
 	return o.msg.(*protocol.Delete).Name

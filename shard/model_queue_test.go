@@ -55,6 +55,10 @@ func (m *model) process(s *modelSemaphore) {
 	if m.node(s.node) == nil {
 		return
 	}
+	if s.laned() {
+		m.examine(s)
+		return
+	}
 	for {
 		r := s.head()
 		switch {
@@ -70,8 +74,13 @@ func (m *model) process(s *modelSemaphore) {
 			m.endWaiter(s, r)
 		default:
 			m.countRule("waiter granted")
+			if s.queue != nil && s.queue.late {
+				m.countRule("late token without lanes")
+				m.grantFrom(s, r, nil)
+			} else {
+				m.grant(s, r)
+			}
 			m.result(s, r, protocol.StatusOK, protocol.Acquired)
-			m.grant(s, r)
 		}
 	}
 }
@@ -89,7 +98,8 @@ func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 
 func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
-	m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: r.asOwner()})
+	s.left()
+	m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: s.asOwner(r)})
 	m.count(s, r, 0)
 }
 
@@ -115,6 +125,10 @@ func (m *model) remove(s *modelSemaphore, r *modelEntry, notify bool) {
 	s.revision = m.index
 	if r.owner {
 		m.count(s, r, 2)
+		m.keepHold(s, r)
+		s.give(s.slotsOf(r))
+	} else {
+		s.left()
 	}
 	if r.owner && notify {
 		m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
@@ -131,11 +145,23 @@ func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, sta
 	m.emit(Event{
 		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id,
 		Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
-		Name: s.name,
+		Name: s.name, Grant: s.grantOf(r),
 	})
 }
 
-func (r *modelEntry) asOwner() protocol.Owner {
-	return protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count,
+// grantOf is what an owner has beyond plain units.
+func (s *modelSemaphore) grantOf(r *modelEntry) *protocol.Grant {
+	if names := s.slotNames(r); len(names) > 0 {
+		return &protocol.Grant{Slots: names}
+	}
+	return nil
+}
+
+func (s *modelSemaphore) asOwner(r *modelEntry) protocol.Owner {
+	o := protocol.Owner{OrderID: r.order, Session: r.session.id, Count: r.count,
 		Data: r.data, Description: r.session.desc, Since: r.since}
+	if s.placeBytes(r) > 0 {
+		o.Options = &protocol.OwnerOptions{Slots: s.slotNames(r), Priority: r.ask.level + 1, Key: []byte(r.ask.key)}
+	}
+	return o
 }

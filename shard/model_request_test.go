@@ -65,7 +65,11 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 			state = protocol.Accepted
 		}
 		m.countRule("sent again, answered by the entry")
-		m.emit(Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order})
+		e := Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order}
+		if row.owner {
+			e.Grant = m.sem(o.node, name).grantOf(row)
+		}
+		m.emit(e)
 		return nil
 	}
 	if a, ok := s.answers[h.Seq]; ok {
@@ -79,6 +83,9 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 			m.reply(protocol.StatusAborted) // it would be a lie by now
 		default:
 			m.countRule("sent again, answered from memory")
+			if a.reply.State == protocol.Acquired {
+				a.reply.Grant = m.sem(o.node, name).grantOf(row)
+			}
 			m.emit(a.reply)
 		}
 		return nil

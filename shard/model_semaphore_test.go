@@ -9,7 +9,7 @@ import (
 const mebibyte = 1 << 20
 
 func (m *model) create(o op, x *protocol.Create) {
-	if badHead(x.Head, x.Name) || x.Limit == 0 || len(x.Data) > mebibyte {
+	if badHead(x.Head, x.Name) || x.Limit == 0 || len(x.Data) > mebibyte || x.Validate() != nil {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -26,12 +26,19 @@ func (m *model) create(o op, x *protocol.Create) {
 	case len(m.byName(o.node)) >= m.share(m.node(o.node).config.MaxSemaphores):
 		m.countRule("quota of semaphores")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
-	case m.full(o.node, 512+len(x.Name)+len(x.Data)):
+	case m.full(o.node, 512+len(x.Name)+len(x.Data)+createBytes(x)):
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
-		m.make(o.node, x.Name, x.Limit, x.Data, false)
+		m.make(o.node, x.Name, x.Limit, x.Data, false).setOptions(x.Options)
 		m.answer(s, o, x.Seq, Event{})
 	}
+}
+
+func createBytes(x *protocol.Create) int {
+	if x.Options == nil {
+		return 0
+	}
+	return modelOptionBytes(*x.Options, x.Limit)
 }
 
 func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSemaphore {
@@ -97,8 +104,20 @@ func (m *model) resize(o op, x *protocol.Resize) {
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
 	case sem.ephemeral:
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case sem.queue != nil && len(sem.queue.slots) > 0 && !sem.queue.o.Numbered && x.Limit != sem.limit:
+		m.countRule("resize of named slots")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case sem.queue != nil && (sem.queue.o.Numbered && x.Limit > 1024 || sem.queue.o.Policy == protocol.PolicyFair && x.Limit > 1<<20):
+		m.countRule("resize above what options allow")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case sem.queue != nil && sem.queue.o.Numbered && x.Limit > sem.limit && m.full(o.node, 64*int(x.Limit-sem.limit)):
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
 		m.answer(s, o, x.Seq, Event{})
+		if sem.limit != x.Limit && sem.queue != nil && sem.queue.o.Numbered {
+			m.countRule("numbered slots resized")
+			sem.setSlots(modelSlots(sem.queue.o, x.Limit))
+		}
 		if sem.limit != x.Limit {
 			if x.Limit < sem.used() {
 				m.countRule("limit lowered below what is held")
@@ -135,6 +154,8 @@ func (m *model) forceRelease(o op, x *protocol.ForceRelease) {
 		m.countRule("force release of a token that is no owner's")
 		return
 	}
+	m.forcing = true
+	defer func() { m.forcing = false }()
 	for _, r := range taken {
 		m.countRule("lease taken by force")
 		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch,

@@ -28,7 +28,8 @@ type model struct {
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
-	handed bool // the leader hands over
+	handed  bool // the leader hands over
+	forcing bool // the command takes leases away
 
 	seen  map[string]int // how often each rule came to bear
 	loose bool           // the machine takes several entries where the model takes one: revisions and counters are not compared
@@ -81,6 +82,8 @@ type modelSemaphore struct {
 	ephemeral                         bool
 	entries                           []*modelEntry // by order id
 
+	queue *modelQueue // nil: a plain one
+
 	counts [3]uint64             // acquires, waits, releases
 	detail map[uint64]*[3]uint64 // the same by session, in nodes with detailed counters
 }
@@ -94,6 +97,9 @@ type modelEntry struct {
 	owner             bool
 	timed             bool
 	deadline          uint64
+
+	ask     modelAsk
+	arrival uint64 // of a waiter in a lane
 }
 
 func newModel() *model {
@@ -172,6 +178,8 @@ func (m *model) run(o op, takes bool) {
 		m.kill(x)
 	case *protocol.ForceRelease:
 		m.forceRelease(o, x)
+	case *protocol.Alter:
+		m.alter(o, x)
 	case *protocol.Create:
 		m.create(o, x)
 	case *protocol.Update:
@@ -224,7 +232,7 @@ func (m *model) runRaw(o op, takes bool) {
 func known(k CommandKind) bool {
 	switch k {
 	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate,
-		CmdUpdate, CmdResize, CmdDelete, CmdAcquire, CmdRelease, CmdForceRelease,
+		CmdUpdate, CmdResize, CmdDelete, CmdAlter, CmdAcquire, CmdRelease, CmdForceRelease,
 		CmdTakeOver, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop,
 		CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
 		CmdHandOver:
@@ -361,9 +369,9 @@ func (m *model) bytes(node uint64) (sum int) {
 	}
 	for _, sem := range m.sems {
 		if sem.node == node {
-			sum += 512 + len(sem.name) + len(sem.data)
+			sum += 512 + len(sem.name) + len(sem.data) + sem.optionBytes()
 			for _, r := range sem.entries {
-				sum += 256 + len(r.data)
+				sum += 256 + len(r.data) + sem.placeBytes(r)
 			}
 		}
 	}

@@ -94,7 +94,19 @@ const (
 	outcomeTrackArgument   outcome = 25
 	outcomeBytesQuota      outcome = 26
 	outcomeWaitersQuota    outcome = 27
-	outcomes                       = 28
+
+	outcomeNoSlots      outcome = 40
+	outcomeFewSlots     outcome = 41
+	outcomeOtherSlots   outcome = 42
+	outcomeLanesLimit   outcome = 43
+	outcomeOptions      outcome = 44
+	outcomeSlotsInUse   outcome = 45
+	outcomeLongQueue    outcome = 46
+	outcomeNoSlot       outcome = 47
+	outcomeSlotsNamed   outcome = 48
+	outcomeLimitTooHigh outcome = 49
+
+	outcomes = 50
 )
 
 // outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
@@ -142,6 +154,26 @@ var outcomeTable = [outcomes]struct {
 	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, ""},
 	outcomeWaitersQuota: {protocol.StatusOverloaded, ""},
 	outcomeWaiterMore:   {protocol.StatusBadRequest, ""},
+	outcomeNoSlots: {protocol.StatusPreconditionFailed,
+		"semaphore has no slots; acquire it without labels and names, or alter it"},
+	outcomeFewSlots: {protocol.StatusBadRequest,
+		"fewer slots than the count have these labels or names; ask for less, or for others"},
+	outcomeOtherSlots: {protocol.StatusBadRequest,
+		"session owns slots that these labels or names leave out, or lacks one that is named; release first"},
+	outcomeLanesLimit: {protocol.StatusOverloaded,
+		"semaphore has waiters of as many keys, levels and selectors as the limit of 1024 lanes allows; retry later"},
+	outcomeOptions: {protocol.StatusBadRequest,
+		"options would not fit together: aging belongs to the policy priority, weights to fair with a limit of " +
+			"at most 1048576, and a semaphore has at most 1024 slots, as many as its limit"},
+	outcomeSlotsInUse: {protocol.StatusPreconditionFailed,
+		"semaphore has owners or waiters, so slots cannot be added or removed; wait until they are gone"},
+	outcomeLongQueue: {protocol.StatusPreconditionFailed,
+		"semaphore has more than 10000 waiters, too many to order anew; alter it when there are fewer"},
+	outcomeNoSlot: {protocol.StatusNotFound, "semaphore has no slot of a name that is given; describe it"},
+	outcomeSlotsNamed: {protocol.StatusPreconditionFailed,
+		"limit is the number of the slots, which have names; alter their list instead"},
+	outcomeLimitTooHigh: {protocol.StatusPreconditionFailed,
+		"limit is above what the semaphore's options allow: 1048576 under the policy fair, 1024 with slots"},
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,

@@ -25,6 +25,10 @@ func (s *semaphore) promote(m *Machine) {
 	if s.node.dropped {
 		return
 	}
+	if s.hasLanes() {
+		s.rare.queue.examine(m, s)
+		return
+	}
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		if m.waiterEnded(e) {
 			if m.batch.releaseBudget <= 0 {
@@ -37,8 +41,8 @@ func (s *semaphore) promote(m *Machine) {
 		if !s.fits(e.count) {
 			return
 		}
-		m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
 		e.grant(m)
+		m.emitGranted(e)
 		m.noteHandOn(e)
 	}
 }
@@ -46,11 +50,20 @@ func (s *semaphore) promote(m *Machine) {
 // enqueue and dequeue add a waiter to the queue, and take it out.
 func (s *semaphore) enqueue(e *entry) {
 	s.ownExtras().waiters.insert(e, byOrder)
+	if s.hasLanes() {
+		s.rare.queue.join(e)
+	}
 	s.queueChanged()
 }
 
 func (s *semaphore) dequeue(e *entry) {
 	s.waiters.remove(e, byOrder)
+	if q := s.queue(); q != nil {
+		if q.laned() {
+			q.leave(e)
+		}
+		q.late = q.late && (s.waiters.n > 0 || q.laned())
+	}
 	s.queueChanged()
 }
 
@@ -86,8 +99,31 @@ func (s *semaphore) updateStuck() {
 	}
 }
 
-// grant makes the first waiter, which fits, an owner.
+// grant makes a waiter, which fits, an owner.
 func (e *entry) grant(m *Machine) {
+	if e.semaphore.lateTokens() {
+		e.grantSlots(m, nil)
+		return
+	}
+	e.leaveQueue(m)
+	e.own(m)
+}
+
+// grantSlots is grant where tokens are late. The token is above all that were granted before.
+func (e *entry) grantSlots(m *Machine, slots []uint32) {
+	s, q := e.semaphore, e.semaphore.rare.queue
+	m.touch(s)
+	d := e.demand()
+	tag := q.tag(d, e.count)
+	e.leaveQueue(m)
+	s.bucket.orderCounter++
+	e.session.renumber(e, s.bucket.orderCounter)
+	q.granted(e, d, slots, tag)
+	e.own(m)
+}
+
+// leaveQueue takes a waiter out of the queue, for it to become an owner.
+func (e *entry) leaveQueue(m *Machine) {
 	s := e.semaphore
 	m.touch(s)
 	m.touch(e)
@@ -100,6 +136,11 @@ func (e *entry) grant(m *Machine) {
 	e.waiting, e.since, e.began = false, m.wall, m.logTime
 	s.node.waiters--
 	e.session.waits--
+}
+
+// own makes an entry an owner.
+func (e *entry) own(m *Machine) {
+	s := e.semaphore
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
@@ -136,12 +177,16 @@ func (e *entry) remove(m *Machine, notify bool) {
 		e.holdEnded(m)
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
+		if q := s.queue(); q != nil {
+			q.history.keep(m, e)
+		}
 		s.countEvent(p.id, countRelease)
 		if notify {
 			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
 				Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
 		}
 	}
+	e.dropPlace(m)
 	m.batch.checkHandOn(s)
 	if s.waiters.n == 0 {
 		m.formerOwners.forget(s)

@@ -8,6 +8,7 @@ const (
 	sessionBytes   = 512
 	semaphoreBytes = 512
 	entryBytes     = 256 // an owner or a waiter
+	placeBytes     = 128 // what such an entry has beyond a plain one, without 4 for each slot
 	objectBytes    = 512 // a hosted object; what is in it is weighed by its package
 	answerBytes    = 32  // a remembered answer of a session record that has more than freeAnswers of them
 

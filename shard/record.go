@@ -29,6 +29,9 @@ const (
 	recordEnd           recordKind = 10
 	recordProcess       recordKind = 11
 	recordTrack         recordKind = 12
+
+	recordQueue recordKind = 40 // a semaphore that is not plain: the fields of recordSemaphore, and more
+	recordPlace recordKind = 41 // an entry that is not plain: the fields of recordEntry, and more
 )
 
 // closeRecord puts kind and length before the fields from start on, and adds the record's hash to
@@ -164,7 +167,11 @@ func (s *semaphore) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.AppendBytes(b, s.data)
 	b = varint.Append(b, s.limit, s.version, s.revision, s.created)
 	b = varint.AppendBool(b, s.ephemeral)
-	return closeRecord(b, start, skip, recordSemaphore, 0, sum)
+	kind := recordSemaphore
+	if q := s.queue(); q != nil && !q.isPlain() {
+		b, kind = varint.Encode(b, q.fields), recordQueue
+	}
+	return closeRecord(b, start, skip, kind, 0, sum)
 }
 
 func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
@@ -175,7 +182,11 @@ func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.AppendBytes(b, e.data)
 	b = varint.AppendBool(b, e.waiting)
 	b = appendTimer(b, &e.timer)
-	return closeRecord(b, start, skip, recordEntry, hash(e.semaphore.node.id, e.semaphore.name), sum)
+	kind := recordEntry
+	if p := e.place(); p != nil {
+		b, kind = varint.Encode(b, p.fields), recordPlace
+	}
+	return closeRecord(b, start, skip, kind, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
 func appendEndedCreateID(b []byte, k expiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {

@@ -33,11 +33,11 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	p := q.session
 	again := p.findAnswer(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
-		state := protocol.Acquired
 		if q.entry.waiting {
-			state = protocol.Accepted
+			m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: q.entry.orderID})
+		} else {
+			m.replyAcquired(q.entry)
 		}
-		m.replyAnswer(answer{kind: CmdAcquire, state: state, value: q.entry.orderID})
 		return false
 	}
 	if again != nil {
@@ -84,13 +84,15 @@ func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 }
 
 // findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
-// session, that is overdue but was not fired yet counts as gone: it is timed out here.
+// session, that is overdue but was not fired yet counts as gone: it is timed out here. Where there
+// are lanes, they are examined, whoever is at their heads.
 func (q *request) findEntry(m *Machine) {
 	q.semaphore = m.semaphores.lookup(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
 		return
 	}
-	if head := q.semaphore.waiters.first; head != nil && m.waiterEnded(head) {
+	if head := q.semaphore.waiters.first; head != nil &&
+		(m.waiterEnded(head) || q.semaphore.hasLanes()) {
 		q.semaphore.promote(m)
 		q.semaphore.reapEphemeral(m)
 	}
@@ -119,6 +121,10 @@ func (q *request) replyAgain(m *Machine, a answer) {
 	if a.outcome == outcomeOK && a.state == protocol.Acquired &&
 		(q.entry == nil || q.entry.waiting || q.entry.orderID != a.value) {
 		a = answer{kind: a.kind, outcome: outcomeGivenBack}
+	}
+	if a.outcome == outcomeOK && a.state == protocol.Acquired {
+		m.replyAcquired(q.entry)
+		return
 	}
 	m.replyAnswer(a)
 }

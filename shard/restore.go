@@ -91,10 +91,10 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.node(&r)
 	case recordHomeSession, recordRemoteSession:
 		ok = x.sessionRecord(&r, kind == recordHomeSession)
-	case recordSemaphore:
-		ok = x.semaphore(&r)
-	case recordEntry:
-		ok = x.entry(&r)
+	case recordSemaphore, recordQueue:
+		ok = x.semaphore(&r, kind == recordQueue)
+	case recordEntry, recordPlace:
+		ok = x.entry(&r, kind == recordPlace)
 	case recordEndedCreateID:
 		k := numbered[[protocol.KeyLen]byte]{number: r.Uint()}
 		r.Fixed(k.key[:])
@@ -263,7 +263,7 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 	return true
 }
 
-func (x *restorer) semaphore(r *varint.Reader) bool {
+func (x *restorer) semaphore(r *varint.Reader, queued bool) bool {
 	serial, node := r.Uint(), r.Uint()
 	s := newSemaphore(r.Bytes(varint.NoLimit))
 	l := semaphoreLink{s: s, node: node}
@@ -271,6 +271,13 @@ func (x *restorer) semaphore(r *varint.Reader) bool {
 	s.limit, s.version, s.revision, s.created, s.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Bool()
 	x.m.serial++
 	s.serial = x.m.serial
+	if queued {
+		q, ok := readQueue(r, s.limit)
+		if !ok || s.ephemeral || q.isPlain() {
+			return false
+		}
+		s.ownRare().queue = q
+	}
 	if len(s.name) == 0 || len(s.name) > protocol.MaxNameLen || x.semaphores[serial] != nil {
 		return false
 	}
@@ -279,12 +286,16 @@ func (x *restorer) semaphore(r *varint.Reader) bool {
 	return true
 }
 
-func (x *restorer) entry(r *varint.Reader) bool {
+func (x *restorer) entry(r *varint.Reader, placed bool) bool {
 	e := new(entry)
 	l := entryLink{e: e, serial: r.Uint(), session: r.Uint()}
 	e.orderID, e.count, e.seq, e.timeout, e.since = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
 	e.data, e.waiting = r.Copy(varint.NoLimit), r.Bool()
 	l.scheduled, l.at = readTimer(r)
+	ok := true
+	if placed {
+		l.place, ok = readPlace(r, e.waiting)
+	}
 	x.entries = append(x.entries, l)
-	return e.count > 0
+	return ok && e.count > 0
 }

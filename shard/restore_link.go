@@ -29,6 +29,7 @@ type entryLink struct {
 	session   uint64
 	scheduled bool
 	at        uint64
+	place     *place
 }
 
 // link puts the records together.
@@ -152,9 +153,13 @@ func (x *restorer) linkEntries() bool {
 		if o := p.entries.seekName(s.name); o != nil && o.semaphore == s {
 			return false
 		}
+		if !fitsQueue(s.queue(), l.place, e.waiting, e.count) {
+			return false
+		}
 		e.semaphore, e.session = s, p
 		p.addEntry(e)
 		s.node.addEntryUsage(e)
+		e.setPlace(l.place)
 		if e.waiting {
 			s.enqueue(e)
 			if l.scheduled {
@@ -162,11 +167,19 @@ func (x *restorer) linkEntries() bool {
 			}
 			continue
 		}
-		if s.waiters.n > 0 || s.used+e.count < s.used || l.scheduled {
+		if s.waiters.n > 0 && !s.lateTokens() || s.used+e.count < s.used || l.scheduled {
 			return false
 		}
 		s.owners.insert(e, byOrder)
 		s.used += e.count
+		if l.place != nil {
+			s.rare.queue.slots.restore(e, l.place.slots)
+		}
+	}
+	for _, l := range x.semaphoreLinks {
+		if q := l.s.queue(); q != nil && (!q.dropUnusedKeys() || q.late && l.s.waiters.n == 0 && !q.laned() || !q.slots.leavingHeld()) {
+			return false
+		}
 	}
 	return true
 }

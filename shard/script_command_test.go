@@ -184,8 +184,15 @@ func (x *scriptRunner) command(line string) Command {
 			Reason: strings.ReplaceAll(a.vals["reason"], "-", " "),
 		})
 	case "create":
-		return request(CmdCreate,
-			&protocol.Create{Head: head(), Name: name, Limit: a.num("limit", 1), Data: a.data("data")})
+		c := &protocol.Create{Head: head(), Name: name, Limit: a.num("limit", 1), Data: a.data("data")}
+		if o, fields := a.options(); fields != 0 {
+			c.Options = &o
+		}
+		return request(CmdCreate, c)
+	case "alter-sem":
+		o, fields := a.options()
+		return request(CmdAlter, &protocol.Alter{Head: head(), Name: name, Fields: fields, Options: o,
+			Drain: a.list("drain"), Undrain: a.list("undrain")})
 	case "update":
 		return request(CmdUpdate,
 			&protocol.Update{Head: head(), Name: name, Data: a.data("data"), Expected: a.num("expected", 0)})
@@ -196,7 +203,7 @@ func (x *scriptRunner) command(line string) Command {
 	case "acquire":
 		return request(CmdAcquire, &protocol.Acquire{
 			Head: head(), Name: name, Count: a.num("count", 1), Timeout: a.num("timeout", math.MaxUint64),
-			Data: a.data("data"), Ephemeral: a.has("ephemeral"),
+			Data: a.data("data"), Ephemeral: a.has("ephemeral"), Options: a.asked(),
 		})
 	case "release":
 		return request(CmdRelease, &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)})

@@ -65,6 +65,8 @@ func (x *scriptRunner) output() string {
 			fmt.Fprintf(&b, "data=%q version=%d\n", c.Data, c.Version)
 		case protocol.ChangeLimit:
 			fmt.Fprintf(&b, "limit=%s\n", limitWord(c.Limit))
+		case protocol.ChangeOptions:
+			b.WriteString("options\n")
 		case protocol.ChangeOwnerAdded:
 			fmt.Fprintf(&b, "owner added #%d %s count=%s data=%q\n", o.OrderID, x.sessionName(o.Session),
 				limitWord(o.Count), shortName(o.Data))
@@ -127,6 +129,7 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 			if e.OrderID != 0 {
 				fmt.Fprintf(b, " #%d", e.OrderID)
 			}
+			b.WriteString(grantWord(e.Grant))
 		case "instance":
 			fmt.Fprintf(b, " incarnation=%d", e.Result)
 		case "release":
@@ -145,7 +148,7 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 			fmt.Fprintf(b, "%s: %s\n", e.Status.String(), e.Text)
 			return
 		}
-		fmt.Fprintf(b, "%s #%d\n", stateWord(e.State), e.OrderID)
+		fmt.Fprintf(b, "%s #%d%s\n", stateWord(e.State), e.OrderID, grantWord(e.Grant))
 	case EventLeaseLost:
 		fmt.Fprintf(b, "  lease of %s on %s #%d lost: %s\n", x.sessionName(e.Session), e.Name, e.OrderID, e.Text)
 	case EventSessionAttached:

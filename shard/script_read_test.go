@@ -32,6 +32,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		return x.listProcesses(a, node)
 	case "describe":
 		x.describe(&b, a, node)
+	case "history":
+		x.history(&b, a, node)
 	case "list":
 		req := protocol.List{Node: node, Prefix: a.data("prefix"), Limit: uint32(a.num("limit", 0))}
 		if who := a.vals["session"]; who != "" {
@@ -166,7 +168,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 
 func (x *scriptRunner) describe(b *strings.Builder, a scriptArgs, node uint64) {
 	req := protocol.Describe{Node: node, Name: []byte(a.words[0]), Limit: uint32(a.num("limit", 0)),
-		Flags: protocol.WithOwners | protocol.WithWaiters}
+		Flags: protocol.WithOwners | protocol.WithWaiters | protocol.WithSlots}
 	for more := true; more; more = len(req.Cursor) > 0 {
 		var r protocol.DescribeReply
 		if err := x.m.Semaphores().Describe(&req, &r); err != nil {
@@ -176,14 +178,15 @@ func (x *scriptRunner) describe(b *strings.Builder, a scriptArgs, node uint64) {
 		fmt.Fprintf(b, "%s limit=%s used=%s ephemeral=%v version=%d data=%q owners=%d waiters=%d\n", r.Name,
 			limitWord(r.Limit), limitWord(r.Used), r.Ephemeral,
 			r.Version, r.Data, r.NumOwners, r.NumWaiters)
+		x.describeOptions(b, r.Details)
 		for _, o := range r.Owners {
-			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q\n", o.OrderID, x.sessionName(o.Session),
-				limitWord(o.Count), o.Data, o.Description)
+			fmt.Fprintf(b, "  owner #%d %s count=%s data=%q desc=%q%s\n", o.OrderID, x.sessionName(o.Session),
+				limitWord(o.Count), o.Data, o.Description, ownerWord(o.Options))
 		}
 		for _, w := range r.Waiters {
-			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s\n", w.OrderID,
+			fmt.Fprintf(b, "  waiter #%d %s count=%s data=%q desc=%q timeout=%s%s\n", w.OrderID,
 				x.sessionName(w.Session), limitWord(w.Count), w.Data, w.Description,
-				limitWord(w.Timeout))
+				limitWord(w.Timeout), waiterWord(w.Options))
 		}
 		if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
 			b.WriteString("-- next page\n")

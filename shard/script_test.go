@@ -30,7 +30,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	    names a session at home in another shard (the last of 256 buckets is not active here)
 //	alias NAME of=NAME
 //	    another connection of the same session, with its own attach epoch
-//	describe/list/sessions/objects/stream/remotes/process/processes/busiest
+//	describe/history/list/sessions/objects/stream/remotes/process/processes/busiest
 //	    reads
 //	restore
 //	    snapshot, restore, compare digests, continue with the restored machine
@@ -180,7 +180,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "list", "sessions", "objects",
+	case "process", "processes", "describe", "history", "list", "sessions", "objects",
 		"stream", "remotes", "node", "counters", "busiest":
 		return x.read(d)
 	case "shard", "import", "copies":

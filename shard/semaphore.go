@@ -38,11 +38,17 @@ type semaphore struct {
 // semaphoreExtras is the part of a semaphore's record that most semaphores of a large cluster do
 // not need: they have no data, and nobody ever waited for them.
 type semaphoreExtras struct {
-	waiters         treap                  // by order id
-	data            []byte                 // never changed in place
+	waiters treap         // by order id
+	data    []byte        // never changed in place
+	rare    *rareExtras   // nil for most
+	places  [places]int32 // in the rankings of its node
+	stuck   bool          // the first waiter wants more than the limit: counted in node.stuck
+}
+
+// rareExtras is what hardly any semaphore has.
+type rareExtras struct {
+	queue           *queue                 // nil: a plain one
 	sessionCounters map[uint64]*counterSet // by session, in nodes with detailed counters
-	places          [places]int32          // in the rankings of its node
-	stuck           bool                   // the first waiter wants more than the limit: counted in node.stuck
 }
 
 // noExtras is what every semaphore without extras has. It never changes: what changes extras calls
@@ -55,6 +61,23 @@ func (s *semaphore) ownExtras() *semaphoreExtras {
 		s.semaphoreExtras = new(semaphoreExtras)
 	}
 	return s.semaphoreExtras
+}
+
+// ownRare makes the semaphore's rare extras its own.
+func (s *semaphore) ownRare() *rareExtras {
+	x := s.ownExtras()
+	if x.rare == nil {
+		x.rare = new(rareExtras)
+	}
+	return x.rare
+}
+
+// sessionCounters is nil unless the semaphore's node has detailed counters.
+func (s *semaphore) sessionCounters() map[uint64]*counterSet {
+	if s.rare == nil {
+		return nil
+	}
+	return s.rare.sessionCounters
 }
 
 // newSemaphore makes a record with its name in one piece of memory: the collector visits each, and
@@ -102,7 +125,9 @@ func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name 
 func (s *semaphore) hash() uint64 { return hashName(s.node.id, s.name) }
 
 // quotaBytes is what the semaphore counts against its node's quota, without its entries.
-func (s *semaphore) quotaBytes() uint64 { return semaphoreBytes + uint64(len(s.name)+len(s.data)) }
+func (s *semaphore) quotaBytes() uint64 {
+	return semaphoreBytes + uint64(len(s.name)+len(s.data)) + s.queue().quotaBytes(s.limit)
+}
 
 func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
@@ -138,8 +163,11 @@ func (s *semaphore) entryOf(p *sessionRecord) *entry {
 	return nil
 }
 
-// makeSemaphore adds one. The caller has checked that there is none, and the quota.
-func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral bool) *semaphore {
+// makeSemaphore adds one. The caller has checked that there is none, and the quota. options may be
+// nil.
+func (q *request) makeSemaphore(
+	m *Machine, limit uint64, data []byte, ephemeral bool, options *protocol.SemaphoreOptions,
+) *semaphore {
 	m.serial++
 	var s *semaphore
 	if ephemeral {
@@ -150,6 +178,7 @@ func (q *request) makeSemaphore(m *Machine, limit uint64, data []byte, ephemeral
 	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
+	s.setOptions(options)
 	s.link(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
 		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
@@ -201,10 +230,10 @@ func applyCreate(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeExists)
 	case !m.roomForName(q.node):
 		q.refuse(m, outcomeQuota)
-	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))):
+	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))+optionBytes(x.Options, x.Limit)):
 		q.refuse(m, outcomeBytesQuota)
 	default:
-		q.makeSemaphore(m, x.Limit, x.Data, false)
+		q.makeSemaphore(m, x.Limit, x.Data, false, x.Options)
 		q.finish(m, answer{})
 	}
 }
@@ -253,11 +282,21 @@ func applyResize(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeUpdateFixed)
 		return
 	}
+	state := s.queue()
+	if state != nil {
+		if out := state.mayResize(m, s, x.Limit); out != outcomeOK {
+			q.refuse(m, out)
+			return
+		}
+	}
 	q.finish(m, answer{})
 	if s.limit == x.Limit {
 		return
 	}
 	m.touch(s)
+	if state != nil {
+		state.resizeSlots(m, s, x.Limit)
+	}
 	s.limit = x.Limit
 	s.updateStuck()
 	s.revision = m.applied

@@ -55,7 +55,9 @@ func (e *entry) rememberOutcome(m *Machine, out outcome, state protocol.AcquireS
 	p.rememberAnswer(a)
 }
 
-func (e *entry) quotaBytes() uint64 { return entryBytes + uint64(len(e.data)) }
+func (e *entry) quotaBytes() uint64 {
+	return entryBytes + uint64(len(e.data)) + e.place().quotaBytes()
+}
 
 func (e *entry) setData(data []byte) {
 	e.semaphore.node.bytes += uint64(len(data)) - uint64(len(e.data)) // modulo 2^64
@@ -65,5 +67,5 @@ func (e *entry) setData(data []byte) {
 // owner is the entry of an owner as clients see it.
 func owner(e *entry) protocol.Owner {
 	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
-		Description: e.session.description, Since: e.since}
+		Description: e.session.description, Since: e.since, Options: ownerOptions(e)}
 }

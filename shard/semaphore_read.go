@@ -14,6 +14,7 @@ type Semaphores struct{ reader }
 const (
 	inOwners  = 1
 	inWaiters = 2
+	inLanes   = 3 // behind a waiter in a lane, see laneCursor
 )
 
 // Describe reads a page of a semaphore's description. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
@@ -24,7 +25,8 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 		return err
 	}
 	list, after := byte(inOwners), uint64(0)
-	if len(req.Cursor) > 0 {
+	lanes := len(req.Cursor) > 0 && req.Cursor[0] == inLanes
+	if len(req.Cursor) > 0 && req.Cursor[0] != inLanes {
 		if len(req.Cursor) != 9 || req.Cursor[0] != inOwners && req.Cursor[0] != inWaiters {
 			return badCursor()
 		}
@@ -48,8 +50,9 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 	if len(req.Cursor) == 0 {
 		out.Data = s.data
 		p.bytes = len(s.data)
+		out.Details = s.details(req.Flags&protocol.WithSlots != 0)
 	}
-	if list == inOwners {
+	if list == inOwners && !lanes {
 		if req.Flags&protocol.WithOwners != 0 {
 			for e := s.owners.seekOrder(after); e != nil; e = next(e, byOrder) {
 				if !p.takes(entrySize(e)) {
@@ -62,6 +65,9 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 		}
 		after = 0
 	}
+	if req.Flags&protocol.WithWaiters != 0 && s.hasLanes() {
+		return s.rare.queue.describe(req.Cursor, &p, out)
+	}
 	if req.Flags&protocol.WithWaiters != 0 {
 		for e := s.waiters.seekOrder(after); e != nil; e = next(e, byOrder) {
 			if !p.takes(entrySize(e)) {
@@ -70,7 +76,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 			}
 			out.Waiters = append(out.Waiters, protocol.Waiter{
 				OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
-				Description: e.session.description, Since: e.since, Timeout: e.timeout,
+				Description: e.session.description, Since: e.since, Timeout: e.timeout, Options: waiterOptions(e),
 			})
 			after = e.orderID
 		}

@@ -103,6 +103,13 @@ func (p *sessionRecord) dropEntry(e *entry) {
 	p.node.holders.set(p, &p.place, uint64(p.entries.n))
 }
 
+// renumber gives an entry, which is in no queue, another order id.
+func (p *sessionRecord) renumber(e *entry, orderID uint64) {
+	p.entries.remove(e, byName) // its place in the tree depends on it
+	e.orderID = orderID
+	p.entries.insert(e, byName)
+}
+
 func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
 
 func (p *sessionRecord) timerRef() *timer { return &p.timer }

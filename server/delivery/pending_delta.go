@@ -11,8 +11,8 @@ import (
 // Merging keeps what a reader of any state in between needs to reach the state at index. A deletion
 // and a removal stay even if the creation or the addition that they undo was merged too, because a
 // snapshot page may have been read in between. A pendingDelta has at most one deletion, one
-// creation after it, one change of data, one of the limit, and one per owner (order ids are never
-// reused).
+// creation after it, one change of data, one of the limit, one of the options, and one per owner
+// (order ids are never reused).
 type pendingDelta struct {
 	node  *watchedNode
 	key   string
@@ -24,6 +24,7 @@ type pendingDelta struct {
 	created bool
 	data    bool
 	limit   bool
+	options bool
 	base    protocol.SemaphoreChange // Limit, Ephemeral, Version, Data as created or last changed
 
 	owners       []protocol.SemaphoreChange // in the order of their first change, since the last deletion or creation
@@ -63,6 +64,11 @@ func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 		}
 		p.limit = true
 		p.base.Limit = c.Limit
+	case protocol.ChangeOptions:
+		if !p.options {
+			p.size += changeCost
+		}
+		p.options = true
 	case protocol.ChangeOwnerAdded, protocol.ChangeOwnerChanged, protocol.ChangeOwnerRemoved:
 		p.owner(c)
 	}
@@ -71,7 +77,7 @@ func (p *pendingDelta) merge(index uint64, c *protocol.SemaphoreChange) int {
 
 // reset drops what a deletion or a creation overrides.
 func (p *pendingDelta) reset() {
-	p.created, p.data, p.limit = false, false, false
+	p.created, p.data, p.limit, p.options = false, false, false, false
 	p.base = protocol.SemaphoreChange{}
 	clear(p.owners)
 	p.owners, p.ownerIndexes = p.owners[:0], nil
@@ -145,6 +151,9 @@ func (p *pendingDelta) changes(to []protocol.SemaphoreChange) []protocol.Semapho
 		if p.limit {
 			to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: b.Limit})
 		}
+	}
+	if p.options {
+		to = append(to, protocol.SemaphoreChange{Kind: protocol.ChangeOptions})
 	}
 	return append(to, p.owners...)
 }

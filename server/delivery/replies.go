@@ -35,7 +35,7 @@ func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 		r.update = protocol.UpdateReply{Version: e.Result}
 		return &r.update
 	case protocol.KindAcquire:
-		r.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID}
+		r.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID, Grant: e.Grant}
 		return &r.acquire
 	case protocol.KindRelease:
 		r.release = protocol.ReleaseReply{Released: e.Flag}

@@ -105,7 +105,7 @@ func (d *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 			}
 		case shard.EventAcquireResult:
 			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State,
-				OrderID: e.OrderID, Message: e.Text}
+				OrderID: e.OrderID, Message: e.Text, Grant: e.Grant}
 			d.host.AcquireResult(&d.result)
 		case shard.EventLeaseLost:
 			d.host.Forced(index, e)

@@ -138,7 +138,7 @@ func TestApplied(t *testing.T) {
 		{name: "a reply to no command", event: shard.Event{Kind: shard.EventReply, Command: -1}},
 		{name: "a grant", event: shard.Event{Kind: shard.EventAcquireResult, Session: 70, Seq: 3, Status: protocol.StatusOK,
 			State: protocol.Acquired, OrderID: 9, Text: "why"},
-			want: "result {Session:70 Seq:3 Status:ok State:1 OrderID:9 Message:why}"},
+			want: "result {Session:70 Seq:3 Status:ok State:1 OrderID:9 Message:why Grant:<nil>}"},
 		{name: "what an operator took", event: shard.Event{Kind: shard.EventLeaseLost, Session: 70, Name: []byte("s"), OrderID: 9},
 			want: "an operator took something of session 70 at 50\n" +
 				"session 70 is notified: kind 70, &{Session:70 Name:[115] OrderID:9 Message:}"},

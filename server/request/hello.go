@@ -62,7 +62,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	r := c.server.Routes()
 	p.helloReply = protocol.HelloReply{
 		Version:    protocol.Version,
-		Features:   protocol.FeatureStartByPath | protocol.FeatureNodeTier,
+		Features:   protocol.FeatureStartByPath | protocol.FeatureNodeTier | protocol.FeatureQueues,
 		Server:     serverName(),
 		Cluster:    r.State.Cluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),

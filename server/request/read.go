@@ -95,6 +95,13 @@ func readKinds() map[protocol.Kind]requestKind {
 				}
 				return err
 			}),
+		protocol.KindSemaphoreHistory: readRow(
+			func(q *protocol.SemaphoreHistory) readScope {
+				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
+			},
+			func(x reading, q *protocol.SemaphoreHistory, out *protocol.SemaphoreHistoryReply) error {
+				return x.m.Semaphores().History(q, out)
+			}),
 		protocol.KindList: readRow(
 			func(q *protocol.List) readScope {
 				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}

@@ -17,6 +17,8 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 				data: func(m request) (string, []byte) { return "data", m.(*protocol.Update).Data }}),
 		protocol.KindResize: onSession(func(m *protocol.Resize) *uint64 { return &m.Session },
 			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: resize}),
+		protocol.KindAlter: onSession(func(m *protocol.Alter) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: alter}),
 		protocol.KindDelete: onSession(func(m *protocol.Delete) *uint64 { return &m.Session },
 			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: deleteSemaphore}),
 		protocol.KindAcquire: onSession(func(m *protocol.Acquire) *uint64 { return &m.Session },
@@ -44,6 +46,14 @@ func resize(c *Client, p *cycle, h protocol.Header, t target) {
 		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
 			"semaphore", string(m.Name), "limit", m.Limit, "reason", m.Reason)
 	}
+	submitTarget(c, p, h, t)
+}
+
+// alter is audited whole: each of its fields decides who waits for what.
+func alter(c *Client, p *cycle, h protocol.Header, t target) {
+	m := t.message.(*protocol.Alter)
+	auditRequest(c, "ask_alter", "other options of a semaphore are asked for", t.node,
+		"semaphore", string(m.Name), "fields", m.Fields, "drain", m.Drain, "undrain", m.Undrain, "reason", m.Reason)
 	submitTarget(c, p, h, t)
 }
 

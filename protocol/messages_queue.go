@@ -1,0 +1,455 @@
+package protocol
+
+// QueuePolicy decides which waiters of a semaphore are examined first.
+type QueuePolicy uint8
+
+const (
+	PolicyFIFO     QueuePolicy = 0 // in the order of their places
+	PolicyPriority QueuePolicy = 1 // the highest level first; with aging, earlier arrivals count as higher levels
+	PolicyFair     QueuePolicy = 2 // keys get granted units in proportion to their weights
+)
+
+// Bounds of the options of semaphores and acquires.
+const (
+	MaxPriority     = 9 // the highest level of an acquire
+	DefaultPriority = 5 // of an acquire that names none
+	MaxKeyLen       = 64
+	MaxLabelLen     = 64 // of slot names too
+	MaxLabels       = 8  // of a slot, and of an acquire
+	MaxSlots        = 1024
+	MaxSlotBytes    = 32 << 10 // names and labels of a semaphore's slots
+	MaxWeights      = 256
+	MaxWeight       = 1000
+	MaxHistory      = 32 // rows
+	MinAging        = 1000
+	MaxAging        = 24 * 60 * 60 * 1000 // ms
+	MaxFairLimit    = 1 << 20             // of a semaphore with PolicyFair
+)
+
+// SemaphoreOptions are what a persistent semaphore has beyond a plain one. The zero value is a plain
+// semaphore.
+type SemaphoreOptions struct {
+	Policy   QueuePolicy
+	Aging    uint64   // PolicyPriority: ms of waiting that count as one level; 0: never
+	Weights  []Weight // PolicyFair: of keys; any other key has 1
+	Numbered bool     // its units are slots named 0, 1, ... in decimal; the limit is their number
+	Slots    []Slot   // its units are these slots; the limit is their number
+	History  uint64   // how many rows are kept of holds that ended
+}
+
+// Weight is the share of a key, relative to the others.
+type Weight struct {
+	Key    []byte
+	Weight uint64 // 1 to MaxWeight
+}
+
+// Slot is a unit with a name. A grant takes the first free slots of the list that its request
+// admits, so scarce kinds go to the end.
+type Slot struct {
+	Name   string
+	Labels []string
+}
+
+func (m *SemaphoreOptions) fields(f *fields) {
+	enum(f, "options.policy", &m.Policy, "policy", PolicyFIFO, PolicyFair, "0 (fifo), 1 (priority) or 2 (fair)")
+	f.uint("options.aging", &m.Aging)
+	for l := list(f, "options.weights", 2, &m.Weights); l.next(f); {
+		l.item().fields(f)
+	}
+	f.bool("options.numbered", &m.Numbered)
+	for l := list(f, "options.slots", 2, &m.Slots); l.next(f); {
+		l.item().fields(f)
+	}
+	f.uint("options.history", &m.History)
+	if f.checks() {
+		m.check(f)
+	}
+}
+
+func (m *Weight) fields(f *fields) {
+	f.limited("weight.key", &m.Key, "key of a weight", MaxKeyLen)
+	f.uint("weight.weight", &m.Weight)
+	if m.Weight == 0 || m.Weight > MaxWeight {
+		f.refuse("weight of the key %q is %d; it must be 1 to %d", m.Key, m.Weight, MaxWeight)
+	}
+}
+
+func (m *Slot) fields(f *fields) {
+	f.str("slot.name", &m.Name)
+	f.strs("slot.labels", &m.Labels)
+	if f.checks() {
+		f.slotName(m.Name)
+		f.slotLabels(m.Labels)
+	}
+}
+
+// check refuses what each value by itself, and the lists, must not be.
+func (m *SemaphoreOptions) check(f *fields) {
+	if m.Aging != 0 && (m.Aging < MinAging || m.Aging > MaxAging) {
+		f.refuse("aging is %d ms; it must be 0, for never, or %d to %d ms per level", m.Aging, MinAging, MaxAging)
+	}
+	if len(m.Weights) > MaxWeights {
+		f.refuse("%d keys have weights; at most %d are allowed", len(m.Weights), MaxWeights)
+	}
+	keys := make(map[string]bool, len(m.Weights))
+	for _, w := range m.Weights {
+		if keys[string(w.Key)] {
+			f.refuse("key %q has two weights; give it one", w.Key)
+		}
+		keys[string(w.Key)] = true
+	}
+	if m.Numbered && len(m.Slots) > 0 {
+		f.refuse("slots are numbered and have names; choose one")
+	}
+	if len(m.Slots) > MaxSlots {
+		f.refuse("semaphore has %d slots; at most %d are allowed", len(m.Slots), MaxSlots)
+	}
+	size, names := 0, make(map[string]bool, len(m.Slots))
+	for _, s := range m.Slots {
+		if names[s.Name] {
+			f.refuse("two slots are named %q; give each its own name", s.Name)
+		}
+		names[s.Name] = true
+		size += len(s.Name)
+		for _, label := range s.Labels {
+			size += len(label)
+		}
+	}
+	if size > MaxSlotBytes {
+		f.refuse("names and labels of the slots are %d bytes; at most %d are allowed", size, MaxSlotBytes)
+	}
+	if m.History > MaxHistory {
+		f.refuse("history is %d rows; at most %d are allowed", m.History, MaxHistory)
+	}
+}
+
+// Fit says what of the options contradicts another option, or the semaphore's limit; empty:
+// nothing.
+func (m *SemaphoreOptions) Fit(limit uint64) string {
+	switch {
+	case m.Aging != 0 && m.Policy != PolicyPriority:
+		return "aging belongs to the policy priority; leave it out, or choose that policy"
+	case len(m.Weights) > 0 && m.Policy != PolicyFair:
+		return "weights belong to the policy fair; leave them out, or choose that policy"
+	case m.Policy == PolicyFair && limit > MaxFairLimit:
+		return "policy fair needs a limit of at most 1048576; lower the limit"
+	case len(m.Slots) > 0 && uint64(len(m.Slots)) != limit:
+		return "limit differs from the number of slots; give it as their number"
+	case m.Numbered && limit > MaxSlots:
+		return "a semaphore has at most 1024 slots; lower the limit"
+	}
+	return ""
+}
+
+// Plain reports whether the options are those of a plain semaphore.
+func (m *SemaphoreOptions) Plain() bool {
+	return m.Policy == PolicyFIFO && m.Aging == 0 && len(m.Weights) == 0 && !m.Numbered && len(m.Slots) == 0 &&
+		m.History == 0
+}
+
+// slotText refuses a text with other bytes than those of slot names, and more for labels.
+func (f *fields) slotText(s, what, more string) {
+	if len(s) == 0 || len(s) > MaxLabelLen {
+		f.refuse("%s is %d bytes long; it must be 1 to %d", what, len(s), MaxLabelLen)
+		return
+	}
+	for _, c := range []byte(s) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9':
+		case c == '.' || c == '_' || c == ':' || c == '/' || c == '-' || more != "" && c == more[0]:
+		default:
+			f.refuse("%s %q has other characters than A-Z a-z 0-9 . _ : / - %s; leave them out", what, s, more)
+			return
+		}
+	}
+}
+
+func (f *fields) slotName(s string) { f.slotText(s, "name of a slot", "") }
+
+// slotLabels are of a slot, or what a request asks for.
+func (f *fields) slotLabels(labels []string) {
+	if len(labels) > MaxLabels {
+		f.refuse("%d labels are given; at most %d are allowed", len(labels), MaxLabels)
+	}
+	for i, label := range labels {
+		f.slotText(label, "label", "=")
+		for _, other := range labels[:i] {
+			if other == label {
+				f.refuse("label %q is given twice; give it once", label)
+			}
+		}
+	}
+}
+
+// AcquireOptions are what an acquire asks for beyond a plain one. Only for persistent semaphores.
+type AcquireOptions struct {
+	Priority uint8 // the level plus 1, 1 to 10; 0: level 5
+	Key      []byte
+	Labels   []string // only slots that have all of them
+	Names    []string // exactly these slots, as many as the count; not together with labels
+}
+
+func (m *AcquireOptions) fields(f *fields) {
+	small(f, "options.priority", &m.Priority)
+	f.limited("options.key", &m.Key, "key", MaxKeyLen)
+	f.strs("options.labels", &m.Labels)
+	f.strs("options.names", &m.Names)
+	if !f.checks() {
+		return
+	}
+	if m.Priority > MaxPriority+1 {
+		f.refuse("priority is %d; it must be 0 to %d", m.Priority-1, MaxPriority)
+	}
+	f.slotLabels(m.Labels)
+	if len(m.Names) > 0 && len(m.Labels) > 0 {
+		f.refuse("labels and names of slots are both given; choose one")
+	}
+	if len(m.Names) > MaxSlots {
+		f.refuse("%d slots are named; a semaphore has at most %d", len(m.Names), MaxSlots)
+	}
+	names := make(map[string]bool, len(m.Names))
+	for _, name := range m.Names {
+		f.slotName(name)
+		if names[name] {
+			f.refuse("slot %q is named twice; name it once", name)
+		}
+		names[name] = true
+	}
+}
+
+// Level is the priority that is asked for, 0 to MaxPriority.
+func (m *AcquireOptions) Level() uint8 {
+	if m == nil || m.Priority == 0 {
+		return DefaultPriority
+	}
+	return m.Priority - 1
+}
+
+// Grant is what an owner has beyond units of a plain semaphore.
+type Grant struct {
+	Slots []string // by position
+}
+
+func (m *Grant) fields(f *fields) { f.strs("grant.slots", &m.Slots) }
+
+// OwnerOptions are what an owner asked for and got beyond units of a plain semaphore.
+type OwnerOptions struct {
+	Slots    []string // by position
+	Priority uint8    // the level plus 1
+	Key      []byte
+}
+
+func (m *OwnerOptions) fields(f *fields) {
+	f.strs("owner.slots", &m.Slots)
+	small(f, "owner.priority", &m.Priority)
+	f.bytes("owner.key", &m.Key)
+}
+
+// WaiterOptions are what a waiter asks for beyond units of a plain semaphore.
+type WaiterOptions struct {
+	Priority uint8 // the level plus 1
+	Key      []byte
+	Labels   []string
+	Names    []string
+	// Rank is the order in which the policy would serve the waiters one after the other, if nothing
+	// else happened: 1 to 16, or 0 for those behind.
+	Rank uint64
+}
+
+func (m *WaiterOptions) fields(f *fields) {
+	small(f, "waiter.priority", &m.Priority)
+	f.bytes("waiter.key", &m.Key)
+	f.strs("waiter.labels", &m.Labels)
+	f.strs("waiter.names", &m.Names)
+	f.uint("waiter.rank", &m.Rank)
+}
+
+// SemaphoreDetails are what a description has of a semaphore with options, on its first page.
+type SemaphoreDetails struct {
+	Options SemaphoreOptions
+	Slots   []SlotInfo // with WithSlots
+}
+
+func (m *SemaphoreDetails) fields(f *fields) {
+	o := f.enter("details.options")
+	m.Options.fields(f)
+	f.leave(o)
+	for l := list(f, "details.slots", 6, &m.Slots); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+// SlotState is what a slot is doing.
+type SlotState uint8
+
+const (
+	SlotFree     SlotState = 1
+	SlotHeld     SlotState = 2
+	SlotDraining SlotState = 3 // held, and not granted again
+	SlotDrained  SlotState = 4 // free, and not granted
+	SlotLeaving  SlotState = 5 // held, and gone when it is given back
+)
+
+// SlotInfo describes a slot.
+type SlotInfo struct {
+	Name    string
+	Labels  []string
+	State   SlotState
+	Token   uint64 // of the grant that has it, or had it last; 0: it was never granted
+	Session uint64 // that has it
+	Since   uint64 // wall clock of the grant that has it, ms since 1970
+}
+
+func (m *SlotInfo) fields(f *fields) {
+	f.str("slot.name", &m.Name)
+	f.strs("slot.labels", &m.Labels)
+	small(f, "slot.state", &m.State)
+	f.uint("slot.token", &m.Token)
+	f.uint("slot.session", &m.Session)
+	f.uint("slot.since", &m.Since)
+}
+
+// Fields of SemaphoreOptions that an Alter changes.
+const (
+	AlterPolicy uint64 = 1 << iota
+	AlterAging
+	AlterWeights
+	AlterSlots // Numbered and Slots
+	AlterHistory
+
+	alterAll = 1<<iota - 1
+)
+
+// Alter changes options of a persistent semaphore, and which of its slots are drained. Repeated it
+// changes nothing. The options that result must fit together, see SemaphoreOptions.Fit. Reply:
+// Empty.
+type Alter struct {
+	Head
+	Name    []byte
+	Fields  uint64 // which options are changed
+	Options SemaphoreOptions
+	Drain   []string // slots that are not granted any more; owners keep them
+	Undrain []string // slots that are granted again
+	Reason  string   // for the audit log
+}
+
+func (m *Alter) fields(f *fields) {
+	f.message("alter")
+	f.head(&m.Head)
+	f.name(&m.Name)
+	f.uint("fields", &m.Fields)
+	if unknown := m.Fields &^ alterAll; unknown != 0 {
+		f.refuse("alter has unknown fields (bits %#x); leave them out, or upgrade the server first", unknown)
+	}
+	o := f.enter("options")
+	m.Options.fields(f)
+	f.leave(o)
+	f.strs("drain", &m.Drain)
+	f.strs("undrain", &m.Undrain)
+	if f.checks() {
+		m.checkDrains(f)
+	}
+	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
+}
+
+func (m *Alter) checkDrains(f *fields) {
+	if len(m.Drain)+len(m.Undrain) > MaxSlots {
+		f.refuse("%d slots are drained or undrained; a semaphore has at most %d", len(m.Drain)+len(m.Undrain), MaxSlots)
+		return
+	}
+	names := make(map[string]bool, len(m.Drain)+len(m.Undrain))
+	for _, list := range [][]string{m.Drain, m.Undrain} {
+		for _, name := range list {
+			f.slotName(name)
+			if names[name] {
+				f.refuse("slot %q is named twice; name it once", name)
+			}
+			names[name] = true
+		}
+	}
+}
+
+func (m *Alter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *Alter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *Alter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// SemaphoreHistory reads the last holds of a semaphore that ended. Reply: SemaphoreHistoryReply.
+type SemaphoreHistory struct {
+	Node        uint64
+	Name        []byte
+	Consistency Consistency
+	MinIndex    uint64 // a relaxed read not older than this log index of the shard
+}
+
+func (m *SemaphoreHistory) fields(f *fields) {
+	f.message("semaphore history")
+	f.uint("node", &m.Node)
+	f.name(&m.Name)
+	f.consistency(&m.Consistency)
+	f.uint("min index", &m.MinIndex)
+}
+
+func (m *SemaphoreHistory) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *SemaphoreHistory) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
+func (m *SemaphoreHistory) Validate() error           { f := checker(); m.fields(&f); return f.err() }
+
+// SemaphoreHistoryReply has as many rows as the semaphore's option History keeps.
+type SemaphoreHistoryReply struct {
+	Index uint64        // log index of the shard that it was read at
+	Holds []HistoryHold // the hold that ended last comes first
+}
+
+func (m *SemaphoreHistoryReply) fields(f *fields) {
+	f.message("semaphore history reply")
+	f.uint("index", &m.Index)
+	for l := list(f, "holds", 8, &m.Holds); l.next(f); {
+		l.item().fields(f)
+	}
+}
+
+func (m *SemaphoreHistoryReply) AppendBody(b []byte) []byte {
+	f := encoder(b)
+	m.fields(&f)
+	return f.body()
+}
+func (m *SemaphoreHistoryReply) DecodeBody(b []byte) error {
+	f := decoder(b)
+	m.fields(&f)
+	return f.err()
+}
+
+// HoldEnd is why a hold ended.
+type HoldEnd uint8
+
+const (
+	HoldReleased     HoldEnd = 1
+	HoldSessionEnded HoldEnd = 2
+	HoldForced       HoldEnd = 3 // an operator took it away
+)
+
+// HistoryHold is a hold that ended.
+type HistoryHold struct {
+	Token       uint64
+	Session     uint64
+	Description string   // the first 64 bytes
+	Count       uint64   // when it ended
+	Slots       []string // the first 8
+	Since       uint64   // wall clock, ms since 1970
+	Until       uint64
+	Cause       HoldEnd
+}
+
+func (m *HistoryHold) fields(f *fields) {
+	f.uint("hold.token", &m.Token)
+	f.uint("hold.session", &m.Session)
+	f.str("hold.description", &m.Description)
+	f.uint("hold.count", &m.Count)
+	f.strs("hold.slots", &m.Slots)
+	f.uint("hold.since", &m.Since)
+	f.uint("hold.until", &m.Until)
+	small(f, "hold.cause", &m.Cause)
+}

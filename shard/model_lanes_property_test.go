@@ -1,0 +1,113 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestQueuesMatchModel is TestMachineMatchesModel with histories in which many sessions want few
+// semaphores, all of which have options. SIGNALBOX_LONG and SIGNALBOX_SEED are as there.
+func TestQueuesMatchModel(t *testing.T) {
+	histories := uint64(400)
+	if testing.Short() || raceEnabled {
+		histories = 60
+	}
+	long, err := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
+	if err != nil {
+		long = 0
+	}
+	first, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
+	if err != nil {
+		first = 1
+	}
+	seen, start := map[string]int{}, time.Now()
+	for seed := first; seed < first+histories || time.Since(start) < long; seed++ {
+		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 1))}, seen)
+		if err := h.runQueues(); err != nil {
+			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.trace())
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%8d %s", seen[rule], rule)
+	}
+	for _, rule := range []string{
+		"alter to options that do not fit", "drain of an unknown slot", "fair: a key is granted and waits on",
+		"first of a lane is overdue", "granted at once past waiters", "granted past an older waiter",
+		"hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
+		"policy or slots altered while others wait", "resize above what options allow", "resize of named slots",
+		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
+		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",
+	} {
+		if seen[rule] == 0 && histories == 400 {
+			t.Errorf("%q never came to bear; let histories be made that do more of it", rule)
+		}
+	}
+}
+
+// runQueues is run for histories of semaphores with options.
+func (h *history) runQueues() error {
+	h.queues, h.strange, h.wrong, h.jumps = true, 0, pick(h.gen, 5, 0, 30), pick(h.gen, 5, 20)
+	h.m.limits = Limits{1 << 20, 1 << 20, 1 << 14}
+	h.machine.limits, h.replica.limits = h.m.limits, h.m.limits
+	config := protocol.DefaultNodeConfig()
+	if h.chance(20) {
+		config.MaxBytes = 7_000
+	}
+	ops := []op{
+		{kind: CmdBuckets, msg: BucketsBody{Total: modelBuckets, Count: modelBuckets}},
+		{kind: CmdNodePut, msg: NodePutBody{Node: 1, Revision: 1, Config: config}},
+	}
+	h.names = modelNames[:1+h.n(2)]
+	begin := func() (ops []op) {
+		for range 6 + h.n(6) {
+			o := h.freshStart()
+			o.msg.(*protocol.SessionStart).Node, o.msg.(*protocol.SessionStart).Timeout = 1, 60_000
+			ops = append(ops, o)
+		}
+		return ops
+	}
+	create := func() (ops []op) {
+		for _, name := range h.names {
+			o := h.createOp()
+			x := o.msg.(*protocol.Create)
+			x.Name, x.Limit = name, uint64(1+h.n(5))
+			if x.Options = nil; h.chance(80) {
+				x.Options = h.options(x.Limit)
+			}
+			ops = append(ops, o)
+		}
+		return ops
+	}
+	for _, part := range []func() []op{func() []op { return ops }, begin, create} {
+		if err := h.apply(h.header(h.m.now+uint64(h.n(3))), part()); err != nil {
+			return err
+		}
+	}
+	for i, w := range []int{60, 25, 3, 1, 4, 1, 8 * h.n(2), 6, 0, 3, 2, 0, 1, 0, 3} {
+		h.weights[i] = w
+	}
+	clear(h.weights[15:])
+	for range 30 + h.n(60) {
+		if err := h.step(); err != nil {
+			return err
+		}
+	}
+	for range 500 {
+		at, ok := h.machine.NextDeadline()
+		if !ok {
+			return nil
+		}
+		if err := h.apply(h.header(at), nil); err != nil {
+			return fmt.Errorf("at the end: %w", err)
+		}
+	}
+	return nil
+}
