@@ -16,6 +16,7 @@ type client struct {
 	e     *core.Engine
 	ready core.Ready
 	conns []*conn // that the engine knows, in the order of the dials
+	extra bool    // the second process with one saved state: it is not replaced
 
 	holders                       []*holder
 	rate, offset, wallOffset      uint64
@@ -62,7 +63,7 @@ func (w *simulation) stepClient(i int) {
 	c := w.clients[i]
 	switch {
 	case c.dead:
-		if !w.faultsOver {
+		if !w.faultsOver && !c.extra {
 			w.clients[i] = w.newStartingClient()
 		}
 		return
@@ -70,9 +71,13 @@ func (w *simulation) stepClient(i int) {
 		return
 	case w.fault(ClientDies, c.n, 0.0006):
 		c.dead = true // its connections stay half open
+		w.restoreSessions(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
 		c.pausedUntil = w.now + 300 + w.pick(ClientPause, c.n, 6_000)
+		if w.fault(RestoreTwice, c.n, 0.3) {
+			w.restoreBeside(c, 0)
+		}
 		return
 	case w.fault(Unreachable, c.n, 0.001):
 		c.unreachableUntil = w.now + 300 + w.pick(Unreachable, c.n, 6_000)
@@ -197,14 +202,17 @@ func (c *client) event(v core.Event) {
 // holder is a part of a program: it has a session, one after the other, and uses semaphores under
 // it.
 type holder struct {
-	c         *client
-	n         uint32
-	s         *core.Session
-	start     *call // of the session; nil: none was started yet
-	close     *call // nil: it is not closed
-	slots     [len(semaphores) + 2]slot
-	known     bool   // simulation.sessions has the session
-	notBefore uint64 // nothing is started before
+	c     *client
+	n     uint32
+	s     *core.Session
+	start *call // of the session; nil: none was started yet
+	close *call // nil: it is not closed
+	slots [len(semaphores) + 2]slot
+	known bool // simulation.sessions has the session
+
+	restores   *core.Session // that was saved, and is restored; nil: a session is started
+	generation uint64        // how often the session was restored
+	notBefore  uint64        // nothing is started before
 }
 
 func (c *client) newHolder() *holder {
@@ -242,6 +250,11 @@ func (h *holder) step() {
 		return
 	case h.start.err() == nil && !h.known:
 		h.started()
+	case h.restores != nil:
+		if protocol.StatusOf(h.start.err()) == protocol.StatusBadSession {
+			w.counts["restore refused"]++
+		}
+		h.restores = nil
 	}
 	if h.live() && h.close == nil && w.fault(ClientStops, h.n, 0.0006) {
 		h.close = &call{}
@@ -258,14 +271,27 @@ func (h *holder) step() {
 	if !busy && !h.live() && (h.close == nil || h.close.done) {
 		h.s, h.start, h.close, h.known = nil, nil, nil, false
 		h.notBefore = w.now + w.pick(ClientStops, h.n, 1_000)
+		h.generation, h.c.dead = 0, h.c.extra
 	}
 }
 
 var errGivenUp = errors.New("the caller gave up")
 
-// begin starts a session.
+// begin starts a session, or restores one. As in package client, a restored one has epochs and
+// numbers above all that its former holder can have used.
 func (h *holder) begin() {
-	w := h.c.w
+	w, now := h.c.w, h.c.clock()
+	h.start = &call{}
+	if was := h.restores; was != nil {
+		h.s = &core.Session{
+			ID: was.ID, Node: was.Node, Tier: was.Tier, Key: was.Key, Timeout: was.Timeout, Description: was.Description,
+			Nonce: uint64(h.n),
+		}
+		x := &core.Restore{Epoch: h.generation<<32 + 1, First: h.generation<<40 + 1}
+		h.start.of(&x.Request)
+		h.c.e.RestoreSession(now, h.s, x)
+		return
+	}
 	h.s = &core.Session{
 		Path: nodePath, Timeout: time.Duration(w.timeout) * time.Millisecond, Description: "simulated", Nonce: uint64(h.n),
 	}
@@ -274,9 +300,8 @@ func (h *holder) begin() {
 		h.s.Key[i], x.Create[i] = byte(w.pick(ClientDies, h.n, 256)), byte(w.pick(ClientDies, h.n, 256))
 		x.Again[i] = byte(w.pick(ClientDies, h.n, 256))
 	}
-	h.start = &call{}
 	h.start.of(&x.Request)
-	h.c.e.StartSession(h.c.clock(), h.s, x)
+	h.c.e.StartSession(now, h.s, x)
 }
 
 func (h *holder) started() {
@@ -284,4 +309,54 @@ func (h *holder) started() {
 	h.known = true
 	w.operations++
 	w.sessions[h.s.ID] = h
+	if h.restores == nil {
+		return
+	}
+	h.restores = nil
+	w.counts["restored"]++
+	for i := range semaphores { // what the former holder had is taken over, or given back
+		t := &h.slots[i]
+		if t.inherited = w.chance(Restore, h.n, 0.5); t.inherited {
+			h.acquire(t, 1, protocol.Forever, core.Next)
+		} else {
+			h.releaseName(t)
+		}
+	}
+}
+
+// restoreSessions starts the processes that restore the sessions of one that died: mostly one, which
+// takes its place.
+func (w *simulation) restoreSessions(i int) {
+	c := w.clients[i]
+	if !w.fault(Restore, c.n, 0.7) {
+		return
+	}
+	if w.fault(RestoreTwice, c.n, 0.5) {
+		w.restoreBeside(c, w.pick(RestoreTwice, c.n, 2))
+	}
+	w.clients[i] = w.newRestoringClient(c, 0)
+}
+
+// restoreBeside starts a process that restores the sessions of one beside another.
+func (w *simulation) restoreBeside(c *client, earlier uint64) {
+	second := w.newRestoringClient(c, earlier)
+	second.extra = true
+	w.clients = append(w.clients, second)
+	for _, h := range second.holders {
+		w.contested[h.restores.ID] = true
+	}
+}
+
+// newRestoringClient is a process that uses what another one saved, or that saved earlier.
+func (w *simulation) newRestoringClient(of *client, earlier uint64) *client {
+	c := w.newClient()
+	for _, was := range of.holders {
+		if was.live() {
+			h := c.newHolder()
+			h.restores, h.generation = was.s, was.generation-min(was.generation, earlier)+1
+			h.notBefore = w.now + w.pick(Restore, h.n, 2_000)
+		}
+	}
+	c.dead = len(c.holders) == 0
+	return c
 }

@@ -43,6 +43,8 @@ const (
 	CancelStart                   // the start of a session is given up
 	Reduce                        // a holder gives some of its units back
 	MapLate                       // an instance learns a map late
+	Restore                       // a process restores the sessions of one that died from its saved state
+	RestoreTwice                  // two processes do so, from the same saved state or an older one
 	RemoveShard                   // a shard is emptied and removed, and another one is made
 	faultsCount
 )
@@ -52,7 +54,7 @@ var faultNames = [faultsCount]string{
 	"lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
-	"release", "cancel-wait", "cancel-start", "reduce", "map-late", "remove-shard",
+	"release", "cancel-wait", "cancel-start", "reduce", "map-late", "restore", "restore-twice", "remove-shard",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -208,12 +208,16 @@ type belief struct {
 	x *call
 }
 
-// beliefs are what programs rely on at this moment, by semaphore. They are good until the next call.
+// beliefs are what programs rely on at this moment, by semaphore, under sessions that are not
+// contested. They are good until the next call.
 func (w *simulation) beliefs() *[len(semaphores)][]belief {
 	for i := range w.believed {
 		w.believed[i] = w.believed[i][:0]
 	}
 	for h := range w.living() {
+		if h.s == nil || w.contested[h.s.ID] {
+			continue
+		}
 		asked, believes := false, false
 		for i := range h.slots {
 			t := &h.slots[i]
@@ -412,7 +416,7 @@ func (w *simulation) checkQueuesAtRest() {
 		}
 		beliefs := w.beliefs()[i]
 		for _, o := range out.Owners {
-			if !slices.ContainsFunc(beliefs, func(b belief) bool {
+			if !w.contested[o.Session] && !slices.ContainsFunc(beliefs, func(b belief) bool {
 				return b.h.s.ID == o.Session && b.x.lease.Token == o.OrderID
 			}) {
 				w.fail("session %s owns %s with token %d, and no lease is for it", sessionName(o.Session), name, o.OrderID)

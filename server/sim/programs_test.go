@@ -39,9 +39,10 @@ func (x *call) held() bool { return x != nil && x.done && x.err() == nil && x.le
 
 // slot is a program's use of one name. Two names have two slots each.
 type slot struct {
-	name    int
-	acquire *call // of what is held, waited for or asked for
-	other   *call // a release, a change or a create that is under way
+	name      int
+	acquire   *call // of what is held, waited for or asked for
+	other     *call // a release, a change or a create that is under way
+	inherited bool  // what a former holder of the session had there is not taken over yet, or given back
 }
 
 func (h *holder) stepSlot(i int) {
@@ -56,7 +57,7 @@ func (h *holder) stepSlot(i int) {
 		}
 	case x == nil:
 		if !w.faultsOver && h.live() && h.close == nil && w.fault(Acquire, actor, 0.03) {
-			h.acquire(t, actor)
+			h.drawAcquire(t, actor)
 		}
 	case !x.done:
 		// A wait without an end ends when faults do.
@@ -67,13 +68,15 @@ func (h *holder) stepSlot(i int) {
 	case !x.held():
 		w.operations++
 		t.acquire = nil
-		if x.request.Answered && protocol.StatusOf(x.err()) == protocol.StatusNotFound {
+		if t.inherited && h.live() {
+			h.releaseName(t)
+		} else if x.request.Answered && protocol.StatusOf(x.err()) == protocol.StatusNotFound {
 			h.create(t)
 		}
 	case !x.seen:
 		w.operations++
 		w.counts["granted"]++
-		x.seen = true
+		x.seen, t.inherited = true, false
 	case w.fault(Release, actor, 0.05):
 		r := &core.Release{}
 		t.other, t.acquire = &call{}, nil
@@ -84,22 +87,36 @@ func (h *holder) stepSlot(i int) {
 	}
 }
 
-func (h *holder) acquire(t *slot, actor uint32) {
-	w, s := h.c.w, semaphores[t.name]
-	x := &call{count: 1}
+// drawAcquire acquires in some way.
+func (h *holder) drawAcquire(t *slot, actor uint32) {
+	w, count, timeout := h.c.w, uint64(1), uint64(0)
 	if w.fault(Exclusive, actor, 0.4) {
-		x.count = s.limit
+		count = semaphores[t.name].limit
 	}
-	a := &x.acquire
-	a.Lease = &x.lease
-	a.Msg = protocol.Acquire{Name: []byte(s.name), Count: x.count, Ephemeral: s.limit == protocol.Forever}
 	if w.fault(Wait, actor, 0.6) {
-		a.Msg.Timeout = []uint64{5_000, protocol.Forever}[w.pick(Wait, actor, 2)]
+		timeout = []uint64{5_000, protocol.Forever}[w.pick(Wait, actor, 2)]
 	}
-	a.Turn = []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)]
+	h.acquire(t, count, timeout, []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)])
+}
+
+func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn) {
+	s := semaphores[t.name]
+	x := &call{count: count}
+	a := &x.acquire
+	a.Lease, a.Turn = &x.lease, turn
+	a.Msg = protocol.Acquire{Name: []byte(s.name), Count: count, Timeout: timeout, Ephemeral: s.limit == protocol.Forever}
 	x.of(&a.Request)
 	t.acquire = x
 	h.c.e.Acquire(h.c.clock(), h.s, s.name, a)
+}
+
+// releaseName gives back what the session has at a name, without a lease.
+func (h *holder) releaseName(t *slot) {
+	t.inherited = false
+	r := &core.Release{}
+	t.other = &call{}
+	t.other.of(&r.Request)
+	h.c.e.ReleaseName(h.c.clock(), h.s, semaphores[t.name].name, r)
 }
 
 // create creates a persistent semaphore that is not there yet.

@@ -85,7 +85,7 @@ func Run(o Options) (res Result) {
 func newWorld(o Options) *simulation {
 	w := &simulation{
 		o: o, now: begin, off: o.Off, counts: map[string]int{}, ended: map[uint64]uint64{},
-		sessions: map[uint64]*holder{}, conns: map[uint64]*conn{},
+		sessions: map[uint64]*holder{}, contested: map[uint64]bool{}, conns: map[uint64]*conn{},
 		tokens: map[string]uint64{}, trace: fnv.New64a(),
 	}
 	r := rand.New(rand.NewPCG(o.Seed, 0))

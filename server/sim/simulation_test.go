@@ -62,10 +62,11 @@ type simulation struct {
 	surplus   *raftGroup // it is to have no buckets, and then to go; nil: none is
 
 	// what only an observer of all shards knows
-	sessions map[uint64]*holder        // by session; nil: no client was told of it
-	ended    map[uint64]uint64         // session -> when
-	tokens   map[string]uint64         // name -> newest fencing token
-	believed [len(semaphores)][]belief // scratch
+	sessions  map[uint64]*holder        // by session; nil: no client was told of it
+	contested map[uint64]bool           // sessions that two processes restored: they take each other's leases for their own
+	ended     map[uint64]uint64         // session -> when
+	tokens    map[string]uint64         // name -> newest fencing token
+	believed  [len(semaphores)][]belief // scratch
 }
 
 func (w *simulation) bootstrap() {
