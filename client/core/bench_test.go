@@ -144,3 +144,41 @@ func BenchmarkStep(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDelta is a change of a watched semaphore, from its frame to its event: an owner that
+// leaves, and one that comes.
+func BenchmarkDelta(b *testing.B) {
+	w := &Watch{Node: 7, Name: "jobs"}
+	x := newWatchBench(b, 1, w)
+	x.page(1, &protocol.Snapshot{Index: 1, First: true, Last: true})
+	m := &protocol.Delta{Node: 7, Name: []byte("jobs"), Index: 2, Changes: []protocol.SemaphoreChange{
+		{Kind: protocol.ChangeCreated, Limit: 1}, {Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: 1, Data: []byte("x")}},
+	}}
+	x.delta(1, m)
+	var frames []protocol.Header
+	for i := range uint64(2) {
+		m.Index, m.Changes = 3, []protocol.SemaphoreChange{
+			{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: 1 + i}},
+			{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: 2 - i, Data: []byte("x")}},
+		}
+		h, err := protocol.ParseFrame(protocol.AppendFrame(nil, protocol.KindDelta, 0, 1, m)[4:])
+		if err != nil {
+			b.Fatal(err)
+		}
+		frames = append(frames, h)
+	}
+	var ev WatchEvent
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		x.e.Received(x.now, x.c, frames[i&1:i&1+1])
+		x.e.Take(&x.ready)
+		x.ready.Reset()
+		for ok := true; ok; {
+			var err error
+			if ok, err = w.Next(&ev); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package core
+
+import (
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestRestartedShard: a shard in memory that has begun again is believed once every replica has begun
+// that early, maxBehind times in all.
+func TestRestartedShard(t *testing.T) {
+	w := &Watch{Node: 7, Name: "jobs"}
+	b := newWatchBench(t, 1, w)
+	b.reopen(1)
+	b.page(1, &protocol.Snapshot{Index: 9, First: true, Last: true})
+	p := b.part(1)
+	b.cut(1)
+	for i := range maxBehind {
+		b.reopen(1)
+		b.page(1, &protocol.Snapshot{Index: 1, First: true, Last: true})
+		if p.live || p.open != nil {
+			t.Fatalf("an opening that is behind is believed at try %d", i+1)
+		}
+	}
+	b.reopen(1)
+	b.page(1, &protocol.Snapshot{Index: 1, First: true, Last: true, Semaphores: []protocol.SnapshotItem{{Name: []byte("jobs"), Version: 1}}})
+	if !p.live {
+		t.Fatal("the shard has begun again, and is not believed")
+	}
+}
+
+// TestConsumerBehind: a consumer that takes nothing costs a bounded backlog. The stream is closed, and
+// opened again when it has taken what there is.
+func TestConsumerBehind(t *testing.T) {
+	b := newWatchBench(t, 1, &Watch{Node: 7, Name: "jobs"})
+	x := &Stream{
+		Waiter: nobody{}, Kind: protocol.KindProcessWatch, Msg: &protocol.ProcessWatch{Node: 7, Name: []byte("p")},
+		To: Target{Of: AtProcess, Node: 7, Name: "p"}, Decode: func() Decoder { return decodeState },
+	}
+	b.e.Stream(b.now, x)
+	p := x.parts[0]
+	state := func(index uint64) {
+		b.receive(protocol.KindProcessState, p.stream, 1, &protocol.ProcessState{
+			First: true, Last: true, Exists: true, Status: protocol.ProcessStatus{Name: []byte("p"), Index: index},
+		})
+	}
+	state(1)
+	for i := range uint64(maxBacklog + 100) {
+		b.receive(protocol.KindProcessChanges, p.stream, 1, &protocol.ProcessChanges{Revision: i + 2})
+	}
+	if len(x.events) != maxBacklog || p.open != nil || x.Last() == nil {
+		t.Fatalf("%d events wait, open: %t, why: %v", len(x.events), p.open != nil, x.Last())
+	}
+	b.e.Tick(b.now + 10*time.Second)
+	if p.open != nil {
+		t.Fatal("the stream is opened although its consumer takes nothing")
+	}
+	for i := range maxBacklog {
+		if _, ok, err := x.Next(); !ok || err != nil {
+			t.Fatal(i, ok, err)
+		}
+	}
+	if _, ok, err := x.Next(); ok || err != nil || p.open == nil {
+		t.Fatalf("after all were taken: %t, %v, open: %t", ok, err, p.open != nil)
+	}
+	state(maxBacklog + 200)
+	if event, ok, err := x.Next(); !ok || err != nil || event.(stateEvent).index != maxBacklog+200 {
+		t.Fatal(event, ok, err)
+	}
+}
