@@ -22,6 +22,29 @@ func choose(all []*Endpoint, c caller) (used []*Endpoint, panicking bool) {
 	return chooseSubset(chooseZone(all, used, c.zone), c), panicking
 }
 
+// reason says in a few words why an endpoint of a list is used by a caller, or is not.
+func reason(all []*Endpoint, e *Endpoint, c caller) (used bool, why string) {
+	states, panicking := chooseStates(all, c.panicShare)
+	zone := chooseZone(all, states, c.zone)
+	switch {
+	case !slices.Contains(states, e):
+		return false, "it is " + string(e.state())
+	case !slices.Contains(zone, e):
+		return false, "it is in another zone"
+	case !slices.Contains(chooseSubset(zone, c), e):
+		return false, "it is not in this caller's subset"
+	case e.state() == Draining:
+		return true, "only draining ones are left"
+	case panicking:
+		return true, "too few are ready"
+	case len(zone) < len(states):
+		return true, "it is in the zone"
+	case c.zone != "":
+		return true, "the zone alone is not enough"
+	}
+	return true, "it is ready"
+}
+
 // chooseStates takes the ready ones. If they are too few beside the failing ones, it takes both: a
 // check that fails everywhere says more about the check than about the members, and the few that
 // are ready would not carry the load of all. Draining ones still answer, where there are no others.

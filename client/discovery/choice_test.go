@@ -130,6 +130,11 @@ func TestChoiceIsTheNaiveOne(t *testing.T) {
 		if len(all) > 0 && len(used) == 0 {
 			t.Fatalf("%d: %+v: nobody is used", i, c)
 		}
+		for _, e := range all {
+			if is, why := reason(all, e, c); is != slices.Contains(used, e) || why == "" {
+				t.Fatalf("%d: %+v: %s: %v, %q", i, c, e.Addr, is, why)
+			}
+		}
 	}
 }
 

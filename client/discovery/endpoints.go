@@ -31,6 +31,24 @@ type watchOptions struct {
 	hold   time.Duration
 }
 
+func watchOptionsOf(opts []WatchOption) (watchOptions, error) {
+	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: rand.Uint64()}, hold: DefaultHold}
+	for _, f := range opts {
+		f(&o)
+	}
+	switch {
+	case len(o.caller.zone) > MaxZone:
+		return o, fmt.Errorf("the zone has %d bytes; at most %d are allowed", len(o.caller.zone), MaxZone)
+	case o.caller.subset < 0:
+		return o, fmt.Errorf("the subset is %d; it must be at least 0", o.caller.subset)
+	case o.caller.panicShare < 0 || o.caller.panicShare > 100:
+		return o, fmt.Errorf("the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
+	case o.hold < 0 || o.hold > MaxHold:
+		return o, fmt.Errorf("the hold is %s; it must be 0 to %s", o.hold, MaxHold)
+	}
+	return o, nil
+}
+
 // InZone names the caller's zone: it uses the endpoints of its zone alone, while that has two that
 // are used, and half of its weight is ready.
 func InZone(zone string) WatchOption { return func(o *watchOptions) { o.caller.zone = zone } }
@@ -67,6 +85,35 @@ type View struct {
 	Panic bool
 	// Ignored is how many members are left out, because their data is not that of an Endpoint.
 	Ignored int
+
+	caller caller
+}
+
+// ViewOf is the view that a caller has of these members. It is for programs that show it: who calls
+// members needs Watch. Errors: an option out of range.
+func ViewOf(members []client.Member, opts ...WatchOption) (*View, error) {
+	o, err := watchOptionsOf(opts)
+	if err != nil {
+		return nil, err
+	}
+	var owners []client.Owner
+	for _, m := range members {
+		owners = append(owners, client.Owner{Token: m.Token, Count: 1, Data: m.Data})
+	}
+	now := time.Now()
+	l := newList(now, o.hold)
+	l.event(now, &client.Event{Kind: client.EventChanged, Added: owners})
+	l.event(now, &client.Event{Kind: client.EventSynced})
+	return l.out.view(o.caller), nil
+}
+
+// Reason reports whether the view's caller uses an endpoint of All, and why or why not.
+func (v *View) Reason(e *Endpoint) (used bool, why string) { return reason(v.All, e, v.caller) }
+
+func (p *published) view(c caller) *View {
+	used, panicking := choose(p.all, c)
+	return &View{All: p.all, Used: used, Version: p.version, Known: p.known, Live: p.live, Since: p.since,
+		Panic: panicking, Ignored: p.ignored, caller: c}
 }
 
 // Stats counts what happened to a copy of a list.
@@ -97,19 +144,12 @@ type Endpoints struct {
 // Watch follows the members of a service until Close, or until the client is closed. It returns at
 // once: Wait waits for the first list. Errors: an option out of range.
 func Watch(c *client.Client, node, service string, opts ...WatchOption) (*Endpoints, error) {
-	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: rand.Uint64()}, hold: DefaultHold}
-	for _, f := range opts {
-		f(&o)
-	}
+	o, err := watchOptionsOf(opts)
 	switch {
+	case err != nil:
+		return nil, err
 	case service == "":
 		return nil, errors.New("the service's name is empty; give it one")
-	case o.caller.subset < 0:
-		return nil, fmt.Errorf("the subset is %d; it must be at least 0", o.caller.subset)
-	case o.caller.panicShare < 0 || o.caller.panicShare > 100:
-		return nil, fmt.Errorf("the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
-	case o.hold < 0 || o.hold > MaxHold:
-		return nil, fmt.Errorf("the hold is %s; it must be 0 to %s", o.hold, MaxHold)
 	}
 	e := &Endpoints{caller: o.caller, changed: make(chan struct{}, 1), closed: make(chan struct{})}
 	key, copies := copyKey{node, service, o.hold}, rpc.Values(c)
@@ -152,10 +192,7 @@ func (e *Endpoints) View() *View {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.view == nil || out.version > e.of.version {
-		used, panicking := choose(out.all, e.caller)
-		e.of = out
-		e.view = &View{All: out.all, Used: used, Version: out.version, Known: out.known, Live: out.live, Since: out.since,
-			Panic: panicking, Ignored: out.ignored}
+		e.of, e.view = out, out.view(e.caller)
 	}
 	return e.view
 }

@@ -43,6 +43,16 @@ func (o *options) validate(m Member) error {
 	return checkGrace(o.grace)
 }
 
+// CheckOptions says what is wrong with a member or its options, as Register and Serve would.
+func CheckOptions(m Member, opts ...Option) error {
+	o := optionsOf(opts)
+	if err := o.validate(m); err != nil {
+		return err
+	}
+	_, err := m.encode(&status{})
+	return err
+}
+
 // WithCheck has a member that is ready only while f succeeds. The check runs before the
 // registration, so that nobody is sent to a program that cannot serve, and then in intervals. Two
 // failures in a row make the member failing, with the error as Why; it stays registered. One
@@ -66,8 +76,8 @@ func WithSession(opts ...client.SessionOption) Option {
 	return func(o *options) { o.session = append(o.session, opts...) }
 }
 
-// WithFirst has Serve call f with the session that is to register first. The options that it
-// returns, such as client.Wait, are for that registration alone: later ones wait for as long as it
+// WithFirst has f called with the session that is to register first. The options that it returns,
+// such as client.Wait, are for that registration alone: later ones of Serve wait for as long as it
 // takes.
 func WithFirst(f func(s *client.Session) []client.AcquireOption) Option {
 	return func(o *options) { o.first = f }

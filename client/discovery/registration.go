@@ -82,7 +82,11 @@ func Register(ctx context.Context, s *client.Session, service string, m Member, 
 	if err := o.validate(m); err != nil {
 		return nil, err
 	}
-	return register(ctx, s, service, &present{member: m}, o, nil)
+	var acquire []client.AcquireOption
+	if o.first != nil {
+		acquire = o.first(s)
+	}
+	return register(ctx, s, service, &present{member: m}, o, acquire)
 }
 
 func register(
@@ -185,6 +189,9 @@ func (r *Registration) publish(ctx context.Context) error {
 	}
 	return nil
 }
+
+// Lease is the membership.
+func (r *Registration) Lease() *client.Lease { return r.lease }
 
 // Token is the member's fencing token, which the list of members has.
 func (r *Registration) Token() uint64 { return r.lease.Token() }

@@ -21,10 +21,11 @@ type child struct {
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	notes          io.Writer       // for messages of this process; nil: stderr
-	grace          time.Duration   // between SIGTERM and SIGKILL once the lease is lost
-	lease          *client.Lease   // that the command runs under, nil: something else than a lease
-	interrupted    <-chan struct{} // closed once this process is asked to end; nil: held ends then, also at SIGHUP
+	notes          io.Writer              // for messages of this process; nil: stderr
+	grace          time.Duration          // between SIGTERM and SIGKILL once the lease is lost
+	lease          *client.Lease          // that the command runs under, nil: something else than a lease
+	drain          func() <-chan struct{} // called at the first signal that asks for an end, which waits for it; nil: it does not
+	interrupted    <-chan struct{}        // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -53,9 +54,9 @@ const (
 // run starts the command and waits until it and all that it started have ended. When held ends
 // first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. Signals of
 // this process are passed on to the command. The second that asks for an end ends all of them with
-// SIGKILL. When the command ends by itself, what it left running is killed. Otherwise the result is
-// a codeError with the command's exit code, or nil for 0. If the process was asked to end before
-// run, no command is started.
+// SIGKILL, a second later if the first one still waits for drain. When the command ends by itself,
+// what it left running is killed. Otherwise the result is a codeError with the command's exit code,
+// or nil for 0. If the process was asked to end before run, no command is started.
 //
 // If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //
@@ -103,6 +104,7 @@ func (c *child) run(held context.Context) error {
 	var first, last time.Time // signals that asked for an end
 	var before syscall.Signal
 	var early []syscall.Signal // of a terminal, before the command was there to get them
+	var drained <-chan struct{}
 	started, done := w.started, held.Done()
 	for {
 		select {
@@ -126,6 +128,9 @@ func (c *child) run(held context.Context) error {
 		case <-kill:
 			kill = nil
 			w.send(supervisorRequest{End: syscall.SIGKILL})
+		case <-drained:
+			drained = nil
+			w.send(supervisorRequest{Signal: before})
 		case <-started:
 			started = nil
 			for _, s := range early {
@@ -147,10 +152,17 @@ func (c *child) run(held context.Context) error {
 			before, last = s, at
 			switch {
 			case repeated:
+			case first.IsZero() && c.drain != nil:
+				first, drained = at, c.drain()
 			case first.IsZero():
 				first = at
 				w.send(supervisorRequest{Signal: s})
 			default:
+				if drained != nil {
+					drained = nil
+					w.send(supervisorRequest{Signal: s})
+					first = at
+				}
 				killAfter(max(0, cleanupGrace-at.Sub(first)))
 			}
 		}

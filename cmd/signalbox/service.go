@@ -1,68 +1,183 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"iter"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/spf13/cobra"
 )
 
-func memberRow(m *client.Member) row {
-	return row{
-		{"data", "data", m.Data}, {"session_id", "session", sessionID(m.Session)}, {"token", "token", m.Token},
-		{"description", "description", m.Description},
-		{"since", "since", timestamp{m.Since}},
-	}
+func serviceCmd(a *app) *cobra.Command {
+	return group("service", "Service discovery: register, list, watch, drain", "",
+		serviceRegister(a), serviceList(a), serviceWatch(a), serviceDrain(a))
 }
 
-func serviceCmd(a *app) *cobra.Command {
-	register := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
-		`Register as a member of a service, with data such as an address, while a command runs or until
-Ctrl-C. A member excludes nobody. So if the registration is lost, because the cluster is away for
-longer than the session timeout or an operator ends the session, the command keeps running, and the
-member is registered again as soon as possible; both are said on standard error. The environment
-has the token and the session of the first registration.
+func serviceList(a *app) *cobra.Command {
+	c := command("ls NAME", "List the members of a service, in order of registration",
+		`List the members of a service: address, zone, weight, state, and why. What callers leave out, as its
+data is no address or a newer member has the address, has the state "left out", with the reason.
 
-With --stop-if-lost, the command and all processes it started are stopped then, as with signalbox
-lock, and the exit code is 4.`)
-	register.Example = "  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api"
-	wait := addHoldFlags(register, "15s", "for a free unit", "Data of the member, such as its address")
-	stop := register.Flags().Bool("stop-if-lost", false, "Stop the command when the registration is lost.")
-	register.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		h, err := inv.holdArgs(cmd, args, *wait)
+With --for ZONE, the list shows whom a caller in that zone uses, and why.`)
+	zone := c.Flags().String("for", "", "Zone of a caller; an empty one is none.")
+	require := c.Flags().Uint("require", 0, "Exit code 1 if fewer members are ready.")
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		if !*stop {
-			return keepRegistered(inv, h)
-		}
-		return inv.hold(h, "registered", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
-			r, err := s.Service(h.name).Register(inv.longCtx, h.data, opts...)
-			if err != nil {
-				return nil, registerError(h.name, err)
-			}
-			return r.Lease, nil
-		})
-	})
-
-	ls := command("ls NAME", "List the members of a service, in order of registration", "")
-	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		members, err := n.Service(args[0]).List(inv.ctx, client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
-		return inv.printer().list(rowsOf(members, memberRow), "no members")
+		v, err := discovery.ViewOf(members, discovery.InZone(*zone), discovery.Subset(0))
+		if err != nil {
+			return usagef("--for: %v", err)
+		}
+		var rows []row
+		ready := uint(0)
+		for i := range members {
+			r, e := memberRow(&members[i], v)
+			if e != nil && e.State == discovery.Ready {
+				ready++
+			}
+			if cmd.Flag("for").Changed {
+				used, why := false, "it is left out"
+				if e != nil {
+					used, why = v.Reason(e)
+				}
+				r = append(r, field{"used", "used", used}, field{"used_why", "because", why})
+			}
+			rows = append(rows, r)
+		}
+		if err := inv.printer().list(rows, "no members"); err != nil {
+			return err
+		}
+		if ready < *require {
+			return fmt.Errorf("%d members of %q are ready; %d are required", ready, args[0], *require)
+		}
+		return nil
 	})
+	return c
+}
 
-	watch := command("watch NAME", "Print the members of a service and each change, until Ctrl-C", "")
-	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
-		return each(n.Service(name).Watch(ctx), memberEventRow)
+// leftOut is the state of members that callers do not see.
+const leftOut = "left out"
+
+// memberRow is a member, and its endpoint in a view, if it has one there.
+func memberRow(m *client.Member, v *discovery.View) (row, *discovery.Endpoint) {
+	i, found := slices.BinarySearchFunc(v.All, m.Token, func(e *discovery.Endpoint, token uint64) int { return cmp.Compare(e.Token, token) })
+	shown := &discovery.Endpoint{Addr: string(m.Data), State: leftOut}
+	var e *discovery.Endpoint
+	if found {
+		e = v.All[i]
+		shown = e
+	} else if same, err := discovery.Parse(m.Data); err != nil {
+		shown.Why = err.Error()
+	} else {
+		shown.Addr, shown.Why = same.Addr, "a newer member has the address"
+	}
+	r := row{{"addr", "address", shown.Addr}, {"zone", "zone", shown.Zone}, {"weight", "weight", shown.Weight},
+		{"state", "state", string(shown.State)}, {"why", "why", shown.Why}, {"data", "", m.Data}}
+	return append(r, sessionFields(m)...), e
+}
+
+func sessionFields(m *client.Member) row {
+	return row{{"session_id", "session", sessionID(m.Session)}, {"token", "token", m.Token},
+		{"description", "description", m.Description}, {"since", "since", timestamp{m.Since}}}
+}
+
+func memberEventFields(m *client.Member) row {
+	return append(row{{"data", "data", m.Data}}, sessionFields(m)...)
+}
+
+func serviceDrain(a *app) *cobra.Command {
+	c := command("drain NAME SESSION", "Ask a member to drain, or take that back",
+		`Ask the member that a session registered to drain: it says so, callers look elsewhere, and it stays
+registered. Its own end takes it out. The request is the configuration drain/NAME. Members that run
+with signalbox service register --addr, or with package client/discovery, follow it; if one does not
+within 5s, the command says so, and the exit code is 1. Needs the right use.`)
+	c.Args = cobra.ExactArgs(2)
+	c.Example = `  signalbox service ls api                       # shows the sessions
+  signalbox service drain api 35184372088833
+  signalbox service drain api 35184372088833 --undo`
+	undo := c.Flags().Bool("undo", false, "Take the request back.")
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		id, err := strconv.ParseUint(args[1], 10, 64)
+		if err != nil {
+			return usagef("%q is no session; signalbox service ls %s shows the sessions", args[1], args[0])
+		}
+		return inv.withSession(func(s *client.Session) error {
+			why := ""
+			if !*undo {
+				if why, err = drainReason(inv.ctx, s); err != nil {
+					return err
+				}
+			}
+			if err := discovery.RequestDrain(inv.ctx, s, args[0], id, why); err != nil {
+				return err
+			}
+			state, err := awaitDrain(inv.ctx, s, args[0], id, !*undo)
+			return inv.report(err, row{{"name", "name", args[0]}, {"session_id", "session", sessionID(id)}, {"state", "state", string(state)}},
+				"the member of session %d is %s", id, state)
+		})
 	})
-	return group("service", "Service discovery: register, list, watch", "", register, ls, watch)
+	return c
+}
+
+// drainReason says who asks: the identity that the server knows, or the user of this machine.
+func drainReason(ctx context.Context, s *client.Session) (string, error) {
+	info, err := s.Client().ServerInfo(ctx)
+	if err != nil {
+		return "", err
+	}
+	who := info.Identity
+	if who == "" {
+		who = cmp.Or(os.Getenv("USER"), "somebody")
+		if host, err := os.Hostname(); err == nil {
+			who += "@" + host
+		}
+	}
+	return "drained by " + who, nil
+}
+
+// followPatience is how long a member may take to follow a request.
+const followPatience = 5 * time.Second
+
+// awaitDrain waits until the member of a session drains, or does not any more.
+func awaitDrain(ctx context.Context, s *client.Session, service string, session uint64, draining bool) (state discovery.State, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, followPatience, fmt.Errorf(
+		"the member has not followed within %s; it stays as it is unless it runs with client/discovery, by an address", followPatience))
+	defer cancel()
+	token := uint64(0)
+	for ev, err := range s.Service(service).Watch(ctx) {
+		if err != nil {
+			return state, cmp.Or(context.Cause(ctx), err)
+		}
+		members := ev.Members
+		if ev.Kind == client.MemberAdded || ev.Kind == client.MemberChanged {
+			members = []client.Member{ev.Member}
+		}
+		for _, m := range members {
+			if e, err := discovery.Parse(m.Data); err == nil && m.Session == session {
+				token, state = m.Token, e.State
+			}
+		}
+		switch {
+		case ev.Kind == client.MemberRemoved && ev.Member.Token == token:
+			return "gone", nil
+		case token != 0 && (state == discovery.Draining) == draining:
+			return state, nil
+		}
+	}
+	return state, ctx.Err()
 }
 
 // memberLine is a member without a heading.
@@ -73,7 +188,7 @@ func memberLine(m *client.Member) string {
 func memberEventRow(ev *client.MemberEvent) row {
 	r := row{{"time", "time", clockTime{time.Now()}}}
 	if ev.Kind == client.MemberSnapshot {
-		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberRow)},
+		r = append(r, field{"event", "event", "snapshot"}, field{"members", "", rowsOf(ev.Members, memberEventFields)},
 			field{"", "members", labelled{"members", len(ev.Members)}})
 		for i := range ev.Members {
 			r = append(r, field{"", "member", subline(memberLine(&ev.Members[i]))})
@@ -87,7 +202,7 @@ func memberEventRow(ev *client.MemberEvent) row {
 	}
 	r = append(r, field{"event", "event", word}, field{"", "data", ev.Member.Data},
 		field{"", "session", labelled{"session", ev.Member.Session}}, field{"", "description", ev.Member.Description})
-	for _, f := range memberRow(&ev.Member) {
+	for _, f := range memberEventFields(&ev.Member) {
 		r = append(r, field{f.key, "", f.value})
 	}
 	return r

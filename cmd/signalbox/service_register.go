@@ -4,11 +4,167 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
+
+func serviceRegister(a *app) *cobra.Command {
+	c := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
+		`Register as a member of a service while a command runs, or until Ctrl-C. With --addr the member has
+an address, a weight and a state that callers go by; with --data it has data of your own, and no
+state. A member excludes nobody. So if the registration is lost, because the cluster is away for
+longer than the session timeout or an operator ends the session, the command keeps running, and the
+member is registered again as soon as possible; both are said on standard error. The environment
+has the token and the session of the first registration.
+
+A check runs before the member is registered, and then each --check-interval, 1s to 5m. Two failures
+in a row make the member failing; it stays registered, and is ready again after a success. A check
+that succeeds by fits and starts needs up to 16 in a row. --check-http wants a status of 200 to 299,
+--check-tcp a connection, --check-command an exit code of 0. The command runs without a shell, and
+is killed with what it started at the timeout.
+
+At SIGTERM the member drains: it says so, waits for --drain, 0 to 10m, and leaves. Then the command
+gets the signal. A second one cuts that short. If the command ends by itself, the member leaves at
+once.
+
+With --stop-if-lost, the command and all processes it started are stopped when the registration is
+lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
+	c.Example = `  signalbox service register api --addr 10.0.0.1:80 --zone SAS --check-tcp 127.0.0.1:80 -- ./server
+  signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api`
+	wait := addHoldFlags(c, "15s", "for a free unit", "Data of the member, instead of an address")
+	stop := c.Flags().Bool("stop-if-lost", false, "Stop the command when the registration is lost.")
+	f := addMemberFlags(c)
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		h, err := inv.holdArgs(cmd, args, *wait)
+		if err != nil {
+			return err
+		}
+		m, opts, err := f.member(cmd, h.data)
+		if err != nil {
+			return err
+		}
+		if !*stop {
+			return keepRegistered(inv, h, m, opts)
+		}
+		if cmd.Flag("drain").Changed {
+			return usagef("--drain and --stop-if-lost are both given; keep one")
+		}
+		return inv.hold(h, "registered", func(s *client.Session, acquire ...client.AcquireOption) (*client.Lease, error) {
+			r, err := discovery.Register(inv.longCtx, s, h.name, m, append(opts,
+				discovery.WithFirst(func(*client.Session) []client.AcquireOption { return acquire }))...)
+			if err != nil {
+				return nil, registerError(h.name, err)
+			}
+			return r.Lease(), nil
+		})
+	})
+	return c
+}
+
+// memberFlags describe a member with an address.
+type memberFlags struct {
+	endpoint           discovery.Endpoint
+	meta               []string
+	http, tcp, command string
+	interval, timeout  time.Duration
+	drain              time.Duration
+	others             []string
+}
+
+func addMemberFlags(c *cobra.Command) *memberFlags {
+	f := &memberFlags{}
+	fs := c.Flags()
+	before := map[string]bool{}
+	fs.VisitAll(func(flag *pflag.Flag) { before[flag.Name] = true })
+	fs.StringVar(&f.endpoint.Addr, "addr", "", "Address of the member, as host:port.")
+	fs.StringVar(&f.endpoint.Zone, "zone", "", "Zone that the member runs in.")
+	fs.IntVar(&f.endpoint.Weight, "weight", discovery.DefaultWeight, "Share of calls that the member takes, 1 to 1000.")
+	fs.StringArrayVar(&f.meta, "meta", nil, "A string for callers, as KEY=VALUE; may be repeated.")
+	fs.StringVar(&f.http, "check-http", "", "URL that is answered with 200 to 299 while the member can serve.")
+	fs.StringVar(&f.tcp, "check-tcp", "", "Address that takes connections while the member can serve.")
+	fs.StringVar(&f.command, "check-command", "", "Command, with arguments, that ends with 0 while the member can serve.")
+	durationVar(fs, &f.interval, "check-interval", discovery.DefaultCheckInterval, "Time between two checks.")
+	durationVar(fs, &f.timeout, "check-timeout", discovery.DefaultCheckTimeout, "Time that a check may take.")
+	durationVar(fs, &f.drain, "drain", discovery.DefaultGrace, "How long the member drains at SIGTERM.")
+	fs.VisitAll(func(flag *pflag.Flag) {
+		if !before[flag.Name] && flag.Name != "addr" {
+			f.others = append(f.others, flag.Name)
+		}
+	})
+	return f
+}
+
+// member is the member of the flags, or of data of one's own.
+func (f *memberFlags) member(cmd *cobra.Command, data []byte) (discovery.Member, []discovery.Option, error) {
+	if f.endpoint.Addr == "" {
+		for _, name := range f.others {
+			if cmd.Flag(name).Changed {
+				return nil, nil, usagef("--%s goes with --addr, which is missing", name)
+			}
+		}
+		return discovery.Data(data), nil, nil
+	}
+	if cmd.Flag("data").Changed || cmd.Flag("data-file").Changed {
+		return nil, nil, usagef("--addr and data of your own are both given; keep one")
+	}
+	e := f.endpoint
+	for _, text := range f.meta {
+		key, value, ok := strings.Cut(text, "=")
+		if !ok || key == "" {
+			return nil, nil, usagef("--meta is %q; write KEY=VALUE", text)
+		}
+		if e.Meta == nil {
+			e.Meta = map[string]string{}
+		}
+		e.Meta[key] = value
+	}
+	if e.Weight == 0 {
+		return nil, nil, usagef("--weight is 0; it must be 1 to %d", discovery.MaxWeight)
+	}
+	if _, err := e.Data(); err != nil {
+		return nil, nil, usagef("%v", err)
+	}
+	check, err := f.check()
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := []discovery.Option{discovery.WithGrace(f.drain)}
+	if check != nil {
+		opts = append(opts, discovery.WithCheck(check), discovery.WithCheckInterval(f.interval), discovery.WithCheckTimeout(f.timeout))
+	} else if cmd.Flag("check-interval").Changed || cmd.Flag("check-timeout").Changed {
+		return nil, nil, usagef("there is no check; give one of --check-http, --check-tcp and --check-command")
+	}
+	if err := discovery.CheckOptions(e, opts...); err != nil {
+		return nil, nil, usagef("%v", err)
+	}
+	return e, opts, nil
+}
+
+func (f *memberFlags) check() (discovery.Check, error) {
+	var checks []discovery.Check
+	if f.http != "" {
+		checks = append(checks, discovery.CheckHTTP(f.http))
+	}
+	if f.tcp != "" {
+		checks = append(checks, discovery.CheckTCP(f.tcp))
+	}
+	if args := strings.Fields(f.command); len(args) > 0 {
+		checks = append(checks, checkCommand(args))
+	}
+	switch len(checks) {
+	case 0:
+		return nil, nil
+	case 1:
+		return checks[0], nil
+	}
+	return nil, usagef("more than one check is given; keep one of --check-http, --check-tcp and --check-command")
+}
 
 func registerError(name string, err error) error {
 	if errors.Is(err, client.ErrNotAcquired) {
@@ -19,7 +175,7 @@ func registerError(name string, err error) error {
 
 // keepRegistered registers while the command runs, or until a signal, and again whenever the
 // registration is lost.
-func keepRegistered(inv *invocation, h holdArgs) error {
+func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []discovery.Option) error {
 	c, err := inv.client()
 	if err != nil {
 		return err
@@ -31,56 +187,63 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 	bounded := context.AfterFunc(inv.ctx, func() { cancelStart(context.Cause(inv.ctx)) })
 	defer bounded()
 	waiting, wait := func() {}, &onceWait{length: h.wait}
-	first, ended := make(chan *discovery.Registration, 1), make(chan error, 1)
+	first := make(chan *discovery.Registration, 1)
+	var mu sync.Mutex
+	var latest *discovery.Registration
 	registered := 0
+	opts = append(opts, discovery.WithSession(inv.sessionOptions()...),
+		discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
+			bounded()
+			waiting()
+			left := h
+			left.wait = wait.left(time.Now())
+			opts, waiting = inv.waitOptions(s, left)
+			return opts
+		}),
+		discovery.WithNotify(func(r *discovery.Registration, err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			latest = r
+			if r == nil {
+				inv.note("signalbox: not registered in %q any more: %s; it is tried again\n",
+					h.name, sanitize(err.Error()))
+				return
+			}
+			if registered++; registered == 1 {
+				first <- r
+				return
+			}
+			inv.note("signalbox: registered in %q again, with token %d\n", h.name, r.Token())
+		}))
+	ended := make(chan struct{})
+	var result error
 	go func() {
-		ended <- discovery.Serve(start, c, inv.node, h.name, discovery.Data(h.data),
-			discovery.WithSession(inv.sessionOptions()...),
-			discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
-				bounded()
-				waiting()
-				left := h
-				left.wait = wait.left(time.Now())
-				opts, waiting = inv.waitOptions(s, left)
-				return opts
-			}),
-			discovery.WithNotify(func(r *discovery.Registration, err error) {
-				if r == nil {
-					inv.note("signalbox: not registered in %q any more: %s; it is tried again\n",
-						h.name, sanitize(err.Error()))
-					return
-				}
-				if registered++; registered == 1 {
-					first <- r
-					return
-				}
-				inv.note("signalbox: registered in %q again, with token %d\n", h.name, r.Token())
-			}))
-	}()
-	end := func() error { // Serve has ended then
-		leave()
-		err := <-ended
+		defer close(ended)
+		result = discovery.Serve(start, c, inv.node, h.name, m, opts...)
 		waiting()
-		return err
+	}()
+	drain := func() <-chan struct{} {
+		leave()
+		return ended
 	}
 	var r *discovery.Registration
 	select {
 	case r = <-first:
-		defer func() { _ = end() }()
-	case err := <-ended:
-		waiting()
+	case <-ended:
 		if cause := context.Cause(start); cause != nil {
-			err = cause
+			result = cause
 		}
-		return inv.waitError(h.name, registerError(h.name, err))
+		return inv.waitError(h.name, registerError(h.name, result))
 	case <-inv.longCtx.Done():
-		return inv.waitError(h.name, end())
-	}
-	granted := row{
-		{"state", "state", "registered"}, {"name", "name", h.name}, {"token", "token", labelled{"token", r.Token()}},
-		{"count", "count", labelled{"count", amount(1)}}, {"session_id", "", sessionID(r.Session().ID())},
+		<-drain()
+		return inv.waitError(h.name, result)
 	}
 	if len(h.command) == 0 {
+		defer func() { <-drain() }()
+		granted := row{
+			{"state", "state", "registered"}, {"name", "name", h.name}, {"token", "token", labelled{"token", r.Token()}},
+			{"count", "count", labelled{"count", amount(1)}}, {"session_id", "", sessionID(r.Session().ID())},
+		}
 		if err := inv.reporter().event(granted); err != nil {
 			return err
 		}
@@ -91,7 +254,18 @@ func keepRegistered(inv *invocation, h holdArgs) error {
 		args: h.command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
 		interrupted: inv.longCtx.Done(), env: inv.holdEnv(h.name, r.Token(), r.Session()),
 	}
-	return command.run(ctx)
+	if _, drains := m.(discovery.Endpoint); drains {
+		command.drain = drain
+	}
+	err = command.run(context.WithoutCancel(ctx))
+	leave()
+	mu.Lock()
+	if latest != nil {
+		_ = latest.Drain(inv.cleanup(), 0) // the command has ended: it answers nobody any more
+	}
+	mu.Unlock()
+	<-ended
+	return err
 }
 
 // onceWait is a wait that goes on when it is begun again, with another session.

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// TestCheckCommand: the exit code decides, the last line says why, and nothing is left running.
+func TestCheckCommand(t *testing.T) {
+	if err := checkCommand([]string{"true"})(t.Context()); err != nil {
+		t.Error(err)
+	}
+	err := checkCommand([]string{"sh", "-c", "echo one; echo no disk >&2; exit 3"})(t.Context())
+	if err == nil || err.Error() != "exit status 3: no disk" {
+		t.Error(err)
+	}
+	if err := checkCommand([]string{"sh", "-c", "yes | head -c 100000; exit 4"})(t.Context()); err == nil || len(err.Error()) > 2*maxCheckOutput {
+		t.Error(err)
+	}
+	if err := checkCommand([]string{"no-such-command"})(t.Context()); err == nil {
+		t.Error("a command that is not there")
+	}
+	pids := filepath.Join(t.TempDir(), "pids")
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- checkCommand([]string{"sh", "-c", "sleep 1000 & echo $! $$ >" + pids + "; wait"})(ctx)
+	}()
+	var list []byte
+	await.True(t, "the check runs", func() bool {
+		list, _ = os.ReadFile(pids)
+		return bytes.HasSuffix(list, []byte("\n"))
+	})
+	cancel()
+	if err := <-ended; err == nil {
+		t.Error("a check that is killed")
+	}
+	for pid := range strings.FieldsSeq(string(list)) {
+		await.True(t, "the end of "+pid, func() bool {
+			stat, err := os.ReadFile("/proc/" + pid + "/stat")
+			return err != nil || bytes.Contains(stat, []byte(") Z "))
+		})
+	}
+}
+
+// FuzzTemplate: no template, and no member, makes the writer of files panic.
+func FuzzTemplate(f *testing.F) {
+	for _, seed := range []string{"{{range .Endpoints}}{{.Addr}} {{host .Addr}} {{port .Addr}}{{end}}", "{{json .}}", "{{.Endpoints.x}}", "{{index .Endpoints 9}}"} {
+		f.Add(seed, []byte(`{"addr":"10.0.0.1:80","meta":{"a":"\"\n"}}`))
+	}
+	f.Fuzz(func(t *testing.T, text string, data []byte) {
+		for _, loops := range []string{"template", "define", "block"} { // which may call themselves
+			if strings.Contains(text, loops) {
+				return
+			}
+		}
+		v, err := discovery.ViewOf([]client.Member{{Token: 1, Data: data}, {Token: 2, Data: []byte("[::1]:80")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, render := range []func(*discovery.View) ([]byte, error){renderJSON, renderAddresses, renderPrometheus} {
+			if _, err := render(v); err != nil && len(data) < discovery.MaxData/8 {
+				t.Fatal(err)
+			}
+		}
+		if render, err := renderTemplate(text, "api", "SAS"); err == nil {
+			_, _ = render(v)
+		}
+	})
+}
+
+// TestTemplateFunctions: the functions that a template has beyond Go's own.
+func TestTemplateFunctions(t *testing.T) {
+	render, err := renderTemplate(`{{.Service}} {{.Zone}}{{range .Endpoints}} {{host .Addr}} {{port .Addr}} {{json .Meta}}{{end}}`, "api", "SAS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := discovery.ViewOf([]client.Member{{Token: 1, Since: time.Now(), Data: []byte(`{"addr":"[::1]:80","meta":{"a":"\""}}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := render(v); string(got) != `api SAS ::1 80 {"a":"\""}` || err != nil {
+		t.Errorf("%s, %v", got, fmt.Sprint(err))
+	}
+}
