@@ -125,6 +125,9 @@ func (w *Watch) apply(p *shardStream, d *delta) {
 	x := &w.copied
 	for i := range d.changes {
 		c := &d.changes[i]
+		if c.kind == protocol.ChangeOptions {
+			continue // a watch does not have them
+		}
 		s := x.find(d.name)
 		if s == nil || !s.exists {
 			if c.kind == protocol.ChangeDeleted || c.kind == protocol.ChangeOwnerRemoved {

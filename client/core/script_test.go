@@ -107,6 +107,7 @@ type scriptCall struct {
 	change  Change
 	close   Close
 	call    Call
+	wait    MapWait
 	lease   Lease
 	last    *Request // that it made last
 }
@@ -509,6 +510,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, c.name+": released")
 		case x == &c.change.Request:
 			s.out = append(s.out, fmt.Sprintf("%s: changed, count %d, data %q", c.name, c.lease.count, c.lease.data))
+		case x == &c.wait.Request:
+			s.out = append(s.out, c.name+": goes on")
 		case x == &c.call.Request:
 			s.out = append(s.out, c.name+": OK")
 		case x == &c.close.Request:

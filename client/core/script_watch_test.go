@@ -81,6 +81,12 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		x := &scriptWatch{s: s, name: w.list[1], way: &Way{Session: s.s, To: Target{Of: AtProcess, Node: 7, Name: w.list[2]}}}
 		s.watches[x.name], x.way.Waiter = x, x
 		s.e.Follow(s.now, x.way)
+	case "refresh": // call a waits for a newer map, or a while
+		c := &scriptCall{s: s, name: w.list[1]}
+		s.calls[c.name] = c
+		c.wait = MapWait{Any: true, Refresh: true, Tries: int(w.number(t, "tries", 0))}
+		c.wait.Waiter, c.last = c, &c.wait.Request
+		s.e.AwaitMap(s.now, &c.wait)
 	case "take":
 		s.takeEvents(s.watches[w.list[1]], int(w.number(t, "most", 1000)))
 	default:
@@ -238,6 +244,7 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 		if set("gone", protocol.ChangeOwnerRemoved) != "" {
 			ch.Owner.OrderID = w.number(t, "gone", 0)
 		}
+		set("options", protocol.ChangeOptions)
 		set("unknown", 99)
 		send(protocol.KindDelta, 0, &protocol.Delta{
 			Node: 7, Name: []byte(w.list[1]), Index: w.number(t, "index", 0), Changes: []protocol.SemaphoreChange{ch},

@@ -148,7 +148,7 @@ func (x *deltas) own() *delta {
 // what they came to. See R25.
 func (d *delta) isKnown() bool {
 	return !slices.ContainsFunc(d.changes, func(c change) bool {
-		return c.kind < protocol.ChangeCreated || c.kind > protocol.ChangeOwnerRemoved
+		return c.kind < protocol.ChangeCreated || c.kind > protocol.ChangeOptions
 	})
 }
 

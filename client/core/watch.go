@@ -200,7 +200,9 @@ func (w *Watch) delta(e *Engine, p *shardStream, d *delta) {
 	}
 	p.took(e, d.index)
 	w.apply(p, d)
-	w.wake(e)
+	if len(w.copied.dirty) > 0 {
+		w.wake(e)
+	}
 }
 
 // Next puts the next event into ev; ok is false if there is none now. err is why the watch is over.
