@@ -42,8 +42,12 @@ type Leader struct {
 }
 
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
-// useful options. Errors: as Acquire. Prefer Run.
+// useful options. A name whose owners hold single units, a service or a shared lock, fails at once
+// with PreconditionFailed. Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
+	if err := e.n.checkElection(ctx, e.name); err != nil {
+		return Term{}, err
+	}
 	l, err := e.s.Acquire(ctx, e.name, with(opts, Exclusive())...)
 	if err != nil {
 		return Term{}, err
@@ -70,7 +74,7 @@ func (e *Election) Resign(ctx context.Context) error {
 // itself, Run resigns and returns lead's error. If the leadership was lost, Run waits for lead to
 // return and campaigns again while the session lives.
 //
-// Errors: lead's; the end of ctx; the session's Err.
+// Errors: lead's; the end of ctx; the session's Err; PreconditionFailed as of Campaign.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
 	for {
 		term, err := e.Campaign(ctx, opts...)

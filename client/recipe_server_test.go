@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -68,7 +69,7 @@ func TestRWMutex(t *testing.T) {
 }
 
 // TestOneNameForTwoKinds: a member of a service is no leader of an election of the same name, and
-// the leader is no member.
+// the leader is no member. Neither waits for the other: both are told what the name is.
 func TestOneNameForTwoKinds(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -84,13 +85,27 @@ func TestOneNameForTwoKinds(t *testing.T) {
 	if l, err := n.Election("both").Leader(ctx); err != nil || l.Token != term.Token {
 		t.Errorf("the leader: %+v, %v", l, err)
 	}
+	other := session(t, dial(t, srv))
+	refused := func(err error, kind string) {
+		t.Helper()
+		if !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), kind) {
+			t.Errorf("got %v, want one with %q", err, kind)
+		}
+	}
+	_, err = other.Service("both").Register(ctx, nil)
+	refused(err, "an election or a lock")
 	release(t, term.Lease)
 	_, err = s.Service("both").Register(ctx, []byte("10.0.0.1:80"))
+	must(t, err)
+	_, err = other.Election("both").Campaign(ctx)
+	refused(err, "sessions that hold units of it: 1")
+	refused(other.Election("both").Run(ctx, nil), "a service or a shared lock")
+	_, err = other.Service("both").Register(ctx, []byte("10.0.0.2:80"))
 	must(t, err)
 	if l, err := n.Election("both").Leader(ctx); err != nil || l.Exists {
 		t.Errorf("a leader beside a member: %+v, %v", l, err)
 	}
-	if list, err := n.Service("both").List(ctx); err != nil || len(list) != 1 {
+	if list, err := n.Service("both").List(ctx); err != nil || len(list) != 2 {
 		t.Errorf("members: %+v, %v", list, err)
 	}
 }

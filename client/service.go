@@ -60,11 +60,14 @@ type Registration struct {
 	Lease *Lease
 }
 
-// Register makes the session a member, with data of at most 1 MiB. It waits while all units are
-// held: by a lock of the same name, or by as many members as the limit of a semaphore that was
-// created before. Wait bounds that. A session is a member of a service once: ErrAlreadyHeld. Other
-// errors: as Acquire. Package client/discovery keeps a member registered beyond its session.
+// Register makes the session a member, with data of at most 1 MiB. It waits while there are as many
+// members as the limit of a semaphore that was created before. Wait bounds that. A name that one
+// session holds whole, an election or a lock, fails at once with PreconditionFailed. A session is a
+// member of a service once: ErrAlreadyHeld. Other errors: as Acquire. Package client/discovery keeps a member registered beyond its session.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
+	if err := sv.n.checkService(ctx, sv.name); err != nil {
+		return nil, err
+	}
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)
 	if protocol.StatusOf(err) == protocol.StatusPreconditionFailed {

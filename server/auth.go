@@ -1,15 +1,18 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // adminTokenFile keeps the first administrator's token, which the instance that makes the cluster
@@ -39,4 +42,32 @@ func adminSecret(c *Config) (secret, where string, err error) {
 		return "", "", fmt.Errorf("keep the administrator's token: %w", err)
 	}
 	return secret, path, nil
+}
+
+// dropTokens removes all tokens. With authentication on, the cluster gets a new administrator's token
+// first; file is where that is.
+func (s *Server) dropTokens(ctx context.Context) (file string, err error) {
+	old, _ := s.meta.State().Tokens()
+	if s.meta.State().AuthOn() {
+		var secret string
+		if secret, file, err = adminSecret(&s.cfg); err != nil {
+			return "", err
+		}
+		id := auth.AdminTokenID
+		for slices.ContainsFunc(old, func(t meta.Token) bool { return t.ID == id }) {
+			id += "-new"
+		}
+		err = errors.Join(
+			s.governor.PutToken(ctx, meta.Token{ID: id, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(secret))}),
+			s.governor.PutRight(ctx, meta.Right{Identity: auth.AdminIdentity, Rights: meta.AllRights}))
+	}
+	for _, t := range old {
+		if err == nil {
+			err = s.governor.RemoveToken(ctx, t.ID)
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("drop the tokens of the backup: %w", err)
+	}
+	return file, nil
 }

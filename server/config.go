@@ -173,6 +173,10 @@ type Config struct {
 	// Memory.
 	Disk *replica.MemoryDisk
 
+	// Existing refuses a data folder without an instance in it, which would otherwise make a new
+	// cluster or join one.
+	Existing bool
+
 	restore *backup.Source // what the instance's tier begins with, see Restore
 
 	// Auth turns auth on, if this instance makes the cluster: clients show tokens, or certificates

@@ -72,12 +72,23 @@ func (c *Config) openFolder(log *slog.Logger) (lock *os.File, err error) {
 	if c.inMemory() {
 		return nil, nil
 	}
+	if c.Existing {
+		if err := datafolder.CheckExisting(c.DataDir); err != nil {
+			return nil, err
+		}
+	}
 	err = os.MkdirAll(c.DataDir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
 		_, err = os.Stat(c.DataDir) // a symbolic link that leads nowhere, or in a circle
 	}
 	if err != nil {
 		return nil, fmt.Errorf("data folder: %w; choose a folder that this process can make, or write to", err)
+	}
+	founds := c.restore != nil && !c.joinsRestored()
+	if founds { // first of all: a start takes no part of a restore for a new folder
+		if err := datafolder.MarkUnfinished(c.DataDir); err != nil {
+			return nil, err
+		}
 	}
 	if err := logstore.CheckSpace(c.DataDir); err != nil {
 		return nil, err
@@ -88,11 +99,8 @@ func (c *Config) openFolder(log *slog.Logger) (lock *os.File, err error) {
 	if lock, err = datafolder.Lock(c.DataDir); err != nil {
 		return nil, err
 	}
-	if err := datafolder.CheckUnfinished(c.DataDir); err != nil {
-		return lock, err
-	}
-	if c.restore != nil && !c.joinsRestored() { // a restore that does not end leaves the folder marked
-		if err := datafolder.MarkUnfinished(c.DataDir); err != nil {
+	if !founds { // a restore that does not end leaves the folder marked
+		if err := datafolder.CheckUnfinished(c.DataDir); err != nil {
 			return lock, err
 		}
 	}

@@ -37,6 +37,9 @@ func (s *Server) listen(ctx context.Context) (err error) {
 		s.transport = transport.New(cfg) // closes the listeners, whatever else fails
 		s.requests.SetTransport(s.transport)
 	}()
+	if s.cfg.restore != nil {
+		return nil // it serves nobody
+	}
 	if s.cfg.Listen != Off {
 		if cfg.Plain, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
 			return fmt.Errorf("listen for clients on %s: %w; is another server running, or choose another address",
@@ -136,9 +139,13 @@ func (s *Server) topOf(in protocol.TopRequest, mayRead func(path string) bool) (
 func (s *Server) advertise() string {
 	plain, tls := "", ""
 	if s.cfg.Listen != Off {
-		plain = cmp.Or(s.cfg.Advertise, s.Addr())
+		plain = cmp.Or(s.cfg.Advertise, s.Addr(), s.cfg.Listen) // a restore does not listen
 	}
-	if address := s.TLSAddr(); address != "" {
+	address := s.TLSAddr()
+	if s.cfg.restore != nil && s.certs.clients != nil {
+		address = s.cfg.TLSListen
+	}
+	if address != "" {
 		tls = cmp.Or(s.cfg.TLSAdvertise, address)
 	}
 	return transport.JoinAddresses(plain, tls)

@@ -25,6 +25,18 @@ type Restored struct {
 	Tier                 string   // of the instance
 	Sessions, Semaphores int      // in the backup's shards of it
 	Left                 []string // tiers that are still to be restored
+	// Tokens are those of the backup that the new cluster takes, by id, each with its identity.
+	// Those that were revoked after the backup are among them.
+	Tokens []meta.Token
+	// AdminToken is the file of a new administrator's token, if all others were dropped.
+	AdminToken string
+}
+
+// RestoreOptions say what is restored beside the data.
+type RestoreOptions struct {
+	// DropTokens drops all tokens of the backup, in a new cluster. If the backup has authentication
+	// on, the cluster gets a new administrator's token.
+	DropTokens bool
 }
 
 // Restore restores a backup to one instance, and closes that; [Start] with the same configuration
@@ -42,11 +54,17 @@ type Restored struct {
 // An instance is of one tier. If others have data in the backup, the cluster serves nothing of them
 // until each is restored, from the same backup: with Peers, on an instance that joins or has
 // joined. After an error it may be repeated with the same folder.
-func Restore(ctx context.Context, cfg Config, from *backup.Source) (Restored, error) {
+//
+// It listens to nobody, except for other instances with Peers.
+func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreOptions) (Restored, error) {
 	if cfg.Memory {
 		return Restored{}, errors.New("a restore in memory is lost at its end; give a data folder")
 	}
-	cfg.Buckets, cfg.Admin, cfg.restore = 0, Off, from
+	if opts.DropTokens && len(cfg.Peers) > 0 {
+		return Restored{}, errors.New("tokens belong to the whole cluster; drop them where its first instance is restored, or by auth revoke")
+	}
+	// The first start writes the audit log.
+	cfg.Buckets, cfg.Admin, cfg.Audit, cfg.Existing, cfg.restore = 0, Off, "", false, from
 	if cfg.joinsRestored() {
 		cfg.Tiers = nil
 	} else if err := foundRestored(&cfg); err != nil {
@@ -68,7 +86,11 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source) (Restored, er
 			done.Left = append(done.Left, t.Name)
 		}
 	}
-	if err := s.Close(); err != nil {
+	if opts.DropTokens {
+		done.AdminToken, err = s.dropTokens(ctx)
+	}
+	done.Tokens, _ = s.meta.State().Tokens()
+	if err = errors.Join(err, s.Close()); err != nil {
 		return Restored{}, err
 	}
 	if s.cfg.inMemory() || s.cfg.joinsRestored() {

@@ -103,10 +103,10 @@ func TestRestore(t *testing.T) {
 		&protocol.Release{Head: c.head(locks[0].session), Name: []byte(locks[0].name)}, nil)
 
 	cfg := restoreConfig(t, 2)
-	if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+	if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "not empty") {
+	if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("a second restore to the same folder: %v", err)
 	}
 	for round := range 2 { // as restored, and once more
@@ -223,14 +223,14 @@ func TestRestoreTiers(t *testing.T) {
 			file := fetchBackup(t, old)
 			cfg := restoreConfig(t, 0)
 			if id > 0 {
-				if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil ||
+				if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err == nil ||
 					!strings.Contains(err.Error(), "the last of the tiers arbiter, default; give the new cluster at least 2 tiers") {
 					t.Errorf("a restore to one tier: %v", err)
 				}
 				cfg = restoreConfig(t, 0)
 			}
 			cfg.Tiers = tiersOf(t, "a:buckets=0", DefaultTier, "b:buckets=0:vote=false")
-			if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+			if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			s := serveRestored(t, cfg)
@@ -276,27 +276,27 @@ func TestRestoreRefuses(t *testing.T) {
 	} {
 		cfg := restoreConfig(t, 0)
 		change(&cfg)
-		if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 	cfg := restoreConfig(t, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Restore(ctx, cfg, load(t, file)); err == nil {
+	if _, err := Restore(ctx, cfg, load(t, file), RestoreOptions{}); err == nil {
 		t.Fatal("a restore that was cut has no error")
 	}
 	if _, err := Start(t.Context(), cfg); err == nil ||
 		!strings.Contains(err.Error(), "restore in it that did not end; remove the folder") {
 		t.Errorf("served what a cut restore left: %v", err)
 	}
-	if _, err := Restore(t.Context(), cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), "did not end; remove the folder") {
+	if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err == nil || !strings.Contains(err.Error(), "did not end; remove the folder") {
 		t.Errorf("restored onto what a cut restore left: %v", err)
 	}
 	if err := os.RemoveAll(cfg.DataDir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Restore(t.Context(), cfg, load(t, file)); err != nil {
+	if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err != nil {
 		t.Errorf("after the folder was removed: %v", err)
 	}
 }

@@ -125,14 +125,14 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	} {
 		cfg := instanceOf(t, "hot")
 		change(&cfg)
-		if _, err := Restore(ctx, cfg, load(t, file)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Restore(ctx, cfg, load(t, file), RestoreOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("want %q, got %v", want, err)
 		}
 	}
 
 	hot = instanceOf(t, "hot")
 	hot.Shards = 3
-	done, err := Restore(ctx, hot, load(t, file))
+	done, err := Restore(ctx, hot, load(t, file), RestoreOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,10 +162,10 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	}
 
 	cold := instanceOf(t, "cold", hot.Raft)
-	if _, err := Restore(ctx, cold, load(t, later)); err == nil || !strings.Contains(err.Error(), "take that one") {
+	if _, err := Restore(ctx, cold, load(t, later), RestoreOptions{}); err == nil || !strings.Contains(err.Error(), "take that one") {
 		t.Errorf("restored from another backup: %v", err)
 	}
-	if _, err := Restore(ctx, instanceOf(t, "hot", hot.Raft), load(t, file)); err == nil ||
+	if _, err := Restore(ctx, instanceOf(t, "hot", hot.Raft), load(t, file), RestoreOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "nothing of tier hot is to be restored in this cluster") {
 		t.Errorf("the first tier is restored again: %v", err)
 	}
@@ -176,7 +176,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 		cutting, cut := context.WithCancel(ctx)
 		cfg := cold
 		cfg.Logger = slog.New(cutAt{"buckets restored", cut})
-		if _, err := Restore(cutting, cfg, load(t, file)); err == nil {
+		if _, err := Restore(cutting, cfg, load(t, file), RestoreOptions{}); err == nil {
 			t.Fatal("a restore that was cut has no error")
 		}
 	}
@@ -190,13 +190,13 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	if err := half.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if done, err = Restore(ctx, cold, load(t, file)); err != nil {
+	if done, err = Restore(ctx, cold, load(t, file), RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if done.Tier != "cold" || done.Sessions != 1 || done.Semaphores != names || len(done.Left) > 0 {
 		t.Errorf("the restore of the second tier is %+v", done)
 	}
-	if _, err := Restore(ctx, cold, load(t, file)); err == nil ||
+	if _, err := Restore(ctx, cold, load(t, file), RestoreOptions{}); err == nil ||
 		!strings.Contains(err.Error(), "nothing of tier cold is to be restored in this cluster") {
 		t.Errorf("restored again: %v", err)
 	}
@@ -239,7 +239,7 @@ func TestRestoreByVoter(t *testing.T) {
 	tiers := voter.Tiers
 	voter = instanceOf(t, "voter")
 	voter.Tiers = tiers
-	done, err := Restore(ctx, voter, load(t, file))
+	done, err := Restore(ctx, voter, load(t, file), RestoreOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +248,7 @@ func TestRestoreByVoter(t *testing.T) {
 	}
 	c = dialClient(t, serveRestored(t, voter))
 	cfg := instanceOf(t, "data", voter.Raft)
-	if done, err = Restore(ctx, cfg, load(t, file)); err != nil || done.Tier != "data" || done.Sessions != 1 || len(done.Left) > 0 {
+	if done, err = Restore(ctx, cfg, load(t, file), RestoreOptions{}); err != nil || done.Tier != "data" || done.Sessions != 1 || len(done.Left) > 0 {
 		t.Fatalf("the restore of the data is %+v, %v", done, err)
 	}
 	serveRestored(t, cfg)
@@ -280,7 +280,7 @@ func TestRestoreOvertaken(t *testing.T) {
 
 	voter = instanceOf(t, "voter")
 	voter.Shards, voter.Tiers = 1, tiers // so each restore has one part after the other
-	if _, err := Restore(ctx, voter, load(t, file)); err != nil {
+	if _, err := Restore(ctx, voter, load(t, file), RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	server := serveRestored(t, voter)
@@ -292,12 +292,12 @@ func TestRestoreOvertaken(t *testing.T) {
 		<-overtaken
 	})})
 	go func() {
-		_, err := Restore(ctx, slow, load(t, file))
+		_, err := Restore(ctx, slow, load(t, file), RestoreOptions{})
 		ended <- err
 	}()
 	<-begun
 	former := server.meta.State().Shards()
-	if _, err := Restore(ctx, fast, load(t, file)); err != nil {
+	if _, err := Restore(ctx, fast, load(t, file), RestoreOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	close(overtaken)

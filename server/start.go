@@ -77,8 +77,10 @@ func (s *Server) openLinks(ctx context.Context) error {
 				s.membership.PeerExited(ctx, address)
 			}
 		})
-		if err := s.peers.Start(); err != nil {
-			return err
+		if s.cfg.restore == nil || s.cfg.joinsRestored() { // else it is alone until it is served
+			if err := s.peers.Start(); err != nil {
+				return err
+			}
 		}
 	}
 	id, joined, err := s.entry.Run(ctx)

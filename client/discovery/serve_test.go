@@ -203,15 +203,21 @@ func TestRefused(t *testing.T) {
 	must(t, err)
 	lock, err := s.Mutex("api").Lock(t.Context())
 	must(t, err)
+	if err := <-serve(t, srv, "/default", "a").over; !errors.Is(err, client.PreconditionFailed) {
+		t.Errorf("beside a lock of the name: %v", err)
+	}
+	must(t, lock.Release(t.Context()))
+	must(t, s.Create(t.Context(), "api", 1, nil))
+	_, err = s.Service("api").Register(t.Context(), nil)
+	must(t, err)
 	queued := make(chan struct{})
 	waits := discovery.WithFirst(func(s *client.Session) []client.AcquireOption {
 		return []client.AcquireOption{client.Wait(time.Millisecond), client.OnAccepted(func(uint64) { close(queued) })}
 	})
 	if err := <-serve(t, srv, "/default", "a", waits).over; !errors.Is(err, client.ErrNotAcquired) {
-		t.Errorf("beside a lock of the name: %v", err)
+		t.Errorf("beside as many members as may be: %v", err)
 	}
 	<-queued
-	must(t, lock.Release(t.Context()))
 
 	create := func() {
 		_, err := c.CreateNode(t.Context(), "/short", client.NodeConfig{})

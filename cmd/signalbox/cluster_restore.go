@@ -2,35 +2,36 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
-
-// restoreFlags are the settings of the instance that a restore makes: its addresses, and what its
-// connections to other instances need. The rest of them matter only when it serves.
-var restoreFlags = []string{
-	"config", "data", "listen", "raft", "advertise", "raft-advertise", "cluster", "instance", "tier", "tiers",
-	"listen-tls", "listen-tls-cert", "listen-tls-key", "listen-tls-client-ca", "listen-tls-require-client-cert",
-	"advertise-tls", "cluster-tls-cert", "cluster-tls-key", "cluster-tls-ca", "offline-after", "raft-rtt",
-	"failure-domain", "replication-factor", "peer", "join-token-file", "join-token",
-	"shards", "log-level", "log-format",
-}
 
 func restoreCmd(a *app) *cobra.Command {
 	c := command("restore FILE", "Create a new cluster of one instance from a backup, or restore one more tier of it",
 		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
-file is checked first as with backup --verify; it is read into memory completely. Then start the
-instance with serve and the same flags, and let others join.
+file is checked first as with backup --verify; it is read into memory completely. It takes every flag
+of serve, and prints the command that starts the instance. It listens to nobody: another server may
+use the addresses meanwhile. Only with --peer the instance takes its raft address.
+
+If it fails, remove the folder and repeat it. A start refuses what is there; with --existing, also a
+folder that is not there yet.
 
 Coordination nodes, rights, tokens, sessions, semaphores, owners and waiters are as in the backup.
 Clients attach their sessions again, as after a leader change: a session has its timeout and the
 grace period for that, and its time stands still until the instance serves. Writes acknowledged
 after the backup are missing. Stop the old cluster for good first, or two clients may hold one
 lock. Fencing tokens continue far above those of the old cluster, so none is given out twice.
+
+Tokens that were revoked after the backup are valid again. They are listed; revoke those with "signalbox
+auth revoke". With --drop-tokens none of them is taken. If authentication is on, the cluster then has
+a new administrator's token in the file admin-token of the folder, or the one of --admin-token-file.
 
 The new cluster has its own id and keys, so instances of the old one cannot join it. A client that
 is connected to the old cluster does not switch to the new one: restart the client's process, and
@@ -46,9 +47,10 @@ soon as it ends: the cluster counts on its vote.
 Only --peer on the command line means one more tier. Peers in the environment or the --config file
 are for serve; without --peer, a new cluster is created.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
-  signalbox serve --data ./restored
+  signalbox serve --existing --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
 	c.Annotations = map[string]string{offline: ""}
+	dropTokens := c.Flags().Bool("drop-tokens", false, "Drop all tokens of the backup.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		_, cfg, err := readServer(a, cmd)
 		if err != nil {
@@ -62,31 +64,72 @@ are for serve; without --peer, a new cluster is created.`)
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
 		datafolder.Private()
-		done, err := server.Restore(inv.longCtx, cfg, from)
+		done, err := server.Restore(inv.longCtx, cfg, from, server.RestoreOptions{DropTokens: *dropTokens})
 		if err != nil {
 			return err
 		}
-		return printRestored(inv.printer(), args[0], cfg.DataDir, from, &done)
+		return printRestored(inv.printer(), args[0], cfg.DataDir, serveLine(cmd.Flags(), cfg.DataDir), from, &done)
 	})
-	addFlags(c.Flags(), scopeServe, restoreFlags...)
+	addFlags(c.Flags(), scopeServe)
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c
 }
 
-func printRestored(p *printer, path, dir string, from *backup.Source, done *server.Restored) error {
+// serveLine starts the instance that was restored: serve with the flags that restore had.
+func serveLine(flags *pflag.FlagSet, dir string) string {
+	words := []string{"signalbox", "serve", "--existing", "--data", shellWord(dir)}
+	flags.Visit(func(f *pflag.Flag) {
+		if f.Name == "data" || f.Name == "existing" || !slices.ContainsFunc(settings, func(s setting) bool {
+			return s.scope == scopeServe && s.flag == f.Name
+		}) {
+			return
+		}
+		switch {
+		case f.Name == "join-token":
+			words = append(words, "--join-token", "...") // a secret: it stays out of logs
+		case f.Value.Type() == "bool":
+			words = append(words, "--"+f.Name+"="+f.Value.String())
+		default:
+			words = append(words, "--"+f.Name, shellWord(f.Value.String()))
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// shellWord is a word of a command line for a shell.
+func shellWord(s string) string {
+	if s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !strings.ContainsRune("/.:,=@%+-_", r) && (r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	}) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+func printRestored(p *printer, path, dir, start string, from *backup.Source, done *server.Restored) error {
+	tokens := make([]string, 0, len(done.Tokens))
+	for _, t := range done.Tokens {
+		tokens = append(tokens, t.ID)
+	}
 	r := row{{"file", "", path}, {"data", "", dir}, {"sessions", "", done.Sessions},
-		{"semaphores", "", done.Semaphores}}
-	what, left := path, ""
+		{"semaphores", "", done.Semaphores}, {"start", "", start}, {"tokens", "", tokens}}
+	what, more := path, ""
 	if len(from.DataTiers) > 1 || len(done.Left) > 0 {
 		r = append(r, field{"tier", "", done.Tier})
 		what = fmt.Sprintf("tier %s of %s", done.Tier, path)
 	}
 	if len(done.Left) > 0 {
 		r = append(r, field{"to_be_restored", "", done.Left})
-		left = fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer",
+		more += fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer",
 			strings.Join(done.Left, ", "))
 	}
-	return p.message(r,
-		"%s is restored to %s: %d sessions, %d semaphores; start it with the same flags: signalbox serve --data %s%s",
-		what, dir, done.Sessions, done.Semaphores, dir, left)
+	if done.AdminToken != "" {
+		r = append(r, field{"admin_token", "", done.AdminToken})
+		more += fmt.Sprintf("; the tokens of the backup are dropped, and the administrator's token is %s", done.AdminToken)
+	} else if len(tokens) > 0 {
+		more += fmt.Sprintf("; tokens that were revoked after the backup are valid again, revoke those of: %s",
+			strings.Join(tokens, ", "))
+	}
+	return p.message(r, "%s is restored to %s: %d sessions, %d semaphores; start it with: %s%s",
+		what, dir, done.Sessions, done.Semaphores, start, more)
 }

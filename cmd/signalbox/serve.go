@@ -42,6 +42,9 @@ they must. Certificates are read again when their files change, and at SIGHUP.
 At SIGHUP an instance with --config also reads log-level and log-format again from that file; what a
 flag or the environment sets stays. The other settings need a restart.
 
+Give --existing to an instance that has been made, for one in a script or a unit: with a wrong folder,
+or one whose restore failed, it would otherwise make a new, empty cluster.
+
 With --auth a new cluster requires credentials from the start; see "signalbox auth --help".
 
 Flags take precedence over the environment, the environment over the --config file, and the file
@@ -170,7 +173,7 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	if cfg.Limits.MaxMemory, ok = parseSize(v["max-memory"]); !ok {
 		return cfg, usagef("--max-memory %q is not a size; give a number of bytes, or one with KiB, MiB, GiB or TiB", v["max-memory"])
 	}
-	cfg.Auth = v["auth"] == "true"
+	cfg.Auth, cfg.Existing = v["auth"] == "true", v["existing"] == "true"
 	if path := v["admin-token-file"]; path != "" {
 		if cfg.AdminToken, err = readSecret(path); err != nil {
 			return cfg, usagef("cannot read --admin-token-file: %v", err)

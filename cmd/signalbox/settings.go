@@ -216,6 +216,9 @@ var serveSettings = []setting{
 			"SIGHUP reads it again from --config."},
 	{flag: "log-format", def: "text",
 		help: "Format of log lines: text or json. SIGHUP reads it again from --config."},
+	{flag: "existing", bool: true,
+		help: "Start only an instance that is in the data folder already: a folder without one is an error, " +
+			"and no cluster is made or joined."},
 	{flag: "tour", flagOnly: true, bool: true,
 		help: "Print a short tour once the instance is ready."},
 }

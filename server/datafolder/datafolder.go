@@ -17,6 +17,16 @@ const (
 	RaftDir = "raft"
 )
 
+// CheckExisting refuses a folder that has no instance in it.
+func CheckExisting(dir string) error {
+	_, err := os.Lstat(filepath.Join(dir, IdentityFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return nil // what else is wrong, the start says
+	}
+	return fmt.Errorf("data folder %q has no instance in it, and an existing one is asked for; "+
+		"restore a backup to it, choose another folder, or start without --existing to make a new cluster", dir)
+}
+
 // CheckIdentity refuses a folder that has a log and does not say whose. The identity is there
 // before the log.
 func CheckIdentity(dir string) error {
