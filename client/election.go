@@ -45,7 +45,7 @@ type Leader struct {
 // useful options. A name whose owners hold single units, a service or a shared lock, fails at once
 // with PreconditionFailed. Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
-	if err := e.n.checkElection(ctx, e.name); err != nil {
+	if err := checkElection(ctx, e.n, e.name); err != nil {
 		return Term{}, err
 	}
 	l, err := e.s.Acquire(ctx, e.name, with(opts, Exclusive())...)

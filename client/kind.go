@@ -8,8 +8,8 @@ import (
 
 // checkElection refuses to campaign for a name whose owners hold single units: it would wait until
 // the last member of a service is gone. Errors: PreconditionFailed.
-func (n *Node) checkElection(ctx context.Context, name string) error {
-	sem, err := n.ownersOf(ctx, name)
+func checkElection(ctx context.Context, n *Node, name string) error {
+	sem, err := ownersOf(ctx, n, name)
 	if err != nil || sem == nil || sem.Used == 0 || isWhole(sem) {
 		return err
 	}
@@ -19,8 +19,8 @@ func (n *Node) checkElection(ctx context.Context, name string) error {
 
 // checkService refuses to register under a name that is held whole: it would wait until the leader
 // resigns. Errors: PreconditionFailed.
-func (n *Node) checkService(ctx context.Context, name string) error {
-	sem, err := n.ownersOf(ctx, name)
+func checkService(ctx context.Context, n *Node, name string) error {
+	sem, err := ownersOf(ctx, n, name)
 	if err != nil || sem == nil || !isWhole(sem) {
 		return err
 	}
@@ -29,7 +29,7 @@ func (n *Node) checkService(ctx context.Context, name string) error {
 }
 
 // ownersOf reads how a semaphore that recipes share is held; nil: it is none.
-func (n *Node) ownersOf(ctx context.Context, name string) (*Semaphore, error) {
+func ownersOf(ctx context.Context, n *Node, name string) (*Semaphore, error) {
 	sem, err := n.Describe(ctx, name, ReadConsistency(Strict))
 	if isNotFound(err) {
 		return nil, nil // what follows says it if the node is gone

@@ -65,7 +65,7 @@ type Registration struct {
 // session holds whole, an election or a lock, fails at once with PreconditionFailed. A session is a
 // member of a service once: ErrAlreadyHeld. Other errors: as Acquire. Package client/discovery keeps a member registered beyond its session.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
-	if err := sv.n.checkService(ctx, sv.name); err != nil {
+	if err := checkService(ctx, sv.n, sv.name); err != nil {
 		return nil, err
 	}
 	opts = append(opts[:len(opts):len(opts)], Data(data))

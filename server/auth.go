@@ -46,7 +46,7 @@ func adminSecret(c *Config) (secret, where string, err error) {
 
 // dropTokens removes all tokens. With authentication on, the cluster gets a new administrator's token
 // first; file is where that is.
-func (s *Server) dropTokens(ctx context.Context) (file string, err error) {
+func dropTokens(ctx context.Context, s *Server) (file string, err error) {
 	old, _ := s.meta.State().Tokens()
 	if s.meta.State().AuthOn() {
 		var secret string

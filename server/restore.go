@@ -87,7 +87,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreO
 		}
 	}
 	if opts.DropTokens {
-		done.AdminToken, err = s.dropTokens(ctx)
+		done.AdminToken, err = dropTokens(ctx, s)
 	}
 	done.Tokens, _ = s.meta.State().Tokens()
 	if err = errors.Join(err, s.Close()); err != nil {
