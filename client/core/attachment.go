@@ -253,6 +253,11 @@ func (a *attach) decided(e *Engine, err error) {
 
 // left: a connection was refused for good. The deadline of the session ends the tries.
 func (a *attach) left(e *Engine, err error) {
+	if a.before != nil {
+		e.withdraw(&a.Request)
+		a.before.attached(e, nil, 0, err)
+		return
+	}
 	a.last = err
 	e.pause(&a.Request)
 }

@@ -496,6 +496,9 @@ func (e *Engine) Cluster() string { return e.cluster }
 // IsConnected reports whether there is a connection.
 func (e *Engine) IsConnected() bool { return e.liveliest(nil) != nil }
 
+// moment is now.
+func (e *Engine) moment() moment { return moment{e.now, e.jumped} }
+
 // random is the next number of the jitter, below n.
 func (e *Engine) random(n uint64) uint64 {
 	e.rng += 0x9e3779b97f4a7c15 // splitmix64

@@ -2,7 +2,6 @@ package core
 
 import (
 	"errors"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -22,7 +21,7 @@ type Restore struct {
 	Keep  bool   // the connection that it is given up on; else it is ended, because it may keep the session alive for nobody
 
 	s     *Session
-	sent  time.Duration
+	sent  moment
 	msg   protocol.SessionAttach
 	reply protocol.SessionReply
 }
@@ -53,7 +52,7 @@ func (x *Restore) begin(e *Engine, s *Session) {
 func (x *Restore) key() restoreKey { return restoreKey{x.s.ID, x.Epoch} }
 
 // prepare implements preparer.
-func (x *Restore) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.now }
+func (x *Restore) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.moment() }
 
 func (x *Restore) turn(*Engine)                     {}
 func (x *Restore) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }

@@ -56,14 +56,14 @@ type Session struct {
 // was sent more than once, one attach epoch is left out after it: the server answers an attach with
 // the next epoch from memory, because no leader can have attached the session in between, but
 // another leader may have had a copy. Another session of this engine with the id is taken over.
-func (s *Session) live(e *Engine, c *Conn, reply *protocol.SessionReply, sent time.Duration, repeated bool) {
+func (s *Session) live(e *Engine, c *Conn, reply *protocol.SessionReply, sent moment, repeated bool) {
 	s.ID, s.Tier, s.Grace = reply.Session, protocol.SessionTier(reply.Session), millis(reply.Grace)
 	if s.epoch = max(s.epoch, reply.Epoch); repeated {
 		s.epoch++
 	}
-	s.machine = sessionstate.Start(sent, millis(reply.Timeout), millis(reply.Grace))
+	s.machine = sessionstate.Start(sent.at, millis(reply.Timeout), millis(reply.Grace))
 	s.timer.of = s
-	s.jumped = e.jumped
+	s.jumped = sent.jumped
 	before := e.sessions[s.ID]
 	e.sessions[s.ID] = s
 	e.timeouts.Add(s.Timeout)
@@ -74,8 +74,13 @@ func (s *Session) live(e *Engine, c *Conn, reply *protocol.SessionReply, sent ti
 	if !s.bind(e, c, reply) {
 		s.machine.ConnLost(e.now)
 	}
-	s.machine.Tick(e.now)
-	s.act(e)
+	s.due(e)
+}
+
+// moment is when something was sent that begins a session.
+type moment struct {
+	at     time.Duration
+	jumped time.Duration // Engine.jumped then
 }
 
 // Err is nil while the session lives.

@@ -21,7 +21,7 @@ type Start struct {
 	s        *Session
 	stage    startStage
 	mayExist bool // a start was sent and not answered
-	sent     time.Duration
+	sent     moment
 	msg      protocol.SessionStart
 	node     protocol.NodeDescribe
 	info     protocol.NodeInfo
@@ -116,7 +116,7 @@ func (x *Start) byID(e *Engine, r *Request) *Conn {
 }
 
 // prepare implements preparer.
-func (x *Start) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.now }
+func (x *Start) prepare(e *Engine, _ *Conn, _ uint64) { x.sent = e.moment() }
 
 func (x *Start) turn(*Engine) {}
 

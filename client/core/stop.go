@@ -64,7 +64,7 @@ func (x *stop) attached(e *Engine, c *Conn, epoch uint64, err error) {
 	case err == nil:
 		x.conn, x.msg.Epoch = c, epoch
 		e.send(&x.Request)
-	case sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession:
+	case sessionGone(err) || protocol.StatusOf(err) == protocol.StatusBadSession || IsPermanent(err):
 		x.end(e)
 	default:
 		e.pause(&x.Request)
@@ -88,7 +88,12 @@ func (x *stop) decided(e *Engine, err error) {
 	}
 }
 
-func (x *stop) left(e *Engine, _ error) { e.pause(&x.Request) }
+// left: a client whose connections are refused for good sends no pings, so the session ends with its
+// timeout.
+func (x *stop) left(e *Engine, _ error) {
+	e.withdraw(&x.Request)
+	x.end(e)
+}
 
 func (x *stop) end(e *Engine) {
 	x.state = Over
