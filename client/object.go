@@ -29,6 +29,7 @@ func init() {
 		return callInstance(ctx, c.(*Client), instance, method, in, out)
 	}
 	rpc.Logger = func(c any) *slog.Logger { return c.(*Client).cfg.Logger }
+	rpc.Context = func(c any) context.Context { return c.(*Client).ctx }
 	rpc.Values = func(c any) *sync.Map { return &c.(*Client).values }
 	rpc.Map = func(ctx context.Context, c any) (*protocol.MapReply, error) { return c.(*Client).clusterMap(ctx) }
 }

@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -47,7 +48,7 @@ func (x *sharedCopy) add(e *Endpoints) bool {
 	}
 	if x.cancel == nil {
 		var ctx context.Context
-		ctx, x.cancel = context.WithCancel(context.Background())
+		ctx, x.cancel = context.WithCancel(rpc.Context(x.c))
 		go x.run(ctx)
 	}
 	return true
@@ -90,6 +91,9 @@ func (x *sharedCopy) run(ctx context.Context) {
 		x.step(func(now time.Time) { x.list.failed(now, err) })
 		return progress, err
 	})
+	if cause := context.Cause(ctx); errors.Is(cause, client.ErrClientClosed) {
+		last = cause
+	}
 	x.step(func(now time.Time) { x.list.ended(now, last) })
 	x.mu.Lock()
 	defer x.mu.Unlock()

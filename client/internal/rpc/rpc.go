@@ -116,6 +116,8 @@ var (
 	ClusterAt func(ctx context.Context, c any, instance uint64, method string, in, out any) error
 	// Logger is the client's.
 	Logger func(c any) *slog.Logger
+	// Context ends with the client. Its cause is client.ErrClientClosed.
+	Context func(c any) context.Context
 	// Values are what the packages below client keep for each client, under keys of their own.
 	Values func(c any) *sync.Map
 	// Map is the cluster map that the client routes by. It must not be changed.

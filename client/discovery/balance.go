@@ -1,0 +1,128 @@
+package discovery
+
+import (
+	"math"
+	"time"
+)
+
+// Rules of the balancer over HTTP.
+const (
+	latencyFade   = 10 * time.Second // in which an average forgets
+	leastLatency  = 100 * time.Microsecond
+	failuresEject = 5 // in a row
+	ejectMin      = 10 * time.Second
+	ejectMax      = time.Minute
+	retryShare    = 0.1 // of requests
+	retriesInHand = 20
+)
+
+// balance is what a caller knows of a service's endpoints. It is pure: times and random numbers are
+// arguments.
+type balance struct {
+	backends []*load
+	retries  float64 // in hand
+}
+
+// load is one endpoint, as the caller's own requests see it.
+type load struct {
+	weight   int
+	inFlight int
+	latency  time.Duration // average; 0: unknown
+	measured time.Time
+
+	failures int // in a row
+	ejected  bool
+	until    time.Time // ejected: when one request tries it
+	pause    time.Duration
+	probing  bool // that request is in flight
+}
+
+func newBalance() *balance { return &balance{retries: retriesInHand} }
+
+// pick chooses the better of two random ones of those that may be used, by the numbers in [0, 1).
+// not, which may be nil, is not chosen if there is another one. It is nil if there are none.
+func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
+	var may []*load
+	for _, l := range b.backends {
+		if l != not && l.mayTry(now) {
+			may = append(may, l)
+		}
+	}
+	switch {
+	case len(may) == 0 && not != nil && not.mayTry(now):
+		may = append(may, not)
+	case len(may) == 0: // all that are left are ejected: an answer is likelier than without a try
+		may = b.backends
+	}
+	if len(may) == 0 {
+		return nil
+	}
+	i := int(first * float64(len(may)))
+	x := may[i]
+	if len(may) > 1 {
+		if y := may[(i+1+int(second*float64(len(may)-1)))%len(may)]; y.cost(now) < x.cost(now) {
+			x = y
+		}
+	}
+	x.inFlight++
+	x.probing = x.ejected
+	return x
+}
+
+func (l *load) mayTry(now time.Time) bool { return !l.ejected || !l.probing && !now.Before(l.until) }
+
+// cost grows with what a request would wait for. A latency that was not measured for a while counts
+// less and less, so that one slow answer does not keep an endpoint out of use for good. One that is
+// not known yet is tried soon.
+func (l *load) cost(now time.Time) float64 {
+	latency := float64(l.latency) * math.Exp(-float64(now.Sub(l.measured))/float64(latencyFade))
+	return float64(l.inFlight+1) * max(latency, float64(leastLatency)) / float64(l.weight)
+}
+
+// answered takes in how long an answer took.
+func (l *load) answered(now time.Time, took time.Duration) {
+	share := 1.0
+	if l.latency > 0 {
+		share = 1 - math.Exp(-float64(now.Sub(l.measured))/float64(latencyFade))
+	}
+	l.latency += time.Duration(share * float64(took-l.latency))
+	l.measured = now
+}
+
+// result takes in whether a request failed. Never more than half of the endpoints are ejected.
+func (b *balance) result(now time.Time, l *load, failed bool) {
+	l.probing = false
+	if !failed {
+		l.failures, l.ejected, l.pause = 0, false, 0
+		return
+	}
+	l.failures++
+	if l.failures < failuresEject || l.ejected && now.Before(l.until) {
+		return
+	}
+	if !l.ejected {
+		ejected := 1
+		for _, x := range b.backends {
+			if x.ejected {
+				ejected++
+			}
+		}
+		if 2*ejected > len(b.backends) {
+			return
+		}
+	}
+	l.pause = min(max(2*l.pause, ejectMin), ejectMax)
+	l.ejected, l.until = true, now.Add(l.pause)
+}
+
+// request counts a request, which allows a share of a retry.
+func (b *balance) request() { b.retries = min(b.retries+retryShare, retriesInHand) }
+
+// retry takes a retry, if there is one in hand.
+func (b *balance) retry() bool {
+	if b.retries < 1 {
+		return false
+	}
+	b.retries--
+	return true
+}
