@@ -57,12 +57,16 @@ func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); re
 // bucket that the shard does not serve, may be there in another shard, before or after its bucket
 // has moved. Of two shards that serve a bucket, by what they have told, the one with the higher
 // epoch is right. When the runs change, the stream starts again.
+//
+// The first page of one name says in Epoch under which epoch its bucket is served. A lower one than
+// that of an earlier stream is from a replica that has not heard of later moves: open elsewhere.
 type Snapshot struct {
 	Index      uint64
 	First      bool
 	Last       bool
 	Semaphores []SnapshotItem
 	Runs       []BucketRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
+	Epoch      uint64      // of the name's bucket; 0 in other pages, and in the stream of a prefix
 }
 
 func (m *Snapshot) fields(f *fields) {
@@ -74,6 +78,7 @@ func (m *Snapshot) fields(f *fields) {
 		l.item().fields(f)
 	}
 	bucketRuns(f, &m.Runs)
+	f.uint("epoch", &m.Epoch)
 }
 
 func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

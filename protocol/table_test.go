@@ -272,7 +272,7 @@ var messages = []messageCase{
 	{KindWatchFired, &WatchFired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
 	{KindSnapshot, &Snapshot{Index: 70_001, First: true, Last: true,
 		Semaphores: []SnapshotItem{{Name: []byte("leader"), Limit: Forever, Ephemeral: true,
-			Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: sampleRuns}},
+			Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: sampleRuns, Epoch: 3}},
 	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []SemaphoreChange{
 		{Kind: ChangeOwnerRemoved, Owner: Owner{OrderID: 41, Session: sampleHead.Session}},
 		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},

@@ -16,7 +16,7 @@ const complete = math.MaxUint64
 // node with a prefix, in order of name, with their owners. A semaphore with more owners than fit
 // goes on in the next page as another item with the same name, without data. next is the cursor of
 // the following page, nil after the last. The first page of a prefix says which buckets are active
-// here. maxBytes 0 is PageBytes. Slices of out alias the machine's memory, which is never changed
+// here, and that of one name the epoch of its bucket. maxBytes 0 is PageBytes. Slices of out alias the machine's memory, which is never changed
 // in place. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND for the node; a semaphore that does not
 // exist is an empty snapshot.
 //
@@ -43,6 +43,9 @@ func (r Semaphores) StreamSnapshot(
 		b, err := r.bucket(node, name)
 		if err != nil {
 			return nil, err
+		}
+		if out.First {
+			out.Epoch = b.epoch
 		}
 		if s := r.m.semaphores.lookup(b, node, name); s != nil && after != complete {
 			w.add(s, len(cursor) == 0, after)

@@ -202,7 +202,10 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 	}
 	switch w.list[0] {
 	case "snapshot":
-		m := &protocol.Snapshot{Index: w.number(t, "index", 0), First: w.options["first"] != "no", Last: w.options["last"] != "no"}
+		m := &protocol.Snapshot{
+			Index: w.number(t, "index", 0), Epoch: w.number(t, "epoch", 0), First: w.options["first"] != "no",
+			Last: w.options["last"] != "no",
+		}
 		for _, run := range strings.Split(w.options["runs"], ",") {
 			if count, epoch, ok := strings.Cut(run, ":"); ok {
 				n, _ := strconv.ParseUint(count, 10, 32)
@@ -212,7 +215,7 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 		}
 		var names []string
 		for name := range w.options {
-			if !slices.Contains([]string{"index", "first", "last", "runs", "shard"}, name) {
+			if !slices.Contains([]string{"index", "epoch", "first", "last", "runs", "shard"}, name) {
 				names = append(names, name)
 			}
 		}

@@ -21,6 +21,7 @@ type shardStream struct {
 
 	home   uint64   // the shard
 	seen   uint64   // the newest index of the shard's log that was taken in
+	epoch  uint64   // of the name's bucket, of a Watch of one name: the newest that was taken in
 	begun  bool     // the present opening has begun behind it
 	behind []uint64 // instances whose openings in a row began before it
 
@@ -149,12 +150,13 @@ func (p *shardStream) isLive() { p.live, p.last, p.retry = true, nil, retry{} }
 // memory does. Some replicas alone may be cut off from the others.
 const maxBehind = 16
 
-// begin: the first event of an opening is as of an index. False: it is older than what was taken in
-// before, so the replica is behind, and the subscription would go back in time. Another replica, or
+// begin: the first event of an opening is as of an index, and of an epoch of the name's bucket if it
+// has one. False: it is older than what was taken in before, maybe of another shard in which the
+// bucket was meanwhile. So the replica is behind, and the subscription would go back in time. Another replica, or
 // this one a moment later, has it. This is the one rule for such a replica. See R23.
-func (p *shardStream) begin(e *Engine, index uint64) bool {
-	if index >= p.seen || p.shardRestarted(e) {
-		p.begun, p.behind, p.seen = true, nil, index
+func (p *shardStream) begin(e *Engine, index, epoch uint64) bool {
+	if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {
+		p.begun, p.behind, p.seen, p.epoch = true, nil, index, epoch
 		return true
 	}
 	if at := p.open.instance; len(p.behind) < maxBehind || !slices.Contains(p.behind, at) {

@@ -84,7 +84,7 @@ func (x *Stream) event(e *Engine, p *shardStream, h *protocol.Header) error {
 	}
 	if i, ok := event.(Indexed); ok {
 		_, index := i.LogIndex()
-		if !p.begun && !p.begin(e, index) {
+		if !p.begun && !p.begin(e, index, 0) {
 			return nil
 		}
 		p.took(e, index)

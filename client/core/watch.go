@@ -160,7 +160,7 @@ func (w *Watch) event(e *Engine, p *shardStream, h *protocol.Header) error {
 		return err
 	}
 	if m.First {
-		if !p.begin(e, m.Index) {
+		if !p.begin(e, m.Index, m.Epoch) {
 			return nil
 		}
 		p.lost(e) // the server begins again
