@@ -9,7 +9,7 @@
 //	r := m.Take() // state changed? attach? tell the server to stop it?
 //
 // Programs do not need it: a client.Session has Held, and a client.Lease a context that ends in
-// time. It is for simulations of the SDK, and for another client over package protocol.
+// time. It is for another client over package protocol.
 package sessionstate
 
 import "time"

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
@@ -19,6 +20,7 @@ type client struct {
 	extra bool    // the second process with one saved state: it is not replaced
 
 	holders                       []*holder
+	watchers                      []*watcher
 	rate, offset, wallOffset      uint64
 	dead                          bool // the process has ended
 	pausedUntil, unreachableUntil uint64
@@ -35,6 +37,11 @@ func (w *simulation) newClient() *client {
 		endpoints = append(endpoints, addressOf(s.replicas[w.pick(ConnLost, c.n, replicas)].id))
 	}
 	c.e = core.New(endpoints, uint64(c.n))
+	if w.fault(Watch, c.n, 0.3) {
+		for _, name := range []string{"", semaphores[0].name} {
+			c.watchers = append(c.watchers, c.startWatch(name))
+		}
+	}
 	return c
 }
 
@@ -106,6 +113,12 @@ func (w *simulation) stepClient(i int) {
 	for _, h := range c.holders {
 		h.step()
 	}
+	for i, x := range c.watchers {
+		if x.step(); w.fault(Unwatch, c.n, 0.0005) {
+			c.e.CloseWatch(c.clock(), x.watch)
+			c.watchers[i] = c.startWatch(x.watch.Name)
+		}
+	}
 	c.act()
 }
 
@@ -175,6 +188,9 @@ func (c *client) act() {
 	}
 	for _, x := range c.ready.Close {
 		c.remove(x.Owner.(*conn))
+	}
+	for _, x := range c.ready.Wake {
+		x.Done()
 	}
 	for _, r := range c.ready.Done {
 		r.Waiter.Done()
@@ -271,7 +287,8 @@ func (h *holder) step() {
 	if !busy && !h.live() && (h.close == nil || h.close.done) {
 		h.s, h.start, h.close, h.known = nil, nil, nil, false
 		h.notBefore = w.now + w.pick(ClientStops, h.n, 1_000)
-		h.generation, h.c.dead = 0, h.c.extra
+		h.generation = 0
+		h.c.dead = h.c.extra && !slices.ContainsFunc(h.c.holders, func(x *holder) bool { return x.s != nil || x.restores != nil })
 	}
 }
 

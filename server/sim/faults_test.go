@@ -42,6 +42,10 @@ const (
 	CancelWait                    // a call is given up
 	CancelStart                   // the start of a session is given up
 	Reduce                        // a holder gives some of its units back
+	Watch                         // a client watches
+	Unwatch                       // a watch is closed, and another one begun
+	CutStream                     // an instance ends a stream
+	RestartStream                 // or begins it again
 	MapLate                       // an instance learns a map late
 	Restore                       // a process restores the sessions of one that died from its saved state
 	RestoreTwice                  // two processes do so, from the same saved state or an older one
@@ -54,7 +58,7 @@ var faultNames = [faultsCount]string{
 	"lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
-	"release", "cancel-wait", "cancel-start", "reduce", "map-late", "restore", "restore-twice", "remove-shard",
+	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream", "map-late", "restore", "restore-twice", "remove-shard",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -393,6 +393,7 @@ func (w *simulation) checkAtRest(steady map[uint64]bool) {
 		}
 	}
 	w.checkQueuesAtRest()
+	w.checkWatchersAtRest()
 	w.checkReplicas()
 }
 

@@ -30,6 +30,10 @@ func (in *instance) serve(k *conn, h protocol.Header) {
 		in.stopSession(k, h)
 	case protocol.KindPresentTicket:
 		in.presentTicket(k, h)
+	case protocol.KindWatch:
+		in.watch(k, h)
+	case protocol.KindUnwatch:
+		in.unwatch(k, h)
 	case protocol.KindCreate:
 		var m protocol.Create
 		in.decode(&m, h)

@@ -123,6 +123,71 @@ var plantedFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
+		"old-low", "client/core/request.go",
+		[]string{"Seq: r.seq, Low: r.session.numbers.Low()}", "Seq: r.seq, Low: min(r.seq, r.session.numbers.Low())}"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"release-overtakes", "client/core/request.go",
+		[]string{"case r.after != 0 && r.via != c && s.numbers.Low() <= r.after:", "case r.after != 0 && r.via != c && s.numbers.Low() < 1:"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"epoch-doubled", "client/core/attachment.go",
+		[]string{"(a.msg.Epoch == 0 || a.unanswered)", "a.msg.Epoch == 0"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"grant-over-lost-route", "client/core/acquire.go",
+		[]string{"case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):", "case s.attachment == nil:"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"pong-of-another", "client/core/session.go",
+		[]string{"\t\ts.machine.Renewed(a.renewal.at)\n", "\t\tfor _, c := range e.conns {\n\t\t\ts.machine.Renewed(c.renewal(a.shard).at)\n\t\t}\n"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"abandoned-stays", "client/core/acquire.go",
+		[]string{"case sent && a.Lease != nil:\n\t\ta.undo(e)", "case sent && a.Lease == nil:\n\t\ta.undo(e)"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"bad-session-ignored", "client/core/request.go",
+		[]string{"\t\tr.session.notKnownOn(e, on)\n", ""},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"wait-renumbered", "client/core/request.go",
+		[]string{"\tcase again:\n\t\te.send(r)", "\tcase again:\n\t\tr.seq = 0\n\t\te.send(r)"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"left-behind", "client/core/request.go",
+		[]string{"\t\tif s.err != nil { // the step", "\t\tif s.err != nil && s.stopped { // the step"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"granted-forgotten", "client/core/acquire.go",
+		[]string{"\t\ta.unanswered = true // it has an entry at the server\n", ""},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"stop-unsent", "client/core/session.go",
+		[]string{"\tif stop {\n", "\tif stop && s.attachment != nil {\n"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"stream-goes-back", "client/core/shard_stream.go",
+		[]string{"if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {", "if true || p.shardRestarted(e) {"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"bucket-epoch-unread", "client/core/shard_stream.go",
+		[]string{"if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {", "if index >= p.seen || p.shardRestarted(e) {"},
+		"client/core", "TestScripts", "",
+	},
+	{
 		"no-barrier", "shard/leader/pong.go",
 		[]string{"\tc.waitingPing = ping\n",
 			"\tif c.canPong() {\n\t\tv.ready.Pongs = append(v.ready.Pongs, Pong{connID, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
@@ -253,7 +318,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"import-overflows", "shard/import.go",
-		[]string{"(s.waiters.n > 0 || s.used+r.count < s.used)", "s.waiters.n > 0"},
+		[]string{"(s.waiters.n > 0 && !s.lateTokens() || s.used+r.count < s.used)", "s.waiters.n > 0 && !s.lateTokens()"},
 		"shard", "TestOverflowIsRefused", "",
 	},
 	{

@@ -57,7 +57,8 @@ type replica struct {
 	seq          uint64
 	lastTick     uint64
 
-	late *lateRequests // of clients, under leaderEpoch
+	late    *lateRequests // of clients, under leaderEpoch
+	streams []*stream
 
 	snapshot      []byte // the newest snapshot
 	snapshotIndex int
@@ -92,7 +93,7 @@ func (r *replica) boot() {
 		}
 		r.m, r.applied = m, r.snapshotIndex
 	}
-	r.electedEpoch, r.leaderEpoch, r.leading = 0, 0, false
+	r.electedEpoch, r.leaderEpoch, r.leading, r.streams = 0, 0, false, nil
 	r.knownTerm = r.m.Epoch() >> 16
 	r.knownLeader = r.s.elected[r.knownTerm]
 	r.leader = leader.New(leader.Config{
@@ -219,6 +220,7 @@ func (r *replica) step() {
 			return
 		}
 	}
+	r.sendPages()
 	if w.fault(Snapshot, r.n, 0.003) {
 		var b bytes.Buffer
 		if err := r.m.BeginSnapshot().WriteTo(&b, new(sync.Mutex)); err != nil {
@@ -286,9 +288,12 @@ func (r *replica) apply(most int) {
 			case shard.EventRemoteIdle:
 				r.leader.RemoteIdle(r.clock(), x.Session)
 			case shard.EventBucketsFrozen:
+				first, count := x.First, x.Count
+				r.bucketsChanged(func(bucket uint32) bool { return bucket >= first && bucket-first < count })
 				r.detach(x.First, x.Count)
 				r.leader.BucketsFrozen(r.clock(), x.First, x.Count)
 			case shard.EventBucketsActive:
+				r.bucketsChanged(func(uint32) bool { return false })
 				r.leader.BucketsActive(r.clock())
 				if r.leading {
 					r.announceLeader()
@@ -297,6 +302,7 @@ func (r *replica) apply(most int) {
 				r.leader.BucketsLeft(r.clock(), x.First, x.Count)
 			}
 		}
+		r.sendChanges(r.out.SemaphoreChanges)
 		if mine && e.note != 0 {
 			r.leader.Done(r.clock(), e.note, !refused)
 		}
