@@ -24,8 +24,9 @@ type acquireOptions struct {
 	limit      uint64 // to create with, 0: do not
 	exact      bool   // no other limit will do
 	onAccepted func(token uint64)
-	lock       lockMode // for the name
-	err        error    // of the first option that is out of its range
+	lock       lockMode                 // for the name
+	ask        *protocol.AcquireOptions // nil: a plain one
+	err        error                    // of the first option that is out of its range
 }
 
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
@@ -76,8 +77,9 @@ func ExactLimit(limit uint64) AcquireOption {
 }
 
 // OnAccepted is called once, on the acquiring goroutine, when the request was queued behind others.
-// token is the fencing token that the request will have; those ahead have lower ones. f must not
-// block.
+// token is the request's place: those ahead have lower ones. It is the fencing token that the request
+// will have, unless the semaphore has a policy or slots, or had: then each grant draws a token of
+// its own. f must not block.
 func OnAccepted(f func(token uint64)) AcquireOption {
 	return func(o *acquireOptions) { o.onAccepted = f }
 }
@@ -218,7 +220,8 @@ type acquireOp struct {
 	reply  protocol.AcquireReply
 	sent   bool // some sending may have had its effect
 
-	accepted bool // the server has queued it once
+	slots    []string // that were granted
+	accepted bool     // the server has queued it once
 	sendings int
 	shard    uint64 // that the last one went to
 
@@ -306,8 +309,8 @@ func endsEntry(err error) bool {
 func (a *acquireOp) runOnce(ctx context.Context) (*Lease, error) {
 	s := a.s
 	name := append(a.req.Name[:0], a.e.name...)
-	a.req = protocol.Acquire{Name: name, Count: a.o.count, Timeout: a.o.timeout, Data: a.o.data, Ephemeral: a.o.ephemeral}
-	a.x = requestState{head: &a.req.Head, acquire: a}
+	a.req = protocol.Acquire{Name: name, Count: a.o.count, Timeout: a.o.timeout, Data: a.o.data, Ephemeral: a.o.ephemeral, Options: a.o.ask}
+	a.x = requestState{head: &a.req.Head, acquire: a, queues: a.o.ask != nil}
 	l, err := a.attempts(ctx)
 	if l != nil {
 		return l, nil
@@ -369,7 +372,7 @@ func (a *acquireOp) outcome(ctx context.Context) (state protocol.AcquireState, o
 		if err != nil {
 			return 0, 0, route, err
 		}
-		outcome := protocol.AcquireResult{State: a.reply.State, OrderID: a.reply.OrderID}
+		outcome := protocol.AcquireResult{State: a.reply.State, OrderID: a.reply.OrderID, Grant: a.reply.Grant}
 		if outcome.State == protocol.Accepted {
 			s.closeSeq(a.x.seq)
 			if !a.accepted && a.o.onAccepted != nil {
@@ -405,6 +408,7 @@ func (a *acquireOp) outcome(ctx context.Context) (state protocol.AcquireState, o
 		case outcome.State != protocol.Acquired:
 			return 0, 0, route, protocol.Errorf(protocol.StatusInternal, "server answered an acquire with state %d", outcome.State)
 		}
+		a.slots = slotsOf(outcome.Grant)
 		return outcome.State, outcome.OrderID, route, nil
 	}
 }
@@ -451,7 +455,7 @@ func (a *acquireOp) grant(route requestRoute, orderID uint64) (*Lease, error) {
 	s := a.s
 	l := &Lease{
 		s: s, name: a.e.name, bucket: a.bucket, token: orderID, count: a.o.count, data: a.o.data,
-		ephemeral: a.o.ephemeral, seq: a.x.seq, route: route,
+		ephemeral: a.o.ephemeral, seq: a.x.seq, route: route, ask: a.o.ask, slots: a.slots,
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,9 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,8 +24,9 @@ type Semaphore struct {
 	CreatedAt  time.Time
 	NumOwners  uint64
 	NumWaiters uint64
-	Owners     []Owner  // by token
-	Waiters    []Waiter // in queue order
+	Owners     []Owner           // by token
+	Waiters    []Waiter          // in queue order; where there are lanes, lane by lane
+	Options    *SemaphoreOptions // nil: a plain one
 	// Revision is the shard's log index of the last change, Index the one the answer was read at.
 	Revision, Index uint64
 	// Torn says that the semaphore kept changing while its pages were read: Owners and Waiters are
@@ -39,6 +42,9 @@ type Owner struct {
 	Data        []byte
 	Description string // of the session
 	Since       time.Time
+	Slots       []string // where units have names
+	Priority    int
+	Key         string
 }
 
 // Waiter waits for units of a semaphore.
@@ -50,6 +56,13 @@ type Waiter struct {
 	Description string
 	Since       time.Time
 	Timeout     time.Duration // as asked for; Forever
+	Priority    int
+	Key         string
+	Labels      []string // that its slots must have
+	Slots       []string // that it waits for
+	// Rank is the order in which the policy would serve the waiters one after the other, if nothing
+	// else happened: 1 to 16, or 0 for those behind. Always 0 where there are no lanes.
+	Rank int
 }
 
 // Forever is the timeout of a waiter that waits until its client gives up.
@@ -191,7 +204,7 @@ func firstPage(r *protocol.DescribeReply) *Semaphore {
 		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used,
 		Limit: r.Limit, Ephemeral: r.Ephemeral,
 		CreatedAt: wallTime(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters,
-		Revision: r.Revision, Index: r.Index,
+		Revision: r.Revision, Index: r.Index, Options: optionsOf(r.Details),
 	}
 }
 
@@ -205,25 +218,35 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 		if w.Timeout != protocol.Forever {
 			timeout = millis.Duration(w.Timeout)
 		}
-		s.Waiters = append(s.Waiters, Waiter{
+		x := Waiter{
 			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data),
-			Description: w.Description, Since: wallTime(w.Since), Timeout: timeout,
-		})
+			Description: w.Description, Since: wallTime(w.Since), Timeout: timeout, Priority: DefaultPriority,
+		}
+		if o := w.Options; o != nil {
+			x.Priority, x.Key, x.Labels, x.Slots, x.Rank = int(o.Priority)-1, string(o.Key), o.Labels, o.Names, int(o.Rank)
+		}
+		s.Waiters = append(s.Waiters, x)
 	}
 }
 
 func ownerOf(o *protocol.Owner) Owner {
-	return Owner{
+	x := Owner{
 		Token: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data),
-		Description: o.Description, Since: wallTime(o.Since),
+		Description: o.Description, Since: wallTime(o.Since), Priority: DefaultPriority,
 	}
+	if p := o.Options; p != nil {
+		x.Slots, x.Priority, x.Key = p.Slots, int(p.Priority)-1, string(p.Key)
+	}
+	return x
 }
 
 // QueueStatus explains why a session waits for a semaphore.
 type QueueStatus struct {
-	Holding  bool    // the session holds the semaphore
-	Waiting  bool    // it waits for it
-	Position int     // in the queue, from 1, while it waits
+	Holding bool // the session holds the semaphore
+	Waiting bool // it waits for it
+	// Position is the place in the queue, from 1, while it waits. Where the semaphore has a policy or
+	// slots it is the rank, see Waiter, or 0 behind the first 16.
+	Position int
 	Own      Waiter  // its own entry, while it waits
 	Holders  []Owner // who holds, by token
 	Ahead    []Waiter
@@ -263,7 +286,49 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 			break
 		}
 	}
+	if ranked := slices.ContainsFunc(sem.Waiters, func(w Waiter) bool { return w.Rank > 0 }); ranked && st.Waiting {
+		st.Position, st.Ahead = st.Own.Rank, rankedAhead(sem.Waiters, st.Own)
+	}
 	return st, nil
+}
+
+// rankedAhead are the waiters that are served before own, in this order: those with a rank, and those
+// of its own lane, which is listed by place.
+func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
+	for _, w := range waiters {
+		if w.Rank > 0 && (own.Rank == 0 || w.Rank < own.Rank) {
+			ahead = append(ahead, w)
+		}
+	}
+	slices.SortFunc(ahead, func(a, b Waiter) int { return cmp.Compare(a.Rank, b.Rank) })
+	for _, w := range waiters {
+		if w.Rank == 0 && w.Token < own.Token && w.Priority == own.Priority && w.Key == own.Key &&
+			slices.Equal(w.Labels, own.Labels) && slices.Equal(w.Slots, own.Slots) {
+			ahead = append(ahead, w)
+		}
+	}
+	return ahead
+}
+
+// History reads the holds of a semaphore that ended last, the last one first: as many as
+// KeepHistory says. Errors: NotFound, Unsupported.
+func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
+	bucket, err := n.bucket(ctx, name)
+	if err != nil {
+		return nil, withOp("history", name, err)
+	}
+	req := protocol.SemaphoreHistory{Node: n.id, Name: []byte(name), Consistency: protocol.Strict}
+	var reply protocol.SemaphoreHistoryReply
+	where := n.readAt(readOptions{consistency: protocol.Strict}, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency)
+	if _, err := n.c.request(ctx, where, protocol.KindSemaphoreHistory, &req, &reply); err != nil {
+		return nil, withOp("history", name, err)
+	}
+	list := make([]Hold, 0, len(reply.Holds))
+	for _, h := range reply.Holds {
+		list = append(list, Hold{Token: h.Token, Session: h.Session, Description: h.Description, Count: h.Count,
+			Slots: h.Slots, Since: wallTime(h.Since), Until: wallTime(h.Until), Cause: HoldCause(h.Cause)})
+	}
+	return list, nil
 }
 
 // readIndexes has the highest log index that this client has read of each shard, so that relaxed

@@ -28,6 +28,8 @@ type Lease struct {
 	// Guarded by session.mu.
 	count  uint64
 	data   []byte
+	ask    *protocol.AcquireOptions // that it was acquired with; nil: a plain one
+	slots  []string
 	seq    uint64       // number of the acquire that the server's entry carries
 	route  requestRoute // where that was answered
 	over   error        // why it ended, if not with the session
@@ -331,9 +333,13 @@ func releaseOutcome(ctx context.Context, s *Session) error {
 }
 
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
-// token stay. More than is held is BadRequest: acquire it with another session, or release first.
-func (l *Lease) Reduce(ctx context.Context, count uint64) error {
-	return withOp("reduce", l.name, l.change(ctx, &changeOp{count: count}))
+// token stay. Of slots the last ones are given back, or those that Keep does not name. More than is held is BadRequest: acquire it with another session, or release first.
+func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) error {
+	ch := &changeOp{count: count}
+	for _, f := range opts {
+		f(ch)
+	}
+	return withOp("reduce", l.name, l.change(ctx, ch))
 }
 
 // UpdateData replaces the data shown beside the entry. The token stays.
@@ -347,7 +353,8 @@ type changeOp struct {
 	l     *Lease
 	e     *nameLock
 	count uint64
-	same  bool // the count stays
+	same  bool     // the count stays
+	keep  []string // slots; nil: the first ones
 	data  []byte
 	seq   uint64
 	sent  bool // some sending of it was not answered
@@ -386,7 +393,8 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 			ch.data = l.data
 		}
 		ch.seq = s.seqs.Take()
-		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral}
+		ch.req = protocol.Acquire{Name: []byte(l.name), Count: ch.count, Data: ch.data, Ephemeral: l.ephemeral,
+			Options: l.changedOptions(ch.keep)}
 	}
 	s.mu.Unlock()
 	route, sent, err := s.send(ctx, protocol.KindAcquire, l.bucket, &requestState{seq: ch.seq, head: &ch.req.Head}, &ch.req, &ch.reply)
@@ -420,7 +428,7 @@ func (ch *changeOp) work(ctx context.Context) (done bool, err error) {
 		}
 		return true, outcomeUnknown(open, err)
 	case ch.reply.State == protocol.Acquired && ch.reply.OrderID == l.token:
-		l.count, l.data, l.seq, l.route = ch.count, ch.data, ch.seq, route
+		l.count, l.data, l.seq, l.route, l.slots = ch.count, ch.data, ch.seq, route, slotsOf(ch.reply.Grant)
 		return true, nil
 	}
 	// The server had nothing of ours to change: the lease was taken away, and nobody could tell us.

@@ -61,6 +61,7 @@ type requestState struct {
 	head    *protocol.Head // of the request, nil: it has none
 	acquire *acquireOp     // the acquire that this is, nil: another request
 	prepare func(requestRoute)
+	queues  bool // it has options, which an older server would ignore
 
 	// The connection that an acquire was sent on; nil: none, or several.
 	sentVia       *conn
@@ -183,6 +184,9 @@ func (s *Session) routeRequest(ctx context.Context, bucket uint32, x *requestSta
 	if err != nil {
 		return requestRoute{shard: shard}, err
 	}
+	if x.queues && cn.hello.Features&protocol.FeatureQueues == 0 {
+		return requestRoute{shard: shard}, errNoQueues
+	}
 	if !s.ordered(cn, x) {
 		return requestRoute{shard: shard}, errEarlierUnanswered
 	}
@@ -284,6 +288,9 @@ func (s *Session) sendOnce(
 	ctx context.Context, kind protocol.Kind, bucket uint32, head *protocol.Head, m, reply protocol.Message,
 ) error {
 	x := requestState{head: head}
+	if c, ok := m.(*protocol.Create); ok {
+		x.queues = c.Options != nil
+	}
 	_, sent, err := s.send(ctx, kind, bucket, &x, m, reply)
 	s.closeSeq(x.seq)
 	if err != nil {

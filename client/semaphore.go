@@ -10,13 +10,13 @@ import (
 
 // Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB.
 // Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
-// has the name; BadRequest.
-func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte) error {
-	return withOp("create", name, s.create(ctx, name, limit, data))
+// has the name; BadRequest; Unsupported, for options.
+func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
+	return withOp("create", name, s.create(ctx, name, limit, data, opts...))
 }
 
-func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte) error {
-	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data}
+func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
+	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: createOptions(opts)}
 	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
@@ -85,6 +85,20 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ...WriteOption) error {
 	req := &protocol.Resize{Name: []byte(name), Limit: limit, Reason: writeOptionsOf(opts).reason}
 	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
+}
+
+// Alter changes the options that are given, and drains slots. Owners keep what they have; waiters
+// keep their places. It needs the right admin. Repeated it changes nothing. Errors: NotFound, also of
+// a slot that is drained; PreconditionFailed for an ephemeral semaphore, while slots that are added
+// or removed are in use, and with more than 10,000 waiters; BadRequest; Unsupported.
+func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
+	var x semaphoreOptions
+	for _, f := range opts {
+		f(&x)
+	}
+	req := &x.Alter
+	req.Name = []byte(name)
+	return withOp("alter", name, s.changeSemaphore(ctx, protocol.KindAlter, name, &req.Head, req, &protocol.Empty{}))
 }
 
 // Delete removes a persistent semaphore. With owners or waiters it needs force, else it fails with

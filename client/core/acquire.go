@@ -12,7 +12,7 @@ type Acquire struct {
 	Request
 	Lease       *Lease // nil: none is made, the entry is the caller's, and other operations on the name are not waited for
 	Turn        Turn
-	Msg         protocol.Acquire // Name, Count, Timeout, Data, Ephemeral
+	Msg         protocol.Acquire // Name, Count, Timeout, Data, Ephemeral, Options
 	CreateLimit uint64           // of the semaphore, which is created if there is none; 0: it is not
 	Accepted    Waiter           // is in Ready.Wake when the server has put the request into the queue; nil: nobody
 	Token       uint64           // that it will have, set then
@@ -185,7 +185,7 @@ func (a *Acquire) grant(e *Engine) {
 	}
 	*l = Lease{
 		Owner: l.Owner, Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
-		ephemeral: a.Msg.Ephemeral, seq: a.seq,
+		ephemeral: a.Msg.Ephemeral, seq: a.seq, Slots: slotsOf(a.reply.Grant), Options: a.Msg.Options,
 	}
 	l.grantedBy(&a.Request)
 	n.lease = l

@@ -12,6 +12,7 @@ type Change struct {
 	Count   uint64 // units to keep; 0: as many as are held
 	Data    []byte // beside the entry, if SetData
 	SetData bool
+	Keep    []string // slots, as many as Count; nil: the first ones
 
 	l     *Lease
 	n     *name
@@ -50,7 +51,20 @@ func (x *Change) turn(e *Engine) {
 	if x.SetData {
 		x.msg.Data = x.Data
 	}
+	x.setOptions()
 	e.send(&x.Request)
+}
+
+// setOptions repeats what the lease was acquired with, without what chooses slots.
+func (x *Change) setOptions() {
+	if x.l.Options == nil && len(x.Keep) == 0 {
+		return
+	}
+	o := &protocol.AcquireOptions{Names: x.Keep}
+	if was := x.l.Options; was != nil {
+		o.Priority, o.Key = was.Priority, was.Key
+	}
+	x.msg.Options = o
 }
 
 func (x *Change) decode(body []byte) (bool, error) { return false, x.reply.DecodeBody(body) }
@@ -73,7 +87,7 @@ func (x *Change) decided(e *Engine, err error) {
 			n.releaseNext(e, s, x.arg, 0, pause)
 		}
 	case x.reply.State == protocol.Acquired && x.reply.OrderID == l.Token:
-		l.count, l.data, l.seq = x.msg.Count, x.msg.Data, x.seq
+		l.count, l.data, l.seq, l.Slots = x.msg.Count, x.msg.Data, x.seq, slotsOf(x.reply.Grant)
 		l.grantedBy(&x.Request)
 	default:
 		// The server had nothing of ours to change: the lease was taken away, and nobody could say so.

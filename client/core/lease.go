@@ -11,11 +11,14 @@ import (
 )
 
 // Lease is a number of units of a semaphore that a session holds. Its maker hands it in with the
-// acquire. Fields that begin with a capital do not change after the grant.
+// acquire. Fields that begin with a capital do not change after the grant, but for Slots.
 type Lease struct {
 	Owner   any // the driver's
 	Session *Session
 	Token   uint64
+
+	Slots   []string                 // that are held, where units have names
+	Options *protocol.AcquireOptions // that it was acquired with; nil: none
 
 	name      *name // while it is not over
 	bucket    uint64
@@ -34,6 +37,14 @@ type Lease struct {
 
 // grantedBy notes where an answer came from that says that the lease is held.
 func (l *Lease) grantedBy(r *Request) { l.att, l.from, l.shard = r.att, r.from, r.shard }
+
+// slotsOf are the slots of a grant.
+func slotsOf(g *protocol.Grant) []string {
+	if g == nil {
+		return nil
+	}
+	return g.Slots
+}
 
 // Over is why the lease ended, or nil.
 func (l *Lease) Over() error {
@@ -188,7 +199,7 @@ func (s *Session) result(e *Engine, m *protocol.AcquireResult) {
 	if a == nil || a.state != Accepted {
 		return
 	}
-	a.reply = protocol.AcquireReply{State: m.State, OrderID: m.OrderID}
+	a.reply = protocol.AcquireReply{State: m.State, OrderID: m.OrderID, Grant: m.Grant}
 	e.routes.memory(a.shard).wrote(e.now, a.on.instance)
 	if m.Status != protocol.StatusOK {
 		e.refused(&a.Request, &protocol.Error{Status: m.Status, Message: m.Message})

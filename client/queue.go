@@ -1,0 +1,306 @@
+package client
+
+import (
+	"bytes"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Policy decides which waiters of a semaphore are served first.
+type Policy uint8
+
+// The policies.
+const (
+	PolicyFIFO     = Policy(protocol.PolicyFIFO)     // in the order in which they came
+	PolicyPriority = Policy(protocol.PolicyPriority) // the highest priority first
+	PolicyFair     = Policy(protocol.PolicyFair)     // keys share the units by weight
+)
+
+// DefaultPriority is that of an acquire without the option Priority.
+const DefaultPriority = 5
+
+// DefaultAging is a usual aging for ByPriority.
+const DefaultAging = time.Minute
+
+// SemaphoreOption is an option of Session.Create and Session.Alter. A semaphore that is created with
+// any of them keeps a history of 32 holds unless KeepHistory says otherwise. A server that does not
+// know them is answered with Unsupported, and nothing is sent to it.
+type SemaphoreOption func(*semaphoreOptions)
+
+// semaphoreOptions are what options change.
+type semaphoreOptions struct{ protocol.Alter }
+
+// FIFO serves waiters in the order in which they came, as a semaphore without options does.
+func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
+
+// ByPriority serves the highest Priority first. aging is how much longer a waiter must have waited to
+// be served before one that is one level higher: 0, for never, or 1 s to 1 day. A waiter is passed
+// by only by requests that come less than 9 times aging after it. Use DefaultAging unless low
+// priorities may wait for ever.
+func ByPriority(aging time.Duration) SemaphoreOption {
+	return policy(protocol.PolicyPriority, uint64(max(aging, 0)/time.Millisecond), nil)
+}
+
+// ByKey shares the units among the keys of waiters in proportion to their weights, 1 to 1,000 each;
+// a key without a weight has 1. Units granted are shared, not the time that they are held. The limit
+// must be at most 2^20.
+func ByKey(weights map[string]uint64) SemaphoreOption {
+	return policy(protocol.PolicyFair, 0, weights)
+}
+
+func policy(p protocol.QueuePolicy, aging uint64, weights map[string]uint64) SemaphoreOption {
+	return func(x *semaphoreOptions) {
+		x.Fields |= protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights
+		x.Options.Policy, x.Options.Aging, x.Options.Weights = p, aging, nil
+		for key, weight := range weights {
+			x.Options.Weights = append(x.Options.Weights, protocol.Weight{Key: []byte(key), Weight: weight})
+		}
+		slices.SortFunc(x.Options.Weights, func(a, b protocol.Weight) int { return bytes.Compare(a.Key, b.Key) })
+	}
+}
+
+// Slot is a unit with a name, and labels that an acquire can ask for. Names and labels have 1 to 64
+// of the characters A-Z a-z 0-9 . _ : / - and labels also =.
+type Slot struct {
+	Name   string
+	Labels []string // at most 8
+}
+
+// WithSlots gives the units names: at most 1,024, as many as the limit. A grant takes the first free
+// ones of the list that the acquire admits, so scarce kinds go to the end. In an Alter the list is
+// the new one: a slot that is left out goes when it is given back. Without slots the option makes
+// the units plain again. Slots can be added to a semaphore, and removed from it, only while it has
+// neither owners nor waiters.
+func WithSlots(list ...Slot) SemaphoreOption {
+	return func(x *semaphoreOptions) {
+		x.Fields |= protocol.AlterSlots
+		x.Options.Numbered, x.Options.Slots = false, nil
+		for _, s := range list {
+			x.Options.Slots = append(x.Options.Slots, protocol.Slot{Name: s.Name, Labels: s.Labels})
+		}
+	}
+}
+
+// NumberedSlots makes the units slots that are named 0, 1, ... Resize changes their number.
+func NumberedSlots() SemaphoreOption {
+	return func(x *semaphoreOptions) {
+		x.Fields |= protocol.AlterSlots
+		x.Options.Numbered, x.Options.Slots = true, nil
+	}
+}
+
+// KeepHistory keeps the last rows holds that ended, 0 to 32; see Node.History.
+func KeepHistory(rows int) SemaphoreOption {
+	return func(x *semaphoreOptions) {
+		x.Fields |= protocol.AlterHistory
+		x.Options.History = uint64(rows)
+	}
+}
+
+// Drain stops grants of slots. An owner keeps a slot until it gives it back. Undrain makes them free
+// again. Both are for Session.Alter.
+func Drain(names ...string) SemaphoreOption {
+	return func(x *semaphoreOptions) { x.Drain = append(x.Drain, names...) }
+}
+
+// Undrain ends a Drain.
+func Undrain(names ...string) SemaphoreOption {
+	return func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) }
+}
+
+// AlterReason is for the audit log. At most 1,024 bytes of UTF-8.
+func AlterReason(text string) SemaphoreOption { return func(x *semaphoreOptions) { x.Reason = text } }
+
+// createOptions are those of a semaphore that is created; nil for a plain one.
+func createOptions(opts []SemaphoreOption) *protocol.SemaphoreOptions {
+	if len(opts) == 0 {
+		return nil
+	}
+	var x semaphoreOptions
+	for _, f := range opts {
+		f(&x)
+	}
+	if x.Fields&protocol.AlterHistory == 0 {
+		x.Options.History = protocol.MaxHistory
+	}
+	return &x.Options
+}
+
+// asked is what the acquire asks for beyond a plain one.
+func (o *acquireOptions) asked() *protocol.AcquireOptions {
+	if o.ask == nil {
+		o.ask = new(protocol.AcquireOptions)
+	}
+	return o.ask
+}
+
+// Priority is the level of the request, 0 to 9, the highest first; default 5. It counts where the
+// semaphore's policy is PolicyPriority, or becomes it. Levels order colleagues: every client may ask
+// for any.
+func Priority(level int) AcquireOption {
+	return func(o *acquireOptions) {
+		if level < 0 || level > protocol.MaxPriority {
+			o.err = protocol.Errorf(protocol.StatusBadRequest, "priority is %d; it must be 0 to %d", level, protocol.MaxPriority)
+			return
+		}
+		o.asked().Priority = uint8(level + 1)
+	}
+}
+
+// Key is whose share the units are of, at most 64 bytes; default empty. It counts where the
+// semaphore's policy is PolicyFair, or becomes it.
+func Key(key string) AcquireOption {
+	return func(o *acquireOptions) { o.asked().Key = []byte(key) }
+}
+
+// Labels takes only slots that have all of these labels, of which there may be 8.
+func Labels(labels ...string) AcquireOption {
+	return func(o *acquireOptions) { o.asked().Labels = append(o.asked().Labels, labels...) }
+}
+
+// OnSlots takes exactly these slots, and sets Count to their number. It does not go with Labels.
+func OnSlots(names ...string) AcquireOption {
+	return func(o *acquireOptions) {
+		o.asked().Names = append(o.asked().Names, names...)
+		o.count = uint64(len(o.ask.Names))
+	}
+}
+
+// Slots are the names of the slots that are held, in the order of the semaphore's list; none where
+// units have no names. The token of each is Token.
+func (l *Lease) Slots() []string {
+	l.s.mu.Lock()
+	defer l.s.mu.Unlock()
+	return slices.Clone(l.slots)
+}
+
+// ReduceOption is an option of Lease.Reduce.
+type ReduceOption func(*changeOp)
+
+// Keep names the slots that are kept, as many as the count. Default: the first ones of the list.
+func Keep(names ...string) ReduceOption { return func(ch *changeOp) { ch.keep = names } }
+
+// changedOptions are those of a change of the lease: they repeat what was asked for, without what
+// chooses slots. session.mu is held.
+func (l *Lease) changedOptions(keep []string) *protocol.AcquireOptions {
+	if l.ask == nil && len(keep) == 0 {
+		return nil
+	}
+	o := new(protocol.AcquireOptions)
+	if l.ask != nil {
+		o.Priority, o.Key = l.ask.Priority, l.ask.Key
+	}
+	o.Names = keep
+	return o
+}
+
+func slotsOf(g *protocol.Grant) []string {
+	if g == nil {
+		return nil
+	}
+	return g.Slots
+}
+
+// Hold is a hold of a semaphore that ended.
+type Hold struct {
+	Token        uint64
+	Session      uint64
+	Description  string   // of the session, at most 64 bytes
+	Count        uint64   // units that were held when it ended
+	Slots        []string // at most 8
+	Since, Until time.Time
+	Cause        HoldCause
+}
+
+// HoldCause is why a hold ended.
+type HoldCause uint8
+
+// The causes.
+const (
+	HoldReleased     = HoldCause(protocol.HoldReleased)
+	HoldSessionEnded = HoldCause(protocol.HoldSessionEnded)
+	HoldForced       = HoldCause(protocol.HoldForced) // an operator took it away
+)
+
+var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced"}
+
+// String is for people: released, session ended, forced.
+func (c HoldCause) String() string {
+	if int(c) < len(holdCauses) && holdCauses[c] != "" {
+		return holdCauses[c]
+	}
+	return "unknown"
+}
+
+// SemaphoreOptions are what a semaphore has beyond a plain one.
+type SemaphoreOptions struct {
+	Policy  Policy
+	Aging   time.Duration     // PolicyPriority: of waiting that counts as one level; 0: never
+	Weights map[string]uint64 // PolicyFair: of keys; any other key has 1
+	History int               // rows
+	// Slots are its units if they have names; with IncludeSlots alone.
+	Slots    []SlotStatus
+	Numbered bool // they are named 0, 1, ...
+}
+
+// SlotState is what a slot is doing.
+type SlotState uint8
+
+// The states.
+const (
+	SlotFree     = SlotState(protocol.SlotFree)
+	SlotHeld     = SlotState(protocol.SlotHeld)
+	SlotDraining = SlotState(protocol.SlotDraining) // held, and not granted again
+	SlotDrained  = SlotState(protocol.SlotDrained)  // free, and not granted
+	SlotLeaving  = SlotState(protocol.SlotLeaving)  // held, and gone when it is given back
+)
+
+var slotStates = [...]string{SlotFree: "free", SlotHeld: "held", SlotDraining: "draining", SlotDrained: "drained",
+	SlotLeaving: "leaving"}
+
+// String is for people: free, held, draining, drained, leaving.
+func (c SlotState) String() string {
+	if int(c) < len(slotStates) && slotStates[c] != "" {
+		return slotStates[c]
+	}
+	return "unknown"
+}
+
+// SlotStatus describes a slot.
+type SlotStatus struct {
+	Slot
+	State   SlotState
+	Token   uint64    // of the last grant, which may have ended; 0: there was none
+	Session uint64    // that holds it; 0: none
+	Since   time.Time // of the grant that holds it
+}
+
+// IncludeSlots includes the slots.
+func IncludeSlots() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithSlots } }
+
+// optionsOf are those of a description; nil for a plain semaphore.
+func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
+	if d == nil {
+		return nil
+	}
+	o := &SemaphoreOptions{Policy: Policy(d.Options.Policy), Aging: millis.Duration(d.Options.Aging),
+		History: int(d.Options.History), Numbered: d.Options.Numbered}
+	if len(d.Options.Weights) > 0 {
+		o.Weights = make(map[string]uint64, len(d.Options.Weights))
+	}
+	for _, w := range d.Options.Weights {
+		o.Weights[string(w.Key)] = w.Weight
+	}
+	for _, x := range d.Slots {
+		o.Slots = append(o.Slots, SlotStatus{Slot: Slot{x.Name, x.Labels}, State: SlotState(x.State), Token: x.Token,
+			Session: x.Session, Since: wallTime(x.Since)})
+	}
+	return o
+}
+
+// errNoQueues refuses what a server would ignore.
+var errNoQueues = protocol.Errorf(protocol.StatusUnsupported,
+	"the server does not know options of semaphores and acquires; upgrade it, or leave them out")

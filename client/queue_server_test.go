@@ -1,0 +1,102 @@
+package client_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestQueuesAgainstAServer(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b, d := session(t, c, client.Description("a")), session(t, c), session(t, c)
+
+	t.Run("priorities", func(t *testing.T) {
+		if err := a.Create(ctx, "prio", 1, nil, client.ByPriority(0)); err != nil {
+			t.Fatal(err)
+		}
+		held := acquire(t, a, "prio")
+		low, place := queue(t, b, "prio", client.Priority(1))
+		high, _ := queue(t, d, "prio", client.Priority(8), client.Key("k"))
+		st, err := b.ExplainWait(ctx, "prio")
+		if err != nil || st.Position != 2 || len(st.Ahead) != 1 || st.Ahead[0].Session != d.ID() || st.Ahead[0].Key != "k" {
+			t.Fatalf("why: %+v, %v", st, err)
+		}
+		release(t, held)
+		first := high.must(t)
+		if err := first.UpdateData(ctx, []byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		sem, err := a.Describe(ctx, "prio", client.IncludeOwners())
+		if err != nil || sem.Options == nil || sem.Options.Policy != client.PolicyPriority || sem.Owners[0].Priority != 8 ||
+			sem.Owners[0].Key != "k" {
+			t.Fatalf("described as %+v, %v", sem, err)
+		}
+		release(t, first)
+		second := low.must(t)
+		if second.Token() <= first.Token() || second.Token() <= place {
+			t.Errorf("token %d after %d, place %d", second.Token(), first.Token(), place)
+		}
+		release(t, second)
+		n, err := c.Node(ctx, "/default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		history, err := n.History(ctx, "prio")
+		if err != nil || len(history) != 3 || history[0].Token != second.Token() || history[2].Description != "a" ||
+			history[0].Cause != client.HoldReleased {
+			t.Errorf("history %+v, %v", history, err)
+		}
+	})
+
+	t.Run("slots", func(t *testing.T) {
+		gpu := []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"mem=80"}}, {Name: "g2", Labels: []string{"mem=80"}}}
+		if err := a.Create(ctx, "gpu", 3, nil, client.WithSlots(gpu...)); err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Alter(ctx, "gpu", client.Drain("g1"), client.AlterReason("its fan is broken")); err != nil {
+			t.Fatal(err)
+		}
+		l := acquire(t, a, "gpu", client.Labels("mem=80"))
+		if got := l.Slots(); !slices.Equal(got, []string{"g2"}) {
+			t.Fatalf("got the slots %q", got)
+		}
+		if _, err := b.Acquire(ctx, "gpu", client.Labels("mem=80"), client.Count(3)); !errors.Is(err, client.BadRequest) {
+			t.Errorf("acquired three of two: %v", err)
+		}
+		waits, _ := queue(t, b, "gpu", client.OnSlots("g0", "g2"))
+		release(t, l)
+		two := waits.must(t)
+		if err := two.Reduce(ctx, 1, client.Keep("g2")); err != nil || !slices.Equal(two.Slots(), []string{"g2"}) {
+			t.Errorf("kept %q, %v", two.Slots(), err)
+		}
+		sem, err := a.Describe(ctx, "gpu", client.IncludeSlots(), client.IncludeOwners())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var states []client.SlotState
+		for _, s := range sem.Options.Slots {
+			states = append(states, s.State)
+		}
+		if want := []client.SlotState{client.SlotFree, client.SlotDrained, client.SlotHeld}; !slices.Equal(states, want) {
+			t.Errorf("slots are %v, want %v", states, want)
+		}
+		if err := a.Alter(ctx, "gpu", client.Undrain("g1"), client.Drain("none")); !errors.Is(err, client.NotFound) {
+			t.Errorf("drained a slot that there is not: %v", err)
+		}
+		release(t, two)
+	})
+
+	t.Run("of an ephemeral semaphore", func(t *testing.T) {
+		if _, err := a.Acquire(ctx, "eph", client.Ephemeral(), client.Priority(3)); !errors.Is(err, client.BadRequest) {
+			t.Errorf("acquired with a priority: %v", err)
+		}
+		if _, err := a.Acquire(ctx, "eph", client.Priority(10)); !errors.Is(err, client.BadRequest) {
+			t.Errorf("acquired with priority 10: %v", err)
+		}
+	})
+}
