@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -199,7 +200,7 @@ func (inv *invocation) runWithLease(l *client.Lease, token uint64, command []str
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
 		grace: l.Session().Timeout() / 25, lease: l, interrupted: inv.longCtx.Done(),
-		env: inv.holdEnv(l.Name(), token, l.Session()),
+		env: append(inv.holdEnv(l.Name(), token, l.Session()), slotEnv(l)...),
 	}
 	err := c.run(l.Context())
 	if errors.Is(err, errLost) {
@@ -207,6 +208,15 @@ func (inv *invocation) runWithLease(l *client.Lease, token uint64, command []str
 		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err
+}
+
+// slotEnv names the slots that a lease has.
+func slotEnv(l *client.Lease) []string {
+	slots := l.Slots()
+	if len(slots) == 0 {
+		return nil
+	}
+	return []string{"SIGNALBOX_SLOT=" + slots[0], "SIGNALBOX_SLOTS=" + strings.Join(slots, ",")}
 }
 
 // holdEnv is the environment of a command that runs while something is held.
@@ -292,13 +302,17 @@ func (inv *invocation) waitError(name string, err error) error {
 }
 
 func grantRow(l *client.Lease, state string) row {
-	return row{
+	r := row{
 		{"state", "state", state},
 		{"name", "name", l.Name()},
 		{"token", "token", labelled{"token", l.Token()}},
 		{"count", "count", labelled{"count", amount(l.Count())}},
 		{"session_id", "", sessionID(l.Session().ID())},
 	}
+	if slots := l.Slots(); len(slots) > 0 {
+		r = append(r, field{"slots", "slots", labelled{"slots", strings.Join(slots, ",")}})
+	}
+	return r
 }
 
 // printQueueStatus explains a wait. It ignores its own errors.

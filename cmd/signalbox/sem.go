@@ -13,23 +13,35 @@ import (
 
 func semCmd(a *app) *cobra.Command {
 	return group("sem", "Semaphores: create, acquire, inspect",
-		`Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival.`,
-		semCreate(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
-		semForceRelease(a), semLs(a), semWhy(a), semWatch(a))
+		`Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival, or by a policy: priorities, or fair shares by key.
+Units may be slots, which have names and labels.`,
+		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
+		semForceRelease(a), semSlots(a), semDrain(a), semUndrain(a), semHistory(a), semLs(a), semWhy(a), semWatch(a))
 }
 
 func semCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a persistent semaphore", "")
-	c.Example = "  signalbox sem create slots --limit 3 --data 'three at a time'"
+	c.Example = `  signalbox sem create slots --limit 3 --data 'three at a time'
+  signalbox sem create gpu --slot g0:mem=40 --slot g1:mem=80 --policy fair --weight research=2`
 	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
 	addDataFlags(c, "Data of the semaphore", maxData)
+	flags := addQueueFlags(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, _, err := inv.readData(cmd)
 		if err != nil {
 			return err
 		}
+		opts, slots, err := flags.options(cmd)
+		switch {
+		case err != nil:
+			return err
+		case slots > 0 && cmd.Flag("limit").Changed && *limit != slots:
+			return usagef("--limit is %s and there are %d slots; leave --limit out: it is their number", cell(amount(*limit)), slots)
+		case slots > 0:
+			*limit = slots
+		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Create(inv.ctx, args[0], *limit, data)
+			err := s.Create(inv.ctx, args[0], *limit, data, opts...)
 			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"created", "", true}},
 				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})
@@ -41,7 +53,8 @@ func semAcquire(a *app) *cobra.Command {
 	c := command("acquire NAME [-- COMMAND [ARG...]]", "Acquire units, and hold them while a command runs, or until Ctrl-C",
 		`Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
 released when this command ends; if it is killed, after the session's timeout. The processes that
-COMMAND started are ended as with signalbox lock.
+COMMAND started are ended as with signalbox lock. Where units have names, SIGNALBOX_SLOT has the
+first slot, and SIGNALBOX_SLOTS all, with commas between them.
 
 With --session-file FILE it returns as soon as the units are acquired, and they stay held for the
 session's timeout. FILE holds the session for "signalbox sem release NAME --session-file FILE".
@@ -55,13 +68,18 @@ Run the command again with the same file to extend the session.`)
 	sessionFile := c.Flags().String("session-file", "", "File to save the session in, so that it outlives this command.")
 	ephemeral := c.Flags().Bool("ephemeral", false,
 		"Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
+	asks := addAcquireFlags(c)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the owner")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
 		if err != nil {
 			return err
 		}
-		own := []client.AcquireOption{client.Count(*count)}
+		asked, err := asks.options(cmd)
+		if err != nil {
+			return err
+		}
+		own := append([]client.AcquireOption{client.Count(*count)}, asked...)
 		if *ephemeral {
 			own = append(own, client.Ephemeral())
 		}
@@ -146,7 +164,7 @@ func semDescribe(a *app) *cobra.Command {
 	c := command("describe NAME", "Show a semaphore, its owners and its waiters", "")
 	strict := c.Flags().Bool("strict", false, "Read with strict consistency, whatever the node's setting.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters()}
+		opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.IncludeSlots()}
 		if *strict {
 			opts = append(opts, client.ReadConsistency(client.Strict))
 		}
@@ -154,12 +172,17 @@ func semDescribe(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return inv.printer().item(row{
+		ofOwner, ofWaiter := ownerRow, waiterRow
+		if s.Options != nil {
+			ofOwner, ofWaiter = queuedOwnerRow, queuedWaiterRow
+		}
+		r := optionRow(row{
 			{"name", "name", s.Name}, {"node", "node", inv.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
 			{"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"ephemeral", "ephemeral", s.Ephemeral},
 			{"created_at", "created", timestamp{s.CreatedAt}},
-			{"owners", "owners", rowsOf(s.Owners, ownerRow)}, {"waiters", "waiters", rowsOf(s.Waiters, waiterRow)},
-		})
+		}, s)
+		return inv.printer().item(append(r,
+			field{"owners", "owners", rowsOf(s.Owners, ofOwner)}, field{"waiters", "waiters", rowsOf(s.Waiters, ofWaiter)}))
 	})
 	return c
 }
@@ -335,6 +358,10 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	switch {
 	case w.Holding:
 		return fmt.Sprintf("session %d holds %s", session, sanitize(name))
+	case w.Waiting && w.Position == 0:
+		return fmt.Sprintf("session %d waits for %s behind the first 16 that its policy serves; %s", session, sanitize(name), free)
+	case w.Waiting && w.Own.Rank > 1:
+		return fmt.Sprintf("session %d is number %d to be served by the policy of %s; %s", session, w.Position, sanitize(name), free)
 	case w.Waiting && len(w.Ahead) == 0:
 		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s",
 			session, sanitize(name), cell(amount(w.Own.Count)), free)

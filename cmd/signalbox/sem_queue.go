@@ -1,0 +1,282 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+var policies = choices[client.Policy]{
+	{"fifo", client.PolicyFIFO}, {"priority", client.PolicyPriority}, {"fair", client.PolicyFair},
+}
+
+// queueFlags are the flags of a semaphore's options.
+type queueFlags struct {
+	policy  *client.Policy
+	aging   *time.Duration
+	weights *[]string
+	number  *uint
+	slots   *[]string
+	history *int
+}
+
+func addQueueFlags(c *cobra.Command) *queueFlags {
+	f := c.Flags()
+	return &queueFlags{
+		policy: parsedVar(f, "policy", "", policies.parse,
+			"Who is served next: fifo, priority (the highest --priority first) or fair (keys share the units by weight)."),
+		aging: parsedVar(f, "aging", "", parseAging,
+			"How much longer a waiter must have waited to be served before one of a priority one level higher: "+
+				"1s to 24h, or 0 for never. Implies --policy priority (default with it: 1m)."),
+		weights: f.StringArray("weight", nil, "Weight of a key, as KEY=N with N from 1 to 1000; repeat it. Implies --policy fair (default: 1 each)."),
+		number:  f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
+		slots: f.StringArray("slot", nil,
+			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
+		history: f.Int("history", 0, "How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
+	}
+}
+
+func parseAging(text string) (time.Duration, error) {
+	if text == "0" {
+		return 0, nil
+	}
+	return readDuration(text)
+}
+
+// options are those that the flags give. limit is the number of slots, 0 without.
+func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, limit uint64, err error) {
+	given := func(name string) bool { return c.Flag(name).Changed }
+	weights, err := parseWeights(*q.weights)
+	if err != nil {
+		return nil, 0, err
+	}
+	switch {
+	case given("policy") && *q.policy != client.PolicyPriority && given("aging"),
+		given("policy") && *q.policy != client.PolicyFair && given("weight"), given("aging") && given("weight"):
+		return nil, 0, usagef("--aging belongs to --policy priority, and --weight to --policy fair; leave one out")
+	case given("slots") && given("slot"):
+		return nil, 0, usagef("--slots and --slot are both given; keep one")
+	case given("aging"):
+		opts = append(opts, client.ByPriority(*q.aging))
+	case given("weight"):
+		opts = append(opts, client.ByKey(weights))
+	case given("policy") && *q.policy == client.PolicyPriority:
+		opts = append(opts, client.ByPriority(client.DefaultAging))
+	case given("policy") && *q.policy == client.PolicyFair:
+		opts = append(opts, client.ByKey(nil))
+	case given("policy"):
+		opts = append(opts, client.FIFO())
+	}
+	switch {
+	case given("slots"):
+		opts, limit = append(opts, client.NumberedSlots()), uint64(*q.number)
+	case given("slot"):
+		list := parseSlots(*q.slots)
+		opts, limit = append(opts, client.WithSlots(list...)), uint64(len(list))
+	}
+	if given("history") {
+		if *q.history < 0 {
+			return nil, 0, usagef("--history is %d; it must be 0 to 32", *q.history)
+		}
+		opts = append(opts, client.KeepHistory(*q.history))
+	}
+	return opts, limit, nil
+}
+
+func parseWeights(list []string) (map[string]uint64, error) {
+	weights := make(map[string]uint64, len(list))
+	for _, text := range list {
+		at := strings.LastIndexByte(text, '=')
+		if at < 0 {
+			return nil, usagef("--weight %q is not KEY=N", text)
+		}
+		n, err := strconv.ParseUint(text[at+1:], 10, 64)
+		if err != nil {
+			return nil, usagef("--weight %q is not KEY=N with a number N", text)
+		}
+		weights[text[:at]] = n
+	}
+	return weights, nil
+}
+
+func parseSlots(list []string) (slots []client.Slot) {
+	for _, text := range list {
+		name, labels, labelled := strings.Cut(text, ":")
+		s := client.Slot{Name: name}
+		if labelled {
+			s.Labels = strings.Split(labels, ",")
+		}
+		slots = append(slots, s)
+	}
+	return slots
+}
+
+// acquireFlags are the flags of what an acquire asks for beyond a count.
+type acquireFlags struct {
+	priority *int
+	key      *string
+	labels   *[]string
+	slots    *[]string
+}
+
+func addAcquireFlags(c *cobra.Command) *acquireFlags {
+	f := c.Flags()
+	return &acquireFlags{
+		priority: f.Int("priority", client.DefaultPriority, "Level of the request, 0 to 9, the highest first, where the policy is priority."),
+		key:      f.String("key", "", "Whose share the units are of, where the policy is fair; at most 64 bytes."),
+		labels:   f.StringArray("label", nil, "Take only slots with this label; repeat it for several."),
+		slots:    f.StringArray("slot", nil, "Take exactly this slot; repeat it for several. The count is their number."),
+	}
+}
+
+func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, err error) {
+	if c.Flag("priority").Changed {
+		opts = append(opts, client.Priority(*x.priority))
+	}
+	if c.Flag("key").Changed {
+		opts = append(opts, client.Key(*x.key))
+	}
+	if len(*x.labels) > 0 {
+		opts = append(opts, client.Labels(*x.labels...))
+	}
+	if len(*x.slots) > 0 {
+		if c.Flag("count").Changed {
+			return nil, usagef("--count and --slot are both given; the count is the number of slots")
+		}
+		opts = append(opts, client.OnSlots(*x.slots...))
+	}
+	return opts, nil
+}
+
+func semAlter(a *app) *cobra.Command {
+	c := command("alter NAME", "Change a semaphore's policy, slots or history",
+		`Change what is given of a semaphore's options. Owners keep what they have; waiters keep their
+places. With --slot the list is the new one: a slot that is left out goes when it is given back.
+Numbered slots are resized with signalbox sem resize. Needs the right admin on the node's path.`)
+	c.Example = `  signalbox sem alter gpu --policy fair --weight research=2 --weight training=1
+  signalbox sem alter gpu --policy priority --aging 30s`
+	flags := addQueueFlags(c)
+	reason := c.Flags().String("reason", "", "Reason, for the audit log.")
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		opts, _, err := flags.options(cmd)
+		if err != nil {
+			return err
+		}
+		if len(opts) == 0 {
+			return usagef("no option is given; the form is: %s", usageLine(cmd))
+		}
+		return inv.withSession(func(s *client.Session) error {
+			err := s.Alter(inv.ctx, args[0], append(opts, client.AlterReason(*reason))...)
+			return inv.report(err, row{{"name", "", args[0]}, {"altered", "", true}}, "altered %s", args[0])
+		})
+	})
+	return c
+}
+
+func semDrain(a *app) *cobra.Command {
+	return slotsMarked(a, command("drain NAME SLOT...", "Stop grants of slots; owners keep them until they give them back", ""),
+		client.Drain, "drained")
+}
+
+func semUndrain(a *app) *cobra.Command {
+	return slotsMarked(a, command("undrain NAME SLOT...", "Let drained slots be granted again", ""), client.Undrain, "undrained")
+}
+
+func slotsMarked(a *app, c *cobra.Command, option func(...string) client.SemaphoreOption, done string) *cobra.Command {
+	c.Long = c.Short + ". Needs the right admin on the node's path."
+	reason := c.Flags().String("reason", "", "Reason, for the audit log.")
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.AlterReason(*reason))
+		return inv.report(err, row{{"name", "", args[0]}, {done, "", args[1:]}},
+			"%s %s of %s", done, strings.Join(args[1:], ", "), args[0])
+	})
+	return c
+}
+
+func semSlots(a *app) *cobra.Command {
+	c := command("slots NAME", "Show the slots of a semaphore and who holds them", "")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		s, err := n.Describe(inv.ctx, args[0], client.IncludeSlots(), client.ReadConsistency(client.Strict))
+		if err != nil {
+			return err
+		}
+		var slots []client.SlotStatus
+		if s.Options != nil {
+			slots = s.Options.Slots
+		}
+		return inv.printer().list(rowsOf(slots, slotRow), "no slots: the units of "+sanitize(args[0])+" have no names")
+	})
+	return c
+}
+
+func slotRow(s *client.SlotStatus) row {
+	r := row{{"slot", "slot", s.Name}, {"labels", "labels", strings.Join(s.Labels, ",")}, {"state", "state", s.State.String()},
+		{"token", "token", s.Token}}
+	if s.Session == 0 {
+		return append(r, field{"session_id", "session", nil}, field{"since", "since", nil})
+	}
+	return append(r, field{"session_id", "session", sessionID(s.Session)}, field{"since", "since", timestamp{s.Since}})
+}
+
+func semHistory(a *app) *cobra.Command {
+	c := command("history NAME", "Show who held a semaphore last, and why it ended",
+		`Show the holds of a semaphore that ended last, the last one first. A semaphore keeps as many as its
+option --history says: none if it was created without options. signalbox sem describe shows the
+holds that go on.`)
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		holds, err := n.History(inv.ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return inv.printer().list(rowsOf(holds, func(h *client.Hold) row {
+			return row{
+				{"token", "token", h.Token}, {"session_id", "session", sessionID(h.Session)}, {"count", "count", amount(h.Count)},
+				{"slots", "slots", strings.Join(h.Slots, ",")}, {"description", "description", h.Description},
+				{"since", "since", timestamp{h.Since}}, {"until", "until", timestamp{h.Until}}, {"cause", "ended", h.Cause.String()},
+			}
+		}), "no holds are kept; signalbox sem alter --history keeps some")
+	})
+	return c
+}
+
+// optionRow adds what a semaphore has beyond a plain one.
+func optionRow(r row, s *client.Semaphore) row {
+	o := s.Options
+	if o == nil {
+		return r
+	}
+	r = append(r, field{"policy", "policy", policies.word(o.Policy)})
+	if o.Policy == client.PolicyPriority {
+		r = append(r, field{"aging_ms", "aging", ms(o.Aging)})
+	}
+	if o.Policy == client.PolicyFair {
+		var list []string
+		for key, weight := range o.Weights {
+			list = append(list, fmt.Sprintf("%s=%d", key, weight))
+		}
+		slices.Sort(list)
+		r = append(r, field{"weights", "weights", strings.Join(list, " ")})
+	}
+	r = append(r, field{"history", "history", o.History})
+	if len(o.Slots) > 0 {
+		r = append(r, field{"slots", "slots", rowsOf(o.Slots, slotRow)})
+	}
+	return r
+}
+
+// queuedOwnerRow and queuedWaiterRow are rows of a semaphore with options.
+func queuedOwnerRow(o *client.Owner) row {
+	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")}, field{"priority", "priority", o.Priority},
+		field{"key", "key", o.Key})
+}
+
+func queuedWaiterRow(w *client.Waiter) row {
+	return append(waiterRow(w), field{"priority", "priority", w.Priority}, field{"key", "key", w.Key},
+		field{"labels", "labels", strings.Join(w.Labels, ",")}, field{"slots", "slots", strings.Join(w.Slots, ",")},
+		field{"rank", "rank", w.Rank})
+}
