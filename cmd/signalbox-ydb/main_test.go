@@ -316,8 +316,8 @@ func TestListenTLS(t *testing.T) {
 	}
 }
 
-// TestClusterTLS: the settings say how to connect to a cluster over TLS.
-func TestClusterTLS(t *testing.T) {
+// TestClusterSettings: the settings say which cluster is meant, and how to connect to it over TLS.
+func TestClusterSettings(t *testing.T) {
 	authority := certstest.New(t)
 	dir := t.TempDir()
 	setting := func(args ...string) client.Config {
@@ -334,6 +334,9 @@ func TestClusterTLS(t *testing.T) {
 	}
 	if c := setting(); c.TLS != nil || c.GetRootCAs != nil {
 		t.Error("TLS without a setting")
+	}
+	if c := setting("--cluster", "works"); c.Cluster != "works" {
+		t.Errorf("cluster %q is meant", c.Cluster)
 	}
 	if c := setting("--tls"); c.TLS == nil || c.GetRootCAs != nil || c.TLS.MinVersion != tls.VersionTLS12 {
 		t.Error(c)

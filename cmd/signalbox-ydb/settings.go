@@ -33,6 +33,7 @@ func (s *setting) env() string {
 
 var settings = []setting{
 	{flag: "endpoints", def: "127.0.0.1:7070", help: "Addresses of instances of the cluster, separated by commas; one that answers is enough."},
+	{flag: "cluster", help: "Id or name of the cluster that is meant; an instance of another one is refused (default: any)."},
 	{flag: "listen", def: "127.0.0.1:2136", help: "Address for YDB clients."},
 	{flag: "database", def: "/local", help: "Database that YDB clients name. Their paths begin with it; the cluster's paths are what follows. / takes nothing off."},
 	{flag: "advertise", help: "Addresses of all gateways as YDB clients reach them, separated by commas; discovery answers with them. Give every gateway the same list (default: the --listen address, with the host's name if it listens on all interfaces)."},

@@ -236,6 +236,7 @@ func TestStatuses(t *testing.T) {
 		protocol.Errorf(protocol.StatusForbidden, "no"):                 "UNAUTHORIZED",
 		protocol.Errorf(protocol.StatusSessionExpired, "no"):            "SESSION_EXPIRED",
 		errors.New("what"):                                              "INTERNAL_ERROR",
+		fmt.Errorf("x: %w", client.ErrOtherCluster):                     "UNAVAILABLE",
 		errors.Join(client.ErrOutcomeUnknown, context.DeadlineExceeded): "UNDETERMINED",
 		errors.Join(client.ErrOutcomeUnknown, protocol.Errorf(protocol.StatusUnavailable, "no")): "UNDETERMINED",
 		errors.Join(client.ErrOutcomeUnknown, client.ErrSessionExpired):                          "SESSION_EXPIRED",

@@ -41,7 +41,8 @@ func statusOf(err error) Ydb.StatusIds_StatusCode {
 		!errors.Is(err, client.ErrSessionClosed): // of a session the end counts, not what it cut off
 		return Ydb.StatusIds_UNDETERMINED
 	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrClientClosed),
-		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, client.ErrHandshake):
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, client.ErrHandshake),
+		errors.Is(err, client.ErrOtherCluster):
 		return Ydb.StatusIds_UNAVAILABLE
 	case errors.Is(err, client.ErrSessionExpired), errors.Is(err, client.ErrSessionClosed):
 		return Ydb.StatusIds_SESSION_EXPIRED
