@@ -116,6 +116,15 @@ var processFaults = []fault{
 		x.c.followerReturns()
 		return true
 	}},
+	{name: "SIGKILL of any instance while nobody reads the logs of the others", do: onInstance((*faultCluster).any, func(x *faultCluster, in *instance) {
+		for _, other := range x.instances() {
+			if other != in {
+				defer other.stickLog()()
+			}
+		}
+		restart(in)
+		x.sleepBetween(time.Second, 4*time.Second)
+	})},
 	{name: "SIGTERM and restart", do: onInstance((*faultCluster).any, func(_ *faultCluster, in *instance) {
 		in.stop()
 		in.start()

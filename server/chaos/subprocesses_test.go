@@ -69,11 +69,13 @@ type instance struct {
 	t                   *testing.T
 	bin, dir            string
 	listen, raft, admin string
-	netns               string   // network namespace; empty: that of the test
-	flags               []string // beside those of the folder and the addresses
-	wrapper             []string // a command that runs it, such as one that gives it other clocks
-	logFile             string   // default beside the folder
-	starts              int      // how often it was started
+	netns               string     // network namespace; empty: that of the test
+	flags               []string   // beside those of the folder and the addresses
+	wrapper             []string   // a command that runs it, such as one that gives it other clocks
+	logFile             string     // default beside the folder
+	reader              sync.Mutex // held: nobody reads the log of the process
+	stderr              *os.File   // of the process that was started last
+	starts              int        // how often it was started
 	cmd                 *exec.Cmd
 	ended               chan struct{} // the process that was started last is at its end
 	err                 error         // how it ended; after ended
@@ -121,24 +123,65 @@ func (in *instance) start() {
 	if err != nil {
 		in.t.Fatal(err)
 	}
-	defer log.Close()
+	read, write, err := os.Pipe()
+	if err != nil {
+		in.t.Fatal(err)
+	}
 	line := append(slices.Clone(in.wrapper), in.bin)
 	// on every machine
 	line = append(line, "serve", "--data", in.dir, "--listen", in.listen, "--raft", in.raft, "--admin", in.admin, "--shards", "4")
 	line = append(line, in.flags...)
 	in.cmd = inNetns(in.netns, line[0], line[1:]...)
-	in.cmd.Stdout, in.cmd.Stderr = log, log
+	in.cmd.Stdout, in.cmd.Stderr, in.stderr = write, write, write
 	in.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := in.cmd.Start(); err != nil {
 		in.t.Fatal(err)
 	}
-	cmd, ended := in.cmd, make(chan struct{})
+	cmd, ended, copied := in.cmd, make(chan struct{}), make(chan struct{})
 	in.ended = ended
 	in.starts++
 	go func() {
+		defer close(copied)
+		in.copyLog(log, read)
+	}()
+	go func() {
 		defer close(ended)
 		in.err = cmd.Wait()
+		_ = write.Close()
+		<-copied
 	}()
+}
+
+// copyLog copies the log of a process to its file, until the process has ended.
+func (in *instance) copyLog(to, from *os.File) {
+	defer to.Close()
+	defer from.Close()
+	buf := make([]byte, 4<<10)
+	for {
+		n, err := from.Read(buf)
+		in.reader.Lock()
+		_, _ = to.Write(buf[:n])
+		in.reader.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// stickLog has nobody read the log of the process: the pipe is full, and a write to it hangs until
+// release is called.
+func (in *instance) stickLog() (release func()) {
+	in.reader.Lock()
+	filled := make(chan struct{})
+	go func() {
+		defer close(filled)
+		filler := bytes.Repeat([]byte("nobody reads this log\n"), 8<<10)
+		_, _ = in.stderr.Write(filler) // more than a pipe takes
+	}()
+	return func() {
+		in.reader.Unlock()
+		<-filled
+	}
 }
 
 func (in *instance) kill() {
