@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
-	"github.com/signalbox-dev/signalbox/server/serving"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -147,7 +147,7 @@ func TestFailedAndLate(t *testing.T) {
 	rejected := connect(t, s)
 	var id uint64
 	s.requests.EachClient(func(c *request.Client) { id = c.ID() })
-	var d *serving.Shard
+	var d *shardhost.Shard
 	for _, d = range s.serving.Shards.All() {
 	}
 	d.Failed(d.Raft(), []replica.Origin{

@@ -16,9 +16,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -116,7 +116,7 @@ func TestReadsAfterAReplacedReplica(t *testing.T) {
 		}
 	}
 	look()
-	if err := s.hosting.CloseShard(s.serving.Shards.Get(id).Shard); err != nil {
+	if err := s.hosting.CloseShard(s.serving.Shards.Get(id)); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.governor.SetReplicationFactor(t.Context(), 0, 2); err != nil { // any change of the map
@@ -145,7 +145,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 		c.must(protocol.KindWatch, b, &protocol.Watch{Shard: d.ID(), Node: node, Name: []byte("svc"), Prefix: prefix}, nil)
 		c.event(protocol.KindSnapshot, nil)
 	}
-	_ = s.hosting.CloseShard(d.Shard)
+	_ = s.hosting.CloseShard(d)
 	for range 2 {
 		var cut protocol.StreamCut
 		if c.event(protocol.KindStreamCut, &cut); cut.Status != protocol.StatusWrongShard {
@@ -311,7 +311,7 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	// The engine runs it, so that it cannot be started. Who follows the map may be faster.
 	k.eventually("the replica to run unknown to who follows the map", func() bool {
 		if d := s.serving.Shards.Get(id); d != nil {
-			if err := s.hosting.CloseShard(d.Shard); err != nil {
+			if err := s.hosting.CloseShard(d); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -349,7 +349,7 @@ func TestLeaderMessagesAreQueuedWhenSent(t *testing.T) {
 	s := start(t, nil)
 	d := s.serving.Shards.All()[0]
 	for n := range uint64(20) {
-		hosting.Local{Hosting: s.hosting}.LeaderMessage(d.ID(), d.ID()+1, make([]byte, leader.MaxMessage+1))
+		shardhost.Local{Hosting: s.hosting}.LeaderMessage(d.ID(), d.ID()+1, make([]byte, leader.MaxMessage+1))
 		if got := d.Raft().Stats().MessagesDropped; got != n+1 {
 			t.Fatalf("%d messages above the size limit were dropped when %d had been sent", got, n+1)
 		}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/hosting"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -159,7 +159,7 @@ func (k *clusterKit) changeGovernors(done func(*meta.State) bool) {
 		for _, r := range state.MetaShard().Replicas {
 			if r.Role == meta.RoleVoter && r.Instance != s.instance {
 				ctx, cancel := context.WithTimeout(k.t.Context(), 5*time.Second)
-				_ = hosting.Local{Hosting: s.hosting}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
+				_ = shardhost.Local{Hosting: s.hosting}.Transfer(ctx, meta.MetaShardID, r.Replica, 0)
 				cancel()
 				break
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
-	"github.com/signalbox-dev/signalbox/server/serving"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -366,7 +366,7 @@ func (s *Server) shardIDs() (ids []uint64) {
 }
 
 // shardAt is the shard here that owns a bucket, nil when there is none.
-func (s *Server) shardAt(tier uint8, bucket uint64) *serving.Shard {
-	d, _ := s.requests.Routes().Shard(tier, bucket).(*serving.Shard)
+func (s *Server) shardAt(tier uint8, bucket uint64) *shardhost.Shard {
+	d, _ := s.requests.Routes().Shard(tier, bucket).(*shardhost.Shard)
 	return d
 }

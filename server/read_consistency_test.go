@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/serving"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -20,7 +20,7 @@ func TestReadConsistency(t *testing.T) {
 	if _, err := c.lock(node, r.Session, "a", 0); err != nil {
 		t.Fatal(err)
 	}
-	var d *serving.Shard
+	var d *shardhost.Shard
 	for _, d = range s.serving.Shards.All() {
 	}
 	barriers := func(consistency protocol.Consistency, index uint64) uint64 {

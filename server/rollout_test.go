@@ -9,7 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
-	"github.com/signalbox-dev/signalbox/server/serving"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -93,7 +93,7 @@ func (k *trackKit) moveStep(kind shard.CommandKind, epoch uint64) {
 }
 
 // host is where the track is.
-func (k *trackKit) host() *serving.Shard { return k.s.shardAt(0, k.at) }
+func (k *trackKit) host() *shardhost.Shard { return k.s.shardAt(0, k.at) }
 
 // TestRolloutServed: a version goes through both locations, and every request that there is is
 // answered.

@@ -18,13 +18,12 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/membership"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/request"
-	"github.com/signalbox-dev/signalbox/server/serving"
 	"github.com/signalbox-dev/signalbox/server/session"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -48,12 +47,12 @@ type Server struct {
 	member     *cluster.Service
 	membership *membership.Member
 	host       *replica.Host
-	hosting    *hosting.Hosting
+	hosting    *shardhost.Hosting
 	audit      auditLog
 	meta       *membership.Meta
 	governor   *governor.Governor
 	requests   *request.Server
-	serving    *serving.Serving
+	serving    *shardhost.Serving
 
 	transport *transport.Transport
 	bindings  session.Table
@@ -118,19 +117,19 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.metrics = metrics.New()
 	s.meta = membership.NewMeta(cfg.Clock)
-	hosted := new(hosting.Table)
-	s.requests = request.New(s.requestConfig(serving.Table{Hosted: hosted}))
+	hosted := new(shardhost.Table)
+	s.requests = request.New(s.requestConfig(hosted))
 	s.membership = membership.New(s.ctx, membership.Config{
 		Meta: s.meta, Clock: s.clock, Logger: s.log, OfflineAfter: cfg.OfflineAfter,
 		Go: s.running.Go, Led: hosted.Led, Started: s.ready.Load, Failed: s.done, Fail: s.fail,
 	})
-	s.serving = serving.New(serving.Config{
-		Requests: s.requests, Bindings: &s.bindings, Shards: serving.Table{Hosted: hosted},
+	s.serving = shardhost.NewServing(shardhost.ServingConfig{
+		Requests: s.requests, Bindings: &s.bindings, Shards: hosted,
 		Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams, OneShots: cfg.Limits.MaxWatches},
 		Clock:   s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
 	})
-	s.hosting = hosting.New(s.ctx, hosting.Config{
-		Shards: hosted, Serve: s.serving.Front, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
+	s.hosting = shardhost.New(s.ctx, shardhost.Config{
+		Shards: hosted, Serving: s.serving, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
 		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.requests.Routes().Home(tier, bucket) },
 		Meta:  s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(),
 		Go: s.running.Go, Contain: s.panicked, Fail: s.fail,

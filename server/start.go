@@ -17,8 +17,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
 	"github.com/signalbox-dev/signalbox/server/governor"
-	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
@@ -57,7 +57,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		s.entry.Request.Restores = s.cfg.restore.Digest()
 	}
 	s.member = cluster.New(cluster.Config{
-		Transport: s.links, Local: hosting.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
+		Transport: s.links, Local: shardhost.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
 		Join: s.membership.Admit, CheckApplicant: s.membership.CheckApplicant, SetTarget: s.membership.SetTarget,
 		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve,
 		ProcessExited: s.peerEnded, Logger: s.log,

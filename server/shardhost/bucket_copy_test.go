@@ -1,4 +1,4 @@
-package hosting
+package shardhost
 
 import (
 	"bytes"

@@ -1,4 +1,4 @@
-package serving
+package shardhost
 
 import (
 	"time"
@@ -66,7 +66,7 @@ func (p *memberSink) FlushMembers() { p.outbox.Flush() }
 // DeliverToMembers implements replica.MemberSink.
 func (p *memberSink) DeliverToMembers(out *leader.ProcessOut) {
 	for i := range out.Rounds {
-		p.host.notifyMember(&p.round, &out.Rounds[i])
+		p.notify(&p.round, &out.Rounds[i])
 	}
 	for i := range out.Messages {
 		m := &out.Messages[i]
@@ -103,10 +103,11 @@ func (w *roundWriter) take(e *shard.Event) {
 	w.list, w.encoded = list, protocol.AppendProcessMembers(w.encoded[:0], list)
 }
 
-// notifyMember writes an EventProcess to its member's connection, if there is one here. A list of
+// notify writes an EventProcess to its member's connection, if there is one here. A list of
 // members may be long, and comes again some seconds later, so a connection that has much to read
 // already does not get it. Everything else is short.
-func (d *Shard) notifyMember(w *roundWriter, e *shard.Event) {
+func (p *memberSink) notify(w *roundWriter, e *shard.Event) {
+	d := p.host
 	c := d.serving.Bindings.Conn(e.Session)
 	if c == nil {
 		return
@@ -115,7 +116,7 @@ func (d *Shard) notifyMember(w *roundWriter, e *shard.Event) {
 	if len(w.list) == 0 {
 		c.Append(protocol.KindProcessRound, 0, d.ID(), w)
 	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.ID(), w), true) {
-		d.memberSink.counts.undelivered.Add(1)
+		p.counts.undelivered.Add(1)
 	}
 	w.Result = nil
 }

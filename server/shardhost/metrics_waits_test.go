@@ -1,4 +1,4 @@
-package serving
+package shardhost
 
 import (
 	"bytes"
@@ -73,7 +73,7 @@ func TestSlowWaitOfName(t *testing.T) {
 // TestCountsOfLeader: what a quota refused is counted while this instance leads, and no count goes
 // back or jumps when leaderships move.
 func TestCountsOfLeader(t *testing.T) {
-	s := &Serving{Config: Config{Metrics: metrics.New()}}
+	s := &Serving{ServingConfig: ServingConfig{Metrics: metrics.New()}}
 	var w leaderCounts
 	x := newCountedMachine()
 	wants := func(what string, want uint64) {

@@ -1,4 +1,4 @@
-package hosting
+package shardhost
 
 // peerMessages carries messages between the leaders of shards. It implements replica.MessageSender.
 // A message for a shard that is led here goes to its replica, which queues it. Any other goes to

@@ -1,10 +1,9 @@
-package serving
+package shardhost
 
 import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -42,9 +41,9 @@ func mapsOfNode(t *testing.T) (before, with, after meta.State, node uint64) {
 func TestRefusalsNeverGoBack(t *testing.T) {
 	before, with, after, node := mapsOfNode(t)
 	m := metrics.New()
-	s := New(Config{Requests: request.New(request.Config{Metrics: m, Context: t.Context()}), Metrics: m})
+	s := NewServing(ServingConfig{Requests: request.New(request.Config{Metrics: m, Context: t.Context()}), Metrics: m})
 	defer s.Close()
-	leaves := s.Front(new(hosting.Shard)).(*Shard)
+	leaves := s.newShard(2, 1)
 	if err := leaves.delivery.Quota.Reserve(node, 0); err == nil {
 		t.Fatal("a watcher over the quota was let in")
 	}

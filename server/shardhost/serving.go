@@ -1,10 +1,4 @@
-// Package serving serves the shards that an instance hosts to its clients. A [Shard] stands between
-// a shard's replica and the connections: what the replica reports becomes replies, events, pongs
-// and goodbyes, and a metric or a line of the audit log where operators want one.
-//
-// It knows connections as clients of the package request, and leaves watches and streams to
-// delivery.
-package serving
+package shardhost
 
 import (
 	"log/slog"
@@ -13,18 +7,17 @@ import (
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/busiest"
 	"github.com/signalbox-dev/signalbox/server/delivery"
-	"github.com/signalbox-dev/signalbox/server/hosting"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/request"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// Config of a Serving. All fields are required.
-type Config struct {
+// ServingConfig is the configuration of a Serving. All fields are required.
+type ServingConfig struct {
 	Requests *request.Server
 	Bindings *session.Table
-	Shards   Table
+	Shards   *Table
 	Watches  delivery.WatchLimits // of each shard
 
 	Clock   replica.Clock
@@ -36,17 +29,17 @@ type Config struct {
 
 // Serving is what the shards of one instance have in common.
 type Serving struct {
-	Config
+	ServingConfig
 	Rates    busiest.Rates
 	refusals refusals
 	began    time.Time
 	flusher  *delivery.Flusher
 }
 
-// New returns one that serves no shard yet. Close ends it.
-func New(cfg Config) *Serving {
+// NewServing returns one that serves no shard yet. Close ends it.
+func NewServing(cfg ServingConfig) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
-	return &Serving{Config: cfg, began: began,
+	return &Serving{ServingConfig: cfg, began: began,
 		flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
 }
 
@@ -68,40 +61,4 @@ func (s *Serving) WriteMetrics(p *metrics.Page, names bool) {
 	s.writeQuotas(p, shards, routes, names)
 	writeProcesses(p, shards)
 	writeRollouts(p, shards, routes.State, names)
-}
-
-// Table finds the shards that this instance hosts, as it serves them.
-type Table struct{ Hosted *hosting.Table }
-
-var _ request.Shards = Table{}
-
-// Get finds a shard, nil if it has no replica here.
-func (t Table) Get(id uint64) *Shard {
-	if x := t.Hosted.Get(id); x != nil {
-		return x.Front.(*Shard)
-	}
-	return nil
-}
-
-// All lists the shards here, in order of their ids.
-func (t Table) All() (list []*Shard) {
-	for _, x := range t.Hosted.All() {
-		list = append(list, x.Front.(*Shard))
-	}
-	return list
-}
-
-// Shard implements request.Shards.
-func (t Table) Shard(id uint64) request.Shard {
-	if d := t.Get(id); d != nil {
-		return d
-	}
-	return nil
-}
-
-// CloseStream implements request.Shards.
-func (t Table) CloseStream(conn, watch uint64) {
-	for _, d := range t.All() {
-		d.delivery.CloseStream(conn, watch)
-	}
 }

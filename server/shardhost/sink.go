@@ -1,4 +1,4 @@
-package serving
+package shardhost
 
 import (
 	"context"
@@ -121,7 +121,7 @@ func (d *Shard) AcquireResult(m *protocol.AcquireResult) {
 }
 
 // NotifyMember implements delivery.Host.
-func (d *Shard) NotifyMember(e *shard.Event) { d.notifyMember(&d.round, e) }
+func (d *Shard) NotifyMember(e *shard.Event) { d.memberSink.notify(&d.round, e) }
 
 // SessionAttached implements delivery.Host. Without a connection the session was attached through
 // another instance, or a connection that is closed; the shard's leader knows the latter by itself.

@@ -1,7 +1,4 @@
-// Package hosting runs the data shards of an instance: the replicas that the map gives to it, the
-// messages between their leaders, what the governor asks of them, and their backups. It knows no
-// client; a [Front] serves each shard.
-package hosting
+package shardhost
 
 import (
 	"context"
@@ -29,8 +26,8 @@ type Config struct {
 	Dir    string // the data folder, where snapshots for backups are written
 	Memory bool   // nothing is on disk
 
-	Shards *Table // made by the caller, and filled here
-	Serve  func(*Shard) Front
+	Shards  *Table   // made by the caller, and filled here
+	Serving *Serving // serves them to clients
 	// Route and Heard are those of [replica.ShardConfig].
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
 	Heard func(conn uint64) time.Duration

@@ -1,4 +1,4 @@
-package hosting
+package shardhost
 
 import (
 	"context"
@@ -147,7 +147,7 @@ func (l Local) Report() map[uint64]governor.ShardReport {
 		}
 		x := governor.ShardReport{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
 		if d := l.Shards.Get(r.Shard); d != nil && leader == r.Replica {
-			x.Sizes = d.sizes(l.Clock.Now())
+			x.Sizes = d.sizes.count(d.raft, l.Clock.Now())
 		}
 		out[r.Shard] = x
 	}

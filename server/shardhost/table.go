@@ -1,4 +1,4 @@
-package hosting
+package shardhost
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+
+	"github.com/signalbox-dev/signalbox/server/request"
 )
 
 // Table has the data shards of which a replica runs on this instance now. A lookup takes no lock,
@@ -14,6 +16,8 @@ type Table struct {
 	mu  sync.Mutex // held during a change
 	now atomic.Pointer[shardList]
 }
+
+var _ request.Shards = (*Table)(nil)
 
 // shardList is the table at one moment. It never changes.
 type shardList struct {
@@ -32,6 +36,21 @@ func (t *Table) load() *shardList {
 
 // Get finds a shard, nil if none runs here.
 func (t *Table) Get(shard uint64) *Shard { return t.load().byID[shard] }
+
+// Shard implements request.Shards.
+func (t *Table) Shard(id uint64) request.Shard {
+	if d := t.Get(id); d != nil {
+		return d
+	}
+	return nil
+}
+
+// CloseStream implements request.Shards.
+func (t *Table) CloseStream(conn, watch uint64) {
+	for _, d := range t.All() {
+		d.delivery.CloseStream(conn, watch)
+	}
+}
 
 // All lists the shards here in order of their ids. The list must not be changed.
 func (t *Table) All() []*Shard { return t.load().list }

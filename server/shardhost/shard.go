@@ -1,0 +1,147 @@
+package shardhost
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/busiest"
+	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/server/request"
+	"github.com/signalbox-dev/signalbox/server/session"
+	"github.com/signalbox-dev/signalbox/server/transport"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// Shard is a data shard of which a replica runs on this instance: the replica, and what serves it
+// to clients. It is the replica's sink, and delivery's host.
+//
+// Goroutines of a hosted shard, and what each waits for. The engine's worker beside them applies
+// entries, and calls the sink: it is the apply goroutine.
+//
+//	replica: proposer        a batch that is full, or for which there is room in flight
+//	replica: barriers        the answers to read barriers
+//	replica: leader's loop   ticks, and tasks of the leader: expiries, leases, other shards
+//	replica: members         messages between members of processes
+//	announceLeaders          leaderChanged: a new master, or buckets that have moved
+//	requests                 streams whose next page is due
+//
+// Those of the replica end when it is stopped, the last two with close.
+type Shard struct {
+	Replica uint64 // its id
+
+	id      uint64
+	raft    *replica.Shard // set when it has been started
+	serving *Serving
+	close   context.CancelFunc // ends the shard's goroutines
+	running sync.WaitGroup     // them
+
+	requests *request.ShardRequests
+	delivery *delivery.Shard
+	*memberSink
+	tracks *trackDecisions
+	grants busiest.Grants
+
+	leadership
+	sizes sizeCounter
+
+	// Of the apply goroutine: sink methods that come in log order.
+	out          *request.Outbox
+	ticketSigner session.Signer
+	ticket       []byte
+	replies      delivery.Replies
+	ended        protocol.SessionEnded
+	round        roundWriter
+	appliedAt    time.Duration // clock
+	slowWaits    slowWaitLog
+	counts       leaderCounts
+}
+
+var (
+	_ replica.Sink       = (*Shard)(nil)
+	_ replica.MemberSink = (*Shard)(nil)
+	_ replica.Restorer   = (*Shard)(nil)
+	_ replica.StaleSink  = (*Shard)(nil)
+	_ request.Shard      = (*Shard)(nil)
+)
+
+// newShard makes a shard whose replica is about to be started.
+func (s *Serving) newShard(id, rep uint64) *Shard {
+	d := &Shard{id: id, Replica: rep, serving: s, out: s.Requests.NewOutbox()}
+	d.leaderChanged = make(chan struct{}, 1)
+	d.requests = s.Requests.NewShard(d)
+	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
+	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches})
+	d.delivery.Quota.Rejected = s.refusals.addWatcher
+	return d
+}
+
+// openShard starts a replica of a shard and serves it. cfg says which replica, and how it starts.
+// The sink may be called from its start on, while the log is read back.
+func (h *Hosting) openShard(cfg replica.ShardConfig) error {
+	ctx, cancel := context.WithCancel(h.ctx)
+	d := h.Serving.newShard(cfg.ID, cfg.Replica)
+	d.close = cancel
+	cfg.Sink, cfg.Relay, cfg.Messages, cfg.Route, cfg.Heard = d, d, peerMessages{h}, h.Route, h.Heard
+	raft, err := h.host.StartShard(cfg)
+	if err != nil {
+		cancel()
+		d.closed()
+		return err
+	}
+	d.raft = raft
+	d.serving.flusher.Add(d.delivery.Semaphores)
+	h.Shards.add(d)
+	for _, run := range []func(context.Context){d.announceLeaders, d.requests.Run} {
+		d.running.Add(1)
+		h.Go(func() { // the server's stop waits for it too
+			defer d.running.Done()
+			run(ctx)
+		})
+	}
+	return nil
+}
+
+// CloseShard stops the replica of a shard that this instance is to have no more. The goroutine that
+// follows the map calls it. New requests are sent elsewhere first.
+func (h *Hosting) CloseShard(d *Shard) error {
+	h.Shards.remove(d)
+	d.serving.Requests.Reroute()
+	err := h.host.StopShard(d.id)
+	d.close()
+	d.running.Wait()
+	d.closed()
+	return err
+}
+
+// closed is called when the replica has stopped, and its goroutines have ended, or when it could
+// not be started. Watches end with doubt. Connections with sessions at home in the shard are closed,
+// so that their clients go where the shard is now. A shard that was never opened has neither.
+func (d *Shard) closed() {
+	d.serving.flusher.Remove(d.delivery.Semaphores)
+	d.delivery.Close()
+	d.serving.Requests.EachClient(func(c *request.Client) {
+		if c.HasHome(d) {
+			c.Close(transport.Graceful, protocol.StatusUnavailable,
+				"the shard does not run on this instance any more; fetch the map and reconnect")
+		}
+		c.Forget(d, d.delivery)
+	})
+	d.serving.Requests.Flush()
+	d.out.Close()
+	d.outbox.Close()
+	d.requests.Close()
+}
+
+// ID is the shard's number.
+func (d *Shard) ID() uint64 { return d.id }
+
+// Raft is the replica. Nothing may call this before it has been started.
+func (d *Shard) Raft() *replica.Shard { return d.raft }
+
+// Delivery implements request.Shard.
+func (d *Shard) Delivery() *delivery.Shard { return d.delivery }
+
+// Requests implements request.Shard.
+func (d *Shard) Requests() *request.ShardRequests { return d.requests }
