@@ -18,20 +18,20 @@ type startup struct {
 }
 
 // ServeHTTP implements http.Handler.
-func (u *startup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	(*u.pages.Load()).ServeHTTP(w, r)
+func (s *startup) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*s.pages.Load()).ServeHTTP(w, r)
 }
 
-func (u *startup) waitFor(why func() string) { u.waitReason.Store(&why) }
+func (s *startup) waitFor(why func() string) { s.waitReason.Store(&why) }
 
-func (u *startup) waitForText(format string, args ...any) {
+func (s *startup) waitForText(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	u.waitFor(func() string { return text })
+	s.waitFor(func() string { return text })
 }
 
 // reason is what the start waits for.
-func (u *startup) reason() string {
-	if f := u.waitReason.Load(); f != nil {
+func (s *startup) reason() string {
+	if f := s.waitReason.Load(); f != nil {
 		return (*f)()
 	}
 	return ""
@@ -45,8 +45,8 @@ const (
 )
 
 // logProgress logs what the start waits for, until ctx ends.
-func (u *startup) logProgress(ctx context.Context, log *slog.Logger) {
+func (s *startup) logProgress(ctx context.Context, log *slog.Logger) {
 	for pause := progressFirst; beat.Sleep(ctx, pause); pause = min(2*pause, progressMost) {
-		log.Warn("start goes on waiting", "why", u.reason())
+		log.Warn("start goes on waiting", "why", s.reason())
 	}
 }

@@ -57,14 +57,14 @@ type limitedConn struct {
 }
 
 // Accept returns the next connection within the limits.
-func (b *limitedListener) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
-		c, err := b.Listener.Accept()
+		c, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		p := &limitedConn{Conn: c, listener: b, host: clienthost.Of(c.RemoteAddr().String())}
-		evicted, ok := b.admit(p)
+		p := &limitedConn{Conn: c, listener: l, host: clienthost.Of(c.RemoteAddr().String())}
+		evicted, ok := l.admit(p)
 		if evicted != nil {
 			_ = evicted.Conn.Close() // the server notices, and closes it as well
 		}
@@ -78,11 +78,11 @@ func (b *limitedListener) Accept() (net.Conn, error) {
 }
 
 // admit admits a connection, if need be in the place of another one, which the caller closes.
-func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
+func (l *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	places, own, spare := 0, 0, 0
-	for o := range b.open {
+	for o := range l.open {
 		switch {
 		case o.reserved:
 			spare++
@@ -93,38 +93,38 @@ func (b *limitedListener) admit(p *limitedConn) (evicted *limitedConn, ok bool) 
 			}
 		}
 	}
-	if places >= b.limit || own >= b.hostLimit {
+	if places >= l.limit || own >= l.hostLimit {
 		host := ""
-		if own >= b.hostLimit {
+		if own >= l.hostLimit {
 			host = p.host
 		}
-		evicted = b.longestIdle(false, host)
+		evicted = l.longestIdle(false, host)
 		p.reserved = evicted == nil
 	}
 	if p.reserved && spare >= reservedConnections {
-		if evicted = b.longestIdle(true, ""); evicted == nil {
+		if evicted = l.longestIdle(true, ""); evicted == nil {
 			return nil, false
 		}
 	}
 	if evicted != nil {
-		delete(b.open, evicted)
+		delete(l.open, evicted)
 	}
-	b.seq++
-	p.seq = b.seq
-	b.open[p] = true
+	l.seq++
+	p.seq = l.seq
+	l.open[p] = true
 	return evicted, true
 }
 
 // longestIdle is the connection that has been idle longest: of one host, or, if host is empty, of
 // the host that has the most; nil if all are busy. The caller has the mutex.
-func (b *limitedListener) longestIdle(reserve bool, host string) (found *limitedConn) {
+func (l *limitedListener) longestIdle(reserve bool, host string) (found *limitedConn) {
 	count := make(map[string]int)
-	for o := range b.open {
+	for o := range l.open {
 		if o.reserved == reserve {
 			count[o.host]++
 		}
 	}
-	for o := range b.open {
+	for o := range l.open {
 		if o.reserved != reserve || o.busy || host != "" && o.host != host {
 			continue
 		}
@@ -136,28 +136,28 @@ func (b *limitedListener) longestIdle(reserve bool, host string) (found *limited
 }
 
 // setState records what a connection does. A connection whose header is incomplete is not busy.
-func (p *limitedConn) setState(s http.ConnState) {
-	b := p.listener
+func (l *limitedConn) setState(s http.ConnState) {
+	b := l.listener
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	p.busy = s == http.StateActive
+	l.busy = s == http.StateActive
 	b.seq++
-	p.seq = b.seq
+	l.seq = b.seq
 }
 
 // isReserved says that a connection may ask for health and readiness only.
-func (p *limitedConn) isReserved() bool {
-	p.listener.mu.Lock()
-	defer p.listener.mu.Unlock()
-	return p.reserved
+func (l *limitedConn) isReserved() bool {
+	l.listener.mu.Lock()
+	defer l.listener.mu.Unlock()
+	return l.reserved
 }
 
 // Close frees the connection's place.
-func (p *limitedConn) Close() error {
-	p.listener.mu.Lock()
-	delete(p.listener.open, p)
-	p.listener.mu.Unlock()
-	return p.Conn.Close()
+func (l *limitedConn) Close() error {
+	l.listener.mu.Lock()
+	delete(l.listener.open, l)
+	l.listener.mu.Unlock()
+	return l.Conn.Close()
 }
 
 type connKey struct{}
@@ -185,13 +185,13 @@ func isReserved(r *http.Request) bool {
 const notHTTPResponse = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
 
 // Read checks the first byte.
-func (p *limitedConn) Read(b []byte) (int, error) {
-	n, err := p.Conn.Read(b)
-	if n > 0 && !p.checked {
-		p.checked = true
+func (l *limitedConn) Read(b []byte) (int, error) {
+	n, err := l.Conn.Read(b)
+	if n > 0 && !l.checked {
+		l.checked = true
 		if b[0] < 'A' || b[0] > 'Z' {
-			_ = p.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = p.Conn.Write([]byte(notHTTPResponse))
+			_ = l.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = l.Conn.Write([]byte(notHTTPResponse))
 			return 0, io.EOF
 		}
 	}

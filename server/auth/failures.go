@@ -24,21 +24,21 @@ const (
 )
 
 // Delay counts a failure, and says how late it is to be answered.
-func (s *Failures) Delay(host string, now time.Time) (d time.Duration, count int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.hosts[host]
-	if f == nil {
-		if s.hosts == nil || len(s.hosts) >= maxHosts {
-			s.hosts = make(map[string]*hostFailures)
+func (f *Failures) Delay(host string, now time.Time) (d time.Duration, count int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	failures := f.hosts[host]
+	if failures == nil {
+		if f.hosts == nil || len(f.hosts) >= maxHosts {
+			f.hosts = make(map[string]*hostFailures)
 		}
-		f = new(hostFailures)
-		s.hosts[host] = f
+		failures = new(hostFailures)
+		f.hosts[host] = failures
 	}
-	if now.Sub(f.last) > failureTTL {
-		f.count = 0
+	if now.Sub(failures.last) > failureTTL {
+		failures.count = 0
 	}
-	f.last = now
-	f.count++
-	return min(firstDelay<<min(f.count-1, 10), maxDelay), f.count
+	failures.last = now
+	failures.count++
+	return min(firstDelay<<min(failures.count-1, 10), maxDelay), failures.count
 }

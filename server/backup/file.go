@@ -77,62 +77,62 @@ func NewWriter(w io.Writer, h Head) (*Writer, error) {
 }
 
 // Section begins a shard.
-func (b *Writer) Section(s Section) error {
-	if b.left > 0 && b.err == nil {
-		b.err = fmt.Errorf("backup: %d bytes of the last shard are missing", b.left)
+func (w *Writer) Section(s Section) error {
+	if w.left > 0 && w.err == nil {
+		w.err = fmt.Errorf("backup: %d bytes of the last shard are missing", w.left)
 	}
-	b.left = s.Size
-	b.end.Sections++
-	b.document(blockSection, s)
-	return b.err
+	w.left = s.Size
+	w.end.Sections++
+	w.document(blockSection, s)
+	return w.err
 }
 
 // Write adds bytes of the shard's snapshot.
-func (b *Writer) Write(p []byte) (int, error) {
-	if uint64(len(p)) > b.left && b.err == nil {
-		b.err = errors.New("backup: a shard has more bytes than it was to have")
+func (w *Writer) Write(p []byte) (int, error) {
+	if uint64(len(p)) > w.left && w.err == nil {
+		w.err = errors.New("backup: a shard has more bytes than it was to have")
 	}
-	b.left -= min(b.left, uint64(len(p)))
-	b.end.Bytes += uint64(len(p))
+	w.left -= min(w.left, uint64(len(p)))
+	w.end.Bytes += uint64(len(p))
 	n := len(p)
-	for len(p) > 0 && b.err == nil {
+	for len(p) > 0 && w.err == nil {
 		part := p[:min(len(p), maxBlock-1)]
-		b.block(blockBytes, part)
+		w.block(blockBytes, part)
 		p = p[len(part):]
 	}
-	if b.err != nil {
-		return 0, b.err
+	if w.err != nil {
+		return 0, w.err
 	}
 	return n, nil
 }
 
 // Close ends the file. It does not close the underlying writer.
-func (b *Writer) Close() error {
-	if b.left > 0 && b.err == nil {
-		b.err = fmt.Errorf("backup: %d bytes of the last shard are missing", b.left)
+func (w *Writer) Close() error {
+	if w.left > 0 && w.err == nil {
+		w.err = fmt.Errorf("backup: %d bytes of the last shard are missing", w.left)
 	}
-	b.document(blockEnd, b.end)
-	return b.err
+	w.document(blockEnd, w.end)
+	return w.err
 }
 
-func (b *Writer) document(kind byte, v any) {
+func (w *Writer) document(kind byte, v any) {
 	text, err := json.Marshal(v)
-	if err != nil && b.err == nil {
-		b.err = err
+	if err != nil && w.err == nil {
+		w.err = err
 	}
-	b.block(kind, text)
+	w.block(kind, text)
 }
 
-func (b *Writer) block(kind byte, content []byte) {
+func (w *Writer) block(kind byte, content []byte) {
 	payload := append([]byte{kind}, content...)
-	b.write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(payload))),
+	w.write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, uint32(len(payload))),
 		crc32.Checksum(payload, castagnoli)))
-	b.write(payload)
+	w.write(payload)
 }
 
-func (b *Writer) write(p []byte) {
-	if b.err == nil {
-		_, b.err = b.w.Write(p)
+func (w *Writer) write(p []byte) {
+	if w.err == nil {
+		_, w.err = w.w.Write(p)
 	}
 }
 

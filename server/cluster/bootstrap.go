@@ -54,40 +54,40 @@ const (
 
 // Start reads or creates the identity, and from then on answers the discovery of others. The
 // transport need not be started yet.
-func (e *Bootstrap) Start() (err error) {
+func (b *Bootstrap) Start() (err error) {
 	found := false
-	if e.id, found, err = LoadIdentity(e.Store); err != nil {
+	if b.id, found, err = LoadIdentity(b.Store); err != nil {
 		return err
 	}
-	if found && e.id.RaftAddress != "" && e.id.RaftAddress != e.Advertise {
+	if found && b.id.RaftAddress != "" && b.id.RaftAddress != b.Advertise {
 		return fmt.Errorf("the folder's instance is known to the others as %s, not %s; start it under that address, or on a new folder",
-			e.id.RaftAddress, e.Advertise)
+			b.id.RaftAddress, b.Advertise)
 	}
-	if !e.id.Joined() {
-		if err := checkRaftAddress(e.Advertise, e.Peers); err != nil {
+	if !b.id.Joined() {
+		if err := checkRaftAddress(b.Advertise, b.Peers); err != nil {
 			return err
 		}
 	}
 	if !found {
-		e.id = Identity{UUID: governor.NewUUID(), RaftAddress: e.Advertise}
-		if err := SaveIdentity(e.Store, e.id); err != nil {
+		b.id = Identity{UUID: governor.NewUUID(), RaftAddress: b.Advertise}
+		if err := SaveIdentity(b.Store, b.id); err != nil {
 			return err
 		}
 	}
-	peers := slices.Clone(e.Peers)
-	for _, p := range e.id.Peers {
+	peers := slices.Clone(b.Peers)
+	for _, p := range b.id.Peers {
 		if !slices.Contains(peers, p) {
 			peers = append(peers, p)
 		}
 	}
-	given := slices.DeleteFunc(slices.Clone(e.Peers), func(p string) bool { return p == e.Advertise })
-	e.peerErrors = &peerErrors{log: e.Logger, probe: e.Probe, configured: given, errors: map[string]error{},
+	given := slices.DeleteFunc(slices.Clone(b.Peers), func(p string) bool { return p == b.Advertise })
+	b.peerErrors = &peerErrors{log: b.Logger, probe: b.Probe, configured: given, errors: map[string]error{},
 		probed: map[string]time.Time{}, fatal: make(chan error, 1)}
-	e.discovery, err = discovery.New(discovery.Config{
-		ID: governor.NewUUID(), Voter: e.Voter, Advertise: e.Advertise, Peers: peers,
-		Transport: discoveryClient{e.Transport, e.peerErrors}, Logger: e.Logger,
+	b.discovery, err = discovery.New(discovery.Config{
+		ID: governor.NewUUID(), Voter: b.Voter, Advertise: b.Advertise, Peers: peers,
+		Transport: discoveryClient{b.Transport, b.peerErrors}, Logger: b.Logger,
 		SavePeers: func(peers []string) error {
-			return e.saveIdentity(func(id *Identity) {
+			return b.saveIdentity(func(id *Identity) {
 				if !id.Joined() {
 					id.Peers = peers
 				}
@@ -97,17 +97,17 @@ func (e *Bootstrap) Start() (err error) {
 	if err != nil {
 		return err
 	}
-	if e.id.Joined() || e.foundsAlone() {
+	if b.id.Joined() || b.foundsAlone() {
 		// Nobody may count an answer of this instance, as if it had no cluster, and make one.
 		// Others are to ask again until there is a leader to name, see AnnounceLeader.
-		e.AnnounceLeader(func() string { return "" })
+		b.AnnounceLeader(func() string { return "" })
 	}
-	e.Transport.HandleCall(methodDiscover, func(_ context.Context, _ string, body []byte) ([]byte, error) {
+	b.Transport.HandleCall(methodDiscover, func(_ context.Context, _ string, body []byte) ([]byte, error) {
 		var w discoverRequest
 		if err := decode(body, &w); err != nil {
 			return nil, err
 		}
-		a, err := e.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
+		a, err := b.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
 			w.AddressedAs)
 		if err != nil {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
@@ -141,33 +141,33 @@ func isLoopback(address string) bool {
 }
 
 // foundsAlone: without peers an instance makes a cluster of its own.
-func (e *Bootstrap) foundsAlone() bool { return e.Voter && len(e.Peers) == 0 }
+func (b *Bootstrap) foundsAlone() bool { return b.Voter && len(b.Peers) == 0 }
 
 // Identity is the identity as far as known.
-func (e *Bootstrap) Identity() Identity {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.id
+func (b *Bootstrap) Identity() Identity {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.id
 }
 
 // saveIdentity makes a change of the identity durable.
-func (e *Bootstrap) saveIdentity(f func(id *Identity)) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	next := e.id
+func (b *Bootstrap) saveIdentity(f func(id *Identity)) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	next := b.id
 	f(&next)
-	if err := SaveIdentity(e.Store, next); err != nil {
+	if err := SaveIdentity(b.Store, next); err != nil {
 		return err
 	}
-	e.id = next
+	b.id = next
 	return nil
 }
 
 // Run returns once it is decided, and on disk, who this instance is: already part of a cluster, the
 // founder of a new one, or just joined. It retries until ctx ends. It fails if the cluster rejects
 // the instance, if all configured peers do, and if a configured address is certainly not a peer's.
-func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err error) {
-	switch id := e.Identity(); {
+func (b *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err error) {
+	switch id := b.Identity(); {
 	case id.Expelled:
 		return id, false, ErrExpelled
 	case id.Joined():
@@ -175,54 +175,54 @@ func (e *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	}
 	result := discovery.Result{Bootstrap: true}
 	switch {
-	case e.foundsAlone():
-		e.Logger.Info("no peers given: creating a new cluster")
-	case len(e.Peers) == 0 && len(id.Peers) == 0:
+	case b.foundsAlone():
+		b.Logger.Info("no peers given: creating a new cluster")
+	case len(b.Peers) == 0 && len(id.Peers) == 0:
 		return id, false, fmt.Errorf(
-			"an instance of tier %s makes no cluster: give it the raft addresses of others as its peers", e.Request.Tier)
-	case len(e.Peers) > 0 && len(e.peerErrors.configured) == 0:
-		return id, false, errOnlyItself(e.Peers)
+			"an instance of tier %s makes no cluster: give it the raft addresses of others as its peers", b.Request.Tier)
+	case len(b.Peers) > 0 && len(b.peerErrors.configured) == 0:
+		return id, false, errOnlyItself(b.Peers)
 	default:
-		if result, err = e.discover(ctx); err != nil {
+		if result, err = b.discover(ctx); err != nil {
 			return id, false, err
 		}
 	}
 	if result.Bootstrap {
-		err := e.saveIdentity(func(id *Identity) { id.Founder, id.Instance, id.MetaReplica, id.Peers = true, 1, 1, nil })
-		return e.Identity(), false, err
+		err := b.saveIdentity(func(id *Identity) { id.Founder, id.Instance, id.MetaReplica, id.Peers = true, 1, 1, nil })
+		return b.Identity(), false, err
 	}
-	reply, sponsor, err := e.join(ctx, result.Leader)
+	reply, sponsor, err := b.join(ctx, result.Leader)
 	if err != nil {
 		return id, false, err
 	}
-	err = e.saveIdentity(func(id *Identity) {
+	err = b.saveIdentity(func(id *Identity) {
 		id.Cluster, id.Instance, id.MetaReplica, id.Peers = reply.Cluster, reply.Instance, reply.MetaReplica, nil
 		id.Known = []string{sponsor} // to ask before there is a map
 	})
-	return e.Identity(), true, err
+	return b.Identity(), true, err
 }
 
 // discover finds the cluster among the peers.
-func (e *Bootstrap) discover(started context.Context) (discovery.Result, error) {
+func (b *Bootstrap) discover(started context.Context) (discovery.Result, error) {
 	ctx, cancel := context.WithCancelCause(started)
 	defer cancel(nil)
 	ended := make(chan struct{})
 	defer close(ended)
 	go func() {
 		select {
-		case err := <-e.peerErrors.fatal:
+		case err := <-b.peerErrors.fatal:
 			cancel(err)
 		case <-ended:
 		}
 	}()
-	result, err := e.discovery.Run(ctx)
+	result, err := b.discovery.Run(ctx)
 	switch {
 	case err != nil && started.Err() == nil:
 		return result, context.Cause(ctx)
 	case err != nil:
-		return result, fmt.Errorf("discover the cluster: %w%s", err, e.peerErrors.String())
-	case result.Bootstrap && len(e.Peers) > 0 && e.discovery.Alone():
-		return result, errOnlyItself(e.Peers)
+		return result, fmt.Errorf("discover the cluster: %w%s", err, b.peerErrors.String())
+	case result.Bootstrap && len(b.Peers) > 0 && b.discovery.Alone():
+		return result, errOnlyItself(b.Peers)
 	}
 	return result, nil
 }
@@ -232,67 +232,67 @@ func errOnlyItself(peers []string) error {
 }
 
 // WaitingFor describes in a sentence what Run waits for.
-func (e *Bootstrap) WaitingFor() string {
-	e.mu.Lock()
-	joining := e.joinStatus
-	e.mu.Unlock()
+func (b *Bootstrap) WaitingFor() string {
+	b.mu.Lock()
+	joining := b.joinStatus
+	b.mu.Unlock()
 	if joining != "" {
 		return joining
 	}
-	why := e.discovery.Waiting()
+	why := b.discovery.Waiting()
 	if why == "" {
 		return "asking the other instances what the cluster knows of this one"
 	}
-	return "looking for the cluster among the peers: " + why + e.peerErrors.String()
+	return "looking for the cluster among the peers: " + why + b.peerErrors.String()
 }
 
-func (e *Bootstrap) setJoinStatus(format string, args ...any) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.joinStatus = fmt.Sprintf(format, args...)
+func (b *Bootstrap) setJoinStatus(format string, args ...any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.joinStatus = fmt.Sprintf(format, args...)
 }
 
 // SetCluster stores the cluster's id once the founder has created it.
-func (e *Bootstrap) SetCluster(cluster string) error {
-	if e.Identity().Cluster == cluster {
+func (b *Bootstrap) SetCluster(cluster string) error {
+	if b.Identity().Cluster == cluster {
 		return nil
 	}
-	return e.saveIdentity(func(id *Identity) { id.Cluster = cluster })
+	return b.saveIdentity(func(id *Identity) { id.Cluster = cluster })
 }
 
 // SetKnown stores the addresses of the other instances for the next start.
-func (e *Bootstrap) SetKnown(known []string) error {
-	if slices.Equal(e.Identity().Known, known) {
+func (b *Bootstrap) SetKnown(known []string) error {
+	if slices.Equal(b.Identity().Known, known) {
 		return nil
 	}
-	return e.saveIdentity(func(id *Identity) { id.Known = known })
+	return b.saveIdentity(func(id *Identity) { id.Known = known })
 }
 
 // SetMetaReplica stores a new replica of the meta shard in place of the old one. Ids rise: a lower
 // id is an outdated answer.
-func (e *Bootstrap) SetMetaReplica(metaReplica uint64) error {
-	if metaReplica <= e.Identity().MetaReplica {
+func (b *Bootstrap) SetMetaReplica(metaReplica uint64) error {
+	if metaReplica <= b.Identity().MetaReplica {
 		return nil
 	}
-	return e.saveIdentity(func(id *Identity) { id.MetaReplica = metaReplica })
+	return b.saveIdentity(func(id *Identity) { id.MetaReplica = metaReplica })
 }
 
 // SetMetaLogged stores that the log of the instance's meta replica is in the folder from now on. If
 // it is missing later, the replica's votes are lost and it must not start again.
-func (e *Bootstrap) SetMetaLogged() error {
-	if id := e.Identity(); id.MetaLogged == id.MetaReplica {
+func (b *Bootstrap) SetMetaLogged() error {
+	if id := b.Identity(); id.MetaLogged == id.MetaReplica {
 		return nil
 	}
-	return e.saveIdentity(func(id *Identity) { id.MetaLogged = id.MetaReplica })
+	return b.saveIdentity(func(id *Identity) { id.MetaLogged = id.MetaReplica })
 }
 
 // SetExpelled stores that the cluster has expelled this instance, so that it never starts again,
 // whether or not others are reachable.
-func (e *Bootstrap) SetExpelled() error {
-	if e.Identity().Expelled {
+func (b *Bootstrap) SetExpelled() error {
+	if b.Identity().Expelled {
 		return nil
 	}
-	return e.saveIdentity(func(id *Identity) { id.Expelled = true })
+	return b.saveIdentity(func(id *Identity) { id.Expelled = true })
 }
 
 // ErrExpelled: the cluster has expelled this instance.
@@ -303,8 +303,8 @@ var ErrExpelled = errors.New(
 // replica, 0 while it has none. It returns the first conclusive answer. An answer of a lagging
 // instance may be old, so an instance that cannot reach the meta shard asks again. It fails with
 // ErrExpelled, or if nobody answers: all of them may be down.
-func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err error) {
-	id := e.Identity()
+func (b *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err error) {
+	id := b.Identity()
 	if len(id.Known) == 0 {
 		return 0, errors.New("no other instance is known")
 	}
@@ -319,9 +319,9 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 	for _, address := range id.Known {
 		go func() {
 			r := result{address: address}
-			b, err := e.Transport.Call(ctx, address, methodInstanceStatus, encode(&instanceStatusRequest{UUID: id.UUID}))
+			body, err := b.Transport.Call(ctx, address, methodInstanceStatus, encode(&instanceStatusRequest{UUID: id.UUID}))
 			if err == nil {
-				err = decode(b, &r.who)
+				err = decode(body, &r.who)
 			}
 			r.err = err
 			results <- r
@@ -331,7 +331,7 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 	for range id.Known {
 		r := <-results
 		if r.err == nil {
-			e.setUnreached(r.address, r.who.Unreached)
+			b.setUnreached(r.address, r.who.Unreached)
 		}
 		switch {
 		case r.err != nil:
@@ -356,70 +356,70 @@ func (e *Bootstrap) InstanceStatus(ctx context.Context) (metaReplica uint64, err
 const statusTimeout = 3 * time.Second
 
 // setUnreached notes why the instance at an address does not reach this one; empty: it does.
-func (e *Bootstrap) setUnreached(from, why string) {
+func (b *Bootstrap) setUnreached(from, why string) {
 	text := ""
 	if why != "" {
 		text = fmt.Sprintf("the instance at %s does not reach this one at %s, the raft address that it advertises (%s); "+
 			"open the way to that address, or expel this instance and start it on a new folder with another --raft-advertise",
-			from, e.Advertise, why)
+			from, b.Advertise, why)
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.unreached = text
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.unreached = text
 }
 
 // Unreached says in a sentence which instance does not reach this one, and what to do; empty: none
 // has said so. It is as old as the last InstanceStatus.
-func (e *Bootstrap) Unreached() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.unreached
+func (b *Bootstrap) Unreached() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.unreached
 }
 
 // AnnounceLeader answers the discovery of others with the address to join at, which leader returns;
 // empty while unknown. Until it is called, an instance of a cluster has others ask again.
-func (e *Bootstrap) AnnounceLeader(leader func() string) { e.discovery.Finish(leader) }
+func (b *Bootstrap) AnnounceLeader(leader func() string) { b.discovery.Finish(leader) }
 
 // join asks the instance at an address, and others that it learns of, until one lets this instance
 // join. Asked twice, the UUID makes it join once. Sponsor is the instance that let it join.
-func (e *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
-	r := e.Request
-	r.UUID, r.RaftAddress, r.Cluster = e.Identity().UUID, e.Advertise, e.Cluster
-	e.setJoinStatus("asking the instance at %s to join the cluster", address)
+func (b *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, sponsor string, err error) {
+	r := b.Request
+	r.UUID, r.RaftAddress, r.Cluster = b.Identity().UUID, b.Advertise, b.Cluster
+	b.setJoinStatus("asking the instance at %s to join the cluster", address)
 	for pause := joinPause; ; pause = min(2*pause, joinPauseMost) {
-		reply, err = e.requestJoin(ctx, address, &r)
+		reply, err = b.requestJoin(ctx, address, &r)
 		if err == nil {
 			return reply, address, nil
 		}
 		if _, ok := errors.AsType[*protocol.Error](err); ok && !protocol.Retryable(err) {
 			return reply, address, fmt.Errorf("the cluster at %s rejects this instance: %w", address, err)
 		}
-		e.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
-		e.Logger.Warn("join failed, will be retried", "address", address, "error", err)
+		b.setJoinStatus("asking to join; the instance at %s has not accepted: %v", address, err)
+		b.Logger.Warn("join failed, will be retried", "address", address, "error", err)
 		if !beat.Sleep(ctx, pause/2+mathrand.N(pause/2)) {
 			return reply, address, fmt.Errorf("join the cluster at %s: %w; the last attempt ended with: %w",
 				address, ctx.Err(), err)
 		}
-		address = e.findAnother(ctx, address)
+		address = b.findAnother(ctx, address)
 	}
 }
 
 // findAnother asks the peers once where to join now: the answer, or address if there is none.
-func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
+func (b *Bootstrap) findAnother(ctx context.Context, address string) string {
 	ctx, cancel := context.WithTimeout(ctx, discovery.CallTimeout)
 	defer cancel()
-	peers := slices.Clone(e.Peers)
-	for _, p := range e.Identity().Peers {
+	peers := slices.Clone(b.Peers)
+	for _, p := range b.Identity().Peers {
 		if !slices.Contains(peers, p) {
 			peers = append(peers, p)
 		}
 	}
-	peers = slices.DeleteFunc(peers, func(p string) bool { return p == e.Advertise })
+	peers = slices.DeleteFunc(peers, func(p string) bool { return p == b.Advertise })
 	leaders := make(chan string, len(peers))
-	q := discovery.Request{ID: governor.NewUUID(), Peers: []string{e.Advertise}}
+	q := discovery.Request{ID: governor.NewUUID(), Peers: []string{b.Advertise}}
 	for _, p := range peers {
 		go func() {
-			a, _ := discoveryClient{e.Transport, nil}.Discover(ctx, p, q)
+			a, _ := discoveryClient{b.Transport, nil}.Discover(ctx, p, q)
 			leaders <- a.Leader
 		}()
 	}
@@ -431,14 +431,14 @@ func (e *Bootstrap) findAnother(ctx context.Context, address string) string {
 	return address
 }
 
-func (e *Bootstrap) requestJoin(ctx context.Context, address string, r *JoinRequest) (reply JoinReply, err error) {
+func (b *Bootstrap) requestJoin(ctx context.Context, address string, r *JoinRequest) (reply JoinReply, err error) {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
-	b, err := e.Transport.Call(ctx, address, methodJoin, encode(r))
+	body, err := b.Transport.Call(ctx, address, methodJoin, encode(r))
 	if err != nil {
 		return reply, err
 	}
-	if err := decode(b, &reply); err != nil {
+	if err := decode(body, &reply); err != nil {
 		return reply, err
 	}
 	if reply.Cluster == "" || reply.Instance == 0 || reply.MetaReplica == 0 {

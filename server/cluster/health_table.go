@@ -30,37 +30,37 @@ func newHealthTable(now func() time.Duration) *healthTable {
 	return &healthTable{now: now, all: map[uint64]governor.Heartbeat{}, seq: map[uint64]uint64{}}
 }
 
-func (t *healthTable) snapshot() map[uint64]governor.Heartbeat {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.all
+func (h *healthTable) snapshot() map[uint64]governor.Heartbeat {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.all
 }
 
 // received stores a heartbeat, unless it is older than the last one or from an earlier process. A
 // process that starts may have its predecessor's incarnation, and its numbers begin again: so a
 // lower number counts once the predecessor has been silent for FreshLimit.
-func (t *healthTable) received(b *heartbeat) {
-	now := t.now()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	old, known := t.all[b.Instance]
-	overtaken := b.Seq <= t.seq[b.Instance] && now-old.Heard <= governor.FreshLimit
+func (h *healthTable) received(b *heartbeat) {
+	now := h.now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	old, known := h.all[b.Instance]
+	overtaken := b.Seq <= h.seq[b.Instance] && now-old.Heard <= governor.FreshLimit
 	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && overtaken) {
 		return
 	}
-	h := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
+	beat := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
 	for _, x := range b.Shards {
-		h.Shards[x.Shard] = governor.ShardReport{
+		beat.Shards[x.Shard] = governor.ShardReport{
 			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members, Sizes: x.Sizes,
 		}
 	}
-	next := maps.Clone(t.all)
-	next[b.Instance] = h
-	t.all = next
-	t.seq[b.Instance] = b.Seq
-	if t.changed != nil && (!known || now-old.Heard > governor.FreshLimit || healthDiffers(&old, &h)) {
-		close(t.changed)
-		t.changed = nil
+	next := maps.Clone(h.all)
+	next[b.Instance] = beat
+	h.all = next
+	h.seq[b.Instance] = b.Seq
+	if h.changed != nil && (!known || now-old.Heard > governor.FreshLimit || healthDiffers(&old, &beat)) {
+		close(h.changed)
+		h.changed = nil
 	}
 }
 
@@ -80,40 +80,40 @@ func healthDiffers(before, now *governor.Heartbeat) bool {
 }
 
 // Changed implements governor.Instances.
-func (t *healthTable) Changed() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.changed == nil {
-		t.changed = make(chan struct{})
+func (h *healthTable) Changed() <-chan struct{} {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.changed == nil {
+		h.changed = make(chan struct{})
 	}
-	return t.changed
+	return h.changed
 }
 
 // processExited marks the heartbeat of an instance whose process has ended as stale, until the next
 // one.
-func (t *healthTable) processExited(instance uint64) {
-	stale := t.now() - governor.FreshLimit - 1
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	h, known := t.all[instance]
-	if !known || h.Heard <= stale {
+func (h *healthTable) processExited(instance uint64) {
+	stale := h.now() - governor.FreshLimit - 1
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	beat, known := h.all[instance]
+	if !known || beat.Heard <= stale {
 		return
 	}
-	h.Heard = stale
-	next := maps.Clone(t.all)
-	next[instance] = h
-	t.all = next
+	beat.Heard = stale
+	next := maps.Clone(h.all)
+	next[instance] = beat
+	h.all = next
 }
 
 // retain drops instances that are no longer in the cluster.
-func (t *healthTable) retain(keep func(instance uint64) bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	next := maps.Clone(t.all)
+func (h *healthTable) retain(keep func(instance uint64) bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := maps.Clone(h.all)
 	maps.DeleteFunc(next, func(id uint64, _ governor.Heartbeat) bool { return !keep(id) })
-	if len(next) != len(t.all) {
-		t.all = next
-		maps.DeleteFunc(t.seq, func(id uint64, _ uint64) bool { return !keep(id) })
+	if len(next) != len(h.all) {
+		h.all = next
+		maps.DeleteFunc(h.seq, func(id uint64, _ uint64) bool { return !keep(id) })
 	}
 }
 

@@ -85,69 +85,69 @@ func New(c Config) *Service {
 }
 
 // SetInstance sets this instance's id.
-func (m *Service) SetInstance(instance uint64) { m.self.Store(instance) }
+func (s *Service) SetInstance(instance uint64) { s.self.Store(instance) }
 
 // SetReady starts to serve the others: the raft engine runs.
-func (m *Service) SetReady() { m.ready.Store(true) }
+func (s *Service) SetReady() { s.ready.Store(true) }
 
 // Shards reaches data shards wherever they are led.
-func (m *Service) Shards() governor.Shards { return m.leaders }
+func (s *Service) Shards() governor.Shards { return s.leaders }
 
 // Export reads a chunk of a frozen copy of buckets, wherever its shard is led; see Local.
-func (m *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
-	return m.leaders.Export(ctx, id, run, cursor)
+func (s *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+	return s.leaders.Export(ctx, id, run, cursor)
 }
 
 // Groups reaches raft groups wherever they are led.
-func (m *Service) Groups() governor.Groups { return m.leaders }
+func (s *Service) Groups() governor.Groups { return s.leaders }
 
 // Instances is the health of the instances as heard here.
-func (m *Service) Instances() governor.Instances { return m.leaders }
+func (s *Service) Instances() governor.Instances { return s.leaders }
 
 // SetIncarnation sets the incarnation of this process for its heartbeats.
-func (m *Service) SetIncarnation(incarnation uint64) { m.incarnation.Store(incarnation) }
+func (s *Service) SetIncarnation(incarnation uint64) { s.incarnation.Store(incarnation) }
 
 // Send sends a message to the leader of another shard, where it is thought to be. It may be lost.
 // It implements replica.MessageSender.
-func (m *Service) Send(to, from uint64, msg []byte) {
-	s := m.cfg.State()
-	x, ok := s.Shard(to)
+func (s *Service) Send(to, from uint64, msg []byte) {
+	state := s.cfg.State()
+	x, ok := state.Shard(to)
 	if !ok {
 		return
 	}
 	message := encode(&leaderMessage{To: to, From: from, Bytes: msg})
 	instance := x.Master
-	if r, ok := m.cfg.Local.Report()[to]; ok && r.Leader != 0 {
+	if r, ok := s.cfg.Local.Report()[to]; ok && r.Leader != 0 {
 		if leader, ok := x.Replica(r.Leader); ok {
 			instance = leader.Instance
 		}
 	}
-	if i, ok := s.Instance(instance); ok && instance != m.self.Load() && !i.Expelled() {
-		m.cfg.Transport.Send(i.RaftAddress, kindLeaderMessage, message)
+	if i, ok := state.Instance(instance); ok && instance != s.self.Load() && !i.Expelled() {
+		s.cfg.Transport.Send(i.RaftAddress, kindLeaderMessage, message)
 	}
 }
 
 // HeartbeatSoon sends the next heartbeat early: a leader or the members of a group have changed
 // here, and the governor waits for that. It is safe for concurrent use.
-func (m *Service) HeartbeatSoon() {
+func (s *Service) HeartbeatSoon() {
 	select {
-	case m.heartbeatSoon <- struct{}{}:
+	case s.heartbeatSoon <- struct{}{}:
 	default:
 	}
 }
 
 // Run sends heartbeats until ctx ends.
-func (m *Service) Run(ctx context.Context) {
+func (s *Service) Run(ctx context.Context) {
 	t := time.NewTimer(beat.Next(HeartbeatPeriod))
 	defer t.Stop()
 	for {
 		last := time.Now()
-		m.SendHeartbeat()
+		s.SendHeartbeat()
 		t.Reset(beat.Next(HeartbeatPeriod))
 		select {
 		case <-t.C:
 			continue
-		case <-m.heartbeatSoon:
+		case <-s.heartbeatSoon:
 		case <-ctx.Done():
 			return
 		}
@@ -162,28 +162,28 @@ func (m *Service) Run(ctx context.Context) {
 
 // SendHeartbeat sends a heartbeat to all instances with a replica of the meta shard. Those that
 // vote may govern next; each one answers what works in the cluster.
-func (m *Service) SendHeartbeat() {
-	s := m.cfg.State()
-	b := newHeartbeat(m.self.Load(), m.incarnation.Load(), m.seq.Add(1), m.cfg.Local.Report())
-	m.health.received(b)
-	m.health.retain(func(id uint64) bool {
-		i, ok := s.Instance(id)
+func (s *Service) SendHeartbeat() {
+	state := s.cfg.State()
+	b := newHeartbeat(s.self.Load(), s.incarnation.Load(), s.seq.Add(1), s.cfg.Local.Report())
+	s.health.received(b)
+	s.health.retain(func(id uint64) bool {
+		i, ok := state.Instance(id)
 		return ok && !i.Expelled()
 	})
 	message := encode(b)
-	group := s.MetaShard()
+	group := state.MetaShard()
 	for _, r := range group.Replicas {
-		if i, ok := s.Instance(r.Instance); ok && r.Instance != m.self.Load() {
-			m.cfg.Transport.Send(i.RaftAddress, kindHeartbeat, message)
+		if i, ok := state.Instance(r.Instance); ok && r.Instance != s.self.Load() {
+			s.cfg.Transport.Send(i.RaftAddress, kindHeartbeat, message)
 		}
 	}
 }
 
 // FetchPlan returns the plan of the instance that governs.
-func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
+func (s *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 	var answer planReply
-	err = m.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) (err error) {
-		answer.Plan, err = m.cfg.Plan(ctx)
+	err = s.leaders.call(ctx, meta.MetaShardID, func(ctx context.Context) (err error) {
+		answer.Plan, err = s.cfg.Plan(ctx)
 		return err
 	}, methodPlan, &shardRequest{Shard: meta.MetaShardID}, &answer)
 	return answer.Plan, err
@@ -191,10 +191,10 @@ func (m *Service) FetchPlan(ctx context.Context) (plan []byte, err error) {
 
 // FetchBackup returns a part of a backup from the instance that leads a shard. A part that did not
 // come in time is UNAVAILABLE: clients ask for it again.
-func (m *Service) FetchBackup(ctx context.Context, shard uint64, request []byte) ([]byte, error) {
+func (s *Service) FetchBackup(ctx context.Context, shard uint64, request []byte) ([]byte, error) {
 	var answer backupReply
-	err := m.leaders.call(ctx, shard, func(ctx context.Context) (err error) {
-		answer.Body, err = m.cfg.Backup(ctx, request)
+	err := s.leaders.call(ctx, shard, func(ctx context.Context) (err error) {
+		answer.Body, err = s.cfg.Backup(ctx, request)
 		return err
 	}, methodBackup, &backupRequest{Body: request}, &answer)
 	if late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, peer.ErrUndetermined); late && ctx.Err() == nil {
@@ -213,20 +213,20 @@ type backupReply struct {
 
 // SetTarget asks the leader of the meta shard to set this instance's target, directly, on the route
 // of the heartbeats.
-func (m *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
-	self := m.self.Load()
-	return m.leaders.call(ctx, meta.MetaShardID,
-		func(ctx context.Context) error { return m.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
+func (s *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
+	self := s.self.Load()
+	return s.leaders.call(ctx, meta.MetaShardID,
+		func(ctx context.Context) error { return s.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
 		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
 }
 
 // CheckApplicant asks the leader of the meta shard whether it reaches a process that wants to join:
 // it will have to. The answer is why it does not; empty: it does.
-func (m *Service) CheckApplicant(ctx context.Context, name, address string) (why string, err error) {
+func (s *Service) CheckApplicant(ctx context.Context, name, address string) (why string, err error) {
 	var answer applicantReply
-	err = m.leaders.call(ctx, meta.MetaShardID,
+	err = s.leaders.call(ctx, meta.MetaShardID,
 		func(ctx context.Context) (err error) {
-			answer.Why, err = m.cfg.CheckApplicant(ctx, name, address)
+			answer.Why, err = s.cfg.CheckApplicant(ctx, name, address)
 			return err
 		}, methodCheckApplicant, &applicantRequest{Name: name, Address: address}, &answer)
 	return answer.Why, err
@@ -234,10 +234,10 @@ func (m *Service) CheckApplicant(ctx context.Context, name, address string) (why
 
 // Reach reports why this instance does not reach the process that advertises a raft address; empty:
 // it does.
-func (m *Service) Reach(ctx context.Context, address string) (why string) {
+func (s *Service) Reach(ctx context.Context, address string) (why string) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	switch err := m.cfg.Transport.Reach(ctx, address); {
+	switch err := s.cfg.Transport.Reach(ctx, address); {
 	case err == nil:
 		return ""
 	case ctx.Err() != nil:
@@ -252,21 +252,21 @@ func (m *Service) Reach(ctx context.Context, address string) (why string) {
 const reachTimeout = attemptTimeout * 4 / 5
 
 // isOtherInstance reports whether an address belongs to another instance of the cluster.
-func (m *Service) isOtherInstance(address string) bool {
-	return slices.ContainsFunc(m.cfg.State().Instances(), func(i meta.Instance) bool {
-		return strings.EqualFold(i.RaftAddress, address) && i.ID != m.self.Load() && !i.Expelled()
+func (s *Service) isOtherInstance(address string) bool {
+	return slices.ContainsFunc(s.cfg.State().Instances(), func(i meta.Instance) bool {
+		return strings.EqualFold(i.RaftAddress, address) && i.ID != s.self.Load() && !i.Expelled()
 	})
 }
 
 // Ping calls another instance to see whether it is reachable and works.
-func (m *Service) Ping(ctx context.Context, instance uint64) error {
-	i, ok := m.cfg.State().Instance(instance)
+func (s *Service) Ping(ctx context.Context, instance uint64) error {
+	i, ok := s.cfg.State().Instance(instance)
 	if !ok {
 		return protocol.Errorf(protocol.StatusNotFound, "there is no instance %d", instance)
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	if _, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{})); err != nil {
+	if _, err := s.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{})); err != nil {
 		return protocol.Errorf(protocol.StatusUnavailable, "instance %q does not answer: %v", i.Name, err)
 	}
 	return nil
@@ -278,25 +278,25 @@ const pingTimeout = 500 * time.Millisecond
 // ConfirmProcessExit asks all other instances whether they find too that the process at a raft
 // address has ended. It calls says with the address of each that does, as the replies come. The
 // address may be in small letters or capitals.
-func (m *Service) ConfirmProcessExit(ctx context.Context, address string, says func(from string)) {
-	if !m.isOtherInstance(address) {
+func (s *Service) ConfirmProcessExit(ctx context.Context, address string, says func(from string)) {
+	if !s.isOtherInstance(address) {
 		return
 	}
-	for _, i := range m.cfg.State().Instances() {
+	for _, i := range s.cfg.State().Instances() {
 		if strings.EqualFold(i.RaftAddress, address) {
-			m.health.processExited(i.ID)
+			s.health.processExited(i.ID)
 		}
 	}
 	var all sync.WaitGroup
-	for _, i := range m.cfg.State().Instances() {
-		if i.ID == m.self.Load() || strings.EqualFold(i.RaftAddress, address) || i.Expelled() {
+	for _, i := range s.cfg.State().Instances() {
+		if i.ID == s.self.Load() || strings.EqualFold(i.RaftAddress, address) || i.Expelled() {
 			continue
 		}
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 			defer cancel()
 			var answer processExitedReply
-			b, err := m.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited,
+			b, err := s.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited,
 				encode(&processExitedRequest{Address: address}))
 			if err == nil && decode(b, &answer) == nil && answer.Ended {
 				says(i.RaftAddress)
@@ -311,71 +311,71 @@ type planReply struct {
 }
 
 // registerHandlers registers the handlers of other instances' calls.
-func (m *Service) registerHandlers() {
-	l, local := m.cfg.Transport, m.cfg.Local
+func (s *Service) registerHandlers() {
+	l, local := s.cfg.Transport, s.cfg.Local
 	l.HandleMessage(kindHeartbeat, func(_ string, b []byte) {
 		var w heartbeat
-		if decode(b, &w) != nil || w.Instance == m.self.Load() {
+		if decode(b, &w) != nil || w.Instance == s.self.Load() {
 			return
 		}
-		m.health.received(&w)
+		s.health.received(&w)
 		for _, x := range w.Shards {
-			if x.Shard == meta.MetaShardID && m.cfg.HeartbeatReceived != nil {
-				m.cfg.HeartbeatReceived(w.Instance, w.Incarnation, x.Applied)
+			if x.Shard == meta.MetaShardID && s.cfg.HeartbeatReceived != nil {
+				s.cfg.HeartbeatReceived(w.Instance, w.Incarnation, x.Applied)
 			}
 		}
 	})
 	l.HandleMessage(kindLeaderMessage, func(_ string, b []byte) {
 		var w leaderMessage
-		if m.ready.Load() && decode(b, &w) == nil {
+		if s.ready.Load() && decode(b, &w) == nil {
 			local.LeaderMessage(w.To, w.From, w.Bytes)
 		}
 	})
-	l.HandleCall(methodInstanceStatus, handler(m, func(_ context.Context, w *instanceStatusRequest) (any, error) {
-		s := m.cfg.State()
-		i, ok := s.InstanceByUUID(w.UUID)
+	l.HandleCall(methodInstanceStatus, handler(s, func(_ context.Context, w *instanceStatusRequest) (any, error) {
+		state := s.cfg.State()
+		i, ok := state.InstanceByUUID(w.UUID)
 		if !ok {
 			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no instance with the uuid %s", w.UUID)
 		}
 		// An instance that is being expelled is still needed to give its buckets away.
 		answer := instanceStatusReply{Instance: i.ID, Expelled: i.Expelled()}
-		group := s.MetaShard()
+		group := state.MetaShard()
 		if r, ok := group.On(i.ID); ok {
 			answer.MetaReplica = r.Replica
 		}
-		if u := m.cfg.Transport.Unreached(i.RaftAddress); u.Err != nil {
+		if u := s.cfg.Transport.Unreached(i.RaftAddress); u.Err != nil {
 			answer.Unreached = u.Err.Error()
 		}
 		return &answer, nil
 	}))
-	l.HandleCall(methodJoin, handler(m, func(ctx context.Context, w *JoinRequest) (any, error) {
-		reply, err := m.cfg.Join(ctx, w)
+	l.HandleCall(methodJoin, handler(s, func(ctx context.Context, w *JoinRequest) (any, error) {
+		reply, err := s.cfg.Join(ctx, w)
 		return &reply, err
 	}))
-	l.HandleCall(methodPropose, handler(m, func(ctx context.Context, w *proposeRequest) (any, error) {
+	l.HandleCall(methodPropose, handler(s, func(ctx context.Context, w *proposeRequest) (any, error) {
 		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Client: w.Client, Body: w.Body}
 		return nil, local.Propose(ctx, w.Shard, c)
 	}))
-	l.HandleCall(methodLeaderEpoch, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
+	l.HandleCall(methodLeaderEpoch, handler(s, func(ctx context.Context, w *shardRequest) (any, error) {
 		epoch, err := local.LeaderEpoch(ctx, w.Shard)
 		return &epochReply{Epoch: epoch}, err
 	}))
-	l.HandleCall(methodExport, handler(m, func(ctx context.Context, w *exportRequest) (any, error) {
+	l.HandleCall(methodExport, handler(s, func(ctx context.Context, w *exportRequest) (any, error) {
 		chunk, next, err := local.Export(ctx, w.Shard,
 			shard.BucketsBody{Tier: w.Tier, First: w.First, Count: w.Count, Epoch: w.Epoch}, w.Cursor)
 		return &exportReply{Chunk: chunk, Next: next}, err
 	}))
-	l.HandleCall(methodCopyBuckets, handler(m, func(ctx context.Context, w *copyRequest) (any, error) {
+	l.HandleCall(methodCopyBuckets, handler(s, func(ctx context.Context, w *copyRequest) (any, error) {
 		run := shard.BucketsBody{Tier: w.Tier, Total: w.Total, First: w.First, Count: w.Count, Epoch: w.Epoch}
 		done, err := local.CopyBuckets(ctx, w.Source, w.Shard, run)
 		return &copyReply{Done: done}, err
 	}))
-	l.HandleCall(methodMembers, handler(m, func(ctx context.Context, w *shardRequest) (any, error) {
+	l.HandleCall(methodMembers, handler(s, func(ctx context.Context, w *shardRequest) (any, error) {
 		found, err := local.Members(ctx, w.Shard)
 		reply := newMembersReply(&found)
 		return &reply, err
 	}))
-	l.HandleCall(methodChangeMembers, handler(m, func(ctx context.Context, w *changeMembersRequest) (any, error) {
+	l.HandleCall(methodChangeMembers, handler(s, func(ctx context.Context, w *changeMembersRequest) (any, error) {
 		switch w.What {
 		case changeAdd:
 			return nil, local.AddNonVoting(ctx, w.Shard, w.Replica, w.Address, w.ConfigChange)
@@ -387,29 +387,29 @@ func (m *Service) registerHandlers() {
 		return nil, protocol.Errorf(protocol.StatusUnsupported,
 			"membership change %d is unknown here; upgrade this instance", w.What)
 	}))
-	l.HandleCall(methodTransfer, handler(m, func(ctx context.Context, w *transferRequest) (any, error) {
+	l.HandleCall(methodTransfer, handler(s, func(ctx context.Context, w *transferRequest) (any, error) {
 		return nil, local.Transfer(ctx, w.Shard, w.Replica, w.After)
 	}))
-	l.HandleCall(methodCheckApplicant, handler(m, func(ctx context.Context, w *applicantRequest) (any, error) {
-		why, err := m.cfg.CheckApplicant(ctx, w.Name, w.Address)
+	l.HandleCall(methodCheckApplicant, handler(s, func(ctx context.Context, w *applicantRequest) (any, error) {
+		why, err := s.cfg.CheckApplicant(ctx, w.Name, w.Address)
 		return &applicantReply{Why: why}, err
 	}))
-	l.HandleCall(methodSetTarget, handler(m, func(ctx context.Context, w *setTargetRequest) (any, error) {
-		return nil, m.cfg.SetTarget(ctx, w.Instance, meta.Variant(w.Target), w.Reason)
+	l.HandleCall(methodSetTarget, handler(s, func(ctx context.Context, w *setTargetRequest) (any, error) {
+		return nil, s.cfg.SetTarget(ctx, w.Instance, meta.Variant(w.Target), w.Reason)
 	}))
-	l.HandleCall(methodBackup, handler(m, func(ctx context.Context, w *backupRequest) (any, error) {
-		body, err := m.cfg.Backup(ctx, w.Body)
+	l.HandleCall(methodBackup, handler(s, func(ctx context.Context, w *backupRequest) (any, error) {
+		body, err := s.cfg.Backup(ctx, w.Body)
 		return &backupReply{Body: body}, err
 	}))
-	l.HandleCall(methodProcessExited, handler(m, func(ctx context.Context, w *processExitedRequest) (any, error) {
+	l.HandleCall(methodProcessExited, handler(s, func(ctx context.Context, w *processExitedRequest) (any, error) {
 		var answer processExitedReply
-		if m.cfg.ProcessExited != nil && m.isOtherInstance(w.Address) {
-			answer.Ended = m.cfg.ProcessExited(ctx, w.Address)
+		if s.cfg.ProcessExited != nil && s.isOtherInstance(w.Address) {
+			answer.Ended = s.cfg.ProcessExited(ctx, w.Address)
 		}
 		return &answer, nil
 	}))
-	l.HandleCall(methodPlan, handler(m, func(ctx context.Context, _ *shardRequest) (any, error) {
-		plan, err := m.cfg.Plan(ctx)
+	l.HandleCall(methodPlan, handler(s, func(ctx context.Context, _ *shardRequest) (any, error) {
+		plan, err := s.cfg.Plan(ctx)
 		return &planReply{Plan: plan}, err
 	}))
 }
@@ -443,12 +443,12 @@ func handler[W any](
 
 // JoinAddress returns the address of an instance that lets others join: this one if it can, else
 // one that is Online; empty while unknown. It is for [Bootstrap.AnnounceLeader].
-func (m *Service) JoinAddress(self string) string {
-	s := m.cfg.State()
-	if i, ok := s.Instance(m.self.Load()); !ok || i.Current.Variant == meta.Online || len(s.Instances()) == 1 {
+func (s *Service) JoinAddress(self string) string {
+	state := s.cfg.State()
+	if i, ok := state.Instance(s.self.Load()); !ok || i.Current.Variant == meta.Online || len(state.Instances()) == 1 {
 		return self
 	}
-	for _, i := range s.Instances() {
+	for _, i := range state.Instances() {
 		if i.Current.Variant == meta.Online {
 			return i.RaftAddress
 		}

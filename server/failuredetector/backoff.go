@@ -61,21 +61,21 @@ type flapBackoff struct {
 	until      time.Duration
 }
 
-func (s *flapBackoff) onlineAccepted(now time.Duration) {
-	s.wentOnline, s.seenOnline, s.since = true, false, now
+func (f *flapBackoff) onlineAccepted(now time.Duration) {
+	f.wentOnline, f.seenOnline, f.since = true, false, now
 }
 
-func (s *flapBackoff) observe(t Target, limit, now time.Duration) {
+func (f *flapBackoff) observe(t Target, limit, now time.Duration) {
 	switch {
 	case t == Online:
-		s.seenOnline = true
-	case t == Offline && s.wentOnline && s.seenOnline:
-		if now-s.since < FlapWindow {
-			s.until = now + doubled(limit, s.flaps)
-			s.flaps++
+		f.seenOnline = true
+	case t == Offline && f.wentOnline && f.seenOnline:
+		if now-f.since < FlapWindow {
+			f.until = now + doubled(limit, f.flaps)
+			f.flaps++
 		} else {
-			s.flaps, s.until = 0, now
+			f.flaps, f.until = 0, now
 		}
-		s.wentOnline, s.seenOnline = false, false
+		f.wentOnline, f.seenOnline = false, false
 	}
 }

@@ -116,117 +116,117 @@ func New(offlineAfter time.Duration) *Detector {
 
 // Activate starts the detector. Call it once this instance has seen its own target Online; earlier,
 // the target would be raised twice.
-func (m *Detector) Activate() {
-	if m.phase == initial {
-		m.phase = activated
+func (d *Detector) Activate() {
+	if d.phase == initial {
+		d.phase = activated
 	}
 }
 
 // Shutdown makes the detector request Offline for this instance until that is accepted, and nothing
 // else.
-func (m *Detector) Shutdown() {
-	if m.phase != shuttingDown {
-		m.phase = shuttingDown
-		m.retry = backoff{}
-		m.logBarrier = logBarrier{}
+func (d *Detector) Shutdown() {
+	if d.phase != shuttingDown {
+		d.phase = shuttingDown
+		d.retry = backoff{}
+		d.logBarrier = logBarrier{}
 	}
 }
 
 // Accepted reports whether the leader has accepted the request of Shutdown.
-func (m *Detector) Accepted() bool { return m.accepted }
+func (d *Detector) Accepted() bool { return d.accepted }
 
 // HeartbeatReceived reports a heartbeat of an instance, with the incarnation of the process that
 // sent it and the index of the meta shard's log applied there. It is ignored while this instance
 // does not lead. So is one of a former process, which may be on its way for long, and one of a
 // process that has not told the cluster yet that it is there.
-func (m *Detector) HeartbeatReceived(instance, incarnation, applied uint64, now time.Duration) {
-	if x := m.record(instance); x != nil && incarnation >= x.incarnation {
+func (d *Detector) HeartbeatReceived(instance, incarnation, applied uint64, now time.Duration) {
+	if x := d.record(instance); x != nil && incarnation >= x.incarnation {
 		x.heartbeatReceived(applied, now)
 	}
 }
 
 // HeartbeatFailed reports a missing heartbeat of an instance, or a call to it without a reply.
-func (m *Detector) HeartbeatFailed(instance uint64, now time.Duration) {
-	if x := m.record(instance); x != nil {
+func (d *Detector) HeartbeatFailed(instance uint64, now time.Duration) {
+	if x := d.record(instance); x != nil {
 		x.heartbeatFailed(now)
 	}
 }
 
-func (m *Detector) record(instance uint64) *memberRecord {
-	if !m.leading {
+func (d *Detector) record(instance uint64) *memberRecord {
+	if !d.leading {
 		return nil
 	}
-	return m.records[instance]
+	return d.records[instance]
 }
 
 // Step decides on at most one action; there is no further one until Finished was called for it.
 // Wake is how long the next call may wait. It should come earlier when the view changes or this
 // instance is to stop.
-func (m *Detector) Step(now time.Duration, v View) (a Action, wake time.Duration) {
-	if m.acting {
+func (d *Detector) Step(now time.Duration, v View) (a Action, wake time.Duration) {
+	if d.acting {
 		return Action{}, StepInterval
 	}
-	m.skipPause(now)
-	m.observe(now, v)
-	switch m.phase {
+	d.skipPause(now)
+	d.observe(now, v)
+	switch d.phase {
 	case activated:
-		a, wake = m.stepRunning(now, v)
+		a, wake = d.stepRunning(now, v)
 	case shuttingDown:
-		a, wake = m.stepShutdown(now, v)
+		a, wake = d.stepShutdown(now, v)
 	default:
 		wake = StepInterval
 	}
-	m.acting = a.Kind != None
+	d.acting = a.Kind != None
 	return a, wake
 }
 
 // Finished reports the outcome of an action: OK if the leader accepted it. Applied is the index
 // applied here at its end.
-func (m *Detector) Finished(a Action, outcome protocol.Status, applied uint64, now time.Duration) {
-	m.acting = false
-	m.lastCall, m.started = now, true
+func (d *Detector) Finished(a Action, outcome protocol.Status, applied uint64, now time.Duration) {
+	d.acting = false
+	d.lastCall, d.started = now, true
 	switch a.Kind {
 	case MarkOffline:
-		if x := m.record(a.Instance); x != nil && outcome == protocol.StatusOK {
+		if x := d.record(a.Instance); x != nil && outcome == protocol.StatusOK {
 			x.marked, x.markedAt = true, now
 		}
 	case GoOnline, GoOffline:
-		if a.Kind == GoOnline && m.phase == shuttingDown {
+		if a.Kind == GoOnline && d.phase == shuttingDown {
 			return // it must not delay the request to go offline
 		}
-		m.retry.outcome(outcome, now)
+		d.retry.outcome(outcome, now)
 		if outcome != protocol.StatusOK {
 			return
 		}
-		m.logBarrier = logBarrier{active: true, applied: applied, since: now}
+		d.logBarrier = logBarrier{active: true, applied: applied, since: now}
 		if a.Kind == GoOnline {
-			m.flapping.onlineAccepted(now)
+			d.flapping.onlineAccepted(now)
 		} else {
-			m.accepted = true
+			d.accepted = true
 		}
 	}
 }
 
 // skipPause shifts all times by a pause of this process: what it did not receive meanwhile says
 // nothing about others.
-func (m *Detector) skipPause(now time.Duration) {
-	if gap := now - m.lastCall; m.started && gap > 2*StepInterval {
-		for _, x := range m.records {
+func (d *Detector) skipPause(now time.Duration) {
+	if gap := now - d.lastCall; d.started && gap > 2*StepInterval {
+		for _, x := range d.records {
 			x.shift(gap-StepInterval, now)
 		}
 	}
-	m.lastCall, m.started = now, true
+	d.lastCall, d.started = now, true
 }
 
-func (m *Detector) observe(now time.Duration, v View) {
-	if v.Leading != m.leading {
-		m.leading = v.Leading
-		clear(m.records) // a new leader has no reports
+func (d *Detector) observe(now time.Duration, v View) {
+	if v.Leading != d.leading {
+		d.leading = v.Leading
+		clear(d.records) // a new leader has no reports
 	}
 	if me, ok := v.self(); ok {
-		m.flapping.observe(me.Target, m.offlineAfter, now)
+		d.flapping.observe(me.Target, d.offlineAfter, now)
 	}
-	if !m.leading {
+	if !d.leading {
 		return
 	}
 	there := make(map[uint64]bool, len(v.Members))
@@ -235,23 +235,23 @@ func (m *Detector) observe(now time.Duration, v View) {
 			continue
 		}
 		there[p.ID] = true
-		x := m.records[p.ID]
+		x := d.records[p.ID]
 		if x == nil || x.incarnation != p.Incarnation || x.target != p.Target {
 			// It is new or came back, and gets the time of a new instance. Otherwise it would be
 			// marked offline again at once.
 			x = &memberRecord{incarnation: p.Incarnation, target: p.Target}
-			m.records[p.ID] = x
+			d.records[p.ID] = x
 		}
 		x.noteApplied(v.Applied, now)
 	}
-	maps.DeleteFunc(m.records, func(id uint64, _ *memberRecord) bool { return !there[id] })
+	maps.DeleteFunc(d.records, func(id uint64, _ *memberRecord) bool { return !there[id] })
 }
 
-func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {
-	if m.leading {
+func (d *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration) {
+	if d.leading {
 		for _, p := range v.Members {
-			if x := m.records[p.ID]; x != nil && p.Target == Online {
-				if why := x.unreachable(m.offlineAfter, now); why != "" {
+			if x := d.records[p.ID]; x != nil && p.Target == Online {
+				if why := x.unreachable(d.offlineAfter, now); why != "" {
 					return Action{Kind: MarkOffline, Instance: p.ID, Reason: why}, RetryPause
 				}
 			}
@@ -263,7 +263,7 @@ func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration
 	if !ok || me.Target != Offline {
 		return Action{}, StepInterval
 	}
-	for _, until := range []time.Duration{m.retry.until, m.logBarrier.until(v.Applied, now), m.flapping.until} {
+	for _, until := range []time.Duration{d.retry.until, d.logBarrier.until(v.Applied, now), d.flapping.until} {
 		if until > now {
 			return Action{}, min(StepInterval, until-now)
 		}
@@ -273,12 +273,12 @@ func (m *Detector) stepRunning(now time.Duration, v View) (Action, time.Duration
 
 // stepShutdown decides while the instance stops. It requests Offline at least once, whatever the
 // view shows: the view may be old.
-func (m *Detector) stepShutdown(now time.Duration, v View) (Action, time.Duration) {
+func (d *Detector) stepShutdown(now time.Duration, v View) (Action, time.Duration) {
 	me, ok := v.self()
-	if !ok || me.Target == Expelled || m.accepted && me.Target == Offline {
+	if !ok || me.Target == Expelled || d.accepted && me.Target == Offline {
 		return Action{}, StepInterval
 	}
-	for _, until := range []time.Duration{m.retry.until, m.logBarrier.until(v.Applied, now)} {
+	for _, until := range []time.Duration{d.retry.until, d.logBarrier.until(v.Applied, now)} {
 		if until > now {
 			return Action{}, min(StepInterval, until-now)
 		}

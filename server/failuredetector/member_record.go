@@ -28,52 +28,52 @@ type memberRecord struct {
 	markedAt time.Duration
 }
 
-func (x *memberRecord) heartbeatReceived(applied uint64, now time.Duration) {
-	if !x.heard || applied != x.applied {
-		x.unchangedSince = now
-		x.behind = false // set again by the next step
+func (m *memberRecord) heartbeatReceived(applied uint64, now time.Duration) {
+	if !m.heard || applied != m.applied {
+		m.unchangedSince = now
+		m.behind = false // set again by the next step
 	}
-	x.heard, x.lastSuccess, x.failing = true, now, false
-	x.applied = applied
+	m.heard, m.lastSuccess, m.failing = true, now, false
+	m.applied = applied
 }
 
-func (x *memberRecord) heartbeatFailed(now time.Duration) {
-	if !x.failing {
-		x.failing, x.firstFailure = true, now
+func (m *memberRecord) heartbeatFailed(now time.Duration) {
+	if !m.failing {
+		m.failing, m.firstFailure = true, now
 	}
 }
 
 // noteApplied notes since when this instance is ahead: an idle log must not count against others.
-func (x *memberRecord) noteApplied(applied uint64, now time.Duration) {
+func (m *memberRecord) noteApplied(applied uint64, now time.Duration) {
 	switch {
-	case !x.heard || applied <= x.applied:
-		x.behind = false
-	case !x.behind:
-		x.behind, x.behindSince = true, now
+	case !m.heard || applied <= m.applied:
+		m.behind = false
+	case !m.behind:
+		m.behind, m.behindSince = true, now
 	}
 }
 
 // shift moves all times by a gap in which nothing could be received, but not past now.
-func (x *memberRecord) shift(gap, now time.Duration) {
-	for _, t := range []*time.Duration{&x.lastSuccess, &x.firstFailure, &x.unchangedSince, &x.behindSince, &x.markedAt} {
+func (m *memberRecord) shift(gap, now time.Duration) {
+	for _, t := range []*time.Duration{&m.lastSuccess, &m.firstFailure, &m.unchangedSince, &m.behindSince, &m.markedAt} {
 		*t = min(*t+gap, now)
 	}
 }
 
 // unreachable returns why the instance is to be marked offline, or "". An instance that was never
 // tried is undecided: it may be starting.
-func (x *memberRecord) unreachable(limit, now time.Duration) string {
-	if x.marked && now-x.markedAt <= limit {
+func (m *memberRecord) unreachable(limit, now time.Duration) string {
+	if m.marked && now-m.markedAt <= limit {
 		return ""
 	}
 	switch {
-	case x.heard && x.failing && now-x.lastSuccess > limit:
-		return fmt.Sprintf("no heartbeat for %v", round(now-x.lastSuccess))
-	case !x.heard && x.failing && now-x.firstFailure > limit:
-		return fmt.Sprintf("no heartbeat at all for %v", round(now-x.firstFailure))
-	case x.heard && x.behind && now-x.unchangedSince > limit && now-x.behindSince > limit:
+	case m.heard && m.failing && now-m.lastSuccess > limit:
+		return fmt.Sprintf("no heartbeat for %v", round(now-m.lastSuccess))
+	case !m.heard && m.failing && now-m.firstFailure > limit:
+		return fmt.Sprintf("no heartbeat at all for %v", round(now-m.firstFailure))
+	case m.heard && m.behind && now-m.unchangedSince > limit && now-m.behindSince > limit:
 		return fmt.Sprintf("applied index %d has not changed for %v (expected within %v)",
-			x.applied, round(now-x.unchangedSince), limit)
+			m.applied, round(now-m.unchangedSince), limit)
 	}
 	return ""
 }

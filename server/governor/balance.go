@@ -20,8 +20,8 @@ type shardLoad struct {
 }
 
 // staying are the shards of a replicaset that are to have buckets.
-func (o *replicasetLoad) staying() (list []shardLoad) {
-	for _, x := range o.shards {
+func (r *replicasetLoad) staying() (list []shardLoad) {
+	for _, x := range r.shards {
 		if !x.surplus {
 			list = append(list, x)
 		}
@@ -64,9 +64,9 @@ func bucketTargets(total uint32, sets []replicasetLoad) map[uint64]uint32 {
 }
 
 // divide divides buckets evenly among the staying shards of a replicaset.
-func (o *replicasetLoad) divide(buckets uint32) []share {
+func (r *replicasetLoad) divide(buckets uint32) []share {
 	var shards []share
-	for _, x := range o.staying() {
+	for _, x := range r.staying() {
 		shards = append(shards, share{id: x.shard, weight: 1, savedMoves: int64(x.count)})
 	}
 	apportion(buckets, uint64(len(shards)), shards)
@@ -74,9 +74,9 @@ func (o *replicasetLoad) divide(buckets uint32) []share {
 }
 
 // cost is how many buckets of staying shards come and go if the replicaset is to have this many.
-func (o *replicasetLoad) cost(buckets uint32) (n int64) {
-	staying := o.staying()
-	for i, p := range o.divide(buckets) {
+func (r *replicasetLoad) cost(buckets uint32) (n int64) {
+	staying := r.staying()
+	for i, p := range r.divide(buckets) {
 		d := int64(p.buckets) - int64(staying[i].count)
 		n += max(d, -d)
 	}

@@ -117,53 +117,53 @@ func (c *cluster) do(x uint64, cmd shard.Command) error {
 }
 
 // step is one step of a move as a data shard takes it.
-func (y *bucketCopy) step(kind shard.CommandKind, epoch uint64, part byte, number uint64) error {
+func (b *bucketCopy) step(kind shard.CommandKind, epoch uint64, part byte, number uint64) error {
 	refused := protocol.Errorf(protocol.StatusPreconditionFailed, "step %d under epoch %d is refused", kind, epoch)
 	switch kind {
 	case shard.CmdBuckets:
-		if y.state == 0 && y.epoch == 0 {
-			y.state, y.epoch = 'a', max(1, epoch)
+		if b.state == 0 && b.epoch == 0 {
+			b.state, b.epoch = 'a', max(1, epoch)
 		}
 	case shard.CmdFreeze:
 		switch {
-		case y.state == 'a' && y.epoch < epoch:
-			y.state, y.epoch = 'f', epoch
-		case y.state != 'f' || y.epoch != epoch:
+		case b.state == 'a' && b.epoch < epoch:
+			b.state, b.epoch = 'f', epoch
+		case b.state != 'f' || b.epoch != epoch:
 			return refused
 		}
 	case shard.CmdImport:
 		switch {
-		case y.epoch == epoch && (y.state == 'c' || y.state == 'a'):
-		case y.epoch < epoch && (y.state == 0 || y.state == 'i' || y.state == 'c'):
-			*y = bucketCopy{state: 'i', epoch: epoch}
+		case b.epoch == epoch && (b.state == 'c' || b.state == 'a'):
+		case b.epoch < epoch && (b.state == 0 || b.state == 'i' || b.state == 'c'):
+			*b = bucketCopy{state: 'i', epoch: epoch}
 			fallthrough
-		case y.epoch == epoch && y.state == 'i':
-			if part > y.chunks {
+		case b.epoch == epoch && b.state == 'i':
+			if part > b.chunks {
 				return protocol.Errorf(protocol.StatusAborted, "chunk %d comes too early", part)
 			}
-			if y.chunks = max(y.chunks, part+1); y.chunks == 2 {
-				y.state = 'c'
+			if b.chunks = max(b.chunks, part+1); b.chunks == 2 {
+				b.state = 'c'
 			}
-			y.number = number
+			b.number = number
 		default:
 			return refused
 		}
 	case shard.CmdActivate:
 		switch {
-		case y.epoch == epoch && y.state == 'a':
-		case y.epoch == epoch && y.state == 'c', y.epoch < epoch && (y.state == 'f' || y.state == 'a'):
-			y.state, y.epoch = 'a', epoch
+		case b.epoch == epoch && b.state == 'a':
+		case b.epoch == epoch && b.state == 'c', b.epoch < epoch && (b.state == 'f' || b.state == 'a'):
+			b.state, b.epoch = 'a', epoch
 		default:
 			return refused
 		}
 	case shard.CmdDropBuckets:
 		switch {
-		case y.epoch > epoch || (y.epoch == epoch && (y.state == 'a' || y.state == 'c')):
+		case b.epoch > epoch || (b.epoch == epoch && (b.state == 'a' || b.state == 'c')):
 			return refused
-		case y.state == 'a':
+		case b.state == 'a':
 			return refused
 		default:
-			*y = bucketCopy{epoch: epoch}
+			*b = bucketCopy{epoch: epoch}
 		}
 	}
 	return nil

@@ -156,21 +156,21 @@ type notifier struct {
 
 // wait returns a channel that the next wake closes. Take the channel before reading what may
 // change.
-func (t *notifier) wait() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ch == nil {
-		t.ch = make(chan struct{})
+func (n *notifier) wait() <-chan struct{} {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch == nil {
+		n.ch = make(chan struct{})
 	}
-	return t.ch
+	return n.ch
 }
 
-func (t *notifier) wake() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ch != nil {
-		close(t.ch)
-		t.ch = nil
+func (n *notifier) wake() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.ch != nil {
+		close(n.ch)
+		n.ch = nil
 	}
 }
 

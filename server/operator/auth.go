@@ -36,25 +36,25 @@ type AuthMethods struct {
 }
 
 // Serve answers one method.
-func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (any, error) {
+func (a *AuthMethods) Serve(ctx context.Context, method string, body []byte) (any, error) {
 	switch method {
 	case protocol.MethodWhoAmI:
-		return whoAmI(d.State(), d.Identity), nil
+		return whoAmI(a.State(), a.Identity), nil
 	case protocol.MethodAuth:
-		return authState(d.State()), nil
+		return authState(a.State()), nil
 	case protocol.MethodAuthSwitch:
-		return decodeJSON(body, func(in protocol.AuthSwitchRequest) (any, error) { return d.setEnabled(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthSwitchRequest) (any, error) { return a.setEnabled(ctx, in) })
 	case protocol.MethodTokenCreate:
-		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return d.create(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) { return a.create(ctx, in) })
 	case protocol.MethodTokenRevoke:
 		return decodeJSON(body, func(in protocol.AuthTokenRequest) (any, error) {
 			if len(in.ID) > meta.MaxTokenID {
 				return nil, protocol.Errorf(protocol.StatusNotFound, "there is no token %.40q...: its id is too long", in.ID)
 			}
-			return struct{}{}, d.RemoveToken(ctx, in.ID)
+			return struct{}{}, a.RemoveToken(ctx, in.ID)
 		})
 	case protocol.MethodGrant:
-		return decodeJSON(body, func(in protocol.AuthRight) (any, error) { return d.grant(ctx, in) })
+		return decodeJSON(body, func(in protocol.AuthRight) (any, error) { return a.grant(ctx, in) })
 	case protocol.MethodRevoke:
 		return decodeJSON(body, func(in protocol.AuthRight) (any, error) {
 			prefix, err := prefixOf(in.Path)
@@ -63,7 +63,7 @@ func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 			case len(in.Identity) > auth.MaxIdentity:
 				err = protocol.Errorf(protocol.StatusNotFound, "there is no identity %.40q...: it is too long", in.Identity)
 			default:
-				err = d.RemoveRight(ctx, prefix, auth.PlainIdentity(in.Identity))
+				err = a.RemoveRight(ctx, prefix, auth.PlainIdentity(in.Identity))
 			}
 			return struct{}{}, err
 		})
@@ -73,23 +73,23 @@ func (d *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 
 // setEnabled turns auth on or off. On, it makes a first administrator if there is none. A request
 // that is sent again finds the administrator that it has made, and is answered as before.
-func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
+func (a *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
 	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
-	err := d.TurnAuth(ctx, in.Enabled, meta.Token{})
+	err := a.TurnAuth(ctx, in.Enabled, meta.Token{})
 	if in.Enabled && in.Secret != "" && errors.Is(err, protocol.StatusPreconditionFailed) {
 		if n := len(in.Secret); n < auth.MinSecretLen || n > auth.MaxSecretLen {
 			return nil, protocol.Errorf(protocol.StatusBadRequest,
 				"the administrator's secret has %d bytes; choose %d to %d, at random", n, auth.MinSecretLen, auth.MaxSecretLen)
 		}
-		err = d.TurnAuth(ctx, true, t)
-		if errors.Is(err, protocol.StatusAlreadyExists) && !d.State().AuthOn() {
+		err = a.TurnAuth(ctx, true, t)
+		if errors.Is(err, protocol.StatusAlreadyExists) && !a.State().AuthOn() {
 			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"nobody may administer everything, and the token %s cannot be made: one with this id, or with this secret, "+
 					"exists; grant its identity the right (`auth grant IDENTITY / admin`), or revoke it, and enable again",
 				auth.AdminTokenID)
 		}
 	}
-	if in.Enabled && (err == nil || errors.Is(err, protocol.StatusAlreadyExists)) && governor.HasToken(d.State(), t) {
+	if in.Enabled && (err == nil || errors.Is(err, protocol.StatusAlreadyExists)) && governor.HasToken(a.State(), t) {
 		return protocol.AuthToken{ID: t.ID, Identity: t.Identity}, nil
 	}
 	return protocol.AuthToken{}, err
@@ -97,7 +97,7 @@ func (d *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequ
 
 // create adds a token for the hash in the request. A client of 0.1 sends none, and gets a secret
 // that is made here.
-func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
+func (a *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
 	secret := ""
 	switch len(in.Hash) {
 	case meta.HashLen:
@@ -120,13 +120,13 @@ func (d *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := checkWord("identity", in.Identity, auth.MaxIdentity); err != nil {
 		return nil, err
 	}
-	if err := d.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash), ExpiresAt: in.ExpiresAtMS}); err != nil {
+	if err := a.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash), ExpiresAt: in.ExpiresAtMS}); err != nil {
 		return nil, err
 	}
 	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, ExpiresAtMS: in.ExpiresAtMS, Secret: secret}, nil
 }
 
-func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
+func (a *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {
 	prefix, err := prefixOf(in.Path)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (d *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, er
 			"right %.40q is unknown; choose read, use, admin or none", in.Right)
 	}
 	r.Rights = rightWords[i].bits
-	if err := d.PutRight(ctx, r); err != nil {
+	if err := a.PutRight(ctx, r); err != nil {
 		return nil, err
 	}
 	return authRight(&r), nil

@@ -80,14 +80,14 @@ func Subjects(body []byte) (list []any, err error) {
 }
 
 // Serve answers one method.
-func (d *ClusterMethods) Serve(ctx context.Context, method string, body []byte) ([]byte, error) {
+func (c *ClusterMethods) Serve(ctx context.Context, method string, body []byte) ([]byte, error) {
 	var answer any
 	var err error
 	switch {
 	case strings.HasPrefix(method, AuthPrefix):
-		answer, err = d.Auth.Serve(ctx, method, body)
+		answer, err = c.Auth.Serve(ctx, method, body)
 	default:
-		answer, err = d.answer(ctx, method, body)
+		answer, err = c.answer(ctx, method, body)
 	}
 	if raw, ok := answer.(json.RawMessage); ok || err != nil {
 		return raw, err
@@ -102,46 +102,46 @@ func (d *ClusterMethods) Serve(ctx context.Context, method string, body []byte) 
 }
 
 // answer answers one method about the cluster; with a json.RawMessage where it was made elsewhere.
-func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte) (answer any, err error) {
+func (c *ClusterMethods) answer(ctx context.Context, method string, body []byte) (answer any, err error) {
 	switch method {
 	case protocol.MethodStatus:
-		answer = Status(d.Observe(ctx))
+		answer = Status(c.Observe(ctx))
 	case protocol.MethodHealth:
-		answer = governor.Assess(d.Observe(ctx))
+		answer = governor.Assess(c.Observe(ctx))
 	case protocol.MethodPlan:
-		return d.plan(ctx)
+		return c.plan(ctx)
 	case protocol.MethodTop:
-		answer, err = decodeJSON(body, func(in protocol.TopRequest) (any, error) { return d.Top(in, d.MayRead) })
+		answer, err = decodeJSON(body, func(in protocol.TopRequest) (any, error) { return c.Top(in, c.MayRead) })
 	case protocol.MethodAuditLog:
-		answer, err = decodeJSON(body, d.auditLog)
+		answer, err = decodeJSON(body, c.auditLog)
 	case protocol.MethodDrain:
-		answer, err = change(ctx, d, body, func(in protocol.DrainRequest) (any, error) {
-			return d.changeInstance(in.Instance, func(i uint64) error { return errOf(d.Drain(ctx, i, in.Undo)) })
+		answer, err = change(ctx, c, body, func(in protocol.DrainRequest) (any, error) {
+			return c.changeInstance(in.Instance, func(i uint64) error { return errOf(c.Drain(ctx, i, in.Undo)) })
 		})
 	case protocol.MethodExpel:
-		answer, err = change(ctx, d, body, func(in protocol.ExpelRequest) (any, error) {
-			return d.expel(ctx, in)
+		answer, err = change(ctx, c, body, func(in protocol.ExpelRequest) (any, error) {
+			return c.expel(ctx, in)
 		})
 	case protocol.MethodTransfer:
-		answer, err = change(ctx, d, body, func(in protocol.TransferRequest) (any, error) {
-			if _, err := d.changeInstance(in.Instance, func(i uint64) error { return d.TransferMaster(ctx, in.Shard, i) }); err != nil {
+		answer, err = change(ctx, c, body, func(in protocol.TransferRequest) (any, error) {
+			if _, err := c.changeInstance(in.Instance, func(i uint64) error { return c.TransferMaster(ctx, in.Shard, i) }); err != nil {
 				return nil, err
 			}
-			state := d.State()
+			state := c.State()
 			x, _ := state.Shard(in.Shard)
 			return clusterShard(state, &x, bucketsOf(state)[x.ID]), nil
 		})
 	case protocol.MethodWeight:
-		answer, err = change(ctx, d, body, func(in protocol.WeightRequest) (any, error) { return d.weight(ctx, in) })
+		answer, err = change(ctx, c, body, func(in protocol.WeightRequest) (any, error) { return c.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
-		answer, err = change(ctx, d, body, func(in protocol.ReplicationFactorRequest) (any, error) { return d.factor(ctx, in) })
+		answer, err = change(ctx, c, body, func(in protocol.ReplicationFactorRequest) (any, error) { return c.factor(ctx, in) })
 	case protocol.MethodShards:
-		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return d.shards(ctx, in) })
+		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return c.shards(ctx, in) })
 	case protocol.MethodSetShards:
-		answer, err = change(ctx, d, body, func(in protocol.ShardsRequest) (any, error) { return d.setShards(ctx, in) })
+		answer, err = change(ctx, c, body, func(in protocol.ShardsRequest) (any, error) { return c.setShards(ctx, in) })
 	case protocol.MethodRotateKeys:
 		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
-			return d.rotateKeys(ctx, in)
+			return c.rotateKeys(ctx, in)
 		})
 	case protocol.MethodBackup:
 		var in protocol.BackupRequest
@@ -149,7 +149,7 @@ func (d *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 			return nil, protocol.Errorf(protocol.StatusBadRequest, "the request is not the method's JSON document: %v", bad)
 		}
 		in.Shard = cmp.Or(in.Shard, meta.MetaShardID)
-		return rawAnswer(d.Backup(ctx, in.Shard, body))
+		return rawAnswer(c.Backup(ctx, in.Shard, body))
 	default:
 		err = protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
 	}
@@ -187,77 +187,77 @@ func change[T any](ctx context.Context, d *ClusterMethods, body []byte, f func(i
 func errOf(_ meta.Instance, err error) error { return err }
 
 // changeInstance does something about an instance, and answers how it stands then.
-func (d *ClusterMethods) changeInstance(name string, f func(instance uint64) error) (any, error) {
-	i, err := governor.FindInstance(d.State(), name)
+func (c *ClusterMethods) changeInstance(name string, f func(instance uint64) error) (any, error) {
+	i, err := governor.FindInstance(c.State(), name)
 	if err == nil {
 		err = f(i.ID)
 	}
 	if err != nil {
 		return nil, err
 	}
-	state := d.State()
+	state := c.State()
 	i, _ = state.Instance(i.ID)
 	return clusterInstance(state, &i), nil
 }
 
 // expel has an instance leave. One that has left already, and whose name nobody else has by now,
 // stays expelled.
-func (d *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
-	state := d.State()
-	if _, err := governor.FindInstance(state, in.Instance); err != nil && d.Observe(ctx).Confirmed {
+func (c *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (any, error) {
+	state := c.State()
+	if _, err := governor.FindInstance(state, in.Instance); err != nil && c.Observe(ctx).Confirmed {
 		for _, i := range slices.Backward(state.Instances()) {
 			if i.Name == in.Instance && i.Expelled() {
 				return clusterInstance(state, &i), nil
 			}
 		}
 	}
-	return d.changeInstance(in.Instance, func(i uint64) error { return errOf(d.Expel(ctx, i, in.Force)) })
+	return c.changeInstance(in.Instance, func(i uint64) error { return errOf(c.Expel(ctx, i, in.Force)) })
 }
 
 // rotateKeys replaces the ticket key that the request names. Without one it answers the current
 // key, which a majority confirms: a key of the past would make the rotation that follows change
 // nothing.
-func (d *ClusterMethods) rotateKeys(ctx context.Context, in protocol.TicketKeyRequest) (any, error) {
+func (c *ClusterMethods) rotateKeys(ctx context.Context, in protocol.TicketKeyRequest) (any, error) {
 	if in.Current == 0 {
-		o := d.Observe(ctx)
+		o := c.Observe(ctx)
 		if !o.Confirmed {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "the meta shard does not answer; ask again")
 		}
 		current, _ := o.State.Keys()
 		return protocol.TicketKey{ID: current.ID}, nil
 	}
-	if err := d.RotateKeys(ctx, in.Current); err != nil {
+	if err := c.RotateKeys(ctx, in.Current); err != nil {
 		return nil, err
 	}
-	current, _ := d.State().Keys()
+	current, _ := c.State().Keys()
 	return protocol.TicketKey{ID: current.ID}, nil
 }
 
-func (d *ClusterMethods) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
+func (c *ClusterMethods) weight(ctx context.Context, in protocol.WeightRequest) (any, error) {
 	if !(in.Weight >= 0 && in.Weight <= maxWeight) {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "weight is %v; choose 0 to %d", in.Weight, maxWeight)
 	}
-	set, err := governor.FindReplicaset(d.State(), in.Replicaset)
+	set, err := governor.FindReplicaset(c.State(), in.Replicaset)
 	if err == nil {
-		err = d.SetWeight(ctx, set.ID, uint32(math.Round(in.Weight*1000)))
+		err = c.SetWeight(ctx, set.ID, uint32(math.Round(in.Weight*1000)))
 	}
 	if err != nil {
 		return nil, err
 	}
-	state := d.State()
+	state := c.State()
 	set, _ = state.Replicaset(set.ID)
 	return clusterReplicaset(state, &set, bucketsOf(state)), nil
 }
 
-func (d *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
-	t, ok := d.State().TierByName(in.Tier)
+func (c *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
+	t, ok := c.State().TierByName(in.Tier)
 	if !ok {
 		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
 	}
-	if err := d.SetReplicationFactor(ctx, t.ID, in.Factor); err != nil {
+	if err := c.SetReplicationFactor(ctx, t.ID, in.Factor); err != nil {
 		return nil, err
 	}
-	t, _ = d.State().Tier(t.ID)
+	t, _ = c.State().Tier(t.ID)
 	return clusterTier(&t), nil
 }
 
@@ -266,8 +266,8 @@ const maxShards = 64
 
 // tierOf finds the tier that a request names, by default that of new coordination nodes, and checks
 // the number of shards.
-func (d *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
-	state := d.State()
+func (c *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
+	state := c.State()
 	t, ok := state.TierByName(in.Tier)
 	if in.Tier == "" {
 		t, ok = state.Tier(state.DataTier())
@@ -282,12 +282,12 @@ func (d *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
 }
 
 // shards is what a tier has, and what becomes of it.
-func (d *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
-	t, err := d.tierOf(&in)
+func (c *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
+	t, err := c.tierOf(&in)
 	if err != nil {
 		return nil, err
 	}
-	v := d.Observe(ctx).View
+	v := c.Observe(ctx).View
 	shards := t.ShardsPerReplicaset
 	if now, ok := v.State.Tier(t.ID); ok {
 		t = now
@@ -301,16 +301,16 @@ func (d *ClusterMethods) shards(ctx context.Context, in protocol.ShardsRequest) 
 	return governor.ShardCounts(v, &t, shards), nil
 }
 
-func (d *ClusterMethods) setShards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
-	t, err := d.tierOf(&in)
+func (c *ClusterMethods) setShards(ctx context.Context, in protocol.ShardsRequest) (any, error) {
+	t, err := c.tierOf(&in)
 	if err == nil {
-		err = d.SetShards(ctx, t.ID, in.Shards)
+		err = c.SetShards(ctx, t.ID, in.Shards)
 	}
 	if err != nil {
 		return nil, err
 	}
 	in.Shards = 0
-	return d.shards(ctx, in)
+	return c.shards(ctx, in)
 }
 
 // planTimeout bounds the question to the instance that governs.
@@ -318,15 +318,15 @@ const planTimeout = 2 * time.Second
 
 // plan is that of the instance that governs. Without one, or while it cannot be asked, nothing is
 // planned, and what is not as it should be is said as it looks from here.
-func (d *ClusterMethods) plan(ctx context.Context) (any, error) {
-	if e, err := d.Explain(); err == nil {
-		return d.planDocument(d.Observe(ctx), e), nil
+func (c *ClusterMethods) plan(ctx context.Context) (any, error) {
+	if e, err := c.Explain(); err == nil {
+		return c.planDocument(c.Observe(ctx), e), nil
 	}
-	o := d.Observe(ctx)
+	o := c.Observe(ctx)
 	why := "the meta shard does not answer; an election may be under way"
-	if o.Confirmed && o.Leader != 0 && o.Leader != d.Self {
+	if o.Confirmed && o.Leader != 0 && o.Leader != c.Self {
 		ask, cancel := context.WithTimeout(ctx, planTimeout)
-		body, err := d.AskGovernor(ask)
+		body, err := c.AskGovernor(ask)
 		cancel()
 		if err == nil {
 			return json.RawMessage(body), nil
@@ -338,13 +338,13 @@ func (d *ClusterMethods) plan(ctx context.Context) (any, error) {
 	if !slices.ContainsFunc(e.Waits, func(w governor.Wait) bool { return w.What == governor.WaitForGovernor }) {
 		e.Waits = append(e.Waits, governor.Wait{What: governor.WaitForGovernor, Why: why, Kind: governor.Underway})
 	}
-	return d.planDocument(o, e), nil
+	return c.planDocument(o, e), nil
 }
 
 // planDocument is the document of a plan.
-func (d *ClusterMethods) planDocument(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
+func (c *ClusterMethods) planDocument(o governor.Observation, e governor.Explanation) protocol.ClusterPlan {
 	plan := protocol.ClusterPlan{
-		AnsweredBy: instanceName(o.State, d.Self), Leader: instanceName(o.State, o.Leader),
+		AnsweredBy: instanceName(o.State, c.Self), Leader: instanceName(o.State, o.Leader),
 		Steps: append([]string{}, e.Next...), Waits: []protocol.ClusterWait{}, Health: governor.Assess(o),
 	}
 	for _, w := range e.Waits {

@@ -11,14 +11,14 @@ import (
 )
 
 // serve reads a connection from another instance until it breaks.
-func (m *Transport) serve(c *conn) {
+func (t *Transport) serve(c *conn) {
 	switch c.purpose {
 	case purposeRaft:
-		m.serveRaft(c)
+		t.serveRaft(c)
 	case purposeSnapshot:
-		m.serveSnapshot(c)
+		t.serveSnapshot(c)
 	case purposeCalls:
-		m.serveCalls(c)
+		t.serveCalls(c)
 	}
 }
 
@@ -37,10 +37,10 @@ type callServer struct {
 
 // serveCalls adds one-way messages to the inbox, in order, and runs each call on its own goroutine.
 // The reader waits for neither, so that keep-alives are always answered.
-func (m *Transport) serveCalls(c *conn) {
-	s := &callServer{m: m, c: c, slots: make(chan struct{}, m.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
-	in := m.newInbox()
-	ctx, cancel := context.WithCancel(m.ctx)
+func (t *Transport) serveCalls(c *conn) {
+	s := &callServer{m: t, c: c, slots: make(chan struct{}, t.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
+	in := t.newInbox()
+	ctx, cancel := context.WithCancel(t.ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
@@ -55,17 +55,17 @@ func (m *Transport) serveCalls(c *conn) {
 			in.put(c.peer, arg, payload)
 		case frameCall:
 			if len(payload) < callHeader {
-				m.closeMalformed(c, errFrame)
+				t.closeMalformed(c, errFrame)
 				return
 			}
 			id := binary.BigEndian.Uint64(payload)
 			left := time.Duration(min(binary.BigEndian.Uint64(payload[8:]),
 				uint64(24*time.Hour/time.Microsecond))) * time.Microsecond
-			m.stats.CallsReceived.Add(1)
+			t.stats.CallsReceived.Add(1)
 			select {
 			case s.slots <- struct{}{}:
 			default:
-				m.stats.CallsRefused.Add(1)
+				t.stats.CallsRefused.Add(1)
 				if s.reply(id, nil, errTooManyCalls(cap(s.slots))) != nil {
 					return
 				}
@@ -81,11 +81,11 @@ func (m *Transport) serveCalls(c *conn) {
 			if !s.begin(id, end) {
 				end()
 				<-s.slots
-				m.closeMalformed(c, errFrame) // the id is in use
+				t.closeMalformed(c, errFrame) // the id is in use
 				return
 			}
 			running.Go(func() {
-				answer, err := m.runHandler(callCtx, arg, c.peer, payload[callHeader:])
+				answer, err := t.runHandler(callCtx, arg, c.peer, payload[callHeader:])
 				silent := callCtx.Err() == context.Canceled || callerGone(callCtx, err)
 				s.end(id)
 				<-s.slots
@@ -160,12 +160,12 @@ func wireError(err error) *protocol.Error {
 }
 
 // runHandler runs the method's handler.
-func (m *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
-	f := m.callHandlers[method]
+func (t *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
+	f := t.callHandlers[method]
 	if f == nil {
 		return nil, protocol.Errorf(protocol.StatusUnsupported, "the instance does not know method %d; upgrade it", method)
 	}
-	if !m.guard("handler of a call", from, func() { answer, err = f(ctx, from, body) }) {
+	if !t.guard("handler of a call", from, func() { answer, err = f(ctx, from, body) }) {
 		return nil, protocol.Errorf(protocol.StatusInternal, "the handler panicked; see the instance's log")
 	}
 	return answer, err
@@ -193,48 +193,48 @@ type inboxMessage struct {
 	payload []byte
 }
 
-func (m *Transport) newInbox() *inbox { return &inbox{m: m} }
+func (t *Transport) newInbox() *inbox { return &inbox{m: t} }
 
-func (in *inbox) put(from string, kind uint8, payload []byte) {
-	m := in.m
+func (i *inbox) put(from string, kind uint8, payload []byte) {
+	m := i.m
 	if m.messageHandlers[kind] == nil {
 		m.stats.MessagesDropped.Add(1)
 		return
 	}
 	l := &m.cfg.Limits
-	in.mu.Lock()
-	if len(in.queue) >= l.QueueMessages || len(in.queue) > 0 && in.bytes+len(payload) > l.QueueBytes {
-		in.mu.Unlock()
+	i.mu.Lock()
+	if len(i.queue) >= l.QueueMessages || len(i.queue) > 0 && i.bytes+len(payload) > l.QueueBytes {
+		i.mu.Unlock()
 		m.stats.MessagesDropped.Add(1)
 		return
 	}
-	in.queue = append(in.queue, inboxMessage{from, kind, payload})
-	in.bytes += len(payload)
-	run := !in.running
-	in.running = true
-	in.mu.Unlock()
-	if run && !m.start(in.run) {
-		in.mu.Lock()
-		in.running = false
-		in.mu.Unlock()
+	i.queue = append(i.queue, inboxMessage{from, kind, payload})
+	i.bytes += len(payload)
+	run := !i.running
+	i.running = true
+	i.mu.Unlock()
+	if run && !m.start(i.run) {
+		i.mu.Lock()
+		i.running = false
+		i.mu.Unlock()
 	}
 }
 
-func (in *inbox) run() {
+func (i *inbox) run() {
 	var batch []inboxMessage
 	for {
-		in.mu.Lock()
-		if len(in.queue) == 0 || in.m.ctx.Err() != nil {
-			in.running = false
-			in.mu.Unlock()
+		i.mu.Lock()
+		if len(i.queue) == 0 || i.m.ctx.Err() != nil {
+			i.running = false
+			i.mu.Unlock()
 			return
 		}
-		batch, in.queue = in.queue, batch[:0]
-		in.bytes = 0
-		in.mu.Unlock()
+		batch, i.queue = i.queue, batch[:0]
+		i.bytes = 0
+		i.mu.Unlock()
 		for _, x := range batch {
-			in.m.stats.MessagesReceived.Add(1)
-			in.m.guard("handler of a message", x.from, func() { in.m.messageHandlers[x.kind](x.from, x.payload) })
+			i.m.stats.MessagesReceived.Add(1)
+			i.m.guard("handler of a message", x.from, func() { i.m.messageHandlers[x.kind](x.from, x.payload) })
 		}
 		clear(batch)
 	}

@@ -53,27 +53,27 @@ func newConn(m *Transport, nc net.Conn, peer string, p purpose, dialer bool, clu
 // keepAliveReader reads with a deadline that moves with each read.
 type keepAliveReader struct{ c *conn }
 
-func (p keepAliveReader) Read(b []byte) (int, error) {
-	silence := p.c.m.cfg.Limits.deadAfter()
-	if p.c.purpose == purposeSnapshot {
+func (k keepAliveReader) Read(b []byte) (int, error) {
+	silence := k.c.m.cfg.Limits.deadAfter()
+	if k.c.purpose == purposeSnapshot {
 		silence = maxChunkWait // no keep-alives: each chunk is answered, once it is on disk
 	}
 	for {
-		_ = p.c.nc.SetReadDeadline(time.Now().Add(silence))
-		n, err := p.c.nc.Read(b)
-		p.c.m.stats.BytesReceived.Add(uint64(n))
+		_ = k.c.nc.SetReadDeadline(time.Now().Add(silence))
+		n, err := k.c.nc.Read(b)
+		k.c.m.stats.BytesReceived.Add(uint64(n))
 		if n > 0 || err == nil || !errors.Is(err, os.ErrDeadlineExceeded) {
 			return n, err
 		}
 		// During a large write no keep-alive can be sent; writes have their own deadlines.
-		if !p.c.wmu.TryLock() {
+		if !k.c.wmu.TryLock() {
 			continue
 		}
-		p.c.wmu.Unlock()
-		if last := p.c.lastWrite.Load(); last > 0 && time.Since(p.c.created)-time.Duration(last) < silence {
+		k.c.wmu.Unlock()
+		if last := k.c.lastWrite.Load(); last > 0 && time.Since(k.c.created)-time.Duration(last) < silence {
 			continue
 		}
-		p.c.m.stats.Silent.Add(1)
+		k.c.m.stats.Silent.Add(1)
 		return n, errKeepAlive
 	}
 }

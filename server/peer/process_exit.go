@@ -49,25 +49,25 @@ type exitChecks struct {
 }
 
 // check is called when a raft connection ended that this end did not close.
-func (x *exitChecks) check(m *Transport, peer string) {
-	if x.f == nil || m.ctx.Err() != nil {
+func (e *exitChecks) check(m *Transport, peer string) {
+	if e.f == nil || m.ctx.Err() != nil {
 		return
 	}
-	x.mu.Lock()
-	busy := x.busy[peer]
-	x.busy[peer] = true
-	x.mu.Unlock()
+	e.mu.Lock()
+	busy := e.busy[peer]
+	e.busy[peer] = true
+	e.mu.Unlock()
 	if busy {
 		return
 	}
 	m.start(func() {
 		defer func() {
-			x.mu.Lock()
-			defer x.mu.Unlock()
-			delete(x.busy, peer)
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			delete(e.busy, peer)
 		}()
 		if processExited(m.ctx, m.cfg.Network, peer) {
-			x.f(m.ctx, peer)
+			e.f(m.ctx, peer)
 		}
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 // RaftTransport returns the factory of the raft engine's transport. The engine's raft address must
 // be the advertised one. One engine may use it at a time.
-func (m *Transport) RaftTransport() config.TransportFactory { return raftTransportFactory{m} }
+func (t *Transport) RaftTransport() config.TransportFactory { return raftTransportFactory{t} }
 
 type raftTransportFactory struct{ m *Transport }
 
@@ -100,27 +100,27 @@ const (
 )
 
 // acquireConn makes the caller a user of the connection to a peer, and dials if there is none.
-func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
-	m.mu.Lock()
-	if m.stopped {
-		m.mu.Unlock()
+func (t *Transport) acquireConn(ctx context.Context, target string) (*sharedConn, error) {
+	t.mu.Lock()
+	if t.stopped {
+		t.mu.Unlock()
 		return nil, errTransportClosed
 	}
-	if until, ok := m.nextDial[target]; ok {
+	if until, ok := t.nextDial[target]; ok {
 		if time.Now().Before(until) {
-			m.mu.Unlock()
+			t.mu.Unlock()
 			return nil, errRecentlyUnreachable
 		}
-		delete(m.nextDial, target)
+		delete(t.nextDial, target)
 	}
-	l := m.sharedConns[target]
+	l := t.sharedConns[target]
 	mine := l == nil || l.closed()
 	if mine {
-		l = &sharedConn{m: m, target: target, ready: make(chan struct{})}
-		m.sharedConns[target] = l
+		l = &sharedConn{m: t, target: target, ready: make(chan struct{})}
+		t.sharedConns[target] = l
 	}
 	l.users++
-	m.mu.Unlock()
+	t.mu.Unlock()
 	if mine {
 		l.dial(ctx)
 	}
@@ -138,36 +138,36 @@ func (m *Transport) acquireConn(ctx context.Context, target string) (*sharedConn
 }
 
 // closed: the connection is closed and will be forgotten.
-func (l *sharedConn) closed() bool {
+func (s *sharedConn) closed() bool {
 	select {
-	case <-l.ready:
-		return l.err != nil || l.c.closed()
+	case <-s.ready:
+		return s.err != nil || s.c.closed()
 	default:
 		return false
 	}
 }
 
-func (l *sharedConn) dial(ctx context.Context) {
+func (s *sharedConn) dial(ctx context.Context) {
 	dialling, cancel := context.WithTimeout(ctx, dialPatience)
 	defer cancel()
-	c, err := l.m.dial(dialling, l.target, purposeRaft)
-	if err == nil && !l.m.start(func() { l.run(ctx, c) }) {
+	c, err := s.m.dial(dialling, s.target, purposeRaft)
+	if err == nil && !s.m.start(func() { s.run(ctx, c) }) {
 		c.closeDialed()
 		err = errTransportClosed
 	}
-	l.c, l.err = c, err
-	close(l.ready)
+	s.c, s.err = c, err
+	close(s.ready)
 	if err == nil {
 		return
 	}
-	l.forget()
-	l.m.mu.Lock()
-	defer l.m.mu.Unlock()
-	l.m.nextDial[l.target] = time.Now().Add(dialRetry)
+	s.forget()
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.nextDial[s.target] = time.Now().Add(dialRetry)
 }
 
 // run watches the connection until it breaks, its last user leaves or the engine closes.
-func (l *sharedConn) run(ctx context.Context, c *conn) {
+func (s *sharedConn) run(ctx context.Context, c *conn) {
 	stop := context.AfterFunc(ctx, c.close)
 	defer stop()
 	var reading sync.WaitGroup
@@ -177,33 +177,33 @@ func (l *sharedConn) run(ctx context.Context, c *conn) {
 	})
 	c.keepAlive()
 	reading.Wait()
-	l.forget()
+	s.forget()
 	c.closeDialed()
 }
 
 // forget makes the next user dial.
-func (l *sharedConn) forget() {
-	l.m.mu.Lock()
-	defer l.m.mu.Unlock()
-	if l.m.sharedConns[l.target] == l {
-		delete(l.m.sharedConns, l.target)
+func (s *sharedConn) forget() {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.m.sharedConns[s.target] == s {
+		delete(s.m.sharedConns, s.target)
 	}
 }
 
-func (l *sharedConn) release() {
-	l.m.mu.Lock()
-	l.users--
-	last := l.users == 0
-	if last && l.m.sharedConns[l.target] == l {
-		delete(l.m.sharedConns, l.target)
+func (s *sharedConn) release() {
+	s.m.mu.Lock()
+	s.users--
+	last := s.users == 0
+	if last && s.m.sharedConns[s.target] == s {
+		delete(s.m.sharedConns, s.target)
 	}
-	l.m.mu.Unlock()
+	s.m.mu.Unlock()
 	if !last {
 		return
 	}
-	<-l.ready
-	if l.c != nil {
-		l.c.close()
+	<-s.ready
+	if s.c != nil {
+		s.c.close()
 	}
 }
 
@@ -304,50 +304,50 @@ func (r *raftSender) send(batch *raftpb.MessageBatch) error {
 }
 
 // serveRaft gives batches to the engine.
-func (m *Transport) serveRaft(c *conn) {
+func (t *Transport) serveRaft(c *conn) {
 	var buf []byte
 	for {
 		_, _, payload, err := c.next(buf)
 		if err != nil {
 			if !c.closed() && !errors.Is(err, errKeepAlive) && !errors.Is(err, errClosed) && !errors.Is(err, errFrame) {
-				m.exits.check(m, c.peer)
+				t.exits.check(t, c.peer)
 			}
 			return
 		}
-		m.stats.BatchesReceived.Add(1)
+		t.stats.BatchesReceived.Add(1)
 		var batch raftpb.MessageBatch
-		if err := m.decodeBatch(c, payload, &batch); err != nil {
-			m.closeMalformed(c, err)
+		if err := t.decodeBatch(c, payload, &batch); err != nil {
+			t.closeMalformed(c, err)
 			return
 		}
 		// The engine has copied what it keeps. A buffer that grew for a large batch is released.
 		if buf = payload; cap(buf) > 2*batchBytes {
 			buf = nil
 		}
-		if !m.deliverBatch(c, batch) {
+		if !t.deliverBatch(c, batch) {
 			return
 		}
 	}
 }
 
-func (m *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
-	e := &m.engine
+func (t *Transport) deliverBatch(c *conn, batch raftpb.MessageBatch) bool {
+	e := &t.engine
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.transport == nil {
-		m.stats.BatchesDropped.Add(1)
+		t.stats.BatchesDropped.Add(1)
 		return true
 	}
-	return m.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
+	return t.guard("raft engine", c.peer, func() { e.transport.messages(batch) })
 }
 
 // decodeBatch decodes a batch, and checks what the engine relies on.
-func (m *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
+func (t *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBatch) error {
 	if err := checkBatch(payload); err != nil {
 		return err
 	}
 	var err error
-	if !m.guard("decoding of raft messages", c.peer, func() { err = batch.Unmarshal(payload) }) {
+	if !t.guard("decoding of raft messages", c.peer, func() { err = batch.Unmarshal(payload) }) {
 		return errFrame
 	}
 	if err != nil {
@@ -422,33 +422,33 @@ func (s *snapshotConn) SendChunk(chunk raftpb.Chunk) error {
 	return nil
 }
 
-func (m *Transport) serveSnapshot(c *conn) {
+func (t *Transport) serveSnapshot(c *conn) {
 	var buf []byte
 	for {
 		_, _, payload, err := c.next(buf)
 		if err != nil {
 			return
 		}
-		m.stats.ChunksReceived.Add(1)
+		t.stats.ChunksReceived.Add(1)
 		buf = payload
 		var chunk raftpb.Chunk
-		if !m.guard("decoding of a snapshot", c.peer, func() { err = chunk.Unmarshal(payload) }) || err != nil {
-			m.closeMalformed(c, errFrame)
+		if !t.guard("decoding of a snapshot", c.peer, func() { err = chunk.Unmarshal(payload) }) || err != nil {
+			t.closeMalformed(c, errFrame)
 			return
 		}
-		taken := m.deliverChunk(c, chunk)
+		taken := t.deliverChunk(c, chunk)
 		if c.write(appendFrame(nil, frameChunkReply, taken, nil, nil)) != nil || taken == 0 {
 			return
 		}
 	}
 }
 
-func (m *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
-	e := &m.engine
+func (t *Transport) deliverChunk(c *conn, chunk raftpb.Chunk) (taken byte) {
+	e := &t.engine
 	e.mu.RLock()
 	defer e.mu.RUnlock()
 	if e.transport != nil {
-		m.guard("raft engine", c.peer, func() {
+		t.guard("raft engine", c.peer, func() {
 			if e.transport.chunks(chunk) {
 				taken = 1
 			}

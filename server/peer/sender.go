@@ -59,20 +59,20 @@ type callResult struct {
 // Send sends a one-way message. It never waits: the message is queued, and lost if the queue is
 // full, the peer is unreachable or the connection breaks. Messages to an address arrive in order.
 // The transport owns the payload. A message to this instance is delivered without a connection.
-func (m *Transport) Send(address string, kind uint8, payload []byte) {
+func (t *Transport) Send(address string, kind uint8, payload []byte) {
 	address = normalize(address)
-	if len(payload) > m.cfg.Limits.Payload {
-		m.stats.MessagesDropped.Add(1)
-		m.warn("message too large, dropped", "kind", kind, "bytes", len(payload), "allowed", m.cfg.Limits.Payload)
+	if len(payload) > t.cfg.Limits.Payload {
+		t.stats.MessagesDropped.Add(1)
+		t.warn("message too large, dropped", "kind", kind, "bytes", len(payload), "allowed", t.cfg.Limits.Payload)
 		return
 	}
-	if address == m.cfg.Advertise {
-		m.stats.MessagesSent.Add(1)
-		m.localInbox.put(m.cfg.Advertise, kind, payload)
+	if address == t.cfg.Advertise {
+		t.stats.MessagesSent.Add(1)
+		t.localInbox.put(t.cfg.Advertise, kind, payload)
 		return
 	}
-	if !m.enqueue(address, outgoingFrame{kind: frameMessage, arg: kind, payload: payload}) {
-		m.stats.MessagesDropped.Add(1)
+	if !t.enqueue(address, outgoingFrame{kind: frameMessage, arg: kind, payload: payload}) {
+		t.stats.MessagesDropped.Add(1)
 	}
 }
 
@@ -83,22 +83,22 @@ func (m *Transport) Send(address string, kind uint8, payload []byte) {
 // Errors: the handler's *protocol.Error unchanged. StatusUnavailable (the peer is unreachable),
 // StatusOverloaded (too many calls wait for it) and StatusUnsupported (unknown method): nothing was
 // carried out. [ErrUndetermined], and ctx's error: unknown.
-func (m *Transport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
+func (t *Transport) Call(ctx context.Context, address string, method uint8, body []byte) ([]byte, error) {
 	address = normalize(address)
-	if len(body) > m.cfg.Limits.Payload {
+	if len(body) > t.cfg.Limits.Payload {
 		return nil, protocol.Errorf(protocol.StatusBadRequest,
-			"body of a call has %d bytes; at most %d are allowed", len(body), m.cfg.Limits.Payload)
+			"body of a call has %d bytes; at most %d are allowed", len(body), t.cfg.Limits.Payload)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	m.stats.CallsSent.Add(1)
-	if address == m.cfg.Advertise {
-		return m.callLocal(ctx, method, body)
+	t.stats.CallsSent.Add(1)
+	if address == t.cfg.Advertise {
+		return t.callLocal(ctx, method, body)
 	}
 	c := &pendingCall{ctx: ctx, done: make(chan callResult, 1)}
 	o := outgoingFrame{kind: frameCall, arg: method, call: c, payload: body}
-	p, id, err := m.enqueueCall(address, o)
+	p, id, err := t.enqueueCall(address, o)
 	if err != nil {
 		return nil, err
 	}
@@ -112,21 +112,21 @@ func (m *Transport) Call(ctx context.Context, address string, method uint8, body
 }
 
 // callLocal calls a handler of this instance, within the limits of other instances' calls.
-func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([]byte, error) {
+func (t *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([]byte, error) {
 	select {
-	case m.localCalls <- struct{}{}:
+	case t.localCalls <- struct{}{}:
 	default:
-		m.stats.CallsRefused.Add(1)
-		return nil, errTooManyCalls(cap(m.localCalls))
+		t.stats.CallsRefused.Add(1)
+		return nil, errTooManyCalls(cap(t.localCalls))
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	done := make(chan callResult, 1)
-	ok := m.start(func() {
-		defer func() { <-m.localCalls }()
-		defer context.AfterFunc(m.ctx, cancel)()
-		m.stats.CallsReceived.Add(1)
-		answer, err := m.runHandler(ctx, method, m.cfg.Advertise, body)
+	ok := t.start(func() {
+		defer func() { <-t.localCalls }()
+		defer context.AfterFunc(t.ctx, cancel)()
+		t.stats.CallsReceived.Add(1)
+		answer, err := t.runHandler(ctx, method, t.cfg.Advertise, body)
 		switch {
 		case callerGone(ctx, err): // the caller uses its own ctx
 		case err != nil:
@@ -136,28 +136,28 @@ func (m *Transport) callLocal(ctx context.Context, method uint8, body []byte) ([
 		}
 	})
 	if !ok {
-		<-m.localCalls
+		<-t.localCalls
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed)
 	}
 	select {
 	case r := <-done:
 		return r.body, r.err
 	case <-ctx.Done():
-		if m.ctx.Err() != nil {
+		if t.ctx.Err() != nil {
 			return nil, ErrUndetermined
 		}
 		return nil, ctx.Err()
 	}
 }
 
-func (m *Transport) enqueue(address string, o outgoingFrame) bool {
-	_, _, err := m.enqueueCall(address, o)
+func (t *Transport) enqueue(address string, o outgoingFrame) bool {
+	_, _, err := t.enqueueCall(address, o)
 	return err == nil
 }
 
-func (m *Transport) enqueueCall(address string, o outgoingFrame) (p *sender, id uint64, err error) {
+func (t *Transport) enqueueCall(address string, o outgoingFrame) (p *sender, id uint64, err error) {
 	for {
-		p, err := m.senderFor(address)
+		p, err := t.senderFor(address)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -170,154 +170,154 @@ func (m *Transport) enqueueCall(address string, o outgoingFrame) (p *sender, id 
 }
 
 // senderFor returns the sender to an address, and creates it if needed.
-func (m *Transport) senderFor(address string) (*sender, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.stopped {
+func (t *Transport) senderFor(address string) (*sender, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed)
 	}
-	if p := m.senders[address]; p != nil {
+	if p := t.senders[address]; p != nil {
 		return p, nil
 	}
 	if err := checkAddress(address); err != nil {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "%v", err)
 	}
-	if len(m.senders) >= m.cfg.Limits.Peers {
+	if len(t.senders) >= t.cfg.Limits.Peers {
 		return nil, protocol.Errorf(protocol.StatusOverloaded,
-			"calls to %d instances are in progress, the limit; retry later", len(m.senders))
+			"calls to %d instances are in progress, the limit; retry later", len(t.senders))
 	}
-	p := &sender{m: m, address: address, wake: make(chan struct{}, 1), calls: make(map[uint64]*pendingCall)}
-	m.senders[address] = p
-	m.wg.Go(p.run)
+	p := &sender{m: t, address: address, wake: make(chan struct{}, 1), calls: make(map[uint64]*pendingCall)}
+	t.senders[address] = p
+	t.wg.Go(p.run)
 	return p, nil
 }
 
 var errSenderClosed = errors.New("peer has ended")
 
-func (p *sender) enqueue(o outgoingFrame) (id uint64, err error) {
-	l := &p.m.cfg.Limits
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
+func (s *sender) enqueue(o outgoingFrame) (id uint64, err error) {
+	l := &s.m.cfg.Limits
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		return 0, errSenderClosed
 	}
-	if len(p.queue) >= l.QueueMessages || len(p.queue) > 0 && p.bytes+o.size() > l.QueueBytes {
+	if len(s.queue) >= l.QueueMessages || len(s.queue) > 0 && s.bytes+o.size() > l.QueueBytes {
 		return 0, protocol.Errorf(protocol.StatusOverloaded,
 			"%d messages of %d bytes wait to be sent to the instance at %s, and at most %d of %d bytes may; retry later",
-			len(p.queue), p.bytes, p.address, l.QueueMessages, l.QueueBytes)
+			len(s.queue), s.bytes, s.address, l.QueueMessages, l.QueueBytes)
 	}
 	if o.call != nil {
-		p.nextID++
-		o.id = p.nextID
-		p.calls[o.id] = o.call
+		s.nextID++
+		o.id = s.nextID
+		s.calls[o.id] = o.call
 	}
-	p.queue = append(p.queue, o)
-	p.bytes += o.size()
+	s.queue = append(s.queue, o)
+	s.bytes += o.size()
 	select {
-	case p.wake <- struct{}{}:
+	case s.wake <- struct{}{}:
 	default:
 	}
 	return o.id, nil
 }
 
 // cancel forgets a call whose caller no longer waits, and tells the other end if the call was sent.
-func (p *sender) cancel(id uint64, c *pendingCall) {
-	p.mu.Lock()
-	_, waits := p.calls[id]
-	delete(p.calls, id)
+func (s *sender) cancel(id uint64, c *pendingCall) {
+	s.mu.Lock()
+	_, waits := s.calls[id]
+	delete(s.calls, id)
 	sent := c.sent
-	p.mu.Unlock()
+	s.mu.Unlock()
 	if waits && sent {
-		_, _ = p.enqueue(outgoingFrame{kind: frameCancel, id: id})
+		_, _ = s.enqueue(outgoingFrame{kind: frameCancel, id: id})
 	}
 }
 
 // takeQueue empties the queue and marks its calls as sent: from here on their outcome is open.
 // Cancelled calls are left out.
-func (p *sender) takeQueue(into []outgoingFrame) []outgoingFrame {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, o := range p.queue {
+func (s *sender) takeQueue(into []outgoingFrame) []outgoingFrame {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.queue {
 		if o.call != nil {
-			if p.calls[o.id] != o.call {
+			if s.calls[o.id] != o.call {
 				continue
 			}
 			o.call.sent = true
 		}
 		into = append(into, o)
 	}
-	clear(p.queue)
-	p.queue, p.bytes = p.queue[:0], 0
+	clear(s.queue)
+	s.queue, s.bytes = s.queue[:0], 0
 	return into
 }
 
 // failQueued fails everything in the queue: the peer is unreachable. Calls that were sent have
 // ended before.
-func (p *sender) failQueued(err error) {
-	p.mu.Lock()
-	calls := p.calls
-	p.calls = make(map[uint64]*pendingCall)
-	for _, o := range p.queue {
+func (s *sender) failQueued(err error) {
+	s.mu.Lock()
+	calls := s.calls
+	s.calls = make(map[uint64]*pendingCall)
+	for _, o := range s.queue {
 		if o.kind == frameMessage {
-			p.m.stats.MessagesDropped.Add(1)
+			s.m.stats.MessagesDropped.Add(1)
 		}
 	}
-	clear(p.queue)
-	p.queue, p.bytes = p.queue[:0], 0
-	p.mu.Unlock()
+	clear(s.queue)
+	s.queue, s.bytes = s.queue[:0], 0
+	s.mu.Unlock()
 	for _, c := range calls {
 		c.done <- callResult{err: err}
 	}
 }
 
 // failSent fails the calls that were sent: their connection is lost.
-func (p *sender) failSent() {
-	p.mu.Lock()
+func (s *sender) failSent() {
+	s.mu.Lock()
 	var lost []*pendingCall
-	for id, c := range p.calls {
+	for id, c := range s.calls {
 		if c.sent {
 			lost = append(lost, c)
-			delete(p.calls, id)
+			delete(s.calls, id)
 		}
 	}
-	p.mu.Unlock()
+	s.mu.Unlock()
 	for _, c := range lost {
 		c.done <- callResult{err: ErrUndetermined}
 	}
 }
 
 // run connects and sends until the sender was idle for long, or the transport closes.
-func (p *sender) run() {
-	l := &p.m.cfg.Limits
+func (s *sender) run() {
+	l := &s.m.cfg.Limits
 	backoff := time.Duration(0)
 	var ended time.Time // of the last connection or dial; the back-off counts from here
 	var unreachable unreachableLog
 	for {
-		if !p.awaitWork(l.IdleTimeout) {
+		if !s.awaitWork(l.IdleTimeout) {
 			break
 		}
-		if backoff > 0 && !beat.Sleep(p.m.ctx, backoff/2+rand.N(backoff/2+1)-time.Since(ended)) {
+		if backoff > 0 && !beat.Sleep(s.m.ctx, backoff/2+rand.N(backoff/2+1)-time.Since(ended)) {
 			break
 		}
 		began := time.Now()
-		c, err := p.m.dial(p.m.ctx, p.address, purposeCalls)
+		c, err := s.m.dial(s.m.ctx, s.address, purposeCalls)
 		if err != nil {
-			if p.m.ctx.Err() != nil {
+			if s.m.ctx.Err() != nil {
 				break
 			}
-			p.m.dialErrors.note(p.address, "", err)
-			unreachable.failed(p, err, began)
+			s.m.dialErrors.note(s.address, "", err)
+			unreachable.failed(s, err, began)
 			ended = time.Now()
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
-			p.failQueued(unreachableError(p.address, err))
+			s.failQueued(unreachableError(s.address, err))
 			continue
 		}
-		p.m.dialErrors.note(p.address, c.peer, nil)
-		unreachable.reached(p)
+		s.m.dialErrors.note(s.address, c.peer, nil)
+		unreachable.reached(s)
 		began = time.Now()
-		p.writeLoop(c)
+		s.writeLoop(c)
 		c.closeDialed()
-		p.failSent()
+		s.failSent()
 		ended = time.Now()
 		// After a connection that lasted, the next one starts at once; one that did not counts as a
 		// failure.
@@ -327,9 +327,9 @@ func (p *sender) run() {
 			backoff = min(max(l.BackoffMin, 2*backoff), l.BackoffMax)
 		}
 	}
-	p.close()
-	p.failSent()
-	p.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
+	s.close()
+	s.failSent()
+	s.failQueued(protocol.Errorf(protocol.StatusUnavailable, "%v", errTransportClosed))
 }
 
 // unreachableError wraps both StatusUnavailable and the cause.
@@ -342,30 +342,30 @@ type unreachable struct {
 	cause  error
 }
 
-func (e *unreachable) Error() string   { return fmt.Sprintf("%v: %v", e.status, e.cause) }
-func (e *unreachable) Unwrap() []error { return []error{e.status, e.cause} }
+func (u *unreachable) Error() string   { return fmt.Sprintf("%v: %v", u.status, u.cause) }
+func (u *unreachable) Unwrap() []error { return []error{u.status, u.cause} }
 
 // awaitWork waits until something is queued. False: the sender closes, because it was idle or the
 // transport closes.
-func (p *sender) awaitWork(idle time.Duration) bool {
+func (s *sender) awaitWork(idle time.Duration) bool {
 	t := time.NewTimer(idle)
 	defer t.Stop()
 	for {
-		p.mu.Lock()
-		waits := len(p.queue) > 0
-		p.mu.Unlock()
-		if p.m.ctx.Err() != nil {
+		s.mu.Lock()
+		waits := len(s.queue) > 0
+		s.mu.Unlock()
+		if s.m.ctx.Err() != nil {
 			return false
 		}
 		if waits {
 			return true
 		}
 		select {
-		case <-p.wake:
-		case <-p.m.ctx.Done():
+		case <-s.wake:
+		case <-s.m.ctx.Done():
 			return false
 		case <-t.C:
-			if p.closeIfIdle() {
+			if s.closeIfIdle() {
 				return false
 			}
 			t.Reset(idle)
@@ -373,48 +373,48 @@ func (p *sender) awaitWork(idle time.Duration) bool {
 	}
 }
 
-func (p *sender) closeIfIdle() bool {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.queue) > 0 || len(p.calls) > 0 {
+func (s *sender) closeIfIdle() bool {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.queue) > 0 || len(s.calls) > 0 {
 		return false
 	}
-	p.closed = true
-	delete(p.m.senders, p.address)
+	s.closed = true
+	delete(s.m.senders, s.address)
 	return true
 }
 
-func (p *sender) close() {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed = true
-	if p.m.senders[p.address] == p {
-		delete(p.m.senders, p.address)
+func (s *sender) close() {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.m.senders[s.address] == s {
+		delete(s.m.senders, s.address)
 	}
 }
 
 // writeLoop sends the queue on the connection, and keep-alives, until it breaks, was idle, or is
 // stale and nothing is under way. Only this goroutine takes from the queue: what comes while the
 // connection closes waits for the next one.
-func (p *sender) writeLoop(c *conn) {
+func (s *sender) writeLoop(c *conn) {
 	var reading sync.WaitGroup
-	reading.Go(func() { p.readLoop(c) })
+	reading.Go(func() { s.readLoop(c) })
 	defer reading.Wait()
 	defer c.close()
 
-	idle, alive := time.NewTimer(p.m.cfg.Limits.IdleTimeout), time.NewTimer(beat.Next(p.m.cfg.Limits.KeepAlive))
+	idle, alive := time.NewTimer(s.m.cfg.Limits.IdleTimeout), time.NewTimer(beat.Next(s.m.cfg.Limits.KeepAlive))
 	defer idle.Stop()
 	defer alive.Stop()
 	var batch []outgoingFrame
 	var buf []byte
 	for {
-		batch = p.takeQueue(batch[:0])
+		batch = s.takeQueue(batch[:0])
 		if len(batch) > 0 {
-			idle.Reset(p.m.cfg.Limits.IdleTimeout)
+			idle.Reset(s.m.cfg.Limits.IdleTimeout)
 		}
 		for i := range batch {
 			o := &batch[i]
@@ -424,7 +424,7 @@ func (p *sender) writeLoop(c *conn) {
 			buf = o.appendTo(buf)
 			switch o.kind {
 			case frameMessage:
-				p.m.stats.MessagesSent.Add(1)
+				s.m.stats.MessagesSent.Add(1)
 			}
 			if len(buf) < maxWrite && i < len(batch)-1 {
 				continue
@@ -432,7 +432,7 @@ func (p *sender) writeLoop(c *conn) {
 			if err := c.write(buf); err != nil {
 				for _, o := range batch[i+1:] {
 					if o.kind == frameMessage {
-						p.m.stats.MessagesDropped.Add(1)
+						s.m.stats.MessagesDropped.Add(1)
 					}
 				}
 				return
@@ -447,28 +447,28 @@ func (p *sender) writeLoop(c *conn) {
 		}
 		clear(batch)
 		select {
-		case <-p.wake:
+		case <-s.wake:
 		case <-c.done:
 			return
 		case <-alive.C:
-			if c.stale() && p.idle() || c.write(pingFrame) != nil {
+			if c.stale() && s.idle() || c.write(pingFrame) != nil {
 				return
 			}
-			alive.Reset(beat.Next(p.m.cfg.Limits.KeepAlive))
+			alive.Reset(beat.Next(s.m.cfg.Limits.KeepAlive))
 		case <-idle.C:
-			if p.idle() {
+			if s.idle() {
 				return
 			}
-			idle.Reset(p.m.cfg.Limits.IdleTimeout)
+			idle.Reset(s.m.cfg.Limits.IdleTimeout)
 		}
 	}
 }
 
 // idle reports that nothing is queued and no reply expected.
-func (p *sender) idle() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.queue) == 0 && len(p.calls) == 0
+func (s *sender) idle() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue) == 0 && len(s.calls) == 0
 }
 
 // shrink empties a buffer, and releases one that grew for a large frame.
@@ -496,7 +496,7 @@ func (o *outgoingFrame) appendTo(b []byte) []byte {
 }
 
 // readLoop reads replies until the connection breaks.
-func (p *sender) readLoop(c *conn) {
+func (s *sender) readLoop(c *conn) {
 	defer c.close()
 	for {
 		_, status, payload, err := c.next(nil)
@@ -504,18 +504,18 @@ func (p *sender) readLoop(c *conn) {
 			return
 		}
 		if len(payload) < replyHeader {
-			p.m.closeMalformed(c, errFrame)
+			s.m.closeMalformed(c, errFrame)
 			return
 		}
 		id := binary.BigEndian.Uint64(payload)
-		p.mu.Lock()
-		waits := p.calls[id]
+		s.mu.Lock()
+		waits := s.calls[id]
 		if waits != nil && waits.sent {
-			delete(p.calls, id)
+			delete(s.calls, id)
 		} else {
 			waits = nil
 		}
-		p.mu.Unlock()
+		s.mu.Unlock()
 		if waits == nil {
 			continue // its caller is gone
 		}

@@ -76,39 +76,39 @@ func New(cfg Config) (*Transport, error) {
 // HandleMessage sets the handler of a kind of one-way messages. Call it before Start. The messages
 // of a peer arrive in order, one at a time. f owns the payload and must be quick: messages wait
 // meanwhile, and too many are lost.
-func (m *Transport) HandleMessage(kind uint8, f func(from string, payload []byte)) {
-	m.messageHandlers[kind] = f
+func (t *Transport) HandleMessage(kind uint8, f func(from string, payload []byte)) {
+	t.messageHandlers[kind] = f
 }
 
 // HandleCall sets the handler of a method. Call it before Start. Calls run concurrently; f owns the
 // body. ctx ends when the caller stops waiting, its deadline passes, the connection is lost or the
 // transport closes. A *protocol.Error is sent to the caller; any other error becomes StatusInternal
 // with its text.
-func (m *Transport) HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error)) {
-	m.callHandlers[method] = f
+func (t *Transport) HandleCall(method uint8, f func(ctx context.Context, from string, body []byte) ([]byte, error)) {
+	t.callHandlers[method] = f
 }
 
 // OnProcessExit sets the function to call when the process of the instance at an address has ended,
 // as far as this instance can tell: a raft connection from it was closed, and its address refuses
 // connections. Call it before Start. f runs on its own goroutine, one at a time for an address.
-func (m *Transport) OnProcessExit(f func(ctx context.Context, address string)) { m.exits.f = f }
+func (t *Transport) OnProcessExit(f func(ctx context.Context, address string)) { t.exits.f = f }
 
 // ProcessExited reports whether the address of an instance refuses connections: no process listens
 // there.
-func (m *Transport) ProcessExited(ctx context.Context, address string) bool {
-	return processExited(ctx, m.cfg.Network, address)
+func (t *Transport) ProcessExited(ctx context.Context, address string) bool {
+	return processExited(ctx, t.cfg.Network, address)
 }
 
 // Reach connects to the instance that advertises an address, and disconnects. Nil: it can be
 // reached. Another instance that answers there is an error.
-func (m *Transport) Reach(ctx context.Context, address string) error {
-	if address = normalize(address); address == m.cfg.Advertise {
+func (t *Transport) Reach(ctx context.Context, address string) error {
+	if address = normalize(address); address == t.cfg.Advertise {
 		return ErrAddress
 	}
 	if err := checkAddress(address); err != nil {
 		return err
 	}
-	c, err := m.dialAs(ctx, address, purposeCalls, true)
+	c, err := t.dialAs(ctx, address, purposeCalls, true)
 	if err == nil {
 		c.closeDialed()
 	}
@@ -117,67 +117,67 @@ func (m *Transport) Reach(ctx context.Context, address string) error {
 
 // Unreached reports why the instance that advertises an address is not reached, as far as this one
 // knows: Err is nil if the last attempt succeeded, there was none, or the instance does not run.
-func (m *Transport) Unreached(address string) Unreached {
+func (t *Transport) Unreached(address string) Unreached {
 	address = normalize(address)
 	from := ""
-	m.mu.Lock()
-	for c := range m.conns {
+	t.mu.Lock()
+	for c := range t.conns {
 		if !c.dialer && c.peer == address {
 			from = hostOf(c.nc)
 		}
 	}
-	m.mu.Unlock()
-	return m.dialErrors.unreached(address, from)
+	t.mu.Unlock()
+	return t.dialErrors.unreached(address, from)
 }
 
 // Stats returns the counters, to be read.
-func (m *Transport) Stats() *Stats { return &m.stats }
+func (t *Transport) Stats() *Stats { return &t.stats }
 
 // Start starts to listen.
-func (m *Transport) Start() error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.stopped {
+func (t *Transport) Start() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
 		return errTransportClosed
 	}
-	if m.started {
+	if t.started {
 		return errors.New("connections between instances are started already")
 	}
-	l, err := m.cfg.Network.Listen(m.cfg.Listen)
+	l, err := t.cfg.Network.Listen(t.cfg.Listen)
 	if err != nil {
 		return fmt.Errorf("listen for instances on %s: %w; is another server running, or choose another address",
-			m.cfg.Listen, err)
+			t.cfg.Listen, err)
 	}
-	m.started, m.listener = true, l
-	m.wg.Add(1)
-	go m.acceptLoop(l)
+	t.started, t.listener = true, l
+	t.wg.Add(1)
+	go t.acceptLoop(l)
 	return nil
 }
 
 // Address is the advertised address.
-func (m *Transport) Address() string { return m.cfg.Advertise }
+func (t *Transport) Address() string { return t.cfg.Advertise }
 
 // dial makes an authenticated connection. The transport's Close closes it. Raft and snapshots are
 // for the instance that advertises the address, and for no other one that answers there.
-func (m *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
-	return m.dialAs(ctx, address, p, p != purposeCalls)
+func (t *Transport) dial(ctx context.Context, address string, p purpose) (*conn, error) {
+	return t.dialAs(ctx, address, p, p != purposeCalls)
 }
 
 // dialAs is dial. If strict, another instance that answers at the address is an error.
-func (m *Transport) dialAs(ctx context.Context, address string, p purpose, strict bool) (*conn, error) {
-	l := &m.cfg.Limits
-	m.stats.Dials.Add(1)
+func (t *Transport) dialAs(ctx context.Context, address string, p purpose, strict bool) (*conn, error) {
+	l := &t.cfg.Limits
+	t.stats.Dials.Add(1)
 	c, err := func() (*conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, l.DialTimeout)
 		defer cancel()
-		defer context.AfterFunc(m.ctx, cancel)()
-		nc, err := m.cfg.Network.Dial(ctx, address)
+		defer context.AfterFunc(t.ctx, cancel)()
+		nc, err := t.cfg.Network.Dial(ctx, address)
 		if err != nil {
 			return nil, err
 		}
 		stop := context.AfterFunc(ctx, func() { _ = nc.Close() })
 		_ = nc.SetDeadline(time.Now().Add(l.HandshakeTimeout))
-		me := m.identity()
+		me := t.identity()
 		peer, theirs, err := dialHandshake(nc, me, address, p, strict)
 		if !stop() && err == nil {
 			err = ctx.Err()
@@ -187,95 +187,95 @@ func (m *Transport) dialAs(ctx context.Context, address string, p purpose, stric
 			return nil, err
 		}
 		_ = nc.SetDeadline(time.Time{})
-		c := newConn(m, nc, peer, p, true, me.cluster)
+		c := newConn(t, nc, peer, p, true, me.cluster)
 		c.metEarly = theirs == ""
-		if !m.track(c) {
+		if !t.track(c) {
 			c.close()
 			return nil, errTransportClosed
 		}
 		return c, nil
 	}()
 	if err != nil {
-		m.stats.DialsFailed.Add(1)
+		t.stats.DialsFailed.Add(1)
 		return nil, err
 	}
-	m.stats.Outbound.Add(1)
+	t.stats.Outbound.Add(1)
 	return c, nil
 }
 
 // Close closes all connections, fails what waits, and waits for handlers to return. Close the raft
 // engine before.
-func (m *Transport) Close() error {
-	m.mu.Lock()
-	if m.stopped {
-		m.mu.Unlock()
-		m.wg.Wait()
+func (t *Transport) Close() error {
+	t.mu.Lock()
+	if t.stopped {
+		t.mu.Unlock()
+		t.wg.Wait()
 		return nil
 	}
-	m.stopped = true
-	l := m.listener
-	conns := slices.Collect(maps.Keys(m.conns))
-	m.mu.Unlock()
-	m.cancel()
+	t.stopped = true
+	l := t.listener
+	conns := slices.Collect(maps.Keys(t.conns))
+	t.mu.Unlock()
+	t.cancel()
 	if l != nil {
 		_ = l.Close()
 	}
-	m.pending.closeAll()
+	t.pending.closeAll()
 	for _, c := range conns {
 		c.close()
 	}
-	m.wg.Wait()
+	t.wg.Wait()
 	return nil
 }
 
-func (m *Transport) identity() identity {
-	cluster := m.cfg.Cluster()
-	return identity{key: m.key, address: m.cfg.Advertise, cluster: cluster[:min(len(cluster), maxName)]}
+func (t *Transport) identity() identity {
+	cluster := t.cfg.Cluster()
+	return identity{key: t.key, address: t.cfg.Advertise, cluster: cluster[:min(len(cluster), maxName)]}
 }
 
 // start runs f on a goroutine that Close waits for, unless the transport is closed.
-func (m *Transport) start(f func()) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.stopped {
+func (t *Transport) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
 		return false
 	}
-	m.wg.Go(f)
+	t.wg.Go(f)
 	return true
 }
 
 // track makes Close close the connection.
-func (m *Transport) track(c *conn) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.stopped {
+func (t *Transport) track(c *conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.stopped {
 		return false
 	}
-	m.conns[c] = struct{}{}
+	t.conns[c] = struct{}{}
 	return true
 }
 
-func (m *Transport) untrack(c *conn) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	_, ok := m.conns[c]
-	delete(m.conns, c)
+func (t *Transport) untrack(c *conn) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	_, ok := t.conns[c]
+	delete(t.conns, c)
 	return ok
 }
 
 // closeMalformed counts a connection that is closed for a malformed frame.
-func (m *Transport) closeMalformed(c *conn, err error) {
-	m.stats.BadFrames.Add(1)
-	m.warn("connection closed after a malformed frame", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
+func (t *Transport) closeMalformed(c *conn, err error) {
+	t.stats.BadFrames.Add(1)
+	t.warn("connection closed after a malformed frame", "peer", c.peer, "purpose", c.purpose.String(), "error", err)
 }
 
 // guard runs code that handles a peer's bytes and recovers its panics. It reports whether f
 // returned.
-func (m *Transport) guard(what, peer string, f func()) (ok bool) {
+func (t *Transport) guard(what, peer string, f func()) (ok bool) {
 	defer func() {
 		if r := recover(); r != nil {
-			m.stats.Panics.Add(1)
-			m.log.Error("panic recovered", "in", what, "peer", peer, "panic", r, "stack", string(debug.Stack()))
+			t.stats.Panics.Add(1)
+			t.log.Error("panic recovered", "in", what, "peer", peer, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
 	f()
@@ -296,8 +296,8 @@ const (
 )
 
 // warn logs a warning, unless there were many lately.
-func (m *Transport) warn(text string, args ...any) {
-	l := &m.warnings
+func (t *Transport) warn(text string, args ...any) {
+	l := &t.warnings
 	l.mu.Lock()
 	now := time.Now()
 	if now.Sub(l.from) > warningPeriod {
@@ -315,5 +315,5 @@ func (m *Transport) warn(text string, args ...any) {
 	if withheld > 0 {
 		args = append(args, "withheld", withheld)
 	}
-	m.log.Warn(text, args...)
+	t.log.Warn(text, args...)
 }

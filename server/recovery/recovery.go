@@ -113,11 +113,11 @@ func (s *Survivors) withRecoverAdvice(err error) error {
 }
 
 // open locks the folder, copies its log and opens the copy.
-func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logger *slog.Logger) error {
-	if err := datafolder.CheckIdentity(f.dir); err != nil {
+func (s *survivor) open(ctx context.Context, work string, acceptLoss bool, logger *slog.Logger) error {
+	if err := datafolder.CheckIdentity(s.dir); err != nil {
 		return err
 	}
-	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(f.dir, datafolder.IdentityFile)))
+	id, found, err := cluster.LoadIdentity(cluster.FileStore(filepath.Join(s.dir, datafolder.IdentityFile)))
 	switch {
 	case err != nil:
 		return err
@@ -126,16 +126,16 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	case id.Expelled:
 		return errors.New("its instance was expelled, so it has nothing of the cluster since then; give another one")
 	}
-	if err := datafolder.CheckUnfinished(f.dir); err != nil {
+	if err := datafolder.CheckUnfinished(s.dir); err != nil {
 		return err
 	}
-	f.id = id
+	s.id = id
 	// On a disk that is mounted read-only, as the last copy of something should be, nobody can run.
-	if f.lock, err = datafolder.Lock(f.dir); err != nil && !errors.Is(err, syscall.EROFS) {
+	if s.lock, err = datafolder.Lock(s.dir); err != nil && !errors.Is(err, syscall.EROFS) {
 		return err
 	}
 	// The walk of copyTree does not follow a link, and the log may be on another disk.
-	raft, err := filepath.EvalSymlinks(filepath.Join(f.dir, datafolder.RaftDir))
+	raft, err := filepath.EvalSymlinks(filepath.Join(s.dir, datafolder.RaftDir))
 	if err == nil {
 		err = copyTree(ctx, raft, work)
 	}
@@ -147,7 +147,7 @@ func (f *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	if err := replica.AdoptHostname(work); err != nil { // it may come from another machine
 		return err
 	}
-	f.logs, err = replica.OpenRecovery(work, id.RaftAddress, acceptLoss, logger)
+	s.logs, err = replica.OpenRecovery(work, id.RaftAddress, acceptLoss, logger)
 	return err
 }
 

@@ -26,26 +26,26 @@ type leadership struct {
 }
 
 // Leading reports whether the replica here leads, as far as is known here.
-func (d *Shard) Leading() bool { return d.leading.Load() }
+func (s *Shard) Leading() bool { return s.leading.Load() }
 
 // Leader is the replica that leads, as far as is known here; 0 for none.
-func (d *Shard) Leader() uint64 { return d.leader.Load() }
+func (s *Shard) Leader() uint64 { return s.leader.Load() }
 
 // LedElsewhere reports whether another instance leads the shard, as far as is known here.
-func (d *Shard) LedElsewhere() bool {
-	l := d.leader.Load()
-	return l != 0 && l != d.Replica
+func (s *Shard) LedElsewhere() bool {
+	l := s.leader.Load()
+	return l != 0 && l != s.Replica
 }
 
 // LeaderInstance is the instance whose replica leads the shard, as far as is known here, and the
 // raft term since which it does; 0 for unknown. A replica that is not in this map is of no instance
 // that a client with the map could ask.
-func (d *Shard) LeaderInstance(state *meta.State) (instance, term uint64) {
-	l, term := d.leader.Load(), d.term.Load()
+func (s *Shard) LeaderInstance(state *meta.State) (instance, term uint64) {
+	l, term := s.leader.Load(), s.term.Load()
 	if l == 0 {
 		return 0, 0
 	}
-	x, _ := state.Shard(d.id)
+	x, _ := state.Shard(s.id)
 	r, ok := x.Replica(l)
 	if !ok {
 		return 0, 0
@@ -56,53 +56,53 @@ func (d *Shard) LeaderInstance(state *meta.State) (instance, term uint64) {
 // LeaderChanged implements replica.Sink: it notes what the replica reports, in log order, and does
 // what the beginning and the end of a leadership bring with them. An instance that begins to lead
 // tells clients so when it serves, the others when they hear of it.
-func (d *Shard) LeaderChanged(s *replica.Shard, leader uint64, leading bool) {
-	defer d.serving.Requests.Guard("leader", nil)
+func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
+	defer s.serving.Requests.Guard("leader", nil)
 	if leading {
-		s.View(func(m *shard.Machine) {
-			d.leaderMu.Lock()
-			d.leaderLogTime, d.leaderSince = m.LogTime(), d.serving.Clock.Now()
-			d.leaderMu.Unlock()
+		rep.View(func(m *shard.Machine) {
+			s.leaderMu.Lock()
+			s.leaderLogTime, s.leaderSince = m.LogTime(), s.serving.Clock.Now()
+			s.leaderMu.Unlock()
 		})
 	}
-	was := d.leading.Swap(leading)
-	d.term.Store(s.Term())
-	changed := d.leader.Swap(leader) != leader
-	s.View(func(m *shard.Machine) { d.counts.lead(m, d.serving, leading, nodesWithTimes(d.serving.Series)) })
-	if leading && !was || changed && leader != 0 && leader != d.Replica {
-		d.AnnounceLeader()
+	was := s.leading.Swap(leading)
+	s.term.Store(rep.Term())
+	changed := s.leader.Swap(leader) != leader
+	rep.View(func(m *shard.Machine) { s.counts.lead(m, s.serving, leading, nodesWithTimes(s.serving.Series)) })
+	if leading && !was || changed && leader != 0 && leader != s.Replica {
+		s.AnnounceLeader()
 	}
 	if was && !leading {
-		d.delivery.LeadershipLost()
-		d.grants.Reset()
+		s.delivery.LeadershipLost()
+		s.grants.Reset()
 	}
-	d.out.Flush()
+	s.out.Flush()
 }
 
 // announceLeaders notifies every connection when the shard has a new master, or serves buckets that
 // have moved. So clients need not find out by a rejected request. It runs until ctx ends.
-func (d *Shard) announceLeaders(ctx context.Context) {
+func (s *Shard) announceLeaders(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-d.leaderChanged:
+		case <-s.leaderChanged:
 		}
-		r := d.serving.Requests.Routes()
+		r := s.serving.Requests.Routes()
 		if r == nil {
 			continue // nobody is connected yet
 		}
-		if master, term := d.LeaderInstance(r.State); master != 0 {
-			d.serving.Requests.Broadcast(protocol.KindMapChanged,
-				&protocol.MapChanged{Version: r.State.MapVersion(), Shard: d.ID(), Master: master, Term: term})
+		if master, term := s.LeaderInstance(r.State); master != 0 {
+			s.serving.Requests.Broadcast(protocol.KindMapChanged,
+				&protocol.MapChanged{Version: r.State.MapVersion(), Shard: s.ID(), Master: master, Term: term})
 		}
 	}
 }
 
 // AnnounceLeader implements delivery.Host: it has announceLeaders run.
-func (d *Shard) AnnounceLeader() {
+func (s *Shard) AnnounceLeader() {
 	select {
-	case d.leaderChanged <- struct{}{}:
+	case s.leaderChanged <- struct{}{}:
 	default:
 	}
 }
@@ -110,8 +110,8 @@ func (d *Shard) AnnounceLeader() {
 // MaxLogTime is a log time that this leader cannot have passed. Log time is what it was when the
 // leadership began plus, at most, the clock's advance since. A second allows for the order in which
 // the two were read.
-func (d *Shard) MaxLogTime(m *shard.Machine, now time.Duration) uint64 {
-	d.leaderMu.Lock()
-	defer d.leaderMu.Unlock()
-	return max(m.LogTime(), d.leaderLogTime+uint64((now-d.leaderSince)/time.Millisecond)) + 1000
+func (s *Shard) MaxLogTime(m *shard.Machine, now time.Duration) uint64 {
+	s.leaderMu.Lock()
+	defer s.leaderMu.Unlock()
+	return max(m.LogTime(), s.leaderLogTime+uint64((now-s.leaderSince)/time.Millisecond)) + 1000
 }

@@ -38,48 +38,48 @@ func newMemberSink(d *Shard) *memberSink {
 }
 
 // Contain implements replica.MemberSink.
-func (p *memberSink) Contain(id uint64) {
+func (m *memberSink) Contain(id uint64) {
 	if v := recover(); v != nil {
-		p.host.serving.Requests.Panicked("process", v)
-		if c := p.host.serving.Requests.Client(id); c != nil {
+		m.host.serving.Requests.Panicked("process", v)
+		if c := m.host.serving.Requests.Client(id); c != nil {
 			c.Close(transport.Immediate, protocol.StatusInternal, "the server met a defect; reconnect and send again")
 		}
 	}
 }
 
 // MemberReply implements replica.MemberSink.
-func (p *memberSink) MemberReply(og replica.Origin, err error) {
-	c := p.host.serving.Requests.Client(og.Conn)
+func (m *memberSink) MemberReply(og replica.Origin, err error) {
+	c := m.host.serving.Requests.Client(og.Conn)
 	switch {
 	case c == nil:
-		p.host.serving.Metrics.RepliesDropped.Inc()
+		m.host.serving.Metrics.RepliesDropped.Inc()
 	case err == nil:
-		p.outbox.Reply(c, og.Kind, og.Request, nil)
+		m.outbox.Reply(c, og.Kind, og.Request, nil)
 	default:
-		p.outbox.FailError(c, og.Kind, og.Request, err)
+		m.outbox.FailError(c, og.Kind, og.Request, err)
 	}
 }
 
 // FlushMembers implements replica.MemberSink.
-func (p *memberSink) FlushMembers() { p.outbox.Flush() }
+func (m *memberSink) FlushMembers() { m.outbox.Flush() }
 
 // DeliverToMembers implements replica.MemberSink.
-func (p *memberSink) DeliverToMembers(out *leader.ProcessOut) {
+func (m *memberSink) DeliverToMembers(out *leader.ProcessOut) {
 	for i := range out.Rounds {
-		p.notify(&p.round, &out.Rounds[i])
+		m.notify(&m.round, &out.Rounds[i])
 	}
 	for i := range out.Messages {
-		m := &out.Messages[i]
-		c := p.host.serving.Bindings.Conn(m.To)
+		machine := &out.Messages[i]
+		c := m.host.serving.Bindings.Conn(machine.To)
 		if c == nil {
 			continue
 		}
-		m.Message(&p.message)
-		if !p.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, p.host.ID(), &p.message), true) {
-			p.counts.undelivered.Add(1)
+		machine.Message(&m.message)
+		if !m.host.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessMessage, 0, m.host.ID(), &m.message), true) {
+			m.counts.undelivered.Add(1)
 		}
 	}
-	p.message.Payload = nil
+	m.message.Payload = nil
 }
 
 // roundWriter writes rounds to members, for one goroutine.
@@ -106,8 +106,8 @@ func (w *roundWriter) take(e *shard.Event) {
 // notify writes an EventProcess to its member's connection, if there is one here. A list of
 // members may be long, and comes again some seconds later, so a connection that has much to read
 // already does not get it. Everything else is short.
-func (p *memberSink) notify(w *roundWriter, e *shard.Event) {
-	d := p.host
+func (m *memberSink) notify(w *roundWriter, e *shard.Event) {
+	d := m.host
 	c := d.serving.Bindings.Conn(e.Session)
 	if c == nil {
 		return
@@ -116,7 +116,7 @@ func (p *memberSink) notify(w *roundWriter, e *shard.Event) {
 	if len(w.list) == 0 {
 		c.Append(protocol.KindProcessRound, 0, d.ID(), w)
 	} else if !d.Send(c.ID(), protocol.AppendFrame(nil, protocol.KindProcessRound, 0, d.ID(), w), true) {
-		p.counts.undelivered.Add(1)
+		m.counts.undelivered.Add(1)
 	}
 	w.Result = nil
 }
@@ -129,18 +129,18 @@ type slowMembers struct {
 
 // MembersTicked implements replica.MemberSink. It logs members that take long to prepare, once a
 // round: the round waits for them.
-func (p *memberSink) MembersTicked(rep *replica.Shard) {
-	d := p.host
+func (m *memberSink) MembersTicked(rep *replica.Shard) {
+	d := m.host
 	now := d.serving.Clock.Now()
-	if now-p.slow.at < slowCheckPeriod {
+	if now-m.slow.at < slowCheckPeriod {
 		return
 	}
-	p.slow.at = now
+	m.slow.at = now
 	known := make(map[string]uint64)
 	logTime := rep.LogTime()
-	rep.View(func(m *shard.Machine) {
+	rep.View(func(machine *shard.Machine) {
 		left := maxScannedProcesses
-		m.Processes().From(0, nil, func(v shard.ProcessView) bool {
+		machine.Processes().From(0, nil, func(v shard.ProcessView) bool {
 			left--
 			if v.Phase() != protocol.PhasePreparing {
 				return left > 0
@@ -150,7 +150,7 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 				return left > 0
 			}
 			key := delivery.NameKey(v.Node(), v.Name())
-			if p.slow.known[key] != v.Epoch() {
+			if m.slow.known[key] != v.Epoch() {
 				path, _ := d.serving.Requests.Routes().NodePath(v.Node())
 				d.serving.Log.Warn("members do not prepare, the round waits for them", "shard", d.ID(), "node", path,
 					audit.Name("process", v.Name()), "epoch", v.Epoch(),
@@ -160,5 +160,5 @@ func (p *memberSink) MembersTicked(rep *replica.Shard) {
 			return left > 0
 		})
 	})
-	p.slow.known = known
+	m.slow.known = known
 }

@@ -20,8 +20,8 @@ type processCounts struct {
 }
 
 // count counts the changes of an entry. The leader measures the rounds that ended, too.
-func (p *memberSink) count(rep *replica.Shard, changes []shard.ProcessChange) {
-	n := &p.counts
+func (m *memberSink) count(rep *replica.Shard, changes []shard.ProcessChange) {
+	n := &m.counts
 	for i := range changes {
 		x := &changes[i]
 		switch x.Kind {
@@ -37,28 +37,28 @@ func (p *memberSink) count(rep *replica.Shard, changes []shard.ProcessChange) {
 			if int(x.Outcome) < len(n.ended) {
 				n.ended[x.Outcome].Add(1)
 			}
-			if p.host.Leading() {
-				p.measure(rep, x)
+			if m.host.Leading() {
+				m.measure(rep, x)
 			}
 		}
 	}
 }
 
 // measure takes how long a round lasted, in log time.
-func (p *memberSink) measure(rep *replica.Shard, x *shard.ProcessChange) {
+func (m *memberSink) measure(rep *replica.Shard, x *shard.ProcessChange) {
 	var (
 		e  protocol.ProcessHistoryRound
 		ok bool
 	)
-	rep.View(func(m *shard.Machine) {
-		if v, err := m.Processes().Find(x.Node, x.Name); err == nil {
+	rep.View(func(machine *shard.Machine) {
+		if v, err := machine.Processes().Find(x.Node, x.Name); err == nil {
 			e, ok = v.Latest()
 		}
 	})
 	if !ok || e.Epoch != x.Epoch {
 		return // it is gone, or another one ended in the same entry
 	}
-	p.host.serving.Metrics.Round(time.Duration(e.Duration)*time.Millisecond, time.Duration(e.Prepared)*time.Millisecond)
+	m.host.serving.Metrics.Round(time.Duration(e.Duration)*time.Millisecond, time.Duration(e.Prepared)*time.Millisecond)
 }
 
 // phases are the names of the phases of a process, as labels.
@@ -68,14 +68,14 @@ var phases = [...]string{"idle", "waiting", "preparing", "coordinating", "comple
 const maxProcessesPerView = 10_000
 
 // countByPhase counts the processes that are here now, by phase, and their members.
-func (p *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
+func (m *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	var node uint64
 	var name []byte
 	for more := true; more; {
 		more = false
 		left := maxProcessesPerView
-		p.host.Raft().View(func(m *shard.Machine) {
-			m.Processes().From(node, name, func(v shard.ProcessView) bool {
+		m.host.Raft().View(func(machine *shard.Machine) {
+			machine.Processes().From(node, name, func(v shard.ProcessView) bool {
 				if left--; left < 0 {
 					node, name, more = v.Node(), append(name[:0], v.Name()...), true
 					return false

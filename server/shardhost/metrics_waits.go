@@ -37,15 +37,15 @@ type machineCounts struct {
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
 // the machine. most is how many nodes have times of their own.
-func (w *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.leading {
+func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.leading {
 		return
 	}
-	now := machineCounts{times: make(map[uint64]*shard.Times, len(w.former.times))}
+	now := machineCounts{times: make(map[uint64]*shard.Times, len(l.former.times))}
 	m.Metrics().Times(func(node uint64, t *shard.Times) bool {
-		was := w.former.times[node]
+		was := l.former.times[node]
 		if was == nil {
 			was = new(shard.Times)
 		}
@@ -58,12 +58,12 @@ func (w *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 	})
 	now.countRest(m)
 	for node, n := range now.refused {
-		s.refusals.add(node, n, w.former.refused[node])
+		s.refusals.add(node, n, l.former.refused[node])
 	}
 	for i, n := range now.lost {
-		s.Metrics.LeasesLost[i].Add(int(n - w.former.lost[i]))
+		s.Metrics.LeasesLost[i].Add(int(n - l.former.lost[i]))
 	}
-	w.former = now
+	l.former = now
 }
 
 // countRest reads all but the times.
@@ -77,27 +77,27 @@ func (c *machineCounts) countRest(m *shard.Machine) {
 
 // lead begins or ends the leadership, at the place of the log that the machine shows. The caller
 // holds the machine.
-func (w *leaderCounts) lead(m *shard.Machine, s *Serving, leads bool, most int) {
-	w.collect(m, s, most)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if leads && !w.leading {
-		w.former = machineCounts{times: make(map[uint64]*shard.Times)}
+func (l *leaderCounts) lead(m *shard.Machine, s *Serving, leads bool, most int) {
+	l.collect(m, s, most)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if leads && !l.leading {
+		l.former = machineCounts{times: make(map[uint64]*shard.Times)}
 		m.Metrics().Times(func(node uint64, t *shard.Times) bool {
 			was := *t
-			w.former.times[node] = &was
+			l.former.times[node] = &was
 			return true
 		})
-		w.former.countRest(m)
+		l.former.countRest(m)
 	}
-	w.leading = leads
+	l.leading = leads
 }
 
 // restart is called when a snapshot has replaced the machine: its counts begin from 0.
-func (w *leaderCounts) restart() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.former = machineCounts{}
+func (l *leaderCounts) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.former = machineCounts{}
 }
 
 // timesSince is what happened between two moments.

@@ -118,30 +118,30 @@ func (h *Hosting) CloseShard(d *Shard) error {
 // closed is called when the replica has stopped, and its goroutines have ended, or when it could
 // not be started. Watches end with doubt. Connections with sessions at home in the shard are closed,
 // so that their clients go where the shard is now. A shard that was never opened has neither.
-func (d *Shard) closed() {
-	d.serving.flusher.Remove(d.delivery.Semaphores)
-	d.delivery.Close()
-	d.serving.Requests.EachClient(func(c *request.Client) {
-		if c.HasHome(d) {
+func (s *Shard) closed() {
+	s.serving.flusher.Remove(s.delivery.Semaphores)
+	s.delivery.Close()
+	s.serving.Requests.EachClient(func(c *request.Client) {
+		if c.HasHome(s) {
 			c.Close(transport.Graceful, protocol.StatusUnavailable,
 				"the shard does not run on this instance any more; fetch the map and reconnect")
 		}
-		c.Forget(d, d.delivery)
+		c.Forget(s, s.delivery)
 	})
-	d.serving.Requests.Flush()
-	d.out.Close()
-	d.outbox.Close()
-	d.requests.Close()
+	s.serving.Requests.Flush()
+	s.out.Close()
+	s.outbox.Close()
+	s.requests.Close()
 }
 
 // ID is the shard's number.
-func (d *Shard) ID() uint64 { return d.id }
+func (s *Shard) ID() uint64 { return s.id }
 
 // Raft is the replica. Nothing may call this before it has been started.
-func (d *Shard) Raft() *replica.Shard { return d.raft }
+func (s *Shard) Raft() *replica.Shard { return s.raft }
 
 // Delivery implements request.Shard.
-func (d *Shard) Delivery() *delivery.Shard { return d.delivery }
+func (s *Shard) Delivery() *delivery.Shard { return s.delivery }
 
 // Requests implements request.Shard.
-func (d *Shard) Requests() *request.ShardRequests { return d.requests }
+func (s *Shard) Requests() *request.ShardRequests { return s.requests }

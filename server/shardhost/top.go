@@ -35,8 +35,8 @@ type hotSemaphore struct {
 // oldest wait: so many of each, for which in is true of the node. The log waits for look-ups of
 // that many names, however many semaphores there are. Of a shard that is led elsewhere there are
 // none.
-func (d *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSemaphore) {
-	if !d.Raft().Leading() {
+func (s *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSemaphore) {
+	if !s.Raft().Leading() {
 		return nil
 	}
 	type key struct {
@@ -54,8 +54,8 @@ func (d *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSe
 		}
 		return &list[i]
 	}
-	grants := d.grants.Top(d.serving.Clock.Now(), most, in)
-	d.Raft().View(func(m *shard.Machine) {
+	grants := s.grants.Top(s.serving.Clock.Now(), most, in)
+	s.Raft().View(func(m *shard.Machine) {
 		for _, l := range m.Load().LongestQueues(most, in) {
 			add(l)
 		}

@@ -131,59 +131,59 @@ type gnetSocket struct {
 }
 
 // markDirty implements socket.
-func (k *gnetSocket) markDirty(early bool) {
-	if k.loop != nil {
-		k.loop.markDirty(k, early)
+func (g *gnetSocket) markDirty(early bool) {
+	if g.loop != nil {
+		g.loop.markDirty(g, early)
 	}
 }
 
 // pauseReads implements socket. gnet reads whatever its poll reports; with a low-water mark the
 // kernel reports nothing until there is that much, or the end.
-func (k *gnetSocket) pauseReads() {
-	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
+func (g *gnetSocket) pauseReads() {
+	_ = unix.SetsockoptInt(g.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, pausedLowWater)
 }
 
 // resumeReads implements socket.
-func (k *gnetSocket) resumeReads() {
-	if k.loop == nil {
+func (g *gnetSocket) resumeReads() {
+	if g.loop == nil {
 		return
 	}
-	_ = k.loop.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-		if k.gc == nil || k.paused.Load() {
+	_ = g.loop.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
+		if g.gc == nil || g.paused.Load() {
 			return nil
 		}
 		// from here on the loop hears of what the kernel has kept
-		_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
-		if k.gc.InboundBuffered() > 0 && k.loop.listener.OnTraffic(k.gc) == gnet.Close {
-			k.closeNow()
+		_ = unix.SetsockoptInt(g.fd, unix.SOL_SOCKET, unix.SO_RCVLOWAT, 1)
+		if g.gc.InboundBuffered() > 0 && g.loop.listener.OnTraffic(g.gc) == gnet.Close {
+			g.closeNow()
 		}
 		return nil
 	}))
 }
 
-func (k *gnetSocket) flushGuarded() {
-	defer k.t.guard("flush", func() { k.closeNow() })
-	k.flush()
+func (g *gnetSocket) flushGuarded() {
+	defer g.t.guard("flush", func() { g.closeNow() })
+	g.flush()
 }
 
 // flush writes what waits, with one system call, and ends the connection when that is due. It runs
 // on the loop's goroutine.
-func (k *gnetSocket) flush() {
-	if k.gc == nil {
+func (g *gnetSocket) flush() {
+	if g.gc == nil {
 		return
 	}
-	end := k.write()
-	if k.gc == nil {
+	end := g.write()
+	if g.gc == nil {
 		return
 	}
 	if end == Immediate {
-		k.closeNow()
+		g.closeNow()
 		return
 	}
 	if end == Graceful {
-		k.closeWrite()
+		g.closeWrite()
 	}
-	k.checkRoom()
+	g.checkRoom()
 }
 
 // maxSegments is how many segments one vectored write may have: Linux refuses more (IOV_MAX), and
@@ -191,71 +191,71 @@ func (k *gnetSocket) flush() {
 const maxSegments = 1024
 
 // write takes what waits and hands it to gnet. An error closes the connection, from within.
-func (k *gnetSocket) write() (end CloseMode) {
-	k.writing.Lock()
-	k.flushing = true
+func (g *gnetSocket) write() (end CloseMode) {
+	g.writing.Lock()
+	g.flushing = true
 	defer func() {
-		k.flushing = false
-		k.writing.Unlock()
+		g.flushing = false
+		g.writing.Unlock()
 	}()
-	b := &k.loop.batch
-	k.out.take(b)
+	b := &g.loop.batch
+	g.out.take(b)
 	end = b.end
 	if len(b.segs) > 0 {
-		m := k.t.Metrics
+		m := g.t.Metrics
 		m.Writes.Inc()
 		m.BytesOut.Add(b.size)
 		if len(b.segs) == 1 {
-			_, _ = k.gc.Write(b.segs[0])
+			_, _ = g.gc.Write(b.segs[0])
 		} else {
 			for part := range slices.Chunk(b.segs, maxSegments) {
-				if k.gc != nil {
-					_, _ = k.gc.Writev(part)
+				if g.gc != nil {
+					_, _ = g.gc.Writev(part)
 				}
 			}
 		}
 	}
 	b.release()
-	if k.gc != nil {
-		k.updateUnsent()
+	if g.gc != nil {
+		g.updateUnsent()
 	}
 	return end
 }
 
 // detachConn notes that gnet is about to close the socket: after it, its descriptor is somebody
 // else's.
-func (k *gnetSocket) detachConn() {
-	if !k.flushing {
-		k.writing.Lock()
-		defer k.writing.Unlock()
+func (g *gnetSocket) detachConn() {
+	if !g.flushing {
+		g.writing.Lock()
+		defer g.writing.Unlock()
 	}
-	k.gc = nil
+	g.gc = nil
 }
 
 // updateUnsent notes what the kernel has not taken, and has it looked at again.
-func (k *gnetSocket) updateUnsent() {
-	held := k.gc.OutboundBuffered()
-	k.setUnsent(held)
+func (g *gnetSocket) updateUnsent() {
+	held := g.gc.OutboundBuffered()
+	g.setUnsent(held)
 	if held > 0 {
-		k.loop.stuck[k] = struct{}{}
-		k.loop.listener.checkStuckSoon()
+		g.loop.stuck[g] = struct{}{}
+		g.loop.listener.checkStuckSoon()
 	} else {
-		delete(k.loop.stuck, k)
+		delete(g.loop.stuck, g)
 	}
 }
 
 // closeWrite half-closes once everything is written: the client reads the goodbye to its end, and
 // closes. Closing at once, with bytes unread that it sent, would take the goodbye from it.
-func (k *gnetSocket) closeWrite() {
-	if !k.writeClosed && k.gc.OutboundBuffered() == 0 {
-		k.writeClosed = true
-		_ = unix.Shutdown(k.gc.Fd(), unix.SHUT_WR)
+func (g *gnetSocket) closeWrite() {
+	if !g.writeClosed && g.gc.OutboundBuffered() == 0 {
+		g.writeClosed = true
+		_ = unix.Shutdown(g.gc.Fd(), unix.SHUT_WR)
 	}
 }
 
-func (k *gnetSocket) closeNow() {
-	if k.gc != nil {
-		_ = k.loop.el.Close(k.gc)
+func (g *gnetSocket) closeNow() {
+	if g.gc != nil {
+		_ = g.loop.el.Close(g.gc)
 	}
 }
 

@@ -66,41 +66,41 @@ func loopCount(processors int) int {
 }
 
 // open starts the loops and begins to accept.
-func (d *gnetListener) open() error {
+func (g *gnetListener) open() error {
 	var err error
 	loops := loopCount(runtime.GOMAXPROCS(0))
 	if loops > 1 {
-		d.spread = loops * spreadFirst
+		g.spread = loops * spreadFirst
 	}
-	d.client, err = gnet.NewClient(d,
+	g.client, err = gnet.NewClient(g,
 		gnet.WithNumEventLoop(loops),
-		gnet.WithLogger(gnetLogger{d.t.cfg.Log}),
+		gnet.WithLogger(gnetLogger{g.t.cfg.Log}),
 		gnet.WithTCPNoDelay(gnet.TCPDelay), // it sets nothing then: the listener has set TCP_NODELAY
 	)
 	if err == nil {
-		err = d.client.Start()
+		err = g.client.Start()
 	}
 	if err != nil {
 		return fmt.Errorf("start event loops: %w", err)
 	}
-	d.started = true
-	d.t.running.Go(d.watchLoops)
-	d.accepting.Go(func() { d.t.acceptFrom(d.listener, d.admit) })
+	g.started = true
+	g.t.running.Go(g.watchLoops)
+	g.accepting.Go(func() { g.t.acceptFrom(g.listener, g.admit) })
 	return nil
 }
 
 // stopAccepting closes the listener; connections live on.
-func (d *gnetListener) stopAccepting() {
-	_ = d.listener.Close()
-	d.accepting.Wait()
+func (g *gnetListener) stopAccepting() {
+	_ = g.listener.Close()
+	g.accepting.Wait()
 }
 
 // close ends the loops and every connection on them.
-func (d *gnetListener) close() {
-	d.stopAccepting()
-	if d.started {
-		d.started = false
-		_ = d.client.Stop()
+func (g *gnetListener) close() {
+	g.stopAccepting()
+	if g.started {
+		g.started = false
+		_ = g.client.Stop()
 	}
 }
 
@@ -108,13 +108,13 @@ func (d *gnetListener) close() {
 // one wake-up of the loop does for several connections: at most maxEnrolling are on their way. Only
 // one is while a limit is near, so that limits are exact, and while there are few connections: gnet
 // chooses the loop with the fewest open ones, which would be the same for all on their way.
-func (d *gnetListener) admit(nc *net.TCPConn) {
-	if d.t.limitsNear(len(d.enrolling)) || d.t.Connections() < d.spread {
-		d.awaitEnrolled()
+func (g *gnetListener) admit(nc *net.TCPConn) {
+	if g.t.limitsNear(len(g.enrolling)) || g.t.Connections() < g.spread {
+		g.awaitEnrolled()
 	}
-	m := d.t.Metrics
+	m := g.t.Metrics
 	remote := nc.RemoteAddr().String()
-	if why := d.t.limitReached(remote); why != "" {
+	if why := g.t.limitReached(remote); why != "" {
 		m.Rejected.Inc()
 		// The buffer of a new connection takes this without blocking.
 		_, _ = nc.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0,
@@ -131,56 +131,56 @@ func (d *gnetListener) admit(nc *net.TCPConn) {
 			t.Zone = ""
 		}
 	}
-	d.enrolling <- struct{}{}
-	d.accepting.Go(func() {
-		d.enroll(nc, k)
-		<-d.enrolling
+	g.enrolling <- struct{}{}
+	g.accepting.Go(func() {
+		g.enroll(nc, k)
+		<-g.enrolling
 	})
 }
 
 // awaitEnrolled waits until no connection is on its way to a loop. The goroutine that accepts calls
 // it.
-func (d *gnetListener) awaitEnrolled() {
+func (g *gnetListener) awaitEnrolled() {
 	for range maxEnrolling {
-		d.enrolling <- struct{}{}
+		g.enrolling <- struct{}{}
 	}
 	for range maxEnrolling {
-		<-d.enrolling
+		<-g.enrolling
 	}
 }
 
 // enroll hands a connection to a loop, and waits until it is open there.
-func (d *gnetListener) enroll(nc *net.TCPConn, k *gnetSocket) {
-	m := d.t.Metrics
-	if _, err := d.client.EnrollContext(nc, k); err != nil {
+func (g *gnetListener) enroll(nc *net.TCPConn, k *gnetSocket) {
+	m := g.t.Metrics
+	if _, err := g.client.EnrollContext(nc, k); err != nil {
 		// gnet has a duplicate of the descriptor made first, and that may fail for want of open
 		// files.
 		m.AcceptErrors.Inc()
-		d.t.cfg.Log.Debug("connection not accepted", "remote", k.remote, "error", err)
+		g.t.cfg.Log.Debug("connection not accepted", "remote", k.remote, "error", err)
 		return
 	}
 	m.Accepted.Inc()
 }
 
 // loopOf finds the loop of a connection that was just opened on it.
-func (d *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
-	for _, l := range *d.loops.Load() {
+func (g *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
+	for _, l := range *g.loops.Load() {
 		if l.el == el {
 			return l
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	l := &eventLoop{listener: d, el: el, cycle: d.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{})}
-	list := append([]*eventLoop(nil), *d.loops.Load()...)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	l := &eventLoop{listener: g, el: el, cycle: g.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{})}
+	list := append([]*eventLoop(nil), *g.loops.Load()...)
 	list = append(list, l)
-	d.loops.Store(&list)
+	g.loops.Store(&list)
 	return l
 }
 
 // wake wakes every loop that has something to write.
-func (d *gnetListener) wake() {
-	for _, l := range *d.loops.Load() {
+func (g *gnetListener) wake() {
+	for _, l := range *g.loops.Load() {
 		l.wake()
 	}
 }
@@ -194,9 +194,9 @@ type DirectWriter struct {
 // writeDirect writes to sockets on the caller's goroutine, which then needs no loop. Those that
 // were marked last come first: what one request does for others, such as the grant of what it gave
 // back, is marked behind its reply, and more waits for it.
-func (d *gnetListener) writeDirect(h *DirectWriter, commands int) {
+func (g *gnetListener) writeDirect(h *DirectWriter, commands int) {
 	list := h.list[:0]
-	for _, l := range *d.loops.Load() {
+	for _, l := range *g.loops.Load() {
 		list = l.takeDirty(list, commands)
 	}
 	slices.Reverse(list)
@@ -206,13 +206,13 @@ func (d *gnetListener) writeDirect(h *DirectWriter, commands int) {
 }
 
 // OnOpen is called by gnet on the connection's loop, like OnTraffic and OnClose.
-func (d *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
-	defer d.t.guard("open", func() { action = gnet.Close })
+func (g *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
+	defer g.t.guard("open", func() { action = gnet.Close })
 	k := gc.Context().(*gnetSocket)
 	k.writing.Lock()
-	k.loop, k.gc, k.fd = d.loopOf(gc.EventLoop()), gc, gc.Fd()
+	k.loop, k.gc, k.fd = g.loopOf(gc.EventLoop()), gc, gc.Fd()
 	k.writing.Unlock()
-	if !k.open(d.t, k, k.remote) {
+	if !k.open(g.t, k, k.remote) {
 		return nil, gnet.Close
 	}
 	return nil, gnet.None
@@ -220,12 +220,12 @@ func (d *gnetListener) OnOpen(gc gnet.Conn) (out []byte, action gnet.Action) {
 
 // OnTraffic takes what came in. Bytes that cannot complete a frame stay in gnet's buffer, untouched
 // and uncopied.
-func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
+func (g *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
 		return gnet.None
 	}
-	defer d.t.guard("traffic", func() {
+	defer g.t.guard("traffic", func() {
 		k.loop.cycle.Reset()
 		action = gnet.Close
 	})
@@ -248,18 +248,18 @@ func (d *gnetListener) OnTraffic(gc gnet.Conn) (action gnet.Action) {
 	used := k.read(k.loop.cycle, buf)
 	if used > 0 { // gnet takes 0 for everything
 		_, _ = gc.Discard(used)
-		d.t.Metrics.BytesIn.Add(used)
+		g.t.Metrics.BytesIn.Add(used)
 	}
 	if !k.deferWrite() {
 		k.flush()
 	}
-	d.t.Flush()
+	g.t.Flush()
 	return gnet.None
 }
 
 // OnClose forgets the connection.
-func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
-	defer d.t.guard("close", nil)
+func (g *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
+	defer g.t.guard("close", nil)
 	k, ok := gc.Context().(*gnetSocket)
 	if !ok || k.gc == nil {
 		return gnet.None
@@ -271,46 +271,46 @@ func (d *gnetListener) OnClose(gc gnet.Conn, _ error) (action gnet.Action) {
 }
 
 // checkStuckSoon has the loops look at sockets that the kernel took not everything of.
-func (d *gnetListener) checkStuckSoon() {
-	wake(d.stuck)
+func (g *gnetListener) checkStuckSoon() {
+	wake(g.stuck)
 }
 
 // watchLoops has the loops look at stuck sockets while there are any, and feels their pulse. gnet
 // does not tell when a loop ends by an error.
-func (d *gnetListener) watchLoops() {
+func (g *gnetListener) watchLoops() {
 	beats := time.NewTimer(beat.Next(beatPeriod))
 	defer beats.Stop()
 	var again <-chan time.Time
 	for {
 		select {
-		case <-d.t.ctx.Done():
+		case <-g.t.ctx.Done():
 			return
-		case <-d.stuck:
+		case <-g.stuck:
 			if again == nil {
 				again = time.After(stuckPeriod)
 			}
 		case <-again:
 			again = nil
-			for _, l := range *d.loops.Load() {
+			for _, l := range *g.loops.Load() {
 				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
 					if l.checkStuck() {
-						d.checkStuckSoon()
+						g.checkStuckSoon()
 					}
 					return nil
 				}))
 			}
 		case <-beats.C:
 			beats.Reset(beat.Next(beatPeriod))
-			for i, l := range *d.loops.Load() {
+			for i, l := range *g.loops.Load() {
 				if l.rests() {
 					continue
 				}
 				if l.missedBeats.Add(1) > beatsMissed {
-					d.t.cfg.Fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
+					g.t.cfg.Fail(fmt.Errorf("event loop %d did nothing for %v", i, beatsMissed*beatPeriod))
 				}
 				asked := time.Now()
 				_ = l.el.Execute(context.Background(), gnet.RunnableFunc(func(context.Context) error {
-					d.t.Metrics.loopLag.UpdateDuration(asked)
+					g.t.Metrics.loopLag.UpdateDuration(asked)
 					l.missedBeats.Store(0)
 					return nil
 				}))

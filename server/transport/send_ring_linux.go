@@ -102,14 +102,14 @@ func newSendRing() (*sendRing, error) {
 	return r, nil
 }
 
-func (k *ringResources) mapQueues(p *ringParams) (err error) {
+func (r *ringResources) mapQueues(p *ringParams) (err error) {
 	if p.features&ringFeatures != ringFeatures {
 		return fmt.Errorf("io_uring of a kernel before Linux 5.6: %w", unix.ENOSYS)
 	}
 	const both, shared = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
 	size := max(p.sq.array+p.sqEntries*uint32(unsafe.Sizeof(uint32(0))), p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(ringResult{})))
-	if k.queues, err = unix.Mmap(k.fd, 0, int(size), both, shared); err == nil {
-		k.entriesBytes, err = unix.Mmap(k.fd, ringEntries, int(p.sqEntries)*int(unsafe.Sizeof(ringEntry{})), both, shared)
+	if r.queues, err = unix.Mmap(r.fd, 0, int(size), both, shared); err == nil {
+		r.entriesBytes, err = unix.Mmap(r.fd, ringEntries, int(p.sqEntries)*int(unsafe.Sizeof(ringEntry{})), both, shared)
 	}
 	if err != nil {
 		return fmt.Errorf("map the queues of an io_uring: %w", err)
@@ -117,13 +117,13 @@ func (k *ringResources) mapQueues(p *ringParams) (err error) {
 	return nil
 }
 
-func (k ringResources) release() {
-	for _, m := range [][]byte{k.queues, k.entriesBytes} {
+func (r ringResources) release() {
+	for _, m := range [][]byte{r.queues, r.entriesBytes} {
 		if m != nil {
 			_ = unix.Munmap(m)
 		}
 	}
-	_ = unix.Close(k.fd)
+	_ = unix.Close(r.fd)
 }
 
 // send sends, and notes for each how many bytes the kernel took: none if the socket is full or

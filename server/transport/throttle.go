@@ -82,41 +82,41 @@ type throttle struct {
 
 // classify takes the counts of one read, and the connection's rejections so far. It returns for how
 // many sweeps to pause; 0: not at all. A rejection that comes from the log counts in the next read.
-func (e *throttle) classify(t *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool) (pause uint64) {
-	n := int(rejections-e.seen) + pings
-	e.seen = rejections
+func (t *throttle) classify(sweeps *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool) (pause uint64) {
+	n := int(rejections-t.seen) + pings
+	t.seen = rejections
 	if n == 0 {
 		return 0
 	}
-	sweep := t.sweep.Load()
-	if e.sweep != sweep {
-		e.sweep, e.n, e.pings = sweep, 0, 0
+	sweep := sweeps.sweep.Load()
+	if t.sweep != sweep {
+		t.sweep, t.n, t.pings = sweep, 0, 0
 	}
-	e.n += n
-	counted := max(0, e.pings-pingsPerConn)
-	e.pings += pings
-	over := n - pings + max(0, e.pings-pingsPerConn) - counted
+	t.n += n
+	counted := max(0, t.pings-pingsPerConn)
+	t.pings += pings
+	over := n - pings + max(0, t.pings-pingsPerConn) - counted
 	served := unwantedPerConn
-	if t.unwanted.Add(int64(over)) > unwantedTotal {
+	if sweeps.unwanted.Add(int64(over)) > unwantedTotal {
 		served = 0
 		if n == pings {
 			served = pingsPerConn
 		}
 	}
-	if n < frames || e.n <= served {
+	if n < frames || t.n <= served {
 		return 0 // something else is among them, which somebody may wait for
 	}
 	most := uint64(maxPause)
 	if keepsAlive {
 		most = maxPauseAlive
 	}
-	if e.pausedUntil > 0 && sweep <= e.pausedUntil+2 {
-		e.lastPause = min(2*e.lastPause, most)
+	if t.pausedUntil > 0 && sweep <= t.pausedUntil+2 {
+		t.lastPause = min(2*t.lastPause, most)
 	} else {
-		e.lastPause = 1
+		t.lastPause = 1
 	}
-	e.pausedUntil = sweep + e.lastPause
-	return e.lastPause
+	t.pausedUntil = sweep + t.lastPause
+	return t.lastPause
 }
 
 // classify judges the frames that this read has served since it was called last.
@@ -191,34 +191,34 @@ type pausedConn struct {
 	until time.Duration
 }
 
-func (r *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
-	r.mu.Lock()
-	list := &r.list
+func (p *pausedConns) add(c *Conn, until time.Duration, keepsAlive bool) {
+	p.mu.Lock()
+	list := &p.list
 	if keepsAlive {
-		list = &r.alive
+		list = &p.alive
 	}
 	heap.Push(list, pausedConn{c, until})
-	first := len(r.list)+len(r.alive) == 1
-	r.mu.Unlock()
+	first := len(p.list)+len(p.alive) == 1
+	p.mu.Unlock()
 	if first {
-		wake(r.wake)
+		wake(p.wake)
 	}
 }
 
 // resume resumes connections whose pause is over: at most so many, and so many of those whose
 // keep-alives wait. left: some are still paused.
-func (r *pausedConns) resume(most, alive int) (left bool) {
-	now := r.t.cfg.Clock.Now()
+func (p *pausedConns) resume(most, alive int) (left bool) {
+	now := p.t.cfg.Clock.Now()
 	var list []*Conn
-	r.mu.Lock()
-	for n := 0; len(r.alive) > 0 && r.alive[0].until <= now && n < alive; n++ {
-		list = append(list, heap.Pop(&r.alive).(pausedConn).c)
+	p.mu.Lock()
+	for n := 0; len(p.alive) > 0 && p.alive[0].until <= now && n < alive; n++ {
+		list = append(list, heap.Pop(&p.alive).(pausedConn).c)
 	}
-	for n := 0; len(r.list) > 0 && r.list[0].until <= now && n < most; n++ {
-		list = append(list, heap.Pop(&r.list).(pausedConn).c)
+	for n := 0; len(p.list) > 0 && p.list[0].until <= now && n < most; n++ {
+		list = append(list, heap.Pop(&p.list).(pausedConn).c)
 	}
-	left = len(r.list)+len(r.alive) > 0
-	r.mu.Unlock()
+	left = len(p.list)+len(p.alive) > 0
+	p.mu.Unlock()
 	for _, c := range list {
 		c.resume(now)
 		c.socket.resumeReads()
@@ -227,22 +227,22 @@ func (r *pausedConns) resume(most, alive int) (left bool) {
 }
 
 // run goes on until Close. It sleeps while none is paused.
-func (r *pausedConns) run() {
+func (p *pausedConns) run() {
 	t := time.NewTicker(resumePeriod)
 	defer t.Stop()
 	for {
 		select {
-		case <-r.t.ctx.Done():
+		case <-p.t.ctx.Done():
 			return
-		case <-r.wake:
+		case <-p.wake:
 		}
 		t.Reset(resumePeriod)
 		for left := true; left; {
 			select {
-			case <-r.t.ctx.Done():
+			case <-p.t.ctx.Done():
 				return
 			case <-t.C:
-				left = r.resume(resumePerPeriod, resumeAlivePerPeriod)
+				left = p.resume(resumePerPeriod, resumeAlivePerPeriod)
 			}
 		}
 		t.Stop()

@@ -151,53 +151,53 @@ func (c *handshakeConn) Close() error {
 	return c.TCPConn.Close()
 }
 
-func (d *tlsListener) open() {
-	d.accepting.Go(func() { d.t.acceptFrom(d.listener, d.admit) })
+func (t *tlsListener) open() {
+	t.accepting.Go(func() { t.t.acceptFrom(t.listener, t.admit) })
 }
 
-func (d *tlsListener) stopAccepting() {
-	_ = d.listener.Close()
-	d.accepting.Wait()
+func (t *tlsListener) stopAccepting() {
+	_ = t.listener.Close()
+	t.accepting.Wait()
 }
 
 // close ends every connection.
-func (d *tlsListener) close() {
-	d.stopAccepting()
-	d.mu.Lock()
-	for k := range d.sockets {
+func (t *tlsListener) close() {
+	t.stopAccepting()
+	t.mu.Lock()
+	for k := range t.sockets {
 		k.ending.Store(true)
 		_ = k.raw.Close()
 		k.resumeReads() // a paused one does not read, and would not notice
 	}
-	d.mu.Unlock()
-	d.serving.Wait()
+	t.mu.Unlock()
+	t.serving.Wait()
 }
 
 // admit begins a connection. It counts as one from here on: a handshake that does not end is a
 // hello that does not come.
-func (d *tlsListener) admit(nc *net.TCPConn) {
-	hc := newHandshakeConn(nc, d.slots, d.t.cfg.Limits.Hello/2) // who is served then has time for the rest
-	k := &tlsSocket{listener: d, raw: hc, tls: tls.Server(hc, d.config), wake: make(chan struct{}, 1),
+func (t *tlsListener) admit(nc *net.TCPConn) {
+	hc := newHandshakeConn(nc, t.slots, t.t.cfg.Limits.Hello/2) // who is served then has time for the rest
+	k := &tlsSocket{listener: t, raw: hc, tls: tls.Server(hc, t.config), wake: make(chan struct{}, 1),
 		done: make(chan struct{}), resumed: make(chan struct{}, 1)}
 	k.secure = true
-	if !k.open(d.t, k, nc.RemoteAddr().String()) {
-		d.t.Metrics.Rejected.Inc()
+	if !k.open(t.t, k, nc.RemoteAddr().String()) {
+		t.t.Metrics.Rejected.Inc()
 		_ = nc.Close() // there is nothing that could be said before a handshake
 		return
 	}
-	d.t.Metrics.Accepted.Inc()
-	d.mu.Lock()
-	d.sockets[k] = struct{}{}
-	d.mu.Unlock()
-	d.serving.Go(k.serve)
+	t.t.Metrics.Accepted.Inc()
+	t.mu.Lock()
+	t.sockets[k] = struct{}{}
+	t.mu.Unlock()
+	t.serving.Go(k.serve)
 }
 
 // wake wakes the writers of what was marked.
-func (d *tlsListener) wake() {
-	d.mu.Lock()
-	list := d.dirty
-	d.dirty = nil
-	d.mu.Unlock()
+func (t *tlsListener) wake() {
+	t.mu.Lock()
+	list := t.dirty
+	t.dirty = nil
+	t.mu.Unlock()
 	for _, k := range list {
 		k.wakeWriter()
 	}

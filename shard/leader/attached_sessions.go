@@ -26,44 +26,44 @@ func newLiveness(s *leadership) liveness {
 	return liveness{leadership: s, conns: make(map[uint64]*conn)}
 }
 
-func (v *liveness) bind(connID, id, attachEpoch, timeout uint64) {
-	s := v.sessions.Get(id)
+func (l *liveness) bind(connID, id, attachEpoch, timeout uint64) {
+	s := l.sessions.Get(id)
 	if s != nil && attachEpoch < s.epoch {
 		return
 	}
 	if s != nil && attachEpoch > s.epoch {
 		// A queued or proposed detach of the older epoch is void: the machine finds a newer epoch
 		// and ignores it.
-		v.leave(s)
+		l.leave(s)
 		s = nil
 	}
 	if s == nil {
 		s = &session{id: id, epoch: attachEpoch}
-		v.sessions.Put(s)
+		l.sessions.Put(s)
 	}
 	s.timeout = uint32(min(timeout, math.MaxUint32))
 	s.unqueue()
 	if s.conn == nil || s.conn.id != connID {
-		v.leave(s)
-		v.bindTo(s, connID)
+		l.leave(s)
+		l.bindTo(s, connID)
 		return
 	}
 	s.conn.includeTimeout(s)
-	v.scheduleCheck(s.conn)
+	l.scheduleCheck(s.conn)
 }
 
-func (v *liveness) bindTo(s *session, connID uint64) {
-	s.at = v.clock.now()
-	c := v.conns[connID]
+func (l *liveness) bindTo(s *session, connID uint64) {
+	s.at = l.clock.now()
+	c := l.conns[connID]
 	if connID == 0 || c != nil && c.cut {
-		v.queueDetach(s)
+		l.queueDetach(s)
 		return
 	}
 	if c == nil {
 		// Check with the next tick: the connection may have closed before the attach was applied.
 		c = &conn{id: connID, last: s.at, shortest: s.silenceLimit()}
-		v.conns[connID] = c
-		v.checkAt(c, s.at)
+		l.conns[connID] = c
+		l.checkAt(c, s.at)
 	}
 	s.conn, s.index = c, int32(len(c.sessions))
 	c.sessions = append(c.sessions, s)
@@ -71,11 +71,11 @@ func (v *liveness) bindTo(s *session, connID uint64) {
 		c.undecided++
 	}
 	c.includeTimeout(s)
-	v.scheduleCheck(c)
+	l.scheduleCheck(c)
 }
 
 // remove takes a session off its connection.
-func (v *liveness) remove(s *session) {
+func (l *liveness) remove(s *session) {
 	c := s.conn
 	if c == nil {
 		return
@@ -93,56 +93,56 @@ func (v *liveness) remove(s *session) {
 
 // leave takes a session off its connection, and forgets a connection without sessions unless it is
 // being closed.
-func (v *liveness) leave(s *session) {
+func (l *liveness) leave(s *session) {
 	c := s.conn
-	v.remove(s)
+	l.remove(s)
 	if c != nil && len(c.sessions) == 0 && !c.cut {
-		v.forget(c)
+		l.forget(c)
 	}
 }
 
-func (v *liveness) forget(c *conn) {
+func (l *liveness) forget(c *conn) {
 	c.forgotten = true
-	delete(v.conns, c.id)
+	delete(l.conns, c.id)
 }
 
-func (v *liveness) detached(id, attachEpoch uint64) {
-	if s := v.sessions.Get(id); s != nil && s.epoch <= attachEpoch {
-		v.forgetDetached(s)
+func (l *liveness) detached(id, attachEpoch uint64) {
+	if s := l.sessions.Get(id); s != nil && s.epoch <= attachEpoch {
+		l.forgetDetached(s)
 	}
 }
 
 // forgetDetached forgets a detached session. If its client has attached it again on an open
 // connection, that connection is cut: its client believes in the session.
-func (v *liveness) forgetDetached(s *session) {
-	v.sessions.Remove(s.id)
+func (l *liveness) forgetDetached(s *session) {
+	l.sessions.Remove(s.id)
 	s.unqueue()
 	if c := s.conn; c != nil {
-		v.remove(s)
-		v.cut(c, "a session on this connection was detached; attach it again")
+		l.remove(s)
+		l.cut(c, "a session on this connection was detached; attach it again")
 	}
 }
 
-func (v *liveness) ended(id uint64) {
-	if s := v.sessions.Remove(id); s != nil {
+func (l *liveness) ended(id uint64) {
+	if s := l.sessions.Remove(id); s != nil {
 		s.unqueue()
-		v.leave(s)
+		l.leave(s)
 	}
 }
 
 // frozen takes the sessions at home in these buckets off their connections, without a detach.
-func (v *liveness) frozen(first, count uint32) {
+func (l *liveness) frozen(first, count uint32) {
 	var left []*session
-	for s := range v.sessions.All() { // sorted below
+	for s := range l.sessions.All() { // sorted below
 		if inRun(s.id, first, count) {
 			left = append(left, s)
 		}
 	}
 	slices.SortFunc(left, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range left {
-		v.sessions.Remove(s.id)
+		l.sessions.Remove(s.id)
 		s.unqueue()
-		v.leave(s)
+		l.leave(s)
 	}
 }
 
@@ -152,49 +152,49 @@ func inRun(session uint64, first, count uint32) bool {
 	return b >= first && b-first < count
 }
 
-func (v *liveness) closed(id, lastHeard uint64) {
-	c := v.conns[id]
+func (l *liveness) closed(id, lastHeard uint64) {
+	c := l.conns[id]
 	if c == nil {
 		return
 	}
-	v.heardAt(c, lastHeard)
-	v.detachAll(c)
-	v.forget(c)
+	l.heardAt(c, lastHeard)
+	l.detachAll(c)
+	l.forget(c)
 }
 
 // heardAt notes when something was received on a connection, by the monotonic clock.
-func (v *liveness) heardAt(c *conn, at uint64) { c.last = max(c.last, v.clock.at(at)) }
+func (l *liveness) heardAt(c *conn, at uint64) { c.last = max(c.last, l.clock.at(at)) }
 
 // cut detaches all sessions of a connection and asks for it to be closed. Until it is closed it
 // stays known, so that it gets no pong.
-func (v *liveness) cut(c *conn, reason string) {
+func (l *liveness) cut(c *conn, reason string) {
 	if !c.cut {
 		c.cut = true
-		v.cutConn(c.id, reason)
+		l.cutConn(c.id, reason)
 	}
-	v.detachAll(c)
-	v.checkAt(c, v.clock.now()+DefaultSelfCheck)
+	l.detachAll(c)
+	l.checkAt(c, l.clock.now()+DefaultSelfCheck)
 }
 
-func (v *liveness) cutAll(heard Heard, reason string) {
-	for _, c := range v.inOrder() {
+func (l *liveness) cutAll(heard Heard, reason string) {
+	for _, c := range l.inOrder() {
 		if at, _ := heard(c.id); !c.cut {
-			v.heardAt(c, at)
-			v.cut(c, reason)
+			l.heardAt(c, at)
+			l.cut(c, reason)
 		}
 	}
 }
 
 // takeOff takes the sessions at home here off all connections at the end of the leadership, without
 // a detach.
-func (v *liveness) takeOff() {
-	for _, c := range v.inOrder() {
+func (l *liveness) takeOff() {
+	for _, c := range l.inOrder() {
 		if !c.cut {
-			v.cutConn(c.id, "")
+			l.cutConn(c.id, "")
 		}
 	}
 }
 
-func (v *liveness) inOrder() []*conn {
-	return slices.SortedFunc(maps.Values(v.conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
+func (l *liveness) inOrder() []*conn {
+	return slices.SortedFunc(maps.Values(l.conns), func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 }

@@ -3,32 +3,32 @@ package leader
 import "github.com/signalbox-dev/signalbox/shard"
 
 // detachAll takes all sessions off a connection and detaches them, as of the last receive on it.
-func (v *liveness) detachAll(c *conn) {
+func (l *liveness) detachAll(c *conn) {
 	for _, s := range c.sessions {
 		s.conn, s.index = nil, 0
 		s.at = max(c.last, s.at)
 		if s.detachID == 0 {
-			v.queueDetach(s)
+			l.queueDetach(s)
 		}
 	}
 	clear(c.sessions)
 	c.sessions, c.undecided = c.sessions[:0], 0
 }
 
-func (v *liveness) queueDetach(s *session) {
+func (l *liveness) queueDetach(s *session) {
 	s.index = inDetachQueue
-	v.detachQueue = append(v.detachQueue, s)
+	l.detachQueue = append(l.detachQueue, s)
 }
 
 // flushDetaches proposes the detaches that are queued, as fast as the limiter permits.
-func (v *liveness) flushDetaches(p *proposals) {
-	for len(v.detachQueue) > 0 && p.limiter.tokens > 0 {
+func (l *liveness) flushDetaches(p *proposals) {
+	for len(l.detachQueue) > 0 && p.limiter.tokens > 0 {
 		var f proposal
 		var body shard.DetachBody
-		for len(v.detachQueue) > 0 && p.limiter.tokens > 0 && len(f.sessions) < MaxExpiries {
-			s := v.detachQueue[0]
-			v.detachQueue[0] = nil
-			v.detachQueue = v.detachQueue[1:]
+		for len(l.detachQueue) > 0 && p.limiter.tokens > 0 && len(f.sessions) < MaxExpiries {
+			s := l.detachQueue[0]
+			l.detachQueue[0] = nil
+			l.detachQueue = l.detachQueue[1:]
 			if !s.detachQueued() {
 				continue // attached again, or ended
 			}
@@ -48,9 +48,9 @@ func (v *liveness) flushDetaches(p *proposals) {
 }
 
 // detachesDone handles the outcome of the command that detaches these sessions.
-func (v *liveness) detachesDone(command uint64, list []*session, applied bool) {
+func (l *liveness) detachesDone(command uint64, list []*session, applied bool) {
 	for _, s := range list {
-		if v.sessions.Get(s.id) != s || s.detachID != command {
+		if l.sessions.Get(s.id) != s || s.detachID != command {
 			continue // the log has decided it already
 		}
 		s.detachID = 0
@@ -60,9 +60,9 @@ func (v *liveness) detachesDone(command uint64, list []*session, applied bool) {
 		switch {
 		case applied:
 			// The machine did not have it attached under this epoch.
-			v.forgetDetached(s)
+			l.forgetDetached(s)
 		case s.conn == nil:
-			v.queueDetach(s)
+			l.queueDetach(s)
 		}
 	}
 }

@@ -11,11 +11,11 @@ type leadership struct {
 }
 
 // send sends a message to the leader of a shard.
-func (s *leadership) send(to uint64, m message) {
-	s.ready.Messages = append(s.ready.Messages, Message{to, encode(m)})
+func (l *leadership) send(to uint64, m message) {
+	l.ready.Messages = append(l.ready.Messages, Message{to, encode(m)})
 }
 
 // cutConn takes a connection away. Without a reason only its sessions at home here leave it.
-func (s *leadership) cutConn(conn uint64, reason string) {
-	s.ready.Cut = append(s.ready.Cut, Cut{conn, reason})
+func (l *leadership) cutConn(conn uint64, reason string) {
+	l.ready.Cut = append(l.ready.Cut, Cut{conn, reason})
 }

@@ -86,14 +86,14 @@ type sessionStatus struct {
 	description string
 }
 
-func (e *sessionStatus) alive() bool { return e.state == stateAttached || e.state == stateDetached }
+func (s *sessionStatus) alive() bool { return s.state == stateAttached || s.state == stateDetached }
 
 // size is at least the number of bytes in a message.
-func (e *sessionStatus) size() int {
-	if !e.alive() {
+func (s *sessionStatus) size() int {
+	if !s.alive() {
 		return 10 + 1
 	}
-	return 10 + 1 + 10 + 3 + len(e.description)
+	return 10 + 1 + 10 + 3 + len(s.description)
 }
 
 var errMalformed = errors.New(
@@ -157,15 +157,15 @@ func decode(fields []byte, m message) bool {
 	return !r.Failed
 }
 
-func (e *sessionStatus) fields(f *varint.Fields) {
-	state := uint64(e.state)
-	f.Uint(&e.session, &state)
-	e.state = sessionState(state)
+func (s *sessionStatus) fields(f *varint.Fields) {
+	state := uint64(s.state)
+	f.Uint(&s.session, &state)
+	s.state = sessionState(state)
 	switch {
-	case e.alive():
-		f.Uint(&e.epoch)
-		f.Text(&e.description, maxDescription)
-	case e.state != stateEnded && e.state != stateRetry:
+	case s.alive():
+		f.Uint(&s.epoch)
+		f.Text(&s.description, maxDescription)
+	case s.state != stateEnded && s.state != stateRetry:
 		f.Fail()
 	}
 }

@@ -58,8 +58,8 @@ func (p *proposals) done(id uint64, applied bool) (f proposal, ok bool) {
 // must not stall the log.
 type rateLimiter struct{ tokens, at uint64 }
 
-func (b *rateLimiter) refill(now uint64) {
+func (r *rateLimiter) refill(now uint64) {
 	const perMs = ExpiriesPerSec / 1_000
-	b.tokens = max(b.tokens, min(MaxExpiries, b.tokens+min(now-b.at, MaxExpiries)*perMs))
-	b.at = now
+	r.tokens = max(r.tokens, min(MaxExpiries, r.tokens+min(now-r.at, MaxExpiries)*perMs))
+	r.at = now
 }

@@ -29,47 +29,47 @@ type remoteList struct {
 	n           int
 }
 
-func (q *remoteList) push(g *remoteSession) {
-	g.list, g.prev, g.next = q, q.last, nil
-	if q.last != nil {
-		q.last.next = g
+func (r *remoteList) push(g *remoteSession) {
+	g.list, g.prev, g.next = r, r.last, nil
+	if r.last != nil {
+		r.last.next = g
 	} else {
-		q.first = g
+		r.first = g
 	}
-	q.last = g
-	q.n++
+	r.last = g
+	r.n++
 }
 
-func (q *remoteList) remove(g *remoteSession) {
+func (r *remoteList) remove(g *remoteSession) {
 	if g.prev != nil {
 		g.prev.next = g.next
 	} else {
-		q.first = g.next
+		r.first = g.next
 	}
 	if g.next != nil {
 		g.next.prev = g.prev
 	} else {
-		q.last = g.prev
+		r.last = g.prev
 	}
 	g.list, g.prev, g.next = nil, nil, nil
-	q.n--
+	r.n--
 }
 
-func (g *remoteSession) unlist() {
-	if g.list != nil {
-		g.list.remove(g)
+func (r *remoteSession) unlist() {
+	if r.list != nil {
+		r.list.remove(r)
 	}
 }
 
 // knownEpoch is the attach epoch to name in requests.
-func (g *remoteSession) knownEpoch() uint64 {
-	if g.detached {
+func (r *remoteSession) knownEpoch() uint64 {
+	if r.detached {
 		return 0
 	}
-	return g.epoch
+	return r.epoch
 }
 
 // askedBy reports whether this request of the subscription waits for a reply about the session.
-func (g *remoteSession) askedBy(k *subscription, q *request) bool {
-	return g.subscription == k && g.request == q.id
+func (r *remoteSession) askedBy(k *subscription, q *request) bool {
+	return r.subscription == k && r.request == q.id
 }

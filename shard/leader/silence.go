@@ -7,32 +7,32 @@ import (
 )
 
 // checkAt checks a connection at this log time.
-func (v *liveness) checkAt(c *conn, at uint64) {
+func (l *liveness) checkAt(c *conn, at uint64) {
 	c.nextCheck = at
-	heap.Push(&v.checks, check{at, c.id})
+	heap.Push(&l.checks, check{at, c.id})
 }
 
 // scheduleCheck checks the connection no later than its shortest limit demands.
-func (v *liveness) scheduleCheck(c *conn) {
+func (l *liveness) scheduleCheck(c *conn) {
 	if at := c.last + c.shortest + 1; at < c.nextCheck {
-		v.checkAt(c, at)
+		l.checkAt(c, at)
 	}
 }
 
 // checkSilence checks the connections whose time has come.
-func (v *liveness) checkSilence(heard Heard) {
-	now := v.clock.now()
-	for len(v.checks) > 0 && v.checks[0].at <= now {
-		k := heap.Pop(&v.checks).(check)
-		c := v.conns[k.conn]
+func (l *liveness) checkSilence(heard Heard) {
+	now := l.clock.now()
+	for len(l.checks) > 0 && l.checks[0].at <= now {
+		k := heap.Pop(&l.checks).(check)
+		c := l.conns[k.conn]
 		if c == nil || c.nextCheck != k.at {
 			continue
 		}
 		at, open := heard(c.id)
-		v.heardAt(c, at)
+		l.heardAt(c, at)
 		if !open {
-			v.detachAll(c)
-			v.forget(c)
+			l.detachAll(c)
+			l.forget(c)
 			continue
 		}
 		next := c.last + c.shortest + 1
@@ -47,28 +47,28 @@ func (v *liveness) checkSilence(heard Heard) {
 				next = min(next, max(c.last, s.at)+s.silenceLimit()+1)
 			}
 			if next <= now {
-				v.cut(c, "nothing was heard on this connection for a session's timeout")
+				l.cut(c, "nothing was heard on this connection for a session's timeout")
 				continue
 			}
 		}
-		v.checkAt(c, next)
+		l.checkAt(c, next)
 	}
 }
 
 // cutMissingPings cuts the connections on which a ping is missing.
-func (v *liveness) cutMissingPings(heard Heard) {
+func (l *liveness) cutMissingPings(heard Heard) {
 	var quiet []*conn
-	for _, c := range v.conns { // sorted below
+	for _, c := range l.conns { // sorted below
 		if at, _ := heard(c.id); !c.cut {
-			v.heardAt(c, at)
-			if c.missedPing(v.clock.now()) {
+			l.heardAt(c, at)
+			if c.missedPing(l.clock.now()) {
 				quiet = append(quiet, c)
 			}
 		}
 	}
 	slices.SortFunc(quiet, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 	for _, c := range quiet {
-		v.cut(c, "the shard gets another leader; connect to it")
+		l.cut(c, "the shard gets another leader; connect to it")
 	}
 }
 

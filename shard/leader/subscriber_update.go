@@ -41,18 +41,18 @@ func (t *subscriberTable) scheduleNotify(p *subscriber) {
 
 // acknowledge drops the updates before this number, which the subscriber has. It is false for the
 // number of another leadership here.
-func (p *subscriber) acknowledge(next uint64) bool {
-	if next > p.firstUpdate+uint64(len(p.updates)) {
+func (s *subscriber) acknowledge(next uint64) bool {
+	if next > s.firstUpdate+uint64(len(s.updates)) {
 		return false
 	}
-	if next > p.firstUpdate {
-		n := int(next - p.firstUpdate)
-		p.updates = slices.Delete(p.updates, 0, n)
-		p.firstUpdate, p.sent = next, max(p.sent-n, 0)
-	} else if p.sent > 0 && next == p.acked {
-		p.sent = 0 // no progress for a whole period: send again
+	if next > s.firstUpdate {
+		n := int(next - s.firstUpdate)
+		s.updates = slices.Delete(s.updates, 0, n)
+		s.firstUpdate, s.sent = next, max(s.sent-n, 0)
+	} else if s.sent > 0 && next == s.acked {
+		s.sent = 0 // no progress for a whole period: send again
 	}
-	p.acked = next
+	s.acked = next
 	return true
 }
 

@@ -32,60 +32,60 @@ type request struct {
 }
 
 // resubscribe starts a new attempt: all remote sessions are requested again.
-func (k *subscription) resubscribe() {
-	t := k.table
+func (s *subscription) resubscribe() {
+	t := s.table
 	t.lastAttempt++
-	k.attempt, k.homeEpoch, k.nextUpdate = t.lastAttempt, 0, 1
-	k.lastProof, k.emptySince = t.clock.seen, t.clock.seen
-	k.timeout = t.cfg.SelfCheck
-	k.requests = k.requests[:0]
-	for _, q := range []*remoteList{&k.asked, &k.confirmed} {
+	s.attempt, s.homeEpoch, s.nextUpdate = t.lastAttempt, 0, 1
+	s.lastProof, s.emptySince = t.clock.seen, t.clock.seen
+	s.timeout = t.cfg.SelfCheck
+	s.requests = s.requests[:0]
+	for _, q := range []*remoteList{&s.asked, &s.confirmed} {
 		for q.n > 0 {
-			k.requestAgain(q.first)
+			s.requestAgain(q.first)
 		}
 	}
 }
 
-func (k *subscription) requestAgain(g *remoteSession) {
+func (s *subscription) requestAgain(g *remoteSession) {
 	g.unlist()
 	g.request = 0
-	k.queued.push(g)
+	s.queued.push(g)
 }
 
 // tick does what is due. It returns false for a subscription that is no longer needed.
-func (k *subscription) tick() bool {
-	t := k.table
+func (s *subscription) tick() bool {
+	t := s.table
 	now := t.clock.seen
-	if k.queued.n+k.asked.n+k.confirmed.n > 0 {
-		k.emptySince = now
+	if s.queued.n+s.asked.n+s.confirmed.n > 0 {
+		s.emptySince = now
 	} else {
-		k.lastProof = now // nothing relies on it
-		return now-k.emptySince <= t.cfg.SelfCheck
+		s.lastProof = now // nothing relies on it
+		return now-s.emptySince <= t.cfg.SelfCheck
 	}
-	if k.homeEpoch != 0 && now-k.lastProof > t.cfg.SelfCheck {
+	if s.homeEpoch != 0 && now-s.lastProof > t.cfg.SelfCheck {
 		t.stats.LostSubscriptions++
-		k.resubscribe()
+		s.resubscribe()
 	}
 	late := false
-	for len(k.requests) > 0 && now-k.requests[0].sentAt > k.timeout {
+	for len(s.requests) > 0 && now-s.requests[0].sentAt > s.timeout {
 		late = true
-		for _, id := range k.requests[0].sessions {
-			if g := t.sessions[id]; g != nil && g.askedBy(k, k.requests[0]) {
-				k.requestAgain(g)
+		for _, id := range s.requests[0].sessions {
+			if g := t.sessions[id]; g != nil && g.askedBy(s, s.requests[0]) {
+				s.requestAgain(g)
 			}
 		}
-		k.requests = slices.Delete(k.requests, 0, 1)
+		s.requests = slices.Delete(s.requests, 0, 1)
 	}
 	if late {
-		k.timeout = min(2*k.timeout, 8*t.cfg.SelfCheck)
+		s.timeout = min(2*s.timeout, 8*t.cfg.SelfCheck)
 	}
-	for k.confirmed.n > 0 && now-k.confirmed.first.at >= t.cfg.Compare {
-		k.requestAgain(k.confirmed.first)
+	for s.confirmed.n > 0 && now-s.confirmed.first.at >= t.cfg.Compare {
+		s.requestAgain(s.confirmed.first)
 	}
-	k.sendRequests()
-	if k.homeEpoch != 0 && now >= k.nextHeartbeat {
-		k.scheduleHeartbeat()
-		t.send(k.shard, &heartbeatMsg{epoch: t.epoch, attempt: k.attempt, sentAt: now, nextUpdate: k.nextUpdate})
+	s.sendRequests()
+	if s.homeEpoch != 0 && now >= s.nextHeartbeat {
+		s.scheduleHeartbeat()
+		t.send(s.shard, &heartbeatMsg{epoch: t.epoch, attempt: s.attempt, sentAt: now, nextUpdate: s.nextUpdate})
 	}
 	return true
 }
@@ -93,52 +93,52 @@ func (k *subscription) tick() bool {
 // scheduleHeartbeat sets the next heartbeat to a multiple of half a self-check period. The clock is
 // the host's: a home gets the heartbeats of all its leaders at once, and answers them behind the
 // same barrier.
-func (k *subscription) scheduleHeartbeat() {
-	half := max(k.table.cfg.SelfCheck/2, 1)
-	k.nextHeartbeat = (k.table.clock.seen/half + 1) * half
+func (s *subscription) scheduleHeartbeat() {
+	half := max(s.table.cfg.SelfCheck/2, 1)
+	s.nextHeartbeat = (s.table.clock.seen/half + 1) * half
 }
 
 // sendRequests sends as many requests as may be pending.
-func (k *subscription) sendRequests() {
-	t := k.table
-	for k.queued.n > 0 && len(k.requests) < MaxPendingRequests {
+func (s *subscription) sendRequests() {
+	t := s.table
+	for s.queued.n > 0 && len(s.requests) < MaxPendingRequests {
 		t.lastRequest++
 		q := &request{id: t.lastRequest, sentAt: t.clock.seen}
-		m := subscribeMsg{epoch: t.epoch, attempt: k.attempt, request: q.id}
-		for k.queued.n > 0 && len(q.sessions) < MaxRequestSessions {
-			g := k.queued.first
-			k.queued.remove(g)
-			k.asked.push(g)
+		m := subscribeMsg{epoch: t.epoch, attempt: s.attempt, request: q.id}
+		for s.queued.n > 0 && len(q.sessions) < MaxRequestSessions {
+			g := s.queued.first
+			s.queued.remove(g)
+			s.asked.push(g)
 			g.request = q.id
 			q.sessions = append(q.sessions, g.session)
 			m.sessions = append(m.sessions, subscribeEntry{g.session, g.bucketEpoch, g.knownEpoch()})
 		}
 		q.left = len(q.sessions)
-		k.requests = append(k.requests, q)
-		t.send(k.shard, &m)
+		s.requests = append(s.requests, q)
+		t.send(s.shard, &m)
 	}
 }
 
 // replied returns the request that a reply is about: nil if the reply is outdated.
-func (k *subscription) replied(m *subscribeReply) *request {
-	if k == nil || m.attempt != k.attempt || m.homeEpoch < k.homeEpoch {
+func (s *subscription) replied(m *subscribeReply) *request {
+	if s == nil || m.attempt != s.attempt || m.homeEpoch < s.homeEpoch {
 		return nil
 	}
-	if k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch {
+	if s.homeEpoch != 0 && m.homeEpoch > s.homeEpoch {
 		// The registrations at the previous leader are void.
-		k.resubscribe()
+		s.resubscribe()
 		return nil
 	}
-	for _, q := range k.requests {
+	for _, q := range s.requests {
 		if q.id != m.request || m.first+m.count > uint64(len(q.sessions)) {
 			continue
 		}
-		if k.homeEpoch == 0 {
-			k.homeEpoch = m.homeEpoch
-			k.scheduleHeartbeat()
+		if s.homeEpoch == 0 {
+			s.homeEpoch = m.homeEpoch
+			s.scheduleHeartbeat()
 		}
-		k.lastProof = max(k.lastProof, q.sentAt)
-		k.timeout = k.table.cfg.SelfCheck
+		s.lastProof = max(s.lastProof, q.sentAt)
+		s.timeout = s.table.cfg.SelfCheck
 		return q
 	}
 	return nil
@@ -146,8 +146,8 @@ func (k *subscription) replied(m *subscribeReply) *request {
 
 // confirm notes that the home has registered this leadership for sessions [first, first+count) of a
 // request, except those that it cannot answer for.
-func (k *subscription) confirm(q *request, first, count uint64) {
-	t := k.table
+func (s *subscription) confirm(q *request, first, count uint64) {
+	t := s.table
 	for i := first; i < first+count; i++ {
 		id := q.sessions[i]
 		if id == 0 {
@@ -155,36 +155,36 @@ func (k *subscription) confirm(q *request, first, count uint64) {
 		}
 		q.sessions[i] = 0
 		q.left--
-		if g := t.sessions[id]; g != nil && g.askedBy(k, q) {
+		if g := t.sessions[id]; g != nil && g.askedBy(s, q) {
 			g.unlist()
 			g.request, g.at = 0, t.clock.seen
-			k.confirmed.push(g)
+			s.confirmed.push(g)
 		}
 	}
 	if q.left == 0 {
-		k.requests = slices.DeleteFunc(k.requests, func(x *request) bool { return x == q })
-		if k.queued.n >= MaxRequestSessions {
-			k.sendRequests()
+		s.requests = slices.DeleteFunc(s.requests, func(x *request) bool { return x == q })
+		if s.queued.n >= MaxRequestSessions {
+			s.sendRequests()
 		}
 	}
 }
 
 // heartbeatReplied notes that the home is alive, or begins a new attempt if it does not know this
 // one.
-func (k *subscription) heartbeatReplied(m *heartbeatReply) {
+func (s *subscription) heartbeatReplied(m *heartbeatReply) {
 	switch {
-	case m.attempt != k.attempt || m.homeEpoch < k.homeEpoch:
-	case !m.known || k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch:
-		k.table.stats.LostSubscriptions++
-		k.resubscribe()
-	case k.homeEpoch != 0:
-		k.lastProof = max(k.lastProof, m.sentAt)
+	case m.attempt != s.attempt || m.homeEpoch < s.homeEpoch:
+	case !m.known || s.homeEpoch != 0 && m.homeEpoch > s.homeEpoch:
+		s.table.stats.LostSubscriptions++
+		s.resubscribe()
+	case s.homeEpoch != 0:
+		s.lastProof = max(s.lastProof, m.sentAt)
 	}
 }
 
 // notified counts the updates that came in order.
-func (k *subscription) notified(m *notifyMsg) {
-	if m.attempt == k.attempt && k.homeEpoch != 0 && m.homeEpoch == k.homeEpoch && m.firstUpdate <= k.nextUpdate {
-		k.nextUpdate = max(k.nextUpdate, m.firstUpdate+uint64(len(m.sessions)))
+func (s *subscription) notified(m *notifyMsg) {
+	if m.attempt == s.attempt && s.homeEpoch != 0 && m.homeEpoch == s.homeEpoch && m.firstUpdate <= s.nextUpdate {
+		s.nextUpdate = max(s.nextUpdate, m.firstUpdate+uint64(len(m.sessions)))
 	}
 }

@@ -31,7 +31,7 @@ type campaign struct {
 	count int
 }
 
-func (x *campaign) single() bool { return x.from == x.to }
+func (c *campaign) single() bool { return c.from == c.to }
 
 // campaigner is the goroutine that sends campaigns.
 type campaigner struct {
@@ -47,80 +47,80 @@ type campaigner struct {
 }
 
 // suppress keeps the replica of a shard here from campaigning as the only voter.
-func (n *campaigner) suppress(shard uint64) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.suppressed == nil {
-		n.suppressed = make(map[uint64]bool)
+func (c *campaigner) suppress(shard uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.suppressed == nil {
+		c.suppressed = make(map[uint64]bool)
 	}
-	n.suppressed[shard] = true
+	c.suppressed[shard] = true
 }
 
-func (n *campaigner) add(x campaign) {
-	n.mu.Lock()
-	for i := range n.pending {
-		if n.pending[i].campaignKey == x.campaignKey {
-			n.mu.Unlock()
+func (c *campaigner) add(x campaign) {
+	c.mu.Lock()
+	for i := range c.pending {
+		if c.pending[i].campaignKey == x.campaignKey {
+			c.mu.Unlock()
 			return // pending already
 		}
 	}
-	n.pending = append(n.pending, x)
-	n.mu.Unlock()
-	n.wake()
+	c.pending = append(c.pending, x)
+	c.mu.Unlock()
+	c.wake()
 }
 
 // checkSingle is called on the engine's event goroutine when a group is ready or its members have
 // changed. It must not call the engine, which may wait for that goroutine.
-func (n *campaigner) checkSingle(shard, replica uint64) {
-	n.mu.Lock()
-	suppressed := n.suppressed[shard]
-	n.mu.Unlock()
+func (c *campaigner) checkSingle(shard, replica uint64) {
+	c.mu.Lock()
+	suppressed := c.suppressed[shard]
+	c.mu.Unlock()
 	if suppressed {
 		return
 	}
-	n.add(campaign{campaignKey: campaignKey{shard: shard, from: replica, to: replica}, next: time.Now()})
+	c.add(campaign{campaignKey: campaignKey{shard: shard, from: replica, to: replica}, next: time.Now()})
 }
 
-func (n *campaigner) run(stop <-chan struct{}) {
+func (c *campaigner) run(stop <-chan struct{}) {
 	t := time.NewTimer(time.Hour)
 	defer t.Stop()
 	for {
-		t.Reset(n.step(time.Now()))
+		t.Reset(c.step(time.Now()))
 		select {
 		case <-stop:
 			return
-		case <-n.wakeup:
+		case <-c.wakeup:
 		case <-t.C:
 		}
 	}
 }
 
 // step sends what is due, and returns how long nothing will be.
-func (n *campaigner) step(now time.Time) time.Duration {
-	n.mu.Lock()
+func (c *campaigner) step(now time.Time) time.Duration {
+	c.mu.Lock()
 	var due []campaign
-	keep := n.pending[:0]
-	for _, x := range n.pending {
+	keep := c.pending[:0]
+	for _, x := range c.pending {
 		if x.next.After(now) {
 			keep = append(keep, x)
 		} else {
 			due = append(due, x)
 		}
 	}
-	clear(n.pending[len(keep):])
-	n.pending = keep
-	n.mu.Unlock()
+	clear(c.pending[len(keep):])
+	c.pending = keep
+	c.mu.Unlock()
 
 	var infos map[uint64]engineInfo
 	for _, x := range due {
 		if x.single() && infos == nil {
-			infos = n.engine.infos()
+			infos = c.engine.infos()
 		}
-		if !n.stillWanted(&x, infos) {
+		if !c.stillWanted(&x, infos) {
 			continue
 		}
-		n.interceptor.handler(raftpb.MessageBatch{
-			DeploymentId: n.deployment, BinVer: raftio.TransportBinVersion,
+		c.interceptor.handler(raftpb.MessageBatch{
+			DeploymentId: c.deployment, BinVer: raftio.TransportBinVersion,
 			Requests: []raftpb.Message{{Type: raftpb.TimeoutNow, ShardID: x.shard,
 				From: x.from, To: x.to, Term: x.term}},
 		})
@@ -133,23 +133,23 @@ func (n *campaigner) step(now time.Time) time.Duration {
 		default:
 			continue
 		}
-		n.mu.Lock()
-		n.pending = append(n.pending, x)
-		n.mu.Unlock()
+		c.mu.Lock()
+		c.pending = append(c.pending, x)
+		c.mu.Unlock()
 	}
 
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	wait := time.Hour
-	for _, x := range n.pending {
+	for _, x := range c.pending {
 		wait = min(wait, x.next.Sub(now))
 	}
 	return max(wait, 0)
 }
 
 // stillWanted reports whether a campaign still has a purpose.
-func (n *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
-	leader, term := n.groups.leaderOf(x.shard, x.to)
+func (c *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
+	leader, term := c.groups.leaderOf(x.shard, x.to)
 	switch {
 	case x.term != 0:
 		return term <= x.term

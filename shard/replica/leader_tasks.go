@@ -78,67 +78,67 @@ type taskQueue struct {
 	skippedTicks   int  // ticks without waking the goroutine, while this replica does not lead
 }
 
-func (d *taskQueue) init() {
-	d.wakeup = newWakeup()
-	d.sleeping = true
+func (t *taskQueue) init() {
+	t.wakeup = newWakeup()
+	t.sleeping = true
 }
 
-func (d *taskQueue) add(x leaderTask) {
-	d.mu.Lock()
-	if d.ended {
-		d.mu.Unlock()
+func (t *taskQueue) add(x leaderTask) {
+	t.mu.Lock()
+	if t.ended {
+		t.mu.Unlock()
 		if x.done != nil {
 			close(x.done)
 		}
 		return
 	}
-	d.queue = append(d.queue, x)
-	wake := d.sleeping
-	d.sleeping = false
-	d.mu.Unlock()
+	t.queue = append(t.queue, x)
+	wake := t.sleeping
+	t.sleeping = false
+	t.mu.Unlock()
 	if wake {
-		d.wake()
+		t.wake()
 	}
 }
 
 // wakeIfQueued runs deferred tasks now.
-func (d *taskQueue) wakeIfQueued() {
-	d.mu.Lock()
-	wake := d.sleeping && len(d.queue) > 0
+func (t *taskQueue) wakeIfQueued() {
+	t.mu.Lock()
+	wake := t.sleeping && len(t.queue) > 0
 	if wake {
-		d.sleeping = false
+		t.sleeping = false
 	}
-	d.mu.Unlock()
+	t.mu.Unlock()
 	if wake {
-		d.wake()
+		t.wake()
 	}
 }
 
 // start begins a leadership, at a time of the host's clock in ms.
-func (d *taskQueue) start(now, epoch, logTime uint64) {
-	d.mu.Lock()
-	d.active = true
-	d.mu.Unlock()
-	d.add(leaderTask{kind: taskStart, a: now, epoch: epoch, value: logTime})
+func (t *taskQueue) start(now, epoch, logTime uint64) {
+	t.mu.Lock()
+	t.active = true
+	t.mu.Unlock()
+	t.add(leaderTask{kind: taskStart, a: now, epoch: epoch, value: logTime})
 }
 
-func (d *taskQueue) stop() {
-	d.mu.Lock()
-	d.active = false
-	d.mu.Unlock()
-	d.add(leaderTask{kind: taskStop})
+func (t *taskQueue) stop() {
+	t.mu.Lock()
+	t.active = false
+	t.mu.Unlock()
+	t.add(leaderTask{kind: taskStop})
 }
 
 // done reports a command of the leader's own: applied, or never to be.
-func (d *taskQueue) done(id uint64, applied bool) {
-	d.add(leaderTask{kind: taskProposalDone, a: id, flag: applied})
+func (t *taskQueue) done(id uint64, applied bool) {
+	t.add(leaderTask{kind: taskProposalDone, a: id, flag: applied})
 }
 
 // addEvents adds what the leader must know of an entry's events.
-func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
-	d.mu.Lock()
-	if !d.active || d.ended {
-		d.mu.Unlock()
+func (t *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
+	t.mu.Lock()
+	if !t.active || t.ended {
+		t.mu.Unlock()
 		return
 	}
 	urgent := false
@@ -151,67 +151,67 @@ func (d *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 				conn = origins[e.Command].Conn
 			}
 			urgent = true
-			d.queue = append(d.queue,
+			t.queue = append(t.queue,
 				leaderTask{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
 		case shard.EventSessionDetached:
 			urgent = true
-			d.queue = append(d.queue, leaderTask{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
+			t.queue = append(t.queue, leaderTask{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
 		case shard.EventSessionEnded:
 			urgent = true
-			d.queue = append(d.queue, leaderTask{kind: taskEnded, b: e.Session})
+			t.queue = append(t.queue, leaderTask{kind: taskEnded, b: e.Session})
 		case shard.EventRemoteHeld:
-			d.addRemote(e.Session, true)
+			t.addRemote(e.Session, true)
 		case shard.EventRemoteIdle:
-			d.addRemote(e.Session, false)
+			t.addRemote(e.Session, false)
 		case shard.EventBucketsFrozen:
 			urgent = true
-			d.queue = append(d.queue, leaderTask{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
+			t.queue = append(t.queue, leaderTask{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
 		case shard.EventBucketsActive:
 			urgent = true
-			d.queue = append(d.queue, leaderTask{kind: taskActive})
+			t.queue = append(t.queue, leaderTask{kind: taskActive})
 		case shard.EventBucketsLeft:
-			d.queue = append(d.queue, leaderTask{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
+			t.queue = append(t.queue, leaderTask{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
 		}
 	}
-	wake := d.sleeping && (urgent || len(d.queue)+len(d.remotes) > maxDeferred)
+	wake := t.sleeping && (urgent || len(t.queue)+len(t.remotes) > maxDeferred)
 	if wake {
-		d.sleeping = false
+		t.sleeping = false
 	}
-	d.mu.Unlock()
+	t.mu.Unlock()
 	if wake {
-		d.wake()
+		t.wake()
 	}
 }
 
 // addRemote adds a change of a remote session, in order with the other tasks. The caller holds mu.
-func (d *taskQueue) addRemote(session uint64, held bool) {
-	d.remotes = append(d.remotes, remoteChange{session, held})
-	n := uint64(len(d.remotes))
-	if last := len(d.queue) - 1; last >= 0 && d.queue[last].kind == taskRemotes {
-		d.queue[last].b = n
+func (t *taskQueue) addRemote(session uint64, held bool) {
+	t.remotes = append(t.remotes, remoteChange{session, held})
+	n := uint64(len(t.remotes))
+	if last := len(t.queue) - 1; last >= 0 && t.queue[last].kind == taskRemotes {
+		t.queue[last].b = n
 	} else {
-		d.queue = append(d.queue, leaderTask{kind: taskRemotes, a: n - 1, b: n})
+		t.queue = append(t.queue, leaderTask{kind: taskRemotes, a: n - 1, b: n})
 	}
 }
 
-func (d *taskQueue) idle() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.ended || len(d.queue) == 0 && !d.busy
+func (t *taskQueue) idle() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended || len(t.queue) == 0 && !t.busy
 }
 
 // addMessage adds a message of another shard's leader while this replica leads. Over: it is dropped
 // over a limit.
-func (d *taskQueue) addMessage(from uint64, msg []byte) (added, over bool) {
-	d.mu.Lock()
-	over = d.active && (d.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage)
-	added = d.active && !over
+func (t *taskQueue) addMessage(from uint64, msg []byte) (added, over bool) {
+	t.mu.Lock()
+	over = t.active && (t.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage)
+	added = t.active && !over
 	if added {
-		d.queuedMessages++
+		t.queuedMessages++
 	}
-	d.mu.Unlock()
+	t.mu.Unlock()
 	if added {
-		d.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
+		t.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
 	}
 	return added, over
 }
@@ -221,19 +221,19 @@ func (d *taskQueue) addMessage(from uint64, msg []byte) (added, over bool) {
 const skippedFollowerTicks = 9
 
 // tick wakes the leader's goroutine, unless the last tick still waits.
-func (d *taskQueue) tick() {
-	d.mu.Lock()
-	none := d.ticking
+func (t *taskQueue) tick() {
+	t.mu.Lock()
+	none := t.ticking
 	switch {
 	case none:
-	case d.active || d.skippedTicks == 0:
-		d.ticking, d.skippedTicks = true, skippedFollowerTicks
+	case t.active || t.skippedTicks == 0:
+		t.ticking, t.skippedTicks = true, skippedFollowerTicks
 	default:
 		none = true
-		d.skippedTicks--
+		t.skippedTicks--
 	}
-	d.mu.Unlock()
+	t.mu.Unlock()
 	if !none {
-		d.add(leaderTask{kind: taskTick})
+		t.add(leaderTask{kind: taskTick})
 	}
 }

@@ -153,11 +153,11 @@ type messageRouter struct {
 	sent   int
 }
 
-func (p *messageRouter) Send(to, from uint64, msg []byte) {
-	p.mu.Lock()
-	s := p.shards[to]
-	p.sent++
-	p.mu.Unlock()
+func (m *messageRouter) Send(to, from uint64, msg []byte) {
+	m.mu.Lock()
+	s := m.shards[to]
+	m.sent++
+	m.mu.Unlock()
 	if s != nil {
 		s.ReceiveMessage(from, msg)
 	}

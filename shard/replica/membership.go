@@ -256,14 +256,14 @@ func errChanged(shard, now uint64) error {
 // unknownChange is [ErrUnknown] with a status.
 type unknownChange struct{ cause error }
 
-func (e *unknownChange) Error() string {
-	if e.cause != nil {
-		return fmt.Sprintf("%v: %v", ErrUnknown, e.cause)
+func (u *unknownChange) Error() string {
+	if u.cause != nil {
+		return fmt.Sprintf("%v: %v", ErrUnknown, u.cause)
 	}
 	return ErrUnknown.Error()
 }
 
-func (e *unknownChange) Unwrap() []error {
+func (u *unknownChange) Unwrap() []error {
 	return []error{ErrUnknown, protocol.Errorf(protocol.StatusUnavailable, "%v", ErrUnknown)}
 }
 

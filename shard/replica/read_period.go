@@ -41,24 +41,24 @@ func (p *readPeriods) follower() time.Duration {
 type roundStart struct{ at atomic.Int64 }
 
 // note keeps the latest start.
-func (t *roundStart) note(start time.Duration) {
+func (r *roundStart) note(start time.Duration) {
 	for {
-		old := t.at.Load()
-		if int64(start) <= old || t.at.CompareAndSwap(old, int64(start)) {
+		old := r.at.Load()
+		if int64(start) <= old || r.at.CompareAndSwap(old, int64(start)) {
 			return
 		}
 	}
 }
 
-func (t *roundStart) within(now, d time.Duration) bool {
-	at := t.at.Load()
+func (r *roundStart) within(now, d time.Duration) bool {
+	at := r.at.Load()
 	return at != 0 && now-time.Duration(at) < d
 }
 
 // due reports whether a round is due: the last one is older than the period, or older than half of
 // it if a multiple of the period has passed since. So the rounds of all idle shards here come
 // together and share messages to the other instances.
-func (x *roundStart) due(now, period time.Duration) bool {
-	at := time.Duration(x.at.Load())
+func (r *roundStart) due(now, period time.Duration) bool {
+	at := time.Duration(r.at.Load())
 	return at == 0 || now-at >= period || now-at >= period/2 && at < now.Truncate(period)
 }

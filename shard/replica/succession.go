@@ -12,11 +12,11 @@ import (
 const successionDelay = 200 * time.Millisecond
 
 // succeed is [Host.Succeed].
-func (n *campaigner) succeed(address string, agree []string) (stands int) {
-	infos := n.engine.infos()
+func (c *campaigner) succeed(address string, agree []string) (stands int) {
+	infos := c.engine.infos()
 	now := time.Now()
-	for _, g := range n.groups.running() {
-		leader, _ := n.groups.leaderOf(g.shard, g.id)
+	for _, g := range c.groups.running() {
+		leader, _ := c.groups.leaderOf(g.shard, g.id)
 		i := infos[g.shard]
 		if leader == 0 || leader == g.id || i.Replica != g.id || !sameAddress(i.Voters[leader], address) ||
 			i.Voters[g.id] == "" {
@@ -36,7 +36,7 @@ func (n *campaigner) succeed(address string, agree []string) (stands int) {
 		// Each group starts with another candidate, so that leaderships are spread over the
 		// remaining replicas.
 		rank := (slices.Index(candidates, g.id) + int(g.shard%uint64(len(candidates)))) % len(candidates)
-		n.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id},
+		c.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id},
 			next: now.Add(time.Duration(rank) * successionDelay)})
 		stands++
 	}

@@ -17,8 +17,8 @@ type index struct {
 // none is a replica that the log has nothing of.
 var none replica
 
-func (x *index) replicaOf(k key) *replica {
-	if p := x.replicas[k]; p != nil {
+func (i *index) replicaOf(k key) *replica {
+	if p := i.replicas[k]; p != nil {
 		return p
 	}
 	return &none
@@ -63,25 +63,25 @@ type entryIndex struct {
 	bytes       int64 // of live entries
 }
 
-func (x *entryIndex) empty() bool { return x.first == 0 || x.first > x.last }
+func (e *entryIndex) empty() bool { return e.first == 0 || e.first > e.last }
 
-func (x *entryIndex) clear() { *x = entryIndex{} }
+func (e *entryIndex) clear() { *e = entryIndex{} }
 
 // chunkOf returns an entry's chunk; nil if there is none.
-func (x *entryIndex) chunkOf(i uint64) *chunk {
+func (e *entryIndex) chunkOf(i uint64) *chunk {
 	n := i / chunkLen
-	if n < x.base || n-x.base >= uint64(len(x.chunks)) {
+	if n < e.base || n-e.base >= uint64(len(e.chunks)) {
 		return nil
 	}
-	return x.chunks[n-x.base]
+	return e.chunks[n-e.base]
 }
 
 // get returns an entry's position and size; position 0 if it is not in the log.
-func (x *entryIndex) get(i uint64) (position, uint32) {
-	if x.empty() || i < x.first || i > x.last {
+func (e *entryIndex) get(i uint64) (position, uint32) {
+	if e.empty() || i < e.first || i > e.last {
 		return 0, 0
 	}
-	c := x.chunkOf(i)
+	c := e.chunkOf(i)
 	if c == nil {
 		return 0, 0
 	}
@@ -94,103 +94,103 @@ const maxHole = 1 << 24
 var errIndex = fmt.Errorf("%w: the indexes of entries are out of order", errRecord)
 
 // set notes an entry's position. It widens the range of the log.
-func (x *entryIndex) set(i uint64, at position, size uint32) error {
+func (e *entryIndex) set(i uint64, at position, size uint32) error {
 	if i == 0 {
 		return errIndex
 	}
 	n := i / chunkLen
 	switch {
-	case x.empty():
-		*x = entryIndex{first: i, last: i, base: n, chunks: append(x.chunks[:0], new(chunk))}
-	case n < x.base:
-		if x.base-n > maxHole {
+	case e.empty():
+		*e = entryIndex{first: i, last: i, base: n, chunks: append(e.chunks[:0], new(chunk))}
+	case n < e.base:
+		if e.base-n > maxHole {
 			return errIndex
 		}
-		x.chunks = append(make([]*chunk, x.base-n, x.base-n+uint64(len(x.chunks))), x.chunks...)
-		x.base = n
-	case n-x.base >= uint64(len(x.chunks)):
-		if n-x.base-uint64(len(x.chunks)) > maxHole {
+		e.chunks = append(make([]*chunk, e.base-n, e.base-n+uint64(len(e.chunks))), e.chunks...)
+		e.base = n
+	case n-e.base >= uint64(len(e.chunks)):
+		if n-e.base-uint64(len(e.chunks)) > maxHole {
 			return errIndex
 		}
-		for n-x.base >= uint64(len(x.chunks)) {
-			x.chunks = append(x.chunks, nil)
+		for n-e.base >= uint64(len(e.chunks)) {
+			e.chunks = append(e.chunks, nil)
 		}
 	}
-	c := x.chunks[n-x.base]
+	c := e.chunks[n-e.base]
 	if c == nil {
 		c = new(chunk)
-		x.chunks[n-x.base] = c
+		e.chunks[n-e.base] = c
 	}
 	if c.at[i%chunkLen] != 0 {
-		x.bytes -= int64(c.size[i%chunkLen])
+		e.bytes -= int64(c.size[i%chunkLen])
 	}
 	c.at[i%chunkLen], c.size[i%chunkLen] = at, size
 	if c.oldest == 0 || at < c.oldest {
 		c.oldest = at
 	}
-	x.bytes += int64(size)
-	x.first, x.last = min(x.first, i), max(x.last, i)
+	e.bytes += int64(size)
+	e.first, e.last = min(e.first, i), max(e.last, i)
 	return nil
 }
 
-func (x *entryIndex) unset(from, to uint64) {
+func (e *entryIndex) unset(from, to uint64) {
 	for i := from; i <= to; i++ {
-		c := x.chunkOf(i)
+		c := e.chunkOf(i)
 		if c == nil {
 			i |= chunkLen - 1
 			continue
 		}
 		if c.at[i%chunkLen] != 0 {
-			x.bytes -= int64(c.size[i%chunkLen])
+			e.bytes -= int64(c.size[i%chunkLen])
 			c.at[i%chunkLen] = 0
 		}
 	}
 }
 
 // truncate removes the entries from an index on.
-func (x *entryIndex) truncate(from uint64) {
-	if x.empty() || from > x.last {
+func (e *entryIndex) truncate(from uint64) {
+	if e.empty() || from > e.last {
 		return
 	}
-	if from <= x.first {
-		x.clear()
+	if from <= e.first {
+		e.clear()
 		return
 	}
-	x.unset(from, x.last)
-	x.last = from - 1
-	keep := x.last/chunkLen - x.base + 1
-	if keep < uint64(len(x.chunks)) {
-		clear(x.chunks[keep:])
-		x.chunks = x.chunks[:keep]
+	e.unset(from, e.last)
+	e.last = from - 1
+	keep := e.last/chunkLen - e.base + 1
+	if keep < uint64(len(e.chunks)) {
+		clear(e.chunks[keep:])
+		e.chunks = e.chunks[:keep]
 	}
-	if c := x.chunks[keep-1]; c != nil {
+	if c := e.chunks[keep-1]; c != nil {
 		c.findOldest()
 	}
 }
 
 // cut removes the entries up to an index.
-func (x *entryIndex) cut(to uint64) {
-	if x.empty() || to < x.first {
+func (e *entryIndex) cut(to uint64) {
+	if e.empty() || to < e.first {
 		return
 	}
-	if to >= x.last {
-		x.clear()
+	if to >= e.last {
+		e.clear()
 		return
 	}
-	x.unset(x.first, to)
-	x.first = to + 1
-	drop := x.first/chunkLen - x.base
+	e.unset(e.first, to)
+	e.first = to + 1
+	drop := e.first/chunkLen - e.base
 	if drop > 0 {
 		// A copy now and then frees the room of the former ones.
-		if drop > uint64(len(x.chunks))/2 {
-			x.chunks = append([]*chunk(nil), x.chunks[drop:]...)
+		if drop > uint64(len(e.chunks))/2 {
+			e.chunks = append([]*chunk(nil), e.chunks[drop:]...)
 		} else {
-			clear(x.chunks[:drop])
-			x.chunks = x.chunks[drop:]
+			clear(e.chunks[:drop])
+			e.chunks = e.chunks[drop:]
 		}
-		x.base += drop
+		e.base += drop
 	}
-	if c := x.chunks[0]; c != nil {
+	if c := e.chunks[0]; c != nil {
 		c.findOldest()
 	}
 }
@@ -205,12 +205,12 @@ func (c *chunk) findOldest() {
 }
 
 // hole returns the first index from which on an entry is missing.
-func (x *entryIndex) hole() (uint64, bool) {
-	if x.empty() {
+func (e *entryIndex) hole() (uint64, bool) {
+	if e.empty() {
 		return 0, false
 	}
-	for i := x.first; i <= x.last; i++ {
-		if p, _ := x.get(i); p == 0 {
+	for i := e.first; i <= e.last; i++ {
+		if p, _ := e.get(i); p == 0 {
 			return i, true
 		}
 	}
@@ -218,11 +218,11 @@ func (x *entryIndex) hole() (uint64, bool) {
 }
 
 // inSegment calls f with the entries that are in a segment, in order, until f returns false.
-func (x *entryIndex) inSegment(number uint32, f func(i uint64, at position, size uint32) bool) {
-	if x.empty() {
+func (e *entryIndex) inSegment(number uint32, f func(i uint64, at position, size uint32) bool) {
+	if e.empty() {
 		return
 	}
-	for n, c := range x.chunks {
+	for n, c := range e.chunks {
 		if c == nil || c.oldest.segment() > number {
 			continue
 		}
@@ -231,32 +231,32 @@ func (x *entryIndex) inSegment(number uint32, f func(i uint64, at position, size
 			continue
 		}
 		for s, p := range c.at {
-			if p != 0 && p.segment() == number && !f((x.base+uint64(n))*chunkLen+uint64(s), p, c.size[s]) {
+			if p != 0 && p.segment() == number && !f((e.base+uint64(n))*chunkLen+uint64(s), p, c.size[s]) {
 				return
 			}
 		}
 	}
 }
 
-func (x *index) apply(r *record) error {
+func (i *index) apply(r *record) error {
 	if r.kind == removedRecord {
-		if p := x.replicas[r.key]; p != nil {
-			x.live -= p.entries.bytes
+		if p := i.replicas[r.key]; p != nil {
+			i.live -= p.entries.bytes
 		}
-		delete(x.replicas, r.key)
+		delete(i.replicas, r.key)
 		return nil
 	}
-	p := x.replicas[r.key]
+	p := i.replicas[r.key]
 	if p == nil {
 		if r.kind == cutRecord {
 			return nil
 		}
 		p = new(replica)
-		x.replicas[r.key] = p
+		i.replicas[r.key] = p
 	}
 	was := p.entries.bytes
 	err := p.apply(r)
-	x.live += p.entries.bytes - was
+	i.live += p.entries.bytes - was
 	return err
 }
 
