@@ -168,7 +168,7 @@ func TestSpareReplacesDeadInstance(t *testing.T) {
 	}
 }
 
-// leadsAny says that an instance leads a shard, or is to.
+// leadsAny reports whether an instance leads a shard, or is to.
 func leadsAny(s *meta.State, instance uint64) bool {
 	return slices.ContainsFunc(s.Shards(), func(x meta.Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }

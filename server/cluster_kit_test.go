@@ -198,9 +198,9 @@ func metaVoters(s *meta.State) (n int) {
 	return n
 }
 
-// balanced says that n instances are Online, that the meta shard has the votes that it should and a
-// copy on every instance, that every replicaset has its shards with full votes and masters, and
-// that nothing moves.
+// balanced reports whether n instances are Online, that the meta shard has the votes that it should
+// and a copy on every instance, that every replicaset has its shards with full votes and masters,
+// and that nothing moves.
 func balanced(n, votes, rf int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		list := membersOf(s)
@@ -247,7 +247,7 @@ func (k *clusterKit) mapFollowed() {
 	})
 }
 
-// served says that every shard has a master and the votes that its replicaset's size allows.
+// served reports whether every shard has a master and the votes that its replicaset's size allows.
 func served(s *meta.State, rf int) bool {
 	if len(s.Shards()) == 0 || !s.Tiers()[0].Bootstrapped {
 		return false

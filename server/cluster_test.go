@@ -126,7 +126,7 @@ func describeState(s *meta.State) (text string) {
 	return text
 }
 
-// stable says that every shard has rf voters, all there, with a master, and that buckets are
+// stable reports whether every shard has rf voters, all there, with a master, and that buckets are
 // assigned.
 func stable(rf, instances int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {

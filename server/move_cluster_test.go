@@ -32,7 +32,7 @@ func setBuckets(s *meta.State) map[uint64]uint32 {
 	return out
 }
 
-// divided says that nothing moves and two replicasets have their parts.
+// divided reports whether nothing moves and two replicasets have their parts.
 func divided(first, second uint32) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		if len(s.Moves()) > 0 {

@@ -121,7 +121,7 @@ func TestFewFiles(t *testing.T) {
 	}
 }
 
-// freePlaces says whether n connections are let in at a time.
+// freePlaces reports whether n connections are let in at a time.
 func freePlaces(t *testing.T, addr string, n int) bool {
 	for range n {
 		nc, err := net.Dial("tcp", addr)

@@ -25,7 +25,7 @@ func (l *logLines) Write(b []byte) (int, error) {
 	return l.b.Write(b)
 }
 
-// has says that one line contains all parts.
+// has reports whether one line contains all parts.
 func (l *logLines) has(parts ...string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

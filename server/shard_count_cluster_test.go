@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// withShards says that the cluster of three works, and has this many data shards with their parts
-// of the buckets.
+// withShards reports whether the cluster of three works, and has this many data shards with their
+// parts of the buckets.
 func withShards(n int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		if !stable(3, 3)(s) || len(s.Shards()) != n {

@@ -135,7 +135,7 @@ func TestShutdownUnderLoad(t *testing.T) {
 	t.Logf("stop of %s, which led %d shards: %d calls, the longest acquire and release took %v", leaving, led, calls-before, pause)
 }
 
-// voting says that the meta shard has so many voters.
+// voting reports whether the meta shard has so many voters.
 func voting(n int) func(s *meta.State) bool {
 	return func(s *meta.State) bool {
 		voters := 0

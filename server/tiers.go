@@ -119,7 +119,7 @@ func (c *Config) ownTier() (t meta.TierSpec, id uint8) {
 	return c.Tiers[i], uint8(i)
 }
 
-// mayFound says that this instance may make the cluster.
+// mayFound reports whether this instance may make the cluster.
 func (c *Config) mayFound() bool { return slices.Contains(c.foundingTiers(), c.Tier) }
 
 // foundingTiers are the tiers whose instances may make the cluster: those that vote and have data.
@@ -139,6 +139,7 @@ func (c *Config) otherTiers() []meta.TierSpec {
 	return slices.DeleteFunc(slices.Clone(c.Tiers), func(t meta.TierSpec) bool { return t.Name == c.Tier })
 }
 
-// joinsRestored says that this is a restore of one more tier, in a cluster that exists. Its folder
-// needs no mark: the map has one, and gives no buckets to the shards before they have their data.
+// joinsRestored reports whether this is a restore of one more tier, in a cluster that exists. Its
+// folder needs no mark: the map has one, and gives no buckets to the shards before they have their
+// data.
 func (c *Config) joinsRestored() bool { return c.restore != nil && len(c.Peers) > 0 }

@@ -36,7 +36,7 @@ func applyAcquire(m *Machine, c *rawCommand) {
 	}
 }
 
-// hasUnits says whether the session already owns, or waits with, at least count units. The limit
+// hasUnits reports whether the session already owns, or waits with, at least count units. The limit
 // may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 

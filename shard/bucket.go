@@ -81,7 +81,7 @@ func appendSemaphoreKey(b []byte, node uint64, name []byte) []byte {
 	return append(binary.BigEndian.AppendUint64(b, node), name...)
 }
 
-// requireTier says that the buckets are of this shard's tier; else the command is answered.
+// requireTier reports whether the buckets are of this shard's tier; else the command is answered.
 func requireTier(m *Machine, x *BucketsBody) bool {
 	ok := m.bucketTable.ensure(x)
 	if !ok {
@@ -122,7 +122,7 @@ func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedOb
 	return b.objects[kind][string(appendSemaphoreKey(key[:0], node, name))]
 }
 
-// empty says that the copy has no semaphores and no hosted objects.
+// empty reports whether the copy has no semaphores and no hosted objects.
 func (b *bucket) empty() bool {
 	count := b.semaphores.n + int(b.newestCount)
 	for _, objects := range b.objects {

@@ -15,7 +15,7 @@ type expiringKey[K comparable] struct {
 
 func newExpiringSet[K comparable]() expiringSet[K] { return expiringSet[K]{until: make(map[K]uint64)} }
 
-// has says whether the key is remembered at this log time.
+// has reports whether the key is remembered at this log time.
 func (r *expiringSet[K]) has(key K, now uint64) bool {
 	until, ok := r.until[key]
 	return ok && now <= until

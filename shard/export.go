@@ -98,8 +98,8 @@ func (x *export) section() bool {
 	return exportKeyed(x, func(b *bucket) iter.Seq[*hostedObject] { return maps.Values(b.objects[kind]) }, x.object)
 }
 
-// precedes says that a session's record is behind the cursor, or in it: seq is the last of its
-// answers that was given.
+// precedes reports whether a session's record is behind the cursor, or in it: seq is the last of
+// its answers that was given.
 func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
 
 // eachSessionRecord walks the node's session records behind the cursor, or in it, until yield

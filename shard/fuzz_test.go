@@ -286,7 +286,7 @@ func FuzzImport(f *testing.F) {
 	})
 }
 
-// importAnything says whether the import was complete in the end.
+// importAnything reports whether the import was complete in the end.
 func importAnything(t *testing.T, parts [][]byte, seed uint64, run BucketsBody) (complete bool) {
 	target := New(2)
 	x := newChurn(seed%8, target)

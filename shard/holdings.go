@@ -24,7 +24,7 @@ func (p *sessionRecord) objects(kind kindNumber) objectList {
 	return p.holdings[kind]
 }
 
-// holds says whether the session takes part in the object of that name.
+// holds reports whether the session takes part in the object of that name.
 func (p *sessionRecord) holds(kind kindNumber, name []byte) bool {
 	_, found := p.objects(kind).find(name)
 	return found

@@ -119,7 +119,7 @@ func (q *objectRequest) refuse(m *Machine, status protocol.Status, text string) 
 	q.finish(m, Event{}, &protocol.Error{Status: status, Message: text})
 }
 
-// requireBytes says whether the node may have so many bytes more here; else the request is
+// requireBytes reports whether the node may have so many bytes more here; else the request is
 // answered.
 func (q *objectRequest) requireBytes(m *Machine, more uint64) bool {
 	if !m.roomForBytes(q.node, more) {
@@ -129,7 +129,7 @@ func (q *objectRequest) requireBytes(m *Machine, more uint64) bool {
 	return true
 }
 
-// requireName says whether the node may have one more object here; else the request is answered.
+// requireName reports whether the node may have one more object here; else the request is answered.
 func (q *objectRequest) requireName(m *Machine) bool {
 	if !m.roomForName(q.node) {
 		q.refuse(m, protocol.StatusPreconditionFailed, textQuota(q.node.config.MaxSemaphores))

@@ -20,7 +20,7 @@ func (s *modelSemaphore) used() (sum uint64) {
 	return sum
 }
 
-// fits says that so many units are free; counts never overflow.
+// fits reports whether so many units are free; counts never overflow.
 func (s *modelSemaphore) fits(count uint64) bool {
 	return s.used() <= s.limit && count <= s.limit-s.used()
 }
@@ -44,7 +44,7 @@ func (s *modelSemaphore) waiters() (n int) {
 	return n
 }
 
-// overdue says that a waiter counts as gone.
+// overdue reports whether a waiter counts as gone.
 func (m *model) overdue(r *modelEntry) bool {
 	return r.timed && m.now > r.deadline || !m.alive(r.session)
 }

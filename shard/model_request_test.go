@@ -15,7 +15,7 @@ func (m *model) sem(node uint64, name []byte) *modelSemaphore {
 	return nil
 }
 
-// reachable says that name's bucket and the node are here; else the command is answered.
+// reachable reports whether name's bucket and the node are here; else the command is answered.
 func (m *model) reachable(node uint64, name []byte) bool {
 	switch {
 	case m.total == 0 || !m.active[protocol.Bucket(node, name, m.total)]:

@@ -18,14 +18,15 @@ func (m *model) session(id uint64) *modelSession {
 	return nil
 }
 
-// alive says that the session exists: an overdue one does not, whether its end was logged or not.
+// alive reports whether the session exists: an overdue one does not, whether its end was logged or
+// not.
 func (m *model) alive(s *modelSession) bool {
 	return !s.ended && (!s.home || s.attached || m.now <= s.deadline)
 }
 
 func badText(s string) bool { return len(s) > 1024 || !utf8.ValidString(s) }
 
-// badReason says that operators' reasons must be given.
+// badReason reports whether operators' reasons must be given.
 func badReason(s string) bool { return badText(s) || strings.Trim(s, " ") == "" }
 
 func (m *model) start(o op, x *protocol.SessionStart) {
@@ -301,7 +302,7 @@ func (m *model) requestSession(id, node, epoch uint64, description string) *mode
 	return s
 }
 
-// idle says that a session has no entries.
+// idle reports whether a session has no entries.
 func (m *model) idle(s *modelSession) bool {
 	return !slices.ContainsFunc(m.sems, func(sem *modelSemaphore) bool { return sem.entryOf(s) != nil })
 }

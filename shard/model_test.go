@@ -228,7 +228,7 @@ func (m *model) runRaw(o op, takes bool) {
 	}
 }
 
-// known says that a kind stands for a command of this format version.
+// known reports whether a kind stands for a command of this format version.
 func known(k CommandKind) bool {
 	switch k {
 	case CmdSessionStart, CmdSessionAttach, CmdSessionStop, CmdSessionKill, CmdCreate,
@@ -315,7 +315,7 @@ func saturated(a, b uint64) uint64 {
 
 func (m *model) bucketOf(s *modelSemaphore) uint32 { return protocol.Bucket(s.node, s.name, m.total) }
 
-// isHome says that the session's home bucket is active here.
+// isHome reports whether the session's home bucket is active here.
 func (m *model) isHome(id uint64) bool {
 	return m.total > 0 && protocol.SessionTier(id) == m.tier && m.active[protocol.SessionBucket(id)]
 }
@@ -378,8 +378,8 @@ func (m *model) bytes(node uint64) (sum int) {
 	return sum
 }
 
-// full says that so many bytes more are too many. Quotas of these histories are so small that any
-// shard's share is all of them, or so large that nothing fills them.
+// full reports whether so many bytes more are too many. Quotas of these histories are so small that
+// any shard's share is all of them, or so large that nothing fills them.
 func (m *model) full(node uint64, more int) bool {
 	if more <= 0 || m.bytes(node)+more <= int(m.node(node).config.MaxBytes) {
 		return false

@@ -14,7 +14,7 @@ type nodeTable struct {
 	grace     uint64
 }
 
-// isDropped says that a node was known here, and is refused for good.
+// isDropped reports whether a node was known here, and is refused for good.
 func (t *nodeTable) isDropped(id uint64) bool {
 	_, found := slices.BinarySearch(t.dropped, id)
 	return found
@@ -29,7 +29,7 @@ func (t *nodeTable) nodeFrom(id uint64) (n *node) {
 	return n
 }
 
-// hasHomeSessions says that there are home sessions with an id above low and not above high,
+// hasHomeSessions reports whether there are home sessions with an id above low and not above high,
 // whatever the state of their bucket's copy.
 func (t *nodeTable) hasHomeSessions(low, high uint64) (some bool) {
 	t.nodeIndex.all(func(n *node) bool {

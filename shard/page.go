@@ -31,7 +31,7 @@ func newPage(limit uint32, maxBytes int) page {
 	return p
 }
 
-// takes says whether another entry of this size goes into the page, and counts it.
+// takes reports whether another entry of this size goes into the page, and counts it.
 func (p *page) takes(size int) bool {
 	if p.entries >= p.maxEntries || p.bytes > 0 && p.bytes+size > p.maxBytes {
 		return false
@@ -65,7 +65,7 @@ func newListing(prefix, cursor []byte, limit uint32) (listing, error) {
 	return listing{prefix: prefix, from: from, page: newPage(limit, PageBytes)}, nil
 }
 
-// look says whether the next name in order goes into the page, with so many bytes beside it, and
+// look reports whether the next name in order goes into the page, with so many bytes beside it, and
 // whether to look further. Another shard lists the names in buckets that are not active here. When
 // the page is full the cursor is set.
 func (l *listing) look(name []byte, b *bucket, size int, cursor *[]byte) (take, more bool) {

@@ -106,7 +106,7 @@ func (v ProcessView) Epoch() uint64 { return v.object.process().Epoch() }
 // Phase is the present one.
 func (v ProcessView) Phase() protocol.ProcessPhase { return v.object.process().Phase() }
 
-// Open says that messages may pass between the members of the round, which Sessions appends.
+// Open reports whether messages may pass between the members of the round, which Sessions appends.
 func (v ProcessView) Open() bool { return v.object.process().AllowsMessages() }
 
 // Sessions appends the living members of the present round.

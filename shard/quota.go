@@ -88,8 +88,8 @@ func (t *bucketTable) admitted(n *node) *usage {
 	return u
 }
 
-// roomForBytes says whether the node may have so many more bytes here. A request that adds none is
-// always admitted, also above a quota that was lowered.
+// roomForBytes reports whether the node may have so many more bytes here. A request that adds none
+// is always admitted, also above a quota that was lowered.
 func (t *bucketTable) roomForBytes(n *node, more uint64) bool {
 	if more == 0 {
 		return true

@@ -82,7 +82,7 @@ func (r *ranking[T]) down(i int) {
 	}
 }
 
-// ordered says whether no record has a greater key than its parent.
+// ordered reports whether no record has a greater key than its parent.
 func (r *ranking[T]) ordered() bool {
 	for i := range r.heap {
 		if int(*r.heap[i].place) != i+1 || i > 0 && r.heap[(i-1)/2].key < r.heap[i].key {

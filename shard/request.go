@@ -65,10 +65,10 @@ func requireNode(m *Machine, id uint64) *node {
 	return n
 }
 
-// admitNew says whether a number without a remembered answer may be carried out; if not, it answers
-// the command. own: the session has something where the request goes, which it may want to release,
-// so no quota refuses that. A client that is refused for long keeps its low-water mark, so answers
-// pile up in an honest client too.
+// admitNew reports whether a number without a remembered answer may be carried out; if not, it
+// answers the command. own: the session has something where the request goes, which it may want to
+// release, so no quota refuses that. A client that is refused for long keeps its low-water mark, so
+// answers pile up in an honest client too.
 func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 	switch {
 	case seq < p.low:

@@ -133,7 +133,7 @@ func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 
-// isHandedOn says whether s has one owner, and a caller that asks for it now has to wait.
+// isHandedOn reports whether s has one owner, and a caller that asks for it now has to wait.
 func (s *semaphore) isHandedOn() bool {
 	return s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1))
 }

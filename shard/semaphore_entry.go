@@ -34,8 +34,8 @@ func (e *entry) scheduleTimeout(m *Machine) {
 	m.schedule(e, addSaturated(m.bucketTime(e.semaphore.bucket), e.timeout))
 }
 
-// mayChange says whether an entry may be released: those in copies that are not active stay as they
-// are, unless their node is gone.
+// mayChange reports whether an entry may be released: those in copies that are not active stay as
+// they are, unless their node is gone.
 func (e *entry) mayChange() bool {
 	return e.semaphore.bucket.state == bucketActive || e.semaphore.node.dropped
 }

@@ -3,7 +3,7 @@ package shard
 // A session or a waiter whose deadline has passed counts as gone at once, for every request and
 // every queue, even if its deadline has not fired yet.
 
-// alive says whether a session exists: it has not ended and, at home, is not overdue.
+// alive reports whether a session exists: it has not ended and, at home, is not overdue.
 func (t *clock) alive(p *sessionRecord) bool {
 	if p.ended || p.node.dropped {
 		return false
@@ -11,13 +11,13 @@ func (t *clock) alive(p *sessionRecord) bool {
 	return !t.atHome(p) || !t.overdue(p.home)
 }
 
-// atHome says whether the session's home is active here. While the home copy here is not active,
+// atHome reports whether the session's home is active here. While the home copy here is not active,
 // the session is a remote one.
 func (t *clock) atHome(p *sessionRecord) bool {
 	return p.home != nil && t.homeBucketOf(p.home).state == bucketActive
 }
 
-// detached says whether a session is detached or has ended, so that another session may take its
+// detached reports whether a session is detached or has ended, so that another session may take its
 // instance's id. A home that is active here decides by its own record, any other shard by the last
 // report of the home.
 func (t *clock) detached(p *sessionRecord) bool {
@@ -31,7 +31,7 @@ func (t *clock) detached(p *sessionRecord) bool {
 	return p.detached
 }
 
-// attached says whether a session is attached under the present leader, and otherwise the last
+// attached reports whether a session is attached under the present leader, and otherwise the last
 // moment of its bucket's time at which it exists.
 //
 // That moment never moves while the session is not attached again, under any leader: its client
@@ -61,16 +61,16 @@ func (t *clock) attached(s *homeSession) (attached bool, deadline uint64) {
 	return false, deadline
 }
 
-// overdue says whether a session has passed its deadline, fired or not.
+// overdue reports whether a session has passed its deadline, fired or not.
 func (t *clock) overdue(s *homeSession) bool {
 	attached, deadline := t.attached(s)
 	return !attached && t.bucketTime(t.homeBucketOf(s)) > deadline
 }
 
-// waiterEnded says whether a waiter counts as gone: its time is over, or its session is.
+// waiterEnded reports whether a waiter counts as gone: its time is over, or its session is.
 func (t *clock) waiterEnded(e *entry) bool { return t.timedOut(e) || !t.alive(e.session) }
 
-// timedOut says whether the time of a waiter is over.
+// timedOut reports whether the time of a waiter is over.
 func (t *clock) timedOut(e *entry) bool {
 	return e.timer.pos > 0 && t.bucketTime(e.semaphore.bucket) > e.timer.at
 }

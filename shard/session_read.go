@@ -47,8 +47,8 @@ func (r Sessions) Home(id uint64) (SessionView, bool) {
 	}, true
 }
 
-// Ended says that the session existed, at home in a bucket that is active here, and has ended. It
-// is false for an id that this machine has not given out yet.
+// Ended reports whether the session existed, at home in a bucket that is active here, and has
+// ended. It is false for an id that this machine has not given out yet.
 func (r Sessions) Ended(id uint64) bool {
 	b := r.m.activeHomeBucket(id)
 	if b == nil || id <= r.m.homeIDsBelow(b.number) ||
@@ -110,8 +110,8 @@ func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
 	}
 }
 
-// TakenOver says that the session is known here under a higher attach epoch than this one: another
-// client has it now.
+// TakenOver reports whether the session is known here under a higher attach epoch than this one:
+// another client has it now.
 func (r Sessions) TakenOver(session, epoch uint64) bool {
 	p := r.m.sessions.get(session)
 	return p != nil && p.epoch > epoch

@@ -106,7 +106,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	return s
 }
 
-// Busy says whether another snapshot was being written when this one began. Such a one is empty.
+// Busy reports whether another snapshot was being written when this one began. Such a one is empty.
 func (s *Snapshot) Busy() bool { return s.busy }
 
 // WriteTo writes the snapshot. It takes l, which must keep Apply away, for short steps; other reads

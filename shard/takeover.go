@@ -32,7 +32,7 @@ type takeover struct {
 	first, count uint32
 }
 
-// covers says that a take-over is one for the sessions of a bucket.
+// covers reports whether a take-over is one for the sessions of a bucket.
 func (o *takeover) covers(b *bucket) bool {
 	return o.count == 0 || b.number >= o.first && b.number-o.first < o.count
 }

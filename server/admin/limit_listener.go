@@ -145,7 +145,7 @@ func (l *limitedConn) setState(s http.ConnState) {
 	l.seq = b.seq
 }
 
-// isReserved says that a connection may ask for health and readiness only.
+// isReserved reports whether a connection may ask for health and readiness only.
 func (l *limitedConn) isReserved() bool {
 	l.listener.mu.Lock()
 	defer l.listener.mu.Unlock()
@@ -173,7 +173,7 @@ func trackConnections(s *http.Server) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) }
 }
 
-// isReserved says that a request came over a reserved connection.
+// isReserved reports whether a request came over a reserved connection.
 func isReserved(r *http.Request) bool {
 	p, ok := r.Context().Value(connKey{}).(*limitedConn)
 	return ok && p.isReserved()

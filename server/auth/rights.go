@@ -22,9 +22,9 @@ func (r Right) String() string {
 	return "unknown"
 }
 
-// Authorizer says whether an identity has a right on a path. It is asked before anything is looked
-// up, so that a missing right tells nothing about what exists; path is empty when the request names
-// a node id that is not known. It is called on event loops and must not block.
+// Authorizer reports whether an identity has a right on a path. It is asked before anything is
+// looked up, so that a missing right tells nothing about what exists; path is empty when the
+// request names a node id that is not known. It is called on event loops and must not block.
 type Authorizer interface {
 	Allowed(identity string, right Right, path string) bool
 }

@@ -31,7 +31,7 @@ func NewView(state *meta.State) *View {
 	return v
 }
 
-// On says that credentials and rights count.
+// On reports whether credentials and rights count.
 func (v *View) On() bool { return v.on }
 
 // Revision rises with each change of tokens and rights.
@@ -49,7 +49,7 @@ func (v *View) TokenError(hash [meta.HashLen]byte, now time.Time) error {
 	return nil
 }
 
-// Expired says whether any token has expired.
+// Expired reports whether any token has expired.
 func (v *View) Expired(now time.Time) bool {
 	for _, t := range v.tokens {
 		if isExpired(t, now) {
@@ -121,7 +121,7 @@ func (v *View) Authenticate(k Credentials, now time.Time) (identity string, show
 	return meta.AnonymousIdentity, nil, nil
 }
 
-// anonymousHasRights says that somebody has thought of clients that show nothing.
+// anonymousHasRights reports whether somebody has thought of clients that show nothing.
 func (v *View) anonymousHasRights() bool {
 	list, _ := v.state.RightsList()
 	return slices.ContainsFunc(list, func(r meta.Right) bool { return r.Identity == "" && r.Rights != 0 })
@@ -135,7 +135,7 @@ func PlainIdentity(identity string) string {
 	return identity
 }
 
-// Allowed says whether an identity has a right on a path.
+// Allowed reports whether an identity has a right on a path.
 func (v *View) Allowed(identity string, right Right, path string) bool {
 	if !v.on {
 		return true
@@ -143,7 +143,7 @@ func (v *View) Allowed(identity string, right Right, path string) bool {
 	return v.state.Rights(PlainIdentity(identity), path)&(meta.Read<<(right-1)) != 0
 }
 
-// AllowedAnywhere says whether an identity has a right on any path.
+// AllowedAnywhere reports whether an identity has a right on any path.
 func (v *View) AllowedAnywhere(identity string, right Right) bool {
 	list, _ := v.state.RightsList()
 	return !v.on || slices.ContainsFunc(list, func(r meta.Right) bool {

@@ -18,7 +18,7 @@ func restartWithOtherClocks(x *faultCluster, in *instance) {
 	restart(in)
 }
 
-// timeNamespaces says whether this machine can give a process clocks of its own.
+// timeNamespaces reports whether this machine can give a process clocks of its own.
 func timeNamespaces() bool {
 	return exec.Command("unshare", "--time", "--boottime", "1000", "--monotonic", "1000", "true").Run() == nil
 }

@@ -114,7 +114,7 @@ func TestGovernorIsKilled(t *testing.T) {
 	c.stopLoads(true)
 }
 
-// checkStep says whether the governor's process was killed at a step. A step may be over between
+// checkStep reports whether the governor's process was killed at a step. A step may be over between
 // two polls.
 func (c *cluster) checkStep(what, step string, seen bool) {
 	if seen {

@@ -226,7 +226,7 @@ type actor struct {
 
 func (a *actor) pid() int { return a.cmd.Process.Pid }
 
-// has says whether the actor reported an event.
+// has reports whether the actor reported an event.
 func (a *actor) has(event string) (report, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

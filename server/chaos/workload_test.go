@@ -146,7 +146,7 @@ func TestWorkload(t *testing.T) {
 	in.stop()
 }
 
-// livingPid says whether a process of the workload was not killed.
+// livingPid reports whether a process of the workload was not killed.
 func (c *workload) livingPid(pid int) bool {
 	return slices.ContainsFunc(c.alive(""), func(a *actor) bool { return a.pid() == pid })
 }

@@ -137,7 +137,7 @@ func (p *page) offer(ctx context.Context, v *viewer, text, verb string, pairs ..
 	}
 }
 
-// mayOperate says whether the viewer has the right admin on a node, which all actions need. It
+// mayOperate reports whether the viewer has the right admin on a node, which all actions need. It
 // decides what is shown: the server decides what is done.
 func (v *viewer) mayOperate(ctx context.Context, path string) bool {
 	who, err := v.identity(ctx)

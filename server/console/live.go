@@ -140,7 +140,7 @@ func nextRead(epoch, last, earliest time.Time, pause time.Duration) time.Time {
 	return epoch.Add((earliest.Sub(epoch) + pause - 1) / pause * pause)
 }
 
-// same says whether a read has brought what the last one has.
+// same reports whether a read has brought what the last one has.
 func (s *viewState) same(p *page, err error) bool {
 	switch {
 	case s.page == nil && s.err == nil:
@@ -162,7 +162,7 @@ func (w *view) current() (viewState, <-chan struct{}) {
 	return w.state, w.changed
 }
 
-// isStream says that a request is for the stream of a page.
+// isStream reports whether a request is for the stream of a page.
 func isStream(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/live/") }
 
 // serveLive streams the changes of a page.

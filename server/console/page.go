@@ -35,7 +35,7 @@ type page struct {
 	Tables []table `json:"tables"`
 }
 
-// equal says whether two pages show the same in what changes while they are looked at.
+// equal reports whether two pages show the same in what changes while they are looked at.
 func (p *page) equal(q *page) bool {
 	if (p.Figure == nil) != (q.Figure == nil) || !slices.Equal(p.Notes, q.Notes) {
 		return false

@@ -56,7 +56,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// knownHost says whether a request's Host is loopback or one of the console's names.
+// knownHost reports whether a request's Host is loopback or one of the console's names.
 func (g *guard) knownHost(host string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -69,9 +69,9 @@ func (g *guard) knownHost(host string) bool {
 	return name == "localhost" || slices.ContainsFunc(g.hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
-// sameOrigin says whether a form was sent by a page of this console. Its pages send no referrer, so
-// browsers send "null" for their origin, and say in Sec-Fetch-Site where it comes from. They do so
-// over TLS and on loopback.
+// sameOrigin reports whether a form was sent by a page of this console. Its pages send no referrer,
+// so browsers send "null" for their origin, and say in Sec-Fetch-Site where it comes from. They do
+// so over TLS and on loopback.
 func sameOrigin(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	switch origin := r.Header.Get("Origin"); origin {

@@ -31,7 +31,7 @@ type viewerKey [sha256.Size]byte
 // ownKey is of the console's own credentials.
 var ownKey viewerKey
 
-// hasToken says that a client shows a token.
+// hasToken reports whether a client shows a token.
 func hasToken(cfg client.Config) bool { return len(cfg.Token) > 0 || cfg.GetToken != nil }
 
 // viewer has one set of credentials: one client of the cluster.
@@ -243,7 +243,7 @@ func (s *viewers) close() {
 	}
 }
 
-// may says whether an identity has a right on a path, as far as the cluster has said. It decides
+// may reports whether an identity has a right on a path, as far as the cluster has said. It decides
 // which buttons are shown; the server decides what is done.
 func may(who *admin.Identity, right, path string) bool {
 	if !who.Enabled {
@@ -259,7 +259,7 @@ func may(who *admin.Identity, right, path string) bool {
 	return rank >= ranks[right]
 }
 
-// within says whether a path is a node's or below it.
+// within reports whether a path is a node's or below it.
 func within(node, path string) bool {
 	return node == "/" || node == path || strings.HasPrefix(path, node+"/")
 }

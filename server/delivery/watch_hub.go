@@ -287,10 +287,10 @@ func (h *WatchHub) Cut(which func(node uint64) bool, status protocol.Status, mes
 	h.cut(func(s *watchStream) bool { return which(s.node.id) }, status, message)
 }
 
-// BucketsFrozen says that this shard no longer serves a run of buckets; in reports whether a name
-// is in one of them. Changed reports nothing more about their names. So their one-shot watches fire
-// with neither flag, and their streams are cut. Streams of prefixes restart from a snapshot, which
-// names the buckets that it covers.
+// BucketsFrozen reports whether this shard no longer serves a run of buckets; in reports whether a
+// name is in one of them. Changed reports nothing more about their names. So their one-shot watches
+// fire with neither flag, and their streams are cut. Streams of prefixes restart from a snapshot,
+// which names the buckets that it covers.
 func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -101,7 +101,7 @@ func fetch(address string) []byte {
 	return b
 }
 
-// showsData says whether Prometheus has a number for an expression now.
+// showsData reports whether Prometheus has a number for an expression now.
 func showsData(prometheus, expr string) bool {
 	var answer struct {
 		Data struct {

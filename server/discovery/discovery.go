@@ -101,7 +101,7 @@ func (d *Discovery) Waiting() string {
 	return d.machine.Waiting()
 }
 
-// Alone says that every known address led back to this instance.
+// Alone reports whether every known address led back to this instance.
 func (d *Discovery) Alone() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()

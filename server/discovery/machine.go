@@ -199,7 +199,7 @@ func (m *Machine) Result() (Result, bool) { return m.result, m.decided }
 // Peers are all known addresses, sorted.
 func (m *Machine) Peers() []string { return keys(m.peers) }
 
-// Alone says that every known address led back to this process.
+// Alone reports whether every known address led back to this process.
 func (m *Machine) Alone() bool { return len(m.ownAddresses) == len(m.peers) }
 
 // Waiting says why there is no result yet.

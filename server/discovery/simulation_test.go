@@ -88,7 +88,7 @@ func (w *simulation) related() bool {
 	return true
 }
 
-// knows says that x starts with an address of y.
+// knows reports whether x starts with an address of y.
 func (w *simulation) knows(x, y *node) bool {
 	if x == y && (x.voter || len(x.peers) == 0) {
 		return true

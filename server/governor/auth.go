@@ -24,7 +24,8 @@ func (svc Service) PutToken(ctx context.Context, t meta.Token) error {
 	return err
 }
 
-// HasToken says that there is a token with the same id, identity and hash, whenever it was made.
+// HasToken reports whether there is a token with the same id, identity and hash, whenever it was
+// made.
 func HasToken(s *meta.State, t meta.Token) bool {
 	list, _ := s.Tokens()
 	return slices.ContainsFunc(list, func(o meta.Token) bool {

@@ -101,7 +101,7 @@ func (a *assessment) problem(state, format string, args ...any) {
 	a.degraded = append(a.degraded, text)
 }
 
-// isHeard says that an instance's heartbeat came a moment ago. The observer hears itself.
+// isHeard reports whether an instance's heartbeat came a moment ago. The observer hears itself.
 func (a *assessment) isHeard(instance uint64) bool {
 	if instance == a.Self {
 		return true
@@ -339,7 +339,7 @@ func (a *assessment) copiesMissingSince(set *meta.Replicaset, tier *meta.Tier, s
 	return lost[len(lost)-missing]
 }
 
-// unheardSince says whether an instance is not heard, and since when; 0: that is not known.
+// unheardSince reports whether an instance is not heard, and since when; 0: that is not known.
 func (a *assessment) unheardSince(name string) (since uint64, unheard bool) {
 	for _, u := range a.out.Unreachable {
 		if u.Instance == name {
@@ -349,7 +349,7 @@ func (a *assessment) unheardSince(name string) (since uint64, unheard bool) {
 	return 0, false
 }
 
-// runsAll says that an instance runs a replica of each of the shards that have buckets.
+// runsAll reports whether an instance runs a replica of each of the shards that have buckets.
 func (a *assessment) runsAll(i *meta.Instance, shards []meta.Shard) bool {
 	for _, x := range shards {
 		r, ok := x.On(i.ID)
@@ -456,7 +456,7 @@ func (a *assessment) findLosses() {
 	}
 }
 
-// hasLiveVote says that an instance runs a voter of the shard.
+// hasLiveVote reports whether an instance runs a voter of the shard.
 func (a *assessment) hasLiveVote(x *meta.Shard, instance uint64) bool {
 	r, ok := x.On(instance)
 	if !ok || r.Role != meta.RoleVoter {

@@ -328,7 +328,8 @@ func (c *cluster) copyMissing(t *meta.Tier) string {
 	return ""
 }
 
-// stuck says that an instance's expel cannot end: nobody else can have its replicaset's buckets.
+// stuck reports whether an instance's expel cannot end: nobody else can have its replicaset's
+// buckets.
 func (c *cluster) stuck(i *meta.Instance) bool {
 	set, _ := c.machine.Replicaset(i.Replicaset)
 	t, _ := c.machine.Tier(set.Tier)

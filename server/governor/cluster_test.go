@@ -202,7 +202,7 @@ func (c *cluster) join(name, tier, set, domain string) meta.Result {
 	return res
 }
 
-// live says that a replica's process is up and knows of it.
+// live reports whether a replica's process is up and knows of it.
 func (c *cluster) live(x, replica, instance uint64) bool {
 	p := c.procs[instance]
 	if p == nil || !p.up {
@@ -223,7 +223,7 @@ func (c *cluster) liveVoters(x uint64) (live []uint64) {
 	return live
 }
 
-// ensureLeader says whether the group can decide, electing a leader if it needs one.
+// ensureLeader reports whether the group can decide, electing a leader if it needs one.
 func (c *cluster) ensureLeader(x uint64) bool {
 	g := c.groups[x]
 	if g == nil {

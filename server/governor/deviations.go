@@ -78,10 +78,10 @@ func (p *planner) offlineReason(i *meta.Instance) string {
 	return fmt.Sprintf("it is Offline (%s); %s, %s", reason, do, instead)
 }
 
-// hasMetaQuorum says that a majority of the meta shard takes part: plans can be executed.
+// hasMetaQuorum reports whether a majority of the meta shard takes part: plans can be executed.
 func (p *planner) hasMetaQuorum() bool { return p.hasQuorum(&p.shards[len(p.shards)-1].Shard) }
 
-// hasQuorum says that a majority of a shard's voters takes part.
+// hasQuorum reports whether a majority of a shard's voters takes part.
 func (p *planner) hasQuorum(x *meta.Shard) bool {
 	voters, live := p.countVoters(x)
 	return isQuorum(voters, live)

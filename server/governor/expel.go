@@ -111,13 +111,13 @@ func (p *planner) lostGroup(instance uint64) *meta.Shard {
 	return nil
 }
 
-// isAbandoned says that a shard without buckets, and not before its tier gets them, has neither a
-// leader nor a majority.
+// isAbandoned reports whether a shard without buckets, and not before its tier gets them, has
+// neither a leader nor a majority.
 func isAbandoned(p *planner, x *shardView) bool {
 	return isEmpty(p, x) && !x.led && p.lostMajority(&x.Shard)
 }
 
-// lostMajority says that a majority of a group's voters is down.
+// lostMajority reports whether a majority of a group's voters is down.
 func (p *planner) lostMajority(x *meta.Shard) bool {
 	voters, down := votersOf(x, p.isUp)
 	return !isQuorum(voters, voters-len(down))

@@ -24,8 +24,8 @@ type Meta interface {
 	Propose(ctx context.Context, cmd []byte) (result []byte, err error)
 	// State is what was applied here. It is never changed, and must not be.
 	State() *meta.State
-	// Leading says that this replica believes that it leads. It may be wrong: two governors at once
-	// waste work and do no harm.
+	// Leading reports whether this replica believes that it leads. It may be wrong: two governors
+	// at once waste work and do no harm.
 	Leading() bool
 	// Changed returns a channel that is closed, or sent to, when an entry was applied or Leading
 	// may have changed since the call.

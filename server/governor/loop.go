@@ -166,7 +166,7 @@ func (l *loop) start(ctx context.Context, step Step) {
 	})
 }
 
-// isLocked says that a lock of the step is held.
+// isLocked reports whether a lock of the step is held.
 func (l *loop) isLocked(s *Step) bool {
 	for _, lock := range s.locks() {
 		if l.locked[lock] {

@@ -35,8 +35,8 @@ func planNodes(p *planner) {
 	}
 }
 
-// isLeaderUnstable says that a new shard's leader is not known yet, or changes: proposals may find
-// nobody.
+// isLeaderUnstable reports whether a new shard's leader is not known yet, or changes: proposals may
+// find nobody.
 func isLeaderUnstable(p *planner, x *shardView) bool {
 	return p.Health != nil && !x.Ready && (!x.led || x.leader.Instance != targetMaster(&x.Shard))
 }
@@ -68,8 +68,8 @@ func putNode(shard uint64, n *meta.Node, final bool) Step {
 	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(final), Config: n.ShardConfig(final)}
 }
 
-// parentReady says that the nodes above are visible, or become so in this commit: a child must not
-// be found before its parent.
+// parentReady reports whether the nodes above are visible, or become so in this commit: a child
+// must not be found before its parent.
 func parentReady(p *planner, n *meta.Node, commit []meta.NodeRef) bool {
 	if n.Phase != meta.Creating {
 		return true

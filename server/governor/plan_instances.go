@@ -34,8 +34,8 @@ func planInstances(p *planner) {
 	planGovernorTransfer(p)
 }
 
-// readyToGoOffline says that an instance that goes offline has nothing left that another instance
-// could take. A silent instance is not waited for: elections take its leaderships.
+// readyToGoOffline reports whether an instance that goes offline has nothing left that another
+// instance could take. A silent instance is not waited for: elections take its leaderships.
 func readyToGoOffline(p *planner, i *meta.Instance) bool {
 	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= HandoverTimeout {
 		return true
@@ -55,7 +55,7 @@ func readyToGoOffline(p *planner, i *meta.Instance) bool {
 	return true
 }
 
-// readyToGoOnline says that the replicas of a started instance run and have caught up.
+// readyToGoOnline reports whether the replicas of a started instance run and have caught up.
 func readyToGoOnline(p *planner, i *meta.Instance) bool {
 	what := p.name(i.ID) + " to come online"
 	h, heard := p.Health[i.ID]
@@ -96,8 +96,8 @@ func readyToGoOnline(p *planner, i *meta.Instance) bool {
 	return true
 }
 
-// readyToBeExpelled says that an instance has no data and no vote, and that its replicaset has
-// other members. The last member goes with its replicaset: see planReplicasetExpel.
+// readyToBeExpelled reports whether an instance has no data and no vote, and that its replicaset
+// has other members. The last member goes with its replicaset: see planReplicasetExpel.
 func readyToBeExpelled(p *planner, i *meta.Instance) bool {
 	what := p.name(i.ID) + " to be expelled"
 	for n := range p.shards {
@@ -126,14 +126,15 @@ func readyToBeExpelled(p *planner, i *meta.Instance) bool {
 	return false
 }
 
-// hasNoMetaVote says that an instance certainly has no vote in the meta shard. If its replica was
-// to get a vote and is to go now, that is not known before the replica is removed.
+// hasNoMetaVote reports whether an instance certainly has no vote in the meta shard. If its replica
+// was to get a vote and is to go now, that is not known before the replica is removed.
 func hasNoMetaVote(p *planner, i *meta.Instance) bool {
 	r, has := p.shards[len(p.shards)-1].On(i.ID)
 	return !has || (r.Role != meta.RoleVoter && r.TargetRole == meta.RoleNonVoting)
 }
 
-// hasOtherMembers says that the instance's replicaset has another member that is not expelled.
+// hasOtherMembers reports whether the instance's replicaset has another member that is not
+// expelled.
 func hasOtherMembers(p *planner, i *meta.Instance) bool {
 	for _, o := range p.instances {
 		if o.ID != i.ID && o.Replicaset == i.Replicaset && !o.Expelled() {

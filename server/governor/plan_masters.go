@@ -71,7 +71,7 @@ const (
 	leaderStable
 )
 
-// isStarting says that a new shard is getting its nodes and buckets. Proposals fail while its
+// isStarting reports whether a new shard is getting its nodes and buckets. Proposals fail while its
 // leader changes, so its leadership is spread later.
 func isStarting(p *planner, x *shardView) bool {
 	t, _ := p.State.Tier(x.Tier)
@@ -161,15 +161,15 @@ func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState 
 	return leaderMissing
 }
 
-// transferredRecently says that a shard's leadership was transferred a moment ago, and the new
-// leader's next heartbeat is still to come.
+// transferredRecently reports whether a shard's leadership was transferred a moment ago, and the
+// new leader's next heartbeat is still to come.
 func transferredRecently(p *planner, shard uint64) bool {
 	h, ok := p.Progress.transfers[shard]
 	return ok && p.Now-h.at <= FreshLimit
 }
 
-// isMovingBuckets says that a move needs this shard until a copy of its buckets serves: both shards
-// until the move is decided, then the owner.
+// isMovingBuckets reports whether a move needs this shard until a copy of its buckets serves: both
+// shards until the move is decided, then the owner.
 func isMovingBuckets(p *planner, shard uint64) bool {
 	return slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool {
 		needed := m.From == shard && m.Phase != meta.Committed || m.To == shard && m.Phase != meta.Aborted
@@ -190,7 +190,7 @@ func successorWait(p *planner, x *shardView) WaitKind {
 	return Outside
 }
 
-// mayStayLeader says that the leader need not hand over.
+// mayStayLeader reports whether the leader need not hand over.
 func mayStayLeader(p *planner, x *shardView, i *meta.Instance) bool {
 	if i == nil || !stays(i) {
 		return false
@@ -199,8 +199,9 @@ func mayStayLeader(p *planner, x *shardView, i *meta.Instance) bool {
 	return ok && r.TargetRole != meta.RoleNone
 }
 
-// canLead says that an instance can take over a shard's leadership. A leaving instance can if there
-// is no other candidate and the leading replica is to be removed: otherwise neither could ever go.
+// canLead reports whether an instance can take over a shard's leadership. A leaving instance can if
+// there is no other candidate and the leading replica is to be removed: otherwise neither could
+// ever go.
 func canLead(p *planner, x *shardView, instance uint64) bool {
 	if isCandidate(p, x, instance) {
 		return true
@@ -210,14 +211,14 @@ func canLead(p *planner, x *shardView, instance uint64) bool {
 		!slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool { return isCandidate(p, x, r.Instance) })
 }
 
-// isCandidate says that an instance that stays can lead the shard.
+// isCandidate reports whether an instance that stays can lead the shard.
 func isCandidate(p *planner, x *shardView, instance uint64) bool {
 	i := p.instances[instance]
 	r, ok := x.On(instance)
 	return ok && i != nil && online(i) && stays(i) && isCaughtUpVoter(p, x, &r)
 }
 
-// isCaughtUpVoter says that a replica has a vote, keeps it, and has caught up.
+// isCaughtUpVoter reports whether a replica has a vote, keeps it, and has caught up.
 func isCaughtUpVoter(p *planner, x *shardView, r *meta.Replica) bool {
 	return r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && p.caughtUp(r, x.ID)
 }

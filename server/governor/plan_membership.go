@@ -69,7 +69,7 @@ func planRoles(p *planner, x *shardView) {
 	}
 }
 
-// mayVote says that the instance's tier may vote in a group.
+// mayVote reports whether the instance's tier may vote in a group.
 func (p *planner) mayVote(x *shardView, i *meta.Instance) bool {
 	t, _ := p.State.Tier(i.Tier)
 	return x.ID != meta.MetaShardID || t.CanVote
@@ -85,9 +85,9 @@ func (p *planner) candidate(x *shardView, i *meta.Instance) Candidate {
 	}
 }
 
-// leavesWhole says that a data shard goes with its replicaset, all of whose members are expelled.
-// Its copies and its leadership stay where they are until its buckets have moved. One copy after
-// the other would else be removed first, and the last one alone would have all data.
+// leavesWhole reports whether a data shard goes with its replicaset, all of whose members are
+// expelled. Its copies and its leadership stay where they are until its buckets have moved. One
+// copy after the other would else be removed first, and the last one alone would have all data.
 func leavesWhole(p *planner, x *shardView) bool {
 	set, _ := p.State.Replicaset(x.Replicaset)
 	return x.ID != meta.MetaShardID && set.Phase == meta.ToBeExpelled
@@ -98,7 +98,7 @@ func leavesWhole(p *planner, x *shardView) bool {
 // to the second would have to go again, and the shard serves nobody while its leadership moves.
 const expelPause = 500 * time.Millisecond
 
-// mayLeaveWhole says that a data shard may turn out to leave with its replicaset.
+// mayLeaveWhole reports whether a data shard may turn out to leave with its replicaset.
 func mayLeaveWhole(p *planner, x *shardView) bool {
 	if x.ID == meta.MetaShardID {
 		return false
@@ -186,8 +186,8 @@ func planMembership(p *planner, x *shardView) {
 	}
 }
 
-// deadVoterGoesFirst says that a dead voter is removed before another replica gets its vote. An odd
-// group with one more voter tolerates no more failures, and with a dead one in it fewer.
+// deadVoterGoesFirst reports whether a dead voter is removed before another replica gets its vote.
+// An odd group with one more voter tolerates no more failures, and with a dead one in it fewer.
 func deadVoterGoesFirst(p *planner, x *shardView, voters, live int) bool {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]

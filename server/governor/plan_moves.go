@@ -160,10 +160,10 @@ func planBalance(p *planner, t *meta.Tier) {
 	}
 }
 
-// blocksNextMove says that a move keeps the next one from beginning. The log of the source stands
-// still for a moment while the old copy is discarded, and a request would meet that and then the
-// next freeze. Where the owner has no leader nobody can be served anyway, and where the other shard
-// has none, nothing is discarded now.
+// blocksNextMove reports whether a move keeps the next one from beginning. The log of the source
+// stands still for a moment while the old copy is discarded, and a request would meet that and then
+// the next freeze. Where the owner has no leader nobody can be served anyway, and where the other
+// shard has none, nothing is discarded now.
 func blocksNextMove(p *planner, m *meta.Move) bool {
 	if m.Phase == meta.Moving {
 		return true
@@ -186,7 +186,7 @@ func explainNoTarget(p *planner, t *meta.Tier, sets []replicasetLoad) {
 		"no replicaset of it is ready and has a weight; give one a weight, or start instances for another")
 }
 
-// isLed says that a heartbeat names the shard's leader.
+// isLed reports whether a heartbeat names the shard's leader.
 func isLed(p *planner, shard uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool { return x.ID == shard && x.led })
 }
@@ -217,12 +217,12 @@ func moveBlockedBy(p *planner, shard uint64, gets bool) string {
 	return ""
 }
 
-// inMoveBackoff says that a shard's next move begins after a pause.
+// inMoveBackoff reports whether a shard's next move begins after a pause.
 func inMoveBackoff(p *planner, shard uint64) bool {
 	return p.Progress.moveBackoffs[shard].until > p.Now
 }
 
-// lacksVoters says that a shard has not got all its votes yet.
+// lacksVoters reports whether a shard has not got all its votes yet.
 func lacksVoters(p *planner, x *shardView) bool {
 	voters, members := 0, 0
 	for _, r := range x.Replicas {

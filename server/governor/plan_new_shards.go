@@ -46,7 +46,7 @@ func nextUnsynced(p *planner, x *shardView) (path string, more bool) {
 	return "", false
 }
 
-// needsSync says that a new shard of a tier gets this node before it serves.
+// needsSync reports whether a new shard of a tier gets this node before it serves.
 func needsSync(n *meta.Node, tier uint8) bool {
 	return n.Tier == tier && n.Phase != meta.Creating && n.Phase != meta.Dropping
 }

@@ -19,7 +19,7 @@ func surplusShards(s *meta.State) map[uint64]bool {
 	return surplus
 }
 
-// shardCountDiffers says that a replicaset has shards, and more or fewer than its tier says.
+// shardCountDiffers reports whether a replicaset has shards, and more or fewer than its tier says.
 func shardCountDiffers(p *planner, set *meta.Replicaset) bool {
 	t, _ := p.State.Tier(set.Tier)
 	n := len(p.State.ShardsOf(set.ID))

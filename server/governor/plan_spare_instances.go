@@ -73,9 +73,9 @@ func fillGroups(p *planner, t *meta.Tier) []fillGroup {
 	return list
 }
 
-// holdsExpelled says that an instance that is to be expelled can leave only if the replicaset's
-// shards are removed: one of them has lost its majority, so it changes its members no more. They
-// have no buckets, and the meta shard lets them go.
+// holdsExpelled reports whether an instance that is to be expelled can leave only if the
+// replicaset's shards are removed: one of them has lost its majority, so it changes its members no
+// more. They have no buckets, and the meta shard lets them go.
 func (g *fillGroup) holdsExpelled(p *planner) bool {
 	if g.buckets || len(g.members) >= g.copies {
 		return false
@@ -97,21 +97,21 @@ func removeShards(p *planner, replicaset uint64) {
 	}
 }
 
-// holdsBuckets says that a shard of a replicaset has buckets.
+// holdsBuckets reports whether a shard of a replicaset has buckets.
 func holdsBuckets(p *planner, replicaset uint64) bool {
 	return slices.ContainsFunc(p.shards, func(x shardView) bool {
 		return x.ID != meta.MetaShardID && x.Replicaset == replicaset && hasBuckets(p, &x.Shard)
 	})
 }
 
-// hasBuckets says that a data shard has buckets, or is to get or give some.
+// hasBuckets reports whether a data shard has buckets, or is to get or give some.
 func hasBuckets(p *planner, x *meta.Shard) bool {
 	tier, _ := p.State.Tier(x.Tier)
 	return slices.ContainsFunc(tier.Runs, func(r meta.Run) bool { return r.Shard == x.ID }) ||
 		slices.ContainsFunc(p.State.Moves(), func(m meta.Move) bool { return m.From == x.ID || m.To == x.ID })
 }
 
-// isEmpty says that a data shard has no buckets, although its tier's have been assigned.
+// isEmpty reports whether a data shard has no buckets, although its tier's have been assigned.
 func isEmpty(p *planner, x *shardView) bool {
 	tier, _ := p.State.Tier(x.Tier)
 	return x.ID != meta.MetaShardID && tier.Bootstrapped && !hasBuckets(p, &x.Shard)

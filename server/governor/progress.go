@@ -177,7 +177,7 @@ func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
 	}
 }
 
-// hasFloor says that a node waits only for the end of its grace floor.
+// hasFloor reports whether a node waits only for the end of its grace floor.
 func hasFloor(n *meta.Node) bool { return n.Phase == meta.Ready && n.GraceFloor != 0 }
 
 // Answer is the result of a step.

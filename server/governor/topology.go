@@ -125,7 +125,7 @@ func (svc Service) SetWeight(ctx context.Context, replicaset uint64, weight uint
 	return err
 }
 
-// otherHasWeight says that another replicaset of the tier can have buckets.
+// otherHasWeight reports whether another replicaset of the tier can have buckets.
 func otherHasWeight(s *meta.State, set *meta.Replicaset) bool {
 	return slices.ContainsFunc(s.Replicasets(), func(o meta.Replicaset) bool {
 		return o.ID != set.ID && o.Tier == set.Tier && o.Phase == meta.ReplicasetReady && o.Weight > 0

@@ -31,8 +31,8 @@ const (
 	FreshLimit = 1500 * time.Millisecond
 )
 
-// alive says that the instance's last heartbeat is younger than OfflineAfter. A heartbeat that is
-// younger than FreshLimit may just be the last one before the next.
+// alive reports whether the instance's last heartbeat is younger than OfflineAfter. A heartbeat
+// that is younger than FreshLimit may just be the last one before the next.
 func (v *View) alive(instance uint64) bool {
 	return v.heardWithin(instance, max(cmp.Or(v.OfflineAfter, DefaultOfflineAfter), FreshLimit))
 }
@@ -42,7 +42,7 @@ func (v *View) heardWithin(instance uint64, limit time.Duration) bool {
 	return ok && v.Now-h.Heard <= limit
 }
 
-// fresh says that the instance's last heartbeat is younger than FreshLimit.
+// fresh reports whether the instance's last heartbeat is younger than FreshLimit.
 func (v *View) fresh(instance uint64) bool {
 	return v.heardWithin(instance, FreshLimit)
 }
@@ -76,7 +76,7 @@ func (v *View) leader(x *meta.Shard) (leader meta.Replica, ok bool) {
 	return leader, ok
 }
 
-// caughtUp says that a replica has all that the shard's leader had a moment ago.
+// caughtUp reports whether a replica has all that the shard's leader had a moment ago.
 func (v *View) caughtUp(r *meta.Replica, shard uint64) bool {
 	h, ok := v.replicaHealth(r, shard)
 	if !ok {
@@ -89,13 +89,13 @@ func (v *View) caughtUp(r *meta.Replica, shard uint64) bool {
 	return ok && h.Applied >= mark.index
 }
 
-// takesPart says that a replica runs on a live instance, and that its vote counts.
+// takesPart reports whether a replica runs on a live instance, and that its vote counts.
 func (v *View) takesPart(r *meta.Replica, shard uint64) bool {
 	_, ok := v.replicaHealth(r, shard)
 	return ok && v.heardWithin(r.Instance, quorumLimit)
 }
 
-// knowMembership says that all voters of a shard that take part have applied this membership.
+// knowMembership reports whether all voters of a shard that take part have applied this membership.
 func (v *View) knowMembership(x *meta.Shard, m *Membership) bool {
 	for i := range x.Replicas {
 		r := &x.Replicas[i]
@@ -109,13 +109,13 @@ func (v *View) knowMembership(x *meta.Shard, m *Membership) bool {
 	return true
 }
 
-// isQuorum says that this many live voters are a majority.
+// isQuorum reports whether this many live voters are a majority.
 func isQuorum(voters, live int) bool { return voters > 0 && live > voters/2 }
 
-// online says that an instance is Online, as it is wanted.
+// online reports whether an instance is Online, as it is wanted.
 func online(i *meta.Instance) bool { return i.Current == i.Target && i.Target.Variant == meta.Online }
 
-// stays says that an instance keeps its leaderships and votes.
+// stays reports whether an instance keeps its leaderships and votes.
 func stays(i *meta.Instance) bool { return i.Target.Variant == meta.Online && !i.Drained }
 
 // departure is whether, and how, an instance leaves.

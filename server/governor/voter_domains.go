@@ -86,7 +86,7 @@ func (s *voterSearch) count(labels []meta.Label, n int) {
 	}
 }
 
-// enough says that each key alone has room for so many of the instances from one on.
+// enough reports whether each key alone has room for so many of the instances from one on.
 func (s *voterSearch) enough(from, voters int) bool {
 	there := make(map[meta.Label]int)
 	for _, labels := range s.labels[from:] {

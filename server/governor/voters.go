@@ -127,7 +127,7 @@ func (v *voters) replaceLeaving(needed int) {
 	}
 }
 
-// mayGetVote says that an instance may become a voter.
+// mayGetVote reports whether an instance may become a voter.
 func (v *voters) mayGetVote(i int) bool {
 	c := &v.list[i]
 	return !c.Voter && c.Ready && c.Departure == Staying

@@ -166,7 +166,7 @@ func Label(s string) string {
 	return fmt.Sprintf("%s...#%016x", q[:end], xxhash.Sum64String(s))
 }
 
-// isPlain says whether a string stays as it is.
+// isPlain reports whether a string stays as it is.
 func isPlain(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c < ' ' || c >= 0x7f || c == '"' || c == '\\' })
 }

@@ -225,9 +225,9 @@ func (s *Survivors) Logs() []SurvivingLog {
 	return list
 }
 
-// outdated says whether the map has removed a log's replica. A replica that the map does not know
-// yet is newer than the map. The meta shard's logs decide which map is the newest, so the map says
-// nothing about them.
+// outdated reports whether the map has removed a log's replica. A replica that the map does not
+// know yet is newer than the map. The meta shard's logs decide which map is the newest, so the map
+// says nothing about them.
 func (s *Survivors) outdated(l *replica.RecoveredLog) bool {
 	if s.state == nil || !s.state.Bootstrapped() || l.Shard == replica.MetaShard {
 		return false

@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/operator"
 )
 
-// readsAsAdmin says whether a method changes nothing although it needs the right admin. It is asked
-// often, and is not worth a line in the audit log.
+// readsAsAdmin reports whether a method changes nothing although it needs the right admin. It is
+// asked often, and is not worth a line in the audit log.
 func readsAsAdmin(method string) bool {
 	switch method {
 	case protocol.MethodBackup, protocol.MethodAuth, protocol.MethodAuditLog:

@@ -127,8 +127,8 @@ func (c *Client) mapBehind(u unconfirmed) *protocol.Error {
 	return u.answer
 }
 
-// allowedAnywhere says whether the identity has the right on any path. One that has it nowhere is
-// told the same of a node that does not exist as of one that it may not use.
+// allowedAnywhere reports whether the identity has the right on any path. One that has it nowhere
+// is told the same of a node that does not exist as of one that it may not use.
 func (c *Client) allowedAnywhere(right auth.Right) bool {
 	if a := c.server.cfg.Authorizer; a != nil {
 		return a.Allowed(c.identity, right, "")

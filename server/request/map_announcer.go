@@ -46,7 +46,7 @@ func (a *mapAnnouncer) send(all bool) {
 	})
 }
 
-// awaitsMap says that a client which gets this answer waits for a newer map.
+// awaitsMap reports whether a client which gets this answer waits for a newer map.
 func awaitsMap(status protocol.Status) bool {
 	return status == protocol.StatusWrongShard || status == protocol.StatusUnavailable
 }

@@ -71,14 +71,14 @@ func (r *Routes) owner(tier uint8, bucket uint64) uint64 {
 	return shard
 }
 
-// noHome says that the cluster does not have the tier or the bucket of a session id, which then no
-// session has. Tiers are made with the cluster.
+// noHome reports whether the cluster does not have the tier or the bucket of a session id, which
+// then no session has. Tiers are made with the cluster.
 func (r *Routes) noHome(sessionID uint64) bool {
 	return len(r.State.Tiers()) > 0 && int(protocol.SessionBucket(sessionID)) >= len(r.tiers[protocol.SessionTier(sessionID)])
 }
 
-// inMove says that a bucket of a shard is in a move from or to it, so that the shard may not serve
-// it.
+// inMove reports whether a bucket of a shard is in a move from or to it, so that the shard may not
+// serve it.
 func (r *Routes) inMove(shard, bucket uint64) bool {
 	for i := range r.moves {
 		if m := &r.moves[i]; (m.From == shard || m.To == shard) && bucket-uint64(m.First) < uint64(m.Count) {

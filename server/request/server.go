@@ -156,7 +156,7 @@ func (s *Server) Drain() {
 	s.endConfirm() // what waits for one is answered that the map may be behind
 }
 
-// Draining says whether requests are turned away.
+// Draining reports whether requests are turned away.
 func (s *Server) Draining() bool { return s.draining.Load() }
 
 // Auth is the newest view of tokens and rights; nil: there is none yet.

@@ -96,8 +96,8 @@ func (p *pager) serve(c *Client) {
 	}
 }
 
-// hasRoom says whether a page may be sent. If not, the shard is noted, to be served when there is
-// room.
+// hasRoom reports whether a page may be sent. If not, the shard is noted, to be served when there
+// is room.
 func hasRoom(c *Client, d Shard) bool {
 	if c.HasRoom() {
 		return true

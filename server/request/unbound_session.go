@@ -57,8 +57,8 @@ func rejectWithoutHome(c *Client, o *Outbox, kind protocol.Kind, id, sessionID u
 	return true
 }
 
-// sessionState says whether a session lives in its home here, or did and has ended, as far as the
-// machine has come.
+// sessionState reports whether a session lives in its home here, or did and has ended, as far as
+// the machine has come.
 func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
 	d.Raft().View(func(m *shard.Machine) {
 		_, lives = m.Sessions().Home(sessionID)
@@ -67,8 +67,8 @@ func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
 	return lives, ended
 }
 
-// sessionEnded says that a session which is at home here has ended: its id was given out by what is
-// in the log here, and ids are never used again.
+// sessionEnded reports whether a session which is at home here has ended: its id was given out by
+// what is in the log here, and ids are never used again.
 func sessionEnded(s *Server, sessionID uint64) bool {
 	d := s.Routes().Shard(protocol.SessionTier(sessionID), uint64(protocol.SessionBucket(sessionID)))
 	if d == nil {

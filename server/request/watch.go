@@ -82,7 +82,7 @@ func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, 
 	}
 }
 
-// isStale says that a machine may be older than RELAXED reads of a node may be. A leader that
+// isStale reports whether a machine may be older than RELAXED reads of a node may be. A leader that
 // cannot prove it steps down.
 func isStale(d Shard, now time.Duration, node *protocol.NodeConfig) bool {
 	return !d.Leading() && d.Raft().Age(now) >= time.Duration(node.GracePeriod)*time.Millisecond

@@ -282,7 +282,7 @@ func (c *Cluster) WaitReady() {
 	}
 }
 
-// isReady says that the map is as it should be with the named instances.
+// isReady reports whether the map is as it should be with the named instances.
 func isReady(s *meta.State, runs map[string]bool) bool {
 	if len(s.Shards()) == 0 || len(s.Moves()) > 0 {
 		return false

@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed says that the other end has closed the connection, even while there is data to be read
-// first. Over loopback this is so as soon as its close returned.
+// peerClosed reports whether the other end has closed the connection, even while there is data to
+// be read first. Over loopback this is so as soon as its close returned.
 func peerClosed(c *net.TCPConn) bool {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -177,8 +177,8 @@ func (f *proxy) breakAll() {
 	}
 }
 
-// agreesWith says whether the server has open exactly the connections that clients have. Then all
-// have noticed what was broken or closed before the call.
+// agreesWith reports whether the server has open exactly the connections that clients have. Then
+// all have noticed what was broken or closed before the call.
 func (f *proxy) agreesWith(open int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -185,7 +185,7 @@ func (s *Server) AdminAddr() string {
 	return s.admin
 }
 
-// Running says whether the server runs. It does except between Kill or Stop and Restart.
+// Running reports whether the server runs. It does except between Kill or Stop and Restart.
 func (s *Server) Running() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -53,7 +53,7 @@ type Binding struct {
 	group     uint8       // of homeSessions.unlogged, while that counts it
 }
 
-// ByTicket says that the session's home was not here when it was bound.
+// ByTicket reports whether the session's home was not here when it was bound.
 func (b *Binding) ByTicket() bool { return b.home == nil }
 
 // Key is the session, for the tables.
@@ -92,15 +92,15 @@ func (c *Conn) sharedFor(node uint64, home Home, description string) *shared {
 	return k
 }
 
-// replaces says whether b, which is newer in the log, takes the session from another connection: by
-// a higher epoch, or as the same attach, or start, sent again from elsewhere. A ticket takes
+// replaces reports whether b, which is newer in the log, takes the session from another connection:
+// by a higher epoch, or as the same attach, or start, sent again from elsewhere. A ticket takes
 // nothing from a connection of the same epoch.
 func (b *Binding) replaces(have *Binding) bool {
 	return have.Epoch < b.Epoch || have.Epoch == b.Epoch && have.home != nil && b.home != nil
 }
 
-// outlasts says whether b stays when another of its connection comes later: one of an older epoch,
-// or a ticket of the same epoch. Tickets are checked while attaches are applied.
+// outlasts reports whether b stays when another of its connection comes later: one of an older
+// epoch, or a ticket of the same epoch. Tickets are checked while attaches are applied.
 func (b *Binding) outlasts(late *Binding) bool {
 	return b.Epoch > late.Epoch || b.Epoch == late.Epoch && late.home == nil
 }

@@ -95,14 +95,14 @@ func (c *Conn) Binding(session uint64) *Binding {
 	return b
 }
 
-// HasSessions says whether there are sessions on this connection.
+// HasSessions reports whether there are sessions on this connection.
 func (c *Conn) HasSessions() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.bindings.len() > 0
 }
 
-// Has says whether the session is bound to this connection.
+// Has reports whether the session is bound to this connection.
 func (c *Conn) Has(session uint64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +286,7 @@ func (c *Conn) removeBinding(b *Binding, ended bool) []Watches {
 	return slices.Clone(c.watches)
 }
 
-// HasHome says whether some session of the connection is at home in this shard.
+// HasHome reports whether some session of the connection is at home in this shard.
 func (c *Conn) HasHome(home Home) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -91,7 +91,7 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 	}
 }
 
-// HasHomes says whether some session of the connection is at home here.
+// HasHomes reports whether some session of the connection is at home here.
 func (c *Conn) HasHomes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

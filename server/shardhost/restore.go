@@ -67,7 +67,7 @@ func (h *Hosting) restorePart(ctx context.Context, from *backup.Source, id uint6
 	}
 }
 
-// mayPass says that a shard may take later what it refused with this error.
+// mayPass reports whether a shard may take later what it refused with this error.
 func mayPass(err error) bool {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusUnavailable, protocol.StatusWrongShard, protocol.StatusAborted, protocol.StatusOverloaded:

@@ -128,7 +128,7 @@ func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 	}
 }
 
-// endedAtHome says that the home counts a session as ended already.
+// endedAtHome reports whether the home counts a session as ended already.
 func (w *simulation) endedAtHome(id uint64) bool {
 	home := w.activeShard(protocol.SessionBucket(id))
 	if home == nil {

@@ -64,7 +64,7 @@ func (w *simulation) publish(m *clusterMap) {
 	}
 }
 
-// moves says that a bucket moves from a shard or to it.
+// moves reports whether a bucket moves from a shard or to it.
 func (w *simulation) moves(s *raftGroup, bucket uint64) bool {
 	return w.move != nil && uint64(w.move.bucket) == bucket && (w.move.from == s || w.move.to == s)
 }

@@ -109,7 +109,7 @@ func newWorld(o Options) *simulation {
 	return w
 }
 
-// fault says whether a fault, or a client action, happens now. Each decision is drawn from the
+// fault reports whether a fault, or a client action, happens now. Each decision is drawn from the
 // seed, the time, the kind and the actor alone, so that dropping one leaves the others as they are.
 func (w *simulation) fault(f Fault, actor uint32, p float64) bool {
 	if w.faultsOver || w.off&(1<<f) != 0 {

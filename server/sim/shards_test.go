@@ -107,7 +107,7 @@ func (r *replica) boot() {
 	})
 }
 
-// accepts says that the shard's leader can bring something into the log now.
+// accepts reports whether the shard's leader can bring something into the log now.
 func (s *raftGroup) accepts() bool {
 	r := s.leader
 	return r.leading && r.running() && s.w.now >= r.isolatedUntil

@@ -14,7 +14,7 @@ type addressLimit struct {
 	counts map[string]int
 }
 
-// full says whether one more from there would be too many.
+// full reports whether one more from there would be too many.
 func (a *addressLimit) full(remote string) bool {
 	if a.limit == 0 {
 		return false

@@ -11,8 +11,8 @@ type Client interface {
 	// Frame serves a frame. Its body is valid until the read cycle ends. The reading goroutine
 	// calls it.
 	Frame(p Cycle, h protocol.Header)
-	// KeepsAlive says that something ends when the client is not heard for some seconds. The pauses
-	// of such a connection are short. The reading goroutine calls it.
+	// KeepsAlive reports whether something ends when the client is not heard for some seconds. The
+	// pauses of such a connection are short. The reading goroutine calls it.
 	KeepsAlive() bool
 	// Room says that there is room for what was held back, after Conn.AwaitRoom. Any goroutine that
 	// has written may call it.

@@ -68,7 +68,7 @@ func (c *Conn) ID() uint64 { return c.id }
 // Remote is the client's address.
 func (c *Conn) Remote() string { return c.remote }
 
-// Secure says that the client came over TLS.
+// Secure reports whether the client came over TLS.
 func (c *Conn) Secure() bool { return c.secure }
 
 // Certificate is what the client has shown and was verified; nil if none. The reading goroutine
@@ -82,7 +82,7 @@ func (c *Conn) Client() Client { return c.client }
 // it.
 func (c *Conn) Establish() { c.established.Store(true) }
 
-// Established says whether Establish was called.
+// Established reports whether Establish was called.
 func (c *Conn) Established() bool { return c.established.Load() }
 
 // LastReceived is when something last came in.
@@ -102,7 +102,7 @@ func (c *Conn) AllowSilence(d time.Duration) {
 	}
 }
 
-// Ending says that the connection is being closed: nothing is read any more.
+// Ending reports whether the connection is being closed: nothing is read any more.
 func (c *Conn) Ending() bool { return c.ending.Load() }
 
 // StopReading ends the reading of a connection that is to be closed after a pause.
@@ -111,7 +111,7 @@ func (c *Conn) StopReading(pause time.Duration) {
 	c.ending.Store(true)
 }
 
-// Unfinished says that a frame has begun to come, and is not complete.
+// Unfinished reports whether a frame has begun to come, and is not complete.
 func (c *Conn) Unfinished() bool { return c.frameSince.Load() != 0 }
 
 // open makes the connection known; false means that there are too many. The listener calls it

@@ -254,8 +254,8 @@ func (o *outgoing) waiting() int {
 	return o.size + int(o.unsent.Load())
 }
 
-// tooOld says whether some byte waits for longer than age. It is asked now and then; what waits is
-// found at an age below twice that.
+// tooOld reports whether some byte waits for longer than age. It is asked now and then; what waits
+// is found at an age below twice that.
 func (o *outgoing) tooOld(now, age time.Duration) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -339,10 +339,10 @@ func (c *Conn) closeSlow() bool {
 // Waiting is how many bytes the client has not read.
 func (c *Conn) Waiting() int { return c.out.waiting() }
 
-// OverSoftBound says that more than the soft bound waits.
+// OverSoftBound reports whether more than the soft bound waits.
 func (c *Conn) OverSoftBound() bool { return c.Waiting() > c.t.SoftBound() }
 
-// HasRoom says that no more than half of the soft bound waits.
+// HasRoom reports whether no more than half of the soft bound waits.
 func (c *Conn) HasRoom() bool { return c.Waiting() <= c.t.SoftBound()/2 }
 
 // AwaitRoom has Client.Room called once there is room, which may be at once and from within.

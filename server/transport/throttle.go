@@ -136,8 +136,8 @@ func (c *Conn) pause(sweeps uint64, now time.Duration, keepsAlive bool) {
 	c.socket.pauseReads()
 }
 
-// Paused says that the connection is not read for a while, because it has sent nothing but unwanted
-// frames.
+// Paused reports whether the connection is not read for a while, because it has sent nothing but
+// unwanted frames.
 func (c *Conn) Paused() bool { return c.paused.Load() }
 
 // bufferPaused counts the n bytes that a paused connection has buffered. False: it is not paused,

@@ -266,8 +266,8 @@ func (t *Transport) limitReached(remote string) string {
 	return ""
 }
 
-// limitsNear says whether limitReached can tell what it does not when so many more connections are
-// open.
+// limitsNear reports whether limitReached can tell what it does not when so many more connections
+// are open.
 func (t *Transport) limitsNear(more int) bool {
 	return t.addresses.limit > 0 || t.Connections()+more >= t.cfg.Limits.Connections
 }

@@ -68,7 +68,7 @@ func (l *Law) Look(t testing.TB, state any) {
 	l.walk(t, reflect.ValueOf(state), reflect.ValueOf(back), "", nil, plain)
 }
 
-// Walked says that a state that was looked at has the field.
+// Walked reports whether a state that was looked at has the field.
 func (l *Law) Walked(field string) bool { return l.walked[field] }
 
 // Whole fails the test for fields that were nowhere read back, and for names in Derived that no
@@ -213,7 +213,7 @@ func follow(v reflect.Value, path []step) (reflect.Value, bool) {
 	return v, true
 }
 
-// nested says that a value has fields, or elements with fields, which are looked at.
+// nested reports whether a value has fields, or elements with fields, which are looked at.
 func nested(t reflect.Type) bool {
 	switch t.Kind() {
 	case reflect.Struct:

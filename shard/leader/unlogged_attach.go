@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// MayAttachUnlogged says whether an attach of a session may be answered before the log has it (a
+// MayAttachUnlogged reports whether an attach of a session may be answered before the log has it (a
 // RELAXED attach). The key is compared by the caller, and the node's config asked.
 //
 // The answer lets the client believe in the session for less than its timeout from the moment it

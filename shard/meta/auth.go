@@ -68,7 +68,7 @@ type access struct {
 	authRevision uint64  // the revision of the last change to authOn, tokens or rights
 }
 
-// AuthOn says that rights are enforced. While auth is off, every identity may do everything.
+// AuthOn reports whether rights are enforced. While auth is off, every identity may do everything.
 func (x *access) AuthOn() bool { return x.authOn }
 
 // Tokens in order of id, and the revision of the last change to them, to the rights list, or to

@@ -25,7 +25,7 @@ func (m *bucketModel) moveOf(b uint32) *Move {
 	return nil
 }
 
-// mayBegin says whether a move is legal, and that it is under way already.
+// mayBegin reports whether a move is legal, and that it is under way already.
 func (m *bucketModel) mayBegin(s *State, c *MoveBegin) (legal, again bool) {
 	if c.Count == 0 || int(c.First+c.Count) > len(m.owner) {
 		return false, false

@@ -456,8 +456,8 @@ func owned(s *State, shard uint64) (n int) {
 	return n
 }
 
-// reassignable says that an instance may move to a replicaset: it holds no replica of a shard, and
-// the replicaset has room for it, and nobody it may fail together with.
+// reassignable reports whether an instance may move to a replicaset: it holds no replica of a
+// shard, and the replicaset has room for it, and nobody it may fail together with.
 func reassignable(s *State, i *Instance, to uint64) bool {
 	set, _ := s.Replicaset(to)
 	tier, _ := s.Tier(i.Tier)

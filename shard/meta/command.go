@@ -136,7 +136,7 @@ func empty[T any, P interface {
 // ErrFormat says that a newer binary wrote an entry.
 var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
 
-// CheckFormat says whether Apply reads entries of this format version. The replica must stop on
+// CheckFormat reports whether Apply reads entries of this format version. The replica must stop on
 // ErrFormat: Apply would skip what another binary applies.
 func CheckFormat(entry []byte) error {
 	if len(entry) > 0 && entry[0] > FormatVersion {

@@ -87,7 +87,7 @@ func Distance(a, b []Label) int {
 	return len(a) + len(b) - common - equal
 }
 
-// Intersect says that two failure domains share a label. The empty one shares none.
+// Intersect reports whether two failure domains share a label. The empty one shares none.
 func Intersect(a, b []Label) bool {
 	return slices.ContainsFunc(a, func(l Label) bool {
 		value, ok := domainValue(b, l.Key)
@@ -103,7 +103,7 @@ func domainValue(domain []Label, key string) (string, bool) {
 	return domain[i].Value, true
 }
 
-// canonical says that a domain is in order of key without duplicates, as the state requires.
+// canonical reports whether a domain is in order of key without duplicates, as the state requires.
 func canonical(domain []Label) bool {
 	for i, l := range domain {
 		if l.Key == "" || (i > 0 && domain[i-1].Key >= l.Key) {

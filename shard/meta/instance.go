@@ -61,7 +61,7 @@ type Instance struct {
 	Revision    uint64 // the machine's revision of the last change to this record
 }
 
-// Expelled says that the instance is no longer a member.
+// Expelled reports whether the instance is no longer a member.
 func (i *Instance) Expelled() bool { return i.Current.Variant == Expelled }
 
 // instanceTable has the instances. Its slice is replaced whole by a change, as those of the other

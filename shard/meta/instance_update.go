@@ -150,7 +150,8 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 	return Result{}
 }
 
-// votersRemain says that instances which stay and may vote are left without those that gone names.
+// votersRemain reports whether instances which stay and may vote are left without those that gone
+// names.
 func votersRemain(s *State, gone func(i *Instance) bool) bool {
 	for j := range s.instances {
 		o := &s.instances[j]

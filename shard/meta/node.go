@@ -43,7 +43,7 @@ type Node struct {
 	CreatedAt  uint64 // wall clock, ms since 1970, for display
 }
 
-// Visible says that describe and list find the node.
+// Visible reports whether describe and list find the node.
 func (n *Node) Visible() bool { return n.Phase == Ready || n.Phase == Altering }
 
 func (n *Node) pending() bool { return n.Phase != Ready || n.GraceFloor != 0 }
@@ -73,9 +73,9 @@ func (n *Node) Info(s *State) protocol.NodeInfo {
 		Config: n.Config, CreatedAt: n.CreatedAt, TierName: t.Name}
 }
 
-// wellFormed says that path has the shape on which the tree of nodes depends: "/" before every
-// segment, no empty segment. The proposer checks the characters (protocol.ValidatePath): that rule
-// may change between versions, the meaning of an old log must not.
+// wellFormed reports whether path has the shape on which the tree of nodes depends: "/" before
+// every segment, no empty segment. The proposer checks the characters (protocol.ValidatePath): that
+// rule may change between versions, the meaning of an old log must not.
 func wellFormed(path string) bool {
 	return len(path) >= 2 && len(path) <= protocol.MaxPathLen && path[0] == '/' &&
 		path[len(path)-1] != '/' && !strings.Contains(path, "//")

@@ -43,8 +43,8 @@ func (t *nodeMap) NumNodes() int { return t.nodes.len() }
 // LastNode is the highest node id ever given out.
 func (t *nodeMap) LastNode() uint64 { return t.nextNode }
 
-// NodeDropped says that there was a node and that it is gone. It is false for a node of which a map
-// this old does not know yet.
+// NodeDropped reports whether there was a node and that it is gone. It is false for a node of which
+// a map this old does not know yet.
 func (t *nodeMap) NodeDropped(id uint64) bool {
 	_, ok := t.ids.get(id)
 	return !ok && id <= t.nextNode

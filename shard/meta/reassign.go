@@ -112,7 +112,7 @@ func (c *ShardsRemove) apply(s *State) Result {
 	return Result{}
 }
 
-// ownsBuckets says that a replicaset's shards own buckets or are in a move.
+// ownsBuckets reports whether a replicaset's shards own buckets or are in a move.
 func (r *Replicaset) ownsBuckets(s *State) bool {
 	t, _ := s.Tier(r.Tier)
 	own := func(shard uint64) bool {

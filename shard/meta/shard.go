@@ -131,19 +131,19 @@ func (t *shardTable) hasShards(replicaset uint64) bool {
 	return slices.ContainsFunc(t.shards, func(x Shard) bool { return x.Replicaset == replicaset })
 }
 
-// leadsShards says that the instance leads a data shard, or is to.
+// leadsShards reports whether the instance leads a data shard, or is to.
 func (t *shardTable) leadsShards(instance uint64) bool {
 	return slices.ContainsFunc(t.shards,
 		func(x Shard) bool { return x.Master == instance || x.TargetMaster == instance })
 }
 
-// hasMetaVote says that the instance votes in the meta shard.
+// hasMetaVote reports whether the instance votes in the meta shard.
 func (t *shardTable) hasMetaVote(instance uint64) bool {
 	r, ok := t.metaShard.On(instance)
 	return ok && r.Role == RoleVoter
 }
 
-// hosts says that a shard has a replica on the instance.
+// hosts reports whether a shard has a replica on the instance.
 func (t *shardTable) hosts(instance uint64) bool {
 	on := func(x Shard) bool { _, ok := x.On(instance); return ok }
 	return on(t.metaShard) || slices.ContainsFunc(t.shards, on)

@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// Surplus says that a replicaset has more shards than its tier says, and that this one of them is
-// to go. The oldest stay: the surplus shards are those with the highest ids.
+// Surplus reports whether a replicaset has more shards than its tier says, and that this one of
+// them is to go. The oldest stay: the surplus shards are those with the highest ids.
 func (x *Shard) Surplus(s *State) bool {
 	if x.ID == MetaShardID {
 		return false
@@ -57,7 +57,7 @@ func (c *TierShards) apply(s *State) Result {
 	return Result{}
 }
 
-// CheckShards says whether TierShards would accept this number for a tier.
+// CheckShards reports whether TierShards would accept this number for a tier.
 func (t *Tier) CheckShards(s *State, shards uint32) error {
 	res := t.mayHaveShards(s, shards)
 	return res.Err()

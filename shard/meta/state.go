@@ -23,7 +23,7 @@ type State struct {
 	opMemory
 }
 
-// Bootstrapped says that the cluster exists.
+// Bootstrapped reports whether the cluster exists.
 func (s *State) Bootstrapped() bool { return s.cluster != "" }
 
 // Cluster is the cluster's id, empty before the bootstrap.

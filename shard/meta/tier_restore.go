@@ -16,7 +16,7 @@ type RestoreMark struct {
 	Wall   uint64 // wall clock of the bootstrap, ms since 1970: every try takes it for the age of the backup
 }
 
-// ToBeRestored says that the data of the tier is still to come from a backup.
+// ToBeRestored reports whether the data of the tier is still to come from a backup.
 func (t *Tier) ToBeRestored() bool { return t.Restore.Epoch > 0 }
 
 // CheckRestore says why the tier cannot be restored from the backup with this digest.

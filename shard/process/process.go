@@ -158,8 +158,8 @@ func (p *Process) Key(session uint64) string {
 	return ""
 }
 
-// AllowsMessages says that messages between members may pass now: all are prepared, and not all
-// have completed.
+// AllowsMessages reports whether messages between members may pass now: all are prepared, and not
+// all have completed.
 func (p *Process) AllowsMessages() bool {
 	return p.phase == protocol.PhaseCoordinating || p.phase == protocol.PhaseCompleting
 }

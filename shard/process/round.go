@@ -40,8 +40,8 @@ func (p *Process) Next() (at uint64, ok bool) {
 	return at, ok
 }
 
-// Expired says that the process had no members for so long that it is to be removed. What it leaves
-// is Last.
+// Expired reports whether the process had no members for so long that it is to be removed. What it
+// leaves is Last.
 func (p *Process) Expired(at Now) bool { return p.phase == protocol.PhaseIdle && at.Log > p.idle }
 
 // fireDeadlines does what is due, but for starting a round. A deadline is due when time is above
@@ -243,8 +243,8 @@ func (p *Process) cancelEvent(m *member, why string) MemberEvent {
 	}
 }
 
-// wasCancelled says that the member was in the last round, which was given up, and that no other
-// has started.
+// wasCancelled reports whether the member was in the last round, which was given up, and that no
+// other has started.
 func (p *Process) wasCancelled(m *member) bool {
 	return p.phase == protocol.PhaseWaiting && m.status == protocol.MemberOutside &&
 		p.round.epoch > 0 && p.round.decided == 0 && m.token == p.round.epoch

@@ -38,8 +38,8 @@ func isTakeOver(entry []byte) bool {
 	return err == nil && len(rest) > 0 && shard.CommandKind(rest[0]) == shard.CmdTakeOver
 }
 
-// hasClientRequest says that an entry holds a client's command. Others are the leader's own, which
-// come when they are due: a tick, or a take-over.
+// hasClientRequest reports whether an entry holds a client's command. Others are the leader's own,
+// which come when they are due: a tick, or a take-over.
 func hasClientRequest(entry []byte) bool {
 	_, rest, err := shard.ReadHeader(entry)
 	for err == nil && len(rest) > 0 {

@@ -24,8 +24,8 @@ func (q *proposalQueue) depose() []*batch {
 	return q.takeWaiting()
 }
 
-// isOwnEpoch says whether a register that holds this epoch shows that this replica still leads: a
-// term is led once, by one replica.
+// isOwnEpoch reports whether a register that holds this epoch shows that this replica still leads:
+// a term is led once, by one replica.
 func (q *proposalQueue) isOwnEpoch(epoch uint64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

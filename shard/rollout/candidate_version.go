@@ -56,8 +56,8 @@ func (pl *plan) newestPublished(l *location) uint64 {
 	return 0
 }
 
-// givenUp says that a location between p, or the source, and l has given the version up: such a
-// location is looked past, but what is bad there does not go past it.
+// givenUp reports whether a location between p, or the source, and l has given the version up: such
+// a location is looked past, but what is bad there does not go past it.
 func (pl *plan) givenUp(version uint64, p, l *location) bool {
 	for i := l.pos - 1; i >= 0 && pl.locations[i] != p; i-- {
 		x := pl.locations[i]

@@ -52,7 +52,8 @@ func Normalize(c protocol.TrackConfig) (protocol.TrackConfig, error) {
 	return c, nil
 }
 
-// isExplicit says that the config lists a reported code as one that says that the version is bad.
+// isExplicit reports whether the config lists a reported code as one that says that the version is
+// bad.
 func isExplicit(c *protocol.TrackConfig, code string) bool {
 	_, ok := slices.BinarySearch(c.ExplicitCodes, code)
 	return ok

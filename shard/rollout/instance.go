@@ -35,8 +35,9 @@ type instance struct {
 
 func (p *instance) leads() bool { return p.role == protocol.InstanceLeader && !p.demoted }
 
-// reached says that the instance has the target or a later version of the track. A higher number
-// that the track never had does not count: it may be a version of a deleted track of the same name.
+// reached reports whether the instance has the target or a later version of the track. A higher
+// number that the track never had does not count: it may be a version of a deleted track of the
+// same name.
 func (p *instance) reached(pl *plan) bool {
 	l, current := p.loc, p.report.Current
 	return current == l.target || current > l.target && current <= pl.last && !l.rollback
@@ -44,7 +45,7 @@ func (p *instance) reached(pl *plan) bool {
 
 func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }
 
-// isNewReport says that a report is to be stored: it is later than what is known, and says
+// isNewReport reports whether a report is to be stored: it is later than what is known, and says
 // something else, or reports were left out between the two. One of those may still be on its way,
 // and would be taken for the latest. An error is also reported again for a new target with the same
 // version.
@@ -56,7 +57,7 @@ func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
 	return again || r.Seq > p.seq+1 || !sameReport(p.report, *r)
 }
 
-// sameReport says that two reports differ in their numbers alone.
+// sameReport reports whether two reports differ in their numbers alone.
 func sameReport(a, b protocol.UpdateReport) bool {
 	a.Seq = b.Seq
 	return a == b
@@ -70,7 +71,7 @@ func (p *instance) assigned() uint64 {
 	return p.loc.target
 }
 
-// mustBeSent says that the assigned version was not sent to the instance.
+// mustBeSent reports whether the assigned version was not sent to the instance.
 func (p *instance) mustBeSent() bool {
 	v := p.assigned()
 	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)

@@ -64,8 +64,8 @@ func (l *location) row(version uint64) *row {
 	return nil
 }
 
-// givesUp says that the location never passes a row on: it was skipped, or it is the target, which
-// an instance reported bad, or an operator gave up, so that the next poll skips it.
+// givesUp reports whether the location never passes a row on: it was skipped, or it is the target,
+// which an instance reported bad, or an operator gave up, so that the next poll skips it.
 func (l *location) givesUp(r *row) bool {
 	return r.skip || r.version == l.target && (l.explicit > 0 || l.reelectRequested)
 }

@@ -144,7 +144,7 @@ func (m *model) next(loc string, advance bool, clock, wall uint64) uint64 {
 	return best
 }
 
-// explicit says that the target is bad: an instance reported it, or an operator said so.
+// explicit reports whether the target is bad: an instance reported it, or an operator said so.
 func (m *model) explicit(loc string) bool {
 	l := m.locs[loc]
 	for _, q := range m.in(loc) {

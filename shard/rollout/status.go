@@ -115,7 +115,7 @@ func (t *Track) Payload(version uint64) ([]byte, bool) {
 // NumInstances is how many there are.
 func (t *Track) NumInstances() int { return len(t.instances.byID) }
 
-// HasSession says that the session has an instance here: it holds something, as an owner of a
+// HasSession reports whether the session has an instance here: it holds something, as an owner of a
 // semaphore does.
 func (t *Track) HasSession(session uint64) bool { return len(t.instances.sessions[session]) > 0 }
 

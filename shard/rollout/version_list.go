@@ -25,7 +25,7 @@ func (l versionList) indexOf(version uint64) (int, bool) {
 	})
 }
 
-// has says that a version was published and its payload is there.
+// has reports whether a version was published and its payload is there.
 func (l versionList) has(version uint64) bool {
 	i, ok := l.indexOf(version)
 	return ok && !l[i].withdrawn

@@ -73,7 +73,7 @@ func (s *semaphore) used() (n uint64) {
 	return n
 }
 
-// fits says whether a waiter of this count would be granted.
+// fits reports whether a waiter of this count would be granted.
 func (s *semaphore) fits(count uint64) bool {
 	used := s.used()
 	return used <= s.limit && count <= s.limit-used
@@ -280,8 +280,8 @@ func (s *semaphore) apply(st *step) (*semaphore, bool) {
 	return s, false
 }
 
-// sameEntries says whether what was seen is what is there; an order id that nobody was told may be
-// any.
+// sameEntries reports whether what was seen is what is there; an order id that nobody was told may
+// be any.
 func sameEntries(there, seen []Entry) bool {
 	return slices.EqualFunc(there, seen, func(a, b Entry) bool {
 		return a.Session == b.Session && a.Count == b.Count && (a.Order == b.Order || a.Order == 0)

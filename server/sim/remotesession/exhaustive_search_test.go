@@ -173,7 +173,7 @@ func texts(taken []action) (list []string) {
 	return list
 }
 
-// mayHold says that something is held for the session, or may be by an acquire in flight.
+// mayHold reports whether something is held for the session, or may be by an acquire in flight.
 func (s *state) mayHold() bool {
 	for i := range s.shards {
 		if s.shards[i].copies[sem].held == 1 {

@@ -264,7 +264,7 @@ func (m *model) protocolSteps(s, n *state, do func(is, a, b uint8, f func())) {
 	}
 }
 
-// inFlight says whether an answer to the present question may still come.
+// inFlight reports whether an answer to the present question may still come.
 func (s *state) inFlight(i uint8) bool {
 	for _, q := range s.questions {
 		if q.sent != 0 && q.from == i && q.current == 1 {

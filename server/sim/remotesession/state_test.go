@@ -199,8 +199,8 @@ func (s *state) activeAt(b uint8) uint8 {
 
 func (s *state) local(i uint8) bool { return s.shards[i].copies[home].state == active }
 
-// isRemote says whether the session is remote here: something is held for it, and its home is not
-// active here.
+// isRemote reports whether the session is remote here: something is held for it, and its home is
+// not active here.
 func (s *state) isRemote(i uint8) bool {
 	m := &s.shards[i].copies[sem]
 	return m.state == active && m.held == 1 && !s.local(i)

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Stage says whether messages of the present epoch may pass.
+// Stage reports whether messages of the present epoch may pass.
 type Stage uint8
 
 const (
