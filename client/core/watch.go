@@ -71,16 +71,17 @@ func (w *Watch) addPart(e *Engine, shard uint64) {
 // place is a replica of the shard that owns the name, or of the part's own shard.
 func (w *Watch) place(e *Engine, p *shardStream) *Conn {
 	t := e.routes.table.tier(w.Tier)
-	shards := t.shards()
-	if len(shards) == 0 {
-		return e.routes.toLeader(e, &p.Request, nil)
-	}
 	var home *shardRoute
 	switch {
+	case t == nil:
 	case !w.Prefix:
 		p.arg = uint64(protocol.Bucket(w.Node, p.msg.Name, t.buckets))
 		home = t.owner(uint32(p.arg))
 	case p.home == 0: // the first one
+		shards := t.shards()
+		if len(shards) == 0 {
+			break
+		}
 		home = shards[0]
 		for _, other := range shards[1:] {
 			w.addPart(e, other.shard)
@@ -107,8 +108,7 @@ func (w *Watch) place(e *Engine, p *shardStream) *Conn {
 // come to, or leave, begins its streams again by itself.
 func (w *Watch) layout(e *Engine) {
 	t := e.routes.table.tier(w.Tier)
-	shards := t.shards()
-	if len(shards) == 0 {
+	if t == nil {
 		return
 	}
 	if !w.Prefix {
@@ -117,6 +117,10 @@ func (w *Watch) layout(e *Engine) {
 		if home != nil && p.open != nil && p.home != home.shard {
 			p.restart(e)
 		}
+		return
+	}
+	shards := t.shards()
+	if len(shards) == 0 {
 		return
 	}
 	parts := w.parts
