@@ -456,37 +456,39 @@ func (e *Engine) fail(r *Request, err error) {
 	e.complete(r, Result{Err: err, Unknown: r.unanswered})
 }
 
-// openRequests are those of a session that are not over, in a fixed order. Nil: those of all.
+// openRequests are those of a session that are not over, in a fixed order.
 func (e *Engine) openRequests(s *Session) (all []*Request) {
-	collect := func(l *list) {
-		for r := l.first; r != nil; r = r.next {
-			if r.session == s || s == nil {
-				all = append(all, r)
-			}
+	if e.ending != nil {
+		all = e.ending[s]
+	} else {
+		all = e.requestsOf(s)
+	}
+	for _, l := range []*list{&s.unordered, &s.later, &s.waiting} {
+		l.each(func(r *Request) { all = append(all, r) })
+	}
+	s.names.each(func(n *name) { n.queue.each(func(r *Request) { all = append(all, r) }) })
+	return all
+}
+
+// requestsOf are those of a session where requests of all sessions are, in a fixed order. Nil: those
+// of all sessions, and of none.
+func (e *Engine) requestsOf(s *Session) (all []*Request) {
+	collect := func(r *Request) {
+		if r.session == s || s == nil {
+			all = append(all, r)
 		}
 	}
 	for _, c := range e.conns {
-		collect(&c.accepted)
-		c.requests.Each(func(_ uint64, r *Request) {
-			if r.session == s || s == nil {
-				all = append(all, r)
-			}
-		})
-		collect(&c.queue)
+		c.accepted.each(collect)
+		c.requests.Each(func(_ uint64, r *Request) { collect(r) })
+		c.queue.each(collect)
 	}
 	for _, l := range e.routes.links {
-		collect(&l.waiting)
+		l.waiting.each(collect)
 	}
 	for _, l := range []*list{&e.paused, &e.routes.unmapped, &e.routes.fetch.waiting} {
-		collect(l)
+		l.each(collect)
 	}
-	if s == nil {
-		return all
-	}
-	for _, l := range []*list{&s.unordered, &s.later, &s.waiting} {
-		collect(l)
-	}
-	s.names.each(func(n *name) { collect(&n.queue) })
 	return all
 }
 
