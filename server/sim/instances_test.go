@@ -78,7 +78,7 @@ func (in *instance) clock() uint64 { return in.offset + in.w.now*in.rate/1_000_0
 func (in *instance) call(f func()) {
 	switch {
 	case !in.up():
-	case in.w.now < in.pausedUntil:
+	case in.w.now < in.pausedUntil || len(in.inbox) > 0: // what came before it is first
 		in.inbox = append(in.inbox, f)
 	default:
 		f()

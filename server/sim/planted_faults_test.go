@@ -195,7 +195,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"early-barrier", "shard/leader/pong.go",
-		[]string{"\tfor _, c := range v.pings.inFlight {\n\t\tping := c.inFlightPing", "\tfor _, c := range v.pings.waiting {\n\t\tif !c.pingInFlight {\n\t\t\tv.pings.inFlight = append(v.pings.inFlight, c)\n\t\t}\n\t\tc.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0\n\t}\n\tv.pings.waiting = nil\n\tfor _, c := range v.pings.inFlight {\n\t\tping := c.inFlightPing"},
+		[]string{"\tfor _, c := range l.pings.inFlight {\n\t\tping := c.inFlightPing", "\tfor _, c := range l.pings.waiting {\n\t\tif !c.pingInFlight {\n\t\t\tl.pings.inFlight = append(l.pings.inFlight, c)\n\t\t}\n\t\tc.pingInFlight, c.inFlightPing, c.pingWaiting, c.waitingPing = true, c.waitingPing, false, 0\n\t}\n\tl.pings.waiting = nil\n\tfor _, c := range l.pings.inFlight {\n\t\tping := c.inFlightPing"},
 		"shard/leader", "TestScripts", "",
 	},
 	{
@@ -219,14 +219,14 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"link-kept", "shard/leader/subscription.go",
-		[]string{"now-k.lastProof > t.cfg.SelfCheck {", "now < k.lastProof {"},
+		[]string{"now-s.lastProof > t.cfg.SelfCheck {", "now < s.lastProof {"},
 		"shard/leader", "TestScripts", "",
 	},
 	{
 		"home-kept", "shard/leader/subscription.go",
 		[]string{
-			"if k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch {", "if false {",
-			"case !m.known || k.homeEpoch != 0 && m.homeEpoch > k.homeEpoch:", "case false:",
+			"if s.homeEpoch != 0 && m.homeEpoch > s.homeEpoch {", "if false {",
+			"case !m.known || s.homeEpoch != 0 && m.homeEpoch > s.homeEpoch:", "case false:",
 		},
 		"server/sim", "TestFirstViolation", "",
 	},
