@@ -59,13 +59,16 @@ func (q *laneSet) nextToServe(m *Machine, s *semaphore) (e *entry, slots []uint3
 	}
 	available := q.slots.available()
 	for _, l := range q.inOrder() {
+		n := uint64(available.countIn(l.admits))
 		switch {
 		case m.waiterEnded(l.first):
 			return l.first, nil, false
-		case s.fits(l.first.count) && uint64(available.countIn(l.admits)) >= l.first.count:
+		case n >= l.first.count && s.fits(l.first.count):
 			return l.first, available.lowest(l.first.count, l.admits), true
+		case n > 0: // else others have claimed all that it could use
+			available.remove(l.admits)
 		}
-		if available.remove(l.admits); available.empty() {
+		if available.empty() {
 			break
 		}
 	}

@@ -87,6 +87,10 @@ func applyImport(m *Machine, c *rawCommand) {
 			return
 		}
 	}
+	if !part.slotsFit(m, x) {
+		m.reply(protocol.StatusBadRequest, textMalformed)
+		return
+	}
 	if i < 0 {
 		if i = m.imports.begin(m, x); i < 0 {
 			m.reply(protocol.StatusAborted, textDropping)

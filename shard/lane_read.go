@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
@@ -18,7 +19,7 @@ func laneCursor(l *lane, after uint64) []byte {
 }
 
 // describe gives the waiters lane by lane, from where the cursor stands.
-func (q *laneSet) describe(cursor []byte, p *page, out *protocol.DescribeReply) error {
+func (q *laneSet) describe(s *semaphore, cursor []byte, p *page, out *protocol.DescribeReply) error {
 	at, after := 0, uint64(0)
 	switch {
 	case len(cursor) > 0 && cursor[0] == inLanes:
@@ -35,8 +36,13 @@ func (q *laneSet) describe(cursor []byte, p *page, out *protocol.DescribeReply) 
 		if at, found = q.findLane(class, selector); !found {
 			after = 0
 		}
-	case len(cursor) > 0 && cursor[0] == inWaiters:
+	case len(cursor) > 0 && cursor[0] == inWaiters: // behind this waiter, in its lane
 		after = binary.BigEndian.Uint64(cursor[1:])
+		if e := s.waiters.seekOrder(after - 1); after > 0 && e != nil && e.orderID == after {
+			at = slices.Index(q.lanes, q.places[e].lane)
+		} else {
+			after = 0
+		}
 	}
 	ranks := q.ranks()
 	for ; at < len(q.lanes); at, after = at+1, 0 {

@@ -173,3 +173,43 @@ func (q *queue) mend(m *Machine, s *semaphore) {
 		}
 	}
 }
+
+// slotsFit says whether owners in a chunk have slots that are there, each its own, as many as their
+// counts.
+func (c *chunk) slotsFit(m *Machine, x *BucketsBody) bool {
+	var slots int     // of the semaphore whose entries come
+	var taken slotSet // of them
+	fits := true
+	c.each(x, func(r *chunkRecord) bool {
+		switch r.kind {
+		case chunkSemaphore:
+			slots = 0
+		case chunkQueue:
+			slots, taken = len(r.queue.slots.list), newSlotSet(len(r.queue.slots.list))
+		case chunkSemaphoreMore: // those of the chunks before have theirs
+			slots = 0
+			b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
+			if s := m.semaphores.lookup(b, r.node, r.name); s != nil && s.hasSlots() {
+				list := s.rare.queue.slots.list
+				slots, taken = len(list), newSlotSet(len(list))
+				for i := range list {
+					if list[i].owner != nil {
+						taken.add(i)
+					}
+				}
+			}
+		case chunkEntry:
+			fits = r.waiting || slots == 0
+		case chunkPlace:
+			if fits = r.waiting || slots == 0 && len(r.place.slots) == 0 || uint64(len(r.place.slots)) == r.count; fits {
+				for _, i := range r.place.slots {
+					if fits = fits && int(i) < slots && !taken.has(int(i)); fits {
+						taken.add(int(i))
+					}
+				}
+			}
+		}
+		return fits
+	})
+	return fits
+}

@@ -66,7 +66,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 		after = 0
 	}
 	if req.Flags&protocol.WithWaiters != 0 && s.hasLanes() {
-		return s.rare.queue.describe(req.Cursor, &p, out)
+		return s.rare.queue.describe(s, req.Cursor, &p, out)
 	}
 	if req.Flags&protocol.WithWaiters != 0 {
 		for e := s.waiters.seekOrder(after); e != nil; e = next(e, byOrder) {
