@@ -138,6 +138,16 @@
 // force while the session lives: stop believing in it at once. After a lost connection send the
 // acquire of each lease again, with its old Seq, to learn of one that was missed.
 //
+// The order id of accepted is the place in the queue. It becomes the token of the grant where the
+// semaphore is plain. Where it has a policy or slots, a grant from the queue draws a token of its
+// own: take the token from [AcquireReply] or [AcquireResult] alone. A release with an order id
+// matches the present one, so send 0 to leave a queue.
+//
+// [AcquireOptions] ask for a level, a share by key, and slots by labels or names. They count where
+// the semaphore has such options, see [SemaphoreOptions]; [Grant] names the slots. An acquire that
+// replaces another one replaces them too, also by defaults: repeat level and key when you change
+// count or data. Send options only to a server whose hello has [FeatureQueues]; others ignore them.
+//
 // # Watching
 //
 // One-shot: [Describe] with WatchData or WatchOwners and a WatchID reads and arms in one step, at
