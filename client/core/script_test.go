@@ -29,12 +29,12 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	                              and 2, 1 leads it ...
 //	1: started shard=1            ... and with the start of the session
 //	ready 1@1,2 2@2               these four
-//	acquire a jobs wait=5s        call a acquires the semaphore jobs
+//	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1: its options
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
 //	at 2s                         time passes
 //	late 2s                       the same, and the timers are late
-//	1: acquired 1 token=7         instance 1 answers the request with number 1
+//	1: acquired 1 token=7         instance 1 answers the request with number 1; slots=g0,g1 of the grant
 //	1: result 1 acquired token=7  the event behind "accepted"
 //	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
 //	1: leader shard=1 leader=2 term=3                       an announcement
@@ -42,7 +42,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: lost                       the connection ends
 //	1: FORBIDDEN attach           refuses an attach, a stop, a start, a ticket
 //	1: attached epoch=2           answers them, as 1: stopped does
-//	change a count=1 data=x       call a changes its lease
+//	change a count=1 data=x       call a changes its lease; keep=g1: the slots that stay
 //	create a jobs                 call a creates the semaphore; 1: ok 1 answers it
 //	ask a shard=2                 call a asks an instance, or the leader of a shard
 //	close                         the holder closes the session
@@ -143,6 +143,22 @@ func wordsOf(line string) (w words) {
 	return w
 }
 
+// names reads a list with commas.
+func (w words) names(key string) []string {
+	if w.options[key] == "" {
+		return nil
+	}
+	return strings.Split(w.options[key], ",")
+}
+
+// grant is what a grant says of slots.
+func (w words) grant() *protocol.Grant {
+	if names := w.names("slots"); names != nil {
+		return &protocol.Grant{Slots: names}
+	}
+	return nil
+}
+
 func (w words) number(t *testing.T, name string, otherwise uint64) uint64 {
 	v, ok := w.options[name]
 	if !ok {
@@ -217,6 +233,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Connected(s.now, c, at, &protocol.HelloReply{
 			Version: uint32(w.number(t, "protocol", uint64(protocol.Version))), Cluster: cmp.Or(w.options["cluster"], "c"),
 			Instance: instance, Window: uint32(w.number(t, "window", 8)), MapVersion: w.number(t, "version", 0),
+			Features: w.number(t, "features", protocol.FeatureQueues),
 		})
 	case "ready":
 		shards, options := "1@1", ""
@@ -226,8 +243,10 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		if term, ok := w.options["term"]; ok {
 			shards += " term=" + term
 		}
-		if window, ok := w.options["window"]; ok {
-			options = " window=" + window
+		for _, key := range []string{"window", "features"} {
+			if value, ok := w.options[key]; ok {
+				options += " " + key + "=" + value
+			}
 		}
 		for _, l := range []string{"open", "connect 1" + options, "1: map " + shards, "1: started shard=1"} {
 			s.step(t, d, l)
@@ -240,6 +259,9 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		a.Waiter, a.Lease = c, &c.lease
 		a.Msg = protocol.Acquire{
 			Name: []byte(w.list[2]), Count: w.number(t, "count", 1), Timeout: w.millis(t, "wait", protocol.Forever),
+		}
+		if slots, level := w.names("slots"), w.number(t, "priority", 0); slots != nil || level != 0 {
+			a.Msg.Options = &protocol.AcquireOptions{Priority: uint8(level), Names: slots}
 		}
 		switch w.options["turn"] {
 		case "free":
@@ -255,7 +277,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Release(s.now, &c.lease, &c.release)
 	case "change":
 		c := s.calls[w.list[1]]
-		c.change = Change{Count: w.number(t, "count", 0)}
+		c.change = Change{Count: w.number(t, "count", 0), Keep: w.names("keep")}
 		if data, ok := w.options["data"]; ok {
 			c.change.Data, c.change.SetData = []byte(data), true
 		}
@@ -402,7 +424,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		w.list = append(w.list, map[string]string{"started": "start", "attached": "attach"}[what])
 		reply(m, protocol.StatusOK)
 	case "acquired", "accepted", "not-acquired":
-		reply(&protocol.AcquireReply{State: states[what], OrderID: token}, protocol.StatusOK)
+		reply(&protocol.AcquireReply{State: states[what], OrderID: token, Grant: w.grant()}, protocol.StatusOK)
 	case "released":
 		reply(&protocol.ReleaseReply{Released: true}, protocol.StatusOK)
 	case "result":
@@ -410,7 +432,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &protocol.AcquireResult{Session: 1, Seq: n, State: states[w.list[2]], OrderID: token}
+		m := &protocol.AcquireResult{Session: 1, Seq: n, State: states[w.list[2]], OrderID: token, Grant: w.grant()}
 		if m.State == 0 {
 			m.Status, m.Message = statusNamed(t, w.list[2]), "said so"
 		}
@@ -519,7 +541,11 @@ func (s *script) came() (lines []string) {
 		case c.name == "start":
 			s.out = append(s.out, fmt.Sprintf("start: session %d", s.s.ID))
 		default:
-			s.out = append(s.out, fmt.Sprintf("%s: token %d", c.name, c.lease.Token))
+			text := fmt.Sprintf("%s: token %d", c.name, c.lease.Token)
+			if len(c.lease.Slots) > 0 {
+				text += fmt.Sprintf(", slots %v", c.lease.Slots)
+			}
+			s.out = append(s.out, text)
 		}
 	}
 	for _, p := range r.Process {
@@ -604,6 +630,9 @@ func (s *script) frames(to string, b []byte) {
 			}
 			if m.Timeout != protocol.Forever {
 				text += fmt.Sprintf(" wait=%dms", m.Timeout)
+			}
+			if o := m.Options; o != nil {
+				text += fmt.Sprintf(" priority=%d slots=%v", o.Priority, o.Names)
 			}
 		case protocol.KindCreate:
 			var m protocol.Create
