@@ -103,6 +103,19 @@ func TestAdmitWithoutMajority(t *testing.T) {
 	})
 }
 
+// TestCheckApplicantByTheLeader: only the leader of the meta shard, which will have to reach an
+// applicant, says whether it does.
+func TestCheckApplicantByTheLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		if _, err := newMember(t, 2).CheckApplicant(t.Context(), "i4", address(4)); !errors.Is(err, protocol.StatusWrongShard) {
+			t.Errorf("a follower answers with %v", err)
+		}
+	})
+	if why, err := newLeader(t).CheckApplicant(t.Context(), "i4", address(4)); err != nil || why != "connection refused" {
+		t.Errorf("the leader answers with %q, %v", why, err)
+	}
+}
+
 // TestAdmitFromNowhere: an instance whose raft address is that of every machine admits nobody.
 func TestAdmitFromNowhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
