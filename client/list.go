@@ -275,10 +275,12 @@ func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[Sessi
 // ObjectKind is a kind of object that sessions take part in, beside semaphores.
 type ObjectKind uint8
 
-// A session is a member of a process, and has instances in a rollout's track.
+// A session is a member of a process, has instances in a rollout's track, and takes part in a rate
+// limit.
 const (
 	ObjectProcess ObjectKind = 1
 	ObjectTrack   ObjectKind = 2
+	ObjectLimit   ObjectKind = 3
 )
 
 // SessionObject is an object that a session takes part in.
@@ -286,12 +288,12 @@ type SessionObject struct {
 	Kind      ObjectKind
 	Name      string
 	Label     string // the member's key, which may be empty; or the first of the instances' ids
-	Instances uint64 // that the session has registered in the track; of a process 1
+	Instances uint64 // that the session has registered in the track; of others 1
 }
 
-// SessionObjects lists the coordination processes that a session is a member of, and the tracks in
-// which it has instances, over all shards: processes before tracks, each in order of name. The
-// sequence ends after its first error. List with OfSession lists the semaphores.
+// SessionObjects lists the coordination processes that a session is a member of, the tracks in which
+// it has instances, and the rate limits that it takes part in, over all shards: processes before
+// tracks before rate limits, each in order of name. The sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
 	key := func(o *SessionObject) string { return string([]byte{byte(o.Kind)}) + o.Name }
 	read := func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {

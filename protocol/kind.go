@@ -101,6 +101,18 @@ const (
 	KindTrackWatch      Kind = 95
 	KindTrackAdvance    Kind = 96
 
+	// Rate limits. Bucket is Bucket(node, LimitRoot(path)). Unwatch closes a limit_watch too.
+	KindLimitCreate   Kind = 100
+	KindLimitAlter    Kind = 101
+	KindLimitDelete   Kind = 102
+	KindLimitJoin     Kind = 103
+	KindLimitLeave    Kind = 104
+	KindLimitRefresh  Kind = 105
+	KindLimitAcquire  Kind = 106
+	KindLimitDescribe Kind = 107
+	KindLimitList     Kind = 108 // bucket is any bucket of the shard that is asked
+	KindLimitWatch    Kind = 109
+
 	// Events of processes.
 	KindProcessRound   Kind = 56 // to a member, about a round
 	KindProcessMessage Kind = 57 // to a member, from another
@@ -122,6 +134,7 @@ const (
 	KindDetached      Kind = 75 // arg is the former home shard
 	KindTrackStatus   Kind = 76 // what a track's stream starts from; id is the watch's
 	KindTrackEvents   Kind = 77 // id is the watch's
+	KindLimitChanged  Kind = 78 // id is the watch's
 )
 
 // kindNames are the names used in logs and metrics, by number.
@@ -158,6 +171,11 @@ var kindNames = [...]string{
 	KindTrackDescribe:   "track_describe", KindTrackHistory: "track_history",
 	KindTrackList: "track_list", KindTrackWatch: "track_watch",
 	KindTrackAdvance: "track_advance",
+	KindLimitCreate:  "limit_create", KindLimitAlter: "limit_alter", KindLimitDelete: "limit_delete",
+	KindLimitJoin: "limit_join", KindLimitLeave: "limit_leave",
+	KindLimitRefresh: "limit_refresh", KindLimitAcquire: "limit_acquire",
+	KindLimitDescribe: "limit_describe", KindLimitList: "limit_list", KindLimitWatch: "limit_watch",
+	KindLimitChanged: "limit_changed",
 }
 
 // NumKinds is above every kind that is known here, replies aside: the length of a table by kind.

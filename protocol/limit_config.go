@@ -1,10 +1,5 @@
 package protocol
 
-import (
-	"bytes"
-	"math/bits"
-)
-
 // Limits of the resources of rate limits. Rates are in thousandths of a unit per second.
 const (
 	MaxLimitPath      = 1024
@@ -64,7 +59,7 @@ func (m *LimitConfig) fields(f *fields) {
 	}
 	f.bool("config.shadow", &m.Shadow)
 	limitRate(f, "config.floor", &m.Floor, "floor")
-	if hi, lo := bits.Mul64(m.Rate, m.BurstOrDefault()); hi > 0 || lo/1000 > MaxLimitBurstSize {
+	if m.Rate > MaxLimitBurstSize/m.BurstOrDefault()*1000 {
 		f.refuse("rate times burst is more than %d thousandths of a unit; lower the burst", uint64(MaxLimitBurstSize))
 	}
 }
@@ -111,16 +106,20 @@ func ValidateLimitPath(path []byte) error {
 				path, c, i)
 		}
 	}
-	depth := 0
-	for segment := range bytes.SplitSeq(path, []byte("/")) {
+	depth, start := 0, 0
+	for i := 0; i <= len(path); i++ {
+		if i < len(path) && path[i] != '/' {
+			continue
+		}
 		depth++
-		switch string(segment) {
+		switch segment := string(path[start:i]); segment {
 		case "":
 			return Errorf(StatusBadRequest, "resource path %q has an empty segment; write it like api/tenant-a", path)
 		case ".", "..":
 			return Errorf(StatusBadRequest, "resource path %q has the segment %q; paths are not relative, write the whole path",
 				path, segment)
 		}
+		start = i + 1
 	}
 	if depth > MaxLimitDepth {
 		return Errorf(StatusBadRequest, "resource path %q has %d segments; at most %d are allowed", path, depth, MaxLimitDepth)

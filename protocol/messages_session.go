@@ -268,6 +268,7 @@ type ObjectType uint8
 const (
 	ObjectProcess ObjectType = 1
 	ObjectTrack   ObjectType = 2
+	ObjectLimit   ObjectType = 3
 )
 
 // SessionObject is one object that a session takes part in.

@@ -32,7 +32,9 @@ const (
 )
 
 // hasSentence says whether answers with the outcome may have a sentence of their own.
-func (o outcome) hasSentence() bool { return o >= outcomeNotMember && o <= outcomeTrackArgument }
+func (o outcome) hasSentence() bool {
+	return o >= outcomeNotMember && o <= outcomeTrackArgument || o >= outcomeLimitNotFound && o <= outcomeLimitArgument
+}
 
 // text is what a repeat of the answer says to people, for processes and rollouts.
 func (a *answer) text() string {

@@ -22,8 +22,10 @@ import (
 //	semaphore  then its entries; one that continues from the chunk before is named by a
 //	           "more" record instead
 //	process    whole, behind the session records of its members
-//	part       of a track's record, from its beginning on, where that is longer than a chunk
+//	part       of a track's or limit's record, from its beginning on, where that is longer than a
+//	           chunk
 //	track      the rest of its record, behind the session records of its sessions
+//	limit      the same of a rate limit's tree
 //
 // The session records of an object fill as many chunks as they need. The chunk with the end of the
 // object has all of them, since a session that ended in between would be unknown; without
@@ -44,6 +46,8 @@ const (
 	chunkProcess       = 8
 	chunkTrack         = 9
 	chunkTrackPart     = 10
+	chunkLimit         = 11
+	chunkLimitPart     = 12
 
 	chunkQueue = 40 // a semaphore that is not plain: the fields of chunkSemaphore, and more
 	chunkPlace = 41 // an entry that is not plain: the fields of chunkEntry, and more

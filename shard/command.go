@@ -54,6 +54,13 @@ const (
 	CmdTrackGate       = CommandKind(protocol.KindTrackGateReport)
 	CmdTrackAdvance    = CommandKind(protocol.KindTrackAdvance)
 
+	// Rate limits. Create, alter and delete need rights that are checked by the server.
+	CmdLimitCreate = CommandKind(protocol.KindLimitCreate)
+	CmdLimitAlter  = CommandKind(protocol.KindLimitAlter)
+	CmdLimitDelete = CommandKind(protocol.KindLimitDelete)
+	CmdLimitJoin   = CommandKind(protocol.KindLimitJoin)
+	CmdLimitLeave  = CommandKind(protocol.KindLimitLeave)
+
 	CmdTakeOver     CommandKind = 128 // no body: the batch's epoch takes over; must be the batch's only command
 	CmdDetach       CommandKind = 129
 	CmdRemoteEnded  CommandKind = 130

@@ -31,6 +31,7 @@ const (
 	deadlineRemote  deadlineKind = 3 // an idle remote session's record goes; id is the session's
 	deadlineProcess deadlineKind = 4 // a process has something to do; id is the node's
 	deadlineTrack   deadlineKind = 5 // a track has; id is the node's
+	deadlineLimit   deadlineKind = 6 // a deleted rate limit goes; id is the node's
 )
 
 // scheduled is a record with a timer.

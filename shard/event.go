@@ -66,6 +66,8 @@ const (
 	EventProcess EventKind = 17
 	// EventTrackDeleted: Node, Name. Streams over the track end.
 	EventTrackDeleted EventKind = 18
+	// EventLimitDeleted: Node, Name. Streams over the rate limit end.
+	EventLimitDeleted EventKind = 19
 )
 
 // Event is what leaves the machine: one flat struct, so that a slice of them is reused without
@@ -81,6 +83,7 @@ const (
 //	track create, alter        revision of the track
 //	track register             incarnation of the instance
 //	track publish              version that was published
+//	limit create, alter        revision of the resource
 type Event struct {
 	Kind          EventKind
 	Status        protocol.Status

@@ -210,6 +210,9 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 		for key := range m.buckets[i].objects[kindProcess] {
 			list["process"] = func(m *Machine) any { return m.buckets[i].objects[kindProcess][key] }
 		}
+		for key := range m.buckets[i].objects[kindLimit] {
+			list["limit"] = func(m *Machine) any { return m.buckets[i].objects[kindLimit][key] }
+		}
 		for key := range m.buckets[i].objects[kindTrack] {
 			list["track"] = func(m *Machine) any { return m.buckets[i].objects[kindTrack][key] }
 		}

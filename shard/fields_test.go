@@ -287,6 +287,9 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 		for key := range m.buckets[i].objects[kindProcess] {
 			list["process"] = func(m *Machine) reflect.Value { return of(m.buckets[i].objects[kindProcess][key]) }
 		}
+		for key := range m.buckets[i].objects[kindLimit] {
+			list["limit"] = func(m *Machine) reflect.Value { return of(m.buckets[i].objects[kindLimit][key]) }
+		}
 		for key := range m.buckets[i].objects[kindTrack] {
 			list["track"] = func(m *Machine) reflect.Value { return of(m.buckets[i].objects[kindTrack][key]) }
 		}

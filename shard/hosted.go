@@ -6,8 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// A shard hosts other objects beside semaphores: coordination processes, and the tracks of
-// rollouts. The core of each kind is a package of its own. The hosted files do what every kind
+// A shard hosts other objects beside semaphores: coordination processes, the tracks of rollouts, and
+// the trees of rate limits. The core of each kind is a package of its own. The hosted files do what every kind
 // needs: they look objects up, link them to sessions, arm their timers, count their bytes, and
 // save, restore and move them. A new kind is a row of hostedKinds and a hostedState.
 
@@ -18,7 +18,8 @@ type kindNumber uint8
 const (
 	kindProcess kindNumber = 0
 	kindTrack   kindNumber = 1
-	kindCount              = 2
+	kindLimit   kindNumber = 2
+	kindCount              = 3
 )
 
 // hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers,
@@ -49,6 +50,12 @@ var hostedKinds = [kindCount]hostedKind{
 		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack,
 		chunkPart: chunkTrackPart, deadline: deadlineTrack,
 		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
+	},
+	kindLimit: {
+		name: "rate limit", missing: textNoLimit, notFound: textNoLimit,
+		object: protocol.ObjectLimit, record: recordLimit, chunk: chunkLimit,
+		chunkPart: chunkLimitPart, deadline: deadlineLimit,
+		outcome: limitOutcome, bucket: protocol.Bucket, validName: validLimitName, decode: decodeLimit,
 	},
 }
 

@@ -108,6 +108,9 @@ func (m *Machine) Processes() Processes { return Processes{reader{m}} }
 // Tracks reads the tracks of rollouts.
 func (m *Machine) Tracks() Tracks { return Tracks{reader{m}} }
 
+// RateLimits reads the trees of rate limits.
+func (m *Machine) RateLimits() RateLimits { return RateLimits{reader{m}} }
+
 // Nodes reads coordination nodes.
 func (m *Machine) Nodes() Nodes { return Nodes{reader{m}} }
 

@@ -55,6 +55,9 @@ const (
 	textTrackInUse  = "track has instances; stop them first, or delete it with force"
 	textTracksLimit = "session has instances in as many tracks as the limit of 10000 tracks " +
 		"per session and shard allows; unregister some"
+	textNoLimit     = "there is no such rate limit; create it first"
+	textLimitsLimit = "session takes part in as many rate limits as the limit of 10000 rate limits " +
+		"per session and shard allows; leave some"
 	textNotMember     = "session is not a member of the process"
 	textNoProcess     = "process does not exist; the first join makes it"
 	textNoSemaphore   = "semaphore does not exist"
@@ -94,6 +97,10 @@ const (
 	outcomeTrackArgument   outcome = 25
 	outcomeBytesQuota      outcome = 26
 	outcomeWaitersQuota    outcome = 27
+	outcomeLimitNotFound   outcome = 28
+	outcomeLimitExists     outcome = 29
+	outcomeLimitRefused    outcome = 30
+	outcomeLimitArgument   outcome = 31
 
 	outcomeNoSlots      outcome = 40
 	outcomeFewSlots     outcome = 41
@@ -150,6 +157,14 @@ var outcomeTable = [outcomes]struct {
 	outcomeTrackRefused: {protocol.StatusPreconditionFailed,
 		"track or quota did not allow the request when it came first; look at the track, and send a new one"},
 	outcomeTrackArgument: {protocol.StatusBadRequest,
+		"arguments of the request were refused when it came first; mend them, and send a new one"},
+	outcomeLimitNotFound: {protocol.StatusNotFound,
+		"rate limit or resource did not exist when the request came first; look at the limit, and send a new one"},
+	outcomeLimitExists: {protocol.StatusAlreadyExists,
+		"resource was there when the request came first; look at the limit, and send a new one"},
+	outcomeLimitRefused: {protocol.StatusPreconditionFailed,
+		"rate limit or quota did not allow the request when it came first; look at the limit, and send a new one"},
+	outcomeLimitArgument: {protocol.StatusBadRequest,
 		"arguments of the request were refused when it came first; mend them, and send a new one"},
 	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, ""},
 	outcomeWaitersQuota: {protocol.StatusOverloaded, ""},
@@ -228,7 +243,7 @@ func (b *batch) sentence(a *answer) string {
 }
 
 func textQuota(most uint64) string {
-	return "node has as many semaphores, processes and rollouts as its quota max_semaphores of " +
+	return "node has as many semaphores, processes, rollouts and rate limits as its quota max_semaphores of " +
 		decimal(most) + " allows; delete some, or raise the quota"
 }
 

@@ -3,7 +3,7 @@ package shard
 import "github.com/signalbox-dev/signalbox/protocol"
 
 // reader is a machine for those who read it. The types that embed it read one subject each:
-// [Semaphores], [Sessions], [Processes], [Tracks], [Nodes], [Buckets], [Load], [Metrics]. They are
+// [Semaphores], [Sessions], [Processes], [Tracks], [RateLimits], [Nodes], [Buckets], [Load], [Metrics]. They are
 // pointers, so that making one costs nothing. Reads change nothing in the machine, not even its
 // buffers: they may run beside each other, and exclude Apply.
 type reader struct{ m *Machine }

@@ -29,6 +29,7 @@ const (
 	recordEnd           recordKind = 10
 	recordProcess       recordKind = 11
 	recordTrack         recordKind = 12
+	recordLimit         recordKind = 13
 
 	recordQueue recordKind = 40 // a semaphore that is not plain: the fields of recordSemaphore, and more
 	recordPlace recordKind = 41 // an entry that is not plain: the fields of recordEntry, and more

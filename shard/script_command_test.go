@@ -265,6 +265,9 @@ func (x *scriptRunner) command(line string) Command {
 	case "raw":
 		return Command{Kind: CommandKind(a.num("kind", 34)), Node: 1, Epoch: 1, Body: a.data("body")}
 	}
+	if kind, m := rateLimitCommand(verb, a, name, head); m != nil {
+		return request(kind, m)
+	}
 	if kind, m := processCommand(verb, a, name, who.id, head); m != nil {
 		return request(kind, m)
 	}

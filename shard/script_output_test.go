@@ -171,6 +171,8 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 		word := map[EventKind]string{EventBucketsFrozen: "frozen", EventBucketsActive: "active",
 			EventBucketsLeft: "left"}[e.Kind]
 		fmt.Fprintf(b, "  %d buckets %s, epoch %d\n", e.Count, word, e.Epoch)
+	case EventLimitDeleted:
+		fmt.Fprintf(b, "  rate limit %s is deleted\n", e.Name)
 	case EventProcess:
 		x.round(b, e)
 	default:

@@ -73,6 +73,8 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 				b.WriteString("-- next page\n")
 			}
 		}
+	case "ratelimits":
+		return x.listRateLimits(node)
 	case "objects":
 		req := protocol.SessionObjects{Node: node, Limit: uint32(a.num("limit", 0))}
 		if s := x.sessions[a.vals["session"]]; s != nil {
@@ -81,7 +83,7 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		if after := a.vals["after"]; after != "" { // such as 1mail: the type and the name
 			req.Cursor = append([]byte{after[0] - '0'}, after[1:]...)
 		}
-		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track"}
+		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track", protocol.ObjectLimit: "limit"}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.SessionObjectsReply
 			if err := x.m.Sessions().Objects(&req, &r); err != nil {

@@ -180,7 +180,7 @@ func (x *scriptRunner) directive(t *testing.T, d *datadriven.TestData) string {
 			fmt.Fprintf(&b, "%s %d of %d, refused %d\n", name, u.Used[q], u.Limit[q], refused[q])
 		}
 		return b.String()
-	case "process", "processes", "describe", "history", "list", "sessions", "objects",
+	case "process", "processes", "describe", "history", "list", "sessions", "objects", "ratelimits",
 		"stream", "remotes", "node", "counters", "busiest":
 		return x.read(d)
 	case "shard", "import", "copies":

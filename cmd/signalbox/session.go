@@ -105,20 +105,22 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 			holds = append(holds, r)
 		}
 	}
-	processes, tracks := []row{}, []row{}
+	processes, tracks, limits := []row{}, []row{}, []row{}
 	for o, err := range n.SessionObjects(ctx, s.ID) {
 		switch {
 		case err != nil:
 			return err
 		case o.Kind == client.ObjectProcess:
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
+		case o.Kind == client.ObjectLimit:
+			limits = append(limits, row{{"name", "name", o.Name}})
 		case o.Kind == client.ObjectTrack:
 			tracks = append(tracks,
 				row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
 	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
-		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks})
+		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}, field{"limits", "rate limits", limits})
 	return out.item(append(r, extra...))
 }
 

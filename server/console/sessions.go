@@ -94,7 +94,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			held.Rows = append(held.Rows, r)
 		}
 	}
-	part := newTable("objects", "Takes part in", "It is a member of no process, and has no instance in a rollout.",
+	part := newTable("objects", "Takes part in", "It is a member of no process, has no instance in a rollout, and uses no rate limit.",
 		col("Object"), col("Kind"), col("As"))
 	for o, err := range n.SessionObjects(ctx, id) {
 		if err != nil {
@@ -111,9 +111,11 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 				as += " and " + group(o.Instances-1) + " more"
 			}
 		}
-		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{
-			nameCell(o.Name, objectURL(o.Kind, path, o.Name)), text(kind), text(as),
-		}})
+		name := nameCell(o.Name, objectURL(o.Kind, path, o.Name))
+		if o.Kind == client.ObjectLimit {
+			kind, name = "rate limit", text(o.Name)
+		}
+		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{name, text(kind), text(as)}})
 	}
 	p.Tables = []table{held, waits, part}
 	return p, nil

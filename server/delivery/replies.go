@@ -18,6 +18,7 @@ type Replies struct {
 	trackRevision protocol.TrackRevision
 	registered    protocol.TrackRegisterReply
 	trackVersion  protocol.TrackVersion
+	limitRevision protocol.LimitRevision
 }
 
 // Session is the body of the reply to a start or an attach of a session.
@@ -53,6 +54,9 @@ func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 	case protocol.KindTrackCreate, protocol.KindTrackAlter:
 		r.trackRevision = protocol.TrackRevision{Revision: e.Result}
 		return &r.trackRevision
+	case protocol.KindLimitCreate, protocol.KindLimitAlter:
+		r.limitRevision = protocol.LimitRevision{Revision: e.Result}
+		return &r.limitRevision
 	case protocol.KindTrackRegister:
 		r.registered = protocol.TrackRegisterReply{Incarnation: e.Result}
 		return &r.registered

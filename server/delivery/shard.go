@@ -75,6 +75,7 @@ type Shard struct {
 	Semaphores *WatchHub       // one-shot watches, and streams over semaphores
 	Processes  *ProcessStreams // streams over processes
 	Tracks     *TrackStreams   // streams over tracks
+	Limits     *LimitStreams   // streams over rate limits
 	Quota      WatcherQuota    // of coordination nodes, for all of them
 
 	// Of the apply goroutine.
@@ -89,7 +90,7 @@ func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
 	d := &Shard{id: id, host: host}
 	opt.Quota = &d.Quota
 	d.Semaphores = NewWatchHub(id, host, opt)
-	d.Processes, d.Tracks = newProcessStreams(d), newTrackStreams(d)
+	d.Processes, d.Tracks, d.Limits = newProcessStreams(d), newTrackStreams(d), newLimitStreams(d)
 	return d
 }
 
@@ -132,6 +133,8 @@ func (d *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 			d.nodeDropped(e.Node)
 		case shard.EventTrackDeleted:
 			d.Tracks.deleted(e.Node, e.Name)
+		case shard.EventLimitDeleted:
+			d.Limits.deleted(e.Node, e.Name)
 		case shard.EventBucketsFrozen:
 			d.bucketsFrozen(e)
 		case shard.EventBucketsActive:
@@ -164,6 +167,7 @@ func (d *Shard) nodeDropped(node uint64) {
 	d.Semaphores.NodeDropped(node)
 	d.Processes.Cut(objectsOf(node), protocol.StatusNotFound, text)
 	d.Tracks.Cut(objectsOf(node), protocol.StatusNotFound, text)
+	d.Limits.Cut(objectsOf(node), protocol.StatusNotFound, text)
 }
 
 // bucketsFrozen ends what this shard no longer serves.
@@ -181,12 +185,25 @@ func (d *Shard) bucketsFrozen(e *shard.Event) {
 		"the process's bucket moves to another shard; fetch the map and ask its instance")
 	d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
 		"the track's bucket moves to another shard; fetch the map and ask its instance")
+	d.Limits.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
+		"the rate limit's bucket moves to another shard; fetch the map and ask its instance")
+}
+
+// refuseElsewhere refuses streams of what only a leader knows. LeadershipLost takes the streams'
+// lock after this, or had it before.
+func (d *Shard) refuseElsewhere() error {
+	if d.host.Leading() {
+		return nil
+	}
+	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", d.id)
 }
 
 // LeadershipLost ends what only a leader delivers.
 func (d *Shard) LeadershipLost() {
 	d.Semaphores.InvalidateOneShots()
-	d.Tracks.Cut(allObjects, protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and watch again")
+	const text = "the shard is led elsewhere now; fetch the map and watch again"
+	d.Tracks.Cut(allObjects, protocol.StatusUnavailable, text)
+	d.Limits.Cut(allObjects, protocol.StatusUnavailable, text)
 }
 
 // SnapshotInstalled restarts all streams, and invalidates one-shot watches, because the machine
@@ -195,13 +212,15 @@ func (d *Shard) SnapshotInstalled() {
 	d.Semaphores.SnapshotInstalled()
 	d.Processes.Restart()
 	d.Tracks.Restart()
+	d.Limits.Restart()
 }
 
 // Page sends the next page that the connection's streams wait for, and reports whether more are
 // due. It is called inside Shard.Exclusive; maxBytes is the approximate size of a page over
 // semaphores.
 func (d *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
-	return d.Semaphores.Page(conn, m.Semaphores(), maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m)
+	return d.Semaphores.Page(conn, m.Semaphores(), maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m) ||
+		d.Limits.Page(conn, m)
 }
 
 // CloseStream closes a stream of any kind, if there is one.
@@ -209,6 +228,7 @@ func (d *Shard) CloseStream(conn, id uint64) {
 	d.Semaphores.Close(conn, id)
 	d.Processes.Close(conn, id)
 	d.Tracks.Close(conn, id)
+	d.Limits.Close(conn, id)
 }
 
 // ConnClosed removes all watches of a connection.
@@ -216,6 +236,7 @@ func (d *Shard) ConnClosed(conn uint64) {
 	d.Semaphores.ConnClosed(conn)
 	d.Processes.ConnClosed(conn)
 	d.Tracks.ConnClosed(conn)
+	d.Limits.ConnClosed(conn)
 }
 
 // SessionEnded removes the one-shot watches of a session that has ended.
@@ -241,6 +262,7 @@ func (d *Shard) Close() {
 	d.Semaphores.shut()
 	d.Processes.shut()
 	d.Tracks.shut()
+	d.Limits.shut()
 	d.cut(func(uint64) bool { return true }, protocol.StatusWrongShard, textClosed)
 }
 
@@ -254,4 +276,5 @@ func (d *Shard) cut(which func(node uint64) bool, status protocol.Status, text s
 	d.Semaphores.Cut(which, status, text)
 	d.Processes.Cut(objects, status, text)
 	d.Tracks.Cut(objects, status, text)
+	d.Limits.Cut(objects, status, text)
 }

@@ -26,13 +26,7 @@ type TrackFilter struct {
 func newTrackStreams(d *Shard) *TrackStreams {
 	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](d, "track"), logTime: d.host.LogTime}
 	t.sendState = t.sendStatus
-	t.refuse = func() error {
-		if d.host.Leading() { // LeadershipLost takes the lock after this, or had it before
-			return nil
-		}
-		return protocol.Errorf(protocol.StatusUnavailable,
-			"shard %d has no leader here now; fetch the map and retry", d.id)
-	}
+	t.refuse = d.refuseElsewhere
 	return t
 }
 

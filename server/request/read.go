@@ -188,6 +188,7 @@ type readBatch struct {
 	toSubmit []readItem // polls that change something; they are handed on when the machine is let go
 
 	began, waited time.Duration // clock: when the reads came that wait for a barrier; how long they waited
+	logTime       uint64        // when they came
 }
 
 // errAnswersPending refuses a read for a client that does not take its answers.
@@ -420,7 +421,8 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 	for i := range l.items {
 		size += len(l.items[i].body)
 	}
-	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming, began: p.now}
+	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming, began: p.now,
+		logTime: l.host.Raft().LogTime()}
 	arena := make([]byte, 0, size)
 	for i, it := range l.items {
 		start := len(arena)

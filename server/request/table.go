@@ -42,7 +42,7 @@ func newRequestTable() *requestTable {
 	t := new(requestTable)
 	for _, family := range []map[protocol.Kind]requestKind{
 		connRequests(), nodeRequests(), sessionRequests(), semaphoreRequests(), watchRequests(), readKinds(),
-		processRequestKinds(), trackRequestKinds(),
+		processRequestKinds(), trackRequestKinds(), limitRequestKinds(),
 	} {
 		for kind, row := range family {
 			t[kind] = row

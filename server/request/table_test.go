@@ -19,12 +19,12 @@ func TestCharges(t *testing.T) {
 	always := []string{
 		"session_attach", "session_stop", "release", "process_leave", "process_confirm", "process_fail",
 		"process_complete", "process_sync", "process_reply",
-		"track_unregister",
+		"track_unregister", "limit_leave",
 	}
 	events := []string{
 		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost",
 		"watch_fired", "snapshot", "delta", "stream_cut", "detached",
-		"track_status", "track_events", "process_round", "process_message", "process_state", "process_changes",
+		"track_status", "track_events", "limit_changed", "process_round", "process_message", "process_state", "process_changes",
 	}
 	want := make(map[string]quotaCharge)
 	for _, name := range free {
@@ -66,7 +66,8 @@ func TestKindsThatTakeMemory(t *testing.T) {
 		}
 	}
 	want := "node_create session_start create update acquire watch process_join process_request process_watch " +
-		"track_create track_alter track_register track_publish track_watch track_advance"
+		"track_create track_alter track_register track_publish track_watch track_advance " +
+		"limit_create limit_alter limit_join limit_watch"
 	slices.Sort(takes)
 	wanted := strings.Fields(want)
 	slices.Sort(wanted)

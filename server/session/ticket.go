@@ -35,6 +35,8 @@ type Signer struct {
 	key uint64
 	mac hash.Hash
 	sum [sha256.Size]byte
+
+	buffer []byte
 }
 
 func (t *Signer) of(key *meta.Key, b []byte) []byte {

@@ -21,7 +21,7 @@ func benchLeases(b testing.TB, participants int) (*Leases, *Tree, []Refresh) {
 	for i := range asks {
 		q := &asks[i]
 		*q = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: fmt.Sprintf("api/tenant-%d", i%100), Demand: uint64(i%1000) * 10_000}}}
-		if err := tree.Join(2, q.Session, 1); err != nil {
+		if err := tree.Join(2, q.Session, 1, false); err != nil {
 			b.Fatal(err)
 		}
 	}

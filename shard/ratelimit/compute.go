@@ -236,7 +236,7 @@ func (l *Leases) expire(tree *Tree) {
 	keep := l.members[:0]
 	for _, m := range l.members {
 		if epoch, ok := tree.Joined(m.session); !m.gone && (!ok || epoch != m.epoch) {
-			l.leave(m)
+			m.gone, l.dirty = true, true
 		}
 		holdings := m.holdings[:0]
 		for _, h := range m.holdings {
@@ -247,20 +247,17 @@ func (l *Leases) expire(tree *Tree) {
 				l.remove(h)
 			}
 		}
+		if m.former != nil && len(m.former.holdings) == 0 {
+			m.former = nil
+		}
 		clear(m.holdings[len(holdings):])
 		m.holdings = holdings
 		if !m.gone || len(holdings) > 0 {
 			keep = append(keep, m)
+		} else if l.bySession[m.session] == m {
+			delete(l.bySession, m.session)
 		}
 	}
 	clear(l.members[len(keep):])
 	l.members = keep
-}
-
-func (l *Leases) leave(m *member) {
-	m.gone = true
-	if l.bySession[m.session] == m {
-		delete(l.bySession, m.session)
-	}
-	l.dirty = true
 }

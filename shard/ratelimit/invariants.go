@@ -30,14 +30,3 @@ func check(l *Leases) error {
 	}
 	return nil
 }
-
-// AboveLimit returns the resources whose leases are counted with more than the limit. There are none
-// unless a limit was lowered.
-func (l *Leases) AboveLimit() (paths []string) {
-	for i := range l.nodes {
-		if n := &l.nodes[i]; n.countedRate > n.rate || n.countedBurst > n.burst {
-			paths = append(paths, n.path)
-		}
-	}
-	return paths
-}

@@ -88,13 +88,14 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 			"session %d does not take part in the rate limit under its attach epoch; join first", session)
 	}
-	if m := l.bySession[session]; m != nil {
-		if m.epoch == epoch {
-			return m, nil
+	former := l.bySession[session]
+	if former != nil {
+		if former.epoch == epoch && !former.gone {
+			return former, nil
 		}
-		l.leave(m)
+		former.gone, former.former = true, nil
 	}
-	m := &member{session: session, epoch: epoch}
+	m := &member{session: session, epoch: epoch, former: former}
 	l.bySession[session] = m
 	l.members = append(l.members, m)
 	return m, nil
@@ -148,7 +149,7 @@ func (l *Leases) learn(tree *Tree) {
 			if p.joined > l.began { // it had no leases before
 				continue
 			}
-			if m := l.bySession[id]; m == nil || !m.reported {
+			if m := l.bySession[id]; m == nil || m.gone || !m.reported {
 				all = false
 				break
 			}
@@ -172,6 +173,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		l.place(h)
 		l.dirty = true
 	}
+	l.takeFormer(m, h, q)
 	switch {
 	case !q.Presented:
 		h.held, h.offered = Lease{}, Lease{} // what was sent and is not presented is never taken
@@ -198,6 +200,26 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		}
 		h.need, h.needUntil = q.Need, l.now+needMemory
 	}
+}
+
+// takeFormer moves what the process got under its session's earlier attach epoch, and presents now.
+func (l *Leases) takeFormer(m *member, h *holding, q *LeafRefresh) {
+	if m.former == nil || !q.Presented || !q.Held.there(l.now) {
+		return
+	}
+	f := m.former.holding(q.Leaf)
+	if f == nil {
+		return
+	}
+	if n := q.Held.Number; n == f.held.Number {
+		h.held = f.held
+	} else if n == f.offered.Number {
+		h.held = f.offered
+	} else {
+		return
+	}
+	f.held, f.offered = Lease{}, Lease{}
+	l.recount(f)
 }
 
 // tally adds what was used since the last refresh to the counts of the leaf.

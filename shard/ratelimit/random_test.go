@@ -32,6 +32,7 @@ type randomRun struct {
 
 type randomClient struct {
 	session, epoch uint64
+	again          bool   // it took part under an earlier epoch
 	seq, sent      uint64 // the last refresh
 	leadership     Leadership
 	held           map[string]belief
@@ -101,11 +102,19 @@ func (x *randomRun) restart(c *randomClient) {
 	c.predecessor = c.held
 	c.held, c.demand, c.seq, c.sent, c.leadership = map[string]belief{}, map[string]uint64{}, 0, 0, Leadership{}
 	c.epoch++
+	c.again = false
+	x.join(c)
+}
+
+// attach is the same process under another attach epoch.
+func (x *randomRun) attach(c *randomClient) {
+	_, c.again = x.tree.Joined(c.session)
+	c.epoch++
 	x.join(c)
 }
 
 func (x *randomRun) join(c *randomClient) {
-	if x.tree.Join(x.now, c.session, c.epoch) == nil {
+	if x.tree.Join(x.now, c.session, c.epoch, c.again) == nil {
 		x.version++
 	}
 }
@@ -148,6 +157,9 @@ func (x *randomRun) step() {
 		x.version++
 	case n == 95:
 		x.join(c)
+		if x.r.IntN(3) == 0 {
+			x.attach(c)
+		}
 	case n == 96:
 		x.create()
 	case n == 97 && x.r.IntN(4) == 0:
@@ -181,7 +193,7 @@ func (x *randomRun) send(c *randomClient) {
 			continue
 		}
 		f := LeafRefresh{Leaf: path, Demand: c.demand[path]}
-		if x.r.IntN(10) == 0 {
+		if x.r.IntN(3) == 0 {
 			f.Waiting = 1
 		}
 		if x.r.IntN(20) == 0 {
@@ -252,7 +264,7 @@ func (x *randomRun) check() {
 	}
 	x.leases.Observe(x.now, x.tree, x.version)
 	x.leases.expire(x.tree)
-	for _, path := range x.leases.AboveLimit() {
+	for _, path := range aboveLimit(x.leases) {
 		if x.lowered[path] < x.now && !x.leases.learning {
 			x.t.Fatalf("seed %d at %d: %s is counted above its limit", x.seed, x.now, path)
 		}
@@ -371,4 +383,15 @@ func oracleShares(l *Leases) map[string]float64 {
 		}
 	}
 	return shares
+}
+
+// aboveLimit returns the resources whose leases are counted with more than the limit. There are none
+// unless a limit was lowered.
+func aboveLimit(l *Leases) (paths []string) {
+	for i := range l.nodes {
+		if n := &l.nodes[i]; n.countedRate > n.rate || n.countedBurst > n.burst {
+			paths = append(paths, n.path)
+		}
+	}
+	return paths
 }

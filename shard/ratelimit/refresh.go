@@ -99,9 +99,10 @@ const (
 type member struct {
 	session, epoch uint64
 	seq            uint64
-	reported       bool // it knows this leadership: it takes no answer of an earlier one any more
-	gone           bool // it is no participant any more; its leases are counted until they end
-	known          bool // its counters were reported before
+	reported       bool    // it knows this leadership: it takes no answer of an earlier one any more
+	gone           bool    // it is no participant any more; its leases are counted until they end
+	former         *member // under an earlier attach epoch, with what was not presented since
+	known          bool    // its counters were reported before
 	next           uint64
 	holdings       []*holding
 }

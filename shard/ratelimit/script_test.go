@@ -24,7 +24,8 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	    log time, in ms
 //	create PATH [rate=n] [burst=ms] [weight=n] [min=n] [lease=ms] [floor=n] [shadow]
 //	alter PATH [revision=n] ... | delete PATH [revision=n]
-//	join NAME [epoch] | leave NAME
+//	join NAME [epoch [again]] | leave NAME
+//	    an epoch without again: by another process
 //	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [allowed=n], LEAF ... [lost] [empty] [forged] [old]
 //	    lost: the answer does not come; empty: the client presents no lease; forged: what it presents
 //	    is not signed; old: it is the refresh before
@@ -154,9 +155,11 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		c := x.client(w[1])
 		if len(w) > 2 { // another process
 			c.epoch, _ = strconv.ParseUint(w[2], 10, 64)
-			c.seq, c.leadership, c.held = 0, Leadership{}, map[string]Lease{}
+			if len(w) == 3 {
+				c.seq, c.leadership, c.held = 0, Leadership{}, map[string]Lease{}
+			}
 		}
-		x.answered(0, x.tree.Join(x.now, c.session, c.epoch))
+		x.answered(0, x.tree.Join(x.now, c.session, c.epoch, len(w) > 3))
 	case "leave":
 		x.tree.Leave(x.now, x.client(w[1]).session)
 		x.version++
@@ -202,7 +205,7 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		if err := x.leases.Check(); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range x.leases.AboveLimit() {
+		for _, path := range aboveLimit(x.leases) {
 			x.say("  %s is counted above its limit", path)
 		}
 	}

@@ -269,8 +269,9 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 	return nil
 }
 
-// Join has a session take part. Joining again under the same epoch changes nothing.
-func (t *Tree) Join(now, session, epoch uint64) error {
+// Join has a session take part. Joining again under the same epoch changes nothing. Under another
+// epoch it may be another process, unless again says that it is the one that took part before.
+func (t *Tree) Join(now, session, epoch uint64, again bool) error {
 	if t.Deleted() {
 		return protocol.Errorf(protocol.StatusNotFound, "there is no such rate limit; create it first")
 	}
@@ -283,6 +284,10 @@ func (t *Tree) Join(now, session, epoch uint64) error {
 		return nil
 	}
 	t.enter(now)
+	if p != nil && again {
+		p.epoch = epoch
+		return nil
+	}
 	if p != nil {
 		t.lastLeft = t.clock // whoever was attached under the former epoch
 	}

@@ -120,6 +120,11 @@ func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 // barrier proves it.
 func (s *Shard) Leading() bool { return s.proposals.leading.Load() }
 
+// LedTerm is the term of this replica's leadership, as far as its log says; 0 while it does not
+// lead. A machine whose epoch is of another term is not one that this replica leads, whatever a
+// barrier has proved before.
+func (s *Shard) LedTerm() uint64 { return s.members.led.Load() }
+
 // LeaderReplica is the replica id of the leader as known here, 0 for none.
 func (s *Shard) LeaderReplica() uint64 { return s.proposals.leader.Load() }
 

@@ -1,0 +1,125 @@
+package request
+
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/audit"
+	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/delivery"
+	"github.com/signalbox-dev/signalbox/shard"
+)
+
+// limitRequestKinds are the requests about rate limits. Resources are changed and participants
+// join by the log. Leases are the leader's: refreshes and acquires wait for the barrier that all
+// reads share, whatever the node's read consistency, because a deposed leader must grant nothing.
+func limitRequestKinds() map[protocol.Kind]requestKind {
+	return map[protocol.Kind]requestKind{
+		protocol.KindLimitCreate: onSession(func(m *protocol.LimitCreate) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitLimit}),
+		protocol.KindLimitAlter: onSession(func(m *protocol.LimitAlter) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, grows: true, handle: submitLimit}),
+		protocol.KindLimitDelete: onSession(func(m *protocol.LimitDelete) *uint64 { return &m.Session },
+			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: submitLimit}),
+		protocol.KindLimitJoin: onSession(func(m *protocol.LimitJoin) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget}),
+		protocol.KindLimitLeave: onSession(func(m *protocol.LimitLeave) *uint64 { return &m.Session },
+			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
+		protocol.KindLimitRefresh: onSession(func(m *protocol.LimitRefresh) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readLease,
+				read: leaseKind(func(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
+					return x.limits().refresh(x, q, out)
+				})}),
+		protocol.KindLimitAcquire: onSession(func(m *protocol.LimitAcquire) *uint64 { return &m.Session },
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readLease,
+				read: leaseKind(func(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
+					return x.limits().acquire(x, q, out)
+				})}),
+		protocol.KindLimitDescribe: readRow(
+			func(q *protocol.LimitDescribe) readScope { return readScope{node: q.Node, want: protocol.Strict} },
+			func(x reading, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
+				return x.limits().describe(x, q, out)
+			}),
+		protocol.KindLimitList: readRow(
+			func(q *protocol.LimitList) readScope {
+				return readScope{node: q.Node, want: protocol.Strict, shard: q.Shard}
+			},
+			func(x reading, q *protocol.LimitList, out *protocol.LimitListReply) error {
+				return x.m.RateLimits().List(q, out)
+			}),
+		protocol.KindLimitWatch: onNode(func(m *protocol.LimitWatch) *uint64 { return &m.Node },
+			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchLimit}),
+	}
+}
+
+// leaseKind is how a request for a session's leases is answered behind the barrier.
+func leaseKind[Q, R any, PQ interface {
+	*Q
+	request
+}, PR interface {
+	*R
+	protocol.Message
+}](answer func(reading, PQ, PR) error) *readKind {
+	return &readKind{
+		buffer: func() readBuffer { return readBuffer{PQ(new(Q)), PR(new(R))} },
+		answer: func(x reading, q request, out protocol.Message) (bool, error) {
+			return true, answer(x, q.(PQ), out.(PR))
+		},
+	}
+}
+
+// readLease has a request for a session's leases wait for a barrier.
+func readLease(c *Client, p *cycle, h protocol.Header, t target) {
+	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true,
+		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
+}
+
+func (x reading) limits() *RateLimits { return x.host.Requests().Limits }
+
+// submitLimit submits a change of a resource, and notes who asked for it.
+func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
+	node, _ := c.server.Routes().NodePath(t.node)
+	var path []byte
+	var e audit.Event
+	fields := []any{"node", node}
+	switch m := t.message.(type) {
+	case *protocol.LimitCreate:
+		path, e = m.Path, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
+		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
+	case *protocol.LimitAlter:
+		path, e = m.Path, audit.Event{Title: "ask_alter_rate_limit", Message: "another configuration of a rate limit is asked for"}
+		fields = append(fields, "revision", m.Revision, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
+	case *protocol.LimitDelete:
+		path, e = m.Path, audit.Event{Title: "ask_delete_rate_limit", Message: "the end of a rate limit is asked for", Severity: audit.Medium}
+	}
+	c.server.cfg.Log.Info("rate limit change asked", "kind", h.Kind.String(), "node", node, audit.Name("resource", path),
+		"identity", c.identity, "remote", c.Remote())
+	writeAudit(c, e, append(fields, "resource", string(path))...)
+	submitTarget(c, p, h, t)
+}
+
+// watchLimit opens a session's stream over a rate limit, where the shard is led.
+func watchLimit(c *Client, p *cycle, h protocol.Header, t target) {
+	m, d := t.message.(*protocol.LimitWatch), t.shard
+	if !d.Leading() {
+		c.RejectSubmit(p.out, d, h.Kind, h.ID, protocol.StatusUnavailable)
+		return
+	}
+	var err error
+	most := uint64(0)
+	root := protocol.LimitRoot(m.Path)
+	d.Raft().View(func(machine *shard.Machine) {
+		most = machine.Nodes().MaxWatchers(m.Node)
+		_, err = machine.RateLimits().View(m.Node, root, 0)
+	})
+	if err == nil && c.Watch(d.Delivery()) {
+		c.pageMu.Lock()
+		defer c.pageMu.Unlock()
+		err = d.Delivery().Limits.Open(c.ID(), h.ID, m.Node, root, delivery.LimitFilter{Session: m.Session}, most)
+	}
+	if err != nil {
+		status, text := statusText(err)
+		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
+		return
+	}
+	p.out.Reply(c, h.Kind, h.ID, nil)
+	d.Requests().SendPages(c)
+}

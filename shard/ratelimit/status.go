@@ -1,0 +1,92 @@
+package ratelimit
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// statusPage bounds the resources of one page of a status.
+const statusPage = 1_000
+
+// Describe reads a resource with all below it, in pages. Errors: NOT_FOUND.
+func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
+	l.Observe(now, tree, version)
+	if l.computeDue() {
+		l.compute(tree)
+	}
+	path := string(q.Path)
+	if _, ok := tree.find(path); !ok {
+		return protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", path)
+	}
+	*out = protocol.LimitStatus{Index: out.Index, Clock: l.now, Length: l.length, Learning: l.learning, Learned: l.learned,
+		Participants: uint64(tree.NumParticipants()), Resources: out.Resources[:0], Sessions: out.Sessions[:0]}
+	from := path
+	if len(q.Cursor) > 0 {
+		from = string(q.Cursor) + "\x00"
+	}
+	tree.Resources(from, func(p string, revision uint64, c *protocol.LimitConfig) bool {
+		if !strings.HasPrefix(p, path) {
+			return false
+		}
+		if len(p) > len(path) && p[len(path)] != '/' {
+			return true // such as api/a-b beside api/a
+		}
+		if len(out.Resources) == statusPage {
+			out.Cursor = out.Resources[statusPage-1].Path
+			return false
+		}
+		out.Resources = append(out.Resources, l.describe(tree, p, revision, c, int(q.Sessions), &out.Sessions))
+		return true
+	})
+	slices.SortStableFunc(out.Sessions, func(a, b protocol.LimitSession) int {
+		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Demand, a.Demand), cmp.Compare(a.Session, b.Session))
+	})
+	if most := int(q.Sessions); len(out.Sessions) > most {
+		out.Sessions = out.Sessions[:most]
+	}
+	return nil
+}
+
+func (l *Leases) describe(
+	tree *Tree, path string, revision uint64, c *protocol.LimitConfig, sessions int, list *[]protocol.LimitSession,
+) protocol.LimitResource {
+	r := protocol.LimitResource{Path: []byte(path), Revision: revision, Config: *c}
+	i, ok := l.index[path]
+	if !ok {
+		return r
+	}
+	n := &l.nodes[i]
+	n.accrue(l.now)
+	r.Rate, r.Burst, r.Demand, r.Target = n.rate, n.burst, n.demand, n.target
+	r.Leased, r.LeasedBurst, r.Remote = n.countedRate, n.countedBurst, n.remoteRate()
+	r.Allowed, r.Denied, r.Waited, r.Acquires = n.allowed, n.denied, n.waited, n.acquires
+	r.ServedRemote = n.remote
+	for _, h := range n.holdings {
+		if last := h.last(); h.countedRate > last.Rate {
+			r.Unconfirmed += h.countedRate - last.Rate
+		}
+		if !l.live(h) {
+			continue
+		}
+		r.Sessions++
+		r.Waiting = addUpTo(r.Waiting, h.waiting, maxRate)
+		if sessions == 0 {
+			continue
+		}
+		s := protocol.LimitSession{Session: h.member.session, Path: r.Path, Rate: h.last().Rate, Burst: h.last().Burst, Demand: h.demand,
+			Waiting: h.waiting, Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
+		if n.remote {
+			s.State = protocol.LimitRemote
+		}
+		if p := tree.participants[h.member.session]; p != nil {
+			s.Age = l.now - min(l.now, p.joined)
+		}
+		why, at := l.why(h)
+		s.Why, s.At = protocol.LimitWhy(why), []byte(at)
+		*list = append(*list, s)
+	}
+	return r
+}
