@@ -343,6 +343,19 @@ func (n *Node) tracks(ctx context.Context, prefix string, opts []ReadOption) ite
 	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, read)
 }
 
+// limits lists the node's rate limits whose name begins with prefix, in order of name.
+func (n *Node) limits(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.LimitItem, error] {
+	o := readOptionsOf(opts)
+	name := func(i *protocol.LimitItem) string { return string(i.Name) }
+	read := func(shard uint64, cursor []byte) (listPage[protocol.LimitItem], error) {
+		var reply protocol.LimitListReply
+		req := &protocol.LimitList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Cursor: cursor, Limit: uint32(o.most)}
+		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindLimitList, req, &reply)
+		return listPage[protocol.LimitItem]{reply.Limits, reply.Cursor, reply.Runs}, err
+	}
+	return listShards(ctx, n, "list rate limits", prefix, o, []byte(o.after), name, read)
+}
+
 func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 	return SessionInfo{
 		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch,

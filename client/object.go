@@ -16,6 +16,10 @@ import (
 func init() {
 	rpc.Process = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.ProcessBucket) }
 	rpc.Track = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.Bucket) }
+	rpc.Limit = func(s, n any, name string) rpc.Object { return newObject(s, n, name, protocol.Bucket) }
+	rpc.Limits = func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.LimitItem, error] {
+		return n.(*Node).limits(ctx, prefix, opts.([]ReadOption))
+	}
 	rpc.Processes = func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.ProcessItem, error] {
 		return n.(*Node).processes(ctx, prefix, opts.([]ReadOption))
 	}

@@ -147,6 +147,7 @@ type LimitLeaf struct {
 	Allowed   uint64 // amounts since the limiter was opened
 	Denied    uint64
 	Waited    uint64
+	Closed    bool // the client uses the leaf no more, and has no lease of it
 }
 
 func (m *LimitRefresh) fields(f *fields) {
@@ -173,6 +174,7 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.uint("leaves.allowed", &m.Allowed)
 	f.uint("leaves.denied", &m.Denied)
 	f.uint("leaves.waited", &m.Waited)
+	f.bool("leaves.closed", &m.Closed)
 }
 
 func (m *LimitRefresh) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

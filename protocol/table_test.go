@@ -261,7 +261,7 @@ var messages = []messageCase{
 	{KindLimitLeave | KindReply, &Empty{}},
 	{KindLimitRefresh, &LimitRefresh{Session: sampleHead.Session, Path: []byte("api"), Seq: 300, BucketEpoch: 2, LeaderEpoch: 7 << 16,
 		Leaves: []LimitLeaf{{Path: []byte("api/tenant-a"), Demand: 120_000, Waiting: 5_000, Need: 2_000, Statement: []byte("signed"),
-			Allowed: 900_000, Denied: 3_000, Waited: 70_000}}}},
+			Allowed: 900_000, Denied: 3_000, Waited: 70_000, Closed: true}}}},
 	{KindLimitRefresh | KindReply, &LimitRefreshReply{BucketEpoch: 2, LeaderEpoch: 7 << 16, Length: 3_000, Again: true,
 		Leaves: []LimitLease{{State: LimitRemote, Rate: 110_000, Burst: 90_000, Statement: []byte("signed"), Most: 1_000_000,
 			Floor: 500, Shadow: true, Why: LimitShared, At: []byte("api")}}}},

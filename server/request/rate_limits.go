@@ -75,7 +75,7 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
 		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need,
-			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited}
+			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Closed: f.Closed}
 		if leaf.Presented {
 			leaf.Held, _ = r.signer.VerifyLease(f.Statement, current, previous, node, q.Session, epoch, f.Path)
 		}

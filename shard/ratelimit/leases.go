@@ -1,6 +1,8 @@
 package ratelimit
 
 import (
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -164,6 +166,16 @@ func (l *Leases) learn(tree *Tree) {
 // take notes what a client says of a leaf.
 func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	h := m.holding(q.Leaf)
+	if q.Closed {
+		if h != nil {
+			h.held, h.offered = Lease{}, Lease{}
+			l.recount(h)
+			l.remove(h)
+			m.holdings = slices.DeleteFunc(m.holdings, func(x *holding) bool { return x == h })
+			l.dirty = true
+		}
+		return
+	}
 	if h == nil {
 		if i, ok := l.index[q.Leaf]; !ok || len(l.nodes[i].children) > 0 || len(m.holdings) >= MaxLeaves {
 			return

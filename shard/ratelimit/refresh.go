@@ -40,6 +40,9 @@ type LeafRefresh struct {
 	Held      Lease
 	Presented bool
 
+	// Closed: the client uses the leaf no more, and has no lease of it.
+	Closed bool
+
 	// Amounts since the limiter was opened.
 	Allowed, Denied, Waited uint64
 }

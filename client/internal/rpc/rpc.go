@@ -105,10 +105,13 @@ var (
 	Process func(s, n any, name string) Object
 	// Track opens a rollout on a session, or on a node if s is nil.
 	Track func(s, n any, name string) Object
+	// Limit opens the tree of a rate limit on a session, or on a node if s is nil.
+	Limit func(s, n any, name string) Object
 	// Processes lists the processes of a node whose name begins with prefix, in order of name, and
-	// Tracks its rollouts. opts is a []client.ReadOption.
+	// Tracks its rollouts, and Limits its rate limits. opts is a []client.ReadOption.
 	Processes func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.ProcessItem, error]
 	Tracks    func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.TrackItem, error]
+	Limits    func(ctx context.Context, n any, prefix string, opts any) iter.Seq2[protocol.LimitItem, error]
 	// Cluster calls a method for operators, protocol.MethodStatus and its neighbours. in may be
 	// nil.
 	Cluster func(ctx context.Context, c any, method string, in, out any) error

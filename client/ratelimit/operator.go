@@ -1,0 +1,221 @@
+package ratelimit
+
+import (
+	"context"
+	"iter"
+	"math"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
+	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Config is the configuration of a resource. Rates are in units per second, to a thousandth.
+type Config struct {
+	// Rate that all clients together may use, up to 10^12. A root needs one; below it 0 leaves the
+	// parent's as the only limit.
+	Rate float64
+	// Burst is how much can be used at once after a time without use, as a time of the rate: 1 ms
+	// to an hour, default 1 s. It is at least one unit.
+	Burst time.Duration
+	// Weight is the share among the children of a parent, 1 to 10,000; default 1.
+	Weight uint32
+	// Min is what the resource gets before others share by weight. The children's sum is at most
+	// that of their parent; a root has its whole rate to give.
+	Min float64
+	// Lease is how long clients use a rate without asking again, 500 ms to 1 min, default 3 s. Only
+	// a root has one. A shorter one has changes and losses pass sooner, and costs more refreshes.
+	Lease time.Duration
+	// Shadow admits everything at the resource and below it, and counts what would be denied.
+	Shadow bool
+	// Floor is the rate that each client uses while it has no lease. It is beyond the limit; with 0
+	// such clients deny.
+	Floor float64
+}
+
+func (c *Config) wire() (w protocol.LimitConfig, err error) {
+	rate := func(what string, v float64) uint64 {
+		if v < 0 || math.IsNaN(v) || v > protocol.MaxLimitRate/1000 {
+			err = protocol.Errorf(protocol.StatusBadRequest, "%s is %v units per second; it must be 0 to 10^12", what, v)
+			return 0
+		}
+		return uint64(math.Round(v * 1000))
+	}
+	w = protocol.LimitConfig{Rate: rate("rate", c.Rate), Min: rate("min", c.Min), Floor: rate("floor", c.Floor),
+		Weight: c.Weight, Shadow: c.Shadow}
+	w.Burst = millis.Of("burst", c.Burst, &err)
+	w.Lease = millis.Of("lease", c.Lease, &err)
+	return w, err
+}
+
+func configOf(w *protocol.LimitConfig) Config {
+	return Config{Rate: float64(w.Rate) / 1000, Burst: millis.Duration(w.Burst), Weight: w.Weight, Min: float64(w.Min) / 1000,
+		Lease: millis.Duration(w.Lease), Shadow: w.Shadow, Floor: float64(w.Floor) / 1000}
+}
+
+// change makes the object of a path's tree.
+func tree(s *client.Session, n *client.Node, path string) (rpc.Object, error) {
+	if err := protocol.ValidateLimitPath([]byte(path)); err != nil {
+		return nil, err
+	}
+	if s != nil {
+		return rpc.Limit(s, nil, protocol.LimitRoot(path)), nil
+	}
+	return rpc.Limit(nil, n, protocol.LimitRoot(path)), nil
+}
+
+// Create makes a resource and returns its revision. Errors: AlreadyExists, NotFound for a missing
+// parent, BadRequest, PreconditionFailed for a quota, Forbidden.
+func Create(ctx context.Context, s *client.Session, path string, c Config) (revision uint64, err error) {
+	o, err := tree(s, nil, path)
+	m := &protocol.LimitCreate{Path: []byte(path)}
+	if err == nil {
+		m.Config, err = c.wire()
+	}
+	if err != nil {
+		return 0, err
+	}
+	var r protocol.LimitRevision
+	err = o.Change(ctx, protocol.KindLimitCreate, &m.Head, m, &r)
+	return r.Revision, err
+}
+
+// Alter replaces the configuration of a resource if it has this revision, 0 for any, and returns
+// the new one. A lower limit is reached within a lease. Errors: NotFound, PreconditionFailed for
+// another revision, BadRequest, Forbidden.
+func Alter(ctx context.Context, s *client.Session, path string, revision uint64, c Config) (now uint64, err error) {
+	o, err := tree(s, nil, path)
+	m := &protocol.LimitAlter{Path: []byte(path), Revision: revision}
+	if err == nil {
+		m.Config, err = c.wire()
+	}
+	if err != nil {
+		return 0, err
+	}
+	var r protocol.LimitRevision
+	err = o.Change(ctx, protocol.KindLimitAlter, &m.Head, m, &r)
+	return r.Revision, err
+}
+
+// Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
+// return NotFound from then on. Errors: NotFound, PreconditionFailed for children or another
+// revision, Forbidden.
+func Delete(ctx context.Context, s *client.Session, path string, revision uint64) error {
+	o, err := tree(s, nil, path)
+	if err != nil {
+		return err
+	}
+	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision}
+	return o.Change(ctx, protocol.KindLimitDelete, &m.Head, m, &protocol.Empty{})
+}
+
+// Info is a tree in a list.
+type Info struct {
+	Name         string
+	Config       Config // of the root
+	Revision     uint64 // of the latest change of a resource
+	Resources    uint64
+	Participants uint64 // sessions that take part
+}
+
+// List lists the trees of a node whose name begins with prefix, in order of name. Of the options,
+// After and MaxItems count. The sequence ends after its first error.
+func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
+	return rpc.Convert(rpc.Limits(ctx, n, prefix, opts), func(i protocol.LimitItem) Info {
+		return Info{string(i.Name), configOf(&i.Config), i.Revision, i.Resources, i.Participants}
+	})
+}
+
+// Status is a resource with all below it. Rates are in units per second.
+type Status struct {
+	Lease        time.Duration // length
+	Learning     bool          // the leader is new, and gives nobody more until it knows who uses what
+	Learned      time.Duration // how long that took
+	Participants uint64        // sessions that take part in the tree
+	Resources    []Resource    // in order of path
+	Sessions     []SessionUse  // those with the highest rates first
+}
+
+// Resource is a resource and its use.
+type Resource struct {
+	Path     string
+	Revision uint64
+	Config   Config
+	Rate     float64 // in force: the least of its own and its parents'
+	Burst    float64 // units, in force
+	Demand   float64
+	Target   float64 // what it is to have of its parent
+	Leased   float64 // what leases may use
+	Remote   float64 // rate of what the leader gives out by itself
+	// Unconfirmed is what clients have to confirm that they do not use any more.
+	Unconfirmed             float64
+	Sessions                uint64  // that use it
+	Waiting                 float64 // units that callers wait for
+	Allowed, Denied, Waited float64 // units, since the leader began
+	Acquires                uint64  // remote ones
+	ServedRemotely          bool
+}
+
+// SessionUse is what a session has of a resource.
+type SessionUse struct {
+	Session uint64
+	Path    string
+	Remote  bool
+	Rate    float64
+	Burst   float64
+	Demand  float64
+	Used    float64       // rate, lately
+	Waiting float64       // units
+	Age     time.Duration // since it joined
+	Heard   time.Duration // since its last refresh
+	Why     Why
+	At      string // the resource that Why is about, if any
+}
+
+// Describe reads a resource with all below it, and at most so many of the sessions that use them.
+// Errors: NotFound.
+func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*Status, error) {
+	o, err := tree(nil, n, path)
+	if err != nil {
+		return nil, err
+	}
+	m := &protocol.LimitDescribe{Node: o.NodeID(), Path: []byte(path), Sessions: uint32(max(sessions, 0))}
+	var s *Status
+	for {
+		var r protocol.LimitStatus
+		if _, err := o.Request(ctx, protocol.KindLimitDescribe, m, &r); err != nil {
+			return nil, err
+		}
+		if s == nil {
+			s = &Status{Lease: millis.Duration(r.Length), Learning: r.Learning, Learned: millis.Duration(r.Learned), Participants: r.Participants}
+		}
+		s.add(&r, sessions)
+		if m.Cursor = r.Cursor; len(r.Cursor) == 0 {
+			return s, nil
+		}
+	}
+}
+
+func (s *Status) add(r *protocol.LimitStatus, sessions int) {
+	units := func(v uint64) float64 { return float64(v) / 1000 }
+	for i := range r.Resources {
+		x := &r.Resources[i]
+		s.Resources = append(s.Resources, Resource{
+			Path: string(x.Path), Revision: x.Revision, Config: configOf(&x.Config), Rate: units(x.Rate), Burst: units(x.Burst),
+			Demand: units(x.Demand), Target: units(x.Target), Leased: units(x.Leased), Remote: units(x.Remote),
+			Unconfirmed: units(x.Unconfirmed), Sessions: x.Sessions, Waiting: units(x.Waiting), Allowed: units(x.Allowed),
+			Denied: units(x.Denied), Waited: units(x.Waited), Acquires: x.Acquires, ServedRemotely: x.ServedRemote,
+		})
+	}
+	for i := range r.Sessions {
+		if x := &r.Sessions[i]; len(s.Sessions) < sessions {
+			s.Sessions = append(s.Sessions, SessionUse{
+				Session: x.Session, Path: string(x.Path), Remote: x.State == protocol.LimitRemote, Rate: units(x.Rate), Burst: units(x.Burst),
+				Demand: units(x.Demand), Used: units(x.Used), Waiting: units(x.Waiting),
+				Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whyOf(x.Why), At: string(x.At),
+			})
+		}
+	}
+}

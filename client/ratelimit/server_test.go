@@ -1,0 +1,191 @@
+package ratelimit_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// fleet is a server with sessions that share limits.
+type fleet struct {
+	t     *testing.T
+	ctx   context.Context
+	addrs []string
+}
+
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	return &fleet{t: t, ctx: t.Context(), addrs: []string{servertest.Start(t, servertest.RealTime()).Addr()}}
+}
+
+func (f *fleet) session() *client.Session {
+	f.t.Helper()
+	c, err := client.Open(f.ctx, client.Config{Endpoints: f.addrs})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(f.ctx, "/default", client.Timeout(time.Minute))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+func (f *fleet) create(s *client.Session, path string, c ratelimit.Config) {
+	f.t.Helper()
+	if _, err := ratelimit.Create(f.ctx, s, path, c); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) open(s *client.Session, path string) *ratelimit.Limiter {
+	f.t.Helper()
+	l, err := ratelimit.Open(f.ctx, s, path)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { _ = l.Close(context.Background()) })
+	return l
+}
+
+// TestLimiter: two sessions share a limit; each is admitted, and both together get no more than the
+// limit allows.
+func TestLimiter(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.session(), f.session()
+	f.create(a, "api", ratelimit.Config{Rate: 1000, Lease: time.Second})
+	la, lb := f.open(a, "api"), f.open(b, "api")
+	began := time.Now()
+	for range 200 {
+		if err := la.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := lb.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if took := time.Since(began); float64(400) > 1000*took.Seconds()*1.01+1000 {
+		t.Fatalf("400 units in %v", took)
+	}
+	status, err := ratelimit.Describe(f.ctx, a.Node(), "api", 10)
+	if err != nil || len(status.Resources) != 1 || status.Participants != 2 {
+		t.Fatalf("%+v %v", status, err)
+	}
+	if r := status.Resources[0]; r.Leased > 1000 || r.Sessions != 2 {
+		t.Fatalf("%+v", r)
+	}
+}
+
+// TestRefusals: what is wrong is said at once.
+func TestRefusals(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "api", ratelimit.Config{Rate: 100})
+	f.create(s, "api/a", ratelimit.Config{})
+	for path, want := range map[string]protocol.Status{
+		"api": protocol.StatusPreconditionFailed, "api/b": protocol.StatusNotFound, "nope": protocol.StatusNotFound,
+		"api//a": protocol.StatusBadRequest, "api/a b": protocol.StatusBadRequest, "": protocol.StatusBadRequest,
+	} {
+		if _, err := ratelimit.Open(f.ctx, s, path); !errors.Is(err, want) {
+			t.Errorf("open %q: %v, want %v", path, err, want)
+		}
+	}
+	l := f.open(s, "api/a")
+	if err := l.Wait(f.ctx, 101); !errors.Is(err, protocol.StatusBadRequest) {
+		t.Error(err)
+	}
+	if err := l.Wait(f.ctx, 1<<63); !errors.Is(err, protocol.StatusBadRequest) {
+		t.Error(err)
+	}
+	if !l.Allow(0) || l.Allow(1<<63) {
+		t.Error("0 units are free, and too many are refused")
+	}
+}
+
+// TestDeleted: calls on a limit that is deleted end with NotFound, and go on when there is one of
+// the name again.
+func TestDeleted(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "api", ratelimit.Config{Rate: 1000, Lease: 500 * time.Millisecond})
+	l := f.open(s, "api")
+	if err := l.Wait(f.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := ratelimit.Delete(f.ctx, s, "api", 0); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if err := l.Wait(f.ctx, 1000); err != nil {
+			if !errors.Is(err, protocol.StatusNotFound) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	f.create(s, "api", ratelimit.Config{Rate: 1000})
+	for errors.Is(l.Wait(f.ctx, 1), protocol.StatusNotFound) {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestRemote: few units are given out by the server, in the order of the calls.
+func TestRemote(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.session(), f.session()
+	f.create(a, "jobs", ratelimit.Config{Rate: 5, Lease: 500 * time.Millisecond})
+	la, lb := f.open(a, "jobs"), f.open(b, "jobs")
+	for range 3 {
+		if err := la.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := lb.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := la.Stats(); !s.Remote || s.RemoteAcquires == 0 {
+		t.Fatalf("%+v", s)
+	}
+}
+
+// TestClose: who leaves gives its rate back at once, and waiting calls end.
+func TestClose(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.session(), f.session()
+	f.create(a, "api", ratelimit.Config{Rate: 100, Lease: time.Minute})
+	la, lb := f.open(a, "api"), f.open(b, "api")
+	wait := make(chan error)
+	go func() {
+		for {
+			if err := la.Wait(context.Background(), 50); err != nil {
+				wait <- err
+				return
+			}
+		}
+	}()
+	if err := lb.Wait(f.ctx, 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := la.Close(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-wait; !errors.Is(err, ratelimit.ErrClosed) {
+		t.Fatal(err)
+	}
+	for lb.Stats().Rate < 95 { // within a minute only if the lease was given back
+		if err := lb.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,65 @@
+package ratelimit
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Why says why a limiter has the rate that it has.
+type Why string
+
+// Reasons.
+const (
+	WhyDemand   Why = "demand"              // it has what its calls ask for
+	WhyLimit    Why = "limit"               // the limit of a resource is shared
+	WhyShrink   Why = "others shrink"       // others have to confirm first that they use less
+	WhyLearning Why = "learning"            // the server's leader is new, and does not know yet who uses what
+	WhyRemote   Why = "remote"              // few units for many clients: the server decides about each call
+	WhyNone     Why = "cannot be used"      // there is no such resource, or it has children
+	WhyNoLease  Why = "no lease at present" // the server has not been heard of for the length of a lease
+)
+
+func whyOf(w protocol.LimitWhy) Why {
+	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone}[min(w, protocol.LimitNone)]
+}
+
+// Stats is what a limiter has and did. Units may have fractions.
+type Stats struct {
+	Rate  float64       // of the lease, in units a second; 0 without one
+	Burst float64       // units
+	Level float64       // units that can be taken now; below zero after Spent
+	Left  time.Duration // how long the lease is believed, if it is not renewed
+
+	Remote bool // the server decides about each call
+	Why    Why
+	At     string // the resource that Why is about, if any
+
+	Allowed, Denied, Waited uint64 // units, of all limiters of the session and resource
+	Waiting                 uint64 // units that calls wait for
+	Refreshes, Failed       uint64 // refreshes of the session for the tree; those that failed
+	RemoteAcquires          uint64
+}
+
+// Stats is the state of the limiter.
+func (x *Limiter) Stats() Stats {
+	at := now()
+	l := x.l
+	l.mu.Lock()
+	b := l.bucket.Load()
+	s := Stats{Remote: l.remote.Load(), Why: whyOf(l.why), At: l.at, Waiting: l.waiting / 1000,
+		Allowed: l.allowed.Load() / 1000, Denied: l.denied.Load() / 1000, Waited: l.waited.Load() / 1000}
+	l.mu.Unlock()
+	if until := b.until.Load(); at < until {
+		s.Rate, s.Burst, s.Left = float64(b.rate)/1000, float64(b.burst)/1000, time.Duration(until-at)
+		if full := b.full.Load(); full != closed && b.rate > 0 {
+			s.Level = float64(b.levelAt(at, full)) / 1000
+		}
+	} else if !s.Remote {
+		s.Why, s.At = WhyNoLease, ""
+	}
+	x.p.mu.Lock()
+	defer x.p.mu.Unlock()
+	s.Refreshes, s.Failed, s.RemoteAcquires = x.p.stats.refreshes, x.p.stats.failed, x.p.stats.acquires
+	return s
+}
