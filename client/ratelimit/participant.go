@@ -36,7 +36,7 @@ type participant struct {
 	mu     sync.Mutex
 	leaves []*leaf
 	demand map[*leaf]*demand
-	closed []string // leaves to be reported as closed
+	closed []protocol.LimitLeaf // to be reported
 	opened chan struct{}
 	stats  refreshStats
 
@@ -121,7 +121,8 @@ func (p *participant) release(s *client.Session, l *leaf) (last bool) {
 		l.finish(l.queue[0], ErrClosed)
 	}
 	l.mu.Unlock()
-	p.closed = append(p.closed, l.path)
+	p.closed = append(p.closed, protocol.LimitLeaf{Path: []byte(l.path), Closed: true,
+		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load()})
 	if len(p.leaves) > 0 {
 		signal(p.notice)
 		return false
@@ -255,9 +256,9 @@ func (p *participant) refresh(ctx context.Context) (again bool, err error) {
 		q.Leaves = append(q.Leaves, l.report(sent, p.demand[l].look(sent, l.attempted.Load())))
 		l.mu.Unlock()
 	}
-	for _, path := range closed {
-		if !slices.ContainsFunc(leaves, func(l *leaf) bool { return l.path == path }) {
-			q.Leaves = append(q.Leaves, protocol.LimitLeaf{Path: []byte(path), Closed: true})
+	for _, x := range closed {
+		if !slices.ContainsFunc(leaves, func(l *leaf) bool { return l.path == string(x.Path) }) {
+			q.Leaves = append(q.Leaves, x)
 		}
 	}
 	p.stats.refreshes++

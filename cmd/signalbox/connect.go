@@ -244,6 +244,8 @@ func (a *app) hint(err error, code int) string {
 		return "The instance is older than this program; upgrade it."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "coordination node"):
 		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
+	case strings.HasPrefix(a.verbPath, "limit "):
+		return limitHint(err)
 	case strings.HasPrefix(a.verbPath, "rollout "):
 		return rolloutHint(err)
 	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):

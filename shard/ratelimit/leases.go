@@ -168,6 +168,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	h := m.holding(q.Leaf)
 	if q.Closed {
 		if h != nil {
+			l.tally(m, h, q, of)
 			h.held, h.offered = Lease{}, Lease{}
 			l.recount(h)
 			l.remove(h)

@@ -1,0 +1,286 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+func limitCmd(a *app) *cobra.Command {
+	return group("limit", "Rate limits that a fleet shares",
+		`A rate limit is a tree of resources, such as api with the children api/tenant-a and api/tenant-b.
+Clients lease rates of the leaves and decide about each call by themselves. All together never
+exceed the limit of any resource. What one does not use, others have; guarantees (--min) and
+weights say who has how much when all want more.
+
+  signalbox limit create api --rate 1000
+  signalbox limit create api/tenant-a --weight 3 --min 100
+  signalbox limit wait api/tenant-a -- curl https://api.example/
+  signalbox limit describe api`,
+		limitCreate(a), limitAlter(a), limitDelete(a), limitDescribe(a), limitList(a), limitTop(a), limitWait(a))
+}
+
+// limitHint is the next step after a rate limit's refusal.
+func limitHint(err error) string {
+	switch {
+	case errors.Is(err, protocol.StatusNotFound):
+		return "List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."
+	case strings.Contains(err.Error(), "has children"):
+		return "See its children with `signalbox limit describe NAME`."
+	case strings.Contains(err.Error(), "has revision"):
+		return "Read it again with `signalbox limit describe NAME`."
+	}
+	return ""
+}
+
+// addLimitFlags adds the options of a resource. The result changes those that were given.
+func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
+	fs := c.Flags()
+	var given ratelimit.Config
+	rate := fs.String("rate", "", "Units per second, at most 10^12. A root needs it; below it the parent's is a limit too.")
+	least := fs.String("min", "", "Units per second that it gets before others share by weight; default 0.")
+	floor := fs.String("floor", "", "Units per second of each client without a lease, beyond the limit; default 0, which denies.")
+	durationVar(fs, &given.Burst, "burst", 0, "What can be used at once after a time without use, as a time of the rate; default 1s.")
+	fs.Uint32Var(&given.Weight, "weight", 0, "Share among the children of its parent, 1 to 10000; default 1.")
+	durationVar(fs, &given.Lease, "lease", 0, "How long clients use a rate without asking, 500ms to 1m; of a root only; default 3s.")
+	fs.BoolVar(&given.Shadow, "shadow", false, "Admit everything, and count what would be denied.")
+	return func(to *ratelimit.Config) error {
+		for _, x := range []struct {
+			flag, text string
+			to         *float64
+		}{{"rate", *rate, &to.Rate}, {"min", *least, &to.Min}, {"floor", *floor, &to.Floor}} {
+			if !fs.Changed(x.flag) {
+				continue
+			}
+			v, err := strconv.ParseFloat(x.text, 64)
+			if err != nil || v < 0 || v > protocol.MaxLimitRate/1000 {
+				return usagef("--%s %q is not a rate; give units per second, 0 to 10^12", x.flag, x.text)
+			}
+			*x.to = v
+		}
+		for flag, set := range map[string]func(){
+			"burst": func() { to.Burst = given.Burst }, "weight": func() { to.Weight = given.Weight },
+			"lease": func() { to.Lease = given.Lease }, "shadow": func() { to.Shadow = given.Shadow },
+		} {
+			if fs.Changed(flag) {
+				set()
+			}
+		}
+		return nil
+	}
+}
+
+func limitCreate(a *app) *cobra.Command {
+	c := command("create NAME", "Create a resource of a rate limit", "Create a resource. Its parent must exist: create api before api/tenant-a.")
+	c.Example = `  signalbox limit create api --rate 1000 --burst 500ms
+  signalbox limit create api/tenant-a --min 100`
+	read := addLimitFlags(c)
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		var config ratelimit.Config
+		if err := read(&config); err != nil {
+			return err
+		}
+		revision, err := ratelimit.Create(inv.ctx, s, args[0], config)
+		return inv.report(err, row{{"name", "", args[0]}, {"revision", "", revision}}, "created %s", args[0])
+	})
+	return c
+}
+
+func limitAlter(a *app) *cobra.Command {
+	c := command("alter NAME", "Change a resource; omitted options stay",
+		"Change a resource. Omitted options stay. A lower limit is reached within a lease.")
+	c.Example = "  signalbox limit alter api --rate 500"
+	read := addLimitFlags(c)
+	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: its current one.")
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		status, err := ratelimit.Describe(inv.ctx, s.Node(), args[0], 0)
+		if err != nil {
+			return err
+		}
+		r := status.Resources[0]
+		if err := read(&r.Config); err != nil {
+			return err
+		}
+		now, err := ratelimit.Alter(inv.ctx, s, args[0], cmp.Or(*revision, r.Revision), r.Config)
+		return inv.report(err, row{{"name", "", args[0]}, {"revision", "", now}}, "%s has revision %d", args[0], now)
+	})
+	return c
+}
+
+func limitDelete(a *app) *cobra.Command {
+	c := command("delete NAME", "Delete a resource that has no children", "")
+	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: any.")
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		err := ratelimit.Delete(inv.ctx, s, args[0], *revision)
+		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+	})
+	return c
+}
+
+func limitList(a *app) *cobra.Command {
+	c := command("ls [PREFIX]", "List the rate limits of the node", "")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		return inv.list(each(ratelimit.List(inv.ctx, n, strings.Join(args, "")), func(i *ratelimit.Info) row {
+			return row{{"name", "name", i.Name}, {"rate", "rate", i.Config.Rate}, {"resources", "resources", i.Resources},
+				{"sessions", "sessions", i.Participants}, {"revision", "revision", i.Revision}}
+		}), "no rate limits")
+	})
+	return c
+}
+
+func limitDescribe(a *app) *cobra.Command {
+	c := command("describe NAME", "Show a resource with all below it, and who has which rate and why",
+		`Show a resource with all below it: the limit, what clients lease of it, what they used and were
+denied since the shard's leader began, and what waits. Below are the sessions with the highest rates,
+and why each has what it has:
+
+  demand         it has what its calls ask for
+  limit          the limit of the resource that is named is shared
+  others shrink  others have to confirm first that they use less
+  learning       the leader is new, and does not know yet who uses what
+  remote         few units for many clients: the server decides about each call`)
+	sessions := c.Flags().Int("sessions", 20, "Sessions that are shown, 0 to 10000.")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		r, err := describeLimit(inv, n, args[0], *sessions)
+		if err != nil {
+			return err
+		}
+		return inv.printer().item(r)
+	})
+	return c
+}
+
+// maxLimitSessions bounds the sessions that are shown of a rate limit.
+const maxLimitSessions = 10_000
+
+func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (row, error) {
+	if sessions < 0 || sessions > maxLimitSessions {
+		return nil, usagef("--sessions %d is out of range; choose 0 to %d", sessions, maxLimitSessions)
+	}
+	s, err := ratelimit.Describe(inv.ctx, n, name, sessions)
+	if err != nil {
+		return nil, err
+	}
+	resources, uses := []row{}, []row{}
+	for i := range s.Resources {
+		x := &s.Resources[i]
+		served := "leases"
+		if x.ServedRemotely {
+			served = "remote"
+		}
+		if x.Config.Shadow {
+			served += ", shadow"
+		}
+		resources = append(resources, row{
+			{"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst}, {"weight", "weight", max(x.Config.Weight, 1)},
+			{"min", "min", x.Config.Min}, {"demand", "demand", x.Demand}, {"target", "share", x.Target}, {"leased", "leased", x.Leased + x.Remote},
+			{"unconfirmed", "", x.Unconfirmed}, {"sessions", "sessions", x.Sessions}, {"waiting", "waiting", x.Waiting},
+			{"allowed", "allowed", x.Allowed}, {"denied", "denied", x.Denied}, {"waited", "", x.Waited},
+			{"served", "served", served}, {"revision", "revision", x.Revision},
+		})
+	}
+	for i := range s.Sessions {
+		x := &s.Sessions[i]
+		why := string(x.Why)
+		if x.At != "" {
+			why += " of " + x.At
+		}
+		uses = append(uses, row{
+			{"session_id", "session", sessionID(x.Session)}, {"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst},
+			{"demand", "demand", x.Demand}, {"used", "used", x.Used}, {"waiting", "waiting", x.Waiting},
+			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)}, {"why", "why", why},
+		})
+	}
+	return row{
+		{"name", "name", name}, {"lease_ms", "", s.Lease.Milliseconds()}, {"", "lease", s.Lease}, {"learning", "learning", s.Learning},
+		{"participants", "sessions", s.Participants}, {"resources", "resources", resources}, {"sessions", "used by", uses},
+	}, nil
+}
+
+func limitTop(a *app) *cobra.Command {
+	c := command("top NAME", "Show a resource again and again, until Ctrl-C",
+		"Show what describe shows at each interval, until Ctrl-C. -o jsonl prints one document a line.")
+	var interval time.Duration
+	durationVar(c.Flags(), &interval, "interval", time.Second, "Time between two looks, at least 100ms.")
+	count := c.Flags().Uint("count", 0, "Stop after this many looks; 0: never.")
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		if interval < 100*time.Millisecond {
+			return usagef("--interval %s is too short; give at least 100ms", interval)
+		}
+		for i := uint(1); ; i++ {
+			r, err := describeLimit(inv, n, args[0], defaultTopRows)
+			if err != nil {
+				return err
+			}
+			if isTerminal(inv.stdout) {
+				inv.note("\x1b[2J\x1b[H")
+			}
+			if err := inv.printer().item(r); err != nil || i == *count {
+				return err
+			}
+			select {
+			case <-inv.longCtx.Done():
+				return nil
+			case <-time.After(interval):
+			}
+		}
+	})
+	return c
+}
+
+func limitWait(a *app) *cobra.Command {
+	c := command("wait NAME [-- COMMAND [ARG...]]", "Wait for units, then run a command",
+		`Wait until the limit admits the units, in the order in which calls come. Then run the command, if
+one is given, and exit with its exit code.`)
+	c.Example = `  signalbox limit wait api/tenant-a -- curl https://api.example/
+  signalbox limit wait jobs --units 5 --wait 10s`
+	units := c.Flags().Uint64("units", 1, "Units that the call costs.")
+	wait := c.Flags().String("wait", "forever", "How long to wait at most. The exit code is 3 if that is not enough.")
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		name, command, err := split(cmd, args)
+		if err != nil {
+			return err
+		}
+		most, err := parseWait(*wait)
+		if err != nil {
+			return usagef("--wait: %v", err)
+		}
+		err = inv.withSession(func(s *client.Session) error { return awaitUnits(inv, s, name, *units, most) })
+		if err != nil || len(command) == 0 {
+			return err
+		}
+		run := &child{args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes, grace: time.Second}
+		return run.run(inv.longCtx)
+	})
+	return c
+}
+
+// awaitUnits waits for units of a resource.
+func awaitUnits(inv *invocation, s *client.Session, name string, units uint64, most time.Duration) error {
+	l, err := ratelimit.Open(inv.ctx, s, name)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = l.Close(inv.cleanup()) }()
+	ctx, cancel := inv.longCtx, context.CancelFunc(func() {})
+	if most != client.Forever {
+		ctx, cancel = context.WithTimeout(ctx, most)
+	}
+	defer cancel()
+	if err := l.Wait(ctx, units); err != nil {
+		if errors.Is(err, context.DeadlineExceeded) {
+			return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q did not admit %d units within %s", name, units, most)}
+		}
+		return inv.waitError(name, err)
+	}
+	return nil
+}
