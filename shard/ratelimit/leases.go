@@ -26,7 +26,6 @@ type Leases struct {
 	began      uint64
 	learning   bool
 	learnUntil uint64
-	left       uint64 // when the leases of sessions that left before have ended
 
 	built     bool
 	version   uint64 // of the tree, as built
@@ -70,7 +69,7 @@ func (l *Leases) Observe(now uint64, tree *Tree, version uint64) {
 		if tree.formerUntil > l.began {
 			longest = max(longest, tree.formerLease)
 		}
-		l.learnUntil, l.left = l.began+longest, tree.leasesEnd()
+		l.learnUntil = l.began + longest
 	}
 	if !l.built || l.revision != tree.revision {
 		l.build(l.now, tree)
@@ -145,7 +144,7 @@ func (l *Leases) learn(tree *Tree) {
 	if !l.learning {
 		return
 	}
-	all := l.now >= l.left
+	all := l.now >= tree.leasesEnd() // of sessions that left meanwhile, too: they have not reported
 	if all && l.now < l.learnUntil {
 		for id, p := range tree.participants { // in any order: all must have
 			if p.joined > l.began { // it had no leases before
