@@ -3,6 +3,8 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -188,4 +190,50 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestTogether: a call that needs two limits takes of both or of none.
+func TestTogether(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "requests", ratelimit.Config{Rate: 10_000})
+	f.create(s, "tokens", ratelimit.Config{Rate: 100})
+	requests, tokens := f.open(s, "requests"), f.open(s, "tokens")
+	both := ratelimit.All(requests, tokens)
+	for range 3 {
+		if err := both.Wait(f.ctx, 20); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for both.Allow(20) {
+	}
+	if r, w := requests.Stats().Allowed, tokens.Stats().Allowed; r != w || r < 60 {
+		t.Fatalf("%d of one and %d of the other", r, w)
+	}
+	if err := both.Wait(f.ctx, 101); !errors.Is(err, protocol.StatusBadRequest) {
+		t.Fatal(err)
+	}
+}
+
+// TestMiddleware: what is over the limit is told when to come again.
+func TestMiddleware(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "api", ratelimit.Config{Rate: 5, Burst: 200 * time.Millisecond, Lease: time.Minute})
+	l := f.open(s, "api")
+	h := ratelimit.Middleware(l, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	if err := l.Wait(f.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+		if w.Code == http.StatusTooManyRequests {
+			if w.Header().Get("Retry-After") != "1" {
+				t.Fatal(w.Header())
+			}
+			return
+		}
+	}
+	t.Fatal("20 calls at once are let through, of 5 a second")
 }

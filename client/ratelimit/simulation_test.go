@@ -77,11 +77,11 @@ type simMessage struct {
 // what comes in in two milliseconds: the server's times are whole ones.
 type meter struct{ rate, burst, level, at float64 }
 
-func (j *meter) take(now, amount float64) bool {
-	j.level = min(j.burst, j.level+(now-j.at)*j.rate)
-	j.at = now
-	j.level -= amount
-	return j.level >= -1000-2*j.rate
+func (m *meter) take(now, amount float64) bool {
+	m.level = min(m.burst, m.level+(now-m.at)*m.rate)
+	m.at = now
+	m.level -= amount
+	return m.level >= -1000-2*m.rate
 }
 
 func newSimulation(t *testing.T, seed uint64) *simulation {
