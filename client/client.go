@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // sessionStopTimeout bounds how long Client.Close waits for its sessions' stops.
@@ -16,21 +20,16 @@ const sessionStopTimeout = 2 * time.Second
 // each instance that it talks to, and replaces a connection that is lost. Make one with Dial or
 // Open; one per process is enough.
 type Client struct {
-	*cluster
-	*sessionTable
-	readIndexes
-	watches     watchTable
-	lastWatchID atomic.Uint64 // id of the last one-shot watch
-	dispatcher  *dispatcher
-	values      sync.Map // of the packages below this one, by internal/rpc
+	d      *driver.Driver
+	cfg    Config
+	values sync.Map // what packages below this one keep
 }
 
-func newClient(cfg Config) *Client {
-	c := &Client{dispatcher: newDispatcher()}
-	c.cluster = newCluster(newLifetime(), &dialer{cfg: cfg, clock: cfg.clock, handler: c})
-	c.sessionTable = &sessionTable{cluster: c.cluster, sessions: make(map[uint64]*Session)}
-	c.cluster.shortestTimeout, c.mapFetched, c.watching = c.sessionTable.shortestTimeout, c.handleMap, c.watches.any
-	return c
+// Handle is for the packages below this one.
+func (c *Client) Handle(handle.Key) handle.Client { return c.handle() }
+
+func (c *Client) handle() handle.Client {
+	return handle.Client{Driver: c.d, Logger: c.cfg.Logger, Values: &c.values}
 }
 
 // errClosedWithClient is what sessions end with when their client is closed. It is both, because
@@ -42,16 +41,16 @@ var errClosedWithClient = fmt.Errorf("%w: %w", ErrClientClosed, ErrSessionClosed
 // called again. An error means that a stop was not answered in time: that session ends with its
 // timeout.
 func (c *Client) Close() error {
-	if c.isClosed() {
+	if c.d.IsClosed() {
 		return nil
 	}
-	open := c.allSessions()
-	ctx, cancel := context.WithTimeoutCause(c.ctx, sessionStopTimeout,
+	open := c.d.Sessions()
+	ctx, cancel := context.WithTimeoutCause(c.d.Context(), sessionStopTimeout,
 		errors.New("a session's stop was not answered in time"))
 	defer cancel()
 	failed := make(chan error, len(open))
 	for _, s := range open {
-		go func() { failed <- s.closeAs(ctx, errClosedWithClient) }()
+		go func() { failed <- closeError(s.Close(ctx, errClosedWithClient)) }()
 	}
 	var err error
 	for range open {
@@ -63,25 +62,7 @@ func (c *Client) Close() error {
 
 // CloseWithoutRelease closes the connections and leaves the sessions to their timeouts, as a crash
 // of the process would. It is for tests.
-func (c *Client) CloseWithoutRelease() {
-	if !c.beginClose() {
-		return
-	}
-	left := c.sessionTable.close()
-	c.stop(ErrClientClosed)
-	c.watches.notify()
-	// After the stop: a goroutine that has just made a connection stores it first and looks for the
-	// stop then, so that one of the two ends it.
-	conns := c.allConns()
-	for _, s := range left {
-		s.closeWithoutRelease()
-	}
-	for _, cn := range conns {
-		cn.end(ErrClientClosed)
-	}
-	c.goroutines.Go(c.dispatcher.end) // not here: the last calls must not run on the closer's stack
-	c.goroutines.Wait()
-}
+func (c *Client) CloseWithoutRelease() { c.d.Close() }
 
 // ServerInfo is what an instance said about itself and about the client.
 type ServerInfo struct {
@@ -93,10 +74,18 @@ type ServerInfo struct {
 
 // ServerInfo describes one of the instances that the client is connected to.
 func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
-	cn, err := c.anyConn(ctx)
+	h, err := c.d.Hello(ctx)
 	if err != nil {
 		return ServerInfo{}, err
 	}
-	return ServerInfo{Cluster: cn.hello.Cluster, Instance: cn.instance, Version: cn.hello.Server,
-		Identity: cn.hello.Identity}, nil
+	return ServerInfo{Cluster: h.Cluster, Instance: h.Instance, Version: h.Server, Identity: h.Identity}, nil
+}
+
+// anyInstance is the target of requests that any instance serves.
+var anyInstance = core.Target{}
+
+// request sends a request that belongs to no session until it is answered, or ctx ends. repeated
+// reports whether some sending may have taken effect without an answer.
+func (c *Client) request(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+	return handle.Call(ctx, c.d, to, kind, m, reply)
 }

@@ -5,10 +5,10 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -133,38 +133,27 @@ func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*
 }
 
 func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
-	o := readOptionsOf(opts)
-	bucket, err := n.bucket(ctx, name)
-	if err != nil {
-		return nil, err
+	if name == "" {
+		return nil, errNoName
 	}
-	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags,
-		Consistency: o.consistency, Limit: uint32(o.most)}
+	o := readOptionsOf(opts)
+	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Limit: uint32(o.most)}
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
 	return pages(&req, func(reply *protocol.DescribeReply) error {
-		return n.describePage(ctx, o, bucket, &req, reply)
+		return driver.Err(n.c.d.Call(ctx, &core.Call{
+			Kind: protocol.KindDescribe, Msg: &req, Reply: reply, To: n.at(name),
+			Read: n.read(o, &req.Consistency, &req.MinIndex, &reply.Index),
+		}))
 	})
 }
 
-func (n *Node) describePage(
-	ctx context.Context, o readOptions, bucket uint32, req *protocol.Describe, reply *protocol.DescribeReply,
-) error {
-	var asked *atomic.Uint64 // the index read at the shard that is asked
-	where := n.readAt(o, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency)
-	_, err := n.c.request(ctx, func(ctx context.Context) (*conn, uint64, uint64, error) {
-		cn, at, shard, err := where(ctx)
-		if err == nil {
-			asked = n.c.readIndex(shard)
-			req.MinIndex = asked.Load()
-		}
-		return cn, at, shard, err
-	}, protocol.KindDescribe, req, reply)
-	if err == nil {
-		raiseTo(asked, reply.Index)
+// read is how a read is to be done: its message and its reply have the rest.
+func (n *Node) read(o readOptions, consistency *protocol.Consistency, minIndex, index *uint64) *core.Read {
+	return &core.Read{
+		Asked: o.consistency, NodeRelaxed: n.relaxed, Grace: n.grace, Want: consistency, MinIndex: minIndex, Index: index,
 	}
-	return err
 }
 
 // pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
@@ -313,14 +302,12 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 // History reads the holds of a semaphore that ended last, the last one first: as many as
 // KeepHistory says. Errors: NotFound, Unsupported.
 func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
-	bucket, err := n.bucket(ctx, name)
-	if err != nil {
-		return nil, withOp("history", name, err)
+	if name == "" {
+		return nil, withOp("history", name, errNoName)
 	}
 	req := protocol.SemaphoreHistory{Node: n.id, Name: []byte(name), Consistency: protocol.Strict}
 	var reply protocol.SemaphoreHistoryReply
-	where := n.readAt(readOptions{consistency: protocol.Strict}, bucket, n.c.atBucket(n.tier, bucket), &req.Consistency)
-	if _, err := n.c.request(ctx, where, protocol.KindSemaphoreHistory, &req, &reply); err != nil {
+	if _, err := n.c.request(ctx, n.at(name), protocol.KindSemaphoreHistory, &req, &reply); err != nil {
 		return nil, withOp("history", name, err)
 	}
 	list := make([]Hold, 0, len(reply.Holds))
@@ -329,28 +316,4 @@ func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 			Slots: h.Slots, Since: wallTime(h.Since), Until: wallTime(h.Until), Cause: HoldCause(h.Cause)})
 	}
 	return list, nil
-}
-
-// readIndexes has the highest log index that this client has read of each shard, so that relaxed
-// reads do not go back.
-type readIndexes struct {
-	byShard sync.Map // shard -> *atomic.Uint64
-}
-
-// readIndex is that of one shard.
-func (x *readIndexes) readIndex(shard uint64) *atomic.Uint64 {
-	if v, ok := x.byShard.Load(shard); ok {
-		return v.(*atomic.Uint64)
-	}
-	v, _ := x.byShard.LoadOrStore(shard, new(atomic.Uint64))
-	return v.(*atomic.Uint64)
-}
-
-func raiseTo(v *atomic.Uint64, to uint64) {
-	for {
-		old := v.Load()
-		if to <= old || v.CompareAndSwap(old, to) {
-			return
-		}
-	}
 }

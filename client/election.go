@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -57,16 +58,11 @@ func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, e
 
 // Resign gives up the leadership if the session leads. Errors: as Lease.Release.
 func (e *Election) Resign(ctx context.Context) error {
-	e.s.mu.Lock()
-	var l *Lease
-	if entry := e.s.nameLocks.get(e.name); entry != nil {
-		l = entry.lease
-	}
-	e.s.mu.Unlock()
+	l := e.s.d.Lease(e.name)
 	if l == nil {
 		return nil
 	}
-	return l.Release(ctx)
+	return withOp("release", e.name, releaseOutcome(ctx, e.s, l.Release(ctx)))
 }
 
 // Run campaigns, and calls lead while the session leads. The context of lead ends with ctx, and
@@ -88,7 +84,7 @@ func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term 
 		case e.s.Err() != nil:
 			return e.s.Err()
 		case ctx.Err() != nil:
-			return interrupted(ctx, nil)
+			return interrupted(ctx)
 		}
 	}
 }
@@ -142,6 +138,15 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			}
 		}
 	}
+}
+
+func insertOwner(list []Owner, o Owner) []Owner {
+	i, found := slices.BinarySearchFunc(list, o.Token, func(o Owner, id uint64) int { return cmp.Compare(o.Token, id) })
+	if found {
+		list[i] = o
+		return list
+	}
+	return slices.Insert(list, i, o)
 }
 
 // applyEvent keeps a semaphore's owners up to date, by order id.

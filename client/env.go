@@ -9,6 +9,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/client/internal/reread"
 )
 
 // Defaults of FromEnv, which are the command line's.
@@ -113,7 +115,7 @@ func readEnvKeyPair(cert, key string) (*tls.Certificate, error) {
 }
 
 func readEnvFile(variable, path string) ([]byte, error) {
-	b, _, err := readFile(path)
+	b, _, err := reread.Read(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", variable, err)
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -12,49 +14,59 @@ import (
 // return and in the causes of their contexts.
 var (
 	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
-	ErrNotAcquired = errors.New("not acquired in time")
+	ErrNotAcquired = core.ErrNotAcquired
 
 	// ErrAlreadyHeld: the session holds the semaphore already. A session has one entry per
 	// semaphore: change it through its lease, or use another session.
-	ErrAlreadyHeld = errors.New(
-		"this session holds the semaphore already; change it through its lease, or acquire with another session")
+	ErrAlreadyHeld = core.ErrAlreadyHeld
 
 	// ErrReleased is the cause of a lease's context after the holder released the lease.
-	ErrReleased = errors.New("lease was released")
+	ErrReleased = core.ErrReleased
 
 	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by a
 	// forced release or by deleting the semaphore.
-	ErrLeaseLost = errors.New("lease is lost")
+	ErrLeaseLost = core.ErrLeaseLost
 
 	// ErrSessionExpired: the session and all its leases are gone, because the session was not
 	// renewed in time or the server ended it. Start a new one. errors.Is(err,
 	// protocol.StatusSessionExpired) is true too.
-	ErrSessionExpired error = &sessionError{"session is expired for good; start a new one"}
+	ErrSessionExpired = core.ErrSessionExpired
 
 	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
 	// No instance could be reached, or this process was not scheduled, or the credentials were
 	// refused, and errors.Is(err, Unauthenticated) is true. errors.Is(err, ErrSessionExpired) is
 	// true too.
-	ErrNotRenewed error = fmt.Errorf("the session was not renewed in time: %w", ErrSessionExpired)
+	ErrNotRenewed = core.ErrNotRenewed
 
 	// ErrTakenOver: another process restored the session. errors.Is(err, ErrSessionExpired) is true
 	// too.
-	ErrTakenOver error = fmt.Errorf("session was taken over by another process: %w", ErrSessionExpired)
+	ErrTakenOver = core.ErrTakenOver
 
 	// ErrSessionClosed: the session's holder closed it.
-	ErrSessionClosed = errors.New("session is closed")
+	ErrSessionClosed = core.ErrSessionClosed
 
 	// ErrClientClosed: the client was closed.
-	ErrClientClosed = errors.New("client is closed")
+	ErrClientClosed = core.ErrClosed
 
 	// ErrUnreachable: no connection could be made before the context ended.
-	ErrUnreachable = errors.New("instance cannot be reached")
+	ErrUnreachable = core.ErrUnreachable
 
 	// ErrOutcomeUnknown: a request was sent, and the context or the session ended before its
 	// outcome was known, or a change of a lease was refused when it was sent again. It may or may
 	// not have taken effect: check before repeating it.
-	ErrOutcomeUnknown = errors.New("outcome unknown")
+	ErrOutcomeUnknown = driver.ErrOutcomeUnknown
 )
+
+// ErrHandshake: an endpoint was reached, but this configuration cannot connect to it. Its
+// certificate is not trusted or is for another name, it requires another client certificate, only
+// one side speaks TLS, or the address is not for clients. Open fails with it at once when no
+// endpoint does better. A client that was connected before keeps trying, because certificates get
+// replaced.
+var ErrHandshake = core.ErrHandshake
+
+// ErrOtherCluster: an instance of another cluster answers at an endpoint, or at the address of an
+// instance that is gone. It is an ErrHandshake.
+var ErrOtherCluster = core.ErrOtherCluster
 
 // The outcomes that a server answers, for errors.Is.
 var (
@@ -81,63 +93,15 @@ func Retryable(err error) bool {
 	return protocol.Retryable(err) || errors.Is(err, ErrUnreachable)
 }
 
-// sessionError matches SESSION_EXPIRED of the wire too.
-type sessionError struct{ text string }
+// answered reports whether the server decided about a request that failed like this.
+func answered(err error) bool { return driver.Answered(err) }
 
-func (e *sessionError) Error() string        { return e.text }
-func (e *sessionError) Is(target error) bool { return target == protocol.StatusSessionExpired }
+// interrupted is the error of a call whose context ended.
+func interrupted(ctx context.Context) error { return driver.Undecided(driver.Interrupted(ctx)) }
 
-// errConnLost: the connection ended before the reply. What was sent on it may have been applied or
-// not.
-var errConnLost = errors.New("connection lost")
+func outcomeUnknown(sent bool, err error) error { return driver.OutcomeUnknown(sent, err) }
 
-// undecided marks an error that leaves the request's outcome unknown, whatever errors of the server
-// it wraps: an earlier one, or what the session or the context ended with.
-type undecided struct{ error }
-
-func (e *undecided) Unwrap() error { return e.error }
-
-// markUndecided marks an error that came without an answer to the request.
-func markUndecided(err error) error {
-	if err == nil {
-		return nil
-	}
-	return &undecided{err}
-}
-
-// interrupted is the error of a call whose context ended: the context's cause, and what kept the
-// call from succeeding. It is undecided.
-func interrupted(ctx context.Context, last error) error {
-	err := ctx.Err()
-	if cause := context.Cause(ctx); !errors.Is(cause, err) {
-		err = fmt.Errorf("%w: %w", err, cause)
-	}
-	if last != nil && !errors.Is(last, errConnLost) {
-		err = fmt.Errorf("%w (last: %w)", err, last)
-	}
-	return markUndecided(err)
-}
-
-// outcomeUnknown marks the error of a request that was sent and not answered.
-func outcomeUnknown(sent bool, err error) error {
-	if !sent {
-		return err
-	}
-	return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
-}
-
-// maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
-const maxNameInError = 100
-
-func withOp(op, name string, err error) error {
-	if err == nil {
-		return nil
-	}
-	if len(name) > maxNameInError {
-		name = name[:maxNameInError] + "..."
-	}
-	return fmt.Errorf("%s %q: %w", op, name, err)
-}
+func withOp(op, name string, err error) error { return driver.WithOp(op, name, err) }
 
 // withSession names the session that an error is about, and makes it ErrSessionExpired when the
 // server said so.

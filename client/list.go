@@ -1,14 +1,15 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"iter"
-	"slices"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -41,172 +42,23 @@ type SessionInfo struct {
 	CreatedAt   time.Time
 }
 
-type listPage[T any] struct {
-	items []T
-	next  []byte               // cursor of the next page; empty: there is none
-	runs  []protocol.BucketRun // which buckets it is about
-}
-
-// shardList reads the list of a shard page by page.
-type shardList[T any] struct {
-	shard  uint64
-	cursor []byte        // of the next page
-	over   bool          // there is none
-	served *bucketEpochs // what the pages are about
-	items  []T           // that were read and not taken
-}
-
-// fill reads until there is an item, or the list is over.
-func (l *shardList[T]) fill(read func(shard uint64, cursor []byte) (listPage[T], error)) error {
-	for len(l.items) == 0 && !l.over {
-		p, err := read(l.shard, l.cursor)
-		if err != nil {
-			return err
-		}
-		served := newBucketEpochs(p.runs)
-		if l.served != nil && !l.served.equal(served) {
-			return errBucketsMoved
-		}
-		l.served, l.items, l.cursor, l.over = served, p.items, p.next, len(p.next) == 0
-	}
-	return nil
-}
-
-var (
-	// errShardsChanged: the shards that are listed are not those of the node any more.
-	errShardsChanged = errors.New("shards have come or gone")
-	// errBucketsMoved: pages of a shard are about different buckets, so that a name whose bucket
-	// moved may be in none, or a bucket is in no page at all.
-	errBucketsMoved = errors.New("buckets move between shards")
-)
-
-// listShards yields what every shard of the node lists, in order of key, which is also the cursor
-// behind the item. page reads a page of a shard's list from a cursor on. Every shard begins behind
-// the cursor first. When shards have come or gone, or buckets have moved, the shards are listed
-// again behind what was yielded. So what is there all the time is yielded once. The sequence ends
-// after its first error, which names what is listed, and after o.most items.
-func listShards[T any](
-	ctx context.Context, n *Node, op, name string, o readOptions, first []byte, key func(*T) string,
-	page func(shard uint64, cursor []byte) (listPage[T], error),
-) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		retry := backoff{base: retryBase, max: retryMax}
-		m := listMerge[T]{key: key, page: page, shards: func() ([]uint64, error) { return n.shards(ctx) },
-			first: first, most: o.most}
-		for {
-			yielded := m.yielded
-			err := m.run(func(item T) bool { return yield(item, nil) })
-			if m.yielded > yielded {
-				retry.failures = 0
-			}
-			switch {
-			case errors.Is(err, errShardsChanged):
-			case errors.Is(err, errBucketsMoved):
-				if err = n.c.waitBucketsMoved(ctx, &retry); err == nil {
-					continue
-				}
-				fallthrough
-			case err != nil:
-				var none T
-				yield(none, withOp(op, name, err))
-				return
-			default:
-				return
-			}
-		}
-	}
-}
-
-type listMerge[T any] struct {
-	key     func(*T) string
-	page    func(shard uint64, cursor []byte) (listPage[T], error)
-	shards  func() ([]uint64, error)
-	first   []byte // the cursor where all begin
-	most    int    // how many items; 0: all
-	yielded int
-}
-
-// run lists once, until it is done, or yield is false, or an error. After errShardsChanged and
-// errBucketsMoved it can run again.
-func (m *listMerge[T]) run(yield func(T) bool) error {
-	shards, err := m.shards()
-	if err != nil {
-		return err
-	}
-	read := func(shard uint64, cursor []byte) (listPage[T], error) {
-		if now, err := m.shards(); err != nil || !slices.Equal(now, shards) {
-			return listPage[T]{}, cmp.Or(err, errShardsChanged)
-		}
-		return m.page(shard, cursor)
-	}
-	lists := make([]shardList[T], len(shards))
-	for i, shard := range shards {
-		lists[i] = shardList[T]{shard: shard, cursor: m.first}
-	}
-	last := string(m.first)
-	for whole := false; m.most == 0 || m.yielded < m.most; whole = true {
-		var least *shardList[T]
-		for i := range lists {
-			l := &lists[i]
-			for err = l.fill(read); err == nil && whole && len(l.items) > 0; err = l.fill(read) {
-				if m.key(&l.items[0]) > last {
-					break
-				}
-				l.items = l.items[1:] // two shards had it, one after the other
-			}
-			if err != nil {
-				return err
-			}
-			if len(l.items) > 0 && (least == nil || m.key(&l.items[0]) < m.key(&least.items[0])) {
-				least = l
-			}
-		}
-		if !whole && !serveAll(lists) {
-			return errBucketsMoved
-		}
-		if least == nil {
-			return nil
-		}
-		item := least.items[0]
-		last = m.key(&item)
-		least.items, m.first, m.yielded = least.items[1:], []byte(last), m.yielded+1
-		if !yield(item) {
-			return nil
-		}
-	}
-	return nil
-}
-
-// serveAll says that the lists together are about every bucket. Servers that do not know of buckets
-// in lists are believed.
-func serveAll[T any](lists []shardList[T]) bool {
-	var all *bucketEpochs
-	for i := range lists {
-		if lists[i].served == nil {
-			return true
-		}
-		all = all.newer(lists[i].served)
-	}
-	return all == nil || !slices.Contains(all.epochs, 0)
-}
-
 // List lists the semaphores whose name begins with prefix, in order of name, over all shards;
 // OfSession, After and MaxItems limit it. The sequence ends after its first error.
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
 	o := readOptionsOf(opts)
 	name := func(s *SemaphoreInfo) string { return s.Name }
-	read := func(shard uint64, cursor []byte) (page listPage[SemaphoreInfo], err error) {
+	read := func(shard uint64, cursor []byte) (page handle.ListPage[SemaphoreInfo], err error) {
 		req := &protocol.List{
-			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session,
-			Consistency: o.consistency, Cursor: cursor,
-			Limit: uint32(o.most), MinIndex: n.c.readIndex(shard).Load(),
+			Shard: shard, Node: n.id, Prefix: []byte(prefix), Session: o.session, Cursor: cursor, Limit: uint32(o.most),
 		}
 		var reply protocol.ListReply
-		where := n.readAt(o, n.bucketOf(shard), n.c.atShard(n.tier, shard), &req.Consistency)
-		if _, err := n.c.request(ctx, where, protocol.KindList, req, &reply); err != nil {
-			return page, err
+		r := n.c.d.Call(ctx, &core.Call{
+			Kind: protocol.KindList, Msg: req, Reply: &reply, To: n.handle().AtShard(shard),
+			Read: n.read(o, &req.Consistency, &req.MinIndex, &reply.Index),
+		})
+		if r.Err != nil {
+			return page, driver.Err(r)
 		}
-		raiseTo(n.c.readIndex(shard), reply.Index)
 		items := make([]SemaphoreInfo, len(reply.Semaphores))
 		for i, w := range reply.Semaphores {
 			items[i] = SemaphoreInfo{
@@ -216,9 +68,9 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 				Count: w.Count, Waiting: w.Waiting,
 			}
 		}
-		return listPage[SemaphoreInfo]{items, reply.Cursor, reply.Runs}, nil
+		return handle.ListPage[SemaphoreInfo]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
 	}
-	return listShards(ctx, n, "list", prefix, o, []byte(o.after), name, read)
+	return handle.ListShards(ctx, n.handle(), "list", prefix, o.limits([]byte(o.after)), name, read)
 }
 
 // NodeUsage is what a node uses of its quotas, over all shards.
@@ -232,11 +84,11 @@ type NodeUsage struct {
 // Usage reads what the node uses of its quotas. The shards are read one after another.
 func (n *Node) Usage(ctx context.Context) (NodeUsage, error) {
 	var sum NodeUsage
-	shards, err := n.shards(ctx)
+	shards, err := n.handle().Shards(ctx)
 	for _, shard := range shards {
 		req := &protocol.List{Shard: shard, Node: n.id, Limit: 1, Consistency: protocol.Relaxed}
 		var reply protocol.ListReply
-		if _, err = n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindList, req, &reply); err != nil {
+		if _, err = n.c.request(ctx, n.handle().AtShard(shard), protocol.KindList, req, &reply); err != nil {
 			break
 		}
 		sum.Sessions += reply.UsedSessions
@@ -257,19 +109,19 @@ func (n *Node) Sessions(ctx context.Context, opts ...ReadOption) iter.Seq2[Sessi
 		first = binary.BigEndian.AppendUint64(nil, o.afterSession)
 	}
 	id := func(s *SessionInfo) string { return string(binary.BigEndian.AppendUint64(nil, s.ID)) }
-	read := func(shard uint64, cursor []byte) (page listPage[SessionInfo], err error) {
+	read := func(shard uint64, cursor []byte) (page handle.ListPage[SessionInfo], err error) {
 		var reply protocol.SessionListReply
 		req := &protocol.SessionList{Shard: shard, Node: n.id, Cursor: cursor, Limit: uint32(o.most)}
-		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionList, req, &reply); err != nil {
+		if _, err := n.c.request(ctx, n.handle().AtShard(shard), protocol.KindSessionList, req, &reply); err != nil {
 			return page, err
 		}
 		items := make([]SessionInfo, len(reply.Sessions))
 		for i := range reply.Sessions {
 			items[i] = sessionInfo(&reply.Sessions[i])
 		}
-		return listPage[SessionInfo]{items, reply.Cursor, reply.Runs}, nil
+		return handle.ListPage[SessionInfo]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
 	}
-	return listShards(ctx, n, "list sessions of", n.path, o, first, id, read)
+	return handle.ListShards(ctx, n.handle(), "list sessions of", n.path, o.limits(first), id, read)
 }
 
 // ObjectKind is a kind of object that sessions take part in, beside semaphores.
@@ -296,10 +148,10 @@ type SessionObject struct {
 // tracks before rate limits, each in order of name. The sequence ends after its first error. List with OfSession lists the semaphores.
 func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
 	key := func(o *SessionObject) string { return string([]byte{byte(o.Kind)}) + o.Name }
-	read := func(shard uint64, cursor []byte) (page listPage[SessionObject], err error) {
+	read := func(shard uint64, cursor []byte) (page handle.ListPage[SessionObject], err error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.id, Session: id, Cursor: cursor}
-		if _, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindSessionObjects,
+		if _, err := n.c.request(ctx, n.handle().AtShard(shard), protocol.KindSessionObjects,
 			req, &reply); err != nil {
 			return page, err
 		}
@@ -308,52 +160,19 @@ func (n *Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionO
 			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name),
 				Label: w.Label, Instances: w.Count}
 		}
-		return listPage[SessionObject]{items, reply.Cursor, reply.Runs}, nil
+		return handle.ListPage[SessionObject]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
 	}
-	return listShards(ctx, n, "list objects of sessions of", n.path, readOptions{}, nil, key, read)
+	return handle.ListShards(ctx, n.handle(), "list objects of sessions of", n.path, handle.ListLimits{}, key, read)
 }
 
-// processes lists the node's processes whose name begins with prefix, in order of name.
-func (n *Node) processes(
-	ctx context.Context, prefix string, opts []ReadOption,
-) iter.Seq2[protocol.ProcessItem, error] {
-	o := readOptionsOf(opts)
-	name := func(i *protocol.ProcessItem) string { return string(i.Name) }
-	read := func(shard uint64, cursor []byte) (listPage[protocol.ProcessItem], error) {
-		var reply protocol.ProcessListReply
-		req := &protocol.ProcessList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict,
-			Cursor: cursor, Limit: uint32(o.most)}
-		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindProcessList, req, &reply)
-		return listPage[protocol.ProcessItem]{reply.Processes, reply.Cursor, reply.Runs}, err
-	}
-	return listShards(ctx, n, "list processes", prefix, o, []byte(o.after), name, read)
+// limits are the list's, which begins behind first.
+func (o *readOptions) limits(first []byte) handle.ListLimits {
+	return handle.ListLimits{First: first, Most: o.most}
 }
 
-// tracks lists the node's tracks whose name begins with prefix, in order of name.
-func (n *Node) tracks(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.TrackItem, error] {
-	o := readOptionsOf(opts)
-	name := func(i *protocol.TrackItem) string { return string(i.Name) }
-	read := func(shard uint64, cursor []byte) (listPage[protocol.TrackItem], error) {
-		var reply protocol.TrackListReply
-		req := &protocol.TrackList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Consistency: protocol.Strict,
-			Cursor: cursor, Limit: uint32(o.most)}
-		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindTrackList, req, &reply)
-		return listPage[protocol.TrackItem]{reply.Tracks, reply.Cursor, reply.Runs}, err
-	}
-	return listShards(ctx, n, "list rollouts", prefix, o, []byte(o.after), name, read)
-}
-
-// limits lists the node's rate limits whose name begins with prefix, in order of name.
-func (n *Node) limits(ctx context.Context, prefix string, opts []ReadOption) iter.Seq2[protocol.LimitItem, error] {
-	o := readOptionsOf(opts)
-	name := func(i *protocol.LimitItem) string { return string(i.Name) }
-	read := func(shard uint64, cursor []byte) (listPage[protocol.LimitItem], error) {
-		var reply protocol.LimitListReply
-		req := &protocol.LimitList{Shard: shard, Node: n.id, Prefix: []byte(prefix), Cursor: cursor, Limit: uint32(o.most)}
-		_, err := n.c.request(ctx, n.c.atShard(n.tier, shard), protocol.KindLimitList, req, &reply)
-		return listPage[protocol.LimitItem]{reply.Limits, reply.Cursor, reply.Runs}, err
-	}
-	return listShards(ctx, n, "list rate limits", prefix, o, []byte(o.after), name, read)
+// atSession is the leader of a session's home.
+func atSession(id uint64) core.Target {
+	return core.Target{Of: core.AtBucket, Tier: protocol.SessionTier(id), Bucket: protocol.SessionBucket(id)}
 }
 
 func sessionInfo(w *protocol.SessionInfo) SessionInfo {
@@ -371,8 +190,7 @@ func (n *Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, er
 	if err := n.c.checkSessionID(ctx, id); err != nil {
 		return nil, withSession("describe", id, err)
 	}
-	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	if _, err := n.c.request(ctx, where, protocol.KindSessionDescribe,
+	if _, err := n.c.request(ctx, atSession(id), protocol.KindSessionDescribe,
 		&protocol.SessionDescribe{Session: id, Node: n.id}, &reply); err != nil {
 		return nil, withSession("describe", id, err)
 	}
@@ -390,10 +208,9 @@ func (n *Node) KillSession(ctx context.Context, id uint64, reason string) error 
 	if err := n.c.checkSessionID(ctx, id); err != nil {
 		return withSession("kill", id, err)
 	}
-	where := n.c.atBucket(protocol.SessionTier(id), protocol.SessionBucket(id))
-	repeated, err := n.c.request(ctx, where, protocol.KindSessionKill,
+	repeated, err := n.c.request(ctx, atSession(id), protocol.KindSessionKill,
 		&protocol.SessionKill{Session: id, Node: n.id, Reason: reason}, &protocol.Empty{})
-	if err == nil || repeated && sessionGone(err) {
+	if err == nil || repeated && (errors.Is(err, protocol.StatusSessionExpired) || errors.Is(err, NotFound)) {
 		return nil // a first sending did it
 	}
 	return withSession("kill", id, outcomeUnknown(repeated && !answered(err), err))

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -158,26 +159,10 @@ func (c *Client) createNode(
 	for _, f := range opts {
 		f(&o)
 	}
-	where := c.anyInstance
-	if o.tier != "" {
-		where = anyWithTiers(c.cluster)
-	}
 	var reply protocol.NodeInfo
-	repeated, err = c.request(ctx, where, protocol.KindNodeCreate,
+	repeated, err = c.request(ctx, anyInstance, protocol.KindNodeCreate,
 		&protocol.NodeCreate{Path: path, Config: config, Tier: o.tier}, &reply)
 	return nodeInfo(&reply), repeated, err
-}
-
-// anyWithTiers is any instance, unless it would ignore the tier of a new node.
-func anyWithTiers(c *cluster) destination {
-	return func(ctx context.Context) (*conn, uint64, uint64, error) {
-		cn, err := c.anyConn(ctx)
-		if err == nil && cn.hello.Features&protocol.FeatureNodeTier == 0 {
-			err = markUndecided(protocol.Errorf(protocol.StatusUnsupported,
-				"this server puts all nodes in one tier; upgrade it, or leave the tier out"))
-		}
-		return cn, 0, 0, err
-	}
 }
 
 // EnsureNode is CreateNode that accepts an existing node, whatever its configuration and tier. It
@@ -211,7 +196,7 @@ func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*N
 		return nil, withOp("alter node", path, err)
 	}
 	var reply protocol.NodeInfo
-	if repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeAlter,
+	if repeated, err := c.request(ctx, anyInstance, protocol.KindNodeAlter,
 		&protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
 		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
 	}
@@ -229,7 +214,7 @@ func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, erro
 
 func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
 	var reply protocol.NodeInfo
-	if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+	if _, err := c.request(ctx, anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
 		return nil, err
 	}
 	return &reply, nil
@@ -238,7 +223,7 @@ func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, 
 // DropNode drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
 // below it must be dropped first (PreconditionFailed). Errors: NotFound.
 func (c *Client) DropNode(ctx context.Context, path string) error {
-	repeated, err := c.request(ctx, c.anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
+	repeated, err := c.request(ctx, anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
 	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
 		return nil // the first sending did it
 	}
@@ -260,7 +245,7 @@ func (c *Client) Nodes(ctx context.Context, prefix string, opts ...ReadOption) i
 		left := o.most
 		for {
 			var page protocol.NodeListReply
-			if _, err := c.request(ctx, c.anyInstance, protocol.KindNodeList, req, &page); err != nil {
+			if _, err := c.request(ctx, anyInstance, protocol.KindNodeList, req, &page); err != nil {
 				yield(NodeInfo{}, withOp("list nodes", prefix, err))
 				return
 			}
@@ -285,4 +270,11 @@ func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
 	}
 	n := nodeOf(c, path, info)
 	return &n, nil
+}
+
+// isPending reports whether a change of the cluster waits for a shard that does not decide. It may
+// still happen.
+func isPending(err error) bool {
+	var e *protocol.Error
+	return errors.As(err, &e) && e.Status == protocol.StatusUnavailable && e.Shard != 0
 }

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -37,18 +40,18 @@ func (n *Node) Path() string { return n.path }
 // ID is the node's id, which is never reused.
 func (n *Node) ID() uint64 { return n.id }
 
-// bucket is where a name lives.
-func (n *Node) bucket(ctx context.Context, name string) (uint32, error) {
-	if name == "" {
-		return 0, protocol.Errorf(protocol.StatusBadRequest,
-			"semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
-	}
-	t, err := n.c.tierOf(ctx, n.tier)
-	if err != nil {
-		return 0, err
-	}
-	return protocol.Bucket(n.id, []byte(name), t.buckets), nil
+// Handle is for the packages below this one.
+func (n *Node) Handle(handle.Key) handle.Node { return n.handle() }
+
+func (n *Node) handle() handle.Node {
+	return handle.Node{Driver: n.c.d, ID: n.id, Tier: n.tier, Path: n.path}
 }
+
+// at is the leader of the shard that owns a name.
+func (n *Node) at(name string) core.Target { return n.handle().At(name) }
+
+var errNoName = protocol.Errorf(protocol.StatusBadRequest,
+	"semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
 
 // checkLives tells a semaphore that does not exist from a node that does not: it returns nil if the
 // node lives, and else notFound, or why that could not be told.
@@ -61,14 +64,6 @@ func (n *Node) checkLives(ctx context.Context, notFound error) error {
 		return withOp("look up node", n.path, err)
 	}
 	return notFound
-}
-
-func (n *Node) shards(ctx context.Context) ([]uint64, error) {
-	t, err := n.c.tierOf(ctx, n.tier)
-	if err != nil {
-		return nil, err
-	}
-	return t.shards, nil
 }
 
 // Config is the configuration with this name, for reading it.
@@ -116,24 +111,14 @@ func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name
 func (n *Node) ForceRelease(
 	ctx context.Context, name string, first, last uint64, reason string,
 ) (released uint64, err error) {
-	bucket, err := n.bucket(ctx, name)
-	if err != nil {
-		return 0, withOp("force release", name, err)
+	if name == "" {
+		return 0, withOp("force release", name, errNoName)
 	}
 	m := &protocol.ForceRelease{Node: n.id, Name: []byte(name), First: first, Last: last, Reason: reason}
 	var reply protocol.ForceReleaseReply
-	leader := n.c.atBucket(n.tier, bucket)
-	var asked requestRoute
-	repeated, err := n.c.request(ctx, func(ctx context.Context) (*conn, uint64, uint64, error) {
-		cn, at, shard, err := leader(ctx)
-		if err == nil {
-			asked = requestRoute{cn: cn, shard: shard, shardRoute: n.c.routes.Load().byShard[shard]}
-		}
-		return cn, at, shard, err
-	}, protocol.KindForceRelease, m, &reply)
-	if err == nil || repeated && errors.Is(err, NotFound) {
-		asked.recordWrite(nil)
-	}
+	x := core.Call{Kind: protocol.KindForceRelease, Msg: m, Reply: &reply, To: n.at(name), Writes: true}
+	r := n.c.d.Call(ctx, &x)
+	repeated, err := x.Repeated() || r.Unknown, driver.Err(r)
 	if repeated && errors.Is(err, NotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
 	}

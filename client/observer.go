@@ -1,9 +1,13 @@
 package client
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Observer is notified of acquires and of what they hold, for traces and metrics. Acquire,
@@ -52,107 +56,34 @@ type HoldEnd struct {
 	Cause error         // nil: released. ErrSessionClosed: with its session. Otherwise it was lost, as Lease.Lost says
 }
 
-// observedHold is a lease that an observer follows.
-type observedHold struct {
-	observer AcquireObserver
-	since    time.Duration
-}
-
-// observed runs an acquire for an observer.
-func (a *acquireOp) observed(ctx context.Context, name string, o Observer) (*Lease, error) {
-	s := a.s
-	clock := s.c.clock
-	began := clock.now()
-	to := o.AcquireStarted(ctx, AcquireStart{Session: s.id, Node: s.node.path, Name: name, Count: a.o.count, Try: a.o.lock == lockNow})
-	l, err := a.start(ctx, name)
+// acquireObserved acquires for an observer.
+func (s *Session) acquireObserved(ctx context.Context, name string, o *acquireOptions, observer Observer) (*Lease, error) {
+	began := boottime.Now()
+	to := observer.AcquireStarted(ctx, AcquireStart{
+		Session: s.d.ID, Node: s.node.path, Name: name, Count: o.count, Try: o.turn == core.Now,
+	})
+	var info driver.AcquireInfo
+	l := &Lease{s: s, name: name}
+	err := s.acquireLease(ctx, o, l, &info)
+	if err != nil {
+		l = nil
+	}
 	if to == nil {
 		return l, err
 	}
-	now := clock.now()
-	end := AcquireEnd{Err: err, Wait: now - began, Queued: a.accepted, Attempts: a.sendings, Shard: a.shard}
-	switch {
-	case l != nil:
-		end.Token = l.token
-	case err == nil:
-		end.Err = ErrNotAcquired
+	now := boottime.Now()
+	end := AcquireEnd{Err: err, Wait: now - began, Queued: info.Queued, Attempts: info.Attempts, Shard: info.Shard}
+	if l != nil {
+		end.Token = l.d.Token
 	}
 	to.AcquireEnded(end)
 	if l != nil {
-		l.observe(observedHold{to, now})
+		l.d.Observe(func(cause error) {
+			if errors.Is(cause, ErrReleased) {
+				cause = nil
+			}
+			to.HoldEnded(HoldEnd{Held: boottime.Now() - now, Cause: cause})
+		})
 	}
 	return l, err
-}
-
-// observe has the end of the lease reported. It may have ended already.
-func (l *Lease) observe(h observedHold) {
-	s := l.s
-	s.mu.Lock()
-	cause := cmp.Or(l.over, s.err)
-	if cause == nil {
-		l.observation = &h
-	}
-	s.mu.Unlock()
-	if cause != nil {
-		h.ended(s.c.clock.now(), cause)
-	}
-}
-
-// takeObservation is what is to be reported about the lease's end, nil if nothing is, or if it was
-// taken before. session.mu is held.
-func (l *Lease) takeObservation() *observedHold {
-	h := l.observation
-	l.observation = nil
-	return h
-}
-
-func (h *observedHold) ended(now time.Duration, cause error) {
-	if cause == ErrReleased {
-		cause = nil
-	}
-	h.observer.HoldEnded(HoldEnd{Held: now - h.since, Cause: cause})
-}
-
-// reportHold reports the end of a lease from the session's goroutine. mu is held.
-func (l *Lease) reportHold(cause error) {
-	s := l.s
-	if h := l.takeObservation(); h != nil {
-		now := s.c.clock.now()
-		s.notify(func() { h.ended(now, cause) })
-	}
-}
-
-// reportHolds reports the end of all leases with the session. mu is held.
-func reportHolds(s *Session, cause error) {
-	if s.c.cfg.Observer == nil {
-		return
-	}
-	for e := range s.nameLocks.all {
-		if e.lease != nil {
-			e.lease.reportHold(cause)
-		}
-	}
-}
-
-// closeHolds takes what is to be reported about the leases that a Close ends, and returns the
-// function that reports it.
-func closeHolds(s *Session, cause error) (report func()) {
-	if s.c.cfg.Observer == nil {
-		return func() {}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var holds []*observedHold
-	for e := range s.nameLocks.all {
-		if e.lease != nil && s.err == nil {
-			if h := e.lease.takeObservation(); h != nil {
-				holds = append(holds, h)
-			}
-		}
-	}
-	return func() {
-		now := s.c.clock.now()
-		for _, h := range holds {
-			h.ended(now, cause)
-		}
-	}
 }

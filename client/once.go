@@ -87,7 +87,7 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (*Period, error) 
 		o.timeout = min(o.timeout, uint64(left.Milliseconds()), protocol.MaxAcquireTimeout)
 	}
 	p.Lease, err = o.s.acquire(ctx, o.name, with(opts, Count(1), waitForOwnLease(), wait))
-	if err == nil && p.Lease == nil {
+	if errors.Is(err, ErrNotAcquired) {
 		err = fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", p.Number, ErrNotAcquired)
 	}
 	if err != nil {

@@ -1,8 +1,7 @@
 package client
 
 import (
-	"sync/atomic"
-
+	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -22,55 +21,13 @@ const (
 	OnOwners WatchMask = WatchMask(protocol.WatchOwners) // an owner more or less, a count lowered, an owner's data; deletion
 )
 
-// oneShot is one sending of a one-shot watch.
+// oneShot is a one-shot watch until it fires.
 type oneShot struct {
-	id        uint64
-	c         *Client
-	cn        *conn
-	tier      uint8
-	bucket    uint32
-	lastWrite *lastWrite       // of the shard then; nil: the map does not have it
-	ch        chan WatchResult // capacity 1
-	over      atomic.Bool
-	stop      atomic.Pointer[func() bool] // of what fires it with the session's end
+	core.OneShot
+	ch chan WatchResult // capacity 1
 }
 
-func (o *oneShot) fire(f WatchResult) {
-	if !o.over.CompareAndSwap(false, true) {
-		return
-	}
-	// A RELAXED read that follows must not miss the change. The instance that fired the watch has
-	// it; a change that may have been missed can be anywhere, and in another shard if the bucket
-	// has moved.
-	var instance uint64
-	if f != (WatchResult{}) {
-		instance = o.cn.instance
-	} else if w := o.c.routes.Load().forBucket(o.tier, o.bucket); w != nil {
-		w.lastWrite.record(o.cn.clock.now(), 0)
-	}
-	if o.lastWrite != nil {
-		o.lastWrite.record(o.cn.clock.now(), instance)
-	}
-	o.ch <- f
-	if stop := o.stop.Load(); stop != nil {
-		(*stop)()
-	}
-}
-
-// arm makes the shot known to its connection, before the server can fire it.
-func (o *oneShot) arm() {
-	o.cn.mu.Lock()
-	defer o.cn.mu.Unlock()
-	if o.cn.err == nil {
-		put(&o.cn.oneShots, o.id, o)
-	}
-}
-
-func (o *oneShot) disarm() {
-	if o == nil {
-		return
-	}
-	o.cn.mu.Lock()
-	defer o.cn.mu.Unlock()
-	delete(o.cn.oneShots, o.id)
+// Done implements core.Waiter: the watch has fired.
+func (o *oneShot) Done() {
+	o.ch <- WatchResult{DataChanged: o.DataChanged, OwnersChanged: o.OwnersChanged}
 }

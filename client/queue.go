@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -171,38 +172,13 @@ func OnSlots(names ...string) AcquireOption {
 
 // Slots are the names of the slots that are held, in the order of the semaphore's list; none where
 // units have no names. The token of each is Token.
-func (l *Lease) Slots() []string {
-	l.s.mu.Lock()
-	defer l.s.mu.Unlock()
-	return slices.Clone(l.slots)
-}
+func (l *Lease) Slots() []string { return l.d.SlotNames() }
 
 // ReduceOption is an option of Lease.Reduce.
-type ReduceOption func(*changeOp)
+type ReduceOption func(*driver.Change)
 
 // Keep names the slots that are kept, as many as the count. Default: the first ones of the list.
-func Keep(names ...string) ReduceOption { return func(ch *changeOp) { ch.keep = names } }
-
-// changedOptions are those of a change of the lease: they repeat what was asked for, without what
-// chooses slots. session.mu is held.
-func (l *Lease) changedOptions(keep []string) *protocol.AcquireOptions {
-	if l.ask == nil && len(keep) == 0 {
-		return nil
-	}
-	o := new(protocol.AcquireOptions)
-	if l.ask != nil {
-		o.Priority, o.Key = l.ask.Priority, l.ask.Key
-	}
-	o.Names = keep
-	return o
-}
-
-func slotsOf(g *protocol.Grant) []string {
-	if g == nil {
-		return nil
-	}
-	return g.Slots
-}
+func Keep(names ...string) ReduceOption { return func(x *driver.Change) { x.Keep = names } }
 
 // Hold is a hold of a semaphore that ended.
 type Hold struct {
@@ -300,7 +276,3 @@ func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
 	}
 	return o
 }
-
-// errNoQueues refuses what a server would ignore.
-var errNoQueues = protocol.Errorf(protocol.StatusUnsupported,
-	"the server does not know options of semaphores and acquires; upgrade it, or leave them out")

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -56,24 +58,34 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	if err := c.checkSessionID(ctx, saved.Session); err != nil {
 		return nil, withSession("restore", saved.Session, err)
 	}
-	s := newSession(&n, o)
-	s.id, s.generation = saved.Session, saved.Generation+1
-	copy(s.key[:], saved.Key)
-	s.epoch = uint64(s.generation) * generationEpochs
-	s.seqs.Reset(uint64(s.generation)*generationNumbers + 1)
-	s.nonce = c.beginRestore(s)
-	if err := s.restore(ctx); err != nil {
-		if !answered(err) {
-			c.restoreUnanswered(s)
-		}
-		s.cancel(err)
-		return nil, withSession("restore", saved.Session, err)
+	s := c.newSessionOn(&n, o)
+	s.generation = saved.Generation + 1
+	copy(s.d.Key[:], saved.Key)
+	r := s.d.Restore(ctx, driver.Takeover{
+		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1, FirstNumber: uint64(s.generation)*generationNumbers + 1,
+	})
+	if r.Err != nil {
+		err := withSession("restore", saved.Session, driver.Err(r))
+		s.d.Drop(err)
+		return nil, err
 	}
 	return s, nil
 }
 
-// restoreKey names a restore: of a session, from one saved state.
-type restoreKey struct {
-	session    uint64
-	generation uint32
+// checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have
+// it.
+func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
+	for _, refresh := range []bool{false, true} {
+		if r := c.d.AwaitMap(ctx, &core.MapWait{Any: true, Refresh: refresh}); r.Err != nil {
+			return driver.Err(r)
+		}
+		_, buckets := c.d.Tier(protocol.SessionTier(id))
+		if protocol.SessionBucket(id) < buckets {
+			return nil
+		}
+		if buckets > 0 {
+			break // there are never more
+		}
+	}
+	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
 }

@@ -5,6 +5,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -20,14 +22,16 @@ func (s *Session) create(ctx context.Context, name string, limit uint64, data []
 	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
+// changeSemaphore sends a numbered request about a semaphore.
 func (s *Session) changeSemaphore(
 	ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message,
 ) error {
-	bucket, err := s.node.bucket(ctx, name)
-	if err != nil {
-		return err
+	if name == "" {
+		return errNoName
 	}
-	return s.sendOnce(ctx, kind, bucket, head, m, reply)
+	return driver.Outcome(s.c.d.Call(ctx, &core.Call{
+		Kind: kind, Msg: m, Head: head, Reply: reply, Session: &s.d.Session, To: s.node.at(name),
+	}))
 }
 
 // WriteOption is an option of Session.Update and ConfigValue.Set; of Session.Resize it is Reason.
@@ -117,25 +121,12 @@ func (s *Session) delete(ctx context.Context, name string, force bool) error {
 // held before, for example. released is false when there was nothing. A lease of this session on
 // the semaphore ends as released.
 func (s *Session) Release(ctx context.Context, name string) (released bool, err error) {
-	bucket, err := s.node.bucket(ctx, name)
-	if err != nil {
-		return false, withOp("release", name, err)
+	if name == "" {
+		return false, withOp("release", name, errNoName)
 	}
-	e, _, _, err := s.nameLocks.lock(ctx, s, name, lockNext)
-	if err != nil {
-		return false, withOp("release", name, err)
-	}
-	s.mu.Lock()
-	if e.lease != nil {
-		e.lease.end(ErrReleased)
-	}
-	s.mu.Unlock()
-	r := &releaseOp{s: s, e: e, bucket: bucket}
-	done, err := r.work(ctx)
-	if !done {
-		s.continueInBackground(r.workInBackground)
-	}
-	return err == nil && r.reply.Released, withOp("release", name, err)
+	released, r := s.d.ReleaseName(ctx, name)
+	err = releaseOutcome(ctx, s, r)
+	return err == nil && released, withOp("release", name, err)
 }
 
 // Describe is Node.Describe on the session's node.
@@ -145,7 +136,7 @@ func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption)
 
 // ExplainWait is Node.ExplainWait for this session.
 func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
-	return s.node.ExplainWait(ctx, name, s.id)
+	return s.node.ExplainWait(ctx, name, s.d.ID)
 }
 
 // List is Node.List on the session's node.
@@ -173,39 +164,25 @@ func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, op
 func (s *Session) describeOnce(
 	ctx context.Context, name string, flags uint8, o readOptions, limit func(size int) error,
 ) (*Semaphore, <-chan WatchResult, error) {
-	bucket, err := s.node.bucket(ctx, name)
-	if err != nil {
-		return nil, nil, err
+	if name == "" {
+		return nil, nil, errNoName
 	}
 	const watches = uint8(OnData | OnOwners)
-	req := protocol.Describe{
-		Session: s.id, Node: s.node.id, Name: []byte(name), Consistency: o.consistency, Flags: flags, Limit: uint32(o.most),
-	}
+	req := protocol.Describe{Session: s.d.ID, Node: s.node.id, Name: []byte(name), Flags: flags, Limit: uint32(o.most)}
 	var shot *oneShot
 	size := 0
 	sem, err := pages(&req, func(reply *protocol.DescribeReply) error {
-		route, _, err := s.send(ctx, protocol.KindDescribe, bucket, &requestState{prepare: func(route requestRoute) {
-			req.MinIndex = s.c.readIndex(route.shard).Load()
-			req.Consistency = o.consistency
-			if o.consistency == protocol.Relaxed || o.consistency != protocol.Strict && s.node.relaxed {
-				req.Consistency = s.node.consistencyAt(o, route.shard, route.cn)
-			}
-			if req.Flags&watches == 0 || len(req.Cursor) > 0 {
-				return // no watch, or not the first page
-			}
-			shot.disarm()
-			shot = &oneShot{
-				id: s.c.lastWatchID.Add(1), c: s.c, cn: route.cn, tier: s.node.tier, bucket: bucket, ch: make(chan WatchResult, 1),
-			}
-			if route.shardRoute != nil {
-				shot.lastWrite = route.shardRoute.lastWrite
-			}
-			shot.arm()
-			req.WatchID = shot.id
-		}}, &req, reply)
-		if err == nil {
-			raiseTo(s.c.readIndex(route.shard), reply.Index)
+		x := &core.Call{
+			Kind: protocol.KindDescribe, Msg: &req, Reply: reply, Session: &s.d.Session, To: s.node.at(name),
+			Read: s.node.read(o, &req.Consistency, &req.MinIndex, &reply.Index),
 		}
+		x.Read.AtLeader = true
+		if req.Flags&watches != 0 && len(req.Cursor) == 0 {
+			shot = &oneShot{ch: make(chan WatchResult, 1)}
+			shot.OneShot.Waiter = shot
+			x.OneShot = &shot.OneShot
+		}
+		err := driver.Err(s.c.d.Call(ctx, x))
 		if len(req.Cursor) == 0 {
 			size = 0 // read from the start
 		}
@@ -214,23 +191,10 @@ func (s *Session) describeOnce(
 		}
 		return err
 	})
-	if err != nil {
-		shot.disarm()
-		return nil, nil, err
+	if err != nil || shot == nil {
+		return sem, nil, err
 	}
-	if shot == nil {
-		return sem, nil, nil
-	}
-	fired := shot
-	stop := context.AfterFunc(s.ctx, func() {
-		fired.disarm()
-		fired.fire(WatchResult{})
-	})
-	fired.stop.Store(&stop)
-	if fired.over.Load() {
-		stop()
-	}
-	return sem, fired.ch, nil
+	return sem, shot.ch, nil
 }
 
 // describedBytes is about how long a page is: its data, and 40 bytes for the numbers of an entry.

@@ -63,12 +63,3 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 	millis.Of("keep-alive", o.keepAlive, &err) // it stays here, but what is no time is refused alike
 	return o, err
 }
-
-// period between keep-alives for a session with this timeout in force.
-func (o *sessionOptions) period(timeout time.Duration) time.Duration {
-	p := sessionstate.KeepAlive(timeout)
-	if o.keepAlive > 0 {
-		p = min(p, max(o.keepAlive, 10*time.Millisecond))
-	}
-	return p
-}

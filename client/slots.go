@@ -57,12 +57,7 @@ func (x *Slots) acquire(ctx context.Context, acquire func(s *Session) (*Lease, e
 	}
 	l, err := acquire(s)
 	if l == nil {
-		if e, _, free, err := s.nameLocks.lock(ctx, s, x.name, lockNow); err == nil && free {
-			s.nameLocks.unlockOf(s, e)
-			x.put(s)
-		} else { // an acquire that was given up is undone
-			x.c.run(func() { x.putOnceReleased(s) })
-		}
+		x.c.d.Run(func() { x.putOnceReleased(s) }) // an acquire that was given up is undone first
 		return nil, err
 	}
 	context.AfterFunc(l.Context(), func() { x.putOnceReleased(s) })
@@ -71,8 +66,7 @@ func (x *Slots) acquire(ctx context.Context, acquire func(s *Session) (*Lease, e
 
 // putOnceReleased keeps a session once it holds nothing at the server either.
 func (x *Slots) putOnceReleased(s *Session) {
-	if e, _, _, err := s.nameLocks.lock(s.ctx, s, x.name, lockNext); err == nil {
-		s.nameLocks.unlockOf(s, e)
+	if r := s.d.AwaitName(x.c.d.Context(), x.name); r.Err == nil {
 		x.put(s)
 	}
 }
@@ -83,7 +77,7 @@ func (x *Slots) session(ctx context.Context) (*Session, error) {
 	for len(x.idle) > 0 {
 		last := x.idle[len(x.idle)-1]
 		x.idle = x.idle[:len(x.idle)-1]
-		if last.timer.Stop(); last.s.endErr() == nil {
+		if last.timer.Stop(); last.s.d.ErrNow() == nil {
 			x.mu.Unlock()
 			return last.s, nil
 		}
@@ -100,13 +94,13 @@ var errSlotsClosed = errors.New("the slots are closed")
 
 // put keeps a session for the next task.
 func (x *Slots) put(s *Session) {
-	if s.endErr() != nil {
+	if s.d.ErrNow() != nil {
 		return
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.closed {
-		x.c.run(func() { _ = s.Close(x.c.ctx) })
+		x.c.d.Run(func() { _ = s.Close(x.c.d.Context()) })
 		return
 	}
 	i := &idleSession{s: s}
@@ -121,7 +115,7 @@ func (x *Slots) drop(i *idleSession) {
 	for at, other := range x.idle {
 		if other == i {
 			x.idle = append(x.idle[:at], x.idle[at+1:]...)
-			x.c.run(func() { _ = i.s.Close(x.c.ctx) })
+			x.c.d.Run(func() { _ = i.s.Close(x.c.d.Context()) })
 			return
 		}
 	}

@@ -3,7 +3,10 @@ package client
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Back-off between the sessions of Supervise.
@@ -13,13 +16,13 @@ const (
 )
 
 func supervise(ctx context.Context, c *Client, node string, serve func(ctx context.Context, s *Session) error, opts []SessionOption) error {
-	retry := backoff{base: superviseBase, max: superviseMax}
+	failures := 0
 	for {
 		s, err := c.Session(ctx, node, opts...)
 		if err != nil {
 			return err
 		}
-		began := c.clock.now()
+		began := boottime.Now()
 		err = serveSession(ctx, s, serve)
 		ended := s.Err() // before it is closed
 		closeSupervised(ctx, s)
@@ -31,16 +34,21 @@ func supervise(ctx context.Context, c *Client, node string, serve func(ctx conte
 		case ended == nil, errors.Is(ended, ErrSessionClosed):
 			return err
 		}
-		if c.clock.now()-began >= s.Timeout() {
-			retry.failures = 0
+		if boottime.Now()-began >= s.Timeout() {
+			failures = 0
 		}
-		wait := retry.next()
+		wait := rand.N(min(superviseBase<<min(failures, 10), superviseMax))
+		failures++
 		c.cfg.Logger.Warn("session lost, starting a new one",
 			"node", node, "session", s.ID(), "error", ended, "wait", wait)
-		if !sleep(ctx, c.ctx.Done(), wait) {
-			if ctx.Err() != nil {
-				return ctx.Err()
-			}
+		t := time.NewTimer(wait)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return ctx.Err()
+		case <-c.d.Context().Done():
+			t.Stop()
 			return ErrClientClosed
 		}
 	}
@@ -56,7 +64,7 @@ func closeSupervised(ctx context.Context, s *Session) {
 
 // serveSession calls serve with a context that ends with the session, at once, and with ctx.
 func serveSession(ctx context.Context, s *Session, serve func(context.Context, *Session) error) error {
-	both, end := bothContexts(s.ctx, ctx)
+	both, end := bothContexts(s.d.Context(), ctx)
 	defer end()
 	return serve(both, s)
 }

@@ -22,19 +22,26 @@ import (
 	"context"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Client operates the cluster that a client is connected to. It may be used by any number of
 // goroutines.
 type Client struct {
-	c      *client.Client
+	c      cluster
 	reason string
 }
 
+// cluster is how requests are sent. Tests have one of their own.
+type cluster interface {
+	Cluster(ctx context.Context, method string, in, out any) error
+	ClusterAt(ctx context.Context, instance uint64, method string, in, out any) error
+	Map(ctx context.Context) (*protocol.MapReply, error)
+}
+
 // New returns a Client that sends its requests through c. The caller still closes c.
-func New(c *client.Client) *Client { return &Client{c: c} }
+func New(c *client.Client) *Client { return &Client{c: c.Handle(handle.Key{})} }
 
 // WithReason is the Client with a reason that the audit log has beside Drain and Undrain.
 func (a *Client) WithReason(text string) *Client { return &Client{a.c, text} }
@@ -42,7 +49,7 @@ func (a *Client) WithReason(text string) *Client { return &Client{a.c, text} }
 // call sends a request and reads its answer. A nil request is empty.
 func call[T any](ctx context.Context, a *Client, method string, in any) (*T, error) {
 	out := new(T)
-	if err := rpc.Cluster(ctx, a.c, method, in, out); err != nil {
+	if err := a.c.Cluster(ctx, method, in, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -67,7 +74,7 @@ func (a *Client) Health(ctx context.Context) (*Health, error) {
 
 // Map returns the cluster map that the client routes requests by. The client fetches it again when
 // it changes. The caller must not change it.
-func (a *Client) Map(ctx context.Context) (*Map, error) { return rpc.Map(ctx, a.c) }
+func (a *Client) Map(ctx context.Context) (*Map, error) { return a.c.Map(ctx) }
 
 // Drain moves leadership and votes away from an instance, by name or UUID, and gives it neither
 // again until its next start, or Undrain. Drain an instance before it is stopped for long, or

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -80,7 +79,7 @@ func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
 		out.Instances[i] = AuditInstance{ID: x.ID, Name: x.Name}
 		asked.Go(func() {
 			req := protocol.AuditLogRequest{Lines: lines}
-			out.Instances[i].Err = rpc.ClusterAt(ctx, a.c, x.ID, protocol.MethodAuditLog, req, &answers[i])
+			out.Instances[i].Err = a.c.ClusterAt(ctx, x.ID, protocol.MethodAuditLog, req, &answers[i])
 		})
 	}
 	asked.Wait()

@@ -7,21 +7,18 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // arriveTwice has each operators' request arrive twice, as if the first answer had been lost.
-func arriveTwice(t *testing.T) {
-	send := rpc.Cluster
-	rpc.Cluster = func(ctx context.Context, c any, method string, in, out any) error {
-		if err := send(ctx, c, method, in, new(json.RawMessage)); err != nil {
+func arriveTwice(a *admin.Client) *admin.Client {
+	return admin.Intercepted(a, admin.Interceptor{Call: func(_ context.Context, send func(any) error, _, out any) error {
+		if err := send(new(json.RawMessage)); err != nil {
 			return err
 		}
-		return send(ctx, c, method, in, out)
-	}
-	t.Cleanup(func() { rpc.Cluster = send })
+		return send(out)
+	}})
 }
 
 // TestLostAnswers: what is made once stays made once, and its secret is the caller's, if a request
@@ -34,10 +31,9 @@ func TestLostAnswers(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(c.CloseWithoutRelease)
-		return admin.New(c)
+		return arriveTwice(admin.New(c))
 	}
 	first := as("")
-	arriveTwice(t)
 	for _, id := range []string{"x", ""} {
 		token, err := first.CreateToken(t.Context(), id, "alice")
 		if err != nil || id != "" && token.ID != id || token.ID == "" || token.Identity != "alice" {
@@ -67,14 +63,12 @@ func TestLostAnswers(t *testing.T) {
 
 // TestTokenOfOlderServer: a server of 0.1 does not know the hash, and makes the secret itself.
 func TestTokenOfOlderServer(t *testing.T) {
-	send := rpc.Cluster
-	t.Cleanup(func() { rpc.Cluster = send })
-	rpc.Cluster = func(_ context.Context, _ any, _ string, in, out any) error {
+	older := admin.Interceptor{Call: func(_ context.Context, _ func(any) error, in, out any) error {
 		r := in.(protocol.AuthTokenRequest)
 		*out.(*admin.Token) = admin.Token{ID: r.ID, Identity: r.Identity, Secret: "theirs"}
 		return nil
-	}
-	token, err := admin.New(nil).CreateToken(t.Context(), "", "alice")
+	}}
+	token, err := admin.Intercepted(nil, older).CreateToken(t.Context(), "", "alice")
 	if err != nil || token.Secret != "theirs" || token.ID == "" {
 		t.Errorf("the token is %+v, %v", token, err)
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -148,7 +147,7 @@ func (a *Client) askAll(ctx context.Context, m *Map, req protocol.TopRequest) ([
 	answers, errs := make([]protocol.Top, len(m.Instances)), make([]error, len(m.Instances))
 	var asked sync.WaitGroup
 	for i, x := range m.Instances {
-		asked.Go(func() { errs[i] = rpc.ClusterAt(ctx, a.c, x.ID, protocol.MethodTop, req, &answers[i]) })
+		asked.Go(func() { errs[i] = a.c.ClusterAt(ctx, x.ID, protocol.MethodTop, req, &answers[i]) })
 	}
 	asked.Wait()
 	return answers, errs

@@ -12,7 +12,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/auth"
@@ -135,16 +134,16 @@ func TestTopOfACluster(t *testing.T) {
 	}
 
 	// An instance that does not answer the second question is named, and what it said first counts.
-	send := rpc.ClusterAt
-	rpc.ClusterAt = func(ctx context.Context, c any, instance uint64, method string, in, out any) error {
-		if req, ok := in.(protocol.TopRequest); ok && len(req.Sessions) > 0 {
-			return client.ErrUnreachable
-		}
-		return send(ctx, c, instance, method, in, out)
-	}
-	t.Cleanup(func() { rpc.ClusterAt = send })
+	silent := admin.Intercepted(admin.New(c), admin.Interceptor{
+		CallAt: func(_ context.Context, send func(any) error, _ uint64, in, out any) error {
+			if req, ok := in.(protocol.TopRequest); ok && len(req.Sessions) > 0 {
+				return client.ErrUnreachable
+			}
+			return send(out)
+		},
+	})
 	await.True(t, "the sessions of the first answers", func() bool {
-		top, err = admin.New(c).Top(ctx, "", 0)
+		top, err = silent.Top(ctx, "", 0)
 		return err == nil && len(top.Sessions) > 1 && top.Sessions[0].ID == holder.ID() && top.Sessions[0].Held == held
 	})
 	for _, i := range top.Instances {
@@ -152,7 +151,6 @@ func TestTopOfACluster(t *testing.T) {
 			t.Errorf("instance %d did not answer in full, and has the error %v", i.ID, i.Err)
 		}
 	}
-	rpc.ClusterAt = send
 
 	// Few rows, and a path.
 	await.True(t, "one row", func() bool {

@@ -1,6 +1,8 @@
 package core
 
 import (
+	"bytes"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -53,7 +55,7 @@ func (s *Session) bind(e *Engine, c *Conn, reply *protocol.SessionReply) bool {
 	delete(c.detachedUpTo, s.ID)
 	s.detach(e)
 	s.attachment = &attachment{
-		conn: c, shard: reply.Shard, epoch: reply.Epoch, ticket: reply.Ticket,
+		conn: c, shard: reply.Shard, epoch: reply.Epoch, ticket: bytes.Clone(reply.Ticket),
 		renewal: c.renewal(reply.Shard), pinged: c.keepAlive.lastPing, period: s.period(millis(reply.Timeout)),
 	}
 	c.sessions.add(s)
@@ -86,7 +88,7 @@ func (s *Session) detach(e *Engine) {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}
-	for _, w := range s.ways {
+	for _, w := range slices.Clone(s.ways) {
 		if w.state == Accepted {
 			e.step(&w.Request, inLost, errConnLost)
 		}

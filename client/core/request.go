@@ -39,7 +39,7 @@ type Request struct {
 	attempts    uint32 // how often it was sent
 	badSessions uint8  // answers in a row that the session is not known
 	free        bool   // while Idle: others come first as long as the session has a lease
-	once        bool   // it is not sent again when its connection is lost
+	once        bool   // it is not sent again: its connection is lost, or it is not served there
 	retry       retry
 	delay       timer         // ends a pause, the wait for a connection, or that for an answer
 	limit       time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
@@ -142,8 +142,11 @@ func (e *Engine) step(r *Request, in input, err error) {
 		r.op.left(e, r.because(err))
 		return
 	}
-	if action == again && r.once {
+	switch {
+	case action == again && r.once:
 		action = finish
+	case action == pause && r.once: // who made it looks for another way, if there is one
+		action = decide
 	}
 	on := r.on
 	e.withdraw(r)
@@ -417,8 +420,10 @@ func (e *Engine) refused(r *Request, err *protocol.Error) {
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
 		s.endedByServer(e, err)
-		e.withdraw(r)
-		r.op.over(e, s.err) // it answers this sending, and not the one before
+		if r.state != Over { // it was with the session's open requests, if it waited for a result
+			e.withdraw(r)
+			r.op.over(e, s.err) // it answers this sending, and not the one before
+		}
 	case protocol.Retryable(err) && !isPending(err):
 		e.step(r, inRefused, err)
 	default:

@@ -76,6 +76,9 @@ func atBucket(e *Engine, r *Request) *Conn {
 func (x *routes) toLeader(e *Engine, r *Request, w *shardRoute) *Conn {
 	if w == nil {
 		r.shard = 0
+		if x.table != nil {
+			r.last = errNoTier(r.tier)
+		}
 		x.awaitMap(e, r)
 		return nil
 	}

@@ -504,6 +504,9 @@ func (s *script) receive(t *testing.T, c *Conn, b []byte) {
 		t.Fatal(err)
 	}
 	s.e.Received(s.now, c, []protocol.Header{h})
+	for i := range frame { // it is the reader's again, which reads into it
+		frame[i] = 0xff
+	}
 }
 
 // came is what the engine asks for since the last time.
@@ -618,7 +621,9 @@ func (s *script) frames(to string, b []byte) {
 			_ = m.DecodeBody(h.Body)
 			text, name = fmt.Sprintf("stop epoch=%d", m.Epoch), "stop"
 		case protocol.KindPresentTicket:
-			text, name = "ticket", "ticket"
+			var m protocol.PresentTicket
+			_ = m.DecodeBody(h.Body)
+			text, name = string(m.Ticket), "ticket"
 		case protocol.KindPing:
 			text = "ping"
 		case protocol.KindAcquire:

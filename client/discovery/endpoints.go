@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 )
 
 // Defaults and bounds of Watch.
@@ -152,7 +152,7 @@ func Watch(c *client.Client, node, service string, opts ...WatchOption) (*Endpoi
 		return nil, errors.New("the service's name is empty; give it one")
 	}
 	e := &Endpoints{caller: o.caller, changed: make(chan struct{}, 1), closed: make(chan struct{})}
-	key, copies := copyKey{node, service, o.hold}, rpc.Values(c)
+	key, copies := copyKey{node, service, o.hold}, c.Handle(handle.Key{}).Values
 	for {
 		fresh := newSharedCopy(c, key)
 		x, _ := copies.LoadOrStore(key, fresh)

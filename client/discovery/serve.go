@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 )
 
 // Serve registers a member in a service and keeps it registered until ctx ends. Then the member
@@ -38,7 +38,7 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 		case k.registrations > before:
 			pause = retryMin
 		}
-		rpc.Logger(c).Warn("service member is not registered, registering again",
+		c.Handle(handle.Key{}).Logger.Warn("service member is not registered, registering again",
 			"node", node, "service", service, "error", err, "wait", pause)
 		if _, reported := errors.AsType[lost](err); !reported {
 			k.notify(nil, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 )
 
 type copyKey struct {
@@ -48,7 +48,7 @@ func (x *sharedCopy) add(e *Endpoints) bool {
 	}
 	if x.cancel == nil {
 		var ctx context.Context
-		ctx, x.cancel = context.WithCancel(rpc.Context(x.c))
+		ctx, x.cancel = context.WithCancel(x.c.Handle(handle.Key{}).Driver.Context())
 		go x.run(ctx)
 	}
 	return true
@@ -105,7 +105,7 @@ func (x *sharedCopy) run(ctx context.Context) {
 		x.linger.Stop()
 	}
 	x.cancel()
-	rpc.Values(x.c).CompareAndDelete(x.key, x)
+	x.c.Handle(handle.Key{}).Values.CompareAndDelete(x.key, x)
 }
 
 // watch is one watch, until it ends with an error. progress says that it was live.

@@ -28,7 +28,7 @@ import (
 	"context"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -38,11 +38,7 @@ type Key [16]byte
 // Start starts a session with a key, which must be hard to guess. A start whose answer is lost is
 // repeated with the same ids, so there is one session. Errors: as of [client.Client.Session].
 func Start(ctx context.Context, n *client.Node, key Key, opts ...client.SessionOption) (*client.Session, error) {
-	s, err := rpc.StartSession(ctx, n, key[:], opts)
-	if err != nil {
-		return nil, err
-	}
-	return s.(*client.Session), nil
+	return n.SessionWithKey(handle.Key{}, ctx, key[:], opts...)
 }
 
 // Takeover says which session is taken over, and with what.
@@ -64,11 +60,9 @@ type Takeover struct {
 // may have been attached: attach again with a higher epoch, or it lives as long as the connection.
 // Errors: ErrSessionExpired; BadSession for a wrong key or an epoch that is not higher.
 func Attach(ctx context.Context, n *client.Node, t Takeover, opts ...client.SessionOption) (*client.Session, error) {
-	s, err := rpc.AttachSession(ctx, n, t.Session, t.Key[:], t.Epoch, t.FirstNumber, opts)
-	if err != nil {
-		return nil, err
-	}
-	return s.(*client.Session), nil
+	return n.AttachSession(handle.Key{}, ctx, handle.Takeover{
+		Session: t.Session, Key: t.Key[:], Epoch: t.Epoch, FirstNumber: t.FirstNumber,
+	}, opts...)
 }
 
 // Forever is the timeout of an acquire that waits until it is ended, in milliseconds.
@@ -91,8 +85,7 @@ type AcquireRequest struct {
 // with Aborted, and so it does when the entry is released. Send the next request on a name when the
 // one before was answered or accepted. If ctx ends, the entry stays as it is.
 func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, accepted func()) (acquired bool, err error) {
-	req := &protocol.Acquire{Name: []byte(r.Name), Count: r.Count, Timeout: r.Timeout, Data: r.Data, Ephemeral: r.Ephemeral}
-	return rpc.Acquire(ctx, s, req, accepted)
+	return s.AcquireEntry(handle.Key{}, ctx, handle.Entry(r), accepted)
 }
 
 // DescribeRequest is one description of a semaphore.
@@ -120,11 +113,7 @@ func Describe(
 	if r.Waiters {
 		flags |= protocol.WithWaiters
 	}
-	d, ch, err := rpc.DescribeOnce(ctx, s, r.Name, flags, r.limit)
-	if err != nil {
-		return nil, nil, err
-	}
-	return d.(*client.Semaphore), ch.(<-chan client.WatchResult), nil
+	return s.DescribeOnce(handle.Key{}, ctx, r.Name, flags, r.limit)
 }
 
 // limit is called with the length of the description so far.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 	server "github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
@@ -24,7 +24,7 @@ type backend struct {
 	at       server.Now
 	rnd      *rand.Rand
 	lossy    int // 0: nothing is lost
-	handlers map[uint64]rpc.ProcessHandler
+	handlers map[uint64]driver.ProcessHandler
 	joins    uint64
 }
 
@@ -35,7 +35,7 @@ func newBackend(t *testing.T, lossy int) *backend {
 		t.Fatal(err)
 	}
 	b := &backend{p: p, r: relay.New(relay.Limits{}), rnd: rand.New(rand.NewPCG(1, 2)), lossy: lossy,
-		handlers: map[uint64]rpc.ProcessHandler{}}
+		handlers: map[uint64]driver.ProcessHandler{}}
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() { // log time goes on
 		defer close(stopped)
@@ -127,7 +127,7 @@ type fakeTransport struct {
 	over    chan struct{}
 }
 
-func (w *fakeTransport) Handle(handler rpc.ProcessHandler) (func(), error) {
+func (w *fakeTransport) Handle(handler driver.ProcessHandler) (func(), error) {
 	w.b.mu.Lock()
 	defer w.b.mu.Unlock()
 	if w.b.handlers[w.session] != nil {

@@ -7,9 +7,10 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -120,7 +121,7 @@ var (
 	ErrLeft      = errors.New("left the process")
 	// ErrAlreadyMember: the session is a member of the process already, or still leaves it after a
 	// Join that failed.
-	ErrAlreadyMember = rpc.ErrHasHandler
+	ErrAlreadyMember = handle.ErrHasHandler
 	// ErrInHandler: the handler called a method that waits for the handler.
 	ErrInHandler = errors.New("the handler would wait for itself; call it from another goroutine")
 )
@@ -163,10 +164,10 @@ func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	return w, err
 }
 
-// transport is how a member reaches the server: an rpc.Object, and in tests the server's state
+// transport is how a member reaches the server: a handle.Object, and in tests the server's state
 // machine.
 type transport interface {
-	Handle(rpc.ProcessHandler) (stop func(), err error)
+	Handle(driver.ProcessHandler) (stop func(), err error)
 	Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error
 	Send(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) error
 	Follow(ctx context.Context, connected func())

@@ -7,14 +7,15 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // List lists the processes of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return rpc.Convert(rpc.Processes(ctx, n, prefix, opts), func(p protocol.ProcessItem) Info {
+	return handle.Convert(handle.Processes(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(p protocol.ProcessItem) Info {
 		return Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
 			Coordinator: p.Coordinator, Members: int(p.NumMembers)}
 	})
@@ -35,19 +36,19 @@ type operatorTransport interface {
 }
 
 // object is a process as the operator's transport.
-type object struct{ rpc.Object }
+type object struct{ *handle.Object }
 
 // Watch implements operatorTransport.
 func (o object) Watch(ctx context.Context) iter.Seq2[watchStep, error] {
 	req := &protocol.ProcessWatch{Node: o.NodeID(), Name: []byte(o.Name())}
-	return rpc.Watch(ctx, o.Object, protocol.KindProcessWatch, req, func() func(protocol.Header) (watchStep, rpc.Step, error) {
+	return handle.Watch(ctx, o.Object, protocol.KindProcessWatch, req, func() func(protocol.Header) (watchStep, core.Step, error) {
 		return new(pageReader).read
 	})
 }
 
 // Operate is an operator of the process with this name. It need not exist yet.
 func Operate(n *client.Node, name string) *Operator {
-	return &Operator{object{rpc.Process(nil, n, name)}}
+	return &Operator{object{handle.Process(n.Handle(handle.Key{}), nil, name)}}
 }
 
 // Describe reads the process with its members and the last rounds. It sees every change that was

@@ -15,8 +15,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -64,7 +64,8 @@ type sentRequest struct {
 // Initialize returned, BadRequest, ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden,
 // Unsupported, or the session's Err.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
-	return join(ctx, rpc.Process(s, nil, name), s.ID(), s.Done(), s.Err, name, h, o)
+	own := s.Handle(handle.Key{})
+	return join(ctx, handle.Process(own.Node, own.Session, name), s.ID(), s.Done(), s.Err, name, h, o)
 }
 
 func join(

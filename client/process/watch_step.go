@@ -3,7 +3,7 @@ package process
 import (
 	"bytes"
 
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -14,7 +14,7 @@ type watchStep struct {
 	shard   uint64
 }
 
-// LogIndex implements rpc.Indexed.
+// LogIndex implements core.Indexed.
 func (s watchStep) LogIndex() (shard, index uint64) {
 	if s.State != nil {
 		return s.shard, s.State.Status.Index
@@ -28,29 +28,29 @@ type pageReader struct {
 	state *protocol.ProcessState // nil: no first page has come
 }
 
-func (p *pageReader) read(h protocol.Header) (event watchStep, step rpc.Step, err error) {
+func (p *pageReader) read(h protocol.Header) (event watchStep, step core.Step, err error) {
 	event.shard = h.Arg
 	body := bytes.Clone(h.Body) // the message keeps it
 	if h.Kind == protocol.KindProcessChanges {
 		event.Changes = new(protocol.ProcessChanges)
-		return event, rpc.Append, event.Changes.DecodeBody(body)
+		return event, core.Append, event.Changes.DecodeBody(body)
 	}
 	page := new(protocol.ProcessState)
 	if err := page.DecodeBody(body); err != nil {
-		return event, rpc.Partial, err
+		return event, core.Partial, err
 	}
 	switch {
 	case page.First:
 		p.state = page
 	case p.state == nil:
-		return event, rpc.Partial, nil // a page without a first one
+		return event, core.Partial, nil // a page without a first one
 	default:
 		p.state.Status.Members = append(p.state.Status.Members, page.Status.Members...)
 		p.state.Status.History = append(p.state.Status.History, page.Status.History...)
 	}
 	if !page.Last {
-		return event, rpc.Partial, nil
+		return event, core.Partial, nil
 	}
 	event.State, p.state = p.state, nil
-	return event, rpc.Replace, nil
+	return event, core.Replace, nil
 }

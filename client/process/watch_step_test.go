@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -24,14 +24,14 @@ func TestPages(t *testing.T) {
 	for _, x := range []struct {
 		kind protocol.Kind
 		m    protocol.Message
-		want rpc.Step
+		want core.Step
 	}{
-		{protocol.KindProcessState, page(false, true, 99, 9), rpc.Partial},
-		{protocol.KindProcessState, page(true, false, 1, 8), rpc.Partial},
-		{protocol.KindProcessState, page(true, false, 3, 1, 2), rpc.Partial},
-		{protocol.KindProcessState, page(false, false, 0, 3), rpc.Partial},
-		{protocol.KindProcessState, page(false, true, 0, 4), rpc.Replace},
-		{protocol.KindProcessChanges, &protocol.ProcessChanges{Revision: 7, Changes: []protocol.ProcessChange{{Kind: protocol.ProcessJoined, Session: 5}}}, rpc.Append},
+		{protocol.KindProcessState, page(false, true, 99, 9), core.Partial},
+		{protocol.KindProcessState, page(true, false, 1, 8), core.Partial},
+		{protocol.KindProcessState, page(true, false, 3, 1, 2), core.Partial},
+		{protocol.KindProcessState, page(false, false, 0, 3), core.Partial},
+		{protocol.KindProcessState, page(false, true, 0, 4), core.Replace},
+		{protocol.KindProcessChanges, &protocol.ProcessChanges{Revision: 7, Changes: []protocol.ProcessChange{{Kind: protocol.ProcessJoined, Session: 5}}}, core.Append},
 	} {
 		frame := protocol.AppendFrame(nil, x.kind, 1, 1, x.m)
 		frame, _, err := protocol.SplitFrame(frame, protocol.MaxFrameLen)
@@ -46,7 +46,7 @@ func TestPages(t *testing.T) {
 		if err != nil || step != x.want {
 			t.Fatalf("%v: step %d, %v", x.kind, step, err)
 		}
-		if step != rpc.Partial {
+		if step != core.Partial {
 			if shard, index := event.LogIndex(); shard != 1 || index != 7 {
 				t.Errorf("%v: shard %d, index %d", x.kind, shard, index)
 			}
@@ -54,7 +54,7 @@ func TestPages(t *testing.T) {
 		if event.State != nil {
 			states = append(states, event.State)
 		}
-		if c := event.Changes; step == rpc.Append && (c.Revision != 7 || len(c.Changes) != 1 || c.Changes[0].Session != 5) {
+		if c := event.Changes; step == core.Append && (c.Revision != 7 || len(c.Changes) != 1 || c.Changes[0].Session != 5) {
 			t.Errorf("changes %+v", c)
 		}
 	}

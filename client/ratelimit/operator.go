@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -56,14 +56,14 @@ func configOf(w *protocol.LimitConfig) Config {
 }
 
 // change makes the object of a path's tree.
-func tree(s *client.Session, n *client.Node, path string) (rpc.Object, error) {
+func tree(s *client.Session, n *client.Node, path string) (*handle.Object, error) {
 	if err := protocol.ValidateLimitPath([]byte(path)); err != nil {
 		return nil, err
 	}
 	if s != nil {
-		return rpc.Limit(s, nil, protocol.LimitRoot(path)), nil
+		return limitOf(s, protocol.LimitRoot(path)), nil
 	}
-	return rpc.Limit(nil, n, protocol.LimitRoot(path)), nil
+	return handle.Limit(n.Handle(handle.Key{}), nil, protocol.LimitRoot(path)), nil
 }
 
 // Create makes a resource and returns its revision. Errors: AlreadyExists, NotFound for a missing
@@ -123,7 +123,7 @@ type Info struct {
 // List lists the trees of a node whose name begins with prefix, in order of name. Of the options,
 // After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return rpc.Convert(rpc.Limits(ctx, n, prefix, opts), func(i protocol.LimitItem) Info {
+	return handle.Convert(handle.Limits(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(i protocol.LimitItem) Info {
 		return Info{string(i.Name), configOf(&i.Config), i.Revision, i.Resources, i.Participants}
 	})
 }

@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
@@ -25,7 +26,7 @@ const (
 // participant is a session's part in one tree: it joins, refreshes the leases of the leaves that
 // are open, and hears of the server when it is to refresh at once. It runs while a leaf is open.
 type participant struct {
-	object rpc.Object
+	object *handle.Object
 	root   string
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -63,7 +64,7 @@ type tableKey struct {
 }
 
 func tableOf(s *client.Session) *table {
-	v, _ := rpc.Values(s.Client()).LoadOrStore(tableKey{}, &table{list: map[tableKey]*participant{}})
+	v, _ := s.Client().Handle(handle.Key{}).Values.LoadOrStore(tableKey{}, &table{list: map[tableKey]*participant{}})
 	return v.(*table)
 }
 
@@ -80,7 +81,7 @@ func open(s *client.Session, path string) (*participant, *leaf) {
 	key := tableKey{s, protocol.LimitRoot(path)}
 	p := t.list[key]
 	if p == nil {
-		p = &participant{object: rpc.Limit(s, nil, key.root), root: key.root, ended: make(chan struct{}),
+		p = &participant{object: limitOf(s, key.root), root: key.root, ended: make(chan struct{}),
 			poke: make(chan struct{}, 1), notice: make(chan struct{}, 1), demand: map[*leaf]*demand{}, length: firstLength,
 			opened: make(chan struct{})}
 		p.ctx, p.cancel = context.WithCancel(s.Context())
@@ -310,10 +311,10 @@ func (p *participant) take(l *leaf, x *protocol.LimitLease, until int64) (less b
 // watch hears of the server when a refresh is wanted.
 func (p *participant) watch() {
 	req := &protocol.LimitWatch{Node: p.object.NodeID(), Path: []byte(p.root), Session: p.object.SessionID()}
-	read := func(protocol.Header) (struct{}, rpc.Step, error) { return struct{}{}, rpc.Replace, nil }
+	read := func(protocol.Header) (struct{}, core.Step, error) { return struct{}{}, core.Replace, nil }
 	for p.ctx.Err() == nil {
-		for _, err := range rpc.Watch(p.ctx, p.object, protocol.KindLimitWatch, req,
-			func() func(protocol.Header) (struct{}, rpc.Step, error) { return read }) {
+		for _, err := range handle.Watch(p.ctx, p.object, protocol.KindLimitWatch, req,
+			func() func(protocol.Header) (struct{}, core.Step, error) { return read }) {
 			if err != nil {
 				break
 			}
@@ -337,4 +338,10 @@ func (p *participant) leave(ctx context.Context) error {
 	}
 	m := &protocol.LimitLeave{Path: []byte(p.root)}
 	return p.object.Change(ctx, protocol.KindLimitLeave, &m.Head, m, &protocol.Empty{})
+}
+
+// limitOf is the tree of a rate limit as a session reaches it.
+func limitOf(s *client.Session, root string) *handle.Object {
+	own := s.Handle(handle.Key{})
+	return handle.Limit(own.Node, own.Session, root)
 }

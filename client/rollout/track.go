@@ -7,21 +7,28 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/rpc"
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Track is one rollout, of a service and a cluster, named service/cluster.
 type Track struct {
-	object rpc.Object
+	object *handle.Object
 	reason string // of an operator's changes
 }
 
 // Open is the track with this name on the session's node. It need not exist yet.
-func Open(s *client.Session, name string) *Track { return &Track{object: rpc.Track(s, nil, name)} }
+func Open(s *client.Session, name string) *Track { return open(s.Handle(handle.Key{}), name) }
+
+func open(s handle.Session, name string) *Track {
+	return &Track{object: handle.Track(s.Node, s.Session, name)}
+}
 
 // OpenReader is the track with this name, for reading and watching only.
-func OpenReader(n *client.Node, name string) *Track { return &Track{object: rpc.Track(nil, n, name)} }
+func OpenReader(n *client.Node, name string) *Track {
+	return &Track{object: handle.Track(n.Handle(handle.Key{}), nil, name)}
+}
 
 // Info is a rollout in a list.
 type Info struct {
@@ -36,7 +43,7 @@ type Info struct {
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return rpc.Convert(rpc.Tracks(ctx, n, prefix, opts), func(t protocol.TrackItem) Info {
+	return handle.Convert(handle.Tracks(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(t protocol.TrackItem) Info {
 		info := Info{
 			Track: string(t.Name), Last: t.Last, Locations: t.NumLocations,
 			Instances: t.NumInstances, Paused: t.Paused,
@@ -307,19 +314,19 @@ type watchStep struct {
 // is sent.
 func (t *Track) watch(ctx context.Context, location string, targets bool) iter.Seq2[watchStep, error] {
 	req := &protocol.TrackWatch{Node: t.object.NodeID(), Name: t.name(), Location: location, Targets: targets}
-	return rpc.Watch(ctx, t.object, protocol.KindTrackWatch, req,
-		func() func(protocol.Header) (watchStep, rpc.Step, error) { return readStep })
+	return handle.Watch(ctx, t.object, protocol.KindTrackWatch, req,
+		func() func(protocol.Header) (watchStep, core.Step, error) { return readStep })
 }
 
-func readStep(h protocol.Header) (event watchStep, step rpc.Step, err error) {
+func readStep(h protocol.Header) (event watchStep, step core.Step, err error) {
 	if h.Kind == protocol.KindTrackEvents {
 		event.Change = new(protocol.TrackEvents)
-		return event, rpc.Append, event.Change.DecodeBody(h.Body)
+		return event, core.Append, event.Change.DecodeBody(h.Body)
 	}
 	event.Status = new(protocol.TrackStatus)
 	if err := event.Status.DecodeBody(h.Body); err != nil {
-		return event, rpc.Replace, err
+		return event, core.Replace, err
 	}
 	event.Status.Name, event.Status.Cursor = bytes.Clone(event.Status.Name), nil // the body is the reader's
-	return event, rpc.Replace, nil
+	return event, core.Replace, nil
 }

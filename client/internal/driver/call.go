@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 
 	"github.com/signalbox-dev/signalbox/client/core"
@@ -17,20 +19,38 @@ func newWaiter() waiter { return make(waiter, 1) }
 func (w waiter) Done() { w <- struct{}{} }
 
 // wait waits for a request, and gives it up when ctx ends.
-func (d *Driver) wait(ctx context.Context, r *core.Request, w waiter) error {
-	if over := ctx.Done(); over == nil {
+func (d *Driver) wait(ctx context.Context, r *core.Request, w waiter) core.Result {
+	over := ctx.Done()
+	switch {
+	case over == nil:
 		<-w
-	} else {
+	case ctx.Err() != nil:
+		d.giveUp(ctx, r)
+		<-w
+	default:
 		select {
 		case <-w:
 		case <-over:
-			now := d.lock()
-			d.engine.GiveUp(now, r, context.Cause(ctx))
-			d.unlock(now)
+			d.giveUp(ctx, r)
 			<-w
 		}
 	}
-	return r.Err
+	return r.Result
+}
+
+func (d *Driver) giveUp(ctx context.Context, r *core.Request) {
+	now := d.lock()
+	d.engine.GiveUp(now, r, Interrupted(ctx))
+	d.unlock(now)
+}
+
+// Interrupted is the error of what ended with a context: the context's, and its cause.
+func Interrupted(ctx context.Context) error {
+	err := ctx.Err()
+	if cause := context.Cause(ctx); !errors.Is(cause, err) {
+		err = fmt.Errorf("%w: %w", err, cause)
+	}
+	return err
 }
 
 // AcquireOptions are those of an acquire.
@@ -40,6 +60,17 @@ type AcquireOptions struct {
 	Data      []byte
 	Ephemeral bool
 	Turn      core.Turn
+
+	Options     *protocol.AcquireOptions
+	CreateLimit uint64             // the semaphore is created with it if there is none; 0: it is not
+	OnAccepted  func(token uint64) // is called once the request is queued; nil: nobody is told
+}
+
+// AcquireInfo is how an acquire went.
+type AcquireInfo struct {
+	Queued   bool
+	Attempts int
+	Shard    uint64
 }
 
 type acquireCall struct {
@@ -49,73 +80,97 @@ type acquireCall struct {
 
 var acquires = sync.Pool{New: func() any { return &acquireCall{waiter: newWaiter()} }}
 
-// Acquire acquires a semaphore.
-func (d *Driver) Acquire(ctx context.Context, s *core.Session, name string, o AcquireOptions) (*core.Lease, error) {
+// Acquire acquires a semaphore. l becomes the lease; nil: none is made. info, if not nil, gets how
+// that went.
+func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions, l *Lease, info *AcquireInfo) core.Result {
+	d := s.d
 	a := acquires.Get().(*acquireCall)
-	l := new(core.Lease)
-	a.Waiter, a.Lease, a.Turn = a.waiter, l, o.Turn
+	a.Waiter, a.Lease, a.Turn, a.CreateLimit = a.waiter, nil, o.Turn, o.CreateLimit
+	if l != nil {
+		l.Owner = l
+		a.Lease = &l.Lease
+	}
 	a.Msg = protocol.Acquire{
 		Name: append(a.Msg.Name[:0], name...), Count: o.Count, Timeout: o.Timeout, Data: o.Data, Ephemeral: o.Ephemeral,
+		Options: o.Options,
 	}
 	now := d.lock()
-	d.engine.Acquire(now, s, name, &a.Acquire)
+	var accepted bell
+	if o.OnAccepted != nil {
+		accepted = newBell()
+		a.Accepted = accepted
+	}
+	d.engine.Acquire(now, &s.Session, name, &a.Acquire)
 	d.unlock(now)
-	err := d.wait(ctx, &a.Request, a.waiter)
-	a.Lease, a.Msg.Data = nil, nil
+	r := a.wait(ctx, d, accepted, o.OnAccepted)
+	if info != nil {
+		*info = AcquireInfo{a.Queued(), a.Attempts(), a.Shard()}
+	}
+	a.Lease, a.Accepted, a.Msg.Data, a.Msg.Options = nil, nil, nil, nil
 	acquires.Put(a)
-	if err != nil {
-		return nil, err
+	return r
+}
+
+// wait waits for the outcome, and for the place in the queue before that.
+func (a *acquireCall) wait(ctx context.Context, d *Driver, accepted bell, onAccepted func(uint64)) core.Result {
+	if accepted == nil {
+		return d.wait(ctx, &a.Request, a.waiter)
 	}
-	return l, nil
-}
-
-type releaseCall struct {
-	core.Release
-	waiter waiter
-}
-
-var releases = sync.Pool{New: func() any { return &releaseCall{waiter: newWaiter()} }}
-
-// Release gives a lease back. When ctx ends first, the release goes on in the background.
-func (d *Driver) Release(ctx context.Context, l *core.Lease) error {
-	r := releases.Get().(*releaseCall)
-	r.Waiter = r.waiter
-	now := d.lock()
-	d.engine.Release(now, l, &r.Release)
-	d.unlock(now)
-	err := d.wait(ctx, &r.Request, r.waiter)
-	if !r.InBackground {
-		releases.Put(r)
+	select {
+	case <-accepted:
+		onAccepted(a.Token)
+		return d.wait(ctx, &a.Request, a.waiter)
+	case <-ctx.Done():
+		d.giveUp(ctx, &a.Request)
+		<-a.waiter
+	case <-a.waiter:
 	}
-	return err
+	select {
+	case <-accepted:
+		onAccepted(a.Token)
+	default:
+	}
+	return a.Result
 }
 
-// Change changes the count of a lease, if it is above 0, and its data, if that is not nil.
-func (d *Driver) Change(ctx context.Context, l *core.Lease, count uint64, data []byte) error {
+// Call sends a request until it is answered, or ctx ends.
+func (d *Driver) Call(ctx context.Context, x *core.Call) core.Result {
 	w := newWaiter()
-	x := &core.Change{Request: core.Request{Waiter: w}, Count: count, Data: data, SetData: data != nil}
+	x.Waiter = w
 	now := d.lock()
-	d.engine.Change(now, l, x)
+	if d.closed {
+		d.mu.Unlock()
+		return core.Result{Err: core.ErrClosed}
+	}
+	d.engine.Call(now, x)
 	d.unlock(now)
 	return d.wait(ctx, &x.Request, w)
 }
 
-// CloseSession ends a session. It waits for the server's answer, until ctx ends, or until the
-// session's deadline.
-func (d *Driver) CloseSession(ctx context.Context, s *core.Session) error {
+// AwaitMap waits for a map.
+func (d *Driver) AwaitMap(ctx context.Context, x *core.MapWait) core.Result {
 	w := newWaiter()
-	x := &core.Close{Request: core.Request{Waiter: w}}
+	x.Waiter = w
 	now := d.lock()
-	d.engine.CloseSession(now, s, core.ErrSessionClosed, x)
+	if d.closed {
+		d.mu.Unlock()
+		return core.Result{Err: core.ErrClosed}
+	}
+	d.engine.AwaitMap(now, x)
 	d.unlock(now)
 	return d.wait(ctx, &x.Request, w)
 }
 
-// Held reports whether what a session holds may be relied on now. It reads the clocks.
-func (d *Driver) Held(s *core.Session) bool {
-	now := d.lock()
-	d.engine.Clocks(now, wall())
-	held := d.engine.Held(now, s)
-	d.unlock(now)
-	return held
+// Map is the map that requests are routed by, nil if there is none yet. It must not be changed.
+func (d *Driver) Map() *protocol.MapReply {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Map()
+}
+
+// Tier is the shards of a tier, in order, and how many buckets they share.
+func (d *Driver) Tier(id uint8) (shards []uint64, buckets uint32) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Shards(id), d.engine.Buckets(id)
 }

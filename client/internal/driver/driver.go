@@ -2,6 +2,8 @@ package driver
 
 import (
 	"context"
+	crand "crypto/rand"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -14,20 +16,30 @@ type Driver struct {
 	cfg Config
 
 	// mu is the only mutex of the SDK's engine. Nothing is waited for while it is held.
-	mu     sync.Mutex
-	engine *core.Engine
-	ready  core.Ready // scratch
-	timer  *time.Timer
-	armed  time.Duration // when the timer fires; 0: it is not armed
-	links  map[*link]struct{}
-	closed bool // no goroutine is started any more
-
-	events    []core.Event // that the program is to be notified of
-	notifying bool         // a goroutine does
+	mu      sync.Mutex
+	engine  *core.Engine
+	ready   core.Ready // scratch
+	timer   *time.Timer
+	armed   time.Duration // when the timer fires; 0: it is not armed
+	shown   credentialState
+	closed  bool // no goroutine is started any more
+	deliver delivery
+	first   *func(context.Context) // gets the connection that the present step wants; nil: a goroutine makes it
 
 	ctx        context.Context // ends when the driver is closed
-	stop       context.CancelFunc
+	stop       context.CancelCauseFunc
 	goroutines sync.WaitGroup
+}
+
+// New is a driver without a connection.
+func New(cfg Config) *Driver {
+	cfg.setDefaults()
+	d := &Driver{cfg: cfg, engine: core.New(cfg.Endpoints, rand.Uint64())}
+	d.shown.d, d.deliver.d = d, d
+	d.ctx, d.stop = context.WithCancelCause(context.Background())
+	d.timer = time.AfterFunc(time.Hour, d.tick)
+	d.timer.Stop()
+	return d
 }
 
 // lock begins a step, and returns its time.
@@ -52,32 +64,44 @@ func (d *Driver) unlock(now time.Duration) {
 		}
 	}
 	for _, c := range r.Dial {
-		if behind := c.TakeOut(nil); !d.closed {
-			d.goroutines.Go(func() { _ = d.connect(d.ctx, c, behind) })
+		behind := c.TakeOut(nil)
+		switch {
+		case d.first != nil:
+			*d.first = func(ctx context.Context) { d.connect(ctx, c, behind) }
+			d.first = nil
+		case !d.closed:
+			d.goroutines.Go(func() { d.connect(d.ctx, c, behind) })
 		}
 	}
 	r.Dial = r.Dial[:0]
-	if len(r.Event) > 0 && d.cfg.Notify != nil {
-		d.events = append(d.events, r.Event...)
-		if !d.notifying && !d.closed {
-			d.notifying = true
-			d.goroutines.Go(d.notify)
+	var after []func() // without the mutex, at once, in order
+	if len(r.Event) > 0 {
+		for _, v := range r.Event {
+			after = v.Session.Owner.(*Session).event(after, v)
 		}
+		clear(r.Event)
+		r.Event = r.Event[:0]
 	}
-	clear(r.Event)
-	r.Event = r.Event[:0]
+	if len(r.Process) > 0 {
+		after = processEvents(after, r.Process)
+		clear(r.Process)
+		r.Process = r.Process[:0]
+	}
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
 		d.armed = at
 		d.timer.Reset(max(at-now, 0))
 	}
-	if len(r.Done)+len(r.Close) == 0 {
+	if len(r.Done)+len(r.Wake)+len(r.Close)+len(after) == 0 {
 		r.Flush = r.Flush[:0]
 		d.mu.Unlock()
 	} else {
 		mine := readyPool.Get().(*core.Ready)
 		*mine, d.ready = d.ready, *mine
 		d.mu.Unlock()
-		d.act(mine)
+		for _, f := range after {
+			f()
+		}
+		act(mine)
 		mine.Reset()
 		readyPool.Put(mine)
 	}
@@ -89,7 +113,10 @@ func (d *Driver) unlock(now time.Duration) {
 var readyPool = sync.Pool{New: func() any { return new(core.Ready) }}
 
 // act does what does not need the mutex.
-func (d *Driver) act(r *core.Ready) {
+func act(r *core.Ready) {
+	for _, w := range r.Wake { // first: what a call waits for before its outcome is among them
+		w.Done()
+	}
 	for _, x := range r.Done {
 		x.Waiter.Done()
 	}
@@ -98,20 +125,6 @@ func (d *Driver) act(r *core.Ready) {
 			l.wire.Close()
 		}
 	}
-}
-
-// notify notifies the program of events, in order. It lives as long as there are any.
-func (d *Driver) notify() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for len(d.events) > 0 {
-		v := d.events[0]
-		d.events = d.events[1:]
-		d.mu.Unlock()
-		d.cfg.Notify(v)
-		d.mu.Lock()
-	}
-	d.events, d.notifying = nil, false
 }
 
 // tick is called by the timer.
@@ -128,3 +141,63 @@ func (d *Driver) tick() {
 // wall is the time of day. A jump of it forward against the other clock is a hint that the machine
 // slept in a way that that cannot see. It is used for nothing else.
 func wall() time.Duration { return time.Duration(time.Now().UnixNano()) }
+
+// NewSession is a session that is not started yet, with a key and a nonce.
+func (d *Driver) NewSession() *Session {
+	s := &Session{d: d}
+	s.Owner = s
+	s.Nonce = randomNonce()
+	_, _ = crand.Read(s.Key[:]) // it never fails: the process dies first
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
+	return s
+}
+
+// Sessions are those that live, or whose end the server has yet to learn.
+func (d *Driver) Sessions() (list []*Session) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil
+	}
+	for _, s := range d.engine.Sessions() {
+		list = append(list, s.Owner.(*Session))
+	}
+	return list
+}
+
+// Run starts a goroutine that Close waits for, and that must end with Context. It is false, and
+// nothing is started, when the driver is closed.
+func (d *Driver) Run(f func()) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.goroutines.Go(f)
+	return true
+}
+
+// Context ends when the driver is closed, with core.ErrClosed.
+func (d *Driver) Context() context.Context { return d.ctx }
+
+// Close ends the connections. Sessions are left to their timeouts, calls end with core.ErrClosed.
+func (d *Driver) Close() {
+	now := d.lock()
+	if d.closed {
+		d.mu.Unlock()
+		return
+	}
+	d.closed = true
+	d.timer.Stop()
+	d.engine.Close(now, core.ErrClosed)
+	d.unlock(now)
+	d.stop(core.ErrClosed)
+	d.goroutines.Wait()
+}
+
+// IsClosed reports whether Close was called.
+func (d *Driver) IsClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}

@@ -18,20 +18,32 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-func open(t *testing.T, srv *servertest.Server) (*driver.Driver, *core.Session) {
+func open(t *testing.T, srv *servertest.Server) (*driver.Driver, *driver.Session) {
+	t.Helper()
+	return openFor(t, srv, 10*time.Second)
+}
+
+func openFor(t *testing.T, srv *servertest.Server, timeout time.Duration) (*driver.Driver, *driver.Session) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	d, s, err := driver.Open(ctx, driver.Config{Endpoints: []string{srv.Addr()}, Name: "test"},
-		driver.SessionConfig{Path: "/default", Timeout: 10 * time.Second})
-	if err != nil {
-		t.Fatal(err)
-	}
+	d := driver.New(driver.Config{Endpoints: []string{srv.Addr()}, Name: "test"})
 	t.Cleanup(d.Close)
+	s := d.NewSession()
+	s.Path, s.Timeout = "/default", timeout
+	if r := d.ConnectWith(ctx, s); r.Err != nil {
+		t.Fatal(r.Err)
+	}
 	return d, s
 }
 
 var whole = driver.AcquireOptions{Count: protocol.Forever, Timeout: protocol.Forever, Ephemeral: true, Turn: core.Free}
+
+func acquire(ctx context.Context, s *driver.Session, name string) (*driver.Lease, error) {
+	l := new(driver.Lease)
+	r := s.Acquire(ctx, name, whole, l, nil)
+	return l, r.Err
+}
 
 // TestOneHolder: of many callers of two clients one holds a lock at a time, and tokens rise.
 func TestOneHolder(t *testing.T) {
@@ -40,12 +52,12 @@ func TestOneHolder(t *testing.T) {
 	last := map[string]uint64{}
 	var wg sync.WaitGroup
 	for range 2 {
-		d, s := open(t, srv)
+		_, s := open(t, srv)
 		for w := range 16 {
 			wg.Go(func() {
 				for i := range 10 {
 					name := fmt.Sprint("lock-", (w+i)%3)
-					l, err := d.Acquire(t.Context(), s, name, whole)
+					l, err := acquire(t.Context(), s, name)
 					if err != nil {
 						t.Error(err)
 						return
@@ -56,7 +68,7 @@ func TestOneHolder(t *testing.T) {
 					}
 					last[name] = l.Token
 					mu.Unlock()
-					if err := d.Release(t.Context(), l); err != nil {
+					if err := l.Release(t.Context()).Err; err != nil {
 						t.Error(err)
 					}
 				}
@@ -69,11 +81,11 @@ func TestOneHolder(t *testing.T) {
 // TestCancelledCalls: whatever the moment at which callers give up, nothing stays held or waiting.
 func TestCancelledCalls(t *testing.T) {
 	srv := servertest.Start(t)
-	d, s := open(t, srv)
-	other, rival := open(t, srv)
+	_, s := open(t, srv)
+	_, rival := open(t, srv)
 	gone := errors.New("the caller has gone")
 	for i := range 60 {
-		held, err := other.Acquire(t.Context(), rival, "lock", whole)
+		held, err := acquire(t.Context(), rival, "lock")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,9 +93,9 @@ func TestCancelledCalls(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				l, err := d.Acquire(ctx, s, "lock", whole)
+				l, err := acquire(ctx, s, "lock")
 				if err == nil {
-					err = d.Release(ctx, l)
+					err = l.Release(ctx).Err
 				}
 				if err != nil && !errors.Is(err, gone) {
 					t.Error(err)
@@ -94,22 +106,19 @@ func TestCancelledCalls(t *testing.T) {
 			if i%3 == 0 {
 				cancel(gone) // while they wait
 			}
-			if err := other.Release(t.Context(), held); err != nil {
+			if err := held.Release(t.Context()).Err; err != nil {
 				t.Error(err)
 			}
 			cancel(gone) // while they are granted, or have released
 		})
 		wg.Wait()
 	}
-	for _, x := range []struct {
-		d *driver.Driver
-		s *core.Session
-	}{{other, rival}, {d, s}} {
-		l, err := x.d.Acquire(t.Context(), x.s, "lock", whole)
+	for _, x := range []*driver.Session{rival, s} {
+		l, err := acquire(t.Context(), x, "lock")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := x.d.Release(t.Context(), l); err != nil {
+		if err := l.Release(t.Context()).Err; err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,45 +128,45 @@ func TestCancelledCalls(t *testing.T) {
 // waiters keep their places, and calls are answered.
 func TestLostConnections(t *testing.T) {
 	srv := servertest.Start(t)
-	d, s := open(t, srv)
-	other, rival := open(t, srv)
-	kept, err := d.Acquire(t.Context(), s, "kept", whole)
+	_, s := open(t, srv)
+	_, rival := open(t, srv)
+	kept, err := acquire(t.Context(), s, "kept")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i := range 5 {
 		name := fmt.Sprint("lock-", i)
-		l, err := d.Acquire(t.Context(), s, name, whole)
+		l, err := acquire(t.Context(), s, name)
 		if err != nil {
 			t.Fatal(err)
 		}
 		granted := make(chan error, 1)
 		go func() {
-			x, err := other.Acquire(t.Context(), rival, name, whole)
+			x, err := acquire(t.Context(), rival, name)
 			if err == nil {
-				err = other.Release(t.Context(), x)
+				err = x.Release(t.Context()).Err
 			}
 			granted <- err
 		}()
 		srv.DropConnections()
-		if err := d.Change(t.Context(), l, 1, []byte("data")); err != nil {
+		if err := l.Change(t.Context(), driver.Change{Count: 1, Data: []byte("data"), SetData: true}).Err; err != nil {
 			t.Fatal(err)
 		}
 		srv.DropConnections()
-		if err := d.Release(t.Context(), l); err != nil {
+		if err := l.Release(t.Context()).Err; err != nil {
 			t.Fatal(err)
 		}
 		if err := <-granted; err != nil {
 			t.Fatal(err)
 		}
-		if !d.Held(s) || kept.Over() != nil {
-			t.Fatalf("after %d lost connections the session is held: %t, its lease: %v", i+1, d.Held(s), kept.Over())
+		if !s.Held() || kept.Over() != nil {
+			t.Fatalf("after %d lost connections the session is held: %t, its lease: %v", i+1, s.Held(), kept.Over())
 		}
 	}
-	if err := d.CloseSession(t.Context(), s); err != nil {
+	if err := s.Close(t.Context(), core.ErrSessionClosed).Err; err != nil {
 		t.Fatal(err)
 	}
-	l, err := other.Acquire(t.Context(), rival, "kept", whole)
+	l, err := acquire(t.Context(), rival, "kept")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,31 +179,21 @@ func TestLostConnections(t *testing.T) {
 // the client's clock, and the program is notified.
 func TestStoppedServer(t *testing.T) {
 	srv := servertest.Start(t)
-	over := make(chan error, 1)
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	d, s, err := driver.Open(ctx, driver.Config{Endpoints: []string{srv.Addr()}, Notify: func(v core.Event) {
-		if v.Kind == core.SessionChanged && v.Err != nil {
-			over <- v.Err
-		}
-	}}, driver.SessionConfig{Path: "/default", Timeout: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(d.Close)
-	l, err := d.Acquire(t.Context(), s, "lock", whole)
+	_, s := openFor(t, srv, 500*time.Millisecond)
+	l, err := acquire(t.Context(), s, "lock")
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv.Unreachable()
 	srv.DropConnections()
-	if err := <-over; !errors.Is(err, core.ErrNotRenewed) {
+	<-s.Context().Done()
+	if err := context.Cause(s.Context()); !errors.Is(err, core.ErrNotRenewed) {
 		t.Errorf("the session ended with %v, want %v", err, core.ErrNotRenewed)
 	}
-	if d.Held(s) {
+	if s.Held() {
 		t.Error("the session is held")
 	}
-	if err := d.Release(t.Context(), l); !errors.Is(err, core.ErrNotRenewed) {
+	if err := l.Release(t.Context()).Err; !errors.Is(err, core.ErrNotRenewed) {
 		t.Errorf("release: %v, want %v", err, core.ErrNotRenewed)
 	}
 }

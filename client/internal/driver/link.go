@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"errors"
 	"net"
 	"runtime"
 
@@ -19,12 +20,14 @@ const (
 // link is a connection at work. A goroutine reads. A caller that is alone on the connection writes
 // its own request. Several share a goroutine that writes what has gathered.
 type link struct {
-	d    *Driver
-	conn *core.Conn
-	wire *wire.Conn
-	tcp  bool          // writing what little there is does not block; never changed
-	wake chan struct{} // capacity 1: there is something to write
-	done chan struct{} // closed when the connection is over
+	d           *Driver
+	conn        *core.Conn // set before it is used
+	wire        *wire.Conn
+	hello       protocol.HelloReply
+	tokenChange uint64        // of the token that was shown
+	tcp         bool          // writing what little there is does not block; never changed
+	wake        chan struct{} // capacity 1: there is something to write
+	done        chan struct{} // closed when the connection is over
 
 	// Guarded by the driver's mu.
 	writing   bool // somebody is in Write
@@ -32,10 +35,9 @@ type link struct {
 	spare     []byte
 }
 
-func newLink(d *Driver, c *core.Conn, w *wire.Conn, nc net.Conn) *link {
-	l := &link{d: d, conn: c, wire: w, wake: make(chan struct{}, 1), done: make(chan struct{})}
+func newLink(d *Driver, w *wire.Conn, nc net.Conn, hello protocol.HelloReply, tokenChange uint64) *link {
+	l := &link{d: d, wire: w, hello: hello, tokenChange: tokenChange, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	_, l.tcp = nc.(*net.TCPConn)
-	c.Owner = l
 	return l
 }
 
@@ -120,8 +122,13 @@ func (l *link) read() {
 func (l *link) over(err error) {
 	now := l.d.lock()
 	l.d.engine.Lost(now, l.conn, err)
-	delete(l.d.links, l)
+	err = l.conn.Err
+	var goodbye *protocol.Error
+	if errors.As(err, &goodbye) && goodbye.Status == protocol.StatusUnauthenticated {
+		l.d.shown.revoked(err, l.tokenChange, now)
+	}
 	l.d.unlock(now)
+	l.d.cfg.Logger.Debug("connection lost", "instance", l.conn.Instance(), "error", err)
 	l.wire.Close()
 	close(l.done)
 }

@@ -1,0 +1,292 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/dial"
+	"github.com/signalbox-dev/signalbox/client/internal/wire"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// Config says how to reach a cluster. Only Endpoints is required.
+type Config struct {
+	Endpoints  []string
+	Name       string // of the client
+	Cluster    string // id that it has to have; empty: that of the first instance that answers
+	Token      []byte
+	GetToken   func(context.Context) ([]byte, error) // nil: Token
+	TLS        *tls.Config                           // nil: none
+	GetRootCAs func(context.Context) (*x509.CertPool, error)
+	Dial       func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
+	Logger     *slog.Logger                                                // nil: nothing is logged
+
+	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
+}
+
+func (c *Config) setDefaults() {
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	if c.GetRootCAs != nil && c.TLS == nil {
+		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
+	}
+	if c.Dial == nil {
+		d := net.Dialer{KeepAlive: -1} // pings find a dead connection
+		c.Dial = func(ctx context.Context, address string) (net.Conn, error) { return d.DialContext(ctx, "tcp", address) }
+		c.lookup = lookupHost
+	}
+}
+
+// Connect makes the first connection, on the goroutine of the caller, and waits for the map. A
+// failure that another try may not meet is tried again until ctx ends.
+func (d *Driver) Connect(ctx context.Context) error {
+	now := d.lock()
+	d.engine.Clocks(now, wall())
+	d.engine.Open(now)
+	w := newWaiter()
+	x := &core.MapWait{Request: core.Request{Waiter: w}, Any: true}
+	d.engine.AwaitMap(now, x)
+	d.connectFirst(ctx, now)
+	return d.wait(ctx, &x.Request, w).Err
+}
+
+// ConnectWith makes the first connection, on the goroutine of the caller, and starts a session behind
+// its hello.
+func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
+	x, w := newStart()
+	now := d.lock()
+	d.engine.Clocks(now, wall())
+	d.engine.Open(now)
+	d.engine.StartSession(now, &s.Session, x)
+	d.connectFirst(ctx, now)
+	return d.wait(ctx, &x.Request, w)
+}
+
+// connectFirst ends a step, and makes the connection that it wants here.
+func (d *Driver) connectFirst(ctx context.Context, now time.Duration) {
+	var first func(context.Context)
+	d.first = &first
+	d.unlock(now)
+	if first != nil {
+		first(ctx)
+	}
+}
+
+// dialTimeout is for one address: looking its name up, or connecting and the hello.
+const dialTimeout = 5 * time.Second
+
+// lookupHost finds the IP addresses of a host.
+func lookupHost(ctx context.Context, host string) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout,
+		fmt.Errorf("the name %s could not be looked up within %s", host, dialTimeout))
+	defer cancel()
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return list, err
+}
+
+// silentAddress: an address did not answer in time.
+type silentAddress string
+
+func (a silentAddress) Error() string {
+	return fmt.Sprintf("%s did not answer within %s", string(a), dialTimeout)
+}
+
+// dialled is a connection whose hello was answered.
+type dialled struct {
+	link    *link
+	address string
+}
+
+// connect makes a connection to the first address that answers. behind goes out with each hello.
+func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
+	race := dial.Race[dialled]{
+		Lookup: d.cfg.lookup,
+		Go:     d.Run,
+		Connect: func(ctx context.Context, to dial.Target) (dialled, error) {
+			won, err := d.connectTo(ctx, to, behind)
+			if err != nil && ctx.Err() == nil {
+				d.cfg.Logger.Debug("connection could not be made", "address", to.String(), "error", err)
+			}
+			return won, err
+		},
+		Discard: func(late dialled) { late.link.wire.Close() },
+	}
+	won, ok, failed := race.Run(ctx, c.Addresses)
+	now := d.lock()
+	if !ok || d.closed {
+		if !d.closed {
+			d.engine.Lost(now, c, d.worst(ctx, failed))
+		}
+		d.unlock(now)
+		if ok {
+			won.link.wire.Close()
+		}
+		return
+	}
+	l := won.link
+	l.conn, c.Owner = c, l
+	d.engine.Connected(now, c, won.address, &l.hello)
+	d.unlock(now)
+	d.cfg.Logger.Debug("connected", "address", won.address, "instance", l.hello.Instance)
+	if err := l.wire.First(l.received); err != nil {
+		l.over(err)
+	} else if !d.Run(l.read) {
+		l.over(core.ErrClosed)
+	}
+}
+
+// worst chooses the error of an attempt among those of its addresses: one that another attempt
+// would get again, or else a mistake in the configuration, which says more than what may pass. If
+// there are only such mistakes, a client that was never connected gives up. So does one that finds
+// another cluster, and has no connection: its own may be gone. With one, it is only the address of
+// an instance that has changed hands, and its shards are led elsewhere by now. mu is held.
+func (d *Driver) worst(ctx context.Context, failed []error) error {
+	switch {
+	case len(failed) > 0:
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %w", core.ErrUnreachable, context.Cause(ctx))
+	default:
+		return fmt.Errorf("%w: no address is known", core.ErrUnreachable)
+	}
+	var passing, mistake error
+	for _, err := range failed {
+		switch {
+		case core.IsPermanent(err):
+			return err
+		case errors.Is(err, core.ErrHandshake), errors.Is(err, protocol.StatusUnauthenticated):
+			mistake = err
+		default:
+			passing = err
+		}
+	}
+	if passing == nil && (d.engine.Map() == nil || errors.Is(mistake, core.ErrOtherCluster) && !d.engine.IsConnected()) {
+		return core.Permanent(mistake)
+	}
+	return fmt.Errorf("%w: %w", core.ErrUnreachable, cmp.Or(mistake, passing))
+}
+
+// connectTo makes a connection to one address. If the token is refused and another one is given by
+// then, it shows that.
+func (d *Driver) connectTo(ctx context.Context, to dial.Target, behind []byte) (won dialled, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, dialTimeout, silentAddress(to.String()))
+	defer cancel()
+	shown, err := d.shown.next(ctx)
+	if err != nil {
+		return won, err
+	}
+	if d.cfg.GetToken == nil {
+		won, err = d.connectWith(ctx, to, shown, behind)
+		return won, d.shown.outcome(shown, err)
+	}
+	if err := d.shown.refused(shown); err != nil {
+		return won, err
+	}
+	won, err = d.connectWith(ctx, to, shown, behind)
+	if errors.Is(err, protocol.StatusUnauthenticated) {
+		if next, _ := d.shown.next(ctx); next.change != shown.change {
+			shown = next
+			won, err = d.connectWith(ctx, to, shown, behind)
+		}
+	}
+	err = d.shown.outcome(shown, err)
+	if errors.Is(err, protocol.StatusUnauthenticated) {
+		err = d.shown.bePatient(err)
+	}
+	return won, err
+}
+
+// connectWith makes a connection to one address: transport, hello, and its answer.
+func (d *Driver) connectWith(ctx context.Context, to dial.Target, creds credentials, behind []byte) (won dialled, err error) {
+	raw, err := d.cfg.Dial(ctx, to.Dial)
+	if err != nil {
+		return won, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = raw.SetDeadline(time.Unix(1, 0)) })
+	nc := raw
+	if d.cfg.TLS != nil {
+		nc = d.secured(raw, to, creds)
+	}
+	w, hello, received, err := wire.Handshake(nc, &protocol.Hello{
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: creds.token,
+		Cluster: cmp.Or(d.knownCluster(), d.cfg.Cluster),
+	}, behind)
+	if err != nil {
+		err = core.RefusedForGood(diagnose(to.String(), d.cfg.TLS != nil, err, received))
+	}
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = d.checkHello(to.String(), &hello)
+	}
+	if err != nil {
+		_ = nc.Close()
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, core.ErrHandshake) {
+			err = cause
+		}
+		return won, err
+	}
+	return dialled{newLink(d, w, nc, hello, creds.change), to.Address}, nil
+}
+
+// secured is the connection in TLS.
+func (d *Driver) secured(raw net.Conn, to dial.Target, creds credentials) net.Conn {
+	conf := d.cfg.TLS.Clone()
+	if conf.ServerName == "" {
+		conf.ServerName, _, _ = net.SplitHostPort(to.Address)
+	}
+	conf.RootCAs = cmp.Or(creds.roots, conf.RootCAs)
+	offerCertificate(conf)
+	return tls.Client(raw, conf)
+}
+
+// knownCluster is the id of the cluster of the first instance that answered; empty before.
+func (d *Driver) knownCluster() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.engine.Cluster()
+}
+
+// checkHello refuses what the engine would refuse, as long as another address may do better.
+func (d *Driver) checkHello(address string, hello *protocol.HelloReply) error {
+	if hello.Version != protocol.Version {
+		return core.Permanent(protocol.Errorf(protocol.StatusUnsupported,
+			"server speaks protocol version %d, this client version %d", hello.Version, protocol.Version))
+	}
+	if known := d.knownCluster(); known != "" && known != hello.Cluster {
+		// Ids of sessions and nodes mean something else there.
+		return otherCluster(address, "it is cluster %s, and the client was connected to cluster %s", hello.Cluster, known)
+	}
+	return nil
+}
+
+// WasConnected reports whether an instance has answered.
+func (d *Driver) WasConnected() bool { return d.knownCluster() != "" }
+
+// Hello is what an instance said about itself and about the client. It waits for a connection.
+func (d *Driver) Hello(ctx context.Context) (*protocol.HelloReply, error) {
+	w := newWaiter()
+	x := &core.ConnWait{Request: core.Request{Waiter: w}}
+	now := d.lock()
+	if d.closed {
+		d.mu.Unlock()
+		return nil, core.ErrClosed
+	}
+	d.engine.AwaitConn(now, x)
+	d.unlock(now)
+	if r := d.wait(ctx, &x.Request, w); r.Err != nil {
+		return nil, Err(r)
+	}
+	return &x.Conn.Owner.(*link).hello, nil
+}

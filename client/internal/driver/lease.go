@@ -1,0 +1,191 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+)
+
+// Lease is a lease with what its program sees of it. Its maker hands it in with the acquire.
+type Lease struct {
+	core.Lease
+
+	// Guarded by the driver's mu.
+	ctx    context.Context // made when it is asked for
+	cancel context.CancelCauseFunc
+	ended  func(error) // is called once, with why the lease ended; nil: it is over, or nobody observes it
+}
+
+func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
+
+// Context ends with the lease, whose end is its cause.
+func (l *Lease) Context() context.Context {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.cancel = context.WithCancelCause(s.ctx)
+		if over := l.Over(); over != nil {
+			l.cancel(over)
+		}
+	}
+	return l.ctx
+}
+
+// Held reports whether the lease may be relied on now, by the clocks.
+func (l *Lease) Held() bool {
+	s := l.session()
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	s.d.engine.Clocks(now, wall())
+	return l.Over() == nil && s.d.engine.Held(now, &s.Session)
+}
+
+// Lost is why the lease was lost, by the clock; nil if it is held, or was released.
+func (l *Lease) Lost() error {
+	s := l.session()
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	if s.Session.Err() == nil {
+		s.d.engine.State(now, &s.Session)
+	}
+	if over := l.Over(); !errors.Is(over, core.ErrReleased) {
+		return over
+	}
+	return nil
+}
+
+// Units is how many units are held.
+func (l *Lease) Units() uint64 {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return l.Count()
+}
+
+// SlotNames are the names of the slots that are held.
+func (l *Lease) SlotNames() []string {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return slices.Clone(l.Slots)
+}
+
+// Observe has f called with why the lease ends, or has ended. It is called before Release and
+// Session.Close return, and else on a goroutine of the session's.
+func (l *Lease) Observe(f func(error)) {
+	s := l.session()
+	s.d.mu.Lock()
+	over := l.Over()
+	if over == nil {
+		l.ended = f
+		if s.observed == nil {
+			s.observed = make(map[*Lease]struct{})
+		}
+		s.observed[l] = struct{}{}
+	}
+	s.d.mu.Unlock()
+	if over != nil {
+		f(over)
+	}
+}
+
+// takeEnded is whom the lease's end is reported to, nil if that was done. mu is held.
+func (l *Lease) takeEnded(s *Session) func(error) {
+	f := l.ended
+	if f != nil {
+		l.ended = nil
+		delete(s.observed, l)
+	}
+	return f
+}
+
+// Lease is what the session holds of a semaphore, or nil.
+func (s *Session) Lease(name string) *Lease {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if l := s.Session.Lease(name); l != nil {
+		return l.Owner.(*Lease)
+	}
+	return nil
+}
+
+// AwaitName waits until the session's operations on a semaphore that came before are over.
+func (s *Session) AwaitName(ctx context.Context, name string) core.Result {
+	w := newWaiter()
+	x := &core.NameWait{Request: core.Request{Waiter: w}}
+	now := s.d.lock()
+	s.d.engine.AwaitName(now, &s.Session, name, x)
+	s.d.unlock(now)
+	return s.d.wait(ctx, &x.Request, w)
+}
+
+type releaseCall struct {
+	core.Release
+	waiter waiter
+}
+
+var releases = sync.Pool{New: func() any { return &releaseCall{waiter: newWaiter()} }}
+
+// Release gives the lease back. When ctx ends first, the release goes on in the background.
+func (l *Lease) Release(ctx context.Context) core.Result {
+	s := l.session()
+	d := s.d
+	r := releases.Get().(*releaseCall)
+	r.Waiter = r.waiter
+	now := d.lock()
+	var ended func(error)
+	var cancel context.CancelCauseFunc
+	if l.Over() == nil {
+		ended, cancel = l.takeEnded(s), l.cancel
+	}
+	d.engine.Release(now, &l.Lease, &r.Release)
+	if ctx.Err() != nil { // its error, however soon the answer would come
+		d.engine.GiveUp(now, &r.Request, Interrupted(ctx))
+	}
+	d.unlock(now)
+	if cancel != nil {
+		cancel(core.ErrReleased)
+	}
+	if ended != nil {
+		ended(core.ErrReleased)
+	}
+	result := d.wait(ctx, &r.Request, r.waiter)
+	if !result.InBackground {
+		releases.Put(r)
+	}
+	return result
+}
+
+// ReleaseName gives back whatever the session has at a semaphore.
+func (s *Session) ReleaseName(ctx context.Context, name string) (released bool, result core.Result) {
+	w := newWaiter()
+	r := &core.Release{Request: core.Request{Waiter: w}}
+	now := s.d.lock()
+	s.d.engine.ReleaseName(now, &s.Session, name, r)
+	s.d.unlock(now)
+	result = s.d.wait(ctx, &r.Request, w)
+	return result.Err == nil && r.Released, result
+}
+
+// Change is a change of a lease.
+type Change struct {
+	Count   uint64 // units to keep; 0: as many as are held
+	Data    []byte // if SetData
+	SetData bool
+	Keep    []string // slots; nil: the first ones
+}
+
+// Change changes the lease.
+func (l *Lease) Change(ctx context.Context, change Change) core.Result {
+	d := l.session().d
+	w := newWaiter()
+	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData, Keep: change.Keep}
+	now := d.lock()
+	d.engine.Change(now, &l.Lease, x)
+	d.unlock(now)
+	return d.wait(ctx, &x.Request, w)
+}

@@ -1,0 +1,235 @@
+package driver
+
+import (
+	"context"
+	crand "crypto/rand"
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
+)
+
+// Session is a session with what its program sees of it.
+type Session struct {
+	core.Session
+	OnState   func(sessionstate.State) // set before the start; nil: nobody is notified
+	OnStopped func(error)
+
+	d      *Driver
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+
+	// Guarded by the driver's mu.
+	notices   []func()
+	noticing  bool                // a goroutine calls them
+	observed  map[*Lease]struct{} // leases whose end somebody is notified of
+	processes map[string]ProcessHandler
+}
+
+// randomNonce tells this holder of a session from others that have its key.
+func randomNonce() uint64 {
+	var b [8]byte
+	_, _ = crand.Read(b[:])
+	return max(1, binary.BigEndian.Uint64(b[:]))
+}
+
+// Drop ends the context of a session that was never started.
+func (s *Session) Drop(err error) { s.cancel(err) }
+
+// Start starts the session.
+func (s *Session) Start(ctx context.Context) core.Result {
+	x, w := newStart()
+	now := s.d.lock()
+	if s.d.closed {
+		s.d.mu.Unlock()
+		return core.Result{Err: core.ErrClosed}
+	}
+	s.d.engine.Clocks(now, wall())
+	s.d.engine.StartSession(now, &s.Session, x)
+	s.d.unlock(now)
+	return s.d.wait(ctx, &x.Request, w)
+}
+
+func newStart() (*core.Start, waiter) {
+	w := newWaiter()
+	x := &core.Start{Request: core.Request{Waiter: w}}
+	_, _ = crand.Read(x.Create[:])
+	_, _ = crand.Read(x.Again[:])
+	return x, w
+}
+
+// Takeover says under which epoch a session is taken over, and from which number on its requests are
+// numbered.
+type Takeover struct {
+	Session, Epoch, FirstNumber uint64
+	Keep                        bool // the connection on which it is given up
+}
+
+// Restore takes the session over from another holder.
+func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
+	w := newWaiter()
+	x := &core.Restore{Request: core.Request{Waiter: w}, Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
+	now := s.d.lock()
+	if s.d.closed {
+		s.d.mu.Unlock()
+		return core.Result{Err: core.ErrClosed}
+	}
+	s.ID = t.Session
+	s.d.engine.Clocks(now, wall())
+	s.d.engine.RestoreSession(now, &s.Session, x)
+	s.d.unlock(now)
+	return s.d.wait(ctx, &x.Request, w)
+}
+
+// Context ends with the session. Its cause is Err.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Err is why the session is over, nil while it lives.
+func (s *Session) Err() error {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.Session.Err()
+}
+
+// ErrNow is Err by the clock: a session whose deadline has passed is over, however late the timer.
+func (s *Session) ErrNow() error {
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	if s.Session.Err() == nil {
+		s.d.engine.State(now, &s.Session)
+	}
+	return s.Session.Err()
+}
+
+// State is the present state, by the clocks.
+func (s *Session) State() sessionstate.State {
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	s.d.engine.Clocks(now, wall())
+	return s.d.engine.State(now, &s.Session)
+}
+
+// Held reports whether what the session holds may be relied on now, by the clocks.
+func (s *Session) Held() bool {
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	s.d.engine.Clocks(now, wall())
+	return s.d.engine.Held(now, &s.Session)
+}
+
+// Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
+func (s *Session) Remaining() time.Duration {
+	now := s.d.lock()
+	defer s.d.unlock(now)
+	s.d.engine.Clocks(now, wall())
+	return s.d.engine.Remaining(now, &s.Session)
+}
+
+// InForce is the session timeout in force.
+func (s *Session) InForce() time.Duration {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.Session.InForce()
+}
+
+// Close ends the session, with cause. It waits for the server's answer, until ctx ends, or until the
+// session's deadline. Observers of its leases are notified before it returns.
+func (s *Session) Close(ctx context.Context, cause error) core.Result {
+	w := newWaiter()
+	x := &core.Close{Request: core.Request{Waiter: w}}
+	now := s.d.lock()
+	if s.d.closed {
+		s.d.mu.Unlock()
+		return core.Result{}
+	}
+	var report []func()
+	if s.Session.Err() == nil {
+		for l := range s.observed {
+			ended := l.takeEnded(s)
+			report = append(report, func() { ended(cause) })
+		}
+	}
+	s.d.engine.CloseSession(now, &s.Session, cause, x)
+	s.d.unlock(now)
+	r := s.d.wait(ctx, &x.Request, w)
+	for _, f := range report {
+		f()
+	}
+	return r
+}
+
+// event is what the engine notifies the session of. after gets what is to be done without the mutex,
+// at once; mu is held.
+func (s *Session) event(after []func(), v core.Event) []func() {
+	d := s.d
+	switch v.Kind {
+	case core.SessionChanged:
+		after = append(after, func() {
+			d.cfg.Logger.Debug("session state", "session", v.Session.ID, "state", v.State, "cause", v.Err)
+		})
+		if f := s.OnState; f != nil {
+			s.notify(func() { f(v.State) })
+		}
+		if v.State == sessionstate.Expired {
+			return s.ended(after, v.Err)
+		}
+	case core.LeaseEnded:
+		if l, ok := v.Lease.Owner.(*Lease); ok {
+			if f := l.takeEnded(s); f != nil {
+				s.notify(func() { f(v.Err) })
+			}
+			if l.cancel != nil {
+				after = append(after, func() { l.cancel(v.Err) })
+			}
+		}
+	case core.ReleaseRefused:
+		after = append(after, func() {
+			d.cfg.Logger.Warn("semaphore stays held until the session ends", "session", v.Session.ID, "error", v.Err)
+		})
+	}
+	return after
+}
+
+// ended is the end of the session. mu is held.
+func (s *Session) ended(after []func(), err error) []func() {
+	for l := range s.observed {
+		f := l.takeEnded(s)
+		s.notify(func() { f(err) })
+	}
+	if f := s.OnStopped; f != nil {
+		s.notify(func() { f(err) })
+	}
+	// A take-over is its owner's doing: only who has the key can do it.
+	quiet := errors.Is(err, core.ErrSessionClosed) || errors.Is(err, core.ErrClosed) || errors.Is(err, core.ErrTakenOver)
+	return append(after, func() {
+		if !quiet {
+			s.d.cfg.Logger.Warn("session ended", "session", s.ID, "node", s.Path, "cause", err)
+		}
+		s.cancel(err)
+	})
+}
+
+// notify calls f in order with the others, from a goroutine that lives as long as there is something
+// to call. mu is held.
+func (s *Session) notify(f func()) {
+	s.notices = append(s.notices, f)
+	if !s.noticing {
+		s.noticing = true
+		go s.callNotices()
+	}
+}
+
+func (s *Session) callNotices() {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	for len(s.notices) > 0 {
+		f := s.notices[0]
+		s.notices = s.notices[1:]
+		s.d.mu.Unlock()
+		f()
+		s.d.mu.Lock()
+	}
+	s.notices, s.noticing = nil, false
+}
