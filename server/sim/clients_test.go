@@ -288,7 +288,8 @@ func (h *holder) step() {
 		h.s, h.start, h.close, h.known = nil, nil, nil, false
 		h.notBefore = w.now + w.pick(ClientStops, h.n, 1_000)
 		h.generation = 0
-		h.c.dead = h.c.extra && !slices.ContainsFunc(h.c.holders, func(x *holder) bool { return x.s != nil || x.restores != nil })
+		busy := func(x *holder) bool { return x.s != nil || x.restores != nil }
+		h.c.dead = h.c.extra && !slices.ContainsFunc(h.c.holders, busy)
 	}
 }
 

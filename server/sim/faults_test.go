@@ -58,7 +58,8 @@ var faultNames = [faultsCount]string{
 	"lose-message", "duplicate-message", "delay-message", "barrier-fails", "not-proposed", "lose-proposal", "delay-proposal", "move-bucket",
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
-	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream", "map-late", "restore", "restore-twice", "remove-shard",
+	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
+	"map-late", "restore", "restore-twice", "remove-shard",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -328,17 +328,16 @@ func (w *simulation) checkReplicas() {
 const steadyTime = 1_500 * time.Millisecond
 
 // steadySessions are those that their clients must not lose any more. The home is led and does not
-// move, and no other process is about to restore the session.
+// move, and no other process restores the session.
 func (w *simulation) steadySessions() map[uint64]bool {
-	steady, living := map[uint64]bool{}, slices.Collect(w.living())
-	for _, h := range living {
-		if !h.believes() || w.ended[h.s.ID] != 0 || h.c.e.Remaining(h.c.clock(), h.s) < steadyTime {
+	steady := map[uint64]bool{}
+	for h := range w.living() {
+		if !h.believes() || w.ended[h.s.ID] != 0 || w.contested[h.s.ID] || h.c.e.Remaining(h.c.clock(), h.s) < steadyTime {
 			continue
 		}
 		bucket := protocol.SessionBucket(h.s.ID)
 		home := w.activeShard(bucket)
-		rival := slices.ContainsFunc(living, func(x *holder) bool { return x != h && x.s != nil && x.s.ID == h.s.ID })
-		if home != nil && home.accepts() && (w.move == nil || w.move.bucket != bucket) && !rival {
+		if home != nil && home.accepts() && (w.move == nil || w.move.bucket != bucket) {
 			steady[h.s.ID] = true
 		}
 	}
