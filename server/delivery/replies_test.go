@@ -40,6 +40,10 @@ func TestReplies(t *testing.T) {
 	if got := r.Session(9, e, []byte("ticket")); !reflect.DeepEqual(got, wantSession) {
 		t.Errorf("a session: %+v, want %+v", got, wantSession)
 	}
+	e.AlreadyMember = false
+	if got, want := r.Body(protocol.KindProcessJoin, e), (&protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true}); !reflect.DeepEqual(got, want) {
+		t.Errorf("a member that returned: %+v, want %+v", got, want)
+	}
 	e.Flag, e.AlreadyMember, e.State = false, false, protocol.Accepted
 	for kind, want := range map[protocol.Kind]protocol.Message{
 		protocol.KindAcquire:     &protocol.AcquireReply{State: protocol.Accepted, OrderID: 6},
