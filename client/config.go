@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"iter"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -29,6 +30,9 @@ type Value struct {
 	Data    []byte
 	Version uint64    // from 1, one more with every change; from 1 again once it was deleted
 	Time    time.Time // when it was set, by the clock of the client that did; for people
+	// Author is who set it, as that client says, for people: its identity, or without
+	// authentication its session's description.
+	Author string
 }
 
 // ConfigInfo is a configuration in a list.
@@ -92,6 +96,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		return 0, protocol.Errorf(protocol.StatusBadRequest,
 			"the value is %d bytes long; at most %d are allowed", len(data), MaxConfigLen)
 	}
+	author := c.author(ctx)
 	var before Value
 	var refused error // by the state that before was a part of
 	for {
@@ -115,7 +120,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
-		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Data: data}}, values...)
+		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Data: data}}, values...)
 		if !now.Exists {
 			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next))
 		} else {
@@ -133,6 +138,37 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 			return 0, err
 		} // somebody may have been faster: what it is now decides
 	}
+}
+
+// author is who sets a value.
+func (c *ConfigValue) author(ctx context.Context) string {
+	who := c.s.d.Description
+	if info, err := c.s.node.c.ServerInfo(ctx); err == nil && info.Identity != anonymous {
+		who = info.Identity
+	}
+	return strings.ToValidUTF8(who[:min(len(who), maxAuthorLen)], "")
+}
+
+// anonymous is the identity of a client without credentials.
+const anonymous = "anonymous"
+
+// Rollback sets the configuration to the value that it had at a version of its history, and returns
+// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version
+// is not in the history; PreconditionFailed.
+func (c *ConfigValue) Rollback(ctx context.Context, to uint64) (version uint64, err error) {
+	const op = "roll back configuration"
+	values, err := c.read(ctx, nil)
+	if err != nil {
+		return 0, withOp(op, c.name, err)
+	}
+	for i := range values {
+		if values[i].Version == to {
+			version, err = c.set(ctx, values[i].Data, []WriteOption{IfVersion(values[0].Version)})
+			return version, withOp(op, c.name, err)
+		}
+	}
+	return 0, withOp(op, c.name, protocol.Errorf(protocol.StatusNotFound,
+		"version %d is not in its history; the oldest one there is %d", to, values[len(values)-1].Version))
 }
 
 // Delete removes the configuration and its history. Errors: NotFound if it is not set.

@@ -13,7 +13,7 @@ import (
 //
 //	byte   1, the form
 //	then the values, newest first, until the end of the data:
-//	uvarint version, uvarint ms since 1970, uvarint length, bytes
+//	uvarint version, uvarint ms since 1970, uvarint length, author, uvarint length, bytes
 //
 // A version is the semaphore's at which the value was set.
 const configFormat = 1
@@ -24,7 +24,9 @@ const ConfigPrefix = "$config/"
 
 const (
 	// MaxConfigLen is the longest value of a configuration: 1 MiB, less what is noted beside it.
-	MaxConfigLen = protocol.MaxDataLen - 64
+	MaxConfigLen = protocol.MaxDataLen - 384
+
+	maxAuthorLen = 256 // as an identity's
 
 	// Values before the present one are kept while they are at most so many, with so many bytes
 	// together: every watcher gets them with every change.
@@ -37,11 +39,12 @@ var errNotConfig = errors.New(
 
 // appendConfig encodes values, newest first, as far as there is room for the older ones.
 func appendConfig(values []Value) []byte {
-	b := append(make([]byte, 0, len(values[0].Data)+64), configFormat)
+	b := append(make([]byte, 0, len(values[0].Data)+len(values[0].Author)+64), configFormat)
 	first := 0
 	for i := range values {
 		v := &values[i]
-		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())), uint64(len(v.Data)))
+		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())))
+		entry = varint.Append(varint.AppendBytes(entry, v.Author), uint64(len(v.Data)))
 		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes ||
 			len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
 			break
@@ -61,11 +64,12 @@ func readConfig(b []byte) ([]Value, error) {
 	}
 	var values []Value
 	for r := (varint.Reader{Rest: b[1:]}); len(r.Rest) > 0 || len(values) == 0; {
-		version, at, data := r.Uint(), r.Uint(), r.Bytes(protocol.MaxDataLen)
+		version, at := r.Uint(), r.Uint()
+		author, data := r.Bytes(maxAuthorLen), r.Bytes(protocol.MaxDataLen)
 		if r.Failed {
 			return nil, errNotConfig
 		}
-		values = append(values, Value{Exists: true, Version: version, Time: wallTime(at), Data: slices.Clone(data)})
+		values = append(values, Value{Exists: true, Version: version, Time: wallTime(at), Author: string(author), Data: slices.Clone(data)})
 	}
 	return values, nil
 }

@@ -18,7 +18,7 @@ func TestConfigForm(t *testing.T) {
 			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, maxConfigHistoryBytes),
 				rapid.IntRange(MaxConfigLen-3, MaxConfigLen)).Draw(t, "size")
 			values[i] = Value{
-				Exists: true, Version: rapid.Uint64().Draw(t, "version"), Time: time.UnixMilli(rapid.Int64Range(1, 1<<53).Draw(t, "time")),
+				Exists: true, Author: rapid.StringN(-1, -1, 256).Draw(t, "author"), Version: rapid.Uint64().Draw(t, "version"), Time: time.UnixMilli(rapid.Int64Range(1, 1<<53).Draw(t, "time")),
 				Data: bytes.Repeat([]byte{byte(i)}, size),
 			}
 		}

@@ -334,7 +334,8 @@ func TestServiceRestarts(t *testing.T) {
 func TestConfig(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
-	s := session(t, dial(t, srv))
+	s, err := dial(t, srv).Session(ctx, "/default", client.Description("the author"))
+	must(t, err)
 	cfg := s.Config("flags")
 	if _, err := cfg.Get(ctx); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
@@ -373,6 +374,18 @@ func TestConfig(t *testing.T) {
 	}
 	if v, err := cfg.Get(ctx); err != nil || string(v.Data) != "c" || v.Version != 3 {
 		t.Fatal(v, err)
+	}
+	// Its history names who set it. An old value comes back as a new version.
+	if v, err := cfg.Rollback(ctx, 1); err != nil || v != 4 {
+		t.Fatal(v, err)
+	}
+	values, err := cfg.History(ctx)
+	if err != nil || len(values) != 4 || string(values[0].Data) != string(values[3].Data) || values[0].Author != "the author" {
+		t.Fatal(values, err)
+	}
+	step(string(values[0].Data), 4)
+	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.NotFound) || !strings.Contains(err.Error(), "version 7 is not") {
+		t.Fatal(err)
 	}
 	must(t, cfg.Delete(ctx))
 	step("", 0)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"iter"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,16 +83,30 @@ func configCmd(a *app) *cobra.Command {
 
 	history := command("history NAME", "Show a configuration's last values, newest first",
 		`Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
-first. Times are from the clock of the client that set the value. To return to an old value, set
-it again.`)
+first. Times and authors are what the client that set the value said: its identity, or without
+authentication what its session is called. "config rollback" returns to an old value.`)
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
 			return err
 		}
 		return inv.printer().list(rowsOf(values, func(v *client.Value) row {
-			return row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"data", "data", v.Data}}
+			return row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"author", "author", v.Author},
+				{"data", "data", v.Data}}
 		}), "no values")
+	})
+
+	rollback := command("rollback NAME VERSION", "Set a configuration to a value of its history",
+		`Set a configuration to the value that it had at a version that "config history" shows. The value
+gets a new version. If somebody changes the configuration at the same moment, nothing is set.`)
+	rollback.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		to, err := strconv.ParseUint(args[1], 10, 64)
+		if err != nil {
+			return usagef("%q is no version; see signalbox config history %s", args[1], args[0])
+		}
+		v, err := s.Config(args[0]).Rollback(inv.ctx, to)
+		return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}, {"from", "", to}},
+			"%s has the value of version %[3]d, as version %[2]d", args[0], v, to)
 	})
 
 	watch := command("watch NAME", "Print a configuration's data and each change, until Ctrl-C", "")
@@ -105,7 +120,7 @@ it again.`)
 		})
 	})
 
-	return group("config", "Small configuration: get, set, list, watch, history",
+	return group("config", "Small configuration: get, set, list, watch, history, rollback",
 		`Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
-is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, watch)
+is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, rollback, watch)
 }
