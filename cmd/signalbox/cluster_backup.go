@@ -24,23 +24,39 @@ func backupCmd(a *app) *cobra.Command {
 	c := command("backup FILE", "Write a backup of the whole cluster, or check one",
 		`Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
 moment. The file is checked as with --verify and then replaces a regular file of that name. A
-device, a pipe, a folder or a symbolic link is refused. Needs the right admin on /.
+device, a pipe, a folder or a symbolic link is refused. A backup that does not end, killed or not,
+leaves no file. Needs the right admin on /.
+
+With - as the file the backup goes to standard output, for a pipe, and what it is to standard error.
+It is checked on its way. If something changes in the cluster meanwhile it fails, and what was
+written is of no use: see the exit code (set -o pipefail).
 
 The file holds secrets, such as the keys that sign session tickets. Protect it accordingly.
 
 With --verify no server is asked: the file is read completely, and each shard's state is rebuilt
-and compared with its digest.`)
+and compared with its digest. With - as the file standard input is read.`)
 	c.Example = `  signalbox cluster backup cluster.backup
+  signalbox cluster backup - | gzip >cluster.backup.gz
   signalbox cluster backup --verify cluster.backup`
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
 	c.Annotations = map[string]string{offline: "verify"}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *verify {
-			x, err := verifyBackup(inv.longCtx, args[0])
+			x, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Verify)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
 			return printBackup(inv.printer(), args[0], x)
+		}
+		if args[0] == stdio && isTerminal(inv.stdout) {
+			return usagef("a backup is not for a terminal; give a file, or a pipe behind -")
+		}
+		if args[0] == stdio {
+			x, err := streamBackup(inv)
+			if err != nil {
+				return fmt.Errorf("what was written is no backup: %w", err)
+			}
+			return printBackup(&printer{w: a.stderr, format: inv.values["output"]}, args[0], x)
 		}
 		for try := 1; ; try++ {
 			x, err := takeBackup(inv, args[0])
@@ -60,10 +76,8 @@ and compared with its digest.`)
 // badBackup is a backup that is not complete, because something changed while it was made.
 type badBackup struct{ error }
 
-func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
-	if err := file.CheckRegular(path); err != nil {
-		return nil, err
-	}
+// backedUp is the cluster that a backup is made of.
+func backedUp(inv *invocation) (*protocol.ClusterStatus, error) {
 	s, err := readStatus(inv.ctx, inv)
 	if err != nil {
 		return nil, err
@@ -74,8 +88,41 @@ func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 				"restore it first, and keep that backup until then", t.Name, t.ToBeRestored)
 		}
 	}
+	return s, nil
+}
+
+// streamBackup writes a backup to standard output, and checks it on its way.
+func streamBackup(inv *invocation) (x *backup.Contents, err error) {
+	s, err := backedUp(inv)
+	if err != nil {
+		return nil, err
+	}
+	r, w := io.Pipe()
+	checked := make(chan error, 1)
+	go func() {
+		var err error
+		x, err = backup.Verify(r)
+		r.CloseWithError(err) // the writer goes no further
+		checked <- err
+	}()
+	err = writeBackup(inv, io.MultiWriter(w, inv.output()), s)
+	_ = w.CloseWithError(err)
+	if bad := <-checked; err == nil {
+		err = bad
+	}
+	return x, err
+}
+
+func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
+	if err := file.CheckRegular(path); err != nil {
+		return nil, err
+	}
+	s, err := backedUp(inv)
+	if err != nil {
+		return nil, err
+	}
 	err = file.Replace(path, func(f *os.File) error { return writeBackup(inv, f, s) }, func(next string) error {
-		if x, err = verifyBackup(inv.longCtx, next); err != nil {
+		if x, err = readBackup(inv.longCtx, next, nil, backup.Verify); err != nil {
 			return &badBackup{err}
 		}
 		return nil
@@ -118,13 +165,16 @@ func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 	return err
 }
 
-func verifyBackup(ctx context.Context, path string) (*backup.Contents, error) {
-	return readBackup(ctx, path, backup.Verify)
-}
+// stdio stands for standard input or output where a file's name is.
+const stdio = "-"
 
-// readBackup reads a backup with one of the functions of package backup, until ctx ends.
-func readBackup[T any](ctx context.Context, path string, read func(io.Reader) (T, error)) (T, error) {
+// readBackup reads a backup with one of the functions of package backup, until ctx ends. stdin is
+// what is read for -; nil: that is a file's name.
+func readBackup[T any](ctx context.Context, path string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
 	return interruptible(ctx, path, func() (x T, err error) {
+		if path == stdio && stdin != nil {
+			return read(stdin)
+		}
 		f, err := os.Open(path)
 		if err != nil {
 			return x, err

@@ -121,7 +121,7 @@ func writeRecovered(
 	err = file.Replace(path, func(f *os.File) error {
 		return left.Write(ctx, f, backup.Head{MadeMS: time.Now().UnixMilli(), Recovered: from})
 	}, func(next string) error {
-		if x, err = verifyBackup(ctx, next); err != nil {
+		if x, err = readBackup(ctx, next, nil, backup.Verify); err != nil {
 			return fmt.Errorf("the surviving logs do not fit together: %w", err)
 		}
 		return nil

@@ -16,7 +16,8 @@ import (
 func restoreCmd(a *app) *cobra.Command {
 	c := command("restore FILE", "Create a new cluster of one instance from a backup, or restore one more tier of it",
 		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
-file is checked first as with backup --verify; it is read into memory completely. It takes every flag
+file, or standard input with -, is checked first as with backup --verify; it is read into memory
+completely. It takes every flag
 of serve, and prints the command that starts the instance. It listens to nobody: another server may
 use the addresses meanwhile. Only with --peer the instance takes its raft address.
 
@@ -59,7 +60,7 @@ are for serve; without --peer, a new cluster is created.`)
 		if !cmd.Flags().Changed("peer") { // the instance's own settings do not say that it joins
 			cfg.Peers = nil
 		}
-		from, err := readBackup(inv.longCtx, args[0], backup.Load)
+		from, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Load)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

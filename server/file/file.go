@@ -50,9 +50,12 @@ func typeName(m fs.FileMode) string {
 	return "a device"
 }
 
-// Replace writes a file under a temporary name beside path, calls check with that name unless check
-// is nil, and renames the file to path. When it returns nil, the file and its name are on disk.
+// Replace writes a file beside path, calls check with a name by which it can be opened unless check
+// is nil, and gives it the name path. When it returns nil, the file and its name are on disk.
 // Otherwise path is unchanged. The mode is 0600. Of concurrent calls for one path, one wins.
+//
+// Where the system and its file system can, the file has no name until it is complete, so that a
+// process that is killed leaves nothing.
 func Replace(path string, write func(*os.File) error, check func(temporary string) error) (err error) {
 	if err := CheckRegular(path); err != nil {
 		return err
@@ -61,32 +64,48 @@ func Replace(path string, write func(*os.File) error, check func(temporary strin
 	if dir == "" {
 		dir = "."
 	}
-	f, err := os.CreateTemp(dir, "."+name+".*.part")
+	f, giveName, err := createNew(dir, name)
 	if err != nil {
 		return err
 	}
+	temporary := "" // in the folder
 	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
+		_ = f.Close()
+		if temporary != "" && err != nil {
+			_ = os.Remove(temporary)
 		}
 	}()
-	err = write(f)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	readable := f.Name()
+	if giveName == nil {
+		temporary = readable
+	}
+	if err := write(f); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
 		return err
 	}
 	if check != nil {
-		if err := check(f.Name()); err != nil {
+		if err := check(readable); err != nil {
+			return err
+		}
+	}
+	if giveName != nil {
+		if temporary, err = giveName(); err != nil {
 			return err
 		}
 	}
 	if err := CheckRegular(path); err != nil { // made meanwhile
 		return err
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := os.Rename(temporary, path); err != nil {
 		return err
 	}
 	return SyncDir(dir)
 }
+
+// createNamed makes a file with a temporary name.
+func createNamed(dir, name string) (*os.File, error) { return os.CreateTemp(dir, "."+name+".*.part") }
 
 // Write replaces a file with these bytes.
 func Write(path string, b []byte) error {

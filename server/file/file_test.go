@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -83,6 +84,39 @@ func TestReplace(t *testing.T) {
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode() != 0o600 {
 		t.Errorf("mode %v, %v", fi.Mode(), err)
+	}
+}
+
+// TestReplaceLeavesNoName: a file that is being written and checked has no name, so that a process that
+// is killed leaves none.
+func TestReplaceLeavesNoName(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("the system cannot write a file without a name")
+	}
+	dir := t.TempDir()
+	nothing := func() {
+		t.Helper()
+		if list, err := os.ReadDir(dir); err != nil || len(list) > 0 {
+			t.Errorf("in the folder: %v, %v", list, err)
+		}
+	}
+	err := file.Replace(filepath.Join(dir, "x"), func(f *os.File) error {
+		nothing()
+		_, err := f.WriteString("text")
+		return err
+	}, func(open string) error {
+		nothing()
+		b, err := os.ReadFile(open)
+		if string(b) != "text" {
+			t.Errorf("%q is read in the check", b)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "x")); err != nil || string(b) != "text" {
+		t.Fatalf("%q, %v", b, err)
 	}
 }
 
