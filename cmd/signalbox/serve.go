@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"os/signal"
 	"strconv"
@@ -79,8 +80,8 @@ func devCmd(a *app) *cobra.Command {
 		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.
 
 Its console is on. If no address is chosen for it and the usual port is taken, it gets another one.
-Of the settings of serve it takes --listen, --raft, --admin, --console, --shards, --log-level and
---log-format, and no file.`)
+Port 0 of an address is a free port; the tour has it. Of the settings of serve it takes --listen,
+--raft, --admin, --console, --shards, --log-level and --log-format, and no file.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		v, cfg, err := readServer(a, cmd)
 		if err != nil {
@@ -88,6 +89,9 @@ Of the settings of serve it takes --listen, --raft, --admin, --console, --shards
 		}
 		pages, err := devConsole(v, cmd.Flags().Changed("console"), cfg.Logger)
 		if err != nil {
+			return err
+		}
+		if cfg.Raft, err = freePort(cmd.Context(), cfg.Raft); err != nil {
 			return err
 		}
 		if cfg.DataDir, err = os.MkdirTemp("", "signalbox-dev-"); err != nil {
@@ -101,6 +105,20 @@ Of the settings of serve it takes --listen, --raft, --admin, --console, --shards
 	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
 	c.Flags().Lookup("console").DefValue = defaultConsole // the table has that of serve
 	return c
+}
+
+// freePort replaces port 0 of a raft address by a free port: an instance keeps its raft address, so a
+// server wants it beforehand. What is no address the server refuses.
+func freePort(ctx context.Context, address string) (string, error) {
+	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
+		return address, nil
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return "", fmt.Errorf("find a free port for --raft: %w", err)
+	}
+	defer l.Close()
+	return l.Addr().String(), nil
 }
 
 // readServer reads the settings of an instance, and its configuration.
