@@ -161,7 +161,7 @@ func (k *clusterKit) answer(name string) (end func()) {
 	k.t.Helper()
 	cfg := k.config(name)
 	m, err := peer.New(peer.Config{Advertise: k.address(name), Network: k.net.Endpoint(k.address(name)),
-		Token: []byte(cfg.JoinToken), Logger: slog.New(slog.DiscardHandler)})
+		Tokens: [][]byte{[]byte(cfg.JoinToken)}, Logger: slog.New(slog.DiscardHandler)})
 	if err == nil {
 		err = m.Start()
 	}

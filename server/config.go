@@ -92,7 +92,13 @@ type Config struct {
 	// with it is admitted, and learns the keys that sign sessions' tickets. It is needed with
 	// Peers. Without one, an instance that makes a cluster of its own generates one, and keeps it
 	// in the file join-token of its data folder.
+	//
+	// While the token is rotated it is two lines: the first is shown to others, and both are
+	// accepted.
 	JoinToken string
+	// JoinTokenFile, if not empty, is where JoinToken was read. It is read again when it changes, as
+	// the file of the data folder is.
+	JoinTokenFile string
 
 	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster
 	// may have two neighbouring minor versions.

@@ -58,8 +58,10 @@ func (c *Config) checkCluster() error {
 				"a list of peers takes raft addresses, which --raft-advertise or --raft name", p, what)
 		}
 	}
-	if n := len(c.JoinToken); n != 0 && (n < minTokenLen || n > maxTokenLen) {
-		return fmt.Errorf("join token has %d bytes; choose %d to %d, at random", n, minTokenLen, maxTokenLen)
+	if c.JoinToken != "" {
+		if _, err := joinTokens(c.JoinToken); err != nil {
+			return err
+		}
 	}
 	if len(c.Peers) > 0 && c.JoinToken == "" {
 		return errors.New("peers are given and no join token; give all instances of the cluster the same secret")

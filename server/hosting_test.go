@@ -236,7 +236,7 @@ func TestAskedWhileItStarts(t *testing.T) {
 	k.kill("a", "b", "c")
 
 	other, err := peer.New(peer.Config{
-		Advertise: "governor:7071", Listen: "governor:7071", Network: k.net.Endpoint("governor:7071"), Token: []byte("0123456789abcdef"),
+		Advertise: "governor:7071", Listen: "governor:7071", Network: k.net.Endpoint("governor:7071"), Tokens: [][]byte{[]byte("0123456789abcdef")},
 		Cluster: func() string { return state.Cluster() }, Logger: clusterLog(),
 	})
 	if err != nil {

@@ -36,14 +36,23 @@ func (s *Server) openLinks(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		var tokens [][]byte
+		if len(token) > 0 {
+			if tokens, err = joinTokens(string(token)); err != nil {
+				return err
+			}
+		}
 		s.peers, err = peer.New(peer.Config{
 			Advertise: s.cfg.raftAddress(), Listen: s.cfg.Raft, Network: s.certs.network(s.cfg.Network),
-			Token: token, Cluster: s.clusterID, Stopped: s.membership.Stopped, Logger: s.log,
+			Tokens: tokens, Cluster: s.clusterID, Stopped: s.membership.Stopped, Logger: s.log,
 		})
 		if err != nil {
 			return err
 		}
 		s.links = s.peers
+		if s.cfg.JoinTokenFile != "" || s.cfg.JoinToken == "" && !s.cfg.inMemory() {
+			s.running.Go(func() { followJoinToken(s, string(token)) })
+		}
 	}
 	s.entry = &cluster.Bootstrap{
 		Store: s.cfg.identityStore(), Transport: s.links, Advertise: s.cfg.raftAddress(),

@@ -252,6 +252,7 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 		if cfg.JoinToken != "" {
 			return usagef("a join token is given in two ways; keep --join-token-file, or the token itself")
 		}
+		cfg.JoinTokenFile = path
 		if cfg.JoinToken, err = readSecret(path); err != nil {
 			return usagef("cannot read --join-token-file: %v", err)
 		}

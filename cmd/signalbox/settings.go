@@ -154,7 +154,8 @@ var serveSettings = []setting{
 			"cluster."},
 	{flag: "join-token-file",
 		help: "File with the secret that admits instances to the cluster, 16 to 1024 bytes. " +
-			"White space around it is ignored."},
+			"White space around it is ignored. It is read again when it changes: with two lines both are accepted, " +
+			"and the first is shown to others."},
 	{flag: "join-token",
 		help: "The join token itself. Other users of the machine can see it on the command line: " +
 			"use the variable, or --join-token-file."},

@@ -171,7 +171,7 @@ func TestSlowPeerIsDisconnected(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _, accept, err := acceptHandshake(nc, identity{keyOf([]byte("secret")), "b:1", ""})
+			_, _, accept, err := acceptHandshake(nc, identity{[][]byte{keyOf([]byte("secret"))}, "b:1", ""})
 			if err == nil {
 				_, _ = nc.Write(accept)
 			}

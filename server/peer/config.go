@@ -20,9 +20,9 @@ type Config struct {
 	// Network makes connections; default [TCP]. For encryption, use a network whose connections are
 	// TLS.
 	Network Network
-	// Token is the secret of the cluster's instances. Without one, only this process itself can
-	// connect.
-	Token []byte
+	// Tokens are secrets of the cluster's instances: see [Transport.SetTokens]. Without one, only
+	// this process itself can connect.
+	Tokens [][]byte
 	// Cluster returns the cluster's id, at most 255 bytes, or "" while it is unknown. Instances of
 	// different clusters reject each other. It must be quick and safe for concurrent use. Default:
 	// never known.

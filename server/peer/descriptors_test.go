@@ -31,7 +31,7 @@ func acceptWithFewDescriptors() int {
 		return 1
 	}
 	m, err := New(Config{
-		Advertise: l.Addr().String(), Network: opened{TCP(), l.(*net.TCPListener)}, Token: []byte("secret"), Logger: quietLog,
+		Advertise: l.Addr().String(), Network: opened{TCP(), l.(*net.TCPListener)}, Tokens: [][]byte{[]byte("secret")}, Logger: quietLog,
 		Limits: Limits{Handshakes: 1000, HandshakesPerHost: 1000, HandshakeTimeout: patience},
 	})
 	if err == nil {

@@ -7,7 +7,7 @@
 // that none of them waits for another. Connections are made on demand, and keep-alives find dead
 // ones.
 //
-//	t, err := peer.New(peer.Config{Advertise: "10.0.0.1:7001", Token: token})
+//	t, err := peer.New(peer.Config{Advertise: "10.0.0.1:7001", Tokens: [][]byte{token}})
 //	t.HandleCall(methodJoin, join) // join(ctx, from, body) returns the body of the reply
 //	err = t.Start()
 //	reply, err := t.Call(ctx, "10.0.0.2:7001", methodJoin, body)

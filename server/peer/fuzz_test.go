@@ -31,7 +31,7 @@ func FuzzHandshake(f *testing.F) {
 		handshakeMessage(msgAccept, text("c"), make([]byte, macSize))...))
 	f.Add(handshakeMessage(msgRefuse, []byte{1}))
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
-	me := identity{keyOf([]byte("secret")), "b:1", "c"}
+	me := identity{[][]byte{keyOf([]byte("secret"))}, "b:1", "c"}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for range 2 {
 			s := &scriptedConn{in: bytes.NewReader(b)}

@@ -80,7 +80,7 @@ var reasons = []error{1: ErrToken, 2: ErrCluster, 3: ErrAddress, 4: ErrVersion, 
 
 // identity is one end's part of a handshake.
 type identity struct {
-	key     []byte
+	keys    [][]byte // the first is the one that it proves when it dials; it accepts all
 	address string
 	cluster string
 }
@@ -198,7 +198,7 @@ func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, str
 		return "", "", ErrAddress
 	}
 	if _, err := rw.Write(handshakeMessage(msgProof, text(me.cluster),
-		prove(me.key, "dialer", hello, challenge, me.cluster))); err != nil {
+		prove(me.keys[0], "dialer", hello, challenge, me.cluster))); err != nil {
 		return "", "", err
 	}
 	kind, _, body, err = readHandshake(rw)
@@ -214,7 +214,7 @@ func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, str
 	if kind != msgAccept || !f.done() {
 		return "", "", errGarbage
 	}
-	if !hmac.Equal(mac, prove(me.key, "acceptor", hello, challenge, cluster)) {
+	if !hmac.Equal(mac, prove(me.keys[0], "acceptor", hello, challenge, cluster)) {
 		return "", "", ErrToken
 	}
 	if !sameCluster(me.cluster, cluster) {
@@ -285,7 +285,13 @@ func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, acc
 	if kind != msgProof || !f.done() {
 		return "", 0, nil, errGarbage
 	}
-	if !hmac.Equal(mac, prove(me.key, "dialer", hello, challenge, cluster)) {
+	var key []byte // that of the dialer
+	for _, k := range me.keys {
+		if hmac.Equal(mac, prove(k, "dialer", hello, challenge, cluster)) {
+			key = k
+		}
+	}
+	if key == nil {
 		return "", 0, nil, ErrToken
 	}
 	// From here on the dialer knows the token, and may learn why it is rejected.
@@ -295,5 +301,5 @@ func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, acc
 	if !sameCluster(me.cluster, cluster) {
 		return "", 0, nil, ErrCluster
 	}
-	return peer, p, handshakeMessage(msgAccept, text(me.cluster), prove(me.key, "acceptor", hello, challenge, me.cluster)), nil
+	return peer, p, handshakeMessage(msgAccept, text(me.cluster), prove(key, "acceptor", hello, challenge, me.cluster)), nil
 }

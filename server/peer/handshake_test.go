@@ -48,16 +48,16 @@ func TestHandshake(t *testing.T) {
 		purpose          purpose
 		dial, accept     error
 	}{
-		{"right", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", purposeRaft, nil, nil},
-		{"cluster not known to the dialer", identity{right, "a:1", ""}, identity{right, "b:1", "c"}, "b:1", purposeCalls, nil, nil},
-		{"cluster not known to the acceptor", identity{right, "a:1", "c"}, identity{right, "b:1", ""}, "b:1", purposeSnapshot, nil, nil},
-		{"calls by another name", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "localhost:1", purposeCalls, nil, nil},
-		{"wrong token", identity{wrong, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
-		{"no token at the acceptor", identity{right, "a:1", "c"}, identity{keyOf(nil), "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
-		{"other cluster", identity{right, "a:1", "c"}, identity{right, "b:1", "d"}, "b:1", purposeCalls, ErrCluster, ErrCluster},
-		{"raft by another name", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "localhost:1", purposeRaft, ErrAddress, io.EOF},
-		{"unknown purpose", identity{right, "a:1", "c"}, identity{right, "b:1", "c"}, "b:1", 9, ErrVersion, ErrVersion},
-		{"no address", identity{right, "", "c"}, identity{right, "b:1", "c"}, "b:1", purposeCalls, errGarbage, errGarbage},
+		{"right", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "c"}, "b:1", purposeRaft, nil, nil},
+		{"cluster not known to the dialer", identity{[][]byte{right}, "a:1", ""}, identity{[][]byte{right}, "b:1", "c"}, "b:1", purposeCalls, nil, nil},
+		{"cluster not known to the acceptor", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", ""}, "b:1", purposeSnapshot, nil, nil},
+		{"calls by another name", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "c"}, "localhost:1", purposeCalls, nil, nil},
+		{"wrong token", identity{[][]byte{wrong}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
+		{"no token at the acceptor", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{keyOf(nil)}, "b:1", "c"}, "b:1", purposeCalls, ErrToken, ErrToken},
+		{"other cluster", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "d"}, "b:1", purposeCalls, ErrCluster, ErrCluster},
+		{"raft by another name", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "c"}, "localhost:1", purposeRaft, ErrAddress, io.EOF},
+		{"unknown purpose", identity{[][]byte{right}, "a:1", "c"}, identity{[][]byte{right}, "b:1", "c"}, "b:1", 9, ErrVersion, ErrVersion},
+		{"no address", identity{[][]byte{right}, "", "c"}, identity{[][]byte{right}, "b:1", "c"}, "b:1", purposeCalls, errGarbage, errGarbage},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			peers, dial, accept := runHandshake(c.dialer, c.acceptor, c.address, c.purpose)
@@ -119,7 +119,7 @@ func refused(t *testing.T, nc net.Conn) error {
 func TestProofsCannotBeReplayed(t *testing.T) {
 	m := startTransport(t, tcpConfig(t), nil)
 	s := &recordingConn{Conn: rawDial(t, m)}
-	me := identity{key: keyOf([]byte("secret")), address: "a:1"}
+	me := identity{keys: [][]byte{keyOf([]byte("secret"))}, address: "a:1"}
 	if _, _, err := dialHandshake(s, me, m.Address(), purposeCalls, false); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +146,7 @@ func TestProofsCannotBeReflected(t *testing.T) {
 		_, _, body, _ := readHandshake(b)
 		_, _ = b.Write(handshakeMessage(msgAccept, body))
 	}()
-	if _, _, err := dialHandshake(a, identity{keyOf([]byte("secret")), "a:1", "c"}, "b:1", purposeRaft, true); err != ErrToken {
+	if _, _, err := dialHandshake(a, identity{[][]byte{keyOf([]byte("secret"))}, "a:1", "c"}, "b:1", purposeRaft, true); err != ErrToken {
 		t.Errorf("a reflected proof: %v", err)
 	}
 
@@ -160,7 +160,7 @@ func TestProofsCannotBeReflected(t *testing.T) {
 		go func() { _, _ = io.Copy(nc, thief) }()
 		_, _ = io.Copy(thief, nc)
 	}()
-	me := identity{keyOf([]byte("secret")), m.Address(), ""}
+	me := identity{[][]byte{keyOf([]byte("secret"))}, m.Address(), ""}
 	if _, _, err := dialHandshake(dialer, me, "thief:1", purposeRaft, false); err != ErrAddress {
 		t.Errorf("a relayed handshake: %v", err)
 	}
@@ -284,7 +284,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // TestNoToken: a single instance lets nobody in but itself.
 func TestNoToken(t *testing.T) {
 	ca, cb := tcpConfig(t), tcpConfig(t)
-	ca.Token, cb.Token = nil, nil
+	ca.Tokens, cb.Tokens = nil, nil
 	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, nil)
 	c, err := a.dial(testContext(t), a.Address(), purposeRaft)
 	if err != nil {
@@ -294,6 +294,40 @@ func TestNoToken(t *testing.T) {
 	_, err = b.Call(testContext(t), a.Address(), echo, nil)
 	if !errors.Is(err, ErrToken) || protocol.StatusOf(err) != protocol.StatusUnavailable {
 		t.Errorf("another instance: %v", err)
+	}
+}
+
+// TestTokensAreRotated: while each of two instances goes from one token to the other in three steps,
+// they reach each other, whichever of them is a step ahead. The old token is refused at the end.
+func TestTokensAreRotated(t *testing.T) {
+	before, after := []byte("the old secret"), []byte("the new secret")
+	steps := [][][]byte{{before}, {before, after}, {after, before}, {after}}
+	ca, cb := tcpConfig(t), tcpConfig(t)
+	ca.Tokens, cb.Tokens = steps[0], steps[0]
+	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, handlers(nil, nil))
+	reach := func(from, to *Transport) error {
+		c, err := from.dial(testContext(t), to.Address(), purposeRaft)
+		if err == nil {
+			c.closeDialed()
+		}
+		return err
+	}
+	both := func() {
+		t.Helper()
+		if err := errors.Join(reach(a, b), reach(b, a)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	both()
+	for _, tokens := range steps[1:] {
+		a.SetTokens(tokens)
+		both()
+		b.SetTokens(tokens)
+		both()
+	}
+	a.SetTokens(steps[0])
+	if err := reach(a, b); !errors.Is(err, ErrToken) {
+		t.Errorf("with the old token: %v", err)
 	}
 }
 

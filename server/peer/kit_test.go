@@ -39,12 +39,12 @@ func tcpConfig(t testing.TB) Config {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	return Config{Advertise: l.Addr().String(), Network: opened{TCP(), l.(*net.TCPListener)}, Token: []byte("secret"), Logger: quietLog}
+	return Config{Advertise: l.Addr().String(), Network: opened{TCP(), l.(*net.TCPListener)}, Tokens: [][]byte{[]byte("secret")}, Logger: quietLog}
 }
 
 // memoryConfig is a config with an address in a memory network.
 func memoryConfig(n *MemoryNetwork, address string) Config {
-	return Config{Advertise: address, Network: n.Endpoint(address), Token: []byte("secret"), Logger: quietLog}
+	return Config{Advertise: address, Network: n.Endpoint(address), Tokens: [][]byte{[]byte("secret")}, Logger: quietLog}
 }
 
 // startTransport starts a transport that set has given its handlers.

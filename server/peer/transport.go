@@ -11,6 +11,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,8 +20,8 @@ import (
 type Transport struct {
 	cfg          Config
 	log          *slog.Logger
-	key          []byte
-	ctx          context.Context // ends with Close
+	keys         atomic.Pointer[[][]byte] // of the join tokens
+	ctx          context.Context          // ends with Close
 	cancel       context.CancelFunc
 	wg           sync.WaitGroup
 	stats        Stats
@@ -53,24 +54,35 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.setDefaults(); err != nil {
 		return nil, err
 	}
-	token := cfg.Token
-	if len(token) == 0 {
-		token = make([]byte, 32) // nobody else knows it
-		rand.Read(token)
+	tokens := cfg.Tokens
+	if len(tokens) == 0 {
+		tokens = [][]byte{make([]byte, 32)} // nobody else knows it
+		rand.Read(tokens[0])
 	}
 	m := &Transport{
-		cfg: cfg, log: cfg.Logger, key: keyOf(token), snapshotRate: newRate(cfg.Limits.SnapshotRate),
+		cfg: cfg, log: cfg.Logger, snapshotRate: newRate(cfg.Limits.SnapshotRate),
 		conns: make(map[*conn]struct{}), senders: make(map[string]*sender),
 		sharedConns: make(map[string]*sharedConn), nextDial: make(map[string]time.Time),
 		exits:      exitChecks{busy: make(map[string]bool)},
 		localCalls: make(chan struct{}, cfg.Limits.Handlers),
 	}
-	m.cfg.Token = nil
+	m.SetTokens(tokens)
+	m.cfg.Tokens = nil
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	m.pending.init(cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost)
 	m.localInbox = m.newInbox()
 	m.dialErrors.max = cfg.Limits.Peers
 	return m, nil
+}
+
+// SetTokens replaces the join tokens for the connections that are made from now on: the first one is
+// proved when this instance dials, and each is accepted of others. It may be called at any time.
+func (t *Transport) SetTokens(tokens [][]byte) {
+	keys := make([][]byte, len(tokens))
+	for i, token := range tokens {
+		keys[i] = keyOf(token)
+	}
+	t.keys.Store(&keys)
 }
 
 // HandleMessage sets the handler of a kind of one-way messages. Call it before Start. The messages
@@ -230,7 +242,7 @@ func (t *Transport) Close() error {
 
 func (t *Transport) identity() identity {
 	cluster := t.cfg.Cluster()
-	return identity{key: t.key, address: t.cfg.Advertise, cluster: cluster[:min(len(cluster), maxName)]}
+	return identity{keys: *t.keys.Load(), address: t.cfg.Advertise, cluster: cluster[:min(len(cluster), maxName)]}
 }
 
 // start runs f on a goroutine that Close waits for, unless the transport is closed.

@@ -87,7 +87,7 @@ func TestUnreachableInstanceIsWarnedOfUnlessItStoppedAsPlanned(t *testing.T) {
 		{"comes back with another token", func(x *fixture) {
 			x.stopped.Store(true)
 			_ = x.b.Close()
-			x.start(func(c *Config) { c.Token = []byte("another") })
+			x.start(func(c *Config) { c.Tokens = [][]byte{[]byte("another")} })
 			x.pass(time.Minute)
 		}, ErrToken.Error()},
 	}
