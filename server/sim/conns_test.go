@@ -57,11 +57,10 @@ func (w *simulation) dial(k *conn, i int) {
 			w.dial(k, i+1)
 		}
 	}
-	w.after(dialTimeout, next)
+	w.afterOrEnd(dialTimeout, next)
 	w.after(w.delay(c.n), func() {
 		switch {
 		case w.now < c.unreachableUntil: // nothing comes back
-			w.afterOrEnd(dialTimeout, next)
 		case in == nil || !in.up():
 			w.after(w.delay(c.n), next) // refused
 		default:
