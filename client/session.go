@@ -157,7 +157,12 @@ func (s *Session) Context() context.Context { return s.d.Context() }
 // Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,
 // ErrTakenOver, ErrSessionClosed or ErrClientClosed, by errors.Is. One that is ErrNotRenewed says
 // why the session could not be attached again.
-func (s *Session) Err() error { return s.d.Err() }
+func (s *Session) Err() error {
+	if s.d == nil {
+		return nil // the zero Session has not begun
+	}
+	return s.d.Err()
+}
 
 // Close ends the session. Its leases end at once, and the server releases what they held. Close
 // waits for the server's answer, for the end of ctx, or for the session's deadline
