@@ -22,6 +22,7 @@ var layers = []struct {
 	{"shard/replica", []string{"shard/replica", "shard/leader", "shard/process/relay", "shard/meta", "shard", "protocol"}},
 	{"shard", []string{"shard", "shard/process", "shard/ratelimit", "shard/rollout", "protocol"}},
 	{"client/process/msgpack", []string{"client"}},
+	{"client/grpcsignalbox", []string{"client/grpcsignalbox", "client"}},
 	{"client", []string{"client", "protocol"}},
 	{"server/peer", []string{"server/peer", "protocol", "shard/replica/beat"}},
 	{"server/clienthost", []string{"server/clienthost"}},

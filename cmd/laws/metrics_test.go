@@ -83,7 +83,8 @@ func TestNamedMetricsExist(t *testing.T) {
 			return
 		}
 		for _, m := range metricOfOurs.FindAllString(string(text), -1) {
-			if !known[m] && !strings.HasSuffix(m, "_") && !strings.HasPrefix(m, "signalbox_ydb_") { // those of the gateway are its own
+			if !known[m] && !strings.HasSuffix(m, "_") && !strings.HasPrefix(m, "signalbox_ydb_") && // those of the gateway are its own
+				m != "signalbox_weighted" { // a policy of gRPC
 				t.Errorf("%s names the metric %s, which the table of server/metrics lacks", name, m)
 			}
 		}

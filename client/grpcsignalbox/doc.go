@@ -1,0 +1,11 @@
+// Package grpcsignalbox connects gRPC to services of signalbox: it resolves a service to its
+// members, and spreads calls over them by weight.
+//
+//	conn, err := grpc.NewClient("signalbox:///billing/api", append(grpcsignalbox.Options(c), credentials)...)
+//
+// The target names the node /billing and the service api, each with percent-encoding. While the
+// cluster is away, the last known members stay in use. A service without members, or a node that
+// does not exist, ends calls at once with Unavailable.
+//
+// gRPC's interfaces for this are experimental, so the module pins gRPC's minor version.
+package grpcsignalbox
