@@ -23,6 +23,7 @@ type Driver struct {
 	armed   time.Duration // when the timer fires; 0: it is not armed
 	shown   credentialState
 	closed  bool // no goroutine is started any more
+	waiting bool // for goroutines: none is started any more by who has none
 	deliver delivery
 	first   *func(context.Context) // gets the connection that the present step wants; nil: a goroutine makes it
 
@@ -190,7 +191,10 @@ func (d *Driver) Close() {
 	d.closed = true
 	d.timer.Stop()
 	d.engine.Close(now, core.ErrClosed)
-	d.unlock(now)
+	d.unlock(now) // watches by function are woken for their last call
+	d.mu.Lock()
+	d.waiting = true
+	d.mu.Unlock()
 	d.stop(core.ErrClosed)
 	d.goroutines.Wait()
 }

@@ -25,11 +25,14 @@ type watchFunc struct {
 	over   bool // the last call is made; only the delivery's goroutine looks at it
 }
 
-// Done implements core.Waiter: there is something to deliver.
+// Done implements core.Waiter: there is something to deliver. The end of the context calls it too,
+// and may come when Close waits for the delivery: Close has had every watch woken by then.
 func (x *watchFunc) Done() {
 	x.d.mu.Lock()
 	defer x.d.mu.Unlock()
-	x.d.deliver.add(x)
+	if !x.d.waiting {
+		x.d.deliver.add(x)
+	}
 }
 
 // start starts the goroutine if there is something to deliver. mu is held.
