@@ -300,5 +300,6 @@ func (x *create) over(e *Engine, err error) {
 func (x *create) end(e *Engine) {
 	e.withdraw(&x.Request)
 	x.closeNumber(e)
-	x.state, x.a.creating = Over, nil
+	x.ended()
+	x.a.creating = nil
 }

@@ -26,8 +26,7 @@ type Engine struct {
 	conns    []*Conn // in the order in which they were wanted
 	paused   list    // requests that wait for the end of a delay
 	sessions map[uint64]*Session
-	ending   map[*Session][]*Request // while the engine shuts down: its sessions' requests
-	freed    *name                   // that are used again
+	freed    *name // that are used again
 
 	cluster   string        // id, of the first instance that answered
 	wallAhead time.Duration // of the time of day, against the engine's clock

@@ -100,7 +100,8 @@ func (q *question) decided(e *Engine, err error) {
 
 // end gives up the turn.
 func (q *question) end(e *Engine) {
-	q.state, q.l.asked = Over, nil
+	q.ended()
+	q.l.asked = nil
 	q.n.unlock(e, q.session)
 }
 
@@ -109,4 +110,7 @@ func (q *question) left(e *Engine, err error) { // a connection was refused for 
 	e.pause(&q.Request)
 }
 
-func (q *question) over(*Engine, error) { q.state, q.l.asked = Over, nil }
+func (q *question) over(*Engine, error) {
+	q.ended()
+	q.l.asked = nil
+}

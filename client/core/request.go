@@ -48,6 +48,10 @@ type Request struct {
 
 	in         *list
 	prev, next *Request
+
+	// In the list of its session, from its first sending until it is over.
+	listed         bool
+	before, behind *Request
 }
 
 // Result is what became of a request for its caller.
@@ -302,6 +306,7 @@ func (e *Engine) send(r *Request) {
 			r.op.over(e, s.err)
 			return
 		}
+		s.requests.add(r)
 		if s.attachment == nil {
 			s.await(e, r)
 			return
@@ -437,7 +442,7 @@ const maxBadSessions = 6
 
 // complete hands a request back to its caller, if one waits.
 func (e *Engine) complete(r *Request, result Result) {
-	r.state = Over
+	r.ended()
 	r.closeNumber(e)
 	e.notify(r, result)
 }
@@ -461,28 +466,52 @@ func (e *Engine) fail(r *Request, err error) {
 	e.complete(r, Result{Err: err, Unknown: r.unanswered})
 }
 
-// openRequests are those of a session that are not over, in a fixed order.
-func (e *Engine) openRequests(s *Session) (all []*Request) {
-	if e.ending != nil {
-		all = e.ending[s]
+// sessionRequests are the requests of a session that were sent, or were to be, and are not over, in
+// that order.
+type sessionRequests struct{ first, last *Request }
+
+func (x *sessionRequests) add(r *Request) {
+	if r.listed {
+		return
+	}
+	r.listed = true
+	if r.before = x.last; x.last != nil {
+		x.last.behind = r
 	} else {
-		all = e.requestsOf(s)
+		x.first = r
 	}
-	for _, l := range []*list{&s.unordered, &s.later, &s.waiting} {
-		l.each(func(r *Request) { all = append(all, r) })
-	}
-	s.names.each(func(n *name) { n.queue.each(func(r *Request) { all = append(all, r) }) })
-	return all
+	x.last = r
 }
 
-// requestsOf are those of a session where requests of all sessions are, in a fixed order. Nil: those
-// of all sessions, and of none.
-func (e *Engine) requestsOf(s *Session) (all []*Request) {
-	collect := func(r *Request) {
-		if r.session == s || s == nil {
-			all = append(all, r)
-		}
+func (x *sessionRequests) remove(r *Request) {
+	if !r.listed {
+		return
 	}
+	if r.before != nil {
+		r.before.behind = r.behind
+	} else {
+		x.first = r.behind
+	}
+	if r.behind != nil {
+		r.behind.before = r.before
+	} else {
+		x.last = r.before
+	}
+	r.listed, r.before, r.behind = false, nil, nil
+}
+
+// ended is the end of a request.
+func (r *Request) ended() {
+	r.state = Over
+	if r.session != nil {
+		r.session.requests.remove(r)
+	}
+}
+
+// openRequests are those of all sessions, and of none, where requests wait for connections and
+// answers.
+func (e *Engine) openRequests() (all []*Request) {
+	collect := func(r *Request) { all = append(all, r) }
 	for _, c := range e.conns {
 		c.accepted.each(collect)
 		c.requests.Each(func(_ uint64, r *Request) { collect(r) })

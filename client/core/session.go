@@ -39,10 +39,11 @@ type Session struct {
 	attachDelay attachDelay
 	unhurried   bool   // the next attach may wait a little
 	epoch       uint64 // the highest attach epoch that was asked for
-	waiting     list   // requests that wait for an attachment
-	unordered   list   // releases that wait for Low
-	later       list   // releases that wait for the work under a lost lease to stop
-	closing     list   // closes that wait for the answer to the stop
+	requests    sessionRequests
+	waiting     list // requests that wait for an attachment
+	unordered   list // releases that wait for Low
+	later       list // releases that wait for the work under a lost lease to stop
+	closing     list // closes that wait for the answer to the stop
 	numbers     Numbers
 	names       nameSet
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
@@ -178,7 +179,7 @@ func (s *Session) expired(e *Engine, stop bool) {
 	}
 	e.timers.stop(&s.attachDelay.timer)
 	e.timeouts.Remove(s.Timeout)
-	for _, r := range e.openRequests(s) {
+	for _, r := range s.openRequests() {
 		e.step(r, inEnded, s.err)
 	}
 	missed(e, s.oneShots)
@@ -220,6 +221,21 @@ func (s *Session) notKnownOn(e *Engine, c *Conn) {
 	} else {
 		delete(c.presented, s)
 	}
+}
+
+// openRequests are those of a session that are not over, in a fixed order.
+func (s *Session) openRequests() (all []*Request) {
+	for r := s.requests.first; r != nil; r = r.behind {
+		all = append(all, r)
+	}
+	add := func(r *Request) {
+		if !r.listed {
+			all = append(all, r)
+		}
+	}
+	s.later.each(add)
+	s.names.each(func(n *name) { n.queue.each(add) })
+	return all
 }
 
 // endReason is why the server ended a session, as an error.

@@ -12,20 +12,15 @@ func shutDown(e *Engine, err error) {
 	for _, c := range conns {
 		c.sessions = sessionList{} // their sessions have nothing to attach again
 	}
-	e.ending = map[*Session][]*Request{}
-	for _, r := range e.requestsOf(nil) { // once: a walk for each session would be a square
-		e.ending[r.session] = append(e.ending[r.session], r)
-	}
 	e.eachSession(func(s *Session) {
 		s.end(e, sessionstate.EndedByServer, err)
 		s.closing.drain(func(r *Request) { e.complete(r, Result{}) })
 	})
-	e.ending = nil
 	clear(e.sessions)
 	for _, s := range slices.Clone(e.subscriptions) {
 		s.end(e, err)
 	}
-	for _, r := range e.requestsOf(nil) {
+	for _, r := range e.openRequests() {
 		e.step(r, inEnded, err)
 	}
 	for _, c := range conns {

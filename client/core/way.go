@@ -81,7 +81,7 @@ func (w *Way) over(e *Engine, err error) {
 
 func (w *Way) end(e *Engine) {
 	e.withdraw(&w.Request)
-	w.state = Over
+	w.Request.ended()
 	s := w.Session
 	s.ways = slices.DeleteFunc(s.ways, func(x *Way) bool { return x == w })
 }

@@ -669,7 +669,10 @@ func (c *worldClient) act() {
 func (w *world) check() {
 	for i, c := range w.clients {
 		seen := map[*Request]bool{}
-		for _, r := range c.e.openRequests(c.s) {
+		for _, r := range c.s.openRequests() {
+			if r.state == Over {
+				w.t.Fatalf("client %d: a request that is over is in the list of its session", i)
+			}
 			if seen[r] {
 				w.t.Fatalf("client %d: a request waits in two places: state %d", i, r.state)
 			}
@@ -700,7 +703,7 @@ func (w *world) atRest() {
 			w.t.Errorf("client %d: a way is in state %d at rest", i, x.state)
 		}
 		c.e.Unfollow(w.now, c.way)
-		if open := c.e.openRequests(c.s); len(open) > 0 {
+		if open := c.s.openRequests(); len(open) > 0 {
 			w.t.Errorf("client %d has %d open requests at rest", i, len(open))
 		}
 		if len(c.reads) > 0 {
