@@ -77,10 +77,10 @@ func (k *keeper) serve(ctx context.Context, s *client.Session) error {
 	select {
 	case <-r.Done():
 	case <-ctx.Done():
-		if s.Err() == nil {
-			_ = r.Drain(context.WithoutCancel(ctx), k.o.grace) // what is left ends with the session
-			return nil
-		}
+	}
+	if ctx.Err() != nil && s.Err() == nil { // both may have ended by now: that is no loss to speak of
+		_ = r.Drain(context.WithoutCancel(ctx), k.o.grace) // what is left ends with the session
+		return nil
 	}
 	if err = r.lease.Lost(); err == nil {
 		err = client.ErrReleased // through its session
