@@ -23,7 +23,7 @@ import (
 // those of Client.Session and Service.Register. After that only the end of ctx does, and
 // ErrClientClosed.
 func Serve(ctx context.Context, c *client.Client, node, service string, m Member, opts ...Option) error {
-	k := &keeper{service: service, o: optionsOf(opts), present: present{member: m}}
+	k := &keeper{ended: ctx.Err, service: service, o: optionsOf(opts), present: present{member: m}}
 	if err := k.o.validate(m); err != nil {
 		return err
 	}
@@ -49,6 +49,7 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 
 // keeper is one Serve.
 type keeper struct {
+	ended   func() error // of Serve's context: that of a session may end a moment later
 	service string
 	o       options
 	present present
@@ -78,7 +79,7 @@ func (k *keeper) serve(ctx context.Context, s *client.Session) error {
 	case <-r.Done():
 	case <-ctx.Done():
 	}
-	if ctx.Err() != nil && s.Err() == nil { // both may have ended by now: that is no loss to speak of
+	if k.ended() != nil && s.Err() == nil { // the registration may have ended too: that is no loss to speak of
 		_ = r.Drain(context.WithoutCancel(ctx), k.o.grace) // what is left ends with the session
 		return nil
 	}
