@@ -71,7 +71,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("limit %d: %d owners, order %v, %d bytes of data, %d pages", limit, owners, order, data, pages)
 		}
 	}
-	for _, cursor := range []string{"x", "\x03\x00\x00\x00\x00\x00\x00\x00\x00"} {
+	for _, cursor := range []string{"x", "\x09\x00\x00\x00\x00\x00\x00\x00\x00"} {
 		c.fails(protocol.StatusBadRequest, protocol.KindDescribe, bucket,
 			&protocol.Describe{Node: node, Name: []byte("q"), Cursor: []byte(cursor)})
 	}

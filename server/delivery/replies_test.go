@@ -22,6 +22,8 @@ func TestReplies(t *testing.T) {
 		protocol.KindProcessJoin: &protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true,
 			AlreadyMember: true},
 		protocol.KindProcessLeave:  &protocol.ProcessLeaveReply{CompletedEpoch: 7},
+		protocol.KindLimitCreate:   &protocol.LimitRevision{Revision: 7},
+		protocol.KindLimitAlter:    &protocol.LimitRevision{Revision: 7},
 		protocol.KindTrackCreate:   &protocol.TrackRevision{Revision: 7},
 		protocol.KindTrackAlter:    &protocol.TrackRevision{Revision: 7},
 		protocol.KindTrackRegister: &protocol.TrackRegisterReply{Incarnation: 7},

@@ -346,7 +346,7 @@ func TestCommandsExist(t *testing.T) {
 	}
 	for _, m := range regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(read(t, "README.md"), -1) {
 		found := false
-		for _, verb := range [][]string{{"serve"}, {"cluster", "expel"}, {"cluster", "backup"}} {
+		for _, verb := range [][]string{{"serve"}, {"cluster", "expel"}, {"cluster", "backup"}, {"cluster", "restore"}} {
 			about, _ := help(t, verb...)
 			found = found || strings.Contains(about, m[1])
 		}

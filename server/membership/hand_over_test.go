@@ -95,8 +95,8 @@ func TestHandOverAgain(t *testing.T) {
 // no more or no such voter is Online.
 func TestTransferable(t *testing.T) {
 	for what, change := range map[string]func(m *testMember){
-		"it leads no more":            func(m *testMember) { m.led = nil },
-		"the map has no such shard":   func(m *testMember) { m.led = []uint64{9} },
+		"it leads no more":            func(m *testMember) { m.leads() },
+		"the map has no such shard":   func(m *testMember) { m.leads(9) },
 		"the voter stops":             func(m *testMember) { m.do(&meta.InstanceUpdate{Instance: 2, Target: meta.Offline}) },
 		"the voter has lost its vote": func(m *testMember) { m.unvote(2, 2) },
 		"the voter comes": func(m *testMember) {
@@ -109,7 +109,7 @@ func TestTransferable(t *testing.T) {
 				m := newMember(t, 1)
 				m.process(2, 1).SendHeartbeat()
 				m.process(3, 1).SendHeartbeat()
-				m.led = []uint64{2}
+				m.leads(2)
 				m.goes(1)
 				m.unvote(2, 3)
 				ended := m.handOver(t.Context())

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -106,7 +107,7 @@ type testMember struct {
 	net      *testNet
 	machine  *meta.Machine // instead of a replica of the meta shard; nil with one
 	index    uint64
-	led      []uint64
+	led      atomic.Pointer[[]uint64]
 	failed   []error
 	failures chan struct{} // Config.Failed
 }
@@ -149,6 +150,9 @@ func startReplica(t *testing.T, m *testMember) *replica.Meta {
 	return rep
 }
 
+// leads sets the shards that the member leads.
+func (m *testMember) leads(shards ...uint64) { m.led.Store(&shards) }
+
 func makeMember(t *testing.T, self uint64) *testMember {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -158,9 +162,10 @@ func makeMember(t *testing.T, self uint64) *testMember {
 	})
 	clock := replica.NewManualClock(time.Unix(0, 0))
 	m := &testMember{t: t, clock: clock, failures: make(chan struct{}), net: &testNet{links: map[string]*testLink{}}}
+	m.leads()
 	log := slog.New(slog.DiscardHandler)
 	m.Member = New(ctx, Config{Meta: NewMeta(clock), Clock: clock, Logger: log, Go: running.Go,
-		Led: func() []uint64 { return m.led }, Started: func() bool { return true }, Failed: m.failures,
+		Led: func() []uint64 { return *m.led.Load() }, Started: func() bool { return true }, Failed: m.failures,
 		Fail: func(err error) { m.failed = append(m.failed, err) }})
 	service := cluster.New(cluster.Config{
 		Transport: m.net.link(address(self)), Local: &testLocal{instance: self, state: m.Meta.State},
