@@ -172,7 +172,7 @@ func watchWorkers(ctx context.Context, t *testing.T, n *client.Node) func() []st
 				}
 			case client.MemberRemoved:
 				delete(members, ev.Member.Token)
-			default:
+			case client.MemberAdded, client.MemberChanged:
 				members[ev.Member.Token] = string(ev.Member.Data)
 			}
 			mu.Unlock()
