@@ -20,7 +20,7 @@ const (
 	MaxHold           = 5 * time.Minute
 )
 
-// lingerTime is how long a copy that nobody uses goes on, for whoever uses it next.
+// lingerTime is how long a copy that nobody uses goes on, for its next user.
 const lingerTime = 30 * time.Second
 
 // WatchOption is an option of Watch.

@@ -92,7 +92,7 @@ func (x *watcher) changed(ev *core.WatchEvent) {
 	w.counts["watched change"]++
 }
 
-// checkWatchersAtRest checks that whoever follows semaphores has the server's state.
+// checkWatchersAtRest checks that all who follow semaphores have the server's state.
 func (w *simulation) checkWatchersAtRest() {
 	for _, s := range semaphores {
 		name := []byte(s.name)

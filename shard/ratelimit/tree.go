@@ -289,7 +289,7 @@ func (t *Tree) Join(now, session, epoch uint64, again bool) error {
 		return nil
 	}
 	if p != nil {
-		t.lastLeft = t.clock // whoever was attached under the former epoch
+		t.lastLeft = t.clock // of sessions attached under the former epoch
 	}
 	t.participants[session] = &participant{session, epoch, t.clock}
 	return nil

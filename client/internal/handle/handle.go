@@ -1,6 +1,6 @@
 // Package handle is how the packages below client reach the cluster through a client, a node or a
 // session of package client: with requests of the protocol, which programs cannot send. Package
-// client gives the handles to whoever has a Key.
+// client gives the handles to packages that have a Key.
 package handle
 
 import (
