@@ -77,6 +77,15 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
 		s.e.Call(s.now, &c.call)
+	case "force": // call a takes leases of a semaphore away
+		c := &scriptCall{s: s, name: w.list[1]}
+		s.calls[c.name] = c
+		c.call = Call{
+			Kind: protocol.KindForceRelease, Msg: &protocol.ForceRelease{Node: 7, Name: []byte(w.list[2]), First: 1, Last: 1},
+			Reply: &protocol.Empty{}, To: Target{Of: AtName, Node: 7, Name: w.list[2]}, Writes: true,
+		}
+		c.call.Waiter, c.last = c, &c.call.Request
+		s.e.Call(s.now, &c.call)
 	case "way": // a follows the way to a process
 		x := &scriptWatch{s: s, name: w.list[1], way: &Way{Session: s.s, To: Target{Of: AtProcess, Node: 7, Name: w.list[2]}}}
 		s.watches[x.name], x.way.Waiter = x, x
@@ -268,7 +277,9 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 	case "message":
 		send(protocol.KindProcessMessage, 0, &protocol.ProcessMessage{Session: 1, Name: []byte(w.list[1])})
 	case "fired":
-		send(protocol.KindWatchFired, 0, &protocol.WatchFired{Session: 1, WatchID: w.number(t, "watch", 1), DataChanged: true})
+		send(protocol.KindWatchFired, 0, &protocol.WatchFired{
+			Session: 1, WatchID: w.number(t, "watch", 1), DataChanged: w.options["missed"] == "",
+		})
 	case "cut":
 		send(protocol.KindStreamCut, id(), &protocol.StreamCut{Status: statusNamed(t, w.list[2]), Message: "said so"})
 	default:
@@ -303,6 +314,10 @@ func watchFrame(h *protocol.Header) (text, name string) {
 			text += fmt.Sprintf(" watch=%d", m.WatchID)
 		}
 		return text, "read_" + string(m.Name)
+	case protocol.KindForceRelease:
+		var m protocol.ForceRelease
+		_ = m.DecodeBody(h.Body)
+		return fmt.Sprintf("force release %s", m.Name), "force_" + string(m.Name)
 	case protocol.KindUnwatch:
 		return "unwatch", "unwatch"
 	}

@@ -1,0 +1,46 @@
+package driver
+
+import (
+	"crypto/tls"
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/wire"
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestDiagnose: what an address answers names the mistake; what may pass by itself is none.
+func TestDiagnose(t *testing.T) {
+	record := func(b ...byte) error { return tls.RecordHeaderError{RecordHeader: [5]byte(b)} }
+	for _, x := range []struct {
+		secure   bool
+		err      error
+		received string
+		want     string // "": no mistake
+	}{
+		{false, io.EOF, "", ""},
+		{false, io.ErrUnexpectedEOF, "", ""},
+		{false, wire.ErrNotProtocol, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators, not for clients"},
+		{false, io.EOF, "sbxm\x01", "a:1 is an address for other instances (raft), not for clients"},
+		{false, wire.ErrNotProtocol, "\x15\x03\x01\x00\x02\x02\x0a",
+			"a:1 speaks TLS; turn TLS on, or name the plain address if there is one"},
+		{false, wire.ErrNotProtocol, "SSH-2.0-x", "a:1 does not speak signalbox's protocol: " + wire.ErrNotProtocol.Error()},
+		{true, record('H', 'T', 'T', 'P', '/'), "", "a:1 speaks HTTP: it is an address for operators, not for clients"},
+		{true, record('s', 'b', 'x', 'm', 1), "", "a:1 is an address for other instances (raft), not for clients"},
+		{true, record(0, 0, 0, 20, 9), "", "a:1 does not speak TLS; connect without it, or name the address for TLS"},
+		{true, io.EOF, "", ""},
+		{true, protocol.Errorf(protocol.StatusUnauthenticated, "no"), "", ""},
+	} {
+		err := diagnose("a:1", x.secure, x.err, []byte(x.received))
+		switch {
+		case x.want == "":
+			if errors.Is(err, core.ErrHandshake) || !errors.Is(err, x.err) {
+				t.Errorf("%v is taken for a mistake: %v", x.err, err)
+			}
+		case !errors.Is(err, core.ErrHandshake) || err.Error() != x.want:
+			t.Errorf("%v, %q: %v", x.err, x.received, err)
+		}
+	}
+}
