@@ -183,7 +183,7 @@ var outcomeTable = [outcomes]struct {
 	outcomeSlotsInUse: {protocol.StatusPreconditionFailed,
 		"semaphore has owners or waiters, so slots cannot be added or removed; wait until they are gone"},
 	outcomeLongQueue: {protocol.StatusPreconditionFailed,
-		"semaphore has more than 10000 waiters, too many to order anew; alter it when there are fewer"},
+		"semaphore has more than 10000 waiters, too many to order again; alter it when there are fewer"},
 	outcomeNoSlot: {protocol.StatusNotFound, "semaphore has no slot of a name that is given; describe it"},
 	outcomeSlotsNamed: {protocol.StatusPreconditionFailed,
 		"limit is the number of the slots, which have names; alter their list instead"},

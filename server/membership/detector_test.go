@@ -72,7 +72,7 @@ func TestDetectorMarks(t *testing.T) {
 	}
 }
 
-// TestFormerProcess: an instance whose process was started anew is marked offline if only the
+// TestFormerProcess: an instance whose process was started again is marked offline if only the
 // former process is heard, whose heartbeats may come late, and if the new one is heard before the
 // cluster knows of it.
 func TestFormerProcess(t *testing.T) {

@@ -55,7 +55,7 @@ func (l *Leases) wants(h *holding) uint64 {
 // for the next.
 const maxPasses = 4
 
-// compute divides the rates of the tree anew: demands upward, then shares downward.
+// compute divides the rates of the tree again: demands upward, then shares downward.
 func (l *Leases) compute(tree *Tree) {
 	l.dirty, l.computed = false, l.now
 	l.expire(tree)

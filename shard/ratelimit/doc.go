@@ -22,7 +22,7 @@
 //     from its grant until the client has confirmed that it does not use it, or until its end.
 //     [Leases.Check] asserts it.
 //   - Times are ms of the log time of the tree's bucket. A refresh is answered with the time at which
-//     the read barrier that vouched for the leadership began.
+//     the read barrier that confirmed the leadership began.
 //   - Rates are thousandths of a unit per second, amounts thousandths of a unit.
 //
 // DESIGN.md has the protocol between client and leader, and why each rule is needed.

@@ -36,7 +36,7 @@ type Leases struct {
 	bySession map[uint64]*member
 	numbers   uint64
 
-	dirty     bool // the shares are to be computed anew
+	dirty     bool // the shares are to be computed again
 	computed  uint64
 	freed     bool // somebody who is short may find room now
 	shortages int
@@ -103,7 +103,7 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 }
 
 // Refresh answers a client that asks for its leases. now is when the read barrier began that
-// vouched for the leadership. Errors are of the whole refresh: PRECONDITION_FAILED for a session
+// confirmed the leadership. Errors are of the whole refresh: PRECONDITION_FAILED for a session
 // that does not take part, NOT_FOUND for a deleted tree, ABORTED for a refresh that is older than
 // one that was answered, OVERLOADED for one that comes too soon.
 func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out *Reply) error {

@@ -34,8 +34,8 @@ type LeafRefresh struct {
 	Waiting uint64 // amount that callers wait for; with some the demand has no bound
 	Need    uint64 // the largest amount of one call lately
 
-	// Held is the lease that the client uses, by a statement that the leader's signature vouches
-	// for. Presented is true of any statement: one that is not good counts for nothing, while
+	// Held is the lease that the client uses, by a statement that the leader's signature
+	// proves. Presented is true of any statement: one that is not good counts for nothing, while
 	// without one the client uses none.
 	Held      Lease
 	Presented bool

@@ -21,7 +21,7 @@ const (
 
 // Acquire takes an amount from the leader's own bucket for a session, or says after how many ms to
 // ask again. A session that waits keeps its place among the others that do. now is when the read
-// barrier began that vouched for the leadership. Errors: those of [Leases.Refresh]; NOT_FOUND,
+// barrier began that confirmed the leadership. Errors: those of [Leases.Refresh]; NOT_FOUND,
 // PRECONDITION_FAILED for a path that is no leaf; BAD_REQUEST for an amount that can never be had;
 // ABORTED for a leaf that is leased: refresh first.
 func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, session, epoch uint64, leaf string, amount uint64, wait bool) (retry uint64, err error) {

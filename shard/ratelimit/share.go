@@ -41,7 +41,7 @@ func share(amount uint64, parts []part) {
 		}
 		return
 	}
-	// Whoever is satisfied by the least comes first. What it leaves goes to those behind it.
+	// Those that the least satisfies come first. What it leaves goes to those behind it.
 	slices.SortFunc(parts, func(a, b part) int {
 		if c := cmp.Compare((a.demand-a.gets)*b.weight, (b.demand-b.gets)*a.weight); c != 0 {
 			return c
