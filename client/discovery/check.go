@@ -68,7 +68,10 @@ type checker struct {
 	running  chan error // of a run that has not returned in its time; nil: there is none
 }
 
-var errStillRunning = errors.New("the check has not returned since its last timeout")
+var (
+	errStillRunning = errors.New("the check has not returned since its last timeout")
+	errNoResult     = errors.New("the check ended its goroutine without a result")
+)
 
 // run is one check. One that ignores its context fails as long as it runs.
 func (c *checker) run(ctx context.Context) error {
@@ -84,12 +87,14 @@ func (c *checker) run(ctx context.Context) error {
 	}
 	running := make(chan error, 1)
 	go func() {
+		err := errNoResult
 		defer func() {
 			if r := recover(); r != nil {
-				running <- fmt.Errorf("the check panics: %v", r)
+				err = fmt.Errorf("the check panics: %v", r)
 			}
+			running <- err
 		}()
-		running <- c.check(ctx)
+		err = c.check(ctx)
 	}()
 	select {
 	case err := <-running:

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,8 +21,8 @@ func TestChecksRepeat(t *testing.T) {
 		defer stop()
 		began, last, count := time.Now(), time.Time{}, 0
 		different := map[time.Duration]bool{}
-		c := &checker{interval: 10 * time.Second, timeout: time.Second, check: func(context.Context) error {
-			time.Sleep(500 * time.Millisecond) // is a part of the interval
+		c := &checker{interval: 10 * time.Second, timeout: time.Second, check: func(ctx context.Context) error {
+			sleep(ctx, 500*time.Millisecond) // is a part of the interval
 			return nil
 		}}
 		c.repeat(ctx, func(err error) {
@@ -66,6 +67,11 @@ func TestChecksFail(t *testing.T) {
 		synctest.Wait()
 		panics := &checker{timeout: time.Second, check: once(func(context.Context) error { panic("no disk") })}
 		if err := panics.run(t.Context()); err == nil || err.Error() != "the check panics: no disk" {
+			t.Error(err)
+		}
+		synctest.Wait()
+		leaves := &checker{timeout: time.Second, check: once(func(context.Context) error { runtime.Goexit(); return nil })}
+		if err := leaves.run(t.Context()); !errors.Is(err, errNoResult) {
 			t.Error(err)
 		}
 		synctest.Wait()
