@@ -24,13 +24,13 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindLimitLeave: onSession(func(m *protocol.LimitLeave) *uint64 { return &m.Session },
 			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindLimitRefresh: onSession(func(m *protocol.LimitRefresh) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readLease,
-				read: leaseKind(func(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
+				read: answered(func(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
 					return x.limits().refresh(x, q, out)
 				})}),
 		protocol.KindLimitAcquire: onSession(func(m *protocol.LimitAcquire) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readLease,
-				read: leaseKind(func(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
+			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
+				read: answered(func(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
 					return x.limits().acquire(x, q, out)
 				})}),
 		protocol.KindLimitDescribe: readRow(
@@ -48,28 +48,6 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindLimitWatch: onNode(func(m *protocol.LimitWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchLimit}),
 	}
-}
-
-// leaseKind is how a request for a session's leases is answered behind the barrier.
-func leaseKind[Q, R any, PQ interface {
-	*Q
-	request
-}, PR interface {
-	*R
-	protocol.Message
-}](answer func(reading, PQ, PR) error) *readKind {
-	return &readKind{
-		buffer: func() readBuffer { return readBuffer{PQ(new(Q)), PR(new(R))} },
-		answer: func(x reading, q request, out protocol.Message) (bool, error) {
-			return true, answer(x, q.(PQ), out.(PR))
-		},
-	}
-}
-
-// readLease has a request for a session's leases wait for a barrier.
-func readLease(c *Client, p *cycle, h protocol.Header, t target) {
-	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true,
-		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
 func (x reading) limits() *RateLimits { return x.host.Requests().Limits }
@@ -110,16 +88,7 @@ func watchLimit(c *Client, p *cycle, h protocol.Header, t target) {
 		most = machine.Nodes().MaxWatchers(m.Node)
 		_, err = machine.RateLimits().View(m.Node, root, 0)
 	})
-	if err == nil && c.Watch(d.Delivery()) {
-		c.pageMu.Lock()
-		defer c.pageMu.Unlock()
-		err = d.Delivery().Limits.Open(c.ID(), h.ID, m.Node, root, delivery.LimitFilter{Session: m.Session}, most)
-	}
-	if err != nil {
-		status, text := statusText(err)
-		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
-		return
-	}
-	p.out.Reply(c, h.Kind, h.ID, nil)
-	d.Requests().SendPages(c)
+	p.openStream(c, d, h, err, func() error {
+		return d.Delivery().Limits.Open(c.ID(), h.ID, m.Node, root, delivery.LimitFilter{Session: m.Session}, most)
+	})
 }

@@ -105,16 +105,7 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	if protocol.StatusOf(err) == protocol.StatusNotFound {
 		err = nil // the process may come
 	}
-	if err == nil && c.Watch(d.Delivery()) {
-		c.pageMu.Lock()
-		defer c.pageMu.Unlock()
-		err = d.Delivery().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
-	}
-	if err != nil {
-		status, text := statusText(err)
-		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
-		return
-	}
-	p.out.Reply(c, h.Kind, h.ID, nil)
-	d.Requests().SendPages(c)
+	p.openStream(c, d, h, err, func() error {
+		return d.Delivery().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
+	})
 }

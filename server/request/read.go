@@ -35,7 +35,7 @@ type readScope struct {
 // readKind is how a describe or list is answered. Its row in the table of request kinds names it.
 type readKind struct {
 	buffer func() readBuffer       // makes memory, for the connection and behind a barrier
-	scope  func(request) readScope // nil: of polls, which are about a session
+	scope  func(request) readScope // nil: of requests on a session
 	// answer reads from the machine into the reply. False and no error: the request goes to the
 	// log.
 	answer func(reading, request, protocol.Message) (bool, error)
@@ -64,6 +64,22 @@ type reading struct {
 	it *readItem
 }
 
+// answered is a kind of read that the machine always answers.
+func answered[Q, R any, PQ interface {
+	*Q
+	request
+}, PR interface {
+	*R
+	protocol.Message
+}](answer func(reading, PQ, PR) error) *readKind {
+	return &readKind{
+		buffer: func() readBuffer { return readBuffer{PQ(new(Q)), PR(new(R))} },
+		answer: func(x reading, q request, out protocol.Message) (bool, error) {
+			return true, answer(x, q.(PQ), out.(PR))
+		},
+	}
+}
+
 // readRow is the row of requests that describe or list.
 func readRow[Q, R any, PQ interface {
 	*Q
@@ -72,13 +88,15 @@ func readRow[Q, R any, PQ interface {
 	*R
 	protocol.Message
 }](scope func(PQ) readScope, answer func(reading, PQ, PR) error) requestKind {
-	return requestKind{charge: chargeAsk, handle: read, read: &readKind{
-		buffer: func() readBuffer { return readBuffer{PQ(new(Q)), PR(new(R))} },
-		scope:  func(q request) readScope { return scope(q.(PQ)) },
-		answer: func(x reading, q request, out protocol.Message) (bool, error) {
-			return true, answer(x, q.(PQ), out.(PR))
-		},
-	}}
+	k := answered(answer)
+	k.scope = func(q request) readScope { return scope(q.(PQ)) }
+	return requestKind{charge: chargeAsk, handle: read, read: k}
+}
+
+// readOfSession has a request on a session wait for a barrier, whatever its node's consistency.
+func readOfSession(c *Client, p *cycle, h protocol.Header, t target) {
+	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true,
+		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
 // readKinds are the requests that describe and list.
@@ -339,9 +357,9 @@ func (l *readBatch) serve(o *Outbox) {
 	l.items = keep
 }
 
-// relaxed says whether a read may be answered from this machine as it is: the request or the node
-// wants no more, the machine was up to date less than the node's grace period ago, and it has the
-// index the client has seen.
+// relaxed reports whether a read may be answered from this machine as it is: the request or the
+// node wants no more, the machine was up to date less than the node's grace period ago, and it has
+// the index the client has seen.
 func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
 	cfg, ok := m.Nodes().Config(it.scope.node)
 	if !ok {

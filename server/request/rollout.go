@@ -25,7 +25,7 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindTrackUnregister: onSession(func(m *protocol.TrackUnregister) *uint64 { return &m.Session },
 			requestKind{right: auth.RightRead, charge: chargeAlways, handle: submitTarget}),
 		protocol.KindTrackPoll: onSession(func(m *protocol.TrackPoll) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, read: pollKind(), handle: trackPoll}),
+			requestKind{right: auth.RightUse, charge: chargeAsk, read: pollKind(), handle: readOfSession}),
 		protocol.KindTrackReport: onSession(func(m *protocol.TrackReport) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: submitTarget}),
 		protocol.KindTrackSetRole: onSession(func(m *protocol.TrackSetRole) *uint64 { return &m.Session },
@@ -45,12 +45,6 @@ func trackRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindTrackWatch: onNode(func(m *protocol.TrackWatch) *uint64 { return &m.Node },
 			requestKind{right: auth.RightRead, charge: chargeAsk, grows: true, routed: true, handle: watchTrack}),
 	}
-}
-
-// trackPoll is read first, and goes to the log if that is not enough.
-func trackPoll(c *Client, p *cycle, h protocol.Header, t target) {
-	p.queueRead(t.shard, readItem{conn: c, id: h.ID, kind: h.Kind, body: h.Body, strict: true,
-		scope: readScope{node: t.node}, epoch: t.binding.Epoch})
 }
 
 // submitTrack submits what was decided about a track, and notes who asked for it. What came of it
@@ -124,16 +118,7 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 		most = machine.Nodes().MaxWatchers(m.Node)
 		err = machine.Tracks().CheckLocation(m.Node, m.Name, m.Location)
 	})
-	if err == nil && c.Watch(d.Delivery()) {
-		c.pageMu.Lock()
-		defer c.pageMu.Unlock()
-		err = d.Delivery().Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
-	}
-	if err != nil {
-		status, text := statusText(err)
-		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
-		return
-	}
-	p.out.Reply(c, h.Kind, h.ID, nil)
-	d.Requests().SendPages(c)
+	p.openStream(c, d, h, err, func() error {
+		return d.Delivery().Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
+	})
 }

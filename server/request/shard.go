@@ -19,9 +19,9 @@ type Shard interface {
 	Delivery() *delivery.Shard
 	Requests() *ShardRequests
 
-	// Leading says that this instance leads the shard, as far as its log says.
+	// Leading reports whether this instance leads the shard, as far as its log says.
 	Leading() bool
-	// LedElsewhere says that another instance leads it, as far as is known here.
+	// LedElsewhere reports whether another instance leads it, as far as is known here.
 	LedElsewhere() bool
 	// LeaderInstance is the instance that leads, and the raft term since which it does; 0 for
 	// unknown. The instance is one that runs a replica of the shard in this map: a leader that is

@@ -63,6 +63,23 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 	p.out.Reply(c, h.Kind, h.ID, nil)
 }
 
+// openStream opens a stream over an object of a shard, unless err says why not. How the object
+// stands follows the reply, from the shard's pager.
+func (p *cycle) openStream(c *Client, d Shard, h protocol.Header, err error, open func() error) {
+	if err == nil && c.Watch(d.Delivery()) {
+		c.pageMu.Lock()
+		defer c.pageMu.Unlock()
+		err = open()
+	}
+	if err != nil {
+		status, text := statusText(err)
+		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
+		return
+	}
+	p.out.Reply(c, h.Kind, h.ID, nil)
+	d.Requests().SendPages(c)
+}
+
 // rejectWatch refuses a stream at a replica that does not know the node, or that may be too old.
 // Whether there is a node is for the map to say: a replica, even one that takes itself for the
 // leader, may not have heard yet that it was made or dropped.
