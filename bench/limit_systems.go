@@ -116,7 +116,7 @@ func startEcho(
 	return NewServer(p, func(w Workload) (Plan, error) { return plan(addr, w) }), nil
 }
 
-// Dial says whether somebody listens.
+// Dial reports whether somebody listens.
 func Dial(ctx context.Context, addr string) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)

@@ -49,7 +49,7 @@ type Failure struct {
 	Why       string `json:"why"`
 }
 
-// Err says whether something failed: a report with failures is written, but is no comparison.
+// Err reports whether something failed: a report with failures is written, but is no comparison.
 func (r *Report) Err() error {
 	if len(r.Failures) == 0 {
 		return nil

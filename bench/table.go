@@ -103,7 +103,7 @@ func (r *Report) table(systems []string, shown func(Metric) bool, spreads bool) 
 
 const fallsBehind = "falls behind"
 
-// fellBehind says whether a system did not keep the rate at which a metric is measured.
+// fellBehind reports whether a system did not keep the rate at which a metric is measured.
 func (r *Report) fellBehind(m Metric, subject string) bool {
 	if m.Kept == "" {
 		return false

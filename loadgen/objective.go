@@ -83,7 +83,7 @@ func parseObjective(text string) (Objective, error) {
 	return o, nil
 }
 
-// duration says whether the objective's values are durations.
+// duration reports whether the objective's values are durations.
 func (o Objective) duration() bool {
 	d, fact := facts[o.Stat]
 	return d || (!fact && o.Stat != "count")

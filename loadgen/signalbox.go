@@ -23,7 +23,7 @@ type Signalbox struct {
 	// Timeout of the sessions; default 10 s.
 	Timeout time.Duration
 
-	// SessionEach says that each connection is for one session, which client.OpenSession starts
+	// SessionEach: each connection is for one session, which client.OpenSession starts
 	// together with it.
 	SessionEach bool
 }

@@ -172,7 +172,7 @@ type ClusterInstance struct {
 	Revision           uint64   `json:"revision"`                // of the last change to this: a status with a lower one is older
 }
 
-// AtTarget says that the instance has the state that it is to have.
+// AtTarget reports whether the instance has the state that it is to have.
 func (i *ClusterInstance) AtTarget() bool {
 	return i.Current == i.Target && i.CurrentIncarnation == i.TargetIncarnation
 }
@@ -311,7 +311,7 @@ type ClusterGroup struct {
 	UnsafeDomains []string `json:"unsafe_domains,omitempty"`
 }
 
-// AtRisk says that less may be lost than the configuration promises.
+// AtRisk reports whether less may be lost than the configuration promises.
 func (g *ClusterGroup) AtRisk() bool {
 	return g.FaultTolerance < g.ConfiguredTolerance || len(g.UnsafeDomains) > 0
 }

@@ -38,7 +38,7 @@ func (c *cursor) fail(field, want string) {
 	c.rest, c.left = nil, 0
 }
 
-// more says that the array being read has another value, and takes it off the count.
+// more reports whether the array being read has another value, and takes it off the count.
 func (c *cursor) more() bool {
 	if c.left <= 0 {
 		return false

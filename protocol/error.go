@@ -51,8 +51,8 @@ func StatusOf(err error) Status {
 	return StatusInternal
 }
 
-// Retryable says that the same request, with the same sequence number, may be sent again as it is.
-// An error without a status is not retryable.
+// Retryable reports whether the same request, with the same sequence number, may be sent again as
+// it is. An error without a status is not retryable.
 func Retryable(err error) bool {
 	return err != nil && StatusOf(err).Retryable()
 }

@@ -5,7 +5,7 @@ import "unicode/utf8"
 // What follows are fields with their limits. Encode and decode take them as they are; check
 // refuses.
 
-// checks says that this pass is the check and that nothing was refused so far.
+// checks reports whether this pass is the check and that nothing was refused so far.
 func (f *fields) checks() bool { return f.pass == check && f.in.err == nil }
 
 // refuse keeps the first fault that check finds. The text says what is wrong and what is allowed.

@@ -43,7 +43,7 @@ func (c *cursor) part(field string, p part) {
 	*c = f.in
 }
 
-// hasPart says that there is a part to read. One that is nil counts as left out.
+// hasPart reports whether there is a part to read. One that is nil counts as left out.
 func (c *cursor) hasPart(field string) bool {
 	return c.left > 0 && (len(c.rest) == 0 || c.rest[0] != nilByte || c.count(field) != 0)
 }

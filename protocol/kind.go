@@ -204,13 +204,14 @@ func (k Kind) event() bool {
 	return k >= firstEvent && k <= lastEvent || k >= KindProcessRound && k <= KindProcessChanges
 }
 
-// IsRequest says that a client may send this kind: it is known and neither a reply nor an event.
+// IsRequest reports whether a client may send this kind: it is known and neither a reply nor an
+// event.
 func (k Kind) IsRequest() bool { return k.known() && !k.event() }
 
-// IsReply says that the kind is a reply's.
+// IsReply reports whether the kind is a reply's.
 func (k Kind) IsReply() bool { return k&KindReply != 0 }
 
-// IsEvent says that a server sends this kind unasked.
+// IsEvent reports whether a server sends this kind unasked.
 func (k Kind) IsEvent() bool { return k.known() && k.event() }
 
 func (k Kind) known() bool { return int(k) < len(kindNames) && kindNames[k] != "" }

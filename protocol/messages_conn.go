@@ -239,9 +239,9 @@ func (m *Goodbye) fields(f *fields) {
 func (m *Goodbye) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Goodbye) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// MapChanged says that there is a newer map. If Shard is set, it says instead that the shard has a
-// new master, which does not change the map's version. From the master itself it may also say that
-// the shard serves buckets that it refused a moment ago.
+// MapChanged reports that there is a newer map. If Shard is set, it says instead that the shard has
+// a new master, which does not change the map's version. From the master itself it may also say
+// that the shard serves buckets that it refused a moment ago.
 type MapChanged struct {
 	Version uint64
 

@@ -92,7 +92,7 @@ func (m *LimitDelete) Validate() error            { f := checker(); m.fields(&f)
 type LimitJoin struct {
 	Head
 	Path []byte // of any resource of the tree
-	// Again says that the program took part before, under an earlier attach epoch of the session:
+	// Again: the program took part before, under an earlier attach epoch of the session:
 	// it presents the leases that it has. Without it they are counted until they end.
 	Again bool
 }
@@ -283,7 +283,7 @@ func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *LimitAcquire) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// LimitAcquireReply says whether the amount was taken.
+// LimitAcquireReply reports whether the amount was taken.
 type LimitAcquireReply struct {
 	Retry uint64 // 0: it was; else ask again after so many ms
 }

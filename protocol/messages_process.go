@@ -128,8 +128,8 @@ const (
 	StepCompleted ProcessStep = 2
 )
 
-// ProcessConfirm says that the member prepared, or completed, the round. It has no number: it may
-// be sent again. Reply: Empty; ABORTED: the round is over.
+// ProcessConfirm reports that the member prepared, or completed, the round. It has no number: it
+// may be sent again. Reply: Empty; ABORTED: the round is over.
 type ProcessConfirm struct {
 	Session uint64
 	Name    []byte

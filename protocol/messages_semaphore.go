@@ -162,7 +162,7 @@ type Release struct {
 	OrderID uint64 // only if this is the entry's order id; 0 for any
 }
 
-// ReleaseReply says whether there was anything to release.
+// ReleaseReply reports whether there was anything to release.
 type ReleaseReply struct {
 	Released bool
 }

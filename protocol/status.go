@@ -23,7 +23,8 @@ const (
 	StatusInternal           Status = 14 // a defect of the server; the message says more
 )
 
-// Retryable says that the same request, with the same sequence number, may be sent again as it is.
+// Retryable reports whether the same request, with the same sequence number, may be sent again as
+// it is.
 func (s Status) Retryable() bool {
 	return s == StatusOverloaded || s == StatusUnavailable || s == StatusWrongShard
 }

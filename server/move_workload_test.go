@@ -108,7 +108,7 @@ func (m *moveWorkload) begin() {
 	}
 }
 
-// failed says that something went wrong, unless everybody was told to go.
+// failed reports that something went wrong, unless everybody was told to go.
 func (m *moveWorkload) failed(format string, args ...any) {
 	if m.ctx.Err() == nil {
 		m.t.Errorf(format, args...)

@@ -104,7 +104,7 @@ func (a *alteration) refusal(m *Machine, x *protocol.Alter) outcome {
 	return outcomeOK
 }
 
-// knowsSlots says that the slots will be there, or leave.
+// knowsSlots reports whether the slots will be there, or leave.
 func (a *alteration) knowsSlots(names []string) bool {
 	if len(names) == 0 {
 		return true
@@ -118,7 +118,7 @@ func (a *alteration) knowsSlots(names []string) bool {
 	return true
 }
 
-// lanesFit says that the waiters have no more lanes than are allowed.
+// lanesFit reports whether the waiters have no more lanes than are allowed.
 func (a *alteration) lanesFit() bool {
 	s, as := a.s, laneSet{policy: a.options.Policy}
 	if s.waiters.n <= maxLanes {

@@ -31,7 +31,7 @@ const (
 	maxSentences = 24
 )
 
-// hasSentence says whether answers with the outcome may have a sentence of their own.
+// hasSentence reports whether answers with the outcome may have a sentence of their own.
 func (o outcome) hasSentence() bool {
 	return o >= outcomeNotMember && o <= outcomeTrackArgument || o >= outcomeLimitNotFound && o <= outcomeLimitArgument
 }

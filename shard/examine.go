@@ -84,7 +84,8 @@ type candidate struct {
 	entry   *entry // of a waiter
 }
 
-// serves says whether the candidate is what the next examination grants first, and with which slots.
+// serves reports whether the candidate is what the next examination grants first, and with which
+// slots.
 func (q *laneSet) serves(s *semaphore, c *candidate) (slots []uint32, ok bool) {
 	class := q.class(c.demand)
 	mine := q.rankOf(c.level, c.arrival, q.fair.startOf(c.key), fairCost(c.count, q.weight(c.key)),

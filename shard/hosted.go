@@ -117,8 +117,8 @@ func (x *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
 	return hostedKinds[x.kind].deadline, x.node.id, x.bucket.number
 }
 
-// mayChange says whether sessions may leave the object: a copy that is not active stays as it is,
-// unless its node is gone.
+// mayChange reports whether sessions may leave the object: a copy that is not active stays as it
+// is, unless its node is gone.
 func (x *hostedObject) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
 
 // newObject makes the record of an object that this Apply adds. It is not linked yet.

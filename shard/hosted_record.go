@@ -223,7 +223,7 @@ func checkObject(m *Machine, x *hostedObject) error {
 	return nil
 }
 
-// checkHoldings says that each of the session's objects is in its place.
+// checkHoldings checks that each of the session's objects is in its place.
 func checkHoldings(m *Machine, p *sessionRecord) error {
 	if p.holdings != nil && p.holdings.count() == 0 {
 		return fmt.Errorf("it keeps an empty set of holdings")

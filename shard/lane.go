@@ -20,7 +20,7 @@ type laneSet struct {
 	order []*lane // the same, in the order of the policy when they were examined last
 }
 
-// laned says whether waiters stand in lanes.
+// laned reports whether waiters stand in lanes.
 func (q *laneSet) laned() bool { return q.policy != protocol.PolicyFIFO || len(q.slots.list) > 0 }
 
 // lane is the waiters of a semaphore that have one class and one selector, strictly by place. The
@@ -129,8 +129,8 @@ func (q *laneSet) rejoin(e *entry, want demand) {
 // maxLanes bounds the lanes of a semaphore.
 const maxLanes = 1024
 
-// hasLaneFor says whether a request has a lane, or may have one more. A waiter that asks again may
-// leave one.
+// hasLaneFor reports whether a request has a lane, or may have one more. A waiter that asks again
+// may leave one.
 func (q *laneSet) hasLaneFor(d demand, e *entry) bool {
 	n := len(q.lanes)
 	if e != nil && q.places[e].lane.waiters.n == 1 {

@@ -82,8 +82,8 @@ func (m *Machine) NextDeadline() (logTime uint64, ok bool) {
 	return max(at+1, m.logTime), true
 }
 
-// hasBacklog says that work is left over: sessions not swept since a take-over, entries of ended
-// sessions, dropped nodes, due deadlines.
+// hasBacklog reports whether work is left over: sessions not swept since a take-over, entries of
+// ended sessions, dropped nodes, due deadlines.
 func (m *Machine) hasBacklog() bool {
 	at, rec := m.deadlines.first()
 	return m.takeovers.sweeping || len(m.ending) > 0 || len(m.dropping) > 0 || rec != nil && m.logTime > at

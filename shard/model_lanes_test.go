@@ -229,7 +229,7 @@ func (m *model) examine(s *modelSemaphore) {
 	}
 }
 
-// serves says whether the request r, as it would wait, is what is granted first.
+// serves reports whether the request r, as it would wait, is what is granted first.
 func (m *model) serves(s *modelSemaphore, r *modelEntry, others []*modelEntry) ([]*modelSlot, bool) {
 	got, slots := m.served(s, append(slices.Clone(others), r), func(*modelEntry) bool { return false })
 	return slots, got == r

@@ -59,7 +59,7 @@ type place struct {
 	lane    *lane    // of a waiter where there are lanes
 }
 
-// isPlain says that an entry without a place is the same.
+// isPlain reports whether an entry without a place is the same.
 func (p *place) isPlain() bool {
 	return p.demand == plainDemand && p.arrival == 0 && len(p.slots) == 0 && p.lane == nil
 }

@@ -33,25 +33,25 @@ func (s *semaphore) ownQueue() *queue {
 	return r.queue
 }
 
-// hasLanes says whether waiters stand in lanes.
+// hasLanes reports whether waiters stand in lanes.
 func (s *semaphore) hasLanes() bool {
 	q := s.queue()
 	return q != nil && q.laned()
 }
 
-// hasSlots says whether units have names.
+// hasSlots reports whether units have names.
 func (s *semaphore) hasSlots() bool {
 	q := s.queue()
 	return q != nil && len(q.slots.list) > 0
 }
 
-// lateTokens says whether an entry that is granted from the queue draws a token.
+// lateTokens reports whether an entry that is granted from the queue draws a token.
 func (s *semaphore) lateTokens() bool {
 	q := s.queue()
 	return q != nil && q.late
 }
 
-// isPlain says that the semaphore's own record is that of a plain one.
+// isPlain reports whether the semaphore's own record is that of a plain one.
 func (q *queue) isPlain() bool {
 	o := q.options()
 	return !q.late && len(q.history.ended) == 0 && o.Plain()

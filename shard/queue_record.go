@@ -109,8 +109,8 @@ func readPlace(r *varint.Reader, waiting bool) (*place, bool) {
 		(waiting || p.selector == "" && p.arrival == 0)
 }
 
-// fitsQueue says whether an entry may have this place, nil for none, in this queue, nil for none:
-// slots that are there and that nobody has, as many as its count.
+// fitsQueue reports whether an entry may have this place, nil for none, in this queue, nil for
+// none: slots that are there and that nobody has, as many as its count.
 func fitsQueue(q *queue, p *place, waiting bool, count uint64) bool {
 	switch {
 	case q != nil && waiting && q.laned():
@@ -174,8 +174,8 @@ func (q *queue) mend(m *Machine, s *semaphore) {
 	}
 }
 
-// slotsFit says whether owners in a chunk have slots that are there, each its own, as many as their
-// counts.
+// slotsFit reports whether owners in a chunk have slots that are there, each its own, as many as
+// their counts.
 func (c *chunk) slotsFit(m *Machine, x *BucketsBody) bool {
 	var slots int     // of the semaphore whose entries come
 	var taken slotSet // of them

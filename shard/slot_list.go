@@ -120,7 +120,7 @@ func (t *slotList) names(indexes []uint32) (names []string) {
 	return names
 }
 
-// admits says whether a slot is one of a selector.
+// admits reports whether a slot is one of a selector.
 func (x *namedSlot) admits(labels, names []string) bool {
 	if len(names) > 0 {
 		return slices.Contains(names, x.name)
@@ -175,7 +175,7 @@ func (t *slotList) restore(e *entry, indexes []uint32) {
 	}
 }
 
-// leavingHeld says whether all slots that leave have owners.
+// leavingHeld reports whether all slots that leave have owners.
 func (t *slotList) leavingHeld() bool {
 	return !slices.ContainsFunc(t.list, func(x namedSlot) bool { return x.leaving && x.owner == nil })
 }

@@ -48,7 +48,7 @@ func (z *zooKeeper) StartCluster(ctx context.Context, dir string) (*bench.Server
 	}, zooKeeperPlan(bench.Servers*javaWarmUp, clients...))
 }
 
-// inEnsemble says whether a server serves: one that looks for a leader, or waits for its quorum,
+// inEnsemble reports whether a server serves: one that looks for a leader, or waits for its quorum,
 // does not.
 func inEnsemble(ctx context.Context, addr string) error {
 	said, err := fourLetters(ctx, addr, "srvr")

@@ -147,9 +147,9 @@ func (a *Acquire) decided(e *Engine, err error) {
 	e.refuse(&a.Request, err)
 }
 
-// endsEntry says whether an acquire that was answered like this leaves the session nothing at the
-// semaphore. Any other answer, such as that of a missing right, decides nothing about an earlier
-// sending: it may be in the queue, or granted. See R13.
+// endsEntry reports whether an acquire that was answered like this leaves the session nothing at
+// the semaphore. Any other answer, such as that of a missing right, decides nothing about an
+// earlier sending: it may be in the queue, or granted. See R13.
 func endsEntry(err error) bool {
 	switch protocol.StatusOf(err) {
 	case protocol.StatusAborted, protocol.StatusNotFound, protocol.StatusPreconditionFailed, protocol.StatusBadRequest:

@@ -110,7 +110,7 @@ func (e *Engine) Open(now time.Duration) {
 	e.routes.bootstrap.connect(e)
 }
 
-// Connected says that an instance answered the hello at an address.
+// Connected reports that an instance answered the hello at an address.
 func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *protocol.HelloReply) {
 	e.enter(now)
 	if err := e.checkHello(hello); err != nil {
@@ -141,7 +141,7 @@ func (e *Engine) checkHello(hello *protocol.HelloReply) error {
 	return nil
 }
 
-// Lost says that a connection is over, or could not be made. An answer to the hello that another
+// Lost reports that a connection is over, or could not be made. An answer to the hello that another
 // try would get again is passed as what it is, a *protocol.Error.
 func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 	e.enter(now)
@@ -301,7 +301,7 @@ func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
 	x.begin(e)
 }
 
-// GiveUp says that nobody waits for a request any more, because of err. It is in Ready.Done then,
+// GiveUp ends a request that nobody waits for any more, because of err. It is in Ready.Done then,
 // if it was not before.
 func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
 	e.enter(now)

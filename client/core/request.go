@@ -537,8 +537,8 @@ func failure(status protocol.Status, body []byte) *protocol.Error {
 	}
 }
 
-// isPending says that a server gave a change of the cluster to a shard that does not decide: a
-// person has to mend that. Sending it again is of no use.
+// isPending reports whether a server gave a change of the cluster to a shard that does not decide:
+// a person has to mend that. Sending it again is of no use.
 func isPending(err *protocol.Error) bool {
 	return err.Status == protocol.StatusUnavailable && err.Shard != 0
 }

@@ -18,8 +18,8 @@ type pages struct {
 	held     []delta              // changes that came between pages
 }
 
-// pageRange says that a page read at an index has all names up to one, after those of the page
-// before.
+// pageRange is what a page covers: read at an index, it has all names up to one, after those of the
+// page before.
 type pageRange struct {
 	upTo  string
 	last  bool // all names that follow

@@ -235,11 +235,11 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 	return err
 }
 
-// Drain says that the member leaves, so that callers look elsewhere; waits for grace, 0 to 10 min,
-// in which the program should go on answering; and leaves. If ctx ends first, the member leaves at
-// once. If the cluster is away, grace is waited for all the same; the error says so, and the
-// release goes on in the background. A member with Data cannot show that it drains, and leaves at
-// once.
+// Drain announces that the member leaves, so that callers look elsewhere; waits for grace, 0 to 10
+// min, in which the program should go on answering; and leaves. If ctx ends first, the member
+// leaves at once. If the cluster is away, grace is waited for all the same; the error says so, and
+// the release goes on in the background. A member with Data cannot show that it drains, and leaves
+// at once.
 func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
 	if err := checkGrace(grace); err != nil {
 		return err

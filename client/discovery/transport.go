@@ -266,7 +266,7 @@ func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mayRetry says that a request has had no effect, or may have it twice.
+// mayRetry reports whether a request has had no effect, or may have it twice.
 func mayRetry(req *http.Request, answered bool, err error) bool {
 	if req.Context().Err() != nil || answered || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
 		return false

@@ -113,7 +113,7 @@ func (b *backend) tally() protocol.ProcessCounters {
 	return b.p.Counters()
 }
 
-// quiet says that the last round is complete at all of so many members, and gives its epoch.
+// quiet reports whether the last round is complete at all of so many members, and gives its epoch.
 func (b *backend) quiet(members int) (uint64, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

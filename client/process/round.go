@@ -51,8 +51,8 @@ func (r *Round) Topology() uint64 { return r.r.Topology }
 // Attempt is how many rounds of this topology failed before.
 func (r *Round) Attempt() uint64 { return r.r.Attempt }
 
-// Resumed says that this member came back, by its key, to a round that the others had completed:
-// Result is what they agreed on.
+// Resumed reports whether this member came back, by its key, to a round that the others had
+// completed: Result is what they agreed on.
 func (r *Round) Resumed() bool { return r.r.Resumed }
 
 // Size is the number of members.
@@ -75,7 +75,7 @@ func (r *Round) Self() Member { return *r.r.Member(r.p.session) }
 // Coordinator is the session of the member that coordinates.
 func (r *Round) Coordinator() uint64 { return r.r.Coordinator }
 
-// IsCoordinator says whether this member coordinates.
+// IsCoordinator reports whether this member coordinates.
 func (r *Round) IsCoordinator() bool { return r.r.Coordinator == r.p.session }
 
 // Result is what the coordinator passed to Complete. It is nil if the member learned from a newer

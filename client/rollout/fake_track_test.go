@@ -50,7 +50,7 @@ func (c *fakeServer) step(h *hostedTrack, call func(*hostedTrack, *rollout.Event
 	return err
 }
 
-// wanted says whether a watch is told of a change.
+// wanted reports whether a watch is told of a change.
 func wanted(w *protocol.TrackWatch, c *protocol.TrackEvent) bool {
 	if w.Location != "" && c.Location != "" && c.Location != w.Location {
 		return false

@@ -26,7 +26,7 @@ type Version struct {
 	Generation uint64 // of the location's target
 	Attempt    int    // to load this target, from 1
 
-	// Restored says that it is the version that this instance served last, read from its folder
+	// Restored: it is the version that this instance served last, read from its folder
 	// before any server was asked.
 	Restored bool
 }
@@ -237,8 +237,8 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// isPermanent says that registering again cannot help. What may be put right while an instance
-// serves ends it at its start alone, when somebody looks.
+// isPermanent reports whether registering again cannot help. What may be put right while an
+// instance serves ends it at its start alone, when somebody looks.
 func isPermanent(err error, registered bool) bool {
 	switch {
 	case errors.Is(err, ErrFenced), errors.Is(err, ErrAlreadyRegistered), errors.Is(err, client.ErrClientClosed):
@@ -369,7 +369,7 @@ func unregister(ctx context.Context, i *Instance) {
 	_ = i.Unregister(ctx)
 }
 
-// isOwned says that a session of the follower's own has the instance's id.
+// isOwned reports whether a session of the follower's own has the instance's id.
 func (f *Follower) isOwned(ctx context.Context, t *Track) (bool, error) {
 	status, err := t.Describe(ctx, IncludeInstances())
 	if err != nil {

@@ -134,8 +134,8 @@ func (g *Generator) listen(ctx context.Context, event chan<- struct{}) error {
 	return ctx.Err()
 }
 
-// wanted says that the first location is ready for another version. Whether it is one from the
-// source is looked at again when the version comes.
+// wanted reports whether the first location is ready for another version. Whether it is one from
+// the source is looked at again when the version comes.
 func (g *Generator) wanted(ctx context.Context) (expected uint64, yes bool, err error) {
 	s, err := g.Track.Describe(ctx)
 	if err != nil {

@@ -197,8 +197,8 @@ func (i *Instance) signals(ctx context.Context) iter.Seq[error] {
 	}
 }
 
-// mayChangeTarget says that an instance may be told another version after these events, or may move
-// its location by asking.
+// mayChangeTarget reports whether an instance may be told another version after these events, or
+// may move its location by asking.
 func mayChangeTarget(list []protocol.TrackEvent) bool {
 	for i := range list {
 		switch e := &list[i]; e.Kind {

@@ -14,7 +14,7 @@ package sessionstate
 
 import "time"
 
-// State says whether the session may be relied on.
+// State reports whether the session may be relied on.
 type State uint8
 
 const (
@@ -110,7 +110,7 @@ func (m *Machine) Deadline() time.Duration {
 	return d
 }
 
-// Held says whether what the session holds may be relied on now.
+// Held reports whether what the session holds may be relied on now.
 func (m *Machine) Held(now time.Duration) bool {
 	return m.state != Expired && now < m.Deadline() && !m.isSuspect()
 }
@@ -155,7 +155,7 @@ func (m *Machine) Attached(now, sent, timeout, grace time.Duration) {
 	}
 }
 
-// ConnLost says that the connection is gone, or does not know the session any more.
+// ConnLost reports that the connection is gone, or does not know the session any more.
 func (m *Machine) ConnLost(now time.Duration) {
 	if m.state == Expired || m.expireIfDue(now) {
 		return
@@ -164,7 +164,7 @@ func (m *Machine) ConnLost(now time.Duration) {
 	m.requestAttach()
 }
 
-// ClockJumped says that another clock ran far ahead of this one: the machine may have slept in a
+// ClockJumped reports that another clock ran far ahead of this one: the machine may have slept in a
 // way that this clock cannot see. after is a moment after the jump: now, or when a keep-alive for
 // the session was sent. Nothing is held until something that is sent from then on renews the
 // session, within a tenth of the timeout.
@@ -186,7 +186,7 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Ended says that the session is over for good: the server said so, it was taken over, or its
+// Ended reports that the session is over for good: the server said so, it was taken over, or its
 // holder closes it.
 func (m *Machine) Ended(cause Cause) {
 	if m.state == Expired {

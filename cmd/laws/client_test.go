@@ -119,8 +119,8 @@ func receiver(d *ast.FuncDecl) string {
 	return name
 }
 
-// namesProtocol says whether what a reader sees of a declaration names package protocol. Function
-// bodies do not count, nor values that are converted or computed.
+// namesProtocol reports whether what a reader sees of a declaration names package protocol.
+// Function bodies do not count, nor values that are converted or computed.
 func namesProtocol(shape []ast.Node) (found bool) {
 	for _, n := range shape {
 		if n == nil || n == ast.Expr(nil) {

@@ -74,7 +74,7 @@ func TestNothingIsDecidedByTheTimeOfDay(t *testing.T) {
 	}
 }
 
-// readsDay says that a call loses a time's monotonic reading, or makes a time without one.
+// readsDay reports whether a call loses a time's monotonic reading, or makes a time without one.
 func readsDay(sel *ast.SelectorExpr, call *ast.CallExpr) bool {
 	of, _ := sel.X.(*ast.Ident)
 	switch sel.Sel.Name {

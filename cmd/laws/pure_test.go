@@ -152,7 +152,7 @@ func TestSequentialPackagesAre(t *testing.T) {
 	}
 }
 
-// planted says whether a file is only built to plant faults, which is not in make test.
+// planted reports whether a file is only built to plant faults, which is not in make test.
 func planted(f *ast.File) bool {
 	for _, group := range f.Comments {
 		if group.Pos() < f.Package && strings.Contains(group.Text()+group.List[0].Text, "go:build planted") {

@@ -99,7 +99,7 @@ func parse(fset *token.FileSet) (list []*pkg, err error) {
 	return list, err
 }
 
-// inFolder says whether dir is the folder room or below it.
+// inFolder reports whether dir is the folder room or below it.
 func inFolder(dir, room string) bool { return dir == room || strings.HasPrefix(dir, room+"/") }
 
 func importPaths(f *ast.File) []string {
@@ -110,5 +110,5 @@ func importPaths(f *ast.File) []string {
 	return out
 }
 
-// stdlib says whether an import path belongs to the standard library.
+// stdlib reports whether an import path belongs to the standard library.
 func stdlib(path string) bool { return !strings.Contains(strings.SplitN(path, "/", 2)[0], ".") }

@@ -248,8 +248,8 @@ func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bo
 	return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
 }
 
-// identityExists says whether a client can have an identity: one of a token, one of a certificate,
-// or the one of clients without credentials.
+// identityExists reports whether a client can have an identity: one of a token, one of a
+// certificate, or the one of clients without credentials.
 func identityExists(inv *invocation, c *admin.Client, identity string) (bool, error) {
 	if strings.HasPrefix(identity, "cert:") || identity == "anonymous" {
 		return true, nil
@@ -261,7 +261,7 @@ func identityExists(inv *invocation, c *admin.Client, identity string) (bool, er
 	return slices.ContainsFunc(s.Tokens, func(t protocol.AuthToken) bool { return t.Identity == identity }), nil
 }
 
-// nodeExists says whether there is a node at a path or below it.
+// nodeExists reports whether there is a node at a path or below it.
 func nodeExists(inv *invocation, path string) (bool, error) {
 	c, err := inv.client()
 	if err != nil {

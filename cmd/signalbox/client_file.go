@@ -162,7 +162,7 @@ func mapValue(m *yaml.Node, key string, add bool) *yaml.Node {
 	return v
 }
 
-// deleteKey says whether a mapping had the key.
+// deleteKey reports whether a mapping had the key.
 func deleteKey(m *yaml.Node, key string) bool {
 	for i := 0; m != nil && i+1 < len(m.Content); i += 2 {
 		if m.Content[i].Value == key {

@@ -101,7 +101,7 @@ whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 	return c
 }
 
-// busy says whether the present instances have something to do.
+// busy reports whether the present instances have something to do.
 func busy(p *protocol.ClusterPlan) bool {
 	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitInProgress })
 }

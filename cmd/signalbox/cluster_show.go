@@ -257,7 +257,7 @@ func heardText(i *protocol.ClusterInstance) string {
 	return "no"
 }
 
-// shardState says whether a shard serves its buckets now.
+// shardState reports whether a shard serves its buckets now.
 func shardState(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	for i := range h.Shards {
 		switch g := &h.Shards[i]; {

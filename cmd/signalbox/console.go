@@ -248,7 +248,7 @@ func instanceDialer(ca, own string) (func(ctx context.Context, address string) (
 	}, nil
 }
 
-// checkInstance says whether a certificate is the one in the file own, or is good for a host.
+// checkInstance reports whether a certificate is the one in the file own, or is good for a host.
 func checkInstance(now tls.ConnectionState, own string, roots *x509.CertPool, host string) error {
 	leaf := now.PeerCertificates[0]
 	if b, err := file.Read(own, maxPEM); err == nil {

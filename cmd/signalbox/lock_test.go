@@ -139,7 +139,7 @@ func (s stamps) stood(since time.Duration) (sum time.Duration) {
 	return sum
 }
 
-// ended says whether a process runs no more. One that nobody has waited for yet runs no more
+// ended reports whether a process runs no more. One that nobody has waited for yet runs no more
 // either.
 func ended(pid int) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

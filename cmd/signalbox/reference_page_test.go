@@ -93,7 +93,7 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 	}
 }
 
-// ownDefault says whether a verb's default of a setting is not the table's.
+// ownDefault reports whether a verb's default of a setting is not the table's.
 func ownDefault(f *pflag.Flag) bool {
 	return !slices.ContainsFunc(settings, func(s setting) bool {
 		return s.flag == f.Name && (s.def == f.DefValue || s.bool && f.DefValue == "false")

@@ -183,7 +183,7 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	return a.setValues(values)
 }
 
-// given says whether a flag is on the command line with a value that is not empty.
+// given reports whether a flag is on the command line with a value that is not empty.
 func given(cmd *cobra.Command, flag string) bool {
 	f := cmd.Flag(flag)
 	return f != nil && f.Changed && f.Value.String() != ""
@@ -245,7 +245,7 @@ func (a *app) reportStream() (*printer, error) {
 	return p, err
 }
 
-// color says whether a writer of this process takes colors.
+// color reports whether a writer of this process takes colors.
 func (a *app) color(w any) bool {
 	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
 }

@@ -106,7 +106,7 @@ Run the command again with the same file to extend the session.`)
 	return c
 }
 
-// warnOfLimit says that a semaphore exists with another limit than it was to be made with.
+// warnOfLimit warns that a semaphore exists with another limit than it was to be made with.
 func warnOfLimit(inv *invocation, name string, limit uint64) {
 	n, err := inv.openNode()
 	if err != nil {

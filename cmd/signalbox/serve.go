@@ -140,7 +140,7 @@ func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Con
 	return v, cfg, err
 }
 
-// rereads says whether an instance reads or opens something again at SIGHUP, by its flags and
+// rereads reports whether an instance reads or opens something again at SIGHUP, by its flags and
 // variables. Otherwise SIGHUP stops it. Settings of a configuration file come with the file, which
 // is read again itself.
 func rereads(v map[string]string) bool {
@@ -148,7 +148,7 @@ func rereads(v map[string]string) bool {
 		v["listen-tls-cert"] != "" || v["cluster-tls-cert"] != "" || v["console-tls-cert"] != ""
 }
 
-// auditFile says whether the audit log is written to a file.
+// auditFile reports whether the audit log is written to a file.
 func auditFile(name string) bool { return name != "" && name != audit.Stderr }
 
 // readLogging reads the log's level and format again. Flags and the environment stay as they were,

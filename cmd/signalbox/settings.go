@@ -294,7 +294,7 @@ func resolve(cmd *cobra.Command, sc scope, file map[string]string, named bool) (
 	return out, nil
 }
 
-// inTable says whether a flag is a setting. Its name is not enough: serve's --data is a setting,
+// inTable reports whether a flag is a setting. Its name is not enough: serve's --data is a setting,
 // and others are not.
 func inTable(f *pflag.Flag) bool {
 	return slices.ContainsFunc(settings, func(s setting) bool { return s.flag == f.Name && strings.HasPrefix(f.Usage, s.help) })
@@ -323,7 +323,7 @@ func splitList(text string) (list []string) {
 	return list
 }
 
-// isFileKey says whether a configuration file may hold the key.
+// isFileKey reports whether a configuration file may hold the key.
 func isFileKey(sc scope, key string) bool {
 	return slices.ContainsFunc(settings, func(s setting) bool { return s.scope == sc && s.flag == key }) &&
 		key != "config" && key != "client-config" && key != "context"

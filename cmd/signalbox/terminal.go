@@ -13,8 +13,8 @@ func isTerminal(x any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// foreground says whether this process is in the terminal's foreground group, which gets ^C and may
-// read, whatever its own input is.
+// foreground reports whether this process is in the terminal's foreground group, which gets ^C and
+// may read, whatever its own input is.
 func foreground() bool {
 	tty, err := os.Open("/dev/tty")
 	if err != nil {

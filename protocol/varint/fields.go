@@ -26,7 +26,7 @@ func Encode(b []byte, fields func(*Fields)) []byte {
 // Decode reads the fields of a record. What is wrong with them, the reader says.
 func Decode(r *Reader, fields func(*Fields)) { fields(&Fields{r: r}) }
 
-// Reading says that fields are read, and not appended.
+// Reading reports whether fields are read, and not appended.
 func (f *Fields) Reading() bool { return f.r != nil }
 
 // Fail marks what is read as damaged.

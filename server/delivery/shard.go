@@ -24,7 +24,7 @@ import (
 type Host interface {
 	Sender
 
-	// Leading says whether this instance leads the shard.
+	// Leading reports whether this instance leads the shard.
 	Leading() bool
 
 	// LogTime is the shard's log time. It is called inside Shard.Exclusive.

@@ -95,7 +95,7 @@ func trackEventSize(e *protocol.TrackEvent) int {
 	return changeCost + len(e.Location) + len(e.Instance) + len(e.Gate) + len(e.Text)
 }
 
-// selects says whether streams with this filter get a change.
+// selects reports whether streams with this filter get a change.
 func (f *TrackFilter) selects(c *protocol.TrackEvent) bool {
 	if f.Location != "" && c.Location != "" && c.Location != f.Location {
 		return false

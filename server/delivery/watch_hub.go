@@ -250,7 +250,7 @@ func (h *WatchHub) invalidate(n *watchedNode) {
 	}
 }
 
-// SnapshotInstalled says that the shard's state moved on without Changed, because a replica
+// SnapshotInstalled reports that the shard's state moved on without Changed, because a replica
 // installed a snapshot. One-shot watches fire with neither flag, merged changes are dropped, and
 // every stream restarts from a snapshot. Called under the machine's lock.
 func (h *WatchHub) SnapshotInstalled() {
@@ -314,8 +314,8 @@ func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 	h.restartPrefixes()
 }
 
-// BucketsActive says that this shard serves more buckets from now on, whose names Changed did not
-// report. Streams of prefixes restart from a snapshot.
+// BucketsActive reports that this shard serves more buckets from now on, whose names Changed did
+// not report. Streams of prefixes restart from a snapshot.
 func (h *WatchHub) BucketsActive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -26,8 +26,8 @@ type Response struct {
 	// Leader is the address of the cluster's leader, or of an instance that accepts joins; empty
 	// while there is none.
 	Leader string
-	// Retry says that nothing may be concluded: the other instance is about to lead and accepts no
-	// joins yet, or its cluster has no leader now.
+	// Retry reports that nothing may be concluded: the other instance is about to lead and accepts
+	// no joins yet, or its cluster has no leader now.
 	Retry   bool
 	Peers   []string // as in Question
 	Votable []string

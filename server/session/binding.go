@@ -24,8 +24,8 @@ type Home interface {
 	// RenewLeasesAfterStep is RenewLeases behind the step of the log that is under way: it drops a
 	// ping of a connection of which no session is known, and an attach is known at the step's end.
 	RenewLeasesAfterStep(conn, ping uint64)
-	// ConnClosed says that a connection with sessions of this home is closed, and when it was last
-	// heard.
+	// ConnClosed reports that a connection with sessions of this home is closed, and when it was
+	// last heard.
 	ConnClosed(conn uint64, heard time.Duration)
 }
 
@@ -37,7 +37,7 @@ type Watches interface {
 	SessionUnbound(conn, session uint64, notify bool)
 }
 
-// Binding says that a connection has proved a session. Requests on the session are let in from this
+// Binding is a connection's proof of a session. Requests on the session are let in from this
 // connection under this attach epoch, and events for the session go out on it.
 type Binding struct {
 	Session uint64

@@ -109,7 +109,8 @@ func (c *Conn) Has(session uint64) bool {
 	return c.bindings.get(session) != nil
 }
 
-// CheckLimit says that the connection has as many sessions as it may, this one not among them.
+// CheckLimit returns an error if the connection has as many sessions as it may, this one not among
+// them.
 func (c *Conn) CheckLimit(session uint64, limit int) *protocol.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +121,7 @@ func (c *Conn) CheckLimit(session uint64, limit int) *protocol.Error {
 	return nil
 }
 
-// ErrExpired says that a session has ended.
+// ErrExpired: a session has ended.
 func ErrExpired() *protocol.Error {
 	return protocol.Errorf(protocol.StatusSessionExpired, "session is gone; start a new one")
 }

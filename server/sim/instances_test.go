@@ -194,7 +194,7 @@ func (in *instance) mapReply(known uint64) *protocol.MapReply {
 	return reply
 }
 
-// binding says that a connection has proved a session, under an attach epoch. See server/session.
+// binding is a connection's proof of a session, under an attach epoch. See server/session.
 type binding struct {
 	k              *conn
 	session, epoch uint64

@@ -14,8 +14,8 @@ type Client interface {
 	// KeepsAlive reports whether something ends when the client is not heard for some seconds. The
 	// pauses of such a connection are short. The reading goroutine calls it.
 	KeepsAlive() bool
-	// Room says that there is room for what was held back, after Conn.AwaitRoom. Any goroutine that
-	// has written may call it.
+	// Room is called when there is room for what was held back, after Conn.AwaitRoom. Any goroutine
+	// that has written may call it.
 	Room()
 	// Closed is called once, after the last frame. The connection was last heard at that time of
 	// the clock.

@@ -52,7 +52,7 @@ type Config struct {
 	OnPanic func(where string, what any) // a panic was contained; what was hit is closed
 	Fail    func(error)                  // an event loop is dead
 
-	// ManualClock says that the clock moves only when told to. Sweep is then called by the owner.
+	// ManualClock: the clock moves only when told to. Sweep is then called by the owner.
 	ManualClock bool
 }
 

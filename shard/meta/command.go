@@ -133,7 +133,7 @@ func empty[T any, P interface {
 	return P(new(T))
 }
 
-// ErrFormat says that a newer binary wrote an entry.
+// ErrFormat: a newer binary wrote an entry.
 var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
 
 // CheckFormat reports whether Apply reads entries of this format version. The replica must stop on

@@ -35,7 +35,7 @@ type InstanceUpdate struct {
 	Target   Variant
 	Reason   string // for display; see the Reason constants
 	Force    bool   // expel it even if it is not Offline, or leads shards
-	// Start says that a process reports its own start. Address, RaftAddress, Domain, Version and
+	// Start: a process reports its own start. Address, RaftAddress, Domain, Version and
 	// LastOfPreviousMajor are then its present values; otherwise they are ignored. Target must be
 	// Online.
 	Start               bool

@@ -130,7 +130,7 @@ func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64
 	return completedEpoch, nil
 }
 
-// SessionEnded says that the session is gone. Its key keeps its place for a while if no round is
+// SessionEnded reports that the session is gone. Its key keeps its place for a while if no round is
 // needed. A session that is no member changes nothing.
 func (p *Process) SessionEnded(at Now, session uint64, out *Out) {
 	p.fireDeadlines(at, out)

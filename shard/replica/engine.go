@@ -67,7 +67,7 @@ func (e *engine) propose(s *client.Session, entry []byte, timeout time.Duration)
 	})
 }
 
-// hasReplica says that the log has a replica, running or not.
+// hasReplica reports whether the log has a replica, running or not.
 func (e *engine) hasReplica(shard, replica uint64) (bool, error) {
 	return call(e, func(nh *dragonboat.NodeHost) (bool, error) { return nh.HasNodeInfo(shard, replica), nil })
 }

@@ -52,7 +52,7 @@ type leaderTask struct {
 	done  chan<- struct{} // of a tick with a waiter
 }
 
-// remoteChange says that a remote session holds its first thing, or nothing any more. With more
+// remoteChange: a remote session holds its first thing, or nothing any more. With more
 // shards than one nearly each lock makes two of them.
 type remoteChange struct {
 	session uint64

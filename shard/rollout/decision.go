@@ -63,7 +63,7 @@ func (pl *plan) decide(l *location, leader bool, clock uint64) (d decision) {
 	return d
 }
 
-// reelectionReason says that the target must be replaced, and why; 0 not.
+// reelectionReason is why the target must be replaced; 0: it need not be.
 func (pl *plan) reelectionReason(l *location, clock uint64) protocol.TrackReason {
 	switch s := l.suspected(); {
 	case l.target == 0:

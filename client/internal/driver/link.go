@@ -41,7 +41,7 @@ func newLink(d *Driver, w *wire.Conn, nc net.Conn, hello protocol.HelloReply, to
 	return l
 }
 
-// mayWrite says whether a caller writes by itself: nobody is there to share a write with. mu is
+// mayWrite reports whether a caller writes by itself: nobody is there to share a write with. mu is
 // held.
 func (l *link) mayWrite() bool {
 	return l.tcp && l.conn.Unanswered() <= 1 && len(l.conn.Out) <= maxDirectWrite

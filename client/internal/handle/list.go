@@ -177,8 +177,8 @@ func (m *listMerge[T]) run(yield func(T) bool) error {
 	return nil
 }
 
-// serveAll says that the lists together are about every bucket. Servers that do not know of buckets
-// in lists are believed.
+// serveAll reports whether the lists together are about every bucket. Servers that do not know of
+// buckets in lists are believed.
 func serveAll[T any](lists []shardList[T]) bool {
 	var all *core.BucketEpochs
 	for i := range lists {

@@ -217,9 +217,9 @@ func (m *Machine) Tick(now time.Duration) {
 	}
 }
 
-// Connected says that the connection to the shard's leader is new, or that the session was attached
-// again. Events that were sent meanwhile may be lost, and so may messages that the server had
-// taken.
+// Connected reports that the connection to the shard's leader is new, or that the session was
+// attached again. Events that were sent meanwhile may be lost, and so may messages that the server
+// had taken.
 func (m *Machine) Connected(now time.Duration) {
 	if m.ended != nil {
 		return
@@ -277,8 +277,8 @@ func MayCome(s protocol.Status) bool {
 	return s == protocol.StatusForbidden || s == protocol.StatusUnauthenticated || s == protocol.StatusBadSession
 }
 
-// End says that the membership is over: the session left or ended. An open round is complete if its
-// epoch was completed, and cancelled otherwise.
+// End reports that the membership is over: the session left or ended. An open round is complete if
+// its epoch was completed, and cancelled otherwise.
 func (m *Machine) End(now time.Duration, decided uint64, why error) {
 	if m.ended != nil {
 		return
@@ -358,7 +358,7 @@ func (m *Machine) sync(now time.Duration) {
 	m.addSend(Send{Kind: protocol.KindProcessSync, Epoch: m.epoch})
 }
 
-// confirm says that a step was done. A confirmation that is on its way says it, too.
+// confirm confirms that a step was done. A confirmation that is on its way says it, too.
 func (m *Machine) confirm(epoch uint64, step protocol.ProcessStep) {
 	for _, d := range m.pending {
 		if d.Kind == protocol.KindProcessConfirm && d.Epoch == epoch && d.Step == step {

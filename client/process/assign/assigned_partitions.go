@@ -22,11 +22,11 @@ type Partition struct {
 // Holder works on partitions. Its methods are called one at a time; a panic is recovered and
 // logged.
 type Holder interface {
-	// Assigned says that the partition is this worker's, and that nobody else works on it. It
+	// Assigned reports that the partition is this worker's, and that nobody else works on it. It
 	// begins the work and returns. ctx ends when the work has to stop: when the partition is
 	// revoked, or before the session ends.
 	Assigned(ctx context.Context, p Partition)
-	// Revoked says that the partition goes to another. ctx of Assigned has ended. It must not
+	// Revoked reports that the partition goes to another. ctx of Assigned has ended. It must not
 	// return before the work has stopped: somebody else begins then.
 	Revoked(p Partition)
 }

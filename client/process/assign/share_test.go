@@ -20,7 +20,7 @@ func moved(owner []int, members []member) (n int) {
 	return n
 }
 
-// fair says whether each member has its share, rounded down or up.
+// fair reports whether each member has its share, rounded down or up.
 func fair(owner []int, members []member) bool {
 	total := 0
 	for _, m := range members {

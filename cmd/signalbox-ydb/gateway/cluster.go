@@ -241,7 +241,7 @@ func (t *clusterTable) close() {
 	all.Wait()
 }
 
-// isReady says whether client or err is set.
+// isReady reports whether client or err is set.
 func (c *cluster) isReady() bool {
 	select {
 	case <-c.ready:
@@ -257,15 +257,15 @@ func (c *cluster) hasSessions() bool {
 	return len(c.sessions)+len(c.restoring) > 0
 }
 
-// errAnonymous says that a token makes no difference: the cluster does not know it, and takes it
+// errAnonymous: a token makes no difference: the cluster does not know it, and takes it
 // because authentication is off. Its callers share the connection of those without a token.
 var errAnonymous = errors.New("the token stands for no identity")
 
-// isAnonymous says whether a connection has the identity of a client without credentials.
+// isAnonymous reports whether a connection has the identity of a client without credentials.
 func isAnonymous(ctx context.Context, c *client.Client) bool {
 	info, err := c.ServerInfo(ctx)
 	return err == nil && info.Identity == "anonymous"
 }
 
-// isUnauthenticated says whether the cluster does not take a caller's token.
+// isUnauthenticated reports whether the cluster does not take a caller's token.
 func isUnauthenticated(err error) bool { return errors.Is(err, protocol.StatusUnauthenticated) }

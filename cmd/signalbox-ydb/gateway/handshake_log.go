@@ -36,7 +36,7 @@ const (
 
 var errSpeaksTLS = errors.New("the first bytes are a TLS handshake")
 
-// isTLS says whether the first bytes of a connection begin a handshake.
+// isTLS reports whether the first bytes of a connection begin a handshake.
 func isTLS(first []byte) bool { return len(first) >= 2 && first[0] == 0x16 && first[1] == 0x03 }
 
 // loggedTLS logs handshakes that fail, and follows what comes on the other connections.

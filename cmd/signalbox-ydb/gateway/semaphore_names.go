@@ -13,7 +13,7 @@ const (
 	fieldSemaphoreNames        protowire.Number = 3 // repeated string
 )
 
-// wantsSemaphoreNames says whether a request has include_semaphore_names set.
+// wantsSemaphoreNames reports whether a request has include_semaphore_names set.
 func wantsSemaphoreNames(req *Ydb_Coordination.DescribeNodeRequest) (wants bool) {
 	for b := req.ProtoReflect().GetUnknown(); len(b) > 0; {
 		number, kind, n := protowire.ConsumeTag(b)

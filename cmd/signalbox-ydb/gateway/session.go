@@ -354,6 +354,6 @@ func (s *session) stop() error {
 	return s.native.Close(ctx)
 }
 
-// healthy says whether a message may be sent that lets the client believe in the session for its
+// healthy reports whether a message may be sent that lets the client believe in the session for its
 // timeout from now on.
 func (s *session) healthy() bool { return s.native.Remaining() >= s.timeout }

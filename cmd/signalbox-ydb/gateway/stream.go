@@ -322,7 +322,7 @@ func failure(status Ydb.StatusIds_StatusCode, err error) *response {
 	}}
 }
 
-// isOver says whether an error is the end of the session or of the stream, and not an answer.
+// isOver reports whether an error is the end of the session or of the stream, and not an answer.
 func (st *stream) isOver(err error) bool {
 	return err != nil && (st.ctx.Err() != nil || st.sess.native.Err() != nil || errors.Is(err, client.ErrSessionClosed))
 }
@@ -389,8 +389,8 @@ func (l *liveness) transferred(now time.Time, bytes int64) {
 	}
 }
 
-// isSilent says whether the client owes an answer for too long. A client that still receives what
-// is before the ping has nothing to answer.
+// isSilent reports whether the client owes an answer for too long. A client that still receives
+// what is before the ping has nothing to answer.
 func (l *liveness) isSilent(now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -422,6 +422,6 @@ func (l *liveness) delivered(now time.Time) {
 	}
 }
 
-// isOwnPing says whether a ping from the client has the number of one that was sent to it: then it
-// is the answer.
+// isOwnPing reports whether a ping from the client has the number of one that was sent to it: then
+// it is the answer.
 func (l *liveness) isOwnPing(n uint64) bool { return l.ping-n < recentPings }

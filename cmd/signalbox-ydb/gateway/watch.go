@@ -105,7 +105,7 @@ func checkDescription(sem *client.Semaphore, size int) error {
 	return nil
 }
 
-// beginArming says that a watch of the name is about to be replaced. ended is called with mu held.
+// beginArming notes that a watch of the name is about to be replaced. ended is called with mu held.
 func (o *operations) beginArming(name string, watching bool) (ended func()) {
 	if !watching {
 		return func() {}

@@ -17,7 +17,7 @@ func readFile(t testing.TB, path string) string {
 	return string(b)
 }
 
-// long says whether the long forms of tests run.
+// long reports whether the long forms of tests run.
 func long() bool { return os.Getenv("SIGNALBOX_YDB_LONG") != "" }
 
 // TestReadmePrograms: the README shows the programs in examples, and they hold a lock. The one in

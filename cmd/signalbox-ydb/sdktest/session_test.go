@@ -192,7 +192,7 @@ func (c heldConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// hasAttach says whether an attach is among the frames.
+// hasAttach reports whether an attach is among the frames.
 func hasAttach(frames []byte) bool {
 	for {
 		frame, n, err := protocol.SplitFrame(frames, protocol.MaxFrameLen)

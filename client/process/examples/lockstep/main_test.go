@@ -65,7 +65,7 @@ func completed(t *testing.T, file string, names ...string) string {
 	}
 }
 
-// by says whether each of these members completed the round.
+// by reports whether each of these members completed the round.
 func by(t *testing.T, file, epoch string, names []string) bool {
 	found := map[string]bool{}
 	for _, f := range lines(t, file) {
