@@ -44,24 +44,24 @@ type contender struct {
 	pick     *picker
 }
 
-func (p *contender) Do(ctx context.Context, rec *Recorder) error {
-	k := p.pick.next()
-	l := &p.locks[k]
+func (c *contender) Do(ctx context.Context, rec *Recorder) error {
+	k := c.pick.next()
+	l := &c.locks[k]
 	l.waiting.Add(1)
-	held, err := p.c.acquire(ctx, p.acquirer, p.names[k])
+	held, err := c.c.acquire(ctx, c.acquirer, c.names[k])
 	waiting := l.waiting.Add(-1)
 	if err != nil {
 		return err
 	}
-	now := p.c.Now()
+	now := c.c.Now()
 	if t := l.released.Load(); t > 0 {
 		rec.Note(0, now, now-t)
 	}
 	if waiting > 0 {
-		now = p.c.Now()
+		now = c.c.Now()
 	} else {
 		now = 0
 	}
 	l.released.Store(now)
-	return p.c.release(ctx, held)
+	return c.c.release(ctx, held)
 }

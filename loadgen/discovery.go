@@ -57,14 +57,14 @@ type eventTimes [8]struct {
 	at         atomic.Int64
 }
 
-func (m *eventTimes) set(generation uint64, at int64) {
-	x := &m[generation%uint64(len(m))]
+func (e *eventTimes) set(generation uint64, at int64) {
+	x := &e[generation%uint64(len(e))]
 	x.at.Store(at)
 	x.generation.Store(generation)
 }
 
-func (m *eventTimes) get(generation uint64) (at int64, ok bool) {
-	x := &m[generation%uint64(len(m))]
+func (e *eventTimes) get(generation uint64) (at int64, ok bool) {
+	x := &e[generation%uint64(len(e))]
 	return x.at.Load(), x.generation.Load() == generation
 }
 

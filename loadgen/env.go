@@ -57,81 +57,81 @@ func (r *sharedRecorder) fail(now int64, code string) {
 }
 
 // Now is the run's clock in nanoseconds, as Recorder.Note wants it.
-func (c *Env) Now() int64 { return c.clock.now() }
+func (e *Env) Now() int64 { return e.clock.now() }
 
 // callerCount is the number of callers in force, for scenarios whose callers act for themselves. In
 // an open loop there should be one free whenever an operation is to begin, so that there are more.
-func (c *Env) callerCount() int {
-	if c.Callers == 0 {
-		c.Callers = 64
-		if c.Rate > 0 {
-			c.Callers = 512
+func (e *Env) callerCount() int {
+	if e.Callers == 0 {
+		e.Callers = 64
+		if e.Rate > 0 {
+			e.Callers = 512
 		}
 	}
-	return c.Callers
+	return e.Callers
 }
 
 // setConnections settles the number of connections, when the load does not say, for so many
 // watchers: an instance bounds the streams of a connection.
-func (c *Env) setConnections(watchers int) {
-	c.Connections = cmp.Or(c.Connections, max(4, (watchers+999)/1000))
+func (e *Env) setConnections(watchers int) {
+	e.Connections = cmp.Or(e.Connections, max(4, (watchers+999)/1000))
 }
 
 // names gives the names of the scenario; def is how many if the load does not say.
-func (c *Env) names(def int) nameSet {
-	c.Keys = cmp.Or(c.Keys, def)
-	c.keys = c.Keys
-	return nameSet{c.prefix, c.Keys}
+func (e *Env) names(def int) nameSet {
+	e.Keys = cmp.Or(e.Keys, def)
+	e.keys = e.Keys
+	return nameSet{e.prefix, e.Keys}
 }
 
 // data of the load's size. An Acquirer keeps it, so it must not be changed.
-func (c *Env) data() []byte {
-	if c.DataSize == 0 {
+func (e *Env) data() []byte {
+	if e.DataSize == 0 {
 		return nil
 	}
-	b := make([]byte, c.DataSize)
+	b := make([]byte, e.DataSize)
 	for i := range b {
 		b[i] = 'a' + byte(i%26)
 	}
 	return b
 }
 
-func (c *Env) recorder() *sharedRecorder {
-	c.recorders.mu.Lock()
-	defer c.recorders.mu.Unlock()
-	r := &sharedRecorder{Recorder: newRecorder(c.span, len(c.Scenario.Series), c.Scenario.Operation)}
-	c.recorders.recs = append(c.recorders.recs, r)
+func (e *Env) recorder() *sharedRecorder {
+	e.recorders.mu.Lock()
+	defer e.recorders.mu.Unlock()
+	r := &sharedRecorder{Recorder: newRecorder(e.span, len(e.Scenario.Series), e.Scenario.Operation)}
+	e.recorders.recs = append(e.recorders.recs, r)
 	return r
 }
 
-func (c *Env) sessionCount(def int) int { return cmp.Or(c.Sessions, def) }
+func (e *Env) sessionCount(def int) int { return cmp.Or(e.Sessions, def) }
 
 // acquirers starts n sessions, and prepares each of so many callers to acquire with one of them.
-func (c *Env) acquirers(ctx context.Context, n, sessions int, what string, limit uint64) ([]Acquirer, []Session, error) {
-	list, err := c.StartSessions(ctx, sessions)
+func (e *Env) acquirers(ctx context.Context, n, sessions int, what string, limit uint64) ([]Acquirer, []Session, error) {
+	list, err := e.StartSessions(ctx, sessions)
 	if err != nil {
 		return nil, nil, err
 	}
-	holders, err := sessionsAs[CanAcquire](c.Target, what, list)
+	holders, err := sessionsAs[CanAcquire](e.Target, what, list)
 	if err != nil {
 		return nil, nil, err
 	}
 	out := make([]Acquirer, n)
 	for i := range out {
-		out[i] = holders[i%len(holders)].Acquirer(AcquireOptions{Limit: limit, Data: c.data()})
+		out[i] = holders[i%len(holders)].Acquirer(AcquireOptions{Limit: limit, Data: e.data()})
 	}
 	return out, list, nil
 }
 
 // StartSessions starts n sessions, dealt to the connections in turn.
-func (c *Env) StartSessions(ctx context.Context, n int) ([]Session, error) {
-	return c.timedSessions(ctx, n, nil)
+func (e *Env) StartSessions(ctx context.Context, n int) ([]Session, error) {
+	return e.timedSessions(ctx, n, nil)
 }
 
 // StartObservers gives n handles that watch, dealt to the connections in turn: without a session
 // where the target can, else with one each.
-func (c *Env) StartObservers(ctx context.Context, n int) ([]Session, error) {
-	conns, err := c.assignConns(ctx, n)
+func (e *Env) StartObservers(ctx context.Context, n int) ([]Session, error) {
+	conns, err := e.assignConns(ctx, n)
 	if err != nil {
 		return nil, err
 	}
@@ -149,49 +149,49 @@ func (c *Env) StartObservers(ctx context.Context, n int) ([]Session, error) {
 		}
 		return nil
 	})
-	c.sessions += int(sessions.Load())
+	e.sessions += int(sessions.Load())
 	return list, err
 }
 
 // timedSessions calls took with how long each start took, from many goroutines.
-func (c *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64)) ([]Session, error) {
-	conns, err := c.assignConns(ctx, n)
+func (e *Env) timedSessions(ctx context.Context, n int, took func(i int, d int64)) ([]Session, error) {
+	conns, err := e.assignConns(ctx, n)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]Session, n)
 	err = Parallel(ctx, n, func(ctx context.Context, i int) error {
-		begun := c.Now()
+		begun := e.Now()
 		s, err := conns[i].Session(ctx)
 		if err != nil {
 			return fmt.Errorf("start session %d of %d: %w", i+1, n, err)
 		}
 		list[i] = s
 		if took != nil {
-			took(i, c.Now()-begun)
+			took(i, e.Now()-begun)
 		}
 		return nil
 	})
-	c.sessions += n
+	e.sessions += n
 	return list, err
 }
 
 // assignConns gives the connections of the next n sessions or watchers.
-func (c *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
-	c.setConnections(0)
-	p := c.pool
+func (e *Env) assignConns(ctx context.Context, n int) ([]Conn, error) {
+	e.setConnections(0)
+	p := e.pool
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := p.handles
 	p.handles += n
 	want := p.handles
-	if c.Connections != Each {
-		want = min(want, c.Connections)
+	if e.Connections != Each {
+		want = min(want, e.Connections)
 	}
 	if have := len(p.conns); want > have {
 		fresh := make([]Conn, want-have)
 		err := Parallel(ctx, len(fresh), func(ctx context.Context, i int) error {
-			x, err := c.Target.Open(ctx)
+			x, err := e.Target.Open(ctx)
 			if err != nil {
 				return fmt.Errorf("open connection %d of %d: %w", have+i+1, want, err)
 			}

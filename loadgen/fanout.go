@@ -121,9 +121,9 @@ type barrier struct {
 
 func newBarrier(n int) *barrier { return &barrier{n: int64(n), open: make(chan struct{}, 1)} }
 
-func (g *barrier) arrive() {
-	if g.arrived.Add(1) == g.n {
-		g.arrived.Store(0)
-		g.open <- struct{}{}
+func (b *barrier) arrive() {
+	if b.arrived.Add(1) == b.n {
+		b.arrived.Store(0)
+		b.open <- struct{}{}
 	}
 }

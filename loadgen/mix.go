@@ -148,11 +148,11 @@ func buildMix(ctx context.Context, c *Env, parts []Part) (Workload, error) {
 }
 
 // part is the Env of a part: its own numbers, the same connections.
-func (c *Env) part(k int, p Part) *Env {
-	sub := *c
+func (e *Env) part(k int, p Part) *Env {
+	sub := *e
 	sub.sessions, sub.keys, sub.watchers = 0, 0, 0
 	sub.Scenario = p.scenario
-	sub.prefix = fmt.Sprintf("%s%d-%s/", c.prefix, k, p.Name)
+	sub.prefix = fmt.Sprintf("%s%d-%s/", e.prefix, k, p.Name)
 	sub.Seed += uint64(k)
 	for _, n := range []struct {
 		to   *int

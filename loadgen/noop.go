@@ -15,13 +15,13 @@ type Noop struct {
 }
 
 // Name of the target.
-func (t *Noop) Name() string { return "nothing" }
+func (n *Noop) Name() string { return "nothing" }
 
 // Code of an error: there are none but those of contexts.
-func (t *Noop) Code(error) string { return "other" }
+func (n *Noop) Code(error) string { return "other" }
 
 // Open makes a connection to nothing.
-func (t *Noop) Open(context.Context) (Conn, error) { return &noopConn{t}, nil }
+func (n *Noop) Open(context.Context) (Conn, error) { return &noopConn{n}, nil }
 
 type noopConn struct{ t *Noop }
 
@@ -57,16 +57,16 @@ func (v *noopValue) notify(joined bool, data []byte) {
 	}
 }
 
-func (t *Noop) value(name string) *noopValue {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.values == nil {
-		t.values = map[string]*noopValue{}
+func (n *Noop) value(name string) *noopValue {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.values == nil {
+		n.values = map[string]*noopValue{}
 	}
-	v := t.values[name]
+	v := n.values[name]
 	if v == nil {
 		v = &noopValue{next: make(chan struct{}), watchers: map[*func(bool, []byte)]struct{}{}}
-		t.values[name] = v
+		n.values[name] = v
 	}
 	return v
 }

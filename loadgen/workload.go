@@ -70,5 +70,5 @@ func Find(name string) (*Scenario, error) {
 // callers is a workload of callers alone: there is nothing to end but what the Env ends.
 type callers []Caller
 
-func (w callers) Callers() []Caller           { return w }
-func (w callers) Close(context.Context) error { return nil }
+func (c callers) Callers() []Caller           { return c }
+func (c callers) Close(context.Context) error { return nil }

@@ -43,31 +43,31 @@ func DefaultNodeConfig() NodeConfig {
 // those given as zero go back to their default, the rest stays. n is the effective configuration
 // before; a new node merges into DefaultNodeConfig. Errors are StatusBadRequest: a field out of its
 // range, alone or together with the others, or a field this version does not know.
-func (n NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
+func (m NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	if unknown := alter.Fields &^ AllFields; unknown != 0 {
 		return NodeConfig{}, Errorf(StatusBadRequest,
 			"node config names fields unknown here (bits %#x); leave them out, or upgrade the server first", unknown)
 	}
 	base := DefaultNodeConfig()
 	given := alter.Fields
-	n.Fields = AllFields
-	mergeField(&n.SelfCheckPeriod, given&FieldSelfCheckPeriod, alter.SelfCheckPeriod, base.SelfCheckPeriod)
-	mergeField(&n.GracePeriod, given&FieldGracePeriod, alter.GracePeriod, base.GracePeriod)
-	mergeField(&n.ReadConsistency, given&FieldReadConsistency, alter.ReadConsistency, base.ReadConsistency)
-	mergeField(&n.AttachConsistency, given&FieldAttachConsistency, alter.AttachConsistency, base.AttachConsistency)
-	mergeField(&n.CountersMode, given&FieldCountersMode, alter.CountersMode, base.CountersMode)
-	mergeField(&n.MaxSessions, given&FieldMaxSessions, alter.MaxSessions, base.MaxSessions)
-	mergeField(&n.MaxSemaphores, given&FieldMaxSemaphores, alter.MaxSemaphores, base.MaxSemaphores)
-	mergeField(&n.MaxBytes, given&FieldMaxBytes, alter.MaxBytes, base.MaxBytes)
-	mergeField(&n.MaxWaiters, given&FieldMaxWaiters, alter.MaxWaiters, base.MaxWaiters)
-	mergeField(&n.MaxWatchers, given&FieldMaxWatchers, alter.MaxWatchers, base.MaxWatchers)
-	mergeField(&n.MaxRequests, given&FieldMaxRequests, alter.MaxRequests, base.MaxRequests)
-	mergeField(&n.SlowWait, given&FieldSlowWait, alter.SlowWait, base.SlowWait)
-	mergeField(&n.Foreign, given&FieldForeign, alter.Foreign, base.Foreign)
-	if err := n.Validate(); err != nil {
+	m.Fields = AllFields
+	mergeField(&m.SelfCheckPeriod, given&FieldSelfCheckPeriod, alter.SelfCheckPeriod, base.SelfCheckPeriod)
+	mergeField(&m.GracePeriod, given&FieldGracePeriod, alter.GracePeriod, base.GracePeriod)
+	mergeField(&m.ReadConsistency, given&FieldReadConsistency, alter.ReadConsistency, base.ReadConsistency)
+	mergeField(&m.AttachConsistency, given&FieldAttachConsistency, alter.AttachConsistency, base.AttachConsistency)
+	mergeField(&m.CountersMode, given&FieldCountersMode, alter.CountersMode, base.CountersMode)
+	mergeField(&m.MaxSessions, given&FieldMaxSessions, alter.MaxSessions, base.MaxSessions)
+	mergeField(&m.MaxSemaphores, given&FieldMaxSemaphores, alter.MaxSemaphores, base.MaxSemaphores)
+	mergeField(&m.MaxBytes, given&FieldMaxBytes, alter.MaxBytes, base.MaxBytes)
+	mergeField(&m.MaxWaiters, given&FieldMaxWaiters, alter.MaxWaiters, base.MaxWaiters)
+	mergeField(&m.MaxWatchers, given&FieldMaxWatchers, alter.MaxWatchers, base.MaxWatchers)
+	mergeField(&m.MaxRequests, given&FieldMaxRequests, alter.MaxRequests, base.MaxRequests)
+	mergeField(&m.SlowWait, given&FieldSlowWait, alter.SlowWait, base.SlowWait)
+	mergeField(&m.Foreign, given&FieldForeign, alter.Foreign, base.Foreign)
+	if err := m.Validate(); err != nil {
 		return NodeConfig{}, err
 	}
-	return n, nil
+	return m, nil
 }
 
 // mergeField replaces a field if it is given; the zero value stands for the default.
@@ -84,42 +84,42 @@ func mergeField[T comparable](field *T, given uint32, value, def T) {
 
 // Validate checks an effective configuration: every field in its range, and the grace period
 // against the self-check period.
-func (n *NodeConfig) Validate() error {
-	if err := validateMillis("self-check period", n.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
+func (m *NodeConfig) Validate() error {
+	if err := validateMillis("self-check period", m.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
 		return err
 	}
-	if err := validateMillis("session grace period", n.GracePeriod, MinSelfCheckPeriod+MinGraceOverSelfCheck, MaxGracePeriod); err != nil {
+	if err := validateMillis("session grace period", m.GracePeriod, MinSelfCheckPeriod+MinGraceOverSelfCheck, MaxGracePeriod); err != nil {
 		return err
 	}
 	switch {
-	case n.GracePeriod < n.SelfCheckPeriod+MinGraceOverSelfCheck:
+	case m.GracePeriod < m.SelfCheckPeriod+MinGraceOverSelfCheck:
 		return Errorf(StatusBadRequest,
 			"session grace period is %d ms; with a self-check period of %d ms it must be at least %d ms",
-			n.GracePeriod,
-			n.SelfCheckPeriod, n.SelfCheckPeriod+MinGraceOverSelfCheck)
-	case n.ReadConsistency != Strict && n.ReadConsistency != Relaxed:
-		return Errorf(StatusBadRequest, "read consistency is %d; it must be 1 (strict) or 2 (relaxed)", n.ReadConsistency)
-	case n.AttachConsistency != Strict && n.AttachConsistency != Relaxed:
-		return Errorf(StatusBadRequest, "attach consistency is %d; it must be 1 (strict) or 2 (relaxed)", n.AttachConsistency)
-	case n.CountersMode != CountersAggregated && n.CountersMode != CountersDetailed:
-		return Errorf(StatusBadRequest, "counters mode is %d; it must be 1 (aggregated) or 2 (detailed)", n.CountersMode)
-	case n.MaxSessions == 0:
+			m.GracePeriod,
+			m.SelfCheckPeriod, m.SelfCheckPeriod+MinGraceOverSelfCheck)
+	case m.ReadConsistency != Strict && m.ReadConsistency != Relaxed:
+		return Errorf(StatusBadRequest, "read consistency is %d; it must be 1 (strict) or 2 (relaxed)", m.ReadConsistency)
+	case m.AttachConsistency != Strict && m.AttachConsistency != Relaxed:
+		return Errorf(StatusBadRequest, "attach consistency is %d; it must be 1 (strict) or 2 (relaxed)", m.AttachConsistency)
+	case m.CountersMode != CountersAggregated && m.CountersMode != CountersDetailed:
+		return Errorf(StatusBadRequest, "counters mode is %d; it must be 1 (aggregated) or 2 (detailed)", m.CountersMode)
+	case m.MaxSessions == 0:
 		return Errorf(StatusBadRequest, "quota of sessions is 0; it must be at least 1")
-	case n.MaxSemaphores == 0:
+	case m.MaxSemaphores == 0:
 		return Errorf(StatusBadRequest, "quota of semaphores is 0; it must be at least 1")
-	case n.MaxBytes == 0:
+	case m.MaxBytes == 0:
 		return Errorf(StatusBadRequest, "quota of bytes is 0; it must be at least 1")
-	case n.MaxWaiters == 0:
+	case m.MaxWaiters == 0:
 		return Errorf(StatusBadRequest, "quota of waiters is 0; it must be at least 1")
-	case n.MaxWatchers == 0:
+	case m.MaxWatchers == 0:
 		return Errorf(StatusBadRequest, "quota of watchers is 0; it must be at least 1")
-	case n.MaxRequests > HighestMaxRequests:
+	case m.MaxRequests > HighestMaxRequests:
 		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit",
-			n.MaxRequests, HighestMaxRequests)
-	case n.SlowWait > HighestSlowWait:
-		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", n.SlowWait, HighestSlowWait)
-	case len(n.Foreign) > MaxForeignLen:
-		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(n.Foreign), MaxForeignLen)
+			m.MaxRequests, HighestMaxRequests)
+	case m.SlowWait > HighestSlowWait:
+		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", m.SlowWait, HighestSlowWait)
+	case len(m.Foreign) > MaxForeignLen:
+		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(m.Foreign), MaxForeignLen)
 	}
 	return nil
 }

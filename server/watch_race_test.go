@@ -79,12 +79,12 @@ func TestStreamsBesideWrites(t *testing.T) {
 // besideWrites sends a write and reads at some moment of the time that the write takes, on another
 // connection, until enough reads were before their write and enough after it. Read says whether it
 // was before, and has seen to it that the write is told of then.
-func (w *raw) besideWrites(rounds uint64, write func(round uint64) (protocol.Kind, uint64), read func(round uint64) (old bool)) {
-	w.t.Helper()
+func (c *raw) besideWrites(rounds uint64, write func(round uint64) (protocol.Kind, uint64), read func(round uint64) (old bool)) {
+	c.t.Helper()
 	before, after := 0, 0
 	for round := uint64(1); round <= rounds || before < 20 || after < 20; round++ {
 		if round == 20_000 {
-			w.t.Fatalf("%d reads before the write, %d after it: the test has lost its way", before, after)
+			c.t.Fatalf("%d reads before the write, %d after it: the test has lost its way", before, after)
 		}
 		kind, written := write(round)
 		for until := time.Now().Add(time.Duration(rand.IntN(400)) * time.Microsecond); time.Now().Before(until); {
@@ -95,11 +95,11 @@ func (w *raw) besideWrites(rounds uint64, write func(round uint64) (protocol.Kin
 		} else {
 			after++
 		}
-		if err := w.reply(kind, written, nil); err != nil {
-			w.t.Fatal(err)
+		if err := c.reply(kind, written, nil); err != nil {
+			c.t.Fatal(err)
 		}
 	}
-	w.t.Logf("%d reads before the write, %d after it", before, after)
+	c.t.Logf("%d reads before the write, %d after it", before, after)
 }
 
 // openBeside opens a stream over a process or a track, and reads the state that it begins with.

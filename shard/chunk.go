@@ -76,30 +76,30 @@ const (
 	sectionEnd     = sectionObjects + kindCount
 )
 
-func (p *exportCursor) append(b []byte) []byte {
-	b = append(b, p.section)
-	b = varint.Append(b, p.bucket, p.node, p.id, p.seq)
-	return varint.AppendBytes(b, p.key)
+func (e *exportCursor) append(b []byte) []byte {
+	b = append(b, e.section)
+	b = varint.Append(b, e.bucket, e.node, e.id, e.seq)
+	return varint.AppendBytes(b, e.key)
 }
 
-func (p *exportCursor) read(b []byte) bool {
-	*p = exportCursor{}
+func (e *exportCursor) read(b []byte) bool {
+	*e = exportCursor{}
 	if len(b) == 0 {
 		return true
 	}
 	r := varint.Reader{Rest: b}
-	p.section = r.Byte()
-	p.bucket, p.node, p.id, p.seq = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	p.key = r.Bytes(varint.NoLimit)
-	return !r.Failed && len(r.Rest) == 0 && p.section < sectionEnd
+	e.section = r.Byte()
+	e.bucket, e.node, e.id, e.seq = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	e.key = r.Bytes(varint.NoLimit)
+	return !r.Failed && len(r.Rest) == 0 && e.section < sectionEnd
 }
 
 // compare orders places as an export comes by them. Behind some of a session record's answers is
 // before behind the session record.
-func (p *exportCursor) compare(o *exportCursor) int {
-	return cmp.Or(cmp.Compare(p.section, o.section), cmp.Compare(p.bucket, o.bucket), cmp.Compare(p.node, o.node),
-		bytes.Compare(p.key, o.key),
-		cmp.Compare(p.id, o.id), cmp.Compare(p.seq-1, o.seq-1))
+func (e *exportCursor) compare(o *exportCursor) int {
+	return cmp.Or(cmp.Compare(e.section, o.section), cmp.Compare(e.bucket, o.bucket), cmp.Compare(e.node, o.node),
+		bytes.Compare(e.key, o.key),
+		cmp.Compare(e.id, o.id), cmp.Compare(e.seq-1, o.seq-1))
 }
 
 // chunk is one that was read and checked. Byte strings alias it.
@@ -187,8 +187,8 @@ func (c *chunk) each(x *BucketsBody, yield func(*chunkRecord) bool) (ok bool) {
 	return true
 }
 
-func (x *BucketsBody) contains(bucket uint64) bool {
-	return bucket >= uint64(x.First) && bucket-uint64(x.First) < uint64(x.Count)
+func (b *BucketsBody) contains(bucket uint64) bool {
+	return bucket >= uint64(b.First) && bucket-uint64(b.First) < uint64(b.Count)
 }
 
 func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {

@@ -12,47 +12,47 @@ type clock struct {
 	deadlines deadlines
 }
 
-func (t *clock) bucketTime(b *bucket) uint64 {
+func (c *clock) bucketTime(b *bucket) uint64 {
 	if b.state != bucketActive {
 		return b.timeBase
 	}
-	return b.timeAt(t.logTime)
+	return b.timeAt(c.logTime)
 }
 
 // schedule sets or moves a record's deadline, in its bucket's time.
-func (t *clock) schedule(rec scheduled, at uint64) {
-	b := t.timersOf(rec)
+func (c *clock) schedule(rec scheduled, at uint64) {
+	b := c.timersOf(rec)
 	if b == nil {
-		t.deadlines.schedule(rec, at)
+		c.deadlines.schedule(rec, at)
 		return
 	}
 	was := b.timers.head()
 	b.timers.schedule(rec, at)
 	if b.timers.head() != was {
-		t.rescheduleBucket(b)
+		c.rescheduleBucket(b)
 	}
 }
 
 // unschedule takes a record's deadline away, if it has one.
-func (t *clock) unschedule(rec scheduled) {
-	b := t.timersOf(rec)
+func (c *clock) unschedule(rec scheduled) {
+	b := c.timersOf(rec)
 	if b == nil {
-		t.deadlines.unschedule(rec)
+		c.deadlines.unschedule(rec)
 		return
 	}
 	was := b.timers.head()
 	b.timers.unschedule(rec)
 	if b.timers.head() != was {
-		t.rescheduleBucket(b)
+		c.rescheduleBucket(b)
 	}
 }
 
 // rescheduleBucket keeps the bucket in the machine's deadlines at the first of its own.
-func (t *clock) rescheduleBucket(b *bucket) {
+func (c *clock) rescheduleBucket(b *bucket) {
 	at, rec := b.timers.first()
 	if rec == nil || b.state != bucketActive {
-		t.deadlines.unschedule(b)
+		c.deadlines.unschedule(b)
 		return
 	}
-	t.deadlines.schedule(b, b.logTimeAt(at))
+	c.deadlines.schedule(b, b.logTimeAt(at))
 }

@@ -104,9 +104,9 @@ func AppendRemoteUpdate(b []byte, x RemoteUpdateBody) []byte {
 	return varint.AppendBool(b, x.Detached)
 }
 
-func (x *RemoteUpdateBody) read(body []byte) bool {
+func (u *RemoteUpdateBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
-	x.Session, x.Epoch, x.Description, x.Detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool()
+	u.Session, u.Epoch, u.Description, u.Detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool()
 	return !r.Failed && len(r.Rest) == 0
 }
 
@@ -116,10 +116,10 @@ func AppendNodePut(b []byte, x NodePutBody) []byte {
 	return appendConfig(b, x.Config)
 }
 
-func (x *NodePutBody) read(body []byte) bool {
+func (n *NodePutBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
-	x.Node, x.Revision = r.Uint(), r.Uint()
-	x.Config = readConfig(&r)
+	n.Node, n.Revision = r.Uint(), r.Uint()
+	n.Config = readConfig(&r)
 	return !r.Failed && len(r.Rest) == 0
 }
 
@@ -128,9 +128,9 @@ func AppendNodeDrop(b []byte, x NodeDropBody) []byte {
 	return varint.Append(b, x.Node)
 }
 
-func (x *NodeDropBody) read(body []byte) bool {
+func (n *NodeDropBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
-	x.Node = r.Uint()
+	n.Node = r.Uint()
 	return !r.Failed && len(r.Rest) == 0
 }
 
@@ -140,19 +140,19 @@ func AppendBuckets(b []byte, x BucketsBody) []byte {
 	return varint.Append(b, uint64(x.Total), uint64(x.First), uint64(x.Count), x.Epoch)
 }
 
-func (x *BucketsBody) read(body []byte) bool {
+func (b *BucketsBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
-	return x.readFrom(&r) && len(r.Rest) == 0
+	return b.readFrom(&r) && len(r.Rest) == 0
 }
 
-func (x *BucketsBody) readFrom(r *varint.Reader) bool {
-	x.Tier = r.Byte()
+func (b *BucketsBody) readFrom(r *varint.Reader) bool {
+	b.Tier = r.Byte()
 	total, first, count := r.Uint(), r.Uint(), r.Uint()
-	x.Epoch = r.Uint()
+	b.Epoch = r.Uint()
 	if r.Failed || total > maxBuckets || first > total || count > total-first {
 		return false
 	}
-	x.Total, x.First, x.Count = uint32(total), uint32(first), uint32(count)
+	b.Total, b.First, b.Count = uint32(total), uint32(first), uint32(count)
 	return true
 }
 
@@ -161,10 +161,10 @@ func AppendImport(b []byte, x ImportBody) []byte {
 	return append(AppendBuckets(b, x.BucketsBody), x.Chunk...)
 }
 
-func (x *ImportBody) read(body []byte) bool {
+func (i *ImportBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
-	ok := x.BucketsBody.readFrom(&r)
-	x.Chunk = r.Rest
+	ok := i.BucketsBody.readFrom(&r)
+	i.Chunk = r.Rest
 	return ok
 }
 

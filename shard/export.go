@@ -100,7 +100,7 @@ func (x *export) section() bool {
 
 // precedes reports whether a session's record is behind the cursor, or in it: seq is the last of
 // its answers that was given.
-func (p *exportCursor) precedes(id uint64) bool { return id > p.id || id == p.id && p.seq > 0 }
+func (e *exportCursor) precedes(id uint64) bool { return id > e.id || id == e.id && e.seq > 0 }
 
 // eachSessionRecord walks the node's session records behind the cursor, or in it, until yield
 // returns false. Sessions and remote sessions are walked as one: a session record may become one of

@@ -17,25 +17,25 @@ func (l objectList) find(name []byte) (int, bool) {
 }
 
 // objects are the session's of one kind.
-func (p *sessionRecord) objects(kind kindNumber) objectList {
-	if p.holdings == nil {
+func (r *sessionRecord) objects(kind kindNumber) objectList {
+	if r.holdings == nil {
 		return nil
 	}
-	return p.holdings[kind]
+	return r.holdings[kind]
 }
 
 // holds reports whether the session takes part in the object of that name.
-func (p *sessionRecord) holds(kind kindNumber, name []byte) bool {
-	_, found := p.objects(kind).find(name)
+func (r *sessionRecord) holds(kind kindNumber, name []byte) bool {
+	_, found := r.objects(kind).find(name)
 	return found
 }
 
 // linkHolding adds an object to the session's holdings. It is false if it was there.
-func (p *sessionRecord) linkHolding(x *hostedObject) bool {
-	if p.holdings == nil {
-		p.ownUse().holdings = new(holdings)
+func (r *sessionRecord) linkHolding(x *hostedObject) bool {
+	if r.holdings == nil {
+		r.ownUse().holdings = new(holdings)
 	}
-	list := &p.holdings[x.kind]
+	list := &r.holdings[x.kind]
 	i, found := list.find(x.name)
 	if !found {
 		*list = slices.Insert(*list, i, x)
@@ -45,19 +45,19 @@ func (p *sessionRecord) linkHolding(x *hostedObject) bool {
 
 // addHolding adds an object to a session's holdings, and reports a remote session's first reference
 // to the leader.
-func (p *sessionRecord) addHolding(m *Machine, x *hostedObject) {
-	if p.linkHolding(x) && p.references() == 1 && !p.ended && !m.atHome(p) {
-		p.remoteHeld(m)
+func (r *sessionRecord) addHolding(m *Machine, x *hostedObject) {
+	if r.linkHolding(x) && r.references() == 1 && !r.ended && !m.atHome(r) {
+		r.remoteHeld(m)
 	}
 }
 
 // removeHolding takes an object out of a session's holdings. last: it was the last reference of a
 // session that is not at home here, which the caller reports by remoteIdle.
-func (p *sessionRecord) removeHolding(m *Machine, x *hostedObject) (last bool) {
-	if p.holdings == nil {
+func (r *sessionRecord) removeHolding(m *Machine, x *hostedObject) (last bool) {
+	if r.holdings == nil {
 		return false
 	}
-	list := &p.holdings[x.kind]
+	list := &r.holdings[x.kind]
 	i, found := list.find(x.name)
 	if !found {
 		return false
@@ -65,10 +65,10 @@ func (p *sessionRecord) removeHolding(m *Machine, x *hostedObject) (last bool) {
 	if *list = slices.Delete(*list, i, i+1); len(*list) == 0 {
 		*list = nil
 	}
-	if p.holdings.count() == 0 {
-		p.holdings = nil
+	if r.holdings.count() == 0 {
+		r.holdings = nil
 	}
-	return !p.hasReferences() && !m.atHome(p)
+	return !r.hasReferences() && !m.atHome(r)
 }
 
 func (h *holdings) count() (n int) {
@@ -80,10 +80,10 @@ func (h *holdings) count() (n int) {
 
 // endHoldings ends what an ended session takes part in, kind by kind in order of name, as far as
 // the work of this Apply goes. done: no other can be ended.
-func (p *sessionRecord) endHoldings(m *Machine) (done bool) {
+func (r *sessionRecord) endHoldings(m *Machine) (done bool) {
 	for kind := kindNumber(0); kind < kindCount; kind++ {
-		for i := 0; i < len(p.objects(kind)); {
-			x := p.objects(kind)[i]
+		for i := 0; i < len(r.objects(kind)); {
+			x := r.objects(kind)[i]
 			if !x.mayChange() {
 				i++
 				continue
@@ -91,9 +91,9 @@ func (p *sessionRecord) endHoldings(m *Machine) (done bool) {
 			if m.batch.releaseBudget <= 0 {
 				return false
 			}
-			x.state.sessionEnded(m, x, p.id)
-			if p.removeHolding(m, x) {
-				p.remoteIdle(m)
+			x.state.sessionEnded(m, x, r.id)
+			if r.removeHolding(m, x) {
+				r.remoteIdle(m)
 			}
 		}
 	}

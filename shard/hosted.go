@@ -107,19 +107,19 @@ type hostedObject struct {
 
 func objectLess(a, b *hostedObject) bool { return bytes.Compare(a.name, b.name) < 0 }
 
-func (x *hostedObject) key() (node uint64, name []byte) { return x.node.id, x.name }
+func (h *hostedObject) key() (node uint64, name []byte) { return h.node.id, h.name }
 
-func (x *hostedObject) timerRef() *timer { return &x.timer }
+func (h *hostedObject) timerRef() *timer { return &h.timer }
 
 // deadlineKey says the node. Objects of one kind, node and bucket that are due together fire in
 // order of name.
-func (x *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
-	return hostedKinds[x.kind].deadline, x.node.id, x.bucket.number
+func (h *hostedObject) deadlineKey() (deadlineKind, uint64, uint32) {
+	return hostedKinds[h.kind].deadline, h.node.id, h.bucket.number
 }
 
 // mayChange reports whether sessions may leave the object: a copy that is not active stays as it
 // is, unless its node is gone.
-func (x *hostedObject) mayChange() bool { return x.bucket.state == bucketActive || x.node.dropped }
+func (h *hostedObject) mayChange() bool { return h.bucket.state == bucketActive || h.node.dropped }
 
 // newObject makes the record of an object that this Apply adds. It is not linked yet.
 func newObject(m *Machine, kind kindNumber, b *bucket, n *node, name []byte, state hostedState) *hostedObject {
@@ -128,48 +128,48 @@ func newObject(m *Machine, kind kindNumber, b *bucket, n *node, name []byte, sta
 }
 
 // link puts an object into its bucket and node.
-func (x *hostedObject) link(m *Machine) {
-	objects := &x.bucket.objects[x.kind]
+func (h *hostedObject) link(m *Machine) {
+	objects := &h.bucket.objects[h.kind]
 	if *objects == nil {
 		*objects = make(map[string]*hostedObject)
 	}
-	(*objects)[string(m.nameKey(x.node.id, x.name))] = x
-	x.node.objects[x.kind].insert(x, objectLess)
-	x.charge(x.quotaBytes())
+	(*objects)[string(m.nameKey(h.node.id, h.name))] = h
+	h.node.objects[h.kind].insert(h, objectLess)
+	h.charge(h.quotaBytes())
 }
 
 // unlink takes an object out, with what its sessions know of it.
-func (x *hostedObject) unlink(m *Machine) {
-	m.touch(x)
-	m.unschedule(x)
-	for _, id := range x.state.sessions(nil) {
-		if p := m.sessions.get(id); p != nil && p.removeHolding(m, x) && !p.ended {
+func (h *hostedObject) unlink(m *Machine) {
+	m.touch(h)
+	m.unschedule(h)
+	for _, id := range h.state.sessions(nil) {
+		if p := m.sessions.get(id); p != nil && p.removeHolding(m, h) && !p.ended {
 			p.remoteIdle(m)
 		}
 	}
-	delete(x.bucket.objects[x.kind], string(m.nameKey(x.node.id, x.name)))
-	x.node.objects[x.kind].remove(x, objectLess)
-	x.charge(0)
-	x.deleted = true
+	delete(h.bucket.objects[h.kind], string(m.nameKey(h.node.id, h.name)))
+	h.node.objects[h.kind].remove(h, objectLess)
+	h.charge(0)
+	h.deleted = true
 }
 
 // charge counts the object's bytes at its node again; 0 while it is not there.
-func (x *hostedObject) charge(bytes uint64) {
-	x.node.bytes += bytes - x.chargedBytes // modulo 2^64
-	x.chargedBytes = bytes
+func (h *hostedObject) charge(bytes uint64) {
+	h.node.bytes += bytes - h.chargedBytes // modulo 2^64
+	h.chargedBytes = bytes
 }
 
-func (x *hostedObject) quotaBytes() uint64 {
-	return objectBytes + uint64(len(x.name)) + x.state.Bytes()
+func (h *hostedObject) quotaBytes() uint64 {
+	return objectBytes + uint64(len(h.name)) + h.state.Bytes()
 }
 
 // schedule schedules the timer: it is due when time is above it, and an object has something to do
 // when time has reached Next.
-func (x *hostedObject) schedule(m *Machine) {
-	at, ok := x.state.Next()
+func (h *hostedObject) schedule(m *Machine) {
+	at, ok := h.state.Next()
 	if !ok {
-		m.unschedule(x)
+		m.unschedule(h)
 		return
 	}
-	m.schedule(x, max(at, 1)-1)
+	m.schedule(h, max(at, 1)-1)
 }

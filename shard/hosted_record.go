@@ -9,15 +9,15 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-func (x *hostedObject) snapshotMark() *uint32 { return &x.snapMark }
+func (h *hostedObject) snapshotMark() *uint32 { return &h.snapMark }
 
-func (x *hostedObject) appendRecord(b []byte, sum *uint64) []byte {
+func (h *hostedObject) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
-	b = varint.Append(b, x.node.id)
-	b = varint.AppendBytes(b, x.name)
-	b = varint.Append(b, x.revision)
-	b = x.state.Append(b)
-	return closeRecord(b, start, 0, hostedKinds[x.kind].record, 0, sum)
+	b = varint.Append(b, h.node.id)
+	b = varint.AppendBytes(b, h.name)
+	b = varint.Append(b, h.revision)
+	b = h.state.Append(b)
+	return closeRecord(b, start, 0, hostedKinds[h.kind].record, 0, sum)
 }
 
 // walkObjects continues over the node's objects of one kind.
@@ -154,27 +154,27 @@ func (x *export) object(o *hostedObject, key []byte) (complete bool) {
 }
 
 // importObjectPart keeps bytes of a record until the last of them are there.
-func (o *importState) importObjectPart(r *chunkRecord) {
+func (i *importState) importObjectPart(r *chunkRecord) {
 	key := appendSemaphoreKey(nil, r.node, r.name)
-	if !bytes.Equal(o.openObject, key) {
-		o.openObject, o.objectBytes = key, nil
+	if !bytes.Equal(i.openObject, key) {
+		i.openObject, i.objectBytes = key, nil
 	}
-	if len(o.objectBytes)+len(r.data) > maxPartedRecord {
-		o.openObject, o.objectBytes = nil, nil
+	if len(i.objectBytes)+len(r.data) > maxPartedRecord {
+		i.openObject, i.objectBytes = nil, nil
 		return
 	}
-	o.objectBytes = append(o.objectBytes, r.data...)
+	i.objectBytes = append(i.objectBytes, r.data...)
 }
 
 // importObject adds an object with its sessions' places. One that does not fit to what is here is
 // left out whole.
-func (o *importState) importObject(m *Machine, r *chunkRecord) {
+func (i *importState) importObject(m *Machine, r *chunkRecord) {
 	kind, data := &hostedKinds[r.object], r.data
 	if kind.chunkPart != 0 {
-		if len(o.openObject) > 0 && bytes.Equal(o.openObject, appendSemaphoreKey(nil, r.node, r.name)) {
-			data = append(o.objectBytes, data...)
+		if len(i.openObject) > 0 && bytes.Equal(i.openObject, appendSemaphoreKey(nil, r.node, r.name)) {
+			data = append(i.objectBytes, data...)
 		}
-		o.openObject, o.objectBytes = nil, nil
+		i.openObject, i.objectBytes = nil, nil
 	}
 	n := m.nodes[r.node]
 	if n == nil {

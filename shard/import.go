@@ -137,7 +137,7 @@ func (t *importTable) begin(m *Machine, x *BucketsBody) int {
 
 // importRecords adds records. What does not fit together in them is left out, on every replica
 // alike.
-func (o *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
+func (i *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 	var s *semaphore
 	part.each(x, func(r *chunkRecord) bool {
 		switch r.kind {
@@ -155,16 +155,16 @@ func (o *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 		case chunkSessionRecord:
 			importSessionRecord(m, r)
 		case chunkSemaphore, chunkQueue, chunkSemaphoreMore:
-			s = o.importSemaphore(m, r)
+			s = i.importSemaphore(m, r)
 		case chunkEntry, chunkPlace:
 			if s != nil {
 				importEntry(m, s, r)
 			}
 		default:
 			if r.part {
-				o.importObjectPart(r)
+				i.importObjectPart(r)
 			} else {
-				o.importObject(m, r)
+				i.importObject(m, r)
 			}
 		}
 		return true
@@ -244,10 +244,10 @@ func importSessionRecord(m *Machine, r *chunkRecord) {
 }
 
 // importSemaphore adds a semaphore, or finds the one whose entries go on.
-func (o *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
+func (i *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 	n := m.nodes[r.node]
 	key := appendSemaphoreKey(nil, r.node, r.name)
-	o.closeOpenSemaphore(m, key)
+	i.closeOpenSemaphore(m, key)
 	if n == nil {
 		return nil
 	}
@@ -265,16 +265,16 @@ func (o *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 		s.ownRare().queue = r.queue
 	}
 	s.link(m)
-	o.openSemaphore = key
+	i.openSemaphore = key
 	return s
 }
 
 // closeOpenSemaphore ends the semaphore whose entries might have gone on, unless they do.
-func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
-	if len(o.openSemaphore) == 0 || bytes.Equal(o.openSemaphore, key) {
+func (i *importState) closeOpenSemaphore(m *Machine, key []byte) {
+	if len(i.openSemaphore) == 0 || bytes.Equal(i.openSemaphore, key) {
 		return
 	}
-	node, name := binary.BigEndian.Uint64(o.openSemaphore), o.openSemaphore[8:]
+	node, name := binary.BigEndian.Uint64(i.openSemaphore), i.openSemaphore[8:]
 	b := &m.buckets[protocol.Bucket(node, name, uint32(len(m.buckets)))]
 	switch s := m.semaphores.lookup(b, node, name); {
 	case s == nil:
@@ -283,7 +283,7 @@ func (o *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	case s.queue() != nil:
 		s.rare.queue.mend(m, s)
 	}
-	o.openSemaphore = nil
+	i.openSemaphore = nil
 }
 
 // importEntry adds an owner or a waiter behind those that are there.

@@ -9,10 +9,10 @@ type interner [64]string
 const maxInterned = 64
 
 // intern returns a string that others may share.
-func (t *interner) intern(b string) string { return internText(t, b) }
+func (i *interner) intern(b string) string { return internText(i, b) }
 
 // internBytes is intern for bytes that belong to another.
-func (t *interner) internBytes(b []byte) string { return internText(t, b) }
+func (i *interner) internBytes(b []byte) string { return internText(i, b) }
 
 func internText[T string | []byte](t *interner, b T) string {
 	if len(b) == 0 || len(b) > maxInterned {

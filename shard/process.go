@@ -17,7 +17,7 @@ func decodeProcess(record []byte) (hostedState, error) {
 
 func validProcessName(name []byte) bool { return protocol.ValidateProcessName(name) == nil }
 
-func (x *hostedObject) process() *process.Process { return x.state.(processState).Process }
+func (h *hostedObject) process() *process.Process { return h.state.(processState).Process }
 
 func (s processState) sessions(list []uint64) []uint64 { return s.LiveSessions(list) }
 
@@ -48,14 +48,14 @@ func processNow(m *Machine, b *bucket) process.Now {
 
 // callProcess prepares a call: it saves the process for a snapshot, and has it ticked at the end of
 // this Apply.
-func (x *hostedObject) callProcess(m *Machine) process.Now {
-	m.touch(x)
-	x.revision = m.applied
-	if !x.called {
-		x.called = true
-		m.calledProcesses = append(m.calledProcesses, x)
+func (h *hostedObject) callProcess(m *Machine) process.Now {
+	m.touch(h)
+	h.revision = m.applied
+	if !h.called {
+		h.called = true
+		m.calledProcesses = append(m.calledProcesses, h)
 	}
-	return processNow(m, x.bucket)
+	return processNow(m, h.bucket)
 }
 
 // tickCalledProcesses ticks the processes that were called in this Apply, in order of the first
@@ -77,74 +77,74 @@ func tickCalledProcesses(m *Machine) {
 //
 // A process that has expired is deleted. The next process of the name begins above its epochs, so
 // that what they fenced stays fenced.
-func (x *hostedObject) tickProcess(m *Machine) {
+func (h *hostedObject) tickProcess(m *Machine) {
 	if m.batch.releaseBudget > 0 {
-		at, p := processNow(m, x.bucket), x.process()
+		at, p := processNow(m, h.bucket), h.process()
 		p.Tick(at, &m.batch.proc)
 		m.spendWork(1 + len(m.batch.proc.Events))
-		x.emitProcess(m)
+		h.emitProcess(m)
 		if p.Expired(at) {
-			m.emitProcessChange(x,
+			m.emitProcessChange(h,
 				protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: p.Epoch(), Topology: p.Topology()})
-			x.unlink(m)
-			if !x.node.dropped {
-				x.bucket.orderCounter = max(x.bucket.orderCounter, p.HighestEpoch())
+			h.unlink(m)
+			if !h.node.dropped {
+				h.bucket.orderCounter = max(h.bucket.orderCounter, p.HighestEpoch())
 			}
 			return
 		}
 	}
-	x.schedule(m)
+	h.schedule(m)
 }
 
 // emitProcess handles what a call left in m.batch.proc: memberships, events for members, changes
 // for watches. A node that was dropped gets neither events nor changes.
-func (x *hostedObject) emitProcess(m *Machine) {
+func (h *hostedObject) emitProcess(m *Machine) {
 	out := &m.batch.proc
-	if x.chargedBytes > 0 {
-		x.charge(x.quotaBytes())
+	if h.chargedBytes > 0 {
+		h.charge(h.quotaBytes())
 	}
 	for i := range out.Events {
 		if e := &out.Events[i]; e.Kind == process.EventRemoved {
-			x.removeMember(m, e.Session)
+			h.removeMember(m, e.Session)
 		}
 	}
 	for i := range out.Changes {
 		switch c := &out.Changes[i]; c.Kind {
 		case protocol.ProcessJoined, protocol.ProcessReturned:
 			if p := m.sessions.get(c.Session); p != nil {
-				p.addHolding(m, x)
+				p.addHolding(m, h)
 			}
 		case protocol.ProcessLeft, protocol.ProcessAbsent:
-			x.removeMember(m, c.Session)
+			h.removeMember(m, c.Session)
 		}
 	}
-	if !x.node.dropped {
+	if !h.node.dropped {
 		if len(out.Events) > 0 {
 			events := slices.Clone(out.Events)
 			for i := range events {
-				x.emitRound(m, &events[i])
+				h.emitRound(m, &events[i])
 			}
 		}
 		for i := range out.Changes {
-			m.emitProcessChange(x, out.Changes[i])
+			m.emitProcessChange(h, out.Changes[i])
 		}
 	}
 	out.Reset()
 }
 
 // removeMember takes the process out of the holdings of a session that is a member no more.
-func (x *hostedObject) removeMember(m *Machine, session uint64) {
-	if p := m.sessions.get(session); p != nil && p.removeHolding(m, x) {
+func (h *hostedObject) removeMember(m *Machine, session uint64) {
+	if p := m.sessions.get(session); p != nil && p.removeHolding(m, h) {
 		p.remoteIdle(m)
 	}
 }
 
 // emitRound notifies a session that is alive. It gets no event between its end and the call of
 // SessionEnded.
-func (x *hostedObject) emitRound(m *Machine, e *process.MemberEvent) {
+func (h *hostedObject) emitRound(m *Machine, e *process.MemberEvent) {
 	if p := m.sessions.get(e.Session); p != nil && !p.ended {
 		m.batch.out.List = append(m.batch.out.List, Event{
-			Kind: EventProcess, Session: e.Session, Epoch: p.epoch, Node: x.node.id, Name: x.name, Process: e,
+			Kind: EventProcess, Session: e.Session, Epoch: p.epoch, Node: h.node.id, Name: h.name, Process: e,
 		})
 	}
 }

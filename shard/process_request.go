@@ -11,17 +11,17 @@ const MaxProcessesPerSession = 10_000
 
 // replyJoinAgain answers a join that was answered before. It is repeated while the session is a
 // member, and never carried out again.
-func (q *objectRequest) replyJoinAgain(m *Machine, ev Event, order uint64) {
-	if q.object == nil || !q.session.holds(q.of, q.name) || q.object.process().JoinOrder(q.session.id) != order {
+func (o *objectRequest) replyJoinAgain(m *Machine, ev Event, order uint64) {
+	if o.object == nil || !o.session.holds(o.of, o.name) || o.object.process().JoinOrder(o.session.id) != order {
 		ev.Status, ev.Text = protocol.StatusAborted, textMemberNoMore
 		m.batch.out.List = append(m.batch.out.List, ev)
 		return
 	}
-	p := q.object.process()
+	p := o.object.process()
 	ev.OrderID, ev.Result, ev.AlreadyMember = order, p.Topology(), true
 	m.batch.out.List = append(m.batch.out.List, ev)
-	p.Resend(q.session.id, &m.batch.proc)
-	q.object.emitProcess(m)
+	p.Resend(o.session.id, &m.batch.proc)
+	o.object.emitProcess(m)
 }
 
 // processOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.

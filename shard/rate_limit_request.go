@@ -23,9 +23,9 @@ func limitOutcome(status protocol.Status) outcome {
 }
 
 // limitThere reports whether there is a tree that is not deleted; else the request is answered.
-func (q *objectRequest) limitThere(m *Machine) bool {
-	if q.object == nil || limitOf(q.object).Deleted() {
-		q.refuse(m, protocol.StatusNotFound, textNoLimit)
+func (o *objectRequest) limitThere(m *Machine) bool {
+	if o.object == nil || limitOf(o.object).Deleted() {
+		o.refuse(m, protocol.StatusNotFound, textNoLimit)
 		return false
 	}
 	return true

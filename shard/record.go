@@ -112,7 +112,7 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 }
 
 func (n *node) snapshotMark() *uint32          { return &n.snapMark }
-func (p *sessionRecord) snapshotMark() *uint32 { return &p.snapMark }
+func (r *sessionRecord) snapshotMark() *uint32 { return &r.snapMark }
 func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
 func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
 
@@ -129,32 +129,32 @@ func (n *node) appendRecord(b []byte, sum *uint64) []byte {
 }
 
 // appendRecord appends a session or a remote session.
-func (p *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
+func (r *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	start := len(b)
-	b = varint.Append(b, p.id, p.node.id, p.epoch, p.low)
-	b = varint.AppendBytes(b, p.description)
-	b = varint.AppendBool(b, p.ended, p.detached)
-	if p.home == nil {
-		b = appendTimer(b, &p.timer)
+	b = varint.Append(b, r.id, r.node.id, r.epoch, r.low)
+	b = varint.AppendBytes(b, r.description)
+	b = varint.AppendBool(b, r.ended, r.detached)
+	if r.home == nil {
+		b = appendTimer(b, &r.timer)
 	} else {
 		b = varint.AppendBool(b, false) // the format has a timer of each; its own comes below
 	}
-	live := p.answers.list[p.answers.head:]
+	live := r.answers.list[r.answers.head:]
 	b = varint.Append(b, uint64(len(live)))
 	for i := range live {
 		b = appendAnswer(b, &live[i])
 	}
-	s := p.home
+	s := r.home
 	if s == nil {
-		b = varint.Append(b, p.lastSeen)
+		b = varint.Append(b, r.lastSeen)
 		return closeRecord(b, start, 0, recordRemoteSession, 0, sum)
 	}
-	b = appendTimer(b, &p.timer)
+	b = appendTimer(b, &r.timer)
 	b = append(b, s.key[:]...)
 	b = append(b, s.createID[:]...)
 	b = varint.Append(b, s.nonce)
 	b = varint.AppendBytes(b, s.client)
-	b = varint.Append(b, s.created, p.lastSeen, s.generation, uint64(s.timeout))
+	b = varint.Append(b, s.created, r.lastSeen, s.generation, uint64(s.timeout))
 	b = varint.AppendBool(b, s.attached)
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }

@@ -24,9 +24,9 @@ type recordReader struct {
 	pos int
 }
 
-func (in *recordReader) open() error {
+func (r *recordReader) open() error {
 	var head [len(snapshotMagic)]byte
-	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return readError(err)
 	}
 	const last = len(snapshotMagic) - 1
@@ -39,51 +39,51 @@ func (in *recordReader) open() error {
 	return nil
 }
 
-func (in *recordReader) more() error {
+func (r *recordReader) more() error {
 	var head [8]byte
-	if _, err := io.ReadFull(in.r, head[:]); err != nil {
+	if _, err := io.ReadFull(r.r, head[:]); err != nil {
 		return readError(err)
 	}
 	n := binary.BigEndian.Uint32(head[:])
 	if n == 0 || n > chunkBytes {
 		return damaged("chunk length")
 	}
-	if in.pos > 0 {
-		in.buf = in.buf[:copy(in.buf, in.buf[in.pos:])]
-		in.pos = 0
+	if r.pos > 0 {
+		r.buf = r.buf[:copy(r.buf, r.buf[r.pos:])]
+		r.pos = 0
 	}
-	at := len(in.buf)
-	in.buf = slices.Grow(in.buf, int(n))[:at+int(n)]
-	if _, err := io.ReadFull(in.r, in.buf[at:]); err != nil {
+	at := len(r.buf)
+	r.buf = slices.Grow(r.buf, int(n))[:at+int(n)]
+	if _, err := io.ReadFull(r.r, r.buf[at:]); err != nil {
 		return readError(err)
 	}
-	if crc32.Checksum(in.buf[at:], castagnoli) != binary.BigEndian.Uint32(head[4:]) {
+	if crc32.Checksum(r.buf[at:], castagnoli) != binary.BigEndian.Uint32(head[4:]) {
 		return damaged("checksum")
 	}
 	return nil
 }
 
 // next reads a record; its fields are valid until the next call.
-func (in *recordReader) next() (recordKind, []byte, error) {
+func (r *recordReader) next() (recordKind, []byte, error) {
 	for {
-		if rest := in.buf[in.pos:]; len(rest) > 1 {
+		if rest := r.buf[r.pos:]; len(rest) > 1 {
 			n, width := binary.Uvarint(rest[1:])
 			if width < 0 || n > maxRecord {
 				return 0, nil, damaged("record length")
 			}
 			if end := 1 + width + int(n); width > 0 && end <= len(rest) {
-				in.pos += end
+				r.pos += end
 				return recordKind(rest[0]), rest[1+width : end], nil
 			}
 		}
-		if err := in.more(); err != nil {
+		if err := r.more(); err != nil {
 			return 0, nil, err
 		}
 	}
 }
 
-func (in *recordReader) close() error {
-	if in.pos != len(in.buf) {
+func (r *recordReader) close() error {
+	if r.pos != len(r.buf) {
 		return damaged("bytes behind its end")
 	}
 	return nil

@@ -66,54 +66,54 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 
 // raiseEpoch records an attach epoch that was seen. A report of the home about an older epoch no
 // longer counts.
-func (p *sessionRecord) raiseEpoch(epoch uint64) {
-	if epoch > p.epoch {
-		p.epoch, p.detached = epoch, false
+func (r *sessionRecord) raiseEpoch(epoch uint64) {
+	if epoch > r.epoch {
+		r.epoch, r.detached = epoch, false
 	}
 }
 
-func (p *sessionRecord) updateDescription(m *Machine, description []byte) {
-	if n := len(description); n > 0 && n <= maxDescription && p.description != string(description) {
-		p.setDescription(m.interner.internBytes(description))
+func (r *sessionRecord) updateDescription(m *Machine, description []byte) {
+	if n := len(description); n > 0 && n <= maxDescription && r.description != string(description) {
+		r.setDescription(m.interner.internBytes(description))
 	}
 }
 
 // expireRemote is called when the time of an idle remote session's record may be over. A use does
 // not move the timer: it is scheduled again here.
-func (p *sessionRecord) expireRemote(m *Machine) {
-	m.touch(p)
-	m.unschedule(p)
-	if p.hasReferences() {
+func (r *sessionRecord) expireRemote(m *Machine) {
+	m.touch(r)
+	m.unschedule(r)
+	if r.hasReferences() {
 		return // scheduled again when it becomes idle
 	}
-	if until := addSaturated(p.lastSeen, Retention); until >= m.logTime {
-		m.schedule(p, until)
+	if until := addSaturated(r.lastSeen, Retention); until >= m.logTime {
+		m.schedule(r, until)
 		return
 	}
-	m.sessions.remove(p)
-	p.node.remoteSessions.remove(p.id, cmp.Less)
-	p.ended = true
-	p.chargeAnswers()
+	m.sessions.remove(r)
+	r.node.remoteSessions.remove(r.id, cmp.Less)
+	r.ended = true
+	r.chargeAnswers()
 }
 
 // remoteHeld and remoteIdle report a remote session's first and last reference to the leader. The
 // record of an idle remote session is kept for a while: a retry of a request still finds its
 // answer, and an old attach epoch is still refused.
-func (p *sessionRecord) remoteHeld(m *Machine) {
+func (r *sessionRecord) remoteHeld(m *Machine) {
 	m.batch.out.List = append(m.batch.out.List,
-		Event{Kind: EventRemoteHeld, Session: p.id, Node: p.node.id, Epoch: p.epoch})
+		Event{Kind: EventRemoteHeld, Session: r.id, Node: r.node.id, Epoch: r.epoch})
 }
 
-func (p *sessionRecord) remoteIdle(m *Machine) {
-	m.touch(p)
+func (r *sessionRecord) remoteIdle(m *Machine) {
+	m.touch(r)
 	m.batch.out.List = append(m.batch.out.List,
-		Event{Kind: EventRemoteIdle, Session: p.id, Node: p.node.id, Epoch: p.epoch})
-	if p.home != nil {
+		Event{Kind: EventRemoteIdle, Session: r.id, Node: r.node.id, Epoch: r.epoch})
+	if r.home != nil {
 		return
 	}
-	p.lastSeen = m.logTime
-	if !p.ended && p.timer.pos == 0 {
-		m.schedule(p, addSaturated(p.lastSeen, Retention))
+	r.lastSeen = m.logTime
+	if !r.ended && r.timer.pos == 0 {
+		m.schedule(r, addSaturated(r.lastSeen, Retention))
 	}
 }
 
@@ -186,8 +186,8 @@ func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
 }
 
 // releaseRemote releases what an ended remote session holds.
-func (p *sessionRecord) releaseRemote(m *Machine) {
-	m.deferRelease(p, p.releaseAll(m, endText(p)))
+func (r *sessionRecord) releaseRemote(m *Machine) {
+	m.deferRelease(r, r.releaseAll(m, endText(r)))
 }
 
 // endUnknownRemotes ends the remote sessions at home in buckets that became active here, in order

@@ -4,28 +4,28 @@ package shard
 // every queue, even if its deadline has not fired yet.
 
 // alive reports whether a session exists: it has not ended and, at home, is not overdue.
-func (t *clock) alive(p *sessionRecord) bool {
+func (c *clock) alive(p *sessionRecord) bool {
 	if p.ended || p.node.dropped {
 		return false
 	}
-	return !t.atHome(p) || !t.overdue(p.home)
+	return !c.atHome(p) || !c.overdue(p.home)
 }
 
 // atHome reports whether the session's home is active here. While the home copy here is not active,
 // the session is a remote one.
-func (t *clock) atHome(p *sessionRecord) bool {
-	return p.home != nil && t.homeBucketOf(p.home).state == bucketActive
+func (c *clock) atHome(p *sessionRecord) bool {
+	return p.home != nil && c.homeBucketOf(p.home).state == bucketActive
 }
 
 // detached reports whether a session is detached or has ended, so that another session may take its
 // instance's id. A home that is active here decides by its own record, any other shard by the last
 // report of the home.
-func (t *clock) detached(p *sessionRecord) bool {
-	if !t.alive(p) {
+func (c *clock) detached(p *sessionRecord) bool {
+	if !c.alive(p) {
 		return true
 	}
-	if t.atHome(p) {
-		attached, _ := t.attached(p.home)
+	if c.atHome(p) {
+		attached, _ := c.attached(p.home)
 		return !attached
 	}
 	return p.detached
@@ -42,15 +42,15 @@ func (t *clock) detached(p *sessionRecord) bool {
 // answered where the deadline in the log is far enough away. Log time is never faster than real
 // time, and stands still in between two leaders. So a take-over sets a deadline only for attached
 // sessions.
-func (t *clock) attached(s *homeSession) (attached bool, deadline uint64) {
-	if !s.attached || s.generation == t.takeovers.generation {
+func (c *clock) attached(s *homeSession) (attached bool, deadline uint64) {
+	if !s.attached || s.generation == c.takeovers.generation {
 		return s.attached, s.timer.at
 	}
-	b := t.homeBucketOf(s)
+	b := c.homeBucketOf(s)
 	if b.state != bucketActive {
 		return true, 0 // as it is when its bucket is activated
 	}
-	o := t.takeovers.endedBy(s, b)
+	o := c.takeovers.endedBy(s, b)
 	if o == nil {
 		return true, 0
 	}
@@ -62,15 +62,15 @@ func (t *clock) attached(s *homeSession) (attached bool, deadline uint64) {
 }
 
 // overdue reports whether a session has passed its deadline, fired or not.
-func (t *clock) overdue(s *homeSession) bool {
-	attached, deadline := t.attached(s)
-	return !attached && t.bucketTime(t.homeBucketOf(s)) > deadline
+func (c *clock) overdue(s *homeSession) bool {
+	attached, deadline := c.attached(s)
+	return !attached && c.bucketTime(c.homeBucketOf(s)) > deadline
 }
 
 // waiterEnded reports whether a waiter counts as gone: its time is over, or its session is.
-func (t *clock) waiterEnded(e *entry) bool { return t.timedOut(e) || !t.alive(e.session) }
+func (c *clock) waiterEnded(e *entry) bool { return c.timedOut(e) || !c.alive(e.session) }
 
 // timedOut reports whether the time of a waiter is over.
-func (t *clock) timedOut(e *entry) bool {
-	return e.timer.pos > 0 && t.bucketTime(e.semaphore.bucket) > e.timer.at
+func (c *clock) timedOut(e *entry) bool {
+	return e.timer.pos > 0 && c.bucketTime(e.semaphore.bucket) > e.timer.at
 }

@@ -56,16 +56,16 @@ type sessionUse struct {
 var unused = sessionUse{low: 1}
 
 // ownUse makes the session's use its own, before the first change of it.
-func (p *sessionRecord) ownUse() *sessionUse {
-	if p.sessionUse == &unused {
+func (r *sessionRecord) ownUse() *sessionUse {
+	if r.sessionUse == &unused {
 		var x struct {
 			sessionUse
 			first [1]answer
 		}
 		x.low, x.answers.list = 1, x.first[:0]
-		p.sessionUse = &x.sessionUse
+		r.sessionUse = &x.sessionUse
 	}
-	return p.sessionUse
+	return r.sessionUse
 }
 
 // newRemoteSession makes the record of a session that has a request, in one piece of memory. Most
@@ -85,80 +85,80 @@ func newRemoteSession() *sessionRecord {
 // While there is one, a remote session's record stays and its home is subscribed to, and an ended
 // session's record waits for its release. Code that adds the first reference of a session that is
 // not at home here calls remoteHeld; code that removes the last calls remoteIdle.
-func (p *sessionRecord) references() int {
-	if p.holdings == nil {
-		return p.entries.n
+func (r *sessionRecord) references() int {
+	if r.holdings == nil {
+		return r.entries.n
 	}
-	return p.entries.n + p.holdings.count()
+	return r.entries.n + r.holdings.count()
 }
 
 // addEntry and dropEntry add an entry to what its session owns and waits for, and take it out.
-func (p *sessionRecord) addEntry(e *entry) {
-	p.ownUse().entries.insert(e, byName)
-	p.node.holders.set(p, &p.place, uint64(p.entries.n))
+func (r *sessionRecord) addEntry(e *entry) {
+	r.ownUse().entries.insert(e, byName)
+	r.node.holders.set(r, &r.place, uint64(r.entries.n))
 }
 
-func (p *sessionRecord) dropEntry(e *entry) {
-	p.entries.remove(e, byName)
-	p.node.holders.set(p, &p.place, uint64(p.entries.n))
+func (r *sessionRecord) dropEntry(e *entry) {
+	r.entries.remove(e, byName)
+	r.node.holders.set(r, &r.place, uint64(r.entries.n))
 }
 
 // renumber gives an entry, which is in no queue, another order id.
-func (p *sessionRecord) renumber(e *entry, orderID uint64) {
-	p.entries.remove(e, byName) // its place in the tree depends on it
+func (r *sessionRecord) renumber(e *entry, orderID uint64) {
+	r.entries.remove(e, byName) // its place in the tree depends on it
 	e.orderID = orderID
-	p.entries.insert(e, byName)
+	r.entries.insert(e, byName)
 }
 
-func (p *sessionRecord) hasReferences() bool { return p.references() > 0 }
+func (r *sessionRecord) hasReferences() bool { return r.references() > 0 }
 
-func (p *sessionRecord) timerRef() *timer { return &p.timer }
+func (r *sessionRecord) timerRef() *timer { return &r.timer }
 
-func (p *sessionRecord) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineRemote, p.id, 0 }
+func (r *sessionRecord) deadlineKey() (deadlineKind, uint64, uint32) { return deadlineRemote, r.id, 0 }
 
 // findAnswer drops the answers that the client has received, and finds the one to this number, if
 // there is one.
-func (p *sessionRecord) findAnswer(head *protocol.Head) *answer {
-	if head.Low > p.low {
-		p.ownUse().low = head.Low
-		p.forgetAnswers()
+func (r *sessionRecord) findAnswer(head *protocol.Head) *answer {
+	if head.Low > r.low {
+		r.ownUse().low = head.Low
+		r.forgetAnswers()
 	}
-	return p.answers.find(head.Seq)
+	return r.answers.find(head.Seq)
 }
 
 // chargeableAnswers is how many of the session's answers its node's bytes count.
-func (p *sessionRecord) chargeableAnswers() uint32 {
-	if p.ended {
+func (r *sessionRecord) chargeableAnswers() uint32 {
+	if r.ended {
 		return 0
 	}
-	return uint32(max(0, p.answers.len()-freeAnswers))
+	return uint32(max(0, r.answers.len()-freeAnswers))
 }
 
 // chargeAnswers counts the session's answers again. It is called when some came or went, and when
 // the session has ended.
-func (p *sessionRecord) chargeAnswers() {
-	if now := p.chargeableAnswers(); now != p.chargedAnswers {
-		p.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(p.chargedAnswers) // modulo 2^64
-		p.chargedAnswers = now
+func (r *sessionRecord) chargeAnswers() {
+	if now := r.chargeableAnswers(); now != r.chargedAnswers {
+		r.node.bytes += answerBytes*uint64(now) - answerBytes*uint64(r.chargedAnswers) // modulo 2^64
+		r.chargedAnswers = now
 	}
 }
 
-func (p *sessionRecord) rememberAnswer(a answer) {
-	p.ownUse().answers.add(a)
-	p.chargeAnswers()
+func (r *sessionRecord) rememberAnswer(a answer) {
+	r.ownUse().answers.add(a)
+	r.chargeAnswers()
 }
 
 // forgetAnswers drops the answers that the client has received, by its low-water mark.
-func (p *sessionRecord) forgetAnswers() {
-	p.answers.forget(p.low)
-	p.chargeAnswers()
+func (r *sessionRecord) forgetAnswers() {
+	r.answers.forget(r.low)
+	r.chargeAnswers()
 }
 
 // keepSentence is a sentence as it is remembered with an answer, if the session has few answers, as
 // clients that raise their low-water mark do. Otherwise a repeat gets the general sentence of its
 // outcome. The end of a long one is cut off: clients read the word that it begins with.
-func (p *sessionRecord) keepSentence(text string, out outcome) string {
-	if !out.hasSentence() || text == outcomeTable[out].text || p.answers.len() >= maxSentences {
+func (r *sessionRecord) keepSentence(text string, out outcome) string {
+	if !out.hasSentence() || text == outcomeTable[out].text || r.answers.len() >= maxSentences {
 		return ""
 	}
 	return strings.ToValidUTF8(text[:min(len(text), maxSentence)], "")
@@ -166,18 +166,18 @@ func (p *sessionRecord) keepSentence(text string, out outcome) string {
 
 // setDescription changes the session's description. Its bytes count while the session is at home in
 // a copy here; those of remote sessions do not.
-func (p *sessionRecord) setDescription(text string) {
-	if p.home != nil && !p.ended {
-		p.node.bytes += uint64(len(text)) - uint64(len(p.description)) // modulo 2^64
+func (r *sessionRecord) setDescription(text string) {
+	if r.home != nil && !r.ended {
+		r.node.bytes += uint64(len(text)) - uint64(len(r.description)) // modulo 2^64
 	}
-	p.description = text
+	r.description = text
 }
 
 // releaseAll releases an ended session's entries, in order of name, then its hosted objects, as far
 // as the work of this Apply goes. done says that no other can be released. Its waiters are answered
 // with text, or not at all if that is empty.
-func (p *sessionRecord) releaseAll(m *Machine, text string) (done bool) {
-	for e := p.entries.first; e != nil; {
+func (r *sessionRecord) releaseAll(m *Machine, text string) (done bool) {
+	for e := r.entries.first; e != nil; {
 		following := next(e, byName)
 		if e.mayChange() {
 			if m.batch.releaseBudget <= 0 {
@@ -191,5 +191,5 @@ func (p *sessionRecord) releaseAll(m *Machine, text string) (done bool) {
 		}
 		e = following
 	}
-	return p.endHoldings(m)
+	return r.endHoldings(m)
 }

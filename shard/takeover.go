@@ -33,8 +33,8 @@ type takeover struct {
 }
 
 // covers reports whether a take-over is one for the sessions of a bucket.
-func (o *takeover) covers(b *bucket) bool {
-	return o.count == 0 || b.number >= o.first && b.number-o.first < o.count
+func (t *takeover) covers(b *bucket) bool {
+	return t.count == 0 || b.number >= t.first && b.number-t.first < t.count
 }
 
 // begin adds a take-over, and has it swept.

@@ -16,7 +16,7 @@ func decodeTrack(record []byte) (hostedState, error) {
 
 func validTrackName(name []byte) bool { return len(name) > 0 && len(name) <= protocol.MaxNameLen }
 
-func (x *hostedObject) track() *rollout.Track { return x.state.(trackState).Track }
+func (h *hostedObject) track() *rollout.Track { return h.state.(trackState).Track }
 
 func (s trackState) sessions(list []uint64) []uint64 { return append(list, s.Sessions()...) }
 
@@ -61,21 +61,21 @@ func trackNow(m *Machine, b *bucket) rollout.Now {
 }
 
 // callTrack prepares a call: it saves the track for a snapshot.
-func (x *hostedObject) callTrack(m *Machine) rollout.Now {
-	m.touch(x)
-	x.revision = m.applied
-	return trackNow(m, x.bucket)
+func (h *hostedObject) callTrack(m *Machine) rollout.Now {
+	m.touch(h)
+	h.revision = m.applied
+	return trackNow(m, h.bucket)
 }
 
 // syncSession keeps the track among the session's holdings exactly while the session has an
 // instance there.
-func (x *hostedObject) syncSession(m *Machine, session uint64) {
+func (h *hostedObject) syncSession(m *Machine, session uint64) {
 	p := m.sessions.get(session)
 	switch {
 	case p == nil:
-	case x.track().HasSession(session):
-		p.addHolding(m, x)
-	case p.removeHolding(m, x) && !p.ended:
+	case h.track().HasSession(session):
+		p.addHolding(m, h)
+	case p.removeHolding(m, h) && !p.ended:
 		p.remoteIdle(m)
 	}
 }

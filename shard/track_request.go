@@ -111,8 +111,8 @@ func applyTrackRegister(m *Machine, c *rawCommand) {
 }
 
 // caller is the instance that a request comes from.
-func (q *objectRequest) caller(id string, incarnation uint64) rollout.Caller {
-	return rollout.Caller{Session: q.session.id, ID: id, Incarnation: incarnation}
+func (o *objectRequest) caller(id string, incarnation uint64) rollout.Caller {
+	return rollout.Caller{Session: o.session.id, ID: id, Incarnation: incarnation}
 }
 
 func applyTrackUnregister(m *Machine, c *rawCommand) {

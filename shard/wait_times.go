@@ -71,11 +71,11 @@ func (n *node) measure() *Times {
 
 // elapsed is how long an entry has waited, or has been held, in ms of log time. Of an entry that
 // was restored, or moved here, only the wall clock of its beginning is known.
-func (t *clock) elapsed(e *entry) uint64 {
+func (c *clock) elapsed(e *entry) uint64 {
 	if e.began != 0 {
-		return t.logTime - min(e.began, t.logTime)
+		return c.logTime - min(e.began, c.logTime)
 	}
-	return t.wall - min(e.since, t.wall)
+	return c.wall - min(e.since, c.wall)
 }
 
 // waitEnded measures the wait of a queued acquire that ends now. The entry is in the queue still.

@@ -85,29 +85,29 @@ type streamPage struct {
 
 // add puts a semaphore in: from its beginning, or from the owners behind the one with this order
 // id; false: the page is full.
-func (w *streamPage) add(s *semaphore, fresh bool, after uint64) bool {
+func (p *streamPage) add(s *semaphore, fresh bool, after uint64) bool {
 	it := protocol.SnapshotItem{Name: s.name, Limit: s.limit, Ephemeral: s.ephemeral, Version: s.version}
 	if fresh {
 		it.Data = s.data
-		if !w.takes(64 + len(s.name) + len(s.data)) {
-			w.next = w.last
+		if !p.takes(64 + len(s.name) + len(s.data)) {
+			p.next = p.last
 			return false
 		}
 	}
 	full := false
 	for e := s.owners.seekOrder(after); e != nil; e = next(e, byOrder) {
-		if full = !w.takes(entrySize(e)); full {
+		if full = !p.takes(entrySize(e)); full {
 			break
 		}
 		it.Owners = append(it.Owners, owner(e))
 		after = e.orderID
 	}
-	w.out.Semaphores = append(w.out.Semaphores, it)
+	p.out.Semaphores = append(p.out.Semaphores, it)
 	if full {
-		w.next = streamCursor(after, s.name)
+		p.next = streamCursor(after, s.name)
 		return false
 	}
-	w.last = streamCursor(complete, s.name)
+	p.last = streamCursor(complete, s.name)
 	return true
 }
 

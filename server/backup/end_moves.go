@@ -22,11 +22,11 @@ func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
 }
 
-func (l *proposer) propose(c shard.Command) protocol.Status {
-	l.h.Seq++
-	l.h.LogTime = l.m.LogTime()
+func (p *proposer) propose(c shard.Command) protocol.Status {
+	p.h.Seq++
+	p.h.LogTime = p.m.LogTime()
 	var out shard.Events
-	l.m.Apply(l.m.AppliedIndex()+1, shard.AppendCommand(shard.AppendHeader(nil, l.h), c), &out)
+	p.m.Apply(p.m.AppliedIndex()+1, shard.AppendCommand(shard.AppendHeader(nil, p.h), c), &out)
 	status := protocol.StatusOK
 	for _, e := range out.List {
 		if e.Kind == shard.EventReply && e.Status != protocol.StatusOK {
@@ -37,11 +37,11 @@ func (l *proposer) propose(c shard.Command) protocol.Status {
 }
 
 // proposeUntilDone proposes a step of a move until no work is left over.
-func (l *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
+func (p *proposer) proposeUntilDone(kind shard.CommandKind, run shard.BucketsBody) protocol.Status {
 	body := shard.AppendBuckets(nil, run)
 	st := protocol.StatusAborted
 	for n := 0; st == protocol.StatusAborted && n < maxProposals; n++ {
-		st = l.propose(shard.Command{Kind: kind, Body: body})
+		st = p.propose(shard.Command{Kind: kind, Body: body})
 	}
 	return st
 }

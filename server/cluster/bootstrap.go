@@ -455,14 +455,14 @@ type discoveryClient struct {
 }
 
 // Discover implements discovery.Transport.
-func (a discoveryClient) Discover(ctx context.Context, address string, q discovery.Request) (discovery.Response, error) {
+func (c discoveryClient) Discover(ctx context.Context, address string, q discovery.Request) (discovery.Response, error) {
 	w := discoverRequest{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
-	b, err := a.links.Call(ctx, address, methodDiscover, encode(&w))
+	b, err := c.links.Call(ctx, address, methodDiscover, encode(&w))
 	var d discoverReply
 	if err == nil {
 		err = decode(b, &d)
 	}
-	a.silent.record(ctx, address, err)
+	c.silent.record(ctx, address, err)
 	if err != nil {
 		return discovery.Response{}, err
 	}
@@ -491,77 +491,77 @@ func isRejection(err error) bool {
 // record notes the outcome of a question. A rejection is logged, and stays until the peer answers:
 // after several rejections a peer delays its answers. If all configured peers reject, or an address
 // is not a peer's, waiting is useless.
-func (s *peerErrors) record(ctx context.Context, address string, err error) {
-	if s == nil || errors.Is(err, context.Canceled) {
+func (e *peerErrors) record(ctx context.Context, address string, err error) {
+	if e == nil || errors.Is(err, context.Canceled) {
 		return
 	}
-	if err != nil && !isRejection(err) && s.shouldProbe(address, err) {
-		if what := s.probe(context.WithoutCancel(ctx), address); what != nil {
+	if err != nil && !isRejection(err) && e.shouldProbe(address, err) {
+		if what := e.probe(context.WithoutCancel(ctx), address); what != nil {
 			err = what
-			s.fail(fmt.Errorf("peer %s is none: %w", address, what))
+			e.fail(fmt.Errorf("peer %s is none: %w", address, what))
 		}
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	old := s.errors[address]
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	old := e.errors[address]
 	switch {
 	case err == nil:
-		delete(s.errors, address)
+		delete(e.errors, address)
 		return
 	case isRejection(old) && !isRejection(err):
 		return
 	}
-	s.errors[address] = err
+	e.errors[address] = err
 	if !isRejection(err) {
 		return
 	}
 	if !isRejection(old) {
-		s.log.Warn("a peer refuses this instance", "address", address, "error", err)
+		e.log.Warn("a peer refuses this instance", "address", address, "error", err)
 	}
-	if !slices.ContainsFunc(s.configured, func(p string) bool { return !isRejection(s.errors[p]) }) {
-		s.fail(fmt.Errorf("all peers refuse this instance, %s: %w", address, err))
+	if !slices.ContainsFunc(e.configured, func(p string) bool { return !isRejection(e.errors[p]) }) {
+		e.fail(fmt.Errorf("all peers refuse this instance, %s: %w", address, err))
 	}
 }
 
 // shouldProbe reports whether to probe an address: it is configured, something listens there that
 // does not answer like an instance, and it was not probed just now.
-func (s *peerErrors) shouldProbe(address string, err error) bool {
+func (e *peerErrors) shouldProbe(address string, err error) bool {
 	_, answered := err.(*protocol.Error)
 	dial, _ := errors.AsType[*net.OpError](err)
-	if s.probe == nil || answered || dial != nil && dial.Op == "dial" ||
-		!slices.Contains(s.configured, address) {
+	if e.probe == nil || answered || dial != nil && dial.Op == "dial" ||
+		!slices.Contains(e.configured, address) {
 		return false
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Since(s.probed[address]) < probePeriod {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Since(e.probed[address]) < probePeriod {
 		return false
 	}
-	s.probed[address] = time.Now()
+	e.probed[address] = time.Now()
 	return true
 }
 
-func (s *peerErrors) fail(err error) {
+func (e *peerErrors) fail(err error) {
 	select {
-	case s.fatal <- err:
+	case e.fatal <- err:
 	default: // one is enough
 	}
 }
 
 // String is a clause for the end of an error's text.
-func (s *peerErrors) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.errors) == 0 {
+func (e *peerErrors) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.errors) == 0 {
 		return ""
 	}
 	var b strings.Builder
 	b.WriteString("; peers that did not answer:")
-	for i, address := range slices.Sorted(maps.Keys(s.errors)) {
+	for i, address := range slices.Sorted(maps.Keys(e.errors)) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		fmt.Fprintf(&b, " %s (%v)", address, s.errors[address])
+		fmt.Fprintf(&b, " %s (%v)", address, e.errors[address])
 	}
 	return b.String()
 }

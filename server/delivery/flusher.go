@@ -36,63 +36,63 @@ func NewFlusher(now func() time.Duration, after func()) *Flusher {
 }
 
 // Add adds a hub. The hub's options have the flusher's clock and Wake.
-func (p *Flusher) Add(h *WatchHub) {
-	p.mu.Lock()
-	p.hubs = append(p.hubs, h)
-	p.mu.Unlock()
-	p.Wake(0)
+func (f *Flusher) Add(h *WatchHub) {
+	f.mu.Lock()
+	f.hubs = append(f.hubs, h)
+	f.mu.Unlock()
+	f.Wake(0)
 }
 
 // Now is the clock of the flusher's hubs.
-func (p *Flusher) Now() time.Duration { return p.now() }
+func (f *Flusher) Now() time.Duration { return f.now() }
 
 // Remove removes a hub. What is pending in it stays pending.
-func (p *Flusher) Remove(h *WatchHub) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.hubs = slices.DeleteFunc(p.hubs, func(x *WatchHub) bool { return x == h })
+func (f *Flusher) Remove(h *WatchHub) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hubs = slices.DeleteFunc(f.hubs, func(x *WatchHub) bool { return x == h })
 }
 
 // Wake reports that a hub has something due; it fits WatchOptions.Wake. It never blocks.
-func (p *Flusher) Wake(time.Duration) {
+func (f *Flusher) Wake(time.Duration) {
 	select {
-	case p.wake <- struct{}{}:
+	case f.wake <- struct{}{}:
 	default:
 	}
 }
 
 // Close stops the goroutine and waits for it. What is pending stays pending.
-func (p *Flusher) Close() {
-	close(p.stop)
-	<-p.done
+func (f *Flusher) Close() {
+	close(f.stop)
+	<-f.done
 }
 
-func (p *Flusher) run() {
-	defer close(p.done)
+func (f *Flusher) run() {
+	defer close(f.done)
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	for {
-		if wait, ok := p.flushDue(); ok {
+		if wait, ok := f.flushDue(); ok {
 			timer.Reset(wait)
 		} else {
 			timer.Stop()
 		}
 		select {
-		case <-p.stop:
+		case <-f.stop:
 			return
-		case <-p.wake:
+		case <-f.wake:
 		case <-timer.C:
 		}
 	}
 }
 
 // flushDue flushes what is due and returns how long to sleep, if anything is pending.
-func (p *Flusher) flushDue() (wait time.Duration, ok bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	now := p.now()
+func (f *Flusher) flushDue() (wait time.Duration, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	now := f.now()
 	flushed := false
-	for _, h := range p.hubs {
+	for _, h := range f.hubs {
 		due, pending := h.NextFlush()
 		if pending && due <= now {
 			h.Flush(now)
@@ -103,8 +103,8 @@ func (p *Flusher) flushDue() (wait time.Duration, ok bool) {
 			wait, ok = due-now, true
 		}
 	}
-	if flushed && p.afterFlush != nil {
-		p.afterFlush()
+	if flushed && f.afterFlush != nil {
+		f.afterFlush()
 	}
 	return wait, ok
 }

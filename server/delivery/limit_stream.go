@@ -21,36 +21,36 @@ func newLimitStreams(d *Shard) *LimitStreams {
 }
 
 // deleted cuts the streams over a rate limit that was deleted.
-func (t *LimitStreams) deleted(node uint64, name []byte) {
-	t.Cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
+func (l *LimitStreams) deleted(node uint64, name []byte) {
+	l.Cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
 		protocol.StatusNotFound, "the rate limit was deleted; nothing is left to use")
 }
 
 // begin sends the beginning of a stream: its session is to refresh. mu is held.
-func (t *LimitStreams) begin(s *objectStream[LimitFilter], m *shard.Machine) {
+func (l *LimitStreams) begin(s *objectStream[LimitFilter], m *shard.Machine) {
 	v, err := m.RateLimits().View(s.node, []byte(s.name), 0)
 	if err != nil {
-		t.cutStream(s, protocol.StatusOf(err), err.Error())
+		l.cutStream(s, protocol.StatusOf(err), err.Error())
 		return
 	}
 	s.live = true
 	changed := protocol.LimitChanged{Revision: v.Tree.Revision()}
-	t.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindLimitChanged, s.id, t.shard, &changed), false)
+	l.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindLimitChanged, s.id, l.shard, &changed), false)
 }
 
 // Notify has a session refresh its leases of a rate limit.
-func (t *LimitStreams) Notify(node uint64, name string, session, revision uint64) {
-	if t.count.Load() == 0 {
+func (l *LimitStreams) Notify(node uint64, name string, session, revision uint64) {
+	if l.count.Load() == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	changed := protocol.LimitChanged{Revision: revision}
 	var body []byte
-	for _, s := range t.byName[NameKey(node, []byte(name))][LimitFilter{session}] {
+	for _, s := range l.byName[NameKey(node, []byte(name))][LimitFilter{session}] {
 		if body == nil {
 			body = changed.AppendBody(nil)
 		}
-		t.sendChange(s, protocol.KindLimitChanged, body)
+		l.sendChange(s, protocol.KindLimitChanged, body)
 	}
 }

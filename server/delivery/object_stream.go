@@ -69,99 +69,99 @@ func objectsOf(node uint64) func(uint64, []byte) bool {
 // Open opens a stream on a connection; id is the request's. maxWatchers is how many watchers the
 // coordination node may have here. The stream's state is due: Page sends it. Errors: BAD_REQUEST,
 // OVERLOADED, and UNAVAILABLE for a stream over a track on an instance that does not lead.
-func (t *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, maxWatchers uint64) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, maxWatchers uint64) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	key := NameKey(node, name)
 	watchers := 0
-	for _, list := range t.byName[key] {
+	for _, list := range o.byName[key] {
 		watchers += len(list)
 	}
 	switch {
-	case t.closed:
+	case o.closed:
 		return errClosed
-	case slices.ContainsFunc(t.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
+	case slices.ContainsFunc(o.byConn[conn], func(s *objectStream[F]) bool { return s.id == id }):
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"watch id %d is in use on this connection; each request needs its own", id)
-	case len(t.byConn[conn]) >= t.limits.Streams:
+	case len(o.byConn[conn]) >= o.limits.Streams:
 		return protocol.Errorf(protocol.StatusOverloaded,
-			"streams over a %s are limited to %d per connection; close one", t.what, t.limits.Streams)
-	case watchers >= t.limits.Watchers:
+			"streams over a %s are limited to %d per connection; close one", o.what, o.limits.Streams)
+	case watchers >= o.limits.Watchers:
 		return protocol.Errorf(protocol.StatusOverloaded, "watchers per %s are limited to %d; share a connection",
-			t.what, t.limits.Watchers)
+			o.what, o.limits.Watchers)
 	}
-	if t.refuse != nil {
-		if err := t.refuse(); err != nil {
+	if o.refuse != nil {
+		if err := o.refuse(); err != nil {
 			return err
 		}
 	}
-	if err := t.quota.Reserve(node, maxWatchers); err != nil {
+	if err := o.quota.Reserve(node, maxWatchers); err != nil {
 		return err
 	}
 	s := &objectStream[F]{conn: conn, id: id, node: node, name: string(name), filter: filter}
-	if t.byName[key] == nil {
-		t.byName[key] = make(map[F][]*objectStream[F])
+	if o.byName[key] == nil {
+		o.byName[key] = make(map[F][]*objectStream[F])
 	}
-	t.byName[key][filter] = append(t.byName[key][filter], s)
-	t.byConn[conn] = append(t.byConn[conn], s)
-	t.count.Add(1)
+	o.byName[key][filter] = append(o.byName[key][filter], s)
+	o.byConn[conn] = append(o.byConn[conn], s)
+	o.count.Add(1)
 	return nil
 }
 
 // shut refuses all streams from now on.
-func (t *ObjectStreams[F]) shut() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
+func (o *ObjectStreams[F]) shut() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
 }
 
 // Close closes a stream, if there is one.
-func (t *ObjectStreams[F]) Close(conn, id uint64) {
-	t.remove(conn, func(s *objectStream[F]) bool { return s.id == id })
+func (o *ObjectStreams[F]) Close(conn, id uint64) {
+	o.remove(conn, func(s *objectStream[F]) bool { return s.id == id })
 }
 
 // ConnClosed closes the streams of a connection.
-func (t *ObjectStreams[F]) ConnClosed(conn uint64) {
-	t.remove(conn, func(*objectStream[F]) bool { return true })
+func (o *ObjectStreams[F]) ConnClosed(conn uint64) {
+	o.remove(conn, func(*objectStream[F]) bool { return true })
 }
 
-func (t *ObjectStreams[F]) remove(conn uint64, which func(*objectStream[F]) bool) {
-	if t.count.Load() == 0 {
+func (o *ObjectStreams[F]) remove(conn uint64, which func(*objectStream[F]) bool) {
+	if o.count.Load() == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, s := range slices.Clone(t.byConn[conn]) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range slices.Clone(o.byConn[conn]) {
 		if which(s) {
-			t.drop(s)
+			o.drop(s)
 		}
 	}
 }
 
 // drop removes a stream from the tables. mu is held.
-func (t *ObjectStreams[F]) drop(s *objectStream[F]) {
+func (o *ObjectStreams[F]) drop(s *objectStream[F]) {
 	same := func(x *objectStream[F]) bool { return x == s }
 	key := NameKey(s.node, []byte(s.name))
-	filters := t.byName[key]
+	filters := o.byName[key]
 	if filters[s.filter] = slices.DeleteFunc(filters[s.filter], same); len(filters[s.filter]) == 0 {
 		delete(filters, s.filter)
 	}
 	if len(filters) == 0 {
-		delete(t.byName, key)
+		delete(o.byName, key)
 	}
-	if t.byConn[s.conn] = slices.DeleteFunc(t.byConn[s.conn], same); len(t.byConn[s.conn]) == 0 {
-		delete(t.byConn, s.conn)
+	if o.byConn[s.conn] = slices.DeleteFunc(o.byConn[s.conn], same); len(o.byConn[s.conn]) == 0 {
+		delete(o.byConn, s.conn)
 	}
-	t.count.Add(-1)
-	t.quota.Release(s.node)
+	o.count.Add(-1)
+	o.quota.Release(s.node)
 }
 
 // Cut ends the streams over the selected objects, with the reason.
-func (t *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (o *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	var list []*objectStream[F]
-	for _, on := range t.byConn {
+	for _, on := range o.byConn {
 		for _, s := range on {
 			if which(s.node, []byte(s.name)) {
 				list = append(list, s)
@@ -169,68 +169,68 @@ func (t *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status
 		}
 	}
 	for _, s := range list {
-		t.cutStream(s, status, text)
+		o.cutStream(s, status, text)
 	}
 }
 
 // cutStream ends a stream with the reason. mu is held.
-func (t *ObjectStreams[F]) cutStream(s *objectStream[F], status protocol.Status, text string) {
-	t.drop(s)
-	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, t.shard,
+func (o *ObjectStreams[F]) cutStream(s *objectStream[F], status protocol.Status, text string) {
+	o.drop(s)
+	frame := protocol.AppendFrame(nil, protocol.KindStreamCut, s.id, o.shard,
 		&protocol.StreamCut{Status: status, Message: text})
-	t.send.Send(s.conn, frame, false)
+	o.send.Send(s.conn, frame, false)
 }
 
 // Restart restarts all streams from the state, because changes were missed.
-func (t *ObjectStreams[F]) Restart() {
-	if t.count.Load() == 0 {
+func (o *ObjectStreams[F]) Restart() {
+	if o.count.Load() == 0 {
 		return
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for conn, list := range t.byConn {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for conn, list := range o.byConn {
 		for _, s := range list {
 			s.live = false
 		}
-		t.send.PagesDue(t.shard, conn)
+		o.send.PagesDue(o.shard, conn)
 	}
 }
 
 // Page sends the state to one stream of the connection that waits for it, and reports whether
 // others wait. It is called inside Exclusive.
-func (t *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
-	if t.count.Load() == 0 {
+func (o *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
+	if o.count.Load() == 0 {
 		return false
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	waits := func(s *objectStream[F]) bool { return !s.live }
-	i := slices.IndexFunc(t.byConn[conn], waits)
+	i := slices.IndexFunc(o.byConn[conn], waits)
 	if i < 0 {
 		return false
 	}
-	t.sendState(t.byConn[conn][i], m)
-	return slices.ContainsFunc(t.byConn[conn], waits)
+	o.sendState(o.byConn[conn][i], m)
+	return slices.ContainsFunc(o.byConn[conn], waits)
 }
 
 // sendChange sends a change to a live stream. If its connection takes no more, the stream waits for
 // the state. body is the change without the frame's head, which alone differs between streams. mu
 // is held.
-func (t *ObjectStreams[F]) sendChange(s *objectStream[F], kind protocol.Kind, body []byte) {
-	if s.live && !t.send.Send(s.conn, protocol.AppendFrameRaw(nil, kind, s.id, t.shard, body), true) {
+func (o *ObjectStreams[F]) sendChange(s *objectStream[F], kind protocol.Kind, body []byte) {
+	if s.live && !o.send.Send(s.conn, protocol.AppendFrameRaw(nil, kind, s.id, o.shard, body), true) {
 		s.live = false
-		t.send.PagesDue(t.shard, s.conn)
+		o.send.PagesDue(o.shard, s.conn)
 	}
 }
 
 // Len is the number of open streams.
-func (t *ObjectStreams[F]) Len() int { return int(t.count.Load()) }
+func (o *ObjectStreams[F]) Len() int { return int(o.count.Load()) }
 
 // Waiting is the number of streams that wait for the state.
-func (t *ObjectStreams[F]) Waiting() (n int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, list := range t.byConn {
+func (o *ObjectStreams[F]) Waiting() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, list := range o.byConn {
 		for _, s := range list {
 			if !s.live {
 				n++

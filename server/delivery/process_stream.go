@@ -26,8 +26,8 @@ func newProcessStreams(d *Shard) *ProcessStreams {
 
 // sendProcess sends the state of a stream's process, in as many pages as it takes: together they
 // are below a mebibyte. mu is held.
-func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine) {
-	q, out := &t.describe, &t.state
+func (p *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine) {
+	q, out := &p.describe, &p.state
 	*q = protocol.ProcessDescribe{Node: s.node, Name: []byte(s.name),
 		Flags: protocol.WithProcessMembers | protocol.WithProcessHistory}
 	for first := true; ; first = false {
@@ -37,14 +37,14 @@ func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine
 		if err != nil {
 			_, known := m.Nodes().Config(s.node)
 			if status := protocol.StatusOf(err); status != protocol.StatusNotFound || !known {
-				t.cutStream(s, status, err.Error())
+				p.cutStream(s, status, err.Error())
 				return
 			}
 			out.Status = protocol.ProcessStatus{Index: m.AppliedIndex(), Name: q.Name, Clock: m.LogTime()}
 		}
 		q.Cursor = bytes.Clone(out.Status.Cursor)
 		out.Last = len(q.Cursor) == 0
-		t.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindProcessState, s.id, t.shard, out), false)
+		p.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindProcessState, s.id, p.shard, out), false)
 		if out.Last {
 			s.live = true
 			return
@@ -53,30 +53,30 @@ func (t *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine
 }
 
 // changed sends what an entry changed. It is called in log order, by the apply goroutine.
-func (t *ProcessStreams) changed(machine Viewer, index uint64, list []shard.ProcessChange) {
-	if len(list) == 0 || t.count.Load() == 0 {
+func (p *ProcessStreams) changed(machine Viewer, index uint64, list []shard.ProcessChange) {
+	if len(list) == 0 || p.count.Load() == 0 {
 		return
 	}
 	wall := uint64(0)
 	machine.View(func(m *shard.Machine) { wall = m.Wall() })
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for i := 0; i < len(list); {
 		x := &list[i]
-		t.changes = t.changes[:0]
+		p.changes = p.changes[:0]
 		for ; i < len(list) && list[i].Node == x.Node && bytes.Equal(list[i].Name, x.Name); i++ {
-			t.changes = append(t.changes, list[i].ProcessChange)
+			p.changes = append(p.changes, list[i].ProcessChange)
 		}
-		watching := t.byName[NameKey(x.Node, x.Name)][struct{}{}]
+		watching := p.byName[NameKey(x.Node, x.Name)][struct{}{}]
 		if len(watching) == 0 {
 			continue
 		}
-		for rest := t.changes; len(rest) > 0; {
+		for rest := p.changes; len(rest) > 0; {
 			change := protocol.ProcessChanges{Revision: index, Wall: wall}
 			change.Changes, rest = splitFrame(rest, processChangeSize)
 			body := change.AppendBody(nil)
 			for _, s := range watching {
-				t.sendChange(s, protocol.KindProcessChanges, body)
+				p.sendChange(s, protocol.KindProcessChanges, body)
 			}
 		}
 	}

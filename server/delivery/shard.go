@@ -96,161 +96,161 @@ func NewShard(id uint64, host Host, opt WatchOptions) *Shard {
 
 // Applied delivers the events of one log entry. It runs on the shard's apply goroutine while the
 // log waits: it allocates nothing and never blocks.
-func (d *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, ev *shard.Events) {
+func (s *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, ev *shard.Events) {
 	for i := range ev.List {
 		e := &ev.List[i]
 		switch e.Kind {
 		case shard.EventReply:
 			if e.Command >= 0 && e.Command < len(origins) {
-				d.host.Reply(&origins[e.Command], e)
+				s.host.Reply(&origins[e.Command], e)
 			}
 		case shard.EventAcquireResult:
-			d.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State,
+			s.result = protocol.AcquireResult{Session: e.Session, Seq: e.Seq, Status: e.Status, State: e.State,
 				OrderID: e.OrderID, Message: e.Text, Grant: e.Grant}
-			d.host.AcquireResult(&d.result)
+			s.host.AcquireResult(&s.result)
 		case shard.EventLeaseLost:
-			d.host.Forced(index, e)
-			d.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
-			d.host.Notify(e.Session, protocol.KindLeaseLost, &d.lost)
+			s.host.Forced(index, e)
+			s.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
+			s.host.Notify(e.Session, protocol.KindLeaseLost, &s.lost)
 		case shard.EventSessionAttached:
 			conn := uint64(0)
 			if e.Command >= 0 && e.Command < len(origins) {
 				conn = origins[e.Command].Conn
 			}
-			d.host.SessionAttached(conn, e)
+			s.host.SessionAttached(conn, e)
 		case shard.EventSessionEnded:
 			if e.Reason == protocol.EndKilled {
-				d.host.Forced(index, e)
+				s.host.Forced(index, e)
 			}
-			d.host.SessionEnded(e)
+			s.host.SessionEnded(e)
 		case shard.EventTookOver:
-			d.tookOver(e.Epoch)
+			s.tookOver(e.Epoch)
 		case shard.EventProcess:
-			if d.host.Leading() { // members are connected to the leader's instance, and a new leader notifies them again
-				d.host.NotifyMember(e)
+			if s.host.Leading() { // members are connected to the leader's instance, and a new leader notifies them again
+				s.host.NotifyMember(e)
 			}
 		case shard.EventNodeDropped:
-			d.nodeDropped(e.Node)
+			s.nodeDropped(e.Node)
 		case shard.EventTrackDeleted:
-			d.Tracks.deleted(e.Node, e.Name)
+			s.Tracks.deleted(e.Node, e.Name)
 		case shard.EventLimitDeleted:
-			d.Limits.deleted(e.Node, e.Name)
+			s.Limits.deleted(e.Node, e.Name)
 		case shard.EventBucketsFrozen:
-			d.bucketsFrozen(e)
+			s.bucketsFrozen(e)
 		case shard.EventBucketsActive:
-			d.Semaphores.BucketsActive()
-			if d.host.Leading() {
-				d.host.AnnounceLeader() // so that clients whose requests were rejected until now need not poll
+			s.Semaphores.BucketsActive()
+			if s.host.Leading() {
+				s.host.AnnounceLeader() // so that clients whose requests were rejected until now need not poll
 			}
 		}
 	}
-	d.Semaphores.Changed(index, ev.SemaphoreChanges)
-	d.Processes.changed(machine, index, ev.ProcessChanges)
-	d.Tracks.changed(index, ev.TrackChanges)
+	s.Semaphores.Changed(index, ev.SemaphoreChanges)
+	s.Processes.changed(machine, index, ev.ProcessChanges)
+	s.Tracks.changed(index, ev.TrackChanges)
 }
 
 // tookOver handles a leader's epoch in the log. A new leader has detached every session, so those
 // attached here must be attached again. A leader that takes over again keeps the term and detaches
 // none. The connections stay: sessions at home in other shards lose nothing.
-func (d *Shard) tookOver(epoch uint64) {
-	was := d.epoch
-	d.epoch = epoch
+func (s *Shard) tookOver(epoch uint64) {
+	was := s.epoch
+	s.epoch = epoch
 	if was == 0 || was>>16 == epoch>>16 {
 		return
 	}
-	d.Semaphores.InvalidateOneShots()
-	d.host.DetachSessions(0, math.MaxUint32)
+	s.Semaphores.InvalidateOneShots()
+	s.host.DetachSessions(0, math.MaxUint32)
 }
 
-func (d *Shard) nodeDropped(node uint64) {
+func (s *Shard) nodeDropped(node uint64) {
 	const text = "the coordination node was dropped; nothing is left to watch"
-	d.Semaphores.NodeDropped(node)
-	d.Processes.Cut(objectsOf(node), protocol.StatusNotFound, text)
-	d.Tracks.Cut(objectsOf(node), protocol.StatusNotFound, text)
-	d.Limits.Cut(objectsOf(node), protocol.StatusNotFound, text)
+	s.Semaphores.NodeDropped(node)
+	s.Processes.Cut(objectsOf(node), protocol.StatusNotFound, text)
+	s.Tracks.Cut(objectsOf(node), protocol.StatusNotFound, text)
+	s.Limits.Cut(objectsOf(node), protocol.StatusNotFound, text)
 }
 
 // bucketsFrozen ends what this shard no longer serves.
-func (d *Shard) bucketsFrozen(e *shard.Event) {
+func (s *Shard) bucketsFrozen(e *shard.Event) {
 	first, count, total := e.First, e.Count, e.Total
-	d.host.DetachSessions(first, count)
+	s.host.DetachSessions(first, count)
 	in := func(bucket func(uint64, []byte, uint32) uint32) func(uint64, []byte) bool {
 		return func(node uint64, name []byte) bool {
 			b := bucket(node, name, total)
 			return b >= first && b-first < count
 		}
 	}
-	d.Semaphores.BucketsFrozen(in(protocol.Bucket))
-	d.Processes.Cut(in(protocol.ProcessBucket), protocol.StatusWrongShard,
+	s.Semaphores.BucketsFrozen(in(protocol.Bucket))
+	s.Processes.Cut(in(protocol.ProcessBucket), protocol.StatusWrongShard,
 		"the process's bucket moves to another shard; fetch the map and ask its instance")
-	d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
+	s.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
 		"the track's bucket moves to another shard; fetch the map and ask its instance")
-	d.Limits.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
+	s.Limits.Cut(in(protocol.Bucket), protocol.StatusWrongShard,
 		"the rate limit's bucket moves to another shard; fetch the map and ask its instance")
 }
 
 // refuseElsewhere refuses streams of what only a leader knows. LeadershipLost takes the streams'
 // lock after this, or had it before.
-func (d *Shard) refuseElsewhere() error {
-	if d.host.Leading() {
+func (s *Shard) refuseElsewhere() error {
+	if s.host.Leading() {
 		return nil
 	}
-	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", d.id)
+	return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", s.id)
 }
 
 // LeadershipLost ends what only a leader delivers.
-func (d *Shard) LeadershipLost() {
-	d.Semaphores.InvalidateOneShots()
+func (s *Shard) LeadershipLost() {
+	s.Semaphores.InvalidateOneShots()
 	const text = "the shard is led elsewhere now; fetch the map and watch again"
-	d.Tracks.Cut(allObjects, protocol.StatusUnavailable, text)
-	d.Limits.Cut(allObjects, protocol.StatusUnavailable, text)
+	s.Tracks.Cut(allObjects, protocol.StatusUnavailable, text)
+	s.Limits.Cut(allObjects, protocol.StatusUnavailable, text)
 }
 
 // SnapshotInstalled restarts all streams, and invalidates one-shot watches, because the machine
 // moved on without events.
-func (d *Shard) SnapshotInstalled() {
-	d.Semaphores.SnapshotInstalled()
-	d.Processes.Restart()
-	d.Tracks.Restart()
-	d.Limits.Restart()
+func (s *Shard) SnapshotInstalled() {
+	s.Semaphores.SnapshotInstalled()
+	s.Processes.Restart()
+	s.Tracks.Restart()
+	s.Limits.Restart()
 }
 
 // Page sends the next page that the connection's streams wait for, and reports whether more are
 // due. It is called inside Shard.Exclusive; maxBytes is the approximate size of a page over
 // semaphores.
-func (d *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
-	return d.Semaphores.Page(conn, m.Semaphores(), maxBytes) || d.Processes.Page(conn, m) || d.Tracks.Page(conn, m) ||
-		d.Limits.Page(conn, m)
+func (s *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
+	return s.Semaphores.Page(conn, m.Semaphores(), maxBytes) || s.Processes.Page(conn, m) || s.Tracks.Page(conn, m) ||
+		s.Limits.Page(conn, m)
 }
 
 // CloseStream closes a stream of any kind, if there is one.
-func (d *Shard) CloseStream(conn, id uint64) {
-	d.Semaphores.Close(conn, id)
-	d.Processes.Close(conn, id)
-	d.Tracks.Close(conn, id)
-	d.Limits.Close(conn, id)
+func (s *Shard) CloseStream(conn, id uint64) {
+	s.Semaphores.Close(conn, id)
+	s.Processes.Close(conn, id)
+	s.Tracks.Close(conn, id)
+	s.Limits.Close(conn, id)
 }
 
 // ConnClosed removes all watches of a connection.
-func (d *Shard) ConnClosed(conn uint64) {
-	d.Semaphores.ConnClosed(conn)
-	d.Processes.ConnClosed(conn)
-	d.Tracks.ConnClosed(conn)
-	d.Limits.ConnClosed(conn)
+func (s *Shard) ConnClosed(conn uint64) {
+	s.Semaphores.ConnClosed(conn)
+	s.Processes.ConnClosed(conn)
+	s.Tracks.ConnClosed(conn)
+	s.Limits.ConnClosed(conn)
 }
 
 // SessionEnded removes the one-shot watches of a session that has ended.
-func (d *Shard) SessionEnded(session uint64) { d.Semaphores.SessionEnded(session) }
+func (s *Shard) SessionEnded(session uint64) { s.Semaphores.SessionEnded(session) }
 
 // SessionUnbound removes the one-shot watches of a session on a connection that has lost it.
-func (d *Shard) SessionUnbound(conn, session uint64, notify bool) {
-	d.Semaphores.SessionUnbound(conn, session, notify)
+func (s *Shard) SessionUnbound(conn, session uint64, notify bool) {
+	s.Semaphores.SessionUnbound(conn, session, notify)
 }
 
 // Stale ends the watches in the nodes that match: the machine here may lack what has happened for
 // longer than a RELAXED read may. Another replica may be up to date.
-func (d *Shard) Stale(which func(node uint64) bool) {
-	d.cut(which, protocol.StatusUnavailable, TextStale)
+func (s *Shard) Stale(which func(node uint64) bool) {
+	s.cut(which, protocol.StatusUnavailable, TextStale)
 }
 
 // TextStale refuses what watches a machine that may be too old.
@@ -258,12 +258,12 @@ const TextStale = "this instance hears nothing of the shard's leader, and what i
 
 // Close ends all watches, and refuses further ones: the shard no longer runs on this instance. A
 // request that found the shard before may come after it.
-func (d *Shard) Close() {
-	d.Semaphores.shut()
-	d.Processes.shut()
-	d.Tracks.shut()
-	d.Limits.shut()
-	d.cut(func(uint64) bool { return true }, protocol.StatusWrongShard, textClosed)
+func (s *Shard) Close() {
+	s.Semaphores.shut()
+	s.Processes.shut()
+	s.Tracks.shut()
+	s.Limits.shut()
+	s.cut(func(uint64) bool { return true }, protocol.StatusWrongShard, textClosed)
 }
 
 const textClosed = "the shard does not run on this instance any more; fetch the map and watch again"
@@ -271,10 +271,10 @@ const textClosed = "the shard does not run on this instance any more; fetch the 
 // errClosed refuses a watch of a shard that was closed.
 var errClosed = protocol.Errorf(protocol.StatusWrongShard, textClosed)
 
-func (d *Shard) cut(which func(node uint64) bool, status protocol.Status, text string) {
+func (s *Shard) cut(which func(node uint64) bool, status protocol.Status, text string) {
 	objects := func(node uint64, _ []byte) bool { return which(node) }
-	d.Semaphores.Cut(which, status, text)
-	d.Processes.Cut(objects, status, text)
-	d.Tracks.Cut(objects, status, text)
-	d.Limits.Cut(objects, status, text)
+	s.Semaphores.Cut(which, status, text)
+	s.Processes.Cut(objects, status, text)
+	s.Tracks.Cut(objects, status, text)
+	s.Limits.Cut(objects, status, text)
 }

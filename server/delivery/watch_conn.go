@@ -12,18 +12,18 @@ type watchConn struct {
 	hits     int    // streams that lead here in that flush
 }
 
-func (x *watchIndex) connOrNew(id uint64) *watchConn {
-	c := x.conns[id]
+func (i *watchIndex) connOrNew(id uint64) *watchConn {
+	c := i.conns[id]
 	if c == nil {
 		c = &watchConn{id: id, streams: make(map[uint64]*watchStream)}
-		x.conns[id] = c
+		i.conns[id] = c
 	}
 	return c
 }
 
 // removeConnIfUnused removes a connection that watches nothing any more.
-func (x *watchIndex) removeConnIfUnused(c *watchConn) {
+func (i *watchIndex) removeConnIfUnused(c *watchConn) {
 	if c.oneShots.head == nil && len(c.streams) == 0 {
-		delete(x.conns, c.id)
+		delete(i.conns, c.id)
 	}
 }

@@ -53,11 +53,11 @@ func (n *watchedNode) match(w *watchedName, key []byte, to []*target) []*target 
 	return n.prefixes.match(key, to)
 }
 
-func (x *watchIndex) nodeOrNew(id uint64) *watchedNode {
-	n := x.nodes[id]
+func (i *watchIndex) nodeOrNew(id uint64) *watchedNode {
+	n := i.nodes[id]
 	if n == nil {
 		n = &watchedNode{id: id, names: make(map[string]*watchedName), pending: make(map[string]*pendingDelta)}
-		x.nodes[id] = n
+		i.nodes[id] = n
 	}
 	return n
 }
@@ -73,15 +73,15 @@ func (n *watchedNode) nameOrNew(key []byte) *watchedName {
 }
 
 // removeNameIfUnused removes a name that is no longer watched by itself.
-func (x *watchIndex) removeNameIfUnused(w *watchedName) {
+func (i *watchIndex) removeNameIfUnused(w *watchedName) {
 	if w.oneShots.head == nil && len(w.exact.streams) == 0 {
 		delete(w.node.names, w.key)
-		x.removeNodeIfUnused(w.node)
+		i.removeNodeIfUnused(w.node)
 	}
 }
 
-func (x *watchIndex) removeNodeIfUnused(n *watchedNode) {
+func (i *watchIndex) removeNodeIfUnused(n *watchedNode) {
 	if len(n.names) == 0 && len(n.pending) == 0 && n.prefixes.empty() {
-		delete(x.nodes, n.id)
+		delete(i.nodes, n.id)
 	}
 }

@@ -123,26 +123,26 @@ type bodyReader struct {
 	bad  bool
 }
 
-func (f *bodyReader) bytes(n int) []byte {
-	if f.bad || n > len(f.rest) {
-		f.bad = true
+func (r *bodyReader) bytes(n int) []byte {
+	if r.bad || n > len(r.rest) {
+		r.bad = true
 		return nil
 	}
-	b := f.rest[:n]
-	f.rest = f.rest[n:]
+	b := r.rest[:n]
+	r.rest = r.rest[n:]
 	return b
 }
 
-func (f *bodyReader) byte() byte {
-	if b := f.bytes(1); b != nil {
+func (r *bodyReader) byte() byte {
+	if b := r.bytes(1); b != nil {
 		return b[0]
 	}
 	return 0
 }
 
-func (f *bodyReader) text() string { return string(f.bytes(int(f.byte()))) }
+func (r *bodyReader) text() string { return string(r.bytes(int(r.byte()))) }
 
-func (f *bodyReader) done() bool { return !f.bad && len(f.rest) == 0 }
+func (r *bodyReader) done() bool { return !r.bad && len(r.rest) == 0 }
 
 // readHandshake reads exactly one message. It returns the whole message and its body.
 func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {

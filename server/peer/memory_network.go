@@ -248,16 +248,16 @@ func newMemoryPair(n *MemoryNetwork, from, to string) *memoryPair {
 	return l
 }
 
-func (l *memoryPair) reset() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.broken = true
-	for i := range l.pipes {
-		l.pipes[i].buf = nil
-		l.pipes[i].readTime.stop()
-		l.pipes[i].writeTime.stop()
+func (m *memoryPair) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.broken = true
+	for i := range m.pipes {
+		m.pipes[i].buf = nil
+		m.pipes[i].readTime.stop()
+		m.pipes[i].writeTime.stop()
 	}
-	l.change.Broadcast()
+	m.change.Broadcast()
 }
 
 func (d *deadline) stop() {

@@ -91,40 +91,40 @@ type protoReader struct {
 	bad  bool
 }
 
-func (w *protoReader) more() bool { return !w.bad && len(w.rest) > 0 }
+func (p *protoReader) more() bool { return !p.bad && len(p.rest) > 0 }
 
 // field reads the next field. sub is nil for a number, and not nil for bytes.
-func (w *protoReader) field() (field int, sub []byte) {
-	tag := w.varint()
-	if w.bad || tag < 8 || tag > maxTag {
-		w.bad = true
+func (p *protoReader) field() (field int, sub []byte) {
+	tag := p.varint()
+	if p.bad || tag < 8 || tag > maxTag {
+		p.bad = true
 		return 0, nil
 	}
 	switch tag & 7 {
 	case 0:
-		w.varint()
+		p.varint()
 		return int(tag >> 3), nil
 	case 2:
-		n := w.varint()
-		if w.bad || n > uint64(len(w.rest)) {
-			w.bad = true
+		n := p.varint()
+		if p.bad || n > uint64(len(p.rest)) {
+			p.bad = true
 			return 0, nil
 		}
-		sub = w.rest[:n:n]
-		w.rest = w.rest[n:]
+		sub = p.rest[:n:n]
+		p.rest = p.rest[n:]
 		return int(tag >> 3), sub
 	}
-	w.bad = true
+	p.bad = true
 	return 0, nil
 }
 
 // varint reads a number of at most ten bytes.
-func (w *protoReader) varint() uint64 {
-	x, n := binary.Uvarint(w.rest)
+func (p *protoReader) varint() uint64 {
+	x, n := binary.Uvarint(p.rest)
 	if n <= 0 {
-		w.bad = true
+		p.bad = true
 		return 0
 	}
-	w.rest = w.rest[n:]
+	p.rest = p.rest[n:]
 	return x
 }

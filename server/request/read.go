@@ -321,20 +321,20 @@ func (p *cycle) serveReads() {
 }
 
 // serve answers what may be answered RELAXED now, and keeps the rest.
-func (l *readBatch) serve(o *Outbox) {
+func (r *readBatch) serve(o *Outbox) {
 	relaxed := false
-	for i := range l.items {
-		relaxed = relaxed || !l.items[i].strict
+	for i := range r.items {
+		relaxed = relaxed || !r.items[i].strict
 	}
 	if !relaxed {
 		return
 	}
-	keep := l.items[:0]
+	keep := r.items[:0]
 	look := func(m *shard.Machine) {
-		now := l.host.Requests().server.cfg.Clock.Now() // with the machine in hand, once for all reads
-		for i := range l.items {
-			it := &l.items[i] // keep never grows past it
-			if it.strict || !l.relaxed(m, now, it) {
+		now := r.host.Requests().server.cfg.Clock.Now() // with the machine in hand, once for all reads
+		for i := range r.items {
+			it := &r.items[i] // keep never grows past it
+			if it.strict || !r.relaxed(m, now, it) {
 				it.strict = true
 				keep = append(keep, *it)
 				continue
@@ -345,22 +345,22 @@ func (l *readBatch) serve(o *Outbox) {
 				o.FailError(it.conn, it.kind, it.id, errAnswersPending(it.conn.server))
 				continue
 			}
-			l.answer(o, m, it)
+			r.answer(o, m, it)
 		}
 	}
-	if l.arming {
-		l.host.Raft().Exclusive(look)
+	if r.arming {
+		r.host.Raft().Exclusive(look)
 	} else {
-		l.host.Raft().View(look)
+		r.host.Raft().View(look)
 	}
-	clear(l.items[len(keep):])
-	l.items = keep
+	clear(r.items[len(keep):])
+	r.items = keep
 }
 
 // relaxed reports whether a read may be answered from this machine as it is: the request or the
 // node wants no more, the machine was up to date less than the node's grace period ago, and it has
 // the index the client has seen.
-func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
+func (r *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) bool {
 	cfg, ok := m.Nodes().Config(it.scope.node)
 	if !ok {
 		// Whether the node is missing is a question like any other: the barrier decides.
@@ -371,30 +371,30 @@ func (l *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 		want = cfg.ReadConsistency
 	}
 	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index &&
-		l.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+		r.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
 }
 
 // answer reads from the machine and replies.
-func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int) {
-	k := l.host.Requests().server.kinds[it.kind].read
-	b := l.buffers.of(it.kind, k)
+func (r *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int) {
+	k := r.host.Requests().server.kinds[it.kind].read
+	b := r.buffers.of(it.kind, k)
 	if err := b.request.DecodeBody(it.body); err != nil { // it was decoded before, when it came
 		o.FailError(it.conn, it.kind, it.id, err)
 		return 0
 	}
-	answered, err := k.answer(reading{l, m, it}, b.request, b.reply)
+	answered, err := k.answer(reading{r, m, it}, b.request, b.reply)
 	if err != nil {
 		status, text := statusText(err)
-		o.RejectByShard(it.conn, l.host, it.kind, it.id, status, text)
+		o.RejectByShard(it.conn, r.host, it.kind, it.id, status, text)
 		return 0
 	}
 	if !answered {
-		l.toSubmit = append(l.toSubmit, *it)
+		r.toSubmit = append(r.toSubmit, *it)
 		return 0
 	}
 	before := it.conn.Waiting()
-	if l.waited != 0 {
-		o.Took(it.kind, l.waited)
+	if r.waited != 0 {
+		o.Took(it.kind, r.waited)
 	}
 	o.Reply(it.conn, it.kind, it.id, b.reply)
 	return max(0, it.conn.Waiting()-before)
@@ -402,8 +402,8 @@ func (l *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 
 // logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is
 // silent.
-func (l *readBatch) logTimeBehind(m *shard.Machine) uint64 {
-	return max(l.host.Raft().LogTime(), m.LogTime()) - m.LogTime()
+func (r *readBatch) logTimeBehind(m *shard.Machine) uint64 {
+	return max(r.host.Raft().LogTime(), m.LogTime()) - m.LogTime()
 }
 
 // remaining is what is left of a detached session's time.
@@ -453,8 +453,8 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 
 // afterBarrier answers the list. It runs on the shard's barrier goroutine, and with ok false on
 // any: each barrier that is asked for after the end of that goroutine has one of its own.
-func (l *readBatch) afterBarrier(ok bool) {
-	d := l.host
+func (r *readBatch) afterBarrier(ok bool) {
+	d := r.host
 	o := d.Requests().out
 	if ok {
 		defer o.Flush()
@@ -463,36 +463,36 @@ func (l *readBatch) afterBarrier(ok bool) {
 		defer d.Requests().server.ReturnOutbox(o)
 	}
 	defer d.Requests().server.Guard("read", func() {
-		for i := range l.items {
-			l.items[i].conn.Close(transport.Immediate, protocol.StatusInternal,
+		for i := range r.items {
+			r.items[i].conn.Close(transport.Immediate, protocol.StatusInternal,
 				"the server met a defect while reading; reconnect")
 		}
 	})
 	if !ok {
-		for i := range l.items {
-			it := &l.items[i]
+		for i := range r.items {
+			it := &r.items[i]
 			it.conn.RejectSubmit(o, d, it.kind, it.id, protocol.StatusUnavailable)
 		}
 		return
 	}
-	l.buffers = d.Requests().buffers
-	l.waited = max(1, d.Requests().server.cfg.Clock.Now()-l.began)
-	for next := 0; next < len(l.items); {
+	r.buffers = d.Requests().buffers
+	r.waited = max(1, d.Requests().server.cfg.Clock.Now()-r.began)
+	for next := 0; next < len(r.items); {
 		look := func(m *shard.Machine) {
-			for size := 0; next < len(l.items) && size < maxReadBytes; next++ {
-				it := &l.items[next]
+			for size := 0; next < len(r.items) && size < maxReadBytes; next++ {
+				it := &r.items[next]
 				if it.conn.OverSoftBound() {
 					o.FailError(it.conn, it.kind, it.id, errAnswersPending(d.Requests().server))
 					continue
 				}
-				size += l.answer(o, m, it)
+				size += r.answer(o, m, it)
 			}
 		}
-		if l.arming {
+		if r.arming {
 			d.Raft().Exclusive(look)
 		} else {
 			d.Raft().View(look)
 		}
-		l.submitPolls(o)
+		r.submitPolls(o)
 	}
 }

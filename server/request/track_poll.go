@@ -36,10 +36,10 @@ func (x reading) answerPoll(q *protocol.TrackPoll, out *protocol.TrackPollReply)
 
 // submitPolls hands the polls that reading could not answer to the log. The caller does not hold
 // the machine.
-func (l *readBatch) submitPolls(o *Outbox) {
-	d := l.host
-	for i := range l.toSubmit {
-		it := &l.toSubmit[i]
+func (r *readBatch) submitPolls(o *Outbox) {
+	d := r.host
+	for i := range r.toSubmit {
+		it := &r.toSubmit[i]
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.scope.node, Epoch: it.epoch, Body: it.body}
 		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind,
 			Tag: uint64(d.Requests().server.cfg.Clock.Now())}
@@ -49,6 +49,6 @@ func (l *readBatch) submitPolls(o *Outbox) {
 		}
 		d.Requests().PollsLogged.Add(1)
 	}
-	clear(l.toSubmit)
-	l.toSubmit = l.toSubmit[:0]
+	clear(r.toSubmit)
+	r.toSubmit = r.toSubmit[:0]
 }

@@ -148,40 +148,40 @@ func answerUnconfirmed(s *Server) {
 
 // fail answers a request with an error. A client that goes on sending what is refused is paused
 // where the map cannot be confirmed too.
-func (x *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
-	if x.kind == protocol.KindHello {
-		x.conn.rejectCredentials(x.kind, x.id, x.why, bad)
+func (u *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
+	if u.kind == protocol.KindHello {
+		u.conn.rejectCredentials(u.kind, u.id, u.why, bad)
 		return
 	}
-	if x.refused && !countsAsRejection(bad.Status) {
-		x.conn.CountRejection()
+	if u.refused && !countsAsRejection(bad.Status) {
+		u.conn.CountRejection()
 	}
-	o.FailError(x.conn, x.kind, x.id, bad)
+	o.FailError(u.conn, u.kind, u.id, bad)
 }
 
 // refuseHello refuses a hello for good if its credentials are not good by a confirmed map. If they
 // are good by now it is no failure.
-func (x *unconfirmedRequest) refuseHello(o *Outbox, confirmed bool) {
-	_, err := x.conn.authenticate(o.server.auth.Load(), x.token)
+func (u *unconfirmedRequest) refuseHello(o *Outbox, confirmed bool) {
+	_, err := u.conn.authenticate(o.server.auth.Load(), u.token)
 	switch {
 	case err == nil:
-		o.FailError(x.conn, x.kind, x.id, x.answer)
-		x.conn.Close(transport.Graceful, x.answer.Status, x.answer.Message)
+		o.FailError(u.conn, u.kind, u.id, u.answer)
+		u.conn.Close(transport.Graceful, u.answer.Status, u.answer.Message)
 	case confirmed:
-		x.fail(o, errCredentials())
+		u.fail(o, errCredentials())
 	default:
-		x.fail(o, x.answer)
+		u.fail(o, u.answer)
 	}
 }
 
 // describe answers a describe, by a map that is up to date if confirmed.
-func (x *unconfirmedRequest) describe(o *Outbox, confirmed bool) {
-	switch info, err := o.server.cfg.Cluster.Governor().DescribeNode(x.path); {
+func (u *unconfirmedRequest) describe(o *Outbox, confirmed bool) {
+	switch info, err := o.server.cfg.Cluster.Governor().DescribeNode(u.path); {
 	case err == nil:
-		o.Reply(x.conn, x.kind, x.id, &info)
+		o.Reply(u.conn, u.kind, u.id, &info)
 	case confirmed:
-		o.FailError(x.conn, x.kind, x.id, err)
+		o.FailError(u.conn, u.kind, u.id, err)
 	default:
-		x.fail(o, x.answer)
+		u.fail(o, u.answer)
 	}
 }

@@ -49,25 +49,25 @@ func newProxy() (*proxy, error) {
 	return f, nil
 }
 
-func (f *proxy) addr() string { return f.listener.Addr().String() }
+func (p *proxy) addr() string { return p.listener.Addr().String() }
 
-func (f *proxy) accept() {
+func (p *proxy) accept() {
 	for {
-		c, err := f.listener.Accept()
+		c, err := p.listener.Accept()
 		if err != nil {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			continue
 		}
-		f.wg.Go(func() { f.serve(c.(*net.TCPConn)) })
+		p.wg.Go(func() { p.serve(c.(*net.TCPConn)) })
 	}
 }
 
-func (f *proxy) serve(client *net.TCPConn) {
-	f.mu.Lock()
-	backend, cut := f.backend, f.refusing
-	f.mu.Unlock()
+func (p *proxy) serve(client *net.TCPConn) {
+	p.mu.Lock()
+	backend, cut := p.backend, p.refusing
+	p.mu.Unlock()
 	if backend == "" || cut {
 		reset(client)
 		return
@@ -80,34 +80,34 @@ func (f *proxy) serve(client *net.TCPConn) {
 	l := &proxyConn{client: client, server: c.(*net.TCPConn), gone: make(chan struct{})}
 	_ = l.server.SetReadBuffer(bufferSize)
 	_ = l.client.SetWriteBuffer(bufferSize)
-	f.mu.Lock()
-	if f.closed || f.refusing || f.backend != backend { // the state may have changed since
-		f.mu.Unlock()
+	p.mu.Lock()
+	if p.closed || p.refusing || p.backend != backend { // the state may have changed since
+		p.mu.Unlock()
 		l.sever()
 		return
 	}
-	f.conns[l] = struct{}{}
-	f.mu.Unlock()
+	p.conns[l] = struct{}{}
+	p.mu.Unlock()
 
 	var both sync.WaitGroup
-	both.Go(func() { f.pump(l, l.server, l.client, false) })
-	both.Go(func() { f.pump(l, l.client, l.server, true) })
+	both.Go(func() { p.pump(l, l.server, l.client, false) })
+	both.Go(func() { p.pump(l, l.client, l.server, true) })
 	both.Wait()
 	_, _ = l.client.Close(), l.server.Close()
-	f.mu.Lock()
-	delete(f.conns, l)
-	f.mu.Unlock()
+	p.mu.Lock()
+	delete(p.conns, l)
+	p.mu.Unlock()
 }
 
 // pump passes bytes on until one side ends. It passes an orderly end on as one.
-func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
+func (p *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	buf := make([]byte, 16<<10)
 	for {
 		n, err := from.Read(buf)
 		if answers && n > 0 {
-			f.waitResumed(l)
+			p.waitResumed(l)
 		}
-		if f.isFrozen() {
+		if p.isFrozen() {
 			<-l.gone
 			return
 		}
@@ -128,11 +128,11 @@ func (f *proxy) pump(l *proxyConn, to, from *net.TCPConn, answers bool) {
 	}
 }
 
-func (f *proxy) waitResumed(l *proxyConn) {
+func (p *proxy) waitResumed(l *proxyConn) {
 	for {
-		f.mu.Lock()
-		held := f.paused
-		f.mu.Unlock()
+		p.mu.Lock()
+		held := p.paused
+		p.mu.Unlock()
 		if held == nil {
 			return
 		}
@@ -146,86 +146,86 @@ func (f *proxy) waitResumed(l *proxyConn) {
 
 // freeze stops all bytes, and ends of connections, in both directions. New connections are refused.
 // Neither side notices anything until setBackend breaks the connections.
-func (f *proxy) freeze() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.backend, f.frozen = "", true
+func (p *proxy) freeze() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.backend, p.frozen = "", true
 }
 
-func (f *proxy) isFrozen() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.frozen
+func (p *proxy) isFrozen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.frozen
 }
 
 // setBackend sets where new connections go. If that is nowhere, it breaks the existing ones.
-func (f *proxy) setBackend(backend string) {
-	f.mu.Lock()
-	f.backend = backend
-	f.frozen = f.frozen && backend == ""
-	f.mu.Unlock()
+func (p *proxy) setBackend(backend string) {
+	p.mu.Lock()
+	p.backend = backend
+	p.frozen = p.frozen && backend == ""
+	p.mu.Unlock()
 	if backend == "" {
-		f.breakAll()
+		p.breakAll()
 	}
 }
 
-func (f *proxy) breakAll() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for l := range f.conns {
+func (p *proxy) breakAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.conns {
 		l.sever()
 	}
 }
 
 // agreesWith reports whether the server has open exactly the connections that clients have. Then
 // all have noticed what was broken or closed before the call.
-func (f *proxy) agreesWith(open int) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for l := range f.conns {
+func (p *proxy) agreesWith(open int) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l := range p.conns {
 		if peerClosed(l.client) {
 			return false
 		}
 	}
-	return len(f.conns) == open
+	return len(p.conns) == open
 }
 
-func (f *proxy) setRefusing(on bool) {
-	f.mu.Lock()
-	f.refusing = on
-	f.mu.Unlock()
+func (p *proxy) setRefusing(on bool) {
+	p.mu.Lock()
+	p.refusing = on
+	p.mu.Unlock()
 	if on {
-		f.breakAll()
+		p.breakAll()
 	}
 }
 
-func (f *proxy) setPaused(on bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *proxy) setPaused(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	switch {
-	case on && f.paused == nil:
-		f.paused = make(chan struct{})
-	case !on && f.paused != nil:
-		close(f.paused)
-		f.paused = nil
+	case on && p.paused == nil:
+		p.paused = make(chan struct{})
+	case !on && p.paused != nil:
+		close(p.paused)
+		p.paused = nil
 	}
 }
 
-func (f *proxy) close() {
-	f.mu.Lock()
-	f.closed = true
-	f.mu.Unlock()
-	_ = f.listener.Close()
-	f.breakAll()
-	f.wg.Wait()
+func (p *proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	_ = p.listener.Close()
+	p.breakAll()
+	p.wg.Wait()
 }
 
 // sever breaks both connections, as a cable does.
-func (l *proxyConn) sever() {
-	l.once.Do(func() {
-		close(l.gone)
-		reset(l.client)
-		reset(l.server)
+func (p *proxyConn) sever() {
+	p.once.Do(func() {
+		close(p.gone)
+		reset(p.client)
+		reset(p.server)
 	})
 }
 

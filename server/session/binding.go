@@ -111,57 +111,57 @@ type bindingSet struct {
 	more *idset.Set[*Binding] // all of them, once there were two
 }
 
-func (x *bindingSet) get(session uint64) *Binding {
-	if x.more != nil {
-		return x.more.Get(session)
+func (s *bindingSet) get(session uint64) *Binding {
+	if s.more != nil {
+		return s.more.Get(session)
 	}
-	if x.one != nil && x.one.Session == session {
-		return x.one
+	if s.one != nil && s.one.Session == session {
+		return s.one
 	}
 	return nil
 }
 
 // put adds a binding and answers the one it replaces.
-func (x *bindingSet) put(b *Binding) (old *Binding) {
-	if x.more != nil {
-		return x.more.Put(b)
+func (s *bindingSet) put(b *Binding) (old *Binding) {
+	if s.more != nil {
+		return s.more.Put(b)
 	}
-	old = x.get(b.Session)
-	if x.one == nil || old != nil {
-		x.one = b
+	old = s.get(b.Session)
+	if s.one == nil || old != nil {
+		s.one = b
 		return old
 	}
-	x.more = new(idset.Set[*Binding])
-	x.more.Put(x.one)
-	x.more.Put(b)
-	x.one = nil
+	s.more = new(idset.Set[*Binding])
+	s.more.Put(s.one)
+	s.more.Put(b)
+	s.one = nil
 	return nil
 }
 
-func (x *bindingSet) remove(session uint64) {
-	if x.more != nil {
-		x.more.Remove(session)
-	} else if x.one != nil && x.one.Session == session {
-		x.one = nil
+func (s *bindingSet) remove(session uint64) {
+	if s.more != nil {
+		s.more.Remove(session)
+	} else if s.one != nil && s.one.Session == session {
+		s.one = nil
 	}
 }
 
-func (x *bindingSet) len() int {
+func (s *bindingSet) len() int {
 	switch {
-	case x.one != nil:
+	case s.one != nil:
 		return 1
-	case x.more != nil:
-		return x.more.Len()
+	case s.more != nil:
+		return s.more.Len()
 	}
 	return 0
 }
 
-func (x *bindingSet) each(visit func(b *Binding)) {
-	if x.one != nil {
-		visit(x.one)
+func (s *bindingSet) each(visit func(b *Binding)) {
+	if s.one != nil {
+		visit(s.one)
 	}
-	if x.more != nil {
-		for b := range x.more.All() {
+	if s.more != nil {
+		for b := range s.more.All() {
 			visit(b)
 		}
 	}

@@ -31,23 +31,23 @@ type endedSession struct {
 	at      time.Duration
 }
 
-func (x *endedSessions) add(session uint64, end sessionEnd, now time.Duration) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for len(x.queue) > 0 && (now-x.queue[0].at > endedTTL || len(x.queue) >= maxEnded) {
-		delete(x.ends, x.queue[0].session)
-		x.queue = x.queue[1:]
+func (e *endedSessions) add(session uint64, end sessionEnd, now time.Duration) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for len(e.queue) > 0 && (now-e.queue[0].at > endedTTL || len(e.queue) >= maxEnded) {
+		delete(e.ends, e.queue[0].session)
+		e.queue = e.queue[1:]
 	}
-	if x.ends == nil {
-		x.ends = make(map[uint64]sessionEnd)
+	if e.ends == nil {
+		e.ends = make(map[uint64]sessionEnd)
 	}
-	x.ends[session] = end
-	x.queue = append(x.queue, endedSession{session, now})
+	e.ends[session] = end
+	e.queue = append(e.queue, endedSession{session, now})
 }
 
 // end is how a session ended, zero if that is not known.
-func (x *endedSessions) end(session uint64) sessionEnd {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.ends[session]
+func (e *endedSessions) end(session uint64) sessionEnd {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ends[session]
 }

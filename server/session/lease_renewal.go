@@ -33,20 +33,20 @@ type pendingPing struct {
 func NewRenewals() *Renewals { return &Renewals{wake: make(chan struct{}, 1)} }
 
 // Add gathers a ping. The last one of a connection proves what those before it prove.
-func (v *Renewals) Add(c *Conn, ping uint64) { v.add(pendingPing{conn: c, ping: ping}) }
+func (r *Renewals) Add(c *Conn, ping uint64) { r.add(pendingPing{conn: c, ping: ping}) }
 
 // AddDeferred has what waits on a connection written after two windows at the latest, whether its
 // shard has answered or not.
-func (v *Renewals) AddDeferred(c *Conn) { v.add(pendingPing{conn: c, writeOnly: true}) }
+func (r *Renewals) AddDeferred(c *Conn) { r.add(pendingPing{conn: c, writeOnly: true}) }
 
-func (v *Renewals) add(x pendingPing) {
-	v.mu.Lock()
-	v.list = append(v.list, x)
-	first := len(v.list) == 1
-	v.mu.Unlock()
+func (r *Renewals) add(x pendingPing) {
+	r.mu.Lock()
+	r.list = append(r.list, x)
+	first := len(r.list) == 1
+	r.mu.Unlock()
 	if first {
 		select {
-		case v.wake <- struct{}{}:
+		case r.wake <- struct{}{}:
 		default:
 		}
 	}
@@ -54,7 +54,7 @@ func (v *Renewals) add(x pendingPing) {
 
 // Run asks homes at the end of each window, and then has what waited for their answers written with
 // flush. It goes on until ctx ends.
-func (v *Renewals) Run(ctx context.Context, flush func()) {
+func (r *Renewals) Run(ctx context.Context, flush func()) {
 	t := time.NewTimer(0)
 	defer t.Stop()
 	var list, asked []pendingPing
@@ -63,7 +63,7 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 			select {
 			case <-ctx.Done():
 				return
-			case <-v.wake:
+			case <-r.wake:
 			}
 		}
 		t.Reset(pingWindow)
@@ -72,9 +72,9 @@ func (v *Renewals) Run(ctx context.Context, flush func()) {
 			return
 		case <-t.C:
 		}
-		v.mu.Lock()
-		list, v.list = v.list, list[:0]
-		v.mu.Unlock()
+		r.mu.Lock()
+		list, r.list = r.list, list[:0]
+		r.mu.Unlock()
 		for _, x := range list {
 			if !x.writeOnly {
 				x.conn.requestPongs(x.ping)

@@ -23,20 +23,20 @@ const (
 )
 
 // AppendLease appends a signed statement of a lease. path is the resource's.
-func (t *Signer) AppendLease(b []byte, key *meta.Key, node, session, epoch uint64, path []byte, g *ratelimit.Lease) []byte {
+func (s *Signer) AppendLease(b []byte, key *meta.Key, node, session, epoch uint64, path []byte, g *ratelimit.Lease) []byte {
 	start := len(b)
 	b = append(b, statementVersion)
 	for _, v := range [...]uint64{key.ID, node, session, epoch, g.Number.Bucket, g.Number.Epoch, g.Number.Count, g.Rate, g.Burst, g.End} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	signed := append(b, path...)
-	sum := t.of(key, signed[start:])
+	sum := s.of(key, signed[start:])
 	return append(b, sum...)
 }
 
 // VerifyLease reads a statement that was signed for the session, under an attach epoch up to the
 // given one, and the resource. It is false for any other bytes.
-func (t *Signer) VerifyLease(b []byte, current, previous *meta.Key, node, session, epoch uint64, path []byte) (g ratelimit.Lease, ok bool) {
+func (s *Signer) VerifyLease(b []byte, current, previous *meta.Key, node, session, epoch uint64, path []byte) (g ratelimit.Lease, ok bool) {
 	if len(b) != statementBody+sha256.Size || b[0] != statementVersion {
 		return g, false
 	}
@@ -55,8 +55,8 @@ func (t *Signer) VerifyLease(b []byte, current, previous *meta.Key, node, sessio
 	default:
 		return g, false
 	}
-	t.buffer = append(append(t.buffer[:0], b[:statementBody]...), path...)
-	if !hmac.Equal(t.of(key, t.buffer), b[statementBody:]) || v[1] != node || v[2] != session || v[3] > epoch {
+	s.buffer = append(append(s.buffer[:0], b[:statementBody]...), path...)
+	if !hmac.Equal(s.of(key, s.buffer), b[statementBody:]) || v[1] != node || v[2] != session || v[3] > epoch {
 		return g, false
 	}
 	number := ratelimit.Number{Leadership: ratelimit.Leadership{Bucket: v[4], Epoch: v[5]}, Count: v[6]}

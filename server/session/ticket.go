@@ -39,17 +39,17 @@ type Signer struct {
 	buffer []byte
 }
 
-func (t *Signer) of(key *meta.Key, b []byte) []byte {
-	if t.mac == nil || t.key != key.ID {
-		t.key, t.mac = key.ID, hmac.New(sha256.New, key.Secret[:])
+func (s *Signer) of(key *meta.Key, b []byte) []byte {
+	if s.mac == nil || s.key != key.ID {
+		s.key, s.mac = key.ID, hmac.New(sha256.New, key.Secret[:])
 	}
-	t.mac.Reset()
-	t.mac.Write(b)
-	return t.mac.Sum(t.sum[:0])
+	s.mac.Reset()
+	s.mac.Write(b)
+	return s.mac.Sum(s.sum[:0])
 }
 
 // Append appends a signed ticket.
-func (t *Signer) Append(b []byte, key *meta.Key, session, node, epoch uint64, identity string) []byte {
+func (s *Signer) Append(b []byte, key *meta.Key, session, node, epoch uint64, identity string) []byte {
 	start := len(b)
 	b = append(b, ticketVersion)
 	for _, v := range [...]uint64{key.ID, session, node, epoch} {
@@ -57,12 +57,12 @@ func (t *Signer) Append(b []byte, key *meta.Key, session, node, epoch uint64, id
 	}
 	b = append(b, byte(len(identity)))
 	b = append(b, identity...)
-	return append(b, t.of(key, b[start:])...)
+	return append(b, s.of(key, b[start:])...)
 }
 
 // Verify takes a ticket apart and checks it. Whatever is wrong, the answer is the same sentence: a
 // forger learns nothing.
-func (t *Signer) Verify(b []byte, current, previous *meta.Key, identity string) (Ticket, *protocol.Error) {
+func (s *Signer) Verify(b []byte, current, previous *meta.Key, identity string) (Ticket, *protocol.Error) {
 	bad := protocol.Errorf(protocol.StatusBadSession,
 		"ticket is not valid here; attach the session again for a new one")
 	if len(b) < ticketHead+1+sha256.Size || b[0] != ticketVersion ||
@@ -81,7 +81,7 @@ func (t *Signer) Verify(b []byte, current, previous *meta.Key, identity string) 
 		return Ticket{}, bad
 	}
 	signed := len(b) - sha256.Size
-	if !hmac.Equal(t.of(key, b[:signed]), b[signed:]) {
+	if !hmac.Equal(s.of(key, b[:signed]), b[signed:]) {
 		return Ticket{}, bad
 	}
 	if string(b[ticketHead+1:signed]) != identity {

@@ -59,9 +59,9 @@ type sweepCounter struct {
 }
 
 // next begins a sweep.
-func (t *sweepCounter) next() {
-	t.unwanted.Store(0)
-	t.sweep.Add(1)
+func (s *sweepCounter) next() {
+	s.unwanted.Store(0)
+	s.sweep.Add(1)
 }
 
 // CountPing counts a frame as a ping. The reading goroutine calls it.

@@ -220,18 +220,18 @@ type tlsSocket struct {
 }
 
 // markDirty implements socket.
-func (k *tlsSocket) markDirty(bool) {
-	k.listener.mu.Lock()
-	k.listener.dirty = append(k.listener.dirty, k)
-	k.listener.mu.Unlock()
+func (t *tlsSocket) markDirty(bool) {
+	t.listener.mu.Lock()
+	t.listener.dirty = append(t.listener.dirty, t)
+	t.listener.mu.Unlock()
 }
 
 // pauseReads implements socket: the reading goroutine checks whether the connection is paused.
-func (k *tlsSocket) pauseReads() {}
+func (t *tlsSocket) pauseReads() {}
 
 // resumeReads implements socket.
-func (k *tlsSocket) resumeReads() {
-	wake(k.resumed)
+func (t *tlsSocket) resumeReads() {
+	wake(t.resumed)
 }
 
 // goodbyeTimeout is how long a connection that must be closed at once may take over what it was
@@ -240,67 +240,67 @@ const goodbyeTimeout = 100 * time.Millisecond
 
 // wakeWriter wakes the writer. It may stand in a write that a client does not read: a connection
 // that is to be closed bounds it.
-func (k *tlsSocket) wakeWriter() {
-	if k.ending.Load() {
-		k.resumeReads()
-		k.out.mu.Lock()
-		hard := k.out.closing == Immediate
-		k.out.mu.Unlock()
-		k.mu.Lock()
+func (t *tlsSocket) wakeWriter() {
+	if t.ending.Load() {
+		t.resumeReads()
+		t.out.mu.Lock()
+		hard := t.out.closing == Immediate
+		t.out.mu.Unlock()
+		t.mu.Lock()
 		switch {
-		case !k.ready:
-			_ = k.raw.Close() // in the middle of a handshake nothing can be said
-		case hard && !k.closing:
-			k.closing = true
-			_ = k.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
+		case !t.ready:
+			_ = t.raw.Close() // in the middle of a handshake nothing can be said
+		case hard && !t.closing:
+			t.closing = true
+			_ = t.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
 		}
-		k.mu.Unlock()
+		t.mu.Unlock()
 	}
-	wake(k.wake)
+	wake(t.wake)
 }
 
 // serve is the life of the connection.
-func (k *tlsSocket) serve() {
-	defer k.t.guard("close", nil)
+func (t *tlsSocket) serve() {
+	defer t.t.guard("close", nil)
 	var writing sync.WaitGroup
-	if k.handshake() {
-		writing.Go(k.writeAll)
-		k.readAll()
+	if t.handshake() {
+		writing.Go(t.writeAll)
+		t.readAll()
 	}
-	_ = k.raw.Close()
-	close(k.done)
+	_ = t.raw.Close()
+	close(t.done)
 	writing.Wait()
-	k.listener.mu.Lock()
-	delete(k.listener.sockets, k)
-	k.listener.mu.Unlock()
-	k.closed()
+	t.listener.mu.Lock()
+	delete(t.listener.sockets, t)
+	t.listener.mu.Unlock()
+	t.closed()
 }
 
 // handshake does the handshake, bounded like the hello that is to follow.
-func (k *tlsSocket) handshake() bool {
-	ctx, cancel := context.WithTimeout(k.t.ctx, k.t.cfg.Limits.Hello)
+func (t *tlsSocket) handshake() bool {
+	ctx, cancel := context.WithTimeout(t.t.ctx, t.t.cfg.Limits.Hello)
 	defer cancel()
-	err := k.tls.HandshakeContext(ctx)
-	k.raw.end()
+	err := t.tls.HandshakeContext(ctx)
+	t.raw.end()
 	if err != nil {
-		k.t.Metrics.HandshakesFailed.Inc()
-		k.listener.failures.failed(k.t.cfg.Log, k.id, k.remote, err, time.Now())
+		t.t.Metrics.HandshakesFailed.Inc()
+		t.listener.failures.failed(t.t.cfg.Log, t.id, t.remote, err, time.Now())
 		if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil {
 			// A client that speaks no TLS can read this.
 			goodbye := &protocol.Goodbye{Status: protocol.StatusBadRequest,
 				Message: "this address wants TLS; turn it on, or connect to the plain address if there is one"}
-			_ = k.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
-			_, _ = k.raw.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
+			_ = t.raw.SetWriteDeadline(time.Now().Add(goodbyeTimeout))
+			_, _ = t.raw.Write(protocol.AppendFrame(nil, protocol.KindGoodbye, 0, 0, goodbye))
 		}
 		return false
 	}
-	if chains := k.tls.ConnectionState().VerifiedChains; len(chains) > 0 {
-		k.certificate = chains[0][0]
+	if chains := t.tls.ConnectionState().VerifiedChains; len(chains) > 0 {
+		t.certificate = chains[0][0]
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.ready = true
-	return !k.ending.Load()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ready = true
+	return !t.ending.Load()
 }
 
 // minReadBuffer is a connection's buffer for what comes in, as long as frames are small, and
@@ -312,21 +312,21 @@ const (
 
 // readAll feeds what comes in until the connection ends. The buffer grows with what has come, not
 // with what a frame's length announces.
-func (k *tlsSocket) readAll() {
-	defer k.t.guard("traffic", nil)
+func (t *tlsSocket) readAll() {
+	defer t.t.guard("traffic", nil)
 	buf := make([]byte, 0, minReadBuffer)
 	for {
-		n, err := k.tls.Read(buf[len(buf):cap(buf)])
+		n, err := t.tls.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		for fed := n == 0; !fed; {
-			used := k.process(buf)
+			used := t.process(buf)
 			rest := copy(buf, buf[used:])
 			buf = buf[:rest]
-			fed = !k.paused.Load() || rest == 0
-			for k.paused.Load() && !k.ending.Load() { // the kernel keeps what comes
+			fed = !t.paused.Load() || rest == 0
+			for t.paused.Load() && !t.ending.Load() { // the kernel keeps what comes
 				select {
-				case <-k.resumed:
-				case <-k.t.ctx.Done():
+				case <-t.resumed:
+				case <-t.t.ctx.Done():
 					return
 				}
 			}
@@ -344,52 +344,52 @@ func (k *tlsSocket) readAll() {
 }
 
 // process feeds the connection, and has written what others are told.
-func (k *tlsSocket) process(buf []byte) (used int) {
-	if len(buf) < k.need && !k.ending.Load() {
-		if !k.partialFrame(len(buf)) {
-			k.t.Flush()
+func (t *tlsSocket) process(buf []byte) (used int) {
+	if len(buf) < t.need && !t.ending.Load() {
+		if !t.partialFrame(len(buf)) {
+			t.t.Flush()
 			return len(buf)
 		}
 		return 0
 	}
-	p := k.listener.cycles.Get().(Cycle)
+	p := t.listener.cycles.Get().(Cycle)
 	fed := false
 	defer func() {
 		if fed {
-			k.listener.cycles.Put(p)
+			t.listener.cycles.Put(p)
 		} else {
 			p.Reset() // a panic; it goes on, and ends the connection
 		}
 	}()
-	used = k.read(p, buf)
-	k.t.Metrics.BytesIn.Add(used)
-	k.t.Flush()
+	used = t.read(p, buf)
+	t.t.Metrics.BytesIn.Add(used)
+	t.t.Flush()
 	fed = true
 	return used
 }
 
 // writeAll writes what waits whenever there is something, until the connection ends.
-func (k *tlsSocket) writeAll() {
-	defer k.t.guard("flush", func() { _ = k.raw.Close() })
+func (t *tlsSocket) writeAll() {
+	defer t.t.guard("flush", func() { _ = t.raw.Close() })
 	var b writeBatch
 	for {
 		select {
-		case <-k.wake:
-		case <-k.done:
+		case <-t.wake:
+		case <-t.done:
 			return
 		}
-		k.out.take(&b)
-		end, err := b.end, k.writeOut(&b)
+		t.out.take(&b)
+		end, err := b.end, t.writeOut(&b)
 		switch {
 		case err != nil, end == Immediate:
-			_ = k.raw.Close()
+			_ = t.raw.Close()
 			return
 		case end == Graceful:
 			// The client reads the goodbye to its end, and closes.
-			_ = k.tls.CloseWrite()
-			_ = k.raw.CloseWrite()
+			_ = t.tls.CloseWrite()
+			_ = t.raw.CloseWrite()
 		}
-		k.checkRoom()
+		t.checkRoom()
 	}
 }
 
@@ -397,27 +397,27 @@ func (k *tlsSocket) writeAll() {
 const maxWritePiece = 32 << 10
 
 // writeOut writes a batch, and keeps account of what of it the client has not read.
-func (k *tlsSocket) writeOut(b *writeBatch) error {
+func (t *tlsSocket) writeOut(b *writeBatch) error {
 	defer func() {
 		b.release()
-		k.setUnsent(0)
+		t.setUnsent(0)
 	}()
 	if len(b.segs) == 0 {
 		return nil
 	}
 	left := b.size
-	k.setUnsent(left)
-	k.t.Metrics.Writes.Inc()
+	t.setUnsent(left)
+	t.t.Metrics.Writes.Inc()
 	for _, seg := range b.segs {
 		// In pieces: a client that has read a large answer to its end asks on before the write of
 		// it returns, and must not be taken for one that does not read.
 		for piece := range slices.Chunk(seg, maxWritePiece) {
-			if _, err := k.tls.Write(piece); err != nil {
+			if _, err := t.tls.Write(piece); err != nil {
 				return err
 			}
 			left -= len(piece)
-			k.setUnsent(left)
-			k.t.Metrics.BytesOut.Add(len(piece))
+			t.setUnsent(left)
+			t.t.Metrics.BytesOut.Add(len(piece))
 		}
 	}
 	return nil

@@ -123,21 +123,21 @@ func (m *heartbeatMsg) fields(f *varint.Fields) {
 	f.Uint(&m.epoch, &m.attempt, &m.sentAt, &m.nextUpdate)
 }
 
-func (m *subscribeReply) fields(f *varint.Fields) {
-	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.request, &m.first, &m.count)
-	if m.first > MaxRequestSessions || m.count > MaxRequestSessions {
+func (s *subscribeReply) fields(f *varint.Fields) {
+	f.Uint(&s.homeEpoch, &s.epoch, &s.attempt, &s.request, &s.first, &s.count)
+	if s.first > MaxRequestSessions || s.count > MaxRequestSessions {
 		f.Fail()
 	}
-	varint.List(f, &m.sessions, maxNotifySessions, (*sessionStatus).fields)
+	varint.List(f, &s.sessions, maxNotifySessions, (*sessionStatus).fields)
 }
 
-func (m *heartbeatReply) fields(f *varint.Fields) {
+func (h *heartbeatReply) fields(f *varint.Fields) {
 	known := uint64(0)
-	if m.known {
+	if h.known {
 		known = 1
 	}
-	f.Uint(&m.homeEpoch, &m.epoch, &m.attempt, &m.sentAt, &known)
-	m.known = known == 1
+	f.Uint(&h.homeEpoch, &h.epoch, &h.attempt, &h.sentAt, &known)
+	h.known = known == 1
 }
 
 func (m *notifyMsg) fields(f *varint.Fields) {

@@ -78,15 +78,15 @@ type checks []check
 
 type check struct{ at, conn uint64 }
 
-func (h checks) Len() int { return len(h) }
-func (h checks) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].conn < h[j].conn
+func (c checks) Len() int { return len(c) }
+func (c checks) Less(i, j int) bool {
+	return c[i].at < c[j].at || c[i].at == c[j].at && c[i].conn < c[j].conn
 }
-func (h checks) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *checks) Push(x any)   { *h = append(*h, x.(check)) }
-func (h *checks) Pop() any {
-	old := *h
+func (c checks) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
+func (c *checks) Push(x any)   { *c = append(*c, x.(check)) }
+func (c *checks) Pop() any {
+	old := *c
 	x := old[len(old)-1]
-	*h = old[:len(old)-1]
+	*c = old[:len(old)-1]
 	return x
 }

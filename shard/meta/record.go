@@ -91,15 +91,15 @@ func (s *InstanceState) fields(f *varint.Fields) {
 	f.Uint(&s.Incarnation)
 }
 
-func (x *Replicaset) fields(f *varint.Fields) {
-	f.Uint(&x.ID)
-	f.Text(&x.UUID, maxUUID)
-	f.Text(&x.Name, maxGeneratedName)
-	varint.Byte(f, &x.Tier)
-	varint.Byte(f, &x.Phase)
-	f.Uint32(&x.Weight)
-	f.Bool(&x.WeightByUser)
-	f.Uint(&x.Revision)
+func (r *Replicaset) fields(f *varint.Fields) {
+	f.Uint(&r.ID)
+	f.Text(&r.UUID, maxUUID)
+	f.Text(&r.Name, maxGeneratedName)
+	varint.Byte(f, &r.Tier)
+	varint.Byte(f, &r.Phase)
+	f.Uint32(&r.Weight)
+	f.Bool(&r.WeightByUser)
+	f.Uint(&r.Revision)
 }
 
 func (t *Tier) fields(f *varint.Fields) {

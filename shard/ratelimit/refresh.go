@@ -6,8 +6,8 @@ import "cmp"
 // gets another epoch by each move, and a shard by each change of its leader.
 type Leadership struct{ Bucket, Epoch uint64 }
 
-func (a Leadership) compare(b Leadership) int {
-	return cmp.Or(cmp.Compare(a.Bucket, b.Bucket), cmp.Compare(a.Epoch, b.Epoch))
+func (l Leadership) compare(b Leadership) int {
+	return cmp.Or(cmp.Compare(l.Bucket, b.Bucket), cmp.Compare(l.Epoch, b.Epoch))
 }
 
 // Number is that of a lease. No two leases of a tree have the same, whatever leaders do not know of
@@ -25,7 +25,7 @@ type Lease struct {
 	End    uint64 // the leader counts it until then
 }
 
-func (g *Lease) there(now uint64) bool { return g.Number.Count != 0 && g.End > now }
+func (l *Lease) there(now uint64) bool { return l.Number.Count != 0 && l.End > now }
 
 // LeafRefresh is what a client says of one leaf.
 type LeafRefresh struct {

@@ -128,7 +128,7 @@ type memberLoop struct {
 	reply   protocol.ProcessReply
 }
 
-func (w *memberLoop) loop() {
+func (l *memberLoop) loop() {
 	tick := time.NewTimer(idleMemberTick)
 	defer tick.Stop()
 	idle, term := true, uint64(0)
@@ -136,31 +136,31 @@ func (w *memberLoop) loop() {
 	for {
 		due := false
 		select {
-		case <-w.s.stopC:
-			w.end()
+		case <-l.s.stopC:
+			l.end()
 			return
-		case <-w.q.wakeup:
+		case <-l.q.wakeup:
 		case <-tick.C:
 			due = true
 		}
-		w.followLeadership()
-		list = w.q.take(list)
-		if w.term == 0 {
-			w.fail(list)
+		l.followLeadership()
+		list = l.q.take(list)
+		if l.term == 0 {
+			l.fail(list)
 		} else {
 			for i := range list {
-				w.serve(&list[i])
+				l.serve(&list[i])
 			}
 		}
 		clear(list)
 		if due {
-			w.tick()
+			l.tick()
 		}
 		if due || len(list) > 0 {
-			w.sink.FlushMembers()
+			l.sink.FlushMembers()
 		}
-		if now := w.q.idle(); due || now != idle || w.term != term {
-			idle, term = now, w.term
+		if now := l.q.idle(); due || now != idle || l.term != term {
+			idle, term = now, l.term
 			switch {
 			case term == 0:
 				tick.Stop() // a replica that does not lead has nothing to repeat
@@ -174,35 +174,35 @@ func (w *memberLoop) loop() {
 }
 
 // end answers what waits: the shard does not run here any more.
-func (w *memberLoop) end() {
-	w.q.mu.Lock()
-	w.q.closed = true
-	w.q.mu.Unlock()
-	for _, m := range w.q.take(nil) {
-		w.sink.MemberReply(m.Origin,
+func (l *memberLoop) end() {
+	l.q.mu.Lock()
+	l.q.closed = true
+	l.q.mu.Unlock()
+	for _, m := range l.q.take(nil) {
+		l.sink.MemberReply(m.Origin,
 			protocol.Errorf(protocol.StatusUnavailable, "the shard stops running here; fetch the map and send again"))
 	}
-	w.sink.FlushMembers()
+	l.sink.FlushMembers()
 }
 
 // followLeadership begins and ends the leader's part with the leadership.
-func (w *memberLoop) followLeadership() {
-	term := w.q.led.Load()
-	if term == w.term {
+func (l *memberLoop) followLeadership() {
+	term := l.q.led.Load()
+	if term == l.term {
 		return
 	}
-	w.term = term
-	w.q.stepMu.Lock()
-	defer w.q.stepMu.Unlock()
+	l.term = term
+	l.q.stepMu.Lock()
+	defer l.q.stepMu.Unlock()
 	if term != 0 {
-		w.q.processes.Start(millis(w.s.clock))
+		l.q.processes.Start(millis(l.s.clock))
 	} else {
-		w.q.processes.Stop()
+		l.q.processes.Stop()
 	}
 }
 
 // fail answers messages that came while this replica does not lead.
-func (w *memberLoop) fail(list []MemberMessage) {
+func (l *memberLoop) fail(list []MemberMessage) {
 	if len(list) == 0 {
 		return
 	}
@@ -210,55 +210,55 @@ func (w *memberLoop) fail(list []MemberMessage) {
 	for i := range list {
 		origins[i] = list[i].Origin
 	}
-	w.s.sink.Failed(w.s, origins, protocol.StatusUnavailable)
+	l.s.sink.Failed(l.s, origins, protocol.StatusUnavailable)
 }
 
 // serve answers one message, and delivers what comes of it.
-func (w *memberLoop) serve(m *MemberMessage) {
-	defer w.sink.Contain(m.Conn)
+func (l *memberLoop) serve(m *MemberMessage) {
+	defer l.sink.Contain(m.Conn)
 	var err error
-	w.step(func(machine *shard.Machine) { err = w.take(machine, m) })
+	l.step(func(machine *shard.Machine) { err = l.take(machine, m) })
 	if protocol.StatusOf(err) == protocol.StatusNotFound && !m.confirmed {
-		w.retryBehindBarrier(*m)
+		l.retryBehindBarrier(*m)
 	} else {
-		w.sink.MemberReply(m.Origin, err)
+		l.sink.MemberReply(m.Origin, err)
 	}
-	w.deliver()
+	l.deliver()
 }
 
 // retryBehindBarrier repeats a message behind a read barrier. A deposed leader that does not know
 // it does harm only by the reply that there is no such process or member: that ends a membership.
-func (w *memberLoop) retryBehindBarrier(m MemberMessage) {
+func (l *memberLoop) retryBehindBarrier(m MemberMessage) {
 	m.confirmed = true
-	w.s.Barrier(func(ok bool) {
+	l.s.Barrier(func(ok bool) {
 		st := protocol.StatusUnavailable
 		if ok {
-			st = w.q.add(m)
+			st = l.q.add(m)
 		}
 		if st != protocol.StatusOK {
-			w.s.sink.Failed(w.s, []Origin{m.Origin}, st)
+			l.s.sink.Failed(l.s, []Origin{m.Origin}, st)
 		}
 	})
 }
 
 // step runs one call of processes with the machine.
-func (w *memberLoop) step(call func(*shard.Machine)) {
-	w.q.stepMu.Lock()
-	defer w.q.stepMu.Unlock()
-	w.s.View(call)
+func (l *memberLoop) step(call func(*shard.Machine)) {
+	l.q.stepMu.Lock()
+	defer l.q.stepMu.Unlock()
+	l.s.View(call)
 }
 
 // take hands a message to processes.
-func (w *memberLoop) take(machine *shard.Machine, m *MemberMessage) error {
+func (l *memberLoop) take(machine *shard.Machine, m *MemberMessage) error {
 	var session uint64
 	var err error
 	switch m.Kind {
 	case protocol.KindProcessSync:
-		err, session = w.sync.DecodeBody(m.Body), w.sync.Session
+		err, session = l.sync.DecodeBody(m.Body), l.sync.Session
 	case protocol.KindProcessRequest:
-		err, session = w.request.DecodeBody(m.Body), w.request.Session
+		err, session = l.request.DecodeBody(m.Body), l.request.Session
 	default:
-		err, session = w.reply.DecodeBody(m.Body), w.reply.Session
+		err, session = l.reply.DecodeBody(m.Body), l.reply.Session
 	}
 	if err != nil {
 		return err
@@ -267,30 +267,30 @@ func (w *memberLoop) take(machine *shard.Machine, m *MemberMessage) error {
 		return protocol.Errorf(protocol.StatusBadSession,
 			"session was attached again since; attach it here, or present its newer ticket")
 	}
-	p := w.q.processes
+	p := l.q.processes
 	switch m.Kind {
 	case protocol.KindProcessSync:
-		return p.Sync(machine, m.Node, &w.sync, &w.out)
+		return p.Sync(machine, m.Node, &l.sync, &l.out)
 	case protocol.KindProcessRequest:
-		return p.Request(machine, m.Node, &w.request, &w.out)
+		return p.Request(machine, m.Node, &l.request, &l.out)
 	}
-	return p.Reply(machine, m.Node, &w.reply, &w.out)
+	return p.Reply(machine, m.Node, &l.reply, &l.out)
 }
 
 // tick repeats what is due.
-func (w *memberLoop) tick() {
-	defer w.sink.Contain(0)
-	if w.term == 0 {
+func (l *memberLoop) tick() {
+	defer l.sink.Contain(0)
+	if l.term == 0 {
 		return
 	}
-	w.step(func(machine *shard.Machine) { w.q.processes.Tick(millis(w.s.clock), machine, &w.out) })
-	w.deliver()
-	w.sink.MembersTicked(w.s)
+	l.step(func(machine *shard.Machine) { l.q.processes.Tick(millis(l.s.clock), machine, &l.out) })
+	l.deliver()
+	l.sink.MembersTicked(l.s)
 }
 
-func (w *memberLoop) deliver() {
-	if len(w.out.Rounds)+len(w.out.Messages) > 0 {
-		w.sink.DeliverToMembers(&w.out)
+func (l *memberLoop) deliver() {
+	if len(l.out.Rounds)+len(l.out.Messages) > 0 {
+		l.sink.DeliverToMembers(&l.out)
 	}
-	w.out.Reset()
+	l.out.Reset()
 }

@@ -26,8 +26,8 @@ type engineProposal interface {
 // a proposal that was never made and one with an unknown outcome.
 type requestState dragonboat.RequestState
 
-func (t *requestState) poll() outcome {
-	r := (*dragonboat.RequestState)(t)
+func (s *requestState) poll() outcome {
+	r := (*dragonboat.RequestState)(s)
 	select {
 	case res := <-r.AppliedC():
 		r.Release()

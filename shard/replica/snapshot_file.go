@@ -32,8 +32,8 @@ type snapshotHandle struct {
 	begin func()
 }
 
-func (f *snapshotHandle) Write(b []byte) (int, error) {
-	n, err := f.File.Write(b)
-	f.begin()
+func (s *snapshotHandle) Write(b []byte) (int, error) {
+	n, err := s.File.Write(b)
+	s.begin()
 	return n, err
 }

@@ -62,15 +62,15 @@ func (l *location) add(x contribution, by int) bool {
 }
 
 // updateCounts brings the counts up to date after p changed.
-func (p *instance) updateCounts(pl *plan) {
-	x := contributionOf(p, pl)
-	if x == p.contribution {
+func (i *instance) updateCounts(pl *plan) {
+	x := contributionOf(i, pl)
+	if x == i.contribution {
 		return
 	}
-	ok := p.loc.add(p.contribution, -1)
-	p.contribution = x
-	if p.loc.add(x, 1); !ok {
-		p.loc.findSuspects()
+	ok := i.loc.add(i.contribution, -1)
+	i.contribution = x
+	if i.loc.add(x, 1); !ok {
+		i.loc.findSuspects()
 	}
 }
 

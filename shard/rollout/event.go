@@ -12,7 +12,7 @@ type Events struct {
 }
 
 // Reset forgets the changes and the references they hold.
-func (c *Events) Reset() {
-	clear(c.List)
-	c.List = c.List[:0]
+func (e *Events) Reset() {
+	clear(e.List)
+	e.List = e.List[:0]
 }

@@ -33,13 +33,13 @@ type instance struct {
 	atSession, atLocation int
 }
 
-func (p *instance) leads() bool { return p.role == protocol.InstanceLeader && !p.demoted }
+func (i *instance) leads() bool { return i.role == protocol.InstanceLeader && !i.demoted }
 
 // reached reports whether the instance has the target or a later version of the track. A higher
 // number that the track never had does not count: it may be a version of a deleted track of the
 // same name.
-func (p *instance) reached(pl *plan) bool {
-	l, current := p.loc, p.report.Current
+func (i *instance) reached(pl *plan) bool {
+	l, current := i.loc, i.report.Current
 	return current == l.target || current > l.target && current <= pl.last && !l.rollback
 }
 
@@ -49,12 +49,12 @@ func byID(a, b *instance) int { return cmp.Compare(a.id, b.id) }
 // something else, or reports were left out between the two. One of those may still be on its way,
 // and would be taken for the latest. An error is also reported again for a new target with the same
 // version.
-func (p *instance) isNewReport(r *protocol.UpdateReport) bool {
-	if r.Seq <= p.seq {
+func (i *instance) isNewReport(r *protocol.UpdateReport) bool {
+	if r.Seq <= i.seq {
 		return false
 	}
-	again := r.Target == p.loc.target && p.reportGen != p.loc.generation && r.Code != CodeNone && r.Code != CodeOK
-	return again || r.Seq > p.seq+1 || !sameReport(p.report, *r)
+	again := r.Target == i.loc.target && i.reportGen != i.loc.generation && r.Code != CodeNone && r.Code != CodeOK
+	return again || r.Seq > i.seq+1 || !sameReport(i.report, *r)
 }
 
 // sameReport reports whether two reports differ in their numbers alone.
@@ -64,15 +64,15 @@ func sameReport(a, b protocol.UpdateReport) bool {
 }
 
 // assigned is the version the instance is to have.
-func (p *instance) assigned() uint64 {
-	if p.loc.shareOnly && !p.inShare {
-		return p.loc.stable
+func (i *instance) assigned() uint64 {
+	if i.loc.shareOnly && !i.inShare {
+		return i.loc.stable
 	}
-	return p.loc.target
+	return i.loc.target
 }
 
 // mustBeSent reports whether the assigned version was not sent to the instance.
-func (p *instance) mustBeSent() bool {
-	v := p.assigned()
-	return p.loc.pos >= 0 && v != 0 && (p.sent != v || p.sentGen != p.loc.generation)
+func (i *instance) mustBeSent() bool {
+	v := i.assigned()
+	return i.loc.pos >= 0 && v != 0 && (i.sent != v || i.sentGen != i.loc.generation)
 }

@@ -97,14 +97,14 @@ func (l *location) fields(f *varint.Fields) {
 	})
 }
 
-func (p *instance) fields(f *varint.Fields) {
-	f.Text(&p.id, protocol.MaxTrackInstance)
-	f.Uint(&p.session, &p.incarnation)
-	varint.Byte(f, &p.role)
-	f.Bool(&p.demoted, &p.inShare)
-	f.Text(&p.meta, protocol.MaxTrackMeta)
-	f.Uint(&p.registered, &p.roleAt, &p.sent, &p.sentGen, &p.sentAt, &p.seq, &p.reportGen, &p.reportAt)
-	r := &p.report
+func (i *instance) fields(f *varint.Fields) {
+	f.Text(&i.id, protocol.MaxTrackInstance)
+	f.Uint(&i.session, &i.incarnation)
+	varint.Byte(f, &i.role)
+	f.Bool(&i.demoted, &i.inShare)
+	f.Text(&i.meta, protocol.MaxTrackMeta)
+	f.Uint(&i.registered, &i.roleAt, &i.sent, &i.sentGen, &i.sentAt, &i.seq, &i.reportGen, &i.reportAt)
+	r := &i.report
 	f.Uint(&r.Seq, &r.Current, &r.Target, &r.Attempts)
 	f.Text(&r.Code, protocol.MaxTrackName)
 	f.Text(&r.Message, protocol.MaxTrackMessage)

@@ -101,9 +101,9 @@ func (pl *plan) convergingState(l *location, clock uint64) (protocol.TrackState,
 }
 
 // reportsError: it says that it cannot load the target. Such a leader does not hang.
-func (p *instance) reportsError() bool {
-	return p.report.Target == p.loc.target && p.reportGen == p.loc.generation &&
-		p.report.Code != CodeNone && p.report.Code != CodeOK
+func (i *instance) reportsError() bool {
+	return i.report.Target == i.loc.target && i.reportGen == i.loc.generation &&
+		i.report.Code != CodeNone && i.report.Code != CodeOK
 }
 
 func (pl *plan) demoteAt(p *instance) uint64 {

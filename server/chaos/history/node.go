@@ -48,11 +48,11 @@ func (n node) next(op *Op) []any {
 // possibleRepeats are what a call may have done besides what it was told: the client asks again
 // when a connection is lost, and if somebody undid the first doing meanwhile, the second does it
 // again.
-func (op *Op) possibleRepeats() []*Op {
-	if op.Result != OK {
+func (o *Op) possibleRepeats() []*Op {
+	if o.Result != OK {
 		return nil
 	}
-	first := *op
+	first := *o
 	first.Result, first.Token = Unknown, 0
 	return []*Op{&first}
 }
