@@ -24,13 +24,13 @@ type plantedFault struct {
 // streamAfterRead registers a stream over a process or a track 3 ms after its state is read.
 var streamAfterRead = []string{
 	"\"sync/atomic\"\n", "\"sync/atomic\"\n\t\"time\"\n",
-	"t.byName[key][filter] = append(t.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.byName[key] == nil {
-			t.byName[key] = make(map[F][]*objectStream[F])
+	"o.byName[key][filter] = append(o.byName[key][filter], s)", `time.AfterFunc(3*time.Millisecond, func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.byName[key] == nil {
+			o.byName[key] = make(map[F][]*objectStream[F])
 		}
-		t.byName[key][filter] = append(t.byName[key][filter], s)
+		o.byName[key][filter] = append(o.byName[key][filter], s)
 	})`,
 }
 
@@ -350,12 +350,12 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"report-time-unsaved", "shard/rollout/record.go",
-		[]string{"&p.seq, &p.reportGen, &p.reportAt)", "&p.seq, &p.reportGen, new(uint64))"},
+		[]string{"&i.seq, &i.reportGen, &i.reportAt)", "&i.seq, &i.reportGen, new(uint64))"},
 		"shard/rollout", "TestEveryFieldIsKept", "",
 	},
 	{
 		"detached-outlives-epoch", "shard/remote_session.go",
-		[]string{"p.epoch, p.detached = epoch, false", "p.epoch = epoch"},
+		[]string{"r.epoch, r.detached = epoch, false", "r.epoch = epoch"},
 		"shard", "TestDetachedStateEndsWithEpoch", "",
 	},
 	{
@@ -375,7 +375,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"stream-unnamed", "server/delivery/object_stream.go",
-		[]string{"t.byName[key][filter] = append(t.byName[key][filter], s)", "t.byName[key][filter] = t.byName[key][filter][:]"},
+		[]string{"o.byName[key][filter] = append(o.byName[key][filter], s)", "o.byName[key][filter] = o.byName[key][filter][:]"},
 		"server", "TestProcessRounds", "",
 	},
 	{
@@ -400,17 +400,17 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"object-not-restarted", "server/delivery/object_stream.go",
-		[]string{"t.shard, body), true) {\n\t\ts.live = false\n", "t.shard, body), true) {\n\t\treturn\n"},
+		[]string{"o.shard, body), true) {\n\t\ts.live = false\n", "o.shard, body), true) {\n\t\treturn\n"},
 		"server/delivery", "TestObjectStreamFallsBehind", "",
 	},
 	{
 		"tracks-not-restarted", "server/delivery/shard.go",
-		[]string{"\td.Tracks.Restart()\n", ""},
+		[]string{"\ts.Tracks.Restart()\n", ""},
 		"server/delivery", "TestSnapshotInstalled", "",
 	},
 	{
 		"frozen-track-kept", "server/delivery/shard.go",
-		[]string{"d.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,", "_ = []any{protocol.StatusWrongShard,", "\"the track's bucket moves to another shard; fetch the map and ask its instance\")", "\"the track's bucket moves to another shard; fetch the map and ask its instance\"}"},
+		[]string{"s.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,", "_ = []any{protocol.StatusWrongShard,", "\"the track's bucket moves to another shard; fetch the map and ask its instance\")", "\"the track's bucket moves to another shard; fetch the map and ask its instance\"}"},
 		"server/delivery", "TestWatchesEnd", "",
 	},
 	{
