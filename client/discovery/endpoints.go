@@ -63,9 +63,9 @@ func PanicShare(percent int) WatchOption {
 	return func(o *watchOptions) { o.caller.panicShare = percent }
 }
 
-// Hold is how long endpoints stay that a snapshot after an interruption lacks, if it lacks more
-// than half of at least four, or all: 0 to 5 min, 10 s by default. After a restore from a backup it
-// gives services the time to register again.
+// Hold is how long after an interruption endpoints stay that go missing with it, if they are more
+// than half of at least four, or all: 0 to 5 min, 10 s by default. After a long outage, and after a
+// restore from a backup, it gives services the time to register again. What goes later goes at once.
 func Hold(d time.Duration) WatchOption { return func(o *watchOptions) { o.hold = d } }
 
 // View is the list of a service at one moment, and what a caller uses of it. It does not change.
@@ -120,7 +120,7 @@ func (p *published) view(c caller) *View {
 type Stats struct {
 	Views         uint64 // made
 	Interruptions uint64 // of the stream
-	Held          int    // endpoints that a snapshot lacked, and that stay for now
+	Held          int    // endpoints that are missing since an interruption, and that stay for now
 }
 
 // ErrClosed is the error of Endpoints after their Close.

@@ -16,19 +16,23 @@ const viewInterval = 20 * time.Millisecond
 //
 //   - What is shown never becomes empty because the cluster is away: only events of a stream that is
 //     live, and complete snapshots, remove anything.
+//   - Nor does it collapse because the cluster returns: members may have to register again then. For
+//     the time hold after a snapshot, what was shown before is held if most of it is missing.
 //   - incoming is what the watch has said. It equals the server's list whenever a stream is live.
 type list struct {
-	hold time.Duration // how long what a snapshot lacks may stay
+	hold time.Duration // how long after a snapshot what is missing may stay
 
-	incoming []*entry       // by token
-	addrs    map[string]int // how many of incoming have an address
-	held     map[string]time.Time
-	all      []*Endpoint // shown: one for each address, by token
-	ignored  int
-	known    bool
-	live     bool
-	since    time.Time // since when live is as it is
-	err      error     // why nothing is read
+	incoming  []*entry       // by token
+	addrs     map[string]int // how many of incoming have an address
+	before    []*Endpoint    // shown when the stream was lost
+	holdUntil time.Time      // until when before counts
+	held      map[string]time.Time
+	all       []*Endpoint // shown: one for each address, by token
+	ignored   int
+	known     bool
+	live      bool
+	since     time.Time // since when live is as it is
+	err       error     // why nothing is read
 
 	changed   bool // what is shown is not published yet
 	published time.Time
@@ -107,7 +111,7 @@ func (l *list) notLive(now time.Time) {
 	if !l.live {
 		return
 	}
-	l.show()
+	l.show(now)
 	l.live, l.since, l.changed = false, now, true
 	l.interruptions++
 }
@@ -153,37 +157,52 @@ func (l *list) synced(now time.Time) {
 	if l.live {
 		return
 	}
-	before := l.all
+	l.before, l.holdUntil = l.all, now.Add(l.hold)
+	if !l.collapsed(now) {
+		clear(l.held)
+	}
+	l.expire(now)
+	l.known, l.live, l.since, l.err, l.changed = true, true, now, nil, true
+	l.show(now)
+}
+
+// collapsed says that, shortly after an interruption, more than half of at least four endpoints that
+// were shown before are missing, or all.
+func (l *list) collapsed(now time.Time) bool {
+	if !now.Before(l.holdUntil) {
+		return false
+	}
 	missing := 0
-	for _, e := range before {
+	for _, e := range l.before {
 		if l.addrs[e.Addr] == 0 {
 			missing++
 		}
 	}
-	collapsed := missing > 0 && (missing == len(before) || len(before) >= 4 && 2*missing > len(before))
-	old := l.held
-	l.held = map[string]time.Time{}
-	if collapsed && l.hold > 0 {
-		for _, e := range before {
-			if l.addrs[e.Addr] > 0 {
-				continue
-			}
-			until, again := old[e.Addr]
-			if !again {
-				until = now.Add(l.hold)
-			}
-			if until.After(now) {
-				l.held[e.Addr] = until
-			}
+	all := len(l.before)
+	return missing > 0 && (missing == all || all >= 4 && 2*missing > all)
+}
+
+// expire ends what was held long enough.
+func (l *list) expire(now time.Time) {
+	for addr, until := range l.held {
+		if !until.After(now) {
+			delete(l.held, addr)
+			l.all = slices.DeleteFunc(slices.Clone(l.all), func(e *Endpoint) bool { return e.Addr == addr })
+			l.changed = true
 		}
 	}
-	l.known, l.live, l.since, l.err, l.changed = true, true, now, nil, true
-	l.show()
 }
 
 // show makes what is shown of what the watch said: the newest member of each address, and what is
 // held.
-func (l *list) show() {
+func (l *list) show(now time.Time) {
+	if l.collapsed(now) {
+		for _, e := range l.all {
+			if _, held := l.held[e.Addr]; !held && l.addrs[e.Addr] == 0 {
+				l.held[e.Addr] = l.holdUntil
+			}
+		}
+	}
 	all := make([]*Endpoint, 0, len(l.incoming)+len(l.held))
 	l.ignored = 0
 	var twice map[string]bool // addresses of several members, once the newest is shown
@@ -221,18 +240,13 @@ func (l *list) show() {
 // tick removes what was held long enough, and publishes what changed, when it is time.
 func (l *list) tick(now time.Time) {
 	if l.live {
-		for addr, until := range l.held {
-			if !until.After(now) {
-				delete(l.held, addr)
-				l.changed = true
-			}
-		}
+		l.expire(now)
 	}
 	if !l.changed || l.version > 0 && now.Sub(l.published) < viewInterval {
 		return
 	}
 	if l.live {
-		l.show()
+		l.show(now)
 	}
 	l.changed = false
 	o := l.out
