@@ -37,7 +37,7 @@ func reason(all []*Endpoint, e *Endpoint, c caller) (used bool, why string) {
 		return true, "only draining ones are left"
 	case panicking:
 		return true, "too few are ready"
-	case len(zone) < len(states):
+	case c.zone != "" && !slices.ContainsFunc(zone, func(e *Endpoint) bool { return e.Zone != c.zone }):
 		return true, "it is in the zone"
 	case c.zone != "":
 		return true, "the zone alone is not enough"

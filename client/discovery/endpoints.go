@@ -1,10 +1,12 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -109,6 +111,20 @@ func ViewOf(members []client.Member, opts ...WatchOption) (*View, error) {
 
 // Reason reports whether the view's caller uses an endpoint of All, and why or why not.
 func (v *View) Reason(e *Endpoint) (used bool, why string) { return reason(v.All, e, v.caller) }
+
+// Find is what a member's data says: an endpoint of All, or with leftOut why callers leave it out. e
+// is nil where the data is not that of an Endpoint.
+func (v *View) Find(m *client.Member) (e *Endpoint, leftOut string) {
+	i, found := slices.BinarySearchFunc(v.All, m.Token, func(e *Endpoint, token uint64) int { return cmp.Compare(e.Token, token) })
+	if found {
+		return v.All[i], ""
+	}
+	e, err := Parse(m.Data)
+	if err != nil {
+		return nil, err.Error()
+	}
+	return e, "a newer member has the address"
+}
 
 func (p *published) view(c caller) *View {
 	used, panicking := choose(p.all, c)

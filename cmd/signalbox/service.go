@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -73,16 +72,13 @@ const leftOut = "left out"
 
 // memberRow is a member, and its endpoint in a view, if it has one there.
 func memberRow(m *client.Member, v *discovery.View) (row, *discovery.Endpoint) {
-	i, found := slices.BinarySearchFunc(v.All, m.Token, func(e *discovery.Endpoint, token uint64) int { return cmp.Compare(e.Token, token) })
-	shown := &discovery.Endpoint{Addr: string(m.Data), State: leftOut}
-	var e *discovery.Endpoint
-	if found {
-		e = v.All[i]
+	e, why := v.Find(m)
+	shown := &discovery.Endpoint{Addr: string(m.Data)}
+	if e != nil {
 		shown = e
-	} else if same, err := discovery.Parse(m.Data); err != nil {
-		shown.Why = err.Error()
-	} else {
-		shown.Addr, shown.Why = same.Addr, "a newer member has the address"
+	}
+	if why != "" {
+		shown, e = &discovery.Endpoint{Addr: shown.Addr, State: leftOut, Why: why}, nil
 	}
 	r := row{{"addr", "address", shown.Addr}, {"zone", "zone", shown.Zone}, {"weight", "weight", shown.Weight},
 		{"state", "state", string(shown.State)}, {"why", "why", shown.Why}, {"data", "", m.Data}}

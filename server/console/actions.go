@@ -104,6 +104,27 @@ var actions = map[string]action{
 			return "The member is evicted.", process.Operate(t.node, nameOf(t.q)).Evict(ctx, t.id, shortReason(reason))
 		},
 	},
+	"drain-member": {
+		title: "Drain member of", prepare: aboutMemberOf,
+		consequence: "The member says that it drains, with your reason, and callers look elsewhere. It stays registered, " +
+			"and may be taken back. Only programs that run with client/discovery or signalbox service register follow.",
+		do: func(ctx context.Context, v *viewer, t *target, reason string) (string, error) {
+			who := "an operator"
+			if x, err := v.identity(ctx); err == nil && x.Enabled {
+				who = x.Identity
+			}
+			return "The member is asked to drain. The service's page shows when it follows.",
+				requestDrain(ctx, v, t, "drained by "+who+": "+reason)
+		},
+	},
+	"undrain-member": {
+		title: "Undrain member of", prepare: aboutMemberOf,
+		consequence: "The request to drain is taken back, and callers use the member again. " +
+			"One that drains because its program ends goes on.",
+		do: func(ctx context.Context, v *viewer, t *target, _ string) (string, error) {
+			return "The request is taken back. The service's page shows when the member follows.", requestDrain(ctx, v, t, "")
+		},
+	},
 	"drain": {
 		title: "Drain instance", prepare: aboutInstance,
 		consequence: "Leadership and votes move to other instances, and it gets neither again " +
@@ -137,11 +158,13 @@ func (p *page) offer(ctx context.Context, v *viewer, text, verb string, pairs ..
 	}
 }
 
-// mayOperate reports whether the viewer has the right admin on a node, which all actions need. It
+// mayOperate reports whether the viewer has the right admin on a node, which most actions need. It
 // decides what is shown: the server decides what is done.
-func (v *viewer) mayOperate(ctx context.Context, path string) bool {
+func (v *viewer) mayOperate(ctx context.Context, path string) bool { return v.may(ctx, "admin", path) }
+
+func (v *viewer) may(ctx context.Context, right, path string) bool {
 	who, err := v.identity(ctx)
-	return err == nil && may(who, "admin", path)
+	return err == nil && may(who, right, path)
 }
 
 // nameOf is the name in a query that was read before.

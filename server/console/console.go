@@ -125,18 +125,21 @@ type pageFunc func(ctx context.Context, v *viewer, q url.Values) (*page, error)
 
 // pages are the pages by path. Each has a stream of its changes below /live.
 var pages = map[string]pageFunc{
-	"/":           overviewPage,
-	"/nodes":      nodesPage,
-	"/node":       nodePage,
-	"/semaphores": semaphoresPage,
-	"/semaphore":  semaphorePage,
-	"/sessions":   sessionsPage,
-	"/session":    sessionPage,
-	"/rollouts":   rolloutsPage,
-	"/rollout":    rolloutPage,
-	"/processes":  processesPage,
-	"/process":    processPage,
-	"/audit":      auditPage,
+	"/":               overviewPage,
+	"/nodes":          nodesPage,
+	"/node":           nodePage,
+	"/services":       servicesPage,
+	"/elections":      electionsPage,
+	"/configurations": configurationsPage,
+	"/semaphores":     semaphoresPage,
+	"/semaphore":      semaphorePage,
+	"/sessions":       sessionsPage,
+	"/session":        sessionPage,
+	"/rollouts":       rolloutsPage,
+	"/rollout":        rolloutPage,
+	"/processes":      processesPage,
+	"/process":        processPage,
+	"/audit":          auditPage,
 }
 
 func (c *Console) routes() *http.ServeMux {

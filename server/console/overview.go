@@ -15,13 +15,18 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// overviewPage shows whether the cluster works, what may be lost, and what the governor does.
+// overviewPage shows whether the cluster works, what may be lost, what waits longest and is busiest, and
+// what the governor does.
 func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	p := &page{Section: "Overview", Title: "Overview"}
 	s, err := v.admin.Status(ctx)
 	if errors.Is(err, client.Forbidden) {
 		p.Notes = []note{{"warn", "You may not see the cluster: that needs the right read on the path /. " +
 			"Semaphores and sessions of your nodes are behind the links above."}}
+		if who, err := v.identity(ctx); err != nil || len(who.Rights) == 0 {
+			return p, nil
+		}
+		addBusiest(ctx, v, p)
 		return p, nil
 	}
 	if err != nil {
@@ -73,6 +78,7 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 			r.Cells = append(r.Cells, cell{Text: word, Href: actionURL(verb, "instance", x.Name)})
 		}
 	}
+	addBusiest(ctx, v, p)
 	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan), moveTable(s))
 	return p, nil
 }

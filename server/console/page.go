@@ -123,6 +123,7 @@ type figure struct {
 
 // filter is the form above a list.
 type filter struct {
+	Action       string // path of the list
 	Node, Prefix string
 	Order        string // as the address has it
 	Orders       []order

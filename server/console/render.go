@@ -61,6 +61,9 @@ const defaultNode = "/default"
 func sectionsOf(current, node string, who *admin.Identity) []section {
 	list := []section{
 		{"Overview", "/", false},
+		{"Services", address("/services", "node", node), false},
+		{"Elections", address("/elections", "node", node), false},
+		{"Configurations", address("/configurations", "node", node), false},
 		{"Semaphores", address("/semaphores", "node", node), false},
 		{"Sessions", address("/sessions", "node", node), false},
 		{"Rollouts", address("/rollouts", "node", node), false},

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -50,25 +51,46 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	} else if err != nil {
 		return nil, err
 	}
+	kind := kindOf(name, s.sem.Limit, s.sem.Used, s.sem.Ephemeral)
+	if kind == kindConfiguration {
+		if values, err := n.Config(strings.TrimPrefix(name, client.ConfigPrefix)).History(ctx, client.ReadConsistency(client.Relaxed)); err == nil {
+			s.configuration(p, values)
+			return p, nil
+		}
+		p.note("bad", "Its data is no configuration: something else than a configuration's Set has changed it.")
+	}
 	operates := v.mayOperate(ctx, path)
 	if operates && !s.sem.Ephemeral {
 		p.offer(ctx, v, "Resize", "resize", "node", path, "name", encodeName(name))
 	}
 	p.Figure = &figure{Bar: ownerBar(s.sem, s.owners), Text: holdsText(s.sem)}
-	p.Notes = s.whyNotes()
+	p.Notes = append(p.Notes, s.whyNotes()...)
 	p.Facts = []fact{
 		{"limit", "Limit", text(amount(s.sem.Limit))},
 		{"used", "Units held", text(amount(s.sem.Used))},
 		{"owners", "Owners", text(group(s.sem.NumOwners))},
 		{"waiters", "Waiters", text(group(s.sem.NumWaiters))},
-		{"kind", "Kind", text(kindText(s.sem.Ephemeral))},
+		{"kind", "Kind", text(string(kind))},
 		{"created", "Created", since(s.sem.CreatedAt)},
 	}
 	if len(s.sem.Data) > 0 {
 		label := "Data, version " + group(s.sem.Version)
 		p.Facts = append(p.Facts, fact{"data", label, dataCell(path, name, 0, s.sem.Data)})
 	}
-	p.Tables = []table{s.ownerRows(operates), s.queueRows()}
+	owners, queue := s.ownerRows(operates), s.queueRows()
+	p.Tables = []table{owners, queue}
+	if isService(s.sem.Limit, s.sem.Used, s.owners) {
+		if err := s.service(ctx, v, n, q, p); err != nil {
+			return nil, err
+		}
+		if len(queue.Rows) > 0 {
+			p.Tables = append(p.Tables, queue)
+		}
+	}
+	if kind == kindWhole {
+		p.Section, p.Title = "Elections", "Lock or election"
+		p.Crumbs = nodeCrumbs(path, link{"Elections", address("/elections", "node", path)})
+	}
 	return p, nil
 }
 

@@ -15,15 +15,14 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 	if err != nil {
 		return nil, err
 	}
-	prefix := q.Get("prefix")
-	if len(prefix) > protocol.MaxNameLen {
-		text := fmt.Sprintf("The prefix is %d bytes long. Names have at most %d.", len(prefix), protocol.MaxNameLen)
-		return nil, &badRequestError{text}
+	prefix, err := prefixOf(q)
+	if err != nil {
+		return nil, err
 	}
 	order := q.Get("order")
 	p := &page{
 		Section: "Semaphores", Node: path, Title: "Semaphores in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Filter: &filter{Node: path, Prefix: prefix, Order: order, Orders: semaphoreOrders(path, prefix, order)},
+		Filter: &filter{Action: "/semaphores", Node: path, Prefix: prefix, Order: order, Orders: semaphoreOrders(path, prefix, order)},
 	}
 	if order == byWaiters || order == byAge {
 		return p, wantedSemaphores(ctx, v, p, order)
@@ -44,6 +43,16 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 	return p, err
 }
 
+// prefixOf is how the names begin that a list shows.
+func prefixOf(q url.Values) (string, error) {
+	prefix := q.Get("prefix")
+	if len(prefix) > protocol.MaxNameLen {
+		text := fmt.Sprintf("The prefix is %d bytes long. Names have at most %d.", len(prefix), protocol.MaxNameLen)
+		return "", &badRequestError{text}
+	}
+	return prefix, nil
+}
+
 func semaphoreTable(title, empty string) table {
 	return newTable("semaphores", title, empty,
 		col("Name"), col("Units held"), numCol("Owners"), numCol("Waiters"), col("Kind"), numCol("Data"))
@@ -57,7 +66,7 @@ func semaphoreRow(path string, s *client.SemaphoreInfo) row {
 	data.Kind += " num"
 	return row{Key: encodeName(s.Name), Cells: []cell{
 		nameCell(s.Name, semaphoreURL(path, s.Name)), heldCell(s.Used, s.Limit), zeroQuiet(s.NumOwners),
-		waitersCell(s.NumWaiters), quiet(kindText(s.Ephemeral)), data,
+		waitersCell(s.NumWaiters), quiet(string(kindOfInfo(s))), data,
 	}}
 }
 
@@ -87,11 +96,4 @@ func heldText(used, limit uint64) string {
 		return group(used) + ", shared"
 	}
 	return amount(used) + " of " + amount(limit)
-}
-
-func kindText(ephemeral bool) string {
-	if ephemeral {
-		return "ephemeral"
-	}
-	return "persistent"
 }

@@ -33,11 +33,7 @@ func wantedSemaphores(ctx context.Context, v *viewer, p *page, order string) err
 	if err != nil {
 		return err
 	}
-	for _, x := range top.Instances {
-		if x.Err != nil {
-			p.note("warn", "What "+visible(x.Name)+" leads is missing here: "+sentence(visibleText(x.Err.Error())))
-		}
-	}
+	missingInstances(p, top)
 	wanted := 0 // of the nodes below this one, too
 	list := slices.DeleteFunc(top.Semaphores, func(s admin.TopSemaphore) bool {
 		if s.Waiters > 0 {
@@ -63,13 +59,9 @@ func wantedSemaphores(ctx context.Context, v *viewer, p *page, order string) err
 	}
 	for i := range list[:min(len(list), pageSize)] {
 		s := &list[i]
-		kind := quiet(kindText(s.Ephemeral))
-		if s.Stuck {
-			kind = cell{Text: "stuck", Kind: "bad", Note: "its first waiter wants more than the limit"}
-		}
 		t.Rows = append(t.Rows, row{Key: encodeName(s.Name), Cells: []cell{
 			nameCell(s.Name, semaphoreURL(p.Node, s.Name)), heldCell(s.Used, s.Limit), zeroQuiet(uint64(s.Owners)),
-			waitersCell(uint64(s.Waiters)), ago(s.OldestWait), kind,
+			waitersCell(uint64(s.Waiters)), ago(s.OldestWait), topKind(s),
 		}})
 	}
 	p.Tables = []table{t}

@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
@@ -395,7 +396,21 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 		t.Fatal(err)
 	}
 	base := "node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("geo/base"))
+	for i, zone := range []string{"SAS", "SAS", "MAN"} {
+		e := discovery.Endpoint{Addr: fmt.Sprintf("10.0.0.%d:80", i+1), Zone: zone}
+		if _, err := discovery.Register(t.Context(), session(t, c, "api@"+zone), "api", e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := holder.Config("flags").Set(t.Context(), []byte("dark=1\nlight=0")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Election("head").Campaign(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	return []string{
+		"/services?node=%2Fdefault", "/elections?node=%2Fdefault", "/configurations?node=%2Fdefault",
+		semaphore("api") + "&zone=SAS", semaphore("head"), semaphore(client.ConfigPrefix + "flags"),
 		"/", "/nodes", "/node?node=%2Fdefault", "/semaphores?node=%2Fdefault",
 		"/semaphores?node=%2Fdefault&prefix=none", semaphore("jobs/06"), semaphore("none"),
 		"/sessions?node=%2Fdefault", sessionPath(holder.ID()), "/rollouts?node=%2Fdefault",

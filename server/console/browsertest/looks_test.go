@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/server"
@@ -41,7 +43,11 @@ func TestLooks(t *testing.T) {
 	t.Cleanup(c.CloseWithoutRelease)
 	pages := busyCluster(t, c)
 	b := openBrowser(t)
+	only := os.Getenv("SIGNALBOX_LOOKS_AT") // names of pages, in commas; empty: all
 	for name, path := range pages {
+		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
+			continue
+		}
 		b.run(b.ctx, "open "+path, look(1440, 900, "light"), chromedp.Navigate(site+path))
 		b.until(b.ctx, "the page", `document.readyState === "complete" && document.querySelector("h1")`)
 		for _, width := range []int64{1440, 390} {
@@ -142,6 +148,23 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 	wait("imports", "imports@app-2", client.Count(4))
 	must(owner.Resize(ctx, "imports", 2, client.Reason("the disk is slow")))
 
+	for i, at := range []struct{ zone, state, why string }{
+		{"SAS", "ready", ""}, {"SAS", "ready", ""}, {"SAS", "failing", "get http://10.0.0.3/healthz: 503"}, {"MAN", "ready", ""},
+		{"MAN", "draining", "drained by alice: the disk is slow"}, {"VLA", "ready", ""},
+	} {
+		e := discovery.Endpoint{Addr: fmt.Sprintf("10.0.0.%d:8080", i+1), Zone: at.zone, State: discovery.State(at.state), Why: at.why}
+		data, err := e.Data()
+		must(err)
+		_, err = session(t, c, "api@"+strings.ToLower(at.zone)).Service("api").Register(ctx, data)
+		must(err)
+	}
+	_, err = session(t, c, "api@old").Service("api").Register(ctx, []byte("no address"))
+	must(err)
+	for _, value := range []string{"dark=0", "dark=1\nlight=0"} {
+		_, err = owner.Config("flags").Set(ctx, []byte(value))
+		must(err)
+	}
+
 	killed := session(t, c, "batch@old-host")
 	must(killed.Node().KillSession(ctx, killed.ID(), "the host is gone"))
 
@@ -222,8 +245,11 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		"semaphore": semaphore("exports"), "lock": semaphore("leader"), "lowered": semaphore("imports"), "missing": semaphore("none"),
 		"sessions": "/sessions?node=%2Fdefault", "session": sessionPath(owner.ID()), "rollouts": "/rollouts?node=%2Fdefault",
 		"rollout": "/rollout?" + name("geo/base") + "&location=MAN", "processes": "/processes?node=%2Fdefault",
-		"process": "/process?" + name("work-queue"),
-		"audit":   "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
+		"process":  "/process?" + name("work-queue"),
+		"services": "/services?node=%2Fdefault", "elections": "/elections?node=%2Fdefault",
+		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=SAS",
+		"configuration": semaphore(client.ConfigPrefix + "flags"),
+		"audit":         "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
 		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=MAN",
 		"login": "/login", "nothing": "/nothing",
 	}

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// configurationsPage lists the configurations of a node.
+func configurationsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, n, after, err := listOf(ctx, v, q)
+	if err != nil {
+		return nil, err
+	}
+	prefix, err := prefixOf(q)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Section: "Configurations", Node: path, Title: "Configurations in", Name: visible(path), Crumbs: nodeCrumbs(path),
+		Lead:   "A configuration is a small value with a version, its author and the values before it.",
+		Filter: &filter{Action: "/configurations", Node: path, Prefix: prefix},
+	}
+	t := newTable("configurations", "Configurations", "No configuration here.", col("Name"), numCol("Version"))
+	if prefix != "" {
+		t.Empty = "No configuration has a name that begins with “" + visible(prefix) + "”."
+	}
+	if after != "" {
+		t.First = address("/configurations", "node", path, "prefix", prefix)
+	}
+	err = fill(&t, n.Configs(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)), func(c *client.ConfigInfo) row {
+		return row{Key: encodeName(c.Name), Cells: []cell{
+			nameCell(c.Name, semaphoreURL(path, client.ConfigPrefix+c.Name)), number(c.Version),
+		}}
+	}, func(last *client.ConfigInfo) string {
+		return address("/configurations", "node", path, "prefix", prefix, "after", encodeName(last.Name))
+	})
+	p.Tables = []table{t}
+	return p, err
+}
+
+// configuration makes the page of a semaphore that of the configuration that it holds.
+func (s *semaphoreView) configuration(p *page, values []client.Value) {
+	now := &values[0]
+	p.Section, p.Title = "Configurations", "Configuration"
+	p.Name = visible(strings.TrimPrefix(s.name, client.ConfigPrefix))
+	p.Crumbs = nodeCrumbs(s.path, link{"Configurations", address("/configurations", "node", s.path)})
+	p.Facts = []fact{
+		{"version", "Version", text(group(now.Version))}, {"set", "Set", since(now.Time)}, {"author", "By", authorCell(now)},
+	}
+	if len(now.Data) > 0 {
+		value := cell{Text: visibleLines(string(cut(now.Data, maxShown))), Kind: "data"}
+		if len(now.Data) > maxShown {
+			value.Note = "The first part of " + bytesText(uint64(len(now.Data))) + "."
+		}
+		p.Facts = append(p.Facts, fact{"data", "Value", value})
+	}
+	t := newTable("history", "Values before", "It has had no other value.",
+		column{"Version", "num id"}, col("Set"), col("By"), col("Value"))
+	for i := range values[1:] {
+		x := &values[i+1]
+		value := cell{Text: visibleData(string(cut(x.Data, maxRowData))), Kind: "data"}
+		if len(x.Data) > maxRowData {
+			value.Text += "…"
+		}
+		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Version, 10), Cells: []cell{
+			{Text: group(x.Version), Kind: "num id"}, since(x.Time), authorCell(x), value,
+		}})
+	}
+	p.Tables = []table{t}
+}
+
+func authorCell(v *client.Value) cell {
+	if v.Author == "" {
+		return quiet("–")
+	}
+	return text(visible(v.Author))
+}

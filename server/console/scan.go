@@ -1,0 +1,111 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"sync"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// A list of one kind of semaphores looks at so many names for a page, and describes so many of them.
+const (
+	scannedNames = 1000
+	scannedRows  = 25
+)
+
+// scan is a list of the semaphores of a node that are of one kind.
+type scan struct {
+	path   string // of the page
+	prefix string // of the names that are looked at, before the one of the address
+	table  table
+	want   func(s *client.SemaphoreInfo) bool
+	read   []client.ReadOption                                // what a row needs of each
+	row    func(node string, s *client.Semaphore) (row, bool) // false: it is none of the list
+}
+
+// page reads the list. The server has no index of kinds, so a page goes through names.
+func (x *scan) page(ctx context.Context, v *viewer, q url.Values, p *page) (*page, error) {
+	path, n, after, err := listOf(ctx, v, q)
+	if err != nil {
+		return nil, err
+	}
+	prefix, err := prefixOf(q)
+	if err != nil {
+		return nil, err
+	}
+	p.Node, p.Name, p.Crumbs = path, visible(path), nodeCrumbs(path)
+	p.Filter = &filter{Action: x.path, Node: path, Prefix: prefix}
+	t := x.table
+	if after != "" {
+		t.First = address(x.path, "node", path, "prefix", prefix)
+	}
+	var found []string
+	looked, last := 0, ""
+	for s, err := range n.List(ctx, x.prefix+prefix, client.After(after), client.MaxItems(scannedNames+1)) {
+		if err != nil {
+			return nil, err
+		}
+		if looked == scannedNames || len(found) == scannedRows {
+			t.Next = address(x.path, "node", path, "prefix", prefix, "after", encodeName(last))
+			t.Count = fmt.Sprintf("among the names up to “%s”", visible(last))
+			t.Empty = fmt.Sprintf("None is among the %s names that this page has looked at.", group(scannedNames))
+			break
+		}
+		looked, last = looked+1, s.Name
+		if x.want(&s) {
+			found = append(found, s.Name)
+		}
+	}
+	rows, errs := make([]*row, len(found)), make([]error, len(found))
+	var reading sync.WaitGroup
+	for i, name := range found {
+		reading.Go(func() {
+			var s *client.Semaphore
+			if s, errs[i] = n.Describe(ctx, name, x.read...); errs[i] == nil {
+				if r, ok := x.row(path, s); ok {
+					rows[i] = &r
+				}
+			} else if errors.Is(errs[i], client.NotFound) {
+				errs[i] = nil // it is gone meanwhile
+			}
+		})
+	}
+	reading.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	for _, r := range rows {
+		if r != nil {
+			t.Rows = append(t.Rows, *r)
+		}
+	}
+	p.Tables = []table{t}
+	return p, nil
+}
+
+func electionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	p := &page{
+		Section: "Elections", Title: "Locks and elections in",
+		Lead: "One session holds each of these whole: it leads, or has the lock. The others wait for their turn.",
+	}
+	list := &scan{
+		path: "/elections", read: []client.ReadOption{client.IncludeOwners(), client.MaxItems(1)},
+		table: newTable("elections", "Locks and elections", "Nobody holds a lock or leads here.",
+			col("Name"), col("Held by"), col("Description"), col("For"), numCol("Waiters"), numCol("Token")),
+		want: func(s *client.SemaphoreInfo) bool { return kindOfInfo(s) == kindWhole },
+		row: func(node string, s *client.Semaphore) (row, bool) {
+			if len(s.Owners) != 1 || s.Used != client.Max {
+				return row{}, false
+			}
+			o := &s.Owners[0]
+			return row{Key: encodeName(s.Name), Cells: []cell{
+				nameCell(s.Name, semaphoreURL(node, s.Name)), sessionCell(node, o.Session), text(visible(o.Description)),
+				since(o.Since), zeroQuiet(s.NumWaiters), number(o.Token),
+			}}, true
+		},
+	}
+	return list.page(ctx, v, q, p)
+}
