@@ -13,25 +13,7 @@ import (
 // three instances, two folders removed, a new cluster made of the third.
 func TestRecoveryDrill(t *testing.T) {
 	t.Parallel()
-	blocks := fenced(readPage(t, "../../server/RECOVERY.md"), "sh")
-	if len(blocks) < 6 {
-		t.Fatalf("found %d blocks of commands", len(blocks))
-	}
-	script := strings.Join(blocks, "\n")
-	free := map[string]string{} // the page's addresses may be in use
-	script = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(script, func(address string) string {
-		if free[address] == "" {
-			free[address] = freeAddress()
-		}
-		return free[address]
-	})
-	// `!` of a shell does not fail a script.
-	script = regexp.MustCompile(`(?m)^! (.*)$`).ReplaceAllString(script, "if $1; then echo 'this was to be refused'; exit 1; fi")
-	const cleanUp = "trap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n"
-	script = "set -eux\n" + cleanUp + script + "\nwait $(cat new.pid)\n"
-	dir := t.TempDir()
-	out := expect(t, 0, []string{"DRILL=" + dir}, "sh", "-c", "cd $DRILL\n"+script)
-	t.Log(out)
+	dir, out := runPage(t, "../../server/RECOVERY.md")
 	audit, err := os.ReadFile(filepath.Join(dir, "saved.backup.audit"))
 	if err != nil {
 		t.Fatal(err)
@@ -50,4 +32,29 @@ func TestRecoveryDrill(t *testing.T) {
 	if _, err := exec.Command("sh", "-c", "ls -d "+filepath.Join(dir, ".recover-*")).Output(); err == nil {
 		t.Error("copies of the logs are left")
 	}
+}
+
+// runPage runs the commands of a page from top to bottom in an empty folder, as a reader would, but
+// for its addresses, which may be in use. Processes that the page notes in files *.pid end with it.
+func runPage(t *testing.T, page string) (dir, out string) {
+	t.Helper()
+	blocks := fenced(readPage(t, page), "sh")
+	if len(blocks) < 6 {
+		t.Fatalf("found %d blocks of commands", len(blocks))
+	}
+	script := strings.Join(blocks, "\n")
+	free := map[string]string{}
+	script = regexp.MustCompile(`127\.0\.0\.1:\d+`).ReplaceAllStringFunc(script, func(address string) string {
+		if free[address] == "" {
+			free[address] = freeAddress()
+		}
+		return free[address]
+	})
+	// `!` of a shell does not fail a script.
+	script = regexp.MustCompile(`(?m)^! (.*)$`).ReplaceAllString(script, "if $1; then echo 'this was to be refused'; exit 1; fi")
+	const cleanUp = "trap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n"
+	dir = t.TempDir()
+	out = expect(t, 0, []string{"DRILL=" + dir}, "sh", "-c", "cd $DRILL\nset -eux\n"+cleanUp+script)
+	t.Log(out)
+	return dir, out
 }
