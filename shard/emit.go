@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"bytes"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -41,27 +39,6 @@ func (b *batch) emitChange(s *semaphore, c protocol.SemaphoreChange) {
 // emitOwnerChange reports a change of an owner to watches.
 func (b *batch) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
 	b.emitChange(e.semaphore, protocol.SemaphoreChange{Kind: kind, Owner: owner(e)})
-}
-
-// noteHandOn notes that a waiter was granted what it waited for.
-func (b *batch) noteHandOn(e *entry) {
-	on, s := &b.out.HandedOn, e.semaphore
-	*on = HandedOn{}
-	if s.isHandedOn() {
-		*on = HandedOn{Node: s.node.id, Name: s.name, Owner: e.session.id}
-	}
-}
-
-// checkHandOn forgets the hand-off that was noted if a caller that asks for the semaphore now may
-// get it.
-func (b *batch) checkHandOn(s *semaphore) {
-	if b.out == nil {
-		return // nothing is applied
-	}
-	if on := &b.out.HandedOn; on.Name != nil && on.Node == s.node.id &&
-		bytes.Equal(on.Name, s.name) && !s.isHandedOn() {
-		*on = HandedOn{}
-	}
 }
 
 // replyAttached answers a start or attach. EventSessionAttached comes first: when the client has

@@ -152,15 +152,6 @@ type Events struct {
 	HandedOn HandedOn
 }
 
-// HandedOn is the semaphore that was granted to a waiter last, if the waiter is its only owner and
-// nothing is left for anybody who asks for it now. Name is nil if there is none. It is a hint for
-// the leader, who expects the owner to release it soon.
-type HandedOn struct {
-	Node  uint64
-	Name  []byte
-	Owner uint64 // session
-}
-
 // Reset forgets the events and the references they hold.
 func (e *Events) Reset() {
 	clear(e.List)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 // stateMachine is a [Shard] as the engine sees it. The engine calls Update, PrepareSnapshot,
@@ -58,10 +59,10 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	s.logTail.entries.Add(1)
 
 	s.appliedAt = s.clock.Now()
-	var b *batch
+	var b *proposal.Batch
 	if err == nil {
 		var more bool
-		if b, more = s.proposals.applied(h.Epoch, h.Seq, ev.HandedOn); more {
+		if b, more = s.proposals.Applied(h.Epoch, h.Seq, ev.HandedOn); more {
 			s.proposer.proposeNow(s.appliedAt)
 		}
 	}
@@ -69,7 +70,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 		s.counters.refused.Add(1)
 		if b != nil {
 			// The new epoch has failed the batch already; if not, this is its outcome.
-			s.proposer.fail([]*batch{b}, protocol.StatusUnavailable)
+			s.proposer.fail([]*proposal.Batch{b}, protocol.StatusUnavailable)
 			b = nil
 		}
 	}
@@ -81,20 +82,35 @@ func (s *Shard) step(index uint64, entry []byte) error {
 		s.tasks.addEvents(nil, ev)
 		return nil
 	}
-	// The batch was applied under its own epoch, so no newer epoch was in the log at b.began. That
+	// The batch was applied under its own epoch, so no newer epoch was in the log at b.Began. That
 	// is a barrier.
-	s.barriers.lastProof.note(time.Duration(b.began))
-	s.sink.Applied(s, index, b.origins, ev)
-	s.tasks.addEvents(b.origins, ev)
-	for i := range b.waiters {
-		w := &b.waiters[i]
-		if w.fn != nil {
-			w.fn(statusOfReply(ev, w.command))
+	s.barriers.lastProof.note(time.Duration(b.Began))
+	s.sink.Applied(s, index, b.Origins, ev)
+	s.tasks.addEvents(b.Origins, ev)
+	for i := range b.Waiters {
+		w := &b.Waiters[i]
+		if w.Done != nil {
+			w.Done(statusOfReply(ev, w.Command))
 		} else {
-			s.tasks.done(w.taskID, true)
+			s.tasks.done(w.Task, true)
 		}
 	}
-	s.proposals.recycle(b)
+	s.proposals.Recycle(b)
+	return nil
+}
+
+// statusOfReply finds the reply to a command among the events of its batch; nil if it is OK or
+// there is none.
+func statusOfReply(ev *shard.Events, command int) error {
+	for i := range ev.List {
+		e := &ev.List[i]
+		if e.Kind == shard.EventReply && e.Command == command {
+			if e.Status == protocol.StatusOK {
+				return nil
+			}
+			return &protocol.Error{Status: e.Status, Message: e.Text}
+		}
+	}
 	return nil
 }
 

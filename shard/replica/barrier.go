@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // readBarriers collects callers that wait for a read barrier. A round of read-index serves all that
@@ -11,8 +13,8 @@ import (
 type readBarriers struct {
 	s       *Shard
 	periods readPeriods
-	wakeup
-	leaderChanged wakeup // raft reported another leader, or none
+	wakeup.Wakeup
+	leaderChanged wakeup.Wakeup // raft reported another leader, or none
 
 	// lastProof is the start of the last proof of leadership: a barrier that found the own epoch,
 	// or an own batch that was applied. lastRead is the start of the last read-index that
@@ -30,7 +32,7 @@ type readBarriers struct {
 
 func (b *readBarriers) init(s *Shard) {
 	b.s, b.periods.fixed = s, s.cfg.ReadPeriod
-	b.wakeup, b.leaderChanged = newWakeup(), newWakeup()
+	b.Wakeup, b.leaderChanged = wakeup.New(), wakeup.New()
 }
 
 // add has fn called after the next barrier that begins.
@@ -45,7 +47,7 @@ func (b *readBarriers) add(fn func(ok bool)) {
 	first := len(b.waiting) == 1
 	b.mu.Unlock()
 	if first {
-		b.wake()
+		b.Wake()
 	}
 }
 
@@ -60,7 +62,7 @@ func (b *readBarriers) refreshIfDue(now time.Duration) {
 	b.mu.Lock()
 	b.refresh = true
 	b.mu.Unlock()
-	b.wake()
+	b.Wake()
 }
 
 func (b *readBarriers) take() (list []func(ok bool), any bool) {
@@ -86,7 +88,7 @@ func (b *readBarriers) loop() {
 		list, any := b.take()
 		if !any {
 			select {
-			case <-b.wakeup:
+			case <-b.Wakeup:
 				continue
 			case <-stop:
 				b.end()
@@ -138,7 +140,7 @@ func (b *readBarriers) round() bool {
 		return false
 	}
 	b.lastRead.note(start)
-	if !s.proposals.isOwnEpoch(s.machine.epoch()) {
+	if !s.proposals.OwnsEpoch(s.machine.epoch()) {
 		if s.Leading() {
 			s.counters.barrierFails.Add(1)
 		}
@@ -151,10 +153,10 @@ func (b *readBarriers) round() bool {
 
 func (b *readBarriers) readIndex() bool {
 	s := b.s
-	term, leader := s.proposals.raftStatus()
+	term, leader := s.proposals.RaftStatus()
 	// A former leader may never answer, and must not delay barriers of the present one.
 	return s.host.engine.readIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, b.leaderChanged, func() bool {
-		t, l := s.proposals.raftStatus()
+		t, l := s.proposals.RaftStatus()
 		return t != term || l != leader
 	})
 }

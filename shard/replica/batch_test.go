@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"bytes"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,22 +9,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
-
-func TestHeaderIsPutBeforeCommands(t *testing.T) {
-	var pool batchPool
-	b := pool.get()
-	b.add(shard.Command{Kind: shard.CmdCreate, Node: 3, Body: []byte("body")}, Origin{Conn: 1})
-	for _, h := range []shard.Header{
-		{Format: shard.FormatVersion},
-		{Format: shard.FormatVersion, Epoch: ^uint64(0), Seq: ^uint64(0), LogTime: ^uint64(0), Wall: ^uint64(0)},
-	} {
-		want := shard.AppendCommand(shard.AppendHeader(nil, h),
-			shard.Command{Kind: shard.CmdCreate, Node: 3, Body: []byte("body")})
-		if got := b.encode(h); !bytes.Equal(got, want) {
-			t.Errorf("encoded %x, want %x", got, want)
-		}
-	}
-}
 
 func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 	h := openHost(t, HostConfig{})
@@ -70,59 +53,6 @@ func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 	st := s.Stats()
 	if st.Batches >= st.Commands {
 		t.Errorf("%d commands went in %d batches: nothing was gathered", st.Commands, st.Batches)
-	}
-}
-
-// A proposer that slept because the queue was full must hear of the next command, even when
-// everything landed before it came.
-func TestProposerIsWokenAfterAFullQueue(t *testing.T) {
-	s := &Shard{}
-	l := &s.proposals
-	l.init(ShardConfig{MaxOpenBytes: 1000, MaxBatchBytes: 1000, MaxBatchCommands: 10, InFlight: 1})
-	l.phase, l.ownEpoch, l.takeOverEpoch = leading, 1, 1
-	l.leading.Store(true)
-	woken := func() bool {
-		select {
-		case <-l.wakeup:
-			return true
-		default:
-			return false
-		}
-	}
-	submit := func() {
-		t.Helper()
-		if st := s.Submit(shard.Command{Kind: shard.CmdCreate}, Origin{Conn: 1, Request: 1}); st != protocol.StatusOK {
-			t.Fatal(st)
-		}
-	}
-	if l.next(0) != nil {
-		t.Fatal("something to propose in an empty line")
-	}
-	submit()
-	if !woken() {
-		t.Error("not woken for the first command")
-	}
-	b := l.next(0)
-	if b == nil || l.next(0) != nil {
-		t.Fatal("one batch should be in flight, and no second")
-	}
-	if _, more := l.removeInFlight(b.epoch, b.seq); more {
-		t.Error("nothing is left to propose")
-	}
-	submit()
-	if !woken() {
-		t.Error("not woken after the queue was full")
-	}
-	b = l.next(0)
-	if l.next(0) != nil {
-		t.Fatal("a second batch in flight")
-	}
-	submit()
-	if woken() {
-		t.Error("woken although the queue is full")
-	}
-	if _, more := l.removeInFlight(b.epoch, b.seq); !more {
-		t.Error("the landing batch does not say that there is more")
 	}
 }
 

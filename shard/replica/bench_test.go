@@ -223,23 +223,3 @@ func BenchmarkBarrier(b *testing.B) {
 		}
 	}
 }
-
-func BenchmarkSubmit(b *testing.B) {
-	s := &Shard{}
-	s.proposals.init(ShardConfig{MaxOpenBytes: 1 << 40, MaxBatchBytes: defaultMaxBatchBytes,
-		MaxBatchCommands: defaultMaxBatchCommands, InFlight: 4})
-	s.proposals.phase, s.proposals.ownEpoch, s.proposals.takeOverEpoch = leading, 1, 1
-	s.proposals.leading.Store(true)
-	c := shard.Command{Kind: shard.CmdRelease, Body: benchBody()}
-	b.ReportAllocs()
-	n := 0
-	for b.Loop() {
-		s.Submit(c, Origin{Conn: 1})
-		if n++; n%1000 == 0 {
-			for x := s.proposals.next(0); x != nil; x = s.proposals.next(0) {
-				x, _ := s.proposals.removeInFlight(x.epoch, x.seq)
-				s.proposals.recycle(x)
-			}
-		}
-	}
-}

@@ -6,6 +6,8 @@ import (
 
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // TimeoutNow is the engine's message for "campaign now", by which a leader transfers its
@@ -39,7 +41,7 @@ type campaigner struct {
 	groups      *groupTable
 	deployment  uint64
 	interceptor *interceptor
-	wakeup
+	wakeup.Wakeup
 
 	mu         sync.Mutex
 	pending    []campaign
@@ -66,7 +68,7 @@ func (c *campaigner) add(x campaign) {
 	}
 	c.pending = append(c.pending, x)
 	c.mu.Unlock()
-	c.wake()
+	c.Wake()
 }
 
 // checkSingle is called on the engine's event goroutine when a group is ready or its members have
@@ -89,7 +91,7 @@ func (c *campaigner) run(stop <-chan struct{}) {
 		select {
 		case <-stop:
 			return
-		case <-c.wakeup:
+		case <-c.Wakeup:
 		case <-t.C:
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 	"github.com/signalbox-dev/signalbox/shard/replica/wal"
 )
 
@@ -213,7 +214,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	r := &interceptor{next: cfg.Transport, answered: h.store.ReplicateAnswered}
 	h.campaigner = &campaigner{
 		engine: h.engine, groups: h.groups, deployment: cfg.deployment,
-		interceptor: r, wakeup: newWakeup(),
+		interceptor: r, Wakeup: wakeup.New(),
 	}
 	r.campaigner = h.campaigner
 	settings := engineConfig(&h.cfg, &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed})

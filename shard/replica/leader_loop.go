@@ -6,6 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 // leaderLoop is the state of the goroutine that drives the leader's step machine.
@@ -34,7 +35,7 @@ func (w *leaderLoop) loop() {
 	s, d := w.s, w.d
 	for {
 		select {
-		case <-d.wakeup:
+		case <-d.Wakeup:
 		case <-s.stopC:
 			w.l.Stop()
 			w.carryOut(w.l.Take())
@@ -186,7 +187,7 @@ func (w *leaderLoop) carryOut(r *leader.Ready) {
 	}
 	for i := range r.Commands {
 		c := &r.Commands[i]
-		if s.proposals.submitInternal(c.Command, internalWaiter{taskID: c.ID}) != protocol.StatusOK {
+		if s.proposals.SubmitInternal(c.Command, proposal.Waiter{Task: c.ID}) != protocol.StatusOK {
 			w.d.done(c.ID, false)
 		}
 	}
@@ -201,7 +202,7 @@ func (w *leaderLoop) carryOut(r *leader.Ready) {
 	}
 	if r.Tick {
 		w.stamp()
-		s.proposals.requestTick()
+		s.proposals.RequestTick()
 	}
 	if r.Compare {
 		w.l.Holdings(withoutSkips(s.clock, millis(s.clock)), w.readRemotes())

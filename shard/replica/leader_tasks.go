@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // maxQueuedMessages bounds the waiting messages of other leaders. More are dropped, and repeated by
@@ -62,7 +63,7 @@ type remoteChange struct {
 // taskQueue is the queue of calls to the leader's step machine, which its goroutine makes. The
 // apply goroutine adds the events of the log, in log order; everything else is added as it comes.
 type taskQueue struct {
-	wakeup
+	wakeup.Wakeup
 
 	mu             sync.Mutex
 	queue          []leaderTask
@@ -79,7 +80,7 @@ type taskQueue struct {
 }
 
 func (t *taskQueue) init() {
-	t.wakeup = newWakeup()
+	t.Wakeup = wakeup.New()
 	t.sleeping = true
 }
 
@@ -97,7 +98,7 @@ func (t *taskQueue) add(x leaderTask) {
 	t.sleeping = false
 	t.mu.Unlock()
 	if wake {
-		t.wake()
+		t.Wake()
 	}
 }
 
@@ -110,7 +111,7 @@ func (t *taskQueue) wakeIfQueued() {
 	}
 	t.mu.Unlock()
 	if wake {
-		t.wake()
+		t.Wake()
 	}
 }
 
@@ -179,7 +180,7 @@ func (t *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 	}
 	t.mu.Unlock()
 	if wake {
-		t.wake()
+		t.Wake()
 	}
 }
 

@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"sync/atomic"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -11,82 +13,45 @@ type leadership struct {
 	notified bool // the sink was notified of a leader
 	leader   uint64
 	leading  bool
+
+	known atomic.Uint64 // leader, readable without applyMu
 }
 
-// handleLeaderUpdate acts on raft's report: it starts a take-over, or ends a leadership. The report
-// proves nothing.
+// handleLeaderUpdate acts on raft's report, which proves nothing: it has a take-over proposed, or
+// ends a leadership.
 func (l *leadership) handleLeaderUpdate() {
 	s := l.s
-	q := &s.proposals
-	q.mu.Lock()
-	changed := q.raftChanged
-	q.mu.Unlock()
-	if !changed {
+	if !s.proposals.RaftChanged() {
 		return
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	q.mu.Lock()
-	term, leader := q.raftTerm, q.raftLeader
-	q.raftChanged = false
-	if q.phase == stopping {
-		q.mu.Unlock()
+	leader, c, ok := s.proposals.FollowRaft(s.cfg.Replica)
+	if !ok {
 		return
 	}
-	var waiting []*batch
-	was := q.phase
-	switch {
-	case leader != s.cfg.Replica:
-		waiting = q.depose()
-	case term > q.term:
-		waiting = q.depose()
-		q.phase = takingOver
-		q.term, q.takeOverEpoch, q.ownEpoch, q.seq = term, 0, 0, 0
-	default:
-		// Known already, or ended by a newer epoch in the log: a term is led only once.
-	}
-	now := q.phase
-	q.mu.Unlock()
-	s.proposer.fail(waiting, protocol.StatusUnavailable)
-	if was == leading && now != leading {
+	s.proposer.fail(c.Failed, protocol.StatusUnavailable)
+	if c.Ended {
 		l.end()
 	}
-	l.notify(leader, now == leading)
+	l.notify(leader, c.Leads)
 }
 
 // epochApplied is called in the step whose entry changed the shard's epoch register. Older batches
 // in flight will be rejected.
 func (l *leadership) epochApplied(epoch, logTime uint64) {
 	s := l.s
-	q := &s.proposals
-	q.mu.Lock()
-	failed := q.removeOlderInFlight(epoch)
-	was := q.phase
+	c := s.proposals.EpochApplied(epoch)
+	s.proposer.fail(c.Failed, protocol.StatusUnavailable)
 	switch {
-	case q.phase == stopping:
-	case epoch == q.takeOverEpoch && (q.phase == takingOver || q.phase == leading):
-		q.ownEpoch, q.seq, q.takeOverAgain = epoch, 1, false
-		q.phase = leading
-		q.leading.Store(true)
-	case epoch>>16 == q.term:
-		// An earlier take-over of this replica, late. The latest one is under way.
-	case epoch>>16 > q.term:
-		// A former leader's epoch says nothing: this replica may have been elected before it
-		// applied that.
-		failed = append(failed, q.depose()...)
-	}
-	now := q.phase
-	q.mu.Unlock()
-	s.proposer.fail(failed, protocol.StatusUnavailable)
-	switch {
-	case now == leading && was != leading:
+	case c.Began:
 		l.begin(epoch, logTime)
 		l.notify(s.cfg.Replica, true)
-	case was == leading && now != leading:
+	case c.Ended:
 		l.end()
 		l.notify(0, false)
 	}
-	q.wake()
+	s.proposals.Wake()
 }
 
 // begin is called in the step that applied this replica's epoch: later events belong to later
@@ -112,7 +77,7 @@ func (l *leadership) notify(leader uint64, leading bool) {
 	}
 	l.notified, l.leader, l.leading = true, leader, leading
 	s := l.s
-	s.proposals.leader.Store(leader)
+	l.known.Store(leader)
 	s.sink.LeaderChanged(s, leader, leading)
 	s.host.cfg.Changed()
 }

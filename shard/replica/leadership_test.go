@@ -409,9 +409,8 @@ func TestFormerEpochDoesNotDepose(t *testing.T) {
 		}()
 		eventually(t, "raft to elect the target", func() bool {
 			x.leadership.handleLeaderUpdate()
-			q.mu.Lock()
-			defer q.mu.Unlock()
-			elected = q.phase == takingOver
+			_, leader := q.RaftStatus()
+			elected = leader == x.Replica()
 			return elected || ctx.Err() != nil
 		})
 		cancel()

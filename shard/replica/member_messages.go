@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // Bounds of the members' messages that wait in a shard. A message beyond them is OVERLOADED, and is
@@ -55,7 +56,7 @@ type MemberSink interface {
 
 // memberQueue has the members' messages, and the step machine that takes them.
 type memberQueue struct {
-	wakeup
+	wakeup.Wakeup
 	led atomic.Uint64 // the term of this replica's leadership, 0 while it does not lead
 
 	mu     sync.Mutex
@@ -68,7 +69,7 @@ type memberQueue struct {
 }
 
 func (q *memberQueue) init() {
-	q.wakeup = newWakeup()
+	q.Wakeup = wakeup.New()
 	q.processes = leader.NewProcesses(relay.Limits{})
 }
 
@@ -76,7 +77,7 @@ func (q *memberQueue) init() {
 // ends.
 func (q *memberQueue) lead(term uint64) {
 	q.led.Store(term)
-	q.wake()
+	q.Wake()
 }
 
 func (q *memberQueue) add(m MemberMessage) protocol.Status {
@@ -90,7 +91,7 @@ func (q *memberQueue) add(m MemberMessage) protocol.Status {
 	}
 	q.list = append(q.list, m)
 	q.bytes += len(m.Body)
-	q.wake()
+	q.Wake()
 	return protocol.StatusOK
 }
 
@@ -139,7 +140,7 @@ func (l *memberLoop) loop() {
 		case <-l.s.stopC:
 			l.end()
 			return
-		case <-l.q.wakeup:
+		case <-l.q.Wakeup:
 		case <-tick.C:
 			due = true
 		}

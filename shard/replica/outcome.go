@@ -4,6 +4,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 // outcome of a proposal as the engine reports it.
@@ -44,19 +45,19 @@ func (s *requestState) poll() outcome {
 }
 
 // fail reports that batches were never applied and never will be.
-func (p *proposer) fail(list []*batch, st protocol.Status) {
+func (p *proposer) fail(list []*proposal.Batch, st protocol.Status) {
 	s := p.s
 	for _, b := range list {
-		if len(b.origins) > len(b.waiters) {
-			s.sink.Failed(s, b.origins, st)
+		if len(b.Origins) > len(b.Waiters) {
+			s.sink.Failed(s, b.Origins, st)
 		}
-		for i := range b.waiters {
-			w := &b.waiters[i]
-			if w.fn != nil {
-				w.fn(protocol.Errorf(st,
+		for i := range b.Waiters {
+			w := &b.Waiters[i]
+			if w.Done != nil {
+				w.Done(protocol.Errorf(st,
 					"shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
 			} else {
-				s.tasks.done(w.taskID, false)
+				s.tasks.done(w.Task, false)
 			}
 		}
 	}
@@ -67,22 +68,17 @@ func (p *proposer) fail(list []*batch, st protocol.Status) {
 // reply from the request memory.
 func (p *proposer) cutUndetermined(reason string) {
 	s := p.s
-	q := &s.proposals
-	q.mu.Lock()
-	list := q.inFlight
-	q.inFlight = nil
-	q.mu.Unlock()
 	var last uint64
-	for _, b := range list {
-		for _, o := range b.origins {
+	for _, b := range s.proposals.TakeInFlight() {
+		for _, o := range b.Origins {
 			if o.Conn != 0 && o.Conn != last {
 				last = o.Conn
 				s.sink.Cut(s, o.Conn, reason)
 			}
 		}
-		for i := range b.waiters {
-			if w := &b.waiters[i]; w.fn != nil {
-				w.fn(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
+		for i := range b.Waiters {
+			if w := &b.Waiters[i]; w.Done != nil {
+				w.Done(protocol.Errorf(protocol.StatusUnavailable, "%s; ask again", reason))
 			}
 		}
 	}

@@ -9,16 +9,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 const (
 	// pollPeriod is how often outcomes are polled while batches are in flight and nothing else
 	// wakes the proposer. A success does not wait for it: it comes with the apply.
 	pollPeriod = 25 * time.Millisecond
-	// takeOverRetry is the pause before a take-over is repeated that the engine dropped at once, as
-	// it does during a leadership transfer.
-	takeOverRetry = 25 * time.Millisecond
-	maxTakeOvers  = 1<<16 - 1
 	// maxTakeOverDoublings bounds the timeout of a take-over, in doublings of that of other
 	// proposals.
 	maxTakeOverDoublings = 5
@@ -34,7 +31,7 @@ type inFlightBatch struct {
 // queue, so only the holder of mu does it. The proposer's goroutine does everything;
 // proposeNow only sends waiting batches, to spare an idle shard the switch to that goroutine.
 type proposer struct {
-	mu            sync.Mutex // before proposalQueue.mu
+	mu            sync.Mutex // before the queue's
 	s             *Shard
 	propose       func(entry []byte, within time.Duration) (engineProposal, error)
 	sleeping      bool // the goroutine sleeps, or is about to, without polling outcomes: a sender must wake it
@@ -82,7 +79,7 @@ func (p *proposer) loop() {
 		}
 		p.mu.Unlock()
 		select {
-		case <-q.wakeup:
+		case <-q.Wakeup:
 		case <-timer.C:
 		case <-s.stopC:
 			return
@@ -94,7 +91,7 @@ func (p *proposer) loop() {
 // block: if another goroutine is proposing, or the replica is stopping, the proposer does it.
 func (p *proposer) proposeNow(now time.Duration) {
 	if !p.mu.TryLock() {
-		p.s.proposals.wake()
+		p.s.proposals.Wake()
 		return
 	}
 	p.collect()
@@ -106,30 +103,30 @@ func (p *proposer) proposeNow(now time.Duration) {
 	}
 	p.mu.Unlock()
 	if wake {
-		p.s.proposals.wake()
+		p.s.proposals.Wake()
 	}
 }
 
 // sendAll sends batches while there are some, and room.
 func (p *proposer) sendAll(now time.Duration) {
-	for b := p.s.proposals.next(int64(now)); b != nil; b = p.s.proposals.next(int64(now)) {
+	for b := p.s.proposals.Next(int64(now)); b != nil; b = p.s.proposals.Next(int64(now)) {
 		p.send(b)
 	}
 }
 
 // send proposes a batch that is in flight already: its outcome may come before Propose returns.
-func (p *proposer) send(b *batch) {
+func (p *proposer) send(b *proposal.Batch) {
 	s, q := p.s, &p.s.proposals
-	epoch, seq := b.epoch, b.seq
-	commands := uint64(len(b.origins))
-	entry := b.encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch,
+	epoch, seq := b.Epoch, b.Seq
+	commands := uint64(len(b.Origins))
+	entry := b.Encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch,
 		Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
 	// The batch may have been applied, and be in the pool again, by now.
 	if err != nil {
 		s.counters.dropped.Add(1)
-		b, _ := q.removeInFlight(epoch, seq)
+		b, _ := q.Remove(epoch, seq)
 		if b == nil {
 			return // a newer epoch was applied meanwhile and has failed it
 		}
@@ -137,7 +134,7 @@ func (p *proposer) send(b *batch) {
 		if errors.Is(err, dragonboat.ErrSystemBusy) {
 			st = protocol.StatusOverloaded
 		}
-		p.fail([]*batch{b}, st)
+		p.fail([]*proposal.Batch{b}, st)
 		return
 	}
 	s.counters.batches.Add(1)
@@ -158,11 +155,11 @@ func (p *proposer) collect() {
 		case completed:
 		case dropped:
 			s.counters.dropped.Add(1)
-			if b, _ := q.removeInFlight(f.epoch, f.seq); b != nil {
-				p.fail([]*batch{b}, protocol.StatusUnavailable)
+			if b, _ := q.Remove(f.epoch, f.seq); b != nil {
+				p.fail([]*proposal.Batch{b}, protocol.StatusUnavailable)
 			}
 		case unknown:
-			if q.markUndetermined(f.epoch, f.seq) {
+			if q.MarkUndetermined(f.epoch, f.seq) {
 				s.counters.undetermined.Add(1)
 				s.log.Warn("proposal outcome unknown, taking over a new epoch", "epoch", f.epoch, "batch", f.seq)
 			}
@@ -177,17 +174,8 @@ func (p *proposer) collect() {
 	if p.takeOver.poll() == pending {
 		return
 	}
-	// If it was applied, ownEpoch shows it. If not, or if that is unknown, the next take-over has a
-	// higher number, so it does not matter which of them is applied in the end.
 	p.takeOver = nil
-	q.mu.Lock()
-	if p.takeOverEpoch == q.takeOverEpoch {
-		q.takeOverInFlight = false
-		if q.ownEpoch != q.takeOverEpoch {
-			q.takeOverNotBefore = time.Now().Add(takeOverRetry)
-		}
-	}
-	q.mu.Unlock()
+	q.TakeOverEnded(p.takeOverEpoch)
 }
 
 // takeOverIfDue proposes the take-over of the next epoch if raft elected this replica, or if a
@@ -195,52 +183,25 @@ func (p *proposer) collect() {
 // again.
 func (p *proposer) takeOverIfDue() bool {
 	s, q := p.s, &p.s.proposals
-	q.mu.Lock()
-	due := q.phase == takingOver && q.ownEpoch == 0 ||
-		q.phase == leading && (q.takeOverAgain || q.ownEpoch != q.takeOverEpoch)
-	if !due || q.takeOverInFlight {
-		q.mu.Unlock()
+	x, now, due := q.NextTakeOver()
+	if !now {
 		return due
 	}
-	if time.Now().Before(q.takeOverNotBefore) {
-		q.mu.Unlock()
-		return true
-	}
-	n := q.takeOverEpoch & maxTakeOvers
-	if n == maxTakeOvers {
-		// 65,535 undetermined outcomes in one term: without another number nothing more is
-		// proposed, and raft finds another leader.
-		q.mu.Unlock()
-		return false
-	}
-	again := q.phase == leading
-	// If entries take longer than the timeout to be applied, each take-over would be followed by
-	// the next before it counts. So each further one gets twice the timeout.
-	late := n
-	if q.ownEpoch != 0 {
-		late = q.takeOverEpoch - q.ownEpoch
-	}
-	within := s.cfg.ProposeTimeout << min(late, maxTakeOverDoublings)
-	q.takeOverEpoch = q.term<<16 | (n + 1)
-	q.takeOverInFlight = true
-	p.takeOverEpoch = q.takeOverEpoch
-	q.mu.Unlock()
-
-	h := shard.Header{Format: shard.FormatVersion, Epoch: p.takeOverEpoch, Seq: 1, Wall: p.wall()}
-	if again {
+	p.takeOverEpoch = x.Epoch
+	h := shard.Header{Format: shard.FormatVersion, Epoch: x.Epoch, Seq: 1, Wall: p.wall()}
+	if x.Again {
 		h.LogTime = s.logTime.stamp()
 		s.counters.repeatedTakeOvers.Add(1)
 	}
 	// A new leader does not stamp: log time stands still until its epoch is applied, and continues
 	// from there.
 	p.entry = shard.AppendCommand(shard.AppendHeader(p.entry[:0], h), shard.Command{Kind: shard.CmdTakeOver})
-	t, err := p.propose(p.entry, within)
+	// If entries take longer than the timeout to be applied, each take-over would be followed by
+	// the next before it counts. So each further one gets twice the timeout.
+	t, err := p.propose(p.entry, s.cfg.ProposeTimeout<<min(x.Late, maxTakeOverDoublings))
 	s.counters.takeOvers.Add(1)
 	if err != nil {
-		q.mu.Lock()
-		q.takeOverInFlight = false
-		q.takeOverNotBefore = time.Now().Add(takeOverRetry)
-		q.mu.Unlock()
+		q.TakeOverEnded(x.Epoch)
 		return true
 	}
 	p.takeOver = t

@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 // Shard is one replica of a data shard. All methods are safe for concurrent use.
@@ -27,13 +28,13 @@ type Shard struct {
 	session *client.Session
 
 	// applyMu is held during each step of the log, Apply and the sink's delivery. Locks are taken
-	// in the order applyMu, machine.mu, proposals.mu.
+	// in the order applyMu, machine.mu, the queue's.
 	applyMu   sync.Mutex
 	events    shard.Events  // of the step
 	appliedAt time.Duration // of the last entry
 
 	machine    lockedMachine
-	proposals  proposalQueue
+	proposals  proposal.Queue
 	proposer   proposer
 	leadership leadership
 	transfers  shardTransfer
@@ -68,7 +69,10 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	}
 	s.leadership.s, s.transfers.s = s, s
 	s.logTime.clock, s.logTail.most = s.clock, cfg.SnapshotBytes
-	s.proposals.init(cfg)
+	s.proposals.Init(proposal.Limits{
+		OpenBytes: cfg.MaxOpenBytes, BatchBytes: cfg.MaxBatchBytes, BatchCommands: cfg.MaxBatchCommands,
+		InFlight: cfg.InFlight, Single: len(cfg.Members) == 1,
+	})
 	s.proposer.init(s)
 	s.barriers.init(s)
 	s.tasks.init()
@@ -118,7 +122,7 @@ func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 
 // Leading reports whether this replica leads, as far as it knows: its own epoch is applied. Only a
 // barrier proves it.
-func (s *Shard) Leading() bool { return s.proposals.leading.Load() }
+func (s *Shard) Leading() bool { return s.proposals.Leading() }
 
 // LedTerm is the term of this replica's leadership, as far as its log says; 0 while it does not
 // lead. A machine whose epoch is of another term is not one that this replica leads, whatever a
@@ -126,11 +130,11 @@ func (s *Shard) Leading() bool { return s.proposals.leading.Load() }
 func (s *Shard) LedTerm() uint64 { return s.members.led.Load() }
 
 // LeaderReplica is the replica id of the leader as known here, 0 for none.
-func (s *Shard) LeaderReplica() uint64 { return s.proposals.leader.Load() }
+func (s *Shard) LeaderReplica() uint64 { return s.leadership.known.Load() }
 
 // Term is the newest raft term known here.
 func (s *Shard) Term() uint64 {
-	term, _ := s.proposals.raftStatus()
+	term, _ := s.proposals.RaftStatus()
 	return term
 }
 
@@ -211,7 +215,7 @@ func (s *Shard) RelayStats() leader.ProcessStats {
 // unknown, so the command must be idempotent. The body is copied.
 func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	done := make(chan error, 1)
-	st := s.proposals.submitInternal(c, internalWaiter{fn: func(err error) { done <- err }})
+	st := s.proposals.SubmitInternal(c, proposal.Waiter{Done: func(err error) { done <- err }})
 	if st != protocol.StatusOK {
 		return protocol.Errorf(st, "shard %d does not lead here or is busy; ask its leader again", s.cfg.ID)
 	}
@@ -236,18 +240,18 @@ func (s *Shard) transfer(ctx context.Context, to, after uint64) error {
 
 // leaderUpdated is called on the engine's event goroutine.
 func (s *Shard) leaderUpdated(term, leader uint64) {
-	s.proposals.setRaftLeader(term, leader)
-	s.barriers.leaderChanged.wake()
+	s.proposals.SetRaftLeader(term, leader)
+	s.barriers.leaderChanged.Wake()
 }
 
 // stop waits until batches in flight are applied, for at most a second, and ends the shard's
 // goroutines. The engine still runs.
 func (s *Shard) stop() {
 	s.stopOnce.Do(func() {
-		s.proposals.drain(drainTimeout)
+		s.proposals.Drain(drainTimeout)
 		close(s.stopC)
 		s.wg.Wait()
-		s.proposer.fail(s.proposals.close(), protocol.StatusUnavailable)
+		s.proposer.fail(s.proposals.Close(), protocol.StatusUnavailable)
 	})
 }
 

@@ -5,15 +5,11 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 // Origin identifies the request that waits for a command's outcome. The zero Origin is none.
-type Origin struct {
-	Conn    uint64        // ids are never reused in a process
-	Request uint64        // request id on Conn
-	Kind    protocol.Kind // of the request
-	Tag     uint64        // for the caller's use
-}
+type Origin = proposal.Origin
 
 // Sink receives what leaves a shard. The server implements it.
 //

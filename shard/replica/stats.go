@@ -57,9 +57,7 @@ func (s *Shard) Stats() Stats {
 	s.View(func(m *shard.Machine) {
 		st.AppliedIndex, st.Epoch, st.LogTime = m.AppliedIndex(), m.Epoch(), m.LogTime()
 	})
-	s.proposals.mu.Lock()
-	st.InFlight, st.WaitingBytes = len(s.proposals.inFlight), s.proposals.waitingBytes
-	s.proposals.mu.Unlock()
+	st.InFlight, st.WaitingBytes = s.proposals.Load()
 	return st
 }
 

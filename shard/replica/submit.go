@@ -13,7 +13,7 @@ import (
 func (s *Shard) Submit(c shard.Command, o Origin) protocol.Status {
 	status, wake := s.submit(c, o)
 	if wake {
-		s.proposals.wake()
+		s.proposals.Wake()
 	}
 	return status
 }
@@ -45,25 +45,13 @@ func (b *Submitter) Flush(now time.Duration) {
 	b.unproposed = b.unproposed[:0]
 }
 
-// submit adds a command to the open batch. If it returns wake, the caller must wake the proposer or
-// call proposeNow: no other goroutine does.
+// submit is [proposal.Queue.Submit], counted.
 func (s *Shard) submit(c shard.Command, o Origin) (status protocol.Status, wake bool) {
-	q := &s.proposals
-	if !q.leading.Load() {
-		return protocol.StatusUnavailable, false
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.phase != leading || q.draining {
-		return protocol.StatusUnavailable, false
-	}
-	if q.waitingBytes+len(c.Body) > q.maxOpen {
+	status, wake = s.proposals.Submit(c, o)
+	if status == protocol.StatusOverloaded {
 		s.counters.overloaded.Add(1)
-		return protocol.StatusOverloaded, false
 	}
-	q.add(c, o)
-	q.noteQueuing(c)
-	return protocol.StatusOK, q.needsWake()
+	return status, wake
 }
 
 // SubmitMember queues a member's message. StatusOK: [MemberSink.MemberReply], or [Sink.Failed],

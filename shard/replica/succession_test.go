@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // TestSuccession: the others are told that the leader's process has ended, and one of them leads by
@@ -74,7 +76,7 @@ func TestSuccessors(t *testing.T) {
 	} {
 		e := c.hosts[x.replica-1].engine
 		eventually(t, "the members to be known", func() bool { return len(e.infos()[1].Voters) == 3 })
-		n := &campaigner{engine: e, groups: newGroupTable(), wakeup: newWakeup()}
+		n := &campaigner{engine: e, groups: newGroupTable(), Wakeup: wakeup.New()}
 		if err := n.groups.add(&group{shard: 1, id: x.replica, leader: leader}); err != nil {
 			t.Fatal(err)
 		}

@@ -3,12 +3,14 @@ package replica
 import (
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // TestSuppressElections: a group of one whose host is told that it is one of several is not called
 // to an election, as any other is.
 func TestSuppressElections(t *testing.T) {
-	n := &campaigner{wakeup: make(chan struct{}, 1)}
+	n := &campaigner{Wakeup: wakeup.New()}
 	(&Host{campaigner: n}).SuppressElections(1)
 	n.checkSingle(1, 1)
 	n.checkSingle(2, 1)

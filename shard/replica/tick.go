@@ -77,7 +77,7 @@ func (s *Shard) skipTime(d time.Duration) {
 
 // quiet reports whether nothing is queued in this replica. It may miss what is being handed on at
 // this moment.
-func (s *Shard) quiet() bool { return s.proposals.empty() && s.tasks.idle() && s.barriers.empty() }
+func (s *Shard) quiet() bool { return s.proposals.Empty() && s.tasks.idle() && s.barriers.empty() }
 
 // awaitQuiet waits until nothing is queued in this replica.
 func (s *Shard) awaitQuiet(most time.Duration) bool {

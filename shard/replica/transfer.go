@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
 const (
@@ -45,7 +46,7 @@ type shardTransfer struct {
 
 func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 	s := t.s
-	if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
+	if term, leads := s.proposals.LeaderTerm(); leads && to == s.cfg.Replica {
 		return checkNewerTerm(s.cfg.ID, term, after)
 	}
 	if !t.mu.TryLock() {
@@ -65,7 +66,7 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		if try > 0 {
 			await(ctx, s.stopC, transferPause, func() bool { return false })
 		}
-		if term, leads := s.proposals.leaderTerm(); leads && to == s.cfg.Replica {
+		if term, leads := s.proposals.LeaderTerm(); leads && to == s.cfg.Replica {
 			return checkNewerTerm(s.cfg.ID, term, after)
 		}
 		moved, err := t.try(ctx, to, transferTimeout<<try)
@@ -78,7 +79,7 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		// Raft has reported a new term. It counts once the epoch of the term is applied.
 		var leader, term uint64
 		known := await(ctx, s.stopC, s.host.engine.changeTimeout(), func() bool {
-			term, leader = s.proposals.raftStatus()
+			term, leader = s.proposals.RaftStatus()
 			return leader != 0 && term >= moved && s.machine.epoch()>>16 == term
 		})
 		switch {
@@ -116,7 +117,7 @@ func (t *shardTransfer) log(ctx context.Context) error {
 // cancel logs that the leadership stays.
 func (t *shardTransfer) cancel() {
 	cmd := shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}
-	t.s.proposals.submitInternal(cmd, internalWaiter{fn: func(error) {}})
+	t.s.proposals.SubmitInternal(cmd, proposal.Waiter{Done: func(error) {}})
 }
 
 // checkNewerTerm rejects a leadership whose term is not newer than the given one.
@@ -132,23 +133,14 @@ func checkNewerTerm(shard, term, after uint64) error {
 func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) (moved uint64, err error) {
 	s := t.s
 	q := &s.proposals
-	q.mu.Lock()
-	if q.phase != leading || q.draining {
-		q.mu.Unlock()
+	term, leads := q.Pause()
+	if !leads {
 		return 0, protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
 	}
-	q.paused = true
-	term := q.term
-	q.mu.Unlock()
-	defer func() {
-		q.mu.Lock()
-		q.paused = false
-		q.mu.Unlock()
-		q.wake()
-	}()
+	defer q.Resume()
 	// A target ignores the request until it has applied all that is committed. What is applied here
 	// is committed, and the others learn of it at once.
-	if !await(ctx, s.stopC, most, q.nothingInFlight) {
+	if !await(ctx, s.stopC, most, q.NothingInFlight) {
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
@@ -156,12 +148,9 @@ func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) 
 		return 0, nil // another transfer is under way in the engine
 	}
 	changed := func() bool {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		if q.raftTerm > term {
-			moved = q.raftTerm
-		}
-		return moved > 0 || q.phase == stopping
+		newer, stopping := q.NewerTerm(term)
+		moved = max(moved, newer)
+		return moved > 0 || stopping
 	}
 	if await(ctx, s.stopC, transferTimeout, changed) {
 		return moved, nil

@@ -1,4 +1,4 @@
-package replica
+package proposal
 
 import (
 	"testing"
@@ -8,16 +8,24 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// leadingQueue is the queue of a group of one that leads, without an engine. In a bubble of
-// synctest no hold runs out while a test goes on.
-func leadingQueue() (*Shard, *proposalQueue) {
-	s := &Shard{}
-	q := &s.proposals
-	q.init(ShardConfig{MaxOpenBytes: 1 << 20, MaxBatchBytes: 1 << 20, MaxBatchCommands: 1000, InFlight: 4,
-		Members: map[uint64]string{1: "x"}})
-	q.phase, q.ownEpoch, q.takeOverEpoch = leading, 1, 1
-	q.leading.Store(true)
-	return s, q
+const testNode = 7
+
+// leadingQueue is the queue of a group of one that leads. In a bubble of synctest no hold runs out
+// while a test goes on.
+func leadingQueue() *Queue {
+	q := new(Queue)
+	q.Init(Limits{OpenBytes: 1 << 20, BatchBytes: 1 << 20, BatchCommands: 1000, InFlight: 4, Single: true})
+	q.lead()
+	return q
+}
+
+// lead begins a leadership in term 1.
+func (q *Queue) lead() {
+	q.SetRaftLeader(1, 1)
+	q.FollowRaft(1)
+	t, _, _ := q.NextTakeOver()
+	q.EpochApplied(t.Epoch)
+	q.TakeOverEnded(t.Epoch)
 }
 
 func acquireOf(session uint64, name string, timeout uint64) shard.Command {
@@ -64,28 +72,28 @@ func queuingAcquiresAreHeld(t *testing.T) {
 		{"nothing was handed on", shard.HandedOn{}, list(acquireOf(1, "lock", protocol.Forever)), false},
 		{"many", lock, many, false},
 	} {
-		s, q := leadingQueue()
+		q := leadingQueue()
 		submit := func(c shard.Command) {
 			t.Helper()
-			if st, _ := s.submit(c, Origin{Conn: 1}); st != protocol.StatusOK {
+			if st, _ := q.Submit(c, Origin{Conn: 1}); st != protocol.StatusOK {
 				t.Fatal(st)
 			}
 		}
 		submit(other)
-		first := q.next(0)
+		first := q.Next(0)
 		if first == nil {
 			t.Fatal("nothing to propose")
 		}
-		q.applied(first.epoch, first.seq, c.on)
+		q.Applied(first.Epoch, first.Seq, c.on)
 		for _, x := range c.submit {
 			submit(x)
 		}
-		if b := q.next(0); (b == nil) != c.held {
+		if b := q.Next(0); (b == nil) != c.held {
 			t.Errorf("%s: held: %v", c.name, b == nil)
-		} else if b != nil && len(b.origins) != len(c.submit) {
-			t.Errorf("%s: %d commands are proposed", c.name, len(b.origins))
+		} else if b != nil && len(b.Origins) != len(c.submit) {
+			t.Errorf("%s: %d commands are proposed", c.name, len(b.Origins))
 		}
-		q.close()
+		q.Close()
 	}
 }
 
@@ -104,21 +112,21 @@ func heldAcquiresWaitForTheSameLock(t *testing.T) {
 		on   shard.HandedOn
 		held bool
 	}{{"the same", again, true}, {"another one", another, false}, {"none", shard.HandedOn{}, false}} {
-		s, q := leadingQueue()
-		s.submit(releaseOf(9, "lock"), Origin{Conn: 1})
-		b := q.next(0)
-		q.applied(b.epoch, b.seq, lock)
-		s.submit(releaseOf(2, "lock"), Origin{Conn: 1})
-		b = q.next(0)
-		s.submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1})
-		if q.next(0) != nil {
+		q := leadingQueue()
+		q.Submit(releaseOf(9, "lock"), Origin{Conn: 1})
+		b := q.Next(0)
+		q.Applied(b.Epoch, b.Seq, lock)
+		q.Submit(releaseOf(2, "lock"), Origin{Conn: 1})
+		b = q.Next(0)
+		q.Submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1})
+		if q.Next(0) != nil {
 			t.Fatal("it went beside the batch in flight")
 		}
-		q.applied(b.epoch, b.seq, c.on)
-		if held := q.next(0) == nil; held != c.held {
+		q.Applied(b.Epoch, b.Seq, c.on)
+		if held := q.Next(0) == nil; held != c.held {
 			t.Errorf("%s: held: %v", c.name, held)
 		}
-		q.close()
+		q.Close()
 	}
 }
 
@@ -128,62 +136,27 @@ func TestHeldBehindFailedBatch(t *testing.T) { synctest.Test(t, heldBehindFailed
 
 func heldBehindFailedBatch(t *testing.T) {
 	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
-	s, q := leadingQueue()
-	defer q.close()
-	q.maxCommands = 2
-	s.submit(releaseOf(9, "lock"), Origin{Conn: 1})
-	b := q.next(0)
-	q.applied(b.epoch, b.seq, lock)
-	s.submit(releaseOf(2, "lock"), Origin{Conn: 1})
-	b = q.next(0)
-	for range q.maxCommands {
-		s.submit(shard.Command{Kind: shard.CmdCreate, Node: testNode}, Origin{Conn: 1})
+	q := leadingQueue()
+	defer q.Close()
+	q.limits.BatchCommands = 2
+	q.Submit(releaseOf(9, "lock"), Origin{Conn: 1})
+	b := q.Next(0)
+	q.Applied(b.Epoch, b.Seq, lock)
+	q.Submit(releaseOf(2, "lock"), Origin{Conn: 1})
+	b = q.Next(0)
+	for range q.limits.BatchCommands {
+		q.Submit(shard.Command{Kind: shard.CmdCreate, Node: testNode}, Origin{Conn: 1})
 	}
-	s.submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1})
-	q.applied(b.epoch, b.seq, lock)
-	b = q.next(0)
-	if b == nil || len(b.origins) != q.maxCommands {
+	q.Submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1})
+	q.Applied(b.Epoch, b.Seq, lock)
+	b = q.Next(0)
+	if b == nil || len(b.Origins) != q.limits.BatchCommands {
 		t.Fatalf("the full batch is not proposed: %+v", b)
 	}
-	q.removeInFlight(b.epoch, b.seq)
+	q.Remove(b.Epoch, b.Seq)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.holds() && !q.handOff.runs {
 		t.Error("the acquire is held, and no timer runs")
-	}
-}
-
-// TestHoldEnds: if the owner takes its time, acquires are proposed without its release.
-func TestHoldEnds(t *testing.T) {
-	h := openHost(t, HostConfig{})
-	s, r := startOne(t, h, nil)
-	populate(t, s)
-	const callers = 4
-	list := make([]*caller, callers)
-	for i := range list {
-		list[i] = newCaller(t, s, r, uint64(i+1), 60_000)
-	}
-	list[0].mustCreate("lock")
-	ask := func(c *caller) Origin {
-		c.seq++
-		m := protocol.Acquire{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: []byte("lock"),
-			Count: 1, Timeout: protocol.Forever}
-		return c.submit(shard.CmdAcquire, m.AppendBody(nil))
-	}
-	for i, c := range list[:callers-1] {
-		if res := r.result(ask(c)); res.status != protocol.StatusOK || (res.event.State == protocol.Acquired) != (i == 0) {
-			t.Fatalf("acquire %d: %+v", i, res)
-		}
-	}
-	for i, c := range list {
-		c.seq++
-		m := protocol.Release{Head: protocol.Head{Session: c.session, Seq: c.seq, Low: c.low}, Name: []byte("lock")}
-		if res := r.result(c.submit(shard.CmdRelease, m.AppendBody(nil))); res.status != protocol.StatusOK {
-			t.Fatalf("release: %+v", res)
-		}
-		// Nobody releases until this is answered.
-		if res := r.result(ask(list[(i+callers-1)%callers])); res.status != protocol.StatusOK || res.event.State != protocol.Accepted {
-			t.Fatalf("acquire after release %d: %+v", i, res)
-		}
 	}
 }

@@ -1,11 +1,9 @@
-package replica
+package proposal
 
 import (
-	"bytes"
 	"slices"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -26,55 +24,51 @@ const minHeldTimeout = 1000
 // the log behind it or together with it. It holds nothing back in larger groups, where batches
 // overlap.
 //
-// It is part of a proposalQueue, and guarded by its mu.
+// The state machine says what was handed on, and which commands only queue up behind it: the queue
+// knows no requests. handOff is guarded by the queue's mu.
 type handOff struct {
-	shard.HandedOn                  // Name is nil: nothing was handed on
-	acquire        protocol.Acquire // buffer
-	timer          *time.Timer      // nil: never used
-	runs           bool             // the timer
-	since          uint64           // number of the last batch when it was started
+	on    shard.HandedOn
+	timer *time.Timer // nil: never used
+	runs  bool        // the timer
+	since uint64      // number of the last batch when it was started
 }
 
 // noteHandOff notes what was handed on last. What is held goes on waiting only for the same
 // semaphore. The caller holds mu.
-func (q *proposalQueue) noteHandOff(on shard.HandedOn) {
-	h := &q.handOff
-	if !q.single {
+func (q *Queue) noteHandOff(on shard.HandedOn) {
+	if !q.limits.Single {
 		return
 	}
-	if on.Name == nil || on.Node != h.Node || !bytes.Equal(on.Name, h.Name) ||
-		slices.Contains(q.open.queuing, on.Owner) {
+	if !on.Is(q.handOff.on) || slices.Contains(q.open.queuing, on.Owner) {
 		q.open.queuing = q.open.queuing[:0]
 	}
-	h.HandedOn = on
+	q.handOff.on = on
 	q.hold()
 }
 
 // noteQueuing looks at the command that was just added to the open batch. The caller holds mu.
-func (q *proposalQueue) noteQueuing(c shard.Command) {
-	h, b := &q.handOff, q.open
-	if h.Name == nil || c.Kind != shard.CmdAcquire || c.Node != h.Node || len(b.queuing) != len(b.origins)-1 {
+func (q *Queue) noteQueuing(c shard.Command) {
+	b := q.open
+	if q.handOff.on.Name == nil || len(b.queuing) != len(b.Origins)-1 {
 		return
 	}
-	x := &h.acquire
-	if x.DecodeBody(c.Body) == nil && x.Timeout >= minHeldTimeout && x.Session != h.Owner && bytes.Equal(x.Name, h.Name) {
-		b.queuing = append(b.queuing, x.Session)
+	if session, ok := q.handOff.on.Queues(c, minHeldTimeout); ok {
+		b.queuing = append(b.queuing, session)
 		q.hold()
 	}
-	*x = protocol.Acquire{} // it refers to the body
 }
 
 // holds reports whether the open batch waits because all of its commands only queue up. The caller
 // holds mu.
-func (q *proposalQueue) holds() bool {
-	n := len(q.open.origins)
+func (q *Queue) holds() bool {
+	n := len(q.open.Origins)
 	return n > 0 && n == len(q.open.queuing) && n < minSecondBatchCommands &&
-		q.single && q.handOff.Name != nil && len(q.sealed) == 0 && !q.tick && !q.draining
+		q.limits.Single && q.handOff.on.Name != nil && len(q.sealed) == 0 && !q.tick && !q.draining
 }
 
 // hold starts the timer if the open batch waits. It is not stopped when the wait ends: mostly
 // another one has begun when it runs out. The caller holds mu.
-func (q *proposalQueue) hold() {
+func (q *Queue) hold() {
 	h := &q.handOff
 	if h.runs || !q.holds() {
 		return
@@ -88,14 +82,14 @@ func (q *proposalQueue) hold() {
 }
 
 // holdEnded is called by the timer.
-func (q *proposalQueue) holdEnded() {
+func (q *Queue) holdEnded() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	h := &q.handOff
 	h.runs = false
 	if q.holds() && q.seq == h.since {
-		h.HandedOn = shard.HandedOn{} // the owner takes its time
-		q.wake()
+		h.on = shard.HandedOn{} // the owner takes its time
+		q.Wake()
 	}
 	q.hold()
 }
