@@ -126,10 +126,10 @@ func TestFailuresOfOneNetwork(t *testing.T) {
 func TestMetricsNames(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		auth  bool
-		names string
-		shown bool
-	}{{false, "", true}, {false, "off", false}, {true, "auto", false}, {true, "on", true}} {
+		auth         bool
+		names        string
+		shown, paths bool
+	}{{false, "", true, true}, {false, "off", false, false}, {true, "auto", false, false}, {true, "nodes", false, true}, {true, "on", true, true}} {
 		t.Run(fmt.Sprintf("auth %v, names %q", c.auth, c.names), func(t *testing.T) {
 			t.Parallel()
 			s := start(t, func(x *Config) {
@@ -149,9 +149,9 @@ func TestMetricsNames(t *testing.T) {
 				&protocol.TrackCreate{Head: boss.head(r.Session), Name: []byte("plans"), Config: trackConfig()}, nil)
 			var out strings.Builder
 			s.metrics.WritePrometheus(&out)
-			for _, name := range []string{"acme", "project-x", "plans"} {
-				if got := strings.Contains(out.String(), name); got != c.shown {
-					t.Errorf("%q in the metrics: %v, want %v", name, got, c.shown)
+			for name, want := range map[string]bool{`node="/merger-with-acme"`: c.paths, "acme": c.paths, "project-x": c.shown, "plans": c.shown} {
+				if got := strings.Contains(out.String(), name); got != want {
+					t.Errorf("%q in the metrics: %v, want %v", name, got, want)
 				}
 			}
 			if !strings.Contains(out.String(), "signalbox_node_used{") {

@@ -143,10 +143,10 @@ type Config struct {
 	// appended to, or "stderr"; default nowhere.
 	Audit string
 
-	// MetricsNames is whether metrics contain the names of semaphores, rollouts and nodes, which
-	// anybody who reaches Admin can read: "on", "off", or "auto", which is off while auth is on.
-	// Default "auto". Without names there are no series of semaphores and rollouts, and those of
-	// nodes have the node's number.
+	// MetricsNames is which names metrics contain, which anybody who reaches Admin can read: "on",
+	// "nodes", "off", or "auto", which is off while auth is on and else on. Default "auto". Only with
+	// "on" there are series of semaphores and rollouts; with "off" those of nodes have the node's
+	// number in place of its path.
 	MetricsNames string
 
 	// Shards is the number of data shards of each replicaset, 1..64, if this instance makes the
@@ -353,9 +353,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	c.fillTiers()
 	switch c.MetricsNames {
-	case "auto", "on", "off":
+	case "auto", "on", "nodes", "off":
 	default:
-		return c, fmt.Errorf("metrics names is %q; choose auto, on or off", c.MetricsNames)
+		return c, fmt.Errorf("metrics names is %q; choose auto, on, nodes or off", c.MetricsNames)
 	}
 	if _, err := meta.ParseVersion(c.Version); err != nil {
 		return c, err

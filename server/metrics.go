@@ -32,7 +32,8 @@ func registerMetrics(s *Server) {
 		writeDisk(p, s.host)
 		writeTokens(p, s)
 		writeBackups(p, s)
-		s.serving.WriteMetrics(p, showNames(s))
+		paths, names := shownNames(s)
+		s.serving.WriteMetrics(p, paths, names)
 		s.membership.WriteMetrics(p)
 		if s.peers != nil {
 			writePeers(p, s.peers.Stats())
@@ -61,13 +62,20 @@ func sourceRevision() string {
 	return ""
 }
 
-// showNames reports whether metrics show names that clients have chosen.
-func showNames(s *Server) bool {
-	if s.cfg.MetricsNames != "auto" {
-		return s.cfg.MetricsNames == "on"
+// shownNames are which names that clients have chosen metrics show: the paths of nodes, and the names of
+// semaphores and rollouts.
+func shownNames(s *Server) (paths, names bool) {
+	switch s.cfg.MetricsNames {
+	case "on":
+		return true, true
+	case "nodes":
+		return true, false
+	case "off":
+		return false, false
 	}
 	v := s.requests.Auth()
-	return s.cfg.Authorizer == nil && (v == nil || !v.On())
+	open := s.cfg.Authorizer == nil && (v == nil || !v.On())
+	return open, open
 }
 
 // writePeers shows the connections between instances.

@@ -195,10 +195,10 @@ var serveSettings = []setting{
 		help: "PEM file with the CA certificates for the instances' certificates (default: " +
 			"the system's CAs); the console needs it if --listen is off."},
 	{flag: "metrics-names", def: "auto",
-		help: "Whether metrics show the names of semaphores, rollouts and nodes: " +
-			"on, off, or auto, which is off while authentication is on. " +
+		help: "Which names metrics show: on, for the names of semaphores and rollouts and the paths of nodes; " +
+			"nodes, for paths alone; off; or auto, which is off while authentication is on, and else on. " +
 			"Without names there are no series of semaphores and rollouts, " +
-			"and series of nodes have the node's number."},
+			"and without paths series of nodes have the node's number."},
 	{flag: "shards", def: "0",
 		help: "Number of data shards of each replicaset, 1 to 64, if this instance makes the cluster; 0: " +
 			"the cores divided by the replication factor plus 1, from 1 to 8. " +

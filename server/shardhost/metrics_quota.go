@@ -146,15 +146,15 @@ func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64,
 }
 
 // writeQuotas shows what nodes use of their quotas, what the quotas are, and how many requests each
-// has refused. Where names are not shown, a node has its number.
-func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, names bool) {
+// has refused. Where paths are not shown, a node has its number.
+func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Routes, paths bool) {
 	uses, cut := s.quotaUses(shards, r, p.MaxSeries()/len(nodeQuotas))
 	for _, id := range slices.Sorted(maps.Keys(uses)) {
 		n, ok := r.State.Node(id)
 		if !ok {
 			continue // dropped, or not in this map yet
 		}
-		label := nodeLabel(&n, names)
+		label := nodeLabel(&n, paths)
 		c := &n.Config
 		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
 		for q, u := range uses[id] {
@@ -170,9 +170,9 @@ func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Route
 	p.Write(metrics.NodesTruncated, cut)
 }
 
-// nodeLabel is what metrics call a node: its path, or its number where names are not shown.
-func nodeLabel(n *meta.Node, names bool) string {
-	if !names {
+// nodeLabel is what metrics call a node: its path, or its number where paths are not shown.
+func nodeLabel(n *meta.Node, paths bool) string {
+	if !paths {
 		return metrics.ID(n.ID)
 	}
 	return n.Path

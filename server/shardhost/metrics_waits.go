@@ -127,7 +127,7 @@ func (s *Serving) collect(shards []*Shard, series int) {
 }
 
 // writeTimes shows waits, holds and lost leases.
-func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
+func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, paths bool) {
 	for i, cause := range metrics.LossCauses {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
@@ -136,7 +136,7 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, names bool) {
 		if !ok {
 			return "", state.NodeDropped(id)
 		}
-		return nodeLabel(&n, names), false
+		return nodeLabel(&n, paths), false
 	})
 }
 
@@ -254,18 +254,18 @@ func (l *loads) readShard(raft loadSource) {
 // writeOldestWaits shows how long the oldest waiter of each node has waited, the longest first:
 // those beyond the cap are left out. Beside them it shows the slow-wait of nodes that have it, for
 // an alert that compares the two: those with a wait come first.
-func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, names bool) {
+func writeOldestWaits(p *metrics.Page, l *loads, state *meta.State, paths bool) {
 	nodes := slices.SortedFunc(maps.Keys(l.oldest), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(l.oldest[b], l.oldest[a]), cmp.Compare(a, b))
 	})
 	for _, node := range nodes {
 		if n, ok := state.Node(node); ok {
-			p.Write(metrics.NodeOldestWait, logSeconds(l.oldest[node]), nodeLabel(&n, names))
+			p.Write(metrics.NodeOldestWait, logSeconds(l.oldest[node]), nodeLabel(&n, paths))
 		}
 	}
 	slowWait := func(n *meta.Node) {
 		if n.Config.SlowWait != 0 {
-			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(n, names))
+			p.Write(metrics.NodeSlowWait, logSeconds(n.Config.SlowWait), nodeLabel(n, paths))
 		}
 	}
 	for _, node := range nodes {

@@ -46,19 +46,19 @@ func NewServing(cfg ServingConfig) *Serving {
 // Close stops the goroutine that ends the windows of watches.
 func (s *Serving) Close() { s.flusher.Close() }
 
-// WriteMetrics writes the series of the shards here; names: also those that name semaphores, tracks
-// and nodes.
-func (s *Serving) WriteMetrics(p *metrics.Page, names bool) {
+// WriteMetrics writes the series of the shards here. With paths, nodes have their paths instead of
+// their numbers; with names there are also series of semaphores and tracks.
+func (s *Serving) WriteMetrics(p *metrics.Page, paths, names bool) {
 	shards, routes := s.Shards.All(), s.Requests.Routes()
 	s.collect(shards, p.MaxSeries())
 	writeShards(p, shards)
-	s.writeTimes(p, routes.State, names)
+	s.writeTimes(p, routes.State, paths)
 	l := gatherLoads(shards, p.MaxSeries())
-	writeOldestWaits(p, l, routes.State, names)
+	writeOldestWaits(p, l, routes.State, paths)
 	if names {
 		writeSemaphores(p, shards, l, routes.State)
 	}
-	s.writeQuotas(p, shards, routes, names)
+	s.writeQuotas(p, shards, routes, paths)
 	writeProcesses(p, shards)
 	writeRollouts(p, shards, routes.State, names)
 }

@@ -190,7 +190,7 @@ func TestRunbook(t *testing.T) {
 	page := string(read(t, "RUNBOOK.md"))
 	for _, r := range rules(t) {
 		want = append(want, r.Alert)
-		if link := "server/deploy/monitoring/RUNBOOK.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != link {
+		if link := "{{ $externalLabels.runbook_base }}server/deploy/monitoring/RUNBOOK.md#" + strings.ToLower(r.Alert); r.Annotations["runbook"] != link {
 			t.Errorf("the runbook of %s is %q, want %q", r.Alert, r.Annotations["runbook"], link)
 		}
 	}
