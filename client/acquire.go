@@ -28,6 +28,8 @@ type acquireOptions struct {
 	turn       core.Turn                // when the semaphore's name is wanted
 	ask        *protocol.AcquireOptions // nil: a plain one
 	err        error                    // of the first option that is out of its range
+
+	whileHolding time.Duration // of AcquireAll; 0: not given
 }
 
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
@@ -145,23 +147,52 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 	return l, nil
 }
 
+// AcquireAll acquires 1 to MaxNames distinct names on the session's node. It returns when the session
+// holds all of them. opts are of each name, before the name's own options.
+//
+// The names are acquired in the order of their bytes, each in its queue. Callers that acquire several
+// names this way cannot deadlock with each other. A wait while other names are held lasts at most
+// HoldWhileWaiting. Then everything is released, and after a random pause of at most a quarter of
+// that time it starts again. Wait bounds the whole; Wait(0) tries each name once.
+//
+// After an error, and when ctx ends, nothing stays held, and a grant that is on its way is given
+// back. Other sessions can see some of the names held and others not.
+//
+// Errors beside those of Acquire: BadRequest for no name, too many, or one that is given twice;
+// that of a lease that was lost while the next ones were waited for.
+func (s *Session) AcquireAll(ctx context.Context, wants []Want, opts ...AcquireOption) (*LeaseGroup, error) {
+	return acquireAll(ctx, s, wants, opts)
+}
+
 var errEphemeralLimit = protocol.Errorf(protocol.StatusBadRequest,
 	"an ephemeral semaphore is made with the limit %d; leave out CreateLimit and ExactLimit, or acquire without Ephemeral, Shared and Exclusive", Max)
 
 // acquire is Acquire with bare errors.
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
-	o := acquireOptions{count: 1, timeout: protocol.Forever}
+	o := acquireOptionsOf(opts)
+	if o.whileHolding != 0 && o.err == nil {
+		o.err = errOneName
+	}
+	return s.acquireWith(ctx, name, o)
+}
+
+func acquireOptionsOf(opts []AcquireOption) *acquireOptions {
+	o := &acquireOptions{count: 1, timeout: protocol.Forever}
 	for _, f := range opts {
-		f(&o)
+		f(o)
 	}
 	if o.ephemeral && o.limit > 0 && o.err == nil {
 		o.err = errEphemeralLimit
 	}
+	return o
+}
+
+func (s *Session) acquireWith(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {
 	if to := s.c.cfg.Observer; to != nil {
-		return s.acquireObserved(ctx, name, &o, to)
+		return s.acquireObserved(ctx, name, o, to)
 	}
 	l := &Lease{s: s, name: name}
-	if err := s.acquireLease(ctx, &o, l, nil); err != nil {
+	if err := s.acquireLease(ctx, o, l, nil); err != nil {
 		return nil, err
 	}
 	return l, nil

@@ -23,7 +23,7 @@ type child struct {
 	stdout, stderr io.Writer
 	notes          io.Writer              // for messages of this process; nil: stderr
 	grace          time.Duration          // between SIGTERM and SIGKILL once the lease is lost
-	lease          *client.Lease          // that the command runs under, nil: something else than a lease
+	session        *client.Session        // that holds the leases, nil: something else than a lease
 	drain          func() <-chan struct{} // called at the first signal that asks for an end, which waits for it; nil: it does not
 	interrupted    <-chan struct{}        // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
@@ -87,9 +87,9 @@ func (c *child) run(held context.Context) error {
 	}
 
 	var renew <-chan time.Time
-	if c.lease != nil {
+	if c.session != nil {
 		c.extend(w)
-		t := time.NewTicker(c.lease.Session().Timeout() / extensionShare)
+		t := time.NewTicker(c.session.Timeout() / extensionShare)
 		defer t.Stop()
 		renew = t.C
 	}
@@ -172,7 +172,7 @@ func (c *child) run(held context.Context) error {
 // extend tells the supervisor until when the command may run if it does not hear of this process
 // again.
 func (c *child) extend(w *supervisorClient) {
-	if left := c.lease.Session().Remaining(); left > 0 {
+	if left := c.session.Remaining(); left > 0 {
 		w.send(supervisorRequest{Deadline: left + c.grace})
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -113,7 +114,7 @@ func (a *app) readExitCodes(cmd *cobra.Command) {
 
 // holdArgs are the arguments of such a verb.
 type holdArgs struct {
-	name    string
+	name    string   // the only one, or all with spaces between them, for people
 	command []string // none: hold until a signal
 	wait    time.Duration
 	data    []byte
@@ -124,10 +125,23 @@ func (a *app) holdArgs(cmd *cobra.Command, args []string, wait time.Duration) (h
 	if h.name, h.command, err = split(cmd, args); err != nil {
 		return h, err
 	}
+	return h, a.readHoldFlags(cmd, wait, &h)
+}
+
+// holdArgsOfMany is holdArgs of NAME..., one or more.
+func (a *app) holdArgsOfMany(cmd *cobra.Command, args []string, wait time.Duration) (h holdArgs, names []string, err error) {
+	if names, h.command, err = splitNames(cmd, args); err != nil {
+		return h, nil, err
+	}
+	h.name = strings.Join(names, " ")
+	return h, names, a.readHoldFlags(cmd, wait, &h)
+}
+
+func (a *app) readHoldFlags(cmd *cobra.Command, wait time.Duration, h *holdArgs) (err error) {
 	a.readExitCodes(cmd)
 	h.wait = wait
 	h.data, _, err = a.readData(cmd)
-	return h, err
+	return err
 }
 
 // acquireFunc acquires a lease on a session with the given options and the verb's own.
@@ -145,81 +159,153 @@ func (inv *invocation) hold(h holdArgs, state string, acquire acquireFunc) error
 	})
 }
 
+// holdAll is hold of several names.
+func (inv *invocation) holdAll(h holdArgs, names []string, opts ...client.AcquireOption) error {
+	return inv.withSession(func(s *client.Session) error {
+		explain, done := inv.explainWaits(s)
+		defer done()
+		wants := make([]client.Want, len(names))
+		for i, name := range names {
+			wants[i] = client.Want{Name: name, Options: []client.AcquireOption{explain(name)}}
+		}
+		g, err := s.AcquireAll(inv.longCtx, wants, append(opts, client.Wait(h.wait), client.Data(h.data))...)
+		if err != nil {
+			return inv.waitError(h.name, err)
+		}
+		done()
+		leases := g.Leases()
+		granted := make([]row, len(leases))
+		for i, l := range leases {
+			granted[i] = grantRow(l, "acquired")
+		}
+		return inv.runWith(heldLeases{leases, g.Context(), g.Release}, h.name, h.command, granted,
+			append(inv.holdEnv("", 0, s), leaseEnv(leases...)...))
+	})
+}
+
 // split separates a verb's own argument from the command behind "--".
 func split(cmd *cobra.Command, args []string) (name string, command []string, err error) {
-	own := args
-	if n := cmd.ArgsLenAtDash(); n >= 0 {
-		own, command = args[:n], args[n:]
-		if len(command) == 0 {
-			return "", nil, usagef("there is no command after --")
-		}
-	}
-	if len(own) != 1 {
+	own, command, err := splitNames(cmd, args)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case len(own) != 1:
 		return "", nil, usagef("expected 1 argument before --, got %d; the form is: %s", len(own), usageLine(cmd))
-	}
-	if own[0] == "" {
-		return "", nil, usagef("the name is empty; the form is: %s", usageLine(cmd))
 	}
 	return own[0], command, nil
 }
 
+// splitNames is split of any number of arguments.
+func splitNames(cmd *cobra.Command, args []string) (own, command []string, err error) {
+	own = args
+	if n := cmd.ArgsLenAtDash(); n >= 0 {
+		own, command = args[:n], args[n:]
+		if len(command) == 0 {
+			return nil, nil, usagef("there is no command after --")
+		}
+	}
+	switch {
+	case len(own) == 0:
+		return nil, nil, usagef("expected 1 argument before --, got 0; the form is: %s", usageLine(cmd))
+	case slices.Contains(own, ""):
+		return nil, nil, usagef("the name is empty; the form is: %s", usageLine(cmd))
+	}
+	return own, command, nil
+}
+
 // parseWait reads how long to queue. 0 is not at all.
 func parseWait(text string) (time.Duration, error) {
-	if text == "forever" {
-		return client.Forever, nil
-	}
-	d, err := readDuration(text)
-	if err == nil && d > protocol.MaxAcquireTimeout*time.Millisecond {
+	d, err := parseForeverOr(text)
+	if err == nil && d != client.Forever && d > protocol.MaxAcquireTimeout*time.Millisecond {
 		err = fmt.Errorf("%s is above 24h; give less, or write forever to wait without end", text)
 	}
 	return d, err
 }
 
-// runWithLease runs a command under a lease, with a token. Without a command it holds the lease until
-// a signal. It returns after the release, if the server can be reached, so that a script's next line finds
-// the units free.
+// heldLeases is what a command runs under: a lease, or several.
+type heldLeases struct {
+	leases  []*client.Lease
+	ctx     context.Context // ends with the first of them
+	release func(context.Context) error
+}
+
+// runWithLease is runWith of one lease, with a token that need not be its own.
 func (inv *invocation) runWithLease(l *client.Lease, token uint64, command []string, granted row) error {
+	h := heldLeases{[]*client.Lease{l}, l.Context(), l.Release}
+	return inv.runWith(h, l.Name(), command, []row{granted}, append(inv.holdEnv(l.Name(), token, l.Session()), leaseEnv(l)...))
+}
+
+// runWith runs a command under leases. Without a command it holds them until a signal. It returns
+// after the release, if the server can be reached, so that a script's next line finds the units
+// free.
+func (inv *invocation) runWith(h heldLeases, name string, command []string, granted []row, env []string) error {
+	s := h.leases[0].Session()
 	defer func() {
-		err := l.Release(inv.cleanup())
+		err := h.release(inv.cleanup())
 		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
 			inv.note("signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
-				"until its session ends, after about %s; signalbox sem describe shows who holds it\n", l.Name(), l.Session().Timeout())
+				"until its session ends, after about %s; signalbox sem describe shows who holds it\n", name, s.Timeout())
 		}
 	}()
 	if len(command) == 0 {
-		if err := inv.reporter().event(granted); err != nil {
-			return err
+		for _, r := range granted {
+			if err := inv.reporter().event(r); err != nil {
+				return err
+			}
 		}
 		select {
 		case <-inv.longCtx.Done():
 			return nil
-		case <-l.Context().Done():
-			return leaseLostError(l)
+		case <-h.ctx.Done():
+			return leaseLostError(name, h.ctx)
 		}
 	}
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
-		grace: l.Session().Timeout() / 25, lease: l, interrupted: inv.longCtx.Done(),
-		env: append(inv.holdEnv(l.Name(), token, l.Session()), slotEnv(l)...),
+		grace: s.Timeout() / 25, session: s, interrupted: inv.longCtx.Done(), env: env,
 	}
-	err := c.run(l.Context())
+	err := c.run(h.ctx)
 	if errors.Is(err, errLost) {
-		cause := cmp.Or(context.Cause(l.Context()), errNotScheduled)
+		cause := cmp.Or(context.Cause(h.ctx), errNotScheduled)
 		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err
 }
 
-// slotEnv names the slots that a lease has.
-func slotEnv(l *client.Lease) []string {
-	slots := l.Slots()
-	if len(slots) == 0 {
-		return nil
+// leaseEnv describes leases to a command. What is of one lease is empty with several, so that a
+// command does not take it from what runs this command.
+func leaseEnv(leases ...*client.Lease) []string {
+	rows := make([]row, 0, len(leases))
+	for _, l := range leases {
+		rows = append(rows, leaseRow(l.Name(), l.Token(), l.Count(), l.Slots()))
 	}
-	return []string{"SIGNALBOX_SLOT=" + slots[0], "SIGNALBOX_SLOTS=" + strings.Join(slots, ",")}
+	var slots []string
+	if len(leases) == 1 {
+		slots = leases[0].Slots()
+	}
+	first, _, _ := strings.Cut(strings.Join(slots, ","), ",")
+	return []string{"SIGNALBOX_SLOT=" + first, "SIGNALBOX_SLOTS=" + strings.Join(slots, ","), leasesEnv(rows...)}
 }
 
-// holdEnv is the environment of a command that runs while something is held.
+// leasesEnv has the leases as JSON, whatever their number.
+func leasesEnv(rows ...row) string {
+	text, err := marshalPlain(rows)
+	if err != nil {
+		panic(err) // texts and numbers always are JSON
+	}
+	return "SIGNALBOX_LEASES=" + string(text)
+}
+
+func leaseRow(name string, token, count uint64, slots []string) row {
+	r := row{{"name", "", name}, {"token", "", token}, {"count", "", amount(count)}}
+	if len(slots) > 0 {
+		r = append(r, field{"slots", "", slots})
+	}
+	return r
+}
+
+// holdEnv is the environment of a command that runs while something is held. name is empty and token
+// is 0 if these are several.
 func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []string {
 	path := func(setting string) string { // the command may run in another folder
 		name := inv.values[setting]
@@ -228,10 +314,14 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 		}
 		return name
 	}
+	number := ""
+	if token > 0 {
+		number = strconv.FormatUint(token, 10)
+	}
 	return []string{
 		// Of another context, the command would use the token and the certificates.
 		"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
-		"SIGNALBOX_TOKEN=" + strconv.FormatUint(token, 10), "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
+		"SIGNALBOX_TOKEN=" + number, "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
 		"SIGNALBOX_SESSION=" + strconv.FormatUint(s.ID(), 10),
 		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_CLUSTER=" + inv.values["cluster"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
 		"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
@@ -244,33 +334,50 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 // lease is lost.
 var errNotScheduled = errors.New("signalbox was stopped, or not scheduled, for as long as the lease could be relied on")
 
-func leaseLostError(l *client.Lease) error {
-	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", l.Name(), context.Cause(l.Context()))}
+func leaseLostError(name string, lease context.Context) error {
+	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", name, context.Cause(lease))}
 }
 
 // waitNotice is how long a wait goes on without a word where nobody watches: in a log.
 const waitNotice = 5 * time.Second
 
-// waitOptions are the options of an acquire that waits. They explain the wait once: at once on a
-// terminal, else after some seconds. done ends that, and is called after the acquire.
+// waitOptions are the options of an acquire that waits, and explains that. done ends the
+// explanation, and is called after the acquire.
 func (inv *invocation) waitOptions(s *client.Session, h holdArgs) (opts []client.AcquireOption, done func()) {
+	explain, done := inv.explainWaits(s)
+	return []client.AcquireOption{client.Wait(h.wait), client.Data(h.data), explain(h.name)}, done
+}
+
+// explainWaits explains each wait once: at once on a terminal, else after some seconds. explain is
+// an option of the acquire of a name.
+func (inv *invocation) explainWaits(s *client.Session) (explain func(name string) client.AcquireOption, done func()) {
 	ctx, cancel := context.WithCancel(inv.longCtx)
 	var printing sync.WaitGroup
-	accepted := func(uint64) {
-		printing.Go(func() {
-			if !isTerminal(inv.stderr) {
-				select {
-				case <-time.After(waitNotice):
-				case <-ctx.Done():
-					return
-				}
-			}
-			inv.printQueueStatus(ctx, s, h.name)
+	explain = func(name string) client.AcquireOption {
+		var once sync.Once
+		return client.OnAccepted(func(uint64) {
+			once.Do(func() {
+				printing.Go(func() {
+					if isTerminal(inv.stderr) || waitFor(ctx, waitNotice) {
+						inv.printQueueStatus(ctx, s, name)
+					}
+				})
+			})
 		})
 	}
-	return []client.AcquireOption{client.Wait(h.wait), client.Data(h.data), client.OnAccepted(accepted)}, func() {
+	return explain, func() {
 		cancel()
 		printing.Wait()
+	}
+}
+
+// waitFor waits; false: ctx ended first.
+func waitFor(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

@@ -1,23 +1,32 @@
 package main
 
 import (
+	"time"
+
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/spf13/cobra"
 )
 
 func lockCmd(a *app) *cobra.Command {
-	c := command("lock NAME [-- COMMAND [ARG...]]", "Run a command while holding a lock",
+	c := command("lock NAME... [-- COMMAND [ARG...]]", "Run a command while holding a lock, or several",
 		`Run a command while holding a lock, and exit with its exit code. The lock is an ephemeral
 semaphore: it exists while it has owners or waiters. Without a command it is held until Ctrl-C.
 
 The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the protected resource
 with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and SIGNALBOX_ENDPOINTS
-describe the lease. If the lock is lost, the command and all processes it started get SIGTERM, and
+describe the lease. SIGNALBOX_LEASES has it as JSON:
+[{"name":"backup","token":7,"count":"max"}]. If the lock is lost, the command and all processes it started get SIGTERM, and
 SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4. Other
 codes than ours are chosen with the flags that end with -exit-code, if the command has the same.
 
 When the command ends, the processes it left running are killed, daemons included, and then the
 lock is released. The same happens if signalbox itself is killed.
+
+With several names, up to 16, the command runs while all locks are held. They are acquired in the
+order of their bytes, so such commands cannot deadlock with each other. While some locks are held,
+the wait for the next one lasts at most --hold-while-waiting. Then all are released, and after a
+short pause it starts again. Each lock has a token of its own: SIGNALBOX_LEASES has all of them, and
+SIGNALBOX_TOKEN and SIGNALBOX_NAME are empty. If one lock is lost, the command is stopped.
 
 Signals to signalbox:
 
@@ -40,22 +49,39 @@ at the same time, only the command itself ends with them. On systems other than 
 left the command's process group are not covered either.`)
 	c.Example = `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
-  signalbox lock backup --wait 0 -- echo got it at once`
+  signalbox lock backup --wait 0 -- echo got it at once
+  signalbox lock accounts orders -- sh -c 'echo "$SIGNALBOX_LEASES"'`
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
+	whileHolding := parsedVar(c.Flags(), "hold-while-waiting", "10s", parseForeverOr,
+		"With several names: how long to wait for one while holding others, 1s to 1h, or forever.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		h, err := inv.holdArgs(cmd, args, *wait)
-		if err != nil {
+		h, names, err := inv.holdArgsOfMany(cmd, args, *wait)
+		switch {
+		case err != nil:
 			return err
+		case len(names) == 1 && cmd.Flag("hold-while-waiting").Changed:
+			return usagef("--hold-while-waiting goes with several names; one lock holds nothing while it waits")
 		}
 		mode := client.Exclusive()
 		if *shared {
 			mode = client.Shared()
+		}
+		if len(names) > 1 {
+			return inv.holdAll(h, names, mode, client.HoldWhileWaiting(*whileHolding))
 		}
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			return s.Acquire(inv.longCtx, h.name, append(opts, mode)...)
 		})
 	})
 	return c
+}
+
+// parseForeverOr reads a duration, or forever.
+func parseForeverOr(text string) (time.Duration, error) {
+	if text == "forever" {
+		return client.Forever, nil
+	}
+	return readDuration(text)
 }

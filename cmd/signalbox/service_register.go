@@ -252,7 +252,8 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 	}
 	command := &child{
 		args: h.command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
-		interrupted: inv.longCtx.Done(), env: inv.holdEnv(h.name, r.Token(), r.Session()),
+		interrupted: inv.longCtx.Done(),
+		env:         append(inv.holdEnv(h.name, r.Token(), r.Session()), leasesEnv(leaseRow(h.name, r.Token(), 1, nil))),
 	}
 	if _, drains := m.(discovery.Endpoint); drains {
 		command.drain = drain
