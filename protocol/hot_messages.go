@@ -74,7 +74,7 @@ func (m *Acquire) DecodeBody(body []byte) error {
 	m.Data = c.bytes("data")
 	m.Ephemeral = c.bool("ephemeral")
 	m.Options = nil
-	if c.hasPart("options") {
+	if c.left > 0 && c.hasPart("options") {
 		m.Options = new(AcquireOptions)
 		c.part("options", m.Options)
 	}

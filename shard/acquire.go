@@ -25,7 +25,7 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
 		q.refuse(m, outcomeOverLimit)
-	case q.selectorRefusal(x) != outcomeOK:
+	case x.Options != nil && q.selectorRefusal(x) != outcomeOK:
 		q.refuse(m, q.selectorRefusal(x))
 	case q.entry == nil:
 		q.acquireNew(m, x)
@@ -43,7 +43,7 @@ func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <
 // selectorRefusal is why no grant can be made with the labels or names of a request. An owner has
 // its slots.
 func (q *request) selectorRefusal(x *protocol.Acquire) outcome {
-	if x.Options == nil || len(x.Options.Labels)+len(x.Options.Names) == 0 {
+	if len(x.Options.Labels)+len(x.Options.Names) == 0 {
 		return outcomeOK
 	}
 	switch state := q.semaphore.queue(); {
@@ -62,15 +62,19 @@ func (q *request) selectorRefusal(x *protocol.Acquire) outcome {
 
 // acquireNew serves a session that has no entry on the semaphore.
 func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
-	s, p, want := q.semaphore, q.session, demandOf(x.Options)
+	s, p := q.semaphore, q.session
 	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
-	var slots []uint32
 	laned := s != nil && s.hasLanes()
-	if laned {
-		slots, fits = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: math.MaxUint64,
-			arrival: m.bucketTime(s.bucket)})
+	var want demand
+	var slots []uint32
+	var asked *place // nil: the request is plain, and so is the semaphore
+	if laned || x.Options != nil {
+		if want = demandOf(x.Options); laned {
+			slots, fits = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: math.MaxUint64,
+				arrival: m.bucketTime(s.bucket)})
+		}
+		asked = q.place(m, want, slots, !fits)
 	}
-	asked := q.place(m, want, slots, !fits)
 	more := entryBytes + uint64(len(x.Data)) + asked.quotaBytes()
 	if s == nil {
 		more += semaphoreBytes + uint64(len(q.name))
@@ -111,17 +115,17 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	p.addEntry(e)
 	q.node.addEntryUsage(e)
 	s.revision = m.applied
+	switch {
+	case fits && laned:
+		s.rare.queue.granted(e, want, slots, s.rare.queue.tag(want, e.count))
+	case asked != nil:
+		e.setPlace(asked)
+	}
 	if fits {
-		if laned {
-			s.rare.queue.granted(e, want, slots, s.rare.queue.tag(want, e.count))
-		} else {
-			e.setPlace(asked)
-		}
 		e.own(m)
 		q.node.measure().Waits.add(0)
 		m.replyAcquired(e)
 	} else {
-		e.setPlace(asked)
 		s.enqueue(e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)

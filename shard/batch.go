@@ -73,19 +73,20 @@ func (b *batch) reply(status protocol.Status, text string) {
 
 // replyAnswer turns an answer into the command's reply.
 func (b *batch) replyAnswer(a answer) {
-	ev := Event{Kind: EventReply, Command: b.command, Status: outcomeTable[a.outcome].status}
+	list := append(b.out.List, Event{Kind: EventReply, Command: b.command, Status: outcomeTable[a.outcome].status})
+	b.out.List = list
+	ev := &list[len(list)-1]
 	if a.outcome != outcomeOK {
 		ev.Text = b.sentence(&a)
-	} else {
-		ev.State, ev.Flag = a.state, a.flag
-		switch a.kind {
-		case CmdAcquire:
-			ev.OrderID = a.value
-		case CmdUpdate:
-			ev.Result = a.value
-		}
+		return
 	}
-	b.out.List = append(b.out.List, ev)
+	ev.State, ev.Flag = a.state, a.flag
+	switch a.kind {
+	case CmdAcquire:
+		ev.OrderID = a.value
+	case CmdUpdate:
+		ev.Result = a.value
+	}
 }
 
 func (b *batch) replyError(err error) {

@@ -33,7 +33,7 @@ const MaxSessionCounters = 1_000
 func (s *semaphore) countEvent(session uint64, c counterKind) {
 	s.counters.add(c)
 	if s.node.config.CountersMode != protocol.CountersDetailed {
-		if s.sessionCounters() != nil {
+		if s.rare != nil {
 			s.rare.sessionCounters = nil
 		}
 		return

@@ -18,27 +18,49 @@ func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.Acqu
 // emitGranted ends an accepted acquire that was granted.
 func (b *batch) emitGranted(e *entry) {
 	b.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
-	b.out.List[len(b.out.List)-1].Grant = grantOf(e)
+	b.addGrant(e)
 }
 
 // replyAcquired answers an acquire whose entry owns its units.
 func (b *batch) replyAcquired(e *entry) {
-	b.replyAnswer(answer{kind: CmdAcquire, state: protocol.Acquired, value: e.orderID})
-	b.out.List[len(b.out.List)-1].Grant = grantOf(e)
+	b.out.List = append(b.out.List, Event{Kind: EventReply, Command: b.command, State: protocol.Acquired, OrderID: e.orderID})
+	if e.semaphore.rare != nil {
+		b.addGrant(e)
+	}
+}
+
+// addGrant adds to the last event what its owner has beyond plain units.
+func (b *batch) addGrant(e *entry) {
+	if p := e.place(); p != nil {
+		b.out.List[len(b.out.List)-1].Grant = p.grant(e.semaphore)
+	}
 }
 
 // emitChange reports a change to watches. A node that was dropped has no watches any more.
 func (b *batch) emitChange(s *semaphore, c protocol.SemaphoreChange) {
-	if s.node.dropped {
-		return
+	if x := b.newChange(s, c.Kind); x != nil {
+		x.SemaphoreChange = c
 	}
-	b.out.SemaphoreChanges = append(b.out.SemaphoreChanges,
-		SemaphoreChange{Node: s.node.id, Bucket: s.bucket.number, Name: s.name, SemaphoreChange: c})
+}
+
+// newChange is a change to report to watches, for the caller to fill in: a change is large to copy.
+// It is nil where there are no watches.
+func (b *batch) newChange(s *semaphore, kind protocol.SemaphoreChangeKind) *SemaphoreChange {
+	if s.node.dropped {
+		return nil
+	}
+	list := append(b.out.SemaphoreChanges, SemaphoreChange{})
+	b.out.SemaphoreChanges = list
+	x := &list[len(list)-1]
+	x.Node, x.Bucket, x.Name, x.Kind = s.node.id, s.bucket.number, s.name, kind
+	return x
 }
 
 // emitOwnerChange reports a change of an owner to watches.
 func (b *batch) emitOwnerChange(e *entry, kind protocol.SemaphoreChangeKind) {
-	b.emitChange(e.semaphore, protocol.SemaphoreChange{Kind: kind, Owner: owner(e)})
+	if x := b.newChange(e.semaphore, kind); x != nil {
+		fillOwner(&x.Owner, e)
+	}
 }
 
 // replyAttached answers a start or attach. EventSessionAttached comes first: when the client has

@@ -80,9 +80,16 @@ func (p *place) quotaBytes() uint64 {
 	return placeBytes + 4*uint64(len(p.slots)) + uint64(len(p.key)+len(p.selector))
 }
 
-// place is the entry's, or nil.
+// place is the entry's, or nil. It is inlined: most semaphores have nothing rare.
 func (e *entry) place() *place {
-	if q := e.semaphore.queue(); q != nil {
+	if e.semaphore.rare == nil {
+		return nil
+	}
+	return e.rarePlace()
+}
+
+func (e *entry) rarePlace() *place {
+	if q := e.semaphore.rare.queue; q != nil {
 		return q.places[e]
 	}
 	return nil
@@ -95,18 +102,16 @@ func (e *entry) demand() demand {
 
 // dropPlace forgets the place of an entry that has left its semaphore, and frees its slots.
 func (e *entry) dropPlace(m *Machine) {
-	q := e.semaphore.queue()
-	if q == nil {
-		return
-	}
-	if p := q.places[e]; p != nil {
+	if p := e.place(); p != nil {
+		q := e.semaphore.rare.queue
+		e.semaphore.node.bytes -= p.quotaBytes()
 		q.slots.free(m, p.slots, q.places)
 		delete(q.places, e)
 	}
 }
 
 // setPlace gives the entry, which is in no lane, another place; a plain one is none. It counts its
-// bytes: those of the entry are counted already.
+// bytes.
 func (e *entry) setPlace(p *place) {
 	s := e.semaphore
 	if p != nil && p.isPlain() && !(e.waiting && s.hasLanes()) {
@@ -127,12 +132,12 @@ func (e *entry) setPlace(p *place) {
 	}
 }
 
-// grantOf is what the reply to an acquire says beyond the token; nil for plain units.
-func grantOf(e *entry) *protocol.Grant {
-	if p := e.place(); p != nil && len(p.slots) > 0 {
-		return &protocol.Grant{Slots: e.semaphore.queue().slots.names(p.slots)}
+// grant is what the reply to an acquire says beyond the token.
+func (p *place) grant(s *semaphore) *protocol.Grant {
+	if len(p.slots) == 0 {
+		return nil
 	}
-	return nil
+	return &protocol.Grant{Slots: s.queue().slots.names(p.slots)}
 }
 
 // ownerOptions and waiterOptions are of an entry as clients see it; nil for a plain one.

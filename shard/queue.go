@@ -182,11 +182,14 @@ func (e *entry) remove(m *Machine, notify bool) {
 		}
 		s.countEvent(p.id, countRelease)
 		if notify {
-			m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved,
-				Owner: protocol.Owner{OrderID: e.orderID, Session: p.id}})
+			if x := m.newChange(s, protocol.ChangeOwnerRemoved); x != nil {
+				x.Owner.OrderID, x.Owner.Session = e.orderID, p.id
+			}
 		}
 	}
-	e.dropPlace(m)
+	if s.rare != nil {
+		e.dropPlace(m)
+	}
 	m.batch.checkHandOn(s)
 	if s.waiters.n == 0 {
 		m.formerOwners.forget(s)

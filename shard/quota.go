@@ -59,9 +59,10 @@ func (n *node) removeSession(s *homeSession) {
 	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 
-// addEntryUsage and removeEntryUsage count an entry that came to its semaphore, or goes from it.
+// addEntryUsage and removeEntryUsage count an entry that came to its semaphore, or goes from it,
+// but for its place: setPlace and dropPlace count that.
 func (n *node) addEntryUsage(e *entry) {
-	n.bytes += e.quotaBytes()
+	n.bytes += entryBytes + uint64(len(e.data))
 	if e.waiting {
 		n.waiters++
 		e.session.waits++
@@ -69,7 +70,7 @@ func (n *node) addEntryUsage(e *entry) {
 }
 
 func (n *node) removeEntryUsage(e *entry) {
-	n.bytes -= e.quotaBytes()
+	n.bytes -= entryBytes + uint64(len(e.data))
 	if e.waiting {
 		n.waiters--
 		e.session.waits--

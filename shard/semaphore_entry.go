@@ -65,7 +65,16 @@ func (e *entry) setData(data []byte) {
 }
 
 // owner is the entry of an owner as clients see it.
-func owner(e *entry) protocol.Owner {
-	return protocol.Owner{OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
-		Description: e.session.description, Since: e.since, Options: ownerOptions(e)}
+func owner(e *entry) (o protocol.Owner) {
+	fillOwner(&o, e)
+	return o
+}
+
+// fillOwner is owner in the place where it is kept.
+func fillOwner(o *protocol.Owner, e *entry) {
+	o.OrderID, o.Session, o.Count, o.Data = e.orderID, e.session.id, e.count, e.data
+	o.Description, o.Since = e.session.description, e.since
+	if e.semaphore.rare != nil {
+		o.Options = ownerOptions(e)
+	}
 }
