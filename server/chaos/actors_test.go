@@ -51,6 +51,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(historyClientsEnv); spec != "" {
 		os.Exit(runHistoryClients(spec))
 	}
+	if spec := os.Getenv(limitClientsEnv); spec != "" {
+		os.Exit(runLimitClients(spec))
+	}
 	if spec := os.Getenv(hostileEnv); spec != "" {
 		os.Exit(runHostileClients(spec))
 	}
