@@ -1,4 +1,4 @@
-package monitoring
+package main
 
 import m "github.com/signalbox-dev/signalbox/server/metrics"
 
