@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
@@ -144,7 +145,7 @@ func (s *survivor) open(ctx context.Context, work string, acceptLoss bool, logge
 	} else if err != nil {
 		return fmt.Errorf("copy its log: %w", err)
 	}
-	if err := replica.AdoptHostname(work); err != nil { // it may come from another machine
+	if err := engine.AdoptHostname(work); err != nil { // it may come from another machine
 		return err
 	}
 	s.logs, err = replica.OpenRecovery(work, id.RaftAddress, acceptLoss, logger)

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
@@ -34,7 +35,10 @@ func TestBarrierOutlivesVoter(t *testing.T) {
 		select {
 		case <-asked:
 			// The engine itself: the host's own way begins with a read, which would wait as well.
-			if err := c.hosts[l].engine.nodeHost.SyncRequestDeleteReplica(timeout(t), 1, c.ids[1-l], m.ConfigChange); err != nil {
+			err := c.hosts[l].engine.Do(func(nh *dragonboat.NodeHost) error {
+				return nh.SyncRequestDeleteReplica(timeout(t), 1, c.ids[1-l], m.ConfigChange)
+			})
+			if err != nil {
 				t.Logf("removal: %v", err)
 			}
 			select {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
@@ -59,16 +60,16 @@ func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
 // faultGate is a place for faults between the proposer and the engine.
 type faultGate struct {
 	mu    sync.Mutex
-	fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)
+	fault func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error)
 }
 
-func (f *faultGate) set(fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error)) {
+func (f *faultGate) set(fault func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
 }
 
-func (f *faultGate) via(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+func (f *faultGate) via(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 	f.mu.Lock()
 	fault := f.fault
 	f.mu.Unlock()
@@ -90,7 +91,7 @@ func TestFullQueueRejects(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
 	var most int
-	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		select {
 		case entered <- struct{}{}:
 		default:

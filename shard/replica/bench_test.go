@@ -93,7 +93,7 @@ func BenchmarkEngineAlone(b *testing.B) {
 	entry := shard.AppendCommand(shard.AppendHeader(nil, shard.Header{Format: shard.FormatVersion, Epoch: s.Stats().Epoch, Seq: 1 << 40}),
 		shard.Command{Kind: shard.CmdRelease, Body: benchBody()})
 	for b.Loop() {
-		r, err := s.host.engine.propose(s.session, entry, patience)
+		r, err := s.host.engine.ProposeRequest(s.session, entry, patience)
 		if err != nil {
 			b.Fatal(err)
 		}

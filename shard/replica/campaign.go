@@ -7,6 +7,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
@@ -37,7 +38,7 @@ func (c *campaign) single() bool { return c.from == c.to }
 
 // campaigner is the goroutine that sends campaigns.
 type campaigner struct {
-	engine      *engine
+	engine      *engine.Engine
 	groups      *groupTable
 	deployment  uint64
 	interceptor *interceptor
@@ -113,10 +114,10 @@ func (c *campaigner) step(now time.Time) time.Duration {
 	c.pending = keep
 	c.mu.Unlock()
 
-	var infos map[uint64]engineInfo
+	var infos map[uint64]engine.Info
 	for _, x := range due {
 		if x.single() && infos == nil {
-			infos = c.engine.infos()
+			infos = c.engine.Infos()
 		}
 		if !c.stillWanted(&x, infos) {
 			continue
@@ -150,7 +151,7 @@ func (c *campaigner) step(now time.Time) time.Duration {
 }
 
 // stillWanted reports whether a campaign still has a purpose.
-func (c *campaigner) stillWanted(x *campaign, infos map[uint64]engineInfo) bool {
+func (c *campaigner) stillWanted(x *campaign, infos map[uint64]engine.Info) bool {
 	leader, term := c.groups.leaderOf(x.shard, x.to)
 	switch {
 	case x.term != 0:

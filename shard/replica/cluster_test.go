@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // cluster is some hosts with one shard.
@@ -111,7 +112,7 @@ func (c *cluster) run(i int) {
 	c.shards[i], c.recs[i] = s, r
 }
 
-func (c *cluster) watch(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+func (c *cluster) watch(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 	if !isTakeOver(entry) {
 		c.mu.Lock()
 		c.last = slices.Clone(entry)

@@ -10,6 +10,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // TestCloseWaitsForCalls: dragonboat's Close does not begin beside a call. Calls that come later
@@ -21,7 +22,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	e := h.engine
 	entered, leave, within, ended := make(chan struct{}), make(chan struct{}), make(chan error, 1), make(chan error, 1)
 	go func() {
-		_ = e.do(func(nh *dragonboat.NodeHost) error {
+		_ = e.Do(func(nh *dragonboat.NodeHost) error {
 			entered <- struct{}{}
 			<-leave
 			within <- nh.RequestLeaderTransfer(1, s.Replica())
@@ -29,7 +30,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 		})
 	}()
 	go func() {
-		_, err := wait(context.Background(), e, func(ctx context.Context, _ *dragonboat.NodeHost) (struct{}, error) {
+		_, err := engine.Wait(context.Background(), e, func(ctx context.Context, _ *dragonboat.NodeHost) (struct{}, error) {
 			entered <- struct{}{}
 			<-ctx.Done()
 			return struct{}{}, ctx.Err()
@@ -40,7 +41,7 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	<-entered
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close() }()
-	for !errors.Is(e.transferLeader(1, s.Replica()), dragonboat.ErrClosed) {
+	for !errors.Is(e.TransferLeader(1, s.Replica()), dragonboat.ErrClosed) {
 		time.Sleep(time.Millisecond)
 	}
 	if err := <-ended; !errors.Is(err, context.Canceled) {
@@ -74,7 +75,8 @@ func TestCallsBesideClose(t *testing.T) {
 		h := openHost(t, HostConfig{Memory: true})
 		s, _ := startOne(t, h, nil)
 		startMeta(t, h, 1, map[uint64]string{1: h.RaftAddress()})
-		e, session := h.engine, h.engine.session(MetaShard)
+		e, session := h.engine, h.engine.Session(MetaShard)
+		ended := make(chan struct{})
 		endless, cancel := context.WithTimeout(context.Background(), time.Hour)
 		request := func(r *dragonboat.RequestState, err error) error {
 			if err != nil {
@@ -83,25 +85,27 @@ func TestCallsBesideClose(t *testing.T) {
 			select { // a read may be lost when its replica is stopped
 			case <-r.AppliedC():
 				r.Release()
-			case <-e.closing.Done():
+			case <-ended:
 			}
 			return nil
 		}
 		calls := map[string]func() error{
-			"propose":  func() error { return request(e.propose(session, rightsEntry(0), time.Hour)) },
-			"read":     func() error { return request(e.requestRead(1, time.Hour)) },
-			"transfer": func() error { return e.transferLeader(1, s.Replica()) },
-			"remove":   func() error { return e.removeData(1, s.Replica()) },
-			"stop":     func() error { return e.stopReplica(2, 1) },
-			"start":    func() error { return e.startReplica(nil, true, nil, groupConfig(1, s.Replica(), 10, 5)) },
+			"propose": func() error { return request(e.ProposeRequest(session, rightsEntry(0), time.Hour)) },
+			"read": func() error {
+				return request(engine.Call(e, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) { return nh.ReadIndex(1, time.Hour) }))
+			},
+			"transfer": func() error { return e.TransferLeader(1, s.Replica()) },
+			"remove":   func() error { return e.RemoveData(1, s.Replica()) },
+			"stop":     func() error { return e.StopReplica(2, 1) },
+			"start":    func() error { return e.StartReplica(nil, true, nil, engine.GroupConfig(1, s.Replica(), 10, 5)) },
 			"info": func() error {
-				if e.infos() == nil {
+				if e.Infos() == nil {
 					return dragonboat.ErrClosed
 				}
 				return nil
 			},
 			"members": func() error {
-				_, err := wait(endless, e, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
+				_, err := engine.Wait(endless, e, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
 					return nh.SyncGetShardMembership(ctx, 1)
 				})
 				return err
@@ -122,6 +126,7 @@ func TestCallsBesideClose(t *testing.T) {
 			})
 		}
 		begun.Wait()
+		close(ended)
 		closeHost(t, h)
 		over.Wait()
 		cancel()

@@ -11,6 +11,8 @@ import (
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // replicaMachine is a [Shard], a [Meta] or a [Recovery]'s reader.
@@ -62,7 +64,7 @@ func (h *Host) startGroup(
 	if f.join && len(f.members) > 0 {
 		return fmt.Errorf("shard %d: a replica that joins must not have members", g.shard)
 	}
-	known, err := h.engine.hasReplica(g.shard, g.id)
+	known, err := h.engine.HasReplica(g.shard, g.id)
 	if err != nil {
 		return errHostClosed
 	}
@@ -71,7 +73,7 @@ func (h *Host) startGroup(
 			g.shard, g.id)
 	}
 	if known {
-		if err := checkSnapshot(h.store, g.shard, g.id); err != nil {
+		if err := engine.CheckSnapshot(h.store, g.shard, g.id, shardName(g.shard)); err != nil {
 			return err
 		}
 	}
@@ -111,7 +113,7 @@ func (h *Host) startReplica(
 	members map[uint64]string, join bool, create statemachine.CreateConcurrentStateMachineFunc, cfg config.Config,
 ) error {
 	for end := time.Now().Add(restartTimeout); ; time.Sleep(time.Millisecond) {
-		err := h.engine.startReplica(members, join, create, cfg)
+		err := h.engine.StartReplica(members, join, create, cfg)
 		if !errors.Is(err, dragonboat.ErrShardAlreadyExist) || time.Now().After(end) {
 			return err
 		}
@@ -136,7 +138,7 @@ func (h *Host) stopGroup(g *group) error {
 		return nil
 	}
 	g.replica.stop()
-	err := h.engine.stopReplica(g.shard, g.id)
+	err := h.engine.StopReplica(g.shard, g.id)
 	switch {
 	case errors.Is(err, dragonboat.ErrShardNotFound):
 		err = nil // the engine stops a removed replica by itself
@@ -168,7 +170,7 @@ func (h *Host) stopRemoved(shard, replica uint64) {
 // HasReplica reports whether the replica was ever started on this host and its log is still here.
 // It fails if the host is closed.
 func (h *Host) HasReplica(shard, replica uint64) (bool, error) {
-	has, err := h.engine.hasReplica(shard, replica)
+	has, err := h.engine.HasReplica(shard, replica)
 	if err != nil {
 		return false, errHostClosed
 	}
@@ -179,7 +181,7 @@ func (h *Host) HasReplica(shard, replica uint64) (bool, error) {
 // or snapshots are here, running or not. The engine removes a log before its snapshots, so those
 // may be left alone.
 func (h *Host) StoredReplicas() (list [][2]uint64) {
-	info := h.engine.info(dragonboat.NodeHostInfoOption{})
+	info := h.engine.HostInfo(dragonboat.NodeHostInfoOption{})
 	if info == nil {
 		return nil
 	}

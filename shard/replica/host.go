@@ -18,9 +18,18 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 	"github.com/signalbox-dev/signalbox/shard/replica/wal"
+)
+
+const (
+	defaultRTT          = 100 * time.Millisecond
+	defaultDeployment   = 0x7369_676e_616c_6278 // "signalbx"
+	defaultCloseTimeout = 10 * time.Second
+	tickPeriod          = 100 * time.Millisecond
+	restartTimeout      = 5 * time.Second
 )
 
 // HostConfig configures a host. Dir (or Memory) and RaftAddress are required.
@@ -90,7 +99,7 @@ type Host struct {
 	dirKey    string
 	stopTicks func()
 
-	engine     *engine
+	engine     *engine.Engine
 	groups     *groupTable
 	ticker     *ticker
 	campaigner *campaigner
@@ -100,7 +109,7 @@ type Host struct {
 }
 
 // ErrLocked: the data directory is in use.
-var ErrLocked = errors.New("data directory is in use by another process; stop it, or give this one another directory")
+var ErrLocked = engine.ErrLocked
 
 // dragonboat's lock of a directory is per process: it does not keep out a second host of this
 // process.
@@ -166,7 +175,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 
 	h := &Host{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}),
-		engine: newEngine(cfg.RTT), groups: newGroupTable(),
+		engine: engine.New(cfg.RTT), groups: newGroupTable(),
 	}
 	h.ticker = &ticker{groups: h.groups, clock: h.clock}
 	if cfg.Memory {
@@ -193,18 +202,17 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 	}
 	if !cfg.Memory {
 		var err error
-		if logIsMissing(cfg.Dir) {
+		if engine.LogIsMissing(cfg.Dir) {
 			err = fmt.Errorf(
 				"the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
 		} else {
-			err = checkEngineFiles(cfg.Dir)
+			err = engine.CheckFiles(cfg.Dir)
 		}
 		if err != nil {
 			unlockDir(h.dirKey)
 			return nil, err
 		}
 	}
-	routeEngineLogs(cfg.Logger)
 
 	h.store = logstore.New(logstore.Config{
 		Dir: cfg.Dir, FS: cfg.fs(), Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
@@ -217,14 +225,15 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		interceptor: r, Wakeup: wakeup.New(),
 	}
 	r.campaigner = h.campaigner
-	settings := engineConfig(&h.cfg, &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed})
-	settings.Expert.LogDBFactory, settings.Expert.TransportFactory = h.store, r
-	nh, err := newNodeHost(settings)
+	err := h.engine.Open(engine.Config{
+		Deployment: cfg.deployment, Dir: cfg.Dir, RaftAddress: cfg.RaftAddress, RTT: cfg.RTT, FS: cfg.fs(),
+		Events:   &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed},
+		LogStore: h.store, Transport: r, Logger: cfg.Logger,
+	})
 	if err != nil {
 		unlockDir(h.dirKey)
 		return nil, err
 	}
-	h.engine.nodeHost = nh
 	beat.Align()
 	h.wg.Go(func() { h.campaigner.run(h.stopC) })
 	if m, ok := cfg.Clock.(*ManualClock); ok {
@@ -304,7 +313,7 @@ func (h *Host) Transfer(ctx context.Context, shard, toReplica, after uint64) err
 	if g == nil {
 		return errNoReplica
 	}
-	infos := h.engine.infos()
+	infos := h.engine.Infos()
 	if infos == nil {
 		return errHostClosed
 	}
@@ -321,7 +330,7 @@ var ErrNoSnapshot = errors.New("no snapshot was saved: one is under way, or noth
 
 // SnapshotNow saves a snapshot of the shard, waits until it is written, and returns its index.
 func (h *Host) SnapshotNow(ctx context.Context, id uint64) (index uint64, err error) {
-	index, err = wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (uint64, error) {
+	index, err = engine.Wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (uint64, error) {
 		return nh.SyncRequestSnapshot(ctx, id, dragonboat.DefaultSnapshotOption)
 	})
 	if errors.Is(err, dragonboat.ErrRejected) || errors.Is(err, dragonboat.ErrSystemBusy) {
@@ -351,7 +360,7 @@ func (h *Host) Close() error {
 		}
 		stops.Wait()
 		h.wg.Wait()
-		h.engine.close()
+		h.engine.Close()
 	}()
 	t := time.NewTimer(h.cfg.CloseTimeout)
 	defer t.Stop()

@@ -457,7 +457,7 @@ func caughtUp(h *Host, ctx context.Context, shard uint64) error {
 		if g == nil {
 			return errNoReplica
 		}
-		if !h.engine.readIndex(ctx, shard, h.engine.readTimeout(), nil, nil, nil) {
+		if !h.engine.ReadIndex(ctx, shard, h.engine.ReadTimeout(), nil, nil, nil) {
 			return errors.New("read was not answered")
 		}
 		return nil

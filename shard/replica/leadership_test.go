@@ -13,23 +13,24 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // fakeProposal has the outcome it is given.
-type fakeProposal struct{ c chan outcome }
+type fakeProposal struct{ c chan engine.Outcome }
 
-func knownOutcome(o outcome) fakeProposal {
-	f := fakeProposal{make(chan outcome, 1)}
+func knownOutcome(o engine.Outcome) fakeProposal {
+	f := fakeProposal{make(chan engine.Outcome, 1)}
 	f.c <- o
 	return f
 }
 
-func (f fakeProposal) poll() outcome {
+func (f fakeProposal) Poll() engine.Outcome {
 	select {
 	case o := <-f.c:
 		return o
 	default:
-		return pending
+		return engine.Pending
 	}
 }
 
@@ -53,9 +54,9 @@ func hasClientRequest(entry []byte) bool {
 
 // onlyBatches applies a fault to what clients asked for and lets the leader's own entries through.
 func onlyBatches(
-	fault func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error),
-) func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
-	return func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	fault func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error),
+) func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
+	return func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		if !hasClientRequest(entry) {
 			return next(entry)
 		}
@@ -67,7 +68,7 @@ func onlyBatches(
 func proposeRaw(t testing.TB, s *Shard, entry []byte) {
 	t.Helper()
 	for {
-		r, err := s.host.engine.propose(s.session, entry, patience)
+		r, err := s.host.engine.ProposeRequest(s.session, entry, patience)
 		if errors.Is(err, dragonboat.ErrShardNotReady) {
 			continue
 		}
@@ -95,10 +96,10 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 	epoch := s.Stats().Epoch
 
 	var late []byte
-	f.set(onlyBatches(func(_ func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(onlyBatches(func(_ func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		late = slices.Clone(entry)
 		f.set(nil)
-		return knownOutcome(unknown), nil // the engine lost it, or so it says
+		return knownOutcome(engine.Unknown), nil // the engine lost it, or so it says
 	}))
 	lost := c.create("lost")
 	res := r.result(lost)
@@ -139,12 +140,12 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 	c := newCaller(t, s, r, 1, 60_000)
 
 	// Proposed, but the engine says that it timed out.
-	f.set(onlyBatches(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(onlyBatches(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		f.set(nil)
 		if _, err := next(entry); err != nil {
 			return nil, err
 		}
-		return knownOutcome(unknown), nil
+		return knownOutcome(engine.Unknown), nil
 	}))
 	res := r.result(c.create("timed out"))
 	if res.failed || res.status != protocol.StatusOK {
@@ -157,7 +158,7 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 
 	// It arrives late, but before the new epoch: it counts, and only once.
 	var late []byte
-	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		if isTakeOver(entry) {
 			f.set(nil)
 			if _, err := next(late); err != nil {
@@ -169,7 +170,7 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 			return next(entry)
 		}
 		late = slices.Clone(entry)
-		return knownOutcome(unknown), nil
+		return knownOutcome(engine.Unknown), nil
 	})
 	res = r.result(c.create("late"))
 	if res.failed || res.status != protocol.StatusOK {
@@ -189,11 +190,11 @@ func TestTakeOverIsRepeated(t *testing.T) {
 	var takeOvers int
 	var withheld []byte
 	retaking, goOn := make(chan struct{}), make(chan struct{})
-	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		switch {
 		case isTakeOver(entry):
 		case hasClientRequest(entry):
-			return knownOutcome(unknown), nil
+			return knownOutcome(engine.Unknown), nil
 		default:
 			return next(entry)
 		}
@@ -202,9 +203,9 @@ func TestTakeOverIsRepeated(t *testing.T) {
 			close(retaking)
 			<-goOn
 			withheld = slices.Clone(entry)
-			return knownOutcome(unknown), nil
+			return knownOutcome(engine.Unknown), nil
 		case 2:
-			return knownOutcome(dropped), nil
+			return knownOutcome(engine.Dropped), nil
 		case 3:
 			return nil, dragonboat.ErrSystemBusy
 		}
@@ -237,9 +238,9 @@ func TestNothingIsAcceptedBeforeTakeOver(t *testing.T) {
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	claims := make(chan struct{})
-	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		claims <- struct{}{}
-		return knownOutcome(dropped), nil
+		return knownOutcome(engine.Dropped), nil
 	})
 	r := newRecorder(t)
 	s, err := h.StartShard(ShardConfig{ID: 1, Replica: 1, Members: map[uint64]string{1: h.RaftAddress()},
@@ -315,17 +316,17 @@ func TestDroppedAndNotProposedFail(t *testing.T) {
 	c := newCaller(t, s, r, 1, 60_000)
 	epoch := s.Stats().Epoch
 	for _, x := range []struct {
-		outcome outcome
+		outcome engine.Outcome
 		err     error
 		want    protocol.Status
 	}{
-		{outcome: dropped, want: protocol.StatusUnavailable},
+		{outcome: engine.Dropped, want: protocol.StatusUnavailable},
 		{err: dragonboat.ErrSystemBusy, want: protocol.StatusOverloaded},
 		{err: dragonboat.ErrShardClosed, want: protocol.StatusUnavailable},
 		{err: dragonboat.ErrShardNotFound, want: protocol.StatusUnavailable},
 		{err: dragonboat.ErrClosed, want: protocol.StatusUnavailable},
 	} {
-		f.set(onlyBatches(func(func([]byte) (engineProposal, error), []byte) (engineProposal, error) {
+		f.set(onlyBatches(func(func([]byte) (engine.Proposal, error), []byte) (engine.Proposal, error) {
 			f.set(nil)
 			if x.err != nil {
 				return nil, x.err
@@ -352,9 +353,9 @@ func TestForeignEpochDeposes(t *testing.T) {
 		t.Fatal("the leader's barrier fails")
 	}
 	took := make(chan []byte, 1)
-	f.set(onlyBatches(func(_ func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(onlyBatches(func(_ func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		took <- slices.Clone(entry)
-		return fakeProposal{make(chan outcome, 1)}, nil // on its way for ever
+		return fakeProposal{make(chan engine.Outcome, 1)}, nil // on its way for ever
 	}))
 	flying := c.create("flying")
 	late := <-took

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // Membership is the members of a raft group as of one change.
@@ -39,7 +40,7 @@ var errHostClosed = protocol.Errorf(protocol.StatusUnavailable, "this instance i
 // ms.
 func (h *Host) retry(ctx context.Context, fn func(ctx context.Context) error) error {
 	for wait := 10 * time.Millisecond; ; wait = min(2*wait, 100*time.Millisecond) {
-		try, cancel := context.WithTimeout(ctx, h.engine.readTimeout())
+		try, cancel := context.WithTimeout(ctx, h.engine.ReadTimeout())
 		err := fn(try)
 		cancel()
 		if err == nil || errors.Is(err, errNoReplica) {
@@ -66,7 +67,7 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 		if h.groups.get(shard) == nil {
 			return errNoReplica
 		}
-		x, err := wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
+		x, err := engine.Wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
 			return nh.SyncGetShardMembership(ctx, shard)
 		})
 		if err != nil {
@@ -162,7 +163,7 @@ func (h *Host) Remove(ctx context.Context, shard, replica, configChange uint64) 
 	// The engine stops a replica that applies its own removal, perhaps before it reports the
 	// result.
 	if errors.Is(err, ErrUnknown) && g != nil && g.id == replica {
-		if await(ctx, h.stopC, h.engine.readTimeout(), func() bool { return h.groups.isRemoved(shard, replica) }) {
+		if await(ctx, h.stopC, h.engine.ReadTimeout(), func() bool { return h.groups.isRemoved(shard, replica) }) {
 			return nil
 		}
 	}
@@ -195,8 +196,8 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	if m.ConfigChange != configChange {
 		return errChanged(shard, m.ConfigChange)
 	}
-	r, err := call(h.engine, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
-		return request(nh, h.engine.changeTimeout())
+	r, err := engine.Call(h.engine, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
+		return request(nh, h.engine.ChangeTimeout())
 	})
 	if err != nil {
 		if protocol.StatusOf(err) != protocol.StatusInternal {
@@ -207,7 +208,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	}
 	// A leader elsewhere does not report that it dropped the change. Another change that is applied
 	// here shows it.
-	overtaken := func() bool { return h.engine.infos()[shard].ConfigChange > configChange }
+	overtaken := func() bool { return h.engine.Infos()[shard].ConfigChange > configChange }
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
 	for waiting := true; waiting; {
@@ -232,7 +233,7 @@ func (h *Host) change(ctx context.Context, shard, configChange uint64, look func
 	}
 	// Rejected, or unknown here: the members show it. They are read for a short time even if ctx
 	// has ended.
-	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.engine.readTimeout())
+	recheckCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), h.engine.ReadTimeout())
 	defer cancel()
 	m, err = h.Members(recheckCtx, shard)
 	if err != nil {
@@ -276,7 +277,7 @@ func (h *Host) RemoveData(ctx context.Context, shard, replica uint64) error {
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
 				"replica %d of shard %d still runs; stop it first", replica, shard)
 		}
-		err := h.engine.removeData(shard, replica)
+		err := h.engine.RemoveData(shard, replica)
 		if !errors.Is(err, dragonboat.ErrShardNotStopped) {
 			if err == nil {
 				h.groups.forgetRemoved(shard, replica)

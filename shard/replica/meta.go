@@ -18,6 +18,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // MetaShard is the id of the meta shard's raft group. Data shards have lower ids.
@@ -71,14 +72,14 @@ func (h *Host) StartMeta(cfg MetaConfig) (*Meta, error) {
 		cfg:     cfg,
 		host:    h,
 		log:     h.log.With("shard", "meta"),
-		session: h.engine.session(MetaShard),
+		session: h.engine.Session(MetaShard),
 		machine: meta.New(),
 		changed: make(chan struct{}),
 		stopC:   make(chan struct{}),
 	}
 	m.group = &group{shard: MetaShard, id: cfg.Replica, replica: m}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*metaMachine)(m) }
-	raft := groupConfig(MetaShard, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
+	raft := engine.GroupConfig(MetaShard, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	if err := h.startGroup(m.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		return nil, err
 	}
@@ -127,7 +128,7 @@ func (m *Meta) Propose(ctx context.Context, entry []byte) (result []byte, err er
 
 // try proposes once. If not done, the command should be proposed again.
 func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, err error) {
-	r, err := m.host.engine.propose(m.session, entry, m.timeout())
+	r, err := m.host.engine.ProposeRequest(m.session, entry, m.timeout())
 	switch {
 	case err == nil:
 	case errors.Is(err, dragonboat.ErrPayloadTooBig):
@@ -152,7 +153,7 @@ func (m *Meta) try(ctx context.Context, entry []byte) (data []byte, done bool, e
 // Sync waits until everything acknowledged anywhere before the call is applied here.
 func (m *Meta) Sync(ctx context.Context) error {
 	for try := 0; ; try++ {
-		if m.host.engine.readIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
+		if m.host.engine.ReadIndex(ctx, MetaShard, m.timeout(), m.stopC, nil, nil) {
 			return nil
 		}
 		if err := m.pause(ctx, try); err != nil {

@@ -139,7 +139,7 @@ func TestEntryOfANewerBinary(t *testing.T) {
 	h, _, fatal = open()
 	s, _ := startOne(t, h, nil)
 	index := applied(s)
-	go h.engine.propose(h.engine.session(1), []byte{shard.FormatVersion + 1, 0}, patience)
+	go h.engine.ProposeRequest(h.engine.Session(1), []byte{shard.FormatVersion + 1, 0}, patience)
 	if err := <-fatal; !errors.Is(err, shard.ErrFormat) || !strings.Contains(err.Error(), "of shard 1: ") {
 		t.Error(err)
 	}

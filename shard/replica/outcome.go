@@ -1,48 +1,9 @@
 package replica
 
 import (
-	"github.com/lni/dragonboat/v4"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
-
-// outcome of a proposal as the engine reports it.
-type outcome uint8
-
-const (
-	pending   outcome = iota
-	completed         // applied here
-	dropped           // it never entered the log, and never will
-	unknown           // timed out, terminated or aborted: it may be applied, even much later
-)
-
-// engineProposal is a proposal in the engine.
-type engineProposal interface {
-	// poll returns the outcome once; then the proposal is used up.
-	poll() outcome
-}
-
-// requestState is the engine's proposal. The engine's convenience functions give the same error for
-// a proposal that was never made and one with an unknown outcome.
-type requestState dragonboat.RequestState
-
-func (s *requestState) poll() outcome {
-	r := (*dragonboat.RequestState)(s)
-	select {
-	case res := <-r.AppliedC():
-		r.Release()
-		switch {
-		case res.Completed():
-			return completed
-		case res.Dropped():
-			return dropped
-		}
-		return unknown
-	default:
-		return pending
-	}
-}
 
 // fail reports that batches were never applied and never will be.
 func (p *proposer) fail(list []*proposal.Batch, st protocol.Status) {

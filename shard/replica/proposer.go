@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
@@ -23,7 +24,7 @@ const (
 
 // inFlightBatch is a proposal and the number of its batch.
 type inFlightBatch struct {
-	proposal   engineProposal
+	proposal   engine.Proposal
 	epoch, seq uint64
 }
 
@@ -33,10 +34,10 @@ type inFlightBatch struct {
 type proposer struct {
 	mu            sync.Mutex // before the queue's
 	s             *Shard
-	propose       func(entry []byte, within time.Duration) (engineProposal, error)
+	propose       func(entry []byte, within time.Duration) (engine.Proposal, error)
 	sleeping      bool // the goroutine sleeps, or is about to, without polling outcomes: a sender must wake it
 	inFlight      []inFlightBatch
-	takeOver      engineProposal // the latest one
+	takeOver      engine.Proposal // the latest one
 	takeOverEpoch uint64
 	entry         []byte
 }
@@ -44,21 +45,16 @@ type proposer struct {
 func (p *proposer) init(s *Shard) {
 	p.s, p.propose = s, p.toEngine
 	if s.cfg.proposeVia != nil {
-		p.propose = func(entry []byte, within time.Duration) (engineProposal, error) {
-			next := func(entry []byte) (engineProposal, error) { return p.toEngine(entry, within) }
+		p.propose = func(entry []byte, within time.Duration) (engine.Proposal, error) {
+			next := func(entry []byte) (engine.Proposal, error) { return p.toEngine(entry, within) }
 			return s.cfg.proposeVia(next, entry)
 		}
 	}
 }
 
-// toEngine hands an entry to the engine, which copies it. An error means that it was not
-// proposed. After the timeout its outcome is unknown.
-func (p *proposer) toEngine(entry []byte, within time.Duration) (engineProposal, error) {
-	r, err := p.s.host.engine.propose(p.s.session, entry, within)
-	if err != nil {
-		return nil, err
-	}
-	return (*requestState)(r), nil
+// toEngine is [engine.Engine.Propose].
+func (p *proposer) toEngine(entry []byte, within time.Duration) (engine.Proposal, error) {
+	return p.s.host.engine.Propose(p.s.session, entry, within)
 }
 
 func (p *proposer) loop() {
@@ -149,16 +145,16 @@ func (p *proposer) collect() {
 	s, q := p.s, &p.s.proposals
 	keep := p.inFlight[:0]
 	for _, f := range p.inFlight {
-		switch f.proposal.poll() {
-		case pending:
+		switch f.proposal.Poll() {
+		case engine.Pending:
 			keep = append(keep, f)
-		case completed:
-		case dropped:
+		case engine.Completed:
+		case engine.Dropped:
 			s.counters.dropped.Add(1)
 			if b, _ := q.Remove(f.epoch, f.seq); b != nil {
 				p.fail([]*proposal.Batch{b}, protocol.StatusUnavailable)
 			}
-		case unknown:
+		case engine.Unknown:
 			if q.MarkUndetermined(f.epoch, f.seq) {
 				s.counters.undetermined.Add(1)
 				s.log.Warn("proposal outcome unknown, taking over a new epoch", "epoch", f.epoch, "batch", f.seq)
@@ -171,7 +167,7 @@ func (p *proposer) collect() {
 	if p.takeOver == nil {
 		return
 	}
-	if p.takeOver.poll() == pending {
+	if p.takeOver.Poll() == engine.Pending {
 		return
 	}
 	p.takeOver = nil

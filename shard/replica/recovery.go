@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
@@ -204,7 +205,7 @@ func (s *Recovery) snapshot(ctx context.Context, l *RecoveredLog, restore func(i
 	}
 	reader := &recoveryMachine{restore: restore, done: make(chan error, 1)}
 	g := &group{shard: l.Shard, id: l.Replica, replica: reader}
-	cfg := groupConfig(l.Shard, l.Replica, 0, 0)
+	cfg := engine.GroupConfig(l.Shard, l.Replica, 0, 0)
 	cfg.SnapshotEntries, cfg.CompactionOverhead = 0, 0 // no new snapshots
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return reader }
 	if err := s.host.startGroup(g, bootstrap{}, create, cfg); err != nil {

@@ -3,10 +3,8 @@ package replica
 import (
 	"bytes"
 	"crypto/md5"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/logstore"
 )
 
@@ -87,7 +86,7 @@ func TestRecovery(t *testing.T) {
 
 	elsewhere(t, dir)
 	for range 2 {
-		if err := AdoptHostname(dir); err != nil {
+		if err := engine.AdoptHostname(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +113,7 @@ func TestRecovery(t *testing.T) {
 // elsewhere makes a directory one of another host.
 func elsewhere(t *testing.T, dir string) {
 	t.Helper()
-	path := filepath.Join(dir, engineStatusFile)
+	path := filepath.Join(dir, "dragonboat.ds")
 	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -170,38 +169,6 @@ func damage(t *testing.T, dir string, at int) (mend func()) {
 	}
 	write(b)
 	return func() { write(whole) }
-}
-
-// FuzzSnapshotFile: whatever is in a snapshot's file, it is refused or whole by its checksums, and
-// nothing panics.
-func FuzzSnapshotFile(f *testing.F) {
-	whole := snapshotFile([]byte("a snapshot"))
-	f.Add(whole)
-	f.Add(whole[:engineHeader])
-	f.Add(append(bytes.Repeat([]byte{0xff}, 8), whole[8:]...))
-	f.Add(append(bytes.Clone(whole), 0))
-	if ok, err := checkSnapshotFile(bytes.NewReader(whole), int64(len(whole))); err != nil || !ok {
-		f.Fatal(ok, err)
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if ok, err := checkSnapshotFile(bytes.NewReader(b), int64(len(b))); err == nil &&
-			ok && !bytes.Equal(b[len(b)-8:], engineMagic) {
-			t.Error("a file without an end is taken")
-		}
-	})
-}
-
-// snapshotFile is a file as the engine writes it.
-func snapshotFile(payload []byte) []byte {
-	h := pb.SnapshotHeader{Version: 2, ChecksumType: pb.CRC32IEEE}
-	document := pb.MustMarshal(&h)
-	b := make([]byte, engineHeader)
-	binary.LittleEndian.PutUint64(b, uint64(len(document)))
-	copy(b[8:], document)
-	b = append(b, payload...)
-	b = binary.BigEndian.AppendUint32(b, crc32.ChecksumIEEE(payload))
-	b = binary.LittleEndian.AppendUint64(b, uint64(len(payload)+4))
-	return append(b, engineMagic...)
 }
 
 // TestRecoveryReadsTheWholeLog: an entry that nobody knows to be committed, since the others were

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // Role of a replica in its raft group.
@@ -40,8 +42,8 @@ type GroupReport struct {
 }
 
 // report is [Host.Report].
-func report(t *groupTable, e *engine) []GroupReport {
-	infos := e.infos()
+func report(t *groupTable, e *engine.Engine) []GroupReport {
+	infos := e.Infos()
 	groups := t.running()
 	t.mu.Lock()
 	gone := make(map[[2]uint64]bool, len(t.removed))

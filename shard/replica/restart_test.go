@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // sameHistory compares the digests after each entry that both replicas, or both lives of one, have
@@ -208,12 +209,12 @@ func TestStopCutsUndetermined(t *testing.T) {
 	populate(t, s)
 	c := newCaller(t, s, r, 7, 60_000)
 	took := make(chan struct{})
-	f.set(func(next func([]byte) (engineProposal, error), entry []byte) (engineProposal, error) {
+	f.set(func(next func([]byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error) {
 		if !bytes.Contains(entry, []byte("undecided")) {
 			return next(entry) // a tick
 		}
 		close(took)
-		return fakeProposal{make(chan outcome, 1)}, nil
+		return fakeProposal{make(chan engine.Outcome, 1)}, nil
 	})
 	undecided := c.create("undecided")
 	<-took

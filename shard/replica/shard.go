@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
@@ -63,7 +64,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 		clock:   h.clock,
 		log:     h.log.With("shard", cfg.ID),
 		sink:    cfg.Sink,
-		session: h.engine.session(cfg.ID),
+		session: h.engine.Session(cfg.ID),
 		machine: lockedMachine{machine: shard.New(cfg.ID)},
 		stopC:   make(chan struct{}),
 	}
@@ -79,7 +80,7 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.members.init()
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
-	raft := groupConfig(cfg.ID, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
+	raft := engine.GroupConfig(cfg.ID, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
 	// goroutines.
 	loops := []func(){s.proposer.loop, s.barriers.loop, newLeaderLoop(s).loop}

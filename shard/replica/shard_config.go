@@ -6,18 +6,16 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 const (
-	defaultSnapshotEntries  = 100_000
 	defaultSnapshotBytes    = 256 << 20
 	DefaultMaxOpenBytes     = 16 << 20
 	defaultMaxBatchBytes    = 256 << 10
 	defaultMaxBatchCommands = 2048
 	defaultInFlight         = 4
 	defaultReadPeriod       = protocol.DefaultSelfCheckPeriod * time.Millisecond
-	minProposeTimeout       = 2 * time.Second
-	proposeTimeoutRTTs      = 50
 	drainTimeout            = time.Second
 )
 
@@ -68,7 +66,7 @@ type ShardConfig struct {
 	ProposeTimeout time.Duration
 
 	// Tests inject faults here.
-	proposeVia func(next func(entry []byte) (engineProposal, error), entry []byte) (engineProposal, error)
+	proposeVia func(next func(entry []byte) (engine.Proposal, error), entry []byte) (engine.Proposal, error)
 	readVia    func(next func() bool) bool
 }
 
@@ -88,7 +86,7 @@ func (cfg *ShardConfig) check(rtt time.Duration) error {
 	setDefault(&cfg.MaxBatchBytes, defaultMaxBatchBytes)
 	setDefault(&cfg.MaxBatchCommands, defaultMaxBatchCommands)
 	setDefault(&cfg.SnapshotBytes, defaultSnapshotBytes)
-	setDefault(&cfg.ProposeTimeout, max(minProposeTimeout, proposeTimeoutRTTs*rtt))
+	setDefault(&cfg.ProposeTimeout, engine.ProposeTimeout(rtt))
 	return nil
 }
 

@@ -1,7 +1,11 @@
 package replica
 
 import (
+	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -45,4 +49,28 @@ func TestSavesRest(t *testing.T) {
 			t.Errorf("stopped after %s with %v", time.Since(began), err)
 		}
 	})
+}
+
+// TestSnapshotFiles: the engine has its snapshots in files that are known as such.
+func TestSnapshotFiles(t *testing.T) {
+	dir := t.TempDir()
+	h := openHost(t, HostConfig{Dir: dir, RaftAddress: freeAddress(t)})
+	s, r := startOne(t, h, nil)
+	populate(t, s)
+	newCaller(t, s, r, 1, 60_000).mustCreate("lock")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := h.SnapshotNow(ctx, s.cfg.ID); err != nil {
+		t.Fatal(err)
+	}
+	var found []string
+	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".gbsnap") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil || len(found) != 1 {
+		t.Errorf("snapshots are in %q, %v", found, err)
+	}
 }

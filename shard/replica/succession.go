@@ -13,7 +13,7 @@ const successionDelay = 200 * time.Millisecond
 
 // succeed is [Host.Succeed].
 func (c *campaigner) succeed(address string, agree []string) (stands int) {
-	infos := c.engine.infos()
+	infos := c.engine.Infos()
 	now := time.Now()
 	for _, g := range c.groups.running() {
 		leader, _ := c.groups.leaderOf(g.shard, g.id)

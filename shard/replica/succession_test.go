@@ -75,7 +75,7 @@ func TestSuccessors(t *testing.T) {
 		{"the second candidate", 1, addr(leader), []string{addr(3)}, true, successionDelay},
 	} {
 		e := c.hosts[x.replica-1].engine
-		eventually(t, "the members to be known", func() bool { return len(e.infos()[1].Voters) == 3 })
+		eventually(t, "the members to be known", func() bool { return len(e.Infos()[1].Voters) == 3 })
 		n := &campaigner{engine: e, groups: newGroupTable(), Wakeup: wakeup.New()}
 		if err := n.groups.add(&group{shard: 1, id: x.replica, leader: leader}); err != nil {
 			t.Fatal(err)

@@ -20,7 +20,7 @@ func (s *Shard) requestSnapshot() {
 		return
 	}
 	// The outcome does not matter: if none is saved, the next one is requested later.
-	err := s.host.engine.do(func(nh *dragonboat.NodeHost) error {
+	err := s.host.engine.Do(func(nh *dragonboat.NodeHost) error {
 		_, err := nh.RequestSnapshot(s.cfg.ID, dragonboat.SnapshotOption{
 			OverrideCompactionOverhead: true, CompactionOverhead: uint64(s.logTail.entries.Load()) / 2,
 		}, time.Minute)

@@ -78,7 +78,7 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		}
 		// Raft has reported a new term. It counts once the epoch of the term is applied.
 		var leader, term uint64
-		known := await(ctx, s.stopC, s.host.engine.changeTimeout(), func() bool {
+		known := await(ctx, s.stopC, s.host.engine.ChangeTimeout(), func() bool {
 			term, leader = s.proposals.RaftStatus()
 			return leader != 0 && term >= moved && s.machine.epoch()>>16 == term
 		})
@@ -144,7 +144,7 @@ func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) 
 		return 0, ctx.Err()
 	}
 	asked := time.Now()
-	if err := s.host.engine.transferLeader(s.cfg.ID, to); err != nil {
+	if err := s.host.engine.TransferLeader(s.cfg.ID, to); err != nil {
 		return 0, nil // another transfer is under way in the engine
 	}
 	changed := func() bool {
@@ -156,7 +156,7 @@ func (t *shardTransfer) try(ctx context.Context, to uint64, most time.Duration) 
 		return moved, nil
 	}
 	// The engine would drop proposals made now. The target may still take over.
-	await(context.WithoutCancel(ctx), s.stopC, s.host.engine.transferTimeout()-time.Since(asked), changed)
+	await(context.WithoutCancel(ctx), s.stopC, s.host.engine.TransferTimeout()-time.Since(asked), changed)
 	if moved > 0 {
 		return moved, nil
 	}
@@ -175,11 +175,11 @@ func (m *Meta) transfer(ctx context.Context, to, after uint64) error {
 		if moved() {
 			return checkNewerTerm(MetaShard, term, after)
 		}
-		if err := m.host.engine.transferLeader(MetaShard, to); err != nil {
+		if err := m.host.engine.TransferLeader(MetaShard, to); err != nil {
 			await(ctx, m.stopC, transferPause, func() bool { return false })
 			continue
 		}
-		if await(ctx, m.stopC, m.host.engine.transferTimeout(), moved) {
+		if await(ctx, m.stopC, m.host.engine.TransferTimeout(), moved) {
 			return checkNewerTerm(MetaShard, term, after)
 		}
 		if ctx.Err() != nil {

@@ -1,14 +1,17 @@
-package replica
+package engine
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/vfs"
 )
 
 // Fixed for the life of a data directory: dragonboat refuses to open one with other numbers, which
@@ -21,18 +24,70 @@ const (
 const applyWorkers = 4
 
 const (
-	defaultRTT          = 100 * time.Millisecond
-	defaultDeployment   = 0x7369_676e_616c_6278 // "signalbx"
-	defaultCloseTimeout = 10 * time.Second
-	tickPeriod          = 100 * time.Millisecond
-	restartTimeout      = 5 * time.Second
 	// electionRTT is the number of round trip times without a leader after which a replica
 	// campaigns. A group of one has no leader to wait for: the campaigner shortens its wait.
 	electionRTT  = 10
 	heartbeatRTT = 1
 	maxInMemLog  = 128 << 20
 	maxPeerQueue = 16 << 20 // more is dropped, and read from the log again: much more than a leader has under way
+
+	defaultSnapshotEntries = 100_000
 )
+
+// ProposeTimeout is how long a proposal may take, by default.
+func ProposeTimeout(rtt time.Duration) time.Duration { return max(2*time.Second, 50*rtt) }
+
+// ErrLocked: the data directory is in use.
+var ErrLocked = errors.New("data directory is in use by another process; stop it, or give this one another directory")
+
+// Events are what listens to the engine. All calls come from one goroutine, for which the engine's
+// workers wait with their locks held. So no method may wait or call the engine.
+type Events interface {
+	raftio.IRaftEventListener
+	raftio.ISystemEventListener
+}
+
+// Config is what an engine is opened with.
+type Config struct {
+	Deployment  uint64
+	Dir         string
+	RaftAddress string
+	RTT         time.Duration
+	FS          vfs.FS
+	Events      Events
+	LogStore    config.LogDBFactory
+	Transport   config.TransportFactory
+	Logger      *slog.Logger // takes the engine's lines, two levels lower
+}
+
+func (c *Config) nodeHost() config.NodeHostConfig {
+	return config.NodeHostConfig{
+		DeploymentID:        c.Deployment,
+		NodeHostDir:         c.Dir,
+		RTTMillisecond:      uint64(c.RTT.Milliseconds()),
+		RaftAddress:         c.RaftAddress,
+		RaftEventListener:   c.Events,
+		SystemEventListener: c.Events,
+		MaxSendQueueSize:    maxPeerQueue,
+		MaxReceiveQueueSize: maxPeerQueue,
+		Expert: config.ExpertConfig{
+			Engine: config.EngineConfig{
+				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers,
+				SnapshotShards: 4, CloseShards: 4,
+			},
+			FS:           snapshotFS{c.FS, beginWrite},
+			LogDBFactory: c.LogStore, TransportFactory: c.Transport,
+		},
+	}
+}
+
+// Open starts dragonboat.
+func (e *Engine) Open(c Config) error {
+	routeLogs(c.Logger)
+	nh, err := newNodeHost(c.nodeHost())
+	e.nodeHost = nh
+	return err
+}
 
 // newNodeHost turns the engine's start-up failures, some of which are panics, into errors that say
 // what to do.
@@ -65,28 +120,8 @@ func newNodeHost(cfg config.NodeHostConfig) (nh *dragonboat.NodeHost, err error)
 	return nil, fmt.Errorf("open data directory: %w", err)
 }
 
-func engineConfig(cfg *HostConfig, events *engineEvents) config.NodeHostConfig {
-	c := config.NodeHostConfig{
-		DeploymentID:        cfg.deployment,
-		NodeHostDir:         cfg.Dir,
-		RTTMillisecond:      uint64(cfg.RTT.Milliseconds()),
-		RaftAddress:         cfg.RaftAddress,
-		RaftEventListener:   events,
-		SystemEventListener: events,
-		MaxSendQueueSize:    maxPeerQueue,
-		MaxReceiveQueueSize: maxPeerQueue,
-		Expert: config.ExpertConfig{
-			Engine: config.EngineConfig{
-				ExecShards: stepWorkers, CommitShards: stepWorkers, ApplyShards: applyWorkers,
-				SnapshotShards: 4, CloseShards: 4,
-			},
-		},
-	}
-	c.Expert.FS = snapshotFS{cfg.fs(), beginWrite}
-	return c
-}
-
-func groupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
+// GroupConfig are the settings of a group's replica. 0: the default.
+func GroupConfig(shard, replica, snapshotEntries, compactionOverhead uint64) config.Config {
 	snapshotEntries = cmp.Or(snapshotEntries, defaultSnapshotEntries)
 	compactionOverhead = cmp.Or(compactionOverhead, snapshotEntries/2)
 	return config.Config{

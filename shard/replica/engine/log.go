@@ -1,4 +1,4 @@
-package replica
+package engine
 
 import (
 	"context"
@@ -13,50 +13,50 @@ import (
 // dragonboat has one logger factory per process, and panics when it is set twice. Its lines do not
 // name their host, so they go to the logger of the host opened last.
 var (
-	engineLoggerOnce sync.Once
-	engineLoggerTo   atomic.Pointer[slog.Logger]
+	loggerOnce sync.Once
+	loggerTo   atomic.Pointer[slog.Logger]
 )
 
-func routeEngineLogs(to *slog.Logger) {
-	engineLoggerTo.Store(to)
-	engineLoggerOnce.Do(func() {
+func routeLogs(to *slog.Logger) {
+	loggerTo.Store(to)
+	loggerOnce.Do(func() {
 		// Another user of dragonboat in this process may have set its own factory; it stays.
 		defer func() { _ = recover() }()
-		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return engineLogger{pkg} })
+		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return lineLogger{pkg} })
 	})
 }
 
-// engineLogger writes dragonboat's lines two levels lower: info and warnings as debug, errors as
+// lineLogger writes dragonboat's lines two levels lower: info and warnings as debug, errors as
 // warnings. A panic is logged as an error and stays a panic: it stops a process whose storage
 // cannot be trusted.
-type engineLogger struct {
+type lineLogger struct {
 	pkg string
 }
 
-func (l engineLogger) SetLevel(logger.LogLevel)      {}
-func (l engineLogger) Debugf(string, ...interface{}) {}
+func (l lineLogger) SetLevel(logger.LogLevel)      {}
+func (l lineLogger) Debugf(string, ...interface{}) {}
 
-func (l engineLogger) Infof(format string, args ...interface{}) {
+func (l lineLogger) Infof(format string, args ...interface{}) {
 	l.log(slog.LevelDebug, format, args)
 }
 
-func (l engineLogger) Warningf(format string, args ...interface{}) {
+func (l lineLogger) Warningf(format string, args ...interface{}) {
 	l.log(slog.LevelDebug, format, args)
 }
 
-func (l engineLogger) Errorf(format string, args ...interface{}) {
+func (l lineLogger) Errorf(format string, args ...interface{}) {
 	l.log(slog.LevelWarn, format, args)
 }
 
-func (l engineLogger) Panicf(format string, args ...interface{}) {
+func (l lineLogger) Panicf(format string, args ...interface{}) {
 	l.log(slog.LevelError, format, args)
 	// It must be an error: at its start the engine swallows panics with strings and returns
 	// nothing.
 	panic(fmt.Errorf(format, args...))
 }
 
-func (l engineLogger) log(level slog.Level, format string, args []interface{}) {
-	to := engineLoggerTo.Load()
+func (l lineLogger) log(level slog.Level, format string, args []interface{}) {
+	to := loggerTo.Load()
 	if to == nil || !to.Enabled(context.Background(), level) {
 		return
 	}

@@ -1,4 +1,4 @@
-package replica
+package engine
 
 import (
 	_ "unsafe" // for go:linkname
@@ -23,8 +23,8 @@ var entryListLen uint64
 //go:linkname minEntryListFree github.com/lni/dragonboat/v4/internal/raft.minEntrySliceSize
 var minEntryListFree uint64
 
-// engineEntryListLen is what the engine had. It is 0 if the engine has no such settings any more.
-var engineEntryListLen uint64
+// formerEntryListLen is what the engine had. It is 0 if the engine has no such settings any more.
+var formerEntryListLen uint64
 
 // maxMessage is the most bytes of entries that the engine puts into one message to another replica.
 // It had 64 MiB, and a replica that comes back got as many again with each of its answers. A leader
@@ -33,11 +33,11 @@ var engineEntryListLen uint64
 //go:linkname maxMessage github.com/lni/dragonboat/v4/internal/raft.maxEntrySize
 var maxMessage uint64
 
-// engineMaxMessage is what the engine had.
-var engineMaxMessage uint64
+// formerMaxMessage is what the engine had.
+var formerMaxMessage uint64
 
 func init() {
-	engineEntryListLen, engineMaxMessage = entryListLen, maxMessage
+	formerEntryListLen, formerMaxMessage = entryListLen, maxMessage
 	entryListLen, minEntryListFree = 4, 1
 	maxMessage = logstore.MessageSize
 }

@@ -1,4 +1,4 @@
-package replica
+package engine
 
 import (
 	"bytes"
@@ -17,19 +17,19 @@ import (
 // The engine's snapshot files have a header in the first KiB, blocks of 2 MiB with a checksum after
 // each, and at the end their length and a magic number.
 const (
-	engineHeader = 1 << 10
-	engineBlock  = 2 << 20
-	engineTail   = 16
+	headerSize = 1 << 10
+	blockSize  = 2 << 20
+	tailSize   = 16
 )
 
-var engineMagic = []byte{0x3f, 0x5b, 0xcb, 0xf1, 0xfa, 0xba, 0x81, 0x9f}
+var magic = []byte{0x3f, 0x5b, 0xcb, 0xf1, 0xfa, 0xba, 0x81, 0x9f}
 
-// checkSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the
-// process if it is damaged or missing.
-func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
+// CheckSnapshot reads the file of a replica's newest snapshot as the engine does, which ends the
+// process if it is damaged or missing. name is the shard's, for errors.
+func CheckSnapshot(store *logstore.Store, shard, replica uint64, name string) error {
 	snapshot, err := store.GetSnapshot(shard, replica)
 	if err != nil {
-		return fmt.Errorf("read the log of %s: %w", shardName(shard), err)
+		return fmt.Errorf("read the log of %s: %w", name, err)
 	}
 	if snapshot.Index == 0 {
 		return nil
@@ -37,7 +37,7 @@ func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
 	f, err := store.Disk().Open(snapshot.Filepath)
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w: the snapshot of %s, %q, is missing", logstore.ErrDamaged,
-			shardName(shard), snapshot.Filepath)
+			name, snapshot.Filepath)
 	}
 	if err != nil {
 		return err
@@ -51,21 +51,21 @@ func checkSnapshot(store *logstore.Store, shard, replica uint64) error {
 		return err
 	}
 	return fmt.Errorf("%w: the snapshot of %s, %q, is not what was written",
-		logstore.ErrDamaged, shardName(shard), snapshot.Filepath)
+		logstore.ErrDamaged, name, snapshot.Filepath)
 }
 
 // checkSnapshotFile reports whether a snapshot's file is whole.
 func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
-	left := size - engineHeader - engineTail
+	left := size - headerSize - tailSize
 	if left < 0 {
 		return false, nil
 	}
-	head := make([]byte, engineHeader)
+	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(r, head); err != nil {
 		return false, err
 	}
 	n := binary.LittleEndian.Uint64(head)
-	if n > engineHeader-8-4 {
+	if n > headerSize-8-4 {
 		return false, nil
 	}
 	document, sum := head[8:8+n], head[8+n:8+n+4]
@@ -78,7 +78,7 @@ func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 		h.CompressionType != pb.NoCompression {
 		return false, nil
 	}
-	block := make([]byte, max(1, min(engineBlock+4, left)))
+	block := make([]byte, max(1, min(blockSize+4, left)))
 	for in := io.LimitReader(r, left); ; {
 		n, err := io.ReadFull(in, block)
 		switch {
@@ -93,9 +93,9 @@ func checkSnapshotFile(r io.Reader, size int64) (ok bool, err error) {
 }
 
 func checkSnapshotTail(r io.Reader, length int64) (ok bool, err error) {
-	tail := make([]byte, engineTail)
+	tail := make([]byte, tailSize)
 	if _, err := io.ReadFull(r, tail); err != nil {
 		return false, err
 	}
-	return binary.LittleEndian.Uint64(tail) == uint64(length) && bytes.Equal(tail[8:], engineMagic), nil
+	return binary.LittleEndian.Uint64(tail) == uint64(length) && bytes.Equal(tail[8:], magic), nil
 }

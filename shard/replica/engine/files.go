@@ -1,4 +1,4 @@
-package replica
+package engine
 
 import (
 	"bytes"
@@ -15,32 +15,32 @@ import (
 // Files of the engine in its directory: its owner, and the directory's random name. Each is half of
 // an MD5 sum, followed by the content.
 const (
-	engineStatusFile = "dragonboat.ds"
-	engineIDFile     = "NODEHOST.ID"
+	statusFile = "dragonboat.ds"
+	idFile     = "NODEHOST.ID"
 )
 
-func engineFileSum(record []byte) []byte {
+func fileSum(record []byte) []byte {
 	sum := md5.Sum(record)
 	return sum[8:]
 }
 
-// readEngineFile returns the content of one.
-func readEngineFile(path string) (record []byte, err error) {
+// readFile returns the content of one.
+func readFile(path string) (record []byte, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	if len(b) < 8 || !bytes.Equal(b[:8], engineFileSum(b[8:])) {
+	if len(b) < 8 || !bytes.Equal(b[:8], fileSum(b[8:])) {
 		return nil,
 			fmt.Errorf("the raft engine's file %q is damaged; remove it, and the engine creates a new one", path)
 	}
 	return b[8:], nil
 }
 
-// checkEngineFiles returns an error for a damaged file. The engine creates missing ones.
-func checkEngineFiles(dir string) error {
-	for _, name := range []string{engineStatusFile, engineIDFile} {
-		if _, err := readEngineFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+// CheckFiles returns an error for a damaged file. The engine creates missing ones.
+func CheckFiles(dir string) error {
+	for _, name := range []string{statusFile, idFile} {
+		if _, err := readFile(filepath.Join(dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
@@ -55,8 +55,8 @@ func AdoptHostname(dir string) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, engineStatusFile)
-	b, err := readEngineFile(path)
+	path := filepath.Join(dir, statusFile)
+	b, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // the engine creates one
 	}
@@ -77,13 +77,13 @@ func AdoptHostname(dir string) error {
 	if b, err = record.Marshal(); err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(engineFileSum(b), b...), 0o600)
+	return os.WriteFile(path, append(fileSum(b), b...), 0o600)
 }
 
-// logIsMissing reports whether replicas lived in the directory and the log is gone. An empty one
+// LogIsMissing reports whether replicas lived in the directory and the log is gone. An empty one
 // would be created, and the replicas would have forgotten everything. The folders for snapshots are
 // created after the log.
-func logIsMissing(dir string) bool {
+func LogIsMissing(dir string) bool {
 	stores, _ := filepath.Glob(filepath.Join(dir, "*", "*", "logdb-*"))
 	replicas, _ := filepath.Glob(filepath.Join(dir, "*", "*", "snapshot-part-*"))
 	return len(stores) == 0 && len(replicas) > 0

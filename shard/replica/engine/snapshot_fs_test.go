@@ -1,13 +1,10 @@
-package replica
+package engine
 
 import (
 	"bytes"
-	"context"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/lni/vfs"
 )
@@ -56,33 +53,5 @@ func TestSnapshotsAreWrittenWhileSaved(t *testing.T) {
 	defer func() { _ = other.Close() }()
 	if _, ok := other.(*os.File); !ok {
 		t.Errorf("another file is a %T", other)
-	}
-}
-
-// TestSnapshotFiles: the engine has its snapshots in files that are known as such.
-func TestSnapshotFiles(t *testing.T) {
-	fs, ok := engineConfig(&HostConfig{}, nil).Expert.FS.(snapshotFS)
-	if !ok || fs.FS != vfs.Default || fs.begin == nil {
-		t.Fatalf("the engine's file system is %+v", fs)
-	}
-	dir := t.TempDir()
-	h := openHost(t, HostConfig{Dir: dir, RaftAddress: freeAddress(t)})
-	s, r := startOne(t, h, nil)
-	populate(t, s)
-	newCaller(t, s, r, 1, 60_000).mustCreate("lock")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := h.SnapshotNow(ctx, s.cfg.ID); err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	err := filepath.WalkDir(dir, func(path string, _ os.DirEntry, err error) error {
-		if strings.HasSuffix(path, snapshotSuffix) {
-			found = append(found, path)
-		}
-		return err
-	})
-	if err != nil || len(found) != 1 {
-		t.Errorf("snapshots are in %q, %v", found, err)
 	}
 }
