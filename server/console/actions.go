@@ -57,6 +57,16 @@ var actions = map[string]action{
 			})
 		},
 	},
+	"drain-slot": {
+		title: "Drain slot", prepare: aboutSlot,
+		consequence: "The slot is not granted any more. Who holds it keeps it until it gives it back.",
+		do:          markSlot("The slot is drained.", client.Drain),
+	},
+	"undrain-slot": {
+		title: "Undrain slot", prepare: aboutSlot,
+		consequence: "The slot may be granted again, at once if it is free and somebody waits for it.",
+		do:          markSlot("The slot may be granted again.", client.Undrain),
+	},
 	"pause": {
 		title: "Pause rollout", prepare: aboutPause,
 		consequence: "Targets stay as they are until it is resumed. " +

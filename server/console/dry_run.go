@@ -78,16 +78,19 @@ func about(
 	return t, nil
 }
 
-// only leaves one row of the page's first table, and drops the other tables; false: it has no such
+// only leaves one row of one of the page's tables, and drops the other tables; false: it has no such
 // row.
-func (t *target) only(title string, is func(key string) bool) bool {
-	list := &t.page.Tables[0]
+func (t *target) only(id, title string, is func(key string) bool) bool {
+	list := t.page.table(id)
+	if list == nil {
+		return false
+	}
 	i := slices.IndexFunc(list.Rows, func(r row) bool { return is(r.Key) })
 	if i < 0 {
 		return false
 	}
 	list.Rows, list.Title, list.Count, list.First, list.Next = list.Rows[i:i+1], title, "", "", ""
-	t.page.Tables = t.page.Tables[:1]
+	t.page.Tables = []table{*list}
 	return true
 }
 
@@ -110,8 +113,8 @@ func aboutOwner(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 		return nil, err
 	}
 	t.id = token
-	queue := t.page.Tables[1]
-	if !t.only("Owner that loses its units", func(key string) bool { return key == strconv.FormatUint(token, 10) }) {
+	queue := *t.page.table("queue")
+	if !t.only("owners", "Owner that loses its units", func(key string) bool { return key == strconv.FormatUint(token, 10) }) {
 		return nil, &notFoundError{"This owner has released what it held."}
 	}
 	t.saw("the number of units", t.page.Tables[0].Rows[0].Cells[ownerUnits].Text)
@@ -191,7 +194,7 @@ func aboutPause(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 		return t, nil
 	}
 	t.back = address("/rollout", "node", t.path, "name", q.Get("name"), "location", l)
-	if !t.only("Location that is meant", func(key string) bool { return key == l }) {
+	if !t.only("locations", "Location that is meant", func(key string) bool { return key == l }) {
 		return nil, &notFoundError{"The rollout has no such location."}
 	}
 	return t, nil
@@ -324,7 +327,7 @@ func aboutMember(ctx context.Context, v *viewer, q url.Values) (*target, error) 
 	}
 	t.id = number64(q.Get("session"))
 	session := strconv.FormatUint(t.id, 10) + " "
-	if !t.only("Member that is evicted", func(key string) bool { return strings.HasPrefix(key, session) }) {
+	if !t.only("members", "Member that is evicted", func(key string) bool { return strings.HasPrefix(key, session) }) {
 		return nil, &notFoundError{"This session is not a member any more."}
 	}
 	_, order, _ := strings.Cut(t.page.Tables[0].Rows[0].Key, " ")
@@ -348,7 +351,7 @@ func aboutInstance(ctx context.Context, v *viewer, q url.Values) (*target, error
 		}
 		t.path, t.back, t.name = "/", "/", visible(name)
 		t.page.Name, t.page.Facts, t.page.Tables = visible(name), nil, []table{instanceTable(s)}
-		t.only("Instance that is meant", func(key string) bool { return key == x.UUID })
+		t.only("instances", "Instance that is meant", func(key string) bool { return key == x.UUID })
 		t.saw("the instance's state", instanceState(&x).Text)
 		return t, nil
 	}

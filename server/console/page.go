@@ -89,6 +89,16 @@ func (b *bar) equal(x *bar) bool { return b.Label == x.Label && slices.Equal(b.P
 
 func (p *page) note(tone, text string) { p.Notes = append(p.Notes, note{tone, text}) }
 
+// table is one of the page's tables; nil: it has none with this id.
+func (p *page) table(id string) *table {
+	for i := range p.Tables {
+		if p.Tables[i].ID == id {
+			return &p.Tables[i]
+		}
+	}
+	return nil
+}
+
 // fact is the text of one of the page's facts.
 func (p *page) fact(key string) string {
 	for i := range p.Facts {
@@ -141,6 +151,7 @@ type loginForm struct{ To string }
 type table struct {
 	ID      string   `json:"id"` // unique in its page
 	Title   string   `json:"title"`
+	Kind    string   `json:"-"` // class of the style sheet: tiles, or none
 	Columns []column `json:"-"`
 	Rows    []row    `json:"rows"`
 	Empty   string   `json:"empty"` // what is said in place of rows

@@ -60,7 +60,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		p.note("bad", "Its data is no configuration: something else than a configuration's Set has changed it.")
 	}
 	operates := v.mayOperate(ctx, path)
-	if operates && !s.sem.Ephemeral {
+	if operates && !s.sem.Ephemeral && (!s.slotted() || s.sem.Options.Numbered) { // other slots are altered by name
 		p.offer(ctx, v, "Resize", "resize", "node", path, "name", encodeName(name))
 	}
 	p.Figure = &figure{Bar: ownerBar(s.sem, s.owners), Text: holdsText(s.sem)}
@@ -73,12 +73,23 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		{"kind", "Kind", text(string(kind))},
 		{"created", "Created", since(s.sem.CreatedAt)},
 	}
+	p.Facts = append(p.Facts, s.optionFacts()...)
 	if len(s.sem.Data) > 0 {
 		label := "Data, version " + group(s.sem.Version)
 		p.Facts = append(p.Facts, fact{"data", label, dataCell(path, name, 0, s.sem.Data)})
 	}
 	owners, queue := s.ownerRows(operates), s.queueRows()
 	p.Tables = []table{owners, queue}
+	if s.slotted() {
+		p.Tables = slices.Insert(p.Tables, 0, s.slotRows(operates))
+	}
+	if s.sem.Options != nil && s.sem.Options.History > 0 {
+		history, err := s.historyRows(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		p.Tables = append(p.Tables, history)
+	}
 	if isService(s.sem.Limit, s.sem.Used, s.owners) {
 		if err := s.service(ctx, v, n, q, p); err != nil {
 			return nil, err
@@ -97,7 +108,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 // read reads the semaphore in one request if the first owners and waiters are shown, and there are
 // not too many owners; otherwise in two.
 func (s *semaphoreView) read(ctx context.Context, n *client.Node) (err error) {
-	opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.MaxItems(2 * pageSize)}
+	opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.IncludeSlots(), client.MaxItems(2 * pageSize)}
 	if s.sem, err = n.Describe(ctx, s.name, opts...); err != nil {
 		return err
 	}
@@ -111,6 +122,9 @@ func (s *semaphoreView) read(ctx context.Context, n *client.Node) (err error) {
 			return err
 		}
 		s.owners, s.moreOwners = later.Owners, more
+	}
+	if s.laned() {
+		return s.readLanes(ctx, n)
 	}
 	if s.queueAfter > 0 || s.sem.NumWaiters > 0 && len(s.waiters) == 0 {
 		later, more, err := s.behind(ctx, n, client.IncludeWaiters(), s.queueAfter)
@@ -189,6 +203,12 @@ func queueTable() table {
 
 func (s *semaphoreView) ownerRows(operates bool) table {
 	t := ownersTable()
+	if s.slotted() {
+		t.Columns = append(t.Columns, col("Slots"))
+	}
+	if s.laned() {
+		t.Columns = append(t.Columns, col("Asked with"))
+	}
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
 	}
@@ -199,6 +219,12 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 			sessionCell(s.path, o.Session), text(visible(o.Description)), units(o.Count), since(o.Since), number(o.Token),
 			dataCell(s.path, s.name, o.Token, o.Data),
 		}}
+		if s.slotted() {
+			r.Cells = append(r.Cells, text(strings.Join(o.Slots, ", ")))
+		}
+		if s.laned() {
+			r.Cells = append(r.Cells, s.laneCell(o.Priority, o.Key, nil, nil))
+		}
 		if operates {
 			release := actionURL("force-release", "node", s.path, "name", encodeName(s.name), "token", token)
 			r.Cells = append(r.Cells, cell{Text: "Force release", Href: release})
@@ -220,6 +246,10 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 // queueRows are the waiters, each with the reason why it waits.
 func (s *semaphoreView) queueRows() table {
 	t := queueTable()
+	if s.laned() {
+		t.Columns[0].Title, t.Columns[len(t.Columns)-1].Title = "Served", "Place" // the token is given with the grant
+		t.Columns = append(t.Columns, col("Lane"))
+	}
 	first := s.firstNever()
 	for i := range s.waiters {
 		w := &s.waiters[i]
@@ -228,6 +258,13 @@ func (s *semaphoreView) queueRows() table {
 			text(group(uint64(place))), sessionCell(s.path, w.Session), {Text: visible(w.Description), Kind: "about"},
 			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
 		}}
+		if s.laned() {
+			r.Cells[0] = text("later")
+			if w.Rank > 0 {
+				r.Cells[0].Text = strconv.Itoa(w.Rank)
+			}
+			r.Cells = append(r.Cells, s.laneCell(w.Priority, w.Key, w.Labels, w.Slots))
+		}
 		if len(w.Data) > 0 {
 			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
 		}
@@ -254,6 +291,8 @@ func (s *semaphoreView) why(w *client.Waiter, place int, never bool) string {
 	case w.Count > limit:
 		return fmt.Sprintf("It wants %s of a limit of %s: it is never granted unless the limit is raised.",
 			amount(w.Count), amount(limit))
+	case s.laned():
+		return s.laneWhy(w)
 	case never:
 		return "It is behind a waiter that is never granted. The queue is strict."
 	case place == 1 && used > limit:
@@ -326,7 +365,7 @@ func (s *semaphoreView) whyNotes() (notes []note) {
 			"%s units are held and the limit is %s: it was lowered. Nothing is granted until what is held fits.",
 			amount(s.sem.Used), amount(s.sem.Limit))})
 	}
-	if w := s.firstNever(); w != nil {
+	if w := s.firstNever(); w != nil && !s.laned() {
 		behind := ", and nobody behind it"
 		if n := len(s.sem.Waiters); n > 0 && uint64(n) == s.sem.NumWaiters && s.sem.Waiters[n-1].Token == w.Token {
 			behind = ""

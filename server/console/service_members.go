@@ -170,11 +170,7 @@ func aboutMemberOf(ctx context.Context, v *viewer, q url.Values) (*target, error
 		return nil, err
 	}
 	t.id = number64(q.Get("session"))
-	i := slices.IndexFunc(t.page.Tables, func(x table) bool { return x.ID == "members" })
-	if i >= 0 {
-		t.page.Tables = t.page.Tables[i:]
-	}
-	if i < 0 || !t.only("Member that is meant", func(key string) bool { return key == strconv.FormatUint(t.id, 10) }) {
+	if !t.only("members", "Member that is meant", func(key string) bool { return key == strconv.FormatUint(t.id, 10) }) {
 		return nil, &notFoundError{"This session is no member of the service now."}
 	}
 	t.saw("the member's state", t.page.Tables[0].Rows[0].Cells[memberState].Text)

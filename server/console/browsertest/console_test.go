@@ -408,7 +408,18 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	if _, err := holder.Election("head").Campaign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	if err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.WithSlots(
+		client.Slot{Name: "a", Labels: []string{"big"}}, client.Slot{Name: "b"}, client.Slot{Name: "c"})); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := holder.Acquire(t.Context(), "gpus", client.OnSlots("a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := holder.Alter(t.Context(), "gpus", client.Drain("a", "b")); err != nil {
+		t.Fatal(err)
+	}
 	return []string{
+		semaphore("gpus"), "/action/undrain-slot?slot=b&" + strings.TrimPrefix(semaphore("gpus"), "/semaphore?"),
 		"/services?node=%2Fdefault", "/elections?node=%2Fdefault", "/configurations?node=%2Fdefault",
 		semaphore("api") + "&zone=SAS", semaphore("head"), semaphore(client.ConfigPrefix + "flags"),
 		"/", "/nodes", "/node?node=%2Fdefault", "/semaphores?node=%2Fdefault",

@@ -165,6 +165,41 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		must(err)
 	}
 
+	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.WithSlots(
+		client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
+		client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
+		client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
+		client.Slot{Name: "h2", Labels: []string{"h100"}}, client.Slot{Name: "h3", Labels: []string{"h100"}})))
+	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.OnSlots("a0"))
+	must(err)
+	must(short.Release(ctx))
+	must(owner.Alter(ctx, "gpus", client.Drain("a3"), client.AlterReason("its fan is broken")))
+	gpuJob := func(who string, opts ...client.AcquireOption) uint64 {
+		l, err := session(t, c, who).Acquire(ctx, "gpus", opts...)
+		must(err)
+		return l.Token()
+	}
+	gone := gpuJob("training@lost-host", client.OnSlots("a1"))
+	_, err = owner.Node().ForceRelease(ctx, "gpus", gone, gone, "the host is lost")
+	must(err)
+	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
+	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
+	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.AlterReason("a new driver")))
+	gpuJob("notebook@gpu-3", client.OnSlots("a1"))
+	wait("gpus", "serving@gpu-4", client.Count(2), client.Labels("h100"), client.Priority(9))
+	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
+	wait("gpus", "research@gpu-6", client.Count(3), client.Labels("a100"))
+	wait("gpus", "batch@gpu-7", client.Count(4), client.Labels("a100"), client.Priority(1))
+	must(owner.Create(ctx, "licenses", 3, nil, client.ByKey(map[string]uint64{"search": 3, "ads": 1})))
+	for _, key := range []string{"search", "search", "ads"} {
+		_, err := session(t, c, key+"@host").Acquire(ctx, "licenses", client.Key(key))
+		must(err)
+	}
+	for i := range 6 {
+		key := []string{"search", "ads", "maps"}[i%3]
+		wait("licenses", key+"@host-"+strconv.Itoa(i), client.Key(key))
+	}
+
 	killed := session(t, c, "batch@old-host")
 	must(killed.Node().KillSession(ctx, killed.ID(), "the host is gone"))
 
@@ -248,6 +283,8 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		"process":  "/process?" + name("work-queue"),
 		"services": "/services?node=%2Fdefault", "elections": "/elections?node=%2Fdefault",
 		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=SAS",
+		"slots": semaphore("gpus"), "fair": semaphore("licenses"),
+		"drain-slot":    "/action/drain-slot?" + name("gpus") + "&slot=h2",
 		"configuration": semaphore(client.ConfigPrefix + "flags"),
 		"audit":         "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
 		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=MAN",

@@ -1,0 +1,275 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// What the page of a semaphore shows beyond that of a plain one: its policy, its slots, its lanes
+// and the holds that ended.
+
+// laned reports whether waiters are served in another order than that in which they came.
+func (s *semaphoreView) laned() bool {
+	o := s.sem.Options
+	return o != nil && (o.Policy != client.PolicyFIFO || len(o.Slots) > 0)
+}
+
+func (s *semaphoreView) slotted() bool { return s.sem.Options != nil && len(s.sem.Options.Slots) > 0 }
+
+// readLanes reads the waiters of a semaphore with lanes: those that are served next, by rank, before
+// the others, lane by lane. A lane's cursor is the server's own, so there is one page.
+func (s *semaphoreView) readLanes(ctx context.Context, n *client.Node) error {
+	if uint64(len(s.sem.Waiters)) < s.sem.NumWaiters {
+		all, err := n.Describe(ctx, s.name, client.IncludeWaiters(), client.MaxItems(maxHoldings))
+		if err != nil {
+			return err
+		}
+		s.sem.Waiters = all.Waiters
+	}
+	behind := func(w *client.Waiter) int { return cmp.Or(w.Rank, 1<<16) }
+	s.waiters = slices.Clone(s.sem.Waiters)
+	slices.SortStableFunc(s.waiters, func(a, b client.Waiter) int { return cmp.Compare(behind(&a), behind(&b)) })
+	s.queueAfter, s.place, s.moreWaiters = 0, 0, false
+	return nil
+}
+
+// optionFacts are the facts of a semaphore that is no plain one.
+func (s *semaphoreView) optionFacts() (facts []fact) {
+	o := s.sem.Options
+	if o == nil {
+		return nil
+	}
+	facts = append(facts, fact{"policy", "Who is next", policyCell(o)})
+	if s.slotted() {
+		n := map[client.SlotState]int{}
+		for i := range o.Slots {
+			n[o.Slots[i].State]++
+		}
+		var words []string
+		for _, state := range []client.SlotState{client.SlotHeld, client.SlotFree, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
+			if n[state] > 0 {
+				words = append(words, fmt.Sprintf("%d %s", n[state], state))
+			}
+		}
+		facts = append(facts, fact{"slots", "Slots", text(strings.Join(words, ", "))})
+	}
+	return facts
+}
+
+func policyCell(o *client.SemaphoreOptions) cell {
+	switch o.Policy {
+	case client.PolicyPriority:
+		c := cell{Text: "the highest level", Note: "levels do not rise with waiting"}
+		if o.Aging > 0 {
+			c.Note = "a level up for each " + strings.Replace(o.Aging.String(), "m0s", "m", 1) + " of waiting"
+		}
+		return c
+	case client.PolicyFair:
+		c := cell{Text: "keys in turn, by weight", Note: "all keys weigh the same"}
+		var list []string
+		for key, weight := range o.Weights {
+			list = append(list, visible(key)+" "+strconv.FormatUint(weight, 10))
+		}
+		if slices.Sort(list); len(list) > 0 {
+			c.Note = strings.Join(list, ", ") + "; others 1"
+		}
+		return c
+	}
+	return text("who came first")
+}
+
+// slotKinds are the colours of slots' states; others have none.
+var slotKinds = map[client.SlotState]string{
+	client.SlotHeld: "", client.SlotFree: "good", client.SlotDraining: "warn", client.SlotDrained: "warn", client.SlotLeaving: "warn",
+}
+
+// slotRows are the slots as tiles: who holds each, since when, and what is not granted any more.
+func (s *semaphoreView) slotRows(operates bool) table {
+	t := newTable("slots", "Slots", "It has no slots.",
+		col("Slot"), col("State"), col("Held by"), col("For"), col("Labels"), numCol("Token"))
+	t.Kind = "tiles"
+	if operates {
+		t.Columns = append(t.Columns, col(actionColumn))
+	}
+	holders := make(map[uint64]string, len(s.owners))
+	for i := range s.owners {
+		holders[s.owners[i].Session] = visible(s.owners[i].Description)
+	}
+	for i := range s.sem.Options.Slots {
+		if i == maxHoldings {
+			t.Count = fmt.Sprintf("%s of %s", group(maxHoldings), group(uint64(len(s.sem.Options.Slots))))
+			break
+		}
+		x := &s.sem.Options.Slots[i]
+		holder, held, labels, token := quiet("–"), quiet("–"), quiet("–"), quiet("–")
+		if x.Session != 0 {
+			holder, held = sessionCell(s.path, x.Session), since(x.Since)
+			holder.Kind, holder.Note = "id", holders[x.Session]
+		}
+		if len(x.Labels) > 0 {
+			labels = text(strings.Join(x.Labels, ", "))
+		}
+		if x.Token > 0 {
+			token = number(x.Token)
+		}
+		state := cell{Text: x.State.String(), Kind: slotKinds[x.State]}
+		verb, word := "drain-slot", "Drain"
+		switch x.State {
+		case client.SlotDraining:
+			verb, word, state.Note = "undrain-slot", "Undrain", "not granted once it is given back"
+		case client.SlotDrained:
+			verb, word, state.Note = "undrain-slot", "Undrain", "not granted"
+		case client.SlotLeaving:
+			verb, state.Note = "", "gone once it is given back"
+		}
+		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, labels, token}}
+		if operates {
+			action := quiet("–")
+			if verb != "" {
+				action = cell{Text: word, Href: actionURL(verb, "node", s.path, "name", encodeName(s.name), "slot", x.Name)}
+			}
+			r.Cells = append(r.Cells, action)
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t
+}
+
+// laneCell is where a waiter stands: its level or key, and what it asks for beyond a number of units.
+func (s *semaphoreView) laneCell(priority int, key string, labels, names []string) cell {
+	c := quiet("–")
+	switch s.sem.Options.Policy {
+	case client.PolicyPriority:
+		c = text("level " + strconv.Itoa(priority))
+	case client.PolicyFair:
+		c = text("key “" + visible(key) + "”")
+		if key == "" {
+			c = text("no key")
+		}
+	}
+	switch {
+	case len(labels) > 0:
+		c.Note = "only slots with " + strings.Join(labels, ", ")
+	case len(names) > 0:
+		c.Note = "only " + strings.Join(names, ", ")
+	}
+	return c
+}
+
+// admits reports whether a waiter can be granted a slot at all, whoever holds it now.
+func admits(w *client.Waiter, x *client.SlotStatus) bool {
+	switch {
+	case x.State != client.SlotFree && x.State != client.SlotHeld:
+		return false
+	case len(w.Slots) > 0:
+		return slices.Contains(w.Slots, x.Name)
+	}
+	return !slices.ContainsFunc(w.Labels, func(l string) bool { return !slices.Contains(x.Labels, l) })
+}
+
+// laneWhy is the reason for which a waiter of a semaphore with lanes waits.
+func (s *semaphoreView) laneWhy(w *client.Waiter) string {
+	turn := "More than 16 are served before it."
+	switch {
+	case w.Rank == 1:
+		turn = "It is next."
+	case w.Rank > 1:
+		turn = fmt.Sprintf("It is number %d to be served.", w.Rank)
+	}
+	if !s.slotted() {
+		if free := s.sem.Limit - min(s.sem.Used, s.sem.Limit); w.Rank == 1 && free > 0 {
+			return fmt.Sprintf("%s It wants %s, and %s free.", turn, amount(w.Count), isAre(free))
+		}
+		return turn
+	}
+	slots, free := uint64(0), uint64(0)
+	for i := range s.sem.Options.Slots {
+		if x := &s.sem.Options.Slots[i]; admits(w, x) {
+			slots++
+			if x.State == client.SlotFree {
+				free++
+			}
+		}
+	}
+	switch {
+	case slots < w.Count:
+		return fmt.Sprintf("It wants %s, and %s that it may have: it is not granted unless slots are added or undrained.",
+			plural(w.Count, "slot"), thereAre(slots))
+	case free < w.Count:
+		return fmt.Sprintf("%s It wants %s; %s of the %s that it may have are free.", turn, plural(w.Count, "slot"), group(free), group(slots))
+	}
+	return turn + " Those before it claim the free slots that it may have."
+}
+
+func thereAre(n uint64) string {
+	if n == 1 {
+		return "there is 1"
+	}
+	return "there are " + group(n)
+}
+
+// historyRows are the holds that ended last.
+func (s *semaphoreView) historyRows(ctx context.Context, n *client.Node) (t table, err error) {
+	t = newTable("history", "Held before", "No hold has ended yet.",
+		column{"Token", "num id"}, col("Session"), col("Description"), numCol("Units"), numCol("Held for"), col("Ended"), col("Because"))
+	if s.slotted() {
+		t.Columns = append(t.Columns, col("Slots"))
+	}
+	holds, err := n.History(ctx, s.name)
+	for i := range holds {
+		h := &holds[i]
+		cause := text(h.Cause.String())
+		if h.Cause != client.HoldReleased {
+			cause.Kind = "warn"
+		}
+		r := row{Key: strconv.FormatUint(h.Token, 10), Cells: []cell{
+			{Text: group(h.Token), Kind: "num id"}, sessionCell(s.path, h.Session), text(visible(h.Description)), units(h.Count),
+			duration(max(0, h.Until.Sub(h.Since))), since(h.Until), cause,
+		}}
+		if s.slotted() {
+			r.Cells = append(r.Cells, text(strings.Join(h.Slots, ", ")))
+		}
+		t.Rows = append(t.Rows, r)
+	}
+	return t, err
+}
+
+// aboutSlot is about a slot that is drained, or free again.
+func aboutSlot(ctx context.Context, v *viewer, q url.Values) (*target, error) {
+	t, err := about(ctx, v, q, semaphorePage, "/semaphore", "name", "slot")
+	if err != nil {
+		return nil, err
+	}
+	if !t.only("slots", "Slot that is meant", func(key string) bool { return key == q.Get("slot") }) {
+		return nil, &notFoundError{"The semaphore has no such slot now."}
+	}
+	t.page.Facts = append([]fact{{"semaphore", "Semaphore", text(t.page.Name)}}, t.page.Facts...)
+	t.name = q.Get("slot")
+	t.page.Name = visible(t.name)
+	t.saw("the slot's state", t.page.Tables[0].Rows[0].Cells[slotState].Text)
+	return t, nil
+}
+
+// slotState is the column of a slot's state.
+const slotState = 1
+
+// markSlot drains a slot, or ends that.
+func markSlot(done string, option func(...string) client.SemaphoreOption) doFunc {
+	return func(ctx context.Context, v *viewer, t *target, reason string) (string, error) {
+		slot := t.q.Get("slot")
+		if slot == "" {
+			return "", errors.New("the form names no slot")
+		}
+		return done, v.withSession(ctx, t.path, func(s *client.Session) error {
+			return s.Alter(ctx, nameOf(t.q), option(slot), client.AlterReason(reason))
+		})
+	}
+}
