@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -48,10 +49,10 @@ func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
 			may = append(may, l)
 		}
 	}
-	switch {
-	case len(may) == 0 && not != nil && not.mayTry(now):
-		may = append(may, not)
-	case len(may) == 0: // all that are left are ejected: an answer is likelier than without a try
+	if len(may) == 0 { // all that are left are ejected: an answer is likelier than without a try
+		may = slices.DeleteFunc(slices.Clone(b.backends), func(l *load) bool { return l == not })
+	}
+	if len(may) == 0 {
 		may = b.backends
 	}
 	if len(may) == 0 {
@@ -89,7 +90,8 @@ func (l *load) answered(now time.Time, took time.Duration) {
 	l.measured = now
 }
 
-// result takes in whether a request failed. Never more than half of the endpoints are ejected.
+// result takes in whether a request failed. Never more than half of the endpoints are ejected: the
+// one that is to be tried first makes room for another, because it may have come back meanwhile.
 func (b *balance) result(now time.Time, l *load, failed bool) {
 	l.probing = false
 	if !failed {
@@ -102,13 +104,20 @@ func (b *balance) result(now time.Time, l *load, failed bool) {
 	}
 	if !l.ejected {
 		ejected := 1
+		var first *load
 		for _, x := range b.backends {
 			if x.ejected {
 				ejected++
+				if first == nil || x.until.Before(first.until) {
+					first = x
+				}
 			}
 		}
 		if 2*ejected > len(b.backends) {
-			return
+			if first == nil {
+				return
+			}
+			first.ejected = false
 		}
 	}
 	l.pause = min(max(2*l.pause, ejectMin), ejectMax)

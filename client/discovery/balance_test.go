@@ -84,6 +84,40 @@ func TestEjectsHalf(t *testing.T) {
 	}
 }
 
+// TestEjectsTheNextOne: one that fails is left out although another one still is, which comes back
+// into use; a retry goes to an ejected one rather than to the one that has just failed.
+func TestEjectsTheNextOne(t *testing.T) {
+	now := time.Unix(0, 0)
+	b := loads(2)
+	first, second := b.backends[0], b.backends[1]
+	fail := func(l *load) {
+		for range failuresEject {
+			b.result(now, l, true)
+		}
+	}
+	fail(first)
+	for _, x := range []float64{0, 0.5, 0.99} {
+		if b.pick(now, x, x, second) != first {
+			t.Error("a retry goes to the one that has just failed")
+		}
+	}
+	fail(second)
+	if !first.mayTry(now) || second.mayTry(now) {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	b.result(now, first, true) // it has not come back
+	if first.mayTry(now) || !second.mayTry(now) {
+		t.Errorf("first %+v, second %+v", first, second)
+	}
+	one := loads(1)
+	for range 2 * failuresEject {
+		one.result(now, one.backends[0], true)
+	}
+	if !one.backends[0].mayTry(now) {
+		t.Error("the only one is left out")
+	}
+}
+
 // TestPick: requests in flight, latency and weight decide; a retry goes elsewhere.
 func TestPick(t *testing.T) {
 	now := time.Unix(0, 0)

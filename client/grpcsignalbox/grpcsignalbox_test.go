@@ -2,7 +2,9 @@ package grpcsignalbox_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,7 +26,16 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(backendEnv); text != "" {
+		if err := runBackend(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()

@@ -1,0 +1,140 @@
+package grpcsignalbox_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
+)
+
+// backendEnv makes the test binary a backend: KIND ADDRESS ZONE.
+const backendEnv = "SIGNALBOX_TEST_BACKEND"
+
+// Backends' times.
+const (
+	fleetTimeout = 4 * time.Second // of sessions
+	fleetGrace   = 500 * time.Millisecond
+)
+
+// services by kind.
+var services = map[string]string{"grpc": "greeter", "http": "web"}
+
+// runBackend serves, as a member of a service, until SIGTERM: then it drains, leaves, and ends what
+// is in progress.
+func runBackend(text string) error {
+	f := strings.Fields(text)
+	kind, addr, zone := f[0], f[1], f[2]
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return err
+	}
+	end := func() {}
+	switch kind {
+	case "grpc":
+		s := grpc.NewServer()
+		healthpb.RegisterHealthServer(s, health.NewServer())
+		go func() { _ = s.Serve(l) }()
+		end = s.GracefulStop
+	case "http":
+		s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, addr) })}
+		go func() { _ = s.Serve(l) }()
+		end = func() { _ = s.Shutdown(context.Background()) }
+	}
+	cfg, node, err := client.FromEnv()
+	if err != nil {
+		return err
+	}
+	c, err := client.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	err = discovery.Serve(ctx, c, node, services[kind], discovery.Endpoint{Addr: addr, Zone: zone},
+		discovery.WithCheck(discovery.CheckTCP(addr)), discovery.WithCheckInterval(time.Second), discovery.WithGrace(fleetGrace),
+		discovery.WithSession(client.Timeout(fleetTimeout)))
+	if !errors.Is(err, context.Canceled) {
+		return err
+	}
+	end()
+	return nil
+}
+
+// process is a backend process.
+type process struct {
+	kind, addr, zone string
+	cmd              *exec.Cmd
+	out              *log
+	ended            chan struct{}
+}
+
+// log keeps what a process writes.
+type log struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// start starts a process of its own, which ends with the test.
+func start(t *testing.T, name string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(name, args...), out: &log{}, ended: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	must(t, p.cmd.Start())
+	go func() {
+		_ = p.cmd.Wait()
+		close(p.ended)
+	}()
+	t.Cleanup(func() {
+		p.kill()
+		if t.Failed() {
+			t.Logf("%s %s:\n%s", name, fmt.Sprint(args), p.out)
+		}
+	})
+	return p
+}
+
+func (p *process) kill() {
+	_ = p.cmd.Process.Kill()
+	<-p.ended
+}
+
+// stop ends a process as a supervisor does.
+func (p *process) stop(t *testing.T) {
+	t.Helper()
+	_ = p.cmd.Process.Signal(syscall.SIGTERM)
+	<-p.ended
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		t.Errorf("a backend ends with %d: %s", code, p.out)
+	}
+}
