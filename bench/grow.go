@@ -179,7 +179,7 @@ func (c GrowConfig) startLoad(ctx context.Context, endpoints []string) (load *st
 		})
 	}
 	load.reader(running, 10*time.Millisecond, func(n int) error {
-		_, err := reader.Describe(running, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
+		_, err := reader.Node().Describe(running, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
 		return err
 	})
 	return load, end, nil

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
@@ -109,7 +110,7 @@ func raiseQuota(ctx context.Context, plan Plan, names int) error {
 	}
 	defer c.Close()
 	most := uint64(2 * names)
-	_, err = c.AlterNode(ctx, "/default", client.NodeConfig{MaxSemaphores: &most})
+	_, err = admin.Nodes(c).Alter(ctx, "/default", admin.NodeConfig{MaxSemaphores: &most})
 	return err
 }
 

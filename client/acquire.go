@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -204,7 +205,7 @@ func (s *Session) acquireLease(ctx context.Context, o *acquireOptions, l *Lease,
 		return o.err
 	}
 	if l.name == "" {
-		return errNoName
+		return handle.ErrNoSemaphore
 	}
 	limit := o.limit
 	for {

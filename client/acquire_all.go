@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
@@ -155,7 +156,7 @@ func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcqu
 		step := groupStep{w.Name, *acquireOptionsOf(with(opts, w.Options...))}
 		switch {
 		case w.Name == "":
-			return nil, errNoName
+			return nil, handle.ErrNoSemaphore
 		case own.timeout != protocol.Forever || own.whileHolding != 0:
 			return nil, errWaitOfName
 		case step.o.err != nil:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -47,7 +48,7 @@ func TestAcquireAll(t *testing.T) {
 		if g.Held() || !errors.Is(context.Cause(g.Context()), client.ErrReleased) {
 			t.Error("held after the release:", context.Cause(g.Context()))
 		}
-		sem, err := s.Describe(ctx, "n")
+		sem, err := s.Node().Describe(ctx, "n")
 		if must(t, err); sem.Used != 0 {
 			t.Error("units left:", sem.Used)
 		}
@@ -235,10 +236,10 @@ func free(t *testing.T, s *client.Session, name string) {
 func force(t *testing.T, s *client.Session, name string) {
 	t.Helper()
 	ctx := testContext(t)
-	sem, err := s.Describe(ctx, name, client.IncludeOwners(), client.ReadConsistency(client.Strict))
+	sem, err := s.Node().Describe(ctx, name, client.IncludeOwners(), client.ReadConsistency(client.Strict))
 	must(t, err)
 	token := sem.Owners[0].Token
-	if n, err := s.Node().ForceRelease(ctx, name, token, token, "a test"); err != nil || n != 1 {
+	if n, err := admin.OfNode(s.Node()).ForceRelease(ctx, name, token, token, "a test"); err != nil || n != 1 {
 		t.Fatal(n, err)
 	}
 }

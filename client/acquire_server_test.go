@@ -23,7 +23,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	t.Run("first come first served", func(t *testing.T) {
 		held := acquire(t, a, "fifo", client.CreateLimit(1))
 		granted, place := queue(t, b, "fifo")
-		st, err := b.ExplainWait(ctx, "fifo")
+		st, err := b.Node().ExplainWait(ctx, "fifo", b.ID())
 		if err != nil || !st.Waiting || st.Position != 1 || len(st.Holders) != 1 || st.Holders[0].Session != a.ID() {
 			t.Fatalf("why: %+v, %v", st, err)
 		}
@@ -44,7 +44,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if !errors.Is(err, client.BadRequest) {
 			t.Errorf("acquired 4 of 3: %v", err)
 		}
-		if d, err := a.Describe(ctx, "unmade"); !errors.Is(err, client.NotFound) {
+		if d, err := a.Node().Describe(ctx, "unmade"); !errors.Is(err, client.NotFound) {
 			t.Errorf("it was made all the same: %+v, %v", d, err)
 		}
 		release(t, acquire(t, a, "unmade", client.CreateLimit(3), client.Count(3)))
@@ -59,7 +59,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		}
 		held := acquire(t, a, "never")
 		granted, place := queue(t, b, "never", client.Count(3))
-		if st, err := b.ExplainWait(ctx, "never"); err != nil {
+		if st, err := b.Node().ExplainWait(ctx, "never", b.ID()); err != nil {
 			t.Fatal(err)
 		} else if w, never := st.NeverGranted(); never {
 			t.Fatalf("within the limit: %+v", w)
@@ -70,7 +70,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		behind := session(t, c)
 		_, _ = queue(t, behind, "never")
 		for _, s := range []*client.Session{b, behind} {
-			st, err := s.ExplainWait(ctx, "never")
+			st, err := s.Node().ExplainWait(ctx, "never", s.ID())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			t.Fatal(l, err)
 		}
 		await.True(t, "the waiter to be gone", func() bool {
-			sem, err := a.Describe(ctx, "leave", client.IncludeWaiters(), client.ReadConsistency(client.Strict))
+			sem, err := a.Node().Describe(ctx, "leave", client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 			return err == nil && len(sem.Waiters) == 0
 		})
 		release(t, held)
@@ -142,7 +142,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if err := held.UpdateData(ctx, []byte("new")); err != nil {
 			t.Fatal(err)
 		}
-		sem, err := a.Describe(ctx, "one", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+		sem, err := a.Node().Describe(ctx, "one", client.IncludeOwners(), client.ReadConsistency(client.Strict))
 		if err != nil || len(sem.Owners) != 1 || string(sem.Owners[0].Data) != "new" || sem.Owners[0].Count != 1 ||
 			sem.Owners[0].Token != held.Token() {
 			t.Fatalf("%+v, %v", sem, err)

@@ -7,10 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // sessionStopTimeout bounds how long Client.Close waits for its sessions' stops.
@@ -79,13 +77,4 @@ func (c *Client) ServerInfo(ctx context.Context) (ServerInfo, error) {
 		return ServerInfo{}, err
 	}
 	return ServerInfo{Cluster: h.Cluster, Instance: h.Instance, Version: h.Server, Identity: h.Identity}, nil
-}
-
-// anyInstance is the target of requests that any instance serves.
-var anyInstance = core.Target{}
-
-// request sends a request that belongs to no session until it is answered, or ctx ends. repeated
-// reports whether some sending may have taken effect without an answer.
-func (c *Client) request(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
-	return handle.Call(ctx, c.d, to, kind, m, reply)
 }

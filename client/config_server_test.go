@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -32,7 +33,7 @@ func TestConfigIsSetAfterDelete(t *testing.T) {
 			// A stream of the same connection that began later gets the same changes later.
 			go func() {
 				defer close(seen)
-				for ev, err := range s.Watch(watching, client.ConfigPrefix+"flags") {
+				for ev, err := range s.Node().Watch(watching, client.ConfigPrefix+"flags") {
 					if err != nil {
 						return
 					}
@@ -72,10 +73,10 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	names, size := uint64(1), uint64(20_000)
-	for path, quota := range map[string]client.NodeConfig{
+	for path, quota := range map[string]admin.NodeConfig{
 		"/names": {MaxSemaphores: &names}, "/bytes": {MaxBytes: &size},
 	} {
-		_, err := c.CreateNode(ctx, path, quota)
+		_, err := admin.Nodes(c).Create(ctx, path, quota)
 		must(t, err)
 		s, err := c.Session(ctx, path)
 		must(t, err)

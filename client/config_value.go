@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
@@ -69,7 +70,7 @@ func readConfig(b []byte) ([]Value, error) {
 		if r.Failed {
 			return nil, errNotConfig
 		}
-		values = append(values, Value{Exists: true, Version: version, Time: wallTime(at), Author: string(author), Data: slices.Clone(data)})
+		values = append(values, Value{Exists: true, Version: version, Time: millis.Time(at), Author: string(author), Data: slices.Clone(data)})
 	}
 	return values, nil
 }

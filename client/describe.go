@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -67,6 +68,18 @@ type Waiter struct {
 
 // Forever is the timeout of a waiter that waits until its client gives up.
 const Forever time.Duration = 1<<63 - 1
+
+// Consistency says how new a read's answer is, or what an attach waits for.
+type Consistency uint8
+
+const (
+	// Strict reads see every change that was acknowledged before they began.
+	Strict Consistency = Consistency(protocol.Strict)
+	// Relaxed reads are answered from the memory of any replica. The answer may be older than the
+	// newest change by up to the node's grace period. One client never sees its reads go back in
+	// time.
+	Relaxed Consistency = Consistency(protocol.Relaxed)
+)
 
 // ReadOption is an option of Describe and List.
 type ReadOption func(*readOptions)
@@ -134,26 +147,19 @@ func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*
 
 func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	if name == "" {
-		return nil, errNoName
+		return nil, handle.ErrNoSemaphore
 	}
 	o := readOptionsOf(opts)
-	req := protocol.Describe{Node: n.id, Name: []byte(name), Flags: o.flags, Limit: uint32(o.most)}
+	req := protocol.Describe{Node: n.h.ID, Name: []byte(name), Flags: o.flags, Limit: uint32(o.most)}
 	if o.continued {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
 	return pages(&req, func(reply *protocol.DescribeReply) error {
 		return driver.Err(n.c.d.Call(ctx, &core.Call{
-			Kind: protocol.KindDescribe, Msg: &req, Reply: reply, To: n.at(name),
-			Read: n.read(o, &req.Consistency, &req.MinIndex, &reply.Index),
+			Kind: protocol.KindDescribe, Msg: &req, Reply: reply, To: n.h.At(name),
+			Read: n.h.Read(o.consistency, &req.Consistency, &req.MinIndex, &reply.Index),
 		}))
 	})
-}
-
-// read is how a read is to be done: its message and its reply have the rest.
-func (n *Node) read(o readOptions, consistency *protocol.Consistency, minIndex, index *uint64) *core.Read {
-	return &core.Read{
-		Asked: o.consistency, NodeRelaxed: n.relaxed, Grace: n.grace, Want: consistency, MinIndex: minIndex, Index: index,
-	}
 }
 
 // pages reads the pages of a description from req.Cursor on, and puts those together that fit; with
@@ -192,7 +198,7 @@ func firstPage(r *protocol.DescribeReply) *Semaphore {
 	return &Semaphore{
 		Name: string(r.Name), Data: bytes.Clone(r.Data), Version: r.Version, Used: r.Used,
 		Limit: r.Limit, Ephemeral: r.Ephemeral,
-		CreatedAt: wallTime(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters,
+		CreatedAt: millis.Time(r.CreatedAt), NumOwners: r.NumOwners, NumWaiters: r.NumWaiters,
 		Revision: r.Revision, Index: r.Index, Options: optionsOf(r.Details),
 	}
 }
@@ -209,7 +215,7 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 		}
 		x := Waiter{
 			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data),
-			Description: w.Description, Since: wallTime(w.Since), Timeout: timeout, Priority: DefaultPriority,
+			Description: w.Description, Since: millis.Time(w.Since), Timeout: timeout, Priority: DefaultPriority,
 		}
 		if o := w.Options; o != nil {
 			x.Priority, x.Key, x.Labels, x.Slots, x.Rank = int(o.Priority)-1, string(o.Key), o.Labels, o.Names, int(o.Rank)
@@ -221,7 +227,7 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 func ownerOf(o *protocol.Owner) Owner {
 	x := Owner{
 		Token: o.OrderID, Session: o.Session, Count: o.Count, Data: bytes.Clone(o.Data),
-		Description: o.Description, Since: wallTime(o.Since), Priority: DefaultPriority,
+		Description: o.Description, Since: millis.Time(o.Since), Priority: DefaultPriority,
 	}
 	if p := o.Options; p != nil {
 		x.Slots, x.Priority, x.Key = p.Slots, int(p.Priority)-1, string(p.Key)
@@ -303,17 +309,17 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 // KeepHistory says. Errors: NotFound, Unsupported.
 func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 	if name == "" {
-		return nil, withOp("history", name, errNoName)
+		return nil, withOp("history", name, handle.ErrNoSemaphore)
 	}
-	req := protocol.SemaphoreHistory{Node: n.id, Name: []byte(name), Consistency: protocol.Strict}
+	req := protocol.SemaphoreHistory{Node: n.h.ID, Name: []byte(name), Consistency: protocol.Strict}
 	var reply protocol.SemaphoreHistoryReply
-	if _, err := n.c.request(ctx, n.at(name), protocol.KindSemaphoreHistory, &req, &reply); err != nil {
+	if _, err := n.h.Call(ctx, n.h.At(name), protocol.KindSemaphoreHistory, &req, &reply); err != nil {
 		return nil, withOp("history", name, err)
 	}
 	list := make([]Hold, 0, len(reply.Holds))
 	for _, h := range reply.Holds {
 		list = append(list, Hold{Token: h.Token, Session: h.Session, Description: h.Description, Count: h.Count,
-			Slots: h.Slots, Since: wallTime(h.Since), Until: wallTime(h.Until), Cause: HoldCause(h.Cause)})
+			Slots: h.Slots, Since: millis.Time(h.Since), Until: millis.Time(h.Until), Cause: HoldCause(h.Cause)})
 	}
 	return list, nil
 }

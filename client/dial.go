@@ -123,7 +123,7 @@ func OpenSession(ctx context.Context, cfg Config, nodePath string, opts ...Sessi
 func (c *Client) openSessionFailed(s *Session, cfg *Config, r core.Result) error {
 	err := dialError(cfg, driver.Err(r))
 	if r.Answered || c.d.WasConnected() {
-		err = withOp("start session on", s.node.path, driver.Err(r))
+		err = withOp("start session on", s.node.h.Path, driver.Err(r))
 	}
 	s.d.Drop(err)
 	_ = c.Close()

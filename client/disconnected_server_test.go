@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -102,7 +103,7 @@ func TestReason(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
-	if _, err := c.CreateNode(ctx, "/doomed", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(c).Create(ctx, "/doomed", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	begin := func() (s *client.Session, waiting []outcome[*client.Lease]) {
@@ -136,18 +137,18 @@ func TestReason(t *testing.T) {
 		}
 	}
 	killed, waiting := begin()
-	if err := killed.Node().KillSession(ctx, killed.ID(), "in the way"); err != nil {
+	if err := admin.OfNode(killed.Node()).KillSession(ctx, killed.ID(), "in the way"); err != nil {
 		t.Fatal(err)
 	}
 	ended(killed, waiting, "in the way")
 	dropped, waiting := begin()
-	if err := c.DropNode(ctx, "/doomed"); err != nil {
+	if err := admin.Nodes(c).Drop(ctx, "/doomed"); err != nil {
 		t.Fatal(err)
 	}
 	ended(dropped, waiting, "node dropped")
 	ended(holder, nil, "node dropped")
 	// A node of the same path is another one.
-	if _, err := c.CreateNode(ctx, "/doomed", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(c).Create(ctx, "/doomed", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	fresh, err := c.Session(ctx, "/doomed")
@@ -155,7 +156,7 @@ func TestReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		if _, err := fresh.Describe(ctx, name); !errors.Is(err, client.NotFound) {
+		if _, err := fresh.Node().Describe(ctx, name); !errors.Is(err, client.NotFound) {
 			t.Errorf("%s is in the new node: %v", name, err)
 		}
 	}

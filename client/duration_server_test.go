@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -21,7 +22,7 @@ func TestNegativeDurations(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	s := session(t, c)
-	node := func(d time.Duration, field string) (c client.NodeConfig) {
+	node := func(d time.Duration, field string) (c admin.NodeConfig) {
 		reflect.ValueOf(&c).Elem().FieldByName(field).Set(reflect.ValueOf(&d))
 		return c
 	}
@@ -42,14 +43,18 @@ func TestNegativeDurations(t *testing.T) {
 		},
 	}
 	settings := 0
-	for _, f := range reflect.VisibleFields(reflect.TypeFor[client.NodeConfig]()) {
+	for _, f := range reflect.VisibleFields(reflect.TypeFor[admin.NodeConfig]()) {
 		if f.Type != reflect.TypeFor[*time.Duration]() {
 			continue
 		}
 		settings++
-		tries["create, "+f.Name] = func(d time.Duration) error { return nodeError(c.CreateNode(ctx, "/n", node(d, f.Name))) }
-		tries["ensure, "+f.Name] = func(d time.Duration) error { return nodeError(c.EnsureNode(ctx, "/default", node(d, f.Name))) }
-		tries["alter, "+f.Name] = func(d time.Duration) error { return nodeError(c.AlterNode(ctx, "/default", node(d, f.Name))) }
+		tries["create, "+f.Name] = func(d time.Duration) error { return nodeError(admin.Nodes(c).Create(ctx, "/n", node(d, f.Name))) }
+		tries["ensure, "+f.Name] = func(d time.Duration) error {
+			return nodeError(admin.Nodes(c).Ensure(ctx, "/default", node(d, f.Name)))
+		}
+		tries["alter, "+f.Name] = func(d time.Duration) error {
+			return nodeError(admin.Nodes(c).Alter(ctx, "/default", node(d, f.Name)))
+		}
 	}
 	if settings < 3 {
 		t.Errorf("%d settings of a node are durations", settings)
@@ -61,11 +66,11 @@ func TestNegativeDurations(t *testing.T) {
 			}
 		}
 	}
-	if _, err := c.DescribeNode(ctx, "/n"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(c).Describe(ctx, "/n"); !errors.Is(err, client.NotFound) {
 		t.Errorf("a node was made: %v", err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
-	if err := nodeError(c.AlterNode(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.BadRequest) ||
+	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.BadRequest) ||
 		!strings.Contains(err.Error(), "grace period is 1 ms") {
 		t.Errorf("a grace period of a nanosecond: %v", err)
 	}
@@ -75,7 +80,7 @@ func TestNegativeDurations(t *testing.T) {
 	}
 }
 
-func nodeError(_ *client.NodeInfo, err error) error { return err }
+func nodeError(_ *admin.NodeInfo, err error) error { return err }
 
 // TestWaitForever: the wait that a description tells is one that Wait takes, and far longer ones
 // than allowed are refused.
@@ -86,7 +91,7 @@ func TestWaitForever(t *testing.T) {
 	a, b := session(t, c), session(t, c)
 	held := acquire(t, a, "x", client.Exclusive())
 	granted, _ := queue(t, b, "x", client.Exclusive(), client.Wait(client.Forever))
-	sem, err := a.Describe(ctx, "x", client.IncludeWaiters())
+	sem, err := a.Node().Describe(ctx, "x", client.IncludeWaiters())
 	if err != nil || len(sem.Waiters) != 1 || sem.Waiters[0].Timeout != client.Forever {
 		t.Fatalf("%+v, %v", sem, err)
 	}

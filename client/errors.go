@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -102,12 +101,3 @@ func interrupted(ctx context.Context) error { return driver.Undecided(driver.Int
 func outcomeUnknown(sent bool, err error) error { return driver.OutcomeUnknown(sent, err) }
 
 func withOp(op, name string, err error) error { return driver.WithOp(op, name, err) }
-
-// withSession names the session that an error is about, and makes it ErrSessionExpired when the
-// server said so.
-func withSession(op string, id uint64, err error) error {
-	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, ErrSessionExpired) {
-		err = fmt.Errorf("%w (%w)", ErrSessionExpired, err)
-	}
-	return fmt.Errorf("%s session %d: %w", op, id, err)
-}

@@ -66,7 +66,7 @@ func ExampleSession_TryAcquire() {
 		log.Fatal(err)
 	}
 	fmt.Println("got a slot:", lease != nil)
-	st, err := b.ExplainWait(ctx, "slots")
+	st, err := b.Node().ExplainWait(ctx, "slots", b.ID())
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -246,30 +246,4 @@ func ExampleClient_Supervise() {
 	// Output:
 	// registered
 	// context canceled
-}
-
-func ExampleSession_WatchOnce() {
-	ctx := context.Background()
-	c, done := open(ctx)
-	defer done()
-	s, err := c.Session(ctx, "/default")
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := s.Create(ctx, "leader-hint", 1, []byte("a")); err != nil {
-		log.Fatal(err)
-	}
-	sem, fired, err := s.WatchOnce(ctx, "leader-hint", client.OnData)
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Printf("now %s\n", sem.Data)
-	if _, err := s.Update(ctx, "leader-hint", []byte("b")); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("data changed:", (<-fired).DataChanged)
-
-	// Output:
-	// now a
-	// data changed: true
 }

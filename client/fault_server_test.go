@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -125,7 +126,7 @@ func TestRestart(t *testing.T) {
 	if !l.Held() {
 		t.Fatal("lease did not survive the restart:", l.Lost())
 	}
-	sem, err := s.Describe(ctx, "durable", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+	sem, err := s.Node().Describe(ctx, "durable", client.IncludeOwners(), client.ReadConsistency(client.Strict))
 	if err != nil || len(sem.Owners) != 1 || sem.Owners[0].Session != s.ID() || sem.Owners[0].Token != l.Token() ||
 		string(sem.Owners[0].Data) != "mine" {
 		t.Fatalf("%+v, %v", sem, err)
@@ -192,7 +193,7 @@ func TestKill(t *testing.T) {
 	s := session(t, c, client.Description("victim"))
 	l := acquire(t, s, "killed", client.Exclusive())
 	var ids []uint64
-	for info, err := range s.Node().Sessions(ctx) {
+	for info, err := range admin.OfNode(s.Node()).Sessions(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -201,18 +202,18 @@ func TestKill(t *testing.T) {
 	if len(ids) != 1 || ids[0] != s.ID() {
 		t.Fatal(ids, s.ID())
 	}
-	info, err := s.Node().DescribeSession(ctx, s.ID())
+	info, err := admin.OfNode(s.Node()).DescribeSession(ctx, s.ID())
 	if err != nil || info.Description != "victim" || !info.Attached || info.Timeout != client.DefaultTimeout {
 		t.Fatalf("%+v, %v", info, err)
 	}
-	if err := s.Node().KillSession(ctx, s.ID(), "because"); err != nil {
+	if err := admin.OfNode(s.Node()).KillSession(ctx, s.ID(), "because"); err != nil {
 		t.Fatal(err)
 	}
 	<-l.Context().Done()
 	if err := s.Err(); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
-	if err := s.Node().KillSession(ctx, s.ID(), "again"); !errors.Is(err, client.ErrSessionExpired) {
+	if err := admin.OfNode(s.Node()).KillSession(ctx, s.ID(), "again"); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
 	if err := s.Close(ctx); err != nil {
@@ -230,7 +231,7 @@ func TestForceRelease(t *testing.T) {
 	n := other.Node()
 	force := func(token, want uint64) {
 		t.Helper()
-		if got, err := n.ForceRelease(ctx, "forced", token, token, "its host hangs"); err != nil || got != want {
+		if got, err := admin.OfNode(n).ForceRelease(ctx, "forced", token, token, "its host hangs"); err != nil || got != want {
 			t.Fatal(got, err)
 		}
 	}
@@ -271,15 +272,15 @@ func TestForceRelease(t *testing.T) {
 	release(t, again)
 
 	for _, bad := range []error{
-		func() error { _, err := n.ForceRelease(ctx, "forced", 1, 1, " "); return err }(),
-		func() error { _, err := n.ForceRelease(ctx, "forced", 2, 1, "because"); return err }(),
-		n.KillSession(ctx, owner.ID(), ""),
+		func() error { _, err := admin.OfNode(n).ForceRelease(ctx, "forced", 1, 1, " "); return err }(),
+		func() error { _, err := admin.OfNode(n).ForceRelease(ctx, "forced", 2, 1, "because"); return err }(),
+		admin.OfNode(n).KillSession(ctx, owner.ID(), ""),
 	} {
 		if !errors.Is(bad, client.BadRequest) {
 			t.Error(bad)
 		}
 	}
-	if _, err := n.ForceRelease(ctx, "nothing", 1, 1, "because"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.OfNode(n).ForceRelease(ctx, "nothing", 1, 1, "because"); !errors.Is(err, client.NotFound) {
 		t.Error(err)
 	}
 }
@@ -407,7 +408,7 @@ func TestRestoreTwice(t *testing.T) {
 			release(t, l)
 			version, err := r.Update(ctx, sem, []byte("the second heir's"))
 			must(t, err)
-			d, err := r.Describe(ctx, sem, client.ReadConsistency(client.Strict))
+			d, err := r.Node().Describe(ctx, sem, client.ReadConsistency(client.Strict))
 			if err != nil || string(d.Data) != "the second heir's" || d.Version != version {
 				t.Fatalf("%q, version %d, told %d: %v", d.Data, d.Version, version, err)
 			}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -82,7 +83,7 @@ func TestNoTwoHolders(t *testing.T) {
 	}
 	srv := servertest.Start(t, servertest.RealTime())
 	selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
-	_, err := dial(t, srv).CreateNode(testContext(t), "/belief", client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace})
+	_, err := admin.Nodes(dial(t, srv)).Create(testContext(t), "/belief", admin.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace})
 	must(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // on a machine that is busy with other things
 	defer cancel()

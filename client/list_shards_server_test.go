@@ -85,7 +85,7 @@ func TestListWhileBucketsMove(t *testing.T) {
 			}
 			at++
 		}
-		for _, err := range n.Sessions(ctx) {
+		for _, err := range admin.OfNode(n).Sessions(ctx) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,279 +2,85 @@ package client
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
-	"time"
+	"slices"
+	"strings"
 
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Consistency says how new a read's answer is, or what an attach waits for.
-type Consistency uint8
-
-const (
-	// Strict reads see every change that was acknowledged before they began.
-	Strict Consistency = Consistency(protocol.Strict)
-	// Relaxed reads are answered from the memory of any replica. The answer may be older than the
-	// newest change by up to the node's grace period. One client never sees its reads go back in
-	// time.
-	Relaxed Consistency = Consistency(protocol.Relaxed)
-)
-
-// CountersMode says how finely a node's operations are counted in metrics.
-type CountersMode uint8
-
-const (
-	CountersAggregated CountersMode = CountersMode(protocol.CountersAggregated) // for each semaphore
-	CountersDetailed   CountersMode = CountersMode(protocol.CountersDetailed)   // also for each owner session of a semaphore
-)
-
-// NodeConfig is the configuration of a coordination node. In CreateNode and AlterNode a nil field
-// is left as it is, and a pointer to zero resets the field to its default. In a NodeInfo every
-// field is set.
-type NodeConfig struct {
-	SelfCheckPeriod   *time.Duration // 500 ms .. 10 s, default 1 s
-	GracePeriod       *time.Duration // self-check period + 1 s .. 30 s, default 10 s
-	ReadConsistency   *Consistency   // default Relaxed
-	AttachConsistency *Consistency   // default Strict
-	CountersMode      *CountersMode  // default CountersAggregated
-	MaxSessions       *uint64        // quota, default 1,000,000
-	MaxSemaphores     *uint64        // quota of semaphores, processes and tracks, default 1,000,000
-	MaxBytes          *uint64        // quota of names, data, descriptions and payloads in bytes, default 4 GiB
-	MaxWaiters        *uint64        // quota of waiting acquires, default 2,000,000
-	MaxWatchers       *uint64        // quota of streams and one-shot watches, default 1,000,000
-	MaxRequests       *uint64        // requests a second at each instance, 1..10,000,000, default 0: no limit
-	SlowWait          *time.Duration // the server logs an acquire that waited longer; at most 24 h, default 0: off
-	// Foreign is for a gateway of another protocol: the settings as it was given them, in its own
-	// form, at most 256 bytes. The cluster keeps it and does not read it.
-	Foreign *string
-}
-
-// NodeInfo describes a coordination node.
-type NodeInfo struct {
-	ID        uint64 // never reused
-	Path      string
-	Tier      uint8  // that has the node's data, for good
-	TierName  string // empty if the server is of version 0.1
-	Revision  uint64 // of the configuration
-	Config    NodeConfig
-	CreatedAt time.Time
-}
-
-func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
-	if n.SelfCheckPeriod != nil {
-		w.Fields |= protocol.FieldSelfCheckPeriod
-		w.SelfCheckPeriod = millis.Of("self-check period", *n.SelfCheckPeriod, &err)
-	}
-	if n.GracePeriod != nil {
-		w.Fields |= protocol.FieldGracePeriod
-		w.GracePeriod = millis.Of("session grace period", *n.GracePeriod, &err)
-	}
-	setField(&w, protocol.FieldReadConsistency, &w.ReadConsistency, (*protocol.Consistency)(n.ReadConsistency))
-	setField(&w, protocol.FieldAttachConsistency, &w.AttachConsistency, (*protocol.Consistency)(n.AttachConsistency))
-	setField(&w, protocol.FieldCountersMode, &w.CountersMode, (*protocol.CountersMode)(n.CountersMode))
-	setField(&w, protocol.FieldMaxSessions, &w.MaxSessions, n.MaxSessions)
-	setField(&w, protocol.FieldMaxSemaphores, &w.MaxSemaphores, n.MaxSemaphores)
-	setField(&w, protocol.FieldMaxBytes, &w.MaxBytes, n.MaxBytes)
-	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
-	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
-	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
-	setField(&w, protocol.FieldForeign, &w.Foreign, n.Foreign)
-	if n.SlowWait != nil {
-		w.Fields |= protocol.FieldSlowWait
-		w.SlowWait = millis.Of("slow wait", *n.SlowWait, &err)
-	}
-	return w, err
-}
-
-func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
-	if value != nil {
-		w.Fields |= mark
-		*field = *value
-	}
-}
-
-func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
-	c := w.Config
-	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod), millis.Duration(c.SlowWait)
-	reads, attaches, counters := Consistency(c.ReadConsistency), Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
-	return &NodeInfo{
-		ID: w.ID, Path: w.Path, Tier: w.Tier, TierName: w.TierName, Revision: w.Revision, CreatedAt: wallTime(w.CreatedAt),
-		Config: NodeConfig{
-			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
-			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
-			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests, SlowWait: &slow,
-			Foreign: &c.Foreign,
-		},
-	}
-}
-
-// wallTime reads ms since 1970; 0 is the zero time.
-func wallTime(ms uint64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(int64(min(ms, 1<<62)))
-}
-
-// NodeOption is an option of CreateNode and EnsureNode.
-type NodeOption func(*nodeOptions)
-
-type nodeOptions struct{ tier string }
-
-// InTier creates the node, and its missing parents, in the tier with this name. It stays there for
-// good: sessions and semaphores of the node are on instances of that tier. Default: the first tier
-// with data. Errors: BadRequest for a tier that does not exist or holds no data, Unsupported by a
-// server of version 0.1.
-func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = name } }
-
-// CreateNode creates a coordination node and its missing parents. Errors: BadRequest for an illegal
-// path or configuration, AlreadyExists.
-//
-// A request whose answer is lost is sent again. If another client drops the same path at that
-// moment, the node may be created twice; likewise a repeated drop may drop a node that was created
-// again. Processes that create and drop one path concurrently must take a lock first.
-//
-// While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
-// with ErrOutcomeUnknown and Unavailable: the change may still happen.
-func (c *Client) CreateNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
-	info, repeated, err := c.createNode(ctx, path, cfg, opts)
-	if err != nil {
-		return nil, withOp("create node", path,
-			outcomeUnknown(repeated && (!answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
-	}
-	return info, nil
-}
-
-func (c *Client) createNode(
-	ctx context.Context, path string, cfg NodeConfig, opts []NodeOption,
-) (info *NodeInfo, repeated bool, err error) {
-	config, err := cfg.wire()
-	if err != nil {
-		return nil, false, err
-	}
-	var o nodeOptions
-	for _, f := range opts {
-		f(&o)
-	}
-	var reply protocol.NodeInfo
-	repeated, err = c.request(ctx, anyInstance, protocol.KindNodeCreate,
-		&protocol.NodeCreate{Path: path, Config: config, Tier: o.tier}, &reply)
-	return nodeInfo(&reply), repeated, err
-}
-
-// EnsureNode is CreateNode that accepts an existing node, whatever its configuration and tier. It
-// goes on until ctx ends while the cluster has no majority; then it fails with ErrOutcomeUnknown.
-func (c *Client) EnsureNode(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
-	var last error
-	repeated := false
-	for {
-		info, again, err := c.createNode(ctx, path, cfg, opts)
-		repeated = repeated || again
-		switch {
-		case err == nil:
-			return info, nil
-		case protocol.StatusOf(err) == protocol.StatusAlreadyExists:
-			return c.DescribeNode(ctx, path)
-		case isPending(err) && ctx.Err() == nil:
-			last = err // the server took its time
-			continue
-		case last != nil && !answered(err):
-			err = fmt.Errorf("%w (last: %w)", err, last)
-		}
-		return nil, withOp("create node", path, outcomeUnknown(repeated && !answered(err), err))
-	}
-}
-
-// AlterNode replaces the fields that are given. They take effect at once, except that a lower grace
-// period comes into force one old grace period later. Errors: BadRequest, NotFound.
-func (c *Client) AlterNode(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
-	config, err := cfg.wire()
-	if err != nil {
-		return nil, withOp("alter node", path, err)
-	}
-	var reply protocol.NodeInfo
-	if repeated, err := c.request(ctx, anyInstance, protocol.KindNodeAlter,
-		&protocol.NodeAlter{Path: path, Config: config}, &reply); err != nil {
-		return nil, withOp("alter node", path, outcomeUnknown(repeated && !answered(err), err))
-	}
-	return nodeInfo(&reply), nil
-}
-
-// DescribeNode reads a node's effective configuration. Errors: NotFound.
-func (c *Client) DescribeNode(ctx context.Context, path string) (*NodeInfo, error) {
-	info, err := c.resolve(ctx, path)
-	if err != nil {
-		return nil, withOp("describe node", path, err)
-	}
-	return nodeInfo(info), nil
-}
-
-func (c *Client) resolve(ctx context.Context, path string) (*protocol.NodeInfo, error) {
-	var reply protocol.NodeInfo
-	if _, err := c.request(ctx, anyInstance, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
-		return nil, err
-	}
-	return &reply, nil
-}
-
-// DropNode drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
-// below it must be dropped first (PreconditionFailed). Errors: NotFound.
-func (c *Client) DropNode(ctx context.Context, path string) error {
-	repeated, err := c.request(ctx, anyInstance, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
-	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
-		return nil // the first sending did it
-	}
-	if err != nil {
-		err = outcomeUnknown(repeated && !answered(err), err)
-	}
-	return withOp("drop node", path, err)
-}
-
-// Nodes lists the nodes whose path begins with prefix, in order of path. Of the options, After, of
-// a path, and MaxItems count. The sequence ends after its first error.
-func (c *Client) Nodes(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[NodeInfo, error] {
-	return func(yield func(NodeInfo, error) bool) {
-		o := readOptionsOf(opts)
-		req := &protocol.NodeList{Prefix: prefix, Limit: uint32(o.most)}
-		if o.after != "" {
-			req.Cursor = []byte(o.after + "\x00") // the cursor is the first path of the page
-		}
-		left := o.most
-		for {
-			var page protocol.NodeListReply
-			if _, err := c.request(ctx, anyInstance, protocol.KindNodeList, req, &page); err != nil {
-				yield(NodeInfo{}, withOp("list nodes", prefix, err))
-				return
-			}
-			for i := range page.Nodes {
-				if left--; !yield(*nodeInfo(&page.Nodes[i]), nil) || left == 0 {
-					return
-				}
-			}
-			if len(page.Cursor) == 0 {
-				return
-			}
-			req.Cursor = page.Cursor
-		}
-	}
+// Node is a handle of a coordination node, for reading without a session. Its path was resolved
+// once: if the node is dropped and created again, the handle's operations return NotFound.
+type Node struct {
+	c *Client
+	h handle.Node
 }
 
 // Node resolves a path. Errors: NotFound.
 func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
-	info, err := c.resolve(ctx, path)
+	info, err := c.handle().Node(ctx, path)
 	if err != nil {
 		return nil, withOp("open node", path, err)
 	}
-	n := nodeOf(c, path, info)
+	n := c.node(path, info)
 	return &n, nil
 }
 
-// isPending reports whether a change of the cluster waits for a shard that does not decide. It may
-// still happen.
-func isPending(err error) bool {
-	var e *protocol.Error
-	return errors.As(err, &e) && e.Status == protocol.StatusUnavailable && e.Shard != 0
+func (c *Client) node(path string, info *protocol.NodeInfo) Node {
+	return Node{c, handle.Node{
+		Driver: c.d, ID: info.ID, Tier: info.Tier, Path: path,
+		Relaxed: info.Config.ReadConsistency == protocol.Relaxed, Grace: millis.Duration(info.Config.GracePeriod),
+	}}
 }
+
+// Path is the path that the node was opened with.
+func (n *Node) Path() string { return n.h.Path }
+
+// ID is the node's id, which is never reused.
+func (n *Node) ID() uint64 { return n.h.ID }
+
+// Handle is for the packages below this one.
+func (n *Node) Handle(handle.Key) handle.Node { return n.h }
+
+// checkLives tells a semaphore that does not exist from a node that does not: it returns nil if the
+// node lives, and else notFound, or why that could not be told.
+func (n *Node) checkLives(ctx context.Context, notFound error) error {
+	info, err := n.c.handle().Node(ctx, n.h.Path)
+	switch {
+	case err == nil && info.ID == n.h.ID:
+		return nil
+	case err != nil && !isNotFound(err):
+		return withOp("look up node", n.h.Path, err)
+	}
+	return notFound
+}
+
+// Config is the configuration with this name, for reading it.
+func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
+
+// Configs lists the configurations whose name begins with prefix, in order of name; After and
+// MaxItems limit it. The sequence ends after its first error.
+func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
+	if o := readOptionsOf(opts); o.after != "" {
+		opts = append(slices.Clone(opts), After(ConfigPrefix+o.after))
+	}
+	return func(yield func(ConfigInfo, error) bool) {
+		for s, err := range n.List(ctx, ConfigPrefix+prefix, opts...) {
+			if err != nil {
+				yield(ConfigInfo{}, err)
+				return
+			}
+			if !yield(ConfigInfo{Name: strings.TrimPrefix(s.Name, ConfigPrefix), Version: s.Version}, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Election is the election with this name, for observing it.
+func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
+
+// Service is the service with this name, for finding its members.
+func (n *Node) Service(name string) ServiceReader { return ServiceReader{n, name} }

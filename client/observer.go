@@ -60,7 +60,7 @@ type HoldEnd struct {
 func (s *Session) acquireObserved(ctx context.Context, name string, o *acquireOptions, observer Observer) (*Lease, error) {
 	began := boottime.Now()
 	to := observer.AcquireStarted(ctx, AcquireStart{
-		Session: s.d.ID, Node: s.node.path, Name: name, Count: o.count, Try: o.turn == core.Now,
+		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.count, Try: o.turn == core.Now,
 	})
 	var info driver.AcquireInfo
 	l := &Lease{s: s, name: name}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -160,7 +161,7 @@ func TestObserver(t *testing.T) {
 	t.Run("taken away", func(t *testing.T) {
 		l := acquire(t, a, "jobs")
 		now(t, r.ends)
-		if _, err := a.Node().ForceRelease(ctx, "jobs", l.Token(), l.Token(), "test"); err != nil {
+		if _, err := admin.OfNode(a.Node()).ForceRelease(ctx, "jobs", l.Token(), l.Token(), "test"); err != nil {
 			t.Fatal(err)
 		}
 		if hold := soon(t, r.holds); !errors.Is(hold.Cause, client.ErrLeaseLost) {
@@ -210,7 +211,7 @@ func TestObserver(t *testing.T) {
 		}
 		acquire(t, b, "jobs")
 		now(t, r.ends)
-		if err := b.Node().KillSession(ctx, b.ID(), "test"); err != nil {
+		if err := admin.OfNode(b.Node()).KillSession(ctx, b.ID(), "test"); err != nil {
 			t.Fatal(err)
 		}
 		if hold := soon(t, r.holds); !errors.Is(hold.Cause, client.ErrSessionExpired) {

@@ -158,7 +158,7 @@ func (o *Once) record(ctx context.Context, period, length uint64) (last onceReco
 
 // read reads the last period of a task.
 func (o *Once) read(ctx context.Context) (last onceRecord, version uint64, err error) {
-	sem, err := o.s.Describe(ctx, o.name, ReadConsistency(Strict))
+	sem, err := o.s.Node().Describe(ctx, o.name, ReadConsistency(Strict))
 	if err != nil {
 		return last, 0, err
 	}

@@ -91,7 +91,7 @@ func TestOnce(t *testing.T) {
 	}
 	rewind()
 	taken := func() bool {
-		sem, err := s.Describe(ctx, "task")
+		sem, err := s.Node().Describe(ctx, "task")
 		return err == nil && !bytes.Contains(sem.Data, []byte(`"period":86400,`))
 	}
 	stopped, stop := context.WithCancel(ctx)

@@ -272,7 +272,7 @@ func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
 	}
 	for _, x := range d.Slots {
 		o.Slots = append(o.Slots, SlotStatus{Slot: Slot{x.Name, x.Labels}, State: SlotState(x.State), Token: x.Token,
-			Session: x.Session, Since: wallTime(x.Since)})
+			Session: x.Session, Since: millis.Time(x.Since)})
 	}
 	return o
 }

@@ -22,7 +22,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		held := acquire(t, a, "prio")
 		low, place := queue(t, b, "prio", client.Priority(1))
 		high, _ := queue(t, d, "prio", client.Priority(8), client.Key("k"))
-		st, err := b.ExplainWait(ctx, "prio")
+		st, err := b.Node().ExplainWait(ctx, "prio", b.ID())
 		if err != nil || st.Position != 2 || len(st.Ahead) != 1 || st.Ahead[0].Session != d.ID() || st.Ahead[0].Key != "k" {
 			t.Fatalf("why: %+v, %v", st, err)
 		}
@@ -31,7 +31,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if err := first.UpdateData(ctx, []byte("x")); err != nil {
 			t.Fatal(err)
 		}
-		sem, err := a.Describe(ctx, "prio", client.IncludeOwners())
+		sem, err := a.Node().Describe(ctx, "prio", client.IncludeOwners())
 		if err != nil || sem.Options == nil || sem.Options.Policy != client.PolicyPriority || sem.Owners[0].Priority != 8 ||
 			sem.Owners[0].Key != "k" {
 			t.Fatalf("described as %+v, %v", sem, err)
@@ -74,7 +74,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if err := two.Reduce(ctx, 1, client.Keep("g2")); err != nil || !slices.Equal(two.Slots(), []string{"g2"}) {
 			t.Errorf("kept %q, %v", two.Slots(), err)
 		}
-		sem, err := a.Describe(ctx, "gpu", client.IncludeSlots(), client.IncludeOwners())
+		sem, err := a.Node().Describe(ctx, "gpu", client.IncludeSlots(), client.IncludeOwners())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -181,7 +182,7 @@ func TestElection(t *testing.T) {
 		})
 	})
 	<-begun
-	must(t, n.KillSession(ctx, s.ID(), "test"))
+	must(t, admin.OfNode(n).KillSession(ctx, s.ID(), "test"))
 	if _, err := run.get(); !errors.Is(err, client.ErrSessionExpired) {
 		t.Fatal(err)
 	}
@@ -483,25 +484,25 @@ func TestNodes(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	grace := 20 * time.Second
-	info, err := c.CreateNode(ctx, "/a/b", client.NodeConfig{GracePeriod: &grace})
+	info, err := admin.Nodes(c).Create(ctx, "/a/b", admin.NodeConfig{GracePeriod: &grace})
 	must(t, err)
 	if *info.Config.GracePeriod != grace || *info.Config.SelfCheckPeriod != time.Second || info.Path != "/a/b" {
 		t.Fatalf("%+v", info)
 	}
-	if _, err := c.CreateNode(ctx, "/a/b", client.NodeConfig{}); !errors.Is(err, client.AlreadyExists) {
+	if _, err := admin.Nodes(c).Create(ctx, "/a/b", admin.NodeConfig{}); !errors.Is(err, client.AlreadyExists) {
 		t.Fatal(err)
 	}
-	again, err := c.EnsureNode(ctx, "/a/b", client.NodeConfig{})
+	again, err := admin.Nodes(c).Ensure(ctx, "/a/b", admin.NodeConfig{})
 	if err != nil || again.ID != info.ID {
 		t.Fatal(again, err)
 	}
 	var fallback time.Duration
-	altered, err := c.AlterNode(ctx, "/a/b", client.NodeConfig{GracePeriod: &fallback})
+	altered, err := admin.Nodes(c).Alter(ctx, "/a/b", admin.NodeConfig{GracePeriod: &fallback})
 	if err != nil || *altered.Config.GracePeriod != 10*time.Second {
 		t.Fatal(altered, err)
 	}
 	var paths []string
-	for n, err := range c.Nodes(ctx, "/a") {
+	for n, err := range admin.Nodes(c).List(ctx, "/a") {
 		must(t, err)
 		paths = append(paths, n.Path)
 	}
@@ -509,15 +510,15 @@ func TestNodes(t *testing.T) {
 		t.Fatal(paths)
 	}
 	for _, path := range []string{"", "a", "/", "/a b", "/a/../b"} {
-		if _, err := c.CreateNode(ctx, path, client.NodeConfig{}); !errors.Is(err, client.BadRequest) {
+		if _, err := admin.Nodes(c).Create(ctx, path, admin.NodeConfig{}); !errors.Is(err, client.BadRequest) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
 	if _, err := c.Session(ctx, "/nowhere"); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
 	}
-	must(t, c.DropNode(ctx, "/a/b"))
-	if err := c.DropNode(ctx, "/a/b"); !errors.Is(err, client.NotFound) {
+	must(t, admin.Nodes(c).Drop(ctx, "/a/b"))
+	if err := admin.Nodes(c).Drop(ctx, "/a/b"); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
 	}
 }
@@ -535,7 +536,7 @@ func TestList(t *testing.T) {
 	}
 	must(t, s.Create(ctx, "other", 1, nil))
 	var got []string
-	for sem, err := range s.List(ctx, "list/", client.ReadConsistency(client.Strict)) {
+	for sem, err := range s.Node().List(ctx, "list/", client.ReadConsistency(client.Strict)) {
 		must(t, err)
 		got = append(got, sem.Name)
 	}
@@ -545,14 +546,14 @@ func TestList(t *testing.T) {
 	acquire(t, other, "list/007", client.Count(2))
 	acquire(t, other, "list/050")
 	got = nil
-	for sem, err := range s.List(ctx, "", client.OfSession(other.ID()), client.ReadConsistency(client.Strict)) {
+	for sem, err := range s.Node().List(ctx, "", client.OfSession(other.ID()), client.ReadConsistency(client.Strict)) {
 		must(t, err)
 		got = append(got, fmt.Sprint(sem.Name, " ", sem.Count, " ", sem.Waiting))
 	}
 	if !slices.Equal(got, []string{"list/007 2 false", "list/050 1 false"}) {
 		t.Fatal(got)
 	}
-	for range s.List(ctx, "list/") {
+	for range s.Node().List(ctx, "list/") {
 		break // a consumer may stop anywhere
 	}
 }
@@ -568,7 +569,7 @@ func TestPages(t *testing.T) {
 	for range count {
 		acquire(t, session(t, c), "pages", client.Data(make([]byte, 200<<10)))
 	}
-	sem, err := s.Describe(ctx, "pages", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+	sem, err := s.Node().Describe(ctx, "pages", client.IncludeOwners(), client.ReadConsistency(client.Strict))
 	must(t, err)
 	if sem.Torn || len(sem.Owners) != count || sem.NumOwners != count || string(sem.Data) != "d" || sem.Limit != client.Max {
 		t.Fatal(sem.Torn, len(sem.Owners), sem.NumOwners, sem.Data)
@@ -579,7 +580,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	// A watch carries as much, in pages too.
-	for ev, err := range s.Watch(ctx, "pages") {
+	for ev, err := range s.Node().Watch(ctx, "pages") {
 		must(t, err)
 		if ev.Kind == client.EventChanged && len(ev.Added) == count {
 			break

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -50,13 +50,13 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	if len(saved.Key) != protocol.KeyLen || saved.Session == 0 {
 		return nil, fmt.Errorf("what was saved is no session: it needs an id and a key of %d bytes", protocol.KeyLen)
 	}
-	info, err := c.resolve(ctx, saved.Node)
+	info, err := c.handle().Node(ctx, saved.Node)
 	if err != nil {
-		return nil, withSession("restore", saved.Session, err)
+		return nil, handle.AboutSession("restore", saved.Session, err)
 	}
-	n := nodeOf(c, saved.Node, info)
-	if err := c.checkSessionID(ctx, saved.Session); err != nil {
-		return nil, withSession("restore", saved.Session, err)
+	n := c.node(saved.Node, info)
+	if err := n.h.CheckSession(ctx, saved.Session); err != nil {
+		return nil, handle.AboutSession("restore", saved.Session, err)
 	}
 	s := c.newSessionOn(&n, o)
 	s.generation = saved.Generation + 1
@@ -65,27 +65,9 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1, FirstNumber: uint64(s.generation)*generationNumbers + 1,
 	})
 	if r.Err != nil {
-		err := withSession("restore", saved.Session, driver.Err(r))
+		err := handle.AboutSession("restore", saved.Session, driver.Err(r))
 		s.d.Drop(err)
 		return nil, err
 	}
 	return s, nil
-}
-
-// checkSessionID rejects an id whose tier or bucket the cluster does not have: no session can have
-// it.
-func (c *Client) checkSessionID(ctx context.Context, id uint64) error {
-	for _, refresh := range []bool{false, true} {
-		if r := c.d.AwaitMap(ctx, &core.MapWait{Any: true, Refresh: refresh}); r.Err != nil {
-			return driver.Err(r)
-		}
-		_, buckets := c.d.Tier(protocol.SessionTier(id))
-		if protocol.SessionBucket(id) < buckets {
-			return nil
-		}
-		if buckets > 0 {
-			break // there are never more
-		}
-	}
-	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
 }

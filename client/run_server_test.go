@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -69,7 +70,7 @@ func TestRun(t *testing.T) {
 
 	for _, own := range []error{nil, context.Canceled, wrong} {
 		err = s.Run(ctx, "m", func(ctx context.Context, l *client.Lease) error {
-			if _, err := s.Node().ForceRelease(ctx, "m", l.Token(), l.Token(), "a test"); err != nil {
+			if _, err := admin.OfNode(s.Node()).ForceRelease(ctx, "m", l.Token(), l.Token(), "a test"); err != nil {
 				return err
 			}
 			<-ctx.Done()
@@ -145,7 +146,7 @@ func TestSlots(t *testing.T) {
 		t.Errorf("%d of %d units were used at once", n, limit)
 	}
 	sessions := func() (n_ int) {
-		for _, err := range n.Sessions(ctx) {
+		for _, err := range admin.OfNode(n).Sessions(ctx) {
 			must(t, err)
 			n_++
 		}

@@ -2,11 +2,11 @@ package client
 
 import (
 	"context"
-	"iter"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -27,10 +27,10 @@ func (s *Session) changeSemaphore(
 	ctx context.Context, kind protocol.Kind, name string, head *protocol.Head, m, reply protocol.Message,
 ) error {
 	if name == "" {
-		return errNoName
+		return handle.ErrNoSemaphore
 	}
 	return driver.Outcome(s.c.d.Call(ctx, &core.Call{
-		Kind: kind, Msg: m, Head: head, Reply: reply, Session: &s.d.Session, To: s.node.at(name),
+		Kind: kind, Msg: m, Head: head, Reply: reply, Session: &s.d.Session, To: s.node.h.At(name),
 	}))
 }
 
@@ -122,112 +122,11 @@ func (s *Session) delete(ctx context.Context, name string, force bool) error {
 // the semaphore ends as released.
 func (s *Session) Release(ctx context.Context, name string) (released bool, err error) {
 	if name == "" {
-		return false, withOp("release", name, errNoName)
+		return false, withOp("release", name, handle.ErrNoSemaphore)
 	}
 	released, r := s.d.ReleaseName(ctx, name)
 	err = releaseOutcome(ctx, s, r)
 	return err == nil && released, withOp("release", name, err)
-}
-
-// Describe is Node.Describe on the session's node.
-func (s *Session) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
-	return s.node.Describe(ctx, name, opts...)
-}
-
-// ExplainWait is Node.ExplainWait for this session.
-func (s *Session) ExplainWait(ctx context.Context, name string) (*QueueStatus, error) {
-	return s.node.ExplainWait(ctx, name, s.d.ID)
-}
-
-// List is Node.List on the session's node.
-func (s *Session) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
-	return s.node.List(ctx, prefix, opts...)
-}
-
-// WatchOnce reads a semaphore and arms the session's one-shot watch on it, atomically. The channel
-// gets exactly one value: when what is watched changes, or when a change may have been missed. A
-// session has one such watch per semaphore: a newer one ends the older. AfterToken does not count
-// here. Errors: NotFound.
-func (s *Session) WatchOnce(ctx context.Context, name string, what WatchMask, opts ...ReadOption) (*Semaphore, <-chan WatchResult, error) {
-	if what == 0 || what&^(OnData|OnOwners) != 0 {
-		return nil, nil, withOp("watch", name,
-			protocol.Errorf(protocol.StatusBadRequest, "nothing to watch for is named; give OnData, OnOwners or both"))
-	}
-	o := readOptionsOf(opts)
-	sem, fired, err := s.describeOnce(ctx, name, o.flags|uint8(what), o, nil)
-	return sem, fired, withOp("watch", name, err)
-}
-
-// describeOnce reads a semaphore for the session at its shard's leader, and arms the one-shot watch
-// that flags name, if any: else fired is nil. limit, if not nil, is called after each page with the
-// length of names and data so far, about; its error ends the read.
-func (s *Session) describeOnce(
-	ctx context.Context, name string, flags uint8, o readOptions, limit func(size int) error,
-) (*Semaphore, <-chan WatchResult, error) {
-	if name == "" {
-		return nil, nil, errNoName
-	}
-	const watches = uint8(OnData | OnOwners)
-	req := protocol.Describe{Session: s.d.ID, Node: s.node.id, Name: []byte(name), Flags: flags, Limit: uint32(o.most)}
-	var shot *oneShot
-	size := 0
-	sem, err := pages(&req, func(reply *protocol.DescribeReply) error {
-		x := &core.Call{
-			Kind: protocol.KindDescribe, Msg: &req, Reply: reply, Session: &s.d.Session, To: s.node.at(name),
-			Read: s.node.read(o, &req.Consistency, &req.MinIndex, &reply.Index),
-		}
-		x.Read.AtLeader = true
-		if req.Flags&watches != 0 && len(req.Cursor) == 0 {
-			shot = &oneShot{ch: make(chan WatchResult, 1)}
-			shot.OneShot.Waiter = shot
-			x.OneShot = &shot.OneShot
-		}
-		err := driver.Err(s.c.d.Call(ctx, x))
-		if len(req.Cursor) == 0 {
-			size = 0 // read from the start
-		}
-		if size += describedBytes(reply); err == nil && limit != nil {
-			err = limit(size)
-		}
-		return err
-	})
-	if err != nil || shot == nil {
-		return sem, nil, err
-	}
-	return sem, shot.ch, nil
-}
-
-// describedBytes is about how long a page is: its data, and 40 bytes for the numbers of an entry.
-func describedBytes(r *protocol.DescribeReply) int {
-	const entry = 40
-	n := len(r.Name) + len(r.Data)
-	for i := range r.Owners {
-		n += entry + len(r.Owners[i].Data)
-	}
-	for i := range r.Waiters {
-		n += entry + len(r.Waiters[i].Data)
-	}
-	return n
-}
-
-// Watch is Node.Watch on the session's node. It does not end with the session.
-func (s *Session) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
-	return s.node.Watch(ctx, name)
-}
-
-// WatchPrefix is Node.WatchPrefix on the session's node. It does not end with the session.
-func (s *Session) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
-	return s.node.WatchPrefix(ctx, prefix)
-}
-
-// WatchFunc is Node.WatchFunc on the session's node. It does not end with the session.
-func (s *Session) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
-	s.node.WatchFunc(ctx, name, step)
-}
-
-// WatchPrefixFunc is Node.WatchPrefixFunc on the session's node. It does not end with the session.
-func (s *Session) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
-	s.node.WatchPrefixFunc(ctx, prefix, step)
 }
 
 // Mutex is the lock with this name on the session's node.

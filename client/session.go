@@ -59,13 +59,13 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 
 // started takes in what the server said of the node.
 func (s *Session) started() {
-	n := &s.node
-	n.id, n.tier, n.relaxed, n.grace = s.d.Session.Node, s.d.Tier, s.d.Relaxed, s.d.Grace
+	h := &s.node.h
+	h.ID, h.Tier, h.Relaxed, h.Grace = s.d.Session.Node, s.d.Tier, s.d.Relaxed, s.d.Grace
 }
 
 // newSession is a session with a key of its own, which is not started yet.
 func (c *Client) newSession(nodePath string, o sessionOptions) *Session {
-	s := &Session{c: c, node: Node{c: c, path: nodePath}, d: c.d.NewSession()}
+	s := &Session{c: c, node: Node{c, handle.Node{Driver: c.d, Path: nodePath}}, d: c.d.NewSession()}
 	s.d.Path, s.d.Timeout, s.d.KeepAlive, s.d.Description = nodePath, o.timeout, o.keepAlive, o.description
 	s.d.OnState, s.d.OnStopped = o.onState, o.onStopped
 	return s
@@ -73,9 +73,9 @@ func (c *Client) newSession(nodePath string, o sessionOptions) *Session {
 
 // newSessionOn is newSession on a node that is known.
 func (c *Client) newSessionOn(n *Node, o sessionOptions) *Session {
-	s := c.newSession(n.path, o)
+	s := c.newSession(n.h.Path, o)
 	s.node = *n
-	s.d.Session.Node, s.d.Tier, s.d.Relaxed, s.d.Grace = n.id, n.tier, n.relaxed, n.grace
+	s.d.Session.Node, s.d.Tier, s.d.Relaxed, s.d.Grace = n.h.ID, n.h.Tier, n.h.Relaxed, n.h.Grace
 	return s
 }
 
@@ -117,7 +117,7 @@ func (c *Client) Slots(nodePath, name string, opts ...SessionOption) *Slots {
 
 // Handle is for the packages below this one.
 func (s *Session) Handle(handle.Key) handle.Session {
-	return handle.Session{Node: s.node.handle(), Session: s.d}
+	return handle.Session{Node: s.node.h, Session: s.d}
 }
 
 // ID is unique in the cluster and never reused.
@@ -135,7 +135,7 @@ func (s *Session) Timeout() time.Duration { return s.d.InForce() }
 // Save returns what Client.Restore needs. It is the same as long as this Session lives, and good
 // for one restore: the process that restored the session saves again. See Restore for when.
 func (s *Session) Save() Saved {
-	return Saved{Node: s.node.path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation}
+	return Saved{Node: s.node.h.Path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation}
 }
 
 // State is the present state, by the clock.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -80,7 +81,7 @@ func TestSupervise(t *testing.T) {
 	}()
 
 	first := <-begun
-	must(t, n.KillSession(ctx, first.ID(), "a test"))
+	must(t, admin.OfNode(n).KillSession(ctx, first.ID(), "a test"))
 	second := <-begun
 	if first.ID() == second.ID() || !errors.Is(first.Err(), client.ErrSessionExpired) {
 		t.Errorf("session %d after session %d, which ended with %v", second.ID(), first.ID(), first.Err())

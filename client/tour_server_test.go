@@ -40,7 +40,7 @@ func TestSmoke(t *testing.T) {
 	if !l.Held() || l.Token() == 0 {
 		t.Fatal("lease is not held", l.Held(), l.Token())
 	}
-	sem, err := s.Describe(ctx, "jobs", client.IncludeOwners(), client.IncludeWaiters())
+	sem, err := s.Node().Describe(ctx, "jobs", client.IncludeOwners(), client.IncludeWaiters())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -44,53 +45,28 @@ type Event struct {
 	Removed []Owner // as last delivered
 }
 
+// WatchOption is an option of Watch and WatchFunc.
+type WatchOption func(*core.Watch)
+
+// Prefix watches all semaphores whose name begins with the given one, which may be empty. Events of
+// different shards have no order.
+func Prefix() WatchOption { return func(w *core.Watch) { w.Prefix = true } }
+
 // Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
 // ends. It resumes by itself when the connection is lost. The last pair carries the error that
 // ended it: ctx's, NotFound when the node was dropped, Forbidden. A watch that a limit keeps from
-// being opened is tried until ctx ends; the error then names the limit.
+// being opened is tried until ctx ends; the error then names the limit. A program that waits for one
+// change leaves the loop with it.
 //
 // A consumer that stops taking events costs at most the memory of two copies of the state.
-func (n *Node) Watch(ctx context.Context, name string) iter.Seq2[Event, error] {
-	return n.watch(ctx, name, false)
-}
-
-// WatchPrefix is Watch for all semaphores whose name begins with prefix. Events of different shards
-// have no order.
-func (n *Node) WatchPrefix(ctx context.Context, prefix string) iter.Seq2[Event, error] {
-	return n.watch(ctx, prefix, true)
-}
-
-// WatchFunc is [Node.Watch] for programs with thousands of watches: it calls a function with each
-// step instead of blocking a goroutine. It returns at once. The watch goes on until ctx ends; the
-// last call carries the error that ended it, as the last pair of Watch does.
-//
-// The calls of one watch do not overlap; those of different watches may. The functions of a client
-// mostly share a goroutine, so one that blocks delays other watches. Close and CloseWithoutRelease
-// return after the last calls: a function may use the client, but must not close it, nor wait for
-// another goroutine that does. A watch that is started on a closed client gets its last call at
-// once.
-func (n *Node) WatchFunc(ctx context.Context, name string, step func(Event, error)) {
-	n.watchFunc(ctx, name, false, step)
-}
-
-// WatchPrefixFunc is WatchFunc for all semaphores whose name begins with prefix, as
-// [Node.WatchPrefix].
-func (n *Node) WatchPrefixFunc(ctx context.Context, prefix string, step func(Event, error)) {
-	n.watchFunc(ctx, prefix, true, step)
-}
-
-// subscription is a watch that is not begun yet.
-func (n *Node) subscription(name string, prefix bool) *core.Watch {
-	return &core.Watch{Node: n.id, Tier: n.tier, Name: name, Prefix: prefix}
-}
-
-func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Event, error] {
+func (n *Node) Watch(ctx context.Context, name string, opts ...WatchOption) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if err := checkWatch(name, prefix); err != nil {
+		w, err := n.newWatch(name, opts)
+		if err != nil {
 			yield(Event{}, err)
 			return
 		}
-		for ev, err := range n.c.d.Watch(ctx, n.subscription(name, prefix)) {
+		for ev, err := range n.c.d.Watch(ctx, w) {
 			if err != nil {
 				yield(Event{}, withOp("watch", name, err))
 				return
@@ -102,12 +78,22 @@ func (n *Node) watch(ctx context.Context, name string, prefix bool) iter.Seq2[Ev
 	}
 }
 
-func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step func(Event, error)) {
-	if err := checkWatch(name, prefix); err != nil {
+// WatchFunc is [Node.Watch] for programs with thousands of watches: it calls a function with each
+// step instead of blocking a goroutine. It returns at once. The watch goes on until ctx ends; the
+// last call carries the error that ended it, as the last pair of Watch does.
+//
+// The calls of one watch do not overlap; those of different watches may. The functions of a client
+// mostly share a goroutine, so one that blocks delays other watches. Close and CloseWithoutRelease
+// return after the last calls: a function may use the client, but must not close it, nor wait for
+// another goroutine that does. A watch that is started on a closed client gets its last call at
+// once.
+func (n *Node) WatchFunc(ctx context.Context, name string, step func(Event, error), opts ...WatchOption) {
+	w, err := n.newWatch(name, opts)
+	if err != nil {
 		go step(Event{}, err)
 		return
 	}
-	n.c.d.WatchFunc(ctx, n.subscription(name, prefix), func(ev core.WatchEvent, err error) {
+	n.c.d.WatchFunc(ctx, w, func(ev core.WatchEvent, err error) {
 		if err != nil {
 			step(Event{}, withOp("watch", name, err))
 			return
@@ -116,11 +102,16 @@ func (n *Node) watchFunc(ctx context.Context, name string, prefix bool, step fun
 	})
 }
 
-func checkWatch(name string, prefix bool) error {
-	if name == "" && !prefix {
-		return withOp("watch", name, errNoName)
+// newWatch is a watch that is not begun yet.
+func (n *Node) newWatch(name string, opts []WatchOption) (*core.Watch, error) {
+	w := &core.Watch{Node: n.h.ID, Tier: n.h.Tier, Name: name}
+	for _, f := range opts {
+		f(w)
 	}
-	return nil
+	if name == "" && !w.Prefix {
+		return nil, withOp("watch", name, handle.ErrNoSemaphore)
+	}
+	return w, nil
 }
 
 func eventOf(ev *core.WatchEvent) Event {

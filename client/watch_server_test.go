@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -24,16 +25,16 @@ func TestWatchName(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	s := session(t, c)
-	next, stop := iter.Pull2(s.Watch(ctx, "story"))
+	next, stop := iter.Pull2(s.Node().Watch(ctx, "story"))
 	defer stop()
 	called, dropped := make(chan string, 1000), false
-	s.WatchFunc(ctx, "story", func(ev client.Event, err error) {
+	s.Node().WatchFunc(ctx, "story", func(ev client.Event, err error) {
 		if err != nil {
 			called <- err.Error()
 			return
 		}
 		// It may use its client.
-		if _, err := s.Describe(ctx, "story"); err != nil && !errors.Is(err, client.NotFound) {
+		if _, err := s.Node().Describe(ctx, "story"); err != nil && !errors.Is(err, client.NotFound) {
 			called <- err.Error()
 			return
 		}
@@ -226,7 +227,7 @@ func TestWatchPrefix(t *testing.T) {
 	watched, stop := context.WithCancel(ctx)
 	finished := async(func() (int, error) {
 		first := true
-		for ev, err := range n.WatchPrefix(watched, "") {
+		for ev, err := range n.Watch(watched, "", client.Prefix()) {
 			if err != nil {
 				return 0, err
 			}
@@ -290,7 +291,7 @@ func TestWatchPrefix(t *testing.T) {
 	checked, cancel := context.WithCancel(ctx)
 	defer cancel()
 	fresh := map[string]string{}
-	for ev, err := range n.WatchPrefix(checked, "") {
+	for ev, err := range n.Watch(checked, "", client.Prefix()) {
 		must(t, err)
 		if ev.Kind == client.EventSynced {
 			break
@@ -317,7 +318,7 @@ func TestSlowConsumer(t *testing.T) {
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
 	must(t, s.Create(ctx, "slow", 100, nil))
-	next, stop := iter.Pull2(s.Watch(ctx, "slow"))
+	next, stop := iter.Pull2(s.Node().Watch(ctx, "slow"))
 	defer stop()
 	for {
 		ev, err, _ := next()
@@ -364,12 +365,12 @@ func TestWatchOfDroppedNode(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
-	_, err := c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	_, err := admin.Nodes(c).Create(ctx, "/gone", admin.NodeConfig{})
 	must(t, err)
 	s, err := c.Session(ctx, "/gone")
 	must(t, err)
 	stopped := false
-	for ev, err := range s.WatchPrefix(ctx, "x") {
+	for ev, err := range s.Node().Watch(ctx, "x", client.Prefix()) {
 		if err != nil {
 			if !errors.Is(err, client.NotFound) {
 				t.Fatal(err)
@@ -378,7 +379,7 @@ func TestWatchOfDroppedNode(t *testing.T) {
 			break
 		}
 		if ev.Kind == client.EventSynced {
-			must(t, c.DropNode(ctx, "/gone"))
+			must(t, admin.Nodes(c).Drop(ctx, "/gone"))
 		}
 	}
 	if !stopped {
@@ -396,7 +397,7 @@ func TestRecipesOfDroppedNode(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
-	_, err := c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	_, err := admin.Nodes(c).Create(ctx, "/gone", admin.NodeConfig{})
 	must(t, err)
 	n, err := c.Node(ctx, "/gone")
 	must(t, err)
@@ -408,59 +409,14 @@ func TestRecipesOfDroppedNode(t *testing.T) {
 	if list, leader := read(); list != nil || leader != nil {
 		t.Fatal(list, leader)
 	}
-	must(t, c.DropNode(ctx, "/gone"))
+	must(t, admin.Nodes(c).Drop(ctx, "/gone"))
 	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
 		t.Error(list, leader)
 	}
-	_, err = c.CreateNode(ctx, "/gone", client.NodeConfig{})
+	_, err = admin.Nodes(c).Create(ctx, "/gone", admin.NodeConfig{})
 	must(t, err)
 	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
 		t.Error(list, leader)
-	}
-}
-
-func TestWatchOnce(t *testing.T) {
-	srv := servertest.Start(t)
-	ctx := testContext(t)
-	s := session(t, dial(t, srv))
-	must(t, s.Create(ctx, "once", 2, []byte("a")))
-	_, _, err := s.WatchOnce(ctx, "missing", client.OnData)
-	if !errors.Is(err, client.NotFound) {
-		t.Fatal(err)
-	}
-	sem, fired, err := s.WatchOnce(ctx, "once", client.OnData)
-	must(t, err)
-	if string(sem.Data) != "a" || sem.Version != 1 {
-		t.Fatalf("%+v", sem)
-	}
-	l := acquire(t, s, "once")
-	_, err = s.Update(ctx, "once", []byte("b"))
-	must(t, err)
-	if f := <-fired; f != (client.WatchResult{DataChanged: true}) {
-		t.Fatalf("%+v", f)
-	}
-	_, older, err := s.WatchOnce(ctx, "once", client.OnOwners)
-	must(t, err)
-	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners|client.OnData)
-	must(t, err)
-	if f := <-older; f != (client.WatchResult{}) {
-		t.Fatalf("replaced: %+v", f)
-	}
-	release(t, l)
-	if f := <-fired; f != (client.WatchResult{OwnersChanged: true}) {
-		t.Fatalf("%+v", f)
-	}
-	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
-	must(t, err)
-	srv.DropConnections()
-	if f := <-fired; f != (client.WatchResult{}) {
-		t.Fatalf("lost link: %+v", f)
-	}
-	_, fired, err = s.WatchOnce(ctx, "once", client.OnOwners)
-	must(t, err)
-	must(t, s.Close(ctx))
-	if f := <-fired; f != (client.WatchResult{}) {
-		t.Fatalf("closed session: %+v", f)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
 func mixOf(t *testing.T, text string) *Scenario {
@@ -113,7 +114,7 @@ func nothingLeft(t *testing.T) {
 			}
 			left = append(left, s.Name)
 		}
-		for s, err := range n.Sessions(t.Context()) {
+		for s, err := range admin.OfNode(n).Sessions(t.Context()) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -154,7 +155,7 @@ func TestWatchersWithoutSessions(t *testing.T) {
 			if p.Operations == 0 || ctx.Err() != nil {
 				return
 			}
-			for _, err := range n.Sessions(t.Context()) {
+			for _, err := range admin.OfNode(n).Sessions(t.Context()) {
 				if err != nil {
 					t.Error(err)
 				}

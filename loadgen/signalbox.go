@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -197,7 +198,7 @@ func notifyData(ev *client.Event, notify func(data []byte)) {
 }
 
 func (s *signalboxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
-	sem, fired, err := s.s.WatchOnce(ctx, name, client.OnData, client.ReadConsistency(client.Strict))
+	sem, fired, err := gateway.Describe(ctx, s.s, gateway.DescribeRequest{Name: name, Strict: true, Watch: gateway.OnData})
 	if err != nil {
 		return nil, nil, err
 	}

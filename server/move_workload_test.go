@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 )
 
 // moveWorkload is sessions that work while buckets move under them, and remember what they were
@@ -145,7 +146,7 @@ func (m *moveWorkload) turn(me int, s *client.Session, x *workloadName) error {
 	if before := x.token.Swap(lease.Token()); before >= lease.Token() {
 		return fmt.Errorf("order id %d after %d", lease.Token(), before)
 	}
-	sem, err := s.Describe(m.ctx, x.name, client.ReadConsistency(client.Strict))
+	sem, err := s.Node().Describe(m.ctx, x.name, client.ReadConsistency(client.Strict))
 	if err != nil {
 		return fmt.Errorf("describe: %w", err)
 	}
@@ -178,7 +179,7 @@ func (m *moveWorkload) mirror(c *client.Client, synced chan struct{}) {
 		return
 	}
 	known := 0
-	for ev, err := range n.WatchPrefix(m.ctx, "member/") {
+	for ev, err := range n.Watch(m.ctx, "member/", client.Prefix()) {
 		switch {
 		case err != nil:
 			m.failed("mirror: %v", err)
@@ -202,7 +203,7 @@ func (m *moveWorkload) mirror(c *client.Client, synced chan struct{}) {
 func (m *moveWorkload) look(s *client.Session, x *workloadName) {
 	last := int64(0)
 	for !m.end.Load() && m.ctx.Err() == nil {
-		sem, fired, err := s.WatchOnce(m.ctx, x.name, client.OnData)
+		sem, fired, err := gateway.Describe(m.ctx, s, gateway.DescribeRequest{Name: x.name, Watch: gateway.OnData})
 		if err != nil {
 			m.failed("watch %s: %v", x.name, err)
 			return
@@ -248,7 +249,7 @@ func (m *moveWorkload) finish() {
 	m.end.Store(true)
 	m.work.Wait()
 	for _, x := range m.names {
-		sem, err := m.sessions[0].Describe(m.ctx, x.name, client.ReadConsistency(client.Strict))
+		sem, err := m.sessions[0].Node().Describe(m.ctx, x.name, client.ReadConsistency(client.Strict))
 		if err != nil {
 			m.failed("describe %s: %v", x.name, err)
 		} else if n, _ := strconv.ParseInt(string(sem.Data), 10, 64); n != x.writes.Load() {

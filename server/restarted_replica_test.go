@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -56,8 +57,8 @@ func TestRestartedReplica(t *testing.T) {
 	}
 	t.Cleanup(cl.CloseWithoutRelease)
 	grace := 30 * time.Second // far longer than the restart takes
-	makeNode := func(path string) *client.NodeInfo {
-		info, err := cl.CreateNode(ctx, path, client.NodeConfig{GracePeriod: &grace})
+	makeNode := func(path string) *admin.NodeInfo {
+		info, err := admin.Nodes(cl).Create(ctx, path, admin.NodeConfig{GracePeriod: &grace})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +95,7 @@ func TestRestartedReplica(t *testing.T) {
 			}
 		}
 		made := makeNode(fmt.Sprint("/new-", n)).ID
-		if err := cl.DropNode(ctx, fmt.Sprint("/gone-", n)); err != nil {
+		if err := admin.Nodes(cl).Drop(ctx, fmt.Sprint("/gone-", n)); err != nil {
 			t.Fatal(err)
 		}
 		shard, leader := uint64(0), "" // not the instance that leads the meta shard

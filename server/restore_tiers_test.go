@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -78,7 +79,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	old := serveRestored(t, hot)
 	oldCold := serveRestored(t, instanceOf(t, "cold", hot.Raft))
 	c := dialClient(t, old)
-	if _, err := c.CreateNode(ctx, "/archive", client.NodeConfig{}, client.InTier("cold")); err != nil {
+	if _, err := admin.Nodes(c).Create(ctx, "/archive", admin.NodeConfig{}, admin.InTier("cold")); err != nil {
 		t.Fatal(err)
 	}
 	nodes := []string{"/default", "/archive"}
@@ -102,7 +103,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 		saved = append(saved, s.Save())
 	}
 	file := fetchBackup(t, old)
-	if _, err := c.CreateNode(ctx, "/later", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(c).Create(ctx, "/later", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	later := fetchBackup(t, old)
@@ -152,7 +153,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	if m := mark(); m.Backup != whole.Digest() || m.Epoch != whole.Epoch() {
 		t.Errorf("the mark is %+v", m)
 	}
-	if err := c.DropNode(ctx, "/archive"); !errors.Is(err, client.PreconditionFailed) ||
+	if err := admin.Nodes(c).Drop(ctx, "/archive"); !errors.Is(err, client.PreconditionFailed) ||
 		!strings.Contains(err.Error(), "tier cold is to be restored") {
 		t.Errorf("its node is dropped: %v", err)
 	}
@@ -350,7 +351,7 @@ func checkRestored(t *testing.T, c *client.Client, saved client.Saved, node stri
 		if err != nil || l.Token() != token {
 			t.Fatalf("%s is not held under token %d: %v, %v", key, token, l, err)
 		}
-		d, err := s.Describe(ctx, name)
+		d, err := s.Node().Describe(ctx, name)
 		if err != nil || !bytes.Equal(d.Data, data) {
 			t.Fatalf("%s: %v", key, err)
 		}

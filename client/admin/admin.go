@@ -4,10 +4,13 @@
 //	a := admin.New(c)
 //	status, err := a.Status(ctx)
 //	instance, err := a.Drain(ctx, "db-3")
+//	node, err := admin.Nodes(c).Ensure(ctx, "/billing", admin.NodeConfig{})
+//	err = admin.OfNode(n).KillSession(ctx, id, "its host hangs")
 //
 // Any instance answers. A call waits out lost connections until its context ends, so a request may
 // arrive twice; asking again for what is already so changes nothing. A call that changes something
-// returns when the meta shard has decided it, which is before it is done: watch Status or Plan.
+// returns when the meta shard has decided it, which is before it is done: watch Status or Plan. Calls
+// about coordination nodes return when it is done.
 //
 // Status, Plan, Health and Shards need the right read on the path "/", Top shows what the identity
 // may read, WhoAmI and Map need no right, and all other calls need the right admin. Errors are

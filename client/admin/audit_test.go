@@ -31,7 +31,7 @@ func TestAuditLogOfACluster(t *testing.T) {
 	t.Cleanup(c.CloseWithoutRelease)
 	a := admin.New(c)
 	victim := session(t, c, "/default")
-	if err := victim.Node().KillSession(t.Context(), victim.ID(), "host is broken"); err != nil {
+	if err := admin.OfNode(victim.Node()).KillSession(t.Context(), victim.ID(), "host is broken"); err != nil {
 		t.Fatal(err)
 	}
 	// An instance has a second to answer, which a busy one may need twice.

@@ -194,10 +194,10 @@ func TestTopNeedsTheRightRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)
-	if _, err := c.CreateNode(t.Context(), "/default/a", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(c).Create(t.Context(), "/default/a", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.CreateNode(t.Context(), "/other", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(c).Create(t.Context(), "/other", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"/default", "/default/a", "/other"} {

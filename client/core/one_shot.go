@@ -3,6 +3,7 @@ package core
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -44,7 +45,13 @@ func put[T any](m *map[uint64]T, id uint64, x T) {
 	(*m)[id] = x
 }
 
-// disarm forgets the watch.
+// Disarm forgets a watch that nobody waits for any more: its Waiter is not woken. The server's goes on
+// until it fires, or a newer one ends it.
+func (e *Engine) Disarm(now time.Duration, o *OneShot) {
+	e.enter(now)
+	o.disarm()
+}
+
 func (o *OneShot) disarm() {
 	if o.on != nil {
 		delete(o.on.oneShots, o.id)

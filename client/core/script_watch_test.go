@@ -55,6 +55,8 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 			s.e.CloseWatch(s.now, x.watch)
 		} else if x.way != nil {
 			s.e.Unfollow(s.now, x.way)
+		} else if x.shot != nil {
+			s.e.Disarm(s.now, x.shot)
 		} else {
 			s.e.CloseStream(s.now, x.stream)
 		}
@@ -71,6 +73,7 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		}
 		if _, ok := w.options["once"]; ok {
 			x := &scriptWatch{s: s, name: c.name, shot: &OneShot{}}
+			s.watches[x.name] = x
 			x.shot.Waiter = x
 			c.call.OneShot, c.call.Session, c.call.Read.AtLeader = x.shot, s.s, true
 			m.Flags, m.Session = protocol.WatchData, 1

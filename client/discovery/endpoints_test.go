@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -125,7 +126,7 @@ func TestNodeComesLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	create := func() {
-		_, err := c.CreateNode(t.Context(), "/later", client.NodeConfig{})
+		_, err := admin.Nodes(c).Create(t.Context(), "/later", admin.NodeConfig{})
 		must(t, err)
 	}
 	create()
@@ -136,7 +137,7 @@ func TestNodeComesLater(t *testing.T) {
 	_, err = discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: "10.0.0.1:80"})
 	must(t, err)
 	until(t, e, func(v *discovery.View) bool { return len(v.All) == 1 })
-	must(t, c.DropNode(t.Context(), "/later"))
+	must(t, admin.Nodes(c).Drop(t.Context(), "/later"))
 	if v := until(t, e, func(*discovery.View) bool { return errors.Is(e.Err(), client.NotFound) }); len(v.All) != 1 || v.Live {
 		t.Errorf("%+v", v) // a list that was known stays
 	}

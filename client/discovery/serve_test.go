@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
@@ -124,7 +125,7 @@ func TestServe(t *testing.T) {
 	if got := members(t, n); got != "10.0.0.1:80" || first.Err() != nil {
 		t.Fatalf("members %q, %v", got, first.Err())
 	}
-	must(t, n.KillSession(t.Context(), first.Session().ID(), "a test"))
+	must(t, admin.OfNode(n).KillSession(t.Context(), first.Session().ID(), "a test"))
 	if err := <-m.lost; !errors.Is(err, client.ErrSessionExpired) || !errors.Is(first.Err(), client.ErrSessionExpired) {
 		t.Errorf("lost with %v, %v", err, first.Err())
 	}
@@ -143,7 +144,7 @@ func TestServe(t *testing.T) {
 		}
 	}
 	m.onLost.Store(&update)
-	if _, err := n.ForceRelease(t.Context(), "api", second.Token(), second.Token(), "another test"); err != nil {
+	if _, err := admin.OfNode(n).ForceRelease(t.Context(), "api", second.Token(), second.Token(), "another test"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-m.lost; !errors.Is(err, client.ErrLeaseLost) {
@@ -220,13 +221,13 @@ func TestRefused(t *testing.T) {
 	<-queued
 
 	create := func() {
-		_, err := c.CreateNode(t.Context(), "/short", client.NodeConfig{})
+		_, err := admin.Nodes(c).Create(t.Context(), "/short", admin.NodeConfig{})
 		must(t, err)
 	}
 	create()
 	m := serve(t, srv, "/short", "a")
 	<-m.registered
-	must(t, c.DropNode(t.Context(), "/short"))
+	must(t, admin.Nodes(c).Drop(t.Context(), "/short"))
 	<-m.lost
 	if err := <-m.lost; !errors.Is(err, client.NotFound) {
 		t.Errorf("without the node: %v", err)

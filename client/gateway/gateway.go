@@ -28,8 +28,9 @@ import (
 	"context"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
-	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Key protects a session: only who has it can take the session over.
@@ -38,7 +39,18 @@ type Key [16]byte
 // Start starts a session with a key, which must be hard to guess. A start whose answer is lost is
 // repeated with the same ids, so there is one session. Errors: as of [client.Client.Session].
 func Start(ctx context.Context, n *client.Node, key Key, opts ...client.SessionOption) (*client.Session, error) {
-	return n.SessionWithKey(handle.Key{}, ctx, key[:], opts...)
+	s, err := n.NewSession(handle.Key{}, opts...)
+	if err != nil {
+		return nil, err
+	}
+	d := s.Handle(handle.Key{}).Session
+	d.Key = key
+	if r := d.Start(ctx); r.Err != nil {
+		err := driver.WithOp("start session on", n.Path(), driver.Err(r))
+		d.Drop(err)
+		return nil, err
+	}
+	return s, nil
 }
 
 // Takeover says which session is taken over, and with what.
@@ -46,7 +58,7 @@ type Takeover struct {
 	Session uint64 // its id
 	Key     Key    // that it was started with
 	// Epoch is the attach epoch, above that of the present holder, which
-	// [client.Node.DescribeSession] shows. The holder that is replaced uses the epochs that follow
+	// admin.Node.DescribeSession shows. The holder that is replaced uses the epochs that follow
 	// its own when its connection is lost, so leave room for those.
 	Epoch uint64
 	// FirstNumber is the number of the first request. It is above all numbers that a holder with a
@@ -60,9 +72,23 @@ type Takeover struct {
 // may have been attached: attach again with a higher epoch, or it lives as long as the connection.
 // Errors: ErrSessionExpired; BadSession for a wrong key or an epoch that is not higher.
 func Attach(ctx context.Context, n *client.Node, t Takeover, opts ...client.SessionOption) (*client.Session, error) {
-	return n.AttachSession(handle.Key{}, ctx, handle.Takeover{
-		Session: t.Session, Key: t.Key[:], Epoch: t.Epoch, FirstNumber: t.FirstNumber,
-	}, opts...)
+	s, err := n.NewSession(handle.Key{}, opts...)
+	if err == nil {
+		err = n.Handle(handle.Key{}).CheckSession(ctx, t.Session)
+	}
+	if err != nil {
+		return nil, handle.AboutSession("attach", t.Session, err)
+	}
+	d := s.Handle(handle.Key{}).Session
+	d.Key = t.Key
+	// Its connection stays open if it is given up: the caller tries again until it is answered.
+	r := d.Restore(ctx, driver.Takeover{Session: t.Session, Epoch: t.Epoch, FirstNumber: t.FirstNumber, Keep: true})
+	if r.Err != nil {
+		err := handle.AboutSession("attach", t.Session, driver.Err(r))
+		d.Drop(err)
+		return nil, err
+	}
+	return s, nil
 }
 
 // Forever is the timeout of an acquire that waits until it is ended, in milliseconds.
@@ -85,45 +111,16 @@ type AcquireRequest struct {
 // with Aborted, and so it does when the entry is released. Send the next request on a name when the
 // one before was answered or accepted. If ctx ends, the entry stays as it is.
 func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, accepted func()) (acquired bool, err error) {
-	return s.AcquireEntry(handle.Key{}, ctx, handle.Entry(r), accepted)
-}
-
-// DescribeRequest is one description of a semaphore.
-type DescribeRequest struct {
-	Name    string
-	Owners  bool             // include them
-	Waiters bool             // include them
-	Watch   client.WatchMask // arm the session's one-shot watch of the semaphore; 0: leave it as it is
-	// MaxBytes bounds the description, about, or it fails with PreconditionFailed; 0: any length.
-	MaxBytes int
-	// Progress, if not nil, is called with the length of the description so far, about, whenever a
-	// part of it was read. It falls if the description is read again from the start.
-	Progress func(bytes int)
-}
-
-// Describe reads a semaphore at its shard's leader, and arms a watch in the same step. The watch
-// ends as one of [client.Session.WatchOnce] does; fired is nil without one.
-func Describe(
-	ctx context.Context, s *client.Session, r DescribeRequest,
-) (sem *client.Semaphore, fired <-chan client.WatchResult, err error) {
-	flags := uint8(r.Watch)
-	if r.Owners {
-		flags |= protocol.WithOwners
+	if r.Name == "" {
+		return false, driver.WithOp("acquire", r.Name, handle.ErrNoSemaphore)
 	}
-	if r.Waiters {
-		flags |= protocol.WithWaiters
+	o := driver.AcquireOptions{Count: r.Count, Timeout: r.Timeout, Data: r.Data, Ephemeral: r.Ephemeral, Turn: core.Next}
+	if accepted != nil {
+		o.OnAccepted = func(uint64) { accepted() }
 	}
-	return s.DescribeOnce(handle.Key{}, ctx, r.Name, flags, r.limit)
-}
-
-// limit is called with the length of the description so far.
-func (r *DescribeRequest) limit(size int) error {
-	if r.Progress != nil {
-		r.Progress(size)
+	result := s.Handle(handle.Key{}).Session.Acquire(ctx, r.Name, o, nil, nil)
+	if result.Answered && result.Err == core.ErrNotAcquired {
+		return false, nil
 	}
-	if r.MaxBytes > 0 && size > r.MaxBytes {
-		return protocol.Errorf(protocol.StatusPreconditionFailed,
-			"the description is longer than %d bytes; describe the semaphore without its owners and waiters", r.MaxBytes)
-	}
-	return nil
+	return result.Err == nil, driver.WithOp("acquire", r.Name, driver.Err(result))
 }

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -55,7 +56,7 @@ func TestAttach(t *testing.T) {
 	if ok, err := gateway.Acquire(ctx, s, gateway.AcquireRequest{Name: "lock", Count: 1, Ephemeral: true}, nobody); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	info, err := one.DescribeSession(ctx, s.ID())
+	info, err := admin.OfNode(one).DescribeSession(ctx, s.ID())
 	if err != nil || info.Epoch != 1 {
 		t.Fatal(info, err)
 	}
@@ -194,17 +195,75 @@ func TestDescribe(t *testing.T) {
 		gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {
 		t.Fatal(err)
 	}
-	if _, fired, err = gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Watch: client.OnData}); err != nil {
+	if _, fired, err = gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Watch: gateway.OnData}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Update(ctx, "sem", []byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-fired; got != (client.WatchResult{DataChanged: true}) {
+	if got := <-fired; got != (gateway.WatchResult{DataChanged: true}) {
 		t.Fatal(got)
 	}
 	if _, _, err := gateway.Describe(ctx, s,
-		gateway.DescribeRequest{Name: "none", Watch: client.OnData}); !errors.Is(err, client.NotFound) {
+		gateway.DescribeRequest{Name: "none", Watch: gateway.OnData}); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+// TestOneShotWatch: what it reports, and each end that it has without a change.
+func TestOneShotWatch(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s, err := gateway.Start(ctx, openNode(t, srv), gateway.Key{})
+	must(t, err)
+	must(t, s.Create(ctx, "once", 2, []byte("a")))
+	watch := func(name string, what gateway.WatchMask) (*client.Semaphore, <-chan gateway.WatchResult, error) {
+		return gateway.Describe(ctx, s, gateway.DescribeRequest{Name: name, Watch: what, Strict: true})
+	}
+	_, _, err = watch("missing", gateway.OnData)
+	if !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	sem, fired, err := watch("once", gateway.OnData)
+	must(t, err)
+	if string(sem.Data) != "a" || sem.Version != 1 {
+		t.Fatalf("%+v", sem)
+	}
+	l, err := s.Acquire(ctx, "once")
+	must(t, err)
+	_, err = s.Update(ctx, "once", []byte("b"))
+	must(t, err)
+	if f := <-fired; f != (gateway.WatchResult{DataChanged: true}) {
+		t.Fatalf("%+v", f)
+	}
+	_, older, err := watch("once", gateway.OnOwners)
+	must(t, err)
+	_, fired, err = watch("once", gateway.OnOwners|gateway.OnData)
+	must(t, err)
+	if f := <-older; f != (gateway.WatchResult{}) {
+		t.Fatalf("replaced: %+v", f)
+	}
+	must(t, l.Release(ctx))
+	if f := <-fired; f != (gateway.WatchResult{OwnersChanged: true}) {
+		t.Fatalf("%+v", f)
+	}
+	_, fired, err = watch("once", gateway.OnOwners)
+	must(t, err)
+	srv.DropConnections()
+	if f := <-fired; f != (gateway.WatchResult{}) {
+		t.Fatalf("lost link: %+v", f)
+	}
+	_, fired, err = watch("once", gateway.OnOwners)
+	must(t, err)
+	must(t, s.Close(ctx))
+	if f := <-fired; f != (gateway.WatchResult{}) {
+		t.Fatalf("closed session: %+v", f)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -195,7 +196,7 @@ func TestOutcomes(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.take()
-	if err := b.Node().KillSession(k.ctx, b.ID(), "test"); err != nil {
+	if err := admin.OfNode(b.Node()).KillSession(k.ctx, b.ID(), "test"); err != nil {
 		t.Fatal(err)
 	}
 	<-l.Context().Done()

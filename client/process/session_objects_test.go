@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -14,9 +14,9 @@ import (
 func TestSessionObjects(t *testing.T) {
 	srv := servertest.Start(t, servertest.Shards(3))
 	s, other := newSession(t, srv.Addr()), newSession(t, srv.Addr())
-	objects := func(id uint64) (list []client.SessionObject) {
+	objects := func(id uint64) (list []admin.SessionObject) {
 		t.Helper()
-		for o, err := range other.Node().SessionObjects(t.Context(), id) {
+		for o, err := range admin.OfNode(other.Node()).SessionObjects(t.Context(), id) {
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -24,12 +24,12 @@ func TestSessionObjects(t *testing.T) {
 		}
 		return list
 	}
-	var want []client.SessionObject
+	var want []admin.SessionObject
 	var last *Membership
 	for i := range 12 {
 		name := fmt.Sprintf("work-%02d", i)
 		last = mustJoin(t, s, name, newAgreeing(0), Options{Key: "worker-7"})
-		want = append(want, client.SessionObject{Kind: client.ObjectProcess, Name: name, Label: "worker-7", Instances: 1})
+		want = append(want, admin.SessionObject{Kind: admin.ObjectProcess, Name: name, Label: "worker-7", Instances: 1})
 	}
 	if got := objects(s.ID()); !slices.Equal(got, want) {
 		t.Errorf("listed %+v, want %+v", got, want)

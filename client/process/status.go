@@ -108,7 +108,7 @@ func (s *Status) Lagging() []MemberStatus {
 func statusOf(w *protocol.ProcessStatus) *Status {
 	s := &Status{
 		Name: string(w.Name), Phase: w.Phase, Epoch: w.Epoch, Topology: w.Topology, Coordinator: w.Coordinator,
-		Attempt: w.Attempt, Started: wall(w.Started),
+		Attempt: w.Attempt, Started: millis.Time(w.Started),
 		Options: optionsOf(&w.Options), Tally: w.Counters, History: make([]PastRound, 0, len(w.History)),
 	}
 	if w.Phase == Waiting {
@@ -119,7 +119,7 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 		h := &w.History[i]
 		s.History = append(s.History, PastRound{
 			Epoch: h.Epoch, Topology: h.Topology, Coordinator: h.Coordinator, Size: int(h.Size),
-			Attempt: h.Attempt, Started: wall(h.Wall), Prepared: millis.Duration(h.Prepared),
+			Attempt: h.Attempt, Started: millis.Time(h.Wall), Prepared: millis.Duration(h.Prepared),
 			Decided: millis.Duration(h.Decided), Lasted: millis.Duration(h.Duration),
 			Outcome: h.Outcome, Text: h.Text,
 		})
@@ -130,7 +130,7 @@ func statusOf(w *protocol.ProcessStatus) *Status {
 func (s *Status) add(w *protocol.ProcessStatus) {
 	for i := range w.Members {
 		m := &w.Members[i]
-		x := MemberStatus{Member: m.Member, State: m.Status, Token: m.Token, Joined: wall(m.Joined)}
+		x := MemberStatus{Member: m.Member, State: m.Status, Token: m.Token, Joined: millis.Time(m.Joined)}
 		if m.Status == MemberAbsent {
 			x.LeavesIn = until(w.Clock, m.Until)
 		}
@@ -153,12 +153,4 @@ func until(now, at uint64) time.Duration {
 		return 0
 	}
 	return millis.Duration(at - now)
-}
-
-// wall is a wall clock's ms since 1970; 0 is none.
-func wall(ms uint64) time.Time {
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(int64(min(ms, 1<<50)))
 }

@@ -3,6 +3,7 @@ package rollout
 import (
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -177,7 +178,7 @@ func (s *Status) addInstances(w *protocol.TrackStatus) {
 
 func historyEntryOf(r *protocol.TrackHistoryRow, clock uint64) HistoryEntry {
 	return HistoryEntry{
-		Version: r.Version, At: time.UnixMilli(int64(min(r.Wall, 1<<62))),
+		Version: r.Version, At: millis.Time(r.Wall),
 		Age: since(clock, r.At), ConvergedAge: since(clock, r.Converged),
 		Converged: r.Converged != 0, Reason: r.Reason, Skip: r.Skip, Log: r.At, ConvergedLog: r.Converged,
 	}

@@ -267,7 +267,7 @@ func nodeExists(inv *invocation, path string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for n, err := range c.Nodes(inv.ctx, path) {
+	for n, err := range admin.Nodes(c).List(inv.ctx, path) {
 		if err != nil {
 			return false, err
 		}

@@ -137,7 +137,7 @@ func rolloutNames(ctx context.Context, n *client.Node, typed string) iter.Seq2[s
 }
 
 func nodePaths(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error] {
-	return each(c.Nodes(inv.ctx, typed), func(n *client.NodeInfo) string { return n.Path })
+	return each(admin.Nodes(c).List(inv.ctx, typed), func(n *admin.NodeInfo) string { return n.Path })
 }
 
 func instanceNames(inv *invocation, c *client.Client, _ string) iter.Seq2[string, error] {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -79,7 +80,7 @@ that it prints leaves out those that the first sending released.
 		}
 		released := uint64(0)
 		if len(owners) > 0 && !*dry {
-			if released, err = n.ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, why); err != nil {
+			if released, err = admin.OfNode(n).ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, why); err != nil {
 				return err
 			}
 		}

@@ -426,7 +426,7 @@ func grantRow(l *client.Lease, state string) row {
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	w, err := s.ExplainWait(ctx, name)
+	w, err := s.Node().ExplainWait(ctx, name, s.ID())
 	if err != nil || !w.Waiting {
 		return
 	}

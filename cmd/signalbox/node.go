@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -14,18 +15,18 @@ import (
 // nodeField is a field of a node's configuration as a flag.
 type nodeField struct {
 	flag, help string
-	set        func(c *client.NodeConfig, text string) error
-	value      func(c *client.NodeConfig) any
+	set        func(c *admin.NodeConfig, text string) error
+	value      func(c *admin.NodeConfig) any
 }
 
 // newNodeField describes a field. The word "default" sets the field to zero, which the server takes
 // as the default.
 func newNodeField[T any](
-	flag, help string, at func(*client.NodeConfig) **T, parse func(string) (T, error), show func(T) any,
+	flag, help string, at func(*admin.NodeConfig) **T, parse func(string) (T, error), show func(T) any,
 ) nodeField {
 	return nodeField{
 		flag: flag, help: help,
-		set: func(c *client.NodeConfig, text string) (err error) {
+		set: func(c *admin.NodeConfig, text string) (err error) {
 			v := new(T)
 			if text != "default" {
 				*v, err = parse(text)
@@ -33,13 +34,13 @@ func newNodeField[T any](
 			*at(c) = v
 			return err
 		},
-		value: func(c *client.NodeConfig) any { return show(**at(c)) },
+		value: func(c *admin.NodeConfig) any { return show(**at(c)) },
 	}
 }
 
 // durationField and numberField take values from least on. A period or a quota is not 0: on the
 // wire that would mean the default, which has a word of its own here.
-func durationField(flag string, least time.Duration, help string, at func(*client.NodeConfig) **time.Duration) nodeField {
+func durationField(flag string, least time.Duration, help string, at func(*admin.NodeConfig) **time.Duration) nodeField {
 	parse := func(text string) (time.Duration, error) {
 		d, err := readDuration(text)
 		if err == nil && d < least {
@@ -50,7 +51,7 @@ func durationField(flag string, least time.Duration, help string, at func(*clien
 	return newNodeField(flag, help, at, parse, func(d time.Duration) any { return d })
 }
 
-func numberField(flag string, least uint64, help string, at func(*client.NodeConfig) **uint64) nodeField {
+func numberField(flag string, least uint64, help string, at func(*admin.NodeConfig) **uint64) nodeField {
 	parse := func(text string) (uint64, error) {
 		n, err := strconv.ParseUint(text, 10, 64)
 		if err != nil || n < least {
@@ -61,59 +62,59 @@ func numberField(flag string, least uint64, help string, at func(*client.NodeCon
 	return newNodeField(flag, help, at, parse, func(n uint64) any { return n })
 }
 
-func choiceField[T comparable](flag, help string, from choices[T], at func(*client.NodeConfig) **T) nodeField {
+func choiceField[T comparable](flag, help string, from choices[T], at func(*admin.NodeConfig) **T) nodeField {
 	return newNodeField(flag, help, at, from.parse, func(v T) any { return from.word(v) })
 }
 
 var (
 	consistencies = choices[client.Consistency]{{"strict", client.Strict}, {"relaxed", client.Relaxed}}
-	countersModes = choices[client.CountersMode]{{"aggregated", client.CountersAggregated}, {"detailed", client.CountersDetailed}}
+	countersModes = choices[admin.CountersMode]{{"aggregated", admin.CountersAggregated}, {"detailed", admin.CountersDetailed}}
 )
 
 var nodeFields = []nodeField{
 	durationField("self-check-period", time.Millisecond, "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
-		func(c *client.NodeConfig) **time.Duration { return &c.SelfCheckPeriod }),
+		func(c *admin.NodeConfig) **time.Duration { return &c.SelfCheckPeriod }),
 	durationField("grace-period", time.Millisecond,
 		"Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
-		func(c *client.NodeConfig) **time.Duration { return &c.GracePeriod }),
+		func(c *admin.NodeConfig) **time.Duration { return &c.GracePeriod }),
 	choiceField("read-consistency",
 		"Strict or relaxed (default relaxed): relaxed reads are faster, and may be stale by up to the grace period",
-		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.ReadConsistency }),
+		consistencies, func(c *admin.NodeConfig) **client.Consistency { return &c.ReadConsistency }),
 	choiceField("attach-consistency", "Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
-		consistencies, func(c *client.NodeConfig) **client.Consistency { return &c.AttachConsistency }),
+		consistencies, func(c *admin.NodeConfig) **client.Consistency { return &c.AttachConsistency }),
 	choiceField("counters-mode",
 		"Aggregated or detailed (default aggregated): detailed metrics have a series for each owner session",
-		countersModes, func(c *client.NodeConfig) **client.CountersMode { return &c.CountersMode }),
+		countersModes, func(c *admin.NodeConfig) **admin.CountersMode { return &c.CountersMode }),
 	numberField("max-sessions", 1, "Maximum number of sessions (default 1000000)",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxSessions }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxSessions }),
 	numberField("max-semaphores", 1, "Maximum number of semaphores, ephemeral ones included (default 1000000)",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxSemaphores }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxSemaphores }),
 	numberField("max-bytes", 1,
 		"Maximum bytes of names, data, descriptions and payloads, plus 256 or 512 for each record (default 4294967296)",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxBytes }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxBytes }),
 	numberField("max-waiters", 1, "Maximum number of waiting acquires (default 2000000)",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxWaiters }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxWaiters }),
 	numberField("max-watchers", 1, "Maximum number of streams and one-shot watches (default 1000000)",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxWatchers }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxWatchers }),
 	numberField("max-requests", 0,
 		"Maximum requests per second at each instance, 0: no limit (default 0); keep-alives, releases and session ends are never refused",
-		func(c *client.NodeConfig) **uint64 { return &c.MaxRequests }),
+		func(c *admin.NodeConfig) **uint64 { return &c.MaxRequests }),
 	durationField("slow-wait", 0,
 		"The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
-		func(c *client.NodeConfig) **time.Duration { return &c.SlowWait }),
+		func(c *admin.NodeConfig) **time.Duration { return &c.SlowWait }),
 }
 
 // nodeFlags adds a flag for each field, whose help ends with end. They set the fields of the
 // configuration.
-func nodeFlags(fs *pflag.FlagSet, end string) *client.NodeConfig {
-	c := new(client.NodeConfig)
+func nodeFlags(fs *pflag.FlagSet, end string) *admin.NodeConfig {
+	c := new(admin.NodeConfig)
 	for _, f := range nodeFields {
 		fs.Func(f.flag, f.help+end, func(text string) error { return f.set(c, text) })
 	}
 	return c
 }
 
-func nodeRow(n *client.NodeInfo) row {
+func nodeRow(n *admin.NodeInfo) row {
 	r := row{{"path", "path", n.Path}, {"id", "id", n.ID}, {"tier", "tier", n.TierName}}
 	for _, f := range nodeFields {
 		key, v := strings.ReplaceAll(f.flag, "-", "_"), f.value(&n.Config)
@@ -133,13 +134,13 @@ func nodeCmd(a *app) *cobra.Command {
 		"Tier that has the node's data, for good; by default the first one with data. See cluster status.")
 	created := nodeFlags(create.Flags(), ".")
 	create.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		make := c.CreateNode
+		make := admin.Nodes(c).Create
 		if *ifMissing {
-			make = c.EnsureNode
+			make = admin.Nodes(c).Ensure
 		}
-		var opts []client.NodeOption
+		var opts []admin.NodeOption
 		if *tier != "" {
-			opts = append(opts, client.InTier(*tier))
+			opts = append(opts, admin.InTier(*tier))
 		}
 		return inv.printNode(make(inv.ctx, args[0], *created, opts...))
 	})
@@ -148,25 +149,25 @@ func nodeCmd(a *app) *cobra.Command {
 	alter.Example = "  signalbox node alter /services/billing --read-consistency strict --grace-period default"
 	altered := nodeFlags(alter.Flags(), `; "default" resets it.`)
 	alter.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		return inv.printNode(c.AlterNode(inv.ctx, args[0], *altered))
+		return inv.printNode(admin.Nodes(c).Alter(inv.ctx, args[0], *altered))
 	})
 
 	describe := command("describe PATH", "Show a node and its effective configuration", "")
 	describe.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		return inv.printNode(c.DescribeNode(inv.ctx, args[0]))
+		return inv.printNode(admin.Nodes(c).Describe(inv.ctx, args[0]))
 	})
 
 	drop := command("drop PATH", "Delete a node with its sessions and semaphores",
 		`Delete a node with its live sessions and held semaphores: each of its sessions expires. A node
 created later under the same path is new and empty. Nodes below it must be dropped first.`)
 	drop.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		err := c.DropNode(inv.ctx, args[0])
+		err := admin.Nodes(c).Drop(inv.ctx, args[0])
 		return inv.report(err, row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", args[0])
 	})
 
 	ls := command("ls [PREFIX]", "List nodes by path prefix", "")
 	ls.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		return inv.list(each(c.Nodes(inv.ctx, strings.Join(args, "")), func(n *client.NodeInfo) row {
+		return inv.list(each(admin.Nodes(c).List(inv.ctx, strings.Join(args, "")), func(n *admin.NodeInfo) row {
 			r := nodeRow(n)
 			if inv.values["output"] == "table" { // what fits on a line
 				r = append(r[:7], r[len(r)-1])
@@ -180,7 +181,7 @@ created later under the same path is new and empty. Nodes below it must be dropp
 		create, alter, describe, drop, ls)
 }
 
-func (inv *invocation) printNode(n *client.NodeInfo, err error) error {
+func (inv *invocation) printNode(n *admin.NodeInfo, err error) error {
 	if err != nil {
 		return err
 	}

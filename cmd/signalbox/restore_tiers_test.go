@@ -148,7 +148,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 			if err != nil || l.Token() != token {
 				t.Fatalf("%s of %s is not held under token %d: %v, %v", name, node, token, l, err)
 			}
-			if d, err := s.Describe(ctx, name); err != nil || !bytes.Equal(d.Data, data[node]) {
+			if d, err := s.Node().Describe(ctx, name); err != nil || !bytes.Equal(d.Data, data[node]) {
 				t.Fatalf("%s of %s has other data: %v", name, node, err)
 			}
 			if l, err = other.Acquire(ctx, name); err != nil || l.Token() < token+1<<32 {

@@ -130,7 +130,7 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 		return err
 	}
 	left := false
-	for _, err := range s.List(inv.ctx, "", client.OfSession(s.ID()), client.ReadConsistency(client.Strict)) {
+	for _, err := range s.Node().List(inv.ctx, "", client.OfSession(s.ID()), client.ReadConsistency(client.Strict)) {
 		if err != nil {
 			return err
 		}

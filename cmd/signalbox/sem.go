@@ -383,7 +383,7 @@ func semWatch(a *app) *cobra.Command {
 	prefix := c.Flags().Bool("prefix", false, "Watch all names that begin with NAME.")
 	return a.streamVerb(c, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		if *prefix {
-			return each(n.WatchPrefix(ctx, name), eventRow)
+			return each(n.Watch(ctx, name, client.Prefix()), eventRow)
 		}
 		return each(n.Watch(ctx, name), eventRow)
 	})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/spf13/cobra"
 )
 
@@ -18,7 +19,7 @@ func parseSession(text string) (uint64, error) {
 	return id, nil
 }
 
-func sessionRow(s *client.SessionInfo) row {
+func sessionRow(s *admin.SessionInfo) row {
 	state, shown := "attached", "attached"
 	if !s.Attached {
 		state, shown = "detached", "detached, "+age(s.Remaining)+" left"
@@ -34,7 +35,7 @@ func sessionRow(s *client.SessionInfo) row {
 func sessionCmd(a *app) *cobra.Command {
 	ls := command("ls", "List the sessions of the node", "")
 	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, _ []string) error {
-		return inv.list(each(n.Sessions(inv.ctx), sessionRow), "no sessions")
+		return inv.list(each(admin.OfNode(n).Sessions(inv.ctx), sessionRow), "no sessions")
 	})
 
 	describe := command("describe SESSION", "Show a session, and what it holds, waits for and takes part in", "")
@@ -71,7 +72,7 @@ session, use "signalbox sem force-release".
 		if err != nil {
 			return err
 		}
-		err = endedSessionError(id, n.KillSession(inv.ctx, id, why))
+		err = endedSessionError(id, admin.OfNode(n).KillSession(inv.ctx, id, why))
 		return inv.report(err, row{{"session_id", "", sessionID(id)}, {"killed", "", true}}, "killed session %d", id)
 	})
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
@@ -88,7 +89,7 @@ func showSession(inv *invocation, id uint64, extra ...field) error {
 }
 
 func describeSession(ctx context.Context, n *client.Node, id uint64, out *printer, extra ...field) error {
-	s, err := n.DescribeSession(ctx, id)
+	s, err := admin.OfNode(n).DescribeSession(ctx, id)
 	if err != nil {
 		return endedSessionError(id, err)
 	}
@@ -106,15 +107,15 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 		}
 	}
 	processes, tracks, limits := []row{}, []row{}, []row{}
-	for o, err := range n.SessionObjects(ctx, s.ID) {
+	for o, err := range admin.OfNode(n).SessionObjects(ctx, s.ID) {
 		switch {
 		case err != nil:
 			return err
-		case o.Kind == client.ObjectProcess:
+		case o.Kind == admin.ObjectProcess:
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
-		case o.Kind == client.ObjectLimit:
+		case o.Kind == admin.ObjectLimit:
 			limits = append(limits, row{{"name", "name", o.Name}})
-		case o.Kind == client.ObjectTrack:
+		case o.Kind == admin.ObjectTrack:
 			tracks = append(tracks,
 				row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
 )
 
@@ -406,7 +407,7 @@ func (x *historyClient) writeFenced(lease *client.Lease) {
 func (x *historyClient) describe(name string) {
 	torn := false
 	x.timedUnless(&torn, x.op(history.Describe, name), func(ctx context.Context, op *history.Op) error {
-		d, err := x.s.Describe(ctx, name, client.IncludeOwners(), client.IncludeWaiters(), client.ReadConsistency(client.Strict))
+		d, err := x.s.Node().Describe(ctx, name, client.IncludeOwners(), client.IncludeWaiters(), client.ReadConsistency(client.Strict))
 		if err != nil {
 			return err
 		}
@@ -486,7 +487,7 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 	for range 3 {
 		if r.IntN(2) == 0 {
 			x.timed(history.Op{Kind: history.CreateNode, Name: path, Lane: x.lane}, func(ctx context.Context, op *history.Op) error {
-				n, err := x.c.CreateNode(ctx, path, client.NodeConfig{})
+				n, err := admin.Nodes(x.c).Create(ctx, path, admin.NodeConfig{})
 				if err == nil {
 					op.Token = n.ID
 				}
@@ -494,7 +495,7 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 			})
 		} else {
 			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane},
-				func(ctx context.Context, _ *history.Op) error { return x.c.DropNode(ctx, path) })
+				func(ctx context.Context, _ *history.Op) error { return admin.Nodes(x.c).Drop(ctx, path) })
 		}
 	}
 }

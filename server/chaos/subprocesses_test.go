@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
@@ -98,7 +99,7 @@ func (in *instance) dial(ctx context.Context) (c *client.Client) {
 		return err == nil
 	})
 	selfCheck, grace := 500*time.Millisecond, 2*time.Second
-	if _, err := c.CreateNode(ctx, nodePath, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
+	if _, err := admin.Nodes(c).Create(ctx, nodePath, admin.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
 		in.t.Fatal(err)
 	}
 	return c

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 )
@@ -32,7 +33,7 @@ var actions = map[string]action{
 		consequence: "The session ends. All that it holds is granted to the next waiters at once, " +
 			"and its memberships end. " + unreachableWarning,
 		do: func(ctx context.Context, _ *viewer, t *target, reason string) (string, error) {
-			return "The session is killed.", t.node.KillSession(ctx, t.id, reason)
+			return "The session is killed.", admin.OfNode(t.node).KillSession(ctx, t.id, reason)
 		},
 	},
 	"force-release": {
@@ -40,7 +41,7 @@ var actions = map[string]action{
 		consequence: "The owner loses its units, which are granted to the next waiters at once. " +
 			"Its session stays. " + unreachableWarning,
 		do: func(ctx context.Context, _ *viewer, t *target, reason string) (string, error) {
-			n, err := t.node.ForceRelease(ctx, nameOf(t.q), t.id, t.id, reason)
+			n, err := admin.OfNode(t.node).ForceRelease(ctx, nameOf(t.q), t.id, t.id, reason)
 			if err == nil && n == 0 {
 				return "This owner has no units any more.", nil
 			}

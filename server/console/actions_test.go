@@ -163,7 +163,7 @@ func TestActions(t *testing.T) {
 	s.get(actionURL("resize", slots...)).wants(t, 200, "New limit")
 	s.get(actionURL("resize", append(slots, "limit", "0")...)).wants(t, 400)
 	s.act(actionURL("resize", append(slots, "limit", "7")...), "slots").wants(t, 200, "The limit is 7.")
-	if sem, err := holder.Describe(t.Context(), "slots"); err != nil || sem.Limit != 7 {
+	if sem, err := holder.Node().Describe(t.Context(), "slots"); err != nil || sem.Limit != 7 {
 		t.Errorf("the semaphore is %+v, %v", sem, err)
 	}
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 )
@@ -52,7 +53,7 @@ func TestResizeOfWhatWasSeen(t *testing.T) {
 	bare.Del("seen")
 	s.post(path, bare).wants(t, 409, "of another kind")
 	s.refusedOnce(path, form, "the limit was 2 when this form was made, and is 5 now", "The limit is 7.")
-	if sem, err := other.Describe(t.Context(), "slots"); err != nil || sem.Limit != 7 {
+	if sem, err := other.Node().Describe(t.Context(), "slots"); err != nil || sem.Limit != 7 {
 		t.Errorf("the semaphore is %+v, %v", sem, err)
 	}
 }
@@ -73,7 +74,7 @@ func TestKillOfWhatWasSeen(t *testing.T) {
 	c.CloseWithoutRelease()
 	n := s.session().Node()
 	for {
-		x, err := n.DescribeSession(t.Context(), victim.ID())
+		x, err := admin.OfNode(n).DescribeSession(t.Context(), victim.ID())
 		if err != nil {
 			t.Fatal(err)
 		}

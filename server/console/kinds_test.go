@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 )
 
@@ -226,7 +227,7 @@ func TestKindsByName(t *testing.T) {
 // TestBusiest: the first page shows what waits longest, over all nodes.
 func TestBusiest(t *testing.T) {
 	s := openSite(t, nil)
-	if _, err := s.program().CreateNode(t.Context(), "/other", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(s.program()).Create(t.Context(), "/other", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	s.holder("mine")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -26,7 +27,7 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = "/nodes"
 	}
-	err := fill(&t, v.client.Nodes(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *client.NodeInfo) row {
+	err := fill(&t, admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *admin.NodeInfo) row {
 		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
 		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
 		if depth > 0 {
@@ -37,7 +38,7 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
 			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
 		}}
-	}, func(last *client.NodeInfo) string { return address("/nodes", "after", last.Path) })
+	}, func(last *admin.NodeInfo) string { return address("/nodes", "after", last.Path) })
 	p.Tables = []table{t}
 	return p, err
 }
@@ -48,7 +49,7 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := v.client.DescribeNode(ctx, path)
+	info, err := admin.Nodes(v.client).Describe(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +60,7 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		requests = number(*c.MaxRequests)
 	}
 	counters := "for the whole node"
-	if *c.CountersMode == client.CountersDetailed {
+	if *c.CountersMode == admin.CountersDetailed {
 		counters = "for each semaphore"
 	}
 	p.Facts = []fact{
@@ -108,12 +109,12 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	return p, nil
 }
 
-func (v *viewer) nodeUsage(ctx context.Context, path string) (client.NodeUsage, error) {
+func (v *viewer) nodeUsage(ctx context.Context, path string) (admin.NodeUsage, error) {
 	n, err := v.node(ctx, path)
 	if err != nil {
-		return client.NodeUsage{}, err
+		return admin.NodeUsage{}, err
 	}
-	return n.Usage(ctx)
+	return admin.OfNode(n).Usage(ctx)
 }
 
 func percent(part, whole uint64) string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 )
 
@@ -28,7 +29,7 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	}
 	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(x *process.Info) row {
 		return row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(client.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
+			nameCell(x.Name, objectURL(admin.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
 			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator),
 		}}
 	}, func(last *process.Info) string {

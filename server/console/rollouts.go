@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 )
 
@@ -29,7 +30,7 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	err = fill(&t, rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(r *rollout.Info) row {
 		return row{Key: encodeName(r.Track), Cells: []cell{
-			nameCell(r.Track, objectURL(client.ObjectTrack, path, r.Track)), rolloutState(r),
+			nameCell(r.Track, objectURL(admin.ObjectTrack, path, r.Track)), rolloutState(r),
 			versionCell(r.Last), number(r.Locations), number(r.Instances),
 		}}
 	}, func(last *rollout.Info) string {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
 // TestSlots: slots with their holders, lanes in the order in which they are served and why each
@@ -22,7 +23,7 @@ func TestSlots(t *testing.T) {
 	}
 	gone, err := s.session(client.Description("gone@a")).Acquire(t.Context(), "gpus", client.OnSlots("a0"))
 	if err == nil {
-		_, err = x.Node().ForceRelease(t.Context(), "gpus", gone.Token(), gone.Token(), "test")
+		_, err = admin.OfNode(x.Node()).ForceRelease(t.Context(), "gpus", gone.Token(), gone.Token(), "test")
 	}
 	if err == nil {
 		_, err = x.Acquire(t.Context(), "gpus", client.Count(2), client.Labels("new"), client.Priority(7))
@@ -100,7 +101,7 @@ func TestSlots(t *testing.T) {
 
 func mustDescribe(t *testing.T, x *client.Session, name string) *client.Semaphore {
 	t.Helper()
-	sem, err := x.Describe(t.Context(), name, client.IncludeOwners(), client.IncludeWaiters())
+	sem, err := x.Node().Describe(t.Context(), name, client.IncludeOwners(), client.IncludeWaiters())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
 // sessionsPage lists the sessions of a node.
@@ -24,23 +25,23 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
-	err = fill(&t, n.Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)), func(s *client.SessionInfo) row {
-		return rowOf(ctx, *s, func(s *client.SessionInfo) row { return sessionRow(path, s) })
-	}, func(last *client.SessionInfo) string {
+	err = fill(&t, admin.OfNode(n).Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)), func(s *admin.SessionInfo) row {
+		return rowOf(ctx, *s, func(s *admin.SessionInfo) row { return sessionRow(path, s) })
+	}, func(last *admin.SessionInfo) string {
 		return address("/sessions", "node", path, "after", strconv.FormatUint(last.ID, 10))
 	})
 	p.Tables = []table{t}
 	return p, err
 }
 
-func sessionRow(path string, s *client.SessionInfo) row {
+func sessionRow(path string, s *admin.SessionInfo) row {
 	return row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
 		sessionCell(path, s.ID), sessionState(s), text(visible(s.Description)), text(visible(s.Client)),
 		duration(s.Timeout), since(s.CreatedAt),
 	}}
 }
 
-func sessionState(s *client.SessionInfo) cell {
+func sessionState(s *admin.SessionInfo) cell {
 	if s.Attached {
 		return cell{Text: "attached", Kind: "good"}
 	}
@@ -57,7 +58,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil || id == 0 {
 		return nil, &badRequestError{"The address names no session. Choose one from the list of sessions."}
 	}
-	s, err := n.DescribeSession(ctx, id)
+	s, err := admin.OfNode(n).DescribeSession(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	part := newTable("objects", "Takes part in", "It is a member of no process, has no instance in a rollout, and uses no rate limit.",
 		col("Object"), col("Kind"), col("As"))
-	for o, err := range n.SessionObjects(ctx, id) {
+	for o, err := range admin.OfNode(n).SessionObjects(ctx, id) {
 		if err != nil {
 			return nil, err
 		}
@@ -105,14 +106,14 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			break
 		}
 		kind, as := "process", visible(o.Label)
-		if o.Kind == client.ObjectTrack {
+		if o.Kind == admin.ObjectTrack {
 			kind = "rollout"
 			if o.Instances > 1 {
 				as += " and " + group(o.Instances-1) + " more"
 			}
 		}
 		name := nameCell(o.Name, objectURL(o.Kind, path, o.Name))
-		if o.Kind == client.ObjectLimit {
+		if o.Kind == admin.ObjectLimit {
 			kind, name = "rate limit", text(o.Name)
 		}
 		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{name, text(kind), text(as)}})
@@ -143,9 +144,9 @@ func timesText(n uint64) string {
 }
 
 // objectURL is the page of a process or a rollout.
-func objectURL(kind client.ObjectKind, node, name string) string {
+func objectURL(kind admin.ObjectKind, node, name string) string {
 	path := "/process"
-	if kind == client.ObjectTrack {
+	if kind == admin.ObjectTrack {
 		path = "/rollout"
 	}
 	return address(path, "node", node, "name", encodeName(name))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -114,7 +115,7 @@ func TestCutOffReplica(t *testing.T) {
 	cl := dial()
 	create := func(path string) *client.Session {
 		selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
-		if _, err := cl.CreateNode(ctx, path, client.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
+		if _, err := admin.Nodes(cl).Create(ctx, path, admin.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace}); err != nil {
 			t.Fatal(err)
 		}
 		s, err := cl.Session(ctx, path, client.Timeout(time.Minute))
@@ -174,14 +175,14 @@ func TestCutOffReplica(t *testing.T) {
 	defer there.Close()
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := there.DescribeNode(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(there).Describe(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.NotFound) {
 		t.Errorf("an instance that is cut off describes a new node: %v", err)
 	}
 	c.HealAll()
-	if _, err := there.DescribeNode(ctx, "/new"); err != nil {
+	if _, err := admin.Nodes(there).Describe(ctx, "/new"); err != nil {
 		t.Error(err)
 	}
-	if _, err := there.DescribeNode(ctx, "/none"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(there).Describe(ctx, "/none"); !errors.Is(err, client.NotFound) {
 		t.Error(err)
 	}
 }

@@ -92,7 +92,7 @@ func (w *workload) watch(c *client.Client, i int) {
 		w.addFailure(err)
 		return
 	}
-	for _, err := range n.WatchPrefix(w.ctx, fmt.Sprintf("shared-%d", i)) {
+	for _, err := range n.Watch(w.ctx, fmt.Sprintf("shared-%d", i), client.Prefix()) {
 		if err != nil {
 			w.addFailure(fmt.Errorf("watch %d: %w", i, err))
 			return

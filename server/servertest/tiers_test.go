@@ -101,25 +101,25 @@ func TestDataTiers(t *testing.T) {
 	awaitConverged(t, operator, 3)
 	for tier, want := range map[string]string{"arbiter": "tier arbiter holds no data; a node can be in hot, cold",
 		"warm": `there is no tier "warm"; a node can be in hot, cold`} {
-		_, err := operator.CreateNode(t.Context(), "/bad", client.NodeConfig{}, client.InTier(tier))
+		_, err := admin.Nodes(operator).Create(t.Context(), "/bad", admin.NodeConfig{}, admin.InTier(tier))
 		if !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), want) {
 			t.Errorf("a node in %s: %v", tier, err)
 		}
 	}
 	for path, x := range map[string]struct {
 		tier string
-		opts []client.NodeOption
-	}{"/x": {"hot", nil}, "/archive/old": {"cold", []client.NodeOption{client.InTier("cold")}}} {
-		info, err := operator.CreateNode(t.Context(), path, client.NodeConfig{}, x.opts...)
+		opts []admin.NodeOption
+	}{"/x": {"hot", nil}, "/archive/old": {"cold", []admin.NodeOption{admin.InTier("cold")}}} {
+		info, err := admin.Nodes(operator).Create(t.Context(), path, admin.NodeConfig{}, x.opts...)
 		if err == nil {
-			info, err = operator.DescribeNode(t.Context(), path)
+			info, err = admin.Nodes(operator).Describe(t.Context(), path)
 		}
 		if err != nil || info.TierName != x.tier {
 			t.Fatalf("node %s: %+v, %v", path, info, err)
 		}
 	}
 	// A missing parent is where its child is.
-	if info, err := operator.DescribeNode(t.Context(), "/archive"); err != nil || info.TierName != "cold" {
+	if info, err := admin.Nodes(operator).Describe(t.Context(), "/archive"); err != nil || info.TierName != "cold" {
 		t.Errorf("the parent: %+v, %v", info, err)
 	}
 	c.Await("each shard on instances of its tier, and no vote of a cold one", func(s *meta.State) bool {
@@ -185,7 +185,7 @@ func TestDataTiers(t *testing.T) {
 	c.Kill(cold)
 	c.Await("that it is Offline", func(s *meta.State) bool { return named(s, cold).Current.Variant == meta.Offline })
 	lockIn(t, operator, "/x", "without the cold one")
-	if _, err := operator.CreateNode(t.Context(), "/y", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(operator).Create(t.Context(), "/y", admin.NodeConfig{}); err != nil {
 		t.Error(err)
 	}
 	await.True(t, "the health of what is left", func() bool {
@@ -259,7 +259,7 @@ func TestArbiterTier(t *testing.T) {
 	c.Kill(arbiter)
 	offline(arbiter)
 	lock("without the arbiter")
-	if _, err := operator.CreateNode(t.Context(), "/without-the-arbiter", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(operator).Create(t.Context(), "/without-the-arbiter", admin.NodeConfig{}); err != nil {
 		t.Error(err)
 	}
 	c.Restart(arbiter)

@@ -147,6 +147,13 @@ func (d *Driver) Call(ctx context.Context, x *core.Call) core.Result {
 	return d.wait(ctx, &x.Request, w)
 }
 
+// Disarm forgets a one-shot watch that nobody waits for any more.
+func (d *Driver) Disarm(o *core.OneShot) {
+	now := d.lock()
+	d.engine.Disarm(now, o)
+	d.unlock(now)
+}
+
 // AwaitMap waits for a map.
 func (d *Driver) AwaitMap(ctx context.Context, x *core.MapWait) core.Result {
 	w := newWaiter()

@@ -5,8 +5,11 @@ package handle
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -30,6 +33,9 @@ type Node struct {
 	ID     uint64
 	Tier   uint8
 	Path   string
+
+	Relaxed bool          // reads are RELAXED unless they say otherwise, as of when the node was resolved
+	Grace   time.Duration // how old a RELAXED read may be
 }
 
 // Session is a session on its node.
@@ -41,11 +47,15 @@ type Session struct {
 // Call sends a request that belongs to no session until it is answered. repeated reports whether an
 // earlier sending, or this one, may have taken effect without an answer.
 func (c Client) Call(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
-	return Call(ctx, c.Driver, to, kind, m, reply)
+	return call(ctx, c.Driver, to, kind, m, reply)
 }
 
-// Call is Client.Call through a driver.
-func Call(
+// Call is Client.Call through the node's client.
+func (n Node) Call(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+	return call(ctx, n.Driver, to, kind, m, reply)
+}
+
+func call(
 	ctx context.Context, d *driver.Driver, to core.Target, kind protocol.Kind, m, reply protocol.Message,
 ) (repeated bool, err error) {
 	x := core.Call{Kind: kind, Msg: m, Reply: reply, To: to}
@@ -59,6 +69,52 @@ func (c Client) Map(ctx context.Context) (*protocol.MapReply, error) {
 		return nil, err
 	}
 	return c.Driver.Map(), nil
+}
+
+// Node reads a coordination node by its path. Errors: NotFound.
+func (c Client) Node(ctx context.Context, path string) (*protocol.NodeInfo, error) {
+	var reply protocol.NodeInfo
+	if _, err := c.Call(ctx, core.Target{}, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+		return nil, err
+	}
+	return &reply, nil
+}
+
+// Read is how a read is to be done: its message and its reply have the rest.
+func (n Node) Read(asked protocol.Consistency, consistency *protocol.Consistency, minIndex, index *uint64) *core.Read {
+	return &core.Read{
+		Asked: asked, NodeRelaxed: n.Relaxed, Grace: n.Grace, Want: consistency, MinIndex: minIndex, Index: index,
+	}
+}
+
+// CheckSession rejects an id whose tier or bucket the cluster does not have: no session can have it.
+func (n Node) CheckSession(ctx context.Context, id uint64) error {
+	for _, refresh := range []bool{false, true} {
+		if r := n.Driver.AwaitMap(ctx, &core.MapWait{Any: true, Refresh: refresh}); r.Err != nil {
+			return driver.Err(r)
+		}
+		_, buckets := n.Driver.Tier(protocol.SessionTier(id))
+		if protocol.SessionBucket(id) < buckets {
+			return nil
+		}
+		if buckets > 0 {
+			break // there are never more
+		}
+	}
+	return protocol.Errorf(protocol.StatusSessionExpired, "session has ended or never was")
+}
+
+// ErrNoSemaphore: a semaphore has no name.
+var ErrNoSemaphore = protocol.Errorf(protocol.StatusBadRequest,
+	"semaphore name is empty; it must be 1 to %d bytes long", protocol.MaxNameLen)
+
+// AboutSession names the session that an error is about, and makes it core.ErrSessionExpired when the
+// server said so.
+func AboutSession(op string, id uint64, err error) error {
+	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, core.ErrSessionExpired) {
+		err = fmt.Errorf("%w (%w)", core.ErrSessionExpired, err)
+	}
+	return fmt.Errorf("%s session %d: %w", op, id, err)
 }
 
 // Shards are those of the node, in order. A cluster that was made a moment ago has none yet, and is
@@ -85,19 +141,8 @@ func (n Node) At(name string) core.Target {
 	return core.Target{Of: core.AtName, Tier: n.Tier, Node: n.ID, Name: name}
 }
 
-// Takeover says which session is taken over, and with what.
-type Takeover struct {
-	Session     uint64
-	Key         []byte
-	Epoch       uint64
-	FirstNumber uint64
-}
-
-// Entry is an acquire without a lease.
-type Entry struct {
-	Name      string
-	Count     uint64
-	Timeout   uint64 // ms, or protocol.Forever
-	Data      []byte
-	Ephemeral bool
+// Description is a description of a semaphore, page by page.
+type Description struct {
+	Request *protocol.Describe                  // of the first page; the cursors of the others are put into it
+	Read    func(*protocol.DescribeReply) error // reads the page at the request's cursor
 }

@@ -104,7 +104,7 @@ func (o *Object) Request(ctx context.Context, kind protocol.Kind, m, reply proto
 	if o.name == "" {
 		return false, driver.WithOp(opName(kind), o.name, errNoName)
 	}
-	repeated, err = Call(ctx, o.node.Driver, o.target(), kind, m, reply)
+	repeated, err = o.node.Call(ctx, o.target(), kind, m, reply)
 	return repeated, driver.WithOp(opName(kind), o.name, err)
 }
 
@@ -172,7 +172,7 @@ func Processes(ctx context.Context, n Node, prefix string, limits ListLimits) it
 		req := &protocol.ProcessList{
 			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(limits.Most),
 		}
-		_, err := Call(ctx, n.Driver, n.AtShard(shard), protocol.KindProcessList, req, &reply)
+		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindProcessList, req, &reply)
 		return ListPage[protocol.ProcessItem]{Items: reply.Processes, Next: reply.Cursor, Runs: reply.Runs}, err
 	}
 	return ListShards(ctx, n, "list processes", prefix, limits, name, read)
@@ -186,7 +186,7 @@ func Tracks(ctx context.Context, n Node, prefix string, limits ListLimits) iter.
 		req := &protocol.TrackList{
 			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(limits.Most),
 		}
-		_, err := Call(ctx, n.Driver, n.AtShard(shard), protocol.KindTrackList, req, &reply)
+		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindTrackList, req, &reply)
 		return ListPage[protocol.TrackItem]{Items: reply.Tracks, Next: reply.Cursor, Runs: reply.Runs}, err
 	}
 	return ListShards(ctx, n, "list rollouts", prefix, limits, name, read)
@@ -198,7 +198,7 @@ func Limits(ctx context.Context, n Node, prefix string, limits ListLimits) iter.
 	read := func(shard uint64, cursor []byte) (ListPage[protocol.LimitItem], error) {
 		var reply protocol.LimitListReply
 		req := &protocol.LimitList{Shard: shard, Node: n.ID, Prefix: []byte(prefix), Cursor: cursor, Limit: uint32(limits.Most)}
-		_, err := Call(ctx, n.Driver, n.AtShard(shard), protocol.KindLimitList, req, &reply)
+		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindLimitList, req, &reply)
 		return ListPage[protocol.LimitItem]{Items: reply.Limits, Next: reply.Cursor, Runs: reply.Runs}, err
 	}
 	return ListShards(ctx, n, "list rate limits", prefix, limits, name, read)

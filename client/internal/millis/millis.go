@@ -33,3 +33,11 @@ func Duration(ms uint64) time.Duration {
 	const longest = uint64(math.MaxInt64 / time.Millisecond)
 	return time.Duration(min(ms, longest)) * time.Millisecond
 }
+
+// Time reads a time of the wire since 1970; 0 is the zero time.
+func Time(ms uint64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(int64(min(ms, 1<<62)))
+}

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
 // coordination is YDB's coordination service. Session is in stream.go.
@@ -22,7 +23,7 @@ func (c *coordination) CreateNode(
 	ctx context.Context, req *Ydb_Coordination.CreateNodeRequest,
 ) (*Ydb_Coordination.CreateNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		_, err := cl.EnsureNode(ctx, path, nodeConfig(givenIn(req.GetConfig())))
+		_, err := admin.Nodes(cl).Ensure(ctx, path, nodeConfig(givenIn(req.GetConfig())))
 		return nil, err
 	})
 	return &Ydb_Coordination.CreateNodeResponse{Operation: op}, err
@@ -33,11 +34,11 @@ func (c *coordination) AlterNode(
 	ctx context.Context, req *Ydb_Coordination.AlterNodeRequest,
 ) (*Ydb_Coordination.AlterNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		now, err := cl.DescribeNode(ctx, path)
+		now, err := admin.Nodes(cl).Describe(ctx, path)
 		if err != nil {
 			return nil, err
 		}
-		_, err = cl.AlterNode(ctx, path, nodeConfig(givenOf(&now.Config).replacedBy(givenIn(req.GetConfig()))))
+		_, err = admin.Nodes(cl).Alter(ctx, path, nodeConfig(givenOf(&now.Config).replacedBy(givenIn(req.GetConfig()))))
 		return nil, err
 	})
 	return &Ydb_Coordination.AlterNodeResponse{Operation: op}, err
@@ -48,7 +49,7 @@ func (c *coordination) DropNode(
 	ctx context.Context, req *Ydb_Coordination.DropNodeRequest,
 ) (*Ydb_Coordination.DropNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		return nil, cl.DropNode(ctx, path)
+		return nil, admin.Nodes(cl).Drop(ctx, path)
 	})
 	return &Ydb_Coordination.DropNodeResponse{Operation: op}, err
 }
@@ -58,7 +59,7 @@ func (c *coordination) DescribeNode(
 	ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest,
 ) (*Ydb_Coordination.DescribeNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		info, err := cl.DescribeNode(ctx, path)
+		info, err := admin.Nodes(cl).Describe(ctx, path)
 		if err != nil {
 			return nil, err
 		}

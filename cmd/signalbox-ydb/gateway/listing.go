@@ -8,6 +8,7 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -73,7 +74,7 @@ func semaphoreNames(semaphores iter.Seq2[client.SemaphoreInfo, error]) (names []
 // listChildren gives the nodes right below a path. below yields all nodes below it that come after
 // a path, in order.
 func listChildren(
-	path string, below func(after string) iter.Seq2[client.NodeInfo, error],
+	path string, below func(after string) iter.Seq2[admin.NodeInfo, error],
 ) (children []*Ydb_Scheme.Entry, err error) {
 	var bound listBound
 	byName := make(map[string]*Ydb_Scheme.Entry)

@@ -11,6 +11,7 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -20,13 +21,13 @@ type tree struct {
 	read  int
 }
 
-func (t *tree) below(after string) iter.Seq2[client.NodeInfo, error] {
-	return func(yield func(client.NodeInfo, error) bool) {
+func (t *tree) below(after string) iter.Seq2[admin.NodeInfo, error] {
+	return func(yield func(admin.NodeInfo, error) bool) {
 		for _, p := range t.paths {
 			if p <= after {
 				continue
 			}
-			if t.read++; !yield(client.NodeInfo{Path: p}, nil) {
+			if t.read++; !yield(admin.NodeInfo{Path: p}, nil) {
 				return
 			}
 		}
@@ -96,8 +97,8 @@ func TestLongLists(t *testing.T) {
 		}
 	}
 	broken := errors.New("broken")
-	fails := func(string) iter.Seq2[client.NodeInfo, error] {
-		return func(yield func(client.NodeInfo, error) bool) { yield(client.NodeInfo{}, broken) }
+	fails := func(string) iter.Seq2[admin.NodeInfo, error] {
+		return func(yield func(admin.NodeInfo, error) bool) { yield(admin.NodeInfo{}, broken) }
 	}
 	if _, err := listChildren("/d", fails); err != broken {
 		t.Error(err)

@@ -8,6 +8,7 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -58,13 +59,13 @@ func (g given) inEffect() given {
 }
 
 // nodeConfig is a complete configuration in the cluster's form.
-func nodeConfig(g given) client.NodeConfig {
+func nodeConfig(g given) admin.NodeConfig {
 	e := g.inEffect()
-	counters := client.CountersAggregated
+	counters := admin.CountersAggregated
 	if e.counters == uint32(Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED) {
-		counters = client.CountersDetailed
+		counters = admin.CountersDetailed
 	}
-	return client.NodeConfig{
+	return admin.NodeConfig{
 		SelfCheckPeriod:   new(time.Duration(e.selfCheck) * time.Millisecond),
 		GracePeriod:       new(time.Duration(e.grace) * time.Millisecond),
 		ReadConsistency:   new(consistencyOf(e.read)),
@@ -90,7 +91,7 @@ func (g given) text() string {
 
 // givenOf are the settings of a node. Those that signalbox's own clients have changed since are the
 // cluster's, as are all of a node that was not made by a gateway.
-func givenOf(c *client.NodeConfig) given {
+func givenOf(c *admin.NodeConfig) given {
 	mode := func(x *client.Consistency) uint32 {
 		if *x == client.Relaxed {
 			return uint32(Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_RELAXED)
@@ -104,7 +105,7 @@ func givenOf(c *client.NodeConfig) given {
 		attach:    mode(c.AttachConsistency),
 		counters:  uint32(Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_AGGREGATED),
 	}
-	if *c.CountersMode == client.CountersDetailed {
+	if *c.CountersMode == admin.CountersDetailed {
 		now.counters = uint32(Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED)
 	}
 	var g given

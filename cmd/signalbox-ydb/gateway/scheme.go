@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -29,7 +30,7 @@ func (s *scheme) MakeDirectory(
 		if path == "" { // the database is there
 			return nil, nil
 		}
-		_, err := cl.EnsureNode(ctx, path, client.NodeConfig{})
+		_, err := admin.Nodes(cl).Ensure(ctx, path, admin.NodeConfig{})
 		return nil, err
 	})
 	return &Ydb_Scheme.MakeDirectoryResponse{Operation: op}, err
@@ -44,7 +45,7 @@ func (s *scheme) RemoveDirectory(
 		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
 			return nil, err
 		}
-		return nil, cl.DropNode(ctx, path)
+		return nil, admin.Nodes(cl).Drop(ctx, path)
 	})
 	return &Ydb_Scheme.RemoveDirectoryResponse{Operation: op}, err
 }
@@ -58,7 +59,7 @@ func checkUnused(ctx context.Context, cl *client.Client, path, shown string) err
 	one := client.MaxItems(1)
 	for _, err := range []error{
 		checkEmpty(n.List(ctx, "", client.ReadConsistency(client.Strict), one), shown, "semaphores"),
-		checkEmpty(n.Sessions(ctx, one), shown, "sessions"),
+		checkEmpty(admin.OfNode(n).Sessions(ctx, one), shown, "sessions"),
 		checkEmpty(rollout.List(ctx, n, "", one), shown, "rollouts"),
 		checkEmpty(process.List(ctx, n, "", one), shown, "processes"),
 	} {
@@ -88,7 +89,7 @@ func (s *scheme) ListDirectory(
 	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
 		self := &Ydb_Scheme.Entry{Name: lastSegment(s.g.database()), Type: Ydb_Scheme.Entry_DATABASE}
 		if path != "" {
-			if _, err := cl.DescribeNode(ctx, path); err != nil {
+			if _, err := admin.Nodes(cl).Describe(ctx, path); err != nil {
 				return nil, err
 			}
 			self.Name, self.Type = lastSegment(path), Ydb_Scheme.Entry_COORDINATION_NODE
@@ -98,8 +99,8 @@ func (s *scheme) ListDirectory(
 			return nil, err
 		}
 		defer end()
-		children, err := listChildren(path, func(after string) iter.Seq2[client.NodeInfo, error] {
-			return cl.Nodes(ctx, path+"/", client.After(after))
+		children, err := listChildren(path, func(after string) iter.Seq2[admin.NodeInfo, error] {
+			return admin.Nodes(cl).List(ctx, path+"/", client.After(after))
 		})
 		if len(children) > 0 && path != "" {
 			self.Type = Ydb_Scheme.Entry_DIRECTORY

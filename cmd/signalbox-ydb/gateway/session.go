@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -243,7 +244,7 @@ func (c *cluster) runRestore(ctx context.Context, r *restoring, st start) {
 func (c *cluster) attach(asked, ctx context.Context, n *client.Node, id uint64, st start) (*client.Session, error) {
 	var last uint64
 	for try := 1; ; try++ {
-		info, err := n.DescribeSession(asked, id)
+		info, err := admin.OfNode(n).DescribeSession(asked, id)
 		if err != nil {
 			return nil, err
 		}

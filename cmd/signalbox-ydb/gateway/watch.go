@@ -32,10 +32,10 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 	name := m.GetName()
 	req := gateway.DescribeRequest{Name: name, Owners: m.GetIncludeOwners(), Waiters: m.GetIncludeWaiters(), MaxBytes: maxDescription}
 	if m.GetWatchData() {
-		req.Watch |= client.OnData
+		req.Watch |= gateway.OnData
 	}
 	if m.GetWatchOwners() {
-		req.Watch |= client.OnOwners
+		req.Watch |= gateway.OnOwners
 	}
 	o.inOrder(name, reads, func(answered func()) {
 		slots := o.short
@@ -77,7 +77,7 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		}
 		var w *watch
 		if fired != nil {
-			o.fire(o.watches[name], client.WatchResult{}) // it was replaced
+			o.fire(o.watches[name], gateway.WatchResult{}) // it was replaced
 			if err == nil {
 				w = &watch{reqID: m.GetReqId(), name: name}
 				o.watches[name] = w
@@ -122,9 +122,9 @@ func (o *operations) beginArming(name string, watching bool) (ended func()) {
 
 // awaitChange reports the end of a watch. The cluster fires a watch without flags when another one
 // replaces it, and when a change may have been missed: then it is reported as a change of both.
-func (o *operations) awaitChange(w *watch, fired <-chan client.WatchResult) {
+func (o *operations) awaitChange(w *watch, fired <-chan gateway.WatchResult) {
 	defer o.st.kept.add(-pendingCost)
-	var result client.WatchResult
+	var result gateway.WatchResult
 	select {
 	case result = <-fired:
 	case <-o.st.ctx.Done():
@@ -144,7 +144,7 @@ func (o *operations) awaitChange(w *watch, fired <-chan client.WatchResult) {
 				return
 			}
 		}
-		result = client.WatchResult{DataChanged: true, OwnersChanged: true}
+		result = gateway.WatchResult{DataChanged: true, OwnersChanged: true}
 	}
 	if o.st.sess.native.Err() == nil { // else the stream ends with the session
 		o.fire(w, result)
@@ -152,7 +152,7 @@ func (o *operations) awaitChange(w *watch, fired <-chan client.WatchResult) {
 }
 
 // fire reports the end of a watch once. mu is held.
-func (o *operations) fire(w *watch, r client.WatchResult) {
+func (o *operations) fire(w *watch, r gateway.WatchResult) {
 	if w == nil || w.fired {
 		return
 	}

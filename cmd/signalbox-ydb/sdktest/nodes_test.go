@@ -28,6 +28,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
@@ -118,7 +119,7 @@ func TestNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer cl.Close()
-		info, err := cl.DescribeNode(ctx, strings.TrimPrefix(path, "/local"))
+		info, err := admin.Nodes(cl).Describe(ctx, strings.TrimPrefix(path, "/local"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +181,7 @@ func TestNodeSettings(t *testing.T) {
 		got, err := c.DescribeNode(ctx, &pb.DescribeNodeRequest{Path: path})
 		var result pb.DescribeNodeResult
 		outcome(t, got.GetOperation(), err, Ydb.StatusIds_SUCCESS, &result)
-		info, err := native.DescribeNode(ctx, strings.TrimPrefix(path, "/local"))
+		info, err := admin.Nodes(native).Describe(ctx, strings.TrimPrefix(path, "/local"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -218,11 +219,11 @@ func TestNodeSettings(t *testing.T) {
 	}
 	alter(&pb.Config{RateLimiterCountersMode: 1}, "0 1000 1 2 1 in effect 1s 2s 1 2 1")
 	alter(&pb.Config{SelfCheckPeriodMillis: 5000}, "5000 1000 1 2 1 in effect 5s 6s 1 2 1")
-	if _, err := native.AlterNode(ctx, "/settings/1", client.NodeConfig{GracePeriod: new(20 * time.Second)}); err != nil {
+	if _, err := admin.Nodes(native).Alter(ctx, "/settings/1", admin.NodeConfig{GracePeriod: new(20 * time.Second)}); err != nil {
 		t.Fatal(err)
 	}
 	alter(&pb.Config{SelfCheckPeriodMillis: 2000}, "2000 20000 1 2 1 in effect 2s 20s 1 2 1")
-	if _, err := native.CreateNode(ctx, "/settings/own", client.NodeConfig{}); err != nil {
+	if _, err := admin.Nodes(native).Create(ctx, "/settings/own", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := describe("/local/settings/own"), "1000 10000 2 1 1 in effect 1s 10s 2 1 1"; got != want {

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
@@ -217,7 +218,7 @@ func TestAbandonedStart(t *testing.T) {
 	path := node(t, cc)
 	n := nativeNode(t, sharedCluster(t).Addrs(), path)
 	sessions := func() (count int) {
-		for _, err := range n.Sessions(testContext(t)) {
+		for _, err := range admin.OfNode(n).Sessions(testContext(t)) {
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
@@ -100,7 +101,7 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 	var waiting sync.WaitGroup
 	t.Cleanup(func() { cancel(); waiting.Wait() })
 	for _, path := range []string{"/teams", "/teams/search", "/teams/search/eu", "/teams/ads"} {
-		_, err := c.CreateNode(ctx, path, client.NodeConfig{})
+		_, err := admin.Nodes(c).Create(ctx, path, admin.NodeConfig{})
 		must(err)
 	}
 	owner := session(t, c, "billing@db-1")
@@ -180,7 +181,7 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		return l.Token()
 	}
 	gone := gpuJob("training@lost-host", client.OnSlots("a1"))
-	_, err = owner.Node().ForceRelease(ctx, "gpus", gone, gone, "the host is lost")
+	_, err = admin.OfNode(owner.Node()).ForceRelease(ctx, "gpus", gone, gone, "the host is lost")
 	must(err)
 	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
 	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
@@ -201,7 +202,7 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 	}
 
 	killed := session(t, c, "batch@old-host")
-	must(killed.Node().KillSession(ctx, killed.ID(), "the host is gone"))
+	must(admin.OfNode(killed.Node()).KillSession(ctx, killed.ID(), "the host is gone"))
 
 	track := rollout.Open(owner, "geo/base")
 	_, err = track.Create(ctx, rollout.Config{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -125,7 +126,7 @@ func TestLockstep(t *testing.T) {
 		t.Fatal(err)
 	}
 	// rather than to wait for its timeout
-	if err := node.KillSession(t.Context(), status.Coordinator, "its process was killed"); err != nil {
+	if err := admin.OfNode(node).KillSession(t.Context(), status.Coordinator, "its process was killed"); err != nil {
 		t.Fatal(err)
 	}
 	if r := completed(t, file, "b", "c"); r != "changed by b" {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -124,7 +125,7 @@ func TestWorkers(t *testing.T) {
 		for _, m := range status().Members {
 			if string(m.Data) == name {
 				// rather than to wait for its timeout
-				if err := node.KillSession(t.Context(), m.Session, "its process was killed"); err != nil {
+				if err := admin.OfNode(node).KillSession(t.Context(), m.Session, "its process was killed"); err != nil {
 					t.Fatal(err)
 				}
 			}
