@@ -23,7 +23,8 @@ func (b *batch) emitGranted(e *entry) {
 
 // replyAcquired answers an acquire whose entry owns its units.
 func (b *batch) replyAcquired(e *entry) {
-	b.out.List = append(b.out.List, Event{Kind: EventReply, Command: b.command, State: protocol.Acquired, OrderID: e.orderID})
+	b.out.List = append(b.out.List,
+		Event{Kind: EventReply, Command: b.command, State: protocol.Acquired, OrderID: e.orderID})
 	if e.semaphore.rare != nil {
 		b.addGrant(e)
 	}

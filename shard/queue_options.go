@@ -100,7 +100,7 @@ func (q *queue) quotaBytes(limit uint64) uint64 {
 // setOptions sets the options of a semaphore without owners and waiters. It does not count their
 // bytes.
 func (s *semaphore) setOptions(o *protocol.SemaphoreOptions) {
-	if o == nil || o.Plain() {
+	if o.Plain() {
 		return
 	}
 	q := s.ownQueue()

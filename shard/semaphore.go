@@ -126,7 +126,11 @@ func (s *semaphore) hash() uint64 { return hashName(s.node.id, s.name) }
 
 // quotaBytes is what the semaphore counts against its node's quota, without its entries.
 func (s *semaphore) quotaBytes() uint64 {
-	return semaphoreBytes + uint64(len(s.name)+len(s.data)) + s.queue().quotaBytes(s.limit)
+	n := semaphoreBytes + uint64(len(s.name)+len(s.data))
+	if s.rare != nil {
+		n += s.rare.queue.quotaBytes(s.limit)
+	}
+	return n
 }
 
 func (s *semaphore) fits(count uint64) bool {
@@ -178,7 +182,9 @@ func (q *request) makeSemaphore(
 	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
-	s.setOptions(options)
+	if options != nil {
+		s.setOptions(options)
+	}
 	s.link(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
 		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})

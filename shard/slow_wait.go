@@ -11,6 +11,8 @@ type SlowWait struct {
 	Session     uint64
 	OrderID     uint64
 	Count       uint64 // units that were waited for
+	Priority    uint8  // the level plus 1; 0: the semaphore has neither a policy nor slots, and no Key
+	Key         string
 	Description string // of the session
 	Waited      uint64 // ms of log time
 	Outcome     WaitOutcome
@@ -90,6 +92,10 @@ func emitSlowWait(m *Machine, e *entry, waited uint64, outcome WaitOutcome) {
 		Node: s.node.id, Name: s.name, Session: e.session.id, OrderID: e.orderID,
 		Count: e.count, Description: e.session.description,
 		Waited: waited, Outcome: outcome,
+	}
+	if s.hasLanes() {
+		d := e.demand()
+		w.Priority, w.Key = d.level+1, d.key
 	}
 	if f := m.formerOwners[s]; f != nil {
 		w.MoreOwners = f.more

@@ -198,6 +198,39 @@ func TestSlowWait(t *testing.T) {
 	}
 }
 
+// TestSlowWaitOfLane: a wait where there are lanes names its level and key.
+func TestSlowWaitOfLane(t *testing.T) {
+	x, name := newBenchMachine(3), []byte("pool")
+	c := scriptConfig()
+	c.Fields, c.SlowWait = protocol.AllFields, 10
+	x.at(1000)
+	x.entry = AppendCommand(x.entry,
+		Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{Node: 1, Revision: 2, Config: c})})
+	create := protocol.Create{Head: x.head(0), Name: name, Limit: 1,
+		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyFair}}
+	x.body = create.AppendBody(x.body[:0])
+	x.command(CmdCreate)
+	x.acquire(0, name, false)
+	x.acquire(1, name, false)
+	a := protocol.Acquire{Head: x.head(2), Name: name, Count: 1, Timeout: protocol.Forever,
+		Options: &protocol.AcquireOptions{Priority: 10, Key: []byte("team-a")}}
+	x.body = a.AppendBody(x.body[:0])
+	x.command(CmdAcquire)
+	x.commit()
+	x.at(2000)
+	x.release(0, name)
+	x.release(1, name)
+	x.release(2, name)
+	x.commit()
+	text := ""
+	for _, w := range x.out.SlowWaits {
+		text += fmt.Sprintf("level+1 %d key %q; ", w.Priority, w.Key)
+	}
+	if text != `level+1 10 key "team-a"; level+1 6 key ""; ` {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestSlowWaitIsBounded: a queue of many that times out at once, behind many owners, is reported in
 // part.
 func TestSlowWaitIsBounded(t *testing.T) {

@@ -320,10 +320,14 @@ func slowWaitAttrs(w *shard.SlowWait, shardID uint64, routes *request.Routes) []
 	if w.MoreOwners > 0 {
 		owners = append(owners, slog.Int("more_owners", w.MoreOwners))
 	}
-	return []slog.Attr{
+	attrs := []slog.Attr{
 		slog.String("node", path), audit.Name("semaphore", w.Name), slog.Uint64("shard", shardID),
 		slog.Uint64("session", w.Session), slog.String("description", w.Description), slog.Uint64("token", w.OrderID),
 		slog.Uint64("count", w.Count),
-		slog.Uint64("waited_ms", w.Waited), slog.String("outcome", metrics.WaitOutcomes[w.Outcome]), slog.Group("held", owners...),
+		slog.Uint64("waited_ms", w.Waited), slog.String("outcome", metrics.WaitOutcomes[w.Outcome]),
 	}
+	if w.Priority > 0 {
+		attrs = append(attrs, slog.Int("priority", int(w.Priority)-1), slog.String("key", w.Key))
+	}
+	return append(attrs, slog.Group("held", owners...))
 }

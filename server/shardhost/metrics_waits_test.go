@@ -70,6 +70,23 @@ func TestSlowWaitOfName(t *testing.T) {
 	}
 }
 
+// TestSlowWaitOfLane: a slow wait where there are lanes names level and key, any other has neither.
+func TestSlowWaitOfLane(t *testing.T) {
+	for _, x := range []struct {
+		wait  shard.SlowWait
+		names bool
+	}{{shard.SlowWait{Priority: 1, Key: "team-a"}, true}, {shard.SlowWait{}, false}} {
+		var out bytes.Buffer
+		var log slowWaitLog
+		x.wait.Name = []byte("lock")
+		log.write(slog.New(slog.NewJSONHandler(&out, nil)), &shard.Events{SlowWaits: []shard.SlowWait{x.wait}}, 3, nil, 0)
+		if got := strings.Contains(out.String(), `"priority":0,"key":"team-a"`); got != x.names ||
+			strings.Contains(out.String(), "priority") != x.names {
+			t.Errorf("line of %+v: %s", x.wait, out.String())
+		}
+	}
+}
+
 // TestCountsOfLeader: what a quota refused is counted while this instance leads, and no count goes
 // back or jumps when leaderships move.
 func TestCountsOfLeader(t *testing.T) {
