@@ -216,15 +216,16 @@ func (f *fleet) expect(what string, most int) {
 	f.t.Helper()
 	before := f.calls.Load()
 	await.True(f.t, "calls after "+what, func() bool { return f.calls.Load() > before+int64(4*len(f.callers)) })
-	all, worst := 0, 0
+	count, worst := map[string]int{}, 0
 	for _, c := range f.callers {
 		errs := c.take()
-		all, worst = all+len(errs), max(worst, len(errs))
+		count[c.kind] += len(errs)
+		worst = max(worst, len(errs))
 		if len(errs) > most {
 			f.t.Errorf("%s: a caller has %d errors, at most %d are right: %v", what, len(errs), most, errs[:min(3, len(errs))])
 		}
 	}
-	f.t.Logf("%s: %d calls so far, %d errors in this part, at most %d of a caller", what, f.calls.Load(), all, worst)
+	f.t.Logf("%s: %d calls so far, errors in this part: %v, at most %d of a caller", what, f.calls.Load(), count, worst)
 }
 
 // TestFleet: backends and callers live through a rolling restart, killed backends, killed and
@@ -299,14 +300,15 @@ func TestFleet(t *testing.T) {
 			killed++
 		}
 	}
-	f.expect("killed backends", killed/2)
+	before := f.calls.Load()
+	await.True(t, "calls without them", func() bool { return f.calls.Load() > before+int64(50*callers) })
 	for i, p := range f.backends {
 		if i%4 == 0 {
 			f.backends[i] = f.startBackend(p.kind, p.addr, p.zone)
 		}
 	}
 	f.awaitLists()
-	f.expect("their return", killed/2)
+	f.expect("killed backends, which return", killed/2)
 
 	for i := range f.servers { // one of them leads
 		f.servers[i].kill()
