@@ -221,14 +221,16 @@ func newResizableCluster(
 	if g.operator, err = client.Open(ctx, client.Config{Endpoints: g.clients()}); err != nil {
 		return nil, err
 	}
-	if err := g.resize(ctx, c.Steps[0]); err != nil {
+	if err := g.resize(ctx, 1); err != nil {
 		return nil, err
 	}
-	// Later: a cluster that is made for several copies serves nobody until there are as many
-	// instances.
+	// A cluster that is made for several copies serves nobody until there are as many instances. One
+	// that gets instances before it is to have copies makes a replicaset of each.
 	g.factor = c.Factor
-	_, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(c.Factor))
-	return g, err
+	if _, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(c.Factor)); err != nil {
+		return nil, err
+	}
+	return g, g.resize(ctx, c.Steps[0])
 }
 
 func (g *resizableCluster) clients() (list []string) {
