@@ -16,6 +16,7 @@ import (
 type outcome struct {
 	*loadgen.Result
 	perCPU  float64 // operations per CPU second of the server
+	busiest float64 // part of that CPU that the busiest of several processes used
 	written float64 // bytes that the server had written for an operation
 }
 
@@ -44,17 +45,20 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 	c.Duration = cmp.Or(c.Duration, v.Length)
 	c.Seed = uint64(v.round) + 1
 	var before, after Usage
+	var first, last []float64 // of each process
 	var done [2]uint64
 	looked := false
 	c.Progress = func(p loadgen.Progress) { // five times a second, from one goroutine, and on while the load's names are removed
 		if p.Preparing || p.WarmingUp || p.Elapsed > c.Duration+250*time.Millisecond {
 			return
 		}
-		if u, err := s.Usage(); err == nil {
+		u, err := s.Usage()
+		each, err2 := s.cpuOfEach()
+		if err == nil && err2 == nil {
 			if !looked {
-				before, done[0], looked = u, p.Operations, true
+				before, first, done[0], looked = u, each, p.Operations, true
 			}
-			after, done[1] = u, p.Operations
+			after, last, done[1] = u, each, p.Operations
 		}
 	}
 	r, err := loadgen.Run(ctx, c)
@@ -78,6 +82,9 @@ func (v *trial) load(ctx context.Context, s *Server, plan Plan, scenario string,
 	if n := float64(done[1] - done[0]); n > 0 {
 		if cpu := after.CPU - before.CPU; cpu > 0 {
 			o.perCPU = n / cpu.Seconds()
+			for i := range last {
+				o.busiest = max(o.busiest, (last[i]-first[i])/cpu.Seconds())
+			}
 		}
 		o.written = float64(after.Written-before.Written) / n
 	}

@@ -40,14 +40,14 @@ const scaleConnections = 4
 // RunScale gives each instance of a cluster a small part of a core, so that one machine stands for
 // many, and has the cluster grow. The load runs outside of the quotas.
 func RunScale(
-	ctx context.Context, system *SignalboxSystem, c ScaleConfig, costs Costs, root string, log io.Writer,
+	ctx context.Context, system *SignalboxSystem, c ScaleConfig, root string, log io.Writer,
 ) (*Record, error) {
 	r, dir, err := startRecord(ctx, system, root,
 		"scale",
 		fmt.Sprintf("Instances in control groups with a CPU quota each, of periods of %v; the load runs outside of them. "+
 			"A cluster with replication factor %d grows over %s instances, %d rounds. For each replicaset there are %d callers of "+
 			"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had. "+
-			"The model has its costs from the baseline.",
+			"The model has its costs from the smallest cluster without quotas.",
 			quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers))
 	defer os.RemoveAll(dir)
 	if err != nil {
@@ -75,7 +75,7 @@ func RunScale(
 			}
 		}
 	}
-	c.report(r, seen, costs)
+	c.report(r, seen)
 	r.Facts = append(r.Facts, idle...)
 	r.Took = time.Since(began).Seconds()
 	return r, nil
@@ -110,6 +110,11 @@ func (s *scaleRun) run(ctx context.Context, system *SignalboxSystem, dir string,
 	for _, size := range s.Sizes {
 		if err := g.resize(ctx, size); err != nil {
 			return nil, fmt.Errorf("%d instances: %w", size, err)
+		}
+		if size == s.Sizes[0] {
+			if err := s.costs(ctx, &Server{processes: g.processes[:size]}, g.clients()[:size]); err != nil {
+				return nil, fmt.Errorf("%d instances without quotas: %w", size, err)
+			}
 		}
 		for i := len(groups.children); i < size; i++ {
 			if _, err := groups.add(); err != nil {
@@ -166,7 +171,34 @@ const (
 	scaleIdlest  = "idlest"
 	scaleMember  = "idle" // CPU of an instance that nobody uses, us a second
 	scaleClients = "load" // cores of the load in the closed loop
+
+	// of the smallest cluster without quotas, which the model has its costs from
+
+	scaleCost   = "cost"   // CPU of a pair on all servers, us
+	scaleLeader = "leader" // part of it that the busiest server uses
+	scaleAlone  = "alone"  // CPU of an instance that nobody uses, us a second
 )
+
+// costs measures what a pair costs where nothing is scarce.
+func (s *scaleRun) costs(ctx context.Context, servers *Server, endpoints []string) error {
+	size := len(endpoints)
+	idle, err := servers.cpuOver(ctx, s.Length/2)
+	if err != nil {
+		return err
+	}
+	s.note(size, scaleAlone, float64(idle.Microseconds())/(s.Length/2).Seconds()/float64(size))
+	plan := Plan{Target: signalboxTarget(endpoints...), Connections: scaleConnections}
+	pairs, err := s.load(ctx, servers, plan, "lock-pairs", loadgen.Config{Callers: s.Callers * size / s.Factor})
+	if err != nil {
+		return err
+	}
+	if pairs.perCPU == 0 {
+		return errTooShort
+	}
+	s.note(size, scaleCost, 1e6/pairs.perCPU)
+	s.note(size, scaleLeader, pairs.busiest)
+	return nil
+}
 
 func (s *scaleRun) measure(ctx context.Context, servers *Server, endpoints []string, size int) error {
 	idle, err := servers.cpuOver(ctx, s.Length/2)
@@ -270,9 +302,16 @@ func (s *scaleRun) idleSessions(ctx context.Context, servers *Server, endpoints 
 
 // report turns the rounds into facts: medians, what they grow by with the replicasets, and what the
 // model says of the same machines.
-func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64, costs Costs) {
+func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64) {
 	for _, quota := range c.Quotas {
 		first := seen[scalePoint{quota, c.Sizes[0]}]
+		of := func(what string) float64 { return StatOf(first[what]).Median }
+		costs := Costs{
+			Pair: of(scaleCost), Three: of(scaleCost), Leader: of(scaleLeader), Idle: of(scaleAlone), Member: of(scaleAlone),
+		}
+		text := fmt.Sprintf("%d instances without quotas: ", c.Sizes[0])
+		r.fact(text+"CPU of a pair on all of them", costs.Three, Microseconds, 0)
+		r.fact(text+"part of it on the busiest", costs.Leader, "", 0)
 		for _, size := range c.Sizes {
 			at := seen[scalePoint{quota, size}]
 			median := func(what string) float64 { return StatOf(at[what]).Median }
@@ -305,6 +344,6 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 // are the whole of them, so work may take all.
 func (c *ScaleConfig) predict(costs Costs, quota float64, size int) float64 {
 	a := DefaultAssumptions()
-	a.Copies, a.Cores, a.Load = c.Factor, quota, 1
+	a.Copies, a.Shards, a.Cores, a.Load = c.Factor, 1, quota, 1
 	return Predict(costs, a, size).Pairs
 }

@@ -12,6 +12,7 @@ import (
 type Costs struct {
 	Pair      float64 // CPU of one server for a pair at full batches, us
 	Three     float64 // CPU of three servers together for a pair, us
+	Leader    float64 // part of it that the leader of the shard uses; only `bench scale` measures it
 	Written   float64 // bytes that a pair has written by one server
 	Written3  float64 // by three servers together
 	KiB       float64 // CPU of one server for a KiB of data in the log, us
@@ -40,7 +41,7 @@ func CostsOf(r *Report) Costs {
 		return math.NaN()
 	}
 	c := Costs{
-		Pair: 1e6 / get("pairs-1024-cpu"), Three: 1e6 / get("three-1024-cpu"), Written: get("pairs-1024-written"),
+		Pair: 1e6 / get("pairs-1024-cpu"), Three: 1e6 / get("three-1024-cpu"), Leader: math.NaN(), Written: get("pairs-1024-written"),
 		Written3: get("three-1024-written"),
 		KiB:      get("data-cpu"), KiBOnDisk: get("data-written"), Seen: 1e6 / get("watch-5000-cpu"),
 		Memory: get("idle-own-memory"), Shared: get("idle-shared-memory"), Alive: get("idle-own-cpu"), Name: get("names-memory"),
@@ -84,6 +85,7 @@ type row struct {
 // Assumptions of the model: what one machine cannot measure.
 type Assumptions struct {
 	Copies   int     // replicas of a shard
+	Shards   int     // data shards of a replicaset
 	Cores    float64 // of a machine, all for the server: clients are elsewhere
 	Load     float64 // part of the cores that the work may take
 	Follower float64 // what following costs, as a part of what leading does; for reports without three servers
@@ -102,7 +104,7 @@ type Assumptions struct {
 // DefaultAssumptions are modest machines of today.
 func DefaultAssumptions() Assumptions {
 	return Assumptions{
-		Copies: 3, Cores: 8, Load: 0.6, Follower: 0.35, Send: 0.1, Network: 1.25e9 * 0.5, Disk: 300e6, Wire: 400,
+		Copies: 3, Shards: 2, Cores: 8, Load: 0.6, Follower: 0.35, Send: 0.1, Network: 1.25e9 * 0.5, Disk: 300e6, Wire: 400,
 		Event: 120, RAM: 16 << 30,
 		Beats: 22, Message: 30,
 	}
@@ -112,6 +114,7 @@ func DefaultAssumptions() Assumptions {
 func (a Assumptions) rows() []row {
 	return []row{
 		{"", "copies of each shard", float64(a.Copies), ""},
+		{"", "data shards of a replicaset: what so many cores get by default", float64(a.Shards), ""},
 		{"", "cores of a machine, all for the server: clients are elsewhere", a.Cores, ""},
 		{"", "part of the cores that work may take", a.Load, ""},
 		{"", "bytes a second that a machine may send", a.Network, Bytes},
@@ -138,8 +141,9 @@ type Prediction struct {
 
 // Predict says what the costs mean for a number of machines. They are replicasets of as many
 // machines as there are copies; one that is left over serves no data shard. Data shards are spread
-// evenly: their work grows with the machines. What does not grow is the meta shard, which no
-// operation of this table touches.
+// evenly: their work grows with the machines. Whoever leads more shards than its neighbours is full
+// first, and callers of all names wait for the slowest: the machine that leads the meta shard too,
+// which no operation of this table touches, and which grows with the machines.
 func Predict(c Costs, a Assumptions, machines int) Prediction {
 	copies := min(a.Copies, machines)
 	more := float64(copies - 1)
@@ -162,12 +166,21 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 	if math.IsNaN(own) {
 		own = 0
 	}
-	cpu := m*(a.Cores*a.Load*1e6-own) - p.Meta*1e6 // us a second
+	// What the leader of a shard and each follower use of a pair, as parts of what it costs.
+	lead := between(1, c.Leader, (1+more*a.Send)/(1+more*(a.Send+a.Follower)))
+	follow := 0.
+	if copies > 1 {
+		follow = (1 - lead) / more
+	}
+	led := math.Ceil(float64(a.Shards) / float64(copies)) // by the busiest machine of a replicaset
+	busiest := (led*lead + (float64(a.Shards)-led)*follow) / float64(a.Shards)
+	core := a.Cores*a.Load*1e6 - own // us a second of a machine
+	cpu := m*core - p.Meta*1e6
 	limits := []struct {
 		name string
 		rate float64
 	}{
-		{"CPU", cpu / perPair},
+		{"CPU", m / float64(copies) * (core - p.Meta*1e6) / (perPair * busiest)},
 		{"disk", m * a.Disk / written},
 		{"network", m * a.Network / (a.Wire/2 + c.Written*more)},
 	}

@@ -196,11 +196,7 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		}
 		c.Rounds, c.Sessions = max(1, c.Rounds / *part), c.Sessions / *part
 		c.Length, c.WarmUp = max(time.Second, c.Length/time.Duration(*part)), max(time.Second, c.WarmUp/time.Duration(*part))
-		var costs *Report
-		if costs, err = Read(baseline + ".json"); err != nil {
-			return fmt.Errorf("the model needs the costs of the baseline: %w", err)
-		}
-		r, err = RunScale(ctx, system, c, CostsOf(costs), *f.dir, stderr)
+		r, err = RunScale(ctx, system, c, *f.dir, stderr)
 	case "soak":
 		c := DefaultSoak()
 		c.Length, c.Window = c.Length/time.Duration(*part), c.Window/time.Duration(*part)
