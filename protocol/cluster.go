@@ -27,7 +27,7 @@ const (
 	MethodBackup = "backup"
 )
 
-// DrainRequest asks that an instance hand over what it leads, and its vote, and be given neither
+// DrainRequest asks that an instance transfer what it leads, and its vote, and be given neither
 // again: before it is stopped for long, or expelled. With Undo it may have them again.
 type DrainRequest struct {
 	Instance string `json:"instance"` // name, or uuid

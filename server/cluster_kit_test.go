@@ -79,7 +79,7 @@ func (k *clusterKit) disk(name string) *replica.MemoryDisk {
 	return k.disks[name]
 }
 
-// kill stops instances as a power loss does: nothing is handed over, and what was not synced is
+// kill stops instances as a power loss does: nothing is drained, and what was not synced is
 // gone.
 func (k *clusterKit) kill(names ...string) {
 	k.t.Helper()

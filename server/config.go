@@ -135,7 +135,7 @@ type Config struct {
 	// without need. The value of the meta shard's leader counts: give all instances the same.
 	OfflineAfter time.Duration
 
-	// ShutdownTimeout bounds a graceful stop, with the hand-over of leadership and votes, 100 ms to
+	// ShutdownTimeout bounds a graceful stop, with the drain of leadership and votes, 100 ms to
 	// 10 min; default 3 s.
 	ShutdownTimeout time.Duration
 

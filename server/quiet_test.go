@@ -12,7 +12,7 @@ import (
 )
 
 // loggedCluster is a kit for three instances, and what they log from level INFO on. A slow machine
-// has time for a hand-over, and for heartbeats.
+// has time for a drain, and for heartbeats.
 func loggedCluster(t *testing.T) (*clusterKit, *logLines) {
 	k, logs := newClusterKit(t, 3), new(logLines)
 	k.change = func(name string, c *Config) {

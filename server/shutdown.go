@@ -35,12 +35,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	go func() {
 		defer drained.Do(func() { close(draining) }) // stopped by somebody else
 		closed <- s.stop(func() {
-			handing, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
-			s.handOver(handing)
+			leaving, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
+			s.drain(leaving)
 			cancel()
 			s.requests.Drain()
 			goodbyes, cancel := context.WithDeadline(ctx, end.Add(-limit/6))
-			s.drain(goodbyes)
+			s.sayGoodbye(goodbyes)
 			cancel()
 			drained.Do(func() { close(draining) })
 		})
@@ -73,15 +73,15 @@ func (s *Server) Close() error { return s.stop(nil) }
 // stampTimeout bounds the logging of the stop in the shards that nobody took.
 const stampTimeout = 200 * time.Millisecond
 
-// handOver has the cluster take over what this instance has. The logs of the shards that are still
+// drain has the cluster take over what this instance has. The logs of the shards that are still
 // led here then get a mark: the next leader is as a rule this instance when it is back.
-func (s *Server) handOver(ctx context.Context) {
+func (s *Server) drain(ctx context.Context) {
 	if s.ready.Load() {
-		s.membership.HandOver(ctx)
+		s.membership.Drain(ctx)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stampTimeout)
 	defer cancel()
-	s.hosting.HandOver(ctx)
+	s.hosting.LogTransfers(ctx)
 }
 
 // leaveFullDisk is called when the disk's free space has fallen below the low mark. As soon as the
@@ -134,9 +134,9 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.ShutdownTimeout)
 		defer cancel()
 		s.end(func() {
-			s.membership.HandOver(ctx)
+			s.membership.Drain(ctx)
 			s.requests.Drain()
-			s.drain(ctx)
+			s.sayGoodbye(ctx)
 		})
 	})
 }
@@ -144,8 +144,8 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 // drainCheck is how often a stop looks whether clients are done.
 const drainCheck = 2 * time.Millisecond
 
-// drain waits until all requests are answered, and sends the goodbyes.
-func (s *Server) drain(ctx context.Context) {
+// sayGoodbye waits until all requests are answered, and sends the goodbyes.
+func (s *Server) sayGoodbye(ctx context.Context) {
 	if !s.listening {
 		return
 	}

@@ -148,7 +148,7 @@ func voting(n int) func(s *meta.State) bool {
 	}
 }
 
-// TestShutdownWithoutOthers: with nobody to hand over to, a stop does not wait.
+// TestShutdownWithoutOthers: with nobody to drain to, a stop does not wait.
 func TestShutdownWithoutOthers(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")

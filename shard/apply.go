@@ -133,7 +133,7 @@ var applyCommand = [256]func(*Machine, *rawCommand){
 	CmdImport:          applyImport,
 	CmdActivate:        applyActivate,
 	CmdDropBuckets:     applyDrop,
-	CmdHandOver:        applyHandOver,
+	CmdTransfer:        applyTransfer,
 }
 
 func (m *Machine) apply(c *rawCommand, takes bool) {

@@ -83,15 +83,15 @@ const (
 	// BucketsBody: copies that moved away, or whose import was given up, go; the epoch stays.
 	CmdDropBuckets CommandKind = 138
 
-	// The leader gives its leadership to another one (body HandOverBegins), or keeps it after all
-	// (HandOverCancelled). The detaches of the sessions without a recent message come before it.
-	CmdHandOver CommandKind = 139
+	// The leader gives its leadership to another one (body TransferBegins), or keeps it after all
+	// (TransferCancelled). The detaches of the sessions without a recent message come before it.
+	CmdTransfer CommandKind = 139
 )
 
-// Bodies of a CmdHandOver.
+// Bodies of a CmdTransfer.
 var (
-	HandOverBegins    = []byte{1}
-	HandOverCancelled = []byte{0}
+	TransferBegins    = []byte{1}
+	TransferCancelled = []byte{0}
 )
 
 // Header of a batch.

@@ -90,7 +90,7 @@ var staysInShard = []string{
 	"sessions", "byCreateID", // records of the run
 	"ending", "orphaned", "endedRemotes", // ids that the target hears of by their homes
 	"endedCreateIDs",
-	"calledProcesses", "takeovers", "handingOver", "deadlines", "semaphores", "selfCheck",
+	"calledProcesses", "takeovers", "transferring", "deadlines", "semaphores", "selfCheck",
 	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
 	"hot", "formerOwners", "lost", // for metrics and the log
 }

@@ -19,7 +19,7 @@ type Machine struct {
 	clearing     clearState
 
 	calledProcesses []*hostedObject // in this Apply; empty between Applies
-	handingOver     bool            // the leader of the present epoch gives its leadership to another one
+	transferring    bool            // the leader of the present epoch gives its leadership to another one
 
 	semaphores semaphoreTable
 	serial     uint64 // of semaphores, to link records within one snapshot; not part of the state

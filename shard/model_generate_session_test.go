@@ -159,8 +159,8 @@ func (g *gen) detachOp() op {
 	return op{kind: CmdDetach, msg: x}
 }
 
-func (g *gen) handOverOp() op {
-	return op{kind: CmdHandOver, raw: pick(g, HandOverBegins, HandOverBegins, HandOverCancelled)}
+func (g *gen) transferOp() op {
+	return op{kind: CmdTransfer, raw: pick(g, TransferBegins, TransferBegins, TransferCancelled)}
 }
 
 // epochOf is the epoch a client acts under: mostly the newest.

@@ -78,7 +78,7 @@ var makers = []struct {
 	{8, (*gen).startOp},
 	{10, (*gen).attachOp},
 	{6, (*gen).detachOp},
-	{2, (*gen).handOverOp},
+	{2, (*gen).transferOp},
 	{2, (*gen).stopOp},
 	{1, (*gen).killOp},
 	{3, (*gen).forceReleaseOp},
@@ -244,7 +244,7 @@ func (g *gen) bucketsOp() op {
 func (g *gen) oddOp() op {
 	kind := pick(g, CmdAcquire, CmdTakeOver, CmdRelease, CmdCreate, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate,
 		CmdNodePut, CmdNodeDrop, CmdBuckets,
-		CmdHandOver, CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
+		CmdTransfer, CmdSessionStart, CmdSessionKill, CmdForceRelease, 77, 200, 0)
 	return op{kind: kind,
 		raw: pick(g, []byte{0xff}, nil, []byte{0x91}, []byte{0x93, 1, 2}, bytes.Repeat([]byte{0x91}, 100))}
 }

@@ -202,7 +202,7 @@ func (m *model) kill(x *protocol.SessionKill) {
 }
 
 // takeOver detaches the sessions that are attached: they have their timeout and the grace period
-// from now on, or the timeout alone if the leader before handed over. What is left to the others
+// from now on, or the timeout alone if the leader before transferred. What is left to the others
 // stays as it is.
 func (m *model) takeOver() {
 	for _, s := range m.sessions {

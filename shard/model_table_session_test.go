@@ -74,7 +74,7 @@ func TestSessionTimes(t *testing.T) {
 	})
 	t.Run("planned take-over: the timeout", func(t *testing.T) {
 		r := newTableTest(t)
-		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTransfer, raw: TransferBegins}, 0), "ok")
 		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("c", 1, 10_000), "ok")
 		check(t, r.advance(5_000), "")
@@ -86,9 +86,9 @@ func TestSessionTimes(t *testing.T) {
 	})
 	t.Run("planned take-over that did not come", func(t *testing.T) {
 		r := newTableTest(t)
-		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTransfer, raw: TransferBegins}, 0), "ok")
 		check(t, r.applyOne(op{kind: CmdTakeOver}, 1<<16|1), "ok") // a repeated take-over is none
-		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverCancelled}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTransfer, raw: TransferCancelled}, 0), "ok")
 		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.advance(20_000), "")
 		check(t, r.advance(1), "c ended 2; a ended 2; b ended 2")
@@ -96,7 +96,7 @@ func TestSessionTimes(t *testing.T) {
 	t.Run("planned take-over, timeout 0", func(t *testing.T) {
 		r := newTableTest(t)
 		r.start("z", 0)
-		check(t, r.applyOne(op{kind: CmdHandOver, raw: HandOverBegins}, 0), "ok")
+		check(t, r.applyOne(op{kind: CmdTransfer, raw: TransferBegins}, 0), "ok")
 		check(t, r.applyOne(op{kind: CmdTakeOver}, 2<<16), "ok")
 		check(t, r.attach("z", 2, 0), "ok")
 		check(t, r.advance(10_000), "")

@@ -28,7 +28,7 @@ type model struct {
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
-	handed  bool // the leader hands over
+	handed  bool // the leader transfers
 	forcing bool // the command takes leases away
 
 	seen  map[string]int // how often each rule came to bear
@@ -218,8 +218,8 @@ func (m *model) runRaw(o op, takes bool) {
 	case o.kind == CmdTakeOver && takes:
 		m.emit(Event{Kind: EventTookOver, Epoch: m.epoch})
 		m.reply(protocol.StatusOK)
-	case o.kind == CmdHandOver && (bytes.Equal(o.raw, HandOverBegins) || bytes.Equal(o.raw, HandOverCancelled)):
-		m.handed = bytes.Equal(o.raw, HandOverBegins)
+	case o.kind == CmdTransfer && (bytes.Equal(o.raw, TransferBegins) || bytes.Equal(o.raw, TransferCancelled)):
+		m.handed = bytes.Equal(o.raw, TransferBegins)
 		m.reply(protocol.StatusOK)
 	case o.kind == CmdTakeOver || known(o.kind):
 		m.reply(protocol.StatusBadRequest)
@@ -235,7 +235,7 @@ func known(k CommandKind) bool {
 		CmdUpdate, CmdResize, CmdDelete, CmdAlter, CmdAcquire, CmdRelease, CmdForceRelease,
 		CmdTakeOver, CmdDetach, CmdRemoteEnded, CmdRemoteUpdate, CmdNodePut, CmdNodeDrop,
 		CmdBuckets, CmdFreeze, CmdImport, CmdActivate, CmdDropBuckets,
-		CmdHandOver:
+		CmdTransfer:
 		return true
 	}
 	return false

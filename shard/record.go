@@ -58,7 +58,7 @@ func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
 	b = varint.Append(b, uint64(len(m.buckets)))
 
 	t := &m.takeovers
-	b = varint.AppendBool(b, m.handingOver)
+	b = varint.AppendBool(b, m.transferring)
 	b = varint.Append(b, t.generation)
 	b = varint.AppendBool(b, t.sweeping)
 	b = varint.Append(b, t.sweepStart, t.sweepNode, t.sweepSession, uint64(len(t.open)))

@@ -142,7 +142,7 @@ func (x *restorer) header(r *varint.Reader) bool {
 		m.buckets[i].number = uint32(i)
 	}
 	t := &m.takeovers
-	m.handingOver = r.Bool()
+	m.transferring = r.Bool()
 	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession =
 		r.Uint(), r.Bool(), r.Uint(), r.Uint(), r.Uint()
 	for range r.Count(varint.NoLimit) {

@@ -209,11 +209,11 @@ func (x *scriptRunner) command(line string) Command {
 		return request(CmdRelease, &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)})
 	case "takeover":
 		return Command{Kind: CmdTakeOver}
-	case "handover":
+	case "transfer":
 		if a.has("off") {
-			return Command{Kind: CmdHandOver, Body: HandOverCancelled}
+			return Command{Kind: CmdTransfer, Body: TransferCancelled}
 		}
-		return Command{Kind: CmdHandOver, Body: HandOverBegins}
+		return Command{Kind: CmdTransfer, Body: TransferBegins}
 	case "detach":
 		var b DetachBody
 		for _, w := range a.words[1:] {

@@ -25,7 +25,7 @@ type takeovers struct {
 type takeover struct {
 	generation uint64
 	at         uint64 // log time of the take-over
-	planned    bool   // the leader before it handed over: no grace period is added
+	planned    bool   // the leader before it transferred: no grace period is added
 
 	// An activation of buckets is a take-over for the sessions at home in them; count is 0 where
 	// it is for all.
@@ -69,22 +69,22 @@ func takeOver(m *Machine, epoch uint64) {
 	newTerm := termOf(epoch) > termOf(m.epoch)
 	m.epoch = epoch
 	if newTerm {
-		m.takeovers.begin(takeover{at: m.logTime, planned: m.handingOver})
-		m.handingOver = false
+		m.takeovers.begin(takeover{at: m.logTime, planned: m.transferring})
+		m.transferring = false
 	}
 }
 
-// applyHandOver notes that the leader gives its leadership to another one, or that it keeps it
+// applyTransfer notes that the leader gives its leadership to another one, or that it keeps it
 // after all. It has detached the sessions without a recent message, so that those still
 // attached had nearly all of their timeout left: a take-over that follows adds no grace period.
 // Nobody is promised anything that needs one: a pong proves that the leader led after the ping was
 // sent, and an attach that is answered ahead of the log counts on the deadline in the log alone.
-func applyHandOver(m *Machine, c *rawCommand) {
+func applyTransfer(m *Machine, c *rawCommand) {
 	if len(c.body) != 1 || c.body[0] > 1 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}
-	m.handingOver = c.body[0] == 1
+	m.transferring = c.body[0] == 1
 	m.reply(protocol.StatusOK, "")
 }
 

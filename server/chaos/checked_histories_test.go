@@ -49,7 +49,7 @@ type checkedRun struct {
 }
 
 // TestCheckedHistories records and checks every call of every client while instances die, stop,
-// hand over, are cut off, run out of disk, get other clocks and move buckets. All calls on a name
+// drain, are cut off, run out of disk, get other clocks and move buckets. All calls on a name
 // must fit an order in which each came out as it should. What was acknowledged must still be there
 // at the end. Leases that were relied on must not overlap, and tokens must not go back.
 // SIGNALBOX_CHAOS=n runs it for n minutes. SIGNALBOX_CHAOS_ONLY=pattern selects faults by name.

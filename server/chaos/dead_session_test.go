@@ -35,7 +35,7 @@ func TestDeadSessionsUnderChanges(t *testing.T) {
 		{"no change", syscall.SIGKILL, time.Second, func(*cluster, int) bool { return true }},
 		{"the instance that leads most killed and started again each 8 s", syscall.SIGKILL, 8 * time.Second, killBusiest},
 		{"the same, and the client is silent", syscall.SIGSTOP, 8 * time.Second, killBusiest},
-		{"all shards handed over each 3 s, and the client is silent", syscall.SIGSTOP, 3 * time.Second, transferAllShards},
+		{"all shards transferred each 3 s, and the client is silent", syscall.SIGSTOP, 3 * time.Second, transferAllShards},
 	} {
 		t.Run(kind.name, func(t *testing.T) {
 			c := newCluster(t)
@@ -168,7 +168,7 @@ func killBusiest(c *cluster, _ int) bool {
 	return true
 }
 
-// transferAllShards has the leader of each shard hand over to another instance. False: none did.
+// transferAllShards has the leader of each shard transfer it to another instance. False: none did.
 func transferAllShards(c *cluster, n int) (did bool) {
 	s, err := c.status()
 	if err != nil {

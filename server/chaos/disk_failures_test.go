@@ -221,7 +221,7 @@ func TestInodesFull(t *testing.T) {
 	in.stop()
 }
 
-// TestDiskNearlyFull fills the disk of one of three instances to the low mark: it hands over and
+// TestDiskNearlyFull fills the disk of one of three instances to the low mark: it drains and
 // ends while the others serve.
 func TestDiskNearlyFull(t *testing.T) {
 	// The marks of a disk of 1 GiB are at 102 and 51 MiB, those of inodes at 512 and 256.
@@ -235,7 +235,7 @@ func TestDiskNearlyFull(t *testing.T) {
 
 func testNearlyFull(t *testing.T, size string, fill func(disk string)) {
 	disk := newDisk(t, size)
-	c := newCluster(t, "--shutdown-timeout", "60s") // a busy machine may need more than 3 s to hand over
+	c := newCluster(t, "--shutdown-timeout", "60s") // a busy machine may need more than 3 s to drain
 	c.add("a").logFile = filepath.Join(t.TempDir(), "log")
 	c.instances["a"].dir = filepath.Join(disk, "data")
 	c.add("b")
@@ -246,8 +246,8 @@ func testNearlyFull(t *testing.T, size string, fill func(disk string)) {
 	}
 	fill(disk)
 	c.instances["a"].awaitFailure("what was here went to other instances; make room, then start again")
-	if strings.Contains(c.instances["a"].log(), "hand-over given up") {
-		t.Error("it did not hand over")
+	if strings.Contains(c.instances["a"].log(), "drain given up") {
+		t.Error("it did not drain")
 	}
 	if out, err := c.command("config", "get", "flags"); err != nil || strings.TrimSpace(out) != "on" {
 		t.Fatal(out, err)

@@ -61,5 +61,5 @@ var diskFaults = []fault{
 		return true
 	}},
 	{name: "a disk that is full", disks: true, do: fillDisk(8)},
-	{name: "a disk that is nearly full", disks: true, do: fillDisk(80)}, // of one GiB; the instance hands over first
+	{name: "a disk that is nearly full", disks: true, do: fillDisk(80)}, // of one GiB; the instance drains first
 }

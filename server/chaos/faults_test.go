@@ -145,7 +145,7 @@ var processFaults = []fault{
 }
 
 var leaderFaults = []fault{
-	{name: "leadership handed over", do: func(x *faultCluster) bool {
+	{name: "leadership transferred", do: func(x *faultCluster) bool {
 		s, err := x.c.status()
 		if err != nil || len(s.Shards) == 0 {
 			return false

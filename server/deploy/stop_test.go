@@ -41,7 +41,7 @@ func serve(t *testing.T, args ...string) *instance {
 	return x
 }
 
-// TestSlowStop: the other one of two instances hangs, so that nothing can be handed over
+// TestSlowStop: the other one of two instances hangs, so that nothing can be drained
 // and no write be answered, and a client does not read. A stop ends all the same, by its limit:
 // long before the writes would be given up, which the log would say. Nothing that was acknowledged
 // is lost.
@@ -129,7 +129,7 @@ func TestSlowStop(t *testing.T) {
 		t.Fatal("the stop does not end")
 	}
 	text := a.log.String()
-	if !strings.Contains(text, "handing over first") || !strings.Contains(text, "hand-over given up") {
+	if !strings.Contains(text, "draining first") || !strings.Contains(text, "drain given up") {
 		t.Error("nothing held the stop up")
 	}
 	if strings.Contains(text, "outcome of a proposal is not known") {

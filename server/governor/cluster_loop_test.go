@@ -445,7 +445,7 @@ func TestFailoverIsQuick(t *testing.T) {
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
-		if took := time.Since(began); took > HandoverTimeout {
+		if took := time.Since(began); took > DrainTimeout {
 			t.Errorf("a shutdown took %s", took)
 		}
 		if n := leads(g.State(), victim); n != 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// HandoverTimeout is how long an instance that goes offline may stay Online while its leaderships
-// and votes are handed over.
-const HandoverTimeout = 2 * time.Second
+// DrainTimeout is how long an instance that goes offline may stay Online while its leaderships
+// and votes are transferred.
+const DrainTimeout = 2 * time.Second
 
 // planInstances brings each instance's current state to its target state.
 func planInstances(p *planner) {
@@ -37,14 +37,14 @@ func planInstances(p *planner) {
 // readyToGoOffline reports whether an instance that goes offline has nothing left that another
 // instance could take. A silent instance is not waited for: elections take its leaderships.
 func readyToGoOffline(p *planner, i *meta.Instance) bool {
-	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= HandoverTimeout {
+	if !p.alive(i.ID) || p.Now-p.Progress.goingOffline[i.ID] >= DrainTimeout {
 		return true
 	}
 	what := p.name(i.ID) + " to go offline"
 	for n := range p.shards {
 		x := &p.shards[n]
 		if x.led && x.leader.Instance == i.ID && successor(p, x, i.ID) != 0 {
-			p.addWait(Underway, what, "it leads %s, whose leadership is handed over first", x)
+			p.addWait(Underway, what, "it leads %s, whose leadership is transferred first", x)
 			return false
 		}
 		if r, ok := x.On(i.ID); ok && r.Role == meta.RoleVoter && p.losingVote[[2]uint64{x.ID, i.ID}] {

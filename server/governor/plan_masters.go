@@ -190,7 +190,7 @@ func successorWait(p *planner, x *shardView) WaitKind {
 	return Outside
 }
 
-// mayStayLeader reports whether the leader need not hand over.
+// mayStayLeader reports whether the leader need not transfer.
 func mayStayLeader(p *planner, x *shardView, i *meta.Instance) bool {
 	if i == nil || !stays(i) {
 		return false

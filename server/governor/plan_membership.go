@@ -155,7 +155,7 @@ func planMembership(p *planner, x *shardView) {
 			replaced := voters-1 >= want || (!follows && voters%2 == 1)
 			switch {
 			case r.Replica == x.leader.Replica && voters > 1:
-				p.addDependentWait(what+" to be removed", "it leads; its leadership is handed over first")
+				p.addDependentWait(what+" to be removed", "it leads; its leadership is transferred first")
 			case !replaced:
 				p.addDependentWait(what+" to be removed", "another replica gets its vote first")
 			case !isQuorum(voters-1, after):

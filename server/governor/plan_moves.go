@@ -209,7 +209,7 @@ func moveBlockedBy(p *planner, shard uint64, gets bool) string {
 		return fmt.Sprintf("the members of shard %d change first; ", shard)
 	}
 	if p.transferring[shard] {
-		return fmt.Sprintf("the leadership of shard %d is handed over first; ", shard)
+		return fmt.Sprintf("the leadership of shard %d is transferred first; ", shard)
 	}
 	if rest := p.Progress.moveBackoffs[shard].until - p.Now; rest > 0 {
 		return fmt.Sprintf("a move of shard %d was given up, the next one begins in %s; ", shard, rest.Round(time.Second))

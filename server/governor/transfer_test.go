@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// TestTransferEndsOldLeadership: after a leadership was handed over, the last heartbeat of the
+// TestTransferEndsOldLeadership: after a leadership was transferred, the last heartbeat of the
 // former leader does not count, however fresh. That of the new leader does, and so does any
 // election after it.
 func TestTransferEndsOldLeadership(t *testing.T) {
@@ -24,7 +24,7 @@ func TestTransferEndsOldLeadership(t *testing.T) {
 	}
 	p.Done(&Step{Kind: TransferLeader, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{})
 	if r, ok := v.leader(&x); ok {
-		t.Errorf("%+v still leads by a heartbeat from before it handed over", r)
+		t.Errorf("%+v still leads by a heartbeat from before the transfer", r)
 	}
 	v.Health = heard(2, 12, 12, 6)
 	if r, ok := v.leader(&x); !ok || r.Instance != 2 {
@@ -36,7 +36,7 @@ func TestTransferEndsOldLeadership(t *testing.T) {
 	}
 	p.Done(&Step{Kind: TransferLeader, Shard: 2, Instance: 2, Replica: 12, Term: 5}, 0, 0, Answer{}) // late
 	if _, ok := v.leader(&x); !ok {
-		t.Error("what was handed over long ago came after what is so now")
+		t.Error("what was transferred long ago came after what is so now")
 	}
 }
 

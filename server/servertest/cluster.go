@@ -134,7 +134,7 @@ func (c *Cluster) Addrs() []string {
 // Kill ends an instance abruptly. What it had not synced to its disk is lost.
 func (c *Cluster) Kill(i int) { c.instances[i].Kill() }
 
-// Stop stops an instance as an operator would: it hands over its leadership, answers requests in
+// Stop stops an instance as an operator would: it transfers its leaderships, answers requests in
 // progress, and sends clients a goodbye.
 func (c *Cluster) Stop(i int) { c.instances[i].Stop() }
 

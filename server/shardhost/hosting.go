@@ -92,14 +92,14 @@ func (h *Hosting) Open() error {
 	return nil
 }
 
-// HandOver marks the end of this process in the logs of the shards that are led here, as a transfer
+// LogTransfers marks the end of this process in the logs of the shards that are led here, as a transfer
 // of the leadership does: the next leader leaves sessions their remaining time and adds no grace
 // period.
-func (h *Hosting) HandOver(ctx context.Context) {
+func (h *Hosting) LogTransfers(ctx context.Context) {
 	var sending sync.WaitGroup
 	for _, d := range h.Shards.All() {
 		if d.Leading() {
-			sending.Go(func() { _ = d.raft.HandOver(ctx) })
+			sending.Go(func() { _ = d.raft.LogTransfer(ctx) })
 		}
 	}
 	sending.Wait()

@@ -9,7 +9,7 @@ type Faults uint64
 
 const (
 	Elect            Fault = iota // another replica leads; its predecessor is not notified
-	Transfer                      // a leader hands over
+	Transfer                      // a leader transfers
 	TransferFails                 // and leads on
 	Pause                         // a replica pauses, its clock runs on
 	Isolate                       // a replica receives from clients, but not from other replicas

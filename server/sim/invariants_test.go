@@ -74,7 +74,7 @@ func (s *raftGroup) afterTakeOver(before []sessionState) {
 	for _, x := range before {
 		v, ok := s.committed.Sessions().Home(x.session)
 		least, most := s.committed.LogTime()+v.Timeout, s.committed.LogTime()+v.Timeout
-		if !s.handingOver {
+		if !s.transferring {
 			least, most = least+w.minGrace, most+w.maxGrace
 		}
 		switch {
@@ -90,10 +90,10 @@ func (s *raftGroup) afterTakeOver(before []sessionState) {
 				sessionName(x.session), v.Deadline, least, most)
 		}
 	}
-	s.handingOver = false
+	s.transferring = false
 }
 
-// checkReleases checks that only ended sessions are released, and records hand-overs.
+// checkReleases checks that only ended sessions are released, and records transfers.
 func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 	_, rest, err := shard.ReadHeader(batch)
 	if err != nil {
@@ -105,8 +105,8 @@ func (w *simulation) checkReleases(s *raftGroup, batch []byte) {
 			w.fail("a command is malformed")
 		}
 		switch c.Kind {
-		case shard.CmdHandOver:
-			s.handingOver = bytes.Equal(c.Body, shard.HandOverBegins)
+		case shard.CmdTransfer:
+			s.transferring = bytes.Equal(c.Body, shard.TransferBegins)
 			continue
 		case shard.CmdRemoteEnded:
 		default:

@@ -54,12 +54,12 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"time-restarts", "shard/takeover.go",
-		[]string{"m.handingOver = false\n\t}", "m.handingOver = false\n\t\tfor p := range m.sessions.all() {\n\t\t\tif s := p.home; s != nil && !p.ended && !s.attached {\n\t\t\t\tm.touch(p)\n\t\t\t\tm.schedule(s, max(s.timer.at, m.logTime+uint64(s.timeout)))\n\t\t\t}\n\t\t}\n\t}"},
+		[]string{"m.transferring = false\n\t}", "m.transferring = false\n\t\tfor p := range m.sessions.all() {\n\t\t\tif s := p.home; s != nil && !p.ended && !s.attached {\n\t\t\t\tm.touch(p)\n\t\t\t\tm.schedule(s, max(s.timer.at, m.logTime+uint64(s.timeout)))\n\t\t\t}\n\t\t}\n\t}"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
 		"handed-stays", "shard/takeover.go",
-		[]string{"m.handingOver = c.body[0] == 1", "m.handingOver = c.body[0] == 1 || m.handingOver"},
+		[]string{"m.transferring = c.body[0] == 1", "m.transferring = c.body[0] == 1 || m.transferring"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{

@@ -31,7 +31,7 @@ type raftGroup struct {
 	committed    *shard.Machine
 	out          shard.Events
 	wasActive    [buckets]bool   // before the newest entry: buckets that were active
-	handingOver  bool            // the leader of the committed epoch hands over
+	transferring bool            // the leader of the committed epoch transfers
 	goneSessions map[uint64]bool // remote sessions that were released because they ended
 	term         uint64
 	elected      map[uint64]*replica // by term
@@ -121,25 +121,25 @@ func (s *raftGroup) elect(r *replica) {
 	s.enter(logEntry{bytes: r.batch(r.electedEpoch, shard.Command{Kind: shard.CmdTakeOver}), from: r, life: r.life})
 }
 
-// transfer has the leader hand over to a replica, which takes over a while later, or does not. The
-// log may not have the hand-over by then.
+// transfer has the leader transfer to a replica, which takes over a while later, or does not. The
+// log may not have the transfer by then.
 func (s *raftGroup) transfer(to *replica) {
 	w, r := s.w, s.leader
 	life, term := r.life, r.leaderEpoch
-	r.leader.HandOver(r.clock(), r.lastReceived)
+	r.leader.Transfer(r.clock(), r.lastReceived)
 	if r.execute(); r.life != life {
 		return
 	}
-	r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins}})
+	r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdTransfer, Body: shard.TransferBegins}})
 	fails := w.fault(TransferFails, uint32(s.id), 0.3)
 	w.after(w.delay(r.n), func() {
 		switch {
 		case s.leader != r || r.life != life || r.leaderEpoch != term || !s.accepts():
 		case fails || to == r || !to.up() || w.now < to.isolatedUntil:
-			r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}})
+			r.propose(leader.Command{Command: shard.Command{Kind: shard.CmdTransfer, Body: shard.TransferCancelled}})
 		default:
 			s.elect(to)
-			w.counts["handed over"]++
+			w.counts["transferred"]++
 		}
 	})
 }

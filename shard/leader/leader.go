@@ -216,13 +216,13 @@ func (l *Leader) Tick(now uint64, heard Heard, nextDeadline uint64, hasDeadline 
 	l.subscribers.expire()
 }
 
-// HandOver prepares a leadership transfer. Connections with a missing ping are cut now, so that the
+// Transfer prepares a leadership transfer. Connections with a missing ping are cut now, so that the
 // log has the remaining time of their sessions; the new leader gives all others their whole
-// timeout. Take returns the detaches. The driver proposes a CmdHandOver after them, and cancels it
+// timeout. Take returns the detaches. The driver proposes a CmdTransfer after them, and cancels it
 // if the leadership stays. Nothing else changes until another leader takes over.
 //
 // More sessions than usual are detached at once; those over ExpiriesPerSec count as heard.
-func (l *Leader) HandOver(now uint64, heard Heard) {
+func (l *Leader) Transfer(now uint64, heard Heard) {
 	if !l.enter(now) || l.clock.paused {
 		return // what clients sent during a pause is still in the sockets
 	}

@@ -191,8 +191,8 @@ func (w *harness) run(t *testing.T, d *datadriven.TestData) string {
 		if !a.has("untold") {
 			l.ConnClosed(w.now, a.num("conn", 1), w.heard[a.num("conn", 1)])
 		}
-	case "hand-over":
-		l.HandOver(w.now, w.lastHeard)
+	case "transfer":
+		l.Transfer(w.now, w.lastHeard)
 	case "ping":
 		l.Ping(w.now, a.num("conn", 1), a.num("ping", 1))
 	case "barrier":

@@ -41,7 +41,7 @@ func (k *benchSink) LeaderChanged(_ *Shard, _ uint64, leading bool) {
 	if leading {
 		select {
 		case k.leading <- struct{}{}:
-		default: // handed over and back
+		default: // transferred and back
 		}
 	}
 }

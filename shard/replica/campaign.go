@@ -26,7 +26,7 @@ var (
 type campaignKey struct{ shard, from, to, term uint64 }
 
 // campaign is a TimeoutNow to be sent. One from a leader has its term and is repeated a fixed
-// number of times. So is one for the succession of a leader whose process has ended; it has term 0.
+// number of times. So is one that replaces a leader whose process has ended; it has term 0.
 // One from a replica to itself is repeated while it is the only voter and has no leader.
 type campaign struct {
 	campaignKey

@@ -281,7 +281,7 @@ func (h *Host) SuppressElections(shard uint64) {
 	h.campaigner.suppress(shard)
 }
 
-// Succeed makes replicas here campaign in the groups whose leader was on the host at a raft
+// ReplaceLeader makes replicas here campaign in the groups whose leader was on the host at a raft
 // address, because its process has ended. They need not wait for the election timeout. Agree are
 // the raft addresses of other hosts that found the same: a group in which these and this host are
 // no majority is left alone. It returns the number of groups in which a replica here campaigns.
@@ -289,8 +289,8 @@ func (h *Host) SuppressElections(shard uint64) {
 // A wrong report costs a needless election, which raft tolerates at any time. The pre-vote is
 // skipped, which would protect a live leader; the finding of a majority that the leader's process
 // has ended replaces it.
-func (h *Host) Succeed(address string, agree []string) (stands int) {
-	return h.campaigner.succeed(address, agree)
+func (h *Host) ReplaceLeader(address string, agree []string) (stands int) {
+	return h.campaigner.replaceLeader(address, agree)
 }
 
 // Transfer makes another voter the leader of a shard that this host's replica leads, and waits
@@ -303,7 +303,7 @@ func (h *Host) Succeed(address string, agree []string) (stands int) {
 // replica believes for a while that it leads. If it is the target, its belief must not count as a
 // completed transfer.
 //
-// A data shard logs the transfer first ([Shard.HandOver]). Then its proposals are paused, since
+// A data shard logs the transfer first ([Shard.LogTransfer]). Then its proposals are paused, since
 // batches in flight must be applied first: requests wait in the open batch for 80 ms in the first
 // attempt, up to 320 ms in the last. If the leadership has moved, they fail with StatusUnavailable;
 // nothing of them was proposed. The engine gives up a target that does not respond after ten round

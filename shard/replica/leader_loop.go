@@ -129,8 +129,8 @@ func (w *leaderLoop) run(x *leaderTask) {
 		s.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*leadState)(m)) })
 	case taskRouteChanged:
 		l.RouteChanged(now)
-	case taskHandOver:
-		l.HandOver(now, w.heard)
+	case taskTransfer:
+		l.Transfer(now, w.heard)
 	case taskReceive:
 		s.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*leadState)(m)) })
 	case taskTick:

@@ -35,7 +35,7 @@ const (
 	taskProposalDone
 	taskBarrierDone
 	taskRouteChanged
-	taskHandOver
+	taskTransfer
 	taskReceive
 	taskTick
 	taskSkipTime

@@ -230,10 +230,10 @@ func (s *Shard) ProposeInternal(ctx context.Context, c shard.Command) error {
 	}
 }
 
-// HandOver prepares for a leadership transfer: it logs the remaining time of sessions that were not
-// heard lately, and then a CmdHandOver. The next leader then adds no grace period. It returns when
+// LogTransfer prepares for a leadership transfer: it logs the remaining time of sessions that were not
+// heard lately, and then a CmdTransfer. The next leader then adds no grace period. It returns when
 // that is applied. After an error the change of leader may count as unplanned.
-func (s *Shard) HandOver(ctx context.Context) error { return s.transfers.log(ctx) }
+func (s *Shard) LogTransfer(ctx context.Context) error { return s.transfers.log(ctx) }
 
 func (s *Shard) transfer(ctx context.Context, to, after uint64) error {
 	return s.transfers.run(ctx, to, after)

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	transferAttempts = 3
-	transferTimeout  = 80 * time.Millisecond // of the first attempt; doubles
-	transferPause    = 50 * time.Millisecond // between two attempts, for waiting requests
-	transferPoll     = time.Millisecond
-	handOverTimeout  = 200 * time.Millisecond // of logging the transfer; then the change counts as unplanned
+	transferAttempts   = 3
+	transferTimeout    = 80 * time.Millisecond // of the first attempt; doubles
+	transferPause      = 50 * time.Millisecond // between two attempts, for waiting requests
+	transferPoll       = time.Millisecond
+	logTransferTimeout = 200 * time.Millisecond // of logging the transfer; then the change counts as unplanned
 )
 
 // await polls until ok, or for a limited time, and returns ok's last result.
@@ -50,11 +50,11 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		return checkNewerTerm(s.cfg.ID, term, after)
 	}
 	if !t.mu.TryLock() {
-		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being handed over already",
+		return protocol.Errorf(protocol.StatusAborted, "leadership of shard %d is being transferred already",
 			s.cfg.ID)
 	}
 	defer t.mu.Unlock()
-	first, cancel := context.WithTimeout(ctx, handOverTimeout)
+	first, cancel := context.WithTimeout(ctx, logTransferTimeout)
 	_ = t.log(first) // the transfer does not depend on it
 	cancel()
 	defer func() {
@@ -98,25 +98,25 @@ func (t *shardTransfer) run(ctx context.Context, to, after uint64) (err error) {
 		transferAttempts)
 }
 
-// log is [Shard.HandOver].
+// log is [Shard.LogTransfer].
 func (t *shardTransfer) log(ctx context.Context) error {
 	s := t.s
 	if !s.Leading() {
 		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
 	}
 	done := make(chan struct{})
-	s.tasks.add(leaderTask{kind: taskHandOver, done: done})
+	s.tasks.add(leaderTask{kind: taskTransfer, done: done})
 	select {
 	case <-done:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverBegins})
+	return s.ProposeInternal(ctx, shard.Command{Kind: shard.CmdTransfer, Body: shard.TransferBegins})
 }
 
 // cancel logs that the leadership stays.
 func (t *shardTransfer) cancel() {
-	cmd := shard.Command{Kind: shard.CmdHandOver, Body: shard.HandOverCancelled}
+	cmd := shard.Command{Kind: shard.CmdTransfer, Body: shard.TransferCancelled}
 	t.s.proposals.SubmitInternal(cmd, proposal.Waiter{Done: func(error) {}})
 }
 

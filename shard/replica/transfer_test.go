@@ -130,7 +130,7 @@ func TestTransferUnderLoad(t *testing.T) {
 		}
 		times = append(times, time.Since(start).Round(time.Millisecond))
 		if st := c.shards[l].Stats(); st.Leader != c.ids[to] {
-			t.Logf("leader is %d after it was handed over to %d", st.Leader, c.ids[to])
+			t.Logf("leader is %d after a transfer to %d", st.Leader, c.ids[to])
 		}
 		r := c.recs[to]
 		r.await("some answers of the new leader",
@@ -205,7 +205,7 @@ func TestTransferToUnresponsiveTarget(t *testing.T) {
 		return func() {
 			status(t, "transfer to a stranger", stranger, protocol.StatusPreconditionFailed)
 			if follower == nil {
-				t.Error("a follower says that it has handed over")
+				t.Error("a follower reports a transfer")
 			}
 		}
 	})

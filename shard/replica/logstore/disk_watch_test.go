@@ -72,7 +72,7 @@ func TestFull(t *testing.T) {
 		}
 		fs.setFree(500 << 20)
 		if sp := <-low; sp.String() !=
-			"500 of 10240 MiB are free, below 512 an instance hands over, below 256 it ends" {
+			"500 of 10240 MiB are free, below 512 an instance drains, below 256 it ends" {
 			t.Fatalf("%+v", sp)
 		}
 		fs.setFree(200 << 20)
@@ -100,7 +100,7 @@ func TestFilesRunOut(t *testing.T) {
 		default:
 		}
 		fs.setFiles(500)
-		if sp := <-low; sp.String() != "500 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends" {
+		if sp := <-low; sp.String() != "500 of 10000 inodes are free, below 512 an instance drains, below 256 it ends" {
 			t.Error(sp)
 		}
 		fs.setFiles(600) // that is not room enough to have it reported again
@@ -131,11 +131,11 @@ func TestSpaceText(t *testing.T) {
 		mib, files uint64
 		want       string
 	}{
-		{60, 5000, "60 of 271 MiB are free, below 64 an instance hands over, below 32 it ends"},
-		{60, 300, "300 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends"},
+		{60, 5000, "60 of 271 MiB are free, below 64 an instance drains, below 32 it ends"},
+		{60, 300, "300 of 10000 inodes are free, below 512 an instance drains, below 256 it ends"},
 		{60, 20, "20 of 10000 inodes are free, at least 256 are needed"},
 		{20, 300, "20 of 271 MiB are free, at least 32 are needed"},
-		{200, 300, "300 of 10000 inodes are free, below 512 an instance hands over, below 256 it ends"},
+		{200, 300, "300 of 10000 inodes are free, below 512 an instance drains, below 256 it ends"},
 	} {
 		s := Space{Bytes: Room{c.mib * mib, 271 * mib, 64 * mib, 32 * mib}, Files: Room{c.files, 10_000, 512, 256}}
 		if s.String() != c.want {
@@ -162,7 +162,7 @@ func TestLowAtStart(t *testing.T) {
 		b := newBed(t, vfs.NewMem(), "/bed")
 		var text strings.Builder
 		s := New(Config{Dir: b.dir, Logger: slog.New(slog.NewTextHandler(&text, nil)), Fatal: func(err error) { t.Error(err) },
-			Low: func(sp Space) { t.Errorf("it is to hand over at %v", sp) }})
+			Low: func(sp Space) { t.Errorf("it is to drain at %v", sp) }})
 		s.wrap = func(fs vfs.FS) vfs.FS { return &gauge{FS: fs, free: free} }
 		db := b.folder()
 		if _, err := s.Create(b.engine(), func(config.LogDBInfo) {}, []string{db}, []string{db}); err != nil {

@@ -16,14 +16,14 @@ type Space struct {
 // Room is what is free of one kind.
 type Room struct {
 	Free, Total uint64
-	// Below Low an instance should hand over its work. Below Least the store cannot go on.
+	// Below Low an instance should drain. Below Least the store cannot go on.
 	Low, Least uint64
 }
 
 // full reports whether there is too little to go on.
 func (s Space) full() bool { return s.Bytes.Free < s.Bytes.Least || s.Files.Free < s.Files.Least }
 
-// Low reports whether an instance should hand over its work.
+// Low reports whether an instance should drain.
 func (s Space) Low() bool { return s.Bytes.Free < s.Bytes.Low || s.Files.Free < s.Files.Low }
 
 // Ample reports whether there is room again, after it was low.
@@ -44,7 +44,7 @@ func (s Space) String() string {
 	if s.full() {
 		return text + fmt.Sprintf(", at least %d are needed", r.Least)
 	}
-	return text + fmt.Sprintf(", below %d an instance hands over, below %d it ends", r.Low, r.Least)
+	return text + fmt.Sprintf(", below %d an instance drains, below %d it ends", r.Low, r.Least)
 }
 
 // Marks returns the marks of a disk of this size, in bytes. The least is 5 % of the disk, from 32

@@ -71,7 +71,7 @@ func overview() dashboard {
 					query{most(m.MemoryLive, "instance"), "{{instance}} live"},
 					query{most(m.MemoryLimit, "instance"), "{{instance}} limit"}),
 				graph("Disk free", unitRatio,
-					"Below 10 % of free space, at most 512 MiB, an instance hands over and ends.",
+					"Below 10 % of free space, at most 512 MiB, an instance drains and ends.",
 					query{least(m.DiskFree, "instance") + " / " + least(m.DiskSize, "instance"), "{{instance}}"}),
 				graph("Write to the log, with fsync", unitSeconds,
 					"Every acknowledged write waits for it.",

@@ -11,10 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
-// TestSuccession: the others are told that the leader's process has ended, and one of them leads by
+// TestReplaceLeader: the others are told that the leader's process has ended, and one of them leads by
 // an election without a pre-vote. An ordinary election begins with one. On a busy machine it may
 // come first; then the next leader goes.
-func TestSuccession(t *testing.T) {
+func TestReplaceLeader(t *testing.T) {
 	c := newCluster(t, nil)
 	c.populate()
 	type election struct{ replica, term uint64 }
@@ -33,7 +33,7 @@ func TestSuccession(t *testing.T) {
 		gone := c.disks[l].addr
 		c.net.Isolate(gone, true) // at once, while it takes time to stop
 		for _, i := range []int{(l + 1) % 3, (l + 2) % 3} {
-			c.hosts[i].Succeed(gone, []string{c.disks[3-l-i].addr})
+			c.hosts[i].ReplaceLeader(gone, []string{c.disks[3-l-i].addr})
 		}
 		c.stop(l)
 		n := c.leader()
@@ -51,9 +51,9 @@ func TestSuccession(t *testing.T) {
 	t.Fatal("every leader that was gone was replaced by an ordinary election")
 }
 
-// TestSuccessors: which replicas stand for election when the leader's process has ended, and in
+// TestCandidates: which replicas stand for election when the leader's process has ended, and in
 // which order. The campaigners do not run, so nothing changes.
-func TestSuccessors(t *testing.T) {
+func TestCandidates(t *testing.T) {
 	const leader = 2
 	c := newCluster(t, nil)
 	addr := func(id uint64) string { return c.members[id] }
@@ -72,7 +72,7 @@ func TestSuccessors(t *testing.T) {
 		{"by the word of the leader", 1, addr(leader), []string{addr(leader)}, false, 0},
 		{"the leader is elsewhere", 1, addr(3), []string{addr(3)}, false, 0},
 		{"the first candidate", 3, addr(leader), []string{addr(1)}, true, 0},
-		{"the second candidate", 1, addr(leader), []string{addr(3)}, true, successionDelay},
+		{"the second candidate", 1, addr(leader), []string{addr(3)}, true, candidateDelay},
 	} {
 		e := c.hosts[x.replica-1].engine
 		eventually(t, "the members to be known", func() bool { return len(e.Infos()[1].Voters) == 3 })
@@ -81,7 +81,7 @@ func TestSuccessors(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := time.Now()
-		stands := n.succeed(x.gone, x.agree)
+		stands := n.replaceLeader(x.gone, x.agree)
 		after := time.Now()
 		switch {
 		case stands != len(n.pending) || (stands == 1) != x.stands:

@@ -15,37 +15,37 @@ const (
 	// offlineLinger is how long an instance that the cluster has Offline goes on serving, so that
 	// the other instances, and clients by them, have heard of it.
 	offlineLinger = 100 * time.Millisecond
-	// handOverPoll is how often the state of a hand-over is read if nothing changes.
-	handOverPoll = 100 * time.Millisecond
+	// drainPoll is how often the state of a drain is read if nothing changes.
+	drainPoll = 100 * time.Millisecond
 )
 
-// HandOver has the cluster take over what this instance has. It returns when the cluster has, when
+// Drain has the cluster take over what this instance has. It returns when the cluster has, when
 // it cannot, or when ctx ends.
-func (m *Member) HandOver(ctx context.Context) {
+func (m *Member) Drain(ctx context.Context) {
 	log := m.Logger
 	if why := m.NoSuccessor(m.Meta.State(), 0); why != "" {
-		log.Info("stopping, nothing is handed over", "reason", why)
+		log.Info("stopping, nothing to drain to", "reason", why)
 		return
 	}
 	began := m.Clock.Now()
-	log.Info("stopping, handing over first")
+	log.Info("stopping, draining first")
 	m.service.SendHeartbeat() // the governor goes by the leaderships that it has heard of
 	m.detector.leave()
-	t := time.NewTicker(handOverPoll)
+	t := time.NewTicker(drainPoll)
 	defer t.Stop()
 	for {
 		changed := m.Meta.Changed()
 		state := m.Meta.State()
 		// The governor may have this instance Offline before it has heard what is led here. It goes
-		// on handing that over.
+		// on draining that.
 		if i, ok := state.Instance(m.instance); ok && i.Current.Variant == meta.Offline &&
 			i.Target.Variant == meta.Offline && m.transferable(state) == 0 {
-			log.Info("handed over", "took", m.Clock.Now()-began, "leads", len(m.Led()))
+			log.Info("drained", "took", m.Clock.Now()-began, "leads", len(m.Led()))
 			beat.Sleep(ctx, offlineLinger)
 			return
 		}
 		if why := m.NoSuccessor(state, m.Clock.Now()-began); why != "" {
-			log.Warn("hand-over given up", "reason", why, "after", m.Clock.Now()-began)
+			log.Warn("drain given up", "reason", why, "after", m.Clock.Now()-began)
 			return
 		}
 		select {
@@ -53,10 +53,10 @@ func (m *Member) HandOver(ctx context.Context) {
 		case <-t.C:
 			m.service.SendHeartbeat()
 		case <-m.Failed:
-			log.Warn("hand-over given up", "reason", "the instance has failed")
+			log.Warn("drain given up", "reason", "the instance has failed")
 			return
 		case <-ctx.Done():
-			log.Warn("hand-over given up", "reason", "it took too long", "after", m.Clock.Now()-began)
+			log.Warn("drain given up", "reason", "it took too long", "after", m.Clock.Now()-began)
 			return
 		}
 	}
@@ -77,7 +77,7 @@ func (m *Member) transferable(state *meta.State) (n int) {
 	return n
 }
 
-// NoSuccessor says why there is nobody to hand over to; empty if there may be. A voter that was
+// NoSuccessor says why there is nobody to drain to; empty if there may be. A voter that was
 // never heard counts as up until it has been waited for.
 func (m *Member) NoSuccessor(state *meta.State, waited time.Duration) string {
 	if i, ok := state.Instance(m.instance); !ok || i.Target.Variant == meta.Expelled || i.Expelled() {
@@ -145,7 +145,7 @@ func (m *Member) PeerExited(ctx context.Context, address string) {
 		mu.Lock()
 		defer mu.Unlock()
 		agree = append(agree, from)
-		if n := m.host.Succeed(address, agree); n > 0 {
+		if n := m.host.ReplaceLeader(address, agree); n > 0 {
 			m.Logger.Info("process of another instance has ended, standing for election in its place",
 				"address", address, "shards", n)
 		}

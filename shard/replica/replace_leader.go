@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// successionDelay is the delay of the second candidate of a group behind the first, and of the
+// candidateDelay is the delay of the second candidate of a group behind the first, and of the
 // third behind the second: two that campaign at once split the votes.
-const successionDelay = 200 * time.Millisecond
+const candidateDelay = 200 * time.Millisecond
 
-// succeed is [Host.Succeed].
-func (c *campaigner) succeed(address string, agree []string) (stands int) {
+// replaceLeader is [Host.ReplaceLeader].
+func (c *campaigner) replaceLeader(address string, agree []string) (stands int) {
 	infos := c.engine.Infos()
 	now := time.Now()
 	for _, g := range c.groups.running() {
@@ -37,7 +37,7 @@ func (c *campaigner) succeed(address string, agree []string) (stands int) {
 		// remaining replicas.
 		rank := (slices.Index(candidates, g.id) + int(g.shard%uint64(len(candidates)))) % len(candidates)
 		c.add(campaign{campaignKey: campaignKey{shard: g.shard, from: leader, to: g.id},
-			next: now.Add(time.Duration(rank) * successionDelay)})
+			next: now.Add(time.Duration(rank) * candidateDelay)})
 		stands++
 	}
 	return stands

@@ -12,12 +12,12 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// handOver runs a hand-over, and returns a function that reports whether it has ended by now.
-func (m *testMember) handOver(ctx context.Context) (ended func() bool) {
+// drain runs a drain, and returns a function that reports whether it has ended by now.
+func (m *testMember) drain(ctx context.Context) (ended func() bool) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		m.HandOver(ctx)
+		m.Drain(ctx)
 	}()
 	return func() bool {
 		synctest.Wait()
@@ -30,19 +30,19 @@ func (m *testMember) handOver(ctx context.Context) (ended func() bool) {
 	}
 }
 
-// TestHandOver: an instance that stops asks to be Offline, sends heartbeats, and waits until the
+// TestDrain: an instance that stops asks to be Offline, sends heartbeats, and waits until the
 // cluster has it Offline and what it leads is led elsewhere.
-func TestHandOver(t *testing.T) {
+func TestDrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMember(t, 1)
 		two := m.process(2, 1)
 		two.SendHeartbeat()
 		m.process(3, 1).SendHeartbeat()
-		ended := m.handOver(t.Context())
+		ended := m.drain(t.Context())
 		wait := func(what string) {
 			t.Helper()
 			if time.Sleep(2 * offlineLinger); ended() {
-				t.Fatalf("%s: handed over", what)
+				t.Fatalf("%s: drained", what)
 			}
 		}
 		synctest.Wait()
@@ -66,27 +66,27 @@ func TestHandOver(t *testing.T) {
 		}
 		time.Sleep(offlineLinger)
 		if !ended() {
-			t.Fatal("not handed over")
+			t.Fatal("not drained")
 		}
 	})
 }
 
-// TestHandOverAgain: an instance that was marked offline, and is to be Online, is not handed over.
-func TestHandOverAgain(t *testing.T) {
+// TestDrainAgain: an instance that was marked offline, and is to be Online, is not drained.
+func TestDrainAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMember(t, 1)
 		m.process(2, 1).SendHeartbeat()
 		m.process(3, 1).SendHeartbeat()
 		m.goes(1)
 		m.do(&meta.InstanceUpdate{Instance: 1, Target: meta.Online})
-		ended := m.handOver(t.Context())
+		ended := m.drain(t.Context())
 		if time.Sleep(time.Minute); ended() {
-			t.Error("handed over while it is to be Online")
+			t.Error("drained while it is to be Online")
 		}
 		m.goes(1)
 		time.Sleep(offlineLinger)
 		if !ended() {
-			t.Error("not handed over")
+			t.Error("not drained")
 		}
 	})
 }
@@ -112,27 +112,27 @@ func TestTransferable(t *testing.T) {
 				m.leads(2)
 				m.goes(1)
 				m.unvote(2, 3)
-				ended := m.handOver(t.Context())
+				ended := m.drain(t.Context())
 				if time.Sleep(time.Minute); ended() {
-					t.Fatal("handed over while another instance can lead its shard")
+					t.Fatal("drained while another instance can lead its shard")
 				}
 				change(m)
-				if time.Sleep(handOverPoll + offlineLinger); !ended() {
-					t.Error("not handed over")
+				if time.Sleep(drainPoll + offlineLinger); !ended() {
+					t.Error("not drained")
 				}
 			})
 		})
 	}
 }
 
-// TestHandOverGivenUp: a hand-over ends when it cannot go on.
-func TestHandOverGivenUp(t *testing.T) {
+// TestDrainGivenUp: a drain ends when it cannot go on.
+func TestDrainGivenUp(t *testing.T) {
 	for what, end := range map[string]func(m *testMember, cancel func()){
 		"too long": func(_ *testMember, cancel func()) { cancel() },
 		"failed":   func(m *testMember, _ func()) { close(m.failures) },
 		"no quorum": func(m *testMember, _ func()) {
 			m.clock.Advance(missedAfter + time.Second)
-			time.Sleep(handOverPoll)
+			time.Sleep(drainPoll)
 		},
 		"nobody else": func(m *testMember, _ func()) {
 			m.goes(2)
@@ -146,7 +146,7 @@ func TestHandOverGivenUp(t *testing.T) {
 				m.process(3, 1).SendHeartbeat()
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				ended := m.handOver(ctx)
+				ended := m.drain(ctx)
 				if ended() {
 					t.Fatal("given up at once")
 				}
@@ -159,7 +159,7 @@ func TestHandOverGivenUp(t *testing.T) {
 	}
 }
 
-// TestNoSuccessor: there is nobody to hand over to without another instance that is Online, or
+// TestNoSuccessor: there is nobody to drain to without another instance that is Online, or
 // without a majority that is up. A voter that was never heard is waited for.
 func TestNoSuccessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
