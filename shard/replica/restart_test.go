@@ -304,10 +304,11 @@ func TestSnapshotDoesNotStopTheShard(t *testing.T) {
 }
 
 // TestCopyOfARunningDirectory copies a directory while its host runs, which is what is left when a
-// process is killed.
+// process is killed. The clock stands, so that the leader writes nothing meanwhile: files that are
+// copied one after the other are of one moment.
 func TestCopyOfARunningDirectory(t *testing.T) {
 	dir, left := filepath.Join(t.TempDir(), "data"), filepath.Join(t.TempDir(), "left")
-	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t)}
+	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t), Clock: NewManualClock(time.Unix(1_700_000_000, 0))}
 	h := openHost(t, cfg)
 	s, r := startOne(t, h, nil)
 	populate(t, s)
