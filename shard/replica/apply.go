@@ -79,20 +79,20 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	}
 	if b == nil {
 		s.sink.Applied(s, index, nil, ev)
-		s.tasks.addEvents(nil, ev)
+		s.tasks.AddEvents(nil, ev)
 		return nil
 	}
 	// The batch was applied under its own epoch, so no newer epoch was in the log at b.Began. That
 	// is a barrier.
 	s.barriers.lastProof.note(time.Duration(b.Began))
 	s.sink.Applied(s, index, b.Origins, ev)
-	s.tasks.addEvents(b.Origins, ev)
+	s.tasks.AddEvents(b.Origins, ev)
 	for i := range b.Waiters {
 		w := &b.Waiters[i]
 		if w.Done != nil {
 			w.Done(statusOfReply(ev, w.Command))
 		} else {
-			s.tasks.done(w.Task, true)
+			s.tasks.Done(w.Task, true)
 		}
 	}
 	s.proposals.Recycle(b)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 )
 
 // fakeConns is the connections of a test: when each was last heard.
@@ -248,13 +249,10 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 	if got := s.Stats().MessagesDropped; got != 1 {
 		t.Errorf("%d messages dropped", got)
 	}
-	for range 10 * maxQueuedMessages {
+	for range 10 * leaderdriver.MaxQueuedMessages {
 		s.ReceiveMessage(2, []byte("any bytes"))
 	}
-	s.tasks.mu.Lock()
-	n := len(s.tasks.queue)
-	s.tasks.mu.Unlock()
-	if n > maxQueuedMessages+10 {
+	if n := s.tasks.Queued(); n > leaderdriver.MaxQueuedMessages+10 {
 		t.Errorf("%d messages wait", n)
 	}
 }

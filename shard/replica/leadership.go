@@ -61,12 +61,12 @@ func (l *leadership) begin(epoch, logTime uint64) {
 	now := millis(s.clock)
 	s.barriers.lastProof.at.Store(0)
 	s.logTime.start(epoch>>16, now, logTime)
-	s.tasks.start(now, epoch, logTime)
+	s.tasks.Begin(now, epoch, logTime)
 	s.members.lead(epoch >> 16)
 }
 
 func (l *leadership) end() {
-	l.s.tasks.stop()
+	l.s.tasks.End()
 	l.s.members.lead(0)
 }
 

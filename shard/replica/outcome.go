@@ -18,7 +18,7 @@ func (p *proposer) fail(list []*proposal.Batch, st protocol.Status) {
 				w.Done(protocol.Errorf(st,
 					"shard %d lost its leadership here before this was applied; ask its leader again", s.cfg.ID))
 			} else {
-				s.tasks.done(w.Task, false)
+				s.tasks.Done(w.Task, false)
 			}
 		}
 	}

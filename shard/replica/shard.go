@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica/engine"
+	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
@@ -41,7 +42,7 @@ type Shard struct {
 	transfers  shardTransfer
 	barriers   readBarriers
 	logTime    logClock
-	tasks      taskQueue
+	tasks      leaderdriver.Tasks
 	members    memberQueue
 	logTail    logTail
 	counters   counters
@@ -76,14 +77,15 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	})
 	s.proposer.init(s)
 	s.barriers.init(s)
-	s.tasks.init()
+	s.tasks.Init()
 	s.members.init()
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := engine.GroupConfig(cfg.ID, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
 	// goroutines.
-	loops := []func(){s.proposer.loop, s.barriers.loop, newLeaderLoop(s).loop}
+	driver := leaderdriver.New(cfg.ID, (*leaderSide)(s), &s.tasks, cfg.Route)
+	loops := []func(){s.proposer.loop, s.barriers.loop, func() { driver.Run(s.stopC) }}
 	if cfg.Relay != nil {
 		members := memberLoop{s: s, q: &s.members, sink: cfg.Relay}
 		loops = append(loops, members.loop)

@@ -66,23 +66,23 @@ func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
 // Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the
 // connection replaces a waiting one.
 func (s *Shard) Ping(conn, ping uint64) {
-	s.tasks.add(leaderTask{kind: taskPing, a: conn, b: ping})
+	s.tasks.Ping(conn, ping)
 }
 
 // ConnClosed reports a closed connection and its last receive by the host's clock.
 // [ShardConfig.Heard] must not know the connection any more.
 func (s *Shard) ConnClosed(conn uint64, lastHeard time.Duration) {
-	s.tasks.add(leaderTask{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
+	s.tasks.ConnClosed(conn, lastHeard)
 }
 
 // RouteChanged must be called when [ShardConfig.Route] may answer differently.
-func (s *Shard) RouteChanged() { s.tasks.add(leaderTask{kind: taskRouteChanged}) }
+func (s *Shard) RouteChanged() { s.tasks.RouteChanged() }
 
 // ReceiveMessage takes a message of another shard's leader, keeps the slice, and does not wait. It
 // drops the message if too many wait or this replica does not lead. Over says that it was dropped
 // over a limit.
 func (s *Shard) ReceiveMessage(from uint64, msg []byte) (over bool) {
-	added, over := s.tasks.addMessage(from, msg)
+	added, over := s.tasks.Receive(from, msg)
 	if !added {
 		s.counters.messagesDropped.Add(1)
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Shard) tick(now time.Duration) {
 	s.barriers.refreshIfDue(now)
 	s.requestSnapshot()
-	s.tasks.tick()
+	s.tasks.Tick()
 }
 
 func (s *Shard) requestSnapshot() {
@@ -37,7 +37,7 @@ func (s *Shard) startTick() (wait func(thorough bool)) {
 	s.barriers.refreshIfDue(s.clock.Now())
 	s.requestSnapshot()
 	done := make(chan struct{})
-	s.tasks.add(leaderTask{kind: taskTick, done: done})
+	s.tasks.TickWith(done)
 	return func(thorough bool) {
 		<-done
 		if thorough {
@@ -46,7 +46,7 @@ func (s *Shard) startTick() (wait func(thorough bool)) {
 		}
 		for end := time.Now().Add(quietTimeout); !s.quiet() &&
 			time.Now().Before(end); time.Sleep(20 * time.Microsecond) {
-			s.tasks.wakeIfQueued()
+			s.tasks.WakeIfQueued()
 		}
 	}
 }
@@ -72,18 +72,18 @@ func (s *Shard) due() (in time.Duration, has bool) {
 
 // skipTime moves log time, and nothing else that the leader uses.
 func (s *Shard) skipTime(d time.Duration) {
-	s.tasks.add(leaderTask{kind: taskSkipTime, a: uint64(d / time.Millisecond)})
+	s.tasks.SkipTime(uint64(d / time.Millisecond))
 }
 
 // quiet reports whether nothing is queued in this replica. It may miss what is being handed on at
 // this moment.
-func (s *Shard) quiet() bool { return s.proposals.Empty() && s.tasks.idle() && s.barriers.empty() }
+func (s *Shard) quiet() bool { return s.proposals.Empty() && s.tasks.Idle() && s.barriers.empty() }
 
 // awaitQuiet waits until nothing is queued in this replica.
 func (s *Shard) awaitQuiet(most time.Duration) bool {
 	end := time.Now().Add(most)
 	for quiet := 0; time.Now().Before(end); {
-		s.tasks.wakeIfQueued()
+		s.tasks.WakeIfQueued()
 		if s.quiet() {
 			if quiet++; quiet == 2 {
 				return true

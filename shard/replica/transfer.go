@@ -105,7 +105,7 @@ func (t *shardTransfer) log(ctx context.Context) error {
 		return protocol.Errorf(protocol.StatusUnavailable, "shard %d is not led here; ask its leader", s.cfg.ID)
 	}
 	done := make(chan struct{})
-	s.tasks.add(leaderTask{kind: taskTransfer, done: done})
+	s.tasks.Transfer(done)
 	select {
 	case <-done:
 	case <-ctx.Done():

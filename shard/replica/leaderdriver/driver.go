@@ -1,18 +1,42 @@
-package replica
+package leaderdriver
 
 import (
 	"time"
 
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
-	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
-// leaderLoop is the state of the goroutine that drives the leader's step machine.
-type leaderLoop struct {
-	s       *Shard
-	d       *taskQueue
+// Replica is what the driver needs of the replica that it works for.
+type Replica interface {
+	View(fn func(*shard.Machine))
+	Barrier(fn func(ok bool))
+	// Submit proposes a command of the leader's own. [Tasks.Done] follows, unless it returns false.
+	Submit(c shard.Command, id uint64) bool
+	// RequestTick proposes a batch soon, even an empty one.
+	RequestTick()
+	// Send sends a message to another shard's leader. It may be lost.
+	Send(to uint64, msg []byte)
+	// Pong, Cut and Detach are those of the replica's sink.
+	Pong(conn, ping uint64)
+	Cut(conn uint64, reason string)
+	Detach(conn uint64)
+	// Heard is the last receive on a connection by the host's clock, 0 for an unknown one.
+	Heard(conn uint64) time.Duration
+	// PublishLogTime is called after each run, while this replica leads in a term.
+	PublishLogTime(term, now, logTime uint64, runs bool)
+	// SelfCheck is the time between two self-checks of the leader, in ms, by the nodes of m; nil: by
+	// those seen last.
+	SelfCheck(m *shard.Machine) uint64
+	// Now is the host's clock in ms, and LeaderTime what the leader takes for such a time.
+	Now() uint64
+	LeaderTime(ms uint64) uint64
+}
+
+// Driver is the state of the goroutine that drives the leader's step machine.
+type Driver struct {
+	r       Replica
+	t       *Tasks
 	l       *leader.Leader
 	term    uint64
 	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
@@ -21,29 +45,29 @@ type leaderLoop struct {
 	remoteChanges []remoteChange // of the tasks that run
 }
 
-func newLeaderLoop(s *Shard) *leaderLoop {
-	route := s.cfg.Route
+// New returns the driver of a shard's replica. route is that of [leader.Config]; nil: no other
+// shard is known.
+func New(id uint64, r Replica, t *Tasks, route func(tier uint8, bucket uint32) (shard, epoch uint64)) *Driver {
 	if route == nil {
 		route = func(uint8, uint32) (uint64, uint64) { return 0, 0 }
 	}
-	return &leaderLoop{s: s, d: &s.tasks, l: leader.New(leader.Config{
-		Shard: s.cfg.ID, Route: route, SelfCheck: uint64(s.barriers.periods.leader() / time.Millisecond),
-	})}
+	return &Driver{r: r, t: t, l: leader.New(leader.Config{Shard: id, Route: route, SelfCheck: r.SelfCheck(nil)})}
 }
 
-func (w *leaderLoop) loop() {
-	s, d := w.s, w.d
+// Run makes the calls that are queued, until stop ends.
+func (d *Driver) Run(stop <-chan struct{}) {
+	t := d.t
 	for {
 		select {
-		case <-d.Wakeup:
-		case <-s.stopC:
-			w.l.Stop()
-			w.carryOut(w.l.Take())
-			d.mu.Lock()
-			d.ended = true
-			list := d.queue
-			d.queue = nil
-			d.mu.Unlock()
+		case <-t.Wakeup:
+		case <-stop:
+			d.l.Stop()
+			d.carryOut(d.l.Take())
+			t.mu.Lock()
+			t.ended = true
+			list := t.queue
+			t.queue = nil
+			t.mu.Unlock()
 			for i := range list {
 				if c := list[i].done; c != nil {
 					close(c)
@@ -51,53 +75,53 @@ func (w *leaderLoop) loop() {
 			}
 			return
 		}
-		d.mu.Lock()
-		list := d.queue
-		d.queue = d.spare[:0]
-		d.spare = nil
-		w.remoteChanges, d.remotes, d.spareRemotes = d.remotes, d.spareRemotes[:0], nil
-		d.sleeping = true // a task added from here on wakes it
-		d.queuedMessages, d.ticking = 0, false
-		d.busy = true
-		d.mu.Unlock()
+		t.mu.Lock()
+		list := t.queue
+		t.queue = t.spare[:0]
+		t.spare = nil
+		d.remoteChanges, t.remotes, t.spareRemotes = t.remotes, t.spareRemotes[:0], nil
+		t.sleeping = true // a task added from here on wakes it
+		t.queuedMessages, t.ticking = 0, false
+		t.busy = true
+		t.mu.Unlock()
 
 		for i := range list {
 			if i%64 == 0 {
-				w.now = withoutSkips(s.clock, millis(s.clock))
+				d.now = d.r.LeaderTime(d.r.Now())
 			}
-			w.run(&list[i])
+			d.run(&list[i])
 			if x := &list[i]; x.done != nil || i%64 == 63 {
-				w.carryOut(w.l.Take())
+				d.carryOut(d.l.Take())
 				if x.done != nil {
 					close(x.done)
 				}
 			}
 		}
-		w.carryOut(w.l.Take())
-		w.stamp()
+		d.carryOut(d.l.Take())
+		d.publish()
 
 		clear(list)
-		d.mu.Lock()
-		d.spare, d.spareRemotes = list[:0], w.remoteChanges
-		d.busy = false
-		d.mu.Unlock()
+		t.mu.Lock()
+		t.spare, t.spareRemotes = list[:0], d.remoteChanges
+		t.busy = false
+		t.mu.Unlock()
 	}
 }
 
-func (w *leaderLoop) run(x *leaderTask) {
-	s, l, now := w.s, w.l, w.now
+func (d *Driver) run(x *task) {
+	r, l, now := d.r, d.l, d.now
 	switch x.kind {
 	case taskStart:
 		// The remote sessions are read a little after the entry that began this leadership. Later
 		// changes are queued in order, so the leader ends up with the right list.
-		w.term = x.epoch >> 16
-		l.Start(withoutSkips(s.clock, x.a), x.epoch, x.value, w.readRemotes())
+		d.term = x.epoch >> 16
+		l.Start(r.LeaderTime(x.a), x.epoch, x.value, d.readRemotes())
 	case taskStop:
-		w.term = 0
+		d.term = 0
 		l.Stop()
 	case taskAttached:
 		conn := x.a
-		if conn != 0 && w.lastHeard(conn) == 0 {
+		if conn != 0 && r.Heard(conn) == 0 {
 			conn = 0 // closed before its attach was applied; ConnClosed came before, or comes and does nothing
 		}
 		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
@@ -106,7 +130,7 @@ func (w *leaderLoop) run(x *leaderTask) {
 	case taskEnded:
 		l.Ended(now, x.b)
 	case taskRemotes:
-		for _, r := range w.remoteChanges[x.a:x.b] {
+		for _, r := range d.remoteChanges[x.a:x.b] {
 			if r.held {
 				l.RemoteHeld(now, r.session)
 			} else {
@@ -120,100 +144,86 @@ func (w *leaderLoop) run(x *leaderTask) {
 	case taskLeft:
 		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
 	case taskConnClosed:
-		l.ConnClosed(now, x.a, withoutSkips(s.clock, x.value))
+		l.ConnClosed(now, x.a, r.LeaderTime(x.value))
 	case taskPing:
 		l.Ping(now, x.a, x.b)
 	case taskProposalDone:
 		l.Done(now, x.a, x.flag)
 	case taskBarrierDone:
-		s.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*leadState)(m)) })
+		r.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*state)(m)) })
 	case taskRouteChanged:
 		l.RouteChanged(now)
 	case taskTransfer:
-		l.Transfer(now, w.heard)
+		l.Transfer(now, d.heard)
 	case taskReceive:
-		s.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*leadState)(m)) })
+		r.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*state)(m)) })
 	case taskTick:
-		var next uint64
+		var next, selfCheck uint64
 		var has bool
-		s.View(func(m *shard.Machine) {
+		r.View(func(m *shard.Machine) {
 			next, has = m.NextDeadline()
-			s.barriers.periods.selfCheck.Store(m.SelfCheck())
-			s.barriers.periods.grace.Store(m.Grace())
+			selfCheck = r.SelfCheck(m)
 		})
-		l.SetSelfCheck(uint64(s.barriers.periods.leader() / time.Millisecond))
-		l.Tick(now, w.heard, next, has)
+		l.SetSelfCheck(selfCheck)
+		l.Tick(now, d.heard, next, has)
 	case taskSkipTime:
 		l.SkipTime(now, x.a)
 	}
 }
 
-func (w *leaderLoop) readRemotes() []uint64 {
-	w.remotes = w.remotes[:0]
-	w.s.View(func(m *shard.Machine) {
+func (d *Driver) readRemotes() []uint64 {
+	d.remotes = d.remotes[:0]
+	d.r.View(func(m *shard.Machine) {
 		m.Sessions().Remotes(func(session, _ uint64) bool {
-			w.remotes = append(w.remotes, session)
+			d.remotes = append(d.remotes, session)
 			return true
 		})
 	})
-	return w.remotes
+	return d.remotes
 }
 
-// lastHeard is the last receive on a connection by the host's clock, 0 for an unknown one.
-func (w *leaderLoop) lastHeard(conn uint64) time.Duration {
-	if w.s.cfg.Heard == nil {
-		return 0
-	}
-	return w.s.cfg.Heard(conn)
-}
-
-func (w *leaderLoop) heard(conn uint64) (at uint64, open bool) {
-	d := w.lastHeard(conn)
-	return withoutSkips(w.s.clock, uint64(d/time.Millisecond)), d != 0
+func (d *Driver) heard(conn uint64) (at uint64, open bool) {
+	last := d.r.Heard(conn)
+	return d.r.LeaderTime(uint64(last / time.Millisecond)), last != 0
 }
 
 // carryOut does what the leader wants done, cuts first.
-func (w *leaderLoop) carryOut(r *leader.Ready) {
-	s := w.s
-	for i := range r.Cut {
-		if c := &r.Cut[i]; c.Reason == "" {
-			s.sink.Detach(s, c.Conn)
+func (d *Driver) carryOut(out *leader.Ready) {
+	for i := range out.Cut {
+		if c := &out.Cut[i]; c.Reason == "" {
+			d.r.Detach(c.Conn)
 		} else {
-			s.sink.Cut(s, c.Conn, c.Reason)
+			d.r.Cut(c.Conn, c.Reason)
 		}
 	}
-	for i := range r.Pongs {
-		s.sink.Pong(s, r.Pongs[i].Conn, r.Pongs[i].Ping)
+	for i := range out.Pongs {
+		d.r.Pong(out.Pongs[i].Conn, out.Pongs[i].Ping)
 	}
-	for i := range r.Commands {
-		c := &r.Commands[i]
-		if s.proposals.SubmitInternal(c.Command, proposal.Waiter{Task: c.ID}) != protocol.StatusOK {
-			w.d.done(c.ID, false)
+	for i := range out.Commands {
+		if c := &out.Commands[i]; !d.r.Submit(c.Command, c.ID) {
+			d.t.Done(c.ID, false)
 		}
 	}
-	if s.cfg.Messages != nil {
-		for i := range r.Messages {
-			s.cfg.Messages.Send(r.Messages[i].To, s.cfg.ID, r.Messages[i].Bytes)
-		}
+	for i := range out.Messages {
+		d.r.Send(out.Messages[i].To, out.Messages[i].Bytes)
 	}
-	if r.Barrier != 0 {
-		n := r.Barrier
-		s.Barrier(func(ok bool) { w.d.add(leaderTask{kind: taskBarrierDone, a: n, flag: ok}) })
+	if n := out.Barrier; n != 0 {
+		d.r.Barrier(func(ok bool) { d.t.add(task{kind: taskBarrierDone, a: n, flag: ok}) })
 	}
-	if r.Tick {
-		w.stamp()
-		s.proposals.RequestTick()
+	if out.Tick {
+		d.publish()
+		d.r.RequestTick()
 	}
-	if r.Compare {
-		w.l.Holdings(withoutSkips(s.clock, millis(s.clock)), w.readRemotes())
-		w.carryOut(w.l.Take())
+	if out.Compare {
+		d.l.Holdings(d.r.LeaderTime(d.r.Now()), d.readRemotes())
+		d.carryOut(d.l.Take())
 	}
 }
 
-func (w *leaderLoop) stamp() {
-	if w.term == 0 {
+func (d *Driver) publish() {
+	if d.term == 0 {
 		return
 	}
-	now := millis(w.s.clock)
-	w.s.logTime.publish(w.term, now, w.l.LogTime(withoutSkips(w.s.clock, now)), w.l.LogTimeRuns())
+	now := d.r.Now()
+	d.r.PublishLogTime(d.term, now, d.l.LogTime(d.r.LeaderTime(now)), d.l.LogTimeRuns())
 }

@@ -1,4 +1,4 @@
-package replica
+package leaderdriver
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -6,16 +6,16 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
-// leadState is a machine as the leader's step machine reads it, under the machine's read lock.
-type leadState shard.Machine
+// state is a machine as the leader's step machine reads it, under the machine's read lock.
+type state shard.Machine
 
-var _ leader.State = (*leadState)(nil)
+var _ leader.State = (*state)(nil)
 
-func (st *leadState) machine() *shard.Machine { return (*shard.Machine)(st) }
+func (s *state) machine() *shard.Machine { return (*shard.Machine)(s) }
 
 // HomeBucket returns the epoch of the session's home bucket and whether it is ACTIVE here.
-func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
-	m := st.machine()
+func (s *state) HomeBucket(session uint64) (epoch uint64, active bool) {
+	m := s.machine()
 	if tier, total := m.Tier(); total == 0 || tier != protocol.SessionTier(session) {
 		return 0, false
 	}
@@ -23,11 +23,11 @@ func (st *leadState) HomeBucket(session uint64) (epoch uint64, active bool) {
 }
 
 // Session looks up a session at home here.
-func (st *leadState) Session(session uint64) (view shard.SessionView, alive bool) {
-	return st.machine().Sessions().Home(session)
+func (s *state) Session(session uint64) (view shard.SessionView, alive bool) {
+	return s.machine().Sessions().Home(session)
 }
 
 // RemoteSession looks up a session at home elsewhere.
-func (st *leadState) RemoteSession(session uint64) (view shard.RemoteSessionView, known bool) {
-	return st.machine().Sessions().Remote(session)
+func (s *state) RemoteSession(session uint64) (view shard.RemoteSessionView, known bool) {
+	return s.machine().Sessions().Remote(session)
 }

@@ -1,16 +1,18 @@
-package replica
+package leaderdriver
 
 import (
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
-// maxQueuedMessages bounds the waiting messages of other leaders. More are dropped, and repeated by
+// MaxQueuedMessages bounds the waiting messages of other leaders. More are dropped, and repeated by
 // their senders.
-const maxQueuedMessages = 4096
+const MaxQueuedMessages = 4096
 
 // maxDeferred is how many remote sessions that came or went may wait for the next tick. The
 // leader requests them only with its ticks, so waking its goroutine for each would cost a switch of
@@ -41,11 +43,11 @@ const (
 	taskSkipTime
 )
 
-type leaderTask struct {
+type task struct {
 	kind  taskKind
 	flag  bool
 	a     uint64 // conn, time, command id, barrier or shard
-	b     uint64 // session or ping; of taskRemotes the end of its part of taskQueue.remotes, a is the start
+	b     uint64 // session or ping; of taskRemotes the end of its part of Tasks.remotes, a is the start
 	epoch uint64
 	value uint64 // timeout, last receive or log time
 	text  string
@@ -60,14 +62,14 @@ type remoteChange struct {
 	held    bool
 }
 
-// taskQueue is the queue of calls to the leader's step machine, which its goroutine makes. The
+// Tasks is the queue of calls to the leader's step machine, which its goroutine makes. The
 // apply goroutine adds the events of the log, in log order; everything else is added as it comes.
-type taskQueue struct {
+type Tasks struct {
 	wakeup.Wakeup
 
 	mu             sync.Mutex
-	queue          []leaderTask
-	spare          []leaderTask
+	queue          []task
+	spare          []task
 	remotes        []remoteChange // of the tasks of kind taskRemotes in queue
 	spareRemotes   []remoteChange
 	queuedMessages int  // messages of other leaders in queue
@@ -79,12 +81,13 @@ type taskQueue struct {
 	skippedTicks   int  // ticks without waking the goroutine, while this replica does not lead
 }
 
-func (t *taskQueue) init() {
+// Init makes the queue ready.
+func (t *Tasks) Init() {
 	t.Wakeup = wakeup.New()
 	t.sleeping = true
 }
 
-func (t *taskQueue) add(x leaderTask) {
+func (t *Tasks) add(x task) {
 	t.mu.Lock()
 	if t.ended {
 		t.mu.Unlock()
@@ -102,8 +105,8 @@ func (t *taskQueue) add(x leaderTask) {
 	}
 }
 
-// wakeIfQueued runs deferred tasks now.
-func (t *taskQueue) wakeIfQueued() {
+// WakeIfQueued runs deferred tasks now.
+func (t *Tasks) WakeIfQueued() {
 	t.mu.Lock()
 	wake := t.sleeping && len(t.queue) > 0
 	if wake {
@@ -115,28 +118,29 @@ func (t *taskQueue) wakeIfQueued() {
 	}
 }
 
-// start begins a leadership, at a time of the host's clock in ms.
-func (t *taskQueue) start(now, epoch, logTime uint64) {
+// Begin begins a leadership, at a time of the host's clock in ms.
+func (t *Tasks) Begin(now, epoch, logTime uint64) {
 	t.mu.Lock()
 	t.active = true
 	t.mu.Unlock()
-	t.add(leaderTask{kind: taskStart, a: now, epoch: epoch, value: logTime})
+	t.add(task{kind: taskStart, a: now, epoch: epoch, value: logTime})
 }
 
-func (t *taskQueue) stop() {
+// End ends it.
+func (t *Tasks) End() {
 	t.mu.Lock()
 	t.active = false
 	t.mu.Unlock()
-	t.add(leaderTask{kind: taskStop})
+	t.add(task{kind: taskStop})
 }
 
-// done reports a command of the leader's own: applied, or never to be.
-func (t *taskQueue) done(id uint64, applied bool) {
-	t.add(leaderTask{kind: taskProposalDone, a: id, flag: applied})
+// Done reports a command of the leader's own: applied, or never to be.
+func (t *Tasks) Done(id uint64, applied bool) {
+	t.add(task{kind: taskProposalDone, a: id, flag: applied})
 }
 
-// addEvents adds what the leader must know of an entry's events.
-func (t *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
+// AddEvents adds what the leader must know of an entry's events.
+func (t *Tasks) AddEvents(origins []proposal.Origin, ev *shard.Events) {
 	t.mu.Lock()
 	if !t.active || t.ended {
 		t.mu.Unlock()
@@ -153,25 +157,25 @@ func (t *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 			}
 			urgent = true
 			t.queue = append(t.queue,
-				leaderTask{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
+				task{kind: taskAttached, a: conn, b: e.Session, epoch: e.Epoch, value: e.Timeout, text: e.Text})
 		case shard.EventSessionDetached:
 			urgent = true
-			t.queue = append(t.queue, leaderTask{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
+			t.queue = append(t.queue, task{kind: taskDetached, b: e.Session, epoch: e.Epoch, text: e.Text})
 		case shard.EventSessionEnded:
 			urgent = true
-			t.queue = append(t.queue, leaderTask{kind: taskEnded, b: e.Session})
+			t.queue = append(t.queue, task{kind: taskEnded, b: e.Session})
 		case shard.EventRemoteHeld:
 			t.addRemote(e.Session, true)
 		case shard.EventRemoteIdle:
 			t.addRemote(e.Session, false)
 		case shard.EventBucketsFrozen:
 			urgent = true
-			t.queue = append(t.queue, leaderTask{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
+			t.queue = append(t.queue, task{kind: taskFrozen, a: uint64(e.First), b: uint64(e.Count)})
 		case shard.EventBucketsActive:
 			urgent = true
-			t.queue = append(t.queue, leaderTask{kind: taskActive})
+			t.queue = append(t.queue, task{kind: taskActive})
 		case shard.EventBucketsLeft:
-			t.queue = append(t.queue, leaderTask{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
+			t.queue = append(t.queue, task{kind: taskLeft, a: uint64(e.First), b: uint64(e.Count)})
 		}
 	}
 	wake := t.sleeping && (urgent || len(t.queue)+len(t.remotes) > maxDeferred)
@@ -185,34 +189,35 @@ func (t *taskQueue) addEvents(origins []Origin, ev *shard.Events) {
 }
 
 // addRemote adds a change of a remote session, in order with the other tasks. The caller holds mu.
-func (t *taskQueue) addRemote(session uint64, held bool) {
+func (t *Tasks) addRemote(session uint64, held bool) {
 	t.remotes = append(t.remotes, remoteChange{session, held})
 	n := uint64(len(t.remotes))
 	if last := len(t.queue) - 1; last >= 0 && t.queue[last].kind == taskRemotes {
 		t.queue[last].b = n
 	} else {
-		t.queue = append(t.queue, leaderTask{kind: taskRemotes, a: n - 1, b: n})
+		t.queue = append(t.queue, task{kind: taskRemotes, a: n - 1, b: n})
 	}
 }
 
-func (t *taskQueue) idle() bool {
+// Idle reports whether nothing is queued, and nothing runs.
+func (t *Tasks) Idle() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ended || len(t.queue) == 0 && !t.busy
 }
 
-// addMessage adds a message of another shard's leader while this replica leads. Over: it is dropped
+// Receive takes a message of another shard's leader while this replica leads. Over: it is dropped
 // over a limit.
-func (t *taskQueue) addMessage(from uint64, msg []byte) (added, over bool) {
+func (t *Tasks) Receive(from uint64, msg []byte) (added, over bool) {
 	t.mu.Lock()
-	over = t.active && (t.queuedMessages >= maxQueuedMessages || len(msg) > leader.MaxMessage)
+	over = t.active && (t.queuedMessages >= MaxQueuedMessages || len(msg) > leader.MaxMessage)
 	added = t.active && !over
 	if added {
 		t.queuedMessages++
 	}
 	t.mu.Unlock()
 	if added {
-		t.add(leaderTask{kind: taskReceive, a: from, bytes: msg})
+		t.add(task{kind: taskReceive, a: from, bytes: msg})
 	}
 	return added, over
 }
@@ -221,8 +226,8 @@ func (t *taskQueue) addMessage(from uint64, msg []byte) (added, over bool) {
 // periods of its nodes, and a wake-up of each shard's goroutine for nothing adds up.
 const skippedFollowerTicks = 9
 
-// tick wakes the leader's goroutine, unless the last tick still waits.
-func (t *taskQueue) tick() {
+// Tick wakes the leader's goroutine, unless the last tick still waits.
+func (t *Tasks) Tick() {
 	t.mu.Lock()
 	none := t.ticking
 	switch {
@@ -235,6 +240,33 @@ func (t *taskQueue) tick() {
 	}
 	t.mu.Unlock()
 	if !none {
-		t.add(leaderTask{kind: taskTick})
+		t.add(task{kind: taskTick})
 	}
+}
+
+// TickWith is Tick for a caller that waits: done is closed when the leader has run.
+func (t *Tasks) TickWith(done chan<- struct{}) { t.add(task{kind: taskTick, done: done}) }
+
+// Ping asks for a pong behind a read barrier that begins after this call.
+func (t *Tasks) Ping(conn, ping uint64) { t.add(task{kind: taskPing, a: conn, b: ping}) }
+
+// ConnClosed reports a closed connection and its last receive by the host's clock.
+func (t *Tasks) ConnClosed(conn uint64, lastHeard time.Duration) {
+	t.add(task{kind: taskConnClosed, a: conn, value: uint64(lastHeard / time.Millisecond)})
+}
+
+// RouteChanged reports that Config.Route may answer differently.
+func (t *Tasks) RouteChanged() { t.add(task{kind: taskRouteChanged}) }
+
+// Transfer prepares a transfer of the leadership. done is closed when what it takes is submitted.
+func (t *Tasks) Transfer(done chan<- struct{}) { t.add(task{kind: taskTransfer, done: done}) }
+
+// SkipTime moves log time by so many ms, and nothing else that the leader uses.
+func (t *Tasks) SkipTime(ms uint64) { t.add(task{kind: taskSkipTime, a: ms}) }
+
+// Queued is how many tasks wait.
+func (t *Tasks) Queued() int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.queue)
 }
