@@ -247,28 +247,57 @@ type QueueStatus struct {
 	Ahead    []Waiter
 	Free     uint64 // units that nobody holds: they are not given out of turn
 	Limit    uint64
+	Options  *SemaphoreOptions // with slots; nil: a plain one
+
+	// Behind is what the holders and those ahead wait for themselves, of other semaphores, the nearest
+	// first.
+	Behind []WaitStep
+	// Deadlock is one that the session is in or waits behind; nil if none was seen.
+	Deadlock *Deadlock
+	// Unread says what of those waits could not be read, and so counts as able to go on; empty: nothing.
+	Unread string
 }
 
 // NeverGranted is the first waiter, the session's own or one ahead of it, that wants more than the
-// limit. It, and everything behind it, waits until the limit is raised or it leaves the queue. ok
-// is false if there is none.
-func (s *QueueStatus) NeverGranted() (Waiter, bool) {
+// limit, or more of the slots that it takes than are granted any more. It waits until the limit is
+// raised, a slot is undrained, or it leaves the queue. So does everything behind it that wants the
+// same units. ok is false if there is none.
+func (s *QueueStatus) NeverGranted() (w Waiter, ok bool) {
 	for _, w := range s.Ahead {
-		if w.Count > s.Limit {
+		if !s.servable(&w) {
 			return w, true
 		}
 	}
-	return s.Own, s.Waiting && s.Own.Count > s.Limit
+	return s.Own, s.Waiting && !s.servable(&s.Own)
 }
 
-// ExplainWait says why a session waits for a semaphore: who holds it, and who is ahead in the
-// queue. See [QueueStatus.NeverGranted]. Errors: NotFound.
+// servable reports whether a waiter fits if nobody holds anything.
+func (s *QueueStatus) servable(w *Waiter) bool {
+	if w.Count > s.Limit {
+		return false
+	}
+	if s.Options == nil || len(s.Options.Slots) == 0 {
+		return true
+	}
+	granted := uint64(0)
+	for _, slot := range s.Options.Takes(w) {
+		if slot.State == SlotFree || slot.State == SlotHeld {
+			granted++
+		}
+	}
+	return granted >= w.Count
+}
+
+// ExplainWait says why a session waits for a semaphore: who holds it, who is ahead in the queue, and
+// what those wait for themselves. It follows the waits over at most 64 sessions, 256 semaphores and 16
+// steps, for 2 s; if that ends in a deadlock, it reads all of it again 1 s later. Session 0 is a waiter
+// that would come now. See [QueueStatus.NeverGranted]. Errors: NotFound.
 func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*QueueStatus, error) {
-	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
+	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), IncludeSlots(), ReadConsistency(Strict))
 	if err != nil {
 		return nil, err
 	}
-	st := &QueueStatus{Holders: sem.Owners, Limit: sem.Limit}
+	st := &QueueStatus{Holders: sem.Owners, Limit: sem.Limit, Options: sem.Options}
 	if sem.Limit > sem.Used {
 		st.Free = sem.Limit - sem.Used
 	}
@@ -283,6 +312,25 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	}
 	if ranked := slices.ContainsFunc(sem.Waiters, func(w Waiter) bool { return w.Rank > 0 }); ranked && st.Waiting {
 		st.Position, st.Ahead = st.Own.Rank, rankedAhead(sem.Waiters, st.Own)
+	}
+	var from []uint64
+	switch {
+	case st.Waiting:
+		from = []uint64{session}
+	case session == 0: // who comes now waits for everybody
+		st.Ahead = sem.Waiters
+		for _, o := range sem.Owners {
+			from = append(from, o.Session)
+		}
+		for _, w := range sem.Waiters {
+			from = append(from, w.Session)
+		}
+	}
+	if len(from) > 0 && len(sem.Waiters)+len(sem.Owners) > 0 {
+		var r *waitReads
+		st.Deadlock, st.Behind, r = findDeadlock(ctx, n, from)
+		st.Behind = slices.DeleteFunc(st.Behind, func(s WaitStep) bool { return s.Name == name })
+		st.Unread = r.cut
 	}
 	return st, nil
 }

@@ -19,6 +19,10 @@ var (
 	// semaphore: change it through its lease, or use another session.
 	ErrAlreadyHeld = core.ErrAlreadyHeld
 
+	// ErrDeadlock: the acquire left the queue, because the session was in a deadlock; see
+	// FailOnDeadlock. The error is a *DeadlockError too.
+	ErrDeadlock = errors.New("deadlock: these sessions wait for each other, and none of them can go on")
+
 	// ErrReleased is the cause of a lease's context after the holder released the lease.
 	ErrReleased = core.ErrReleased
 

@@ -222,6 +222,17 @@ type SemaphoreOptions struct {
 	Numbered bool // they are named 0, 1, ...
 }
 
+// Takes are the slots that a waiter takes, whoever holds them.
+func (o *SemaphoreOptions) Takes(w *Waiter) (list []SlotStatus) {
+	for _, slot := range o.Slots {
+		lacks := func(label string) bool { return !slices.Contains(slot.Labels, label) }
+		if named := len(w.Slots) > 0; named && slices.Contains(w.Slots, slot.Name) || !named && !slices.ContainsFunc(w.Labels, lacks) {
+			list = append(list, slot)
+		}
+	}
+	return list
+}
+
 // SlotState is what a slot is doing.
 type SlotState uint8
 

@@ -9,7 +9,7 @@ import (
 
 var pure = []string{
 	"shard", "shard/meta", "shard/leader", "shard/process", "shard/process/relay", "shard/ratelimit", "shard/rollout",
-	"client/core", "client/internal/membership", "client/sessionstate",
+	"client/core", "client/internal/membership", "client/internal/waitgraph", "client/sessionstate",
 }
 
 // pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a

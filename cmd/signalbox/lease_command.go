@@ -424,7 +424,7 @@ func grantRow(l *client.Lease, state string) row {
 
 // printQueueStatus explains a wait. It ignores its own errors.
 func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, name string) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 6*time.Second) // a deadlock is read twice
 	defer cancel()
 	w, err := s.Node().ExplainWait(ctx, name, s.ID())
 	if err != nil || !w.Waiting {
@@ -446,4 +446,9 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 		text += "; " + never
 	}
 	inv.note("%s\n", text)
+	if w.Deadlock != nil && w.Deadlock.Confirmed {
+		for _, line := range deadlockLines(w.Deadlock, s.ID()) {
+			inv.note("%s\n", sanitize(line))
+		}
+	}
 }

@@ -228,8 +228,9 @@ func semResize(a *app) *cobra.Command {
 			}
 			w := new(client.QueueStatus) // of everybody who waits
 			if n, err := inv.openNode(); err == nil {
-				if w, err = queueStatus(inv.ctx, n, args[0], 0); err != nil {
-					w = new(client.QueueStatus) // it is resized all the same
+				d, err := n.Describe(inv.ctx, args[0], client.IncludeWaiters(), client.IncludeSlots(), client.ReadConsistency(client.Strict))
+				if err == nil { // else it is resized all the same
+					w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
 				}
 			}
 			text := neverSentence(w)
@@ -283,97 +284,6 @@ func semaphores(ctx context.Context, n *client.Node, prefix string, all bool) it
 				}
 			}
 		}
-	}
-}
-
-func semWhy(a *app) *cobra.Command {
-	c := command("why NAME", "Explain a wait: the owners, and the queue ahead", "")
-	session := c.Flags().Uint64("session", 0, "Explain it for this session (default: for a new waiter).")
-	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		return explainWait(inv.ctx, n, args[0], *session, inv.printer())
-	})
-	return c
-}
-
-// explainWait prints why a session waits for a semaphore; session 0 is a new waiter.
-func explainWait(ctx context.Context, n *client.Node, sem string, session uint64, out *printer) error {
-	w, err := queueStatus(ctx, n, sem, session)
-	if err != nil {
-		return err
-	}
-	r := row{
-		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
-		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
-		{"never_granted", "", neverRow(w)},
-		{"owners", "held by", rowsOf(w.Holders, ownerRow)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiterRow)},
-	}
-	if out.format == "table" {
-		fmt.Fprintln(out.w, whySentence(sem, session, w))
-		if text := neverSentence(w); text != "" {
-			fmt.Fprintln(out.w, text)
-		}
-	}
-	return out.item(r)
-}
-
-// queueStatus is what a session waits for; session 0 is a new waiter.
-func queueStatus(ctx context.Context, n *client.Node, sem string, session uint64) (*client.QueueStatus, error) {
-	w, err := n.ExplainWait(ctx, sem, session)
-	if err != nil || session != 0 {
-		return w, err
-	}
-	d, err := n.Describe(ctx, sem, client.IncludeWaiters(), client.ReadConsistency(client.Strict))
-	if err != nil {
-		return nil, err
-	}
-	w.Ahead = d.Waiters // everybody who waits is ahead of who comes next
-	return w, nil
-}
-
-// neverRow is the waiter that can never be granted, null if there is none.
-func neverRow(w *client.QueueStatus) any {
-	if x, ok := w.NeverGranted(); ok {
-		return waiterRow(&x)
-	}
-	return nil
-}
-
-// neverSentence names the waiter that can never be granted, and the consequence; empty if there is
-// none.
-func neverSentence(w *client.QueueStatus) string {
-	x, ok := w.NeverGranted()
-	if !ok {
-		return ""
-	}
-	text := fmt.Sprintf("the waiter with token %d wants %s of limit %s and can never be granted",
-		x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
-	if x.Token != w.Own.Token || !w.Waiting {
-		text += ", and nobody behind it"
-	}
-	return text + ", unless the limit is raised or it leaves the queue"
-}
-
-func whySentence(name string, session uint64, w *client.QueueStatus) string {
-	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
-	switch {
-	case w.Holding:
-		return fmt.Sprintf("session %d holds %s", session, sanitize(name))
-	case w.Waiting && w.Position == 0:
-		return fmt.Sprintf("session %d waits for %s behind the first 16 that its policy serves; %s", session, sanitize(name), free)
-	case w.Waiting && w.Own.Rank > 1:
-		return fmt.Sprintf("session %d is number %d to be served by the policy of %s; %s", session, w.Position, sanitize(name), free)
-	case w.Waiting && len(w.Ahead) == 0:
-		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s",
-			session, sanitize(name), cell(amount(w.Own.Count)), free)
-	case w.Waiting:
-		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s",
-			session, w.Position, sanitize(name), free)
-	case session != 0:
-		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, sanitize(name), free)
-	case len(w.Ahead) > 0:
-		return fmt.Sprintf("a new waiter for %s would be number %d in the queue; %s", sanitize(name), len(w.Ahead)+1, free)
-	default:
-		return fmt.Sprintf("nobody waits for %s; %s", sanitize(name), free)
 	}
 }
 

@@ -1,0 +1,108 @@
+package client_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestDeadlockIsExplained(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b, outside := session(t, c, client.Description("job a")), session(t, c, client.Description("job b")), session(t, c)
+	holdsX, holdsY := acquire(t, a, "x", client.Exclusive()), acquire(t, b, "y", client.Exclusive())
+	toY, placeY := queue(t, a, "y", client.Exclusive())
+
+	// One that waits for one who works is not deadlocked.
+	st, err := a.Node().ExplainWait(ctx, "y", a.ID())
+	if err != nil || st.Deadlock != nil || len(st.Behind) != 0 || st.Unread != "" {
+		t.Fatalf("why: %+v, %v", st, err)
+	}
+	toX, placeX := queue(t, b, "x", client.Exclusive(), client.Wait(client.Forever))
+	st, err = a.Node().ExplainWait(ctx, "y", a.ID())
+	must(t, err)
+	ids := []uint64{a.ID(), b.ID()}
+	slices.Sort(ids)
+	d := st.Deadlock
+	if d == nil || !d.Confirmed || !slices.Equal(d.Sessions, ids) || len(d.Steps) != 2 || !d.Has(a.ID()) || d.Has(outside.ID()) {
+		t.Fatalf("deadlock: %+v", d)
+	}
+	one, two := d.Steps[0], d.Steps[1]
+	if one.Session != a.ID() || one.Name != "y" || one.Place != placeY || one.By != b.ID() || !one.Holds || one.Token != holdsY.Token() ||
+		one.Description != "job a" || one.ByDescription != "job b" || one.Since.IsZero() || !one.Ends.IsZero() {
+		t.Errorf("first step %+v", one)
+	}
+	if two.Session != b.ID() || two.Name != "x" || two.Place != placeX || two.By != a.ID() || two.Token != holdsX.Token() {
+		t.Errorf("second step %+v", two)
+	}
+	if text := one.String(); !strings.Contains(text, "(job a) waits for y since ") || !strings.Contains(text, "(job b) holds since ") {
+		t.Error(text)
+	}
+
+	// One behind it is told so, and what it waits for.
+	behind, _ := queue(t, outside, "x", client.Exclusive())
+	st, err = outside.Node().ExplainWait(ctx, "x", outside.ID())
+	if err != nil || st.Deadlock == nil || st.Deadlock.Has(outside.ID()) || len(st.Behind) != 1 || st.Behind[0].Session != a.ID() {
+		t.Errorf("behind: %+v, %v", st, err)
+	}
+	release(t, holdsX)
+	release(t, toX.must(t))
+	release(t, holdsY)
+	release(t, toY.must(t))
+	release(t, behind.must(t))
+}
+
+// TestCycleWithAnOwnerOutside: one owner outside a cycle may give back what is missing.
+func TestCycleWithAnOwnerOutside(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b, outside := session(t, c), session(t, c), session(t, c)
+	must(t, a.Create(ctx, "two", 2, nil))
+	two, other := acquire(t, a, "two"), acquire(t, outside, "two")
+	lock := acquire(t, b, "lock", client.Exclusive())
+	toLock, _ := queue(t, a, "lock", client.Exclusive())
+	toTwo, _ := queue(t, b, "two")
+	st, err := a.Node().ExplainWait(ctx, "lock", a.ID())
+	if err != nil || st.Deadlock != nil || len(st.Behind) != 1 || st.Behind[0].Session != b.ID() || st.Behind[0].Name != "two" {
+		t.Errorf("why: %+v, %v", st, err)
+	}
+	release(t, other)
+	release(t, toTwo.must(t))
+	release(t, lock)
+	release(t, toLock.must(t))
+	release(t, two)
+}
+
+// TestNeverGrantedOnSlots: slots that a waiter takes are drained.
+func TestNeverGrantedOnSlots(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	a, b := session(t, c), session(t, c)
+	must(t, a.Create(ctx, "gpu", 2, nil, client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})))
+	held := acquire(t, a, "gpu", client.Labels("big"))
+	waits, _ := queue(t, b, "gpu", client.Labels("big"))
+	st, err := b.Node().ExplainWait(ctx, "gpu", b.ID())
+	must(t, err)
+	if _, never := st.NeverGranted(); never || len(st.Options.Takes(&st.Own)) != 1 {
+		t.Errorf("while it is only held: %+v", st)
+	}
+	must(t, a.Alter(ctx, "gpu", client.Drain("g1")))
+	st, err = b.Node().ExplainWait(ctx, "gpu", b.ID())
+	must(t, err)
+	if w, never := st.NeverGranted(); !never || w.Session != b.ID() {
+		t.Errorf("while it is drained: %+v", st)
+	}
+	must(t, a.Alter(ctx, "gpu", client.Undrain("g1")))
+	release(t, held)
+	release(t, waits.must(t))
+	if _, err := a.Node().ExplainWait(ctx, "none", a.ID()); !errors.Is(err, client.NotFound) {
+		t.Error(err)
+	}
+}
