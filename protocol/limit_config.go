@@ -37,6 +37,9 @@ type LimitConfig struct {
 	// Floor is the rate that each client uses while it has no lease, in thousandths of a unit per
 	// second. It is beyond the limit; 0 denies.
 	Floor uint64
+	// Foreign is what a gateway of another protocol was given, in its own form, at most
+	// MaxForeignLen bytes. The cluster keeps it and does not read it.
+	Foreign string
 }
 
 // Validate checks each field. What the resources of a tree mean together is for the tree to check.
@@ -59,6 +62,7 @@ func (m *LimitConfig) fields(f *fields) {
 	}
 	f.bool("config.shadow", &m.Shadow)
 	limitRate(f, "config.floor", &m.Floor, "floor")
+	f.text("config.foreign", &m.Foreign, "foreign settings", MaxForeignLen)
 	if m.Rate > MaxLimitBurstSize/m.BurstOrDefault()*1000 {
 		f.refuse("rate times burst is more than %d thousandths of a unit; lower the burst", uint64(MaxLimitBurstSize))
 	}

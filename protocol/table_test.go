@@ -23,7 +23,7 @@ func (e messageCase) typeName() string { return reflect.TypeOf(e.sample).Elem().
 var (
 	sampleKey   = []byte("0123456789abcdef")
 	sampleHead  = Head{Session: MakeSessionID(0, 1234, 7), Seq: 300, Low: 298}
-	sampleLimit = LimitConfig{Rate: 200_000, Burst: 2_000, Weight: 3, Min: 10_000, Lease: 3_000, Shadow: true, Floor: 500}
+	sampleLimit = LimitConfig{Rate: 200_000, Burst: 2_000, Weight: 3, Min: 10_000, Lease: 3_000, Shadow: true, Floor: 500, Foreign: "ydb 200"}
 	sampleOwner = Owner{OrderID: 41, Session: sampleHead.Session, Count: 2, Data: []byte("10.0.0.1:80"),
 		Description: "billing-1", Since: 1_700_000_000_000}
 	sampleWaiter = Waiter{OrderID: 42, Session: sampleHead.Session + 1, Count: 1, Data: []byte("10.0.0.2:80"), Description: "billing-2",

@@ -37,7 +37,7 @@ func applyLimitCreate(m *Machine, c *rawCommand) {
 	if !m.readBody(&body, c) || !q.enter(m, c, &body.Head, protocol.LimitRoot(body.Path)) {
 		return
 	}
-	bytes := ratelimit.ResourceBytes(body.Path)
+	bytes := ratelimit.ResourceBytes(body.Path, &body.Config)
 	if q.object == nil {
 		bytes += objectBytes + uint64(len(q.name))
 	}

@@ -47,6 +47,7 @@ type leaf struct {
 // waiter is a call that waits in the queue of its leaf.
 type waiter struct {
 	amount uint64
+	spent  bool          // the amount was used already
 	done   chan struct{} // closed when it is admitted, or failed
 	err    error
 }
@@ -124,18 +125,31 @@ func (l *leaf) attempt(amount uint64) {
 	}
 }
 
-// spend counts an amount that was used already.
-func (l *leaf) spend(now int64, amount uint64) {
+// spend counts an amount that was used already. False: there is no bucket to take it from.
+func (l *leaf) spend(now int64, amount uint64) bool {
 	for {
 		b := l.bucket.Load()
 		if now >= b.until.Load() {
 			if b = l.floor.Load(); b == nil {
-				return
+				return false
 			}
 		}
-		if b.spend(now, amount) != replaced {
-			return
+		if b.rate == 0 && b.full.Load() != closed {
+			return false
 		}
+		if b.spend(now, amount) != replaced {
+			return true
+		}
+	}
+}
+
+// oweSpent has later calls wait for an amount that was used already, up to ten bursts. mu is held.
+func (l *leaf) oweSpent(amount uint64) {
+	most := l.most.Load()
+	for owed := uint64(0); most > 0 && amount > 0 && owed < 10*most; owed += most {
+		part := min(amount, most)
+		l.enqueue(part).spent = true
+		amount -= part
 	}
 }
 
@@ -170,7 +184,9 @@ func (l *leaf) finish(w *waiter, err error) {
 	l.unqueue(w)
 	if w.err = err; err == nil {
 		l.allowed.Add(w.amount)
-		l.waited.Add(w.amount)
+		if !w.spent {
+			l.waited.Add(w.amount)
+		}
 	}
 	close(w.done)
 }

@@ -243,8 +243,14 @@ func (x *Limiter) Spent(n uint64) {
 	}
 	x.l.attempt(0)
 	x.l.attempted.Add(amount)
-	x.l.spend(now(), amount)
-	x.l.allowed.Add(amount)
+	if x.l.spend(now(), amount) {
+		x.l.allowed.Add(amount)
+	} else { // it has no lease at present, or none because the resource is served remotely
+		x.l.mu.Lock()
+		defer x.l.mu.Unlock()
+		x.l.oweSpent(amount)
+		x.l.wake(x.p)
+	}
 	signal(x.p.poke)
 }
 

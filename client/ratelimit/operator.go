@@ -33,6 +33,9 @@ type Config struct {
 	// Floor is the rate that each client uses while it has no lease. It is beyond the limit; with 0
 	// such clients deny.
 	Floor float64
+	// Foreign is for a gateway of another protocol: the settings as it was given them, in its own
+	// form, at most 256 bytes. The cluster keeps it and does not read it.
+	Foreign string
 }
 
 func (c *Config) wire() (w protocol.LimitConfig, err error) {
@@ -44,7 +47,7 @@ func (c *Config) wire() (w protocol.LimitConfig, err error) {
 		return uint64(math.Round(v * 1000))
 	}
 	w = protocol.LimitConfig{Rate: rate("rate", c.Rate), Min: rate("min", c.Min), Floor: rate("floor", c.Floor),
-		Weight: c.Weight, Shadow: c.Shadow}
+		Weight: c.Weight, Shadow: c.Shadow, Foreign: c.Foreign}
 	w.Burst = millis.Of("burst", c.Burst, &err)
 	w.Lease = millis.Of("lease", c.Lease, &err)
 	return w, err
@@ -52,7 +55,8 @@ func (c *Config) wire() (w protocol.LimitConfig, err error) {
 
 func configOf(w *protocol.LimitConfig) Config {
 	return Config{Rate: float64(w.Rate) / 1000, Burst: millis.Duration(w.Burst), Weight: w.Weight, Min: float64(w.Min) / 1000,
-		Lease: millis.Duration(w.Lease), Shadow: w.Shadow, Floor: float64(w.Floor) / 1000}
+		Lease: millis.Duration(w.Lease), Shadow: w.Shadow, Floor: float64(w.Floor) / 1000,
+		Foreign: w.Foreign}
 }
 
 // change makes the object of a path's tree.

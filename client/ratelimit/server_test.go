@@ -161,6 +161,29 @@ func TestRemote(t *testing.T) {
 	}
 }
 
+// TestSpentRemotely: what was spent of a resource that the server gives out is taken there, before
+// later calls.
+func TestSpentRemotely(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "jobs", ratelimit.Config{Rate: 10, Lease: 500 * time.Millisecond})
+	l := f.open(s, "jobs")
+	l.Spent(14) // more than one burst
+	if l.Allow(1) {
+		t.Error("a call overtakes what was spent")
+	}
+	if err := l.Wait(f.ctx, 1); err != nil {
+		t.Fatal(err)
+	}
+	if s := l.Stats(); !s.Remote || s.Allowed != 15 || s.Waited != 1 {
+		t.Errorf("%+v", s)
+	}
+	d, err := ratelimit.Describe(f.ctx, s.Node(), "jobs", 0)
+	if err != nil || d.Resources[0].Acquires < 3 {
+		t.Errorf("%+v %v", d, err)
+	}
+}
+
 // TestClose: who leaves gives its rate back at once, and waiting calls end.
 func TestClose(t *testing.T) {
 	f := newFleet(t)

@@ -39,6 +39,7 @@ func configFields(c *protocol.LimitConfig, f *varint.Fields) {
 	f.Uint(&c.Min, &c.Lease)
 	f.Bool(&c.Shadow)
 	f.Uint(&c.Floor)
+	f.Text(&c.Foreign, protocol.MaxForeignLen)
 }
 
 // Decode reads what Append wrote, and nothing else.
@@ -57,7 +58,7 @@ func Decode(b []byte) (*Tree, error) {
 		t.participants[list[i].session] = &list[i]
 	}
 	for i := range t.resources {
-		t.pathBytes += uint64(len(t.resources[i].path))
+		t.textBytes += t.resources[i].textBytes()
 	}
 	if t.Check() != nil || !bytes.Equal(t.Append(nil), b) {
 		return nil, errMalformed

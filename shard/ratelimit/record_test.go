@@ -13,7 +13,7 @@ import (
 func TestEveryFieldIsKept(t *testing.T) {
 	var x *Tree
 	law := &fieldtest.Law{
-		Derived: map[string]string{"Tree.pathBytes": "counted again"},
+		Derived: map[string]string{"Tree.textBytes": "counted again"},
 		Keys:    map[string]bool{"participant.session": true},
 		Write:   func() []byte { return x.Append(nil) },
 		Read:    func(b []byte) (any, error) { return Decode(b) },

@@ -17,7 +17,7 @@ const (
 
 // What counts against a node's quota of bytes.
 const (
-	resourceBytes    = 160 // of a resource, beside its path
+	resourceBytes    = 160 // of a resource, beside its texts
 	participantBytes = 96
 )
 
@@ -32,7 +32,7 @@ type Tree struct {
 	// The lease that was in force until formerUntil, less its own length, if it was longer than
 	// that of now.
 	formerLease, formerUntil uint64
-	pathBytes                uint64 // derived
+	textBytes                uint64 // of all resources; derived
 }
 
 // resource is a node of the tree.
@@ -199,7 +199,7 @@ func (t *Tree) Create(now, former uint64, path string, c protocol.LimitConfig) (
 	t.enter(now)
 	t.revision = max(t.revision, former) + 1
 	t.resources = slices.Insert(t.resources, i, resource{path, t.revision, c})
-	t.pathBytes += uint64(len(path))
+	t.textBytes += t.resources[i].textBytes()
 	return t.revision, nil
 }
 
@@ -216,7 +216,9 @@ func (t *Tree) Alter(now uint64, path string, revision uint64, c protocol.LimitC
 	t.enter(now)
 	former := t.Lease()
 	t.revision++
+	t.textBytes -= r.textBytes()
 	r.config, r.revision = c, t.revision
+	t.textBytes += r.textBytes()
 	t.leaseChanged(former)
 	return t.revision, nil
 }
@@ -256,9 +258,9 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 	t.enter(now)
 	former := t.Lease()
 	i, _ := t.find(path)
+	t.textBytes -= t.resources[i].textBytes()
 	t.resources = slices.Delete(t.resources, i, i+1)
 	t.revision++
-	t.pathBytes -= uint64(len(path))
 	if t.Deleted() {
 		t.leaseChanged(former)
 		if len(t.participants) > 0 {
@@ -343,11 +345,16 @@ func (t *Tree) Resources(from string, yield func(path string, revision uint64, c
 
 // Bytes is what the tree counts against its node's quota.
 func (t *Tree) Bytes() uint64 {
-	return t.pathBytes + uint64(len(t.resources))*resourceBytes + uint64(len(t.participants))*participantBytes
+	return t.textBytes + uint64(len(t.resources))*resourceBytes + uint64(len(t.participants))*participantBytes
 }
 
+// textBytes is what counts of a resource by its length.
+func (r *resource) textBytes() uint64 { return uint64(len(r.path) + len(r.config.Foreign)) }
+
 // ResourceBytes and ParticipantBytes are what one more counts.
-func ResourceBytes(path []byte) uint64 { return resourceBytes + uint64(len(path)) }
+func ResourceBytes(path []byte, c *protocol.LimitConfig) uint64 {
+	return resourceBytes + uint64(len(path)+len(c.Foreign))
+}
 
 // ParticipantBytes is what one more participant counts.
 func ParticipantBytes() uint64 { return participantBytes }

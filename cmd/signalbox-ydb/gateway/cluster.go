@@ -37,6 +37,7 @@ type cluster struct {
 	lastUsed uint64 // rises with each use
 
 	checking atomic.Bool // checkToken runs
+	limiters *limiters
 
 	mu        sync.Mutex
 	sessions  map[uint64]*session   // by id: those that are kept attached
@@ -142,6 +143,7 @@ func (t *clusterTable) try(token string, end func()) (*cluster, error) {
 	default:
 		c = &cluster{g: t.g, token: token, ready: make(chan struct{}), sessions: make(map[uint64]*session),
 			restoring: make(map[uint64]*restoring)}
+		c.limiters = c.newLimiters()
 		t.byToken[token] = c
 		t.making++
 		go t.connect(c, end)

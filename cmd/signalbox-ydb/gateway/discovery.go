@@ -9,7 +9,6 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -78,8 +77,8 @@ func (d *discovery) checkToken(ctx context.Context) error {
 
 // WhoAmI says whose token the call shows.
 func (d *discovery) WhoAmI(ctx context.Context, _ *Ydb_Discovery.WhoAmIRequest) (*Ydb_Discovery.WhoAmIResponse, error) {
-	op, err := d.g.call(ctx, func(ctx context.Context, c *client.Client) (proto.Message, error) {
-		info, err := c.ServerInfo(ctx)
+	op, err := d.g.call(ctx, func(ctx context.Context, c *cluster) (proto.Message, error) {
+		info, err := c.client.ServerInfo(ctx)
 		return &Ydb_Discovery.WhoAmIResult{User: info.Identity}, err
 	})
 	return &Ydb_Discovery.WhoAmIResponse{Operation: op}, err

@@ -1,4 +1,4 @@
-// Package gateway serves the coordination service of YDB's gRPC protocol from a signalbox cluster,
+// Package gateway serves the coordination and rate limiter services of YDB's gRPC protocol from a signalbox cluster,
 // so that YDB's SDKs are clients of it.
 //
 //	g, err := gateway.New(gateway.Config{
@@ -25,6 +25,7 @@ import (
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -173,6 +174,7 @@ func New(cfg Config) (*Gateway, error) {
 	Ydb_Discovery_V1.RegisterDiscoveryServiceServer(g.server, &discovery{g: g})
 	Ydb_Coordination_V1.RegisterCoordinationServiceServer(g.server, &coordination{g: g})
 	Ydb_Scheme_V1.RegisterSchemeServiceServer(g.server, &scheme{g: g})
+	Ydb_RateLimiter_V1.RegisterRateLimiterServiceServer(g.server, &rateLimiter{g: g})
 	return g, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -37,7 +38,7 @@ func (s *scheme) MakeDirectory(
 }
 
 // RemoveDirectory drops a node that has no nodes below it, no sessions, and none of what a node
-// keeps: semaphores, rollouts, processes. DropNode drops one that is in use.
+// keeps: semaphores, rollouts, processes, rate limits. DropNode drops one that is in use.
 func (s *scheme) RemoveDirectory(
 	ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest,
 ) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
@@ -50,7 +51,7 @@ func (s *scheme) RemoveDirectory(
 	return &Ydb_Scheme.RemoveDirectoryResponse{Operation: op}, err
 }
 
-// checkUnused refuses a node that has sessions, semaphores, rollouts or processes.
+// checkUnused refuses a node that has sessions, semaphores, rollouts, processes or rate limits.
 func checkUnused(ctx context.Context, cl *client.Client, path, shown string) error {
 	n, err := cl.Node(ctx, path)
 	if err != nil {
@@ -62,6 +63,7 @@ func checkUnused(ctx context.Context, cl *client.Client, path, shown string) err
 		checkEmpty(admin.OfNode(n).Sessions(ctx, one), shown, "sessions"),
 		checkEmpty(rollout.List(ctx, n, "", one), shown, "rollouts"),
 		checkEmpty(process.List(ctx, n, "", one), shown, "processes"),
+		checkEmpty(ratelimit.List(ctx, n, "", one), shown, "rate limits"),
 	} {
 		if err != nil {
 			return err

@@ -2,10 +2,12 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Coordination_V1"
+	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
 	"google.golang.org/grpc"
@@ -22,7 +24,7 @@ import (
 // call carries out a call on the cluster and puts its outcome into YDB's envelope. An error of the
 // call itself is one of the caller's token only.
 func (g *Gateway) call(
-	ctx context.Context, work func(ctx context.Context, c *client.Client) (proto.Message, error),
+	ctx context.Context, work func(ctx context.Context, c *cluster) (proto.Message, error),
 ) (*Ydb_Operations.Operation, error) {
 	var result proto.Message
 	err := g.checkDatabase(ctx)
@@ -31,7 +33,7 @@ func (g *Gateway) call(
 		var release func()
 		if c, release, err = g.clusters.use(ctx, tokenOf(ctx), hostOf(ctx)); err == nil {
 			defer release()
-			result, err = work(ctx, c.client)
+			result, err = work(ctx, c)
 		} else if !isUnauthenticated(err) {
 			g.delays.wait(ctx, g.ctx)
 		}
@@ -53,7 +55,16 @@ func (g *Gateway) unauthenticated(ctx context.Context, err error) error {
 func (g *Gateway) callAt(
 	ctx context.Context, path string, work func(ctx context.Context, c *client.Client, path string) (proto.Message, error),
 ) (*Ydb_Operations.Operation, error) {
-	return g.call(ctx, func(ctx context.Context, c *client.Client) (proto.Message, error) {
+	return g.callAtCluster(ctx, path, func(ctx context.Context, c *cluster, own string) (proto.Message, error) {
+		return work(ctx, c.client, own)
+	})
+}
+
+// callAtCluster is callAt for what needs more of the connection than its client.
+func (g *Gateway) callAtCluster(
+	ctx context.Context, path string, work func(ctx context.Context, c *cluster, path string) (proto.Message, error),
+) (*Ydb_Operations.Operation, error) {
+	return g.call(ctx, func(ctx context.Context, c *cluster) (proto.Message, error) {
 		own, err := g.nodePath(path)
 		if err != nil {
 			return nil, err
@@ -80,12 +91,21 @@ func operation(result proto.Message, err error) (*Ydb_Operations.Operation, erro
 }
 
 // unaryStatus is the code of an error outside of a session: YDB calls a missing path an error of
-// the schema.
+// the schema. A resource of a rate limit is none.
 func unaryStatus(err error) Ydb.StatusIds_StatusCode {
-	if st := statusOf(err); st != Ydb.StatusIds_NOT_FOUND {
+	var resource resourceError
+	switch st := statusOf(err); {
+	case errors.Is(err, errOperationTimeout):
+		return Ydb.StatusIds_TIMEOUT
+	case errors.Is(err, errCancelAfter):
+		return Ydb.StatusIds_CANCELLED
+	case st == Ydb.StatusIds_NOT_FOUND && !errors.As(err, &resource):
+		return Ydb.StatusIds_SCHEME_ERROR
+	case st == Ydb.StatusIds_SESSION_EXPIRED || st == Ydb.StatusIds_BAD_SESSION: // of the gateway's own sessions
+		return Ydb.StatusIds_UNAVAILABLE
+	default:
 		return st
 	}
-	return Ydb.StatusIds_SCHEME_ERROR
 }
 
 // tap counts a call from its headers on, and bounds its time: gRPC waits for the request without a
@@ -105,7 +125,11 @@ func (g *Gateway) tap(ctx context.Context, info *tap.Info) (context.Context, err
 		context.AfterFunc(ctx, cancel)
 		return short, nil
 	}
-	timed, cancel := context.WithTimeout(ctx, unaryTimeout)
+	bound := unaryTimeout
+	if info.FullMethodName == Ydb_RateLimiter_V1.RateLimiterService_AcquireResource_FullMethodName {
+		bound = maxAcquire + unaryTimeout
+	}
+	timed, cancel := context.WithTimeout(ctx, bound)
 	context.AfterFunc(ctx, func() { // gRPC ends ctx with the call
 		cancel()
 		end()

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"log/slog"
-	"strings"
 	"sync"
 
 	"google.golang.org/grpc/codes"
@@ -11,9 +10,6 @@ import (
 
 // maxLoggedMethods bounds the memory for methods that were logged: clients choose the names.
 const maxLoggedMethods = 1000
-
-// rateLimiterService is the prefix of YDB's rate limiter's methods.
-const rateLimiterService = "/Ydb.RateLimiter.V1.RateLimiterService/"
 
 // methodLog refuses methods that the gateway does not have, and logs each once.
 type methodLog struct {
@@ -37,11 +33,7 @@ func (l *methodLog) refuse(method string) error {
 	if first {
 		l.log.Warn("method is not implemented", "method", method)
 	}
-	if strings.HasPrefix(method, rateLimiterService) {
-		return grpcstatus.Errorf(codes.Unimplemented,
-			"%s: signalbox has no rate limits; keep this client's rate limiter on YDB", method)
-	}
 	return grpcstatus.Errorf(codes.Unimplemented,
-		"%s: this is signalbox, which serves YDB's coordination nodes, their directories and discovery, and nothing else of YDB",
+		"%s: this is signalbox, which serves YDB's coordination nodes with their rate limits and directories, and discovery, and nothing else of YDB",
 		method)
 }

@@ -171,6 +171,21 @@ func nativeNode(t testing.TB, endpoints []string, path string) *client.Node {
 	return n
 }
 
+// nativeSession is a session of a node by signalbox's own SDK.
+func nativeSession(t testing.TB, endpoints []string, path string) *client.Session {
+	t.Helper()
+	c, err := client.Dial(testContext(t), endpoints...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	s, err := c.Session(testContext(t), strings.TrimPrefix(path, "/local"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // metric is one of the gateway's metrics, by its name without the prefix.
 func metric(t testing.TB, g *gateway.Gateway, name string) (value int64) {
 	t.Helper()

@@ -10,14 +10,12 @@ import (
 	"time"
 
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Discovery_V1"
-	"github.com/ydb-platform/ydb-go-genproto/Ydb_RateLimiter_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Scheme_V1"
 	"github.com/ydb-platform/ydb-go-genproto/Ydb_Table_V1"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb"
 	pb "github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Operations"
-	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_RateLimiter"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Scheme"
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Table"
 	"google.golang.org/grpc"
@@ -371,11 +369,6 @@ func TestDiscovery(t *testing.T) {
 	// Everything else is refused with a sentence, and logged once.
 	for range 2 {
 		for what, call := range map[string]func(context.Context) error{
-			"signalbox has no rate limits": func(ctx context.Context) error {
-				c := Ydb_RateLimiter_V1.NewRateLimiterServiceClient(cc)
-				_, err := c.CreateResource(ctx, &Ydb_RateLimiter.CreateResourceRequest{})
-				return err
-			},
 			"this is signalbox": func(ctx context.Context) error {
 				_, err := Ydb_Table_V1.NewTableServiceClient(cc).CreateSession(ctx, &Ydb_Table.CreateSessionRequest{})
 				return err
@@ -391,7 +384,7 @@ func TestDiscovery(t *testing.T) {
 			}
 		}
 	}
-	if lines := log.lines("not implemented"); lines != 3 {
-		t.Errorf("%d lines for 3 methods that are not implemented", lines)
+	if lines := log.lines("not implemented"); lines != 2 {
+		t.Errorf("%d lines for 2 methods that are not implemented", lines)
 	}
 }
