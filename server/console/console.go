@@ -133,6 +133,8 @@ var pages = map[string]pageFunc{
 	"/configurations": configurationsPage,
 	"/semaphores":     semaphoresPage,
 	"/semaphore":      semaphorePage,
+	"/limits":         limitsPage,
+	"/limit":          limitPage,
 	"/sessions":       sessionsPage,
 	"/session":        sessionPage,
 	"/rollouts":       rolloutsPage,

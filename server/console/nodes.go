@@ -103,8 +103,9 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	}
 	p.Tables = []table{t}
 	p.Actions = []link{
-		{"Semaphores", address("/semaphores", "node", path)}, {"Sessions", address("/sessions", "node", path)},
-		{"Rollouts", address("/rollouts", "node", path)}, {"Processes", address("/processes", "node", path)},
+		{"Services", address("/services", "node", path)}, {"Elections", address("/elections", "node", path)},
+		{"Configurations", address("/configurations", "node", path)}, {"Semaphores", address("/semaphores", "node", path)}, {"Sessions", address("/sessions", "node", path)},
+		{"Rate limits", address("/limits", "node", path)}, {"Rollouts", address("/rollouts", "node", path)}, {"Processes", address("/processes", "node", path)},
 	}
 	return p, nil
 }

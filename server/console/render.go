@@ -65,6 +65,7 @@ func sectionsOf(current, node string, who *admin.Identity) []section {
 		{"Elections", address("/elections", "node", node), false},
 		{"Configurations", address("/configurations", "node", node), false},
 		{"Semaphores", address("/semaphores", "node", node), false},
+		{"Rate limits", address("/limits", "node", node), false},
 		{"Sessions", address("/sessions", "node", node), false},
 		{"Rollouts", address("/rollouts", "node", node), false},
 		{"Processes", address("/processes", "node", node), false},

@@ -112,10 +112,10 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 				as += " and " + group(o.Instances-1) + " more"
 			}
 		}
-		name := nameCell(o.Name, objectURL(o.Kind, path, o.Name))
 		if o.Kind == admin.ObjectLimit {
-			kind, name = "rate limit", text(o.Name)
+			kind = "rate limit"
 		}
+		name := nameCell(o.Name, objectURL(o.Kind, path, o.Name))
 		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{name, text(kind), text(as)}})
 	}
 	p.Tables = []table{held, waits, part}
@@ -143,11 +143,14 @@ func timesText(n uint64) string {
 	return group(n) + " times"
 }
 
-// objectURL is the page of a process or a rollout.
+// objectURL is the page of a process, a rollout or a rate limit.
 func objectURL(kind admin.ObjectKind, node, name string) string {
 	path := "/process"
-	if kind == admin.ObjectTrack {
+	switch kind {
+	case admin.ObjectTrack:
 		path = "/rollout"
+	case admin.ObjectLimit:
+		path = "/limit"
 	}
 	return address(path, "node", node, "name", encodeName(name))
 }

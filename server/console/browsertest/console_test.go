@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
@@ -418,7 +419,16 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	if err := holder.Alter(t.Context(), "gpus", client.Drain("a", "b")); err != nil {
 		t.Fatal(err)
 	}
+	for _, path := range []string{"api", "api/search", "api/search/eu"} {
+		if _, err := ratelimit.Create(t.Context(), holder, path, ratelimit.Config{Rate: 1000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := ratelimit.Open(t.Context(), holder, "api/search/eu"); err != nil {
+		t.Fatal(err)
+	}
 	return []string{
+		"/limits?node=%2Fdefault", "/limit?node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("api")),
 		semaphore("gpus"), "/action/undrain-slot?slot=b&" + strings.TrimPrefix(semaphore("gpus"), "/semaphore?"),
 		"/services?node=%2Fdefault", "/elections?node=%2Fdefault", "/configurations?node=%2Fdefault",
 		semaphore("api") + "&zone=SAS", semaphore("head"), semaphore(client.ConfigPrefix + "flags"),

@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/console"
@@ -201,6 +202,23 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		wait("licenses", key+"@host-"+strconv.Itoa(i), client.Key(key))
 	}
 
+	_, err = ratelimit.Create(ctx, owner, "api", ratelimit.Config{Rate: 1000})
+	must(err)
+	for path, config := range map[string]ratelimit.Config{"api/search": {Weight: 3, Min: 100}, "api/ads": {}, "api/old": {Rate: 5}} {
+		_, err = ratelimit.Create(ctx, owner, path, config)
+		must(err)
+	}
+	for i, path := range []string{"api/search", "api/search", "api/ads", "api/old"} {
+		s := session(t, c, "caller@host-"+strconv.Itoa(i))
+		l, err := ratelimit.Open(ctx, s, path)
+		must(err)
+		waiting.Go(func() {
+			for l.Wait(ctx, 1) == nil {
+			}
+			_ = l.Close(context.Background())
+		})
+	}
+
 	killed := session(t, c, "batch@old-host")
 	must(admin.OfNode(killed.Node()).KillSession(ctx, killed.ID(), "the host is gone"))
 
@@ -284,6 +302,7 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		"process":  "/process?" + name("work-queue"),
 		"services": "/services?node=%2Fdefault", "elections": "/elections?node=%2Fdefault",
 		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=SAS",
+		"limits": "/limits?node=%2Fdefault", "limit": "/limit?" + name("api"),
 		"slots": semaphore("gpus"), "fair": semaphore("licenses"),
 		"drain-slot":    "/action/drain-slot?" + name("gpus") + "&slot=h2",
 		"configuration": semaphore(client.ConfigPrefix + "flags"),

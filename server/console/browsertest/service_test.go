@@ -20,7 +20,7 @@ func (b *browser) tabTo(what, is string) {
 	b.t.Helper()
 	for range 80 {
 		b.run(b.ctx, "tab", chromedp.KeyEvent(kb.Tab))
-		if value[bool](b, b.ctx, is) {
+		if value[bool](b, b.ctx, `!!(`+is+`)`) {
 			return
 		}
 	}

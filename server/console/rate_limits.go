@@ -1,0 +1,249 @@
+package console
+
+import (
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
+)
+
+// The page of a rate limit shows so many resources and sessions, and adds up what so many sessions use.
+const (
+	limitResources = 500
+	limitSessions  = 100
+	addedSessions  = 1000
+)
+
+// limitsPage lists the trees of rate limits of a node.
+func limitsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, n, after, err := listOf(ctx, v, q)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Section: "Rate limits", Node: path, Title: "Rate limits in", Name: visible(path), Crumbs: nodeCrumbs(path),
+		Lead: "Clients lease rates and decide about each call by themselves. All together they stay below the limit.",
+	}
+	t := newTable("limits", "Rate limits", "No rate limit here.",
+		col("Limit"), numCol("Rate per second"), numCol("Resources"), numCol("Sessions"))
+	if after != "" {
+		t.First = address("/limits", "node", path)
+	}
+	list := ratelimit.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1))
+	err = fill(&t, list, func(x *ratelimit.Info) row {
+		return row{Key: encodeName(x.Name), Cells: []cell{
+			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(x.Config.Rate), number(x.Resources), zeroQuiet(x.Participants),
+		}}
+	}, func(last *ratelimit.Info) string {
+		return address("/limits", "node", path, "after", encodeName(last.Name))
+	})
+	p.Tables = []table{t}
+	return p, err
+}
+
+// limitPage shows a resource of a rate limit with all below it: what is granted of it, what is used
+// and what waits, and which sessions have which rate and why.
+func limitPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	path, n, name, err := objectOf(ctx, v, q)
+	if err != nil {
+		return nil, err
+	}
+	s, err := ratelimit.Describe(ctx, n, name, addedSessions)
+	if err != nil {
+		return nil, err
+	}
+	p := &page{
+		Section: "Rate limits", Node: path, Title: "Rate limit", Name: visible(name),
+		Crumbs: nodeCrumbs(path, link{"Rate limits", address("/limits", "node", path)}),
+	}
+	for i, r := range name {
+		if r == '/' {
+			p.Crumbs = append(p.Crumbs, link{visible(name[:i]), objectURL(admin.ObjectLimit, path, name[:i])})
+		}
+	}
+	if s.Learning {
+		p.note("warn", "The leader of its shard is new: nobody gets more until it knows who uses what. "+
+			"That takes a lease of "+s.Lease.String()+" at most.")
+	}
+	if len(s.Resources) == 0 {
+		return nil, &notFoundError{"There is no such rate limit."}
+	}
+	top := &s.Resources[0]
+	p.Figure = &figure{Bar: *grantedBar(top), Text: unitsText(granted(top)) + " of " + unitsText(top.Rate) + " per second granted; " +
+		unitsText(top.Demand) + " wanted"}
+	sum := leavesBelow(s)[name]
+	waiting := text(unitsText(sum.Waiting))
+	if sum.Waiting > 0 {
+		waiting.Kind = "warn"
+	}
+	p.Facts = []fact{
+		{"rate", "Rate per second", text(unitsText(top.Rate))},
+		{"burst", "Burst", text(unitsText(top.Burst) + " units")},
+		{"waiting", "Units waited for", waiting},
+		{"sessions", "Sessions of the tree", text(group(s.Participants))},
+		{"lease", "Lease", text(s.Lease.String())},
+		{"revision", "Configuration", text("revision " + group(top.Revision))},
+	}
+	p.Tables = []table{resourceRows(path, name, s), limitSessionRows(path, s)}
+	return p, nil
+}
+
+// granted is what sessions may use of a resource now.
+func granted(r *ratelimit.Resource) float64 { return r.Leased + r.Remote }
+
+// resourceRows are the resources as a tree. Their order is that of their paths, so a resource comes
+// before those below it.
+func resourceRows(node, root string, s *ratelimit.Status) table {
+	t := newTable("resources", "Resources", "It has no resources.",
+		col("Resource"), numCol("Rate"), col("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), numCol("Uses"),
+		numCol("Allowed"), numCol("Denied"), col("Served by"))
+	used, leaves := usedBelow(s), leavesBelow(s)
+	for i := range s.Resources {
+		if i == limitResources {
+			t.Count = group(limitResources) + " of " + group(uint64(len(s.Resources)))
+			break
+		}
+		x := &s.Resources[i]
+		name := nameCell(x.Path, objectURL(admin.ObjectLimit, node, x.Path))
+		if depth := min(strings.Count(x.Path[len(root):], "/"), 4); depth > 0 {
+			name.Kind += " d" + strconv.Itoa(depth)
+		}
+		rate := unitsRate(x.Rate)
+		var notes []string
+		if x.Config.Min > 0 {
+			notes = append(notes, "at least "+unitsText(x.Config.Min))
+		}
+		if x.Config.Weight > 1 {
+			notes = append(notes, "weight "+group(uint64(x.Config.Weight)))
+		}
+		rate.Note = strings.Join(notes, ", ")
+		share := cell{Text: unitsText(granted(x)), Bar: grantedBar(x), Kind: "wide"}
+		if x.Unconfirmed > 0 {
+			share.Note = unitsText(x.Unconfirmed) + " not given back yet"
+		}
+		uses := quiet("–")
+		if used != nil {
+			uses = unitsRate(used[x.Path])
+		}
+		sum := leaves[x.Path]
+		waiting, denied := unitsRate(sum.Waiting), unitsRate(sum.Denied)
+		if sum.Waiting > 0 {
+			waiting.Kind = "num warn"
+		}
+		served := quiet("leases")
+		if x.ServedRemotely {
+			served = text("the server")
+			served.Note = "few units for many clients"
+		}
+		if x.Config.Shadow {
+			served.Kind, served.Note = "warn", "shadow: denies nothing"
+		}
+		t.Rows = append(t.Rows, row{Key: x.Path, Cells: []cell{
+			name, rate, share, uses, unitsRate(x.Demand), waiting, zeroQuiet(sum.Sessions), unitsRate(sum.Allowed), denied, served,
+		}})
+	}
+	return t
+}
+
+// usedBelow is what sessions use lately of each resource and all below it; nil: there are too many
+// sessions to add them up.
+func usedBelow(s *ratelimit.Status) map[string]float64 {
+	if len(s.Sessions) >= addedSessions {
+		return nil
+	}
+	used := map[string]float64{}
+	for i := range s.Sessions {
+		x := &s.Sessions[i]
+		for path := x.Path; path != ""; path = parentOf(path) {
+			used[path] += x.Used
+		}
+	}
+	return used
+}
+
+// leavesBelow are the counts of each resource and of all below it: sessions use leaves, so only those
+// have counts of their own.
+func leavesBelow(s *ratelimit.Status) map[string]ratelimit.Resource {
+	sums := map[string]ratelimit.Resource{}
+	for i := range s.Resources {
+		x := &s.Resources[i]
+		for path := x.Path; path != ""; path = parentOf(path) {
+			sum := sums[path]
+			sum.Sessions += x.Sessions
+			sum.Waiting += x.Waiting
+			sum.Allowed += x.Allowed
+			sum.Denied += x.Denied
+			sums[path] = sum
+		}
+	}
+	return sums
+}
+
+// parentOf is the resource above one; empty for a root.
+func parentOf(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
+
+func grantedBar(r *ratelimit.Resource) *bar {
+	b := &bar{Label: unitsText(granted(r)) + " of " + unitsText(r.Rate) + " per second granted"}
+	if size := thousandths(uint64(granted(r)*1000), uint64(r.Rate*1000)); size > 0 {
+		b.Parts = []barPart{{0, size, "held"}}
+	}
+	return b
+}
+
+// limitWhys say why a session has the rate that it has.
+var limitWhys = map[ratelimit.Why]string{
+	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyLimit: "the limit is shared", ratelimit.WhyShrink: "others have to give back first",
+	ratelimit.WhyLearning: "the leader is new", ratelimit.WhyRemote: "the server decides about each call",
+}
+
+// limitSessionRows are the sessions that use a rate limit, those with the highest rates first.
+func limitSessionRows(node string, s *ratelimit.Status) table {
+	t := newTable("sessions", "Used by", "No session uses it.",
+		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Takes part for"))
+	for i := range s.Sessions {
+		if i == limitSessions {
+			t.Count = "the " + group(limitSessions) + " with the highest rates"
+			break
+		}
+		x := &s.Sessions[i]
+		why := text(limitWhys[x.Why])
+		if why.Text == "" {
+			why.Text = string(x.Why)
+		}
+		if x.At != "" {
+			why.Note = "of " + x.At
+		}
+		waiting := unitsRate(x.Waiting)
+		if x.Waiting > 0 {
+			waiting.Kind = "num warn"
+		}
+		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Session, 10) + " " + x.Path, Cells: []cell{
+			sessionCell(node, x.Session), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)}, unitsRate(x.Rate), unitsRate(x.Used),
+			unitsRate(x.Demand), waiting, why, ago(x.Age),
+		}})
+	}
+	return t
+}
+
+// unitsRate is a number of units, or of units per second.
+func unitsRate(f float64) cell {
+	if f == 0 {
+		return cell{Text: "0", Kind: "num quiet"}
+	}
+	return cell{Text: unitsText(f), Kind: "num"}
+}
+
+// unitsText has as many digits as count: thousandths matter only of small numbers.
+func unitsText(f float64) string {
+	switch {
+	case f >= 100:
+		return group(uint64(f + 0.5))
+	case f >= 1:
+		return strings.TrimSuffix(trimFloat(f, 1), ".0")
+	}
+	return strconv.FormatFloat(f, 'g', 3, 64)
+}
