@@ -31,7 +31,8 @@ type load struct {
 	latency  time.Duration // average; 0: unknown
 	measured time.Time
 
-	failures int // in a row
+	failures int       // in a row
+	failed   time.Time // the last of them
 	ejected  bool
 	until    time.Time // ejected: when one request tries it
 	pause    time.Duration
@@ -72,12 +73,14 @@ func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
 
 func (l *load) mayTry(now time.Time) bool { return !l.ejected || !l.probing && !now.Before(l.until) }
 
-// cost grows with what a request would wait for. A latency that was not measured for a while counts
-// less and less, so that one slow answer does not keep an endpoint out of use for good. One that is
-// not known yet is tried soon.
+// cost grows with what a request would wait for. A failure counts as another request in flight: it
+// is told in no time, and would make an endpoint that is gone look like a fast one. What was not
+// seen for a while counts less and less, so that one slow answer, or one failure, does not keep an
+// endpoint out of use for good. One that is not known yet is tried soon.
 func (l *load) cost(now time.Time) float64 {
-	latency := float64(l.latency) * math.Exp(-float64(now.Sub(l.measured))/float64(latencyFade))
-	return float64(l.inFlight+1) * max(latency, float64(leastLatency)) / float64(l.weight)
+	fade := func(since time.Time) float64 { return math.Exp(-float64(now.Sub(since)) / float64(latencyFade)) }
+	waiting := float64(l.inFlight+1) + float64(l.failures)*fade(l.failed)
+	return waiting * max(float64(l.latency)*fade(l.measured), float64(leastLatency)) / float64(l.weight)
 }
 
 // answered takes in how long an answer took.
@@ -99,6 +102,7 @@ func (b *balance) result(now time.Time, l *load, failed bool) {
 		return
 	}
 	l.failures++
+	l.failed = now
 	if l.failures < failuresEject || l.ejected && now.Before(l.until) {
 		return
 	}

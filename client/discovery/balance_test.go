@@ -128,6 +128,8 @@ func TestPick(t *testing.T) {
 		{"fewer in flight", load{weight: 100, inFlight: 1}, load{weight: 100, inFlight: 3}},
 		{"faster", load{weight: 100, latency: time.Millisecond, measured: now}, load{weight: 100, latency: 5 * time.Millisecond, measured: now}},
 		{"slow long ago", load{weight: 100, latency: 5 * time.Millisecond, measured: now.Add(-20 * time.Second)}, load{weight: 100, latency: time.Millisecond, measured: now}},
+		{"has not failed", load{weight: 100, inFlight: 1}, load{weight: 100, failures: 2, failed: now}},
+		{"failed long ago", load{weight: 100, failures: 4, failed: now.Add(-100 * time.Second)}, load{weight: 100, inFlight: 1}},
 		{"heavier", load{weight: 300, inFlight: 1}, load{weight: 100, latency: 3 * time.Millisecond, measured: now}},
 	} {
 		for _, first := range []float64{0, 0.9} {

@@ -55,22 +55,23 @@ func dial(t *testing.T, srv *servertest.Server) *client.Client {
 // backend is a gRPC server that is a member of a service.
 type backend struct {
 	*grpc.Server
-	addr  string
-	calls atomic.Int64
-	r     *discovery.Registration
+	health *health.Server
+	addr   string
+	calls  atomic.Int64
+	r      *discovery.Registration
 }
 
 func serve(t *testing.T, srv *servertest.Server, weight int) *backend {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	b := &backend{addr: l.Addr().String()}
+	b := &backend{addr: l.Addr().String(), health: health.NewServer()}
 	b.Server = grpc.NewServer(grpc.UnaryInterceptor(
 		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 			b.calls.Add(1)
 			return handle(ctx, req)
 		}))
-	healthpb.RegisterHealthServer(b.Server, health.NewServer())
+	healthpb.RegisterHealthServer(b.Server, b.health)
 	var done sync.WaitGroup
 	done.Go(func() { _ = b.Serve(l) })
 	t.Cleanup(func() {
@@ -84,10 +85,10 @@ func serve(t *testing.T, srv *servertest.Server, weight int) *backend {
 	return b
 }
 
-func connect(t *testing.T, c *client.Client, target string, watch ...discovery.WatchOption) healthpb.HealthClient {
+func connect(t *testing.T, c *client.Client, target string, more ...grpc.DialOption) healthpb.HealthClient {
 	t.Helper()
 	conn, err := grpc.NewClient(target,
-		append(grpcsignalbox.Options(c, watch...), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+		append(append(grpcsignalbox.Options(c), grpc.WithTransportCredentials(insecure.NewCredentials())), more...)...)
 	must(t, err)
 	t.Cleanup(func() { conn.Close() })
 	return healthpb.NewHealthClient(conn)
@@ -189,6 +190,22 @@ func TestKilledBackend(t *testing.T) {
 	if failed > 1 {
 		t.Errorf("%d calls fail", failed)
 	}
+}
+
+// TestHealthChecks: with a health check in the service config, a backend that says that it does not
+// serve is left out by callers, whatever the list says, until it does again.
+func TestHealthChecks(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	a, b := serve(t, srv, 100), serve(t, srv, 100)
+	h := connect(t, dial(t, srv), "signalbox:///default/api", grpc.WithDefaultServiceConfig(
+		`{"loadBalancingConfig": [{"`+grpcsignalbox.PolicyName+`": {}}], "healthCheckConfig": {"serviceName": "greeter"}}`))
+	a.health.SetServingStatus("greeter", healthpb.HealthCheckResponse_SERVING)
+	b.health.SetServingStatus("greeter", healthpb.HealthCheckResponse_SERVING)
+	reached(t, h, a, b)
+	a.health.SetServingStatus("greeter", healthpb.HealthCheckResponse_NOT_SERVING)
+	reached(t, h, b)
+	a.health.SetServingStatus("greeter", healthpb.HealthCheckResponse_SERVING)
+	reached(t, h, a, b)
 }
 
 // TestNoMembers: calls end at once where there are no members, and no node; they begin to work when
