@@ -55,8 +55,7 @@ func startTest(ctx context.Context, system System, root string) (o Origin, dir s
 // save writes a test as JSON and as a table into a folder, and returns the name without the ending.
 func (o Origin) save(dir, test string, r interface{ WriteTable(io.Writer) error }) (string, error) {
 	name := filepath.Join(dir, o.Begun.Format("2006-01-02-1504")+"-"+o.Machine.Slug()+"-"+test)
-	return name, saveAs(name, reportFile{".json", func(w io.Writer) error { return writeJSON(w, r) }},
-		reportFile{".md", r.WriteTable})
+	return name, saveAs(name, r)
 }
 
 // Fact is something that was seen.

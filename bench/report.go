@@ -95,40 +95,27 @@ func (r *Report) Name() string {
 	return r.Begun.Format("2006-01-02-1504") + "-" + r.Machine.Slug() + kind
 }
 
-// Save writes the report as JSON, as a table and as a picture into a folder, and returns the name
-// without the ending.
+// Save writes the report as JSON and as a table into a folder, and returns the name without the
+// ending.
 func (r *Report) Save(dir string) (string, error) {
 	name := filepath.Join(dir, r.Name())
-	return name, r.saveAs(name)
+	return name, saveAs(name, r)
 }
 
-func (r *Report) saveAs(name string) error {
-	return saveAs(name, reportFile{".json", r.WriteJSON}, reportFile{".md", r.WriteTable}, reportFile{".svg", r.WritePlot})
-}
-
-type reportFile struct {
-	ending string
-	write  func(io.Writer) error
-}
-
-// saveAs writes files that others may read, each in the place of a regular one or of none. All are
-// made before any is written.
-func saveAs(name string, files ...reportFile) error {
+// saveAs writes a report or a record as files that others may read, each in the place of a regular
+// one or of none. Both are made before any is written.
+func saveAs(name string, r interface{ WriteTable(io.Writer) error }) error {
 	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
 		return err
 	}
-	text := make([]bytes.Buffer, len(files))
-	for i, f := range files {
-		if err := errors.Join(f.write(&text[i]), file.CheckRegular(name+f.ending)); err != nil {
-			return err
-		}
+	var document, table bytes.Buffer
+	err := errors.Join(writeJSON(&document, r), r.WriteTable(&table),
+		file.CheckRegular(name+".json"), file.CheckRegular(name+".md"))
+	if err != nil {
+		return err
 	}
-	for i, f := range files {
-		if err := os.WriteFile(name+f.ending, text[i].Bytes(), 0o644); err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(os.WriteFile(name+".json", document.Bytes(), 0o644),
+		os.WriteFile(name+".md", table.Bytes(), 0o644))
 }
 
 // WriteJSON writes the report for programs.

@@ -14,7 +14,7 @@ import (
 )
 
 // Usage of the programs built on Command.
-const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md,svg}
+const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md}
 compare OLD NEW         what changed between two reports (JSON files)
 show REPORT             the table of a report
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md

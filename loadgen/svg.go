@@ -68,7 +68,7 @@ func (p *Plot) WriteTo(w io.Writer) (int64, error) {
 	fmt.Fprintf(&b,
 		`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img" font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`+"\n",
 		plotWidth, height, plotWidth, height)
-	fmt.Fprintf(&b, "<title>%s</title>\n", SVGEscape(p.Title))
+	fmt.Fprintf(&b, "<title>%s</title>\n", svgEscape(p.Title))
 	svgText(&b, 16, 28, `font-size="17" font-weight="600"`, p.Title)
 	svgText(&b, 16, 48, "", p.Subtitle)
 	y := plotHeader
@@ -122,7 +122,7 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 
 	for _, t := range ticks {
 		fmt.Fprintf(b, `<path d="M%s %sH%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n",
-			SVGNumber(left), SVGNumber(py(t)), SVGNumber(right))
+			svgNumber(left), svgNumber(py(t)), svgNumber(right))
 		label := strconv.FormatFloat(t, 'g', -1, 64)
 		if c.FormatY != nil {
 			label = c.FormatY(t)
@@ -131,7 +131,7 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 	}
 	for _, t := range c.XTicks {
 		fmt.Fprintf(b, `<path d="M%s %sV%s" stroke="#8b949e" stroke-opacity=".28" fill="none"/>`+"\n",
-			SVGNumber(px(t.At)), SVGNumber(upper), SVGNumber(lower+4))
+			svgNumber(px(t.At)), svgNumber(upper), svgNumber(lower+4))
 		svgText(b, px(t.At), lower+19, `text-anchor="middle"`, t.Label)
 	}
 	svgText(b, (left+right)/2, lower+38, `text-anchor="middle"`, c.XLabel)
@@ -150,7 +150,7 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 			if p.X < x0 || p.X > x1 || math.IsNaN(p.Y) || (c.Log && p.Y <= 0) {
 				continue
 			}
-			x, y := SVGNumber(px(p.X)), SVGNumber(py(min(max(p.Y, y0), y1)))
+			x, y := svgNumber(px(p.X)), svgNumber(py(min(max(p.Y, y0), y1)))
 			if x == lastX && y == lastY {
 				continue
 			}
@@ -169,8 +169,8 @@ func (c *Chart) draw(b *strings.Builder, top float64) {
 			continue
 		}
 		x, y := names[i].X, top+chartTop-8+names[i].Y
-		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", SVGNumber(x),
-			SVGNumber(y-4), s.colour, dash)
+		fmt.Fprintf(b, `<path d="M%s %sh22" stroke="%s" stroke-width="2.5" fill="none"%s/>`+"\n", svgNumber(x),
+			svgNumber(y-4), s.colour, dash)
 		svgText(b, x+28, y, "", l.Name)
 	}
 }
@@ -233,16 +233,16 @@ func svgText(b *strings.Builder, x, y float64, attrs, s string) {
 	if attrs != "" {
 		attrs = " " + attrs
 	}
-	fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", SVGNumber(x), SVGNumber(y), attrs, SVGEscape(s))
+	fmt.Fprintf(b, `<text x="%s" y="%s"%s>%s</text>`+"\n", svgNumber(x), svgNumber(y), attrs, svgEscape(s))
 }
 
-// SVGNumber is a coordinate with at most one decimal.
-func SVGNumber(x float64) string {
+// svgNumber is a coordinate with at most one decimal.
+func svgNumber(x float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(x, 'f', 1, 64), ".0")
 }
 
-// SVGEscape makes a text safe inside an element.
-func SVGEscape(s string) string {
+// svgEscape makes a text safe inside an element.
+func svgEscape(s string) string {
 	var b strings.Builder
 	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
 	return b.String()
