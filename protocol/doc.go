@@ -46,7 +46,7 @@
 // sessions. When the map is stale the answer is WRONG_SHARD or UNAVAILABLE. With WRONG_SHARD,
 // [Failure] names a shard, its master if that is known, and the version of the server's map. If the
 // map is newer than yours, send again to that shard, and fetch the map. If you know of another
-// master, send again to that one. Otherwise pause and send again. With UNAVAILABLE the shard has no
+// master, send again there. Otherwise pause and send again. With UNAVAILABLE the shard has no
 // leader here now: back off, ask another replica, or fetch the map, and send again. [MapChanged]
 // tells early. Lists over all shards ([List], [SessionList], [Watch] of a prefix) are asked shard
 // by shard, with any bucket of the shard in the frame, and merged by the client.

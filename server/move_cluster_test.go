@@ -183,7 +183,7 @@ func voters(s *meta.State) map[string]bool {
 
 // giveUp breaks the links between the replicasets while buckets move, so that the move is given up:
 // the buckets stay where they were, and move when the links are back. The side that can go on
-// deciding gives, the other one is to take.
+// deciding gives, the other instance is to take.
 func (k *clusterKit) giveUp(workload *moveWorkload, buckets uint32) {
 	k.t.Helper()
 	sides := [][]string{{"a", "b", "c"}, {"d", "e", "f"}}

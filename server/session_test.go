@@ -67,7 +67,7 @@ func TestTakenOver(t *testing.T) {
 }
 
 // TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the
-// newer sending, and the other one is told: pongs there do not renew the session any more.
+// newer sending, and the other connection is told: pongs there do not renew the session any more.
 func TestStartAgainElsewhere(t *testing.T) {
 	s := start(t, nil)
 	old, c := connect(t, s), connect(t, s)

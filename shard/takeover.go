@@ -48,7 +48,7 @@ func (t *takeovers) begin(o takeover) {
 }
 
 // endedBy is the take-over that ended a session's attachment, nil if none did. It is the first
-// after the attach: no later leader answered the session, or it would be attached under that one.
+// after the attach: no later leader answered the session, or it would be attached under that leader.
 // An activation comes before it, because a copy that was not active knew of no take-over.
 func (t *takeovers) endedBy(s *homeSession, b *bucket) (by *takeover) {
 	for i := range t.open {

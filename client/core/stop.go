@@ -13,7 +13,7 @@ const stopTimeout = 5 * time.Second
 // session while a connection that it was attached on sends pings. It goes out where the session is
 // attached. Without such a connection the session is attached first, under one epoch above all that
 // it used before: with an epoch for each try it would overtake another holder some day, and end the
-// session of that one. See R8.
+// session of that holder. See R8.
 type stop struct {
 	Request
 	s      *Session

@@ -138,7 +138,7 @@ func TestSilentGenerator(t *testing.T) {
 		if len(m.loaded()) < 5 {
 			t.Errorf("beside a silent generator only %v was loaded", m.loaded())
 		}
-		for range 20 { // it fails 5 s behind each version of the other one
+		for range 20 { // it fails 5 s behind each version of the other generator
 			w.wait(time.Second)
 			if s, err := w.track.Describe(w.ctx); err != nil || s.SourceError != "" {
 				t.Fatalf("beside a generator that works a silent one shows: %+v, %v", s, err)

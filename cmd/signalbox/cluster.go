@@ -187,7 +187,7 @@ func transferCmd(a *app) *cobra.Command {
 
 // transferOutcome is how the transfer of a shard's leadership to an instance, by its name or uuid,
 // stands. An error says that it is over and another instance leads: the governor keeps the leader
-// if the other one goes, or is behind.
+// if the other instance goes, or is behind.
 func transferOutcome(s *protocol.ClusterStatus, shard uint64, to string) (master string, over bool, err error) {
 	i := slices.IndexFunc(s.Shards, func(x protocol.ClusterShard) bool { return x.ID == shard })
 	if i < 0 {

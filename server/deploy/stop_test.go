@@ -41,7 +41,7 @@ func serve(t *testing.T, args ...string) *instance {
 	return x
 }
 
-// TestSlowStop: the other one of two instances hangs, so that nothing can be drained
+// TestSlowStop: the other of two instances hangs, so that nothing can be drained
 // and no write be answered, and a client does not read. A stop ends all the same, by its limit:
 // long before the writes would be given up, which the log would say. Nothing that was acknowledged
 // is lost.

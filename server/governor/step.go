@@ -57,7 +57,7 @@ const (
 	CommitMove   // the meta shard: the target owns them
 	AbortMove    // the meta shard: the source keeps them
 	ActivateMove // the owner serves them
-	DiscardMove  // the other shard drops them; Shard is that one
+	DiscardMove  // the other shard, which is Shard, drops them
 	EndMove      // the meta shard: forget the move
 	numStepKinds
 )

@@ -102,7 +102,7 @@ func (m *Member) metaAnswers() bool {
 }
 
 // replaceMeta asks the other instances which replica of the meta shard is this instance's, and
-// starts it in the place of an older one. The group has removed that one: it gives out a new id
+// starts it in the place of an older one. The group has removed the older one: it gives out a new id
 // only afterwards. If again, a replica is on its way.
 func (m *Member) replaceMeta(removed uint64) (again bool, err error) {
 	id, err := m.entry.InstanceStatus(m.ctx)

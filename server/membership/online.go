@@ -89,8 +89,8 @@ func (m *Member) CheckApplicant(ctx context.Context, name, address string) (why 
 	return why, nil
 }
 
-// explainTaken adds to the refusal of a name or an address that another instance has why that one
-// cannot be expelled, as the refusal advises, if so it is.
+// explainTaken adds to the refusal of a name or an address that another instance has why that
+// instance cannot be expelled, as the refusal advises, if so it is.
 func explainTaken(err error, seen governor.Observation, r *cluster.JoinRequest) error {
 	var refused *protocol.Error
 	if !errors.As(err, &refused) || refused.Status != protocol.StatusAlreadyExists {

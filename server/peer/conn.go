@@ -32,7 +32,7 @@ type conn struct {
 	cluster string // as known here at the handshake
 	reader  frameReader
 
-	metEarly bool // this end dialled, and the other one did not know its cluster at the handshake
+	metEarly bool // this end dialled, and the other end did not know its cluster at the handshake
 
 	closeOnce sync.Once
 	done      chan struct{}

@@ -40,7 +40,7 @@ type homeSessions struct {
 	n    int
 
 	// Of n: relaxed attaches that the log may not have yet. New ones count in the current group;
-	// the other one has those that the waiting ping waits for. They need not be logged in order.
+	// the other group has those that the ping waits for. They need not be logged in order.
 	unlogged [2]int
 	current  uint8
 	// The first ping that came while some were unlogged, and the last one since, which is asked for

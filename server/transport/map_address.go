@@ -19,7 +19,7 @@ func JoinAddresses(plain, tls string) string {
 }
 
 // AddressFor is the address of its own kind for a client, from the text of [JoinAddresses]. When
-// there is none, it is the other one: the client cannot connect there, and its error says so better
+// there is none, it is the other address: the client cannot connect there, and its error says so better
 // than an instance without an address.
 func AddressFor(addresses string, secure bool) string {
 	other := addresses

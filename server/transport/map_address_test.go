@@ -2,7 +2,7 @@ package transport
 
 import "testing"
 
-// TestMapAddress: a client is told the address of its own kind, and the other one if there is none.
+// TestMapAddress: a client is told the address of its own kind, and the other address if there is none.
 func TestMapAddress(t *testing.T) {
 	for _, x := range []struct{ plain, tls, text, forPlain, forTLS string }{
 		{"a:1", "", "a:1", "a:1", "a:1"},

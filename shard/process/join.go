@@ -112,7 +112,7 @@ func (p *Process) resume(at Now, m *member, j Join, out *Out) {
 }
 
 // Leave takes the session out at once, its key too. CompletedEpoch is the newest epoch decided
-// complete with it: a round it still has open is complete if it is that one, else cancelled. A
+// complete with it: a round it still has open is complete if it is of that epoch, else cancelled. A
 // repeat is OK. NOT_FOUND: it is no member.
 func (p *Process) Leave(at Now, session uint64, out *Out) (completedEpoch uint64, err error) {
 	p.fireDeadlines(at, out)
