@@ -65,8 +65,8 @@ type Config struct {
 	// nothing is logged.
 	Logger *slog.Logger
 
-	// Observer, if not nil, is notified of acquires and holds, for traces and metrics. Default:
-	// nothing is observed.
+	// Observer, if not nil, is notified of acquires and holds, connections, sessions and retries, for
+	// logs, traces and metrics. Default: nothing is observed.
 	Observer Observer
 }
 
@@ -147,9 +147,13 @@ func configured(cfg Config) (*Client, error) {
 	}
 	cfg.Name = cmp.Or(cfg.Name, Version)
 	cfg.Logger = cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler))
+	var notice func(core.Notice)
+	if to := cfg.Observer; to != nil {
+		notice = func(n core.Notice) { notify(to, n) }
+	}
 	d := driver.New(driver.Config{
 		Endpoints: cfg.Endpoints, Name: cfg.Name, Cluster: cfg.Cluster, Token: cfg.Token, GetToken: cfg.GetToken,
-		TLS: cfg.TLS, GetRootCAs: cfg.GetRootCAs, Dial: cfg.Dial, Logger: cfg.Logger,
+		TLS: cfg.TLS, GetRootCAs: cfg.GetRootCAs, Dial: cfg.Dial, Logger: cfg.Logger, Notice: notice,
 	})
 	return &Client{d: d, cfg: cfg}, nil
 }

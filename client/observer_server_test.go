@@ -18,11 +18,30 @@ type recorder struct {
 	starts []client.AcquireStart
 	ends   chan client.AcquireEnd
 	holds  chan client.HoldEnd
+	conns  chan client.ConnectionChange
+	states chan client.SessionChange
+	again  chan client.RequestRetry
 	skip   bool // it does not follow acquires
 }
 
 func newRecorder() *recorder {
-	return &recorder{ends: make(chan client.AcquireEnd, 100), holds: make(chan client.HoldEnd, 100)}
+	return &recorder{
+		ends: make(chan client.AcquireEnd, 100), holds: make(chan client.HoldEnd, 100), conns: make(chan client.ConnectionChange, 100),
+		states: make(chan client.SessionChange, 100), again: make(chan client.RequestRetry, 100),
+	}
+}
+
+// Those that nobody takes are dropped: how often something is tried is the network's.
+
+func (r *recorder) ConnectionChanged(c client.ConnectionChange) { keep(r.conns, c) }
+func (r *recorder) SessionChanged(s client.SessionChange)       { keep(r.states, s) }
+func (r *recorder) RequestRetried(x client.RequestRetry)        { keep(r.again, x) }
+
+func keep[T any](to chan T, v T) {
+	select {
+	case to <- v:
+	default:
+	}
 }
 
 func (r *recorder) AcquireStarted(ctx context.Context, a client.AcquireStart) client.AcquireObserver {
@@ -227,5 +246,66 @@ func TestObserver(t *testing.T) {
 	})
 	if len(r.ends)+len(r.holds) != 0 {
 		t.Errorf("%d acquires and %d holds were reported that nobody expects", len(r.ends), len(r.holds))
+	}
+}
+
+// TestObserverOfTheWay: connections, attaches and retries, each with its reason, from the first
+// connection to the end of the session.
+func TestObserverOfTheWay(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx := testContext(t)
+	c, r := observe(t, srv)
+	made := soon(t, r.conns)
+	if made.State != client.ConnectionMade || made.Instance == 0 || made.Address != srv.Addr() || made.Err != nil {
+		t.Errorf("connected: %+v", made)
+	}
+	s, other := session(t, c), session(t, c)
+	for _, x := range []*client.Session{s, other} {
+		at := soon(t, r.states)
+		if at.Session != x.ID() || at.Node != "/default" || at.State != client.Attached || at.Instance != made.Instance || at.Shard == 0 {
+			t.Errorf("attached: %+v", at)
+		}
+	}
+	held := acquire(t, s, "jobs", client.CreateLimit(1))
+	granted, _ := queue(t, other, "jobs")
+	srv.Unreachable()
+	srv.DropConnections()
+	if lost := soon(t, r.conns); lost.State != client.ConnectionLost || lost.Instance != made.Instance || lost.Err == nil {
+		t.Errorf("lost: %+v", lost)
+	}
+	for range 2 {
+		if gone := soon(t, r.states); gone.State != client.Detached || gone.Node != "/default" {
+			t.Errorf("detached: %+v", gone)
+		}
+	}
+	if failed := soon(t, r.conns); failed.State != client.ConnectionFailed || !errors.Is(failed.Err, client.ErrUnreachable) {
+		t.Errorf("failed: %+v", failed)
+	}
+	retry := soon(t, r.again)
+	for retry.Request != "acquire" {
+		retry = soon(t, r.again)
+	}
+	if retry.Session != other.ID() || retry.Instance != made.Instance || retry.Shard == 0 || retry.Err == nil {
+		t.Errorf("sent again: %+v", retry)
+	}
+	srv.Reachable()
+	for again := soon(t, r.conns); again.State != client.ConnectionMade; again = soon(t, r.conns) {
+		if again.State != client.ConnectionFailed {
+			t.Errorf("while the server cannot be reached: %+v", again)
+		}
+	}
+	release(t, held)
+	granted.must(t)
+	if err := s.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	over := soon(t, r.states)
+	for ; over.State != client.Expired; over = soon(t, r.states) {
+		if over.State != client.Attached {
+			t.Errorf("after the server is back: %+v", over)
+		}
+	}
+	if over.Session != s.ID() || !errors.Is(over.Err, client.ErrSessionClosed) {
+		t.Errorf("over: %+v", over)
 	}
 }

@@ -112,7 +112,7 @@ func (c *Client) Supervise(
 // Slots is the slots with this name on a coordination node, with the options of their sessions.
 // Acquire them with CreateLimit, or create the semaphore before.
 func (c *Client) Slots(nodePath, name string, opts ...SessionOption) *Slots {
-	return &Slots{c: c, node: nodePath, name: name, opts: opts}
+	return &Slots{c: c, node: nodePath, name: name, opts: opts, free: driver.NewFreeList[*Session](c.d)}
 }
 
 // Handle is for the packages below this one.

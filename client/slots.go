@@ -3,8 +3,9 @@ package client
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 )
 
 // Slots shares the units of one semaphore among the goroutines of any number of processes: at most
@@ -15,15 +16,7 @@ type Slots struct {
 	node, name string
 	opts       []SessionOption
 
-	mu     sync.Mutex
-	idle   []*idleSession // the last one was used last
-	closed bool
-}
-
-// idleSession is a session that holds nothing. The timer closes it.
-type idleSession struct {
-	s     *Session
-	timer *time.Timer
+	free *driver.FreeList[*Session] // hold nothing
 }
 
 // maxSlotIdle is how long a session is kept that no task uses.
@@ -73,21 +66,17 @@ func (x *Slots) putOnceReleased(s *Session) {
 
 // session is one that holds nothing.
 func (x *Slots) session(ctx context.Context) (*Session, error) {
-	x.mu.Lock()
-	for len(x.idle) > 0 {
-		last := x.idle[len(x.idle)-1]
-		x.idle = x.idle[:len(x.idle)-1]
-		if last.timer.Stop(); last.s.d.ErrNow() == nil {
-			x.mu.Unlock()
-			return last.s, nil
+	for {
+		s, ok, open := x.free.Take()
+		switch {
+		case !open:
+			return nil, errSlotsClosed
+		case !ok:
+			return x.c.Session(ctx, x.node, x.opts...)
+		case s.d.ErrNow() == nil:
+			return s, nil
 		}
 	}
-	closed := x.closed
-	x.mu.Unlock()
-	if closed {
-		return nil, errSlotsClosed
-	}
-	return x.c.Session(ctx, x.node, x.opts...)
 }
 
 var errSlotsClosed = errors.New("the slots are closed")
@@ -97,44 +86,21 @@ func (x *Slots) put(s *Session) {
 	if s.d.ErrNow() != nil {
 		return
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.closed {
+	x.free.Put(s, maxSlotIdle, func(s *Session) {
 		x.c.d.Run(func() { _ = s.Close(x.c.d.Context()) })
-		return
-	}
-	i := &idleSession{s: s}
-	i.timer = time.AfterFunc(maxSlotIdle, func() { x.drop(i) })
-	x.idle = append(x.idle, i)
-}
-
-// drop closes a session that nobody has used for long.
-func (x *Slots) drop(i *idleSession) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for at, other := range x.idle {
-		if other == i {
-			x.idle = append(x.idle[:at], x.idle[at+1:]...)
-			x.c.d.Run(func() { _ = i.s.Close(x.c.d.Context()) })
-			return
-		}
-	}
+	})
 }
 
 // Close closes the sessions that hold nothing. Others are closed when their leases end. Nothing is
 // acquired any more. Closing the client closes all of them too.
 func (x *Slots) Close(ctx context.Context) error {
-	x.mu.Lock()
-	idle := x.idle
-	x.idle, x.closed = nil, true
-	x.mu.Unlock()
-	failed := make(chan error, len(idle))
-	for _, i := range idle {
-		i.timer.Stop()
-		go func() { failed <- i.s.Close(ctx) }()
+	free := x.free.Close()
+	failed := make(chan error, len(free))
+	for _, s := range free {
+		go func() { failed <- s.Close(ctx) }()
 	}
 	var err error
-	for range idle {
+	for range free {
 		err = errors.Join(err, <-failed)
 	}
 	return err

@@ -60,6 +60,7 @@ func (s *Session) bind(e *Engine, c *Conn, reply *protocol.SessionReply) bool {
 	}
 	c.sessions.add(s)
 	c.keepAlive.add(e, s.attachment.period)
+	e.noteSession(SessionAttached, s)
 	return true
 }
 

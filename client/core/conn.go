@@ -26,7 +26,7 @@ type Conn struct {
 	up, over  bool
 	flush     bool // it is in Ready.Flush
 	taken     bool // the driver has taken what goes out with the hello
-	requests  Ring[Request]
+	requests  ring[Request]
 	queue     list // requests that wait for room in the window
 	admitting bool // they are sent: what is sent now does not queue behind them
 	features  uint64
@@ -102,7 +102,7 @@ func (c *Conn) lose(e *Engine, err error) {
 		c.sessions.first.connLost(e)
 	}
 	requests := c.requests
-	c.requests = Ring[Request]{}
+	c.requests = ring[Request]{}
 	requests.Each(func(_ uint64, r *Request) { e.step(r, inLost, errConnLost) })
 	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)

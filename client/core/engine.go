@@ -18,6 +18,8 @@ import (
 // clock that goes on while the machine sleeps. A time that is before that of the last step counts
 // as that.
 type Engine struct {
+	Noticing bool // there are notices; set before the first step
+
 	now      time.Duration
 	rng      uint64 // state of the jitter
 	timers   timers
@@ -32,7 +34,7 @@ type Engine struct {
 	wallAhead time.Duration // of the time of day, against the engine's clock
 	jumped    time.Duration // how far it has jumped ahead, all jumps together
 	look      clockLook
-	timeouts  Shortest              // of the sessions
+	timeouts  shortest              // of the sessions
 	restores  map[restoreKey]uint64 // nonces of restores that ended unanswered
 
 	subscriptions []*subscription // that are not over, in no order that matters
@@ -50,6 +52,7 @@ type Ready struct {
 	Event []Event    // in order
 
 	Process []ProcessEvent // in order
+	Notice  []Notice       // in order
 }
 
 // ProcessEvent is what the server sends a session as a member of a process. One of the two is set. It
@@ -92,9 +95,10 @@ func (r *Ready) Reset() {
 	clear(r.Wake)
 	clear(r.Event)
 	clear(r.Process)
+	clear(r.Notice)
 	*r = Ready{
 		Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Wake: r.Wake[:0], Event: r.Event[:0],
-		Process: r.Process[:0],
+		Process: r.Process[:0], Notice: r.Notice[:0],
 	}
 }
 

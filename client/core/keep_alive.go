@@ -26,7 +26,7 @@ type keepAlive struct {
 	began    time.Duration
 	lastPing uint64        // id of the last ping: when it was sent, in nanoseconds since began, from 1; 0: none was
 	unheard  time.Duration // when the first ping was sent since the connection was heard; not after that: none was
-	periods  Shortest      // of the pings of its sessions
+	periods  shortest      // of the pings of its sessions
 	period   time.Duration // between pings
 
 	pingSoon   bool          // a ping is sent within pingGap

@@ -158,6 +158,7 @@ func (x *routes) connected(e *Engine, c *Conn, address string) {
 		c.end(e, errSecondConn)
 	} else {
 		l.conn = c
+		e.note(Notice{Kind: ConnMade, Instance: c.instance, Address: address})
 		e.timers.stop(&l.pause)
 		l.waiting.drain(e.send)
 	}
@@ -176,11 +177,13 @@ func (l *link) lost(e *Engine, c *Conn, err error) {
 	switch {
 	case l.conn == c:
 		l.conn = nil
+		e.note(Notice{Kind: ConnLost, Instance: l.instance, Err: err})
 		if e.now-l.connectedAt > minConnLifetime {
 			l.backoff.failures = 0 // it lived
 		}
 	case l.attempt == c:
 		l.attempt = nil
+		e.note(Notice{Kind: ConnFailed, Instance: l.instance, Err: err})
 		l.connectedAt = e.now
 		l.failed(e, err)
 	}

@@ -2,25 +2,25 @@ package core
 
 import "math/bits"
 
-// Numbers allocates the sequence numbers of a session's requests. The zero value is not usable; see
+// numbers allocates the sequence numbers of a session's requests. The zero value is not usable; see
 // Reset.
 //
 // Invariant: low is the lowest open number, or next if none is open. The first 64 numbers from low
 // on have a bit each; further ones are in more.
-type Numbers struct {
+type numbers struct {
 	next, low uint64
 	open      uint64 // bit i: low + i is open
 	more      map[uint64]struct{}
 }
 
 // Reset begins with a number.
-func (n *Numbers) Reset(first uint64) { *n = Numbers{next: first, low: first} }
+func (n *numbers) Reset(first uint64) { *n = numbers{next: first, low: first} }
 
 // Low is the lowest open number. It is in the head of every request.
-func (n *Numbers) Low() uint64 { return n.low }
+func (n *numbers) Low() uint64 { return n.low }
 
 // Take opens the next number.
-func (n *Numbers) Take() uint64 {
+func (n *numbers) Take() uint64 {
 	seq := n.next
 	n.next++
 	if i := seq - n.low; i < 64 {
@@ -36,7 +36,7 @@ func (n *Numbers) Take() uint64 {
 
 // Close closes a number: its answer has come, or nobody wants it. The server rejects it from then
 // on, once a later request has arrived there.
-func (n *Numbers) Close(seq uint64) {
+func (n *numbers) Close(seq uint64) {
 	if i := seq - n.low; i < 64 {
 		n.open &^= 1 << i
 	} else {

@@ -11,7 +11,7 @@ import (
 func TestSequenceNumbers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, most := range []int{1, 3, 64, 65, 300} {
-		var n Numbers
+		var n numbers
 		n.Reset(1 << 40)
 		open := map[uint64]bool{}
 		for range 5_000 {
@@ -37,7 +37,7 @@ func TestSequenceNumbers(t *testing.T) {
 // TestRing compares the ring with a map.
 func TestRing(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
-	var c Ring[Request]
+	var c ring[Request]
 	want := map[uint64]*Request{}
 	last := uint64(0)
 	for i := range 8_000 {

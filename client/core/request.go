@@ -173,13 +173,16 @@ func (e *Engine) step(r *Request, in input, err error) {
 		on.accepted.pushBack(r)
 		e.routes.fetch.needed(e)
 	case again:
+		e.noteRetry(r, on.instance, err)
 		e.send(r)
 	case identify:
+		e.noteRetry(r, on.instance, err)
 		r.last = err
 		r.badSessions++
 		r.session.notKnownOn(e, on)
 		e.pause(r)
 	case pause:
+		e.noteRetry(r, on.instance, err)
 		r.last = err
 		e.retry(r, on, err.(*protocol.Error))
 	case finish:
@@ -237,6 +240,7 @@ func (e *Engine) unreachable(r *Request, l *link, err error) {
 		r.op.over(e, err)
 		return
 	}
+	e.noteRetry(r, l.instance, err)
 	t := e.routes.table
 	if w := t.shard(r.shard); w != nil {
 		e.routes.nextReplica(e, w, l.instance)

@@ -1,13 +1,13 @@
 package core
 
-// Ring holds the unanswered requests of a connection by id. Ids rise by one, except that the slot
+// ring holds the unanswered requests of a connection by id. Ids rise by one, except that the slot
 // of an open id is skipped, and answers come roughly in the order of requests. So a ring, in which
 // an id determines its slot, finds a request without hashing and touches little memory. The zero
 // value is empty.
 //
 // Invariant: the slot of an open id is id modulo the ring's length, and at most half of the slots
 // are taken.
-type Ring[T any] struct {
+type ring[T any] struct {
 	slots []ringSlot[T]
 	last  uint64 // id
 	open  int
@@ -21,13 +21,13 @@ type ringSlot[T any] struct {
 const minRingSlots = 8
 
 // Open is how many ids are not answered.
-func (r *Ring[T]) Open() int { return r.open }
+func (r *ring[T]) Open() int { return r.open }
 
 // Last is the id of the last request; 0 if there was none.
-func (r *Ring[T]) Last() uint64 { return r.last }
+func (r *ring[T]) Last() uint64 { return r.last }
 
 // NextID is the id of the next request. It stays the same until Put.
-func (r *Ring[T]) NextID() uint64 {
+func (r *ring[T]) NextID() uint64 {
 	if 2*r.open >= len(r.slots) {
 		r.grow()
 	}
@@ -40,7 +40,7 @@ func (r *Ring[T]) NextID() uint64 {
 }
 
 // grow doubles the ring. Ids that were apart modulo its length stay so.
-func (r *Ring[T]) grow() {
+func (r *ring[T]) grow() {
 	was := r.slots
 	r.slots = make([]ringSlot[T], max(minRingSlots, 2*len(was)))
 	for _, s := range was {
@@ -52,7 +52,7 @@ func (r *Ring[T]) grow() {
 
 // Put makes a request wait under the id that NextID has just given, or under one that the
 // connection's beginning fixes.
-func (r *Ring[T]) Put(id uint64, of *T) {
+func (r *ring[T]) Put(id uint64, of *T) {
 	if 2*r.open >= len(r.slots) {
 		r.grow()
 	}
@@ -62,7 +62,7 @@ func (r *Ring[T]) Put(id uint64, of *T) {
 }
 
 // slot is the place of an id that is open, or nil.
-func (r *Ring[T]) slot(id uint64) *ringSlot[T] {
+func (r *ring[T]) slot(id uint64) *ringSlot[T] {
 	if id == 0 || len(r.slots) == 0 {
 		return nil
 	}
@@ -73,7 +73,7 @@ func (r *Ring[T]) slot(id uint64) *ringSlot[T] {
 }
 
 // Find is what waits under an id, or nil.
-func (r *Ring[T]) Find(id uint64) *T {
+func (r *ring[T]) Find(id uint64) *T {
 	if s := r.slot(id); s != nil {
 		return s.of
 	}
@@ -81,7 +81,7 @@ func (r *Ring[T]) Find(id uint64) *T {
 }
 
 // Take ends an id that was answered. It returns what waited, nil for nothing.
-func (r *Ring[T]) Take(id uint64) *T {
+func (r *ring[T]) Take(id uint64) *T {
 	s := r.slot(id)
 	if s == nil {
 		return nil
@@ -93,7 +93,7 @@ func (r *Ring[T]) Take(id uint64) *T {
 }
 
 // Abandon takes what waits from an id that stays open; nil if nothing does any more.
-func (r *Ring[T]) Abandon(id uint64) *T {
+func (r *ring[T]) Abandon(id uint64) *T {
 	s := r.slot(id)
 	if s == nil {
 		return nil
@@ -104,7 +104,7 @@ func (r *Ring[T]) Abandon(id uint64) *T {
 }
 
 // Each visits what waits, oldest first as a rule.
-func (r *Ring[T]) Each(visit func(id uint64, of *T)) {
+func (r *ring[T]) Each(visit func(id uint64, of *T)) {
 	for i := range r.slots {
 		if s := r.slots[(r.last+1+uint64(i))&uint64(len(r.slots)-1)]; s.of != nil {
 			visit(s.id, s.of)

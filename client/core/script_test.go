@@ -50,6 +50,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	watch a jobs*                 consumer a watches a prefix, or a name; follow a p: a process
 //	take a                        a takes what there is; unwatch a: it is done
 //	look                          the session's state
+//	notice                        from here on the engine has notices
 //
 //	1> acquire 1 low=1 jobs       the frame goes to instance 1: the request with number 1
 //	a: token 7                    call a returns
@@ -319,6 +320,8 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		if s.now = epoch + at; w.list[0] == "at" {
 			s.e.Tick(s.now)
 		}
+	case "notice":
+		s.e.Noticing = true
 	case "look":
 		state := "DETACHED"
 		if s.s.machine.State() != 0 {
@@ -521,6 +524,9 @@ func (s *script) came() (lines []string) {
 		if c := s.conns[name]; c != nil && slices.Contains(r.Flush, c) {
 			s.frames(name, c.TakeOut(nil))
 		}
+	}
+	for _, n := range r.Notice {
+		s.out = append(s.out, "notice: "+noticeText(n))
 	}
 	for _, c := range r.Close {
 		s.out = append(s.out, fmt.Sprintf("close %d: %v", c.instance, c.Err))

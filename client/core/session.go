@@ -44,7 +44,7 @@ type Session struct {
 	unordered   list // releases that wait for Low
 	later       list // releases that wait for the work under a lost lease to stop
 	closing     list // closes that wait for the answer to the stop
-	numbers     Numbers
+	numbers     numbers
 	names       nameSet
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
@@ -147,6 +147,12 @@ func (s *Session) act(e *Engine) {
 	}
 	if r.Changed {
 		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s, State: r.State, Err: s.err})
+		switch r.State {
+		case sessionstate.Detached:
+			e.noteSession(SessionDetached, s)
+		case sessionstate.Expired:
+			e.noteSession(SessionOver, s)
+		}
 	}
 	switch {
 	case r.Changed && r.State == sessionstate.Expired:

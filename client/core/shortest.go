@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// Shortest is the shortest of many durations, of which few differ.
-type Shortest []struct {
+// shortest is the shortest of many durations, of which few differ.
+type shortest []struct {
 	d time.Duration
 	n int // how many there are
 }
 
 // Add adds one.
-func (s *Shortest) Add(d time.Duration) {
+func (s *shortest) Add(d time.Duration) {
 	for i := range *s {
 		if (*s)[i].d == d {
 			(*s)[i].n++
@@ -26,7 +26,7 @@ func (s *Shortest) Add(d time.Duration) {
 }
 
 // Remove removes one that was added.
-func (s *Shortest) Remove(d time.Duration) {
+func (s *shortest) Remove(d time.Duration) {
 	for i := range *s {
 		if x := &(*s)[i]; x.d == d {
 			if x.n--; x.n == 0 {
@@ -38,7 +38,7 @@ func (s *Shortest) Remove(d time.Duration) {
 }
 
 // Or is the shortest one, or most if none is shorter.
-func (s Shortest) Or(most time.Duration) time.Duration {
+func (s shortest) Or(most time.Duration) time.Duration {
 	for i := range s {
 		most = min(most, s[i].d)
 	}

@@ -10,7 +10,7 @@ import (
 // TestShortest: the shortest of many, against a list that is searched.
 func TestShortest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var s Shortest
+		var s shortest
 		var model []time.Duration
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
 			if i := rapid.IntRange(-3, 10).Draw(t, "which"); i >= 0 && i < len(model) {

@@ -1,5 +1,5 @@
 // Package otelsignalbox reports what a signalbox client acquires and holds to OpenTelemetry, as
-// traces and metrics.
+// traces and metrics, and its connections, sessions and retries as metrics.
 //
 //	observer, err := otelsignalbox.New()
 //	c, err := client.Open(ctx, client.Config{Endpoints: endpoints, Observer: observer})
@@ -49,6 +49,10 @@ const (
 	MetricRetries         = "signalbox.client.acquire.retries"  // requests that were sent again
 	MetricHolds           = "signalbox.client.holds"            // leases held
 	MetricHoldDuration    = "signalbox.client.hold.duration"    // from the acquire to the lease's end
+	MetricConnections     = "signalbox.client.connections"      // connections to instances
+	MetricConnects        = "signalbox.client.connects"         // attempts to make one, by outcome
+	MetricSessionChanges  = "signalbox.client.session.changes"  // sessions attached, detached and ended, by outcome
+	MetricRequestRetries  = "signalbox.client.request.retries"  // requests of all kinds that were sent again
 )
 
 // Values of the attribute signalbox.outcome.
@@ -60,6 +64,9 @@ const (
 	OutcomeReleased    = "released"
 	OutcomeClosed      = "closed" // the session was closed
 	OutcomeLost        = "lost"
+	OutcomeConnected   = "connected"
+	OutcomeAttached    = "attached"
+	OutcomeDetached    = "detached"
 )
 
 // Option is an option of New.
@@ -86,7 +93,7 @@ func New(opts ...Option) (client.Observer, error) {
 	meter := o.meters.Meter(Scope)
 	seconds := metric.WithExplicitBucketBoundaries(.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5,
 		5, 10, 30, 60, 300, 1800)
-	var errs [5]error
+	var errs [9]error
 	x.acquires, errs[0] = meter.Int64UpDownCounter(MetricAcquires,
 		metric.WithUnit("{acquire}"), metric.WithDescription("Acquires under way."))
 	x.acquireDuration, errs[1] = meter.Float64Histogram(MetricAcquireDuration,
@@ -98,6 +105,14 @@ func New(opts ...Option) (client.Observer, error) {
 		metric.WithUnit("{lease}"), metric.WithDescription("Leases held."))
 	x.holdDuration, errs[4] = meter.Float64Histogram(MetricHoldDuration,
 		metric.WithUnit("s"), seconds, metric.WithDescription("Time from an acquire to the end of its lease."))
+	x.connections, errs[5] = meter.Int64UpDownCounter(MetricConnections,
+		metric.WithUnit("{connection}"), metric.WithDescription("Connections to instances."))
+	x.connects, errs[6] = meter.Int64Counter(MetricConnects,
+		metric.WithUnit("{attempt}"), metric.WithDescription("Attempts to connect to an instance that ended."))
+	x.sessionChanges, errs[7] = meter.Int64Counter(MetricSessionChanges,
+		metric.WithUnit("{change}"), metric.WithDescription("Sessions that were attached, were detached, or ended."))
+	x.requestRetries, errs[8] = meter.Int64Counter(MetricRequestRetries,
+		metric.WithUnit("{request}"), metric.WithDescription("Requests that were sent again, of all kinds."))
 	return x, errors.Join(errs[:]...)
 }
 
@@ -108,6 +123,11 @@ type observer struct {
 	retries         metric.Int64Counter
 	holds           metric.Int64UpDownCounter
 	holdDuration    metric.Float64Histogram
+
+	connections    metric.Int64UpDownCounter
+	connects       metric.Int64Counter
+	sessionChanges metric.Int64Counter
+	requestRetries metric.Int64Counter
 }
 
 // acquire is one acquire and its hold. Its calls come one after the other.

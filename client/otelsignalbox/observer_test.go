@@ -3,6 +3,7 @@ package otelsignalbox
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"testing"
 
@@ -246,7 +247,8 @@ func TestMetrics(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]int64{MetricAcquires: 0, MetricAcquireDuration: 2, MetricRetries: 0, MetricHolds: 1, MetricHoldDuration: 1}
+	want := map[string]int64{MetricAcquires: 0, MetricAcquireDuration: 2, MetricRetries: 0, MetricHolds: 1, MetricHoldDuration: 1,
+		MetricConnections: 1, MetricConnects: 1, MetricSessionChanges: 1}
 	for name, n := range want {
 		if v, ok := got[name]; !ok || v != n {
 			t.Errorf("%s is %d (%v), want %d", name, v, ok, n)
@@ -254,5 +256,52 @@ func TestMetrics(t *testing.T) {
 	}
 	if err := held.Release(k.ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestClientMetrics: connections that come and go, sessions and retries, by what they are.
+func TestClientMetrics(t *testing.T) {
+	reader := sdkmetric.NewManualReader()
+	o, err := New(WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, state := range []client.ConnectionState{client.ConnectionMade, client.ConnectionFailed, client.ConnectionMade, client.ConnectionLost} {
+		o.ConnectionChanged(client.ConnectionChange{State: state})
+	}
+	for _, s := range []client.SessionChange{
+		{State: client.Attached}, {State: client.Detached}, {State: client.Expired, Err: client.ErrSessionClosed},
+		{State: client.Expired, Err: client.ErrNotRenewed},
+	} {
+		o.SessionChanged(s)
+	}
+	o.RequestRetried(client.RequestRetry{Request: "acquire"})
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(t.Context(), &all); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, m := range all.ScopeMetrics[0].Metrics {
+		data, ok := m.Data.(metricdata.Sum[int64])
+		if !ok {
+			t.Fatalf("%s is no sum", m.Name)
+		}
+		for _, p := range data.DataPoints {
+			key := m.Name
+			for _, a := range []attribute.Key{"signalbox.outcome", "signalbox.request"} {
+				if v, ok := p.Attributes.Value(a); ok {
+					key += " " + v.AsString()
+				}
+			}
+			got[key] += p.Value
+		}
+	}
+	want := map[string]int64{
+		MetricConnections: 1, MetricConnects + " connected": 2, MetricConnects + " error": 1, MetricSessionChanges + " attached": 1,
+		MetricSessionChanges + " detached": 1, MetricSessionChanges + " closed": 1, MetricSessionChanges + " lost": 1,
+		MetricRequestRetries + " acquire": 1,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

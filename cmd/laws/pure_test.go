@@ -70,26 +70,32 @@ func TestPurePackagesArePure(t *testing.T) {
 	}
 }
 
-// TestEngineHasOneMutex: whatever the SDK's engine shares between goroutines is guarded by the
-// mutex of its driver. So there is no order of locks.
+// TestEngineHasOneMutex: whatever the SDK and its engine share between goroutines is guarded by the
+// mutex of the driver. So there is no order of locks.
 func TestEngineHasOneMutex(t *testing.T) {
 	list, fset := packages(t)
 	mutexes := map[string][]string{}
 	for _, p := range list {
-		if p.dir != "client/internal/driver" && p.dir != "client/internal/wire" {
+		if p.dir != "client" && p.dir != "client/core" && p.dir != "client/internal/driver" && p.dir != "client/internal/wire" {
 			continue
 		}
 		for _, f := range p.files {
 			ast.Inspect(f, func(n ast.Node) bool {
-				if sel, ok := n.(*ast.SelectorExpr); ok && (sel.Sel.Name == "Mutex" || sel.Sel.Name == "RWMutex") {
+				sel, ok := n.(*ast.SelectorExpr)
+				if !ok || sel.Sel.Name != "Mutex" && sel.Sel.Name != "RWMutex" {
+					return true
+				}
+				if x, ok := sel.X.(*ast.Ident); ok && x.Name == "sync" {
 					mutexes[p.dir] = append(mutexes[p.dir], fset.Position(n.Pos()).String())
 				}
 				return true
 			})
 		}
 	}
-	if of := mutexes["client/internal/wire"]; len(of) > 0 {
-		t.Errorf("package wire has mutexes, at %v: its users take turns", of)
+	for _, dir := range []string{"client", "client/core", "client/internal/wire"} {
+		if of := mutexes[dir]; len(of) > 0 {
+			t.Errorf("%s has mutexes, at %v: what its goroutines share is the driver's to guard", dir, of)
+		}
 	}
 	if of := mutexes["client/internal/driver"]; len(of) != 1 {
 		t.Errorf("package driver has %d mutexes, at %v; it has the one of the SDK's engine", len(of), of)

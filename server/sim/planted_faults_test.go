@@ -159,7 +159,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"wait-renumbered", "client/core/request.go",
-		[]string{"\tcase again:\n\t\te.send(r)", "\tcase again:\n\t\tr.seq = 0\n\t\te.send(r)"},
+		[]string{"\tcase again:\n", "\tcase again:\n\t\tr.seq = 0\n"},
 		"client/core", "TestScripts", "",
 	},
 	{

@@ -29,6 +29,7 @@ type Config struct {
 	GetRootCAs func(context.Context) (*x509.CertPool, error)
 	Dial       func(ctx context.Context, address string) (net.Conn, error) // nil: TCP
 	Logger     *slog.Logger                                                // nil: nothing is logged
+	Notice     func(core.Notice)                                           // must not block; nil: there are none
 
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }

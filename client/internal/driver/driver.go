@@ -4,6 +4,7 @@ import (
 	"context"
 	crand "crypto/rand"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	cfg.setDefaults()
 	d := &Driver{cfg: cfg, engine: core.New(cfg.Endpoints, rand.Uint64())}
+	d.engine.Noticing = cfg.Notice != nil
 	d.shown.d, d.deliver.d = d, d
 	d.ctx, d.stop = context.WithCancelCause(context.Background())
 	d.timer = time.AfterFunc(time.Hour, d.tick)
@@ -87,6 +89,16 @@ func (d *Driver) unlock(now time.Duration) {
 		after = processEvents(after, r.Process)
 		clear(r.Process)
 		r.Process = r.Process[:0]
+	}
+	if len(r.Notice) > 0 {
+		notices := slices.Clone(r.Notice)
+		after = append(after, func() {
+			for _, n := range notices {
+				d.cfg.Notice(n)
+			}
+		})
+		clear(r.Notice)
+		r.Notice = r.Notice[:0]
 	}
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
 		d.armed = at
