@@ -160,3 +160,22 @@ func heldBehindFailedBatch(t *testing.T) {
 		t.Error("the acquire is held, and no timer runs")
 	}
 }
+
+// TestHoldIsOver: if the owner takes its time, the proposer is woken, and gets the held acquire.
+func TestHoldIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := leadingQueue()
+		defer q.Close()
+		q.Submit(releaseOf(9, "lock"), Origin{Conn: 1})
+		b := q.Next(0)
+		q.Applied(b.Epoch, b.Seq, shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2})
+		<-q.Wakeup // of the election
+		if _, wake := q.Submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1}); wake || q.Next(0) != nil {
+			t.Error("it is not held")
+		}
+		<-q.Wakeup
+		if q.Next(0) == nil {
+			t.Error("it is held still")
+		}
+	})
+}

@@ -254,7 +254,6 @@ func (q *Queue) remove(epoch, seq uint64) (b *Batch, more bool) {
 	for i, f := range q.inFlight {
 		if f.Epoch == epoch && f.Seq == seq {
 			q.inFlight = append(q.inFlight[:i], q.inFlight[i+1:]...)
-			q.hold() // it may have failed: then nothing was noted of a hand-off
 			return f, len(q.sealed) > 0 || !q.open.empty() || q.tick || q.draining
 		}
 	}

@@ -161,6 +161,19 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestFormerTakeOver: a take-over of a former term that ends late does not end that of this one.
+func TestFormerTakeOver(t *testing.T) {
+	q := in(takingOver)
+	q.SetRaftLeader(6, 1)
+	q.FollowRaft(1)
+	if x, now, _ := q.NextTakeOver(); !now || x.Epoch != 6<<16|1 {
+		t.Errorf("the take-over of term 6 is %+v, now: %v", x, now)
+	}
+	if q.TakeOverEnded(5<<16 | 1); q.NothingInFlight() {
+		t.Error("the take-over of term 6 is taken for over")
+	}
+}
+
 func BenchmarkSubmit(b *testing.B) {
 	q := new(Queue)
 	q.Init(Limits{OpenBytes: 1 << 40, BatchBytes: 1 << 20, BatchCommands: 8192, InFlight: 4})
