@@ -2,7 +2,6 @@ package discovery
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -10,6 +9,7 @@ import (
 const (
 	latencyFade   = 10 * time.Second // in which an average forgets
 	leastLatency  = 100 * time.Microsecond
+	failureRest   = time.Second
 	failuresEject = 5 // in a row
 	ejectMin      = 10 * time.Second
 	ejectMax      = time.Minute
@@ -42,16 +42,23 @@ type load struct {
 func newBalance() *balance { return &balance{retries: retriesInHand} }
 
 // pick chooses the better of two random ones of those that may be used, by the numbers in [0, 1).
-// not, which may be nil, is not chosen if there is another one. It is nil if there are none.
+// not, which may be nil, has just failed, and is not chosen if there is another one. It is nil if
+// there are none.
 func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
-	var may []*load
-	for _, l := range b.backends {
-		if l != not && l.mayTry(now) {
-			may = append(may, l)
+	may := make([]*load, 0, len(b.backends))
+	for _, ok := range []func(l *load) bool{
+		func(l *load) bool { return l.mayTry(now) && (l.failures == 0 || not == nil && l.rested(now)) },
+		func(l *load) bool { return l.mayTry(now) },
+		func(*load) bool { return true }, // an answer is likelier than without a try
+	} {
+		for _, l := range b.backends {
+			if l != not && ok(l) {
+				may = append(may, l)
+			}
 		}
-	}
-	if len(may) == 0 { // all that are left are ejected: an answer is likelier than without a try
-		may = slices.DeleteFunc(slices.Clone(b.backends), func(l *load) bool { return l == not })
+		if len(may) > 0 {
+			break
+		}
 	}
 	if len(may) == 0 {
 		may = b.backends
@@ -73,14 +80,19 @@ func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
 
 func (l *load) mayTry(now time.Time) bool { return !l.ejected || !l.probing && !now.Before(l.until) }
 
-// cost grows with what a request would wait for. A failure counts as another request in flight: it
-// is told in no time, and would make an endpoint that is gone look like a fast one. What was not
-// seen for a while counts less and less, so that one slow answer, or one failure, does not keep an
-// endpoint out of use for good. One that is not known yet is tried soon.
+// rested says that an endpoint may be tried after its failures in a row, if there are others: 1 s for
+// each. A connection that is refused takes no time, and would make an endpoint that is gone look
+// like a fast one.
+func (l *load) rested(now time.Time) bool {
+	return now.Sub(l.failed) >= time.Duration(l.failures)*failureRest
+}
+
+// cost grows with what a request would wait for. A latency that was not measured for a while counts
+// less and less, so that one slow answer does not keep an endpoint out of use for good. One that is
+// not known yet is tried soon.
 func (l *load) cost(now time.Time) float64 {
-	fade := func(since time.Time) float64 { return math.Exp(-float64(now.Sub(since)) / float64(latencyFade)) }
-	waiting := float64(l.inFlight+1) + float64(l.failures)*fade(l.failed)
-	return waiting * max(float64(l.latency)*fade(l.measured), float64(leastLatency)) / float64(l.weight)
+	latency := float64(l.latency) * math.Exp(-float64(now.Sub(l.measured))/float64(latencyFade))
+	return float64(l.inFlight+1) * max(latency, float64(leastLatency)) / float64(l.weight)
 }
 
 // answered takes in how long an answer took.

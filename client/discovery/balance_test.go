@@ -118,6 +118,19 @@ func TestEjectsTheNextOne(t *testing.T) {
 	}
 }
 
+// TestRetryAvoidsFailures: a retry goes to one that has not failed, if there is one.
+func TestRetryAvoidsFailures(t *testing.T) {
+	now := time.Unix(0, 0)
+	b := loads(3)
+	b.backends[1].failures, b.backends[1].failed = 1, now.Add(-time.Hour)
+	b.backends[2].inFlight = 100
+	for _, x := range []float64{0, 0.5, 0.99} {
+		if b.pick(now, x, x, b.backends[0]) != b.backends[2] {
+			t.Error("a retry goes to one that failed")
+		}
+	}
+}
+
 // TestPick: requests in flight, latency and weight decide; a retry goes elsewhere.
 func TestPick(t *testing.T) {
 	now := time.Unix(0, 0)
@@ -128,8 +141,8 @@ func TestPick(t *testing.T) {
 		{"fewer in flight", load{weight: 100, inFlight: 1}, load{weight: 100, inFlight: 3}},
 		{"faster", load{weight: 100, latency: time.Millisecond, measured: now}, load{weight: 100, latency: 5 * time.Millisecond, measured: now}},
 		{"slow long ago", load{weight: 100, latency: 5 * time.Millisecond, measured: now.Add(-20 * time.Second)}, load{weight: 100, latency: time.Millisecond, measured: now}},
-		{"has not failed", load{weight: 100, inFlight: 1}, load{weight: 100, failures: 2, failed: now}},
-		{"failed long ago", load{weight: 100, failures: 4, failed: now.Add(-100 * time.Second)}, load{weight: 100, inFlight: 1}},
+		{"has not failed", load{weight: 100, inFlight: 9}, load{weight: 100, failures: 2, failed: now.Add(-1999 * time.Millisecond)}},
+		{"failed a while ago", load{weight: 100, failures: 2, failed: now.Add(-2 * time.Second)}, load{weight: 100, inFlight: 1}},
 		{"heavier", load{weight: 300, inFlight: 1}, load{weight: 100, latency: 3 * time.Millisecond, measured: now}},
 	} {
 		for _, first := range []float64{0, 0.9} {
