@@ -1,0 +1,95 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestCauseOfAnotherSession: the end of another session, which the context of a call carries as its
+// cause, is the error of the call, and ends nothing of this session.
+func TestCauseOfAnotherSession(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	c := dial(t, srv)
+	a, b := session(t, c), session(t, c)
+	held := acquire(t, a, "jobs", client.CreateLimit(1))
+	other := acquire(t, b, "other", client.CreateLimit(1))
+	for _, is := range []error{client.ErrSessionExpired, client.ErrTakenOver} {
+		cause := fmt.Errorf("another session: %w (%w)", is, client.BadSession)
+		ctx, cancel := context.WithCancelCause(testContext(t))
+		_, err := b.Acquire(ctx, "jobs", client.OnAccepted(func(uint64) { cancel(cause) }))
+		if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+			t.Error(err)
+		}
+		if b.State() != client.Attached || b.Err() != nil || !other.Held() {
+			t.Errorf("the session is %v, by %v", b.State(), b.Err())
+		}
+	}
+	release(t, held)
+	acquire(t, b, "jobs") // what was given up is not waited for any more
+}
+
+// TestReleaseBesideClose: a release that is not answered when its session is closed says that the
+// units are free, once the server has heard of the close; not if nobody has heard of it.
+func TestReleaseBesideClose(t *testing.T) {
+	for _, hears := range []bool{true, false} {
+		srv := servertest.Start(t, servertest.RealTime())
+		s := session(t, dial(t, srv), client.Timeout(sessionstate.MinTimeout))
+		l := acquire(t, s, "jobs", client.CreateLimit(1))
+		lost := l.Context()
+		srv.Pause()
+		released := async(func() (struct{}, error) { return struct{}{}, l.Release(testContext(t)) })
+		<-lost.Done() // it was sent in the same step
+		closed := async(func() (struct{}, error) { return struct{}{}, s.Close(testContext(t)) })
+		<-s.Done()
+		if hears {
+			srv.Resume()
+		}
+		_, err := (<-released.done)()
+		if _, other := (<-closed.done)(); (other == nil) != hears {
+			t.Errorf("closed, and the server hears: %t: %v", hears, other)
+		}
+		if hears && err != nil || !hears && !errors.Is(err, client.ErrOutcomeUnknown) {
+			t.Errorf("released, and the server hears: %t: %v", hears, err)
+		}
+		srv.Resume()
+	}
+}
+
+// TestDataIsCopied: what the caller does with its data later is not sent, also when the request is
+// sent again in the background.
+func TestDataIsCopied(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	ctx := testContext(t)
+	s := session(t, dial(t, srv))
+	l := acquire(t, s, "jobs", client.CreateLimit(1), client.Data("first"))
+	srv.Pause()
+	over, cancel := context.WithCancel(ctx)
+	cancel()
+	data := []byte("second")
+	if err := l.UpdateData(over, data); !errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	copy(data, "xxxxxx")
+	srv.DropConnections()
+	srv.Resume()
+	for ev, err := range s.Node().Watch(ctx, "jobs") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range append(ev.Added, ev.Updated...) {
+			switch got := string(o.Data); got {
+			case "first":
+			case "second":
+				return
+			default:
+				t.Fatalf("the data is %q", got)
+			}
+		}
+	}
+}
