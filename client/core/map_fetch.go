@@ -1,7 +1,6 @@
 package core
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -158,8 +157,6 @@ func (f *mapFetch) askAnother(e *Engine) {
 
 // fetchLate is the timer of a fetch.
 type fetchLate struct{ f *mapFetch }
-
-var errNoMap = errors.New("no instance gave its map in time")
 
 func (l fetchLate) due(e *Engine) {
 	f := l.f

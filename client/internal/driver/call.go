@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -17,6 +18,20 @@ func newWaiter() waiter { return make(waiter, 1) }
 
 // Done implements core.Waiter.
 func (w waiter) Done() { w <- struct{}{} }
+
+// send has the engine begin a request, unless the driver is closed, and waits for it.
+func (d *Driver) send(ctx context.Context, r *core.Request, begin func(now time.Duration)) core.Result {
+	w := newWaiter()
+	r.Waiter = w
+	now := d.lock()
+	if d.closed {
+		d.mu.Unlock()
+		return core.Result{Err: core.ErrClosed}
+	}
+	begin(now)
+	d.unlock(now)
+	return d.wait(ctx, r, w)
+}
 
 // wait waits for a request, and gives it up when ctx ends.
 func (d *Driver) wait(ctx context.Context, r *core.Request, w waiter) core.Result {
@@ -135,16 +150,7 @@ func (a *acquireCall) wait(ctx context.Context, d *Driver, accepted bell, onAcce
 
 // Call sends a request until it is answered, or ctx ends.
 func (d *Driver) Call(ctx context.Context, x *core.Call) core.Result {
-	w := newWaiter()
-	x.Waiter = w
-	now := d.lock()
-	if d.closed {
-		d.mu.Unlock()
-		return core.Result{Err: core.ErrClosed}
-	}
-	d.engine.Call(now, x)
-	d.unlock(now)
-	return d.wait(ctx, &x.Request, w)
+	return d.send(ctx, &x.Request, func(now time.Duration) { d.engine.Call(now, x) })
 }
 
 // Disarm forgets a one-shot watch that nobody waits for any more.
@@ -156,16 +162,7 @@ func (d *Driver) Disarm(o *core.OneShot) {
 
 // AwaitMap waits for a map.
 func (d *Driver) AwaitMap(ctx context.Context, x *core.MapWait) core.Result {
-	w := newWaiter()
-	x.Waiter = w
-	now := d.lock()
-	if d.closed {
-		d.mu.Unlock()
-		return core.Result{Err: core.ErrClosed}
-	}
-	d.engine.AwaitMap(now, x)
-	d.unlock(now)
-	return d.wait(ctx, &x.Request, w)
+	return d.send(ctx, &x.Request, func(now time.Duration) { d.engine.AwaitMap(now, x) })
 }
 
 // Map is the map that requests are routed by, nil if there is none yet. It must not be changed.

@@ -62,7 +62,8 @@ func (d *Driver) Connect(ctx context.Context) error {
 // ConnectWith makes the first connection, on the goroutine of the caller, and starts a session behind
 // its hello.
 func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
-	x, w := newStart()
+	x, w := newStart(), newWaiter()
+	x.Waiter = w
 	now := d.lock()
 	d.engine.Clocks(now, wall())
 	d.engine.Open(now)

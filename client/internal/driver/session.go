@@ -40,24 +40,18 @@ func (s *Session) Drop(err error) { s.cancel(err) }
 
 // Start starts the session.
 func (s *Session) Start(ctx context.Context) core.Result {
-	x, w := newStart()
-	now := s.d.lock()
-	if s.d.closed {
-		s.d.mu.Unlock()
-		return core.Result{Err: core.ErrClosed}
-	}
-	s.d.engine.Clocks(now, wall())
-	s.d.engine.StartSession(now, &s.Session, x)
-	s.d.unlock(now)
-	return s.d.wait(ctx, &x.Request, w)
+	x := newStart()
+	return s.d.send(ctx, &x.Request, func(now time.Duration) {
+		s.d.engine.Clocks(now, wall())
+		s.d.engine.StartSession(now, &s.Session, x)
+	})
 }
 
-func newStart() (*core.Start, waiter) {
-	w := newWaiter()
-	x := &core.Start{Request: core.Request{Waiter: w}}
+func newStart() *core.Start {
+	x := new(core.Start)
 	_, _ = crand.Read(x.Create[:])
 	_, _ = crand.Read(x.Again[:])
-	return x, w
+	return x
 }
 
 // Takeover says under which epoch a session is taken over, and from which number on its requests are
@@ -69,18 +63,12 @@ type Takeover struct {
 
 // Restore takes the session over from another holder.
 func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
-	w := newWaiter()
-	x := &core.Restore{Request: core.Request{Waiter: w}, Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
-	now := s.d.lock()
-	if s.d.closed {
-		s.d.mu.Unlock()
-		return core.Result{Err: core.ErrClosed}
-	}
-	s.ID = t.Session
-	s.d.engine.Clocks(now, wall())
-	s.d.engine.RestoreSession(now, &s.Session, x)
-	s.d.unlock(now)
-	return s.d.wait(ctx, &x.Request, w)
+	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
+	return s.d.send(ctx, &x.Request, func(now time.Duration) {
+		s.ID = t.Session
+		s.d.engine.Clocks(now, wall())
+		s.d.engine.RestoreSession(now, &s.Session, x)
+	})
 }
 
 // Context ends with the session. Its cause is Err.
