@@ -1,0 +1,248 @@
+package core
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// worldConn is a connection, with what is on its way. Each way keeps its order.
+type worldConn struct {
+	c           *worldClient
+	conn        *Conn
+	instance    uint64
+	bound       map[uint64]uint64 // session -> attach epoch
+	up, broken  bool
+	hungUntil   time.Duration // nothing arrives before
+	toServer    []delayed
+	toClient    []delayed
+	lastArrival [2]time.Duration
+	streams     []*modelStream // that the instance serves here
+}
+
+type delayed struct {
+	at time.Duration
+	h  protocol.Header
+}
+
+type worldClient struct {
+	w       *world
+	e       *Engine
+	s       *Session
+	start   *worldCall
+	conns   []*worldConn
+	calls   []*worldCall
+	leases  map[*Lease]string
+	ready   Ready
+	watches []*worldWatch
+	way     *Way // to the name a
+	reads   []*worldRead
+	known   map[uint64]uint64 // by shard: the index that no read may miss
+}
+
+// worldCall is a call that was made.
+type worldCall struct {
+	r       *Request
+	name    string
+	done    bool
+	acquire *Acquire
+	lease   *Lease
+	seen    bool // by checkReads
+}
+
+func (c *worldCall) Done() { c.done = true }
+
+// begin starts another session.
+func (c *worldClient) begin() {
+	c.s = &Session{Path: "/n", Timeout: worldTimeout, Nonce: 1}
+	c.start = &worldCall{}
+	x := &Start{Request: Request{Waiter: c.start}}
+	for i := range x.Create {
+		x.Create[i], x.Again[i] = byte(c.w.rng.Uint32()), byte(c.w.rng.Uint32())
+	}
+	c.start.r = &x.Request
+	c.e.Open(c.w.now)
+	c.e.StartSession(c.w.now, c.s, x)
+}
+
+// carry brings what is due over the connections.
+func (c *worldClient) carry() {
+	w := c.w
+	for _, k := range slices.Clone(c.conns) {
+		if w.chance(400) {
+			k.broken = true
+			w.counts["connection lost"]++
+		}
+		if w.chance(600) {
+			k.hungUntil = w.now + time.Duration(w.rng.IntN(4000))*time.Millisecond
+			w.counts["hung"]++
+		}
+		if w.quiet {
+			k.hungUntil = min(k.hungUntil, w.now)
+		}
+		if k.broken {
+			c.conns = slices.DeleteFunc(c.conns, func(x *worldConn) bool { return x == k })
+			c.e.Lost(w.now, k.conn, errors.New("reset"))
+			continue
+		}
+		if w.now < k.hungUntil {
+			continue
+		}
+		k.serveStreams()
+		for len(k.toServer) > 0 && k.toServer[0].at <= w.now {
+			h := k.toServer[0].h
+			k.toServer = k.toServer[1:]
+			k.serve(h)
+		}
+		var frames []protocol.Header
+		for len(k.toClient) > 0 && k.toClient[0].at <= w.now && w.rng.IntN(5) != 0 {
+			frames = append(frames, k.toClient[0].h)
+			k.toClient = k.toClient[1:]
+		}
+		if len(frames) > 0 {
+			c.e.Received(w.now, k.conn, frames)
+		}
+	}
+}
+
+// arrival is when what is sent now arrives.
+func (k *worldConn) arrival(way int) time.Duration {
+	d := time.Duration(k.c.w.rng.IntN(20)) * time.Millisecond
+	k.lastArrival[way] = max(k.lastArrival[way], k.c.w.now+d)
+	return k.lastArrival[way]
+}
+
+func (k *worldConn) send(kind protocol.Kind, id, arg uint64, m protocol.Message) {
+	frame := protocol.AppendFrame(nil, kind, id, arg, m)
+	h, err := protocol.ParseFrame(frame[4:])
+	if err != nil {
+		k.c.w.t.Fatal(err)
+	}
+	k.toClient = append(k.toClient, delayed{k.arrival(1), h})
+}
+
+func (k *worldConn) event(kind protocol.Kind, m protocol.Message) { k.send(kind, 0, 0, m) }
+
+// take does what the engine asks for.
+func (c *worldClient) take() {
+	w := c.w
+	c.e.Take(&c.ready)
+	for _, x := range c.ready.Close {
+		c.conns = slices.DeleteFunc(c.conns, func(k *worldConn) bool { return k.conn == x })
+		for _, s := range w.started {
+			if s.on != nil && s.on.conn == x {
+				s.on = nil
+			}
+		}
+	}
+	for _, x := range c.ready.Dial {
+		address := x.Addresses[w.rng.IntN(len(x.Addresses))]
+		if w.chance(5) {
+			c.e.Lost(w.now, x, errors.New("no route to host"))
+			continue
+		}
+		k := &worldConn{c: c, conn: x, instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
+		out := x.TakeOut(nil)
+		c.conns = append(c.conns, k)
+		c.e.Connected(w.now, x, address, &protocol.HelloReply{
+			Version: protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
+		})
+		k.receive(out)
+	}
+	for _, x := range c.ready.Flush {
+		for _, k := range c.conns {
+			if k.conn == x {
+				k.receive(x.TakeOut(nil))
+			}
+		}
+	}
+	for _, r := range c.ready.Done {
+		r.Waiter.Done()
+	}
+	for _, x := range c.ready.Wake {
+		x.Done()
+	}
+	again := len(c.ready.Dial) > 0
+	c.ready.Reset()
+	if again {
+		c.take()
+	}
+}
+
+// receive puts the frames of a client on their way.
+func (k *worldConn) receive(b []byte) {
+	for len(b) > 0 {
+		frame, n, _ := protocol.SplitFrame(b, protocol.MaxFrameLen)
+		b = b[n:]
+		h, err := protocol.ParseFrame(slices.Clone(frame))
+		if err != nil {
+			k.c.w.t.Fatal(err)
+		}
+		k.toServer = append(k.toServer, delayed{k.arrival(0), h})
+	}
+}
+
+// act is what a program does.
+func (c *worldClient) act() {
+	w := c.w
+	if c.start.done && (c.start.r.Err != nil || c.s.err != nil) {
+		c.calls, c.leases = nil, map[*Lease]string{}
+		if !w.quiet || len(c.e.sessions) == 0 {
+			c.begin()
+		}
+		return
+	}
+	if !c.start.done {
+		return
+	}
+	if c.way == nil || c.way.Session != c.s {
+		c.way = &Way{Waiter: nobody{}, Session: c.s, To: Target{Of: AtName, Node: 7, Name: "a"}}
+		c.e.Follow(w.now, c.way)
+	}
+	if w.quiet { // all leases are given back, so that all waits end
+		for _, x := range slices.Clone(c.calls) {
+			if x.acquire != nil && x.done && x.lease.Token != 0 && x.lease.over == nil {
+				r := &Release{}
+				y := &worldCall{name: x.name, r: &r.Request}
+				r.Waiter = y
+				c.calls = append(c.calls, y)
+				c.e.Release(w.now, x.lease, r)
+			}
+		}
+		return
+	}
+	switch {
+	case w.rng.IntN(4) == 0 && len(c.calls) < 20:
+		name := worldNames[w.rng.IntN(len(worldNames))]
+		x := &worldCall{name: name, acquire: &Acquire{}, lease: &Lease{}}
+		x.r = &x.acquire.Request
+		x.acquire.Waiter, x.acquire.Lease, x.acquire.Turn = x, x.lease, []Turn{Next, Free}[w.rng.IntN(2)]
+		x.acquire.Msg = protocol.Acquire{Name: []byte(name), Count: 1, Timeout: []uint64{0, protocol.Forever}[w.rng.IntN(2)]}
+		c.calls = append(c.calls, x)
+		c.e.Acquire(w.now, c.s, name, x.acquire)
+	case w.rng.IntN(3) == 0 && len(c.calls) > 0:
+		x := c.calls[w.rng.IntN(len(c.calls))]
+		if x.acquire != nil && x.done && x.lease.Token != 0 && x.lease.over == nil {
+			r := &Release{}
+			y := &worldCall{name: x.name, r: &r.Request}
+			r.Waiter = y
+			c.calls = append(c.calls, y)
+			c.e.Release(w.now, x.lease, r)
+		}
+	case w.rng.IntN(4) == 0 && len(c.reads) < 5:
+		c.read(worldNames[w.rng.IntN(len(worldNames))])
+	case w.chance(30) && len(c.calls) > 0:
+		if x := c.calls[w.rng.IntN(len(c.calls))]; !x.done {
+			w.counts["given up"]++
+			c.e.GiveUp(w.now, x.r, errors.New("context ended"))
+		}
+	case w.chance(1000):
+		w.counts["closed"]++
+		c.e.CloseSession(w.now, c.s, ErrSessionClosed, &Close{})
+	}
+	c.calls = slices.DeleteFunc(c.calls, func(x *worldCall) bool {
+		return x.done && (x.acquire == nil || x.lease.Token == 0 || x.lease.over != nil)
+	})
+}
