@@ -499,6 +499,26 @@ var plantedFaults = []plantedFault{
 		[]string{"return !m.isRecent(now, grace) || m.instance == instance", "return m.written >= 0 || m.instance == instance"},
 		"server/chaos", "TestCheckedHistories", "^SIGKILL of the leader while nothing of it arrives",
 	},
+	{
+		"limit-starts-full", "client/ratelimit/leaf.go",
+		[]string{"if now >= ends {\n\t\tlevel = min(level, 0)", "if now >= ends || old.rate == 0 {\n\t\tlevel = int64(x.Burst)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-unlearned", "shard/ratelimit/leases.go",
+		[]string{"began: began, learning: true", "began: began, learning: began == 0"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-grown-first", "shard/ratelimit/leases.go",
+		[]string{"roomRate, roomBurst := l.room(h)", "roomRate, roomBurst := uint64(maxRate), uint64(maxRate)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-number-twice", "shard/ratelimit/leases.go",
+		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
+		"client/ratelimit", "TestSimulation", "",
+	},
 }
 
 // TestPlantedFaultsApply: each old text is in its file once.
