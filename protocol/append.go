@@ -57,16 +57,18 @@ func appendBool(b []byte, v bool) []byte {
 }
 
 // appendBin writes bytes; nil is written as empty.
-func appendBin(b, v []byte) []byte {
-	switch n := len(v); {
+func appendBin(b, v []byte) []byte { return append(appendBinHead(b, len(v)), v...) }
+
+// appendBinHead writes the head of n bytes.
+func appendBinHead(b []byte, n int) []byte {
+	switch {
 	case n <= 0xff:
-		b = append(b, bin8, byte(n))
+		return append(b, bin8, byte(n))
 	case n <= 0xffff:
-		b = append(b, bin16, byte(n>>8), byte(n))
+		return append(b, bin16, byte(n>>8), byte(n))
 	default:
-		b = binary.BigEndian.AppendUint32(append(b, bin32), uint32(n))
+		return binary.BigEndian.AppendUint32(append(b, bin32), uint32(n))
 	}
-	return append(b, v...)
 }
 
 func appendStr(b []byte, v string) []byte {

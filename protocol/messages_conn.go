@@ -14,6 +14,10 @@ const FeatureNodeTier uint64 = 1 << 1
 // without it ignores them, so a client must not send any.
 const FeatureQueues uint64 = 1 << 2
 
+// FeatureResume in the reply to the hello: a watch of one name may say what its client knows, and
+// gets only what has changed since, where the server has that.
+const FeatureResume uint64 = 1 << 3
+
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
@@ -48,7 +52,7 @@ func (m *Hello) Validate() error            { f := checker(); m.fields(&f); retu
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
-	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath, FeatureNodeTier, FeatureQueues
+	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath and those below it
 	Server     string // name and version, for people
 	Cluster    string // cluster id
 	Instance   uint64

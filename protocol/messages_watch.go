@@ -8,6 +8,13 @@ type Watch struct {
 	Node   uint64
 	Name   []byte // or the prefix; may be empty with Prefix
 	Prefix bool
+
+	// Known and Epoch let the stream of one name resume: what the client knows from an earlier
+	// stream of this shard. Known is the index of the last Delta of the name, or of the first page
+	// of the snapshot if no Delta has come since; Epoch is that of the first page. 0 is nothing.
+	// Servers without FeatureResume ignore both.
+	Known uint64
+	Epoch uint64
 }
 
 func (m *Watch) fields(f *fields) {
@@ -16,6 +23,8 @@ func (m *Watch) fields(f *fields) {
 	f.uint("node", &m.Node)
 	f.limited("name", &m.Name, "semaphore name", MaxNameLen)
 	f.bool("prefix", &m.Prefix)
+	f.uint("known", &m.Known)
+	f.uint("epoch", &m.Epoch)
 	if !m.Prefix && len(m.Name) == 0 {
 		f.refuse("semaphore name is empty; it must be 1 to %d bytes long", MaxNameLen)
 	}
@@ -60,6 +69,11 @@ func (m *Unwatch) Validate() error            { f := checker(); m.fields(&f); re
 //
 // The first page of one name says in Epoch under which epoch its bucket is served. A lower one than
 // that of an earlier stream is from a replica that has not heard of later moves: open elsewhere.
+//
+// A stream that was opened with Known may be answered with Resumed: the only page then has no
+// semaphores, resets nothing, and has in Deltas all that happened to the name since, as frames of
+// Deltas. They are applied in order, to this stream alone; other Deltas follow them. A replica that has not
+// applied Known yet cuts the stream with UNAVAILABLE: open elsewhere, or a moment later.
 type Snapshot struct {
 	Index      uint64
 	First      bool
@@ -67,7 +81,12 @@ type Snapshot struct {
 	Semaphores []SnapshotItem
 	Runs       []BucketRun // of all buckets from 0, in order; empty in other pages, and in the stream of one name
 	Epoch      uint64      // of the name's bucket; 0 in other pages, and in the stream of a prefix
+	Resumed    bool        // the client has what came before Deltas
+	Deltas     []byte      // of a page with Resumed: frames, each with its length
 }
+
+// snapshotFields is how many fields a Snapshot has.
+const snapshotFields = 8
 
 func (m *Snapshot) fields(f *fields) {
 	f.message("snapshot")
@@ -79,6 +98,8 @@ func (m *Snapshot) fields(f *fields) {
 	}
 	bucketRuns(f, &m.Runs)
 	f.uint("epoch", &m.Epoch)
+	f.bool("resumed", &m.Resumed)
+	f.bytes("deltas", &m.Deltas)
 }
 
 func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -157,7 +157,7 @@ var messages = []messageCase{
 		Used: 2, Ephemeral: true, Version: 1, DataLen: 2,
 		NumOwners: 1, NumWaiters: 1, OrderID: 42, Count: 1, Waiting: true}}, Cursor: []byte("leader"),
 		UsedSessions: 3, UsedSemaphores: 4, UsedBytes: 5_000, UsedWaiters: 6, Runs: sampleRuns}},
-	{KindWatch, &Watch{Shard: 1, Node: 2, Name: []byte("services/"), Prefix: true}},
+	{KindWatch, &Watch{Shard: 1, Node: 2, Name: []byte("services/"), Prefix: true, Known: 70_000, Epoch: 3}},
 	{KindWatch | KindReply, &Empty{}},
 	{KindUnwatch, &Unwatch{WatchID: 7}},
 	{KindUnwatch | KindReply, &Empty{}},
@@ -304,7 +304,8 @@ var messages = []messageCase{
 	{KindWatchFired, &WatchFired{Session: sampleHead.Session, WatchID: 9, OwnersChanged: true}},
 	{KindSnapshot, &Snapshot{Index: 70_001, First: true, Last: true,
 		Semaphores: []SnapshotItem{{Name: []byte("leader"), Limit: Forever, Ephemeral: true,
-			Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: sampleRuns, Epoch: 3}},
+			Version: 1, Data: []byte("v1"), Owners: []Owner{sampleOwner}}}, Runs: sampleRuns, Epoch: 3, Resumed: true,
+		Deltas: AppendFrame(nil, KindDelta, 0, 1, &Delta{Node: 2, Name: []byte("leader"), Index: 70_001})}},
 	{KindDelta, &Delta{Node: 2, Name: []byte("leader"), Index: 70_002, Changes: []SemaphoreChange{
 		{Kind: ChangeOwnerRemoved, Owner: Owner{OrderID: 41, Session: sampleHead.Session}},
 		{Kind: ChangeOwnerAdded, Owner: sampleOwner}}}},

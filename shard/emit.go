@@ -53,7 +53,7 @@ func (b *batch) newChange(s *semaphore, kind protocol.SemaphoreChangeKind) *Sema
 	list := append(b.out.SemaphoreChanges, SemaphoreChange{})
 	b.out.SemaphoreChanges = list
 	x := &list[len(list)-1]
-	x.Node, x.Bucket, x.Name, x.Kind = s.node.id, s.bucket.number, s.name, kind
+	x.Node, x.Bucket, x.Name, x.Owners, x.Kind = s.node.id, s.bucket.number, s.name, s.owners.n, kind
 	return x
 }
 

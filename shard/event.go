@@ -116,6 +116,7 @@ type SemaphoreChange struct {
 	Node   uint64
 	Bucket uint32
 	Name   []byte
+	Owners int // of the semaphore, behind the change
 	protocol.SemaphoreChange
 }
 

@@ -75,7 +75,7 @@ func show(e Event) string {
 func sameChanges(got, want []SemaphoreChange) error {
 	same := func(a, b SemaphoreChange) bool {
 		return a.Node == b.Node && a.Bucket == b.Bucket && bytes.Equal(a.Name, b.Name) &&
-			a.Kind == b.Kind && a.Limit == b.Limit &&
+			a.Owners == b.Owners && a.Kind == b.Kind && a.Limit == b.Limit &&
 			a.Ephemeral == b.Ephemeral && a.Version == b.Version && bytes.Equal(a.Data, b.Data) &&
 			sameOwner(a.Owner, b.Owner)
 	}

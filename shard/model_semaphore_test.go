@@ -56,8 +56,17 @@ func (m *model) change(s *modelSemaphore, c protocol.SemaphoreChange) {
 	s.revision = m.index
 	if m.node(s.node) != nil {
 		m.changes = append(m.changes,
-			SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, SemaphoreChange: c})
+			SemaphoreChange{Node: s.node, Bucket: m.bucketOf(s), Name: s.name, Owners: s.ownerCount(), SemaphoreChange: c})
 	}
+}
+
+func (s *modelSemaphore) ownerCount() (n int) {
+	for _, r := range s.entries {
+		if r.owner {
+			n++
+		}
+	}
+	return n
 }
 
 func (m *model) update(o op, x *protocol.Update) {

@@ -75,6 +75,16 @@ func (r Semaphores) StreamSnapshot(
 	return w.next, nil
 }
 
+// StreamPosition is where a stream of one name is that begins now: the index of the state, and the
+// epoch of the name's bucket. Errors: WRONG_SHARD, NOT_FOUND for the node.
+func (r Semaphores) StreamPosition(node uint64, name []byte) (index, epoch uint64, err error) {
+	b, err := r.bucket(node, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	return r.m.applied, b.epoch, nil
+}
+
 // streamPage fills one page.
 type streamPage struct {
 	page

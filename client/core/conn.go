@@ -88,6 +88,10 @@ func (c *Conn) knows(m protocol.Message) bool {
 	return true
 }
 
+// resumes reports whether the server may know how a watch resumes. One that has not answered the
+// hello yet ignores what it does not know.
+func (c *Conn) resumes() bool { return !c.up || c.features&protocol.FeatureResume != 0 }
+
 // lose ends the connection, and sends elsewhere what waits for an answer on it.
 func (c *Conn) lose(e *Engine, err error) {
 	if c.over {

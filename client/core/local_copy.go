@@ -122,6 +122,9 @@ func (w *Watch) apply(p *shardStream, d *delta) {
 	if !w.isNewest(p, d.name) {
 		return
 	}
+	if !w.Prefix {
+		p.known = max(p.known, d.index)
+	}
 	x := &w.copied
 	for i := range d.changes {
 		c := &d.changes[i]

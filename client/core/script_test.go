@@ -234,7 +234,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Connected(s.now, c, at, &protocol.HelloReply{
 			Version: uint32(w.number(t, "protocol", uint64(protocol.Version))), Cluster: cmp.Or(w.options["cluster"], "c"),
 			Instance: instance, Window: uint32(w.number(t, "window", 8)), MapVersion: w.number(t, "version", 0),
-			Features: w.number(t, "features", protocol.FeatureQueues),
+			Features: w.number(t, "features", protocol.FeatureQueues|protocol.FeatureResume),
 		})
 	case "ready":
 		shards, options := "1@1", ""

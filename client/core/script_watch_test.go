@@ -197,6 +197,7 @@ func decodeState(h protocol.Header) (any, Step, error) {
 // named by what they watch.
 //
 //	1: snapshot jobs* index=5 runs=4:1,4:0 a=1 b=2      a snapshot in one page; first=no, last=no for others
+//	1: resumed a index=9 delta=7 data=3                 a snapshot that resumes, with a delta at 7, or with none
 //	1: delta a index=6 data=3                           or new=3, or deleted, or owner=7, or gone=7
 //	1: state p index=5                                  of a process
 //	1: changes p index=6
@@ -238,31 +239,17 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 			})
 		}
 		send(protocol.KindSnapshot, id(), m)
+	case "resumed":
+		m := &protocol.Snapshot{Index: w.number(t, "index", 0), Epoch: w.number(t, "epoch", 0), First: true, Last: true, Resumed: true}
+		if _, ok := w.options["delta"]; ok {
+			m.Deltas = protocol.AppendFrame(nil, protocol.KindDelta, 0, 1, &protocol.Delta{
+				Node: 7, Name: []byte(w.list[1]), Index: w.number(t, "delta", 0), Changes: []protocol.SemaphoreChange{scriptChange(t, w)},
+			})
+		}
+		send(protocol.KindSnapshot, id(), m)
 	case "delta":
-		ch := protocol.SemaphoreChange{Kind: protocol.ChangeDeleted, Version: w.number(t, "index", 0), Limit: 1}
-		set := func(option string, kind protocol.SemaphoreChangeKind) string {
-			v, ok := w.options[option]
-			if ok {
-				ch.Kind = kind
-			}
-			return v
-		}
-		if v := set("new", protocol.ChangeCreated); v != "" {
-			ch.Data = []byte(v)
-		}
-		if v := set("data", protocol.ChangeData); v != "" {
-			ch.Data = []byte(v)
-		}
-		if set("owner", protocol.ChangeOwnerAdded) != "" {
-			ch.Owner.OrderID = w.number(t, "owner", 0)
-		}
-		if set("gone", protocol.ChangeOwnerRemoved) != "" {
-			ch.Owner.OrderID = w.number(t, "gone", 0)
-		}
-		set("options", protocol.ChangeOptions)
-		set("unknown", 99)
 		send(protocol.KindDelta, 0, &protocol.Delta{
-			Node: 7, Name: []byte(w.list[1]), Index: w.number(t, "index", 0), Changes: []protocol.SemaphoreChange{ch},
+			Node: 7, Name: []byte(w.list[1]), Index: w.number(t, "index", 0), Changes: []protocol.SemaphoreChange{scriptChange(t, w)},
 		})
 	case "state":
 		send(protocol.KindProcessState, id(), &protocol.ProcessState{
@@ -291,6 +278,33 @@ func (s *script) watchServer(t *testing.T, from string, c *Conn, w words) bool {
 	return true
 }
 
+// scriptChange is the change of a delta.
+func scriptChange(t *testing.T, w words) protocol.SemaphoreChange {
+	ch := protocol.SemaphoreChange{Kind: protocol.ChangeDeleted, Version: w.number(t, "index", 0), Limit: 1}
+	set := func(option string, kind protocol.SemaphoreChangeKind) string {
+		v, ok := w.options[option]
+		if ok {
+			ch.Kind = kind
+		}
+		return v
+	}
+	if v := set("new", protocol.ChangeCreated); v != "" {
+		ch.Data = []byte(v)
+	}
+	if v := set("data", protocol.ChangeData); v != "" {
+		ch.Data = []byte(v)
+	}
+	if set("owner", protocol.ChangeOwnerAdded) != "" {
+		ch.Owner.OrderID = w.number(t, "owner", 0)
+	}
+	if set("gone", protocol.ChangeOwnerRemoved) != "" {
+		ch.Owner.OrderID = w.number(t, "gone", 0)
+	}
+	set("options", protocol.ChangeOptions)
+	set("unknown", 99)
+	return ch
+}
+
 // watchFrame shows a frame of a subscription.
 func watchFrame(h *protocol.Header) (text, name string) {
 	switch h.Kind {
@@ -301,7 +315,11 @@ func watchFrame(h *protocol.Header) (text, name string) {
 		if m.Prefix {
 			name += "*"
 		}
-		return fmt.Sprintf("watch %s shard=%d", name, m.Shard), name
+		text = fmt.Sprintf("watch %s shard=%d", name, m.Shard)
+		if m.Known > 0 {
+			text += fmt.Sprintf(" known=%d epoch=%d", m.Known, m.Epoch)
+		}
+		return text, name
 	case protocol.KindProcessWatch:
 		var m protocol.ProcessWatch
 		_ = m.DecodeBody(h.Body)

@@ -22,6 +22,7 @@ type shardStream struct {
 	home   uint64   // the shard
 	seen   uint64   // the newest index of the shard's log that was taken in
 	epoch  uint64   // of the name's bucket, of a Watch of one name: the newest that was taken in
+	known  uint64   // of a Watch of one name: every change of the name up to here was taken in; 0: it is not known
 	begun  bool     // the present opening has begun behind it
 	behind []uint64 // instances whose openings in a row began before it
 
@@ -51,7 +52,7 @@ func (p *shardStream) where(e *Engine, _ *Request) *Conn {
 // follow makes a shard the part's, whose log has indexes of its own.
 func (p *shardStream) follow(w *shardRoute) {
 	if p.home != w.shard {
-		p.home, p.seen, p.behind, p.epochs = w.shard, 0, nil, nil
+		p.home, p.seen, p.known, p.behind, p.epochs = w.shard, 0, 0, nil, nil
 	}
 }
 
@@ -100,6 +101,12 @@ func (p *shardStream) restart(e *Engine) {
 	e.send(&p.Request)
 }
 
+// restartWhole opens the stream again, and takes the whole state in.
+func (p *shardStream) restartWhole(e *Engine) {
+	p.known = 0
+	p.restart(e)
+}
+
 // lost: the stream is not live any more.
 func (p *shardStream) lost(e *Engine) {
 	if p.live {
@@ -110,7 +117,7 @@ func (p *shardStream) lost(e *Engine) {
 
 // cut ends an open stream. The next one is opened at the leader, and then at each replica in turn.
 func (p *shardStream) cut(e *Engine, err error) {
-	asked := p.state == Sent || p.state == Over
+	asked, c := p.state == Sent || p.state == Over, p.open
 	p.drop(e)
 	if !asked {
 		return // it is not open there any more
@@ -118,6 +125,9 @@ func (p *shardStream) cut(e *Engine, err error) {
 	p.lost(e)
 	e.withdraw(&p.Request)
 	p.last = err
+	if p.msg.Known > 0 && !p.begun && err != errConnLost {
+		p.isBehind(c.instance)
+	}
 	switch {
 	case err == errConnLost:
 		p.retry.failures++
@@ -159,14 +169,19 @@ func (p *shardStream) begin(e *Engine, index, epoch uint64) bool {
 		p.begun, p.behind, p.seen, p.epoch = true, nil, index, epoch
 		return true
 	}
-	if at := p.open.instance; len(p.behind) < maxBehind || !slices.Contains(p.behind, at) {
-		p.behind = append(p.behind, at)
-	}
+	p.isBehind(p.open.instance)
 	p.lost(e)
 	p.close(e)
 	p.last = errReplicaBehind
 	e.pause(&p.Request)
 	return false
+}
+
+// isBehind notes that an opening at an instance began too early, or was refused for that.
+func (p *shardStream) isBehind(instance uint64) {
+	if len(p.behind) < maxBehind || !slices.Contains(p.behind, instance) {
+		p.behind = append(p.behind, instance)
+	}
 }
 
 var errReplicaBehind = protocol.Errorf(protocol.StatusUnavailable, "the replica is behind")

@@ -110,7 +110,7 @@ func (x *deltas) received(e *Engine, c *Conn, h *protocol.Header) error {
 			switch {
 			case p.open != c: // it is closed since
 			case !known:
-				p.restart(e)
+				p.restartWhole(e)
 			default:
 				p.of.(*Watch).delta(e, p, d)
 			}
@@ -129,19 +129,24 @@ func (x *deltas) received(e *Engine, c *Conn, h *protocol.Header) error {
 
 // own makes the delta of the message.
 func (x *deltas) own() *delta {
-	m, d := &x.message, &x.delta
+	m, name := &x.message, ""
 	if w := x.streams[0].of.(*Watch); w.Name == string(m.Name) {
-		d.name = w.Name
+		name = w.Name
 	} else {
-		d.name = string(m.Name)
+		name = string(m.Name)
 	}
-	d.index, d.changes = m.Index, d.changes[:0]
+	x.delta.own(name, m)
+	return &x.delta
+}
+
+// own makes a delta of the message about a name.
+func (d *delta) own(name string, m *protocol.Delta) {
+	d.name, d.index, d.changes = name, m.Index, d.changes[:0]
 	for i := range m.Changes {
 		c := &m.Changes[i]
 		d.changes = append(d.changes,
 			change{c.Kind, attributes{c.Limit, c.Ephemeral, c.Version, bytes.Clone(c.Data)}, ownOwner(&c.Owner)})
 	}
-	return d
 }
 
 // isKnown reports whether all changes are of known kinds. Of others a newer server's snapshot says

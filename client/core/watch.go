@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -101,7 +102,12 @@ func (w *Watch) place(e *Engine, p *shardStream) *Conn {
 	}
 	p.follow(home)
 	p.msg.Shard = home.shard
-	return e.routes.toReplica(e, &p.Request, home)
+	c := e.routes.toReplica(e, &p.Request, home)
+	p.msg.Known, p.msg.Epoch = 0, 0
+	if c != nil && c.resumes() && !p.shardRestarted(e) {
+		p.msg.Known, p.msg.Epoch = p.known, p.epoch
+	}
+	return c
 }
 
 // layout has a part for each shard of a new map. Those that there are go on: a shard that buckets
@@ -163,6 +169,9 @@ func (w *Watch) event(e *Engine, p *shardStream, h *protocol.Header) error {
 	if err := m.DecodeBody(h.Body); err != nil {
 		return err
 	}
+	if m.Resumed {
+		return w.resumed(e, p, &m)
+	}
 	if m.First {
 		if !p.begin(e, m.Index, m.Epoch) {
 			return nil
@@ -184,6 +193,9 @@ func (w *Watch) event(e *Engine, p *shardStream, h *protocol.Header) error {
 	w.replace(p)
 	held := p.pages.held
 	p.pages.building, p.pages.held = nil, nil
+	if !w.Prefix {
+		p.known = p.pages.covered[0].index
+	}
 	for i := range held {
 		w.apply(p, &held[i])
 	}
@@ -191,6 +203,55 @@ func (w *Watch) event(e *Engine, p *shardStream, h *protocol.Header) error {
 	w.wake(e)
 	return nil
 }
+
+// resumed takes in what happened to the name since this watch knew it. See R28.
+func (w *Watch) resumed(e *Engine, p *shardStream, m *protocol.Snapshot) error {
+	if p.msg.Known == 0 || m.Index < p.msg.Known || p.begun {
+		return errNotResumable
+	}
+	if !p.begin(e, p.seen, m.Epoch) {
+		return nil
+	}
+	p.pages = pages{covered: []pageRange{{last: true, index: p.known}}, newest: p.known}
+	for rest := m.Deltas; len(rest) > 0; {
+		d, n, err := nextDelta(w.Name, rest)
+		if err != nil {
+			return err
+		}
+		if !d.isKnown() {
+			p.restartWhole(e)
+			return nil
+		}
+		p.took(e, d.index)
+		w.apply(p, d)
+		rest = rest[n:]
+	}
+	p.isLive()
+	w.wake(e)
+	return nil
+}
+
+// nextDelta is the first of some frames of deltas, which has n bytes.
+func nextDelta(name string, frames []byte) (d *delta, n int, err error) {
+	frame, n, err := protocol.SplitFrame(frames, protocol.MaxFrameLen)
+	if n == 0 {
+		return nil, 0, cmp.Or(err, errNotResumable)
+	}
+	h, err := protocol.ParseFrame(frame)
+	if err != nil {
+		return nil, 0, err
+	}
+	var m protocol.Delta
+	if err := m.DecodeBody(h.Body); err != nil {
+		return nil, 0, err
+	}
+	d = new(delta)
+	d.own(name, &m)
+	return d, n, nil
+}
+
+var errNotResumable error = protocol.Errorf(protocol.StatusInternal,
+	"the server resumes a watch from a state that the client does not have; report this")
 
 // delta takes changes of one semaphore in, if the pages have covered its name. A later page has the
 // others.

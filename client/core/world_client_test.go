@@ -147,7 +147,8 @@ func (c *worldClient) take() {
 		out := x.TakeOut(nil)
 		c.conns = append(c.conns, k)
 		c.e.Connected(w.now, x, address, &protocol.HelloReply{
-			Version: protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
+			Features: protocol.FeatureResume,
+			Version:  protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
 		})
 		k.receive(out)
 	}

@@ -191,6 +191,7 @@ func TestWorld(t *testing.T) {
 	for _, what := range []string{
 		"leader moved", "ended", "connection lost", "hung", "attached again", "started", "given up", "closed", "relied on",
 		"stream opened", "stream cut", "stream event", "watch event", "watch interrupted", "snapshot of two pages",
+		"stream resumed",
 		"read", "read of a replica", "strict read",
 	} {
 		if counts[what] < 100 {

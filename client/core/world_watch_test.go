@@ -41,6 +41,7 @@ type modelStream struct {
 	prefix bool
 	begun  bool
 	index  uint64 // what was sent
+	known  uint64 // what the client knows
 }
 
 func (st *modelStream) concerns(name string) bool {
@@ -88,7 +89,7 @@ func (k *worldConn) openStream(h protocol.Header, refuse func(protocol.Status, p
 	if h.Kind == protocol.KindWatch {
 		var m protocol.Watch
 		_ = m.DecodeBody(h.Body)
-		st.shard, st.name, st.prefix = m.Shard, string(m.Name), m.Prefix
+		st.shard, st.name, st.prefix, st.known = m.Shard, string(m.Name), m.Prefix, m.Known
 	}
 	if w.chance(20) {
 		refuse([]protocol.Status{protocol.StatusOverloaded, protocol.StatusUnavailable}[w.rng.IntN(2)], protocol.Failure{})
@@ -120,6 +121,12 @@ func (k *worldConn) serveStreams() {
 			}
 			st.begun, st.index = true, now
 		case st.kind == protocol.KindProcessWatch:
+		case !st.begun && st.known > now:
+			w.counts["stream resumed too early"]++
+			k.streams = slices.DeleteFunc(k.streams, func(x *modelStream) bool { return x == st })
+			k.sendFrom(st.shard, protocol.KindStreamCut, st.id, &protocol.StreamCut{Status: protocol.StatusUnavailable})
+		case !st.begun && st.known > 0 && !w.chance(5):
+			k.resume(st, l, now)
 		case !st.begun || w.chance(200):
 			k.snapshot(st, l, now)
 		default:
@@ -170,6 +177,22 @@ func (k *worldConn) snapshot(st *modelStream, l *modelLog, now uint64) {
 	l.applied[k.instance] = max(l.applied[k.instance], later)
 }
 
+// resume sends what the client lacks, in one delta or in two, of which the first may have older
+// changes too.
+func (k *worldConn) resume(st *modelStream, l *modelLog, now uint64) {
+	k.c.w.counts["stream resumed"]++
+	m := &protocol.Snapshot{Index: now, First: true, Last: true, Resumed: true}
+	middle := st.known + k.c.w.rng.Uint64N(now-st.known+1)
+	for _, part := range [][2]uint64{{k.c.w.rng.Uint64N(st.known + 1), middle}, {middle, now}} {
+		if list := k.changes(l.at(part[0])[st.name], l.at(part[1])[st.name]); len(list) > 0 {
+			m.Deltas = protocol.AppendFrame(m.Deltas, protocol.KindDelta, 0, st.shard,
+				&protocol.Delta{Node: 7, Name: []byte(st.name), Index: part[1], Changes: list})
+		}
+	}
+	k.sendFrom(st.shard, protocol.KindSnapshot, st.id, m)
+	st.begun, st.index = true, now
+}
+
 // deltas sends the changes behind an index up to another one, merged.
 func (k *worldConn) deltas(st *modelStream, l *modelLog, from, to uint64) {
 	if to <= from {
@@ -178,25 +201,33 @@ func (k *worldConn) deltas(st *modelStream, l *modelLog, from, to uint64) {
 	before, after := l.at(from), l.at(to)
 	for _, name := range worldNames {
 		was, is := before[name], after[name]
-		if was == is || !st.concerns(name) {
+		list := k.changes(was, is)
+		if len(list) == 0 || !st.concerns(name) {
 			continue
-		}
-		var list []protocol.SemaphoreChange
-		if is == 0 || was == 0 || k.c.w.rng.IntN(2) == 0 {
-			list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
-			was = 0
-		}
-		if is != 0 && was == 0 {
-			list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: protocol.Forever, Version: 1})
-		}
-		if was != 0 {
-			list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: was}})
-		}
-		if is != 0 {
-			list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: is}})
 		}
 		k.delta(st.shard, &protocol.Delta{Node: 7, Name: []byte(name), Index: to, Changes: list})
 	}
+}
+
+// changes make a name held under another order id; 0: it does not exist.
+func (k *worldConn) changes(was, is uint64) (list []protocol.SemaphoreChange) {
+	if was == is {
+		return nil
+	}
+	if is == 0 || was == 0 || k.c.w.rng.IntN(2) == 0 {
+		list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
+		was = 0
+	}
+	if is != 0 && was == 0 {
+		list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: protocol.Forever, Version: 1})
+	}
+	if was != 0 {
+		list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: was}})
+	}
+	if is != 0 {
+		list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: is}})
+	}
+	return list
 }
 
 // delta goes out once for all streams of the connection that it concerns: here each has its own, and

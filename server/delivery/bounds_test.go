@@ -23,6 +23,10 @@ func (s *countingSender) Send(conn uint64, frames []byte, droppable bool) bool {
 	return true
 }
 
+func (s *countingSender) SendPage(conn uint64, head, shared []byte) {
+	s.Send(conn, append(head, shared...), false)
+}
+
 func (s *countingSender) PagesDue(shard, conn uint64) { s.pages.Add(1) }
 
 // emptyPages is a shard without semaphores.
@@ -31,6 +35,8 @@ type emptyPages struct{}
 func (emptyPages) StreamSnapshot(_ uint64, _ []byte, _ bool, _ []byte, _ int, out *protocol.Snapshot) ([]byte, error) {
 	return nil, nil
 }
+
+func (emptyPages) StreamPosition(uint64, []byte) (index, epoch uint64, err error) { return 0, 0, nil }
 
 func ownerChange(name string) []shard.SemaphoreChange {
 	return []shard.SemaphoreChange{{Node: 1, Name: []byte(name), SemaphoreChange: protocol.SemaphoreChange{

@@ -64,7 +64,7 @@ func runMachine(t *rapid.T) {
 
 // newMachineModel has a machine that leads, with all buckets and with the nodes 1 to n.
 func newMachineModel(nodes uint64) *machineModel {
-	x := &machineModel{model: newModel(WatchOptions{Window: 10 * time.Millisecond}), m: shard.New(testShard), time: 1000}
+	x := &machineModel{model: newModel(WatchOptions{Window: 10 * time.Millisecond, Limits: WatchLimits{CachedPage: 1}}), m: shard.New(testShard), time: 1000}
 	const buckets = 16
 	x.begin()
 	x.add(shard.Command{Kind: shard.CmdTakeOver})
@@ -178,7 +178,10 @@ func (x *machineModel) openOne() {
 
 func (x *machineModel) onePage() {
 	if c := x.anyConn(); c.soft == 0 || len(c.queue) < c.soft {
-		x.hub.Page(c.id, x.m.Semaphores(), rapid.IntRange(1, 400).Draw(x.t, "bytes"))
+		room := rapid.IntRange(1, 400).Draw(x.t, "bytes")
+		if sent, _ := x.hub.CachedPage(c.id, room); !sent {
+			x.hub.Page(c.id, x.m.Semaphores(), room)
+		}
 	}
 }
 

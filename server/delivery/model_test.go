@@ -27,6 +27,7 @@ type model struct {
 	hub   *WatchHub
 	now   time.Duration
 	index uint64
+	epoch uint64                          // of all buckets
 	store map[uint64]map[string]semaphore // by node
 	conns map[uint64]*client
 	over  map[uint64]int // watchers rejected over the quota, by node
@@ -76,7 +77,7 @@ const never = time.Duration(math.MaxInt64)
 const noQuota = math.MaxUint64
 
 func newModel(opt WatchOptions) *model {
-	w := &model{store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client), over: make(map[uint64]int), wake: never}
+	w := &model{epoch: 1, store: make(map[uint64]map[string]semaphore), conns: make(map[uint64]*client), over: make(map[uint64]int), wake: never}
 	opt.Wake = func(due time.Duration) { w.wake = min(w.wake, due) }
 	opt.Now = func() time.Duration { return w.now }
 	opt.Quota = &WatcherQuota{Rejected: func(node uint64) { w.over[node]++ }}
@@ -100,7 +101,8 @@ func (w *model) advance(now time.Duration) {
 // left is what the hub still keeps.
 func (w *model) left() string {
 	h := w.hub
-	if h.active.Load() == 0 && len(h.nodes)+len(h.conns)+len(h.sessions)+len(h.oneShots)+len(h.pending)+h.pendingBytes == 0 &&
+	h.dropHistories(anyHistory) // of semaphores with many owners
+	if h.active.Load() == 0 && h.opt.Histories.Used() == 0 && len(h.pages.names)+h.pages.bytes == 0 && len(h.nodes)+len(h.conns)+len(h.sessions)+len(h.oneShots)+len(h.pending)+h.pendingBytes == 0 &&
 		len(h.opt.Quota.open) == 0 {
 		return ""
 	}
@@ -140,6 +142,18 @@ func (w *model) Send(id uint64, frames []byte, droppable bool) bool {
 	return true
 }
 
+func (w *model) SendPage(id uint64, head, shared []byte) {
+	w.Send(id, slices.Concat(head, shared), false)
+}
+
+// StreamPosition: all buckets have the epoch of the model.
+func (w *model) StreamPosition(node uint64, _ []byte) (index, epoch uint64, err error) {
+	if w.store[node] == nil {
+		return 0, 0, protocol.Errorf(protocol.StatusNotFound, "no such node")
+	}
+	return w.index, w.epoch, nil
+}
+
 func (w *model) PagesDue(shard, conn uint64) {
 	w.pages = append(w.pages, conn)
 	w.lines = append(w.lines, fmt.Sprintf("conn %d waits for pages", conn))
@@ -154,6 +168,9 @@ func (w *model) StreamSnapshot(node uint64, name []byte, prefix bool, cursor []b
 		return nil, protocol.Errorf(protocol.StatusNotFound, "no such node")
 	}
 	out.Index = w.index
+	if !prefix && len(cursor) == 0 {
+		out.Epoch = w.epoch
+	}
 	var from string
 	var after uint64
 	if len(cursor) > 0 {
@@ -210,6 +227,7 @@ func (w *model) change(changes ...shard.SemaphoreChange) {
 			w.store[c.Node] = sems
 		}
 		apply(sems, string(c.Name), &c.SemaphoreChange)
+		c.Owners = len(sems[string(c.Name)].owners)
 	}
 	w.hub.Changed(w.index, changes)
 }
@@ -249,11 +267,29 @@ type streamView struct {
 	live      bool
 	lastPaged string
 	sems      map[string]semaphore
+
+	began, known, epoch uint64 // of the snapshot's first page; see protocol.Watch
+	resumed             int
 }
 
 func (v *streamView) page(p *protocol.Snapshot) {
+	if p.Resumed {
+		v.live = true
+		v.resumed++
+		for rest := p.Deltas; len(rest) > 0; {
+			frame, n, _ := protocol.SplitFrame(rest, protocol.MaxFrameLen)
+			h, _ := protocol.ParseFrame(frame)
+			var d protocol.Delta
+			_ = d.DecodeBody(h.Body)
+			v.delta(&d)
+			rest = rest[n:]
+		}
+		return
+	}
 	if p.First {
 		v.live, v.lastPaged, v.sems = false, "", make(map[string]semaphore)
+		v.began, v.epoch = p.Index, p.Epoch
+		v.known = 0 // until the last page
 	}
 	for _, item := range p.Semaphores {
 		s, ok := v.sems[string(item.Name)]
@@ -267,13 +303,18 @@ func (v *streamView) page(p *protocol.Snapshot) {
 		v.sems[string(item.Name)] = s
 		v.lastPaged = string(item.Name)
 	}
-	v.live = p.Last
+	if v.live = p.Last; v.live {
+		v.known = max(v.known, v.began)
+	}
 }
 
 func (v *streamView) delta(d *protocol.Delta) {
 	name := string(d.Name)
 	if d.Node != v.node || !(name == v.key || v.prefix && strings.HasPrefix(name, v.key)) || !(v.live || name <= v.lastPaged) {
 		return
+	}
+	if v.live {
+		v.known = max(v.known, d.Index)
 	}
 	for i := range d.Changes {
 		apply(v.sems, name, &d.Changes[i])
@@ -370,10 +411,21 @@ func describeFrame(frame []byte) string {
 		if p.Last {
 			b.WriteString(" last")
 		}
+		if p.Resumed {
+			b.WriteString(" resumed")
+		}
+		for rest := p.Deltas; len(rest) > 0; {
+			frame, n, _ := protocol.SplitFrame(rest, protocol.MaxFrameLen)
+			b.WriteString("\n    " + describeFrame(frame))
+			rest = rest[n:]
+		}
 		for _, item := range p.Semaphores {
 			s := semaphore{limit: item.Limit, version: item.Version, data: string(item.Data), owners: make(map[uint64]string)}
 			for _, o := range item.Owners {
 				s.owners[o.OrderID] = string(o.Data)
+				if n := len(o.Data); n > 100 {
+					s.owners[o.OrderID] = fmt.Sprintf("%d bytes", n)
+				}
 			}
 			fmt.Fprintf(&b, "\n    %s %s", item.Name, s)
 		}

@@ -204,14 +204,25 @@ func (o *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	waits := func(s *objectStream[F]) bool { return !s.live }
-	i := slices.IndexFunc(o.byConn[conn], waits)
+	i := slices.IndexFunc(o.byConn[conn], (*objectStream[F]).waits)
 	if i < 0 {
 		return false
 	}
 	o.sendState(o.byConn[conn][i], m)
-	return slices.ContainsFunc(o.byConn[conn], waits)
+	return slices.ContainsFunc(o.byConn[conn], (*objectStream[F]).waits)
 }
+
+// waits reports whether a stream of the connection waits for the state.
+func (o *ObjectStreams[F]) waits(conn uint64) bool {
+	if o.count.Load() == 0 {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.byConn[conn], (*objectStream[F]).waits)
+}
+
+func (s *objectStream[F]) waits() bool { return !s.live }
 
 // sendChange sends a change to a live stream. If its connection takes no more, the stream waits for
 // the state. body is the change without the frame's head, which alone differs between streams. mu

@@ -50,6 +50,9 @@ type armed struct {
 func runSubscribers(t *rapid.T) {
 	opt := WatchOptions{Window: rapid.SampledFrom([]time.Duration{-1, 10 * time.Millisecond}).Draw(t, "window"),
 		PerSubscriber: 5 * time.Millisecond}
+	if rapid.Bool().Draw(t, "all pages are kept") {
+		opt.Limits.CachedPage = 1
+	}
 	if rapid.Bool().Draw(t, "small pending") {
 		opt.Limits.Pending = 300
 	}
@@ -203,7 +206,10 @@ func (s *subscriberModel) closeOne() {
 
 func (s *subscriberModel) onePage() {
 	if c := s.anyConn(); c.soft == 0 || len(c.queue) < c.soft {
-		s.hub.Page(c.id, s, rapid.IntRange(1, 6).Draw(s.t, "room"))
+		room := rapid.IntRange(1, 6).Draw(s.t, "room")
+		if sent, _ := s.hub.CachedPage(c.id, room); !sent {
+			s.hub.Page(c.id, s, room)
+		}
 	}
 }
 
@@ -315,7 +321,7 @@ func (s *subscriberModel) check() {
 		s.t.Fatalf("%d streams and %d shots, the quota counts %d", streams, shots, counted)
 	}
 	if shots != len(h.oneShots) || shots != len(s.armed) || bytes != h.pendingBytes ||
-		int(h.active.Load()) != streams+shots+len(h.pending) {
+		int(h.active.Load()) != streams+shots+len(h.pending)+h.histories.Len() {
 		s.t.Fatalf("%d shots, table %d, model %d; %d bytes, counted %d; load %d", shots, len(h.oneShots),
 			len(s.armed), h.pendingBytes, bytes, h.active.Load())
 	}

@@ -19,15 +19,15 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 
 // TestScripts runs the scripts in testdata. Regenerate with go test -update and read the diff.
 //
-//	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N]
+//	hub [window=10ms] [streams=N] [watchers=N] [oneshots=N] [pending=N] [cached=BYTES] [histories=BYTES]
 //	                                   a new model; index 0, node 1 exists and is empty
-//	open conn=C id=W (name=N | prefix=N) [node=1] [shard=S]
+//	open conn=C id=W (name=N | prefix=N) [node=1] [shard=S] [known=INDEX] [epoch=1]
 //	close conn=C id=W
 //	page conn=C [room=N]               one page of at most N semaphores and owners, default 100
 //	oneshot conn=C [session=S] name=N id=W [data] [owners] [node=1]
 //	change [node=1]                    one applied batch, a change per line:
 //	    create N LIMIT [DATA] | delete N | data N VERSION DATA | limit N LIMIT |
-//	    own N ORDER [DATA] | chown N ORDER DATA | disown N ORDER
+//	    own N ORDER [DATA] | chown N ORDER DATA | disown N ORDER | own N FIRST..LAST
 //	at T                               moves the clock to T and flushes what is due
 //	soft conn=C frames=N               no droppable frame is taken while N wait; 0: no bound
 //	drain conn=C                       the client reads everything
@@ -55,7 +55,7 @@ func TestScripts(t *testing.T) {
 			}
 			sort.SliceStable(w.lines, func(i, j int) bool { return connOf(w.lines[i]) < connOf(w.lines[j]) })
 			switch d.Cmd {
-			case "node_dropped", "invalidate", "snapshot_installed", "cut": // in no order
+			case "node_dropped", "invalidate", "snapshot_installed", "cut", "frozen": // in no order
 				sort.Strings(w.lines)
 			}
 			out := strings.Join(append(w.lines, extra...), "\n")
@@ -79,7 +79,11 @@ func newScriptModel(t *testing.T, d *datadriven.TestData) *model {
 		opt.Window = duration(t, d, "window")
 	}
 	opt.Limits = WatchLimits{Streams: int(number(t, d, "streams", 0)), Watchers: int(number(t, d, "watchers", 0)),
-		OneShots: int(number(t, d, "oneshots", 0)), Pending: int(number(t, d, "pending", 0))}
+		OneShots: int(number(t, d, "oneshots", 0)), Pending: int(number(t, d, "pending", 0)),
+		CachedPage: int(number(t, d, "cached", 0))}
+	if d.HasArg("histories") {
+		opt.Histories = NewHistoryBudget(int64(number(t, d, "histories", 0)))
+	}
 	w := newModel(opt)
 	w.store[1] = make(map[string]semaphore)
 	return w
@@ -92,7 +96,8 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 	}
 	switch d.Cmd {
 	case "open":
-		m := protocol.Watch{Shard: number(t, d, "shard", testShard), Node: node}
+		m := protocol.Watch{Shard: number(t, d, "shard", testShard), Node: node,
+			Known: number(t, d, "known", 0), Epoch: number(t, d, "epoch", 1)}
 		if d.HasArg("prefix") {
 			m.Name, m.Prefix = []byte(text(t, d, "prefix")), true
 		} else {
@@ -106,7 +111,11 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		delete(w.conns[conn].views, id)
 		return []string{fmt.Sprintf("closed: %v", w.hub.Close(conn, id))}
 	case "page":
-		return []string{fmt.Sprintf("more: %v", w.hub.Page(conn, w, int(number(t, d, "room", 100))))}
+		room := int(number(t, d, "room", 100))
+		if sent, more := w.hub.CachedPage(conn, room); sent {
+			return []string{fmt.Sprintf("not read again; more: %v", more)}
+		}
+		return []string{fmt.Sprintf("more: %v", w.hub.Page(conn, w, room))}
 	case "oneshot":
 		var flags uint8
 		if d.HasArg("data") {
@@ -122,6 +131,14 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 	case "change":
 		var batch []shard.SemaphoreChange
 		for _, line := range strings.Split(d.Input, "\n") {
+			if f := strings.Fields(line); f[0] == "own" && strings.Contains(f[2], "..") {
+				var first, last int
+				_, _ = fmt.Sscanf(f[2], "%d..%d", &first, &last)
+				for ; first <= last; first++ {
+					batch = append(batch, parseChange(t, node, fmt.Sprintf("own %s %d", f[1], first)))
+				}
+				continue
+			}
 			batch = append(batch, parseChange(t, node, line))
 		}
 		w.change(batch...)

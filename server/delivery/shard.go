@@ -223,6 +223,15 @@ func (s *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
 		s.Limits.Page(conn, m)
 }
 
+// CachedPage sends the next page that the connection's streams wait for, if it was encoded already.
+// It reports whether it did, and whether more are due. Unlike Page it needs no lock of the shard.
+func (d *Shard) CachedPage(conn uint64, maxBytes int) (sent, more bool) {
+	if sent, more = d.Semaphores.CachedPage(conn, maxBytes); sent && !more {
+		more = d.Processes.waits(conn) || d.Tracks.waits(conn) || d.Limits.waits(conn)
+	}
+	return sent, more
+}
+
 // CloseStream closes a stream of any kind, if there is one.
 func (s *Shard) CloseStream(conn, id uint64) {
 	s.Semaphores.Close(conn, id)

@@ -94,18 +94,32 @@ func (h *WatchHub) takeDue(now time.Duration, all bool) {
 // encode adds the frames of one delta and notes which targets see them.
 func (h *WatchHub) encode(p *pendingDelta) {
 	h.matched = p.node.match(p.node.names[p.key], []byte(p.key), h.matched[:0])
-	if len(h.matched) == 0 {
+	x := p.node.histories[p.key]
+	if len(h.matched) == 0 && x == nil {
 		return
 	}
+	h.pages.drop(p.node.names[p.key])
 	first := len(h.frames.refs)
 	d := &h.delta
 	d.Node, d.Name, d.Index = p.node.id, append(d.Name[:0], p.key...), p.index
 	changes := p.changes(d.Changes[:0])
+	if x != nil {
+		x.addDelta(p.index)
+	}
 	for rest := changes; len(rest) > 0; {
 		d.Changes, rest = splitFrame(rest, changeSize)
-		h.frames.add(protocol.KindDelta, 0, h.shard, d)
-		h.keys = append(h.keys, p.key)
-		h.stats.Deltas++
+		if x != nil {
+			h.past = protocol.AppendFrame(h.past[:0], protocol.KindDelta, 0, h.shard, d)
+			x.addPart(h.past, len(d.Changes))
+		}
+		if len(h.matched) > 0 {
+			h.frames.add(protocol.KindDelta, 0, h.shard, d)
+			h.keys = append(h.keys, p.key)
+			h.stats.Deltas++
+		}
+	}
+	if x != nil {
+		h.keepDelta(x)
 	}
 	clear(changes)
 	d.Changes = changes[:0]

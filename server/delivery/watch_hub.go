@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"container/list"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,9 +23,13 @@ type WatchHub struct {
 	send  Sender
 	opt   WatchOptions
 
-	// active counts streams, one-shot watches and pending deltas, so that an unwatched change costs
-	// one atomic load.
+	// active counts streams, one-shot watches, pending deltas and histories, so that an unwatched
+	// change costs one atomic load.
 	active atomic.Int64
+
+	// applied is the index up to which Changed has given all changes. It is raised under mu, unless
+	// nothing was to be done.
+	applied atomic.Uint64
 
 	mu     sync.Mutex
 	closed bool
@@ -36,8 +41,13 @@ type WatchHub struct {
 	pendingBytes int
 	nextFlush    time.Duration // earliest due of pending; meaningless without any
 
+	histories *list.List // of *history, that which changed last at the end
+	pages     pageCache
+
 	// Buffers of one call, kept for reuse.
 	frames       frameBlocks
+	head         []byte   // of a page
+	past         []byte   // a frame for a history
 	keys         []string // the name of each delta frame
 	due          []*pendingDelta
 	matched      []*target
@@ -57,25 +67,30 @@ type WatchHub struct {
 
 // NewWatchHub creates the hub of a shard.
 func NewWatchHub(shard uint64, send Sender, opt WatchOptions) *WatchHub {
-	return &WatchHub{
+	h := &WatchHub{
 		shard:      shard,
 		send:       send,
 		opt:        opt.withDefaults(),
 		watchIndex: watchIndex{nodes: make(map[uint64]*watchedNode), conns: make(map[uint64]*watchConn)},
 		sessions:   make(map[uint64]*watchSession),
 		oneShots:   make(map[oneShotKey]*oneShot),
+		histories:  list.New(),
 	}
+	h.pages = pageCache{least: h.opt.Limits.CachedPage, names: make(map[*watchedName]struct{})}
+	return h
 }
 
 // Changed takes the changes of one applied batch, in apply order, under the machine's lock.
 // One-shot watches fire before it returns. A delta goes out before it returns if its targets were
 // quiet, else at the end of their window.
 func (h *WatchHub) Changed(index uint64, changes []shard.SemaphoreChange) {
-	if len(changes) == 0 || h.active.Load() == 0 {
+	if len(changes) == 0 || h.active.Load() == 0 && !someLarge(changes) {
+		h.applied.Store(index)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	defer h.applied.Store(index)
 	now := h.opt.Now()
 	atOnce := false
 	for i := range changes {
@@ -92,12 +107,26 @@ func (h *WatchHub) Changed(index uint64, changes []shard.SemaphoreChange) {
 	}
 }
 
+func someLarge(changes []shard.SemaphoreChange) bool {
+	for i := range changes {
+		if changes[i].Owners > mostUnwatched {
+			return true
+		}
+	}
+	return false
+}
+
 // noteChange gives one change to the one-shot watches and the pending delta of its name. It reports
 // whether that delta is due now.
 func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.SemaphoreChange) (due bool) {
+	large := c.Owners > mostUnwatched
 	n := h.nodes[c.Node]
-	if n == nil {
+	switch {
+	case n != nil:
+	case !large:
 		return false
+	default:
+		n = h.nodeOrNew(c.Node)
 	}
 	w := n.names[string(c.Name)]
 	if w != nil && w.oneShots.head != nil {
@@ -108,14 +137,26 @@ func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.Semaphor
 			w.flags |= flags
 		}
 	}
+	x := n.histories[string(c.Name)]
+	switch {
+	case x == nil && large:
+		h.startHistory(n, c.Name, index).large = true
+	case x != nil:
+		if x.large = large; h.dropHistoryIfUnused(n, x.key) {
+			x = nil
+		}
+	}
 	p := n.pending[string(c.Name)]
 	if p == nil {
 		h.matched = n.match(w, c.Name, h.matched[:0])
-		if len(h.matched) == 0 {
-			return false
+		if len(h.matched) == 0 && x == nil {
+			return false // a history that has just begun has no use for the change
 		}
 		p = h.newPending(n, c.Name)
 		p.due = now
+		if len(h.matched) == 0 {
+			p.due = max(now, x.busyUntil)
+		}
 		for _, t := range h.matched {
 			p.due = max(p.due, t.busyUntil)
 		}
@@ -222,6 +263,7 @@ func (h *WatchHub) NodeDropped(id uint64) {
 		h.changedNames = append(h.changedNames, w)
 	}
 	h.fireChanged()
+	h.dropHistories(func(x *history) bool { return x.node == n })
 	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound,
 		"the coordination node was dropped; nothing is left to watch")
 }
@@ -261,6 +303,8 @@ func (h *WatchHub) SnapshotInstalled() {
 		h.recycle(p)
 	}
 	h.pending = h.pending[:0]
+	h.dropHistories(anyHistory)
+	h.pages.dropAll()
 	for _, c := range h.conns {
 		h.restart(c, anyStream)
 	}
@@ -271,6 +315,7 @@ func (h *WatchHub) shut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.closed = true
+	h.dropHistories(anyHistory)
 }
 
 // Cut ends what is watched in the nodes that match, because the instance can no longer serve it:
@@ -309,6 +354,8 @@ func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 		}
 	}
 	h.fire()
+	h.dropHistories(func(x *history) bool { return in(x.node.id, []byte(x.key)) })
+	h.pages.dropAll()
 	h.cut(func(s *watchStream) bool { return !s.prefix && in(s.node.id, []byte(s.key)) }, protocol.StatusWrongShard,
 		"the semaphore's bucket moves to another shard; fetch the map and ask its instance")
 	h.restartPrefixes()
@@ -337,7 +384,7 @@ func (h *WatchHub) Stats() WatchStats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s := h.stats
-	s.OneShots, s.Pending = len(h.oneShots), len(h.pending)
-	s.Streams = int(h.active.Load()) - s.OneShots - s.Pending
+	s.OneShots, s.Pending, s.Histories = len(h.oneShots), len(h.pending), h.histories.Len()
+	s.Streams = int(h.active.Load()) - s.OneShots - s.Pending - s.Histories
 	return s
 }

@@ -18,6 +18,10 @@ type Sender interface {
 	// connection takes everything and does nothing.
 	Send(conn uint64, frame []byte, droppable bool) bool
 
+	// SendPage appends a frame in two parts, which a connection always takes. Many connections share
+	// the second part, which never changes and may be empty; the first is the connection's.
+	SendPage(conn uint64, head, shared []byte)
+
 	// PagesDue reports that streams of this connection wait for snapshot pages. As soon as the
 	// connection's outgoing bytes are under the soft bound, its owner calls WatchHub.Page inside
 	// Shard.Exclusive, and again while Page returns true and there is room. PagesDue may be called
@@ -28,6 +32,9 @@ type Sender interface {
 // SnapshotReader is what Page reads from: the semaphores of the shard's machine.
 type SnapshotReader interface {
 	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error)
+
+	// StreamPosition is the index of the state, and the epoch of the name's bucket.
+	StreamPosition(node uint64, name []byte) (index, epoch uint64, err error)
 }
 
 // WatchOptions configures a hub. The zero value works.
@@ -59,6 +66,10 @@ type WatchOptions struct {
 	// Quota counts the watchers of coordination nodes, for all that share it. Default: one of the
 	// hub's own.
 	Quota *WatcherQuota
+
+	// Histories bounds what is kept of changes, for all hubs that share it. Default: 64 MiB of the
+	// hub's own.
+	Histories *HistoryBudget
 }
 
 // WatchLimits bounds a hub; 0 is the default. A request over a limit is rejected with
@@ -68,6 +79,10 @@ type WatchLimits struct {
 	Watchers int // watchers, one-shot and stream together, per semaphore, and streams per prefix; default 100,000
 	OneShots int // armed one-shot watches per connection and shard; default 65,536
 	Pending  int // bytes of merged changes; above it they are sent before their window ends; default 4 MiB
+
+	// CachedPage is the bytes of a page from which it is kept for other streams; default 2 KiB. A
+	// smaller one is as quickly made as found.
+	CachedPage int
 }
 
 // WatchStats are counts since the hub was created, and what there is now.
@@ -77,6 +92,9 @@ type WatchStats struct {
 	Deltas            uint64 // delta frames encoded
 	Sent              uint64 // times a run of delta frames was sent to a connection
 	Pages             uint64 // snapshot pages sent
+	PagesRead         uint64 // of Pages: read and encoded; the others were encoded for another stream
+	Resumed           uint64 // streams that got the changes since the client's last stream, and no page
+	Histories         int    // semaphores whose last changes are kept, now
 	Fired             uint64 // one-shot watches fired with what changed
 	Invalidated       uint64 // one-shot watches fired with neither flag
 	FellBehind        uint64 // times a connection fell behind
@@ -92,7 +110,9 @@ func (o WatchOptions) withDefaults() WatchOptions {
 	o.Limits.Watchers = cmp.Or(max(o.Limits.Watchers, 0), 100_000)
 	o.Limits.OneShots = cmp.Or(max(o.Limits.OneShots, 0), 65_536)
 	o.Limits.Pending = cmp.Or(max(o.Limits.Pending, 0), 4<<20)
+	o.Limits.CachedPage = cmp.Or(max(o.Limits.CachedPage, 0), 2<<10)
 	o.Quota = cmp.Or(o.Quota, new(WatcherQuota))
+	o.Histories = cmp.Or(o.Histories, NewHistoryBudget(MaxHistories))
 	if o.Now == nil {
 		start := time.Now()
 		o.Now = func() time.Duration { return time.Since(start) }

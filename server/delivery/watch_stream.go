@@ -27,6 +27,8 @@ type watchStream struct {
 	queued    bool // in conn.pageQueue
 	lastPaged []byte
 	cursor    []byte // where the next page begins
+
+	known, epoch uint64 // what the client knows, until the first page; see protocol.Watch
 }
 
 // Open opens a stream on a connection; id is the request's. The stream sees nothing until its first
@@ -66,9 +68,10 @@ func (h *WatchHub) Open(connID, id uint64, w *protocol.Watch, maxWatchers uint64
 		return err
 	}
 	n := h.nodeOrNew(w.Node)
-	s := &watchStream{node: n, id: id, key: string(w.Name), prefix: w.Prefix}
+	s := &watchStream{node: n, id: id, key: string(w.Name), prefix: w.Prefix, known: w.Known, epoch: w.Epoch}
 	watchers := 0
 	if w.Prefix {
+		s.known = 0
 		s.target = n.prefixes.get(s.key)
 		s.target.node = n
 		watchers = len(s.target.streams)
@@ -121,8 +124,11 @@ func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more boo
 		return false
 	}
 	s := c.pageQueue[0]
-	c.pageQueue = slices.Delete(c.pageQueue, 0, 1)
-	s.queued = false
+	h.unqueue(s)
+	if s.known > 0 && h.resume(s, m) {
+		h.removeConnIfUnused(c)
+		return len(c.pageQueue) > 0
+	}
 	p := &h.page
 	*p = protocol.Snapshot{Semaphores: p.Semaphores[:0], Runs: p.Runs[:0]}
 	next, err := m.StreamSnapshot(s.node.id, []byte(s.key), s.prefix, s.cursor, maxBytes, p)
@@ -132,25 +138,67 @@ func (h *WatchHub) Page(connID uint64, m SnapshotReader, maxBytes int) (more boo
 		return len(c.pageQueue) > 0
 	}
 	p.First, p.Last = !s.pageSent, len(next) == 0
-	s.pageSent = true
-	h.frames.reset()
-	h.frames.add(protocol.KindSnapshot, s.id, h.shard, p)
-	h.frames.seal()
-	h.stats.Pages++
-	h.send.Send(c.id, h.frames.blocks[0], false)
-	h.frames.reset()
-	if n := len(p.Semaphores); n > 0 {
+	h.stats.PagesRead++
+	n := len(p.Semaphores)
+	page := &cachedPage{rest: protocol.AppendSnapshotRest(nil, p), index: p.Index, next: bytes.Clone(next),
+		last: p.Last, items: n > 0, room: maxBytes}
+	if n > 0 {
 		s.lastPaged = append(s.lastPaged[:0], p.Semaphores[n-1].Name...)
 	}
-	if p.Last {
-		s.live, s.lastPaged, s.cursor = true, nil, nil
-	} else {
-		s.cursor = bytes.Clone(next)
-		s.queued = true
-		c.pageQueue = append(c.pageQueue, s)
+	if p.First && !s.prefix {
+		h.startHistoryAt(s, p)
 	}
+	if !s.prefix {
+		h.pages.keep(s.node.names[s.key], s.cursor, page)
+	}
+	h.sendPage(s, page, p.Index)
 	clear(p.Semaphores)
 	return len(c.pageQueue) > 0
+}
+
+// sendPage sends a page to a stream, and moves the stream behind it.
+func (h *WatchHub) sendPage(s *watchStream, p *cachedPage, index uint64) {
+	c := s.conn
+	s.pageSent = true
+	h.head = protocol.AppendSnapshotHead(h.head[:0], s.id, h.shard, index, len(p.rest))
+	h.stats.Pages++
+	h.send.SendPage(c.id, h.head, p.rest)
+	if p.last {
+		s.live, s.lastPaged, s.cursor = true, nil, nil
+		return
+	}
+	s.cursor = p.next
+	h.queueAgain(s)
+}
+
+// CachedPage sends the next page that a stream of this connection waits for, if it was encoded for
+// another stream. It reports whether it did, and whether more are due. It needs no lock of the
+// shard.
+func (h *WatchHub) CachedPage(connID uint64, maxBytes int) (sent, more bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.conns[connID]
+	if c == nil || len(c.pageQueue) == 0 || c.pageQueue[0].known > 0 {
+		return false, false
+	}
+	s := c.pageQueue[0]
+	if s.prefix {
+		return false, false
+	}
+	p := h.pages.find(s.node.names[s.key], s.cursor, maxBytes)
+	if p == nil {
+		return false, false
+	}
+	h.unqueue(s)
+	index := p.index
+	if s.node.pending[s.key] == nil { // nothing has happened to the name since
+		index = h.applied.Load()
+	}
+	if p.items {
+		s.lastPaged = append(s.lastPaged[:0], s.key...)
+	}
+	h.sendPage(s, p, max(index, p.index))
+	return true, len(c.pageQueue) > 0
 }
 
 // remove removes a stream from all tables but h.conns.
@@ -174,7 +222,12 @@ func (h *WatchHub) remove(s *watchStream) {
 		}
 		return
 	}
-	h.removeNameIfUnused(s.node.names[s.key])
+	w := s.node.names[s.key]
+	if last == 0 {
+		h.pages.drop(w)
+	}
+	h.removeNameIfUnused(w)
+	h.dropHistoryIfUnused(s.node, s.key)
 }
 
 // cut ends the streams that match, each with the reason.
@@ -213,7 +266,7 @@ func (h *WatchHub) restart(c *watchConn, which func(*watchStream) bool) {
 		if !which(s) {
 			continue
 		}
-		s.live, s.pageSent = false, false
+		s.live, s.pageSent, s.known = false, false, 0
 		s.lastPaged, s.cursor = nil, nil
 		h.queuePage(s)
 	}
@@ -224,9 +277,20 @@ func (h *WatchHub) queuePage(s *watchStream) {
 	if s.queued {
 		return
 	}
-	s.queued = true
-	c.pageQueue = append(c.pageQueue, s)
+	h.queueAgain(s)
 	if len(c.pageQueue) == 1 {
 		h.send.PagesDue(h.shard, c.id)
 	}
+}
+
+// queueAgain puts a stream behind those of its connection that wait for a page.
+func (h *WatchHub) queueAgain(s *watchStream) {
+	s.queued = true
+	s.conn.pageQueue = append(s.conn.pageQueue, s)
+}
+
+// unqueue takes the stream of a connection whose turn it is.
+func (h *WatchHub) unqueue(s *watchStream) {
+	s.conn.pageQueue = slices.Delete(s.conn.pageQueue, 0, 1)
+	s.queued = false
 }

@@ -14,6 +14,8 @@ type watchedNode struct {
 	names    map[string]*watchedName
 	prefixes prefixTrie
 	pending  map[string]*pendingDelta
+
+	histories map[string]*history
 }
 
 // watchedName is a semaphore's name that is watched by itself.
@@ -22,8 +24,9 @@ type watchedName struct {
 	key      string
 	exact    target
 	oneShots oneShotList
-	count    int   // one-shot watches
-	flags    uint8 // what changed in the current call
+	pages    map[string]*cachedPage // by the cursor of the page
+	count    int                    // one-shot watches
+	flags    uint8                  // what changed in the current call
 }
 
 // target is one name or one prefix, with its streams.
@@ -56,7 +59,8 @@ func (n *watchedNode) match(w *watchedName, key []byte, to []*target) []*target 
 func (i *watchIndex) nodeOrNew(id uint64) *watchedNode {
 	n := i.nodes[id]
 	if n == nil {
-		n = &watchedNode{id: id, names: make(map[string]*watchedName), pending: make(map[string]*pendingDelta)}
+		n = &watchedNode{id: id, names: make(map[string]*watchedName), pending: make(map[string]*pendingDelta),
+			histories: make(map[string]*history)}
 		i.nodes[id] = n
 	}
 	return n
@@ -81,7 +85,7 @@ func (i *watchIndex) removeNameIfUnused(w *watchedName) {
 }
 
 func (i *watchIndex) removeNodeIfUnused(n *watchedNode) {
-	if len(n.names) == 0 && len(n.pending) == 0 && n.prefixes.empty() {
+	if len(n.names) == 0 && len(n.pending) == 0 && len(n.histories) == 0 && n.prefixes.empty() {
 		delete(i.nodes, n.id)
 	}
 }

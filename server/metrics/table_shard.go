@@ -62,6 +62,10 @@ var (
 		"One-shot watches that fired or became invalid.")
 	ShardDeltas = shards.ofShard(TypeCounter, "signalbox_shard_deltas_total",
 		"Changes sent to watch streams.")
+	ShardStreamsResumed = shards.ofShard(TypeCounter, "signalbox_shard_streams_resumed_total",
+		"Streams over one semaphore that got only the changes since the client's last one, and no snapshot.")
+	ShardPages = shards.ofShard(TypeCounter, "signalbox_shard_stream_pages_total",
+		"Pages of the snapshots of streams over semaphores.")
 	ShardStreamsBehind = shards.ofShard(TypeCounter, "signalbox_shard_streams_behind_total",
 		"Watch streams that fell behind, and began again with a snapshot.")
 	ShardStreamsCut = shards.ofShard(TypeCounter, "signalbox_shard_streams_cut_total",

@@ -61,8 +61,9 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	}
 	r := c.server.Routes()
 	p.helloReply = protocol.HelloReply{
-		Version:    protocol.Version,
-		Features:   protocol.FeatureStartByPath | protocol.FeatureNodeTier | protocol.FeatureQueues,
+		Version: protocol.Version,
+		Features: protocol.FeatureStartByPath | protocol.FeatureNodeTier | protocol.FeatureQueues |
+			protocol.FeatureResume,
 		Server:     serverName(),
 		Cluster:    r.State.Cluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),

@@ -86,7 +86,14 @@ func (p *pager) serve(c *Client) {
 	// An answer to the request that opened a stream goes out before its first page.
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	more := false
+	sent, more := d.Delivery().CachedPage(c.ID(), PageBytes)
+	if sent {
+		s.transport.Flush()
+		if more {
+			p.add(c)
+		}
+		return
+	}
 	d.Raft().Exclusive(func(m *shard.Machine) {
 		more = d.Delivery().Page(c.ID(), m, PageBytes)
 	})

@@ -51,6 +51,8 @@ func writeShards(p *metrics.Page, shards []*Shard) {
 		p.Write(metrics.ShardWatches, hub.OneShots, shard)
 		p.Write(metrics.ShardWatchesFired, hub.Fired+hub.Invalidated, shard)
 		p.Write(metrics.ShardDeltas, hub.Deltas, shard)
+		p.Write(metrics.ShardStreamsResumed, hub.Resumed, shard)
+		p.Write(metrics.ShardPages, hub.Pages, shard)
 		p.Write(metrics.ShardStreamsBehind, hub.FellBehind, shard)
 		p.Write(metrics.ShardStreamsCut, hub.Cut, shard)
 	}

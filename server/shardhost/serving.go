@@ -34,12 +34,14 @@ type Serving struct {
 	refusals refusals
 	began    time.Time
 	flusher  *delivery.Flusher
+
+	histories *delivery.HistoryBudget
 }
 
 // NewServing returns one that serves no shard yet. Close ends it.
 func NewServing(cfg ServingConfig) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
-	return &Serving{ServingConfig: cfg, began: began,
+	return &Serving{ServingConfig: cfg, began: began, histories: delivery.NewHistoryBudget(delivery.MaxHistories),
 		flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
 }
 

@@ -72,7 +72,8 @@ func (s *Serving) newShard(id, rep uint64) *Shard {
 	d.leaderChanged = make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
-	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches})
+	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
+		Histories: s.histories})
 	d.delivery.Quota.Rejected = s.refusals.addWatcher
 	return d
 }

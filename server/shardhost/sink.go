@@ -202,6 +202,13 @@ func (s *Shard) Send(id uint64, frame []byte, droppable bool) bool {
 	return c == nil || c.AppendShared(frame, droppable)
 }
 
+// SendPage implements delivery.Sender.
+func (s *Shard) SendPage(id uint64, head, shared []byte) {
+	if c := s.serving.Requests.Client(id); c != nil {
+		c.AppendPage(head, shared)
+	}
+}
+
 // PagesDue implements delivery.Sender.
 func (s *Shard) PagesDue(_, id uint64) {
 	if c := s.serving.Requests.Client(id); c != nil {

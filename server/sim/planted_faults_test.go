@@ -399,6 +399,46 @@ var plantedFaults = []plantedFault{
 		"server/delivery", "TestRefusedSlice", "",
 	},
 	{
+		"resume-skips", "server/delivery/history.go",
+		[]string{"x.deltas[i].index > known })", "x.deltas[i].index > known+1 })"},
+		"server/delivery", "TestResume", "",
+	},
+	{
+		"resume-ahead", "server/delivery/history.go",
+		[]string{"(known > index || s.epoch > epoch)", "s.epoch > epoch"},
+		"server/delivery", "TestResume", "",
+	},
+	{
+		"resume-other-log", "server/delivery/history.go",
+		[]string{"if !ok || s.epoch != epoch {", "if !ok {"},
+		"server/delivery", "TestScripts", "",
+	},
+	{
+		"history-outlives-snapshot", "server/delivery/watch_hub.go",
+		[]string{"h.dropHistories(anyHistory)\n\th.pages.dropAll()", "h.pages.dropAll()"},
+		"server/delivery", "TestResume", "",
+	},
+	{
+		"page-claims-newest", "server/delivery/watch_stream.go",
+		[]string{"if s.node.pending[s.key] == nil {", "if s.known == 0 {"},
+		"server/delivery", "TestResume", "",
+	},
+	{
+		"page-outlives-delta", "server/delivery/watch_fanout.go",
+		[]string{"\th.pages.drop(p.node.names[p.key])\n", ""},
+		"server/delivery", "TestSubscribers", "",
+	},
+	{
+		"resume-unknown-kind", "client/core/shard_stream.go",
+		[]string{"\tp.known = 0\n\tp.restart(e)", "\tp.restart(e)"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"resume-too-much-known", "client/core/watch.go",
+		[]string{"p.msg.Known, p.msg.Epoch = p.known, p.epoch", "p.msg.Known, p.msg.Epoch = p.known+1, p.epoch"},
+		"client/core", "TestWorld", "",
+	},
+	{
 		"object-not-restarted", "server/delivery/object_stream.go",
 		[]string{"o.shard, body), true) {\n\t\ts.live = false\n", "o.shard, body), true) {\n\t\treturn\n"},
 		"server/delivery", "TestObjectStreamFallsBehind", "",

@@ -323,6 +323,36 @@ func (c *Conn) appendShared(frame []byte, droppable bool) (taken, over, mark boo
 	return true, waiting+len(frame) > c.t.cfg.Limits.OutHard, o.notify()
 }
 
+// AppendPage is AppendShared for a frame in two parts. The first one is copied; others refer to the
+// second one as well. It is always taken.
+func (c *Conn) AppendPage(head, shared []byte) {
+	over, mark := c.appendPage(head, shared)
+	if mark {
+		c.socket.markDirty(true)
+	}
+	if over && c.closeSlow() {
+		c.t.Flush()
+	}
+}
+
+func (c *Conn) appendPage(head, shared []byte) (over, mark bool) {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closing != closeNone {
+		return false, false
+	}
+	b := o.openTail()
+	b.B = append(b.B, head...)
+	o.size += len(head)
+	o.total += uint64(len(head))
+	if len(shared) > 0 {
+		o.share(shared)
+	}
+	c.countWaiting()
+	return o.size+int(o.unsent.Load()) > c.t.cfg.Limits.OutHard, o.notify()
+}
+
 // closeSlow ends a connection that does not read. False: it ended before.
 func (c *Conn) closeSlow() bool {
 	l := &c.t.cfg.Limits

@@ -91,6 +91,8 @@ func coordination() dashboard {
 				graph("Streams behind", unitPerSec,
 					"Streams that fell behind and began again, and those that the server ended.",
 					query{perSecond(m.ShardStreamsBehind), "behind"},
+					query{perSecond(m.ShardStreamsResumed), "resumed"},
+					query{perSecond(m.ShardPages), "snapshot pages"},
 					query{perSecond(m.ShardStreamsCut), "cut"}),
 			}},
 			{"Processes", []panel{
