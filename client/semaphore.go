@@ -138,6 +138,13 @@ func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}
 // Once is the task with this name on the session's node, which runs once in each period of a length.
 func (s *Session) Once(name string, every time.Duration) *Once { return &Once{s, name, every} }
 
+// Gate is the gate with this name on the session's node.
+func (s *Session) Gate(name string) *Gate { return newGate(s, name) }
+
+// Latch is the latch with this name on the session's node, which opens when n keys are done, 1 to
+// MaxLatch.
+func (s *Session) Latch(name string, n int) *Latch { return newLatch(s, name, n) }
+
 // Election is the election with this name on the session's node.
 func (s *Session) Election(name string) *Election {
 	return &Election{ElectionReader: s.node.Election(name), s: s}

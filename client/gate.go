@@ -1,0 +1,60 @@
+package client
+
+import "context"
+
+// Gate is open or closed, for any number of sessions: a start that waits for a go, a maintenance that
+// holds work back. One that does not exist is closed. The state is the data of a semaphore of the
+// name, with the limit 1, that stays.
+type Gate struct{ record sharedRecord[gateRecord] }
+
+// gateRecord is the data of a gate's semaphore.
+type gateRecord struct {
+	Gate     bool   `json:"gate"` // true: the data of any other semaphore has no such key
+	Open     bool   `json:"open"`
+	Openings uint64 `json:"openings"` // how often it was opened
+}
+
+func newGate(s *Session, name string) *Gate {
+	return &Gate{sharedRecord[gateRecord]{s, name, "gate", func(r *gateRecord) bool { return r.Gate }}}
+}
+
+// Open opens the gate: all that wait go on. Errors: PreconditionFailed if the semaphore has another
+// use; those of Session.Update.
+func (g *Gate) Open(ctx context.Context) error { return g.set(ctx, "open", true) }
+
+// Close closes the gate. Who waited while it was open goes on all the same.
+func (g *Gate) Close(ctx context.Context) error { return g.set(ctx, "close", false) }
+
+func (g *Gate) set(ctx context.Context, op string, open bool) error {
+	return withOp(op, g.record.name, g.record.change(ctx, func(r *gateRecord, exists bool) (bool, error) {
+		if exists && r.Open == open {
+			return false, nil
+		}
+		if r.Gate, r.Open = true, open; open {
+			r.Openings++
+		}
+		return true, nil
+	}))
+}
+
+// IsOpen reads whether the gate is open, at the leader.
+func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
+	r, _, err := g.record.read(ctx)
+	return r.Open, withOp("read", g.record.name, err)
+}
+
+// Wait returns nil once the gate is open, or was open at some moment since the call read it first: a
+// gate that is opened and closed at once lets all pass that waited. Errors: that of ctx, or of the
+// session when it ends; PreconditionFailed.
+func (g *Gate) Wait(ctx context.Context) error {
+	first, before := true, uint64(0)
+	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) {
+		if first || r.Openings < before { // it was deleted since, and created
+			if !first && r.Openings > 0 {
+				return true, nil
+			}
+			first, before = false, r.Openings
+		}
+		return r.Open || r.Openings > before, nil
+	}))
+}

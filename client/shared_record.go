@@ -1,0 +1,80 @@
+package client
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// sharedRecord is a record of a recipe: the data of a persistent semaphore of that name with the limit
+// 1, as JSON.
+type sharedRecord[T any] struct {
+	s    *Session
+	name string
+	kind string // of the recipe, for errors
+	// valid reports whether what was read is a record of this kind.
+	valid func(*T) bool
+}
+
+// read is a strict read. Without a semaphore the version is 0, and the record zero.
+func (x sharedRecord[T]) read(ctx context.Context) (record T, version uint64, err error) {
+	sem, err := x.s.node.describe(ctx, x.name, ReadConsistency(Strict))
+	switch {
+	case isNotFound(err) && answered(err):
+		return record, 0, nil
+	case err != nil:
+		return record, 0, err
+	case sem.Ephemeral || sem.Limit != 1 || json.Unmarshal(sem.Data, &record) != nil || !x.valid(&record):
+		return record, 0, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"the semaphore has another use; give the %s another name, or delete the semaphore", x.kind)
+	}
+	return record, sem.Version, nil
+}
+
+// change changes the record by compare-and-set, until change says that there is nothing to change.
+// exists is false where there is no record yet.
+func (x sharedRecord[T]) change(ctx context.Context, change func(record *T, exists bool) (changed bool, err error)) error {
+	for {
+		record, version, err := x.read(ctx)
+		if err != nil {
+			return err
+		}
+		if changed, err := change(&record, version > 0); err != nil || !changed {
+			return err
+		}
+		data, err := json.Marshal(record)
+		if err != nil {
+			return err
+		}
+		if version == 0 {
+			err = x.s.create(ctx, x.name, 1, data)
+		} else {
+			_, err = x.s.update(ctx, x.name, data, IfVersion(version))
+		}
+		if err == nil || !answered(err) ||
+			!errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err) {
+			return err
+		} // another session was faster: what it wrote is read
+	}
+}
+
+// await reads the record, and again after each change, until done says so.
+func (x sharedRecord[T]) await(ctx context.Context, done func(record *T) (bool, error)) error {
+	ctx, end := bothContexts(x.s.d.Context(), ctx)
+	defer end()
+	for _, err := range x.s.node.Watch(ctx, x.name) { // from before the first read on
+		if err != nil {
+			return err
+		}
+		record, _, err := x.read(ctx)
+		if err != nil {
+			return err
+		}
+		if ok, err := done(&record); ok || err != nil {
+			return err
+		}
+	}
+	return interrupted(ctx)
+}
