@@ -189,6 +189,13 @@ func acquireOptionsOf(opts []AcquireOption) *acquireOptions {
 }
 
 func (s *Session) acquireWith(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {
+	if o.ask != nil && o.ask.Flags&protocol.AskDeadlock != 0 {
+		return acquireUnlessDeadlocked(ctx, s, name, *o)
+	}
+	return s.acquireOnce(ctx, name, o)
+}
+
+func (s *Session) acquireOnce(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {
 	if to := s.c.cfg.Observer; to != nil {
 		return s.acquireObserved(ctx, name, o, to)
 	}

@@ -2,8 +2,11 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/waitgraph"
@@ -201,6 +204,58 @@ func (r *waitReads) steps(g *waitgraph.Graph, session uint64, set []uint64) (ste
 		steps = append(steps, s)
 	}
 	return steps
+}
+
+const (
+	// firstLook and nextLook are how long an acquire waits before it looks for a deadlock, the latter
+	// give or take a fifth.
+	firstLook = 2 * time.Second
+	nextLook  = 5 * time.Second
+)
+
+// acquireUnlessDeadlocked is acquireOnce, and looks for a deadlock while that waits.
+func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acquireOptions) (*Lease, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var looking sync.WaitGroup
+	var once sync.Once
+	accepted := o.onAccepted
+	o.onAccepted = func(place uint64) {
+		once.Do(func() {
+			looking.Go(func() {
+				for wait := firstLook; sleep(ctx, wait); wait = nextLook*4/5 + rand.N(nextLook*2/5) {
+					if d := deadlockToFailOf(ctx, s); d != nil {
+						cancel(&DeadlockError{d})
+					}
+				}
+			})
+		})
+		if accepted != nil {
+			accepted(place)
+		}
+	}
+	l, err := s.acquireOnce(ctx, name, &o)
+	cancel(nil)
+	looking.Wait()
+	if dead, ok := errors.AsType[*DeadlockError](context.Cause(ctx)); ok && err != nil {
+		return nil, dead
+	}
+	return l, err
+}
+
+// deadlockToFailOf is a confirmed deadlock that a session has to end; nil if there is none.
+func deadlockToFailOf(ctx context.Context, s *Session) *Deadlock {
+	d, _, r := findDeadlock(ctx, &s.node, []uint64{s.d.ID})
+	if d == nil || !d.Confirmed || !d.Has(s.d.ID) {
+		return nil
+	}
+	for _, sem := range r.sems {
+		for _, w := range sem.Waiters {
+			if w.FailOnDeadlock && w.Session > s.d.ID && d.Has(w.Session) {
+				return nil
+			}
+		}
+	}
+	return d
 }
 
 // DeadlockError is the error of an acquire with FailOnDeadlock; it is ErrDeadlock.

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strings"
@@ -105,4 +106,46 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 	if _, err := a.Node().ExplainWait(ctx, "none", a.ID()); !errors.Is(err, client.NotFound) {
 		t.Error(err)
 	}
+}
+
+// TestFailOnDeadlock: of three sessions that wait for each other the one with the highest id fails,
+// of those that may; the others finish.
+func TestFailOnDeadlock(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(3))
+	ctx := testContext(t)
+	c := dial(t, srv)
+	sessions := []*client.Session{session(t, c), session(t, c), session(t, c)}
+	slices.SortFunc(sessions, func(a, b *client.Session) int { return cmp.Compare(a.ID(), b.ID()) })
+	names := []string{"one", "two", "three"}
+	must(t, sessions[0].Create(ctx, "two", 1, nil))
+	lock := func(i int) []client.AcquireOption {
+		if names[i] == "two" {
+			return nil
+		}
+		return []client.AcquireOption{client.Exclusive()}
+	}
+	var held []*client.Lease
+	for i, s := range sessions {
+		held = append(held, acquire(t, s, names[i], lock(i)...))
+	}
+	var waits []outcome[*client.Lease]
+	for i, s := range sessions {
+		next := (i + 1) % len(sessions)
+		opts := lock(next)
+		if i < 2 { // the session with the highest id must not be chosen
+			opts = append(opts, client.FailOnDeadlock())
+		}
+		w, _ := queue(t, s, names[next], opts...)
+		waits = append(waits, w)
+	}
+	_, err := waits[1].get()
+	dead, ok := errors.AsType[*client.DeadlockError](err)
+	if !errors.Is(err, client.ErrDeadlock) || !ok || len(dead.Deadlock.Steps) != 3 || dead.Deadlock.Steps[0].Session != sessions[1].ID() {
+		t.Fatalf("the session with the flag and the highest id: %v", err)
+	}
+	release(t, held[1])
+	release(t, waits[0].must(t))
+	release(t, held[0])
+	release(t, waits[2].must(t))
+	release(t, held[2])
 }

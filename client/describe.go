@@ -63,7 +63,8 @@ type Waiter struct {
 	Slots       []string // that it waits for
 	// Rank is the order in which the policy would serve the waiters one after the other, if nothing
 	// else happened: 1 to 16, or 0 for those behind. Always 0 where there are no lanes.
-	Rank int
+	Rank           int
+	FailOnDeadlock bool // it was asked for with this option
 }
 
 // Forever is the timeout of a waiter that waits until its client gives up.
@@ -219,6 +220,7 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 		}
 		if o := w.Options; o != nil {
 			x.Priority, x.Key, x.Labels, x.Slots, x.Rank = int(o.Priority)-1, string(o.Key), o.Labels, o.Names, int(o.Rank)
+			x.FailOnDeadlock = o.Flags&protocol.AskDeadlock != 0
 		}
 		s.Waiters = append(s.Waiters, x)
 	}

@@ -170,6 +170,14 @@ func OnSlots(names ...string) AcquireOption {
 	}
 }
 
+// FailOnDeadlock looks for a deadlock while the acquire waits: after 2 s, and then about every 5 s. If
+// this session and others wait for each other, and a second read confirms it, one of those that wait
+// with this option leaves its queue: the session with the highest id. Its acquire ends with ErrDeadlock,
+// and it should release what it holds. Nobody else is touched. It goes with ephemeral semaphores too.
+func FailOnDeadlock() AcquireOption {
+	return func(o *acquireOptions) { o.asked().Flags |= protocol.AskDeadlock }
+}
+
 // Slots are the names of the slots that are held, in the order of the semaphore's list; none where
 // units have no names. The token of each is Token.
 func (l *Lease) Slots() []string { return l.d.SlotNames() }

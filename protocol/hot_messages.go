@@ -188,7 +188,7 @@ func (m *Acquire) Validate() error {
 func (m *Acquire) checkOptions(f *fields) {
 	m.Options.fields(f)
 	switch n := uint64(len(m.Options.Names)); {
-	case m.Ephemeral:
+	case m.Ephemeral && (m.Options.Priority != 0 || len(m.Options.Key) > 0 || len(m.Options.Labels) > 0 || n > 0):
 		f.refuse("acquire of an ephemeral semaphore has options, which only persistent ones have; leave them out")
 	case n > 0 && n != m.Count:
 		f.refuse("%d slots are named for a count of %d; give their number as the count", n, m.Count)

@@ -181,12 +181,18 @@ func (f *fields) slotLabels(labels []string) {
 	}
 }
 
-// AcquireOptions are what an acquire asks for beyond a plain one. Only for persistent semaphores.
+// AskDeadlock is a flag of AcquireOptions: the waiter may be chosen to leave the queue when sessions
+// wait for each other. The server only shows it.
+const AskDeadlock uint8 = 2
+
+// AcquireOptions are what an acquire asks for beyond a plain one. All but the flags are only for
+// persistent semaphores.
 type AcquireOptions struct {
 	Priority uint8 // the level plus 1, 1 to 10; 0: level 5
 	Key      []byte
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
+	Flags    uint8    // AskDeadlock
 }
 
 func (m *AcquireOptions) fields(f *fields) {
@@ -194,6 +200,7 @@ func (m *AcquireOptions) fields(f *fields) {
 	f.limited("options.key", &m.Key, "key", MaxKeyLen)
 	f.strs("options.labels", &m.Labels)
 	f.strs("options.names", &m.Names)
+	f.flags(&m.Flags, AskDeadlock, "acquire options")
 	if !f.checks() {
 		return
 	}
@@ -251,6 +258,7 @@ type WaiterOptions struct {
 	Key      []byte
 	Labels   []string
 	Names    []string
+	Flags    uint8
 	// Rank is the order in which the policy would serve the waiters one after the other, if nothing
 	// else happened: 1 to 16, or 0 for those behind.
 	Rank uint64
@@ -261,6 +269,7 @@ func (m *WaiterOptions) fields(f *fields) {
 	f.bytes("waiter.key", &m.Key)
 	f.strs("waiter.labels", &m.Labels)
 	f.strs("waiter.names", &m.Names)
+	small(f, "waiter.flags", &m.Flags)
 	f.uint("waiter.rank", &m.Rank)
 }
 

@@ -218,10 +218,10 @@ func (m *model) keepHold(s *modelSemaphore, r *modelEntry) {
 	}
 	cause := protocol.HoldReleased
 	switch {
-	case r.session.ended || !m.alive(r.session):
-		cause = protocol.HoldSessionEnded
-	case m.forcing:
+	case m.forcing && !r.session.ended: // one that is only overdue lost it by force
 		cause = protocol.HoldForced
+	case !m.alive(r.session):
+		cause = protocol.HoldSessionEnded
 	}
 	m.countRule("hold in the history")
 	names := s.slotNames(r)

@@ -56,7 +56,8 @@ func (g *gen) asks(sem *modelSemaphore, r *modelEntry, count *uint64) *protocol.
 	if !g.queues || g.chance(20) {
 		return nil
 	}
-	o := &protocol.AcquireOptions{Priority: uint8(pick(g, 0, 1, 6, 9, 10)), Key: pick(g, modelKeys...)}
+	o := &protocol.AcquireOptions{Priority: uint8(pick(g, 0, 1, 6, 9, 10)), Key: pick(g, modelKeys...),
+		Flags: pick(g, 0, 0, protocol.AskDeadlock)}
 	slots := sem != nil && sem.queue != nil && len(sem.queue.slots) > 0
 	switch {
 	case !slots && !g.fault(3), g.chance(40):

@@ -24,7 +24,7 @@ func (s *modelSemaphore) describedWaiters() (out []protocol.Waiter) {
 			Description: r.session.desc, Since: r.since, Timeout: r.timeout}
 		if s.placeBytes(r) > 0 {
 			w.Options = &protocol.WaiterOptions{Priority: r.ask.level + 1, Key: []byte(r.ask.key),
-				Labels: splitList(r.ask.labels), Names: splitList(r.ask.names), Rank: uint64(slices.Index(ranks, r) + 1)}
+				Labels: splitList(r.ask.labels), Names: splitList(r.ask.names), Flags: r.ask.flags, Rank: uint64(slices.Index(ranks, r) + 1)}
 		}
 		out = append(out, w)
 	}

@@ -36,6 +36,7 @@ type modelAsk struct {
 	level         uint8
 	key           string
 	labels, names string // sorted, with commas
+	flags         uint8
 }
 
 func askOf(x *protocol.Acquire) modelAsk {
@@ -45,7 +46,7 @@ func askOf(x *protocol.Acquire) modelAsk {
 			a.level = o.Priority - 1
 		}
 		a.key = string(o.Key)
-		a.labels, a.names = joined(o.Labels), joined(o.Names)
+		a.labels, a.names, a.flags = joined(o.Labels), joined(o.Names), o.Flags
 	}
 	return a
 }

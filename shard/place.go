@@ -12,6 +12,7 @@ type demand struct {
 	level    uint8
 	key      string
 	selector string
+	flags    uint8 // of protocol.AcquireOptions
 }
 
 // plainDemand is that of a request without options.
@@ -21,7 +22,7 @@ func demandOf(o *protocol.AcquireOptions) demand {
 	if o == nil {
 		return plainDemand
 	}
-	return demand{o.Level(), string(o.Key), selectorOf(o.Labels, o.Names)}
+	return demand{o.Level(), string(o.Key), selectorOf(o.Labels, o.Names), o.Flags}
 }
 
 // A selector is a text: empty for any slot, + and labels that a slot must have, or @ and the names
@@ -155,7 +156,7 @@ func waiterOptions(e *entry) *protocol.WaiterOptions {
 	if p == nil {
 		return nil
 	}
-	o := &protocol.WaiterOptions{Priority: p.level + 1, Key: []byte(p.key)}
+	o := &protocol.WaiterOptions{Priority: p.level + 1, Key: []byte(p.key), Flags: p.flags}
 	o.Labels, o.Names = selected(p.selector)
 	return o
 }

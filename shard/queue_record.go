@@ -68,6 +68,7 @@ func (p *place) fields(f *varint.Fields) {
 	varint.Byte(f, &p.level)
 	f.Text(&p.key, protocol.MaxKeyLen)
 	f.Text(&p.selector, math.MaxUint16)
+	varint.Byte(f, &p.flags)
 	f.Uint(&p.arrival)
 	varint.List(f, &p.slots, protocol.MaxSlots, func(i *uint32, f *varint.Fields) { f.Uint32(i) })
 }
@@ -105,7 +106,7 @@ func readQueue(r *varint.Reader, limit uint64) (*queue, bool) {
 func readPlace(r *varint.Reader, waiting bool) (*place, bool) {
 	p := new(place)
 	varint.Decode(r, p.fields)
-	return p, !r.Failed && p.level <= protocol.MaxPriority && (!waiting || len(p.slots) == 0) &&
+	return p, !r.Failed && p.level <= protocol.MaxPriority && p.flags&^protocol.AskDeadlock == 0 && (!waiting || len(p.slots) == 0) &&
 		(waiting || p.selector == "" && p.arrival == 0)
 }
 

@@ -51,7 +51,10 @@ func (a scriptArgs) asked() *protocol.AcquireOptions {
 	if _, ok := a.vals["priority"]; ok {
 		o.Priority = uint8(a.num("priority", 0) + 1)
 	}
-	if o.Priority == 0 && len(o.Key)+len(o.Labels)+len(o.Names) == 0 {
+	if a.has("deadlock") {
+		o.Flags = protocol.AskDeadlock
+	}
+	if o.Priority == 0 && o.Flags == 0 && len(o.Key)+len(o.Labels)+len(o.Names) == 0 {
 		return nil
 	}
 	return &o
@@ -95,7 +98,11 @@ func waiterWord(o *protocol.WaiterOptions) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintf(" level=%d key=%q labels=%v names=%v rank=%d", o.Priority-1, o.Key, o.Labels, o.Names, o.Rank)
+	text := fmt.Sprintf(" level=%d key=%q labels=%v names=%v rank=%d", o.Priority-1, o.Key, o.Labels, o.Names, o.Rank)
+	if o.Flags != 0 {
+		text += fmt.Sprintf(" flags=%d", o.Flags)
+	}
+	return text
 }
 
 func (x *scriptRunner) history(b *strings.Builder, a scriptArgs, node uint64) {

@@ -62,7 +62,7 @@ func (x *Change) setOptions() {
 	}
 	o := &protocol.AcquireOptions{Names: x.Keep}
 	if was := x.l.Options; was != nil {
-		o.Priority, o.Key = was.Priority, was.Key
+		o.Priority, o.Key, o.Flags = was.Priority, was.Key, was.Flags
 	}
 	x.msg.Options = o
 }

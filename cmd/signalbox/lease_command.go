@@ -404,7 +404,14 @@ func (inv *invocation) waitError(name string, err error) error {
 		}
 		return &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}
 	default:
-		return err
+		dead, ok := errors.AsType[*client.DeadlockError](err)
+		if !ok {
+			return err
+		}
+		for _, line := range deadlockLines(dead.Deadlock, 0) {
+			inv.note("%s\n", sanitize(line))
+		}
+		return &codeError{code: exitNotAcquired, err: fmt.Errorf("left the queue of %q, because of this deadlock", name)}
 	}
 }
 

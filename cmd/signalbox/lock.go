@@ -54,6 +54,7 @@ left the command's process group are not covered either.`)
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
 	whileHolding := parsedVar(c.Flags(), "hold-while-waiting", "10s", parseForeverOr,
 		"With several names: how long to wait for one while holding others, 1s to 1h, or forever.")
+	deadlock := addDeadlockFlag(c)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -64,15 +65,18 @@ left the command's process group are not covered either.`)
 		case len(names) == 1 && cmd.Flag("hold-while-waiting").Changed:
 			return usagef("--hold-while-waiting goes with several names; one lock holds nothing while it waits")
 		}
-		mode := client.Exclusive()
+		how := []client.AcquireOption{client.Exclusive()}
 		if *shared {
-			mode = client.Shared()
+			how[0] = client.Shared()
+		}
+		if *deadlock {
+			how = append(how, client.FailOnDeadlock())
 		}
 		if len(names) > 1 {
-			return inv.holdAll(h, names, mode, client.HoldWhileWaiting(*whileHolding))
+			return inv.holdAll(h, names, append(how, client.HoldWhileWaiting(*whileHolding))...)
 		}
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
-			return s.Acquire(inv.longCtx, h.name, append(opts, mode)...)
+			return s.Acquire(inv.longCtx, h.name, append(opts, how...)...)
 		})
 	})
 	return c

@@ -122,6 +122,7 @@ type acquireFlags struct {
 	key      *string
 	labels   *[]string
 	slots    *[]string
+	deadlock *bool
 }
 
 func addAcquireFlags(c *cobra.Command) *acquireFlags {
@@ -131,7 +132,14 @@ func addAcquireFlags(c *cobra.Command) *acquireFlags {
 		key:      f.String("key", "", "Whose share the units are of, where the policy is fair; at most 64 bytes."),
 		labels:   f.StringArray("label", nil, "Take only slots with this label; repeat it for several."),
 		slots:    f.StringArray("slot", nil, "Take exactly this slot; repeat it for several. The count is their number."),
+		deadlock: addDeadlockFlag(c),
 	}
+}
+
+// addDeadlockFlag adds --fail-on-deadlock.
+func addDeadlockFlag(c *cobra.Command) *bool {
+	return c.Flags().Bool("fail-on-deadlock", false,
+		"Leave the queue, with exit code 3, if this session and others wait for each other. Of those with this flag one leaves.")
 }
 
 func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, err error) {
@@ -149,6 +157,9 @@ func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, e
 			return nil, usagef("--count and --slot are both given; the count is the number of slots")
 		}
 		opts = append(opts, client.OnSlots(*x.slots...))
+	}
+	if *x.deadlock {
+		opts = append(opts, client.FailOnDeadlock())
 	}
 	return opts, nil
 }
