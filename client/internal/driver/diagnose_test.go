@@ -3,6 +3,7 @@ package driver
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"testing"
 
@@ -41,6 +42,36 @@ func TestDiagnose(t *testing.T) {
 			}
 		case !errors.Is(err, core.ErrHandshake) || err.Error() != x.want:
 			t.Errorf("%v, %q: %v", x.err, x.received, err)
+		}
+	}
+}
+
+// TestWorst: a client that was never connected gives up if all that its addresses answer is a mistake.
+// With one among them that is only down it goes on, and its error names the mistake.
+func TestWorst(t *testing.T) {
+	d := New(Config{Endpoints: []string{"a", "b"}})
+	defer d.Close()
+	down, wrong := errors.New("connection refused"), fmt.Errorf("%w: it speaks HTTP", core.ErrHandshake)
+	token := &protocol.Error{Status: protocol.StatusUnauthenticated, Message: "unknown token"}
+	forGood := core.Permanent(errors.New("another version"))
+	for name, x := range map[string]struct {
+		failed   []error
+		is       error
+		givesUp  bool
+		tryAgain bool
+	}{
+		"wrong":                     {[]error{wrong, wrong}, core.ErrHandshake, true, false},
+		"a token":                   {[]error{token}, protocol.StatusUnauthenticated, true, false},
+		"down":                      {[]error{down, down}, down, false, true},
+		"wrong, beside one down":    {[]error{wrong, down}, core.ErrHandshake, false, true},
+		"down, beside a wrong one":  {[]error{down, wrong}, core.ErrHandshake, false, true},
+		"for good, beside one down": {[]error{down, forGood}, forGood, true, false},
+	} {
+		d.mu.Lock()
+		err := d.worst(t.Context(), x.failed)
+		d.mu.Unlock()
+		if !errors.Is(err, x.is) || core.IsPermanent(err) != x.givesUp || errors.Is(err, core.ErrUnreachable) != x.tryAgain {
+			t.Errorf("%s: %v; for good: %t", name, err, core.IsPermanent(err))
 		}
 	}
 }
