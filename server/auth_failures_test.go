@@ -62,6 +62,11 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 			return &protocol.ProcessEvict{Node: n, Name: name, Session: 1, Text: text}
 		},
 		protocol.KindTrackDescribe: func(n uint64) protocol.Message { return &protocol.TrackDescribe{Node: n, Name: name} },
+		protocol.KindLimitDescribe: func(n uint64) protocol.Message { return &protocol.LimitDescribe{Node: n, Path: name} },
+		protocol.KindLimitList:     func(n uint64) protocol.Message { return &protocol.LimitList{Node: n} },
+		protocol.KindLimitWatch: func(n uint64) protocol.Message {
+			return &protocol.LimitWatch{Node: n, Path: name, Session: 1}
+		},
 	}
 	distinguish := func(who string) {
 		t.Helper()

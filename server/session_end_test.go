@@ -120,6 +120,19 @@ func TestUnboundSessions(t *testing.T) {
 		protocol.KindTrackAdvance: func(id uint64) protocol.Message {
 			return &protocol.TrackAdvance{Head: head(id), Name: name, Version: 1}
 		},
+		protocol.KindLimitCreate: func(id uint64) protocol.Message {
+			return &protocol.LimitCreate{Head: head(id), Path: name, Config: protocol.LimitConfig{Rate: 1000}}
+		},
+		protocol.KindLimitAlter: func(id uint64) protocol.Message {
+			return &protocol.LimitAlter{Head: head(id), Path: name, Config: protocol.LimitConfig{Rate: 1000}}
+		},
+		protocol.KindLimitDelete:  func(id uint64) protocol.Message { return &protocol.LimitDelete{Head: head(id), Path: name} },
+		protocol.KindLimitJoin:    func(id uint64) protocol.Message { return &protocol.LimitJoin{Head: head(id), Path: name} },
+		protocol.KindLimitLeave:   func(id uint64) protocol.Message { return &protocol.LimitLeave{Head: head(id), Path: name} },
+		protocol.KindLimitRefresh: func(id uint64) protocol.Message { return &protocol.LimitRefresh{Session: id, Path: name, Seq: 1} },
+		protocol.KindLimitAcquire: func(id uint64) protocol.Message {
+			return &protocol.LimitAcquire{Session: id, Path: name, Amount: 1000}
+		},
 	} {
 		for what, id := range ids {
 			want := protocol.StatusSessionExpired
