@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -27,11 +28,8 @@ import (
 // backendEnv makes the test binary a backend: KIND ADDRESS ZONE.
 const backendEnv = "SIGNALBOX_TEST_BACKEND"
 
-// Backends' times.
-const (
-	fleetTimeout = 4 * time.Second // of sessions
-	fleetGrace   = 500 * time.Millisecond
-)
+// fleetGrace is how long a backend drains.
+const fleetGrace = 500 * time.Millisecond
 
 // services by kind.
 var services = map[string]string{"grpc": "greeter", "http": "web"}
@@ -63,14 +61,14 @@ func runBackend(text string) error {
 	if err != nil {
 		return err
 	}
+	cfg.Logger = slog.Default() // a session that is lost is no caller's fault
 	c, err := client.Open(ctx, cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close()
 	err = discovery.Serve(ctx, c, node, services[kind], discovery.Endpoint{Addr: addr, Zone: zone},
-		discovery.WithCheck(discovery.CheckTCP(addr)), discovery.WithCheckInterval(time.Second), discovery.WithGrace(fleetGrace),
-		discovery.WithSession(client.Timeout(fleetTimeout)))
+		discovery.WithCheck(discovery.CheckTCP(addr)), discovery.WithCheckInterval(time.Second), discovery.WithGrace(fleetGrace))
 	if !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -236,7 +236,7 @@ func TestFleet(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a fleet of processes is not short")
 	}
-	each, callers, away := 4, 10, 6*time.Second
+	each, callers, away := 4, 10, 12*time.Second
 	if os.Getenv("SIGNALBOX_LONG") != "" {
 		each, callers, away = 20, 50, time.Minute
 	}
