@@ -248,7 +248,7 @@ func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) er
 		case err == nil || !answered(err) || !isNotFound(err):
 			return err
 		}
-		if err := s.create(ctx, name, limit, nil); err == nil || !answered(err) || !errors.Is(err, AlreadyExists) {
+		if err := s.create(ctx, name, limit, nil, ""); err == nil || !answered(err) || !errors.Is(err, AlreadyExists) {
 			return err
 		}
 	}

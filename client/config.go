@@ -33,6 +33,7 @@ type Value struct {
 	// Author is who set it, as that client says, for people: its identity, or without
 	// authentication its session's description.
 	Author string
+	Reason string // for which it was set, as far as the first 256 bytes; may be empty
 }
 
 // ConfigInfo is a configuration in a list.
@@ -120,11 +121,11 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
-		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Data: data}}, values...)
+		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Reason: clip(o.reason), Data: data}}, values...)
 		if !now.Exists {
-			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next))
+			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next), o.reason)
 		} else {
-			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), IfVersion(now.Version))
+			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), IfVersion(now.Version), Reason(o.reason))
 		}
 		refused = nil
 		switch {
@@ -146,16 +147,19 @@ func (c *ConfigValue) author(ctx context.Context) string {
 	if info, err := c.s.node.c.ServerInfo(ctx); err == nil && info.Identity != anonymous {
 		who = info.Identity
 	}
-	return strings.ToValidUTF8(who[:min(len(who), maxAuthorLen)], "")
+	return clip(who)
 }
+
+// clip is as much of a text as a value's author or reason may have.
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxAuthorLen)], "") }
 
 // anonymous is the identity of a client without credentials.
 const anonymous = "anonymous"
 
 // Rollback sets the configuration to the value that it had at a version of its history, and returns
-// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version
+// the new version; Reason is the option. A change by somebody else meanwhile is an error. Errors: NotFound if the version
 // is not in the history; PreconditionFailed.
-func (c *ConfigValue) Rollback(ctx context.Context, to uint64) (version uint64, err error) {
+func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOption) (version uint64, err error) {
 	const op = "roll back configuration"
 	values, err := c.read(ctx, nil)
 	if err != nil {
@@ -163,7 +167,7 @@ func (c *ConfigValue) Rollback(ctx context.Context, to uint64) (version uint64, 
 	}
 	for i := range values {
 		if values[i].Version == to {
-			version, err = c.set(ctx, values[i].Data, []WriteOption{IfVersion(values[0].Version)})
+			version, err = c.set(ctx, values[i].Data, append(opts[:len(opts):len(opts)], IfVersion(values[0].Version)))
 			return version, withOp(op, c.name, err)
 		}
 	}
@@ -171,13 +175,13 @@ func (c *ConfigValue) Rollback(ctx context.Context, to uint64) (version uint64, 
 		"version %d is not in its history; the oldest one there is %d", to, values[len(values)-1].Version))
 }
 
-// Delete removes the configuration and its history. Errors: NotFound if it is not set.
-func (c *ConfigValue) Delete(ctx context.Context) error {
+// Delete removes the configuration and its history; Reason is the option. Errors: NotFound if it is not set.
+func (c *ConfigValue) Delete(ctx context.Context, opts ...WriteOption) error {
 	const op = "delete configuration"
 	if err := c.check(); err != nil {
 		return withOp(op, c.name, err)
 	}
-	err := c.s.delete(ctx, c.semaphore(), false)
+	err := c.s.delete(ctx, c.semaphore(), false, opts)
 	if isNotFound(err) && answered(err) {
 		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
 	}

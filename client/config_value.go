@@ -12,12 +12,13 @@ import (
 // A configuration is a semaphore of limit 1 whose name begins with ConfigPrefix. Its data holds the
 // value and the values before it, so that one compare-and-set replaces all:
 //
-//	byte   1, the form
+//	byte   2, the form
 //	then the values, newest first, until the end of the data:
-//	uvarint version, uvarint ms since 1970, uvarint length, author, uvarint length, bytes
+//	uvarint version, uvarint ms since 1970, uvarint length, author, uvarint length,
+//	reason, uvarint length, bytes
 //
 // A version is the semaphore's at which the value was set.
-const configFormat = 1
+const configFormat = 2
 
 // ConfigPrefix begins the names of the semaphores that hold configurations. Programs must not
 // acquire them.
@@ -25,9 +26,9 @@ const ConfigPrefix = "$config/"
 
 const (
 	// MaxConfigLen is the longest value of a configuration: 1 MiB, less what is noted beside it.
-	MaxConfigLen = protocol.MaxDataLen - 384
+	MaxConfigLen = protocol.MaxDataLen - 640
 
-	maxAuthorLen = 256 // as an identity's
+	maxAuthorLen = 256 // as an identity's; of a reason too
 
 	// Values before the present one are kept while they are at most so many, with so many bytes
 	// together: every watcher gets them with every change.
@@ -45,7 +46,7 @@ func appendConfig(values []Value) []byte {
 	for i := range values {
 		v := &values[i]
 		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())))
-		entry = varint.Append(varint.AppendBytes(entry, v.Author), uint64(len(v.Data)))
+		entry = varint.Append(varint.AppendBytes(varint.AppendBytes(entry, v.Author), v.Reason), uint64(len(v.Data)))
 		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes ||
 			len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
 			break
@@ -66,11 +67,12 @@ func readConfig(b []byte) ([]Value, error) {
 	var values []Value
 	for r := (varint.Reader{Rest: b[1:]}); len(r.Rest) > 0 || len(values) == 0; {
 		version, at := r.Uint(), r.Uint()
-		author, data := r.Bytes(maxAuthorLen), r.Bytes(protocol.MaxDataLen)
+		author, reason, data := r.Bytes(maxAuthorLen), r.Bytes(maxAuthorLen), r.Bytes(protocol.MaxDataLen)
 		if r.Failed {
 			return nil, errNotConfig
 		}
-		values = append(values, Value{Exists: true, Version: version, Time: millis.Time(at), Author: string(author), Data: slices.Clone(data)})
+		values = append(values, Value{Exists: true, Version: version, Time: millis.Time(at), Author: string(author),
+			Reason: string(reason), Data: slices.Clone(data)})
 	}
 	return values, nil
 }

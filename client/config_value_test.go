@@ -18,7 +18,7 @@ func TestConfigForm(t *testing.T) {
 			size := rapid.OneOf(rapid.IntRange(0, 300), rapid.IntRange(0, maxConfigHistoryBytes),
 				rapid.IntRange(MaxConfigLen-3, MaxConfigLen)).Draw(t, "size")
 			values[i] = Value{
-				Exists: true, Author: rapid.StringN(-1, -1, 256).Draw(t, "author"), Version: rapid.Uint64().Draw(t, "version"), Time: time.UnixMilli(rapid.Int64Range(1, 1<<53).Draw(t, "time")),
+				Exists: true, Author: rapid.StringN(-1, -1, 256).Draw(t, "author"), Reason: rapid.StringN(-1, -1, 256).Draw(t, "reason"), Version: rapid.Uint64().Draw(t, "version"), Time: time.UnixMilli(rapid.Int64Range(1, 1<<53).Draw(t, "time")),
 				Data: bytes.Repeat([]byte{byte(i)}, size),
 			}
 		}
@@ -57,4 +57,11 @@ func FuzzReadConfig(f *testing.F) {
 			t.Fatalf("%d values, %v", len(values), err)
 		}
 	})
+}
+
+// TestConfigPrefix: the server's audit log knows configurations by the prefix that clients use.
+func TestConfigPrefix(t *testing.T) {
+	if ConfigPrefix != protocol.ConfigPrefix {
+		t.Errorf("the prefix is %q here, and %q in the protocol", ConfigPrefix, protocol.ConfigPrefix)
+	}
 }

@@ -135,7 +135,7 @@ func (o *Once) record(ctx context.Context, period, length uint64) (last onceReco
 		last, version, err := o.read(ctx)
 		switch {
 		case isNotFound(err) && answered(err):
-			err = o.s.create(ctx, o.name, 1, data)
+			err = o.s.create(ctx, o.name, 1, data, "")
 		case err != nil:
 			return last, false, err
 		case last.Period > period+length:

@@ -14,11 +14,13 @@ import (
 // Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
 // has the name; BadRequest; Unsupported, for options.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
-	return withOp("create", name, s.create(ctx, name, limit, data, opts...))
+	return withOp("create", name, s.create(ctx, name, limit, data, "", opts...))
 }
 
-func (s *Session) create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
-	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: createOptions(opts)}
+func (s *Session) create(
+	ctx context.Context, name string, limit uint64, data []byte, reason string, opts ...SemaphoreOption,
+) error {
+	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: createOptions(opts), Reason: reason}
 	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
 }
 
@@ -34,7 +36,8 @@ func (s *Session) changeSemaphore(
 	}))
 }
 
-// WriteOption is an option of Session.Update and ConfigValue.Set; of Session.Resize it is Reason.
+// WriteOption is an option of Session.Update and ConfigValue.Set; of Session.Resize and Delete, and of
+// ConfigValue.Rollback and Delete, it is Reason.
 type WriteOption func(*writeOptions)
 
 type writeOptions struct {
@@ -57,8 +60,9 @@ func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }
 
-// Reason of Session.Resize is written to the audit log, in which a resize has a line only if it has
-// a reason. At most 1,024 bytes of UTF-8.
+// Reason says why something is changed, in at most 1,024 bytes of UTF-8. It is written to the audit
+// log, which has a line of each resize, of each change of a configuration, and of other updates and
+// deletes only with a reason. A configuration's history keeps its first 256 bytes.
 func Reason(text string) WriteOption { return func(o *writeOptions) { o.reason = text } }
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
@@ -74,7 +78,7 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 	if o.guarded && o.version == 0 {
 		return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "a semaphore that can be updated has a version of at least 1, not 0")
 	}
-	req := &protocol.Update{Name: []byte(name), Data: data, Expected: o.version}
+	req := &protocol.Update{Name: []byte(name), Data: data, Expected: o.version, Reason: o.reason}
 	var reply protocol.UpdateReply
 	if err := s.changeSemaphore(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
 		return 0, err
@@ -108,12 +112,12 @@ func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOptio
 // Delete removes a persistent semaphore. With owners or waiters it needs force, else it fails with
 // PreconditionFailed; by force, waiters get Aborted and owners lose their leases. Errors: NotFound;
 // PreconditionFailed for an ephemeral semaphore, also with force.
-func (s *Session) Delete(ctx context.Context, name string, force bool) error {
-	return withOp("delete", name, s.delete(ctx, name, force))
+func (s *Session) Delete(ctx context.Context, name string, force bool, opts ...WriteOption) error {
+	return withOp("delete", name, s.delete(ctx, name, force, opts))
 }
 
-func (s *Session) delete(ctx context.Context, name string, force bool) error {
-	req := &protocol.Delete{Name: []byte(name), Force: force}
+func (s *Session) delete(ctx context.Context, name string, force bool, opts []WriteOption) error {
+	req := &protocol.Delete{Name: []byte(name), Force: force, Reason: writeOptionsOf(opts).reason}
 	return s.changeSemaphore(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 

@@ -49,7 +49,7 @@ func (x sharedRecord[T]) change(ctx context.Context, change func(record *T, exis
 			return err
 		}
 		if version == 0 {
-			err = x.s.create(ctx, x.name, 1, data)
+			err = x.s.create(ctx, x.name, 1, data, "")
 		} else {
 			_, err = x.s.update(ctx, x.name, data, IfVersion(version))
 		}

@@ -75,6 +75,22 @@ func (f *fields) text(field string, v *string, what string, most int) {
 	f.checkText(*v, what, most)
 }
 
+// trailingReason is a reason for the audit log at the end of a message, which is left out when it is
+// empty. A part before it that is left out has to be told by absent.
+func (f *fields) trailingReason(v *string) {
+	if f.pass != encode || *v != "" {
+		f.text("reason", v, "reason", MaxDescriptionLen)
+	}
+}
+
+// absent stands for a part that is left out before another one that is not.
+func (f *fields) absent() {
+	if f.pass == encode {
+		f.out = append(f.out, nilByte)
+		f.written++
+	}
+}
+
 func (f *fields) checkText(s, what string, most int) {
 	switch {
 	case !f.checks() || s == "":

@@ -12,6 +12,10 @@ type Head struct {
 	Low     uint64
 }
 
+// ConfigPrefix begins the names of the semaphores that hold configurations, by a convention of
+// clients. The audit log has a line of each request that changes one.
+const ConfigPrefix = "$config/"
+
 // Create makes a persistent semaphore. Reply: Empty.
 type Create struct {
 	Head
@@ -20,6 +24,7 @@ type Create struct {
 	Data  []byte
 
 	Options *SemaphoreOptions // left out of a plain semaphore
+	Reason  string            // for the audit log; left out when it is empty
 }
 
 func (m *Create) fields(f *fields) {
@@ -36,7 +41,10 @@ func (m *Create) fields(f *fields) {
 				f.refuse("%s", wrong)
 			}
 		}
+	} else if m.Reason != "" {
+		f.absent()
 	}
+	f.trailingReason(&m.Reason)
 }
 
 func (m *Create) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -49,6 +57,7 @@ type Update struct {
 	Name     []byte
 	Data     []byte
 	Expected uint64 // the version it must have, 0 for any; else PRECONDITION_FAILED
+	Reason   string // for the audit log; left out when it is empty
 }
 
 func (m *Update) fields(f *fields) {
@@ -57,6 +66,7 @@ func (m *Update) fields(f *fields) {
 	f.name(&m.Name)
 	f.data("data", &m.Data)
 	f.uint("expected", &m.Expected)
+	f.trailingReason(&m.Reason)
 }
 
 func (m *Update) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -82,7 +92,7 @@ type Resize struct {
 	Head
 	Name   []byte
 	Limit  uint64
-	Reason string // for the audit log, which has a line of the request only if it has a reason
+	Reason string // for the audit log; may be empty
 }
 
 func (m *Resize) fields(f *fields) {
@@ -100,8 +110,9 @@ func (m *Resize) Validate() error            { f := checker(); m.fields(&f); ret
 // Delete removes a semaphore. Reply: Empty.
 type Delete struct {
 	Head
-	Name  []byte
-	Force bool
+	Name   []byte
+	Force  bool
+	Reason string // for the audit log; left out when it is empty
 }
 
 func (m *Delete) fields(f *fields) {
@@ -109,6 +120,7 @@ func (m *Delete) fields(f *fields) {
 	f.head(&m.Head)
 	f.name(&m.Name)
 	f.bool("force", &m.Force)
+	f.trailingReason(&m.Reason)
 }
 
 func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

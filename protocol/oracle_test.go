@@ -38,7 +38,7 @@ func checkAgainstOracle(t *rapid.T, e messageCase) {
 	m := e.fresh()
 	draw(t, reflect.ValueOf(m).Elem())
 
-	if isWhole(reflect.ValueOf(m).Elem()) {
+	if isWhole(reflect.ValueOf(m).Elem()) && !leavesOutReason(m) {
 		theirs := e.fresh()
 		body := m.AppendBody(nil)
 		if err := msgpack.Unmarshal(body, theirs); err != nil {
@@ -69,6 +69,19 @@ func checkAgainstOracle(t *rapid.T, e messageCase) {
 			t.Fatalf("read %+v, want %+v", ours, m)
 		}
 	}
+}
+
+// leavesOutReason reports whether a request has no reason at its end, which is left out then.
+func leavesOutReason(m Message) bool {
+	switch x := m.(type) {
+	case *Create:
+		return x.Reason == ""
+	case *Update:
+		return x.Reason == ""
+	case *Delete:
+		return x.Reason == ""
+	}
+	return false
 }
 
 // isWhole reports whether no part is left out. The oracle reads no struct that lacks fields.

@@ -27,6 +27,41 @@ func TestRequestsAreAudited(t *testing.T) {
 		&protocol.Create{Head: boss.head(session.Session), Name: []byte("taken"), Limit: 1}, nil)
 	boss.must(protocol.KindDelete, boss.bucket(node, "taken"),
 		&protocol.Delete{Head: boss.head(session.Session), Name: []byte("taken"), Force: true}, nil)
+	for _, m := range []struct {
+		kind protocol.Kind
+		name string
+		of   func(h protocol.Head, name []byte) protocol.Message
+	}{
+		{protocol.KindCreate, "busy", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Create{Head: h, Name: name, Limit: 1}
+		}},
+		{protocol.KindUpdate, "busy", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Update{Head: h, Name: name, Data: []byte("of-a-program")}
+		}},
+		{protocol.KindCreate, "why-created", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Create{Head: h, Name: name, Limit: 1, Reason: "because-1"}
+		}},
+		{protocol.KindUpdate, "why-created", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Update{Head: h, Name: name, Data: []byte("of-a-person"), Reason: "because-2"}
+		}},
+		{protocol.KindResize, "why-created", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Resize{Head: h, Name: name, Limit: 4711}
+		}},
+		{protocol.KindDelete, "why-created", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Delete{Head: h, Name: name, Reason: "because-3"}
+		}},
+		{protocol.KindCreate, protocol.ConfigPrefix + "flags", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Create{Head: h, Name: name, Limit: 1}
+		}},
+		{protocol.KindUpdate, protocol.ConfigPrefix + "flags", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Update{Head: h, Name: name, Data: []byte("x"), Expected: 1}
+		}},
+		{protocol.KindDelete, protocol.ConfigPrefix + "flags", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.Delete{Head: h, Name: name}
+		}},
+	} {
+		boss.must(m.kind, boss.bucket(node, m.name), m.of(boss.head(session.Session), []byte(m.name)), nil)
+	}
 	on := []byte(`{"on":true,"Secret":"of-somebody-who-wrote-it-large"}`) // as it is already
 	_ = boss.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: on}, &protocol.ClusterReply{})
 	ask := func(method, in string) error {
@@ -55,9 +90,13 @@ func TestRequestsAreAudited(t *testing.T) {
 		`"title":"ask_node_create"`, `"node":"/audited"`, `"initiator":"admin"`, `"title":"ask_auth_token_create"`,
 		`"asked_identity":"alice"`, `"title":"ask_auth_grant"`,
 		`"asked_path":"/audited"`, `"asked_right":"use"`, `"title":"ask_force_delete"`, `"semaphore":"taken"`,
-		`"title":"ask_auth_turn"`, `"asked_on":true`,
+		`"title":"ask_create"`, `"semaphore":"why-created","limit":1,"bytes":0,"reason":"because-1"`,
+		`"title":"ask_update"`, `"semaphore":"why-created","if_version":0,"bytes":11,"reason":"because-2"`,
+		`"title":"ask_resize"`, `"semaphore":"why-created","limit":4711,"remote"`, `"reason":"because-3"`,
+		`"semaphore":"$config/flags","limit":1`, `"semaphore":"$config/flags","if_version":1`,
+		`"semaphore":"$config/flags","session"`, `"title":"ask_auth_turn"`, `"asked_on":true`,
 	)
-	for _, hidden := range []string{secret, rootSecret, "of-somebody"} {
+	for _, hidden := range []string{secret, rootSecret, "of-somebody", "of-a-p", "busy"} {
 		if strings.Contains(text, hidden) {
 			t.Errorf("the audit log has a secret in\n%s", text)
 		}

@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -58,7 +59,7 @@ func appendDrains(sessions map[uint64]string) ([]byte, error) {
 // it. Errors: client.NotFound if the session is no member, or was not asked to drain; those of
 // client.ConfigValue.Set; more than MaxDrains members.
 func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
-	config := s.Config(DrainPrefix + service)
+	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session, cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
 	for {
 		now, err := config.Get(ctx)
 		if err != nil && !errors.Is(err, client.NotFound) {
@@ -92,7 +93,7 @@ func RequestDrain(ctx context.Context, s *client.Session, service string, sessio
 		if err != nil {
 			return err
 		}
-		if _, err = config.Set(ctx, data, client.IfVersion(now.Version)); !errors.Is(err, client.PreconditionFailed) {
+		if _, err = config.Set(ctx, data, client.IfVersion(now.Version), client.Reason(reason)); !errors.Is(err, client.PreconditionFailed) {
 			return err
 		} // somebody was faster
 	}

@@ -41,6 +41,7 @@ func configCmd(a *app) *cobra.Command {
 	set.Flags().String("data-file", "", "File with the data; - is standard input.")
 	ifVersion := set.Flags().Uint64("if-version", 0,
 		"Only if the configuration has this version; 0: only if it is not set (default: any version).")
+	reason := addReason(set)
 	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte
 		file := cmd.Flag("data-file")
@@ -57,7 +58,7 @@ func configCmd(a *app) *cobra.Command {
 		default:
 			return usagef("the data is missing; the form is: %s", usageLine(cmd))
 		}
-		var opts []client.WriteOption
+		opts := []client.WriteOption{client.Reason(*reason)}
 		if cmd.Flag("if-version").Changed {
 			opts = append(opts, client.IfVersion(*ifVersion))
 		}
@@ -76,8 +77,9 @@ func configCmd(a *app) *cobra.Command {
 	})
 
 	remove := command("delete NAME", "Delete a configuration and its history", "")
+	removeReason := addReason(remove)
 	remove.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Config(args[0]).Delete(inv.ctx)
+		err := s.Config(args[0]).Delete(inv.ctx, client.Reason(*removeReason))
 		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 
@@ -92,6 +94,7 @@ authentication what its session is called. "config rollback" returns to an old v
 		}
 		return inv.printer().list(rowsOf(values, func(v *client.Value) row {
 			return row{{"version", "version", v.Version}, {"set_at", "set", timestamp{v.Time}}, {"author", "author", v.Author},
+				{"reason", "reason", v.Reason},
 				{"data", "data", v.Data}}
 		}), "no values")
 	})
@@ -99,12 +102,13 @@ authentication what its session is called. "config rollback" returns to an old v
 	rollback := command("rollback NAME VERSION", "Set a configuration to a value of its history",
 		`Set a configuration to the value that it had at a version that "config history" shows. The value
 gets a new version. If somebody changes the configuration at the same moment, nothing is set.`)
+	rollbackReason := addReason(rollback)
 	rollback.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		to, err := strconv.ParseUint(args[1], 10, 64)
 		if err != nil {
 			return usagef("%q is no version; see signalbox config history %s", args[1], args[0])
 		}
-		v, err := s.Config(args[0]).Rollback(inv.ctx, to)
+		v, err := s.Config(args[0]).Rollback(inv.ctx, to, client.Reason(*rollbackReason))
 		return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}, {"from", "", to}},
 			"%s has the value of version %[3]d, as version %[2]d", args[0], v, to)
 	})

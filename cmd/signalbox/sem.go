@@ -187,11 +187,17 @@ func semDescribe(a *app) *cobra.Command {
 	return c
 }
 
+// addReason adds the flag for why something is changed.
+func addReason(c *cobra.Command) *string {
+	return c.Flags().String("reason", "", "Reason, for the audit log.")
+}
+
 func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
 	c.Example = "  signalbox sem update slots --data 'two at a time' --if-version 1"
 	ifVersion := c.Flags().Uint64("if-version", 0, "Only if the data has this version, from 1 (default: any version).")
 	addDataFlags(c, "The new data", maxData)
+	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, given, err := inv.readData(cmd)
 		if err != nil {
@@ -200,7 +206,7 @@ func semUpdate(a *app) *cobra.Command {
 		if !given {
 			return usagef("--data or --data-file is missing; give --data '' for none")
 		}
-		var opts []client.WriteOption
+		opts := []client.WriteOption{client.Reason(*reason)}
 		if cmd.Flag("if-version").Changed {
 			if *ifVersion == 0 {
 				return usagef("--if-version 0 is no semaphore's version, which is at least 1; make a semaphore with `signalbox sem create`")
@@ -218,12 +224,13 @@ func semUpdate(a *app) *cobra.Command {
 func semResize(a *app) *cobra.Command {
 	c := command("resize NAME --limit N", "Change a limit; current owners keep their units", "")
 	limit := parsedVar(c.Flags(), "limit", "", parseAmount, "The new limit, 1 to max.")
+	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if !cmd.Flags().Changed("limit") {
 			return usagef("--limit is missing; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			if err := s.Resize(inv.ctx, args[0], *limit); err != nil {
+			if err := s.Resize(inv.ctx, args[0], *limit, client.Reason(*reason)); err != nil {
 				return err
 			}
 			w := new(client.QueueStatus) // of everybody who waits
@@ -247,8 +254,9 @@ func semResize(a *app) *cobra.Command {
 func semDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a persistent semaphore", "")
 	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
+	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Delete(inv.ctx, args[0], *force)
+		err := s.Delete(inv.ctx, args[0], *force, client.Reason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c

@@ -172,7 +172,7 @@ Numbered slots are resized with signalbox sem resize. Needs the right admin on t
 	c.Example = `  signalbox sem alter gpu --policy fair --weight research=2 --weight training=1
   signalbox sem alter gpu --policy priority --aging 30s`
 	flags := addQueueFlags(c)
-	reason := c.Flags().String("reason", "", "Reason, for the audit log.")
+	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		opts, _, err := flags.options(cmd)
 		if err != nil {
@@ -200,7 +200,7 @@ func semUndrain(a *app) *cobra.Command {
 
 func slotsMarked(a *app, c *cobra.Command, option func(...string) client.SemaphoreOption, done string) *cobra.Command {
 	c.Long = c.Short + ". Needs the right admin on the node's path."
-	reason := c.Flags().String("reason", "", "Reason, for the audit log.")
+	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.AlterReason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {done, "", args[1:]}},

@@ -51,6 +51,9 @@ func (s *semaphoreView) configuration(p *page, values []client.Value) {
 	p.Facts = []fact{
 		{"version", "Version", text(group(now.Version))}, {"set", "Set", since(now.Time)}, {"author", "By", authorCell(now)},
 	}
+	if now.Reason != "" {
+		p.Facts = append(p.Facts, fact{"reason", "Because", text(visibleText(now.Reason))})
+	}
 	if len(now.Data) > 0 {
 		value := cell{Text: visibleLines(string(cut(now.Data, maxShown))), Kind: "data"}
 		if len(now.Data) > maxShown {
@@ -59,7 +62,7 @@ func (s *semaphoreView) configuration(p *page, values []client.Value) {
 		p.Facts = append(p.Facts, fact{"data", "Value", value})
 	}
 	t := newTable("history", "Values before", "It has had no other value.",
-		column{"Version", "num id"}, col("Set"), col("By"), col("Value"))
+		column{"Version", "num id"}, col("Set"), col("By"), col("Because"), col("Value"))
 	for i := range values[1:] {
 		x := &values[i+1]
 		value := cell{Text: visibleData(string(cut(x.Data, maxRowData))), Kind: "data"}
@@ -67,10 +70,17 @@ func (s *semaphoreView) configuration(p *page, values []client.Value) {
 			value.Text += "…"
 		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Version, 10), Cells: []cell{
-			{Text: group(x.Version), Kind: "num id"}, since(x.Time), authorCell(x), value,
+			{Text: group(x.Version), Kind: "num id"}, since(x.Time), authorCell(x), reasonCell(x), value,
 		}})
 	}
 	p.Tables = []table{t}
+}
+
+func reasonCell(v *client.Value) cell {
+	if v.Reason == "" {
+		return quiet("–")
+	}
+	return text(visibleText(v.Reason))
 }
 
 func authorCell(v *client.Value) cell {

@@ -203,7 +203,7 @@ func TestKindsByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, value := range []string{"dark", "light <i>"} {
-		if _, err := x.Config("flags").Set(t.Context(), []byte(value)); err != nil {
+		if _, err := x.Config("flags").Set(t.Context(), []byte(value), client.Reason("it is "+value)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -215,8 +215,8 @@ func TestKindsByName(t *testing.T) {
 	s.get("/configurations?node=/default").wants(t, http.StatusOK, ">flags<", `<td class="num" data-label="Version">2</td>`)
 	s.get("/configurations?node=/default&prefix=x").wants(t, http.StatusOK, "No configuration has a name that begins with")
 	p := s.get(semaphoreURL("/default", client.ConfigPrefix+"flags"))
-	p.wants(t, http.StatusOK, "Configuration <code", "light &lt;i&gt;", "leader@a")
-	if row := p.cells(t, "history", "1"); row["Value"] != "dark" {
+	p.wants(t, http.StatusOK, "Configuration <code", "light &lt;i&gt;", "leader@a", "it is light &lt;i&gt;")
+	if row := p.cells(t, "history", "1"); row["Value"] != "dark" || row["Because"] != "it is dark" {
 		t.Errorf("the value before is %q", row["Value"])
 	}
 	s.get(semaphoreURL("/default", client.ConfigPrefix+"broken")).wants(t, http.StatusOK, "Its data is no configuration")

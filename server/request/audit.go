@@ -12,6 +12,14 @@ func auditRequest(c *Client, title, message string, node uint64, fields ...any) 
 	writeAudit(c, audit.Event{Title: title, Message: message, Severity: audit.High}, fields...)
 }
 
+// withReason adds the reason to a line's fields, if there is one.
+func withReason(reason string, fields ...any) []any {
+	if reason != "" {
+		fields = append(fields, "reason", reason)
+	}
+	return fields
+}
+
 // writeAudit notes in the audit log what was asked for on this connection, and whether by a
 // console.
 func writeAudit(c *Client, e audit.Event, fields ...any) {

@@ -1,6 +1,8 @@
 package request
 
 import (
+	"bytes"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 )
@@ -10,10 +12,10 @@ import (
 func semaphoreRequests() map[protocol.Kind]requestKind {
 	return map[protocol.Kind]requestKind{
 		protocol.KindCreate: onSession(func(m *protocol.Create) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget,
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: create,
 				data: func(m request) (string, []byte) { return "data", m.(*protocol.Create).Data }}),
 		protocol.KindUpdate: onSession(func(m *protocol.Update) *uint64 { return &m.Session },
-			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: submitTarget,
+			requestKind{right: auth.RightUse, charge: chargeAsk, grows: true, handle: update,
 				data: func(m request) (string, []byte) { return "data", m.(*protocol.Update).Data }}),
 		protocol.KindResize: onSession(func(m *protocol.Resize) *uint64 { return &m.Session },
 			requestKind{right: auth.RightAdmin, charge: chargeAsk, handle: resize}),
@@ -41,11 +43,32 @@ func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 }
 
-func resize(c *Client, p *cycle, h protocol.Header, t target) {
-	if m := t.message.(*protocol.Resize); m.Reason != "" {
-		auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
-			"semaphore", string(m.Name), "limit", m.Limit, "reason", m.Reason)
+// audited reports whether the audit log has a line of a change of a semaphore that programs do all the
+// time: it is a configuration's, or says why.
+func audited(name []byte, reason string) bool {
+	return reason != "" || bytes.HasPrefix(name, []byte(protocol.ConfigPrefix))
+}
+
+func create(c *Client, p *cycle, h protocol.Header, t target) {
+	if m := t.message.(*protocol.Create); audited(m.Name, m.Reason) {
+		auditRequest(c, "ask_create", "a semaphore or configuration is asked for", t.node,
+			withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit, "bytes", len(m.Data))...)
 	}
+	submitTarget(c, p, h, t)
+}
+
+func update(c *Client, p *cycle, h protocol.Header, t target) {
+	if m := t.message.(*protocol.Update); audited(m.Name, m.Reason) {
+		auditRequest(c, "ask_update", "other data of a semaphore or configuration is asked for", t.node,
+			withReason(m.Reason, "semaphore", string(m.Name), "if_version", m.Expected, "bytes", len(m.Data))...)
+	}
+	submitTarget(c, p, h, t)
+}
+
+func resize(c *Client, p *cycle, h protocol.Header, t target) {
+	m := t.message.(*protocol.Resize)
+	auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
+		withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit)...)
 	submitTarget(c, p, h, t)
 }
 
@@ -58,9 +81,13 @@ func alter(c *Client, p *cycle, h protocol.Header, t target) {
 }
 
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
-	if m := t.message.(*protocol.Delete); m.Force {
-		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node,
-			"semaphore", string(m.Name), "session", m.Session)
+	m := t.message.(*protocol.Delete)
+	fields := withReason(m.Reason, "semaphore", string(m.Name), "session", m.Session)
+	switch {
+	case m.Force:
+		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, fields...)
+	case audited(m.Name, m.Reason):
+		auditRequest(c, "ask_delete", "the end of a semaphore or configuration is asked for", t.node, fields...)
 	}
 	submitTarget(c, p, h, t)
 }
