@@ -239,7 +239,7 @@ func (c *worldClient) act() {
 			w.counts["given up"]++
 			c.e.GiveUp(w.now, x.r, errors.New("context ended"))
 		}
-	case w.chance(1000):
+	case w.chance(700):
 		w.counts["closed"]++
 		c.e.CloseSession(w.now, c.s, ErrSessionClosed, &Close{})
 	}

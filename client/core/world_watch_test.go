@@ -184,7 +184,7 @@ func (k *worldConn) resume(st *modelStream, l *modelLog, now uint64) {
 	m := &protocol.Snapshot{Index: now, First: true, Last: true, Resumed: true}
 	middle := st.known + k.c.w.rng.Uint64N(now-st.known+1)
 	for _, part := range [][2]uint64{{k.c.w.rng.Uint64N(st.known + 1), middle}, {middle, now}} {
-		if list := k.changes(l.at(part[0])[st.name], l.at(part[1])[st.name]); len(list) > 0 {
+		if list := k.merged(l, st.name, part[0], part[1]); len(list) > 0 {
 			m.Deltas = protocol.AppendFrame(m.Deltas, protocol.KindDelta, 0, st.shard,
 				&protocol.Delta{Node: 7, Name: []byte(st.name), Index: part[1], Changes: list})
 		}
@@ -207,6 +207,30 @@ func (k *worldConn) deltas(st *modelStream, l *modelLog, from, to uint64) {
 		}
 		k.delta(st.shard, &protocol.Delta{Node: 7, Name: []byte(name), Index: to, Changes: list})
 	}
+}
+
+// merged are the changes of a name between two indexes, which may have begun before what the client
+// knows: whatever was there meanwhile is removed, as a delta of the server has it.
+func (k *worldConn) merged(l *modelLog, name string, from, to uint64) (list []protocol.SemaphoreChange) {
+	was, is := l.at(from)[name], l.at(to)[name]
+	for i := from + 1; i <= to; i++ {
+		switch now := l.at(i)[name]; {
+		case now == was:
+		case was == 0 || now == 0:
+			list = []protocol.SemaphoreChange{{Kind: protocol.ChangeDeleted}}
+			was = now
+		default:
+			list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerRemoved, Owner: protocol.Owner{OrderID: was}})
+			was = now
+		}
+	}
+	if is == 0 || len(list) == 0 {
+		return list
+	}
+	if list[0].Kind == protocol.ChangeDeleted {
+		list = append(list, protocol.SemaphoreChange{Kind: protocol.ChangeCreated, Limit: protocol.Forever, Version: 1})
+	}
+	return append(list, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: protocol.Owner{OrderID: is}})
 }
 
 // changes make a name held under another order id; 0: it does not exist.
