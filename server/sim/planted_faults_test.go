@@ -401,12 +401,12 @@ var plantedFaults = []plantedFault{
 	{
 		"resume-skips", "server/delivery/history.go",
 		[]string{"x.deltas[i].index > known })", "x.deltas[i].index > known+1 })"},
-		"server/delivery", "TestResume", "",
+		"server/delivery", "TestScripts", "",
 	},
 	{
 		"resume-ahead", "server/delivery/history.go",
 		[]string{"(known > index || s.epoch > epoch)", "s.epoch > epoch"},
-		"server/delivery", "TestResume", "",
+		"server/delivery", "TestScripts", "",
 	},
 	{
 		"resume-other-log", "server/delivery/history.go",
@@ -416,17 +416,17 @@ var plantedFaults = []plantedFault{
 	{
 		"history-outlives-snapshot", "server/delivery/watch_hub.go",
 		[]string{"h.dropHistories(anyHistory)\n\th.pages.dropAll()", "h.pages.dropAll()"},
-		"server/delivery", "TestResume", "",
+		"server/delivery", "TestScripts", "",
 	},
 	{
 		"page-claims-newest", "server/delivery/watch_stream.go",
 		[]string{"if s.node.pending[s.key] == nil {", "if s.known == 0 {"},
-		"server/delivery", "TestResume", "",
+		"server/delivery", "TestScripts", "",
 	},
 	{
 		"page-outlives-delta", "server/delivery/watch_fanout.go",
 		[]string{"\th.pages.drop(p.node.names[p.key])\n", ""},
-		"server/delivery", "TestSubscribers", "",
+		"server/delivery", "TestScripts", "",
 	},
 	{
 		"resume-unknown-kind", "client/core/shard_stream.go",
