@@ -141,9 +141,9 @@ type Prediction struct {
 
 // Predict says what the costs mean for a number of machines. They are replicasets of as many
 // machines as there are copies; one that is left over serves no data shard. Data shards are spread
-// evenly: their work grows with the machines. Whoever leads more shards than its neighbours is full
-// first, and callers of all names wait for the slowest: the machine that leads the meta shard too,
-// which no operation of this table touches, and which grows with the machines.
+// evenly: their work grows with the machines. A machine that leads more shards than its neighbours
+// is full first, and callers of all names wait for the slowest: the machine that leads the meta
+// shard too, which no operation of this table touches, and which grows with the machines.
 func Predict(c Costs, a Assumptions, machines int) Prediction {
 	copies := min(a.Copies, machines)
 	more := float64(copies - 1)

@@ -77,7 +77,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestLatch compares with a set: each key counts once, whoever says it and however often.
+// TestLatch compares with a set: each key counts once, however often and from how many sessions it comes.
 func TestLatch(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

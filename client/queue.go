@@ -230,7 +230,7 @@ type SemaphoreOptions struct {
 	Numbered bool // they are named 0, 1, ...
 }
 
-// Takes are the slots that a waiter takes, whoever holds them.
+// Takes are the slots that a waiter takes, also from other owners.
 func (o *SemaphoreOptions) Takes(w *Waiter) (list []SlotStatus) {
 	for _, slot := range o.Slots {
 		lacks := func(label string) bool { return !slices.Contains(slot.Labels, label) }

@@ -164,7 +164,7 @@ func (s *semaphoreView) laneCell(priority int, key string, labels, names []strin
 	return c
 }
 
-// admits reports whether a waiter can be granted a slot at all, whoever holds it now.
+// admits reports whether a waiter can be granted a slot at all, even if another session holds it now.
 func admits(w *client.Waiter, x *client.SlotStatus) bool {
 	switch {
 	case x.State != client.SlotFree && x.State != client.SlotHeld:
