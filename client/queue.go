@@ -206,12 +206,14 @@ type HoldCause uint8
 const (
 	HoldReleased     = HoldCause(protocol.HoldReleased)
 	HoldSessionEnded = HoldCause(protocol.HoldSessionEnded)
-	HoldForced       = HoldCause(protocol.HoldForced) // an operator took it away
+	HoldForced       = HoldCause(protocol.HoldForced)      // an operator took it away
+	HoldTransferred  = HoldCause(protocol.HoldTransferred) // its owner handed it over
 )
 
-var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced"}
+var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced",
+	HoldTransferred: "transferred"}
 
-// String is for people: released, session ended, forced.
+// String is for people: released, session ended, forced, transferred.
 func (c HoldCause) String() string {
 	if int(c) < len(holdCauses) && holdCauses[c] != "" {
 		return holdCauses[c]

@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -89,6 +90,60 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			t.Errorf("drained a slot that there is not: %v", err)
 		}
 		release(t, two)
+	})
+
+	t.Run("hand-over", func(t *testing.T) {
+		for _, opts := range [][]client.AcquireOption{nil, {client.Ephemeral(), client.Count(client.Max)}} {
+			name := "baton" // passed by: b
+			if opts != nil {
+				name = "ephemeral baton"
+			} else if err := a.Create(ctx, name, 1, nil, client.KeepHistory(2)); err != nil {
+				t.Fatal(err)
+			}
+			held := acquire(t, a, name, opts...)
+			if err := held.TransferTo(ctx, d.ID()); !errors.Is(err, client.PreconditionFailed) || !held.Held() {
+				t.Fatalf("handed over to a session that does not wait: %v, held %v", err, held.Held())
+			}
+			if err := held.TransferTo(ctx, a.ID()); !errors.Is(err, client.BadRequest) || !held.Held() {
+				t.Fatalf("handed over to itself: %v, held %v", err, held.Held())
+			}
+			first, _ := queue(t, b, name, opts...)
+			second, place := queue(t, d, name, opts...)
+			if err := held.TransferTo(ctx, d.ID()); err != nil {
+				t.Fatal(err)
+			}
+			if held.Held() || held.Lost() != nil || !errors.Is(context.Cause(held.Context()), client.ErrReleased) {
+				t.Errorf("handed over: held %v, lost %v", held.Held(), held.Lost())
+			}
+			got := second.must(t)
+			if got.Token() <= place || got.Token() <= held.Token() {
+				t.Errorf("token %d after %d, place %d", got.Token(), held.Token(), place)
+			}
+			if err := d.TransferTo(ctx, name, b.ID()); err != nil || got.Held() {
+				t.Fatalf("handed over by name: %v, held %v", err, got.Held())
+			}
+			release(t, first.must(t))
+		}
+		history, err := a.Node().History(ctx, "baton")
+		if err != nil || len(history) != 2 || history[1].Cause != client.HoldTransferred || history[0].Cause != client.HoldReleased {
+			t.Errorf("history %+v, %v", history, err)
+		}
+	})
+
+	t.Run("hand-over of slots that are not free", func(t *testing.T) {
+		if err := a.Create(ctx, "seats", 2, nil, client.NumberedSlots()); err != nil {
+			t.Fatal(err)
+		}
+		left, right := acquire(t, a, "seats", client.OnSlots("0")), acquire(t, b, "seats", client.OnSlots("1"))
+		wants, _ := queue(t, d, "seats", client.OnSlots("1"))
+		if err := left.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrNotTransferred) || left.Held() {
+			t.Errorf("handed over a slot that is not wanted: %v, held %v", err, left.Held())
+		}
+		if err := left.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrReleased) {
+			t.Errorf("handed over again: %v", err)
+		}
+		release(t, right)
+		release(t, wants.must(t))
 	})
 
 	t.Run("of an ephemeral semaphore", func(t *testing.T) {

@@ -128,7 +128,7 @@ func (s *Session) Release(ctx context.Context, name string) (released bool, err 
 	if name == "" {
 		return false, withOp("release", name, handle.ErrNoSemaphore)
 	}
-	released, r := s.d.ReleaseName(ctx, name)
+	released, _, r := s.d.ReleaseName(ctx, name, 0)
 	err = releaseOutcome(ctx, s, r)
 	return err == nil && released, withOp("release", name, err)
 }

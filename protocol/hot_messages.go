@@ -140,9 +140,17 @@ func (m *AcquireResult) DecodeBody(body []byte) error {
 }
 
 func (m *Release) AppendBody(b []byte) []byte {
-	b = m.Head.append(appendArray(b, 5))
+	n := 5
+	if m.To != 0 {
+		n = 6
+	}
+	b = m.Head.append(appendArray(b, n))
 	b = appendBin(b, m.Name)
-	return appendUint(b, m.OrderID)
+	b = appendUint(b, m.OrderID)
+	if m.To != 0 {
+		b = appendUint(b, m.To)
+	}
+	return b
 }
 
 func (m *Release) DecodeBody(body []byte) error {
@@ -150,16 +158,23 @@ func (m *Release) DecodeBody(body []byte) error {
 	m.Head.read(&c)
 	m.Name = c.bytes("name")
 	m.OrderID = c.uint("order id")
+	if m.To = 0; c.left > 0 {
+		m.To = c.uint("to")
+	}
 	return c.end()
 }
 
 func (m *ReleaseReply) AppendBody(b []byte) []byte {
+	if m.Transferred {
+		return appendBool(appendBool(appendArray(b, 2), m.Released), true)
+	}
 	return appendBool(appendArray(b, 1), m.Released)
 }
 
 func (m *ReleaseReply) DecodeBody(body []byte) error {
 	c := openBody(body, "release reply")
 	m.Released = c.bool("released")
+	m.Transferred = c.left > 0 && c.bool("transferred")
 	return c.end()
 }
 
@@ -195,14 +210,17 @@ func (m *Acquire) checkOptions(f *fields) {
 	}
 }
 
-// Validate checks the name.
+// Validate checks the name, and that the units do not go to their owner.
 func (m *Release) Validate() error {
-	if n := len(m.Name); n > 0 && n <= MaxNameLen && m.Seq > 0 {
+	if n := len(m.Name); n > 0 && n <= MaxNameLen && m.Seq > 0 && m.To == 0 {
 		return nil
 	}
 	f := checker()
 	f.name(&m.Name)
 	f.head(&m.Head)
+	if m.To != 0 && m.To == m.Session {
+		f.refuse("release hands over to the session %d itself; name another one", m.To)
+	}
 	return f.err()
 }
 

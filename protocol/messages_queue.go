@@ -438,6 +438,7 @@ const (
 	HoldReleased     HoldEnd = 1
 	HoldSessionEnded HoldEnd = 2
 	HoldForced       HoldEnd = 3 // an operator took it away
+	HoldTransferred  HoldEnd = 4 // its owner handed it over
 )
 
 // HistoryHold is a hold that ended.

@@ -172,11 +172,17 @@ type Release struct {
 	Head
 	Name    []byte
 	OrderID uint64 // only if this is the entry's order id; 0 for any
+
+	// To is the session that gets the units, whoever is ahead of it in the queue: if it waits there
+	// for no more than is given back, and for slots that are free then. Otherwise the release is an
+	// ordinary one. 0, left out: nobody.
+	To uint64
 }
 
 // ReleaseReply reports whether there was anything to release.
 type ReleaseReply struct {
-	Released bool
+	Released    bool
+	Transferred bool // to the session that the release named; left out if not
 }
 
 // ForceRelease takes leases away from owners while their sessions live: an operator's, and it needs

@@ -78,6 +78,8 @@ func TestValidate(t *testing.T) {
 		{"resize to 0", &Resize{Head: head, Name: name}, "limit is 0"},
 		{"resize", &Resize{Head: head, Name: name, Limit: 1}, ""},
 		{"delete without a name", &Delete{Head: head}, "name is empty"},
+		{"release to its own session", &Release{Head: head, Name: []byte("a"), To: head.Session}, "itself; name another one"},
+		{"release to another session", &Release{Head: head, Name: []byte("a"), To: head.Session + 1}, ""},
 		{"release with any bytes as a name", &Release{Head: head, Name: []byte("\x00/../\xff")}, ""},
 
 		{"acquire", &Acquire{Head: head, Name: name, Count: Forever, Timeout: Forever, Data: data}, ""},

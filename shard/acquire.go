@@ -288,6 +288,13 @@ func applyRelease(m *Machine, c *rawCommand) {
 	} else {
 		e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 	}
+	if x.To != 0 {
+		if to, slots := q.heir(m, x.To); to != nil {
+			q.finish(m, answer{flag: true, value: 1})
+			q.handOver(m, to, slots)
+			return
+		}
+	}
 	q.finish(m, answer{flag: true})
 	e.release(m)
 }

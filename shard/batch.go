@@ -84,7 +84,7 @@ func (b *batch) replyAnswer(a answer) {
 	switch a.kind {
 	case CmdAcquire:
 		ev.OrderID = a.value
-	case CmdUpdate:
+	case CmdUpdate, CmdRelease:
 		ev.Result = a.value
 	}
 }

@@ -228,7 +228,7 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.limit, c.version, c.created, c.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Bool()
 		if c.kind == chunkQueue {
 			var ok bool
-			if c.queue, ok = readQueue(r, c.limit); !ok || c.ephemeral {
+			if c.queue, ok = readQueue(r, c.limit); !ok || c.ephemeral && c.queue.hasOptions() {
 				return false
 			}
 		}

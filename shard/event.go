@@ -77,6 +77,7 @@ const (
 // A reply has at most one number, Result, which a repeated request gets again:
 //
 //	update                     version of the data
+//	release                    1 if it handed over, else 0
 //	force release              leases that were released
 //	process join               version of the topology
 //	process leave              newest epoch that completed with the member

@@ -83,6 +83,7 @@ var derived = map[string]string{
 	"node.times":                  "for metrics",
 	"sessionRecord.endReason":     "for metrics",
 	"Machine.hot":                 "for metrics",
+	"Machine.handovers":           "for metrics",
 	"Machine.lost":                "for metrics",
 	"Machine.formerOwners":        "for the log",
 	"entry.links":                 "shape of the trees",

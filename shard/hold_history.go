@@ -54,6 +54,13 @@ func (h *holdHistory) keep(m *Machine, e *entry) {
 	h.ended = append(h.ended, x)
 }
 
+// transferred notes that the hold that ended last was handed over.
+func (h *holdHistory) transferred() {
+	if n := len(h.ended); n > 0 && h.rows > 0 {
+		h.ended[n-1].cause = protocol.HoldTransferred
+	}
+}
+
 // History reads the holds of a semaphore that ended last. Errors: BAD_REQUEST, WRONG_SHARD,
 // NOT_FOUND.
 func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.SemaphoreHistoryReply) error {

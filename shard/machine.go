@@ -33,6 +33,7 @@ type Machine struct {
 	spares   spares
 
 	hot          hotSample          // for metrics, as node.times
+	handovers    uint64             // for metrics
 	lost         [lossCauses]uint64 // leases, by LossCause; for metrics, and not of nodes, which may be dropped
 	formerOwners formerOwnerTable   // in nodes with slow-wait
 }

@@ -110,6 +110,10 @@ func (r Metrics) Sizes() (z Sizes) {
 	return z
 }
 
+// Handovers are the leases that their owners have handed over to a waiter that they named. They count
+// as LeasesLost do.
+func (r Metrics) Handovers() uint64 { return r.m.handovers }
+
 // LeasesLost are the leases that their owners did not give back, by LossCause. They count from when
 // the machine was made or restored, as Refusals do.
 func (r Metrics) LeasesLost() [lossCauses]uint64 { return r.m.lost }

@@ -247,7 +247,7 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 }
 
 func (m *model) release(o op, x *protocol.Release) {
-	if badHead(x.Head, x.Name) {
+	if badHead(x.Head, x.Name) || x.To != 0 && x.To == x.Session {
 		m.reply(protocol.StatusBadRequest)
 		return
 	}
@@ -273,6 +273,14 @@ func (m *model) release(o op, x *protocol.Release) {
 		m.countRule("waiter released")
 		m.result(sem, r, protocol.StatusAborted, 0)
 		m.recall(r, Event{Status: protocol.StatusAborted})
+	}
+	if to, slots := m.heir(sem, r, x.To); to != nil {
+		m.answer(s, o, x.Seq, Event{Flag: true, Result: 1})
+		m.handOver(sem, r, to, slots)
+		return
+	}
+	if x.To != 0 {
+		m.countRule("hand-over to nobody")
 	}
 	m.answer(s, o, x.Seq, Event{Flag: true})
 	m.remove(sem, r, true)

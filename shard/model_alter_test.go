@@ -32,7 +32,7 @@ func modelSlots(o protocol.SemaphoreOptions, limit uint64) []protocol.Slot {
 		return o.Slots
 	}
 	var list []protocol.Slot
-	for i := range limit {
+	for i := range min(limit, 1025) { // more are refused
 		list = append(list, protocol.Slot{Name: strconv.FormatUint(i, 10)})
 	}
 	return list

@@ -115,8 +115,16 @@ func (g *gen) acquireOp() op {
 
 func (g *gen) releaseOp() op {
 	return g.request(CmdRelease, func(_ *modelClient, h protocol.Head, name []byte) any {
-		return &protocol.Release{Head: h, Name: name,
+		x := &protocol.Release{Head: h, Name: name,
 			OrderID: pick(g, 0, 0, 0, 0, g.m.orders[protocol.Bucket(1, name, modelBuckets)], 1)}
+		if sem := g.m.sem(1, name); sem != nil && g.chance(25) {
+			for _, r := range sem.entries { // a waiter as a rule
+				if !r.owner && (x.To == 0 || g.chance(40)) || r.owner && g.chance(5) {
+					x.To = r.session.id
+				}
+			}
+		}
+		return x
 	})
 }
 

@@ -41,7 +41,7 @@ func TestQueuesMatchModel(t *testing.T) {
 	for _, rule := range []string{
 		"alter to options that do not fit", "drain of an unknown slot", "fair: a key is granted and waits on",
 		"first of a lane is overdue", "granted at once past waiters", "granted past an older waiter",
-		"hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
+		"hand-over", "hand-over of slots", "hand-over past somebody", "hand-over to nobody", "hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
 		"policy or slots altered while others wait", "resize above what options allow", "resize of named slots",
 		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
 		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",

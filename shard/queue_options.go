@@ -52,9 +52,13 @@ func (s *semaphore) lateTokens() bool {
 }
 
 // isPlain reports whether the semaphore's own record is that of a plain one.
-func (q *queue) isPlain() bool {
+func (q *queue) isPlain() bool { return !q.late && !q.hasOptions() }
+
+// hasOptions reports whether only a persistent semaphore can have the queue. The mark of late tokens
+// alone may be an ephemeral one's.
+func (q *queue) hasOptions() bool {
 	o := q.options()
-	return !q.late && len(q.history.ended) == 0 && o.Plain()
+	return len(q.history.ended) > 0 || !o.Plain()
 }
 
 // options are as clients see them.

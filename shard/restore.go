@@ -273,7 +273,7 @@ func (x *restorer) semaphore(r *varint.Reader, queued bool) bool {
 	s.serial = x.m.serial
 	if queued {
 		q, ok := readQueue(r, s.limit)
-		if !ok || s.ephemeral || q.isPlain() {
+		if !ok || s.ephemeral && q.hasOptions() || q.isPlain() {
 			return false
 		}
 		s.ownRare().queue = q

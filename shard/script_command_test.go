@@ -206,7 +206,11 @@ func (x *scriptRunner) command(line string) Command {
 			Data: a.data("data"), Ephemeral: a.has("ephemeral"), Options: a.asked(),
 		})
 	case "release":
-		return request(CmdRelease, &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)})
+		m := &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)}
+		if to := x.sessions[a.vals["to"]]; to != nil {
+			m.To = to.id
+		}
+		return request(CmdRelease, m)
 	case "takeover":
 		return Command{Kind: CmdTakeOver}
 	case "transfer":

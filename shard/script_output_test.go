@@ -134,6 +134,9 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 			fmt.Fprintf(b, " incarnation=%d", e.Result)
 		case "release":
 			fmt.Fprintf(b, " released=%v", e.Flag)
+			if e.Result == 1 {
+				b.WriteString(" transferred")
+			}
 		case "force-release":
 			fmt.Fprintf(b, " released=%d", e.Result)
 		case "update":

@@ -112,7 +112,7 @@ func (x *scriptRunner) history(b *strings.Builder, a scriptArgs, node uint64) {
 		return
 	}
 	for _, h := range r.Holds {
-		word := [...]string{"", "released", "session ended", "forced"}[h.Cause]
+		word := [...]string{"", "released", "session ended", "forced", "transferred"}[h.Cause]
 		fmt.Fprintf(b, "#%d %s desc=%q count=%d slots=%v %d..%d %s\n", h.Token, x.sessionName(h.Session), h.Description,
 			h.Count, h.Slots, h.Since-1_700_000_000_000, h.Until-1_700_000_000_000, word)
 	}

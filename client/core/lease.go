@@ -65,15 +65,16 @@ func (s *Session) Lease(name string) *Lease {
 	return nil
 }
 
-// Release is one release from the call until it was answered.
+// Release is one release from the call until it was answered. Msg.To is the caller's.
 type Release struct {
 	Request
-	Msg       protocol.Release
-	Released  bool // there was something to give back
-	name      *name
-	closing   *Close        // that it is part of; nil: none
-	notBefore time.Duration // it is sent then at the earliest
-	byName    bool          // whatever the session has there is given back
+	Msg         protocol.Release
+	Released    bool // there was something to give back
+	Transferred bool // to the session Msg.To
+	name        *name
+	closing     *Close        // that it is part of; nil: none
+	notBefore   time.Duration // it is sent then at the earliest
+	byName      bool          // whatever the session has there is given back
 }
 
 // release gives a lease back.
@@ -155,7 +156,7 @@ func (n *name) releaseNext(e *Engine, s *Session, bucket, token uint64, pause ti
 func (r *Release) decode(body []byte) (bool, error) {
 	var m protocol.ReleaseReply
 	err := m.DecodeBody(body)
-	r.Released = m.Released
+	r.Released, r.Transferred = m.Released, m.Transferred
 	return false, err
 }
 

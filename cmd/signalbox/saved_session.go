@@ -129,6 +129,35 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 	if err != nil {
 		return err
 	}
+	if err := inv.leaveSaved(path, s); err != nil {
+		return err
+	}
+	said := "released %s"
+	if !released {
+		said = "nothing to release: the saved session neither holds %s nor waits for it"
+	}
+	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, said, name)
+}
+
+// transferWithFile hands over what the session of a file holds.
+func (inv *invocation) transferWithFile(path, name string, to uint64) error {
+	s, _, err := inv.openSavedSession(path, false)
+	if err != nil {
+		return err
+	}
+	err = s.TransferTo(inv.ctx, name, to)
+	if left := inv.leaveSaved(path, s); err == nil {
+		err = left
+	}
+	if err != nil {
+		return err
+	}
+	return inv.printer().message(row{{"name", "", name}, {"session_id", "", sessionID(to)}},
+		"handed %s over to session %d", name, to)
+}
+
+// leaveSaved leaves a saved session to the next command, or ends it when it has nothing any more.
+func (inv *invocation) leaveSaved(path string, s *client.Session) error {
 	left := false
 	for _, err := range s.Node().List(inv.ctx, "", client.OfSession(s.ID()), client.ReadConsistency(client.Strict)) {
 		if err != nil {
@@ -138,17 +167,8 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 		break
 	}
 	if left {
-		err = inv.saveSession(path, s, false)
-	} else {
-		inv.closeSession(s)
-		err = os.Remove(path)
+		return inv.saveSession(path, s, false)
 	}
-	if err != nil {
-		return err
-	}
-	said := "released %s"
-	if !released {
-		said = "nothing to release: the saved session neither holds %s nor waits for it"
-	}
-	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, said, name)
+	inv.closeSession(s)
+	return os.Remove(path)
 }

@@ -15,7 +15,7 @@ func semCmd(a *app) *cobra.Command {
 	return group("sem", "Semaphores: create, acquire, inspect",
 		`Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival, or by a policy: priorities, or fair shares by key.
 Units may be slots, which have names and labels.`,
-		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
+		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semTransfer(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
 		semForceRelease(a), semSlots(a), semDrain(a), semUndrain(a), semHistory(a), semLs(a), semWhy(a), semWatch(a))
 }
 
@@ -130,6 +130,22 @@ force-release", or end the session with "signalbox session kill".`)
 			return usagef("--session-file FILE is missing: it names the session that holds the units; an operator can release them with `signalbox sem force-release`")
 		}
 		return inv.releaseWithFile(*sessionFile, args[0])
+	})
+	return c
+}
+
+func semTransfer(a *app) *cobra.Command {
+	c := command("transfer NAME --to SESSION --session-file FILE", "Hand units of a saved session over to one that waits",
+		`Hand the units that a saved session holds over to a session that waits for them, whoever is ahead of
+it in the queue. FILE has the session that holds. "signalbox sem describe NAME" shows who waits.
+While SESSION does not wait, or waits for more than is held, nothing changes.`)
+	to := c.Flags().Uint64("to", 0, "Session that gets the units.")
+	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if *sessionFile == "" || *to == 0 {
+			return usagef("--session-file FILE or --to SESSION is missing: one names who holds the units, the other who gets them")
+		}
+		return inv.transferWithFile(*sessionFile, args[0], *to)
 	})
 	return c
 }

@@ -39,7 +39,7 @@ func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
 		r.acquire = protocol.AcquireReply{State: e.State, OrderID: e.OrderID, Grant: e.Grant}
 		return &r.acquire
 	case protocol.KindRelease:
-		r.release = protocol.ReleaseReply{Released: e.Flag}
+		r.release = protocol.ReleaseReply{Released: e.Flag, Transferred: e.Result == 1}
 		return &r.release
 	case protocol.KindForceRelease:
 		r.force = protocol.ForceReleaseReply{Released: e.Result}

@@ -42,6 +42,11 @@ func TestReplies(t *testing.T) {
 	if got := r.Session(9, e, []byte("ticket")); !reflect.DeepEqual(got, wantSession) {
 		t.Errorf("a session: %+v, want %+v", got, wantSession)
 	}
+	e.Result = 1
+	if got, want := r.Body(protocol.KindRelease, e), (&protocol.ReleaseReply{Released: true, Transferred: true}); !reflect.DeepEqual(got, want) {
+		t.Errorf("a hand-over: %+v, want %+v", got, want)
+	}
+	e.Result = 7
 	e.AlreadyMember = false
 	if got, want := r.Body(protocol.KindProcessJoin, e), (&protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("a member that returned: %+v, want %+v", got, want)

@@ -45,6 +45,8 @@ type Metrics struct {
 
 	// LeasesLost is by LossCauses. The package serving adds to it at each scrape, and writes it.
 	LeasesLost [len(LossCauses)]Counter
+	// Handovers too.
+	Handovers Counter
 
 	batchCommands, batchSeconds  *Histogram
 	roundSeconds, prepareSeconds *Histogram

@@ -101,6 +101,8 @@ var (
 	LeasesLost = coordination.counter("signalbox_leases_lost_total",
 		"Leases that ended without a release by their owner, by the cause. The shard's leader counts.",
 		"cause").most(mostReasons)
+	Handovers = coordination.counter("signalbox_handovers_total",
+		"Leases that their owners handed over to a waiter of their choice. The shard's leader counts.")
 
 	WaitSeconds = coordination.histogram("signalbox_wait_seconds",
 		"Waits of acquires in log time, when they end: 0 for one that is granted at once. "+

@@ -33,6 +33,8 @@ type machineCounts struct {
 	times   map[uint64]*shard.Times
 	refused map[uint64][quotaWatchers]uint64
 	lost    [len(metrics.LossCauses)]uint64
+
+	handovers uint64
 }
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
@@ -63,11 +65,13 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 	for i, n := range now.lost {
 		s.Metrics.LeasesLost[i].Add(int(n - l.former.lost[i]))
 	}
+	s.Metrics.Handovers.Add(int(now.handovers - l.former.handovers))
 	l.former = now
 }
 
 // countRest reads all but the times.
 func (c *machineCounts) countRest(m *shard.Machine) {
+	c.handovers = m.Metrics().Handovers()
 	c.lost, c.refused = m.Metrics().LeasesLost(), make(map[uint64][quotaWatchers]uint64)
 	m.Metrics().Refusals(func(node uint64, n [quotaWatchers]uint64) bool {
 		c.refused[node] = n
@@ -131,6 +135,7 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, paths bool) {
 	for i, cause := range metrics.LossCauses {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
+	p.Write(metrics.Handovers, s.Metrics.Handovers.Get())
 	s.Metrics.Nodes.Write(p, func(id uint64) (label string, dropped bool) {
 		n, ok := state.Node(id)
 		if !ok {

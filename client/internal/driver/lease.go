@@ -132,10 +132,19 @@ var releases = sync.Pool{New: func() any { return &releaseCall{waiter: newWaiter
 
 // Release gives the lease back. When ctx ends first, the release goes on in the background.
 func (l *Lease) Release(ctx context.Context) core.Result {
+	_, result := l.TransferTo(ctx, 0)
+	return result
+}
+
+// TransferTo is Release to a waiting session, before which the lease's context ends; 0 is nobody.
+func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred bool, result core.Result) {
 	s := l.session()
 	d := s.d
 	r := releases.Get().(*releaseCall)
-	r.Waiter = r.waiter
+	r.Waiter, r.Msg.To, r.Transferred = r.waiter, session, false
+	if session != 0 {
+		l.endContext(s)
+	}
 	now := d.lock()
 	var ended func(error)
 	var cancel context.CancelCauseFunc
@@ -153,22 +162,44 @@ func (l *Lease) Release(ctx context.Context) core.Result {
 	if ended != nil {
 		ended(core.ErrReleased)
 	}
-	result := d.wait(ctx, &r.Request, r.waiter)
+	result = d.wait(ctx, &r.Request, r.waiter)
 	if !result.InBackground {
+		transferred = r.Transferred
 		releases.Put(r)
 	}
-	return result
+	return transferred, result
 }
 
-// ReleaseName gives back whatever the session has at a semaphore.
-func (s *Session) ReleaseName(ctx context.Context, name string) (released bool, result core.Result) {
+// endContext ends the context of a lease that is held.
+func (l *Lease) endContext(s *Session) {
+	s.d.mu.Lock()
+	cancel := l.cancel
+	over := l.Over()
+	s.d.mu.Unlock()
+	if over == nil && cancel != nil {
+		cancel(core.ErrReleased)
+	}
+}
+
+// ReleaseName gives back whatever the session has at a semaphore, to a waiting session or to nobody,
+// which is 0.
+func (s *Session) ReleaseName(
+	ctx context.Context, name string, to uint64,
+) (released, transferred bool, result core.Result) {
+	if l := s.Lease(name); l != nil && to != 0 {
+		l.endContext(s)
+	}
 	w := newWaiter()
 	r := &core.Release{Request: core.Request{Waiter: w}}
+	r.Msg.To = to
 	now := s.d.lock()
 	s.d.engine.ReleaseName(now, &s.Session, name, r)
 	s.d.unlock(now)
 	result = s.d.wait(ctx, &r.Request, w)
-	return result.Err == nil && r.Released, result
+	if result.Err != nil {
+		return false, false, result
+	}
+	return r.Released, r.Transferred, result
 }
 
 // Change is a change of a lease.
