@@ -286,6 +286,56 @@ var plantedFaults = []plantedFault{
 		"client/sessionstate", "TestWindow", "",
 	},
 	{
+		"token-at-enqueueing", "shard/queue.go",
+		[]string{"\ts.bucket.orderCounter++\n\te.session.renumber(e, s.bucket.orderCounter)\n", ""},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"late-mark-unmoved", "shard/queue_record.go",
+		[]string{"varint.Decode(r, q.fields)\n\tnames", "varint.Decode(r, q.fields)\n\tq.late = q.laned()\n\tnames"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"claim-forgotten", "shard/examine.go",
+		[]string{"available.remove(l.admits)\n\t\t}\n\t\tif", "n = 0\n\t\t}\n\t\tif"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"highest-slot", "shard/slot_list.go",
+		[]string{"w &= w - 1 {", "w &^= 1 << (63 - bits.LeadingZeros64(w)) {", "list = append(list, uint32(i*64+bits.TrailingZeros64(w)))", "list = slices.Insert(list, 0, uint32(i*64+63-bits.LeadingZeros64(w)))"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"lane-kept", "shard/lane.go",
+		[]string{"if q.class(want) == p.lane.class && want.selector", "if want.selector"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"virtual-time-stays", "shard/fair_queue.go",
+		[]string{"max(f.virtual, tag)", "max(f.virtual, 0)"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"weight-of-enqueueing", "shard/alter.go",
+		[]string{"q.policy, q.aging, q.weights = o.Policy, o.Aging, cloneWeights(o.Weights) })", "q.policy, q.aging = o.Policy, o.Aging })\n\t\tq.weights = cloneWeights(o.Weights)"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"start-not-moved", "shard/fair_queue.go",
+		[]string{"k.start = tag", "k.start = min(k.start, tag)"},
+		"shard", "TestFairBound", "",
+	},
+	{
+		"aging-ignored", "shard/lane_order.go",
+		[]string{"q.policy == protocol.PolicyPriority && q.aging == 0:", "q.policy == protocol.PolicyPriority:", "case q.policy == protocol.PolicyPriority:\n\t\t// Each", "case false:\n\t\t// Each"},
+		"shard", "TestAgingBound", "",
+	},
+	{
+		"plain-marked", "shard/semaphore.go",
+		[]string{"\tif options != nil {\n\t\ts.setOptions(options)\n\t}\n", "\tif s.setOptions(new(protocol.SemaphoreOptions)); options != nil {\n\t\ts.setOptions(options)\n\t} else {\n\t\ts.ownQueue().late = true\n\t}\n"},
+		"shard", "TestPlainUse", "",
+	},
+	{
 		"former-unsaved", "shard/record.go",
 		[]string{"uint64(len(n.formerGraces)))\n\tfor _, f := range n.formerGraces {", "0)\n\tfor _, f := range n.formerGraces[:0] {"},
 		"shard", "TestEveryFieldIsKept", "",
