@@ -52,6 +52,7 @@ func TestService(t *testing.T) {
 	ready := s.member("api", `{"addr":"10.0.0.1:80","zone":"SAS","weight":300}`)
 	s.member("api", `{"addr":"10.0.0.2:80","zone":"SAS"}`)
 	failing := s.member("api", `{"addr":"10.0.0.3:80","zone":"MAN","state":"failing","why":"dial: refused"}`)
+	s.member("api", `{"addr":"10.0.0.4:80","zone":"MAN"}`)
 	stranger := s.member("api", "no address <b>")
 	old := s.member("api", `{"addr":"10.0.0.1:80","zone":"SAS"}`) // a newer one with the first one's address
 	lock := s.session()
@@ -63,7 +64,7 @@ func TestService(t *testing.T) {
 	}
 
 	list := s.get("/services?node=/default")
-	list.wants(t, http.StatusOK, "MAN, SAS", "2 of 3", "1 failing, 2 left out")
+	list.wants(t, http.StatusOK, "MAN, SAS", "3 of 4", "1 failing, 2 left out")
 	for _, other := range []string{"job", "readers"} {
 		if strings.Contains(list.body, `data-key="`+encodeName(other)+`"`) {
 			t.Errorf("%s is listed as a service", other)
@@ -95,7 +96,7 @@ func TestService(t *testing.T) {
 	if zones["A caller there uses"] != "2 members: of this zone alone" {
 		t.Errorf("a caller in SAS uses %q", zones["A caller there uses"])
 	}
-	if got := p.cells(t, "zones", "zone MAN")["A caller there uses"]; !strings.Contains(got, "of all zones") {
+	if got := p.cells(t, "zones", "zone MAN")["A caller there uses"]; got != "3 members: of all zones" {
 		t.Errorf("a caller in MAN uses %q", got)
 	}
 	s.get(here+"&zone=SAS").wants(t, http.StatusOK, "Used by a caller in SAS", "it is in the zone")
@@ -199,7 +200,7 @@ func TestManyNames(t *testing.T) {
 func TestKindsByName(t *testing.T) {
 	s := openSite(t, nil)
 	x := s.session(client.Description("leader@a"))
-	if _, err := x.Election("head").Campaign(t.Context(), client.Data("host-1")); err != nil {
+	if _, err := x.Election("head").Campaign(t.Context(), client.Data("host-1:80")); err != nil {
 		t.Fatal(err)
 	}
 	for _, value := range []string{"dark", "light <i>"} {
@@ -211,7 +212,7 @@ func TestKindsByName(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.get("/elections?node=/default").wants(t, http.StatusOK, ">head<", "leader@a")
-	s.get(semaphoreURL("/default", "head")).wants(t, http.StatusOK, "Lock or election <code", "leader@a", "host-1")
+	s.get(semaphoreURL("/default", "head")).wants(t, http.StatusOK, "Lock or election <code", "leader@a", "host-1:80")
 	s.get("/configurations?node=/default").wants(t, http.StatusOK, ">flags<", `<td class="num" data-label="Version">2</td>`)
 	s.get("/configurations?node=/default&prefix=x").wants(t, http.StatusOK, "No configuration has a name that begins with")
 	p := s.get(semaphoreURL("/default", client.ConfigPrefix+"flags"))
