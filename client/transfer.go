@@ -14,7 +14,7 @@ import (
 var ErrNotTransferred = errors.New(
 	"released, but not handed over: the session stopped waiting, or waits for slots that are not free")
 
-// TransferTo hands the units over to a session that waits for the semaphore, whoever is ahead of it.
+// TransferTo hands the units over to a session that waits for the semaphore, past all ahead of it.
 // It gets what it waits for, and the rest is free. The lease's context ends before the request is
 // sent, with the cause ErrReleased.
 //

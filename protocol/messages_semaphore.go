@@ -173,7 +173,7 @@ type Release struct {
 	Name    []byte
 	OrderID uint64 // only if this is the entry's order id; 0 for any
 
-	// To is the session that gets the units, whoever is ahead of it in the queue: if it waits there
+	// To is the session that gets the units, past all ahead of it in the queue: if it waits there
 	// for no more than is given back, and for slots that are free then. Otherwise the release is an
 	// ordinary one. 0, left out: nobody.
 	To uint64

@@ -136,8 +136,8 @@ force-release", or end the session with "signalbox session kill".`)
 
 func semTransfer(a *app) *cobra.Command {
 	c := command("transfer NAME --to SESSION --session-file FILE", "Hand units of a saved session over to one that waits",
-		`Hand the units that a saved session holds over to a session that waits for them, whoever is ahead of
-it in the queue. FILE has the session that holds. "signalbox sem describe NAME" shows who waits.
+		`Hand the units that a saved session holds over to a session that waits for them, past all that are
+ahead of it in the queue. FILE has the session that holds. "signalbox sem describe NAME" shows who waits.
 While SESSION does not wait, or waits for more than is held, nothing changes.`)
 	to := c.Flags().Uint64("to", 0, "Session that gets the units.")
 	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
