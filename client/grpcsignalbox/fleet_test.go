@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
@@ -49,10 +51,11 @@ type fleet struct {
 // caller makes calls of a kind, one after the other, with a client of its own.
 type caller struct {
 	kind string
-	call func(ctx context.Context) error
+	call func(ctx context.Context) (addr string, err error)
 
 	mu     sync.Mutex
 	errors []error
+	last   map[string]int64 // the number of the latest good call of an address
 }
 
 func (c *caller) take() (errs []error) {
@@ -153,7 +156,7 @@ func (f *fleet) dial() *client.Client {
 
 func (f *fleet) newCaller(kind string, opts ...discovery.WatchOption) *caller {
 	f.t.Helper()
-	x, c := &caller{kind: kind}, f.dial()
+	x, c := &caller{kind: kind, last: map[string]int64{}}, f.dial()
 	switch kind {
 	case "grpc":
 		conn, err := grpc.NewClient("signalbox:///default/greeter",
@@ -161,29 +164,35 @@ func (f *fleet) newCaller(kind string, opts ...discovery.WatchOption) *caller {
 		must(f.t, err)
 		f.t.Cleanup(func() { conn.Close() })
 		h := healthpb.NewHealthClient(conn)
-		x.call = func(ctx context.Context) error {
-			_, err := h.Check(ctx, &healthpb.HealthCheckRequest{})
-			return err
+		x.call = func(ctx context.Context) (string, error) {
+			var p peer.Peer
+			if _, err := h.Check(ctx, &healthpb.HealthCheckRequest{}, grpc.Peer(&p)); err != nil {
+				return "", err
+			}
+			return p.Addr.String(), nil
 		}
 	case "http":
 		tr := &discovery.Transport{Client: c, Node: "/default", Base: &http.Transport{}, Options: opts}
 		f.t.Cleanup(tr.Close)
 		web := &http.Client{Transport: tr}
-		x.call = func(ctx context.Context) error {
+		x.call = func(ctx context.Context) (addr string, err error) {
+			ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
+				addr = i.Conn.RemoteAddr().String()
+			}})
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://web.signalbox/", nil)
 			if err != nil {
-				return err
+				return "", err
 			}
 			resp, err := web.Do(req)
 			if err != nil {
-				return err
+				return "", err
 			}
 			defer resp.Body.Close()
 			_, err = io.Copy(io.Discard, resp.Body)
 			if err == nil && resp.StatusCode != http.StatusOK {
 				err = errors.New(resp.Status)
 			}
-			return err
+			return addr, err
 		}
 	}
 	return x
@@ -200,15 +209,46 @@ func (f *fleet) run(c *caller) {
 			return
 		}
 		ctx, cancel := context.WithTimeout(f.over, await.Limit)
-		err := c.call(ctx)
+		addr, err := c.call(ctx)
 		cancel()
-		f.calls.Add(1)
-		if err != nil && f.over.Err() == nil {
-			c.mu.Lock()
+		number := f.calls.Add(1)
+		c.mu.Lock()
+		switch {
+		case err == nil:
+			c.last[addr] = number
+		case f.over.Err() == nil:
 			c.errors = append(c.errors, fmt.Errorf("%s: %w", c.kind, err))
-			c.mu.Unlock()
 		}
+		c.mu.Unlock()
 	}
+}
+
+// forgetReached lets callers forget whom they reached, and waits until they have reached all whom they use.
+func (f *fleet) forgetReached() {
+	f.t.Helper()
+	for _, c := range f.callers {
+		c.mu.Lock()
+		clear(c.last)
+		c.mu.Unlock()
+	}
+	before := f.calls.Load()
+	await.True(f.t, "calls of all", func() bool { return f.calls.Load() > before+int64(100*len(f.callers)) })
+}
+
+// awaitReached waits until all callers that have reached an address reach it after now. gRPC tries
+// a lost address again after a second or more, and a deploy must leave it the time: without a
+// cluster nobody tells it that the address is back.
+func (f *fleet) awaitReached(addr string) {
+	f.t.Helper()
+	now := f.calls.Load()
+	await.True(f.t, "callers at "+addr, func() bool {
+		return !slices.ContainsFunc(f.callers, func(c *caller) bool {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			number, ok := c.last[addr]
+			return ok && number <= now
+		})
+	})
 }
 
 // expect ends a part of the test: each caller had at most so many errors in it. Calls went on.
@@ -361,12 +401,14 @@ func (f *fleet) restore(backup string) {
 	f.command(append([]string{"cluster", "restore", backup}, where...)...)
 	start(f.t, f.bin, nil, append([]string{"serve", "--existing"}, where...)...)
 	f.awaitCluster()
+	f.forgetReached()
 	for i, p := range f.backends {
 		p.stop(f.t)
 		f.backends[i] = f.startBackend(p.kind, p.addr, p.zone)
 		await.True(f.t, "the backend's return", func() bool {
 			return strings.Contains(f.command("service", "ls", services[p.kind], "--timeout", "30s"), p.addr)
 		})
+		f.awaitReached(p.addr)
 	}
 	f.expect("a restore from a backup", 0)
 	for _, e := range f.lists {
