@@ -57,8 +57,8 @@ type Host interface {
 	// Forced writes the audit line of what an operator took by force.
 	Forced(index uint64, e *shard.Event)
 
-	// AnnounceLeader has clients told that this instance serves the shard.
-	AnnounceLeader()
+	// BucketsActive has clients that were refused here told that the shard serves more buckets.
+	BucketsActive()
 }
 
 // Viewer shows the machine as it is after the entry that is delivered. A [replica.Shard] is one.
@@ -140,7 +140,7 @@ func (s *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 		case shard.EventBucketsActive:
 			s.Semaphores.BucketsActive()
 			if s.host.Leading() {
-				s.host.AnnounceLeader() // so that clients whose requests were rejected until now need not poll
+				s.host.BucketsActive()
 			}
 		}
 	}

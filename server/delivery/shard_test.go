@@ -45,7 +45,7 @@ func (h *recordingHost) DetachSessions(first, count uint32) {
 func (h *recordingHost) Forced(index uint64, e *shard.Event) {
 	h.note("an operator took something of session %d at %d", e.Session, index)
 }
-func (h *recordingHost) AnnounceLeader() { h.note("clients are told the leader") }
+func (h *recordingHost) BucketsActive() { h.note("clients are told of more buckets") }
 
 // watched is one of each kind of watch. Those of connection 1 are in node 1, those of connection 2
 // in node 2.
@@ -221,7 +221,7 @@ func TestWatchesEnd(t *testing.T) {
 		{"the bucket that a prefix would have as a name", func(h *recordingHost) { frozen(h, protocol.Bucket(1, nil, total)) },
 			fmt.Sprintf("conn 1 waits for pages\nsessions of 1 buckets from %d on are detached", protocol.Bucket(1, nil, total))},
 		{"new buckets", func(h *recordingHost) { h.applied(shard.Event{Kind: shard.EventBucketsActive}) },
-			"clients are told the leader\nconn 1 waits for pages"},
+			"clients are told of more buckets\nconn 1 waits for pages"},
 		{"new buckets on a follower", func(h *recordingHost) {
 			h.leading = false
 			h.applied(shard.Event{Kind: shard.EventBucketsActive})

@@ -20,7 +20,7 @@ import (
 // instance is a process that serves.
 type instance struct {
 	cmd  *exec.Cmd
-	log  await.Log
+	log  output
 	done chan error
 }
 

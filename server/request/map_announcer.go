@@ -38,9 +38,14 @@ func (a *mapAnnouncer) announce() {
 // send tells all connections, or those that wait.
 func (a *mapAnnouncer) send(all bool) {
 	m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
+	a.notify(m, func(c *Client) bool { return c.awaitsMap.Swap(false) || all })
+}
+
+// notify sends clients the news about the map.
+func (a *mapAnnouncer) notify(m *protocol.MapChanged, whom func(c *Client) bool) {
 	defer a.server.Flush()
 	a.server.transport.Each(func(conn *transport.Conn) {
-		if c := conn.Client().(*Client); conn.Established() && (c.awaitsMap.Swap(false) || all) {
+		if conn.Established() && whom(conn.Client().(*Client)) {
 			conn.Append(protocol.KindMapChanged, 0, 0, m)
 		}
 	})

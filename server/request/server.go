@@ -143,6 +143,12 @@ func (s *Server) MapChanged(state *meta.State) {
 	}
 }
 
+// AnnounceLeader notifies all clients, or those whose requests were refused since the last map, of who
+// leads a shard. They still wait for the next map: another bucket of theirs may move.
+func (s *Server) AnnounceLeader(all bool, m *protocol.MapChanged) {
+	s.announcer.notify(m, func(c *Client) bool { return all || c.awaitsMap.Load() })
+}
+
 // Reroute prepares the same map again: the shards that are hosted here are others.
 func (s *Server) Reroute() {
 	if r := s.Routes(); r != nil {
@@ -181,16 +187,6 @@ func (s *Server) LastReceived(conn uint64) time.Duration {
 		return c.LastReceived()
 	}
 	return 0
-}
-
-// Broadcast sends an event to every client.
-func (s *Server) Broadcast(kind protocol.Kind, m protocol.Message) {
-	defer s.Flush()
-	s.transport.Each(func(c *transport.Conn) {
-		if c.Established() {
-			c.Append(kind, 0, 0, m)
-		}
-	})
 }
 
 // Flush has everything written that was sent.

@@ -23,6 +23,7 @@ type leadership struct {
 	leaderSince   time.Duration // and the clock then
 
 	leaderChanged chan struct{} // capacity 1: clients are to be told who leads
+	bucketsActive chan struct{} // capacity 1: those that were refused are to be told that it serves more
 }
 
 // Leading reports whether the replica here leads, as far as is known here.
@@ -70,7 +71,7 @@ func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
 	changed := s.leader.Swap(leader) != leader
 	rep.View(func(m *shard.Machine) { s.counts.lead(m, s.serving, leading, nodesWithTimes(s.serving.Series)) })
 	if leading && !was || changed && leader != 0 && leader != s.Replica {
-		s.AnnounceLeader()
+		signal(s.leaderChanged)
 	}
 	if was && !leading {
 		s.delivery.LeadershipLost()
@@ -79,30 +80,38 @@ func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
 	s.out.Flush()
 }
 
-// announceLeaders notifies every connection when the shard has a new master, or serves buckets that
-// have moved. So clients need not find out by a rejected request. It runs until ctx ends.
+// announceLeaders notifies clients, so that they need not find out by a rejected request: all of
+// them when the shard has a new master, and those whose requests were refused here when it serves
+// buckets that have moved. A cluster that shrinks moves dozens of runs a second, and to tell
+// thousands of connections of each takes the processors from the requests. It runs until ctx ends.
 func (s *Shard) announceLeaders(ctx context.Context) {
 	for {
+		all := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.leaderChanged:
+		case <-s.bucketsActive:
+			all = false
 		}
 		r := s.serving.Requests.Routes()
 		if r == nil {
 			continue // nobody is connected yet
 		}
 		if master, term := s.LeaderInstance(r.State); master != 0 {
-			s.serving.Requests.Broadcast(protocol.KindMapChanged,
+			s.serving.Requests.AnnounceLeader(all,
 				&protocol.MapChanged{Version: r.State.MapVersion(), Shard: s.ID(), Master: master, Term: term})
 		}
 	}
 }
 
-// AnnounceLeader implements delivery.Host: it has announceLeaders run.
-func (s *Shard) AnnounceLeader() {
+// BucketsActive implements delivery.Host: clients that were refused here need not poll.
+func (s *Shard) BucketsActive() { signal(s.bucketsActive) }
+
+// signal notes that there is something to do, if that is not noted yet.
+func signal(c chan struct{}) {
 	select {
-	case s.leaderChanged <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -24,7 +24,7 @@ import (
 //	replica: barriers        the answers to read barriers
 //	replica: leader's loop   ticks, and tasks of the leader: expiries, leases, other shards
 //	replica: members         messages between members of processes
-//	announceLeaders          leaderChanged: a new master, or buckets that have moved
+//	announceLeaders          leaderChanged, bucketsActive: a new master; buckets that have moved
 //	requests                 streams whose next page is due
 //
 // Those of the replica end when it is stopped, the last two with close.
@@ -69,7 +69,7 @@ var (
 // newShard makes a shard whose replica is about to be started.
 func (s *Serving) newShard(id, rep uint64) *Shard {
 	d := &Shard{id: id, Replica: rep, serving: s, out: s.Requests.NewOutbox()}
-	d.leaderChanged = make(chan struct{}, 1)
+	d.leaderChanged, d.bucketsActive = make(chan struct{}, 1), make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,

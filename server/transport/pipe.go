@@ -39,8 +39,6 @@ func (p *Pipe) AppendWritten(b []byte) []byte {
 		b = append(b, s...)
 	}
 	p.batch.release()
-	p.setUnsent(0)
-	p.checkRoom()
 	return b
 }
 
