@@ -594,6 +594,16 @@ var plantedFaults = []plantedFault{
 		[]string{"if now >= ends {\n\t\tlevel = min(level, 0)", "if now >= ends || old.rate == 0 {\n\t\tlevel = int64(x.Burst)"},
 		"client/ratelimit", "TestSimulation", "",
 	},
+	{ // the barrier is in the model of the simulation, and in the server's code
+		"limit-no-barrier", "client/ratelimit/simulation_test.go",
+		[]string{"b.asked, b.led = true, l == x.leader", "b.asked, b.led = true, true"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-no-barrier", "server/request/read.go",
+		[]string{"body: h.Body, strict: true,", "body: h.Body,"},
+		"server", "TestLimitBarriers", "",
+	},
 	{
 		"limit-unlearned", "shard/ratelimit/leases.go",
 		[]string{"began: began, learning: true", "began: began, learning: began == 0"},
