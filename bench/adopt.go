@@ -45,7 +45,7 @@ func adoptCommand(args []string) error {
 	if model, err = inScalingPage(model, r); err != nil {
 		return err
 	}
-	if err := saveAs(filepath.FromSlash(baseline), r); err != nil {
+	if err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
 		return err
 	}
 	if err := os.WriteFile(filepath.FromSlash(scalingPage), model, 0o644); err != nil {

@@ -21,13 +21,11 @@ type FailoverConfig struct {
 	Times   int // of each fault
 	Watch   time.Duration
 	Only    []string // faults; none is all
-	Costs   bool     // what faster settings cost, too
-	Idle    time.Duration
 }
 
 // DefaultFailover is the one that the bars are about.
 func DefaultFailover() FailoverConfig {
-	return FailoverConfig{Writers: 32, Times: 10, Watch: 6 * time.Second, Costs: true, Idle: 20 * time.Second}
+	return FailoverConfig{Writers: 32, Times: 10, Watch: 6 * time.Second}
 }
 
 type fault struct {
@@ -77,14 +75,12 @@ func RunFailover(
 		}
 		versions = append(versions, s.Name()+": "+v)
 	}
-	o, err := newOrigin(root, strings.Join(versions, "; "))
+	r, err := newRecord(root, strings.Join(versions, "; "), "failover",
+		fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
+			"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times))
 	if err != nil {
 		return nil, err
 	}
-	r := &Record{Origin: o,
-		Test: "failover",
-		Text: fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
-			"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times)}
 	began := time.Now()
 	stalls := make(map[string]map[string][]float64) // fault, system
 	for _, f := range faults {
@@ -93,7 +89,7 @@ func RunFailover(
 		}
 		stalls[f.name] = make(map[string][]float64)
 		for _, s := range systems {
-			list, err := c.measure(ctx, s, f, hosts, root, nil, log)
+			list, err := c.measure(ctx, s, f, hosts, root, log)
 			if err != nil {
 				return nil, fmt.Errorf("%s, %s: %w", s.Name(), f.text, err)
 			}
@@ -122,11 +118,6 @@ func RunFailover(
 	if err := c.returns(ctx, r, systems, hosts, root, log); err != nil {
 		return nil, err
 	}
-	if c.Costs {
-		if err := c.costs(ctx, r, systems[0], hosts, root, log); err != nil {
-			return nil, err
-		}
-	}
 	r.Took = time.Since(began).Seconds()
 	return r, nil
 }
@@ -148,14 +139,14 @@ func spread(list []float64) string {
 // withCluster starts a system on a fresh folder, waits until it is whole, and does something with
 // it.
 func withCluster(
-	ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string, do func(g *Server) error,
+	ctx context.Context, s FailoverSystem, hosts *Hosts, root string, do func(g *Server) error,
 ) error {
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	g, err := s.StartClusterOn(ctx, dir, hosts, flags...)
+	g, err := s.StartClusterOn(ctx, dir, hosts)
 	if err != nil {
 		return err
 	}
@@ -170,9 +161,9 @@ func withCluster(
 }
 
 func (c FailoverConfig) measure(
-	ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, flags []string, log io.Writer,
+	ctx context.Context, s FailoverSystem, f fault, hosts *Hosts, root string, log io.Writer,
 ) (list []float64, err error) {
-	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
+	err = withCluster(ctx, s, hosts, root, func(g *Server) error {
 		load, end, err := c.startWriters(ctx, s, g)
 		if err != nil {
 			return err
@@ -291,76 +282,4 @@ func (l *stallLoad) allSince(ctx context.Context, t time.Time) error {
 		return fmt.Errorf("a write failed: %w", failed)
 	}
 	return err
-}
-
-// settings are those whose cost is measured: the defaults first.
-var settings = [][]string{
-	nil,
-	{"--raft-rtt", "50ms"},
-	{"--raft-rtt", "20ms"},
-	{"--offline-after", "1s"},
-	{"--raft-rtt", "20ms", "--offline-after", "1s"},
-}
-
-// costs tells, for some settings, what servers use that have nothing to do, what a write costs, and
-// how long writers wait for a leader that hangs.
-func (c FailoverConfig) costs(ctx context.Context, r *Record, s FailoverSystem, hosts *Hosts, root string, log io.Writer) error {
-	for _, flags := range settings {
-		name := "the defaults"
-		if flags != nil {
-			name = strings.Join(flags, " ")
-		}
-		idle, write, err := c.cost(ctx, s, hosts, root, flags)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		few := c
-		few.Times = min(c.Times, 5)
-		stalls, err := few.measure(ctx, s, faults[1], hosts, root, flags, log)
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		r.fact(name+": an idle server, thousandths of a core", idle*1e3, "", 0)
-		r.fact(name+": all servers' time for a write", write, Microseconds, 0)
-		r.fact(fmt.Sprintf("%s: SIGSTOP of the leader, longest wait, p50 (%s)", name, spread(stalls)),
-			StatOf(stalls).Median, Milliseconds, 0)
-		if log != nil {
-			fmt.Fprintf(log, "%s: idle %.4f cores, %.1f us a write, SIGSTOP %s ms\n", name, idle, write, spread(stalls))
-		}
-	}
-	return nil
-}
-
-// cost measures the cores that an idle server uses, and the time of all servers for a write in us.
-func (c FailoverConfig) cost(
-	ctx context.Context, s FailoverSystem, hosts *Hosts, root string, flags []string,
-) (idle, write float64, err error) {
-	err = withCluster(ctx, s, hosts, root, flags, func(g *Server) error {
-		if err := pause(ctx, 3*time.Second); err != nil {
-			return err
-		}
-		used, err := g.cpuOver(ctx, c.Idle)
-		if err != nil {
-			return err
-		}
-		idle = used.Seconds() / c.Idle.Seconds() / Servers
-		load, end, err := c.startWriters(ctx, s, g)
-		if err != nil {
-			return err
-		}
-		defer end()
-		if err := pause(ctx, time.Second); err != nil {
-			return err
-		}
-		if _, err := load.take(); err != nil {
-			return err
-		}
-		if used, err = g.cpuOver(ctx, c.Idle/2); err != nil {
-			return err
-		}
-		took, err := load.take()
-		write = float64(used.Microseconds()) / float64(max(1, took.writes))
-		return err
-	})
-	return idle, write, err
 }

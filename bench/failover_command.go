@@ -17,20 +17,19 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	c := DefaultFailover()
 	f := newFlags("failover", stderr)
 	only := f.String("only", "",
-		"faults, separated by commas: "+strings.Join(faultNames(), " ")+"; none: only what faster settings cost; default all")
+		"faults, separated by commas: "+strings.Join(faultNames(), " ")+"; default all")
 	systems := f.String("systems", "", "systems, separated by commas; default all that can be measured")
 	inside := f.String("inside", "", "name of hosts that are there already; the program gives it to itself")
 	f.IntVar(&c.Times, "times", c.Times, "how often each fault comes")
 	f.DurationVar(&c.Watch, "watch", c.Watch, "how long a fault lasts")
-	f.BoolVar(&c.Costs, "costs", c.Costs, "measure what faster settings cost, too")
 	if f.Parse(args) != nil {
 		return errUsage
 	}
 	if *only != "" {
 		c.Only = strings.Split(*only, ",")
 		for _, name := range c.Only {
-			if name != "none" && !slices.Contains(faultNames(), name) {
-				return badUsage(stderr, "there is no fault %q; there are: %s, and none\n", name, strings.Join(faultNames(), " "))
+			if !slices.Contains(faultNames(), name) {
+				return badUsage(stderr, "there is no fault %q; there are: %s\n", name, strings.Join(faultNames(), " "))
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func (c FailoverConfig) returns(
 }
 
 func (f followerReturn) measure(ctx context.Context, s FailoverSystem, hosts *Hosts, root string) (x returned, err error) {
-	err = withCluster(ctx, s, hosts, root, nil, func(g *Server) error {
+	err = withCluster(ctx, s, hosts, root, func(g *Server) error {
 		load, end, err := f.start(ctx, s, g)
 		if err != nil {
 			return err

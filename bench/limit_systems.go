@@ -50,7 +50,6 @@ func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, no
 	var r struct {
 		Sequential float64 `json:"sequential_per_second"`
 		P50        float64 `json:"p50_ms"`
-		Batched    float64 `json:"batched_operations_per_second"`
 	}
 	if err := json.Unmarshal(out, &r); err != nil {
 		return err
@@ -60,7 +59,6 @@ func (l *RaftLimit) Measure(ctx context.Context, dir string, d time.Duration, no
 	}
 	note("proposal-1", r.P50)
 	note("proposal-1-rate", r.Sequential)
-	note("proposal-64", r.Batched)
 	return nil
 }
 

@@ -79,41 +79,15 @@ func serve(args []string) int {
 
 // limit is the verb of bench/cmd.
 func limit(args []string) int {
-	f := flag.NewFlagSet("limit", flag.ExitOnError)
-	dir, listen, raft, length := f.String("dir", "", ""), f.String("listen", "", ""), f.String("raft", "", ""), f.Duration("for", 0, "")
-	members, groups := f.String("members", "", ""), f.Int("groups", 1, "")
-	_ = f.Parse(args[1:])
+	if args[0] == "version" {
+		fmt.Print("under test")
+		return 0
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	switch args[0] {
-	case "version":
-		fmt.Print("under test")
-	case "raft":
-		r, err := limits.MeasureRaft(ctx, *dir, *listen, *length)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		fmt.Printf(`{"sequential_per_second":%f,"p50_ms":%f,"batched_operations_per_second":%f}`, r.Sequential, r.P50, r.Batched)
-	case "logged-echo":
-		echo := limits.LoggedEcho{Listen: *listen, Raft: *raft, Dir: *dir, Groups: *groups}
-		if *members != "" {
-			echo.Members = strings.Split(*members, ",")
-		}
-		if err := echo.Serve(ctx); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-	case "fan-out":
-		if err := limits.ServeFanOut(ctx, *listen); err != nil {
-			fmt.Println(err)
-			return 1
-		}
-	case "echo":
-		if err := limits.ServeEcho(ctx, *listen); err != nil {
-			fmt.Println(err)
-			return 1
-		}
+	if err := limits.Command(ctx, args, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	return 0
 }

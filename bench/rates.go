@@ -65,17 +65,17 @@ func rateMetrics() []Metric {
 	for _, rate := range rates {
 		at := " at " + loadgen.Thousands(fmt.Sprint(rate)) + " pairs/s"
 		own := []Metric{
-			{ID: rateMetric(rate, "p50"), Text: "p50 of a pair" + at, Unit: Milliseconds, Detail: true},
+			{ID: rateMetric(rate, "p50"), Text: "p50 of a pair" + at, Unit: Milliseconds},
 			{ID: rateMetric(rate, "p99"), Text: "p99 of a pair" + at, Unit: Milliseconds},
-			{ID: rateMetric(rate, "p999"), Text: "p99.9 of a pair" + at, Unit: Milliseconds, Detail: true},
+			{ID: rateMetric(rate, "p999"), Text: "p99.9 of a pair" + at, Unit: Milliseconds},
 			{ID: rateMetric(rate, "cpu"), Text: "server CPU of a pair" + at, Unit: Microseconds},
-			{ID: rateMetric(rate, "client-cpu"), Text: "CPU of the load for it", Unit: Microseconds, Detail: true},
+			{ID: rateMetric(rate, "client-cpu"), Text: "CPU of the load for it", Unit: Microseconds},
 		}
 		for i := range own {
 			own[i].Kept = rateMetric(rate, "kept")
 		}
 		list = append(append(list, own...),
-			Metric{ID: rateMetric(rate, "kept"), Text: "part of the rate that is reached" + at, Unit: Percent, Detail: true})
+			Metric{ID: rateMetric(rate, "kept"), Text: "part of the rate that is reached" + at, Unit: Percent})
 	}
 	return list
 }

@@ -11,87 +11,60 @@ import (
 	"time"
 )
 
-// Record is a long test of this project alone: what was done, what was seen, and where it is to
-// stand.
+// Record is a long test of this project alone: when, where and with what it was made, what was done,
+// what was seen, and where it is to stand.
 type Record struct {
-	Origin
-	Test    string   `json:"test"`
-	Text    string   `json:"text"` // what was done, a paragraph
-	Facts   []Fact   `json:"facts"`
-	Samples []Sample `json:"samples,omitempty"`
-}
-
-// Origin is when, where and with what a test of this project alone was made.
-type Origin struct {
-	Format  int       `json:"format"`
-	Begun   time.Time `json:"begun"`
-	Took    float64   `json:"took_seconds"`
-	Machine Machine   `json:"machine"`
-	Version string    `json:"version"`
-}
-
-func newOrigin(dir, version string) (Origin, error) {
-	m, err := ThisMachine(dir)
-	return Origin{Format: format, Begun: time.Now().Truncate(time.Second), Machine: m, Version: version}, err
-}
-
-// startTest tells the origin of a test of a system, and makes a folder below root for its data,
-// which the caller removes.
-func startTest(ctx context.Context, system System, root string) (o Origin, dir string, err error) {
-	version, err := system.Version(ctx)
-	if err != nil {
-		return o, "", err
-	}
-	if root, err = filepath.Abs(root); err != nil {
-		return o, "", err
-	}
-	if dir, err = os.MkdirTemp(root, ".bench-"); err != nil {
-		return o, "", err
-	}
-	o, err = newOrigin(dir, version)
-	return o, dir, err
-}
-
-// save writes a test as JSON and as a table into a folder, and returns the name without the ending.
-func (o Origin) save(dir, test string, r interface{ WriteTable(io.Writer) error }) (string, error) {
-	name := filepath.Join(dir, o.Begun.Format("2006-01-02-1504")+"-"+o.Machine.Slug()+"-"+test)
-	return name, saveAs(name, r)
+	Begun   time.Time
+	Took    float64 // seconds
+	Machine Machine
+	Version string
+	Test    string
+	Text    string // what was done, a paragraph
+	Facts   []Fact
+	Samples []Sample
 }
 
 // Fact is something that was seen.
 type Fact struct {
-	Text  string  `json:"text"`
-	Value float64 `json:"value"`
-	Unit  Unit    `json:"unit,omitempty"`
-	Goal  float64 `json:"bar,omitempty"` // at most so much; 0: no demand
+	Text  string
+	Value float64
+	Unit  Unit
+	Goal  float64 // at most so much; 0: no demand
 }
 
 // Sample is the server at a moment.
 type Sample struct {
-	At     float64 `json:"at_seconds"`
-	Memory uint64  `json:"memory_bytes"`
-	Cores  float64 `json:"cores"` // since the sample before
+	At     float64 // seconds
+	Memory uint64  // bytes
+	Cores  float64 // since the sample before
 }
 
-// startRecord makes the record of a test of a system, and its folder; see startTest.
+// newRecord makes the record of a test whose data is below a folder.
+func newRecord(dir, version, test, text string) (*Record, error) {
+	m, err := ThisMachine(dir)
+	return &Record{Begun: time.Now().Truncate(time.Second), Machine: m, Version: version, Test: test, Text: text}, err
+}
+
+// startRecord makes the record of a test of a system, and a folder below root for its data, which
+// the caller removes.
 func startRecord(ctx context.Context, system System, root, test, text string) (*Record, string, error) {
-	o, dir, err := startTest(ctx, system, root)
-	return &Record{Origin: o, Test: test, Text: text}, dir, err
+	version, err := system.Version(ctx)
+	if err != nil {
+		return nil, "", err
+	}
+	if root, err = filepath.Abs(root); err != nil {
+		return nil, "", err
+	}
+	dir, err := os.MkdirTemp(root, ".bench-")
+	if err != nil {
+		return nil, "", err
+	}
+	r, err := newRecord(dir, version, test, text)
+	return r, dir, err
 }
 
 func (r *Record) fact(text string, value float64, unit Unit, bar float64) {
 	r.Facts = append(r.Facts, Fact{text, value, unit, bar})
-}
-
-// Missed are the facts beyond their bars.
-func (r *Record) Missed() []Fact {
-	var out []Fact
-	for _, f := range r.Facts {
-		if f.Goal > 0 && !(f.Value <= f.Goal) {
-			out = append(out, f)
-		}
-	}
-	return out
 }
 
 // WriteTable writes the record for people.
@@ -131,15 +104,10 @@ func (r *Record) WriteTable(w io.Writer) error {
 	return err
 }
 
-// Save writes the record as JSON and as a table into a folder, and returns the name without the
-// ending.
+// Save writes the table into a folder, and returns the file's name.
 func (r *Record) Save(dir string) (string, error) {
-	for i := range r.Facts {
-		if math.IsNaN(r.Facts[i].Value) {
-			r.Facts[i].Value = -1 // JSON has no NaN
-		}
-	}
-	return r.save(dir, r.Test, r)
+	name := filepath.Join(dir, r.Begun.Format("2006-01-02-1504")+"-"+r.Machine.Slug()+"-"+r.Test+".md")
+	return name, save(map[string]func(io.Writer) error{name: r.WriteTable})
 }
 
 // sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw

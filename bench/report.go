@@ -95,37 +95,44 @@ func (r *Report) Name() string {
 	return r.Begun.Format("2006-01-02-1504") + "-" + r.Machine.Slug() + kind
 }
 
-// Save writes the report as JSON and as a table into a folder, and returns the name without the
-// ending.
+// Save writes the report as JSON and as a table into a folder, and returns the name of the JSON.
 func (r *Report) Save(dir string) (string, error) {
 	name := filepath.Join(dir, r.Name())
-	return name, saveAs(name, r)
+	return name + ".json", r.saveAs(name)
 }
 
-// saveAs writes a report or a record as files that others may read, each in the place of a regular
-// one or of none. Both are made before any is written.
-func saveAs(name string, r interface{ WriteTable(io.Writer) error }) error {
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		return err
+func (r *Report) saveAs(name string) error {
+	return save(map[string]func(io.Writer) error{name + ".json": r.WriteJSON, name + ".md": r.WriteTable})
+}
+
+// save writes files that others may read, each in the place of a regular one or of none. All are
+// made before any is written.
+func save(files map[string]func(io.Writer) error) error {
+	made := map[string][]byte{}
+	for name, write := range files {
+		var b bytes.Buffer
+		if err := errors.Join(write(&b), file.CheckRegular(name)); err != nil {
+			return err
+		}
+		made[name] = b.Bytes()
 	}
-	var document, table bytes.Buffer
-	err := errors.Join(writeJSON(&document, r), r.WriteTable(&table),
-		file.CheckRegular(name+".json"), file.CheckRegular(name+".md"))
-	if err != nil {
-		return err
+	for name, b := range made {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(name, b, 0o644); err != nil {
+			return err
+		}
 	}
-	return errors.Join(os.WriteFile(name+".json", document.Bytes(), 0o644),
-		os.WriteFile(name+".md", table.Bytes(), 0o644))
+	return nil
 }
 
 // WriteJSON writes the report for programs.
-func (r *Report) WriteJSON(w io.Writer) error { return writeJSON(w, r) }
-
-func writeJSON(w io.Writer, v any) error {
+func (r *Report) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
-	return e.Encode(v)
+	return e.Encode(r)
 }
 
 // Read reads a report's JSON file.

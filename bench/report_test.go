@@ -80,10 +80,10 @@ func TestReportSurvivesItsFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if filepath.Base(name) != "2031-02-03-0405-2-cores-some-cpu-3-1ghz" {
+	if filepath.Base(name) != "2031-02-03-0405-2-cores-some-cpu-3-1ghz.json" {
 		t.Errorf("it is called %s", name)
 	}
-	back, err := Read(name + ".json")
+	back, err := Read(name)
 	if err != nil {
 		t.Fatal(err)
 	}

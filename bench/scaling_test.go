@@ -112,7 +112,7 @@ func TestAdoptWritesAllPages(t *testing.T) {
 	if err := os.Mkdir("bench", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := adoptCommand([]string{name + ".json"}); err == nil {
+	if err := adoptCommand([]string{name}); err == nil {
 		t.Error("there are no pages, and it says nothing")
 	}
 	pages := map[string][2]string{readmePage: {readmeBegin, readmeEnd}, scalingPage: {scalingBegin, scalingEnd}}
@@ -121,7 +121,7 @@ func TestAdoptWritesAllPages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := adoptCommand([]string{name + ".json"}); err != nil {
+	if err := adoptCommand([]string{name}); err != nil {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{readmePage: r.excerpt(),

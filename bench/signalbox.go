@@ -150,8 +150,8 @@ func (s *SignalboxSystem) StartCluster(ctx context.Context, dir string) (*Server
 	return s.StartClusterOn(ctx, dir, nil)
 }
 
-// StartClusterOn is StartCluster on hosts, with further flags.
-func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Server, error) {
+// StartClusterOn is StartCluster on hosts.
+func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts *Hosts) (*Server, error) {
 	addr, err := hosts.Addresses(3)
 	if err != nil {
 		return nil, err
@@ -165,9 +165,8 @@ func (s *SignalboxSystem) StartClusterOn(ctx context.Context, dir string, hosts 
 		return nil, err
 	}
 	g, err := StartServers(ctx, dir, Servers, func(ctx context.Context, i int, dir string) (*Process, error) {
-		args := []string{"--instance", instanceName(i), "--peer", strings.Join(rafts, ","),
-			"--join-token-file", token, "--replication-factor", strconv.Itoa(Servers)}
-		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), append(args, flags...)...)
+		return s.serve(ctx, hosts, i, dir, [3]string(addr[i]), "--instance", instanceName(i), "--peer", strings.Join(rafts, ","),
+			"--join-token-file", token, "--replication-factor", strconv.Itoa(Servers))
 	}, signalboxPlan(clients...))
 	if err != nil {
 		return nil, err

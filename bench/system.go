@@ -46,9 +46,9 @@ type ShardedSystem interface {
 type FailoverSystem interface {
 	ClusterSystem
 
-	// StartClusterOn is StartCluster on hosts, with further flags. The cluster can tell who leads,
-	// and whether it is whole again.
-	StartClusterOn(ctx context.Context, dir string, hosts *Hosts, flags ...string) (*Server, error)
+	// StartClusterOn is StartCluster on hosts. The cluster can tell who leads, and whether it is
+	// whole again.
+	StartClusterOn(ctx context.Context, dir string, hosts *Hosts) (*Server, error)
 }
 
 // NeedsCallTimeout is a System whose client waits for ever for an answer of a server that hangs.

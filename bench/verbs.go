@@ -16,7 +16,6 @@ import (
 // Usage of the programs built on Command.
 const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md}
 compare OLD NEW         what changed between two reports (JSON files)
-show REPORT             the table of a report
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 grow [flags]            from one instance to three and six, and back, under load
@@ -24,7 +23,6 @@ restart [flags]         restarts and snapshots with a million semaphores and 100
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
 scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
 soak [flags]            two hours of mixed load, restarts, rollouts, moves and kills
-scaling REPORT          what a report's costs say of many machines
 `
 
 // exitCode is an error that has been reported already.
@@ -64,18 +62,6 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 			return err
 		}
 		return WriteCompare(stdout, list[0], list[1])
-	case "show":
-		list, err := readReports(rest, "give one report: show REPORT.json", 1)
-		if err != nil {
-			return err
-		}
-		return list[0].WriteTable(stdout)
-	case "scaling":
-		list, err := readReports(rest, "give one report: scaling REPORT.json", 1)
-		if err != nil {
-			return err
-		}
-		return WriteScaling(stdout, list[0])
 	case "adopt":
 		return adoptCommand(rest)
 	case "discovery", "grow", "restart", "scale", "soak":
@@ -234,7 +220,7 @@ func finish(r interface {
 	}
 	name, err := r.Save(out)
 	if err == nil {
-		fmt.Fprintf(stderr, "wrote %s.json and the files beside it\n", name)
+		fmt.Fprintf(stderr, "wrote %s\n", name)
 	}
 	return err
 }

@@ -1,13 +1,11 @@
 package client_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,31 +15,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
-// lockedBuffer is a log that several goroutines write.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // TestSupervise: a service whose session is killed registers again with another session, is told
 // so, and holds nothing that it did not acquire itself.
 func TestSupervise(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, stop := context.WithCancel(testContext(t))
 	defer stop()
-	var log lockedBuffer
+	var log await.Log
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	must(t, err)
 	defer c.CloseWithoutRelease()

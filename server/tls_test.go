@@ -328,7 +328,7 @@ func TestWrongClientCertificate(t *testing.T) {
 	dir, ca, other := t.TempDir(), certstest.New(t), certstest.New(t)
 	files := certs.Files{CA: ca.Write(t, dir), Require: true}
 	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
-	log := new(lockedLog)
+	log := new(await.Log)
 	s := start(t, func(c *Config) {
 		c.TLSListen, c.TLS, c.Logger = "127.0.0.1:0", files, slog.New(slog.NewTextHandler(log, nil))
 	})
@@ -349,24 +349,6 @@ func TestWrongClientCertificate(t *testing.T) {
 	if _, err := openTLS(t, &tls.Config{RootCAs: ca.Pool(), Certificates: both}, s.TLSAddr()); err != nil {
 		t.Errorf("the right one of two certificates is not shown: %v", err)
 	}
-}
-
-// lockedLog is a log that several goroutines write.
-type lockedLog struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *lockedLog) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedLog) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 func issued(t *testing.T, a *certstest.Authority) tls.Certificate {

@@ -10,17 +10,12 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime/debug"
-	"strings"
 	"syscall"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/bench"
 	"github.com/signalbox-dev/signalbox/bench/limits"
@@ -41,7 +36,7 @@ func main() {
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) > 0 && args[0] == "limit" {
-		if err := limit(ctx, args[1:], stdout); err != nil {
+		if err := limits.Command(ctx, args[1:], stdout); err != nil {
 			fmt.Fprintln(stderr, err)
 			return 1
 		}
@@ -61,52 +56,4 @@ func systems(bin string) []bench.System {
 		&bench.EchoLimit{Binary: self},
 		&bench.LoggedEchoLimit{Binary: self},
 	}
-}
-
-// limit is what the benchmark starts as a server, or has measured, in a process of its own.
-func limit(ctx context.Context, args []string, stdout io.Writer) error {
-	if len(args) == 0 {
-		return fmt.Errorf("give raft, echo, fan-out, logged-echo or version")
-	}
-	f := flag.NewFlagSet("limit", flag.ContinueOnError)
-	dir := f.String("dir", "", "empty folder on a real disk")
-	listen := f.String("listen", "", "address")
-	raft := f.String("raft", "", "address of the engine, which only other members call")
-	members := f.String("members", "", "addresses of all members' engines, separated by commas; empty: one member")
-	groups := f.Int("groups", 1, "raft groups")
-	length := f.Duration("for", time.Second, "of each measurement")
-	if err := f.Parse(args[1:]); err != nil {
-		return err
-	}
-	switch args[0] {
-	case "raft":
-		r, err := limits.MeasureRaft(ctx, *dir, *listen, *length)
-		if err != nil {
-			return err
-		}
-		return json.NewEncoder(stdout).Encode(r)
-	case "echo":
-		return limits.ServeEcho(ctx, *listen)
-	case "fan-out":
-		return limits.ServeFanOut(ctx, *listen)
-	case "logged-echo":
-		echo := limits.LoggedEcho{Listen: *listen, Raft: *raft, Dir: *dir, Groups: *groups}
-		if *members != "" {
-			echo.Members = strings.Split(*members, ",")
-		}
-		return echo.Serve(ctx)
-	case "version":
-		info, ok := debug.ReadBuildInfo()
-		if !ok || f.NArg() != 1 {
-			return fmt.Errorf("give a module that this program was built with")
-		}
-		for _, m := range info.Deps {
-			if strings.Contains(m.Path, "/"+f.Arg(0)+"/") {
-				_, err := fmt.Fprint(stdout, m.Path, " ", m.Version)
-				return err
-			}
-		}
-		return fmt.Errorf("this program was not built with %s", f.Arg(0))
-	}
-	return fmt.Errorf("give raft, echo, fan-out, logged-echo or version")
 }

@@ -3,8 +3,8 @@
 // own, like any server that is measured.
 //
 // Bare dragonboat is one raft group of one replica, a state machine that does nothing, and
-// proposals of 64 bytes: one after the other, what a durable answer takes at least, of which two
-// are a pair of one caller; in batches of 64 by 64 callers, what the log could carry.
+// proposals of 64 bytes, one after the other: what a durable answer takes at least. Two are a pair
+// of one caller.
 //
 // The bare gnet echo answers bytes with themselves. The echo over dragonboat answers messages of 64
 // bytes once they are in a raft log, with the engine's settings and the log of signalbox, without

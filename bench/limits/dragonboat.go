@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -22,16 +21,9 @@ import (
 type Raft struct {
 	Sequential float64 `json:"sequential_per_second"` // one synced proposal of 64 bytes after the other
 	P50        float64 `json:"p50_ms"`
-	P99        float64 `json:"p99_ms"`
-	Batched    float64 `json:"batched_operations_per_second"` // 64 operations of 64 bytes a proposal, 64 proposals at a time
 }
 
-const (
-	operation = 64 // bytes
-	batch     = 64 // operations of a batched proposal
-	inFlight  = 64 // batched proposals
-	shard     = 1  // the first group
-)
+const shard = 1 // the first group
 
 // MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing
 // with what is committed. Each proposal is synced to the disk before it is answered, as everywhere
@@ -55,7 +47,7 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	if err != nil {
 		return Raft{}, err
 	}
-	one := make([]byte, operation)
+	one := make([]byte, MessageSize)
 	var r Raft
 	for end := time.Now().Add(d / 4); time.Now().Before(end); { // warm-up
 		if err := propose(one); err != nil {
@@ -74,32 +66,7 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	}
 	r.Sequential = float64(len(took)) / time.Since(begun).Seconds()
 	slices.Sort(took)
-	r.P50, r.P99 = ms(took[len(took)/2]), ms(took[len(took)*99/100])
-
-	var done atomic.Uint64
-	var failed atomic.Pointer[error]
-	var wg sync.WaitGroup
-	begun = time.Now()
-	for range inFlight {
-		wg.Go(func() {
-			for many := make([]byte, operation*batch); time.Since(begun) < d && failed.Load() == nil; done.Add(batch) {
-				err := propose(many)
-				for errors.Is(err, dragonboat.ErrSystemBusy) { // it asks its callers to slow down
-					time.Sleep(time.Millisecond)
-					err = propose(many)
-				}
-				if err != nil {
-					failed.Store(&err)
-					return
-				}
-			}
-		})
-	}
-	wg.Wait()
-	if err := failed.Load(); err != nil {
-		return r, *err
-	}
-	r.Batched = float64(done.Load()) / time.Since(begun).Seconds()
+	r.P50 = float64(took[len(took)/2].Nanoseconds()) / 1e6
 	return r, nil
 }
 
@@ -160,7 +127,7 @@ func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Sessio
 		return err
 	}
 	for end := time.Now().Add(20 * time.Second); ; {
-		err := propose(make([]byte, operation))
+		err := propose(make([]byte, MessageSize))
 		if err == nil {
 			if leader, _, known, _ := nh.GetLeaderID(s.ShardID); known && leader == 1 {
 				return propose, nil
@@ -174,8 +141,6 @@ func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Sessio
 		time.Sleep(10 * time.Millisecond)
 	}
 }
-
-func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
 type noopStateMachine struct{}
 

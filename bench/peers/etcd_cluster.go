@@ -21,8 +21,8 @@ func (e *etcd) StartCluster(ctx context.Context, dir string) (*bench.Server, err
 	return e.StartClusterOn(ctx, dir, nil)
 }
 
-// StartClusterOn is StartCluster on hosts, with further flags.
-func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Hosts, flags ...string) (*bench.Server, error) {
+// StartClusterOn is StartCluster on hosts.
+func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Hosts) (*bench.Server, error) {
 	addr, err := hosts.Addresses(2)
 	if err != nil {
 		return nil, err
@@ -31,9 +31,9 @@ func (e *etcd) StartClusterOn(ctx context.Context, dir string, hosts *bench.Host
 	for i, own := range addr {
 		clients, members = append(clients, own[0]), append(members, memberName(i)+"=http://"+own[1])
 	}
-	flags = append([]string{"--initial-cluster-state", "new", "--initial-cluster-token", filepath.Base(dir)}, flags...)
 	g, err := bench.StartServers(ctx, dir, bench.Servers, func(ctx context.Context, i int, dir string) (*bench.Process, error) {
-		return e.member(ctx, hosts, i, dir, addr[i][0], addr[i][1], strings.Join(members, ","), flags...)
+		return e.member(ctx, hosts, i, dir, addr[i][0], addr[i][1], strings.Join(members, ","),
+			"--initial-cluster-state", "new", "--initial-cluster-token", filepath.Base(filepath.Dir(dir)))
 	}, etcdPlan(clients...))
 	if err != nil {
 		return nil, err

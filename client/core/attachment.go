@@ -259,10 +259,7 @@ func (a *attach) left(e *Engine, err error) {
 	if a.before != nil {
 		e.withdraw(&a.Request)
 		a.before.attached(e, nil, 0, err)
-		return
 	}
-	a.last = err
-	e.pause(&a.Request)
 }
 
 func (a *attach) over(*Engine, error) {}

@@ -42,6 +42,9 @@ func (k *keepAlive) of(c *Conn) { k.c, k.timer.of, k.period = c, k, idlePeriod }
 func (k *keepAlive) start(e *Engine) {
 	k.began = e.now
 	e.timers.set(&k.timer, e.now+k.period/2)
+	if k.busy { // requests went out with the hello
+		k.markBusy(e)
+	}
 }
 
 func (k *keepAlive) stop(e *Engine) { e.timers.stop(&k.timer) }
@@ -77,7 +80,7 @@ func (k *keepAlive) due(e *Engine) {
 	}
 	since := now - k.sentAt(k.lastPing)
 	needed := c.sessions.first != nil || now-c.heard >= k.period/2 || since >= idlePeriod*3/4
-	if k.lastPing == 0 || since >= k.period*3/4 && needed {
+	if k.lastPing == 0 && since > k.period/2 || since >= k.period*3/4 && needed {
 		k.ping(e)
 	}
 	look := k.period / 2

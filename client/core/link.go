@@ -116,10 +116,8 @@ func (x *routes) addressesOf(l *link) (list []string) {
 			list = append(list, a)
 		}
 	}
-	for i, a := range l.addresses {
-		if i == 0 || slices.Contains(x.endpoints, a) {
-			add(a)
-		}
+	for _, a := range l.addresses {
+		add(a)
 	}
 	if l.instance != 0 {
 		add(x.table.addresses[l.instance])
@@ -137,10 +135,10 @@ func (x *routes) addressesOf(l *link) (list []string) {
 	return list
 }
 
-// worked notes the address at which the instance answered.
-func (l *link) worked(address string) {
-	l.addresses = slices.DeleteFunc(l.addresses, func(a string) bool { return a == address })
-	l.addresses = slices.Insert(l.addresses, 0, address)
+// worked notes the address at which the instance answered. Of the former ones the endpoints are kept.
+func (x *routes) worked(l *link, address string) {
+	former := slices.DeleteFunc(l.addresses, func(a string) bool { return a == address || !slices.Contains(x.endpoints, a) })
+	l.addresses = slices.Insert(former, 0, address)
 }
 
 // connected processes a connection whose hello was answered at an address. It belongs to the
@@ -152,7 +150,7 @@ func (x *routes) connected(e *Engine, c *Conn, address string) {
 	}
 	l := x.link(c.instance)
 	c.link = l
-	l.worked(address)
+	x.worked(l, address)
 	l.connectedAt, l.tried = e.now, true
 	if l.conn != nil {
 		c.end(e, errSecondConn)

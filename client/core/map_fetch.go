@@ -75,7 +75,7 @@ func (m *mapRequest) decided(e *Engine, err error) {
 func (m *mapRequest) left(e *Engine, err error) {
 	e.withdraw(&m.Request)
 	if IsPermanent(err) {
-		e.routes.unmapped.drain(func(r *Request) { r.op.left(e, err) })
+		e.routes.unmapped.drain(func(r *Request) { e.refusedForGood(r, err) })
 	}
 	m.over(e, err)
 }
@@ -268,13 +268,7 @@ func (f *mapFetch) announced(e *Engine, version uint64, from *Conn, needed bool)
 // next one.
 func (x *routes) askLeaders(e *Engine, instances []protocol.MapInstance) {
 	l := x.link(instances[0].ID)
-	m := x.newMapRequest(func(e *Engine, r *Request) *Conn {
-		if l.conn == nil {
-			r.awaits = l
-			l.await(e, r)
-		}
-		return l.conn
-	})
+	m := x.newMapRequest(func(e *Engine, r *Request) *Conn { return x.within(e, r, l) })
 	m.msg.Known, m.next = 0, instances[1:]
 	e.send(&m.Request)
 }

@@ -105,10 +105,7 @@ func (q *question) end(e *Engine) {
 	q.n.unlock(e, q.session)
 }
 
-func (q *question) left(e *Engine, err error) { // a connection was refused for good
-	q.last = err
-	e.pause(&q.Request)
-}
+func (q *question) left(*Engine, error) {} // a connection was refused for good: another one may not be
 
 func (q *question) over(*Engine, error) {
 	q.ended()

@@ -232,7 +232,7 @@ func (e *Engine) retry(r *Request, c *Conn, err *protocol.Error) {
 func (e *Engine) unreachable(r *Request, l *link, err error) {
 	e.withdraw(r)
 	if IsPermanent(err) {
-		r.op.left(e, err)
+		e.refusedForGood(r, err)
 		return
 	}
 	r.last = err
@@ -256,6 +256,16 @@ func (e *Engine) unreachable(r *Request, l *link, err error) {
 		r.retry.failures++
 		e.send(r)
 	} else {
+		e.pause(r)
+	}
+}
+
+// refusedForGood gives up a request, in no list, whose connection was refused for good. What goes on
+// without its caller is tried again all the same, while its session lives: the name stays locked
+// until it is answered.
+func (e *Engine) refusedForGood(r *Request, err error) {
+	if r.op.left(e, err); r.state != Over {
+		r.last = err
 		e.pause(r)
 	}
 }

@@ -63,6 +63,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, "close: closed")
 		case c.name == "start":
 			s.out = append(s.out, fmt.Sprintf("start: session %d", s.s.ID))
+		case c.name == "another":
+			s.out = append(s.out, fmt.Sprintf("start: session %d", s.other.ID))
 		default:
 			text := fmt.Sprintf("%s: token %d", c.name, c.lease.Token)
 			if len(c.lease.Slots) > 0 {
@@ -84,7 +86,7 @@ func (s *script) came() (lines []string) {
 	for _, v := range r.Event {
 		switch v.Kind {
 		case SessionChanged:
-			s.out = append(s.out, "session is "+v.Session.machine.State().String())
+			s.out = append(s.out, s.whose(v.Session.ID)+"session is "+v.Session.machine.State().String())
 		case LeaseEnded:
 			s.out = append(s.out, fmt.Sprintf("lease %d: %v", v.Lease.Token, v.Err))
 		case ReleaseRefused:
@@ -132,7 +134,7 @@ func (s *script) frames(to string, b []byte) {
 		case protocol.KindSessionAttach:
 			var m protocol.SessionAttach
 			_ = m.DecodeBody(h.Body)
-			text, name = fmt.Sprintf("attach epoch=%d", m.Epoch), "attach"
+			text, name = fmt.Sprintf("%sattach epoch=%d", s.whose(m.Session), m.Epoch), s.whose(m.Session)+"attach"
 			if m.Nonce != 0 {
 				text += fmt.Sprintf(" nonce=%d", m.Nonce)
 			}

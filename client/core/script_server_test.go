@@ -46,7 +46,13 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	switch what := w.list[0]; what {
 	case "map":
 		m := &protocol.MapReply{Version: w.number(t, "version", 1), Tiers: []protocol.MapTier{{Buckets: 8}}}
+		if w.list[1] == "none" { // the cluster is being made
+			m.Tiers = nil
+		}
 		for _, f := range w.list[1:] {
+			if m.Tiers == nil {
+				break
+			}
 			shard, instances, _ := strings.Cut(f, "@")
 			id, _ := strconv.ParseUint(shard, 10, 64)
 			var replicas []uint64
@@ -72,10 +78,10 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		reply(&protocol.Empty{}, protocol.StatusOK)
 	case "started", "attached":
 		m := &protocol.SessionReply{
-			Session: 1, Epoch: w.number(t, "epoch", 1), Shard: w.number(t, "shard", 1), Timeout: w.millis(t, "timeout", 10_000),
+			Session: w.number(t, "session", 1), Epoch: w.number(t, "epoch", 1), Shard: w.number(t, "shard", 1), Timeout: w.millis(t, "timeout", 10_000),
 			Grace: w.millis(t, "grace", 10_000), Node: 7, Ticket: []byte("ticket"),
 		}
-		w.list = append(w.list, map[string]string{"started": "start", "attached": "attach"}[what])
+		w.list = append(w.list, map[string]string{"started": "start", "attached": s.whose(m.Session) + "attach"}[what])
 		reply(m, protocol.StatusOK)
 	case "acquired", "accepted", "not-acquired":
 		reply(&protocol.AcquireReply{State: states[what], OrderID: token, Grant: w.grant()}, protocol.StatusOK)
@@ -122,6 +128,9 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		event(protocol.KindMapChanged, &protocol.MapChanged{Version: w.number(t, "version", 0)})
 	case "event":
 		s.receive(t, c, protocol.AppendFrame(nil, protocol.Kind(0x7f), 0, 0, nil))
+	case "broken":
+		to := s.ids[from+"/"+w.list[1]]
+		s.receive(t, c, protocol.AppendFrameRaw(nil, to.kind|protocol.KindReply, to.id, 0, []byte{0x91, 0xc3}))
 	case "goodbye":
 		event(protocol.KindGoodbye, &protocol.Goodbye{Status: protocol.StatusUnavailable, Message: "server stops"})
 	case "lost":

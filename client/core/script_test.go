@@ -29,6 +29,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	                              and 2, 1 leads it ...
 //	1: started shard=1            ... and with the start of the session
 //	ready 1@1,2 2@2               these four
+//	another                       a second session, of which look tells too; session=2 in its answers
 //	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1: its options
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
@@ -81,6 +82,7 @@ func TestScripts(t *testing.T) {
 type script struct {
 	e      *Engine
 	s      *Session
+	other  *Session // the second one; nil: there is none
 	start  *Start
 	now    time.Duration
 	dialed []*Conn
@@ -204,6 +206,11 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		c.last = &s.start.Request
 		s.e.Open(s.now)
 		s.e.StartSession(s.now, s.s, s.start)
+	case "another":
+		s.other = &Session{Path: "/n", Timeout: 10 * time.Second}
+		x := &Start{Request: Request{Waiter: &scriptCall{s: s, name: "another"}}}
+		x.Create[0], x.Again[0] = 3, 4
+		s.e.StartSession(s.now, s.other, x)
 	case "restore": // epoch=N, of the session 1, which another process has started
 		s.s = &Session{ID: 1, Node: 7, Path: "/n", Timeout: 10 * time.Second, Nonce: w.number(t, "nonce", 1)}
 		c := &scriptCall{s: s, name: "restore"}
@@ -323,15 +330,10 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 	case "notice":
 		s.e.Noticing = true
 	case "look":
-		state := "DETACHED"
-		if s.s.machine.State() != 0 {
-			state = s.s.machine.State().String()
+		held := s.look(s.s)
+		if s.other != nil {
+			s.look(s.other)
 		}
-		held := "not held"
-		if s.e.Held(s.now, s.s) {
-			held = fmt.Sprintf("held until %s", s.s.machine.Deadline()-epoch)
-		}
-		s.out = append(s.out, state+", "+held)
 		for _, name := range sortedNames(s.calls) {
 			if c := s.calls[name]; c.lease.Token != 0 {
 				s.out = append(s.out, fmt.Sprintf("lease of %s: %s", name, overText(c.lease.Over(), held)))
@@ -342,4 +344,26 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			d.Fatalf(t, "unknown input %q", line)
 		}
 	}
+}
+
+// look tells whether a session may be relied on.
+func (s *script) look(of *Session) (held string) {
+	state := "DETACHED"
+	if of.machine.State() != 0 {
+		state = of.machine.State().String()
+	}
+	held = "not held"
+	if s.e.Held(s.now, of) {
+		held = fmt.Sprintf("held until %s", of.machine.Deadline()-epoch)
+	}
+	s.out = append(s.out, s.whose(of.ID)+state+", "+held)
+	return held
+}
+
+// whose names the second session; the first one needs no name.
+func (s *script) whose(id uint64) string {
+	if id > 1 {
+		return fmt.Sprintf("session %d: ", id)
+	}
+	return ""
 }

@@ -13,7 +13,7 @@ func (s *Session) present(e *Engine, c *Conn) {
 		c.presented = make(map[*Session]uint64)
 	}
 	c.presented[s] = s.attachment.epoch
-	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, c: c}
+	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, att: s.attachment}
 	p.Request = Request{
 		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
 	}
@@ -25,7 +25,7 @@ type present struct {
 	Request
 	msg protocol.PresentTicket
 	s   *Session
-	c   *Conn
+	att *attachment
 }
 
 func (p *present) turn(*Engine)                {}
@@ -33,11 +33,16 @@ func (p *present) decode([]byte) (bool, error) { return false, nil }
 func (p *present) left(*Engine, error)         {}
 func (p *present) over(*Engine, error)         {}
 
-func (p *present) decided(_ *Engine, err error) {
-	if err != nil {
-		delete(p.c.presented, p.s)
+// decided: a ticket whose key was replaced is of no use any more. The session is attached again for
+// another one. See R5.
+func (p *present) decided(e *Engine, err error) {
+	if p.state = Over; err == nil {
+		return
 	}
-	p.state = Over
+	delete(p.via.presented, p.s)
+	if protocol.StatusOf(err) == protocol.StatusBadSession && !p.att.over {
+		p.s.connLost(e)
+	}
 }
 
 // takeTicketBack tells an instance that is not the session's home, and does not hear of its end

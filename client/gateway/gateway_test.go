@@ -1,8 +1,12 @@
 package gateway_test
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"net/http"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -266,4 +270,48 @@ func must(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestFailedDescribeWatchesNothing: a description that fails behind its first page leaves no watch
+// behind. The end of one, by a lost connection, would have the next RELAXED read be STRICT, because a
+// change may have been missed.
+func TestFailedDescribeWatchesNothing(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	n := openNode(t, srv)
+	states := make(chan client.State, 10)
+	s, err := gateway.Start(ctx, n, gateway.Key{}, client.OnState(func(s client.State) { states <- s }))
+	must(t, err)
+	other, err := gateway.Start(ctx, openNode(t, srv), gateway.Key{})
+	must(t, err)
+	must(t, other.Create(ctx, "sem", 3, make([]byte, 1000)))
+	request := gateway.DescribeRequest{Name: "sem", Watch: gateway.OnData, MaxBytes: 999}
+	if _, _, err := gateway.Describe(ctx, s, request); !errors.Is(err, client.PreconditionFailed) {
+		t.Fatal(err)
+	}
+	srv.DropConnections()
+	for <-states != client.Attached {
+	}
+	before := barriers(t, srv)
+	_, err = n.Describe(ctx, "sem", client.ReadConsistency(client.Relaxed))
+	must(t, err)
+	if more := barriers(t, srv) - before; more > 0 {
+		t.Errorf("the read needed %d barriers", more)
+	}
+}
+
+// barriers is how many read barriers the server has passed.
+func barriers(t *testing.T, srv *servertest.Server) (n int) {
+	t.Helper()
+	reply, err := http.Get("http://" + srv.AdminAddr() + "/metrics")
+	must(t, err)
+	defer reply.Body.Close()
+	for lines := bufio.NewScanner(reply.Body); lines.Scan(); {
+		if name, value, _ := strings.Cut(lines.Text(), " "); strings.HasPrefix(name, "signalbox_shard_barriers_total") {
+			more, err := strconv.Atoi(value)
+			must(t, err)
+			n += more
+		}
+	}
+	return n
 }

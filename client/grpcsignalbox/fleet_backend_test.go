@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // backendEnv makes the test binary a backend: KIND ADDRESS ZONE.
@@ -80,32 +80,14 @@ func runBackend(text string) error {
 type process struct {
 	kind, addr, zone string
 	cmd              *exec.Cmd
-	out              *log
+	out              *await.Log
 	ended            chan struct{}
-}
-
-// log keeps what a process writes.
-type log struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // start starts a process of its own, which ends with the test.
 func start(t *testing.T, name string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{cmd: exec.Command(name, args...), out: &log{}, ended: make(chan struct{})}
+	p := &process{cmd: exec.Command(name, args...), out: &await.Log{}, ended: make(chan struct{})}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
 	must(t, p.cmd.Start())

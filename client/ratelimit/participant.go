@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -26,6 +27,7 @@ const (
 // participant is a session's part in one tree: it joins, refreshes the leases of the leaves that
 // are open, and hears of the server when it is to refresh at once. It runs while a leaf is open.
 type participant struct {
+	table  *table
 	object *handle.Object
 	root   string
 	ctx    context.Context
@@ -42,7 +44,6 @@ type participant struct {
 	stats  refreshStats
 
 	// Of the loop.
-	seq                      uint64
 	bucketEpoch, leaderEpoch uint64
 	joined, before           bool
 	length                   uint64 // of a lease, in ms
@@ -54,6 +55,7 @@ type refreshStats struct{ refreshes, failed, acquires uint64 }
 
 // table has the participants of a client's sessions.
 type table struct {
+	seq  atomic.Uint64 // of the latest refresh: a tree that is opened again has higher ones than before
 	mu   sync.Mutex
 	list map[tableKey]*participant
 }
@@ -81,7 +83,7 @@ func open(s *client.Session, path string) (*participant, *leaf) {
 	key := tableKey{s, protocol.LimitRoot(path)}
 	p := t.list[key]
 	if p == nil {
-		p = &participant{object: limitOf(s, key.root), root: key.root, ended: make(chan struct{}),
+		p = &participant{table: t, object: limitOf(s, key.root), root: key.root, ended: make(chan struct{}),
 			poke: make(chan struct{}, 1), notice: make(chan struct{}, 1), demand: map[*leaf]*demand{}, length: firstLength,
 			opened: make(chan struct{})}
 		p.ctx, p.cancel = context.WithCancel(s.Context())
@@ -106,7 +108,7 @@ func open(s *client.Session, path string) (*participant, *leaf) {
 // release closes a leaf of which this was the last user, and the part in the tree with the last
 // leaf.
 func (p *participant) release(s *client.Session, l *leaf) (last bool) {
-	t := tableOf(s)
+	t := p.table
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	p.mu.Lock()
@@ -243,8 +245,7 @@ func (p *participant) answered() {
 // refresh asks for the leases of all leaves. Again: the server is to hear at once that they were
 // taken.
 func (p *participant) refresh(ctx context.Context) (again bool, err error) {
-	p.seq++
-	q := &protocol.LimitRefresh{Session: p.object.SessionID(), Path: []byte(p.root), Seq: p.seq,
+	q := &protocol.LimitRefresh{Session: p.object.SessionID(), Path: []byte(p.root), Seq: p.table.seq.Add(1),
 		BucketEpoch: p.bucketEpoch, LeaderEpoch: p.leaderEpoch}
 	p.sent = boottime.Now()
 	sent := int64(p.sent - start)

@@ -215,6 +215,29 @@ func TestClose(t *testing.T) {
 	}
 }
 
+// TestOpenAgain: a session that left takes part again at once, although the leader may not have looked
+// at the participants meanwhile.
+func TestOpenAgain(t *testing.T) {
+	f := newFleet(t)
+	s := f.session()
+	f.create(s, "api", ratelimit.Config{Rate: 100, Lease: time.Minute})
+	l := f.open(s, "api")
+	for range 3 {
+		for range 4 { // of these refreshes the numbers are higher than of the first after it is opened again
+			if err := l.Wait(f.ctx, 10); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := l.Close(f.ctx); err != nil {
+			t.Fatal(err)
+		}
+		l = f.open(s, "api")
+		if failed := l.Stats().Failed; failed > 0 {
+			t.Fatalf("%d refreshes were refused", failed)
+		}
+	}
+}
+
 // TestTogether: a call that needs two limits takes of both or of none.
 func TestTogether(t *testing.T) {
 	f := newFleet(t)

@@ -76,30 +76,12 @@ func ports(t *testing.T) int {
 	return first
 }
 
-// output is what a process wrote, read while it writes.
-type output struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (o *output) Write(b []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.Write(b)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.b.String()
-}
-
 // script is the cluster of the script, in a process group of its own.
 type script struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	out  output
-	err  output
+	out  await.Log
+	err  await.Log
 	done chan error
 }
 

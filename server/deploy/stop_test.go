@@ -20,7 +20,7 @@ import (
 // instance is a process that serves.
 type instance struct {
 	cmd  *exec.Cmd
-	log  output
+	log  await.Log
 	done chan error
 }
 

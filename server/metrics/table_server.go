@@ -92,6 +92,8 @@ var (
 		"Bytes of frames that have not arrived whole.")
 	UnreadBytes = clients.gauge("signalbox_unread_bytes",
 		"Bytes that wait for slow readers.")
+	UnreadPageBytes = clients.gauge("signalbox_unread_page_bytes",
+		"Bytes of watches' snapshots that wait to be read. From 32 MiB on, further ones wait until these are read.")
 	LoopLag = clients.histogram("signalbox_loop_lag_seconds",
 		"How late an event loop runs. It rises when the processor is full.", lags)
 

@@ -11,8 +11,8 @@ import (
 )
 
 // pager sends the pages of streams' snapshots, one connection after another, as long as each has
-// room. It has a goroutine of its own for each shard: reading a page holds the shard's log up for a
-// moment, and an event loop must not wait for that.
+// room, and all together have. It has a goroutine of its own for each shard: reading a page holds
+// the shard's log up for a moment, and an event loop must not wait for that.
 type pager struct {
 	host Shard
 	wake chan struct{}
@@ -58,7 +58,10 @@ func (p *pager) take() *Client {
 
 func (p *pager) run(ctx context.Context) {
 	for {
-		c := p.take()
+		var c *Client
+		if p.host.Requests().server.transport.PageRoom(p.wake) {
+			c = p.take()
+		}
 		if c == nil {
 			select {
 			case <-ctx.Done():

@@ -28,6 +28,7 @@ func newMetrics(t *Transport, m *metrics.Metrics) *Metrics {
 		p.Write(metrics.ConnectionsLimit, t.cfg.Limits.Connections)
 		p.Write(metrics.UnfinishedBytes, t.UnfinishedBytes())
 		p.Write(metrics.UnreadBytes, t.UnreadBytes())
+		p.Write(metrics.UnreadPageBytes, t.PageBytes())
 	})
 	return &Metrics{
 		Accepted:         m.Counter(metrics.ConnectionsAccepted),

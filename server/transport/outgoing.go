@@ -68,6 +68,8 @@ type outgoing struct {
 
 	unsent    atomic.Int64 // bytes the listener holds because the kernel took no more
 	counted   atomic.Int64 // of size + unsent, what is in Transport.unread: all of it, or nothing when it is little; changed under mu
+	pages     atomic.Int64 // bytes of pages that wait, which are in Transport.pages; changed under mu
+	pagesEnd  uint64       // of total: where the last page ends
 	total     uint64       // bytes ever appended
 	markTotal uint64       // of total, at markAt: while it is not sent, something waits since markAt
 	markAt    time.Duration
@@ -349,6 +351,7 @@ func (c *Conn) appendPage(head, shared []byte) (over, mark bool) {
 	if len(shared) > 0 {
 		o.share(shared)
 	}
+	c.countPage(len(head) + len(shared))
 	c.countWaiting()
 	return o.size+int(o.unsent.Load()) > c.t.cfg.Limits.OutHard, o.notify()
 }
@@ -425,7 +428,7 @@ func (c *Conn) putBack(rest []byte) {
 // goroutine calls it after writing.
 func (c *Conn) setUnsent(bytes int) {
 	o := &c.out
-	if was := o.unsent.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 {
+	if was := o.unsent.Swap(int64(bytes)); was != int64(bytes) || o.counted.Load() != 0 || o.pages.Load() != 0 {
 		o.mu.Lock()
 		c.countWaiting()
 		o.mu.Unlock()
@@ -439,11 +442,34 @@ func (c *Conn) setUnsent(bytes int) {
 func (c *Conn) countWaiting() {
 	o := &c.out
 	waiting := int64(o.size) + o.unsent.Load()
+	c.countPagesSent(waiting)
 	if waiting <= MinOutSoft {
 		waiting = 0
 	}
 	if was := o.counted.Load(); was != waiting {
 		o.counted.Store(waiting)
 		c.t.unread.Add(waiting - was)
+	}
+}
+
+// countPage counts a page that was appended. Caller holds out.mu.
+func (c *Conn) countPage(bytes int) {
+	o := &c.out
+	o.pagesEnd = o.total
+	o.pages.Add(int64(bytes))
+	c.t.pages.add(int64(bytes))
+}
+
+// countPagesSent takes off what the client has got of its pages. What waits between two of them
+// counts as one. Caller holds out.mu.
+func (c *Conn) countPagesSent(waiting int64) {
+	o := &c.out
+	pages := o.pages.Load()
+	if pages == 0 {
+		return
+	}
+	if left := max(0, waiting-int64(o.total-o.pagesEnd)); left < pages {
+		o.pages.Store(left)
+		c.t.pages.add(left - pages)
 	}
 }

@@ -39,6 +39,8 @@ func (p *Pipe) AppendWritten(b []byte) []byte {
 		b = append(b, s...)
 	}
 	p.batch.release()
+	p.setUnsent(0)
+	p.checkRoom()
 	return b
 }
 

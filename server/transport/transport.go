@@ -78,6 +78,7 @@ type Transport struct {
 	addresses  addressLimit
 	unfinished atomic.Int64 // bytes of unfinished frames with more than minCountedFrame of them
 	unread     atomic.Int64 // bytes that wait for connections with more than MinOutSoft of them
+	pages      pageRoom
 	sweeps     sweepCounter
 	paused     *pausedConns
 	plain      *gnetListener // nil: there is none

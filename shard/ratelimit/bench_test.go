@@ -7,10 +7,10 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// benchLeases has a tree of 100 leaves with so many participants, each with a lease.
-func benchLeases(b testing.TB, participants int) (*Leases, *Tree, []Refresh) {
+// benchLeases has a tree of some leaves with so many participants, each with a lease.
+func benchLeases(b testing.TB, leaves, participants int) (*Leases, *Tree, []Refresh) {
 	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 100_000_000_000})
-	for i := 0; i < 100 && err == nil; i++ {
+	for i := 0; i < leaves && err == nil; i++ {
 		_, err = tree.Create(1, 0, fmt.Sprintf("api/tenant-%d", i), protocol.LimitConfig{Weight: uint32(i%5 + 1)})
 	}
 	if err != nil {
@@ -20,7 +20,7 @@ func benchLeases(b testing.TB, participants int) (*Leases, *Tree, []Refresh) {
 	asks := make([]Refresh, participants)
 	for i := range asks {
 		q := &asks[i]
-		*q = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: fmt.Sprintf("api/tenant-%d", i%100), Demand: uint64(i%1000) * 10_000}}}
+		*q = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: fmt.Sprintf("api/tenant-%d", i%leaves), Demand: uint64(i%1000) * 10_000}}}
 		if err := tree.Join(2, q.Session, 1, false); err != nil {
 			b.Fatal(err)
 		}
@@ -28,29 +28,54 @@ func benchLeases(b testing.TB, participants int) (*Leases, *Tree, []Refresh) {
 	return l, tree, asks
 }
 
-// BenchmarkRefresh is a refresh among 10,000 participants that refresh once a second, with the
-// computations of shares between them.
+// BenchmarkRefresh is a refresh among 10,000 participants that refresh three times in a lease of three
+// seconds, with what the leader does between them: shares are computed, and clients are notified.
 func BenchmarkRefresh(b *testing.B) {
-	l, tree, asks := benchLeases(b, 10_000)
-	var r Reply
-	n := uint64(0)
-	b.ReportAllocs()
+	for _, leaves := range []int{1, 100} {
+		b.Run(fmt.Sprintf("leaves=%d", leaves), func(b *testing.B) {
+			l, tree, asks := benchLeases(b, leaves, 10_000)
+			var r Reply
+			n := uint64(0)
+			b.ReportAllocs()
+			for b.Loop() {
+				q := &asks[n%uint64(len(asks))]
+				q.Seq++
+				q.Leaves[0].Demand += n % 7 * 1000
+				now := 10 + n/10
+				if err := l.Refresh(now, tree, 1, q, &r); err != nil {
+					b.Fatal(err)
+				}
+				q.Leadership = r.Leadership
+				q.Leaves[0].Held, q.Leaves[0].Presented = r.Leaves[0].Lease, true
+				if at, ok := l.Next(); ok && at <= now {
+					l.Tick(now, tree, 1, func(uint64) {})
+				}
+				n++
+			}
+		})
+	}
+}
+
+// BenchmarkJoins is 10,000 sessions that join one after the other at 10,000 a second, and refresh.
+func BenchmarkJoins(b *testing.B) {
 	for b.Loop() {
-		q := &asks[n%uint64(len(asks))]
-		q.Seq++
-		q.Leaves[0].Demand += n % 7 * 1000
-		if err := l.Refresh(10+n/10, tree, 1, q, &r); err != nil {
-			b.Fatal(err)
+		l, tree, _ := benchLeases(b, 100, 0)
+		var r Reply
+		for i := range uint64(10_000) {
+			if err := tree.Join(10+i/10, i+1, 1, false); err != nil {
+				b.Fatal(err)
+			}
+			q := Refresh{Session: i + 1, Epoch: 1, Seq: 1, Leaves: []LeafRefresh{{Leaf: fmt.Sprintf("api/tenant-%d", i%100), Demand: 1000}}}
+			if err := l.Refresh(10+i/10, tree, i+1, &q, &r); err != nil {
+				b.Fatal(err)
+			}
 		}
-		q.Leadership = r.Leadership
-		q.Leaves[0].Held, q.Leaves[0].Presented = r.Leaves[0].Lease, true
-		n++
 	}
 }
 
 // TestRefreshDoesNotAllocate: a refresh of a known lease needs no memory.
 func TestRefreshDoesNotAllocate(t *testing.T) {
-	l, tree, asks := benchLeases(t, 10)
+	l, tree, asks := benchLeases(t, 100, 10)
 	var r Reply
 	now := uint64(10)
 	q := &asks[3]

@@ -23,7 +23,7 @@ func (l *Leases) computeDue() bool {
 
 // live reports whether a holding's client asks for it.
 func (l *Leases) live(h *holding) bool {
-	return h.leaf && !h.member.gone && l.now < h.refreshed+l.length
+	return h.leaf && !h.gone && l.now < h.refreshed+l.length
 }
 
 // least is the rate below which a lease is not worth its refreshes, or its burst too small for the
@@ -40,12 +40,10 @@ func (l *Leases) least(h *holding) uint64 {
 	return min(rate, maxRate)
 }
 
-// wants is the demand that is counted: a client that is idle keeps a little.
+// wants is the demand that is counted of a holding whose client asks for it: one that is idle keeps
+// a little.
 func (l *Leases) wants(h *holding) uint64 {
-	switch {
-	case !l.live(h):
-		return 0
-	case h.waiting > 0:
+	if h.waiting > 0 {
 		return maxRate
 	}
 	return max(min(h.demand, maxRate), l.least(h))
@@ -69,9 +67,8 @@ func (l *Leases) compute(tree *Tree) {
 			if h.needUntil <= l.now {
 				h.need = 0
 			}
-			n.demand = addUpTo(n.demand, l.wants(h), n.rate)
 			if l.live(h) {
-				n.lendable = n.rate
+				n.demand, n.lendable = addUpTo(n.demand, l.wants(h), n.rate), n.rate
 			}
 		}
 		for _, c := range n.children {
@@ -91,7 +88,7 @@ func (l *Leases) compute(tree *Tree) {
 			break
 		}
 	}
-	l.findShort()
+	l.freed = l.shortages > 0
 }
 
 // shareNode divides what a node has among its children. Half of what nobody asks for is lent to
@@ -128,17 +125,18 @@ func (l *Leases) shareLeaf(n *node) {
 	l.parts = l.parts[:0]
 	lent := n.lend
 	for k, h := range n.holdings {
-		if h.target, h.short = 0, false; l.live(h) {
+		if h.target = 0; l.live(h) {
 			l.parts = append(l.parts, part{demand: l.wants(h), weight: 1, index: k})
 		}
 	}
 	share(n.target-lent, l.parts)
-	left := uint64(len(l.parts))
+	clients := max(uint64(len(l.parts)), 1)
+	each, over := lent/clients, lent%clients
 	for i := range l.parts {
-		extra := lent / left
-		left--
-		lent -= extra
-		n.holdings[l.parts[i].index].target = l.parts[i].gets + extra
+		h := n.holdings[l.parts[i].index]
+		if h.target = l.parts[i].gets + each; uint64(i) < over {
+			h.target++
+		}
 	}
 }
 
@@ -154,7 +152,7 @@ func (l *Leases) chooseRemote() {
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
 			for _, h := range n.holdings {
-				h.target, h.short = 0, false
+				h.target = 0
 			}
 			continue
 		}
@@ -185,22 +183,30 @@ func (l *Leases) chooseRemote() {
 }
 
 // shareBursts gives each holding a burst in proportion to its rate. What the leader's own buckets
-// need is set aside. It is false if that leaves a leaf too little to be leased.
+// need is set aside. It is false if that leaves a leaf too little to be leased. It finds who has less
+// than its share, because others have more.
 func (l *Leases) shareBursts() (enough bool) {
 	enough = true
+	l.shortages = 0
 	for i := range l.nodes {
 		n := &l.nodes[i]
+		n.leasedBurst = n.burst
+		if n.need > 0 {
+			n.leasedBurst = lessBy(n.burst, max(n.need, mulDiv(n.remoteTarget, n.burstTime, 1000)))
+		}
 		for _, h := range n.holdings {
-			h.targetBurst = 0
+			h.targetBurst, h.short = 0, false
 			if h.target == 0 {
 				continue
 			}
 			h.targetBurst = mulDiv(h.target, n.leastTime, 1000)
 			for k := i; k >= 0; k = l.nodes[k].parent {
 				if above := &l.nodes[k]; above.need > 0 {
-					aside := max(above.need, mulDiv(above.remoteTarget, above.burstTime, 1000))
-					h.targetBurst = min(h.targetBurst, mulDiv(lessBy(above.burst, aside), h.target, max(above.leasedTarget, 1)))
+					h.targetBurst = min(h.targetBurst, mulDiv(above.leasedBurst, h.target, max(above.leasedTarget, 1)))
 				}
+			}
+			if h.short = h.lacks(h.last()); h.short {
+				l.shortages++
 			}
 			if h.targetBurst < max(h.need, 1000) {
 				n.cramped, enough = true, false
@@ -208,19 +214,6 @@ func (l *Leases) shareBursts() (enough bool) {
 		}
 	}
 	return enough
-}
-
-// findShort finds who has less than its share, because others have more.
-func (l *Leases) findShort() {
-	l.shortages = 0
-	for _, m := range l.members {
-		for _, h := range m.holdings {
-			if h.short = h.lacks(h.last()); h.short {
-				l.shortages++
-			}
-		}
-	}
-	l.freed = l.shortages > 0
 }
 
 // lacks reports whether a lease is less than the holding is to have.
@@ -235,29 +228,33 @@ func above(rate, than uint64) bool { return rate > than && rate-than > than/20 }
 func (l *Leases) expire(tree *Tree) {
 	keep := l.members[:0]
 	for _, m := range l.members {
-		if epoch, ok := tree.Joined(m.session); !m.gone && (!ok || epoch != m.epoch) {
-			m.gone, l.dirty = true, true
-		}
-		holdings := m.holdings[:0]
-		for _, h := range m.holdings {
-			l.recount(h)
-			if l.live(h) || h.countedRate > 0 || h.countedBurst > 0 {
-				holdings = append(holdings, h)
-			} else {
-				l.remove(h)
+		if l.joinsChanged && !m.gone {
+			if epoch, ok := tree.Joined(m.session); !ok || epoch != m.epoch {
+				m.leave()
 			}
 		}
-		if m.former != nil && len(m.former.holdings) == 0 {
-			m.former = nil
-		}
-		clear(m.holdings[len(holdings):])
-		m.holdings = holdings
-		if !m.gone || len(holdings) > 0 {
+		l.expireHoldings(m)
+		if !m.gone || len(m.holdings) > 0 {
 			keep = append(keep, m)
 		} else if l.bySession[m.session] == m {
 			delete(l.bySession, m.session)
 		}
 	}
 	clear(l.members[len(keep):])
-	l.members = keep
+	l.members, l.joinsChanged = keep, false
+}
+
+func (l *Leases) expireHoldings(m *member) {
+	holdings := m.holdings[:0]
+	for _, h := range m.holdings {
+		if l.recount(h); l.live(h) || h.countedRate > 0 || h.countedBurst > 0 {
+			holdings = append(holdings, h)
+		} else {
+			l.remove(h)
+		}
+	}
+	clear(m.holdings[len(holdings):])
+	if m.holdings = holdings; m.former != nil && len(m.former.holdings) == 0 {
+		m.former = nil
+	}
 }

@@ -36,6 +36,9 @@ type Leases struct {
 	bySession map[uint64]*member
 	numbers   uint64
 
+	joinsChanged bool   // members may have left since they were looked at
+	unreported   uint64 // while learning, a session that all wait for; 0: it is to be looked for
+
 	dirty     bool // the shares are to be computed again
 	computed  uint64
 	freed     bool // somebody who is short may find room now
@@ -75,8 +78,7 @@ func (l *Leases) Observe(now uint64, tree *Tree, version uint64) {
 		l.build(l.now, tree)
 	}
 	l.built, l.version, l.revision = true, version, tree.revision
-	l.expire(tree)
-	l.dirty = true
+	l.joinsChanged, l.dirty = true, true
 }
 
 // member finds or adds a participant.
@@ -94,7 +96,8 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 		if former.epoch == epoch && !former.gone {
 			return former, nil
 		}
-		former.gone, former.former = true, nil
+		former.leave()
+		former.former = nil
 	}
 	m := &member{session: session, epoch: epoch, former: former}
 	l.bySession[session] = m
@@ -146,20 +149,31 @@ func (l *Leases) learn(tree *Tree) {
 	}
 	all := l.now >= tree.leasesEnd() // of sessions that left meanwhile, too: they have not reported
 	if all && l.now < l.learnUntil {
-		for id, p := range tree.participants { // in any order: all must have
-			if p.joined > l.began { // it had no leases before
-				continue
-			}
-			if m := l.bySession[id]; m == nil || m.gone || !m.reported {
-				all = false
-				break
-			}
-		}
+		all = l.allReported(tree)
 	}
 	if l.now >= l.learnUntil || all {
 		l.learning, l.dirty, l.computed = false, true, 0
 		l.learned = l.now - l.began
 	}
+}
+
+// allReported reports whether every participant that may have leases of an earlier leadership has
+// reported under this one. It remembers one that has not: refreshes of others need not look further.
+func (l *Leases) allReported(tree *Tree) bool {
+	reported := func(p *participant) bool {
+		m := l.bySession[p.session]
+		return p.joined > l.began || m != nil && m.epoch == p.epoch && m.reported
+	}
+	if p := tree.participants[l.unreported]; p != nil && !reported(p) {
+		return false
+	}
+	for id, p := range tree.participants { // in any order: all must have
+		if !reported(p) {
+			l.unreported = id
+			return false
+		}
+	}
+	return true
 }
 
 // take notes what a client says of a leaf.

@@ -1,10 +1,6 @@
 package ratelimit
 
-import (
-	"slices"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-)
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // node is a resource as a leadership uses it.
 type node struct {
@@ -33,6 +29,7 @@ type node struct {
 	lend, lendable  uint64
 	need            uint64 // the largest amount of one call, of the leaves that are served remotely
 	leasedTarget    uint64 // at and below it
+	leasedBurst     uint64 // what the leader's own bucket does not need
 	remoteTarget    uint64 // of the leader's own bucket, for all leaves at and below it that are served remotely
 	remote          bool   // of a leaf
 	cramped         bool   // of a leaf: bursts are too small for leases, since others need theirs
@@ -124,7 +121,8 @@ func (l *Leases) place(h *holding) {
 		}
 	}
 	if h.node >= 0 {
-		l.nodes[h.node].holdings = append(l.nodes[h.node].holdings, h)
+		n := &l.nodes[h.node]
+		h.at, n.holdings = len(n.holdings), append(n.holdings, h)
 	}
 	rate, burst := h.countedRate, h.countedBurst
 	h.countedRate, h.countedBurst = 0, 0
@@ -179,10 +177,9 @@ func (l *Leases) remove(h *holding) {
 		return
 	}
 	n := &l.nodes[h.node]
-	if i := slices.Index(n.holdings, h); i >= 0 {
-		last := len(n.holdings) - 1
-		n.holdings[i] = n.holdings[last]
-		n.holdings[last] = nil
-		n.holdings = n.holdings[:last]
-	}
+	last := len(n.holdings) - 1
+	n.holdings[h.at] = n.holdings[last]
+	n.holdings[h.at].at = h.at
+	n.holdings[last] = nil
+	n.holdings = n.holdings[:last]
 }

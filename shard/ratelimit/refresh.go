@@ -110,6 +110,14 @@ type member struct {
 	holdings       []*holding
 }
 
+// leave notes that it is no participant any more.
+func (m *member) leave() {
+	m.gone = true
+	for _, h := range m.holdings {
+		h.gone = true
+	}
+}
+
 func (m *member) holding(path string) *holding {
 	for _, h := range m.holdings {
 		if h.path == path {
@@ -127,7 +135,9 @@ type holding struct {
 	member *member
 	path   string
 	node   int  // of the path, or of the nearest resource above it that is there; -1: none
+	at     int  // its place in the node's list
 	leaf   bool // the path is a leaf
+	gone   bool // the member is
 
 	refreshed                        uint64 // when it was last asked for
 	demand, waiting, need, needUntil uint64

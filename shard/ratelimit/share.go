@@ -1,10 +1,8 @@
 package ratelimit
 
 import (
-	"cmp"
 	"math"
 	"math/bits"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -24,16 +22,13 @@ type part struct {
 // than it demands (weighted max-min). It changes the order of the parts. It gives out all that is
 // demanded, up to the amount.
 func share(amount uint64, parts []part) {
-	for i := range parts {
-		p := &parts[i]
-		p.guarantee = min(p.guarantee, p.demand, amount)
-		p.gets = p.guarantee
-		amount -= p.guarantee
-	}
 	weights, wanted := uint64(0), uint64(0)
 	for i := range parts {
-		weights += parts[i].weight
-		wanted = addUpTo(wanted, parts[i].demand-parts[i].gets, math.MaxUint64)
+		p := &parts[i]
+		p.gets = min(p.guarantee, p.demand, amount)
+		amount -= p.gets
+		weights += p.weight
+		wanted = addUpTo(wanted, p.demand-p.gets, math.MaxUint64)
 	}
 	if wanted <= amount {
 		for i := range parts {
@@ -41,19 +36,42 @@ func share(amount uint64, parts []part) {
 		}
 		return
 	}
-	// Those that the least satisfies come first. What it leaves goes to those behind it.
-	slices.SortFunc(parts, func(a, b part) int {
-		if c := cmp.Compare((a.demand-a.gets)*b.weight, (b.demand-b.gets)*a.weight); c != 0 {
-			return c
+	// Whom its part of the rest satisfies gets what it demands, and leaves more to the others. Each
+	// round satisfies many parts or comes much nearer to the last level, so there are few rounds.
+	for satisfied := true; satisfied; {
+		rest, all, open := amount, weights, 0
+		weight, gets := uint64(0), uint64(0) // of the part before: mostly of this one, too
+		for i := range parts {
+			p := &parts[i]
+			if p.weight != weight {
+				weight, gets = p.weight, mulDiv(rest, p.weight, all)
+			}
+			if need := p.demand - p.gets; need <= gets {
+				p.gets = p.demand
+				amount -= need
+				weights -= p.weight
+				continue
+			}
+			if open < i {
+				parts[open], parts[i] = parts[i], parts[open]
+			}
+			open++
 		}
-		return cmp.Compare(a.index, b.index)
-	})
+		satisfied = open < len(parts)
+		parts = parts[:open]
+	}
 	for i := range parts {
 		p := &parts[i]
 		gets := min(p.demand-p.gets, mulDiv(amount, p.weight, weights))
 		p.gets += gets
 		amount -= gets
 		weights -= p.weight
+	}
+	for i := range parts { // what rounding left
+		p := &parts[i]
+		gets := min(p.demand-p.gets, amount)
+		p.gets += gets
+		amount -= gets
 	}
 }
 

@@ -6,9 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"math/rand/v2"
 	"slices"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -98,21 +96,11 @@ func ListShards[T any](
 }
 
 // awaitMove waits a moment for a bucket that no listed shard serves: the map may be old, or the
-// bucket is on its way. A newer map ends the wait.
+// bucket is on its way. See R24.
 func (n Node) awaitMove(ctx context.Context, failures int) error {
-	const base, most = 10 * time.Millisecond, time.Second
-	pause, cancel := context.WithTimeout(ctx, rand.N(min(base<<min(failures, 10), most)))
-	defer cancel()
-	var known uint64
-	if m := n.Driver.Map(); m != nil {
-		known = m.Version
-	}
-	err := driver.Err(n.Driver.AwaitMap(pause, &core.MapWait{Any: true, NewerThan: known}))
-	switch {
-	case err == nil || ctx.Err() == nil && pause.Err() != nil:
-		return nil
-	case ctx.Err() != nil:
-		return driver.Undecided(fmt.Errorf("%w (last: %w)", driver.Interrupted(ctx), errBucketsMoved))
+	err := driver.Err(n.Driver.AwaitMap(ctx, &core.MapWait{Any: true, Refresh: true, Tries: failures}))
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("%w (last: %w)", err, errBucketsMoved)
 	}
 	return err
 }
