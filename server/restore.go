@@ -30,6 +30,9 @@ type Restored struct {
 	Tokens []meta.Token
 	// AdminToken is the file of a new administrator's token, if all others were dropped.
 	AdminToken string
+	// OneCopy are the tiers of a new cluster whose replication factor in Config is above 1. They
+	// begin with one copy; raise the factor when others have joined.
+	OneCopy []meta.TierSpec
 }
 
 // RestoreOptions say what is restored beside the data.
@@ -48,8 +51,9 @@ type RestoreOptions struct {
 //
 // Without Peers, it makes a new cluster in an empty data folder. Config is that of the first
 // instance: addresses, names, Shards, Tiers. The number of buckets and the cluster's name come from
-// the backup, and the tiers too if there are none in Config and the backup has data in several. A
-// replication factor above 1 is refused. After an error the folder is of no use; Start refuses it.
+// the backup, and the tiers too if there are none in Config and the backup has data in several. Each
+// begins with one copy, whatever replication factor Config has. After an error the folder is of no
+// use; Start refuses it.
 //
 // An instance is of one tier. If others have data in the backup, the cluster serves nothing of them
 // until each is restored, from the same backup: with Peers, on an instance that joins or has
@@ -65,9 +69,11 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreO
 	}
 	// The first start writes the audit log.
 	cfg.Buckets, cfg.Admin, cfg.Audit, cfg.Existing, cfg.restore = 0, Off, "", false, from
+	var oneCopy []meta.TierSpec
+	var err error
 	if cfg.joinsRestored() {
 		cfg.Tiers = nil
-	} else if err := foundRestored(&cfg); err != nil {
+	} else if oneCopy, err = foundRestored(&cfg); err != nil {
 		return Restored{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, restoreTimeout)
@@ -79,7 +85,7 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreO
 	state := s.meta.State()
 	own, _ := state.Instance(s.instance)
 	t, _ := state.Tier(own.Tier)
-	done := Restored{Tier: t.Name}
+	done := Restored{Tier: t.Name, OneCopy: oneCopy}
 	done.Sessions, done.Semaphores = from.TierSizes(t.ID)
 	for _, t := range state.Tiers() {
 		if t.ToBeRestored() {
@@ -99,23 +105,28 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreO
 	return done, datafolder.ClearUnfinished(cfg.DataDir)
 }
 
-// foundRestored checks and completes the configuration of the instance that makes the cluster.
-func foundRestored(c *Config) error {
-	if c.ReplicationFactor > 1 {
-		return errRestoredCopies(uint32(c.ReplicationFactor))
-	}
+// foundRestored checks and completes the configuration of the instance that makes the cluster. It
+// returns the tiers whose replication factor it lowers to 1.
+func foundRestored(c *Config) (oneCopy []meta.TierSpec, err error) {
 	if c.Disk == nil {
 		if err := datafolder.CheckEmpty(c.DataDir); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	c.Cluster = cmp.Or(c.Cluster, c.restore.ClusterName())
-	return restoreTiers(c)
-}
-
-func errRestoredCopies(factor uint32) error {
-	return fmt.Errorf(
-		"a backup is restored to one instance, so the replication factor is 1 and not %d; raise it when others have joined", factor)
+	if err := restoreTiers(c); err != nil {
+		return nil, err
+	}
+	for i := range c.Tiers {
+		t := &c.Tiers[i]
+		factor := cmp.Or(t.ReplicationFactor, uint32(max(c.ReplicationFactor, 0)))
+		if t.Buckets > 0 && factor > 1 {
+			orDefault(&t.ShardsPerReplicaset, c.tierShards(t, factor)) // for all the copies that it gets
+			oneCopy = append(oneCopy, *t)
+			oneCopy[len(oneCopy)-1].ReplicationFactor, t.ReplicationFactor = factor, 1
+		}
+	}
+	return oneCopy, nil
 }
 
 // restoreTiers completes the tiers of a cluster that is made from a backup, and puts them in the
@@ -159,8 +170,6 @@ func restoreTiers(c *Config) error {
 		case given[i].Buckets != protocol.DefaultBuckets && given[i].Buckets != t.Buckets:
 			return fmt.Errorf("tier %s has %d buckets in the backup, and not %d; leave the number out",
 				t.Name, t.Buckets, given[i].Buckets)
-		case given[i].ReplicationFactor > 1:
-			return errRestoredCopies(given[i].ReplicationFactor)
 		case int(t.ID) >= len(given):
 			return fmt.Errorf(
 				"the data of the backup is that of the last of the tiers %s; give the new cluster at least %d tiers",

@@ -230,12 +230,15 @@ func TestRestoreTiers(t *testing.T) {
 				cfg = restoreConfig(t, 0)
 			}
 			cfg.Tiers = tiersOf(t, "a:buckets=0", DefaultTier, "b:buckets=0:vote=false")
-			if _, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{}); err != nil {
-				t.Fatal(err)
+			cfg.ReplicationFactor = 3 - id // as for the instances of the old cluster; one copy is what there can be
+			done, err := Restore(t.Context(), cfg, load(t, file), RestoreOptions{})
+			if err != nil || len(done.OneCopy) != 1 || done.OneCopy[0].Name != DefaultTier ||
+				done.OneCopy[0].ReplicationFactor != uint32(3-id) {
+				t.Fatalf("%+v, %v", done, err)
 			}
 			s := serveRestored(t, cfg)
 			data, _ := s.meta.State().TierByName(DefaultTier)
-			if len(s.meta.State().Tiers()) != 3 || data.Buckets != 16 || data.ID != uint8(id) {
+			if len(s.meta.State().Tiers()) != 3 || data.Buckets != 16 || data.ID != uint8(id) || data.ReplicationFactor != 1 {
 				t.Errorf("the tiers are %+v", s.meta.State().Tiers())
 			}
 			d := connect(t, s)
@@ -256,10 +259,6 @@ func TestRestoreRefuses(t *testing.T) {
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*Config){
 		"peers are given and no join token": func(c *Config) { c.Peers = []string{"127.0.0.1:1"} },
-		"replication factor is 1":           func(c *Config) { c.ReplicationFactor = 3 },
-		"factor is 1 and not 2": func(c *Config) {
-			c.Tiers = []meta.TierSpec{{Name: DefaultTier, Buckets: 16, ReplicationFactor: 2, CanVote: true}}
-		},
 		"an instance of tier default makes no cluster; restore the backup to one of tier voter first": func(c *Config) {
 			c.Tiers = tiersOf(t, DefaultTier+":vote=false", "voter:buckets=0")
 		},

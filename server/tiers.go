@@ -68,9 +68,13 @@ func (c *Config) fillTiers() {
 			t.Buckets = c.Buckets
 		}
 		orDefault(&t.ReplicationFactor, uint32(c.ReplicationFactor))
-		orDefault(&t.ShardsPerReplicaset, uint32(cmp.Or(c.Shards,
-			min(DefaultShards(runtime.GOMAXPROCS(0), int(t.ReplicationFactor)), int(t.Buckets)))))
+		orDefault(&t.ShardsPerReplicaset, c.tierShards(t, t.ReplicationFactor))
 	}
+}
+
+// tierShards is how many shards each replicaset of a tier gets that is to have a replication factor.
+func (c *Config) tierShards(t *meta.TierSpec, factor uint32) uint32 {
+	return uint32(cmp.Or(c.Shards, min(DefaultShards(runtime.GOMAXPROCS(0), int(factor)), int(t.Buckets))))
 }
 
 // checkTiers checks the tiers that a new cluster gets.

@@ -44,9 +44,9 @@ and compared with its digest. With - as the file standard input is read.`)
 		if *verify {
 			x, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Verify)
 			if err != nil {
-				return fmt.Errorf("%s: %w", args[0], err)
+				return fmt.Errorf("%s: %w", inputName(args[0]), err)
 			}
-			return printBackup(inv.printer(), args[0], x)
+			return printBackup(inv.printer(), args[0], inputName(args[0]), x)
 		}
 		if args[0] == stdio && isTerminal(inv.stdout) {
 			return usagef("a backup is not for a terminal; give a file, or a pipe behind -")
@@ -54,16 +54,16 @@ and compared with its digest. With - as the file standard input is read.`)
 		if args[0] == stdio {
 			x, err := streamBackup(inv)
 			if err != nil {
-				return fmt.Errorf("what was written is no backup: %w", err)
+				return err
 			}
-			return printBackup(&printer{w: a.stderr, format: inv.values["output"]}, args[0], x)
+			return printBackup(&printer{w: a.stderr, format: inv.values["output"]}, args[0], "what was written", x)
 		}
 		for try := 1; ; try++ {
 			x, err := takeBackup(inv, args[0])
 			var bad *badBackup
 			switch {
 			case err == nil:
-				return printBackup(inv.printer(), args[0], x)
+				return printBackup(inv.printer(), args[0], args[0], x)
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
@@ -110,7 +110,10 @@ func streamBackup(inv *invocation) (x *backup.Contents, err error) {
 	if bad := <-checked; err == nil {
 		err = bad
 	}
-	return x, err
+	if err != nil {
+		return nil, fmt.Errorf("what was written is no backup: %w", err)
+	}
+	return x, nil
 }
 
 func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
@@ -168,6 +171,14 @@ func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 // stdio stands for standard input or output where a file's name is.
 const stdio = "-"
 
+// inputName is how messages call the file that a backup is read from.
+func inputName(path string) string {
+	if path == stdio {
+		return "standard input"
+	}
+	return path
+}
+
 // readBackup reads a backup with one of the functions of package backup, until ctx ends. stdin is
 // what is read for -; nil: that is a file's name.
 func readBackup[T any](ctx context.Context, path string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
@@ -184,7 +195,7 @@ func readBackup[T any](ctx context.Context, path string, stdin io.Reader, read f
 	})
 }
 
-func printBackup(p *printer, path string, x *backup.Contents) error {
+func printBackup(p *printer, path, name string, x *backup.Contents) error {
 	sessions, semaphores := x.Sizes()
 	digest := fmt.Sprintf("%016x", x.Digest())
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
@@ -211,5 +222,5 @@ func printBackup(p *printer, path string, x *backup.Contents) error {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
 	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %s%s%s",
-		path, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, tiers)
+		name, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, tiers)
 }

@@ -108,7 +108,7 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
 		if err := auditRecovery(*dest, path, x, left.Logs()); err != nil {
 			return err
 		}
-		return printBackup(inv.printer(), path, x)
+		return printBackup(inv.printer(), path, path, x)
 	})
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c

@@ -46,7 +46,8 @@ nothing. If it is interrupted, run it again with the same folder. Start the inst
 soon as it ends: the cluster counts on its vote.
 
 Only --peer on the command line means one more tier. Peers in the environment or the --config file
-are for serve; without --peer, a new cluster is created.`)
+are for serve; without --peer, a new cluster is created. It begins with one copy of everything,
+whatever --replication-factor or --tiers say: raise the factor when others have joined.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
   signalbox serve --existing --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
@@ -59,10 +60,13 @@ are for serve; without --peer, a new cluster is created.`)
 		}
 		if !cmd.Flags().Changed("peer") { // the instance's own settings do not say that it joins
 			cfg.Peers = nil
+		} else {
+			a.note("signalbox: --peer is given, so this restores one more tier to the cluster there; " +
+				"without it, a new cluster is made\n")
 		}
 		from, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Load)
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return fmt.Errorf("%s: %w", inputName(args[0]), err)
 		}
 		datafolder.Private()
 		done, err := server.Restore(inv.longCtx, cfg, from, server.RestoreOptions{DropTokens: *dropTokens})
@@ -114,23 +118,32 @@ func printRestored(p *printer, path, dir, start string, from *backup.Source, don
 	}
 	r := row{{"file", "", path}, {"data", "", dir}, {"sessions", "", done.Sessions},
 		{"semaphores", "", done.Semaphores}, {"start", "", start}, {"tokens", "", tokens}}
-	what, more := path, ""
+	what := inputName(path)
 	if len(from.DataTiers) > 1 || len(done.Left) > 0 {
 		r = append(r, field{"tier", "", done.Tier})
-		what = fmt.Sprintf("tier %s of %s", done.Tier, path)
+		what = fmt.Sprintf("tier %s of %s", done.Tier, what)
 	}
+	text := "%s is restored to %s: %d sessions, %d semaphores; start it with:\n  %s" // a line of its own, to copy
+	args := []any{what, dir, done.Sessions, done.Semaphores, start}
+	line := func(format string, words ...any) { text, args = text+"\n"+format, append(args, words...) }
 	if len(done.Left) > 0 {
 		r = append(r, field{"to_be_restored", "", done.Left})
-		more += fmt.Sprintf("; then restore %s from the same file, each with --tier and --peer",
-			strings.Join(done.Left, ", "))
+		line("then restore %s from the same file, each with --tier and --peer", strings.Join(done.Left, ", "))
+	}
+	if len(done.OneCopy) > 0 {
+		factors := map[string]uint32{}
+		for _, t := range done.OneCopy {
+			factors[t.Name] = t.ReplicationFactor
+			line("it has one copy of everything; when others have joined, make it %d: signalbox cluster replication-factor %s %d",
+				t.ReplicationFactor, t.Name, t.ReplicationFactor)
+		}
+		r = append(r, field{"one_copy", "", factors})
 	}
 	if done.AdminToken != "" {
 		r = append(r, field{"admin_token", "", done.AdminToken})
-		more += fmt.Sprintf("; the tokens of the backup are dropped, and the administrator's token is %s", done.AdminToken)
+		line("the tokens of the backup are dropped, and the administrator's token is %s", done.AdminToken)
 	} else if len(tokens) > 0 {
-		more += fmt.Sprintf("; tokens that were revoked after the backup are valid again, revoke those of: %s",
-			strings.Join(tokens, ", "))
+		line("tokens that were revoked after the backup are valid again, revoke those of: %s", strings.Join(tokens, ", "))
 	}
-	return p.message(r, "%s is restored to %s: %d sessions, %d semaphores; start it with: %s%s",
-		what, dir, done.Sessions, done.Semaphores, start, more)
+	return p.message(r, text, args...)
 }

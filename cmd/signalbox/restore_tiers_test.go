@@ -80,8 +80,8 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	hot, address, raft = instance("hot", "hot2")
 	env[0] = "SIGNALBOX_ENDPOINTS=" + address
 	out = expect(t, 0, nil, "signalbox", with(hot, "cluster", "restore", in("both"), "--shards", "1")...)
-	for _, want := range []string{"tier hot of ", ": 1 sessions, 24 semaphores; ",
-		"; then restore cold from the same file, each with --tier and --peer"} {
+	for _, want := range []string{"tier hot of ", ": 1 sessions, 24 semaphores; start it with:\n  signalbox serve --existing ",
+		"\nthen restore cold from the same file, each with --tier and --peer"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("want %q in %s", want, out)
 		}

@@ -65,6 +65,10 @@ func Replace(path string, write func(*os.File) error, check func(temporary strin
 		dir = "."
 	}
 	f, giveName, err := createNew(dir, name)
+	var failed *os.PathError // of a name that nobody has given
+	if errors.As(err, &failed) {
+		return &os.PathError{Op: "create a file in", Path: dir, Err: failed.Err}
+	}
 	if err != nil {
 		return err
 	}
