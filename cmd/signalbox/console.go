@@ -37,11 +37,11 @@ stops it.
 The console is a client: it sees and does what your credentials allow. With a token or a client
 certificate it prints a link that works once; without the link its pages are closed. It listens on
 loopback only. For a console that others reach, with a login of their own, see --console of
-"signalbox serve".`)
+"signalbox serve". If no address is chosen and the usual port is taken, it gets another one.`)
 	c.Example = `  signalbox console
   signalbox console --endpoints db-1:7070,db-2:7070 --listen 127.0.0.1:8000`
 	listen := c.Flags().String("listen", defaultConsole, "Loopback address of the console.")
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, _ []string) error {
 		host, _, err := net.SplitHostPort(*listen)
 		if err != nil {
 			return usagef("--listen %q is not host:port", *listen)
@@ -49,7 +49,7 @@ loopback only. For a console that others reach, with a login of their own, see -
 		if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
 			return usagef("--listen %q is not on loopback: other machines would get your rights; use --console of signalbox serve, where people log in", *listen)
 		}
-		cfg := consoleConfig{addr: *listen, client: inv.cfg}
+		cfg := consoleConfig{addr: *listen, anyPort: !cmd.Flags().Changed("listen"), client: inv.cfg}
 		if cfg.client.GetToken != nil || cfg.client.TLS != nil && cfg.client.TLS.GetClientCertificate != nil {
 			var b [24]byte
 			_, _ = rand.Read(b[:]) // it never fails
