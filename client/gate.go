@@ -15,7 +15,7 @@ type gateRecord struct {
 }
 
 func newGate(s *Session, name string) *Gate {
-	return &Gate{sharedRecord[gateRecord]{s, name, "gate", func(r *gateRecord) bool { return r.Gate }}}
+	return &Gate{sharedRecord[gateRecord]{s, name, "gate", 1, func(r *gateRecord) bool { return r.Gate }}}
 }
 
 // Open opens the gate: all that wait go on. Errors: PreconditionFailed if the semaphore has another

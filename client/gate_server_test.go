@@ -122,7 +122,7 @@ func TestLatch(t *testing.T) {
 		t.Error(done, err)
 	}
 	for _, err := range []error{
-		s.Latch("x", 0).CountDown(ctx, "k"), s.Latch("x", 1001).Wait(ctx), s.Latch("x", 1).CountDown(ctx, ""),
+		s.Latch("x", 0).CountDown(ctx, "k"), s.Latch("x", 1001).Wait(ctx), s.Latch("x", 1).CountDown(ctx, ""), s.Latch("x", 1).CountDown(ctx, "\xff"),
 	} {
 		if !errors.Is(err, client.BadRequest) {
 			t.Error(err)

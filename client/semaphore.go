@@ -149,6 +149,10 @@ func (s *Session) Gate(name string) *Gate { return newGate(s, name) }
 // MaxLatch.
 func (s *Session) Latch(name string, n int) *Latch { return newLatch(s, name, n) }
 
+// Barrier is the barrier with this name on the session's node, at which n parties meet, 1 to
+// MaxBarrier.
+func (s *Session) Barrier(name string, n int) *Barrier { return newBarrier(s, name, n) }
+
 // Election is the election with this name on the session's node.
 func (s *Session) Election(name string) *Election {
 	return &Election{ElectionReader: s.node.Election(name), s: s}

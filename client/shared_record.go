@@ -8,12 +8,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// sharedRecord is a record of a recipe: the data of a persistent semaphore of that name with the limit
-// 1, as JSON.
+// sharedRecord is a record of a recipe: the data of a persistent semaphore of that name, as JSON.
 type sharedRecord[T any] struct {
 	s    *Session
 	name string
 	kind string // of the recipe, for errors
+	// limit is the semaphore's; one with another limit is not of this kind.
+	limit uint64
 	// valid reports whether what was read is a record of this kind.
 	valid func(*T) bool
 }
@@ -26,7 +27,7 @@ func (x sharedRecord[T]) read(ctx context.Context) (record T, version uint64, er
 		return record, 0, nil
 	case err != nil:
 		return record, 0, err
-	case sem.Ephemeral || sem.Limit != 1 || json.Unmarshal(sem.Data, &record) != nil || !x.valid(&record):
+	case sem.Ephemeral || sem.Limit != x.limit || json.Unmarshal(sem.Data, &record) != nil || !x.valid(&record):
 		return record, 0, protocol.Errorf(protocol.StatusPreconditionFailed,
 			"the semaphore has another use; give the %s another name, or delete the semaphore", x.kind)
 	}
@@ -49,7 +50,7 @@ func (x sharedRecord[T]) change(ctx context.Context, change func(record *T, exis
 			return err
 		}
 		if version == 0 {
-			err = x.s.create(ctx, x.name, 1, data, "")
+			err = x.s.create(ctx, x.name, x.limit, data, "")
 		} else {
 			_, err = x.s.update(ctx, x.name, data, IfVersion(version))
 		}
