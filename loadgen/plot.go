@@ -1,43 +1,60 @@
 package loadgen
 
 import (
+	"io"
 	"math"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Plot draws the result: latency over percentile, throughput over time.
-func (r *Result) Plot() *Plot {
-	p := &Plot{
-		Title: r.Scenario + ": " + showRate(r.Rate),
-		Subtitle: strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + r.loopText(),
-			showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "),
-	}
-	latency := Chart{Title: "Latency over percentile", XLabel: "percentile", Log: true,
-		FormatY: func(us float64) string { return showDuration(time.Duration(math.Round(us * 1e3))) }}
+// WritePlot draws the result as SVG: latency over percentile, throughput over time. It has no
+// background, and colours that can be read on a light and on a dark one.
+func (r *Result) WritePlot(w io.Writer) error {
+	latency := chart{title: "Latency over percentile", xLabel: "percentile", log: true,
+		format: func(us float64) string { return showDuration(time.Duration(math.Round(us * 1e3))) }}
 	most := uint64(0)
 	for i := range r.Series {
-		latency.Lines = append(latency.Lines, r.Series[i].line())
+		latency.lines = append(latency.lines, r.Series[i].line())
 		most = max(most, r.Series[i].Count)
 	}
-	latency.XTicks = percentiles(most)
-	p.Charts = append(p.Charts, latency)
+	latency.x = percentiles(most)
+	charts := []chart{latency}
 	if len(r.Throughput.Operations) > 1 {
-		p.Charts = append(p.Charts, r.Throughput.chart())
+		charts = append(charts, r.Throughput.chart())
 	}
-	return p
+	height := plotHeader
+	for i := range charts {
+		height += charts[i].height()
+	}
+	title := r.Scenario + ": " + showRate(r.Rate)
+	var b svg
+	b.writef(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %v %v" width="%[1]v" height="%[2]v" role="img" `+
+		`font-family="system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#7a828e">`,
+		plotWidth, height)
+	b.writef("<title>%s</title>", escaped(title))
+	b.text(16, 28, `font-size="17" font-weight="600"`, title)
+	b.text(16, 48, "", strings.Join([]string{r.Target, showCount(uint64(r.Callers)) + " callers, " + r.loopText(),
+		showCount(uint64(r.Connections)) + " connections", "errors: " + showCount(r.ErrorCount())}, " · "))
+	y := plotHeader
+	for i := range charts {
+		charts[i].draw(&b, y)
+		y += charts[i].height()
+	}
+	b.writef("</svg>")
+	_, err := io.WriteString(w, b.String())
+	return err
 }
 
 // nines is how percentiles are spread along an axis: each further nine takes the same room.
 func nines(share float64) float64 { return -math.Log10(1 - share) }
 
 // percentiles are the ticks for so many values: beyond one in so many there is nothing to see.
-func percentiles(n uint64) []Tick {
-	ticks := []Tick{{0, "0"}, {nines(.5), "50"}, {1, "90"}}
+func percentiles(n uint64) []tick {
+	ticks := []tick{{0, "0"}, {nines(.5), "50"}, {1, "90"}}
 	label := "99"
 	for k := 2.0; k <= 6 && 1.2*math.Pow(10, k-1) < float64(n); k++ {
-		ticks = append(ticks, Tick{k, label})
+		ticks = append(ticks, tick{k, label})
 		if k == 2 {
 			label += "."
 		}
@@ -47,37 +64,36 @@ func percentiles(n uint64) []Tick {
 }
 
 // line of durations in microseconds over nines.
-func (s *Series) line() Line {
-	l := Line{Name: s.Name}
+func (s *Series) line() line {
+	l := line{name: s.Name}
 	if s.Count == 0 {
 		return l
 	}
-	seen := int64(0)
-	total := float64(s.Count)
+	seen, total := int64(0), float64(s.Count)
 	for _, bar := range s.hist.Distribution() {
 		if bar.Count == 0 {
 			continue
 		}
 		us := float64(min(bar.To, s.max)) / 1e3
-		l.Points = append(l.Points, Point{nines(float64(seen) / total), us})
+		l.points = append(l.points, point{nines(float64(seen) / total), us})
 		seen += bar.Count
+		end := math.Log10(total) + 1e-9
 		if float64(seen) < total {
-			l.Points = append(l.Points, Point{nines(float64(seen) / total), us})
-		} else {
-			l.Points = append(l.Points, Point{math.Log10(total) + 1e-9, us})
+			end = nines(float64(seen) / total)
 		}
+		l.points = append(l.points, point{end, us})
 	}
 	return l
 }
 
-func (t *Throughput) chart() Chart {
+func (t *Throughput) chart() chart {
 	n := len(t.Operations)
 	seconds := t.SlotMS / 1e3
-	c := Chart{Title: "Throughput over time", XLabel: "seconds", FormatY: func(x float64) string {
-		if x >= 1e6 {
+	c := chart{title: "Throughput over time", xLabel: "seconds", format: func(x float64) string {
+		switch {
+		case x >= 1e6:
 			return digits(x/1e6) + "M/s"
-		}
-		if x >= 1e4 {
+		case x >= 1e4:
 			return digits(x/1e3) + "k/s"
 		}
 		return strconv.FormatFloat(x, 'f', -1, 64) + "/s"
@@ -85,23 +101,29 @@ func (t *Throughput) chart() Chart {
 	if n > 2 {
 		n-- // the last slot is not a whole one
 	}
-	line := Line{}
+	var l line
 	for i, k := range t.Operations[:n] {
-		line.Points = append(line.Points, Point{(float64(i) + .5) * seconds, float64(k) / seconds})
+		l.points = append(l.points, point{(float64(i) + .5) * seconds, float64(k) / seconds})
 	}
-	c.Lines = []Line{line}
-	span := float64(n) * seconds
-	step := math.Pow(10, math.Floor(math.Log10(span)))
-	for _, s := range []float64{.1, .2, .5, 1} {
-		if span/(step*s) <= 10 {
+	c.lines = []line{l}
+	for _, x := range roundSteps(float64(n)*seconds, 10) {
+		c.x = append(c.x, tick{x, strconv.FormatFloat(math.Round(x*1e4)/1e4, 'f', -1, 64)})
+	}
+	return c
+}
+
+// roundSteps are round values from 0 until end is reached, in at most so many steps and one more.
+func roundSteps(end float64, most int) (list []float64) {
+	step := math.Pow(10, math.Floor(math.Log10(end/float64(most))))
+	for _, s := range []float64{1, 2, 5, 10} {
+		if end/(step*s) <= float64(most) {
 			step *= s
 			break
 		}
 	}
-	for x := 0.0; ; x += step {
-		c.XTicks = append(c.XTicks, Tick{x, strconv.FormatFloat(math.Round(x*1e4)/1e4, 'f', -1, 64)})
-		if x >= span {
-			return c
+	for i := 0; ; i++ {
+		if list = append(list, float64(i)*step); list[i] >= end {
+			return list
 		}
 	}
 }

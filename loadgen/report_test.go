@@ -67,8 +67,7 @@ func golden(t *testing.T, name string, got []byte) {
 func TestWrittenResults(t *testing.T) {
 	r := sampleResult()
 	var table, doc, line, hist, picture bytes.Buffer
-	_, err := r.Plot().WriteTo(&picture)
-	if err := errors.Join(err, r.WriteTable(&table), r.WriteJSON(&doc, true), r.WriteJSON(&line, false),
+	if err := errors.Join(r.WritePlot(&picture), r.WriteTable(&table), r.WriteJSON(&doc, true), r.WriteJSON(&line, false),
 		r.WriteHistograms(&hist)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +105,7 @@ func TestPictures(t *testing.T) {
 	many.Scenario, many.Target = `<"odd"> & names`, "\x00\xff"
 	for i, r := range []*Result{{}, one, many, sampleResult()} {
 		var b bytes.Buffer
-		if _, err := r.Plot().WriteTo(&b); err != nil {
+		if err := r.WritePlot(&b); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Contains(b.String(), "NaN") || strings.Contains(b.String(), "Inf") {

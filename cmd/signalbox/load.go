@@ -146,7 +146,7 @@ func runLoad(inv *invocation, name string, f loadFlags) error {
 		write func(io.Writer) error
 	}{
 		{f.hdr, r.WriteHistograms},
-		{f.svg, func(w io.Writer) error { _, err := r.Plot().WriteTo(w); return err }},
+		{f.svg, r.WritePlot},
 	} {
 		if err := writeFile(out.path, out.write); err != nil {
 			return err
