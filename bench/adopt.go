@@ -59,7 +59,7 @@ func (r *Report) inReadme(page []byte) ([]byte, error) {
 	return replaceBetween(page, readmeBegin, readmeEnd, r.excerpt())
 }
 
-// inScalingPage puts the model's tables between the marks of a page; r may be nil.
+// inScalingPage puts the model's tables between the marks of a page.
 func inScalingPage(page []byte, r *Report) ([]byte, error) {
 	var b bytes.Buffer
 	if err := WriteScaling(&b, r); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -22,30 +21,27 @@ func DefaultDiscovery() DiscoveryConfig {
 	return DiscoveryConfig{Members: 20_000, Watchers: 20_000, Connections: 200, Churn: 10, Length: 10 * time.Minute}
 }
 
-// RunDiscovery: P12. Members register and restart, watchers see them come and go; memory is to stay
+// text implements longTest.
+func (d DiscoveryConfig) text() string {
+	return fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
+		"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
+		loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn))
+}
+
+// run: P12. Members register and restart, watchers see them come and go; memory is to stay
 // flat and the server below one core.
-func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfig, root string) (*Record, error) {
-	r, dir, err := startRecord(ctx, system, root,
-		"discovery",
-		fmt.Sprintf("%s members register for services of 200, %s watchers see them come and go, over %d connections; %s %% of the members restart each "+
-			"minute. A delay counts from the call of the member that registers or leaves to the watcher's callback.",
-			loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn)))
-	defer os.RemoveAll(dir)
+func (d DiscoveryConfig) run(ctx context.Context, l *longRun) error {
+	s, err := l.system.startInstance(ctx, l.dir)
 	if err != nil {
-		return nil, err
-	}
-	s, err := system.startInstance(ctx, dir)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Stop()
 	scenario, err := loadgen.Find("discovery")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	var samples <-chan []Sample
 	stop := make(chan struct{})
-	began := time.Now()
 	out, err := loadgen.Run(ctx, loadgen.Config{
 		Scenario: scenario, Target: s.target(), Sessions: d.Members, Watchers: d.Watchers,
 		Connections: d.Connections, Churn: d.Churn,
@@ -58,26 +54,26 @@ func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfi
 	})
 	close(stop)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if out.Interrupted {
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
 	if samples != nil {
-		r.Samples = <-samples
+		l.Samples = <-samples
 	}
-	if out.Operations == 0 || len(r.Samples) < 4 {
-		return nil, errors.New("discovery: nobody restarted")
+	if out.Operations == 0 || len(l.Samples) < 4 {
+		return errors.New("discovery: nobody restarted")
 	}
 	o := outcome{Result: out}
-	r.fact("a member that joined is seen, p50", o.ms("joined", 50), Milliseconds, 0)
-	r.fact("a member that joined is seen, p99", o.ms("joined", 99), Milliseconds, 250)
-	r.fact("a member that left is not seen any more, p50", o.ms("left", 50), Milliseconds, 0)
-	r.fact("a member that left is not seen any more, p99", o.ms("left", 99), Milliseconds, 250)
-	r.fact("restarts/s", out.Rate, PerSecond, 0)
-	r.fact("errors", float64(out.ErrorCount()), "", 0)
+	l.fact("a member that joined is seen, p50", o.ms("joined", 50), Milliseconds, 0)
+	l.fact("a member that joined is seen, p99", o.ms("joined", 99), Milliseconds, 250)
+	l.fact("a member that left is not seen any more, p50", o.ms("left", 50), Milliseconds, 0)
+	l.fact("a member that left is not seen any more, p99", o.ms("left", 99), Milliseconds, 250)
+	l.fact("restarts/s", out.Rate, PerSecond, 0)
+	l.fact("errors", float64(out.ErrorCount()), "", 0)
 	var cores, early, late []float64
-	for _, x := range r.Samples {
+	for _, x := range l.Samples {
 		cores = append(cores, x.Cores)
 		switch at := x.At / d.Length.Seconds(); {
 		case at < 0.3:
@@ -86,9 +82,8 @@ func RunDiscovery(ctx context.Context, system *SignalboxSystem, d DiscoveryConfi
 			late = append(late, float64(x.Memory))
 		}
 	}
-	r.fact("server cores, median", StatOf(cores).Median, "", 1)
-	r.fact("server memory in the first third", StatOf(early).Median, Bytes, 0)
-	r.fact("server memory in the last fifth, to that", StatOf(late).Median/StatOf(early).Median, "", 1.05)
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+	l.fact("server cores, median", StatOf(cores).Median, "", 1)
+	l.fact("server memory in the first third", StatOf(early).Median, Bytes, 0)
+	l.fact("server memory in the last fifth, to that", StatOf(late).Median/StatOf(early).Median, "", 1.05)
+	return nil
 }

@@ -193,10 +193,8 @@ func (c FailoverConfig) measure(
 			}
 			longest := took.write
 			list = append(list, longest.Seconds()*1e3)
-			if log != nil {
-				fmt.Fprintf(log, "%s, %s, %d of %d: server %d, longest wait %v\n",
-					s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
-			}
+			logf(log, "%s, %s, %d of %d: server %d, longest wait %v",
+				s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))
 			if err := f.undo(ctx, g, hosts, i); err != nil {
 				return err
 			}

@@ -71,10 +71,8 @@ func (c FailoverConfig) returns(
 				return fmt.Errorf("%s, a follower returns, %s: %w", s.Name(), f.text, err)
 			}
 			all = append(all, x)
-			if log != nil {
-				fmt.Fprintf(log, "%s, a follower returns, %s: longest write %v, read %v, whole after %v, %d MiB more memory\n", s.Name(),
-					f.text, x.write.Round(time.Millisecond), x.read.Round(time.Millisecond), x.whole.Round(10*time.Millisecond), x.memory>>20)
-			}
+			logf(log, "%s, a follower returns, %s: longest write %v, read %v, whole after %v, %d MiB more memory", s.Name(),
+				f.text, x.write.Round(time.Millisecond), x.read.Round(time.Millisecond), x.whole.Round(10*time.Millisecond), x.memory>>20)
 		}
 		for i, s := range systems {
 			stall, memory := 0.0, 0.0

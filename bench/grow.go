@@ -3,7 +3,6 @@ package bench
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,47 +38,44 @@ const (
 	resizePollInterval = 20 * time.Millisecond // between two looks at what is left to do
 )
 
-// RunGrow has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
+// text implements longTest.
+func (c GrowConfig) text() string {
+	return fmt.Sprintf(
+		"%s semaphores, and %s sessions on %s, of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
+			"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
+			"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
+		loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), connectionsText(c.Connections), c.Writers, c.Rate,
+		strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold)
+}
+
+// run has a cluster grow and shrink while writers write, a reader reads behind the barrier, and
 // idle sessions live. It records the longest call of each step.
-func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root string, log io.Writer) (*Record, error) {
-	r, dir, err := startRecord(ctx, system, root,
-		"grow",
-		fmt.Sprintf(
-			"%s semaphores, and %s sessions on %s, of which each holds a lock. %d writers, each with a session, update a semaphore, lock an "+
-				"ephemeral one and unlock it in turn, %d calls a second in all, and none before its last one was answered; a reader describes semaphores, STRICT. Meanwhile the cluster has %s instances, one after the other, with replication factor %d. A step ends when nothing "+
-				"is left to do; the load goes on for %s then, which count with it, and once more as long for what there is without a change.",
-			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), connectionsText(c.Connections), c.Writers, c.Rate,
-			strings.Trim(fmt.Sprint(c.Steps), "[]"), c.Factor, c.Hold))
-	defer os.RemoveAll(dir)
+func (c GrowConfig) run(ctx context.Context, l *longRun) error {
+	g, err := newResizableCluster(ctx, l.system, c, l.dir)
 	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	g, err := newResizableCluster(ctx, system, c, dir)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer g.stop()
 	plan := Plan{Target: signalboxTarget(g.clients()...), Connections: 4}
 	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
-		return nil, err
+		return err
 	}
 	plan.Connections = c.Connections
 	sessions, err := openIdleSessions(ctx, plan, c.Sessions)
 	defer sessions.close()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := loadgen.Parallel(ctx, c.Sessions, func(ctx context.Context, i int) error {
 		_, err := sessions.sessions[i].(loadgen.CanAcquire).Acquirer(loadgen.AcquireOptions{}).Acquire(ctx,
 			fmt.Sprintf("held/%d", i))
 		return err
 	}); err != nil {
-		return nil, err
+		return err
 	}
 	load, end, err := c.startLoad(ctx, g.clients())
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer end()
 	// hold lets the load go on, and takes what it saw since it was last asked.
@@ -94,11 +90,9 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 			}
 			x = x.and(now)
 		}
-		if log != nil {
-			fmt.Fprintf(log, "%s: %d writes, longest %v, %d above %d ms; longest read %v\n",
-				text, x.writes, x.write.Round(time.Millisecond), x.slow, stallThreshold,
-				x.read.Round(time.Millisecond))
-		}
+		logf(l.log, "%s: %d writes, longest %v, %d above %d ms; longest read %v",
+			text, x.writes, x.write.Round(time.Millisecond), x.slow, stallThreshold,
+			x.read.Round(time.Millisecond))
 		return x, nil
 	}
 	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
@@ -108,35 +102,34 @@ func RunGrow(ctx context.Context, system *SignalboxSystem, c GrowConfig, root st
 			text, bar = fmt.Sprintf("%d to %d", c.Steps[i-1], n), stallThreshold
 		}
 		if _, err := load.take(); err != nil {
-			return nil, fmt.Errorf("%s instances: %w", text, err)
+			return fmt.Errorf("%s instances: %w", text, err)
 		}
 		t := time.Now()
 		if err := g.resize(ctx, n); err != nil {
-			return nil, fmt.Errorf("%s instances: %w", text, err)
+			return fmt.Errorf("%s instances: %w", text, err)
 		}
 		took := time.Since(t)
 		x, err := hold(text)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if i > 0 {
-			r.fact(text+": seconds until nothing is left to do", took.Seconds(), "", 0)
+			l.fact(text+": seconds until nothing is left to do", took.Seconds(), "", 0)
 		}
-		r.fact(text+": longest write", ms(x.write), Milliseconds, bar)
-		r.fact(text+": longest STRICT read", ms(x.read), Milliseconds, bar)
+		l.fact(text+": longest write", ms(x.write), Milliseconds, bar)
+		l.fact(text+": longest STRICT read", ms(x.read), Milliseconds, bar)
 		still := fmt.Sprintf("%d instances, nothing to do", n)
 		if x, err = hold(still); err != nil {
-			return nil, err
+			return err
 		}
 		if i > 0 {
-			r.fact(still+": longest write", ms(x.write), Milliseconds, 0)
+			l.fact(still+": longest write", ms(x.write), Milliseconds, 0)
 		}
 	}
 	if err := sessions.checkAlive(); err != nil {
-		return nil, err
+		return err
 	}
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+	return nil
 }
 
 func connectionsText(n int) string {

@@ -104,7 +104,8 @@ type idleSessions struct {
 	sessions []loadgen.Session
 }
 
-// openIdleSessions opens n sessions as planned. What it returns is to be closed, with an error too.
+// openIdleSessions opens n sessions as planned, as many at a time as loadgen.Parallel does. What it
+// returns is to be closed, with an error too.
 func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, error) {
 	conns := plan.Connections
 	if conns == loadgen.Each {
@@ -112,21 +113,25 @@ func openIdleSessions(ctx context.Context, plan Plan, n int) (*idleSessions, err
 	}
 	conns = min(conns, n)
 	c := &idleSessions{conns: make([]loadgen.Conn, conns), sessions: make([]loadgen.Session, n)}
-	err := loadgen.Parallel(ctx, conns, func(ctx context.Context, i int) (err error) {
-		c.conns[i], err = plan.Target.Open(ctx)
+	start := func(ctx context.Context, i int) (err error) {
+		ctx, cancel := context.WithTimeout(ctx, callDeadline)
+		defer cancel()
+		if i < conns {
+			c.conns[i], err = plan.Target.Open(ctx)
+		}
+		if err == nil {
+			c.sessions[i], err = c.conns[i%conns].Session(ctx)
+		}
+		if err != nil {
+			err = fmt.Errorf("start session %d of %d: %w", i+1, n, err)
+		}
 		return err
-	})
-	if err != nil {
-		return c, fmt.Errorf("open %d connections: %w", conns, err)
 	}
-	err = loadgen.Parallel(ctx, n, func(ctx context.Context, i int) (err error) {
-		c.sessions[i], err = c.conns[i%conns].Session(ctx)
-		return err
-	})
-	if err != nil {
-		return c, fmt.Errorf("start %d sessions: %w", n, err)
+	err := loadgen.Parallel(ctx, conns, start)
+	if err == nil {
+		err = loadgen.Parallel(ctx, n-conns, func(ctx context.Context, i int) error { return start(ctx, conns+i) })
 	}
-	return c, nil
+	return c, err
 }
 
 // checkAlive fails when sessions are over: what does not live costs nothing.

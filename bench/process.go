@@ -53,28 +53,20 @@ func StartProcess(
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	go func() {
 		_ = p.cmd.Wait() // how it ended is in its output
 		close(p.done)
+		end(errors.New("it ended"))
 	}()
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	t := time.NewTicker(10 * time.Millisecond)
-	defer t.Stop()
-	for {
-		err := ready(ctx)
-		if err == nil {
-			return p, nil
-		}
-		select {
-		case <-t.C:
-		case <-p.done:
-			return nil, fmt.Errorf("%s ended before it was ready: %s", filepath.Base(program), p.lastOutput())
-		case <-ctx.Done():
-			p.Stop()
-			return nil, fmt.Errorf("%s was not ready in time: %w: %s", filepath.Base(program), err, p.lastOutput())
-		}
+	if err := Poll(ctx, 10*time.Millisecond, ready); err != nil {
+		p.Stop()
+		return nil, fmt.Errorf("%s did not become ready: %w: %s", filepath.Base(program), err, p.lastOutput())
 	}
+	return p, nil
 }
 
 func (p *Process) lastOutput() string {

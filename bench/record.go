@@ -45,22 +45,53 @@ func newRecord(dir, version, test, text string) (*Record, error) {
 	return &Record{Begun: time.Now().Truncate(time.Second), Machine: m, Version: version, Test: test, Text: text}, err
 }
 
-// startRecord makes the record of a test of a system, and a folder below root for its data, which
-// the caller removes.
-func startRecord(ctx context.Context, system System, root, test, text string) (*Record, string, error) {
+// longTest is a test of this project alone that takes minutes or hours.
+type longTest interface {
+	// text says what is done: a paragraph.
+	text() string
+
+	run(ctx context.Context, l *longRun) error
+}
+
+// longRun is a run of a longTest.
+type longRun struct {
+	*Record
+	system *SignalboxSystem
+	dir    string // removed after it
+	log    io.Writer
+}
+
+// logf writes a line to a log, unless that is nil.
+func logf(log io.Writer, form string, args ...any) {
+	if log != nil {
+		fmt.Fprintf(log, form+"\n", args...)
+	}
+}
+
+// runLong runs a test, with its data in a folder below root.
+func runLong(ctx context.Context, name string, t longTest, system *SignalboxSystem, root string, log io.Writer) (*Record, error) {
 	version, err := system.Version(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	if root, err = filepath.Abs(root); err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	dir, err := os.MkdirTemp(root, ".bench-")
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	r, err := newRecord(dir, version, test, text)
-	return r, dir, err
+	defer os.RemoveAll(dir)
+	r, err := newRecord(dir, version, name, t.text())
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	if err := t.run(ctx, &longRun{r, system, dir, log}); err != nil {
+		return nil, err
+	}
+	r.Took = time.Since(began).Seconds()
+	return r, nil
 }
 
 func (r *Record) fact(text string, value float64, unit Unit, bar float64) {

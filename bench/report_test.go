@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"errors"
 	"io"
 	"math"
 	"os"
@@ -163,12 +162,6 @@ func TestReadmeShowsTheBaseline(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, err := Read("../" + baseline + ".json")
-	if errors.Is(err, os.ErrNotExist) {
-		if !bytes.Contains(page, []byte("`bench adopt` -->\n<!-- end of measured -->")) {
-			t.Error("the README shows figures, but there is no baseline; run bench adopt with a report")
-		}
-		return
-	}
 	if err != nil {
 		t.Fatal(err)
 	}

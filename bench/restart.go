@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
@@ -30,27 +29,19 @@ const restartCallers = 64
 // sessionTimeout is longer than any restart may take, so that none of the sessions ends in one.
 const sessionTimeout = 5 * time.Minute
 
-// RunRestart: P13. A server full of names and sessions takes snapshots under a steady load, is then
+// text implements longTest.
+func (c RestartConfig) text() string {
+	return fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; "+
+		"those in which no snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
+		loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate))
+}
+
+// run: P13. A server full of names and sessions takes snapshots under a steady load, is then
 // stopped, started, killed, and started again.
-func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, root string, log io.Writer) (*Record, error) {
-	logf := func(form string, args ...any) {
-		if log != nil {
-			fmt.Fprintf(log, form+"\n", args...)
-		}
-	}
-	r, dir, err := startRecord(ctx, system, root,
-		"restart",
-		fmt.Sprintf("%s semaphores and %s sessions. Pairs at %s/s go on while snapshots are taken, in windows of two seconds; "+
-			"those in which no snapshot was under way say what the machine does by itself. Then the server is stopped and started, and killed and started.",
-			loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate)))
-	defer os.RemoveAll(dir)
+func (c RestartConfig) run(ctx context.Context, l *longRun) error {
+	s, err := l.system.startInstance(ctx, l.dir)
 	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	s, err := system.startInstance(ctx, dir)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.Stop()
 	target := signalboxTarget(s.addr[0])
@@ -58,35 +49,35 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 	plan := Plan{Target: target, Connections: 16}
 
 	if err := raiseQuota(ctx, plan, c.Names+restartCallers); err != nil {
-		return nil, err
+		return err
 	}
 	t := time.Now()
 	if err := fill(ctx, plan, c.Names, []byte("0123456789abcdef")); err != nil {
-		return nil, err
+		return err
 	}
-	r.fact("seconds to make the semaphores", time.Since(t).Seconds(), "", 0)
-	logf("%d names in %v", c.Names, time.Since(t).Round(time.Millisecond))
+	l.fact("seconds to make the semaphores", time.Since(t).Seconds(), "", 0)
+	logf(l.log, "%d names in %v", c.Names, time.Since(t).Round(time.Millisecond))
 	t = time.Now()
 	sessions, err := openIdleSessions(ctx, plan, c.Sessions)
 	defer sessions.close()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
-	logf("%d sessions in %v", c.Sessions, time.Since(t).Round(time.Millisecond))
+	l.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
+	logf(l.log, "%d sessions in %v", c.Sessions, time.Since(t).Round(time.Millisecond))
 	if u, err := s.Process().Usage(); err == nil {
-		r.fact("server memory with all of them", float64(u.Resident), Bytes, 0)
+		l.fact("server memory with all of them", float64(u.Resident), Bytes, 0)
 	}
 
-	quiet, busy, snapshots, err := c.stalls(ctx, s, plan, logf)
+	quiet, busy, snapshots, err := c.stalls(ctx, s, plan, l.log)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	r.fact("snapshots that were taken", snapshots, "", 0)
-	r.fact("slowest operation in a window without a snapshot, median", StatOf(quiet).Median, Milliseconds, 0)
-	r.fact("slowest operation in a window without a snapshot", StatOf(quiet).High, Milliseconds, 0)
-	r.fact("slowest operation in a window with a snapshot, median", StatOf(busy).Median, Milliseconds, 0)
-	r.fact("slowest operation in a window with a snapshot, beyond the median without",
+	l.fact("snapshots that were taken", snapshots, "", 0)
+	l.fact("slowest operation in a window without a snapshot, median", StatOf(quiet).Median, Milliseconds, 0)
+	l.fact("slowest operation in a window without a snapshot", StatOf(quiet).High, Milliseconds, 0)
+	l.fact("slowest operation in a window with a snapshot, median", StatOf(busy).Median, Milliseconds, 0)
+	l.fact("slowest operation in a window with a snapshot, beyond the median without",
 		StatOf(busy).High-StatOf(quiet).Median, Milliseconds, 20)
 
 	for _, how := range []struct {
@@ -96,38 +87,37 @@ func RunRestart(ctx context.Context, system *SignalboxSystem, c RestartConfig, r
 		how.end(s.Process())
 		t = time.Now()
 		if err := s.Restart(ctx, 0); err != nil {
-			return nil, err
+			return err
 		}
 		ready := time.Since(t)
 		m, err := loadgen.ReadMetrics(ctx, s.addr[2])
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if int(m["signalbox_shard_semaphores"]) < c.Names || int(m["signalbox_shard_sessions"]) < c.Sessions {
-			return nil, fmt.Errorf("after it was %s it has %v semaphores and %v sessions",
+			return fmt.Errorf("after it was %s it has %v semaphores and %v sessions",
 				how.text, m["signalbox_shard_semaphores"], m["signalbox_shard_sessions"])
 		}
-		r.fact("ms until it is ready after it was "+how.text, ready.Seconds()*1e3, Milliseconds, 10_000)
-		logf("%s: ready after %v", how.text, ready.Round(time.Millisecond))
+		l.fact("ms until it is ready after it was "+how.text, ready.Seconds()*1e3, Milliseconds, 10_000)
+		logf(l.log, "%s: ready after %v", how.text, ready.Round(time.Millisecond))
 		// The first answer to a new client, who comes when all sessions attach again.
 		t = time.Now()
 		if err := firstLock(ctx, plan.Target); err != nil {
-			return nil, err
+			return err
 		}
-		r.fact("ms from there to the first lock of a new client", time.Since(t).Seconds()*1e3, Milliseconds, 0)
+		l.fact("ms from there to the first lock of a new client", time.Since(t).Seconds()*1e3, Milliseconds, 0)
 	}
 	if err := sessions.checkAlive(); err != nil {
-		return nil, err
+		return err
 	}
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+	return nil
 }
 
 // stalls runs windows of load until enough snapshots were taken, and tells the slowest operation of
 // each: of the quiet ones, and of those in which a snapshot began or ended, and their neighbours,
 // since saving one takes longer than a window.
 func (c RestartConfig) stalls(
-	ctx context.Context, s *instance, plan Plan, logf func(string, ...any),
+	ctx context.Context, s *instance, plan Plan, log io.Writer,
 ) (quiet, busy []float64, snapshots float64, err error) {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {
@@ -162,7 +152,7 @@ func (c RestartConfig) stalls(
 		}
 		o := outcome{Result: out}
 		windows = append(windows, window{o.ms("pair", 100), now > last})
-		logf("slowest of a window: %s ms, snapshots: %v", digits(o.ms("pair", 100)), now-begin)
+		logf(log, "slowest of a window: %s ms, snapshots: %v", digits(o.ms("pair", 100)), now-begin)
 		last = now
 	}
 	for i, w := range windows {

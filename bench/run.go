@@ -127,11 +127,7 @@ func (s *Settings) present(ctx context.Context, r *Report) map[string]System {
 	return systems
 }
 
-func (s *Settings) logf(form string, args ...any) {
-	if s.Log != nil {
-		fmt.Fprintf(s.Log, form+"\n", args...)
-	}
-}
+func (s *Settings) logf(form string, args ...any) { logf(s.Log, form, args...) }
 
 func slug(name string) string {
 	return strings.Map(func(r rune) rune {

@@ -115,9 +115,8 @@ func TestLongTests(t *testing.T) {
 	system := &SignalboxSystem{Binary: self(t)}
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunDiscovery(t.Context(), system,
-			DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second},
-			t.TempDir())
+		r, err := runLong(t.Context(), "discovery",
+			DiscoveryConfig{Members: 60, Watchers: 20, Connections: 4, Churn: 2000, Length: 2 * time.Second}, system, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +134,7 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("grow", func(t *testing.T) {
 		g := GrowConfig{Names: 200, Sessions: 20, Connections: loadgen.Each, Writers: 2, Rate: 200, Factor: 2, Hold: 100 * time.Millisecond, Steps: []int{1, 2, 1}}
-		r, err := RunGrow(t.Context(), system, g, t.TempDir(), nil)
+		r, err := runLong(t.Context(), "grow", g, system, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,8 +146,8 @@ func TestLongTests(t *testing.T) {
 	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
-		r, err := RunRestart(t.Context(), system,
-			RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, t.TempDir(), nil)
+		r, err := runLong(t.Context(), "restart",
+			RestartConfig{Names: 500, Sessions: 50, Rate: 200, Watch: time.Second, Snapshots: 1}, system, t.TempDir(), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

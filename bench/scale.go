@@ -37,48 +37,42 @@ func DefaultScale() ScaleConfig {
 // scaleConnections is how many clients the load has. Each has a connection to every instance.
 const scaleConnections = 4
 
-// RunScale gives each instance of a cluster a small part of a core, so that one machine stands for
+// text implements longTest.
+func (c ScaleConfig) text() string {
+	return fmt.Sprintf("Instances in control groups with a CPU quota each, of periods of %v; the load runs outside of them. "+
+		"A cluster with replication factor %d grows over %s instances, %d rounds. For each replicaset there are %d callers of "+
+		"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had. "+
+		"The model has its costs from the smallest cluster without quotas.",
+		quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers)
+}
+
+// run gives each instance of a cluster a small part of a core, so that one machine stands for
 // many, and has the cluster grow. The load runs outside of the quotas.
-func RunScale(
-	ctx context.Context, system *SignalboxSystem, c ScaleConfig, root string, log io.Writer,
-) (*Record, error) {
-	r, dir, err := startRecord(ctx, system, root,
-		"scale",
-		fmt.Sprintf("Instances in control groups with a CPU quota each, of periods of %v; the load runs outside of them. "+
-			"A cluster with replication factor %d grows over %s instances, %d rounds. For each replicaset there are %d callers of "+
-			"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had. "+
-			"The model has its costs from the smallest cluster without quotas.",
-			quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers))
-	defer os.RemoveAll(dir)
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
+func (c ScaleConfig) run(ctx context.Context, l *longRun) error {
 	seen := map[scalePoint]map[string][]float64{}
 	var idle []Fact
 	for round := range c.Rounds {
 		for i, quota := range c.Quotas {
 			s := scaleRun{
-				ScaleConfig: c, quota: quota, seen: seen, log: log,
+				ScaleConfig: c, quota: quota, seen: seen, log: l.log,
 				trial: &trial{Settings: &Settings{Length: c.Length, WarmUp: c.WarmUp}, round: round},
 			}
-			own, err := os.MkdirTemp(dir, "round-")
+			own, err := os.MkdirTemp(l.dir, "round-")
 			if err != nil {
-				return nil, err
+				return err
 			}
 			last := round == c.Rounds-1 && i == len(c.Quotas)-1
-			if idle, err = s.run(ctx, system, own, last); err != nil {
-				return nil, fmt.Errorf("round %d at %s of a core: %w", round+1, percent(quota), err)
+			if idle, err = s.run(ctx, l.system, own, last); err != nil {
+				return fmt.Errorf("round %d at %s of a core: %w", round+1, percent(quota), err)
 			}
 			if err := os.RemoveAll(own); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
-	c.report(r, seen)
-	r.Facts = append(r.Facts, idle...)
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+	c.report(l.Record, seen)
+	l.Facts = append(l.Facts, idle...)
+	return nil
 }
 
 // scalePoint is a cluster that was measured.
@@ -154,10 +148,8 @@ func (s *scaleRun) note(size int, what string, value float64) {
 		s.seen[p] = map[string][]float64{}
 	}
 	s.seen[p][what] = append(s.seen[p][what], value)
-	if s.log != nil {
-		fmt.Fprintf(s.log, "round %d  %s of a core  %2d instances  %-12s %s\n",
-			s.round+1, percent(s.quota), size, what, digits(value))
-	}
+	logf(s.log, "round %d  %s of a core  %2d instances  %-12s %s",
+		s.round+1, percent(s.quota), size, what, digits(value))
 }
 
 // Names of what is measured at a point.

@@ -14,7 +14,7 @@ func TestScale(t *testing.T) {
 	}
 	c := ScaleConfig{Sizes: []int{1, 2}, Quotas: []float64{0.5}, Factor: 1, Rounds: 1, Callers: 8, Watchers: 20, Sessions: 20,
 		Length: 400 * time.Millisecond, WarmUp: 50 * time.Millisecond}
-	r, err := RunScale(t.Context(), &SignalboxSystem{Binary: self(t)}, c, t.TempDir(), nil)
+	r, err := runLong(t.Context(), "scale", c, &SignalboxSystem{Binary: self(t)}, t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,28 +30,22 @@ type Costs struct {
 	Measured3 float64 // pairs/s of three servers and their load on the one machine
 }
 
-// CostsOf takes the costs from a report; nil has none.
+// CostsOf takes the costs from a report.
 func CostsOf(r *Report) Costs {
 	get := func(work string) float64 {
-		if r != nil {
-			if f := r.Measurements.find(work, Signalbox); f != nil {
-				return StatOf(f.Values).Median
-			}
+		if f := r.Measurements.find(work, Signalbox); f != nil {
+			return StatOf(f.Values).Median
 		}
 		return math.NaN()
 	}
-	c := Costs{
+	return Costs{
 		Pair: 1e6 / get("pairs-1024-cpu"), Three: 1e6 / get("three-1024-cpu"), Leader: math.NaN(), Written: get("pairs-1024-written"),
 		Written3: get("three-1024-written"),
 		KiB:      get("data-cpu"), KiBOnDisk: get("data-written"), Seen: 1e6 / get("watch-5000-cpu"),
 		Memory: get("idle-own-memory"), Shared: get("idle-shared-memory"), Alive: get("idle-own-cpu"), Name: get("names-memory"),
-		Empty: get("empty-memory"), Idle: get("empty-cpu"), Member: get("three-empty-cpu"), Sync: math.NaN(),
+		Empty: get("empty-memory"), Idle: get("empty-cpu"), Member: get("three-empty-cpu"), Sync: r.Machine.Fsync * 1e3,
 		Handoffs: get("handoffs-64"), Measured3: get("three-1024"),
 	}
-	if r != nil {
-		c.Sync = r.Machine.Fsync * 1e3
-	}
-	return c
 }
 
 // rows of the costs, for people.
@@ -201,20 +195,15 @@ func Predict(c Costs, a Assumptions, machines int) Prediction {
 // clusterSizes are the numbers of machines that the page speaks of.
 var clusterSizes = []int{1, 3, 9, 30, 100}
 
-// WriteScaling writes the costs of a report, what is assumed, and what both predict. Without a
-// report, nil, it says that there is none, and what is assumed.
+// WriteScaling writes the costs of a report, what is assumed, and what both predict.
 func WriteScaling(w io.Writer, r *Report) error {
 	c, a := CostsOf(r), DefaultAssumptions()
 	var b strings.Builder
-	if r == nil {
-		b.WriteString("No baseline has been adopted yet, so there are no costs to start from.\n")
-	} else {
-		fmt.Fprintf(&b,
-			"Costs, from the report of %s: medians of %d rounds, servers and load on one machine.\n\n%s.\n\n| of | | measured |\n|---|---|---|\n",
-			r.Begun.Format("2006-01-02 15:04"), r.Rounds, strings.Replace(r.Machine.String(), "; disk", ";\ndisk", 1))
-		for _, x := range c.rows() {
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.text, amount(x.value, x.unit))
-		}
+	fmt.Fprintf(&b,
+		"Costs, from the report of %s: medians of %d rounds, servers and load on one machine.\n\n%s.\n\n| of | | measured |\n|---|---|---|\n",
+		r.Begun.Format("2006-01-02 15:04"), r.Rounds, strings.Replace(r.Machine.String(), "; disk", ";\ndisk", 1))
+	for _, x := range c.rows() {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", x.of, x.text, amount(x.value, x.unit))
 	}
 	b.WriteString("\n| assumed | |\n|---|---|\n")
 	for _, x := range a.rows() {
@@ -224,21 +213,19 @@ func WriteScaling(w io.Writer, r *Report) error {
 		}
 		fmt.Fprintf(&b, "| %s | %s |\n", x.text, value)
 	}
-	if r != nil {
-		b.WriteString(
-			"\n| machines | pairs/s | limited by | changes seen/s | idle sessions | semaphores | meta shard's leader, of a core |\n" +
-				"|---|---|---|---|---|---|---|\n")
-		for _, n := range clusterSizes {
-			p := Predict(c, a, n)
-			fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n",
-				n, rateText(p.Pairs), p.Limit, rateText(p.Seen), rateText(p.Sessions), rateText(p.Names), percent(p.Meta))
-		}
-		if !math.IsNaN(c.Measured3) && !math.IsNaN(c.Three) {
-			// The model on the very machine where it was measured: what it leaves out shows here.
-			fmt.Fprintf(&b, "\nFor comparison: three servers and their load did %[2]s pairs/s on this one machine of %[1]d cores.\n"+
-				"By these costs the servers needed %[3]s cores. The load, the system and waiting for the disk took\nthe rest.\n",
-				r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
-		}
+	b.WriteString(
+		"\n| machines | pairs/s | limited by | changes seen/s | idle sessions | semaphores | meta shard's leader, of a core |\n" +
+			"|---|---|---|---|---|---|---|\n")
+	for _, n := range clusterSizes {
+		p := Predict(c, a, n)
+		fmt.Fprintf(&b, "| %d | %s | %s | %s | %s | %s | %s |\n",
+			n, rateText(p.Pairs), p.Limit, rateText(p.Seen), rateText(p.Sessions), rateText(p.Names), percent(p.Meta))
+	}
+	if !math.IsNaN(c.Measured3) && !math.IsNaN(c.Three) {
+		// The model on the very machine where it was measured: what it leaves out shows here.
+		fmt.Fprintf(&b, "\nFor comparison: three servers and their load did %[2]s pairs/s on this one machine of %[1]d cores.\n"+
+			"By these costs the servers needed %[3]s cores. The load, the system and waiting for the disk took\nthe rest.\n",
+			r.Machine.Cores, digits(c.Measured3), digits(c.Measured3*c.Three/1e6))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

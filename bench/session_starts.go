@@ -2,10 +2,7 @@ package bench
 
 import (
 	"context"
-	"fmt"
 	"time"
-
-	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
 // measureSessionStarts: P14, as when a fleet restarts. Each session has a new connection, and all
@@ -34,27 +31,16 @@ func measureSessionStarts(ctx context.Context, v *trial) error {
 	})
 }
 
-// startSessions starts n sessions on new connections, as many at a time as loadgen.Parallel does,
-// and tells how long that took and what CPU the server used. It closes them before it returns.
+// startSessions starts n sessions on new connections, and tells how long that took and what CPU the
+// server used. It closes them before it returns.
 func startSessions(ctx context.Context, s *Server, plan Plan, n int) (took, cpu time.Duration, err error) {
-	c := &idleSessions{conns: make([]loadgen.Conn, n), sessions: make([]loadgen.Session, n)}
-	defer c.close()
 	before, err := s.Usage()
 	if err != nil {
 		return 0, 0, err
 	}
 	began := time.Now()
-	err = loadgen.Parallel(ctx, n, func(ctx context.Context, i int) (err error) {
-		ctx, cancel := context.WithTimeout(ctx, callDeadline)
-		defer cancel()
-		if c.conns[i], err = plan.Target.Open(ctx); err == nil {
-			c.sessions[i], err = c.conns[i].Session(ctx)
-		}
-		if err != nil {
-			err = fmt.Errorf("start session %d of %d: %w", i+1, n, err)
-		}
-		return err
-	})
+	c, err := openIdleSessions(ctx, plan, n)
+	defer c.close()
 	if err != nil {
 		return 0, 0, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,40 +48,36 @@ var soakSampled = []struct {
 	{"log", "signalbox_log_bytes", Bytes, 1.5},
 }
 
-// RunSoak runs three instances for hours, under a mixed load, services that restart, rollouts,
+// text implements longTest.
+func (c SoakConfig) text() string {
+	return fmt.Sprintf("%d instances, replication factor %d, for %v: %s mixed operations a second; %d members of services, of which "+
+		"%s %% restart each minute, with as many watchers; a track with two locations. In each window of %v the second "+
+		"or the third instance is killed and started again, the tier goes from one shard to two or back, and five "+
+		"versions roll out. The first instance is never killed.",
+		soakInstances, soakInstances, c.Length, digits(c.Rate), c.Members, digits(c.Churn), c.Window)
+}
+
+// run runs three instances for hours, under a mixed load, services that restart, rollouts,
 // changes of shards with their moves, and kills, and compares the last quarter with the first.
-func RunSoak(ctx context.Context, system *SignalboxSystem, c SoakConfig, root string, log io.Writer) (*Record, error) {
+func (c SoakConfig) run(ctx context.Context, l *longRun) error {
 	windows := int(c.Length / c.Window)
 	if windows < 4 {
-		return nil, fmt.Errorf("%v have fewer than four windows of %v: the quarters cannot be compared", c.Length, c.Window)
+		return fmt.Errorf("%v have fewer than four windows of %v: the quarters cannot be compared", c.Length, c.Window)
 	}
-	r, dir, err := startRecord(ctx, system, root,
-		"soak",
-		fmt.Sprintf("%d instances, replication factor %d, for %v: %s mixed operations a second; %d members of services, of which "+
-			"%s %% restart each minute, with as many watchers; a track with two locations. In each window of %v the second "+
-			"or the third instance is killed and started again, the tier goes from one shard to two or back, and five "+
-			"versions roll out. The first instance is never killed.",
-			soakInstances, soakInstances, c.Length, digits(c.Rate), c.Members, digits(c.Churn), c.Window))
-	defer os.RemoveAll(dir)
+	g, err := newResizableCluster(ctx, l.system, GrowConfig{Factor: soakInstances, Steps: []int{soakInstances}}, l.dir)
 	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	g, err := newResizableCluster(ctx, system, GrowConfig{Factor: soakInstances, Steps: []int{soakInstances}}, dir)
-	if err != nil {
-		return nil, err
+		return err
 	}
 	defer g.stop()
 	if err := g.resize(ctx, soakInstances); err != nil {
-		return nil, err
+		return err
 	}
-	s := &soak{SoakConfig: c, cluster: g, windows: windows, log: log}
+	s := &soak{SoakConfig: c, cluster: g, windows: windows, log: l.log}
 	if err := s.run(ctx); err != nil {
-		return nil, err
+		return err
 	}
-	s.report(r)
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+	s.report(l.Record)
+	return nil
 }
 
 type soak struct {
@@ -138,10 +133,8 @@ func (s *soak) run(ctx context.Context) error {
 		s.count += out.Operations
 		s.errors += out.ErrorCount()
 		s.p99 = append(s.p99, (&outcome{Result: out}).ms("operation", 99))
-		if s.log != nil {
-			fmt.Fprintf(s.log, "window %d of %d: %d operations, p99 %s ms, errors: %s\n",
-				i+1, s.windows, out.Operations, digits(s.p99[i]), codes(out))
-		}
+		logf(s.log, "window %d of %d: %d operations, p99 %s ms, errors: %s",
+			i+1, s.windows, out.Operations, digits(s.p99[i]), codes(out))
 		if err := pause(ctx, s.Window-time.Since(begun)); err != nil {
 			return err
 		}

@@ -12,7 +12,7 @@ func TestSoak(t *testing.T) {
 		t.Skip("it takes 20 s: make long runs it")
 	}
 	c := SoakConfig{Length: 16 * time.Second, Window: 4 * time.Second, Rate: 200, Callers: 8, Members: 20, Churn: 600}
-	r, err := RunSoak(t.Context(), &SignalboxSystem{Binary: self(t)}, c, t.TempDir(), t.Output())
+	r, err := runLong(t.Context(), "soak", c, &SignalboxSystem{Binary: self(t)}, t.TempDir(), t.Output())
 	if err != nil {
 		t.Fatal(err)
 	}

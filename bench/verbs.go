@@ -163,35 +163,35 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 	if *part < 1 {
 		return badUsage(stderr, "--part is at least 1\n")
 	}
-	system := &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}
-	var r *Record
-	var err error
-	switch verb {
+	var test longTest
+	switch length := time.Duration(*part); verb {
 	case "discovery":
 		d := DefaultDiscovery()
-		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/time.Duration(*part)
-		r, err = RunDiscovery(ctx, system, d, *f.dir)
+		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/length
+		test = d
 	case "grow":
 		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
-		r, err = RunGrow(ctx, system, g, *f.dir, stderr)
+		test = g
 	case "scale":
 		c := DefaultScale()
+		var err error
 		if c.Quotas, err = parseQuotas(quotas); err != nil {
 			return badUsage(stderr, "%v\n", err)
 		}
 		c.Rounds, c.Sessions = max(1, c.Rounds / *part), c.Sessions / *part
-		c.Length, c.WarmUp = max(time.Second, c.Length/time.Duration(*part)), max(time.Second, c.WarmUp/time.Duration(*part))
-		r, err = RunScale(ctx, system, c, *f.dir, stderr)
+		c.Length, c.WarmUp = max(time.Second, c.Length/length), max(time.Second, c.WarmUp/length)
+		test = c
 	case "soak":
 		c := DefaultSoak()
-		c.Length, c.Window = c.Length/time.Duration(*part), c.Window/time.Duration(*part)
-		r, err = RunSoak(ctx, system, c, *f.dir, stderr)
+		c.Length, c.Window = c.Length/length, c.Window/length
+		test = c
 	default:
 		c := DefaultRestart()
-		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/time.Duration(*part)
-		r, err = RunRestart(ctx, system, c, *f.dir, stderr)
+		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/length
+		test = c
 	}
+	r, err := runLong(ctx, verb, test, &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}, *f.dir, stderr)
 	if err != nil {
 		return err
 	}
