@@ -30,6 +30,8 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		case "serve":
 			os.Exit(serve(os.Args[2:]))
+		case "watchers":
+			os.Exit(Command(context.Background(), os.Args[1:], os.Stdout, os.Stderr, nil))
 		case "limit":
 			os.Exit(limit(os.Args[2:]))
 		case "fail":

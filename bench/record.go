@@ -143,7 +143,7 @@ func (r *Record) Save(dir string) (string, error) {
 
 // sampleServer samples a server until stop is closed, from a goroutine of its own; what it saw
 // comes at the end.
-func sampleServer(p *Process, every time.Duration, stop <-chan struct{}) <-chan []Sample {
+func sampleServer(p interface{ Usage() (Usage, error) }, every time.Duration, stop <-chan struct{}) <-chan []Sample {
 	out := make(chan []Sample, 1)
 	go func() {
 		var list []Sample

@@ -113,6 +113,31 @@ func TestLongTests(t *testing.T) {
 		t.Skip("starts servers")
 	}
 	system := &SignalboxSystem{Binary: self(t)}
+	t.Run("service", func(t *testing.T) {
+		t.Parallel()
+		r, err := runLong(t.Context(), "service", ServiceConfig{
+			Members: 120, Watchers: 30, Copies: 2, Pairs: 20, Slow: 2 * time.Second, Busy: 2 * time.Second, Changes: 20, PerProcess: 16,
+		}, system, t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		facts := make(map[string]float64)
+		for _, f := range r.Facts {
+			facts[f.Text] = f.Value
+		}
+		if n := facts["copies of the SDK that equal the server's list at the end"]; n != 2 {
+			t.Errorf("%v of 2 copies are right", n)
+		}
+		if n := facts["leader killed: watchers that lost their stream"]; n < 1 {
+			t.Errorf("%v watchers lost their stream", n)
+		}
+		if n := facts["bytes sent to them"]; n < 30*120*50 {
+			t.Errorf("the watchers have read %v bytes in all: not the whole list each", n)
+		}
+		if facts["at 20 a second: seen by watchers, p50"] == 0 {
+			t.Error("no watcher has seen a change")
+		}
+	})
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
 		r, err := runLong(t.Context(), "discovery",

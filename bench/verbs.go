@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,6 +19,7 @@ const usage = `run [flags]             compare, and write bench/results/<when>-<
 compare OLD NEW         what changed between two reports (JSON files)
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
+service [flags]         one service of 5,000 members with 20,000 watchers, and its leader killed
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
@@ -64,7 +66,9 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return WriteCompare(stdout, list[0], list[1])
 	case "adopt":
 		return adoptCommand(rest)
-	case "discovery", "grow", "restart", "scale", "soak":
+	case "watchers":
+		return watchersCommand(ctx, rest, os.Stdin, stdout)
+	case "discovery", "service", "grow", "restart", "scale", "soak":
 		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
@@ -169,6 +173,11 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		d := DefaultDiscovery()
 		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/length
 		test = d
+	case "service":
+		c := DefaultService()
+		c.Members, c.Watchers, c.Copies = c.Members / *part, c.Watchers / *part, max(1, c.Copies / *part)
+		c.Slow, c.Busy = c.Slow/length, c.Busy/length
+		test = c
 	case "grow":
 		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part

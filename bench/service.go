@@ -1,0 +1,491 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// ServiceConfig is the size of the test of one large service: P15.
+type ServiceConfig struct {
+	Members, Watchers int
+	Copies            int           // of the SDK, which must equal the server's list at the end
+	Pairs             float64       // of others, a second
+	Slow, Busy        time.Duration // lengths of the two loads
+	Changes           float64       // a second, in the second load: half of them leave, and as many join
+	PerProcess        int           // watchers of a process, as many as its open files allow
+}
+
+// DefaultService is the one that the bars are about.
+func DefaultService() ServiceConfig {
+	return ServiceConfig{
+		Members: 5000, Watchers: 20_000, Copies: 50, Pairs: 1000, Slow: time.Minute, Busy: 3 * time.Minute, Changes: 17,
+		PerProcess: 10_000,
+	}
+}
+
+const (
+	serviceNode = "/default"
+	serviceName = "api"
+	slowChanges = 1.0 // a second, in the first load
+)
+
+// text implements longTest.
+func (c ServiceConfig) text() string {
+	return fmt.Sprintf("Three instances. One service of %s members, with data of client/discovery; %s watchers with a connection each, which speak the protocol "+
+		"without the SDK, in processes of their own; %d copies of the SDK. Others lock and unlock at %.0f pairs/s meanwhile. First one member changes each "+
+		"second, then members restart, %.0f changes/s. A delay counts from the call that changes or registers until the frame is with a watcher. Then the "+
+		"instance that leads is killed. Watchers, members, callers and instances share the machine.",
+		loadgen.Thousands(fmt.Sprint(c.Members)), loadgen.Thousands(fmt.Sprint(c.Watchers)), c.Copies, c.Pairs, c.Changes)
+}
+
+// run: P15. Thousands watch one service of thousands: they all begin at once, members change and
+// restart, and the instance that leads is killed.
+func (c ServiceConfig) run(ctx context.Context, l *longRun) error {
+	s := &serviceRun{ServiceConfig: c, longRun: l}
+	defer s.close()
+	for _, step := range []struct {
+		name string
+		do   func(context.Context) error
+	}{
+		{"members", s.start},
+		{"cold start", s.coldStart},
+		{"one change a second", func(ctx context.Context) error { return s.load(ctx, c.Slow, slowChanges, 250, s.change) }},
+		{"members restart", func(ctx context.Context) error { return s.load(ctx, c.Busy, c.Changes, 1500, s.restart) }},
+		{"leader killed", s.killLeader},
+		{"copies", s.compareCopies},
+	} {
+		logf(l.log, "%s", step.name)
+		if err := step.do(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return nil
+}
+
+// serviceRun is one such test.
+type serviceRun struct {
+	ServiceConfig
+	*longRun
+	cluster   *Server
+	endpoints []string
+	clients   []*client.Client // of members
+	members   []*serviceMember
+	watchers  []*watcherProcess
+	copies    []*serviceCopy
+}
+
+// serviceMember is a place in the service; one goroutine at a time has it.
+type serviceMember struct {
+	mu           sync.Mutex
+	client       *client.Client
+	addr, zone   string
+	session      *client.Session
+	registration *client.Registration
+}
+
+type serviceCopy struct {
+	client    *client.Client
+	endpoints *discovery.Endpoints
+}
+
+func (s *serviceRun) close() {
+	for _, w := range s.watchers {
+		w.stop()
+	}
+	for _, x := range s.copies {
+		x.endpoints.Close()
+		_ = x.client.Close()
+	}
+	for _, x := range s.clients {
+		_ = x.Close()
+	}
+	if s.cluster != nil {
+		s.cluster.Stop()
+	}
+}
+
+func (s *serviceRun) open(ctx context.Context) (*client.Client, error) {
+	return client.Open(ctx, client.Config{Endpoints: s.endpoints})
+}
+
+// start starts the cluster and registers the members.
+func (s *serviceRun) start(ctx context.Context) (err error) {
+	if s.cluster, err = s.system.StartCluster(ctx, s.dir); err != nil {
+		return err
+	}
+	plan, err := s.cluster.Plan(Watchers)
+	if err != nil {
+		return err
+	}
+	s.endpoints = plan.Target.(*loadgen.Signalbox).Client.Endpoints
+	for range 8 {
+		c, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		s.clients = append(s.clients, c)
+	}
+	for i := range s.Members {
+		s.members = append(s.members, &serviceMember{
+			client: s.clients[i%len(s.clients)],
+			addr:   fmt.Sprintf("10.%d.%d.%d:80", i>>16&255, i>>8&255, i&255), zone: []string{"SAS", "MYT", "IVA"}[i%3],
+		})
+	}
+	return loadgen.Parallel(ctx, s.Members, func(ctx context.Context, i int) error { return s.members[i].join(ctx) })
+}
+
+// data says when it was made, which watchers look for.
+func (m *serviceMember) data() ([]byte, error) {
+	e := discovery.Endpoint{Addr: m.addr, Zone: m.zone, Meta: map[string]string{"at": fmt.Sprint(time.Now().UnixNano())}}
+	return e.Data()
+}
+
+func (m *serviceMember) join(ctx context.Context) (err error) {
+	if m.session, err = m.client.Session(ctx, serviceNode); err != nil {
+		return err
+	}
+	data, err := m.data()
+	if err != nil {
+		return err
+	}
+	m.registration, err = m.session.Service(serviceName).Register(ctx, data)
+	return err
+}
+
+// change has a member write new data.
+func (s *serviceRun) change(ctx context.Context) (changes int, err error) {
+	m := s.members[rand.IntN(len(s.members))]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	data, err := m.data()
+	if err != nil {
+		return 0, err
+	}
+	return 1, m.registration.Update(ctx, data)
+}
+
+// restart ends a member's session, and registers it under another.
+func (s *serviceRun) restart(ctx context.Context) (changes int, err error) {
+	m := s.members[rand.IntN(len(s.members))]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.session.Close(ctx); err != nil {
+		return 0, err
+	}
+	return 2, m.join(ctx)
+}
+
+// coldStart has all watchers begin at once.
+func (s *serviceRun) coldStart(ctx context.Context) error {
+	g, err := findService(ctx, s.endpoints)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	for left := s.Watchers; left > 0; left -= g.Count {
+		g.Count = min(left, s.PerProcess)
+		w, err := startWatchers(self, g)
+		if err != nil {
+			return err
+		}
+		s.watchers = append(s.watchers, w)
+	}
+	most := uint64(0)
+	sum, err := s.awaitLive(ctx, 0, func() {
+		if u, err := s.cluster.Usage(); err == nil {
+			most = max(most, u.Resident)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	s.fact("cold start of all watchers", time.Unix(0, sum.LastLive).Sub(began).Seconds(), "s", 0)
+	s.fact("bytes sent to them", float64(sum.Bytes), Bytes, 0)
+	s.fact("memory of the three instances meanwhile, at most", float64(most), Bytes, 0)
+	s.fact("watchers on the busiest instance, to an even share", busiestShare(sum.At), "", 0)
+	for range s.Copies {
+		c, err := s.open(ctx)
+		if err != nil {
+			return err
+		}
+		e, err := discovery.Watch(c, serviceNode, serviceName)
+		if err == nil {
+			s.copies = append(s.copies, &serviceCopy{c, e})
+			err = e.Wait(ctx)
+		}
+		if err != nil {
+			return errors.Join(err, c.Close())
+		}
+	}
+	return nil
+}
+
+func busiestShare(at []int64) float64 {
+	sum := int64(0)
+	for _, n := range at {
+		sum += n
+	}
+	return float64(slices.Max(at)) * float64(len(at)) / float64(max(1, sum))
+}
+
+// awaitLive waits until all watchers follow the service, and at least so many streams were lost
+// since the last question. It returns what there was since.
+func (s *serviceRun) awaitLive(ctx context.Context, lost int64, meanwhile func()) (sum rawStats, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
+	defer cancel()
+	total := newStatsSum()
+	err = Poll(ctx, 100*time.Millisecond, func(context.Context) error {
+		meanwhile()
+		now, err := s.ask("stats")
+		if err != nil {
+			return err
+		}
+		total.add(now)
+		if now.Live < int64(s.Watchers) || total.Lost < lost {
+			return fmt.Errorf("%d of %d watchers are live; the newest error is %q", now.Live, s.Watchers, total.Failed)
+		}
+		return nil
+	})
+	return total.rawStats, err
+}
+
+// ask asks all processes of watchers.
+func (s *serviceRun) ask(what string) (rawStats, error) {
+	sum := newStatsSum()
+	for _, w := range s.watchers {
+		now, err := w.ask(what)
+		if err != nil {
+			return rawStats{}, err
+		}
+		live, at := sum.Live, sum.At
+		sum.add(now)
+		sum.Live, sum.At = live+now.Live, addEach(at, now.At)
+	}
+	return sum.rawStats, nil
+}
+
+func addEach(a, b []int64) []int64 {
+	sum := slices.Clone(b)
+	for i := range a {
+		sum[i] += a[i]
+	}
+	return sum
+}
+
+// statsSum adds what was seen up; what is of a moment is the newest.
+type statsSum struct {
+	rawStats
+	delays *hdrhistogram.Histogram
+}
+
+func newStatsSum() *statsSum {
+	h := rawDelays()
+	return &statsSum{rawStats: rawStats{Delays: h.Export()}, delays: h}
+}
+
+func (s *statsSum) add(n rawStats) {
+	s.delays.Merge(hdrhistogram.Import(n.Delays))
+	n.Lost += s.Lost
+	n.Snapshots += s.Snapshots
+	n.Resumed += s.Resumed
+	n.Bytes += s.Bytes
+	n.MostFrames = max(n.MostFrames, s.MostFrames)
+	n.LastLive = max(n.LastLive, s.LastLive)
+	n.Delays = s.delays.Export()
+	if n.Failed == "" {
+		n.Failed = s.Failed
+	}
+	s.rawStats = n
+}
+
+// load makes changes at a rate, and others' pairs.
+func (s *serviceRun) load(
+	ctx context.Context, length time.Duration, changes, bar float64, change func(context.Context) (int, error),
+) error {
+	if _, err := s.ask("reset"); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	samples := sampleServer(s.cluster, max(length/60, 50*time.Millisecond), stop)
+	var all sync.WaitGroup
+	var pairs *loadgen.Result
+	var pairsErr error
+	all.Go(func() { pairs, pairsErr = s.pairs(ctx, length) })
+	made, err := s.changes(ctx, length, changes, change)
+	all.Wait()
+	close(stop)
+	list := <-samples
+	if err := errors.Join(err, pairsErr); err != nil {
+		return err
+	}
+	if err := pause(ctx, 2*time.Second); err != nil { // for what is on its way
+		return err
+	}
+	sum, err := s.ask("stats")
+	if err != nil {
+		return err
+	}
+	h := hdrhistogram.Import(sum.Delays)
+	if h.TotalCount() == 0 {
+		return errTooShort
+	}
+	text := fmt.Sprintf("at %.0f a second: ", changes)
+	s.fact(text+"changes/s", float64(made)/length.Seconds(), PerSecond, 0)
+	s.fact(text+"seen by watchers, p50", float64(h.ValueAtQuantile(50))/1e3, Milliseconds, 0)
+	s.fact(text+"seen by watchers, p99", float64(h.ValueAtQuantile(99))/1e3, Milliseconds, bar)
+	s.fact(text+"frames of one watcher in one second, at most", float64(sum.MostFrames), "", 7)
+	s.fact(text+"streams lost", float64(sum.Lost), "", 0)
+	o := outcome{Result: pairs}
+	s.fact(text+"others' pairs/s", pairs.Rate, PerSecond, 0)
+	s.fact(text+"others' pairs, p99", o.ms("pair", 99), Milliseconds, 250)
+	early, late, cores := memoryOf(list)
+	s.fact(text+"cores of the three instances", cores, "", 0)
+	s.fact(text+"their memory in the first third", early, Bytes, 0)
+	s.fact(text+"their memory in the last third, to that", late/early, "", 1.05)
+	return nil
+}
+
+// memoryOf is the median memory of the first and the last third, and the median of the cores.
+func memoryOf(list []Sample) (early, late, cores float64) {
+	var memory, used []float64
+	for _, x := range list {
+		memory, used = append(memory, float64(x.Memory)), append(used, x.Cores)
+	}
+	third := len(memory) / 3
+	return StatOf(memory[:third]).Median, StatOf(memory[len(memory)-third:]).Median, StatOf(used).Median
+}
+
+// changes calls change at a rate, however long a call takes.
+func (s *serviceRun) changes(
+	ctx context.Context, length time.Duration, rate float64, change func(context.Context) (int, error),
+) (made int, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	per := slowChanges
+	if rate > slowChanges {
+		per = 2 // changes of a restart
+	}
+	t := time.NewTicker(time.Duration(per / rate * float64(time.Second)))
+	defer t.Stop()
+	over := time.After(length)
+	for running := true; running; {
+		select {
+		case <-t.C:
+			all.Go(func() {
+				n, err := change(ctx)
+				if err != nil {
+					cancel(err)
+				}
+				mu.Lock()
+				made += n
+				mu.Unlock()
+			})
+		case <-over:
+			running = false
+		case <-ctx.Done():
+			running = false
+		}
+	}
+	all.Wait()
+	return made, context.Cause(ctx)
+}
+
+func (s *serviceRun) pairs(ctx context.Context, length time.Duration) (*loadgen.Result, error) {
+	scenario, err := loadgen.Find("lock-pairs")
+	if err != nil {
+		return nil, err
+	}
+	warm := min(2*time.Second, length/4)
+	return loadgen.Run(ctx, loadgen.Config{
+		Scenario: scenario, Target: signalboxTarget(s.endpoints...), Connections: 4, Callers: 256, Rate: s.Pairs,
+		WarmUp: warm, Duration: length - warm, Patience: time.Minute,
+	})
+}
+
+// killLeader kills the instance that leads most.
+func (s *serviceRun) killLeader(ctx context.Context) error {
+	i, err := s.cluster.Leader(ctx)
+	if err != nil {
+		return err
+	}
+	before, err := s.ask("reset")
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	s.cluster.processes[i].Kill()
+	sum, err := s.awaitLive(ctx, before.At[i], func() {})
+	if err != nil {
+		return err
+	}
+	s.fact("leader killed: watchers that lost their stream", float64(sum.Lost), "", 0)
+	s.fact("leader killed: all live again after", time.Unix(0, sum.LastLive).Sub(began).Seconds(), "s", 15)
+	s.fact("leader killed: part of them that did not resume", 1-float64(sum.Resumed)/float64(max(1, sum.Snapshots)), "", 0.01)
+	s.fact("leader killed: bytes sent to all watchers", float64(sum.Bytes), Bytes, 200<<20)
+	at := slices.Delete(slices.Clone(sum.At), i, i+1)
+	s.fact("leader killed: watchers on the busier of two instances, to an even share", busiestShare(at), "", 0)
+	if err := s.cluster.Restart(ctx, i); err != nil {
+		return err
+	}
+	return s.cluster.WaitReady(ctx)
+}
+
+// compareCopies waits until each copy is what the server lists.
+func (s *serviceRun) compareCopies(ctx context.Context) error {
+	node, err := s.clients[0].Node(ctx, serviceNode)
+	if err != nil {
+		return err
+	}
+	list, err := node.Service(serviceName).List(ctx)
+	if err != nil {
+		return err
+	}
+	want := make(map[string]uint64)
+	for _, m := range list {
+		e, err := discovery.Parse(m.Data)
+		if err != nil {
+			return err
+		}
+		want[e.Addr] = m.Token
+	}
+	if len(want) != s.Members {
+		return fmt.Errorf("the server lists %d members; %d are registered", len(want), s.Members)
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for i, x := range s.copies {
+		if err := Poll(ctx, 50*time.Millisecond, func(context.Context) error {
+			v, got := x.endpoints.View(), make(map[string]uint64)
+			for _, e := range v.All {
+				got[e.Addr] = e.Token
+			}
+			if !v.Live || !maps.Equal(got, want) {
+				return fmt.Errorf("copy %d has %d endpoints, live %v, and the server lists %d; they differ", i+1, len(got), v.Live, len(want))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+	}
+	s.fact("copies of the SDK that equal the server's list at the end", float64(len(s.copies)), "", 0)
+	return nil
+}
