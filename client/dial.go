@@ -60,7 +60,7 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger gets lost and new connections and sessions that were taken over at debug, and expired
-	// sessions at warn. Calls of the SDK may log on their caller's goroutine what they learn of
+	// sessions, and another cluster that answers in place of this client's, at warn. Calls of the SDK may log on their caller's goroutine what they learn of
 	// other sessions, so its handler must not wait for a lock that is held in such a call. Default:
 	// nothing is logged.
 	Logger *slog.Logger

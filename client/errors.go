@@ -68,7 +68,8 @@ var (
 var ErrHandshake = core.ErrHandshake
 
 // ErrOtherCluster: an instance of another cluster answers at an endpoint, or at the address of an
-// instance that is gone. It is an ErrHandshake.
+// instance that is gone. It is an ErrHandshake. A cluster that was restored from a backup is another
+// one: what ran before must be restarted, or open another client.
 var ErrOtherCluster = core.ErrOtherCluster
 
 // The outcomes that a server answers, for errors.Is.

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/internal/dial"
 	"github.com/signalbox-dev/signalbox/client/internal/wire"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Config says how to reach a cluster. Only Endpoints is required.
@@ -117,6 +118,9 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
 		Go:     d.Run,
 		Connect: func(ctx context.Context, to dial.Target) (dialled, error) {
 			won, err := d.connectTo(ctx, to, behind)
+			if errors.Is(err, core.ErrOtherCluster) {
+				err = d.staysElsewhere(to.String(), err)
+			}
 			if err != nil && ctx.Err() == nil {
 				d.cfg.Logger.Debug("connection could not be made", "address", to.String(), "error", err)
 			}
@@ -146,6 +150,26 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
 	} else if !d.Run(l.read) {
 		l.over(core.ErrClosed)
 	}
+}
+
+// otherClusterPeriod is how often the log says that another cluster answers.
+const otherClusterPeriod = time.Minute
+
+// staysElsewhere adds to the error that another cluster answers what is to be done where this client
+// was connected before. It says so in the log too: programs that go on whatever happens, such as
+// members and callers of services, do not look at errors of calls.
+func (d *Driver) staysElsewhere(address string, err error) error {
+	own := d.knownCluster()
+	if own == "" {
+		return err
+	}
+	err = &configError{fmt.Sprintf("%v; this client stays with cluster %s: "+
+		"if that was restored from a backup, restart the program, or open another client", err, own), core.ErrOtherCluster}
+	now := int64(boottime.Now())
+	if last := d.otherCluster.Load(); (last == 0 || now-last >= int64(otherClusterPeriod)) && d.otherCluster.CompareAndSwap(last, now) {
+		d.cfg.Logger.Warn("another cluster answers", "address", address, "error", err)
+	}
+	return err
 }
 
 // worst chooses the error of an attempt among those of its addresses: one that another attempt

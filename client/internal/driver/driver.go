@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
@@ -27,6 +28,8 @@ type Driver struct {
 	waiting bool // for goroutines: none is started any more by who has none
 	deliver delivery
 	first   *func(context.Context) // gets the connection that the present step wants; nil: a goroutine makes it
+
+	otherCluster atomic.Int64 // when the log has said last that another cluster answers; 0: never
 
 	ctx        context.Context // ends when the driver is closed
 	stop       context.CancelCauseFunc
