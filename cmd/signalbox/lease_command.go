@@ -206,7 +206,7 @@ func splitNames(cmd *cobra.Command, args []string) (own, command []string, err e
 	}
 	switch {
 	case len(own) == 0:
-		return nil, nil, usagef("expected 1 argument before --, got 0; the form is: %s", usageLine(cmd))
+		return nil, nil, usagef("the name is missing; the form is: %s", usageLine(cmd))
 	case slices.Contains(own, ""):
 		return nil, nil, usagef("the name is empty; the form is: %s", usageLine(cmd))
 	}

@@ -51,6 +51,7 @@ type cluster struct {
 type clusterTable struct {
 	g      *Gateway
 	trials *trials
+	away   atomic.Bool // the last new connection found no cluster
 
 	mu      sync.Mutex
 	closed  bool
@@ -160,6 +161,7 @@ func (t *clusterTable) connect(c *cluster, end func()) {
 	cfg := t.g.cfg.Cluster
 	cfg.Token, cfg.Logger = []byte(c.token), t.g.cfg.Logger
 	opened, err := client.Open(ctx, cfg)
+	t.logReach(err)
 	if err == nil && c.token != "" && isAnonymous(ctx, opened) {
 		opened.CloseWithoutRelease()
 		opened, err = nil, errAnonymous
@@ -177,6 +179,19 @@ func (t *clusterTable) connect(c *cluster, end func()) {
 	}
 	c.err = err
 	close(c.ready)
+}
+
+// logReach says in the log when new connections begin to find no cluster, and when they find it
+// again. A refused token is an answer.
+func (t *clusterTable) logReach(err error) {
+	switch {
+	case err == nil || isUnauthenticated(err):
+		if t.away.CompareAndSwap(true, false) {
+			t.g.cfg.Logger.Info("the cluster answers again")
+		}
+	case t.g.ctx.Err() == nil && t.away.CompareAndSwap(false, true):
+		t.g.cfg.Logger.Warn("the cluster does not answer, so clients wait", "error", err)
+	}
 }
 
 // made ends the making of a connection, with its outcome. The result is the error of those that

@@ -1,10 +1,16 @@
 package gateway
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +19,30 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
+
+// TestClusterAway: the log says once that no cluster is found, and that it is back.
+func TestClusterAway(t *testing.T) {
+	web := httptest.NewServer(http.NotFoundHandler()) // it does not speak TLS, which fails at once
+	defer web.Close()
+	var log bytes.Buffer
+	g := &Gateway{ctx: t.Context(), cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Cluster: client.Config{Endpoints: []string{web.Listener.Addr().String()}, TLS: &tls.Config{}}}}
+	table := newClusterTable(g)
+	for range 2 {
+		c := &cluster{g: g, ready: make(chan struct{})}
+		table.making++
+		if table.connect(c, func() {}); c.err == nil {
+			t.Fatal("a web server is a cluster")
+		}
+	}
+	table.logReach(protocol.StatusUnauthenticated)
+	table.logReach(nil)
+	for what, n := range map[string]int{"level=WARN": 1, "does not answer, so clients wait": 1, "answers again": 1} {
+		if strings.Count(log.String(), what) != n {
+			t.Errorf("%q is not there %d times:\n%s", what, n, log.String())
+		}
+	}
+}
 
 // TestTokensOfConnectionsInTheMaking: tokens that are being checked leave the connections of others
 // alone, and have a bound of their own. A connection that was made takes the place of the one that
