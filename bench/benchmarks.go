@@ -25,12 +25,12 @@ var benchmarks = []benchmark{
 	{name: "rates", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, Rueidis}, run: measureRates},
 	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureReads},
 	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: measureWatches},
-	{name: "each", subjects: []string{Signalbox, Echo, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
+	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
 	{name: "starts", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
 	{name: "three", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper}, turns: true, run: measureCluster},
 	{name: "idle", subjects: []string{Signalbox, Echo, LoggedEcho, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
 	{name: "shards", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureShards},
-	{name: "names", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureNames},
+	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
 	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},
 }
 
@@ -139,15 +139,7 @@ const spareFiles = 2000
 // measureOwnWatchers: P7 with a connection each. Where open files do not allow so many, some
 // connections carry two watchers.
 func measureOwnWatchers(ctx context.Context, v *trial) error {
-	start := v.system.Start
-	if l, ok := v.system.(*EchoLimit); ok {
-		start = l.startFanOut
-	}
-	return v.withServer(ctx, start, func(s *Server) error {
-		plan, err := s.Plan(OwnWatchers)
-		if err != nil {
-			return err
-		}
+	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
 		for _, x := range []struct {
 			metric   string
 			watchers int

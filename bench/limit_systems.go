@@ -80,7 +80,7 @@ func (l *EchoLimit) Name() string { return Echo }
 // Version asks the program which gnet it was built with.
 func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 	v, err := limitVersion(ctx, l.Binary, "gnet")
-	return v + "; 64 bytes there and back, an event loop for each core; to all watchers from one loop", err
+	return v + "; 64 bytes there and back, an event loop for each core", err
 }
 
 // Start starts the echo.

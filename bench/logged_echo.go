@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"hash/maphash"
 	"io"
 	"net"
 	"path/filepath"
@@ -16,18 +15,13 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// echoMessage is the length of a message, in bytes, and the others are what it says about the lock
-// and about a record, and where, as in package limits, which the programs that are compared do not
-// need.
+// echoMessage is the length of a message, in bytes, and the others are what it says about the lock,
+// and where, as in package limits, which the programs that are compared do not need.
 const (
-	echoMessage    = 64
-	echoLockByte   = 8
-	echoAcquire    = 1
-	echoRelease    = 2
-	echoRecordByte = 9
-	echoAdd        = 1
-	echoRemove     = 2
-	echoRecordKey  = 16
+	echoMessage  = 64
+	echoLockByte = 8
+	echoAcquire  = 1
+	echoRelease  = 2
 )
 
 // LoggedEchoLimit is an echo over a raft log as a System: what the event loop, the engine and the
@@ -98,8 +92,6 @@ func loggedEchoPlan(addr string, w Workload) (Plan, error) {
 		p.Target = loggedEchoTarget{addr: addr, lock: true}
 	case SessionStarts:
 		p.Target = loggedEchoTarget{addr: addr, logStarts: true}
-	case ManyNames:
-		p.Target = loggedEchoTarget{addr: addr, records: true}
 	default:
 		return Plan{}, ErrUnsupported
 	}
@@ -107,14 +99,12 @@ func loggedEchoPlan(addr string, w Workload) (Plan, error) {
 }
 
 // loggedEchoTarget acquires and releases by a message each, which says nothing unless there is a
-// lock or there are records: else names are none to it, and sessions never are. Many calls share a
-// connection. What they want to send while one of them writes goes out together with the next
-// write.
+// lock: else names are none to it, and sessions never are. Many calls share a connection. What they
+// want to send while one of them writes goes out together with the next write.
 type loggedEchoTarget struct {
 	addr      string
 	logStarts bool // the start of a session is a message too
 	lock      bool // there is one lock, which all acquire
-	records   bool // a name that is there is a record
 }
 
 // Name implements loadgen.Target, like the next two.
@@ -165,20 +155,12 @@ func (c *loggedEchoConn) read() {
 	}
 }
 
-// recordSeed makes keys of names.
-var recordSeed = maphash.MakeSeed()
-
-// call sends a message, which does that with the lock if there is one, and with the name's record
-// if there are some, and waits for its answer.
-func (c *loggedEchoConn) call(ctx context.Context, lock, record byte, name string) error {
+// call sends a message, which does that with the lock if there is one, and waits for its answer.
+func (c *loggedEchoConn) call(ctx context.Context, lock byte) error {
 	done := make(chan struct{})
 	var b [echoMessage]byte
 	if c.target.lock {
 		b[echoLockByte] = lock
-	}
-	if c.target.records {
-		b[echoRecordByte] = record
-		binary.LittleEndian.PutUint64(b[echoRecordKey:], maphash.String(recordSeed, name))
 	}
 	c.mu.Lock()
 	c.last++
@@ -197,17 +179,17 @@ func (c *loggedEchoConn) call(ctx context.Context, lock, record byte, name strin
 		return errors.New("the connection is closed")
 	case <-ctx.Done():
 		if lock == echoAcquire && c.target.lock { // it may get the lock yet
-			go c.releaseAfter(done, name)
+			go c.releaseAfter(done)
 		}
 		return context.Cause(ctx)
 	}
 }
 
 // releaseAfter releases the lock when an acquire that was given up is answered.
-func (c *loggedEchoConn) releaseAfter(acquired <-chan struct{}, name string) {
+func (c *loggedEchoConn) releaseAfter(acquired <-chan struct{}) {
 	select {
 	case <-acquired:
-		_ = c.call(context.Background(), echoRelease, echoRemove, name)
+		_ = c.call(context.Background(), echoRelease)
 	case <-c.closed:
 	}
 }
@@ -237,7 +219,7 @@ func (c *loggedEchoConn) send() error {
 func (c *loggedEchoConn) Session(ctx context.Context) (loadgen.Session, error) {
 	var err error
 	if c.target.logStarts {
-		err = c.call(ctx, 0, 0, "")
+		err = c.call(ctx, 0)
 	}
 	return loggedEchoSession{c}, err
 }
@@ -258,29 +240,9 @@ func (loggedEchoSession) Close(context.Context) error { return nil }
 func (s loggedEchoSession) Acquirer(loadgen.AcquireOptions) loadgen.Acquirer { return s }
 
 // Acquire implements loadgen.Acquirer.
-func (s loggedEchoSession) Acquire(ctx context.Context, name string) (loadgen.Lease, error) {
-	return loggedEchoLease{s.loggedEchoConn, name}, s.call(ctx, echoAcquire, echoAdd, name)
-}
-
-// Create implements loadgen.CanStore, like the next two.
-func (s loggedEchoSession) Create(ctx context.Context, name string, _ []byte) error {
-	return s.call(ctx, 0, echoAdd, name)
-}
-
-func (s loggedEchoSession) Delete(ctx context.Context, name string) error {
-	return s.call(ctx, 0, echoRemove, name)
-}
-
-func (loggedEchoSession) Write(context.Context, string, []byte) error {
-	return errors.New("a record of the echo has no value")
-}
-
-type loggedEchoLease struct {
-	conn *loggedEchoConn
-	name string
+func (s loggedEchoSession) Acquire(ctx context.Context, _ string) (loadgen.Lease, error) {
+	return s, s.call(ctx, echoAcquire)
 }
 
 // Release implements loadgen.Lease.
-func (l loggedEchoLease) Release(ctx context.Context) error {
-	return l.conn.call(ctx, echoRelease, echoRemove, l.name)
-}
+func (s loggedEchoSession) Release(ctx context.Context) error { return s.call(ctx, echoRelease) }

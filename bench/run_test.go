@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
-	for _, w := range []string{"shards-2", "names-few", "names-many"} {
+	for _, w := range []string{"shards-1", "shards-2"} {
 		if f := r.Measurements.find(w, LoggedEcho); !starved && (f == nil || !(f.Values[0] > 0)) {
 			t.Errorf("no %s of the bare engine: %v", w, f)
 		}
@@ -82,8 +82,6 @@ func TestRun(t *testing.T) {
 		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
 		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
 		r.Measurements.find("handoffs-64", LoggedEcho), r.Measurements.find("three-handoffs-64", LoggedEcho),
-		r.Measurements.find("each-5000-p99", Echo),
-		r.Measurements.find("each-20000-p99", Echo),
 		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho),
 		r.Measurements.find("three-1024", LoggedEcho), r.Measurements.find("three-pair-1", LoggedEcho)} {
 		if f == nil || !(f.Values[0] > 0) {

@@ -12,8 +12,8 @@ func TestVerbs(t *testing.T) {
 		text string
 	}{
 		"":                   {2, "compare OLD NEW"},
-		"limit":              {1, "give raft, echo, fan-out, logged-echo or version"},
-		"limit cake":         {1, "give raft, echo, fan-out, logged-echo or version"},
+		"limit":              {1, "give raft, echo, logged-echo or version"},
+		"limit cake":         {1, "give raft, echo, logged-echo or version"},
 		"limit version cake": {1, "not built with cake"},
 	} {
 		var out, errs bytes.Buffer

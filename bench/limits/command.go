@@ -15,7 +15,7 @@ import (
 // server ends with ctx.
 func Command(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("give raft, echo, fan-out, logged-echo or version")
+		return fmt.Errorf("give raft, echo, logged-echo or version")
 	}
 	f := flag.NewFlagSet("limit", flag.ContinueOnError)
 	dir := f.String("dir", "", "empty folder on a real disk")
@@ -36,8 +36,6 @@ func Command(ctx context.Context, args []string, stdout io.Writer) error {
 		return json.NewEncoder(stdout).Encode(r)
 	case "echo":
 		return ServeEcho(ctx, *listen)
-	case "fan-out":
-		return ServeFanOut(ctx, *listen)
 	case "logged-echo":
 		echo := LoggedEcho{Listen: *listen, Raft: *raft, Dir: *dir, Groups: *groups}
 		if *members != "" {
@@ -57,5 +55,5 @@ func Command(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return fmt.Errorf("this program was not built with %s", f.Arg(0))
 	}
-	return fmt.Errorf("give raft, echo, fan-out, logged-echo or version")
+	return fmt.Errorf("give raft, echo, logged-echo or version")
 }

@@ -8,7 +8,6 @@
 //
 // The bare gnet echo answers bytes with themselves. The echo over dragonboat answers messages of 64
 // bytes once they are in a raft log, with the engine's settings and the log of signalbox, without
-// sessions and names. Two messages stand for a pair. For hand-offs it has one lock with a queue.
-// Beside many names a message adds or removes a record in a map. One batch is in flight, so another
-// way of gathering may take less.
+// sessions and names. Two messages stand for a pair. For hand-offs it has one lock with a queue. One
+// batch is in flight, so another way of gathering may take less.
 package limits

@@ -161,32 +161,6 @@ func TestLoggedEchoLock(t *testing.T) {
 	}
 }
 
-// TestKeepRecords: a message adds or removes the record of its key, what was removed is used again,
-// and other messages leave records alone.
-func TestKeepRecords(t *testing.T) {
-	g := &echoGroup{records: map[uint64]*record{}}
-	message := func(what byte, key uint64) []byte {
-		b := make([]byte, MessageSize)
-		b[RecordByte] = what
-		binary.LittleEndian.PutUint64(b[RecordKey:], key)
-		return b
-	}
-	for _, step := range []struct {
-		what         byte
-		key          uint64
-		kept, spares int
-	}{
-		{0, 1, 0, 0}, {AddRecord, 1, 1, 0}, {AddRecord, 2, 2, 0}, {AddRecord, 2, 2, 0}, {0, 2, 2, 0},
-		{RemoveRecord, 3, 2, 0}, {RemoveRecord, 1, 1, 1}, {RemoveRecord, 1, 1, 1}, {AddRecord, 3, 2, 0},
-	} {
-		g.apply([]request{{data: message(step.what, step.key)}})
-		added := g.records[step.key] != nil
-		if len(g.records) != step.kept || len(g.spares) != step.spares || step.what > 0 && added != (step.what == AddRecord) {
-			t.Fatalf("after %+v: %v, %d spares", step, g.records, len(g.spares))
-		}
-	}
-}
-
 // halves sends a message in two parts. An answer on another connection says that the first part was
 // read alone, where one event loop has both.
 func halves(t *testing.T, c net.Conn) {
@@ -248,53 +222,6 @@ func TestServeEcho(t *testing.T) {
 		b := make([]byte, len(text))
 		if _, err := io.ReadFull(c, b); err != nil || string(b) != text {
 			t.Errorf("%q came back as %q, %v", text, b, err)
-		}
-	}
-}
-
-// TestServeFanOut: a connection that watches twice gets each message twice, and one that is gone
-// does not hold the others up.
-func TestServeFanOut(t *testing.T) {
-	c, stop := serving(t, ServeFanOut)
-	defer stop()
-	read := func(c net.Conn) string {
-		t.Helper()
-		b := make([]byte, MessageSize)
-		if _, err := io.ReadFull(c, b); err != nil {
-			t.Fatal(err)
-		}
-		return string(b)
-	}
-	write := func(c net.Conn, b []byte) {
-		t.Helper()
-		if _, err := c.Write(b); err != nil {
-			t.Fatal(err)
-		}
-	}
-	watch := make([]byte, MessageSize)
-	other, err := net.Dial("tcp", c.RemoteAddr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, conn := range []net.Conn{c, other, c} {
-		write(conn, watch)
-		if read(conn) != string(watch) {
-			t.Error("a watch is not answered")
-		}
-	}
-	change := bytes.Repeat([]byte{7}, MessageSize)
-	write(c, change)
-	for _, conn := range []net.Conn{c, other, c} {
-		if read(conn) != string(change) {
-			t.Error("another message came")
-		}
-	}
-	other.Close()
-	change[0]++
-	write(c, change)
-	for range 2 {
-		if read(c) != string(change) {
-			t.Error("another message came")
 		}
 	}
 }

@@ -35,23 +35,6 @@ const (
 	Release = 2 // answered at once
 )
 
-// RecordByte is the place, in a message, of what it does with a record, and RecordKey that of the
-// record's key, of 8 bytes.
-const (
-	RecordByte = 9
-	RecordKey  = 16
-)
-
-// What a message does with a record. Any other does nothing with one. A group has records of its
-// own.
-const (
-	AddRecord    = 1 // unless there is one with this key
-	RemoveRecord = 2 // if there is one
-)
-
-// record is as large as what a name takes in the state machine of signalbox.
-type record [192]byte
-
 // LoggedEcho is an echo over raft groups.
 type LoggedEcho struct {
 	Listen  string   // where messages come; empty: none do, and the replica follows
@@ -71,12 +54,12 @@ type LoggedEcho struct {
 //
 // Each group has one lock. Acquires that would only join its queue go with the next message of
 // another kind, so a hand-off takes one batch. A holder that goes away without a release keeps the
-// lock for good. Each group also has records, found by key in a map, which messages add and remove.
+// lock for good.
 func (c LoggedEcho) Serve(ctx context.Context) error {
 	e := &loggedEcho{}
 	var machines []statemachine.IConcurrentStateMachine
 	for range max(1, c.Groups) {
-		g := &echoGroup{echo: e, records: map[uint64]*record{}}
+		g := &echoGroup{echo: e}
 		e.groups, machines = append(e.groups, g), append(machines, g)
 	}
 	nh, err := startGroups(config.NodeHostConfig{
@@ -131,9 +114,6 @@ type echoGroup struct {
 	held    bool
 	queue   []request // who waits for the lock
 	answers []request
-
-	records map[uint64]*record // by key; only Update touches them
-	spares  []*record          // to use again
 }
 
 // request is messages of one connection, one behind the other.
@@ -278,7 +258,6 @@ func (g *echoGroup) apply(done []request) []request {
 	for _, r := range done {
 		from := 0
 		for at := 0; at < len(r.data); at += MessageSize {
-			g.keep(r.data[at : at+MessageSize])
 			if r.data[at+LockByte] == Acquire && g.held {
 				if from < at {
 					g.answers = append(g.answers, request{r.conn, r.data[from:at]})
@@ -302,30 +281,6 @@ func (g *echoGroup) apply(done []request) []request {
 		}
 	}
 	return g.answers
-}
-
-// keep does what a message says with a record.
-func (g *echoGroup) keep(message []byte) {
-	key := binary.LittleEndian.Uint64(message[RecordKey:])
-	switch message[RecordByte] {
-	case AddRecord:
-		if g.records[key] != nil {
-			return
-		}
-		var x *record
-		if n := len(g.spares); n > 0 {
-			x, g.spares = g.spares[n-1], g.spares[:n-1]
-		} else {
-			x = new(record)
-		}
-		copy(x[:], message)
-		g.records[key] = x
-	case RemoveRecord:
-		if x := g.records[key]; x != nil {
-			delete(g.records, key)
-			g.spares = append(g.spares, x)
-		}
-	}
 }
 
 // answer writes to each connection what is for it, at once.
