@@ -281,40 +281,6 @@ func (s *serviceRun) ask(what string) (rawStats, error) {
 	return sum.rawStats, nil
 }
 
-func addEach(a, b []int64) []int64 {
-	sum := slices.Clone(b)
-	for i := range a {
-		sum[i] += a[i]
-	}
-	return sum
-}
-
-// statsSum adds what was seen up; what is of a moment is the newest.
-type statsSum struct {
-	rawStats
-	delays *hdrhistogram.Histogram
-}
-
-func newStatsSum() *statsSum {
-	h := rawDelays()
-	return &statsSum{rawStats: rawStats{Delays: h.Export()}, delays: h}
-}
-
-func (s *statsSum) add(n rawStats) {
-	s.delays.Merge(hdrhistogram.Import(n.Delays))
-	n.Lost += s.Lost
-	n.Snapshots += s.Snapshots
-	n.Resumed += s.Resumed
-	n.Bytes += s.Bytes
-	n.MostFrames = max(n.MostFrames, s.MostFrames)
-	n.LastLive = max(n.LastLive, s.LastLive)
-	n.Delays = s.delays.Export()
-	if n.Failed == "" {
-		n.Failed = s.Failed
-	}
-	s.rawStats = n
-}
-
 // load makes changes at a rate, and others' pairs.
 func (s *serviceRun) load(
 	ctx context.Context, length time.Duration, changes, bar float64, change func(context.Context) (int, error),
@@ -335,17 +301,14 @@ func (s *serviceRun) load(
 	if err := errors.Join(err, pairsErr); err != nil {
 		return err
 	}
-	if err := pause(ctx, 2*time.Second); err != nil { // for what is on its way
-		return err
+	if len(list) == 0 {
+		return errTooShort
 	}
-	sum, err := s.ask("stats")
+	sum, err := s.seen(ctx)
 	if err != nil {
 		return err
 	}
 	h := hdrhistogram.Import(sum.Delays)
-	if h.TotalCount() == 0 {
-		return errTooShort
-	}
 	text := fmt.Sprintf("at %.0f a second: ", changes)
 	s.fact(text+"changes/s", float64(made)/length.Seconds(), PerSecond, 0)
 	s.fact(text+"seen by watchers, p50", float64(h.ValueAtQuantile(50))/1e3, Milliseconds, 0)
@@ -362,13 +325,34 @@ func (s *serviceRun) load(
 	return nil
 }
 
+// seen is what watchers have seen of a load, with what was on its way when it ended.
+func (s *serviceRun) seen(ctx context.Context) (rawStats, error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := pause(ctx, 2*time.Second); err != nil {
+		return rawStats{}, err
+	}
+	total := newStatsSum()
+	err := Poll(ctx, 100*time.Millisecond, func(context.Context) error {
+		now, err := s.ask("stats")
+		if err != nil {
+			return err
+		}
+		if total.add(now); total.delays.TotalCount() == 0 {
+			return errors.New("no watcher has seen a change")
+		}
+		return nil
+	})
+	return total.rawStats, err
+}
+
 // memoryOf is the median memory of the first and the last third, and the median of the cores.
 func memoryOf(list []Sample) (early, late, cores float64) {
 	var memory, used []float64
 	for _, x := range list {
 		memory, used = append(memory, float64(x.Memory)), append(used, x.Cores)
 	}
-	third := len(memory) / 3
+	third := max(1, len(memory)/3)
 	return StatOf(memory[:third]).Median, StatOf(memory[len(memory)-third:]).Median, StatOf(used).Median
 }
 
@@ -425,6 +409,9 @@ func (s *serviceRun) pairs(ctx context.Context, length time.Duration) (*loadgen.
 func (s *serviceRun) killLeader(ctx context.Context) error {
 	i, err := s.cluster.Leader(ctx)
 	if err != nil {
+		return err
+	}
+	if _, err := s.awaitLive(ctx, 0, func() {}); err != nil {
 		return err
 	}
 	before, err := s.ask("reset")

@@ -10,7 +10,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -118,4 +121,38 @@ func (w *watcherProcess) ask(what string) (s rawStats, err error) {
 func (w *watcherProcess) stop() {
 	_ = w.in.Close()
 	_ = w.cmd.Wait()
+}
+
+func addEach(a, b []int64) []int64 {
+	sum := slices.Clone(b)
+	for i := range a {
+		sum[i] += a[i]
+	}
+	return sum
+}
+
+// statsSum adds what was seen up; what is of a moment is the newest.
+type statsSum struct {
+	rawStats
+	delays *hdrhistogram.Histogram
+}
+
+func newStatsSum() *statsSum {
+	h := rawDelays()
+	return &statsSum{rawStats: rawStats{Delays: h.Export()}, delays: h}
+}
+
+func (s *statsSum) add(n rawStats) {
+	s.delays.Merge(hdrhistogram.Import(n.Delays))
+	n.Lost += s.Lost
+	n.Snapshots += s.Snapshots
+	n.Resumed += s.Resumed
+	n.Bytes += s.Bytes
+	n.MostFrames = max(n.MostFrames, s.MostFrames)
+	n.LastLive = max(n.LastLive, s.LastLive)
+	n.Delays = s.delays.Export()
+	if n.Failed == "" {
+		n.Failed = s.Failed
+	}
+	s.rawStats = n
 }
