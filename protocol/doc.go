@@ -148,6 +148,14 @@
 // replaces another one replaces them too, also by defaults: repeat level and key when you change
 // count or data. Send options only to a server whose hello has [FeatureQueues]; others ignore them.
 //
+// A hold has a bound where the semaphore has a longest hold, or the acquire asks for one. At the bound
+// the server ends the lease, by a [LeaseLost], so the client has to stop before. An acquire says with
+// [KnowsBounds] that it does; without the flag such a hold is refused, with a message that begins with
+// [BoundRefusal], and the client may ask again with it. [Grant] says how long to rely on the lease. A
+// request that comes again under its number changes nothing and has a newer Now: send it again
+// after a wait longer than the hold, late in a long hold, and when a connection is lost. An owner
+// asks for more time by an acquire of the same units with Hold; its other changes leave Hold out.
+//
 // # Watching
 //
 // One-shot: [Describe] with WatchData or WatchOwners and a WatchID reads and arms in one step, at

@@ -126,7 +126,7 @@ const (
 	KindSessionEnded  Kind = 67 // arg is the home shard
 	KindTakenOver     Kind = 68
 	KindAcquireResult Kind = 69 // the end of an accepted acquire
-	KindLeaseLost     Kind = 70 // an owner lost what it held by an operator's or another client's force
+	KindLeaseLost     Kind = 70 // an owner lost what it held: by force, or at its bound
 	KindWatchFired    Kind = 71 // a one-shot watch fired
 	KindSnapshot      Kind = 72 // a page of a stream's snapshot; id is the watch's
 	KindDelta         Kind = 73 // changes, once per connection for all its streams

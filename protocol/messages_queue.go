@@ -24,6 +24,8 @@ const (
 	MinAging        = 1000
 	MaxAging        = 24 * 60 * 60 * 1000 // ms
 	MaxFairLimit    = 1 << 20             // of a semaphore with PolicyFair
+	MinHold         = 1000
+	MaxHold         = 30 * 24 * 60 * 60 * 1000 // ms, of the longest hold
 )
 
 // SemaphoreOptions are what a persistent semaphore has beyond a plain one. The zero value is a plain
@@ -35,6 +37,8 @@ type SemaphoreOptions struct {
 	Numbered bool     // its units are slots named 0, 1, ... in decimal; the limit is their number
 	Slots    []Slot   // its units are these slots; the limit is their number
 	History  uint64   // how many rows are kept of holds that ended
+	MaxHold  uint64   // ms after which the server ends a hold, MinHold to MaxHold; 0: never
+	Extend   bool     // an owner may ask for more time, up to MaxHold from then on
 }
 
 // Weight is the share of a key, relative to the others.
@@ -61,6 +65,8 @@ func (m *SemaphoreOptions) fields(f *fields) {
 		l.item().fields(f)
 	}
 	f.uint("options.history", &m.History)
+	f.uint("options.max hold", &m.MaxHold)
+	f.bool("options.extend", &m.Extend)
 	if f.checks() {
 		m.check(f)
 	}
@@ -121,6 +127,9 @@ func (m *SemaphoreOptions) check(f *fields) {
 	if m.History > MaxHistory {
 		f.refuse("history is %d rows; at most %d are allowed", m.History, MaxHistory)
 	}
+	if m.MaxHold != 0 && (m.MaxHold < MinHold || m.MaxHold > MaxHold) {
+		f.refuse("longest hold is %d ms; it must be 0, for none, or %d to %d ms", m.MaxHold, MinHold, MaxHold)
+	}
 }
 
 // Fit says what of the options contradicts another option, or the semaphore's limit; empty:
@@ -137,6 +146,8 @@ func (m *SemaphoreOptions) Fit(limit uint64) string {
 		return "limit differs from the number of slots; give it as their number"
 	case m.Numbered && limit > MaxSlots:
 		return "a semaphore has at most 1024 slots; lower the limit"
+	case m.Extend && m.MaxHold == 0:
+		return "extend belongs to a longest hold; leave it out, or give one"
 	}
 	return ""
 }
@@ -144,7 +155,7 @@ func (m *SemaphoreOptions) Fit(limit uint64) string {
 // Plain reports whether the options are those of a plain semaphore.
 func (m *SemaphoreOptions) Plain() bool {
 	return m.Policy == PolicyFIFO && m.Aging == 0 && len(m.Weights) == 0 && !m.Numbered && len(m.Slots) == 0 &&
-		m.History == 0
+		m.History == 0 && m.MaxHold == 0 && !m.Extend
 }
 
 // slotText refuses a text with other bytes than those of slot names, and more for labels.
@@ -181,18 +192,31 @@ func (f *fields) slotLabels(labels []string) {
 	}
 }
 
-// AskDeadlock is a flag of AcquireOptions: the waiter may be chosen to leave the queue when sessions
-// wait for each other. The server only shows it.
-const AskDeadlock uint8 = 2
+// Flags of AcquireOptions.
+const (
+	// KnowsBounds: the client ends its hold by itself before the bound that answers give. Without it
+	// there is none, and what needs one is refused with PRECONDITION_FAILED and BoundRefusal.
+	KnowsBounds uint8 = 1
+	// AskDeadlock: the waiter may be chosen to leave the queue when sessions wait for each other. The
+	// server only shows it.
+	AskDeadlock uint8 = 2
 
-// AcquireOptions are what an acquire asks for beyond a plain one. All but the flags are only for
-// persistent semaphores.
+	askAll = KnowsBounds | AskDeadlock
+)
+
+// BoundRefusal is how the message begins of the refusal of an acquire without KnowsBounds whose hold
+// would have a bound. The client may ask again with the flag, under a new number.
+const BoundRefusal = "BOUND: "
+
+// AcquireOptions are what an acquire asks for beyond a plain one. All but Hold and the flags are only
+// for persistent semaphores.
 type AcquireOptions struct {
 	Priority uint8 // the level plus 1, 1 to 10; 0: level 5
 	Key      []byte
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
-	Flags    uint8    // AskDeadlock
+	Hold     uint64   // ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much from now on; 0: the semaphore's
+	Flags    uint8    // KnowsBounds, AskDeadlock
 }
 
 func (m *AcquireOptions) fields(f *fields) {
@@ -200,12 +224,16 @@ func (m *AcquireOptions) fields(f *fields) {
 	f.limited("options.key", &m.Key, "key", MaxKeyLen)
 	f.strs("options.labels", &m.Labels)
 	f.strs("options.names", &m.Names)
-	f.flags(&m.Flags, AskDeadlock, "acquire options")
+	f.uint("options.hold", &m.Hold)
+	f.flags(&m.Flags, askAll, "acquire options")
 	if !f.checks() {
 		return
 	}
 	if m.Priority > MaxPriority+1 {
 		f.refuse("priority is %d; it must be 0 to %d", m.Priority-1, MaxPriority)
+	}
+	if m.Hold != 0 && (m.Hold < MinHold || m.Hold > MaxHold) {
+		f.refuse("hold is %d ms; it must be 0, for the semaphore's, or %d to %d ms", m.Hold, MinHold, MaxHold)
 	}
 	f.slotLabels(m.Labels)
 	if len(m.Names) > 0 && len(m.Labels) > 0 {
@@ -232,24 +260,36 @@ func (m *AcquireOptions) Level() uint8 {
 	return m.Priority - 1
 }
 
-// Grant is what an owner has beyond units of a plain semaphore.
+// Grant is what an owner has beyond units of a plain semaphore, and a waiter with KnowsBounds.
+//
+// A hold with a bound ends at Until, in time that only the difference to Now means anything of. The
+// client relies on it for 0.99 x (Until - Now) from the moment that it sent the request with the
+// answer, or of a later result, the request that was accepted, with the Now of that answer.
 type Grant struct {
 	Slots []string // by position
+	Now   uint64   // ms, when the answer was made; with a bound or KnowsBounds
+	Until uint64   // ms; 0: no bound
 }
 
-func (m *Grant) fields(f *fields) { f.strs("grant.slots", &m.Slots) }
+func (m *Grant) fields(f *fields) {
+	f.strs("grant.slots", &m.Slots)
+	f.uint("grant.now", &m.Now)
+	f.uint("grant.until", &m.Until)
+}
 
 // OwnerOptions are what an owner asked for and got beyond units of a plain semaphore.
 type OwnerOptions struct {
 	Slots    []string // by position
 	Priority uint8    // the level plus 1
 	Key      []byte
+	Left     uint64 // ms until the hold ends by itself, in descriptions; 0: it has no bound
 }
 
 func (m *OwnerOptions) fields(f *fields) {
 	f.strs("owner.slots", &m.Slots)
 	small(f, "owner.priority", &m.Priority)
 	f.bytes("owner.key", &m.Key)
+	f.uint("owner.left", &m.Left)
 }
 
 // WaiterOptions are what a waiter asks for beyond units of a plain semaphore.
@@ -325,6 +365,8 @@ const (
 	AlterWeights
 	AlterSlots // Numbered and Slots
 	AlterHistory
+	AlterMaxHold
+	AlterExtend
 
 	alterAll = 1<<iota - 1
 )
@@ -439,6 +481,7 @@ const (
 	HoldSessionEnded HoldEnd = 2
 	HoldForced       HoldEnd = 3 // an operator took it away
 	HoldTransferred  HoldEnd = 4 // its owner handed it over
+	HoldMaxHold      HoldEnd = 5 // it was held for as long as a hold may be
 )
 
 // HistoryHold is a hold that ended.

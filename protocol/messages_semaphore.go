@@ -153,7 +153,7 @@ const (
 type AcquireReply struct {
 	State   AcquireState
 	OrderID uint64 // fencing token when acquired, place in the queue when accepted
-	Grant   *Grant // when acquired; left out for units of a plain semaphore
+	Grant   *Grant // left out for units of a plain semaphore, and for a plain place in a queue
 }
 
 // AcquireResult ends an accepted acquire: the request with this number.
@@ -233,12 +233,14 @@ func (m *ForceReleaseReply) AppendBody(b []byte) []byte {
 }
 func (m *ForceReleaseReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
-// LeaseLost tells an owner that its lease was taken away while the session lives.
+// LeaseLost tells an owner that its lease ended while the session lives: it was taken away, or it
+// reached its bound.
 type LeaseLost struct {
 	Session uint64
 	Name    []byte
 	OrderID uint64
 	Message string
+	Cause   HoldEnd // HoldMaxHold; left out when it was taken away by force
 }
 
 func (m *LeaseLost) fields(f *fields) {
@@ -247,6 +249,12 @@ func (m *LeaseLost) fields(f *fields) {
 	f.bytes("name", &m.Name)
 	f.uint("order id", &m.OrderID)
 	f.str("message", &m.Message)
+	if f.pass == decode {
+		m.Cause = 0
+	}
+	if m.Cause != 0 || f.in.left > 0 {
+		small(f, "cause", &m.Cause)
+	}
 }
 
 func (m *LeaseLost) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

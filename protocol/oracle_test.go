@@ -85,6 +85,8 @@ func leavesOutLast(m Message) bool {
 		return x.To == 0
 	case *ReleaseReply:
 		return !x.Transferred
+	case *LeaseLost:
+		return x.Cause == 0
 	}
 	return false
 }

@@ -126,8 +126,9 @@ var messages = []messageCase{
 
 	{KindCreate, &Create{Head: sampleHead, Name: []byte("slots"), Limit: 10, Data: []byte("v1")}},
 	{KindCreate | KindReply, &Empty{}},
-	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots, Options: SemaphoreOptions{
-		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32},
+	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots | AlterMaxHold, Options: SemaphoreOptions{
+		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32,
+		MaxHold: 3_600_000, Extend: true},
 		Drain: []string{"gpu0"}, Undrain: []string{"gpu1"}, Reason: "its fan is broken"}},
 	{KindAlter | KindReply, &Empty{}},
 	{KindSemaphoreHistory, &SemaphoreHistory{Node: 2, Name: []byte("gpu"), Consistency: Strict, MinIndex: 70_000}},

@@ -27,6 +27,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeOverLimit)
 	case x.Options != nil && q.selectorRefusal(x) != outcomeOK:
 		q.refuse(m, q.selectorRefusal(x))
+	case (x.Options != nil || s != nil && s.rare != nil) && q.boundRefusal(x.Options) != outcomeOK:
+		q.refuse(m, q.boundRefusal(x.Options))
 	case q.entry == nil:
 		q.acquireNew(m, x)
 	case q.entry.waiting:
@@ -129,7 +131,7 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 		s.enqueue(e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
-		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
+		m.replyAccepted(e)
 	}
 	if p.references() == 1 && !m.atHome(p) {
 		p.remoteHeld(m)
@@ -153,9 +155,11 @@ func (q *request) place(m *Machine, want demand, slots []uint32, waiting bool) *
 	return &place{demand: want, slots: slots}
 }
 
-// acquireOwned serves an owner: it may ask for the same or for less. Its level and key are replaced.
+// acquireOwned serves an owner: it may ask for the same or for less, and for more time. Its level and
+// key are replaced.
 func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	s, e, want := q.semaphore, q.entry, demandOf(x.Options)
+	want.hold = 0
 	if x.Count > e.count {
 		q.refuse(m, outcomeWantsMore)
 		return
@@ -187,7 +191,11 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 		e.setData(x.Data)
 	}
 	if next != nil || was != nil {
+		if was != nil && was.until != 0 {
+			next.until = q.extended(m, x.Options.Hold)
+		}
 		e.setPlace(next)
+		e.scheduleBound(m)
 		if len(given) > 0 {
 			s.rare.queue.slots.free(m, given, s.rare.queue.places)
 		}
@@ -263,7 +271,7 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 		s.promote(m)
 	default:
 		e.scheduleTimeout(m)
-		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: e.orderID})
+		m.replyAccepted(e)
 		if laned {
 			s.promote(m) // those that stood behind it
 		}

@@ -44,6 +44,7 @@ type alteration struct {
 	slots   bool // the list of slots changes
 	queue   bool // so do policy, aging or weights
 	history bool
+	holds   bool // longest hold, and whether it may be extended
 }
 
 func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
@@ -66,6 +67,12 @@ func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
 	if x.Fields&protocol.AlterHistory != 0 {
 		o.History = x.Options.History
 	}
+	if x.Fields&protocol.AlterMaxHold != 0 {
+		o.MaxHold = x.Options.MaxHold
+	}
+	if x.Fields&protocol.AlterExtend != 0 {
+		o.Extend = x.Options.Extend
+	}
 	if x.Fields&protocol.AlterSlots != 0 {
 		o.Numbered, o.Slots = x.Options.Numbered, x.Options.Slots
 		if len(o.Slots) > 0 {
@@ -76,6 +83,7 @@ func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
 	a.queue = o.Policy != was.Policy || o.Aging != was.Aging || !slices.EqualFunc(o.Weights, was.Weights, sameWeight)
 	a.slots = o.Numbered != was.Numbered || !slices.EqualFunc(o.Slots, was.Slots, sameSlot)
 	a.history = o.History != was.History
+	a.holds = o.MaxHold != was.MaxHold || o.Extend != was.Extend
 	return a
 }
 
@@ -135,7 +143,8 @@ func (a *alteration) lanesFit() bool {
 
 func (a *alteration) apply(m *Machine, x *protocol.Alter) {
 	s, o := a.s, &a.options
-	if !a.queue && !a.slots && !a.history && len(x.Drain)+len(x.Undrain) == 0 {
+	changes := a.queue || a.slots || a.history || a.holds
+	if !changes && len(x.Drain)+len(x.Undrain) == 0 {
 		return
 	}
 	m.touch(s)
@@ -151,8 +160,9 @@ func (a *alteration) apply(m *Machine, x *protocol.Alter) {
 		})
 	}
 	q.history.resize(o.History)
+	q.maxHold, q.extend = o.MaxHold, o.Extend
 	drained, free := q.slots.mark(x.Drain, true), q.slots.mark(x.Undrain, false)
-	if !a.queue && !a.slots && !a.history && !drained && !free {
+	if !changes && !drained && !free {
 		return
 	}
 	s.revision = m.applied

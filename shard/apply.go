@@ -162,7 +162,7 @@ func (m *Machine) fireDeadlines() {
 		switch x := rec.(type) {
 		case *entry:
 			s := x.semaphore
-			x.endWaiter(m)
+			x.endInTime(m)
 			s.promote(m)
 			s.reapEphemeral(m)
 		case *homeSession:

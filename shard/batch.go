@@ -30,8 +30,10 @@ type batch struct {
 	poll    protocol.TrackPoll
 	proc    process.Out    // of the call of a process that goes on
 	track   rollout.Events // of the call of a track that goes on
-	key     []byte
-	ids     []uint64
+	// boundCause is that of the owner that is ended at its bound; else 0.
+	boundCause protocol.HoldEnd
+	key        []byte
+	ids        []uint64
 }
 
 // decode reads a command's body, or answers it.

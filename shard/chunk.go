@@ -246,7 +246,8 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 				return false
 			}
 		}
-		return c.count > 0 && (c.waiting || !c.timed)
+		bound, _ := c.place.bound()
+		return c.count > 0 && (c.waiting || c.timed == (bound != 0) && c.at == bound)
 	}
 	return c.readObject(r, x)
 }

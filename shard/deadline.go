@@ -32,6 +32,7 @@ const (
 	deadlineProcess deadlineKind = 4 // a process has something to do; id is the node's
 	deadlineTrack   deadlineKind = 5 // a track has; id is the node's
 	deadlineLimit   deadlineKind = 6 // a deleted rate limit goes; id is the node's
+	deadlineBound   deadlineKind = 7 // a hold ends at its bound; id is the order id
 )
 
 // scheduled is a record with a timer.

@@ -16,24 +16,31 @@ func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.Acqu
 }
 
 // emitGranted ends an accepted acquire that was granted.
-func (b *batch) emitGranted(e *entry) {
-	b.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
-	b.addGrant(e)
+func (m *Machine) emitGranted(e *entry) {
+	m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
+	m.addGrant(e)
 }
 
 // replyAcquired answers an acquire whose entry owns its units.
-func (b *batch) replyAcquired(e *entry) {
-	b.out.List = append(b.out.List,
-		Event{Kind: EventReply, Command: b.command, State: protocol.Acquired, OrderID: e.orderID})
+func (m *Machine) replyAcquired(e *entry) { m.replyEntry(e, protocol.Acquired) }
+
+// replyAccepted answers an acquire whose entry waits.
+func (m *Machine) replyAccepted(e *entry) { m.replyEntry(e, protocol.Accepted) }
+
+func (m *Machine) replyEntry(e *entry, state protocol.AcquireState) {
+	out := m.batch.out
+	out.List = append(out.List, Event{Kind: EventReply, Command: m.batch.command, State: state, OrderID: e.orderID})
 	if e.semaphore.rare != nil {
-		b.addGrant(e)
+		m.addGrant(e)
 	}
 }
 
-// addGrant adds to the last event what its owner has beyond plain units.
-func (b *batch) addGrant(e *entry) {
+// addGrant adds to the last event what its owner has beyond plain units, or its waiter knows of
+// bounds.
+func (m *Machine) addGrant(e *entry) {
 	if p := e.place(); p != nil {
-		b.out.List[len(b.out.List)-1].Grant = p.grant(e.semaphore)
+		list := m.batch.out.List
+		list[len(list)-1].Grant = p.grant(e.semaphore, m.bucketTime(e.semaphore.bucket))
 	}
 }
 

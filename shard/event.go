@@ -18,7 +18,7 @@ const (
 	// Node, Name, Text.
 	EventAcquireResult EventKind = 2
 	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its
-	// acquire), Epoch, Node, Name, OrderID, Text.
+	// acquire), Epoch, Node, Name, OrderID, Text, and Cause at a bound.
 	EventLeaseLost EventKind = 3
 	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and
 	// Command, the index of the start or attach. An older connection of the session, if any, is
@@ -90,6 +90,7 @@ type Event struct {
 	Status        protocol.Status
 	State         protocol.AcquireState
 	Reason        protocol.EndReason
+	Cause         protocol.HoldEnd
 	Flag          bool // released
 	AlreadyMember bool // EventReply to a join: the session was a member already
 	Command       int  // EventReply
@@ -105,7 +106,7 @@ type Event struct {
 	Name    []byte
 	Text    string
 
-	Grant   *protocol.Grant          // EventAcquireResult, and EventReply to an acquire, when acquired: beyond plain units
+	Grant   *protocol.Grant          // EventAcquireResult, and EventReply to an acquire: beyond plain units, and bounds
 	Process *process.MemberEvent     // EventProcess
 	Poll    *protocol.TrackPollReply // EventReply to a poll of a track
 

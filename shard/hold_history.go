@@ -42,6 +42,8 @@ func (h *holdHistory) keep(m *Machine, e *entry) {
 	switch {
 	case e.session.ended:
 		x.cause = protocol.HoldSessionEnded
+	case m.batch.boundCause != 0:
+		x.cause = m.batch.boundCause
 	case m.batch.raw.kind == CmdForceRelease:
 		x.cause = protocol.HoldForced
 	}

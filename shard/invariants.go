@@ -179,8 +179,8 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 				return fmt.Errorf("entry %d does not know where it is", e.orderID)
 			case e.semaphore != s || seen[e.session.id] || m.sessions.get(e.session.id) != e.session:
 				return fmt.Errorf("entry %d of session %d is not in one place", e.orderID, e.session.id)
-			case !e.waiting && e.timer.pos != 0:
-				return fmt.Errorf("owner %d has a timer", e.orderID)
+			case !e.waiting && !boundHolds(e):
+				return fmt.Errorf("owner %d has the timer %d, not of its bound", e.orderID, e.timer.at)
 			}
 			last = e.orderID
 			seen[e.session.id] = true

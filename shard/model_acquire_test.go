@@ -49,6 +49,10 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 			return
 		}
 	}
+	if st := m.boundRefused(sem, row, x.Options); st != protocol.StatusOK {
+		m.refuse(s, o, x.Seq, st)
+		return
+	}
 	switch {
 	case row == nil:
 		m.acquireNew(s, sem, o, x)
@@ -77,7 +81,7 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 		more += m.askedBytes(sem, ask, slots, granted)
 	}
 	if sem == nil {
-		more += 512 + len(x.Name)
+		more += 512 + len(x.Name) + m.askedBytes(&modelSemaphore{}, ask, nil, true)
 	}
 	held := 0
 	for _, other := range m.sems {
@@ -127,12 +131,12 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 			sem.entries = append(sem.entries, r)
 		}
 		m.grant(sem, r)
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	} else {
 		sem.entries = append(sem.entries, r)
 		sem.joins(r.ask.key)
 		m.count(sem, r, 1)
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	}
 	if wasIdle && !s.home {
 		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
@@ -169,7 +173,8 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 		m.refuse(r.session, o, x.Seq, protocol.StatusBadRequest)
 		return
 	}
-	ask.labels, ask.names = "", ""
+	hold := ask.hold
+	ask.labels, ask.names, ask.hold = "", "", 0
 	as := *r
 	as.ask = ask
 	now := m.askedBytes(sem, &as, sem.slotsOf(r)[len(given):], true)
@@ -185,7 +190,8 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 	changed := x.Count != r.count || !bytes.Equal(x.Data, r.data) || r.ask != ask
 	r.seq, r.count, r.data, r.ask = x.Seq, x.Count, bytes.Clone(x.Data), ask
 	sem.give(given)
-	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
+	m.extend(sem, r, hold)
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	if changed {
 		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: sem.asOwner(r)})
 	}
@@ -236,11 +242,11 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 		} else {
 			m.grant(sem, r)
 		}
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: sem.grantOf(r)})
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: m.grantOf(sem, r)})
 		m.process(sem)
 		return
 	}
-	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order})
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	if sem.laned() {
 		m.process(sem)
 	}

@@ -120,6 +120,12 @@ func (m *model) alter(o op, x *protocol.Alter) {
 	if x.Fields&protocol.AlterHistory != 0 {
 		next.History = x.Options.History
 	}
+	if x.Fields&protocol.AlterMaxHold != 0 {
+		next.MaxHold = x.Options.MaxHold
+	}
+	if x.Fields&protocol.AlterExtend != 0 {
+		next.Extend = x.Options.Extend
+	}
 	if x.Fields&protocol.AlterSlots != 0 {
 		next.Numbered, next.Slots = x.Options.Numbered, x.Options.Slots
 		if len(next.Slots) > 0 {
@@ -138,7 +144,8 @@ func (m *model) alter(o op, x *protocol.Alter) {
 	}
 	switch {
 	case next.Aging != 0 && next.Policy != protocol.PolicyPriority, len(next.Weights) > 0 && next.Policy != protocol.PolicyFair,
-		next.Policy == protocol.PolicyFair && limit > 1<<20, next.Numbered && limit > 1024:
+		next.Policy == protocol.PolicyFair && limit > 1<<20, next.Numbered && limit > 1024,
+		next.Extend && next.MaxHold == 0:
 		m.countRule("alter to options that do not fit")
 		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
 		return
@@ -164,7 +171,8 @@ func (m *model) altered(sem *modelSemaphore, was, next protocol.SemaphoreOptions
 	sameSlots := was.Numbered == next.Numbered && slices.EqualFunc(was.Slots, next.Slots,
 		func(a, b protocol.Slot) bool { return a.Name == b.Name && slices.Equal(a.Labels, b.Labels) })
 	queue := was.Policy != next.Policy || was.Aging != next.Aging || !sameWeights
-	changed := queue || !sameSlots || was.History != next.History
+	changed := queue || !sameSlots || was.History != next.History || was.MaxHold != next.MaxHold ||
+		was.Extend != next.Extend
 	if !changed && len(x.Drain)+len(x.Undrain) == 0 {
 		return
 	}
@@ -218,6 +226,8 @@ func (m *model) keepHold(s *modelSemaphore, r *modelEntry) {
 	}
 	cause := protocol.HoldReleased
 	switch {
+	case m.bounding && !r.session.ended:
+		cause = protocol.HoldMaxHold
 	case m.forcing && !r.session.ended: // one that is only overdue lost it by force
 		cause = protocol.HoldForced
 	case !m.alive(r.session):

@@ -63,6 +63,10 @@ func show(e Event) string {
 	field("node", e.Node)
 	field("order", e.OrderID)
 	field("version", e.Result)
+	field("cause", uint64(e.Cause))
+	if g := e.Grant; g != nil { // moments are of a shard
+		b = fmt.Appendf(b, " slots %v left %d", g.Slots, g.Until-min(g.Until, g.Now))
+	}
 	if len(e.Name) > 0 {
 		b = fmt.Appendf(b, " name %.20q", e.Name)
 	}
@@ -288,7 +292,7 @@ func sameSemaphore(m *Machine, w *model, s *modelSemaphore, limit uint32) error 
 	var owners []protocol.Owner
 	for _, r := range s.entries {
 		if r.owner {
-			owners = append(owners, s.asOwner(r))
+			owners = append(owners, w.described(s, r))
 		}
 	}
 	waiters := s.describedWaiters()
@@ -547,6 +551,9 @@ func (m *model) deadlines() (out []uint64) {
 		for _, r := range s.entries {
 			if r.timed {
 				out = append(out, r.deadline)
+			}
+			if r.until > 0 {
+				out = append(out, r.until)
 			}
 		}
 	}

@@ -28,8 +28,14 @@ func (g *gen) options(limit uint64) *protocol.SemaphoreOptions {
 			}
 		}
 	}
+	if g.chance(40) {
+		o.MaxHold, o.Extend = pick[uint64](g, 1000, 2500, 60_000), g.chance(50)
+	}
 	if g.fault(5) {
 		o.Aging, o.Weights = 1000, g.keyWeights()
+	}
+	if g.fault(3) {
+		o.MaxHold, o.Extend = 0, true
 	}
 	return o
 }
@@ -58,6 +64,12 @@ func (g *gen) asks(sem *modelSemaphore, r *modelEntry, count *uint64) *protocol.
 	}
 	o := &protocol.AcquireOptions{Priority: uint8(pick(g, 0, 1, 6, 9, 10)), Key: pick(g, modelKeys...),
 		Flags: pick(g, 0, 0, protocol.AskDeadlock)}
+	if g.chance(85) {
+		o.Flags |= protocol.KnowsBounds
+	}
+	if g.chance(30) {
+		o.Hold = pick[uint64](g, 1000, 1500, 3000, 60_000)
+	}
 	slots := sem != nil && sem.queue != nil && len(sem.queue.slots) > 0
 	switch {
 	case !slots && !g.fault(3), g.chance(40):
@@ -90,7 +102,7 @@ func (g *gen) alterOp() op {
 		if sem != nil {
 			limit = sem.limit
 		}
-		x := &protocol.Alter{Head: h, Name: name, Fields: pick[uint64](g, 31, 7, 23, 16, 8, 0), Options: *g.options(limit)}
+		x := &protocol.Alter{Head: h, Name: name, Fields: pick[uint64](g, 127, 7, 119, 112, 96, 8, 0), Options: *g.options(limit)}
 		if sem == nil || sem.queue == nil || len(sem.queue.slots) == 0 {
 			if g.chance(60) {
 				x.Fields &^= protocol.AlterSlots // mostly there is somebody

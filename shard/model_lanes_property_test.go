@@ -39,9 +39,12 @@ func TestQueuesMatchModel(t *testing.T) {
 		t.Logf("%8d %s", seen[rule], rule)
 	}
 	for _, rule := range []string{
-		"alter to options that do not fit", "drain of an unknown slot", "fair: a key is granted and waits on",
+		"alter to options that do not fit", "bound extended", "bound for a client that knows of none", "drain of an unknown slot", "fair: a key is granted and waits on",
 		"first of a lane is overdue", "granted at once past waiters", "granted past an older waiter",
-		"hand-over", "hand-over of slots", "hand-over past somebody", "hand-over to nobody", "hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
+		"hand-over", "hand-over of slots", "hand-over past somebody", "hand-over to nobody",
+		"extension that is no later than the bound", "extension where there is none",
+		"granted without a bound, for it knows of none", "hold above the longest", "hold ends at its bound, and others wait",
+		"hold ends at its first moment", "hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
 		"policy or slots altered while others wait", "resize above what options allow", "resize of named slots",
 		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
 		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",

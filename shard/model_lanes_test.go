@@ -37,6 +37,7 @@ type modelAsk struct {
 	key           string
 	labels, names string // sorted, with commas
 	flags         uint8
+	hold          uint64
 }
 
 func askOf(x *protocol.Acquire) modelAsk {
@@ -46,7 +47,7 @@ func askOf(x *protocol.Acquire) modelAsk {
 			a.level = o.Priority - 1
 		}
 		a.key = string(o.Key)
-		a.labels, a.names, a.flags = joined(o.Labels), joined(o.Names), o.Flags
+		a.labels, a.names, a.flags, a.hold = joined(o.Labels), joined(o.Names), o.Flags, o.Hold
 	}
 	return a
 }

@@ -283,8 +283,8 @@ func (x *moveTest) sameQueue(m *Machine, w *modelSemaphore) error {
 	}
 	i := 0
 	for _, r := range w.entries {
-		if r.owner && !reflect.DeepEqual(d.Owners[i].Options, w.asOwner(r).Options) {
-			return fmt.Errorf("owner %d has %+v, want %+v", r.order, d.Owners[i].Options, w.asOwner(r).Options)
+		if r.owner && !reflect.DeepEqual(d.Owners[i].Options, x.w.described(w, r).Options) {
+			return fmt.Errorf("owner %d has %+v, want %+v", r.order, d.Owners[i].Options, x.w.described(w, r).Options)
 		}
 		if r.owner {
 			i++
@@ -339,6 +339,9 @@ func (x *moveTest) compare() error {
 			left := uint64(0)
 			if r.timed && !r.owner {
 				left = r.deadline - x.w.now
+			}
+			if r.until > 0 {
+				left = r.until - x.w.now
 			}
 			want = append(want,
 				fmt.Sprint(r.session.id, r.order, r.count, r.seq, r.timeout, string(r.data), r.owner, left))

@@ -98,6 +98,7 @@ func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 
 func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
+	m.bind(s, r)
 	s.left()
 	m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: s.asOwner(r)})
 	m.count(s, r, 0)
@@ -145,16 +146,28 @@ func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, sta
 	m.emit(Event{
 		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id,
 		Seq: r.seq, Epoch: r.session.epoch, Node: s.node, OrderID: r.order,
-		Name: s.name, Grant: s.grantOf(r),
+		Name: s.name, Grant: m.resultGrant(s, r, state),
 	})
 }
 
-// grantOf is what an owner has beyond plain units.
-func (s *modelSemaphore) grantOf(r *modelEntry) *protocol.Grant {
-	if names := s.slotNames(r); len(names) > 0 {
+// grantOf is what an entry has beyond plain units, with what its client needs to know of bounds.
+func (m *model) grantOf(s *modelSemaphore, r *modelEntry) *protocol.Grant {
+	names, knows := s.slotNames(r), r.ask.flags&protocol.KnowsBounds != 0
+	switch {
+	case knows:
+		return &protocol.Grant{Slots: names, Now: m.now, Until: r.until}
+	case len(names) > 0:
 		return &protocol.Grant{Slots: names}
 	}
 	return nil
+}
+
+// resultGrant is grantOf for a result: only a grant has one.
+func (m *model) resultGrant(s *modelSemaphore, r *modelEntry, state protocol.AcquireState) *protocol.Grant {
+	if state != protocol.Acquired {
+		return nil
+	}
+	return m.grantOf(s, r)
 }
 
 func (s *modelSemaphore) asOwner(r *modelEntry) protocol.Owner {

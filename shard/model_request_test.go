@@ -50,6 +50,11 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if sem := m.sem(o.node, name); sem != nil {
 		m.process(sem)
 		row = sem.entryOf(s)
+		if row != nil && row.until > 0 && m.now > row.until {
+			m.endAtBound(sem, row)
+			m.process(sem)
+			row = nil
+		}
 	}
 	if h.Low > s.low {
 		s.low = h.Low
@@ -66,9 +71,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 		}
 		m.countRule("sent again, answered by the entry")
 		e := Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order}
-		if row.owner {
-			e.Grant = m.sem(o.node, name).grantOf(row)
-		}
+		e.Grant = m.grantOf(m.sem(o.node, name), row)
 		m.emit(e)
 		return nil
 	}
@@ -84,7 +87,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 		default:
 			m.countRule("sent again, answered from memory")
 			if a.reply.State == protocol.Acquired {
-				a.reply.Grant = m.sem(o.node, name).grantOf(row)
+				a.reply.Grant = m.grantOf(m.sem(o.node, name), row)
 			}
 			m.emit(a.reply)
 		}

@@ -28,8 +28,9 @@ type model struct {
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
-	handed  bool // the leader transfers
-	forcing bool // the command takes leases away
+	handed   bool // the leader transfers
+	forcing  bool // the command takes leases away
+	bounding bool // a hold ends at its bound
 
 	seen  map[string]int // how often each rule came to bear
 	loose bool           // the machine takes several entries where the model takes one: revisions and counters are not compared
@@ -100,6 +101,7 @@ type modelEntry struct {
 
 	ask     modelAsk
 	arrival uint64 // of a waiter in a lane
+	until   uint64 // of an owner with a bound
 }
 
 func newModel() *model {
@@ -276,6 +278,12 @@ func (m *model) fire() {
 							m.countRule("waiter times out at its first moment")
 						}
 						m.endWaiter(s, r)
+						m.process(s)
+					})
+				}
+				if r.until > 0 {
+					due(r.until, 7, r.order, uint64(m.bucketOf(s)), func() {
+						m.endAtBound(s, r)
 						m.process(s)
 					})
 				}

@@ -112,8 +112,11 @@ const (
 	outcomeNoSlot       outcome = 47
 	outcomeSlotsNamed   outcome = 48
 	outcomeLimitTooHigh outcome = 49
+	outcomeBound        outcome = 50
+	outcomeLongHold     outcome = 51
+	outcomeNoExtension  outcome = 52
 
-	outcomes = 50
+	outcomes = 53
 )
 
 // outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
@@ -179,7 +182,7 @@ var outcomeTable = [outcomes]struct {
 		"semaphore has waiters of as many keys, levels and selectors as the limit of 1024 lanes allows; retry later"},
 	outcomeOptions: {protocol.StatusBadRequest,
 		"options would not fit together: aging belongs to the policy priority, weights to fair with a limit of " +
-			"at most 1048576, and a semaphore has at most 1024 slots, as many as its limit"},
+			"at most 1048576, extend to a longest hold, and a semaphore has at most 1024 slots, as many as its limit"},
 	outcomeSlotsInUse: {protocol.StatusPreconditionFailed,
 		"semaphore has owners or waiters, so slots cannot be added or removed; wait until they are gone"},
 	outcomeLongQueue: {protocol.StatusPreconditionFailed,
@@ -189,6 +192,12 @@ var outcomeTable = [outcomes]struct {
 		"limit is the number of the slots, which have names; alter their list instead"},
 	outcomeLimitTooHigh: {protocol.StatusPreconditionFailed,
 		"limit is above what the semaphore's options allow: 1048576 under the policy fair, 1024 with slots"},
+	outcomeBound: {protocol.StatusPreconditionFailed, protocol.BoundRefusal +
+		"hold would end by itself at a bound, which this client does not know; use a newer one, or alter the semaphore"},
+	outcomeLongHold: {protocol.StatusBadRequest,
+		"hold is longer than the longest of the semaphore; ask for less"},
+	outcomeNoExtension: {protocol.StatusPreconditionFailed,
+		"semaphore does not allow more time than its longest hold; alter it with extend, or release and acquire again"},
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,

@@ -12,7 +12,8 @@ type demand struct {
 	level    uint8
 	key      string
 	selector string
-	flags    uint8 // of protocol.AcquireOptions
+	flags    uint8  // of protocol.AcquireOptions
+	hold     uint64 // of a waiter: ms that its hold may last; 0: the semaphore's
 }
 
 // plainDemand is that of a request without options.
@@ -22,7 +23,7 @@ func demandOf(o *protocol.AcquireOptions) demand {
 	if o == nil {
 		return plainDemand
 	}
-	return demand{o.Level(), string(o.Key), selectorOf(o.Labels, o.Names), o.Flags}
+	return demand{o.Level(), string(o.Key), selectorOf(o.Labels, o.Names), o.Flags, o.Hold}
 }
 
 // A selector is a text: empty for any slot, + and labels that a slot must have, or @ and the names
@@ -57,12 +58,13 @@ type place struct {
 	demand
 	arrival uint64   // bucket time at the enqueueing; of a waiter in a lane, else 0
 	slots   []uint32 // of an owner: indexes, ascending
+	until   uint64   // of an owner: the end of its longest hold, in bucket time; 0: none
 	lane    *lane    // of a waiter where there are lanes
 }
 
 // isPlain reports whether an entry without a place is the same.
 func (p *place) isPlain() bool {
-	return p.demand == plainDemand && p.arrival == 0 && len(p.slots) == 0 && p.lane == nil
+	return p.demand == plainDemand && p.arrival == 0 && len(p.slots) == 0 && p.until == 0 && p.lane == nil
 }
 
 // asked is what an entry with this place, which may be nil, asked for.
@@ -133,12 +135,17 @@ func (e *entry) setPlace(p *place) {
 	}
 }
 
-// grant is what the reply to an acquire says beyond the token.
-func (p *place) grant(s *semaphore) *protocol.Grant {
-	if len(p.slots) == 0 {
+// grant is what the reply to an acquire says beyond the order id, at this moment of its bucket.
+func (p *place) grant(s *semaphore, now uint64) *protocol.Grant {
+	if len(p.slots) == 0 && !p.knowsBounds() {
 		return nil
 	}
-	return &protocol.Grant{Slots: s.queue().slots.names(p.slots)}
+	g := &protocol.Grant{Slots: s.queue().slots.names(p.slots)}
+	if p.knowsBounds() {
+		g.Now = now
+		g.Until, _ = p.bound()
+	}
+	return g
 }
 
 // ownerOptions and waiterOptions are of an entry as clients see it; nil for a plain one.

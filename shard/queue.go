@@ -141,6 +141,9 @@ func (e *entry) leaveQueue(m *Machine) {
 // own makes an entry an owner.
 func (e *entry) own(m *Machine) {
 	s := e.semaphore
+	if s.rare != nil {
+		e.startHold(m)
+	}
 	s.owners.insert(e, byOrder)
 	s.used += e.count
 	s.revision = m.applied
@@ -175,6 +178,9 @@ func (e *entry) remove(m *Machine, notify bool) {
 		s.dequeue(e)
 	} else {
 		e.holdEnded(m)
+		if e.timer.pos > 0 {
+			m.unschedule(e)
+		}
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
 		if q := s.queue(); q != nil {

@@ -112,3 +112,10 @@ func (q *laneSet) checkLanes(s *semaphore) error {
 	}
 	return nil
 }
+
+// boundHolds reports whether an owner's timer is at its bound, and the owner knows of it.
+func boundHolds(e *entry) bool {
+	p := e.place()
+	at, _ := p.bound()
+	return e.timer.at == at && (e.timer.pos > 0) == (at != 0) && (at == 0 || p.knowsBounds() && p.hold == 0)
+}

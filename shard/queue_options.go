@@ -12,7 +12,9 @@ import (
 type queue struct {
 	laneSet
 	history holdHistory
-	late    bool // tokens are drawn at the grant; see DESIGN.md
+	late    bool   // tokens are drawn at the grant; see DESIGN.md
+	maxHold uint64 // ms; 0: holds have no bound by themselves
+	extend  bool   // owners may ask for more time
 }
 
 // queue is nil for most semaphores.
@@ -64,7 +66,7 @@ func (q *queue) hasOptions() bool {
 // options are as clients see them.
 func (q *queue) options() protocol.SemaphoreOptions {
 	o := protocol.SemaphoreOptions{Policy: q.policy, Aging: q.aging, Weights: q.weights, History: q.history.rows,
-		Numbered: q.slots.numbered}
+		Numbered: q.slots.numbered, MaxHold: q.maxHold, Extend: q.extend}
 	if !q.slots.numbered {
 		o.Slots = q.slots.configs()
 	}
@@ -109,6 +111,7 @@ func (s *semaphore) setOptions(o *protocol.SemaphoreOptions) {
 	}
 	q := s.ownQueue()
 	q.policy, q.aging, q.weights, q.history.rows = o.Policy, o.Aging, cloneWeights(o.Weights), o.History
+	q.maxHold, q.extend = o.MaxHold, o.Extend
 	q.slots.set(o, s.limit)
 	q.late = q.laned()
 }

@@ -47,6 +47,8 @@ func (q *queue) fields(f *varint.Fields) {
 		}
 	}
 	varint.List(f, &q.history.ended, protocol.MaxHistory, (*hold).fields)
+	f.Uint(&q.maxHold)
+	f.Bool(&q.extend)
 }
 
 func (x *namedSlot) fields(f *varint.Fields) {
@@ -69,7 +71,7 @@ func (p *place) fields(f *varint.Fields) {
 	f.Text(&p.key, protocol.MaxKeyLen)
 	f.Text(&p.selector, math.MaxUint16)
 	varint.Byte(f, &p.flags)
-	f.Uint(&p.arrival)
+	f.Uint(&p.hold, &p.arrival, &p.until)
 	varint.List(f, &p.slots, protocol.MaxSlots, func(i *uint32, f *varint.Fields) { f.Uint32(i) })
 }
 
@@ -106,8 +108,12 @@ func readQueue(r *varint.Reader, limit uint64) (*queue, bool) {
 func readPlace(r *varint.Reader, waiting bool) (*place, bool) {
 	p := new(place)
 	varint.Decode(r, p.fields)
-	return p, !r.Failed && p.level <= protocol.MaxPriority && p.flags&^protocol.AskDeadlock == 0 && (!waiting || len(p.slots) == 0) &&
-		(waiting || p.selector == "" && p.arrival == 0)
+	ok := !r.Failed && p.level <= protocol.MaxPriority && p.flags&^(protocol.AskDeadlock|protocol.KnowsBounds) == 0 &&
+		(p.hold == 0 && p.until == 0 || p.knowsBounds())
+	if waiting {
+		return p, ok && len(p.slots) == 0 && p.until == 0
+	}
+	return p, ok && p.selector == "" && p.arrival == 0 && p.hold == 0
 }
 
 // fitsQueue reports whether an entry may have this place, nil for none, in this queue, nil for

@@ -34,7 +34,7 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	again := p.findAnswer(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
 		if q.entry.waiting {
-			m.replyAnswer(answer{kind: CmdAcquire, state: protocol.Accepted, value: q.entry.orderID})
+			m.replyAccepted(q.entry)
 		} else {
 			m.replyAcquired(q.entry)
 		}
@@ -84,8 +84,8 @@ func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 }
 
 // findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
-// session, that is overdue but was not fired yet counts as gone: it is timed out here. Where there
-// are lanes, they are examined, no matter which waiters are first.
+// session, that is overdue but was not fired yet counts as gone: it is timed out here. So is this
+// session's hold that has passed its bound. Where there are lanes, they are examined, no matter which waiters are first.
 func (q *request) findEntry(m *Machine) {
 	q.semaphore = m.semaphores.lookup(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {
@@ -100,8 +100,8 @@ func (q *request) findEntry(m *Machine) {
 		q.semaphore = nil
 		return
 	}
-	if q.entry = q.semaphore.entryOf(q.session); q.entry != nil && q.entry.waiting && m.waiterEnded(q.entry) {
-		q.entry.endWaiter(m)
+	if q.entry = q.semaphore.entryOf(q.session); q.entry != nil && m.entryEnded(q.entry) {
+		q.entry.endInTime(m)
 		q.semaphore.promote(m) // it is the head where the work of this Apply was used up
 		q.semaphore.reapEphemeral(m)
 		q.entry = nil

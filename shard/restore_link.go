@@ -167,13 +167,15 @@ func (x *restorer) linkEntries() bool {
 			}
 			continue
 		}
-		if s.waiters.n > 0 && !s.lateTokens() || s.used+e.count < s.used || l.scheduled {
+		bound, _ := l.place.bound()
+		if s.waiters.n > 0 && !s.lateTokens() || s.used+e.count < s.used || l.scheduled != (bound != 0) || l.at != bound {
 			return false
 		}
 		s.owners.insert(e, byOrder)
 		s.used += e.count
 		if l.place != nil {
 			s.rare.queue.slots.restore(e, l.place.slots)
+			e.scheduleBound(m)
 		}
 	}
 	for _, l := range x.semaphoreLinks {

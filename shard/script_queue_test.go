@@ -18,15 +18,17 @@ func (a scriptArgs) list(key string) []string {
 }
 
 // options reads those of a semaphore, and which the line gives: policy=fair aging=ms
-// weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n.
+// weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n max-hold=ms
+// extend=yes.
 func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
-	for bit, key := range []string{"policy", "aging", "weights", "slots", "history"} {
+	for bit, key := range []string{"policy", "aging", "weights", "slots", "history", "max-hold", "extend"} {
 		if _, ok := a.vals[key]; ok {
 			fields |= 1 << bit
 		}
 	}
 	o.Policy = protocol.QueuePolicy(max(0, slices.Index([]string{"fifo", "priority", "fair"}, a.vals["policy"])))
 	o.Aging, o.History = a.num("aging", 0), a.num("history", 0)
+	o.MaxHold, o.Extend = a.num("max-hold", 0), a.vals["extend"] == "yes"
 	for _, w := range a.list("weights") {
 		key, n, _ := strings.Cut(w, ":")
 		weight, _ := strconv.ParseUint(n, 10, 64)
@@ -45,7 +47,8 @@ func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
 	return o, fields
 }
 
-// asked reads the options of an acquire; nil without any. priority= is the level.
+// asked reads the options of an acquire; nil without any. priority= is the level, "knows" the flag of
+// a client that knows bounds.
 func (a scriptArgs) asked() *protocol.AcquireOptions {
 	o := protocol.AcquireOptions{Key: a.data("key"), Labels: a.list("labels"), Names: a.list("names")}
 	if _, ok := a.vals["priority"]; ok {
@@ -54,7 +57,10 @@ func (a scriptArgs) asked() *protocol.AcquireOptions {
 	if a.has("deadlock") {
 		o.Flags = protocol.AskDeadlock
 	}
-	if o.Priority == 0 && o.Flags == 0 && len(o.Key)+len(o.Labels)+len(o.Names) == 0 {
+	if a.has("knows") {
+		o.Flags |= protocol.KnowsBounds
+	}
+	if o.Hold = a.num("hold", 0); o.Priority == 0 && o.Flags == 0 && o.Hold == 0 && len(o.Key)+len(o.Labels)+len(o.Names) == 0 {
 		return nil
 	}
 	return &o
@@ -64,7 +70,14 @@ func grantWord(g *protocol.Grant) string {
 	if g == nil {
 		return ""
 	}
-	return " slots=" + strings.Join(g.Slots, ",")
+	text := ""
+	if len(g.Slots) > 0 {
+		text = " slots=" + strings.Join(g.Slots, ",")
+	}
+	if g.Now != 0 || g.Until != 0 {
+		text += fmt.Sprintf(" now=%d until=%d", g.Now, g.Until)
+	}
+	return text
 }
 
 func (x *scriptRunner) describeOptions(b *strings.Builder, d *protocol.SemaphoreDetails) {
@@ -73,6 +86,9 @@ func (x *scriptRunner) describeOptions(b *strings.Builder, d *protocol.Semaphore
 	}
 	o := d.Options
 	fmt.Fprintf(b, "  policy=%d aging=%d history=%d", o.Policy, o.Aging, o.History)
+	if o.MaxHold != 0 {
+		fmt.Fprintf(b, " max-hold=%d extend=%v", o.MaxHold, o.Extend)
+	}
 	for _, w := range o.Weights {
 		fmt.Fprintf(b, " %s:%d", w.Key, w.Weight)
 	}
@@ -91,7 +107,11 @@ func ownerWord(o *protocol.OwnerOptions) string {
 	if o == nil {
 		return ""
 	}
-	return fmt.Sprintf(" level=%d key=%q slots=%v", o.Priority-1, o.Key, o.Slots)
+	text := fmt.Sprintf(" level=%d key=%q slots=%v", o.Priority-1, o.Key, o.Slots)
+	if o.Left != 0 {
+		text += fmt.Sprintf(" left=%d", o.Left)
+	}
+	return text
 }
 
 func waiterWord(o *protocol.WaiterOptions) string {
@@ -112,7 +132,7 @@ func (x *scriptRunner) history(b *strings.Builder, a scriptArgs, node uint64) {
 		return
 	}
 	for _, h := range r.Holds {
-		word := [...]string{"", "released", "session ended", "forced", "transferred"}[h.Cause]
+		word := [...]string{"", "released", "session ended", "forced", "transferred", "max hold"}[h.Cause]
 		fmt.Fprintf(b, "#%d %s desc=%q count=%d slots=%v %d..%d %s\n", h.Token, x.sessionName(h.Session), h.Description,
 			h.Count, h.Slots, h.Since-1_700_000_000_000, h.Until-1_700_000_000_000, word)
 	}

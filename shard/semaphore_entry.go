@@ -14,15 +14,28 @@ type entry struct {
 	since     uint64 // wall clock: of the grant, or of the request while it waits
 	began     uint64 // the same in log time; 0: unknown, for it was restored or moved here
 	data      []byte // never changed in place
-	timer     timer  // of a waiter
+	timer     timer  // of a waiter; of an owner at its bound
 	waiting   bool
 	snapMark  uint32
 }
 
 func (e *entry) timerRef() *timer { return &e.timer }
 
-func (e *entry) deadlineKey() (deadlineKind, uint64, uint32) {
-	return deadlineWaiter, e.orderID, e.semaphore.bucket.number
+func (e *entry) deadlineKey() (kind deadlineKind, id uint64, bucket uint32) {
+	kind = deadlineWaiter
+	if !e.waiting {
+		kind = deadlineBound
+	}
+	return kind, e.orderID, e.semaphore.bucket.number
+}
+
+// endInTime ends an entry whose timer is due, and does not look at the queue.
+func (e *entry) endInTime(m *Machine) {
+	if e.waiting {
+		e.endWaiter(m)
+	} else {
+		e.endAtBound(m)
+	}
 }
 
 // scheduleTimeout sets the timer of a waiter to the end of the time it asked for.

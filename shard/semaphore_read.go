@@ -59,7 +59,11 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 					out.Cursor = protocol.DescribeCursor(true, after)
 					return nil
 				}
-				out.Owners = append(out.Owners, owner(e))
+				o := owner(e)
+				if o.Options != nil {
+					o.Options.Left = e.timeLeft(r.m.bucketTime(b))
+				}
+				out.Owners = append(out.Owners, o)
 				after = e.orderID
 			}
 		}

@@ -67,6 +67,9 @@ func (c *clock) overdue(s *homeSession) bool {
 	return !attached && c.bucketTime(c.homeBucketOf(s)) > deadline
 }
 
+// entryEnded reports whether an entry counts as gone for its own session, which lives.
+func (c *clock) entryEnded(e *entry) bool { return e.waiting && c.waiterEnded(e) || c.overBound(e) }
+
 // waiterEnded reports whether a waiter counts as gone: its time is over, or its session is.
 func (c *clock) waiterEnded(e *entry) bool { return c.timedOut(e) || !c.alive(e.session) }
 

@@ -34,6 +34,7 @@ const (
 	LostForceReleased
 	LostDeleted
 	LostSessionEnded
+	LostMaxHold
 
 	lossCauses = iota
 )

@@ -110,7 +110,7 @@ func (s *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 			s.host.AcquireResult(&s.result)
 		case shard.EventLeaseLost:
 			s.host.Forced(index, e)
-			s.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text}
+			s.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text, Cause: e.Cause}
 			s.host.Notify(e.Session, protocol.KindLeaseLost, &s.lost)
 		case shard.EventSessionAttached:
 			conn := uint64(0)

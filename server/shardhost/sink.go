@@ -179,8 +179,8 @@ func (s *Shard) deliveryFailed(origins []replica.Origin) {
 	}
 }
 
-// Forced implements delivery.Host. It writes what was taken from a client by force. The leader's
-// instance does; what was applied while nobody led has the line of the asking only.
+// Forced implements delivery.Host. It writes what was taken from a client by force, and holds that
+// ended at their bounds. The leader's instance does; what was applied while nobody led has the line of the asking only.
 func (s *Shard) Forced(index uint64, e *shard.Event) {
 	if !s.Leading() {
 		return
@@ -190,6 +190,9 @@ func (s *Shard) Forced(index uint64, e *shard.Event) {
 	line := audit.Event{Title: "session_killed", Message: "a session was ended by an operator", Severity: audit.High}
 	if e.Kind == shard.EventLeaseLost {
 		line.Title, line.Message = "lease_taken", "a lease was taken away while its session lives"
+		if e.Cause != 0 {
+			line = audit.Event{Title: "lease_ended", Message: "a lease ended at its bound while its session lives", Severity: audit.Medium}
+		}
 		fields = append(fields, "semaphore", string(e.Name), "token", e.OrderID)
 	}
 	line.Fields = audit.Fields(append(fields, "why", e.Text, "shard", strconv.FormatUint(s.ID(), 10), "index", index)...)
