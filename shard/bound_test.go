@@ -12,20 +12,17 @@ func TestBoundBeforeItFired(t *testing.T) {
 	x := newScriptRunner(t)
 	batch := func(lines ...string) {
 		var commands []byte
-		x.lines, x.starts = lines, map[int]string{}
-		for i, line := range lines {
-			if words := parseScriptArgs(line).words; words[0] == "start" {
-				x.starts[i] = words[1]
-				x.sessions[words[1]] = &scriptSession{node: 1, epoch: 1, seq: new(uint64)}
-			}
+		x.lines, x.starts = nil, map[int]string{}
+		for _, line := range lines {
 			commands = AppendCommand(commands, x.command(line))
+			x.lines = append(x.lines, line)
 		}
 		x.apply(commands)
 		x.output()
 	}
 	batch("start a timeout=100000", "start b timeout=100000")
 	batch("create a one limit=1", "create a two limit=1",
-		"acquire a one knows hold=1000", "acquire a two knows hold=1000", "acquire b one", "acquire b two")
+		"acquire a one knows hold=1000", "acquire a two knows hold=1000", "acquire b one timeout=60000", "acquire b two timeout=60000")
 	x.m.work.deadlines = 1
 	x.time += 1001
 	batch("acquire b two seq=2", "acquire a two seq=4", "acquire b two seq=2")

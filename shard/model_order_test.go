@@ -161,7 +161,7 @@ func TestDeadlinesFireInOrder(t *testing.T) {
 				all = append(all, &sessionRecord{id: uint64(i), node: n})
 			default:
 				all = append(all,
-					&entry{orderID: r.Uint64N(50), semaphore: &semaphore{bucket: &bucket{number: uint32(i)}}})
+					&entry{waiting: true, orderID: r.Uint64N(50), semaphore: &semaphore{bucket: &bucket{number: uint32(i)}}})
 			}
 		}
 		for range 3000 {
