@@ -27,8 +27,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeOverLimit)
 	case x.Options != nil && q.selectorRefusal(x) != outcomeOK:
 		q.refuse(m, q.selectorRefusal(x))
-	case (x.Options != nil || s != nil && s.rare != nil) && q.boundRefusal(x.Options) != outcomeOK:
-		q.refuse(m, q.boundRefusal(x.Options))
+	case (x.Options != nil || s != nil && s.rare != nil) && boundRefusal(&q, x.Options) != outcomeOK:
+		q.refuse(m, boundRefusal(&q, x.Options))
 	case q.entry == nil:
 		q.acquireNew(m, x)
 	case q.entry.waiting:
@@ -126,12 +126,12 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	if fits {
 		e.own(m)
 		q.node.measure().Waits.add(0)
-		m.replyAcquired(e)
+		replyAcquired(m, e)
 	} else {
 		s.enqueue(e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
-		m.replyAccepted(e)
+		replyAccepted(m, e)
 	}
 	if p.references() == 1 && !m.atHome(p) {
 		p.remoteHeld(m)
@@ -192,15 +192,15 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	}
 	if next != nil || was != nil {
 		if was != nil && was.until != 0 {
-			next.until = q.extended(m, x.Options.Hold)
+			next.until = extendedBound(m, q, x.Options.Hold)
 		}
 		e.setPlace(next)
-		e.scheduleBound(m)
+		scheduleBound(m, e)
 		if len(given) > 0 {
 			s.rare.queue.slots.free(m, given, s.rare.queue.places)
 		}
 	}
-	m.replyAcquired(e)
+	replyAcquired(m, e)
 	if lowered || other {
 		m.touch(s)
 		s.revision = m.applied
@@ -263,15 +263,15 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	switch {
 	case granted && laned:
 		e.grantSlots(m, slots)
-		m.replyAcquired(e)
+		replyAcquired(m, e)
 		s.promote(m)
 	case granted:
 		e.grant(m)
-		m.replyAcquired(e)
+		replyAcquired(m, e)
 		s.promote(m)
 	default:
 		e.scheduleTimeout(m)
-		m.replyAccepted(e)
+		replyAccepted(m, e)
 		if laned {
 			s.promote(m) // those that stood behind it
 		}

@@ -21,7 +21,7 @@ func (p *place) bound() (at uint64, cause protocol.HoldEnd) {
 func (d *demand) knowsBounds() bool { return d.flags&protocol.KnowsBounds != 0 }
 
 // longestHold is the semaphore's, in ms, 0 for none, and whether owners may ask for more time.
-func (s *semaphore) longestHold() (longest uint64, extend bool) {
+func longestHold(s *semaphore) (longest uint64, extend bool) {
 	if q := s.queue(); q != nil {
 		return q.maxHold, q.extend
 	}
@@ -30,23 +30,23 @@ func (s *semaphore) longestHold() (longest uint64, extend bool) {
 
 // startHold gives an entry that is granted now the bound that it asked for, or that of its
 // semaphore. A waiter from before an alter may not know bounds: it gets none.
-func (e *entry) startHold(m *Machine) {
+func startHold(m *Machine, e *entry) {
 	p := e.place()
 	if p == nil {
 		return
 	}
 	hold := p.hold
-	if longest, _ := e.semaphore.longestHold(); longest != 0 && (hold == 0 || hold > longest) {
+	if longest, _ := longestHold(e.semaphore); longest != 0 && (hold == 0 || hold > longest) {
 		hold = longest
 	}
 	if p.hold = 0; hold != 0 && p.knowsBounds() {
 		p.until = addSaturated(m.bucketTime(e.semaphore.bucket), hold)
-		e.scheduleBound(m)
+		scheduleBound(m, e)
 	}
 }
 
 // scheduleBound sets the timer of an owner to its bound.
-func (e *entry) scheduleBound(m *Machine) {
+func scheduleBound(m *Machine, e *entry) {
 	if at, _ := e.place().bound(); at != 0 {
 		m.schedule(e, at)
 	} else {
@@ -61,11 +61,11 @@ func (c *clock) overBound(e *entry) bool {
 }
 
 // boundRefusal is why the hold of a request cannot have the bound that it asks for or would get.
-func (q *request) boundRefusal(o *protocol.AcquireOptions) outcome {
+func boundRefusal(q *request, o *protocol.AcquireOptions) outcome {
 	var longest, hold uint64
 	var extend, knows bool
 	if q.semaphore != nil {
-		longest, extend = q.semaphore.longestHold()
+		longest, extend = longestHold(q.semaphore)
 	}
 	if o != nil {
 		hold, knows = o.Hold, o.Flags&protocol.KnowsBounds != 0
@@ -87,13 +87,13 @@ func (q *request) boundRefusal(o *protocol.AcquireOptions) outcome {
 	return outcomeOK
 }
 
-// extended is the bound of an owner that asks for so much more time, or 0 if it has none.
-func (q *request) extended(m *Machine, hold uint64) uint64 {
+// extendedBound is the bound of an owner that asks for so much more time, or 0 if it has none.
+func extendedBound(m *Machine, q *request, hold uint64) uint64 {
 	until := q.entry.place().until
 	if until == 0 || hold == 0 {
 		return until
 	}
-	if longest, _ := q.semaphore.longestHold(); longest != 0 {
+	if longest, _ := longestHold(q.semaphore); longest != 0 {
 		hold = min(hold, longest)
 	}
 	return max(until, addSaturated(m.bucketTime(q.bucket), hold))
@@ -101,7 +101,7 @@ func (q *request) extended(m *Machine, hold uint64) uint64 {
 
 // endAtBound takes a lease away at its bound, as a force release does, and does not look at the
 // queue.
-func (e *entry) endAtBound(m *Machine) {
+func endAtBound(m *Machine, e *entry) {
 	p, s := e.session, e.semaphore
 	_, cause := e.place().bound()
 	if !p.ended && !s.node.dropped { // no event follows the end of a session
@@ -125,7 +125,7 @@ var (
 
 // timeLeft is how long the hold of an owner lasts from this moment of its bucket on, in ms; 0: it
 // has no bound.
-func (e *entry) timeLeft(now uint64) uint64 {
+func timeLeft(e *entry, now uint64) uint64 {
 	at, _ := e.place().bound()
 	if at == 0 {
 		return 0

@@ -16,28 +16,28 @@ func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.Acqu
 }
 
 // emitGranted ends an accepted acquire that was granted.
-func (m *Machine) emitGranted(e *entry) {
+func emitGranted(m *Machine, e *entry) {
 	m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
-	m.addGrant(e)
+	addGrant(m, e)
 }
 
 // replyAcquired answers an acquire whose entry owns its units.
-func (m *Machine) replyAcquired(e *entry) { m.replyEntry(e, protocol.Acquired) }
+func replyAcquired(m *Machine, e *entry) { replyEntry(m, e, protocol.Acquired) }
 
 // replyAccepted answers an acquire whose entry waits.
-func (m *Machine) replyAccepted(e *entry) { m.replyEntry(e, protocol.Accepted) }
+func replyAccepted(m *Machine, e *entry) { replyEntry(m, e, protocol.Accepted) }
 
-func (m *Machine) replyEntry(e *entry, state protocol.AcquireState) {
+func replyEntry(m *Machine, e *entry, state protocol.AcquireState) {
 	out := m.batch.out
 	out.List = append(out.List, Event{Kind: EventReply, Command: m.batch.command, State: state, OrderID: e.orderID})
 	if e.semaphore.rare != nil {
-		m.addGrant(e)
+		addGrant(m, e)
 	}
 }
 
 // addGrant adds to the last event what its owner has beyond plain units, or its waiter knows of
 // bounds.
-func (m *Machine) addGrant(e *entry) {
+func addGrant(m *Machine, e *entry) {
 	if p := e.place(); p != nil {
 		list := m.batch.out.List
 		list[len(list)-1].Grant = p.grant(e.semaphore, m.bucketTime(e.semaphore.bucket))

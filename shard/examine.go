@@ -25,7 +25,7 @@ func (q *queue) examine(m *Machine, s *semaphore) {
 			return
 		case fits:
 			e.grantSlots(m, slots)
-			m.emitGranted(e)
+			emitGranted(m, e)
 			m.noteHandOn(e)
 		case m.batch.releaseBudget <= 0:
 			return

@@ -53,7 +53,7 @@ func (q *request) handOver(m *Machine, to *entry, slots []uint32) {
 		s.ownQueue().late = true
 		to.grantSlots(m, nil)
 	}
-	m.emitGranted(to)
+	emitGranted(m, to)
 	m.noteHandOn(to)
 	m.handovers++
 	s.promote(m)

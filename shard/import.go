@@ -324,7 +324,7 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 		s.used += e.count
 		if r.place != nil {
 			s.rare.queue.slots.restore(e, r.place.slots)
-			e.scheduleBound(m)
+			scheduleBound(m, e)
 		}
 	}
 	if p.references() == 1 && !p.ended && !m.atHome(p) {

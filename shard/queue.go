@@ -42,7 +42,7 @@ func (s *semaphore) promote(m *Machine) {
 			return
 		}
 		e.grant(m)
-		m.emitGranted(e)
+		emitGranted(m, e)
 		m.noteHandOn(e)
 	}
 }
@@ -142,7 +142,7 @@ func (e *entry) leaveQueue(m *Machine) {
 func (e *entry) own(m *Machine) {
 	s := e.semaphore
 	if s.rare != nil {
-		e.startHold(m)
+		startHold(m, e)
 	}
 	s.owners.insert(e, byOrder)
 	s.used += e.count

@@ -34,9 +34,9 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	again := p.findAnswer(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
 		if q.entry.waiting {
-			m.replyAccepted(q.entry)
+			replyAccepted(m, q.entry)
 		} else {
-			m.replyAcquired(q.entry)
+			replyAcquired(m, q.entry)
 		}
 		return false
 	}
@@ -123,7 +123,7 @@ func (q *request) replyAgain(m *Machine, a answer) {
 		a = answer{kind: a.kind, outcome: outcomeGivenBack}
 	}
 	if a.outcome == outcomeOK && a.state == protocol.Acquired {
-		m.replyAcquired(q.entry)
+		replyAcquired(m, q.entry)
 		return
 	}
 	m.replyAnswer(a)

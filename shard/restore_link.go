@@ -175,7 +175,7 @@ func (x *restorer) linkEntries() bool {
 		s.used += e.count
 		if l.place != nil {
 			s.rare.queue.slots.restore(e, l.place.slots)
-			e.scheduleBound(m)
+			scheduleBound(m, e)
 		}
 	}
 	for _, l := range x.semaphoreLinks {

@@ -34,7 +34,7 @@ func (e *entry) endInTime(m *Machine) {
 	if e.waiting {
 		e.endWaiter(m)
 	} else {
-		e.endAtBound(m)
+		endAtBound(m, e)
 	}
 }
 

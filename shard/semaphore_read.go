@@ -61,7 +61,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 				}
 				o := owner(e)
 				if o.Options != nil {
-					o.Options.Left = e.timeLeft(r.m.bucketTime(b))
+					o.Options.Left = timeLeft(e, r.m.bucketTime(b))
 				}
 				out.Owners = append(out.Owners, o)
 				after = e.orderID

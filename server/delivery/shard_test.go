@@ -141,7 +141,7 @@ func TestApplied(t *testing.T) {
 			want: "result {Session:70 Seq:3 Status:ok State:1 OrderID:9 Message:why Grant:<nil>}"},
 		{name: "what an operator took", event: shard.Event{Kind: shard.EventLeaseLost, Session: 70, Name: []byte("s"), OrderID: 9},
 			want: "an operator took something of session 70 at 50\n" +
-				"session 70 is notified: kind 70, &{Session:70 Name:[115] OrderID:9 Message:}"},
+				"session 70 is notified: kind 70, &{Session:70 Name:[115] OrderID:9 Message: Cause:0}"},
 		{name: "an attach", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70},
 			want: "session 70 is attached on connection 1"},
 		{name: "an attach through another instance", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70, Command: 1},
