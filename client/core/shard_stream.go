@@ -25,7 +25,6 @@ type shardStream struct {
 	known  uint64   // of a Watch of one name: every change of the name up to here was taken in; 0: it is not known
 	begun  bool     // the present opening has begun behind it
 	behind []uint64 // instances whose openings in a row began before it
-	after  uint64   // of a Watch: how far behind the replica that the client chose it is opened
 
 	pages   pages         // of the snapshot that comes, or came last; of a Watch
 	epochs  *BucketEpochs // which buckets the shard served by its last complete snapshot; nil: it did not say
@@ -117,9 +116,8 @@ func (p *shardStream) lost(e *Engine) {
 }
 
 // cut ends an open stream. The next one is opened at the leader, and then at each replica in turn.
-// For a Watch whose connection is lost see moveOn.
 func (p *shardStream) cut(e *Engine, err error) {
-	asked, c, live := p.state == Sent || p.state == Over, p.open, p.live
+	asked, c := p.state == Sent || p.state == Over, p.open
 	p.drop(e)
 	if !asked {
 		return // it is not open there any more
@@ -131,9 +129,6 @@ func (p *shardStream) cut(e *Engine, err error) {
 		p.isBehind(c.instance)
 	}
 	switch {
-	case err == errConnLost && p.kind == protocol.KindWatch:
-		p.moveOn(e, c.instance, live)
-		e.send(&p.Request)
 	case err == errConnLost:
 		p.retry.failures++
 		e.send(&p.Request)
@@ -141,21 +136,6 @@ func (p *shardStream) cut(e *Engine, err error) {
 		e.pause(&p.Request)
 	default:
 		p.of.fail(e, err)
-	}
-}
-
-// moveOn: the connection to an instance is lost, and the stream of a Watch goes on at another
-// replica. Not at the leader: thousands that were spread over all replicas would come to sit on one.
-// It goes to the replica that the client chose, or from that one to the next in the client's order.
-func (p *shardStream) moveOn(e *Engine, lost uint64, live bool) {
-	w := e.routes.table.shard(p.home)
-	switch {
-	case w != nil && e.routes.chosen(w, p.after).instance == lost && live && p.after > 0:
-		p.after = 0
-	case w != nil && e.routes.chosen(w, p.after).instance == lost:
-		p.after++
-	case !live:
-		p.retry.failures++
 	}
 }
 
