@@ -57,7 +57,7 @@ type Host interface {
 	// Forced writes the audit line of what an operator took by force.
 	Forced(index uint64, e *shard.Event)
 
-	// BucketsActive has clients that were refused here told that the shard serves more buckets.
+	// BucketsActive has clients told that the shard, which leads here, serves more buckets.
 	BucketsActive()
 }
 

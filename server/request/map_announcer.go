@@ -8,37 +8,44 @@ import (
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
-// mapAnnouncer tells clients of newer maps. A planned change makes a map for each step, several in
-// a second, and to tell each of thousands of connections of every one takes more of the processors
-// than the change. So all connections are told at a bounded pace. Those whose requests were
-// refused, because the map has changed or is about to, wait for it, and are told at once.
+// mapAnnouncer tells clients of newer maps, and of shards that serve more buckets. A planned change
+// makes dozens of either in a second, and to tell each of thousands of connections of every one
+// takes more of the processors than the change. So all connections are told at a bounded pace. Those
+// whose requests were refused, because the map has changed or is about to, are told at once.
 type mapAnnouncer struct {
 	server *Server
 
-	mu   sync.Mutex
-	pace announcePace
+	mu    sync.Mutex
+	paces map[uint64]*announcePace // by shard; of 0: of the map
 }
 
-// announce tells clients that there is a newer map.
-func (a *mapAnnouncer) announce() {
+// announce has all connections told at the pace of a shard, or of the map, and those that wait now.
+func (a *mapAnnouncer) announce(shard uint64, send func(all bool)) {
 	a.mu.Lock()
-	all, later := a.pace.next(time.Now(), a.server.transport.Connections())
+	p := a.paces[shard]
+	if p == nil {
+		p = &announcePace{}
+		a.paces[shard] = p
+	}
+	all, later := p.next(time.Now(), a.server.transport.Connections())
 	a.mu.Unlock()
 	if later > 0 {
 		time.AfterFunc(later, func() {
 			a.mu.Lock()
-			a.pace.announced(time.Now())
+			p.announced(time.Now())
 			a.mu.Unlock()
-			a.send(true)
+			send(true)
 		})
 	}
-	a.send(all)
+	send(all)
 }
 
-// send tells all connections, or those that wait.
-func (a *mapAnnouncer) send(all bool) {
-	m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
-	a.notify(m, func(c *Client) bool { return c.awaitsMap.Swap(false) || all })
+// announceMap tells clients that there is a newer map.
+func (a *mapAnnouncer) announceMap() {
+	a.announce(0, func(all bool) {
+		m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
+		a.notify(m, func(c *Client) bool { return c.awaitsMap.Swap(false) || all })
+	})
 }
 
 // notify sends clients the news about the map.

@@ -116,7 +116,7 @@ func New(cfg Config) *Server {
 	}
 	s.Tokens.server, s.Tokens.changed = s, make(chan struct{}, 1)
 	s.confirming, s.endConfirm = context.WithCancel(cfg.Context)
-	s.announcer.server = s
+	s.announcer.server, s.announcer.paces = s, map[uint64]*announcePace{}
 	shared := cfg.Metrics.NewReplies()
 	s.outboxes.New = func() any { return &Outbox{server: s, counts: shared} }
 	return s
@@ -139,14 +139,24 @@ func (s *Server) MapChanged(state *meta.State) {
 	former := s.Routes()
 	s.routes.Store(newRoutes(state, s.cfg.Shards.Shard, former))
 	if former != nil && former.State.MapVersion() != state.MapVersion() {
-		s.announcer.announce()
+		s.announcer.announceMap()
 	}
 }
 
-// AnnounceLeader notifies all clients, or those whose requests were refused since the last map, of who
-// leads a shard. They still wait for the next map: another bucket of theirs may move.
-func (s *Server) AnnounceLeader(all bool, m *protocol.MapChanged) {
-	s.announcer.notify(m, func(c *Client) bool { return all || c.awaitsMap.Load() })
+// AnnounceLeader notifies all clients who leads a shard.
+func (s *Server) AnnounceLeader(m *protocol.MapChanged) {
+	s.announcer.notify(m, func(*Client) bool { return true })
+}
+
+// AnnounceBuckets notifies clients that a shard, which leads here, serves more buckets: those whose
+// requests were refused since the last map at once, and all at a bounded pace. The message is made
+// when it is sent; nil is none.
+func (s *Server) AnnounceBuckets(shard uint64, message func() *protocol.MapChanged) {
+	s.announcer.announce(shard, func(all bool) {
+		if m := message(); m != nil {
+			s.announcer.notify(m, func(c *Client) bool { return all || c.awaitsMap.Load() })
+		}
+	})
 }
 
 // Reroute prepares the same map again: the shards that are hosted here are others.

@@ -23,7 +23,7 @@ type leadership struct {
 	leaderSince   time.Duration // and the clock then
 
 	leaderChanged chan struct{} // capacity 1: clients are to be told who leads
-	bucketsActive chan struct{} // capacity 1: those that were refused are to be told that it serves more
+	bucketsActive chan struct{} // capacity 1: clients are to be told that it serves more buckets
 }
 
 // Leading reports whether the replica here leads, as far as is known here.
@@ -80,32 +80,37 @@ func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
 	s.out.Flush()
 }
 
-// announceLeaders notifies clients, so that they need not find out by a rejected request: all of
-// them when the shard has a new master, and those whose requests were refused here when it serves
-// buckets that have moved. A cluster that shrinks moves dozens of runs a second, and to tell
-// thousands of connections of each takes the processors from the requests. It runs until ctx ends.
+// announceLeaders notifies clients when the shard has a new master, or serves buckets that have
+// moved. So they need not find out by a rejected request. It runs until ctx ends.
 func (s *Shard) announceLeaders(ctx context.Context) {
 	for {
-		all := true
 		select {
 		case <-ctx.Done():
 			return
 		case <-s.leaderChanged:
+			if m := s.leaderMessage(); m != nil {
+				s.serving.Requests.AnnounceLeader(m)
+			}
 		case <-s.bucketsActive:
-			all = false
-		}
-		r := s.serving.Requests.Routes()
-		if r == nil {
-			continue // nobody is connected yet
-		}
-		if master, term := s.LeaderInstance(r.State); master != 0 {
-			s.serving.Requests.AnnounceLeader(all,
-				&protocol.MapChanged{Version: r.State.MapVersion(), Shard: s.ID(), Master: master, Term: term})
+			s.serving.Requests.AnnounceBuckets(s.ID(), s.leaderMessage)
 		}
 	}
 }
 
-// BucketsActive implements delivery.Host: clients that were refused here need not poll.
+// leaderMessage says who leads the shard; nil: that is unknown here, or nobody is connected yet.
+func (s *Shard) leaderMessage() *protocol.MapChanged {
+	r := s.serving.Requests.Routes()
+	if r == nil {
+		return nil
+	}
+	master, term := s.LeaderInstance(r.State)
+	if master == 0 {
+		return nil
+	}
+	return &protocol.MapChanged{Version: r.State.MapVersion(), Shard: s.ID(), Master: master, Term: term}
+}
+
+// BucketsActive implements delivery.Host: it has announceLeaders run.
 func (s *Shard) BucketsActive() { signal(s.bucketsActive) }
 
 // signal notes that there is something to do, if that is not noted yet.

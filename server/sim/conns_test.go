@@ -27,7 +27,6 @@ type conn struct {
 	behindHello []protocol.Header // what is sent with the hello
 
 	open         bool // as the instance sees it
-	refused      bool // a request was, since the last map
 	lastReceived uint64
 	ended        []uint64            // sessions that ended on it
 	waiting      map[*replica]uint64 // last ping that waits for the log to have relaxed attaches, by home
@@ -181,7 +180,6 @@ func (k *conn) reply(kind protocol.Kind, id uint64, m protocol.Message) {
 }
 
 func (k *conn) fail(kind protocol.Kind, id uint64, status protocol.Status, f protocol.Failure) {
-	k.refused = k.refused || status == protocol.StatusWrongShard || status == protocol.StatusUnavailable
 	k.send(kind|protocol.KindReply, id, uint64(status), &f)
 }
 

@@ -141,23 +141,19 @@ func (in *instance) learn(m *clusterMap) {
 			return
 		}
 	}
+	in.announce(&protocol.MapChanged{Version: m.version})
+}
+
+func (in *instance) announce(m *protocol.MapChanged) {
 	for _, k := range in.conns {
-		k.refused = false
-		k.event(protocol.KindMapChanged, &protocol.MapChanged{Version: m.version})
+		k.event(protocol.KindMapChanged, m)
 	}
 }
 
-// announceLeader announces who leads a shard, as far as the replica here knows: to all, or to those
-// whose requests were refused since the last map.
-func (r *replica) announceLeader(all bool) {
-	leader, term := r.leaderInstance()
-	if leader == 0 {
-		return
-	}
-	for _, k := range r.conns {
-		if all || k.refused {
-			k.event(protocol.KindMapChanged, &protocol.MapChanged{Version: r.known.version, Shard: r.s.id, Master: leader, Term: term})
-		}
+// announceLeader announces who leads a shard, as far as the replica here knows.
+func (r *replica) announceLeader() {
+	if leader, term := r.leaderInstance(); leader != 0 {
+		r.announce(&protocol.MapChanged{Version: r.known.version, Shard: r.s.id, Master: leader, Term: term})
 	}
 }
 

@@ -296,7 +296,7 @@ func (r *replica) apply(most int) {
 				r.bucketsChanged(func(uint32) bool { return false })
 				r.leader.BucketsActive(r.clock())
 				if r.leading {
-					r.announceLeader(false)
+					r.announceLeader()
 				}
 			case shard.EventBucketsLeft:
 				r.leader.BucketsLeft(r.clock(), x.First, x.Count)
@@ -324,7 +324,7 @@ func (r *replica) tookOver(epoch uint64) {
 	r.detach(0, buckets) // the new leader has detached all
 	r.knownTerm = epoch >> 16
 	r.knownLeader = r.s.elected[r.knownTerm]
-	defer r.announceLeader(true)
+	defer r.announceLeader()
 	if epoch == r.electedEpoch {
 		r.leading, r.leaderEpoch = true, epoch
 		r.late = &lateRequests{s: r.s}
