@@ -156,6 +156,10 @@
 // after a wait longer than the hold, late in a long hold, and when a connection is lost. An owner
 // asks for more time by an acquire of the same units with Hold; its other changes leave Hold out.
 //
+// [LeaseWanted] says that a waiter wants an owner's units back. It may have a bound, which the client
+// notes and then confirms by an acquire of the same with Known: the server ends the lease at it only
+// then.
+//
 // # Watching
 //
 // One-shot: [Describe] with WatchData or WatchOwners and a WatchID reads and arms in one step, at

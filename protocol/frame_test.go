@@ -101,7 +101,7 @@ func TestParseFrameTakesAnyWidth(t *testing.T) {
 
 // TestUnknownKind is parsed, so that it can be answered instead of closing the connection.
 func TestUnknownKind(t *testing.T) {
-	for _, kind := range []Kind{0, 5, 54, 60, 79, 97, 0x7f, 0xff, 0xffff} {
+	for _, kind := range []Kind{0, 5, 54, 60, 97, 110, 0x7f, 0xff, 0xffff} {
 		frame := AppendFrame(nil, kind, 7, 3, nil)
 		h, err := ParseFrame(frame[lengthSize:])
 		if err != nil || h.Kind != kind {

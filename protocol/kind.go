@@ -135,6 +135,7 @@ const (
 	KindTrackStatus   Kind = 76 // what a track's stream starts from; id is the watch's
 	KindTrackEvents   Kind = 77 // id is the watch's
 	KindLimitChanged  Kind = 78 // id is the watch's
+	KindLeaseWanted   Kind = 79 // a waiter wants an owner's units, or not any more
 )
 
 // kindNames are the names used in logs and metrics, by number.
@@ -175,7 +176,7 @@ var kindNames = [...]string{
 	KindLimitJoin: "limit_join", KindLimitLeave: "limit_leave",
 	KindLimitRefresh: "limit_refresh", KindLimitAcquire: "limit_acquire",
 	KindLimitDescribe: "limit_describe", KindLimitList: "limit_list", KindLimitWatch: "limit_watch",
-	KindLimitChanged: "limit_changed",
+	KindLimitChanged: "limit_changed", KindLeaseWanted: "lease_wanted",
 }
 
 // NumKinds is above every kind that is known here, replies aside: the length of a table by kind.

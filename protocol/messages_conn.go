@@ -4,6 +4,9 @@ package protocol
 // client asks for have via=console.
 const ConsoleClient = "signalbox-console"
 
+// FeatureWanted in a hello: the client understands LeaseWanted.
+const FeatureWanted uint64 = 1 << 0
+
 // FeatureStartByPath in the reply to the hello: a session may be started on a node's path.
 const FeatureStartByPath uint64 = 1 << 0
 
@@ -22,7 +25,7 @@ const FeatureResume uint64 = 1 << 3
 type Hello struct {
 	Magic    string
 	Version  uint32
-	Features uint64 // bit set of what the client understands; none is defined in version 1
+	Features uint64 // bit set of what the client understands: FeatureWanted
 	Client   string // name and version, for people
 	Token    []byte // credentials; empty is the anonymous identity
 	Cluster  string // id or name of the cluster that is meant, which another one refuses; empty is any

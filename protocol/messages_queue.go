@@ -39,6 +39,10 @@ type SemaphoreOptions struct {
 	History  uint64   // how many rows are kept of holds that ended
 	MaxHold  uint64   // ms after which the server ends a hold, MinHold to MaxHold; 0: never
 	Extend   bool     // an owner may ask for more time, up to MaxHold from then on
+
+	Wanted  WantedMode // whose units a waiter may want back
+	Grace   uint64     // ms that a wanted owner has to yield, MinGrace to MaxGrace; 0: it is only told
+	MinHold uint64     // with a grace: ms that an owner has before it, up to MaxMinHold
 }
 
 // Weight is the share of a key, relative to the others.
@@ -67,6 +71,7 @@ func (m *SemaphoreOptions) fields(f *fields) {
 	f.uint("options.history", &m.History)
 	f.uint("options.max hold", &m.MaxHold)
 	f.bool("options.extend", &m.Extend)
+	m.wantedFields(f)
 	if f.checks() {
 		m.check(f)
 	}
@@ -149,13 +154,13 @@ func (m *SemaphoreOptions) Fit(limit uint64) string {
 	case m.Extend && m.MaxHold == 0:
 		return "extend belongs to a longest hold; leave it out, or give one"
 	}
-	return ""
+	return m.wantedFit(limit)
 }
 
 // Plain reports whether the options are those of a plain semaphore.
 func (m *SemaphoreOptions) Plain() bool {
 	return m.Policy == PolicyFIFO && m.Aging == 0 && len(m.Weights) == 0 && !m.Numbered && len(m.Slots) == 0 &&
-		m.History == 0 && m.MaxHold == 0 && !m.Extend
+		m.History == 0 && m.MaxHold == 0 && !m.Extend && m.Wanted == WantedOff
 }
 
 // slotText refuses a text with other bytes than those of slot names, and more for labels.
@@ -216,6 +221,7 @@ type AcquireOptions struct {
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
 	Hold     uint64   // ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much from now on; 0: the semaphore's
+	Known    uint64   // of an owner: the want whose bound the client has noted; 0: none
 	Flags    uint8    // KnowsBounds, AskDeadlock
 }
 
@@ -225,6 +231,7 @@ func (m *AcquireOptions) fields(f *fields) {
 	f.strs("options.labels", &m.Labels)
 	f.strs("options.names", &m.Names)
 	f.uint("options.hold", &m.Hold)
+	f.uint("options.known", &m.Known)
 	f.flags(&m.Flags, askAll, "acquire options")
 	if !f.checks() {
 		return
@@ -269,12 +276,14 @@ type Grant struct {
 	Slots []string // by position
 	Now   uint64   // ms, when the answer was made; with a bound or KnowsBounds
 	Until uint64   // ms; 0: no bound
+	Want  uint64   // number of the want, of an owner that is wanted; else 0
 }
 
 func (m *Grant) fields(f *fields) {
 	f.strs("grant.slots", &m.Slots)
 	f.uint("grant.now", &m.Now)
 	f.uint("grant.until", &m.Until)
+	f.uint("grant.want", &m.Want)
 }
 
 // OwnerOptions are what an owner asked for and got beyond units of a plain semaphore.
@@ -283,6 +292,8 @@ type OwnerOptions struct {
 	Priority uint8    // the level plus 1
 	Key      []byte
 	Left     uint64 // ms until the hold ends by itself, in descriptions; 0: it has no bound
+	Wanted   bool   // a waiter wants its units, in descriptions
+	Silent   bool   // it has not said that it knows its bound, which has passed
 }
 
 func (m *OwnerOptions) fields(f *fields) {
@@ -290,6 +301,8 @@ func (m *OwnerOptions) fields(f *fields) {
 	small(f, "owner.priority", &m.Priority)
 	f.bytes("owner.key", &m.Key)
 	f.uint("owner.left", &m.Left)
+	f.bool("owner.wanted", &m.Wanted)
+	f.bool("owner.silent", &m.Silent)
 }
 
 // WaiterOptions are what a waiter asks for beyond units of a plain semaphore.
@@ -367,6 +380,9 @@ const (
 	AlterHistory
 	AlterMaxHold
 	AlterExtend
+	AlterWanted
+	AlterGrace
+	AlterMinHold
 
 	alterAll = 1<<iota - 1
 )
@@ -482,6 +498,7 @@ const (
 	HoldForced       HoldEnd = 3 // an operator took it away
 	HoldTransferred  HoldEnd = 4 // its owner handed it over
 	HoldMaxHold      HoldEnd = 5 // it was held for as long as a hold may be
+	HoldWanted       HoldEnd = 6 // a waiter wanted its units, and its grace was over
 )
 
 // HistoryHold is a hold that ended.

@@ -240,7 +240,7 @@ type LeaseLost struct {
 	Name    []byte
 	OrderID uint64
 	Message string
-	Cause   HoldEnd // HoldMaxHold; left out when it was taken away by force
+	Cause   HoldEnd // HoldMaxHold or HoldWanted; left out when it was taken away by force
 }
 
 func (m *LeaseLost) fields(f *fields) {

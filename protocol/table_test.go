@@ -128,7 +128,7 @@ var messages = []messageCase{
 	{KindCreate | KindReply, &Empty{}},
 	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots | AlterMaxHold, Options: SemaphoreOptions{
 		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32,
-		MaxHold: 3_600_000, Extend: true},
+		MaxHold: 3_600_000, Extend: true, Wanted: WantedAny, Grace: 10_000, MinHold: 30_000},
 		Drain: []string{"gpu0"}, Undrain: []string{"gpu1"}, Reason: "its fan is broken"}},
 	{KindAlter | KindReply, &Empty{}},
 	{KindSemaphoreHistory, &SemaphoreHistory{Node: 2, Name: []byte("gpu"), Consistency: Strict, MinIndex: 70_000}},
@@ -313,6 +313,8 @@ var messages = []messageCase{
 	{KindStreamCut, &StreamCut{Status: StatusOverloaded, Message: "the reader is too slow; open the stream again"}},
 	{KindDetached, &Detached{Session: sampleHead.Session, Epoch: 3}},
 	{KindLimitChanged, &LimitChanged{Revision: 9}},
+	{KindLeaseWanted, &LeaseWanted{Session: sampleHead.Session, Name: []byte("gpu"), OrderID: 41, Want: 57, Now: 70_000, Until: 100_000,
+		By: sampleHead.Session + 1}},
 	{KindTrackStatus, &sampleTrackStatus},
 	{KindTrackEvents, &TrackEvents{Revision: 70_002,
 		Events: []TrackEvent{{Kind: TrackEventTarget, Reason: ReasonAdvance, State: StateConverging, Share: true,

@@ -132,6 +132,9 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
 		replyAccepted(m, e)
+		if s.rare != nil {
+			updateWanted(m, s)
+		}
 	}
 	if p.references() == 1 && !m.atHome(p) {
 		p.remoteHeld(m)
@@ -174,6 +177,14 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 		}
 	}
 	next := q.place(m, want, kept, false)
+	if was != nil && was.want != (wantState{}) {
+		if next == nil {
+			next = &place{demand: want}
+		}
+		if next.want = was.want; x.Options != nil {
+			next.want.says(x.Options.Known)
+		}
+	}
 	if !m.roomForBytes(q.node, growth(uint64(len(x.Data))+next.quotaBytes(), uint64(len(e.data))+was.quotaBytes())) {
 		q.refuse(m, outcomeBytesQuota)
 		return
@@ -209,6 +220,8 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	if lowered {
 		s.promote(m)
 		m.batch.checkHandOn(s)
+	} else if s.rare != nil {
+		updateWanted(m, s) // it may be silent no more, or of another level
 	}
 }
 
@@ -274,6 +287,8 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 		replyAccepted(m, e)
 		if laned {
 			s.promote(m) // those that stood behind it
+		} else if s.rare != nil {
+			updateWanted(m, s)
 		}
 	}
 }

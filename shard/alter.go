@@ -45,6 +45,7 @@ type alteration struct {
 	queue   bool // so do policy, aging or weights
 	history bool
 	holds   bool // longest hold, and whether it may be extended
+	wanted  bool // whose units waiters may want, and how soon
 }
 
 func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
@@ -73,6 +74,15 @@ func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
 	if x.Fields&protocol.AlterExtend != 0 {
 		o.Extend = x.Options.Extend
 	}
+	if x.Fields&protocol.AlterWanted != 0 {
+		o.Wanted = x.Options.Wanted
+	}
+	if x.Fields&protocol.AlterGrace != 0 {
+		o.Grace = x.Options.Grace
+	}
+	if x.Fields&protocol.AlterMinHold != 0 {
+		o.MinHold = x.Options.MinHold
+	}
 	if x.Fields&protocol.AlterSlots != 0 {
 		o.Numbered, o.Slots = x.Options.Numbered, x.Options.Slots
 		if len(o.Slots) > 0 {
@@ -84,6 +94,7 @@ func newAlteration(s *semaphore, x *protocol.Alter) *alteration {
 	a.slots = o.Numbered != was.Numbered || !slices.EqualFunc(o.Slots, was.Slots, sameSlot)
 	a.history = o.History != was.History
 	a.holds = o.MaxHold != was.MaxHold || o.Extend != was.Extend
+	a.wanted = ruleOf(&o) != ruleOf(&was)
 	return a
 }
 
@@ -100,6 +111,8 @@ func (a *alteration) refusal(m *Machine, x *protocol.Alter) outcome {
 		return outcomeOptions
 	case on != will && s.owners.n+s.waiters.n > 0:
 		return outcomeSlotsInUse
+	case a.wanted && o.Wanted != protocol.WantedOff && s.used > protocol.MaxWantedLimit:
+		return outcomeManyUnits
 	case (a.queue || a.slots) && s.waiters.n > maxAlteredWaiters:
 		return outcomeLongQueue
 	case a.queue && !a.lanesFit():
@@ -143,7 +156,7 @@ func (a *alteration) lanesFit() bool {
 
 func (a *alteration) apply(m *Machine, x *protocol.Alter) {
 	s, o := a.s, &a.options
-	changes := a.queue || a.slots || a.history || a.holds
+	changes := a.queue || a.slots || a.history || a.holds || a.wanted
 	if !changes && len(x.Drain)+len(x.Undrain) == 0 {
 		return
 	}
@@ -161,6 +174,9 @@ func (a *alteration) apply(m *Machine, x *protocol.Alter) {
 	}
 	q.history.resize(o.History)
 	q.maxHold, q.extend = o.MaxHold, o.Extend
+	if a.wanted {
+		setWanted(m, s, ruleOf(o))
+	}
 	drained, free := q.slots.mark(x.Drain, true), q.slots.mark(x.Undrain, false)
 	if !changes && !drained && !free {
 		return
@@ -210,7 +226,8 @@ func (q *queue) mayResize(m *Machine, s *semaphore, limit uint64) outcome {
 	switch {
 	case len(q.slots.list) > 0 && !q.slots.numbered && limit != s.limit:
 		return outcomeSlotsNamed
-	case q.slots.numbered && limit > protocol.MaxSlots, q.policy == protocol.PolicyFair && limit > protocol.MaxFairLimit:
+	case q.slots.numbered && limit > protocol.MaxSlots, q.policy == protocol.PolicyFair && limit > protocol.MaxFairLimit,
+		q.wanted.mode != protocol.WantedOff && limit > protocol.MaxWantedLimit:
 		return outcomeLimitTooHigh
 	case q.slots.numbered && limit > s.limit && !m.roomForBytes(s.node, 64*(limit-s.limit)):
 		return outcomeBytesQuota

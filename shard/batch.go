@@ -32,6 +32,7 @@ type batch struct {
 	track   rollout.Events // of the call of a track that goes on
 	// boundCause is that of the owner that is ended at its bound; else 0.
 	boundCause protocol.HoldEnd
+	want       wantChoice
 	key        []byte
 	ids        []uint64
 }

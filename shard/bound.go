@@ -14,7 +14,16 @@ func (p *place) bound() (at uint64, cause protocol.HoldEnd) {
 	if p == nil {
 		return 0, 0
 	}
+	if p.want.until != 0 && (p.until == 0 || p.want.until < p.until) {
+		return p.want.until, protocol.HoldWanted
+	}
 	return p.until, protocol.HoldMaxHold
+}
+
+// ends reports whether the lease ends at its bound: its holder knows it.
+func (p *place) ends() bool {
+	at, cause := p.bound()
+	return at != 0 && (cause != protocol.HoldWanted || p.want.known)
 }
 
 // knowsBounds reports whether the holder ends by itself before a bound.
@@ -31,6 +40,9 @@ func longestHold(s *semaphore) (longest uint64, extend bool) {
 // startHold gives an entry that is granted now the bound that it asked for, or that of its
 // semaphore. A waiter from before an alter may not know bounds: it gets none.
 func startHold(m *Machine, e *entry) {
+	if q := e.semaphore.queue(); q != nil {
+		startWant(m, e, q)
+	}
 	p := e.place()
 	if p == nil {
 		return
@@ -57,7 +69,7 @@ func scheduleBound(m *Machine, e *entry) {
 // overBound reports whether an owner's hold has passed its bound. For requests of its own session
 // it counts as gone then, fired or not.
 func (c *clock) overBound(e *entry) bool {
-	return !e.waiting && e.timer.pos > 0 && c.bucketTime(e.semaphore.bucket) > e.timer.at
+	return !e.waiting && e.timer.pos > 0 && c.bucketTime(e.semaphore.bucket) > e.timer.at && e.place().ends()
 }
 
 // boundRefusal is why the hold of a request cannot have the bound that it asks for or would get.
@@ -72,15 +84,21 @@ func boundRefusal(q *request, o *protocol.AcquireOptions) outcome {
 	}
 	owns := q.entry != nil && !q.entry.waiting
 	bounded := longest != 0
+	wanted := false
 	if owns {
-		at, _ := q.entry.place().bound()
-		bounded = at != 0
+		p := q.entry.place()
+		bounded = p != nil && (p.until != 0 || p.want.known)
+		wanted = p != nil && p.want.number != 0
 	}
 	switch {
+	case !owns && o != nil && o.Known != 0:
+		return outcomeNotOwner
 	case !knows && (hold != 0 || bounded):
 		return outcomeBound
 	case !owns && longest != 0 && hold > longest:
 		return outcomeLongHold
+	case owns && hold != 0 && wanted:
+		return outcomeMustYield
 	case owns && hold != 0 && longest != 0 && !extend:
 		return outcomeNoExtension
 	}
@@ -104,6 +122,10 @@ func extendedBound(m *Machine, q *request, hold uint64) uint64 {
 func endAtBound(m *Machine, e *entry) {
 	p, s := e.session, e.semaphore
 	_, cause := e.place().bound()
+	if !e.place().ends() {
+		staySilent(m, e)
+		return
+	}
 	if !p.ended && !s.node.dropped { // no event follows the end of a session
 		m.batch.out.List = append(m.batch.out.List, Event{
 			Kind: EventLeaseLost, Session: p.id, Seq: e.seq, Epoch: p.epoch, Node: s.node.id,
@@ -119,8 +141,11 @@ func endAtBound(m *Machine, e *entry) {
 
 // boundTexts and boundLosses are by the cause of a bound.
 var (
-	boundTexts  = map[protocol.HoldEnd]string{protocol.HoldMaxHold: "hold reached the longest that it may last"}
-	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold}
+	boundTexts = map[protocol.HoldEnd]string{
+		protocol.HoldMaxHold: "hold reached the longest that it may last",
+		protocol.HoldWanted:  "a waiter wanted the units, and the time to yield is over",
+	}
+	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold, protocol.HoldWanted: LostWanted}
 )
 
 // timeLeft is how long the hold of an owner lasts from this moment of its bucket on, in ms; 0: it

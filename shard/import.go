@@ -298,6 +298,8 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 		return
 	case r.orderID == 0 || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID:
 		return
+	case r.place != nil && r.place.want.number > s.bucket.orderCounter:
+		return
 	case !r.waiting && (s.waiters.n > 0 && !s.lateTokens() || s.used+r.count < s.used):
 		return
 	case r.waiting && s.waiters.n == 0 && s.fits(r.count) && !s.lateTokens():

@@ -80,6 +80,8 @@ func (m *Machine) Check() error {
 		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
 			fail("node %d has %d bytes and %d waiters, its usage says %d and %d",
 				n.id, u.bytes, u.waiters, n.bytes, n.waiters)
+		} else if u.silent != n.silent {
+			fail("node %d has %d silent owners, its usage says %d", n.id, u.silent, n.silent)
 		} else if u.stuck != n.stuck {
 			fail("node %d has %d queues that cannot move, its usage says %d", n.id, u.stuck, n.stuck)
 		}
@@ -132,6 +134,11 @@ func (m *Machine) recount() map[*node]usage {
 		for _, t := range []*treap{&s.owners, &s.waiters} {
 			for e := t.first; e != nil; e = next(e, byOrder) {
 				add(s.node, e.quotaBytes(), 0)
+				if p := e.place(); p != nil && p.want.silent {
+					u := all[s.node]
+					u.silent++
+					all[s.node] = u
+				}
 			}
 		}
 		add(s.node, 0, uint64(s.waiters.n))

@@ -85,10 +85,10 @@ func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
 
 // Sizes are how many records a machine holds, those being removed included. Stuck are the
 // semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
-// queues cannot move until the limit is raised or it leaves. Contended are the semaphores that
-// somebody waits for.
+// queues cannot move until the limit is raised or it leaves. Silent are their owners that have not
+// said that they know by when they must yield. Contended are the semaphores that somebody waits for.
 type Sizes struct {
-	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck int
+	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck, Silent int
 
 	Bytes uint64 // as quotas of bytes count them
 }
@@ -104,6 +104,7 @@ func (r Metrics) Sizes() (z Sizes) {
 		z.Bytes += n.bytes
 		if !n.dropped {
 			z.Stuck += int(n.stuck)
+			z.Silent += int(n.silent)
 		}
 		return true
 	})
@@ -113,6 +114,9 @@ func (r Metrics) Sizes() (z Sizes) {
 // Handovers are the leases that their owners have handed over to a waiter that they named. They count
 // as LeasesLost do.
 func (r Metrics) Handovers() uint64 { return r.m.handovers }
+
+// Wants are what became of wants, by WantOutcome. They count as LeasesLost do.
+func (r Metrics) Wants() [wantOutcomes]uint64 { return r.m.wanted }
 
 // LeasesLost are the leases that their owners did not give back, by LossCause. They count from when
 // the machine was made or restored, as Refusals do.

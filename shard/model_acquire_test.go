@@ -137,6 +137,7 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 		sem.joins(r.ask.key)
 		m.count(sem, r, 1)
 		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order, Grant: m.grantOf(sem, r)})
+		m.updateWanted(sem, nil)
 	}
 	if wasIdle && !s.home {
 		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
@@ -191,6 +192,19 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 	r.seq, r.count, r.data, r.ask = x.Seq, x.Count, bytes.Clone(x.Data), ask
 	sem.give(given)
 	m.extend(sem, r, hold)
+	if x.Options != nil && x.Options.Known != 0 {
+		switch {
+		case r.want.silent:
+			m.countRule("silent owner answers")
+			fallthrough
+		case x.Options.Known == r.want.number:
+			m.countRule("owner knows its want")
+		default:
+			m.countRule("owner knows another want")
+		}
+		r.want.silent = false
+		r.want.known = r.want.known || x.Options.Known == r.want.number
+	}
 	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Acquired, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	if changed {
 		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerChanged, Owner: sem.asOwner(r)})
@@ -249,6 +263,8 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order, Grant: m.grantOf(sem, r)})
 	if sem.laned() {
 		m.process(sem)
+	} else {
+		m.updateWanted(sem, nil)
 	}
 }
 

@@ -18,12 +18,18 @@ func (m *model) boundRefused(s *modelSemaphore, r *modelEntry, o *protocol.Acqui
 	}
 	owns := r != nil && r.owner
 	switch {
-	case !knows && (hold > 0 || owns && r.until > 0 || !owns && s.longest() > 0):
+	case !owns && o != nil && o.Known != 0:
+		m.countRule("known of somebody else than an owner")
+		return protocol.StatusBadRequest
+	case !knows && (hold > 0 || owns && (r.until > 0 || r.want.known) || !owns && s.longest() > 0):
 		m.countRule("bound for a client that knows of none")
 		return protocol.StatusPreconditionFailed
 	case !owns && s.longest() > 0 && hold > s.longest():
 		m.countRule("hold above the longest")
 		return protocol.StatusBadRequest
+	case owns && hold > 0 && r.want.number != 0:
+		m.countRule("owner that is wanted asks for more time")
+		return protocol.StatusPreconditionFailed
 	case owns && hold > 0 && s.longest() > 0 && !s.queue.o.Extend:
 		m.countRule("extension where there is none")
 		return protocol.StatusPreconditionFailed
@@ -64,7 +70,15 @@ func (m *model) extend(s *modelSemaphore, r *modelEntry, hold uint64) {
 
 // endAtBound takes a lease away whose bound has passed.
 func (m *model) endAtBound(s *modelSemaphore, r *modelEntry) {
-	if m.now == r.until+1 {
+	if !r.ends() {
+		m.silent(s, r)
+		return
+	}
+	cause := protocol.HoldMaxHold
+	if r.bound() != r.until {
+		cause = protocol.HoldWanted
+		m.countRule("wanted owner ends at its bound")
+	} else if m.now == r.until+1 {
 		m.countRule("hold ends at its first moment")
 	}
 	if m.alive(r.session) && s.head() != nil {
@@ -72,19 +86,22 @@ func (m *model) endAtBound(s *modelSemaphore, r *modelEntry) {
 	}
 	if m.node(s.node) != nil && !r.session.ended {
 		m.emit(Event{Kind: EventLeaseLost, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch,
-			Node: s.node, Name: s.name, OrderID: r.order, Cause: protocol.HoldMaxHold})
+			Node: s.node, Name: s.name, OrderID: r.order, Cause: cause})
 		m.recall(r, Event{State: protocol.Acquired, OrderID: r.order})
 	}
-	m.bounding = true
+	m.bounded = cause
 	m.remove(s, r, true)
-	m.bounding = false
+	m.bounded = 0
 }
 
 // described is an owner as a description has it.
 func (m *model) described(s *modelSemaphore, r *modelEntry) protocol.Owner {
 	o := s.asOwner(r)
-	if o.Options != nil && r.until > 0 {
-		o.Options.Left = max(1, r.until-min(r.until, m.now))
+	if o.Options != nil {
+		if at := r.bound(); at > 0 {
+			o.Options.Left = max(1, at-min(at, m.now))
+		}
+		o.Options.Wanted, o.Options.Silent = r.want.number != 0, r.want.silent
 	}
 	return o
 }

@@ -65,7 +65,7 @@ func show(e Event) string {
 	field("version", e.Result)
 	field("cause", uint64(e.Cause))
 	if g := e.Grant; g != nil { // moments are of a shard
-		b = fmt.Appendf(b, " slots %v left %d", g.Slots, g.Until-min(g.Until, g.Now))
+		b = fmt.Appendf(b, " slots %v left %d want %d", g.Slots, g.Until-min(g.Until, g.Now), g.Want)
 	}
 	if len(e.Name) > 0 {
 		b = fmt.Appendf(b, " name %.20q", e.Name)
@@ -552,8 +552,8 @@ func (m *model) deadlines() (out []uint64) {
 			if r.timed {
 				out = append(out, r.deadline)
 			}
-			if r.until > 0 {
-				out = append(out, r.until)
+			if at := r.bound(); r.owner && at != 0 {
+				out = append(out, at)
 			}
 		}
 	}

@@ -31,6 +31,18 @@ func (g *gen) options(limit uint64) *protocol.SemaphoreOptions {
 	if g.chance(40) {
 		o.MaxHold, o.Extend = pick[uint64](g, 1000, 2500, 60_000), g.chance(50)
 	}
+	if g.chance(50) {
+		o.Wanted = protocol.WantedAny
+		if o.Policy == protocol.PolicyPriority && g.chance(60) {
+			o.Wanted = protocol.WantedHigher
+		}
+		if o.Grace = pick[uint64](g, 0, 1000, 5000, 60_000); o.Grace > 0 {
+			o.MinHold = pick[uint64](g, 0, 0, 1, 3000, 60_000)
+		}
+	}
+	if g.fault(3) {
+		o.Wanted = pick(g, protocol.WantedOff, protocol.WantedHigher)
+	}
 	if g.fault(5) {
 		o.Aging, o.Weights = 1000, g.keyWeights()
 	}
@@ -70,6 +82,15 @@ func (g *gen) asks(sem *modelSemaphore, r *modelEntry, count *uint64) *protocol.
 	if g.chance(30) {
 		o.Hold = pick[uint64](g, 1000, 1500, 3000, 60_000)
 	}
+	switch {
+	case r != nil && r.owner && r.want.number != 0 && g.chance(60):
+		o.Known, o.Hold = r.want.number, 0
+	case r != nil && r.owner && g.chance(20), g.fault(2):
+		o.Known = pick[uint64](g, 1, 3, 9)
+	}
+	if r != nil && r.owner && g.chance(60) { // it mostly says again what it said
+		o.Priority, o.Flags = r.ask.level+1, o.Flags|r.ask.flags
+	}
 	slots := sem != nil && sem.queue != nil && len(sem.queue.slots) > 0
 	switch {
 	case !slots && !g.fault(3), g.chance(40):
@@ -102,7 +123,8 @@ func (g *gen) alterOp() op {
 		if sem != nil {
 			limit = sem.limit
 		}
-		x := &protocol.Alter{Head: h, Name: name, Fields: pick[uint64](g, 127, 7, 119, 112, 96, 8, 0), Options: *g.options(limit)}
+		x := &protocol.Alter{Head: h, Name: name, Options: *g.options(limit),
+			Fields: pick[uint64](g, 1023, 31, 7, 119|896, 112, 96, 8, 896, 768, 0)}
 		if sem == nil || sem.queue == nil || len(sem.queue.slots) == 0 {
 			if g.chance(60) {
 				x.Fields &^= protocol.AlterSlots // mostly there is somebody

@@ -45,7 +45,11 @@ func TestQueuesMatchModel(t *testing.T) {
 		"extension that is no later than the bound", "extension where there is none",
 		"granted without a bound, for it knows of none", "hold above the longest", "hold ends at its bound, and others wait",
 		"hold ends at its first moment", "hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",
-		"policy or slots altered while others wait", "resize above what options allow", "resize of named slots",
+		"policy or slots altered while others wait", "known of somebody else than an owner", "owner is silent",
+		"owner is wanted", "owner is wanted no more", "owner knows another want", "owner knows its want",
+		"owner that is wanted asks for more time", "rule of wanted owners altered", "several owners are wanted",
+		"silent owner answers", "silent owner is wanted still", "wanted owner ends at its bound",
+		"wanted owner has an earlier bound", "resize above what options allow", "resize of named slots",
 		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
 		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",
 	} {

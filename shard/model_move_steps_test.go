@@ -340,8 +340,8 @@ func (x *moveTest) compare() error {
 			if r.timed && !r.owner {
 				left = r.deadline - x.w.now
 			}
-			if r.until > 0 {
-				left = r.until - x.w.now
+			if at := r.bound(); r.owner && at > 0 {
+				left = at - x.w.now
 			}
 			want = append(want,
 				fmt.Sprint(r.session.id, r.order, r.count, r.seq, r.timeout, string(r.data), r.owner, left))

@@ -416,7 +416,7 @@ func (x *moveTest) request() error {
 		o.kind, o.msg = CmdRelease, &protocol.Release{Head: h, Name: name}
 	case p < 17 && sem != nil && x.options != nil && x.r.IntN(2) == 0:
 		x.count("alter")
-		o.kind, o.msg = CmdAlter, &protocol.Alter{Head: h, Name: name, Fields: 127, Options: *x.options.options(sem.limit)}
+		o.kind, o.msg = CmdAlter, &protocol.Alter{Head: h, Name: name, Fields: 1023, Options: *x.options.options(sem.limit)}
 	case p < 17:
 		create := &protocol.Create{Head: h, Name: name, Limit: 2, Data: data}
 		if x.options != nil {

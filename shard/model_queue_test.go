@@ -55,6 +55,11 @@ func (m *model) process(s *modelSemaphore) {
 	if m.node(s.node) == nil {
 		return
 	}
+	m.grantNext(s)
+	m.updateWanted(s, nil)
+}
+
+func (m *model) grantNext(s *modelSemaphore) {
 	if s.laned() {
 		m.examine(s)
 		return
@@ -98,6 +103,9 @@ func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 
 func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
+	if r.want = (modelWant{}); s.queue != nil && s.queue.o.Wanted != protocol.WantedOff {
+		r.want.granted = m.now
+	}
 	m.bind(s, r)
 	s.left()
 	m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeOwnerAdded, Owner: s.asOwner(r)})
@@ -152,10 +160,10 @@ func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, sta
 
 // grantOf is what an entry has beyond plain units, with what its client needs to know of bounds.
 func (m *model) grantOf(s *modelSemaphore, r *modelEntry) *protocol.Grant {
-	names, knows := s.slotNames(r), r.ask.flags&protocol.KnowsBounds != 0
+	names := s.slotNames(r)
 	switch {
-	case knows:
-		return &protocol.Grant{Slots: names, Now: m.now, Until: r.until}
+	case r.want.number != 0, r.ask.flags&protocol.KnowsBounds != 0:
+		return &protocol.Grant{Slots: names, Now: m.now, Until: r.bound(), Want: r.want.number}
 	case len(names) > 0:
 		return &protocol.Grant{Slots: names}
 	}

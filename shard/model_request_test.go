@@ -50,7 +50,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if sem := m.sem(o.node, name); sem != nil {
 		m.process(sem)
 		row = sem.entryOf(s)
-		if row != nil && row.until > 0 && m.now > row.until {
+		if row != nil && row.owner && row.ends() && m.now > row.bound() {
 			m.endAtBound(sem, row)
 			m.process(sem)
 			row = nil
@@ -70,9 +70,8 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 			state = protocol.Accepted
 		}
 		m.countRule("sent again, answered by the entry")
-		e := Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order}
-		e.Grant = m.grantOf(m.sem(o.node, name), row)
-		m.emit(e)
+		m.emit(Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order,
+			Grant: m.grantOf(m.sem(o.node, name), row)})
 		return nil
 	}
 	if a, ok := s.answers[h.Seq]; ok {

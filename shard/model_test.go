@@ -28,9 +28,9 @@ type model struct {
 	goneCreates map[[protocol.KeyLen]byte]uint64
 	limits      Limits
 
-	handed   bool // the leader transfers
-	forcing  bool // the command takes leases away
-	bounding bool // a hold ends at its bound
+	handed  bool             // the leader transfers
+	forcing bool             // the command takes leases away
+	bounded protocol.HoldEnd // why the owner ends that reached its bound
 
 	seen  map[string]int // how often each rule came to bear
 	loose bool           // the machine takes several entries where the model takes one: revisions and counters are not compared
@@ -101,7 +101,8 @@ type modelEntry struct {
 
 	ask     modelAsk
 	arrival uint64 // of a waiter in a lane
-	until   uint64 // of an owner with a bound
+	until   uint64 // of an owner: its longest hold
+	want    modelWant
 }
 
 func newModel() *model {
@@ -281,8 +282,8 @@ func (m *model) fire() {
 						m.process(s)
 					})
 				}
-				if r.until > 0 {
-					due(r.until, 7, r.order, uint64(m.bucketOf(s)), func() {
+				if at := r.bound(); r.owner && at != 0 {
+					due(at, 7, r.order, uint64(m.bucketOf(s)), func() {
 						m.endAtBound(s, r)
 						m.process(s)
 					})

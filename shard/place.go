@@ -59,12 +59,13 @@ type place struct {
 	arrival uint64   // bucket time at the enqueueing; of a waiter in a lane, else 0
 	slots   []uint32 // of an owner: indexes, ascending
 	until   uint64   // of an owner: the end of its longest hold, in bucket time; 0: none
-	lane    *lane    // of a waiter where there are lanes
+	want    wantState
+	lane    *lane // of a waiter where there are lanes
 }
 
 // isPlain reports whether an entry without a place is the same.
 func (p *place) isPlain() bool {
-	return p.demand == plainDemand && p.arrival == 0 && len(p.slots) == 0 && p.until == 0 && p.lane == nil
+	return p.demand == plainDemand && p.arrival == 0 && len(p.slots) == 0 && p.until == 0 && p.want == wantState{} && p.lane == nil
 }
 
 // asked is what an entry with this place, which may be nil, asked for.
@@ -108,6 +109,7 @@ func (e *entry) dropPlace(m *Machine) {
 	if p := e.place(); p != nil {
 		q := e.semaphore.rare.queue
 		e.semaphore.node.bytes -= p.quotaBytes()
+		countWant(e.semaphore, q, p, nil)
 		q.slots.free(m, p.slots, q.places)
 		delete(q.places, e)
 	}
@@ -128,6 +130,7 @@ func (e *entry) setPlace(p *place) {
 		q = s.ownQueue()
 	}
 	s.node.bytes += p.quotaBytes() - q.places[e].quotaBytes() // modulo 2^64
+	countWant(s, q, q.places[e], p)
 	if p == nil {
 		delete(q.places, e)
 	} else {
@@ -137,11 +140,11 @@ func (e *entry) setPlace(p *place) {
 
 // grant is what the reply to an acquire says beyond the order id, at this moment of its bucket.
 func (p *place) grant(s *semaphore, now uint64) *protocol.Grant {
-	if len(p.slots) == 0 && !p.knowsBounds() {
+	if len(p.slots) == 0 && !p.knowsBounds() && p.want.number == 0 {
 		return nil
 	}
-	g := &protocol.Grant{Slots: s.queue().slots.names(p.slots)}
-	if p.knowsBounds() {
+	g := &protocol.Grant{Slots: s.queue().slots.names(p.slots), Want: p.want.number}
+	if p.knowsBounds() || p.want.number != 0 {
 		g.Now = now
 		g.Until, _ = p.bound()
 	}

@@ -25,6 +25,13 @@ func (s *semaphore) promote(m *Machine) {
 	if s.node.dropped {
 		return
 	}
+	s.grantNext(m)
+	if s.rare != nil {
+		updateWanted(m, s)
+	}
+}
+
+func (s *semaphore) grantNext(m *Machine) {
 	if s.hasLanes() {
 		s.rare.queue.examine(m, s)
 		return
@@ -181,6 +188,7 @@ func (e *entry) remove(m *Machine, notify bool) {
 		if e.timer.pos > 0 {
 			m.unschedule(e)
 		}
+		wantEnded(m, e)
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
 		if q := s.queue(); q != nil {

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // check says which invariant of a semaphore's queue does not hold, if any.
@@ -11,12 +13,16 @@ func (q *queue) check(m *Machine, s *semaphore) error {
 	if q.laned() && !q.late || q.late && !q.laned() && s.waiters.n == 0 {
 		return fmt.Errorf("tokens late %v, %d waiters, lanes %v", q.late, s.waiters.n, q.laned())
 	}
-	placed, held := 0, 0
+	placed, held, wants := 0, 0, uint64(0)
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		for e := t.first; e != nil; e = next(e, byOrder) {
 			p := q.places[e]
 			if p != nil {
 				placed++
+				wants += bit(p.want.number != 0)
+				if err := q.checkWant(p, s); err != nil {
+					return fmt.Errorf("entry %d: %w", e.orderID, err)
+				}
 			}
 			if err := q.checkEntry(e, p); err != nil {
 				return fmt.Errorf("entry %d: %w", e.orderID, err)
@@ -27,6 +33,8 @@ func (q *queue) check(m *Machine, s *semaphore) error {
 		}
 	}
 	switch {
+	case wants != q.wants:
+		return fmt.Errorf("%d owners are wanted, %d are counted", wants, q.wants)
 	case placed != len(q.places):
 		return fmt.Errorf("%d entries have places, %d are kept", placed, len(q.places))
 	case !q.laned() && len(q.lanes) > 0, len(q.lanes) != len(q.order):
@@ -117,5 +125,14 @@ func (q *laneSet) checkLanes(s *semaphore) error {
 func boundHolds(e *entry) bool {
 	p := e.place()
 	at, _ := p.bound()
-	return e.timer.at == at && (e.timer.pos > 0) == (at != 0) && (at == 0 || p.knowsBounds() && p.hold == 0)
+	return e.timer.at == at && (e.timer.pos > 0) == (at != 0) && (at == 0 || p.hold == 0) && (p == nil || p.until == 0 || p.knowsBounds())
+}
+
+func (q *queue) checkWant(p *place, s *semaphore) error {
+	w := p.want
+	if q.wanted.mode == protocol.WantedOff && w != (wantState{}) || w.number > s.bucket.orderCounter ||
+		w.number == 0 && (w.until != 0 || w.known) || w.until != 0 && p.until != 0 && p.until <= w.until {
+		return fmt.Errorf("its want %+v cannot be", w)
+	}
+	return nil
 }

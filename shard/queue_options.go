@@ -15,6 +15,8 @@ type queue struct {
 	late    bool   // tokens are drawn at the grant; see DESIGN.md
 	maxHold uint64 // ms; 0: holds have no bound by themselves
 	extend  bool   // owners may ask for more time
+	wanted  wantedRule
+	wants   uint64 // owners that are wanted
 }
 
 // queue is nil for most semaphores.
@@ -66,7 +68,8 @@ func (q *queue) hasOptions() bool {
 // options are as clients see them.
 func (q *queue) options() protocol.SemaphoreOptions {
 	o := protocol.SemaphoreOptions{Policy: q.policy, Aging: q.aging, Weights: q.weights, History: q.history.rows,
-		Numbered: q.slots.numbered, MaxHold: q.maxHold, Extend: q.extend}
+		Numbered: q.slots.numbered, MaxHold: q.maxHold, Extend: q.extend,
+		Wanted: q.wanted.mode, Grace: q.wanted.grace, MinHold: q.wanted.minHold}
 	if !q.slots.numbered {
 		o.Slots = q.slots.configs()
 	}
@@ -112,6 +115,7 @@ func (s *semaphore) setOptions(o *protocol.SemaphoreOptions) {
 	q := s.ownQueue()
 	q.policy, q.aging, q.weights, q.history.rows = o.Policy, o.Aging, cloneWeights(o.Weights), o.History
 	q.maxHold, q.extend = o.MaxHold, o.Extend
+	q.wanted = ruleOf(o)
 	q.slots.set(o, s.limit)
 	q.late = q.laned()
 }

@@ -49,6 +49,8 @@ func (q *queue) fields(f *varint.Fields) {
 	varint.List(f, &q.history.ended, protocol.MaxHistory, (*hold).fields)
 	f.Uint(&q.maxHold)
 	f.Bool(&q.extend)
+	varint.Byte(f, &q.wanted.mode)
+	f.Uint(&q.wanted.grace, &q.wanted.minHold)
 }
 
 func (x *namedSlot) fields(f *varint.Fields) {
@@ -72,6 +74,8 @@ func (p *place) fields(f *varint.Fields) {
 	f.Text(&p.selector, math.MaxUint16)
 	varint.Byte(f, &p.flags)
 	f.Uint(&p.hold, &p.arrival, &p.until)
+	f.Uint(&p.want.granted, &p.want.number, &p.want.until)
+	f.Bool(&p.want.known, &p.want.silent)
 	varint.List(f, &p.slots, protocol.MaxSlots, func(i *uint32, f *varint.Fields) { f.Uint32(i) })
 }
 
@@ -111,8 +115,9 @@ func readPlace(r *varint.Reader, waiting bool) (*place, bool) {
 	ok := !r.Failed && p.level <= protocol.MaxPriority && p.flags&^(protocol.AskDeadlock|protocol.KnowsBounds) == 0 &&
 		(p.hold == 0 && p.until == 0 || p.knowsBounds())
 	if waiting {
-		return p, ok && len(p.slots) == 0 && p.until == 0
+		return p, ok && len(p.slots) == 0 && p.until == 0 && p.want == wantState{}
 	}
+	ok = ok && (p.want.number != 0 || p.want.until == 0 && !p.want.known)
 	return p, ok && p.selector == "" && p.arrival == 0 && p.hold == 0
 }
 
@@ -120,6 +125,8 @@ func readPlace(r *varint.Reader, waiting bool) (*place, bool) {
 // none: slots that are there and that nobody has, as many as its count.
 func fitsQueue(q *queue, p *place, waiting bool, count uint64) bool {
 	switch {
+	case p != nil && p.want != wantState{} && (q == nil || q.wanted.mode == protocol.WantedOff):
+		return false
 	case q != nil && waiting && q.laned():
 		return p != nil && (p.selector == "" || len(q.slots.list) > 0)
 	case q == nil, waiting, len(q.slots.list) == 0:

@@ -27,6 +27,7 @@ const (
 type usage struct {
 	bytes   uint64
 	waiters uint64
+	silent  uint64 // owners that have not said that they know their bound
 	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
 	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown

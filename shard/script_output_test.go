@@ -154,6 +154,13 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 		fmt.Fprintf(b, "%s #%d%s\n", stateWord(e.State), e.OrderID, grantWord(e.Grant))
 	case EventLeaseLost:
 		fmt.Fprintf(b, "  lease of %s on %s #%d lost: %s\n", x.sessionName(e.Session), e.Name, e.OrderID, e.Text)
+	case EventLeaseWanted:
+		fmt.Fprintf(b, "  lease of %s on %s #%d wanted%s", x.sessionName(e.Session), e.Name, e.OrderID, grantWord(e.Grant))
+		if e.Flag {
+			b.WriteString(" no more\n")
+			return
+		}
+		fmt.Fprintf(b, " by %s\n", x.sessionName(e.Result))
 	case EventSessionAttached:
 		fmt.Fprintf(b, "  %s attached epoch=%d timeout=%d\n", x.sessionName(e.Session), e.Epoch, e.Timeout)
 	case EventSessionDetached:

@@ -62,6 +62,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 				o := owner(e)
 				if o.Options != nil {
 					o.Options.Left = timeLeft(e, r.m.bucketTime(b))
+					o.Options.Wanted, o.Options.Silent = e.place().want.number != 0, e.place().want.silent
 				}
 				out.Owners = append(out.Owners, o)
 				after = e.orderID

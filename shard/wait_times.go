@@ -35,6 +35,7 @@ const (
 	LostDeleted
 	LostSessionEnded
 	LostMaxHold
+	LostWanted
 
 	lossCauses = iota
 )

@@ -82,6 +82,7 @@ type Shard struct {
 	epoch  uint64 // leader epoch, by the events so far
 	result protocol.AcquireResult
 	lost   protocol.LeaseLost
+	wanted protocol.LeaseWanted
 }
 
 // NewShard creates the delivery of a hosted shard. Its watchers share one quota: that of opt is not
@@ -112,6 +113,10 @@ func (s *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 			s.host.Forced(index, e)
 			s.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text, Cause: e.Cause}
 			s.host.Notify(e.Session, protocol.KindLeaseLost, &s.lost)
+		case shard.EventLeaseWanted:
+			s.wanted = protocol.LeaseWanted{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Want: e.Grant.Want, Over: e.Flag,
+				Now: e.Grant.Now, Until: e.Grant.Until, By: e.Result}
+			s.host.Notify(e.Session, protocol.KindLeaseWanted, &s.wanted)
 		case shard.EventSessionAttached:
 			conn := uint64(0)
 			if e.Command >= 0 && e.Command < len(origins) {

@@ -47,6 +47,8 @@ type Metrics struct {
 	LeasesLost [len(LossCauses)]Counter
 	// Handovers too.
 	Handovers Counter
+	// Wants too.
+	Wants [len(WantOutcomes)]Counter
 
 	batchCommands, batchSeconds  *Histogram
 	roundSeconds, prepareSeconds *Histogram

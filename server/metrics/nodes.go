@@ -10,7 +10,10 @@ import (
 var WaitOutcomes = [...]string{"granted", "timed_out", "aborted"}
 
 // LossCauses are the causes of lost leases, in the order of Metrics.LeasesLost.
-var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended", "max_hold"}
+var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended", "max_hold", "wanted"}
+
+// WantOutcomes are the outcomes of wants, in the order of Metrics.Wants.
+var WantOutcomes = [...]string{"released", "ended", "withdrawn"}
 
 // NodeCounts is what happened in one coordination node: waits and holds by the bounds of
 // WaitSeconds, with their sums in ms of log time.

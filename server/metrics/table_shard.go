@@ -103,6 +103,13 @@ var (
 		"cause").most(mostReasons)
 	Handovers = coordination.counter("signalbox_handovers_total",
 		"Leases that their owners handed over to a waiter of their choice. The shard's leader counts.")
+	Wanted = coordination.counter("signalbox_wanted_total",
+		"Leases whose units a waiter wanted back, by the outcome: the owner released them or its session ended, "+
+			"the lease ended at its bound, or they were wanted no more. The shard's leader counts.",
+		"outcome").most(mostReasons)
+	WantedSilent = coordination.gauge("signalbox_wanted_silent",
+		"Owners that have not said that they know the bound by which they must yield, which has passed: they keep "+
+			"their leases. In the shards that this instance leads.")
 
 	WaitSeconds = coordination.histogram("signalbox_wait_seconds",
 		"Waits of acquires in log time, when they end: 0 for one that is granted at once. "+

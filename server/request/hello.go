@@ -54,7 +54,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 			token: bytes.Clone(m.Token), why: err, conn: c, kind: h.Kind, id: h.ID})
 		return
 	}
-	c.identity, c.console = identity, m.Client == protocol.ConsoleClient
+	c.identity, c.console, c.Features = identity, m.Client == protocol.ConsoleClient, m.Features
 	c.Establish()
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet

@@ -15,13 +15,14 @@ func logSeconds(ms uint64) float64 { return float64(ms) / 1000 }
 
 // writeShards shows the shards that have a replica here.
 func writeShards(p *metrics.Page, shards []*Shard) {
-	led := 0
+	led, silent := 0, 0
 	for _, d := range shards {
 		st, hub := d.Raft().Stats(), d.delivery.Semaphores.Stats()
 		var size shard.Sizes
 		d.Raft().View(func(machine *shard.Machine) { size = machine.Metrics().Sizes() })
 		if st.Leading {
 			led += size.Sessions
+			silent += size.Silent
 		}
 		shard := metrics.ID(d.ID())
 		p.Write(metrics.ShardLeading, st.Leading, shard)
@@ -57,6 +58,7 @@ func writeShards(p *metrics.Page, shards []*Shard) {
 		p.Write(metrics.ShardStreamsCut, hub.Cut, shard)
 	}
 	p.Write(metrics.Sessions, led)
+	p.Write(metrics.WantedSilent, silent)
 }
 
 // writeSemaphores shows the hottest semaphores of the shards that are led here, and in nodes with

@@ -35,6 +35,7 @@ type machineCounts struct {
 	lost    [len(metrics.LossCauses)]uint64
 
 	handovers uint64
+	wants     [len(metrics.WantOutcomes)]uint64
 }
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
@@ -66,12 +67,15 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 		s.Metrics.LeasesLost[i].Add(int(n - l.former.lost[i]))
 	}
 	s.Metrics.Handovers.Add(int(now.handovers - l.former.handovers))
+	for i, n := range now.wants {
+		s.Metrics.Wants[i].Add(int(n - l.former.wants[i]))
+	}
 	l.former = now
 }
 
 // countRest reads all but the times.
 func (c *machineCounts) countRest(m *shard.Machine) {
-	c.handovers = m.Metrics().Handovers()
+	c.handovers, c.wants = m.Metrics().Handovers(), m.Metrics().Wants()
 	c.lost, c.refused = m.Metrics().LeasesLost(), make(map[uint64][quotaWatchers]uint64)
 	m.Metrics().Refusals(func(node uint64, n [quotaWatchers]uint64) bool {
 		c.refused[node] = n
@@ -136,6 +140,9 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, paths bool) {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
 	p.Write(metrics.Handovers, s.Metrics.Handovers.Get())
+	for i, outcome := range metrics.WantOutcomes {
+		p.Write(metrics.Wanted, s.Metrics.Wants[i].Get(), outcome)
+	}
 	s.Metrics.Nodes.Write(p, func(id uint64) (label string, dropped bool) {
 		n, ok := state.Node(id)
 		if !ok {

@@ -99,9 +99,9 @@ func (s *Shard) unloggedAttachFailed(c *request.Client, session uint64, st proto
 	}
 }
 
-// Notify implements delivery.Host.
+// Notify implements delivery.Host. A client that does not know an event does not get it.
 func (s *Shard) Notify(session uint64, kind protocol.Kind, m protocol.Message) {
-	if c := s.serving.Bindings.Conn(session); c != nil {
+	if c := s.serving.Bindings.Conn(session); c != nil && c.Understands(kind) {
 		c.Append(kind, 0, s.ID(), m)
 	}
 }
