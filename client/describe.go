@@ -46,6 +46,8 @@ type Owner struct {
 	Slots       []string // where units have names
 	Priority    int
 	Key         string
+	Wanted      bool // a waiter wants the units back
+	Silent      bool // it was wanted, and has not yielded within the Grace
 }
 
 // Waiter waits for units of a semaphore.
@@ -233,6 +235,7 @@ func ownerOf(o *protocol.Owner) Owner {
 	}
 	if p := o.Options; p != nil {
 		x.Slots, x.Priority, x.Key = p.Slots, int(p.Priority)-1, string(p.Key)
+		x.Wanted, x.Silent = p.Wanted, p.Silent
 	}
 	return x
 }

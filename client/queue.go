@@ -227,6 +227,9 @@ type SemaphoreOptions struct {
 	Aging   time.Duration     // PolicyPriority: of waiting that counts as one level; 0: never
 	Weights map[string]uint64 // PolicyFair: of keys; any other key has 1
 	History int               // rows
+	Wanted  WantedMode
+	Grace   time.Duration // that wanted owners have to yield; 0: they are only told
+	MinHold time.Duration // that they have before it
 	// Slots are its units if they have names; with IncludeSlots alone.
 	Slots    []SlotStatus
 	Numbered bool // they are named 0, 1, ...
@@ -285,6 +288,7 @@ func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
 	}
 	o := &SemaphoreOptions{Policy: Policy(d.Options.Policy), Aging: millis.Duration(d.Options.Aging),
 		History: int(d.Options.History), Numbered: d.Options.Numbered}
+	o.setWanted(&d.Options)
 	if len(d.Options.Weights) > 0 {
 		o.Weights = make(map[string]uint64, len(d.Options.Weights))
 	}

@@ -189,6 +189,10 @@ func (a *Acquire) grant(e *Engine) {
 	}
 	l.grantedBy(&a.Request)
 	n.lease = l
+	l.wantGranted(e, a.reply.Grant)
+	if n.earlyToken == l.Token {
+		l.wantChanged(e, n.early)
+	}
 	a.end(e)
 	e.complete(&a.Request, Result{})
 }

@@ -89,6 +89,7 @@ func (x *Change) decided(e *Engine, err error) {
 	case x.reply.State == protocol.Acquired && x.reply.OrderID == l.Token:
 		l.count, l.data, l.seq, l.Slots = x.msg.Count, x.msg.Data, x.seq, slotsOf(x.reply.Grant)
 		l.grantedBy(&x.Request)
+		l.wantGranted(e, x.reply.Grant)
 	default:
 		// The server had nothing of ours to change: the lease was taken away, and nobody could say so.
 		if n.lease == l {

@@ -78,6 +78,7 @@ type EventKind uint8
 const (
 	SessionChanged EventKind = iota + 1 // its state is another one
 	LeaseEnded                          // it was lost
+	LeaseWanted                         // a waiter wants its units back: once for each lease
 	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
 )
 
@@ -398,6 +399,14 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 		}
 		if s := e.sessions[m.Session]; s != nil {
 			s.leaseLost(e, &m)
+		}
+	case protocol.KindLeaseWanted:
+		var m protocol.LeaseWanted
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			leaseWanted(e, s, &m)
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded

@@ -27,6 +27,7 @@ type Lease struct {
 	ephemeral bool
 	seq       uint64 // number of the acquire that the server's entry carries
 	over      error  // why it ended
+	want      want
 
 	// Where the last answer about it came from: events about it come the same way.
 	att   *attachment

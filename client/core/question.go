@@ -83,6 +83,7 @@ func (q *question) decided(e *Engine, err error) {
 	case l.over != nil: // it is being released
 	case err == nil && q.reply.State == protocol.Acquired && q.reply.OrderID == l.Token:
 		l.grantedBy(&q.Request)
+		l.wantGranted(e, q.reply.Grant)
 	case protocol.StatusOf(err) == protocol.StatusBadSession: // the next attach decides whose the session is
 		q.badSessions = 0
 		e.pause(&q.Request)

@@ -89,6 +89,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, s.whose(v.Session.ID)+"session is "+v.Session.machine.State().String())
 		case LeaseEnded:
 			s.out = append(s.out, fmt.Sprintf("lease %d: %v", v.Lease.Token, v.Err))
+		case LeaseWanted:
+			s.out = append(s.out, fmt.Sprintf("lease %d is wanted", v.Lease.Token))
 		case ReleaseRefused:
 			s.out = append(s.out, fmt.Sprintf("refused in the background: %v", v.Err))
 		}

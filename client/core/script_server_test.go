@@ -99,6 +99,10 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		event(protocol.KindAcquireResult, m)
 	case "lease-lost":
 		event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: 1, Name: []byte(w.list[1]), OrderID: token, Message: "taken by force"})
+	case "lease-wanted":
+		_, over := w.options["over"]
+		event(protocol.KindLeaseWanted, &protocol.LeaseWanted{Session: 1, Name: []byte(w.list[1]), OrderID: token,
+			Want: w.number(t, "want", 0), Over: over, Now: w.number(t, "now", 0), By: w.number(t, "by", 0)})
 	case "session-ended":
 		m := &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired}
 		if w.options["reason"] == "stopped" {

@@ -154,12 +154,18 @@ func (w words) names(key string) []string {
 	return strings.Split(w.options[key], ",")
 }
 
-// grant is what a grant says of slots.
+// grant is what a grant says of slots and wants.
 func (w words) grant() *protocol.Grant {
-	if names := w.names("slots"); names != nil {
-		return &protocol.Grant{Slots: names}
+	g := &protocol.Grant{Slots: w.names("slots")}
+	for name, n := range map[string]*uint64{"want": &g.Want, "now": &g.Now} {
+		if v, ok := w.options[name]; ok {
+			*n, _ = strconv.ParseUint(v, 10, 64)
+		}
 	}
-	return nil
+	if len(g.Slots) == 0 && g.Want == 0 {
+		return nil
+	}
+	return g
 }
 
 func (w words) number(t *testing.T, name string, otherwise uint64) uint64 {
@@ -337,6 +343,9 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		for _, name := range sortedNames(s.calls) {
 			if c := s.calls[name]; c.lease.Token != 0 {
 				s.out = append(s.out, fmt.Sprintf("lease of %s: %s", name, overText(c.lease.Over(), held)))
+				if notified, by := c.lease.Wanted(); notified {
+					s.out = append(s.out, fmt.Sprintf("  wanted by %d", by))
+				}
 			}
 		}
 	default:

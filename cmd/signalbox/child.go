@@ -25,6 +25,8 @@ type child struct {
 	grace          time.Duration          // between SIGTERM and SIGKILL once the lease is lost
 	session        *client.Session        // that holds the leases, nil: something else than a lease
 	drain          func() <-chan struct{} // called at the first signal that asks for an end, which waits for it; nil: it does not
+	wanted         <-chan struct{}        // closed once a waiter wants the units; nil: never
+	wantedSignal   syscall.Signal         // that the command gets then
 	interrupted    <-chan struct{}        // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
 
@@ -105,6 +107,7 @@ func (c *child) run(held context.Context) error {
 	var before syscall.Signal
 	var early []syscall.Signal // of a terminal, before the command was there to get them
 	var drained <-chan struct{}
+	var wanted <-chan struct{} // while the command runs
 	started, done := w.started, held.Done()
 	for {
 		select {
@@ -132,10 +135,13 @@ func (c *child) run(held context.Context) error {
 			drained = nil
 			w.send(supervisorRequest{Signal: before})
 		case <-started:
-			started = nil
+			started, wanted = nil, c.wanted
 			for _, s := range early {
 				w.send(supervisorRequest{Signal: s})
 			}
+		case <-wanted:
+			wanted = nil
+			w.send(supervisorRequest{Signal: c.wantedSignal})
 		case s := <-signals:
 			switch {
 			case group != 0 && fromTerminal(s): // the terminal sends it to the command as well, once it runs

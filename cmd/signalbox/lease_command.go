@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -118,6 +119,7 @@ type holdArgs struct {
 	command []string // none: hold until a signal
 	wait    time.Duration
 	data    []byte
+	wanted  syscall.Signal // that the command gets when its units are wanted; 0: none
 }
 
 // holdArgs reads NAME, the command behind "--", and the data.
@@ -155,7 +157,7 @@ func (inv *invocation) hold(h holdArgs, state string, acquire acquireFunc) error
 		if err != nil {
 			return err
 		}
-		return inv.runWithLease(l, l.Token(), h.command, grantRow(l, state))
+		return inv.runWithLease(l, l.Token(), h, grantRow(l, state))
 	})
 }
 
@@ -178,7 +180,7 @@ func (inv *invocation) holdAll(h holdArgs, names []string, opts ...client.Acquir
 		for i, l := range leases {
 			granted[i] = grantRow(l, "acquired")
 		}
-		return inv.runWith(heldLeases{leases, g.Context(), g.Release}, h.name, h.command, granted,
+		return inv.runWith(heldLeases{leases: leases, ctx: g.Context(), release: g.Release}, h.name, h.command, granted,
 			append(inv.holdEnv("", 0, s), leaseEnv(leases...)...))
 	})
 }
@@ -227,12 +229,17 @@ type heldLeases struct {
 	leases  []*client.Lease
 	ctx     context.Context // ends with the first of them
 	release func(context.Context) error
+	wanted  <-chan struct{} // closed when a waiter wants the units; nil: the command does not hear of it
+	signal  syscall.Signal  // that it gets then
 }
 
 // runWithLease is runWith of one lease, with a token that need not be its own.
-func (inv *invocation) runWithLease(l *client.Lease, token uint64, command []string, granted row) error {
-	h := heldLeases{[]*client.Lease{l}, l.Context(), l.Release}
-	return inv.runWith(h, l.Name(), command, []row{granted}, append(inv.holdEnv(l.Name(), token, l.Session()), leaseEnv(l)...))
+func (inv *invocation) runWithLease(l *client.Lease, token uint64, args holdArgs, granted row) error {
+	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, signal: args.wanted}
+	if h.signal != 0 {
+		h.wanted = l.Wanted()
+	}
+	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), token, l.Session()), leaseEnv(l)...))
 }
 
 // runWith runs a command under leases. Without a command it holds them until a signal. It returns
@@ -263,6 +270,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
 		grace: s.Timeout() / 25, session: s, interrupted: inv.longCtx.Done(), env: env,
+		wanted: h.wanted, wantedSignal: h.signal,
 	}
 	err := c.run(h.ctx)
 	if errors.Is(err, errLost) {

@@ -52,7 +52,7 @@ is the data of the semaphore NAME.`)
 			defer done()
 			ran, err := s.Once(h.name, every).Run(inv.longCtx, func(_ context.Context, p client.Period) error {
 				done()
-				return inv.runWithLease(p.Lease, p.Number, h.command, nil)
+				return inv.runWithLease(p.Lease, p.Number, h, nil)
 			}, opts...)
 			if err != nil && !ran {
 				return inv.waitError(h.name, err)

@@ -23,6 +23,7 @@ type queueFlags struct {
 	number  *uint
 	slots   *[]string
 	history *int
+	wanted  wantedFlags
 }
 
 func addQueueFlags(c *cobra.Command) *queueFlags {
@@ -37,6 +38,7 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		number:  f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
 		slots: f.StringArray("slot", nil,
 			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
+		wanted:  addWantedFlags(c),
 		history: f.Int("history", 0, "How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
 	}
 }
@@ -79,6 +81,7 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		list := parseSlots(*q.slots)
 		opts, limit = append(opts, client.WithSlots(list...)), uint64(len(list))
 	}
+	opts = append(opts, q.wanted.options(c)...)
 	if given("history") {
 		if *q.history < 0 {
 			return nil, 0, usagef("--history is %d; it must be 0 to 32", *q.history)
@@ -273,7 +276,7 @@ func optionRow(r row, s *client.Semaphore) row {
 		slices.Sort(list)
 		r = append(r, field{"weights", "weights", strings.Join(list, " ")})
 	}
-	r = append(r, field{"history", "history", o.History})
+	r = append(wantedRow(r, o), field{"history", "history", o.History})
 	if len(o.Slots) > 0 {
 		r = append(r, field{"slots", "slots", rowsOf(o.Slots, slotRow)})
 	}
@@ -283,7 +286,7 @@ func optionRow(r row, s *client.Semaphore) row {
 // queuedOwnerRow and queuedWaiterRow are rows of a semaphore with options.
 func queuedOwnerRow(o *client.Owner) row {
 	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")}, field{"priority", "priority", o.Priority},
-		field{"key", "key", o.Key})
+		field{"key", "key", o.Key}, field{"wanted", "wanted", o.Wanted}, field{"silent", "silent", o.Silent})
 }
 
 func queuedWaiterRow(w *client.Waiter) row {

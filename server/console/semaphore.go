@@ -209,6 +209,9 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 	if s.laned() {
 		t.Columns = append(t.Columns, col("Asked with"))
 	}
+	if s.mayBeWanted() {
+		t.Columns = append(t.Columns, col("Wanted"))
+	}
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
 	}
@@ -224,6 +227,9 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 		}
 		if s.laned() {
 			r.Cells = append(r.Cells, s.laneCell(o.Priority, o.Key, nil, nil))
+		}
+		if s.mayBeWanted() {
+			r.Cells = append(r.Cells, wantedCell(o))
 		}
 		if operates {
 			release := actionURL("force-release", "node", s.path, "name", encodeName(s.name), "token", token)

@@ -48,6 +48,9 @@ func (s *semaphoreView) optionFacts() (facts []fact) {
 		return nil
 	}
 	facts = append(facts, fact{"policy", "Who is next", policyCell(o)})
+	if s.mayBeWanted() {
+		facts = append(facts, wantedFact(o))
+	}
 	if s.slotted() {
 		n := map[client.SlotState]int{}
 		for i := range o.Slots {

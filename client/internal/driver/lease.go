@@ -16,7 +16,8 @@ type Lease struct {
 	// Guarded by the driver's mu.
 	ctx    context.Context // made when it is asked for
 	cancel context.CancelCauseFunc
-	ended  func(error) // is called once, with why the lease ended; nil: it is over, or nobody observes it
+	ended  func(error)   // is called once, with why the lease ended; nil: it is over, or nobody observes it
+	wanted chan struct{} // closed when a waiter wants the units; made when it is asked for
 }
 
 func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
@@ -33,6 +34,29 @@ func (l *Lease) Context() context.Context {
 		}
 	}
 	return l.ctx
+}
+
+// Wanted is closed once a waiter wants the units back.
+func (l *Lease) Wanted() <-chan struct{} {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	if l.wanted == nil {
+		l.wanted = make(chan struct{})
+		if notified, _ := l.Lease.Wanted(); notified {
+			close(l.wanted)
+		}
+	}
+	return l.wanted
+}
+
+// WantedBy is the session that wants the units back, 0 if none does or it is not known.
+func (l *Lease) WantedBy() uint64 {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	_, by := l.Lease.Wanted()
+	return by
 }
 
 // Held reports whether the lease may be relied on now, by the clocks.

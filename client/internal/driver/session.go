@@ -172,6 +172,10 @@ func (s *Session) event(after []func(), v core.Event) []func() {
 				after = append(after, func() { l.cancel(v.Err) })
 			}
 		}
+	case core.LeaseWanted:
+		if l, ok := v.Lease.Owner.(*Lease); ok && l.wanted != nil {
+			close(l.wanted)
+		}
 	case core.ReleaseRefused:
 		after = append(after, func() {
 			d.cfg.Logger.Warn("semaphore stays held until the session ends", "session", v.Session.ID, "error", v.Err)
