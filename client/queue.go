@@ -32,7 +32,10 @@ const DefaultAging = time.Minute
 type SemaphoreOption func(*semaphoreOptions)
 
 // semaphoreOptions are what options change.
-type semaphoreOptions struct{ protocol.Alter }
+type semaphoreOptions struct {
+	protocol.Alter
+	reasoned bool
+}
 
 // FIFO serves waiters in the order in which they came, as a semaphore without options does.
 func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
@@ -112,8 +115,23 @@ func Undrain(names ...string) SemaphoreOption {
 	return func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) }
 }
 
-// AlterReason is for the audit log. At most 1,024 bytes of UTF-8.
-func AlterReason(text string) SemaphoreOption { return func(x *semaphoreOptions) { x.Reason = text } }
+// AlterReason of Alter and Create is for the audit log. At most 1,024 bytes of UTF-8.
+func AlterReason(text string) SemaphoreOption {
+	return func(x *semaphoreOptions) { x.Reason, x.reasoned = text, true }
+}
+
+// withoutReasons are the options that say what a semaphore is to be, and the reason among the others.
+func withoutReasons(opts []SemaphoreOption) (what []SemaphoreOption, reason string) {
+	for _, f := range opts {
+		var x semaphoreOptions
+		if f(&x); x.reasoned {
+			reason = x.Reason
+		} else {
+			what = append(what, f)
+		}
+	}
+	return what, reason
+}
 
 // createOptions are those of a semaphore that is created; nil for a plain one.
 func createOptions(opts []SemaphoreOption) *protocol.SemaphoreOptions {

@@ -14,7 +14,8 @@ import (
 // Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
 // has the name; BadRequest; Unsupported, for options.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
-	return withOp("create", name, s.create(ctx, name, limit, data, "", opts...))
+	what, reason := withoutReasons(opts)
+	return withOp("create", name, s.create(ctx, name, limit, data, reason, what...))
 }
 
 func (s *Session) create(

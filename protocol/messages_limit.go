@@ -19,6 +19,7 @@ type LimitCreate struct {
 	Head
 	Path   []byte
 	Config LimitConfig
+	Reason string // for the audit log; left out when it is empty
 }
 
 func (m *LimitCreate) fields(f *fields) {
@@ -28,6 +29,7 @@ func (m *LimitCreate) fields(f *fields) {
 	o := f.enter("config")
 	m.Config.fields(f)
 	f.leave(o)
+	f.trailingReason(&m.Reason)
 }
 
 func (m *LimitCreate) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -40,6 +42,7 @@ type LimitAlter struct {
 	Path     []byte
 	Revision uint64 // that it has, else PRECONDITION_FAILED; 0: any
 	Config   LimitConfig
+	Reason   string // for the audit log; left out when it is empty
 }
 
 func (m *LimitAlter) fields(f *fields) {
@@ -50,6 +53,7 @@ func (m *LimitAlter) fields(f *fields) {
 	o := f.enter("config")
 	m.Config.fields(f)
 	f.leave(o)
+	f.trailingReason(&m.Reason)
 }
 
 func (m *LimitAlter) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -74,6 +78,7 @@ type LimitDelete struct {
 	Head
 	Path     []byte
 	Revision uint64 // as in LimitAlter
+	Reason   string // for the audit log; left out when it is empty
 }
 
 func (m *LimitDelete) fields(f *fields) {
@@ -81,6 +86,7 @@ func (m *LimitDelete) fields(f *fields) {
 	f.head(&m.Head)
 	f.resource(&m.Path)
 	f.uint("revision", &m.Revision)
+	f.trailingReason(&m.Reason)
 }
 
 func (m *LimitDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

@@ -81,6 +81,12 @@ func leavesOutLast(m Message) bool {
 		return x.Reason == ""
 	case *Delete:
 		return x.Reason == ""
+	case *LimitCreate:
+		return x.Reason == ""
+	case *LimitAlter:
+		return x.Reason == ""
+	case *LimitDelete:
+		return x.Reason == ""
 	case *Release:
 		return x.To == 0
 	case *ReleaseReply:

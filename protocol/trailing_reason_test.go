@@ -18,6 +18,9 @@ func TestTrailingReason(t *testing.T) {
 		{&Create{Head: head, Name: name, Limit: 3}, &Create{Head: head, Name: name, Limit: 3, Reason: "why"}, &Create{}, 2},
 		{&Create{Head: head, Name: name, Limit: 3, Options: options}, &Create{Head: head, Name: name, Limit: 3, Options: options, Reason: "why"}, &Create{}, 1},
 		{&Update{Head: head, Name: name, Data: []byte("x")}, &Update{Head: head, Name: name, Data: []byte("x"), Reason: "why"}, &Update{}, 1},
+		{&LimitCreate{Head: head, Path: name, Config: LimitConfig{Rate: 5}}, &LimitCreate{Head: head, Path: name, Config: LimitConfig{Rate: 5}, Reason: "why"}, &LimitCreate{}, 1},
+		{&LimitAlter{Head: head, Path: name, Config: LimitConfig{Rate: 5}}, &LimitAlter{Head: head, Path: name, Config: LimitConfig{Rate: 5}, Reason: "why"}, &LimitAlter{}, 1},
+		{&LimitDelete{Head: head, Path: name}, &LimitDelete{Head: head, Path: name, Reason: "why"}, &LimitDelete{}, 1},
 		{&Delete{Head: head, Name: name}, &Delete{Head: head, Name: name, Reason: "why"}, &Delete{}, 1},
 	} {
 		plain, reasoned := x.plain.AppendBody(nil), x.reasoned.AppendBody(nil)

@@ -50,6 +50,15 @@ func TestRequestsAreAudited(t *testing.T) {
 		{protocol.KindDelete, "why-created", func(h protocol.Head, name []byte) protocol.Message {
 			return &protocol.Delete{Head: h, Name: name, Reason: "because-3"}
 		}},
+		{protocol.KindLimitCreate, "why-limited", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.LimitCreate{Head: h, Path: name, Config: protocol.LimitConfig{Rate: 5000}, Reason: "because-4"}
+		}},
+		{protocol.KindLimitAlter, "why-limited", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.LimitAlter{Head: h, Path: name, Config: protocol.LimitConfig{Rate: 6000}, Reason: "because-5"}
+		}},
+		{protocol.KindLimitDelete, "why-limited", func(h protocol.Head, name []byte) protocol.Message {
+			return &protocol.LimitDelete{Head: h, Path: name, Reason: "because-6"}
+		}},
 		{protocol.KindCreate, protocol.ConfigPrefix + "flags", func(h protocol.Head, name []byte) protocol.Message {
 			return &protocol.Create{Head: h, Name: name, Limit: 1}
 		}},
@@ -93,6 +102,8 @@ func TestRequestsAreAudited(t *testing.T) {
 		`"title":"ask_create"`, `"semaphore":"why-created","limit":1,"bytes":0,"reason":"because-1"`,
 		`"title":"ask_update"`, `"semaphore":"why-created","if_version":0,"bytes":11,"reason":"because-2"`,
 		`"title":"ask_resize"`, `"semaphore":"why-created","limit":4711,"remote"`, `"reason":"because-3"`,
+		`"resource":"why-limited","reason":"because-4"`, `"resource":"why-limited","reason":"because-5"`,
+		`"resource":"why-limited","reason":"because-6"`,
 		`"semaphore":"$config/flags","limit":1`, `"semaphore":"$config/flags","if_version":1`,
 		`"semaphore":"$config/flags","session"`, `"title":"ask_auth_turn"`, `"asked_on":true`,
 	)

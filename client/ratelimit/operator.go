@@ -70,11 +70,24 @@ func tree(s *client.Session, n *client.Node, path string) (*handle.Object, error
 	return handle.Limit(n.Handle(handle.Key{}), nil, protocol.LimitRoot(path)), nil
 }
 
+// ChangeOption is an option of Create, Alter and Delete.
+type ChangeOption func(reason *string)
+
+// Reason says why a resource is changed, for the audit log, in at most 1,024 bytes of UTF-8.
+func Reason(text string) ChangeOption { return func(reason *string) { *reason = text } }
+
+func reasonOf(opts []ChangeOption) (reason string) {
+	for _, f := range opts {
+		f(&reason)
+	}
+	return reason
+}
+
 // Create makes a resource and returns its revision. Errors: AlreadyExists, NotFound for a missing
 // parent, BadRequest, PreconditionFailed for a quota, Forbidden.
-func Create(ctx context.Context, s *client.Session, path string, c Config) (revision uint64, err error) {
+func Create(ctx context.Context, s *client.Session, path string, c Config, opts ...ChangeOption) (revision uint64, err error) {
 	o, err := tree(s, nil, path)
-	m := &protocol.LimitCreate{Path: []byte(path)}
+	m := &protocol.LimitCreate{Path: []byte(path), Reason: reasonOf(opts)}
 	if err == nil {
 		m.Config, err = c.wire()
 	}
@@ -89,9 +102,11 @@ func Create(ctx context.Context, s *client.Session, path string, c Config) (revi
 // Alter replaces the configuration of a resource if it has this revision, 0 for any, and returns
 // the new one. A lower limit is reached within a lease. Errors: NotFound, PreconditionFailed for
 // another revision, BadRequest, Forbidden.
-func Alter(ctx context.Context, s *client.Session, path string, revision uint64, c Config) (now uint64, err error) {
+func Alter(
+	ctx context.Context, s *client.Session, path string, revision uint64, c Config, opts ...ChangeOption,
+) (now uint64, err error) {
 	o, err := tree(s, nil, path)
-	m := &protocol.LimitAlter{Path: []byte(path), Revision: revision}
+	m := &protocol.LimitAlter{Path: []byte(path), Revision: revision, Reason: reasonOf(opts)}
 	if err == nil {
 		m.Config, err = c.wire()
 	}
@@ -106,12 +121,12 @@ func Alter(ctx context.Context, s *client.Session, path string, revision uint64,
 // Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
 // return NotFound from then on. Errors: NotFound, PreconditionFailed for children or another
 // revision, Forbidden.
-func Delete(ctx context.Context, s *client.Session, path string, revision uint64) error {
+func Delete(ctx context.Context, s *client.Session, path string, revision uint64, opts ...ChangeOption) error {
 	o, err := tree(s, nil, path)
 	if err != nil {
 		return err
 	}
-	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision}
+	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision, Reason: reasonOf(opts)}
 	return o.Change(ctx, protocol.KindLimitDelete, &m.Head, m, &protocol.Empty{})
 }
 

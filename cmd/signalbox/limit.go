@@ -83,13 +83,13 @@ func limitCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a resource of a rate limit", "Create a resource. Its parent must exist: create api before api/tenant-a.")
 	c.Example = `  signalbox limit create api --rate 1000 --burst 500ms
   signalbox limit create api/tenant-a --min 100`
-	read := addLimitFlags(c)
+	read, reason := addLimitFlags(c), addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		var config ratelimit.Config
 		if err := read(&config); err != nil {
 			return err
 		}
-		revision, err := ratelimit.Create(inv.ctx, s, args[0], config)
+		revision, err := ratelimit.Create(inv.ctx, s, args[0], config, ratelimit.Reason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {"revision", "", revision}}, "created %s", args[0])
 	})
 	return c
@@ -99,7 +99,7 @@ func limitAlter(a *app) *cobra.Command {
 	c := command("alter NAME", "Change a resource; omitted options stay",
 		"Change a resource. Omitted options stay. A lower limit is reached within a lease.")
 	c.Example = "  signalbox limit alter api --rate 500"
-	read := addLimitFlags(c)
+	read, reason := addLimitFlags(c), addReason(c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: its current one.")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		status, err := ratelimit.Describe(inv.ctx, s.Node(), args[0], 0)
@@ -110,7 +110,7 @@ func limitAlter(a *app) *cobra.Command {
 		if err := read(&r.Config); err != nil {
 			return err
 		}
-		now, err := ratelimit.Alter(inv.ctx, s, args[0], cmp.Or(*revision, r.Revision), r.Config)
+		now, err := ratelimit.Alter(inv.ctx, s, args[0], cmp.Or(*revision, r.Revision), r.Config, ratelimit.Reason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {"revision", "", now}}, "%s has revision %d", args[0], now)
 	})
 	return c
@@ -119,8 +119,9 @@ func limitAlter(a *app) *cobra.Command {
 func limitDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a resource that has no children", "")
 	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: any.")
+	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := ratelimit.Delete(inv.ctx, s, args[0], *revision)
+		err := ratelimit.Delete(inv.ctx, s, args[0], *revision, ratelimit.Reason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c

@@ -25,7 +25,7 @@ func semCreate(a *app) *cobra.Command {
   signalbox sem create gpu --slot g0:mem=40 --slot g1:mem=80 --policy fair --weight research=2`
 	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
 	addDataFlags(c, "Data of the semaphore", maxData)
-	flags := addQueueFlags(c)
+	flags, reason := addQueueFlags(c), addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		data, _, err := inv.readData(cmd)
 		if err != nil {
@@ -41,7 +41,7 @@ func semCreate(a *app) *cobra.Command {
 			*limit = slots
 		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Create(inv.ctx, args[0], *limit, data, opts...)
+			err := s.Create(inv.ctx, args[0], *limit, data, append(opts, client.AlterReason(*reason))...)
 			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"created", "", true}},
 				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})

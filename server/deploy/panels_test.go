@@ -146,6 +146,8 @@ func TestPanelsShowData(t *testing.T) {
 		}
 	}
 	run("rollout", "create", "geo/base", "--location", "SAS", "--location", "MAN:1h")
+	run("limit", "create", "panels", "--rate", "100")
+	run("limit", "wait", "panels", "--", "true")
 	run("cluster", "backup", filepath.Join(dir, "cluster.backup"))
 	background(t, env, signalbox(t), "load", "mixed", "--duration", "10m")
 	// A lock that is held, and one that waits: a queue stands still while its panels are asked for.

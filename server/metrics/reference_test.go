@@ -24,7 +24,7 @@ The cap is the most series that one page has of a metric. "names" is for labels 
 ` + strconv.Itoa(DefaultMaxSeries) + ` series, unless the embedding program sets Limits.MaxSeries. A value of a label has at
 most ` + strconv.Itoa(MaxLabel) + ` bytes of a name: a longer name ends with a hash of the whole. Bytes that are not printable
 UTF-8 are escaped. While authentication is on, names are left out: nodes have their number, and
-semaphores and rollouts no series. ` + "`--metrics-names`" + ` shows the paths of nodes, or all names.
+semaphores, rollouts and rate limits no series. ` + "`--metrics-names`" + ` shows the paths of nodes, or all names.
 
 Dashboards and alert rules are in [server/deploy/monitoring](../deploy/monitoring/README.md).
 `)

@@ -256,3 +256,37 @@ var (
 	RolloutsTruncated = rollouts.gauge("signalbox_rollout_series_truncated",
 		"1 if series of rollouts were left out over the cap.")
 )
+
+var rateLimits = section("Rate limits")
+
+// ofLeaf declares a metric of each resource without children.
+func (s section) ofLeaf(t Type, name, help string) *Metric {
+	return s.row(t, name, help, []string{"node", "resource"}).most(ByNames)
+}
+
+var (
+	LimitRefreshes = rateLimits.ofShard(TypeCounter, "signalbox_limit_refreshes_total",
+		"Refreshes of leases: three per lease of each session, and more when demands change.")
+	LimitAcquires = rateLimits.ofShard(TypeCounter, "signalbox_limit_remote_acquires_total",
+		"Calls that asked the leader for units, because there are few for many clients.")
+	LimitNotifications = rateLimits.ofShard(TypeCounter, "signalbox_limit_notifications_total",
+		"Sessions that were asked to refresh at once.")
+	LimitLearning = rateLimits.ofShard(TypeGauge, "signalbox_limit_learning_seconds",
+		"How long a new leader has been waiting to know who uses what; the longest of any tree. Nobody gets more meanwhile.")
+	LimitUnconfirmed = rateLimits.ofShard(TypeGauge, "signalbox_limit_unconfirmed_shrinks",
+		"Leases that are to be smaller, and that sessions have not confirmed yet. Others wait for their rates.")
+	LimitRate = rateLimits.ofLeaf(TypeGauge, "signalbox_limit_rate",
+		"The resource's limit, in units per second.")
+	LimitLeasedRate = rateLimits.ofLeaf(TypeGauge, "signalbox_limit_leased_rate",
+		"What its sessions have, in units per second.")
+	LimitCountedRate = rateLimits.ofLeaf(TypeGauge, "signalbox_limit_counted_rate",
+		"What sessions may still use, in units per second: leased, and not yet given back.")
+	LimitAllowed = rateLimits.ofLeaf(TypeCounter, "signalbox_limit_allowed_total",
+		"Units that were used, as sessions reported them to this leader.")
+	LimitDenied = rateLimits.ofLeaf(TypeCounter, "signalbox_limit_denied_total",
+		"Units that were refused. In shadow mode they were used as well.")
+	LimitWaited = rateLimits.ofLeaf(TypeCounter, "signalbox_limit_waited_total",
+		"Units that were used after a wait.")
+	LimitsTruncated = rateLimits.gauge("signalbox_limit_series_truncated",
+		"1 if series of rate limits were left out over the cap.")
+)

@@ -56,21 +56,22 @@ func (x reading) limits() *RateLimits { return x.host.Requests().Limits }
 func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	node, _ := c.server.Routes().NodePath(t.node)
 	var path []byte
+	var reason string
 	var e audit.Event
 	fields := []any{"node", node}
 	switch m := t.message.(type) {
 	case *protocol.LimitCreate:
-		path, e = m.Path, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
 		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
 	case *protocol.LimitAlter:
-		path, e = m.Path, audit.Event{Title: "ask_alter_rate_limit", Message: "another configuration of a rate limit is asked for"}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_alter_rate_limit", Message: "another configuration of a rate limit is asked for"}
 		fields = append(fields, "revision", m.Revision, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
 	case *protocol.LimitDelete:
-		path, e = m.Path, audit.Event{Title: "ask_delete_rate_limit", Message: "the end of a rate limit is asked for", Severity: audit.Medium}
+		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_delete_rate_limit", Message: "the end of a rate limit is asked for", Severity: audit.Medium}
 	}
 	c.server.cfg.Log.Info("rate limit change asked", "kind", h.Kind.String(), "node", node, audit.Name("resource", path),
 		"identity", c.identity, "remote", c.Remote())
-	writeAudit(c, e, append(fields, "resource", string(path))...)
+	writeAudit(c, e, withReason(reason, append(fields, "resource", string(path))...)...)
 	submitTarget(c, p, h, t)
 }
 

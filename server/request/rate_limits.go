@@ -128,6 +128,43 @@ func (r *RateLimits) describe(x reading, q *protocol.LimitDescribe, out *protoco
 	return r.leases.Describe(x.m, x.logTime, q, out)
 }
 
+// LimitUsage is what metrics show of the rate limits that are led here.
+type LimitUsage struct {
+	Learning    uint64 // ms, the longest of any tree
+	Unconfirmed int
+	Leaves      []LeafUsage
+}
+
+// LeafUsage is of a leaf in a node.
+type LeafUsage struct {
+	Node uint64
+	ratelimit.Usage
+}
+
+// Usage shows at most so many leaves.
+func (r *RateLimits) Usage(most int) (u LimitUsage) {
+	r.host.Raft().View(func(m *shard.Machine) {
+		leads := r.enter(m)
+		defer r.mu.Unlock()
+		if !leads {
+			return
+		}
+		now := r.host.Raft().LogTime()
+		for node, l := range r.leases.All {
+			u.Learning = max(u.Learning, l.Learning(now))
+			u.Unconfirmed += l.Unconfirmed()
+			l.Usage(func(x *ratelimit.Usage) bool {
+				if len(u.Leaves) == most {
+					return false
+				}
+				u.Leaves = append(u.Leaves, LeafUsage{node, *x})
+				return true
+			})
+		}
+	})
+	return u
+}
+
 // schedule has tick called after so many ms, unless it is called earlier. mu is held.
 func (r *RateLimits) schedule(in uint64, due bool) {
 	wait := time.Duration(in) * time.Millisecond

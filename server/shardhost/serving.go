@@ -63,4 +63,5 @@ func (s *Serving) WriteMetrics(p *metrics.Page, paths, names bool) {
 	s.writeQuotas(p, shards, routes, paths)
 	writeProcesses(p, shards)
 	writeRollouts(p, shards, routes.State, names)
+	writeRateLimits(p, shards, routes.State, names)
 }

@@ -2,6 +2,8 @@ package leader
 
 import (
 	"encoding/binary"
+	"maps"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -121,6 +123,15 @@ func (r *RateLimits) Tick(m *shard.Machine, logTime uint64, notify func(node uin
 		r.leases(x.node, []byte(x.name), &v).Tick(v.Now, v.Tree, v.Version, func(session uint64) {
 			notify(x.node, x.name, session, v.Tree.Revision())
 		})
+	}
+}
+
+// All yields the leases of the trees of which there are some, in order of node and name.
+func (r *RateLimits) All(yield func(node uint64, l *ratelimit.Leases) bool) {
+	for _, key := range slices.Sorted(maps.Keys(r.trees)) {
+		if x := r.trees[key]; x.leases != nil && !yield(x.node, x.leases) {
+			return
+		}
 	}
 }
 

@@ -90,3 +90,51 @@ func (l *Leases) describe(
 	}
 	return r
 }
+
+// Usage is what metrics show of a leaf. Rates are in thousandths of a unit per second, amounts in
+// thousandths of a unit since the leadership began.
+type Usage struct {
+	Path                    string
+	Rate                    uint64 // its limit
+	Leased                  uint64 // what its sessions use, or will
+	Counted                 uint64 // what they may still use
+	Allowed, Denied, Waited uint64
+}
+
+// Usage yields the leaves, in order of path, as of the last call.
+func (l *Leases) Usage(yield func(*Usage) bool) {
+	for i := range l.nodes {
+		n := &l.nodes[i]
+		if len(n.children) > 0 {
+			continue
+		}
+		u := Usage{Path: n.path, Rate: n.rate, Counted: n.countedRate, Allowed: n.allowed, Denied: n.denied, Waited: n.waited}
+		for _, h := range n.holdings {
+			u.Leased += h.last().Rate
+		}
+		if !yield(&u) {
+			return
+		}
+	}
+}
+
+// Unconfirmed is how many leases sessions are to give up for smaller ones, and have not.
+func (l *Leases) Unconfirmed() (leases int) {
+	for i := range l.nodes {
+		for _, h := range l.nodes[i].holdings {
+			if !l.learning && h.leaf && !h.gone && (above(h.countedRate, h.target) || above(h.countedBurst, h.targetBurst)) {
+				leases++
+			}
+		}
+	}
+	return leases
+}
+
+// Learning is for how many ms the leadership has been learning, at a log time; 0: it knows who uses
+// what.
+func (l *Leases) Learning(now uint64) uint64 {
+	if !l.learning {
+		return 0
+	}
+	return lessBy(now, l.began)
+}
