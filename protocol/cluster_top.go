@@ -59,6 +59,9 @@ type TopSemaphore struct {
 	WaitingSinceMS uint64 `json:"waiting_since_ms,omitempty"`
 	Ephemeral      bool   `json:"ephemeral"`
 	Stuck          bool   `json:"stuck,omitempty"` // the first waiter wants more than the limit
+	// level of the first waiter plus 1; absent: nobody waits, or the policy is not priority
+	WaitingPriority uint8 `json:"waiting_priority,omitempty"`
+	DrainedSlots    int   `json:"drained_slots,omitempty"` // draining ones too
 }
 
 // TopSession is a session and what it owns and waits for in the shards that the instance leads.

@@ -77,6 +77,14 @@ func TestWaitMetrics(t *testing.T) {
 			fmt.Sprintf(`"session":%d`, b.Session),
 			`"waited_ms":7`, `"outcome":"granted"`, fmt.Sprintf(`"held":{"owner1":{"session":%d,`, a.Session), `"token":1,"held_ms":7`)
 	})
+	c.must(protocol.KindCreate, c.bucket(node, "pool"), &protocol.Create{Head: c.head(a.Session), Name: []byte("pool"), Limit: 2,
+		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Numbered: true}}, nil)
+	c.must(protocol.KindAcquire, c.bucket(node, "pool"), &protocol.Acquire{Head: c.head(a.Session), Name: []byte("pool"), Count: 1}, nil)
+	const slots = `signalbox_semaphore_slots{node="/default",semaphore="pool",state=`
+	has(slots+`"free"} 1`, slots+`"held"} 1`, slots+`"drained"} 0`, `signalbox_handovers_total 0`,
+		`signalbox_priority_wait_seconds_count{node="/default",level="5"} 1`)
+	release(a.Session, "pool")
+	has(slots+`"free"} 2`, slots+`"held"} 0`)
 	acquire(a.Session, "brief")
 	release(a.Session, "brief")
 	rate := `signalbox_semaphore_grants_per_second{node="/default",semaphore="brief"} 0.`

@@ -125,7 +125,7 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	}
 	if fits {
 		e.own(m)
-		q.node.measure().Waits.add(0)
+		e.waited(0)
 		replyAcquired(m, e)
 	} else {
 		s.enqueue(e)

@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/signalbox-dev/signalbox/protocol"
+
 // Load reads what the shard is busy with, for operators and for metrics by name.
 type Load struct{ reader }
 
@@ -13,7 +15,12 @@ type BusySemaphore struct {
 	WaitingSince uint64 // of the first waiter's request, wall clock, ms since 1970; 0: there is none
 	Ephemeral    bool
 	Stuck        bool // the first waiter wants more than the limit
+	Slots        SlotCounts
+	Priority     uint8 // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
 }
+
+// SlotCounts are how many slots are in each protocol.SlotState; all 0 where units have no names.
+type SlotCounts [protocol.SlotLeaving + 1]int
 
 func busySemaphore(s *semaphore) BusySemaphore {
 	l := BusySemaphore{
@@ -22,6 +29,14 @@ func busySemaphore(s *semaphore) BusySemaphore {
 	}
 	if head := s.waiters.first; head != nil {
 		l.WaitingSince = head.since
+	}
+	if q := s.queue(); q != nil {
+		for i := range q.slots.list {
+			l.Slots[q.slots.list[i].state()]++
+		}
+		if head := s.waiters.first; head != nil && q.policy == protocol.PolicyPriority {
+			l.Priority = head.demand().level + 1
+		}
 	}
 	return l
 }

@@ -130,6 +130,11 @@ func (r Metrics) Refusals(yield func(node uint64, n [quotas]uint64) bool) {
 	})
 }
 
+// LevelWaits yields the waits by level of all nodes that have any, as Times does.
+func (r Metrics) LevelWaits(yield func(node uint64, t *LevelWaits) bool) {
+	r.m.nodeIndex.all(func(n *node) bool { return n.levelWaits == nil || yield(n.id, n.levelWaits) })
+}
+
 // Times yields the times of all nodes that have any, those being removed included, in order of id.
 // They belong to the machine, and change with the next Apply.
 func (r Metrics) Times(yield func(node uint64, t *Times) bool) {

@@ -28,7 +28,8 @@ type node struct {
 	usage
 	busiest
 
-	times *Times // nil: nothing was measured yet
+	times      *Times      // nil: nothing was measured yet
+	levelWaits *LevelWaits // nil: none was measured yet
 }
 
 // formerGrace is the grace period for the take-overs up to a generation that are not swept yet,

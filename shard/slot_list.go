@@ -199,21 +199,25 @@ func (t *slotList) free(m *Machine, indexes []uint32, places map[*entry]*place) 
 func (t *slotList) infos() (list []protocol.SlotInfo) {
 	for i := range t.list {
 		x := &t.list[i]
-		info := protocol.SlotInfo{Name: x.name, Labels: x.labels, State: protocol.SlotFree, Token: x.token}
-		switch {
-		case x.leaving:
-			info.State = protocol.SlotLeaving
-		case x.drained && x.owner != nil:
-			info.State = protocol.SlotDraining
-		case x.drained:
-			info.State = protocol.SlotDrained
-		case x.owner != nil:
-			info.State = protocol.SlotHeld
-		}
+		info := protocol.SlotInfo{Name: x.name, Labels: x.labels, State: x.state(), Token: x.token}
 		if x.owner != nil {
 			info.Session, info.Since = x.owner.session.id, x.owner.since
 		}
 		list = append(list, info)
 	}
 	return list
+}
+
+func (x *namedSlot) state() protocol.SlotState {
+	switch {
+	case x.leaving:
+		return protocol.SlotLeaving
+	case x.drained && x.owner != nil:
+		return protocol.SlotDraining
+	case x.drained:
+		return protocol.SlotDrained
+	case x.owner != nil:
+		return protocol.SlotHeld
+	}
+	return protocol.SlotFree
 }

@@ -63,6 +63,9 @@ func (d *Durations) add(ms uint64) {
 	d.Sum += ms
 }
 
+// LevelWaits are the waits of Times by the level of the acquire, of semaphores whose policy is priority.
+type LevelWaits [protocol.MaxPriority + 1]Durations
+
 // measure is where a node's times are counted.
 func (n *node) measure() *Times {
 	if n.times == nil {
@@ -80,11 +83,24 @@ func (c *clock) elapsed(e *entry) uint64 {
 	return c.wall - min(e.since, c.wall)
 }
 
+// waited counts the wait of an acquire, and returns where.
+func (e *entry) waited(ms uint64) *Times {
+	n := e.semaphore.node
+	t := n.measure()
+	t.Waits.add(ms)
+	if q := e.semaphore.queue(); q != nil && q.policy == protocol.PolicyPriority {
+		if n.levelWaits == nil {
+			n.levelWaits = new(LevelWaits)
+		}
+		n.levelWaits[e.demand().level].add(ms)
+	}
+	return t
+}
+
 // waitEnded measures the wait of a queued acquire that ends now. The entry is in the queue still.
 func (e *entry) waitEnded(m *Machine, outcome WaitOutcome) {
-	t, waited := e.semaphore.node.measure(), m.elapsed(e)
-	t.Waits.add(waited)
-	t.Ended[outcome]++
+	waited := m.elapsed(e)
+	e.waited(waited).Ended[outcome]++
 	if slow := e.semaphore.node.config.SlowWait; slow != 0 && waited > slow {
 		emitSlowWait(m, e, waited, outcome)
 	}

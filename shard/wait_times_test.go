@@ -390,3 +390,55 @@ func BenchmarkTimes(b *testing.B) {
 		t.Holds.add(7)
 	}
 }
+
+// TestWaitsByLevel: where the policy is priority, waits are measured by level too, and a semaphore's
+// load has the level of its first waiter and the states of its slots.
+func TestWaitsByLevel(t *testing.T) {
+	x, name := newBenchMachine(3), []byte("pool")
+	x.at(1000)
+	create := protocol.Create{Head: x.head(0), Name: name, Limit: 2,
+		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Numbered: true}}
+	x.body = create.AppendBody(x.body[:0])
+	x.command(CmdCreate)
+	x.create(0, []byte("plain"), 1)
+	x.acquire(0, []byte("plain"), false)
+	x.acquire(0, name, false)
+	x.acquire(1, name, false)
+	a := protocol.Acquire{Head: x.head(2), Name: name, Count: 1, Timeout: protocol.Forever,
+		Options: &protocol.AcquireOptions{Priority: 10}}
+	x.body = a.AppendBody(x.body[:0])
+	x.command(CmdAcquire)
+	drain := protocol.Alter{Head: x.head(0), Name: name, Drain: []string{"1"}}
+	x.body = drain.AppendBody(x.body[:0])
+	x.command(CmdAlter)
+	x.commit()
+	l, _ := x.m.Load().Semaphore(1, name)
+	if want := (SlotCounts{protocol.SlotHeld: 1, protocol.SlotDraining: 1}); l.Slots != want || l.Priority != 10 {
+		t.Errorf("slots %v, want %v; level+1 %d", l.Slots, want, l.Priority)
+	}
+	x.at(1700)
+	x.release(1, name)
+	x.release(0, name)
+	x.commit()
+	l, _ = x.m.Load().Semaphore(1, name)
+	if want := (SlotCounts{protocol.SlotHeld: 1, protocol.SlotDrained: 1}); l.Slots != want || l.Priority != 0 {
+		t.Errorf("slots %v, want %v; level+1 %d", l.Slots, want, l.Priority)
+	}
+	var want LevelWaits
+	want[5].add(0)
+	want[5].add(0)
+	want[9].add(700)
+	x.m.Metrics().LevelWaits(func(node uint64, got *LevelWaits) bool {
+		if node != 1 || *got != want {
+			t.Errorf("waits by level of node %d: %v, want %v", node, *got, want)
+		}
+		want = LevelWaits{}
+		return true
+	})
+	if want != (LevelWaits{}) {
+		t.Error("no waits by level")
+	}
+	if l, _ := x.m.Load().Semaphore(1, []byte("plain")); l.Slots != (SlotCounts{}) || l.Priority != 0 {
+		t.Errorf("a plain semaphore has %+v", l)
+	}
+}

@@ -63,6 +63,8 @@ type TopSemaphore struct {
 	OldestWait      time.Duration // of the first waiter; 0: nobody waits
 	Ephemeral       bool
 	Stuck           bool // the first waiter wants more than the limit
+	Priority        *int // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
+	DrainedSlots    int  // slots that are not granted, held ones too
 }
 
 // TopSession is a session that holds or waits for many semaphores.
@@ -182,7 +184,10 @@ func mergeSemaphores(answers []protocol.Top) (list []TopSemaphore) {
 			s := TopSemaphore{
 				Path: w.Path, Name: k.name, GrantsPerSecond: w.GrantsPerSecond, Limit: w.Limit, Used: w.Used,
 				Owners: w.Owners, Waiters: w.Waiters,
-				Ephemeral: w.Ephemeral, Stuck: w.Stuck,
+				Ephemeral: w.Ephemeral, Stuck: w.Stuck, DrainedSlots: w.DrainedSlots,
+			}
+			if level := int(w.WaitingPriority) - 1; level >= 0 {
+				s.Priority = &level
 			}
 			if w.WaitingSinceMS > 0 {
 				s.OldestWait = millis.Duration(max(1, answers[i].NowMS-min(w.WaitingSinceMS, answers[i].NowMS)))

@@ -142,14 +142,16 @@ func slotSentence(w *client.QueueStatus, x *client.Waiter, own bool) string {
 			drained = append(drained, slot.Name)
 		}
 	}
-	text := fmt.Sprintf("the waiter with place %d wants %s, and cannot be granted", x.Token, wanted(x, w.Options))
-	if !own {
-		text += ", and nobody behind it that takes the same slots"
-	}
+	text := fmt.Sprintf("the waiter with place %d wants %s and cannot be granted", x.Token, wanted(x, w.Options))
 	if len(drained) > 0 {
-		return text + " while " + strings.Join(drained, ", ") + " is drained"
+		text += " until `signalbox sem undrain` of " + strings.Join(drained, ", ")
+	} else {
+		text += ": slots that it takes are not in the list any more"
 	}
-	return text + ": the other slots that it takes are not in the list any more"
+	if !own {
+		text += "; those behind it that take the same slots wait for it"
+	}
+	return text
 }
 
 // wanted is what a waiter wants.

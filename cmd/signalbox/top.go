@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -32,7 +33,9 @@ On a terminal that cannot move its cursor it prints them again and again. -o jso
 document, -o jsonl one a line at each interval until Ctrl-C.
 
 It needs the right read. What instances do is shown to identities with that right on /. The lists
-cost the servers the same with ten semaphores as with millions.`)
+cost the servers the same with ten semaphores as with millions.
+
+Behind the oldest wait, ! says that it can never be granted, and p9 is its priority.`)
 	c.Example = `  signalbox top
   signalbox top /billing --sort wait
   signalbox top --once --rows 5
@@ -151,20 +154,22 @@ func topInstanceRow(i *admin.TopInstance) row {
 }
 
 func topSemaphoreRow(s *admin.TopSemaphore) row {
-	wait, used := "-", "-"
-	if s.Waiters > 0 {
-		wait = shortWait(s.OldestWait)
-	}
-	if s.Stuck {
-		wait += "!"
-	}
+	used := "-"
 	if s.Limit > 0 {
 		used = cell(amount(s.Used)) + "/" + cell(amount(s.Limit))
 	}
+	if s.DrainedSlots > 0 {
+		used += fmt.Sprintf(" (%d drained)", s.DrainedSlots)
+	}
+	var priority any
+	if s.Priority != nil {
+		priority = *s.Priority
+	}
 	return row{
 		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", shortRate(s.GrantsPerSecond)},
-		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", wait}, {"owners", "owners", s.Owners},
+		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "owners", s.Owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
+		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
 	}
 }
 
@@ -173,6 +178,21 @@ func topSessionRow(s *admin.TopSession) row {
 		{"session_id", "session", sessionID(s.ID)}, {"node", "node", s.Path}, {"holds", "holds", s.Held}, {"waits", "waits", s.Waiting},
 		{"client", "client", s.Client}, {"detached", "detached", s.Detached}, {"description", "description", s.Description},
 	}
+}
+
+// oldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is stuck.
+func oldestWait(s *admin.TopSemaphore) string {
+	wait := "-"
+	if s.Waiters > 0 {
+		wait = shortWait(s.OldestWait)
+	}
+	if s.Stuck {
+		wait += "!"
+	}
+	if s.Priority != nil {
+		wait += fmt.Sprint(" p", *s.Priority)
+	}
+	return wait
 }
 
 // topAnswer is what was asked for the screen: the lists, or what is shown about a row.

@@ -201,6 +201,13 @@ func (v *topView) semaphoreLines(rows int) []string {
 		{title: "waiters", width: 8}, {title: "oldest", width: 7}, {title: "owners", width: 7, spare: 2},
 		{title: "used/limit", width: 10, spare: 1},
 	}
+	drained := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.DrainedSlots > 0 })
+	if drained {
+		columns = append(columns, topColumn{title: "drained", width: 8})
+	}
+	if slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Priority != nil }) {
+		columns[4].width += 3
+	}
 	for _, s := range list {
 		columns[0].most = max(columns[0].most, utf8.RuneCountInString(sanitize(s.Name))+2)
 		columns[1].most = max(columns[1].most, utf8.RuneCountInString(s.Path)+2)
@@ -212,20 +219,16 @@ func (v *topView) semaphoreLines(rows int) []string {
 		return append(lines, v.empty("semaphore was granted or waited for lately"))
 	}
 	for i, s := range list[first:last] {
-		wait := "-"
-		if s.Waiters > 0 {
-			wait = shortWait(s.OldestWait)
-		}
-		if s.Stuck {
-			wait += "!"
-		}
 		used := "-"
 		if s.Limit > 0 {
 			used = shortCount(s.Used) + "/" + shortCount(s.Limit)
 		}
 		texts := []string{
 			fitMiddle(sanitize(s.Name), widths[0]), fitLeft(sanitize(s.Path), widths[1]), shortRate(s.GrantsPerSecond),
-			shortCount(uint64(s.Waiters)), wait, shortCount(uint64(s.Owners)), used,
+			shortCount(uint64(s.Waiters)), oldestWait(&s), shortCount(uint64(s.Owners)), used,
+		}
+		if drained {
+			texts = append(texts, shortCount(uint64(s.DrainedSlots)))
 		}
 		lines = append(lines, v.row(listSemaphores, first+i, cells(columns, widths, texts), s.Stuck))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -117,6 +118,20 @@ func TestTopScreens(t *testing.T) {
 				t.Errorf("the screen is\n%s\nwant\n%s", b.String(), want)
 			}
 		})
+	}
+}
+
+// TestTopOfQueues: the level of the oldest wait stands behind it, and drained slots have a column where
+// there are any.
+func TestTopOfQueues(t *testing.T) {
+	v := newTestView(120, 24)
+	if text := strings.Join(v.render(), "\n"); strings.Contains(text, "DRAINED") {
+		t.Errorf("no slot is drained:\n%s", text)
+	}
+	v.top.Semaphores[1].Priority, v.top.Semaphores[1].DrainedSlots = new(9), 2
+	text := strings.Join(v.render(), "\n")
+	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 *\n`).MatchString(text) {
+		t.Errorf("the screen is\n%s", text)
 	}
 }
 

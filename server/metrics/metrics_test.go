@@ -215,6 +215,18 @@ func TestNodesBeyondTheCap(t *testing.T) {
 	if text := write(); !strings.Contains(text, `signalbox_wait_seconds_count{node="/4"} 1`) {
 		t.Errorf("the place of a dropped node is not given to another:\n%s", text)
 	}
+	for range 2 {
+		n.Add(2, &NodeCounts{Levels: []LevelCounts{{Level: 9, Waits: []uint64{1}}, {Level: 0, Waits: []uint64{0, 2}, Sum: 2}}}, 2)
+	}
+	text = write()
+	for _, want := range []string{
+		`signalbox_priority_wait_seconds_count{node="other",level="9"} 2`, `signalbox_priority_wait_seconds_count{node="other",level="0"} 4`,
+		`signalbox_priority_wait_seconds_sum{node="other",level="0"} 0.004`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no %s in\n%s", want, text)
+		}
+	}
 	lagging = true
 	if strings.Contains(write(), `node="/1"`) {
 		t.Error("a node has series under a name that is not known")

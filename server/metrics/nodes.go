@@ -3,6 +3,7 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -15,12 +16,23 @@ var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_release
 // WantOutcomes are the outcomes of wants, in the order of Metrics.Wants.
 var WantOutcomes = [...]string{"released", "ended", "withdrawn"}
 
+// SlotStates are the states of slots, in the order of shard.SlotCounts from protocol.SlotFree on.
+var SlotStates = [...]string{"free", "held", "draining", "drained", "leaving"}
+
 // NodeCounts is what happened in one coordination node: waits and holds by the bounds of
 // WaitSeconds, with their sums in ms of log time.
 type NodeCounts struct {
 	Waits, Holds     []uint64
 	WaitSum, HoldSum uint64
 	Ended            [len(WaitOutcomes)]uint64
+	Levels           []LevelCounts
+}
+
+// LevelCounts are waits of one level, by the bounds of PriorityWaitSeconds.
+type LevelCounts struct {
+	Level int
+	Waits []uint64
+	Sum   uint64
 }
 
 // NodeTimes are the waits and holds of coordination nodes. A node that comes first keeps its
@@ -34,6 +46,7 @@ type NodeTimes struct {
 type nodeTimes struct {
 	waits, holds *distribution
 	ended        [len(WaitOutcomes)]Counter
+	levels       map[int]*distribution // those that were waited at
 }
 
 func newNodeTimes() *nodeTimes {
@@ -64,6 +77,15 @@ func (n *NodeTimes) Add(node uint64, c *NodeCounts, most int) {
 	for i, k := range c.Ended {
 		t.ended[i].Add(int(k))
 	}
+	for _, l := range c.Levels {
+		if t.levels[l.Level] == nil {
+			if t.levels == nil {
+				t.levels = make(map[int]*distribution)
+			}
+			t.levels[l.Level] = newDistribution(PriorityWaitSeconds)
+		}
+		t.levels[l.Level].add(l.Waits, l.Sum*ms)
+	}
 }
 
 // OtherNodes is the label that the nodes beyond the cap share. No path of a node is like it.
@@ -90,6 +112,9 @@ func (n *NodeTimes) Write(p *Page, label func(node uint64) (label string, droppe
 func (t *nodeTimes) write(p *Page, label string) {
 	p.writeDistribution(WaitSeconds, t.waits.snapshot(), label)
 	p.writeDistribution(HoldSeconds, t.holds.snapshot(), label)
+	for _, level := range slices.Sorted(maps.Keys(t.levels)) {
+		p.writeDistribution(PriorityWaitSeconds, t.levels[level].snapshot(), label, strconv.Itoa(level))
+	}
 	for i := range t.ended {
 		p.Write(WaitsEnded, t.ended[i].Get(), label, WaitOutcomes[i])
 	}

@@ -115,6 +115,9 @@ var (
 		"Waits of acquires in log time, when they end: 0 for one that is granted at once. "+
 			"The shard's leader measures. Nodes beyond the cap share the label \"other\".",
 		waits, "node").most(ByNames)
+	PriorityWaitSeconds = coordination.histogram("signalbox_priority_wait_seconds",
+		"Waits of signalbox_wait_seconds by the level of the acquire, of semaphores whose policy is priority.",
+		waits, "node", "level").most(ByNames)
 	HoldSeconds = coordination.histogram("signalbox_hold_seconds",
 		"Time from the grant of a lease to its end, in log time. The shard's leader measures. "+
 			"Nodes beyond the cap share the label \"other\".",
@@ -169,6 +172,10 @@ var (
 	SemaphoreStuck = coordination.gauge("signalbox_semaphore_stuck",
 		"1: the first waiter wants more than the limit, so that no waiter can be granted.",
 		"node", "semaphore").most(ByNames)
+	SemaphoreSlots = coordination.gauge("signalbox_semaphore_slots",
+		"Slots of a semaphore whose units have names, by state: free, held, draining and leaving, which "+
+			"are held and not granted again, and drained.",
+		"node", "semaphore", "state").most(ByNames)
 	SemaphoresTruncated = coordination.gauge("signalbox_semaphore_series_truncated",
 		"1 if series of semaphores were left out over the cap.")
 )

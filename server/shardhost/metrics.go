@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -74,6 +75,7 @@ func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.Sta
 		if x.Stuck {
 			p.Write(metrics.SemaphoreStuck, true, labels...)
 		}
+		writeSlots(p, &x.Slots, labels)
 		labels = append(labels, "")
 		p.Write(metrics.SemaphoreAcquires, x.Acquires, labels...)
 		p.Write(metrics.SemaphoreWaits, x.Waits, labels...)
@@ -82,6 +84,16 @@ func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.Sta
 	writeGrants(p, shards, state)
 	cut := writeOwnerSessions(p, shards, state, p.MaxSeries()-len(l.list))
 	p.Write(metrics.SemaphoresTruncated, l.dropped || cut)
+}
+
+// writeSlots shows how many slots are in each state, where there are any.
+func writeSlots(p *metrics.Page, slots *shard.SlotCounts, labels []string) {
+	if *slots == (shard.SlotCounts{}) {
+		return
+	}
+	for i, state := range metrics.SlotStates {
+		p.Write(metrics.SemaphoreSlots, slots[int(protocol.SlotFree)+i], labels[0], labels[1], state)
+	}
 }
 
 // writeGrants shows how often the busiest semaphores of the shards that are led here are granted.

@@ -31,6 +31,7 @@ type leaderCounts struct {
 // machineCounts are the counts of a machine, by node if they have one.
 type machineCounts struct {
 	times   map[uint64]*shard.Times
+	levels  map[uint64]*shard.LevelWaits
 	refused map[uint64][quotaWatchers]uint64
 	lost    [len(metrics.LossCauses)]uint64
 
@@ -60,6 +61,11 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 		return true
 	})
 	now.countRest(m)
+	for node, t := range now.levels {
+		if c := levelsSince(l.former.levels[node], t); len(c.Levels) > 0 {
+			s.Metrics.Nodes.Add(node, c, most)
+		}
+	}
 	for node, n := range now.refused {
 		s.refusals.add(node, n, l.former.refused[node])
 	}
@@ -76,6 +82,12 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 // countRest reads all but the times.
 func (c *machineCounts) countRest(m *shard.Machine) {
 	c.handovers, c.wants = m.Metrics().Handovers(), m.Metrics().Wants()
+	c.levels = make(map[uint64]*shard.LevelWaits)
+	m.Metrics().LevelWaits(func(node uint64, t *shard.LevelWaits) bool {
+		was := *t
+		c.levels[node] = &was
+		return true
+	})
 	c.lost, c.refused = m.Metrics().LeasesLost(), make(map[uint64][quotaWatchers]uint64)
 	m.Metrics().Refusals(func(node uint64, n [quotaWatchers]uint64) bool {
 		c.refused[node] = n
@@ -120,6 +132,25 @@ func timesSince(was, now *shard.Times) *metrics.NodeCounts {
 	}
 	for i := range c.Ended {
 		c.Ended[i] = now.Ended[i] - was.Ended[i]
+	}
+	return c
+}
+
+// levelsSince is timesSince for the levels that were waited at; was may be nil.
+func levelsSince(was, now *shard.LevelWaits) *metrics.NodeCounts {
+	c := new(metrics.NodeCounts)
+	if was == nil {
+		was = new(shard.LevelWaits)
+	}
+	for level := range now {
+		if now[level] == was[level] {
+			continue
+		}
+		l := metrics.LevelCounts{Level: level, Sum: now[level].Sum - was[level].Sum}
+		for i, n := range now[level].Counts {
+			l.Waits = append(l.Waits, n-was[level].Counts[i])
+		}
+		c.Levels = append(c.Levels, l)
 	}
 	return c
 }

@@ -125,6 +125,7 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 				Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used,
 				Owners: h.Owners, Waiters: h.Waiters,
 				WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
+				WaitingPriority: h.Priority, DrainedSlots: h.Slots[protocol.SlotDrained] + h.Slots[protocol.SlotDraining],
 			})
 		}
 	}

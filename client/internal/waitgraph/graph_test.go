@@ -243,3 +243,82 @@ func TestWhatIsNotReadGoesOn(t *testing.T) {
 		t.Errorf("cut %q", got)
 	}
 }
+
+// TestConfirmedComparesAll: two reads with the same deadlock set, of which anything else differs, are
+// not one deadlock: it may have ended and begun in between.
+func TestConfirmedComparesAll(t *testing.T) {
+	read := func(change func(o *Owner, w *Waiter)) *Graph {
+		g := &Graph{Semaphores: map[string]*Semaphore{}, Waits: map[uint64][]string{1: {"b"}, 2: {"a"}}}
+		for i, name := range []string{"a", "b"} {
+			s := &Semaphore{Name: name, Limit: 4, Owners: []Owner{{Session: uint64(i + 1), Token: 1, Count: 4}},
+				Waiters: []Waiter{{Session: uint64(2 - i), Place: 2, Count: 4, Level: 5}}}
+			if name == "b" {
+				change(&s.Owners[0], &s.Waiters[0])
+			}
+			g.Semaphores[name] = s
+		}
+		return g
+	}
+	first := read(func(*Owner, *Waiter) {})
+	if !Confirmed(first, read(func(*Owner, *Waiter) {})) {
+		t.Fatal("two equal reads are not confirmed")
+	}
+	for what, change := range map[string]func(*Owner, *Waiter){
+		"token":            func(o *Owner, _ *Waiter) { o.Token = 3 },
+		"units held":       func(o *Owner, _ *Waiter) { o.Count = 3 },
+		"slots held":       func(o *Owner, _ *Waiter) { o.Slots = []string{"s"} },
+		"place":            func(_ *Owner, w *Waiter) { w.Place = 3 },
+		"units wanted":     func(_ *Owner, w *Waiter) { w.Count = 3 },
+		"level":            func(_ *Owner, w *Waiter) { w.Level = 6 },
+		"key":              func(_ *Owner, w *Waiter) { w.Key = "k" },
+		"labels":           func(_ *Owner, w *Waiter) { w.Labels = []string{"l"} },
+		"names":            func(_ *Owner, w *Waiter) { w.Names = []string{"n"} },
+		"who holds, waits": func(o *Owner, w *Waiter) { o.Session, w.Session = w.Session, o.Session },
+	} {
+		if Confirmed(first, read(change)) {
+			t.Errorf("confirmed, and another %s", what)
+		}
+	}
+}
+
+// TestAhead: who is served before whom whatever others do, by each policy. Random graphs see a wrong
+// rule of policy fair once in many thousands.
+func TestAhead(t *testing.T) {
+	first := Waiter{Session: 1, Place: 1, Level: 5, Key: "a", Rank: 1}
+	second := Waiter{Session: 2, Place: 2, Level: 5, Key: "b", Rank: 2}
+	with := func(w Waiter, change func(*Waiter)) Waiter { change(&w); return w }
+	fifo, prio, aging := Semaphore{}, Semaphore{Policy: protocol.PolicyPriority}, Semaphore{Policy: protocol.PolicyPriority, Aging: true}
+	fair := Semaphore{Policy: protocol.PolicyFair}
+	slots := Semaphore{Policy: protocol.PolicyFair, Slots: []Slot{{Name: "s"}}}
+	higher := with(second, func(w *Waiter) { w.Level = 9 })
+	unranked := with(first, func(w *Waiter) { w.Rank = 0 })
+	sameKey := with(second, func(w *Waiter) { w.Key = "a" })
+	late := with(first, func(w *Waiter) { w.Rank = 3 })
+	for i, x := range []struct {
+		s    Semaphore
+		x, w Waiter
+		more []Waiter
+		want bool
+	}{
+		{s: fifo, x: first, w: higher, want: true}, {s: fifo, x: higher, w: first},
+		{s: prio, x: higher, w: first, want: true}, {s: prio, x: first, w: higher},
+		{s: prio, x: first, w: second, want: true}, {s: prio, x: second, w: first},
+		{s: aging, x: higher, w: late, want: true},                                         // by its rank
+		{s: aging, x: higher, w: with(first, func(w *Waiter) { w.Rank = 2 }), want: false}, // of one rank
+		{s: aging, x: first, w: second, want: true}, {s: aging, x: unranked, w: second, want: true},
+		{s: fair, x: first, w: second, want: true},
+		{s: fair, x: second, w: late},                                                    // equal tags: the key granted last decides
+		{s: fair, x: unranked, w: second},                                                // the policy's order is not known
+		{s: fair, x: late, w: second},                                                    // the other one is served first
+		{s: fair, x: unranked, w: sameKey, want: true},                                   // one lane
+		{s: slots, x: first, w: second},                                                  // a key's other lanes move its tags
+		{s: slots, x: unranked, w: sameKey, want: true},                                  //
+		{s: fair, x: first, w: second, more: []Waiter{{Session: 3, Place: 0, Key: "a"}}}, // not the first of its lane
+		{s: fair, x: first, w: second, more: []Waiter{{Session: 3, Place: 0, Key: "b"}}},
+	} {
+		x.s.Waiters = append(x.more, x.x, x.w)
+		if got := x.s.Ahead(&x.x, &x.w); got != x.want {
+			t.Errorf("case %d: %+v ahead of %+v is %t", i, x.x, x.w, got)
+		}
+	}
+}

@@ -42,6 +42,13 @@ func coordination() dashboard {
 					"Semaphores whose first waiter has waited longest. "+
 						"signalbox sem why says for whom.",
 					query{top(10, most(m.SemaphoreOldestWait, "node", "semaphore")), "{{node}} {{semaphore}}"}),
+				graph("Wait by priority", unitSeconds,
+					"Until the grant, or the end of the wait, by level: 9 is served first. "+
+						"A low level that waits long gets too little, or its aging is too slow.",
+					query{quantile(0.99, m.PriorityWaitSeconds, "node", "level"), "{{node}} p{{level}} p99"}),
+				graph("Slots", unitNone,
+					"Units with names, by state. Drained ones are not granted; draining ones are held still.",
+					query{most(m.SemaphoreSlots, "node", "semaphore", "state"), "{{node}} {{semaphore}} {{state}}"}),
 				graph("Most granted", unitPerSec,
 					"Semaphores with most grants, as signalbox top estimates them.",
 					query{top(10, most(m.SemaphoreGrants, "node", "semaphore")), "{{node}} {{semaphore}}"}),
@@ -66,6 +73,9 @@ func coordination() dashboard {
 					"Leases that ended without a release by their owner. "+
 						"Of a session whose home is another shard it is only known that it ended.",
 					query{perSecond(m.LeasesLost, "cause"), "{{cause}}"}),
+				graph("Hand-overs", unitPerSec,
+					"Leases that their owners gave to a waiter of their choice.",
+					query{perSecond(m.Handovers), "handed over"}),
 			}},
 			{"Limits", []panel{
 				graph("Quotas used", unitRatio,
