@@ -15,7 +15,7 @@ var ErrOutcomeUnknown = errors.New("outcome unknown")
 // it wraps: an earlier one, or what the session or the context ended with.
 type undecided struct{ error }
 
-func (e *undecided) Unwrap() error { return e.error }
+func (u *undecided) Unwrap() error { return u.error }
 
 // Undecided marks an error that came without an answer to the request.
 func Undecided(err error) error {

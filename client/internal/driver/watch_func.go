@@ -36,46 +36,46 @@ func (x *watchFunc) Done() {
 }
 
 // start starts the goroutine if there is something to deliver. mu is held.
-func (v *delivery) start() {
-	if !v.running && len(v.queue) > 0 {
-		v.running = true
-		v.d.goroutines.Go(v.all)
+func (d *delivery) start() {
+	if !d.running && len(d.queue) > 0 {
+		d.running = true
+		d.d.goroutines.Go(d.all)
 	}
 }
 
 // add has a watch delivered. mu is held.
-func (v *delivery) add(x *watchFunc) {
+func (d *delivery) add(x *watchFunc) {
 	if !x.queued {
 		x.queued = true
-		v.queue = append(v.queue, x)
-		v.start()
+		d.queue = append(d.queue, x)
+		d.start()
 	}
 }
 
 // all delivers as long as there is something. A function may end the goroutine, as FailNow of
 // a test does: another one goes on then.
-func (v *delivery) all() {
+func (d *delivery) all() {
 	var x *watchFunc // in delivery
 	defer func() {
-		v.d.mu.Lock()
-		defer v.d.mu.Unlock()
-		v.running = false
+		d.d.mu.Lock()
+		defer d.d.mu.Unlock()
+		d.running = false
 		if x != nil && !x.over {
-			v.add(x) // for what it has not got
+			d.add(x) // for what it has not got
 		}
-		v.start()
+		d.start()
 	}()
 	for {
-		v.d.mu.Lock()
-		if x = nil; len(v.queue) == 0 {
-			v.queue = nil
-			v.d.mu.Unlock()
+		d.d.mu.Lock()
+		if x = nil; len(d.queue) == 0 {
+			d.queue = nil
+			d.d.mu.Unlock()
 			return
 		}
-		x = v.queue[0]
-		v.queue = v.queue[1:]
+		x = d.queue[0]
+		d.queue = d.queue[1:]
 		x.queued = false // what comes from here on is looked at once more
-		v.d.mu.Unlock()
+		d.d.mu.Unlock()
 		if !x.over {
 			x.deliver()
 		}

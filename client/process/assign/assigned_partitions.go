@@ -43,18 +43,18 @@ type goroutineHolder struct {
 	done map[int]chan struct{} // of one caller at a time
 }
 
-func (r *goroutineHolder) Assigned(ctx context.Context, p Partition) {
+func (g *goroutineHolder) Assigned(ctx context.Context, p Partition) {
 	done := make(chan struct{})
-	r.done[p.Number] = done
+	g.done[p.Number] = done
 	go func() {
 		defer close(done)
-		r.work(ctx, p)
+		g.work(ctx, p)
 	}()
 }
 
-func (r *goroutineHolder) Revoked(p Partition) {
-	<-r.done[p.Number]
-	delete(r.done, p.Number)
+func (g *goroutineHolder) Revoked(p Partition) {
+	<-g.done[p.Number]
+	delete(g.done, p.Number)
 }
 
 // assignedPartitions is what a worker holds. Its methods call the Holder's, one at a time.
@@ -76,75 +76,75 @@ type assignment struct {
 	cancel context.CancelFunc
 }
 
-func (h *assignedPartitions) list() []int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return slices.Sorted(maps.Keys(h.assignments))
+func (a *assignedPartitions) list() []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Sorted(maps.Keys(a.assignments))
 }
 
 // assign adds those of the partitions that it does not hold. life ends what it begins.
-func (h *assignedPartitions) assign(life context.Context, partitions []int, token uint64) {
-	h.callbackMu.Lock()
-	defer h.callbackMu.Unlock()
+func (a *assignedPartitions) assign(life context.Context, partitions []int, token uint64) {
+	a.callbackMu.Lock()
+	defer a.callbackMu.Unlock()
 	for _, n := range partitions {
-		if h.closed || life.Err() != nil {
+		if a.closed || life.Err() != nil {
 			return
 		}
-		if h.assignments[n] != nil {
+		if a.assignments[n] != nil {
 			continue
 		}
 		ctx, cancel := context.WithCancel(life)
 		g := &assignment{Partition{n, token}, cancel}
-		h.set(n, g)
-		h.guard("assigned", n, func() { h.holder.Assigned(ctx, g.Partition) })
+		a.set(n, g)
+		a.guard("assigned", n, func() { a.holder.Assigned(ctx, g.Partition) })
 	}
 }
 
 // retain gives up what is not among the partitions, which rise.
-func (h *assignedPartitions) retain(partitions []int) {
-	h.callbackMu.Lock()
-	defer h.callbackMu.Unlock()
-	h.revoke(func(n int) bool {
+func (a *assignedPartitions) retain(partitions []int) {
+	a.callbackMu.Lock()
+	defer a.callbackMu.Unlock()
+	a.revoke(func(n int) bool {
 		_, found := slices.BinarySearch(partitions, n)
 		return !found
 	})
 }
 
-func (h *assignedPartitions) close() {
-	h.callbackMu.Lock()
-	defer h.callbackMu.Unlock()
-	h.closed = true
-	h.revoke(func(int) bool { return true })
+func (a *assignedPartitions) close() {
+	a.callbackMu.Lock()
+	defer a.callbackMu.Unlock()
+	a.closed = true
+	a.revoke(func(int) bool { return true })
 }
 
 // revoke revokes what goes: all contexts end before the first one is waited for. callbackMu is
 // held.
-func (h *assignedPartitions) revoke(goes func(n int) bool) {
-	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(h.assignments)), func(n int) bool { return !goes(n) })
+func (a *assignedPartitions) revoke(goes func(n int) bool) {
+	numbers := slices.DeleteFunc(slices.Sorted(maps.Keys(a.assignments)), func(n int) bool { return !goes(n) })
 	for _, n := range numbers {
-		h.assignments[n].cancel()
+		a.assignments[n].cancel()
 	}
 	for _, n := range numbers {
-		h.guard("revoked", n, func() { h.holder.Revoked(h.assignments[n].Partition) })
-		h.set(n, nil)
+		a.guard("revoked", n, func() { a.holder.Revoked(a.assignments[n].Partition) })
+		a.set(n, nil)
 	}
 }
 
 // set holds a partition, or drops it for nil. callbackMu is held.
-func (h *assignedPartitions) set(n int, g *assignment) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
+func (a *assignedPartitions) set(n int, g *assignment) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if g == nil {
-		delete(h.assignments, n)
+		delete(a.assignments, n)
 	} else {
-		h.assignments[n] = g
+		a.assignments[n] = g
 	}
 }
 
-func (h *assignedPartitions) guard(what string, n int, f func()) {
+func (a *assignedPartitions) guard(what string, n int, f func()) {
 	defer func() {
 		if v := recover(); v != nil {
-			h.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v),
+			a.log.Error("holder of partitions panicked", "callback", what, "partition", n, "panic", fmt.Sprint(v),
 				"stack", string(debug.Stack()))
 		}
 	}()
