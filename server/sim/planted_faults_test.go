@@ -158,6 +158,31 @@ var plantedFaults = []plantedFault{
 		"client/core", "TestScripts", "",
 	},
 	{
+		"bad-session-of-one", "client/core/session.go",
+		[]string{"\t\tc.detachHome(e, a.shard)\n", "\t\ts.connLost(e)\n"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"ticket-kept", "client/core/ticket.go",
+		[]string{"== protocol.StatusBadSession && !p.att.over {", "== protocol.StatusBadSession && p.att.over {"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"release-forgotten", "client/core/request.go",
+		[]string{"if r.op.left(e, err); r.state != Over {", "if r.op.left(e, err); r.state == Over {"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"silent-behind-hello", "client/core/keep_alive.go",
+		[]string{"\tif k.busy { // requests", "\tif false { // requests"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"one-shot-stays", "client/gateway/describe.go",
+		[]string{"\t\td.s.Driver.Disarm(&d.shot.OneShot) // nobody waits for it\n", ""},
+		"client/gateway", "TestFailedDescribeWatchesNothing", "",
+	},
+	{
 		"wait-renumbered", "client/core/request.go",
 		[]string{"\tcase again:\n", "\tcase again:\n\t\tr.seq = 0\n"},
 		"client/core", "TestScripts", "",
