@@ -60,7 +60,7 @@ var notMoved = map[string]string{
 	"semaphore.hotAgain":      "for metrics",
 	"semaphore.serial":        "links records within one snapshot",
 	"semaphore.counters":      "counters are no part of the state",
-	"semaphoreExtras.rare":    "see TestQueueFields",
+	"semaphoreExtras.rare":    "see TestQueuesMatchModel",
 
 	"entry.links":     "shape of the trees",
 	"entry.semaphore": "a link, by name",

@@ -75,7 +75,7 @@ var derived = map[string]string{
 	"semaphore.counters":          "counters are no part of the state",
 	"semaphoreExtras.waiters":     "records of their own",
 	"semaphoreExtras.places":      "places in the rankings",
-	"semaphoreExtras.rare":        "see TestQueueFields",
+	"semaphoreExtras.rare":        "see TestQueuesMatchModel",
 	"semaphoreExtras.stuck":       "follows from its first waiter",
 	"semaphore.hotAt":             "for metrics",
 	"semaphore.hotAgain":          "for metrics",

@@ -52,7 +52,7 @@ func placeCopy(e *entry) place {
 	return place{demand: plainDemand}
 }
 
-// updateWanted finds out anew which owners are wanted, and notifies those of which that has changed,
+// updateWanted finds out which owners are wanted, and notifies those of which that has changed,
 // in order of token. Only a change of the waiters, of an owner or of the options can change it. It is
 // called after each examination, and after other changes of those.
 func updateWanted(m *Machine, s *semaphore) {

@@ -1,13 +1,11 @@
 package discovery_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -17,24 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
-// lines is a log that is written and read by several goroutines.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) count(text string) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Count(l.b.String(), text)
-}
-
 // TestRestoredCluster: a program that kept running while its cluster was restored from a backup finds
 // another cluster at the old address. It keeps its list, and calls, Err and the log say that it must be
 // restarted.
@@ -43,7 +23,7 @@ func TestRestoredCluster(t *testing.T) {
 	var at atomic.Pointer[string]
 	address := old.Addr()
 	at.Store(&address)
-	log := new(lines)
+	log := new(await.Log)
 	c, err := client.Open(t.Context(), client.Config{
 		Endpoints: []string{"cluster.example:7170"},
 		Dial: func(ctx context.Context, _ string) (net.Conn, error) {
@@ -73,7 +53,7 @@ func TestRestoredCluster(t *testing.T) {
 	if v := e.View(); v.Live || used(v) != "10.0.0.1:80" {
 		t.Errorf("the list is %s, live %v", used(v), v.Live)
 	}
-	if log.count("restart the program") == 0 {
+	if !strings.Contains(log.String(), "restart the program") {
 		t.Error("the log does not say it")
 	}
 }

@@ -19,15 +19,16 @@ type mapAnnouncer struct {
 	paces map[uint64]*announcePace // by shard; of 0: of the map
 }
 
-// announce has all connections told at the pace of a shard, or of the map, and those that wait now.
-func (a *mapAnnouncer) announce(shard uint64, send func(all bool)) {
+// announce has so many connections told at the pace of a shard, or of the map, and those that wait
+// now.
+func (a *mapAnnouncer) announce(shard uint64, connections int, send func(all bool)) {
 	a.mu.Lock()
 	p := a.paces[shard]
 	if p == nil {
 		p = &announcePace{}
 		a.paces[shard] = p
 	}
-	all, later := p.next(time.Now(), a.server.transport.Connections())
+	all, later := p.next(time.Now(), connections)
 	a.mu.Unlock()
 	if later > 0 {
 		time.AfterFunc(later, func() {
@@ -42,7 +43,7 @@ func (a *mapAnnouncer) announce(shard uint64, send func(all bool)) {
 
 // announceMap tells clients that there is a newer map.
 func (a *mapAnnouncer) announceMap() {
-	a.announce(0, func(all bool) {
+	a.announce(0, a.server.transport.Connections(), func(all bool) {
 		m := &protocol.MapChanged{Version: a.server.Routes().State.MapVersion()}
 		a.notify(m, func(c *Client) bool { return c.awaitsMap.Swap(false) || all })
 	})

@@ -1,8 +1,11 @@
 package request
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestAnnouncePace: of maps that follow each other fast, thousands of connections are told at a
@@ -54,4 +57,29 @@ func TestAnnouncePace(t *testing.T) {
 			t.Errorf("%d connections were told %d times of %d maps", x.connections, len(notified), maps)
 		}
 	}
+}
+
+// TestAnnouncePaceOfEach: of many announcements in a row all connections are told few times, and of
+// the last one in the end. The pace of a shard does not hold up another one.
+func TestAnnouncePaceOfEach(t *testing.T) {
+	const connections, announcements = 5000, 100
+	a := mapAnnouncer{paces: map[uint64]*announcePace{}}
+	var toAll atomic.Int64
+	began := time.Now()
+	for range announcements {
+		a.announce(7, connections, func(all bool) {
+			if all {
+				toAll.Add(1)
+			}
+		})
+	}
+	if n := toAll.Load(); n < 1 || n > 2+int64(time.Since(began)/maxAnnouncePause) {
+		t.Errorf("all are told %d times of %d announcements", n, announcements)
+	}
+	a.announce(8, connections, func(all bool) {
+		if !all {
+			t.Error("another shard waits")
+		}
+	})
+	await.True(t, "the last one", func() bool { return toAll.Load() > 1 })
 }

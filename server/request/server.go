@@ -152,7 +152,7 @@ func (s *Server) AnnounceLeader(m *protocol.MapChanged) {
 // requests were refused since the last map at once, and all at a bounded pace. The message is made
 // when it is sent; nil is none.
 func (s *Server) AnnounceBuckets(shard uint64, message func() *protocol.MapChanged) {
-	s.announcer.announce(shard, func(all bool) {
+	s.announcer.announce(shard, s.transport.Connections(), func(all bool) {
 		if m := message(); m != nil {
 			s.announcer.notify(m, func(c *Client) bool { return all || c.awaitsMap.Load() })
 		}

@@ -619,13 +619,13 @@ var plantedFaults = []plantedFault{
 		[]string{"if now >= ends {\n\t\tlevel = min(level, 0)", "if now >= ends || old.rate == 0 {\n\t\tlevel = int64(x.Burst)"},
 		"client/ratelimit", "TestSimulation", "",
 	},
-	{ // the barrier is in the model of the simulation, and in the server's code
+	{ // in the model of the simulation; limit-read-unconfirmed is the same in the server's code
 		"limit-no-barrier", "client/ratelimit/simulation_test.go",
 		[]string{"b.asked, b.led = true, l == x.leader", "b.asked, b.led = true, true"},
 		"client/ratelimit", "TestSimulation", "",
 	},
 	{
-		"limit-no-barrier", "server/request/read.go",
+		"limit-read-unconfirmed", "server/request/read.go",
 		[]string{"body: h.Body, strict: true,", "body: h.Body,"},
 		"server", "TestLimitBarriers", "",
 	},
