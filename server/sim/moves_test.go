@@ -194,7 +194,13 @@ func (w *simulation) stepRemoval() {
 	w.removeShard(s)
 }
 
+// removeShard removes a shard, once an instance is up that can lead the one that takes its place: what
+// begins on an instance that is down never ends.
 func (w *simulation) removeShard(s *raftGroup) {
+	lead := slices.IndexFunc(s.replicas[:], func(r *replica) bool { return r.up() })
+	if lead < 0 {
+		return
+	}
 	for _, r := range s.replicas {
 		r.life++
 		r.hosted = slices.DeleteFunc(r.hosted, func(x *replica) bool { return x == r })
@@ -213,7 +219,7 @@ func (w *simulation) removeShard(s *raftGroup) {
 		r.learn(&m)
 	}
 	w.faultsOver = true // it begins without any
-	next.elect(next.replicas[0])
+	next.elect(next.replicas[lead])
 	next.leader.apply(1)
 	next.commit(next.leader, shard.Command{Kind: shard.CmdNodePut, Body: w.nodePut()})
 	w.faultsOver = false

@@ -113,3 +113,22 @@ func TestShrink(t *testing.T) {
 	}
 	t.Error("pongs proved nothing, and nothing was seen of it")
 }
+
+// TestReplacedShardIsLed: a shard that takes the place of a removed one has a leader that confirms its
+// leadership, also if the first of its instances is down.
+func TestReplacedShardIsLed(t *testing.T) {
+	w := newWorld(Options{Seed: 1, Off: ^Faults(0)})
+	w.sharing, w.clientCount = true, 0
+	w.bootstrap()
+	down := w.shared[0]
+	down.crash()
+	down.downUntil = w.now + 4*step
+	w.removeShard(w.shards[2])
+	w.shards[2].leader.apply(1) // the barrier waits for nothing
+	for w.now < down.downUntil+2_000 {
+		w.step()
+	}
+	if _, ok := w.shards[2].leader.leader.Fresh(); w.shards[2].id != 3+shards || !ok {
+		t.Errorf("shard %d is not led", w.shards[2].id)
+	}
+}
