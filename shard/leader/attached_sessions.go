@@ -56,7 +56,9 @@ func (l *liveness) bindTo(s *session, connID uint64) {
 	s.at = l.clock.now()
 	c := l.conns[connID]
 	if connID == 0 || c != nil && c.cut {
-		l.queueDetach(s)
+		if s.detachID == 0 { // else one is proposed, which counts for this attach too
+			l.queueDetach(s)
+		}
 		return
 	}
 	if c == nil {
@@ -130,7 +132,8 @@ func (l *liveness) ended(id uint64) {
 	}
 }
 
-// frozen takes the sessions at home in these buckets off their connections, without a detach.
+// frozen takes the sessions at home in these buckets off their connections, without a detach. Those
+// whose detach is undecided stay known: their buckets may come back before it is decided.
 func (l *liveness) frozen(first, count uint32) {
 	var left []*session
 	for s := range l.sessions.All() { // sorted below
@@ -140,9 +143,11 @@ func (l *liveness) frozen(first, count uint32) {
 	}
 	slices.SortFunc(left, func(a, b *session) int { return cmp.Compare(a.id, b.id) })
 	for _, s := range left {
-		l.sessions.Remove(s.id)
 		s.unqueue()
 		l.leave(s)
+		if s.detachID == 0 {
+			l.sessions.Remove(s.id)
+		}
 	}
 }
 
