@@ -115,9 +115,10 @@
 // A connection accepts a session's requests if the session is attached on it or its ticket was
 // shown there with [PresentTicket]. Send PresentTicket once on each further connection and the
 // request right behind it, without waiting; show the new ticket after each attach. BAD_SESSION
-// means: not presented here, or attached elsewhere since. An instance that serves the session's
-// home answers SESSION_EXPIRED for an id that ended or was never given out; another one may say
-// BAD_SESSION, and the attach tells.
+// means: not presented here, or attached elsewhere since. If it is the answer behind a ticket
+// that was shown again, attach again: an attach whose answer was lost has raised the epoch. An
+// instance that serves the session's home answers SESSION_EXPIRED for an id that ended or was
+// never given out; another one may say BAD_SESSION, and the attach tells.
 //
 // # Acquire
 //

@@ -179,7 +179,7 @@ func (e *Engine) step(r *Request, in input, err error) {
 		e.noteRetry(r, on.instance, err)
 		r.last = err
 		r.badSessions++
-		r.session.notKnownOn(e, on)
+		r.session.notKnownOn(e, r, on)
 		e.pause(r)
 	case pause:
 		e.noteRetry(r, on.instance, err)

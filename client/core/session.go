@@ -219,12 +219,17 @@ func (s *Session) forget(e *Engine) {
 
 // notKnownOn is called when a request was refused because the session is not known where it was
 // sent. See R5.
-func (s *Session) notKnownOn(e *Engine, c *Conn) {
-	if a := s.attachment; a != nil && a.conn == c {
+func (s *Session) notKnownOn(e *Engine, r *Request, c *Conn) {
+	switch a := s.attachment; {
+	case a != nil && a.conn == c:
 		// The server may have forgotten all sessions of that home, and a pong for one must not
 		// renew the others.
 		c.detachHome(e, a.shard)
-	} else {
+	case a != nil && r.att == a && r.badSessions > 1:
+		// The ticket was shown again, and did not help: an attach whose answer is not here has a higher
+		// epoch, and the shard knows it.
+		s.connLost(e)
+	default:
 		delete(c.presented, s)
 	}
 }

@@ -52,7 +52,16 @@ func (p *shardStream) where(e *Engine, _ *Request) *Conn {
 // follow makes a shard the part's, whose log has indexes of its own.
 func (p *shardStream) follow(w *shardRoute) {
 	if p.home != w.shard {
-		p.home, p.seen, p.known, p.behind, p.epochs = w.shard, 0, 0, nil, nil
+		p.leave()
+		p.home, p.seen, p.known, p.behind, p.epochs = w.shard, p.of.base().former[w.shard], 0, nil, nil
+	}
+}
+
+// leave: the part follows its shard no more. What it follows may come back there, and a replica that
+// has not heard that it left would show its state from before.
+func (p *shardStream) leave() {
+	if p.seen > 0 {
+		put(&p.of.base().former, p.home, p.seen)
 	}
 }
 

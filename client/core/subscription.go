@@ -20,6 +20,7 @@ type subscriber interface {
 	fail(e *Engine, err error)
 	// layout follows a new map.
 	layout(e *Engine)
+	base() *subscription
 }
 
 // subscription is what both kinds have in common.
@@ -32,7 +33,13 @@ type subscription struct {
 	err      error // why it is over
 	number   int   // its place in Engine.subscriptions
 	ended    bool
+
+	// former is the newest index that was taken in of each shard that is not followed now.
+	former map[uint64]uint64
 }
+
+// base is what both kinds have in common.
+func (s *subscription) base() *subscription { return s }
 
 // begin has the engine know the subscription.
 func (s *subscription) begin(e *Engine, of subscriber, waiter Waiter) {

@@ -63,7 +63,7 @@ func (w *Watch) start(e *Engine) {
 func (w *Watch) addPart(e *Engine, shard uint64) {
 	p := newShardStream(w, protocol.KindWatch, nil, w.Tier)
 	p.msg = protocol.Watch{Node: w.Node, Name: []byte(w.Name), Prefix: w.Prefix}
-	p.message, p.home = &p.msg, shard
+	p.message, p.home, p.seen = &p.msg, shard, w.former[shard]
 	w.parts = append(w.parts, p)
 	w.interrupted(e)
 	e.send(&p.Request)
@@ -136,8 +136,10 @@ func (w *Watch) layout(e *Engine) {
 			w.parts = append(w.parts, p)
 			continue
 		}
+		p.leave()
 		p.close(e)
 		w.interrupted(e)
+		w.wake(e) // the others may be all that was waited for
 	}
 	if len(w.parts) == 1 && w.parts[0].home == 0 {
 		return // it makes the others when it is sent

@@ -154,7 +154,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"bad-session-ignored", "client/core/request.go",
-		[]string{"\t\tr.session.notKnownOn(e, on)\n", ""},
+		[]string{"\t\tr.session.notKnownOn(e, r, on)\n", ""},
 		"client/core", "TestScripts", "",
 	},
 	{
@@ -181,6 +181,36 @@ var plantedFaults = []plantedFault{
 		"one-shot-stays", "client/gateway/describe.go",
 		[]string{"\t\td.s.Driver.Disarm(&d.shot.OneShot) // nobody waits for it\n", ""},
 		"client/gateway", "TestFailedDescribeWatchesNothing", "",
+	},
+	{
+		"ticket-forever", "client/core/session.go",
+		[]string{"r.att == a && r.badSessions > 1:", "r.att == a && r.badSessions > 99:"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"shard-forgotten", "client/core/watch.go",
+		[]string{"&p.msg, shard, w.former[shard]", "&p.msg, shard, 0"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"home-forgotten", "client/core/shard_stream.go",
+		[]string{"\t\tp.leave()\n", ""},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"closed-part-silent", "client/core/watch.go",
+		[]string{"\t\tw.wake(e) // the others", "\t\t// the others"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"detach-twice", "shard/leader/attached_sessions.go",
+		[]string{"\t\tif s.detachID == 0 { // else", "\t\tif true { // else"},
+		"shard/leader", "TestScripts", "",
+	},
+	{
+		"detach-forgotten", "shard/leader/attached_sessions.go",
+		[]string{"\t\tl.leave(s)\n\t\tif s.detachID == 0 {", "\t\tl.leave(s)\n\t\tif true {"},
+		"shard/leader", "TestScripts", "",
 	},
 	{
 		"wait-renumbered", "client/core/request.go",
