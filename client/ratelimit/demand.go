@@ -1,31 +1,69 @@
 package ratelimit
 
+import "time"
+
 // demand is the rate that a leaf wants: an average of what its callers attempt, and a fifth more.
 type demand struct {
 	attempted uint64 // when it was last looked at
 	at        int64
 	average   float64 // thousandths of a unit per second
-	reported  uint64
+
+	// What the last refresh said.
+	reported, need uint64
+	waiting        bool
+
+	waited bool // calls waited before the last look
 }
 
-// memory of the average, in seconds.
-const demandMemory = 1.0
+// demandMemory is the memory of the average, in ns.
+const demandMemory = 1e9
+
+// next is the average with what was attempted until now.
+func (d *demand) next(now int64, attempted uint64) float64 {
+	passed := float64(now - d.at)
+	if d.at == 0 || passed < 1e7 {
+		return d.average
+	}
+	rate := float64(attempted-d.attempted) / passed * 1e9
+	if rate > d.average { // callers that begin are not to wait for the average
+		return rate
+	}
+	return d.average + (rate-d.average)*min(passed/demandMemory, 1)
+}
+
+func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
 
 // look notes how much was attempted until now, and returns the demand.
 func (d *demand) look(now int64, attempted uint64) uint64 {
-	passed := float64(now-d.at) / 1e9
-	if d.at == 0 {
-		d.attempted, d.at = attempted, now
-		return 0
-	}
-	if passed > 0.01 {
-		rate := float64(attempted-d.attempted) / passed
-		d.average += (rate - d.average) * min(passed/demandMemory, 1)
-		if rate > d.average { // callers that begin are not to wait for the average
-			d.average = rate
-		}
+	d.average = d.next(now, attempted)
+	if d.at == 0 || now-d.at >= 1e7 {
 		d.attempted, d.at = attempted, now
 	}
-	d.reported = uint64(min(d.average*1.2, 1e15))
-	return d.reported
+	return demandOf(d.average)
+}
+
+// changed reports whether the server is to hear at once of what callers want now: a quarter more than
+// it knows of, or less for the length of the memory; calls that wait, or do not any more; a call that is
+// too large for the lease. Without it a client at its limit would refresh with each call that is denied.
+// l.mu is held.
+func (d *demand) changed(now int64, l *leaf) bool {
+	wants := demandOf(d.next(now, l.attempted.Load()))
+	need := l.largest()
+	d.waited, l.lately = l.lately, len(l.queue) > 0
+	return byQuarter(wants, d.reported) || now-d.at >= demandMemory && byQuarter(d.reported, wants) ||
+		d.waited != d.waiting || need > l.burst && need > d.need
+}
+
+// byQuarter reports whether a rate is more than a quarter above another.
+func byQuarter(rate, than uint64) bool { return rate > than && rate-than > than/4 }
+
+// patience is for how long nobody has to look whether it changed, unless a call says so. 0: for ever.
+func (d *demand) patience() time.Duration {
+	switch {
+	case d.waiting:
+		return demandGap
+	case d.reported > 0:
+		return demandMemory
+	}
+	return 0
 }

@@ -33,6 +33,7 @@ type leaf struct {
 	queue     []*waiter
 	waiting   uint64 // amount in the queue
 	queued    atomic.Int32
+	lately    bool // a call waited since the last look at the demand
 	statement []byte
 	rate      uint64
 	burst     uint64
@@ -211,17 +212,31 @@ func (l *leaf) enqueue(amount uint64) *waiter {
 	w := &waiter{amount: amount, done: make(chan struct{})}
 	l.queue = append(l.queue, w)
 	l.waiting += amount
+	l.lately = true
 	l.queued.Store(int32(len(l.queue)))
 	return w
 }
 
-// report is what a refresh says of the leaf. mu is held.
-func (l *leaf) report(now int64, demand uint64) protocol.LimitLeaf {
-	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: demand, Waiting: l.waiting, Need: l.need.Swap(0),
-		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load()}
+// largest is the largest amount of a call since the last refresh. mu is held.
+func (l *leaf) largest() uint64 {
+	need := l.need.Load()
 	for _, w := range l.queue {
-		f.Need = max(f.Need, w.amount)
+		need = max(need, w.amount)
 	}
+	return need
+}
+
+// report is what a refresh says of the leaf. Calls that waited since the last one count as ones that
+// wait: a queue that is empty now and then would look like one that ends and begins. mu is held.
+func (l *leaf) report(now int64, d *demand) protocol.LimitLeaf {
+	d.reported, d.need, d.waiting = d.look(now, l.attempted.Load()), l.largest(), l.lately || d.waited
+	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Waiting: l.waiting, Need: d.need,
+		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load()}
+	if d.waiting {
+		f.Waiting = max(f.Waiting, 1)
+	}
+	l.lately, d.waited = len(l.queue) > 0, false
+	l.need.Store(0)
 	if now < l.bucket.Load().until.Load() {
 		f.Statement = append([]byte{}, l.statement...)
 	}

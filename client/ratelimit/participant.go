@@ -18,7 +18,7 @@ import (
 // Times of refreshes.
 const (
 	refreshGap  = 60 * time.Millisecond  // the server takes one each 50 ms
-	demandGap   = 100 * time.Millisecond // between refreshes because a demand rose
+	demandGap   = 100 * time.Millisecond // between refreshes because a demand changed
 	minTry      = 250 * time.Millisecond // a refresh is given up after half a lease, or this
 	retryAfter  = time.Second            // of what the server refuses
 	firstLength = 3_000                  // ms of a lease, until the server says more
@@ -33,7 +33,7 @@ type participant struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	ended  chan struct{}
-	poke   chan struct{} // a demand rose
+	poke   chan struct{} // a demand may have changed: a call is denied, or waits
 	notice chan struct{} // the server asks for a refresh
 
 	mu     sync.Mutex
@@ -47,7 +47,7 @@ type participant struct {
 	bucketEpoch, leaderEpoch uint64
 	joined, before           bool
 	length                   uint64 // of a lease, in ms
-	sent                     time.Duration
+	sent, looked             time.Duration
 }
 
 // refreshStats counts what a participant sends.
@@ -150,32 +150,64 @@ func (p *participant) run() {
 	defer p.cancel()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for {
-		wait := p.step()
-		timer.Reset(wait)
-		if !p.sleep(timer) {
-			p.fail(context.Cause(p.ctx))
-			return
-		}
+	for p.sleep(timer, p.step()) {
 	}
+	p.fail(context.Cause(p.ctx))
 }
 
-// sleep waits until the next refresh is due; false: the participant ends.
-func (p *participant) sleep(timer *time.Timer) bool {
-	poked := p.poke
+// sleep waits until the next refresh is due, the server asks for one, or a demand has changed; false:
+// the participant ends.
+func (p *participant) sleep(timer *time.Timer, wait time.Duration) bool {
+	due := boottime.Now() + wait
+	look := due // at the demands
+	if patience := p.patience(); patience > 0 {
+		look = p.sent + patience
+	}
+	poke := p.poke
 	for {
-		gap := refreshGap
+		timer.Reset(max(min(due, look)-boottime.Now(), 0))
 		select {
 		case <-p.ctx.Done():
 			return false
 		case <-timer.C:
-			return p.ctx.Err() == nil
-		case <-poked:
-			gap, poked = demandGap, nil
+			if boottime.Now() >= due || p.changed() {
+				return p.ctx.Err() == nil
+			}
+			poke, look = p.poke, due
+			if patience := p.patience(); patience > 0 {
+				look = boottime.Now() + patience
+			}
+		case <-poke:
+			poke, look = nil, min(look, max(p.sent, p.looked)+demandGap)
 		case <-p.notice:
+			due = min(due, p.sent+refreshGap)
 		}
-		timer.Reset(max(p.sent+gap-boottime.Now(), 0))
 	}
+}
+
+// patience is the shortest of any leaf.
+func (p *participant) patience() (least time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, d := range p.demand { // the shortest: in any order
+		if t := d.patience(); t > 0 && (least == 0 || t < least) {
+			least = t
+		}
+	}
+	return least
+}
+
+// changed reports whether the server is to hear at once of a demand.
+func (p *participant) changed() (changed bool) {
+	p.looked = boottime.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.leaves {
+		l.mu.Lock()
+		changed = p.demand[l].changed(int64(p.looked-start), l) || changed
+		l.mu.Unlock()
+	}
+	return changed
 }
 
 // step joins if it has to, refreshes, and returns when to do so again.
@@ -255,7 +287,7 @@ func (p *participant) refresh(ctx context.Context) (again bool, err error) {
 	p.closed = nil
 	for _, l := range leaves {
 		l.mu.Lock()
-		q.Leaves = append(q.Leaves, l.report(sent, p.demand[l].look(sent, l.attempted.Load())))
+		q.Leaves = append(q.Leaves, l.report(sent, p.demand[l]))
 		l.mu.Unlock()
 	}
 	for _, x := range closed {

@@ -3,8 +3,10 @@ package ratelimit_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
@@ -25,8 +28,10 @@ type fleet struct {
 	addrs []string
 }
 
+// newFleet begins a test, which runs beside others: they wait for leases, mostly.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
+	t.Parallel()
 	return &fleet{t: t, ctx: t.Context(), addrs: []string{servertest.Start(t, servertest.RealTime()).Addr()}}
 }
 
@@ -213,6 +218,54 @@ func TestClose(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// TestSharesFollowDemand: shares change when a session joins, when its calls end, when they come again and
+// when it leaves; also when the limit changes.
+func TestSharesFollowDemand(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.session(), f.session()
+	f.create(a, "api", ratelimit.Config{Rate: 1000, Lease: time.Second})
+	all, stop := context.WithCancel(f.ctx)
+	var calling sync.WaitGroup
+	defer calling.Wait()
+	defer stop()
+	begin := func(l *ratelimit.Limiter) (end func()) { // has its calls wait for units
+		ctx, cancel := context.WithCancel(all)
+		calling.Go(func() {
+			for l.Wait(ctx, 10) == nil {
+			}
+		})
+		return cancel
+	}
+	la := f.open(a, "api")
+	begin(la)
+	has := func(when string, l *ratelimit.Limiter, least, most float64) {
+		t.Helper()
+		await.True(t, fmt.Sprintf("a rate of %v to %v %s", least, most, when), func() bool {
+			rate := l.Stats().Rate
+			return rate >= least && rate <= most
+		})
+	}
+	has("alone", la, 950, 1000)
+	lb := f.open(b, "api")
+	end := begin(lb)
+	has("of the second that joined", lb, 475, 500)
+	has("of the first, that shares", la, 475, 500)
+	end()
+	has("when the calls of the second have ended", la, 900, 1000)
+	end = begin(lb)
+	has("of the second that calls again", lb, 475, 500)
+	if _, err := ratelimit.Alter(f.ctx, a, "api", 0, ratelimit.Config{Rate: 600, Lease: time.Second}); err != nil {
+		t.Fatal(err)
+	}
+	has("of the first, of less", la, 280, 300)
+	has("of the second, of less", lb, 280, 300)
+	end()
+	if err := lb.Close(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	has("when the second has left", la, 570, 600)
 }
 
 // TestOpenAgain: a session that left takes part again at once, although the leader may not have looked

@@ -1,0 +1,116 @@
+package ratelimit
+
+import "testing"
+
+// demandTest is a leaf whose callers and looks are driven by hand: ten looks a second.
+type demandTest struct {
+	*testing.T
+	l   *leaf
+	d   demand
+	now int64
+}
+
+func newDemandTest(t *testing.T) *demandTest {
+	x := &demandTest{T: t, l: newLeaf("api"), now: 1e9}
+	x.l.burst = 1 << 40
+	x.l.report(x.now, &x.d) // the first refresh
+	return x
+}
+
+// looks is after how many looks of most the server is to hear; 0: it is not. Each has 100 ms of calls
+// before it.
+func (x *demandTest) looks(most int, calls func()) int {
+	for i := range most {
+		calls()
+		x.now += 1e8
+		if x.d.changed(x.now, x.l) {
+			return i + 1
+		}
+	}
+	return 0
+}
+
+// refresh reports, with 100 ms of calls before it.
+func (x *demandTest) refresh(calls func()) (waiting bool) {
+	calls()
+	x.now += 1e8
+	return x.l.report(x.now, &x.d).Waiting > 0
+}
+
+// TestDemandChanges: the server hears at once of a demand that rose, and of one that fell for a second;
+// as long as it stays, calls that are denied send nothing.
+func TestDemandChanges(t *testing.T) {
+	x := newDemandTest(t)
+	attempts := func(units uint64) func() { return func() { x.l.attempt(units * 1000) } }
+	if n := x.looks(20, attempts(0)); n != 0 {
+		t.Errorf("nobody calls, and look %d finds a change", n)
+	}
+	if n := x.looks(1, attempts(10)); n != 1 {
+		t.Error("calls begin, and nothing changes")
+	}
+	x.refresh(attempts(10))
+	x.refresh(attempts(10))
+	if got := x.d.reported; got < 100_000 || got > 240_000 {
+		t.Errorf("100 units a second are a demand of %d", got)
+	}
+	for range 3 { // from the peak that calls begin with to the average
+		x.looks(10, attempts(10))
+		x.refresh(attempts(10))
+	}
+	if n := x.looks(30, attempts(10)); n != 0 {
+		t.Errorf("the demand stays, and look %d finds a change", n)
+	}
+	x.refresh(attempts(10))
+	if n := x.looks(5, attempts(20)); n == 0 {
+		t.Error("twice as many calls change nothing")
+	}
+	x.refresh(attempts(20))
+	if n := x.looks(20, attempts(0)); n != 10 {
+		t.Errorf("calls end, and look %d finds a change", n)
+	}
+	for range 3 {
+		x.now += 1e9
+		x.refresh(attempts(0))
+	}
+	if x.d.reported != 0 || x.d.patience() != 0 {
+		t.Errorf("calls have ended, and the demand is %d", x.d.reported)
+	}
+	x.l.burst = 5000
+	if n := x.looks(1, attempts(0)); n != 0 {
+		t.Error("nothing changed")
+	}
+	x.l.attempt(9000)
+	x.d.reported = 1 << 40 // so that it is no change of the rate
+	if n := x.looks(1, attempts(0)); n != 1 {
+		t.Error("a call larger than the burst of the lease changes nothing")
+	}
+}
+
+// TestWaitingChanges: so it does of calls that wait. A queue that is empty now and then still is one.
+func TestWaitingChanges(t *testing.T) {
+	x := newDemandTest(t)
+	enqueue := func() { x.l.enqueue(1) }
+	finish := func() {
+		for len(x.l.queue) > 0 {
+			x.l.finish(x.l.queue[0], nil)
+		}
+	}
+	if n := x.looks(1, enqueue); n != 1 || !x.refresh(func() {}) {
+		t.Errorf("a call waits: %d", n)
+	}
+	if x.d.patience() != demandGap {
+		t.Error("nobody looks whether the calls still wait")
+	}
+	toggle := func() { enqueue(); finish() }
+	for range 3 {
+		if n := x.looks(9, toggle); n != 0 || !x.refresh(toggle) {
+			t.Errorf("look %d finds a change of a queue that is empty now and then", n)
+		}
+	}
+	if n := x.looks(3, finish); n < 1 || n > 2 || x.refresh(finish) {
+		t.Errorf("no call waits any more: %d", n)
+	}
+	if n := x.looks(9, finish); n != 0 {
+		t.Errorf("look %d finds a change of an empty queue", n)
+	}
+}
