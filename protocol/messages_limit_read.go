@@ -1,10 +1,13 @@
 package protocol
 
+// MaxLimitSessions bounds the sessions of one LimitStatus.
+const MaxLimitSessions = 10_000
+
 // LimitDescribe reads a resource with all below it, at the shard's leader. Reply: LimitStatus.
 type LimitDescribe struct {
 	Node     uint64
 	Path     []byte
-	Sessions uint32 // at most so many sessions of the resources; 0: none
+	Sessions uint32 // at most so many sessions of the resources, up to MaxLimitSessions; 0: none
 	Cursor   []byte // the last path of the page before
 }
 
@@ -13,6 +16,9 @@ func (m *LimitDescribe) fields(f *fields) {
 	f.uint("node", &m.Node)
 	f.resource(&m.Path)
 	f.uint32("sessions", &m.Sessions)
+	if m.Sessions > MaxLimitSessions {
+		f.refuse("%d sessions are asked for; at most %d are allowed", m.Sessions, uint64(MaxLimitSessions))
+	}
 	f.limited("cursor", &m.Cursor, "cursor", MaxLimitPath)
 }
 

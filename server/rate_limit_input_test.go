@@ -206,6 +206,7 @@ func TestLimitBadRequests(t *testing.T) {
 		"a join of no tree":                {c.call(protocol.KindLimitJoin, c.tree("x"), &protocol.LimitJoin{Head: c.head(c.id), Path: []byte("x")}, nil), protocol.StatusNotFound},
 		"a watch of no tree":               {c.call(protocol.KindLimitWatch, c.tree("x"), &protocol.LimitWatch{Node: c.node, Session: c.id, Path: []byte("x")}, nil), protocol.StatusNotFound},
 		"a description of no tree":         {c.call(protocol.KindLimitDescribe, c.tree("x"), &protocol.LimitDescribe{Node: c.node, Path: []byte("x")}, nil), protocol.StatusNotFound},
+		"a description of many sessions":   {raw(protocol.KindLimitDescribe, &protocol.LimitDescribe{Node: c.node, Path: []byte("api"), Sessions: protocol.MaxLimitSessions + 1}), protocol.StatusBadRequest},
 		"a description with a long cursor": {raw(protocol.KindLimitDescribe, &protocol.LimitDescribe{Node: c.node, Path: []byte("api"), Cursor: make([]byte, protocol.MaxLimitPath+1)}), protocol.StatusBadRequest},
 	} {
 		if !errors.Is(x.err, x.want) || statusMessage(x.err) == "" {

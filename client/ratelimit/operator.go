@@ -1,9 +1,11 @@
 package ratelimit
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -193,8 +195,8 @@ type SessionUse struct {
 	At      string // the resource that Why is about, if any
 }
 
-// Describe reads a resource with all below it, and at most so many of the sessions that use them.
-// Errors: NotFound.
+// Describe reads a resource with all below it, and at most so many of the sessions that use them, up to
+// 10,000. Errors: NotFound; BadRequest for more.
 func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*Status, error) {
 	o, err := tree(nil, n, path)
 	if err != nil {
@@ -210,14 +212,17 @@ func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*
 		if s == nil {
 			s = &Status{Lease: millis.Duration(r.Length), Learning: r.Learning, Learned: millis.Duration(r.Learned), Participants: r.Participants}
 		}
-		s.add(&r, sessions)
-		if m.Cursor = r.Cursor; len(r.Cursor) == 0 {
-			return s, nil
+		s.add(&r)
+		if m.Cursor = r.Cursor; len(r.Cursor) > 0 {
+			continue
 		}
+		slices.SortStableFunc(s.Sessions, func(a, b SessionUse) int { return cmp.Compare(b.Rate, a.Rate) }) // of all pages
+		s.Sessions = s.Sessions[:min(len(s.Sessions), max(sessions, 0))]
+		return s, nil
 	}
 }
 
-func (s *Status) add(r *protocol.LimitStatus, sessions int) {
+func (s *Status) add(r *protocol.LimitStatus) {
 	units := func(v uint64) float64 { return float64(v) / 1000 }
 	for i := range r.Resources {
 		x := &r.Resources[i]
@@ -229,12 +234,11 @@ func (s *Status) add(r *protocol.LimitStatus, sessions int) {
 		})
 	}
 	for i := range r.Sessions {
-		if x := &r.Sessions[i]; len(s.Sessions) < sessions {
-			s.Sessions = append(s.Sessions, SessionUse{
-				Session: x.Session, Path: string(x.Path), Remote: x.State == protocol.LimitRemote, Rate: units(x.Rate), Burst: units(x.Burst),
-				Demand: units(x.Demand), Used: units(x.Used), Waiting: units(x.Waiting),
-				Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whyOf(x.Why), At: string(x.At),
-			})
-		}
+		x := &r.Sessions[i]
+		s.Sessions = append(s.Sessions, SessionUse{
+			Session: x.Session, Path: string(x.Path), Remote: x.State == protocol.LimitRemote, Rate: units(x.Rate), Burst: units(x.Burst),
+			Demand: units(x.Demand), Used: units(x.Used), Waiting: units(x.Waiting),
+			Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whyOf(x.Why), At: string(x.At),
+		})
 	}
 }

@@ -160,12 +160,9 @@ and why each has what it has:
 	return c
 }
 
-// maxLimitSessions bounds the sessions that are shown of a rate limit.
-const maxLimitSessions = 10_000
-
 func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (row, error) {
-	if sessions < 0 || sessions > maxLimitSessions {
-		return nil, usagef("--sessions %d is out of range; choose 0 to %d", sessions, maxLimitSessions)
+	if sessions < 0 || sessions > protocol.MaxLimitSessions {
+		return nil, usagef("--sessions %d is out of range; choose 0 to %d", sessions, protocol.MaxLimitSessions)
 	}
 	s, err := ratelimit.Describe(inv.ctx, n, name, sessions)
 	if err != nil {

@@ -99,8 +99,7 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 		}
 		out.Leaves = append(out.Leaves, lease)
 	}
-	in, due := r.leases.NextOf(x.m, r.host.Raft().LogTime(), node, q.Path)
-	r.schedule(in, due)
+	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return nil
 }
 
@@ -113,8 +112,7 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 	}
 	r.Acquires.Add(1)
 	out.Retry, err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Session, x.it.epoch, q.Path, q.Amount, q.Wait)
-	in, due := r.leases.NextOf(x.m, r.host.Raft().LogTime(), x.it.scope.node, q.Path)
-	r.schedule(in, due)
+	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return err
 }
 
@@ -125,7 +123,9 @@ func (r *RateLimits) describe(x reading, q *protocol.LimitDescribe, out *protoco
 	if !leads {
 		return errNotLeading
 	}
-	return r.leases.Describe(x.m, x.logTime, q, out)
+	err := r.leases.Describe(x.m, x.logTime, q, out)
+	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
+	return err
 }
 
 // LimitUsage is what metrics show of the rate limits that are led here.
@@ -149,8 +149,7 @@ func (r *RateLimits) Usage(most int) (u LimitUsage) {
 		if !leads {
 			return
 		}
-		now := r.host.Raft().LogTime()
-		for node, l := range r.leases.All {
+		r.leases.All(m, r.host.Raft().LogTime(), func(node, now uint64, l *ratelimit.Leases) bool {
 			u.Learning = max(u.Learning, l.Learning(now))
 			u.Unconfirmed += l.Unconfirmed()
 			l.Usage(func(x *ratelimit.Usage) bool {
@@ -160,7 +159,8 @@ func (r *RateLimits) Usage(most int) (u LimitUsage) {
 				u.Leaves = append(u.Leaves, LeafUsage{node, *x})
 				return true
 			})
-		}
+			return true
+		})
 	})
 	return u
 }
@@ -192,6 +192,6 @@ func (r *RateLimits) tick() {
 			r.Notified.Add(1)
 			r.host.Delivery().Limits.Notify(node, name, session, revision)
 		})
-		r.schedule(r.leases.Next(m, r.host.Raft().LogTime()))
+		r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	})
 }

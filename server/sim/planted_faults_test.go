@@ -670,6 +670,21 @@ var plantedFaults = []plantedFault{
 		"client/ratelimit", "TestSimulation", "",
 	},
 	{
+		"limit-refresh-each-denial", "client/ratelimit/demand.go",
+		[]string{"return byQuarter(wants, d.reported) ||", "return wants > 0 || byQuarter(wants, d.reported) ||"},
+		"client/ratelimit", "TestDemandChanges", "",
+	},
+	{
+		"limit-members-kept", "shard/ratelimit/leases.go",
+		[]string{"case len(l.members) > 0: //", "case len(l.members) > MaxParticipants: //"},
+		"shard/ratelimit", "TestNothingIsKept", "",
+	},
+	{
+		"limit-trees-kept", "shard/leader/rate_limits.go",
+		[]string{"\tdelete(r.trees, string(r.keyOf(x.node, []byte(x.name))))\n", "\t_ = r.keyOf(x.node, []byte(x.name))\n"},
+		"shard/leader", "TestRateLimitsComeAndGo", "",
+	},
+	{
 		"limit-number-twice", "shard/ratelimit/leases.go",
 		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
 		"client/ratelimit", "TestSimulation", "",

@@ -1,6 +1,7 @@
 package leader
 
 import (
+	"container/heap"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -19,7 +20,11 @@ import (
 // logTime is that of the beginning. Times never go back.
 type RateLimits struct {
 	trees map[string]*rateLimit // by node and name
-	key   []byte
+	due   dueLimits
+	sweep int // at so many trees those that are gone are looked for
+
+	key     []byte       // scratch
+	ticking []*rateLimit // likewise
 }
 
 // rateLimit has the leases of a tree.
@@ -27,23 +32,74 @@ type rateLimit struct {
 	node   uint64
 	name   string
 	leases *ratelimit.Leases
+	due    uint64 // log time of its next tick
+	at     int    // its place in the queue of those that are due; -1: it is not there
 }
 
 // NewRateLimits returns one without leases.
-func NewRateLimits() *RateLimits { return &RateLimits{trees: make(map[string]*rateLimit)} }
+func NewRateLimits() *RateLimits {
+	return &RateLimits{trees: make(map[string]*rateLimit), sweep: sweepFirst}
+}
 
-// leases finds the leases of a tree. Those of an earlier leadership are dropped.
-func (r *RateLimits) leases(node uint64, path []byte, v *shard.RateLimitView) *ratelimit.Leases {
-	r.key = append(binary.BigEndian.AppendUint64(r.key[:0], node), protocol.LimitRoot(path)...)
-	x := r.trees[string(r.key)]
+// sweepFirst is how many trees are kept without a look for those that are gone. After it each look is
+// made when their number has doubled.
+const sweepFirst = 64
+
+// limit finds a tree's leases. Those of an earlier leadership are dropped.
+func (r *RateLimits) limit(m *shard.Machine, logTime, node uint64, path []byte) (*rateLimit, shard.RateLimitView, error) {
+	v, err := m.RateLimits().View(node, path, logTime)
+	if err != nil {
+		return nil, v, err
+	}
+	root := protocol.LimitRoot(path)
+	x := r.trees[string(r.keyOf(node, root))]
 	if x == nil {
-		x = &rateLimit{node: node, name: string(protocol.LimitRoot(path))}
-		r.trees[string(r.key)] = x
+		if len(r.trees) >= r.sweep {
+			r.dropGone(m, logTime)
+		}
+		x = &rateLimit{node: node, name: string(root), at: -1}
+		r.trees[string(r.keyOf(node, root))] = x
 	}
 	if x.leases == nil || x.leases.Leadership() != v.Leadership {
 		x.leases = ratelimit.NewLeases(v.Leadership, v.Now)
 	}
-	return x.leases
+	return x, v, nil
+}
+
+func (r *RateLimits) keyOf(node uint64, root []byte) []byte {
+	r.key = append(binary.BigEndian.AppendUint64(r.key[:0], node), root...)
+	return r.key
+}
+
+// dropGone drops what is known of trees that are not here any more. The order has no effect.
+func (r *RateLimits) dropGone(m *shard.Machine, logTime uint64) {
+	for _, x := range r.trees {
+		if _, err := m.RateLimits().View(x.node, []byte(x.name), logTime); err != nil {
+			r.drop(x)
+		}
+	}
+	r.sweep = max(2*len(r.trees), sweepFirst)
+}
+
+func (r *RateLimits) drop(x *rateLimit) {
+	delete(r.trees, string(r.keyOf(x.node, []byte(x.name))))
+	if x.at >= 0 {
+		heap.Remove(&r.due, x.at)
+	}
+}
+
+// schedule notes when a tree has something to do.
+func (r *RateLimits) schedule(x *rateLimit, logTime, now uint64) {
+	at, ok := x.leases.Next()
+	x.due = logTime + at - min(at, now)
+	switch {
+	case ok && x.at >= 0:
+		heap.Fix(&r.due, x.at)
+	case ok:
+		heap.Push(&r.due, x)
+	case x.at >= 0:
+		heap.Remove(&r.due, x.at)
+	}
 }
 
 // Refresh answers a refresh of a session's leases. Errors: those of the tree and of
@@ -51,22 +107,24 @@ func (r *RateLimits) leases(node uint64, path []byte, v *shard.RateLimitView) *r
 func (r *RateLimits) Refresh(
 	m *shard.Machine, logTime, node uint64, path []byte, q *ratelimit.Refresh, out *ratelimit.Reply,
 ) error {
-	v, err := m.RateLimits().View(node, path, logTime)
+	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {
 		return err
 	}
-	return r.leases(node, path, &v).Refresh(v.Now, v.Tree, v.Version, q, out)
+	defer r.schedule(x, logTime, v.Now)
+	return x.leases.Refresh(v.Now, v.Tree, v.Version, q, out)
 }
 
 // Acquire takes an amount of a leaf that is served remotely, see [ratelimit.Leases.Acquire].
 func (r *RateLimits) Acquire(
 	m *shard.Machine, logTime, node, session, epoch uint64, path []byte, amount uint64, wait bool,
 ) (retry uint64, err error) {
-	v, err := m.RateLimits().View(node, path, logTime)
+	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {
 		return 0, err
 	}
-	return r.leases(node, path, &v).Acquire(v.Now, v.Tree, v.Version, session, epoch, string(path), amount, wait)
+	defer r.schedule(x, logTime, v.Now)
+	return x.leases.Acquire(v.Now, v.Tree, v.Version, session, epoch, string(path), amount, wait)
 }
 
 // Describe reads a resource with all below it. Errors: those of the tree; NOT_FOUND, BAD_REQUEST.
@@ -74,69 +132,94 @@ func (r *RateLimits) Describe(m *shard.Machine, logTime uint64, q *protocol.Limi
 	if err := q.Validate(); err != nil {
 		return err
 	}
-	v, err := m.RateLimits().View(q.Node, q.Path, logTime)
+	x, v, err := r.limit(m, logTime, q.Node, q.Path)
 	if err != nil {
 		return err
 	}
+	defer r.schedule(x, logTime, v.Now)
 	out.Index = m.AppliedIndex()
-	return r.leases(q.Node, q.Path, &v).Describe(v.Now, v.Tree, v.Version, q, out)
+	return x.leases.Describe(v.Now, v.Tree, v.Version, q, out)
 }
 
 // Next is the least number of ms after which Tick has something to do. False: nothing, until the
 // next call.
-func (r *RateLimits) Next(m *shard.Machine, logTime uint64) (in uint64, ok bool) {
-	for _, x := range r.trees { // the least: in any order
-		if left, due := r.next(m, logTime, x); due && (!ok || left < in) {
-			in, ok = left, true
-		}
-	}
-	return in, ok
-}
-
-// NextOf is Next for one tree.
-func (r *RateLimits) NextOf(m *shard.Machine, logTime, node uint64, path []byte) (in uint64, ok bool) {
-	r.key = append(binary.BigEndian.AppendUint64(r.key[:0], node), protocol.LimitRoot(path)...)
-	if x := r.trees[string(r.key)]; x != nil {
-		return r.next(m, logTime, x)
-	}
-	return 0, false
-}
-
-func (r *RateLimits) next(m *shard.Machine, logTime uint64, x *rateLimit) (in uint64, ok bool) {
-	v, err := m.RateLimits().View(x.node, []byte(x.name), logTime)
-	if err != nil {
+func (r *RateLimits) Next(logTime uint64) (in uint64, ok bool) {
+	if len(r.due) == 0 {
 		return 0, false
 	}
-	at, ok := x.leases.Next()
-	return at - min(at, v.Now), ok
+	at := r.due[0].due
+	return at - min(at, logTime), true
 }
 
-// Tick does what is due, and calls notify for sessions that are to refresh at once. The order of
-// the trees has no effect: they know nothing of each other.
+// Tick does what is due, and calls notify for sessions that are to refresh at once. The trees know
+// nothing of each other.
 func (r *RateLimits) Tick(m *shard.Machine, logTime uint64, notify func(node uint64, name string, session, revision uint64)) {
-	for key, x := range r.trees {
-		v, err := m.RateLimits().View(x.node, []byte(x.name), logTime)
+	r.ticking = r.ticking[:0]
+	for len(r.due) > 0 && r.due[0].due <= logTime {
+		r.ticking = append(r.ticking, heap.Pop(&r.due).(*rateLimit))
+	}
+	for _, x := range r.ticking {
+		_, v, err := r.limit(m, logTime, x.node, []byte(x.name))
 		if err != nil {
-			delete(r.trees, key)
+			r.drop(x)
 			continue
 		}
-		r.leases(x.node, []byte(x.name), &v).Tick(v.Now, v.Tree, v.Version, func(session uint64) {
+		x.leases.Tick(v.Now, v.Tree, v.Version, func(session uint64) {
 			notify(x.node, x.name, session, v.Tree.Revision())
 		})
+		r.schedule(x, logTime, v.Now)
 	}
+	clear(r.ticking)
 }
 
-// All yields the leases of the trees of which there are some, in order of node and name.
-func (r *RateLimits) All(yield func(node uint64, l *ratelimit.Leases) bool) {
+// All yields the leases of the trees of which there are some, in order of node and name, each as of
+// now, a time of its bucket.
+func (r *RateLimits) All(m *shard.Machine, logTime uint64, yield func(node, now uint64, l *ratelimit.Leases) bool) {
 	for _, key := range slices.Sorted(maps.Keys(r.trees)) {
-		if x := r.trees[key]; x.leases != nil && !yield(x.node, x.leases) {
+		x := r.trees[key]
+		v, err := m.RateLimits().View(x.node, []byte(x.name), logTime)
+		if err != nil || x.leases.Leadership() != v.Leadership {
+			continue
+		}
+		x.leases.Observe(v.Now, v.Tree, v.Version)
+		if !yield(x.node, v.Now, x.leases) {
 			return
 		}
 	}
 }
 
 // Reset drops all leases: the leadership has ended.
-func (r *RateLimits) Reset() { clear(r.trees) }
+func (r *RateLimits) Reset() {
+	clear(r.trees)
+	r.due, r.sweep = nil, sweepFirst
+}
 
 // Len is how many trees have leases.
 func (r *RateLimits) Len() int { return len(r.trees) }
+
+// dueLimits are the trees that have something to do, a heap by time.
+type dueLimits []*rateLimit
+
+func (q dueLimits) Len() int           { return len(q) }
+func (q dueLimits) Less(i, j int) bool { return q[i].due < q[j].due }
+func (q dueLimits) Swap(i, j int) {
+	q[i], q[j] = q[j], q[i]
+	q[i].at, q[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (q *dueLimits) Push(v any) {
+	x := v.(*rateLimit)
+	x.at = len(*q)
+	*q = append(*q, x)
+}
+
+// Pop implements heap.Interface.
+func (q *dueLimits) Pop() any {
+	last := len(*q) - 1
+	x := (*q)[last]
+	(*q)[last] = nil
+	*q = (*q)[:last]
+	x.at = -1
+	return x
+}

@@ -356,6 +356,8 @@ func (l *Leases) Next() (at uint64, ok bool) {
 		return l.notifyAt, true
 	case l.shortages > 0:
 		return l.computed + expireEvery, true
+	case len(l.members) > 0: // those that are gone without a word are not kept
+		return l.computed + l.length, true
 	}
 	return 0, false
 }

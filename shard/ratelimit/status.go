@@ -2,14 +2,21 @@ package ratelimit
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// statusPage bounds the resources of one page of a status.
-const statusPage = 1_000
+// statusPage bounds the resources of one page of a status, and statusBytes what its sessions take: what
+// has long paths has fewer.
+const (
+	statusPage  = 1_000
+	statusBytes = 1 << 20
+
+	sessionBytes = 64 // of a session, beside its texts
+)
 
 // Describe reads a resource with all below it, in pages. Errors: NOT_FOUND.
 func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
@@ -23,6 +30,7 @@ func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.Li
 	}
 	*out = protocol.LimitStatus{Index: out.Index, Clock: l.now, Length: l.length, Learning: l.learning, Learned: l.learned,
 		Participants: uint64(tree.NumParticipants()), Resources: out.Resources[:0], Sessions: out.Sessions[:0]}
+	first, left := firstHoldings{most: int(q.Sessions)}, statusBytes
 	from := path
 	if len(q.Cursor) > 0 {
 		from = string(q.Cursor) + "\x00"
@@ -38,21 +46,26 @@ func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.Li
 			out.Cursor = out.Resources[statusPage-1].Path
 			return false
 		}
-		out.Resources = append(out.Resources, l.describe(tree, p, revision, c, int(q.Sessions), &out.Sessions))
+		out.Resources = append(out.Resources, l.describe(p, revision, c, &first))
 		return true
 	})
-	slices.SortStableFunc(out.Sessions, func(a, b protocol.LimitSession) int {
-		return cmp.Or(cmp.Compare(b.Rate, a.Rate), cmp.Compare(b.Demand, a.Demand), cmp.Compare(a.Session, b.Session))
+	slices.SortFunc(first.list, func(a, b *holding) int {
+		if a.before(b) {
+			return -1
+		}
+		return 1
 	})
-	if most := int(q.Sessions); len(out.Sessions) > most {
-		out.Sessions = out.Sessions[:most]
+	for _, h := range first.list {
+		s := l.describeSession(tree, h)
+		if left -= sessionBytes + len(s.Path) + len(s.At); left < 0 {
+			break
+		}
+		out.Sessions = append(out.Sessions, s)
 	}
 	return nil
 }
 
-func (l *Leases) describe(
-	tree *Tree, path string, revision uint64, c *protocol.LimitConfig, sessions int, list *[]protocol.LimitSession,
-) protocol.LimitResource {
+func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig, first *firstHoldings) protocol.LimitResource {
 	r := protocol.LimitResource{Path: []byte(path), Revision: revision, Config: *c}
 	i, ok := l.index[path]
 	if !ok {
@@ -68,28 +81,58 @@ func (l *Leases) describe(
 		if last := h.last(); h.countedRate > last.Rate {
 			r.Unconfirmed += h.countedRate - last.Rate
 		}
-		if !l.live(h) {
-			continue
+		if l.live(h) {
+			r.Sessions++
+			r.Waiting = addUpTo(r.Waiting, h.waiting, maxRate)
+			first.add(h)
 		}
-		r.Sessions++
-		r.Waiting = addUpTo(r.Waiting, h.waiting, maxRate)
-		if sessions == 0 {
-			continue
-		}
-		s := protocol.LimitSession{Session: h.member.session, Path: r.Path, Rate: h.last().Rate, Burst: h.last().Burst, Demand: h.demand,
-			Waiting: h.waiting, Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
-		if n.remote {
-			s.State = protocol.LimitRemote
-		}
-		if p := tree.participants[h.member.session]; p != nil {
-			s.Age = l.now - min(l.now, p.joined)
-		}
-		why, at := l.why(h)
-		s.Why, s.At = protocol.LimitWhy(why), []byte(at)
-		*list = append(*list, s)
 	}
 	return r
 }
+
+func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
+	s := protocol.LimitSession{Session: h.member.session, Path: []byte(h.path), Rate: h.last().Rate, Burst: h.last().Burst, Demand: h.demand,
+		Waiting: h.waiting, Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
+	if l.nodes[h.node].remote {
+		s.State = protocol.LimitRemote
+	}
+	if p := tree.participants[h.member.session]; p != nil {
+		s.Age = l.now - min(l.now, p.joined)
+	}
+	why, at := l.why(h)
+	s.Why, s.At = protocol.LimitWhy(why), []byte(at)
+	return s
+}
+
+// firstHoldings are the first of many in a list of sessions: a heap, with the last of them on top. So a
+// look at some of 100,000 sessions does not make and sort a list of all.
+type firstHoldings struct {
+	list []*holding
+	most int
+}
+
+// before is the order of sessions in a description.
+func (h *holding) before(b *holding) bool {
+	return cmp.Or(cmp.Compare(b.last().Rate, h.last().Rate), cmp.Compare(b.demand, h.demand),
+		cmp.Compare(h.member.session, b.member.session), cmp.Compare(h.path, b.path)) < 0
+}
+
+func (f *firstHoldings) add(h *holding) {
+	switch {
+	case len(f.list) < f.most:
+		heap.Push(f, h)
+	case f.most > 0 && h.before(f.list[0]):
+		f.list[0] = h
+		heap.Fix(f, 0)
+	}
+}
+
+// Len, Less, Swap, Push and Pop implement heap.Interface.
+func (f *firstHoldings) Len() int           { return len(f.list) }
+func (f *firstHoldings) Less(i, j int) bool { return f.list[j].before(f.list[i]) }
+func (f *firstHoldings) Swap(i, j int)      { f.list[i], f.list[j] = f.list[j], f.list[i] }
+func (f *firstHoldings) Push(h any)         { f.list = append(f.list, h.(*holding)) }
+func (f *firstHoldings) Pop() any           { panic("the list does not become shorter") }
 
 // Usage is what metrics show of a leaf. Rates are in thousandths of a unit per second, amounts in
 // thousandths of a unit since the leadership began.
