@@ -34,6 +34,9 @@ func TestRecoveryDrill(t *testing.T) {
 	}
 }
 
+// killAll has a script end the processes that it noted in files.
+const killAll = "trap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n"
+
 // runPage runs the commands of a page from top to bottom in an empty folder, as a reader would, but
 // for its addresses, which may be in use. Processes that the page notes in files *.pid end with it.
 func runPage(t *testing.T, page string) (dir, out string) {
@@ -52,9 +55,8 @@ func runPage(t *testing.T, page string) (dir, out string) {
 	})
 	// `!` of a shell does not fail a script.
 	script = regexp.MustCompile(`(?m)^! (.*)$`).ReplaceAllString(script, "if $1; then echo 'this was to be refused'; exit 1; fi")
-	const cleanUp = "trap 'for p in *.pid; do kill -9 $(cat $p) 2>/dev/null || :; done; wait' EXIT\n"
 	dir = t.TempDir()
-	out = expect(t, 0, []string{"DRILL=" + dir}, "sh", "-c", "cd $DRILL\nset -eux\n"+cleanUp+script)
+	out = expect(t, 0, []string{"DRILL=" + dir}, "sh", "-c", "cd $DRILL\nset -eux\n"+killAll+script)
 	t.Log(out)
 	return dir, out
 }

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// limitLook is a document of `limit top`.
+type limitLook struct {
+	Resources []struct{ Leased float64 }
+	Sessions  []struct{ Rate float64 }
+}
+
+// TestRateLimitStory runs the commands of client/ratelimit/README.md: two services share a limit, and
+// one is killed. What `limit top` shows after each block is the story, and never more than the limit.
+func TestRateLimitStory(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	dir := t.TempDir()
+	script := ""
+	for _, block := range fenced(readPage(t, "../../client/ratelimit/README.md"), "sh") {
+		if rest, ok := strings.CutPrefix(block, "go build -o services "); ok {
+			build := exec.Command("go", "build", "-o", filepath.Join(dir, "services"), strings.TrimSpace(rest))
+			build.Dir = "../.."
+			if out, err := build.CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			continue
+		}
+		script += block + "signalbox limit top api --count 1 -o jsonl >>looks.jsonl\n"
+	}
+	env := []string{"STORY=" + dir, "SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	t.Log(expect(t, 0, env, "sh", "-c", "cd $STORY\nset -eux\n"+killAll+script))
+
+	chapters := [][]float64{{500, 500}, {1000}, nil} // both; one; nobody
+	for _, x := range readLooks(t, filepath.Join(dir, "looks.jsonl")) {
+		if len(chapters) > 0 && x.shows(chapters[0]) {
+			chapters = chapters[1:]
+		}
+	}
+	if len(chapters) > 0 {
+		t.Errorf("limit top never showed sessions with %v", chapters)
+	}
+	if len(readLooks(t, filepath.Join(dir, "top.jsonl"))) == 0 {
+		t.Error("limit top that runs beside it shows nothing")
+	}
+}
+
+// shows reports whether these are the rates of its sessions.
+func (x *limitLook) shows(rates []float64) bool {
+	if len(x.Sessions) != len(rates) {
+		return false
+	}
+	for i, s := range x.Sessions {
+		if s.Rate != rates[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// readLooks reads what `limit top` wrote. A last line may be cut off by its end.
+func readLooks(t *testing.T, path string) (list []limitLook) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for d := json.NewDecoder(f); ; {
+		var x limitLook
+		if err := d.Decode(&x); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+				t.Error(err)
+			}
+			return list
+		}
+		if x.Resources[0].Leased > 1000 {
+			t.Errorf("more is leased than the limit: %+v", x)
+		}
+		list = append(list, x)
+	}
+}
