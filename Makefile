@@ -111,6 +111,9 @@ bench-discovery: build bench-tools ## many services for ten minutes, and one of 
 bench-grow: build bench-tools ## from one instance to three and six and back, under load; writes bench/results
 	./bin/bench grow
 
+bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,000 participants, shares, pairs beside a limit, about 6 minutes; writes bench/results
+	./bin/bench-peers ratelimit
+
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
@@ -135,4 +138,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot

@@ -23,6 +23,7 @@ service [flags]         one service of 5,000 members with 20,000 watchers, and i
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
+ratelimit [flags]       rate limits: local decisions, beside a request for each where the program has Redis; 10,000 sessions that share one
 scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
 soak [flags]            two hours of mixed load, restarts, rollouts, moves and kills
 `
@@ -70,6 +71,8 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return watchersCommand(ctx, rest, os.Stdin, stdout)
 	case "discovery", "service", "grow", "restart", "scale", "soak":
 		return longCommand(ctx, verb, rest, stdout, stderr)
+	case "ratelimit":
+		return rateLimitCommand(ctx, rest, stdout, stderr, systems)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
 	default:

@@ -40,22 +40,25 @@ func (r *redisServer) Version(ctx context.Context) (string, error) {
 // commands that arrived together, and turns off what would only disturb: no snapshots, no rewriting
 // of the log, no cut of slow subscribers.
 func (r *redisServer) Start(ctx context.Context, dir string) (*bench.Server, error) {
-	addr, err := bench.FreeAddress()
-	if err != nil {
-		return nil, err
-	}
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return nil, err
-	}
-	p, err := bench.StartProcess(ctx, dir, func(ctx context.Context) error { return redisReady(ctx, addr) }, "redis-server",
-		"--bind", host, "--port", port, "--dir", dir, "--appendonly", "yes", "--appendfsync", "always",
-		"--auto-aof-rewrite-percentage", "0", "--save", "",
-		"--maxclients", "19500", "--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning")
+	p, addr, err := r.start(ctx, dir, "--appendonly", "yes", "--appendfsync", "always", "--auto-aof-rewrite-percentage", "0")
 	if err != nil {
 		return nil, err
 	}
 	return bench.NewServer(p, func(w bench.Workload) (bench.Plan, error) { return redisPlan(r.client, addr, w) }), nil
+}
+
+func (r *redisServer) start(ctx context.Context, dir string, flags ...string) (p *bench.Process, addr string, err error) {
+	if addr, err = bench.FreeAddress(); err != nil {
+		return nil, "", err
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return nil, "", err
+	}
+	p, err = bench.StartProcess(ctx, dir, func(ctx context.Context) error { return redisReady(ctx, addr) }, "redis-server",
+		append([]string{"--bind", host, "--port", port, "--dir", dir, "--save", "", "--maxclients", "19500",
+			"--client-output-buffer-limit", "pubsub 0 0 0", "--tcp-backlog", "4096", "--loglevel", "warning"}, flags...)...)
+	return p, addr, err
 }
 
 // redisReady asks whether it answers.

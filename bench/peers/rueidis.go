@@ -19,10 +19,14 @@ func (t *rueidisTarget) Name() string { return "redis at " + t.addr + " through 
 
 func (t *rueidisTarget) Code(err error) string { return codeOf(err) }
 
-func (t *rueidisTarget) Open(context.Context) (loadgen.Conn, error) {
-	c, err := rueidis.NewClient(rueidis.ClientOption{
+func (t *rueidisTarget) client() (rueidis.Client, error) {
+	return rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{t.addr}, ForceSingleClient: true, DisableCache: true, PipelineMultiplex: 2, AlwaysPipelining: true,
 	})
+}
+
+func (t *rueidisTarget) Open(context.Context) (loadgen.Conn, error) {
+	c, err := t.client()
 	if err != nil {
 		return nil, err
 	}
