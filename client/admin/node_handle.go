@@ -65,9 +65,10 @@ func (n Node) ForceRelease(
 	}
 	m := &protocol.ForceRelease{Node: n.h.ID, Name: []byte(name), First: first, Last: last, Reason: reason}
 	var reply protocol.ForceReleaseReply
-	x := core.Call{Kind: protocol.KindForceRelease, Msg: m, Reply: &reply, To: n.h.At(name), Writes: true}
-	r := n.h.Driver.Call(ctx, &x)
-	repeated, err := x.Repeated() || r.Unknown, driver.Err(r)
+	r := n.h.Driver.Call(ctx, &core.Call{
+		Kind: protocol.KindForceRelease, Msg: m, Reply: &reply, To: n.h.At(name), Writes: true,
+	})
+	repeated, err := r.Repeated || r.Unknown, driver.Err(r)
 	if repeated && errors.Is(err, protocol.StatusNotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
 	}

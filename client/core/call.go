@@ -183,9 +183,6 @@ func (x *Call) done(e *Engine, err error) {
 	}
 }
 
-// Repeated reports whether a sending before the answered one may have had its effect.
-func (r *Request) Repeated() bool { return r.unanswered }
-
 // Attempts is how often the request was sent.
 func (r *Request) Attempts() int { return int(r.attempts) }
 

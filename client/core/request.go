@@ -61,6 +61,8 @@ type Result struct {
 	Answered bool
 	// Unknown: it was sent, and may have had its effect.
 	Unknown bool
+	// Repeated: some sending before was not answered, and may have had its effect.
+	Repeated bool
 	// InBackground: the engine goes on with it, and keeps the record.
 	InBackground bool
 }
@@ -468,6 +470,7 @@ func (r *Request) waited() bool { return r.Waiter != nil && !r.InBackground }
 func (e *Engine) notify(r *Request, result Result) {
 	if r.waited() {
 		r.Result = result
+		r.Result.Repeated = r.unanswered
 		e.ready.Done = append(e.ready.Done, r)
 	}
 }

@@ -148,10 +148,18 @@ func (a *acquireCall) wait(ctx context.Context, d *Driver, accepted bell, onAcce
 	return a.Result
 }
 
-// Call sends a request until it is answered, or ctx ends.
+// Call sends a request until it is answered, or ctx ends. x is copied: its Result is not set, and a
+// call that the caller made on its stack stays there.
 func (d *Driver) Call(ctx context.Context, x *core.Call) core.Result {
-	return d.send(ctx, &x.Request, func(now time.Duration) { d.engine.Call(now, x) })
+	a := calls.Get().(*core.Call)
+	*a = *x
+	r := d.send(ctx, &a.Request, func(now time.Duration) { d.engine.Call(now, a) })
+	*a = core.Call{}
+	calls.Put(a) // the engine keeps no call in the background
+	return r
 }
+
+var calls = sync.Pool{New: func() any { return new(core.Call) }}
 
 // Disarm forgets a one-shot watch that nobody waits for any more.
 func (d *Driver) Disarm(o *core.OneShot) {

@@ -103,6 +103,7 @@ func (d *Driver) unlock(now time.Duration) {
 		clear(r.Notice)
 		r.Notice = r.Notice[:0]
 	}
+	r.Wake = d.deliver.wake(r.Wake)
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
 		d.armed = at
 		d.timer.Reset(max(at-now, 0))

@@ -7,11 +7,14 @@ import (
 )
 
 // delivery calls the functions of watches. Its goroutine runs while there is something to deliver.
-// The driver's mu guards it.
+// The driver's mu guards it, but for the batch.
 type delivery struct {
 	d       *Driver
 	running bool // the goroutine is there
 	queue   []*watchFunc
+	next    int         // in the queue: what is before it was taken
+	batch   []delivered // taken under mu, delivered without it: the goroutine's own
+	done    int         // of the batch
 }
 
 // watchFunc is a watch whose events a function takes.
@@ -25,85 +28,127 @@ type watchFunc struct {
 	over   bool // the last call is made; only the delivery's goroutine looks at it
 }
 
-// Done implements core.Waiter: there is something to deliver. The end of the context calls it too,
-// and may come when Close waits for the delivery: Close has had every watch woken by then.
+// delivered is an event for the function of a watch, or why there is none any more.
+type delivered struct {
+	to  *watchFunc
+	ev  core.WatchEvent
+	err error
+}
+
+// Done implements core.Waiter: there is something to deliver. The end of the context calls it.
 func (x *watchFunc) Done() {
 	x.d.mu.Lock()
 	defer x.d.mu.Unlock()
-	if !x.d.waiting {
-		x.d.deliver.add(x)
-	}
+	x.d.deliver.add(x)
 }
 
-// start starts the goroutine if there is something to deliver. mu is held.
-func (d *delivery) start() {
-	if !d.running && len(d.queue) > 0 {
-		d.running = true
-		d.d.goroutines.Go(d.all)
+// wake has the watches among those who are woken looked at, and returns the others. mu is held.
+func (d *delivery) wake(list []core.Waiter) []core.Waiter {
+	others := list[:0]
+	for _, w := range list {
+		if x, ok := w.(*watchFunc); ok {
+			d.add(x)
+		} else {
+			others = append(others, w)
+		}
 	}
+	clear(list[len(others):])
+	return others
 }
 
-// add has a watch delivered. mu is held.
+// add has a watch looked at. It may come when Close waits for the delivery: Close has had every
+// watch woken by then. mu is held.
 func (d *delivery) add(x *watchFunc) {
-	if !x.queued {
+	if !x.queued && !d.d.waiting {
 		x.queued = true
+		if len(d.queue) == cap(d.queue) && d.next > len(d.queue)/2 {
+			n := copy(d.queue, d.queue[d.next:])
+			clear(d.queue[n:])
+			d.queue, d.next = d.queue[:n], 0
+		}
 		d.queue = append(d.queue, x)
 		d.start()
 	}
 }
 
+// start starts the goroutine if there is something to deliver. mu is held.
+func (d *delivery) start() {
+	if !d.running && (d.next < len(d.queue) || d.done < len(d.batch)) {
+		d.running = true
+		d.d.goroutines.Go(d.all)
+	}
+}
+
+// maxBatch is how many events are taken at once. One step for each would double what a change that
+// thousands of watches see costs the client.
+const maxBatch = 16
+
+// take fills the batch, each watch in its turn: one that changes all the time is not the only one.
+// It reports whether there is anything; the goroutine ends otherwise.
+func (d *delivery) take() bool {
+	now := d.d.lock()
+	clear(d.batch)
+	d.batch, d.done = d.batch[:0], 0
+	for d.next < len(d.queue) && len(d.batch) < maxBatch {
+		x := d.queue[d.next]
+		d.queue[d.next] = nil
+		d.next++
+		x.queued = false // what comes from here on is looked at once more
+		if x.over {
+			continue
+		}
+		n := len(d.batch)
+		d.batch = append(d.batch, delivered{to: x})
+		y := &d.batch[n]
+		var ok bool
+		if ok, y.err = x.next(&y.ev); ok {
+			d.add(x) // there may be more
+		} else if y.err == nil && x.ctx.Err() == nil {
+			d.batch = d.batch[:n]
+		}
+	}
+	more := len(d.batch) > 0
+	if d.running = more; !more {
+		d.queue, d.next = d.queue[:0], 0
+	}
+	d.d.unlock(now) // what was taken may make room
+	return more
+}
+
 // all delivers as long as there is something. A function may end the goroutine, as FailNow of
 // a test does: another one goes on then.
 func (d *delivery) all() {
-	var x *watchFunc // in delivery
+	over := false
 	defer func() {
-		d.d.mu.Lock()
-		defer d.d.mu.Unlock()
-		d.running = false
-		if x != nil && !x.over {
-			d.add(x) // for what it has not got
+		if !over {
+			d.d.mu.Lock()
+			defer d.d.mu.Unlock()
+			d.running = false
+			d.start()
 		}
-		d.start()
 	}()
 	for {
-		d.d.mu.Lock()
-		if x = nil; len(d.queue) == 0 {
-			d.queue = nil
-			d.d.mu.Unlock()
-			return
+		for d.done < len(d.batch) {
+			y := &d.batch[d.done]
+			d.done++
+			y.deliver()
 		}
-		x = d.queue[0]
-		d.queue = d.queue[1:]
-		x.queued = false // what comes from here on is looked at once more
-		d.d.mu.Unlock()
-		if !x.over {
-			x.deliver()
+		if over = !d.take(); over {
+			return
 		}
 	}
 }
 
-// maxSteps is how many events of a watch are delivered before others have their turn: one that
-// changes all the time must not be the only one.
-const maxSteps = 16
-
-func (x *watchFunc) deliver() {
-	for range maxSteps {
-		var ev core.WatchEvent
-		if x.ctx.Err() != nil {
-			x.finish(x.interrupted(x.ctx))
-			return
-		}
-		ok, err := x.take(&ev)
-		switch {
-		case err != nil:
-			x.finish(err)
-			return
-		case !ok:
-			return
-		}
-		x.step(ev, nil)
+func (y *delivered) deliver() {
+	switch x := y.to; {
+	case x.over:
+	case x.ctx.Err() != nil:
+		x.finish(x.interrupted(x.ctx))
+	case y.err != nil:
+		x.finish(y.err)
+	default:
+		x.step(y.ev, nil)
 	}
-	x.Done()
 }
 
 // finish makes the last call.

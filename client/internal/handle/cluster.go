@@ -53,10 +53,10 @@ func (c Client) ClusterAt(ctx context.Context, instance uint64, method string, i
 		return err
 	}
 	var reply protocol.ClusterReply
-	x := core.Call{
+	r := c.Driver.Call(ctx, &core.Call{
 		Kind: protocol.KindCluster, Msg: req, Reply: &reply, To: core.Target{Of: core.AtInstance, Instance: instance}, Single: true,
-	}
-	if err := driver.Err(c.Driver.Call(ctx, &x)); err != nil {
+	})
+	if err := driver.Err(r); err != nil {
 		return driver.WithOp("cluster", method, err)
 	}
 	return readClusterReply(method, &reply, out)

@@ -58,9 +58,8 @@ func (n Node) Call(ctx context.Context, to core.Target, kind protocol.Kind, m, r
 func call(
 	ctx context.Context, d *driver.Driver, to core.Target, kind protocol.Kind, m, reply protocol.Message,
 ) (repeated bool, err error) {
-	x := core.Call{Kind: kind, Msg: m, Reply: reply, To: to}
-	r := d.Call(ctx, &x)
-	return x.Repeated() || r.Unknown, driver.Err(r)
+	r := d.Call(ctx, &core.Call{Kind: kind, Msg: m, Reply: reply, To: to})
+	return r.Repeated || r.Unknown, driver.Err(r)
 }
 
 // Map is the cluster map that the client routes by. It must not be changed.
