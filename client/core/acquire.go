@@ -23,6 +23,8 @@ type Acquire struct {
 	creating *create
 	patience patience // ends the wait for the turn
 	reply    protocol.AcquireReply
+	later    bool    // reply is a result, which came later than the answer
+	place    reading // by the answer before it
 }
 
 // Queued reports whether the server put the request into the queue.
@@ -34,6 +36,7 @@ func (a *Acquire) begin(e *Engine, s *Session, key string) {
 		to: atName, tier: s.Tier,
 	}
 	a.name, a.mine, a.queued, a.creating = nil, false, false, nil
+	a.later, a.place = false, reading{}
 	if s.err != nil {
 		e.fail(&a.Request, s.err)
 		return
@@ -41,6 +44,12 @@ func (a *Acquire) begin(e *Engine, s *Session, key string) {
 	if a.Lease == nil {
 		e.send(&a.Request)
 		return
+	}
+	switch {
+	case a.knowsBounds():
+		s.bounds = true
+	case e.bounded.has(s.Node, key):
+		a.sayKnows()
 	}
 	a.patience.begin(e, a)
 	a.name = s.names.take(e, key)
@@ -104,6 +113,7 @@ func atName(e *Engine, r *Request) *Conn {
 
 func (a *Acquire) decode(body []byte) (accepted bool, err error) {
 	err = a.reply.DecodeBody(body)
+	a.later = false
 	accepted = err == nil && a.reply.State == protocol.Accepted
 	if s := a.session; accepted {
 		if s.accepted == nil {
@@ -118,6 +128,12 @@ func (a *Acquire) decided(e *Engine, err error) {
 	switch {
 	case protocol.StatusOf(err) == protocol.StatusNotFound && a.CreateLimit > 0:
 		a.createFirst(e)
+		return
+	case a.Lease != nil && isBoundRefusal(err) && !a.knowsBounds():
+		e.bounded.add(a.session.Node, string(a.Msg.Name))
+		a.sayKnows()
+		a.renumber(e)
+		e.send(&a.Request)
 		return
 	case err != nil:
 	case a.reply.State == protocol.Acquired && a.Lease == nil:
@@ -162,7 +178,7 @@ func endsEntry(err error) bool {
 func (a *Acquire) grant(e *Engine) {
 	s, n, l := a.session, a.name, a.Lease
 	switch {
-	case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):
+	case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from), a.waitedLong():
 		a.unanswered = true // it has an entry at the server
 		a.closeNumber(e)    // which may have been taken away since: its number is the question
 		e.send(&a.Request)
@@ -189,10 +205,14 @@ func (a *Acquire) grant(e *Engine) {
 	}
 	l.grantedBy(&a.Request)
 	n.lease = l
-	l.wantGranted(e, a.reply.Grant)
-	if n.earlyToken == l.Token {
-		l.wantChanged(e, n.early)
+	if v, ok := reportOf(a.reply.Grant); ok {
+		l.learn(e, v, a.reading())
 	}
+	if n.early != nil && n.early.token == l.Token {
+		l.learn(e, n.early.report, reading{})
+		n.early = nil
+	}
+	l.check(e)
 	a.end(e)
 	e.complete(&a.Request, Result{})
 }
@@ -240,8 +260,16 @@ func (a *Acquire) undo(e *Engine) {
 	e.send(&r.Request)
 }
 
+// renumber has the acquire sent under another number: the last one has come to nothing.
+func (a *Acquire) renumber(e *Engine) {
+	a.closeNumber(e)
+	delete(a.session.accepted, a.seq)
+	a.seq, a.closed, a.unanswered = 0, false, false
+}
+
 // accepted notes that the server has put the request into the queue.
 func (a *Acquire) accepted(e *Engine) {
+	a.place = readingOf(&a.Request, a.reply.Grant)
 	if !a.queued {
 		a.queued, a.Token = true, a.reply.OrderID
 		if a.Accepted != nil {
@@ -266,9 +294,7 @@ func (a *Acquire) createFirst(e *Engine) {
 			"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.Msg.Count, a.CreateLimit))
 		return
 	}
-	a.closeNumber(e)
-	delete(a.session.accepted, a.seq)
-	a.seq, a.closed, a.unanswered = 0, false, false
+	a.renumber(e)
 	x := &create{a: a, msg: protocol.Create{Name: a.Msg.Name, Limit: a.CreateLimit}}
 	x.Request = Request{
 		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket, tier: a.tier,

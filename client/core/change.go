@@ -13,7 +13,9 @@ type Change struct {
 	Data    []byte // beside the entry, if SetData
 	SetData bool
 	Keep    []string // slots, as many as Count; nil: the first ones
+	Hold    uint64   // ms: for so much more time from now on; 0: the bound stays
 
+	known uint64 // a want whose bound is known here; 0: none
 	l     *Lease
 	n     *name
 	mine  bool // it has the name's turn
@@ -28,6 +30,7 @@ func (x *Change) begin(e *Engine, l *Lease) {
 		Waiter: x.Waiter, kind: protocol.KindAcquire, message: &x.msg, head: &x.msg.Head, session: s, op: x,
 		to: atBucket, arg: l.bucket, tier: s.Tier,
 	}
+	l.check(e)
 	if over := l.Over(); over != nil {
 		e.complete(&x.Request, Result{Err: over})
 		return
@@ -55,14 +58,21 @@ func (x *Change) turn(e *Engine) {
 	e.send(&x.Request)
 }
 
-// setOptions repeats what the lease was acquired with, without what chooses slots.
+// setOptions repeats what the lease was acquired with, without what chooses slots. Whoever has a bound
+// says again that bounds are known.
 func (x *Change) setOptions() {
-	if x.l.Options == nil && len(x.Keep) == 0 {
+	b := x.l.bound
+	bounded := x.Hold != 0 || b != nil && (b.until != 0 || b.want.said != 0)
+	if x.l.Options == nil && len(x.Keep) == 0 && !bounded {
 		return
 	}
-	o := &protocol.AcquireOptions{Names: x.Keep}
+	o := &protocol.AcquireOptions{Names: x.Keep, Hold: x.Hold, Known: x.known}
 	if was := x.l.Options; was != nil {
 		o.Priority, o.Key, o.Flags = was.Priority, was.Key, was.Flags
+	}
+	if bounded {
+		o.Flags |= protocol.KnowsBounds
+		x.session.bounds = true
 	}
 	x.msg.Options = o
 }
@@ -77,10 +87,11 @@ func (x *Change) decided(e *Engine, err error) {
 	unknown := false
 	switch {
 	case err != nil:
+		l.bound.unsaid(x.known)
 		if unknown = x.unanswered && !endsEntry(err); unknown {
 			pause := s.machine.Timeout() / 20 // in which the work under the lease stops
 			if l.over == nil && n.lease == l {
-				n.lose(e, err.Error())
+				n.lose(e, lossOf(0, err.Error()))
 			} else {
 				pause = 0
 			}
@@ -88,12 +99,15 @@ func (x *Change) decided(e *Engine, err error) {
 		}
 	case x.reply.State == protocol.Acquired && x.reply.OrderID == l.Token:
 		l.count, l.data, l.seq, l.Slots = x.msg.Count, x.msg.Data, x.seq, slotsOf(x.reply.Grant)
-		l.grantedBy(&x.Request)
-		l.wantGranted(e, x.reply.Grant)
+		l.answered(e, &x.Request, x.reply.Grant)
+		if x.Hold != 0 {
+			l.check(e)
+			err = l.over // it came too late
+		}
 	default:
 		// The server had nothing of ours to change: the lease was taken away, and nobody could say so.
 		if n.lease == l {
-			n.lose(e, "the server does not know it any more")
+			n.lose(e, lossOf(0, "the server does not know it any more"))
 		}
 		if x.reply.State == protocol.Acquired { // what it granted instead is nobody's
 			n.releaseNext(e, s, x.arg, x.reply.OrderID, 0)
@@ -112,6 +126,7 @@ func (x *Change) left(e *Engine, err error) {
 		return
 	}
 	e.withdraw(&x.Request)
+	x.l.bound.unsaid(x.known)
 	if x.mine {
 		x.closeNumber(e)
 		x.end(e)

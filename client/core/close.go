@@ -44,7 +44,11 @@ func (x *Close) begin(e *Engine, s *Session, cause error) {
 	x.until = s.machine.Deadline()
 	if a := s.attachment; a != nil {
 		s.names.each(func(n *name) {
-			if l := n.lease; l != nil && l.over == nil && !n.locked && x.open < maxReleaseAll {
+			l := n.lease
+			if l != nil {
+				l.check(e)
+			}
+			if l != nil && l.over == nil && !n.locked && x.open < maxReleaseAll {
 				x.open++
 				r := &Release{closing: x}
 				r.release(e, l)

@@ -36,6 +36,7 @@ type Engine struct {
 	look      clockLook
 	timeouts  shortest              // of the sessions
 	restores  map[restoreKey]uint64 // nonces of restores that ended unanswered
+	bounded   boundedNames
 
 	subscriptions []*subscription // that are not over, in no order that matters
 	deltas        deltas          // scratch
@@ -79,6 +80,7 @@ const (
 	SessionChanged EventKind = iota + 1 // its state is another one
 	LeaseEnded                          // it was lost
 	LeaseWanted                         // a waiter wants its units back: once for each lease
+	LeaseEnding                         // it ends by itself soon: once for each bound that it gets
 	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
 )
 
@@ -326,7 +328,10 @@ func (e *Engine) Clocks(now, wall time.Duration) {
 		return
 	}
 	e.jumped += by
-	e.eachSession(func(s *Session) { s.due(e) })
+	e.eachSession(func(s *Session) {
+		s.due(e)
+		s.jumpAhead(e)
+	})
 }
 
 // Tick does what is due.
@@ -508,6 +513,9 @@ func (e *Engine) Cluster() string { return e.cluster }
 
 // IsConnected reports whether there is a connection.
 func (e *Engine) IsConnected() bool { return e.liveliest(nil) != nil }
+
+// clock is the time by which bounds are kept.
+func (e *Engine) clock() time.Duration { return e.now + e.jumped }
 
 // moment is now.
 func (e *Engine) moment() moment { return moment{e.now, e.jumped} }

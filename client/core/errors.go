@@ -14,6 +14,8 @@ var (
 		"this session holds the semaphore already; change it through its lease, or acquire with another session")
 	ErrReleased  = errors.New("lease was released")
 	ErrLeaseLost = errors.New("lease is lost")
+	ErrMaxHold   = fmt.Errorf("%w: it was held for as long as it may be", ErrLeaseLost)
+	ErrYielded   = fmt.Errorf("%w: a waiter wanted the units, and the time to yield is over", ErrLeaseLost)
 )
 
 // Why a session is over.

@@ -27,7 +27,7 @@ type Lease struct {
 	ephemeral bool
 	seq       uint64 // number of the acquire that the server's entry carries
 	over      error  // why it ended
-	want      want
+	bound     *bound // nil: it is a plain one
 
 	// Where the last answer about it came from: events about it come the same way.
 	att   *attachment
@@ -55,6 +55,14 @@ func (l *Lease) Over() error {
 	return l.over
 }
 
+// end ends the lease, once.
+func (l *Lease) end(e *Engine, err error) {
+	l.over, l.name = err, nil
+	if l.bound != nil {
+		e.timers.stop(&l.bound.timer)
+	}
+}
+
 // Count is how many units are held.
 func (l *Lease) Count() uint64 { return l.count }
 
@@ -80,6 +88,7 @@ type Release struct {
 
 // release gives a lease back.
 func (r *Release) release(e *Engine, l *Lease) {
+	l.check(e)
 	if over := l.Over(); over != nil {
 		if errors.Is(over, ErrReleased) {
 			over = nil
@@ -90,7 +99,7 @@ func (r *Release) release(e *Engine, l *Lease) {
 	r.name = l.name
 	r.begin(l.Session, l.bucket)
 	r.Msg.OrderID = l.Token
-	l.over, l.name = ErrReleased, nil
+	l.end(e, ErrReleased)
 	if r.name.locked { // a change of the lease is under way: the release comes next
 		r.name.queue.pushFront(&r.Request)
 		return
@@ -132,7 +141,7 @@ func (r *Release) atName(e *Engine, x *Request) *Conn {
 
 func (r *Release) turn(e *Engine) {
 	if l := r.name.lease; r.byName && l != nil && l.over == nil {
-		l.over, l.name = ErrReleased, nil
+		l.end(e, ErrReleased)
 		e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: r.session, Lease: l, Err: ErrReleased})
 	}
 	if e.now < r.notBefore {
@@ -201,7 +210,7 @@ func (s *Session) result(e *Engine, m *protocol.AcquireResult) {
 	if a == nil || a.state != Accepted {
 		return
 	}
-	a.reply = protocol.AcquireReply{State: m.State, OrderID: m.OrderID, Grant: m.Grant}
+	a.reply, a.later = protocol.AcquireReply{State: m.State, OrderID: m.OrderID, Grant: m.Grant}, true
 	e.routes.memory(a.shard).wrote(e.now, a.on.instance)
 	if m.Status != protocol.StatusOK {
 		e.refused(&a.Request, &protocol.Error{Status: m.Status, Message: m.Message})
@@ -216,22 +225,31 @@ func (s *Session) leaseLost(e *Engine, m *protocol.LeaseLost) {
 	switch {
 	case n == nil:
 	case n.lease != nil && n.lease.Token == m.OrderID:
-		n.lose(e, m.Message)
+		n.lose(e, lossOf(m.Cause, m.Message))
 	case n.locked:
 		n.lost = max(n.lost, m.OrderID) // of a grant that was not processed yet
 	}
 }
 
-// lose ends a lease that the server does not have any more.
-func (n *name) lose(e *Engine, message string) {
-	l := n.lease
-	err := ErrLeaseLost
-	if message != "" {
-		err = fmt.Errorf("%w: %s", ErrLeaseLost, message)
+// lossOf is why a lease is lost, by the server's words.
+func lossOf(cause protocol.HoldEnd, message string) error {
+	switch {
+	case cause == protocol.HoldMaxHold:
+		return ErrMaxHold
+	case cause == protocol.HoldWanted:
+		return ErrYielded
+	case message == "":
+		return ErrLeaseLost
 	}
+	return fmt.Errorf("%w: %s", ErrLeaseLost, message)
+}
+
+// lose ends a lease that the server does not have any more.
+func (n *name) lose(e *Engine, err error) {
+	l := n.lease
 	n.lease = nil
 	if l.over == nil {
-		l.over, l.name = err, nil
+		l.end(e, err)
 		e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: l.Session, Lease: l, Err: err})
 	}
 	if !n.locked {

@@ -16,10 +16,8 @@ type name struct {
 	queue  list   // operations that come next
 	lease  *Lease // what is held; over or not, until its release was answered
 	lost   uint64 // highest order id that was taken away while an operation was under way
-	// early is of the grant with the token earlyToken, which was not processed when it came.
-	early      wantEvent
-	earlyToken uint64
-	next       *name // in the engine's list of those that are used again
+	early  *earlyReport
+	next   *name // in the engine's list of those that are used again
 }
 
 // Turn is when an operation wants a name.

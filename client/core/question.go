@@ -23,31 +23,34 @@ func (s *Session) confirm(e *Engine) {
 	if s.attachment == nil || s.err != nil {
 		return // the next attach asks
 	}
-	s.names.each(func(n *name) {
-		switch l := n.lease; {
-		case l == nil || !l.isUnconfirmed(e):
-		case l.asked == nil:
-			q := &question{l: l, n: n}
-			q.Request = Request{
-				kind: protocol.KindAcquire, message: &q.msg, head: &q.msg.Head, session: s, op: q, to: atBucket,
-				arg: l.bucket, tier: s.Tier,
-			}
-			l.asked = q
-			n.lock(e, &q.Request, Next)
-		case l.asked.state == Sent:
-			if w := e.routes.table.tier(s.Tier).owner(uint32(l.bucket)); w != nil && w.shard != l.asked.shard {
-				e.step(&l.asked.Request, inLost, errConnLost)
-			}
+	s.names.each(func(n *name) { n.confirm(e, s) })
+}
+
+// confirm asks about the session's lease of one name, if it has to be asked about.
+func (n *name) confirm(e *Engine, s *Session) {
+	switch l := n.lease; {
+	case l == nil || !l.isUnconfirmed(e):
+	case l.asked == nil:
+		q := &question{l: l, n: n}
+		q.Request = Request{
+			kind: protocol.KindAcquire, message: &q.msg, head: &q.msg.Head, session: s, op: q, to: atBucket,
+			arg: l.bucket, tier: s.Tier,
 		}
-	})
+		l.asked = q
+		n.lock(e, &q.Request, Next)
+	case l.asked.state == Sent:
+		if w := e.routes.table.tier(s.Tier).owner(uint32(l.bucket)); w != nil && w.shard != l.asked.shard {
+			e.step(&l.asked.Request, inLost, errConnLost)
+		}
+	}
 }
 
 // isUnconfirmed reports whether events of the lease may have been missed: its attachment or its
-// connection is over, or they come from elsewhere by now.
+// connection is over, they come from elsewhere by now, or its bound is to be learned.
 func (l *Lease) isUnconfirmed(e *Engine) bool {
 	s := l.Session
 	return l.over == nil && s.err == nil && s.attachment != nil &&
-		(l.att != s.attachment || l.from.over || e.routes.moved(s.Tier, l.bucket, l.shard, l.from))
+		(l.bound != nil && l.bound.asks || l.att != s.attachment || l.from.over || e.routes.moved(s.Tier, l.bucket, l.shard, l.from))
 }
 
 // moved reports whether events about a bucket, which came from a shard on a connection, come from
@@ -82,19 +85,18 @@ func (q *question) decided(e *Engine, err error) {
 	switch {
 	case l.over != nil: // it is being released
 	case err == nil && q.reply.State == protocol.Acquired && q.reply.OrderID == l.Token:
-		l.grantedBy(&q.Request)
-		l.wantGranted(e, q.reply.Grant)
+		l.answered(e, &q.Request, q.reply.Grant)
 	case protocol.StatusOf(err) == protocol.StatusBadSession: // the next attach decides whose the session is
 		q.badSessions = 0
 		e.pause(&q.Request)
 		return
 	case endsEntry(err):
-		n.lose(e, err.Error())
+		n.lose(e, lossOf(0, err.Error()))
 	case err != nil:
-		n.lose(e, err.Error())
+		n.lose(e, lossOf(0, err.Error()))
 		n.releaseNext(e, s, l.bucket, l.Token, s.machine.Timeout()/20)
 	default:
-		n.lose(e, "it was taken away while the connection was lost")
+		n.lose(e, lossOf(0, "it was taken away while the connection was lost"))
 	}
 	q.end(e)
 }

@@ -25,10 +25,11 @@ type Request struct {
 
 	state State
 	seq   uint64
-	on    *Conn       // that it was sent on; while Sent, and while Accepted
-	id    uint64      // there
-	from  *Conn       // where the answer that decided it came
-	att   *attachment // of the session, when it was sent
+	on    *Conn         // that it was sent on; while Sent, and while Accepted
+	id    uint64        // there
+	from  *Conn         // where the answer that decided it came
+	att   *attachment   // of the session, when it was sent
+	sent  time.Duration // clock then
 	// unanswered: some sending was not answered, or queued: it may have had its effect.
 	unanswered bool
 	closed     bool  // its number is closed
@@ -380,7 +381,7 @@ func (r *Request) sentOn(e *Engine, c *Conn, id uint64) {
 		r.delay.of = r
 		e.timers.set(&r.delay, e.now+r.limit)
 	}
-	r.state, r.on, r.id = Sent, c, id
+	r.state, r.on, r.id, r.sent = Sent, c, id, e.clock()
 	r.attempts++
 	if r.session != nil {
 		r.att = r.session.attachment

@@ -16,9 +16,10 @@ import (
 // it.
 type Restore struct {
 	Request
-	Epoch uint64 // of the attach, above all that the holder before can have used
-	First uint64 // number of the first request, in the same way
-	Keep  bool   // the connection that it is given up on; else it is ended, because it may keep the session alive for nobody
+	Epoch  uint64 // of the attach, above all that the holder before can have used
+	First  uint64 // number of the first request, in the same way
+	Bounds bool   // the holder before has said that it knows bounds
+	Keep   bool   // the connection that it is given up on; else it is ended, because it may keep the session alive for nobody
 
 	s     *Session
 	sent  moment
@@ -34,7 +35,7 @@ var errRestoreGivenUp = errors.New("a restore on it was given up")
 func (x *Restore) begin(e *Engine, s *Session) {
 	x.s = s
 	s.numbers.Reset(x.First)
-	s.epoch = x.Epoch
+	s.epoch, s.bounds = x.Epoch, x.Bounds
 	s.Timeout = sessionstate.Enlarge(s.Timeout, s.Grace)
 	if nonce, ok := e.restores[x.key()]; ok {
 		delete(e.restores, x.key()) // for one: two restores at a time are two holders

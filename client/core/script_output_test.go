@@ -89,6 +89,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, s.whose(v.Session.ID)+"session is "+v.Session.machine.State().String())
 		case LeaseEnded:
 			s.out = append(s.out, fmt.Sprintf("lease %d: %v", v.Lease.Token, v.Err))
+		case LeaseEnding:
+			s.out = append(s.out, fmt.Sprintf("lease %d ends soon", v.Lease.Token))
 		case LeaseWanted:
 			s.out = append(s.out, fmt.Sprintf("lease %d is wanted", v.Lease.Token))
 		case ReleaseRefused:
@@ -161,7 +163,18 @@ func (s *script) frames(to string, b []byte) {
 				text += fmt.Sprintf(" wait=%dms", m.Timeout)
 			}
 			if o := m.Options; o != nil {
-				text += fmt.Sprintf(" priority=%d slots=%v", o.Priority, o.Names)
+				if o.Priority != 0 || len(o.Names) > 0 {
+					text += fmt.Sprintf(" priority=%d slots=%v", o.Priority, o.Names)
+				}
+				if o.Flags&protocol.KnowsBounds != 0 {
+					text += " knows bounds"
+				}
+				if o.Hold != 0 {
+					text += fmt.Sprintf(" hold=%dms", o.Hold)
+				}
+				if o.Known != 0 {
+					text += fmt.Sprintf(" known=%d", o.Known)
+				}
 			}
 		case protocol.KindCreate:
 			var m protocol.Create

@@ -84,7 +84,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		w.list = append(w.list, map[string]string{"started": "start", "attached": s.whose(m.Session) + "attach"}[what])
 		reply(m, protocol.StatusOK)
 	case "acquired", "accepted", "not-acquired":
-		reply(&protocol.AcquireReply{State: states[what], OrderID: token, Grant: w.grant()}, protocol.StatusOK)
+		reply(&protocol.AcquireReply{State: states[what], OrderID: token, Grant: w.grant(t)}, protocol.StatusOK)
 	case "released":
 		reply(&protocol.ReleaseReply{Released: true}, protocol.StatusOK)
 	case "result":
@@ -92,17 +92,21 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &protocol.AcquireResult{Session: 1, Seq: n, State: states[w.list[2]], OrderID: token, Grant: w.grant()}
+		m := &protocol.AcquireResult{Session: 1, Seq: n, State: states[w.list[2]], OrderID: token, Grant: w.grant(t)}
 		if m.State == 0 {
 			m.Status, m.Message = statusNamed(t, w.list[2]), "said so"
 		}
 		event(protocol.KindAcquireResult, m)
 	case "lease-lost":
-		event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: 1, Name: []byte(w.list[1]), OrderID: token, Message: "taken by force"})
+		causes := map[string]protocol.HoldEnd{"max-hold": protocol.HoldMaxHold, "wanted": protocol.HoldWanted}
+		event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: 1, Name: []byte(w.list[1]), OrderID: token, Message: "taken by force",
+			Cause: causes[w.options["cause"]]})
 	case "lease-wanted":
 		_, over := w.options["over"]
 		event(protocol.KindLeaseWanted, &protocol.LeaseWanted{Session: 1, Name: []byte(w.list[1]), OrderID: token,
-			Want: w.number(t, "want", 0), Over: over, Now: w.number(t, "now", 0), By: w.number(t, "by", 0)})
+			Want: w.number(t, "want", 0), Over: over, Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), By: w.number(t, "by", 0)})
+	case "BOUND":
+		reply(&protocol.Failure{Message: protocol.BoundRefusal + "said so"}, protocol.StatusPreconditionFailed)
 	case "session-ended":
 		m := &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired}
 		if w.options["reason"] == "stopped" {

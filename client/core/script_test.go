@@ -30,12 +30,14 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: started shard=1            ... and with the start of the session
 //	ready 1@1,2 2@2               these four
 //	another                       a second session, of which look tells too; session=2 in its answers
-//	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1: its options
+//	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1, hold=9s: its options
 //	release a                     its lease is released, by call a' where it has to be named
 //	give up a                     the context of call a ends
 //	at 2s                         time passes
 //	late 2s                       the same, and the timers are late
-//	1: acquired 1 token=7         instance 1 answers the request with number 1; slots=g0,g1 of the grant
+//	1: acquired 1 token=7         instance 1 answers the request with number 1; slots=g0,g1 of the grant,
+//	                              now=50 until=90 want=9: milliseconds of its bucket's time
+//	1: BOUND 1                    refuses it because its hold would have a bound
 //	1: result 1 acquired token=7  the event behind "accepted"
 //	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
 //	1: leader shard=1 leader=2 term=3                       an announcement
@@ -43,7 +45,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: lost                       the connection ends
 //	1: FORBIDDEN attach           refuses an attach, a stop, a start, a ticket
 //	1: attached epoch=2           answers them, as 1: stopped does
-//	change a count=1 data=x       call a changes its lease; keep=g1: the slots that stay
+//	change a count=1 data=x       call a changes its lease; keep=g1: the slots that stay; hold=9s: more time
 //	create a jobs                 call a creates the semaphore; 1: ok 1 answers it
 //	ask a shard=2                 call a asks an instance, or the leader of a shard
 //	close                         the holder closes the session
@@ -154,15 +156,10 @@ func (w words) names(key string) []string {
 	return strings.Split(w.options[key], ",")
 }
 
-// grant is what a grant says of slots and wants.
-func (w words) grant() *protocol.Grant {
-	g := &protocol.Grant{Slots: w.names("slots")}
-	for name, n := range map[string]*uint64{"want": &g.Want, "now": &g.Now} {
-		if v, ok := w.options[name]; ok {
-			*n, _ = strconv.ParseUint(v, 10, 64)
-		}
-	}
-	if len(g.Slots) == 0 && g.Want == 0 {
+// grant is what a grant says of slots, wants and bounds.
+func (w words) grant(t *testing.T) *protocol.Grant {
+	g := &protocol.Grant{Slots: w.names("slots"), Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), Want: w.number(t, "want", 0)}
+	if len(g.Slots) == 0 && g.Want+g.Now == 0 {
 		return nil
 	}
 	return g
@@ -262,7 +259,11 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 				options += " " + key + "=" + value
 			}
 		}
-		for _, l := range []string{"open", "connect 1" + options, "1: map " + shards, "1: started shard=1"} {
+		timeout := ""
+		if t, ok := w.options["timeout"]; ok {
+			timeout = " timeout=" + t
+		}
+		for _, l := range []string{"open" + timeout, "connect 1" + options, "1: map " + shards, "1: started shard=1" + timeout} {
 			s.step(t, d, l)
 			s.came()
 		}
@@ -274,8 +275,12 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		a.Msg = protocol.Acquire{
 			Name: []byte(w.list[2]), Count: w.number(t, "count", 1), Timeout: w.millis(t, "wait", protocol.Forever),
 		}
-		if slots, level := w.names("slots"), w.number(t, "priority", 0); slots != nil || level != 0 {
-			a.Msg.Options = &protocol.AcquireOptions{Priority: uint8(level), Names: slots}
+		slots, level, hold := w.names("slots"), w.number(t, "priority", 0), w.millis(t, "hold", 0)
+		if slots != nil || level+hold != 0 {
+			a.Msg.Options = &protocol.AcquireOptions{Priority: uint8(level), Names: slots, Hold: hold}
+		}
+		if hold != 0 {
+			a.Msg.Options.Flags = protocol.KnowsBounds
 		}
 		switch w.options["turn"] {
 		case "free":
@@ -291,7 +296,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Release(s.now, &c.lease, &c.release)
 	case "change":
 		c := s.calls[w.list[1]]
-		c.change = Change{Count: w.number(t, "count", 0), Keep: w.names("keep")}
+		c.change = Change{Count: w.number(t, "count", 0), Keep: w.names("keep"), Hold: w.millis(t, "hold", 0)}
 		if data, ok := w.options["data"]; ok {
 			c.change.Data, c.change.SetData = []byte(data), true
 		}
@@ -342,7 +347,13 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		}
 		for _, name := range sortedNames(s.calls) {
 			if c := s.calls[name]; c.lease.Token != 0 {
+				if c.lease.Over() == nil && !c.lease.HeldAt(s.e, s.now) {
+					held = "not held"
+				}
 				s.out = append(s.out, fmt.Sprintf("lease of %s: %s", name, overText(c.lease.Over(), held)))
+				if in, toStop, ok := c.lease.EndsAt(s.e, s.now); ok && c.lease.over == nil {
+					s.out = append(s.out, fmt.Sprintf("  ends at %s, given back at %s", s.now+in-epoch, s.now+in+toStop-epoch))
+				}
 				if notified, by := c.lease.Wanted(); notified {
 					s.out = append(s.out, fmt.Sprintf("  wanted by %d", by))
 				}

@@ -49,6 +49,7 @@ type Session struct {
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
 	ways        []*Way
+	bounds      bool // it has said that it knows bounds
 
 	prev, next *Session // in the list of its connection
 }
@@ -86,6 +87,9 @@ type moment struct {
 
 // Err is nil while the session lives.
 func (s *Session) Err() error { return s.err }
+
+// Bounds reports whether the session has said that it knows bounds.
+func (s *Session) Bounds() bool { return s.bounds }
 
 // held reports whether what the session holds may be relied on now.
 func (s *Session) held(e *Engine) bool {
@@ -185,6 +189,7 @@ func (s *Session) expired(e *Engine, stop bool) {
 	}
 	e.timers.stop(&s.attachDelay.timer)
 	e.timeouts.Remove(s.Timeout)
+	s.forgetBounds(e)
 	for _, r := range s.openRequests() {
 		e.step(r, inEnded, s.err)
 	}
@@ -282,3 +287,21 @@ func (l *clockLook) due(e *Engine) {
 
 // InForce is the session timeout in force.
 func (s *Session) InForce() time.Duration { return s.machine.Timeout() }
+
+// jumpAhead keeps the bounds of a session by a clock that has jumped ahead.
+func (s *Session) jumpAhead(e *Engine) {
+	s.names.each(func(n *name) {
+		if l := n.lease; l != nil && l.over == nil && l.bound != nil {
+			l.bound.arm(e)
+		}
+	})
+}
+
+// forgetBounds stops the timers of leases that end with their session.
+func (s *Session) forgetBounds(e *Engine) {
+	s.names.each(func(n *name) {
+		if l := n.lease; l != nil && l.bound != nil {
+			e.timers.stop(&l.bound.timer)
+		}
+	})
+}

@@ -40,7 +40,11 @@ type worldClient struct {
 	way     *Way // to the name a
 	reads   []*worldRead
 	known   map[uint64]uint64 // by shard: the index that no read may miss
+	skew    time.Duration     // of its clock: one part in so many
 }
+
+// now is the client's clock, which is not as fast as others.
+func (c *worldClient) now() time.Duration { return c.w.now + c.w.now/c.skew }
 
 // worldCall is a call that was made.
 type worldCall struct {
@@ -63,8 +67,8 @@ func (c *worldClient) begin() {
 		x.Create[i], x.Again[i] = byte(c.w.rng.Uint32()), byte(c.w.rng.Uint32())
 	}
 	c.start.r = &x.Request
-	c.e.Open(c.w.now)
-	c.e.StartSession(c.w.now, c.s, x)
+	c.e.Open(c.now())
+	c.e.StartSession(c.now(), c.s, x)
 }
 
 // carry brings what is due over the connections.
@@ -84,7 +88,7 @@ func (c *worldClient) carry() {
 		}
 		if k.broken {
 			c.conns = slices.DeleteFunc(c.conns, func(x *worldConn) bool { return x == k })
-			c.e.Lost(w.now, k.conn, errors.New("reset"))
+			c.e.Lost(c.now(), k.conn, errors.New("reset"))
 			continue
 		}
 		if w.now < k.hungUntil {
@@ -102,7 +106,7 @@ func (c *worldClient) carry() {
 			k.toClient = k.toClient[1:]
 		}
 		if len(frames) > 0 {
-			c.e.Received(w.now, k.conn, frames)
+			c.e.Received(c.now(), k.conn, frames)
 		}
 	}
 }
@@ -140,14 +144,14 @@ func (c *worldClient) take() {
 	for _, x := range c.ready.Dial {
 		address := x.Addresses[w.rng.IntN(len(x.Addresses))]
 		if w.chance(5) {
-			c.e.Lost(w.now, x, errors.New("no route to host"))
+			c.e.Lost(c.now(), x, errors.New("no route to host"))
 			continue
 		}
 		k := &worldConn{c: c, conn: x, instance: uint64(address[1] - '0'), bound: map[uint64]uint64{}, up: true}
 		out := x.TakeOut(nil)
 		c.conns = append(c.conns, k)
-		c.e.Connected(w.now, x, address, &protocol.HelloReply{
-			Features: protocol.FeatureResume,
+		c.e.Connected(c.now(), x, address, &protocol.HelloReply{
+			Features: protocol.FeatureResume | protocol.FeatureQueues,
 			Version:  protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
 		})
 		k.receive(out)
@@ -161,6 +165,11 @@ func (c *worldClient) take() {
 	}
 	for _, r := range c.ready.Done {
 		r.Waiter.Done()
+	}
+	for _, v := range c.ready.Event {
+		if v.Kind == LeaseEnded && (v.Err == ErrMaxHold || v.Err == ErrYielded) {
+			w.counts["given back in time"]++
+		}
 	}
 	for _, x := range c.ready.Wake {
 		x.Done()
@@ -200,7 +209,7 @@ func (c *worldClient) act() {
 	}
 	if c.way == nil || c.way.Session != c.s {
 		c.way = &Way{Waiter: nobody{}, Session: c.s, To: Target{Of: AtName, Node: 7, Name: "a"}}
-		c.e.Follow(w.now, c.way)
+		c.e.Follow(c.now(), c.way)
 	}
 	if w.quiet { // all leases are given back, so that all waits end
 		for _, x := range slices.Clone(c.calls) {
@@ -209,7 +218,7 @@ func (c *worldClient) act() {
 				y := &worldCall{name: x.name, r: &r.Request}
 				r.Waiter = y
 				c.calls = append(c.calls, y)
-				c.e.Release(w.now, x.lease, r)
+				c.e.Release(c.now(), x.lease, r)
 			}
 		}
 		return
@@ -221,8 +230,11 @@ func (c *worldClient) act() {
 		x.r = &x.acquire.Request
 		x.acquire.Waiter, x.acquire.Lease, x.acquire.Turn = x, x.lease, []Turn{Next, Free}[w.rng.IntN(2)]
 		x.acquire.Msg = protocol.Acquire{Name: []byte(name), Count: 1, Timeout: []uint64{0, protocol.Forever}[w.rng.IntN(2)]}
+		if w.rng.IntN(6) == 0 {
+			x.acquire.Msg.Options = &protocol.AcquireOptions{Hold: 800, Flags: protocol.KnowsBounds}
+		}
 		c.calls = append(c.calls, x)
-		c.e.Acquire(w.now, c.s, name, x.acquire)
+		c.e.Acquire(c.now(), c.s, name, x.acquire)
 	case w.rng.IntN(3) == 0 && len(c.calls) > 0:
 		x := c.calls[w.rng.IntN(len(c.calls))]
 		if x.acquire != nil && x.done && x.lease.Token != 0 && x.lease.over == nil {
@@ -230,18 +242,27 @@ func (c *worldClient) act() {
 			y := &worldCall{name: x.name, r: &r.Request}
 			r.Waiter = y
 			c.calls = append(c.calls, y)
-			c.e.Release(w.now, x.lease, r)
+			c.e.Release(c.now(), x.lease, r)
+		}
+	case w.rng.IntN(8) == 0 && len(c.calls) > 0:
+		x := c.calls[w.rng.IntN(len(c.calls))]
+		if x.acquire != nil && x.done && x.lease.Token != 0 && x.lease.over == nil {
+			r := &Change{Hold: 800}
+			y := &worldCall{name: x.name, r: &r.Request}
+			r.Waiter = y
+			c.calls = append(c.calls, y)
+			c.e.Change(c.now(), x.lease, r)
 		}
 	case w.rng.IntN(4) == 0 && len(c.reads) < 5:
 		c.read(worldNames[w.rng.IntN(len(worldNames))])
 	case w.chance(30) && len(c.calls) > 0:
 		if x := c.calls[w.rng.IntN(len(c.calls))]; !x.done {
 			w.counts["given up"]++
-			c.e.GiveUp(w.now, x.r, errors.New("context ended"))
+			c.e.GiveUp(c.now(), x.r, errors.New("context ended"))
 		}
 	case w.chance(700):
 		w.counts["closed"]++
-		c.e.CloseSession(w.now, c.s, ErrSessionClosed, &Close{})
+		c.e.CloseSession(c.now(), c.s, ErrSessionClosed, &Close{})
 	}
 	c.calls = slices.DeleteFunc(c.calls, func(x *worldCall) bool {
 		return x.done && (x.acquire == nil || x.lease.Token == 0 || x.lease.over != nil)

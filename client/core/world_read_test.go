@@ -26,7 +26,7 @@ func (c *worldClient) read(name string) {
 	}
 	x.call.Waiter = x
 	c.reads = append(c.reads, x)
-	c.e.Call(c.w.now, &x.call)
+	c.e.Call(c.now(), &x.call)
 }
 
 // checkReads: a client reads what it wrote, and never goes back.

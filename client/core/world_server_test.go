@@ -25,6 +25,7 @@ type modelName struct{ queue []modelEntry }
 type modelEntry struct {
 	s          *modelSession
 	seq, order uint64
+	modelBound
 }
 
 func homeShard(session uint64) uint64 { return shardOfBucket(uint64(protocol.SessionBucket(session))) }
@@ -56,23 +57,30 @@ func (w *world) remove(name string, s *modelSession, status protocol.Status) boo
 	was := n.queue[i]
 	n.queue = slices.Delete(n.queue, i, i+1)
 	w.holderChanged(name)
+	defer w.updateWant(name)
 	if i > 0 {
 		w.result(name, was, &protocol.AcquireResult{Session: s.id, Seq: was.seq, Status: status})
 	} else if len(n.queue) > 0 {
+		w.startHold(name, &n.queue[0])
 		next := n.queue[0]
-		w.result(name, next, &protocol.AcquireResult{Session: next.s.id, Seq: next.seq, State: protocol.Acquired, OrderID: next.order})
+		w.result(name, next, &protocol.AcquireResult{Session: next.s.id, Seq: next.seq, State: protocol.Acquired,
+			OrderID: next.order, Grant: w.grantOf(&next)})
 	}
 	return true
 }
 
 // result goes where the session is bound at the shard's leader, if anywhere.
 func (w *world) result(name string, x modelEntry, m *protocol.AcquireResult) {
-	leader := w.leaders[shardOfName(name)]
 	w.effects[effect{x.s.id, x.seq}] = w.log(shardOfName(name)).last()
+	w.notify(name, x, protocol.KindAcquireResult, m)
+}
+
+func (w *world) notify(name string, x modelEntry, kind protocol.Kind, m protocol.Message) {
+	leader := w.leaders[shardOfName(name)]
 	for _, c := range w.clients {
 		for _, k := range slices.Backward(c.conns) {
 			if k.instance == leader && k.bound[x.s.id] == x.s.epoch {
-				k.event(protocol.KindAcquireResult, m)
+				k.event(kind, m)
 				return
 			}
 		}
@@ -274,6 +282,10 @@ func (k *worldConn) request(
 	l := k.c.w.log(shard)
 	l.applied[k.instance] = l.last() // who answers has applied it
 	k.c.w.effects[effect{s.id, head.Seq}] = l.last()
+	if f, refused := m.(*protocol.Failure); refused {
+		refuse(protocol.StatusPreconditionFailed, *f)
+		return
+	}
 	answer(m)
 }
 
@@ -285,9 +297,9 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 	}
 	state := func(i int) protocol.Message {
 		if i == 0 {
-			return &protocol.AcquireReply{State: protocol.Acquired, OrderID: n.queue[0].order}
+			return &protocol.AcquireReply{State: protocol.Acquired, OrderID: n.queue[0].order, Grant: w.grantOf(&n.queue[0])}
 		}
-		return &protocol.AcquireReply{State: protocol.Accepted, OrderID: n.queue[i].order}
+		return &protocol.AcquireReply{State: protocol.Accepted, OrderID: n.queue[i].order, Grant: w.grantOf(&n.queue[i])}
 	}
 	i := slices.IndexFunc(n.queue, func(x modelEntry) bool { return x.s == s })
 	switch {
@@ -295,8 +307,11 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 		return state(i) // a question
 	case s.answers[m.Seq] != nil || m.Seq < s.low: // it was answered, and ended, or was given up
 		return &protocol.AcquireReply{State: protocol.NotAcquired}
+	case w.boundRefusal(m, n, i) != nil:
+		return w.boundRefusal(m, n, i)
 	case i >= 0: // set again
 		n.queue[i].seq = m.Seq
+		w.setBound(string(m.Name), &n.queue[i], m.Options)
 		return state(i)
 	}
 	s.answers[m.Seq] = &protocol.AcquireReply{State: protocol.NotAcquired}
@@ -304,8 +319,12 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 		return &protocol.AcquireReply{State: protocol.NotAcquired}
 	}
 	w.orders++
-	n.queue = append(n.queue, modelEntry{s, m.Seq, w.orders})
+	n.queue = append(n.queue, modelEntry{s: s, seq: m.Seq, order: w.orders, modelBound: boundAsked(m.Options)})
+	if len(n.queue) == 1 {
+		w.startHold(string(m.Name), &n.queue[0])
+	}
 	w.holderChanged(string(m.Name))
+	defer w.updateWant(string(m.Name))
 	return state(len(n.queue) - 1)
 }
 

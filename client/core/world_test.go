@@ -16,6 +16,9 @@ type world struct {
 	rng *rand.Rand
 	now time.Duration
 
+	bucket  time.Duration // time of all buckets
+	stalled time.Duration // it stands still until then
+
 	leaders  map[uint64]uint64 // by shard
 	terms    map[uint64]uint64
 	version  uint64 // of the map
@@ -46,7 +49,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 		w.leaders[s+1], w.terms[s+1] = s%worldInstances+1, 1
 	}
 	for i := range 2 {
-		c := &worldClient{w: w, e: New([]string{"i1", "i2", "i3"}, seed*10+uint64(i)), leases: map[*Lease]string{}, known: map[uint64]uint64{}}
+		c := &worldClient{w: w, e: New([]string{"i1", "i2", "i3"}, seed*10+uint64(i)), leases: map[*Lease]string{}, known: map[uint64]uint64{},
+			skew: []time.Duration{-250, 250}[i]}
 		w.clients = append(w.clients, c)
 		c.begin()
 		c.subscribe()
@@ -57,7 +61,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (w *world) chance(n int) bool { return !w.quiet && w.rng.IntN(n) == 0 }
 
 func (w *world) step() {
-	w.now += time.Duration(w.rng.IntN(30)) * time.Millisecond
+	past := time.Duration(w.rng.IntN(30)) * time.Millisecond
+	w.now += past
+	w.passBuckets(past)
 	w.moveLeaders()
 	w.apply()
 	for _, c := range w.clients {
@@ -67,7 +73,7 @@ func (w *world) step() {
 		for _, x := range c.watches {
 			x.take()
 		}
-		c.e.Tick(w.now)
+		c.e.Tick(c.now())
 		c.take()
 	}
 	for _, s := range w.started {
@@ -108,7 +114,8 @@ func (w *world) moveLeaders() {
 
 const worldBuckets = 8
 
-var worldNames = []string{"a", "b", "c", "d"}
+// worldNames: the holds of e have a bound, and owners of f are to yield.
+var worldNames = []string{"a", "b", "c", "d", "e", "f"}
 
 // check: whatever a client relies on, the cluster has for its session.
 func (w *world) check() {
@@ -124,7 +131,7 @@ func (w *world) check() {
 			seen[r] = true
 		}
 		for _, x := range c.calls {
-			if x.acquire == nil || !x.done || x.lease.Token == 0 || x.lease.over != nil || !c.e.Held(w.now, x.lease.Session) {
+			if x.acquire == nil || !x.done || x.lease.Token == 0 || x.lease.over != nil || !x.lease.HeldAt(c.e, c.now()) {
 				continue
 			}
 			w.counts["relied on"]++
@@ -147,7 +154,7 @@ func (w *world) atRest() {
 		if x := c.way; x.ended == nil && (x.state != Accepted || x.att != c.s.attachment || x.on.over) {
 			w.t.Errorf("client %d: a way is in state %d at rest", i, x.state)
 		}
-		c.e.Unfollow(w.now, c.way)
+		c.e.Unfollow(c.now(), c.way)
 		if open := c.s.openRequests(); len(open) > 0 {
 			w.t.Errorf("client %d has %d open requests at rest", i, len(open))
 		}
@@ -179,7 +186,7 @@ func TestWorld(t *testing.T) {
 				w.step()
 			}
 			w.quiet = true
-			for range 1000 {
+			for range 700 {
 				w.step()
 			}
 			w.atRest()
@@ -193,6 +200,7 @@ func TestWorld(t *testing.T) {
 		"stream opened", "stream cut", "stream event", "watch event", "watch interrupted", "snapshot of two pages",
 		"stream resumed",
 		"read", "read of a replica", "strict read",
+		"bound refused", "ended at a bound", "yielded at a bound", "silent", "known", "extended", "given back in time",
 	} {
 		if counts[what] < 100 {
 			t.Errorf("%s happened %d times: the worlds do not try it", what, counts[what])

@@ -286,7 +286,7 @@ func (c *worldClient) subscribe() {
 		x := &worldWatch{c: c, held: map[string]uint64{}, highest: map[string]uint64{}}
 		x.watch = &Watch{Waiter: x, Node: 7, Name: name, Prefix: name == ""}
 		c.watches = append(c.watches, x)
-		c.e.Watch(c.w.now, x.watch)
+		c.e.Watch(c.now(), x.watch)
 	}
 	x := &worldWatch{c: c}
 	x.stream = &Stream{
@@ -294,7 +294,7 @@ func (c *worldClient) subscribe() {
 		To: Target{Of: AtBucket}, Decode: func() Decoder { return decodeState },
 	}
 	c.watches = append(c.watches, x)
-	c.e.Stream(c.w.now, x.stream)
+	c.e.Stream(c.now(), x.stream)
 }
 
 // take is a consumer that is slow, and sometimes very.

@@ -1,0 +1,260 @@
+package core
+
+import (
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// bound is what a lease has beyond a plain one: the moment at which it ends by itself, and a want.
+//
+// The moment is one of the bucket's time, in which the server thinks. That goes on no faster than the
+// clock here, but for 1 %, and may stand still. Clock means the engine's, with all that it has
+// jumped ahead.
+//
+// Invariant: where the server ends the lease at a bound, the lease is over here before.
+type bound struct {
+	l       *Lease
+	timer   timer
+	reading reading
+	now     uint64 // of the last report
+	until   uint64 // bucket time; 0: the lease does not end by itself
+	hold    uint64 // at its longest hold; 0: there is none
+	yield   uint64 // because of a want, 0: of none
+
+	set    time.Duration // clock, when until became what it is
+	ends   time.Duration // clock: the lease ends
+	gone   time.Duration // clock: nobody relies on the units any more, and they are given back
+	ending bool          // the program knows that little time is left
+	asks   bool          // the server is asked about the lease, if it can be
+
+	want want
+}
+
+// Shares of the time that is left when a bound is set.
+const (
+	stopShare   = 20              // the lease ends that part before the units are given back
+	maxStopTime = 5 * time.Second // and not more than this
+	endingParts = 5               // the program is notified when but the last of so many is over
+)
+
+// reading is one look at a bucket's time: it was now at the most at a moment of the clock.
+type reading struct {
+	ok  bool
+	at  time.Duration
+	now uint64 // ms
+}
+
+// readingOf is what the answer to a request says: its Now was taken after the request was sent. Not
+// every answer has one.
+func readingOf(r *Request, g *protocol.Grant) reading {
+	v, ok := reportOf(g)
+	return reading{ok: ok, at: r.sent, now: v.now}
+}
+
+// maxAhead bounds a difference of bucket times: what is further away never comes.
+const maxAhead = 1 << 38 // ms, about 9 years
+
+// before is a moment of the clock at which the bucket's time is not past until yet.
+func (r reading) before(until uint64) time.Duration {
+	if until <= r.now {
+		return r.at
+	}
+	return r.at + time.Duration(min(until-r.now, maxAhead))*time.Millisecond/100*99
+}
+
+// report is what a server says about a lease, in an answer or an event.
+type report struct {
+	now, until uint64
+	want       uint64 // 0: nobody wants the units
+	by         uint64 // session that does, if it is known
+	over       bool   // of an event: want is not there any more
+}
+
+// reportOf is what the answer to an acquire says; false: nothing.
+func reportOf(g *protocol.Grant) (v report, ok bool) {
+	if g == nil || g.Now == 0 && g.Until == 0 && g.Want == 0 {
+		return v, false
+	}
+	return report{now: g.Now, until: g.Until, want: g.Want}, true
+}
+
+// answered takes in the answer to a request about the lease.
+func (l *Lease) answered(e *Engine, r *Request, g *protocol.Grant) {
+	l.grantedBy(r)
+	if l.bound != nil {
+		l.bound.asks = false
+	}
+	if v, ok := reportOf(g); ok {
+		l.learn(e, v, readingOf(r, g))
+	}
+}
+
+// learn takes in a report. One that is older than the last says nothing but the time.
+func (l *Lease) learn(e *Engine, v report, r reading) {
+	if l.Over() != nil {
+		return
+	}
+	first := l.bound == nil
+	if first {
+		l.bound = &bound{l: l}
+		l.bound.timer.of = l.bound
+	}
+	b := l.bound
+	if r.ok && (!b.reading.ok || r.now >= b.reading.now && r.at > b.reading.before(r.now)) {
+		b.reading = r
+	}
+	if newer := first || v.now > b.now; newer || v.now == b.now {
+		b.now = v.now
+		b.wantChanged(e, v, newer)
+		b.changed(v, newer)
+		if until := earlier(b.hold, b.yield); until != b.until {
+			b.until, b.set, b.ending = until, e.clock(), false
+		}
+		if b.yield != 0 && b.want.number == 0 && !r.ok { // an event that cannot lift it: ask for newer ones
+			l.ask(e)
+		}
+	}
+	b.arm(e)
+	switch {
+	case b.until == 0:
+	case !b.reading.ok:
+		l.ask(e)
+	case b.want.number != 0 && b.want.said != b.want.number:
+		b.say(e)
+	}
+}
+
+// changed takes in what a report says about bounds. The longest hold never becomes shorter at the
+// server, so of two reports of a moment the longer one is right. A want may have come before or after
+// the other reports of its moment: only newer ones lift its bound, and any lowers it.
+func (b *bound) changed(v report, newer bool) {
+	wanted := v.want != 0 && !v.over
+	if wanted && b.hold != 0 {
+		b.hold = max(b.hold, v.until)
+	}
+	switch {
+	case newer && !wanted:
+		b.hold, b.yield = v.until, 0
+	case !wanted:
+		b.hold = max(b.hold, v.until)
+	case v.until == 0 || v.until == b.hold: // the want has no bound, or a later one
+		if newer {
+			b.yield = 0
+		}
+	case newer || b.yield == 0 || v.until < b.yield:
+		b.yield = v.until
+	}
+}
+
+// earlier is the first of two moments; 0 is never.
+func earlier(a, b uint64) uint64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// isSet reports whether the lease ends by itself.
+func (b *bound) isSet() bool { return b.until != 0 && b.reading.ok }
+
+// arm finds out when the lease ends, and sets the timer. Without a reading it does not: the bound is
+// a want's, and the server does not end the lease before the holder has said that it knows that.
+func (b *bound) arm(e *Engine) {
+	if !b.isSet() {
+		e.timers.stop(&b.timer)
+		return
+	}
+	b.gone = b.reading.before(b.until)
+	left := max(0, b.gone-b.set)
+	b.ends = b.gone - min(left/stopShare, maxStopTime)
+	next := b.ends
+	if !b.ending {
+		next = min(next, b.set+left/endingParts*(endingParts-1))
+	}
+	e.timers.set(&b.timer, next-e.jumped)
+}
+
+// due has the program notified that the lease ends soon, and the server asked for a better reading,
+// or ends the lease.
+func (b *bound) due(e *Engine) {
+	l := b.l
+	if l.bound != b || l.Over() != nil || b.check(e) {
+		return
+	}
+	if !b.ending {
+		b.ending = true
+		e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnding, Session: l.Session, Lease: l})
+		l.ask(e)
+	}
+	b.arm(e)
+}
+
+// check ends the lease if it is time. The units are given back once work that depends on them has
+// had the time to stop.
+func (b *bound) check(e *Engine) (over bool) {
+	if !b.isSet() || e.clock() < b.ends {
+		return false
+	}
+	l, err := b.l, ErrMaxHold
+	if b.until == b.yield {
+		err = ErrYielded
+	}
+	n, s := l.name, l.Session
+	l.end(e, err)
+	e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: err})
+	n.releaseNext(e, s, l.bucket, l.Token, max(0, b.gone-e.clock()))
+	if !n.locked {
+		n.locked = true
+		n.unlock(e, s)
+	}
+	return true
+}
+
+// check ends a lease whose time is over, however late the timer.
+func (l *Lease) check(e *Engine) {
+	if l.bound != nil && l.Over() == nil {
+		l.bound.check(e)
+	}
+}
+
+// ask has the server asked about the lease. Where it cannot be, the next attach asks.
+func (l *Lease) ask(e *Engine) {
+	if l.bound.asks = true; l.Session.attachment != nil {
+		l.name.confirm(e, l.Session)
+	}
+}
+
+// HeldAt reports whether the lease may be relied on now.
+func (l *Lease) HeldAt(e *Engine, now time.Duration) bool {
+	l.CheckAt(e, now)
+	return l.Over() == nil && l.Session.held(e)
+}
+
+// OverAt is why the lease is over by the clock, or nil.
+func (l *Lease) OverAt(e *Engine, now time.Duration) error {
+	if l.CheckAt(e, now); l.Over() == nil {
+		l.Session.due(e)
+	}
+	return l.Over()
+}
+
+// CheckAt ends the lease if its time is over by the clock.
+func (l *Lease) CheckAt(e *Engine, now time.Duration) {
+	e.enter(now)
+	l.check(e)
+}
+
+// EndsAt is how long it takes until the lease ends by itself, and how long after that work that
+// depends on it may take to stop; false: the lease does not end by itself.
+func (l *Lease) EndsAt(e *Engine, now time.Duration) (in, toStop time.Duration, ok bool) {
+	e.enter(now)
+	b := l.bound
+	if b == nil || !b.isSet() {
+		return 0, 0, false
+	}
+	return b.ends - e.clock(), b.gone - b.ends, true
+}
+
+// Ending reports whether but a fifth of the time is left that the lease had until its bound.
+func (l *Lease) Ending() bool { return l.bound != nil && l.bound.ending }
