@@ -48,6 +48,9 @@ type Owner struct {
 	Key         string
 	Wanted      bool // a waiter wants the units back
 	Silent      bool // it was wanted, and has not yielded within the Grace
+	// Left is how long it holds the units at most, when the answer was made; 0: without a bound. Always
+	// 0 in events of watches.
+	Left time.Duration
 }
 
 // Waiter waits for units of a semaphore.
@@ -235,7 +238,7 @@ func ownerOf(o *protocol.Owner) Owner {
 	}
 	if p := o.Options; p != nil {
 		x.Slots, x.Priority, x.Key = p.Slots, int(p.Priority)-1, string(p.Key)
-		x.Wanted, x.Silent = p.Wanted, p.Silent
+		x.Wanted, x.Silent, x.Left = p.Wanted, p.Silent, millis.Duration(p.Left)
 	}
 	return x
 }

@@ -26,9 +26,17 @@ var (
 	// ErrReleased is the cause of a lease's context after the holder released the lease.
 	ErrReleased = core.ErrReleased
 
-	// ErrLeaseLost: an operator or another client took the lease away while the session lives, by a
-	// forced release or by deleting the semaphore.
+	// ErrLeaseLost: the lease ended while the session lives, without a release by its holder: by a
+	// forced release, by the deletion of the semaphore, or at a bound.
 	ErrLeaseLost = core.ErrLeaseLost
+
+	// ErrMaxHold: the lease was held for as long as it may be, see MaxHold and LongestHold. errors.Is(err,
+	// ErrLeaseLost) is true too.
+	ErrMaxHold = core.ErrMaxHold
+
+	// ErrYielded: a waiter wanted the units, and the Grace of the semaphore is over. errors.Is(err,
+	// ErrLeaseLost) is true too.
+	ErrYielded = core.ErrYielded
 
 	// ErrSessionExpired: the session and all its leases are gone, because the session was not
 	// renewed in time or the server ended it. Start a new one. errors.Is(err,

@@ -226,12 +226,14 @@ const (
 	HoldSessionEnded = HoldCause(protocol.HoldSessionEnded)
 	HoldForced       = HoldCause(protocol.HoldForced)      // an operator took it away
 	HoldTransferred  = HoldCause(protocol.HoldTransferred) // its owner handed it over
+	HoldMaxHold      = HoldCause(protocol.HoldMaxHold)     // it was held for as long as it may be
+	HoldWanted       = HoldCause(protocol.HoldWanted)      // a waiter wanted its units, and its grace was over
 )
 
 var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced",
-	HoldTransferred: "transferred"}
+	HoldTransferred: "transferred", HoldMaxHold: "max hold", HoldWanted: "wanted"}
 
-// String is for people: released, session ended, forced, transferred.
+// String is for people: released, session ended, forced, transferred, max hold, wanted.
 func (c HoldCause) String() string {
 	if int(c) < len(holdCauses) && holdCauses[c] != "" {
 		return holdCauses[c]
@@ -248,6 +250,8 @@ type SemaphoreOptions struct {
 	Wanted  WantedMode
 	Grace   time.Duration // that wanted owners have to yield; 0: they are only told
 	MinHold time.Duration // that they have before it
+	MaxHold time.Duration // that a hold lasts at most; 0: without a bound
+	Extend  bool          // owners may ask for more time
 	// Slots are its units if they have names; with IncludeSlots alone.
 	Slots    []SlotStatus
 	Numbered bool // they are named 0, 1, ...
@@ -305,7 +309,8 @@ func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
 		return nil
 	}
 	o := &SemaphoreOptions{Policy: Policy(d.Options.Policy), Aging: millis.Duration(d.Options.Aging),
-		History: int(d.Options.History), Numbered: d.Options.Numbered}
+		History: int(d.Options.History), Numbered: d.Options.Numbered, MaxHold: millis.Duration(d.Options.MaxHold),
+		Extend: d.Options.Extend}
 	o.setWanted(&d.Options)
 	if len(d.Options.Weights) > 0 {
 		o.Weights = make(map[string]uint64, len(d.Options.Weights))

@@ -16,7 +16,12 @@ type Saved struct {
 	Session    uint64 `json:"session_id"`
 	Key        []byte `json:"key"`
 	Generation uint32 `json:"generation"` // how often it was restored
+	Version    int    `json:"version,omitempty"`
 }
+
+// SavedVersion is the highest Version of Saved: that of a session that acquired leases with a bound, or
+// may have. A client that knows none must not take such a session over. Other sessions have 0.
+const SavedVersion = 1
 
 // Each restore of a session begins a generation. Generations are far apart, so that a successor
 // never uses an attach epoch or a request number of the holder before it, whatever that one did
@@ -47,6 +52,10 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	if err != nil {
 		return nil, err
 	}
+	if saved.Version > SavedVersion {
+		return nil, fmt.Errorf("what was saved has version %d, and this client knows versions up to %d; use a newer one",
+			saved.Version, SavedVersion)
+	}
 	if len(saved.Key) != protocol.KeyLen || saved.Session == 0 {
 		return nil, fmt.Errorf("what was saved is no session: it needs an id and a key of %d bytes", protocol.KeyLen)
 	}
@@ -63,6 +72,7 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	copy(s.d.Key[:], saved.Key)
 	r := s.d.Restore(ctx, driver.Takeover{
 		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1, FirstNumber: uint64(s.generation)*generationNumbers + 1,
+		Bounds: saved.Version == SavedVersion,
 	})
 	if r.Err != nil {
 		err := handle.AboutSession("restore", saved.Session, driver.Err(r))

@@ -132,10 +132,15 @@ func (s *Session) Node() *Node { return &s.node }
 // Timeout is the session timeout in force.
 func (s *Session) Timeout() time.Duration { return s.d.InForce() }
 
-// Save returns what Client.Restore needs. It is the same as long as this Session lives, and good
-// for one restore: the process that restored the session saves again. See Restore for when.
+// Save returns what Client.Restore needs. But for Version, it is the same as long as this Session
+// lives, and good for one restore: the process that restored the session saves again. See Restore for
+// when. Save after leases with a bound were acquired, or set Version to SavedVersion.
 func (s *Session) Save() Saved {
-	return Saved{Node: s.node.h.Path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation}
+	saved := Saved{Node: s.node.h.Path, Session: s.d.ID, Key: slices.Clone(s.d.Key[:]), Generation: s.generation}
+	if s.d.HasBounds() {
+		saved.Version = SavedVersion
+	}
+	return saved
 }
 
 // State is the present state, by the clock.

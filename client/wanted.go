@@ -38,9 +38,9 @@ func Wanted(mode WantedMode) SemaphoreOption {
 }
 
 // Grace is how long a wanted owner has to yield: 0, the default, for owners that are only told, or 1 s
-// to 1 day. One that holds its units longer is silent: it is told again, is the last to be chosen,
-// and shows as silent in descriptions and metrics. Its lease does not end by itself. It goes with
-// Wanted.
+// to 1 day. Then its lease ends by itself, see Lease.Until and ErrYielded. An owner whose client does
+// not say that it knows that, because it is cut off for example, keeps its lease: it is told again,
+// is the last to be chosen, and shows as silent in descriptions and metrics. It goes with Wanted.
 func Grace(d time.Duration) SemaphoreOption {
 	return func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterGrace
@@ -57,8 +57,9 @@ func MinHold(d time.Duration) SemaphoreOption {
 	}
 }
 
-// Wanted is closed when a waiter wants the lease's units back, once: finish the work and release. It
-// stays closed if the waiter goes. See the option Wanted.
+// Wanted is closed when a waiter wants the lease's units back, once: finish the work and release.
+// Where the semaphore has a Grace, Until has changed, and the lease ends then. It stays closed if the
+// waiter goes. See the option Wanted.
 func (l *Lease) Wanted() <-chan struct{} { return l.d.Wanted() }
 
 // WantedBy is the session that wants the lease's units back. 0: nobody does now, or it is not known.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 )
@@ -18,6 +19,7 @@ type Lease struct {
 	cancel context.CancelCauseFunc
 	ended  func(error)   // is called once, with why the lease ended; nil: it is over, or nobody observes it
 	wanted chan struct{} // closed when a waiter wants the units; made when it is asked for
+	ending chan struct{} // closed when the lease ends by itself soon; made when it is asked for
 }
 
 func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
@@ -59,13 +61,47 @@ func (l *Lease) WantedBy() uint64 {
 	return by
 }
 
+// Ending is closed when the lease ends by itself soon. Once it is closed and the lease has another
+// bound, there is another one.
+func (l *Lease) Ending() <-chan struct{} {
+	s := l.session()
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	ending := l.Lease.Ending()
+	if l.ending == nil || !ending && isClosed(l.ending) {
+		l.ending = make(chan struct{})
+		if ending {
+			close(l.ending)
+		}
+	}
+	return l.ending
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ends is how long it takes until the lease ends by itself, and how long after that work that depends
+// on it may take to stop; false: it does not end by itself.
+func (l *Lease) Ends() (in, toStop time.Duration, ok bool) {
+	s := l.session()
+	now := s.d.lock()
+	defer s.d.mu.Unlock()
+	return l.EndsAt(s.d.engine, now)
+}
+
 // Held reports whether the lease may be relied on now, by the clocks.
 func (l *Lease) Held() bool {
 	s := l.session()
 	now := s.d.lock()
 	defer s.d.unlock(now)
 	s.d.engine.Clocks(now, wall())
-	return l.Over() == nil && s.d.engine.Held(now, &s.Session)
+	return l.HeldAt(s.d.engine, now)
 }
 
 // Lost is why the lease was lost, by the clock; nil if it is held, or was released.
@@ -73,10 +109,7 @@ func (l *Lease) Lost() error {
 	s := l.session()
 	now := s.d.lock()
 	defer s.d.unlock(now)
-	if s.Session.Err() == nil {
-		s.d.engine.State(now, &s.Session)
-	}
-	if over := l.Over(); !errors.Is(over, core.ErrReleased) {
+	if over := l.OverAt(s.d.engine, now); !errors.Is(over, core.ErrReleased) {
 		return over
 	}
 	return nil
@@ -170,6 +203,7 @@ func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred boo
 		l.endContext(s)
 	}
 	now := d.lock()
+	l.CheckAt(d.engine, now)
 	var ended func(error)
 	var cancel context.CancelCauseFunc
 	if l.Over() == nil {
@@ -232,13 +266,15 @@ type Change struct {
 	Data    []byte // if SetData
 	SetData bool
 	Keep    []string // slots; nil: the first ones
+	Hold    uint64   // ms: for so much more time from now on; 0: as long as before
 }
 
 // Change changes the lease.
 func (l *Lease) Change(ctx context.Context, change Change) core.Result {
 	d := l.session().d
 	w := newWaiter()
-	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData, Keep: change.Keep}
+	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData, Keep: change.Keep,
+		Hold: change.Hold}
 	now := d.lock()
 	d.engine.Change(now, &l.Lease, x)
 	d.unlock(now)

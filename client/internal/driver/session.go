@@ -58,12 +58,13 @@ func newStart() *core.Start {
 // numbered.
 type Takeover struct {
 	Session, Epoch, FirstNumber uint64
+	Bounds                      bool // the holder before has said that it knows bounds
 	Keep                        bool // the connection on which it is given up
 }
 
 // Restore takes the session over from another holder.
 func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
-	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep}
+	x := &core.Restore{Epoch: t.Epoch, First: t.FirstNumber, Keep: t.Keep, Bounds: t.Bounds}
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
 		s.ID = t.Session
 		s.d.engine.Clocks(now, wall())
@@ -113,6 +114,13 @@ func (s *Session) Remaining() time.Duration {
 	defer s.d.unlock(now)
 	s.d.engine.Clocks(now, wall())
 	return s.d.engine.Remaining(now, &s.Session)
+}
+
+// HasBounds reports whether the session has asked for leases with a bound, or has said that it knows one.
+func (s *Session) HasBounds() bool {
+	s.d.mu.Lock()
+	defer s.d.mu.Unlock()
+	return s.Bounds()
 }
 
 // InForce is the session timeout in force.
@@ -175,6 +183,10 @@ func (s *Session) event(after []func(), v core.Event) []func() {
 	case core.LeaseWanted:
 		if l, ok := v.Lease.Owner.(*Lease); ok && l.wanted != nil {
 			close(l.wanted)
+		}
+	case core.LeaseEnding:
+		if l, ok := v.Lease.Owner.(*Lease); ok && l.ending != nil && !isClosed(l.ending) {
+			close(l.ending)
 		}
 	case core.ReleaseRefused:
 		after = append(after, func() {
