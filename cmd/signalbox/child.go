@@ -11,8 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/signalbox-dev/signalbox/client"
 )
 
 // child is a command that runs under a lease.
@@ -21,13 +19,14 @@ type child struct {
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	notes          io.Writer              // for messages of this process; nil: stderr
-	grace          time.Duration          // between SIGTERM and SIGKILL once the lease is lost
-	session        *client.Session        // that holds the leases, nil: something else than a lease
-	drain          func() <-chan struct{} // called at the first signal that asks for an end, which waits for it; nil: it does not
-	wanted         <-chan struct{}        // closed once a waiter wants the units; nil: never
-	wantedSignal   syscall.Signal         // that the command gets then
-	interrupted    <-chan struct{}        // closed once this process is asked to end; nil: held ends then, also at SIGHUP
+	notes          io.Writer                          // for messages of this process; nil: stderr
+	grace          time.Duration                      // between SIGTERM and SIGKILL once what it runs under is lost
+	renew          time.Duration                      // how often the supervisor hears of left
+	left           func() (left, grace time.Duration) // how long its leases may be relied on, and their grace; nil: it runs under something else
+	drain          func() <-chan struct{}             // called at the first signal that asks for an end, which waits for it; nil: it does not
+	wanted         <-chan struct{}                    // closed once a waiter wants the units; nil: never
+	wantedSignal   syscall.Signal                     // that the command gets then; 0: none
+	interrupted    <-chan struct{}                    // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -89,9 +88,9 @@ func (c *child) run(held context.Context) error {
 	}
 
 	var renew <-chan time.Time
-	if c.session != nil {
+	if c.left != nil {
 		c.extend(w)
-		t := time.NewTicker(c.session.Timeout() / extensionShare)
+		t := time.NewTicker(c.renew)
 		defer t.Stop()
 		renew = t.C
 	}
@@ -127,7 +126,11 @@ func (c *child) run(held context.Context) error {
 		case <-done:
 			lost, done = true, nil
 			w.send(supervisorRequest{End: syscall.SIGTERM})
-			kill = time.After(c.grace)
+			grace := c.grace
+			if c.left != nil {
+				_, grace = c.left()
+			}
+			kill = time.After(grace)
 		case <-kill:
 			kill = nil
 			w.send(supervisorRequest{End: syscall.SIGKILL})
@@ -141,7 +144,10 @@ func (c *child) run(held context.Context) error {
 			}
 		case <-wanted:
 			wanted = nil
-			w.send(supervisorRequest{Signal: c.wantedSignal})
+			c.extend(w) // it may end sooner now
+			if c.wantedSignal != 0 {
+				w.send(supervisorRequest{Signal: c.wantedSignal})
+			}
 		case s := <-signals:
 			switch {
 			case group != 0 && fromTerminal(s): // the terminal sends it to the command as well, once it runs
@@ -178,8 +184,8 @@ func (c *child) run(held context.Context) error {
 // extend tells the supervisor until when the command may run if it does not hear of this process
 // again.
 func (c *child) extend(w *supervisorClient) {
-	if left := c.session.Remaining(); left > 0 {
-		w.send(supervisorRequest{Deadline: left + c.grace})
+	if left, grace := c.left(); left > 0 {
+		w.send(supervisorRequest{Deadline: left + grace})
 	}
 }
 

@@ -229,16 +229,27 @@ type heldLeases struct {
 	leases  []*client.Lease
 	ctx     context.Context // ends with the first of them
 	release func(context.Context) error
-	wanted  <-chan struct{} // closed when a waiter wants the units; nil: the command does not hear of it
-	signal  syscall.Signal  // that it gets then
+	wanted  <-chan struct{} // closed when a waiter wants the units; nil: there are several leases
+	signal  syscall.Signal  // that the command gets then; 0: none
+}
+
+// left is how long the leases may be relied on if this process is not heard of, and how long after
+// that the command may take to end.
+func (h *heldLeases) left() (left, grace time.Duration) {
+	s := h.leases[0].Session()
+	left, grace = s.Remaining(), s.Timeout()/20
+	for _, l := range h.leases {
+		grace = min(grace, l.TimeToStop())
+		if until := l.Until(); !until.IsZero() {
+			left = min(left, time.Until(until))
+		}
+	}
+	return left, grace / 5 * 4 // this process needs the rest
 }
 
 // runWithLease is runWith of one lease, with a token that need not be its own.
 func (inv *invocation) runWithLease(l *client.Lease, token uint64, args holdArgs, granted row) error {
-	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, signal: args.wanted}
-	if h.signal != 0 {
-		h.wanted = l.Wanted()
-	}
+	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, wanted: l.Wanted(), signal: args.wanted}
 	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), token, l.Session()), leaseEnv(l)...))
 }
 
@@ -269,7 +280,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 	}
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
-		grace: s.Timeout() / 25, session: s, interrupted: inv.longCtx.Done(), env: env,
+		left: h.left, renew: s.Timeout() / extensionShare, interrupted: inv.longCtx.Done(), env: env,
 		wanted: h.wanted, wantedSignal: h.signal,
 	}
 	err := c.run(h.ctx)
@@ -457,8 +468,10 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	if never := neverSentence(w); never != "" {
-		text += "; " + never
+	for _, more := range []string{endsSentence(w.Holders), neverSentence(w)} {
+		if more != "" {
+			text += "; " + more
+		}
 	}
 	inv.note("%s\n", text)
 	if w.Deadlock != nil && w.Deadlock.Confirmed {

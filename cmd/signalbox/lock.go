@@ -16,8 +16,9 @@ The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the p
 with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and SIGNALBOX_ENDPOINTS
 describe the lease. SIGNALBOX_LEASES has it as JSON:
 [{"name":"backup","token":7,"count":"max"}]. If the lock is lost, the command and all processes it started get SIGTERM, and
-SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4. Other
-codes than ours are chosen with the flags that end with -exit-code, if the command has the same.
+SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4. The same
+happens a little before --max-hold is over. Other codes than ours are chosen with the flags that end
+with -exit-code, if the command has the same.
 
 When the command ends, the processes it left running are killed, daemons included, and then the
 lock is released. The same happens if signalbox itself is killed.
@@ -50,11 +51,13 @@ left the command's process group are not covered either.`)
 	c.Example = `  signalbox lock backup -- sh -c 'echo working with token $SIGNALBOX_TOKEN'
   signalbox lock catalogue --shared -- sh -c 'echo reading'
   signalbox lock backup --wait 0 -- echo got it at once
+  signalbox lock backup --max-hold 1h -- sh -c 'echo ended after an hour if it hangs'
   signalbox lock accounts orders -- sh -c 'echo "$SIGNALBOX_LEASES"'`
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
 	whileHolding := parsedVar(c.Flags(), "hold-while-waiting", "10s", parseForeverOr,
 		"With several names: how long to wait for one while holding others, 1s to 1h, or forever.")
 	deadlock := addDeadlockFlag(c)
+	maxHold := addMaxHold(c)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -72,6 +75,7 @@ left the command's process group are not covered either.`)
 		if *deadlock {
 			how = append(how, client.FailOnDeadlock())
 		}
+		how = append(how, maxHold()...)
 		if len(names) > 1 {
 			return inv.holdAll(h, names, append(how, client.HoldWhileWaiting(*whileHolding))...)
 		}

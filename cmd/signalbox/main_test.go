@@ -19,8 +19,8 @@ import (
 var update = flag.Bool("update", false, "rewrite scripts' expected output and REFERENCE.md")
 
 // TestMain makes this test binary stand in for what tests run: as `signalbox` it is the command
-// line itself, on the PATH of scripts and of the commands that signalbox runs, and as `stamp` it is
-// a command that shows when it was last alive.
+// line itself, on the PATH of scripts and of the commands that signalbox runs. As `stamp` it is a
+// command that shows when it was last alive, and as `hold` one that shows when it believed in a lock.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
 		main() // of a command that a test runs in this process
@@ -33,6 +33,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){
 		"signalbox": func() { endWithTests(); main() },
 		"stamp":     func() { endWithTests(); stamp() },
+		"hold":      func() { endWithTests(); hold() },
 	})
 }
 

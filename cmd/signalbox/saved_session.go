@@ -58,6 +58,9 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	// only once. So a command that is killed leaves a file that the next one can use.
 	next := saved
 	next.Generation++
+	if fresh {
+		next.Version = client.SavedVersion // what it acquires may have a bound
+	}
 	if err := writeSessionFile(path, next); err != nil {
 		return nil, false, err
 	}
@@ -115,9 +118,12 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 		return err
 	}
 	row := append(grantRow(l, "acquired"), field{"session_file", "", path}, field{"timeout_ms", "", ms(s.Timeout())})
+	held, unless := heldFor(l), "you run this again or"
+	if held < s.Timeout() {
+		unless, row = "you", append(row, field{"left_ms", "", ms(held)})
+	}
 	err = inv.saveSession(path, s, started)
-	return inv.report(err, row, "acquired %s with token %d; held for %s unless you run this again or release it",
-		h.name, l.Token(), s.Timeout())
+	return inv.report(err, row, "acquired %s with token %d; held for %s unless %s release it", h.name, l.Token(), held, unless)
 }
 
 func (inv *invocation) releaseWithFile(path, name string) error {

@@ -192,9 +192,9 @@ func semDescribe(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ofOwner, ofWaiter := ownerRow, waiterRow
+		ofWaiter := waiterRow
 		if s.Options != nil {
-			ofOwner, ofWaiter = queuedOwnerRow, queuedWaiterRow
+			ofWaiter = queuedWaiterRow
 		}
 		r := optionRow(row{
 			{"name", "name", s.Name}, {"node", "node", inv.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
@@ -202,7 +202,7 @@ func semDescribe(a *app) *cobra.Command {
 			{"created_at", "created", timestamp{s.CreatedAt}},
 		}, s)
 		return inv.printer().item(append(r,
-			field{"owners", "owners", rowsOf(s.Owners, ofOwner)}, field{"waiters", "waiters", rowsOf(s.Waiters, ofWaiter)}))
+			field{"owners", "owners", ownerRows(s.Options, s.Owners)}, field{"waiters", "waiters", rowsOf(s.Waiters, ofWaiter)}))
 	})
 	return c
 }

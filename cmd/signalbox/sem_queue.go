@@ -24,6 +24,7 @@ type queueFlags struct {
 	slots   *[]string
 	history *int
 	wanted  wantedFlags
+	bounds  boundFlags
 }
 
 func addQueueFlags(c *cobra.Command) *queueFlags {
@@ -39,6 +40,7 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		slots: f.StringArray("slot", nil,
 			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
 		wanted:  addWantedFlags(c),
+		bounds:  addBoundFlags(c),
 		history: f.Int("history", 0, "How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
 	}
 }
@@ -81,7 +83,7 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		list := parseSlots(*q.slots)
 		opts, limit = append(opts, client.WithSlots(list...)), uint64(len(list))
 	}
-	opts = append(opts, q.wanted.options(c)...)
+	opts = append(append(opts, q.bounds.options(c)...), q.wanted.options(c)...)
 	if given("history") {
 		if *q.history < 0 {
 			return nil, 0, usagef("--history is %d; it must be 0 to 32", *q.history)
@@ -126,6 +128,7 @@ type acquireFlags struct {
 	labels   *[]string
 	slots    *[]string
 	deadlock *bool
+	maxHold  func() []client.AcquireOption
 }
 
 func addAcquireFlags(c *cobra.Command) *acquireFlags {
@@ -136,6 +139,7 @@ func addAcquireFlags(c *cobra.Command) *acquireFlags {
 		labels:   f.StringArray("label", nil, "Take only slots with this label; repeat it for several."),
 		slots:    f.StringArray("slot", nil, "Take exactly this slot; repeat it for several. The count is their number."),
 		deadlock: addDeadlockFlag(c),
+		maxHold:  addMaxHold(c),
 	}
 }
 
@@ -164,11 +168,11 @@ func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, e
 	if *x.deadlock {
 		opts = append(opts, client.FailOnDeadlock())
 	}
-	return opts, nil
+	return append(opts, x.maxHold()...), nil
 }
 
 func semAlter(a *app) *cobra.Command {
-	c := command("alter NAME", "Change a semaphore's policy, slots or history",
+	c := command("alter NAME", "Change a semaphore's policy, slots, bounds or history",
 		`Change what is given of a semaphore's options. Owners keep what they have; waiters keep their
 places. With --slot the list is the new one: a slot that is left out goes when it is given back.
 Numbered slots are resized with signalbox sem resize. Needs the right admin on the node's path.`)
@@ -276,7 +280,7 @@ func optionRow(r row, s *client.Semaphore) row {
 		slices.Sort(list)
 		r = append(r, field{"weights", "weights", strings.Join(list, " ")})
 	}
-	r = append(wantedRow(r, o), field{"history", "history", o.History})
+	r = append(wantedRow(boundRow(r, o), o), field{"history", "history", o.History})
 	if len(o.Slots) > 0 {
 		r = append(r, field{"slots", "slots", rowsOf(o.Slots, slotRow)})
 	}
@@ -286,7 +290,8 @@ func optionRow(r row, s *client.Semaphore) row {
 // queuedOwnerRow and queuedWaiterRow are rows of a semaphore with options.
 func queuedOwnerRow(o *client.Owner) row {
 	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")}, field{"priority", "priority", o.Priority},
-		field{"key", "key", o.Key}, field{"wanted", "wanted", o.Wanted}, field{"silent", "silent", o.Silent})
+		field{"key", "key", o.Key}, field{"wanted", "wanted", o.Wanted}, field{"silent", "silent", o.Silent},
+		leftField(o))
 }
 
 func queuedWaiterRow(w *client.Waiter) row {

@@ -23,8 +23,8 @@ func addWantedFlags(c *cobra.Command) wantedFlags {
 			"Whose units waiters may want back: off, higher (of owners with a lower --priority) or any. "+
 				"The owners are told, see --wanted-signal of signalbox sem acquire."),
 		grace: parsedVar(f, "grace", "", parseAging,
-			"With --wanted: how long a wanted owner has to yield, 1s to 24h, or 0 for owners that are only told. Its lease does not end "+
-				"by itself: it shows as silent then."),
+			"With --wanted: how long a wanted owner has to yield, 1s to 24h, or 0 for owners that are only told. "+
+				"Then its lease ends by itself; one whose client is not heard of keeps it, and shows as silent."),
 		minHold: parsedVar(f, "min-hold", "", parseAging,
 			"With --grace: how long an owner holds the units at least before the grace begins, 0 to 24h."),
 	}

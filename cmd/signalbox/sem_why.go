@@ -28,15 +28,15 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	if err != nil {
 		return err
 	}
-	owner, waiter := ownerRow, waiterRow
+	waiter := waiterRow
 	if w.Options != nil {
-		owner, waiter = queuedOwnerRow, queuedWaiterRow
+		waiter = queuedWaiterRow
 	}
 	r := row{
 		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
 		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
 		{"never_granted", "", neverRow(w)}, {"deadlock", "", deadlockRow(w.Deadlock)}, {"unread", "", w.Unread},
-		{"owners", "held by", rowsOf(w.Holders, owner)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiter)},
+		{"owners", "held by", ownerRows(w.Options, w.Holders)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiter)},
 	}
 	if w.Waiting && w.Options != nil && len(w.Own.Labels)+len(w.Own.Slots) > 0 {
 		r = append(r, field{"takes", "slots that it takes", rowsOf(w.Options.Takes(&w.Own), slotRow)})
@@ -56,8 +56,10 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 // whyLines are the sentences before the tables.
 func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 	lines := []string{whySentence(sem, session, w)}
-	if text := neverSentence(w); text != "" {
-		lines = append(lines, text)
+	for _, text := range []string{endsSentence(w.Holders), neverSentence(w)} {
+		if text != "" {
+			lines = append(lines, text)
+		}
 	}
 	if d := w.Deadlock; d != nil {
 		lines = append(lines, deadlockLines(d, session)...)

@@ -133,6 +133,49 @@ func TestStoppedLockEndsItsCommand(t *testing.T) {
 	}
 }
 
+// TestStoppedLockEndsAtItsBound: the session of a command line that is stopped lives for long, but its
+// hold has a bound. Nothing is left of the command when somebody else has the lock, and the command
+// line knows that it has lost it.
+func TestStoppedLockEndsAtItsBound(t *testing.T) {
+	t.Parallel()
+	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	dir := t.TempDir()
+	ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
+	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "10m", "--max-hold", "5s", "--", "env", mark,
+		"READY="+ready, "sh", "-c", escapes["deaf"])
+	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
+	lock.signal(syscall.SIGSTOP)
+	expect(t, 0, env, "signalbox", "lock", "backup", "--", "true")
+	left := marked(t, mark)
+	lock.signal(syscall.SIGCONT)
+	if len(left) > 0 {
+		t.Errorf("runs while somebody else has the lock:\n%s", strings.Join(left, "\n"))
+	}
+	if code := lock.code(); code != exitLost {
+		t.Errorf("exit code %d, want %d", code, exitLost)
+	}
+}
+
+// TestStoppedHolderWakesToAnEndedLease: a holder that is stopped beyond its bound believes in nothing
+// any more from its first step on.
+func TestStoppedHolderWakesToAnEndedLease(t *testing.T) {
+	t.Parallel()
+	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
+	file := filepath.Join(t.TempDir(), "believed")
+	holder := start(t, env, "hold", file)
+	await.True(t, "the lock to be held", func() bool { return stamped(t, file).begun() })
+	holder.signal(syscall.SIGSTOP)
+	expect(t, 0, env, "signalbox", "lock", "backup", "--", "true")
+	granted := now()
+	holder.signal(syscall.SIGCONT)
+	if code := holder.code(); code != 0 {
+		t.Errorf("exit code %d: %s", code, holder.output.String())
+	}
+	if last := stamped(t, file).last(); last >= granted {
+		t.Errorf("it believed in the lock %s after somebody else had it", last-granted)
+	}
+}
+
 // TestShellsProcessesStay: what a shell started before it became signalbox is no part of the
 // command, and outlives it. A daemon that such a process started later is taken for one of the
 // command's only if the supervisor is killed.

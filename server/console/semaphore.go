@@ -209,6 +209,9 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 	if s.laned() {
 		t.Columns = append(t.Columns, col("Asked with"))
 	}
+	if s.hasBounds() {
+		t.Columns = append(t.Columns, numCol("Ends in"))
+	}
 	if s.mayBeWanted() {
 		t.Columns = append(t.Columns, col("Wanted"))
 	}
@@ -227,6 +230,9 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 		}
 		if s.laned() {
 			r.Cells = append(r.Cells, s.laneCell(o.Priority, o.Key, nil, nil))
+		}
+		if s.hasBounds() {
+			r.Cells = append(r.Cells, leftCell(o))
 		}
 		if s.mayBeWanted() {
 			r.Cells = append(r.Cells, wantedCell(o))

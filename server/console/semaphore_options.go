@@ -48,6 +48,9 @@ func (s *semaphoreView) optionFacts() (facts []fact) {
 		return nil
 	}
 	facts = append(facts, fact{"policy", "Who is next", policyCell(o)})
+	if o.MaxHold > 0 {
+		facts = append(facts, maxHoldFact(o))
+	}
 	if s.mayBeWanted() {
 		facts = append(facts, wantedFact(o))
 	}

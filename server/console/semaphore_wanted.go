@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/signalbox-dev/signalbox/client"
 )
@@ -9,6 +10,12 @@ import (
 // mayBeWanted reports whether waiters may want units back from owners.
 func (s *semaphoreView) mayBeWanted() bool {
 	return s.sem.Options != nil && s.sem.Options.Wanted != client.WantedOff
+}
+
+// hasBounds reports whether a hold that is shown ends by itself, or may.
+func (s *semaphoreView) hasBounds() bool {
+	return s.sem.Options != nil && s.sem.Options.MaxHold > 0 ||
+		slices.ContainsFunc(s.owners, func(o client.Owner) bool { return o.Left > 0 })
 }
 
 // wantedFact says whose units waiters may want back, and how long the owners have.

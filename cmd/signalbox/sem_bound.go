@@ -1,0 +1,101 @@
+package main
+
+import (
+	"slices"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/spf13/cobra"
+)
+
+// boundFlags are the flags of a semaphore's options about how long a hold lasts.
+type boundFlags struct {
+	maxHold *time.Duration
+	extend  *bool
+}
+
+func addBoundFlags(c *cobra.Command) boundFlags {
+	f := c.Flags()
+	return boundFlags{
+		maxHold: parsedVar(f, "max-hold", "", parseAging,
+			"How long a hold lasts at most, 1s to 720h, or 0 for no bound. Then it ends by itself; present holds keep what they have."),
+		extend: f.Bool("extend", false, "With --max-hold: owners may ask for more time, as often as they like."),
+	}
+}
+
+func (b *boundFlags) options(c *cobra.Command) (opts []client.SemaphoreOption) {
+	if c.Flag("max-hold").Changed {
+		opts = append(opts, client.LongestHold(*b.maxHold))
+	}
+	if c.Flag("extend").Changed {
+		opts = append(opts, client.ExtendHolds(*b.extend))
+	}
+	return opts
+}
+
+// boundRow adds what a semaphore has of the same.
+func boundRow(r row, o *client.SemaphoreOptions) row {
+	if o.MaxHold == 0 {
+		return r
+	}
+	return append(r, field{"max_hold_ms", "max hold", ms(o.MaxHold)}, field{"extend", "extend", o.Extend})
+}
+
+// leftField is how much time an owner has left; empty: its hold does not end by itself.
+func leftField(o *client.Owner) field {
+	if o.Left == 0 {
+		return field{"left_ms", "left", nil}
+	}
+	return field{"left_ms", "left", ms(o.Left)}
+}
+
+// ownerRows are the owners of a semaphore with these options, nil for none. Holds may end by themselves
+// there too.
+func ownerRows(o *client.SemaphoreOptions, owners []client.Owner) []row {
+	switch {
+	case o != nil:
+		return rowsOf(owners, queuedOwnerRow)
+	case slices.ContainsFunc(owners, func(o client.Owner) bool { return o.Left > 0 }):
+		return rowsOf(owners, func(o *client.Owner) row { return append(ownerRow(o), leftField(o)) })
+	}
+	return rowsOf(owners, ownerRow)
+}
+
+// endsSentence says when the first of the holds ends by itself; empty: none does.
+func endsSentence(owners []client.Owner) string {
+	least := time.Duration(0)
+	for _, o := range owners {
+		if o.Left > 0 && (least == 0 || o.Left < least) {
+			least = o.Left
+		}
+	}
+	switch {
+	case least == 0:
+		return ""
+	case len(owners) == 1:
+		return "its hold ends by itself in " + shortDuration(least)
+	}
+	return "the first hold that ends by itself does so in " + shortDuration(least)
+}
+
+// addMaxHold adds the flag of an acquire for how long its hold lasts; nil: it was not given.
+func addMaxHold(c *cobra.Command) func() []client.AcquireOption {
+	d := parsedVar(c.Flags(), "max-hold", "", readDuration,
+		"How long to hold at most, 1s to 720h. Then COMMAND is stopped as when the lease is lost, with exit code 4, so that one that "+
+			"hangs keeps nobody out (default: the semaphore's --max-hold, else no bound).")
+	return func() []client.AcquireOption {
+		if !c.Flag("max-hold").Changed {
+			return nil
+		}
+		return []client.AcquireOption{client.MaxHold(*d)}
+	}
+}
+
+// heldFor is how long a lease is held if its session is not heard of.
+func heldFor(l *client.Lease) time.Duration {
+	d := l.Session().Timeout()
+	if until := l.Until(); !until.IsZero() {
+		d = min(d, max(0, time.Until(until).Truncate(time.Millisecond)))
+	}
+	return d
+}

@@ -1,0 +1,22 @@
+package console
+
+import (
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// maxHoldFact says how long a hold lasts at most.
+func maxHoldFact(o *client.SemaphoreOptions) fact {
+	c := cell{Text: durationText(o.MaxHold), Note: "then it ends by itself"}
+	if o.Extend {
+		c.Note = "then it ends by itself, unless its owner asks for more time"
+	}
+	return fact{"max-hold", "Longest hold", c}
+}
+
+// leftCell is how long it takes until an owner's hold ends by itself.
+func leftCell(o *client.Owner) cell {
+	if o.Left == 0 {
+		return quiet("–")
+	}
+	return duration(o.Left)
+}
