@@ -117,7 +117,7 @@ bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,00
 bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
 	./bin/bench restart
 
-bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 25 minutes, as root; writes bench/results
+bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root; writes bench/results
 	./bin/bench scale
 
 soak: build bench-tools ## two hours of mixed load, restarts, rollouts, moves and kills; writes bench/results

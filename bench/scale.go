@@ -42,8 +42,8 @@ func (c ScaleConfig) text() string {
 	return fmt.Sprintf("Instances in control groups with a CPU quota each, of periods of %v; the load runs outside of them. "+
 		"A cluster with replication factor %d grows over %s instances, %d rounds. For each replicaset there are %d callers of "+
 		"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had. "+
-		"The model has its costs from the smallest cluster without quotas.",
-		quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers)
+		"The model has its costs from the smallest cluster with %d times these quotas.",
+		quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers, scaleCosts)
 }
 
 // run gives each instance of a cluster a small part of a core, so that one machine stands for
@@ -105,11 +105,6 @@ func (s *scaleRun) run(ctx context.Context, system *SignalboxSystem, dir string,
 		if err := g.resize(ctx, size); err != nil {
 			return nil, fmt.Errorf("%d instances: %w", size, err)
 		}
-		if size == s.Sizes[0] {
-			if err := s.costs(ctx, &Server{processes: g.processes[:size]}, g.clients()[:size]); err != nil {
-				return nil, fmt.Errorf("%d instances without quotas: %w", size, err)
-			}
-		}
 		for i := len(groups.children); i < size; i++ {
 			if _, err := groups.add(); err != nil {
 				return nil, err
@@ -125,6 +120,14 @@ func (s *scaleRun) run(ctx context.Context, system *SignalboxSystem, dir string,
 				}
 			}
 			return nil
+		}
+		if size == s.Sizes[0] {
+			if err := limit(scaleCosts * s.quota); err != nil {
+				return nil, err
+			}
+			if err := s.costs(ctx, &Server{processes: g.processes[:size]}, g.clients()[:size]); err != nil {
+				return nil, fmt.Errorf("%d instances, for the model: %w", size, err)
+			}
 		}
 		if err := limit(s.quota); err != nil {
 			return nil, err
@@ -164,19 +167,20 @@ const (
 	scaleMember  = "idle" // CPU of an instance that nobody uses, us a second
 	scaleClients = "load" // cores of the load in the closed loop
 
-	// of the smallest cluster without quotas, which the model has its costs from
+	// of the smallest cluster with quotas of scaleCosts times as much, which the model has its costs from
 
 	scaleCost   = "cost"   // CPU of a pair on all servers, us
-	scaleSmall  = "small"  // the same with an eighth of the callers, so with batches of an eighth
 	scaleLeader = "leader" // part of it that the busiest server uses
 	scaleAlone  = "alone"  // CPU of an instance that nobody uses, us a second
 )
 
-// smallBatch is the part of the callers with which small batches are measured. In the report of 5 %
-// of a core a batch lies between both.
-const smallBatch = 8
+// scaleCosts is how much larger than the predicted machines those are that the model has its costs
+// from. An instance with a quota works in turns of a millisecond or two: caches are cold, and a turn
+// has less time than a batch could use. A pair costs up to twice as much then as on whole cores, so
+// costs without quotas predict 1.7 times the pairs.
+const scaleCosts = 2
 
-// costs measures what a pair costs where nothing is scarce, in full batches and in small ones.
+// costs measures what a pair costs on machines that are larger than those of the points.
 func (s *scaleRun) costs(ctx context.Context, servers *Server, endpoints []string) error {
 	size := len(endpoints)
 	idle, err := servers.cpuOver(ctx, s.Length/2)
@@ -194,14 +198,6 @@ func (s *scaleRun) costs(ctx context.Context, servers *Server, endpoints []strin
 	}
 	s.note(size, scaleCost, 1e6/pairs.perCPU)
 	s.note(size, scaleLeader, pairs.busiest)
-	small, err := s.load(ctx, servers, plan, "lock-pairs", loadgen.Config{Callers: s.Callers / smallBatch * size / s.Factor})
-	if err != nil {
-		return err
-	}
-	if small.perCPU == 0 {
-		return errTooShort
-	}
-	s.note(size, scaleSmall, 1e6/small.perCPU)
 	return nil
 }
 
@@ -314,9 +310,8 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 		costs := Costs{
 			Pair: of(scaleCost), Three: of(scaleCost), Leader: of(scaleLeader), Idle: of(scaleAlone), Member: of(scaleAlone),
 		}
-		text := fmt.Sprintf("%d instances without quotas: ", c.Sizes[0])
+		text := fmt.Sprintf("%s of a core, %d instances: ", percent(scaleCosts*quota), c.Sizes[0])
 		r.fact(text+"CPU of a pair on all of them", costs.Three, Microseconds, 0)
-		r.fact(text+fmt.Sprintf("that, with %d callers for each replicaset", c.Callers/smallBatch), of(scaleSmall), Microseconds, 0)
 		r.fact(text+"part of it on the busiest", costs.Leader, "", 0)
 		for _, size := range c.Sizes {
 			at := seen[scalePoint{quota, size}]
@@ -331,7 +326,7 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 				p99 := StatOf(ratios(at[scaleHalf], first[scaleHalf])).Median
 				r.fact(text+"p99 at half of the rate, to the smallest", p99, "", 0)
 			}
-			model := c.predict(costs, of(scaleSmall), quota, size)
+			model := c.predict(costs, quota, size)
 			r.fact(text+"pairs/s by the model", model, PerSecond, 0)
 			r.fact(text+"the model's error", math.Abs(model/median(scalePairs)-1), "", 0.25)
 			r.fact(text+"p99 at half of that rate, open loop", median(scaleHalf), Milliseconds, 0)
@@ -346,22 +341,10 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 	}
 }
 
-// predict asks the model of SCALING.md about machines that are as small as the quotas. The quotas
-// are the whole of them, so work may take all. An instance works in turns, one in each period, and
-// what a turn has time for is its batch; a pair costs what it costs in such a batch. Between the two
-// batches that were measured, and below, the cost is a power of the batch.
-func (c *ScaleConfig) predict(costs Costs, small, quota float64, size int) float64 {
+// predict asks the model of SCALING.md about machines that are as small as the quotas, which are the
+// whole of them: work may take all.
+func (c *ScaleConfig) predict(costs Costs, quota float64, size int) float64 {
 	a := DefaultAssumptions()
 	a.Copies, a.Shards, a.Cores, a.Load = c.Factor, 1, quota, 1
-	full, atFull := float64(c.Callers), costs.Three
-	exponent := max(0, math.Log(small/atFull)/math.Log(smallBatch))
-	turns := float64(size/c.Factor) / quotaPeriod.Seconds()
-	pairs, batch := 0., full
-	for range 100 { // each round is nearer by the exponent, which is below 1: a larger batch takes longer
-		costs.Three = atFull * math.Pow(full/batch, exponent)
-		costs.Pair = costs.Three
-		pairs = Predict(costs, a, size).Pairs
-		batch = min(full, max(1, pairs/turns))
-	}
-	return pairs
+	return Predict(costs, a, size).Pairs
 }

@@ -136,24 +136,3 @@ func TestAdoptWritesAllPages(t *testing.T) {
 		t.Errorf("the baseline does not say why a measurement failed: %v\n%s", err, b)
 	}
 }
-
-// TestPredictTurns: where instances work in turns, a pair costs what it costs in the batch that a
-// turn has time for, and a cluster whose cost does not depend on the batch is a straight line.
-func TestPredictTurns(t *testing.T) {
-	c := DefaultScale()
-	const own = 10_000 - 2*22*30 // and what the meta shard costs its leader
-	costs := Costs{Pair: 10, Three: 10, Leader: 0.5, Idle: own, Member: own}
-	flat := c.predict(costs, 10, 0.05, 3)
-	if math.Abs(flat-40_000/5.) > 1 {
-		t.Errorf("costs that are the same in each batch: %v pairs/s", flat)
-	}
-	// Twice the cost for a quarter of the batch is an exponent of a half: a turn of 800 us has N pairs
-	// of 5 us * sqrt(512/N), so N is 50.
-	steep := c.predict(costs, 10*math.Sqrt(smallBatch), 0.05, 3)
-	if math.Abs(steep-50*50) > 1 {
-		t.Errorf("costs that fall with the root of the batch: %v pairs/s", steep)
-	}
-	if twelve := c.predict(costs, 10*math.Sqrt(smallBatch), 0.05, 12); twelve >= 4*steep || twelve < 2*steep {
-		t.Errorf("four replicasets: %v pairs/s, one has %v", twelve, steep)
-	}
-}
