@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -47,4 +48,53 @@ func TestCopyIsShared(t *testing.T) {
 	if err := last.Wait(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestChangeIsShownAtOnce: after a quiet time, a change is in every handle's view, and each handle
+// is told, before the watch goes on to anything else: no timer and no goroutine is in between. One
+// that follows within the interval comes at its end.
+func TestChangeIsShownAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		x := newSharedCopy(nil, copyKey{service: "api", hold: DefaultHold})
+		for range 2 {
+			e := &Endpoints{copy: x, caller: caller{panicShare: DefaultPanicShare}, changed: make(chan struct{}, 1)}
+			x.handles[e] = struct{}{}
+		}
+		send := func(ev client.Event) { x.step(func(now time.Time) { x.list.event(now, &ev) }) }
+		member := func(token uint64, addr string) client.Event {
+			return client.Event{Kind: client.EventChanged, Added: []client.Owner{{Token: token, Count: 1, Data: []byte(addr)}}}
+		}
+		notified := func() (n int) {
+			for e := range x.handles {
+				select {
+				case <-e.Changed():
+					n++
+				default:
+				}
+			}
+			return n
+		}
+		shown := func(n, notify int) {
+			t.Helper()
+			if got := notified(); got != notify {
+				t.Errorf("%d handles are notified, want %d", got, notify)
+			}
+			for e := range x.handles {
+				if v := e.View(); len(v.Used) != n {
+					t.Errorf("%d endpoints are used, want %d", len(v.Used), n)
+				}
+			}
+		}
+		send(member(1, "a:1"))
+		send(client.Event{Kind: client.EventSynced})
+		shown(1, 2)
+		time.Sleep(viewInterval)
+		send(member(2, "b:1"))
+		shown(2, 2)
+		send(client.Event{Kind: client.EventChanged, Removed: []client.Owner{{Token: 1}}})
+		shown(2, 0)
+		time.Sleep(viewInterval)
+		synctest.Wait()
+		shown(1, 2)
+	})
 }

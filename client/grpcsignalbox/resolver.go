@@ -102,14 +102,19 @@ func (r *memberResolver) report() {
 		return
 	}
 	r.used = append([]*discovery.Endpoint{}, v.Used...)
-	state := resolver.State{Attributes: attributes.New(serviceKey, r.service)}
-	for _, e := range v.Used {
+	_ = r.cc.UpdateState(stateOf(r.service, v.Used)) // the policy refuses nothing; the list is watched, so there is nothing to resolve again
+}
+
+// stateOf is what gRPC is told of the endpoints that are used.
+func stateOf(service string, used []*discovery.Endpoint) resolver.State {
+	state := resolver.State{Attributes: attributes.New(serviceKey, service)}
+	for _, e := range used {
 		state.Endpoints = append(state.Endpoints, resolver.Endpoint{
 			Addresses:  []resolver.Address{{Addr: e.Addr}},
 			Attributes: attributes.New(weightKey, e.Weight).WithValue(zoneKey, e.Zone).WithValue(tokenKey, e.Token),
 		})
 	}
-	_ = r.cc.UpdateState(state) // the policy refuses nothing; the list is watched, so there is nothing to resolve again
+	return state
 }
 
 // ResolveNow does nothing: changes come by themselves.
