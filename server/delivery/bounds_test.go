@@ -94,14 +94,14 @@ func TestCosts(t *testing.T) {
 }
 
 // TestWindowGrowsWithConnections: the more connections are written to, the longer changes are
-// gathered, in doublings, up to the maximum.
+// gathered, in doublings; beyond 5,000 connections for the longest time.
 func TestWindowGrowsWithConnections(t *testing.T) {
 	h := NewWatchHub(1, new(countingSender), WatchOptions{})
 	for _, tc := range []struct {
 		reach int
 		want  time.Duration
-	}{{1, 2500}, {625, 2500}, {626, 5000}, {2500, 10_000}, {2501, 20_000}, {5000, 20_000}, {10_000, 40_000},
-		{20_000, 80_000}, {40_000, 160_000}, {90_000, 160_000}} {
+	}{{1, 2500}, {625, 2500}, {626, 5000}, {2500, 10_000}, {2501, 20_000}, {5000, 20_000}, {5001, 160_000},
+		{20_000, 160_000}, {90_000, 160_000}} {
 		if got := h.window(&target{connCount: tc.reach}); got != tc.want*time.Microsecond {
 			t.Errorf("%d connections: %v, want %v us", tc.reach, got, int(tc.want))
 		}
@@ -109,6 +109,39 @@ func TestWindowGrowsWithConnections(t *testing.T) {
 	h = NewWatchHub(1, new(countingSender), WatchOptions{PerSubscriber: -1})
 	if got := h.window(&target{connCount: 1e5}); got != 2500*time.Microsecond {
 		t.Errorf("a window that never grows is %v", got)
+	}
+}
+
+// TestManyWatchersArePaced: a service of which members restart all the time, each leaving and joining
+// again, sends thousands of watchers at most seven frames in any second, and the last change within
+// the longest window.
+func TestManyWatchersArePaced(t *testing.T) {
+	var now time.Duration
+	out := new(countingSender)
+	h := NewWatchHub(1, out, WatchOptions{Now: func() time.Duration { return now }, Wake: func(time.Duration) {}})
+	watchers(t, h, mostPrompt+1, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
+	out.frames.Store(0)
+	var flushes []time.Duration
+	for index := uint64(1); now < 20*time.Second; now += time.Millisecond {
+		h.Flush(now)
+		if ms := now.Milliseconds() % 118; ms == 0 || ms == 3 {
+			h.Changed(index, ownerChange("a"))
+			index++
+		}
+		if out.frames.Swap(0) > 0 {
+			flushes = append(flushes, now)
+		}
+	}
+	for i := range flushes {
+		if i > 0 && flushes[i]-flushes[i-1] > 160*time.Millisecond {
+			t.Errorf("changes wait from %v to %v", flushes[i-1], flushes[i])
+		}
+		if i > 7 && flushes[i]-flushes[i-7] < time.Second {
+			t.Errorf("eight frames from %v to %v", flushes[i-7], flushes[i])
+		}
+	}
+	if len(flushes) < 120 {
+		t.Errorf("%d frames in 20 s", len(flushes))
 	}
 }
 

@@ -46,8 +46,8 @@ type WatchOptions struct {
 
 	// PerSubscriber lengthens the window of a name or prefix with subscribers on many connections,
 	// by doubling, so that a fan-out takes a bounded share of the processor. The window is at least
-	// PerSubscriber times the connections that are written to. Default 4 us; negative never
-	// lengthens.
+	// PerSubscriber times the connections that are written to, and MaxWindow for more than 5,000.
+	// Default 4 us; negative never lengthens.
 	PerSubscriber time.Duration
 
 	// MaxWindow bounds a lengthened window. Default 160 ms.
