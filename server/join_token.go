@@ -56,6 +56,10 @@ func followJoinToken(s *Server, now string) {
 		}
 		now, wrong = text, ""
 		s.peers.SetTokens(tokens)
-		s.log.Info("join token read again", "file", path, "tokens", len(tokens))
+		if len(tokens) > 1 {
+			s.log.Info("join token read again, two are accepted and the first one is shown to others", "file", path)
+		} else {
+			s.log.Info("join token read again, it alone is accepted", "file", path)
+		}
 	}
 }

@@ -227,7 +227,7 @@ while clients work.`)
 			return err
 		}
 		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
-			"%s has weight %v, and %d buckets for now", set.Name, set.Weight, set.Buckets)
+			"%s has weight %v, and %s for now", set.Name, set.Weight, count(uint64(set.Buckets), "bucket"))
 	})
 	return c
 }

@@ -201,10 +201,10 @@ func printBackup(p *printer, path, name string, x *backup.Contents) error {
 	made := time.UnixMilli(x.MadeMS).UTC().Format(time.RFC3339)
 	recovered := ""
 	if x.Recovered != nil {
-		recovered = fmt.Sprintf("; it was recovered from %d folders by %s, because: %s",
-			len(x.Recovered.Folders), x.Recovered.User, x.Recovered.Reason)
+		recovered = fmt.Sprintf("; it was recovered from %s by %s, because: %s",
+			count(uint64(len(x.Recovered.Folders)), "folder"), x.Recovered.User, x.Recovered.Reason)
 		if n := len(x.Recovered.Losses); n > 0 {
-			recovered += fmt.Sprintf("; %d logs may lack entries: %s", n, strings.Join(x.Recovered.Losses, "; "))
+			recovered += fmt.Sprintf("; %s may lack entries: %s", count(uint64(n), "log"), strings.Join(x.Recovered.Losses, "; "))
 		}
 	}
 	r := row{
@@ -221,6 +221,7 @@ func printBackup(p *printer, path, name string, x *backup.Contents) error {
 	if x.Recovered != nil {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
-	return p.message(r, "%s is whole: cluster %s, made %s, %d shards, %d sessions, %d semaphores, %d bytes, digest %s%s%s",
-		name, x.Cluster, made, x.Head.Shards, sessions, semaphores, x.Bytes, digest, recovered, tiers)
+	return p.message(r, "%s is whole: cluster %s, made %s, %s, %s, %s, %s, digest %s%s%s",
+		name, x.Cluster, made, count(uint64(x.Head.Shards), "shard"), count(uint64(sessions), "session"), count(uint64(semaphores), "semaphore"),
+		count(uint64(x.Bytes), "byte"), digest, recovered, tiers)
 }

@@ -123,8 +123,8 @@ func printRestored(p *printer, path, dir, start string, from *backup.Source, don
 		r = append(r, field{"tier", "", done.Tier})
 		what = fmt.Sprintf("tier %s of %s", done.Tier, what)
 	}
-	text := "%s is restored to %s: %d sessions, %d semaphores; start it with:\n  %s" // a line of its own, to copy
-	args := []any{what, dir, done.Sessions, done.Semaphores, start}
+	text := "%s is restored to %s: %s, %s; start it with:\n  %s" // a line of its own, to copy
+	args := []any{what, dir, count(uint64(done.Sessions), "session"), count(uint64(done.Semaphores), "semaphore"), start}
 	line := func(format string, words ...any) { text, args = text+"\n"+format, append(args, words...) }
 	if len(done.Left) > 0 {
 		r = append(r, field{"to_be_restored", "", done.Left})

@@ -114,7 +114,7 @@ func printStatus(p *printer, s *protocol.ClusterStatus) error {
 func heading(p *printer, text string) string { return paint(p.color, bold, text) }
 
 func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
-	about := fmt.Sprintf("replication factor %d, %d buckets", t.ReplicationFactor, t.Buckets)
+	about := fmt.Sprintf("replication factor %d, %s", t.ReplicationFactor, count(uint64(t.Buckets), "bucket"))
 	if !t.CanVote {
 		about += ", no votes"
 	}
@@ -142,7 +142,7 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 			}
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %d buckets\n", heading(p, "replicaset "+sanitize(set.Name)), about, set.Weight, set.Buckets)
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %s\n", heading(p, "replicaset "+sanitize(set.Name)), about, set.Weight, count(uint64(set.Buckets), "bucket"))
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -155,6 +156,7 @@ func (inv *invocation) admin() (*admin.Client, error) {
 }
 
 func (inv *invocation) openNode() (*client.Node, error) {
+	inv.right = cmp.Or(inv.right, "read")
 	c, err := inv.client()
 	if err != nil {
 		return nil, err
@@ -164,6 +166,7 @@ func (inv *invocation) openNode() (*client.Node, error) {
 
 // withSession runs fn with a session that is closed afterwards.
 func (inv *invocation) withSession(fn func(s *client.Session) error) error {
+	inv.right = "use"
 	c, err := inv.client()
 	if err != nil {
 		return err
@@ -239,7 +242,7 @@ func (a *app) hint(err error, code int) string {
 	case errors.Is(err, protocol.StatusUnauthenticated):
 		return "Show credentials with --token-file; an administrator makes them with `signalbox auth create`."
 	case errors.Is(err, protocol.StatusForbidden):
-		return "An administrator gives rights with `signalbox auth grant`."
+		return rightsHint(a.verbPath, a.right, a.values["node"])
 	case errors.Is(err, protocol.StatusUnsupported):
 		return "The instance is older than this program; upgrade it."
 	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "coordination node"):

@@ -276,7 +276,7 @@ func awaitUnits(inv *invocation, s *client.Session, name string, units uint64, m
 	defer cancel()
 	if err := l.Wait(ctx, units); err != nil {
 		if errors.Is(err, context.DeadlineExceeded) {
-			return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q did not admit %d units within %s", name, units, most)}
+			return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q did not admit %s within %s", name, count(units, "unit"), most)}
 		}
 		return inv.waitError(name, err)
 	}

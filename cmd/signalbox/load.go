@@ -254,7 +254,8 @@ func progressLine(w io.Writer, name string) (show func(loadgen.Progress), clear 
 				case p.Duration > 0:
 					at = fmt.Sprintf("%.1fs of %s", p.Elapsed.Seconds(), p.Duration)
 				}
-				text = fmt.Sprintf("%s: %s, %d operations, %.0f/s, %d errors", name, at, p.Operations, p.Rate, p.Errors)
+				text = fmt.Sprintf("%s: %s, %s, %.0f/s, %s", name, at,
+					count(uint64(p.Operations), "operation"), p.Rate, count(uint64(p.Errors), "error"))
 			}
 			fmt.Fprintf(w, "\r\x1b[K%s", text)
 		}, func() {

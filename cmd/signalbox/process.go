@@ -203,8 +203,8 @@ func processRow(s *coord.Status, node string) row {
 	}
 	t := &s.Tally
 	r = append(r,
-		field{"", "rounds", uncut(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %d changes of members",
-			t.Completed, t.Cancelled, t.Failed, t.Changes))},
+		field{"", "rounds", uncut(fmt.Sprintf("%d completed, %d cancelled, %d failed, for %s of members",
+			t.Completed, t.Cancelled, t.Failed, count(t.Changes, "change")))},
 		field{"rounds", "", row{{"started", "", t.Started}, {"completed", "", t.Completed},
 			{"cancelled", "", t.Cancelled}, {"failed", "", t.Failed}}},
 		field{"changes", "", t.Changes}, field{"returned", "", t.Returned}, field{"late_calls", "", t.Stale},

@@ -24,7 +24,7 @@ func TestRecoveryDrill(t *testing.T) {
 			t.Errorf("the audit line lacks %s: %s", want, audit)
 		}
 	}
-	for _, want := range []string{"data directory is in use by another process", "it was recovered from 1 folders by"} {
+	for _, want := range []string{"data directory is in use by another process", "it was recovered from 1 folder by"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("it was not said: %s", want)
 		}

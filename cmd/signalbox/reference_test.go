@@ -32,6 +32,16 @@ func TestReferenceIsUpToDate(t *testing.T) {
 	}
 }
 
+// TestAdminVerbsExist: each verb that needs the right admin on its node is there by that name.
+func TestAdminVerbsExist(t *testing.T) {
+	for _, verb := range adminVerbs {
+		cmd, rest, err := tree().Find(strings.Fields(verb))
+		if err != nil || len(rest) > 0 || cmd.CommandPath() != "signalbox "+verb {
+			t.Errorf("there is no verb %q: %v", verb, err)
+		}
+	}
+}
+
 // TestEveryVerbAndFlagSaysWhatItIs: one line for lists, sentences for flags, and a line to copy for
 // what runs a command.
 func TestEveryVerbAndFlagSaysWhatItIs(t *testing.T) {

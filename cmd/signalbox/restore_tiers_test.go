@@ -80,7 +80,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	hot, address, raft = instance("hot", "hot2")
 	env[0] = "SIGNALBOX_ENDPOINTS=" + address
 	out = expect(t, 0, nil, "signalbox", with(hot, "cluster", "restore", in("both"), "--shards", "1")...)
-	for _, want := range []string{"tier hot of ", ": 1 sessions, 24 semaphores; start it with:\n  signalbox serve --existing ",
+	for _, want := range []string{"tier hot of ", ": 1 session, 24 semaphores; start it with:\n  signalbox serve --existing ",
 		"\nthen restore cold from the same file, each with --tier and --peer"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("want %q in %s", want, out)
@@ -127,7 +127,7 @@ func TestKilledRestoreOfATier(t *testing.T) {
 	}
 
 	out = expect(t, 0, nil, "signalbox", restore...)
-	if !strings.Contains(out, ": 1 sessions, 24 semaphores; ") || strings.Contains(out, "then restore") {
+	if !strings.Contains(out, ": 1 session, 24 semaphores; ") || strings.Contains(out, "then restore") {
 		t.Errorf("the end of the restore: %s", out)
 	}
 	start(t, nil, "signalbox", with(cold, "serve", "--admin", "off")...)

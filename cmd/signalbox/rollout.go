@@ -155,7 +155,7 @@ func rolloutPublish(a *app) *cobra.Command {
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			v, err := t.Publish(inv.ctx, *version, payload)
 			return inv.report(err, row{{"track", "", args[0]}, {"version", "", v}, {"bytes", "", len(payload)}},
-				"published version %d of %s, %d bytes", v, args[0], len(payload))
+				"published version %d of %s, %s", v, args[0], count(uint64(len(payload)), "byte"))
 		})
 	})
 	return c

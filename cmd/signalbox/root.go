@@ -20,6 +20,7 @@ type app struct {
 	streams
 	values    map[string]string // resolved client settings, once a verb runs
 	verbPath  string            // of the verb that runs, for hints
+	right     string            // that it needs on its node by what it has begun, read or use; see rightsHint
 	warned    bool              // of unknown variables
 	exitCodes map[int]int       // those that the user chose, by ours
 	afterRead func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs

@@ -60,7 +60,7 @@ With --for ZONE, the list shows whom a caller in that zone uses, and why.`)
 			return err
 		}
 		if ready < *require {
-			return fmt.Errorf("%d members of %q are ready; %d are required", ready, args[0], *require)
+			return fmt.Errorf("%q has %s ready; %d are required", args[0], count(uint64(ready), "member"), *require)
 		}
 		return nil
 	})

@@ -49,6 +49,9 @@ lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
 		if err != nil {
 			return err
 		}
+		if d, ok := m.(discovery.Data); ok && len(d) == 0 {
+			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
+		}
 		if !*stop {
 			return keepRegistered(inv, h, m, opts)
 		}

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -53,11 +56,13 @@ func TestCheckCommand(t *testing.T) {
 	}
 }
 
-// FuzzTemplate: no template, and no member, makes the writer of files panic.
+// FuzzTemplate: no template, and no member, makes the writer of files panic. Whatever a member says
+// of itself, a file has one entry for each member, in its form, and the same each time.
 func FuzzTemplate(f *testing.F) {
 	for _, seed := range []string{"{{range .Endpoints}}{{.Addr}} {{host .Addr}} {{port .Addr}}{{end}}", "{{json .}}", "{{.Endpoints.x}}", "{{index .Endpoints 9}}"} {
 		f.Add(seed, []byte(`{"addr":"10.0.0.1:80","meta":{"a":"\"\n"}}`))
 	}
+	f.Add("{{.}}", []byte(`{"addr":"10.0.0.1:80","zone":"\n","meta":{"a.b":"1","a-b":"2","a_b":"3"}}`)) // one label
 	f.Fuzz(func(t *testing.T, text string, data []byte) {
 		for _, loops := range []string{"template", "define", "block"} { // which may call themselves
 			if strings.Contains(text, loops) {
@@ -68,15 +73,69 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, render := range []func(*discovery.View) ([]byte, error){renderJSON, renderAddresses, renderPrometheus} {
-			if _, err := render(v); err != nil && len(data) < discovery.MaxData/8 {
-				t.Fatal(err)
+		for form, render := range map[string]func(*discovery.View) ([]byte, error){"json": renderJSON, "addr": renderAddresses, "prometheus": renderPrometheus} {
+			written, err := render(v)
+			if err != nil {
+				if len(data) < discovery.MaxData/8 {
+					t.Fatal(err)
+				}
+				continue
+			}
+			checkWritten(t, form, written, v)
+			for range 20 {
+				if again, err := render(v); err != nil || !bytes.Equal(again, written) {
+					t.Fatalf("%s is written as %q and as %q, %v", form, written, again, err)
+				}
 			}
 		}
 		if render, err := renderTemplate(text, "api", "SAS"); err == nil {
 			_, _ = render(v)
 		}
 	})
+}
+
+var labelForm = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+
+// checkWritten reads a file as its reader does.
+func checkWritten(t *testing.T, form string, written []byte, v *discovery.View) {
+	t.Helper()
+	switch form {
+	case "json":
+		var list []json.RawMessage
+		if err := json.Unmarshal(written, &list); err != nil || len(list) != len(v.Used) {
+			t.Fatalf("%d members are %q, %v", len(v.Used), written, err)
+		}
+		for i, data := range list {
+			if e, err := discovery.Parse(data); err != nil || e.Addr != v.Used[i].Addr {
+				t.Fatalf("%q is not %q, %v", data, v.Used[i].Addr, err)
+			}
+		}
+	case "addr":
+		list := strings.SplitAfter(string(written), "\n")
+		if len(list) != len(v.Used)+1 {
+			t.Fatalf("%d members are %q", len(v.Used), written)
+		}
+		for _, addr := range list[:len(v.Used)] {
+			if _, _, err := net.SplitHostPort(strings.TrimSuffix(addr, "\n")); err != nil || strings.ContainsAny(addr, " ;\"'{}$\\") {
+				t.Fatalf("the address %q, %v", addr, err)
+			}
+		}
+	case "prometheus":
+		var list []struct {
+			Targets []string
+			Labels  map[string]string
+		}
+		if err := json.Unmarshal(written, &list); err != nil || len(list) != len(v.Used) {
+			t.Fatalf("%d members are %q, %v", len(v.Used), written, err)
+		}
+		for _, x := range list {
+			for label := range x.Labels {
+				if !labelForm.MatchString(label) {
+					t.Fatalf("the label %q", label)
+				}
+			}
+		}
+	}
 }
 
 // TestTemplateFunctions: the functions that a template has beyond Go's own.

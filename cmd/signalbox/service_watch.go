@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"iter"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -183,7 +184,11 @@ func (f *fileWatch) write(inv *invocation, v *discovery.View) error {
 	if f.last == nil {
 		f.last = []byte{}
 	}
-	inv.note("signalbox: wrote %d addresses of %q to %s\n", len(v.Used), f.service, f.path)
+	addresses := "addresses"
+	if len(v.Used) == 1 {
+		addresses = "address"
+	}
+	inv.note("signalbox: wrote %d %s of %q to %s\n", len(v.Used), addresses, f.service, f.path)
 	if args := strings.Fields(f.exec); len(args) > 0 {
 		cmd := exec.CommandContext(inv.longCtx, args[0], args[1:]...)
 		cmd.Stdout, cmd.Stderr, cmd.WaitDelay = inv.stdout, inv.stderr, time.Second
@@ -234,8 +239,8 @@ func renderPrometheus(v *discovery.View) ([]byte, error) {
 		labels := map[string]string{
 			"__meta_signalbox_zone": e.Zone, "__meta_signalbox_state": string(e.State), "__meta_signalbox_weight": fmt.Sprint(e.Weight),
 		}
-		for key, value := range e.Meta {
-			labels["__meta_signalbox_meta_"+labelName(key)] = value
+		for _, key := range slices.Sorted(maps.Keys(e.Meta)) { // in order: two keys may be one label
+			labels["__meta_signalbox_meta_"+labelName(key)] = e.Meta[key]
 		}
 		list = append(list, target{[]string{e.Addr}, labels})
 	}

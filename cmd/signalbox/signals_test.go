@@ -134,7 +134,7 @@ func TestArgumentsAreBytes(t *testing.T) {
 	for b := 1; b < 256; b++ {
 		all.WriteByte(byte(b))
 	}
-	for _, verb := range [][]string{{"lock"}, {"elect"}, {"sem", "acquire", "--ephemeral"}, {"service", "register"}} {
+	for _, verb := range [][]string{{"lock"}, {"elect"}, {"sem", "acquire", "--ephemeral"}, {"service", "register", "--data", "a:1"}} {
 		args := append(append([]string{}, verb...), "job", "--", "printf", "%s|%s", all.String(), "caf\xe9")
 		if got := expect(t, 0, env, "signalbox", args...); got != all.String()+"|caf\xe9" {
 			t.Errorf("%s: the command got %q", strings.Join(verb, " "), got)

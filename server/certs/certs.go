@@ -146,7 +146,11 @@ func (c *Certs) Reload() error {
 	}
 	c.unusable, c.logged = false, [sha256.Size]byte{}
 	if next != nil {
-		c.log.Info("certificates reloaded", "file", c.files.Cert, "expires", next.cert.Leaf.NotAfter)
+		files := []any{"file", c.files.Cert, "expires", next.cert.Leaf.NotAfter}
+		if c.files.CA != "" {
+			files = append(files, "authority", c.files.CA)
+		}
+		c.log.Info("certificates reloaded", files...)
 		c.use(next)
 	}
 	return nil

@@ -201,7 +201,8 @@ func TestReplacedOneByOne(t *testing.T) {
 	dir, a := t.TempDir(), certstest.New(t)
 	var log bytes.Buffer
 	cert, key := a.Issue(t, dir, "server")
-	c, err := certs.Open(certs.Files{Cert: cert, Key: key}, slog.New(slog.NewTextHandler(&log, nil)))
+	ca := a.Write(t, dir)
+	c, err := certs.Open(certs.Files{Cert: cert, Key: key, CA: ca}, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestReplacedOneByOne(t *testing.T) {
 		}
 		warned, failed := strings.Count(log.String(), "level=WARN"), strings.Count(log.String(), "level=ERROR")
 		if warned != x.warnings || failed != 0 || c.Failures() != failures+uint64(x.warnings) ||
-			!strings.Contains(log.String(), `msg="certificates reloaded"`) {
+			!strings.Contains(log.String(), `msg="certificates reloaded" file=`+cert) || !strings.Contains(log.String(), "authority="+ca) {
 			t.Errorf("after %d looks: %d failures, and the log\n%s", x.looksBetween, c.Failures()-failures, log.String())
 		}
 	}

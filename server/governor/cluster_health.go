@@ -371,7 +371,15 @@ func (a *assessment) unservedBuckets(shards []uint64) string {
 	for _, x := range shards {
 		n += a.buckets[x]
 	}
-	return fmt.Sprintf("%d buckets are not served", n)
+	return bucketsAre(n) + " not served"
+}
+
+// bucketsAre begins a sentence about so many buckets.
+func bucketsAre(n uint32) string {
+	if n == 1 {
+		return "1 bucket is"
+	}
+	return fmt.Sprintf("%d buckets are", n)
 }
 
 func hasOrHave(shards []uint64) string {
@@ -484,7 +492,10 @@ func lossText(losses []protocol.ClusterLoss) []string {
 		}
 		name := l.Instance
 		if w.domain {
-			name = fmt.Sprintf("%s (%d instances)", l.Domain, len(l.Instances))
+			name = l.Domain + " (1 instance)"
+			if n := len(l.Instances); n != 1 {
+				name = fmt.Sprintf("%s (%d instances)", l.Domain, n)
+			}
 		}
 		who[w] = append(who[w], name)
 	}

@@ -94,7 +94,7 @@ func planShardRemoval(p *planner, t *meta.Tier, set *meta.Replicaset, x *meta.Sh
 		}
 	}
 	if buckets > 0 {
-		p.addDependentWait(what, "%d buckets are still in it; they move to the shards that stay", buckets)
+		p.addDependentWait(what, "%s still in it, to be moved to the shards that stay", bucketsAre(buckets))
 		return
 	}
 	for _, m := range p.State.Moves() {

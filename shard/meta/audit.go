@@ -87,7 +87,7 @@ func auditShards(events []AuditEvent, before, after *State, index uint64) []Audi
 		if ok && old.ShardsPerReplicaset != t.ShardsPerReplicaset {
 			add(AuditEvent{Title: "change_shards", Severity: SeverityMedium, Tier: t.Name,
 				Shards: t.ShardsPerReplicaset},
-				"each replicaset of tier `%s` is to have %d shards instead of %d",
+				"the number of shards of each replicaset of tier `%s` is to be %d instead of %d",
 				t.Name, t.ShardsPerReplicaset, old.ShardsPerReplicaset)
 		}
 		if old.ToBeRestored() && !t.ToBeRestored() {

@@ -140,7 +140,8 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 			v = i.Target.Variant
 		}
 		return refuse(protocol.StatusPreconditionFailed,
-			"attempt to expel instance '%s' which is not Offline, but %s; stop it first%s", i.Name, v, forceHint)
+			"attempt to expel instance '%s' which is not Offline, but %s; stop it first, or if it is silent wait until it is Offline: "+
+				"--offline-after after its last sign of life, 5s by default%s", i.Name, v, forceHint)
 	}
 	if s.leadsShards(i.ID) {
 		return refuse(protocol.StatusPreconditionFailed,
