@@ -1,8 +1,6 @@
 package core
 
 import (
-	"slices"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -19,12 +17,11 @@ type shardStream struct {
 	stream uint64         // its id there
 	live   bool           // its state is complete, and follows the shard
 
-	home   uint64   // the shard
-	seen   uint64   // the newest index of the shard's log that was taken in
-	epoch  uint64   // of the name's bucket, of a Watch of one name: the newest that was taken in
-	known  uint64   // of a Watch of one name: every change of the name up to here was taken in; 0: it is not known
-	begun  bool     // the present opening has begun behind it
-	behind []uint64 // instances whose openings in a row began before it
+	home  uint64 // the shard
+	seen  uint64 // the newest index of the shard's log that was taken in
+	epoch uint64 // of the name's bucket, of a Watch of one name: the newest that was taken in
+	known uint64 // of a Watch of one name: every change of the name up to here was taken in; 0: it is not known
+	begun bool   // the present opening has begun behind it
 
 	pages   pages         // of the snapshot that comes, or came last; of a Watch
 	epochs  *BucketEpochs // which buckets the shard served by its last complete snapshot; nil: it did not say
@@ -53,7 +50,7 @@ func (p *shardStream) where(e *Engine, _ *Request) *Conn {
 func (p *shardStream) follow(w *shardRoute) {
 	if p.home != w.shard {
 		p.leave()
-		p.home, p.seen, p.known, p.behind, p.epochs = w.shard, p.of.base().former[w.shard], 0, nil, nil
+		p.home, p.seen, p.known, p.epochs = w.shard, p.of.base().former[w.shard], 0, nil
 	}
 }
 
@@ -126,7 +123,7 @@ func (p *shardStream) lost(e *Engine) {
 
 // cut ends an open stream. The next one is opened at the leader, and then at each replica in turn.
 func (p *shardStream) cut(e *Engine, err error) {
-	asked, c := p.state == Sent || p.state == Over, p.open
+	asked := p.state == Sent || p.state == Over
 	p.drop(e)
 	if !asked {
 		return // it is not open there any more
@@ -134,9 +131,6 @@ func (p *shardStream) cut(e *Engine, err error) {
 	p.lost(e)
 	e.withdraw(&p.Request)
 	p.last = err
-	if p.msg.Known > 0 && !p.begun && err != errConnLost {
-		p.isBehind(c.instance)
-	}
 	switch {
 	case err == errConnLost:
 		p.retry.failures++
@@ -164,21 +158,15 @@ func (p *shardStream) decided(e *Engine, err error) {
 // isLive: the present opening has sent its whole state.
 func (p *shardStream) isLive() { p.live, p.last, p.retry = true, nil, retry{} }
 
-// maxBehind is how many openings in a row begin too early at least before one is believed all the
-// same, and only if every replica of the shard has begun one: the shard has begun again, as one in
-// memory does. Some replicas alone may be cut off from the others.
-const maxBehind = 16
-
 // begin: the first event of an opening is as of an index, and of an epoch of the name's bucket if it
 // has one. False: it is older than what was taken in before, maybe of another shard in which the
 // bucket was meanwhile. So the replica is behind, and the subscription would go back in time. Another replica, or
 // this one a moment later, has it. This is the one rule for such a replica. See R23.
 func (p *shardStream) begin(e *Engine, index, epoch uint64) bool {
-	if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {
-		p.begun, p.behind, p.seen, p.epoch = true, nil, index, epoch
+	if index >= p.seen && epoch >= p.epoch {
+		p.begun, p.seen, p.epoch = true, index, epoch
 		return true
 	}
-	p.isBehind(p.open.instance)
 	p.lost(e)
 	p.close(e)
 	p.last = errReplicaBehind
@@ -186,24 +174,7 @@ func (p *shardStream) begin(e *Engine, index, epoch uint64) bool {
 	return false
 }
 
-// isBehind notes that an opening at an instance began too early, or was refused for that.
-func (p *shardStream) isBehind(instance uint64) {
-	if len(p.behind) < maxBehind || !slices.Contains(p.behind, instance) {
-		p.behind = append(p.behind, instance)
-	}
-}
-
 var errReplicaBehind = protocol.Errorf(protocol.StatusUnavailable, "the replica is behind")
-
-// shardRestarted reports whether so many openings in a row began before what was seen, and at every
-// replica of the shard, that it must have begun again.
-func (p *shardStream) shardRestarted(e *Engine) bool {
-	if len(p.behind) < maxBehind {
-		return false
-	}
-	w := e.routes.table.shard(p.home)
-	return w == nil || !slices.ContainsFunc(w.replicas, func(i uint64) bool { return !slices.Contains(p.behind, i) })
-}
 
 // took notes what was taken in. No RELAXED read that follows goes back in time.
 func (p *shardStream) took(e *Engine, index uint64) {

@@ -78,11 +78,14 @@ func (x *stop) over(*Engine, error)         {}
 func (x *stop) decided(e *Engine, err error) {
 	bad := protocol.StatusOf(err) == protocol.StatusBadSession
 	switch {
+	case err == nil || sessionGone(err):
+		x.end(e)
 	case bad && x.msg.Epoch != x.own: // an attach overtook the stop
 		x.conn = nil
 		e.send(&x.Request)
-	case err == nil || bad || sessionGone(err):
-		x.end(e)
+	case bad: // a change of leader has detached it, or another holder has it: the answer to an attach tells
+		x.conn = nil
+		e.pause(&x.Request)
 	default:
 		e.pause(&x.Request)
 	}

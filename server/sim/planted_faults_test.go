@@ -188,6 +188,11 @@ var plantedFaults = []plantedFault{
 		"client/core", "TestScripts", "",
 	},
 	{
+		"stop-given-up", "client/core/stop.go",
+		[]string{"case err == nil || sessionGone(err):", "case err == nil || sessionGone(err) || bad && x.msg.Epoch == x.own:"},
+		"client/core", "TestScripts", "",
+	},
+	{
 		"shard-forgotten", "client/core/watch.go",
 		[]string{"&p.msg, shard, w.former[shard]", "&p.msg, shard, 0"},
 		"client/core", "TestScripts", "",
@@ -234,12 +239,12 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"stream-goes-back", "client/core/shard_stream.go",
-		[]string{"if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {", "if true || p.shardRestarted(e) {"},
+		[]string{"if index >= p.seen && epoch >= p.epoch {", "if true {"},
 		"client/core", "TestScripts", "",
 	},
 	{
 		"bucket-epoch-unread", "client/core/shard_stream.go",
-		[]string{"if index >= p.seen && epoch >= p.epoch || p.shardRestarted(e) {", "if index >= p.seen || p.shardRestarted(e) {"},
+		[]string{"if index >= p.seen && epoch >= p.epoch {", "if index >= p.seen {"},
 		"client/core", "TestScripts", "",
 	},
 	{
