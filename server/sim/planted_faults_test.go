@@ -139,7 +139,7 @@ var plantedFaults = []plantedFault{
 	},
 	{
 		"grant-over-lost-route", "client/core/acquire.go",
-		[]string{"case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from):", "case s.attachment == nil:"},
+		[]string{"case a.att != s.attachment || a.from.over || e.routes.moved(a.tier, a.arg, a.shard, a.from), ", "case s.attachment == nil, "},
 		"client/core", "TestScripts", "",
 	},
 	{
