@@ -34,6 +34,16 @@ var streamAfterRead = []string{
 	})`,
 }
 
+// restartBounds gives each hold with a bound its time again.
+const restartBounds = `for s := range m.semaphores.all(m.buckets) {
+			for e := s.owners.first; e != nil; e = next(e, byOrder) {
+				if p := e.place(); p != nil && p.until != 0 {
+					p.until = m.bucketTime(s.bucket) + 10_000
+					scheduleBound(m, e)
+				}
+			}
+		}`
+
 // plantedFaults are first those that the simulation finds, or another test of the same rule, then
 // those of other layers, as in the tables of DESIGN.md.
 var plantedFaults = []plantedFault{
@@ -394,6 +404,46 @@ var plantedFaults = []plantedFault{
 		"plain-marked", "shard/semaphore.go",
 		[]string{"\tif options != nil {\n\t\ts.setOptions(options)\n\t}\n", "\tif s.setOptions(new(protocol.SemaphoreOptions)); options != nil {\n\t\ts.setOptions(options)\n\t} else {\n\t\ts.ownQueue().late = true\n\t}\n"},
 		"shard", "TestPlainUse", "",
+	},
+	{
+		"ended-unknown", "shard/bound.go",
+		[]string{"(cause != protocol.HoldWanted || p.want.known)", "(cause != protocol.HoldWanted || p.want.number != 0)"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"bound-unasked", "shard/bound.go",
+		[]string{"hold != 0 && p.knowsBounds() {", "hold != 0 {"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"late-known-counts", "shard/wanted.go",
+		[]string{"w.known = w.known || known == w.number", "w.known = true"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"want-untold", "shard/place.go",
+		[]string{"Want: p.want.number}", "Want: 0 * p.want.number}"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"more-wanted", "shard/wanted_choice.go",
+		[]string{"less.fits() {", "less.fits() && k < 0 {"},
+		"shard", "TestQueuesMatchModel", "",
+	},
+	{
+		"bound-restarts", "shard/takeover.go",
+		[]string{"m.transferring = false\n\t}", "m.transferring = false\n\t\t" + restartBounds + "\n\t}"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"bound-restarts-moved", "shard/import.go",
+		[]string{"\t\t\tscheduleBound(m, e)", "\t\t\tif r.place.until != 0 {\n\t\t\t\tr.place.until = m.bucketTime(s.bucket) + 10_000\n\t\t\t}\n\t\t\tscheduleBound(m, e)"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"handed-to-dead", "shard/hand_over.go",
+		[]string{"!to.waiting || m.waiterEnded(to) ||", "!to.waiting ||"},
+		"shard", "TestHandOverToWaiterOfNoTime", "",
 	},
 	{
 		"former-unsaved", "shard/record.go",
