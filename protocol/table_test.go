@@ -3,6 +3,7 @@ package protocol
 import (
 	"bytes"
 	"reflect"
+	"slices"
 )
 
 // messageCase is one message of the protocol: where it is sent and a sample of it. All tests over
@@ -75,6 +76,14 @@ var (
 			Coordinator: sampleHead.Session, Size: 1, Attempt: 2, Wall: 1_700_000_000_000, Prepared: 20, Decided: 35,
 			Duration: 41, Outcome: RoundFailed,
 			Text: "a member failed: no connection"}}, Cursor: []byte{0, 3}}
+)
+
+// Samples of a semaphore with options.
+var (
+	sampleSemaphoreOptions = SemaphoreOptions{Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}},
+		Slots: []Slot{{"gpu0", []string{"mem=80"}}, {Name: "gpu1"}}, History: 32,
+		MaxHold: 3_600_000, Extend: true, Wanted: WantedAny, Grace: 10_000, MinHold: 30_000}
+	sampleGrant = Grant{Slots: []string{"gpu0"}, Now: 70_000, Until: 100_000, Want: 57}
 )
 
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body
@@ -330,9 +339,30 @@ var extraMessages = []messageCase{
 	{0, &sampleNode.Config},
 }
 
+// optionMessages are messages of the table again, with the trailing fields that plain use leaves out.
+var optionMessages = []messageCase{
+	{KindCreate, &Create{Head: sampleHead, Name: []byte("gpu"), Limit: 2, Data: []byte("v1"), Options: &sampleSemaphoreOptions, Reason: "a rack more"}},
+	{KindAcquire, &Acquire{Head: sampleHead, Name: []byte("gpu"), Count: 1, Timeout: 30_000, Options: &AcquireOptions{Priority: 8,
+		Key: []byte("training"), Labels: []string{"mem=80"}, Hold: 3_600_000, Flags: KnowsBounds | AskDeadlock}}},
+	{KindAcquire, &Acquire{Head: sampleHead, Name: []byte("gpu"), Count: 1, Options: &AcquireOptions{Names: []string{"gpu0"}, Known: 57,
+		Flags: KnowsBounds}}},
+	{KindAcquire | KindReply, &AcquireReply{State: Acquired, OrderID: 41, Grant: &sampleGrant}},
+	{KindAcquireResult, &AcquireResult{Session: sampleHead.Session, Seq: 300, State: Acquired, OrderID: 41, Grant: &sampleGrant}},
+	{KindRelease, &Release{Head: sampleHead, Name: []byte("gpu"), OrderID: 41, To: sampleHead.Session + 1}},
+	{KindRelease | KindReply, &ReleaseReply{Released: true, Transferred: true}},
+	{KindDescribe | KindReply, &DescribeReply{Index: 70_001, Revision: 69_990, Name: []byte("gpu"), Version: 1, Used: 1, Limit: 2,
+		CreatedAt: 1_700_000_000_000, NumOwners: 1, NumWaiters: 1,
+		Owners: []Owner{{OrderID: 41, Session: sampleHead.Session, Count: 1, Options: &OwnerOptions{Slots: []string{"gpu0"}, Priority: 6,
+			Key: []byte("training"), Left: 29_000, Wanted: true, Silent: true}}},
+		Waiters: []Waiter{{OrderID: 42, Session: sampleHead.Session + 1, Count: 1, Timeout: 30_000, Options: &WaiterOptions{Priority: 8,
+			Key: []byte("research"), Labels: []string{"mem=80"}, Flags: KnowsBounds | AskDeadlock, Rank: 1}}},
+		Details: &SemaphoreDetails{Options: sampleSemaphoreOptions, Slots: []SlotInfo{{Name: "gpu0", Labels: []string{"mem=80"},
+			State: SlotHeld, Token: 41, Session: sampleHead.Session, Since: 1_700_000_000_000}, {Name: "gpu1", State: SlotDrained}}}}},
+}
+
 // allMessages is all of them.
 func allMessages() []messageCase {
-	return append(append([]messageCase(nil), messages...), extraMessages...)
+	return slices.Concat(messages, extraMessages, optionMessages)
 }
 
 // filled is a message with every field, at every depth, set to something large; lists have two
