@@ -206,6 +206,8 @@ func (c *client) event(v core.Event) {
 	switch {
 	case v.Kind == core.LeaseEnded:
 		w.counts["lease lost"]++
+	case v.Kind == core.LeaseWanted:
+		w.counts["wanted"]++
 	case v.Kind == core.ReleaseRefused:
 		w.counts["release refused"]++
 	case errors.Is(v.Err, core.ErrNotRenewed):
@@ -278,6 +280,9 @@ func (h *holder) step() {
 		h.close.of(&x.Request)
 		h.c.e.CloseSession(now, h.s, core.ErrSessionClosed, x)
 	}
+	if h.live() && h.close == nil && w.fault(Alter, h.n, 0.002) {
+		h.alter()
+	}
 	busy := false
 	for i := range h.slots {
 		h.stepSlot(i)
@@ -335,7 +340,7 @@ func (h *holder) started() {
 	for i := range semaphores { // what the former holder had is taken over, or given back
 		t := &h.slots[i]
 		if t.inherited = w.chance(Restore, h.n, 0.5); t.inherited {
-			h.acquire(t, 1, protocol.Forever, core.Next)
+			h.acquire(t, 1, protocol.Forever, core.Next, nil)
 		} else {
 			h.releaseName(t)
 		}

@@ -50,6 +50,11 @@ const (
 	Restore                       // a process restores the sessions of one that died from its saved state
 	RestoreTwice                  // two processes do so, from the same saved state or an older one
 	RemoveShard                   // a shard is emptied and removed, and another one is made
+	QueueOptions                  // a semaphore has options
+	Demand                        // an acquire has a level and a key
+	Alter                         // the options of a semaphore change
+	HandOver                      // a release names a session
+	Yield                         // a wanted owner gives its units back
 	faultsCount
 )
 
@@ -59,7 +64,7 @@ var faultNames = [faultsCount]string{
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
-	"map-late", "restore", "restore-twice", "remove-shard",
+	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield",
 }
 
 func (f Fault) String() string { return faultNames[f] }

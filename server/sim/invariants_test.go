@@ -29,7 +29,7 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 			if w.ended[x.Session] != 0 {
 				w.fail("session %s ended and was detached afterwards in shard %d", sessionName(x.Session), s.id)
 			}
-		case shard.EventAcquireResult, shard.EventLeaseLost:
+		case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeaseWanted:
 			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] &&
 				x.Status != protocol.StatusSessionExpired {
 				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v",
@@ -271,6 +271,9 @@ func (w *simulation) checkBeliefs(beliefs *[len(semaphores)][]belief) {
 			free -= b.x.count
 			if slices.ContainsFunc(list[:j], func(x belief) bool { return x.h == b.h }) {
 				w.fail("session %s has two leases of %s", sessionName(b.h.s.ID), semaphores[i].name)
+			}
+			for _, other := range list[:j] {
+				w.checkSlots(semaphores[i].name, b, other)
 			}
 		}
 	}

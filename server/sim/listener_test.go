@@ -38,6 +38,10 @@ func (in *instance) serve(k *conn, h protocol.Header) {
 		var m protocol.Create
 		in.decode(&m, h)
 		in.request(k, h, m.Session)
+	case protocol.KindAlter:
+		var m protocol.Alter
+		in.decode(&m, h)
+		in.request(k, h, m.Session)
 	case protocol.KindAcquire:
 		var m protocol.Acquire
 		in.decode(&m, h)

@@ -77,8 +77,11 @@ func (h *holder) stepSlot(i int) {
 		w.operations++
 		w.counts["granted"]++
 		x.seen, t.inherited = true, false
-	case w.fault(Release, actor, 0.05):
+	case w.fault(Release, actor, 0.05) || x.wanted() && w.fault(Yield, actor, 0.1):
 		r := &core.Release{}
+		if w.fault(HandOver, actor, 0.3) {
+			r.Msg.To = w.heir(h, t, actor)
+		}
 		t.other, t.acquire = &call{}, nil
 		t.other.of(&r.Request)
 		h.c.e.Release(now, &x.lease, r)
@@ -96,15 +99,18 @@ func (h *holder) drawAcquire(t *slot, actor uint32) {
 	if w.fault(Wait, actor, 0.6) {
 		timeout = []uint64{5_000, protocol.Forever}[w.pick(Wait, actor, 2)]
 	}
-	h.acquire(t, count, timeout, []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)])
+	turn := []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)]
+	h.acquire(t, count, timeout, turn, w.drawDemand(t, actor))
 }
 
-func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn) {
+func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn, o *protocol.AcquireOptions) {
 	s := semaphores[t.name]
 	x := &call{count: count}
 	a := &x.acquire
 	a.Lease, a.Turn = &x.lease, turn
-	a.Msg = protocol.Acquire{Name: []byte(s.name), Count: count, Timeout: timeout, Ephemeral: s.limit == protocol.Forever}
+	a.Msg = protocol.Acquire{
+		Name: []byte(s.name), Count: count, Timeout: timeout, Ephemeral: s.limit == protocol.Forever, Options: o,
+	}
 	x.of(&a.Request)
 	t.acquire = x
 	h.c.e.Acquire(h.c.clock(), h.s, s.name, a)
@@ -123,9 +129,18 @@ func (h *holder) releaseName(t *slot) {
 func (h *holder) create(t *slot) {
 	s := semaphores[t.name]
 	m := &protocol.Create{Name: []byte(s.name), Limit: s.limit}
+	if h.c.w.fault(QueueOptions, h.n, 0.6) {
+		m.Options = h.drawOptions(s.limit)
+	}
+	h.call(t, protocol.KindCreate, m, &m.Head)
+}
+
+// call sends a request about a semaphore that is neither an acquire nor a release.
+func (h *holder) call(t *slot, kind protocol.Kind, m protocol.Message, head *protocol.Head) {
+	name := []byte(semaphores[t.name].name)
 	x := &core.Call{
-		Kind: protocol.KindCreate, Msg: m, Head: &m.Head, Reply: &protocol.Empty{}, Session: h.s,
-		To: core.Target{Of: core.AtBucket, Tier: h.s.Tier, Bucket: protocol.Bucket(node, m.Name, buckets)},
+		Kind: kind, Msg: m, Head: head, Reply: &protocol.Empty{}, Session: h.s,
+		To: core.Target{Of: core.AtBucket, Tier: h.s.Tier, Bucket: protocol.Bucket(node, name, buckets)},
 	}
 	t.other = &call{}
 	t.other.of(&x.Request)

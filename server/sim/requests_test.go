@@ -144,9 +144,13 @@ func (r *replica) answer(o *origin, x *shard.Event) {
 			Ticket: ticket(x.Session, x.Epoch),
 		}
 	case protocol.KindAcquire:
-		m = &protocol.AcquireReply{State: x.State, OrderID: x.OrderID}
+		m = &protocol.AcquireReply{State: x.State, OrderID: x.OrderID, Grant: x.Grant}
 	case protocol.KindRelease:
-		m = &protocol.ReleaseReply{Released: x.Flag}
+		transferred := x.Result == 1
+		if transferred {
+			r.w.counts["handed over"]++
+		}
+		m = &protocol.ReleaseReply{Released: x.Flag, Transferred: transferred}
 	}
 	o.k.reply(o.kind, o.id, m)
 }
@@ -179,14 +183,23 @@ func (r *replica) deliverResult(x *shard.Event) {
 	if k == nil {
 		return
 	}
-	if x.Kind == shard.EventLeaseLost {
-		k.event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: x.Session, Name: x.Name, OrderID: x.OrderID, Message: x.Text})
+	switch x.Kind {
+	case shard.EventLeaseLost:
+		k.event(protocol.KindLeaseLost, &protocol.LeaseLost{
+			Session: x.Session, Name: x.Name, OrderID: x.OrderID, Message: x.Text, Cause: x.Cause,
+		})
+		return
+	case shard.EventLeaseWanted:
+		k.event(protocol.KindLeaseWanted, &protocol.LeaseWanted{
+			Session: x.Session, Name: x.Name, OrderID: x.OrderID, Want: x.Grant.Want, Over: x.Flag, Now: x.Grant.Now,
+			Until: x.Grant.Until, By: x.Result,
+		})
 		return
 	}
 	if x.State == protocol.Acquired {
 		r.w.counts["granted later"]++
 	}
 	k.event(protocol.KindAcquireResult, &protocol.AcquireResult{
-		Session: x.Session, Seq: x.Seq, Status: x.Status, State: x.State, OrderID: x.OrderID, Message: x.Text,
+		Session: x.Session, Seq: x.Seq, Status: x.Status, State: x.State, OrderID: x.OrderID, Grant: x.Grant, Message: x.Text,
 	})
 }

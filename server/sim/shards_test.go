@@ -270,7 +270,7 @@ func (r *replica) apply(most int) {
 				if mine && e.origin != nil {
 					r.answer(e.origin, x)
 				}
-			case shard.EventAcquireResult, shard.EventLeaseLost:
+			case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeaseWanted:
 				r.deliverResult(x)
 			case shard.EventSessionAttached:
 				o := e.origin
