@@ -16,7 +16,7 @@ type Election struct {
 	s *Session
 }
 
-// ElectionReader observes an election.
+// ElectionReader observes an Election or a PriorityElection: the session that holds all units leads.
 type ElectionReader struct {
 	n    *Node
 	name string
@@ -72,20 +72,41 @@ func (e *Election) Resign(ctx context.Context) error {
 //
 // Errors: lead's; the end of ctx; the session's Err; PreconditionFailed as of Campaign.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
+	return runTerms(ctx, e.s, lead, func() (Term, error) { return e.Campaign(ctx, opts...) })
+}
+
+// runTerms campaigns and leads, until lead returns by itself and has not yielded.
+func runTerms(
+	ctx context.Context, s *Session, lead func(ctx context.Context, term Term) error, campaign func() (Term, error),
+) error {
 	for {
-		term, err := e.Campaign(ctx, opts...)
+		term, err := campaign()
 		if err != nil {
 			return err
 		}
-		err = term.Lease.during(ctx, func(ctx context.Context) error { return lead(ctx, term) })
-		switch {
-		case term.Lease.Lost() == nil:
+		yields := false
+		err = term.Lease.during(ctx, func(ctx context.Context) error {
+			err := lead(ctx, term)
+			yields = err == nil && ctx.Err() == nil && isClosed(term.Lease.Wanted())
 			return err
-		case e.s.Err() != nil:
-			return e.s.Err()
+		})
+		switch {
+		case term.Lease.Lost() == nil && !yields:
+			return err
+		case s.Err() != nil:
+			return s.Err()
 		case ctx.Err() != nil:
 			return interrupted(ctx)
 		}
+	}
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -98,13 +119,13 @@ func (e ElectionReader) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	return leaderOf(sem.Owners), nil
+	return leaderOf(sem.Owners, sem.Limit), nil
 }
 
 // leaderOf is the owner of all units. Owners of single units are members of a service of the same
 // name, or share a lock.
-func leaderOf(owners []Owner) Leader {
-	if len(owners) == 0 || owners[0].Count != Max {
+func leaderOf(owners []Owner, limit uint64) Leader {
+	if len(owners) == 0 || owners[0].Count != limit {
 		return Leader{}
 	}
 	o := owners[0]
@@ -118,16 +139,19 @@ func (e ElectionReader) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		var owners []Owner
 		var yielded Leader
-		synced := false
+		synced, limit := false, uint64(0)
 		for ev, err := range e.n.Watch(ctx, e.name) {
 			if err != nil {
 				yield(Leader{}, err)
 				return
 			}
 			owners = applyEvent(owners, ev)
+			if ev.Kind == EventChanged {
+				limit = ev.Limit
+			}
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first
-			now := leaderOf(owners)
+			now := leaderOf(owners, limit)
 			same := now.Token == yielded.Token && slices.Equal(now.Data, yielded.Data)
 			if !first && (!synced || same) {
 				continue

@@ -79,7 +79,7 @@ func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) i
 	}
 }
 
-// Election is the election with this name, for observing it.
+// Election is the election with this name, by priority or not, for observing it.
 func (n *Node) Election(name string) ElectionReader { return ElectionReader{n, name} }
 
 // Service is the service with this name, for finding its members.

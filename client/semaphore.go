@@ -159,6 +159,11 @@ func (s *Session) Election(name string) *Election {
 	return &Election{ElectionReader: s.node.Election(name), s: s}
 }
 
+// PriorityElection is the election by priority with this name on the session's node.
+func (s *Session) PriorityElection(name string) *PriorityElection {
+	return &PriorityElection{ElectionReader: s.node.Election(name), s: s}
+}
+
 // Service is the service with this name on the session's node.
 func (s *Session) Service(name string) *Service {
 	return &Service{ServiceReader: s.node.Service(name), s: s}

@@ -15,10 +15,19 @@ leads next. SIGNALBOX_TOKEN has the fencing token of the term. If leadership is 
 and all processes it started are stopped, as with signalbox lock, before anyone else can lead.
 When the command ends, it resigns. Without a command it leads until Ctrl-C.
 
+With --priority the candidate of the highest priority leads. The name is an election of its own kind
+then: all candidates give one. If a candidate of a higher priority than the leader's comes, the leader
+has to yield 10 s later, and not before it has led for 40 s. Its command gets --wanted-signal at once,
+and may end by itself.
+
 With --observe it prints the leader, and each change.`)
 	c.Example = `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
-  signalbox elect payments --observe --count 1`
+  signalbox elect payments --observe --count 1
+  signalbox elect billing --priority 8 -- sh -c 'echo preferred, with token $SIGNALBOX_TOKEN'`
 	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
+	priority := c.Flags().Int("priority", client.DefaultPriority,
+		"Priority of the candidate, 0 to 9, the highest first, in an election by priority (default: an election in order of arrival).")
+	signal := addWantedSignal(c)
 	count := c.Flags().Uint("count", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)
@@ -37,11 +46,22 @@ With --observe it prints the leader, and each change.`)
 			})
 		}
 		h, err := inv.holdArgs(cmd, args, *wait)
-		if err != nil {
+		byPriority := cmd.Flag("priority").Changed
+		switch h.wanted = *signal; {
+		case err != nil:
 			return err
+		case h.wanted != 0 && !byPriority:
+			return usagef("--wanted-signal goes with --priority; in order of arrival nobody wants the leadership back")
+		case h.wanted != 0 && len(command) == 0:
+			return usagef("--wanted-signal goes with a command; there is none after --")
 		}
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
-			term, err := s.Election(h.name).Campaign(inv.longCtx, opts...)
+			campaign := s.Election(h.name).Campaign
+			if byPriority {
+				campaign = s.PriorityElection(h.name).Campaign
+				opts = append(opts, client.Priority(*priority))
+			}
+			term, err := campaign(inv.longCtx, opts...)
 			return term.Lease, err
 		})
 	})

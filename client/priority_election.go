@@ -1,0 +1,83 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// How soon the leader of a PriorityElection yields, unless its semaphore says otherwise.
+const (
+	ElectionMinHold = 30 * time.Second // that a leader leads at least
+	ElectionGrace   = 10 * time.Second // that it has to yield after that
+)
+
+// PriorityElection elects the candidate of the highest Priority: the zone beside the database, the
+// larger machine. Among equals, the one that has waited longest leads next. If a candidate of a
+// higher priority than the leader's comes, the leader yields: its Lease.Wanted is closed at once, and
+// it has ElectionGrace from then on, or from the end of its first ElectionMinHold. Lease.TransferTo of
+// the term hands the leadership to a session that campaigns, whatever its priority.
+//
+// It is a semaphore of the name, with the limit 1, that stays; the first candidate creates it. An
+// operator may alter its grace and its least time of a term. A name with any other use is refused.
+type PriorityElection struct {
+	ElectionReader
+	s *Session
+}
+
+// Campaign waits until the session leads. Priority says how much it is preferred; Data is shown to
+// observers; Wait and OnAccepted are other useful options. A name with another use fails at once with
+// PreconditionFailed. Other errors: as Acquire. Prefer Run.
+func (e *PriorityElection) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
+	opts = with(opts, func(o *acquireOptions) { o.count, o.ephemeral, o.limit = 1, false, 0 })
+	for {
+		if err := e.present(ctx); err != nil {
+			return Term{}, withOp("campaign", e.name, err)
+		}
+		l, err := e.s.acquire(ctx, e.name, opts)
+		switch {
+		case err == nil:
+			return Term{Token: l.Token(), Lease: l}, nil
+		case !answered(err) || !isNotFound(err):
+			return Term{}, withOp("campaign", e.name, err)
+		} // it was deleted meanwhile
+	}
+}
+
+// Run campaigns, and calls lead while the session leads, as Election.Run does. If lead returns nil
+// when the leadership is wanted, it has yielded: Run campaigns again. A lead that goes on all the
+// same has its context ended at the end of the grace.
+func (e *PriorityElection) Run(
+	ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption,
+) error {
+	return runTerms(ctx, e.s, lead, func() (Term, error) { return e.Campaign(ctx, opts...) })
+}
+
+// present makes the semaphore if there is none, and refuses one of another kind.
+func (e *PriorityElection) present(ctx context.Context) error {
+	ctx, end := bothContexts(e.s.d.Context(), ctx)
+	defer end()
+	for {
+		sem, err := e.n.describe(ctx, e.name, ReadConsistency(Strict))
+		switch {
+		case e.s.d.Err() != nil:
+			return e.s.d.Err()
+		case err == nil && !isPriorityElection(sem):
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"the semaphore has another use; give the election by priority a name of its own, or delete the semaphore")
+		case err == nil || !answered(err) || !isNotFound(err):
+			return err
+		}
+		err = e.s.create(ctx, e.name, 1, nil, "", ByPriority(0), Wanted(WantedHigher), Grace(ElectionGrace), MinHold(ElectionMinHold))
+		if err != nil && (!answered(err) || !errors.Is(err, AlreadyExists)) {
+			return err
+		}
+	}
+}
+
+func isPriorityElection(sem *Semaphore) bool {
+	o := sem.Options
+	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Wanted == WantedHigher
+}
