@@ -61,6 +61,7 @@ func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 			lines = append(lines, text)
 		}
 	}
+	lines = append(lines, wantedLines(w)...)
 	if d := w.Deadlock; d != nil {
 		lines = append(lines, deadlockLines(d, session)...)
 	} else {
@@ -70,6 +71,38 @@ func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 	}
 	if w.Unread != "" {
 		lines = append(lines, "not read, and taken to go on: "+w.Unread)
+	}
+	return lines
+}
+
+// maxWantedLines is how many owners have a sentence; the table has all.
+const maxWantedLines = 5
+
+// wantedLines say which owners are to give back what they have for a waiter, and which of them do
+// not.
+func wantedLines(w *client.QueueStatus) (lines []string) {
+	for i := range w.Holders {
+		o := &w.Holders[i]
+		what := strings.Join(o.Slots, ", ")
+		if what == "" {
+			what = "what it holds"
+		}
+		text := fmt.Sprintf("session %d", o.Session)
+		if o.Description != "" {
+			text += " (" + o.Description + ")"
+		}
+		switch {
+		case o.Silent && o.Wanted:
+			text += " was asked for " + what + " and does not answer; it is free when that session releases it or ends, or with " +
+				"`signalbox sem force-release`"
+		case o.Wanted:
+			text += " was asked to give back " + what
+		default:
+			continue
+		}
+		if lines = append(lines, text); len(lines) == maxWantedLines {
+			break
+		}
 	}
 	return lines
 }
