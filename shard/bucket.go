@@ -22,6 +22,9 @@ const (
 	bucketStates                = 6
 )
 
+// isPartial reports whether a copy may lack what belongs to its semaphores: it is coming in, or going.
+func (s bucketState) isPartial() bool { return s == bucketImporting || s == bucketDropping }
+
 // bucket is a slice of the key space of a tier. It is home to the sessions whose create id hashes
 // to it, and holds the semaphores whose node and name hash to it.
 type bucket struct {

@@ -210,8 +210,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) &&
 		!m.waiterEnded(head) && !s.node.dropped && !s.hasLanes():
 		return fmt.Errorf("head %d fits and waits", head.orderID)
-	case s.ephemeral && n == 0 && !s.node.dropped && s.bucket.state != bucketImporting &&
-		s.bucket.state != bucketDropping:
+	case s.ephemeral && n == 0 && !s.node.dropped && !s.bucket.state.isPartial():
 		return fmt.Errorf("it is ephemeral and empty")
 	case m.semaphores.lookup(s.bucket, s.node.id, s.name) != s:
 		return errors.New("it is not found by its name")

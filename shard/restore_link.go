@@ -179,7 +179,11 @@ func (x *restorer) linkEntries() bool {
 		}
 	}
 	for _, l := range x.semaphoreLinks {
-		if q := l.s.queue(); q != nil && (!q.dropUnusedKeys() || q.late && l.s.waiters.n == 0 && !q.laned() || !q.slots.leavingHeld()) {
+		q := l.s.queue()
+		if q == nil || l.s.bucket.state.isPartial() {
+			continue
+		}
+		if !q.dropUnusedKeys() || q.late && l.s.waiters.n == 0 && !q.laned() || !q.slots.leavingHeld() {
 			return false
 		}
 	}

@@ -441,6 +441,11 @@ var plantedFaults = []plantedFault{
 		"shard", "TestScripts", "",
 	},
 	{
+		"partial-refused", "shard/restore_link.go",
+		[]string{"q == nil || l.s.bucket.state.isPartial()", "q == nil"},
+		"shard", "TestScripts", "",
+	},
+	{
 		"handed-to-dead", "shard/hand_over.go",
 		[]string{"!to.waiting || m.waiterEnded(to) ||", "!to.waiting ||"},
 		"shard", "TestHandOverToWaiterOfNoTime", "",
