@@ -204,6 +204,8 @@ func (c *client) act() {
 func (c *client) event(v core.Event) {
 	w := c.w
 	switch {
+	case v.Kind == core.LeaseEnded && (errors.Is(v.Err, core.ErrMaxHold) || errors.Is(v.Err, core.ErrYielded)):
+		w.counts["ended at the client's bound"]++
 	case v.Kind == core.LeaseEnded:
 		w.counts["lease lost"]++
 	case v.Kind == core.LeaseWanted:

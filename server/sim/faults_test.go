@@ -55,6 +55,7 @@ const (
 	Alter                         // the options of a semaphore change
 	HandOver                      // a release names a session
 	Yield                         // a wanted owner gives its units back
+	Extend                        // an owner asks for more time
 	faultsCount
 )
 
@@ -64,7 +65,7 @@ var faultNames = [faultsCount]string{
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
-	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield",
+	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield", "extend",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -37,6 +37,11 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 			}
 		}
 	}
+	for i := range s.out.List {
+		if x := &s.out.List[i]; x.Kind == shard.EventLeaseLost {
+			w.checkBound(x)
+		}
+	}
 	for i := range s.out.SemaphoreChanges {
 		if x := &s.out.SemaphoreChanges[i]; x.Kind == protocol.ChangeOwnerAdded {
 			w.checkGrant(s, string(x.Name), &x.Owner)
@@ -166,12 +171,7 @@ func (w *simulation) checkGrant(s *raftGroup, name string, o *protocol.Owner) {
 	if s.goneSessions[o.Session] && w.routes.owner[protocol.SessionBucket(o.Session)] != s.id {
 		w.fail("shard %d grants %s to session %s, which it has released for being gone", s.id, name, sessionName(o.Session))
 	}
-	i := slices.IndexFunc(semaphores[:], func(x struct {
-		name  string
-		limit uint64
-	}) bool {
-		return x.name == name
-	})
+	i := slices.IndexFunc(semaphores[:], func(x semaphore) bool { return x.name == name })
 	free := semaphores[i].limit
 	if o.Count > free {
 		w.fail("%s is granted for %d of %d", name, o.Count, free)
@@ -221,7 +221,7 @@ func (w *simulation) beliefs() *[len(semaphores)][]belief {
 		asked, believes := false, false
 		for i := range h.slots {
 			t := &h.slots[i]
-			if !t.acquire.held() {
+			if !t.acquire.held() || !h.c.withinBound(&t.acquire.lease) {
 				continue
 			}
 			if !asked {

@@ -6,10 +6,12 @@ import (
 )
 
 // semaphores are persistent ones with a limit, and ephemeral ones without.
-var semaphores = [...]struct {
+var semaphores = [...]semaphore{{"one", 1}, {"two", 2}, {"three", 3}, {"ephemeral-a", protocol.Forever}, {"ephemeral-b", protocol.Forever}}
+
+type semaphore struct {
 	name  string
 	limit uint64
-}{{"one", 1}, {"two", 2}, {"three", 3}, {"ephemeral-a", protocol.Forever}, {"ephemeral-b", protocol.Forever}}
+}
 
 // call is a call of a program.
 type call struct {
@@ -87,6 +89,8 @@ func (h *holder) stepSlot(i int) {
 		h.c.e.Release(now, &x.lease, r)
 	case x.count > 1 && w.fault(Reduce, actor, 0.02):
 		h.reduce(t)
+	case w.fault(Extend, actor, 0.005):
+		h.extend(t, actor)
 	}
 }
 

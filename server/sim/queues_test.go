@@ -3,7 +3,9 @@ package sim
 import (
 	"slices"
 
+	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // keys are those of acquires.
@@ -29,6 +31,9 @@ func (h *holder) drawOptions(limit uint64) *protocol.SemaphoreOptions {
 		o.MinHold = pick(0, 500)
 	}
 	o.Numbered = limit > 1 && pick(0, 1) == 1
+	if o.MaxHold = pick(0, 0, 1_500, 4_000); o.MaxHold > 0 {
+		o.Extend = pick(0, 1) == 1
+	}
 	return o
 }
 
@@ -46,17 +51,26 @@ func (h *holder) alter() {
 	if w.chance(Alter, h.n, 0.7) {
 		m.Fields |= protocol.AlterWanted | protocol.AlterGrace | protocol.AlterMinHold
 	}
+	if w.chance(Alter, h.n, 0.5) {
+		m.Fields |= protocol.AlterMaxHold | protocol.AlterExtend
+	}
 	h.call(t, protocol.KindAlter, m, &m.Head)
 }
 
 // drawDemand is what an acquire asks for beyond units.
 func (w *simulation) drawDemand(t *slot, actor uint32) *protocol.AcquireOptions {
-	if semaphores[t.name].limit == protocol.Forever || !w.fault(Demand, actor, 0.6) {
+	if !w.fault(Demand, actor, 0.6) {
 		return nil
 	}
-	return &protocol.AcquireOptions{
-		Priority: uint8(w.pick(Demand, actor, protocol.MaxPriority+2)), Key: keys[w.pick(Demand, actor, uint64(len(keys)))],
+	o := &protocol.AcquireOptions{}
+	if o.Hold = []uint64{0, 1_000, 3_000}[w.pick(Demand, actor, 3)]; o.Hold > 0 {
+		o.Flags = protocol.KnowsBounds
 	}
+	if semaphores[t.name].limit != protocol.Forever {
+		o.Priority = uint8(w.pick(Demand, actor, protocol.MaxPriority+2))
+		o.Key = keys[w.pick(Demand, actor, uint64(len(keys)))]
+	}
+	return o
 }
 
 // heir is a session that a lease is handed over to: mostly one whose program asks for the semaphore,
@@ -82,6 +96,35 @@ func (w *simulation) heir(h *holder, t *slot, actor uint32) uint64 {
 func (x *call) wanted() bool {
 	notified, _ := x.lease.Wanted()
 	return notified
+}
+
+// extend asks for more time.
+func (h *holder) extend(t *slot, actor uint32) {
+	x := &core.Change{Hold: 1_000 + h.c.w.pick(Extend, actor, 3_000)}
+	t.other = &call{}
+	t.other.of(&x.Request)
+	h.c.e.Change(h.c.clock(), &t.acquire.lease, x)
+}
+
+// withinBound reports whether a program may rely on a lease as far as its bound goes, by its own
+// clock.
+func (c *client) withinBound(l *core.Lease) bool {
+	in, _, bounded := l.EndsAt(c.e, c.clock())
+	return !bounded || in > 0
+}
+
+// checkBound checks that nobody relies on a lease that ends at its bound.
+func (w *simulation) checkBound(x *shard.Event) {
+	if x.Cause != protocol.HoldMaxHold && x.Cause != protocol.HoldWanted {
+		return
+	}
+	w.counts["ended at its bound"]++
+	i := slices.IndexFunc(semaphores[:], func(s semaphore) bool { return s.name == string(x.Name) })
+	for _, b := range w.beliefs()[i] {
+		if b.h.s.ID == x.Session && b.x.lease.Token == x.OrderID {
+			w.fail("the lease %d of session %s on %s ends at its bound, and its program relies on it", x.OrderID, sessionName(x.Session), x.Name)
+		}
+	}
 }
 
 // slots are those that a program relies on. One that gives units back keeps the first ones.
