@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -11,13 +10,9 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -32,28 +27,11 @@ type rawWatchers struct {
 	Bucket    uint64
 	Count     int
 
+	group    *WatcherGroup
 	expected []byte // how a page of the stream begins
 	dials    chan struct{}
-	frames   frameCache
-	since    atomic.Int64 // changes made before this time, in ns since 1970, do not count
-
-	live, lost, snapshots, resumed, bytes, mostFrames, lastLive atomic.Int64
-	at                                                          []atomic.Int64 // live ones, by instance
-
-	mu     sync.Mutex
-	delays *hdrhistogram.Histogram // us
-	failed string                  // the newest error
-}
-
-// rawStats is what the watchers of a process have seen: since the last such question, apart from
-// Live, LastLive and At.
-type rawStats struct {
-	Live, Lost, Snapshots, Resumed, Bytes int64
-	MostFrames                            int64   // deltas of one watcher in one second, at most
-	LastLive                              int64   // when one became live last, ns since 1970
-	At                                    []int64 // live ones, by instance
-	Delays                                *hdrhistogram.Snapshot
-	Failed                                string
+	known    frameCache
+	poller   *framePoller
 }
 
 const (
@@ -63,11 +41,7 @@ const (
 	rawPing    = 15 * time.Second // as the SDK
 )
 
-// rawDelays is a histogram of delays up to ten minutes, in us.
-func rawDelays() *hdrhistogram.Histogram { return hdrhistogram.New(1, 600e6, 2) }
-
-// watchersCommand runs watchers until its input ends. Each line of it is a question, whose answer is
-// a line: stats, or "reset", which forgets what was before.
+// watchersCommand runs watchers until its input ends.
 func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("watchers is for the program itself")
@@ -82,63 +56,40 @@ func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Wr
 	defer cancel()
 	g.expected = protocol.BeginFrame(nil, protocol.KindSnapshot, rawStream, g.Watch.Shard)[4:]
 	g.dials = make(chan struct{}, rawDials)
-	g.at = make([]atomic.Int64, len(g.Endpoints))
-	g.delays = rawDelays()
+	g.group = NewWatcherGroup(len(g.Endpoints))
+	poller, err := newFramePoller()
+	if err != nil {
+		return err
+	}
+	g.poller = poller
 	for i := range g.Count {
-		all.Go(func() { (&rawWatcher{g: g, instance: i % len(g.Endpoints)}).run(ctx) })
+		all.Go(func() {
+			(&rawWatcher{Watcher: Watcher{WatcherGroup: g.group}, g: g, instance: i % len(g.Endpoints)}).run(ctx)
+		})
 	}
-	lines := bufio.NewScanner(in)
-	for lines.Scan() {
-		if lines.Text() == "reset" {
-			g.since.Store(time.Now().UnixNano())
-			g.stats()
-		}
-		if err := json.NewEncoder(out).Encode(g.stats()); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
-}
-
-func (g *rawWatchers) stats() rawStats {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	s := rawStats{
-		Live: g.live.Load(), LastLive: g.lastLive.Load(), Lost: g.lost.Swap(0), Snapshots: g.snapshots.Swap(0),
-		Resumed: g.resumed.Swap(0), Bytes: g.bytes.Swap(0), MostFrames: g.mostFrames.Swap(0),
-		Delays: g.delays.Export(), Failed: g.failed,
-	}
-	for i := range g.at {
-		s.At = append(s.At, g.at[i].Load())
-	}
-	g.delays, g.failed = rawDelays(), ""
-	return s
+	return g.group.Answer(in, out)
 }
 
 // rawWatcher is one of them.
 type rawWatcher struct {
+	Watcher
 	g            *rawWatchers
 	instance     int
 	known, epoch uint64
-	live         bool
-	partial      bool  // the snapshot that comes is not whole yet
-	second       int64 // of the frames that are counted
-	frames       int64
+	partial      bool // the snapshot that comes is not whole yet
 }
 
 func (w *rawWatcher) run(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; failures++ {
-		lived, err := w.watch(ctx)
+		followed, err := w.watch(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		w.g.mu.Lock()
-		w.g.failed = err.Error()
-		w.g.mu.Unlock()
+		w.Failed(err)
 		if n := len(w.g.Endpoints); n > 1 {
 			w.instance = (w.instance + 1 + rand.IntN(n-1)) % n
 		}
-		if lived {
+		if followed {
 			failures = 0
 		}
 		_ = pause(ctx, time.Duration(rand.Int64N(int64(50*time.Millisecond<<min(failures, 5))))) // as the SDK
@@ -146,42 +97,30 @@ func (w *rawWatcher) run(ctx context.Context) {
 }
 
 // watch follows the service on one connection until that ends.
-func (w *rawWatcher) watch(ctx context.Context) (lived bool, err error) {
+func (w *rawWatcher) watch(ctx context.Context) (followed bool, err error) {
 	g := w.g
 	select {
 	case g.dials <- struct{}{}:
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	conn, in, err := w.open(ctx)
+	conn, came, err := w.open(ctx)
 	<-g.dials
 	if err != nil {
 		return false, err
 	}
-	at := &g.at[w.instance]
-	at.Add(1)
-	defer at.Add(-1)
+	end := w.Connected(w.instance)
+	defer func() { followed = end() }()
 	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	var ended atomic.Bool
 	defer ended.Store(true)
 	pingLater(conn, &ended, rand.N(rawPing))
 	defer func() {
-		lived = lived || w.live
-		if w.live {
-			w.live = false
-			g.live.Add(-1)
-			g.lost.Add(1)
-		}
 		if w.partial { // of a snapshot that did not come whole, nothing is known
 			w.partial, w.known, w.epoch = false, 0, 0
 		}
 	}()
-	for {
-		if err := w.frame(in); err != nil {
-			return lived, err
-		}
-	}
+	return false, g.poller.follow(ctx, conn, came, w.take)
 }
 
 // pingLater keeps a connection that sends nothing else.
@@ -194,10 +133,10 @@ func pingLater(conn net.Conn, ended *atomic.Bool, d time.Duration) {
 	})
 }
 
-// open connects, says hello, and asks for the stream.
-func (w *rawWatcher) open(ctx context.Context) (net.Conn, *bufio.Reader, error) {
+// open connects, says hello, and asks for the stream. came is what has come since.
+func (w *rawWatcher) open(ctx context.Context) (conn net.Conn, came []byte, err error) {
 	d := net.Dialer{Timeout: rawTimeout}
-	conn, err := d.DialContext(ctx, "tcp", w.g.Endpoints[w.instance])
+	conn, err = d.DialContext(ctx, "tcp", w.g.Endpoints[w.instance])
 	if err != nil {
 		return nil, nil, err
 	}
@@ -207,51 +146,55 @@ func (w *rawWatcher) open(ctx context.Context) (net.Conn, *bufio.Reader, error) 
 	m := w.g.Watch
 	m.Known, m.Epoch = w.known, w.epoch
 	b = protocol.AppendFrame(b, protocol.KindWatch, rawStream, w.g.Bucket, &m)
-	in := bufio.NewReader(conn)
 	if _, err = conn.Write(b); err == nil {
-		_, err = in.Peek(1) // the answer to the hello
+		came = make([]byte, 4<<10)
+		n := 0
+		n, err = conn.Read(came) // of the answer to the hello
+		came = came[:n]
 	}
 	if err != nil {
 		_ = conn.Close()
 		return nil, nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return conn, in, nil
+	return conn, came, nil
 }
 
-var rawBuffers = sync.Pool{New: func() any { b := make([]byte, 0, 160<<10); return &b }}
+// frames takes the bytes of a connection apart.
+type frames struct {
+	take func(frame []byte) error
+	rest []byte // the beginning of a frame
+}
 
-// frame reads a frame and takes it in.
-func (w *rawWatcher) frame(in *bufio.Reader) error {
-	head, err := in.Peek(4)
-	if err != nil {
-		return err
+func (f *frames) feed(b []byte) error {
+	if len(f.rest) > 0 {
+		f.rest = append(f.rest, b...)
+		b = f.rest
 	}
-	size := 4 + int(binary.BigEndian.Uint32(head))
-	w.g.bytes.Add(int64(size))
-	if size <= in.Size() {
-		b, err := in.Peek(size)
-		if err == nil {
-			err = w.take(b[4:])
-			_, _ = in.Discard(size)
+	for len(b) >= 4 {
+		size := 4 + int(binary.BigEndian.Uint32(b))
+		if len(b) < size {
+			break
 		}
-		return err
+		if err := f.take(b[4:size]); err != nil {
+			return err
+		}
+		b = b[size:]
 	}
-	p := rawBuffers.Get().(*[]byte)
-	defer rawBuffers.Put(p)
-	b := append((*p)[:0], make([]byte, size)...)
-	*p = b
-	if _, err := io.ReadFull(in, b); err != nil {
-		return err
+	if len(b) == 0 {
+		f.rest = nil
+	} else {
+		f.rest = append(f.rest[:0], b...)
 	}
-	return w.take(b[4:])
+	return nil
 }
 
 func (w *rawWatcher) take(frame []byte) error {
+	w.Read(4 + len(frame))
 	if rest, index, ok := w.g.page(frame); ok {
-		return w.page(w.g.frames.find(rest, frame), index)
+		return w.page(w.g.known.find(rest, frame), index)
 	}
-	f := w.g.frames.find(frame, frame)
+	f := w.g.known.find(frame, frame)
 	switch {
 	case f.err != nil:
 		return f.err
@@ -295,45 +238,13 @@ func (w *rawWatcher) page(f *seenFrame, index uint64) error {
 	}
 	w.partial = false
 	w.known = max(w.known, f.index)
-	w.g.snapshots.Add(1)
-	if f.resumed {
-		w.g.resumed.Add(1)
-	}
-	if !w.live {
-		w.live = true
-		w.g.live.Add(1)
-		now := time.Now().UnixNano()
-		for {
-			last := w.g.lastLive.Load()
-			if last >= now || w.g.lastLive.CompareAndSwap(last, now) {
-				break
-			}
-		}
-	}
+	w.Follows(f.resumed)
 	return nil
 }
 
 func (w *rawWatcher) delta(f *seenFrame) {
-	now, g := time.Now(), w.g
 	w.known = max(w.known, f.index)
-	if s := now.Unix(); s != w.second {
-		w.second, w.frames = s, 0
-	}
-	w.frames++
-	for {
-		most := g.mostFrames.Load()
-		if most >= w.frames || g.mostFrames.CompareAndSwap(most, w.frames) {
-			break
-		}
-	}
-	since := g.since.Load()
-	for _, at := range f.changes {
-		if since > 0 && at >= since && w.live {
-			g.mu.Lock()
-			_ = g.delays.RecordValue(max(1, (now.UnixNano()-at)/1000))
-			g.mu.Unlock()
-		}
-	}
+	w.Changed(f.changes)
 }
 
 // seenFrame is what a frame says.
@@ -393,20 +304,10 @@ func decodeSeen(frame []byte) *seenFrame {
 		f.err = m.DecodeBody(h.Body)
 		f.index = m.Index
 		for i := range m.Changes {
-			if at, ok := madeAt(m.Changes[i].Owner.Data); ok {
+			if at, ok := MadeAt(m.Changes[i].Owner.Data); ok {
 				f.changes = append(f.changes, at)
 			}
 		}
 	}
 	return f
-}
-
-// madeAtKey is before the time, in ns since 1970, at which a member's data was made.
-const madeAtKey = `"at":"`
-
-func madeAt(data []byte) (int64, bool) {
-	_, rest, ok := strings.Cut(string(data), madeAtKey)
-	text, _, ended := strings.Cut(rest, `"`)
-	at, err := strconv.ParseInt(text, 10, 64)
-	return at, ok && ended && err == nil
 }

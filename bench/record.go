@@ -70,6 +70,15 @@ func logf(log io.Writer, form string, args ...any) {
 
 // runLong runs a test, with its data in a folder below root.
 func runLong(ctx context.Context, name string, t longTest, system *SignalboxSystem, root string, log io.Writer) (*Record, error) {
+	return runRecorded(ctx, name, t.text(), system, root, func(r *Record, dir string) error {
+		return t.run(ctx, &longRun{r, system, dir, log})
+	})
+}
+
+// runRecorded records a test of a system, with its data in a folder below root.
+func runRecorded(
+	ctx context.Context, name, text string, system System, root string, run func(r *Record, dir string) error,
+) (*Record, error) {
 	version, err := system.Version(ctx)
 	if err != nil {
 		return nil, err
@@ -82,12 +91,12 @@ func runLong(ctx context.Context, name string, t longTest, system *SignalboxSyst
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r, err := newRecord(dir, version, name, t.text())
+	r, err := newRecord(dir, version, name, text)
 	if err != nil {
 		return nil, err
 	}
 	began := time.Now()
-	if err := t.run(ctx, &longRun{r, system, dir, log}); err != nil {
+	if err := run(r, dir); err != nil {
 		return nil, err
 	}
 	r.Took = time.Since(began).Seconds()

@@ -113,7 +113,7 @@ func TestLongTests(t *testing.T) {
 	system := &SignalboxSystem{Binary: self(t)}
 	t.Run("service", func(t *testing.T) {
 		t.Parallel()
-		r, err := runLong(t.Context(), "service", ServiceConfig{
+		r, err := runService(t.Context(), ServiceConfig{
 			Members: 120, Watchers: 30, Copies: 2, Pairs: 20, Slow: 2 * time.Second, Busy: 2 * time.Second, Changes: 20, PerProcess: 16,
 		}, system, t.TempDir(), nil)
 		if err != nil {

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -42,20 +42,39 @@ const (
 	slowChanges = 1.0 // a second, in the first load
 )
 
-// text implements longTest.
+// text says what is done.
 func (c ServiceConfig) text() string {
+	copies := ""
+	if c.Copies > 0 {
+		copies = fmt.Sprintf("; %d copies of the SDK", c.Copies)
+	}
 	return fmt.Sprintf("Three instances. One service of %s members, with data of client/discovery; %s watchers with a connection each, which speak the protocol "+
-		"without the SDK, in processes of their own; %d copies of the SDK. Others lock and unlock at %.0f pairs/s meanwhile. First one member changes each "+
+		"without a client library, in processes of their own%s. Others lock and unlock at %.0f pairs/s meanwhile. First one member changes each "+
 		"second, then members restart, %.0f changes/s. A delay counts from the call that changes or registers until the frame is with a watcher. Then the "+
 		"instance that leads is killed. Watchers, members, callers and instances share the machine.",
-		loadgen.Thousands(fmt.Sprint(c.Members)), loadgen.Thousands(fmt.Sprint(c.Watchers)), c.Copies, c.Pairs, c.Changes)
+		loadgen.Thousands(fmt.Sprint(c.Members)), loadgen.Thousands(fmt.Sprint(c.Watchers)), copies, c.Pairs, c.Changes)
 }
 
-// run: P15. Thousands watch one service of thousands: they all begin at once, members change and
-// restart, and the instance that leads is killed.
-func (c ServiceConfig) run(ctx context.Context, l *longRun) error {
-	s := &serviceRun{ServiceConfig: c, longRun: l}
-	defer s.close()
+// runService: P15. Thousands watch one service of thousands: they all begin at once, members change
+// and restart, and the instance that leads is killed. Copies of the SDK are of ours alone.
+func runService(ctx context.Context, c ServiceConfig, system System, root string, log io.Writer) (*Record, error) {
+	of, ok := system.(ServiceSystem)
+	if !ok {
+		return nil, errors.New("the program does not have this system, or it has no services; bench-peers has etcd")
+	}
+	name := "service"
+	if _, ours := system.(*SignalboxSystem); !ours {
+		name, c.Copies = "service-"+slug(system.Name()), 0
+	}
+	return runRecorded(ctx, name, c.text(), system, root, func(r *Record, dir string) error {
+		s := &serviceRun{ServiceConfig: c, Record: r, system: of, dir: dir, log: log}
+		defer s.close()
+		return s.run(ctx)
+	})
+}
+
+func (s *serviceRun) run(ctx context.Context) error {
+	c := s.ServiceConfig
 	for _, step := range []struct {
 		name string
 		do   func(context.Context) error
@@ -67,7 +86,7 @@ func (c ServiceConfig) run(ctx context.Context, l *longRun) error {
 		{"leader killed", s.killLeader},
 		{"copies", s.compareCopies},
 	} {
-		logf(l.log, "%s", step.name)
+		logf(s.log, "%s", step.name)
 		if err := step.do(ctx); err != nil {
 			return fmt.Errorf("%s: %w", step.name, err)
 		}
@@ -78,22 +97,23 @@ func (c ServiceConfig) run(ctx context.Context, l *longRun) error {
 // serviceRun is one such test.
 type serviceRun struct {
 	ServiceConfig
-	*longRun
-	cluster   *Server
-	endpoints []string
-	clients   []*client.Client // of members
-	members   []*serviceMember
-	watchers  []*watcherProcess
-	copies    []*serviceCopy
+	*Record
+	system   ServiceSystem
+	dir      string
+	log      io.Writer
+	cluster  *Server
+	registry ServiceRegistry
+	members  []*serviceMember
+	watchers []*watcherProcess
+	copies   []*serviceCopy
 }
 
 // serviceMember is a place in the service; one goroutine at a time has it.
 type serviceMember struct {
-	mu           sync.Mutex
-	client       *client.Client
-	addr, zone   string
-	session      *client.Session
-	registration *client.Registration
+	mu         sync.Mutex
+	i          int
+	addr, zone string
+	in         ServiceMember
 }
 
 type serviceCopy struct {
@@ -109,16 +129,12 @@ func (s *serviceRun) close() {
 		x.endpoints.Close()
 		_ = x.client.Close()
 	}
-	for _, x := range s.clients {
-		_ = x.Close()
+	if s.registry != nil {
+		s.registry.Close()
 	}
 	if s.cluster != nil {
 		s.cluster.Stop()
 	}
-}
-
-func (s *serviceRun) open(ctx context.Context) (*client.Client, error) {
-	return client.Open(ctx, client.Config{Endpoints: s.endpoints})
 }
 
 // start starts the cluster and registers the members.
@@ -126,25 +142,15 @@ func (s *serviceRun) start(ctx context.Context) (err error) {
 	if s.cluster, err = s.system.StartCluster(ctx, s.dir); err != nil {
 		return err
 	}
-	plan, err := s.cluster.Plan(Watchers)
-	if err != nil {
+	if s.registry, err = s.system.OpenRegistry(ctx, s.cluster); err != nil {
 		return err
-	}
-	s.endpoints = plan.Target.(*loadgen.Signalbox).Client.Endpoints
-	for range 8 {
-		c, err := s.open(ctx)
-		if err != nil {
-			return err
-		}
-		s.clients = append(s.clients, c)
 	}
 	for i := range s.Members {
 		s.members = append(s.members, &serviceMember{
-			client: s.clients[i%len(s.clients)],
-			addr:   fmt.Sprintf("10.%d.%d.%d:80", i>>16&255, i>>8&255, i&255), zone: []string{"SAS", "MYT", "IVA"}[i%3],
+			i: i, addr: fmt.Sprintf("10.%d.%d.%d:80", i>>16&255, i>>8&255, i&255), zone: []string{"SAS", "MYT", "IVA"}[i%3],
 		})
 	}
-	return loadgen.Parallel(ctx, s.Members, func(ctx context.Context, i int) error { return s.members[i].join(ctx) })
+	return loadgen.Parallel(ctx, s.Members, func(ctx context.Context, i int) error { return s.join(ctx, s.members[i]) })
 }
 
 // data says when it was made, which watchers look for.
@@ -153,15 +159,11 @@ func (m *serviceMember) data() ([]byte, error) {
 	return e.Data()
 }
 
-func (m *serviceMember) join(ctx context.Context) (err error) {
-	if m.session, err = m.client.Session(ctx, serviceNode); err != nil {
-		return err
-	}
+func (s *serviceRun) join(ctx context.Context, m *serviceMember) error {
 	data, err := m.data()
-	if err != nil {
-		return err
+	if err == nil {
+		m.in, err = s.registry.Register(ctx, m.i, m.addr, data)
 	}
-	m.registration, err = m.session.Service(serviceName).Register(ctx, data)
 	return err
 }
 
@@ -174,7 +176,7 @@ func (s *serviceRun) change(ctx context.Context) (changes int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return 1, m.registration.Update(ctx, data)
+	return 1, m.in.Update(ctx, data)
 }
 
 // restart ends a member's session, and registers it under another.
@@ -182,26 +184,21 @@ func (s *serviceRun) restart(ctx context.Context) (changes int, err error) {
 	m := s.members[rand.IntN(len(s.members))]
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.session.Close(ctx); err != nil {
+	if err := m.in.Leave(ctx); err != nil {
 		return 0, err
 	}
-	return 2, m.join(ctx)
+	return 2, s.join(ctx, m)
 }
 
 // coldStart has all watchers begin at once.
 func (s *serviceRun) coldStart(ctx context.Context) error {
-	g, err := findService(ctx, s.endpoints)
-	if err != nil {
-		return err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
 	began := time.Now()
-	for left := s.Watchers; left > 0; left -= g.Count {
-		g.Count = min(left, s.PerProcess)
-		w, err := startWatchers(self, g)
+	for left := s.Watchers; left > 0; left -= s.PerProcess {
+		args, err := s.registry.Watchers(ctx, min(left, s.PerProcess))
+		if err != nil {
+			return err
+		}
+		w, err := startWatchers(args)
 		if err != nil {
 			return err
 		}
@@ -221,7 +218,7 @@ func (s *serviceRun) coldStart(ctx context.Context) error {
 	s.fact("memory of the three instances meanwhile, at most", float64(most), Bytes, 0)
 	s.fact("watchers on the busiest instance, to an even share", busiestShare(sum.At), "", 0)
 	for range s.Copies {
-		c, err := s.open(ctx)
+		c, err := s.registry.(*signalboxRegistry).open(ctx)
 		if err != nil {
 			return err
 		}
@@ -398,9 +395,13 @@ func (s *serviceRun) pairs(ctx context.Context, length time.Duration) (*loadgen.
 	if err != nil {
 		return nil, err
 	}
+	plan, err := s.cluster.Plan(Watchers)
+	if err != nil {
+		return nil, err
+	}
 	warm := min(2*time.Second, length/4)
 	return loadgen.Run(ctx, loadgen.Config{
-		Scenario: scenario, Target: signalboxTarget(s.endpoints...), Connections: 4, Callers: 256, Rate: s.Pairs,
+		Scenario: scenario, Target: plan.Target, Connections: 4, Callers: 256, Rate: s.Pairs,
 		WarmUp: warm, Duration: length - warm, Patience: time.Minute,
 	})
 }
@@ -438,7 +439,10 @@ func (s *serviceRun) killLeader(ctx context.Context) error {
 
 // compareCopies waits until each copy is what the server lists.
 func (s *serviceRun) compareCopies(ctx context.Context) error {
-	node, err := s.clients[0].Node(ctx, serviceNode)
+	if s.Copies == 0 {
+		return nil
+	}
+	node, err := s.registry.(*signalboxRegistry).clients[0].Node(ctx, serviceNode)
 	if err != nil {
 		return err
 	}

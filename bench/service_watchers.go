@@ -89,12 +89,22 @@ type watcherProcess struct {
 	out *bufio.Reader
 }
 
-func startWatchers(self string, g *rawWatchers) (*watcherProcess, error) {
-	config, err := json.Marshal(g)
+// watchersVerb runs watchers; only the program itself uses it.
+const watchersVerb = "watchers"
+
+// ProcessArgs are a verb of this program with a configuration.
+func ProcessArgs(verb string, config any) ([]string, error) {
+	text, err := json.Marshal(config)
+	return []string{verb, string(text)}, err
+}
+
+// startWatchers starts this program again.
+func startWatchers(args []string) (w *watcherProcess, err error) {
+	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	w := &watcherProcess{cmd: exec.Command(self, "watchers", string(config))}
+	w = &watcherProcess{cmd: exec.Command(self, args...)}
 	w.cmd.Stderr, w.cmd.SysProcAttr = os.Stderr, procAttr()
 	if w.in, err = w.cmd.StdinPipe(); err != nil {
 		return nil, err

@@ -19,7 +19,7 @@ const usage = `run [flags]             compare, and write bench/results/<when>-<
 compare OLD NEW         what changed between two reports (JSON files)
 adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
-service [flags]         one service of 5,000 members with 20,000 watchers, and its leader killed
+service [flags]         one service of 5,000 members with 20,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
@@ -67,10 +67,10 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return WriteCompare(stdout, list[0], list[1])
 	case "adopt":
 		return adoptCommand(rest)
-	case "watchers":
+	case watchersVerb:
 		return watchersCommand(ctx, rest, os.Stdin, stdout)
 	case "discovery", "service", "grow", "restart", "scale", "soak":
-		return longCommand(ctx, verb, rest, stdout, stderr)
+		return longCommand(ctx, verb, rest, stdout, stderr, systems)
 	case "ratelimit":
 		return rateLimitCommand(ctx, rest, stdout, stderr, systems)
 	case "failover":
@@ -157,10 +157,13 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 	return r.Err()
 }
 
-func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
+func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
 	f := newFlags(verb, stderr)
 	part := f.Int("part", 1, "run one part in so many, which is no test of the bar")
-	quotas := ""
+	quotas, system := "", Signalbox
+	if verb == "service" {
+		f.StringVar(&system, "system", Signalbox, "system to measure")
+	}
 	if verb == "scale" {
 		f.StringVar(&quotas, "quotas", "5", "per cents of a core that each instance may use, separated by commas")
 	}
@@ -180,7 +183,11 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		c := DefaultService()
 		c.Members, c.Watchers, c.Copies = c.Members / *part, c.Watchers / *part, max(1, c.Copies / *part)
 		c.Slow, c.Busy = c.Slow/length, c.Busy/length
-		test = c
+		r, err := runService(ctx, c, findSystem(systems(*f.bin), system), *f.dir, stderr)
+		if err != nil {
+			return err
+		}
+		return finish(r, *f.out, stdout, stderr)
 	case "grow":
 		g := DefaultGrow()
 		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
@@ -208,6 +215,15 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		return err
 	}
 	return finish(r, *f.out, stdout, stderr)
+}
+
+func findSystem(list []System, name string) System {
+	for _, s := range list {
+		if s.Name() == name {
+			return s
+		}
+	}
+	return nil
 }
 
 // parseQuotas reads per cents, 1 to 100.

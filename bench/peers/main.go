@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -19,10 +20,21 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, bench.Timeout)
-	code := bench.Command(ctx, os.Args[1:], os.Stdout, os.Stderr, all)
+	code := run(ctx, os.Args[1:])
 	cancel()
 	stop()
 	os.Exit(code)
+}
+
+func run(ctx context.Context, args []string) int {
+	if len(args) == 2 && args[0] == etcdWatchersVerb {
+		if err := etcdWatchersCommand(ctx, args[1], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return 0
+	}
+	return bench.Command(ctx, args, os.Stdout, os.Stderr, all)
 }
 
 // all systems, with the binaries that make puts into one folder.
