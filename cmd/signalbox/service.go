@@ -60,7 +60,7 @@ With --for ZONE, the list shows whom a caller in that zone uses, and why.`)
 			return err
 		}
 		if ready < *require {
-			return fmt.Errorf("%q has %s ready; %d are required", args[0], count(uint64(ready), "member"), *require)
+			return fmt.Errorf("%q has %s ready, and --require is %d", args[0], count(uint64(ready), "member"), *require)
 		}
 		return nil
 	})

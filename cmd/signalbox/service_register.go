@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"strings"
 	"sync"
 	"time"
@@ -152,9 +154,15 @@ func (f *memberFlags) member(cmd *cobra.Command, data []byte) (discovery.Member,
 func (f *memberFlags) check() (discovery.Check, error) {
 	var checks []discovery.Check
 	if f.http != "" {
+		if u, err := url.Parse(f.http); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			return nil, usagef("--check-http is %q; write http://HOST:PORT/PATH, or https", f.http)
+		}
 		checks = append(checks, discovery.CheckHTTP(f.http))
 	}
 	if f.tcp != "" {
+		if _, port, err := net.SplitHostPort(f.tcp); err != nil || port == "" {
+			return nil, usagef("--check-tcp is %q; write HOST:PORT", f.tcp)
+		}
 		checks = append(checks, discovery.CheckTCP(f.tcp))
 	}
 	if args := strings.Fields(f.command); len(args) > 0 {

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"text/template"
@@ -106,12 +107,17 @@ func (f *fileWatch) run(inv *invocation, cmd *cobra.Command) error {
 	if err := e.Wait(inv.ctx); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
-	stale := false
+	stale, empty := false, false
 	for inv.longCtx.Err() == nil {
 		v := e.View()
 		if stale == v.Live {
 			stale = !v.Live
 			inv.note("signalbox: %s\n", map[bool]string{true: "the cluster is away; the file stays as it is", false: "the list is live again"}[stale])
+		}
+		if now := v.Known && len(v.Used) == 0 && !f.allowEmpty; now != empty {
+			if empty = now; empty {
+				inv.note("signalbox: %q has no members; the file stays as it is\n", f.service)
+			}
 		}
 		if err := f.write(inv, v); err != nil {
 			return err
@@ -145,10 +151,17 @@ func (f *fileWatch) open(cmd *cobra.Command) error {
 		if f.render, err = renderTemplate(string(text), f.service, f.zone); err != nil {
 			return usagef("the template %s is wrong: %v", f.template, err)
 		}
+		example := &discovery.View{Used: []*discovery.Endpoint{{Addr: "10.0.0.1:80"}}}
+		if _, err := f.render(example); err != nil && strings.Contains(err.Error(), "can't evaluate field") {
+			return usagef("the template %s is wrong: %v", f.template, err)
+		}
 	default:
 		if f.render = formats[f.format]; f.render == nil {
 			return usagef("--format is %q; it must be json, addr or prometheus", f.format)
 		}
+	}
+	if folder, err := os.Stat(filepath.Dir(f.path)); err != nil || !folder.IsDir() {
+		return usagef("%s cannot be written: there is no folder %s", f.path, filepath.Dir(f.path))
 	}
 	last, err := file.Read(f.path, maxWritten)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
