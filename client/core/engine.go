@@ -476,7 +476,7 @@ func (e *Engine) event(c *Conn, h *protocol.Header) error {
 			p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
 		}
 	case protocol.KindSnapshot, protocol.KindProcessState, protocol.KindProcessChanges,
-		protocol.KindTrackStatus, protocol.KindTrackEvents:
+		protocol.KindTrackStatus, protocol.KindTrackEvents, protocol.KindLimitChanged:
 		if p := c.streams.byID[h.ID]; p != nil {
 			return p.of.event(e, p, h)
 		}

@@ -4,8 +4,8 @@ import "time"
 
 // demand is the rate that a leaf wants: an average of what its callers attempt, and a fifth more.
 type demand struct {
-	attempted uint64 // when it was last looked at
-	at        int64
+	attempted uint64  // when the average was taken
+	at        int64   // that time
 	average   float64 // thousandths of a unit per second
 
 	// What the last refresh said.
@@ -18,28 +18,37 @@ type demand struct {
 // demandMemory is the memory of the average, in ns.
 const demandMemory = 1e9
 
-// next is the average with what was attempted until now.
-func (d *demand) next(now int64, attempted uint64) float64 {
+// rush is how many calls show that more of them come, not only sooner. With fewer the average of ten
+// calls a second would go up and down, and with it the shares of all.
+const rush = 16
+
+// next is the average with what was attempted until now. need is the largest call.
+func (d *demand) next(now int64, attempted, need uint64) float64 {
 	passed := float64(now - d.at)
 	if d.at == 0 || passed < 1e7 {
 		return d.average
 	}
 	rate := float64(attempted-d.attempted) / passed * 1e9
-	if rate > d.average { // callers that begin are not to wait for the average
-		return rate
+	if rate > d.average && (d.average == 0 || d.enough(attempted, need)) {
+		return rate // callers that begin are not to wait for the average
 	}
 	return d.average + (rate-d.average)*min(passed/demandMemory, 1)
 }
 
 func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
 
-// look notes how much was attempted until now, and returns the demand.
-func (d *demand) look(now int64, attempted uint64) uint64 {
-	d.average = d.next(now, attempted)
-	if d.at == 0 || now-d.at >= 1e7 {
-		d.attempted, d.at = attempted, now
+// enough reports whether there were calls enough for an average.
+func (d *demand) enough(attempted, need uint64) bool {
+	return attempted-d.attempted >= rush*max(need, 1)
+}
+
+// look returns the demand, and takes the average if there was enough for it: calls, or time.
+func (d *demand) look(now int64, attempted, need uint64) uint64 {
+	average := d.next(now, attempted, need)
+	if passed := now - d.at; d.at == 0 || passed >= demandMemory || passed >= 1e7 && d.enough(attempted, need) {
+		d.average, d.attempted, d.at = average, attempted, now
 	}
-	return demandOf(d.average)
+	return demandOf(average)
 }
 
 // changed reports whether the server is to hear at once of what callers want now: a quarter more than
@@ -47,8 +56,8 @@ func (d *demand) look(now int64, attempted uint64) uint64 {
 // too large for the lease. Without it a client at its limit would refresh with each call that is denied.
 // l.mu is held.
 func (d *demand) changed(now int64, l *leaf) bool {
-	wants := demandOf(d.next(now, l.attempted.Load()))
 	need := l.largest()
+	wants := demandOf(d.next(now, l.attempted.Load(), need))
 	d.waited, l.lately = l.lately, len(l.queue) > 0
 	return byQuarter(wants, d.reported) || now-d.at >= demandMemory && byQuarter(d.reported, wants) ||
 		d.waited != d.waiting || need > l.burst && need > d.need

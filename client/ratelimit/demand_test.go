@@ -1,6 +1,10 @@
 package ratelimit
 
-import "testing"
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
 
 // demandTest is a leaf whose callers and looks are driven by hand: ten looks a second.
 type demandTest struct {
@@ -41,16 +45,23 @@ func (x *demandTest) refresh(calls func()) (waiting bool) {
 // as long as it stays, calls that are denied send nothing.
 func TestDemandChanges(t *testing.T) {
 	x := newDemandTest(t)
-	attempts := func(units uint64) func() { return func() { x.l.attempt(units * 1000) } }
+	attempts := func(calls int) func() { // of one unit each
+		return func() {
+			for range calls {
+				x.l.attempt(1000)
+			}
+		}
+	}
 	if n := x.looks(20, attempts(0)); n != 0 {
 		t.Errorf("nobody calls, and look %d finds a change", n)
 	}
 	if n := x.looks(1, attempts(10)); n != 1 {
 		t.Error("calls begin, and nothing changes")
 	}
-	x.refresh(attempts(10))
-	x.refresh(attempts(10))
-	if got := x.d.reported; got < 100_000 || got > 240_000 {
+	for range 3 { // the last one has seen enough calls
+		x.refresh(attempts(10))
+	}
+	if got := x.d.reported; got != 120_000 {
 		t.Errorf("100 units a second are a demand of %d", got)
 	}
 	for range 3 { // from the peak that calls begin with to the average
@@ -83,6 +94,35 @@ func TestDemandChanges(t *testing.T) {
 	x.d.reported = 1 << 40 // so that it is no change of the rate
 	if n := x.looks(1, attempts(0)); n != 1 {
 		t.Error("a call larger than the burst of the lease changes nothing")
+	}
+}
+
+// TestFewCalls: ten calls a second, which come at any time, are a demand that stays: two of them soon after
+// each other are no change.
+func TestFewCalls(t *testing.T) {
+	x := newDemandTest(t)
+	r, calls := rand.New(rand.NewPCG(1, 2)), 0
+	changes, least, most := 0, uint64(math.MaxUint64), uint64(0)
+	for look := range 600 {
+		for calls < look && r.IntN(2) == 0 || calls < look-2 { // 1 in 100 ms, now and then none or more
+			x.l.attempt(1000)
+			calls++
+		}
+		x.now += 1e8
+		if look < 50 {
+			x.l.report(x.now, &x.d)
+			continue
+		}
+		if x.d.changed(x.now, x.l) {
+			changes++
+			x.l.report(x.now, &x.d)
+		} else if look%10 == 0 {
+			x.l.report(x.now, &x.d)
+		}
+		least, most = min(least, x.d.reported), max(most, x.d.reported)
+	}
+	if changes > 55 || least < 8_000 || most > 17_000 {
+		t.Errorf("10 calls a second are a demand of %d to %d, with %d changes in 55 s", least, most, changes)
 	}
 }
 

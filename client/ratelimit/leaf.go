@@ -229,7 +229,8 @@ func (l *leaf) largest() uint64 {
 // report is what a refresh says of the leaf. Calls that waited since the last one count as ones that
 // wait: a queue that is empty now and then would look like one that ends and begins. mu is held.
 func (l *leaf) report(now int64, d *demand) protocol.LimitLeaf {
-	d.reported, d.need, d.waiting = d.look(now, l.attempted.Load()), l.largest(), l.lately || d.waited
+	d.need, d.waiting = l.largest(), l.lately || d.waited
+	d.reported = d.look(now, l.attempted.Load(), d.need)
 	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Waiting: l.waiting, Need: d.need,
 		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load()}
 	if d.waiting {

@@ -735,6 +735,21 @@ var plantedFaults = []plantedFault{
 		"client/ratelimit", "TestDemandChanges", "",
 	},
 	{
+		"limit-changed-unheard", "client/core/engine.go",
+		[]string{", protocol.KindLimitChanged:\n", ":\n"},
+		"client/ratelimit", "TestSharesFollowDemand", "",
+	},
+	{
+		"limit-shrunk-for-lent", "shard/ratelimit/compute.go",
+		[]string{"if wants := l.wants(h); wants < rate {", "if wants := l.wants(h); wants < rate/1000 {"},
+		"shard/ratelimit", "TestNobodyShrinksForWhatIsLent", "",
+	},
+	{
+		"limit-calls-jump", "client/ratelimit/demand.go",
+		[]string{"d.average == 0 || d.enough(attempted, need)) {", "attempted > 0) {"},
+		"client/ratelimit", "TestFewCalls", "",
+	},
+	{
 		"limit-members-kept", "shard/ratelimit/leases.go",
 		[]string{"case len(l.members) > 0: //", "case len(l.members) > MaxParticipants: //"},
 		"shard/ratelimit", "TestNothingIsKept", "",

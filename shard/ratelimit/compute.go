@@ -205,7 +205,7 @@ func (l *Leases) shareBursts() (enough bool) {
 					h.targetBurst = min(h.targetBurst, mulDiv(above.leasedBurst, h.target, max(above.leasedTarget, 1)))
 				}
 			}
-			if h.short = h.lacks(h.last()); h.short {
+			if h.short = l.lacks(h, h.last()); h.short {
 				l.shortages++
 			}
 			if h.targetBurst < max(h.need, 1000) {
@@ -216,9 +216,14 @@ func (l *Leases) shareBursts() (enough bool) {
 	return enough
 }
 
-// lacks reports whether a lease is less than the holding is to have.
-func (h *holding) lacks(g *Lease) bool {
-	return above(h.target, g.Rate) || above(h.targetBurst, g.Burst)
+// lacks reports whether a lease is less than what the holding is to have of its demand. For what is lent
+// to it beyond that nobody has to shrink: as demands change a little all the time, somebody always would.
+func (l *Leases) lacks(h *holding, g *Lease) bool {
+	rate, burst := h.target, h.targetBurst
+	if wants := l.wants(h); wants < rate {
+		rate, burst = wants, mulDiv(burst, wants, rate)
+	}
+	return above(rate, g.Rate) || above(burst, g.Burst)
 }
 
 // above reports whether a rate is more than 5 % above another: less is not worth a message.

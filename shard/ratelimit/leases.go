@@ -314,7 +314,7 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		burst, rate = mulDiv(burst, roomRate, rate), roomRate
 	}
 	burst = min(burst, roomBurst)
-	if short := h.lacks(&Lease{Rate: rate, Burst: burst}); short != h.short {
+	if short := l.lacks(h, &Lease{Rate: rate, Burst: burst}); short != h.short {
 		h.short = short
 		if short {
 			l.shortages++

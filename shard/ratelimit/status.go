@@ -161,8 +161,12 @@ func (l *Leases) Usage(yield func(*Usage) bool) {
 	}
 }
 
-// Unconfirmed is how many leases sessions are to give up for smaller ones, and have not.
+// Unconfirmed is how many leases sessions are to give up for smaller ones, because others have less
+// than they are to have, and have not.
 func (l *Leases) Unconfirmed() (leases int) {
+	if l.shortages == 0 {
+		return 0
+	}
 	for i := range l.nodes {
 		for _, h := range l.nodes[i].holdings {
 			if !l.learning && h.leaf && !h.gone && (above(h.countedRate, h.target) || above(h.countedBurst, h.targetBurst)) {

@@ -1,0 +1,49 @@
+package ratelimit
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// TestNobodyShrinksForWhatIsLent: as long as all have what they ask for, demands that go up and down a
+// little ask nobody to refresh.
+func TestNobodyShrinksForWhatIsLent(t *testing.T) {
+	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 2_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(3, 4))
+	l, now := NewLeases(Leadership{1, 1}, 1), uint64(10)
+	asks := make([]Refresh, 100)
+	for i := range asks {
+		asks[i] = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: "api"}}}
+		if err := tree.Join(now, asks[i].Session, 1, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var reply Reply
+	for round := range 20 {
+		notified := 0
+		for i := range asks {
+			q := &asks[i]
+			now += 10
+			q.Seq++
+			q.Leaves[0].Demand = 11_000 + r.Uint64N(2_000)
+			if err := l.Refresh(now, tree, 1, q, &reply); err != nil {
+				t.Fatal(err)
+			}
+			q.Leadership, q.Leaves[0].Held, q.Leaves[0].Presented = reply.Leadership, reply.Leaves[0].Lease, true
+			if at, ok := l.Next(); ok && at <= now {
+				l.Tick(now, tree, 1, func(uint64) { notified++ })
+			}
+		}
+		if round > 5 && notified > 0 {
+			t.Fatalf("round %d: %d sessions are asked to refresh", round, notified)
+		}
+	}
+	if n := l.Unconfirmed(); n > 0 {
+		t.Errorf("%d leases are unconfirmed", n)
+	}
+}
