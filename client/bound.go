@@ -81,6 +81,6 @@ func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 
 var errNoMoreTime = protocol.Errorf(protocol.StatusBadRequest, "time to hold is 0; ask for 1s to 720h")
 
-// Ending is closed when but a fifth of the time is left that the lease had when it got its bound. After
-// an Extend, call it again for the channel of the new bound.
+// Ending is closed when but a fifth of the time is left that the lease had when it got its bound, and
+// at the bound at the latest. After an Extend, call it again for the channel of the new bound.
 func (l *Lease) Ending() <-chan struct{} { return l.d.Ending() }

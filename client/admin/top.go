@@ -62,9 +62,10 @@ type TopSemaphore struct {
 	Owners, Waiters int
 	OldestWait      time.Duration // of the first waiter; 0: nobody waits
 	Ephemeral       bool
-	Stuck           bool // the first waiter wants more than the limit
-	Priority        *int // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
-	DrainedSlots    int  // slots that are not granted, held ones too
+	Stuck           bool          // the first waiter wants more than the limit
+	Priority        *int          // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
+	DrainedSlots    int           // slots that are not granted, held ones too
+	Left            time.Duration // until the hold of the owner with the lowest token ends by itself; 0: it does not
 }
 
 // TopSession is a session that holds or waits for many semaphores.
@@ -185,6 +186,7 @@ func mergeSemaphores(answers []protocol.Top) (list []TopSemaphore) {
 				Path: w.Path, Name: k.name, GrantsPerSecond: w.GrantsPerSecond, Limit: w.Limit, Used: w.Used,
 				Owners: w.Owners, Waiters: w.Waiters,
 				Ephemeral: w.Ephemeral, Stuck: w.Stuck, DrainedSlots: w.DrainedSlots,
+				Left: millis.Duration(w.LeftMS),
 			}
 			if level := int(w.WaitingPriority) - 1; level >= 0 {
 				s.Priority = &level

@@ -183,11 +183,18 @@ func (b *bound) due(e *Engine) {
 		return
 	}
 	if !b.ending {
-		b.ending = true
-		e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnding, Session: l.Session, Lease: l})
+		b.endSoon(e)
 		l.ask(e)
 	}
 	b.arm(e)
+}
+
+// endSoon has the program notified that the lease ends soon, once for each bound.
+func (b *bound) endSoon(e *Engine) {
+	if !b.ending {
+		b.ending = true
+		e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnding, Session: b.l.Session, Lease: b.l})
+	}
 }
 
 // check ends the lease if it is time. The units are given back once work that depends on them has
@@ -201,6 +208,7 @@ func (b *bound) check(e *Engine) (over bool) {
 		err = ErrYielded
 	}
 	n, s := l.name, l.Session
+	b.endSoon(e) // at the latest
 	l.end(e, err)
 	e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: err})
 	n.releaseNext(e, s, l.bucket, l.Token, max(0, b.gone-e.clock()))

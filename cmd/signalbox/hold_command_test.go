@@ -9,7 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// hold is a program of the SDK that holds the lock backup for 5 s at most, with a session that lives for
+// hold is a program of the SDK that holds the lock backup for 10 s at most, with a session that lives for
 // longer, and appends its process id and then the time to a file as long as it believes in the lock.
 func hold() {
 	f, err := os.OpenFile(os.Args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
@@ -22,7 +22,7 @@ func hold() {
 	if err != nil {
 		panic(err)
 	}
-	l, err := s.Acquire(ctx, "backup", client.Exclusive(), client.MaxHold(5*time.Second))
+	l, err := s.Acquire(ctx, "backup", client.Exclusive(), client.MaxHold(10*time.Second))
 	if err != nil {
 		panic(err)
 	}

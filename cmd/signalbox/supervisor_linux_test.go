@@ -141,7 +141,7 @@ func TestStoppedLockEndsAtItsBound(t *testing.T) {
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	dir := t.TempDir()
 	ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
-	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "10m", "--max-hold", "5s", "--", "env", mark,
+	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "10m", "--max-hold", "10s", "--", "env", mark,
 		"READY="+ready, "sh", "-c", escapes["deaf"])
 	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 	lock.signal(syscall.SIGSTOP)
