@@ -62,6 +62,8 @@ type TopSemaphore struct {
 	// level of the first waiter plus 1; absent: nobody waits, or the policy is not priority
 	WaitingPriority uint8 `json:"waiting_priority,omitempty"`
 	DrainedSlots    int   `json:"drained_slots,omitempty"` // draining ones too
+	// until the hold of the first owner ends by itself; absent: it does not
+	LeftMS uint64 `json:"left_ms,omitempty"`
 }
 
 // TopSession is a session and what it owns and waits for in the shards that the instance leads.

@@ -16,13 +16,14 @@ type BusySemaphore struct {
 	Ephemeral    bool
 	Stuck        bool // the first waiter wants more than the limit
 	Slots        SlotCounts
-	Priority     uint8 // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
+	Priority     uint8  // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
+	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not
 }
 
 // SlotCounts are how many slots are in each protocol.SlotState; all 0 where units have no names.
 type SlotCounts [protocol.SlotLeaving + 1]int
 
-func busySemaphore(s *semaphore) BusySemaphore {
+func (r Load) busy(s *semaphore) BusySemaphore {
 	l := BusySemaphore{
 		Node: s.node.id, Name: s.name, Limit: s.limit, Used: s.used, Owners: s.owners.n, Waiters: s.waiters.n,
 		Ephemeral: s.ephemeral, Stuck: s.stuck,
@@ -36,6 +37,9 @@ func busySemaphore(s *semaphore) BusySemaphore {
 		}
 		if head := s.waiters.first; head != nil && q.policy == protocol.PolicyPriority {
 			l.Priority = head.demand().level + 1
+		}
+		if first := s.owners.first; first != nil {
+			l.Left = timeLeft(first, r.m.bucketTime(s.bucket))
 		}
 	}
 	return l
@@ -52,7 +56,7 @@ func (r Load) Semaphore(node uint64, name []byte) (l BusySemaphore, ok bool) {
 	if s == nil {
 		return l, false
 	}
-	return busySemaphore(s), true
+	return r.busy(s), true
 }
 
 // maxPassedOver bounds the records that a list of the busiest looks at and does not show, because
@@ -102,7 +106,7 @@ func (r Load) busiestSemaphores(
 			break
 		}
 		if s.bucket.state == bucketActive {
-			list = append(list, busySemaphore(s))
+			list = append(list, r.busy(s))
 		}
 	}
 	return list
@@ -177,7 +181,7 @@ type SemaphoreLoad struct {
 
 // load is the semaphore as it is at this log time.
 func (r Load) load(s *semaphore, now uint64) SemaphoreLoad {
-	l := SemaphoreLoad{BusySemaphore: busySemaphore(s),
+	l := SemaphoreLoad{BusySemaphore: r.busy(s),
 		Acquires: s.counters.acquires, Waits: s.counters.waits, Releases: s.counters.releases}
 	if e := s.waiters.first; e != nil {
 		l.OldestWait = r.waited(e, now)

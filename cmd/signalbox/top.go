@@ -35,7 +35,8 @@ document, -o jsonl one a line at each interval until Ctrl-C.
 It needs the right read. What instances do is shown to identities with that right on /. The lists
 cost the servers the same with ten semaphores as with millions.
 
-Behind the oldest wait, ! says that it can never be granted, and p9 is its priority.`)
+Behind the oldest wait, ! says that it can never be granted, and p9 is its priority. What is
+left is the time until the first owner's hold ends by itself.`)
 	c.Example = `  signalbox top
   signalbox top /billing --sort wait
   signalbox top --once --rows 5
@@ -161,6 +162,9 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 	if s.DrainedSlots > 0 {
 		used += fmt.Sprintf(" (%d drained)", s.DrainedSlots)
 	}
+	if s.Left > 0 {
+		used += " (" + shortWait(s.Left) + " left)"
+	}
 	var priority any
 	if s.Priority != nil {
 		priority = *s.Priority
@@ -170,6 +174,7 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "owners", s.Owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
+		{"left_ms", "", s.Left.Milliseconds()},
 	}
 }
 

@@ -205,6 +205,10 @@ func (v *topView) semaphoreLines(rows int) []string {
 	if drained {
 		columns = append(columns, topColumn{title: "drained", width: 8})
 	}
+	bounds := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Left > 0 })
+	if bounds {
+		columns = append(columns, topColumn{title: "left", width: 7})
+	}
 	if slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Priority != nil }) {
 		columns[4].width += 3
 	}
@@ -229,6 +233,12 @@ func (v *topView) semaphoreLines(rows int) []string {
 		}
 		if drained {
 			texts = append(texts, shortCount(uint64(s.DrainedSlots)))
+		}
+		if left := "-"; bounds {
+			if s.Left > 0 {
+				left = shortWait(s.Left)
+			}
+			texts = append(texts, left)
 		}
 		lines = append(lines, v.row(listSemaphores, first+i, cells(columns, widths, texts), s.Stuck))
 	}

@@ -128,9 +128,9 @@ func TestTopOfQueues(t *testing.T) {
 	if text := strings.Join(v.render(), "\n"); strings.Contains(text, "DRAINED") {
 		t.Errorf("no slot is drained:\n%s", text)
 	}
-	v.top.Semaphores[1].Priority, v.top.Semaphores[1].DrainedSlots = new(9), 2
+	v.top.Semaphores[1].Priority, v.top.Semaphores[1].DrainedSlots, v.top.Semaphores[1].Left = new(9), 2, 90*time.Second
 	text := strings.Join(v.render(), "\n")
-	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 *\n`).MatchString(text) {
+	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 +1m30s *\n`).MatchString(text) {
 		t.Errorf("the screen is\n%s", text)
 	}
 }
