@@ -104,25 +104,30 @@ func (x *routes) toLeader(e *Engine, r *Request, w *shardRoute) *Conn {
 	return l.conn
 }
 
-// toReplica is the connection to a replica of a shard. First it is the one that this client chose
+// toReplica is the connection to a replica of a shard: so far behind the one that this client chose
 // at random for good, so that clients are spread. After a failure it is the leader, and then one
 // replica after the other. See R22.
-func (x *routes) toReplica(e *Engine, r *Request, w *shardRoute) *Conn {
+func (x *routes) toReplica(e *Engine, r *Request, w *shardRoute, after uint64) *Conn {
 	if n := uint64(len(w.replicas)); n > 1 && r.retry.failures != 1 {
 		r.shard = w.shard
-		return x.within(e, r, x.chosen(w, uint64(max(0, r.retry.failures-1))))
+		return x.within(e, r, x.chosen(w, after+uint64(max(0, r.retry.failures-1))))
 	}
 	return x.toLeader(e, r, w)
 }
 
-// chosen is the link to the replica that this client chose, or to another one after it. The map may
-// name none: then it is to the leader.
+// chosen is the link to the replica that this client chose, or to another one after it. The order of
+// the others is the client's too, so that those who lose one replica are spread over all others. The
+// map may name none: then it is to the leader.
 func (x *routes) chosen(w *shardRoute, after uint64) *link {
 	n := uint64(len(w.replicas))
 	if n == 0 {
 		return x.link(w.leader)
 	}
-	return x.link(w.replicas[(x.spread%n+w.shard+after)%n])
+	i := x.spread%n + w.shard
+	if k := after % n; k > 0 {
+		i += 1 + (x.spread/n+k-1)%(n-1)
+	}
+	return x.link(w.replicas[i%n])
 }
 
 // within is the connection of a link that is not the only one to ask: it is not waited for long.

@@ -22,6 +22,7 @@ type shardStream struct {
 	epoch uint64 // of the name's bucket, of a Watch of one name: the newest that was taken in
 	known uint64 // of a Watch of one name: every change of the name up to here was taken in; 0: it is not known
 	begun bool   // the present opening has begun behind it
+	after uint64 // of a Watch: how far behind the replica that the client chose it is opened
 
 	pages   pages         // of the snapshot that comes, or came last; of a Watch
 	epochs  *BucketEpochs // which buckets the shard served by its last complete snapshot; nil: it did not say
@@ -122,8 +123,9 @@ func (p *shardStream) lost(e *Engine) {
 }
 
 // cut ends an open stream. The next one is opened at the leader, and then at each replica in turn.
+// For a Watch whose connection is lost see moveOn.
 func (p *shardStream) cut(e *Engine, err error) {
-	asked := p.state == Sent || p.state == Over
+	asked, c, live := p.state == Sent || p.state == Over, p.open, p.live
 	p.drop(e)
 	if !asked {
 		return // it is not open there any more
@@ -132,6 +134,9 @@ func (p *shardStream) cut(e *Engine, err error) {
 	e.withdraw(&p.Request)
 	p.last = err
 	switch {
+	case err == errConnLost && p.kind == protocol.KindWatch:
+		p.moveOn(e, c.instance, live)
+		e.send(&p.Request)
 	case err == errConnLost:
 		p.retry.failures++
 		e.send(&p.Request)
@@ -139,6 +144,21 @@ func (p *shardStream) cut(e *Engine, err error) {
 		e.pause(&p.Request)
 	default:
 		p.of.fail(e, err)
+	}
+}
+
+// moveOn: the connection to an instance is lost, and the stream of a Watch goes on at another
+// replica. Not at the leader: thousands that were spread over all replicas would come to sit on one.
+// It goes to the replica that the client chose, or from that one to the next in the client's order.
+func (p *shardStream) moveOn(e *Engine, lost uint64, live bool) {
+	w := e.routes.table.shard(p.home)
+	switch {
+	case w != nil && e.routes.chosen(w, p.after).instance == lost && live && p.after > 0:
+		p.after = 0
+	case w != nil && e.routes.chosen(w, p.after).instance == lost:
+		p.after++
+	case !live:
+		p.retry.failures++
 	}
 }
 

@@ -102,7 +102,7 @@ func (w *Watch) place(e *Engine, p *shardStream) *Conn {
 	}
 	p.follow(home)
 	p.msg.Shard = home.shard
-	c := e.routes.toReplica(e, &p.Request, home)
+	c := e.routes.toReplica(e, &p.Request, home, p.after)
 	p.msg.Known, p.msg.Epoch = 0, 0
 	if c != nil && c.resumes() {
 		p.msg.Known, p.msg.Epoch = p.known, p.epoch
