@@ -326,7 +326,8 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 	case st.Waiting:
 		from = []uint64{session}
 	case session == 0: // who comes now waits for everybody
-		st.Ahead = sem.Waiters
+		st.Ahead = slices.Clone(sem.Waiters)
+		slices.SortStableFunc(st.Ahead, func(a, b Waiter) int { return cmp.Compare(uint(a.Rank)-1, uint(b.Rank)-1) }) // 0 is last
 		for _, o := range sem.Owners {
 			from = append(from, o.Session)
 		}

@@ -244,6 +244,8 @@ const maxCell = 60
 // cell is a value as a table shows it.
 func cell(v any) string {
 	switch v := v.(type) {
+	case nil:
+		return "-"
 	case []byte:
 		return truncate(sanitize(string(v)))
 	case string:

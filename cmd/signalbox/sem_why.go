@@ -32,11 +32,19 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	if w.Options != nil {
 		waiter = queuedWaiterRow
 	}
+	owners, ahead := ownerRows(w.Options, w.Holders), rowsOf(w.Ahead, waiter)
+	if w.Options != nil {
+		hideIdle(w.Options, owners)
+		hideIdle(w.Options, ahead)
+		for _, r := range ahead {
+			r[0].title = "place" // the token is drawn at the grant
+		}
+	}
 	r := row{
 		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
 		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
 		{"never_granted", "", neverRow(w)}, {"deadlock", "", deadlockRow(w.Deadlock)}, {"unread", "", w.Unread},
-		{"owners", "held by", ownerRows(w.Options, w.Holders)}, {"ahead", "ahead in the queue", rowsOf(w.Ahead, waiter)},
+		{"owners", "held by", owners}, {"ahead", "ahead in the queue", ahead},
 	}
 	if w.Waiting && w.Options != nil && len(w.Own.Labels)+len(w.Own.Slots) > 0 {
 		r = append(r, field{"takes", "slots that it takes", rowsOf(w.Options.Takes(&w.Own), slotRow)})
@@ -51,6 +59,27 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 		r = append(r, field{"behind", "", rowsOf(w.Behind, stepRow)})
 	}
 	return out.item(r)
+}
+
+// hideIdle leaves columns out of a table that mean nothing under these options.
+func hideIdle(o *client.SemaphoreOptions, rows []row) {
+	idle := map[string]bool{
+		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
+		"labels": len(o.Slots) == 0, "slots": len(o.Slots) == 0,
+		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff, "left_ms": true,
+	}
+	for _, r := range rows {
+		for _, f := range r {
+			idle[f.key] = idle[f.key] && (f.key != "left_ms" || f.value == nil)
+		}
+	}
+	for _, r := range rows {
+		for i := range r {
+			if idle[r[i].key] {
+				r[i].title = ""
+			}
+		}
+	}
 }
 
 // whyLines are the sentences before the tables.
