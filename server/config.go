@@ -29,6 +29,14 @@ const (
 	DefaultTier    = "default"
 )
 
+// MemoryTarget is the share of Limits.MaxMemory that the collector should keep the process in, in
+// hundredths. Near it collections are frequent, so the size of the live heap is up to date when it
+// matters.
+const MemoryTarget = 80
+
+// minMemory is what an instance needs to be of use.
+const minMemory = 256 << 20
+
 // Off as an address opens no listener.
 const Off = "off"
 
@@ -360,8 +368,8 @@ func (c Config) withDefaults() (Config, error) {
 	if _, err := meta.ParseVersion(c.Version); err != nil {
 		return c, err
 	}
-	if err := checkMaxMemory(l.MaxMemory); err != nil {
-		return c, err
+	if l.MaxMemory != 0 && l.MaxMemory < minMemory {
+		return c, fmt.Errorf("max memory is %d bytes; choose at least %d MiB, or 0 for no bound", l.MaxMemory, minMemory>>20)
 	}
 	if l.OutHard < l.OutSoft {
 		return c, fmt.Errorf("outgoing bounds are %d and %d; choose a hard bound that is not below the soft one", l.OutSoft, l.OutHard)

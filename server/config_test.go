@@ -117,7 +117,13 @@ func TestMayFound(t *testing.T) {
 // TestOfflineAfterReachesGovernor: the plan counts an instance as dead when the failure detector
 // does.
 func TestOfflineAfterReachesGovernor(t *testing.T) {
-	s := start(t, func(c *Config) { c.OfflineAfter = 30 * time.Second })
+	cfg := inMemory(10 * time.Second)
+	cfg.OfflineAfter = 30 * time.Second
+	s, err := Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
 	if got := s.governorConfig().OfflineAfter; got != 30*time.Second {
 		t.Errorf("the governor counts an instance as dead after %v, want 30s", got)
 	}

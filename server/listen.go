@@ -74,7 +74,7 @@ func (s *Server) transportConfig() transport.Config {
 		},
 		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics,
 		NewClient: s.requests.NewClient, NewCycle: s.requests.NewCycle,
-		OnSweep: s.memory.measure, OnPanic: s.panicked, Fail: s.fail,
+		OnSweep: s.memory.Measure, OnPanic: s.panicked, Fail: s.fail,
 	}
 }
 
@@ -101,7 +101,7 @@ func (s *Server) requestConfig(shards request.Shards) request.Config {
 	return request.Config{
 		Limits: request.Limits{
 			Window: l.Window, MaxFrame: s.maxFrame, MaxData: l.MaxData, MaxSessions: l.MaxSessionsPerConnection,
-			NodeOps: l.NodeOps, Memory: s.memory.rejection,
+			NodeOps: l.NodeOps, Memory: s.memory.Rejection,
 		},
 		Cluster: clusterForRequests{s}, Shards: shards, Bindings: &s.bindings, Renewals: s.renewals,
 		Authenticator: s.cfg.Authenticator, Authorizer: s.cfg.Authorizer,

@@ -1,19 +1,12 @@
 package server
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(fewFilesEnv) != "" {
-		os.Exit(serveWithFewFiles())
-	}
-	if os.Getenv(damagedEnv) != "" {
-		os.Exit(m.Run()) // the engine leaves goroutines behind when it does not start
-	}
 	goleak.VerifyTestMain(m,
 		// gnet starts a pool of workers when it is imported, and never ends it.
 		goleak.IgnoreTopFunction("github.com/panjf2000/ants/v2.(*poolCommon).purgeStaleWorkers"),

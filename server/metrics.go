@@ -24,8 +24,8 @@ func registerMetrics(s *Server) {
 	m := s.metrics
 	m.SetMaxSeries(s.cfg.Limits.MaxSeries)
 	m.Collect(func(p *metrics.Page) {
-		p.Write(metrics.MemoryLive, s.memory.live.Load())
-		p.Write(metrics.MemoryLimit, s.memory.max)
+		p.Write(metrics.MemoryLive, s.memory.Live())
+		p.Write(metrics.MemoryLimit, s.memory.Max())
 		p.Write(metrics.ShardMessagesDropped, s.hosting.DroppedMessages())
 		p.Write(metrics.AuditDropped, s.audit.log.Lost())
 		p.Write(metrics.LogDropped, logDropped(s))

@@ -36,7 +36,7 @@ type Server struct {
 	metrics  *metrics.Metrics
 	instance uint64
 	maxConns int
-	memory   *memoryLimit
+	memory   *request.MemoryLimit
 	maxFrame uint32
 
 	lock       *os.File        // of the data folder
@@ -78,6 +78,33 @@ type Server struct {
 	err      error
 }
 
+// Parts is what an instance is assembled of. Tests of whole instances look into it; programs have no
+// use for it.
+type Parts struct {
+	Config     Config // with its defaults
+	Metrics    *metrics.Metrics
+	Memory     *request.MemoryLimit
+	Peers      *peer.Transport // nil: alone for good
+	Member     *cluster.Service
+	Membership *membership.Member
+	Meta       *membership.Meta
+	Governor   *governor.Governor
+	Host       *replica.Host
+	Hosting    *shardhost.Hosting
+	Serving    *shardhost.Serving
+	Requests   *request.Server
+	Bindings   *session.Table
+	Transport  *transport.Transport
+}
+
+// Parts is what the instance is assembled of, once Start has returned.
+func (s *Server) Parts() Parts {
+	return Parts{
+		Config: s.cfg, Metrics: s.metrics, Memory: s.memory, Peers: s.peers, Member: s.member, Membership: s.membership, Meta: s.meta, Governor: s.governor,
+		Host: s.host, Hosting: s.hosting, Serving: s.serving, Requests: s.requests, Bindings: &s.bindings, Transport: s.transport,
+	}
+}
+
 // Start opens the data folder, makes a cluster if the folder is new, waits until every shard has a
 // leader, and opens the listeners. It waits for peers, and for a majority of the meta shard, for as
 // long as ctx lasts. Meanwhile the operators' address answers, and reports what the start waits
@@ -110,7 +137,7 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 		clock:    cfg.Clock,
 		log:      cfg.Logger,
 		maxFrame: protocol.MaxFrameLen, // members' messages may be long whatever Limits.MaxData
-		memory:   newMemoryLimit(cfg.Limits.MaxMemory),
+		memory:   request.NewMemoryLimit(cfg.Limits.MaxMemory),
 		renewals: session.NewRenewals(),
 		done:     make(chan struct{}),
 	}

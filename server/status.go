@@ -1,13 +1,11 @@
 package server
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -58,33 +56,6 @@ func (s *Server) ConsoleTLS() *tls.Config {
 
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }
-
-// ClusterState is the cluster map as this instance has it now: instances, replicasets, shards.
-func (s *Server) ClusterState() *meta.State { return s.meta.State() }
-
-// AwaitState waits until f is true of the cluster map as this instance has it. The error is ctx's.
-func (s *Server) AwaitState(ctx context.Context, f func(*meta.State) bool) error {
-	return s.governor.Await(ctx, f)
-}
-
-// Leads reports whether this instance serves a data shard as its master.
-func (s *Server) Leads(shard uint64) bool {
-	d := s.hosting.Shards.Get(shard)
-	return d != nil && d.Raft().Leading()
-}
-
-// LeadsMeta reports whether this instance leads the meta shard, and so governs the cluster.
-func (s *Server) LeadsMeta() bool { return s.meta.Leading() }
-
-// Connections is the number of connected clients.
-func (s *Server) Connections() int { return s.transport.Connections() }
-
-// HearAll counts every open connection as heard now. It is for tests that move a manual clock: the
-// clients' keep-alives run in real time and cannot keep up with it.
-func (s *Server) HearAll() {
-	now := s.clock.Now()
-	s.transport.Each(func(c *transport.Conn) { c.Heard(now) })
-}
 
 // silentMost is how long an event loop or the failure detector may do nothing before a probe is
 // told to have the process restarted.

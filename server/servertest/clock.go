@@ -3,6 +3,7 @@ package servertest
 import (
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -51,14 +52,14 @@ func (s *Server) advance(d time.Duration, heard bool) {
 					by = min(d, due)
 				}
 				d -= by
-				s.clock.SkipIdle(by, s.current.HearAll)
+				s.clock.SkipIdle(by, s.hearAll)
 				continue
 			}
 		}
 		step := min(d, replica.ManualStep)
 		d -= step
 		if heard && s.current != nil {
-			s.current.HearAll()
+			s.hearAll()
 		}
 		if since += step; since < quiescencePeriod {
 			s.clock.Step(step)
@@ -72,12 +73,19 @@ func (s *Server) advance(d time.Duration, heard bool) {
 	}
 }
 
+// hearAll counts every open connection as heard from now: the clients' keep-alives run in real time
+// and cannot keep up with a clock that is moved.
+func (s *Server) hearAll() {
+	now := s.clock.Now()
+	s.current.Parts().Transport.Each(func(c *transport.Conn) { c.Heard(now) })
+}
+
 // awaitClosedConns waits until the server has noticed the clients that are gone. A session's
 // timeout begins when its connection ends, and the test means before the time that is about to
 // pass.
 func (s *Server) awaitClosedConns() {
 	for end := time.Now().Add(closedConnsTimeout); s.current != nil && time.Now().Before(end); time.Sleep(pollInterval) {
-		if s.proxy.agreesWith(s.current.Connections()) {
+		if s.proxy.agreesWith(s.current.Parts().Transport.Connections()) {
 			return
 		}
 	}

@@ -208,7 +208,7 @@ func (c *Cluster) setPlugged(i int, in bool) {
 func (c *Cluster) Shards() []uint64 {
 	var ids []uint64
 	if s := c.anyRunning(); s != nil {
-		for _, x := range s.ClusterState().Shards() {
+		for _, x := range s.Parts().Meta.State().Shards() {
 			ids = append(ids, x.ID)
 		}
 	}
@@ -219,16 +219,21 @@ func (c *Cluster) Shards() []uint64 {
 // is under way, and fails the test after two minutes. An instance that is cut off may take itself
 // for the master for a while; Leader then returns the first of several.
 func (c *Cluster) Leader(shard uint64) int {
-	return c.first(fmt.Sprintf("shard %d", shard), func(run *server.Server) bool { return run.Leads(shard) })
+	return c.first(fmt.Sprintf("shard %d", shard), func(p server.Parts) bool {
+		d := p.Hosting.Shards.Get(shard)
+		return d != nil && d.Raft().Leading()
+	})
 }
 
 // Governor is the instance that leads the meta shard. It waits for one as Leader does.
-func (c *Cluster) Governor() int { return c.first("the meta shard", (*server.Server).LeadsMeta) }
+func (c *Cluster) Governor() int {
+	return c.first("the meta shard", func(p server.Parts) bool { return p.Meta.Leading() })
+}
 
-func (c *Cluster) first(what string, leads func(*server.Server) bool) int {
+func (c *Cluster) first(what string, leads func(server.Parts) bool) int {
 	for end := time.Now().Add(readyTimeout); ; time.Sleep(pollInterval) {
 		for i, s := range c.instances {
-			if run := s.running(); run != nil && leads(run) {
+			if run := s.running(); run != nil && leads(run.Parts()) {
 				return i
 			}
 		}
@@ -258,7 +263,7 @@ func (c *Cluster) Await(what string, f func(*meta.State) bool) {
 		if run == nil {
 			continue
 		}
-		if err := run.AwaitState(ctx, f); err != nil {
+		if err := run.Parts().Governor.Await(ctx, f); err != nil {
 			c.fail("instance %d does not see %s: %v", i, what, err)
 			return
 		}

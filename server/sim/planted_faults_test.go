@@ -490,13 +490,13 @@ var plantedFaults = []plantedFault{
 		"watch-after-read", "server/request/read.go",
 		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
-		"server", "TestWatchBesideWrites", "",
+		"server/integration", "TestWatchBesideWrites", "",
 	},
 	{
 		"watch-just-after-read", "server/request/read.go",
 		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(0, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
-		"server", "TestWatchBesideWrites", "",
+		"server/integration", "TestWatchBesideWrites", "",
 	},
 	{
 		"nonce-unmoved", "shard/chunk.go",
@@ -541,17 +541,17 @@ var plantedFaults = []plantedFault{
 	{
 		"stream-unnamed", "server/delivery/object_stream.go",
 		[]string{"o.byName[key][filter] = append(o.byName[key][filter], s)", "o.byName[key][filter] = o.byName[key][filter][:]"},
-		"server", "TestProcessRounds", "",
+		"server/integration", "TestProcessRounds", "",
 	},
 	{
 		"process-stream-after-read", "server/delivery/object_stream.go",
 		streamAfterRead,
-		"server", "TestStreamsBesideWrites/process", "",
+		"server/integration", "TestStreamsBesideWrites/process", "",
 	},
 	{
 		"track-stream-after-read", "server/delivery/object_stream.go",
 		streamAfterRead,
-		"server", "TestStreamsBesideWrites/track", "",
+		"server/integration", "TestStreamsBesideWrites/track", "",
 	},
 	{
 		"split-loses", "server/delivery/watch_fanout.go",
@@ -717,7 +717,7 @@ var plantedFaults = []plantedFault{
 	{
 		"limit-read-unconfirmed", "server/request/read.go",
 		[]string{"body: h.Body, strict: true,", "body: h.Body,"},
-		"server", "TestLimitBarriers", "",
+		"server/integration", "TestLimitBarriers", "",
 	},
 	{
 		"limit-unlearned", "shard/ratelimit/leases.go",

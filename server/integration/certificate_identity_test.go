@@ -1,0 +1,70 @@
+package integration
+
+import (
+	"crypto/tls"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+)
+
+// TestCertificateIdentity: who shows a certificate and no token is who the certificate says.
+func TestCertificateIdentity(t *testing.T) {
+	dir, ca := t.TempDir(), certstest.New(t)
+	files := certs.Files{CA: ca.Write(t, dir)}
+	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	s := guarded(t, func(c *server.Config) { c.TLSListen, c.TLS = "127.0.0.1:0", files })
+	pair, err := tls.LoadX509KeyPair(ca.Issue(t, dir, "billing"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(cfg client.Config) (string, error) {
+		cfg.Endpoints = []string{s.TLSAddr()}
+		c, err := client.Open(t.Context(), cfg)
+		if err != nil {
+			return "", err
+		}
+		defer c.Close()
+		who, err := admin.New(c).WhoAmI(t.Context())
+		if err != nil {
+			return "", err
+		}
+		return who.Identity, nil
+	}
+	for _, x := range []struct {
+		cfg  client.Config
+		want string
+	}{
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}}, "cert:billing"},
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool(), Certificates: []tls.Certificate{pair}}, Token: []byte(rootSecret)}, "admin"},
+		{client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}, Token: []byte(rootSecret)}, "admin"},
+	} {
+		if who, err := open(x.cfg); err != nil || who != x.want {
+			t.Errorf("%q, %v; want %s", who, err, x.want)
+		}
+	}
+	if _, err := open(client.Config{TLS: &tls.Config{RootCAs: ca.Pool()}}); !errors.Is(err, protocol.StatusUnauthenticated) {
+		t.Errorf("without a certificate or a token: %v", err)
+	}
+}
+
+func TestCertIdentityIsNoTokens(t *testing.T) {
+	s := guarded(t, nil)
+	root := adminClient(t, s, rootSecret)
+	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {
+		_, err := root.CreateToken(t.Context(), "", identity)
+		if !errors.Is(err, protocol.StatusBadRequest) {
+			t.Errorf("a token for %q: %v", identity, err)
+		}
+	}
+	if meta.CertIdentity != "cert:" {
+		t.Error("the prefix is a promise to who wrote rights for it")
+	}
+}

@@ -1,0 +1,162 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
+)
+
+// clusterKit is instances in one process, on a network and disks in memory, in real time.
+type clusterKit struct {
+	t     *testing.T
+	net   *peer.MemoryNetwork
+	disks map[string]*replica.MemoryDisk
+	mu    sync.Mutex
+	run   map[string]*instance
+	rf    int
+
+	change func(name string, c *server.Config) // may be nil
+}
+
+func newClusterKit(t *testing.T, rf int) *clusterKit {
+	k := &clusterKit{t: t, net: peer.NewMemoryNetwork(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*instance{}, rf: rf}
+	t.Cleanup(func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		var all sync.WaitGroup
+		for _, s := range k.run {
+			all.Go(func() { _ = s.Close() })
+		}
+		all.Wait()
+	})
+	return k
+}
+
+func (k *clusterKit) address(name string) string { return name + ":7071" }
+
+// config is an instance's on its disk.
+func (k *clusterKit) config(name string, peers ...string) server.Config {
+	cfg := server.Config{
+		Listen: "127.0.0.1:0", Admin: server.Off, Raft: k.address(name), Name: name, Disk: k.disk(name),
+		Network: k.net.Endpoint(k.address(name)), JoinToken: "0123456789abcdef", Shards: 2, Buckets: 64,
+		RTT: 25 * time.Millisecond, ReplicationFactor: k.rf, Logger: clusterLog().With("instance", name), OfflineAfter: 2 * time.Second,
+	}
+	for _, p := range peers {
+		cfg.Peers = append(cfg.Peers, k.address(p))
+	}
+	if k.change != nil {
+		k.change(name, &cfg)
+	}
+	return cfg
+}
+
+// start starts an instance, or starts it again on its disk.
+func (k *clusterKit) start(name string, peers ...string) error {
+	return k.startWith(k.t.Context(), name, k.config(name, peers...))
+}
+
+func (k *clusterKit) startWith(ctx context.Context, name string, cfg server.Config) error {
+	s, err := startServer(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	k.mu.Lock()
+	k.run[name] = s
+	k.mu.Unlock()
+	return nil
+}
+
+// startAll starts several at once, all with the same peers.
+func (k *clusterKit) startAll(names ...string) {
+	k.t.Helper()
+	errs := make(chan error, len(names))
+	for _, n := range names {
+		go func() { errs <- k.start(n, names...) }()
+	}
+	for range names {
+		if err := <-errs; err != nil {
+			k.t.Fatal(err)
+		}
+	}
+}
+
+// await waits until every instance that runs sees what in the map.
+func (k *clusterKit) await(what string, f func(s *meta.State) bool) {
+	k.t.Helper()
+	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	defer cancel()
+	for name, s := range k.run {
+		if err := s.Governor.Await(ctx, f); err != nil {
+			k.t.Fatalf("%s does not see %s: %v\n%s", name, what, err, describeState(s.Meta.State()))
+		}
+	}
+}
+
+// clusterLog is silent unless somebody looks for a fault.
+func clusterLog() *slog.Logger {
+	if os.Getenv("SIGNALBOX_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func describeState(s *meta.State) (text string) {
+	for _, i := range s.Instances() {
+		text += fmt.Sprintf("instance %d %s current %v target %v (%s) replicaset %d\n", i.ID, i.Name, i.Current,
+			i.Target, i.Reason, i.Replicaset)
+	}
+	for _, x := range append([]meta.Shard{s.MetaShard()}, s.Shards()...) {
+		text += fmt.Sprintf("shard %d replicaset %d ready %v master %d want %d replicas %+v\n", x.ID, x.Replicaset,
+			x.Ready, x.Master, x.TargetMaster, x.Replicas)
+	}
+	for _, r := range s.Replicasets() {
+		text += fmt.Sprintf("replicaset %+v\n", r)
+	}
+	for _, t := range s.Tiers() {
+		text += fmt.Sprintf("tier %+v\n", t)
+	}
+	return text
+}
+
+// stable reports whether every shard has rf voters, all there, with a master, and that buckets are
+// assigned.
+func stable(rf, instances int) func(s *meta.State) bool {
+	return func(s *meta.State) bool {
+		if len(s.Instances()) != instances || len(s.Shards()) == 0 || len(s.Tiers()) == 0 ||
+			!s.Tiers()[0].Bootstrapped || len(s.Moves()) > 0 {
+			return false
+		}
+		for _, i := range s.Instances() {
+			if i.Current != i.Target || i.Current.Variant != meta.Online {
+				return false
+			}
+		}
+		for _, x := range s.Shards() {
+			voters := 0
+			for _, r := range x.Replicas {
+				if r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
+					voters++
+				}
+			}
+			if voters != rf || !x.Ready || x.Master == 0 || x.Master != x.TargetMaster {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func TestThreeInstances(t *testing.T) {
+	k := newClusterKit(t, 3)
+	k.startAll("a", "b", "c")
+	k.await("three instances that work", stable(3, 3))
+}
