@@ -51,8 +51,7 @@ type AuthSwitchRequest struct {
 // empty, and up to 255 for the identity.
 //
 // With an id and a hash the request may be sent again: a token that is there with both, and with
-// the identity, is answered like a new one. Without a hash the server makes the secret. A server of
-// 0.1 passes the hash over, and answers with a secret of its own.
+// the identity, is answered like a new one.
 type AuthTokenRequest struct {
 	ID       string `json:"id,omitempty"`
 	Identity string `json:"identity,omitempty"`

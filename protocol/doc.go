@@ -147,7 +147,7 @@
 // [AcquireOptions] ask for a level, a share by key, and slots by labels or names. They count where
 // the semaphore has such options, see [SemaphoreOptions]; [Grant] names the slots. An acquire that
 // replaces another one replaces them too, also by defaults: repeat level and key when you change
-// count or data. Send options only to a server whose hello has [FeatureQueues]; others ignore them.
+// count or data.
 //
 // A hold has a bound where the semaphore has a longest hold, or the acquire asks for one. At the bound
 // the server ends the lease, by a [LeaseLost], so the client has to stop before. An acquire says with

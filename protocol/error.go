@@ -17,9 +17,9 @@ type Error struct {
 	Master, Term uint64
 
 	// Shard and MapVersion come with it: the shard that Master and Term are about, which owns the
-	// bucket as far as the server knows, and the version of the server's map. 0 is not said: older
-	// servers do not say either. With UNAVAILABLE, Shard is the one that a change of the cluster or
-	// of its nodes waits for: it may still happen. 0: nothing was applied.
+	// bucket as far as the server knows, and the version of the server's map. 0 is not said. With
+	// UNAVAILABLE, Shard is the one that a change of the cluster or of its nodes waits for: it may
+	// still happen. 0: nothing was applied.
 	Shard, MapVersion uint64
 }
 

@@ -7,20 +7,6 @@ const ConsoleClient = "signalbox-console"
 // FeatureWanted in a hello: the client understands LeaseWanted.
 const FeatureWanted uint64 = 1 << 0
 
-// FeatureStartByPath in the reply to the hello: a session may be started on a node's path.
-const FeatureStartByPath uint64 = 1 << 0
-
-// FeatureNodeTier in the reply to the hello: a node may be created in a tier of its own choice.
-const FeatureNodeTier uint64 = 1 << 1
-
-// FeatureQueues in the reply to the hello: semaphores and acquires may have options. A server
-// without it ignores them, so a client must not send any.
-const FeatureQueues uint64 = 1 << 2
-
-// FeatureResume in the reply to the hello: a watch of one name may say what its client knows, and
-// gets only what has changed since, where the server has that.
-const FeatureResume uint64 = 1 << 3
-
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
@@ -55,7 +41,7 @@ func (m *Hello) Validate() error            { f := checker(); m.fields(&f); retu
 // HelloReply accepts it.
 type HelloReply struct {
 	Version    uint32
-	Features   uint64 // bit set of what the server understands beyond version 0.1: FeatureStartByPath and those below it
+	Features   uint64 // bit set of what the server understands beyond this page; nothing so far: 0
 	Server     string // name and version, for people
 	Cluster    string // cluster id
 	Instance   uint64

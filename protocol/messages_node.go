@@ -87,8 +87,8 @@ func (m *NodeConfig) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 type NodeCreate struct {
 	Path   string
 	Config NodeConfig
-	// Tier is the name of the tier that has the node's data, empty for the first with buckets. A
-	// server without FeatureNodeTier ignores it.
+	// Tier is the name of the tier that has the node's data, empty for the first with
+	// buckets.
 	Tier string
 }
 
@@ -160,7 +160,7 @@ type NodeInfo struct {
 	Revision  uint64 // of the config
 	Config    NodeConfig
 	CreatedAt uint64 // wall clock, ms since 1970, for people
-	TierName  string // for people; empty from servers of 0.1
+	TierName  string // for people
 }
 
 func (m *NodeInfo) fields(f *fields) {

@@ -2,8 +2,7 @@ package protocol
 
 // HomeOfCreateID stands for the bucket in the frame of a [SessionStart]: the server finds the home
 // bucket, by the create id and the node's tier. A client that has no map yet sends such a start
-// right behind its hello. It is answered WRONG_SHARD where another instance serves the bucket, and
-// by a server that does not know this.
+// right behind its hello. It is answered WRONG_SHARD where another instance serves the bucket.
 const HomeOfCreateID uint64 = 1 << 32
 
 // SessionStart makes a session and attaches it to this connection with attach epoch 1. The create
@@ -16,7 +15,7 @@ type SessionStart struct {
 	Description string
 	Nonce       uint64 // random, not 0: the holder, see SessionAttach
 
-	// Path is the node's, instead of its id. A server with FeatureStartByPath resolves it as
+	// Path is the node's, instead of its id. The server resolves it as
 	// NodeDescribe does.
 	Path string
 }
@@ -84,8 +83,7 @@ type SessionReply struct {
 	Grace   uint64 // ms, the node's
 	Ticket  []byte // opaque, for PresentTicket
 
-	// The node's id, and how it is read when a request does not say. Servers of version 0.1 say
-	// neither: 0.
+	// The node's id, and how it is read when a request does not say.
 	Node            uint64
 	ReadConsistency Consistency
 }

@@ -342,7 +342,7 @@ type TrackItem struct {
 	NumLocations uint64
 	NumInstances uint64
 	Paused       bool
-	States       []byte // a TrackState for each location, in order; empty: an older server does not say
+	States       []byte // a TrackState for each location, in order
 }
 
 func (m *TrackItem) fields(f *fields) {

@@ -12,7 +12,6 @@ type Watch struct {
 	// Known and Epoch let the stream of one name resume: what the client knows from an earlier
 	// stream of this shard. Known is the index of the last Delta of the name, or of the first page
 	// of the snapshot if no Delta has come since; Epoch is that of the first page. 0 is nothing.
-	// Servers without FeatureResume ignore both.
 	Known uint64
 	Epoch uint64
 }

@@ -64,7 +64,7 @@ func (a *Client) CreateToken(ctx context.Context, id, identity string, opts ...T
 	}
 	t, err := call[Token](ctx, a, protocol.MethodTokenCreate,
 		protocol.AuthTokenRequest{ID: id, Identity: identity, Hash: hash[:], ExpiresAtMS: o.expires})
-	if err == nil && t.Secret == "" { // a server of 0.1 has made another one
+	if err == nil {
 		t.Secret = secret
 	}
 	return t, err

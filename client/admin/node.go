@@ -48,8 +48,8 @@ type NodeConfig struct {
 type NodeInfo struct {
 	ID        uint64 // never reused
 	Path      string
-	Tier      uint8  // that has the node's data, for good
-	TierName  string // empty if the server is of version 0.1
+	Tier      uint8 // that has the node's data, for good
+	TierName  string
 	Revision  uint64 // of the configuration
 	Config    NodeConfig
 	CreatedAt time.Time
@@ -116,8 +116,7 @@ type nodeOptions struct{ tier string }
 
 // InTier creates the node, and its missing parents, in the tier with this name. It stays there for
 // good: sessions and semaphores of the node are on instances of that tier. Default: the first tier
-// with data. Errors: BadRequest for a tier that does not exist or holds no data, Unsupported by a
-// server of version 0.1.
+// with data. Errors: BadRequest for a tier that does not exist or holds no data.
 func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = name } }
 
 // Create creates a coordination node and its missing parents. Errors: BadRequest for an illegal

@@ -7,7 +7,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -58,18 +57,5 @@ func TestLostAnswers(t *testing.T) {
 	}
 	if me, err := as(secret).WhoAmI(t.Context()); err != nil || me.Identity != "admin" {
 		t.Errorf("with the administrator's secret: %+v, %v", me, err)
-	}
-}
-
-// TestTokenOfOlderServer: a server of 0.1 does not know the hash, and makes the secret itself.
-func TestTokenOfOlderServer(t *testing.T) {
-	older := admin.Interceptor{Call: func(_ context.Context, _ func(any) error, in, out any) error {
-		r := in.(protocol.AuthTokenRequest)
-		*out.(*admin.Token) = admin.Token{ID: r.ID, Identity: r.Identity, Secret: "theirs"}
-		return nil
-	}}
-	token, err := admin.Intercepted(nil, older).CreateToken(t.Context(), "", "alice")
-	if err != nil || token.Secret != "theirs" || token.ID == "" {
-		t.Errorf("the token is %+v, %v", token, err)
 	}
 }

@@ -29,7 +29,6 @@ type Conn struct {
 	requests  ring[Request]
 	queue     list // requests that wait for room in the window
 	admitting bool // they are sent: what is sent now does not queue behind them
-	features  uint64
 	accepted  list // acquires that wait in a queue at the server: their results come here
 	goodbye   error
 	keepAlive keepAlive
@@ -60,7 +59,6 @@ const helloID = 1
 // connected: the hello was answered.
 func (c *Conn) connected(e *Engine, hello *protocol.HelloReply) {
 	c.up, c.instance, c.heard = true, hello.Instance, e.now
-	c.features = hello.Features
 	c.window = max(int(hello.Window), 1)
 	c.maxFrame = cmp.Or(int(hello.MaxFrame), protocol.MaxFrameLen)
 	if len(c.Out) > 0 { // behind what went out with the hello
@@ -68,29 +66,6 @@ func (c *Conn) connected(e *Engine, hello *protocol.HelloReply) {
 	}
 	c.keepAlive.start(e)
 }
-
-// errNoQueues refuses what a server would ignore.
-var errNoQueues = protocol.Errorf(protocol.StatusUnsupported,
-	"the server does not know options of semaphores and acquires; upgrade it, or leave them out")
-
-// knows reports whether the server understands all that a message asks for, once it has answered the
-// hello.
-func (c *Conn) knows(m protocol.Message) bool {
-	if !c.up || c.features&protocol.FeatureQueues != 0 {
-		return true
-	}
-	switch m := m.(type) {
-	case *protocol.Acquire:
-		return m.Options == nil
-	case *protocol.Create:
-		return m.Options == nil
-	}
-	return true
-}
-
-// resumes reports whether the server may know how a watch resumes. One that has not answered the
-// hello yet ignores what it does not know.
-func (c *Conn) resumes() bool { return !c.up || c.features&protocol.FeatureResume != 0 }
 
 // lose ends the connection, and sends elsewhere what waits for an answer on it.
 func (c *Conn) lose(e *Engine, err error) {

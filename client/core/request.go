@@ -339,9 +339,6 @@ func (e *Engine) send(r *Request) {
 	case c.over:
 		e.lostBefore(r)
 		return
-	case !c.knows(r.message):
-		r.op.decided(e, errNoQueues)
-		return
 	case r.after != 0 && r.via != c && s.numbers.Low() <= r.after:
 		s.unordered.pushBack(r)
 		return

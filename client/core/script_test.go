@@ -244,7 +244,6 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Connected(s.now, c, at, &protocol.HelloReply{
 			Version: uint32(w.number(t, "protocol", uint64(protocol.Version))), Cluster: cmp.Or(w.options["cluster"], "c"),
 			Instance: instance, Window: uint32(w.number(t, "window", 8)), MapVersion: w.number(t, "version", 0),
-			Features: w.number(t, "features", protocol.FeatureQueues|protocol.FeatureResume),
 		})
 	case "ready":
 		shards, options := "1@1", ""
@@ -254,10 +253,8 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		if term, ok := w.options["term"]; ok {
 			shards += " term=" + term
 		}
-		for _, key := range []string{"window", "features"} {
-			if value, ok := w.options[key]; ok {
-				options += " " + key + "=" + value
-			}
+		if value, ok := w.options["window"]; ok {
+			options = " window=" + value
 		}
 		timeout := ""
 		if t, ok := w.options["timeout"]; ok {

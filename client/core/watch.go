@@ -104,7 +104,7 @@ func (w *Watch) place(e *Engine, p *shardStream) *Conn {
 	p.msg.Shard = home.shard
 	c := e.routes.toReplica(e, &p.Request, home, p.after)
 	p.msg.Known, p.msg.Epoch = 0, 0
-	if c != nil && c.resumes() {
+	if c != nil {
 		p.msg.Known, p.msg.Epoch = p.known, p.epoch
 	}
 	return c

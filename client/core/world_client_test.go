@@ -151,8 +151,7 @@ func (c *worldClient) take() {
 		out := x.TakeOut(nil)
 		c.conns = append(c.conns, k)
 		c.e.Connected(c.now(), x, address, &protocol.HelloReply{
-			Features: protocol.FeatureResume | protocol.FeatureQueues,
-			Version:  protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
+			Version: protocol.Version, Cluster: "c", Instance: k.instance, Window: 64, MapVersion: w.version,
 		})
 		k.receive(out)
 	}

@@ -75,7 +75,7 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 		return Identity{}, false, errors.New("the instance's identity was written by a newer binary; upgrade this one")
 	case ok && sum != id.Sum:
 		return refused("is not what was written: its sum is " + sum + ", not " + id.Sum)
-	case id.Format < 1 || id.Joined() && id.MetaReplica == 0:
+	case !ok || id.Format < 1 || id.Joined() && id.MetaReplica == 0:
 		return refused("is not whole")
 	case id.UUID == "":
 		return refused("names no uuid")
@@ -89,7 +89,7 @@ const identityRemedy = "put the file back from a copy, or start on a new folder 
 // sumKey begins the last field of an identity.
 const sumKey = "\"sum\":"
 
-// sumOf returns the sum of what is before it. Older versions wrote no sum: then ok is false.
+// sumOf returns the sum of what is before it; ok is false if there is none.
 func sumOf(b []byte) (sum string, ok bool) {
 	before, _, ok := bytes.Cut(b, []byte(sumKey))
 	return fmt.Sprintf("%08x", crc32.Checksum(before, crc32.MakeTable(crc32.Castagnoli))), ok

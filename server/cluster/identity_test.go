@@ -34,7 +34,8 @@ func TestIdentityFile(t *testing.T) {
 	whole, _ := os.ReadFile(path)
 	for _, x := range []struct{ text, want string }{
 		{`{"format":2,"uuid":"u"}`, "newer binary"},
-		{`{"format":1}`, "names no uuid"},
+		{`{"format":1}`, "not whole"},
+		{`{"format":1,"uuid":"u"}`, "not whole"}, // without a sum
 		{`{"uuid":"u"}`, "not whole"},
 		{`{"format":1,"uuid":"u","instance":3}`, "not whole"},
 		{`{"format":1,"uuid":["u"]}`, "cannot be read"},
@@ -48,6 +49,13 @@ func TestIdentityFile(t *testing.T) {
 		if _, found, err := LoadIdentity(store); found || err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%q: %v, %v; want %q", x.text, found, err, x.want)
 		}
+	}
+	nameless := new(memoryStore)
+	if err := SaveIdentity(nameless, Identity{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := LoadIdentity(nameless); err == nil || !strings.Contains(err.Error(), "names no uuid") {
+		t.Errorf("an identity without a uuid: %v", err)
 	}
 	// An empty file is not a new folder: something was lost.
 	if err := os.WriteFile(path, nil, 0o600); err != nil {

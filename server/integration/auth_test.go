@@ -2,6 +2,8 @@ package integration
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -216,10 +218,11 @@ func TestAuthBeforeMap(t *testing.T) {
 		}
 	}
 	var token protocol.AuthToken
-	ask(protocol.MethodTokenCreate, `{"id":"of-alice","identity":"alice"}`, &token)
+	const secret = "a secret of alice, of many bytes"
+	ask(protocol.MethodTokenCreate, tokenRequest("of-alice", "alice", secret), &token)
 	var alice *raw
 	k.eventually("the token on b", func() bool {
-		c, reply, err := greet(t, b, token.Secret)
+		c, reply, err := greet(t, b, secret)
 		alice = c
 		return err == nil && reply.Identity == "alice"
 	})
@@ -388,28 +391,28 @@ func (h heldLog) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// TestTokenForClientOf01: a client of 0.1 sends no hash. The server makes its token's secret, and
-// its id.
-func TestTokenForClientOf01(t *testing.T) {
+// TestTokenRequests: the server takes the hash of a secret, which only the asker has, and bounds the
+// id.
+func TestTokenRequests(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)
-	var reply protocol.ClusterReply
 	ask := func(in string) error {
-		return c.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodTokenCreate, Body: []byte(in)}, &reply)
+		return c.call(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodTokenCreate, Body: []byte(in)}, nil)
 	}
-	var token protocol.AuthToken
-	if err := ask(`{"identity":"alice"}`); err != nil || json.Unmarshal(reply.Body, &token) != nil || token.ID == "" {
-		t.Fatalf("answered %s, %v", reply.Body, err)
+	if err := ask(tokenRequest("x", "alice", "0123456789abcdef")); err != nil {
+		t.Fatal(err)
 	}
-	as(t, s, token.Secret)
-	if err := ask(`{"id":"x","identity":"alice","hash":"AAAA"}`); !errors.Is(err, protocol.StatusBadRequest) {
-		t.Errorf("a hash of three bytes: %v", err)
+	as(t, s, "0123456789abcdef")
+	for _, bad := range []string{`{"id":"y","identity":"alice"}`, `{"id":"y","identity":"alice","hash":"AAAA"}`} {
+		if err := ask(bad); !errors.Is(err, protocol.StatusBadRequest) || !strings.Contains(err.Error(), "send its SHA-256") {
+			t.Errorf("%s: %v", bad, err)
+		}
 	}
-	if err := ask(`{"id":"` + strings.Repeat("x", 64) + `","identity":"alice"}`); err != nil {
+	if err := ask(tokenRequest(strings.Repeat("x", 64), "alice", "fedcba9876543210")); err != nil {
 		t.Errorf("an id of 64 bytes: %v", err)
 	}
 	long := strings.Repeat("x", 65)
-	if err := ask(`{"id":"` + long + `","identity":"alice"}`); !errors.Is(err, protocol.StatusBadRequest) ||
+	if err := ask(tokenRequest(long, "alice", "another secret of mine")); !errors.Is(err, protocol.StatusBadRequest) ||
 		!strings.Contains(err.Error(), "give up to 64 bytes") {
 		t.Errorf("an id of 65 bytes: %v", err)
 	}
@@ -681,4 +684,10 @@ func TestRejectedConnectionsCount(t *testing.T) {
 		t.Fatalf("a second hello on a refused connection was answered: %+v, %v", g, c.later)
 	}
 	as(t, s, rootSecret)
+}
+
+// tokenRequest is the body of a request for a token with a secret of the asker's.
+func tokenRequest(id, identity, secret string) string {
+	hash := sha256.Sum256([]byte(secret))
+	return fmt.Sprintf(`{"id":%q,"identity":%q,"hash":%q}`, id, identity, base64.StdEncoding.EncodeToString(hash[:]))
 }

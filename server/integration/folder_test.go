@@ -91,7 +91,7 @@ func furnish(t *testing.T, s *instance) {
 		GracePeriod: 7_000, MaxSemaphores: 500, MaxBytes: 1 << 24, MaxWaiters: 700, MaxWatchers: 300, MaxRequests: 90_000,
 	}}, &node)
 	for method, in := range map[string]string{
-		protocol.MethodTokenCreate: `{"id":"deploy","identity":"deployer"}`,
+		protocol.MethodTokenCreate: tokenRequest("deploy", "deployer", "the secret of the deployer"),
 		protocol.MethodGrant:       `{"path":"/teams","identity":"deployer","right":"use"}`,
 	} {
 		if err := c.ask(method, in, nil); err != nil {

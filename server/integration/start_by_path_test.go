@@ -24,9 +24,6 @@ func TestStartByPath(t *testing.T) {
 	c := dial(t, s)
 	var hello protocol.HelloReply
 	c.must(protocol.KindHello, 0, &protocol.Hello{Magic: protocol.Magic, Version: protocol.Version}, &hello)
-	if hello.Features&protocol.FeatureStartByPath == 0 {
-		t.Errorf("features are %b", hello.Features)
-	}
 	r, err := c.startAt(client.DefaultNode, 1)
 	if err != nil {
 		t.Fatal(err)

@@ -95,17 +95,9 @@ func (a *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequ
 	return protocol.AuthToken{}, err
 }
 
-// create adds a token for the hash in the request. A client of 0.1 sends none, and gets a secret
-// that is made here.
+// create adds a token for the hash in the request.
 func (a *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) (any, error) {
-	secret := ""
-	switch len(in.Hash) {
-	case meta.HashLen:
-	case 0:
-		secret = auth.NewSecret()
-		hash := auth.HashToken([]byte(secret))
-		in.Hash = hash[:]
-	default:
+	if len(in.Hash) != meta.HashLen {
 		return nil, protocol.Errorf(protocol.StatusBadRequest,
 			"the hash of the secret has %d bytes; send its SHA-256", len(in.Hash))
 	}
@@ -123,7 +115,7 @@ func (a *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := a.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash), ExpiresAt: in.ExpiresAtMS}); err != nil {
 		return nil, err
 	}
-	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, ExpiresAtMS: in.ExpiresAtMS, Secret: secret}, nil
+	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, ExpiresAtMS: in.ExpiresAtMS}, nil
 }
 
 func (a *AuthMethods) grant(ctx context.Context, in protocol.AuthRight) (any, error) {

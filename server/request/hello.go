@@ -61,9 +61,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	}
 	r := c.server.Routes()
 	p.helloReply = protocol.HelloReply{
-		Version: protocol.Version,
-		Features: protocol.FeatureStartByPath | protocol.FeatureNodeTier | protocol.FeatureQueues |
-			protocol.FeatureResume,
+		Version:    protocol.Version,
 		Server:     serverName(),
 		Cluster:    r.State.Cluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),

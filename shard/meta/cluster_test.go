@@ -138,7 +138,7 @@ func TestRaisedAt(t *testing.T) {
 		{5, 50, []uint64{10, 50, 50}},
 		{1, 60, nil},
 		{2, 70, []uint64{70}},
-		{3, 0, nil}, // as version 0.1 raises it
+		{3, 0, nil}, // without a time
 		{4, 80, []uint64{80}},
 	} {
 		mustApply(t, m, &TierReplicationFactor{ReplicationFactor: step.factor, Wall: step.wall})
