@@ -24,7 +24,7 @@ type Metric struct {
 	Text string // for people
 	Unit Unit
 
-	// Kept is the metric that says whether a rate was kept at which this was measured: what a
+	// Kept is the metric that shows whether a rate was kept at which this was measured: what a
 	// system does that falls behind is no figure.
 	Kept string
 }

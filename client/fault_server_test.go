@@ -360,7 +360,7 @@ func TestRestore(t *testing.T) {
 
 // TestRestoreTwice: of two processes that restore one saved state the second is refused, whatever
 // has become of the first: it would be given the answers to the first one's requests, and rely on
-// what that one was granted.
+// what the first was granted.
 func TestRestoreTwice(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)

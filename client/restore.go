@@ -24,7 +24,7 @@ type Saved struct {
 const SavedVersion = 1
 
 // Each restore of a session begins a generation. Generations are far apart, so that a successor
-// never uses an attach epoch or a request number of the holder before it, whatever that one did
+// never uses an attach epoch or a request number of the holder before it, whatever the holder did
 // after it was saved. Two successors of one saved state would share a generation: the server takes
 // the first and refuses the second, by their nonces.
 const (

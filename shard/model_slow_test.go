@@ -95,7 +95,7 @@ func (h *history) jump() error {
 	}
 	for _, c := range h.clients {
 		if h.m.isHome(c.id) {
-			// Refused either way, and the status tells whether it lives.
+			// Refused either way, and the status shows whether it lives.
 			x := &protocol.SessionAttach{Session: c.id, Node: c.node, Key: modelKey(999), Nonce: 1}
 			ops = append(ops, op{kind: CmdSessionAttach, node: c.node, msg: x})
 		}

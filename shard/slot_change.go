@@ -17,7 +17,7 @@ func (t *slotList) split(p *place, selector string, count uint64) (kept, given [
 	return kept, given, uint64(len(kept)) == count
 }
 
-// mark sets the mark "drained", and says whether any slot changed.
+// mark sets the mark "drained", and reports whether any slot changed.
 func (t *slotList) mark(names []string, drained bool) (changed bool) {
 	for _, name := range names {
 		x := &t.list[t.find(name)]

@@ -364,7 +364,7 @@ func TestTrackReads(t *testing.T) {
 }
 
 // TestTrackCreatedAgain: a track that is created again never repeats a config revision of the
-// deleted one, so a change that was meant for that one is refused.
+// deleted one, so a change that was meant for the deleted track is refused.
 func TestTrackCreatedAgain(t *testing.T) {
 	x, _ := newTrackMachine(t)
 	config := protocol.TrackConfig{Source: protocol.SourcePublished, Locations: []protocol.LocationConfig{{Name: "SAS"}}}

@@ -147,7 +147,7 @@ func (a *Acquire) decided(e *Engine, err error) {
 		// That wait ends by being ended. Over a lost link the server remembers only that nothing
 		// has come of it. See R12.
 		err = protocol.Errorf(protocol.StatusAborted,
-			"the wait, or what it came to, was ended while the connection was lost; acquire again")
+			"the wait, or the lease that it got, was ended while the connection was lost; acquire again")
 	case a.reply.State == protocol.NotAcquired:
 		a.end(e)
 		e.complete(&a.Request, Result{Err: ErrNotAcquired, Answered: true})

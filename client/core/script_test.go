@@ -363,7 +363,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 	}
 }
 
-// look tells whether a session may be relied on.
+// look reports whether a session may be relied on.
 func (s *script) look(of *Session) (held string) {
 	state := "DETACHED"
 	if of.machine.State() != 0 {

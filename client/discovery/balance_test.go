@@ -167,7 +167,7 @@ func TestPick(t *testing.T) {
 			b := &balance{backends: []*load{{}, {}}}
 			*b.backends[0], *b.backends[1] = c.a, c.b
 			if b.pick(now, first, 0.5, nil) != b.backends[0] {
-				t.Errorf("%s: the other one is picked", c.name)
+				t.Errorf("%s: the other endpoint is picked", c.name)
 			}
 			if b.pick(now, first, 0.5, b.backends[0]) != b.backends[1] {
 				t.Errorf("%s: a retry goes to the same one", c.name)

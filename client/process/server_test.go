@@ -146,7 +146,7 @@ func TestOperatorOnServer(t *testing.T) {
 			case n.Change != nil && f(n.Change):
 				return
 			case n.Status != nil:
-				t.Fatalf("the watch began anew while it waited for %s", what)
+				t.Fatalf("the watch began again while it waited for %s", what)
 			}
 		}
 	}

@@ -103,7 +103,7 @@ func (k *clusterSite) nothingButLatency(versions ...uint64) {
 	}
 	for _, i := range k.status().Instances {
 		if k.incarnations[i.ID] != i.Incarnation {
-			k.t.Errorf("%s was registered anew", i.ID)
+			k.t.Errorf("%s was registered again", i.ID)
 		}
 	}
 	k.mu.Lock()

@@ -35,3 +35,26 @@ func TestTypesStayTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestReceiversHaveOneName: all methods of a type call their receiver the same.
+func TestReceiversHaveOneName(t *testing.T) {
+	list, fset := packages(t)
+	for _, p := range list {
+		names := map[string]string{}
+		for _, files := range []map[string]*ast.File{p.files, p.tests} {
+			for _, f := range files {
+				for _, d := range f.Decls {
+					fn, ok := d.(*ast.FuncDecl)
+					if !ok || fn.Recv == nil || len(fn.Recv.List[0].Names) == 0 {
+						continue
+					}
+					name, of := fn.Recv.List[0].Names[0].Name, f.Name.Name+"."+receiver(fn)
+					if former := names[of]; former != "" && former != name {
+						t.Errorf("%s: the receiver is %s, and %s in another method of %s; one name is enough", fset.Position(fn.Pos()), name, former, of)
+					}
+					names[of] = name
+				}
+			}
+		}
+	}
+}

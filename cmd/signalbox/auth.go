@@ -228,7 +228,7 @@ for everything, the cluster included.
 	return c
 }
 
-// printGrant prints a grant that was made. lookUp says whether its path and its identity exist;
+// printGrant prints a grant that was made. lookUp reports whether its path and its identity exist;
 // that it fails is no reason to say that the grant failed.
 func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bool, err error)) error {
 	line, text := rightRow(r), "%s has the right %s at %s and below"

@@ -29,7 +29,7 @@ func addDataFlags(cmd *cobra.Command, what, most string) {
 	cmd.Flags().String("data-file", "", "File with the data; - is standard input.")
 }
 
-// readData reads the data of the data flags. given says whether one was given.
+// readData reads the data of the data flags. given reports whether one was given.
 func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) {
 	text, file := cmd.Flag("data"), cmd.Flag("data-file")
 	switch {

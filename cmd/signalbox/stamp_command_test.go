@@ -21,10 +21,10 @@ func now() time.Duration {
 }
 
 // stamp is a command that appends its process id, and then the time again and again, to a file for
-// as long as it lives: `stamp FILE`. With a second file it starts another of its kind on that one
-// first, and with STAMP_IGNORE set both take no notice of SIGTERM. With STAMP_GROUP set the other
-// one has a process group of its own. With STAMP_DAEMON set it is a daemon: it has a session of its
-// own, and its parent has ended.
+// as long as it lives: `stamp FILE`. With a second file it starts another of its kind on that file
+// first, and with STAMP_IGNORE set both take no notice of SIGTERM. With STAMP_GROUP set the second
+// command has a process group of its own. With STAMP_DAEMON set it is a daemon: it has a session of
+// its own, and its parent has ended.
 func stamp() {
 	if os.Getenv("STAMP_IGNORE") != "" {
 		signal.Ignore(unix.SIGTERM)

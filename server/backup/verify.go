@@ -191,7 +191,7 @@ func (v *verifier) checkComplete() error {
 	for _, t := range v.state.Tiers() {
 		if t.ToBeRestored() {
 			return fmt.Errorf("tier %s of the cluster is still to be restored from the backup with digest %016x; "+
-				"keep that one, restore the tier, and then make another backup", t.Name, t.Restore.Backup)
+				"keep that backup, restore the tier, and then make another backup", t.Name, t.Restore.Backup)
 		}
 		if t.Buckets > 0 {
 			v.out.DataTiers = append(v.out.DataTiers, t.Name)

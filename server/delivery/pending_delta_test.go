@@ -66,7 +66,7 @@ func TestMergeDropsOverridden(t *testing.T) {
 // and then again after the semaphore was made again.
 func TestMergeManyOwners(t *testing.T) {
 	const members = 1000
-	for _, anew := range []bool{false, true} {
+	for _, created := range []bool{false, true} {
 		var p pendingDelta
 		sems := map[string]semaphore{"a": {limit: 1, owners: make(map[uint64]string)}}
 		for id := range uint64(members) {
@@ -89,7 +89,7 @@ func TestMergeManyOwners(t *testing.T) {
 				step(protocol.ChangeOwnerRemoved, order, "")
 			}
 			order++
-			if anew && id == members/2 {
+			if created && id == members/2 {
 				step(protocol.ChangeDeleted, 0, "")
 				step(protocol.ChangeCreated, 0, "")
 			}
@@ -102,7 +102,7 @@ func TestMergeManyOwners(t *testing.T) {
 			apply(before, "a", &changes[i])
 		}
 		if !maps.EqualFunc(before, sems, semaphore.equal) {
-			t.Errorf("anew %v: the delta leads to another state", anew)
+			t.Errorf("created %v: the delta leads to another state", created)
 		}
 	}
 }

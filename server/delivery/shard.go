@@ -230,9 +230,9 @@ func (s *Shard) Page(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
 
 // CachedPage sends the next page that the connection's streams wait for, if it was encoded already.
 // It reports whether it did, and whether more are due. Unlike Page it needs no lock of the shard.
-func (d *Shard) CachedPage(conn uint64, maxBytes int) (sent, more bool) {
-	if sent, more = d.Semaphores.CachedPage(conn, maxBytes); sent && !more {
-		more = d.Processes.waits(conn) || d.Tracks.waits(conn) || d.Limits.waits(conn)
+func (s *Shard) CachedPage(conn uint64, maxBytes int) (sent, more bool) {
+	if sent, more = s.Semaphores.CachedPage(conn, maxBytes); sent && !more {
+		more = s.Processes.waits(conn) || s.Tracks.waits(conn) || s.Limits.waits(conn)
 	}
 	return sent, more
 }

@@ -75,7 +75,7 @@ func (p *planner) mayVote(x *shardView, i *meta.Instance) bool {
 	return x.ID != meta.MetaShardID || t.CanVote
 }
 
-// candidate is an instance for the choice of a group's voters. The caller says whether it is ready
+// candidate is an instance for the choice of a group's voters. The caller knows whether it is ready
 // to get a vote.
 func (p *planner) candidate(x *shardView, i *meta.Instance) Candidate {
 	r, has := x.On(i.ID)

@@ -104,7 +104,7 @@ func TestNodeLifecycle(t *testing.T) {
 		again, err := g.CreateNode(ctx, create(req.Path))
 		must(t, err)
 		if again.ID == made.ID || again.Revision != 1 {
-			t.Errorf("the node made anew is %+v", again)
+			t.Errorf("the node that was made again is %+v", again)
 		}
 	})
 }

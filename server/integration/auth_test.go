@@ -559,7 +559,7 @@ func TestFirstAdministrator(t *testing.T) {
 	}
 }
 
-// TestOtherIdentity: a session is of no use to another identity, whatever of it that one has: its
+// TestOtherIdentity: a session is of no use to another identity, whatever of it that identity has: its
 // id, its key, its ticket.
 func TestOtherIdentity(t *testing.T) {
 	s := guarded(t, nil)

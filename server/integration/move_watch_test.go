@@ -30,7 +30,7 @@ func TestWatchesOfFrozenBucket(t *testing.T) {
 	w.must(protocol.KindCreate, k.at, &protocol.Create{Head: w.head(session), Name: []byte(name), Limit: 1}, nil)
 	ofName := &protocol.Watch{Shard: d.ID(), Node: k.node, Name: []byte(name)}
 	ofTrack := &protocol.TrackWatch{Node: k.node, Name: k.name}
-	// snapshot waits for a stream's state, and says whether it is about the bucket.
+	// snapshot waits for a stream's state, and reports whether it is about the bucket.
 	snapshot := func(id uint64) (has bool) {
 		t.Helper()
 		h := w.find("a snapshot", func(h protocol.Header) bool { return h.Kind == protocol.KindSnapshot && h.ID == id })

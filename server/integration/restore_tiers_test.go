@@ -256,7 +256,7 @@ func TestRestoreByVoter(t *testing.T) {
 	checkRestored(t, c, saved, "/default", map[string]uint64{"/defaultseat": l.Token()}, nil)
 }
 
-// TestRestoreOvertaken: of two instances that restore a tier, one is first. The other one is told,
+// TestRestoreOvertaken: of two instances that restore a tier, one is first. The other is notified,
 // and keeps nothing of what it has imported: its shards are removed, and it gets new ones.
 func TestRestoreOvertaken(t *testing.T) {
 	ctx := t.Context()

@@ -102,7 +102,7 @@ func TestPauseOfForbidden(t *testing.T) {
 	}
 }
 
-// answered reads what is there without waiting long, keeps it, and says whether a reply is among
+// answered reads what is there without waiting long, keeps it, and reports whether a reply is among
 // it.
 func (c *raw) answered(id uint64) bool {
 	c.t.Helper()

@@ -77,7 +77,7 @@ func TestStreamsBesideWrites(t *testing.T) {
 }
 
 // besideWrites sends a write and reads at some moment of the time that the write takes, on another
-// connection, until enough reads were before their write and enough after it. Read says whether it
+// connection, until enough reads were before their write and enough after it. Read reports whether it
 // was before, and has seen to it that the write is told of then.
 func (c *raw) besideWrites(rounds uint64, write func(round uint64) (protocol.Kind, uint64), read func(round uint64) (old bool)) {
 	c.t.Helper()
@@ -126,7 +126,7 @@ func (c *raw) closeBeside(bucket, id uint64, change protocol.Kind, old bool) {
 	c.later = nil // told before it was closed
 }
 
-// oneShotBeside reads with a one-shot watch while version is being written, and says whether it
+// oneShotBeside reads with a one-shot watch while version is being written, and reports whether it
 // read what was before it.
 func (c *raw) oneShotBeside(node, session, b, id, version uint64) (old bool) {
 	c.t.Helper()

@@ -178,7 +178,7 @@ func TestNoSuccessor(t *testing.T) {
 		check("one was heard", time.Hour, "")
 		m.do(&meta.InstanceUpdate{Instance: 3, Target: meta.Offline})
 		m.do(&meta.InstanceCurrent{Instance: 3, State: m.of(3).Target})
-		check("the other one is down", time.Hour, "")
+		check("the other instance is down", time.Hour, "")
 		m.clock.Advance(missedAfter + 1)
 		check("the one that was heard is silent", 0, "1 of 3")
 		m.do(&meta.Join{UUID: "u4", Name: "i4", Address: "a4:2", RaftAddress: address(4), Tier: "default",

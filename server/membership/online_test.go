@@ -104,7 +104,7 @@ func TestAdmitWithoutMajority(t *testing.T) {
 }
 
 // TestCheckApplicantByTheLeader: only the leader of the meta shard, which will have to reach an
-// applicant, says whether it does.
+// applicant, reports whether it does.
 func TestCheckApplicantByTheLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if _, err := newMember(t, 2).CheckApplicant(t.Context(), "i4", address(4)); !errors.Is(err, protocol.StatusWrongShard) {

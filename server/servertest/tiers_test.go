@@ -266,7 +266,7 @@ func TestArbiterTier(t *testing.T) {
 	c.WaitReady()
 	converged()
 	c.Kill(data)
-	offline(data) // the arbiter and the other one have decided that
+	offline(data) // the arbiter and the other instance have decided that
 	c.Restart(data)
 	c.WaitReady()
 	converged()

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientWaits returns what says whether a client waits to be accepted. It is for one goroutine, and
+// clientWaits returns a function that reports whether a client waits to be accepted. It is for one goroutine, and
 // allocates nothing.
 func clientWaits(l net.Listener) func() bool {
 	s, ok := l.(syscall.Conn)

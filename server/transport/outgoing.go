@@ -135,7 +135,7 @@ func (o *outgoing) notify() bool {
 	return mark
 }
 
-// close appends the goodbye, behind which nothing is appended any more. It answers whether it is
+// close appends the goodbye, behind which nothing is appended any more. It reports whether it is
 // the first, and whether the listener has to be told. That is so of an immediate close even if the
 // listener knows of bytes: it may stand in a write that nobody reads.
 func (o *outgoing) close(how CloseMode, goodbye protocol.Goodbye) (first, mark bool) {
@@ -391,7 +391,7 @@ func (c *Conn) checkRoom() {
 	}
 }
 
-// deferWrite ends the hold of a listener that has read, and says whether what waits is to wait on,
+// deferWrite ends the hold of a listener that has read, and reports whether what waits is to wait on,
 // or nothing does. If not, the listener writes it.
 func (c *Conn) deferWrite() bool { return c.out.releaseNotify(c.deferrable) }
 

@@ -128,7 +128,7 @@ func (t *subscriberTable) replySubscribe(q *pendingRequest, st State) {
 	t.send(p.shard, &m)
 }
 
-// replyHeartbeat confirms, behind the barrier, that this leadership is alive, and says whether it
+// replyHeartbeat confirms, behind the barrier, that this leadership is alive, and reports whether it
 // knows the subscriber.
 func (t *subscriberTable) replyHeartbeat(b pendingHeartbeat) {
 	p := t.byShard[b.from]

@@ -213,7 +213,7 @@ func TestTiersToBeRestored(t *testing.T) {
 		t.Errorf("the restored tier is %+v", x)
 	}
 	if x, _ := m.Tier(second); !x.ToBeRestored() || x.Bootstrapped {
-		t.Errorf("the other one is %+v", x)
+		t.Errorf("the second tier is %+v", x)
 	}
 	must(m, &ShardReady{Shard: 1}, &TierShards{first, 3}, &TierRestored{second, backup, []uint64{3}}, &NodeDrop{Path: "/b", Node: made.ID})
 	if res := apply(m, &TierRestored{second, backup, []uint64{3}}); res.Status != protocol.StatusPreconditionFailed {

@@ -244,7 +244,7 @@ func (s *script) result(answer []byte) string {
 		s.t.Fatalf("restored digest %x index %d, want %x and %d", again.Digest(),
 			again.AppliedIndex(), s.m.Digest(), s.index)
 	}
-	s.m = again // and go on with that one
+	s.m = again // and go on with the restored machine
 	if res.Status != protocol.StatusOK {
 		return fmt.Sprintf("%s: %s\n", res.Status, res.Message)
 	}

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // ownProcessEnv runs a test in a process of its own.
 const ownProcessEnv = "SIGNALBOX_TEST_ALONE"
 
-// inOwnProcess runs the calling test again in a process of its own, and says whether this is that
+// inOwnProcess runs the calling test again in a process of its own, and reports whether this is that
 // process.
 func inOwnProcess(t *testing.T) bool {
 	t.Helper()

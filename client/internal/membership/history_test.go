@@ -189,7 +189,7 @@ func (w *world) isQuiet() bool {
 }
 
 // TestRandomHistories plays machines against the server's own state machine and relay.
-// SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with that one.
+// SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with history n.
 func TestRandomHistories(t *testing.T) {
 	histories, first := 200, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {

@@ -309,7 +309,7 @@ func TestAhead(t *testing.T) {
 		{s: fair, x: first, w: second, want: true},
 		{s: fair, x: second, w: late},                                                    // equal tags: the key granted last decides
 		{s: fair, x: unranked, w: second},                                                // the policy's order is not known
-		{s: fair, x: late, w: second},                                                    // the other one is served first
+		{s: fair, x: late, w: second},                                                    // the other request is served first
 		{s: fair, x: unranked, w: sameKey, want: true},                                   // one lane
 		{s: slots, x: first, w: second},                                                  // a key's other lanes move its tags
 		{s: slots, x: unranked, w: sameKey, want: true},                                  //

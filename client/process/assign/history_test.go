@@ -70,7 +70,7 @@ func (s *testWorker) kill() {
 // TestRandomHistories plays rounds that break off anywhere, among workers that come, leave and
 // crash at any moment: no partition is ever worked on by two, and after a round that was let
 // through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with
-// that one.
+// history n.
 func TestRandomHistories(t *testing.T) {
 	histories, first := 300, uint64(1)
 	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {

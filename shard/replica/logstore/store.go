@@ -23,7 +23,7 @@ import (
 // ErrRolledBack: a log has lost entries that it had.
 var ErrRolledBack = errors.New("the log has gone back")
 
-// ErrNoWatermark: a log has no watermark, so nothing tells whether it is complete.
+// ErrNoWatermark: a log has no watermark, so nothing shows whether it is complete.
 var ErrNoWatermark = errors.New("the log has no watermark")
 
 // ErrDamaged: the log cannot be read.
@@ -160,7 +160,7 @@ func (s *Store) checkMarks(db *wal.Log, known map[key]mark, lacking []string) er
 	}
 	// The first marks are durable before the first log.
 	if known == nil && len(found) > 0 {
-		err := fmt.Errorf("%w: %s; nothing else tells whether the log is whole",
+		err := fmt.Errorf("%w: %s; nothing else shows whether the log is whole",
 			ErrNoWatermark, strings.Join(lacking, " and "))
 		if !s.cfg.AcceptLoss {
 			return err
