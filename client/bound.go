@@ -20,7 +20,7 @@ func LongestHold(d time.Duration) SemaphoreOption {
 	}
 }
 
-// ExtendHolds says whether holders may ask for more time with Lease.Extend, as often as they like;
+// ExtendHolds reports whether holders may ask for more time with Lease.Extend, as often as they like;
 // default no. It goes with LongestHold.
 func ExtendHolds(yes bool) SemaphoreOption {
 	return func(x *semaphoreOptions) {

@@ -363,7 +363,7 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 }
 
 // History reads the holds of a semaphore that ended last, the last one first: as many as
-// KeepHistory says. Errors: NotFound, Unsupported.
+// KeepHistory says. Errors: NotFound.
 func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 	if name == "" {
 		return nil, withOp("history", name, handle.ErrNoSemaphore)

@@ -126,7 +126,7 @@ func TestReason(t *testing.T) {
 	}
 	ended := func(s *client.Session, waiting []outcome[*client.Lease], why string) {
 		t.Helper()
-		<-s.Done()
+		<-s.Context().Done()
 		for _, w := range waiting {
 			if _, err := w.get(); !errors.Is(err, client.ErrSessionExpired) || !strings.Contains(err.Error(), why) {
 				t.Errorf("waiting: %v", err)

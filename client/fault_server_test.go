@@ -337,7 +337,7 @@ func TestRestore(t *testing.T) {
 	if r.ID() != s.ID() {
 		t.Fatal(r.ID(), s.ID())
 	}
-	<-s.Done()
+	<-s.Context().Done()
 	if !errors.Is(s.Err(), client.ErrTakenOver) || l.Held() {
 		t.Fatal(s.Err(), l.Held())
 	}

@@ -211,7 +211,7 @@ func TestFrozenHolder(t *testing.T) {
 			t.Error("believed in although granted on")
 		}
 		thaw()
-		<-a.Done()
+		<-a.Context().Done()
 		release(t, next)
 		a = session(t, frozen, client.Timeout(3*time.Second))
 	}

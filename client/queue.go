@@ -27,8 +27,7 @@ const DefaultPriority = 5
 const DefaultAging = time.Minute
 
 // SemaphoreOption is an option of Session.Create and Session.Alter. A semaphore that is created with
-// any of them keeps a history of 32 holds unless KeepHistory says otherwise. A server that does not
-// know them is answered with Unsupported, and nothing is sent to it.
+// any of them keeps a history of 32 holds unless KeepHistory says otherwise.
 type SemaphoreOption func(*semaphoreOptions)
 
 // semaphoreOptions are what options change.

@@ -12,7 +12,7 @@ import (
 
 // Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB.
 // Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
-// has the name; BadRequest; Unsupported, for options.
+// has the name; BadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
 	what, reason := withoutReasons(opts)
 	return withOp("create", name, s.create(ctx, name, limit, data, reason, what...))
@@ -99,7 +99,7 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 // Alter changes the options that are given, and drains slots. Owners keep what they have; waiters
 // keep their places. It needs the right admin. Repeated it changes nothing. Errors: NotFound, also of
 // a slot that is drained; PreconditionFailed for an ephemeral semaphore, while slots that are added
-// or removed are in use, and with more than 10,000 waiters; BadRequest; Unsupported.
+// or removed are in use, and with more than 10,000 waiters; BadRequest.
 func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
 	var x semaphoreOptions
 	for _, f := range opts {

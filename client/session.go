@@ -153,10 +153,7 @@ func (s *Session) Held() bool { return s.d.Held() }
 // Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
 func (s *Session) Remaining() time.Duration { return s.d.Remaining() }
 
-// Done is closed when the session is over for good.
-func (s *Session) Done() <-chan struct{} { return s.d.Context().Done() }
-
-// Context ends with the session. Its cause is Err.
+// Context ends when the session is over for good. Its cause is Err.
 func (s *Session) Context() context.Context { return s.d.Context() }
 
 // Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,

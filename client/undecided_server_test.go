@@ -46,7 +46,7 @@ func TestReleaseBesideClose(t *testing.T) {
 		released := async(func() (struct{}, error) { return struct{}{}, l.Release(testContext(t)) })
 		<-lost.Done() // it was sent in the same step
 		closed := async(func() (struct{}, error) { return struct{}{}, s.Close(testContext(t)) })
-		<-s.Done()
+		<-s.Context().Done()
 		if hears {
 			srv.Resume()
 		}

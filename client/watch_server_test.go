@@ -385,7 +385,7 @@ func TestWatchOfDroppedNode(t *testing.T) {
 	if !stopped {
 		t.Fatal("the watch ended without an error")
 	}
-	<-s.Done()
+	<-s.Context().Done()
 	if !errors.Is(s.Err(), client.ErrSessionExpired) {
 		t.Fatal(s.Err())
 	}

@@ -58,7 +58,7 @@ func (x *Change) turn(e *Engine) {
 	e.send(&x.Request)
 }
 
-// setOptions repeats what the lease was acquired with, without what chooses slots. Whoever has a bound
+// setOptions repeats what the lease was acquired with, without what chooses slots. A lease with a bound
 // says again that bounds are known.
 func (x *Change) setOptions() {
 	b := x.l.bound

@@ -78,7 +78,7 @@ func TestAttach(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.Done()
+		<-s.Context().Done()
 		if err := s.Err(); !errors.Is(err, client.ErrTakenOver) {
 			t.Fatal(err)
 		}

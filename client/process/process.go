@@ -62,10 +62,10 @@ type sentRequest struct {
 // the handler from then on, Initialize first. Names are letters and digits with single dashes or
 // dots between them. If ctx ends first, the session is not a member, or soon is not. Errors: what
 // Initialize returned, BadRequest, ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden,
-// Unsupported, or the session's Err.
+// or the session's Err.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
 	own := s.Handle(handle.Key{})
-	return join(ctx, handle.Process(own.Node, own.Session, name), s.ID(), s.Done(), s.Err, name, h, o)
+	return join(ctx, handle.Process(own.Node, own.Session, name), s.ID(), s.Context().Done(), s.Err, name, h, o)
 }
 
 func join(

@@ -57,7 +57,7 @@ func Open(ctx context.Context, s *client.Session, path string) (*Limiter, error)
 		case <-ctx.Done():
 			x.end(ctx.Err())
 			return nil, ctx.Err()
-		case <-s.Done():
+		case <-s.Context().Done():
 			x.end(s.Err())
 			return nil, s.Err()
 		}

@@ -27,6 +27,5 @@
 // A [Gatekeeper] runs the checks that a location's config names before it takes a version.
 //
 // Errors are those of package client; [ErrFenced], [ErrAlreadyRegistered], [ErrUnknownLocation] and
-// [ErrStaleReport] are refusals of the track's own. A server that has no rollouts answers
-// client.Unsupported.
+// [ErrStaleReport] are refusals of the track's own.
 package rollout

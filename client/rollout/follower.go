@@ -433,7 +433,7 @@ func (f *Follower) serve(
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-s.Done():
+		case <-s.Context().Done():
 			return s.Err()
 		case err := <-gone:
 			return err

@@ -134,7 +134,7 @@ func runRole(ctx context.Context, role, name, endpoint, dir string, timeout time
 		ready()
 		select {
 		case <-ctx.Done():
-		case <-s.Done():
+		case <-s.Context().Done():
 			return s.Err()
 		}
 		return nil

@@ -139,7 +139,7 @@ func TestActions(t *testing.T) {
 		t.Fatal("the session is gone before the action was confirmed")
 	}
 	s.post(path, set("x", "")).wants(t, 200, "The session is killed.")
-	<-killed.Done()
+	<-killed.Context().Done()
 	s.get(kill).wants(t, 404)
 
 	token := strconv.FormatUint(lease.Token(), 10)
@@ -224,5 +224,5 @@ func TestActionsNeedTheRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.act(kill, strconv.FormatUint(holder.ID(), 10)).wants(t, 200, "The session is killed.")
-	<-holder.Done()
+	<-holder.Context().Done()
 }

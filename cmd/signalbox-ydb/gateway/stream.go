@@ -177,7 +177,7 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 	ping := time.NewTimer(0) // the first one right behind SessionStarted
 	defer ping.Stop()
-	over := st.sess.native.Done()
+	over := st.sess.native.Context().Done()
 	for {
 		select {
 		case r := <-requests:
