@@ -300,7 +300,7 @@ func TestKeyboard(t *testing.T) {
 	b.run(b.ctx, "press the button", chromedp.KeyEvent(kb.Enter))
 	kill()
 	b.until(b.ctx, "the end", `document.querySelector("#notes .good")?.innerText === "The session is killed."`)
-	<-victim.Done()
+	<-victim.Context().Done()
 }
 
 // checks are what every page has to hold, in any width and in both colour schemes. They stand in
