@@ -83,7 +83,7 @@ type Watcher struct {
 	frames    int64
 }
 
-// Connected notes a connection to a server; end notes its end, and says whether the watcher followed
+// Connected notes a connection to a server; end notes its end, and reports whether the watcher followed
 // the service on it.
 func (w *Watcher) Connected(server int) (end func() (followed bool)) {
 	w.at[server].Add(1)

@@ -35,7 +35,7 @@ type etcdWatchers struct {
 	replies replyCache
 }
 
-// etcdReads is how many of them read the list at once: etcd makes each answer anew and whole, and
+// etcdReads is how many of them read the list at once: etcd makes each answer again and whole, and
 // thousands at once do not fit into its memory.
 const etcdReads = 200
 
