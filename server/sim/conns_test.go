@@ -83,7 +83,6 @@ func (k *conn) accept(in *instance) {
 	in.conns = append(in.conns, k)
 	hello := &protocol.HelloReply{
 		Version: protocol.Version, Cluster: cluster, Instance: in.id, Window: w.window, MapVersion: in.known.version,
-		Features: protocol.FeatureQueues,
 	}
 	k.toClient(func() { k.hello, k.up = hello, true })
 	for _, h := range k.behindHello {
