@@ -735,11 +735,6 @@ var plantedFaults = []plantedFault{
 		"client/ratelimit", "TestDemandChanges", "",
 	},
 	{
-		"limit-changed-unheard", "client/core/engine.go",
-		[]string{", protocol.KindLimitChanged:\n", ":\n"},
-		"client/ratelimit", "TestSharesFollowDemand", "",
-	},
-	{
 		"limit-shrunk-for-lent", "shard/ratelimit/compute.go",
 		[]string{"if wants := l.wants(h); wants < rate {", "if wants := l.wants(h); wants < rate/1000 {"},
 		"shard/ratelimit", "TestNobodyShrinksForWhatIsLent", "",
