@@ -69,3 +69,39 @@ func TestConsumerBehind(t *testing.T) {
 		t.Fatal(event, ok, err)
 	}
 }
+
+// TestEventsReachTheirStream: each kind of event of a stream is decoded by the stream whose id it has,
+// and by no other.
+func TestEventsReachTheirStream(t *testing.T) {
+	for _, x := range []struct {
+		kind protocol.Kind
+		m    protocol.Message
+	}{
+		{protocol.KindSnapshot, &protocol.Snapshot{}},
+		{protocol.KindProcessState, &protocol.ProcessState{}},
+		{protocol.KindProcessChanges, &protocol.ProcessChanges{}},
+		{protocol.KindTrackStatus, &protocol.TrackStatus{}},
+		{protocol.KindTrackEvents, &protocol.TrackEvents{}},
+		{protocol.KindLimitChanged, &protocol.LimitChanged{}},
+	} {
+		b := newWatchBench(t, 1, &Watch{Node: 7, Name: "jobs"})
+		var streams [2]*Stream
+		for i := range streams {
+			streams[i] = &Stream{
+				Waiter: nobody{}, Kind: protocol.KindProcessWatch, Msg: &protocol.ProcessWatch{Node: 7, Name: []byte("p")},
+				To: Target{Of: AtProcess, Node: 7, Name: "p"},
+				Decode: func() Decoder {
+					return func(h protocol.Header) (any, Step, error) { return h.Kind, Append, nil }
+				},
+			}
+			b.e.Stream(b.now, streams[i])
+		}
+		b.receive(x.kind, streams[1].parts[0].stream, 1, x.m)
+		if event, ok, err := streams[1].Next(); event != x.kind || !ok || err != nil {
+			t.Errorf("the stream of an event of kind %d has %v, %t, %v", x.kind, event, ok, err)
+		}
+		if event, ok, err := streams[0].Next(); ok || err != nil {
+			t.Errorf("the other stream has %v, %v for an event of kind %d", event, err, x.kind)
+		}
+	}
+}

@@ -45,30 +45,23 @@ func newBalance() *balance { return &balance{retries: retriesInHand} }
 // not, which may be nil, has just failed, and is not chosen if there is another one. It is nil if
 // there are none.
 func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
-	for _, may := range []func(l *load) bool{
+	may := make([]*load, 0, len(b.backends))
+	for _, ok := range []func(l *load) bool{
 		func(l *load) bool { return l.mayTry(now) && (l.failures == 0 || not == nil && l.rested(now)) },
 		func(l *load) bool { return l.mayTry(now) },
 		func(*load) bool { return true }, // an answer is likelier than without a try
 	} {
-		if l := b.better(now, first, second, func(l *load) bool { return l != not && may(l) }); l != nil {
-			return l
+		for _, l := range b.backends {
+			if l != not && ok(l) {
+				may = append(may, l)
+			}
+		}
+		if len(may) > 0 {
+			break
 		}
 	}
-	return b.better(now, first, second, func(*load) bool { return true })
-}
-
-// pickSound chooses among those whose last request did not fail. It is nil if there are none.
-func (b *balance) pickSound(now time.Time, first, second float64) *load {
-	return b.better(now, first, second, func(l *load) bool { return l.failures == 0 })
-}
-
-// better is the better of two random ones of those that may be used; nil: there are none.
-func (b *balance) better(now time.Time, first, second float64, ok func(*load) bool) *load {
-	may := make([]*load, 0, len(b.backends))
-	for _, l := range b.backends {
-		if ok(l) {
-			may = append(may, l)
-		}
+	if len(may) == 0 {
+		may = b.backends
 	}
 	if len(may) == 0 {
 		return nil

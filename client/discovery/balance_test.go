@@ -131,24 +131,6 @@ func TestRetryAvoidsFailures(t *testing.T) {
 	}
 }
 
-// TestSoundOnes: after a refusal those are picked that have not failed, and nobody if all have.
-func TestSoundOnes(t *testing.T) {
-	now := time.Unix(0, 0)
-	b := loads(3)
-	b.backends[0].failures, b.backends[0].failed = 1, now.Add(-time.Hour)
-	b.result(now, b.backends[2], true)
-	b.backends[1].inFlight = 100
-	for _, x := range []float64{0, 0.5, 0.99} {
-		if b.pickSound(now, x, x) != b.backends[1] {
-			t.Error("one that failed is picked")
-		}
-	}
-	b.result(now, b.backends[1], true)
-	if b.pickSound(now, 0, 0) != nil {
-		t.Error("all have failed, and one is picked")
-	}
-}
-
 // TestPick: requests in flight, latency and weight decide; a retry goes elsewhere.
 func TestPick(t *testing.T) {
 	now := time.Unix(0, 0)

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -35,8 +34,7 @@ var ErrNoMembers = errors.New("the service has no members")
 // A request is tried once more, at another member, if no connection was made, or if the connection
 // broke before a byte of the answer and the method is idempotent or the request has an
 // Idempotency-Key. Its body must be absent or have GetBody. At most 10 % of requests are tried
-// again, with 20 in hand. A member that refuses the connection has seen nothing of the request: that
-// is no try while there is another member that has not failed.
+// again, with 20 in hand.
 //
 // The Host header is the URL's. TLS verifies the certificate for NAME.signalbox, or for ServerName,
 // and never for an address. A port in such a URL is an error. Fields must not be changed once
@@ -218,36 +216,17 @@ func (s *httpService) newTransport(addr string) *http.Transport {
 	return tr
 }
 
-// pick is the member that a request goes to first; nil: there is none.
-func (s *httpService) pick() *backend {
+func (s *httpService) pick(not *backend) *backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow()
-	s.balance.request()
-	return s.of(s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), nil))
-}
-
-// pickNext is another one, after a try at b. It is nil if there is none, or if no retry is left.
-// Retried says that it is one: what refused a connection has been no try, while there are members
-// that have not failed.
-func (s *httpService) pickNext(b *backend, refused, mayRetry bool) (next *backend, retried bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.follow()
-	now, first, second := time.Now(), rand.Float64(), rand.Float64()
-	if refused {
-		if l := s.balance.pickSound(now, first, second); l != nil {
-			return s.of(l), false
-		}
+	var other *load
+	if not != nil {
+		other = &not.load
+	} else {
+		s.balance.request()
 	}
-	if !mayRetry || !s.balance.retry() {
-		return nil, false
-	}
-	return s.of(s.balance.pick(now, first, second, &b.load)), true
-}
-
-// of is the backend of a load. mu is held.
-func (s *httpService) of(l *load) *backend {
+	l := s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), other)
 	for _, b := range s.backends {
 		if &b.load == l {
 			return b
@@ -257,28 +236,34 @@ func (s *httpService) of(l *load) *backend {
 }
 
 func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
-	b := s.pick()
+	b := s.pick(nil)
 	if b == nil {
 		closeBody(req)
 		return nil, fmt.Errorf("%w: %q in %s", ErrNoMembers, s.name, s.t.Node)
 	}
 	resp, answered, err := s.try(b, req)
-	for retried := false; err != nil && mayRetry(req, answered, err); {
-		again := req.Clone(req.Context())
-		if req.GetBody != nil {
-			var bodyErr error
-			if again.Body, bodyErr = req.GetBody(); bodyErr != nil {
-				return nil, err
-			}
-		}
-		next, counts := s.pickNext(b, errors.Is(err, syscall.ECONNREFUSED), !retried)
-		if next == nil {
-			closeBody(again)
+	if err == nil || !mayRetry(req, answered, err) {
+		return resp, err
+	}
+	again := req.Clone(req.Context())
+	if req.GetBody != nil {
+		var bodyErr error
+		if again.Body, bodyErr = req.GetBody(); bodyErr != nil {
 			return nil, err
 		}
-		b, retried = next, retried || counts
-		resp, answered, err = s.try(b, again)
 	}
+	s.mu.Lock()
+	allowed := s.balance.retry()
+	s.mu.Unlock()
+	if !allowed {
+		closeBody(again)
+		return nil, err
+	}
+	if b = s.pick(b); b == nil {
+		closeBody(again)
+		return nil, err
+	}
+	resp, _, err = s.try(b, again)
 	return resp, err
 }
 

@@ -13,7 +13,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -190,54 +189,6 @@ func TestHTTPRetries(t *testing.T) {
 		return
 	}
 	t.Error("a request with such a body is tried again")
-}
-
-// TestHTTPRefusals: members that refuse connections cost no request while one answers, and no retry.
-// If all refuse, those that are known to have failed are not tried all again with each request.
-func TestHTTPRefusals(t *testing.T) {
-	srv := servertest.Start(t, servertest.RealTime())
-	c := dial(t, srv)
-	good := serveWeb(t, srv, nil)
-	const gone = 10
-	var listeners []net.Listener
-	for range gone { // all listen, so that each has another address
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		listeners = append(listeners, l)
-		register(t, srv, discovery.Endpoint{Addr: l.Addr().String()})
-	}
-	for _, l := range listeners {
-		l.Close()
-	}
-	serving(t, c, count(gone+1))
-	var dials atomic.Int64
-	base := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dials.Add(1)
-		return new(net.Dialer).DialContext(ctx, network, addr)
-	}}
-	hc := httpClient(t, &discovery.Transport{Client: c, Node: "/default", Base: base})
-	for range 10 {
-		resp, err := hc.Post("http://api.signalbox/", "text/plain", strings.NewReader("body"))
-		must(t, err)
-		resp.Body.Close()
-	}
-	good.Close()
-	refused := func() {
-		t.Helper()
-		resp, err := hc.Post("http://api.signalbox/", "text/plain", strings.NewReader("body"))
-		if err == nil {
-			resp.Body.Close()
-		}
-		if !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("nobody listens, and the error is %v", err)
-		}
-	}
-	refused() // which finds all that have not failed yet
-	before := dials.Load()
-	refused()
-	if n := dials.Load() - before; n > 2 {
-		t.Errorf("a request dials %d members that have refused", n)
-	}
 }
 
 // TestOwnAddress: a program that is a member of the service that it calls, by one client, is called

@@ -735,6 +735,11 @@ var plantedFaults = []plantedFault{
 		"client/ratelimit", "TestDemandChanges", "",
 	},
 	{
+		"limit-changed-unheard", "client/core/engine.go",
+		[]string{", protocol.KindLimitChanged:\n", ":\n"},
+		"client/core", "TestEventsReachTheirStream", "",
+	},
+	{
 		"limit-shrunk-for-lent", "shard/ratelimit/compute.go",
 		[]string{"if wants := l.wants(h); wants < rate {", "if wants := l.wants(h); wants < rate/1000 {"},
 		"shard/ratelimit", "TestNobodyShrinksForWhatIsLent", "",
