@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -114,3 +115,14 @@ func interrupted(ctx context.Context) error { return driver.Undecided(driver.Int
 func outcomeUnknown(sent bool, err error) error { return driver.OutcomeUnknown(sent, err) }
 
 func withOp(op, name string, err error) error { return driver.WithOp(op, name, err) }
+
+// isNotFound reports whether a semaphore does not exist, which recipes take for an empty one, or its
+// node does not: see [Node.checkLives].
+func isNotFound(err error) bool { return errors.Is(err, protocol.StatusNotFound) }
+
+func closeError(r core.Result) error {
+	if r.Err != nil {
+		return fmt.Errorf("close session: %w", driver.Err(r))
+	}
+	return nil
+}

@@ -104,6 +104,9 @@ func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease
 	return withOp("hold", l.name, lost)
 }
 
+// ReduceOption is an option of Lease.Reduce.
+type ReduceOption func(*driver.Change)
+
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
 // token stay. Of slots the last ones are given back, or those that Keep does not name. More than is held
 // is BadRequest: acquire it with another session, or release first.

@@ -199,9 +199,6 @@ func FailOnDeadlock() AcquireOption {
 // units have no names. The token of each is Token.
 func (l *Lease) Slots() []string { return l.d.SlotNames() }
 
-// ReduceOption is an option of Lease.Reduce.
-type ReduceOption func(*driver.Change)
-
 // Keep names the slots that are kept, as many as the count. Default: the first ones of the list.
 func Keep(names ...string) ReduceOption { return func(x *driver.Change) { x.Keep = names } }
 

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"errors"
 	"iter"
 	"time"
 
@@ -165,7 +164,3 @@ func members(owners []Owner) []Member {
 	}
 	return list
 }
-
-// isNotFound says that a semaphore does not exist, which recipes take for an empty one, or that the
-// node does not: see [Node.checkLives].
-func isNotFound(err error) bool { return errors.Is(err, protocol.StatusNotFound) }

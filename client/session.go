@@ -2,11 +2,9 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
@@ -173,11 +171,4 @@ func (s *Session) Err() error {
 // over succeeds.
 func (s *Session) Close(ctx context.Context) error {
 	return closeError(s.d.Close(ctx, ErrSessionClosed))
-}
-
-func closeError(r core.Result) error {
-	if r.Err != nil {
-		return fmt.Errorf("close session: %w", driver.Err(r))
-	}
-	return nil
 }
