@@ -167,7 +167,8 @@ const (
 	scaleMember  = "idle" // CPU of an instance that nobody uses, us a second
 	scaleClients = "load" // cores of the load in the closed loop
 
-	// of the smallest cluster with quotas of scaleCosts times as much, which the model has its costs from
+	// of the smallest cluster with quotas of scaleCosts times as much, which the model has its
+	// costs from
 
 	scaleCost   = "cost"   // CPU of a pair on all servers, us
 	scaleLeader = "leader" // part of it that the busiest server uses

@@ -55,8 +55,8 @@ type barrierEntry struct {
 // or died. So a party finds its own meeting in the record, however late it looks, and each other holder
 // of a unit waits for the next one.
 
-// meeting is the record after the next meeting, if all are there: the members of the last one have gone,
-// and n keys wait. Of parties with one key the latest counts: it was started again.
+// meeting is the record after the next meeting, if all are there: the members of the last one have
+// gone, and n keys wait. Of parties with one key the latest counts: it was started again.
 func (r *barrierRecord) meeting(entries []barrierEntry) (next barrierRecord, complete bool) {
 	latest := make(map[string]barrierEntry, r.Barrier)
 	for _, p := range entries {

@@ -57,7 +57,8 @@ func (w *barrierWorld) leave(token uint64) {
 	})
 }
 
-// step lets a party do one thing, and reports whether anything changed and whether the party is through.
+// step lets a party do one thing, and reports whether anything changed and whether the party is
+// through.
 func (w *barrierWorld) step(a *barrierActor, late bool) (changed, through bool) {
 	switch a.at {
 	case 0:

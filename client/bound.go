@@ -30,8 +30,8 @@ func ExtendHolds(yes bool) SemaphoreOption {
 }
 
 // MaxHold bounds how long the lease lasts, 1 s to 30 days from the grant, and at most the semaphore's
-// LongestHold, which is the default, as is 0. A program that hangs does not keep others out for longer. It goes
-// with ephemeral semaphores and recipes too.
+// LongestHold, which is the default, as is 0. A program that hangs does not keep others out for
+// longer. It goes with ephemeral semaphores and recipes too.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		x := o.asked()
@@ -61,9 +61,9 @@ func (l *Lease) TimeToStop() time.Duration {
 	return most
 }
 
-// Extend asks for d more from now on, 1 s to 30 days; at most the semaphore's LongestHold counts. A hold
-// that has more time left, or has no bound, stays as it is. Only the program knows that its work goes
-// on well, so nothing extends a hold by itself; Ending says when to think of it.
+// Extend asks for d more from now on, 1 s to 30 days; at most the semaphore's LongestHold counts. A
+// hold that has more time left, or has no bound, stays as it is. Only the program knows that its
+// work goes on well, so nothing extends a hold by itself; Ending says when to think of it.
 //
 // Errors: PreconditionFailed if the semaphore has a LongestHold and not ExtendHolds, or if a waiter
 // wants the units; ErrMaxHold and the others of the lease if it ended before the answer came.

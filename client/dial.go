@@ -60,9 +60,9 @@ type Config struct {
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 
 	// Logger gets lost and new connections and sessions that were taken over at debug, and expired
-	// sessions, and another cluster that answers in place of this client's, at warn. Calls of the SDK may log on their caller's goroutine what they learn of
-	// other sessions, so its handler must not wait for a lock that is held in such a call. Default:
-	// nothing is logged.
+	// sessions, and another cluster that answers in place of this client's, at warn. Calls of the
+	// SDK may log on their caller's goroutine what they learn of other sessions, so its handler
+	// must not wait for a lock that is held in such a call. Default: nothing is logged.
 	Logger *slog.Logger
 
 	// Observer, if not nil, is notified of acquires and holds, connections, sessions and retries, for

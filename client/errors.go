@@ -31,8 +31,8 @@ var (
 	// forced release, by the deletion of the semaphore, or at a bound.
 	ErrLeaseLost = core.ErrLeaseLost
 
-	// ErrMaxHold: the lease was held for as long as it may be, see MaxHold and LongestHold. errors.Is(err,
-	// ErrLeaseLost) is true too.
+	// ErrMaxHold: the lease was held for as long as it may be, see MaxHold and LongestHold.
+	// errors.Is(err, ErrLeaseLost) is true too.
 	ErrMaxHold = core.ErrMaxHold
 
 	// ErrYielded: a waiter wanted the units, and the Grace of the semaphore is over. errors.Is(err,

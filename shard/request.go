@@ -85,7 +85,8 @@ func admitNew(m *Machine, p *sessionRecord, seq uint64, own bool) bool {
 
 // findEntry looks up the semaphore and the session's entry. A waiter at the head, or of this
 // session, that is overdue but was not fired yet counts as gone: it is timed out here. So is this
-// session's hold that has passed its bound. Where there are lanes, they are examined, no matter which waiters are first.
+// session's hold that has passed its bound. Where there are lanes, they are examined, no matter
+// which waiters are first.
 func (q *request) findEntry(m *Machine) {
 	q.semaphore = m.semaphores.lookup(q.bucket, q.node.id, q.name)
 	if q.semaphore == nil {

@@ -18,8 +18,8 @@ func (a scriptArgs) list(key string) []string {
 }
 
 // options reads those of a semaphore, and which the line gives: policy=fair aging=ms
-// weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n max-hold=ms
-// extend=yes wanted=off|higher|any grace=ms min-hold=ms.
+// weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n
+// max-hold=ms extend=yes wanted=off|higher|any grace=ms min-hold=ms.
 func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
 	for bit, key := range []string{"policy", "aging", "weights", "slots", "history", "max-hold", "extend", "wanted", "grace", "min-hold"} {
 		if _, ok := a.vals[key]; ok {

@@ -63,7 +63,8 @@ func (d *Durations) add(ms uint64) {
 	d.Sum += ms
 }
 
-// LevelWaits are the waits of Times by the level of the acquire, of semaphores whose policy is priority.
+// LevelWaits are the waits of Times by the level of the acquire, of semaphores whose policy is
+// priority.
 type LevelWaits [protocol.MaxPriority + 1]Durations
 
 // measure is where a node's times are counted.

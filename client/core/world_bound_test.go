@@ -23,7 +23,8 @@ const (
 	worldYield = 700  // ms
 )
 
-// passBuckets has the time of buckets go on, if it does, by a clock that is a little fast. Holds end at their bounds.
+// passBuckets has the time of buckets go on, if it does, by a clock that is a little fast. Holds
+// end at their bounds.
 func (w *world) passBuckets(past time.Duration) {
 	if w.chance(200) {
 		w.stalled = w.now + time.Duration(w.rng.IntN(1500))*time.Millisecond

@@ -52,9 +52,9 @@ func (d *demand) look(now int64, attempted, need uint64) uint64 {
 }
 
 // changed reports whether the server is to hear at once of what callers want now: a quarter more than
-// it knows of, or less for the length of the memory; calls that wait, or do not any more; a call that is
-// too large for the lease. Without it a client at its limit would refresh with each call that is denied.
-// l.mu is held.
+// it knows of, or less for the length of the memory; calls that wait, or do not any more; a call
+// that is too large for the lease. Without it a client at its limit would refresh with each call
+// that is denied. l.mu is held.
 func (d *demand) changed(now int64, l *leaf) bool {
 	need := l.largest()
 	wants := demandOf(d.next(now, l.attempted.Load(), need))

@@ -97,8 +97,8 @@ func TestDemandChanges(t *testing.T) {
 	}
 }
 
-// TestFewCalls: ten calls a second, which come at any time, are a demand that stays: two of them soon after
-// each other are no change.
+// TestFewCalls: ten calls a second, which come at any time, are a demand that stays: two of them
+// soon after each other are no change.
 func TestFewCalls(t *testing.T) {
 	x := newDemandTest(t)
 	r, calls := rand.New(rand.NewPCG(1, 2)), 0

@@ -220,9 +220,9 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// TestSharesFollowDemand: shares change when a session joins, when its calls end, when they come again and
-// when it leaves; also when the limit changes. Refreshes that are due come too late for all of it: the
-// server asks for others.
+// TestSharesFollowDemand: shares change when a session joins, when its calls end, when they come
+// again and when it leaves; also when the limit changes. Refreshes that are due come too late for
+// all of it: the server asks for others.
 func TestSharesFollowDemand(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()

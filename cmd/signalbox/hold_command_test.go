@@ -9,8 +9,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// hold is a program of the SDK that holds the lock backup for 10 s at most, with a session that lives for
-// longer, and appends its process id and then the time to a file as long as it believes in the lock.
+// hold is a program of the SDK that holds the lock backup for 10 s at most, with a session that
+// lives for longer, and appends its process id and then the time to a file as long as it believes
+// in the lock.
 func hold() {
 	f, err := os.OpenFile(os.Args[1], os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

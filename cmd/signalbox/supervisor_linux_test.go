@@ -116,11 +116,17 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 // lock is lost. Nothing is left of the command all the same when somebody else is granted the lock.
 func TestStoppedLockEndsItsCommand(t *testing.T) {
 	t.Parallel()
+	checkStopped(t, "--session-timeout", "8s")
+}
+
+// checkStopped stops a command line that holds a lock, by some flags, and has another one acquire it.
+func checkStopped(t *testing.T, flags ...string) {
+	t.Helper()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	dir := t.TempDir()
 	ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
-	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "8s", "--", "env", mark,
-		"READY="+ready, "sh", "-c", escapes["deaf"])
+	args := append([]string{"lock", "backup"}, flags...)
+	lock := start(t, env, "signalbox", append(args, "--", "env", mark, "READY="+ready, "sh", "-c", escapes["deaf"])...)
 	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
 	lock.signal(syscall.SIGSTOP)
 	expect(t, 0, env, "signalbox", "lock", "backup", "--", "true")
@@ -139,22 +145,7 @@ func TestStoppedLockEndsItsCommand(t *testing.T) {
 // line knows that it has lost it.
 func TestStoppedLockEndsAtItsBound(t *testing.T) {
 	t.Parallel()
-	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
-	dir := t.TempDir()
-	ready, mark := filepath.Join(dir, "ready"), "MARK="+dir
-	lock := start(t, env, "signalbox", "lock", "backup", "--session-timeout", "10m", "--max-hold", "10s", "--", "env", mark,
-		"READY="+ready, "sh", "-c", escapes["deaf"])
-	await.True(t, "the command to run", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
-	lock.signal(syscall.SIGSTOP)
-	expect(t, 0, env, "signalbox", "lock", "backup", "--", "true")
-	left := marked(t, mark)
-	lock.signal(syscall.SIGCONT)
-	if len(left) > 0 {
-		t.Errorf("runs while somebody else has the lock:\n%s", strings.Join(left, "\n"))
-	}
-	if code := lock.code(); code != exitLost {
-		t.Errorf("exit code %d, want %d", code, exitLost)
-	}
+	checkStopped(t, "--session-timeout", "10m", "--max-hold", "10s")
 }
 
 // TestStoppedHolderWakesToAnEndedLease: a holder that is stopped beyond its bound believes in nothing

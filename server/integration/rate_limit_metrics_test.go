@@ -72,7 +72,8 @@ func TestLimitMetrics(t *testing.T) {
 	want("with one session", map[string]float64{"learning_seconds" + shard: 0, "refreshes_total" + shard: 2, "notifications_total" + shard: 0,
 		"unconfirmed_shrinks" + shard: 0, "leased_rate" + of("api/a"): 800, "counted_rate" + of("api/a"): 800})
 
-	// Another one comes: the first is asked to shrink, and is counted with what it had until it says so.
+	// Another one comes: the first is asked to shrink, and is counted with what it had until it
+	// says so.
 	b.join("api")
 	other := protocol.LimitLeaf{Path: leaf.Path, Waiting: 1}
 	other.Statement = refresh(b, other)

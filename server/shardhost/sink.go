@@ -180,7 +180,8 @@ func (s *Shard) deliveryFailed(origins []replica.Origin) {
 }
 
 // Forced implements delivery.Host. It writes what was taken from a client by force, and holds that
-// ended at their bounds. The leader's instance does; what was applied while nobody led has the line of the asking only.
+// ended at their bounds. The leader's instance does; what was applied while nobody led has the line
+// of the asking only.
 func (s *Shard) Forced(index uint64, e *shard.Event) {
 	if !s.Leading() {
 		return

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clientWaits returns a function that reports whether a client waits to be accepted. It is for one goroutine, and
-// allocates nothing.
+// clientWaits returns a function that reports whether a client waits to be accepted. It is for one
+// goroutine, and allocates nothing.
 func clientWaits(l net.Listener) func() bool {
 	s, ok := l.(syscall.Conn)
 	if !ok {

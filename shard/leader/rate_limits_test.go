@@ -80,8 +80,8 @@ func (x *limitMachine) tick() {
 	x.Tick(x.Machine, x.head.LogTime, func(uint64, string, uint64, uint64) {})
 }
 
-// TestRateLimitsComeAndGo: of trees that come and go a leader knows those that are there, and at most as
-// many more before it looks. A tick touches those trees alone that have something to do.
+// TestRateLimitsComeAndGo: of trees that come and go a leader knows those that are there, and at
+// most as many more before it looks. A tick touches those trees alone that have something to do.
 func TestRateLimitsComeAndGo(t *testing.T) {
 	x := newLimitMachine(t)
 	for i := range 1000 {

@@ -216,8 +216,9 @@ func (l *Leases) shareBursts() (enough bool) {
 	return enough
 }
 
-// lacks reports whether a lease is less than what the holding is to have of its demand. For what is lent
-// to it beyond that nobody has to shrink: as demands change a little all the time, somebody always would.
+// lacks reports whether a lease is less than what the holding is to have of its demand. For what is
+// lent to it beyond that nobody has to shrink: as demands change a little all the time, somebody
+// always would.
 func (l *Leases) lacks(h *holding, g *Lease) bool {
 	rate, burst := h.target, h.targetBurst
 	if wants := l.wants(h); wants < rate {

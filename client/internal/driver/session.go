@@ -116,7 +116,8 @@ func (s *Session) Remaining() time.Duration {
 	return s.d.engine.Remaining(now, &s.Session)
 }
 
-// HasBounds reports whether the session has asked for leases with a bound, or has said that it knows one.
+// HasBounds reports whether the session has asked for leases with a bound, or has said that it
+// knows one.
 func (s *Session) HasBounds() bool {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()

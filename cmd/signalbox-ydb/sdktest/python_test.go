@@ -9,9 +9,9 @@ import (
 	"github.com/ydb-platform/ydb-go-sdk/v3/ratelimiter"
 )
 
-// TestPythonAcquires: YDB's Python SDK acquires units of a resource, and sees each error as YDB has it. It
-// runs in the long form, where the SDK is installed: PYTHON names an interpreter that has it, and
-// PYTHONPATH may name its folder.
+// TestPythonAcquires: YDB's Python SDK acquires units of a resource, and sees each error as YDB has
+// it. It runs in the long form, where the SDK is installed: PYTHON names an interpreter that has
+// it, and PYTHONPATH may name its folder.
 func TestPythonAcquires(t *testing.T) {
 	if !long() {
 		t.Skip("it needs YDB's Python SDK: make ydb runs it")
