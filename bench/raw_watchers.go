@@ -64,7 +64,8 @@ func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Wr
 	g.poller = poller
 	for i := range g.Count {
 		all.Go(func() {
-			(&rawWatcher{Watcher: Watcher{WatcherGroup: g.group}, g: g, instance: i % len(g.Endpoints)}).run(ctx)
+			w := &rawWatcher{Watcher: Watcher{WatcherGroup: g.group}, g: g}
+			w.Run(ctx, i, len(g.Endpoints), w.watch)
 		})
 	}
 	return g.group.Answer(in, out)
@@ -74,42 +75,24 @@ func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Wr
 type rawWatcher struct {
 	Watcher
 	g            *rawWatchers
-	instance     int
 	known, epoch uint64
 	partial      bool // the snapshot that comes is not whole yet
 }
 
-func (w *rawWatcher) run(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; failures++ {
-		followed, err := w.watch(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		w.Failed(err)
-		if n := len(w.g.Endpoints); n > 1 {
-			w.instance = (w.instance + 1 + rand.IntN(n-1)) % n
-		}
-		if followed {
-			failures = 0
-		}
-		_ = pause(ctx, time.Duration(rand.Int64N(int64(50*time.Millisecond<<min(failures, 5))))) // as the SDK
-	}
-}
-
-// watch follows the service on one connection until that ends.
-func (w *rawWatcher) watch(ctx context.Context) (followed bool, err error) {
+// watch follows the service on a connection to one instance until that ends.
+func (w *rawWatcher) watch(ctx context.Context, server int) (followed bool, err error) {
 	g := w.g
 	select {
 	case g.dials <- struct{}{}:
 	case <-ctx.Done():
 		return false, ctx.Err()
 	}
-	conn, came, err := w.open(ctx)
+	conn, came, err := w.open(ctx, server)
 	<-g.dials
 	if err != nil {
 		return false, err
 	}
-	end := w.Connected(w.instance)
+	end := w.Connected(server)
 	defer func() { followed = end() }()
 	defer conn.Close()
 	var ended atomic.Bool
@@ -134,9 +117,9 @@ func pingLater(conn net.Conn, ended *atomic.Bool, d time.Duration) {
 }
 
 // open connects, says hello, and asks for the stream. came is what has come since.
-func (w *rawWatcher) open(ctx context.Context) (conn net.Conn, came []byte, err error) {
+func (w *rawWatcher) open(ctx context.Context, server int) (conn net.Conn, came []byte, err error) {
 	d := net.Dialer{Timeout: rawTimeout}
-	conn, err = d.DialContext(ctx, "tcp", w.g.Endpoints[w.instance])
+	conn, err = d.DialContext(ctx, "tcp", w.g.Endpoints[server])
 	if err != nil {
 		return nil, nil, err
 	}

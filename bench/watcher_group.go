@@ -2,8 +2,10 @@ package bench
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"io"
+	"math/rand/v2"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,6 +83,28 @@ type Watcher struct {
 	following bool
 	second    int64 // of the frames that are counted
 	frames    int64
+}
+
+// Run watches the service until ctx ends, at one of so many servers. After the end of a connection
+// it goes to another one, with the pauses of the SDK. watch reports whether it followed the service.
+func (w *Watcher) Run(
+	ctx context.Context, server, servers int, watch func(ctx context.Context, server int) (followed bool, err error),
+) {
+	server %= servers
+	for failures := 0; ctx.Err() == nil; failures++ {
+		followed, err := watch(ctx, server)
+		if ctx.Err() != nil {
+			return
+		}
+		w.Failed(err)
+		if servers > 1 {
+			server = (server + 1 + rand.IntN(servers-1)) % servers
+		}
+		if followed {
+			failures = 0
+		}
+		_ = pause(ctx, time.Duration(rand.Int64N(int64(50*time.Millisecond<<min(failures, 5)))))
+	}
 }
 
 // Connected notes a connection to a server; end notes its end, and reports whether the watcher followed

@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"sync"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -51,7 +49,8 @@ func etcdWatchersCommand(ctx context.Context, config string, in io.Reader, out i
 	g.group, g.reads = bench.NewWatcherGroup(len(g.Endpoints)), make(chan struct{}, etcdReads)
 	for i := range g.Count {
 		all.Go(func() {
-			(&etcdWatcher{Watcher: bench.Watcher{WatcherGroup: g.group}, g: g, server: i % len(g.Endpoints)}).run(ctx)
+			w := &etcdWatcher{Watcher: bench.Watcher{WatcherGroup: g.group}, g: g}
+			w.Run(ctx, i, len(g.Endpoints), w.watch)
 		})
 	}
 	return g.group.Answer(in, out)
@@ -60,45 +59,24 @@ func etcdWatchersCommand(ctx context.Context, config string, in io.Reader, out i
 // etcdWatcher is one of them.
 type etcdWatcher struct {
 	bench.Watcher
-	g      *etcdWatchers
-	server int
-	known  int64 // revision; 0: none
-}
-
-func (w *etcdWatcher) run(ctx context.Context) {
-	for failures := 0; ctx.Err() == nil; failures++ {
-		followed, err := w.watch(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		w.Failed(err)
-		if n := len(w.g.Endpoints); n > 1 {
-			w.server = (w.server + 1 + rand.IntN(n-1)) % n
-		}
-		if followed {
-			failures = 0
-		}
-		select { // as ours
-		case <-time.After(time.Duration(rand.Int64N(int64(50 * time.Millisecond << min(failures, 5))))):
-		case <-ctx.Done():
-		}
-	}
+	g     *etcdWatchers
+	known int64 // revision; 0: none
 }
 
 var serviceEnd = []byte(clientv3.GetPrefixRangeEnd(servicePrefix))
 
-// watch follows the service on one connection until that ends.
-func (w *etcdWatcher) watch(ctx context.Context) (followed bool, err error) {
+// watch follows the service on a connection to one server until that ends.
+func (w *etcdWatcher) watch(ctx context.Context, server int) (followed bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	conn, err := grpc.NewClient("passthrough:///"+w.g.Endpoints[w.server], grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("passthrough:///"+w.g.Endpoints[server], grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithReadBufferSize(8<<10), grpc.WithWriteBufferSize(4<<10),
 		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(1<<30)))
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	end := w.Connected(w.server)
+	end := w.Connected(server)
 	defer func() { followed = end() }()
 	resumed := w.known > 0
 	if !resumed {
