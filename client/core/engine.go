@@ -1,12 +1,10 @@
 package core
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
@@ -43,47 +41,6 @@ type Engine struct {
 	lastOneShot   uint64          // id
 }
 
-// Ready is what the steps since the last Take ask for. Frames to send are in Conn.Out.
-type Ready struct {
-	Flush []*Conn    // Out has frames; each once
-	Dial  []*Conn    // connect; then Connected or Lost
-	Close []*Conn    // end it, because of Conn.Err; the engine does not know it any more
-	Done  []*Request // their callers are to be woken
-	Wake  []Waiter   // whose subscriptions have something to take
-	Event []Event    // in order
-
-	Process []ProcessEvent // in order
-	Notice  []Notice       // in order
-}
-
-// ProcessEvent is what the server sends a session as a member of a process. One of the two is set. It
-// is the receiver's.
-type ProcessEvent struct {
-	Session *Session
-	Round   *protocol.ProcessRound
-	Message *protocol.ProcessMessage
-}
-
-// Event is something that the program is notified of.
-type Event struct {
-	Kind    EventKind
-	Session *Session
-	Lease   *Lease
-	State   sessionstate.State // of the session
-	Err     error              // why it ended
-}
-
-// EventKind is a kind of event.
-type EventKind uint8
-
-const (
-	SessionChanged EventKind = iota + 1 // its state is another one
-	LeaseEnded                          // it was lost
-	LeaseWanted                         // a waiter wants its units back: once for each lease
-	LeaseEnding                         // it ends by itself soon: once for each bound that it gets
-	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
-)
-
 // New returns an engine for the cluster of these endpoints, whose jitter comes from a seed.
 func New(endpoints []string, seed uint64) *Engine {
 	return &Engine{rng: seed, sessions: make(map[uint64]*Session), routes: newRoutes(endpoints, seed)}
@@ -91,19 +48,6 @@ func New(endpoints []string, seed uint64) *Engine {
 
 // Take exchanges what is to be done for an empty Ready.
 func (e *Engine) Take(r *Ready) { *r, e.ready = e.ready, *r }
-
-// Reset empties r, and keeps its memory.
-func (r *Ready) Reset() {
-	clear(r.Done)
-	clear(r.Wake)
-	clear(r.Event)
-	clear(r.Process)
-	clear(r.Notice)
-	*r = Ready{
-		Flush: r.Flush[:0], Dial: r.Dial[:0], Close: r.Close[:0], Done: r.Done[:0], Wake: r.Wake[:0], Event: r.Event[:0],
-		Process: r.Process[:0], Notice: r.Notice[:0],
-	}
-}
 
 // enter begins a step.
 func (e *Engine) enter(now time.Duration) { e.now = max(e.now, now) }
@@ -363,7 +307,7 @@ func (e *Engine) Received(now time.Duration, c *Conn, frames []protocol.Header) 
 		case h.Kind >= protocol.KindReply:
 			err = e.reply(c, h)
 		case h.Kind.IsEvent() || h.Kind > protocol.KindPong: // or one that a newer server knows
-			err = e.event(c, h)
+			err = c.event(e, h)
 		default:
 			err = protocol.Errorf(protocol.StatusBadRequest, "a server does not send requests")
 		}
@@ -372,116 +316,6 @@ func (e *Engine) Received(now time.Duration, c *Conn, frames []protocol.Header) 
 		}
 	}
 	c.admit(e)
-}
-
-// event processes what a server sent unasked.
-func (e *Engine) event(c *Conn, h *protocol.Header) error {
-	switch h.Kind {
-	case protocol.KindGoodbye:
-		var m protocol.Goodbye
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
-	case protocol.KindMapChanged:
-		var m protocol.MapChanged
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		e.routes.mapChanged(e, c, &m)
-	case protocol.KindAcquireResult:
-		var m protocol.AcquireResult
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			s.result(e, &m)
-		}
-	case protocol.KindLeaseLost:
-		var m protocol.LeaseLost
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			s.leaseLost(e, &m)
-		}
-	case protocol.KindLeaseWanted:
-		var m protocol.LeaseWanted
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			leaseWanted(e, s, &m)
-		}
-	case protocol.KindSessionEnded:
-		var m protocol.SessionEnded
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			s.endedByServer(e, endReason(m.Reason, m.Message))
-		} else if m.Reason != protocol.EndStopped { // else it is not a new one: instances that saw its ticket say so late
-			c.noteDetached(m.Session, math.MaxUint64)
-		}
-	case protocol.KindTakenOver:
-		var m protocol.TakenOver
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		c.noteDetached(m.Session, m.Epoch-1)
-		if s := e.sessions[m.Session]; s != nil {
-			s.takenOver(e, c, m.Epoch)
-		}
-	case protocol.KindDetached:
-		var m protocol.Detached
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		c.noteDetached(m.Session, m.Epoch)
-		if s := e.sessions[m.Session]; s != nil {
-			s.detachedByServer(e, c, m.Epoch)
-		}
-	case protocol.KindDelta:
-		return e.deltas.received(e, c, h)
-	case protocol.KindProcessRound:
-		m := &protocol.ProcessRound{}
-		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Round: m})
-		}
-	case protocol.KindProcessMessage:
-		m := &protocol.ProcessMessage{}
-		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
-			return err
-		}
-		if s := e.sessions[m.Session]; s != nil {
-			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Message: m})
-		}
-	case protocol.KindWatchFired:
-		var m protocol.WatchFired
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if o := c.oneShots[m.WatchID]; o != nil {
-			o.fire(e, m.DataChanged, m.OwnersChanged)
-		}
-	case protocol.KindStreamCut:
-		var m protocol.StreamCut
-		if err := m.DecodeBody(h.Body); err != nil {
-			return err
-		}
-		if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago
-			p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
-		}
-	case protocol.KindSnapshot, protocol.KindProcessState, protocol.KindProcessChanges,
-		protocol.KindTrackStatus, protocol.KindTrackEvents, protocol.KindLimitChanged:
-		if p := c.streams.byID[h.ID]; p != nil {
-			return p.of.event(e, p, h)
-		}
-	}
-	return nil // what a newer server adds does not concern this client
 }
 
 // Map is the map that requests are routed by, nil if there is none yet. It must not be changed.
@@ -512,7 +346,7 @@ func (e *Engine) Shards(tier uint8) (list []uint64) {
 func (e *Engine) Cluster() string { return e.cluster }
 
 // IsConnected reports whether there is a connection.
-func (e *Engine) IsConnected() bool { return e.liveliest(nil) != nil }
+func (e *Engine) IsConnected() bool { return liveliest(e, nil) != nil }
 
 // clock is the time by which bounds are kept.
 func (e *Engine) clock() time.Duration { return e.now + e.jumped }

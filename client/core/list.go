@@ -73,3 +73,37 @@ func (r *Request) unlist() {
 	}
 	r.in, r.prev, r.next = nil, nil, nil
 }
+
+// sessionRequests are the requests of a session that were sent, or were to be, and are not over, in
+// that order.
+type sessionRequests struct{ first, last *Request }
+
+func (x *sessionRequests) add(r *Request) {
+	if r.listed {
+		return
+	}
+	r.listed = true
+	if r.before = x.last; x.last != nil {
+		x.last.behind = r
+	} else {
+		x.first = r
+	}
+	x.last = r
+}
+
+func (x *sessionRequests) remove(r *Request) {
+	if !r.listed {
+		return
+	}
+	if r.before != nil {
+		r.before.behind = r.behind
+	} else {
+		x.first = r.behind
+	}
+	if r.behind != nil {
+		r.behind.before = r.before
+	} else {
+		x.last = r.before
+	}
+	r.listed, r.before, r.behind = false, nil, nil
+}

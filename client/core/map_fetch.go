@@ -150,7 +150,7 @@ func (f *mapFetch) askAnother(e *Engine) {
 	}
 	f.second = true
 	e.timers.set(&f.late, e.now+fetchTimeout)
-	if c := e.liveliest(f.asked[0].on); c != nil && f.asked[0].on != nil {
+	if c := liveliest(e, f.asked[0].on); c != nil && f.asked[0].on != nil {
 		f.ask(e, toConn(c))
 	}
 }
@@ -204,7 +204,7 @@ func (f *mapFetch) answered(e *Engine, m *mapRequest, err error) {
 // again asks another instance because the first one failed; if there is none, the fetch is over.
 func (f *mapFetch) again(e *Engine) {
 	f.second = true
-	if c := e.liveliest(nil); c != nil {
+	if c := liveliest(e, nil); c != nil {
 		f.ask(e, toConn(c))
 		return
 	}

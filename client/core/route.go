@@ -50,7 +50,7 @@ func toConn(c *Conn) destination { return func(*Engine, *Request) *Conn { return
 // anyInstance is the connection that sent something last, since another may be cut off.
 func anyInstance(e *Engine, r *Request) *Conn {
 	r.shard = 0
-	if c := e.liveliest(nil); c != nil {
+	if c := liveliest(e, nil); c != nil {
 		return c
 	}
 	e.routes.bootstrap.await(e, r)
@@ -58,7 +58,7 @@ func anyInstance(e *Engine, r *Request) *Conn {
 }
 
 // liveliest is the connection that sent something last, other than one; nil: there is none.
-func (e *Engine) liveliest(other *Conn) (best *Conn) {
+func liveliest(e *Engine, other *Conn) (best *Conn) {
 	for _, c := range e.conns {
 		if c.up && c != other && (best == nil || c.heard > best.heard) {
 			best = c

@@ -178,7 +178,7 @@ var plantedFaults = []plantedFault{
 		"client/core", "TestScripts", "",
 	},
 	{
-		"release-forgotten", "client/core/request.go",
+		"release-forgotten", "client/core/retry.go",
 		[]string{"if r.op.left(e, err); r.state != Over {", "if r.op.left(e, err); r.state == Over {"},
 		"client/core", "TestScripts", "",
 	},
@@ -735,7 +735,7 @@ var plantedFaults = []plantedFault{
 		"client/ratelimit", "TestDemandChanges", "",
 	},
 	{
-		"limit-changed-unheard", "client/core/engine.go",
+		"limit-changed-unheard", "client/core/event.go",
 		[]string{", protocol.KindLimitChanged:\n", ":\n"},
 		"client/core", "TestEventsReachTheirStream", "",
 	},

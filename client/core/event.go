@@ -1,0 +1,118 @@
+package core
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// event processes what a server sent unasked.
+func (c *Conn) event(e *Engine, h *protocol.Header) error {
+	switch h.Kind {
+	case protocol.KindGoodbye:
+		var m protocol.Goodbye
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.goodbye = &protocol.Error{Status: m.Status, Message: m.Message}
+	case protocol.KindMapChanged:
+		var m protocol.MapChanged
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		e.routes.mapChanged(e, c, &m)
+	case protocol.KindAcquireResult:
+		var m protocol.AcquireResult
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.result(e, &m)
+		}
+	case protocol.KindLeaseLost:
+		var m protocol.LeaseLost
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.leaseLost(e, &m)
+		}
+	case protocol.KindLeaseWanted:
+		var m protocol.LeaseWanted
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			leaseWanted(e, s, &m)
+		}
+	case protocol.KindSessionEnded:
+		var m protocol.SessionEnded
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			s.endedByServer(e, endReason(m.Reason, m.Message))
+		} else if m.Reason != protocol.EndStopped { // else it is not a new one: instances that saw its ticket say so late
+			c.noteDetached(m.Session, math.MaxUint64)
+		}
+	case protocol.KindTakenOver:
+		var m protocol.TakenOver
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.noteDetached(m.Session, m.Epoch-1)
+		if s := e.sessions[m.Session]; s != nil {
+			s.takenOver(e, c, m.Epoch)
+		}
+	case protocol.KindDetached:
+		var m protocol.Detached
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		c.noteDetached(m.Session, m.Epoch)
+		if s := e.sessions[m.Session]; s != nil {
+			s.detachedByServer(e, c, m.Epoch)
+		}
+	case protocol.KindDelta:
+		return e.deltas.received(e, c, h)
+	case protocol.KindProcessRound:
+		m := &protocol.ProcessRound{}
+		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Round: m})
+		}
+	case protocol.KindProcessMessage:
+		m := &protocol.ProcessMessage{}
+		if err := m.DecodeBody(bytes.Clone(h.Body)); err != nil {
+			return err
+		}
+		if s := e.sessions[m.Session]; s != nil {
+			e.ready.Process = append(e.ready.Process, ProcessEvent{Session: s, Message: m})
+		}
+	case protocol.KindWatchFired:
+		var m protocol.WatchFired
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if o := c.oneShots[m.WatchID]; o != nil {
+			o.fire(e, m.DataChanged, m.OwnersChanged)
+		}
+	case protocol.KindStreamCut:
+		var m protocol.StreamCut
+		if err := m.DecodeBody(h.Body); err != nil {
+			return err
+		}
+		if p := c.streams.byID[h.ID]; p != nil { // else it was closed a moment ago
+			p.cut(e, &protocol.Error{Status: m.Status, Message: m.Message})
+		}
+	case protocol.KindSnapshot, protocol.KindProcessState, protocol.KindProcessChanges,
+		protocol.KindTrackStatus, protocol.KindTrackEvents, protocol.KindLimitChanged:
+		if p := c.streams.byID[h.ID]; p != nil {
+			return p.of.event(e, p, h)
+		}
+	}
+	return nil // what a newer server adds does not concern this client
+}
