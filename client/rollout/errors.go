@@ -52,6 +52,7 @@ func asRefusal(err error) error {
 
 // Codes of reports that have a meaning of their own.
 const (
+	CodeNone        = "" // of a report that has nothing to say about its target yet
 	CodeOK          = "OK"
 	CodeSourceError = "SOURCE_ERROR" // the version could not be had from its source: re-elected after a while, by what the config says
 )
