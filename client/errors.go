@@ -112,8 +112,6 @@ func answered(err error) bool { return driver.Answered(err) }
 // interrupted is the error of a call whose context ended.
 func interrupted(ctx context.Context) error { return driver.Undecided(driver.Interrupted(ctx)) }
 
-func outcomeUnknown(sent bool, err error) error { return driver.OutcomeUnknown(sent, err) }
-
 func withOp(op, name string, err error) error { return driver.WithOp(op, name, err) }
 
 // isNotFound reports whether a semaphore does not exist, which recipes take for an empty one, or its

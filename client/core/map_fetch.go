@@ -24,16 +24,15 @@ const (
 
 // mapFetch fetches the map, once at a time. See R21.
 type mapFetch struct {
-	asked     []*mapRequest // under way
-	late      timer         // when another instance is asked too, and then when the fetch is given up
-	second    bool          // another one was asked
-	waiting   list          // requests that wait for the end of the fetch
-	version   uint64        // the newest one that an instance announced
-	from      *Conn         // that instance
-	failures  int           // of fetches in a row
-	pause     timer         // before the next fetch
-	delay     timer         // while an announced map is left alone
-	afterward bool          // the fetch is repeated after the pause
+	asked    []*mapRequest // under way
+	late     timer         // when another instance is asked too, and then when the fetch is given up
+	second   bool          // another one was asked
+	waiting  list          // requests that wait for the end of the fetch
+	version  uint64        // the newest one that an instance announced
+	from     *Conn         // that instance
+	failures int           // of fetches in a row
+	pause    timer         // before the next fetch
+	delay    timer         // while an announced map is left alone
 }
 
 // mapRequest asks an instance for its map.
