@@ -85,8 +85,9 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
 
 golden: ## rewrite golden files and scripts; review the result as a diff
-	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/rollout \
-	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics ./client/core ./client/internal/membership ./client/sessionstate -update
+	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/ratelimit ./shard/rollout \
+	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
+	  ./client/core ./client/discovery ./client/internal/membership ./client/sessionstate -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	cd $(YDB) && go test . -run TestReference -update
