@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -119,6 +120,27 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 	if named == 0 {
 		t.Error("no page tells to run make")
 	}
+}
+
+var updateFlag = regexp.MustCompile(`flag\.(?:Bool|Var)\(.*"update"`)
+
+// TestGoldenRewritesAll: `make golden` runs each package whose tests have the flag -update.
+func TestGoldenRewritesAll(t *testing.T) {
+	_, recipe, _ := strings.Cut(read(t, "Makefile"), "\ngolden:")
+	recipe, _, _ = strings.Cut(recipe, "\n\n")
+	recipe = strings.ReplaceAll(recipe, "$(YDB)", "cmd/signalbox-ydb")
+	eachText(t, func(name string, text []byte) {
+		if !strings.HasSuffix(name, "_test.go") || !updateFlag.Match(text) {
+			return
+		}
+		dir := path.Dir(name)
+		for _, there := range []string{"./" + dir + " ", "./" + dir + "/... ", "./" + path.Dir(dir) + "/... ", "cd " + dir + " "} {
+			if strings.Contains(recipe, there) {
+				return
+			}
+		}
+		t.Errorf("the target golden of the Makefile lacks ./%s, whose tests have the flag -update", dir)
+	})
 }
 
 // TestPagesLinkToFilesThatExist: a relative link of a page leads somewhere.
