@@ -1,10 +1,14 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -109,5 +113,152 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 				t.Errorf("%s in %s: %v", what, path, err)
 			}
 		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	s, err := dial(t, srv).Session(ctx, "/default", client.Description("the author"))
+	must(t, err)
+	cfg := s.Config("flags")
+	if _, err := cfg.Get(ctx); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+	next, stop := iter.Pull2(cfg.Watch(ctx))
+	defer stop()
+	step := func(want string, version uint64) {
+		t.Helper()
+		v, err, _ := next()
+		must(t, err)
+		if string(v.Data) != want || v.Version != version || v.Exists != (version > 0) {
+			t.Fatalf("%+v, want %q %d", v, want, version)
+		}
+	}
+	step("", 0)
+	if _, err := cfg.Set(ctx, []byte("x"), client.IfVersion(1)); !errors.Is(err, client.PreconditionFailed) {
+		t.Fatal(err)
+	}
+	set := func(data string, want uint64, opts ...client.WriteOption) {
+		t.Helper()
+		v, err := cfg.Set(ctx, []byte(data), opts...)
+		if err != nil || v != want {
+			t.Fatal(v, err)
+		}
+	}
+	set("a", 1, client.IfVersion(0))
+	step("a", 1)
+	set("b", 2)
+	step("b", 2)
+	set("c", 3, client.IfVersion(2))
+	step("c", 3)
+	for _, v := range []uint64{0, 2} {
+		if _, err := cfg.Set(ctx, []byte("d"), client.IfVersion(v)); !errors.Is(err, client.PreconditionFailed) {
+			t.Fatal(v, err)
+		}
+	}
+	if v, err := cfg.Get(ctx); err != nil || string(v.Data) != "c" || v.Version != 3 {
+		t.Fatal(v, err)
+	}
+	// Its history names who set it. An old value comes back as a new version.
+	if v, err := cfg.Rollback(ctx, 1); err != nil || v != 4 {
+		t.Fatal(v, err)
+	}
+	values, err := cfg.History(ctx)
+	if err != nil || len(values) != 4 || string(values[0].Data) != string(values[3].Data) || values[0].Author != "the author" {
+		t.Fatal(values, err)
+	}
+	step(string(values[0].Data), 4)
+	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.NotFound) || !strings.Contains(err.Error(), "version 7 is not") {
+		t.Fatal(err)
+	}
+	must(t, cfg.Delete(ctx))
+	step("", 0)
+	if err := cfg.Delete(ctx); !errors.Is(err, client.NotFound) {
+		t.Fatal(err)
+	}
+}
+
+// TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the
+// past is the end of what was set.
+func TestConfigHistory(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	const writers, each = 4, 6
+	var mu sync.Mutex
+	received := map[uint64]string{}
+	var all sync.WaitGroup
+	for w := range writers {
+		s := session(t, c)
+		all.Go(func() {
+			for i := range each {
+				data := fmt.Sprintf("writer %d, value %d", w, i)
+				v, err := s.Config("flags").Set(ctx, []byte(data))
+				mu.Lock()
+				if received[v] != "" || err != nil {
+					t.Errorf("version %d was %q and is %q, %v", v, received[v], data, err)
+				}
+				received[v] = data
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	s := session(t, c)
+	check := func(cfg client.ConfigReader, newest uint64, want int) {
+		t.Helper()
+		list, err := cfg.History(ctx)
+		if err != nil || len(list) != want {
+			t.Fatalf("%d values, %v; want %d", len(list), err, want)
+		}
+		for i, v := range list {
+			if v.Version != newest-uint64(i) || !v.Exists || v.Time.IsZero() ||
+				received[v.Version] != "" && string(v.Data) != received[v.Version] {
+				t.Errorf("value %d is version %d, %q, set at %s", i, v.Version, v.Data, v.Time)
+			}
+		}
+	}
+	check(s.Config("flags").ConfigReader, writers*each, 11)
+
+	// The bounds are bytes, too: what is too long to be kept is not, and the present value is never
+	// cut.
+	clear(received)
+	large := s.Config("large")
+	for i, size := range []int{10, 30 << 10, 30 << 10, client.MaxConfigLen, 20} {
+		if _, err := large.Set(ctx, append(bytes.Repeat([]byte("x"), size-1), byte(i))); err != nil {
+			t.Fatal(err)
+		}
+		if v, err := large.Get(ctx); err != nil || len(v.Data) != size || v.Version != uint64(i+1) {
+			t.Fatalf("%d bytes of version %d, %v", len(v.Data), v.Version, err)
+		}
+		check(large.ConfigReader, uint64(i+1), []int{1, 2, 3, 1, 1}[i])
+	}
+	if _, err := large.Set(ctx, make([]byte, client.MaxConfigLen+1)); !errors.Is(err, client.BadRequest) {
+		t.Errorf("a longer one: %v", err)
+	}
+	flags := fmt.Sprintf("flags %d", writers*each)
+	for _, list := range []struct {
+		prefix string
+		opts   []client.ReadOption
+		want   []string
+	}{
+		{"", nil, []string{flags, "large 5"}},
+		{"la", nil, []string{"large 5"}},
+		{"", []client.ReadOption{client.MaxItems(1)}, []string{flags}},
+		{"", []client.ReadOption{client.After("flags"), client.MaxItems(1)}, []string{"large 5"}},
+		{"", []client.ReadOption{client.After("large")}, nil},
+	} {
+		var names []string
+		for info, err := range s.Node().Configs(ctx, list.prefix, list.opts...) {
+			must(t, err)
+			names = append(names, fmt.Sprintf("%s %d", info.Name, info.Version))
+		}
+		if !slices.Equal(names, list.want) {
+			t.Errorf("configurations %q: %q, want %q", list.prefix, names, list.want)
+		}
+	}
+	if _, err := s.Config("").Set(ctx, nil); !errors.Is(err, client.BadRequest) {
+		t.Errorf("without a name: %v", err)
 	}
 }
