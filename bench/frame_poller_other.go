@@ -4,17 +4,21 @@ package bench
 
 import (
 	"context"
+	"math/rand/v2"
 	"net"
+	"time"
 )
 
-// framePoller reads each connection on the goroutine that follows it.
-type framePoller struct{}
+// framePoller reads each connection on the goroutine that follows it, and sends pings on it.
+type framePoller struct{ ping []byte }
 
-func newFramePoller() (*framePoller, error) { return &framePoller{}, nil }
+func newFramePoller(ping []byte) (*framePoller, error) { return &framePoller{ping}, nil }
 
-func (*framePoller) follow(ctx context.Context, conn net.Conn, came []byte, take func(frame []byte) error) error {
+func (p *framePoller) follow(ctx context.Context, conn net.Conn, came []byte, take func(frame []byte) error) error {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	f := frames{take: take}
+	p.pingLater(conn, rand.N(rawPing))
+	var free [][]byte
+	f := frames{take: take, free: &free}
 	err := f.feed(came)
 	for buf := make([]byte, 64<<10); err == nil; {
 		n := 0
@@ -23,4 +27,12 @@ func (*framePoller) follow(ctx context.Context, conn net.Conn, came []byte, take
 		}
 	}
 	return err
+}
+
+func (p *framePoller) pingLater(conn net.Conn, d time.Duration) {
+	time.AfterFunc(d, func() {
+		if _, err := conn.Write(p.ping); err == nil {
+			p.pingLater(conn, rawPing)
+		}
+	})
 }

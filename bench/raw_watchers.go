@@ -8,10 +8,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -42,12 +40,12 @@ const (
 )
 
 // watchersCommand runs watchers until its input ends.
-func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Writer) error {
+func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	if len(args) != 1 {
 		return errors.New("watchers is for the program itself")
 	}
 	g := new(rawWatchers)
-	if err := json.Unmarshal([]byte(args[0]), g); err != nil {
+	if err = json.Unmarshal([]byte(args[0]), g); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -57,11 +55,9 @@ func watchersCommand(ctx context.Context, args []string, in io.Reader, out io.Wr
 	g.expected = protocol.BeginFrame(nil, protocol.KindSnapshot, rawStream, g.Watch.Shard)[4:]
 	g.dials = make(chan struct{}, rawDials)
 	g.group = NewWatcherGroup(len(g.Endpoints))
-	poller, err := newFramePoller()
-	if err != nil {
+	if g.poller, err = newFramePoller(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil)); err != nil {
 		return err
 	}
-	g.poller = poller
 	for i := range g.Count {
 		all.Go(func() {
 			w := &rawWatcher{Watcher: Watcher{WatcherGroup: g.group}, g: g}
@@ -95,25 +91,12 @@ func (w *rawWatcher) watch(ctx context.Context, server int) (followed bool, err 
 	end := w.Connected(server)
 	defer func() { followed = end() }()
 	defer conn.Close()
-	var ended atomic.Bool
-	defer ended.Store(true)
-	pingLater(conn, &ended, rand.N(rawPing))
 	defer func() {
 		if w.partial { // of a snapshot that did not come whole, nothing is known
 			w.partial, w.known, w.epoch = false, 0, 0
 		}
 	}()
 	return false, g.poller.follow(ctx, conn, came, w.take)
-}
-
-// pingLater keeps a connection that sends nothing else.
-func pingLater(conn net.Conn, ended *atomic.Bool, d time.Duration) {
-	time.AfterFunc(d, func() {
-		_, err := conn.Write(protocol.AppendFrame(nil, protocol.KindPing, 1<<40, 0, nil))
-		if err == nil && !ended.Load() {
-			pingLater(conn, ended, rawPing)
-		}
-	})
 }
 
 // open connects, says hello, and asks for the stream. came is what has come since.
@@ -141,35 +124,6 @@ func (w *rawWatcher) open(ctx context.Context, server int) (conn net.Conn, came 
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return conn, came, nil
-}
-
-// frames takes the bytes of a connection apart.
-type frames struct {
-	take func(frame []byte) error
-	rest []byte // the beginning of a frame
-}
-
-func (f *frames) feed(b []byte) error {
-	if len(f.rest) > 0 {
-		f.rest = append(f.rest, b...)
-		b = f.rest
-	}
-	for len(b) >= 4 {
-		size := 4 + int(binary.BigEndian.Uint32(b))
-		if len(b) < size {
-			break
-		}
-		if err := f.take(b[4:size]); err != nil {
-			return err
-		}
-		b = b[size:]
-	}
-	if len(b) == 0 {
-		f.rest = nil
-	} else {
-		f.rest = append(f.rest[:0], b...)
-	}
-	return nil
 }
 
 func (w *rawWatcher) take(frame []byte) error {
