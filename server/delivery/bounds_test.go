@@ -145,6 +145,39 @@ func TestManyWatchersArePaced(t *testing.T) {
 	}
 }
 
+// TestFanOutIsAwaited: while a delta is still being written to thousands of connections, their next one
+// waits, merges, and goes out when that is done. Few watchers of another name do not wait for it.
+func TestFanOutIsAwaited(t *testing.T) {
+	var now time.Duration
+	writing := false
+	out := new(countingSender)
+	h := NewWatchHub(1, out, WatchOptions{Now: func() time.Duration { return now }, FanningOut: func() bool { return writing }})
+	const many = mostPrompt + 1
+	watchers(t, h, many, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
+	watchers(t, h, 1, 2, protocol.Watch{Shard: 1, Node: 1, Name: []byte("b")})
+	step := func(want int64, names ...string) {
+		t.Helper()
+		out.frames.Store(0)
+		for _, name := range names {
+			h.Changed(uint64(now), ownerChange(name))
+		}
+		h.Flush(now)
+		if n := out.frames.Load(); n != want {
+			t.Errorf("at %v %d frames were sent, want %d", now, n, want)
+		}
+		now += 200 * time.Millisecond
+	}
+	now = 200 * time.Millisecond
+	step(many, "a")
+	writing = true
+	step(1, "a", "b")
+	step(1, "a", "b")
+	step(0)
+	writing = false
+	step(many)
+	step(many, "a")
+}
+
 // TestWindowCountsConnections: what lengthens a window is how many connections a flush wrote to,
 // not how many streams they have.
 func TestWindowCountsConnections(t *testing.T) {

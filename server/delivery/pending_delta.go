@@ -18,7 +18,8 @@ type pendingDelta struct {
 	key   string
 	due   time.Duration
 	index uint64
-	size  int // estimated bytes of the delta
+	size  int  // estimated bytes of the delta
+	many  bool // more than mostPrompt connections get it
 
 	deleted bool
 	created bool

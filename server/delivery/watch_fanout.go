@@ -75,6 +75,9 @@ func (h *WatchHub) takeDue(now time.Duration, all bool) {
 	h.due = h.due[:0]
 	keep := h.pending[:0]
 	for _, p := range h.pending {
+		if p.due <= now && p.many && h.opt.FanningOut() {
+			p.due = now + fanOutCheck
+		}
 		switch {
 		case all || p.due <= now:
 			h.due = append(h.due, p)
@@ -248,6 +251,9 @@ func (h *WatchHub) recycle(p *pendingDelta) {
 // second. A write costs the server 6 us and its reader 8 us: what is beyond takes whole cores of
 // everybody, so more connections get the longest window, 6 or 7 frames a second.
 const mostPrompt = 5000
+
+// fanOutCheck is how often a delta for many looks whether the last one is written.
+const fanOutCheck = 10 * time.Millisecond
 
 // window is how long changes seen by this target are merged.
 func (h *WatchHub) window(t *target) time.Duration {

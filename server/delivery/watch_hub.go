@@ -159,6 +159,7 @@ func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.Semaphor
 		}
 		for _, t := range h.matched {
 			p.due = max(p.due, t.busyUntil)
+			p.many = p.many || t.connCount > mostPrompt
 		}
 		if p.due > now && (len(h.pending) == 1 || p.due < h.nextFlush) {
 			h.nextFlush = p.due

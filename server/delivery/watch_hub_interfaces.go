@@ -61,6 +61,10 @@ type WatchOptions struct {
 	// with the hub's lock held and must not block. If nil, the caller polls NextFlush.
 	Wake func(due time.Duration)
 
+	// FanningOut reports whether an earlier delta is still being written to thousands of connections.
+	// Until it is, one for more than 5,000 connections waits beyond its window. Default: never.
+	FanningOut func() bool
+
 	Limits WatchLimits
 
 	// Quota counts the watchers of coordination nodes, for all that share it. Default: one of the
@@ -119,6 +123,9 @@ func (o WatchOptions) withDefaults() WatchOptions {
 	}
 	if o.Wake == nil {
 		o.Wake = func(time.Duration) {}
+	}
+	if o.FanningOut == nil {
+		o.FanningOut = func() bool { return false }
 	}
 	return o
 }

@@ -202,6 +202,9 @@ func (s *Server) LastReceived(conn uint64) time.Duration {
 // Flush has everything written that was sent.
 func (s *Server) Flush() { s.transport.Flush() }
 
+// FanningOut reports whether what thousands of connections get alike is still being written.
+func (s *Server) FanningOut() bool { return s.transport.FanningOut() }
+
 // FlushSoon is Flush for what may wait a moment for more.
 func (s *Server) FlushSoon() { s.transport.FlushSoon() }
 

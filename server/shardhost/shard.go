@@ -73,7 +73,7 @@ func (s *Serving) newShard(id, rep uint64) *Shard {
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
 	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
-		Histories: s.histories})
+		Histories: s.histories, FanningOut: s.Requests.FanningOut})
 	d.delivery.Quota.Rejected = s.refusals.addWatcher
 	return d
 }

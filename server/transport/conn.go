@@ -15,9 +15,11 @@ import (
 // time, calls closed once when the socket is gone, and writes what Conn.out holds when it is woken.
 type socket interface {
 	// markDirty marks the connection as having something to write. It is written at the latest
-	// after Transport.Flush; with early, already while many others are marked. Any goroutine; never
-	// blocks.
-	markDirty(early bool)
+	// after Transport.Flush; what is shared with many others, already while they are marked, and
+	// behind what is not. Any goroutine; never blocks.
+	markDirty(shared bool)
+	// hasten is for a connection that is marked already, and now has something that is not shared.
+	hasten()
 	// pauseReads leaves what comes in the kernel, as far as that is possible. Called by the reading
 	// goroutine.
 	pauseReads()

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,6 +32,11 @@ type eventLoop struct {
 	mu    sync.Mutex
 	dirty []*gnetSocket
 	spare []*gnetSocket
+
+	shared     atomic.Int32  // marks since the last Flush for what others get as well
+	fanOut     []*gnetSocket // for the goroutine of runFanOut
+	fanOutWake chan struct{} // of capacity 1
+	fanningOut atomic.Bool   // that goroutine has something to write; set under mu
 }
 
 // noteTraffic notes that something came.
@@ -50,22 +56,70 @@ func (l *eventLoop) rests() bool {
 	return true
 }
 
-// wakeAt is at how many marks the loop is woken before all are made, if that is to be early: it
-// writes to the first of thousands of connections while the others are marked.
+// wakeAt is at how many marks the loop is woken before all are made, if these are for what many get:
+// it writes to the first of thousands of connections while the others are marked. Those from there on
+// are written to beside the loop, which reads no requests while it writes.
 const wakeAt = 64
 
 // markDirty notes a socket with something to write. Wake follows.
-func (l *eventLoop) markDirty(k *gnetSocket, early bool) {
+func (l *eventLoop) markDirty(k *gnetSocket, shared bool) {
 	l.mu.Lock()
+	if shared && l.shared.Add(1) > wakeAt {
+		l.fanOut = append(l.fanOut, k)
+		k.inFanOut.Store(true)
+		begins := l.fanningOut.CompareAndSwap(false, true)
+		l.mu.Unlock()
+		if begins {
+			wake(l.fanOutWake)
+		}
+		return
+	}
 	l.dirty = append(l.dirty, k)
 	n := len(l.dirty)
 	if n == 1 {
 		l.needsWake.Store(true)
 	}
 	l.mu.Unlock()
-	if early && n == wakeAt {
+	if shared && n == wakeAt {
 		l.wake()
 	}
+}
+
+// runFanOut writes to the connections that get the same as many others, beside the loop. It lets
+// other goroutines go first after each call of the kernel.
+func (l *eventLoop) runFanOut(ctx context.Context) {
+	var group groupWriter
+	var list []*gnetSocket
+	left := func(k *gnetSocket) { l.markDirty(k, false) }
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.fanOutWake:
+		}
+		for {
+			clear(list)
+			if list = l.takeFanOut(list[:0]); len(list) == 0 {
+				break
+			}
+			for part := range slices.Chunk(list, maxGroup) {
+				group.write(part, left)
+				runtime.Gosched()
+			}
+			l.wake()
+		}
+	}
+}
+
+// takeFanOut takes all that is marked for runFanOut. If that is nothing, the fan-out is over.
+func (l *eventLoop) takeFanOut(empty []*gnetSocket) (list []*gnetSocket) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, l.fanOut = l.fanOut, empty
+	if len(list) == 0 {
+		l.fanningOut.Store(false)
+	}
+	return list
 }
 
 // wake wakes the loop if there are marks that it was not woken for. One task on the loop's queue
@@ -123,7 +177,8 @@ type gnetSocket struct {
 	Conn
 	loop        *eventLoop
 	fd          int
-	writeClosed bool // the sending half is closed
+	writeClosed bool        // the sending half is closed
+	inFanOut    atomic.Bool // it is marked for eventLoop.runFanOut, which may take long
 
 	writing  sync.Mutex // before Conn.out.mu
 	flushing bool       // the loop's goroutine holds writing
@@ -131,9 +186,16 @@ type gnetSocket struct {
 }
 
 // markDirty implements socket.
-func (g *gnetSocket) markDirty(early bool) {
+func (g *gnetSocket) markDirty(shared bool) {
 	if g.loop != nil {
-		g.loop.markDirty(g, early)
+		g.loop.markDirty(g, shared)
+	}
+}
+
+// hasten implements socket.
+func (g *gnetSocket) hasten() {
+	if g.inFanOut.Load() && g.inFanOut.CompareAndSwap(true, false) {
+		g.loop.markDirty(g, false)
 	}
 }
 

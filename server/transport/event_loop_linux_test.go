@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -148,6 +149,45 @@ func TestReadWithoutAnswer(t *testing.T) {
 	if h := pong(t, nc); h.ID != 7 {
 		t.Errorf("it reads %v", h)
 	}
+}
+
+// TestFanOutBesideTheLoop: while the loop is busy, what many connections get alike is written all the
+// same, to all but the first of them; those the loop writes to.
+func TestFanOutBesideTheLoop(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // one loop
+	const n = wakeAt + 20
+	conns := make(chan *Conn, n)
+	x, _ := start(t, func(c *Config) {
+		c.NewClient = func(c *Conn) Client {
+			conns <- c
+			return &stubClient{Conn: c}
+		}
+	})
+	var clients []net.Conn
+	var list []*Conn
+	for range n {
+		nc := dial(t, x, 1)
+		pong(t, nc)
+		clients, list = append(clients, nc), append(list, <-conns)
+	}
+	release := holdLoop(t, list[0].socket.(*gnetSocket))
+	defer release()
+	frame := protocol.AppendFrame(nil, protocol.KindPong, 7, 0, nil)
+	for _, c := range list {
+		c.AppendShared(frame, true)
+	}
+	read := func(clients []net.Conn) {
+		t.Helper()
+		for _, nc := range clients {
+			if h := pong(t, nc); h.ID != 7 {
+				t.Errorf("it reads %v", h)
+			}
+		}
+	}
+	read(clients[wakeAt:])
+	await.True(t, "the end of the fan-out", func() bool { return !x.FanningOut() })
+	release()
+	read(clients[:wakeAt])
 }
 
 // TestManySegments: more shared frames than one vectored write may have come in order.

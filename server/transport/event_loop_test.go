@@ -89,6 +89,29 @@ func TestWhoWrites(t *testing.T) {
 	}
 }
 
+// TestAnswersGoBeforeTheFanOut: what only one connection gets is for the loop, even if the connection is
+// marked for the goroutine that writes to thousands.
+func TestAnswersGoBeforeTheFanOut(t *testing.T) {
+	l := &eventLoop{fanOutWake: make(chan struct{}, 1)}
+	l.shared.Store(wakeAt)
+	k := &gnetSocket{loop: l}
+	k.markDirty(true)
+	if len(l.fanOut) != 1 || len(l.dirty) != 0 || l.needsWake.Load() {
+		t.Errorf("%d sockets are for the fan-out and %d for the loop", len(l.fanOut), len(l.dirty))
+	}
+	k.hasten()
+	k.hasten()
+	if len(l.dirty) != 1 || !l.needsWake.Load() {
+		t.Errorf("%d sockets are for the loop after an answer", len(l.dirty))
+	}
+	if list := l.takeFanOut(nil); len(list) != 1 || !l.fanningOut.Load() {
+		t.Errorf("%d sockets are taken for the fan-out", len(list))
+	}
+	if list := l.takeFanOut(nil); len(list) != 0 || l.fanningOut.Load() {
+		t.Errorf("%d sockets are taken for a fan-out that is over", len(list))
+	}
+}
+
 // TestLoopWritesBeforeAllIsMarked: what is for many connections is written without waiting for
 // Flush, which comes when it is appended to the last of them.
 func TestLoopWritesBeforeAllIsMarked(t *testing.T) {

@@ -171,7 +171,9 @@ func (g *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := &eventLoop{listener: g, el: el, cycle: g.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{})}
+	l := &eventLoop{listener: g, el: el, cycle: g.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{}),
+		fanOutWake: make(chan struct{}, 1)}
+	g.t.running.Go(func() { l.runFanOut(g.t.ctx) })
 	list := append([]*eventLoop(nil), *g.loops.Load()...)
 	list = append(list, l)
 	g.loops.Store(&list)
@@ -181,6 +183,9 @@ func (g *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 // wake wakes every loop that has something to write.
 func (g *gnetListener) wake() {
 	for _, l := range *g.loops.Load() {
+		if l.shared.Load() != 0 {
+			l.shared.Store(0)
+		}
 		l.wake()
 	}
 }

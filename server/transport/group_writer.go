@@ -64,10 +64,15 @@ func (g *groupWriter) take(k *gnetSocket) bool {
 		k.writing.Unlock()
 		return true // nobody is there to write to
 	}
+	k.inFanOut.Store(false)
 	s := &g.sends[g.n]
 	if k.out.unsent.Load() != 0 || !k.out.takeOne(&s.batch) {
 		k.writing.Unlock()
 		return false
+	}
+	if s.batch.size == 0 {
+		k.writing.Unlock()
+		return true // somebody else wrote it
 	}
 	s.socket, s.sent = k, 0
 	g.n++

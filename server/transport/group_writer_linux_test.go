@@ -151,6 +151,7 @@ func TestGroupWriteLeaves(t *testing.T) {
 			{"somebody writes", func(s *testSocket) { s.writing.Lock() }, true, false},
 			{"gnet has bytes", func(s *testSocket) { s.setUnsent(1) }, true, false},
 			{"it ends", func(s *testSocket) { s.Close(Graceful, protocol.StatusUnavailable, "") }, true, false},
+			{"somebody has written it", func(s *testSocket) { s.loopWrites() }, false, true},
 			{"two segments", func(s *testSocket) { s.AppendShared(make([]byte, sharedSize), false) }, true, false},
 			{"it is closed", func(s *testSocket) { s.detachConn() }, false, false},
 			{"the client is gone", func(s *testSocket) { _ = unix.Shutdown(s.far, unix.SHUT_RDWR) }, true, false},

@@ -221,11 +221,11 @@ func (o *outgoing) takeSegment(b *writeBatch) bool {
 	return true
 }
 
-// takeOne is take, if all that waits is one segment and the connection stays open.
+// takeOne is take, if all that waits is one segment, or nothing, and the connection stays open.
 func (o *outgoing) takeOne(b *writeBatch) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.closing == closeNone && o.takeSegment(b)
+	return o.closing == closeNone && (o.size == 0 || o.takeSegment(b))
 }
 
 func (b *writeBatch) release() {
@@ -276,6 +276,8 @@ func (c *Conn) Append(kind protocol.Kind, id, arg uint64, m protocol.Message) (n
 	n, over, mark := c.append(kind, id, arg, m)
 	if mark {
 		c.socket.markDirty(false)
+	} else {
+		c.socket.hasten()
 	}
 	if over {
 		c.closeSlow()
@@ -330,7 +332,7 @@ func (c *Conn) appendShared(frame []byte, droppable bool) (taken, over, mark boo
 func (c *Conn) AppendPage(head, shared []byte) {
 	over, mark := c.appendPage(head, shared)
 	if mark {
-		c.socket.markDirty(true)
+		c.socket.markDirty(false)
 	}
 	if over && c.closeSlow() {
 		c.t.Flush()

@@ -21,7 +21,7 @@ func TestOutgoingKeepsOrder(t *testing.T) {
 		var in, out []byte
 		take := func(one bool) {
 			if one {
-				if !o.takeOne(&b) {
+				if !o.takeOne(&b) || b.size == 0 {
 					return
 				}
 				n := r.IntN(b.size + 1)

@@ -18,8 +18,10 @@ func (t *Transport) NewPipe(remote string) *Pipe {
 }
 
 func (*Pipe) markDirty(bool) {}
-func (*Pipe) pauseReads()    {}
-func (*Pipe) resumeReads()   {}
+
+func (*Pipe) hasten()      {}
+func (*Pipe) pauseReads()  {}
+func (*Pipe) resumeReads() {}
 
 // Read handles every complete frame at the start of b, and answers how many bytes it used. Nothing
 // of b is kept.

@@ -226,6 +226,9 @@ func (t *tlsSocket) markDirty(bool) {
 	t.listener.mu.Unlock()
 }
 
+// hasten implements socket: each connection has a writer of its own.
+func (t *tlsSocket) hasten() {}
+
 // pauseReads implements socket: the reading goroutine checks whether the connection is paused.
 func (t *tlsSocket) pauseReads() {}
 

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -210,6 +211,14 @@ func (t *Transport) Flush() {
 	if t.tls != nil {
 		t.tls.wake()
 	}
+}
+
+// FanningOut reports whether what thousands of connections get alike is still being written.
+func (t *Transport) FanningOut() bool {
+	if t.plain == nil {
+		return false
+	}
+	return slices.ContainsFunc(*t.plain.loops.Load(), func(l *eventLoop) bool { return l.fanningOut.Load() })
 }
 
 // FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
