@@ -22,24 +22,44 @@ func choose(all []*Endpoint, c caller) (used []*Endpoint, panicking bool) {
 	return chooseSubset(chooseZone(all, used, c.zone), c), panicking
 }
 
-// reason says in a few words why an endpoint of a list is used by a caller, or is not.
-func reason(all []*Endpoint, e *Endpoint, c caller) (used bool, why string) {
+// reasons are the steps of a choice, each with those that are left.
+type reasons struct {
+	states, zone, subset map[*Endpoint]bool
+	panicking, near      bool // near: those of the caller's zone alone
+	caller               caller
+}
+
+func reasonsOf(all []*Endpoint, c caller) *reasons {
 	states, panicking := chooseStates(all, c.panicShare)
 	zone := chooseZone(all, states, c.zone)
+	return &reasons{setOf(states), setOf(zone), setOf(chooseSubset(zone, c)), panicking,
+		!slices.ContainsFunc(zone, func(e *Endpoint) bool { return e.Zone != c.zone }), c}
+}
+
+func setOf(list []*Endpoint) map[*Endpoint]bool {
+	set := make(map[*Endpoint]bool, len(list))
+	for _, e := range list {
+		set[e] = true
+	}
+	return set
+}
+
+// of says in a few words why an endpoint of the list is used by the caller, or is not.
+func (r *reasons) of(e *Endpoint) (used bool, why string) {
 	switch {
-	case !slices.Contains(states, e):
+	case !r.states[e]:
 		return false, "it is " + string(e.state())
-	case !slices.Contains(zone, e):
+	case !r.zone[e]:
 		return false, "it is in another zone"
-	case !slices.Contains(chooseSubset(zone, c), e):
+	case !r.subset[e]:
 		return false, "it is not in this caller's subset"
 	case e.state() == Draining:
 		return true, "only draining ones are left"
-	case panicking:
+	case r.panicking:
 		return true, "too few are ready"
-	case c.zone != "" && !slices.ContainsFunc(zone, func(e *Endpoint) bool { return e.Zone != c.zone }):
+	case r.caller.zone != "" && r.near:
 		return true, "it is in the zone"
-	case c.zone != "":
+	case r.caller.zone != "":
 		return true, "the zone alone is not enough"
 	}
 	return true, "it is ready"
@@ -118,7 +138,11 @@ func chooseSubset(used []*Endpoint, c caller) []*Endpoint {
 	}
 	best := make(bestScores, 0, c.subset+1)
 	for i, e := range used {
-		x := scored{score(c.id, e), e.Addr, i}
+		share := fraction(c.id, e.Addr)
+		if len(best) == c.subset && float64(e.weight()) < best[0].score*(1-share) {
+			continue // -ln(x) is at least 1-x, so its score is lower still
+		}
+		x := scored{score(e.weight(), share), e.Addr, i}
 		if len(best) == c.subset && x.less(best[0]) {
 			continue
 		}
@@ -159,16 +183,29 @@ func (b *bestScores) Pop() any {
 	return last
 }
 
-// score is weight / -ln(h), where h is a hash of caller and address in (0, 1).
-func score(id uint64, e *Endpoint) float64 {
-	h := id ^ 0xcbf29ce484222325 // FNV-1a, with the caller as its start
-	for i := range len(e.Addr) {
-		h = (h ^ uint64(e.Addr[i])) * 0x100000001b3
+// score is what an endpoint of some weight has with a hash in (0, 1).
+func score(weight int, hash float64) float64 { return float64(weight) / -math.Log(hash) }
+
+// fraction is a hash of caller and address in (0, 1). It takes eight bytes at a time: a view of 5,000
+// endpoints has as many of them.
+func fraction(id uint64, addr string) float64 {
+	h := id
+	for ; len(addr) >= 8; addr = addr[8:] {
+		h = mix(h ^ (uint64(addr[0]) | uint64(addr[1])<<8 | uint64(addr[2])<<16 | uint64(addr[3])<<24 |
+			uint64(addr[4])<<32 | uint64(addr[5])<<40 | uint64(addr[6])<<48 | uint64(addr[7])<<56))
 	}
-	h ^= h >> 30 // FNV's high bits are weak: those of splitmix64 are not
+	rest := uint64(len(addr)) << 56
+	for i := range len(addr) {
+		rest |= uint64(addr[i]) << (8 * i)
+	}
+	return (float64(mix(h^rest)>>11) + 0.5) / (1 << 53)
+}
+
+// mix is that of splitmix64.
+func mix(h uint64) uint64 {
+	h ^= h >> 30
 	h *= 0xbf58476d1ce4e5b9
 	h ^= h >> 27
 	h *= 0x94d049bb133111eb
-	h ^= h >> 31
-	return float64(e.weight()) / -math.Log((float64(h>>11)+0.5)/(1<<53))
+	return h ^ h>>31
 }

@@ -96,7 +96,7 @@ func naive(all []*Endpoint, c caller) (used []*Endpoint, panics bool) {
 	if c.subset > 0 && len(used) > c.subset {
 		best := slices.Clone(used)
 		slices.SortFunc(best, func(a, b *Endpoint) int {
-			if score(c.id, a) > score(c.id, b) {
+			if score(a.weight(), fraction(c.id, a.Addr)) > score(b.weight(), fraction(c.id, b.Addr)) {
 				return -1
 			}
 			return 1
@@ -130,8 +130,9 @@ func TestChoiceIsTheNaiveOne(t *testing.T) {
 		if len(all) > 0 && len(used) == 0 {
 			t.Fatalf("%d: %+v: nobody is used", i, c)
 		}
+		reasons := reasonsOf(all, c)
 		for _, e := range all {
-			if is, why := reason(all, e, c); is != slices.Contains(used, e) || why == "" {
+			if is, why := reasons.of(e); is != slices.Contains(used, e) || why == "" {
 				t.Fatalf("%d: %+v: %s: %v, %q", i, c, e.Addr, is, why)
 			}
 		}

@@ -88,7 +88,8 @@ type View struct {
 	// Ignored is how many members are left out, because their data is not that of an Endpoint.
 	Ignored int
 
-	caller caller
+	caller  caller
+	reasons func() *reasons // made when it is asked for
 }
 
 // ViewOf is the view that a caller has of these members. It is for programs that show it: who calls
@@ -110,7 +111,23 @@ func ViewOf(members []client.Member, opts ...WatchOption) (*View, error) {
 }
 
 // Reason reports whether the view's caller uses an endpoint of All, and why or why not.
-func (v *View) Reason(e *Endpoint) (used bool, why string) { return reason(v.All, e, v.caller) }
+func (v *View) Reason(e *Endpoint) (used bool, why string) { return v.reasons().of(e) }
+
+// In is the view that a caller in another zone has of the same list.
+func (v *View) In(zone string) *View {
+	c := v.caller
+	c.zone = zone
+	return v.by(c)
+}
+
+// by is the view of a caller.
+func (v *View) by(c caller) *View {
+	of := *v
+	of.caller = c
+	of.Used, of.Panic = choose(v.All, c)
+	of.reasons = sync.OnceValue(func() *reasons { return reasonsOf(of.All, c) })
+	return &of
+}
 
 // Find is what a member's data says: an endpoint of All, or with leftOut why callers leave it out. e
 // is nil where the data is not that of an Endpoint.
@@ -127,9 +144,8 @@ func (v *View) Find(m *client.Member) (e *Endpoint, leftOut string) {
 }
 
 func (p *published) view(c caller) *View {
-	used, panicking := choose(p.all, c)
-	return &View{All: p.all, Used: used, Version: p.version, Known: p.known, Live: p.live, Since: p.since,
-		Panic: panicking, Ignored: p.ignored, caller: c}
+	v := &View{All: p.all, Version: p.version, Known: p.known, Live: p.live, Since: p.since, Ignored: p.ignored}
+	return v.by(c)
 }
 
 // Stats counts what happened to a copy of a list.

@@ -3,7 +3,9 @@ package discovery_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -18,7 +20,16 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	if text := os.Getenv(callersEnv); text != "" {
+		if err := runCallers(text); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m, goleak.IgnoreCurrent())
+}
 
 // member is a running Serve, and what it says.
 type member struct {

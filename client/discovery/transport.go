@@ -12,7 +12,6 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -31,9 +30,9 @@ var ErrNoMembers = errors.New("the service has no members")
 // s, and longer each time, up to 60 s; a failure is no connection, a timeout, and the statuses 502,
 // 503 and 504.
 //
-// A request is tried once more, at another member, if no connection was made, or if the connection
-// broke before a byte of the answer and the method is idempotent or the request has an
-// Idempotency-Key. Its body must be absent or have GetBody. At most 10 % of requests are tried
+// A request is tried once more, at another member, if no connection was made, or no handshake of TLS;
+// or if the connection broke before a byte of the answer, and the method is idempotent or the request
+// has an Idempotency-Key. Its body must be absent or have GetBody. At most 10 % of requests are tried
 // again, with 20 in hand.
 //
 // The Host header is the URL's. TLS verifies the certificate for NAME.signalbox, or for ServerName,
@@ -183,11 +182,6 @@ func (s *httpService) follow() {
 	s.backends = used
 }
 
-// dialError: no connection was made.
-type dialError struct{ error }
-
-func (e *dialError) Unwrap() error { return e.error }
-
 func (s *httpService) newTransport(addr string) *http.Transport {
 	base, ok := s.t.base().(*http.Transport)
 	if !ok {
@@ -199,13 +193,7 @@ func (s *httpService) newTransport(addr string) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
-	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		if err != nil {
-			return nil, &dialError{err}
-		}
-		return conn, nil
-	}
+	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
 	tr.DialTLSContext = nil
 	if name := s.t.ServerName; name != "" {
 		if tr.TLSClientConfig == nil {
@@ -241,8 +229,8 @@ func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 		closeBody(req)
 		return nil, fmt.Errorf("%w: %q in %s", ErrNoMembers, s.name, s.t.Node)
 	}
-	resp, answered, err := s.try(b, req)
-	if err == nil || !mayRetry(req, answered, err) {
+	resp, got, err := s.try(b, req)
+	if err == nil || !mayRetry(req, got) {
 		return resp, err
 	}
 	again := req.Clone(req.Context())
@@ -267,12 +255,21 @@ func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// mayRetry reports whether a request has had no effect, or may have it twice.
-func mayRetry(req *http.Request, answered bool, err error) bool {
-	if req.Context().Err() != nil || answered || req.Body != nil && req.Body != http.NoBody && req.GetBody == nil {
+// progress is how far a request came.
+type progress uint8
+
+const (
+	connecting progress = iota // no connection was made, or no handshake of TLS
+	connected
+	answered // a byte of the answer came
+)
+
+// mayRetry reports whether a request that failed has had no effect, or may have it twice.
+func mayRetry(req *http.Request, got progress) bool {
+	switch {
+	case req.Context().Err() != nil, got == answered, req.Body != nil && req.Body != http.NoBody && req.GetBody == nil:
 		return false
-	}
-	if _, dial := errors.AsType[*dialError](err); dial {
+	case got == connecting:
 		return true
 	}
 	switch req.Method {
@@ -282,20 +279,32 @@ func mayRetry(req *http.Request, answered bool, err error) bool {
 	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
 }
 
-// try sends a request to a member. answered says that a byte of the answer came.
-func (s *httpService) try(b *backend, req *http.Request) (resp *http.Response, answered bool, err error) {
-	var first atomic.Bool
-	began := atomic.Int64{}
-	start := time.Now()
+// try sends a request to a member. came is how far it came.
+func (s *httpService) try(b *backend, req *http.Request) (resp *http.Response, came progress, err error) {
+	var mu sync.Mutex // of got and began
+	var got progress
+	began := time.Now()
+	note := func(p progress) {
+		mu.Lock()
+		defer mu.Unlock()
+		if got = p; p == connected {
+			began = time.Now() // making a connection is no latency
+		}
+	}
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GotConn:              func(httptrace.GotConnInfo) { began.Store(int64(time.Since(start))) }, // making one is no latency
-		GotFirstResponseByte: func() { first.Store(true) },
+		GetConn:              func(string) { note(connecting) }, // also when it needs another one than a broken one
+		GotConn:              func(httptrace.GotConnInfo) { note(connected) },
+		GotFirstResponseByte: func() { note(answered) },
 	})
 	resp, err = b.transport.RoundTrip(req.WithContext(ctx))
 	now := time.Now()
+	mu.Lock()
+	came = got
+	took := now.Sub(began)
+	mu.Unlock()
 	s.mu.Lock()
 	if err == nil {
-		b.answered(now, now.Sub(start)-time.Duration(began.Load()))
+		b.answered(now, took)
 	}
 	if !errors.Is(err, context.Canceled) {
 		s.balance.result(now, &b.load, err != nil || resp.StatusCode >= 502 && resp.StatusCode <= 504)
@@ -305,7 +314,7 @@ func (s *httpService) try(b *backend, req *http.Request) (resp *http.Response, a
 	s.mu.Unlock()
 	if err != nil {
 		s.done(b)
-		return nil, first.Load(), fmt.Errorf("service %q: %w", s.name, err)
+		return nil, came, fmt.Errorf("service %q: %w", s.name, err)
 	}
 	resp.Request = req
 	body := &countedBody{ReadCloser: resp.Body, done: sync.OnceFunc(func() { s.done(b) })}
@@ -317,7 +326,7 @@ func (s *httpService) try(b *backend, req *http.Request) (resp *http.Response, a
 	} else {
 		resp.Body = body
 	}
-	return resp, true, nil
+	return resp, came, nil
 }
 
 // done ends a request.

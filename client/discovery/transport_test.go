@@ -191,6 +191,48 @@ func TestHTTPRetries(t *testing.T) {
 	t.Error("a request with such a body is tried again")
 }
 
+// TestHTTPSRetries: where a handshake fails nothing was sent, so any request is tried elsewhere.
+func TestHTTPSRetries(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	c := dial(t, srv)
+	good := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		b, _ := io.ReadAll(req.Body)
+		fmt.Fprintf(w, "%s %s", req.Method, b)
+	}))
+	defer good.Close()
+	register(t, srv, discovery.Endpoint{Addr: good.Listener.Addr().String()})
+	broken, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	var refused atomic.Int64
+	var accepting sync.WaitGroup
+	accepting.Go(func() {
+		for conn, err := broken.Accept(); err == nil; conn, err = broken.Accept() {
+			refused.Add(1)
+			_ = conn.Close()
+		}
+	})
+	defer accepting.Wait()
+	defer broken.Close()
+	register(t, srv, discovery.Endpoint{Addr: broken.Addr().String(), Weight: discovery.MaxWeight}) // is preferred
+	serving(t, c, count(2))
+	roots := x509.NewCertPool()
+	roots.AddCert(good.Certificate())
+	hc := httpClient(t, &discovery.Transport{Client: c, Node: "/default", ServerName: "example.com",
+		Base: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}})
+	for range 10 {
+		resp, err := hc.Post("https://api.signalbox/", "text/plain", strings.NewReader("body"))
+		must(t, err)
+		b, _ := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if string(b) != "POST body" {
+			t.Fatalf("%q", b)
+		}
+	}
+	if refused.Load() == 0 {
+		t.Error("the broken member was never tried")
+	}
+}
+
 // TestOwnAddress: a program that is a member of the service that it calls, by one client, is called
 // like any other member. A member without an address is refused.
 func TestOwnAddress(t *testing.T) {

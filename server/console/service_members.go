@@ -52,12 +52,12 @@ func (s *semaphoreView) service(ctx context.Context, v *viewer, n *client.Node, 
 	if uint64(len(owners)) < s.sem.NumOwners {
 		p.note("warn", "This page is about the first "+group(uint64(len(owners)))+" members. Callers choose among all.")
 	}
-	p.Tables = []table{s.zoneRows(members, view, zone), s.memberRows(members, view, v.may(ctx, "use", s.path))}
+	p.Tables = []table{s.zoneRows(view, zone), s.memberRows(members, view, v.may(ctx, "use", s.path))}
 	return nil
 }
 
 // zoneRows are the zones of a service, each with whom a caller there uses.
-func (s *semaphoreView) zoneRows(members []client.Member, view *discovery.View, chosen string) table {
+func (s *semaphoreView) zoneRows(view *discovery.View, chosen string) table {
 	t := newTable("zones", "Zones", "No member is in a zone.",
 		col("Zone"), col("Ready"), col("Not ready"), numCol("Share of weight"), col("A caller there uses"))
 	weight := 0
@@ -74,14 +74,11 @@ func (s *semaphoreView) zoneRows(members []client.Member, view *discovery.View, 
 			}
 		}
 		states := countStates(here)
-		uses := text("–")
-		if seen, err := discovery.ViewOf(members, discovery.InZone(zone), discovery.Subset(0)); err == nil {
-			uses.Text = plural(uint64(len(seen.Used)), "member")
-			if outside := func(e *discovery.Endpoint) bool { return e.Zone != zone }; slices.ContainsFunc(seen.Used, outside) {
-				uses.Note = "of all zones"
-			} else {
-				uses.Note = "of this zone alone"
-			}
+		seen := view.In(zone)
+		uses := text(plural(uint64(len(seen.Used)), "member"))
+		uses.Note = "of this zone alone"
+		if slices.ContainsFunc(seen.Used, func(e *discovery.Endpoint) bool { return e.Zone != zone }) {
+			uses.Note = "of all zones"
 		}
 		r := row{Key: "zone " + zone, Cells: []cell{
 			{Text: zoneText(zone), Kind: "name", Href: s.at("zone", zone)},
