@@ -3,104 +3,13 @@ package client
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
-	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
-
-// Max is the largest limit and count: 2^64-1.
-const Max uint64 = protocol.Forever
-
-// AcquireOption is an option of Acquire, TryAcquire and the recipes.
-type AcquireOption func(*acquireOptions)
-
-type acquireOptions struct {
-	count      uint64
-	data       []byte
-	timeout    uint64 // ms
-	ephemeral  bool
-	limit      uint64 // to create with, 0: do not
-	exact      bool   // no other limit will do
-	onAccepted func(token uint64)
-	turn       core.Turn                // when the semaphore's name is wanted
-	ask        *protocol.AcquireOptions // nil: a plain one
-	err        error                    // of the first option that is out of its range
-
-	whileHolding time.Duration // of AcquireAll; 0: not given
-}
-
-// Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
-// ephemeral semaphore acquires it whole.
-func Count(n uint64) AcquireOption { return func(o *acquireOptions) { o.count = n } }
-
-// Data is shown beside the entry by Describe and watches; at most 1 MiB. Default: none.
-func Data[T ~string | ~[]byte](data T) AcquireOption {
-	own := append([]byte(nil), data...) // a change of the lease sends it again later
-	return func(o *acquireOptions) { o.data = own }
-}
-
-// Wait bounds the wait at the server, 0 .. 1 day; ErrNotAcquired follows. The time runs while this
-// client is disconnected. With a Mutex or an RWMutex it includes the wait for other goroutines of
-// the session. Default: Forever, so only ctx ends the wait.
-func Wait(d time.Duration) AcquireOption {
-	return func(o *acquireOptions) {
-		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
-			o.timeout = protocol.Forever
-		}
-	}
-}
-
-// Ephemeral acquires a semaphore that exists while somebody holds it or waits for it, with the
-// limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
-func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
-
-// CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
-// keeps its limit, whatever that is; see ExactLimit. Acquiring with Ephemeral, Shared or Exclusive
-// too is a BadRequest: an ephemeral semaphore has the limit Max.
-func CreateLimit(limit uint64) AcquireOption {
-	return func(o *acquireOptions) {
-		if o.limit = limit; limit == 0 && o.err == nil {
-			o.err = protocol.Errorf(protocol.StatusBadRequest, "semaphore limit is 0; it must be at least 1")
-		}
-	}
-}
-
-// ExactLimit is CreateLimit, and refuses a semaphore that has another limit, with
-// PreconditionFailed: programs that disagree about it notice. It costs a read at each acquire, which
-// does not see a resize at the same moment. After a resize by an operator, programs with the former
-// limit are refused; with CreateLimit they go on.
-func ExactLimit(limit uint64) AcquireOption {
-	return func(o *acquireOptions) {
-		CreateLimit(limit)(o)
-		o.exact = true
-	}
-}
-
-// OnAccepted is called once, on the acquiring goroutine, when the request was queued behind others.
-// token is the request's place: those ahead have lower ones. It is the fencing token that the request
-// will have, unless the semaphore has a policy or slots, or had: then each grant draws a token of
-// its own. f must not block.
-func OnAccepted(f func(token uint64)) AcquireOption {
-	return func(o *acquireOptions) { o.onAccepted = f }
-}
-
-// Shared is Ephemeral and Count(1): any number of sessions hold it at once, but not with Exclusive.
-func Shared() AcquireOption {
-	return func(o *acquireOptions) { o.ephemeral, o.count = true, 1 }
-}
-
-// Exclusive is Ephemeral and Count(Max): no other session holds it.
-func Exclusive() AcquireOption {
-	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
-}
-
-// waitForOwnLease makes a second acquire of the session wait for the first one's release instead of
-// failing with ErrAlreadyHeld.
-func waitForOwnLease() AcquireOption { return func(o *acquireOptions) { o.turn = core.Free } }
 
 // Acquire waits in the semaphore's FIFO queue until the session holds the units. When ctx ends
 // first, the place in the queue is given up. A grant that is on its way then is given back, in the
@@ -165,9 +74,6 @@ func (s *Session) AcquireAll(ctx context.Context, wants []Want, opts ...AcquireO
 	return acquireAll(ctx, s, wants, opts)
 }
 
-var errEphemeralLimit = protocol.Errorf(protocol.StatusBadRequest,
-	"an ephemeral semaphore is made with the limit %d; leave out CreateLimit and ExactLimit, or acquire without Ephemeral, Shared and Exclusive", Max)
-
 // acquire is Acquire with bare errors.
 func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption) (*Lease, error) {
 	o := acquireOptionsOf(opts)
@@ -175,17 +81,6 @@ func (s *Session) acquire(ctx context.Context, name string, opts []AcquireOption
 		o.err = errOneName
 	}
 	return s.acquireWith(ctx, name, o)
-}
-
-func acquireOptionsOf(opts []AcquireOption) *acquireOptions {
-	o := &acquireOptions{count: 1, timeout: protocol.Forever}
-	for _, f := range opts {
-		f(o)
-	}
-	if o.ephemeral && o.limit > 0 && o.err == nil {
-		o.err = errEphemeralLimit
-	}
-	return o
 }
 
 func (s *Session) acquireWith(ctx context.Context, name string, o *acquireOptions) (*Lease, error) {
@@ -252,4 +147,36 @@ func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) er
 			return err
 		}
 	}
+}
+
+// acquireObserved acquires for an observer.
+func (s *Session) acquireObserved(ctx context.Context, name string, o *acquireOptions, observer Observer) (*Lease, error) {
+	began := boottime.Now()
+	to := observer.AcquireStarted(ctx, AcquireStart{
+		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.count, Try: o.turn == core.Now,
+	})
+	var info driver.AcquireInfo
+	l := &Lease{s: s, name: name}
+	err := s.acquireLease(ctx, o, l, &info)
+	if err != nil {
+		l = nil
+	}
+	if to == nil {
+		return l, err
+	}
+	now := boottime.Now()
+	end := AcquireEnd{Err: err, Wait: now - began, Queued: info.Queued, Attempts: info.Attempts, Shard: info.Shard}
+	if l != nil {
+		end.Token = l.d.Token
+	}
+	to.AcquireEnded(end)
+	if l != nil {
+		l.d.Observe(func(cause error) {
+			if errors.Is(cause, ErrReleased) {
+				cause = nil
+			}
+			to.HoldEnded(HoldEnd{Held: boottime.Now() - now, Cause: cause})
+		})
+	}
+	return l, err
 }

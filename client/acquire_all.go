@@ -233,18 +233,6 @@ func (all *groupAcquire) acquire(
 	return l, err
 }
 
-// sleep waits; false: ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 func namesOf(wants []Want) string {
 	names := make([]string, len(wants))
 	for i, w := range wants {

@@ -38,3 +38,15 @@ func (v valued) Deadline() (at time.Time, ok bool) {
 	}
 	return at, ok
 }
+
+// sleep waits; false: ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

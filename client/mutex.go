@@ -43,8 +43,3 @@ func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, err
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.TryAcquire(ctx, m.name, with(opts, Shared())...)
 }
-
-// with puts a recipe's own options behind the user's, where they win.
-func with(opts []AcquireOption, own ...AcquireOption) []AcquireOption {
-	return append(opts[:len(opts):len(opts)], own...)
-}

@@ -2,12 +2,9 @@ package client
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/core"
-	"github.com/signalbox-dev/signalbox/client/internal/driver"
-	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
 // Observer is notified of acquires and of what they hold, and of what the client does to reach the
@@ -130,36 +127,4 @@ func notify(to Observer, n core.Notice) {
 			Request: n.Request.String(), Session: n.Session, Instance: n.Instance, Shard: n.Shard, Err: n.Err,
 		})
 	}
-}
-
-// acquireObserved acquires for an observer.
-func (s *Session) acquireObserved(ctx context.Context, name string, o *acquireOptions, observer Observer) (*Lease, error) {
-	began := boottime.Now()
-	to := observer.AcquireStarted(ctx, AcquireStart{
-		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.count, Try: o.turn == core.Now,
-	})
-	var info driver.AcquireInfo
-	l := &Lease{s: s, name: name}
-	err := s.acquireLease(ctx, o, l, &info)
-	if err != nil {
-		l = nil
-	}
-	if to == nil {
-		return l, err
-	}
-	now := boottime.Now()
-	end := AcquireEnd{Err: err, Wait: now - began, Queued: info.Queued, Attempts: info.Attempts, Shard: info.Shard}
-	if l != nil {
-		end.Token = l.d.Token
-	}
-	to.AcquireEnded(end)
-	if l != nil {
-		l.d.Observe(func(cause error) {
-			if errors.Is(cause, ErrReleased) {
-				cause = nil
-			}
-			to.HoldEnded(HoldEnd{Held: boottime.Now() - now, Cause: cause})
-		})
-	}
-	return l, err
 }
