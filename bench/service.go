@@ -161,8 +161,12 @@ func (m *serviceMember) data() ([]byte, error) {
 
 func (s *serviceRun) join(ctx context.Context, m *serviceMember) error {
 	data, err := m.data()
+	if err != nil {
+		return err
+	}
+	in, err := s.registry.Register(ctx, m.i, m.addr, data)
 	if err == nil {
-		m.in, err = s.registry.Register(ctx, m.i, m.addr, data)
+		m.in = in
 	}
 	return err
 }
@@ -176,7 +180,10 @@ func (s *serviceRun) change(ctx context.Context) (changes int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	return 1, m.in.Update(ctx, data)
+	if err = m.in.Update(ctx, data); err == nil {
+		changes = 1
+	}
+	return changes, err
 }
 
 // restart ends a member's session, and registers it under another.
@@ -184,10 +191,15 @@ func (s *serviceRun) restart(ctx context.Context) (changes int, err error) {
 	m := s.members[rand.IntN(len(s.members))]
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.in.Leave(ctx); err != nil {
-		return 0, err
+	err = m.in.Leave(ctx)
+	if err == nil {
+		changes++
 	}
-	return 2, s.join(ctx, m)
+	// A place whose member could not leave is taken by the next one all the same.
+	if joinErr := s.join(ctx, m); joinErr != nil {
+		return changes, errors.Join(err, joinErr)
+	}
+	return changes + 1, err
 }
 
 // coldStart has all watchers begin at once.
@@ -291,12 +303,12 @@ func (s *serviceRun) load(
 	var pairs *loadgen.Result
 	var pairsErr error
 	all.Go(func() { pairs, pairsErr = s.pairs(ctx, length) })
-	made, err := s.changes(ctx, length, changes, change)
+	made, failed := s.changes(ctx, length, changes, change)
 	all.Wait()
 	close(stop)
 	list := <-samples
-	if err := errors.Join(err, pairsErr); err != nil {
-		return err
+	if made == 0 {
+		return fmt.Errorf("no change took effect: %w", errors.Join(failed...))
 	}
 	if len(list) == 0 {
 		return errTooShort
@@ -308,13 +320,19 @@ func (s *serviceRun) load(
 	h := hdrhistogram.Import(sum.Delays)
 	text := fmt.Sprintf("at %.0f a second: ", changes)
 	s.fact(text+"changes/s", float64(made)/length.Seconds(), PerSecond, 0)
+	s.fact(text+"changes that failed", float64(len(failed)), "", 0)
 	s.fact(text+"seen by watchers, p50", float64(h.ValueAtQuantile(50))/1e3, Milliseconds, 0)
 	s.fact(text+"seen by watchers, p99", float64(h.ValueAtQuantile(99))/1e3, Milliseconds, bar)
 	s.fact(text+"frames of one watcher in one second, at most", float64(sum.MostFrames), "", 7)
 	s.fact(text+"streams lost", float64(sum.Lost), "", 0)
-	o := outcome{Result: pairs}
-	s.fact(text+"others' pairs/s", pairs.Rate, PerSecond, 0)
-	s.fact(text+"others' pairs, p99", o.ms("pair", 99), Milliseconds, 250)
+	if pairsErr != nil {
+		logf(s.log, "others lock and unlock nothing: %v", pairsErr)
+		s.fact(text+"others' pairs/s", 0, PerSecond, 0)
+	} else {
+		o := outcome{Result: pairs}
+		s.fact(text+"others' pairs/s", pairs.Rate, PerSecond, 0)
+		s.fact(text+"others' pairs, p99", o.ms("pair", 99), Milliseconds, 250)
+	}
 	early, late, cores := memoryOf(list)
 	s.fact(text+"cores of the three instances", cores, "", 0)
 	s.fact(text+"their memory in the first third", early, Bytes, 0)
@@ -353,12 +371,11 @@ func memoryOf(list []Sample) (early, late, cores float64) {
 	return StatOf(memory[:third]).Median, StatOf(memory[len(memory)-third:]).Median, StatOf(used).Median
 }
 
-// changes calls change at a rate, however long a call takes.
+// changes calls change at a rate, however long a call takes, and returns how many changes were made
+// and why others were not: a system that is given too much refuses some, which is a figure too.
 func (s *serviceRun) changes(
 	ctx context.Context, length time.Duration, rate float64, change func(context.Context) (int, error),
-) (made int, err error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+) (made int, failed []error) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	per := slowChanges
@@ -373,12 +390,12 @@ func (s *serviceRun) changes(
 		case <-t.C:
 			all.Go(func() {
 				n, err := change(ctx)
-				if err != nil {
-					cancel(err)
-				}
 				mu.Lock()
+				defer mu.Unlock()
 				made += n
-				mu.Unlock()
+				if err != nil {
+					failed = append(failed, err)
+				}
 			})
 		case <-over:
 			running = false
@@ -387,7 +404,7 @@ func (s *serviceRun) changes(
 		}
 	}
 	all.Wait()
-	return made, context.Cause(ctx)
+	return made, failed
 }
 
 func (s *serviceRun) pairs(ctx context.Context, length time.Duration) (*loadgen.Result, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
@@ -72,10 +73,23 @@ type etcdMember struct {
 	key string
 }
 
+// Update registers the member again if its lease has run out, as a service would.
 func (m *etcdMember) Update(ctx context.Context, data []byte) error {
 	_, err := m.c.Put(ctx, m.key, string(data), clientv3.WithLease(m.s.Lease()))
+	if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return err
+	}
+	if m.s, err = concurrency.NewSession(m.c, concurrency.WithTTL(memberTTL)); err != nil {
+		return err
+	}
+	_, err = m.c.Put(ctx, m.key, string(data), clientv3.WithLease(m.s.Lease()))
 	return err
 }
 
-// Leave revokes the lease, which deletes the key.
-func (m *etcdMember) Leave(context.Context) error { return m.s.Close() }
+// Leave revokes the lease, which deletes the key; a lease that has run out has deleted it.
+func (m *etcdMember) Leave(context.Context) error {
+	if err := m.s.Close(); !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return err
+	}
+	return nil
+}
