@@ -135,6 +135,9 @@ func TestLongTests(t *testing.T) {
 		if facts["at 20 a second: seen by watchers, p50"] == 0 {
 			t.Error("no watcher has seen a change")
 		}
+		if facts["at 20 a second: changes that failed"] != 0 || facts["at 20 a second: others' pairs/s"] == 0 {
+			t.Errorf("changes failed, or others did nothing: %v", facts)
+		}
 	})
 	t.Run("discovery", func(t *testing.T) {
 		t.Parallel()
