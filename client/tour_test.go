@@ -90,6 +90,32 @@ func openWithFiles(ctx context.Context, address string) (*client.Client, error) 
 	})
 }
 
+// train is what the SDK's page shows, word for word.
+func train(ctx context.Context, s *client.Session, team string) error {
+	err := s.Create(ctx, "gpu", 2, nil,
+		client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}}),
+		client.ByKey(map[string]uint64{"research": 2}), // twice the share of any other team
+		client.Wanted(client.WantedAny), client.Grace(time.Minute))
+	if err != nil && !errors.Is(err, client.AlreadyExists) {
+		return err
+	}
+	return s.Run(ctx, "gpu", func(ctx context.Context, lease *client.Lease) error {
+		fmt.Println("training on", lease.Slots())
+		select {
+		case <-trained(ctx):
+		case <-lease.Wanted(): // another job waits: save the work within the minute
+		case <-ctx.Done(): // the two hours are over, or the lease is lost
+		}
+		return ctx.Err()
+	}, client.Key(team), client.Labels("big"), client.MaxHold(2*time.Hour))
+}
+
+func trained(context.Context) <-chan struct{} { // at once
+	done := make(chan struct{})
+	close(done)
+	return done
+}
+
 // A lock over one session, from the connection to the release.
 func Example_lock() {
 	srv := servertest.New()
@@ -115,6 +141,23 @@ func Example_tour() {
 	// members: 1
 	// version 1
 	// leading with token 1
+}
+
+// A GPU with a label, of a team's share.
+func Example_train() {
+	srv := servertest.New()
+	defer srv.Close()
+	s, err := client.OpenSession(context.Background(), client.Config{Endpoints: []string{srv.Addr()}}, "/default")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Client().Close()
+	if err := train(context.Background(), s, "research"); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// training on [g1]
 }
 
 // Without the files there is no connection.

@@ -149,9 +149,13 @@ var (
 )
 
 // timeLeft is how long the hold of an owner lasts from this moment of its bucket on, in ms; 0: it
-// has no bound.
+// has no bound. Nothing ends the hold of a silent owner but its longest hold.
 func timeLeft(e *entry, now uint64) uint64 {
-	at, _ := e.place().bound()
+	p := e.place()
+	at, _ := p.bound()
+	if p != nil && p.want.silent {
+		at = p.until
+	}
 	if at == 0 {
 		return 0
 	}

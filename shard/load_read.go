@@ -18,6 +18,7 @@ type BusySemaphore struct {
 	Slots        SlotCounts
 	Priority     uint8  // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
 	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not
+	Wanted       int    // owners whose units a waiter wants back
 }
 
 // SlotCounts are how many slots are in each protocol.SlotState; all 0 where units have no names.
@@ -41,6 +42,7 @@ func (r Load) busy(s *semaphore) BusySemaphore {
 		if first := s.owners.first; first != nil {
 			l.Left = timeLeft(first, r.m.bucketTime(s.bucket))
 		}
+		l.Wanted = int(q.wants)
 	}
 	return l
 }

@@ -98,7 +98,11 @@ func (m *model) endAtBound(s *modelSemaphore, r *modelEntry) {
 func (m *model) described(s *modelSemaphore, r *modelEntry) protocol.Owner {
 	o := s.asOwner(r)
 	if o.Options != nil {
-		if at := r.bound(); at > 0 {
+		at := r.bound()
+		if r.want.silent { // it ends at no want's bound
+			at = r.until
+		}
+		if at > 0 {
 			o.Options.Left = max(1, at-min(at, m.now))
 		}
 		o.Options.Wanted, o.Options.Silent = r.want.number != 0, r.want.silent

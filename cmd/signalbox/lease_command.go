@@ -456,24 +456,24 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 	if err != nil || !w.Waiting {
 		return
 	}
-	text := fmt.Sprintf("waiting for %s, number %d in the queue", sanitize(name), w.Position)
-	if len(w.Holders) > 0 {
-		h := w.Holders[0]
-		text += fmt.Sprintf("; held by session %d", h.Session)
-		if h.Description != "" {
-			text += " (" + sanitize(h.Description) + ")"
-		}
-		text += " since " + h.Since.UTC().Format(time.RFC3339)
-		if n := len(w.Holders) - 1; n > 0 {
+	text := fmt.Sprintf("waiting for %s, number %d in the queue", name, w.Position)
+	if w.Position == 0 {
+		text = fmt.Sprintf("waiting for %s, behind the first 16 in the queue", name)
+	}
+	holders := blocking(w)
+	if len(holders) > 0 {
+		h := &holders[0]
+		text += "; held by " + sessionText(h.Session, h.Description) + " since " + h.Since.UTC().Format(time.RFC3339)
+		if n := len(holders) - 1; n > 0 {
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	for _, more := range []string{endsSentence(w.Holders), neverSentence(w)} {
+	for _, more := range append(wantedLines(name, w), endsSentence(holders), neverSentence(name, w)) {
 		if more != "" {
 			text += "; " + more
 		}
 	}
-	inv.note("%s\n", text)
+	inv.note("%s\n", sanitize(text))
 	if w.Deadlock != nil && w.Deadlock.Confirmed {
 		for _, line := range deadlockLines(w.Deadlock, s.ID()) {
 			inv.note("%s\n", sanitize(line))

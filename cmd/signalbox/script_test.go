@@ -99,6 +99,7 @@ var plainForms = []struct {
 	{regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z`), "TIME"},
 	{regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3} `), "CLOCK "},
 	{regexp.MustCompile(`\b(\d+[dhms])+ ago\b`), "AGE ago"},
+	{regexp.MustCompile(`\bgives up in (\d+[dhms])+`), "gives up in AGE"},
 	{regexp.MustCompile(`@\S+ pid \d+`), "@HOST pid PID"},
 	{regexp.MustCompile(`127\.0\.0\.1:\d{4,5}`), "ADDRESS"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b`), "UUID"},

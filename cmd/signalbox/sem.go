@@ -192,17 +192,13 @@ func semDescribe(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ofWaiter := waiterRow
-		if s.Options != nil {
-			ofWaiter = queuedWaiterRow
-		}
 		r := optionRow(row{
 			{"name", "name", s.Name}, {"node", "node", inv.node}, {"data", "data", s.Data}, {"version", "version", s.Version},
 			{"count", "count", amount(s.Used)}, {"limit", "limit", amount(s.Limit)}, {"ephemeral", "ephemeral", s.Ephemeral},
 			{"created_at", "created", timestamp{s.CreatedAt}},
 		}, s)
 		return inv.printer().item(append(r,
-			field{"owners", "owners", ownerRows(s.Options, s.Owners)}, field{"waiters", "waiters", rowsOf(s.Waiters, ofWaiter)}))
+			field{"owners", "owners", ownerRows(s.Options, s.Owners)}, field{"waiters", "waiters", waiterRows(s.Options, s.Waiters)}))
 	})
 	return c
 }
@@ -260,7 +256,7 @@ func semResize(a *app) *cobra.Command {
 					w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
 				}
 			}
-			text := neverSentence(w)
+			text := neverSentence(args[0], w)
 			if text != "" {
 				text = "\n" + text
 			}

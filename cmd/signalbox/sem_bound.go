@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
@@ -54,28 +55,32 @@ func leftField(o *client.Owner) field {
 func ownerRows(o *client.SemaphoreOptions, owners []client.Owner) []row {
 	switch {
 	case o != nil:
-		return rowsOf(owners, queuedOwnerRow)
+		rows := rowsOf(owners, queuedOwnerRow)
+		hideIdle(o, rows)
+		return rows
 	case slices.ContainsFunc(owners, func(o client.Owner) bool { return o.Left > 0 }):
 		return rowsOf(owners, func(o *client.Owner) row { return append(ownerRow(o), leftField(o)) })
 	}
 	return rowsOf(owners, ownerRow)
 }
 
-// endsSentence says when the first of the holds ends by itself; empty: none does.
+// endsSentence says which of some holds ends by itself first, and when; empty: none does. Those of
+// wanted owners are said elsewhere.
 func endsSentence(owners []client.Owner) string {
-	least := time.Duration(0)
-	for _, o := range owners {
-		if o.Left > 0 && (least == 0 || o.Left < least) {
-			least = o.Left
+	var first *client.Owner
+	for i := range owners {
+		if o := &owners[i]; o.Left > 0 && !o.Wanted && (first == nil || o.Left < first.Left) {
+			first = o
 		}
 	}
-	switch {
-	case least == 0:
+	if first == nil {
 		return ""
-	case len(owners) == 1:
-		return "its hold ends by itself in " + shortDuration(least)
 	}
-	return "the first hold that ends by itself does so in " + shortDuration(least)
+	who, left := sessionText(first.Session, first.Description), shortDuration(first.Left)
+	if len(owners) == 1 {
+		return fmt.Sprintf("the hold of %s ends by itself in %s", who, left)
+	}
+	return fmt.Sprintf("the first hold that ends by itself is that of %s, in %s", who, left)
 }
 
 // addMaxHold adds the flag of an acquire for how long its hold lasts; nil: it was not given.

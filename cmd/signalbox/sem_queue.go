@@ -243,21 +243,30 @@ func slotRow(s *client.SlotStatus) row {
 
 func semHistory(a *app) *cobra.Command {
 	c := command("history NAME", "Show who held a semaphore last, and why it ended",
-		`Show the holds of a semaphore that ended last, the last one first. A semaphore keeps as many as its
-option --history says: none if it was created without options. signalbox sem describe shows the
-holds that go on.`)
+		`Show the holds of a semaphore that ended last, the last one first, and the cause of each: released
+or transferred by its client; session ended, also by a kill or a timeout; forced by an operator; max
+hold, or wanted by a waiter, when the server ended it at its bound. A client stops before a bound
+that it knows: its hold was released then, or the session ended, as that of a command does.
+
+A semaphore keeps as many as its option --history says: none if it was created without options.
+signalbox sem describe shows the holds that go on.`)
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		holds, err := n.History(inv.ctx, args[0])
 		if err != nil {
 			return err
 		}
+		slots := ""
+		if slices.ContainsFunc(holds, func(h client.Hold) bool { return len(h.Slots) > 0 }) {
+			slots = "slots"
+		}
 		return inv.printer().list(rowsOf(holds, func(h *client.Hold) row {
 			return row{
 				{"token", "token", h.Token}, {"session_id", "session", sessionID(h.Session)}, {"count", "count", amount(h.Count)},
-				{"slots", "slots", strings.Join(h.Slots, ",")}, {"description", "description", h.Description},
-				{"since", "since", timestamp{h.Since}}, {"until", "until", timestamp{h.Until}}, {"cause", "ended", h.Cause.String()},
+				{"slots", slots, strings.Join(h.Slots, ",")}, {"description", "description", h.Description},
+				{"since", "", timestamp{h.Since}}, {"until", "ended", timestamp{h.Until}},
+				{"", "held for", age(h.Until.Sub(h.Since))}, {"cause", "cause", h.Cause.String()},
 			}
-		}), "no holds are kept; signalbox sem alter --history keeps some")
+		}), "no hold has ended, or none is kept; signalbox sem alter --history keeps some")
 	})
 	return c
 }
@@ -298,4 +307,39 @@ func queuedWaiterRow(w *client.Waiter) row {
 	return append(waiterRow(w), field{"priority", "priority", w.Priority}, field{"key", "key", w.Key},
 		field{"labels", "labels", strings.Join(w.Labels, ",")}, field{"slots", "slots", strings.Join(w.Slots, ",")},
 		field{"rank", "rank", w.Rank})
+}
+
+// waiterRows are the waiters of a semaphore with these options, nil for none.
+func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
+	if o == nil {
+		return rowsOf(waiters, waiterRow)
+	}
+	rows := rowsOf(waiters, queuedWaiterRow)
+	hideIdle(o, rows)
+	for _, r := range rows {
+		r[0].title = "place" // the token is drawn at the grant
+	}
+	return rows
+}
+
+// hideIdle leaves columns out of a table that mean nothing under these options.
+func hideIdle(o *client.SemaphoreOptions, rows []row) {
+	idle := map[string]bool{
+		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
+		"labels": len(o.Slots) == 0, "slots": len(o.Slots) == 0,
+		"rank":   o.Policy == client.PolicyFIFO && len(o.Slots) == 0,
+		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff, "left_ms": true,
+	}
+	for _, r := range rows {
+		for _, f := range r {
+			idle[f.key] = idle[f.key] && (f.key != "left_ms" || f.value == nil)
+		}
+	}
+	for _, r := range rows {
+		for i := range r {
+			if idle[r[i].key] {
+				r[i].title = ""
+			}
+		}
+	}
 }

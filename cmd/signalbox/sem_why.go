@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/spf13/cobra"
@@ -28,27 +30,19 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	if err != nil {
 		return err
 	}
-	waiter := waiterRow
-	if w.Options != nil {
-		waiter = queuedWaiterRow
-	}
-	owners, ahead := ownerRows(w.Options, w.Holders), rowsOf(w.Ahead, waiter)
-	if w.Options != nil {
-		hideIdle(w.Options, owners)
-		hideIdle(w.Options, ahead)
-		for _, r := range ahead {
-			r[0].title = "place" // the token is drawn at the grant
-		}
+	owners, ahead, heading := ownerRows(w.Options, w.Holders), waiterRows(w.Options, w.Ahead), "ahead in the queue"
+	if !w.Waiting {
+		heading = "in the queue"
 	}
 	r := row{
 		{"name", "", sem}, {"holding", "", w.Holding}, {"waiting", "", w.Waiting}, {"position", "", w.Position},
 		{"free", "", amount(w.Free)}, {"limit", "", amount(w.Limit)},
 		{"never_granted", "", neverRow(w)}, {"deadlock", "", deadlockRow(w.Deadlock)}, {"unread", "", w.Unread},
-		{"owners", "held by", owners}, {"ahead", "ahead in the queue", ahead},
 	}
 	if w.Waiting && w.Options != nil && len(w.Own.Labels)+len(w.Own.Slots) > 0 {
 		r = append(r, field{"takes", "slots that it takes", rowsOf(w.Options.Takes(&w.Own), slotRow)})
 	}
+	r = append(r, field{"owners", "held by", owners}, field{"ahead", heading, ahead})
 	if out.format == "table" {
 		for _, line := range whyLines(sem, session, w) {
 			if _, err := fmt.Fprintln(out.w, sanitize(line)); err != nil {
@@ -61,36 +55,15 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	return out.item(r)
 }
 
-// hideIdle leaves columns out of a table that mean nothing under these options.
-func hideIdle(o *client.SemaphoreOptions, rows []row) {
-	idle := map[string]bool{
-		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
-		"labels": len(o.Slots) == 0, "slots": len(o.Slots) == 0,
-		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff, "left_ms": true,
-	}
-	for _, r := range rows {
-		for _, f := range r {
-			idle[f.key] = idle[f.key] && (f.key != "left_ms" || f.value == nil)
-		}
-	}
-	for _, r := range rows {
-		for i := range r {
-			if idle[r[i].key] {
-				r[i].title = ""
-			}
-		}
-	}
-}
-
 // whyLines are the sentences before the tables.
 func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 	lines := []string{whySentence(sem, session, w)}
-	for _, text := range []string{endsSentence(w.Holders), neverSentence(w)} {
+	for _, text := range []string{orderSentence(w), ownSentence(w), keptSentence(w), endsSentence(blocking(w)), neverSentence(sem, w)} {
 		if text != "" {
 			lines = append(lines, text)
 		}
 	}
-	lines = append(lines, wantedLines(w)...)
+	lines = append(lines, wantedLines(sem, w)...)
 	if d := w.Deadlock; d != nil {
 		lines = append(lines, deadlockLines(d, session)...)
 	} else {
@@ -108,32 +81,74 @@ func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 const maxWantedLines = 5
 
 // wantedLines say which owners are to give back what they have for a waiter, and which of them do
-// not.
-func wantedLines(w *client.QueueStatus) (lines []string) {
-	for i := range w.Holders {
-		o := &w.Holders[i]
-		what := strings.Join(o.Slots, ", ")
+// not; or why nobody is asked.
+func wantedLines(sem string, w *client.QueueStatus) (lines []string) {
+	asked := 0
+	for _, o := range blocking(w) {
+		if !o.Wanted {
+			continue
+		}
+		what := list(o.Slots)
 		if what == "" {
 			what = "what it holds"
 		}
-		text := fmt.Sprintf("session %d", o.Session)
-		if o.Description != "" {
-			text += " (" + o.Description + ")"
-		}
+		text, holdsOn := sessionText(o.Session, o.Description)+" is asked to give back "+what, ""
 		switch {
-		case o.Silent && o.Wanted:
-			text += " was asked for " + what + " and does not answer; it is free when that session releases it or ends, or with " +
-				"`signalbox sem force-release`"
-		case o.Wanted:
-			text += " was asked to give back " + what
+		case o.Silent:
+			text += ", and does not answer"
+			holdsOn = fmt.Sprintf("it holds on until its session ends, or until `signalbox sem force-release %s --token %d --reason WHY`", sem, o.Token)
+		case o.Left > 0:
+			text += ", within " + shortDuration(o.Left)
 		default:
-			continue
+			text += ", and may take its time: there is no --grace"
 		}
-		if lines = append(lines, text); len(lines) == maxWantedLines {
+		if lines = append(lines, text); holdsOn != "" {
+			lines = append(lines, holdsOn)
+		}
+		if asked++; asked == maxWantedLines {
 			break
 		}
 	}
+	someWanted := slices.ContainsFunc(w.Holders, func(o client.Owner) bool { return o.Wanted })
+	if _, never := w.NeverGranted(); someWanted || never || !w.Waiting || w.Position != 1 || w.Options == nil {
+		return lines
+	}
+	switch w.Options.Wanted {
+	case client.WantedHigher:
+		lines = append(lines, fmt.Sprintf("nobody is asked to yield: owners with a priority below %d do not hold enough for it",
+			w.Own.Priority))
+	case client.WantedAny:
+		lines = append(lines, "nobody is asked to yield: what owners hold would not be enough for it")
+	}
 	return lines
+}
+
+// blocking are the owners whose units a waiter could use, all for one that takes any.
+func blocking(w *client.QueueStatus) []client.Owner {
+	if !w.Waiting || w.Options == nil || len(w.Options.Slots) == 0 {
+		return w.Holders
+	}
+	takes := w.Options.Takes(&w.Own)
+	return slices.DeleteFunc(slices.Clone(w.Holders), func(o client.Owner) bool {
+		return !slices.ContainsFunc(takes, func(x client.SlotStatus) bool { return x.Session == o.Session })
+	})
+}
+
+// sessionText names a session, with its description if there is one.
+func sessionText(id uint64, description string) string {
+	text := fmt.Sprintf("session %d", id)
+	if description != "" {
+		text += " (" + description + ")"
+	}
+	return text
+}
+
+// list is words with commas, and with "and" before the last.
+func list(words []string) string {
+	if n := len(words); n > 1 {
+		return strings.Join(words[:n-1], ", ") + " and " + words[n-1]
+	}
+	return strings.Join(words, "")
 }
 
 func deadlockLines(d *client.Deadlock, session uint64) []string {
@@ -181,17 +196,20 @@ func neverRow(w *client.QueueStatus) any {
 
 // neverSentence names the waiter that can never be granted, and the consequence; empty if there is
 // none.
-func neverSentence(w *client.QueueStatus) string {
+func neverSentence(name string, w *client.QueueStatus) string {
 	x, ok := w.NeverGranted()
 	if !ok {
 		return ""
 	}
 	own := w.Waiting && x.Token == w.Own.Token
 	if x.Count <= w.Limit {
-		return slotSentence(w, &x, own)
+		return slotSentence(name, w, &x, own)
 	}
-	text := fmt.Sprintf("the waiter with token %d wants %s of limit %s and can never be granted",
-		x.Token, cell(amount(x.Count)), cell(amount(w.Limit)))
+	who := sessionText(x.Session, x.Description)
+	if own {
+		who = "it"
+	}
+	text := fmt.Sprintf("%s wants %s of limit %s and can never be granted", who, cell(amount(x.Count)), cell(amount(w.Limit)))
 	if !own {
 		text += ", and nobody behind it"
 	}
@@ -199,16 +217,19 @@ func neverSentence(w *client.QueueStatus) string {
 }
 
 // slotSentence is about a waiter that wants more slots than are granted any more.
-func slotSentence(w *client.QueueStatus, x *client.Waiter, own bool) string {
+func slotSentence(name string, w *client.QueueStatus, x *client.Waiter, own bool) string {
 	var drained []string
 	for _, slot := range w.Options.Takes(x) {
 		if slot.State == client.SlotDrained || slot.State == client.SlotDraining {
 			drained = append(drained, slot.Name)
 		}
 	}
-	text := fmt.Sprintf("the waiter with place %d wants %s and cannot be granted", x.Token, wanted(x, w.Options))
+	text := fmt.Sprintf("%s wants %s and cannot be granted", sessionText(x.Session, x.Description), wanted(x, w.Options))
+	if own {
+		text = "it cannot be granted"
+	}
 	if len(drained) > 0 {
-		text += " until `signalbox sem undrain` of " + strings.Join(drained, ", ")
+		text += fmt.Sprintf(" before `signalbox sem undrain %s %s`", name, strings.Join(drained, " "))
 	} else {
 		text += ": slots that it takes are not in the list any more"
 	}
@@ -220,42 +241,47 @@ func slotSentence(w *client.QueueStatus, x *client.Waiter, own bool) string {
 
 // wanted is what a waiter wants.
 func wanted(x *client.Waiter, o *client.SemaphoreOptions) string {
-	text := cell(amount(x.Count))
 	switch {
-	case len(x.Slots) > 0:
-		return "exactly " + strings.Join(x.Slots, ", ")
-	case len(x.Labels) > 0:
-		return text + " with " + strings.Join(x.Labels, " and ")
-	case o != nil && len(o.Slots) > 0:
-		return text + " of any"
+	case len(x.Slots) == 1:
+		return "slot " + x.Slots[0]
+	case len(x.Slots) > 1:
+		return "slots " + list(x.Slots)
+	case x.Count == client.Max:
+		return "all of it"
+	case o == nil || len(o.Slots) == 0:
+		return cell(amount(x.Count))
+	}
+	text := "1 slot"
+	if x.Count != 1 {
+		text = cell(amount(x.Count)) + " slots"
+	}
+	if len(x.Labels) > 0 {
+		text += " with " + list(x.Labels)
 	}
 	return text
 }
 
+// whySentence says where a session is in the queue, what it wants, and what is free.
 func whySentence(name string, session uint64, w *client.QueueStatus) string {
-	free := fmt.Sprintf("%s of %s free", cell(amount(w.Free)), cell(amount(w.Limit)))
+	free := freeText(w)
+	policy := w.Options != nil && w.Options.Policy != client.PolicyFIFO
+	laned := policy || w.Options != nil && len(w.Options.Slots) > 0
+	own := sessionText(session, w.Own.Description)
 	switch {
 	case w.Holding:
 		return fmt.Sprintf("session %d holds %s", session, name)
-	case w.Waiting && w.Options != nil && (w.Position == 0 || w.Own.Rank > 0):
-		at := fmt.Sprintf("is number %d in the queue of %s", w.Position, name)
-		switch w.Position {
-		case 0:
-			at = fmt.Sprintf("waits for %s behind the first 16 that are served next", name)
-		case 1:
-			at = fmt.Sprintf("is next in the queue of %s", name)
-		}
-		return fmt.Sprintf("session %d %s and wants %s; %s; %s", session, at, wanted(&w.Own, w.Options), orderClause(&w.Own, w.Options), free)
-	case w.Waiting && len(w.Ahead) == 0:
-		return fmt.Sprintf("session %d is first in the queue of %s and wants %s; %s",
-			session, name, cell(amount(w.Own.Count)), free)
+	case w.Waiting && w.Position == 0:
+		return fmt.Sprintf("%s is not among the 16 that are next in the queue of %s, and wants %s; %s",
+			own, name, wanted(&w.Own, w.Options), free)
+	case w.Waiting && w.Position == 1:
+		return fmt.Sprintf("%s is first in the queue of %s and wants %s; %s", own, name, wanted(&w.Own, w.Options), free)
 	case w.Waiting:
-		return fmt.Sprintf("session %d is number %d in the queue of %s; the queue is strict: first come, first served; %s",
-			session, w.Position, name, free)
+		return fmt.Sprintf("%s is number %d in the queue of %s and wants %s; %s",
+			own, w.Position, name, wanted(&w.Own, w.Options), free)
 	case session != 0:
 		return fmt.Sprintf("session %d neither holds %s nor waits for it; %s", session, name, free)
-	case len(w.Ahead) > 0 && w.Options != nil && w.Options.Policy != client.PolicyFIFO:
-		return fmt.Sprintf("%d wait for %s; %s; %s", len(w.Ahead), name, orderClause(nil, w.Options), free)
+	case len(w.Ahead) > 0 && laned:
+		return fmt.Sprintf("%d wait for %s; %s", len(w.Ahead), name, free)
 	case len(w.Ahead) > 0:
 		return fmt.Sprintf("a new waiter for %s would be number %d in the queue; %s", name, len(w.Ahead)+1, free)
 	default:
@@ -263,31 +289,126 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	}
 }
 
-// orderClause says in which order a semaphore with options serves, and what that means for a waiter,
-// nil for one that would come now.
-func orderClause(x *client.Waiter, o *client.SemaphoreOptions) string {
-	var text, its string
-	switch o.Policy {
-	case client.PolicyPriority:
-		if text = "the highest priority is served first"; o.Aging > 0 {
+// freeText is what is free: of the slots that the waiter takes, where units are slots.
+func freeText(w *client.QueueStatus) string {
+	used := uint64(0)
+	for _, o := range w.Holders {
+		used += min(o.Count, client.Max-used)
+	}
+	switch {
+	case w.Options != nil && len(w.Options.Slots) > 0:
+		return freeSlotsText(w)
+	case used > w.Limit:
+		return fmt.Sprintf("%d are held, more than the limit of %d: it was lowered", used, w.Limit)
+	case w.Limit == client.Max && used == client.Max:
+		return "it is held whole"
+	case w.Limit == client.Max:
+		return fmt.Sprintf("%d of its units are held", used)
+	}
+	return fmt.Sprintf("%d of %d free", w.Free, w.Limit)
+}
+
+func freeSlotsText(w *client.QueueStatus) string {
+	slots := w.Options.Slots
+	if w.Waiting {
+		slots = w.Options.Takes(&w.Own)
+	}
+	n := make(map[client.SlotState]int)
+	for _, x := range slots {
+		n[x.State]++
+	}
+	var words []string
+	for _, state := range []client.SlotState{client.SlotFree, client.SlotHeld, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
+		if n[state] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n[state], state))
+		}
+	}
+	states := strings.Join(words, ", ")
+	switch {
+	case w.Waiting && len(w.Own.Slots) > 0 && len(slots) == 0:
+		return "it is not in the list any more"
+	case w.Waiting && len(w.Own.Slots) > 0 && len(slots) == 1:
+		return "it is " + slots[0].State.String()
+	case w.Waiting && len(w.Own.Slots) > 0:
+		return "of these " + states
+	case w.Waiting && len(w.Own.Labels) > 0 && len(slots) == 0:
+		return "no slot has that any more"
+	case w.Waiting && len(w.Own.Labels) > 0 && len(slots) == 1:
+		return "1 slot has that, and it is " + slots[0].State.String()
+	case w.Waiting && len(w.Own.Labels) > 0:
+		return fmt.Sprintf("%d slots have that: %s", len(slots), states)
+	}
+	return fmt.Sprintf("%d slots: %s", len(slots), states)
+}
+
+// orderSentence says in which order a semaphore with a policy serves, and what that means for a
+// waiter; else, for one that is not first, that the order is strict.
+func orderSentence(w *client.QueueStatus) string {
+	o := w.Options
+	if !w.Waiting && len(w.Ahead) == 0 {
+		return ""
+	}
+	switch {
+	case o != nil && o.Policy == client.PolicyPriority:
+		text := "the highest priority is served first"
+		if o.Aging > 0 {
 			text += fmt.Sprintf(", and each %s of waiting counts as one level", shortDuration(o.Aging))
 		}
-		if x != nil {
-			its = fmt.Sprintf("it has priority %d", x.Priority)
+		if w.Waiting {
+			text += fmt.Sprintf("; it has priority %d", w.Own.Priority)
 		}
-	case client.PolicyFair:
-		text = "keys share the units by weight"
-		if x != nil {
-			its = fmt.Sprintf("its key %q has weight %d", x.Key, max(1, o.Weights[x.Key]))
+		return text
+	case o != nil && o.Policy == client.PolicyFair:
+		text := "keys share the units by weight"
+		switch {
+		case w.Waiting && w.Own.Key == "":
+			text += fmt.Sprintf("; it has no key, and weight %d", max(1, o.Weights[""]))
+		case w.Waiting:
+			text += fmt.Sprintf("; its key %q has weight %d", w.Own.Key, max(1, o.Weights[w.Own.Key]))
 		}
-	default:
-		text = "first come, first served"
-		if len(o.Slots) > 0 {
-			text += " on each slot"
-		}
+		return text
+	case o != nil && len(o.Slots) > 0:
+		return "first come, first served on each slot"
+	case len(w.Ahead) > 0:
+		return "the queue is strict: first come, first served"
 	}
-	if its != "" {
-		return text + ": " + its
+	return ""
+}
+
+// ownSentence is since when a waiter waits, and when it gives up.
+func ownSentence(w *client.QueueStatus) string {
+	if !w.Waiting {
+		return ""
+	}
+	waited := time.Since(w.Own.Since)
+	text := "it came " + age(waited) + " ago"
+	if w.Own.Timeout != client.Forever {
+		text += " and gives up in " + age(w.Own.Timeout-waited)
 	}
 	return text
+}
+
+// keptSentence says why a waiter is not granted what is free: it is kept for one ahead of it.
+func keptSentence(w *client.QueueStatus) string {
+	switch {
+	case len(w.Ahead) == 0:
+		return ""
+	case w.Options == nil || len(w.Options.Slots) == 0:
+		if first := &w.Ahead[0]; w.Free > 0 && first.Count > w.Free && first.Count <= w.Limit {
+			return fmt.Sprintf("what is free is kept for the first in the queue, which wants %s", wanted(first, w.Options))
+		}
+		return ""
+	case !w.Waiting:
+		return ""
+	}
+	var free []string
+	for _, slot := range w.Options.Takes(&w.Own) {
+		if slot.State == client.SlotFree {
+			free = append(free, slot.Name)
+		}
+	}
+	if uint64(len(free)) < w.Own.Count {
+		return ""
+	}
+	return list(free) + " is kept for those ahead in the queue that take it too"
 }

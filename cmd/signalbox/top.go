@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ It needs the right read. What instances do is shown to identities with that righ
 cost the servers the same with ten semaphores as with millions.
 
 Behind the oldest wait, ! says that it can never be granted, and p9 is its priority. What is
-left is the time until the first owner's hold ends by itself.`)
+left is the time until the first owner's hold ends by itself. Wanted owners are asked to yield.`)
 	c.Example = `  signalbox top
   signalbox top /billing --sort wait
   signalbox top --once --rows 5
@@ -165,16 +166,20 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 	if s.Left > 0 {
 		used += " (" + shortWait(s.Left) + " left)"
 	}
+	owners := strconv.Itoa(s.Owners)
+	if s.WantedOwners > 0 {
+		owners += fmt.Sprintf(" (%d wanted)", s.WantedOwners)
+	}
 	var priority any
 	if s.Priority != nil {
 		priority = *s.Priority
 	}
 	return row{
 		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", shortRate(s.GrantsPerSecond)},
-		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "owners", s.Owners},
+		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
-		{"left_ms", "", s.Left.Milliseconds()},
+		{"left_ms", "", s.Left.Milliseconds()}, {"wanted_owners", "", s.WantedOwners},
 	}
 }
 

@@ -205,6 +205,10 @@ func (v *topView) semaphoreLines(rows int) []string {
 	if drained {
 		columns = append(columns, topColumn{title: "drained", width: 8})
 	}
+	wanted := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.WantedOwners > 0 })
+	if wanted {
+		columns = append(columns, topColumn{title: "wanted", width: 7})
+	}
 	bounds := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Left > 0 })
 	if bounds {
 		columns = append(columns, topColumn{title: "left", width: 7})
@@ -233,6 +237,9 @@ func (v *topView) semaphoreLines(rows int) []string {
 		}
 		if drained {
 			texts = append(texts, shortCount(uint64(s.DrainedSlots)))
+		}
+		if wanted {
+			texts = append(texts, shortCount(uint64(s.WantedOwners)))
 		}
 		if left := "-"; bounds {
 			if s.Left > 0 {
