@@ -96,8 +96,8 @@ var (
 	Unsupported        error = protocol.StatusUnsupported        // the server does not know the request
 )
 
-// Retryable says that nothing was applied and that the same call may succeed later. The methods of
-// this package retry by themselves until their context ends, so Retryable matters for errors that
+// Retryable reports whether nothing was applied, so that the same call may succeed later. The methods
+// of this package retry by themselves until their context ends, so Retryable matters for errors that
 // the end of a context caused.
 func Retryable(err error) bool {
 	if errors.Is(err, ErrOutcomeUnknown) {

@@ -420,16 +420,6 @@ func (c *caller) mustCreate(name string) result {
 	return res
 }
 
-// mustCreateWith is mustCreate of a semaphore with data.
-func (c *caller) mustCreateWith(name string, data []byte) {
-	c.t.Helper()
-	if res := c.r.result(c.submit(shard.CmdCreate, c.createWith(name, data))); res.failed ||
-		res.status != protocol.StatusOK {
-		c.t.Fatalf("semaphore %s is not created: %+v", name, res)
-	}
-	c.low = c.seq + 1
-}
-
 func exists(t testing.TB, s *Shard, name string) (ok bool) {
 	t.Helper()
 	s.View(func(m *shard.Machine) {

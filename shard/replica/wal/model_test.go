@@ -42,13 +42,6 @@ func (m model) log(k key) *modelLog {
 	return m[k]
 }
 
-func (l *modelLog) first() uint64 {
-	if len(l.entries) == 0 {
-		return 0
-	}
-	return l.entries[0].Index
-}
-
 func (l *modelLog) last() uint64 {
 	if len(l.entries) == 0 {
 		return l.snapshot.Index

@@ -1,0 +1,32 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// TestRetryable: only what was not applied may be called again, whatever else the error has.
+func TestRetryable(t *testing.T) {
+	for _, x := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false},
+		{client.Unavailable, true},
+		{fmt.Errorf("acquire %q: %w", "x", client.Overloaded), true},
+		{fmt.Errorf("%w (last: %w)", context.Canceled, client.Unavailable), true},
+		{fmt.Errorf("%w: connection refused", client.ErrUnreachable), true},
+		{fmt.Errorf("%w (last: %w)", client.ErrOutcomeUnknown, client.Unavailable), false},
+		{client.PreconditionFailed, false},
+		{client.ErrNotAcquired, false},
+		{client.ErrSessionExpired, false},
+		{context.Canceled, false},
+	} {
+		if got := client.Retryable(x.err); got != x.want {
+			t.Errorf("Retryable(%v) = %t", x.err, got)
+		}
+	}
+}
