@@ -355,6 +355,46 @@ func TestLimitSilentClient(t *testing.T) {
 	}
 }
 
+// TestLimitNotification: a session that is to use less is told so at once, although the server has
+// nothing else to send.
+func TestLimitNotification(t *testing.T) {
+	var advance func(time.Duration)
+	s := start(t, func(c *server.Config) { advance = manual(c).Advance })
+	r := connect(t, s)
+	advance(time.Second) // log time begins at 0
+	first, other := newLimitClient(r, r.node(), 1), newLimitClient(r, r.node(), 2)
+	first.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
+	refresh := func(c *limitClient, waiting uint64) uint64 {
+		t.Helper()
+		lease, err := c.refresh(protocol.LimitLeaf{Path: []byte("api"), Waiting: waiting})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease.Rate
+	}
+	first.join("api")
+	refresh(first, 1)
+	if rate := refresh(first, 1); rate != 1_000_000 {
+		t.Fatalf("alone it has a rate of %d", rate)
+	}
+	watch := r.send(protocol.KindLimitWatch, first.tree("api"), &protocol.LimitWatch{Node: first.node, Path: []byte("api"), Session: first.id})
+	if err := r.reply(protocol.KindLimitWatch, watch, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.event(protocol.KindLimitChanged, nil) // the beginning
+	other.join("api")
+	advance(100 * time.Millisecond)
+	refresh(other, 0) // shares are computed, and in the next 50 ms are not
+	advance(10 * time.Millisecond)
+	if rate := refresh(other, 1); rate != 0 {
+		t.Fatalf("before the first has shrunk, the other has a rate of %d", rate)
+	}
+	advance(50 * time.Millisecond)
+	if h := r.event(protocol.KindLimitChanged, nil); h.ID != watch {
+		t.Errorf("%+v", h)
+	}
+}
+
 // TestLimitDeletedWhileLeased: the streams of a tree end with it, and what clients ask for is not
 // found.
 func TestLimitDeletedWhileLeased(t *testing.T) {

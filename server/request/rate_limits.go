@@ -181,7 +181,9 @@ func (r *RateLimits) schedule(in uint64, due bool) {
 
 // tick notifies sessions that are to refresh at once.
 func (r *RateLimits) tick() {
-	defer r.host.Requests().server.Guard("rate limits", func() {})
+	server := r.host.Requests().server
+	defer server.Guard("rate limits", func() {})
+	defer server.Flush() // nobody else sends what a timer says
 	r.host.Raft().View(func(m *shard.Machine) {
 		leads := r.enter(m)
 		defer r.mu.Unlock()

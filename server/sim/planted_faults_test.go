@@ -760,6 +760,11 @@ var plantedFaults = []plantedFault{
 		"shard/leader", "TestRateLimitsComeAndGo", "",
 	},
 	{
+		"limit-notice-late", "shard/ratelimit/leases.go",
+		[]string{"return min(l.computed+computeEvery, l.notifyAt), true", "return l.computed + computeEvery, true"},
+		"shard/ratelimit", "TestNotifiedAtOnce", "",
+	},
+	{
 		"limit-number-twice", "shard/ratelimit/leases.go",
 		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
 		"client/ratelimit", "TestSimulation", "",

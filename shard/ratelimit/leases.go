@@ -350,6 +350,8 @@ func (l *Leases) Next() (at uint64, ok bool) {
 	switch {
 	case l.learning:
 		return l.learnUntil, true
+	case l.dirty && l.freed && l.shortages > 0:
+		return min(l.computed+computeEvery, l.notifyAt), true
 	case l.dirty:
 		return l.computed + computeEvery, true
 	case l.freed && l.shortages > 0:

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -45,5 +46,56 @@ func TestNobodyShrinksForWhatIsLent(t *testing.T) {
 	}
 	if n := l.Unconfirmed(); n > 0 {
 		t.Errorf("%d leases are unconfirmed", n)
+	}
+}
+
+// TestNotifiedAtOnce: a session that confirms that it uses less frees its rate for others at once,
+// also if its demand has changed and shares cannot be computed yet.
+func TestNotifiedAtOnce(t *testing.T) {
+	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := NewLeases(Leadership{1, 1}, 1)
+	asks := make([]Refresh, 2)
+	for i := range asks {
+		asks[i] = Refresh{Session: uint64(i + 1), Epoch: 1, Leaves: []LeafRefresh{{Leaf: "api"}}}
+		if err := tree.Join(2, asks[i].Session, 1, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refresh := func(now uint64, i int, demand, waiting uint64) (rate uint64) {
+		t.Helper()
+		q, reply := &asks[i], Reply{}
+		q.Seq++
+		q.Leaves[0].Demand, q.Leaves[0].Waiting = demand, waiting
+		if err := l.Refresh(now, tree, 1, q, &reply); err != nil {
+			t.Fatal(err)
+		}
+		q.Leadership, q.Leaves[0].Held, q.Leaves[0].Presented = reply.Leadership, reply.Leaves[0].Lease, true
+		return reply.Leaves[0].Lease.Rate
+	}
+	notified := func(now uint64) (sessions []uint64) {
+		if at, ok := l.Next(); ok && at <= now {
+			l.Tick(now, tree, 1, func(s uint64) { sessions = append(sessions, s) })
+		}
+		return sessions
+	}
+	refresh(10, 0, 2_000_000, 1)
+	refresh(10, 1, 0, 0)
+	refresh(70, 0, 2_000_000, 1)
+	refresh(200, 1, 0, 1)
+	if got := notified(200); !slices.Equal(got, []uint64{1}) {
+		t.Fatalf("a session that waits has %v notified", got)
+	}
+	if rate := refresh(201, 0, 3_000_000, 1); rate != 500_000 {
+		t.Fatalf("it shrinks to %d", rate)
+	}
+	refresh(220, 0, 2_000_000, 1)
+	if got := notified(220); !slices.Equal(got, []uint64{2}) {
+		t.Fatalf("the confirmation has %v notified", got)
+	}
+	if rate := refresh(221, 1, 0, 1); rate != 500_000 {
+		t.Fatalf("the session that waits gets %d", rate)
 	}
 }
