@@ -61,8 +61,9 @@ type WatchOptions struct {
 	// with the hub's lock held and must not block. If nil, the caller polls NextFlush.
 	Wake func(due time.Duration)
 
-	// FanningOut reports whether an earlier delta is still being written to thousands of connections.
-	// Until it is, one for more than 5,000 connections waits beyond its window. Default: never.
+	// FanningOut reports whether an earlier delta is still being written to thousands of connections,
+	// or was so lately. One for more than 5,000 connections waits for its end, beyond its window.
+	// Default: never.
 	FanningOut func() bool
 
 	Limits WatchLimits

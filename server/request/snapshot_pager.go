@@ -70,13 +70,18 @@ func (p *pager) run(ctx context.Context) {
 			}
 			continue
 		}
-		p.serve(c)
+		for p.serve(c) {
+			if !p.host.Requests().server.transport.PageRoom(p.wake) {
+				p.add(c)
+				break
+			}
+		}
 	}
 }
 
-// serve sends one page, and comes back for more while there is room; without room the connection's
-// transport calls again when there is.
-func (p *pager) serve(c *Client) {
+// serve sends one page, and reports whether there are more. Without room the connection's transport
+// calls again when there is.
+func (p *pager) serve(c *Client) (more bool) {
 	d := p.host
 	s := d.Requests().server
 	defer s.Guard("page", func() {
@@ -84,7 +89,7 @@ func (p *pager) serve(c *Client) {
 		s.transport.Flush()
 	})
 	if c.Ending() || !hasRoom(c, d) {
-		return
+		return false
 	}
 	// An answer to the request that opened a stream goes out before its first page.
 	c.pageMu.Lock()
@@ -92,18 +97,13 @@ func (p *pager) serve(c *Client) {
 	sent, more := d.Delivery().CachedPage(c.ID(), PageBytes)
 	if sent {
 		s.transport.Flush()
-		if more {
-			p.add(c)
-		}
-		return
+		return more
 	}
 	d.Raft().Exclusive(func(m *shard.Machine) {
 		more = d.Delivery().Page(c.ID(), m, PageBytes)
 	})
 	s.transport.Flush()
-	if more {
-		p.add(c)
-	}
+	return more
 }
 
 // hasRoom reports whether a page may be sent. If not, the shard is noted, to be served when there

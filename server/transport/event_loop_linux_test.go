@@ -190,6 +190,30 @@ func TestFanOutBesideTheLoop(t *testing.T) {
 	read(clients[:wakeAt])
 }
 
+// TestFanOutRests: after a fan-out, the next one waits for three times as long as it took.
+func TestFanOutRests(t *testing.T) {
+	x, clock := start(t, nil)
+	_, k := dialSocket(t, x)
+	l := k.loop
+	l.mu.Lock()
+	l.fanOut = append(l.fanOut, k)
+	l.fanningOut.Store(true)
+	wake(l.fanOutWake)
+	await.True(t, "its beginning", func() bool { return l.fanOutRest.Load() == int64(clock.Now()) })
+	clock.advance(100 * time.Millisecond)
+	l.mu.Unlock()
+	await.True(t, "its end", func() bool { return !l.fanningOut.Load() })
+	if !x.FanningOut() {
+		t.Error("there is no rest")
+	}
+	if clock.advance(fanOutRests*100*time.Millisecond - 1); !x.FanningOut() {
+		t.Error("the rest is too short")
+	}
+	if clock.advance(1); x.FanningOut() {
+		t.Error("the rest is too long")
+	}
+}
+
 // TestManySegments: more shared frames than one vectored write may have come in order.
 func TestManySegments(t *testing.T) {
 	x, _ := start(t, func(c *Config) { c.Limits.OutSoft, c.Limits.OutHard = 8<<20, 16<<20 })

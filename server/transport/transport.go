@@ -213,12 +213,16 @@ func (t *Transport) Flush() {
 	}
 }
 
-// FanningOut reports whether what thousands of connections get alike is still being written.
+// FanningOut reports whether what thousands of connections get alike is still being written, or was
+// so lately that more of it would leave others too little time.
 func (t *Transport) FanningOut() bool {
 	if t.plain == nil {
 		return false
 	}
-	return slices.ContainsFunc(*t.plain.loops.Load(), func(l *eventLoop) bool { return l.fanningOut.Load() })
+	now := int64(t.cfg.Clock.Now())
+	return slices.ContainsFunc(*t.plain.loops.Load(), func(l *eventLoop) bool {
+		return l.fanningOut.Load() || now < l.fanOutRest.Load()
+	})
 }
 
 // FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
