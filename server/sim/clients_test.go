@@ -23,6 +23,7 @@ type client struct {
 	watchers                      []*watcher
 	rate, offset, wallOffset      uint64
 	dead                          bool // the process has ended
+	plain                         bool // it asks for nothing of queues, and reads nothing of them
 	pausedUntil, unreachableUntil uint64
 }
 
@@ -37,6 +38,7 @@ func (w *simulation) newClient() *client {
 		endpoints = append(endpoints, addressOf(s.replicas[w.pick(ConnLost, c.n, replicas)].id))
 	}
 	c.e = core.New(endpoints, uint64(c.n))
+	c.plain = w.fault(PlainClient, c.n, 0.2)
 	if w.fault(Watch, c.n, 0.3) {
 		for _, name := range []string{"", semaphores[0].name} {
 			c.watchers = append(c.watchers, c.startWatch(name))
@@ -81,7 +83,7 @@ func (w *simulation) stepClient(i int) {
 		w.restoreSessions(i)
 		return
 	case w.fault(ClientPause, c.n, 0.001):
-		c.pausedUntil = w.now + 300 + w.pick(ClientPause, c.n, 6_000)
+		c.pause()
 		if w.fault(RestoreTwice, c.n, 0.3) {
 			w.restoreBeside(c, 0)
 		}
@@ -120,6 +122,10 @@ func (w *simulation) stepClient(i int) {
 		}
 	}
 	c.act()
+}
+
+func (c *client) pause() {
+	c.pausedUntil = c.w.now + 300 + c.w.pick(ClientPause, c.n, 6_000)
 }
 
 func (c *client) tick() {
@@ -210,6 +216,7 @@ func (c *client) event(v core.Event) {
 		w.counts["lease lost"]++
 	case v.Kind == core.LeaseWanted:
 		w.counts["wanted"]++
+		w.behindWanted(c)
 	case v.Kind == core.ReleaseRefused:
 		w.counts["release refused"]++
 	case errors.Is(v.Err, core.ErrNotRenewed):
@@ -282,7 +289,7 @@ func (h *holder) step() {
 		h.close.of(&x.Request)
 		h.c.e.CloseSession(now, h.s, core.ErrSessionClosed, x)
 	}
-	if h.live() && h.close == nil && w.fault(Alter, h.n, 0.002) {
+	if h.live() && h.close == nil && !h.c.plain && w.fault(Alter, h.n, 0.002) {
 		h.alter()
 	}
 	busy := false
@@ -375,6 +382,7 @@ func (w *simulation) restoreBeside(c *client, earlier uint64) {
 // newRestoringClient is a process that uses what another one saved, or that saved earlier.
 func (w *simulation) newRestoringClient(of *client, earlier uint64) *client {
 	c := w.newClient()
+	c.plain = c.plain && of.plain // else it refuses what another one saved
 	for _, was := range of.holders {
 		if was.live() {
 			h := c.newHolder()

@@ -56,6 +56,10 @@ const (
 	HandOver                      // a release names a session
 	Yield                         // a wanted owner gives its units back
 	Extend                        // an owner asks for more time
+	LoseWanted                    // an owner does not get the event that its units are wanted, or not any more
+	LateWanted                    // or gets it again later, over another connection
+	BesideWanted                  // at such a time its bucket moves, or the leader changes
+	PlainClient                   // a client knows nothing of queues
 	faultsCount
 )
 
@@ -66,6 +70,7 @@ var faultNames = [faultsCount]string{
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
 	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield", "extend",
+	"lose-wanted", "late-wanted", "beside-wanted", "plain-client",
 }
 
 func (f Fault) String() string { return faultNames[f] }

@@ -38,8 +38,11 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 		}
 	}
 	for i := range s.out.List {
-		if x := &s.out.List[i]; x.Kind == shard.EventLeaseLost {
+		switch x := &s.out.List[i]; x.Kind {
+		case shard.EventLeaseLost:
 			w.checkBound(x)
+		case shard.EventLeaseWanted:
+			w.besideWanted(protocol.Bucket(node, x.Name, buckets))
 		}
 	}
 	for i := range s.out.SemaphoreChanges {
@@ -58,25 +61,33 @@ type sessionState struct {
 	attached          bool
 }
 
-// beforeTakeOver records the sessions at home in a shard if an entry is a new leader's first.
-func (s *raftGroup) beforeTakeOver(batch []byte) (list []sessionState, takes bool) {
-	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.committed.Epoch()>>16 {
-		return nil, false
-	}
-	for _, id := range sorted(s.w.sessions) {
-		if v, ok := s.committed.Sessions().Home(id); ok {
-			list = append(list, sessionState{id, v.Deadline, v.Attached})
-		}
-	}
-	return list, true
+// takenOver is what must not change when another leader takes over.
+type takenOver struct {
+	sessions []sessionState
+	bounds   []ownerBound
 }
 
-// afterTakeOver checks that a leader change prolongs only attached sessions, and those by no more
-// than allowed. So no number of changes prolongs a session further: only its client attaches it
+// beforeTakeOver records the sessions at home in a shard, and its bounds, if an entry is a new leader's first.
+func (s *raftGroup) beforeTakeOver(batch []byte) (state takenOver, takes bool) {
+	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.committed.Epoch()>>16 {
+		return state, false
+	}
+	state.bounds = s.bounds()
+	for _, id := range sorted(s.w.sessions) {
+		if v, ok := s.committed.Sessions().Home(id); ok {
+			state.sessions = append(state.sessions, sessionState{id, v.Deadline, v.Attached})
+		}
+	}
+	return state, true
+}
+
+// afterTakeOver checks that a leader change prolongs no hold, and of sessions only attached ones, by
+// no more than allowed. So no number of changes prolongs a session further: only its client attaches it
 // again.
-func (s *raftGroup) afterTakeOver(before []sessionState) {
+func (s *raftGroup) afterTakeOver(before takenOver) {
 	w := s.w
-	for _, x := range before {
+	s.checkBounds(before.bounds)
+	for _, x := range before.sessions {
 		v, ok := s.committed.Sessions().Home(x.session)
 		least, most := s.committed.LogTime()+v.Timeout, s.committed.LogTime()+v.Timeout
 		if !s.transferring {

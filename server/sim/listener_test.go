@@ -45,6 +45,10 @@ func (in *instance) serve(k *conn, h protocol.Header) {
 	case protocol.KindAcquire:
 		var m protocol.Acquire
 		in.decode(&m, h)
+		if k.c.plain { // its engine is that of today
+			m.Options = nil
+			h.Body = m.AppendBody(nil)
+		}
 		in.request(k, h, m.Session)
 	case protocol.KindRelease:
 		var m protocol.Release

@@ -15,6 +15,7 @@ type move struct {
 	from, to *raftGroup
 	phase    string
 	cursor   []byte
+	bounds   []ownerBound // of the shard that it leaves, when it was frozen
 }
 
 type moveStep struct {
@@ -80,6 +81,15 @@ func (w *simulation) commitMoveStep(s *raftGroup, kind shard.CommandKind, body [
 	return x.Status, ok && x.Status == protocol.StatusOK
 }
 
+// beginMove begins to move a bucket to some shard, unless that is where it is.
+func (w *simulation) beginMove(bucket uint32) {
+	v := &move{bucket: bucket, epoch: w.routes.epoch[bucket] + 1, from: w.ownerOf(bucket),
+		to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
+	if v.to != v.from && v.to != w.surplus {
+		w.move = v
+	}
+}
+
 // stepMove takes the next step of the current move.
 func (w *simulation) stepMove() {
 	if n := uint64(len(w.moveSteps)); n > 0 && w.fault(RepeatMoveStep, 0, 0.02) {
@@ -99,11 +109,7 @@ func (w *simulation) stepMove() {
 			for i := uint32(0); i < buckets && w.surplus != nil && w.ownerOf(b) != w.surplus; i++ {
 				b = (b + 1) % buckets
 			}
-			v = &move{bucket: b, epoch: w.routes.epoch[b] + 1, from: w.ownerOf(b),
-				to: w.shards[w.pick(MoveBucket, 2, shards)], phase: "freeze"}
-			if v.to != v.from && v.to != w.surplus {
-				w.move = v
-			}
+			w.beginMove(b)
 		}
 		return
 	}
@@ -124,8 +130,9 @@ func (w *simulation) stepMove() {
 	)
 	switch v.phase {
 	case "freeze":
+		bounds := v.from.bounds()
 		if st, ok = w.commitMoveStep(v.from, shard.CmdFreeze, body); ok {
-			v.phase = "import"
+			v.phase, v.bounds = "import", bounds
 		}
 	case "import":
 		part, next, err := v.from.committed.Buckets().Export(v.bucket, 1, v.epoch, v.cursor, 200)
@@ -142,6 +149,7 @@ func (w *simulation) stepMove() {
 		v.phase = "activate"
 	case "activate":
 		if st, ok = w.commitMoveStep(v.to, shard.CmdActivate, body); ok {
+			v.to.checkBounds(v.bounds)
 			v.phase = "drop"
 		}
 	case "drop":

@@ -107,4 +107,19 @@ var queueFaults = []plantedFault{
 		[]string{"!to.waiting || m.waiterEnded(to) ||", "!to.waiting ||"},
 		"shard", "TestHandOverToWaiterOfNoTime", "",
 	},
+	{
+		"bound-from-receipt", "client/core/bound.go",
+		[]string{"\t\tb.reading = r\n", "\t\tb.reading = reading{true, e.clock(), r.now}\n"},
+		"server/sim", "TestFirstViolation", "",
+	},
+	{
+		"gate-pulse-missed", "client/gate.go",
+		[]string{"return r.Open || r.Openings > w.openings", "return r.Open"},
+		"client", "TestGateModel", "",
+	},
+	{
+		"latch-counts-twice", "client/latch.go",
+		[]string{"slices.Contains(r.Done, key)", "slices.Contains(r.Done[:min(1, len(r.Done))], key)"},
+		"client", "TestLatchModel", "",
+	},
 }

@@ -79,9 +79,9 @@ func (h *holder) stepSlot(i int) {
 		w.operations++
 		w.counts["granted"]++
 		x.seen, t.inherited = true, false
-	case w.fault(Release, actor, 0.05) || x.wanted() && w.fault(Yield, actor, 0.1):
+	case w.fault(Release, actor, w.releaseChance) || x.wanted() && w.fault(Yield, actor, 0.1):
 		r := &core.Release{}
-		if w.fault(HandOver, actor, 0.3) {
+		if !h.c.plain && w.fault(HandOver, actor, 0.3) {
 			r.Msg.To = w.heir(h, t, actor)
 		}
 		t.other, t.acquire = &call{}, nil
@@ -89,7 +89,7 @@ func (h *holder) stepSlot(i int) {
 		h.c.e.Release(now, &x.lease, r)
 	case x.count > 1 && w.fault(Reduce, actor, 0.02):
 		h.reduce(t)
-	case w.fault(Extend, actor, 0.005):
+	case !h.c.plain && w.fault(Extend, actor, 0.005):
 		h.extend(t, actor)
 	}
 }
@@ -104,7 +104,11 @@ func (h *holder) drawAcquire(t *slot, actor uint32) {
 		timeout = []uint64{5_000, protocol.Forever}[w.pick(Wait, actor, 2)]
 	}
 	turn := []core.Turn{core.Next, core.Free, core.Now}[w.pick(Acquire, actor, 3)]
-	h.acquire(t, count, timeout, turn, w.drawDemand(t, actor))
+	var o *protocol.AcquireOptions
+	if !h.c.plain {
+		o = w.drawDemand(t, actor)
+	}
+	h.acquire(t, count, timeout, turn, o)
 }
 
 func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn, o *protocol.AcquireOptions) {
@@ -133,7 +137,7 @@ func (h *holder) releaseName(t *slot) {
 func (h *holder) create(t *slot) {
 	s := semaphores[t.name]
 	m := &protocol.Create{Name: []byte(s.name), Limit: s.limit}
-	if h.c.w.fault(QueueOptions, h.n, 0.6) {
+	if !h.c.plain && h.c.w.fault(QueueOptions, h.n, 0.6) {
 		m.Options = h.drawOptions(s.limit)
 	}
 	h.call(t, protocol.KindCreate, m, &m.Head)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/client/core"
@@ -136,6 +137,116 @@ func (w *simulation) checkSlots(name string, a, b belief) {
 		w.counts["slots"]++
 		if slices.Contains(b.x.slots(), slot) {
 			w.fail("sessions %s and %s rely on slot %s of %s", sessionName(a.h.s.ID), sessionName(b.h.s.ID), slot, name)
+		}
+	}
+}
+
+// grant is what a client reads of an answer.
+func (c *client) grant(g *protocol.Grant) *protocol.Grant {
+	if c.plain {
+		return nil
+	}
+	return g
+}
+
+// deliverWanted sends the event that an owner's units are wanted, or not any more. Each replica
+// whose instance has the session does so, and another one may be late.
+func (r *replica) deliverWanted(k *conn, x *shard.Event) {
+	w := r.w
+	if k.c.plain {
+		return
+	}
+	m := &protocol.LeaseWanted{
+		Session: x.Session, Name: bytes.Clone(x.Name), OrderID: x.OrderID, Want: x.Grant.Want, Over: x.Flag,
+		Now: x.Grant.Now, Until: x.Grant.Until, By: x.Result,
+	}
+	if !w.fault(LoseWanted, r.n, 0.2) {
+		k.event(protocol.KindLeaseWanted, m)
+	}
+	if w.fault(LateWanted, r.n, 0.3) {
+		w.after(w.pick(LateWanted, r.n, 1_500), func() {
+			if i := slices.IndexFunc(k.c.conns, func(other *conn) bool { return other != k && other.open }); i >= 0 {
+				k.c.conns[i].event(protocol.KindLeaseWanted, m)
+			}
+		})
+	}
+}
+
+// besideWanted has other things happen while an owner learns that its units are wanted, or not any
+// more: the bucket moves, or the shard's leader changes. The new one may need long until it has
+// confirmed its leadership: until then log time stands still.
+func (w *simulation) besideWanted(bucket uint32) {
+	if !w.fault(BesideWanted, bucket, 0.3) {
+		return
+	}
+	w.after(w.pick(BesideWanted, bucket, 150), func() {
+		s := w.activeShard(bucket)
+		if s == nil || w.faultsOver {
+			return
+		}
+		r := s.replicas[w.pick(Elect, uint32(s.id), replicas)]
+		switch {
+		case w.move == nil && w.fault(MoveBucket, bucket, 0.3):
+			w.beginMove(bucket)
+		case r.up() && w.now >= r.isolatedUntil && w.fault(Elect, uint32(s.id), 0.5):
+			s.unconfirmedUntil = w.now + w.pick(BarrierFails, uint32(s.id), 1_500)
+			s.elect(r)
+		case s.accepts() && w.fault(Transfer, uint32(s.id), 0.5):
+			s.transfer(r)
+		}
+	})
+}
+
+// behindWanted has a client pause, or lose its connections, soon after its program knows that units
+// are wanted: before the engine has said so, or before the answer.
+func (w *simulation) behindWanted(c *client) {
+	pauses, loses := w.fault(ClientPause, c.n, 0.1), w.fault(ConnLost, c.n, 0.2)
+	w.after(w.pick(ConnLost, c.n, 150), func() {
+		if w.faultsOver {
+			return
+		}
+		if pauses {
+			c.pause()
+		}
+		for _, k := range c.conns {
+			if loses && !k.broken && !k.lost {
+				w.breakDown(k)
+			}
+		}
+	})
+}
+
+// ownerBound is how long the hold of an owner lasts, in ms.
+type ownerBound struct {
+	semaphore   string
+	token, left uint64
+}
+
+// bounds are those of owners that nobody wants units from.
+func (s *raftGroup) bounds() (list []ownerBound) {
+	for _, x := range semaphores {
+		var out protocol.DescribeReply
+		req := protocol.Describe{Node: node, Name: []byte(x.name), Flags: protocol.WithOwners}
+		_, active := s.committed.Bucket(protocol.Bucket(node, req.Name, buckets))
+		if !active || s.committed.Semaphores().Describe(&req, &out) != nil {
+			continue
+		}
+		for _, o := range out.Owners {
+			if o.Options != nil && o.Options.Left > 0 && !o.Options.Wanted {
+				list = append(list, ownerBound{x.name, o.OrderID, o.Options.Left})
+			}
+		}
+	}
+	return list
+}
+
+// checkBounds checks that no hold lasts longer than before, where nobody can have asked for it.
+func (s *raftGroup) checkBounds(before []ownerBound) {
+	for _, is := range s.bounds() {
+		for _, was := range before {
+			if is.semaphore == was.semaphore && is.token == was.token && is.left > was.left {
+				s.w.fail("a hold of %s, token %d, lasts %d ms, and lasted %d", is.semaphore, is.token, is.left, was.left)
+			}
 		}
 	}
 }

@@ -23,7 +23,7 @@ func (in *instance) submit(k *conn, h protocol.Header, epoch uint64) {
 	case !r.leading:
 		r.rejectSubmit(o)
 	case in.w.moves(r.s, h.Arg) && !r.isActive(h.Arg):
-		r.reject(o, protocol.StatusWrongShard)
+		r.reject(o, protocol.StatusWrongShard, "")
 	default:
 		r.enterRequest(o, shard.Command{Node: node, Epoch: epoch, Body: h.Body})
 	}
@@ -94,17 +94,17 @@ func (r *replica) rejectSubmit(o *origin) {
 	if r.knownLeader != nil && r.knownLeader != r {
 		status = protocol.StatusWrongShard
 	}
-	r.reject(o, status)
+	r.reject(o, status, "")
 }
 
 // reject answers a request with an error. With WRONG_SHARD the client is told who leads.
-func (r *replica) reject(o *origin, status protocol.Status) {
+func (r *replica) reject(o *origin, status protocol.Status, message string) {
 	k := o.k
 	if o.unlogged != 0 {
 		r.unloggedAttachFailed(o, status)
 		return
 	}
-	f := protocol.Failure{}
+	f := protocol.Failure{Message: message}
 	if status == protocol.StatusWrongShard {
 		f.Master, f.Term = r.leaderInstance()
 		f.Shard, f.MapVersion = r.s.id, r.known.version
@@ -131,7 +131,7 @@ func (r *replica) unloggedAttachFailed(o *origin, status protocol.Status) {
 func (r *replica) answer(o *origin, x *shard.Event) {
 	switch {
 	case x.Status != protocol.StatusOK:
-		r.reject(o, x.Status)
+		r.reject(o, x.Status, x.Text)
 		return
 	case o.unlogged != 0:
 		return
@@ -144,7 +144,7 @@ func (r *replica) answer(o *origin, x *shard.Event) {
 			Ticket: ticket(x.Session, x.Epoch),
 		}
 	case protocol.KindAcquire:
-		m = &protocol.AcquireReply{State: x.State, OrderID: x.OrderID, Grant: x.Grant}
+		m = &protocol.AcquireReply{State: x.State, OrderID: x.OrderID, Grant: o.k.c.grant(x.Grant)}
 	case protocol.KindRelease:
 		transferred := x.Result == 1
 		if transferred {
@@ -190,16 +190,14 @@ func (r *replica) deliverResult(x *shard.Event) {
 		})
 		return
 	case shard.EventLeaseWanted:
-		k.event(protocol.KindLeaseWanted, &protocol.LeaseWanted{
-			Session: x.Session, Name: x.Name, OrderID: x.OrderID, Want: x.Grant.Want, Over: x.Flag, Now: x.Grant.Now,
-			Until: x.Grant.Until, By: x.Result,
-		})
+		r.deliverWanted(k, x)
 		return
 	}
 	if x.State == protocol.Acquired {
 		r.w.counts["granted later"]++
 	}
 	k.event(protocol.KindAcquireResult, &protocol.AcquireResult{
-		Session: x.Session, Seq: x.Seq, Status: x.Status, State: x.State, OrderID: x.OrderID, Grant: x.Grant, Message: x.Text,
+		Session: x.Session, Seq: x.Seq, Status: x.Status, State: x.State, OrderID: x.OrderID, Grant: k.c.grant(x.Grant),
+		Message: x.Text,
 	})
 }

@@ -106,6 +106,7 @@ func newWorld(o Options) *simulation {
 			w.off |= 1 << f
 		}
 	}
+	w.releaseChance = []float64{0.05, 0.01}[r.IntN(2)]
 	return w
 }
 

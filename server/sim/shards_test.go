@@ -37,6 +37,8 @@ type raftGroup struct {
 	elected      map[uint64]*replica // by term
 	leader       *replica
 	replicas     [replicas]*replica
+
+	unconfirmedUntil uint64 // barriers fail before
 }
 
 // replica is one of a shard. It may believe that it leads it.
@@ -165,16 +167,16 @@ func (s *raftGroup) commit(r *replica, c shard.Command) (reply shard.Event, ok b
 func (s *raftGroup) enter(e logEntry) (reply shard.Event, ok bool) {
 	w := s.w
 	s.log = append(s.log, e)
-	before := s.committed.LogTime()
-	tenures, takes := s.beforeTakeOver(e.bytes)
+	was := s.committed.LogTime()
+	before, takes := s.beforeTakeOver(e.bytes)
 	for b := range s.wasActive {
 		_, s.wasActive[b] = s.committed.Bucket(uint32(b))
 	}
 	s.out.Reset()
 	s.committed.Apply(uint64(len(s.log)), e.bytes, &s.out)
 	s.epochs = append(s.epochs, s.committed.Epoch())
-	if s.committed.LogTime() < before {
-		w.fail("log time of shard %d went back from %d to %d", s.id, before, s.committed.LogTime())
+	if s.committed.LogTime() < was {
+		w.fail("log time of shard %d went back from %d to %d", s.id, was, s.committed.LogTime())
 	}
 	refused := false
 	for i := range s.out.List {
@@ -188,7 +190,7 @@ func (s *raftGroup) enter(e logEntry) (reply shard.Event, ok bool) {
 	}
 	w.checkEntry(s, e.bytes, refused)
 	if takes {
-		s.afterTakeOver(tenures)
+		s.afterTakeOver(before)
 	}
 	return reply, ok
 }
@@ -422,7 +424,8 @@ func (r *replica) barrier(n uint64) {
 	w, life, epoch := r.w, r.life, r.leaderEpoch
 	w.after(w.delay(r.n), func() {
 		upTo := len(r.s.log)
-		ok := w.now >= r.isolatedUntil && r.s.epochs[upTo-1] == epoch && !w.fault(BarrierFails, r.n, 0.05)
+		ok := w.now >= r.isolatedUntil && (w.now >= r.s.unconfirmedUntil || w.faultsOver) &&
+			r.s.epochs[upTo-1] == epoch && !w.fault(BarrierFails, r.n, 0.05)
 		if !ok {
 			w.counts["barrier failed"]++
 		}

@@ -41,6 +41,7 @@ type simulation struct {
 	sharing                   bool    // instances host a replica of each shard
 	sessionsEach              uint32  // sessions of a client
 	electionChance            float64 // chance of a new leader in a step
+	releaseChance             float64 // chance of a release in a step
 	clientCount               int
 	revision                  uint64
 	appliedRevision           [shards]uint64 // revision of the node that the shard has applied
