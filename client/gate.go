@@ -27,14 +27,19 @@ func (g *Gate) Close(ctx context.Context) error { return g.set(ctx, "close", fal
 
 func (g *Gate) set(ctx context.Context, op string, open bool) error {
 	return withOp(op, g.record.name, g.record.change(ctx, func(r *gateRecord, exists bool) (bool, error) {
-		if exists && r.Open == open {
-			return false, nil
-		}
-		if r.Gate, r.Open = true, open; open {
-			r.Openings++
-		}
-		return true, nil
+		return r.set(open, exists), nil
 	}))
+}
+
+// set reports whether the record changes.
+func (r *gateRecord) set(open, exists bool) bool {
+	if exists && r.Open == open {
+		return false
+	}
+	if r.Gate, r.Open = true, open; open {
+		r.Openings++
+	}
+	return true
 }
 
 // IsOpen reads whether the gate is open, at the leader.
@@ -47,14 +52,23 @@ func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
 // gate that is opened and closed at once lets all pass that waited. Errors: that of ctx, or of the
 // session when it ends; PreconditionFailed.
 func (g *Gate) Wait(ctx context.Context) error {
-	first, before := true, uint64(0)
-	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) {
-		if first || r.Openings < before { // it was deleted since, and created
-			if !first && r.Openings > 0 {
-				return true, nil
-			}
-			first, before = false, r.Openings
+	var w gateWait
+	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) { return w.passes(r), nil }))
+}
+
+// gateWait is a wait that has read the record before, or not.
+type gateWait struct {
+	began    bool
+	openings uint64 // when it began, or when the semaphore was deleted and created again
+}
+
+// passes reports whether the gate is open, or was since the wait began.
+func (w *gateWait) passes(r *gateRecord) bool {
+	if !w.began || r.Openings < w.openings { // it was deleted since, and created
+		if w.began && r.Openings > 0 {
+			return true
 		}
-		return r.Open || r.Openings > before, nil
-	}))
+		w.began, w.openings = true, r.Openings
+	}
+	return r.Open || r.Openings > w.openings
 }

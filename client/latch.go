@@ -42,18 +42,21 @@ func (l *Latch) CountDown(ctx context.Context, key string) error {
 		err = protocol.Errorf(protocol.StatusBadRequest, "key is %q; it must be 1 to %d bytes of UTF-8", key, maxLatchKeys)
 	}
 	if err == nil {
-		err = l.record.change(ctx, func(r *latchRecord, exists bool) (bool, error) {
-			if !exists {
-				r.Latch = l.n
-			}
-			if err := l.checkRecord(r); err != nil || slices.Contains(r.Done, key) || len(r.Done) >= l.n {
-				return false, err
-			}
-			r.Done = append(r.Done, key)
-			return true, nil
-		})
+		err = l.record.change(ctx, func(r *latchRecord, exists bool) (bool, error) { return l.count(r, exists, key) })
 	}
 	return withOp("count down", l.record.name, err)
+}
+
+// count counts a key, and reports whether the record changes.
+func (l *Latch) count(r *latchRecord, exists bool, key string) (changed bool, err error) {
+	if !exists {
+		r.Latch = l.n
+	}
+	if err := l.checkRecord(r); err != nil || slices.Contains(r.Done, key) || len(r.Done) >= l.n {
+		return false, err
+	}
+	r.Done = append(r.Done, key)
+	return true, nil
 }
 
 // Done reads the keys that are done, in the order in which they came. Those that come when the latch is
@@ -74,14 +77,16 @@ func (l *Latch) Done(ctx context.Context) ([]string, error) {
 func (l *Latch) Wait(ctx context.Context) error {
 	err := l.check()
 	if err == nil {
-		err = l.record.await(ctx, func(r *latchRecord) (bool, error) {
-			if r.Latch == 0 {
-				return false, nil // nobody has begun
-			}
-			return len(r.Done) >= l.n, l.checkRecord(r)
-		})
+		err = l.record.await(ctx, l.isOpen)
 	}
 	return withOp("wait for", l.record.name, err)
+}
+
+func (l *Latch) isOpen(r *latchRecord) (bool, error) {
+	if r.Latch == 0 {
+		return false, nil // nobody has begun
+	}
+	return len(r.Done) >= l.n, l.checkRecord(r)
 }
 
 func (l *Latch) check() error {
