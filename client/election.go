@@ -44,7 +44,7 @@ type Leader struct {
 
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
 // useful options. A name whose owners hold single units, a service or a shared lock, fails at once
-// with PreconditionFailed. Other errors: as Acquire. Prefer Run.
+// with PreconditionFailed, and so does an election by priority. Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
 	if err := checkElection(ctx, e.n, e.name); err != nil {
 		return Term{}, err

@@ -95,7 +95,7 @@ func TestPriorityElection(t *testing.T) {
 	}
 }
 
-// TestPriorityElectionIsAKind: a name is an election of one kind.
+// TestPriorityElectionIsAKind: a name is an election of one kind, and no service.
 func TestPriorityElectionIsAKind(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -116,6 +116,19 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 	_, err = other.PriorityElection("lock").Campaign(ctx)
 	refused(err, "another use")
 
+	led, err := s.PriorityElection("zones").Campaign(ctx)
+	must(t, err)
+	for _, what := range []string{"led", "free"} {
+		_, err = other.Election("zones").Campaign(ctx)
+		refused(err, "campaign \"zones\": precondition failed: the name is an election by priority")
+		_, err = other.Service("zones").Register(ctx, nil)
+		refused(err, "register \"zones\": precondition failed: the name is an election by priority")
+		if list, err := s.Node().Service("zones").List(ctx); err != nil || len(list) != 0 {
+			t.Errorf("members of an election that is %s: %+v, %v", what, list, err)
+		}
+		must(t, led.Lease.Release(ctx))
+	}
+
 	// Any number of candidates may find that there is none yet.
 	candidates := make([]outcome[struct{}], 3)
 	for i := range candidates {
@@ -132,7 +145,7 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 		o.must(t)
 	}
 	_, err = s.Election("boss").Campaign(ctx)
-	refused(err, "ephemeral")
+	refused(err, "by priority")
 }
 
 // TestPriorityElectionModel compares with a list: candidates come, resign, and die while they lead and
