@@ -1,6 +1,6 @@
 // Package client is signalbox's SDK: sessions, leases on counting semaphores, watches, and recipes
 // built from them: [Mutex], [RWMutex], [Election], [PriorityElection], [Service], [ConfigValue],
-// [Gate], [Latch] and [Barrier].
+// [Once], [Slots], [Gate], [Latch] and [Barrier].
 //
 //	c, err := client.Dial(ctx, "127.0.0.1:7070")
 //	s, err := c.Session(ctx, "/billing", client.Timeout(10*time.Second))

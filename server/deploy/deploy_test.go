@@ -368,27 +368,38 @@ func TestSizing(t *testing.T) {
 	}
 }
 
-// TestUnit has systemd read the unit, with a binary that exists.
+// TestUnit has systemd read the units, and the one of the tour, with a binary that exists.
 func TestUnit(t *testing.T) {
 	analyze, err := exec.LookPath("systemd-analyze")
 	if err != nil {
 		t.Skip("there is no systemd-analyze here")
 	}
-	text := read(t, "signalbox.service")
-	if !strings.Contains(text, "ExecStart=/usr/local/bin/signalbox serve\n") {
-		t.Fatal("the unit starts something else")
-	}
-	path := filepath.Join(t.TempDir(), "signalbox.service")
-	if err := os.WriteFile(path, []byte(strings.ReplaceAll(text, "/usr/local/bin/signalbox", signalbox(t))), 0o600); err != nil {
-		t.Fatal(err)
+	_, tour, _ := strings.Cut(read(t, "../../cmd/signalbox/TOUR.md"), "```ini\n")
+	tour, _, _ = strings.Cut(tour, "```")
+	dir := t.TempDir()
+	program := regexp.MustCompile(`/usr/local/bin/[a-z-]+`)
+	args := []string{"verify", "--man=no"}
+	for _, unit := range []struct{ name, text, command string }{
+		{"signalbox.service", read(t, "signalbox.service"), "signalbox serve\n"},
+		{"signalbox-ydb.service", read(t, "../../cmd/signalbox-ydb/signalbox-ydb.service"), "signalbox-ydb\n"},
+		{"signalbox-billing.service", tour, "signalbox lock billing -- /usr/local/bin/billing\n"},
+	} {
+		if !strings.Contains(unit.text, "ExecStart=/usr/local/bin/"+unit.command) {
+			t.Fatalf("%s starts something else:\n%s", unit.name, unit.text)
+		}
+		path := filepath.Join(dir, unit.name)
+		if err := os.WriteFile(path, []byte(program.ReplaceAllLiteralString(unit.text, signalbox(t))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, path)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, analyze, "verify", "--man=no", path).CombinedOutput()
-	if bytes.Contains(out, []byte("Failed to")) && !bytes.Contains(out, []byte("signalbox.service")) {
+	out, err := exec.CommandContext(ctx, analyze, args...).CombinedOutput()
+	if bytes.Contains(out, []byte("Failed to")) && !bytes.Contains(out, []byte("signalbox")) {
 		t.Skipf("systemd-analyze does not work here: %s", out)
 	}
-	if err != nil || bytes.Contains(out, []byte("signalbox.service:")) {
+	if err != nil || regexp.MustCompile(`signalbox[a-z-]*\.service:`).Match(out) {
 		t.Errorf("systemd-analyze: %v\n%s", err, out)
 	}
 }
