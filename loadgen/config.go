@@ -3,6 +3,7 @@ package loadgen
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"time"
 )
 
@@ -127,7 +128,8 @@ func (c *Config) Check() error {
 		{"deadline", c.Deadline.Seconds(), 0, 86400},
 	} {
 		if math.IsNaN(n.value) || n.value < n.min || n.value > n.max {
-			return fmt.Errorf("%s is %v; give %v to %v", n.name, n.value, n.min, n.max)
+			plain := func(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+			return fmt.Errorf("%s is %s; give %s to %s", n.name, plain(n.value), plain(n.min), plain(n.max))
 		}
 	}
 	if c.Duration == 0 && c.Operations == 0 {

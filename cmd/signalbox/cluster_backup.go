@@ -41,6 +41,9 @@ and compared with its digest. With - as the file standard input is read.`)
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
 	c.Annotations = map[string]string{offline: "verify"}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return errNoFile
+		}
 		if *verify {
 			x, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Verify)
 			if err != nil {
@@ -170,6 +173,8 @@ func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 
 // stdio stands for standard input or output where a file's name is.
 const stdio = "-"
+
+var errNoFile = usagef("FILE is empty; name a file, or - for a pipe")
 
 // inputName is how messages call the file that a backup is read from.
 func inputName(path string) string {

@@ -54,6 +54,9 @@ whatever --replication-factor or --tiers say: raise the factor when others have 
 	c.Annotations = map[string]string{offline: ""}
 	dropTokens := c.Flags().Bool("drop-tokens", false, "Drop all tokens of the backup.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return errNoFile
+		}
 		_, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err

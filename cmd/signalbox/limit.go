@@ -102,6 +102,9 @@ func limitAlter(a *app) *cobra.Command {
 	read, reason := addLimitFlags(c), addReason(c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: its current one.")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		if !anyChanged(c, "reason", "revision") {
+			return usagef("no option is given; the form is: %s", usageLine(c))
+		}
 		status, err := ratelimit.Describe(inv.ctx, s.Node(), args[0], 0)
 		if err != nil {
 			return err

@@ -149,6 +149,9 @@ func nodeCmd(a *app) *cobra.Command {
 	alter.Example = "  signalbox node alter /services/billing --read-consistency strict --grace-period default"
 	altered := nodeFlags(alter.Flags(), `; "default" resets it.`)
 	alter.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
+		if *altered == (admin.NodeConfig{}) {
+			return usagef("no option is given; the form is: %s", usageLine(alter))
+		}
 		return inv.printNode(admin.Nodes(c).Alter(inv.ctx, args[0], *altered))
 	})
 

@@ -107,6 +107,9 @@ meantime.`)
 	readFlags := addRolloutFlags(a, c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
 	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
+		if !anyChanged(c, "revision") {
+			return usagef("no option is given; the form is: %s", usageLine(c))
+		}
 		s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
 		if err != nil {
 			return err

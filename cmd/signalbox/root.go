@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -70,7 +71,11 @@ else the code of the command that was run.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var invalid *pflag.InvalidValueError
 		var number *strconv.NumError
-		if errors.As(err, &invalid) && !errors.As(err, &number) { // our own sentence, which begins with the value
+		switch {
+		case !errors.As(err, &invalid):
+		case errors.As(err, &number): // of pflag's own types
+			err = fmt.Errorf("--%s %q is %s", invalid.GetFlag().Name, invalid.GetValue(), notOfType(invalid.GetFlag()))
+		default: // our own sentence, which begins with the value
 			err = fmt.Errorf("--%s %w", invalid.GetFlag().Name, invalid.Unwrap())
 		}
 		return usagef("%v; see %s --help", err, cmd.CommandPath())
@@ -81,11 +86,44 @@ else the code of the command that was run.`,
 		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), topCmd(a), loadCmd(a),
 		contextCmd(a), versionCmd(a),
 	)
-	root.InitDefaultCompletionCmd()
+	initDefaults(root)
 	wrapArgs(root)
 	setHelp(root, a.stdout)
 	setCompletion(a, root)
 	return root
+}
+
+// notOfType says what is wrong with a value of one of pflag's own types.
+func notOfType(f *pflag.Flag) string {
+	switch t := f.Value.Type(); {
+	case t == "bool":
+		return "neither true nor false"
+	case strings.HasPrefix(t, "uint"):
+		return "not a whole number from 0"
+	case strings.HasPrefix(t, "float"):
+		return "not a number"
+	}
+	return "not a whole number"
+}
+
+// initDefaults adds the verbs that cobra has, and has them refuse a word that is no verb.
+func initDefaults(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		switch c.Name() {
+		case "help":
+			c.Args = func(_ *cobra.Command, args []string) error {
+				about, rest, err := root.Find(args)
+				if err == nil && about.HasSubCommands() {
+					err = checkSubcommand(about, rest)
+				}
+				return err
+			}
+		case "completion":
+			c.Args, c.RunE = checkSubcommand, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		}
+	}
 }
 
 // wrapArgs turns wrong numbers of arguments into usage errors that show the verb's form.
@@ -103,6 +141,14 @@ func wrapArgs(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		wrapArgs(c)
 	}
+}
+
+// anyChanged reports whether one of a verb's own flags is given, beside those.
+func anyChanged(c *cobra.Command, beside ...string) (given bool) {
+	c.Flags().Visit(func(f *pflag.Flag) {
+		given = given || !inTable(f) && !slices.Contains(beside, f.Name)
+	})
+	return given
 }
 
 // usageLine is how a verb is written, without its flags.

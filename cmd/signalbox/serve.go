@@ -198,6 +198,9 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 		}
 	}
 	cfg.MetricsNames = v["metrics-names"]
+	if v["data"] == "" { // as of a variable that is not set: the default folder is another one
+		return cfg, usagef("--data is empty; name the folder, or leave the flag out for ./signalbox-data")
+	}
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
 	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
 	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"],

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -135,8 +136,7 @@ func (c *RightsRemove) apply(s *State) Result {
 	key := Right{Prefix: c.Prefix, Identity: c.Identity}
 	i, ok := slices.BinarySearchFunc(s.rights, key, func(a, b Right) int { return a.order(&b) })
 	if !ok {
-		return refuse(protocol.StatusNotFound, "there is no entry for prefix %q and identity %q",
-			c.Prefix, c.Identity)
+		return refuse(protocol.StatusNotFound, "identity %q has no grant at %s", c.Identity, cmp.Or(c.Prefix, "/"))
 	}
 	s.rights = slices.Delete(slices.Clone(s.rights), i, i+1)
 	s.rightsRevision, s.authRevision = s.revision, s.revision
