@@ -326,18 +326,18 @@ func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
 func hideIdle(o *client.SemaphoreOptions, rows []row) {
 	idle := map[string]bool{
 		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
-		"labels": len(o.Slots) == 0, "slots": len(o.Slots) == 0,
 		"rank":   o.Policy == client.PolicyFIFO && len(o.Slots) == 0,
-		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff, "left_ms": true,
+		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff,
 	}
+	sparse := map[string]bool{"labels": true, "slots": true, "left_ms": true} // shown if a row has one
 	for _, r := range rows {
 		for _, f := range r {
-			idle[f.key] = idle[f.key] && (f.key != "left_ms" || f.value == nil)
+			sparse[f.key] = sparse[f.key] && (f.value == nil || f.value == "")
 		}
 	}
 	for _, r := range rows {
 		for i := range r {
-			if idle[r[i].key] {
+			if idle[r[i].key] || sparse[r[i].key] {
 				r[i].title = ""
 			}
 		}

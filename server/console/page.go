@@ -218,6 +218,7 @@ type cell struct {
 	Kind string `json:"k,omitempty"` // class of the style sheet: name, data, num, good, warn, bad, quiet
 	Href string `json:"h,omitempty"`
 	At   int64  `json:"a,omitempty"` // ms since 1970: shows the time since then in place of Text
+	Left bool   `json:"l,omitempty"` // it shows the time until then
 	Note string `json:"n,omitempty"` // a smaller second line
 	Bar  *bar   `json:"b,omitempty"`
 }

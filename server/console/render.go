@@ -27,6 +27,7 @@ var layout string
 
 var templates = template.Must(template.New("page").Funcs(template.FuncMap{
 	"age":  func(ms int64) string { return age(time.Since(ofMillis(ms))) },
+	"left": func(ms int64) string { return age(time.Until(ofMillis(ms))) },
 	"iso":  func(ms int64) string { return ofMillis(ms).UTC().Format("2006-01-02T15:04:05Z") },
 	"kind": func(c column) string { return c.Kind },
 	"title": func(cols []column, i int) string {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 )
@@ -197,7 +196,7 @@ const ownerUnits = 2
 
 func queueTable() table {
 	return newTable("queue", "Queue", "Nobody waits.",
-		col("Place"), col("Session"), col("Description"), numCol("Wants"), col("Waiting for"), numCol("Gives up after"),
+		col("Place"), col("Session"), col("Description"), numCol("Wants"), col("Waiting for"), numCol("Gives up in"),
 		col("Why it waits"), numCol("Token"))
 }
 
@@ -213,7 +212,7 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 		t.Columns = append(t.Columns, numCol("Ends in"))
 	}
 	if s.mayBeWanted() {
-		t.Columns = append(t.Columns, col("Wanted"))
+		t.Columns = append(t.Columns, col("Is to yield"))
 	}
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
@@ -260,7 +259,7 @@ func (s *semaphoreView) queueRows() table {
 	t := queueTable()
 	if s.laned() {
 		t.Columns[0].Title, t.Columns[len(t.Columns)-1].Title = "Served", "Place" // the token is given with the grant
-		t.Columns = append(t.Columns, col("Lane"))
+		t.Columns = slices.Insert(t.Columns, 1, col("Lane"))
 	}
 	first := s.firstNever()
 	for i := range s.waiters {
@@ -270,15 +269,15 @@ func (s *semaphoreView) queueRows() table {
 			text(group(uint64(place))), sessionCell(s.path, w.Session), {Text: visible(w.Description), Kind: "about"},
 			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
 		}}
+		if len(w.Data) > 0 {
+			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
+		}
 		if s.laned() {
 			r.Cells[0] = text("later")
 			if w.Rank > 0 {
 				r.Cells[0].Text = strconv.Itoa(w.Rank)
 			}
-			r.Cells = append(r.Cells, s.laneCell(w.Priority, w.Key, w.Labels, w.Slots))
-		}
-		if len(w.Data) > 0 {
-			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
+			r.Cells = slices.Insert(r.Cells, 1, s.laneCell(w.Priority, w.Key, w.Labels, w.Slots))
 		}
 		t.Rows = append(t.Rows, r)
 	}
@@ -323,11 +322,7 @@ func givesUp(w *client.Waiter) cell {
 	if w.Timeout == client.Forever {
 		return cell{Text: "never", Kind: "num quiet"}
 	}
-	c := cell{Text: durationText(w.Timeout), Kind: "num"}
-	if time.Since(w.Since) < w.Timeout {
-		c.Note = "until " + w.Since.Add(w.Timeout).UTC().Format("15:04:05") + " UTC"
-	}
-	return c
+	return cell{At: millis(w.Since.Add(w.Timeout)), Left: true, Kind: "num"}
 }
 
 func isAre(n uint64) string {
@@ -344,6 +339,9 @@ func holdsText(s *client.Semaphore) string {
 		waiters = "; " + plural(s.NumWaiters, "waiter")
 	}
 	switch {
+	case s.Options != nil && len(s.Options.Slots) > 0: // a slot that nobody holds may be drained
+		return fmt.Sprintf("%s: %s; %s%s", plural(uint64(len(s.Options.Slots)), "slot"), slotCounts(s.Options),
+			plural(s.NumOwners, "owner"), waiters)
 	case s.Used == 0:
 		return "Free: nobody holds it" + waiters
 	case s.Used == s.Limit && s.NumOwners == 1:
@@ -372,6 +370,7 @@ func (s *semaphoreView) firstNever() *client.Waiter {
 
 // whyNotes say why the queue does not get on, if there is more to it than the owners.
 func (s *semaphoreView) whyNotes() (notes []note) {
+	notes = s.silentNotes()
 	if s.sem.Used > s.sem.Limit {
 		notes = append(notes, note{"warn", fmt.Sprintf(
 			"%s units are held and the limit is %s: it was lowered. Nothing is granted until what is held fits.",

@@ -54,20 +54,22 @@ func (s *semaphoreView) optionFacts() (facts []fact) {
 	if s.mayBeWanted() {
 		facts = append(facts, wantedFact(o))
 	}
-	if s.slotted() {
-		n := map[client.SlotState]int{}
-		for i := range o.Slots {
-			n[o.Slots[i].State]++
-		}
-		var words []string
-		for _, state := range []client.SlotState{client.SlotHeld, client.SlotFree, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
-			if n[state] > 0 {
-				words = append(words, fmt.Sprintf("%d %s", n[state], state))
-			}
-		}
-		facts = append(facts, fact{"slots", "Slots", text(strings.Join(words, ", "))})
-	}
 	return facts
+}
+
+// slotCounts is how many slots are in each state.
+func slotCounts(o *client.SemaphoreOptions) string {
+	n := map[client.SlotState]int{}
+	for i := range o.Slots {
+		n[o.Slots[i].State]++
+	}
+	var words []string
+	for _, state := range []client.SlotState{client.SlotHeld, client.SlotFree, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
+		if n[state] > 0 {
+			words = append(words, fmt.Sprintf("%d %s", n[state], state))
+		}
+	}
+	return strings.Join(words, ", ")
 }
 
 func policyCell(o *client.SemaphoreOptions) cell {
@@ -100,14 +102,14 @@ var slotKinds = map[client.SlotState]string{
 // slotRows are the slots as tiles: who holds each, since when, and what is not granted any more.
 func (s *semaphoreView) slotRows(operates bool) table {
 	t := newTable("slots", "Slots", "It has no slots.",
-		col("Slot"), col("State"), col("Held by"), col("For"), col("Labels"), numCol("Token"))
+		col("Slot"), col("State"), col("Held by"), col("For"), col("Ends in"), col("Labels"), numCol("Token"))
 	t.Kind = "tiles"
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
 	}
-	holders := make(map[uint64]string, len(s.owners))
+	holders := make(map[uint64]*client.Owner, len(s.owners)) // by session
 	for i := range s.owners {
-		holders[s.owners[i].Session] = visible(s.owners[i].Description)
+		holders[s.owners[i].Session] = &s.owners[i]
 	}
 	for i := range s.sem.Options.Slots {
 		if i == maxHoldings {
@@ -115,10 +117,13 @@ func (s *semaphoreView) slotRows(operates bool) table {
 			break
 		}
 		x := &s.sem.Options.Slots[i]
-		holder, held, labels, token := quiet("–"), quiet("–"), quiet("–"), quiet("–")
+		holder, held, ends, labels, token := quiet("–"), quiet("–"), quiet("–"), quiet("–"), quiet("–")
 		if x.Session != 0 {
 			holder, held = sessionCell(s.path, x.Session), since(x.Since)
-			holder.Kind, holder.Note = "id", holders[x.Session]
+			holder.Kind = "id"
+		}
+		if o := holders[x.Session]; o != nil {
+			holder.Note, ends = visible(o.Description), leftCell(o)
 		}
 		if len(x.Labels) > 0 {
 			labels = text(strings.Join(x.Labels, ", "))
@@ -127,6 +132,9 @@ func (s *semaphoreView) slotRows(operates bool) table {
 			token = number(x.Token)
 		}
 		state := cell{Text: x.State.String(), Kind: slotKinds[x.State]}
+		if o := holders[x.Session]; o != nil && (o.Wanted || o.Silent) {
+			state.Kind, state.Note = wantedCell(o).Kind, wantedCell(o).Text
+		}
 		verb, word := "drain-slot", "Drain"
 		switch x.State {
 		case client.SlotDraining:
@@ -136,7 +144,7 @@ func (s *semaphoreView) slotRows(operates bool) table {
 		case client.SlotLeaving:
 			verb, state.Note = "", "gone once it is given back"
 		}
-		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, labels, token}}
+		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, ends, labels, token}}
 		if operates {
 			action := quiet("–")
 			if verb != "" {
@@ -183,16 +191,19 @@ func admits(w *client.Waiter, x *client.SlotStatus) bool {
 
 // laneWhy is the reason for which a waiter of a semaphore with lanes waits.
 func (s *semaphoreView) laneWhy(w *client.Waiter) string {
+	asked := ""
 	turn := "More than 16 are served before it."
 	switch {
 	case w.Rank == 1:
-		turn = "It is next."
+		turn, asked = "It is next.", s.askedText()
 	case w.Rank > 1:
 		turn = fmt.Sprintf("It is number %d to be served.", w.Rank)
 	}
 	if !s.slotted() {
 		if free := s.sem.Limit - min(s.sem.Used, s.sem.Limit); w.Rank == 1 && free > 0 {
-			return fmt.Sprintf("%s It wants %s, and %s free.", turn, amount(w.Count), isAre(free))
+			return fmt.Sprintf("%s It wants %s, and %s free.%s", turn, amount(w.Count), isAre(free), asked)
+		} else if w.Rank == 1 {
+			return turn + " All units are held." + asked
 		}
 		return turn
 	}
@@ -209,10 +220,15 @@ func (s *semaphoreView) laneWhy(w *client.Waiter) string {
 	case slots < w.Count:
 		return fmt.Sprintf("It wants %s, and %s that it may have: it is not granted unless slots are added or undrained.",
 			plural(w.Count, "slot"), thereAre(slots))
+	case free == 0 && slots == 1:
+		return turn + " The only slot that it may have is held." + asked
+	case free == 0:
+		return fmt.Sprintf("%s It wants %s; all %s that it may have are held.%s", turn, plural(w.Count, "slot"), group(slots), asked)
 	case free < w.Count:
-		return fmt.Sprintf("%s It wants %s; %s of the %s that it may have are free.", turn, plural(w.Count, "slot"), group(free), group(slots))
+		return fmt.Sprintf("%s It wants %s; of the %s that it may have %s free.%s",
+			turn, plural(w.Count, "slot"), group(slots), isAre(free), asked)
 	}
-	return turn + " Those before it claim the free slots that it may have."
+	return turn + " The free slots that it may have are kept for those before it."
 }
 
 func thereAre(n uint64) string {

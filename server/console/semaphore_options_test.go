@@ -60,7 +60,7 @@ func TestSlots(t *testing.T) {
 		{"Served": "1", "Lane": "level 9: only slots with old",
 			"Why it waits": "It wants 2 slots, and there is 1 that it may have: it is not granted unless slots are added or undrained."},
 		{"Served": "2", "Lane": "level 2: only slots with new",
-			"Why it waits": "It is number 2 to be served. It wants 1 slot; 0 of the 1 that it may have are free."},
+			"Why it waits": "It is number 2 to be served. The only slot that it may have is held."},
 	} {
 		got := p.cells(t, "queue", fmt.Sprint(waiting[i].Token))
 		for title, text := range want {

@@ -3,6 +3,7 @@ package console
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,17 +29,21 @@ func TestWantedOwners(t *testing.T) {
 	s.waiters("crane", 1, 1, client.Count(1), client.Priority(7))
 	<-low.Wanted()
 	p := s.get(semaphoreURL("/default", "crane"))
-	p.wants(t, http.StatusOK, "an owner of a lower level", "it has 1h0m0s to yield, 2h0m0s after the grant at the earliest")
+	p.wants(t, http.StatusOK, "owners of a lower level", "within 1h 00m after 2h 00m of holding", "It is next. All units are held. 1 owner is asked to yield.")
 	for _, o := range mustDescribe(t, x, "crane").Owners {
-		want := ""
+		want := "–"
 		if o.Token == low.Token() {
-			want = "wanted"
+			want = "asked to yield"
 		}
-		if got := p.cells(t, "owners", fmt.Sprint(o.Token))["Wanted"]; got != want {
-			t.Errorf("owner %d: Wanted is %q, want %q", o.Token, got, want)
+		if got := p.cells(t, "owners", fmt.Sprint(o.Token))["Is to yield"]; got != want {
+			t.Errorf("owner %d: Is to yield is %q, want %q", o.Token, got, want)
 		}
 	}
-	if c := wantedCell(&client.Owner{Wanted: true, Silent: true}); c.Text != "wanted, silent" || c.Kind != "bad" {
+	if c := wantedCell(&client.Owner{Wanted: true, Silent: true}); c.Text != "asked to yield, silent" || c.Kind != "bad" {
 		t.Errorf("a silent owner is shown as %+v", c)
+	}
+	view := semaphoreView{sem: &client.Semaphore{}, owners: []client.Owner{{Token: 1, Wanted: true}, {Token: 2, Wanted: true, Silent: true, Description: "stopped"}}}
+	if notes := view.whyNotes(); len(notes) != 1 || notes[0].Tone != "bad" || !strings.Contains(notes[0].Text, "token 2, “stopped”, was asked") {
+		t.Errorf("the notes about a silent owner are %+v", notes)
 	}
 }

@@ -24,4 +24,9 @@ func ago(d time.Duration) cell {
 	return cell{At: time.Now().Add(-d).Round(time.Second).UnixMilli()}
 }
 
+// until is the time that is left to a moment that is d away, to the second.
+func until(d time.Duration) cell {
+	return cell{At: time.Now().Add(d).Round(time.Second).UnixMilli(), Left: true, Kind: "num"}
+}
+
 func clockText(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

@@ -16,10 +16,13 @@
     if (s < 86400) return Math.floor(s / 3600) + "h " + two(Math.floor((s % 3600) / 60)) + "m";
     return Math.floor(s / 86400) + "d " + two(Math.floor((s % 86400) / 3600)) + "h";
   };
+  const timeText = (el) => { // since a moment, or until then
+    const past = Date.now() + ahead - Number(el.dataset.at);
+    return age("left" in el.dataset ? -past : past);
+  };
   const setText = (el, text) => { if (el.textContent !== text) el.textContent = text; };
   const tick = () => {
-    const now = Date.now() + ahead;
-    for (const el of document.querySelectorAll("time[data-at]")) setText(el, age(now - Number(el.dataset.at)));
+    for (const el of document.querySelectorAll("time[data-at]")) setText(el, timeText(el));
   };
   setInterval(tick, 1000);
 
@@ -44,8 +47,9 @@
     if (c.a) {
       inner = document.createElement("time");
       inner.dataset.at = c.a;
+      if (c.l) inner.dataset.left = "";
       inner.dateTime = inner.title = new Date(c.a).toISOString().replace(/\.\d+/, "");
-      inner.textContent = age(Date.now() + ahead - c.a);
+      inner.textContent = timeText(inner);
     } else {
       inner = document.createTextNode(c.t || "");
     }

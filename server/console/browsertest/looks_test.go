@@ -43,7 +43,7 @@ func TestLooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)
-	pages := busyCluster(t, c)
+	pages := busyCluster(t, c, cluster.Addrs())
 	b := openBrowser(t)
 	only := os.Getenv("SIGNALBOX_LOOKS_AT") // names of pages, in commas; empty: all
 	for name, path := range pages {
@@ -90,7 +90,7 @@ func (slowMember) Process(*process.Request) error    { return nil }
 func (slowMember) Complete(*process.Round)           {}
 
 // busyCluster makes objects in all states, and returns the addresses of pages by name.
-func busyCluster(t *testing.T, c *client.Client) map[string]string {
+func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]string {
 	t.Helper()
 	must := func(err error) {
 		t.Helper()
@@ -167,11 +167,12 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		must(err)
 	}
 
-	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.WithSlots(
-		client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
-		client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
-		client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
-		client.Slot{Name: "h2", Labels: []string{"h100"}}, client.Slot{Name: "h3", Labels: []string{"h100"}})))
+	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.LongestHold(12*time.Hour), client.ExtendHolds(true),
+		client.Wanted(client.WantedHigher), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.WithSlots(
+			client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
+			client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
+			client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
+			client.Slot{Name: "h2", Labels: []string{"h100"}}, client.Slot{Name: "h3", Labels: []string{"h100"}})))
 	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.OnSlots("a0"))
 	must(err)
 	must(short.Release(ctx))
@@ -187,11 +188,25 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
 	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
 	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.AlterReason("a new driver")))
-	gpuJob("notebook@gpu-3", client.OnSlots("a1"))
+	gpuJob("notebook@gpu-3", client.OnSlots("a1"), client.MaxHold(20*time.Minute))
 	wait("gpus", "serving@gpu-4", client.Count(2), client.Labels("h100"), client.Priority(9))
 	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
 	wait("gpus", "research@gpu-6", client.Count(3), client.Labels("a100"))
 	wait("gpus", "batch@gpu-7", client.Count(4), client.Labels("a100"), client.Priority(1))
+	must(owner.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Wanted(client.WantedHigher), client.Grace(time.Second)))
+	frozen, err := client.Dial(ctx, endpoints...)
+	must(err)
+	stopped, err := frozen.Session(ctx, "/default", client.Description("stopped@yard-1"), client.Timeout(30*time.Minute))
+	must(err)
+	_, err = stopped.Acquire(ctx, "crane", client.Priority(2))
+	must(err)
+	frozen.CloseWithoutRelease()
+	wait("crane", "urgent@yard-2", client.Priority(8), client.Wait(time.Hour))
+	for silent := false; !silent; {
+		s, err := owner.Node().Describe(ctx, "crane", client.IncludeOwners())
+		must(err)
+		silent = s.Owners[0].Silent
+	}
 	must(owner.Create(ctx, "licenses", 3, nil, client.ByKey(map[string]uint64{"search": 3, "ads": 1})))
 	for _, key := range []string{"search", "search", "ads"} {
 		_, err := session(t, c, key+"@host").Acquire(ctx, "licenses", client.Key(key))
@@ -303,7 +318,7 @@ func busyCluster(t *testing.T, c *client.Client) map[string]string {
 		"services": "/services?node=%2Fdefault", "elections": "/elections?node=%2Fdefault",
 		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=SAS",
 		"limits": "/limits?node=%2Fdefault", "limit": "/limit?" + name("api"),
-		"slots": semaphore("gpus"), "fair": semaphore("licenses"),
+		"slots": semaphore("gpus"), "fair": semaphore("licenses"), "silent": semaphore("crane"),
 		"drain-slot":    "/action/drain-slot?" + name("gpus") + "&slot=h2",
 		"configuration": semaphore(client.ConfigPrefix + "flags"),
 		"audit":         "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
