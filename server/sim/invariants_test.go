@@ -72,7 +72,7 @@ func (s *raftGroup) beforeTakeOver(batch []byte) (state takenOver, takes bool) {
 	if h, _, err := shard.ReadHeader(batch); err != nil || h.Epoch>>16 <= s.committed.Epoch()>>16 {
 		return state, false
 	}
-	state.bounds = s.bounds()
+	state.bounds = s.bounds(func(uint32) bool { return true })
 	for _, id := range sorted(s.w.sessions) {
 		if v, ok := s.committed.Sessions().Home(id); ok {
 			state.sessions = append(state.sessions, sessionState{id, v.Deadline, v.Attached})

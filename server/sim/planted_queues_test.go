@@ -113,6 +113,11 @@ var queueFaults = []plantedFault{
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
+		"lifted-by-same-now", "client/core/bound.go",
+		[]string{"case newer && !wanted:", "case !wanted:"},
+		"client/core", "TestScripts", "",
+	},
+	{
 		"gate-pulse-missed", "client/gate.go",
 		[]string{"return r.Open || r.Openings > w.openings", "return r.Open"},
 		"client", "TestGateModel", "",

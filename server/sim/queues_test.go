@@ -222,13 +222,14 @@ type ownerBound struct {
 	token, left uint64
 }
 
-// bounds are those of owners that nobody wants units from.
-func (s *raftGroup) bounds() (list []ownerBound) {
+// bounds are those of owners that nobody wants units from, in some buckets.
+func (s *raftGroup) bounds(in func(bucket uint32) bool) (list []ownerBound) {
 	for _, x := range semaphores {
 		var out protocol.DescribeReply
 		req := protocol.Describe{Node: node, Name: []byte(x.name), Flags: protocol.WithOwners}
-		_, active := s.committed.Bucket(protocol.Bucket(node, req.Name, buckets))
-		if !active || s.committed.Semaphores().Describe(&req, &out) != nil {
+		bucket := protocol.Bucket(node, req.Name, buckets)
+		_, active := s.committed.Bucket(bucket)
+		if !active || !in(bucket) || s.committed.Semaphores().Describe(&req, &out) != nil {
 			continue
 		}
 		for _, o := range out.Owners {
@@ -242,7 +243,7 @@ func (s *raftGroup) bounds() (list []ownerBound) {
 
 // checkBounds checks that no hold lasts longer than before, where nobody can have asked for it.
 func (s *raftGroup) checkBounds(before []ownerBound) {
-	for _, is := range s.bounds() {
+	for _, is := range s.bounds(func(uint32) bool { return true }) {
 		for _, was := range before {
 			if is.semaphore == was.semaphore && is.token == was.token && is.left > was.left {
 				s.w.fail("a hold of %s, token %d, lasts %d ms, and lasted %d", is.semaphore, is.token, is.left, was.left)
