@@ -24,10 +24,10 @@ const slotJobs = `until [ -e "$DIR/done" ]; do
 	"$BIN" sem acquire gpu --timeout 90s --session-timeout 60s -- sh -c "$JOB" || echo "$?" >>"$DIR/codes"
 done`
 
-// killedJob is a job that is killed while it has its slot. On a slow machine its short session may end
-// before.
+// killedJob is a job that is killed while it has its slot. On a very slow machine its session, which is
+// shorter than the others', may end before.
 const killedJob = `until [ -e "$RAN" ]; do
-	"$BIN" sem acquire gpu --timeout 90s --session-timeout 5s -- \
+	"$BIN" sem acquire gpu --timeout 90s --session-timeout 30s -- \
 		sh -c 'echo $SIGNALBOX_TOKEN >>"$DIR/slot-$SIGNALBOX_SLOT"; touch "$RAN"; exec sleep 1000'
 done`
 

@@ -5,6 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ydb-platform/ydb-go-sdk/v3/coordination"
+	"github.com/ydb-platform/ydb-go-sdk/v3/coordination/options"
+
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -114,4 +117,118 @@ func TestWantedIgnored(t *testing.T) {
 	b.release(2, "crane")
 	b.expect("2 released=true")
 	released(t, <-last)
+}
+
+// TestSDKOnQueues: the Go SDK holds, waits and watches on each kind of semaphore, beside sessions of
+// signalbox's own SDK that wait before it and behind it. Where holds have a bound it is refused.
+func TestSDKOnQueues(t *testing.T) {
+	t.Parallel()
+	endpoints := sharedCluster(t).Addrs()
+	address, _ := startGateway(t, endpoints)
+	db := openSDK(t, address)
+	path := sdkNode(t, db)
+	ctx := testContext(t)
+	holds, waits, watches := sdkSession(t, db, path), sdkSession(t, db, path), sdkSession(t, db, path)
+	low, high := nativeSession(t, endpoints, path), nativeSession(t, endpoints, path)
+	big := client.Slot{Name: "g0", Labels: []string{"big"}}
+	for _, x := range []struct {
+		name        string
+		options     []client.SemaphoreOption
+		first, last client.AcquireOption // of those that wait before the Go SDK, and behind it
+		order       string               // in which they are served: f, l, and s for the SDK
+		bounded     bool
+	}{
+		{"slots", []client.SemaphoreOption{client.WithSlots(big)}, client.Labels("big"), client.OnSlots("g0"), "fsl", false},
+		{"priority", []client.SemaphoreOption{client.ByPriority(0)}, client.Priority(1), client.Priority(9), "lsf", false},
+		{"fair", []client.SemaphoreOption{client.ByKey(map[string]uint64{"a": 3})},
+			client.Key("b"), client.Key("a"), "lfs", false},
+		{"wanted", []client.SemaphoreOption{client.Wanted(client.WantedAny), client.Grace(time.Minute)},
+			client.Priority(1), client.Priority(9), "fsl", false},
+		{"bounded", []client.SemaphoreOption{client.LongestHold(time.Hour)}, nil, nil, "", true},
+	} {
+		must := func(err error) {
+			t.Helper()
+			if err != nil {
+				t.Fatalf("%s: %v", x.name, err)
+			}
+		}
+		changed := make(chan options.SemaphoreWatchEvent, 1)
+		last := uint64(0)
+		// watch checks the only owner, and arms a watch.
+		watch := func(owner uint64) {
+			t.Helper()
+			notify := func(e options.SemaphoreWatchEvent) { changed <- e }
+			d, err := watches.DescribeSemaphore(ctx, x.name,
+				options.WithDescribeOwners(true), options.WithSemaphoreWatch(options.WatchOwners, notify))
+			if must(err); len(d.Owners) != 1 || d.Owners[0].SessionID != owner || d.Owners[0].OrderID <= last || d.Limit != 1 {
+				t.Fatalf("%s: described as %+v, with %+v; want an owner %d after token %d", x.name, d, d.Owners, owner, last)
+			}
+			last = d.Owners[0].OrderID
+		}
+		fires := func() {
+			t.Helper()
+			select {
+			case e := <-changed:
+				if !e.OwnersChanged {
+					t.Fatalf("%s: the watch says %+v", x.name, e)
+				}
+			case <-ctx.Done():
+				t.Fatalf("%s: the watch does not fire", x.name)
+			}
+		}
+		must(low.Create(ctx, x.name, 1, nil, x.options...))
+		lease, err := holds.AcquireSemaphore(ctx, x.name, 1)
+		if x.bounded {
+			if err != coordination.ErrAcquireTimeout { // which is what the Go SDK makes of any refusal
+				t.Errorf("the Go SDK makes %v of the refusal of a hold that would have a bound", err)
+			}
+			raw := newSession(t, dialRaw(t, address), path)
+			raw.acquire(1, x.name, 1, forever, "", false)
+			raw.expect("1 acquired=false PRECONDITION_FAILED")
+			l, err := low.Acquire(ctx, x.name)
+			must(err)
+			watch(low.ID())
+			released(t, l)
+			fires()
+			continue
+		}
+		must(err)
+		watch(holds.SessionID())
+		first := queued(t, low, x.name, x.first)
+		second := make(chan coordination.Lease, 1)
+		go func() {
+			l, err := waits.AcquireSemaphore(ctx, x.name, 1)
+			if err != nil {
+				t.Error(err)
+			}
+			second <- l
+		}()
+		await.True(t, "the Go SDK to wait", func() bool {
+			sem, err := low.Node().Describe(ctx, x.name, client.IncludeWaiters())
+			return err == nil && len(sem.Waiters) == 2
+		})
+		third := queued(t, high, x.name, x.last)
+		must(lease.Release())
+		fires()
+		for _, who := range x.order {
+			switch who {
+			case 's':
+				l := <-second
+				if l == nil {
+					t.FailNow()
+				}
+				watch(waits.SessionID())
+				must(l.Release())
+			case 'f':
+				l := <-first
+				watch(low.ID())
+				released(t, l)
+			case 'l':
+				l := <-third
+				watch(high.ID())
+				released(t, l)
+			}
+			fires()
+		}
+	}
 }
