@@ -62,10 +62,13 @@ func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
 				continue
 			}
 			v, err := strconv.ParseFloat(x.text, 64)
-			if err != nil || v < 0 || v > protocol.MaxLimitRate/1000 {
-				return usagef("--%s %q is not a rate; give units per second, 0 to 10^12", x.flag, x.text)
+			if err != nil || v != 0 && !(v >= 0.001 && v <= protocol.MaxLimitRate/1000) { // NaN is neither
+				return usagef("--%s %q is not a rate; give units per second, 0 or 0.001 to 10^12", x.flag, x.text)
 			}
 			*x.to = v
+		}
+		if fs.Changed("weight") && given.Weight == 0 {
+			return usagef("--weight 0 is out of range; give 1 to %d", protocol.MaxLimitWeight)
 		}
 		for flag, set := range map[string]func(){
 			"burst": func() { to.Burst = given.Burst }, "weight": func() { to.Weight = given.Weight },
@@ -217,15 +220,23 @@ func limitTop(a *app) *cobra.Command {
 		if interval < 100*time.Millisecond {
 			return usagef("--interval %s is too short; give at least 100ms", interval)
 		}
+		out, err := inv.stream()
+		if err != nil {
+			return err
+		}
 		for i := uint(1); ; i++ {
+			inv.beginTimeout() // it is for one look
 			r, err := describeLimit(inv, n, args[0], defaultTopRows)
+			if inv.longCtx.Err() != nil {
+				return nil
+			}
 			if err != nil {
 				return err
 			}
 			if isTerminal(inv.stdout) {
 				inv.note("\x1b[2J\x1b[H")
 			}
-			if err := inv.printer().item(r); err != nil || i == *count {
+			if err := out.item(r); err != nil || i == *count {
 				return err
 			}
 			select {
