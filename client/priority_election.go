@@ -76,8 +76,3 @@ func (e *PriorityElection) present(ctx context.Context) error {
 		}
 	}
 }
-
-func isPriorityElection(sem *Semaphore) bool {
-	o := sem.Options
-	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Wanted == WantedHigher
-}
