@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -121,8 +122,12 @@ func (inv *invocation) readValues(values map[string]string) (err error) {
 	inv.cfg.Cluster = values["cluster"]
 	inv.cfg.Endpoints = splitList(values["endpoints"])
 	for _, e := range inv.cfg.Endpoints {
-		if _, _, err := net.SplitHostPort(e); err != nil {
+		_, port, err := net.SplitHostPort(e)
+		if err != nil {
 			return usagef("--endpoints: %q is not host:port", e)
+		}
+		if n, err := strconv.Atoi(port); err == nil && (n < 1 || n > 65535) { // it may be a name too
+			return usagef("--endpoints: %q has no port from 1 to 65535", e)
 		}
 	}
 	if len(inv.cfg.Endpoints) == 0 {

@@ -33,6 +33,14 @@ their versions. Several generators may run: the first answer counts.`)
 			return err
 		}
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
+			s, err := t.Describe(inv.ctx, rollout.IncludeConfig())
+			if err != nil {
+				return err
+			}
+			if s.Config.Source != rollout.External {
+				return fmt.Errorf("the source of %s is not external, so nobody asks for versions; "+
+					"change it with: signalbox rollout alter %[1]s --source external", args[0])
+			}
 			g := rollout.Generator{
 				Track: t, Timeout: limit,
 				Next: func(ctx context.Context, expected uint64) (uint64, error) { return generate(ctx, args[1:], expected) },

@@ -77,6 +77,8 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		opts = append(opts, client.FIFO())
 	}
 	switch {
+	case given("slots") && *q.number == 0:
+		return nil, 0, usagef("--slots is 0; it must be 1 to 1024")
 	case given("slots"):
 		opts, limit = append(opts, client.NumberedSlots()), uint64(*q.number)
 	case given("slot"):
