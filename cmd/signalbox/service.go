@@ -135,7 +135,7 @@ func drainReason(ctx context.Context, s *client.Session) (string, error) {
 		return "", err
 	}
 	who := info.Identity
-	if who == "" {
+	if who == "anonymous" {
 		who = cmp.Or(os.Getenv("USER"), "somebody")
 		if host, err := os.Hostname(); err == nil {
 			who += "@" + host
