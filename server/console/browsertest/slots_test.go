@@ -2,6 +2,7 @@ package browsertest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -16,7 +17,8 @@ func TestSlots(t *testing.T) {
 	site := startConsole(t, console.Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
 	b := openBrowser(t)
 	holder := session(t, dial(t, srv.Addr()), "trainer@a")
-	if err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.NumberedSlots()); err != nil {
+	err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.NumberedSlots(), client.LongestHold(time.Hour))
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.run(b.ctx, "open", chromedp.Navigate(site+semaphore("gpus")))
@@ -27,6 +29,7 @@ func TestSlots(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.until(b.ctx, "the holder", tile("1")+`.className.startsWith("held") && `+tile("1")+`.innerText.includes("trainer@a")`)
+	b.until(b.ctx, "the time that is left, as it ticks", `/59m \d\ds/.test(`+tile("1")+`.innerText)`)
 	wide := value[bool](b, b.ctx, tile("0")+`.getBoundingClientRect().top === `+tile("1")+`.getBoundingClientRect().top`)
 	if !wide {
 		t.Error("slots are not beside each other")
