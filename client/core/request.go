@@ -238,10 +238,6 @@ func (e *Engine) send(r *Request) {
 		e.timers.stop(&r.delay)
 	}
 	if s != nil {
-		if s.err != nil { // the step that lost the connection found it over
-			r.op.over(e, s.err)
-			return
-		}
 		s.requests.add(r)
 		if s.attachment == nil {
 			s.await(e, r)

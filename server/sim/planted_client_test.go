@@ -78,11 +78,6 @@ var clientFaults = []plantedFault{
 		"client/core", "TestScripts", "",
 	},
 	{
-		"left-behind", "client/core/request.go",
-		[]string{"\t\tif s.err != nil { // the step", "\t\tif s.err != nil && s.stopped { // the step"},
-		"client/core", "TestScripts", "",
-	},
-	{
 		"granted-forgotten", "client/core/acquire.go",
 		[]string{"\t\ta.unanswered = true // it has an entry at the server\n", ""},
 		"client/core", "TestScripts", "",

@@ -25,7 +25,7 @@ var deliveryFaults = []plantedFault{
 	{
 		"watch-just-after-read", "server/request/read.go",
 		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
-	time.AfterFunc(0, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
+	time.AfterFunc(5*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server/integration", "TestWatchBesideWrites", "",
 	},
 	{

@@ -16,7 +16,7 @@ var leaderFaults = []plantedFault{
 	{
 		"no-barrier", "shard/leader/pong.go",
 		[]string{"\tc.waitingPing = ping\n",
-			"\tif c.canPong() {\n\t\tv.ready.Pongs = append(v.ready.Pongs, Pong{connID, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
+			"\tif c.canPong() {\n\t\tl.ready.Pongs = append(l.ready.Pongs, Pong{connID, ping})\n\t\treturn\n\t}\n\tc.waitingPing = ping\n"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{

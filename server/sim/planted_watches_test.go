@@ -45,7 +45,7 @@ var watchFaults = []plantedFault{
 	{
 		"watch-not-reopened", "client/core/shard_stream.go",
 		[]string{"\t\tp.retry.failures++\n\t\te.send(&p.Request)\n", "\t\tp.retry.failures++\n"},
-		"client/core", "TestScripts", "",
+		"client/core", "TestWorld", "",
 	},
 	{
 		"change-beside-pages-lost", "client/core/watch.go",
