@@ -288,7 +288,7 @@ func TestTopOnATerminal(t *testing.T) {
 
 	// Why, of a semaphore and of a session.
 	x.press("\t\x1b[H\r")
-	why := x.shows("AHEAD IN THE QUEUE")
+	why := x.shows("\nIN THE QUEUE")
 	for _, want := range []string{"why: semaphore payments",
 		"a new waiter for payments would be number 2 in the queue", "HELD BY", strconv.FormatUint(holder.ID(), 10),
 		"the holder"} {
