@@ -53,7 +53,9 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		}
 		if s := e.sessions[m.Session]; s != nil {
 			s.endedByServer(e, endReason(m.Reason, m.Message))
-		} else if m.Reason != protocol.EndStopped { // else it is not a new one: instances that saw its ticket say so late
+		} else if m.Reason != protocol.EndStopped {
+			// It may be a new one, whose start is not answered yet. One that was stopped is not:
+			// instances that saw its ticket say so late.
 			c.noteDetached(m.Session, math.MaxUint64)
 		}
 	case protocol.KindTakenOver:
