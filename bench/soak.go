@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -112,7 +111,7 @@ func (s *soak) run(ctx context.Context) error {
 			cancel(fmt.Errorf("services: %w", err))
 		}
 	})
-	mix, err := loadgen.ReadMix(strings.NewReader(loadgen.DefaultMix))
+	mix, err := loadgen.Find("mixed")
 	if err != nil {
 		return err
 	}

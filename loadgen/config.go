@@ -83,9 +83,6 @@ type Config struct {
 	// server's memory and CPU are part of the result.
 	Metrics string
 
-	// Expect are the objectives. Those missed are in the result.
-	Expect []Objective
-
 	// Progress, if not nil, is called five times a second from one goroutine.
 	Progress func(Progress)
 
@@ -134,11 +131,6 @@ func (c *Config) Check() error {
 	}
 	if c.Duration == 0 && c.Operations == 0 {
 		return fmt.Errorf("a load without a duration and without a number of operations never ends; give one")
-	}
-	for _, o := range c.Expect {
-		if err := o.validate(c); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -197,7 +197,7 @@ func TestNothingPerOperation(t *testing.T) {
 	for name, made := range map[string]float64{"lock-pairs": 1, "contended-lock": 0, "semaphore": 0, "describe-strict": 1, "mixed": 1} {
 		cfg := Config{Target: &Noop{}, Callers: 1, Keys: 100, Skew: 1, Connections: 1}
 		if name == "mixed" {
-			cfg.Scenario = mixOf(t, "parts: [{scenario: lock-pairs, weight: 1}, {scenario: contended-lock, weight: 1}]")
+			cfg.Scenario = newMixed([]mixedPart{{scenario: lockPairs, weight: 1}, {scenario: contendedLock, weight: 1}})
 		} else {
 			cfg.Scenario, _ = Find(name)
 		}

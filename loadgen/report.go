@@ -8,8 +8,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // WriteTable writes the result for people.
@@ -91,9 +89,6 @@ func (r *Result) WriteTable(w io.Writer) error {
 				showDuration(time.Duration(r.Own.LateP99US*1e3)))
 		}
 	}
-	for _, m := range r.Missed {
-		fmt.Fprintln(&b, m)
-	}
 	for line := range strings.Lines(b.String()) {
 		if _, err := fmt.Fprintln(w, strings.TrimRight(line, " \n")); err != nil {
 			return err
@@ -117,33 +112,6 @@ func (r *Result) WriteJSON(w io.Writer, indent bool) error {
 		e.SetIndent("", "  ")
 	}
 	return e.Encode(r)
-}
-
-// WriteHistograms writes an HDR histogram log of format 1.3, which the tools of HdrHistogram read:
-// a line for each series, tagged with its name, in nanoseconds.
-func (r *Result) WriteHistograms(w io.Writer) error {
-	lw := hdrhistogram.NewHistogramLogWriter(w)
-	start := r.Started.UnixMilli()
-	lw.SetBaseTime(start)
-	for _, err := range []error{
-		lw.OutputLogFormatVersion(),
-		lw.OutputComment("signalbox load, " + r.Scenario + ", nanoseconds; maxima are in milliseconds"),
-		lw.OutputBaseTime(start), lw.OutputStartTime(start), lw.OutputLegend(),
-	} {
-		if err != nil {
-			return err
-		}
-	}
-	for i := range r.Series {
-		s := &r.Series[i]
-		s.hist.SetTag(s.Name)
-		s.hist.SetStartTimeMs(start)
-		s.hist.SetEndTimeMs(start + int64(r.ElapsedMS))
-		if err := lw.OutputIntervalHistogram(s.hist); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func showDuration(d time.Duration) string {

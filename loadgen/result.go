@@ -39,8 +39,6 @@ type Result struct {
 
 	Own    OwnCost     `json:"own_cost"`
 	Server *ServerCost `json:"server,omitempty"`
-
-	Missed []string `json:"missed,omitempty"` // objectives, a sentence each
 }
 
 // Series are the durations of one kind.

@@ -15,15 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
-func mixOf(t *testing.T, text string) *Scenario {
-	t.Helper()
-	s, err := ReadMix(strings.NewReader(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
 // TestScenarios runs each scenario against a real server, a few hundred operations in a closed
 // loop, and looks at what must be true whatever the machine does.
 func TestScenarios(t *testing.T) {
@@ -77,7 +68,7 @@ func TestScenarios(t *testing.T) {
 			if uint64(sum) != r.Operations {
 				t.Errorf("the throughput over time adds up to %d operations of %d", sum, r.Operations)
 			}
-			if err := errors.Join(r.WriteTable(io.Discard), r.WriteJSON(io.Discard, true), r.WriteHistograms(io.Discard)); err != nil {
+			if err := errors.Join(r.WriteTable(io.Discard), r.WriteJSON(io.Discard, true)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -224,8 +215,10 @@ func TestHandOffs(t *testing.T) {
 }
 
 func TestMixed(t *testing.T) {
-	s := mixOf(t, "parts:\n- {scenario: lock-pairs, weight: 3, keys: 50}\n- {scenario: contended-lock, name: hot, weight: 1}\n- {scenario: watch-stream, weight: 0.5, watchers: 16}\n")
-	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Operations: 400, Seed: 1, Deadline: time.Minute})
+	s := newMixed([]mixedPart{
+		{scenario: lockPairs, weight: 3, keys: 50}, {scenario: contendedLock, weight: 1}, {scenario: watchStream, weight: 0.5},
+	})
+	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Callers: 8, Watchers: 16, Operations: 400, Seed: 1, Deadline: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,10 +226,10 @@ func TestMixed(t *testing.T) {
 	for _, x := range r.Series {
 		got[x.Name] = x.Count
 	}
-	if got["operation"] != 400 || got["lock-pairs.pair"]+got["hot.pair"]+got["watch-stream.round"] != 400 {
+	if got["operation"] != 400 || got["lock-pairs.pair"]+got["contended-lock.pair"]+got["watch-stream.round"] != 400 {
 		t.Errorf("parts do not add up: %v; errors are %v", got, r.Errors)
 	}
-	if p, h, w := got["lock-pairs.pair"], got["hot.pair"], got["watch-stream.round"]; p <= h || h <= w || w == 0 {
+	if p, h, w := got["lock-pairs.pair"], got["contended-lock.pair"], got["watch-stream.round"]; p <= h || h <= w || w == 0 {
 		t.Errorf("weights 3, 1 and 0.5 gave %d, %d and %d operations", p, h, w)
 	}
 	if got["watch-stream.seen"] != 2*got["watch-stream.round"] {
@@ -251,9 +244,7 @@ func TestMixed(t *testing.T) {
 func TestIdleSessions(t *testing.T) {
 	s, _ := Find("idle-sessions")
 	r, err := Run(t.Context(), Config{Scenario: s, Target: target(t), Sessions: 50, Connections: Each,
-		Duration: 50 * time.Millisecond, Metrics: testServer().AdminAddr(), Expect: []Objective{
-			{Stat: "server.memory-per-session", Less: true, Bound: 1e12, text: "server.memory-per-session<1e12"},
-		}})
+		Duration: 50 * time.Millisecond, Metrics: testServer().AdminAddr()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,9 +253,6 @@ func TestIdleSessions(t *testing.T) {
 	}
 	if r.Server == nil || r.Server.Memory == 0 || r.Server.MemoryBefore == 0 {
 		t.Errorf("the server's cost is missing: %+v", r.Server)
-	}
-	if len(r.Missed) > 0 {
-		t.Errorf("missed: %v", r.Missed)
 	}
 	nothingLeft(t)
 }
@@ -327,8 +315,6 @@ func TestRefused(t *testing.T) {
 		{some(func(c *Config) { c.Scenario, c.Callers, c.Watchers = stream, 10, 5 }), "5 watchers are too few for 10 names"},
 		{some(func(c *Config) { c.Scenario, c.Keys = stream, 5 }), "each caller changes one name"},
 		{some(func(c *Config) { c.Scenario = idle }), "give a duration"},
-		{some(func(c *Config) { c.Expect = []Objective{{Series: "seen", Stat: "p99", text: "seen.p99<1s"}} }), "it has pair"},
-		{some(func(c *Config) { c.Expect = []Objective{{Stat: "server.cores", text: "server.cores<1"}} }), "needs the address of the server's metrics"},
 		{some(func(c *Config) { c.Metrics = "127.0.0.1:1" }), "ask the admin endpoint"},
 		{some(func(c *Config) { c.Target = peer{} }), "cannot lock"},
 	} {

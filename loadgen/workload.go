@@ -11,7 +11,7 @@ type Scenario struct {
 	Name  string
 	Short string // for people: one line
 
-	// Series are what is measured, by name. The first is what an objective without a name is about.
+	// Series are what is measured, by name.
 	Series []string
 
 	// Operation is the place in Series of the operation as a whole, which the loop measures.
@@ -47,11 +47,11 @@ type drainer interface {
 // pacer is a workload that knows the rate of its open loop, for loads that give none.
 type pacer interface{ Rate() float64 }
 
-// Scenarios are all there are, but for mixed, which ReadMix makes.
+// Scenarios returns all scenarios.
 func Scenarios() []*Scenario {
 	return []*Scenario{
 		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream, watchOneShot,
-		sessionStorm, idleSessions, discovery,
+		sessionStorm, idleSessions, discovery, mixed,
 	}
 }
 
