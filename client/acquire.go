@@ -60,10 +60,11 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 // AcquireAll acquires 1 to MaxNames distinct names on the session's node. It returns when the session
 // holds all of them. opts are of each name, before the name's own options.
 //
-// The names are acquired in the order of their bytes, each in its queue. Callers that acquire several
-// names this way cannot deadlock with each other. A wait while other names are held lasts at most
-// HoldWhileWaiting. Then everything is released, and after a random pause of at most a quarter of
-// that time it starts again. Wait bounds the whole; Wait(0) tries each name once.
+// The names are acquired in the order of their bytes, each in its queue, whose place is kept until
+// the name is granted. Callers that acquire several names this way cannot deadlock with each other.
+// HoldWhileWaiting bounds a wait while other names are held: at its end everything is released, and
+// after a random pause of at most a quarter of that time it starts again. Wait bounds the whole;
+// Wait(0) tries each name once.
 //
 // After an error, and when ctx ends, nothing stays held, and a grant that is on its way is given
 // back. Other sessions can see some of the names held and others not.

@@ -23,16 +23,16 @@ type Want struct {
 	Options []AcquireOption
 }
 
-// Bounds of HoldWhileWaiting, and its default.
+// Bounds of HoldWhileWaiting.
 const (
-	minHoldWhileWaiting     = time.Second
-	maxHoldWhileWaiting     = time.Hour
-	defaultHoldWhileWaiting = 10 * time.Second
+	minHoldWhileWaiting = time.Second
+	maxHoldWhileWaiting = time.Hour
 )
 
 // HoldWhileWaiting is an option of AcquireAll: how long it waits for a name while it holds others,
-// 1 s to 1 h, or Forever; default 10 s. The bound ends a deadlock with programs that acquire the
-// same names one by one in another order.
+// 1 s to 1 h, or Forever, the default. A bound ends a deadlock with programs that acquire the same
+// names one by one in another order, at a price: a name whose queue is longer than the bound is
+// never acquired, and the others are held from everybody meanwhile. FailOnDeadlock has no such price.
 func HoldWhileWaiting(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		o.whileHolding = d
@@ -144,7 +144,7 @@ func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcqu
 	if common.err != nil {
 		return nil, common.err
 	}
-	all := &groupAcquire{s: s, began: boottime.Now(), wait: Forever, whileHolding: defaultHoldWhileWaiting}
+	all := &groupAcquire{s: s, began: boottime.Now(), wait: Forever, whileHolding: Forever}
 	if common.timeout != protocol.Forever {
 		all.wait = millis.Duration(common.timeout)
 	}

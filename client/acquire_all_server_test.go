@@ -77,6 +77,28 @@ func TestAcquireAll(t *testing.T) {
 		must(t, g.Release(ctx))
 	})
 
+	t.Run("a wait while holding keeps its place", func(t *testing.T) {
+		held := acquire(t, other, "y", client.Exclusive())
+		places := make(chan uint64, 1)
+		all := async(func() (*client.LeaseGroup, error) {
+			return s.AcquireAll(ctx, []client.Want{{Name: "x"}, {Name: "y"}}, client.Exclusive(),
+				client.OnAccepted(func(token uint64) { places <- token }))
+		})
+		place := <-places
+		second, _ := queue(t, third, "y", client.Exclusive())
+		srv.Advance(time.Minute)
+		if l, err := third.TryAcquire(ctx, "x", client.Exclusive()); l != nil || err != nil {
+			t.Error("x was given back:", l, err)
+		}
+		release(t, held)
+		g := all.must(t)
+		if g.Lease("y").Token() != place {
+			t.Errorf("y has token %d, and was queued at %d", g.Lease("y").Token(), place)
+		}
+		must(t, g.Release(ctx))
+		release(t, second.must(t))
+	})
+
 	t.Run("a try, and the end of a wait", func(t *testing.T) {
 		held := acquire(t, other, "y", client.Exclusive())
 		if g, err := s.AcquireAll(ctx, wants(queued, "x", "y"), client.Wait(0)); g != nil || !errors.Is(err, client.ErrNotAcquired) {

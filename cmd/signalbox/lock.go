@@ -25,8 +25,9 @@ lock is released. The same happens if signalbox itself is killed.
 
 With several names, up to 16, the command runs while all locks are held. They are acquired in the
 order of their bytes, so such commands cannot deadlock with each other. While some locks are held,
-the wait for the next one lasts at most --hold-while-waiting. Then all are released, and after a
-short pause it starts again. Each lock has a token of its own: SIGNALBOX_LEASES has all of them, and
+the wait for the next one lasts as long as its queue. --hold-while-waiting bounds that wait: all
+locks are released then, and after a short pause it starts again; a lock whose queue takes longer is
+never acquired. Each lock has a token of its own: SIGNALBOX_LEASES has all of them, and
 SIGNALBOX_TOKEN and SIGNALBOX_NAME are empty. If one lock is lost, the command is stopped.
 
 Signals to signalbox:
@@ -54,7 +55,7 @@ left the command's process group are not covered either.`)
   signalbox lock backup --max-hold 1h -- sh -c 'echo ended after an hour if it hangs'
   signalbox lock accounts orders -- sh -c 'echo "$SIGNALBOX_LEASES"'`
 	shared := c.Flags().Bool("shared", false, "Share the lock with other --shared holders (default: exclusive).")
-	whileHolding := parsedVar(c.Flags(), "hold-while-waiting", "10s", parseForeverOr,
+	whileHolding := parsedVar(c.Flags(), "hold-while-waiting", "forever", parseForeverOr,
 		"With several names: how long to wait for one while holding others, 1s to 1h, or forever.")
 	deadlock := addDeadlockFlag(c)
 	maxHold := addMaxHold(c)

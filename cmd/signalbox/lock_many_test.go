@@ -6,8 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -35,7 +38,7 @@ want=$1; shift
 for name; do mkdir "$name" || exit 7; done
 for name; do rmdir "$name" || exit 6; done`
 	lock := func(mine []string, command ...string) []string {
-		return append(append([]string{"lock"}, mine...), append([]string{"--hold-while-waiting", "3s", "--"}, command...)...)
+		return append(append([]string{"lock"}, mine...), append([]string{"--"}, command...)...)
 	}
 	began := func(i int) string { return filepath.Join(folder, fmt.Sprintf("began-%d", i)) }
 	toKill := make([]*running, victims)
@@ -71,5 +74,59 @@ for name; do rmdir "$name" || exit 6; done`
 	}
 	if left, err := filepath.Glob(filepath.Join(folder, "n*")); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestLockOfManyWaitsInTurn: a command that holds one lock keeps its place in the queue of the next
+// one however long that takes, with three others ahead of it and a minute gone by.
+func TestLockOfManyWaitsInTurn(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t)
+	ctx := t.Context()
+	c, err := client.Dial(ctx, srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	var ahead []*client.Session
+	leases := make(chan *client.Lease, 3)
+	describe := func(name string) *client.Semaphore {
+		sem, err := ahead[0].Node().Describe(ctx, name, client.IncludeOwners(), client.IncludeWaiters())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sem
+	}
+	for i := range 3 {
+		s, err := c.Session(ctx, "/default", client.Timeout(10*time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead = append(ahead, s)
+		go func() {
+			if l, err := s.Acquire(ctx, "b", client.Exclusive()); err == nil {
+				leases <- l
+			}
+		}()
+		await.True(t, "another one to hold b, or to wait for it", func() bool {
+			sem, err := s.Node().Describe(ctx, "b")
+			return err == nil && sem.NumOwners+sem.NumWaiters == uint64(i)+1
+		})
+	}
+	p := start(t, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "SIGNALBOX_SESSION_TIMEOUT=10m"},
+		"signalbox", "lock", "a", "b", "--", "sh", "-c", `echo "$SIGNALBOX_LEASES"`)
+	await.True(t, "the command to wait for b", func() bool { return describe("b").NumWaiters == 3 })
+	place := describe("b").Waiters[2].Token
+	srv.Advance(time.Minute)
+	if a, b := describe("a"), describe("b"); a.NumOwners != 1 || b.NumWaiters != 3 || b.Waiters[2].Token != place {
+		t.Errorf("after a minute a has %d owners; b has the waiters %+v", a.NumOwners, b.Waiters)
+	}
+	for range ahead {
+		if err := (<-leases).Release(ctx); err != nil {
+			t.Error(err)
+		}
+	}
+	if code, want := p.code(), fmt.Sprintf(`"name":"b","token":%d,`, place); code != 0 || !strings.Contains(p.output.String(), want) {
+		t.Errorf("exit code %d, and no %s in %s", code, want, p.output.String())
 	}
 }
