@@ -15,22 +15,16 @@ const (
 	baseline    = "bench/results/baseline"
 	readmeBegin = "<!-- measured: written by `bench adopt` -->\n"
 	readmeEnd   = "<!-- end of measured -->\n"
-
-	scalingPage  = "bench/SCALING.md"
-	scalingBegin = "<!-- scaling: written by `bench adopt` -->\n"
-	scalingEnd   = "<!-- end of scaling -->\n"
 )
 
-// adoptCommand makes a report the baseline: what later runs are compared with, what the README
-// shows, and what the model of many machines stands on. A measurement that failed has no figure,
-// and the pages say why: the others still are true.
+// adoptCommand makes a report the baseline: what later runs are compared with, and what the README
+// shows. A measurement that failed has no figure, and the pages say why: the others still are true.
 func adoptCommand(args []string) error {
-	list, err := readReports(args, "give one report: adopt REPORT.json", 1)
+	r, err := readReport(args, "adopt")
 	if err != nil {
 		return err
 	}
-	r := list[0]
-	// All pages are made before any is written.
+	// The page is made before anything is written.
 	page, err := os.ReadFile(readmePage)
 	if err != nil {
 		return err
@@ -38,34 +32,23 @@ func adoptCommand(args []string) error {
 	if page, err = r.inReadme(page); err != nil {
 		return err
 	}
-	model, err := os.ReadFile(filepath.FromSlash(scalingPage))
-	if err != nil {
-		return err
-	}
-	if model, err = inScalingPage(model, r); err != nil {
-		return err
-	}
 	if err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.FromSlash(scalingPage), model, 0o644); err != nil {
 		return err
 	}
 	return os.WriteFile(readmePage, page, 0o644)
 }
 
+// readReport reads the one report that a verb takes.
+func readReport(args []string, verb string) (*Report, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("give one report: %s REPORT.json", verb)
+	}
+	return Read(args[0])
+}
+
 // inReadme puts the report's short table between the marks of a page.
 func (r *Report) inReadme(page []byte) ([]byte, error) {
 	return replaceBetween(page, readmeBegin, readmeEnd, r.excerpt())
-}
-
-// inScalingPage puts the model's tables between the marks of a page.
-func inScalingPage(page []byte, r *Report) ([]byte, error) {
-	var b bytes.Buffer
-	if err := WriteScaling(&b, r); err != nil {
-		return nil, err
-	}
-	return replaceBetween(page, scalingBegin, scalingEnd, "\n"+b.String()+"\n")
 }
 
 func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) {

@@ -19,19 +19,18 @@ type benchmark struct {
 }
 
 var benchmarks = []benchmark{
-	{name: "pairs", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, Rueidis}, run: measurePairs},
-	{name: "own", subjects: []string{Signalbox, Echo, LoggedEcho, GoRedis}, turns: true, run: measureOwnConnections},
-	{name: "alone", subjects: []string{Dragonboat, LoggedEcho, Signalbox, Etcd, ZooKeeper, GoRedis}, turns: true, run: measureSingleCaller},
-	{name: "rates", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, Rueidis}, run: measureRates},
+	{name: "pairs", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measurePairs},
+	{name: "own", subjects: []string{Signalbox, Echo, GoRedis}, turns: true, run: measureOwnConnections},
+	{name: "alone", subjects: []string{Dragonboat, Signalbox, Etcd, ZooKeeper, GoRedis}, turns: true, run: measureSingleCaller},
+	{name: "rates", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureRates},
 	{name: "reads", subjects: []string{Signalbox, Etcd, ZooKeeper, Rueidis}, run: measureReads},
 	{name: "watches", subjects: []string{Signalbox, Etcd, GoRedis}, run: measureWatches},
 	{name: "each", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureOwnWatchers},
-	{name: "starts", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
-	{name: "three", subjects: []string{Signalbox, LoggedEcho, Etcd, ZooKeeper}, turns: true, run: measureCluster},
-	{name: "idle", subjects: []string{Signalbox, Echo, LoggedEcho, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
-	{name: "shards", subjects: []string{Signalbox, LoggedEcho}, slow: true, run: measureShards},
+	{name: "starts", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
+	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, turns: true, run: measureCluster},
+	{name: "idle", subjects: []string{Signalbox, Echo, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
+	{name: "shards", subjects: []string{Signalbox}, slow: true, run: measureShards},
 	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
-	{name: "bytes", subjects: []string{Signalbox}, slow: true, run: measureDataCost},
 }
 
 func benchmarkNames() []string {
@@ -42,7 +41,7 @@ func benchmarkNames() []string {
 	return names
 }
 
-// measurePairs: P1.
+// measurePairs measures pairs over few connections.
 func measurePairs(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
@@ -54,7 +53,7 @@ func measurePairs(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureOwnConnections: P2. Each connection carries one request at a time, as with many small
+// measureOwnConnections measures pairs with a connection for each caller: it carries one request at a time, as with many small
 // processes.
 func measureOwnConnections(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnConnections, func(s *Server, plan Plan) error {
@@ -81,7 +80,7 @@ func measureOwnConnections(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureSingleCaller: P3 and P5. Bare dragonboat measures itself. The echo over it has one lock.
+// measureSingleCaller measures pairs of one caller alone, and hand-offs. Bare dragonboat measures itself.
 func measureSingleCaller(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, SingleCaller, func(s *Server, plan Plan) error {
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: 1, Keys: 1})
@@ -102,7 +101,7 @@ func measureSingleCaller(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureReads: P6, of a thousand names. What Redis answers has seen every write of its one server,
+// measureReads measures reads of a thousand names. What Redis answers has seen every write of its one server,
 // but there is no other to agree with: it stands in both rows.
 func measureReads(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, Reads, func(s *Server, plan Plan) error {
@@ -117,7 +116,7 @@ func measureReads(ctx context.Context, v *trial) error {
 	})
 }
 
-// measureWatches: P7 over few connections, where the system can share them.
+// measureWatches measures a change until all watchers have it, over few connections.
 func measureWatches(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, Watchers, func(s *Server, plan Plan) error {
 		o, err := fanOut(ctx, v, s, plan, "watch-5000", v.Watchers)
@@ -136,7 +135,7 @@ func measureWatches(ctx context.Context, v *trial) error {
 // starved client connects again before the old connection is closed.
 const spareFiles = 2000
 
-// measureOwnWatchers: P7 with a connection each. Where open files do not allow so many, some
+// measureOwnWatchers is measureWatches with a connection for each watcher. Where open files do not allow so many, some
 // connections carry two watchers.
 func measureOwnWatchers(ctx context.Context, v *trial) error {
 	return v.withPlan(ctx, OwnWatchers, func(s *Server, plan Plan) error {
@@ -176,7 +175,7 @@ func fanOut(ctx context.Context, v *trial, s *Server, plan Plan, metric string, 
 	return o, nil
 }
 
-// measureCluster: P10, the loads of P1, P3, P5 and P6 on three servers. What is measured is what
+// measureCluster measures pairs, one caller, hand-offs and reads on three servers. What is measured is what
 // three copies cost on one machine: whatever the three servers and the load do comes out of the
 // same cores and the same disk. On three machines each would have its own.
 func measureCluster(ctx context.Context, v *trial) error {
@@ -188,13 +187,6 @@ func measureCluster(ctx context.Context, v *trial) error {
 		plan, err := s.Plan(LockPairs)
 		if err != nil {
 			return err
-		}
-		if v.round < v.SlowRounds && v.values["three-empty-cpu"] == nil { // in the first turn
-			idle, err := watchIdle(ctx, s, v.IdleDelay, v.IdleLength/2)
-			if err != nil {
-				return err
-			}
-			v.record("three-empty-cpu", idle.cpu/Servers)
 		}
 		o, err := v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers})
 		if err != nil {
@@ -225,30 +217,6 @@ func measureCluster(ctx context.Context, v *trial) error {
 			}
 			x.record(o)
 		}
-		return nil
-	})
-}
-
-// dataSize of the pairs that tell what a byte costs: enough to stand out, as much as fits into many
-// batches.
-const dataSize = 1 << 10
-
-// measureDataCost measures pairs with data and without, on one server; the difference is what the
-// data costs in the log. Pairs without come before and after, because a server that has just
-// started has yet to touch its memory.
-func measureDataCost(ctx context.Context, v *trial) error {
-	return v.withPlan(ctx, LockPairs, func(s *Server, plan Plan) (err error) {
-		var o [3]*outcome
-		for i, size := range []int{0, dataSize, 0} {
-			if o[i], err = v.load(ctx, s, plan, "lock-pairs", loadgen.Config{Callers: v.Callers, DataSize: size}); err != nil {
-				return err
-			}
-			if o[i].perCPU == 0 {
-				return errTooShort
-			}
-		}
-		v.record("data-cpu", 1e6/o[1].perCPU-(1e6/o[0].perCPU+1e6/o[2].perCPU)/2)
-		v.record("data-written", (o[1].written-(o[0].written+o[2].written)/2)/dataSize)
 		return nil
 	})
 }

@@ -28,7 +28,7 @@ func (d DiscoveryConfig) text() string {
 		loadgen.Thousands(fmt.Sprint(d.Members)), loadgen.Thousands(fmt.Sprint(d.Watchers)), d.Connections, digits(d.Churn))
 }
 
-// run: P12. Members register and restart, watchers see them come and go; memory is to stay
+// run. Members register and restart, watchers see them come and go; memory is to stay
 // flat and the server below one core.
 func (d DiscoveryConfig) run(ctx context.Context, l *longRun) error {
 	s, err := l.system.startInstance(ctx, l.dir)

@@ -14,5 +14,5 @@
 // its own best client. Systems that need large dependencies live in the module bench/peers, which
 // calls this package. A system that is not installed is named in the report.
 //
-// The metrics are in metrics.go, the required ratios in goals.go.
+// The metrics are in metrics.go.
 package bench

@@ -16,6 +16,10 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
+// echoMessage is the length of a message of the echo, in bytes, as in package limits, which programs
+// that only compare do not need.
+const echoMessage = 64
+
 // RaftLimit is bare dragonboat as a System: what the log alone takes. Binary is the program of
 // bench/cmd.
 type RaftLimit struct{ Binary string }

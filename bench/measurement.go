@@ -3,9 +3,11 @@ package bench
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
@@ -57,7 +59,7 @@ func (r *Rounds) UnmarshalJSON(b []byte) error {
 // Unit of a figure.
 type Unit string
 
-// The units, and whether more of it is better.
+// The units.
 const (
 	PerSecond    Unit = "/s"
 	Milliseconds Unit = "ms"
@@ -66,9 +68,6 @@ const (
 	PerCPUSecond Unit = "/cpu-s"
 	Percent      Unit = "%"
 )
-
-// MoreIsBetter says which way a figure of this unit is to go.
-func (u Unit) MoreIsBetter() bool { return u == PerSecond || u == PerCPUSecond || u == Percent }
 
 // measurements are all figures of a report, kept in order of work and subject as they came.
 type measurements []*Measurement
@@ -142,3 +141,8 @@ func digits(v float64) string {
 
 // plain is a number as somebody would have typed it.
 func plain(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// percent writes a part as per cents: 0.125 is 12.5 %.
+func percent(part float64) string {
+	return strings.TrimSuffix(fmt.Sprintf("%.1f", 100*part), ".0") + " %"
+}

@@ -2,8 +2,8 @@ package bench
 
 import "slices"
 
-// The systems that are compared. Those that show what is physically possible are among them: the
-// engine, the event loops, and both.
+// The systems that are compared. Two of them show what is physically possible: the raft engine alone,
+// and the event loop alone.
 const (
 	Signalbox  = "signalbox"
 	Etcd       = "etcd"
@@ -12,11 +12,10 @@ const (
 	Rueidis    = "Redis, rueidis"
 	Dragonboat = "bare dragonboat"
 	Echo       = "bare gnet echo"
-	LoggedEcho = "gnet echo over dragonboat"
 )
 
 // subjects in the order of the table's columns.
-var subjects = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis, Dragonboat, Echo, LoggedEcho}
+var subjects = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis, Dragonboat, Echo}
 
 // Metric is something that is measured.
 type Metric struct {
@@ -74,7 +73,6 @@ var allMetrics = slices.Concat([]Metric{
 	{ID: "three-pair-1", Text: "a pair of one caller alone, p50, three servers", Unit: Milliseconds},
 	{ID: "three-handoffs-64", Text: "hand-offs/s of one lock, 64 contenders, three servers", Unit: PerSecond},
 	{ID: "three-strict-256", Text: "linearizable reads/s, 256 callers, three servers", Unit: PerSecond},
-	{ID: "three-empty-cpu", Text: "CPU per second of each of three servers that nobody uses", Unit: Microseconds},
 	{ID: "idle-own-memory", Text: "server memory per idle session with a connection of its own", Unit: Bytes},
 	{ID: "idle-own-cpu", Text: "server CPU per idle session and second, connection of its own", Unit: Microseconds},
 	{ID: "idle-shared-memory", Text: "server memory per idle session on shared connections", Unit: Bytes},
@@ -88,8 +86,6 @@ var allMetrics = slices.Concat([]Metric{
 	{ID: "names-few", Text: "pairs per CPU second beside 1 thousand semaphores", Unit: PerCPUSecond},
 	{ID: "names-many", Text: "pairs per CPU second beside 1 million semaphores", Unit: PerCPUSecond},
 	{ID: "names-memory", Text: "server memory per semaphore of that million", Unit: Bytes},
-	{ID: "data-cpu", Text: "server CPU for a KiB of data in the log", Unit: Microseconds},
-	{ID: "data-written", Text: "bytes that the server has written for a byte of data", Unit: Bytes},
 })
 
 func metricByID(id string) (Metric, bool) {

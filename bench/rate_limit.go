@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// RateLimitConfig is the size of the test of rate limits: P17.
+// RateLimitConfig is the size of the test of rate limits.
 type RateLimitConfig struct {
 	Rounds       int           // of decisions, and of pairs beside a tree
 	Length       time.Duration // of each measurement in a round
@@ -56,7 +56,7 @@ const manyCallers = 64
 // plenty is a rate that no measurement reaches: all calls are admitted.
 const plenty = 1_000_000_000
 
-// Bars of P17.
+// Bars.
 const (
 	aloneBar  = 1     // us, p99 of a local decision
 	manyBar   = 100   // us, by manyCallers

@@ -274,7 +274,7 @@ func (f *limitFleet) close() {
 	all.Wait()
 }
 
-// pairs measures P1 with and without a limit in use, in turns.
+// pairs measures pairs with and without a limit in use, in turns.
 func (c RateLimitConfig) pairs(ctx context.Context, l *longRun, s *instance) error {
 	scenario, err := loadgen.Find("lock-pairs")
 	if err != nil {

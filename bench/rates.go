@@ -17,7 +17,7 @@ const (
 
 func rateMetric(rate int, what string) string { return fmt.Sprintf("rate-%d-%s", rate, what) }
 
-// measureRates: P4. Everybody has the same rates in an open loop, from which operations begin
+// measureRates measures everybody at the same rates in an open loop, from which operations begin
 // whether or not the ones before have ended. A latency counts from the moment when the operation
 // was to begin.
 func measureRates(ctx context.Context, v *trial) error {
@@ -59,7 +59,7 @@ func measureRates(ctx context.Context, v *trial) error {
 	})
 }
 
-// rateMetrics are the metrics of P4.
+// rateMetrics returns the metrics of measureRates.
 func rateMetrics() []Metric {
 	var list []Metric
 	for _, rate := range rates {

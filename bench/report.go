@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -77,15 +78,6 @@ func (r *Report) failures() string {
 	return b.String()
 }
 
-// Verdicts holds the figures against all bars.
-func (r *Report) Verdicts() []Verdict {
-	out := make([]Verdict, len(Goals))
-	for i, b := range Goals {
-		out[i] = b.evaluate(r.Measurements)
-	}
-	return out
-}
-
 // Name of the report's files, without an ending: when and on what machine.
 func (r *Report) Name() string {
 	kind := ""
@@ -133,6 +125,21 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", " ")
 	return e.Encode(r)
+}
+
+// WriteBenchmarks writes each value of each round in Go's benchmark format, for benchstat: the
+// metric is the benchmark's name, the system its key "system".
+func (r *Report) WriteBenchmarks(w io.Writer) error {
+	var b bytes.Buffer
+	for _, m := range r.Measurements {
+		for _, v := range m.Values {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				fmt.Fprintf(&b, "Benchmark/%s/system=%s 1 %s %s\n", m.Metric, slug(m.Subject), plain(v), m.Unit)
+			}
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
 }
 
 // Read reads a report's JSON file.

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,17 +46,9 @@ func sample(scale float64) *Report {
 	add("three-1024", Etcd, PerSecond, 5300, 5200, 5500)
 	add("three-1024-cpu", Signalbox, PerCPUSecond, 80000, 81000, 79000)
 	add("three-1024-written", Signalbox, Bytes, 430)
-	add("three-empty-cpu", Signalbox, Microseconds, 9000)
 	add("empty-cpu", Signalbox, Microseconds, 4000)
 	add("handoffs-64", Signalbox, PerSecond, 2400, 2300, 2500)
 	add("handoffs-64", GoRedis, PerSecond, 4200, 4100, 4300)
-	add("handoffs-64", LoggedEcho, PerSecond, 2500, 2600, 2400)
-	for i, metric := range shardMetrics { // a bar of ours against ours
-		add(metric, Signalbox, PerCPUSecond, 1000-200*float64(i))
-		add(metric, LoggedEcho, PerCPUSecond, 1000-100*float64(i))
-	}
-	add("data-cpu", Signalbox, Microseconds, 2.5)
-	add("data-written", Signalbox, Bytes, 1.2)
 	r.Measurements.sort()
 	return r
 }
@@ -109,32 +102,15 @@ func TestReadRefusesOtherFiles(t *testing.T) {
 	}
 }
 
-func TestCompare(t *testing.T) {
-	old, new := sample(1), sample(0.9)
-	new.Begun = new.Begun.Add(time.Hour)
-	new.Measurements.find("pairs-1024", Signalbox).Values = Rounds{300000, 310000, 320000}
-	new.Measurements.find("pair-1", Signalbox).Values = Rounds{0.9, 1, 1.1}
-	golden(t, "compare.md", written(t, func(w io.Writer) error { return WriteCompare(w, old, new) }))
-}
-
-func TestClassifyChange(t *testing.T) {
-	s := func(low, high float64) Stat { return Stat{Median: (low + high) / 2, Low: low, High: high, N: 2} }
-	for _, c := range []struct {
-		old, new Stat
-		more     bool
-		want     string
-	}{
-		{s(1, 2), s(2, 3), true, "same"}, // they meet
-		{s(1, 2), s(2.1, 3), true, "better"},
-		{s(1, 2), s(2.1, 3), false, "worse"},
-		{s(2, 3), s(1, 1.9), true, "worse"},
-		{s(2, 3), s(1, 1.9), false, "better"},
-		{s(1, 9), s(3, 4), true, "same"}, // within what the first run said of itself
-		{Stat{}, s(1, 2), true, "not measured"},
-	} {
-		if got := classifyChange(c.old, c.new, c.more); got != c.want {
-			t.Errorf("from %v to %v: %s, expected %s", c.old, c.new, got, c.want)
+func TestReportForBenchstat(t *testing.T) {
+	text := written(t, sample(1).WriteBenchmarks)
+	for _, want := range []string{"Benchmark/pairs-1024/system=etcd 1 8800 /s\n", "Benchmark/pair-1/system=signalbox 1 0.72 ms\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no line %q:\n%s", want, text)
 		}
+	}
+	if strings.Contains(text, "NaN") {
+		t.Errorf("a round without a value is written:\n%s", text)
 	}
 }
 
@@ -151,6 +127,45 @@ func TestExcerptReplacesTheLastOne(t *testing.T) {
 	}
 	if _, err := sample(1).inReadme([]byte("no place")); err == nil {
 		t.Error("a page without a place was accepted")
+	}
+}
+
+// TestAdopt: what stands around the README's table stays, and a measurement that failed is in the
+// baseline with its reason.
+func TestAdopt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	r := sample(1)
+	name, err := r.Save("reports")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir("bench", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := adoptCommand([]string{name}); err == nil {
+		t.Error("there is no README, and it says nothing")
+	}
+	if err := os.WriteFile(readmePage, []byte("before\n"+readmeBegin+"old\n"+readmeEnd+"after\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := adoptCommand([]string{name}); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(readmePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(b)
+	around := strings.HasPrefix(page, "before\n") && strings.HasSuffix(page, "after\n")
+	if !around || !strings.Contains(page, r.excerpt()) || strings.Contains(page, "old\n") {
+		t.Errorf("the README is now:\n%s", page)
+	}
+	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds ||
+		!slices.Equal(back.Failures, r.Failures) {
+		t.Errorf("the baseline is %v, %v", back, err)
+	}
+	if b, err := os.ReadFile(filepath.FromSlash(baseline) + ".md"); err != nil || !strings.Contains(string(b), "it fell over") {
+		t.Errorf("the baseline does not say why a measurement failed: %v\n%s", err, b)
 	}
 }
 

@@ -36,7 +36,7 @@ func (c RestartConfig) text() string {
 		loadgen.Thousands(fmt.Sprint(c.Names)), loadgen.Thousands(fmt.Sprint(c.Sessions)), digits(c.Rate))
 }
 
-// run: P13. A server full of names and sessions takes snapshots under a steady load, is then
+// run. A server full of names and sessions takes snapshots under a steady load, is then
 // stopped, started, killed, and started again.
 func (c RestartConfig) run(ctx context.Context, l *longRun) error {
 	s, err := l.system.startInstance(ctx, l.dir)

@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/bench/limits"
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
@@ -25,8 +24,7 @@ func testSettings(t *testing.T, only ...string) Settings {
 	s.Dir, s.Only = t.TempDir(), only
 	s.Shards = []int{1, 2}
 	s.IdleDelay, s.IdleLength = 20*time.Millisecond, 150*time.Millisecond
-	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)},
-		&LoggedEchoLimit{Binary: self(t)}}
+	s.Systems = []System{&SignalboxSystem{Binary: self(t)}, &RaftLimit{Binary: self(t)}, &EchoLimit{Binary: self(t)}}
 	return s
 }
 
@@ -62,11 +60,6 @@ func TestRun(t *testing.T) {
 			t.Errorf("no %s of signalbox: %v", w, f)
 		}
 	}
-	for _, w := range []string{"shards-1", "shards-2"} {
-		if f := r.Measurements.find(w, LoggedEcho); !starved && (f == nil || !(f.Values[0] > 0)) {
-			t.Errorf("no %s of the bare engine: %v", w, f)
-		}
-	}
 	for _, w := range []string{"shards-1", "names-few", "names-many"} {
 		if f := r.Measurements.find(w, Signalbox); !starved && (f == nil || !(StatOf(f.Values).Median > 0)) {
 			t.Errorf("no %s of signalbox: %v", w, f)
@@ -78,18 +71,13 @@ func TestRun(t *testing.T) {
 		}
 	}
 	for _, f := range []*Measurement{r.Measurements.find("proposal-1", Dragonboat),
-		r.Measurements.find("echo-256", Echo),
-		r.Measurements.find("rate-1000-p50", LoggedEcho), r.Measurements.find("pairs-1024", LoggedEcho),
-		r.Measurements.find("pairs-256", LoggedEcho), r.Measurements.find("pair-1", LoggedEcho),
-		r.Measurements.find("handoffs-64", LoggedEcho), r.Measurements.find("three-handoffs-64", LoggedEcho),
-		r.Measurements.find("starts", LoggedEcho), r.Measurements.find("empty-memory", LoggedEcho),
-		r.Measurements.find("three-1024", LoggedEcho), r.Measurements.find("three-pair-1", LoggedEcho)} {
+		r.Measurements.find("echo-256", Echo)} {
 		if f == nil || !(f.Values[0] > 0) {
 			t.Errorf("no figure of the bare ones: %v", f)
 		}
 	}
-	if r.Measurements.find("idle-own-cpu", Echo) == nil || r.Measurements.find("empty-cpu", LoggedEcho) == nil {
-		t.Error("the bare ones were not idle")
+	if r.Measurements.find("idle-own-cpu", Echo) == nil {
+		t.Error("the bare echo was not idle")
 	}
 	var missing []string
 	for _, m := range r.Missing {
@@ -396,7 +384,7 @@ func TestTurns(t *testing.T) {
 	s.Length *= 3 // each turn is long enough for a machine that is busy
 	var log bytes.Buffer
 	s.Log = &log
-	fine := stub{name: LoggedEcho, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}}
+	fine := stub{name: Signalbox, bin: self(t), plan: Plan{Target: &loadgen.Noop{}, Connections: 1}}
 	fails := fine
 	fails.name = GoRedis
 	s.Systems = []System{&fine, &lastStarts{stub: fails, left: 4}}
@@ -415,12 +403,12 @@ func TestTurns(t *testing.T) {
 			values[f[1]+f[3]] = append(values[f[1]+f[3]], f[len(f)-1])
 		}
 	}
-	if want := []string{"1gnet", "1Redis,", "1Redis,", "1gnet", "1gnet", "1Redis,",
-		"2Redis,", "2gnet", "2gnet", "2Redis,", "2gnet"}; !slices.Equal(order, want) {
+	if want := []string{"1signalbox", "1Redis,", "1Redis,", "1signalbox", "1signalbox", "1Redis,",
+		"2Redis,", "2signalbox", "2signalbox", "2Redis,", "2signalbox"}; !slices.Equal(order, want) {
 		t.Errorf("the order was %v, expected %v", order, want)
 	}
-	for round, key := range []string{"1gnet", "2gnet"} {
-		median := amount(r.Measurements.find("pairs-256", LoggedEcho).Values[round], PerSecond)
+	for round, key := range []string{"1signalbox", "2signalbox"} {
+		median := amount(r.Measurements.find("pairs-256", Signalbox).Values[round], PerSecond)
 		number := func(text string) float64 {
 			v, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
 			if err != nil {
@@ -491,11 +479,11 @@ func TestCommand(t *testing.T) {
 		code int
 		want string
 	}{
-		{"", 2, "compare OLD NEW"},
+		{"", 2, "adopt REPORT"},
 		{"measure", 2, `unknown verb "measure"`},
 		{"run -only nonsense", 2, `there is no benchmark "nonsense"; there are: pairs own`},
-		{"compare one", 1, "give two reports"},
-		{"compare " + name + " " + name, 0, "| same |"},
+		{"adopt", 1, "give one report"},
+		{"values " + name, 0, "system=etcd 1 8800 /s"},
 		{"adopt " + name, 1, "README.md"},
 		{"discovery -part 0", 2, "at least 1"},
 	} {
@@ -504,13 +492,5 @@ func TestCommand(t *testing.T) {
 		if text := out.String() + errs.String(); code != c.code || !strings.Contains(text, c.want) {
 			t.Errorf("%q: %d, %s", c.args, code, text)
 		}
-	}
-}
-
-// TestLockOfTheEcho: both ends of the echo over a log mean the same.
-func TestLockOfTheEcho(t *testing.T) {
-	ours := [...]int{echoMessage, echoLockByte, echoAcquire, echoRelease}
-	if its := [...]int{limits.MessageSize, limits.LockByte, limits.Acquire, limits.Release}; ours != its {
-		t.Errorf("a client has %v, the echo %v", ours, its)
 	}
 }

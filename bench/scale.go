@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"slices"
 	"strings"
@@ -13,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// ScaleConfig is the size of the test of horizontal scale: P16.
+// ScaleConfig is the size of the test of horizontal scale.
 type ScaleConfig struct {
 	Sizes    []int     // numbers of instances, rising; multiples of Factor
 	Quotas   []float64 // cores of an instance
@@ -41,9 +40,8 @@ const scaleConnections = 4
 func (c ScaleConfig) text() string {
 	return fmt.Sprintf("Instances in control groups with a CPU quota each, of periods of %v; the load runs outside of them. "+
 		"A cluster with replication factor %d grows over %s instances, %d rounds. For each replicaset there are %d callers of "+
-		"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had. "+
-		"The model has its costs from the smallest cluster with %d times these quotas.",
-		quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers, scaleCosts)
+		"pairs and of reads, and %d watchers of ten names; the open loop has half of the rate that the closed one had.",
+		quotaPeriod, c.Factor, strings.Trim(fmt.Sprint(c.Sizes), "[]"), c.Rounds, c.Callers, c.Watchers)
 }
 
 // run gives each instance of a cluster a small part of a core, so that one machine stands for
@@ -121,14 +119,6 @@ func (s *scaleRun) run(ctx context.Context, system *SignalboxSystem, dir string,
 			}
 			return nil
 		}
-		if size == s.Sizes[0] {
-			if err := limit(scaleCosts * s.quota); err != nil {
-				return nil, err
-			}
-			if err := s.costs(ctx, &Server{processes: g.processes[:size]}, g.clients()[:size]); err != nil {
-				return nil, fmt.Errorf("%d instances, for the model: %w", size, err)
-			}
-		}
 		if err := limit(s.quota); err != nil {
 			return nil, err
 		}
@@ -166,41 +156,7 @@ const (
 	scaleIdlest  = "idlest"
 	scaleMember  = "idle" // CPU of an instance that nobody uses, us a second
 	scaleClients = "load" // cores of the load in the closed loop
-
-	// of the smallest cluster with quotas of scaleCosts times as much, which the model has its
-	// costs from
-
-	scaleCost   = "cost"   // CPU of a pair on all servers, us
-	scaleLeader = "leader" // part of it that the busiest server uses
-	scaleAlone  = "alone"  // CPU of an instance that nobody uses, us a second
 )
-
-// scaleCosts is how much larger than the predicted machines those are that the model has its costs
-// from. An instance with a quota works in turns of a millisecond or two: caches are cold, and a turn
-// has less time than a batch could use. A pair costs up to twice as much then as on whole cores, so
-// costs without quotas predict 1.7 times the pairs.
-const scaleCosts = 2
-
-// costs measures what a pair costs on machines that are larger than those of the points.
-func (s *scaleRun) costs(ctx context.Context, servers *Server, endpoints []string) error {
-	size := len(endpoints)
-	idle, err := servers.cpuOver(ctx, s.Length/2)
-	if err != nil {
-		return err
-	}
-	s.note(size, scaleAlone, float64(idle.Microseconds())/(s.Length/2).Seconds()/float64(size))
-	plan := Plan{Target: signalboxTarget(endpoints...), Connections: scaleConnections}
-	pairs, err := s.load(ctx, servers, plan, "lock-pairs", loadgen.Config{Callers: s.Callers * size / s.Factor})
-	if err != nil {
-		return err
-	}
-	if pairs.perCPU == 0 {
-		return errTooShort
-	}
-	s.note(size, scaleCost, 1e6/pairs.perCPU)
-	s.note(size, scaleLeader, pairs.busiest)
-	return nil
-}
 
 func (s *scaleRun) measure(ctx context.Context, servers *Server, endpoints []string, size int) error {
 	idle, err := servers.cpuOver(ctx, s.Length/2)
@@ -302,18 +258,10 @@ func (s *scaleRun) idleSessions(ctx context.Context, servers *Server, endpoints 
 	}, nil
 }
 
-// report turns the rounds into facts: medians, what they grow by with the replicasets, and what the
-// model says of the same machines.
+// report turns the rounds into facts: medians, and what they grow by with the replicasets.
 func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64) {
 	for _, quota := range c.Quotas {
 		first := seen[scalePoint{quota, c.Sizes[0]}]
-		of := func(what string) float64 { return StatOf(first[what]).Median }
-		costs := Costs{
-			Pair: of(scaleCost), Three: of(scaleCost), Leader: of(scaleLeader), Idle: of(scaleAlone), Member: of(scaleAlone),
-		}
-		text := fmt.Sprintf("%s of a core, %d instances: ", percent(scaleCosts*quota), c.Sizes[0])
-		r.fact(text+"CPU of a pair on all of them", costs.Three, Microseconds, 0)
-		r.fact(text+"part of it on the busiest", costs.Leader, "", 0)
 		for _, size := range c.Sizes {
 			at := seen[scalePoint{quota, size}]
 			median := func(what string) float64 { return StatOf(at[what]).Median }
@@ -327,9 +275,6 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 				p99 := StatOf(ratios(at[scaleHalf], first[scaleHalf])).Median
 				r.fact(text+"p99 at half of the rate, to the smallest", p99, "", 0)
 			}
-			model := c.predict(costs, quota, size)
-			r.fact(text+"pairs/s by the model", model, PerSecond, 0)
-			r.fact(text+"the model's error", math.Abs(model/median(scalePairs)-1), "", 0.25)
 			r.fact(text+"p99 at half of that rate, open loop", median(scaleHalf), Milliseconds, 0)
 			r.fact(text+"STRICT reads/s", median(scaleStrict), PerSecond, 0)
 			r.fact(text+"changes seen by watchers/s", median(scaleSeen), PerSecond, 0)
@@ -340,12 +285,4 @@ func (c *ScaleConfig) report(r *Record, seen map[scalePoint]map[string][]float64
 			r.fact(text+"CPU a second of an instance that nobody uses", median(scaleMember), Microseconds, 0)
 		}
 	}
-}
-
-// predict asks the model of SCALING.md about machines that are as small as the quotas, which are the
-// whole of them: work may take all.
-func (c *ScaleConfig) predict(costs Costs, quota float64, size int) float64 {
-	a := DefaultAssumptions()
-	a.Copies, a.Shards, a.Cores, a.Load = c.Factor, 1, quota, 1
-	return Predict(costs, a, size).Pairs
 }

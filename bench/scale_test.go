@@ -23,7 +23,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%s: %v", f.Text, f.Value)
 		}
 	}
-	if len(r.Facts) != 2+11+14+4 {
+	if len(r.Facts) != 9+12+4 {
 		t.Errorf("there are %d facts", len(r.Facts))
 	}
 }

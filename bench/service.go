@@ -18,7 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// ServiceConfig is the size of the test of one large service: P15.
+// ServiceConfig is the size of the test of one large service.
 type ServiceConfig struct {
 	Members, Watchers int
 	Copies            int           // of the SDK, which must equal the server's list at the end
@@ -55,7 +55,7 @@ func (c ServiceConfig) text() string {
 		loadgen.Thousands(fmt.Sprint(c.Members)), loadgen.Thousands(fmt.Sprint(c.Watchers)), copies, c.Pairs, c.Changes)
 }
 
-// runService: P15. Thousands watch one service of thousands: they all begin at once, members change
+// runService. Thousands watch one service of thousands: they all begin at once, members change
 // and restart, and the instance that leads is killed. Copies of the SDK are of ours alone.
 func runService(ctx context.Context, c ServiceConfig, system System, root string, log io.Writer) (*Record, error) {
 	of, ok := system.(ServiceSystem)

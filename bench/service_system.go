@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// ServiceSystem is a System of which the test of one large service can be made: P15. Its cluster can
+// ServiceSystem is a System of which the test of one large service can be made. Its cluster can
 // tell who leads, and whether it is whole again.
 type ServiceSystem interface {
 	ClusterSystem

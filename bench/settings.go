@@ -25,10 +25,10 @@ type Settings struct {
 	// with nothing that drifts.
 	SlowRounds int
 
-	// Sizes of the loads. The bars are about those of DefaultSettings.
+	// Sizes of the loads. Stored reports have those of DefaultSettings.
 	Callers, OwnCallers, Readers, Contenders int
 	RateCallers                              int
-	RateDivisor                              float64 // the rates of P4 are divided by it
+	RateDivisor                              float64 // the rates of measureRates are divided by it
 	Watchers, ManyWatchers                   int
 	SessionStarts                            int
 	IdleOwn, IdleShared                      int
@@ -57,7 +57,7 @@ type Settings struct {
 // a program would write that is not to hang.
 const callDeadline = 10 * time.Second
 
-// rates of P4, pairs a second.
+// rates of measureRates, pairs a second.
 var rates = []int{1_000, 4_000, 20_000, 40_000}
 
 // DefaultSettings is the comparison that counts.

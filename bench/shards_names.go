@@ -11,7 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// measureShards: the first half of P11. Each shard has as many callers, so that its batches are as
+// measureShards measures what a pair costs on more shards. Each shard has as many callers, so that its batches are as
 // large whatever their number; what a pair costs must not grow with it.
 func measureShards(ctx context.Context, v *trial) error {
 	system, ok := v.system.(ShardedSystem)
@@ -37,7 +37,7 @@ func measureShards(ctx context.Context, v *trial) error {
 	return nil
 }
 
-// measureNames: the second half of P11. One server holds a thousand names that nobody asks for, and
+// measureNames measures what a pair costs beside many names. One server holds a thousand names that nobody asks for, and
 // another one a million. The same load goes to them in turns: a machine drifts while a million
 // names are made.
 func measureNames(ctx context.Context, v *trial) error {

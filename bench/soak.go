@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// SoakConfig is the size of the test of hours: P21.
+// SoakConfig is the size of the test of hours.
 type SoakConfig struct {
 	Length  time.Duration
 	Window  time.Duration // in each an instance is killed, the shards change, and versions roll out

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// WriteTable writes the report for people, in Markdown: where it was measured, the bars, the
-// figures, what is missing.
+// WriteTable writes the report for people, in Markdown: where it was measured, what is
+// missing, the figures.
 func (r *Report) WriteTable(w io.Writer) error {
 	var b strings.Builder
 	kind := "Comparison"
@@ -32,24 +32,6 @@ func (r *Report) WriteTable(w io.Writer) error {
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(&b, "- %s\n", n)
-	}
-	b.WriteString("\n## Bars\n\nRatios are taken round by round: the median, and in brackets the range over the rounds.\n\n")
-	b.WriteString("| # | work | signalbox | the other side | ratio | bar | |\n|---|---|---|---|---|---|---|\n")
-	for _, v := range r.Verdicts() {
-		other, ratio := "", ""
-		if len(v.Goal.Other.Metrics) > 0 {
-			other, ratio = medianText(v.Other, v.Unit), v.ratio()
-		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s | %s | %s |\n",
-			v.Goal.ID, v.Goal.Text, medianText(v.Ours, v.Unit), other, ratio, v.Goal.Condition, v.Text())
-	}
-	if rows := r.missed(); rows != "" {
-		b.WriteString("\n## Missed bars and their limits\n\nThe limit is the same work without names and sessions, in the same rounds: " +
-			"messages through the event loops and, where they are synced, through the engine. " +
-			"The last column holds the limit against the same bar. " +
-			"If the limit misses it too, the bar needs cheaper loops, syncs or engine.\n\n" +
-			"| # | work | bar | signalbox | limit | signalbox to the limit | the limit and the bar |\n" +
-			"|---|---|---|---|---|---|---|\n" + rows)
 	}
 	b.WriteString("\n## Figures\n\nMedians, and the spread over the rounds as a part of the median.\n\n")
 	b.WriteString(r.table(subjects, func(Metric) bool { return true }, true))
@@ -110,11 +92,4 @@ func (r *Report) fellBehind(m Metric, subject string) bool {
 	}
 	f := r.Measurements.find(m.Kept, subject)
 	return f != nil && StatOf(f.Values).Median < kept
-}
-
-func medianText(s Stat, u Unit) string {
-	if s.N == 0 {
-		return "-"
-	}
-	return amount(s.Median, u)
 }

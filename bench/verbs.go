@@ -16,8 +16,8 @@ import (
 
 // Usage of the programs built on Command.
 const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md}
-compare OLD NEW         what changed between two reports (JSON files)
-adopt REPORT            make a report the baseline, and put its tables into README.md and bench/SCALING.md
+values REPORT           the values of a report (JSON) in Go's benchmark format: compare two with benchstat
+adopt REPORT            make a report the baseline, and put its table into README.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 service [flags]         one service of 5,000 members with 20,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
 grow [flags]            from one instance to three and six, and back, under load
@@ -59,14 +59,14 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 	switch verb, rest := args[0], args[1:]; verb {
 	case "run":
 		return runCommand(ctx, rest, stdout, stderr, systems)
-	case "compare":
-		list, err := readReports(rest, "give two reports: compare OLD.json NEW.json", 2)
+	case "adopt":
+		return adoptCommand(rest)
+	case "values":
+		r, err := readReport(rest, "values")
 		if err != nil {
 			return err
 		}
-		return WriteCompare(stdout, list[0], list[1])
-	case "adopt":
-		return adoptCommand(rest)
+		return r.WriteBenchmarks(stdout)
 	case watchersVerb:
 		return watchersCommand(ctx, rest, os.Stdin, stdout)
 	case "discovery", "service", "grow", "restart", "scale", "soak":
@@ -83,21 +83,6 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 func badUsage(stderr io.Writer, format string, args ...any) error {
 	fmt.Fprintf(stderr, format, args...)
 	return errUsage
-}
-
-func readReports(args []string, hint string, n int) ([]*Report, error) {
-	if len(args) != n {
-		return nil, errors.New(hint)
-	}
-	var list []*Report
-	for _, name := range args {
-		r, err := Read(name)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, r)
-	}
-	return list, nil
 }
 
 type commonFlags struct {

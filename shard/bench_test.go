@@ -169,7 +169,7 @@ func BenchmarkSnapshot(b *testing.B) {
 }
 
 // BenchmarkCollect is a collection with a million semaphores and 100,000 sessions that nobody uses.
-// It reports the CPU time that the collector takes for it: P11 pays that again and again.
+// It reports the CPU time that the collector takes for it: `make bench` pays that again and again.
 func BenchmarkCollect(b *testing.B) {
 	x := newBenchMachine(100_000)
 	fill(x, 1_000_000)

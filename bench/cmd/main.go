@@ -1,9 +1,9 @@
 // Command bench is the benchmark without the systems that need large dependencies: it compares with
-// what is physically possible, compares reports, and runs the long tests of one system. The program
-// of the module bench/peers compares with all.
+// what is physically possible, and runs the long tests of one system. The program of the module
+// bench/peers compares with all.
 //
 // Its verbs are in ../verbs.go, except for limit, which needs the engine and the event loop: bare
-// dragonboat, a bare echo, and the echo over a log, each in a process of its own. They are built
+// dragonboat and a bare echo, each in a process of its own. They are built
 // with the versions of this module's go.mod, so the limits are those of the code that signalbox
 // runs.
 package main
@@ -19,13 +19,9 @@ import (
 
 	"github.com/signalbox-dev/signalbox/bench"
 	"github.com/signalbox-dev/signalbox/bench/limits"
-	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
 func main() {
-	if len(os.Args) > 2 && os.Args[1] == "limit" && os.Args[2] == "logged-echo" {
-		timerslack.DelayMonitor() // as signalbox does
-	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, bench.Timeout)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
@@ -54,6 +50,5 @@ func systems(bin string) []bench.System {
 		&bench.SignalboxSystem{Binary: filepath.Join(bin, "signalbox")},
 		&bench.RaftLimit{Binary: self},
 		&bench.EchoLimit{Binary: self},
-		&bench.LoggedEchoLimit{Binary: self},
 	}
 }

@@ -11,9 +11,9 @@ func TestVerbs(t *testing.T) {
 		code int
 		text string
 	}{
-		"":                   {2, "compare OLD NEW"},
-		"limit":              {1, "give raft, echo, logged-echo or version"},
-		"limit cake":         {1, "give raft, echo, logged-echo or version"},
+		"":                   {2, "adopt REPORT"},
+		"limit":              {1, "give raft, echo or version"},
+		"limit cake":         {1, "give raft, echo or version"},
 		"limit version cake": {1, "not built with cake"},
 	} {
 		var out, errs bytes.Buffer

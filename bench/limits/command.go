@@ -15,14 +15,11 @@ import (
 // server ends with ctx.
 func Command(ctx context.Context, args []string, stdout io.Writer) error {
 	if len(args) == 0 {
-		return fmt.Errorf("give raft, echo, logged-echo or version")
+		return fmt.Errorf("give raft, echo or version")
 	}
 	f := flag.NewFlagSet("limit", flag.ContinueOnError)
 	dir := f.String("dir", "", "empty folder on a real disk")
 	listen := f.String("listen", "", "address")
-	raft := f.String("raft", "", "address of the engine, which only other members call")
-	members := f.String("members", "", "addresses of all members' engines, separated by commas; empty: one member")
-	groups := f.Int("groups", 1, "raft groups")
 	length := f.Duration("for", time.Second, "of each measurement")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
@@ -36,12 +33,6 @@ func Command(ctx context.Context, args []string, stdout io.Writer) error {
 		return json.NewEncoder(stdout).Encode(r)
 	case "echo":
 		return ServeEcho(ctx, *listen)
-	case "logged-echo":
-		echo := LoggedEcho{Listen: *listen, Raft: *raft, Dir: *dir, Groups: *groups}
-		if *members != "" {
-			echo.Members = strings.Split(*members, ",")
-		}
-		return echo.Serve(ctx)
 	case "version":
 		info, ok := debug.ReadBuildInfo()
 		if !ok || f.NArg() != 1 {
@@ -55,5 +46,5 @@ func Command(ctx context.Context, args []string, stdout io.Writer) error {
 		}
 		return fmt.Errorf("this program was not built with %s", f.Arg(0))
 	}
-	return fmt.Errorf("give raft, echo, logged-echo or version")
+	return fmt.Errorf("give raft, echo or version")
 }

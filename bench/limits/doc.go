@@ -6,8 +6,5 @@
 // proposals of 64 bytes, one after the other: what a durable answer takes at least. Two are a pair
 // of one caller.
 //
-// The bare gnet echo answers bytes with themselves. The echo over dragonboat answers messages of 64
-// bytes once they are in a raft log, with the engine's settings and the log of signalbox, without
-// sessions and names. Two messages stand for a pair. For hand-offs it has one lock with a queue. One
-// batch is in flight, so another way of gathering may take less.
+// The bare gnet echo answers bytes with themselves.
 package limits

@@ -2,7 +2,6 @@ package limits
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -23,7 +22,10 @@ type Raft struct {
 	P50        float64 `json:"p50_ms"`
 }
 
-const shard = 1 // the first group
+const (
+	shard       = 1
+	messageSize = 64 // bytes of a proposal
+)
 
 // MeasureRaft proposes to a raft group of one replica that keeps its log in dir and does nothing
 // with what is committed. Each proposal is synced to the disk before it is answered, as everywhere
@@ -35,9 +37,9 @@ const shard = 1 // the first group
 func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, error) {
 	store := config.GetSmallMemLogDBConfig()
 	store.Shards = 1
-	nh, err := startGroups(config.NodeHostConfig{
+	nh, err := startGroup(config.NodeHostConfig{
 		NodeHostDir: filepath.Join(dir, "raft"), RaftAddress: addr, Expert: config.ExpertConfig{LogDB: store},
-	}, nil, &noopStateMachine{})
+	}, &noopStateMachine{})
 	if err != nil {
 		return Raft{}, err
 	}
@@ -47,7 +49,7 @@ func MeasureRaft(ctx context.Context, dir, addr string, d time.Duration) (Raft, 
 	if err != nil {
 		return Raft{}, err
 	}
-	one := make([]byte, MessageSize)
+	one := make([]byte, messageSize)
 	var r Raft
 	for end := time.Now().Add(d / 4); time.Now().Before(end); { // warm-up
 		if err := propose(one); err != nil {
@@ -78,11 +80,8 @@ var silenceEngine = sync.OnceFunc(func() {
 	}
 })
 
-// startGroups starts an engine with the settings of signalbox, and a group for each state machine,
-// with a replica on each of the members; none are this one alone.
-func startGroups(
-	c config.NodeHostConfig, members []string, machines ...statemachine.IConcurrentStateMachine,
-) (*dragonboat.NodeHost, error) {
+// startGroup starts an engine with the settings of signalbox, and one group of one replica.
+func startGroup(c config.NodeHostConfig, m statemachine.IConcurrentStateMachine) (*dragonboat.NodeHost, error) {
 	silenceEngine()
 	c.RTTMillisecond = 100
 	c.Expert.Engine = config.EngineConfig{ExecShards: 1, CommitShards: 1, ApplyShards: 4, SnapshotShards: 4, CloseShards: 4}
@@ -90,35 +89,16 @@ func startGroups(
 	if err != nil {
 		return nil, err
 	}
-	if members == nil {
-		members = []string{c.RaftAddress}
-	}
-	replica, replicas := uint64(0), map[uint64]string{}
-	for i, address := range members {
-		if replicas[uint64(i)+1] = address; address == c.RaftAddress {
-			replica = uint64(i) + 1
-		}
-	}
-	elections := uint64(10)
-	if len(members) == 1 {
-		elections = 5 // nobody else has to notice anything
-	}
-	for i, m := range machines {
-		group := config.Config{
-			ShardID: shard + uint64(i), ReplicaID: replica, ElectionRTT: elections, HeartbeatRTT: 1,
-			CheckQuorum: true, PreVote: true,
-		}
-		create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return m }
-		if err := nh.StartConcurrentReplica(replicas, false, create, group); err != nil {
-			nh.Close()
-			return nil, err
-		}
+	group := config.Config{ShardID: shard, ReplicaID: 1, ElectionRTT: 5, HeartbeatRTT: 1, CheckQuorum: true, PreVote: true}
+	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return m }
+	if err := nh.StartConcurrentReplica(map[uint64]string{1: c.RaftAddress}, false, create, group); err != nil {
+		nh.Close()
+		return nil, err
 	}
 	return nh, nil
 }
 
-// proposeFirst proposes until an election is over, and the first member leads. It returns how to
-// propose.
+// proposeFirst proposes until the election is over. It returns how to propose.
 func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Session) (func([]byte) error, error) {
 	propose := func(b []byte) error {
 		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -127,13 +107,9 @@ func proposeFirst(ctx context.Context, nh *dragonboat.NodeHost, s *client.Sessio
 		return err
 	}
 	for end := time.Now().Add(20 * time.Second); ; {
-		err := propose(make([]byte, MessageSize))
+		err := propose(make([]byte, messageSize))
 		if err == nil {
-			if leader, _, known, _ := nh.GetLeaderID(s.ShardID); known && leader == 1 {
-				return propose, nil
-			}
-			err = errors.New("another member leads")
-			_ = nh.RequestLeaderTransfer(s.ShardID, 1) // until it works
+			return propose, nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
 			return nil, fmt.Errorf("no leader: %w", err)

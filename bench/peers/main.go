@@ -47,6 +47,5 @@ func all(bin string) []bench.System {
 		&redisServer{client: bench.Rueidis},
 		&bench.RaftLimit{Binary: filepath.Join(bin, "bench")},
 		&bench.EchoLimit{Binary: filepath.Join(bin, "bench")},
-		&bench.LoggedEchoLimit{Binary: filepath.Join(bin, "bench")},
 	}
 }
