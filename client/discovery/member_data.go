@@ -38,7 +38,9 @@ const (
 // Endpoint is where a member of a service is, and how it is.
 type Endpoint struct {
 	// Addr is host:port: a name, an IPv4 address or an IPv6 address in brackets, of at most 255
-	// bytes, and a port from 1 to 65535.
+	// bytes, and a port from 1 to 65535. It is what callers connect to, so 0.0.0.0, [::], multicast
+	// and broadcast are refused. It is stored in one form: HOST:80 as host:80, [0:0::1]:80 as
+	// [::1]:80, [::ffff:10.0.0.1]:80 as 10.0.0.1:80.
 	Addr string
 	// Zone is where the member runs, of at most 64 bytes. Without one it is in the zone of no
 	// caller.
@@ -68,8 +70,9 @@ func Parse(data []byte) (*Endpoint, error) {
 	}
 	e := &Endpoint{Weight: DefaultWeight, State: Ready}
 	if !bytes.HasPrefix(bytes.TrimLeft(data, " \t\r\n"), []byte("{")) {
-		e.Addr = string(data)
-		return e, checkAddr(e.Addr)
+		var err error
+		e.Addr, err = canonicalAddr(string(data))
+		return e, err
 	}
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(data, &keys); err != nil {
@@ -104,7 +107,11 @@ func Parse(data []byte) (*Endpoint, error) {
 			keys[key] = b.Bytes()
 		}
 	}
-	return e, e.check()
+	if err := e.check(); err != nil {
+		return e, err
+	}
+	e.Addr, _ = canonicalAddr(e.Addr)
+	return e, nil
 }
 
 // Data is the endpoint as members store it: what is left out has its default. The error says what
@@ -113,7 +120,8 @@ func (e Endpoint) Data() ([]byte, error) {
 	if err := e.check(); err != nil {
 		return nil, err
 	}
-	keys := map[string]any{"addr": e.Addr}
+	addr, _ := canonicalAddr(e.Addr)
+	keys := map[string]any{"addr": addr}
 	for key, value := range e.unknown {
 		keys[key] = value
 	}
@@ -187,45 +195,83 @@ func (e *Endpoint) check() error {
 	if !utf8.ValidString(e.Zone) || !utf8.ValidString(e.Why) {
 		return errors.New("zone or why is not valid UTF-8")
 	}
-	return checkAddr(e.Addr)
+	_, err := canonicalAddr(e.Addr)
+	return err
 }
 
-// checkAddr refuses whatever is not host:port. What it lets through has no character that means
-// something to a shell, to a URL or in the configuration of a proxy.
-func checkAddr(addr string) error {
+// canonicalAddr is the one form of an address: an IP address in its shortest form, a name in lower
+// case. It refuses whatever is not host:port, and addresses that nobody can call. What it lets
+// through has no character that means something to a shell, to a URL or in the configuration of a
+// proxy.
+func canonicalAddr(addr string) (string, error) {
 	switch {
 	case addr == "":
-		return errors.New("addr is missing; it is host:port")
+		return "", errors.New("addr is missing; it is host:port")
 	case len(addr) > MaxAddr:
-		return fmt.Errorf("addr has %d bytes; at most %d are allowed", len(addr), MaxAddr)
+		return "", fmt.Errorf("addr has %d bytes; at most %d are allowed", len(addr), MaxAddr)
 	}
+	wrong := func(why string) (string, error) { return "", fmt.Errorf("addr is %q; %s", shorten(addr, 80), why) }
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || host == "" {
-		return fmt.Errorf("addr is %q; it must be host:port, with IPv6 in brackets", shorten(addr, 80))
+		return wrong("it must be host:port, with IPv6 in brackets")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || strconv.FormatUint(n, 10) != port {
-		return fmt.Errorf("addr is %q; its port must be 1 to 65535", shorten(addr, 80))
+		return wrong("its port must be 1 to 65535")
 	}
-	if strings.Contains(host, ":") {
-		ip, zone, _ := strings.Cut(host, "%")
-		if a, err := netip.ParseAddr(ip); err != nil || a.Is4() || strings.Contains(host, "%") && !isHostName(zone) {
-			return fmt.Errorf("addr is %q; its host is no IPv6 address", shorten(addr, 80))
+	var ip netip.Addr
+	switch {
+	case strings.Contains(host, ":"):
+		ip, err = netip.ParseAddr(host)
+		if _, zone, _ := strings.Cut(host, "%"); err != nil || strings.Contains(host, "%") && !isInterface(zone) {
+			return wrong("its host is no IPv6 address")
 		}
-		return nil
+	case strings.HasPrefix(addr, "["):
+		return wrong("brackets are for an IPv6 address")
+	case isNumber(host): // resolvers read 10.1 or 0x7f000001 as an IPv4 address, each in its way
+		if ip, err = netip.ParseAddr(host); err != nil {
+			return wrong("its host is no IPv4 address")
+		}
+	case !isHostName(host):
+		return wrong("its host must be an address, or a name of letters, digits, points and hyphens")
+	default:
+		return strings.ToLower(addr), nil
 	}
-	if !isHostName(host) || strings.HasPrefix(addr, "[") {
-		return fmt.Errorf("addr is %q; its host must be an address, or a name of letters, digits, points and hyphens", shorten(addr, 80))
+	ip = ip.Unmap()
+	switch {
+	case ip.WithZone("").IsUnspecified(), ip.Is4() && ip.As4()[0] == 0:
+		return wrong("that is where a server listens; name an address that callers reach")
+	case ip.IsMulticast(), ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return wrong("callers cannot connect to multicast or broadcast; name an address that they reach")
 	}
-	return nil
+	return net.JoinHostPort(ip.String(), port), nil
 }
 
+// isNumber reports whether a resolver may read a host as an IPv4 address: its last label is a number.
+func isNumber(host string) bool {
+	label := strings.TrimSuffix(host, ".")
+	label = strings.ToLower(label[strings.LastIndexByte(label, '.')+1:])
+	hex, isHex := strings.CutPrefix(label, "0x")
+	return strings.Trim(label, "0123456789") == "" || isHex && strings.Trim(hex, "0123456789abcdef") == ""
+}
+
+// isHostName reports whether a name has labels of 1 to 63 bytes of which none begins with a hyphen. A
+// point at its end is allowed: it is a name without a search domain.
 func isHostName(name string) bool {
-	for _, c := range []byte(name) {
-		if c != '.' && c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') {
+	for label := range strings.SplitSeq(strings.TrimSuffix(name, "."), ".") {
+		if len(label) == 0 || len(label) > 63 || label[0] == '-' || strings.ContainsFunc(label, notInName) {
 			return false
 		}
 	}
-	return name != "" && name[0] != '-'
+	return true
+}
+
+func notInName(c rune) bool {
+	return c != '-' && c != '_' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+}
+
+// isInterface reports whether a name may be that of a network interface.
+func isInterface(name string) bool {
+	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(c rune) bool { return c != '.' && notInName(c) })
 }
 
 // shorten cuts a text to at most so many bytes, at the start of a character.

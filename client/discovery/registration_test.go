@@ -91,6 +91,8 @@ func TestWrongOptions(t *testing.T) {
 	}{
 		{"give it an Endpoint", discovery.Data("a:1"), []discovery.Option{check}},
 		{"addr is missing", discovery.Endpoint{}, nil},
+		{"where a server listens", discovery.Endpoint{Addr: "0.0.0.0:80"}, nil},
+		{"its host is no IPv4 address", discovery.Endpoint{Addr: "999.1.1.1:80"}, nil},
 		{"interval is 999ms", e, []discovery.Option{check, discovery.WithCheckInterval(999 * time.Millisecond)}},
 		{"interval is 6m0s", e, []discovery.Option{check, discovery.WithCheckInterval(6 * time.Minute)}},
 		{"timeout is 0s", e, []discovery.Option{check, discovery.WithCheckTimeout(0)}},
