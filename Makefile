@@ -105,7 +105,7 @@ bench: bench-tools ## compare with the peers side by side, about 110 minutes; wr
 bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
 	./bin/bench-peers run -quick
 
-bench-discovery: build bench-tools ## many services for ten minutes, and one of 5,000 members with 20,000 watchers, beside etcd; writes bench/results
+bench-discovery: build bench-tools ## many services for ten minutes, and one of 5,000 members with 2,000 watchers, beside etcd; writes bench/results
 	./bin/bench discovery
 	./bin/bench service
 	./bin/bench-peers service -system etcd

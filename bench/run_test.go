@@ -114,11 +114,8 @@ func TestLongTests(t *testing.T) {
 		if n := facts["copies of the SDK that equal the server's list at the end"]; n != 2 {
 			t.Errorf("%v of 2 copies are right", n)
 		}
-		if n := facts["leader killed: watchers that lost their stream"]; n < 1 {
-			t.Errorf("%v watchers lost their stream", n)
-		}
-		if n := facts["bytes sent to them"]; n < 30*120*50 {
-			t.Errorf("the watchers have read %v bytes in all: not the whole list each", n)
+		if !(facts["leader killed: all watchers have seen a later change after"] > 0) {
+			t.Error("the watchers did not go on after the leader was killed")
 		}
 		if facts["at 20 a second: seen by watchers, p50"] == 0 {
 			t.Error("no watcher has seen a change")

@@ -23,8 +23,8 @@ type ServiceRegistry interface {
 	// Register makes a member i of the service, with data.
 	Register(ctx context.Context, i int, addr string, data []byte) (ServiceMember, error)
 
-	// Watchers is how this program is started so that it runs so many watchers, each with a
-	// connection of its own: a WatcherGroup that answers on its standard input and output.
+	// Watchers returns the arguments with which this program runs count watchers, each with a client
+	// of its own: see RunWatchers.
 	Watchers(ctx context.Context, count int) (args []string, err error)
 
 	Close()
@@ -84,14 +84,9 @@ func (r *signalboxRegistry) Register(ctx context.Context, i int, _ string, data 
 	return &signalboxMember{m, s}, nil
 }
 
-// Watchers speak the protocol without the SDK.
-func (r *signalboxRegistry) Watchers(ctx context.Context, count int) ([]string, error) {
-	g, err := findService(ctx, r.endpoints)
-	if err != nil {
-		return nil, err
-	}
-	g.Count = count
-	return ProcessArgs(watchersVerb, g)
+// Watchers implements ServiceRegistry.
+func (r *signalboxRegistry) Watchers(_ context.Context, count int) ([]string, error) {
+	return ProcessArgs(watchersVerb, serviceWatchers{r.endpoints, count})
 }
 
 type signalboxMember struct {

@@ -19,7 +19,7 @@ const usage = `run [flags]             compare, and write bench/results/<when>-<
 values REPORT           the values of a report (JSON) in Go's benchmark format: compare two with benchstat
 adopt REPORT            make a report the baseline, and put its table into README.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
-service [flags]         one service of 5,000 members with 20,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
+service [flags]         one service of 5,000 members with 2,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it

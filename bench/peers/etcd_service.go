@@ -62,9 +62,9 @@ func (r *etcdRegistry) Register(ctx context.Context, i int, addr string, data []
 	return m, nil
 }
 
-// Watchers speak etcd's gRPC without its client, which would take some hundred kilobytes for each.
+// Watchers implements bench.ServiceRegistry.
 func (r *etcdRegistry) Watchers(_ context.Context, count int) ([]string, error) {
-	return bench.ProcessArgs(etcdWatchersVerb, &etcdWatchers{Endpoints: r.addrs, Count: count})
+	return bench.ProcessArgs(etcdWatchersVerb, etcdWatchers{Endpoints: r.addrs, Count: count})
 }
 
 type etcdMember struct {
