@@ -5,7 +5,7 @@
 //
 //	f, err := rollout.NewFollower(rollout.FollowerOptions{
 //		Connect: client.Config{Endpoints: []string{"127.0.0.1:7070"}},
-//		Node: "/geo", Track: "geo/base", ID: hostname, Location: "SAS", Dir: "/var/lib/geo",
+//		Node: "/geo", Track: "geo/base", ID: hostname, Location: "zone-a", Dir: "/var/lib/geo",
 //		Update: func(ctx context.Context, v rollout.Version) error { return load(ctx, v.Payload) },
 //	})
 //	err = f.Run(ctx)
@@ -19,7 +19,7 @@
 // Who makes versions, and who operates, opens the track on a session:
 //
 //	t := rollout.Open(session, "geo/base")
-//	order := []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}}
+//	order := []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: 5 * time.Second}}
 //	_, err = t.Create(ctx, rollout.Config{Source: rollout.Published, Locations: order})
 //	version, err := t.Publish(ctx, 0, payload)
 //	status, err := t.Describe(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/rollout"
 )
 
-// An instance in SAS that serves a file: each version's payload is written to it.
+// An instance in zone-a that serves a file: each version's payload is written to it.
 func ExampleFollower() {
 	host, err := os.Hostname()
 	if err != nil {
@@ -20,7 +20,7 @@ func ExampleFollower() {
 	}
 	f, err := rollout.NewFollower(rollout.FollowerOptions{
 		Connect: client.Config{Endpoints: []string{"127.0.0.1:7070"}},
-		Node:    "/geo", Track: "geo/base", ID: host, Location: "SAS", Dir: "/var/lib/geo",
+		Node:    "/geo", Track: "geo/base", ID: host, Location: "zone-a", Dir: "/var/lib/geo",
 		Update: func(_ context.Context, v rollout.Version) error {
 			if len(v.Payload) == 0 {
 				return rollout.Code("TimestampOutOfRange", errors.New("an empty version is bad for everyone"))
@@ -49,7 +49,7 @@ func ExampleTrack_Create() {
 	t := rollout.Open(s, "geo/base")
 	_, err = t.Create(ctx, rollout.Config{
 		Source:    rollout.Published,
-		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: 5 * time.Second}, {Name: "VLA", Delay: 5 * time.Second}},
+		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: 5 * time.Second}, {Name: "zone-c", Delay: 5 * time.Second}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -69,7 +69,7 @@ func TestReadmeCommands(t *testing.T) {
 		t.Logf("%s%s", script, out)
 		for _, wrong := range []string{"NO_LEADER", "STALLED", "UNSET"} {
 			for line := range strings.Lines(out) {
-				if strings.Contains(line, wrong) && strings.HasPrefix(line, "SAS") { // the location that the tour is about
+				if strings.Contains(line, wrong) && strings.HasPrefix(line, "zone-a") { // the location that the tour is about
 					t.Errorf("the tour shows a newcomer that something is wrong: %s", line)
 				}
 			}

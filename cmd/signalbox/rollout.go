@@ -19,8 +19,8 @@ func rolloutCmd(a *app) *cobra.Command {
 version after the location before it, with a delay. It takes the next one when all its leaders
 have loaded its version. The name of a track is SERVICE/CLUSTER.
 
-  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
-  signalbox rollout follow geo/base --location SAS -- ./load.sh
+  signalbox rollout create geo/base --location zone-a --location zone-b:5s --location zone-c:5s
+  signalbox rollout follow geo/base --location zone-a -- ./load.sh
   signalbox rollout publish geo/base data.bin
   signalbox rollout status geo/base`,
 		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a),
@@ -72,16 +72,16 @@ func rolloutCreate(a *app) *cobra.Command {
 
   source: published
   locations:
-    - name: SAS
+    - name: zone-a
       bake: 1m              # how long all leaders have a version before it goes on
-    - name: MAN
+    - name: zone-b
       delay: 5s
       share: 20             # per cent of the leaders that get a version first
       share-bake: 30s
       gates:                # run by "signalbox rollout gate" before the location takes a version
         - {name: smoke, command: ./smoke.sh, timeout: 1m}
         - {name: alerts, webhook: "http://alerts/quiet"}`)
-	c.Example = `  signalbox rollout create geo/base --location SAS --location MAN:5s --location VLA:5s
+	c.Example = `  signalbox rollout create geo/base --location zone-a --location zone-b:5s --location zone-c:5s
   signalbox rollout create geo/base --file rollout.yaml`
 	readFlags := addRolloutFlags(a, c)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
@@ -103,7 +103,7 @@ func rolloutAlter(a *app) *cobra.Command {
 		`Change a rollout's config. Omitted options stay. With --location, give all locations: they keep
 their gates, targets and histories by name. The change is refused if the config was changed in the
 meantime.`)
-	c.Example = "  signalbox rollout alter geo/base --location SAS --location MAN:10s --location VLA:10s"
+	c.Example = "  signalbox rollout alter geo/base --location zone-a --location zone-b:10s --location zone-c:10s"
 	readFlags := addRolloutFlags(a, c)
 	revision := c.Flags().Uint64("revision", 0, "Only if the config has this revision; 0: its current one.")
 	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
@@ -312,7 +312,7 @@ func rolloutRollback(a *app) *cobra.Command {
 	c := command("rollback TRACK VERSION LOCATION...", "Return locations to an earlier version at once",
 		`Return locations to an earlier version from their histories, at once: all named locations, or
 none. The version they leave is not chosen again; if it was good, publish it under a new version.`)
-	c.Example = "  signalbox rollout rollback geo/base 41 SAS MAN VLA"
+	c.Example = "  signalbox rollout rollback geo/base 41 zone-a zone-b zone-c"
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		v, err := parseVersion(args[1])
 		if err != nil {

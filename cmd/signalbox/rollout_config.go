@@ -122,7 +122,7 @@ func addRolloutFlags(a *app, cmd *cobra.Command) (read func(c *rollout.Config) e
 			}
 			return err
 		case len(c.Locations) == 0:
-			return usagef("no location is given; name them in order, as in --location SAS --location MAN:5s")
+			return usagef("no location is given; name them in order, as in --location zone-a --location zone-b:5s")
 		}
 		return nil
 	}

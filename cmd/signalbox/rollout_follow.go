@@ -34,7 +34,7 @@ When another version is due, the command and all processes it started are stoppe
 leaves running are killed, so run a server under a service manager. While no server can be
 reached, nothing changes. With --dir the last version is saved: after a restart it is loaded
 first, before any server is asked, and the instance takes over its id.`)
-	c.Example = "  signalbox rollout follow geo/base --location SAS --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'"
+	c.Example = "  signalbox rollout follow geo/base --location zone-a --dir /var/lib/geo -- sh -c 'cp $SIGNALBOX_PAYLOAD data.bin'"
 	location := c.Flags().String("location", "", "Location of the instance.")
 	id := c.Flags().String("id", "", "Id of the instance, unique in the rollout (default: the host name).")
 	meta := c.Flags().String("meta", "", "Description of the instance.")

@@ -20,7 +20,7 @@ The last line of output is the next version, a number above all earlier ones. If
 takes longer than --limit, it is retried later and "rollout status" shows why; locations keep
 their versions. Several generators may run: the first answer counts.`)
 	c.Args = cobra.MinimumNArgs(2)
-	c.Example = `  signalbox rollout create geo/base --source external --location SAS --location MAN:5s
+	c.Example = `  signalbox rollout create geo/base --source external --location zone-a --location zone-b:5s
   signalbox rollout generate geo/base -- date +%s`
 	var limit time.Duration
 	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "Timeout of the command.")

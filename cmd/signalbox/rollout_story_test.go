@@ -60,12 +60,12 @@ func TestRolloutStory(t *testing.T) {
 		}
 		return list
 	}
-	before := history("SAS")
+	before := history("zone-a")
 	if got := versions(before); !slices.Equal(got, []uint64{1, 2, 3, 4, 5}) || !before[2].Skip ||
 		before[2].Converged != 0 || before[3].Reason != "reelect-explicit" {
-		t.Errorf("SAS had %+v", before)
+		t.Errorf("zone-a had %+v", before)
 	}
-	for _, location := range []string{"MAN", "VLA"} {
+	for _, location := range []string{"zone-b", "zone-c"} {
 		rows := history(location)
 		if got := versions(rows); !slices.Equal(got, []uint64{1, 2, 4, 5}) {
 			t.Errorf("%s had %v", location, got)
@@ -78,14 +78,14 @@ func TestRolloutStory(t *testing.T) {
 		}
 		before = rows
 	}
-	for _, who := range []string{"sas", "man", "vla"} { // which of them is slower than its location is the machine's affair
+	for _, who := range []string{"a", "b", "c"} { // which of them is slower than its location is the machine's affair
 		for _, v := range []string{"1", "2", "4", "5"} {
 			if !regexp.MustCompile(who + "-. serves version " + v + ": . airports").Match(out) {
 				t.Errorf("nobody of %s loaded version %s", who, v)
 			}
 		}
 	}
-	if strings.Contains(string(out), "serves version 3") || strings.Contains(string(out), "man-2 serves version 5") {
+	if strings.Contains(string(out), "serves version 3") || strings.Contains(string(out), "b-2 serves version 5") {
 		t.Error("what could not be loaded was loaded")
 	}
 }

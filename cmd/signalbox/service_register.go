@@ -37,7 +37,7 @@ once.
 
 With --stop-if-lost, the command and all processes it started are stopped when the registration is
 lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
-	c.Example = `  signalbox service register api --addr 10.0.0.1:80 --zone SAS --check-tcp 127.0.0.1:80 -- ./server
+	c.Example = `  signalbox service register api --addr 10.0.0.1:80 --zone zone-a --check-tcp 127.0.0.1:80 -- ./server
   signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api`
 	wait := addHoldFlags(c, "15s", "for a free unit", "Data of the member, instead of an address")
 	stop := c.Flags().Bool("stop-if-lost", false, "Stop the command when the registration is lost.")

@@ -390,14 +390,14 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	}
 	track := rollout.Open(holder, "geo/base")
 	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published,
-		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Minute}, {Name: "VLA", Delay: time.Hour}}}); err != nil {
+		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: time.Minute}, {Name: "zone-c", Delay: time.Hour}}}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := track.Publish(t.Context(), 41, bytes.Repeat([]byte("x"), 100)); err != nil {
 		t.Fatal(err)
 	}
 	base := "node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("geo/base"))
-	for i, zone := range []string{"SAS", "SAS", "MAN"} {
+	for i, zone := range []string{"zone-a", "zone-a", "zone-b"} {
 		e := discovery.Endpoint{Addr: fmt.Sprintf("10.0.0.%d:80", i+1), Zone: zone}
 		if _, err := discovery.Register(t.Context(), session(t, c, "api@"+zone), "api", e); err != nil {
 			t.Fatal(err)
@@ -431,11 +431,11 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 		"/limits?node=%2Fdefault", "/limit?node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("api")),
 		semaphore("gpus"), "/action/undrain-slot?slot=b&" + strings.TrimPrefix(semaphore("gpus"), "/semaphore?"),
 		"/services?node=%2Fdefault", "/elections?node=%2Fdefault", "/configurations?node=%2Fdefault",
-		semaphore("api") + "&zone=SAS", semaphore("head"), semaphore(client.ConfigPrefix + "flags"),
+		semaphore("api") + "&zone=zone-a", semaphore("head"), semaphore(client.ConfigPrefix + "flags"),
 		"/", "/nodes", "/node?node=%2Fdefault", "/semaphores?node=%2Fdefault",
 		"/semaphores?node=%2Fdefault&prefix=none", semaphore("jobs/06"), semaphore("none"),
 		"/sessions?node=%2Fdefault", sessionPath(holder.ID()), "/rollouts?node=%2Fdefault",
-		"/rollout?" + base + "&location=SAS", "/processes?node=%2Fdefault", "/nothing", "/login",
+		"/rollout?" + base + "&location=zone-a", "/processes?node=%2Fdefault", "/nothing", "/login",
 		"/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(holder.ID(), 10),
 		"/action/resize?node=%2Fdefault&name=" + base64.RawURLEncoding.EncodeToString([]byte("jobs/06")) + "&limit=9",
 	}

@@ -151,8 +151,8 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	must(owner.Resize(ctx, "imports", 2, client.Reason("the disk is slow")))
 
 	for i, at := range []struct{ zone, state, why string }{
-		{"SAS", "ready", ""}, {"SAS", "ready", ""}, {"SAS", "failing", "get http://10.0.0.3/healthz: 503"}, {"MAN", "ready", ""},
-		{"MAN", "draining", "drained by alice: the disk is slow"}, {"VLA", "ready", ""},
+		{"zone-a", "ready", ""}, {"zone-a", "ready", ""}, {"zone-a", "failing", "get http://10.0.0.3/healthz: 503"}, {"zone-b", "ready", ""},
+		{"zone-b", "draining", "drained by alice: the disk is slow"}, {"zone-c", "ready", ""},
 	} {
 		e := discovery.Endpoint{Addr: fmt.Sprintf("10.0.0.%d:8080", i+1), Zone: at.zone, State: discovery.State(at.state), Why: at.why}
 		data, err := e.Data()
@@ -240,11 +240,11 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	track := rollout.Open(owner, "geo/base")
 	_, err = track.Create(ctx, rollout.Config{
 		Source: rollout.Published, StallTimeout: time.Second,
-		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN"}, {Name: "VLA", Delay: time.Hour}},
+		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b"}, {Name: "zone-c", Delay: time.Hour}},
 	})
 	must(err)
 	instances := make(map[string]*rollout.Instance)
-	for _, at := range []string{"SAS", "MAN", "VLA"} {
+	for _, at := range []string{"zone-a", "zone-b", "zone-c"} {
 		for i := range 4 {
 			id := fmt.Sprintf("%s-%d", strings.ToLower(at), i)
 			x, err := rollout.Open(session(t, c, "geo@"+id), "geo/base").Register(ctx,
@@ -261,7 +261,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 				target, err := x.GetTargetState(ctx, nil, false)
 				must(err)
 				report := &rollout.Report{Current: target.Version, Target: target.Version, Code: rollout.CodeOK}
-				if v == 42 && target.Version == 42 && (id == "man-1" || id == "man-2") {
+				if v == 42 && target.Version == 42 && (id == "zone-b-1" || id == "zone-b-2") {
 					report = &rollout.Report{Current: 41, Target: 42, Code: "LoadFailed",
 						Message: "disk is full: 0 of 4.1 GiB free", Attempts: 7}
 				}
@@ -313,16 +313,16 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		"waiters": "/semaphores?node=%2Fdefault&order=waiters", "filtered": "/semaphores?node=%2Fdefault&prefix=jobs%2F001",
 		"semaphore": semaphore("exports"), "lock": semaphore("leader"), "lowered": semaphore("imports"), "missing": semaphore("none"),
 		"sessions": "/sessions?node=%2Fdefault", "session": sessionPath(owner.ID()), "rollouts": "/rollouts?node=%2Fdefault",
-		"rollout": "/rollout?" + name("geo/base") + "&location=MAN", "processes": "/processes?node=%2Fdefault",
+		"rollout": "/rollout?" + name("geo/base") + "&location=zone-b", "processes": "/processes?node=%2Fdefault",
 		"process":  "/process?" + name("work-queue"),
 		"services": "/services?node=%2Fdefault", "elections": "/elections?node=%2Fdefault",
-		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=SAS",
+		"configurations": "/configurations?node=%2Fdefault", "service": semaphore("api") + "&zone=zone-a",
 		"limits": "/limits?node=%2Fdefault", "limit": "/limit?" + name("api"),
 		"slots": semaphore("gpus"), "fair": semaphore("licenses"), "silent": semaphore("crane"),
 		"drain-slot":    "/action/drain-slot?" + name("gpus") + "&slot=h2",
 		"configuration": semaphore(client.ConfigPrefix + "flags"),
 		"audit":         "/audit", "kill": "/action/kill-session?node=%2Fdefault&id=" + strconv.FormatUint(owner.ID(), 10),
-		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=MAN",
+		"resize": "/action/resize?" + name("exports") + "&limit=7", "promote": "/action/promote?" + name("geo/base") + "&location=zone-b",
 		"login": "/login", "nothing": "/nothing",
 	}
 }

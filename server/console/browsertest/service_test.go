@@ -53,7 +53,7 @@ func TestService(t *testing.T) {
 	b.live(b.ctx)
 	b.forget("404") // there is no member yet
 	member := session(t, c, "api@sas")
-	r, err := discovery.Register(t.Context(), member, "api", discovery.Endpoint{Addr: "10.0.0.1:80", Zone: "SAS"})
+	r, err := discovery.Register(t.Context(), member, "api", discovery.Endpoint{Addr: "10.0.0.1:80", Zone: "zone-a"})
 	if err != nil {
 		t.Fatal(err)
 	}
