@@ -21,9 +21,11 @@ concurrent = $(filter-out $(sequential),$(packages))
 # The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
 YDB := cmd/signalbox-ydb
 
-build: ## build the binaries ./bin/signalbox and ./bin/signalbox-ydb
+build: ## build ./bin/signalbox
 	@mkdir -p bin
 	go build -o bin/signalbox ./cmd/signalbox
+
+gateway: build ## build ./bin/signalbox and the gateway for YDB clients, ./bin/signalbox-ydb
 	cd $(YDB) && go build -o ../../bin/signalbox-ydb .
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
@@ -140,4 +142,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot

@@ -11,13 +11,13 @@ import (
 
 // Where the baseline is, seen from the root of the repository, where the programs run.
 const (
-	readmePage  = "README.md"
-	baseline    = "bench/results/baseline"
-	readmeBegin = "<!-- measured: written by `bench adopt` -->\n"
-	readmeEnd   = "<!-- end of measured -->\n"
+	peersPage  = "bench/COMPARISON.md"
+	baseline   = "bench/results/baseline"
+	peersBegin = "<!-- measured: written by `bench adopt` -->\n"
+	peersEnd   = "<!-- end of measured -->\n"
 )
 
-// adoptCommand makes a report the baseline: what later runs are compared with, and what the README
+// adoptCommand makes a report the baseline: what later runs are compared with, and what COMPARISON.md
 // shows. A measurement that failed has no figure, and the pages say why: the others still are true.
 func adoptCommand(args []string) error {
 	r, err := readReport(args, "adopt")
@@ -25,17 +25,17 @@ func adoptCommand(args []string) error {
 		return err
 	}
 	// The page is made before anything is written.
-	page, err := os.ReadFile(readmePage)
+	page, err := os.ReadFile(peersPage)
 	if err != nil {
 		return err
 	}
-	if page, err = r.inReadme(page); err != nil {
+	if page, err = r.inPeersPage(page); err != nil {
 		return err
 	}
 	if err := r.saveAs(filepath.FromSlash(baseline)); err != nil {
 		return err
 	}
-	return os.WriteFile(readmePage, page, 0o644)
+	return os.WriteFile(peersPage, page, 0o644)
 }
 
 // readReport reads the one report that a verb takes.
@@ -46,9 +46,9 @@ func readReport(args []string, verb string) (*Report, error) {
 	return Read(args[0])
 }
 
-// inReadme puts the report's short table between the marks of a page.
-func (r *Report) inReadme(page []byte) ([]byte, error) {
-	return replaceBetween(page, readmeBegin, readmeEnd, r.excerpt())
+// inPeersPage puts the report's short table between the marks of a page.
+func (r *Report) inPeersPage(page []byte) ([]byte, error) {
+	return replaceBetween(page, peersBegin, peersEnd, r.excerpt())
 }
 
 func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) {
@@ -66,20 +66,20 @@ func replaceBetween(page []byte, opening, closing, text string) ([]byte, error) 
 	return b.Bytes(), nil
 }
 
-// readmeMetrics are the rows of the README's table.
-var readmeMetrics = []string{
+// peersMetrics are the rows of COMPARISON.md's table.
+var peersMetrics = []string{
 	"pairs-1024", "rate-1000-p99", "rate-4000-p99", "rate-20000-p99", "rate-40000-p99", "rate-4000-cpu",
 	"rate-40000-cpu", "pairs-256", "pair-1", "handoffs-64",
 	"strict-256", "relaxed-256", "watch-5000-p99", "each-5000-p99", "each-20000-p99", "starts", "starts-cpu",
 	"three-1024", "three-pair-1", "three-handoffs-64", "three-strict-256", "idle-own-memory", "idle-own-cpu",
 }
 
-// peers are the systems that a user chooses between: the columns of the README's table.
+// peers are the systems that a user chooses between: the columns of COMPARISON.md's table.
 var peers = []string{Signalbox, Etcd, ZooKeeper, GoRedis, Rueidis}
 
 func (r *Report) excerpt() string {
 	table := r.table(peers, func(m Metric) bool {
-		return slices.Contains(readmeMetrics, m.ID) && slices.ContainsFunc(peers, func(s string) bool {
+		return slices.Contains(peersMetrics, m.ID) && slices.ContainsFunc(peers, func(s string) bool {
 			return r.Measurements.find(m.ID, s) != nil && !r.fellBehind(m, s)
 		})
 	}, false)
@@ -96,5 +96,5 @@ func (r *Report) excerpt() string {
 		"A pair locks and unlocks a name that nobody else wants. %sAll figures, their spread and the\n"+
 		"versions: [%s.md](%s.md).\n\n%s",
 		table, r.Rounds, plain(r.Seconds), r.Machine.Cores, r.Machine.CPU, digits(r.Machine.Fsync), empty,
-		filepath.Base(baseline), baseline, failed)
+		filepath.Base(baseline), strings.TrimPrefix(baseline, "bench/"), failed)
 }

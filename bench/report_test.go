@@ -115,22 +115,22 @@ func TestReportForBenchstat(t *testing.T) {
 }
 
 func TestExcerptReplacesTheLastOne(t *testing.T) {
-	page := []byte("before\n" + readmeBegin + "old\n" + readmeEnd + "after\n")
-	once, err := sample(1).inReadme(page)
+	page := []byte("before\n" + peersBegin + "old\n" + peersEnd + "after\n")
+	once, err := sample(1).inPeersPage(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "excerpt.md", string(once))
-	twice, err := sample(1).inReadme(once)
+	twice, err := sample(1).inPeersPage(once)
 	if err != nil || !bytes.Equal(once, twice) {
 		t.Errorf("writing it again changed the page: %v", err)
 	}
-	if _, err := sample(1).inReadme([]byte("no place")); err == nil {
+	if _, err := sample(1).inPeersPage([]byte("no place")); err == nil {
 		t.Error("a page without a place was accepted")
 	}
 }
 
-// TestAdopt: what stands around the README's table stays, and a measurement that failed is in the
+// TestAdopt: what stands around COMPARISON.md's table stays, and a measurement that failed is in the
 // baseline with its reason.
 func TestAdopt(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -143,22 +143,22 @@ func TestAdopt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := adoptCommand([]string{name}); err == nil {
-		t.Error("there is no README, and it says nothing")
+		t.Error("there is no page, and it says nothing")
 	}
-	if err := os.WriteFile(readmePage, []byte("before\n"+readmeBegin+"old\n"+readmeEnd+"after\n"), 0o600); err != nil {
+	if err := os.WriteFile(peersPage, []byte("before\n"+peersBegin+"old\n"+peersEnd+"after\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := adoptCommand([]string{name}); err != nil {
 		t.Fatal(err)
 	}
-	b, err := os.ReadFile(readmePage)
+	b, err := os.ReadFile(peersPage)
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := string(b)
 	around := strings.HasPrefix(page, "before\n") && strings.HasSuffix(page, "after\n")
 	if !around || !strings.Contains(page, r.excerpt()) || strings.Contains(page, "old\n") {
-		t.Errorf("the README is now:\n%s", page)
+		t.Errorf("the page is now:\n%s", page)
 	}
 	if back, err := Read(filepath.FromSlash(baseline) + ".json"); err != nil || back.Rounds != r.Rounds ||
 		!slices.Equal(back.Failures, r.Failures) {
@@ -169,10 +169,10 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestReadmeShowsTheBaseline: the README's table is the one of the baseline, and nobody's hand has
+// TestComparisonShowsTheBaseline: the page's table is the one of the baseline, and nobody's hand has
 // improved it.
-func TestReadmeShowsTheBaseline(t *testing.T) {
-	page, err := os.ReadFile("../" + readmePage)
+func TestComparisonShowsTheBaseline(t *testing.T) {
+	page, err := os.ReadFile("../" + peersPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,12 +180,12 @@ func TestReadmeShowsTheBaseline(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := r.inReadme(page)
+	want, err := r.inPeersPage(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(page, want) {
-		t.Error("the README's table is not that of the baseline; run bench adopt with the report that is to be the baseline")
+		t.Error("COMPARISON.md's table is not that of the baseline; run bench adopt with the report that is to be the baseline")
 	}
 	text, err := os.ReadFile("../" + baseline + ".md")
 	if err != nil {

@@ -481,7 +481,7 @@ func TestCommand(t *testing.T) {
 		{"run -only nonsense", 2, `there is no benchmark "nonsense"; there are: pairs own`},
 		{"adopt", 1, "give one report"},
 		{"values " + name, 0, "system=etcd 1 8800 /s"},
-		{"adopt " + name, 1, "README.md"},
+		{"adopt " + name, 1, "COMPARISON.md"},
 		{"discovery -part 0", 2, "at least 1"},
 	} {
 		var out, errs bytes.Buffer

@@ -117,7 +117,7 @@ func signalboxPlan(endpoints ...string) func(w Workload) (Plan, error) {
 		switch w {
 		case OwnConnections, OwnWatchers, IdleOwn:
 			p.Connections = loadgen.Each
-		case SessionStarts: // as README.md shows it
+		case SessionStarts: // as the README shows it
 			t := signalboxTarget(endpoints...)
 			t.SessionEach = true
 			p.Target, p.Connections = t, loadgen.Each

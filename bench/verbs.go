@@ -17,7 +17,7 @@ import (
 // Usage of the programs built on Command.
 const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md}
 values REPORT           the values of a report (JSON) in Go's benchmark format: compare two with benchstat
-adopt REPORT            make a report the baseline, and put its table into README.md
+adopt REPORT            make a report the baseline, and put its table into bench/COMPARISON.md
 discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 service [flags]         one service of 5,000 members with 2,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
 grow [flags]            from one instance to three and six, and back, under load
