@@ -123,9 +123,9 @@ func (s *screen) show(lines []string) error {
 		}
 		b.WriteString("\x1b[")
 		b.WriteString(strconv.Itoa(i + 1))
-		b.WriteString(";1H")
+		// The erasure comes first: behind a line that fills the row, it would take the last column.
+		b.WriteString(";1H\x1b[K")
 		b.WriteString(line)
-		b.WriteString("\x1b[K")
 	}
 	s.shown = append(s.shown[:0], lines...)
 	if b.Len() == 0 {

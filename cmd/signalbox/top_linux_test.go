@@ -151,7 +151,8 @@ func (x *terminal) sequence(parameters string, last byte) {
 		x.row, x.col = max(0, x.row-1), max(0, x.col-1)
 	case 'K':
 		if x.row < len(x.rows) {
-			for i := min(x.col, len(x.rows[x.row])); i < len(x.rows[x.row]); i++ {
+			// Behind a full row the cursor is still in its last column, as in xterm.
+			for i := min(x.col, len(x.rows[x.row])-1); i < len(x.rows[x.row]); i++ {
 				x.rows[x.row][i] = ' '
 			}
 		}

@@ -136,6 +136,36 @@ func TestTopOfQueues(t *testing.T) {
 	}
 }
 
+// TestTopHelpIsWhole: on 80 columns no line of the help, and no key, is cut.
+func TestTopHelpIsWhole(t *testing.T) {
+	v := newTestView(80, 24)
+	v.source = strings.Repeat("host.example:7070,", 9) // this may be cut, and the figures before it may not
+	v.press('?')
+	for i, line := range v.render() {
+		if i > 0 && strings.Contains(line, "…") {
+			t.Errorf("cut: %q", line)
+		}
+	}
+	v.press('q')
+	for width := 40; width < 100; width++ {
+		v.width = width
+		lines := v.render()
+		if !strings.Contains(lines[len(lines)-1], "? help  q quit") || width >= 60 && !strings.Contains(lines[0], "2/3 instances") ||
+			!strings.HasSuffix(lines[0], " 12:30:01") {
+			t.Errorf("%d columns:\n%s\n%s", width, lines[0], lines[len(lines)-1])
+		}
+	}
+}
+
+// TestTopOrderByHolds: the order has what sessions hold alone, whatever they wait for.
+func TestTopOrderByHolds(t *testing.T) {
+	list := []admin.TopSession{{ID: 1, Held: 2, Waiting: 90}, {ID: 2, Held: 5}, {ID: 3, Held: 2}}
+	sortSessions(list, "holds")
+	if list[0].ID != 2 || list[1].ID != 1 || list[2].ID != 3 {
+		t.Errorf("the order is %+v", list)
+	}
+}
+
 // TestTopAnyKeys: whatever is pressed, at whatever size, the screen has its rows, none of them is
 // too wide, nothing of a name or description reaches the terminal as it is, and the selection is a
 // row that is there.

@@ -55,6 +55,8 @@ func sortSessions(list []admin.TopSession, order string) {
 	slices.SortFunc(list, func(a, b admin.TopSession) int {
 		first := 0
 		switch order {
+		case "holds":
+			first = cmp.Compare(b.Held, a.Held)
 		case "waits":
 			first = cmp.Compare(b.Waiting, a.Waiting)
 		case "id":
@@ -194,7 +196,7 @@ const reverse = "\x1b[7m"
 func (v *topView) bar(text string) string { return paint(v.color, reverse, fit(text, v.width)) }
 
 func (v *topView) titleLine() string {
-	text := "signalbox top  " + sanitize(v.source)
+	text := "signalbox top"
 	if v.top != nil {
 		answered, requests := 0, 0.0
 		for _, i := range v.top.Instances {
@@ -207,6 +209,7 @@ func (v *topView) titleLine() string {
 		}
 		text += fmt.Sprintf("  %d/%d instances  %s req/s", answered, len(v.top.Instances), shortRate(requests))
 	}
+	text += "  " + sanitize(v.source) // last: it may be cut
 	pace := "every " + v.interval.String()
 	if v.paused {
 		pace = "PAUSED"
@@ -235,7 +238,7 @@ func (v *topView) statusLine() string {
 }
 
 func (v *topView) keysLine() string {
-	text := "s sort  / filter  Tab list  ↑↓ choose  Enter why  p pause  ? help  q quit"
+	text := v.keys([]string{"s sort", "/ filter", "Tab list", "↑↓ choose", "Enter why", "p pause"}, "? help  q quit")
 	switch {
 	case v.editing:
 		text = "filter: " + sanitize(v.filter) + "_   Enter keep  Esc clear"
@@ -247,9 +250,21 @@ func (v *topView) keysLine() string {
 	return v.bar(text)
 }
 
+// keys are the keys that fit, with those that are always shown at the end.
+func (v *topView) keys(list []string, always string) string {
+	text := ""
+	for _, k := range list {
+		if utf8.RuneCountInString(text+k+"  "+always) > v.width {
+			break
+		}
+		text += k + "  "
+	}
+	return text + always
+}
+
 var topHelp = strings.Split(`
 s        sort the list by its next column; the arrow in the header shows which
-/        show only rows whose node, name, session, description or client contains a text
+/        show only rows with a text in name, node, session or description
 Esc      show all rows again
 Tab      go between semaphores and sessions
 ↑ ↓      choose a row; also j and k, PgUp, PgDn, Home, End
@@ -260,7 +275,8 @@ q        quit; also ^C. ^Z suspends
 
 GRANTS/S an estimate over about the last 15 s, rather too low than too high
 OLDEST   how long the first waiter has waited; ! if it wants more than the limit
-P50 P99  latency of changes in the server over the last 5 s; FSYNC: P99 of log writes`, "\n")
+P50 P99  latency of changes in the server over the last 5 s
+FSYNC    P99 of log writes in that time`, "\n")
 
 func (v *topView) detailLines(height int) []string {
 	d := v.detail

@@ -21,6 +21,9 @@ const (
 	// halfLife is how long a grant takes to count half: a burst is seen within a second, and gone
 	// within a minute.
 	halfLife = 10 * time.Second
+	// lowest is the rate a second below which a semaphore is not among the first: one that was granted
+	// once is gone after half a minute.
+	lowest = 0.01
 	// maxCounted bounds the grants of one log entry that are counted, so that a large entry costs
 	// no more than a small one. They stand for the others.
 	maxCounted = 32
@@ -188,8 +191,8 @@ func (g *Grants) swap(i, j int) {
 	g.counter[g.heap[i]].place, g.counter[g.heap[j]].place = uint16(i), uint16(j)
 }
 
-// Top are the semaphores that are granted most often, at most so many, of the nodes for which in is
-// true. The names are copies.
+// Top returns the semaphores that are granted most often, at most so many, of the nodes for which in
+// is true. Those that were granted only long ago are left out. The names are copies.
 func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (list []Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -201,8 +204,9 @@ func (g *Grants) Top(now time.Duration, most int, in func(node uint64) bool) (li
 	age := max(now-g.since, time.Second)
 	perWeight := math.Ln2 / halfLife.Seconds() / (1 - 1/weightAt(age)) / weightAt(now-g.origin)
 	for i := range g.n {
-		if c := &g.counter[i]; in(c.node) {
-			list = append(list, Grant{Node: c.node, Name: c.name, PerSecond: (c.weight - c.inherited) * perWeight})
+		c := &g.counter[i]
+		if rate := (c.weight - c.inherited) * perWeight; rate >= lowest && in(c.node) {
+			list = append(list, Grant{Node: c.node, Name: c.name, PerSecond: rate})
 		}
 	}
 	slices.SortFunc(list, func(a, b Grant) int {

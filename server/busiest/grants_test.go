@@ -119,6 +119,19 @@ func TestGrantsOfFew(t *testing.T) {
 	}
 }
 
+// TestGrantedOnce: a name that was granted once is listed for a while, and not for ever.
+func TestGrantedOnce(t *testing.T) {
+	var g Grants
+	now := time.Hour
+	g.Count(now, []shard.SemaphoreChange{grantOf(7, "once")})
+	if list := g.Top(now+5*time.Second, 10, all); len(list) != 1 {
+		t.Errorf("after 5 s: %v", list)
+	}
+	if list := g.Top(now+time.Minute, 10, all); len(list) != 0 {
+		t.Errorf("after a minute: %v", list)
+	}
+}
+
 // TestGrantsOverLongTimes: the weights stay numbers, however long it goes on.
 func TestGrantsOverLongTimes(t *testing.T) {
 	var g Grants
