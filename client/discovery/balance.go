@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -42,26 +43,22 @@ type load struct {
 func newBalance() *balance { return &balance{retries: retriesInHand} }
 
 // pick chooses the better of two random ones of those that may be used, by the numbers in [0, 1).
-// not, which may be nil, has just failed, and is not chosen if there is another one. It is nil if
-// there are none.
-func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
+// It chooses none of failed, which have just failed. It is nil if there is no other one.
+func (b *balance) pick(now time.Time, first, second float64, failed []*load) *load {
 	may := make([]*load, 0, len(b.backends))
 	for _, ok := range []func(l *load) bool{
-		func(l *load) bool { return l.mayTry(now) && (l.failures == 0 || not == nil && l.rested(now)) },
+		func(l *load) bool { return l.mayTry(now) && (l.failures == 0 || len(failed) == 0 && l.rested(now)) },
 		func(l *load) bool { return l.mayTry(now) },
 		func(*load) bool { return true }, // an answer is likelier than without a try
 	} {
 		for _, l := range b.backends {
-			if l != not && ok(l) {
+			if ok(l) && !slices.Contains(failed, l) {
 				may = append(may, l)
 			}
 		}
 		if len(may) > 0 {
 			break
 		}
-	}
-	if len(may) == 0 {
-		may = b.backends
 	}
 	if len(may) == 0 {
 		return nil
@@ -73,9 +70,14 @@ func (b *balance) pick(now time.Time, first, second float64, not *load) *load {
 			x = y
 		}
 	}
-	x.inFlight++
-	x.probing = x.ejected
+	x.choose()
 	return x
+}
+
+// choose notes a request that is sent to an endpoint.
+func (l *load) choose() {
+	l.inFlight++
+	l.probing = l.ejected
 }
 
 func (l *load) mayTry(now time.Time) bool { return !l.ejected || !l.probing && !now.Before(l.until) }

@@ -34,7 +34,7 @@ func TestEjection(t *testing.T) {
 		b.result(now.Add(time.Millisecond), bad, true) // of a request that began before
 		now = now.Add(want)
 		other := b.backends[1]
-		if b.pick(now, 0, 0, other) != bad {
+		if b.pick(now, 0, 0, []*load{other}) != bad {
 			t.Fatal("nobody tries it")
 		}
 		if bad.mayTry(now) {
@@ -97,7 +97,7 @@ func TestEjectsTheNextOne(t *testing.T) {
 	}
 	fail(first)
 	for _, x := range []float64{0, 0.5, 0.99} {
-		if b.pick(now, x, x, second) != first {
+		if b.pick(now, x, x, []*load{second}) != first {
 			t.Error("a retry goes to the one that has just failed")
 		}
 	}
@@ -125,7 +125,7 @@ func TestRetryAvoidsFailures(t *testing.T) {
 	b.backends[1].failures, b.backends[1].failed = 1, now.Add(-time.Hour)
 	b.backends[2].inFlight = 100
 	for _, x := range []float64{0, 0.5, 0.99} {
-		if b.pick(now, x, x, b.backends[0]) != b.backends[2] {
+		if b.pick(now, x, x, []*load{b.backends[0]}) != b.backends[2] {
 			t.Error("a retry goes to one that failed")
 		}
 	}
@@ -151,14 +151,14 @@ func TestPick(t *testing.T) {
 			if b.pick(now, first, 0.5, nil) != b.backends[0] {
 				t.Errorf("%s: the other endpoint is picked", c.name)
 			}
-			if b.pick(now, first, 0.5, b.backends[0]) != b.backends[1] {
+			if b.pick(now, first, 0.5, []*load{b.backends[0]}) != b.backends[1] {
 				t.Errorf("%s: a retry goes to the same one", c.name)
 			}
 		}
 	}
 	one := loads(1)
-	if one.pick(now, 0.99, 0.99, one.backends[0]) != one.backends[0] {
-		t.Error("the only one is not tried again")
+	if one.pick(now, 0.99, 0.99, []*load{one.backends[0]}) != nil {
+		t.Error("the only one is tried again")
 	}
 	l := one.backends[0]
 	l.answered(now, 8*time.Millisecond)

@@ -12,6 +12,7 @@ import (
 	"net/http/httptrace"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -30,10 +31,12 @@ var ErrNoMembers = errors.New("the service has no members")
 // s, and longer each time, up to 60 s; a failure is no connection, a timeout, and the statuses 502,
 // 503 and 504.
 //
-// A request is tried once more, at another member, if no connection was made, or no handshake of TLS;
-// or if the connection broke before a byte of the answer, and the method is idempotent or the request
-// has an Idempotency-Key. Its body must be absent or have GetBody. At most 10 % of requests are tried
-// again, with 20 in hand.
+// A connection that cannot be made, or its handshake of TLS, is no try, since nothing was sent: each
+// member that is used may be connected to once for a request, while its context lasts. A request is
+// tried once more, at another member if there is one, over a new connection, if its connection broke
+// before a byte of the answer, and the method is idempotent or the request has an Idempotency-Key.
+// At most 10 % of requests are tried again so, with 20 in hand. In both cases the body must be absent
+// or have GetBody. Below that, net/http sends no request twice.
 //
 // The Host header is the URL's. TLS verifies the certificate for NAME.signalbox, or for ServerName,
 // and never for an address. A port in such a URL is an error. Fields must not be changed once
@@ -151,7 +154,15 @@ type httpService struct {
 type backend struct {
 	load
 	transport *http.Transport
-	gone      bool // it is not used any more
+	anew      *http.Transport // makes a connection for each request; nil: there was no need yet
+	proto     int             // HTTP's version in its last answer; 0: unknown
+	gone      bool            // it is not used any more
+}
+
+// mayUseHTTP2 reports whether its connections without TLS may be HTTP/2.
+func (b *backend) mayUseHTTP2() bool {
+	p := b.transport.Protocols
+	return p != nil && p.UnencryptedHTTP2()
 }
 
 // follow makes the backends of the present view. Connections of those that are gone are closed
@@ -193,7 +204,13 @@ func (s *httpService) newTransport(addr string) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
 	}
-	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) { return dial(ctx, network, addr) }
+	tr.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &countedConn{Conn: conn}, nil
+	}
 	tr.DialTLSContext = nil
 	if name := s.t.ServerName; name != "" {
 		if tr.TLSClientConfig == nil {
@@ -204,17 +221,16 @@ func (s *httpService) newTransport(addr string) *http.Transport {
 	return tr
 }
 
-func (s *httpService) pick(not *backend) *backend {
+// pick chooses a member for a request: with failed, another one than these, to which the request was
+// not sent or whose answer did not come. It is nil if there is none.
+func (s *httpService) pick(failed []*load) *backend {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.follow()
-	var other *load
-	if not != nil {
-		other = &not.load
-	} else {
+	if len(failed) == 0 {
 		s.balance.request()
 	}
-	l := s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), other)
+	l := s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), failed)
 	for _, b := range s.backends {
 		if &b.load == l {
 			return b
@@ -223,36 +239,58 @@ func (s *httpService) pick(not *backend) *backend {
 	return nil
 }
 
+// again chooses a member once more. It is nil if the member is not used any more.
+func (s *httpService) again(b *backend) *backend {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.follow(); b.gone {
+		return nil
+	}
+	b.choose()
+	return b
+}
+
+func (s *httpService) mayRetry() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.balance.retry()
+}
+
+// roundTrip sends a request to one member after the other, until one has got it.
 func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 	b := s.pick(nil)
 	if b == nil {
 		closeBody(req)
 		return nil, fmt.Errorf("%w: %q in %s", ErrNoMembers, s.name, s.t.Node)
 	}
-	resp, got, err := s.try(b, req)
-	if err == nil || !mayRetry(req, got) {
-		return resp, err
-	}
-	again := req.Clone(req.Context())
-	if req.GetBody != nil {
-		var bodyErr error
-		if again.Body, bodyErr = req.GetBody(); bodyErr != nil {
+	var failed []*load
+	anew, retried := false, false
+	for next := req; ; {
+		resp, got, err := s.try(b, next, anew)
+		if err == nil || !maySendAgain(req, got) || got == sent && (retried || !s.mayRetry()) {
+			return resp, err
+		}
+		was := b
+		if got != stale { // of a stale connection, only that one is known to have ended
+			failed = append(failed, &b.load)
+			b = s.pick(failed)
+		}
+		if b == nil && got == sent || got == stale {
+			b = s.again(was) // the only one is better than none
+		}
+		anew, retried = anew || got != connecting, retried || got == sent
+		if b == nil {
 			return nil, err
 		}
+		next = req.Clone(req.Context())
+		if req.GetBody != nil {
+			var bodyErr error
+			if next.Body, bodyErr = req.GetBody(); bodyErr != nil {
+				s.done(b)
+				return nil, err
+			}
+		}
 	}
-	s.mu.Lock()
-	allowed := s.balance.retry()
-	s.mu.Unlock()
-	if !allowed {
-		closeBody(again)
-		return nil, err
-	}
-	if b = s.pick(b); b == nil {
-		closeBody(again)
-		return nil, err
-	}
-	resp, _, err = s.try(b, again)
-	return resp, err
 }
 
 // progress is how far a request came.
@@ -260,56 +298,156 @@ type progress uint8
 
 const (
 	connecting progress = iota // no connection was made, or no handshake of TLS
-	connected
-	answered // a byte of the answer came
+	stale                      // a connection that was there had ended, and nothing was written to it
+	sent                       // something was, or may have been
+	answered                   // a byte of the answer came
 )
 
-// mayRetry reports whether a request that failed has had no effect, or may have it twice.
-func mayRetry(req *http.Request, got progress) bool {
+// maySendAgain reports whether a request that failed has had no effect, or may have it twice.
+func maySendAgain(req *http.Request, got progress) bool {
 	switch {
 	case req.Context().Err() != nil, got == answered, req.Body != nil && req.Body != http.NoBody && req.GetBody == nil:
 		return false
-	case got == connecting:
+	case got == connecting, got == stale:
 		return true
 	}
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
+	return hasKey(req)
+}
+
+func hasKey(req *http.Request) bool {
 	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
 }
 
-// try sends a request to a member. came is how far it came.
-func (s *httpService) try(b *backend, req *http.Request) (resp *http.Response, came progress, err error) {
-	var mu sync.Mutex // of got and began
-	var got progress
-	began := time.Now()
-	note := func(p progress) {
-		mu.Lock()
-		defer mu.Unlock()
-		if got = p; p == connected {
-			began = time.Now() // making a connection is no latency
+// once makes net/http send a request that it takes for idempotent only once: it would repeat it at
+// the same member, beside the rules here, when a connection that was in use before breaks. It does
+// not repeat what has a body without GetBody; an empty body of unknown length leaves no trace in
+// HTTP/1. Nor does it know a key whose name is in lower case, which is the same name to a server.
+// Over HTTP/2 it repeats only what the member has said not to have looked at.
+func once(req *http.Request, http1 bool) *http.Request {
+	if req.Body != nil && req.Body != http.NoBody {
+		req.GetBody = nil
+		return req
+	}
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions:
+		if http1 {
+			req.Body, req.GetBody = emptyBody{}, nil
+			return req
 		}
 	}
-	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
-		GetConn:              func(string) { note(connecting) }, // also when it needs another one than a broken one
-		GotConn:              func(httptrace.GotConnInfo) { note(connected) },
+	if hasKey(req) {
+		req.Header = req.Header.Clone()
+		for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+			if values, ok := req.Header[name]; ok {
+				delete(req.Header, name)
+				req.Header[strings.ToLower(name)] = values
+			}
+		}
+	}
+	return req
+}
+
+// emptyBody is empty, and not the body that net/http knows to be.
+type emptyBody struct{}
+
+func (emptyBody) Read([]byte) (int, error) { return 0, io.EOF }
+func (emptyBody) Close() error             { return nil }
+
+// countedConn counts the bytes that are written.
+type countedConn struct {
+	net.Conn
+	written atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.written.Add(int64(n))
+	return n, err
+}
+
+// ReadFrom implements io.ReaderFrom, so that files are sent without a copy where the system can.
+func (c *countedConn) ReadFrom(r io.Reader) (int64, error) {
+	n, err := io.Copy(c.Conn, r)
+	c.written.Add(n)
+	return n, err
+}
+
+// attempt is a request at one member, as net/http's hooks see it, which run on several goroutines.
+type attempt struct {
+	mu      sync.Mutex
+	got     progress
+	began   time.Time
+	conn    *countedConn // one that was there; nil: a new one
+	written int64        // to it before
+}
+
+func (a *attempt) trace() *httptrace.ClientTrace {
+	note := func(p progress) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.got = p
+	}
+	return &httptrace.ClientTrace{
+		GetConn: func(string) { note(connecting) },
+		GotConn: func(info httptrace.GotConnInfo) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.got, a.began = sent, time.Now() // making a connection is no latency
+			a.conn = nil
+			conn := info.Conn
+			if secure, ok := conn.(*tls.Conn); ok {
+				conn = secure.NetConn()
+			}
+			if counted, ok := conn.(*countedConn); ok && info.Reused {
+				a.conn, a.written = counted, counted.written.Load()
+			}
+		},
 		GotFirstResponseByte: func() { note(answered) },
-	})
-	resp, err = b.transport.RoundTrip(req.WithContext(ctx))
+	}
+}
+
+// outcome is how far the request came, and since when its connection was there.
+func (a *attempt) outcome() (progress, time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.got == sent && a.conn != nil && a.conn.written.Load() == a.written {
+		return stale, a.began
+	}
+	return a.got, a.began
+}
+
+// try sends a request to a member, over a new connection if anew. came is how far it came.
+func (s *httpService) try(b *backend, req *http.Request, anew bool) (resp *http.Response, came progress, err error) {
+	a := &attempt{began: time.Now()}
+	s.mu.Lock()
+	transport := b.transport
+	if anew {
+		if b.anew == nil {
+			b.anew = b.transport.Clone()
+			b.anew.DisableKeepAlives = true
+		}
+		transport = b.anew
+	}
+	http1 := b.proto == 1 || b.proto == 0 && req.URL.Scheme == "http" && !b.mayUseHTTP2()
+	s.mu.Unlock()
+	own := once(req.WithContext(httptrace.WithClientTrace(req.Context(), a.trace())), http1)
+	resp, err = transport.RoundTrip(own)
 	now := time.Now()
-	mu.Lock()
-	came = got
-	took := now.Sub(began)
-	mu.Unlock()
+	came, began := a.outcome()
 	s.mu.Lock()
 	if err == nil {
-		b.answered(now, took)
+		b.answered(now, now.Sub(began))
+		b.proto = resp.ProtoMajor
 	}
-	if !errors.Is(err, context.Canceled) {
-		s.balance.result(now, &b.load, err != nil || resp.StatusCode >= 502 && resp.StatusCode <= 504)
-	} else {
+	if errors.Is(err, context.Canceled) || err != nil && came == stale { // it says nothing of the member
 		b.probing = false
+	} else {
+		s.balance.result(now, &b.load, err != nil || resp.StatusCode >= 502 && resp.StatusCode <= 504)
 	}
 	s.mu.Unlock()
 	if err != nil {
