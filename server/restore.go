@@ -224,7 +224,7 @@ func restoreTier(s *Server, ctx context.Context) error {
 	if err := importTier(ctx, s, from, &t, ids); err != nil {
 		return err
 	}
-	end := meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids}
+	end := meta.TierRestored{Tier: t.ID, Backup: from.Digest(), Shards: ids, Tokens: from.HighestToken()}
 	if err := s.governor.FinishRestore(ctx, end); err != nil {
 		return fmt.Errorf("assign the restored buckets: %w", err)
 	}

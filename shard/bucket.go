@@ -34,8 +34,9 @@ type bucket struct {
 	epoch       uint64
 	moveEpoch   uint64 // epoch of the move a frozen copy is frozen for
 
-	// orderCounter is the last order id given, or the revision of a deleted track where that is
-	// higher. Invariant: never goes back, through deletion of semaphores and moves of the bucket.
+	// orderCounter is the last order id given, or the highest number that a deleted object gave out
+	// to fence clients where that is higher, or the shard's token floor. Invariant: never goes back, through deletion of semaphores and moves of the
+	// bucket, and stays in the shard when the copy has left.
 	orderCounter   uint64
 	sessionCounter uint64 // counter of the last session id given
 
@@ -107,6 +108,7 @@ func applyBuckets(m *Machine, c *rawCommand) {
 	for i := x.First; i < x.First+x.Count; i++ {
 		if b := &m.buckets[i]; b.state == bucketAbsent && b.epoch == 0 {
 			b.state, b.epoch = bucketActive, max(x.Epoch, 1)
+			b.orderCounter = max(b.orderCounter, m.tokenFloor)
 		}
 	}
 	m.copyCount = m.countCopies()

@@ -7,6 +7,46 @@ type bucketTable struct {
 	tier      uint8
 	buckets   []bucket // by number; empty until the first CmdBuckets
 	copyCount uint64   // of how many of them this shard has a copy
+
+	// tokenFloor is the highest floor of any node that came. Invariant: no copy's order counter is
+	// below it, unless the copy is going.
+	tokenFloor uint64
+}
+
+// maxTokenFloor bounds floors: an order counter that is raised never overflows.
+const maxTokenFloor = 1 << 62
+
+// raiseTokens has every copy of a bucket give out order ids above floor. Copies that come later
+// begin above it too.
+func (t *bucketTable) raiseTokens(floor uint64) {
+	if floor <= t.tokenFloor {
+		return
+	}
+	t.tokenFloor = floor
+	for i := range t.buckets {
+		if b := &t.buckets[i]; b.state != bucketAbsent {
+			b.orderCounter = max(b.orderCounter, floor)
+		}
+	}
+}
+
+// HighestToken returns the highest number that the shard may have given out to fence clients, in any
+// bucket, those that have left it included: an order id, or what an object hands out like one.
+func (t *bucketTable) HighestToken() (highest uint64) {
+	for i := range t.buckets {
+		highest = max(highest, t.buckets[i].highestToken())
+	}
+	return highest
+}
+
+func (b *bucket) highestToken() uint64 {
+	highest := b.orderCounter
+	for _, objects := range b.objects {
+		for _, x := range objects { // the highest of all: their order does not matter
+			highest = max(highest, x.state.highest())
+		}
+	}
+	return highest
 }
 
 // Tier is the tier the shard's buckets belong to, and how many buckets the tier has; 0 before the

@@ -193,7 +193,7 @@ func (x *churn) command() Command {
 	case p < 98:
 		c := scriptConfig()
 		c.GracePeriod = 2000 + x.r.Uint64N(20_000)
-		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{a.node, x.index, c})}
+		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{a.node, x.index, c, x.r.Uint64N(1000)})}
 	case p < 99 && x.r.IntN(4) == 0:
 		drop := 1 + x.r.Uint64N(x.nodes)
 		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{drop})}
@@ -202,7 +202,7 @@ func (x *churn) command() Command {
 			Body: AppendBuckets(nil, BucketsBody{Total: 8, First: uint32(x.r.IntN(6)), Count: 1})}
 	default:
 		x.nodes++
-		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, scriptConfig()})}
+		return Command{Kind: CmdNodePut, Body: AppendNodePut(nil, NodePutBody{x.nodes, 1, scriptConfig(), 0})}
 	}
 }
 

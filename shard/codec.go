@@ -113,14 +113,15 @@ func (u *RemoteUpdateBody) read(body []byte) bool {
 // AppendNodePut appends the body of a CmdNodePut.
 func AppendNodePut(b []byte, x NodePutBody) []byte {
 	b = varint.Append(b, x.Node, x.Revision)
-	return appendConfig(b, x.Config)
+	return varint.Append(appendConfig(b, x.Config), x.TokenFloor)
 }
 
 func (n *NodePutBody) read(body []byte) bool {
 	r := varint.Reader{Rest: body}
 	n.Node, n.Revision = r.Uint(), r.Uint()
 	n.Config = readConfig(&r)
-	return !r.Failed && len(r.Rest) == 0
+	n.TokenFloor = r.Uint()
+	return !r.Failed && len(r.Rest) == 0 && n.TokenFloor <= maxTokenFloor
 }
 
 // AppendNodeDrop appends the body of a CmdNodeDrop.

@@ -153,6 +153,9 @@ type NodePutBody struct {
 	Node     uint64
 	Revision uint64
 	Config   protocol.NodeConfig // effective, all fields
+	// TokenFloor is what every order id of the node is above: those of deleted nodes are not, so that
+	// the fencing tokens of a name at a path never go back. At most maxTokenFloor.
+	TokenFloor uint64
 }
 
 // NodeDropBody ends the node's sessions, drops its semaphores, and refuses the node id for good.

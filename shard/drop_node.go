@@ -96,7 +96,7 @@ func dropObjects(m *Machine, n *node) bool {
 				return false
 			}
 			m.batch.releaseBudget--
-			x.unlink(m)
+			x.delete(m)
 		}
 	}
 	return true

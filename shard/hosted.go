@@ -75,6 +75,8 @@ type hostedState interface {
 	// size is about how many parts it has.
 	size() int
 
+	// highest is the highest of the numbers that it gave out to fence clients.
+	highest() uint64
 	// bumpCounters advances the numbers that it gives out to fence clients, each to what next gives
 	// for it, see Machine.BumpCounters.
 	bumpCounters(next func(uint64) uint64)
@@ -136,6 +138,13 @@ func (h *hostedObject) link(m *Machine) {
 	(*objects)[string(m.nameKey(h.node.id, h.name))] = h
 	h.node.objects[h.kind].insert(h, objectLess)
 	h.charge(h.quotaBytes())
+}
+
+// delete removes an object for good. The next one of the name begins above its numbers, so that what
+// they fenced stays fenced.
+func (h *hostedObject) delete(m *Machine) {
+	h.bucket.orderCounter = max(h.bucket.orderCounter, h.state.highest())
+	h.unlink(m)
 }
 
 // unlink takes an object out, with what its sessions know of it.

@@ -143,7 +143,7 @@ func (i *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
-			b.orderCounter = max(b.orderCounter, r.orderCounter)
+			b.orderCounter = max(b.orderCounter, r.orderCounter, m.tokenFloor)
 			b.sessionCounter = max(b.sessionCounter, r.sessionCounter)
 			b.timeBase = r.timeBase
 		case chunkHomeSession:

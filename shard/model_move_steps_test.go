@@ -75,6 +75,13 @@ func (x *moveTest) move() error {
 		switch st := x.sendStep(v.from, CmdFreeze, body); st {
 		case protocol.StatusOK:
 			v.phase, v.still = "frozen", stillIn(x.shards[v.from].m, v)
+			for b := v.run.First; b < v.run.First+v.run.Count; b++ { // from now on above what objects gave out
+				for _, objects := range x.shards[v.from].m.buckets[b].objects {
+					for _, o := range objects {
+						x.w.orders[b] = max(x.w.orders[b], o.state.highest())
+					}
+				}
+			}
 		case protocol.StatusAborted:
 			x.count("freeze had to wait")
 		default:

@@ -88,6 +88,7 @@ func applyNodePut(m *Machine, c *rawCommand) {
 		m.reply(protocol.StatusNotFound, textNodeDropped)
 		return
 	}
+	m.bucketTable.raiseTokens(x.TokenFloor)
 	n := m.nodes[x.Node]
 	switch {
 	case n == nil:

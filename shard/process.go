@@ -25,6 +25,8 @@ func (s processState) part(session uint64) (label string, count int) { return s.
 
 func (s processState) size() int { return s.Len() }
 
+func (s processState) highest() uint64 { return s.HighestEpoch() }
+
 func (s processState) bumpCounters(next func(uint64) uint64) { s.SkipEpochs(next) }
 
 // wake has the process ticked at the end of this Apply.
@@ -75,8 +77,7 @@ func tickCalledProcesses(m *Machine) {
 // members are notified. When the work of this Apply is used up, the timer is due, and the next
 // Apply continues.
 //
-// A process that has expired is deleted. The next process of the name begins above its epochs, so
-// that what they fenced stays fenced.
+// A process that has expired is deleted.
 func (h *hostedObject) tickProcess(m *Machine) {
 	if m.batch.releaseBudget > 0 {
 		at, p := processNow(m, h.bucket), h.process()
@@ -86,10 +87,7 @@ func (h *hostedObject) tickProcess(m *Machine) {
 		if p.Expired(at) {
 			m.emitProcessChange(h,
 				protocol.ProcessChange{Kind: protocol.ProcessDeleted, Epoch: p.Epoch(), Topology: p.Topology()})
-			h.unlink(m)
-			if !h.node.dropped {
-				h.bucket.orderCounter = max(h.bucket.orderCounter, p.HighestEpoch())
-			}
+			h.delete(m)
 			return
 		}
 	}

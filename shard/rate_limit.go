@@ -32,6 +32,8 @@ func (s limitState) part(session uint64) (label string, count int) {
 
 func (s limitState) size() int { return s.NumResources() + s.NumParticipants() }
 
+func (s limitState) highest() uint64 { return s.Revision() }
+
 func (s limitState) bumpCounters(next func(uint64) uint64) { s.SkipRevisions(next) }
 
 // wake removes a deleted tree once nobody can use a lease of it.
@@ -40,10 +42,7 @@ func (s limitState) wake(m *Machine, x *hostedObject) {
 		x.schedule(m)
 		return
 	}
-	if !x.node.dropped {
-		x.bucket.orderCounter = max(x.bucket.orderCounter, s.Revision())
-	}
-	x.unlink(m)
+	x.delete(m)
 }
 
 func (s limitState) sessionEnded(m *Machine, x *hostedObject, session uint64) {

@@ -55,7 +55,7 @@ func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
 	b = varint.Append(b, uint64(m.limits.Semaphores), uint64(m.limits.Answers))
 	b = varint.Append(b, uint64(m.work.deadlines), uint64(m.work.sweeps), uint64(m.work.releases))
 	b = append(b, m.tier)
-	b = varint.Append(b, uint64(len(m.buckets)))
+	b = varint.Append(b, uint64(len(m.buckets)), m.tokenFloor)
 
 	t := &m.takeovers
 	b = varint.AppendBool(b, m.transferring)

@@ -137,6 +137,7 @@ func (x *restorer) header(r *varint.Reader) bool {
 	if total > maxBuckets {
 		return false
 	}
+	m.tokenFloor = r.Uint()
 	m.buckets = make([]bucket, total)
 	for i := range m.buckets {
 		m.buckets[i].number = uint32(i)

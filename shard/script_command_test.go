@@ -246,7 +246,7 @@ func (x *scriptRunner) command(line string) Command {
 			c.CountersMode = protocol.CountersDetailed
 		}
 		return Command{Kind: CmdNodePut,
-			Body: AppendNodePut(nil, NodePutBody{a.num("id", 1), a.num("revision", 1), c})}
+			Body: AppendNodePut(nil, NodePutBody{a.num("id", 1), a.num("revision", 1), c, a.num("tokens", 0)})}
 	case "drop":
 		return Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{a.num("id", 1)})}
 	case "buckets":

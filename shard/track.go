@@ -24,6 +24,8 @@ func (s trackState) part(session uint64) (label string, count int) { return s.In
 
 func (s trackState) size() int { return s.NumInstances() }
 
+func (s trackState) highest() uint64 { return s.Revision() }
+
 // bumpCounters leaves the incarnations: one counts only together with the session that registered
 // it.
 func (s trackState) bumpCounters(next func(uint64) uint64) { s.SkipRevisions(next) }

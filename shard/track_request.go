@@ -74,9 +74,7 @@ func applyTrackDelete(m *Machine, c *rawCommand) {
 		return
 	}
 	deleted := Event{Kind: EventTrackDeleted, Node: q.node.id, Name: q.object.name}
-	// a new track of the name begins above its revisions
-	q.bucket.orderCounter = max(q.bucket.orderCounter, q.object.track().Revision())
-	q.object.unlink(m)
+	q.object.delete(m)
 	q.object = nil
 	q.finish(m, Event{}, nil)
 	m.batch.out.List = append(m.batch.out.List, deleted)

@@ -69,6 +69,14 @@ func (s *Source) Advance(wall uint64) {
 	}
 }
 
+// HighestToken returns the highest fencing token from which a shard continues; call Advance before.
+func (s *Source) HighestToken() (highest uint64) {
+	for _, m := range s.machines { // the highest of all: the order does not matter
+		highest = max(highest, m.HighestToken())
+	}
+	return highest
+}
+
 // ClusterName is the cluster's name.
 func (s *Source) ClusterName() string { return s.state.ClusterName() }
 

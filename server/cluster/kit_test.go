@@ -111,7 +111,10 @@ func (l *fakeLocal) do(ctx context.Context) error {
 }
 
 func (l *fakeLocal) Propose(ctx context.Context, _ uint64, _ shard.Command) error { return l.do(ctx) }
-func (l *fakeLocal) LeaderEpoch(ctx context.Context, _ uint64) (uint64, error)    { return 7, l.do(ctx) }
+func (l *fakeLocal) Registers(ctx context.Context, _ uint64) (governor.Registers, error) {
+	return governor.Registers{Epoch: 7, Token: 8}, l.do(ctx)
+}
+
 func (l *fakeLocal) Export(ctx context.Context, _ uint64, _ shard.BucketsBody, _ []byte) (chunk, next []byte, err error) {
 	return []byte("chunk"), []byte("next"), l.do(ctx)
 }

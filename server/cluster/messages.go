@@ -11,7 +11,7 @@ const (
 	methodDiscover       uint8 = 1
 	methodJoin           uint8 = 2
 	methodPropose        uint8 = 3
-	methodLeaderEpoch    uint8 = 4
+	methodRegisters      uint8 = 4
 	methodExport         uint8 = 5
 	methodMembers        uint8 = 6
 	methodChangeMembers  uint8 = 7
@@ -104,10 +104,6 @@ type proposeRequest struct {
 
 type shardRequest struct {
 	Shard uint64
-}
-
-type epochReply struct {
-	Epoch uint64
 }
 
 type exportRequest struct {

@@ -356,9 +356,9 @@ func (s *Service) registerHandlers() {
 		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Client: w.Client, Body: w.Body}
 		return nil, local.Propose(ctx, w.Shard, c)
 	}))
-	l.HandleCall(methodLeaderEpoch, handler(s, func(ctx context.Context, w *shardRequest) (any, error) {
-		epoch, err := local.LeaderEpoch(ctx, w.Shard)
-		return &epochReply{Epoch: epoch}, err
+	l.HandleCall(methodRegisters, handler(s, func(ctx context.Context, w *shardRequest) (any, error) {
+		at, err := local.Registers(ctx, w.Shard)
+		return &at, err
 	}))
 	l.HandleCall(methodExport, handler(s, func(ctx context.Context, w *exportRequest) (any, error) {
 		chunk, next, err := local.Export(ctx, w.Shard,

@@ -212,14 +212,13 @@ func (a *shardClient) Propose(ctx context.Context, id uint64, c shard.Command) e
 		&proposeRequest{Shard: id, Kind: uint8(c.Kind), Node: c.Node, Epoch: c.Epoch, Client: c.Client, Body: c.Body}, nil)
 }
 
-// LeaderEpoch implements governor.Shards.
-func (a *shardClient) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
-	var answer epochReply
+// Registers implements governor.Shards.
+func (a *shardClient) Registers(ctx context.Context, id uint64) (at governor.Registers, err error) {
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
-		answer.Epoch, err = a.local.LeaderEpoch(ctx, id)
+		at, err = a.local.Registers(ctx, id)
 		return err
-	}, methodLeaderEpoch, &shardRequest{Shard: id}, &answer)
-	return answer.Epoch, err
+	}, methodRegisters, &shardRequest{Shard: id}, &at)
+	return at, err
 }
 
 // Export reads a chunk of a frozen copy where the shard is led; see Local.

@@ -55,7 +55,9 @@ func refuses(st protocol.Status) func(context.Context, uint8, []byte) ([]byte, e
 }
 
 func TestCallTriesTheNextInstance(t *testing.T) {
-	done := func(context.Context, uint8, []byte) ([]byte, error) { return encode(&epochReply{Epoch: 42}), nil }
+	done := func(context.Context, uint8, []byte) ([]byte, error) {
+		return encode(&governor.Registers{Epoch: 42}), nil
+	}
 	undetermined := func(context.Context, uint8, []byte) ([]byte, error) {
 		return nil, protocol.Errorf(protocol.StatusUnavailable, "the connection was lost, whether it was done is unknown")
 	}
@@ -85,9 +87,9 @@ func TestCallTriesTheNextInstance(t *testing.T) {
 	} {
 		l := &fakeTransport{answers: x.answers}
 		a := reach(t, l, &fakeLocal{err: x.local, stuck: x.stuck})
-		epoch, err := a.LeaderEpoch(t.Context(), 2)
-		if protocol.StatusOf(err) != x.status || err == nil && epoch != x.epoch || !slices.Equal(l.asked, x.asked) {
-			t.Errorf("%s: epoch %d, error %v, asked %v", x.what, epoch, err, l.asked)
+		at, err := a.Registers(t.Context(), 2)
+		if protocol.StatusOf(err) != x.status || err == nil && at.Epoch != x.epoch || !slices.Equal(l.asked, x.asked) {
+			t.Errorf("%s: %+v, error %v, asked %v", x.what, at, err, l.asked)
 		}
 		if x.text != "" && !strings.Contains(err.Error(), x.text) {
 			t.Errorf("%s: %v", x.what, err)

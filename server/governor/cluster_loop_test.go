@@ -140,11 +140,11 @@ func (s liveShards) Propose(ctx context.Context, x uint64, cmd shard.Command) (e
 	return err
 }
 
-func (s liveShards) LeaderEpoch(ctx context.Context, x uint64) (epoch uint64, err error) {
-	if lost := s.withDelay(ctx, func(w *cluster) { epoch, err = clusterShards{w}.LeaderEpoch(ctx, x) }); lost != nil {
-		return 0, lost
+func (s liveShards) Registers(ctx context.Context, x uint64) (at Registers, err error) {
+	if lost := s.withDelay(ctx, func(w *cluster) { at, err = clusterShards{w}.Registers(ctx, x) }); lost != nil {
+		return at, lost
 	}
-	return epoch, err
+	return at, err
 }
 
 func (s liveShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {

@@ -39,11 +39,11 @@ func (s clusterShards) Propose(_ context.Context, x uint64, cmd shard.Command) e
 	})
 }
 
-func (s clusterShards) LeaderEpoch(_ context.Context, x uint64) (uint64, error) {
+func (s clusterShards) Registers(_ context.Context, x uint64) (Registers, error) {
 	if !s.ensureLeader(x) {
-		return 0, errNoLeader
+		return Registers{}, errNoLeader
 	}
-	return s.groups[x].term, nil
+	return Registers{Epoch: s.groups[x].term}, nil
 }
 
 // CopyBuckets imports one chunk in each call. There is a chunk for each half of the buckets.

@@ -14,13 +14,19 @@ import (
 // execute does one step, once.
 func (g *Governor) execute(ctx context.Context, s *Step) (Answer, error) {
 	switch s.Kind {
-	case ActivateBuckets, PutNode, DropNode:
+	case ActivateBuckets, PutNode:
 		return Answer{}, g.shards.Propose(ctx, s.Shard, shardCommand(s))
+	case DropNode:
+		if err := g.shards.Propose(ctx, s.Shard, shardCommand(s)); err != nil {
+			return Answer{}, err
+		}
+		at, err := g.shards.Registers(ctx, s.Shard)
+		return Answer{Token: at.Token}, err
 	case FreezeMove, ActivateMove, DiscardMove:
 		return Answer{}, g.proposeUntilDone(ctx, s.Shard, shardCommand(s))
 	case ReadLeaderEpoch:
-		epoch, err := g.shards.LeaderEpoch(ctx, s.Shard)
-		return Answer{Epoch: epoch}, err
+		at, err := g.shards.Registers(ctx, s.Shard)
+		return Answer{Epoch: at.Epoch}, err
 	case SyncNodes:
 		path, err := g.syncNodes(ctx, s)
 		return Answer{Path: path}, err
@@ -43,7 +49,7 @@ func shardCommand(s *Step) shard.Command {
 	switch s.Kind {
 	case PutNode:
 		return shard.Command{Kind: shard.CmdNodePut,
-			Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config})}
+			Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config, TokenFloor: s.Token})}
 	case DropNode:
 		return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
 	}
@@ -71,7 +77,7 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 	case MarkShardReady:
 		return &meta.ShardReady{Shard: s.Shard}
 	case CommitNodes:
-		return &meta.NodeCommit{Nodes: s.Nodes}
+		return &meta.NodeCommit{Nodes: s.Nodes, Tokens: s.Token}
 	case ClearGraceFloor:
 		return &meta.GraceFloorClear{NodeRef: meta.NodeRef{Node: s.Node, Revision: s.Revision}}
 	case SetCurrentState:

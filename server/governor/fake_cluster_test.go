@@ -169,13 +169,13 @@ func (s fakeShards) Propose(ctx context.Context, id uint64, c shard.Command) err
 	})
 }
 
-func (s fakeShards) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
+func (s fakeShards) Registers(ctx context.Context, id uint64) (at Registers, err error) {
 	err = s.deliver(ctx, func() error {
 		answer, err := s.state.execute(&Step{Kind: ReadLeaderEpoch, Shard: id})
-		epoch = answer.Epoch
+		at.Epoch = answer.Epoch
 		return err
 	})
-	return epoch, err
+	return at, err
 }
 
 func (s fakeShards) CopyBuckets(context.Context, uint64, uint64, shard.BucketsBody) (done bool, err error) {

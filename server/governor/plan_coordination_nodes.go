@@ -31,7 +31,7 @@ func planNodes(p *planner) {
 	}
 	p.steps = append(p.steps, p.epochReads...)
 	if len(commit) > 0 {
-		p.add(Step{Kind: CommitNodes, Nodes: commit})
+		p.add(Step{Kind: CommitNodes, Nodes: commit, Token: p.Progress.highestToken})
 	}
 }
 
@@ -65,7 +65,8 @@ func syncNode(p *planner, n *meta.Node) bool {
 }
 
 func putNode(shard uint64, n *meta.Node, final bool) Step {
-	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(final), Config: n.ShardConfig(final)}
+	return Step{Kind: PutNode, Shard: shard, Node: n.ID, Revision: n.ShardRevision(final), Config: n.ShardConfig(final),
+		Token: n.TokenFloor}
 }
 
 // parentReady reports whether the nodes above are visible, or become so in this commit: a child

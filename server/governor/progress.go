@@ -16,6 +16,14 @@ type Progress struct {
 	leaderEpochs  map[uint64]epochSpan    // by shard
 	floors        map[uint64]floor        // by node
 
+	// highestToken is not below any fencing token that a shard gave out for a node which it has
+	// dropped. A bucket may have been on its way from a shard that had not dropped the node yet to
+	// one that had: so what was dropped before shardLost, when a shard was last found gone, is
+	// dropped again.
+	highestToken uint64
+	shards       map[uint64]bool
+	shardLost    time.Duration
+
 	syncedTo     map[uint64]string             // by new shard: the first path it has not got
 	moves        map[meta.MoveRef]moveProgress // of the moves under way
 	moveBackoffs map[uint64]moveBackoff        // by shard, after an aborted move
@@ -91,6 +99,7 @@ func NewProgress() *Progress {
 		nodeRevisions: make(map[shardNodeKey]uint64),
 		leaderEpochs:  make(map[uint64]epochSpan),
 		floors:        make(map[uint64]floor),
+		shards:        make(map[uint64]bool),
 		syncedTo:      make(map[uint64]string),
 		moves:         make(map[meta.MoveRef]moveProgress),
 		moveBackoffs:  make(map[uint64]moveBackoff),
@@ -105,6 +114,7 @@ func NewProgress() *Progress {
 // Update forgets what is not pending any more, and records when it first sees what is.
 func (p *Progress) Update(v View) {
 	s, now := v.State, v.Now
+	p.updateShards(s, now)
 	p.updateNodes(s, now)
 	maps.DeleteFunc(p.syncedTo, func(id uint64, _ string) bool { x, ok := s.Shard(id); return !ok || x.Ready })
 	seen := make(map[meta.MoveRef]moveProgress)
@@ -155,6 +165,20 @@ func noteSince(since map[uint64]time.Duration, instance uint64, is bool, now tim
 	}
 }
 
+// updateShards forgets who has dropped nodes when a shard is gone.
+func (p *Progress) updateShards(s *meta.State, now time.Duration) {
+	for id := range p.shards {
+		if _, ok := s.Shard(id); !ok {
+			delete(p.shards, id)
+			p.shardLost = now
+			maps.DeleteFunc(p.nodeRevisions, func(_ shardNodeKey, revision uint64) bool { return revision == revisionDropped })
+		}
+	}
+	for _, x := range s.Shards() {
+		p.shards[x.ID] = true
+	}
+}
+
 func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
 	maps.DeleteFunc(p.activated, func(key bucketsKey, _ bool) bool { x, ok := s.Shard(key.shard); return !ok || x.Ready })
 	for key := range p.nodeRevisions {
@@ -183,6 +207,7 @@ func hasFloor(n *meta.Node) bool { return n.Phase == meta.Ready && n.GraceFloor 
 // Answer is the result of a step.
 type Answer struct {
 	Epoch uint64 // ReadLeaderEpoch
+	Token uint64 // DropNode: the highest that the shard gave out
 	Path  string // SyncNodes: the first path that was not sent
 }
 
@@ -194,7 +219,10 @@ func (p *Progress) Done(s *Step, began, ended time.Duration, answer Answer) {
 	case PutNode:
 		p.noteRevision(s.Shard, s.Node, s.Revision)
 	case DropNode:
-		p.noteRevision(s.Shard, s.Node, revisionDropped)
+		p.highestToken = max(p.highestToken, answer.Token)
+		if began >= p.shardLost {
+			p.noteRevision(s.Shard, s.Node, revisionDropped)
+		}
 	case ReadLeaderEpoch:
 		l := p.leaderEpochs[s.Shard]
 		if l.epoch != answer.Epoch {

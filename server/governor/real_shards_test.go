@@ -38,10 +38,7 @@ func newMachineShards(ids ...uint64) *machineShards {
 func (s *machineShards) Propose(_ context.Context, id uint64, c shard.Command) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.machines[id] == nil {
-		s.machines[id] = shard.New(id)
-		s.apply(id, shard.Command{Kind: shard.CmdTakeOver})
-	}
+	s.machine(id)
 	out := s.apply(id, c)
 	for _, e := range out.List {
 		switch {
@@ -54,6 +51,15 @@ func (s *machineShards) Propose(_ context.Context, id uint64, c shard.Command) e
 	return fmt.Errorf("shard %d answers %+v", id, out.List)
 }
 
+// machine returns a shard's machine, a new one for a shard that is not known yet.
+func (s *machineShards) machine(id uint64) *shard.Machine {
+	if s.machines[id] == nil {
+		s.machines[id] = shard.New(id)
+		s.apply(id, shard.Command{Kind: shard.CmdTakeOver})
+	}
+	return s.machines[id]
+}
+
 func (s *machineShards) apply(id uint64, c shard.Command) (out shard.Events) {
 	s.index++
 	h := shard.Header{Format: shard.FormatVersion, Epoch: leaderEpoch, Seq: s.index, LogTime: uint64(time.Since(s.start).Milliseconds())}
@@ -61,10 +67,11 @@ func (s *machineShards) apply(id uint64, c shard.Command) (out shard.Events) {
 	return out
 }
 
-func (s *machineShards) LeaderEpoch(_ context.Context, id uint64) (uint64, error) {
+func (s *machineShards) Registers(_ context.Context, id uint64) (Registers, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.machines[id].Epoch(), nil
+	m := s.machine(id)
+	return Registers{m.Epoch(), m.HighestToken()}, nil
 }
 
 func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
@@ -73,8 +80,8 @@ func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, 
 		s.mu.Unlock()
 		return false, errLost
 	}
-	cursor, done, ok := s.machines[target].Buckets().Imported(run.First, run.Count, run.Epoch)
-	chunk, next, err := s.machines[source].Buckets().Export(run.First, run.Count, run.Epoch, cursor, 1<<10)
+	cursor, done, ok := s.machine(target).Buckets().Imported(run.First, run.Count, run.Epoch)
+	chunk, next, err := s.machine(source).Buckets().Export(run.First, run.Count, run.Epoch, cursor, 1<<10)
 	s.mu.Unlock()
 	if done || !ok || err != nil {
 		return done && ok, err

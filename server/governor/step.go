@@ -109,6 +109,7 @@ type Step struct {
 	Path     string // SyncNodes
 
 	Nodes []meta.NodeRef // CommitNodes
+	Token uint64         // PutNode: the node's floor; CommitNodes: the highest that a shard gave out
 
 	// Instances, replicasets and replicas.
 	Instance   uint64

@@ -68,17 +68,17 @@ func (l Local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	return d.raft.ProposeInternal(ctx, c)
 }
 
-// LeaderEpoch implements governor.Shards.
-func (l Local) LeaderEpoch(ctx context.Context, id uint64) (epoch uint64, err error) {
+// Registers implements governor.Shards.
+func (l Local) Registers(ctx context.Context, id uint64) (at governor.Registers, err error) {
 	d, err := l.ledShard(id)
 	if err != nil {
-		return 0, err
+		return at, err
 	}
 	if err := l.barrier(ctx, d); err != nil {
-		return 0, err
+		return at, err
 	}
-	d.raft.View(func(m *shard.Machine) { epoch = m.Epoch() })
-	return epoch, nil
+	d.raft.View(func(m *shard.Machine) { at = governor.Registers{Epoch: m.Epoch(), Token: m.HighestToken()} })
+	return at, nil
 }
 
 // barrier returns once everything that was acknowledged before the call is applied here, and the

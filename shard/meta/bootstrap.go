@@ -285,6 +285,7 @@ func (c *Bootstrap) restore(s *State) Result {
 	}
 	s.nodeMap = m.nodeMap
 	s.nextNode += restoredAhead
+	s.tokenFloor = max(s.tokenFloor, m.tokenFloor)
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision

@@ -189,11 +189,11 @@ func TestTiersToBeRestored(t *testing.T) {
 		"tier second is to be restored":                                 &NodeDrop{Path: "/b", Node: made.ID},
 		"tier second is to be restored from a backup":                   &TierShards{second, 2},
 		"tier first is to be restored from a backup":                    &TierReplicationFactor{first, 3, 1},
-		"the backup with digest 0000000000000063, not 0000000000000064": &TierRestored{first, backup + 1, []uint64{1, 2}},
-		"shard 3 of tier first is gone":                                 &TierRestored{first, backup, []uint64{1, 3}},
-		"tier empty is not to be restored":                              &TierRestored{3, backup, []uint64{1}},
-		"name each once, in order":                                      &TierRestored{first, backup, []uint64{2, 1}},
-		"there is no tier 9":                                            &TierRestored{9, backup, []uint64{1}},
+		"the backup with digest 0000000000000063, not 0000000000000064": &TierRestored{first, backup + 1, []uint64{1, 2}, 0},
+		"shard 3 of tier first is gone":                                 &TierRestored{first, backup, []uint64{1, 3}, 0},
+		"tier empty is not to be restored":                              &TierRestored{3, backup, []uint64{1}, 0},
+		"name each once, in order":                                      &TierRestored{first, backup, []uint64{2, 1}, 0},
+		"there is no tier 9":                                            &TierRestored{9, backup, []uint64{1}, 0},
 	} {
 		if res := apply(m, c); res.Status == protocol.StatusOK || !strings.Contains(res.Message, want) {
 			t.Errorf("%#v: want %q, got %v", c, want, res.Err())
@@ -203,7 +203,7 @@ func TestTiersToBeRestored(t *testing.T) {
 		t.Errorf("its own snapshot: %v", err)
 	}
 	before := m.State
-	must(m, &TierRestored{first, backup, []uint64{1, 2}})
+	must(m, &TierRestored{first, backup, []uint64{1, 2}, 0})
 	if events := Audit(&before, &m.State, index); len(events) != 1 || events[0] != (AuditEvent{Title: "restore_tier",
 		Severity: SeverityHigh, Message: "tier `first` was restored from the backup with digest 0000000000000063",
 		Tier: "first", Backup: backup, Index: index, Count: 1}) {
@@ -215,8 +215,8 @@ func TestTiersToBeRestored(t *testing.T) {
 	if x, _ := m.Tier(second); !x.ToBeRestored() || x.Bootstrapped {
 		t.Errorf("the second tier is %+v", x)
 	}
-	must(m, &ShardReady{Shard: 1}, &TierShards{first, 3}, &TierRestored{second, backup, []uint64{3}}, &NodeDrop{Path: "/b", Node: made.ID})
-	if res := apply(m, &TierRestored{second, backup, []uint64{3}}); res.Status != protocol.StatusPreconditionFailed {
+	must(m, &ShardReady{Shard: 1}, &TierShards{first, 3}, &TierRestored{second, backup, []uint64{3}, 0}, &NodeDrop{Path: "/b", Node: made.ID})
+	if res := apply(m, &TierRestored{second, backup, []uint64{3}, 0}); res.Status != protocol.StatusPreconditionFailed {
 		t.Errorf("restored twice: %v", res.Err())
 	}
 

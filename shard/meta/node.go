@@ -41,6 +41,9 @@ type Node struct {
 	// go by after alters lowered it; 0 for none. Invariant: 0 or above Config.GracePeriod.
 	GraceFloor uint64
 	CreatedAt  uint64 // wall clock, ms since 1970, for display
+	// TokenFloor is below every fencing token of the node, and not below those of any node that was
+	// deleted before this one was made.
+	TokenFloor uint64
 }
 
 // Visible reports whether describe and list find the node.

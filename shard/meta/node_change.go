@@ -208,11 +208,17 @@ const MaxCommit = 1024
 // parent is still being created; name the parent first.
 type NodeCommit struct {
 	Nodes []NodeRef
+	// Tokens is the highest fencing token that any shard gave out for the nodes that are being
+	// deleted, or a higher number. Nodes that are made from now on begin above it.
+	Tokens uint64
 }
 
 func (*NodeCommit) kind() Kind { return KindNodeCommit }
 
-func (c *NodeCommit) fields(f *varint.Fields) { varint.List(f, &c.Nodes, MaxCommit, (*NodeRef).fields) }
+func (c *NodeCommit) fields(f *varint.Fields) {
+	varint.List(f, &c.Nodes, MaxCommit, (*NodeRef).fields)
+	f.Uint(&c.Tokens)
+}
 
 func (c *NodeCommit) apply(s *State) Result {
 	changed := false
@@ -223,6 +229,7 @@ func (c *NodeCommit) apply(s *State) Result {
 		}
 		if old.Phase == Dropping {
 			s.removeNode(old)
+			s.tokenFloor = max(s.tokenFloor, c.Tokens)
 			changed = true
 			continue
 		}

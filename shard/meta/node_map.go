@@ -10,6 +10,9 @@ import (
 // nodeMap has the coordination nodes, by path and by id. Like all of [State] it is a value.
 type nodeMap struct {
 	nextNode uint64 // the last node id given out; ids start at 1
+	// tokenFloor is not below any fencing token that was given out for a deleted node. A new node at
+	// the same path begins above it, in whatever bucket and tier its names are.
+	tokenFloor uint64
 	// Invariant: the four trees hold the same records: nodes has all of them, ids has all of them,
 	// pending those with pending(), withQuota those with a quota of requests. Invariant: the parent
 	// of every node is a node; and it is not being dropped.
@@ -121,7 +124,7 @@ func (t *nodeMap) addNode(path string, tier uint8, config protocol.NodeConfig, g
 	t.nextNode++
 	n := &Node{
 		ID: t.nextNode, Path: path, Tier: tier, Phase: Creating, Revision: 1,
-		Config: config, SetFields: given, CreatedAt: wall,
+		Config: config, SetFields: given, CreatedAt: wall, TokenFloor: t.tokenFloor,
 	}
 	t.putNode(n)
 	return n

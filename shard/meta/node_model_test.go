@@ -17,11 +17,14 @@ import (
 type model struct {
 	nodes map[string]*modelNode
 	last  uint64
+	// tokens is what the tokens of new nodes are above; gone counts the nodes that are.
+	tokens uint64
+	gone   int
 }
 
 type modelNode struct {
-	id, revision, grace, floor uint64
-	phase                      NodePhase
+	id, revision, grace, floor, tokens uint64
+	phase                              NodePhase
 }
 
 func (m *model) create(path string, grace uint64) protocol.Status {
@@ -44,10 +47,10 @@ func (m *model) create(path string, grace uint64) protocol.Status {
 	}
 	for _, up := range missing {
 		m.last++
-		m.nodes[up] = &modelNode{id: m.last, revision: 1, grace: protocol.DefaultGracePeriod, phase: Creating}
+		m.nodes[up] = &modelNode{id: m.last, revision: 1, grace: protocol.DefaultGracePeriod, phase: Creating, tokens: m.tokens}
 	}
 	m.last++
-	m.nodes[path] = &modelNode{id: m.last, revision: 1, grace: grace, phase: Creating}
+	m.nodes[path] = &modelNode{id: m.last, revision: 1, grace: grace, phase: Creating, tokens: m.tokens}
 	return protocol.StatusOK
 }
 
@@ -109,6 +112,7 @@ func (m *model) commit(id, revision uint64) {
 		switch up := m.nodes[path[:strings.LastIndex(path, "/")]]; {
 		case n.phase == Dropping:
 			delete(m.nodes, path)
+			m.gone++
 		case up == nil || up.phase != Creating:
 			n.phase = Ready
 		}
@@ -127,7 +131,7 @@ func (m *model) String() string {
 	var out strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[path]
-		fmt.Fprintf(&out, "%d@%d %s %s %d %d\n", n.id, n.revision, path, n.phase, n.grace, n.floor)
+		fmt.Fprintf(&out, "%d@%d %s %s %d %d above %d\n", n.id, n.revision, path, n.phase, n.grace, n.floor, n.tokens)
 	}
 	return out.String()
 }
@@ -135,8 +139,8 @@ func (m *model) String() string {
 func nodeTable(s *State) string {
 	var out strings.Builder
 	for n := range s.Nodes("", "") {
-		fmt.Fprintf(&out, "%d@%d %s %s %d %d\n", n.ID, n.Revision,
-			n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor)
+		fmt.Fprintf(&out, "%d@%d %s %s %d %d above %d\n", n.ID, n.Revision,
+			n.Path, n.Phase, n.Config.GracePeriod, n.GraceFloor, n.TokenFloor)
 	}
 	return out.String()
 }
@@ -209,10 +213,15 @@ func TestNodesMatchModel(t *testing.T) {
 					refs = append(refs, NodeRef{n.ID, n.Revision})
 				}
 				refs = refs[:rapid.IntRange(1, len(refs)).Draw(t, "commit")]
+				tokens := rapid.Uint64Range(0, 50).Draw(t, "tokens")
+				before := want.gone
 				for _, ref := range refs {
 					want.commit(ref.Node, ref.Revision)
 				}
-				c = &NodeCommit{refs}
+				if want.gone != before {
+					want.tokens = max(want.tokens, tokens)
+				}
+				c = &NodeCommit{refs, tokens}
 			}
 			var op OpID
 			op[0], op[1] = 1, byte(step+1)

@@ -26,7 +26,7 @@ func (s *State) headFields(f *varint.Fields) {
 	varint.List(f, &s.shards, MaxShards, (*Shard).fields)
 	varint.List(f, &s.moves, maxMoves, (*Move).fields)
 	s.metaShard.fields(f)
-	f.Uint(&s.nextInstance, &s.nextReplicaset, &s.nextShard, &s.nextNode)
+	f.Uint(&s.nextInstance, &s.nextReplicaset, &s.nextShard, &s.nextNode, &s.tokenFloor)
 	varint.List(f, &s.rights, maxRights, (*Right).fields)
 	f.Uint(&s.rightsRevision)
 	f.Bool(&s.authOn)
@@ -152,7 +152,7 @@ func (n *Node) fields(f *varint.Fields) {
 	f.Uint(&n.Revision)
 	configFields(f, &n.Config)
 	f.Uint32(&n.SetFields)
-	f.Uint(&n.GraceFloor, &n.CreatedAt)
+	f.Uint(&n.GraceFloor, &n.CreatedAt, &n.TokenFloor)
 }
 
 // opRecord is a remembered op in a snapshot.

@@ -56,6 +56,9 @@ type TierRestored struct {
 	Tier   uint8
 	Backup uint64   // that of the mark
 	Shards []uint64 // rising
+	// Tokens is the highest fencing token from which a shard of the backup continues. Nodes that are
+	// made from now on begin above it.
+	Tokens uint64
 }
 
 func (*TierRestored) kind() Kind { return KindTierRestored }
@@ -64,6 +67,7 @@ func (c *TierRestored) fields(f *varint.Fields) {
 	varint.Byte(f, &c.Tier)
 	f.Uint(&c.Backup)
 	varint.List(f, &c.Shards, MaxShards, func(id *uint64, f *varint.Fields) { f.Uint(id) })
+	f.Uint(&c.Tokens)
 }
 
 func (c *TierRestored) apply(s *State) Result {
@@ -95,5 +99,6 @@ func (c *TierRestored) apply(s *State) Result {
 		return x.Tier == t.ID && !slices.Contains(c.Shards, x.ID)
 	})
 	t.assign(s, runs)
+	s.tokenFloor = max(s.tokenFloor, c.Tokens)
 	return Result{}
 }
