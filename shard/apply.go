@@ -3,6 +3,7 @@ package shard
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // Apply applies the log entry with this index, and appends what leaves the machine to out. It does
@@ -177,11 +178,11 @@ func (m *Machine) fireDeadlines() {
 
 // forgetEnded drops ids and create ids whose time is over.
 func (m *Machine) forgetEnded() {
-	var ended func(uint64, expiringKey[[protocol.KeyLen]byte])
-	var gone func(uint64, expiringKey[uint64])
+	var ended func(uint64, container.ExpiringKey[[protocol.KeyLen]byte])
+	var gone func(uint64, container.ExpiringKey[uint64])
 	if m.snapshot != nil {
 		ended, gone = m.snapshot.keepEndedCreateID, m.snapshot.keepEndedRemote
 	}
-	m.endedCreateIDs.forget(m.logTime, m.work.deadlines, ended)
-	m.endedRemotes.forget(m.logTime, m.work.deadlines, gone)
+	m.endedCreateIDs.Forget(m.logTime, m.work.deadlines, ended)
+	m.endedRemotes.Forget(m.logTime, m.work.deadlines, gone)
 }

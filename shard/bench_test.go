@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // BenchmarkPairs is acquire and release on distinct names, 64 pairs a batch; n counts pairs.
@@ -93,7 +94,7 @@ func newRemoteBenchMachine(sessions int) *benchMachine {
 	x := newBenchMachine(0)
 	x.client = "worker"
 	for i := range sessions {
-		x.sessions = append(x.sessions, protocol.SessionID(mix(uint64(i))>>4|1<<60))
+		x.sessions = append(x.sessions, protocol.SessionID(container.Mix(uint64(i))>>4|1<<60))
 		x.seqs = append(x.seqs, 0)
 	}
 	return x

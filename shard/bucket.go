@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers
@@ -40,7 +41,7 @@ type bucket struct {
 	orderCounter   uint64
 	sessionCounter uint64 // counter of the last session id given
 
-	semaphores hashSet[semaphore]                  // by hashName, without those in that ring
+	semaphores container.HashSet[semaphore]        // by hashName, without those in that ring
 	objects    [kindCount]map[string]*hostedObject // by kind, by semaphoreKey
 
 	// A bucket has a time of its own, which stands still while it is not active. Deadlines of its
@@ -129,7 +130,7 @@ func (b *bucket) readObject(kind kindNumber, node uint64, name []byte) *hostedOb
 
 // empty reports whether the copy has no semaphores and no hosted objects.
 func (b *bucket) empty() bool {
-	count := b.semaphores.n + int(b.newestCount)
+	count := b.semaphores.Len() + int(b.newestCount)
 	for _, objects := range b.objects {
 		count += len(objects)
 	}

@@ -26,9 +26,9 @@ func (c *clock) schedule(rec scheduled, at uint64) {
 		c.deadlines.schedule(rec, at)
 		return
 	}
-	was := b.timers.head()
+	was := b.timers.heap.First()
 	b.timers.schedule(rec, at)
-	if b.timers.head() != was {
+	if b.timers.heap.First() != was {
 		c.rescheduleBucket(b)
 	}
 }
@@ -40,9 +40,9 @@ func (c *clock) unschedule(rec scheduled) {
 		c.deadlines.unschedule(rec)
 		return
 	}
-	was := b.timers.head()
+	was := b.timers.heap.First()
 	b.timers.unschedule(rec)
-	if b.timers.head() != was {
+	if b.timers.heap.First() != was {
 		c.rescheduleBucket(b)
 	}
 }

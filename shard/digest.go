@@ -3,6 +3,8 @@ package shard
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // Digest is a hash of the whole state: two replicas that applied the same log have the same, a
@@ -14,11 +16,11 @@ func (m *Machine) Digest() uint64 {
 	for i := range m.buckets {
 		b = appendBucket(b[:0], &m.buckets[i], &sum)
 	}
-	m.nodeIndex.all(func(n *node) bool {
+	m.nodeIndex.All(func(n *node) bool {
 		b = n.appendRecord(b[:0], &sum)
 		return true
 	})
-	for p := range m.sessions.all() {
+	for p := range m.sessions.All() {
 		b = p.appendRecord(b[:0], &sum)
 	}
 	for s := range m.semaphores.all(m.buckets) {
@@ -37,10 +39,10 @@ func (m *Machine) Digest() uint64 {
 			}
 		}
 	}
-	for i, k := range m.endedCreateIDs.queue {
+	for i, k := range m.endedCreateIDs.Queue() {
 		b = appendEndedCreateID(b[:0], k, uint64(i), &sum)
 	}
-	for i, k := range m.endedRemotes.queue {
+	for i, k := range m.endedRemotes.Queue() {
 		b = appendEndedRemote(b[:0], k, uint64(i), &sum)
 	}
 	return sum
@@ -54,13 +56,13 @@ func hash(seed uint64, b []byte) uint64 {
 		k2 = 0xd6e8feb86659fd93
 		k3 = 0xa0761d6478bd642f
 	)
-	h := mix(seed + k1 + uint64(len(b))*k2)
+	h := container.Mix(seed + k1 + uint64(len(b))*k2)
 	for ; len(b) >= 16; b = b[16:] {
 		hi, lo := bits.Mul64(binary.LittleEndian.Uint64(b)^h^k2, binary.LittleEndian.Uint64(b[8:])^k3)
-		h = mix(hi^lo) + bits.RotateLeft64(h, 23)
+		h = container.Mix(hi^lo) + bits.RotateLeft64(h, 23)
 	}
 	var tail [16]byte
 	copy(tail[:], b)
 	hi, lo := bits.Mul64(binary.LittleEndian.Uint64(tail[:])^h^k2, binary.LittleEndian.Uint64(tail[8:])^k3)
-	return mix(hi ^ lo ^ bits.RotateLeft64(h, 41))
+	return container.Mix(hi ^ lo ^ bits.RotateLeft64(h, 41))
 }

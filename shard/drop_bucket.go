@@ -5,6 +5,8 @@ import (
 	"iter"
 	"maps"
 	"math"
+
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // clearState is the sweep that removes dropped copies, a bounded piece in each Apply. It removes
@@ -88,7 +90,7 @@ func (c *clearState) finish(m *Machine) {
 	*c = clearState{}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.state == bucketDropping {
-			b.state, b.semaphores, b.objects = bucketAbsent, hashSet[semaphore]{},
+			b.state, b.semaphores, b.objects = bucketAbsent, container.HashSet[semaphore]{},
 				[kindCount]map[string]*hostedObject{}
 		}
 	}
@@ -141,7 +143,7 @@ func (s *homeSession) remove(m *Machine) {
 		p.ended = true // and has no answers
 		return
 	}
-	p.node.remoteSessions.insert(p.id, cmp.Less)
+	p.node.remoteSessions.Insert(p.id, cmp.Less)
 	if !p.hasReferences() {
 		m.schedule(p, addSaturated(p.lastSeen, Retention))
 	}

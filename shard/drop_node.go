@@ -42,7 +42,7 @@ func (t *nodeTable) removeDropped(m *Machine) {
 			return
 		}
 		m.touch(n)
-		t.nodeIndex.remove(n, nodeLess)
+		t.nodeIndex.Remove(n, nodeLess)
 		t.dropping[0] = nil
 		t.dropping = t.dropping[1:]
 	}
@@ -52,18 +52,18 @@ func (t *nodeTable) removeDropped(m *Machine) {
 // order of id, then semaphores and hosted objects in order of name. It is false while some are
 // left.
 func removeNodeRecords(m *Machine, n *node) bool {
-	for s := n.homeSessions.first(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.first() {
+	for s := n.homeSessions.First(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.First() {
 		m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
 		s.end(m, protocol.EndNodeDropped, textNodeEnd)
 	}
-	for id := n.remoteSessions.first(); id != 0 && m.batch.releaseBudget > 0; id = n.remoteSessions.first() {
+	for id := n.remoteSessions.First(); id != 0 && m.batch.releaseBudget > 0; id = n.remoteSessions.First() {
 		m.batch.releaseBudget--
 		p := m.sessions.get(id)
 		markRemoteEnded(m, id)
 		p.releaseRemote(m)
 	}
 	m.sessionTable.purgeEnding(m) // what is left of its sessions still has entries
-	if n.homeSessions.n > 0 || n.remoteSessions.n > 0 || len(m.ending) > 0 {
+	if n.homeSessions.Len() > 0 || n.remoteSessions.Len() > 0 || len(m.ending) > 0 {
 		return false
 	}
 	dropSemaphores(m, n)
@@ -91,7 +91,7 @@ func dropSemaphores(m *Machine, n *node) {
 // the work of this Apply is used up.
 func dropObjects(m *Machine, n *node) bool {
 	for kind := range n.objects {
-		for x := n.objects[kind].first(); x != nil; x = n.objects[kind].first() {
+		for x := n.objects[kind].First(); x != nil; x = n.objects[kind].First() {
 			if m.batch.releaseBudget <= 0 {
 				return false
 			}

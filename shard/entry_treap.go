@@ -1,6 +1,10 @@
 package shard
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/signalbox-dev/signalbox/shard/container"
+)
 
 // treap is an ordered set of entries whose links live in the entries themselves: no allocation,
 // O(log n) expected for insertion, removal and seeking, O(1) expected for insertion at the end and
@@ -24,15 +28,8 @@ type link struct {
 	left, right, parent *entry
 }
 
-func priority(e *entry) uint64 { return mix(e.orderID ^ uint64(e.semaphore.bucket.number)<<48) }
-
-// mix is the finalizer of splitmix64: a bijection that spreads every bit.
-func mix(x uint64) uint64 {
-	x ^= x >> 30
-	x *= 0xbf58476d1ce4e5b9
-	x ^= x >> 27
-	x *= 0x94d049bb133111eb
-	return x ^ x>>31
+func priority(e *entry) uint64 {
+	return container.Mix(e.orderID ^ uint64(e.semaphore.bucket.number)<<48)
 }
 
 func entryLess(a, b *entry, which int) bool {

@@ -135,9 +135,9 @@ func (q *laneSet) headWithout(l *lane, without *entry) head {
 	if l.first != without {
 		return head{l, l.first, q.laneRank(l)}
 	}
-	walk := l.waiters.from(func(*entry) bool { return false })
-	walk.next()
-	e := walk.next()
+	walk := l.waiters.From(func(*entry) bool { return false })
+	walk.Next()
+	e := walk.Next()
 	if e == nil {
 		return head{}
 	}

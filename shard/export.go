@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 const (
@@ -74,7 +75,7 @@ func (x *export) section() bool {
 		low, high := x.m.homeIDs(x.bucketRange.First, x.bucketRange.Count)
 		return x.eachNode(func(n *node) (complete bool) {
 			complete = true
-			n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= max(x.cursor.id, low) }, func(s *homeSession) bool {
+			n.homeSessions.Ascend(func(s *homeSession) bool { return s.id <= max(x.cursor.id, low) }, func(s *homeSession) bool {
 				if s.id > high {
 					return false
 				}
@@ -106,15 +107,15 @@ func (e *exportCursor) precedes(id uint64) bool { return id > e.id || id == e.id
 // returns false. Sessions and remote sessions are walked as one: a session record may become one of
 // the other kind meanwhile.
 func (n *node) eachSessionRecord(all *sessionSet, at exportCursor, yield func(*sessionRecord) bool) bool {
-	homes := n.homeSessions.from(func(s *homeSession) bool { return !at.precedes(s.id) })
-	remotes := n.remoteSessions.from(func(id uint64) bool { return !at.precedes(id) })
-	s, remote := homes.next(), remotes.next()
+	homes := n.homeSessions.From(func(s *homeSession) bool { return !at.precedes(s.id) })
+	remotes := n.remoteSessions.From(func(id uint64) bool { return !at.precedes(id) })
+	s, remote := homes.Next(), remotes.Next()
 	for s != nil || remote != 0 {
 		var first *sessionRecord
 		if remote == 0 || s != nil && s.id < remote {
-			first, s = s.sessionRecord, homes.next()
+			first, s = s.sessionRecord, homes.Next()
 		} else {
-			first, remote = all.get(remote), remotes.next()
+			first, remote = all.get(remote), remotes.Next()
 		}
 		if !yield(first) {
 			return false
@@ -161,21 +162,21 @@ func (x *export) counters() bool {
 
 // endedCreateIDs gives the create ids of sessions that ended lately, in order.
 func (x *export) endedCreateIDs() bool {
-	var keys []expiringKey[[protocol.KeyLen]byte]
-	for key, until := range x.m.endedCreateIDs.until { // sorted below
-		if x.m.logTime <= until && bytes.Compare(x.cursor.key, key[:]) < 0 &&
-			x.bucketRange.contains(uint64(protocol.HomeBucket(key, x.bucketRange.Total))) {
-			keys = append(keys, expiringKey[[protocol.KeyLen]byte]{key, until})
+	var keys []container.ExpiringKey[[protocol.KeyLen]byte]
+	for _, k := range x.m.endedCreateIDs.Queue() {
+		if x.m.logTime <= k.Until && bytes.Compare(x.cursor.key, k.Key[:]) < 0 &&
+			x.bucketRange.contains(uint64(protocol.HomeBucket(k.Key, x.bucketRange.Total))) {
+			keys = append(keys, k)
 		}
 	}
 	slices.SortFunc(keys,
-		func(a, b expiringKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.key[:], b.key[:]) })
+		func(a, b container.ExpiringKey[[protocol.KeyLen]byte]) int { return bytes.Compare(a.Key[:], b.Key[:]) })
 	for i := range keys {
 		if x.w.full() {
 			return false
 		}
-		x.w.endedCreateID(keys[i].key, keys[i].until-x.m.logTime)
-		x.cursor.key = keys[i].key[:]
+		x.w.endedCreateID(keys[i].Key, keys[i].Until-x.m.logTime)
+		x.cursor.key = keys[i].Key[:]
 	}
 	return true
 }

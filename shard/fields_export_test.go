@@ -151,7 +151,7 @@ func moveRecords(m *Machine, run *BucketsBody) map[string]func(*Machine) any {
 	record := func(id uint64) func(*Machine) any {
 		return func(m *Machine) any { return m.sessions.get(id) }
 	}
-	for _, p := range slices.SortedFunc(m.sessions.all(), func(a, b *sessionRecord) int { return cmp.Compare(a.id, b.id) }) {
+	for _, p := range slices.SortedFunc(m.sessions.All(), func(a, b *sessionRecord) int { return cmp.Compare(a.id, b.id) }) {
 		id := p.id
 		switch {
 		case p.ended || p.home != nil && !run.contains(uint64(protocol.SessionBucket(id))):
@@ -246,7 +246,7 @@ func TestEveryFieldMoves(t *testing.T) {
 			x.step()
 		}
 		freezeWhole(t, x, &run)
-		for p := range x.m.sessions.all() { // what is forgotten is not exported
+		for p := range x.m.sessions.All() { // what is forgotten is not exported
 			if p.answers.head > 0 {
 				p.answers = answers{list: slices.Clone(p.answers.list[p.answers.head:])}
 			}
@@ -293,10 +293,11 @@ func TestEveryFieldMoves(t *testing.T) {
 		if err := m.Check(); err != nil {
 			t.Error(err)
 		}
-		for key, until := range x.m.endedCreateIDs.until {
+		for _, k := range x.m.endedCreateIDs.Queue() {
+			key, until := k.Key, k.Until
 			if until >= x.m.logTime && run.contains(uint64(protocol.HomeBucket(key, run.Total))) {
 				ended++
-				if got := m.endedCreateIDs.until[key]; got-m.logTime != until-x.m.logTime {
+				if got := untilOf(m, key); got-m.logTime != until-x.m.logTime {
 					t.Errorf("a session that ended is remembered for %d ms, want %d",
 						got-m.logTime, until-x.m.logTime)
 				}
@@ -320,4 +321,14 @@ func TestEveryFieldMoves(t *testing.T) {
 	if ended == 0 {
 		t.Error("no session had ended: the test has lost its way")
 	}
+}
+
+// untilOf is the last log time at which a create id is remembered.
+func untilOf(m *Machine, key [protocol.KeyLen]byte) (until uint64) {
+	for _, k := range m.endedCreateIDs.Queue() {
+		if k.Key == key {
+			until = k.Until
+		}
+	}
+	return until
 }

@@ -254,7 +254,7 @@ func recordsOf(m *Machine) map[string]func(*Machine) reflect.Value {
 	for id := range m.nodes {
 		list["node"] = func(m *Machine) reflect.Value { return of(m.nodes[id]) }
 	}
-	for p := range m.sessions.all() {
+	for p := range m.sessions.All() {
 		id := p.id
 		switch {
 		case p.home != nil:
@@ -356,7 +356,7 @@ func checkLists(t *testing.T, m *Machine) {
 			t.Errorf("%s: restored as another", name)
 		}
 	}
-	for p := range m.sessions.all() {
+	for p := range m.sessions.All() {
 		was := m.ending
 		m.ending = append(slices.Clone(was), p)
 		look("Machine.ending",
@@ -376,16 +376,16 @@ func checkLists(t *testing.T, m *Machine) {
 		m.dropping = was
 		break
 	}
-	if len(m.endedCreateIDs.queue) > 0 {
-		k := &m.endedCreateIDs.queue[0]
-		k.until++
-		look("ended", func(x *Machine) bool { return x.endedCreateIDs.queue[0] == *k })
-		k.until--
+	if len(m.endedCreateIDs.Queue()) > 0 {
+		k := &m.endedCreateIDs.Queue()[0]
+		k.Until++
+		look("ended", func(x *Machine) bool { return x.endedCreateIDs.Queue()[0] == *k })
+		k.Until--
 	}
-	if len(m.endedRemotes.queue) > 0 {
-		k := &m.endedRemotes.queue[0]
-		k.until++
-		look("gone", func(x *Machine) bool { return x.endedRemotes.queue[0] == *k })
-		k.until--
+	if len(m.endedRemotes.Queue()) > 0 {
+		k := &m.endedRemotes.Queue()[0]
+		k.Until++
+		look("gone", func(x *Machine) bool { return x.endedRemotes.Queue()[0] == *k })
+		k.Until--
 	}
 }

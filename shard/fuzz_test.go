@@ -133,7 +133,7 @@ func readEverything(t *testing.T, m *Machine) {
 			sessions.Cursor = r.Cursor
 		}
 		alive := 0
-		n.homeSessions.all(func(s *homeSession) bool {
+		n.homeSessions.All(func(s *homeSession) bool {
 			if m.alive(s.sessionRecord) && m.atHome(s.sessionRecord) {
 				alive++
 			}

@@ -136,7 +136,7 @@ func (h *hostedObject) link(m *Machine) {
 		*objects = make(map[string]*hostedObject)
 	}
 	(*objects)[string(m.nameKey(h.node.id, h.name))] = h
-	h.node.objects[h.kind].insert(h, objectLess)
+	h.node.objects[h.kind].Insert(h, objectLess)
 	h.charge(h.quotaBytes())
 }
 
@@ -157,7 +157,7 @@ func (h *hostedObject) unlink(m *Machine) {
 		}
 	}
 	delete(h.bucket.objects[h.kind], string(m.nameKey(h.node.id, h.name)))
-	h.node.objects[h.kind].remove(h, objectLess)
+	h.node.objects[h.kind].Remove(h, objectLess)
 	h.charge(0)
 	h.deleted = true
 }

@@ -41,7 +41,7 @@ func (r reader) listObjects(kind kindNumber, req objectPage, next *[]byte, visit
 	if err != nil {
 		return err
 	}
-	n.objects[kind].ascend(func(x *hostedObject) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *hostedObject) bool {
+	n.objects[kind].Ascend(func(x *hostedObject) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *hostedObject) bool {
 		take, more := l.look(x.name, x.bucket, 48, next)
 		if take {
 			visit(x)
@@ -55,12 +55,12 @@ func (r reader) listObjects(kind kindNumber, req objectPage, next *[]byte, visit
 // the one named on.
 func (r reader) objectsFrom(kind kindNumber, first uint64, name []byte, yield func(*hostedObject) bool) {
 	more := true
-	r.m.nodeIndex.ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
+	r.m.nodeIndex.Ascend(func(n *node) bool { return n.id < first }, func(n *node) bool {
 		if n.dropped {
 			return true
 		}
 		before := func(x *hostedObject) bool { return n.id == first && bytes.Compare(x.name, name) < 0 }
-		n.objects[kind].ascend(before, func(x *hostedObject) bool {
+		n.objects[kind].Ascend(before, func(x *hostedObject) bool {
 			more = x.bucket.state != bucketActive || yield(x)
 			return more
 		})

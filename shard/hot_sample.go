@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/signalbox-dev/signalbox/shard/container"
+
 // A machine may have millions of semaphores, and metrics show a thousand. Two small sets find those
 // that matter without a walk over all: a node's contended semaphores, which are exact, and a sample
 // of those that are granted often. Neither is part of the state.
@@ -31,7 +33,7 @@ func (h *hotSample) granted(s *semaphore) {
 		return
 	}
 	h.draws++
-	h.left = uint32(mix(h.draws) % (2 * hotPeriod))
+	h.left = uint32(container.Mix(h.draws) % (2 * hotPeriod))
 	h.add(s)
 }
 

@@ -149,8 +149,8 @@ func (i *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 		case chunkHomeSession:
 			importHomeSession(m, r)
 		case chunkEndedCreateID:
-			if !m.endedCreateIDs.has(r.create, m.logTime) {
-				m.endedCreateIDs.put(r.create, addSaturated(m.logTime, r.remaining))
+			if !m.endedCreateIDs.Has(r.create, m.logTime) {
+				m.endedCreateIDs.Add(r.create, addSaturated(m.logTime, r.remaining))
 			}
 		case chunkSessionRecord:
 			importSessionRecord(m, r)
@@ -179,7 +179,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	case n == nil ||
 		r.id > m.homeIDsBelow(protocol.SessionBucket(r.id))+m.buckets[protocol.SessionBucket(r.id)].sessionCounter:
 		return
-	case m.byCreateID.get(r.create) != nil || m.endedRemotes.has(r.id, m.logTime):
+	case m.byCreateID.get(r.create) != nil || m.endedRemotes.Has(r.id, m.logTime):
 		return
 	case p != nil && (p.ended || p.home != nil || p.node != n):
 		return
@@ -193,7 +193,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	} else {
 		m.touch(p)
 		m.unschedule(p)
-		n.remoteSessions.remove(p.id, cmp.Less)
+		n.remoteSessions.Remove(p.id, cmp.Less)
 		s = &homeSession{sessionRecord: p}
 		p.home = s
 		p.raiseEpoch(r.epoch)
@@ -220,12 +220,12 @@ func importSessionRecord(m *Machine, r *chunkRecord) {
 		p.id, p.node, p.epoch, p.low, p.description = r.id, n, r.epoch, max(r.low, 1), string(r.desc)
 		p.lastSeen, p.snapMark = m.logTime, m.snapMark
 		m.sessions.add(p)
-		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.has(r.id, m.logTime) {
+		if r.ended || m.activeHomeBucket(r.id) != nil || m.endedRemotes.Has(r.id, m.logTime) {
 			p.ended = true
 			m.orphaned = append(m.orphaned, p)
 			return
 		}
-		n.remoteSessions.insert(p.id, cmp.Less)
+		n.remoteSessions.Insert(p.id, cmp.Less)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 	}
 	m.touch(p)

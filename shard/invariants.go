@@ -45,7 +45,7 @@ func (m *Machine) Check() error {
 		fail("what semaphores without extras have was changed")
 	}
 	held := 0
-	for p := range m.sessions.all() {
+	for p := range m.sessions.All() {
 		held += p.entries.n
 		places -= p.references() - p.entries.n
 		if e := checkSessionRecord(m, p); e != nil {
@@ -76,7 +76,7 @@ func (m *Machine) Check() error {
 		fail("%w", e)
 	}
 	counted := m.recount()
-	m.nodeIndex.all(func(n *node) bool {
+	m.nodeIndex.All(func(n *node) bool {
 		if u := counted[n]; u.bytes != n.bytes || u.waiters != n.waiters {
 			fail("node %d has %d bytes and %d waiters, its usage says %d and %d",
 				n.id, u.bytes, u.waiters, n.bytes, n.waiters)
@@ -107,16 +107,12 @@ func (m *Machine) Check() error {
 }
 
 func (d *deadlines) check() error {
-	for i := range d.heap {
-		s := &d.heap[i]
-		if t := s.rec.timerRef(); int(t.pos) != i+1 || t.at != s.at {
+	for i := range d.heap.Len() {
+		if s := d.heap.At(i); s.Item.timerRef().at != s.Key {
 			return fmt.Errorf("deadline %d is out of place", i)
 		}
-		if i > 0 && d.less(s, &d.heap[(i-1)/4]) {
-			return fmt.Errorf("deadline %d is before its parent", i)
-		}
 	}
-	return nil
+	return d.heap.Check()
 }
 
 // recount is the usage as it is counted from all records; maps are walked, and sums do not depend
@@ -155,7 +151,7 @@ func (m *Machine) recount() map[*node]usage {
 			}
 		}
 	}
-	for p := range m.sessions.all() {
+	for p := range m.sessions.All() {
 		if p.home != nil && !p.ended {
 			add(p.node, sessionBytes+uint64(len(p.description)), 0)
 		}
@@ -262,7 +258,7 @@ func checkSessionRecord(m *Machine, p *sessionRecord) error {
 // mustHold is called after each Apply in builds with the invariants tag. A large state is looked at
 // now and then only.
 func (m *Machine) mustHold() {
-	if m.sessions.len() > 1_000 && m.applied%64 != 0 {
+	if m.sessions.Len() > 1_000 && m.applied%64 != 0 {
 		return
 	}
 	if err := m.Check(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // laneSet is the lanes of a semaphore, and what decides about them.
@@ -28,7 +29,7 @@ func (q *laneSet) laned() bool { return q.policy != protocol.PolicyFIFO || len(q
 type lane struct {
 	class    string // of a level one byte, the highest level first
 	selector string
-	waiters  index[*entry]
+	waiters  container.Index[*entry]
 	admits   slotSet // of the selector; nil: any slot
 
 	first   *entry // of waiters
@@ -77,7 +78,7 @@ func (q *laneSet) join(e *entry) {
 	if l.key != nil {
 		l.key.waiters++
 	}
-	l.waiters.insert(e, entryByPlace)
+	l.waiters.Insert(e, entryByPlace)
 	q.refresh(l)
 }
 
@@ -86,13 +87,13 @@ func (q *laneSet) leave(e *entry) {
 	p := q.places[e]
 	l := p.lane
 	p.lane = nil
-	l.waiters.remove(e, entryByPlace)
+	l.waiters.Remove(e, entryByPlace)
 	if l.key != nil {
 		if l.key.waiters--; l.key.waiters == 0 {
 			delete(q.fair.keys, p.key)
 		}
 	}
-	if l.waiters.n == 0 {
+	if l.waiters.Len() == 0 {
 		at, _ := q.findLane(l.class, l.selector)
 		q.lanes = slices.Delete(q.lanes, at, at+1)
 		at = slices.Index(q.order, l)
@@ -133,7 +134,7 @@ const maxLanes = 1024
 // may leave one.
 func (q *laneSet) hasLaneFor(d demand, e *entry) bool {
 	n := len(q.lanes)
-	if e != nil && q.places[e].lane.waiters.n == 1 {
+	if e != nil && q.places[e].lane.waiters.Len() == 1 {
 		n--
 	}
 	if n < maxLanes {
@@ -145,7 +146,7 @@ func (q *laneSet) hasLaneFor(d demand, e *entry) bool {
 
 // refresh is called when the first waiter of a lane, or its count, may have changed.
 func (q *laneSet) refresh(l *lane) {
-	l.first = l.waiters.first()
+	l.first = l.waiters.First()
 	p := q.places[l.first]
 	l.arrival = p.arrival
 	if l.key != nil {

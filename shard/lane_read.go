@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // maxRank is how many of the waiters that are served next have a rank.
@@ -48,7 +49,7 @@ func (q *laneSet) describe(s *semaphore, cursor []byte, p *page, out *protocol.D
 	for ; at < len(q.lanes); at, after = at+1, 0 {
 		l := q.lanes[at]
 		full := false
-		l.waiters.ascend(func(e *entry) bool { return e.orderID <= after }, func(e *entry) bool {
+		l.waiters.Ascend(func(e *entry) bool { return e.orderID <= after }, func(e *entry) bool {
 			if full = !p.takes(entrySize(e)); full {
 				return false
 			}
@@ -74,14 +75,14 @@ func (q *laneSet) describe(s *semaphore, cursor []byte, p *page, out *protocol.D
 func (q *laneSet) ranks() map[*entry]uint64 {
 	type line struct {
 		lane *lane
-		walk indexWalk[*entry]
+		walk container.IndexWalk[*entry]
 		next *entry
 	}
 	lines := make([]line, 0, len(q.lanes))
 	for _, l := range q.lanes {
-		w := l.waiters.from(func(*entry) bool { return false })
+		w := l.waiters.From(func(*entry) bool { return false })
 		lines = append(lines, line{l, w, nil})
-		lines[len(lines)-1].next = lines[len(lines)-1].walk.next()
+		lines[len(lines)-1].next = lines[len(lines)-1].walk.Next()
 	}
 	starts, last, hasLast := make(map[*fairKey]uint64), q.fair.last, q.fair.hasLast
 	ranks := make(map[*entry]uint64, maxRank)
@@ -112,7 +113,7 @@ func (q *laneSet) ranks() map[*entry]uint64 {
 			break
 		}
 		ranks[best.next] = n
-		best.next = best.walk.next()
+		best.next = best.walk.Next()
 		if k := best.lane.key; k != nil {
 			starts[k], last, hasLast = tag, best.lane.class, true
 		}

@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
+)
 
 // Load reads what the shard is busy with, for operators and for metrics by name.
 type Load struct{ reader }
@@ -69,25 +72,26 @@ const maxPassedOver = 1_000
 // of the nodes for which in is true. It looks at each node and at no more semaphores than it
 // returns, except for up to 1,000 of buckets that are moving.
 func (r Load) LongestQueues(most int, in func(node uint64) bool) []BusySemaphore {
-	return r.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.queues })
+	return r.busiestSemaphores(most, in, func(n *node) *container.Ranking[semaphore] { return &n.queues })
 }
 
 // OldestWaits are the semaphores whose first waiters have waited longest, at most so many, the
 // oldest first. Otherwise it is as LongestQueues.
 func (r Load) OldestWaits(most int, in func(node uint64) bool) []BusySemaphore {
-	return r.busiestSemaphores(most, in, func(n *node) *ranking[semaphore] { return &n.waits })
+	return r.busiestSemaphores(most, in, func(n *node) *container.Ranking[semaphore] { return &n.waits })
 }
 
 // OldestWait is how long the first waiter of a node's oldest queue has waited, in ms; now is the
 // log time. ok is false if nobody waits there. It passes over queues as OldestWaits does.
 func (r Load) OldestWait(node, now uint64) (ms uint64, ok bool) {
 	x := r.m.nodes[node]
-	if x == nil || len(x.waits.heap) == 0 {
+	if x == nil || x.waits.Len() == 0 {
 		return 0, false
 	}
-	w := rankWalk[semaphore]{{&x.waits, 0}}
+	var w container.RankWalk[semaphore]
+	w.Add(&x.waits)
 	for range 1 + maxPassedOver {
-		s := w.take()
+		s := w.Next()
 		if s == nil {
 			break
 		}
@@ -99,11 +103,11 @@ func (r Load) OldestWait(node, now uint64) (ms uint64, ok bool) {
 }
 
 func (r Load) busiestSemaphores(
-	most int, in func(node uint64) bool, by func(*node) *ranking[semaphore],
+	most int, in func(node uint64) bool, by func(*node) *container.Ranking[semaphore],
 ) (list []BusySemaphore) {
 	w := walkNodes(r.m, in, by)
 	for range most + maxPassedOver {
-		s := w.take()
+		s := w.Next()
 		if s == nil || len(list) == most {
 			break
 		}
@@ -148,9 +152,9 @@ func (r Load) Session(id uint64) (l BusySession, ok bool) {
 // many, the most first, of the nodes for which in is true. It looks at each node and at no more
 // sessions than it returns, except for up to 1,000 that have ended.
 func (r Load) MostEntries(most int, in func(node uint64) bool) (list []BusySession) {
-	w := walkNodes(r.m, in, func(n *node) *ranking[sessionRecord] { return &n.holders })
+	w := walkNodes(r.m, in, func(n *node) *container.Ranking[sessionRecord] { return &n.holders })
 	for range most + maxPassedOver {
-		p := w.take()
+		p := w.Next()
 		if p == nil || len(list) == most {
 			break
 		}
@@ -162,10 +166,10 @@ func (r Load) MostEntries(most int, in func(node uint64) bool) (list []BusySessi
 }
 
 // walkNodes walks one ranking of each node for which in is true.
-func walkNodes[T any](m *Machine, in func(node uint64) bool, by func(*node) *ranking[T]) (w rankWalk[T]) {
-	m.nodeIndex.all(func(n *node) bool {
-		if r := by(n); len(r.heap) > 0 && !n.dropped && in(n.id) {
-			w.push(rankStep[T]{r, 0})
+func walkNodes[T any](m *Machine, in func(node uint64) bool, by func(*node) *container.Ranking[T]) (w container.RankWalk[T]) {
+	m.nodeIndex.All(func(n *node) bool {
+		if !n.dropped && in(n.id) {
+			w.Add(by(n))
 		}
 		return true
 	})
@@ -204,17 +208,17 @@ func (r Load) waited(e *entry, now uint64) uint64 {
 // two calls the order changes: a semaphore may come twice, or not at all. now is the log time.
 func (r Load) Contended(node uint64, from, n int, now uint64, yield func(SemaphoreLoad)) (next int, more bool) {
 	x := r.m.nodes[node]
-	if x == nil || from >= len(x.queues.heap) {
+	if x == nil || from >= x.queues.Len() {
 		return from, false
 	}
-	end := min(from+n, len(x.queues.heap))
-	for i := range x.queues.heap[from:end] {
-		s := x.queues.heap[from+i].record
+	end := min(from+n, x.queues.Len())
+	for i := from; i < end; i++ {
+		s := x.queues.At(i)
 		if s.bucket.state == bucketActive {
 			yield(r.load(s, now))
 		}
 	}
-	return end, end < len(x.queues.heap)
+	return end, end < x.queues.Len()
 }
 
 // Hot yields semaphores that are granted often, in no order: a sample, see hotSample.

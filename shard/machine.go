@@ -1,5 +1,7 @@
 package shard
 
+import "github.com/signalbox-dev/signalbox/shard/container"
+
 // Machine is the state of one data shard. It is not safe for concurrent use: Apply, BeginSnapshot
 // and Snapshot.Close need it alone; reads may run beside each other, and not beside those.
 //
@@ -29,7 +31,7 @@ type Machine struct {
 
 	batch // of the Apply that is going on
 
-	interner interner
+	interner container.Interner
 	spares   spares
 
 	hot          hotSample            // for metrics, as node.times

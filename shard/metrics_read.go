@@ -28,7 +28,7 @@ type CounterRow struct {
 // MaxSessionCounters. They start from 0 when a machine is restored.
 func (r Metrics) Counters(yield func(CounterRow) bool) {
 	more := true
-	r.m.nodeIndex.all(func(n *node) bool {
+	r.m.nodeIndex.All(func(n *node) bool {
 		if n.dropped {
 			return true
 		}
@@ -52,7 +52,7 @@ func (r Metrics) Counters(yield func(CounterRow) bool) {
 // sessions than are counted apart.
 func (r Metrics) SessionCounters(most int, yield func(CounterRow) bool) (cut bool) {
 	more := true
-	r.m.nodeIndex.all(func(n *node) bool {
+	r.m.nodeIndex.All(func(n *node) bool {
 		if n.dropped || n.config.CountersMode != protocol.CountersDetailed {
 			return true
 		}
@@ -95,12 +95,12 @@ type Sizes struct {
 
 // Sizes counts the machine's records, in time proportional to the number of nodes.
 func (r Metrics) Sizes() (z Sizes) {
-	r.m.nodeIndex.all(func(n *node) bool {
+	r.m.nodeIndex.All(func(n *node) bool {
 		z.Nodes++
-		z.Sessions += n.homeSessions.n
-		z.RemoteSessions += n.remoteSessions.n
+		z.Sessions += n.homeSessions.Len()
+		z.RemoteSessions += n.remoteSessions.Len()
 		z.Semaphores += n.semaphoreCount
-		z.Contended += len(n.queues.heap)
+		z.Contended += n.queues.Len()
 		z.Bytes += n.bytes
 		if !n.dropped {
 			z.Stuck += int(n.stuck)
@@ -125,18 +125,18 @@ func (r Metrics) LeasesLost() [lossCauses]uint64 { return r.m.lost }
 // Refusals yields the requests that quotas have refused, by Quota, of the nodes that have any and
 // are not dropped, in order of id.
 func (r Metrics) Refusals(yield func(node uint64, n [quotas]uint64) bool) {
-	r.m.nodeIndex.all(func(n *node) bool {
+	r.m.nodeIndex.All(func(n *node) bool {
 		return n.dropped || n.refused == [quotas]uint64{} || yield(n.id, n.refused)
 	})
 }
 
 // LevelWaits yields the waits by level of all nodes that have any, as Times does.
 func (r Metrics) LevelWaits(yield func(node uint64, t *LevelWaits) bool) {
-	r.m.nodeIndex.all(func(n *node) bool { return n.levelWaits == nil || yield(n.id, n.levelWaits) })
+	r.m.nodeIndex.All(func(n *node) bool { return n.levelWaits == nil || yield(n.id, n.levelWaits) })
 }
 
 // Times yields the times of all nodes that have any, those being removed included, in order of id.
 // They belong to the machine, and change with the next Apply.
 func (r Metrics) Times(yield func(node uint64, t *Times) bool) {
-	r.m.nodeIndex.all(func(n *node) bool { return n.times == nil || yield(n.id, n.times) })
+	r.m.nodeIndex.All(func(n *node) bool { return n.times == nil || yield(n.id, n.times) })
 }

@@ -220,7 +220,7 @@ func (x *moveTest) restart() error {
 func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters int, err error) {
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
-		nx, ny := x.semaphores.n+int(x.newestCount), y.semaphores.n+int(y.newestCount)
+		nx, ny := x.semaphores.Len()+int(x.newestCount), y.semaphores.Len()+int(y.newestCount)
 		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
 			x.timeBase != y.timeBase || nx != ny {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",

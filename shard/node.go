@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // node is a coordination node as this shard knows it.
@@ -20,11 +21,11 @@ type node struct {
 	graceFloor, graceFloorAt uint64
 	formerGraces             []formerGrace
 
-	homeSessions   index[*homeSession]
-	remoteSessions index[protocol.SessionID]
-	semaphores     index[*semaphore]               // by name, without those in semaphoreTable.ring
-	semaphoreCount int                             // those in that ring included
-	objects        [kindCount]index[*hostedObject] // by kind, by name
+	homeSessions   container.Index[*homeSession]
+	remoteSessions container.Index[protocol.SessionID]
+	semaphores     container.Index[*semaphore]               // by name, without those in semaphoreTable.ring
+	semaphoreCount int                                       // those in that ring included
+	objects        [kindCount]container.Index[*hostedObject] // by kind, by name
 	usage
 	busiest
 
@@ -44,7 +45,7 @@ type formerGrace struct {
 func (n *node) objectCount() uint64 {
 	count := n.semaphoreCount
 	for kind := range n.objects {
-		count += n.objects[kind].n
+		count += n.objects[kind].Len()
 	}
 	return uint64(count)
 }
@@ -94,7 +95,7 @@ func applyNodePut(m *Machine, c *rawCommand) {
 	case n == nil:
 		n = &node{id: x.Node, revision: x.Revision, config: x.Config, snapMark: m.snapMark}
 		m.nodes[x.Node] = n
-		m.nodeIndex.insert(n, nodeLess)
+		m.nodeIndex.Insert(n, nodeLess)
 	case x.Revision > n.revision:
 		m.touch(n)
 		n.keepFormerGrace(&m.clock, x.Config.GracePeriod)
@@ -127,7 +128,7 @@ func (n *node) keepFormerGrace(c *clock, grace uint64) {
 
 // homeSessionAfter is the node's first home session with an id above id.
 func (n *node) homeSessionAfter(id uint64) (s *homeSession) {
-	n.homeSessions.ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
+	n.homeSessions.Ascend(func(o *homeSession) bool { return o.id <= id }, func(o *homeSession) bool {
 		s = o
 		return false
 	})

@@ -36,7 +36,7 @@ func (r Nodes) Usage(id uint64) (Usage, bool) {
 	}
 	c := &n.config
 	return Usage{
-		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.n), QuotaSemaphores: n.objectCount(),
+		Used: [quotas]uint64{QuotaSessions: uint64(n.homeSessions.Len()), QuotaSemaphores: n.objectCount(),
 			QuotaBytes: n.bytes, QuotaWaiters: n.waiters},
 		Limit: [quotas]uint64{
 			QuotaSessions: r.m.quotaShare(c.MaxSessions), QuotaSemaphores: r.m.quotaShare(c.MaxSemaphores),

@@ -1,13 +1,17 @@
 package shard
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/shard/container"
+)
 
 // nodeTable has the coordination nodes that this shard knows.
 type nodeTable struct {
-	nodes     map[uint64]*node // known, not dropped
-	nodeIndex index[*node]     // those and the ones being removed, by id
-	dropping  []*node          // being removed, in order of their drop
-	dropped   []uint64         // ids refused for good, sorted
+	nodes     map[uint64]*node       // known, not dropped
+	nodeIndex container.Index[*node] // those and the ones being removed, by id
+	dropping  []*node                // being removed, in order of their drop
+	dropped   []uint64               // ids refused for good, sorted
 
 	// The least periods of the nodes, in ms, 0 without any; they follow from the nodes.
 	selfCheck uint64
@@ -22,7 +26,7 @@ func (t *nodeTable) isDropped(id uint64) bool {
 
 // nodeFrom is the first node whose id is not below id.
 func (t *nodeTable) nodeFrom(id uint64) (n *node) {
-	t.nodeIndex.ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
+	t.nodeIndex.Ascend(func(o *node) bool { return o.id < id }, func(o *node) bool {
 		n = o
 		return false
 	})
@@ -32,7 +36,7 @@ func (t *nodeTable) nodeFrom(id uint64) (n *node) {
 // hasHomeSessions reports whether there are home sessions with an id above low and not above high,
 // whatever the state of their bucket's copy.
 func (t *nodeTable) hasHomeSessions(low, high uint64) (some bool) {
-	t.nodeIndex.all(func(n *node) bool {
+	t.nodeIndex.All(func(n *node) bool {
 		s := n.homeSessionAfter(low)
 		some = s != nil && s.id <= high
 		return !some

@@ -86,8 +86,8 @@ func (s *semaphore) rankQueue() {
 	if head := s.waiters.first; head != nil {
 		age = max(1, math.MaxUint64-head.since)
 	}
-	s.node.queues.set(s, &s.places[placeQueue], length)
-	s.node.waits.set(s, &s.places[placeWait], age)
+	s.node.queues.Set(s, &s.places[placeQueue], length)
+	s.node.waits.Set(s, &s.places[placeWait], age)
 }
 
 // updateStuck counts queues whose first waiter wants more than the limit. No release can ever serve

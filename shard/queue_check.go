@@ -98,13 +98,13 @@ func (q *laneSet) checkLanes(s *semaphore) error {
 		if at, ok := q.findLane(l.class, l.selector); !ok || at != i || !slices.Contains(q.order, l) {
 			return fmt.Errorf("lane %q %q is out of place", l.class, l.selector)
 		}
-		waiting += l.waiters.n
-		if l.waiters.n == 0 || l.first != l.waiters.first() || l.arrival != q.places[l.first].arrival ||
+		waiting += l.waiters.Len()
+		if l.waiters.Len() == 0 || l.first != l.waiters.First() || l.arrival != q.places[l.first].arrival ||
 			!slices.Equal(l.admits, q.slots.admitted(l.selector)) {
 			return fmt.Errorf("lane %q %q does not know its first waiter or its slots", l.class, l.selector)
 		}
 		if l.key != nil {
-			waiters[l.key] += l.waiters.n
+			waiters[l.key] += l.waiters.Len()
 			if l.cost != fairCost(l.first.count, q.weight(l.class)) || q.fair.keys[l.class] != l.key {
 				return fmt.Errorf("lane of the key %q has another cost or key", l.class)
 			}

@@ -51,12 +51,12 @@ const (
 )
 
 func (n *node) addSession(s *homeSession) {
-	n.homeSessions.insert(s, homeSessionLess)
+	n.homeSessions.Insert(s, homeSessionLess)
 	n.bytes += sessionBytes + uint64(len(s.description))
 }
 
 func (n *node) removeSession(s *homeSession) {
-	n.homeSessions.remove(s, homeSessionLess)
+	n.homeSessions.Remove(s, homeSessionLess)
 	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 
@@ -107,7 +107,7 @@ func (t *bucketTable) roomForWaiter(n *node) bool {
 }
 
 func (t *bucketTable) roomForSession(n *node) bool {
-	return n.checkQuota(QuotaSessions, uint64(n.homeSessions.n) < t.quotaShare(n.config.MaxSessions))
+	return n.checkQuota(QuotaSessions, uint64(n.homeSessions.Len()) < t.quotaShare(n.config.MaxSessions))
 }
 
 func (t *bucketTable) roomForName(n *node) bool {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // The state is a set of records; a snapshot is their list, the digest the sum of their hashes.
@@ -190,20 +191,20 @@ func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
 	return closeRecord(b, start, skip, kind, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
-func appendEndedCreateID(b []byte, k expiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
+func appendEndedCreateID(b []byte, k container.ExpiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, number)
 	skip := len(b) - start
-	b = append(b, k.key[:]...)
-	b = varint.Append(b, k.until)
+	b = append(b, k.Key[:]...)
+	b = varint.Append(b, k.Until)
 	return closeRecord(b, start, skip, recordEndedCreateID, 0, sum)
 }
 
-func appendEndedRemote(b []byte, k expiringKey[uint64], number uint64, sum *uint64) []byte {
+func appendEndedRemote(b []byte, k container.ExpiringKey[uint64], number uint64, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, number)
 	skip := len(b) - start
-	b = varint.Append(b, k.key, k.until)
+	b = varint.Append(b, k.Key, k.Until)
 	return closeRecord(b, start, skip, recordEndedRemote, 0, sum)
 }
 

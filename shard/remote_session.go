@@ -35,7 +35,7 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 		return p
 	}
 	if p == nil {
-		if m.endedRemotes.has(id, m.logTime) {
+		if m.endedRemotes.Has(id, m.logTime) {
 			m.reply(protocol.StatusSessionExpired, textSessionEnded)
 			return nil
 		}
@@ -43,7 +43,7 @@ func requireSession(m *Machine, id uint64, n *node, epoch uint64, description []
 		p.id, p.node, p.epoch, p.lastSeen, p.snapMark = id, n, epoch, m.logTime, m.snapMark
 		p.updateDescription(m, description)
 		m.sessions.add(p)
-		n.remoteSessions.insert(p.id, cmp.Less)
+		n.remoteSessions.Insert(p.id, cmp.Less)
 		m.schedule(p, addSaturated(m.logTime, Retention))
 		return p
 	}
@@ -74,7 +74,7 @@ func (r *sessionRecord) raiseEpoch(epoch uint64) {
 
 func (r *sessionRecord) updateDescription(m *Machine, description []byte) {
 	if n := len(description); n > 0 && n <= maxDescription && r.description != string(description) {
-		r.setDescription(m.interner.internBytes(description))
+		r.setDescription(m.interner.Bytes(description))
 	}
 }
 
@@ -91,7 +91,7 @@ func (r *sessionRecord) expireRemote(m *Machine) {
 		return
 	}
 	m.sessions.remove(r)
-	r.node.remoteSessions.remove(r.id, cmp.Less)
+	r.node.remoteSessions.Remove(r.id, cmp.Less)
 	r.ended = true
 	r.chargeAnswers()
 }
@@ -168,7 +168,7 @@ func endRemotes(m *Machine, ids []uint64) {
 // markRemoteEnded refuses a remote session's id from now on. It returns the record if the session
 // had not ended before.
 func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
-	m.endedRemotes.add(id, m.logTime)
+	remember(&m.endedRemotes, id, m.logTime)
 	p := m.sessions.get(id)
 	if p == nil || m.atHome(p) || p.ended {
 		return nil
@@ -178,7 +178,7 @@ func markRemoteEnded(m *Machine, id uint64) *sessionRecord {
 		p.home.unlink(m) // its home is active elsewhere, and says so: this copy never will be
 	} else {
 		m.unschedule(p)
-		p.node.remoteSessions.remove(p.id, cmp.Less)
+		p.node.remoteSessions.Remove(p.id, cmp.Less)
 	}
 	p.ended = true
 	p.chargeAnswers()
@@ -198,8 +198,8 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 	}
 	ids := m.batch.ids[:0]
 	low, high := m.homeIDs(first, count)
-	m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.ascend(func(id uint64) bool { return id < low }, func(id uint64) bool {
+	m.nodeIndex.All(func(n *node) bool {
+		n.remoteSessions.Ascend(func(id uint64) bool { return id < low }, func(id uint64) bool {
 			if id <= high && m.activeHomeBucket(id) != nil {
 				ids = append(ids, id)
 			}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or
@@ -72,7 +73,7 @@ type restorer struct {
 
 type numbered[K comparable] struct {
 	number uint64
-	expiringKey[K]
+	container.ExpiringKey[K]
 }
 
 func (x *restorer) record(kind recordKind, fields []byte) error {
@@ -97,12 +98,12 @@ func (x *restorer) record(kind recordKind, fields []byte) error {
 		ok = x.entry(&r, kind == recordPlace)
 	case recordEndedCreateID:
 		k := numbered[[protocol.KeyLen]byte]{number: r.Uint()}
-		r.Fixed(k.key[:])
-		k.until = r.Uint()
+		r.Fixed(k.Key[:])
+		k.Until = r.Uint()
 		x.endedCreateIDs = append(x.endedCreateIDs, k)
 	case recordEndedRemote:
 		k := numbered[uint64]{number: r.Uint()}
-		k.key, k.until = r.Uint(), r.Uint()
+		k.Key, k.Until = r.Uint(), r.Uint()
 		x.endedRemotes = append(x.endedRemotes, k)
 	case recordEnd:
 		ok = r.Uint() == x.records

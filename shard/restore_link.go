@@ -50,11 +50,11 @@ func (x *restorer) link() error {
 	slices.SortFunc(x.endedCreateIDs,
 		func(a, b numbered[[protocol.KeyLen]byte]) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range x.endedCreateIDs {
-		m.endedCreateIDs.put(k.key, k.until)
+		m.endedCreateIDs.Add(k.Key, k.Until)
 	}
 	slices.SortFunc(x.endedRemotes, func(a, b numbered[uint64]) int { return cmp.Compare(a.number, b.number) })
 	for _, k := range x.endedRemotes {
-		m.endedRemotes.put(k.key, k.until)
+		m.endedRemotes.Add(k.Key, k.Until)
 	}
 	return nil
 }
@@ -79,7 +79,7 @@ func (x *restorer) linkNodes() bool {
 	slices.Sort(ids)
 	for _, id := range ids {
 		n := x.nodes[id]
-		m.nodeIndex.insert(n, nodeLess)
+		m.nodeIndex.Insert(n, nodeLess)
 		if !n.dropped {
 			m.nodes[id] = n
 		}
@@ -106,7 +106,7 @@ func (x *restorer) linkSessions() bool {
 			m.byCreateID.add(s)
 			p.node.addSession(s)
 		default:
-			p.node.remoteSessions.insert(p.id, cmp.Less)
+			p.node.remoteSessions.Insert(p.id, cmp.Less)
 		}
 		if l.scheduled {
 			m.schedule(p, l.at)

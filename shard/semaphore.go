@@ -4,6 +4,7 @@ import (
 	"bytes"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // semaphore is a counting semaphore.
@@ -122,7 +123,7 @@ func semaphoreLess(a, b *semaphore) bool { return bytes.Compare(a.name, b.name) 
 
 func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name }
 
-func (s *semaphore) hash() uint64 { return hashName(s.node.id, s.name) }
+func (s *semaphore) hash() uint64 { return container.HashName(s.node.id, s.name) }
 
 // quotaBytes is what the semaphore counts against its node's quota, without its entries.
 func (s *semaphore) quotaBytes() uint64 {

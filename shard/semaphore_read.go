@@ -106,7 +106,7 @@ func (r Semaphores) List(req *protocol.List, out *protocol.ListReply) error {
 	}
 	*out = protocol.ListReply{
 		Index: r.m.applied, Semaphores: out.Semaphores[:0],
-		UsedSessions: uint64(n.homeSessions.n), UsedSemaphores: n.objectCount(),
+		UsedSessions: uint64(n.homeSessions.Len()), UsedSemaphores: n.objectCount(),
 		UsedBytes: n.bytes, UsedWaiters: n.waiters,
 		Runs: r.m.activeRuns(out.Runs),
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // semaphoreTable finds semaphores by name, and walks them. Each is in one of two places: an old one
@@ -16,9 +18,9 @@ import (
 // made maxNewest before it, which becomes an old one if it is still there. Which are in the ring is
 // no part of the state and decides nothing.
 type semaphoreTable struct {
-	ring   []*semaphore       // nil where one has gone
-	next   int                // the place of the next one
-	newest hashSet[semaphore] // those in the ring, by hashName
+	ring   []*semaphore                 // nil where one has gone
+	next   int                          // the place of the next one
+	newest container.HashSet[semaphore] // those in the ring, by hashName
 }
 
 // maxNewest fits into semaphore.ringAt and bucket.newestCount. A read of names sorts as many.
@@ -29,20 +31,20 @@ func (t *semaphoreTable) add(s *semaphore) {
 	if oldest := t.ring[t.next]; oldest != nil {
 		hash := oldest.hash()
 		t.leaveRing(oldest, hash)
-		oldest.bucket.semaphores.add(hash, oldest)
-		oldest.node.semaphores.insert(oldest, semaphoreLess)
+		oldest.bucket.semaphores.Add(hash, oldest)
+		oldest.node.semaphores.Insert(oldest, semaphoreLess)
 	}
 	t.ring[t.next], s.ringAt = s, uint16(t.next)+1
 	t.next = (t.next + 1) % len(t.ring)
-	t.newest.add(s.hash(), s)
+	t.newest.Add(s.hash(), s)
 	s.bucket.newestCount++
 }
 
 // remove takes a semaphore out, from wherever it is.
 func (t *semaphoreTable) remove(s *semaphore) {
 	if s.ringAt == 0 {
-		s.bucket.semaphores.remove(s.hash(), s)
-		s.node.semaphores.remove(s, semaphoreLess)
+		s.bucket.semaphores.Remove(s.hash(), s)
+		s.node.semaphores.Remove(s, semaphoreLess)
 		return
 	}
 	t.leaveRing(s, s.hash())
@@ -50,18 +52,18 @@ func (t *semaphoreTable) remove(s *semaphore) {
 
 func (t *semaphoreTable) leaveRing(s *semaphore, hash uint64) {
 	t.ring[s.ringAt-1], s.ringAt = nil, 0
-	t.newest.take(hash, s) // there are many again soon
+	t.newest.Take(hash, s) // there are many again soon
 	s.bucket.newestCount--
 }
 
 // lookup finds a semaphore of a bucket. It changes nothing: reads run beside each other.
 func (t *semaphoreTable) lookup(b *bucket, node uint64, name []byte) *semaphore {
-	hash := hashName(node, name)
+	hash := container.HashName(node, name)
 	is := func(s *semaphore) bool { return s.node.id == node && bytes.Equal(s.name, name) }
-	if s := t.newest.get(hash, is); s != nil {
+	if s := t.newest.Get(hash, is); s != nil {
 		return s
 	}
-	return b.semaphores.get(hash, is)
+	return b.semaphores.Get(hash, is)
 }
 
 // allNewest are those in the ring.
@@ -78,7 +80,7 @@ func (t *semaphoreTable) allNewest() iter.Seq[*semaphore] {
 // in visits the semaphores of a bucket in no particular order. None may come or go meanwhile.
 func (t *semaphoreTable) in(b *bucket) iter.Seq[*semaphore] {
 	return func(yield func(*semaphore) bool) {
-		for s := range b.semaphores.all() {
+		for s := range b.semaphores.All() {
 			if !yield(s) {
 				return
 			}
@@ -102,7 +104,7 @@ func (t *semaphoreTable) in(b *bucket) iter.Seq[*semaphore] {
 func (t *semaphoreTable) all(buckets []bucket) iter.Seq[*semaphore] {
 	return func(yield func(*semaphore) bool) {
 		for i := range buckets {
-			for s := range buckets[i].semaphores.all() {
+			for s := range buckets[i].semaphores.All() {
 				if !yield(s) {
 					return
 				}
@@ -115,7 +117,7 @@ func (t *semaphoreTable) all(buckets []bucket) iter.Seq[*semaphore] {
 // names walks a node's semaphores in order of name, from the first one not below from.
 func (t *semaphoreTable) names(n *node, from []byte, yield func(*semaphore) bool) {
 	var newest []*semaphore
-	if n.semaphoreCount > n.semaphores.n {
+	if n.semaphoreCount > n.semaphores.Len() {
 		for s := range t.allNewest() {
 			if s.node == n && bytes.Compare(s.name, from) >= 0 {
 				newest = append(newest, s)
@@ -124,7 +126,7 @@ func (t *semaphoreTable) names(n *node, from []byte, yield func(*semaphore) bool
 		slices.SortFunc(newest, func(a, b *semaphore) int { return bytes.Compare(a.name, b.name) })
 	}
 	more := true
-	n.semaphores.ascend(func(s *semaphore) bool { return bytes.Compare(s.name, from) < 0 }, func(s *semaphore) bool {
+	n.semaphores.Ascend(func(s *semaphore) bool { return bytes.Compare(s.name, from) < 0 }, func(s *semaphore) bool {
 		for more && len(newest) > 0 && semaphoreLess(newest[0], s) {
 			more = yield(newest[0])
 			newest = newest[1:]
@@ -154,8 +156,8 @@ func (t *semaphoreTable) check(m *Machine) error {
 			return fmt.Errorf("semaphore %q is in the ring and does not know it, or is not found", s.name)
 		}
 	}
-	if n != t.newest.n {
-		return fmt.Errorf("the ring has %d semaphores, its table %d", n, t.newest.n)
+	if n != t.newest.Len() {
+		return fmt.Errorf("the ring has %d semaphores, its table %d", n, t.newest.Len())
 	}
 	for i := range m.buckets {
 		if b := &m.buckets[i]; b.newestCount != counts[i] {

@@ -62,7 +62,7 @@ func applyStart(m *Machine, c *rawCommand) {
 		repeatStart(m, c, s, x)
 		return
 	}
-	if m.endedCreateIDs.has(create, m.logTime) {
+	if m.endedCreateIDs.Has(create, m.logTime) {
 		m.reply(protocol.StatusSessionExpired, textCreateEnded)
 		return
 	}
@@ -87,10 +87,10 @@ func applyStart(m *Machine, c *rawCommand) {
 	s := newHomeSession()
 	*s.sessionRecord = sessionRecord{
 		id: protocol.MakeSessionID(m.tier, uint16(b.number), b.sessionCounter), node: n, epoch: 1,
-		description: m.interner.intern(x.Description), snapMark: m.snapMark, home: s, sessionUse: &unused,
+		description: m.interner.String(x.Description), snapMark: m.snapMark, home: s, sessionUse: &unused,
 	}
 	s.key, s.createID, s.nonce, s.client, s.created =
-		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.internBytes(c.client), m.wall
+		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.Bytes(c.client), m.wall
 	s.lastSeen, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.sessions.add(s.sessionRecord)
 	m.byCreateID.add(s)
@@ -140,7 +140,7 @@ func applyAttach(m *Machine, c *rawCommand) {
 	s.epoch, s.nonce, s.timeout = x.Epoch, x.Nonce, uint32(x.Timeout)
 	if s.description != x.Description {
 		// beyond the quota of bytes if need be: an attach keeps a session alive
-		s.setDescription(m.interner.intern(x.Description))
+		s.setDescription(m.interner.String(x.Description))
 	}
 	s.attach(m, c)
 	m.replyAttached(s)
@@ -153,7 +153,7 @@ func (s *homeSession) attach(m *Machine, c *rawCommand) {
 	s.sessionRecord.detached = false
 	s.attached, s.generation, s.lastSeen = true, m.takeovers.generation, m.logTime
 	if s.client != string(c.client) {
-		s.client = m.interner.internBytes(c.client)
+		s.client = m.interner.Bytes(c.client)
 	}
 }
 
@@ -266,7 +266,7 @@ func (s *homeSession) end(m *Machine, reason protocol.EndReason, text string) {
 	m.touch(s.sessionRecord)
 	m.unschedule(s)
 	m.byCreateID.remove(s)
-	m.endedCreateIDs.add(s.createID, m.logTime)
+	remember(&m.endedCreateIDs, s.createID, m.logTime)
 	s.node.removeSession(s)
 	s.ended, s.endReason = true, reason
 	s.chargeAnswers()

@@ -88,8 +88,8 @@ func (r Sessions) Remote(id uint64) (RemoteSessionView, bool) {
 func (r Sessions) Remotes(yield func(session, attachEpoch uint64) bool) {
 	var ids []uint64
 	away := r.m.homeIDRanges(func(is bucketState) bool { return is != bucketActive && is != bucketAbsent })
-	r.m.nodeIndex.all(func(n *node) bool {
-		n.remoteSessions.all(func(id uint64) bool {
+	r.m.nodeIndex.All(func(n *node) bool {
+		n.remoteSessions.All(func(id uint64) bool {
 			if r.m.sessions.get(id).hasReferences() {
 				ids = append(ids, id)
 			}
@@ -161,7 +161,7 @@ func (r Sessions) List(req *protocol.SessionList, out *protocol.SessionListReply
 	}
 	*out = protocol.SessionListReply{Sessions: out.Sessions[:0], Runs: r.m.activeRuns(out.Runs)}
 	p := newPage(req.Limit, PageBytes)
-	n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
+	n.homeSessions.Ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
 		if !r.m.alive(s.sessionRecord) || r.m.activeHomeBucket(s.id) == nil {
 			return true
 		}

@@ -95,12 +95,12 @@ func (r *sessionRecord) references() int {
 // addEntry and dropEntry add an entry to what its session owns and waits for, and take it out.
 func (r *sessionRecord) addEntry(e *entry) {
 	r.ownUse().entries.insert(e, byName)
-	r.node.holders.set(r, &r.place, uint64(r.entries.n))
+	r.node.holders.Set(r, &r.place, uint64(r.entries.n))
 }
 
 func (r *sessionRecord) dropEntry(e *entry) {
 	r.entries.remove(e, byName)
-	r.node.holders.set(r, &r.place, uint64(r.entries.n))
+	r.node.holders.Set(r, &r.place, uint64(r.entries.n))
 }
 
 // renumber gives an entry, which is in no queue, another order id.

@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
+)
 
 // sessionTable has the sessions that this shard knows.
 type sessionTable struct {
@@ -12,14 +15,21 @@ type sessionTable struct {
 	// must not change.
 	orphaned []*sessionRecord
 
-	endedCreateIDs expiringSet[[protocol.KeyLen]byte] // create ids of ended sessions
-	endedRemotes   expiringSet[uint64]                // ids of ended remote sessions
+	endedCreateIDs container.ExpiringSet[[protocol.KeyLen]byte] // create ids of ended sessions
+	endedRemotes   container.ExpiringSet[uint64]                // ids of ended remote sessions
 }
 
 func newSessionTable() sessionTable {
 	return sessionTable{
-		endedCreateIDs: newExpiringSet[[protocol.KeyLen]byte](),
-		endedRemotes:   newExpiringSet[uint64](),
+		endedCreateIDs: container.NewExpiringSet[[protocol.KeyLen]byte](),
+		endedRemotes:   container.NewExpiringSet[uint64](),
+	}
+}
+
+// remember adds the id of what ended now, if it is not remembered yet.
+func remember[K comparable](set *container.ExpiringSet[K], id K, now uint64) {
+	if !set.Has(id, now) {
+		set.Add(id, addSaturated(now, Retention))
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // Snapshot is the state of a machine at the moment of BeginSnapshot, being written while the
@@ -96,12 +97,11 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
 		b := &s.buckets[i]
-		b.semaphores, b.objects, b.timers = hashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
+		b.semaphores, b.objects, b.timers = container.HashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
 	}
 	s.newest = slices.Collect(m.semaphores.allNewest())
-	s.endedCreateIDs = expiringRange{m.endedCreateIDs.base,
-		m.endedCreateIDs.base + uint64(len(m.endedCreateIDs.queue))}
-	s.endedRemotes = expiringRange{m.endedRemotes.base, m.endedRemotes.base + uint64(len(m.endedRemotes.queue))}
+	s.endedCreateIDs = expiringRange{m.endedCreateIDs.Base(), m.endedCreateIDs.End()}
+	s.endedRemotes = expiringRange{m.endedRemotes.Base(), m.endedRemotes.End()}
 	m.snapshot = s
 	return s
 }
@@ -205,24 +205,24 @@ func (s *Snapshot) save(x savedRecord) {
 }
 
 // keepEndedCreateID and keepEndedRemote save a key that goes before the walk has reached it.
-func (s *Snapshot) keepEndedCreateID(number uint64, k expiringKey[[protocol.KeyLen]byte]) {
+func (s *Snapshot) keepEndedCreateID(number uint64, k container.ExpiringKey[[protocol.KeyLen]byte]) {
 	if number >= s.endedCreateIDs.next && number < s.endedCreateIDs.end {
 		s.saveEndedCreateID(number, k)
 	}
 }
 
-func (s *Snapshot) keepEndedRemote(number uint64, k expiringKey[uint64]) {
+func (s *Snapshot) keepEndedRemote(number uint64, k container.ExpiringKey[uint64]) {
 	if number >= s.endedRemotes.next && number < s.endedRemotes.end {
 		s.saveEndedRemote(number, k)
 	}
 }
 
-func (s *Snapshot) saveEndedCreateID(number uint64, k expiringKey[[protocol.KeyLen]byte]) {
+func (s *Snapshot) saveEndedCreateID(number uint64, k container.ExpiringKey[[protocol.KeyLen]byte]) {
 	s.records++
 	s.buf = appendEndedCreateID(s.buf, k, number, &s.sum)
 }
 
-func (s *Snapshot) saveEndedRemote(number uint64, k expiringKey[uint64]) {
+func (s *Snapshot) saveEndedRemote(number uint64, k container.ExpiringKey[uint64]) {
 	s.records++
 	s.buf = appendEndedRemote(s.buf, k, number, &s.sum)
 }
@@ -268,7 +268,7 @@ func (s *Snapshot) walk(left *int) {
 		}
 	case stageNodes:
 		var n *node
-		m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.nodeSaved }, func(o *node) bool {
+		m.nodeIndex.Ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.nodeSaved }, func(o *node) bool {
 			n = o
 			return false
 		})
@@ -313,26 +313,26 @@ func (s *Snapshot) walk(left *int) {
 		s.ending = s.ending[1:]
 	case stageEndedCreateIDs:
 		r := &s.endedCreateIDs
-		if r.next = max(r.next, m.endedCreateIDs.base); r.next >= r.end {
+		if r.next = max(r.next, m.endedCreateIDs.Base()); r.next >= r.end {
 			s.stage = stageEndedRemotes
 			return
 		}
-		s.saveEndedCreateID(r.next, m.endedCreateIDs.queue[r.next-m.endedCreateIDs.base])
+		s.saveEndedCreateID(r.next, m.endedCreateIDs.At(r.next))
 		r.next++
 	case stageEndedRemotes:
 		r := &s.endedRemotes
-		if r.next = max(r.next, m.endedRemotes.base); r.next >= r.end {
+		if r.next = max(r.next, m.endedRemotes.Base()); r.next >= r.end {
 			s.stage = stageDone
 			return
 		}
-		s.saveEndedRemote(r.next, m.endedRemotes.queue[r.next-m.endedRemotes.base])
+		s.saveEndedRemote(r.next, m.endedRemotes.At(r.next))
 		r.next++
 	}
 }
 
 // currentNode is the node the walk is at, nil if it is gone meanwhile with all of its records.
 func (s *Snapshot) currentNode() (n *node) {
-	s.m.nodeIndex.ascend(func(o *node) bool { return o.id < s.node }, func(o *node) bool {
+	s.m.nodeIndex.Ascend(func(o *node) bool { return o.id < s.node }, func(o *node) bool {
 		if o.id == s.node {
 			n = o
 		}
@@ -343,9 +343,9 @@ func (s *Snapshot) currentNode() (n *node) {
 
 // walkIndex continues over records of a node, as far as this step goes; more: there are others.
 func walkIndex[R comparable](
-	s *Snapshot, records *index[R], left *int, before func(R) bool, save func(R),
+	s *Snapshot, records *container.Index[R], left *int, before func(R) bool, save func(R),
 ) (more bool) {
-	records.ascend(before, func(o R) bool {
+	records.Ascend(before, func(o R) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}
@@ -371,7 +371,7 @@ func (s *Snapshot) walkRemoteSessions(n *node, left *int) (more bool) {
 }
 
 func (s *Snapshot) walkSemaphores(n *node, left *int) (more bool) {
-	n.semaphores.ascend(func(o *semaphore) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *semaphore) bool {
+	n.semaphores.Ascend(func(o *semaphore) bool { return bytes.Compare(o.name, s.name) < 0 }, func(o *semaphore) bool {
 		if more = *left <= 0 || len(s.buf) >= stepBytes; more {
 			return false
 		}

@@ -57,26 +57,6 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestRetained(t *testing.T) {
-	r := newExpiringSet[uint64]()
-	r.add(1, 100)
-	r.add(1, 200) // stays as it is
-	r.add(2, 200)
-	for _, c := range []struct {
-		key, now uint64
-		want     bool
-	}{{1, 100 + Retention, true}, {1, 101 + Retention, false}, {2, 200 + Retention, true}, {3, 0, false}} {
-		if got := r.has(c.key, c.now); got != c.want {
-			t.Errorf("%d at %d: %v", c.key, c.now, got)
-		}
-	}
-	r.add(1, 500+Retention) // again, before the old one was forgotten
-	r.forget(300+Retention, 10, nil)
-	if !r.has(1, 500+Retention) || r.has(2, 500+Retention) || len(r.queue) != 1 {
-		t.Error("forgotten the wrong one")
-	}
-}
-
 // TestShare holds the rule for quotas that shards check by themselves.
 func TestShare(t *testing.T) {
 	m := New(1)
@@ -164,9 +144,9 @@ func TestManyEntries(t *testing.T) {
 		x.commit()
 		applies++
 	}
-	if x.m.nodes[1].semaphoreCount != 0 || x.m.sessions.len() != 1 || applies != 3 {
+	if x.m.nodes[1].semaphoreCount != 0 || x.m.sessions.Len() != 1 || applies != 3 {
 		t.Errorf("%d semaphores, %d sessions left after %d applies",
-			x.m.nodes[1].semaphoreCount, x.m.sessions.len(), applies)
+			x.m.nodes[1].semaphoreCount, x.m.sessions.Len(), applies)
 	}
 }
 

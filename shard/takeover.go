@@ -106,12 +106,12 @@ func (t *takeovers) sweep(m *Machine) {
 	left := m.work.sweeps
 	done := true
 	low, high := t.sweepRange(&m.bucketTable)
-	m.nodeIndex.ascend(func(n *node) bool { return n.id < t.sweepNode }, func(n *node) bool {
+	m.nodeIndex.Ascend(func(n *node) bool { return n.id < t.sweepNode }, func(n *node) bool {
 		after := low
 		if n.id == t.sweepNode {
 			after = max(after, t.sweepSession)
 		}
-		n.homeSessions.ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
+		n.homeSessions.Ascend(func(s *homeSession) bool { return s.id <= after }, func(s *homeSession) bool {
 			if s.id > high {
 				return false
 			}

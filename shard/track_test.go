@@ -212,7 +212,7 @@ func TestTrackMoves(t *testing.T) {
 	for range 3 {
 		x.send(t, CmdTrackPoll, x.pollOf(0, inc[0], 0, 0))
 	}
-	if n := x.m.nodes[1].objects[kindTrack].n; n != 0 {
+	if n := x.m.nodes[1].objects[kindTrack].Len(); n != 0 {
 		t.Fatalf("the copy that moved away keeps %d tracks", n)
 	}
 	describe := func() protocol.TrackPollReply {

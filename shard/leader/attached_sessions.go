@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 	"github.com/signalbox-dev/signalbox/shard/leader/idset"
 )
 
@@ -16,7 +17,7 @@ type liveness struct {
 	*leadership
 	conns       map[uint64]*conn
 	sessions    idset.Table[*session]
-	checks      checks
+	checks      container.Heap[check]
 	pings       barrierQueue[*conn]
 	latePings   []*conn // their pings wait for the next tick
 	detachQueue []*session

@@ -1,13 +1,13 @@
 package leader
 
 import (
-	"container/heap"
 	"encoding/binary"
 	"maps"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/container"
 	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
@@ -19,9 +19,9 @@ import (
 // Refresh and Acquire grant rates, so each needs a read barrier that began after the request came;
 // logTime is that of the beginning. Times never go back.
 type RateLimits struct {
-	trees map[string]*rateLimit // by node and name
-	due   dueLimits
-	sweep int // at so many trees those that are gone are looked for
+	trees map[string]*rateLimit      // by node and name
+	due   container.Heap[*rateLimit] // those that have something to do, by time
+	sweep int                        // at so many trees those that are gone are looked for
 
 	key     []byte       // scratch
 	ticking []*rateLimit // likewise
@@ -32,8 +32,7 @@ type rateLimit struct {
 	node   uint64
 	name   string
 	leases *ratelimit.Leases
-	due    uint64 // log time of its next tick
-	at     int    // its place in the queue of those that are due; -1: it is not there
+	place  int32 // in the heap of those that are due
 }
 
 // NewRateLimits returns one without leases.
@@ -57,7 +56,7 @@ func (r *RateLimits) limit(m *shard.Machine, logTime, node uint64, path []byte) 
 		if len(r.trees) >= r.sweep {
 			r.dropGone(m, logTime)
 		}
-		x = &rateLimit{node: node, name: string(root), at: -1}
+		x = &rateLimit{node: node, name: string(root)}
 		r.trees[string(r.keyOf(node, root))] = x
 	}
 	if x.leases == nil || x.leases.Leadership() != v.Leadership {
@@ -83,22 +82,16 @@ func (r *RateLimits) dropGone(m *shard.Machine, logTime uint64) {
 
 func (r *RateLimits) drop(x *rateLimit) {
 	delete(r.trees, string(r.keyOf(x.node, []byte(x.name))))
-	if x.at >= 0 {
-		heap.Remove(&r.due, x.at)
-	}
+	r.due.Remove(x)
 }
 
 // schedule notes when a tree has something to do.
 func (r *RateLimits) schedule(x *rateLimit, logTime, now uint64) {
 	at, ok := x.leases.Next()
-	x.due = logTime + at - min(at, now)
-	switch {
-	case ok && x.at >= 0:
-		heap.Fix(&r.due, x.at)
-	case ok:
-		heap.Push(&r.due, x)
-	case x.at >= 0:
-		heap.Remove(&r.due, x.at)
+	if ok {
+		r.due.Set(x, logTime+at-min(at, now))
+	} else {
+		r.due.Remove(x)
 	}
 }
 
@@ -144,10 +137,10 @@ func (r *RateLimits) Describe(m *shard.Machine, logTime uint64, q *protocol.Limi
 // Next is the least number of ms after which Tick has something to do. False: nothing, until the
 // next call.
 func (r *RateLimits) Next(logTime uint64) (in uint64, ok bool) {
-	if len(r.due) == 0 {
+	if r.due.Len() == 0 {
 		return 0, false
 	}
-	at := r.due[0].due
+	at := r.due.First().Key
 	return at - min(at, logTime), true
 }
 
@@ -155,8 +148,8 @@ func (r *RateLimits) Next(logTime uint64) (in uint64, ok bool) {
 // nothing of each other.
 func (r *RateLimits) Tick(m *shard.Machine, logTime uint64, notify func(node uint64, name string, session, revision uint64)) {
 	r.ticking = r.ticking[:0]
-	for len(r.due) > 0 && r.due[0].due <= logTime {
-		r.ticking = append(r.ticking, heap.Pop(&r.due).(*rateLimit))
+	for r.due.Len() > 0 && r.due.First().Key <= logTime {
+		r.ticking = append(r.ticking, r.due.Pop().Item)
 	}
 	for _, x := range r.ticking {
 		_, v, err := r.limit(m, logTime, x.node, []byte(x.name))
@@ -191,35 +184,14 @@ func (r *RateLimits) All(m *shard.Machine, logTime uint64, yield func(node, now 
 // Reset drops all leases: the leadership has ended.
 func (r *RateLimits) Reset() {
 	clear(r.trees)
-	r.due, r.sweep = nil, sweepFirst
+	r.due, r.sweep = container.Heap[*rateLimit]{}, sweepFirst
 }
 
 // Len is how many trees have leases.
 func (r *RateLimits) Len() int { return len(r.trees) }
 
-// dueLimits are the trees that have something to do, a heap by time.
-type dueLimits []*rateLimit
+// Position implements container.Item.
+func (x *rateLimit) Position() *int32 { return &x.place }
 
-func (q dueLimits) Len() int           { return len(q) }
-func (q dueLimits) Less(i, j int) bool { return q[i].due < q[j].due }
-func (q dueLimits) Swap(i, j int) {
-	q[i], q[j] = q[j], q[i]
-	q[i].at, q[j].at = i, j
-}
-
-// Push implements heap.Interface.
-func (q *dueLimits) Push(v any) {
-	x := v.(*rateLimit)
-	x.at = len(*q)
-	*q = append(*q, x)
-}
-
-// Pop implements heap.Interface.
-func (q *dueLimits) Pop() any {
-	last := len(*q) - 1
-	x := (*q)[last]
-	(*q)[last] = nil
-	*q = (*q)[:last]
-	x.at = -1
-	return x
-}
+// Before implements container.Item: the trees know nothing of each other.
+func (x *rateLimit) Before(*rateLimit) bool { return false }

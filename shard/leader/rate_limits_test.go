@@ -93,7 +93,7 @@ func TestRateLimitsComeAndGo(t *testing.T) {
 			t.Fatalf("after %d trees that came and went there are leases of %d, at most %d may be", i+1, x.Len(), most)
 		}
 	}
-	if n := len(x.due); n > x.Len() {
+	if n := x.due.Len(); n > x.Len() {
 		t.Errorf("%d trees of %d are due", n, x.Len())
 	}
 	x.head.LogTime += 100_000

@@ -2,14 +2,13 @@ package leader
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 )
 
 // checkAt checks a connection at this log time.
 func (l *liveness) checkAt(c *conn, at uint64) {
 	c.nextCheck = at
-	heap.Push(&l.checks, check{at, c.id})
+	l.checks.Push(check(c.id), at)
 }
 
 // scheduleCheck checks the connection no later than its shortest limit demands.
@@ -22,10 +21,10 @@ func (l *liveness) scheduleCheck(c *conn) {
 // checkSilence checks the connections whose time has come.
 func (l *liveness) checkSilence(heard Heard) {
 	now := l.clock.now()
-	for len(l.checks) > 0 && l.checks[0].at <= now {
-		k := heap.Pop(&l.checks).(check)
-		c := l.conns[k.conn]
-		if c == nil || c.nextCheck != k.at {
+	for l.checks.Len() > 0 && l.checks.First().Key <= now {
+		k := l.checks.Pop()
+		c := l.conns[uint64(k.Item)]
+		if c == nil || c.nextCheck != k.Key {
 			continue
 		}
 		at, open := heard(c.id)
@@ -72,21 +71,12 @@ func (l *liveness) cutMissingPings(heard Heard) {
 	}
 }
 
-// checks is a heap of connections by the log time of their next check. An entry that differs from
-// conn.nextCheck is stale.
-type checks []check
+// check is the number of a connection, in a heap by the log time of its next check. One whose time
+// differs from conn.nextCheck is stale.
+type check uint64
 
-type check struct{ at, conn uint64 }
+// Position implements container.Item: no check is moved or removed.
+func (check) Position() *int32 { return nil }
 
-func (c checks) Len() int { return len(c) }
-func (c checks) Less(i, j int) bool {
-	return c[i].at < c[j].at || c[i].at == c[j].at && c[i].conn < c[j].conn
-}
-func (c checks) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *checks) Push(x any)   { *c = append(*c, x.(check)) }
-func (c *checks) Pop() any {
-	old := *c
-	x := old[len(old)-1]
-	*c = old[:len(old)-1]
-	return x
-}
+// Before implements container.Item.
+func (c check) Before(o check) bool { return c < o }

@@ -2,11 +2,10 @@ package ratelimit
 
 import (
 	"cmp"
-	"container/heap"
-	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // statusPage bounds the resources of one page of a status, and statusBytes what its sessions take: what
@@ -49,13 +48,11 @@ func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.Li
 		out.Resources = append(out.Resources, l.describe(p, revision, c, &first))
 		return true
 	})
-	slices.SortFunc(first.list, func(a, b *holding) int {
-		if a.before(b) {
-			return -1
-		}
-		return 1
-	})
-	for _, h := range first.list {
+	list := make([]*holding, first.Len())
+	for i := range list { // the last comes first
+		list[len(list)-1-i] = first.Pop().Item.holding
+	}
+	for _, h := range list {
 		s := l.describeSession(tree, h)
 		if left -= sessionBytes + len(s.Path) + len(s.At); left < 0 {
 			break
@@ -107,7 +104,7 @@ func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
 // firstHoldings are the first of many in a list of sessions: a heap, with the last of them on top. So a
 // look at some of 100,000 sessions does not make and sort a list of all.
 type firstHoldings struct {
-	list []*holding
+	container.Heap[lastHolding]
 	most int
 }
 
@@ -118,21 +115,23 @@ func (h *holding) before(b *holding) bool {
 }
 
 func (f *firstHoldings) add(h *holding) {
-	switch {
-	case len(f.list) < f.most:
-		heap.Push(f, h)
-	case f.most > 0 && h.before(f.list[0]):
-		f.list[0] = h
-		heap.Fix(f, 0)
+	if f.Len() == f.most {
+		if f.most == 0 || !h.before(f.First().Item.holding) {
+			return
+		}
+		f.Pop()
 	}
+	f.Push(lastHolding{h}, h.last().Rate)
 }
 
-// Len, Less, Swap, Push and Pop implement heap.Interface.
-func (f *firstHoldings) Len() int           { return len(f.list) }
-func (f *firstHoldings) Less(i, j int) bool { return f.list[j].before(f.list[i]) }
-func (f *firstHoldings) Swap(i, j int)      { f.list[i], f.list[j] = f.list[j], f.list[i] }
-func (f *firstHoldings) Push(h any)         { f.list = append(f.list, h.(*holding)) }
-func (f *firstHoldings) Pop() any           { panic("the list does not become shorter") }
+// lastHolding is a holding in a heap that is ordered backwards.
+type lastHolding struct{ *holding }
+
+// Position implements container.Item: none is moved.
+func (lastHolding) Position() *int32 { return nil }
+
+// Before implements container.Item.
+func (h lastHolding) Before(o lastHolding) bool { return o.before(h.holding) }
 
 // Usage is what metrics show of a leaf. Rates are in thousandths of a unit per second, amounts in
 // thousandths of a unit since the leadership began.

@@ -1,8 +1,8 @@
-package shard
+package container
 
 import "slices"
 
-// index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to
+// Index is an ordered set of records as sorted runs: a two-level tree whose leaves hold up to
 // maxRun records. A lookup compares O(log n) times; an insertion or removal moves at most maxRun
 // records, and one pointer per run when a run splits or empties. It is walked in order from any
 // position, so a page or a step of a walk needs no state but the last key.
@@ -10,7 +10,7 @@ import "slices"
 // A record is a pointer, or an id where what has the id is found otherwise: an index of ids
 // compares without reading a record, and the collector does not look into it. Records are compared
 // by the function given at each call, which must always be the same one.
-type index[R comparable] struct {
+type Index[R comparable] struct {
 	runs [][]R
 	n    int
 }
@@ -19,7 +19,7 @@ const maxRun = 256
 
 // seek finds the first record for which before is false: before must be true for a prefix of the
 // order.
-func (x *index[R]) seek(before func(R) bool) (run, pos int) {
+func (x *Index[R]) seek(before func(R) bool) (run, pos int) {
 	lo, hi := 0, len(x.runs)
 	for lo < hi {
 		mid := (lo + hi) / 2
@@ -45,8 +45,11 @@ func (x *index[R]) seek(before func(R) bool) (run, pos int) {
 	return run, lo
 }
 
-// insert adds v; less orders records, and no equal one may be in the set.
-func (x *index[R]) insert(v R, less func(a, b R) bool) {
+// Len returns the number of records.
+func (x *Index[R]) Len() int { return x.n }
+
+// Insert adds v; less orders records, and no equal one may be in the set.
+func (x *Index[R]) Insert(v R, less func(a, b R) bool) {
 	x.n++
 	if len(x.runs) == 0 {
 		x.runs = append(x.runs, append(make([]R, 0, 4), v))
@@ -80,8 +83,8 @@ func (x *index[R]) insert(v R, less func(a, b R) bool) {
 	x.runs = slices.Insert(x.runs, run+1, right)
 }
 
-// remove takes v out; it reports whether v was in the set.
-func (x *index[R]) remove(v R, less func(a, b R) bool) bool {
+// Remove removes v; it reports whether v was in the set.
+func (x *Index[R]) Remove(v R, less func(a, b R) bool) bool {
 	run, pos := x.seek(func(o R) bool { return less(o, v) })
 	if run == len(x.runs) || x.runs[run][pos] != v {
 		return false
@@ -99,7 +102,7 @@ func (x *index[R]) remove(v R, less func(a, b R) bool) bool {
 }
 
 // merge joins a small run with the one behind or before it, if they fit well into one.
-func (x *index[R]) merge(run int) {
+func (x *Index[R]) merge(run int) {
 	if run+1 >= len(x.runs) {
 		run--
 	}
@@ -110,8 +113,8 @@ func (x *index[R]) merge(run int) {
 	x.runs = slices.Delete(x.runs, run+1, run+2)
 }
 
-// ascend walks from the first record for which before is false until yield returns false.
-func (x *index[R]) ascend(before func(R) bool, yield func(R) bool) {
+// Ascend walks from the first record for which before is false until yield returns false.
+func (x *Index[R]) Ascend(before func(R) bool, yield func(R) bool) {
 	run, pos := x.seek(before)
 	for ; run < len(x.runs); run++ {
 		for _, v := range x.runs[run][pos:] {
@@ -123,20 +126,20 @@ func (x *index[R]) ascend(before func(R) bool, yield func(R) bool) {
 	}
 }
 
-// indexWalk is a position in a set that does not change while it is walked.
-type indexWalk[R comparable] struct {
-	in       *index[R]
+// IndexWalk is a position in a set that does not change while it is walked.
+type IndexWalk[R comparable] struct {
+	in       *Index[R]
 	run, pos int
 }
 
-// from is the position of the first record for which before is false.
-func (x *index[R]) from(before func(R) bool) indexWalk[R] {
+// From returns the position of the first record for which before is false.
+func (x *Index[R]) From(before func(R) bool) IndexWalk[R] {
 	run, pos := x.seek(before)
-	return indexWalk[R]{x, run, pos}
+	return IndexWalk[R]{x, run, pos}
 }
 
-// next is the record at the position, which moves on; the zero value at the end.
-func (w *indexWalk[R]) next() (v R) {
+// Next returns the record at the position, and moves on; the zero value at the end.
+func (w *IndexWalk[R]) Next() (v R) {
 	if w.run == len(w.in.runs) {
 		return v
 	}
@@ -148,7 +151,8 @@ func (w *indexWalk[R]) next() (v R) {
 	return v
 }
 
-func (x *index[R]) all(yield func(R) bool) {
+// All walks over all records until yield returns false.
+func (x *Index[R]) All(yield func(R) bool) {
 	for _, r := range x.runs {
 		for _, v := range r {
 			if !yield(v) {
@@ -158,8 +162,8 @@ func (x *index[R]) all(yield func(R) bool) {
 	}
 }
 
-// first is the first record, or the zero value.
-func (x *index[R]) first() (v R) {
+// First returns the first record, or the zero value.
+func (x *Index[R]) First() (v R) {
 	if len(x.runs) > 0 {
 		v = x.runs[0][0]
 	}

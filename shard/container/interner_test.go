@@ -1,4 +1,4 @@
-package shard
+package container
 
 import (
 	"strings"
@@ -8,20 +8,20 @@ import (
 
 // TestIntern: equal texts are one string, whatever came in between shows in none of them.
 func TestIntern(t *testing.T) {
-	var x interner
+	var x Interner
 	list := []string{"", "127.0.0.1:7070", "127.0.0.1:7071", strings.Repeat("long", 100)}
 	for i := range 1000 {
 		list = append(list, strings.Repeat("x", i%70)+string(rune('a'+i%26)))
 	}
 	for _, want := range list {
-		if got := x.intern(strings.Clone(want)); got != want {
+		if got := x.String(strings.Clone(want)); got != want {
 			t.Fatalf("%q for %q", got, want)
 		}
-		if got := x.internBytes([]byte(want)); got != want {
+		if got := x.Bytes([]byte(want)); got != want {
 			t.Fatalf("%q for the bytes of %q", got, want)
 		}
 	}
-	a, b := x.intern("127.0.0.1:7070"), x.internBytes([]byte("127.0.0.1:7070"))
+	a, b := x.String("127.0.0.1:7070"), x.Bytes([]byte("127.0.0.1:7070"))
 	if unsafe.StringData(a) != unsafe.StringData(b) {
 		t.Error("equal texts are two strings")
 	}

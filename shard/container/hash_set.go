@@ -1,11 +1,11 @@
-package shard
+package container
 
 import (
 	"hash/maphash"
 	"iter"
 )
 
-// hashSet is a set of records that are found by a hash of what they are called: a table of nothing
+// HashSet is a set of records that are found by a hash of what they are called: a table of nothing
 // but pointers and a tag for each. A tag is half of the hash, so a look-up reads no record but the
 // one that it finds, and a table that grows reads none. It takes 14 to 21 bytes for each record,
 // where a map with ids or names as keys takes 20 to 60, and its keys a piece of memory each. The
@@ -13,37 +13,42 @@ import (
 //
 // Invariant: a record is in its home slot or behind it, with no empty slot in between; the slots
 // form a ring.
-type hashSet[T any] struct {
+type HashSet[T any] struct {
 	tags    []uint32 // of the records at the same places; 0: the slot is empty
 	records []*T
 	n       int
 }
 
-// tableSeed makes the places in tables unpredictable, as those in a map are: clients choose names
+// TableSeed makes the places in tables unpredictable, as those in a map are: clients choose names
 // and create ids, and could choose many for one place.
 var (
-	tableSeed = maphash.MakeSeed()
-	idSeed    = maphash.String(tableSeed, "id")
+	TableSeed = maphash.MakeSeed()
+	idSeed    = maphash.String(TableSeed, "id")
 )
 
-func hashID(id uint64) uint64 { return mix(id ^ idSeed) }
+// HashID hashes an id for a table.
+func HashID(id uint64) uint64 { return Mix(id ^ idSeed) }
 
-func hashName(node uint64, name []byte) uint64 { return mix(node ^ maphash.Bytes(tableSeed, name)) }
+// HashName hashes a name of a node for a table.
+func HashName(node uint64, name []byte) uint64 { return Mix(node ^ maphash.Bytes(TableSeed, name)) }
 
-// tagOf is never 0. The low half of a hash is left to partitionedSet.
+// tagOf is never 0. The low half of a hash is left to PartitionedSet.
 func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
 
-func (s *hashSet[T]) homeSlot(tag uint32) int { return int(uint64(tag) * uint64(len(s.tags)) >> 32) }
+func (s *HashSet[T]) homeSlot(tag uint32) int { return int(uint64(tag) * uint64(len(s.tags)) >> 32) }
 
-func (s *hashSet[T]) slotAfter(at int) int {
+func (s *HashSet[T]) slotAfter(at int) int {
 	if at++; at == len(s.tags) {
 		return 0
 	}
 	return at
 }
 
-// get is the record with this hash for which is says so, or nil.
-func (s *hashSet[T]) get(hash uint64, is func(*T) bool) *T {
+// Len returns the number of records.
+func (s *HashSet[T]) Len() int { return s.n }
+
+// Get returns the record with this hash for which is returns true, or nil.
+func (s *HashSet[T]) Get(hash uint64, is func(*T) bool) *T {
 	if s.n == 0 {
 		return nil
 	}
@@ -56,8 +61,8 @@ func (s *hashSet[T]) get(hash uint64, is func(*T) bool) *T {
 	return nil
 }
 
-// add adds a record that is not in the set.
-func (s *hashSet[T]) add(hash uint64, record *T) {
+// Add adds a record that is not in the set.
+func (s *HashSet[T]) Add(hash uint64, record *T) {
 	if (s.n+1)*8 > len(s.tags)*7 {
 		s.resize(max(8, len(s.tags)+len(s.tags)/2))
 	}
@@ -65,7 +70,7 @@ func (s *hashSet[T]) add(hash uint64, record *T) {
 	s.place(tagOf(hash), record)
 }
 
-func (s *hashSet[T]) place(tag uint32, record *T) {
+func (s *HashSet[T]) place(tag uint32, record *T) {
 	at := s.homeSlot(tag)
 	for s.tags[at] != 0 {
 		at = s.slotAfter(at)
@@ -73,16 +78,16 @@ func (s *hashSet[T]) place(tag uint32, record *T) {
 	s.tags[at], s.records[at] = tag, record
 }
 
-// remove takes a record out, if it is there.
-func (s *hashSet[T]) remove(hash uint64, record *T) {
-	s.take(hash, record)
+// Remove removes a record, if it is there.
+func (s *HashSet[T]) Remove(hash uint64, record *T) {
+	s.Take(hash, record)
 	if len(s.tags) > 64 && s.n*4 < len(s.tags) {
 		s.resize(len(s.tags) / 2)
 	}
 }
 
-// take is remove without giving back memory.
-func (s *hashSet[T]) take(hash uint64, record *T) {
+// Take is Remove that keeps the memory of the table.
+func (s *HashSet[T]) Take(hash uint64, record *T) {
 	if s.n == 0 {
 		return
 	}
@@ -106,7 +111,7 @@ func (s *hashSet[T]) take(hash uint64, record *T) {
 	s.tags[at], s.records[at] = 0, nil
 }
 
-func (s *hashSet[T]) resize(size int) {
+func (s *HashSet[T]) resize(size int) {
 	tags, records := s.tags, s.records
 	s.tags, s.records = make([]uint32, size), make([]*T, size)
 	for at, tag := range tags {
@@ -116,8 +121,8 @@ func (s *hashSet[T]) resize(size int) {
 	}
 }
 
-// all visits the records in no particular order. The set must not change meanwhile.
-func (s *hashSet[T]) all() iter.Seq[*T] {
+// All visits the records in no particular order. The set must not change meanwhile.
+func (s *HashSet[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for _, record := range s.records {
 			if record != nil && !yield(record) {
@@ -127,32 +132,44 @@ func (s *hashSet[T]) all() iter.Seq[*T] {
 	}
 }
 
-// partitions of a partitionedSet. A power of two.
+// partitions of a PartitionedSet. A power of two.
 const partitions = 64
 
-// partitionedSet is a hashSet in 64 partitions, so that growing moves only a small part of a
+// PartitionedSet is a HashSet in 64 partitions, so that growing moves only a small part of a
 // million records at a time.
-type partitionedSet[T any] struct {
-	partitions [partitions]hashSet[T]
+type PartitionedSet[T any] struct {
+	partitions [partitions]HashSet[T]
 }
 
-func (s *partitionedSet[T]) of(hash uint64) *hashSet[T] { return &s.partitions[hash%partitions] }
+// Of returns the partition for a hash.
+func (s *PartitionedSet[T]) Of(hash uint64) *HashSet[T] { return &s.partitions[hash%partitions] }
 
-func (s *partitionedSet[T]) len() (n int) {
+// Len returns the number of records.
+func (s *PartitionedSet[T]) Len() (n int) {
 	for i := range s.partitions {
 		n += s.partitions[i].n
 	}
 	return n
 }
 
-func (s *partitionedSet[T]) all() iter.Seq[*T] {
+// All visits the records in no particular order. The set must not change meanwhile.
+func (s *PartitionedSet[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for i := range s.partitions {
-			for record := range s.partitions[i].all() {
+			for record := range s.partitions[i].All() {
 				if !yield(record) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// Mix is the finalizer of splitmix64: a bijection that spreads every bit.
+func Mix(x uint64) uint64 {
+	x ^= x >> 30
+	x *= 0xbf58476d1ce4e5b9
+	x ^= x >> 27
+	x *= 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -1,20 +1,20 @@
-package shard
+package container
 
-// interner keeps short texts that many sessions share, such as the address of a connection that a
+// Interner keeps short texts that many sessions share, such as the address of a connection that a
 // thousand of them are attached on: each is one string then. A newer text replaces an older one. It
 // only saves memory: no outcome depends on it, and no snapshot has it.
-type interner [64]string
+type Interner [64]string
 
 // maxInterned is what is worth a place here.
 const maxInterned = 64
 
-// intern returns a string that others may share.
-func (i *interner) intern(b string) string { return internText(i, b) }
+// String returns a string that others may share.
+func (i *Interner) String(b string) string { return internText(i, b) }
 
-// internBytes is intern for bytes that belong to another.
-func (i *interner) internBytes(b []byte) string { return internText(i, b) }
+// Bytes is String for bytes that the caller keeps.
+func (i *Interner) Bytes(b []byte) string { return internText(i, b) }
 
-func internText[T string | []byte](t *interner, b T) string {
+func internText[T string | []byte](t *Interner, b T) string {
 	if len(b) == 0 || len(b) > maxInterned {
 		return string(b)
 	}
