@@ -16,7 +16,7 @@ const sessionStopTimeout = 2 * time.Second
 
 // Client is a connection to a cluster, for any number of goroutines. It keeps one connection to
 // each instance that it talks to, and replaces a connection that is lost. Make one with Dial or
-// Open; one per process is enough.
+// Open, or with New, which does not wait for the cluster; one per process is enough.
 type Client struct {
 	d      *driver.Driver
 	cfg    Config

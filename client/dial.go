@@ -70,10 +70,25 @@ type Config struct {
 	Observer Observer
 }
 
+// New returns a client that connects in the background, so that a program can start while the
+// cluster is away. Use it for services: calls wait for the cluster until their contexts end,
+// discovery.Serve and Supervise for as long as it takes. Calls fail at once when the credentials,
+// the cluster or the protocol version are refused, or with ErrHandshake; the next call connects
+// again. Errors: a Config without Endpoints.
+func New(cfg Config) (*Client, error) {
+	c, err := configured(cfg)
+	if err != nil {
+		return nil, err
+	}
+	c.d.Begin()
+	return c, nil
+}
+
 // Dial connects to the first of the endpoints (host:port) that answers, and fetches the cluster
 // map. The client then reconnects by itself until Close. Dial fails at once when the credentials or
 // the protocol version are refused, or with ErrHandshake. Otherwise it tries until ctx ends; a
-// context without a deadline gets one of 10 s.
+// context without a deadline gets one of 10 s. A service that is to start while the cluster is away
+// uses New.
 func Dial(ctx context.Context, endpoints ...string) (*Client, error) {
 	return Open(ctx, Config{Endpoints: endpoints})
 }

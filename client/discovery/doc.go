@@ -1,7 +1,8 @@
 // Package discovery is for services that find each other: members register with health and drain,
 // and callers keep a copy of the list that survives outages.
 //
-//	err := discovery.Serve(ctx, c, "/billing", "api", discovery.Endpoint{Addr: "10.0.0.1:80"},
+//	c, err := client.New(cfg) // the program starts while the cluster is away, too
+//	err = discovery.Serve(ctx, c, "/billing", "api", discovery.Endpoint{Addr: "10.0.0.1:80"},
 //		discovery.WithCheck(discovery.CheckTCP("127.0.0.1:80")))
 //
 // Package client has what is below: [client.Service] registers for the life of one session, and

@@ -19,9 +19,10 @@ import (
 // is logged as a warning by the client's Logger, and reported to WithNotify. What must run once at
 // a time needs a lock or an election instead.
 //
-// Until the member is registered for the first time, an error ends Serve: what is out of range, and
-// those of Client.Session and Service.Register. After that only the end of ctx does, and
-// ErrClientClosed.
+// While the cluster is away, Serve waits for it: with a client of client.New, a program starts all
+// the same. Until the member is registered for the first time, a refusal ends Serve that another try
+// would get again: what is out of range, a node that does not exist, credentials, a right, another
+// cluster, a name that is in use otherwise. After that only the end of ctx does, and ErrClientClosed.
 func Serve(ctx context.Context, c *client.Client, node, service string, m Member, opts ...Option) error {
 	k := &keeper{ended: ctx.Err, service: service, o: optionsOf(opts), present: present{member: m}}
 	if err := k.o.validate(m); err != nil {
@@ -33,7 +34,7 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case k.registrations == 0, errors.Is(err, client.ErrClientClosed):
+		case k.registrations == 0 && !passes(err), errors.Is(err, client.ErrClientClosed):
 			return err
 		case k.registrations > before:
 			pause = retryMin
@@ -45,6 +46,12 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 		}
 		sleep(ctx, pause)
 	}
+}
+
+// passes reports whether time may mend what kept a member from its first registration.
+func passes(err error) bool {
+	return client.Retryable(err) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOutcomeUnknown) ||
+		errors.Is(err, client.Aborted) || errors.Is(err, client.ErrLeaseLost)
 }
 
 // keeper is one Serve.

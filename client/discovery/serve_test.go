@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -234,5 +235,87 @@ func TestRefused(t *testing.T) {
 	<-m.registered
 	if got := members(t, openNode(t, srv, "/short")); got != "a" {
 		t.Errorf("members %q", got)
+	}
+}
+
+// TestStartsWhileAway: a program starts while the cluster is away. It is registered, and its callers
+// have the list, once the cluster is there; nothing is an error until then. What another try would
+// not mend is an error at once.
+func TestStartsWhileAway(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	other := openNode(t, srv, "/default")
+	refused := make(chan struct{}, 100)
+	open := func(cfg client.Config) *client.Client {
+		t.Helper()
+		cfg.Endpoints = []string{srv.Addr()}
+		c, err := client.New(cfg)
+		must(t, err)
+		t.Cleanup(c.CloseWithoutRelease)
+		return c
+	}
+	srv.Unreachable()
+	c := open(client.Config{Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			select {
+			case refused <- struct{}{}:
+			default:
+			}
+		}
+		return conn, err
+	}})
+	e, err := discovery.Watch(c, "/default", "api")
+	must(t, err)
+	defer e.Close()
+	ctx, stop := context.WithCancel(t.Context())
+	registered, over := make(chan *discovery.Registration, 1), make(chan error, 1)
+	go func() {
+		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80"}, discovery.WithGrace(0),
+			discovery.WithNotify(func(r *discovery.Registration, err error) {
+				if err != nil {
+					t.Error(err)
+				}
+				registered <- r
+			}))
+	}()
+	for range 3 { // tries
+		<-refused
+	}
+	if v := e.View(); v.Known || e.Err() != nil {
+		t.Errorf("the view is %+v, %v", v, e.Err())
+	}
+	short, done := context.WithTimeout(t.Context(), time.Millisecond)
+	defer done()
+	if _, err := c.Session(short, "/default"); !errors.Is(err, context.DeadlineExceeded) {
+		t.Error("a call waits for its context:", err)
+	}
+	if err := e.Wait(short); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "nothing is known") {
+		t.Error("a caller waits for its context:", err)
+	}
+	srv.Reachable()
+	<-registered
+	must(t, e.Wait(t.Context()))
+	until(t, e, func(v *discovery.View) bool { return used(v) == "10.0.0.1:80" })
+	if got := members(t, other); got != `{"addr":"10.0.0.1:80"}` {
+		t.Error(got)
+	}
+	stop()
+	if err := <-over; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+
+	member := discovery.Endpoint{Addr: "10.0.0.1:80"}
+	if err := discovery.Serve(t.Context(), open(client.Config{}), "/none", "api", member); !errors.Is(err, client.NotFound) {
+		t.Error("another node:", err)
+	}
+	if err := discovery.Serve(t.Context(), open(client.Config{Cluster: "other"}), "/default", "api", member); !errors.Is(err, client.ErrOtherCluster) {
+		t.Error("another cluster:", err)
+	}
+	noToken := func(context.Context) ([]byte, error) { return nil, errors.New("no token") }
+	if err := discovery.Serve(t.Context(), open(client.Config{GetToken: noToken}), "/default", "api", member); err == nil || !strings.Contains(err.Error(), "no token") {
+		t.Error("no token:", err)
+	}
+	if _, err := client.New(client.Config{}); err == nil {
+		t.Error("without endpoints")
 	}
 }

@@ -88,7 +88,11 @@ func (x *sharedCopy) run(ctx context.Context) {
 			progress, err = x.watch(ctx, n)
 		}
 		last = err
-		x.step(func(now time.Time) { x.list.failed(now, err) })
+		if passes(err) { // that is no reason to say: nothing is known yet, or the list stays
+			x.step(func(now time.Time) { x.list.event(now, &client.Event{Kind: client.EventInterrupted}) })
+		} else {
+			x.step(func(now time.Time) { x.list.failed(now, err) })
+		}
 		return progress, err
 	})
 	if cause := context.Cause(ctx); errors.Is(cause, client.ErrClientClosed) {

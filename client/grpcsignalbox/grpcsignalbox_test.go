@@ -2,6 +2,7 @@ package grpcsignalbox_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -305,4 +306,33 @@ func TestReadme(t *testing.T) {
 	server.Stop()
 	conn.Close()
 	done.Wait()
+}
+
+// TestStartsWhileAway: a program that starts while the cluster is away makes its channel, whose calls
+// wait for the list.
+func TestStartsWhileAway(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	b := serve(t, srv, 100)
+	srv.Unreachable()
+	c, err := client.New(client.Config{Endpoints: []string{srv.Addr()}})
+	must(t, err)
+	t.Cleanup(c.CloseWithoutRelease)
+	h := connect(t, c, "signalbox:///default/api")
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := h.Check(short, &healthpb.HealthCheckRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("a call before the list is known: %v", err)
+	}
+	over := make(chan error, 1)
+	go func() {
+		got, err := call(t, h)
+		if err == nil && got != b.addr {
+			err = errors.New("answered by " + got)
+		}
+		over <- err
+	}()
+	srv.Reachable()
+	if err := <-over; err != nil {
+		t.Error(err)
+	}
 }

@@ -152,6 +152,30 @@ func (inv *invocation) client() (*client.Client, error) {
 	return c, nil
 }
 
+// clientAtOnce is client for a program that starts while the cluster is away. away is called when no
+// connection could be made, for a reason that passes.
+func (inv *invocation) clientAtOnce(away func(error)) (*client.Client, error) {
+	cfg := inv.cfg
+	cfg.Observer = connectionObserver(func(x client.ConnectionChange) {
+		if x.State == client.ConnectionFailed && errors.Is(x.Err, client.ErrUnreachable) {
+			away(x.Err)
+		}
+	})
+	c, err := client.New(cfg)
+	inv.conn = c
+	return c, err
+}
+
+// connectionObserver is notified of connections alone.
+type connectionObserver func(client.ConnectionChange)
+
+func (connectionObserver) AcquireStarted(context.Context, client.AcquireStart) client.AcquireObserver {
+	return nil
+}
+func (f connectionObserver) ConnectionChanged(x client.ConnectionChange) { f(x) }
+func (connectionObserver) SessionChanged(client.SessionChange)           {}
+func (connectionObserver) RequestRetried(client.RequestRetry)            {}
+
 func (inv *invocation) admin() (*admin.Client, error) {
 	c, err := inv.client()
 	if err != nil {

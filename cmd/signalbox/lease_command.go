@@ -308,7 +308,7 @@ func leaseEnv(leases ...*client.Lease) []string {
 
 // leasesEnv has the leases as JSON, whatever their number.
 func leasesEnv(rows ...row) string {
-	text, err := marshalPlain(rows)
+	text, err := marshalPlain(append([]row{}, rows...)) // none is a list too
 	if err != nil {
 		panic(err) // texts and numbers always are JSON
 	}
@@ -333,7 +333,10 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 		}
 		return name
 	}
-	number := ""
+	number, session := "", ""
+	if s != nil {
+		session = strconv.FormatUint(s.ID(), 10)
+	}
 	if token > 0 {
 		number = strconv.FormatUint(token, 10)
 	}
@@ -341,7 +344,7 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 		// Of another context, the command would use the token and the certificates.
 		"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
 		"SIGNALBOX_TOKEN=" + number, "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
-		"SIGNALBOX_SESSION=" + strconv.FormatUint(s.ID(), 10),
+		"SIGNALBOX_SESSION=" + session,
 		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_CLUSTER=" + inv.values["cluster"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
 		"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
 		"SIGNALBOX_TLS_CERT=" + path("tls-cert"),

@@ -22,8 +22,11 @@ func serviceRegister(a *app) *cobra.Command {
 an address, a weight and a state that callers go by; with --data it has data of your own, and no
 state. A member excludes nobody. So if the registration is lost, because the cluster is away for
 longer than the session timeout or an operator ends the session, the command keeps running, and the
-member is registered again as soon as possible; both are said on standard error. The environment
-has the token and the session of the first registration.
+member is registered again as soon as possible; both are said on standard error. While the cluster is
+away, which is a refused connection or 5 s without an answer, the command starts all the same, and is
+registered as soon as possible. Wrong credentials, nodes and clusters are an error at once. The
+environment has the token and the session of the first registration, or none if the command started
+before it.
 
 A check runs before the member is registered, and then each --check-interval, 1s to 5m. Two failures
 in a row make the member failing; it stays registered, and is ready again after a success. A check
@@ -184,53 +187,46 @@ func registerError(name string, err error) error {
 	return err
 }
 
+// awayAfter is how long a cluster may leave the start of a session unanswered before it counts as
+// away, if nothing refuses a connection sooner.
+const awayAfter = 5 * time.Second
+
 // keepRegistered registers while the command runs, or until a signal, and again whenever the
-// registration is lost.
+// registration is lost. The command starts once the member is registered, or while the cluster is away.
 func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []discovery.Option) error {
-	c, err := inv.client()
+	inv.right = "use"
+	away := make(chan error, 1)
+	noticed := func(err error) {
+		select {
+		case away <- err:
+		default:
+		}
+	}
+	c, err := inv.clientAtOnce(noticed)
 	if err != nil {
 		return err
 	}
 	ctx, leave := context.WithCancel(context.WithoutCancel(inv.longCtx))
 	defer leave()
-	start, cancelStart := context.WithCancelCause(ctx) // ends with --timeout until there is a session
-	defer cancelStart(nil)
-	bounded := context.AfterFunc(inv.ctx, func() { cancelStart(context.Cause(inv.ctx)) })
-	defer bounded()
+	patience := min(inv.timeout, awayAfter)
+	silent := time.AfterFunc(patience, func() { noticed(fmt.Errorf("it has not answered within %s", patience)) })
+	defer silent.Stop()
+	k := &registering{inv: inv, name: h.name, first: make(chan *discovery.Registration, 1)}
 	waiting, wait := func() {}, &onceWait{length: h.wait}
-	first := make(chan *discovery.Registration, 1)
-	var mu sync.Mutex
-	var latest *discovery.Registration
-	registered := 0
 	opts = append(opts, discovery.WithSession(inv.sessionOptions()...),
 		discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
-			bounded()
+			silent.Stop()
 			waiting()
 			left := h
 			left.wait = wait.left(time.Now())
 			opts, waiting = inv.waitOptions(s, left)
 			return opts
 		}),
-		discovery.WithNotify(func(r *discovery.Registration, err error) {
-			mu.Lock()
-			defer mu.Unlock()
-			latest = r
-			if r == nil {
-				inv.note("signalbox: not registered in %q any more: %s; it is tried again\n",
-					h.name, sanitize(err.Error()))
-				return
-			}
-			if registered++; registered == 1 {
-				first <- r
-				return
-			}
-			inv.note("signalbox: registered in %q again, with token %d\n", h.name, r.Token())
-		}))
+		discovery.WithNotify(k.changed))
 	ended := make(chan struct{})
-	var result error
 	go func() {
 		defer close(ended)
-		result = discovery.Serve(start, c, inv.node, h.name, m, opts...)
+		k.serve(ctx, func() error { return discovery.Serve(ctx, c, inv.node, h.name, m, opts...) })
 		waiting()
 	}()
 	drain := func() <-chan struct{} {
@@ -238,19 +234,29 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 		return ended
 	}
 	var r *discovery.Registration
-	select {
-	case r = <-first:
-	case <-ended:
-		if cause := context.Cause(start); cause != nil {
-			result = cause
+	for outage := (<-chan error)(away); r == nil && outage != nil; {
+		select {
+		case r = <-k.first:
+		case <-ended:
+			return inv.waitError(h.name, registerError(h.name, k.result))
+		case <-inv.longCtx.Done():
+			<-drain()
+			return inv.waitError(h.name, k.result)
+		case err := <-away:
+			if outage = nil; !k.goOn(err) {
+				outage = away // it is refused: the reason is on its way
+			}
 		}
-		return inv.waitError(h.name, registerError(h.name, result))
-	case <-inv.longCtx.Done():
-		<-drain()
-		return inv.waitError(h.name, result)
 	}
 	if len(h.command) == 0 {
 		defer func() { <-drain() }()
+		if r == nil {
+			select {
+			case r = <-k.first:
+			case <-inv.longCtx.Done():
+				return nil
+			}
+		}
 		granted := row{
 			{"state", "state", "registered"}, {"name", "name", h.name}, {"token", "token", labelled{"token", r.Token()}},
 			{"count", "count", labelled{"count", amount(1)}}, {"session_id", "", sessionID(r.Session().ID())},
@@ -261,23 +267,101 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 		<-inv.longCtx.Done()
 		return nil
 	}
+	env := append(inv.holdEnv(h.name, 0, nil), leasesEnv())
+	if r != nil {
+		env = append(inv.holdEnv(h.name, r.Token(), r.Session()), leasesEnv(leaseRow(h.name, r.Token(), 1, nil)))
+	}
 	command := &child{
 		args: h.command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
-		interrupted: inv.longCtx.Done(),
-		env:         append(inv.holdEnv(h.name, r.Token(), r.Session()), leasesEnv(leaseRow(h.name, r.Token(), 1, nil))),
+		interrupted: inv.longCtx.Done(), env: env,
 	}
 	if _, drains := m.(discovery.Endpoint); drains {
 		command.drain = drain
 	}
 	err = command.run(context.WithoutCancel(ctx))
 	leave()
-	mu.Lock()
-	if latest != nil {
+	if latest := k.present(); latest != nil {
 		_ = latest.Drain(inv.cleanup(), 0) // the command has ended: it answers nobody any more
 	}
-	mu.Unlock()
 	<-ended
 	return err
+}
+
+// registering is a registration that is kept, as its notices tell.
+type registering struct {
+	inv   *invocation
+	name  string
+	first chan *discovery.Registration
+
+	mu      sync.Mutex
+	latest  *discovery.Registration
+	count   int  // of registrations so far
+	goesOn  bool // a refusal does not end it any more
+	refused bool // it has ended
+	result  error
+}
+
+// serve serves, and again after a refusal where that ends nothing any more.
+func (k *registering) serve(ctx context.Context, serve func() error) {
+	for pause := time.Second; ; pause = min(2*pause, 30*time.Second) {
+		err := serve()
+		k.mu.Lock()
+		k.result, k.refused = err, !k.goesOn
+		over := k.refused || ctx.Err() != nil
+		k.mu.Unlock()
+		if over {
+			return
+		}
+		k.inv.note("signalbox: not registered in %q: %s; it is tried again\n", k.name, sanitize(err.Error()))
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		t.Stop()
+	}
+}
+
+// goOn has the program go on without a registration, unless that was refused.
+func (k *registering) goOn(why error) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.refused {
+		return false
+	}
+	if k.goesOn = true; k.count == 0 {
+		k.inv.note("signalbox: the cluster is away (%s); the member is registered in %q as soon as possible\n",
+			sanitize(why.Error()), k.name)
+	}
+	return true
+}
+
+// changed is discovery.WithNotify's.
+func (k *registering) changed(r *discovery.Registration, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.latest = r
+	switch {
+	case r != nil:
+		if k.count++; k.count == 1 {
+			k.first <- r
+		}
+		if k.goesOn || k.count > 1 {
+			again := ""
+			if k.count > 1 {
+				again = " again"
+			}
+			k.inv.note("signalbox: registered in %q%s, with token %d\n", k.name, again, r.Token())
+		}
+	case k.count > 0:
+		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name, sanitize(err.Error()))
+	}
+}
+
+func (k *registering) present() *discovery.Registration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.latest
 }
 
 // onceWait is a wait that goes on when it is begun again, with another session.

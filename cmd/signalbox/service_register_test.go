@@ -1,10 +1,15 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestOnceWait: a wait that begins again with another session does not last longer than it was to.
@@ -23,6 +28,67 @@ func TestOnceWait(t *testing.T) {
 		}
 		if got := w.left(begin.Add(x.passed)); got != x.want {
 			t.Errorf("a wait of %v that begins again after %v lasts %v, want %v", x.length, x.passed, got, x.want)
+		}
+	}
+}
+
+// TestRegisterWhileAway: a command starts while the cluster is away, is registered when the cluster is
+// there, and drains at SIGTERM. What another try would not mend ends it before the command starts.
+func TestRegisterWhileAway(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	c, err := client.New(client.Config{Endpoints: []string{srv.Addr()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.CloseWithoutRelease)
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	register := func(args ...string) *running {
+		return start(t, env, "signalbox", append([]string{"service", "register", "api", "--addr", "10.0.0.1:80", "--drain", "0"}, args...)...)
+	}
+	says := func(p *running, text string) {
+		t.Helper()
+		await.True(t, text, func() bool { return strings.Contains(p.output.String(), text) })
+	}
+	srv.Unreachable()
+	ends := register("--", "sh", "-c", "exit 6")
+	if code := ends.code(); code != 6 || !strings.Contains(ends.output.String(), "the cluster is away") {
+		t.Errorf("exit code %d: %s", code, ends.output.String())
+	}
+	p := register("--", "sh", "-c", `echo "started [$SIGNALBOX_TOKEN] [$SIGNALBOX_SESSION] $SIGNALBOX_LEASES"; exec sleep 1000`)
+	says(p, "started [] [] []")
+	alone := register("-o", "jsonl")
+	says(alone, "the cluster is away")
+	srv.Reachable()
+	n, err := c.Node(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	members := func(want int) {
+		t.Helper()
+		await.True(t, fmt.Sprint(want, " members"), func() bool {
+			list, err := n.Service("api").List(t.Context(), client.ReadConsistency(client.Strict))
+			return err == nil && len(list) == want
+		})
+	}
+	members(2)
+	says(p, `registered in "api", with token`)
+	says(alone, `"state":"registered"`)
+	for _, x := range []*running{p, alone} {
+		if err := x.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+		<-x.ended
+	}
+	members(0)
+
+	for _, x := range []struct{ flag, value, want string }{
+		{"--node", "/none", "not found"},
+		{"--cluster", "other", "it is cluster"},
+	} {
+		wrong := register(x.flag, x.value, "--", "echo", "never")
+		if code := wrong.code(); code == 0 || strings.Contains(wrong.output.String(), "never") || !strings.Contains(wrong.output.String(), x.want) {
+			t.Errorf("%s: exit code %d: %s", x.flag, code, wrong.output.String())
 		}
 	}
 }

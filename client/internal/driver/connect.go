@@ -60,6 +60,14 @@ func (d *Driver) Connect(ctx context.Context) error {
 	return d.wait(ctx, &x.Request, w).Err
 }
 
+// Begin makes the first connection in the background, and waits for nothing.
+func (d *Driver) Begin() {
+	now := d.lock()
+	d.engine.Clocks(now, wall())
+	d.engine.Open(now)
+	d.unlock(now)
+}
+
 // ConnectWith makes the first connection, on the goroutine of the caller, and starts a session behind
 // its hello.
 func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
