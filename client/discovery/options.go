@@ -19,6 +19,7 @@ type options struct {
 	session []client.SessionOption
 	first   func(s *client.Session) []client.AcquireOption
 	notify  func(r *Registration, err error)
+	onState func(state State, why string)
 }
 
 func optionsOf(opts []Option) options {
@@ -88,4 +89,13 @@ func WithFirst(f func(s *client.Session) []client.AcquireOption) Option {
 // registers while f runs.
 func WithNotify(f func(r *Registration, err error)) Option {
 	return func(o *options) { o.notify = f }
+}
+
+// WithStateNotify has f called whenever the state of a member with an Endpoint changes: its check
+// begins to fail, or succeeds again; or it drains, or need not any more. why is the last check's
+// error, or the reason of the drain. A member begins as Ready. f is called by one goroutine at a
+// time, up to 5 s before others see the state. The client's Logger gets the same, as a warning if
+// the check fails.
+func WithStateNotify(f func(state State, why string)) Option {
+	return func(o *options) { o.onState = f }
 }

@@ -1,13 +1,16 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 )
 
 // Bounds of a drain.
@@ -48,6 +51,8 @@ type Registration struct {
 	lease   *client.Lease
 	service string
 	present *present
+	onState func(State, string) // of WithStateNotify; nil: none
+	log     *slog.Logger
 	changed chan struct{} // capacity 1: the state may have to be written
 	writing chan struct{} // capacity 1: held by who writes
 
@@ -59,6 +64,9 @@ type Registration struct {
 type present struct {
 	mu     sync.Mutex
 	member Member
+
+	reporting sync.Mutex // held while a state is reported
+	state     State      // that was reported last; empty: Ready
 }
 
 func (p *present) get() Member {
@@ -92,11 +100,13 @@ func Register(ctx context.Context, s *client.Session, service string, m Member, 
 func register(
 	ctx context.Context, s *client.Session, service string, p *present, o options, acquire []client.AcquireOption,
 ) (*Registration, error) {
-	r := &Registration{service: service, present: p, changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+	r := &Registration{service: service, present: p, onState: o.onState, log: s.Client().Handle(handle.Key{}).Logger,
+		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
 	checks := &checker{check: o.check, interval: o.interval, timeout: o.timeout}
 	if o.check != nil {
 		r.status.health.first(checks.run(ctx))
 	}
+	r.reportState()
 	m := p.get()
 	data, err := m.encode(&r.status)
 	if err != nil {
@@ -135,6 +145,33 @@ func (r *Registration) observe(f func(*status)) {
 	select {
 	case r.changed <- struct{}{}:
 	default:
+	}
+	r.reportState()
+}
+
+// reportState reports the state of a member that shows one, if it is another than was reported last.
+func (r *Registration) reportState() {
+	p := r.present
+	p.reporting.Lock()
+	defer p.reporting.Unlock()
+	e, ok := p.get().(Endpoint)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	state, why := r.status.now(e.State, e.Why)
+	r.mu.Unlock()
+	if state == cmp.Or(p.state, Ready) {
+		return
+	}
+	p.state = state
+	level := slog.LevelInfo
+	if state == Failing {
+		level = slog.LevelWarn
+	}
+	r.log.Log(context.Background(), level, "service member's state changed", "service", r.service, "state", state, "why", why)
+	if r.onState != nil {
+		r.onState(state, why)
 	}
 }
 

@@ -43,7 +43,9 @@ func TestCheckedMember(t *testing.T) {
 	s, err := c.Session(t.Context(), "/default")
 	must(t, err)
 	var well atomic.Bool
+	states := make(chan string, 2)
 	r, err := discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: "10.0.0.1:80"},
+		discovery.WithStateNotify(func(state discovery.State, why string) { states <- string(state) + " " + why }),
 		discovery.WithCheckInterval(time.Second), discovery.WithCheck(func(context.Context) error {
 			if well.Load() {
 				return nil
@@ -61,8 +63,14 @@ func TestCheckedMember(t *testing.T) {
 	if err := r.Update(t.Context(), discovery.Endpoint{Addr: "10.0.0.1"}); err == nil || !strings.Contains(err.Error(), "host:port") {
 		t.Error(err)
 	}
+	if got := <-states; got != "failing no disk" {
+		t.Errorf("reported state %q", got)
+	}
 	well.Store(true)
 	seen(t, n, `{"addr":"10.0.0.1:81"}`)
+	if got := <-states; got != "ready " {
+		t.Errorf("reported state %q", got)
+	}
 	if r.Token() == 0 || r.Session() != s {
 		t.Error(r.Token(), r.Session())
 	}
