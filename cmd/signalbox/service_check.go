@@ -5,10 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os/exec"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client/discovery"
 )
@@ -16,20 +14,15 @@ import (
 // maxCheckOutput is how much of a check's output is read, in bytes.
 const maxCheckOutput = 1 << 10
 
-// checkCommand succeeds if a command ends with 0. The last line of its output is in the error. It
-// is killed with all of its process group when the check's time ends.
-func checkCommand(args []string) discovery.Check {
+// checkCommand succeeds if sh ends with 0 when it runs the text. The last line of the output is in
+// the error. All of the command's process group is killed when the check's time ends.
+func checkCommand(text string) discovery.Check {
 	return func(ctx context.Context) error {
-		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-		cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-		cmd.WaitDelay = time.Second
+		cmd := shellCommand(ctx, text, syscall.SIGKILL)
 		out := &head{most: maxCheckOutput}
 		cmd.Stdout, cmd.Stderr = out, out
 		err := cmd.Run()
-		if cmd.Process != nil {
-			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what it has left running
-		}
+		killGroup(cmd)
 		lines := strings.Split(strings.TrimSpace(out.b.String()), "\n")
 		if last := lines[len(lines)-1]; err != nil && last != "" {
 			return fmt.Errorf("%w: %s", err, last)

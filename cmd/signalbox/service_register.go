@@ -31,8 +31,9 @@ before it.
 A check runs before the member is registered, and then each --check-interval, 1s to 5m. Two failures
 in a row make the member failing; it stays registered, and is ready again after a success. A check
 that succeeds by fits and starts needs up to 16 in a row. --check-http wants a status of 200 to 299,
---check-tcp a connection, --check-command an exit code of 0. The command runs without a shell, and
-is killed with what it started at the timeout.
+--check-tcp a connection, --check-command an exit code of 0. sh runs the text of --check-command; at
+the timeout it is killed with what it started. When a check begins to fail, and when the member is
+ready again, standard error says so.
 
 At SIGTERM the member drains: it says so, waits for --drain, 0 to 10m, and leaves. Then the command
 gets the signal. A second one cuts that short. If the command ends by itself, the member leaves at
@@ -57,6 +58,9 @@ lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
 		if d, ok := m.(discovery.Data); ok && len(d) == 0 {
 			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
 		}
+		opts = append(opts, discovery.WithStateNotify(func(state discovery.State, why string) {
+			inv.note("signalbox: the member of %q is %s%s\n", h.name, state, map[bool]string{true: ": " + sanitize(why)}[why != ""])
+		}))
 		if !*stop {
 			return keepRegistered(inv, h, m, opts)
 		}
@@ -96,7 +100,7 @@ func addMemberFlags(c *cobra.Command) *memberFlags {
 	fs.StringArrayVar(&f.meta, "meta", nil, "A string for callers, as KEY=VALUE; may be repeated.")
 	fs.StringVar(&f.http, "check-http", "", "URL that is answered with 200 to 299 while the member can serve.")
 	fs.StringVar(&f.tcp, "check-tcp", "", "Address that takes connections while the member can serve.")
-	fs.StringVar(&f.command, "check-command", "", "Command, with arguments, that ends with 0 while the member can serve.")
+	fs.StringVar(&f.command, "check-command", "", "Command that sh runs, and that ends with 0 while the member can serve.")
 	durationVar(fs, &f.interval, "check-interval", discovery.DefaultCheckInterval, "Time between two checks.")
 	durationVar(fs, &f.timeout, "check-timeout", discovery.DefaultCheckTimeout, "Time that a check may take.")
 	durationVar(fs, &f.drain, "drain", discovery.DefaultGrace, "How long the member drains at SIGTERM.")
@@ -142,6 +146,11 @@ func (f *memberFlags) member(cmd *cobra.Command, data []byte) (discovery.Member,
 	if err != nil {
 		return nil, nil, err
 	}
+	for _, name := range []string{"check-http", "check-tcp", "check-command"} {
+		if flag := cmd.Flag(name); flag.Changed && strings.TrimSpace(flag.Value.String()) == "" {
+			return nil, nil, usagef("--%s is empty", name)
+		}
+	}
 	opts := []discovery.Option{discovery.WithGrace(f.drain)}
 	if check != nil {
 		opts = append(opts, discovery.WithCheck(check), discovery.WithCheckInterval(f.interval), discovery.WithCheckTimeout(f.timeout))
@@ -168,8 +177,8 @@ func (f *memberFlags) check() (discovery.Check, error) {
 		}
 		checks = append(checks, discovery.CheckTCP(f.tcp))
 	}
-	if args := strings.Fields(f.command); len(args) > 0 {
-		checks = append(checks, checkCommand(args))
+	if f.command != "" {
+		checks = append(checks, checkCommand(f.command))
 	}
 	switch len(checks) {
 	case 0:

@@ -20,24 +20,24 @@ import (
 
 // TestCheckCommand: the exit code decides, the last line says why, and nothing is left running.
 func TestCheckCommand(t *testing.T) {
-	if err := checkCommand([]string{"true"})(t.Context()); err != nil {
+	if err := checkCommand("true")(t.Context()); err != nil {
 		t.Error(err)
 	}
-	err := checkCommand([]string{"sh", "-c", "echo one; echo no disk >&2; exit 3"})(t.Context())
+	err := checkCommand("echo one; echo no disk >&2; exit 3")(t.Context())
 	if err == nil || err.Error() != "exit status 3: no disk" {
 		t.Error(err)
 	}
-	if err := checkCommand([]string{"sh", "-c", "yes | head -c 100000; exit 4"})(t.Context()); err == nil || len(err.Error()) > 2*maxCheckOutput {
+	if err := checkCommand("yes | head -c 100000; exit 4")(t.Context()); err == nil || len(err.Error()) > 2*maxCheckOutput {
 		t.Error(err)
 	}
-	if err := checkCommand([]string{"no-such-command"})(t.Context()); err == nil {
+	if err := checkCommand("no-such-command")(t.Context()); err == nil {
 		t.Error("a command that is not there")
 	}
 	pids := filepath.Join(t.TempDir(), "pids")
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- checkCommand([]string{"sh", "-c", "sleep 1000 & echo $! $$ >" + pids + "; wait"})(ctx)
+		ended <- checkCommand("sleep 1000 & echo $! $$ >" + pids + "; wait")(ctx)
 	}()
 	var list []byte
 	await.True(t, "the check runs", func() bool {
