@@ -72,7 +72,7 @@ planted: ## plant faults in the code, one at a time, and see that each is found
 
 chaos: ## three instances under faults of forty kinds for MINUTES (default 48: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
 	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
-	  go test ./server/chaos -run TestCheckedHistories -v -timeout 24h
+	  go test ./server/chaos -run 'TestCheckedHistories|TestStoppedClients' -v -timeout 24h
 
 flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
 	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h

@@ -52,7 +52,7 @@ func (a *Acquire) begin(e *Engine, s *Session, key string) {
 		a.sayKnows()
 	}
 	a.patience.begin(e, a)
-	a.name = s.names.take(e, key)
+	a.name = s.names.take(e, s, key)
 	if !a.name.lock(e, &a.Request, a.Turn) {
 		a.patience.end(e)
 		e.complete(&a.Request, Result{Err: ErrNotAcquired})
@@ -93,7 +93,7 @@ func (p *patience) due(e *Engine) {
 func (a *Acquire) turn(e *Engine) {
 	a.patience.end(e)
 	if a.name.lease != nil {
-		a.name.unlock(e, a.session)
+		a.name.unlock(e)
 		e.complete(&a.Request, Result{Err: ErrAlreadyHeld})
 		return
 	}
@@ -186,11 +186,8 @@ func (a *Acquire) grant(e *Engine) {
 	case !s.held(e):
 		a.unanswered = true
 		a.closeNumber(e)
-		if s.due(e); s.err != nil {
-			a.over(e, s.err)
-		} else {
-			e.pause(&a.Request) // until a ping is answered
-		}
+		s.due(e)
+		e.pause(&a.Request) // until a ping is answered, or the session is over, which ends it after this step
 		return
 	}
 	if n.lost >= a.reply.OrderID {
@@ -222,7 +219,7 @@ func (a *Acquire) end(e *Engine) {
 	a.closeNumber(e)
 	delete(a.session.accepted, a.seq)
 	if a.name != nil {
-		a.name.unlock(e, a.session)
+		a.name.unlock(e)
 	}
 }
 
@@ -246,6 +243,9 @@ func (a *Acquire) left(e *Engine, err error) {
 
 func (a *Acquire) over(e *Engine, err error) {
 	a.patience.end(e)
+	if c := a.creating; c != nil {
+		c.end(e)
+	}
 	delete(a.session.accepted, a.seq)
 	e.complete(&a.Request, Result{Err: err})
 }
@@ -321,10 +321,7 @@ func (x *create) decided(e *Engine, err error) {
 
 func (x *create) left(e *Engine, err error) { x.a.left(e, err) }
 
-func (x *create) over(e *Engine, err error) {
-	x.end(e)
-	x.a.over(e, err)
-}
+func (x *create) over(e *Engine, err error) { x.a.over(e, err) }
 
 // end ends the create, whatever became of it.
 func (x *create) end(e *Engine) {

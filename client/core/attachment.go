@@ -74,7 +74,8 @@ func (s *Session) period(timeout time.Duration) time.Duration {
 	return p
 }
 
-// detach ends the session's attachment, if there is one. Results of queues would not come any more.
+// detach ends the session's attachment, if there is one. Results of queues would not come any more:
+// what waits for one is sent again after the step.
 func (s *Session) detach(e *Engine) {
 	a := s.attachment
 	if a == nil {
@@ -84,13 +85,20 @@ func (s *Session) detach(e *Engine) {
 	a.conn.sessions.remove(s)
 	a.conn.keepAlive.remove(e, a.period)
 	s.attachment, s.unhurried = nil, false
+	s.detached = true
+	s.enqueue(e)
+}
+
+// resultsLost sends again what waits for a result over an attachment that is over. Of other requests
+// the answer of the server is awaited.
+func (s *Session) resultsLost(e *Engine) {
 	for _, w := range s.waiters() {
-		if w.state == Accepted { // else the answer of the server is awaited
+		if w.state == Accepted && w.att.over {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}
 	for _, w := range slices.Clone(s.ways) {
-		if w.state == Accepted {
+		if w.state == Accepted && w.att.over {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}
@@ -132,7 +140,7 @@ func (s *Session) detachedByServer(e *Engine, c *Conn, epoch uint64) {
 		s.detach(e)
 		s.unhurried = true
 		s.machine.ConnLost(e.now)
-		s.act(e)
+		s.changed(e)
 	}
 }
 
@@ -239,11 +247,8 @@ func (a *attach) decided(e *Engine, err error) {
 	case err == nil:
 		a.state, s.attach = Over, nil
 		s.machine.Attached(e.now, a.sent, millis(a.reply.Timeout), millis(a.reply.Grace))
-		s.act(e)
-		if s.attachment != nil {
-			s.waiting.drain(e.send)
-			s.confirm(e)
-		}
+		s.unconfirmed = true
+		s.changed(e)
 	case sessionGone(err):
 		s.endedByServer(e, err)
 	case protocol.StatusOf(err) == protocol.StatusBadSession:

@@ -214,7 +214,7 @@ func (b *bound) check(e *Engine) (over bool) {
 	n.releaseNext(e, s, l.bucket, l.Token, max(0, b.gone-e.clock()))
 	if !n.locked {
 		n.locked = true
-		n.unlock(e, s)
+		n.unlock(e)
 	}
 	return true
 }
@@ -229,20 +229,24 @@ func (l *Lease) check(e *Engine) {
 // ask has the server asked about the lease. Where it cannot be, the next attach asks.
 func (l *Lease) ask(e *Engine) {
 	if l.bound.asks = true; l.Session.attachment != nil {
-		l.name.confirm(e, l.Session)
+		l.name.asks = true
+		l.name.enqueue(e)
 	}
 }
 
 // HeldAt reports whether the lease may be relied on now.
 func (l *Lease) HeldAt(e *Engine, now time.Duration) bool {
 	l.CheckAt(e, now)
-	return l.Over() == nil && l.Session.held(e)
+	held := l.Over() == nil && l.Session.held(e)
+	e.settle()
+	return held
 }
 
 // OverAt is why the lease is over by the clock, or nil.
 func (l *Lease) OverAt(e *Engine, now time.Duration) error {
 	if l.CheckAt(e, now); l.Over() == nil {
 		l.Session.due(e)
+		e.settle()
 	}
 	return l.Over()
 }
@@ -251,6 +255,7 @@ func (l *Lease) OverAt(e *Engine, now time.Duration) error {
 func (l *Lease) CheckAt(e *Engine, now time.Duration) {
 	e.enter(now)
 	l.check(e)
+	e.settle()
 }
 
 // EndsAt is how long it takes until the lease ends by itself, and how long after that work that

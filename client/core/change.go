@@ -137,4 +137,4 @@ func (x *Change) left(e *Engine, err error) {
 func (x *Change) over(e *Engine, err error) { e.fail(&x.Request, err) }
 
 // end gives up the turn.
-func (x *Change) end(e *Engine) { x.n.unlock(e, x.session) }
+func (x *Change) end(e *Engine) { x.n.unlock(e) }

@@ -45,9 +45,6 @@ func (x *Close) begin(e *Engine, s *Session, cause error) {
 	if a := s.attachment; a != nil {
 		s.names.each(func(n *name) {
 			l := n.lease
-			if l != nil {
-				l.check(e)
-			}
 			if l != nil && l.over == nil && !n.locked && x.open < maxReleaseAll {
 				x.open++
 				r := &Release{closing: x}
@@ -61,6 +58,7 @@ func (x *Close) begin(e *Engine, s *Session, cause error) {
 		x.end(e)
 		return
 	}
+	s.closing.pushBack(&x.Request)
 	e.timers.set(&x.delay, min(x.until, e.now+releaseAllTimeout))
 }
 
@@ -79,7 +77,9 @@ func (x *Close) end(e *Engine) {
 
 // await waits for the answer to the stop.
 func (x *Close) await(e *Engine) {
-	x.s.closing.pushBack(&x.Request)
+	if x.in == nil {
+		x.s.closing.pushBack(&x.Request)
+	}
 	e.timers.set(&x.delay, x.until)
 }
 
@@ -89,7 +89,6 @@ func (x *Close) due(e *Engine) {
 		x.end(e)
 		return
 	}
-	x.unlist()
 	e.complete(&x.Request, Result{Err: fmt.Errorf(
 		"%w: the stop was not answered before the session's deadline; the server ends it by itself", ErrUnreachable)})
 }

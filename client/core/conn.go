@@ -24,6 +24,7 @@ type Conn struct {
 	window    int
 	maxFrame  int
 	up, over  bool
+	failed    bool // it was not up: what waits for it looks for another way
 	flush     bool // it is in Ready.Flush
 	taken     bool // the driver has taken what goes out with the hello
 	requests  ring[Request]
@@ -67,7 +68,7 @@ func (c *Conn) connected(e *Engine, hello *protocol.HelloReply) {
 	c.keepAlive.start(e)
 }
 
-// lose ends the connection, and sends elsewhere what waits for an answer on it.
+// lose ends the connection. What waits for an answer on it is sent elsewhere after the step.
 func (c *Conn) lose(e *Engine, err error) {
 	if c.over {
 		return
@@ -77,17 +78,33 @@ func (c *Conn) lose(e *Engine, err error) {
 	e.conns = slices.DeleteFunc(e.conns, func(x *Conn) bool { return x == c })
 	c.keepAlive.stop(e)
 	c.link.lost(e, c, c.Err)
+	e.tasks = append(e.tasks, c)
+}
+
+// settle implements task: the connection is over.
+func (c *Conn) settle(e *Engine) {
+	if c.failed {
+		c.link.failed(e, c.Err)
+	}
 	for c.sessions.first != nil {
-		c.sessions.first.connLost(e)
+		s := c.sessions.first
+		s.connLost(e)
+		s.settle(e)
 	}
 	requests := c.requests
 	c.requests = ring[Request]{}
-	requests.Each(func(_ uint64, r *Request) { e.step(r, inLost, errConnLost) })
+	requests.Each(func(id uint64, r *Request) {
+		if r.on == c && r.id == id { // else it has gone another way since
+			e.step(r, inLost, errConnLost)
+		}
+	})
 	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)
 	missed(e, c.oneShots)
 	for _, p := range c.streams.all() {
-		p.cut(e, errConnLost)
+		if p.open == c { // else the end of another part has closed it
+			p.cut(e, errConnLost)
+		}
 	}
 	if len(c.presented) > 0 {
 		e.eachSession(func(s *Session) {
@@ -130,9 +147,8 @@ func (c *Conn) emit(e *Engine, r *Request) {
 	c.Out = protocol.AppendFrame(c.Out, r.kind, id, r.arg, r.message)
 	if length := len(c.Out) - start - 4; length > c.maxFrame {
 		c.Out = c.Out[:start]
-		r.state = Sent // this is its answer
-		e.step(r, inAnswered, protocol.Errorf(protocol.StatusBadRequest,
-			"request is %d bytes long; the server accepts at most %d", length, c.maxFrame))
+		r.state = Sent // and its answer comes after the step
+		e.tasks = append(e.tasks, &tooLong{r, length, c.maxFrame})
 		return
 	}
 	c.requests.Put(id, r)
@@ -141,6 +157,19 @@ func (c *Conn) emit(e *Engine, r *Request) {
 		c.keepAlive.markBusy(e)
 	}
 	c.wrote(e)
+}
+
+// tooLong is the answer to a request that no connection takes.
+type tooLong struct {
+	r            *Request
+	length, most int
+}
+
+func (x *tooLong) settle(e *Engine) {
+	if x.r.state == Sent && x.r.on == nil {
+		e.step(x.r, inAnswered, protocol.Errorf(protocol.StatusBadRequest,
+			"request is %d bytes long; the server accepts at most %d", x.length, x.most))
+	}
 }
 
 // admit sends what waited for room in the window.

@@ -13,7 +13,10 @@
 //	unlock
 //	... write what stands in Conn.Out, wake the callers in ready.Done, dial ...
 //
-// Package driver does that for programs, package server/sim for its seeds, and the scripts in testdata
-// for readers of the rules. Programs use package client: this package follows its needs, and promises
-// nothing to others.
+// What an input means for requests other than its own is done after its step, in one place: see
+// request.go, beside the table of states. An engine that finds a rule broken stops itself: Engine.Bug.
+//
+// Package driver steps an engine for programs, package server/sim for its seeds, and the scripts in
+// testdata for readers of the rules. Programs use package client: this package follows its needs, and
+// promises nothing to others.
 package core

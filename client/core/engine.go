@@ -21,6 +21,8 @@ type Engine struct {
 	now      time.Duration
 	rng      uint64 // state of the jitter
 	timers   timers
+	tasks    []task   // what steps have left to be done after them, in order
+	stepped  *Request // whose step runs; nil: none does
 	ready    Ready
 	routes   routes
 	conns    []*Conn // in the order in which they were wanted
@@ -39,6 +41,9 @@ type Engine struct {
 	subscriptions []*subscription // that are not over, in no order that matters
 	deltas        deltas          // scratch
 	lastOneShot   uint64          // id
+
+	closed error // why nothing is begun any more
+	bug    error // why it has stopped itself
 }
 
 // New returns an engine for the cluster of these endpoints, whose jitter comes from a seed.
@@ -59,11 +64,17 @@ func (e *Engine) Next() (at time.Duration, ok bool) { return e.timers.next() }
 func (e *Engine) Open(now time.Duration) {
 	e.enter(now)
 	e.routes.bootstrap.connect(e)
+	e.settle()
 }
 
 // Connected reports that an instance answered the hello at an address.
 func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *protocol.HelloReply) {
 	e.enter(now)
+	defer e.settle()
+	if c.over { // it was given up meanwhile
+		e.ready.Close = append(e.ready.Close, c)
+		return
+	}
 	if err := e.checkHello(hello); err != nil {
 		c.end(e, err)
 		return
@@ -102,24 +113,34 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 		}
 	}
 	c.lose(e, err)
+	e.settle()
 }
 
 // StartSession starts a session: behind the hello of the first connection, if that is being made.
 func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
 	e.enter(now)
 	x.begin(e, s)
+	e.settle()
 }
 
 // RestoreSession takes over a session that another holder started.
 func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) {
 	e.enter(now)
 	x.begin(e, s)
+	e.settle()
 }
 
 // CloseSession ends a session, whose leases end with cause.
 func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Close) {
 	e.enter(now)
+	s.names.each(func(n *name) { // by the clock, before anything else is done with them
+		if n.lease != nil {
+			n.lease.check(e)
+		}
+	})
+	e.settle()
 	x.begin(e, s, cause)
+	e.settle()
 }
 
 // Sessions are those that live, or whose end the server has yet to learn, in order.
@@ -132,6 +153,7 @@ func (e *Engine) Sessions() (list []*Session) {
 func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire) {
 	e.enter(now)
 	a.begin(e, s, name)
+	e.settle()
 }
 
 // Release gives a lease back. The lease ends at once. A lease that is over needs no release: Err is
@@ -139,30 +161,35 @@ func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire)
 func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 	e.enter(now)
 	r.release(e, l)
+	e.settle()
 }
 
 // ReleaseName gives back whatever a session has at a semaphore.
 func (e *Engine) ReleaseName(now time.Duration, s *Session, name string, r *Release) {
 	e.enter(now)
 	r.releaseName(e, s, name)
+	e.settle()
 }
 
 // AwaitName begins to wait for a name.
 func (e *Engine) AwaitName(now time.Duration, s *Session, name string, x *NameWait) {
 	e.enter(now)
 	x.begin(e, s, name)
+	e.settle()
 }
 
 // Call begins a call.
 func (e *Engine) Call(now time.Duration, x *Call) {
 	e.enter(now)
 	x.begin(e)
+	e.settle()
 }
 
 // Change changes a lease.
 func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
 	e.enter(now)
 	x.begin(e, l)
+	e.settle()
 }
 
 // eachSession visits the sessions that live, or whose end the server has yet to learn, in order.
@@ -177,20 +204,22 @@ func (e *Engine) eachSession(visit func(*Session)) {
 // Held reports whether what a session holds may be relied on.
 func (e *Engine) Held(now time.Duration, s *Session) bool {
 	e.enter(now)
-	return s.held(e)
+	held := s.held(e)
+	e.settle()
+	return held
 }
 
 // State is the session's state by the clock.
 func (e *Engine) State(now time.Duration, s *Session) sessionstate.State {
 	e.enter(now)
 	s.due(e)
+	e.settle()
 	return s.machine.State()
 }
 
 // Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
 func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
-	e.enter(now)
-	if !s.held(e) {
+	if !e.Held(now, s) {
 		return 0
 	}
 	return s.machine.Deadline() - e.now
@@ -200,42 +229,49 @@ func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
 func (e *Engine) Watch(now time.Duration, w *Watch) {
 	e.enter(now)
 	w.start(e)
+	e.settle()
 }
 
 // CloseWatch ends a watch, also at the server.
 func (e *Engine) CloseWatch(now time.Duration, w *Watch) {
 	e.enter(now)
 	w.end(e, nil)
+	e.settle()
 }
 
 // Stream begins a stream. It goes on until CloseStream, or until its Next has an error.
 func (e *Engine) Stream(now time.Duration, x *Stream) {
 	e.enter(now)
 	x.start(e)
+	e.settle()
 }
 
 // CloseStream ends a stream, also at the server.
 func (e *Engine) CloseStream(now time.Duration, x *Stream) {
 	e.enter(now)
 	x.end(e, nil)
+	e.settle()
 }
 
 // Follow begins to follow a way. It goes on until Unfollow, or until its Next has an error.
 func (e *Engine) Follow(now time.Duration, w *Way) {
 	e.enter(now)
 	w.start(e)
+	e.settle()
 }
 
 // Unfollow ends it.
 func (e *Engine) Unfollow(now time.Duration, w *Way) {
 	e.enter(now)
 	w.end(e)
+	e.settle()
 }
 
 // AwaitMap begins to wait.
 func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
 	e.enter(now)
 	x.begin(e)
+	e.settle()
 }
 
 // Close ends the engine. Its sessions end with err, and are left to their timeouts at the server. All
@@ -250,6 +286,7 @@ func (e *Engine) Close(now time.Duration, err error) {
 func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
 	e.enter(now)
 	x.begin(e)
+	e.settle()
 }
 
 // GiveUp ends a request that nobody waits for any more, because of err. It is in Ready.Done then,
@@ -257,6 +294,7 @@ func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
 func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
 	e.enter(now)
 	e.step(r, inGivenUp, err)
+	e.settle()
 }
 
 // Clocks compares the time of day with the engine's clock. If it ran ahead, the machine was stopped
@@ -276,6 +314,7 @@ func (e *Engine) Clocks(now, wall time.Duration) {
 		s.due(e)
 		s.jumpAhead(e)
 	})
+	e.settle()
 }
 
 // Tick does what is due.
@@ -287,6 +326,7 @@ func (e *Engine) Tick(now time.Duration) {
 			return
 		}
 		t.of.due(e)
+		e.settle() // the next timer may be another one's by then
 	}
 }
 
@@ -314,8 +354,10 @@ func (e *Engine) Received(now time.Duration, c *Conn, frames []protocol.Header) 
 		if err != nil {
 			c.end(e, fmt.Errorf("server sent a bad message of kind %d: %w", h.Kind, err))
 		}
+		e.settle()
 	}
 	c.admit(e)
+	e.settle()
 }
 
 // Map is the map that requests are routed by, nil if there is none yet. It must not be changed.

@@ -88,6 +88,7 @@ type Release struct {
 
 // release gives a lease back.
 func (r *Release) release(e *Engine, l *Lease) {
+	r.Request = Request{Waiter: r.Waiter, op: r}
 	l.check(e)
 	if over := l.Over(); over != nil {
 		if errors.Is(over, ErrReleased) {
@@ -123,7 +124,7 @@ func (r *Release) releaseName(e *Engine, s *Session, key string) {
 		e.fail(&r.Request, s.err)
 		return
 	}
-	r.byName, r.name = true, s.names.take(e, key)
+	r.byName, r.name = true, s.names.take(e, s, key)
 	r.begin(s, 0)
 	r.to = r.atName
 	r.name.lock(e, &r.Request, Next)
@@ -173,7 +174,7 @@ func (r *Release) decode(body []byte) (bool, error) {
 func (r *Release) decided(e *Engine, err error) {
 	r.closeNumber(e)
 	r.name.lease = nil
-	r.name.unlock(e, r.session)
+	r.name.unlock(e)
 	if r.closing != nil {
 		r.closing.released(e)
 	} else if !r.waited() && err != nil {
@@ -254,6 +255,6 @@ func (n *name) lose(e *Engine, err error) {
 	}
 	if !n.locked {
 		n.locked = true
-		n.unlock(e, l.Session) // to whom the lease was in the way
+		n.unlock(e) // of an operation that the lease was in the way of
 	}
 }

@@ -89,7 +89,7 @@ func (l *link) hurry(e *Engine) {
 
 // dial begins an attempt. Without a map, that is asked for with its hello.
 func (l *link) dial(e *Engine) {
-	if l.conn == nil && l.attempt == nil {
+	if l.conn == nil && l.attempt == nil && e.closed == nil {
 		l.attempt = l.newConn(e, e.routes.addressesOf(l))
 		if e.routes.table == nil {
 			e.routes.fetch.begin(e, l.attempt)
@@ -183,7 +183,7 @@ func (l *link) lost(e *Engine, c *Conn, err error) {
 		l.attempt = nil
 		e.note(Notice{Kind: ConnFailed, Instance: l.instance, Err: err})
 		l.connectedAt = e.now
-		l.failed(e, err)
+		c.failed = true
 	}
 }
 

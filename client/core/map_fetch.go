@@ -33,6 +33,8 @@ type mapFetch struct {
 	failures int           // of fetches in a row
 	pause    timer         // before the next fetch
 	delay    timer         // while an announced map is left alone
+	ended    bool          // what follows from the end of a fetch is to be done after the step
+	fresh    bool          // it brought a newer map
 }
 
 // mapRequest asks an instance for its map.
@@ -74,7 +76,8 @@ func (m *mapRequest) decided(e *Engine, err error) {
 func (m *mapRequest) left(e *Engine, err error) {
 	e.withdraw(&m.Request)
 	if IsPermanent(err) {
-		e.routes.unmapped.drain(func(r *Request) { e.refusedForGood(r, err) })
+		e.routes.refusal = err
+		e.routes.enqueue(e)
 	}
 	m.over(e, err)
 }
@@ -91,7 +94,7 @@ func (m *mapRequest) over(e *Engine, err error) {
 // begin fetches the map, unless that is under way. It is asked for where a newer one was announced,
 // since others may get it later or never.
 func (f *mapFetch) begin(e *Engine, behindHello *Conn) {
-	if len(f.asked) > 0 || f.pause.place != 0 {
+	if len(f.asked) > 0 || f.pause.place != 0 || f.ended || e.closed != nil {
 		return
 	}
 	to := anyInstance
@@ -210,10 +213,21 @@ func (f *mapFetch) again(e *Engine) {
 	f.end(e, false)
 }
 
-// end is the end of a fetch. A map that was announced, or that has what a request needs, is asked
-// for again after a pause.
+// end is the end of a fetch.
 func (f *mapFetch) end(e *Engine, fresh bool) {
 	e.timers.stop(&f.late)
+	f.fresh = fresh
+	if !f.ended {
+		f.ended = true
+		e.tasks = append(e.tasks, f)
+	}
+}
+
+// settle implements task: a fetch is over. A map that was announced, or that has what a request needs,
+// is asked for again after a pause.
+func (f *mapFetch) settle(e *Engine) {
+	fresh := f.fresh
+	f.ended, f.fresh = false, false
 	if fresh {
 		f.failures = 0
 	}
@@ -225,6 +239,9 @@ func (f *mapFetch) end(e *Engine, fresh bool) {
 			e.pause(r)
 		}
 	})
+	if e.closed != nil {
+		return
+	}
 	missing := !e.routes.unmapped.empty() || e.routes.table == nil
 	announced := f.isBehind(e) && f.from != nil && f.failures < maxAnnouncedTries
 	if missing || announced {

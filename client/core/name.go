@@ -18,6 +18,12 @@ type name struct {
 	lost   uint64 // highest order id that was taken away while an operation was under way
 	early  *earlyReport
 	next   *name // in the engine's list of those that are used again
+
+	// What is to be done after the step; see settle.
+	s      *Session
+	queued bool // it is in Engine.tasks
+	ended  bool // the operation that had the turn is over
+	asks   bool // the lease is to be asked about
 }
 
 // Turn is when an operation wants a name.
@@ -45,8 +51,8 @@ func (x *nameSet) get(key string) *name {
 	return nil
 }
 
-// take is the name of a key, made if there is none.
-func (x *nameSet) take(e *Engine, key string) *name {
+// take is the name of a key of a session, made if there is none.
+func (x *nameSet) take(e *Engine, s *Session, key string) *name {
 	n := x.get(key)
 	if n != nil {
 		return n
@@ -56,7 +62,7 @@ func (x *nameSet) take(e *Engine, key string) *name {
 	} else {
 		n = new(name)
 	}
-	n.key = key
+	n.key, n.s = key, s
 	switch {
 	case x.more != nil:
 		x.more[key] = n
@@ -106,7 +112,7 @@ func (n *name) lock(e *Engine, r *Request, turn Turn) bool {
 	switch {
 	case !n.locked && (turn != Free || n.lease == nil):
 		n.locked = true
-		r.op.turn(e)
+		e.turn(r)
 	case turn == Now:
 		return false
 	default:
@@ -116,17 +122,60 @@ func (n *name) lock(e *Engine, r *Request, turn Turn) bool {
 	return true
 }
 
-// unlock ends an operation: the next one begins.
-func (n *name) unlock(e *Engine, s *Session) {
+// turn begins an operation on a name.
+func (e *Engine) turn(r *Request) {
+	if e.beginStep(r) {
+		r.op.turn(e)
+		e.stepped = nil
+	}
+}
+
+// unlock ends an operation: the next one begins after the step.
+func (n *name) unlock(e *Engine) {
+	if n.queue.empty() && !n.queued {
+		n.free(e)
+		return
+	}
+	n.ended = true
+	n.enqueue(e)
+}
+
+// free lets a name go that no operation waits for.
+func (n *name) free(e *Engine) {
+	n.locked = false
+	if n.lease == nil && n.queue.empty() {
+		n.s.names.remove(e, n)
+	}
+}
+
+func (n *name) enqueue(e *Engine) {
+	if !n.queued {
+		n.queued = true
+		e.tasks = append(e.tasks, n)
+	}
+}
+
+// settle implements task: the lease is asked about, and the next operation begins. Those of a session
+// that is over end with it.
+func (n *name) settle(e *Engine) {
+	n.queued = false
+	if n.s.err != nil {
+		return
+	}
+	if n.asks {
+		n.asks = false
+		n.confirm(e, n.s)
+	}
+	if !n.ended {
+		return
+	}
+	n.ended = false
 	for r := n.queue.first; r != nil; r = r.next {
 		if !r.free || n.lease == nil {
 			r.unlist()
-			r.op.turn(e)
+			e.turn(r)
 			return
 		}
 	}
-	n.locked = false
-	if n.lease == nil && n.queue.empty() {
-		s.names.remove(e, n)
-	}
+	n.free(e)
 }

@@ -12,12 +12,12 @@ func (x *NameWait) begin(e *Engine, s *Session, key string) {
 		e.fail(&x.Request, s.err)
 		return
 	}
-	x.name = s.names.take(e, key)
+	x.name = s.names.take(e, s, key)
 	x.name.lock(e, &x.Request, Next)
 }
 
 func (x *NameWait) turn(e *Engine) {
-	x.name.unlock(e, x.session)
+	x.name.unlock(e)
 	e.complete(&x.Request, Result{})
 }
 

@@ -105,7 +105,7 @@ func (q *question) decided(e *Engine, err error) {
 func (q *question) end(e *Engine) {
 	q.ended()
 	q.l.asked = nil
-	q.n.unlock(e, q.session)
+	q.n.unlock(e)
 }
 
 func (q *question) left(*Engine, error) {} // a connection was refused for good: another one may not be

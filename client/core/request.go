@@ -126,6 +126,30 @@ const (
 	finish          // nothing can be done any more
 )
 
+// Steps. A step is what one input does to one request: step, the end of its delay, or its turn at a
+// name. The rule:
+//
+//	A step ends, sends and frees its own request alone. It may begin others. What it means for
+//	requests that are there it only notes, and Engine.settle does that after it.
+//
+// So nothing that a step calls can end the request that its caller is in the middle of. What does so
+// much later is a task:
+//
+//	Session    its end, a lost attachment, a new one, Low: its requests, its waits for a result
+//	Conn       its end: what was sent there, what waited for it, its streams
+//	routes     a new map, a new leader: what is paused, what waits for a connection, streams
+//	mapFetch   its end: what waited for it
+//	name       the end of an operation: the next one; a question about the lease
+//	tooLong    the answer to a request that no connection takes
+//
+// A task looks at the state that it finds, and not at what was true when it was queued: a request
+// that has gone another way meanwhile is not touched. Helpers that a request has made for itself, such
+// as the create of an acquire, are one with it.
+//
+// An input is settled before the next one, and what Take gives is settled. Sending, pausing and
+// completing are the last that a step does with its request. One that is over refuses them, in every
+// build: see Engine.broken.
+
 // transitions says what follows from an input in each state.
 var transitions = [numStates][numInputs]action{
 	//         answered  accepted  refused  bad session  lost    given up  ended
@@ -138,6 +162,23 @@ var transitions = [numStates][numInputs]action{
 
 // step takes one input into account. err says why nothing was answered, or what was refused.
 func (e *Engine) step(r *Request, in input, err error) {
+	if e.beginStep(r) {
+		e.take(r, in, err)
+		e.stepped = nil
+	}
+}
+
+// beginStep begins a step; false: another one runs.
+func (e *Engine) beginStep(r *Request) bool {
+	if e.stepped != nil {
+		e.broken(r, "was changed inside the step of another one")
+		return false
+	}
+	e.stepped = r
+	return true
+}
+
+func (e *Engine) take(r *Request, in input, err error) {
 	action := transitions[r.state][in]
 	if action == ignore {
 		return
@@ -215,6 +256,13 @@ func (e *Engine) withdraw(r *Request) {
 
 // due ends the pause, or the wait for a connection.
 func (r *Request) due(e *Engine) {
+	if e.beginStep(r) {
+		r.delayOver(e)
+		e.stepped = nil
+	}
+}
+
+func (r *Request) delayOver(e *Engine) {
 	if l := r.awaits; l != nil {
 		e.unreachable(r, l, errLeaderTimeout)
 		return
@@ -230,6 +278,14 @@ func (r *Request) due(e *Engine) {
 
 // send sends a request if everything that it needs is there. Else it waits where that is noticed.
 func (e *Engine) send(r *Request) {
+	switch {
+	case r.state == Over:
+		e.broken(r, "that is over was sent")
+		return
+	case e.closed != nil:
+		r.op.over(e, e.closed)
+		return
+	}
 	s := r.session
 	r.state = Waiting
 	r.retry.generation = e.routes.generation
@@ -314,7 +370,8 @@ func (r *Request) closeNumber(e *Engine) {
 	s := r.session
 	low := s.numbers.Low()
 	if s.numbers.Close(r.seq); s.numbers.Low() != low && !s.unordered.empty() {
-		s.unordered.drain(e.send)
+		s.ordered = true
+		s.enqueue(e)
 	}
 }
 
@@ -347,8 +404,14 @@ func (e *Engine) reply(c *Conn, h *protocol.Header) error {
 	return err
 }
 
-// complete hands a request back to its caller, if one waits.
+// complete takes a request out of wherever it is, and hands it back to its caller, if one waits. It
+// does so once: whoever has a request that is over may use it for another call.
 func (e *Engine) complete(r *Request, result Result) {
+	if r.state == Over {
+		e.broken(r, "was completed twice")
+		return
+	}
+	e.withdraw(r)
 	r.ended()
 	r.closeNumber(e)
 	e.notify(r, result)

@@ -13,10 +13,8 @@ func (e *Engine) refused(r *Request, err *protocol.Error) {
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
 		s.endedByServer(e, err)
-		if r.state != Over { // it was with the session's open requests, if it waited for a result
-			e.withdraw(r)
-			r.op.over(e, s.err) // it answers this sending, and not the one before
-		}
+		e.withdraw(r)
+		r.op.over(e, s.err) // it answers this sending, and not the one before
 	case protocol.Retryable(err) && !isPending(err):
 		e.step(r, inRefused, err)
 	default:
@@ -39,6 +37,7 @@ type retry struct {
 	backoff
 	generation uint64 // of the routes, when the present try began
 	skipped    bool   // the last try did not wait because the routes had changed
+	paused     uint64 // generation of the routes when the pause began
 }
 
 // retry sends a request again that was refused on a connection for now. A new map or leader that
@@ -108,7 +107,11 @@ func (e *Engine) refusedForGood(r *Request, err error) {
 
 // pause sends a request again after a delay.
 func (e *Engine) pause(r *Request) {
-	r.state = Waiting
+	if r.state == Over {
+		e.broken(r, "that is over was to be sent again")
+		return
+	}
+	r.state, r.retry.paused = Waiting, e.routes.generation
 	e.paused.pushBack(r)
 	e.routes.fetch.needed(e)
 	r.delay.of = r

@@ -16,14 +16,22 @@ type routes struct {
 	table      *table // nil: there is no map yet
 	links      []*link
 	byInstance map[uint64]*link
-	bootstrap  *link // to whichever instance answers at the endpoints
-	generation uint64
-	unmapped   list // requests whose bucket or shard no map has
-	behind     bool // a request waits for an instance to get the map that this client has
+	bootstrap  *link  // to whichever instance answers at the endpoints
+	generation uint64 // counts announcements
+	unmapped   list   // requests whose bucket or shard no map has
+	behind     bool   // a request waits for an instance to get the map that this client has
 	fetch      mapFetch
 	spread     uint64 // chooses the replicas that this client reads from
 	memories   map[uint64]*shardMemory
 	recent     *shardMemory // the one that was used last
+
+	// What is to be done after the step; see settle.
+	queued    bool    // it is in Engine.tasks
+	mapped    bool    // there is another map
+	first     bool    // and there was none before
+	announced bool    // the map or a leader is another one
+	hurry     []*link // to leaders that were just named
+	refusal   error   // no map can be had; nil: it can
 }
 
 func newRoutes(endpoints []string, spread uint64) routes {
@@ -191,18 +199,66 @@ func (x *routes) learnLeader(e *Engine, w *shardRoute, from, leader, term uint64
 	}
 	if isNew {
 		x.announce(e)
-		if w.link.conn == nil {
-			w.link.hurry(e)
-		}
+		x.hurry = append(x.hurry, w.link)
 	}
 	return moved
 }
 
-// announce wakes what waits, because the map or a leader is another one: paused tries, requests
-// that wait for a connection, and acquires in the queue of a semaphore that is served elsewhere.
+// announce has wake called after the step, because the map or a leader is another one.
 func (x *routes) announce(e *Engine) {
 	x.generation++
+	x.announced = true
+	x.enqueue(e)
+}
+
+func (x *routes) enqueue(e *Engine) {
+	if !x.queued {
+		x.queued = true
+		e.tasks = append(e.tasks, x)
+	}
+}
+
+// settle implements task: what is new of the routes concerns what waits, and what follows a shard.
+func (x *routes) settle(e *Engine) {
+	x.queued = false
+	if err := x.refusal; err != nil {
+		x.refusal = nil
+		x.unmapped.drain(func(r *Request) { e.refusedForGood(r, err) })
+	}
+	if x.mapped {
+		x.unmapped.drain(e.send)
+	}
+	if x.announced {
+		x.announced = false
+		x.wake(e)
+	}
+	if x.mapped {
+		for _, s := range slices.Clone(e.subscriptions) {
+			if !s.ended {
+				s.of.layout(e)
+			}
+		}
+		if !x.first { // while buckets moved, nobody reported leases that were taken away
+			e.eachSession(func(s *Session) { s.confirm(e) })
+		}
+		x.mapped, x.first = false, false
+	}
+	for _, l := range x.hurry {
+		if l.conn == nil {
+			l.hurry(e)
+		}
+	}
+	x.hurry = x.hurry[:0]
+}
+
+// wake wakes what waits: paused tries, requests that wait for a connection, and acquires in the queue
+// of a semaphore that is served elsewhere.
+func (x *routes) wake(e *Engine) {
 	e.paused.drain(func(r *Request) {
+		if r.retry.paused == x.generation { // the announcement came before its pause
+			e.paused.pushBack(r)
+			return
+		}
 		r.retry.failures = 1 // not 0: announcements may name an instance that cannot answer, again and again
 		e.send(r)
 	})
@@ -322,7 +378,6 @@ func (x *routes) useMap(e *Engine, m *protocol.MapReply) error {
 		return err
 	}
 	var moved []*shardRoute
-	var hurry []*link
 	for _, s := range m.Shards { // in the order of the map
 		w, old := t.shards[s.ID], x.table.shard(s.ID)
 		if old != nil {
@@ -336,28 +391,16 @@ func (x *routes) useMap(e *Engine, m *protocol.MapReply) error {
 		if w.leader != 0 {
 			x.setLeader(w, w.leader)
 			if old != nil && old.leader != w.leader {
-				hurry = append(hurry, w.link)
+				x.hurry = append(x.hurry, w.link)
 			}
 		}
 	}
-	first := x.table == nil
+	x.mapped, x.first = true, x.first || x.table == nil
 	x.table = t
 	for _, w := range moved {
 		x.leaderMoved(e, w)
 	}
-	x.unmapped.drain(e.send)
 	x.announce(e)
-	for _, s := range slices.Clone(e.subscriptions) {
-		s.of.layout(e)
-	}
-	if !first { // while buckets moved, nobody reported leases that were taken away
-		e.eachSession(func(s *Session) { s.confirm(e) })
-	}
-	for _, l := range hurry {
-		if l.conn == nil {
-			l.hurry(e)
-		}
-	}
 	return nil
 }
 

@@ -51,6 +51,13 @@ type Session struct {
 	ways        []*Way
 	bounds      bool // it has said that it knows bounds
 
+	// What is to be done after the step; see settle.
+	queued      bool // it is in Engine.tasks
+	detached    bool // an attachment is over, with results that would come over it
+	ordered     bool // Low has risen
+	unconfirmed bool // leases are to be asked about
+	stopHeard   bool // nothing is left to do for it at the server
+
 	prev, next *Session // in the list of its connection
 }
 
@@ -101,7 +108,7 @@ func (s *Session) held(e *Engine) bool {
 func (s *Session) due(e *Engine) {
 	s.catchUp(e)
 	s.machine.Tick(e.now)
-	s.act(e)
+	s.changed(e)
 }
 
 // catchUp takes the latest pong of the home shard into account, and jumps of the clock.
@@ -111,6 +118,7 @@ func (s *Session) catchUp(e *Engine) {
 	}
 	if e.jumped-s.jumped > s.machine.Timeout()/2 {
 		s.machine.ClockJumped(e.now) // what was sent before it proves nothing
+		s.changed(e)
 	}
 	s.jumped = e.jumped
 }
@@ -120,7 +128,7 @@ func (s *Session) connLost(e *Engine) {
 	s.catchUp(e)
 	s.detach(e)
 	s.machine.ConnLost(e.now)
-	s.act(e)
+	s.changed(e)
 }
 
 // end is the end of the session.
@@ -129,12 +137,52 @@ func (s *Session) end(e *Engine, cause sessionstate.Cause, err error) {
 		s.err = err
 	}
 	s.machine.Ended(cause)
-	s.act(e)
+	s.changed(e)
 }
 
 // endedByServer: a server says that the session is gone.
 func (s *Session) endedByServer(e *Engine, why error) {
 	s.end(e, sessionstate.EndedByServer, fmt.Errorf("%w (%w)", ErrSessionExpired, why))
+}
+
+// changed has the session do what its machine asks for after the step. Err is set at once.
+func (s *Session) changed(e *Engine) {
+	if s.err == nil && s.machine.State() == sessionstate.Expired {
+		s.err = s.notRenewed()
+	}
+	s.enqueue(e)
+}
+
+func (s *Session) enqueue(e *Engine) {
+	if !s.queued {
+		s.queued = true
+		e.tasks = append(e.tasks, s)
+	}
+}
+
+// settle implements task: what has happened to the session concerns its requests now.
+func (s *Session) settle(e *Engine) {
+	s.queued = false
+	if s.detached {
+		s.detached = false
+		s.resultsLost(e)
+	}
+	s.act(e)
+	if s.attachment != nil && !s.waiting.empty() {
+		s.waiting.drain(e.send)
+	}
+	if s.ordered {
+		s.ordered = false
+		s.unordered.drain(e.send)
+	}
+	if s.unconfirmed {
+		s.unconfirmed = false
+		s.confirm(e)
+	}
+	if s.stopHeard {
+		s.stopHeard = false
+		s.forget(e)
+	}
 }
 
 // act does what the machine asks for.
@@ -145,9 +193,6 @@ func (s *Session) act(e *Engine) {
 	}
 	if r.Attach {
 		s.reattach(e)
-	}
-	if r.Changed && r.State == sessionstate.Expired && s.err == nil {
-		s.err = s.notRenewed()
 	}
 	if r.Changed {
 		e.ready.Event = append(e.ready.Event, Event{Kind: SessionChanged, Session: s, State: r.State, Err: s.err})

@@ -105,6 +105,7 @@ func (p *shardStream) close(e *Engine) {
 func (p *shardStream) restart(e *Engine) {
 	p.lost(e)
 	p.close(e)
+	p.state = Waiting // it was open, not given up
 	e.send(&p.Request)
 }
 
@@ -132,7 +133,7 @@ func (p *shardStream) cut(e *Engine, err error) {
 	}
 	p.lost(e)
 	e.withdraw(&p.Request)
-	p.last = err
+	p.last, p.state = err, Waiting
 	switch {
 	case err == errConnLost && p.kind == protocol.KindWatch:
 		p.moveOn(e, c.instance, live)
@@ -189,7 +190,7 @@ func (p *shardStream) begin(e *Engine, index, epoch uint64) bool {
 	}
 	p.lost(e)
 	p.close(e)
-	p.last = errReplicaBehind
+	p.last, p.state = errReplicaBehind, Waiting
 	e.pause(&p.Request)
 	return false
 }

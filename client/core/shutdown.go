@@ -6,16 +6,24 @@ import (
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
 )
 
-// shutDown is the end of the engine: see Engine.Close.
+// shutDown is the end of the engine: see Engine.Close. Whatever is begun or sent again from now on
+// ends with err.
 func shutDown(e *Engine, err error) {
-	conns := slices.Clone(e.conns)
-	for _, c := range conns {
+	if e.closed != nil {
+		return
+	}
+	e.closed = err
+	for _, c := range e.conns {
 		c.sessions = sessionList{} // their sessions have nothing to attach again
 	}
-	e.eachSession(func(s *Session) {
+	sessions := e.Sessions()
+	for _, s := range sessions {
 		s.end(e, sessionstate.EndedByServer, err)
-		s.closing.drain(func(r *Request) { e.complete(r, Result{}) })
-	})
+	}
+	e.settle()
+	for _, s := range sessions {
+		s.closing.drain(func(r *Request) { e.fail(r, err) })
+	}
 	clear(e.sessions)
 	for _, s := range slices.Clone(e.subscriptions) {
 		s.end(e, err)
@@ -23,11 +31,12 @@ func shutDown(e *Engine, err error) {
 	for _, r := range e.openRequests() {
 		e.step(r, inEnded, err)
 	}
-	for _, c := range conns {
+	e.settle()
+	for _, c := range e.conns {
 		c.over, c.Err, c.Out = true, err, nil
 		e.ready.Close = append(e.ready.Close, c)
 	}
 	e.conns = nil
-	e.timers = timers{}
+	e.timers.stopAll()
 	e.ready.Dial, e.ready.Flush = nil, nil
 }

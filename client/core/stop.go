@@ -100,5 +100,6 @@ func (x *stop) left(e *Engine, _ error) {
 
 func (x *stop) end(e *Engine) {
 	x.state = Over
-	x.s.forget(e)
+	x.s.stopHeard = true
+	x.s.enqueue(e)
 }

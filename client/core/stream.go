@@ -119,7 +119,9 @@ func (x *Stream) Next() (event any, ok bool, err error) {
 	x.events, x.notified = nil, false
 	if x.stalled && !x.ended {
 		x.stalled = false
+		x.parts[0].state = Waiting
 		x.e.send(&x.parts[0].Request)
+		x.e.settle()
 	}
 	return nil, false, nil
 }

@@ -33,6 +33,14 @@ func (t *timers) stop(x *timer) {
 	}
 }
 
+// stopAll disarms all.
+func (t *timers) stopAll() {
+	for _, x := range t.heap {
+		x.place = 0
+	}
+	t.heap = nil
+}
+
 func (t *timers) next() (at time.Duration, ok bool) {
 	if len(t.heap) == 0 {
 		return 0, false

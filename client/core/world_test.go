@@ -120,6 +120,9 @@ var worldNames = []string{"a", "b", "c", "d", "e", "f"}
 // check: whatever a client relies on, the cluster has for its session.
 func (w *world) check() {
 	for i, c := range w.clients {
+		if err := c.e.Bug(); err != nil {
+			w.t.Fatalf("client %d: %v", i, err)
+		}
 		seen := map[*Request]bool{}
 		for _, r := range c.s.openRequests() {
 			if r.state == Over {

@@ -57,6 +57,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(hostileEnv); spec != "" {
 		os.Exit(runHostileClients(spec))
 	}
+	if spec := os.Getenv(stoppedClientsEnv); spec != "" {
+		os.Exit(runStoppedClients(spec))
+	}
 	if url := os.Getenv(urlEnv); url != "" {
 		os.Exit(printURL(url))
 	}

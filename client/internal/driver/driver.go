@@ -25,6 +25,7 @@ type Driver struct {
 	armed   time.Duration // when the timer fires; 0: it is not armed
 	shown   credentialState
 	closed  bool // no goroutine is started any more
+	stopped bool // the log has said that the engine stopped itself
 	waiting bool // for goroutines: none is started any more by who has none
 	deliver delivery
 	first   *func(context.Context) // gets the connection that the present step wants; nil: a goroutine makes it
@@ -102,6 +103,10 @@ func (d *Driver) unlock(now time.Duration) {
 		})
 		clear(r.Notice)
 		r.Notice = r.Notice[:0]
+	}
+	if err := d.engine.Bug(); err != nil && !d.stopped {
+		d.stopped = true
+		after = append(after, func() { d.cfg.Logger.Error("client stopped itself", "error", err) })
 	}
 	r.Wake = d.deliver.wake(r.Wake)
 	if at, ok := d.engine.Next(); ok && (d.armed == 0 || at < d.armed) && !d.closed {
