@@ -1,7 +1,9 @@
 package logstore
 
 import (
+	"bytes"
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -20,10 +22,10 @@ func TestLogIsGone(t *testing.T) {
 		remove func(segments []string) []string
 		want   error
 	}{
-		{"the newest", func(s []string) []string { return s[len(s)-1:] }, ErrRolledBack},
+		{"the newest", func(s []string) []string { return s[len(s)-1:] }, ErrDamaged},
 		{"the oldest", func(s []string) []string { return s[:1] }, ErrDamaged},
 		{"one in the middle", func(s []string) []string { return s[1:2] }, ErrDamaged},
-		{"all", func(s []string) []string { return s }, ErrRolledBack},
+		{"all", func(s []string) []string { return s }, ErrDamaged},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -56,6 +58,69 @@ func TestLogIsGone(t *testing.T) {
 			}
 			b.close()
 		})
+	}
+}
+
+// TestCutAtOnce: a process is killed right after a write, before the watermark says so, and the log
+// has lost its newest frames.
+func TestCutAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	b := newBed(t, vfs.Default, dir)
+	b.mustOpen()
+	k := key{1, 1}
+	b.bootstrap(k)
+	var ends []int // of the frames
+	for i := range uint64(5) {
+		b.save(update(k, 1, entries(1+i, 1)))
+		_, content := newestSegment(t, dir)
+		ends = append(ends, len(content))
+	}
+	for i, end := range ends[:4] {
+		killed := copyOf(t, dir)
+		old := watermarkFiles{fs: vfs.Default, dir: killed}
+		old.encode(map[key]mark{k: {term: 1, lastTerm: 1, lastIndex: 1}})
+		if err := old.writeThrough(); err != nil {
+			t.Fatal(err)
+		}
+		path, _ := newestSegment(t, killed)
+		if err := os.Truncate(path, int64(end)); err != nil {
+			t.Fatal(err)
+		}
+		if err := newBed(t, vfs.Default, killed).open(); !errors.Is(err, ErrDamaged) ||
+			!strings.Contains(err.Error(), path) {
+			t.Errorf("cut behind entry %d: opened with %v", 1+i, err)
+		}
+	}
+	b.close()
+}
+
+// newestSegment returns the path of the newest file of the log, and its content without the room
+// that is left.
+func newestSegment(t *testing.T, dir string) (path string, content []byte) {
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(dir, "db", walFolder, "*.segment"))
+	if err != nil || len(logs) == 0 {
+		t.Fatalf("no files of the log: %v", err)
+	}
+	path = logs[len(logs)-1]
+	if content, err = os.ReadFile(path); err != nil {
+		t.Fatal(err)
+	}
+	return path, bytes.TrimRight(content, "\x00")
+}
+
+// copyOf copies a folder, as it is when the process is killed now.
+func copyOf(t *testing.T, dir string) string {
+	t.Helper()
+	for {
+		killed := t.TempDir()
+		err := os.CopyFS(killed, os.DirFS(dir))
+		if err == nil {
+			return killed
+		}
+		if !errors.Is(err, fs.ErrNotExist) { // a file got its final name meanwhile
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -4,11 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -304,29 +302,12 @@ func TestFlippedBit(t *testing.T) {
 	if err := b.store.writeMarks(false); err != nil {
 		t.Fatal(err)
 	}
-	killed := t.TempDir()
-	err := os.CopyFS(killed, os.DirFS(dir))
-	for errors.Is(err, fs.ErrNotExist) { // a file got its final name meanwhile
-		killed = t.TempDir()
-		err = os.CopyFS(killed, os.DirFS(dir))
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	killed := copyOf(t, dir)
 	b.close()
 
-	logs, err := filepath.Glob(filepath.Join(killed, "db", walFolder, "*.segment"))
-	if err != nil || len(logs) == 0 {
-		t.Fatalf("no files of the log: %v", err)
-	}
-	newest := logs[len(logs)-1]
-	content, err := os.ReadFile(newest)
-	if err != nil {
-		t.Fatal(err)
-	}
+	newest, content := newestSegment(t, killed)
 	whole := newBed(t, vfs.Default, killed)
-	written := len(strings.TrimRight(string(content), "\x00"))
-	content[written/2] ^= 4
+	content[len(content)/2] ^= 4
 	if err := os.WriteFile(newest, content, 0o600); err != nil {
 		t.Fatal(err)
 	}

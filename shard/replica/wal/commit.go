@@ -136,13 +136,13 @@ func (l *Log) write(batch []*op) (err error) {
 	return nil
 }
 
-// sync makes durable what is in memory only. The caller is the writer.
+// sync makes durable what is in memory only, and marks it. The caller is the writer.
 func (l *Log) sync() error {
 	if err := l.out.flush(); err != nil {
 		return err
 	}
-	l.synced = l.end
-	return nil
+	l.synced, l.mark.synced = l.end, l.end
+	return l.mark.write()
 }
 
 // wake lets the maintenance run soon.

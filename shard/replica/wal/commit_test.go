@@ -25,11 +25,11 @@ func TestCommitIndexIsNotSynced(t *testing.T) {
 		u             pb.Update
 		writes, syncs int
 	}{
-		{"entries", updateOf(k, 1, entriesOf(2, 1, 1, 3)), 1, 1},
+		{"entries", updateOf(k, 1, entriesOf(2, 1, 1, 3)), 2, 1}, // the frame and the mark
 		{"the same state", updateOf(k, 1, nil), 0, 0},
 		{"commit", pb.Update{ShardID: 1, ReplicaID: 1, State: pb.State{Term: 1, Vote: 1, Commit: 2}}, 0, 0},
-		{"vote", pb.Update{ShardID: 1, ReplicaID: 1, State: pb.State{Term: 1, Vote: 2, Commit: 2}}, 1, 1},
-		{"term", pb.Update{ShardID: 1, ReplicaID: 1, State: pb.State{Term: 2, Vote: 2, Commit: 2}}, 1, 1},
+		{"vote", pb.Update{ShardID: 1, ReplicaID: 1, State: pb.State{Term: 1, Vote: 2, Commit: 2}}, 2, 1},
+		{"term", pb.Update{ShardID: 1, ReplicaID: 1, State: pb.State{Term: 2, Vote: 2, Commit: 2}}, 2, 1},
 	} {
 		writes, syncs := d.writes, d.syncs
 		save(t, l, c.u)
@@ -114,7 +114,7 @@ func TestGroupCommit(t *testing.T) {
 	hold <- nil
 	hold <- nil
 	calls.Wait()
-	if d.syncs != 2 || d.writes != 2 {
+	if d.syncs != 2 || d.writes != 4 { // frames and marks
 		t.Errorf("%d syncs, %d writes", d.syncs, d.writes)
 	}
 	d.holdSync = nil

@@ -79,6 +79,7 @@ type Log struct {
 	chain     uint32   // CRC of the newest frame
 	out       writer   // of the active segment
 	synced    position // everything before is on disk
+	mark      mark     // says so in a file
 	unclaimed bool     // no frame on disk says so of the newest one there
 	first     uint32   // the first segment that is needed
 	ops       []*op    // of the frame that is written
@@ -191,6 +192,9 @@ func (l *Log) Close() error {
 
 func (l *Log) closeFiles() error {
 	err := l.out.close()
+	if l.mark.file != nil {
+		err = errors.Join(err, l.mark.file.Close())
+	}
 	for _, s := range l.segments {
 		if s.file != nil {
 			err = errors.Join(err, s.file.Close())

@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -16,13 +17,16 @@ func (l *Log) recover() error {
 	}
 	heads := make(map[uint32]header, len(files))
 	for _, n := range files {
-		h, ok, err := l.readHeader(n)
-		if err != nil {
+		if heads[n], err = l.readHeader(n); err != nil {
 			return err
 		}
-		if ok {
-			heads[n] = h
-		}
+	}
+	markPath := l.fs.PathJoin(l.cfg.Dir, markName)
+	if l.mark, err = readMark(l.fs, markPath); err != nil {
+		return err
+	}
+	if l.mark.found && l.mark.id == 0 {
+		l.log.Warn("log's mark unreadable", "file", markPath)
 	}
 	last, err := l.newest(files, heads)
 	if err != nil {
@@ -30,8 +34,11 @@ func (l *Log) recover() error {
 	}
 	l.id, l.first = rand.Uint64(), 1
 	if last == 0 {
-		if l.damage != nil {
-			l.openDamaged(l.damage)
+		if err := cmp.Or(l.damage, l.checkMark()); err != nil {
+			if !l.cfg.AcceptLoss {
+				return err
+			}
+			l.openDamaged(err)
 			return nil
 		}
 		return l.removeFiles(files, 1, 0)
@@ -51,7 +58,7 @@ func (l *Log) recover() error {
 		l.openDamaged(err)
 		return nil
 	}
-	if err := l.checkHoles(); err != nil {
+	if err := cmp.Or(l.checkHoles(), l.checkMark(), l.checkCopies(files, heads, last)); err != nil {
 		if !l.cfg.AcceptLoss {
 			return err
 		}
@@ -96,21 +103,25 @@ func (l *Log) removeFiles(files []uint32, first, last uint32) error {
 	return nil
 }
 
-func (l *Log) readHeader(number uint32) (h header, ok bool, err error) {
+// readHeader reads the header in a segment's file. Its number is 0 if there is none, and another
+// one's if the file was that segment's.
+func (l *Log) readHeader(number uint32) (header, error) {
 	f, err := l.fs.Open(l.path(number))
 	if err != nil {
-		return h, false, err
+		return header{}, err
 	}
 	defer f.Close()
 	b := make([]byte, headerLen)
 	n, _ := f.ReadAt(b, 0) // a header that cannot be read is none
-	h, ok = parseHeader(b[:n])
-	if ok && h.version != formatVersion {
-		return h, false,
-			fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
-				h.version, formatVersion, errors.ErrUnsupported)
+	h, ok := parseHeader(b[:n])
+	switch {
+	case !ok:
+		return header{}, nil
+	case h.version != formatVersion:
+		return h, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
+			h.version, formatVersion, errors.ErrUnsupported)
 	}
-	return h, ok && h.number == number, nil
+	return h, nil
 }
 
 // newest returns the number of the newest segment; 0 if there is none. The last file may be
@@ -118,7 +129,7 @@ func (l *Log) readHeader(number uint32) (h header, ok bool, err error) {
 func (l *Log) newest(files []uint32, heads map[uint32]header) (uint32, error) {
 	for i := len(files) - 1; i >= 0; i-- {
 		n := files[i]
-		if _, ok := heads[n]; ok {
+		if heads[n].number == n {
 			return n, nil
 		}
 		f, err := l.fs.Open(l.path(n))
@@ -207,8 +218,8 @@ func (l *Log) readSegments(heads map[uint32]header, last uint32, content *[]byte
 	}
 	cutShort := false // the segment before was not read to its end
 	for n := l.first; n <= last; n++ {
-		h, ok := heads[n]
-		if !ok {
+		h := heads[n]
+		if h.number != n {
 			err := l.damaged(at(n, 0), "the segment is missing, or its header is not what was written")
 			if !l.cfg.AcceptLoss || n == last {
 				return err
@@ -280,6 +291,36 @@ func (l *Log) checkHoles() error {
 	for k, p := range l.replicas {
 		if i, ok := p.entries.hole(); ok {
 			return fmt.Errorf("%w: in %q entry %d of shard %d is missing", ErrDamaged, l.cfg.Dir, i, k.shard)
+		}
+	}
+	return nil
+}
+
+// checkMark returns [ErrDamaged] if the log that was read is not all that was synced.
+func (l *Log) checkMark() error {
+	m := &l.mark
+	switch {
+	case !m.found && l.end != 0:
+		return fmt.Errorf("%w: %q is missing", ErrDamaged, l.fs.PathJoin(l.cfg.Dir, markName))
+	case m.synced == 0: // a new log's, or unreadable
+		return nil
+	case l.end == 0:
+		return l.damaged(m.synced, "this was on disk, and no segment is there")
+	case m.id != l.id:
+		return l.damaged(at(l.end.segment(), 0), "the segment is of another log")
+	case m.synced > l.end:
+		return l.damaged(l.end, fmt.Sprintf("the log ends here, but everything up to byte %d of %q was on disk",
+			m.synced.offset(), segmentName(m.synced.segment())))
+	}
+	return nil
+}
+
+// checkCopies returns [ErrDamaged] if a file behind the last segment is a copy of a segment that is
+// needed. A file that was prepared to become a segment may have the header of a dropped one.
+func (l *Log) checkCopies(files []uint32, heads map[uint32]header, last uint32) error {
+	for _, n := range files {
+		if h := heads[n]; n > last && h.id == l.id && h.number >= l.first {
+			return l.damaged(at(n, 0), fmt.Sprintf("the file is a copy of %q", segmentName(h.number)))
 		}
 	}
 	return nil

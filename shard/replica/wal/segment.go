@@ -106,6 +106,11 @@ func (l *Log) rotate(size int64) error {
 			return err
 		}
 	}
+	if l.mark.file == nil {
+		if err := l.openMark(); err != nil {
+			return err
+		}
+	}
 	h := header{number: 1, id: l.id, prevEnd: l.end, prevSum: l.chain, first: 1}
 	if l.end != 0 {
 		h.number, h.first = l.end.segment()+1, l.first
@@ -153,6 +158,22 @@ func (l *Log) rotate(size int64) error {
 	l.synced = l.end
 	l.changed.Store(true)
 	return nil
+}
+
+// openMark opens the mark's file for writing. That of a new log is on disk before the log's first
+// segment is, once the folder is synced.
+func (l *Log) openMark() (err error) {
+	path := l.fs.PathJoin(l.cfg.Dir, markName)
+	m := &l.mark
+	m.id, m.synced = l.id, l.end
+	if l.end != 0 {
+		m.file, err = l.openFile(path)
+		return err
+	}
+	if m.file, err = l.createFile(path, markLen); err != nil {
+		return err
+	}
+	return errors.Join(m.write(), m.file.Sync())
 }
 
 // shorten gives the room behind a segment's last frame back to the disk.
