@@ -151,6 +151,9 @@ func (c *Conn) emit(e *Engine, r *Request) {
 		e.tasks = append(e.tasks, &tooLong{r, length, c.maxFrame})
 		return
 	}
+	if c.requests.Open() == 0 {
+		c.keepAlive.waitsSince = e.now
+	}
 	c.requests.Put(id, r)
 	r.sentOn(e, c, id)
 	if !c.keepAlive.busy {

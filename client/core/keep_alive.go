@@ -32,7 +32,7 @@ type keepAlive struct {
 	pingSoon   bool          // a ping is sent within pingGap
 	busy       bool          // requests were sent lately: the timer looks each minSilence
 	checkedID  uint64        // id of the last request when the timer looked
-	hadPending bool          // a request waited when the timer looked
+	waitsSince time.Duration // since when requests have waited, without a moment in which none did
 	askedAt    time.Duration // when a silent server was asked for a sign of life, for the sake of a request; 0: it was not
 	probedAt   time.Duration // the same because others have taken over from it
 }
@@ -65,9 +65,10 @@ func (k *keepAlive) due(e *Engine) {
 		return
 	}
 	// A request that waits for an answer does not wait for the next keep-alives.
-	waits, waited, begun := c.requests.Open() > 0, k.hadPending, c.requests.Last() != k.checkedID
-	k.checkedID, k.hadPending = c.requests.Last(), waits
-	if waits && waited && k.askedAt == 0 && now-c.heard >= minSilence {
+	waits, begun := c.requests.Open() > 0, c.requests.Last() != k.checkedID
+	k.checkedID = c.requests.Last()
+	answerDue := max(c.heard, k.waitsSince) + minSilence
+	if waits && k.askedAt == 0 && now >= answerDue {
 		k.askedAt = now
 		k.ping(e)
 		e.routes.findLeader(e, c)
@@ -95,6 +96,9 @@ func (k *keepAlive) due(e *Engine) {
 	}
 	if k.busy = waits || begun || k.askedAt != 0; k.busy {
 		look = min(look, minSilence)
+	}
+	if waits && k.askedAt == 0 {
+		look = min(look, answerDue-now)
 	}
 	e.timers.set(&k.timer, now+max(look, time.Millisecond))
 }
@@ -143,20 +147,19 @@ func (k *keepAlive) probe(e *Engine) {
 // markBusy makes the timer look soon, because requests are sent from now on.
 func (k *keepAlive) markBusy(e *Engine) {
 	k.busy = true
-	if k.period/2 > minSilence {
-		// Since the look before, as it were. A look that comes sooner is too soon to judge.
-		k.hadPending = k.lookWithin(e, minSilence)
-	}
+	k.lookWithin(e, minSilence)
 }
 
 // lookWithin makes the timer look sooner if it would be later, and never the other way.
-func (k *keepAlive) lookWithin(e *Engine, d time.Duration) bool {
-	if k.timer.place == 0 || e.now+d >= k.timer.at {
-		return false
+func (k *keepAlive) lookWithin(e *Engine, d time.Duration) {
+	if k.timer.place != 0 && e.now+d < k.timer.at {
+		e.timers.set(&k.timer, e.now+d)
 	}
-	e.timers.set(&k.timer, e.now+d)
-	return true
 }
+
+// silent reports whether the server was asked for a sign of life, after a second in which requests
+// waited and nothing came, and has not given one.
+func (k *keepAlive) silent() bool { return k.askedAt > k.c.heard }
 
 // add keeps a session alive by pings with this period.
 func (k *keepAlive) add(e *Engine, period time.Duration) {

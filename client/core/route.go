@@ -410,7 +410,8 @@ const formerLeaderTimeout = 250 * time.Millisecond
 // leaderMoved is called when another instance leads a shard. Most of the time the one before
 // answers what waits there: it refuses what it cannot decide any more. One that hangs, or is cut
 // off, answers nothing. So what waits is sent to the new leader after formerLeaderTimeout, with the
-// number that it had: it takes effect once. See R20.
+// number that it had: it takes effect once. One that has been silent for longer already is not
+// waited for. See R20.
 func (x *routes) leaderMoved(e *Engine, w *shardRoute) {
 	for _, c := range e.conns {
 		if !c.up || c.instance == w.leader {
@@ -420,7 +421,11 @@ func (x *routes) leaderMoved(e *Engine, w *shardRoute) {
 		if c.waitsFor(w.shard) {
 			t := &former{c: c, shard: w.shard}
 			t.timer.of = t
-			e.timers.set(&t.timer, e.now+formerLeaderTimeout)
+			wait := formerLeaderTimeout
+			if c.keepAlive.silent() {
+				wait = 0
+			}
+			e.timers.set(&t.timer, e.now+wait)
 		}
 	}
 }
