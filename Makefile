@@ -124,6 +124,9 @@ bench-restart: build bench-tools ## restarts and snapshots with a million semaph
 bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root; writes bench/results
 	./bin/bench scale
 
+bench-sessions: build bench-tools ## a million sessions on three instances, and what happens to them; writes bench/results
+	./bin/bench sessions
+
 soak: build bench-tools ## two hours of mixed load, restarts, rollouts, moves and kills; writes bench/results
 	./bin/bench soak
 
@@ -142,4 +145,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale soak bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot

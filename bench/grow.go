@@ -34,7 +34,7 @@ func DefaultGrow() GrowConfig {
 
 const (
 	stallThreshold     = 200                   // milliseconds that a call may take at most while the cluster changes
-	resizeTimeout      = 2 * time.Minute       // bounds a step: instances start, copies catch up, buckets move
+	resizeTimeout      = 10 * time.Minute      // bounds a step: instances start, copies catch up, buckets move
 	resizePollInterval = 20 * time.Millisecond // between two looks at what is left to do
 )
 

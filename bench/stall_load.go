@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 )
@@ -21,10 +22,20 @@ type stallLoad struct {
 type callStats struct {
 	writes, slow int // slow: longer than stallThreshold
 	write, read  time.Duration
+	took         []time.Duration // by each write
+}
+
+// p99 is the time that 99 of 100 writes took at most.
+func (s callStats) p99() time.Duration {
+	if len(s.took) == 0 {
+		return 0
+	}
+	slices.Sort(s.took)
+	return s.took[len(s.took)*99/100]
 }
 
 func (s callStats) and(o callStats) callStats {
-	return callStats{s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read)}
+	return callStats{s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read), append(s.took, o.took...)}
 }
 
 // startStallLoad makes a load with so many writers, and the context that it runs under.
@@ -40,6 +51,7 @@ func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn f
 		l.began[i] = began
 		l.now.writes++
 		l.now.write = max(l.now.write, took)
+		l.now.took = append(l.now.took, took)
 		if took > stallThreshold*time.Millisecond {
 			l.now.slow++
 		}

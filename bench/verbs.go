@@ -24,6 +24,7 @@ grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
 ratelimit [flags]       rate limits: local decisions, beside a request for each where the program has Redis; 10,000 sessions that share one
+sessions [flags]        a million sessions on three instances: a leader killed, a snapshot, a move of buckets, a rolling restart
 scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
 soak [flags]            two hours of mixed load, restarts, rollouts, moves and kills
 `
@@ -69,7 +70,7 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 		return r.WriteBenchmarks(stdout)
 	case watchersVerb:
 		return watchersCommand(ctx, rest, os.Stdin, stdout)
-	case "discovery", "service", "grow", "restart", "scale", "soak":
+	case "discovery", "service", "grow", "restart", "scale", "sessions", "soak":
 		return longCommand(ctx, verb, rest, stdout, stderr, systems)
 	case "ratelimit":
 		return rateLimitCommand(ctx, rest, stdout, stderr, systems)
@@ -185,6 +186,10 @@ func longCommand(ctx context.Context, verb string, args []string, stdout, stderr
 		}
 		c.Rounds, c.Sessions = max(1, c.Rounds / *part), c.Sessions / *part
 		c.Length, c.WarmUp = max(time.Second, c.Length/length), max(time.Second, c.WarmUp/length)
+		test = c
+	case "sessions":
+		c := DefaultSessions()
+		c.Sessions, c.Holders = c.Sessions / *part, c.Holders / *part
 		test = c
 	case "soak":
 		c := DefaultSoak()

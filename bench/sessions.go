@@ -1,0 +1,256 @@
+// What a million sessions cost a cluster, whether they outlive what happens to it, and what others
+// notice.
+
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/loadgen"
+)
+
+// SessionsConfig is the size of the test of many sessions on three instances.
+type SessionsConfig struct {
+	Sessions, Holders int           // a holder holds a lock
+	Timeout           time.Duration // of the sessions
+	Clients           int           // that the sessions share
+	Callers           int           // others, each with a session, that lock and unlock a name of their own
+	Rate              int           // pairs a second of all callers together
+	Watch             time.Duration // how long nothing happens, for comparison, and how long each event is watched at least
+}
+
+// DefaultSessions is the one that the bar is about.
+func DefaultSessions() SessionsConfig {
+	return SessionsConfig{Sessions: 1_000_000, Holders: 100_000, Timeout: 2 * time.Minute, Clients: 16, Callers: 32, Rate: 200, Watch: 20 * time.Second}
+}
+
+// text implements longTest.
+func (c SessionsConfig) text() string {
+	return fmt.Sprintf("Three instances with a copy each. %s sessions with a timeout of %v share %d clients, and %s of them hold a lock. "+
+		"Others lock and unlock at %d pairs/s in sessions with the default timeout, and none before its last call was answered; a call that fails, a session that ends, or a lock that is lost fails the test. "+
+		"Each event is watched until the cluster has nothing left to do and all sessions are attached again, and for %v at least.",
+		loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Timeout, c.Clients, loadgen.Thousands(fmt.Sprint(c.Holders)), c.Rate, c.Watch)
+}
+
+// run implements longTest.
+func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
+	g, err := newResizableCluster(ctx, l.system, GrowConfig{Factor: Servers, Steps: []int{Servers}}, l.dir)
+	if err != nil {
+		return err
+	}
+	defer g.stop()
+	empty, err := g.memory(ctx)
+	if err != nil {
+		return err
+	}
+	each := func(text string, bar float64) error {
+		now, err := g.memory(ctx)
+		l.fact(text+": memory of a session in each instance", (now-empty)/float64(c.Sessions), Bytes, bar)
+		return err
+	}
+	t := time.Now()
+	sessions, end, err := c.startSessions(ctx, g.clients())
+	defer end()
+	if err != nil {
+		return err
+	}
+	l.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
+	logf(l.log, "%d sessions in %v", c.Sessions, time.Since(t).Round(time.Second))
+	if err := each("before they hold anything", 600); err != nil {
+		return err
+	}
+	leases := make([]*client.Lease, c.Holders)
+	err = loadgen.Parallel(ctx, c.Holders, func(ctx context.Context, i int) (err error) {
+		leases[i], err = sessions[i].Acquire(ctx, fmt.Sprintf("held/%d", i), client.Exclusive())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if err := each("with the locks", 0); err != nil {
+		return err
+	}
+
+	load, stop, err := c.startPairs(ctx, g.clients())
+	if err != nil {
+		return err
+	}
+	defer stop()
+	a, usual := admin.New(g.operator), 0.0
+	for _, e := range []struct {
+		text string
+		do   func() error
+	}{
+		{"nothing happens", func() error { return nil }},
+		{"leader killed", func() error {
+			i, err := leaderOfMost(ctx, g.clients())
+			if err != nil {
+				return err
+			}
+			g.processes[i].Kill()
+			return g.start(ctx, i)
+		}},
+		{"snapshot of each shard", func() error { return g.snapshots(ctx, a) }},
+		{"half of the buckets move to a new shard", func() error {
+			s, err := a.Status(ctx)
+			if err == nil {
+				_, err = a.SetShards(ctx, "default", uint32(len(s.Shards)+1))
+			}
+			return err
+		}},
+		{"rolling restart", func() error {
+			for i, p := range g.processes {
+				p.Stop()
+				if err := g.start(ctx, i); err != nil {
+					return err
+				}
+				if err := g.resize(ctx, Servers); err != nil {
+					return err
+				}
+			}
+			return nil
+		}},
+	} {
+		if _, err := load.take(); err != nil {
+			return fmt.Errorf("before %q: %w", e.text, err)
+		}
+		t := time.Now()
+		if err := e.do(); err != nil {
+			return fmt.Errorf("%s: %w", e.text, err)
+		}
+		if err := g.resize(ctx, Servers); err != nil {
+			return fmt.Errorf("%s: %w", e.text, err)
+		}
+		done := time.Since(t)
+		if err := waitAttached(ctx, sessions); err != nil {
+			return fmt.Errorf("%s: %w", e.text, err)
+		}
+		attached := time.Since(t)
+		if err := pause(ctx, c.Watch-attached); err != nil {
+			return err
+		}
+		x, err := load.take()
+		if err != nil {
+			return fmt.Errorf("%s: %w", e.text, err)
+		}
+		logf(l.log, "%s: %v, attached %v; %d pairs, p99 %v, longest %v", e.text, done.Round(time.Millisecond),
+			attached.Round(time.Millisecond), x.writes, x.p99(), x.write)
+		longest, p99 := 1000.0, 2*usual
+		if usual == 0 {
+			longest, usual = 0, x.p99().Seconds()*1e3
+		} else {
+			l.fact(e.text+": seconds until nothing is left to do", done.Seconds(), "", 0)
+			l.fact(e.text+": seconds until all sessions are attached again", attached.Seconds(), "", 0)
+		}
+		l.fact(e.text+": p99 of the others' pairs", x.p99().Seconds()*1e3, Milliseconds, p99)
+		l.fact(e.text+": longest of the others' pairs", x.write.Seconds()*1e3, Milliseconds, longest)
+	}
+	if err := each("after all", 0); err != nil {
+		return err
+	}
+	return loadgen.Parallel(ctx, len(leases), func(ctx context.Context, i int) error { return leases[i].Release(ctx) })
+}
+
+// startSessions starts the sessions; end is to be called with an error too.
+func (c SessionsConfig) startSessions(ctx context.Context, endpoints []string) (list []*client.Session, end func(), err error) {
+	clients := make([]*client.Client, 0, c.Clients)
+	end = func() {
+		for _, cl := range clients {
+			cl.Close()
+		}
+	}
+	for range c.Clients {
+		cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+		if err != nil {
+			return nil, end, err
+		}
+		clients = append(clients, cl)
+	}
+	list = make([]*client.Session, c.Sessions)
+	err = loadgen.Parallel(ctx, c.Sessions, func(ctx context.Context, i int) (err error) {
+		list[i], err = clients[i%c.Clients].Session(ctx, client.DefaultNode, client.Timeout(c.Timeout))
+		return err
+	})
+	return list, end, err
+}
+
+// waitAttached waits until all sessions are attached, and fails if one has ended.
+func waitAttached(ctx context.Context, list []*client.Session) error {
+	var ended error
+	err := Poll(ctx, 100*time.Millisecond, func(context.Context) error {
+		for i, s := range list {
+			if ended = s.Err(); ended != nil {
+				ended = fmt.Errorf("session %d of %d: %w", i+1, len(list), ended)
+				return nil
+			}
+			if s.State() != client.Attached {
+				return fmt.Errorf("session %d of %d is %v", i+1, len(list), s.State())
+			}
+		}
+		return nil
+	})
+	return cmp.Or(ended, err)
+}
+
+// startPairs starts the callers that lock and unlock; stop ends them.
+func (c SessionsConfig) startPairs(ctx context.Context, endpoints []string) (load *stallLoad, stop func(), err error) {
+	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, nil, err
+	}
+	load, running := startStallLoad(ctx, c.Callers)
+	stop = func() {
+		load.end()
+		cl.Close()
+	}
+	for i := range c.Callers {
+		s, err := cl.Session(ctx, client.DefaultNode)
+		if err != nil {
+			stop()
+			return nil, nil, err
+		}
+		load.writer(running, i, time.Duration(c.Callers)*time.Second/time.Duration(c.Rate), func(n int) error {
+			lease, err := s.Acquire(running, fmt.Sprintf("pair/%d/%d", i, n), client.Ephemeral())
+			if err != nil {
+				return err
+			}
+			return lease.Release(running)
+		})
+	}
+	return load, stop, nil
+}
+
+// memory is what an instance takes, once it has collected its garbage: the mean of all.
+func (g *resizableCluster) memory(ctx context.Context) (mean float64, err error) {
+	for _, p := range g.processes {
+		if err := p.Collect(ctx); err != nil {
+			return 0, err
+		}
+		u, err := p.Usage()
+		if err != nil {
+			return 0, err
+		}
+		mean += float64(u.Resident) / float64(len(g.processes))
+	}
+	return mean, nil
+}
+
+// snapshots has the leader of each data shard write a snapshot.
+func (g *resizableCluster) snapshots(ctx context.Context, a *admin.Client) error {
+	s, err := a.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, x := range s.Shards {
+		if err := a.Backup(ctx, x.ID, func(admin.Snapshot) (io.Writer, error) { return io.Discard, nil }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
