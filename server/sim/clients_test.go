@@ -21,6 +21,9 @@ type client struct {
 
 	holders                       []*holder
 	watchers                      []*watcher
+	acquires                      pool[core.Acquire]
+	releases                      pool[core.Release]
+	calls                         pool[core.Call]
 	rate, offset, wallOffset      uint64
 	dead                          bool // the process has ended
 	plain                         bool // it asks for nothing of queues, and reads nothing of them
@@ -90,7 +93,13 @@ func (w *simulation) stepClient(i int) {
 		return
 	case w.fault(Unreachable, c.n, 0.001):
 		c.unreachableUntil = w.now + 300 + w.pick(Unreachable, c.n, 6_000)
-	case w.fault(WallJumps, c.n, 0.0005):
+	case w.fault(ShortPause, c.n, 0.003): // about as long as a session lives
+		c.pausedUntil = w.now + w.timeout*7/10 + w.pick(ShortPause, c.n, w.timeout*6/10)
+		return
+	case w.fault(ClockJumps, c.n, 0.001):
+		c.offset += w.pick(ClockJumps, c.n, 5_000)
+		c.wallOffset += w.pick(ClockJumps, c.n, 2) * 5_000 // with the time of day, or without
+	case w.fault(WallJumps, c.n, 0.001):
 		c.wallOffset += w.pick(WallJumps, c.n, 10_000)
 	}
 	for _, k := range c.conns {
@@ -100,6 +109,8 @@ func (w *simulation) stepClient(i int) {
 			w.breakDown(k)
 		case w.fault(ConnHangs, c.n, 0.001):
 			k.hungUntil = w.now + 300 + w.pick(ConnHangs, c.n, 6_000)
+		case w.fault(LosePackets, c.n, 0.002):
+			k.lossyUntil = w.now + 500 + w.pick(LosePackets, c.n, 6_000)
 		}
 	}
 	timersFirst := w.chance(ConnLost, c.n, 0.5)
@@ -201,6 +212,9 @@ func (c *client) act() {
 	for _, r := range c.ready.Done {
 		r.Waiter.Done()
 	}
+	if err := c.e.Bug(); err != nil {
+		w.fail("client %d: %v", c.n, err)
+	}
 	for _, v := range c.ready.Event {
 		c.event(v)
 	}
@@ -264,6 +278,8 @@ func (h *holder) live() bool {
 
 func (h *holder) step() {
 	w, now := h.c.w, h.c.clock()
+	h.start.poll(h)
+	h.close.poll(h)
 	switch {
 	case h.start == nil:
 		if !w.faultsOver && w.now >= h.notBefore {
@@ -284,9 +300,8 @@ func (h *holder) step() {
 		h.restores = nil
 	}
 	if h.live() && h.close == nil && w.fault(ClientStops, h.n, 0.0006) {
-		h.close = &call{}
 		x := &core.Close{}
-		h.close.of(&x.Request)
+		h.close = h.newCall(&x.Request)
 		h.c.e.CloseSession(now, h.s, core.ErrSessionClosed, x)
 	}
 	if h.live() && h.close == nil && !h.c.plain && w.fault(Alter, h.n, 0.002) {
@@ -313,14 +328,13 @@ var errGivenUp = errors.New("the caller gave up")
 // numbers above all that its former holder can have used.
 func (h *holder) begin() {
 	w, now := h.c.w, h.c.clock()
-	h.start = &call{}
 	if was := h.restores; was != nil {
 		h.s = &core.Session{
 			ID: was.ID, Node: was.Node, Tier: was.Tier, Key: was.Key, Timeout: was.Timeout, Description: was.Description,
 			Nonce: uint64(h.n),
 		}
 		x := &core.Restore{Epoch: h.generation<<32 + 1, First: h.generation<<40 + 1}
-		h.start.of(&x.Request)
+		h.start = h.newCall(&x.Request)
 		h.c.e.RestoreSession(now, h.s, x)
 		return
 	}
@@ -332,7 +346,7 @@ func (h *holder) begin() {
 		h.s.Key[i], x.Create[i] = byte(w.pick(ClientDies, h.n, 256)), byte(w.pick(ClientDies, h.n, 256))
 		x.Again[i] = byte(w.pick(ClientDies, h.n, 256))
 	}
-	h.start.of(&x.Request)
+	h.start = h.newCall(&x.Request)
 	h.c.e.StartSession(now, h.s, x)
 }
 

@@ -31,9 +31,10 @@ type conn struct {
 	ended        []uint64            // sessions that ended on it
 	waiting      map[*replica]uint64 // last ping that waits for the log to have relaxed attaches, by home
 
-	hungUntil uint64
-	broken    bool        // nothing arrives any more
-	flights   [2][]flight // to the client, to the instance
+	hungUntil  uint64
+	lossyUntil uint64      // packets are lost until then
+	broken     bool        // nothing arrives any more
+	flights    [2][]flight // to the client, to the instance
 }
 
 const (
@@ -102,6 +103,11 @@ func (k *conn) travel(way int, f func()) {
 	at := w.now + w.delay(k.c.n)
 	if !w.faultsOver {
 		at = max(at, k.hungUntil, k.c.unreachableUntil)
+	}
+	if w.now < k.lossyUntil && !w.faultsOver {
+		for again := uint64(200); w.chance(LosePackets, k.c.n, 0.2); again *= 2 { // it is sent again
+			at += again
+		}
 	}
 	if n := len(k.flights[way]); n > 0 {
 		at = max(at, k.flights[way][n-1].at)

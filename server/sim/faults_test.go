@@ -60,6 +60,10 @@ const (
 	LateWanted                    // or gets it again later, over another connection
 	BesideWanted                  // at such a time its bucket moves, or the leader changes
 	PlainClient                   // a client knows nothing of queues
+	ShortPause                    // a client pauses for about its sessions' timeout, with answers in its sockets when it goes on
+	ClockJumps                    // the clock of a client jumps ahead
+	LosePackets                   // packets of a connection are lost for a while, and sent again late
+	LateCaller                    // a caller runs late after it was woken
 	faultsCount
 )
 
@@ -70,7 +74,8 @@ var faultNames = [faultsCount]string{
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
 	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield", "extend",
-	"lose-wanted", "late-wanted", "beside-wanted", "plain-client",
+	"lose-wanted", "late-wanted", "beside-wanted", "plain-client", "short-pause", "clock-jumps",
+	"lose-packets", "late-caller",
 }
 
 func (f Fault) String() string { return faultNames[f] }

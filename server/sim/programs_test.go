@@ -15,25 +15,42 @@ type semaphore struct {
 
 // call is a call of a program.
 type call struct {
-	request *core.Request
+	request *core.Request // nil: it is done, and its record is the pool's
+	waiter  *waiter
+	back    func() // gives the record back to its pool; nil: it has none
 	done    bool
+	result  core.Result
 
 	// Of an acquire.
-	acquire core.Acquire
+	acquire *core.Acquire // nil when it is done
 	lease   core.Lease
 	count   uint64 // units that the program relies on if it has the lease
 	seen    bool   // the program has seen the grant
 }
 
-// of makes it the call of a request.
-func (x *call) of(r *core.Request) { x.request, r.Waiter = r, x }
-
-// Done implements core.Waiter.
-func (x *call) Done() {
-	x.done = true
+// newCall is the call of a request whose record is used once.
+func (h *holder) newCall(r *core.Request) *call {
+	x := &call{request: r, waiter: &waiter{w: h.c.w}}
+	x.waiter.owner, r.Waiter = x, x.waiter
+	return x
 }
 
-func (x *call) err() error { return x.request.Err }
+// poll has the caller run, if it was woken: it takes the result, and gives the record back. Callers
+// run some time after they are woken.
+func (x *call) poll(h *holder) {
+	w := h.c.w
+	if x == nil || x.done || x.waiter.woken == 0 || !w.faultsOver && w.fault(LateCaller, h.n, 0.2) {
+		return
+	}
+	x.waiter.woken--
+	x.done, x.result = true, x.request.Result
+	if x.back != nil && !x.result.InBackground { // else the engine goes on with it
+		x.back()
+	}
+	x.request, x.acquire = nil, nil
+}
+
+func (x *call) err() error { return x.result.Err }
 
 // held reports whether the program has the lease. Whether it may rely on it is the session's
 // question.
@@ -50,17 +67,23 @@ type slot struct {
 func (h *holder) stepSlot(i int) {
 	w, t, now := h.c.w, &h.slots[i], h.c.clock()
 	actor := h.n*8 + uint32(i)
+	t.acquire.poll(h)
+	t.other.poll(h)
 	x := t.acquire
 	switch {
 	case t.other != nil:
 		if t.other.done {
 			w.operations++
 			t.other = nil
+		} else if w.fault(CancelWait, actor, 0.005) { // a release goes on in the background
+			h.c.e.GiveUp(now, t.other.request, errGivenUp)
 		}
 	case x == nil:
 		if !w.faultsOver && h.live() && h.close == nil && w.fault(Acquire, actor, 0.03) {
 			h.drawAcquire(t, actor)
 		}
+	case x.done && x.err() == nil && (x.lease.Token == 0 || x.lease.Session != h.s):
+		w.fail("an acquire of %s by holder %d returns no error, and its lease has token %d", semaphores[t.name].name, h.n, x.lease.Token)
 	case !x.done:
 		// A wait without an end ends when faults do.
 		endless := x.acquire.Msg.Timeout == protocol.Forever || x.acquire.Turn == core.Free
@@ -72,7 +95,7 @@ func (h *holder) stepSlot(i int) {
 		t.acquire = nil
 		if t.inherited && h.live() {
 			h.releaseName(t)
-		} else if x.request.Answered && protocol.StatusOf(x.err()) == protocol.StatusNotFound {
+		} else if x.result.Answered && protocol.StatusOf(x.err()) == protocol.StatusNotFound {
 			h.create(t)
 		}
 	case !x.seen:
@@ -80,12 +103,11 @@ func (h *holder) stepSlot(i int) {
 		w.counts["granted"]++
 		x.seen, t.inherited = true, false
 	case w.fault(Release, actor, w.releaseChance) || x.wanted() && w.fault(Yield, actor, 0.1):
-		r := &core.Release{}
+		r, other := h.c.takeRelease()
 		if !h.c.plain && w.fault(HandOver, actor, 0.3) {
 			r.Msg.To = w.heir(h, t, actor)
 		}
-		t.other, t.acquire = &call{}, nil
-		t.other.of(&r.Request)
+		t.other, t.acquire = other, nil
 		h.c.e.Release(now, &x.lease, r)
 	case x.count > 1 && w.fault(Reduce, actor, 0.02):
 		h.reduce(t)
@@ -113,13 +135,12 @@ func (h *holder) drawAcquire(t *slot, actor uint32) {
 
 func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn, o *protocol.AcquireOptions) {
 	s := semaphores[t.name]
-	x := &call{count: count}
-	a := &x.acquire
+	a, x := h.c.takeAcquire()
+	x.count = count
 	a.Lease, a.Turn = &x.lease, turn
 	a.Msg = protocol.Acquire{
 		Name: []byte(s.name), Count: count, Timeout: timeout, Ephemeral: s.limit == protocol.Forever, Options: o,
 	}
-	x.of(&a.Request)
 	t.acquire = x
 	h.c.e.Acquire(h.c.clock(), h.s, s.name, a)
 }
@@ -127,9 +148,8 @@ func (h *holder) acquire(t *slot, count, timeout uint64, turn core.Turn, o *prot
 // releaseName gives back what the session has at a name, without a lease.
 func (h *holder) releaseName(t *slot) {
 	t.inherited = false
-	r := &core.Release{}
-	t.other = &call{}
-	t.other.of(&r.Request)
+	r, other := h.c.takeRelease()
+	t.other = other
 	h.c.e.ReleaseName(h.c.clock(), h.s, semaphores[t.name].name, r)
 }
 
@@ -146,12 +166,13 @@ func (h *holder) create(t *slot) {
 // call sends a request about a semaphore that is neither an acquire nor a release.
 func (h *holder) call(t *slot, kind protocol.Kind, m protocol.Message, head *protocol.Head) {
 	name := []byte(semaphores[t.name].name)
-	x := &core.Call{
-		Kind: kind, Msg: m, Head: head, Reply: &protocol.Empty{}, Session: h.s,
+	x, other := h.c.takeCall()
+	waiter := x.Waiter
+	*x = core.Call{
+		Request: core.Request{Waiter: waiter}, Kind: kind, Msg: m, Head: head, Reply: &protocol.Empty{}, Session: h.s,
 		To: core.Target{Of: core.AtBucket, Tier: h.s.Tier, Bucket: protocol.Bucket(node, name, buckets)},
 	}
-	t.other = &call{}
-	t.other.of(&x.Request)
+	t.other = other
 	h.c.e.Call(h.c.clock(), x)
 }
 
@@ -159,7 +180,6 @@ func (h *holder) call(t *slot, kind protocol.Kind, m protocol.Message, head *pro
 func (h *holder) reduce(t *slot) {
 	x := &core.Change{Count: 1}
 	t.acquire.count = 1
-	t.other = &call{}
-	t.other.of(&x.Request)
+	t.other = h.newCall(&x.Request)
 	h.c.e.Change(h.c.clock(), &t.acquire.lease, x)
 }

@@ -102,8 +102,7 @@ func (x *call) wanted() bool {
 // extend asks for more time.
 func (h *holder) extend(t *slot, actor uint32) {
 	x := &core.Change{Hold: 1_000 + h.c.w.pick(Extend, actor, 3_000)}
-	t.other = &call{}
-	t.other.of(&x.Request)
+	t.other = h.newCall(&x.Request)
 	h.c.e.Change(h.c.clock(), &t.acquire.lease, x)
 }
 
