@@ -3,7 +3,7 @@ package protocol
 // Bounds of AuditLog.
 const (
 	DefaultAuditLines = 100
-	MaxAuditLines     = 200
+	MaxAuditLines     = 1000
 )
 
 // AuditLogRequest asks one instance for the end of its audit log.

@@ -145,6 +145,15 @@ var actions = map[string]action{
 			return "The instance is drained. The overview shows how far that is.", err
 		},
 	},
+	"expel": {
+		title: "Expel instance", prepare: aboutInstance,
+		consequence: "The instance leaves the cluster for good, and another one takes over its copies. " +
+			"To return, it has to join again with an empty folder. No data is lost.",
+		do: func(ctx context.Context, v *viewer, t *target, reason string) (string, error) {
+			_, err := v.admin.WithReason(reason).Expel(ctx, t.q.Get("instance"), false)
+			return "The instance is expelled.", err
+		},
+	},
 	"undrain": {
 		title: "Undrain instance", prepare: aboutInstance,
 		consequence: "It may lead shards and vote again.",

@@ -4,19 +4,38 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 )
 
-// auditPage shows the last lines of the instances' audit logs: who did what, and why.
-func auditPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
+// auditRows is how many events a page of the audit log has.
+const auditRows = 50
+
+// auditEverything is the order, in addresses, that has the cluster's own changes too.
+const auditEverything = "all"
+
+// auditPage shows the last lines of the instances' audit logs: who did what, and why. Changes of
+// state that the cluster makes by itself are left out unless somebody asks for them: there are many.
+func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
+	words, order := q.Get("prefix"), q.Get("order")
+	if order != auditEverything {
+		order = ""
+	}
+	at := func(pairs ...string) string {
+		return address("/audit", append([]string{"prefix", words, "order", order}, pairs...)...)
+	}
 	p := &page{
 		Section: "Audit", Title: "Audit log",
-		Lead: "What operators asked for and what has changed in the cluster, the newest first.",
+		Lead: "What operators did, the newest first.",
+		Filter: &filter{Action: "/audit", Label: "Contains", Prefix: words, Order: order, Orders: []choice{
+			{Text: "people", Href: address("/audit", "prefix", words), Current: order == ""},
+			{Text: "people and the cluster", Href: address("/audit", "prefix", words, "order", auditEverything), Current: order != ""},
+		}},
 	}
-	log, err := v.admin.AuditLog(ctx, pageSize)
+	log, err := v.admin.AuditLog(ctx, admin.MaxAuditLines)
 	if errors.Is(err, client.Forbidden) {
 		p.note("warn", "You may not see the audit log: that needs the right admin on the path /.")
 		return p, nil
@@ -35,7 +54,7 @@ func auditPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 		}
 	}
 	t := newTable("events", "Last events", "Nothing has happened yet.",
-		col("Event"), col("When"), col("Who"), col("About"), col("Reason"), col("In the log of"))
+		col("Event"), col("When"), col("Who"), col("About"), col("Reason"), col("Outcome"), col("In the log of"))
 	switch {
 	case none == len(log.Instances):
 		t.Empty = "No instance writes an audit log. Start them with --audit and the name of a file."
@@ -43,22 +62,70 @@ func auditPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 		p.note("warn", plural(uint64(none), "instance")+" of "+group(uint64(len(log.Instances)))+
 			" without an audit log. What they are asked for is not here: start them with --audit.")
 	}
-	for i := range log.Events {
-		t.Rows = append(t.Rows, auditRow(&log.Events[i]))
+	shown, folded := eventsOf(log.Events, words, order == "")
+	if folded > 0 {
+		t.Count = plural(uint64(folded), "change") + " of state by the cluster not shown"
+		t.Empty = "Nobody has done anything yet."
+	}
+	if words != "" {
+		t.Empty = "No event contains “" + visible(words) + "”."
+	}
+	if after := q.Get("after"); after != "" {
+		t.First = at()
+		if i := slices.IndexFunc(shown, func(e *admin.AuditEvent) bool { return e.ID == after }); i >= 0 {
+			shown = shown[i+1:]
+		}
+	}
+	for i, e := range shown {
+		if i == auditRows {
+			t.Next = at("after", shown[i-1].ID)
+			break
+		}
+		t.Rows = append(t.Rows, auditRow(e))
 	}
 	p.Tables = []table{t}
 	return p, nil
 }
 
+// eventsOf are the events that contain a text, in any letter case. people leaves out what the
+// cluster does by itself, and counts it.
+func eventsOf(events []admin.AuditEvent, words string, people bool) (shown []*admin.AuditEvent, folded int) {
+	words = strings.ToLower(words)
+	for i := range events {
+		e := &events[i]
+		all := []string{e.Title, strings.ReplaceAll(e.Title, "_", " "), e.Message, e.Initiator, e.Instance}
+		for _, f := range e.Fields {
+			all = append(all, f.Key+" "+f.Value)
+		}
+		if !slices.ContainsFunc(all, func(s string) bool { return strings.Contains(strings.ToLower(s), words) }) {
+			continue
+		}
+		if people && e.Initiator == clusterInitiator {
+			folded++
+			continue
+		}
+		shown = append(shown, e)
+	}
+	return shown, folded
+}
+
+// clusterInitiator is who does what the cluster does by itself.
+const clusterInitiator = "cluster"
+
 func auditRow(e *admin.AuditEvent) row {
 	event := cell{Text: visible(strings.ReplaceAll(e.Title, "_", " ")), Note: sentence(visible(e.Message))}
-	who, reason := cell{Text: visible(e.Initiator), Kind: "who"}, quiet("–")
+	who, reason := cell{Text: visible(e.Initiator), Kind: "who"}, none()
+	outcome := none()
 	var about, details []string
 	for _, f := range e.Fields {
 		pair := visible(strings.ReplaceAll(strings.TrimPrefix(f.Key, "asked_"), "_", " ")) + " " + visible(f.Value)
 		switch f.Key {
 		case "reason", "why", "asked_reason":
 			reason = cell{Text: visible(f.Value), Kind: "about"}
+		case "outcome", "error":
+			if outcome = text(visible(f.Value)); f.Key == "error" {
+				outcome.Kind = "bad"
+			}
 		case "via":
 			who.Note = "by a " + visible(f.Value)
 		case "index", "shard", "log_time", "remote", "instance_id":
@@ -69,6 +136,6 @@ func auditRow(e *admin.AuditEvent) row {
 	}
 	subject := cell{Text: strings.Join(about, ", "), Kind: "wide", Note: strings.Join(details, ", ")}
 	return row{Key: e.ID, Tone: e.Severity, Cells: []cell{
-		event, since(e.Time), who, subject, reason, text(visible(e.Instance)),
+		event, since(e.Time), who, subject, reason, outcome, text(visible(e.Instance)),
 	}}
 }

@@ -16,7 +16,7 @@ const busiestRows = 10
 func addBusiest(ctx context.Context, v *viewer, p *page) {
 	top, err := v.admin.Top(ctx, "", busiestRows)
 	if err != nil {
-		p.note("warn", "What waits longest cannot be read now: "+sentence(visibleText(err.Error())))
+		p.detail("warn", "What waits longest cannot be read now: "+sentence(visibleText(err.Error())))
 		return
 	}
 	missingInstances(p, top)
@@ -62,7 +62,7 @@ func busiestRow(s *admin.TopSemaphore, by cell) row {
 func missingInstances(p *page, top *admin.Top) {
 	for _, x := range top.Instances {
 		if x.Err != nil {
-			p.note("warn", "What "+visible(x.Name)+" leads is missing here: "+sentence(visibleText(x.Err.Error())))
+			p.detail("warn", "What "+visible(x.Name)+" leads is not shown: it does not answer.")
 		}
 	}
 }

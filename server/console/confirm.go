@@ -124,7 +124,7 @@ func (t *target) refuses(form url.Values, reason string) (status int, why string
 func (a *action) page(verb string, t *target, csrf string) *page {
 	p := *t.page
 	p.Title, p.Lead, p.Actions, p.Filter, p.Figure = a.title, a.consequence, nil, nil, nil
-	p.Notes = append([]note{{"warn", "This is a dry run: nothing has been changed yet."}}, p.Notes...)
+	p.Notes = append([]note{{Tone: "warn", Text: "This is a dry run: nothing has been changed yet."}}, p.Notes...)
 	var fields []hidden
 	for k := range t.q {
 		fields = append(fields, hidden{k, t.q.Get(k)})
@@ -165,15 +165,15 @@ func (c *Console) perform(w http.ResponseWriter, r *http.Request, v *viewer, a a
 	}
 	switch {
 	case err == nil:
-		p.Notes = []note{{"good", done}}
+		p.Notes = []note{{Tone: "good", Text: done}}
 	case errors.Is(err, client.ErrOutcomeUnknown), errors.Is(err, context.DeadlineExceeded):
 		p.Status = http.StatusServiceUnavailable
-		p.Notes = []note{{"bad", "It is not known whether this was done: no instance has answered in time. " +
+		p.Notes = []note{{Tone: "bad", Text: "It is not known whether this was done: no instance has answered in time. " +
 			"Look at the object before you try again."}}
 	default:
 		var text string
 		p.Status, _, text = explain(err)
-		p.Notes = []note{{"bad", "Not done: " + visibleText(text)}}
+		p.Notes = []note{{Tone: "bad", Text: "Not done: " + visibleText(text)}}
 	}
 	c.render(w, r, v, p)
 }

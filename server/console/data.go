@@ -14,7 +14,7 @@ const maxRowData = 200
 // dataCell shows the first of data, with a link to all of it if it is long.
 func dataCell(node, name string, token uint64, data []byte) cell {
 	if len(data) == 0 {
-		return quiet("–")
+		return none()
 	}
 	c := cell{Text: visibleLines(string(cut(data, maxShown))), Kind: "data"}
 	if token > 0 {

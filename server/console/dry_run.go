@@ -158,12 +158,12 @@ func aboutLimit(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 // limitNote says what another limit would do.
 func limitNote(ctx context.Context, n *client.Node, name string, sem *client.Semaphore, limit uint64) note {
 	if limit < sem.Used {
-		return note{"warn", fmt.Sprintf("With a limit of %s nothing is granted until owners have released %s units.",
+		return note{Tone: "warn", Text: fmt.Sprintf("With a limit of %s nothing is granted until owners have released %s units.",
 			amount(limit), amount(sem.Used-limit))}
 	}
 	waiting, err := n.Describe(ctx, name, client.IncludeWaiters(), client.AfterToken(0), client.MaxItems(pageSize))
 	if err != nil {
-		return note{"warn", "The queue cannot be read now: " + sentence(visibleText(err.Error()))}
+		return note{Tone: "warn", Text: "The queue cannot be read now: " + sentence(visibleText(err.Error()))}
 	}
 	free, granted := limit-sem.Used, uint64(0)
 	for i := range waiting.Waiters {
@@ -177,7 +177,7 @@ func limitNote(ctx context.Context, n *client.Node, name string, sem *client.Sem
 	if granted == pageSize && sem.NumWaiters > pageSize {
 		more = " or more"
 	}
-	return note{"good", fmt.Sprintf("With a limit of %s, %s%s of %s would be granted at once.",
+	return note{Tone: "good", Text: fmt.Sprintf("With a limit of %s, %s%s of %s would be granted at once.",
 		amount(limit), group(granted), more, plural(sem.NumWaiters, "waiter"))}
 }
 

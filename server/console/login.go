@@ -261,7 +261,7 @@ func loginPage(to, problem string) *page {
 			"and shows and does what your rights allow.",
 	}
 	if problem != "" {
-		p.Notes = []note{{"bad", problem}}
+		p.Notes = []note{{Tone: "bad", Text: problem}}
 	}
 	return p
 }
@@ -280,7 +280,7 @@ func (c *Console) serveLogout(w http.ResponseWriter, r *http.Request) {
 }
 
 func (c *Console) refuse(w http.ResponseWriter, r *http.Request, status int, title, text string) {
-	c.render(w, r, nil, &page{Status: status, Title: title, Notes: []note{{"warn", text}}})
+	c.render(w, r, nil, &page{Status: status, Title: title, Notes: []note{{Tone: "warn", Text: text}}})
 }
 
 // refuseForm says why a form cannot be read.

@@ -1,6 +1,9 @@
 package console
 
-import "context"
+import (
+	"context"
+	"sync"
+)
 
 // memo keeps the rows that a view has made, so that it makes none twice of what has not changed.
 // One read at a time uses it.
@@ -29,4 +32,33 @@ func rowOf[T comparable](ctx context.Context, from T, build func(*T) row) row {
 	}
 	m.now[from] = r
 	return r
+}
+
+// rowsOf returns the rows that build makes of a list, as rowOf does. Several are built at a time,
+// because building one asks the cluster.
+func rowsOf[T comparable](ctx context.Context, list []T, build func(*T) row) []row {
+	m, _ := ctx.Value(memoKey{}).(*memo)
+	rows := make([]row, len(list))
+	var building sync.WaitGroup
+	turns := make(chan struct{}, 16)
+	for i := range list {
+		if m != nil {
+			if r, known := m.before[list[i]]; known {
+				rows[i] = r
+				continue
+			}
+		}
+		building.Go(func() {
+			turns <- struct{}{}
+			rows[i] = build(&list[i])
+			<-turns
+		})
+	}
+	building.Wait()
+	if m != nil {
+		for i := range list {
+			m.now[list[i]] = rows[i]
+		}
+	}
+	return rows
 }

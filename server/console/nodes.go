@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/url"
 	"strings"
+	"sync"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -22,25 +23,90 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Lead: "A node is a namespace: it has semaphores, sessions, rollouts and processes of its own, and bounds for them.",
 	}
 	t := newTable("nodes", "Nodes", "You may see no node.",
-		col("Path"), col("Reads"), numCol("Grace period"), numCol("Sessions, at most"), numCol("Semaphores, at most"),
-		numCol("Bytes, at most"), numCol("Waiters, at most"), col("Created"))
+		col("Path"), numCol("Sessions"), numCol("Semaphores"), numCol("Waiters"), numCol("Bytes"), col("Fullest quota"), col("Reads"),
+		numCol("Grace period"), col("Created"))
 	if after != "" {
 		t.First = "/nodes"
 	}
+	var found []admin.NodeInfo
 	err := fill(&t, admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *admin.NodeInfo) row {
+		found = append(found, *n)
 		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
 		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
 		if depth > 0 {
 			path.Kind += " d" + string(rune('0'+depth))
 		}
 		return row{Key: n.Path, Cells: []cell{
-			path, text(consistencyText(*n.Config.ReadConsistency)), duration(*n.Config.GracePeriod),
-			number(*n.Config.MaxSessions), number(*n.Config.MaxSemaphores),
-			{Text: bytesText(*n.Config.MaxBytes), Kind: "num"}, number(*n.Config.MaxWaiters), since(n.CreatedAt),
+			path, none(), none(), none(), none(), none(), text(consistencyText(*n.Config.ReadConsistency)),
+			duration(*n.Config.GracePeriod), since(n.CreatedAt),
 		}}
 	}, func(last *admin.NodeInfo) string { return address("/nodes", "after", last.Path) })
+	v.addUsage(ctx, &t, found)
 	p.Tables = []table{t}
 	return p, err
+}
+
+// usedNodes is of how many nodes the list shows what they use: it is read from every shard.
+const usedNodes = 25
+
+// addUsage fills in what nodes use. One that cannot be read has none.
+func (v *viewer) addUsage(ctx context.Context, t *table, found []admin.NodeInfo) {
+	if len(found) > usedNodes {
+		t.Count = "the first " + group(usedNodes) + " with what they use; the others have it on their pages"
+	}
+	var reading sync.WaitGroup
+	for i := range min(len(found), usedNodes) {
+		reading.Go(func() {
+			u, err := v.nodeUsage(ctx, found[i].Path)
+			if err != nil {
+				return
+			}
+			cells, c := t.Rows[i].Cells, &found[i].Config
+			cells[1], cells[2], cells[3] = zeroQuiet(u.Sessions), zeroQuiet(u.Semaphores), waitersCell(u.Waiters)
+			cells[4] = cell{Text: bytesText(u.Bytes), Kind: "num"}
+			cells[5] = fullestQuota(u, c)
+		})
+	}
+	reading.Wait()
+}
+
+// fullestQuota is the quota of which a node uses the largest share.
+func fullestQuota(u admin.NodeUsage, c *admin.NodeConfig) cell {
+	var part, whole uint64
+	what := ""
+	for _, x := range []struct {
+		what      string
+		used, max uint64
+	}{
+		{"sessions", u.Sessions, *c.MaxSessions}, {"semaphores", u.Semaphores, *c.MaxSemaphores},
+		{"waiters", u.Waiters, *c.MaxWaiters}, {"bytes", u.Bytes, *c.MaxBytes},
+	} {
+		if what == "" || float64(x.used)/float64(max(x.max, 1)) > float64(part)/float64(max(whole, 1)) {
+			what, part, whole = x.what, x.used, x.max
+		}
+	}
+	switch share := (cell{Text: percent(part, whole) + " of " + what}); {
+	case part == 0:
+		return none()
+	case float64(part) >= 0.9*float64(whole):
+		share.Kind = "warn"
+		return share
+	default:
+		return share
+	}
+}
+
+// quotaBar shows how much of a quota is used; from nine tenths on it warns.
+func quotaBar(used, most uint64, label string) *bar {
+	b := &bar{Label: label}
+	if size := thousandths(used, most); size > 0 {
+		kind := "held"
+		if size >= 900 {
+			kind = "over"
+		}
+		b.Parts = []barPart{{0, size, kind}}
+	}
+	return b
 }
 
 // nodePage shows a node's configuration and what it uses of its quotas.
@@ -88,14 +154,7 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		{"Bytes of names and data", usage.Bytes, *c.MaxBytes, bytesText},
 		{"Waiting acquires", usage.Waiters, *c.MaxWaiters, group},
 	} {
-		share := &bar{Label: x.show(x.used) + " of " + x.show(x.max) + " used"}
-		if size := thousandths(x.used, x.max); size > 0 {
-			kind := "held"
-			if size >= 900 {
-				kind = "over"
-			}
-			share.Parts = []barPart{{0, size, kind}}
-		}
+		share := quotaBar(x.used, x.max, x.show(x.used)+" of "+x.show(x.max)+" used")
 		t.Rows = append(t.Rows, row{Key: x.what, Cells: []cell{
 			text(x.what), {Text: x.show(x.used), Kind: "num"}, {Text: x.show(x.max), Kind: "num"},
 			{Text: percent(x.used, x.max), Bar: share, Kind: "wide"},

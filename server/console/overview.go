@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
@@ -21,7 +22,7 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	p := &page{Section: "Overview", Title: "Overview"}
 	s, err := v.admin.Status(ctx)
 	if errors.Is(err, client.Forbidden) {
-		p.Notes = []note{{"warn", "You may not see the cluster: that needs the right read on the path /. " +
+		p.Notes = []note{{Tone: "warn", Text: "You may not see the cluster: that needs the right read on the path /. " +
 			"Semaphores and sessions of your nodes are behind the links above."}}
 		if who, err := v.identity(ctx); err != nil || len(who.Rights) == 0 {
 			return p, nil
@@ -39,7 +40,7 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	if s.Name != "" {
 		p.Name = visible(s.Name)
 	}
-	p.Notes = healthNotes(&s.Health)
+	p.Notes = healthNotes(s, time.Now())
 	ready := 0
 	for i := range s.Shards {
 		if s.Shards[i].Ready {
@@ -62,16 +63,19 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 		{"health", "Cluster", state},
 		{"instances", "Instances online", text(fmt.Sprintf("%d of %d", online, len(presentInstances(s))))},
 		{"shards", "Shards ready", text(fmt.Sprintf("%d of %d", ready, len(s.Shards)))},
-		{"leader", "Leads the meta shard", leader},
-		{"plan", "Planned", text(planText(plan))},
-		{"version", "Rules of version", text(cmp.Or(visible(s.Version), "–"))},
+		{"leader", "Meta shard led by", leader},
+		{"plan", "Governor", text(planText(plan))},
+		{"version", "Cluster version", text(cmp.Or(visible(s.Version), "–"))},
 	}
 	instances := instanceTable(s)
 	if v.mayOperate(ctx, "/") {
 		instances.Columns = append(instances.Columns, col(actionColumn))
 		for i, x := range presentInstances(s) {
 			verb, word := "drain", "Drain"
-			if x.Draining {
+			switch {
+			case x.Current == offline:
+				verb, word = "expel", "Expel"
+			case x.Draining:
 				verb, word = "undrain", "Undrain"
 			}
 			r := &instances.Rows[i]
@@ -87,32 +91,73 @@ func presentInstances(s *admin.Status) []admin.Instance {
 	return slices.DeleteFunc(slices.Clone(s.Instances), func(i admin.Instance) bool { return i.Current == "Expelled" })
 }
 
-func healthNotes(h *admin.Health) (notes []note) {
-	tone := "warn"
+// offline is the state of an instance that is not heard of.
+const offline = "Offline"
+
+// healthNotes say in one sentence what is wrong and what to do. Whatever else is known is folded.
+func healthNotes(s *admin.Status, now time.Time) (notes []note) {
+	h, tone := &s.Health, "warn"
 	if h.State == "broken" {
 		tone = "bad"
 	}
-	for _, text := range h.Problems {
-		notes = append(notes, note{tone, sentence(visibleText(text))})
+	problems := h.Problems
+	if text := offlineText(s, now); text != "" {
+		notes = append(notes, note{Tone: tone, Text: text})
+	} else if len(problems) > 0 {
+		notes = append(notes, note{Tone: tone, Text: sentence(visibleText(problems[0]))})
+		problems = problems[1:]
+	}
+	for _, text := range problems {
+		notes = append(notes, note{Tone: tone, Text: sentence(visibleText(text)), Fold: true})
 	}
 	if !h.Confirmed {
-		notes = append(notes, note{"warn", fmt.Sprintf(
+		notes = append(notes, note{Tone: "warn", Text: fmt.Sprintf(
 			"What this page says may be old: no majority of the meta shard has confirmed it for %d s.", h.AgeMS/1000)})
 	}
 	if len(notes) > 0 {
 		for _, text := range h.Losses {
-			notes = append(notes, note{"warn", sentence(visibleText(text))})
+			notes = append(notes, note{Tone: "warn", Text: sentence(visibleText(text)), Fold: true})
 		}
 	}
 	return notes
 }
 
+// offlineText names the instances that are offline, and what to do about them; empty: there are
+// none. An instance is not expelled while something has no majority: it may be what is missing.
+func offlineText(s *admin.Status, now time.Time) string {
+	var names []string
+	longest := time.Duration(0)
+	for _, x := range presentInstances(s) {
+		if x.Current == offline {
+			names = append(names, visible(x.Name))
+			if x.ChangedAt > 0 {
+				longest = max(longest, now.Sub(ofMillis(int64(x.ChangedAt))))
+			}
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	verb, them := " is offline", "it"
+	if last := len(names) - 1; last > 0 {
+		verb, them = " are offline", "them"
+		names = []string{strings.Join(names[:last], ", ") + " and " + names[last]}
+	}
+	if longest > 0 {
+		verb += " for " + coarseAge(longest)
+	}
+	if s.Health.State == "broken" {
+		return names[0] + verb + ": start " + them + "."
+	}
+	return names[0] + verb + ": start " + them + ", or expel " + them + "."
+}
+
 func planText(p *admin.Plan) string {
 	switch {
 	case len(p.Steps) > 0:
-		return plural(uint64(len(p.Steps)), "step")
+		return plural(uint64(len(p.Steps)), "step") + " to do"
 	case len(p.Waits) > 0:
-		return plural(uint64(len(p.Waits)), "wait")
+		return plural(uint64(len(p.Waits)), "step") + " waiting"
 	}
 	return "nothing to do"
 }
@@ -120,7 +165,7 @@ func planText(p *admin.Plan) string {
 func instanceTable(s *admin.Status) table {
 	t := newTable("instances", "Instances", "No instance is known.",
 		col("Instance"), col("State"), col("Leads shards"), col("Address"), col("Replicaset"), col("Failure domain"),
-		col("Version"), col("For"))
+		col("Version"), col("Since"))
 	for _, i := range presentInstances(s) {
 		leads := make([]string, len(i.Leads))
 		for k, id := range i.Leads {
@@ -134,7 +179,7 @@ func instanceTable(s *admin.Status) table {
 			domains = append(domains, visible(k+"="+d))
 		}
 		slices.Sort(domains)
-		changed := quiet("–")
+		changed := none()
 		if i.ChangedAt > 0 {
 			changed = cell{At: int64(i.ChangedAt)}
 		}
@@ -167,14 +212,14 @@ func instanceState(i *admin.Instance) cell {
 
 func shardTable(s *admin.Status) table {
 	t := newTable("shards", "Shards", "No shard exists yet.",
-		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("May lose"), col("Replicaset"))
+		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("Losses tolerated"), col("Replicaset"))
 	groups := make(map[uint64]*protocol.ClusterGroup)
 	for i := range s.Health.Shards {
 		groups[s.Health.Shards[i].Shard] = &s.Health.Shards[i]
 	}
 	for i := range s.Shards {
 		x := &s.Shards[i]
-		state, loss, leader := cell{Text: "ready", Kind: "good"}, quiet("–"), x.Master
+		state, loss, leader := cell{Text: "ready", Kind: "good"}, none(), x.Master
 		g := groups[x.ID]
 		if g != nil {
 			loss, leader = number(uint64(max(0, g.FaultTolerance))), cmp.Or(g.Leader, x.Master)

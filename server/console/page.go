@@ -87,7 +87,14 @@ func (c *cell) equal(x *cell) bool {
 
 func (b *bar) equal(x *bar) bool { return b.Label == x.Label && slices.Equal(b.Parts, x.Parts) }
 
-func (p *page) note(tone, text string) { p.Notes = append(p.Notes, note{tone, text}) }
+func (p *page) note(tone, text string) {
+	p.Notes = append(p.Notes, note{Tone: tone, Text: text})
+}
+
+// detail adds a note that is folded.
+func (p *page) detail(tone, text string) {
+	p.Notes = append(p.Notes, note{Tone: tone, Text: text, Fold: true})
+}
 
 // table is one of the page's tables; nil: it has none with this id.
 func (p *page) table(id string) *table {
@@ -116,6 +123,7 @@ type link struct{ Text, Href string }
 type note struct {
 	Tone string `json:"tone"`
 	Text string `json:"text"`
+	Fold bool   `json:"fold,omitempty"` // it is a detail, shown when somebody asks for details
 }
 
 // fact is a labelled value.
@@ -134,12 +142,14 @@ type figure struct {
 // filter is the form above a list.
 type filter struct {
 	Action       string // path of the list
+	Label        string // of what is typed; empty: how names begin
 	Node, Prefix string
 	Order        string // as the address has it
-	Orders       []order
+	Orders       []choice
 }
 
-type order struct {
+// choice is a link to another order of a list, or another part of it.
+type choice struct {
 	Text, Href string
 	Current    bool
 }
@@ -238,12 +248,15 @@ type barPart struct {
 func text(s string) cell  { return cell{Text: s} }
 func quiet(s string) cell { return cell{Text: s, Kind: "quiet"} }
 
+// none stands for no value. A narrow page leaves it out.
+func none() cell { return cell{Text: "–", Kind: "quiet none"} }
+
 func number(n uint64) cell { return cell{Text: group(n), Kind: "num"} }
 
 // zeroQuiet is a number that matters only if it is not 0.
 func zeroQuiet(n uint64) cell {
 	if n == 0 {
-		return cell{Text: "0", Kind: "num quiet"}
+		return cell{Text: "0", Kind: "num quiet zero"}
 	}
 	return number(n)
 }
@@ -261,8 +274,13 @@ func amount(n uint64) string {
 // nameCell is a name of an object: arbitrary bytes.
 func nameCell(name, href string) cell { return cell{Text: visible(name), Kind: "name", Href: href} }
 
-func sessionCell(node string, id uint64) cell {
-	return cell{Text: strconv.FormatUint(id, 10), Kind: "num id", Href: sessionURL(node, id)}
+// sessionCell is a session by its description, or by its id if it has none.
+func sessionCell(node string, id uint64, description string) cell {
+	c := cell{Text: visible(description), Kind: "who", Href: sessionURL(node, id)}
+	if description == "" {
+		c.Text, c.Kind = strconv.FormatUint(id, 10), "num id"
+	}
+	return c
 }
 
 func duration(d time.Duration) cell {

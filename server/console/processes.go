@@ -30,7 +30,7 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(x *process.Info) row {
 		return row{Key: encodeName(x.Name), Cells: []cell{
 			nameCell(x.Name, objectURL(admin.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
-			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator),
+			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator, ""),
 		}}
 	}, func(last *process.Info) string {
 		return address("/processes", "node", path, "after", encodeName(last.Name))
@@ -54,11 +54,11 @@ func phaseCell(phase process.Phase) cell {
 
 // coordinatorCell is the coordinator of the present or last round; none for a process without
 // members.
-func coordinatorCell(path string, phase process.Phase, session uint64) cell {
+func coordinatorCell(path string, phase process.Phase, session uint64, key string) cell {
 	if session == 0 || phase == process.Idle {
-		return quiet("–")
+		return none()
 	}
-	return sessionCell(path, session)
+	return sessionCell(path, session, key)
 }
 
 // processPage shows a process: its members, the round, whom it waits for, and the last rounds.
@@ -88,28 +88,28 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			}
 			names = append(names, memberText(&lagging[i].Member))
 		}
-		p.Notes = append(p.Notes, note{"warn", fmt.Sprintf("Round %d waits for %s.", s.Epoch, strings.Join(names, ", "))})
+		p.Notes = append(p.Notes, note{Tone: "warn", Text: fmt.Sprintf("Round %d waits for %s.", s.Epoch, strings.Join(names, ", "))})
 	case s.Phase == process.Waiting:
 		waits = "the next round, in " + age(s.StartsIn)
 	case s.Phase == process.Coordinating:
 		waits = "the coordinator"
 	}
 	if s.Attempt > 0 {
-		p.Notes = append(p.Notes, note{"bad", "The rounds of these members have failed " + timesText(s.Attempt) + "."})
+		p.Notes = append(p.Notes, note{Tone: "bad", Text: "The rounds of these members have failed " + timesText(s.Attempt) + "."})
 	}
 	phase := phaseCell(s.Phase)
 	p.Facts = []fact{
 		{"phase", "Phase", phase},
 		{"waits", "Waits for", text(waits)},
 		{"epoch", "Round (epoch)", text(group(s.Epoch))},
-		{"coordinator", "Coordinator", coordinatorCell(path, s.Phase, s.Coordinator)},
+		{"coordinator", "Coordinator", coordinatorCell(path, s.Phase, s.Coordinator, keyOf(s, s.Coordinator))},
 		{"started", "Round began", since(s.Started)},
 		{"members", "Members", text(group(uint64(len(s.Members))))},
 		{"rounds", "Rounds", text(fmt.Sprintf("%s completed, %s cancelled, %s failed",
 			group(s.Tally.Completed), group(s.Tally.Cancelled), group(s.Tally.Failed)))},
 	}
 	members := newTable("members", "Members", "It has no members.",
-		col("Session"), col("Key"), col("State in the round"), col("Role"), col("Member for"), numCol("Token"), col("Data"))
+		col("Member"), col("State in the round"), col("Role"), col("Member for"), numCol("Token"), col("Data"))
 	operates := v.mayOperate(ctx, path)
 	if operates {
 		p.offer(ctx, v, "Force a round", "force-round", "node", path, "name", encodeName(name))
@@ -137,18 +137,28 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		outcome.Kind = map[process.Outcome]string{process.OutcomeCompleted: "good", process.OutcomeFailed: "bad"}[h.Outcome]
 		step := func(reached bool, c cell) cell {
 			if !reached && h.Outcome != process.OutcomeCompleted {
-				return cell{Text: "–", Kind: "num quiet"}
+				return cell{Text: "–", Kind: "num quiet none"}
 			}
 			return c
 		}
 		rounds.Rows = append(rounds.Rows, row{Key: strconv.FormatUint(h.Epoch, 10), Cells: []cell{
 			{Text: group(h.Epoch), Kind: "num id"}, outcome, since(h.Started), duration(h.Lasted),
 			step(h.Prepared > 0, duration(h.Prepared)), step(h.Decided > 0, duration(h.Decided)),
-			number(uint64(h.Size)), sessionCell(path, h.Coordinator), text(visible(h.Text)),
+			number(uint64(h.Size)), sessionCell(path, h.Coordinator, keyOf(s, h.Coordinator)), text(visible(h.Text)),
 		}})
 	}
 	p.Tables = []table{members, rounds}
 	return p, nil
+}
+
+// keyOf is the key of the member with a session; empty: it has none, or is no member any more.
+func keyOf(s *process.Status, session uint64) string {
+	for i := range s.Members {
+		if s.Members[i].Session == session {
+			return s.Members[i].Key
+		}
+	}
+	return ""
 }
 
 // memberText is a member for people: its key, or its session.
@@ -173,11 +183,11 @@ func memberRow(path string, s *process.Status, m *process.MemberStatus) row {
 	if m.Session == s.Coordinator && s.Phase != process.Waiting {
 		role = text("coordinator")
 	}
-	data := quiet("–")
+	data := none()
 	if len(m.Data) > 0 {
 		data = cell{Text: visible(string(cut(m.Data, 200))), Kind: "data"}
 	}
 	return row{Key: strconv.FormatUint(m.Session, 10) + " " + strconv.FormatUint(m.Order, 10), Cells: []cell{
-		sessionCell(path, m.Session), text(visible(m.Key)), state, role, since(m.Joined), number(m.Token), data,
+		sessionCell(path, m.Session, m.Key), state, role, since(m.Joined), number(m.Token), data,
 	}}
 }

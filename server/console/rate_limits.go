@@ -125,7 +125,7 @@ func resourceRows(node, root string, s *ratelimit.Status) table {
 		if x.Unconfirmed > 0 {
 			share.Note = unitsText(x.Unconfirmed) + " not given back yet"
 		}
-		uses := quiet("–")
+		uses := none()
 		if used != nil {
 			uses = unitsRate(used[x.Path])
 		}
@@ -203,7 +203,7 @@ var limitWhys = map[ratelimit.Why]string{
 // limitSessionRows are the sessions that use a rate limit, those with the highest rates first.
 func limitSessionRows(node string, s *ratelimit.Status) table {
 	t := newTable("sessions", "Used by", "No session uses it.",
-		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Takes part for"))
+		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Member for"))
 	for i := range s.Sessions {
 		if i == limitSessions {
 			t.Count = "the " + group(limitSessions) + " with the highest rates"
@@ -222,7 +222,7 @@ func limitSessionRows(node string, s *ratelimit.Status) table {
 			waiting.Kind = "num warn"
 		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Session, 10) + " " + x.Path, Cells: []cell{
-			sessionCell(node, x.Session), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)}, unitsRate(x.Rate), unitsRate(x.Used),
+			sessionCell(node, x.Session, ""), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)}, unitsRate(x.Rate), unitsRate(x.Used),
 			unitsRate(x.Demand), waiting, why, ago(x.Age),
 		}})
 	}

@@ -30,6 +30,18 @@ var templates = template.Must(template.New("page").Funcs(template.FuncMap{
 	"left": func(ms int64) string { return age(time.Until(ofMillis(ms))) },
 	"iso":  func(ms int64) string { return ofMillis(ms).UTC().Format("2006-01-02T15:04:05Z") },
 	"kind": func(c column) string { return c.Kind },
+	"folded": func(list []note) string {
+		n := uint64(0)
+		for i := range list {
+			if list[i].Fold {
+				n++
+			}
+		}
+		if n == 0 {
+			return ""
+		}
+		return plural(n, "detail")
+	},
 	"title": func(cols []column, i int) string {
 		if i < len(cols) {
 			return cols[i].Title
@@ -47,38 +59,48 @@ type document struct {
 	Live     string // address of the page's stream; empty: it has none
 	Failed   bool   // the page is an error in place of what was asked for
 	Sections []section
-	Now      int64 // ms since 1970, by this machine's clock
+	Inner    []section // pages of the current section
+	Now      int64     // ms since 1970, by this machine's clock
 }
 
+// section is a part of the console: a page, or a group of pages.
 type section struct {
 	Text, Href string
 	Current    bool
+	Pages      []section // of the group; none for a single page
 }
 
 // defaultNode is where the navigation leads while no node is chosen.
 const defaultNode = "/default"
 
-// sectionsOf are the parts of the console. The audit log is for those with the right admin on "/".
-func sectionsOf(current, node string, who *admin.Identity) []section {
-	list := []section{
-		{"Overview", "/", false},
-		{"Services", address("/services", "node", node), false},
-		{"Elections", address("/elections", "node", node), false},
-		{"Configurations", address("/configurations", "node", node), false},
-		{"Semaphores", address("/semaphores", "node", node), false},
-		{"Rate limits", address("/limits", "node", node), false},
-		{"Sessions", address("/sessions", "node", node), false},
-		{"Rollouts", address("/rollouts", "node", node), false},
-		{"Processes", address("/processes", "node", node), false},
-		{"Nodes", "/nodes", false},
-	}
+// sectionsOf are the parts of the console, and the pages of the current group. The audit log is for
+// those with the right admin on "/".
+func sectionsOf(current, node string, who *admin.Identity) (groups, inner []section) {
+	of := func(text, path string) section { return section{Text: text, Href: address(path, "node", node)} }
+	cluster := []section{{Text: "Nodes", Href: "/nodes"}}
 	if who != nil && may(who, "admin", "/") {
-		list = append(list, section{"Audit", "/audit", false})
+		cluster = append(cluster, section{Text: "Audit", Href: "/audit"})
 	}
-	for i := range list {
-		list[i].Current = list[i].Text == current
+	groups = []section{
+		{Text: "Overview", Href: "/"},
+		{Text: "Semaphores", Pages: []section{of("Semaphores", "/semaphores"), of("Elections", "/elections")}},
+		{Text: "Services", Pages: []section{of("Services", "/services"), of("Configurations", "/configurations")}},
+		of("Rate limits", "/limits"),
+		{Text: "Rollouts", Pages: []section{of("Rollouts", "/rollouts"), of("Processes", "/processes")}},
+		of("Sessions", "/sessions"),
+		{Text: "Cluster", Pages: cluster},
 	}
-	return list
+	for i := range groups {
+		g := &groups[i]
+		g.Current = g.Text == current
+		for k := range g.Pages {
+			g.Href = g.Pages[0].Href
+			if g.Pages[k].Current = g.Pages[k].Text == current; g.Pages[k].Current {
+				g.Current, inner = true, g.Pages
+			}
+		}
+	}
+	return groups, inner
 }
 
 // render writes a page as a document.
@@ -96,7 +118,7 @@ func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *view
 		}
 		d.LogOut = c.sessionOf(r) != nil && (c.cfg.Secret != "" || who != nil && who.Enabled)
 	}
-	d.Sections = sectionsOf(p.Section, node, who)
+	d.Sections, d.Inner = sectionsOf(p.Section, node, who)
 	if _, ok := pages[r.URL.Path]; ok && r.Method == http.MethodGet {
 		switch p.Status {
 		case 0, http.StatusNotFound, http.StatusServiceUnavailable:
@@ -123,7 +145,7 @@ func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *view
 // fail writes an error as a page.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
 	status, title, text := explain(err)
-	c.renderDocument(w, r, v, &page{Status: status, Title: title, Notes: []note{{"bad", sentence(visibleText(text))}}}, true)
+	c.renderDocument(w, r, v, &page{Status: status, Title: title, Notes: []note{{Tone: "bad", Text: sentence(visibleText(text))}}}, true)
 }
 
 // serveData sends the data of a semaphore, or of an owner, as a file. A browser must not show it:

@@ -102,7 +102,7 @@ func (v *viewer) nodeOf(ctx context.Context, q url.Values) (path string, n *clie
 // versionCell is a version; 0 is none. Versions are not grouped: people copy them.
 func versionCell(version uint64) cell {
 	if version == 0 {
-		return cell{Text: "–", Kind: "num quiet"}
+		return cell{Text: "–", Kind: "num quiet none"}
 	}
 	return cell{Text: strconv.FormatUint(version, 10), Kind: "num"}
 }
@@ -123,10 +123,10 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Crumbs: nodeCrumbs(path, link{"Rollouts", address("/rollouts", "node", path)}),
 	}
 	if s.Paused {
-		p.Notes = append(p.Notes, note{"warn", "An operator paused the whole rollout: targets stay as they are."})
+		p.Notes = append(p.Notes, note{Tone: "warn", Text: "An operator paused the whole rollout: targets stay as they are."})
 	}
 	if s.SourceError != "" {
-		p.Notes = append(p.Notes, note{"bad", "Its source of versions fails: " + sentence(visible(s.SourceError))})
+		p.Notes = append(p.Notes, note{Tone: "bad", Text: "Its source of versions fails: " + sentence(visible(s.SourceError))})
 	}
 	source := "–"
 	if s.Config != nil {
@@ -164,7 +164,7 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			p.offer(ctx, v, "Roll back "+visible(l.Name), "rollback", at...)
 		}
 		if l.State == rollout.Stalled {
-			p.Notes = append(p.Notes, note{"bad", fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.",
+			p.Notes = append(p.Notes, note{Tone: "bad", Text: fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.",
 				visible(l.Name), group(l.Counted-min(l.Reached, l.Counted)), group(l.Counted), l.Target)})
 		}
 	}
@@ -241,7 +241,7 @@ func locationRow(path, track string, l *rollout.LocationStatus) row {
 			blocked.Note += ", for " + age(l.BlockedFor)
 		}
 	}
-	goesOn := quiet("–")
+	goesOn := none()
 	if l.GoesOnIn > 0 {
 		goesOn = text("in " + age(l.GoesOnIn))
 	}
@@ -296,7 +296,7 @@ func waitsFor(l *rollout.LocationStatus) string {
 func instanceRows(ctx context.Context, path string, track *rollout.Track) (table, error) {
 	t := newTable("instances", "Instances", "No instance is registered.",
 		col("Instance"), col("Location"), col("Role"), numCol("Has"), numCol("Is to have"), col("State"),
-		col("Last report"), col("Session"))
+		col("Last report"))
 	s, err := track.Describe(ctx, rollout.IncludeInstances(), rollout.MaxInstances(maxHoldings))
 	if err != nil {
 		return t, err
@@ -322,7 +322,7 @@ func rolloutInstanceRow(path string, x *rollout.InstanceStatus) row {
 	if x.InShare {
 		role += ", in the share"
 	}
-	state := quiet("–")
+	state := none()
 	switch {
 	case x.SaysBad:
 		state = cell{Text: "reports the version bad", Kind: "bad"}
@@ -339,8 +339,8 @@ func rolloutInstanceRow(path string, x *rollout.InstanceStatus) row {
 		state.Note = group(x.Report.Attempts) + " attempts"
 	}
 	return row{Key: x.ID, Cells: []cell{
-		{Text: visible(x.ID), Kind: "name"}, text(visible(x.Location)), text(role),
-		versionCell(x.Report.Current), versionCell(x.Due), state, ago(x.ReportAge), sessionCell(path, x.Session),
+		nameCell(x.ID, sessionURL(path, x.Session)), text(visible(x.Location)), text(role),
+		versionCell(x.Report.Current), versionCell(x.Due), state, ago(x.ReportAge),
 	}}
 }
 

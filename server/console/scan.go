@@ -94,7 +94,7 @@ func electionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	list := &scan{
 		path: "/elections", read: []client.ReadOption{client.IncludeOwners(), client.MaxItems(1)},
 		table: newTable("elections", "Locks and elections", "Nobody holds a lock or leads here.",
-			col("Name"), col("Held by"), col("Description"), col("For"), numCol("Waiters"), numCol("Token")),
+			col("Name"), col("Held by"), col("Held for"), numCol("Waiters"), numCol("Token")),
 		want: func(s *client.SemaphoreInfo) bool { return kindOfInfo(s) == kindWhole },
 		row: func(node string, s *client.Semaphore) (row, bool) {
 			if len(s.Owners) != 1 || s.Used != client.Max {
@@ -102,7 +102,7 @@ func electionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 			}
 			o := &s.Owners[0]
 			return row{Key: encodeName(s.Name), Cells: []cell{
-				nameCell(s.Name, semaphoreURL(node, s.Name)), sessionCell(node, o.Session), text(visible(o.Description)),
+				nameCell(s.Name, semaphoreURL(node, s.Name)), sessionCell(node, o.Session, o.Description),
 				since(o.Since), zeroQuiet(s.NumWaiters), number(o.Token),
 			}}, true
 		},

@@ -43,7 +43,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	}
 	if err := s.read(ctx, n); errors.Is(err, client.NotFound) {
 		p.missing = true
-		p.Notes = []note{{"warn", "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
+		p.Notes = []note{{Tone: "warn", Text: "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
 			"somebody holds it or waits for it. This page shows it as soon as it is there."}}
 		p.Tables = []table{ownersTable(), queueTable()}
 		return p, nil
@@ -188,15 +188,15 @@ func (s *semaphoreView) at(pairs ...string) string {
 
 func ownersTable() table {
 	return newTable("owners", "Owners", "Nobody holds it.",
-		col("Session"), col("Description"), numCol("Units"), col("Held for"), numCol("Token"), col("Data"))
+		col("Session"), numCol("Units"), col("Held for"), numCol("Token"), col("Data"))
 }
 
 // ownerUnits is the column of an owner's units.
-const ownerUnits = 2
+const ownerUnits = 1
 
 func queueTable() table {
 	return newTable("queue", "Queue", "Nobody waits.",
-		col("Place"), col("Session"), col("Description"), numCol("Wants"), col("Waiting for"), numCol("Gives up in"),
+		col("Place"), col("Session"), numCol("Wants"), col("Waiting for"), numCol("Gives up in"),
 		col("Why it waits"), numCol("Token"))
 }
 
@@ -221,7 +221,7 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 		o := &s.owners[i]
 		token := strconv.FormatUint(o.Token, 10)
 		r := row{Key: token, Cells: []cell{
-			sessionCell(s.path, o.Session), text(visible(o.Description)), units(o.Count), since(o.Since), number(o.Token),
+			sessionCell(s.path, o.Session, o.Description), units(o.Count), since(o.Since), number(o.Token),
 			dataCell(s.path, s.name, o.Token, o.Data),
 		}}
 		if s.slotted() {
@@ -266,14 +266,14 @@ func (s *semaphoreView) queueRows() table {
 		w := &s.waiters[i]
 		place, never := s.place+i+1, first != nil && w.Token > first.Token
 		r := row{Key: strconv.FormatUint(w.Token, 10), Cells: []cell{
-			text(group(uint64(place))), sessionCell(s.path, w.Session), {Text: visible(w.Description), Kind: "about"},
+			{Text: group(uint64(place)), Kind: "place"}, sessionCell(s.path, w.Session, w.Description),
 			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
 		}}
 		if len(w.Data) > 0 {
-			r.Cells[2].Note = "data: " + visibleData(string(cut(w.Data, 120)))
+			r.Cells[1].Note = "data: " + visibleData(string(cut(w.Data, 120)))
 		}
 		if s.laned() {
-			r.Cells[0] = text("later")
+			r.Cells[0].Text = "later"
 			if w.Rank > 0 {
 				r.Cells[0].Text = strconv.Itoa(w.Rank)
 			}
@@ -372,7 +372,7 @@ func (s *semaphoreView) firstNever() *client.Waiter {
 func (s *semaphoreView) whyNotes() (notes []note) {
 	notes = s.silentNotes()
 	if s.sem.Used > s.sem.Limit {
-		notes = append(notes, note{"warn", fmt.Sprintf(
+		notes = append(notes, note{Tone: "warn", Text: fmt.Sprintf(
 			"%s units are held and the limit is %s: it was lowered. Nothing is granted until what is held fits.",
 			amount(s.sem.Used), amount(s.sem.Limit))})
 	}
@@ -381,7 +381,7 @@ func (s *semaphoreView) whyNotes() (notes []note) {
 		if n := len(s.sem.Waiters); n > 0 && uint64(n) == s.sem.NumWaiters && s.sem.Waiters[n-1].Token == w.Token {
 			behind = ""
 		}
-		notes = append(notes, note{"bad", fmt.Sprintf(
+		notes = append(notes, note{Tone: "bad", Text: fmt.Sprintf(
 			"The waiter with token %s wants %s of a limit of %s. It can never be granted%s, "+
 				"unless the limit is raised or it leaves the queue.",
 			group(w.Token), amount(w.Count), amount(s.sem.Limit), behind)})

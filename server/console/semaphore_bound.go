@@ -16,7 +16,7 @@ func maxHoldFact(o *client.SemaphoreOptions) fact {
 // leftCell is how long it takes until an owner's hold ends by itself.
 func leftCell(o *client.Owner) cell {
 	if o.Left == 0 {
-		return cell{Text: "–", Kind: "num quiet"}
+		return cell{Text: "–", Kind: "num quiet none"}
 	}
 	return until(o.Left)
 }

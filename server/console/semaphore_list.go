@@ -59,7 +59,7 @@ func semaphoreTable(title, empty string) table {
 }
 
 func semaphoreRow(path string, s *client.SemaphoreInfo) row {
-	data := quiet("–")
+	data := none()
 	if s.DataLen > 0 {
 		data = cell{Text: bytesText(s.DataLen)}
 	}

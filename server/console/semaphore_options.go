@@ -102,7 +102,7 @@ var slotKinds = map[client.SlotState]string{
 // slotRows are the slots as tiles: who holds each, since when, and what is not granted any more.
 func (s *semaphoreView) slotRows(operates bool) table {
 	t := newTable("slots", "Slots", "It has no slots.",
-		col("Slot"), col("State"), col("Held by"), col("For"), col("Ends in"), col("Labels"), numCol("Token"))
+		col("Slot"), col("State"), col("Held by"), col("Held for"), col("Ends in"), col("Labels"), numCol("Token"))
 	t.Kind = "tiles"
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
@@ -117,13 +117,13 @@ func (s *semaphoreView) slotRows(operates bool) table {
 			break
 		}
 		x := &s.sem.Options.Slots[i]
-		holder, held, ends, labels, token := quiet("–"), quiet("–"), quiet("–"), quiet("–"), quiet("–")
+		holder, held, ends, labels, token := none(), none(), none(), none(), none()
 		if x.Session != 0 {
-			holder, held = sessionCell(s.path, x.Session), since(x.Since)
+			holder, held = sessionCell(s.path, x.Session, ""), since(x.Since)
 			holder.Kind = "id"
 		}
 		if o := holders[x.Session]; o != nil {
-			holder.Note, ends = visible(o.Description), leftCell(o)
+			holder, ends = sessionCell(s.path, x.Session, o.Description), leftCell(o)
 		}
 		if len(x.Labels) > 0 {
 			labels = text(strings.Join(x.Labels, ", "))
@@ -146,7 +146,7 @@ func (s *semaphoreView) slotRows(operates bool) table {
 		}
 		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, ends, labels, token}}
 		if operates {
-			action := quiet("–")
+			action := none()
 			if verb != "" {
 				action = cell{Text: word, Href: actionURL(verb, "node", s.path, "name", encodeName(s.name), "slot", x.Name)}
 			}
@@ -159,7 +159,7 @@ func (s *semaphoreView) slotRows(operates bool) table {
 
 // laneCell is where a waiter stands: its level or key, and what it asks for beyond a number of units.
 func (s *semaphoreView) laneCell(priority int, key string, labels, names []string) cell {
-	c := quiet("–")
+	c := none()
 	switch s.sem.Options.Policy {
 	case client.PolicyPriority:
 		c = text("level " + strconv.Itoa(priority))
@@ -241,7 +241,7 @@ func thereAre(n uint64) string {
 // historyRows are the holds that ended last.
 func (s *semaphoreView) historyRows(ctx context.Context, n *client.Node) (t table, err error) {
 	t = newTable("history", "Held before", "No hold has ended yet.",
-		column{"Token", "num id"}, col("Session"), col("Description"), numCol("Units"), numCol("Held for"), col("Ended"), col("Because"))
+		column{"Token", "num id"}, col("Session"), numCol("Units"), numCol("Held for"), col("Ended"), col("Because"))
 	if s.slotted() {
 		t.Columns = append(t.Columns, col("Slots"))
 	}
@@ -253,7 +253,7 @@ func (s *semaphoreView) historyRows(ctx context.Context, n *client.Node) (t tabl
 			cause.Kind = "warn"
 		}
 		r := row{Key: strconv.FormatUint(h.Token, 10), Cells: []cell{
-			{Text: group(h.Token), Kind: "num id"}, sessionCell(s.path, h.Session), text(visible(h.Description)), units(h.Count),
+			{Text: group(h.Token), Kind: "num id"}, sessionCell(s.path, h.Session, h.Description), units(h.Count),
 			duration(max(0, h.Until.Sub(h.Since))), since(h.Until), cause,
 		}}
 		if s.slotted() {

@@ -43,7 +43,7 @@ func TestSlots(t *testing.T) {
 	for slot, want := range map[string]map[string]string{
 		"a0": {"State": "free", "Held by": "–", "Labels": "old", "Action": "Drain"},
 		"a1": {"State": "drained: not granted", "Action": "Undrain"},
-		"b0": {"State": "held", "Held by": fmt.Sprint(x.ID(), ": owner@a"), "Action": "Drain"},
+		"b0": {"State": "held", "Held by": "owner@a", "Action": "Drain"},
 		"b1": {"State": "draining: not granted once it is given back", "Action": "Undrain"},
 	} {
 		for title, text := range want {
@@ -69,7 +69,7 @@ func TestSlots(t *testing.T) {
 			}
 		}
 	}
-	if got := p.cells(t, "history", fmt.Sprint(gone.Token())); got["Because"] != "forced" || got["Slots"] != "a0" || got["Description"] != "gone@a" {
+	if got := p.cells(t, "history", fmt.Sprint(gone.Token())); got["Because"] != "forced" || got["Slots"] != "a0" || got["Session"] != "gone@a" {
 		t.Errorf("the hold that ended is %v", got)
 	}
 	if strings.Contains(p.body, "/action/resize") {

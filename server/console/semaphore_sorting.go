@@ -16,11 +16,11 @@ const (
 	byAge     = "age"
 )
 
-func semaphoreOrders(path, prefix, current string) (list []order) {
+func semaphoreOrders(path, prefix, current string) (list []choice) {
 	orders := []struct{ value, text string }{{"", "by name"}, {byWaiters, "most waiters"}, {byAge, "oldest wait"}}
 	for _, o := range orders {
 		href := address("/semaphores", "node", path, "prefix", prefix, "order", o.value)
-		list = append(list, order{Text: o.text, Href: href, Current: o.value == current})
+		list = append(list, choice{Text: o.text, Href: href, Current: o.value == current})
 	}
 	return list
 }

@@ -43,7 +43,7 @@ func wantedCell(o *client.Owner) cell {
 	case o.Wanted:
 		return cell{Text: "asked to yield", Kind: "warn"}
 	}
-	return quiet("–")
+	return none()
 }
 
 // askedText says how many owners are asked to yield; empty: none is.
@@ -67,7 +67,7 @@ func (s *semaphoreView) askedText() string {
 func (s *semaphoreView) silentNotes() (notes []note) {
 	for i := range s.owners {
 		if o := &s.owners[i]; o.Silent && o.Wanted {
-			notes = append(notes, note{"bad", fmt.Sprintf("The owner with token %s, “%s”, was asked to yield, and does not answer. "+
+			notes = append(notes, note{Tone: "bad", Text: fmt.Sprintf("The owner with token %s, “%s”, was asked to yield, and does not answer. "+
 				"It keeps its units until it releases them, its session ends, or an operator releases them by force.",
 				group(o.Token), visible(o.Description))})
 		}

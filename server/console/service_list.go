@@ -92,7 +92,7 @@ func (n memberStates) troubles(leftOut int) cell {
 	}
 	switch {
 	case len(words) == 0:
-		return quiet("–")
+		return none()
 	case n[discovery.Failing] > 0 && n[discovery.Ready] == 0:
 		return cell{Text: strings.Join(words, ", "), Kind: "bad"}
 	}

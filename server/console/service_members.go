@@ -99,14 +99,14 @@ const memberState = 1
 // memberRows are the members: those that need a look first, then by zone and address.
 func (s *semaphoreView) memberRows(members []client.Member, view *discovery.View, mayDrain bool) table {
 	t := newTable("members", "Members", "No member is registered.",
-		col("Address"), col("State"), col("Zone"), numCol("Weight"), col("Used"), col("Member for"), col("Session"), col("Description"))
+		col("Address"), col("State"), col("Zone"), numCol("Weight"), col("Used"), col("Member for"), col("Session"))
 	if mayDrain {
 		t.Columns = append(t.Columns, col(actionColumn))
 	}
 	for i := range members {
 		m := &members[i]
 		r := row{Key: strconv.FormatUint(m.Session, 10)}
-		address, state, zone, weight, used := cell{Kind: "name"}, cell{}, quiet("–"), quiet("–"), quiet("no")
+		address, state, zone, weight, used := cell{Kind: "name"}, cell{}, none(), none(), quiet("no")
 		verb, word := "drain-member", "Drain"
 		e, why := view.Find(m)
 		if e == nil {
@@ -132,9 +132,9 @@ func (s *semaphoreView) memberRows(members []client.Member, view *discovery.View
 				verb, word = "undrain-member", "Undrain"
 			}
 		}
-		r.Cells = []cell{address, state, zone, weight, used, since(m.Since), sessionCell(s.path, m.Session), text(visible(m.Description))}
+		r.Cells = []cell{address, state, zone, weight, used, since(m.Since), sessionCell(s.path, m.Session, m.Description)}
 		if mayDrain {
-			action := quiet("–")
+			action := none()
 			if verb != "" {
 				action = cell{Text: word, Href: actionURL(verb, "node", s.path, "name", encodeName(s.name), "session", r.Key)}
 			}

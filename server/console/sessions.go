@@ -21,7 +21,7 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Lead: "A session is a client's identity. What it holds is released when it ends.",
 	}
 	t := newTable("sessions", "Sessions", "No client has a session here.",
-		col("Session"), col("State"), col("Description"), col("Client"), numCol("Timeout"), col("Age"))
+		col("Session"), col("State"), col("Client"), numCol("Timeout"), col("Age"))
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
@@ -36,7 +36,7 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 
 func sessionRow(path string, s *admin.SessionInfo) row {
 	return row{Key: strconv.FormatUint(s.ID, 10), Cells: []cell{
-		sessionCell(path, s.ID), sessionState(s), text(visible(s.Description)), text(visible(s.Client)),
+		sessionCell(path, s.ID, s.Description), sessionState(s), text(visible(s.Client)),
 		duration(s.Timeout), since(s.CreatedAt),
 	}}
 }
@@ -71,7 +71,7 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			{"client", "Client", text(visible(s.Client))},
 			{"age", "Age", since(s.CreatedAt)},
 			{"timeout", "Timeout", text(durationText(s.Timeout))},
-			{"epoch", "Attached", text(timesText(s.Epoch))},
+			{"epoch", "Connected so far", text(timesText(s.Epoch))},
 		},
 	}
 	p.offer(ctx, v, "Kill session", "kill-session", "node", path, "id", strconv.FormatUint(id, 10))

@@ -128,6 +128,19 @@ func age(d time.Duration) string {
 	}
 }
 
+// coarseAge is a duration in words, in its largest unit.
+func coarseAge(d time.Duration) string {
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", d/time.Second)
+	case d < 2*time.Hour:
+		return fmt.Sprintf("%d min", d/time.Minute)
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%d h", d/time.Hour)
+	}
+	return fmt.Sprintf("%d days", d/(24*time.Hour))
+}
+
 // durationText is a duration that does not tick.
 func durationText(d time.Duration) string {
 	if d < 10*time.Second {

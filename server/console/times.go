@@ -10,7 +10,7 @@ func ofMillis(ms int64) time.Time { return time.UnixMilli(ms) }
 
 func since(t time.Time) cell {
 	if t.IsZero() {
-		return quiet("–")
+		return none()
 	}
 	return cell{At: millis(t)}
 }
@@ -19,7 +19,7 @@ func since(t time.Time) cell {
 // same whenever it is read.
 func ago(d time.Duration) cell {
 	if d <= 0 {
-		return quiet("–")
+		return none()
 	}
 	return cell{At: time.Now().Add(-d).Round(time.Second).UnixMilli()}
 }

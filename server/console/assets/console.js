@@ -134,12 +134,24 @@
     const el = document.getElementById("notes");
     if (el.shown === JSON.stringify(notes)) return;
     el.shown = JSON.stringify(notes);
-    el.replaceChildren(...notes.map((n) => {
+    const paragraphs = (list) => list.map((n) => {
       const p = document.createElement("p");
       p.className = "note " + n.tone;
       p.textContent = n.text;
       return p;
-    }));
+    });
+    const folded = notes.filter((n) => n.fold);
+    const parts = paragraphs(notes.filter((n) => !n.fold));
+    if (folded.length) {
+      const details = document.createElement("details");
+      const summary = document.createElement("summary");
+      const before = el.querySelector("details");
+      summary.textContent = folded.length + (folded.length === 1 ? " detail" : " details");
+      details.open = Boolean(before?.open);
+      details.append(summary, ...paragraphs(folded));
+      parts.push(details);
+    }
+    el.replaceChildren(...parts);
   };
   const updateFacts = (facts) => {
     const list = document.getElementById("facts");

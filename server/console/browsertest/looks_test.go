@@ -50,9 +50,9 @@ func TestLooks(t *testing.T) {
 		if only != "" && !slices.Contains(strings.Split(only, ","), name) {
 			continue
 		}
-		b.run(b.ctx, "open "+path, look(1440, 900, "light"), chromedp.Navigate(site+path))
+		b.run(b.ctx, "open "+path, look(1280, 900, "light"), chromedp.Navigate(site+path))
 		b.until(b.ctx, "the page", `document.readyState === "complete" && document.querySelector("h1")`)
-		for _, width := range []int64{1440, 390} {
+		for _, width := range []int64{1280, 400} {
 			for _, scheme := range []string{"light", "dark"} {
 				b.run(b.ctx, "look", look(width, 900, scheme))
 				height := value[int64](b, b.ctx, `document.documentElement.scrollHeight`)
