@@ -11,6 +11,7 @@ type TopRequest struct {
 	Path     string   `json:"path,omitempty"`     // only coordination nodes at this path and below it; absent: all
 	Rows     int      `json:"rows,omitempty"`     // of each list, at most MaxTopRows; absent: DefaultTopRows
 	Sessions []uint64 `json:"sessions,omitempty"` // listed besides, whatever they hold; at most MaxTopRows
+	History  bool     `json:"history,omitempty"`  // the activity comes with its history
 }
 
 // Top is what the answering instance is busiest with: it covers the shards that the instance leads,
@@ -43,6 +44,19 @@ type TopActivity struct {
 	ChangeP99US uint64 `json:"change_p99_us"`
 	WriteP50US  uint64 `json:"log_write_p50_us"` // writes to the log, their sync included; 0: there were none
 	WriteP99US  uint64 `json:"log_write_p99_us"`
+	// of the last 15 minutes, while the process has run, one for each TopPointMS, the oldest first
+	History []TopPoint `json:"history,omitempty"`
+}
+
+// TopPointMS is the time from one point of a history to the next.
+const TopPointMS = 15_000
+
+// TopPoint is a moment of what an instance led.
+type TopPoint struct {
+	Grants   float64 `json:"grants_per_second"` // since the point before
+	Waiters  int     `json:"waiters"`
+	Sessions int     `json:"sessions"` // at home
+	WaitMS   uint64  `json:"longest_wait_ms"`
 }
 
 // TopSemaphore is a semaphore that is much used or much wanted.

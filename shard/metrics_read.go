@@ -88,7 +88,7 @@ func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
 // queues cannot move until the limit is raised or it leaves. Silent are their owners that have not
 // said that they know by when they must yield. Contended are the semaphores that somebody waits for.
 type Sizes struct {
-	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Stuck, Silent int
+	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Waiters, Stuck, Silent int
 
 	Bytes uint64 // as quotas of bytes count them
 }
@@ -101,6 +101,7 @@ func (r Metrics) Sizes() (z Sizes) {
 		z.RemoteSessions += n.remoteSessions.Len()
 		z.Semaphores += n.semaphoreCount
 		z.Contended += n.queues.Len()
+		z.Waiters += int(n.waiters)
 		z.Bytes += n.bytes
 		if !n.dropped {
 			z.Stuck += int(n.stuck)

@@ -143,6 +143,57 @@ func (a *Client) Top(ctx context.Context, path string, rows int) (*Top, error) {
 	return out, nil
 }
 
+// TopPoint is a moment of what the cluster did.
+type TopPoint struct {
+	GrantsPerSecond   float64 // since the point before
+	Waiters, Sessions int
+	LongestWait       time.Duration
+}
+
+// TopPeriod is the time from one point of a history to the next.
+const TopPeriod = protocol.TopPointMS * time.Millisecond
+
+// History returns what the cluster did in the last 15 minutes, the oldest point first. Each instance
+// keeps it in memory of what it led, so points from before an instance started lack its part. It
+// needs the right read on "/": without it there are no points. An instance that does not answer
+// within a second is left out; the error is that of the first if none answered.
+func (a *Client) History(ctx context.Context) ([]TopPoint, error) {
+	m, err := a.Map(ctx)
+	if err != nil {
+		return nil, err
+	}
+	answers, errs := a.askAll(ctx, m, protocol.TopRequest{Rows: 1, History: true})
+	answered := false
+	for _, err := range errs {
+		answered = answered || err == nil
+	}
+	if !answered && len(errs) > 0 {
+		return nil, errs[0]
+	}
+	return mergeHistories(answers), nil
+}
+
+// mergeHistories adds up points of the same time: those that are as far from the last one.
+func mergeHistories(answers []protocol.Top) (list []TopPoint) {
+	for i := range answers {
+		a := answers[i].Instance.Activity
+		if a == nil {
+			continue
+		}
+		if more := len(a.History) - len(list); more > 0 {
+			list = append(make([]TopPoint, more), list...)
+		}
+		for k, p := range a.History {
+			x := &list[len(list)-len(a.History)+k]
+			x.GrantsPerSecond += p.Grants
+			x.Waiters += p.Waiters
+			x.Sessions += p.Sessions
+			x.LongestWait = max(x.LongestWait, millis.Duration(p.WaitMS))
+		}
+	}
+	return list
+}
+
 // askAll asks all instances of the map at once.
 func (a *Client) askAll(ctx context.Context, m *Map, req protocol.TopRequest) ([]protocol.Top, []error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, topTimeout,

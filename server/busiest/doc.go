@@ -1,5 +1,6 @@
 // Package busiest keeps what an instance is busiest with, in memory that does not grow: the
-// semaphores that are granted most often, and the instance's own rates and latencies.
+// semaphores that are granted most often, the instance's own rates and latencies, and what it led in
+// the last quarter of an hour.
 //
 //	var g busiest.Grants
 //	g.Count(now, events.SemaphoreChanges) // for each log entry, where the shard is led

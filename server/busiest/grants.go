@@ -39,6 +39,7 @@ const (
 type Grants struct {
 	mu      sync.Mutex
 	entries uint64        // log entries that were counted
+	granted uint64        // grants in them, as far as they were counted or stood for
 	since   time.Duration // of the first
 	origin  time.Duration // when a grant weighed 1
 	scale   float64       // what one weighs at scaled
@@ -83,9 +84,17 @@ func (g *Grants) Count(now time.Duration, changes []shard.SemaphoreChange) {
 				g.advance(now)
 				first = false
 			}
+			g.granted += uint64(step)
 			g.add(c.Node, c.Name, float64(step)*g.scale)
 		}
 	}
+}
+
+// Granted returns about how many grants were counted since the process began, whatever was reset.
+func (g *Grants) Granted() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.granted
 }
 
 // Reset forgets everything: the shard is led elsewhere.

@@ -82,6 +82,7 @@ func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 			r.Cells = append(r.Cells, cell{Text: word, Href: actionURL(verb, "instance", x.Name)})
 		}
 	}
+	addTrends(ctx, v, p)
 	addBusiest(ctx, v, p)
 	p.Tables = append(p.Tables, instances, shardTable(s), planTable(plan), moveTable(s))
 	return p, nil

@@ -231,6 +231,7 @@ type cell struct {
 	Left bool   `json:"l,omitempty"` // it shows the time until then
 	Note string `json:"n,omitempty"` // a smaller second line
 	Bar  *bar   `json:"b,omitempty"`
+	Line string `json:"s,omitempty"` // the points of a line in a picture of 300 x 40, of a value over time
 }
 
 // bar shows parts of a whole. Its parts have at most 1,000 thousandths together.

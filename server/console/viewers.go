@@ -44,7 +44,30 @@ type viewer struct {
 	who     *admin.Identity // last known
 	askedAt time.Time
 	nodes   map[string]knownNode
+	past    []admin.TopPoint // last known
+	pastAt  time.Time
 	users   int // sessions; guarded by viewers.mu
+}
+
+// pastTime is how long an answer about the last minutes is used: a point is added each 15 s.
+const pastTime = 5 * time.Second
+
+// history returns what the cluster did in the last 15 minutes, as of at most pastTime ago.
+func (v *viewer) history(ctx context.Context) ([]admin.TopPoint, error) {
+	v.mu.Lock()
+	past, fresh := v.past, time.Since(v.pastAt) < pastTime
+	v.mu.Unlock()
+	if fresh {
+		return past, nil
+	}
+	past, err := v.admin.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.past, v.pastAt = past, time.Now()
+	return past, nil
 }
 
 // identity says who the viewer is and whether rights count, as of at most rightsTime ago.

@@ -31,6 +31,7 @@ type ServingConfig struct {
 type Serving struct {
 	ServingConfig
 	Rates    busiest.Rates
+	history  busiest.History
 	refusals refusals
 	began    time.Time
 	flusher  *delivery.Flusher

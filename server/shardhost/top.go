@@ -21,9 +21,33 @@ const samplePeriod = time.Second
 func (s *Serving) SampleRates(ctx context.Context) {
 	for more := true; more; more = beat.Sleep(ctx, beat.Next(samplePeriod)) {
 		answered, rejected := s.Metrics.Totals()
-		s.Rates.Sample(time.Since(s.began), busiest.Totals{Answered: answered, Rejected: rejected})
+		now := time.Since(s.began)
+		s.Rates.Sample(now, busiest.Totals{Answered: answered, Rejected: rejected})
+		s.history.Sample(now, s.moment)
 	}
 }
+
+// moment reads a point of the history: the grants that were counted here, and what is led here now.
+func (s *Serving) moment() (granted uint64, p busiest.Point) {
+	wall := uint64(max(0, s.Clock.Wall().UnixMilli()))
+	for _, d := range s.Shards.All() {
+		granted += d.grants.Granted()
+		if !d.Raft().Leading() {
+			continue
+		}
+		d.Raft().View(func(m *shard.Machine) {
+			size := m.Metrics().Sizes()
+			p.Waiters += size.Waiters
+			p.Sessions += size.Sessions
+			for _, w := range m.Load().OldestWaits(1, func(uint64) bool { return true }) {
+				p.LongestWait = max(p.LongestWait, millis(wall-min(wall, w.WaitingSince)))
+			}
+		})
+	}
+	return granted, p
+}
+
+func millis(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // hotSemaphore is a semaphore that is granted often, or wanted by many or for long.
 type hotSemaphore struct {
@@ -118,6 +142,12 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 	}
 	if mayRead("/") {
 		out.Instance.Activity = s.activity()
+		if in.History {
+			for _, p := range s.history.Points() {
+				out.Instance.Activity.History = append(out.Instance.Activity.History, protocol.TopPoint{Grants: p.Grants,
+					Waiters: p.Waiters, Sessions: p.Sessions, WaitMS: uint64(p.LongestWait.Milliseconds())})
+			}
+		}
 	}
 	for _, d := range s.Shards.All() {
 		for _, h := range d.hotSemaphores(rows, shown) {

@@ -41,6 +41,14 @@
     }
     return svg;
   };
+  const trend = (points) => {
+    const svg = document.createElementNS(SVG, "svg");
+    const line = document.createElementNS(SVG, "polyline");
+    for (const [k, v] of [["class", "trend"], ["viewBox", "0 0 300 40"], ["preserveAspectRatio", "none"], ["aria-hidden", "true"]]) svg.setAttribute(k, v);
+    line.setAttribute("points", points);
+    svg.append(line);
+    return svg;
+  };
   const isPath = (h) => Boolean(h) && h.startsWith("/") && !h.startsWith("//"); // of this console
   const fill = (el, c) => {
     let inner;
@@ -66,6 +74,7 @@
       parts.push(small);
     }
     if (c.b) parts.push(bar(c.b));
+    if (c.s) parts.push(trend(c.s));
     const focused = el.contains(document.activeElement);
     el.className = c.k || "";
     el.replaceChildren(...parts);
