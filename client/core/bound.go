@@ -238,7 +238,7 @@ func (l *Lease) ask(e *Engine) {
 func (l *Lease) HeldAt(e *Engine, now time.Duration) bool {
 	l.CheckAt(e, now)
 	held := l.Over() == nil && l.Session.held(e)
-	e.settle()
+	e.resolve()
 	return held
 }
 
@@ -246,7 +246,7 @@ func (l *Lease) HeldAt(e *Engine, now time.Duration) bool {
 func (l *Lease) OverAt(e *Engine, now time.Duration) error {
 	if l.CheckAt(e, now); l.Over() == nil {
 		l.Session.due(e)
-		e.settle()
+		e.resolve()
 	}
 	return l.Over()
 }
@@ -255,7 +255,7 @@ func (l *Lease) OverAt(e *Engine, now time.Duration) error {
 func (l *Lease) CheckAt(e *Engine, now time.Duration) {
 	e.enter(now)
 	l.check(e)
-	e.settle()
+	e.resolve()
 }
 
 // EndsAt is how long it takes until the lease ends by itself, and how long after that work that

@@ -81,15 +81,15 @@ func (c *Conn) lose(e *Engine, err error) {
 	e.tasks = append(e.tasks, c)
 }
 
-// settle implements task: the connection is over.
-func (c *Conn) settle(e *Engine) {
+// resolve implements task: the connection is over.
+func (c *Conn) resolve(e *Engine) {
 	if c.failed {
 		c.link.failed(e, c.Err)
 	}
 	for c.sessions.first != nil {
 		s := c.sessions.first
 		s.connLost(e)
-		s.settle(e)
+		s.resolve(e)
 	}
 	requests := c.requests
 	c.requests = ring[Request]{}
@@ -168,7 +168,7 @@ type tooLong struct {
 	length, most int
 }
 
-func (x *tooLong) settle(e *Engine) {
+func (x *tooLong) resolve(e *Engine) {
 	if x.r.state == Sent && x.r.on == nil {
 		e.step(x.r, inAnswered, protocol.Errorf(protocol.StatusBadRequest,
 			"request is %d bytes long; the server accepts at most %d", x.length, x.most))

@@ -64,13 +64,13 @@ func (e *Engine) Next() (at time.Duration, ok bool) { return e.timers.next() }
 func (e *Engine) Open(now time.Duration) {
 	e.enter(now)
 	e.routes.bootstrap.connect(e)
-	e.settle()
+	e.resolve()
 }
 
 // Connected reports that an instance answered the hello at an address.
 func (e *Engine) Connected(now time.Duration, c *Conn, address string, hello *protocol.HelloReply) {
 	e.enter(now)
-	defer e.settle()
+	defer e.resolve()
 	if c.over { // it was given up meanwhile
 		e.ready.Close = append(e.ready.Close, c)
 		return
@@ -113,21 +113,21 @@ func (e *Engine) Lost(now time.Duration, c *Conn, err error) {
 		}
 	}
 	c.lose(e, err)
-	e.settle()
+	e.resolve()
 }
 
 // StartSession starts a session: behind the hello of the first connection, if that is being made.
 func (e *Engine) StartSession(now time.Duration, s *Session, x *Start) {
 	e.enter(now)
 	x.begin(e, s)
-	e.settle()
+	e.resolve()
 }
 
 // RestoreSession takes over a session that another holder started.
 func (e *Engine) RestoreSession(now time.Duration, s *Session, x *Restore) {
 	e.enter(now)
 	x.begin(e, s)
-	e.settle()
+	e.resolve()
 }
 
 // CloseSession ends a session, whose leases end with cause.
@@ -138,9 +138,9 @@ func (e *Engine) CloseSession(now time.Duration, s *Session, cause error, x *Clo
 			n.lease.check(e)
 		}
 	})
-	e.settle()
+	e.resolve()
 	x.begin(e, s, cause)
-	e.settle()
+	e.resolve()
 }
 
 // Sessions are those that live, or whose end the server has yet to learn, in order.
@@ -153,7 +153,7 @@ func (e *Engine) Sessions() (list []*Session) {
 func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire) {
 	e.enter(now)
 	a.begin(e, s, name)
-	e.settle()
+	e.resolve()
 }
 
 // Release gives a lease back. The lease ends at once. A lease that is over needs no release: Err is
@@ -161,35 +161,35 @@ func (e *Engine) Acquire(now time.Duration, s *Session, name string, a *Acquire)
 func (e *Engine) Release(now time.Duration, l *Lease, r *Release) {
 	e.enter(now)
 	r.release(e, l)
-	e.settle()
+	e.resolve()
 }
 
 // ReleaseName gives back whatever a session has at a semaphore.
 func (e *Engine) ReleaseName(now time.Duration, s *Session, name string, r *Release) {
 	e.enter(now)
 	r.releaseName(e, s, name)
-	e.settle()
+	e.resolve()
 }
 
 // AwaitName begins to wait for a name.
 func (e *Engine) AwaitName(now time.Duration, s *Session, name string, x *NameWait) {
 	e.enter(now)
 	x.begin(e, s, name)
-	e.settle()
+	e.resolve()
 }
 
 // Call begins a call.
 func (e *Engine) Call(now time.Duration, x *Call) {
 	e.enter(now)
 	x.begin(e)
-	e.settle()
+	e.resolve()
 }
 
 // Change changes a lease.
 func (e *Engine) Change(now time.Duration, l *Lease, x *Change) {
 	e.enter(now)
 	x.begin(e, l)
-	e.settle()
+	e.resolve()
 }
 
 // eachSession visits the sessions that live, or whose end the server has yet to learn, in order.
@@ -205,7 +205,7 @@ func (e *Engine) eachSession(visit func(*Session)) {
 func (e *Engine) Held(now time.Duration, s *Session) bool {
 	e.enter(now)
 	held := s.held(e)
-	e.settle()
+	e.resolve()
 	return held
 }
 
@@ -213,7 +213,7 @@ func (e *Engine) Held(now time.Duration, s *Session) bool {
 func (e *Engine) State(now time.Duration, s *Session) sessionstate.State {
 	e.enter(now)
 	s.due(e)
-	e.settle()
+	e.resolve()
 	return s.machine.State()
 }
 
@@ -229,49 +229,49 @@ func (e *Engine) Remaining(now time.Duration, s *Session) time.Duration {
 func (e *Engine) Watch(now time.Duration, w *Watch) {
 	e.enter(now)
 	w.start(e)
-	e.settle()
+	e.resolve()
 }
 
 // CloseWatch ends a watch, also at the server.
 func (e *Engine) CloseWatch(now time.Duration, w *Watch) {
 	e.enter(now)
 	w.end(e, nil)
-	e.settle()
+	e.resolve()
 }
 
 // Stream begins a stream. It goes on until CloseStream, or until its Next has an error.
 func (e *Engine) Stream(now time.Duration, x *Stream) {
 	e.enter(now)
 	x.start(e)
-	e.settle()
+	e.resolve()
 }
 
 // CloseStream ends a stream, also at the server.
 func (e *Engine) CloseStream(now time.Duration, x *Stream) {
 	e.enter(now)
 	x.end(e, nil)
-	e.settle()
+	e.resolve()
 }
 
 // Follow begins to follow a way. It goes on until Unfollow, or until its Next has an error.
 func (e *Engine) Follow(now time.Duration, w *Way) {
 	e.enter(now)
 	w.start(e)
-	e.settle()
+	e.resolve()
 }
 
 // Unfollow ends it.
 func (e *Engine) Unfollow(now time.Duration, w *Way) {
 	e.enter(now)
 	w.end(e)
-	e.settle()
+	e.resolve()
 }
 
 // AwaitMap begins to wait.
 func (e *Engine) AwaitMap(now time.Duration, x *MapWait) {
 	e.enter(now)
 	x.begin(e)
-	e.settle()
+	e.resolve()
 }
 
 // Close ends the engine. Its sessions end with err, and are left to their timeouts at the server. All
@@ -286,7 +286,7 @@ func (e *Engine) Close(now time.Duration, err error) {
 func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
 	e.enter(now)
 	x.begin(e)
-	e.settle()
+	e.resolve()
 }
 
 // GiveUp ends a request that nobody waits for any more, because of err. It is in Ready.Done then,
@@ -294,7 +294,7 @@ func (e *Engine) AwaitConn(now time.Duration, x *ConnWait) {
 func (e *Engine) GiveUp(now time.Duration, r *Request, err error) {
 	e.enter(now)
 	e.step(r, inGivenUp, err)
-	e.settle()
+	e.resolve()
 }
 
 // Clocks compares the time of day with the engine's clock. If it ran ahead, the machine was stopped
@@ -314,7 +314,7 @@ func (e *Engine) Clocks(now, wall time.Duration) {
 		s.due(e)
 		s.jumpAhead(e)
 	})
-	e.settle()
+	e.resolve()
 }
 
 // Tick does what is due.
@@ -326,7 +326,7 @@ func (e *Engine) Tick(now time.Duration) {
 			return
 		}
 		t.of.due(e)
-		e.settle() // the next timer may be another one's by then
+		e.resolve() // the next timer may be another one's by then
 	}
 }
 
@@ -354,10 +354,10 @@ func (e *Engine) Received(now time.Duration, c *Conn, frames []protocol.Header) 
 		if err != nil {
 			c.end(e, fmt.Errorf("server sent a bad message of kind %d: %w", h.Kind, err))
 		}
-		e.settle()
+		e.resolve()
 	}
 	c.admit(e)
-	e.settle()
+	e.resolve()
 }
 
 // Map is the map that requests are routed by, nil if there is none yet. It must not be changed.
@@ -404,3 +404,40 @@ func (e *Engine) random(n uint64) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return (x ^ x>>31) % n
 }
+
+// task is what a step leaves to be done after it: for a session, a connection, the routes, the fetch
+// of a map, or a name. Each looks at its own state then, and does what has come to be due.
+type task interface{ resolve(e *Engine) }
+
+// resolve ends an input: what its steps have left is done, in order, and what that leaves.
+func (e *Engine) resolve() {
+	if len(e.tasks) > 0 || e.bug != nil {
+		e.doTasks()
+	}
+}
+
+func (e *Engine) doTasks() {
+	for i := 0; i < len(e.tasks); i++ {
+		t := e.tasks[i]
+		e.tasks[i] = nil
+		t.resolve(e)
+	}
+	e.tasks = e.tasks[:0]
+	if e.bug != nil && e.closed == nil {
+		shutDown(e, e.bug)
+	}
+}
+
+// ErrBug: the engine has found that it broke a rule of its own, and has stopped the client.
+var ErrBug = errors.New("the client stopped itself because of a bug in its engine; open another one, and report this")
+
+// broken stops the client after the present input: a rule of the engine was broken, and what it
+// believes cannot be trusted any more.
+func (e *Engine) broken(r *Request, what string) {
+	if e.bug == nil {
+		e.bug = fmt.Errorf("%w: a request of kind %d %s", ErrBug, r.kind, what)
+	}
+}
+
+// Bug is why the engine has stopped itself; nil: it has not.
+func (e *Engine) Bug() error { return e.bug }

@@ -223,9 +223,9 @@ func (f *mapFetch) end(e *Engine, fresh bool) {
 	}
 }
 
-// settle implements task: a fetch is over. A map that was announced, or that has what a request needs,
+// resolve implements task: a fetch is over. A map that was announced, or that has what a request needs,
 // is asked for again after a pause.
-func (f *mapFetch) settle(e *Engine) {
+func (f *mapFetch) resolve(e *Engine) {
 	fresh := f.fresh
 	f.ended, f.fresh = false, false
 	if fresh {

@@ -19,7 +19,7 @@ type name struct {
 	early  *earlyReport
 	next   *name // in the engine's list of those that are used again
 
-	// What is to be done after the step; see settle.
+	// What is to be done after the step; see resolve.
 	s      *Session
 	queued bool // it is in Engine.tasks
 	ended  bool // the operation that had the turn is over
@@ -122,14 +122,6 @@ func (n *name) lock(e *Engine, r *Request, turn Turn) bool {
 	return true
 }
 
-// turn begins an operation on a name.
-func (e *Engine) turn(r *Request) {
-	if e.beginStep(r) {
-		r.op.turn(e)
-		e.stepped = nil
-	}
-}
-
 // unlock ends an operation: the next one begins after the step.
 func (n *name) unlock(e *Engine) {
 	if n.queue.empty() && !n.queued {
@@ -155,9 +147,9 @@ func (n *name) enqueue(e *Engine) {
 	}
 }
 
-// settle implements task: the lease is asked about, and the next operation begins. Those of a session
+// resolve implements task: the lease is asked about, and the next operation begins. Those of a session
 // that is over end with it.
-func (n *name) settle(e *Engine) {
+func (n *name) resolve(e *Engine) {
 	n.queued = false
 	if n.s.err != nil {
 		return

@@ -130,7 +130,7 @@ const (
 // name. The rule:
 //
 //	A step ends, sends and frees its own request alone. It may begin others. What it means for
-//	requests that are there it only notes, and Engine.settle does that after it.
+//	requests that are there it only notes, and Engine.resolve does that after it.
 //
 // So nothing that a step calls can end the request that its caller is in the middle of. What does so
 // much later is a task:
@@ -146,7 +146,7 @@ const (
 // that has gone another way meanwhile is not touched. Helpers that a request has made for itself, such
 // as the create of an acquire, are one with it.
 //
-// An input is settled before the next one, and what Take gives is settled. Sending, pausing and
+// An input is resolved before the next one, and what Take gives is resolved. Sending, pausing and
 // completing are the last that a step does with its request. One that is over refuses them, in every
 // build: see Engine.broken.
 
@@ -176,6 +176,14 @@ func (e *Engine) beginStep(r *Request) bool {
 	}
 	e.stepped = r
 	return true
+}
+
+// turn begins an operation on a name.
+func (e *Engine) turn(r *Request) {
+	if e.beginStep(r) {
+		r.op.turn(e)
+		e.stepped = nil
+	}
 }
 
 func (e *Engine) take(r *Request, in input, err error) {
@@ -405,7 +413,7 @@ func (e *Engine) reply(c *Conn, h *protocol.Header) error {
 }
 
 // complete takes a request out of wherever it is, and hands it back to its caller, if one waits. It
-// does so once: whoever has a request that is over may use it for another call.
+// does so once: the caller of a request that is over may use it for another call.
 func (e *Engine) complete(r *Request, result Result) {
 	if r.state == Over {
 		e.broken(r, "was completed twice")

@@ -25,7 +25,7 @@ type routes struct {
 	memories   map[uint64]*shardMemory
 	recent     *shardMemory // the one that was used last
 
-	// What is to be done after the step; see settle.
+	// What is to be done after the step; see resolve.
 	queued    bool    // it is in Engine.tasks
 	mapped    bool    // there is another map
 	first     bool    // and there was none before
@@ -218,8 +218,8 @@ func (x *routes) enqueue(e *Engine) {
 	}
 }
 
-// settle implements task: what is new of the routes concerns what waits, and what follows a shard.
-func (x *routes) settle(e *Engine) {
+// resolve implements task: what is new of the routes concerns what waits, and what follows a shard.
+func (x *routes) resolve(e *Engine) {
 	x.queued = false
 	if err := x.refusal; err != nil {
 		x.refusal = nil

@@ -51,7 +51,7 @@ type Session struct {
 	ways        []*Way
 	bounds      bool // it has said that it knows bounds
 
-	// What is to be done after the step; see settle.
+	// What is to be done after the step; see resolve.
 	queued      bool // it is in Engine.tasks
 	detached    bool // an attachment is over, with results that would come over it
 	ordered     bool // Low has risen
@@ -160,8 +160,8 @@ func (s *Session) enqueue(e *Engine) {
 	}
 }
 
-// settle implements task: what has happened to the session concerns its requests now.
-func (s *Session) settle(e *Engine) {
+// resolve implements task: what has happened to the session concerns its requests now.
+func (s *Session) resolve(e *Engine) {
 	s.queued = false
 	if s.detached {
 		s.detached = false

@@ -20,7 +20,7 @@ func shutDown(e *Engine, err error) {
 	for _, s := range sessions {
 		s.end(e, sessionstate.EndedByServer, err)
 	}
-	e.settle()
+	e.resolve()
 	for _, s := range sessions {
 		s.closing.drain(func(r *Request) { e.fail(r, err) })
 	}
@@ -31,7 +31,7 @@ func shutDown(e *Engine, err error) {
 	for _, r := range e.openRequests() {
 		e.step(r, inEnded, err)
 	}
-	e.settle()
+	e.resolve()
 	for _, c := range e.conns {
 		c.over, c.Err, c.Out = true, err, nil
 		e.ready.Close = append(e.ready.Close, c)

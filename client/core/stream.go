@@ -121,7 +121,7 @@ func (x *Stream) Next() (event any, ok bool, err error) {
 		x.stalled = false
 		x.parts[0].state = Waiting
 		x.e.send(&x.parts[0].Request)
-		x.e.settle()
+		x.e.resolve()
 	}
 	return nil, false, nil
 }

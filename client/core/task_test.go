@@ -92,7 +92,7 @@ func TestOverIsInNoList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s, a = startedEngine(t)
 			wait()
-			s.e.settle()
+			s.e.resolve()
 			s.e.complete(&a.Request, Result{})
 			r := &a.Request
 			if r.in != nil || r.delay.place != 0 || r.on != nil || r.listed {

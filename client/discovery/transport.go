@@ -154,7 +154,7 @@ type httpService struct {
 type backend struct {
 	load
 	transport *http.Transport
-	anew      *http.Transport // makes a connection for each request; nil: there was no need yet
+	unpooled  *http.Transport // makes a connection for each request; nil: there was no need yet
 	proto     int             // HTTP's version in its last answer; 0: unknown
 	gone      bool            // it is not used any more
 }
@@ -264,9 +264,9 @@ func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 		return nil, fmt.Errorf("%w: %q in %s", ErrNoMembers, s.name, s.t.Node)
 	}
 	var failed []*load
-	anew, retried := false, false
+	fresh, retried := false, false
 	for next := req; ; {
-		resp, got, err := s.try(b, next, anew)
+		resp, got, err := s.try(b, next, fresh)
 		if err == nil || !maySendAgain(req, got) || got == sent && (retried || !s.mayRetry()) {
 			return resp, err
 		}
@@ -278,7 +278,7 @@ func (s *httpService) roundTrip(req *http.Request) (*http.Response, error) {
 		if b == nil && got == sent || got == stale {
 			b = s.again(was) // the only one is better than none
 		}
-		anew, retried = anew || got != connecting, retried || got == sent
+		fresh, retried = fresh || got != connecting, retried || got == sent
 		if b == nil {
 			return nil, err
 		}
@@ -421,17 +421,17 @@ func (a *attempt) outcome() (progress, time.Time) {
 	return a.got, a.began
 }
 
-// try sends a request to a member, over a new connection if anew. came is how far it came.
-func (s *httpService) try(b *backend, req *http.Request, anew bool) (resp *http.Response, came progress, err error) {
+// try sends a request to a member, over a new connection if fresh. came is how far it came.
+func (s *httpService) try(b *backend, req *http.Request, fresh bool) (resp *http.Response, came progress, err error) {
 	a := &attempt{began: time.Now()}
 	s.mu.Lock()
 	transport := b.transport
-	if anew {
-		if b.anew == nil {
-			b.anew = b.transport.Clone()
-			b.anew.DisableKeepAlives = true
+	if fresh {
+		if b.unpooled == nil {
+			b.unpooled = b.transport.Clone()
+			b.unpooled.DisableKeepAlives = true
 		}
-		transport = b.anew
+		transport = b.unpooled
 	}
 	http1 := b.proto == 1 || b.proto == 0 && req.URL.Scheme == "http" && !b.mayUseHTTP2()
 	s.mu.Unlock()

@@ -150,8 +150,8 @@ func (x *stoppedRecord) granted(name string, token uint64) {
 	x.newest[name] = token
 }
 
-// tell says what was counted until now.
-func (x *stoppedRecord) tell() {
+// report prints what was counted until now.
+func (x *stoppedRecord) report() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.counts.Heap = heap()
@@ -186,7 +186,7 @@ func runStoppedClients(text string) int {
 				say(report{Event: "failed", Text: fmt.Sprintf("%d MB are allocated", n>>20)})
 				os.Exit(1)
 			}
-			x.tell()
+			x.report()
 		}
 	}()
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{spec.Endpoint}, Name: "stopped"})
@@ -201,7 +201,7 @@ func runStoppedClients(text string) int {
 	wg.Wait()
 	over.Store(true)
 	c.CloseWithoutRelease()
-	x.tell()
+	x.report()
 	return 0
 }
 
