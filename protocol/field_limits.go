@@ -83,6 +83,13 @@ func (f *fields) trailingReason(v *string) {
 	}
 }
 
+// trailingUint is a number at the end of a message, which is left out when it is 0.
+func (f *fields) trailingUint(field string, v *uint64) {
+	if f.pass != encode || *v != 0 {
+		f.uint(field, v)
+	}
+}
+
 // absent stands for a part that is left out before another one that is not.
 func (f *fields) absent() {
 	if f.pass == encode {

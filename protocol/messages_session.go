@@ -18,6 +18,10 @@ type SessionStart struct {
 	// Path is the node's, instead of its id. The server resolves it as
 	// NodeDescribe does.
 	Path string
+
+	// Parent is the session whose command starts this one; 0: none. The parent is taken to give
+	// nothing back before this session ends.
+	Parent uint64
 }
 
 func (m *SessionStart) fields(f *fields) {
@@ -38,6 +42,7 @@ func (m *SessionStart) fields(f *fields) {
 			f.refuse("both the id and the path of the node are given; give one of them")
 		}
 	}
+	f.trailingUint("parent", &m.Parent)
 }
 
 func (m *SessionStart) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -194,6 +199,7 @@ type SessionInfo struct {
 	Description string
 	Client      string // client address, as the instance saw it
 	CreatedAt   uint64 // wall clock, ms since 1970
+	Parent      uint64 // the session whose command started it; 0: none
 }
 
 func (m *SessionInfo) fields(f *fields) {
@@ -207,6 +213,7 @@ func (m *SessionInfo) fields(f *fields) {
 	f.str("description", &m.Description)
 	f.str("client", &m.Client)
 	f.uint("created at", &m.CreatedAt)
+	f.trailingUint("parent", &m.Parent)
 }
 
 func (m *SessionInfo) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -237,8 +244,8 @@ func (m *SessionListReply) AppendBody(b []byte) []byte {
 func (m *SessionListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
 // SessionObjects lists what a session takes part in besides semaphores, in one shard: first the
-// processes that it is a member of, then the tracks that it has instances of, each in order of
-// name. Reply: SessionObjectsReply.
+// processes that it is a member of, then the tracks that it has instances of, then rate limits, each
+// in order of name, then the sessions whose parent it is. Reply: SessionObjectsReply.
 type SessionObjects struct {
 	Shard   uint64
 	Node    uint64
@@ -267,13 +274,14 @@ const (
 	ObjectProcess ObjectType = 1
 	ObjectTrack   ObjectType = 2
 	ObjectLimit   ObjectType = 3
+	ObjectSession ObjectType = 4 // a session that a command of this one started
 )
 
 // SessionObject is one object that a session takes part in.
 type SessionObject struct {
 	Type  ObjectType
-	Name  []byte
-	Label string // the member's key, which may be empty; or the first of the instances' ids
+	Name  []byte // of a session its id, 8 bytes, big-endian
+	Label string // the member's key, which may be empty; the first of the instances' ids; a session's description
 	Count uint64 // of instances; of a process 1
 }
 

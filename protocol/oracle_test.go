@@ -5,6 +5,7 @@ import (
 	"flag"
 	"os"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -93,6 +94,12 @@ func leavesOutLast(m Message) bool {
 		return !x.Transferred
 	case *LeaseLost:
 		return x.Cause == 0
+	case *SessionStart:
+		return x.Parent == 0
+	case *SessionInfo:
+		return x.Parent == 0
+	case *SessionListReply:
+		return slices.ContainsFunc(x.Sessions, func(s SessionInfo) bool { return s.Parent == 0 })
 	}
 	return false
 }

@@ -32,7 +32,7 @@ var (
 	sampleNode = NodeInfo{TierName: "default",
 		ID: 2, Path: "/services/billing", Revision: 3, Config: DefaultNodeConfig(), CreatedAt: 1_700_000_000_000}
 	sampleInfo = SessionInfo{Session: sampleHead.Session, Node: 2, State: SessionDetached, Epoch: 3, Timeout: 10_000, Remaining: 4_500,
-		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000}
+		Description: "billing-1", Client: "192.0.2.7:40312", CreatedAt: 1_700_000_000_000, Parent: 1}
 	sampleRuns = []BucketRun{{Count: 2048}, {Count: 2048, Epoch: 3}}
 )
 
@@ -115,7 +115,7 @@ var messages = []messageCase{
 	{KindCluster, &Cluster{Method: MethodExpel, Body: []byte(`{"instance":"b"}`)}},
 	{KindCluster | KindReply, &ClusterReply{Body: []byte(`{"state":"to be expelled"}`)}},
 
-	{KindSessionStart, &SessionStart{Node: 2, CreateID: []byte("fedcba9876543210"), Key: sampleKey, Timeout: 10_000, Description: "billing-1", Nonce: 7}},
+	{KindSessionStart, &SessionStart{Node: 2, CreateID: []byte("fedcba9876543210"), Key: sampleKey, Timeout: 10_000, Description: "billing-1", Nonce: 7, Parent: sampleHead.Session}},
 	{KindSessionStart | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 1, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{1, 2, 3}}},
 	{KindSessionAttach, &SessionAttach{Session: sampleHead.Session, Node: 2, Epoch: 2, Key: sampleKey, Timeout: 10_000, Description: "billing-1", Nonce: 7}},
 	{KindSessionAttach | KindReply, &SessionReply{Session: sampleHead.Session, Epoch: 2, Shard: 1, Timeout: 10_000, Grace: 10_000, Ticket: []byte{4, 5, 6}}},
