@@ -122,6 +122,7 @@ type chunkRecord struct {
 	key, create                 [protocol.KeyLen]byte // create alone with chunkEndedCreateID
 	client                      []byte
 	created, timeout, remaining uint64
+	parent                      uint64 // 0: none
 	attached, ended             bool
 
 	low     uint64
@@ -202,6 +203,9 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		r.Fixed(c.create[:])
 		c.nonce, c.client, c.created = r.Uint(), r.Bytes(varint.NoLimit), r.Uint()
 		c.timeout, c.attached, c.at = r.Uint(), r.Bool(), r.Uint()
+		if len(r.Rest) > 0 {
+			c.parent = r.Uint()
+		}
 		home := uint64(protocol.HomeBucket(c.create, x.Total))
 		return x.contains(home) && protocol.SessionTier(c.id) == x.Tier &&
 			uint64(protocol.SessionBucket(c.id)) == home && c.id>>56 == 0 &&
@@ -287,6 +291,9 @@ func (w *chunkWriter) homeSession(s *homeSession) {
 	f = varint.Append(f, s.created, uint64(s.timeout))
 	f = varint.AppendBool(f, s.attached)
 	f = varint.Append(f, s.timer.at)
+	if parent := s.node.families.parent(s.id); parent != 0 {
+		f = varint.Append(f, parent)
+	}
 	w.put(chunkHomeSession, f)
 }
 

@@ -81,6 +81,7 @@ var derived = map[string]string{
 	"semaphore.hotAgain":          "for metrics",
 	"entry.began":                 "for metrics",
 	"node.times":                  "for metrics",
+	"node.families":               "in the sessions' records: see testdata/scripts/children.txt",
 	"node.levelWaits":             "for metrics",
 	"sessionRecord.endReason":     "for metrics",
 	"Machine.hot":                 "for metrics",

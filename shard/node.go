@@ -22,6 +22,7 @@ type node struct {
 	formerGraces             []formerGrace
 
 	homeSessions   container.Index[*homeSession]
+	families       families
 	remoteSessions container.Index[protocol.SessionID]
 	semaphores     container.Index[*semaphore]               // by name, without those in semaphoreTable.ring
 	semaphoreCount int                                       // those in that ring included

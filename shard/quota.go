@@ -50,13 +50,16 @@ const (
 	quotas                = 4
 )
 
-func (n *node) addSession(s *homeSession) {
+// addSession adds a session whose parent has this id; 0: it has none.
+func (n *node) addSession(s *homeSession, parent uint64) {
 	n.homeSessions.Insert(s, homeSessionLess)
+	n.families.add(s.id, parent)
 	n.bytes += sessionBytes + uint64(len(s.description))
 }
 
 func (n *node) removeSession(s *homeSession) {
 	n.homeSessions.Remove(s, homeSessionLess)
+	n.families.remove(s.id)
 	n.bytes -= sessionBytes + uint64(len(s.description))
 }
 

@@ -157,6 +157,9 @@ func (r *sessionRecord) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.AppendBytes(b, s.client)
 	b = varint.Append(b, s.created, r.lastSeen, s.generation, uint64(s.timeout))
 	b = varint.AppendBool(b, s.attached)
+	if parent := r.node.families.parent(r.id); parent != 0 {
+		b = varint.Append(b, parent)
+	}
 	return closeRecord(b, start, 0, recordHomeSession, 0, sum)
 }
 

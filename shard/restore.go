@@ -254,6 +254,9 @@ func (x *restorer) sessionRecord(r *varint.Reader, home bool) bool {
 		s.nonce, s.client, s.created, s.lastSeen, s.generation =
 			r.Uint(), string(r.Bytes(varint.NoLimit)), r.Uint(), r.Uint(), r.Uint()
 		s.timeout, s.attached = uint32(r.Uint()), r.Bool()
+		if len(r.Rest) > 0 {
+			l.parent = r.Uint()
+		}
 	} else {
 		p.lastSeen = r.Uint()
 	}

@@ -16,6 +16,7 @@ type sessionLink struct {
 	at        uint64
 	due       bool
 	dueAt     uint64
+	parent    uint64
 }
 
 type semaphoreLink struct {
@@ -104,7 +105,7 @@ func (x *restorer) linkSessions() bool {
 				return false
 			}
 			m.byCreateID.add(s)
-			p.node.addSession(s)
+			p.node.addSession(s, l.parent)
 		default:
 			p.node.remoteSessions.Insert(p.id, cmp.Less)
 		}

@@ -151,10 +151,14 @@ func (x *scriptRunner) command(line string) Command {
 		if v, ok := a.vals["create"]; ok {
 			create = []byte(v)
 		}
+		parent := uint64(0)
+		if s := x.sessions[a.vals["parent"]]; s != nil {
+			parent = s.id
+		}
 		c := request(CmdSessionStart, &protocol.SessionStart{
 			Node: node, CreateID: create, Key: key, Timeout: a.num("timeout", 10_000),
 			Description: string(a.data("desc")),
-			Nonce:       a.num("nonce", 1),
+			Nonce:       a.num("nonce", 1), Parent: parent,
 		})
 		c.Client = "10.0.0.1:" + strconv.Itoa(len(word(1)))
 		return c

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"encoding/binary"
 	"fmt"
 	"strings"
 
@@ -65,9 +66,13 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 				return err.Error() + "\n"
 			}
 			for _, s := range r.Sessions {
-				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s\n",
+				fmt.Fprintf(&b, "%s state=%d epoch=%d timeout=%d remaining=%d desc=%q client=%s",
 					x.sessionName(s.Session), s.State, s.Epoch, s.Timeout, s.Remaining,
 					s.Description, s.Client)
+				if s.Parent != 0 {
+					fmt.Fprintf(&b, " parent=%s", x.sessionName(s.Parent))
+				}
+				b.WriteString("\n")
 			}
 			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {
 				b.WriteString("-- next page\n")
@@ -83,13 +88,17 @@ func (x *scriptRunner) read(d *datadriven.TestData) string {
 		if after := a.vals["after"]; after != "" { // such as 1mail: the type and the name
 			req.Cursor = append([]byte{after[0] - '0'}, after[1:]...)
 		}
-		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track", protocol.ObjectLimit: "limit"}
+		types := map[protocol.ObjectType]string{protocol.ObjectProcess: "process", protocol.ObjectTrack: "track", protocol.ObjectLimit: "limit",
+			protocol.ObjectSession: "session"}
 		for more := true; more; more = len(req.Cursor) > 0 {
 			var r protocol.SessionObjectsReply
 			if err := x.m.Sessions().Objects(&req, &r); err != nil {
 				return err.Error() + "\n"
 			}
 			for _, o := range r.Objects {
+				if o.Type == protocol.ObjectSession {
+					o.Name = []byte(x.sessionName(binary.BigEndian.Uint64(o.Name)))
+				}
 				fmt.Fprintf(&b, "%s %s label=%q count=%d\n", types[o.Type], o.Name, o.Label, o.Count)
 			}
 			if req.Cursor = r.Cursor; len(r.Cursor) > 0 {

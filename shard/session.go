@@ -94,7 +94,7 @@ func applyStart(m *Machine, c *rawCommand) {
 	s.lastSeen, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.sessions.add(s.sessionRecord)
 	m.byCreateID.add(s)
-	n.addSession(s)
+	n.addSession(s, x.Parent)
 	m.replyAttached(s)
 }
 

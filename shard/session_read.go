@@ -137,7 +137,7 @@ func (r Sessions) info(s *homeSession) protocol.SessionInfo {
 	info := protocol.SessionInfo{
 		Session: s.id, Node: s.node.id, State: protocol.SessionAttached, Epoch: s.epoch,
 		Timeout: uint64(s.timeout), Description: s.description,
-		Client: s.client, CreatedAt: s.created,
+		Client: s.client, CreatedAt: s.created, Parent: s.node.families.parent(s.id),
 	}
 	if attached, deadline := r.m.attached(s); !attached {
 		info.State, info.Remaining = protocol.SessionDetached, deadline-r.m.bucketTime(r.m.homeBucketOf(s))
@@ -176,15 +176,16 @@ func (r Sessions) List(req *protocol.SessionList, out *protocol.SessionListReply
 	return nil
 }
 
-// Objects reads a page of the hosted objects in the active buckets of this shard that a session
-// takes part in: kind by kind, each in order of name. The cursor is the type and the name of the
-// last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+// Objects reads a page of what a session takes part in, in the active buckets of this shard: hosted
+// objects, kind by kind, each in order of name, then its children. The cursor is the type and the
+// name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
 	var last protocol.ObjectType
 	var after []byte
 	if len(req.Cursor) > 0 {
 		last, after = protocol.ObjectType(req.Cursor[0]), req.Cursor[1:]
-		known := slices.ContainsFunc(hostedKinds[:], func(k hostedKind) bool { return k.object == last })
+		known := last == protocol.ObjectSession && len(after) == 8 ||
+			slices.ContainsFunc(hostedKinds[:], func(k hostedKind) bool { return k.object == last })
 		if !known || len(after) > protocol.MaxNameLen {
 			return badCursor()
 		}
@@ -194,11 +195,39 @@ func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObj
 		return err
 	}
 	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0], Runs: r.m.activeRuns(out.Runs)}
-	p := r.m.sessions.get(req.Session)
-	if p == nil || p.node != n || !r.m.alive(p) {
+	pg := newPage(req.Limit, PageBytes)
+	if p := r.m.sessions.get(req.Session); p != nil && p.node == n && r.m.alive(p) && !r.hostedObjects(p, last, after, &pg, out) {
 		return nil
 	}
-	pg := newPage(req.Limit, PageBytes)
+	afterChild := uint64(0)
+	if last == protocol.ObjectSession {
+		afterChild = binary.BigEndian.Uint64(after)
+	}
+	n.families.childrenAfter(req.Session, afterChild, func(id uint64) bool {
+		p := r.m.sessions.get(id)
+		if !r.m.alive(p) || r.m.activeHomeBucket(id) == nil {
+			return true
+		}
+		return addObject(&pg, out, protocol.SessionObject{Type: protocol.ObjectSession,
+			Name: binary.BigEndian.AppendUint64(nil, id), Label: p.description, Count: 1})
+	})
+	return nil
+}
+
+// addObject adds an object to a page. false: the page is full, and its cursor is set.
+func addObject(p *page, out *protocol.SessionObjectsReply, o protocol.SessionObject) bool {
+	if !p.takes(16 + len(o.Name) + len(o.Label)) {
+		end := &out.Objects[len(out.Objects)-1]
+		out.Cursor = append([]byte{byte(end.Type)}, end.Name...)
+		return false
+	}
+	out.Objects = append(out.Objects, o)
+	return true
+}
+
+// hostedObjects adds the hosted objects that a session takes part in, behind the last one of the
+// page before. false: the page is full.
+func (r Sessions) hostedObjects(p *sessionRecord, last protocol.ObjectType, after []byte, pg *page, out *protocol.SessionObjectsReply) bool {
 	for kind := range kindCount {
 		objects, object := p.objects(kindNumber(kind)), hostedKinds[kind].object
 		if object < last {
@@ -216,14 +245,10 @@ func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObj
 				continue
 			}
 			label, count := x.state.part(p.id)
-			if !pg.takes(16 + len(x.name) + len(label)) {
-				end := &out.Objects[len(out.Objects)-1]
-				out.Cursor = append([]byte{byte(end.Type)}, end.Name...)
-				return nil
+			if !addObject(pg, out, protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)}) {
+				return false
 			}
-			out.Objects = append(out.Objects,
-				protocol.SessionObject{Type: object, Name: x.name, Label: label, Count: uint64(count)})
 		}
 	}
-	return nil
+	return true
 }
