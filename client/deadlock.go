@@ -2,13 +2,17 @@ package client
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/waitgraph"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -17,13 +21,14 @@ import (
 type WaitStep struct {
 	Session     uint64
 	Description string // of the session
-	Name        string // of the semaphore that it waits for
+	Name        string // of the semaphore that it waits for; empty if it waits for By to end
 	Count       uint64
 	Place       uint64 // in its queue
 	Since       time.Time
 	Ends        time.Time // when the wait ends by itself, by the server's clock; zero: never
 	// By is a session that blocks the wait. If Holds, it holds units, with the token, else it is ahead
-	// in the queue, and Token is its place.
+	// in the queue, and Token is its place. Without a Name it is a child: a command that runs under
+	// Session started it, and Session gives nothing back before it ends.
 	By            uint64
 	ByDescription string
 	Holds         bool
@@ -33,6 +38,10 @@ type WaitStep struct {
 
 // String is a sentence for people.
 func (s WaitStep) String() string {
+	if s.Name == "" {
+		return fmt.Sprintf("session %d%s waits for session %d%s to end, which its command started",
+			s.Session, inBrackets(s.Description), s.By, inBrackets(s.ByDescription))
+	}
 	text := fmt.Sprintf("session %d%s waits for %s since %s (place %d", s.Session, inBrackets(s.Description), s.Name, clockText(s.Since), s.Place)
 	if !s.Ends.IsZero() {
 		text += ", until " + clockText(s.Ends)
@@ -55,7 +64,8 @@ func clockText(t time.Time) string { return t.UTC().Format("15:04:05Z") }
 
 // Deadlock is a set of sessions that wait for each other. None of them can go on unless one gives up
 // a wait or what it holds. A session counts as one thread of work, which gives nothing back while it
-// waits: a program that uses one session for several jobs may see a deadlock that is none.
+// waits, or while a session that its command started lives: a program that uses one session for
+// several jobs may see a deadlock that is none.
 type Deadlock struct {
 	Sessions []uint64 // by id
 	// Steps are the waits of these sessions, each with one that blocks it: those of a cycle first.
@@ -90,6 +100,7 @@ type waitReads struct {
 	ctx  context.Context
 	n    *Node
 	sems map[string]*Semaphore
+	text map[uint64]string // descriptions of sessions
 	cut  string
 }
 
@@ -97,7 +108,7 @@ type waitReads struct {
 func readWaits(ctx context.Context, n *Node, from []uint64) (*waitReads, *waitgraph.Graph) {
 	ctx, done := context.WithTimeout(ctx, waitsTimeout)
 	defer done()
-	r := &waitReads{ctx: ctx, n: n, sems: make(map[string]*Semaphore)}
+	r := &waitReads{ctx: ctx, n: n, sems: make(map[string]*Semaphore), text: make(map[uint64]string)}
 	g, cut := waitgraph.Read(r, from)
 	if cut != "" {
 		r.cut = cut
@@ -106,28 +117,94 @@ func readWaits(ctx context.Context, n *Node, from []uint64) (*waitReads, *waitgr
 }
 
 // Waits implements waitgraph.Source.
-func (r *waitReads) Waits(session uint64) (names []string, err error) {
+func (r *waitReads) Waits(session uint64) (names []string, children []uint64, err error) {
+	var reading sync.WaitGroup
+	var failed error
+	reading.Go(func() {
+		for child, err := range childrenOf(r.ctx, r.n, session) {
+			if failed = err; err != nil {
+				return
+			}
+			children = append(children, child.id)
+			r.text[child.id] = child.description
+		}
+	})
 	for info, err := range r.n.List(r.ctx, "", OfSession(session), ReadConsistency(Strict)) {
 		if err != nil {
-			return nil, err
+			reading.Wait()
+			return nil, nil, r.cause(err)
 		}
 		if info.Waiting {
 			names = append(names, info.Name)
 		}
 	}
-	return names, nil
+	reading.Wait()
+	if failed != nil {
+		return nil, nil, r.cause(failed)
+	}
+	return names, children, nil
+}
+
+// cause is an error of a read without the read's own name.
+func (r *waitReads) cause(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("there was no answer within %s", waitsTimeout)
+	}
+	if answer, ok := errors.AsType[*protocol.Error](err); ok {
+		return answer
+	}
+	return err
+}
+
+type childSession struct {
+	id          uint64
+	description string
+}
+
+// childrenOf yields the sessions that a command of a session started, by id.
+func childrenOf(ctx context.Context, n *Node, session uint64) iter.Seq2[childSession, error] {
+	key := func(c *childSession) string { return string(childCursor(c.id)) }
+	read := func(shard uint64, cursor []byte) (page handle.ListPage[childSession], err error) {
+		if len(cursor) == 0 {
+			cursor = childCursor(0) // behind all that is no session
+		}
+		req := &protocol.SessionObjects{Shard: shard, Node: n.h.ID, Session: session, Cursor: cursor}
+		var reply protocol.SessionObjectsReply
+		if _, err := n.h.Call(ctx, n.h.AtShard(shard), protocol.KindSessionObjects, req, &reply); err != nil {
+			return page, err
+		}
+		items := make([]childSession, 0, len(reply.Objects))
+		for _, o := range reply.Objects {
+			if o.Type == protocol.ObjectSession && len(o.Name) == 8 {
+				items = append(items, childSession{binary.BigEndian.Uint64(o.Name), o.Label})
+			}
+		}
+		return handle.ListPage[childSession]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
+	}
+	return handle.ListShards(ctx, n.h, "list children of sessions of", n.h.Path, handle.ListLimits{}, key, read)
+}
+
+// childCursor is the cursor behind a child.
+func childCursor(id uint64) []byte {
+	return binary.BigEndian.AppendUint64([]byte{byte(protocol.ObjectSession)}, id)
 }
 
 // Semaphore implements waitgraph.Source.
 func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 	sem, err := r.n.describe(r.ctx, name, IncludeOwners(), IncludeWaiters(), IncludeSlots(), ReadConsistency(Strict), MaxItems(mostEntries))
 	if err != nil {
-		return nil, err
+		return nil, r.cause(err)
 	}
 	if unread := sem.NumOwners + sem.NumWaiters - uint64(len(sem.Owners)+len(sem.Waiters)); unread > 0 && r.cut == "" {
 		r.cut = fmt.Sprintf("%d owners and waiters of %s", unread, name)
 	}
 	r.sems[name] = sem
+	for _, o := range sem.Owners {
+		r.text[o.Session] = o.Description
+	}
+	for _, w := range sem.Waiters {
+		r.text[w.Session] = w.Description
+	}
 	x := &waitgraph.Semaphore{Name: name, Limit: sem.Limit}
 	if o := sem.Options; o != nil {
 		x.Policy, x.Aging = protocol.QueuePolicy(o.Policy), o.Aging > 0
@@ -202,6 +279,12 @@ func (r *waitReads) steps(g *waitgraph.Graph, session uint64, set []uint64) (ste
 			}
 		}
 		steps = append(steps, s)
+	}
+	for _, child := range g.Children[session] {
+		waits := len(g.Waits[child])+len(g.Children[child]) > 0
+		if len(steps) == 0 && (set == nil && waits || slices.Contains(set, child)) {
+			steps = append(steps, WaitStep{Session: session, Description: r.text[session], By: child, ByDescription: r.text[child]})
+		}
 	}
 	return steps
 }

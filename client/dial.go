@@ -52,6 +52,11 @@ type Config struct {
 	// cluster of the first instance that answers.
 	Cluster string
 
+	// Parent is the session whose command started this program, in the same cluster; 0: none. The
+	// parent is taken to give nothing back before the client's sessions end, so a deadlock of nested
+	// commands is seen. FromEnv reads it.
+	Parent uint64
+
 	// Name is what instances show as this client's name. Default: Version.
 	Name string
 

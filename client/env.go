@@ -30,6 +30,7 @@ const (
 //	SIGNALBOX_TLS_CA            file with the instances' CA certificates; default the system's
 //	SIGNALBOX_TLS_CERT, _KEY    files with this client's certificate and key
 //	SIGNALBOX_TLS_SERVER_NAME   name in the instances' certificates, in place of the host
+//	SIGNALBOX_SESSION           session of the command line that runs this program: Config.Parent
 //
 // An empty variable counts as unset. An error names the variable. The files are read again for each
 // connection.
@@ -66,6 +67,11 @@ func FromEnv() (cfg Config, node string, err error) {
 		cfg.GetRootCAs = CAFile(file)
 		if _, err := cfg.GetRootCAs(context.Background()); err != nil {
 			return cfg, node, fmt.Errorf("SIGNALBOX_TLS_CA: %w", err)
+		}
+	}
+	if text := os.Getenv("SIGNALBOX_SESSION"); text != "" {
+		if cfg.Parent, err = strconv.ParseUint(text, 10, 64); err != nil {
+			return cfg, node, fmt.Errorf("SIGNALBOX_SESSION is %q, which is no session's id", text)
 		}
 	}
 	cfg.TLS, err = tlsFromEnv()

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest"
@@ -52,6 +53,7 @@ func TestFromEnv(t *testing.T) {
 		"cluster":     {map[string]string{"SIGNALBOX_CLUSTER": "prod"}, []string{"127.0.0.1:7070"}, "/default", "", false, ""},
 		"no TLS":      {map[string]string{"SIGNALBOX_TLS": "false"}, []string{"127.0.0.1:7070"}, "/default", "", false, ""},
 		"server name": {map[string]string{"SIGNALBOX_TLS_SERVER_NAME": "x"}, []string{"127.0.0.1:7070"}, "/default", "", true, ""},
+		"no session":  {env: map[string]string{"SIGNALBOX_SESSION": "mine"}, err: `SIGNALBOX_SESSION is "mine", which is no session's id`},
 		"no port":     {env: map[string]string{"SIGNALBOX_ENDPOINTS": "here"}, err: `SIGNALBOX_ENDPOINTS: "here" is not host:port`},
 		"commas":      {env: map[string]string{"SIGNALBOX_ENDPOINTS": " , "}, err: "names no instance"},
 		"no token":    {env: map[string]string{"SIGNALBOX_TOKEN_FILE": dir + "/none"}, err: "SIGNALBOX_TOKEN_FILE: open"},
@@ -91,14 +93,19 @@ func TestFromEnv(t *testing.T) {
 // TestFromEnvConnects: what the variables say is enough for a session.
 func TestFromEnvConnects(t *testing.T) {
 	srv := servertest.Start(t, servertest.Config(func(c *server.Config) { c.Shards = 1 }))
-	setEnv(t, map[string]string{"SIGNALBOX_ENDPOINTS": srv.Addr()})
+	setEnv(t, map[string]string{"SIGNALBOX_ENDPOINTS": srv.Addr(), "SIGNALBOX_SESSION": "77"})
 	cfg, node, err := client.FromEnv()
 	must(t, err)
 	c, err := client.Open(testContext(t), cfg)
 	must(t, err)
 	defer c.CloseWithoutRelease()
-	_, err = c.Session(testContext(t), node)
+	s, err := c.Session(testContext(t), node)
 	must(t, err)
+	info, err := admin.OfNode(s.Node()).DescribeSession(testContext(t), s.ID())
+	must(t, err)
+	if info.Parent != 77 {
+		t.Errorf("the session's parent is %d", info.Parent)
+	}
 
 	dir := t.TempDir()
 	ca := certstest.New(t)

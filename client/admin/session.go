@@ -25,6 +25,7 @@ type SessionInfo struct {
 	Description string
 	Client      string // the client's address
 	CreatedAt   time.Time
+	Parent      uint64 // the session whose command started it; 0: none
 }
 
 // Sessions lists the sessions of the node, in order of id, over all shards; MaxItems and
@@ -51,27 +52,36 @@ func (n Node) Sessions(ctx context.Context, opts ...client.ReadOption) iter.Seq2
 // ObjectKind is a kind of object that sessions take part in, beside semaphores.
 type ObjectKind uint8
 
-// A session is a member of a process, has instances in a rollout's track, and takes part in a rate
-// limit.
+// A session is a member of a process, has instances in a rollout's track, takes part in a rate
+// limit, and is the parent of the sessions that its command started.
 const (
 	ObjectProcess ObjectKind = 1
 	ObjectTrack   ObjectKind = 2
 	ObjectLimit   ObjectKind = 3
+	ObjectSession ObjectKind = 4
 )
 
 // SessionObject is an object that a session takes part in.
 type SessionObject struct {
 	Kind      ObjectKind
-	Name      string
-	Label     string // the member's key, which may be empty; or the first of the instances' ids
+	Name      string // empty for a session
+	Session   uint64 // the child; 0 for others
+	Label     string // the member's key, which may be empty; the first of the instances' ids; the child's description
 	Instances uint64 // that the session has registered in the track; of others 1
 }
 
 // SessionObjects lists the coordination processes that a session is a member of, the tracks in which
-// it has instances, and the rate limits that it takes part in, over all shards: processes before
-// tracks before rate limits, each in order of name. The sequence ends after its first error. List with OfSession lists the semaphores.
+// it has instances, the rate limits that it takes part in, and the sessions that its command
+// started, over all shards: in this order, each in order of name or id. The sequence ends after its
+// first error. List with OfSession lists the semaphores.
 func (n Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionObject, error] {
-	key := func(o *SessionObject) string { return string([]byte{byte(o.Kind)}) + o.Name }
+	key := func(o *SessionObject) string {
+		k := append([]byte{byte(o.Kind)}, o.Name...)
+		if o.Kind == ObjectSession {
+			k = binary.BigEndian.AppendUint64(k, o.Session)
+		}
+		return string(k)
+	}
 	read := func(shard uint64, cursor []byte) (page handle.ListPage[SessionObject], err error) {
 		var reply protocol.SessionObjectsReply
 		req := &protocol.SessionObjects{Shard: shard, Node: n.h.ID, Session: id, Cursor: cursor}
@@ -83,6 +93,9 @@ func (n Node) SessionObjects(ctx context.Context, id uint64) iter.Seq2[SessionOb
 		for i, w := range reply.Objects {
 			items[i] = SessionObject{Kind: ObjectKind(w.Type), Name: string(w.Name),
 				Label: w.Label, Instances: w.Count}
+			if w.Type == protocol.ObjectSession && len(w.Name) == 8 {
+				items[i].Name, items[i].Session = "", binary.BigEndian.Uint64(w.Name)
+			}
 		}
 		return handle.ListPage[SessionObject]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
 	}
@@ -99,6 +112,7 @@ func sessionInfo(w *protocol.SessionInfo) SessionInfo {
 		ID: w.Session, Attached: w.State == protocol.SessionAttached, Epoch: w.Epoch,
 		Timeout: millis.Duration(w.Timeout), Remaining: millis.Duration(w.Remaining),
 		Description: w.Description, Client: w.Client, CreatedAt: millis.Time(w.CreatedAt),
+		Parent: w.Parent,
 	}
 }
 

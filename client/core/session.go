@@ -27,6 +27,7 @@ type Session struct {
 	Nonce       uint64
 	Timeout     time.Duration // that is asked for
 	Description string
+	Parent      uint64        // the session whose command starts this one; 0: none
 	KeepAlive   time.Duration // most between pings; 0: as the timeout needs
 
 	machine     *sessionstate.Machine

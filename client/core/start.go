@@ -43,7 +43,7 @@ func (x *Start) begin(e *Engine, s *Session) {
 	s.epoch = 1
 	x.msg = protocol.SessionStart{
 		CreateID: x.Create[:], Key: s.Key[:], Timeout: uint64(s.Timeout.Milliseconds()), Description: s.Description,
-		Nonce: s.Nonce,
+		Nonce: s.Nonce, Parent: s.Parent,
 	}
 	if s.Node != 0 { // it is known
 		s.Timeout = sessionstate.Enlarge(s.Timeout, s.Grace)

@@ -115,6 +115,11 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		if o.Kind == admin.ObjectLimit {
 			kind = "rate limit"
 		}
+		if o.Kind == admin.ObjectSession {
+			part.Rows = append(part.Rows, row{Key: "session " + strconv.FormatUint(o.Session, 10),
+				Cells: []cell{sessionCell(path, o.Session, o.Label), text("session"), text("started by its command")}})
+			continue
+		}
 		name := nameCell(o.Name, objectURL(o.Kind, path, o.Name))
 		part.Rows = append(part.Rows, row{Key: kind + " " + encodeName(o.Name), Cells: []cell{name, text(kind), text(as)}})
 	}

@@ -55,31 +55,42 @@ type Waiter struct {
 type Graph struct {
 	Semaphores map[string]*Semaphore
 	Waits      map[uint64][]string // of sessions, by name
+	Children   map[uint64][]uint64 // of sessions: those that a command of theirs started, by id
 	Order      []uint64            // the sessions, in the order in which they were read
 }
 
 // Deadlocked is the deadlock set: the largest set of waiting sessions each of which is stuck at
 // every wait as long as the others of the set give nothing back. It is in order of session ids.
 //
-// A session is one thread of work, which gives nothing back while it waits. A waiter that could not
-// be granted if nobody held anything waits for an operator, and is not deadlocked.
+// A session is one thread of work, which gives nothing back while it waits, and before its children
+// have ended: it is stuck while one of them is. A waiter that could not be granted if nobody held
+// anything waits for an operator, and is not deadlocked.
 func (g *Graph) Deadlocked() []uint64 {
-	set := make(map[uint64]bool)
+	set, queued := make(map[uint64]bool), make(map[uint64]bool)
 	for session, names := range g.Waits {
-		if len(names) > 0 {
-			set[session] = true
-		}
+		queued[session] = len(names) > 0
+		set[session] = queued[session] || len(g.Children[session]) > 0
 	}
+	g.reduce(set, queued)
+	maps.DeleteFunc(set, func(_ uint64, in bool) bool { return !in })
+	return slices.Sorted(maps.Keys(set))
+}
+
+// reduce takes out of a set the sessions that can go on, and out of those that are queued for ever,
+// which give up no place, the ones that are granted something.
+func (g *Graph) reduce(set, queued map[uint64]bool) {
 	for changed := true; changed; {
 		changed = false
 		for session := range set {
-			if slices.ContainsFunc(g.Waits[session], func(name string) bool { return !g.stuck(name, session, set) }) {
-				delete(set, session)
-				changed = true
+			goesOn := func(name string) bool { return !g.stuck(name, session, set, queued) }
+			if queued[session] && slices.ContainsFunc(g.Waits[session], goesOn) {
+				queued[session], changed = false, true
+			}
+			if set[session] && !queued[session] && !slices.ContainsFunc(g.Children[session], func(c uint64) bool { return set[c] }) {
+				set[session], changed = false, true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(set))
 }
 
 // Core is the deadlock set without those that block none of it: sessions that only wait behind it.
@@ -94,6 +105,11 @@ func (g *Graph) Core() []uint64 {
 					blocks[b.Session] = true
 				}
 			}
+			for _, child := range g.Children[session] {
+				if slices.Contains(set, child) {
+					blocks[child] = true
+				}
+			}
 		}
 		if len(blocks) == len(set) {
 			return set
@@ -102,8 +118,9 @@ func (g *Graph) Core() []uint64 {
 	}
 }
 
-// stuck reports whether a wait cannot end while the sessions of a set give nothing back.
-func (g *Graph) stuck(name string, session uint64, set map[uint64]bool) bool {
+// stuck reports whether a wait cannot end while the sessions of a set give nothing back, and those
+// that are queued wait.
+func (g *Graph) stuck(name string, session uint64, set, queued map[uint64]bool) bool {
 	s := g.Semaphores[name]
 	if s == nil {
 		return false
@@ -122,7 +139,7 @@ func (g *Graph) stuck(name string, session uint64, set map[uint64]bool) bool {
 		return true
 	}
 	if len(s.Slots) == 0 {
-		return slices.ContainsFunc(s.Waiters, func(x Waiter) bool { return set[x.Session] && s.Ahead(&x, w) })
+		return slices.ContainsFunc(s.Waiters, func(x Waiter) bool { return queued[x.Session] && s.Ahead(&x, w) })
 	}
 	admitted, left := uint64(0), uint64(0)
 	for i := range s.Slots {
@@ -131,7 +148,7 @@ func (g *Graph) stuck(name string, session uint64, set map[uint64]bool) bool {
 			continue
 		}
 		admitted++
-		claimed := func(x Waiter) bool { return set[x.Session] && x.admits(slot) && s.Ahead(&x, w) }
+		claimed := func(x Waiter) bool { return queued[x.Session] && x.admits(slot) && s.Ahead(&x, w) }
 		if !set[slot.Session] && !slices.ContainsFunc(s.Waiters, claimed) {
 			left++
 		}
@@ -230,15 +247,26 @@ func (g *Graph) Path(from, set []uint64) (path []uint64) {
 	for _, session := range first {
 		for !slices.Contains(path, session) {
 			path = append(path, session)
-			for _, name := range g.Waits[session] {
-				if b := g.Blockers(name, session, set); len(b) > 0 {
-					session = b[0].Session
-					break
-				}
-			}
+			session = g.next(session, set)
 		}
 	}
 	return path
+}
+
+// next is the first session of a set that blocks a session: an owner or waiter, else a child. It is
+// the session itself if none does.
+func (g *Graph) next(session uint64, set []uint64) uint64 {
+	for _, name := range g.Waits[session] {
+		if b := g.Blockers(name, session, set); len(b) > 0 {
+			return b[0].Session
+		}
+	}
+	for _, child := range g.Children[session] {
+		if slices.Contains(set, child) {
+			return child
+		}
+	}
+	return session
 }
 
 func (s *Semaphore) usesSlotOf(w *Waiter, session uint64) bool {
@@ -263,6 +291,13 @@ func (g *Graph) Facts(set []uint64) string {
 		for _, w := range s.Waiters {
 			if slices.Contains(set, w.Session) {
 				fmt.Fprintf(&b, "%q %d waits %d %d %d %q %q %q\n", name, w.Session, w.Place, w.Count, w.Level, w.Key, w.Labels, w.Names)
+			}
+		}
+	}
+	for _, session := range set {
+		for _, child := range g.Children[session] {
+			if slices.Contains(set, child) {
+				fmt.Fprintf(&b, "%d waits for its child %d\n", session, child)
 			}
 		}
 	}

@@ -14,15 +14,17 @@ const (
 
 // Source reads one thing at a time, each at least as new as the call.
 type Source interface {
-	// Waits are the names of the semaphores that a session waits for.
-	Waits(session uint64) ([]string, error)
+	// Waits are the names of the semaphores that a session waits for, and the sessions that its
+	// command started.
+	Waits(session uint64) (names []string, children []uint64, err error)
 	Semaphore(name string) (*Semaphore, error)
 }
 
 // Read follows the graph from some sessions: what they wait for, who holds that and who is ahead,
-// what those wait for. cut says what was not read, empty if all was.
+// what those and their children wait for. cut says what was not read, empty if all was.
 func Read(src Source, from []uint64) (g *Graph, cut string) {
-	g = &Graph{Semaphores: make(map[string]*Semaphore), Waits: make(map[uint64][]string)}
+	g = &Graph{Semaphores: make(map[string]*Semaphore), Waits: make(map[uint64][]string),
+		Children: make(map[uint64][]uint64)}
 	missed := func(format string, args ...any) {
 		if cut == "" {
 			cut = fmt.Sprintf(format, args...)
@@ -51,7 +53,7 @@ func Read(src Source, from []uint64) (g *Graph, cut string) {
 	}
 	for ; len(next) > 0; next = next[1:] {
 		at := next[0]
-		names, err := src.Waits(at.session)
+		names, children, err := src.Waits(at.session)
 		if err != nil {
 			missed("what session %d waits for is not known: %v", at.session, err)
 			continue
@@ -71,6 +73,10 @@ func Read(src Source, from []uint64) (g *Graph, cut string) {
 				add(b.Session, at.depth+1)
 			}
 		}
+		for _, child := range children {
+			add(child, at.depth+1)
+		}
+		g.Children[at.session] = slices.Clone(children)
 		if whole {
 			g.Waits[at.session] = slices.Clone(names)
 			g.Order = append(g.Order, at.session)

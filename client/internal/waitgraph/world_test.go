@@ -17,7 +17,11 @@ type world struct {
 	next  uint64
 	names []string
 	sems  map[string]*worldSem
+
+	parents map[uint64]uint64 // by child, which begins when nestAfter steps are over; then its parent does nothing
 }
+
+const nestAfter = 20
 
 type worldSem struct {
 	limit         uint64
@@ -41,7 +45,12 @@ type worldEntry struct {
 const worldSessions = 7
 
 func newWorld(r *rand.Rand) *world {
-	w := &world{r: r, sems: make(map[string]*worldSem)}
+	w := &world{r: r, sems: make(map[string]*worldSem), parents: make(map[uint64]uint64)}
+	for child := uint64(2); child <= worldSessions && r.IntN(2) == 0; child++ {
+		if r.IntN(2) == 0 {
+			w.parents[child] = 1 + r.Uint64N(child-1)
+		}
+	}
 	for _, name := range []string{"a", "b", "c", "d"}[:2+r.IntN(3)] {
 		s := &worldSem{limit: 1 + r.Uint64N(3), policy: protocol.QueuePolicy(r.IntN(3)), starts: make(map[string]uint64), last: "-"}
 		if s.policy == protocol.PolicyPriority {
@@ -236,6 +245,9 @@ func (w *world) step() {
 	w.now++
 	session := 1 + w.r.Uint64N(worldSessions)
 	owned, waits := w.entries(session)
+	if w.now < nestAfter && w.parents[session] != 0 || len(w.children(session)) > 0 {
+		return
+	}
 	switch free := slices.DeleteFunc(slices.Clone(w.names), func(n string) bool { return slices.Contains(owned, n) }); {
 	case len(waits) > 0:
 		if w.r.IntN(20) == 0 { // its time is over
@@ -265,7 +277,8 @@ func (w *world) deadlocked() (set []uint64) {
 		changed = false
 		for session := uint64(1); session <= worldSessions; session++ {
 			owned, waits := c.entries(session)
-			if n, in := stuck[session]; in && (n == 0 || len(waits) < n) { // it goes on, and ends
+			waitsForChild := slices.ContainsFunc(c.children(session), func(child uint64) bool { _, in := stuck[child]; return in })
+			if n, in := stuck[session]; in && (n == 0 || len(waits) < n) && !waitsForChild { // it goes on, and ends
 				for _, name := range append(owned, waits...) {
 					c.end(name, session)
 				}
@@ -278,9 +291,19 @@ func (w *world) deadlocked() (set []uint64) {
 }
 
 // Waits implements Source.
-func (w *world) Waits(session uint64) ([]string, error) {
+func (w *world) Waits(session uint64) ([]string, []uint64, error) {
 	_, waits := w.entries(session)
-	return waits, nil
+	return waits, w.children(session), nil
+}
+
+// children are the sessions that a session's command has started.
+func (w *world) children(session uint64) (list []uint64) {
+	for child := uint64(1); child <= worldSessions && w.now >= nestAfter; child++ {
+		if w.parents[child] == session {
+			list = append(list, child)
+		}
+	}
+	return list
 }
 
 // Semaphore implements Source.
