@@ -43,6 +43,7 @@ type invocation struct {
 	timeout time.Duration // of --timeout
 	ttl     time.Duration
 
+	outer      outerCommand
 	cfg        client.Config
 	conn       *client.Client  // once connected
 	cleanupCtx context.Context // of ending
@@ -120,6 +121,8 @@ func (inv *invocation) readValues(values map[string]string) (err error) {
 		return usagef("--node %q: %v", inv.node, err)
 	}
 	inv.cfg.Cluster = values["cluster"]
+	inv.outer = outerCommandOf(values)
+	inv.cfg.Parent = inv.outer.session
 	inv.cfg.Endpoints = splitList(values["endpoints"])
 	for _, e := range inv.cfg.Endpoints {
 		_, port, err := net.SplitHostPort(e)

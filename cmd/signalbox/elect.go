@@ -55,6 +55,11 @@ With --observe it prints the leader, and each change.`)
 		case h.wanted != 0 && len(command) == 0:
 			return usagef("--wanted-signal goes with a command; there is none after --")
 		}
+		if !byPriority { // which is a semaphore of another kind
+			if err := inv.outer.refuseNested(h.wait, true, h.name); err != nil {
+				return err
+			}
+		}
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			campaign := s.Election(h.name).Campaign
 			if byPriority {

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -141,9 +143,27 @@ func (a *app) holdArgsOfMany(cmd *cobra.Command, args []string, wait time.Durati
 
 func (a *app) readHoldFlags(cmd *cobra.Command, wait time.Duration, h *holdArgs) (err error) {
 	a.readExitCodes(cmd)
+	if err := lookUp(h.command); err != nil {
+		return err
+	}
 	h.wait = wait
 	h.data, _, err = a.readData(cmd)
 	return err
+}
+
+// lookUp finds a command before anything is waited for. It is no error if there is none.
+func lookUp(command []string) error {
+	if len(command) == 0 {
+		return nil
+	}
+	_, err := exec.LookPath(command[0])
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		return &codeError{code: exitNoCommand, err: err}
+	}
+	return &codeError{code: exitCannotRun, err: err}
 }
 
 // acquireFunc acquires a lease on a session with the given options and the verb's own.
@@ -316,7 +336,7 @@ func leasesEnv(rows ...row) string {
 }
 
 func leaseRow(name string, token, count uint64, slots []string) row {
-	r := row{{"name", "", name}, {"token", "", token}, {"count", "", amount(count)}}
+	r := row{{"name", "", name}, {"token", "", token}, {"count", "", cell(amount(count))}}
 	if len(slots) > 0 {
 		r = append(r, field{"slots", "", slots})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -15,13 +16,18 @@ semaphore: it exists while it has owners or waiters. Without a command it is hel
 The environment variable SIGNALBOX_TOKEN has the fencing token: pass it to the protected resource
 with every write. SIGNALBOX_SESSION, SIGNALBOX_NAME, SIGNALBOX_NODE and SIGNALBOX_ENDPOINTS
 describe the lease. SIGNALBOX_LEASES has it as JSON:
-[{"name":"backup","token":7,"count":"max"}]. If the lock is lost, the command and all processes it started get SIGTERM, and
+[{"name":"backup","token":7,"count":"max"}], each count as a text. If the lock is lost, the command and all processes it started get SIGTERM, and
 SIGKILL soon after, before the lock can be granted to anyone else. The exit code is then 4. The same
 happens a little before --max-hold is over. Other codes than ours are chosen with the flags that end
 with -exit-code, if the command has the same.
 
 When the command ends, the processes it left running are killed, daemons included, and then the
 lock is released. The same happens if signalbox itself is killed.
+
+A session that COMMAND starts, by signalbox or by a program that reads its settings from the
+environment, names this one as its parent. This one gives nothing back before that has ended, so
+deadlocks of nested commands are seen by signalbox sem why and --fail-on-deadlock. A lock of a name
+that SIGNALBOX_LEASES has is refused at once, with exit code 3.
 
 With several names, up to 16, the command runs while all locks are held. They are acquired in the
 order of their bytes, so such commands cannot deadlock with each other. While some locks are held,
@@ -68,6 +74,13 @@ left the command's process group are not covered either.`)
 			return err
 		case len(names) == 1 && cmd.Flag("hold-while-waiting").Changed:
 			return usagef("--hold-while-waiting goes with several names; one lock holds nothing while it waits")
+		}
+		if err := inv.outer.refuseNested(h.wait, *shared, names...); err != nil {
+			return err
+		}
+		if len(names) > 1 && len(h.command) == 0 {
+			inv.note("signalbox: no command was given, so %s are locked until Ctrl-C; a command goes behind --: signalbox lock %s -- %s\n",
+				sanitize(list(names)), sanitize(names[0]), sanitize(strings.Join(names[1:], " ")))
 		}
 		how := []client.AcquireOption{client.Exclusive()}
 		if *shared {

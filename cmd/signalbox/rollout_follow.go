@@ -60,6 +60,9 @@ first, before any server is asked, and the instance takes over its id.`)
 				return usagef("the host has no name (%v); give the instance one with --id", err)
 			}
 		}
+		if err := lookUp(command); err != nil {
+			return err
+		}
 		out, err := inv.reportStream()
 		if err != nil {
 			return err

@@ -28,6 +28,9 @@ their versions. Several generators may run: the first answer counts.`)
 		if limit == 0 {
 			return usagef("--limit 0s is not above 0; give a duration like 5s")
 		}
+		if err := lookUp(args[1:]); err != nil {
+			return err
+		}
 		out, err := inv.reportStream()
 		if err != nil {
 			return err

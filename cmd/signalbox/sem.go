@@ -83,6 +83,9 @@ Run the command again with the same file to extend the session.`)
 		if err != nil {
 			return err
 		}
+		if err := inv.outer.refuseNested(h.wait, *count != client.Max, h.name); err != nil {
+			return err
+		}
 		own := append([]client.AcquireOption{client.Count(*count)}, asked...)
 		if *ephemeral {
 			own = append(own, client.Ephemeral())

@@ -179,7 +179,7 @@ func deadlockRow(d *client.Deadlock) any {
 
 func stepRow(s *client.WaitStep) row {
 	return row{
-		{"session_id", "", sessionID(s.Session)}, {"description", "", s.Description}, {"name", "", s.Name},
+		{"session_id", "", sessionID(s.Session)}, {"description", "", s.Description}, {"name", "", s.Name}, {"by_child", "", s.Name == ""},
 		{"count", "", amount(s.Count)}, {"place", "", s.Place}, {"since", "", timestamp{s.Since}}, {"ends", "", timestamp{s.Ends}},
 		{"by_session_id", "", sessionID(s.By)}, {"by_description", "", s.ByDescription}, {"by_holds", "", s.Holds},
 		{"by_token", "", s.Token}, {"by_since", "", timestamp{s.BySince}},

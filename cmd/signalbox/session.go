@@ -106,7 +106,7 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 			holds = append(holds, r)
 		}
 	}
-	processes, tracks, limits := []row{}, []row{}, []row{}
+	processes, tracks, limits, children := []row{}, []row{}, []row{}, []row{}
 	for o, err := range admin.OfNode(n).SessionObjects(ctx, s.ID) {
 		switch {
 		case err != nil:
@@ -115,13 +115,19 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 			processes = append(processes, row{{"name", "name", o.Name}, {"key", "key", o.Label}})
 		case o.Kind == admin.ObjectLimit:
 			limits = append(limits, row{{"name", "name", o.Name}})
+		case o.Kind == admin.ObjectSession:
+			children = append(children, row{{"session_id", "session", sessionID(o.Session)}, {"description", "description", o.Label}})
 		case o.Kind == admin.ObjectTrack:
 			tracks = append(tracks,
 				row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
 	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
-		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}, field{"limits", "rate limits", limits})
+		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}, field{"limits", "rate limits", limits},
+		field{"children", "started by its command", children})
+	if s.Parent != 0 {
+		r = append(r, field{"parent_id", "parent", sessionID(s.Parent)})
+	}
 	return out.item(append(r, extra...))
 }
 
