@@ -144,7 +144,7 @@ func (k *keepAlive) probe(e *Engine) {
 	}
 }
 
-// markBusy makes the timer look soon, because requests are sent from now on.
+// markBusy makes the timer look within minSilence, because requests are sent from now on.
 func (k *keepAlive) markBusy(e *Engine) {
 	k.busy = true
 	k.lookWithin(e, minSilence)
