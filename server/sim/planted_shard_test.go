@@ -44,7 +44,7 @@ var shardFaults = []plantedFault{
 	},
 	{
 		"orders-restart", "shard/import.go",
-		[]string{"max(b.orderCounter, r.orderCounter)", "max(b.orderCounter, 1)"},
+		[]string{"max(b.orderCounter, r.orderCounter, m.tokenFloor)", "max(b.orderCounter, 1)"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
