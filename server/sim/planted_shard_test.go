@@ -63,7 +63,7 @@ var shardFaults = []plantedFault{
 	},
 	{
 		"gone-forgotten", "shard/remote_session.go",
-		[]string{"if m.endedRemotes.has(id, m.logTime) {", "if false {"},
+		[]string{"if m.endedRemotes.Has(id, m.logTime) {", "if false {"},
 		"server/sim", "TestFirstViolation", "",
 	},
 	{
