@@ -40,6 +40,7 @@
 //
 // All sessions of a client share one connection per instance, and one keep-alive per connection. An
 // idle session needs no goroutine. A waiting call needs the goroutine that called it. All watches
-// by function ([Node.WatchFunc]) share one. The package reads no configuration, keeps no global
-// state, and logs only to a logger that it is given.
+// by function ([Node.WatchFunc]) share one. Only [FromEnv] reads the environment, and only that,
+// [TokenFile] and [CAFile] read files. The package keeps no global state, and logs only to a logger
+// that it is given.
 package client

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Lease is a number of units of a semaphore that a session holds. It ends when it is released, when
@@ -111,6 +112,10 @@ type ReduceOption func(*driver.Change)
 // token stay. Of slots the last ones are given back, or those that Keep does not name. More than is held
 // is BadRequest: acquire it with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) error {
+	if count == 0 { // which would leave the count as it is
+		return withOp("reduce", l.name, protocol.Errorf(protocol.StatusBadRequest,
+			"count is 0; it must be 1 to the units held: Release gives all back"))
+	}
 	x := driver.Change{Count: count}
 	for _, f := range opts {
 		f(&x)

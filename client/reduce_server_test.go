@@ -1,0 +1,21 @@
+package client_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestReduceToNothing: a reduction to 0 is refused, and changes nothing.
+func TestReduceToNothing(t *testing.T) {
+	srv := servertest.Start(t)
+	s := session(t, dial(t, srv))
+	must(t, s.Create(testContext(t), "sem", 3, nil))
+	l := acquire(t, s, "sem", client.Count(2))
+	if err := l.Reduce(testContext(t), 0); !errors.Is(err, client.BadRequest) || l.Count() != 2 || !l.Held() {
+		t.Errorf("%v; %d units are held", err, l.Count())
+	}
+	release(t, l)
+}
