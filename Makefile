@@ -130,7 +130,7 @@ bench-sessions: build bench-tools ## a million sessions on three instances, and 
 soak: build bench-tools ## two hours of mixed load, restarts, rollouts, moves and kills; writes bench/results
 	./bin/bench soak
 
-bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, and when a follower returns, beside etcd, about 55 minutes, as root; writes bench/results
+bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover
 
 # The peers live in a module of their own. Redis and ZooKeeper come from the system's packages: a peer that is missing is named in the report.

@@ -58,12 +58,9 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	return finish(r, *f.out, stdout, stderr)
 }
 
-// faultNames are those of faults of the leader, and of followers that return.
+// faultNames returns the names of the faults.
 func faultNames() (list []string) {
 	for _, f := range faults {
-		list = append(list, f.name)
-	}
-	for _, f := range followerReturns {
 		list = append(list, f.name)
 	}
 	return list

@@ -14,7 +14,6 @@ type stallLoad struct {
 
 	mu    sync.Mutex
 	now   callStats
-	from  time.Time   // calls count from then on only
 	err   error       // of the first call that failed; it stays
 	began []time.Time // of each writer's last answered write
 }
@@ -73,8 +72,6 @@ func (l *stallLoad) run(
 			took := ended.Sub(began)
 			l.mu.Lock()
 			switch {
-			case err == nil && began.Before(l.from):
-				note(began, ended.Sub(l.from))
 			case err == nil:
 				note(began, took)
 			case l.err == nil && ctx.Err() == nil:
@@ -98,15 +95,6 @@ func (l *stallLoad) take() (callStats, error) {
 	s := l.now
 	l.now = callStats{}
 	return s, l.err
-}
-
-// countFrom is take; of calls that are under way only what follows t counts.
-func (l *stallLoad) countFrom(t time.Time) error {
-	_, err := l.take()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.from = t
-	return err
 }
 
 func (l *stallLoad) end() {

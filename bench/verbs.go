@@ -22,7 +22,7 @@ discovery [flags]       20,000 members and 20,000 watchers for ten minutes
 service [flags]         one service of 5,000 members with 2,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
 grow [flags]            from one instance to three and six, and back, under load
 restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
-failover [flags]        how long writers wait when the server that leads is taken away, and when one returns; beside etcd where the program has it
+failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
 ratelimit [flags]       rate limits: local decisions, beside a request for each where the program has Redis; 10,000 sessions that share one
 sessions [flags]        a million sessions on three instances: a leader killed, a snapshot, a move of buckets, a rolling restart
 scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
