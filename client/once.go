@@ -1,10 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -15,20 +18,57 @@ const MinPeriod = time.Second
 
 // Period is a period in which a task runs.
 type Period struct {
-	// Number is the start of the period in seconds since 1970. It rises with each run of the task,
-	// also when the length of periods changes: send it as the fencing token with every write.
+	// Number is the start of the period in seconds since 1970. It rises with each period, also when
+	// the length of periods changes. A repeat of a run has the number of its period.
 	Number uint64
 	Start  time.Time
-	// Lease is held while the task runs. No other session runs the task meanwhile.
+	// Lease is held while the task runs. No other session runs the task meanwhile. Its Token rises
+	// with each run: send it as the fencing token with every write.
 	Lease *Lease
 }
 
-// onceRecord is the data of a task's semaphore: the last period that a session took.
-type onceRecord struct {
-	Period uint64    `json:"period"`
-	At     time.Time `json:"at"`   // when it was taken, by that session's clock; for people
-	Task   bool      `json:"once"` // true: the data of any other semaphore has no such key
+// OnceRun is the last run of a task of Once. Times are by the clock of the machine that ran it.
+type OnceRun struct {
+	Period    uint64    `json:"period"`               // its period's Number; 0: there was no run
+	Began     time.Time `json:"at"`                   // when its session took the period
+	SessionID uint64    `json:"session_id,omitempty"` // of the session that ran it
+	By        string    `json:"by,omitempty"`         // that session's description
+	// Ended is zero while the task runs or waits, and stays zero if its process died, or could not
+	// reach the cluster when the task ended.
+	Ended time.Time `json:"ended,omitzero"`
+	Error string    `json:"error,omitempty"` // of the task, at most 1,000 bytes; "": none
+	// Running reports whether the session still holds or awaits the task's semaphore.
+	Running bool `json:"-"`
 }
+
+// Succeeded reports whether the run is known to have ended without an error.
+func (r *OnceRun) Succeeded() bool { return !r.Ended.IsZero() && r.Error == "" }
+
+// is reports whether two records are of the same run.
+func (r *OnceRun) is(x OnceRun) bool {
+	return r.Period == x.Period && r.SessionID == x.SessionID && r.Began.Equal(x.Began)
+}
+
+// maxOnceError bounds the error of a run that is kept, in bytes.
+const maxOnceError = 1000
+
+// onceRecord is the data of a task's semaphore: the last run.
+type onceRecord struct {
+	OnceRun
+	Task bool `json:"once"` // true: the data of any other semaphore has no such key
+}
+
+// OnceOption is an option of Session.Once.
+type OnceOption func(*Once)
+
+// UntilSuccess repeats a run that did not succeed in its period: one that failed, and one whose end
+// nobody knows, because its process died or could not reach the cluster then. A call beside a run
+// waits for its result. Without it a task runs at most once in a period.
+func UntilSuccess() OnceOption { return func(o *Once) { o.untilSuccess = true } }
+
+// Again runs the task now, whether it has run in this period or not. A call beside a run waits until
+// that is done.
+func Again() OnceOption { return func(o *Once) { o.again = true } }
 
 // Once is a task that runs once in each period, in whichever session comes first. A lock would let
 // the sessions run it one after the other.
@@ -37,14 +77,16 @@ type onceRecord struct {
 // clock of this machine, as the schedule that calls Run does. The state is a semaphore of the name,
 // with the limit 1, that stays.
 type Once struct {
-	s     *Session
-	name  string
-	every time.Duration
+	s                   *Session
+	name                string
+	every               time.Duration
+	untilSuccess, again bool
 }
 
 // Run runs the task in the present period, unless a session has run it in this period. ran reports
-// whether this call did, and err is the task's then. The context of task ends with ctx, and with
-// the lease, before another session can run the task; task must return then.
+// whether this call did, and err is the task's then; else Last tells which run was before. The
+// context of task ends with ctx, and with the lease, before another session can run the task; task
+// must return then.
 //
 // The period is decided when Run is called. If the task still runs from an earlier period, Run
 // waits until that is done, and runs late, but it gives up at the end of its period: the period is
@@ -53,118 +95,201 @@ type Once struct {
 // runs the task. Calls that came meanwhile have returned.
 //
 // A period is taken before the task runs. A task that fails, or whose process dies, does not run
-// again in the period.
+// again in the period, but for UntilSuccess and Again. The task's result is kept before the lease
+// is released: task must not release it.
 //
 // Errors beside Acquire's: BadRequest for a wrong length; PreconditionFailed if the semaphore has
 // another use, or if its last period is far in the future, because some machine's clock is wrong.
 func (o *Once) Run(ctx context.Context, task func(ctx context.Context, p Period) error, opts ...AcquireOption) (ran bool, err error) {
-	p, err := o.take(ctx, opts)
+	p, run, err := o.take(ctx, opts)
 	if p == nil {
 		return false, withOp("once", o.name, err)
 	}
-	return true, p.Lease.during(ctx, func(ctx context.Context) error { return task(ctx, *p) })
+	return true, p.Lease.during(ctx, func(both context.Context) error {
+		err := task(both, *p)
+		o.end(ctx, run, err)
+		return err
+	})
+}
+
+// Last reads the last run of the task. Without any its Period is 0.
+func (o *Once) Last(ctx context.Context) (OnceRun, error) {
+	last, sem, err := o.read(ctx, IncludeOwners(), IncludeWaiters())
+	if isNotFound(err) && answered(err) {
+		return OnceRun{}, nil
+	}
+	if err != nil {
+		return OnceRun{}, withOp("read the last run of", o.name, err)
+	}
+	if last.Ended.IsZero() {
+		last.Running = slices.ContainsFunc(sem.Owners, func(x Owner) bool { return x.Session == last.SessionID }) ||
+			slices.ContainsFunc(sem.Waiters, func(x Waiter) bool { return x.Session == last.SessionID })
+	}
+	return last, nil
+}
+
+// repeats reports whether this call runs the task again after a run in the period.
+func (o *Once) repeats(last OnceRun) bool {
+	return o.again || o.untilSuccess && !last.Succeeded()
 }
 
 // take takes the period of a moment, and acquires the task's semaphore. It returns nil if the
-// period is taken.
+// period is taken. run is what it has written.
 //
 // The period is taken first: a session that comes second need not wait for the first one's task to
 // know that there is nothing to do. A session that took a period may be late with the acquire, and
-// get the semaphore when a later period has been taken: so the record is read again under the lease.
-func (o *Once) take(ctx context.Context, opts []AcquireOption) (*Period, error) {
+// get the semaphore when a later period has been taken, or when its period's run has been repeated:
+// so the record is read again under the lease. A repeat writes its record under the lease alone, as
+// the run before may still have to write its result.
+func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run OnceRun, err error) {
 	if o.every < MinPeriod || o.every%time.Second != 0 {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "the period %s is not a number of whole seconds, at least 1", o.every)
+		return nil, run, protocol.Errorf(protocol.StatusBadRequest, "the period %s is not a number of whole seconds, at least 1", o.every)
 	}
 	now, length := time.Now(), uint64(o.every/time.Second)
-	p := &Period{Number: uint64(max(now.Unix(), 0)) / length * length}
-	p.Start = time.Unix(int64(p.Number), 0)
-	before, taken, err := o.record(ctx, p.Number, length)
-	if !taken {
-		return nil, err
+	number := uint64(max(now.Unix(), 0)) / length * length
+	run = o.newRun(number)
+	before, taken, err := o.record(ctx, run, length)
+	if err != nil || !taken && !o.repeats(before) {
+		return nil, run, err
 	}
+	if !taken {
+		number = before.Period // that of a machine whose clock is ahead may be the next one
+	}
+	p = &Period{Number: number, Start: time.Unix(int64(number), 0)}
 	left := max(p.Start.Add(o.every).Sub(now)-time.Since(now), 0)
 	wait := func(o *acquireOptions) {
 		o.timeout = min(o.timeout, uint64(left.Milliseconds()), protocol.MaxAcquireTimeout)
 	}
 	p.Lease, err = o.s.acquire(ctx, o.name, with(opts, Count(1), waitForOwnLease(), wait))
-	if errors.Is(err, ErrNotAcquired) {
-		err = fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", p.Number, ErrNotAcquired)
+	switch {
+	case err != nil && ctx.Err() != nil && taken:
+		o.giveBack(ctx, run, before)
+		return nil, run, err
+	case errors.Is(err, ErrNotAcquired) && taken:
+		return nil, run, fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", number, ErrNotAcquired)
+	case errors.Is(err, ErrNotAcquired):
+		return nil, run, fmt.Errorf("the run of period %d is not repeated, because it has not ended: %w", number, ErrNotAcquired)
+	case err != nil:
+		return nil, run, err
 	}
-	if err != nil {
-		if ctx.Err() != nil {
-			o.giveBack(ctx, p.Number, before)
-		}
-		return nil, err
-	}
-	last, _, err := o.read(ctx)
-	if err == nil && last.Period == p.Number {
-		return p, nil
-	}
-	if err == nil {
-		err = fmt.Errorf("period %d is skipped, because a later one has begun: %w", p.Number, ErrNotAcquired)
+	run, mine, err := o.confirm(ctx, run, number)
+	if mine {
+		return p, run, nil
 	}
 	release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
 	_ = p.Lease.Release(release)
-	return nil, err
+	return nil, run, err
 }
 
-// giveBack takes a period away from the task's semaphore again, if it is still the last one there.
-// ctx has ended.
-func (o *Once) giveBack(ctx context.Context, period uint64, before onceRecord) {
+// confirm decides under the lease whether run, or a repeat of its period's run, is this call's. It
+// returns what is recorded then.
+func (o *Once) confirm(ctx context.Context, run OnceRun, period uint64) (_ OnceRun, mine bool, err error) {
+	for {
+		last, sem, err := o.read(ctx)
+		switch {
+		case err != nil:
+			return run, false, err
+		case run.is(last):
+			return run, true, nil
+		case last.Period > period:
+			return run, false, fmt.Errorf("period %d is skipped, because a later one has begun: %w", period, ErrNotAcquired)
+		case last.Period == period && !o.repeats(last):
+			return run, false, nil
+		}
+		run = o.newRun(period)
+		if err := o.write(ctx, run, sem.Version); !overtaken(err) {
+			return run, err == nil, err
+		}
+	}
+}
+
+// newRun is a run of this session that begins now.
+func (o *Once) newRun(period uint64) OnceRun {
+	return OnceRun{Period: period, Began: time.Now().UTC().Round(time.Microsecond), SessionID: o.s.ID(), By: o.s.d.Description}
+}
+
+// end records how a run ended, unless another one is recorded by now. If that is not answered in
+// time, the run's end stays unknown.
+func (o *Once) end(ctx context.Context, run OnceRun, result error) {
 	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer done()
-	last, version, err := o.read(ctx)
-	if err != nil || last.Period != period {
-		return
+	run.Ended = time.Now().UTC().Round(time.Microsecond)
+	if result != nil {
+		text := cmp.Or(result.Error(), "failed")
+		run.Error = strings.ToValidUTF8(text[:min(len(text), maxOnceError)], "")
 	}
-	before.Task = true
-	if data, err := json.Marshal(before); err == nil {
-		_, _ = o.s.update(ctx, o.name, data, IfVersion(version))
+	for {
+		last, sem, err := o.read(ctx)
+		if err != nil || !run.is(last) || !overtaken(o.write(ctx, run, sem.Version)) {
+			return
+		}
 	}
 }
 
-// record writes a period to the task's semaphore, and returns what was there before. taken is false
-// if it, or a later one, is there already.
-func (o *Once) record(ctx context.Context, period, length uint64) (last onceRecord, taken bool, err error) {
-	data, err := json.Marshal(onceRecord{Period: period, At: time.Now().UTC().Truncate(time.Second), Task: true})
-	if err != nil {
-		return last, false, err
+// giveBack takes a run that has not begun away from the task's semaphore again, if it is still the
+// last one there. ctx has ended.
+func (o *Once) giveBack(ctx context.Context, run, before OnceRun) {
+	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer done()
+	if last, sem, err := o.read(ctx); err == nil && run.is(last) {
+		_ = o.write(ctx, before, sem.Version)
 	}
+}
+
+// record writes a run to the task's semaphore, and returns what was there before. taken is false
+// if a run of its period, or of a later one, is there already.
+func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last OnceRun, taken bool, err error) {
 	for {
-		last, version, err := o.read(ctx)
+		last, sem, err := o.read(ctx)
+		version := uint64(0)
 		switch {
 		case isNotFound(err) && answered(err):
-			err = o.s.create(ctx, o.name, 1, data, "")
 		case err != nil:
 			return last, false, err
-		case last.Period > period+length:
+		case last.Period > run.Period+length:
 			return last, false, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"its last period begins at %s, later than the next period by this machine's clock: a clock is wrong; set it, "+
 					"or delete the semaphore if it was another machine's", time.Unix(int64(last.Period), 0).UTC().Format(time.RFC3339))
-		case last.Period >= period:
+		case last.Period >= run.Period:
 			return last, false, nil
 		default:
-			_, err = o.s.update(ctx, o.name, data, IfVersion(version))
+			version = sem.Version
 		}
-		switch {
-		case err == nil:
-			return last, true, nil
-		case !answered(err), !errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err):
-			return last, false, err
-		} // another session was faster: what it wrote decides
+		if err := o.write(ctx, run, version); !overtaken(err) {
+			return last, err == nil, err
+		}
 	}
 }
 
-// read reads the last period of a task.
-func (o *Once) read(ctx context.Context) (last onceRecord, version uint64, err error) {
-	sem, err := o.s.Node().Describe(ctx, o.name, ReadConsistency(Strict))
+// overtaken reports whether another session was faster with a write: what it wrote decides.
+func overtaken(err error) bool {
+	return err != nil && answered(err) && (errors.Is(err, AlreadyExists) || errors.Is(err, PreconditionFailed) || isNotFound(err))
+}
+
+// write replaces the record of a version; 0: there is none.
+func (o *Once) write(ctx context.Context, run OnceRun, version uint64) error {
+	data, err := json.Marshal(onceRecord{run, true})
 	if err != nil {
-		return last, 0, err
+		return err
 	}
+	if version == 0 {
+		return o.s.create(ctx, o.name, 1, data, "")
+	}
+	_, err = o.s.update(ctx, o.name, data, IfVersion(version))
+	return err
+}
+
+// read reads the last run of a task.
+func (o *Once) read(ctx context.Context, opts ...ReadOption) (OnceRun, *Semaphore, error) {
+	sem, err := o.s.Node().Describe(ctx, o.name, append(opts, ReadConsistency(Strict))...)
+	if err != nil {
+		return OnceRun{}, nil, err
+	}
+	var last onceRecord
 	if json.Unmarshal(sem.Data, &last) != nil || !last.Task || sem.Limit != 1 || sem.Ephemeral {
-		return last, 0, protocol.Errorf(protocol.StatusPreconditionFailed,
+		return OnceRun{}, nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 			"the semaphore has another use; give the task another name, or delete the semaphore")
 	}
-	return last, sem.Version, nil
+	return last.OnceRun, sem, nil
 }

@@ -126,3 +126,88 @@ func TestOnce(t *testing.T) {
 		t.Errorf("a period of a second and a half: %v", err)
 	}
 }
+
+// TestOnceRepeats: a run's result is kept. With UntilSuccess another process repeats a run that
+// failed, and one whose process died in the middle, which it waits for; a run that succeeded is
+// repeated with Again alone. Fencing tokens rise with each run.
+func TestOnceRepeats(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	const day = 24 * time.Hour
+	first := session(t, dial(t, srv), client.Description("first"))
+	second := session(t, dial(t, srv), client.Description("second"))
+	token := uint64(0)
+	run := func(s *client.Session, wantRun bool, result error, opts ...client.OnceOption) {
+		t.Helper()
+		ran, err := s.Once("task", day, opts...).Run(ctx, func(_ context.Context, p client.Period) error {
+			if p.Lease.Token() <= token || p.Number%86400 != 0 {
+				t.Errorf("token %d after %d, period %d", p.Lease.Token(), token, p.Number)
+			}
+			token = p.Lease.Token()
+			return result
+		})
+		if ran != wantRun || !errors.Is(err, result) {
+			t.Errorf("ran %t, want %t; %v", ran, wantRun, err)
+		}
+	}
+	last := func(by *client.Session, description, text string, ended bool) {
+		t.Helper()
+		r, err := second.Once("task", day).Last(ctx)
+		must(t, err)
+		if r.SessionID != by.ID() || r.By != description || r.Error != text || r.Ended.IsZero() == ended ||
+			r.Succeeded() != (ended && text == "") || r.Began.IsZero() || r.Period%86400 != 0 || r.Period == 0 {
+			t.Errorf("the last run is %+v", r)
+		}
+	}
+	if r, err := second.Once("task", day).Last(ctx); err != nil || r != (client.OnceRun{}) {
+		t.Errorf("before any run: %+v, %v", r, err)
+	}
+	failed := errors.New("failed")
+	run(first, true, failed)
+	last(first, "first", "failed", true)
+	run(second, false, nil)
+	run(second, true, failed, client.UntilSuccess())
+	last(second, "second", "failed", true)
+	run(first, true, nil, client.UntilSuccess())
+	run(second, false, nil, client.UntilSuccess())
+	last(first, "first", "", true)
+
+	// The second process waits for a run of another one, which dies in the middle of it.
+	killedClient := dial(t, srv)
+	killed := session(t, killedClient, client.Description("killed"))
+	began, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = killed.Once("task", day, client.Again()).Run(ctx, func(ctx context.Context, p client.Period) error {
+			token = p.Lease.Token()
+			close(began)
+			<-ctx.Done()
+			return nil
+		})
+	}()
+	<-began
+	last(killed, "killed", "", false)
+	if r, err := second.Once("task", day).Last(ctx); err != nil || !r.Running {
+		t.Errorf("beside the run: %+v, %v", r, err)
+	}
+	run(second, false, nil)
+	if ran, err := second.Once("task", day, client.UntilSuccess()).Run(ctx, nil, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+		t.Errorf("a repeat beside the run: %t, %v", ran, err)
+	}
+	killedClient.CloseWithoutRelease()
+	<-ended
+	repeated := make(chan struct{})
+	go func() {
+		defer close(repeated)
+		run(second, true, nil, client.UntilSuccess())
+	}()
+	await.True(t, "the second process to wait", func() bool {
+		sem, err := first.Node().Describe(ctx, "task")
+		return err == nil && sem.NumWaiters == 1
+	})
+	srv.Advance(11 * time.Second)
+	<-repeated
+	last(second, "second", "", true)
+	run(first, true, nil, client.Again())
+	last(first, "first", "", true)
+}

@@ -9,7 +9,13 @@ func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
 func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
 
 // Once is the task with this name on the session's node, which runs once in each period of a length.
-func (s *Session) Once(name string, every time.Duration) *Once { return &Once{s, name, every} }
+func (s *Session) Once(name string, every time.Duration, opts ...OnceOption) *Once {
+	o := &Once{s: s, name: name, every: every}
+	for _, f := range opts {
+		f(o)
+	}
+	return o
+}
 
 // Gate is the gate with this name on the session's node.
 func (s *Session) Gate(name string) *Gate { return newGate(s, name) }

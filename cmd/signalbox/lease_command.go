@@ -177,7 +177,7 @@ func (inv *invocation) hold(h holdArgs, state string, acquire acquireFunc) error
 		if err != nil {
 			return err
 		}
-		return inv.runWithLease(l, l.Token(), h, grantRow(l, state))
+		return inv.runWithLease(l, h, grantRow(l, state))
 	})
 }
 
@@ -267,10 +267,10 @@ func (h *heldLeases) left() (left, grace time.Duration) {
 	return left, grace / 5 * 4 // this process needs the rest
 }
 
-// runWithLease is runWith of one lease, with a token that need not be its own.
-func (inv *invocation) runWithLease(l *client.Lease, token uint64, args holdArgs, granted row) error {
+// runWithLease is runWith of one lease.
+func (inv *invocation) runWithLease(l *client.Lease, args holdArgs, granted row) error {
 	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, wanted: l.Wanted(), signal: args.wanted}
-	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), token, l.Session()), leaseEnv(l)...))
+	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...))
 }
 
 // runWith runs a command under leases. Without a command it holds them until a signal. It returns
@@ -278,13 +278,7 @@ func (inv *invocation) runWithLease(l *client.Lease, token uint64, args holdArgs
 // free.
 func (inv *invocation) runWith(h heldLeases, name string, command []string, granted []row, env []string) error {
 	s := h.leases[0].Session()
-	defer func() {
-		err := h.release(inv.cleanup())
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
-			inv.note("signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
-				"until its session ends, after about %s; signalbox sem describe shows who holds it\n", name, s.Timeout())
-		}
-	}()
+	defer inv.release(h.release, name, s)
 	if len(command) == 0 {
 		for _, r := range granted {
 			if err := inv.reporter().event(r); err != nil {
@@ -309,6 +303,15 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
 	}
 	return err
+}
+
+// release releases leases, and says so if that is not confirmed.
+func (inv *invocation) release(release func(context.Context) error, name string, s *client.Session) {
+	err := release(inv.cleanup())
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
+		inv.note("signalbox: no instance has confirmed that %q is released; unless one did it, it stays held "+
+			"until its session ends, after about %s; signalbox sem describe shows who holds it\n", name, s.Timeout())
+	}
 }
 
 // leaseEnv describes leases to a command. What is of one lease is empty with several, so that a
