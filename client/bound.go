@@ -13,6 +13,10 @@ import (
 // 0, the default, is no bound. The server ends the lease then, and this client a little before; see
 // Lease.Until. Leases that are held already, and waiters that came before and know of none, keep what
 // they have. Clients that do not know bounds cannot acquire such a semaphore: PreconditionFailed.
+//
+// The bound is time of the semaphore's bucket, which stands still without a leader and while the
+// bucket moves. By a clock on the wall the lease may last longer by as much: by a second or two,
+// as a rule. This client counts by its own clock, from what the server last said about the time.
 func LongestHold(d time.Duration) SemaphoreOption {
 	return func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMaxHold
@@ -31,7 +35,7 @@ func ExtendHolds(yes bool) SemaphoreOption {
 
 // MaxHold bounds how long the lease lasts, 1 s to 30 days from the grant, and at most the semaphore's
 // LongestHold, which is the default, as is 0. A program that hangs does not keep others out for
-// longer. It goes with ephemeral semaphores and recipes too.
+// longer. It goes with ephemeral semaphores and recipes too. What LongestHold says about time holds.
 func MaxHold(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
 		x := o.asked()

@@ -35,9 +35,9 @@ func (c *Client) handle() handle.Client {
 var errClosedWithClient = fmt.Errorf("%w: %w", ErrClientClosed, ErrSessionClosed)
 
 // Close ends all sessions of the client, so that what they hold is free at once. It waits up to 2 s
-// for that, and closes the connections. Calls in progress return ErrClientClosed. Close may be
-// called again. An error means that a stop was not answered in time: that session ends with its
-// timeout.
+// for that, and closes the connections. Calls in progress return ErrClientClosed, and a release that
+// was not answered ErrOutcomeUnknown. Close may be called again. An error means that a stop was not
+// answered in time: that session ends with its timeout.
 func (c *Client) Close() error {
 	if c.d.IsClosed() {
 		return nil

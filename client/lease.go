@@ -40,7 +40,7 @@ func (l *Lease) Count() uint64 { return l.d.Units() }
 
 // Context ends with the lease. Its cause is Lost, or ErrReleased. It ends 5 % of the session's
 // timeout before the last moment at which the lease may be relied on, so that work has time to
-// stop.
+// stop. Its Err reads the clock, as Held does; Done, and contexts derived from it, end with a timer.
 func (l *Lease) Context() context.Context { return l.d.Context() }
 
 // Held reports whether the lease may be relied on now. It reads the clock, so late timers do not

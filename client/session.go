@@ -151,7 +151,8 @@ func (s *Session) Held() bool { return s.d.Held() }
 // Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
 func (s *Session) Remaining() time.Duration { return s.d.Remaining() }
 
-// Context ends when the session is over for good. Its cause is Err.
+// Context ends when the session is over for good. Its cause is Err. Err of the context reads the
+// clock; Done, and contexts derived from it, end with a timer.
 func (s *Session) Context() context.Context { return s.d.Context() }
 
 // Err is nil while the session lives. After that it is ErrSessionExpired, ErrNotRenewed,
@@ -168,7 +169,7 @@ func (s *Session) Err() error {
 // waits for the server's answer, for the end of ctx, or for the session's deadline
 // (ErrUnreachable). It then keeps sending the stop in the background while the client is open;
 // otherwise the server ends the session when its timeout passes. Closing a session that is already
-// over succeeds.
+// over succeeds, unless the client is closed and the stop was never answered: ErrClientClosed.
 func (s *Session) Close(ctx context.Context) error {
 	return closeError(s.d.Close(ctx, ErrSessionClosed))
 }

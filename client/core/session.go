@@ -96,6 +96,9 @@ type moment struct {
 // Err is nil while the session lives.
 func (s *Session) Err() error { return s.err }
 
+// Stopped reports whether nothing is left to do for the session: the server knows that it is over.
+func (s *Session) Stopped() bool { return s.stopped }
+
 // Bounds reports whether the session has said that it knows bounds.
 func (s *Session) Bounds() bool { return s.bounds }
 

@@ -20,10 +20,10 @@ func shutDown(e *Engine, err error) {
 	for _, s := range sessions {
 		s.end(e, sessionstate.EndedByServer, err)
 	}
-	e.resolve()
-	for _, s := range sessions {
-		s.closing.drain(func(r *Request) { e.fail(r, err) })
+	for _, s := range sessions { // before they are forgotten, which is what a stop that was answered does
+		s.closing.drain(func(r *Request) { e.complete(r, Result{Err: err, Unknown: true}) })
 	}
+	e.resolve()
 	clear(e.sessions)
 	for _, s := range slices.Clone(e.subscriptions) {
 		s.end(e, err)

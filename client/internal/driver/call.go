@@ -54,8 +54,9 @@ func (d *Driver) wait(ctx context.Context, r *core.Request, w waiter) core.Resul
 }
 
 func (d *Driver) giveUp(ctx context.Context, r *core.Request) {
+	err := Interrupted(ctx) // which may be a context of ours: it takes the mutex
 	now := d.lock()
-	d.engine.GiveUp(now, r, Interrupted(ctx))
+	d.engine.GiveUp(now, r, err)
 	d.unlock(now)
 }
 

@@ -188,7 +188,7 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 func (d *Driver) worst(ctx context.Context, failed []error) error {
 	switch {
 	case len(failed) > 0:
-	case ctx.Err() != nil:
+	case isClosed(ctx.Done()):
 		return fmt.Errorf("%w: %w", core.ErrUnreachable, context.Cause(ctx))
 	default:
 		return fmt.Errorf("%w: no address is known", core.ErrUnreachable)

@@ -24,8 +24,16 @@ type Lease struct {
 
 func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
 
-// Context ends with the lease, whose end is its cause.
+// Context ends with the lease, whose end is its cause. Its Err looks at the clocks.
 func (l *Lease) Context() context.Context {
+	return &clockContext{l.context(), func() {
+		if lost := l.Lost(); lost != nil {
+			l.cancel(lost)
+		}
+	}}
+}
+
+func (l *Lease) context() context.Context {
 	s := l.session()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
@@ -104,11 +112,12 @@ func (l *Lease) Held() bool {
 	return l.HeldAt(s.d.engine, now)
 }
 
-// Lost is why the lease was lost, by the clock; nil if it is held, or was released.
+// Lost is why the lease was lost, by the clocks; nil if it is held, or was released.
 func (l *Lease) Lost() error {
 	s := l.session()
 	now := s.d.lock()
 	defer s.d.unlock(now)
+	s.d.engine.Clocks(now, wall())
 	if over := l.OverAt(s.d.engine, now); !errors.Is(over, core.ErrReleased) {
 		return over
 	}
@@ -202,6 +211,10 @@ func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred boo
 	if session != 0 {
 		l.endContext(s)
 	}
+	var gone error
+	if ctx.Err() != nil { // its error, however soon the answer would come
+		gone = Interrupted(ctx)
+	}
 	now := d.lock()
 	l.CheckAt(d.engine, now)
 	var ended func(error)
@@ -210,8 +223,8 @@ func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred boo
 		ended, cancel = l.takeEnded(s), l.cancel
 	}
 	d.engine.Release(now, &l.Lease, &r.Release)
-	if ctx.Err() != nil { // its error, however soon the answer would come
-		d.engine.GiveUp(now, &r.Request, Interrupted(ctx))
+	if gone != nil {
+		d.engine.GiveUp(now, &r.Request, gone)
 	}
 	d.unlock(now)
 	if cancel != nil {

@@ -72,8 +72,32 @@ func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
 	})
 }
 
-// Context ends with the session. Its cause is Err.
-func (s *Session) Context() context.Context { return s.ctx }
+// Context ends with the session. Its cause is Err. Its own Err looks at the clocks.
+func (s *Session) Context() context.Context {
+	return &clockContext{s.ctx, func() {
+		if err := s.ErrNow(); err != nil {
+			s.cancel(err)
+		}
+	}}
+}
+
+// clockContext is a context of a lease or a session. Err is right however late the timers of the
+// process are: a look at the clocks ends what is over, and the context with it. Done is closed at
+// the next timer, or by such a look.
+type clockContext struct {
+	context.Context
+	look func() // ends the context, if nothing may be relied on any more
+}
+
+// Err implements context.Context.
+func (c *clockContext) Err() error {
+	err := c.Context.Err()
+	if err == nil {
+		c.look()
+		err = c.Context.Err()
+	}
+	return err
+}
 
 // Err is why the session is over, nil while it lives.
 func (s *Session) Err() error {
@@ -82,11 +106,12 @@ func (s *Session) Err() error {
 	return s.Session.Err()
 }
 
-// ErrNow is Err by the clock: a session whose deadline has passed is over, however late the timer.
+// ErrNow is Err by the clocks: a session whose deadline has passed is over, however late the timer.
 func (s *Session) ErrNow() error {
 	now := s.d.lock()
 	defer s.d.unlock(now)
 	if s.Session.Err() == nil {
+		s.d.engine.Clocks(now, wall())
 		s.d.engine.State(now, &s.Session)
 	}
 	return s.Session.Err()
@@ -138,7 +163,12 @@ func (s *Session) Close(ctx context.Context, cause error) core.Result {
 	x := &core.Close{Request: core.Request{Waiter: w}}
 	now := s.d.lock()
 	if s.d.closed {
+		err := s.Session.Err()
+		unknown := errors.Is(err, core.ErrSessionClosed) && !s.Stopped()
 		s.d.mu.Unlock()
+		if unknown { // it was closed, and the server has not answered that
+			return core.Result{Err: core.ErrClosed, Unknown: true}
+		}
 		return core.Result{}
 	}
 	var report []func()

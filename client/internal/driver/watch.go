@@ -59,9 +59,10 @@ func (x *subscription[T]) end() {
 
 // interrupted is the error of a subscription whose context ended, with what keeps it from working.
 func (x *subscription[T]) interrupted(ctx context.Context) error {
+	err := Interrupted(ctx) // which may be a context of ours: it takes the mutex
 	x.d.mu.Lock()
 	defer x.d.mu.Unlock()
-	return because(Interrupted(ctx), x.last())
+	return because(err, x.last())
 }
 
 // all yields what comes until ctx ends. The last pair carries the error that ended it.

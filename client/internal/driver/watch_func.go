@@ -103,7 +103,7 @@ func (d *delivery) take() bool {
 		var ok bool
 		if ok, y.err = x.next(&y.ev); ok {
 			d.add(x) // there may be more
-		} else if y.err == nil && x.ctx.Err() == nil {
+		} else if y.err == nil && !isClosed(x.ctx.Done()) {
 			d.batch = d.batch[:n]
 		}
 	}
