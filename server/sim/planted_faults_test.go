@@ -24,7 +24,7 @@ type plantedFault struct {
 
 // plantedFaults are all of them.
 var plantedFaults = slices.Concat(
-	shardFaults, leaderFaults, clientFaults, queueFaults, recordFaults, watchFaults, deliveryFaults, limitFaults,
+	shardFaults, leaderFaults, clientFaults, queueFaults, recordFaults, watchFaults, deliveryFaults, limitFaults, stepFaults,
 )
 
 // TestPlantedFaultsApply: each old text is in its file once.
