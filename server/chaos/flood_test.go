@@ -133,7 +133,6 @@ type flood struct {
 	t    *testing.T
 	spec floodSpec
 	in   *instance
-	mix  string
 }
 
 // hostileQuotas are those of the node that hostile clients are let into.
@@ -149,11 +148,6 @@ func (f *flood) prepare() {
 			_, err := f.in.cli(args...)
 			return err == nil
 		})
-	}
-	f.mix = filepath.Join(f.t.TempDir(), "mix.yaml")
-	text := "parts:\n  - {scenario: lock-pairs, weight: 50, keys: 1000}\n  - {scenario: describe-strict, weight: 25, keys: 1000}\n  - {scenario: describe-relaxed, weight: 25, keys: 1000}\n"
-	if err := os.WriteFile(f.mix, []byte(text), 0o600); err != nil {
-		f.t.Fatal(err)
 	}
 }
 
@@ -237,7 +231,7 @@ func (f *flood) measure(what string, kinds map[string]int) measurement {
 		}
 	})
 	from, spent := now(), cpuOf(f.in.cmd.Process.Pid)
-	text, err := f.in.cli("load", "mixed", "--mix", f.mix, "--rate", strconv.Itoa(f.spec.rate), "--callers", "64",
+	text, err := f.in.cli("load", "mixed", "--rate", strconv.Itoa(f.spec.rate), "--callers", "64",
 		"--connections", "4", "--duration", f.spec.long.String(), "--warm-up", "1s",
 		"--patience", waitLimit.String(), "--node", "/honest", "--timeout", waitLimit.String(), "-o", "json")
 	m.cores = float64(cpuOf(f.in.cmd.Process.Pid)-spent) / float64(now()-from)
@@ -351,7 +345,7 @@ func cpuOf(pid int) time.Duration {
 
 func floodReport(spec floodSpec, list []measurement) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# Floods beside honest clients\n\nOne instance with `--max-memory %s` on %d CPUs. Honest clients make %d operations a second (half of them lock and unlock, the others strict and relaxed reads), "+
+	fmt.Fprintf(&b, "# Floods beside honest clients\n\nOne instance with `--max-memory %s` on %d CPUs. Honest clients make %d operations a second (six in ten read, three lock and unlock, one takes units or waits in a queue), "+
 		"at set times, so that what waits counts; %d sessions only live beside them, on 8 connections; then come %d hostile connections at once, from %d addresses, into a node with quotas (`%s`). "+
 		"Hostile processes run on one of the processors, on what the others leave of it: what is measured is what they make the server do. Latencies count from the moment at which an operation should have begun: how late the honest clients' own timers were, on the same processors, is a part of them, and shown beside.\n\n", spec.memory, runtime.NumCPU(), spec.rate, spec.sessions, spec.hostile, 1+(spec.hostile-1)/hostilePerAddress, strings.Join(hostileQuotas, " "))
 	b.WriteString("| beside honest clients | p50 | p99 | p99.9 | p99 to quiet | their own timers late, p99 | errors | memory at most | server's cores | hostile connections made | cut, and why |\n|---|---|---|---|---|---|---|---|---|---|---|\n")
