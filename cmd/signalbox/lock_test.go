@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,26 @@ import (
 type running struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	output bytes.Buffer
+	output outputBuffer
 	ended  chan struct{}
+}
+
+// outputBuffer keeps what a command writes, which tests read while it runs.
+type outputBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *outputBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *outputBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
 }
 
 // start runs a command in the background. env is added to the process's own.

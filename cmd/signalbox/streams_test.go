@@ -187,7 +187,7 @@ func TestLogReaderGone(t *testing.T) {
 		t.Parallel()
 		p := startPiped(t, 1, env, "help")
 		_ = p.from.Close()
-		if code := p.code(); code != 0 || p.output.Len() > 0 {
+		if code := p.code(); code != 0 || p.output.String() != "" {
 			t.Errorf("exit code %d, %v; it said %q", code, p.cmd.ProcessState, p.output.String())
 		}
 	})
@@ -197,7 +197,7 @@ func TestLogReaderGone(t *testing.T) {
 			t.Parallel()
 			p := startPiped(t, 1, env, args...)
 			_ = p.from.Close()
-			if code := p.code(); code != exitBrokenPipe || p.output.Len() > 0 {
+			if code := p.code(); code != exitBrokenPipe || p.output.String() != "" {
 				t.Errorf("exit code %d, %v; it said %q", code, p.cmd.ProcessState, p.output.String())
 			}
 		})
