@@ -66,15 +66,17 @@ func TestSlotsAndShares(t *testing.T) {
 		}
 		return orders
 	}
-	if got := entries(a); !slices.Equal(got, []uint64{1, 2, 3}) {
-		t.Errorf("owners and waiters have the order ids %v", got)
+	// A node's order ids begin above those of nodes that were deleted before it.
+	first := entries(a)
+	if len(first) != 3 || first[1] != first[0]+1 || first[2] != first[0]+2 {
+		t.Fatalf("owners and waiters have the order ids %v", first)
 	}
 	released(t, l)
 	b.expect("1 acquired=true")
 	a.expect("2 changed data=false owners=true")
 	b.describe(&describeSemaphore{ReqId: 2, Name: "gpu", IncludeOwners: true, IncludeWaiters: true})
-	if got := entries(b); !slices.Equal(got, []uint64{1, 4}) {
-		t.Errorf("owners have the order ids %v", got)
+	if got := entries(b); !slices.Equal(got, []uint64{first[0], first[0] + 3}) {
+		t.Errorf("owners have the order ids %v, after %v", got, first)
 	}
 	a.acquire(3, "gpu", 3, 0, "", false)
 	a.expect("3 acquired=false BAD_REQUEST")
