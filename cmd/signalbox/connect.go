@@ -155,18 +155,30 @@ func (inv *invocation) client() (*client.Client, error) {
 	return c, nil
 }
 
-// clientAtOnce is client for a program that starts while the cluster is away. away is called when no
-// connection could be made, for a reason that passes.
-func (inv *invocation) clientAtOnce(away func(error)) (*client.Client, error) {
+// awayAfter is how long a cluster may leave a program unanswered before it counts as away, if nothing
+// refuses a connection sooner.
+const awayAfter = 5 * time.Second
+
+// clientAtOnce is client for a program that starts while the cluster is away. away has why, once no
+// connection could be made, for a reason that passes, or answered was not called in time.
+func (inv *invocation) clientAtOnce() (c *client.Client, away <-chan error, answered func(), err error) {
+	reasons := make(chan error, 1)
+	notice := func(err error) {
+		select {
+		case reasons <- err:
+		default:
+		}
+	}
 	cfg := inv.cfg
 	cfg.Observer = connectionObserver(func(x client.ConnectionChange) {
 		if x.State == client.ConnectionFailed && errors.Is(x.Err, client.ErrUnreachable) {
-			away(x.Err)
+			notice(x.Err)
 		}
 	})
-	c, err := client.New(cfg)
-	inv.conn = c
-	return c, err
+	patience := min(inv.timeout, awayAfter)
+	silent := time.AfterFunc(patience, func() { notice(fmt.Errorf("it has not answered within %s", patience)) })
+	inv.conn, err = client.New(cfg)
+	return inv.conn, reasons, func() { silent.Stop() }, err
 }
 
 // connectionObserver is notified of connections alone.

@@ -196,35 +196,22 @@ func registerError(name string, err error) error {
 	return err
 }
 
-// awayAfter is how long a cluster may leave the start of a session unanswered before it counts as
-// away, if nothing refuses a connection sooner.
-const awayAfter = 5 * time.Second
-
 // keepRegistered registers while the command runs, or until a signal, and again whenever the
 // registration is lost. The command starts once the member is registered, or while the cluster is away.
 func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []discovery.Option) error {
 	inv.right = "use"
-	away := make(chan error, 1)
-	noticed := func(err error) {
-		select {
-		case away <- err:
-		default:
-		}
-	}
-	c, err := inv.clientAtOnce(noticed)
+	c, away, answered, err := inv.clientAtOnce()
 	if err != nil {
 		return err
 	}
+	defer answered()
 	ctx, leave := context.WithCancel(context.WithoutCancel(inv.longCtx))
 	defer leave()
-	patience := min(inv.timeout, awayAfter)
-	silent := time.AfterFunc(patience, func() { noticed(fmt.Errorf("it has not answered within %s", patience)) })
-	defer silent.Stop()
 	k := &registering{inv: inv, name: h.name, first: make(chan *discovery.Registration, 1)}
 	waiting, wait := func() {}, &onceWait{length: h.wait}
 	opts = append(opts, discovery.WithSession(inv.sessionOptions()...),
 		discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
-			silent.Stop()
+			answered()
 			waiting()
 			left := h
 			left.wait = wait.left(time.Now())
@@ -243,7 +230,7 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 		return ended
 	}
 	var r *discovery.Registration
-	for outage := (<-chan error)(away); r == nil && outage != nil; {
+	for outage := away; r == nil && outage != nil; {
 		select {
 		case r = <-k.first:
 		case <-ended:

@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -90,5 +92,48 @@ func TestRegisterWhileAway(t *testing.T) {
 		if code := wrong.code(); code == 0 || strings.Contains(wrong.output.String(), "never") || !strings.Contains(wrong.output.String(), x.want) {
 			t.Errorf("%s: exit code %d: %s", x.flag, code, wrong.output.String())
 		}
+	}
+}
+
+// TestWatchFileWhileAway: a watch starts while the cluster is away. It leaves the file as it is, writes it
+// when the cluster is there, and says why nothing is read if that is for another reason.
+func TestWatchFileWhileAway(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t, servertest.RealTime())
+	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}
+	path := filepath.Join(t.TempDir(), "list")
+	if err := os.WriteFile(path, []byte("old\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	watch := func(path string, args ...string) *running {
+		return start(t, env, "signalbox", append([]string{"service", "watch", "api", "--file", path, "--format", "addr", "--timeout", "1s"}, args...)...)
+	}
+	srv.Unreachable()
+	p, lost := watch(path), watch(path+"2", "--node", "/none")
+	says := func(p *running, text string) {
+		t.Helper()
+		await.True(t, text, func() bool { return strings.Contains(p.output.String(), text) })
+	}
+	has := func(want string) {
+		t.Helper()
+		await.True(t, want, func() bool { text, _ := os.ReadFile(path); return string(text) == want })
+	}
+	says(p, "the cluster is away (")
+	says(lost, "the cluster is away (")
+	has("old\n")
+	srv.Reachable()
+	says(lost, "not found")
+	member := start(t, env, "signalbox", "service", "register", "api", "--addr", "10.0.0.1:80", "--drain", "0")
+	says(member, "registered")
+	has("10.0.0.1:80\n")
+
+	srv.Unreachable()
+	says(p, "the cluster is away; the file stays as it is")
+	srv.Reachable()
+	says(p, "the list is live again")
+	has("10.0.0.1:80\n")
+
+	if wrong := watch(path, "--node", "/none"); wrong.code() == 0 || !strings.Contains(wrong.output.String(), "not found") {
+		t.Errorf("a node that does not exist: %s", wrong.output.String())
 	}
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -24,8 +23,8 @@ func serviceWatch(a *app) *cobra.Command {
 		`Print the members of a service and each change, until Ctrl-C.
 
 With --file, write the addresses that a caller uses to a file instead, as a whole and only when they
-have changed, at most once a second. While the cluster is away, the file stays as it is, and it is
-never written empty without --allow-empty. If the file vanishes, it is written again; if another
+have changed, at most once a second. While the cluster is away, at the start too, the file stays as it
+is, and it is never written empty without --allow-empty. If the file vanishes, it is written again; if another
 program changes it, after 30s. A folder that is not there is waited for.
 
 sh runs the text of --exec after each write, and once at the start, when the file is in place. If it
@@ -85,6 +84,7 @@ type fileWatch struct {
 	render func(v *discovery.View) ([]byte, error)
 	view   *discovery.View // that was looked at last
 	kept   string          // why the file stays as it is, as it was said
+	away   bool            // the list was not live at the last look, or there was none yet
 	want   []byte          // what the file is to have; nil: nothing yet
 	count  int             // addresses in want
 	file   writtenFile
@@ -95,30 +95,39 @@ func (f *fileWatch) run(inv *invocation, cmd *cobra.Command) error {
 	if err := f.open(cmd); err != nil {
 		return err
 	}
-	c, err := inv.client()
+	c, away, answered, err := inv.clientAtOnce()
 	if err != nil {
 		return err
 	}
+	defer answered()
 	e, err := discovery.Watch(c, inv.node, f.service, discovery.InZone(f.zone), discovery.Subset(f.subset))
 	if err != nil {
 		return usagef("%v", err)
 	}
 	defer e.Close()
-	if err := e.Wait(inv.ctx); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
 	f.file = writtenFile{path: f.path, note: inv.note}
 	f.hook = execHook{text: f.exec, stdout: inv.stdout, stderr: inv.stderr, note: inv.note, ended: make(chan error, 1),
 		pending: true} // a process before this one may have ended between its write and the command
 	defer f.hook.stop()
 	for {
-		now := time.Now()
-		f.look(inv, e.View())
+		now, v, err := time.Now(), e.View(), e.Err()
+		switch {
+		case v.Known || f.away:
+			answered()
+			f.look(inv, v, err)
+		case err != nil:
+			return err
+		}
 		f.step(inv, now)
 		next := time.NewTimer(min(writeInterval, f.file.wait(now), f.hook.wait(now)))
 		select {
 		case <-next.C:
 		case <-e.Changed():
+		case err := <-away:
+			if away = nil; f.view == nil {
+				f.kept, f.away = clusterAway, true
+				inv.note("signalbox: %s (%s); the file stays as it is\n", clusterAway, sanitize(err.Error()))
+			}
 		case err := <-f.hook.ended:
 			f.hook.end(time.Now(), err)
 		case <-inv.longCtx.Done():
@@ -173,17 +182,21 @@ func (f *fileWatch) open(cmd *cobra.Command) error {
 	return nil
 }
 
-// look takes in what the list is now.
-func (f *fileWatch) look(inv *invocation, v *discovery.View) {
+// clusterAway is why a file stays as it is while nothing answers.
+const clusterAway = "the cluster is away"
+
+// look takes a view, and the error of Endpoints.Err that belongs to it.
+func (f *fileWatch) look(inv *invocation, v *discovery.View, err error) {
 	if v == f.view {
 		return
 	}
 	f.view = v
-	const away = "the cluster is away"
 	kept := ""
 	switch {
+	case !v.Live && err != nil:
+		kept = sanitize(err.Error())
 	case !v.Live:
-		kept = away
+		kept = clusterAway
 	case v.Known && len(v.Used) == 0 && !f.allowEmpty:
 		kept = fmt.Sprintf("%q has no members", f.service)
 	}
@@ -201,8 +214,8 @@ func (f *fileWatch) look(inv *invocation, v *discovery.View) {
 	case kept == f.kept:
 	case kept != "":
 		inv.note("signalbox: %s; the file stays as it is\n", kept)
-	case f.kept == away:
+	case f.away:
 		inv.note("signalbox: the list is live again\n")
 	}
-	f.kept = kept
+	f.kept, f.away = kept, !v.Live
 }
