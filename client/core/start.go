@@ -87,13 +87,13 @@ func (x *Start) describe(e *Engine) {
 	e.send(&x.Request)
 }
 
-// next begins another stage.
+// next begins another stage. Waiter and Result stay as they are: a caller that was told that the start
+// goes on in the background reads them meanwhile.
 func (x *Start) next(stage startStage, kind protocol.Kind, m protocol.Message, to destination) {
 	x.mayExist = x.mayExist || x.unanswered && x.stage != describeNode
-	x.Request = Request{
-		Waiter: x.Waiter, Result: x.Result, op: x, kind: kind, message: m, to: to, tier: x.tier, unanswered: false,
-	}
-	x.stage = stage
+	x.stage, x.kind, x.message, x.to = stage, kind, m, to
+	x.once, x.limit, x.arg, x.shard = false, 0, 0, 0
+	x.unanswered, x.last, x.retry, x.attempts = false, nil, retry{}, 0
 }
 
 // sendByID sends the start by the id of the node.
