@@ -12,7 +12,9 @@ import (
 // clock here, but for 1 %, and may stand still. Clock means the engine's, with all that it has
 // jumped ahead.
 //
-// Invariant: where the server ends the lease at a bound, the lease is over here before.
+// Invariant: where the server ends the lease at a bound, the lease is over here before. While the
+// bucket's time stands still it goes on here: the lease lasts no longer than the report that brought
+// the bound said.
 type bound struct {
 	l       *Lease
 	timer   timer
@@ -23,6 +25,7 @@ type bound struct {
 	yield   uint64 // because of a want, 0: of none
 
 	set    time.Duration // clock, when until became what it is
+	left   time.Duration // bucket time from then to until
 	ends   time.Duration // clock: the lease ends
 	gone   time.Duration // clock: nobody relies on the units any more, and they are given back
 	ending bool          // the program knows that little time is left
@@ -57,10 +60,12 @@ const maxAhead = 1 << 38 // ms, about 9 years
 
 // before is a moment of the clock at which the bucket's time is not past until yet.
 func (r reading) before(until uint64) time.Duration {
-	if until <= r.now {
-		return r.at
-	}
-	return r.at + time.Duration(min(until-r.now, maxAhead))*time.Millisecond/100*99
+	return r.at + between(r.now, until)/100*99
+}
+
+// between is the time from one moment of a bucket to another; 0 if that is not later.
+func between(now, until uint64) time.Duration {
+	return time.Duration(min(max(until, now)-now, maxAhead)) * time.Millisecond
 }
 
 // report is what a server says about a lease, in an answer or an event.
@@ -109,7 +114,7 @@ func (l *Lease) learn(e *Engine, v report, r reading) {
 		b.wantChanged(e, v, newer)
 		b.changed(v, newer)
 		if until := earlier(b.hold, b.yield); until != b.until {
-			b.until, b.set, b.ending = until, e.clock(), false
+			b.until, b.set, b.left, b.ending = until, e.clock(), between(v.now, until), false
 		}
 		if b.yield != 0 && b.want.number == 0 && !r.ok { // an event that cannot lift it: ask for newer ones
 			l.ask(e)
@@ -165,7 +170,7 @@ func (b *bound) arm(e *Engine) {
 		e.timers.stop(&b.timer)
 		return
 	}
-	b.gone = b.reading.before(b.until)
+	b.gone = min(b.reading.before(b.until), b.set+b.left)
 	left := max(0, b.gone-b.set)
 	b.ends = b.gone - min(left/stopShare, maxStopTime)
 	next := b.ends
