@@ -213,7 +213,7 @@ func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *S
 		sessions.close()
 		return nil, nil, err
 	}
-	load, running := startStallLoad(ctx, c.Writers)
+	load = newStallLoad(ctx, c.Writers)
 	end = func() {
 		load.end()
 		sessions.close()
@@ -230,8 +230,8 @@ func (c FailoverConfig) startWriters(ctx context.Context, s FailoverSystem, g *S
 			end()
 			return nil, nil, err
 		}
-		load.writer(running, i, 0, func(n int) error {
-			return untilAnswered(running, timeout,
+		load.writer(i, 0, func(ctx context.Context, n int) error {
+			return untilAnswered(ctx, timeout,
 				func(ctx context.Context) error { return writer.Write(ctx, name, fmt.Append(nil, n)) })
 		})
 	}

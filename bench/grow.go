@@ -141,38 +141,27 @@ func connectionsText(n int) string {
 
 // startLoad starts the writers and the reader; end stops them.
 func (c GrowConfig) startLoad(ctx context.Context, endpoints []string) (load *stallLoad, end func(), err error) {
-	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
-	if err != nil {
-		return nil, nil, err
-	}
-	load, running := startStallLoad(ctx, c.Writers)
-	end = func() {
-		load.end()
-		cl.Close()
-	}
 	var reader *client.Session
-	for i := range c.Writers {
-		s, err := cl.Session(ctx, client.DefaultNode)
-		if err != nil {
-			end()
-			return nil, nil, err
-		}
+	writer := func(s *client.Session, i int) func(context.Context, int) error {
 		reader = s
 		var lease *client.Lease
-		load.writer(running, i, time.Duration(c.Writers)*time.Second/time.Duration(c.Rate), func(n int) (err error) {
+		return func(ctx context.Context, n int) (err error) {
 			switch n % 3 {
 			case 0:
-				_, err = s.Update(running, fmt.Sprintf("kept/%d", (i+n*c.Writers)%c.Names), []byte(strconv.Itoa(n)))
+				_, err = s.Update(ctx, fmt.Sprintf("kept/%d", (i+n*c.Writers)%c.Names), []byte(strconv.Itoa(n)))
 			case 1:
-				lease, err = s.Acquire(running, fmt.Sprintf("lock/%d/%d", i, n), client.Ephemeral())
+				lease, err = s.Acquire(ctx, fmt.Sprintf("lock/%d/%d", i, n), client.Ephemeral())
 			case 2:
-				err = lease.Release(running)
+				err = lease.Release(ctx)
 			}
 			return err
-		})
+		}
 	}
-	load.reader(running, 10*time.Millisecond, func(n int) error {
-		_, err := reader.Node().Describe(running, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
+	if load, end, err = startSessionWriters(ctx, endpoints, c.Writers, c.Rate, writer); err != nil {
+		return nil, nil, err
+	}
+	load.reader(10*time.Millisecond, func(ctx context.Context, n int) error {
+		_, err := reader.Node().Describe(ctx, fmt.Sprintf("kept/%d", n*7%c.Names), client.ReadConsistency(client.Strict))
 		return err
 	})
 	return load, end, nil

@@ -155,6 +155,18 @@ func TestLongTests(t *testing.T) {
 			}
 		}
 	})
+	t.Run("sessions", func(t *testing.T) {
+		c := SessionsConfig{
+			Sessions: 60, Holders: 10, Timeout: time.Minute, Clients: 2, Callers: 2, Rate: 50, Watch: 100 * time.Millisecond,
+		}
+		r, err := runLong(t.Context(), "sessions", c, system, t.TempDir(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := written(t, r.WriteTable); !strings.Contains(text, "rolling restart: longest of the others' pairs") {
+			t.Errorf("the record does not end with the rolling restart:\n%s", text)
+		}
+	})
 	t.Run("restart", func(t *testing.T) {
 		t.Parallel()
 		r, err := runLong(t.Context(), "restart",

@@ -47,10 +47,11 @@ func (c ServiceConfig) text() string {
 	if c.Copies > 0 {
 		copies = fmt.Sprintf("; %d copies of the SDK", c.Copies)
 	}
-	return fmt.Sprintf("Three instances. One service of %s members, with data of client/discovery; %s watchers with a client each, "+
-		"in processes of their own%s. Others lock and unlock at %.0f pairs/s meanwhile. First one member changes each "+
-		"second, then members restart, %.0f changes/s. A delay counts from the call that changes or registers until the watcher's program has it. Then the "+
-		"instance that leads is killed. Watchers, members, callers and instances share the machine.",
+	return fmt.Sprintf("Three instances. One service of %s members, with data of client/discovery; %s watchers with a "+
+		"client each, in processes of their own%s. Others lock and unlock at %.0f pairs/s meanwhile. First one member "+
+		"changes each second, then members restart, %.0f changes/s. A delay counts from the call that changes or "+
+		"registers until the watcher's program has it. Then the instance that leads is killed. Watchers, members, "+
+		"callers and instances share the machine.",
 		loadgen.Thousands(fmt.Sprint(c.Members)), loadgen.Thousands(fmt.Sprint(c.Watchers)), copies, c.Pairs, c.Changes)
 }
 
@@ -80,7 +81,9 @@ func (s *serviceRun) run(ctx context.Context) error {
 	}{
 		{"members", s.start},
 		{"cold start", s.coldStart},
-		{"one change a second", func(ctx context.Context) error { return s.load(ctx, c.Slow, slowChanges, 250, s.change) }},
+		{"one change a second", func(ctx context.Context) error {
+			return s.load(ctx, c.Slow, slowChanges, 250, s.change)
+		}},
 		{"members restart", func(ctx context.Context) error { return s.load(ctx, c.Busy, c.Changes, 1500, s.restart) }},
 		{"leader killed", s.killLeader},
 		{"copies", s.compareCopies},
@@ -146,7 +149,8 @@ func (s *serviceRun) start(ctx context.Context) (err error) {
 	}
 	for i := range s.Members {
 		s.members = append(s.members, &serviceMember{
-			i: i, addr: fmt.Sprintf("10.%d.%d.%d:80", i>>16&255, i>>8&255, i&255), zone: []string{"zone-a", "zone-b", "zone-c"}[i%3],
+			i: i, addr: fmt.Sprintf("10.%d.%d.%d:80", i>>16&255, i>>8&255, i&255),
+			zone: []string{"zone-a", "zone-b", "zone-c"}[i%3],
 		})
 	}
 	return loadgen.Parallel(ctx, s.Members, func(ctx context.Context, i int) error { return s.join(ctx, s.members[i]) })
@@ -449,7 +453,8 @@ func (s *serviceRun) compareCopies(ctx context.Context) error {
 				got[e.Addr] = e.Token
 			}
 			if !v.Live || !maps.Equal(got, want) {
-				return fmt.Errorf("copy %d has %d endpoints, live %v, and the server lists %d; they differ", i+1, len(got), v.Live, len(want))
+				return fmt.Errorf("copy %d has %d endpoints, live %v, and the server lists %d; they differ",
+					i+1, len(got), v.Live, len(want))
 			}
 			return nil
 		}); err != nil {

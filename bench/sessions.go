@@ -20,22 +20,27 @@ type SessionsConfig struct {
 	Sessions, Holders int           // a holder holds a lock
 	Timeout           time.Duration // of the sessions
 	Clients           int           // that the sessions share
-	Callers           int           // others, each with a session, that lock and unlock a name of their own
+	Callers           int           // others, each with a session, that lock and unlock names
 	Rate              int           // pairs a second of all callers together
-	Watch             time.Duration // how long nothing happens, for comparison, and how long each event is watched at least
+	Watch             time.Duration // how long nothing happens, for comparison, and the least time of each event
 }
 
-// DefaultSessions is the one that the bar is about.
+// DefaultSessions is the full size.
 func DefaultSessions() SessionsConfig {
-	return SessionsConfig{Sessions: 1_000_000, Holders: 100_000, Timeout: 2 * time.Minute, Clients: 16, Callers: 32, Rate: 200, Watch: 20 * time.Second}
+	return SessionsConfig{
+		Sessions: 1_000_000, Holders: 100_000, Timeout: 2 * time.Minute, Clients: 16,
+		Callers: 32, Rate: 200, Watch: 20 * time.Second,
+	}
 }
 
 // text implements longTest.
 func (c SessionsConfig) text() string {
-	return fmt.Sprintf("Three instances with a copy each. %s sessions with a timeout of %v share %d clients, and %s of them hold a lock. "+
-		"Others lock and unlock at %d pairs/s in sessions with the default timeout, and none before its last call was answered; a call that fails, a session that ends, or a lock that is lost fails the test. "+
-		"Each event is watched until the cluster has nothing left to do and all sessions are attached again, and for %v at least.",
-		loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Timeout, c.Clients, loadgen.Thousands(fmt.Sprint(c.Holders)), c.Rate, c.Watch)
+	return fmt.Sprintf("Three instances with a copy each. %s sessions with a timeout of %v share %d clients, and %s of "+
+		"them hold a lock. Others lock and unlock at %d pairs/s in sessions with the default timeout, and none before its "+
+		"last call was answered; a call that fails, a session that ends, or a lock that is lost fails the test. Each "+
+		"event is watched until the cluster has nothing left to do and all sessions are attached again, and for %v at least.",
+		loadgen.Thousands(fmt.Sprint(c.Sessions)), c.Timeout, c.Clients, loadgen.Thousands(fmt.Sprint(c.Holders)),
+		c.Rate, c.Watch)
 }
 
 // run implements longTest.
@@ -77,7 +82,16 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 		return err
 	}
 
-	load, stop, err := c.startPairs(ctx, g.clients())
+	pairs := func(s *client.Session, i int) func(context.Context, int) error {
+		return func(ctx context.Context, n int) error {
+			lease, err := s.Acquire(ctx, fmt.Sprintf("pair/%d/%d", i, n), client.Ephemeral())
+			if err != nil {
+				return err
+			}
+			return lease.Release(ctx)
+		}
+	}
+	load, stop, err := startSessionWriters(ctx, g.clients(), c.Callers, c.Rate, pairs)
 	if err != nil {
 		return err
 	}
@@ -157,8 +171,10 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 	return loadgen.Parallel(ctx, len(leases), func(ctx context.Context, i int) error { return leases[i].Release(ctx) })
 }
 
-// startSessions starts the sessions; end is to be called with an error too.
-func (c SessionsConfig) startSessions(ctx context.Context, endpoints []string) (list []*client.Session, end func(), err error) {
+// startSessions starts the sessions; call end after an error too.
+func (c SessionsConfig) startSessions(
+	ctx context.Context, endpoints []string,
+) (list []*client.Session, end func(), err error) {
 	clients := make([]*client.Client, 0, c.Clients)
 	end = func() {
 		for _, cl := range clients {
@@ -198,35 +214,7 @@ func waitAttached(ctx context.Context, list []*client.Session) error {
 	return cmp.Or(ended, err)
 }
 
-// startPairs starts the callers that lock and unlock; stop ends them.
-func (c SessionsConfig) startPairs(ctx context.Context, endpoints []string) (load *stallLoad, stop func(), err error) {
-	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
-	if err != nil {
-		return nil, nil, err
-	}
-	load, running := startStallLoad(ctx, c.Callers)
-	stop = func() {
-		load.end()
-		cl.Close()
-	}
-	for i := range c.Callers {
-		s, err := cl.Session(ctx, client.DefaultNode)
-		if err != nil {
-			stop()
-			return nil, nil, err
-		}
-		load.writer(running, i, time.Duration(c.Callers)*time.Second/time.Duration(c.Rate), func(n int) error {
-			lease, err := s.Acquire(running, fmt.Sprintf("pair/%d/%d", i, n), client.Ephemeral())
-			if err != nil {
-				return err
-			}
-			return lease.Release(running)
-		})
-	}
-	return load, stop, nil
-}
-
-// memory is what an instance takes, once it has collected its garbage: the mean of all.
+// memory returns the mean memory of an instance, after it has collected its garbage.
 func (g *resizableCluster) memory(ctx context.Context) (mean float64, err error) {
 	for _, p := range g.processes {
 		if err := p.Collect(ctx); err != nil {

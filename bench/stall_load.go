@@ -5,10 +5,13 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
 )
 
 // stallLoad is a load whose longest calls count: how long callers wait while a cluster changes.
 type stallLoad struct {
+	ctx    context.Context // of the calls
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
@@ -34,19 +37,47 @@ func (s callStats) p99() time.Duration {
 }
 
 func (s callStats) and(o callStats) callStats {
-	return callStats{s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read), append(s.took, o.took...)}
+	return callStats{
+		s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read), append(s.took, o.took...),
+	}
 }
 
-// startStallLoad makes a load with so many writers, and the context that it runs under.
-func startStallLoad(ctx context.Context, writers int) (*stallLoad, context.Context) {
+// newStallLoad returns a load with so many writers. Its calls end with ctx.
+func newStallLoad(ctx context.Context, writers int) *stallLoad {
 	ctx, cancel := context.WithCancel(ctx)
-	return &stallLoad{cancel: cancel, began: make([]time.Time, writers)}, ctx
+	return &stallLoad{ctx: ctx, cancel: cancel, began: make([]time.Time, writers)}
 }
 
-// writer and reader call fn again and again until ctx ends or a call fails, so often, or one call
-// after the other if calls take longer.
-func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn func(n int) error) {
-	l.run(ctx, every, fn, func(began time.Time, took time.Duration) {
+// startSessionWriters starts a load of writers, each in a session of its own, at rate calls a second
+// of all together. calls returns the function that a writer calls. end stops the load.
+func startSessionWriters(
+	ctx context.Context, endpoints []string, writers, rate int,
+	calls func(s *client.Session, writer int) func(ctx context.Context, n int) error,
+) (load *stallLoad, end func(), err error) {
+	cl, err := client.Open(ctx, client.Config{Endpoints: endpoints})
+	if err != nil {
+		return nil, nil, err
+	}
+	load = newStallLoad(ctx, writers)
+	end = func() {
+		load.end()
+		cl.Close()
+	}
+	for i := range writers {
+		s, err := cl.Session(ctx, client.DefaultNode)
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		load.writer(i, time.Duration(writers)*time.Second/time.Duration(rate), calls(s, i))
+	}
+	return load, end, nil
+}
+
+// writer and reader call fn again and again until the load ends or a call fails, so often, or one
+// call after the other if calls take longer.
+func (l *stallLoad) writer(i int, every time.Duration, fn func(ctx context.Context, n int) error) {
+	l.run(every, fn, func(began time.Time, took time.Duration) {
 		l.began[i] = began
 		l.now.writes++
 		l.now.write = max(l.now.write, took)
@@ -57,17 +88,18 @@ func (l *stallLoad) writer(ctx context.Context, i int, every time.Duration, fn f
 	})
 }
 
-func (l *stallLoad) reader(ctx context.Context, every time.Duration, fn func(n int) error) {
-	l.run(ctx, every, fn, func(_ time.Time, took time.Duration) { l.now.read = max(l.now.read, took) })
+func (l *stallLoad) reader(every time.Duration, fn func(ctx context.Context, n int) error) {
+	l.run(every, fn, func(_ time.Time, took time.Duration) { l.now.read = max(l.now.read, took) })
 }
 
 func (l *stallLoad) run(
-	ctx context.Context, every time.Duration, fn func(n int) error, note func(began time.Time, took time.Duration),
+	every time.Duration, fn func(ctx context.Context, n int) error, note func(began time.Time, took time.Duration),
 ) {
+	ctx := l.ctx
 	l.wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()
-			err := fn(n)
+			err := fn(ctx, n)
 			ended := time.Now()
 			took := ended.Sub(began)
 			l.mu.Lock()
@@ -88,7 +120,7 @@ func (l *stallLoad) run(
 	})
 }
 
-// take is what there was since the last call, or why a call has failed.
+// take returns the figures since the last take, or the error of a call that failed.
 func (l *stallLoad) take() (callStats, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

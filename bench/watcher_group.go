@@ -36,7 +36,9 @@ func newDelays() *hdrhistogram.Histogram { return hdrhistogram.New(1, 600e6, 2) 
 // RunWatchers runs count watchers until in ends, and answers each line of it with WatcherStats as a
 // line of JSON; the line "reset" first forgets the changes seen so far. watch follows the service
 // until ctx ends; after an error it is called again.
-func RunWatchers(ctx context.Context, count int, in io.Reader, out io.Writer, watch func(ctx context.Context, w *Watcher) error) error {
+func RunWatchers(
+	ctx context.Context, count int, in io.Reader, out io.Writer, watch func(ctx context.Context, w *Watcher) error,
+) error {
 	g := &WatcherGroup{delays: newDelays()}
 	ctx, cancel := context.WithCancel(ctx)
 	var all sync.WaitGroup
