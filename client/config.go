@@ -74,6 +74,9 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 	if err := c.check(); err != nil {
 		return nil, err
 	}
+	if _, err := readOptionsOf(opts, configOptions); err != nil {
+		return nil, err
+	}
 	sem, err := c.n.describe(ctx, c.semaphore(), append([]ReadOption{ReadConsistency(Strict)}, opts...)...)
 	if isNotFound(err) && answered(err) {
 		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
@@ -116,8 +119,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 			return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"it is not set, so it has no version %d", o.version)
 		case o.guarded && now.Version != o.version:
-			return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
-				"it has version %d, not %d; get it again", now.Version, o.version)
+			return 0, errOtherVersion(now.Version, o.version)
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
@@ -141,6 +143,10 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 	}
 }
 
+func errOtherVersion(now, expected uint64) error {
+	return protocol.Errorf(protocol.StatusPreconditionFailed, "it has version %d, not %d; get it again", now, expected)
+}
+
 // author is who sets a value.
 func (c *ConfigValue) author(ctx context.Context) string {
 	who := c.s.d.Description
@@ -157,17 +163,21 @@ func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 
 const anonymous = "anonymous"
 
 // Rollback sets the configuration to the value that it had at a version of its history, and returns
-// the new version; Reason is the option. A change by somebody else meanwhile is an error. Errors: NotFound if the version
-// is not in the history; PreconditionFailed.
+// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version is
+// not in the history; PreconditionFailed.
 func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOption) (version uint64, err error) {
 	const op = "roll back configuration"
 	values, err := c.read(ctx, nil)
 	if err != nil {
 		return 0, withOp(op, c.name, err)
 	}
+	now := values[0].Version
+	if o := writeOptionsOf(opts); o.guarded && o.version != now {
+		return 0, withOp(op, c.name, errOtherVersion(now, o.version))
+	}
 	for i := range values {
 		if values[i].Version == to {
-			version, err = c.set(ctx, values[i].Data, append(opts[:len(opts):len(opts)], IfVersion(values[0].Version)))
+			version, err = c.set(ctx, values[i].Data, append(opts[:len(opts):len(opts)], IfVersion(now)))
 			return version, withOp(op, c.name, err)
 		}
 	}
@@ -175,7 +185,8 @@ func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOpti
 		"version %d is not in its history; the oldest one there is %d", to, values[len(values)-1].Version))
 }
 
-// Delete removes the configuration and its history; Reason is the option. Errors: NotFound if it is not set.
+// Delete removes the configuration and its history. Errors: NotFound if it is not set;
+// PreconditionFailed.
 func (c *ConfigValue) Delete(ctx context.Context, opts ...WriteOption) error {
 	const op = "delete configuration"
 	if err := c.check(); err != nil {

@@ -87,10 +87,12 @@ const (
 	Relaxed Consistency = Consistency(protocol.Relaxed)
 )
 
-// ReadOption is an option of Describe and List.
+// ReadOption is an option of a read. A read names those that it takes, and refuses others with
+// BadRequest.
 type ReadOption func(*readOptions)
 
 type readOptions struct {
+	given       readOption
 	flags       uint8
 	consistency protocol.Consistency
 	session     uint64
@@ -99,47 +101,98 @@ type readOptions struct {
 	after        string // name
 	afterToken   uint64
 	afterSession uint64
-	continued    bool // afterToken is given
 }
 
-// IncludeOwners includes the owners.
-func IncludeOwners() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithOwners } }
+// readOption is a set of options.
+type readOption uint16
 
-// IncludeWaiters includes the waiters.
-func IncludeWaiters() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithWaiters } }
+const (
+	readOwners readOption = 1 << iota
+	readWaiters
+	readSlots
+	readConsistency
+	readOfSession
+	readMaxItems
+	readAfter
+	readAfterToken
+	readAfterSession
+)
 
-// ReadConsistency is Strict or Relaxed for this read. Default: the node's.
+var readOptionNames = [...]string{"IncludeOwners", "IncludeWaiters", "IncludeSlots", "ReadConsistency", "OfSession", "MaxItems",
+	"After", "AfterToken", "AfterSession"}
+
+// What reads take.
+const (
+	describeOptions    = readOwners | readWaiters | readSlots | readConsistency | readMaxItems | readAfterToken
+	listOptions        = readOfSession | readConsistency | readMaxItems | readAfter
+	memberOptions      = readConsistency | readMaxItems | readAfterToken
+	configOptions      = readConsistency
+	nameListOptions    = readMaxItems | readAfter
+	sessionListOptions = readMaxItems | readAfterSession
+)
+
+// IncludeOwners includes the owners in a description.
+func IncludeOwners() ReadOption {
+	return func(o *readOptions) { o.given, o.flags = o.given|readOwners, o.flags|protocol.WithOwners }
+}
+
+// IncludeWaiters includes the waiters in a description.
+func IncludeWaiters() ReadOption {
+	return func(o *readOptions) { o.given, o.flags = o.given|readWaiters, o.flags|protocol.WithWaiters }
+}
+
+// ReadConsistency is Strict or Relaxed for this read of a semaphore, a configuration, a service, or a
+// list of semaphores. Default: the node's.
 func ReadConsistency(c Consistency) ReadOption {
-	return func(o *readOptions) { o.consistency = protocol.Consistency(c) }
+	return func(o *readOptions) { o.given, o.consistency = o.given|readConsistency, protocol.Consistency(c) }
 }
 
-// OfSession limits a list to what a session holds or waits for.
-func OfSession(id uint64) ReadOption { return func(o *readOptions) { o.session = id } }
+// OfSession limits a list of semaphores to what a session holds or waits for.
+func OfSession(id uint64) ReadOption {
+	return func(o *readOptions) { o.given, o.session = o.given|readOfSession, id }
+}
 
 // MaxItems bounds what a read returns, and what the server looks at for it: a list ends after n
 // items, and a description has at most n owners and waiters together. 1 to 10,000; default all.
-func MaxItems(n int) ReadOption { return func(o *readOptions) { o.most = max(1, min(n, maxItems)) } }
+func MaxItems(n int) ReadOption {
+	return func(o *readOptions) { o.given, o.most = o.given|readMaxItems, n }
+}
 
 // maxItems is how many items a server puts into one page.
 const maxItems = 10_000
 
-// After begins a list of semaphores, processes or rollouts behind this name.
-func After(name string) ReadOption { return func(o *readOptions) { o.after = name } }
+// After begins a list of semaphores, configurations, nodes, processes, rollouts or rate limits behind
+// this name.
+func After(name string) ReadOption {
+	return func(o *readOptions) { o.given, o.after = o.given|readAfter, name }
+}
 
-// AfterToken begins a description behind the entry with this fencing token: an owner if owners are
-// included, else a waiter. Such a description has no data of the semaphore.
+// AfterToken begins a description, or the members of a service, behind the entry with this fencing
+// token: an owner if owners are included, else a waiter. Such a description has no data of the
+// semaphore.
 func AfterToken(token uint64) ReadOption {
-	return func(o *readOptions) { o.afterToken, o.continued = token, true }
+	return func(o *readOptions) { o.given, o.afterToken = o.given|readAfterToken, token }
 }
 
 // AfterSession begins a list of sessions behind this id.
-func AfterSession(id uint64) ReadOption { return func(o *readOptions) { o.afterSession = id } }
+func AfterSession(id uint64) ReadOption {
+	return func(o *readOptions) { o.given, o.afterSession = o.given|readAfterSession, id }
+}
 
-func readOptionsOf(opts []ReadOption) (o readOptions) {
+// readOptionsOf refuses options that a read does not take.
+func readOptionsOf(opts []ReadOption, takes readOption) (o readOptions, err error) {
 	for _, f := range opts {
 		f(&o)
 	}
-	return o
+	for i, name := range readOptionNames {
+		if o.given&^takes&(1<<i) != 0 {
+			return o, protocol.Errorf(protocol.StatusBadRequest, "this read does not take the option %s; leave it out", name)
+		}
+	}
+	if o.given&readMaxItems != 0 && (o.most < 1 || o.most > maxItems) {
+		err = protocol.Errorf(protocol.StatusBadRequest, "the most items are %d; they must be 1 to %d", o.most, maxItems)
+	}
+	return o, err
 }
 
 // maxRereads is how often a description is begun again because it changed between its pages.
@@ -155,9 +208,12 @@ func (n *Node) describe(ctx context.Context, name string, opts ...ReadOption) (*
 	if name == "" {
 		return nil, handle.ErrNoSemaphore
 	}
-	o := readOptionsOf(opts)
+	o, err := readOptionsOf(opts, describeOptions)
+	if err != nil {
+		return nil, err
+	}
 	req := protocol.Describe{Node: n.h.ID, Name: []byte(name), Flags: o.flags, Limit: uint32(o.most)}
-	if o.continued {
+	if o.given&readAfterToken != 0 {
 		req.Cursor = protocol.DescribeCursor(o.flags&protocol.WithOwners != 0, o.afterToken)
 	}
 	return pages(&req, func(reply *protocol.DescribeReply) error {

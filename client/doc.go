@@ -11,7 +11,7 @@
 // A [Client] is a connection to a cluster; one per process is enough. A [Session] is an identity at
 // the server. What a session acquires is released when the session ends. A [Lease] is what a
 // session holds of a semaphore. A [Node] reads and watches without a session. [OpenSession] makes a
-// client together with its first session.
+// client together with its first session, [New] one that does not wait for the cluster.
 //
 // Packages client/process and client/rollout have coordination processes and staged rollouts,
 // package client/admin has calls for operators.

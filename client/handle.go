@@ -21,9 +21,14 @@ func DescribePages(_ handle.Key, d handle.Description) (*Semaphore, error) {
 	return pages(d.Request, d.Read)
 }
 
-// ListLimits is for the packages below this one: what read options mean for a list, by name or by
-// session.
+// ListLimits is for the packages below this one: what read options mean for a list by name.
 func ListLimits(_ handle.Key, opts []ReadOption) handle.ListLimits {
-	o := readOptionsOf(opts)
-	return o.limits()
+	o, err := readOptionsOf(opts, nameListOptions)
+	return o.limits(err)
+}
+
+// SessionListLimits is ListLimits for a list by session.
+func SessionListLimits(_ handle.Key, opts []ReadOption) handle.ListLimits {
+	o, err := readOptionsOf(opts, sessionListOptions)
+	return o.limits(err)
 }

@@ -30,7 +30,7 @@ type SemaphoreInfo struct {
 // List lists the semaphores whose name begins with prefix, in order of name, over all shards;
 // OfSession, After and MaxItems limit it. The sequence ends after its first error.
 func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[SemaphoreInfo, error] {
-	o := readOptionsOf(opts)
+	o, err := readOptionsOf(opts, listOptions)
 	name := func(s *SemaphoreInfo) string { return s.Name }
 	read := func(shard uint64, cursor []byte) (page handle.ListPage[SemaphoreInfo], err error) {
 		req := &protocol.List{
@@ -55,14 +55,14 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 		}
 		return handle.ListPage[SemaphoreInfo]{Items: items, Next: reply.Cursor, Runs: reply.Runs}, nil
 	}
-	return handle.ListShards(ctx, n.h, "list", prefix, o.limits(), name, read)
+	return handle.ListShards(ctx, n.h, "list", prefix, o.limits(err), name, read)
 }
 
-// limits are the list's, by name or by session.
-func (o *readOptions) limits() handle.ListLimits {
+// limits are the list's, by name or by session, or what is wrong with the options.
+func (o *readOptions) limits(err error) handle.ListLimits {
 	first := []byte(o.after)
 	if o.afterSession > 0 {
 		first = binary.BigEndian.AppendUint64(nil, o.afterSession)
 	}
-	return handle.ListLimits{First: first, Most: o.most}
+	return handle.ListLimits{First: first, Most: o.most, Err: err}
 }

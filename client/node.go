@@ -61,9 +61,9 @@ func (n *Node) checkLives(ctx context.Context, notFound error) error {
 func (n *Node) Config(name string) ConfigReader { return ConfigReader{n, name} }
 
 // Configs lists the configurations whose name begins with prefix, in order of name; After and
-// MaxItems limit it. The sequence ends after its first error.
+// MaxItems limit it, and ReadConsistency counts. The sequence ends after its first error.
 func (n *Node) Configs(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[ConfigInfo, error] {
-	if o := readOptionsOf(opts); o.after != "" {
+	if o, _ := readOptionsOf(opts, listOptions); o.after != "" {
 		opts = append(slices.Clone(opts), After(ConfigPrefix+o.after))
 	}
 	return func(yield func(ConfigInfo, error) bool) {

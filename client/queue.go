@@ -296,8 +296,10 @@ type SlotStatus struct {
 	Since   time.Time // of the grant that holds it
 }
 
-// IncludeSlots includes the slots.
-func IncludeSlots() ReadOption { return func(o *readOptions) { o.flags |= protocol.WithSlots } }
+// IncludeSlots includes the slots in a description.
+func IncludeSlots() ReadOption {
+	return func(o *readOptions) { o.given, o.flags = o.given|readSlots, o.flags|protocol.WithSlots }
+}
 
 // optionsOf are those of a description; nil for a plain semaphore.
 func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {

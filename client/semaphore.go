@@ -14,6 +14,14 @@ import (
 // has the name; BadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
 	what, reason := withoutReasons(opts)
+	var x semaphoreOptions
+	for _, f := range what {
+		f(&x)
+	}
+	if len(x.Drain)+len(x.Undrain) > 0 {
+		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
+			"Drain and Undrain are of slots that are there; give them to Alter"))
+	}
 	return withOp("create", name, s.create(ctx, name, limit, data, reason, what...))
 }
 
@@ -36,8 +44,8 @@ func (s *Session) changeSemaphore(
 	}))
 }
 
-// WriteOption is an option of Session.Update and ConfigValue.Set; of Session.Resize and Delete, and of
-// ConfigValue.Rollback and Delete, it is Reason.
+// WriteOption is an option of Session.Update, Resize and Delete, and of ConfigValue.Set, Rollback and
+// Delete.
 type WriteOption func(*writeOptions)
 
 type writeOptions struct {
@@ -53,9 +61,18 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 	return o
 }
 
+// writeToExisting are the options of a write to what must exist, so that version 0 is refused.
+func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
+	if o = writeOptionsOf(opts); o.guarded && o.version == 0 {
+		err = protocol.Errorf(protocol.StatusPreconditionFailed, "version 0 is that of nothing; what exists has a version of at least 1")
+	}
+	return o, err
+}
+
 // IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must
-// not exist yet. Otherwise the write fails with PreconditionFailed. Versions begin at 1 again when
-// a semaphore is deleted and created.
+// not exist yet. Otherwise the write fails with PreconditionFailed. A resize does not change the
+// version, which is that of the data. Versions begin at 1 again when a semaphore is deleted and
+// created.
 func IfVersion(version uint64) WriteOption {
 	return func(o *writeOptions) { o.guarded, o.version = true, version }
 }
@@ -74,9 +91,9 @@ func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...
 }
 
 func (s *Session) update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
-	o := writeOptionsOf(opts)
-	if o.guarded && o.version == 0 {
-		return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "a semaphore that can be updated has a version of at least 1, not 0")
+	o, err := writeToExisting(opts)
+	if err != nil {
+		return 0, err
 	}
 	req := &protocol.Update{Name: []byte(name), Data: data, Expected: o.version, Reason: o.reason}
 	var reply protocol.UpdateReply
@@ -91,7 +108,11 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 // Nothing is granted until it fits again. Errors: NotFound; PreconditionFailed for an ephemeral
 // semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ...WriteOption) error {
-	req := &protocol.Resize{Name: []byte(name), Limit: limit, Reason: writeOptionsOf(opts).reason}
+	o, err := writeToExisting(opts)
+	if err != nil {
+		return withOp("resize", name, err)
+	}
+	req := &protocol.Resize{Name: []byte(name), Limit: limit, Reason: o.reason, Expected: o.version}
 	return withOp("resize", name, s.changeSemaphore(ctx, protocol.KindResize, name, &req.Head, req, &protocol.Empty{}))
 }
 
@@ -117,7 +138,11 @@ func (s *Session) Delete(ctx context.Context, name string, force bool, opts ...W
 }
 
 func (s *Session) delete(ctx context.Context, name string, force bool, opts []WriteOption) error {
-	req := &protocol.Delete{Name: []byte(name), Force: force, Reason: writeOptionsOf(opts).reason}
+	o, err := writeToExisting(opts)
+	if err != nil {
+		return err
+	}
+	req := &protocol.Delete{Name: []byte(name), Force: force, Reason: o.reason, Expected: o.version}
 	return s.changeSemaphore(ctx, protocol.KindDelete, name, &req.Head, req, &protocol.Empty{})
 }
 

@@ -95,6 +95,9 @@ func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Re
 // List reads the members, in order of registration. A service without members is empty, not an
 // error.
 func (sv ServiceReader) List(ctx context.Context, opts ...ReadOption) ([]Member, error) {
+	if _, err := readOptionsOf(opts, memberOptions); err != nil {
+		return nil, withOp("list members of", sv.name, err)
+	}
 	sem, err := sv.n.Describe(ctx, sv.name, append(opts[:len(opts):len(opts)], IncludeOwners())...)
 	if isNotFound(err) {
 		return nil, sv.n.checkLives(ctx, err)

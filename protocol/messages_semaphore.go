@@ -90,9 +90,10 @@ func (m *UpdateReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f
 // Resize changes a limit. Reply: Empty.
 type Resize struct {
 	Head
-	Name   []byte
-	Limit  uint64
-	Reason string // for the audit log; may be empty
+	Name     []byte
+	Limit    uint64
+	Reason   string // for the audit log; may be empty
+	Expected uint64 // the version that its data must have, else PRECONDITION_FAILED; left out for any
 }
 
 func (m *Resize) fields(f *fields) {
@@ -101,6 +102,7 @@ func (m *Resize) fields(f *fields) {
 	f.name(&m.Name)
 	f.limit(&m.Limit)
 	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
+	f.trailingUint("expected", &m.Expected)
 }
 
 func (m *Resize) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -110,9 +112,10 @@ func (m *Resize) Validate() error            { f := checker(); m.fields(&f); ret
 // Delete removes a semaphore. Reply: Empty.
 type Delete struct {
 	Head
-	Name   []byte
-	Force  bool
-	Reason string // for the audit log; left out when it is empty
+	Name     []byte
+	Force    bool
+	Reason   string // for the audit log; left out when it is empty and Expected is
+	Expected uint64 // the version that its data must have, else PRECONDITION_FAILED; left out for any
 }
 
 func (m *Delete) fields(f *fields) {
@@ -120,7 +123,12 @@ func (m *Delete) fields(f *fields) {
 	f.head(&m.Head)
 	f.name(&m.Name)
 	f.bool("force", &m.Force)
-	f.trailingReason(&m.Reason)
+	if m.Expected == 0 {
+		f.trailingReason(&m.Reason)
+	} else {
+		f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
+	}
+	f.trailingUint("expected", &m.Expected)
 }
 
 func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

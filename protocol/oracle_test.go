@@ -81,7 +81,9 @@ func leavesOutLast(m Message) bool {
 	case *Update:
 		return x.Reason == ""
 	case *Delete:
-		return x.Reason == ""
+		return x.Expected == 0
+	case *Resize:
+		return x.Expected == 0
 	case *LimitCreate:
 		return x.Reason == ""
 	case *LimitAlter:

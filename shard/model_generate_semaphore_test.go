@@ -157,7 +157,7 @@ func (g *gen) resizeOp() op {
 				break
 			}
 		}
-		return &protocol.Resize{Head: h, Name: name, Limit: limit}
+		return &protocol.Resize{Head: h, Name: name, Limit: limit, Expected: pick[uint64](g, 0, 0, 0, 0, 1, 2)}
 	})
 }
 
@@ -168,7 +168,7 @@ func (g *gen) deleteOp() op {
 				name = sem.name // nobody owns it, and somebody waits
 			}
 		}
-		return &protocol.Delete{Head: h, Name: name, Force: g.chance(60)}
+		return &protocol.Delete{Head: h, Name: name, Force: g.chance(60), Expected: pick[uint64](g, 0, 0, 0, 0, 1, 2)}
 	})
 }
 

@@ -113,6 +113,9 @@ func (m *model) resize(o op, x *protocol.Resize) {
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
 	case sem.ephemeral:
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
+	case x.Expected != 0 && x.Expected != sem.version:
+		m.countRule("resize of another version")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case sem.queue != nil && len(sem.queue.slots) > 0 && !sem.queue.o.Numbered && x.Limit != sem.limit:
 		m.countRule("resize of named slots")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
@@ -192,6 +195,9 @@ func (m *model) delete(o op, x *protocol.Delete) {
 	switch {
 	case sem == nil:
 		m.refuse(s, o, x.Seq, protocol.StatusNotFound)
+	case !sem.ephemeral && x.Expected != 0 && x.Expected != sem.version:
+		m.countRule("delete of another version")
+		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case sem.ephemeral || len(sem.entries) > 0 && !x.Force:
 		if !sem.ephemeral && len(sem.entries) == sem.waiters() {
 			m.countRule("delete with waiters only")

@@ -246,7 +246,14 @@ func (b *batch) sentence(a *answer) string {
 		return "session waits for " + units(a.value) + " units and cannot raise that to " +
 			units(b.acquire.Count) + "; release first, then acquire more"
 	case outcomeOtherVersion:
-		return "semaphore has version " + decimal(a.value) + ", not " + decimal(b.update.Expected) +
+		expected := b.update.Expected
+		switch a.kind {
+		case CmdResize:
+			expected = b.resize.Expected
+		case CmdDelete:
+			expected = b.delete.Expected
+		}
+		return "semaphore has version " + decimal(a.value) + ", not " + decimal(expected) +
 			" as expected; describe it and try again"
 	case outcomeQuota:
 		return textQuota(a.value)

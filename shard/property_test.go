@@ -174,6 +174,8 @@ var rules = []string{
 	"the same, and it held or waited",
 	"update beyond the quota of bytes",
 	"update of another version",
+	"resize of another version",
+	"delete of another version",
 	"waiter asks for less and is granted",
 	"waiter above a lowered limit asks for the same or less",
 	"waiter asks for more",

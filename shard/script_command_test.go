@@ -201,9 +201,9 @@ func (x *scriptRunner) command(line string) Command {
 		return request(CmdUpdate,
 			&protocol.Update{Head: head(), Name: name, Data: a.data("data"), Expected: a.num("expected", 0)})
 	case "resize":
-		return request(CmdResize, &protocol.Resize{Head: head(), Name: name, Limit: a.num("limit", 1)})
+		return request(CmdResize, &protocol.Resize{Head: head(), Name: name, Limit: a.num("limit", 1), Expected: a.num("expected", 0)})
 	case "delete":
-		return request(CmdDelete, &protocol.Delete{Head: head(), Name: name, Force: a.has("force")})
+		return request(CmdDelete, &protocol.Delete{Head: head(), Name: name, Force: a.has("force"), Expected: a.num("expected", 0)})
 	case "acquire":
 		return request(CmdAcquire, &protocol.Acquire{
 			Head: head(), Name: name, Count: a.num("count", 1), Timeout: a.num("timeout", math.MaxUint64),

@@ -288,6 +288,9 @@ func applyResize(m *Machine, c *rawCommand) {
 	case s.ephemeral:
 		q.refuse(m, outcomeUpdateFixed)
 		return
+	case x.Expected != 0 && x.Expected != s.version:
+		q.refuse(m, outcomeOtherVersion)
+		return
 	}
 	state := s.queue()
 	if state != nil {
@@ -328,6 +331,9 @@ func applyDelete(m *Machine, c *rawCommand) {
 		return
 	case s.ephemeral:
 		q.refuse(m, outcomeIsEphemeral)
+		return
+	case x.Expected != 0 && x.Expected != s.version:
+		q.refuse(m, outcomeOtherVersion)
 		return
 	case s.owners.n+s.waiters.n > 0 && !x.Force:
 		q.refuse(m, outcomeInUse)

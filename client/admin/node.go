@@ -219,6 +219,10 @@ func (t NodeTree) Drop(ctx context.Context, path string) error {
 func (t NodeTree) List(ctx context.Context, prefix string, opts ...client.ReadOption) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
 		limits := client.ListLimits(handle.Key{}, opts)
+		if limits.Err != nil {
+			yield(NodeInfo{}, driver.WithOp("list nodes", prefix, limits.Err))
+			return
+		}
 		req := &protocol.NodeList{Prefix: prefix, Limit: uint32(limits.Most)}
 		if len(limits.First) > 0 {
 			req.Cursor = append(limits.First, 0) // the cursor is the first path of the page

@@ -32,7 +32,7 @@ type SessionInfo struct {
 // AfterSession limit it. The sequence ends after its first error. List with OfSession lists what a
 // session holds.
 func (n Node) Sessions(ctx context.Context, opts ...client.ReadOption) iter.Seq2[SessionInfo, error] {
-	limits := client.ListLimits(handle.Key{}, opts)
+	limits := client.SessionListLimits(handle.Key{}, opts)
 	id := func(s *SessionInfo) string { return string(binary.BigEndian.AppendUint64(nil, s.ID)) }
 	read := func(shard uint64, cursor []byte) (page handle.ListPage[SessionInfo], err error) {
 		var reply protocol.SessionListReply

@@ -95,6 +95,22 @@ type Options struct {
 	Return       time.Duration // how long a member with a key keeps its place without a session. Default 0
 }
 
+// ofMember is the name of an option that is set and of one member; empty: there is none.
+func (o *Options) ofMember() string {
+	for _, x := range []struct {
+		name string
+		set  bool
+	}{
+		{"Synchronous", o.Synchronous}, {"Key", o.Key != ""}, {"Data", len(o.Data) > 0}, {"Weight", o.Weight != 0},
+		{"RetryInterval", o.RetryInterval != 0}, {"MaxProcessFailures", o.MaxProcessFailures != 0}, {"Logger", o.Logger != nil},
+	} {
+		if x.set {
+			return x.name
+		}
+	}
+	return ""
+}
+
 // What a caller did wrong, or too late, by errors.Is.
 var (
 	// ErrRoundOver: the round or the membership is over.

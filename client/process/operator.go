@@ -110,10 +110,13 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 	return outcomeUnknown(repeated, err)
 }
 
-// Alter replaces the options of the process; those of members are ignored. It needs the right
-// admin. Errors: NotFound, BadRequest, Forbidden.
+// Alter replaces the options of the process. It needs the right admin. Errors: NotFound, Forbidden;
+// BadRequest, also for an option of members.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
+	if own := options.ofMember(); own != "" && err == nil {
+		err = protocol.Errorf(protocol.StatusBadRequest, "%s is of one member, not of the process; give it to Join", own)
+	}
 	if err != nil {
 		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)
 	}

@@ -112,7 +112,7 @@ func TestOperate(t *testing.T) {
 	o := &Operator{c}
 	ctx := t.Context()
 	if err := errors.Join(o.Force(ctx, "new hosts"), o.Evict(ctx, 9, "sick"),
-		o.Alter(ctx, Options{RoundTimeout: 1500 * time.Microsecond, Key: "ignored"})); err != nil {
+		o.Alter(ctx, Options{RoundTimeout: 1500 * time.Microsecond})); err != nil {
 		t.Fatal(err)
 	}
 	force, evict, alter := c.asked[0].(*protocol.ProcessForceRound), c.asked[1].(*protocol.ProcessEvict),
@@ -124,6 +124,9 @@ func TestOperate(t *testing.T) {
 	}
 	if err := o.Alter(ctx, Options{Return: -1}); err == nil || !strings.Contains(err.Error(), "negative") || len(c.asked) != 3 {
 		t.Errorf("a negative time: %v", err)
+	}
+	if err := o.Alter(ctx, Options{Key: "a"}); !errors.Is(err, client.BadRequest) || len(c.asked) != 3 {
+		t.Errorf("an option of one member: %v", err)
 	}
 	notFound := protocol.Errorf(protocol.StatusNotFound, "session is no member")
 	lost := errors.New("gave up")

@@ -102,7 +102,7 @@ func TestRequestsAreAudited(t *testing.T) {
 		`"asked_path":"/audited"`, `"asked_right":"use"`, `"title":"ask_force_delete"`, `"semaphore":"taken"`,
 		`"title":"ask_create"`, `"semaphore":"why-created","limit":1,"bytes":0,"reason":"because-1"`,
 		`"title":"ask_update"`, `"semaphore":"why-created","if_version":0,"bytes":11,"reason":"because-2"`,
-		`"title":"ask_resize"`, `"semaphore":"why-created","limit":4711,"remote"`, `"reason":"because-3"`,
+		`"title":"ask_resize"`, `"semaphore":"why-created","limit":4711,"if_version":0,"remote"`, `"reason":"because-3"`,
 		`"resource":"why-limited","reason":"because-4"`, `"resource":"why-limited","reason":"because-5"`,
 		`"resource":"why-limited","reason":"because-6"`,
 		`"semaphore":"$config/flags","limit":1`, `"semaphore":"$config/flags","if_version":1`,

@@ -68,7 +68,7 @@ func update(c *Client, p *cycle, h protocol.Header, t target) {
 func resize(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Resize)
 	auditRequest(c, "ask_resize", "another limit of a semaphore is asked for", t.node,
-		withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit)...)
+		withReason(m.Reason, "semaphore", string(m.Name), "limit", m.Limit, "if_version", m.Expected)...)
 	submitTarget(c, p, h, t)
 }
 
@@ -82,7 +82,7 @@ func alter(c *Client, p *cycle, h protocol.Header, t target) {
 
 func deleteSemaphore(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.Delete)
-	fields := withReason(m.Reason, "semaphore", string(m.Name), "session", m.Session)
+	fields := withReason(m.Reason, "semaphore", string(m.Name), "session", m.Session, "if_version", m.Expected)
 	switch {
 	case m.Force:
 		auditRequest(c, "ask_force_delete", "the end of a semaphore and of its leases is asked for", t.node, fields...)

@@ -55,6 +55,7 @@ var (
 type ListLimits struct {
 	First []byte // the cursor behind which it begins
 	Most  int    // items; 0: all
+	Err   error  // what is wrong with them; nil: nothing
 }
 
 // ListShards yields what every shard of the node lists, in order of key, which is also the cursor
@@ -67,6 +68,11 @@ func ListShards[T any](
 	page func(shard uint64, cursor []byte) (ListPage[T], error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
+		if limits.Err != nil {
+			var none T
+			yield(none, driver.WithOp(op, name, limits.Err))
+			return
+		}
 		failures := 0
 		m := listMerge[T]{key: key, page: page, shards: func() ([]uint64, error) { return n.Shards(ctx) },
 			first: limits.First, most: limits.Most}
