@@ -121,7 +121,7 @@ const (
 var readOptionNames = [...]string{"IncludeOwners", "IncludeWaiters", "IncludeSlots", "ReadConsistency", "OfSession", "MaxItems",
 	"After", "AfterToken", "AfterSession"}
 
-// What reads take.
+// Options that each read takes.
 const (
 	describeOptions    = readOwners | readWaiters | readSlots | readConsistency | readMaxItems | readAfterToken
 	listOptions        = readOfSession | readConsistency | readMaxItems | readAfter
@@ -190,7 +190,7 @@ func readOptionsOf(opts []ReadOption, takes readOption) (o readOptions, err erro
 		}
 	}
 	if o.given&readMaxItems != 0 && (o.most < 1 || o.most > maxItems) {
-		err = protocol.Errorf(protocol.StatusBadRequest, "the most items are %d; they must be 1 to %d", o.most, maxItems)
+		err = protocol.Errorf(protocol.StatusBadRequest, "MaxItems is %d; give 1 to %d", o.most, maxItems)
 	}
 	return o, err
 }

@@ -20,7 +20,7 @@ func (s *Session) Create(ctx context.Context, name string, limit uint64, data []
 	}
 	if len(x.Drain)+len(x.Undrain) > 0 {
 		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
-			"Drain and Undrain are of slots that are there; give them to Alter"))
+			"Drain and Undrain name slots of an existing semaphore; give them to Alter"))
 	}
 	return withOp("create", name, s.create(ctx, name, limit, data, reason, what...))
 }
@@ -61,10 +61,10 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 	return o
 }
 
-// writeToExisting are the options of a write to what must exist, so that version 0 is refused.
+// writeToExisting returns the options of a write to a semaphore that must exist. It refuses version 0.
 func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 	if o = writeOptionsOf(opts); o.guarded && o.version == 0 {
-		err = protocol.Errorf(protocol.StatusPreconditionFailed, "version 0 is that of nothing; what exists has a version of at least 1")
+		err = protocol.Errorf(protocol.StatusPreconditionFailed, "version 0 matches nothing that exists; give a version of at least 1")
 	}
 	return o, err
 }

@@ -95,7 +95,7 @@ type Options struct {
 	Return       time.Duration // how long a member with a key keeps its place without a session. Default 0
 }
 
-// ofMember is the name of an option that is set and of one member; empty: there is none.
+// ofMember returns the name of an option that is set and belongs to one member, or "".
 func (o *Options) ofMember() string {
 	for _, x := range []struct {
 		name string

@@ -115,7 +115,7 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
 	if own := options.ofMember(); own != "" && err == nil {
-		err = protocol.Errorf(protocol.StatusBadRequest, "%s is of one member, not of the process; give it to Join", own)
+		err = protocol.Errorf(protocol.StatusBadRequest, "%s belongs to one member, not to the process; give it to Join", own)
 	}
 	if err != nil {
 		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)
