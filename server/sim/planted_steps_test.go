@@ -34,6 +34,11 @@ var stepFaults = []plantedFault{
 		"client/core", "TestScripts", "",
 	},
 	{
+		"create-outlives-acquire", "client/core/acquire.go",
+		[]string{"\te.withdraw(&a.Request)\n\tif c := a.creating; c != nil {\n\t\tc.end(e)\n\t}\n\tswitch", "\te.withdraw(&a.Request)\n\tswitch"},
+		"client/core", "TestScripts", "",
+	},
+	{
 		"second-end-taken", "client/core/request.go",
 		[]string{"\t\te.broken(r, \"was completed twice\")\n\t\treturn\n", ""},
 		"client/core", "TestRulesAreKept", "",
