@@ -409,6 +409,14 @@ func (e *Engine) random(n uint64) uint64 {
 // of a map, or a name. Each looks at its own state then, and does what has come to be due.
 type task interface{ resolve(e *Engine) }
 
+// enqueue has a task done after the step, unless it is queued already.
+func (e *Engine) enqueue(t task, queued *bool) {
+	if !*queued {
+		*queued = true
+		e.tasks = append(e.tasks, t)
+	}
+}
+
 // resolve ends an input: what its steps have left is done, in order, and what that leaves.
 func (e *Engine) resolve() {
 	if len(e.tasks) > 0 || e.bug != nil {

@@ -140,12 +140,7 @@ func (n *name) free(e *Engine) {
 	}
 }
 
-func (n *name) enqueue(e *Engine) {
-	if !n.queued {
-		n.queued = true
-		e.tasks = append(e.tasks, n)
-	}
-}
+func (n *name) enqueue(e *Engine) { e.enqueue(n, &n.queued) }
 
 // resolve implements task: the lease is asked about, and the next operation begins. Those of a session
 // that is over end with it.

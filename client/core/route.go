@@ -211,12 +211,7 @@ func (x *routes) announce(e *Engine) {
 	x.enqueue(e)
 }
 
-func (x *routes) enqueue(e *Engine) {
-	if !x.queued {
-		x.queued = true
-		e.tasks = append(e.tasks, x)
-	}
-}
+func (x *routes) enqueue(e *Engine) { e.enqueue(x, &x.queued) }
 
 // resolve implements task: what is new of the routes concerns what waits, and what follows a shard.
 func (x *routes) resolve(e *Engine) {

@@ -157,12 +157,7 @@ func (s *Session) changed(e *Engine) {
 	s.enqueue(e)
 }
 
-func (s *Session) enqueue(e *Engine) {
-	if !s.queued {
-		s.queued = true
-		e.tasks = append(e.tasks, s)
-	}
-}
+func (s *Session) enqueue(e *Engine) { e.enqueue(s, &s.queued) }
 
 // resolve implements task: what has happened to the session concerns its requests now.
 func (s *Session) resolve(e *Engine) {
