@@ -84,6 +84,23 @@ func (w *fakeState) drop(path string) meta.Result {
 	return w.apply(&meta.NodeDrop{Path: path, Node: n.ID})
 }
 
+// remove moves the buckets of a shard to another one, and removes it.
+func (w *fakeState) remove(shard, to uint64) (res meta.Result) {
+	w.apply(&meta.TierShards{Shards: uint32(len(w.shards) - 1)})
+	for b := range w.shards[shard].buckets {
+		w.shards[to].buckets[b]++
+		w.apply(&meta.MoveBegin{First: b, Count: 1, From: shard, To: to})
+	}
+	for _, m := range w.meta.Moves() {
+		w.apply(&meta.MoveCommit{MoveRef: m.Ref()})
+		w.apply(&meta.MoveEnd{MoveRef: m.Ref()})
+	}
+	if res = w.apply(&meta.ShardRemove{Shard: shard}); res.Status == protocol.StatusOK {
+		delete(w.shards, shard)
+	}
+	return res
+}
+
 func (w *fakeState) elect(shard, epoch uint64) {
 	x := w.shards[shard]
 	x.leaderships = append(x.leaderships, leadership{epoch, w.now})

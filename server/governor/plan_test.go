@@ -107,6 +107,8 @@ func (s *script) run(t *testing.T, d *datadriven.TestData) string {
 	case "down", "up":
 		s.shards[number("shard", 0)].down = d.Cmd == "down"
 		return s.plan()
+	case "remove": // the last of two shards, whose buckets go to the first
+		return s.decided(s.remove(number("shard", 0), number("to", 0)))
 	case "state":
 		var out strings.Builder
 		for n := range s.meta.Nodes("", "") {
