@@ -110,6 +110,25 @@ func train(ctx context.Context, s *client.Session, team string) error {
 	}, client.Key(team), client.Labels("big"), client.MaxHold(2*time.Hour))
 }
 
+// bothLocks is what the page on other lock services shows, word for word.
+func bothLocks(
+	ctx context.Context, s *client.Session, oldLock func(ctx context.Context, work func(context.Context) error) error,
+) error {
+	return oldLock(ctx, func(ctx context.Context) error {
+		return s.Mutex("backup").Run(ctx, func(ctx context.Context, lease *client.Lease) error {
+			work(ctx, lease.Token())
+			return nil
+		})
+	})
+}
+
+// leadManager is what the SDK's page shows, word for word.
+func leadManager(ctx context.Context, s *client.Session, manager interface{ Start(context.Context) error }) error {
+	return s.Election("payments").Run(ctx, func(ctx context.Context, term client.Term) error {
+		return manager.Start(ctx) // ends before anybody else can lead; term.Token fences its writes
+	})
+}
+
 func trained(context.Context) <-chan struct{} { // at once
 	done := make(chan struct{})
 	close(done)
@@ -158,6 +177,36 @@ func Example_train() {
 
 	// Output:
 	// training on [g1]
+}
+
+// A lock that moves here from another service, and a manager that leads.
+func Example_bothLocks() {
+	srv := servertest.New()
+	defer srv.Close()
+	ctx := context.Background()
+	s, err := client.OpenSession(ctx, client.Config{Endpoints: []string{srv.Addr()}}, "/default")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer s.Client().Close()
+	old := func(ctx context.Context, work func(context.Context) error) error { return work(ctx) }
+	if err := bothLocks(ctx, s, old); err != nil {
+		log.Fatal(err)
+	}
+	if err := leadManager(ctx, s, manager{}); err != nil {
+		log.Fatal(err)
+	}
+
+	// Output:
+	// working with token 1 <nil>
+	// manager runs: <nil>
+}
+
+type manager struct{}
+
+func (manager) Start(ctx context.Context) error {
+	fmt.Println("manager runs:", ctx.Err())
+	return nil
 }
 
 // Without the files there is no connection.

@@ -1,6 +1,7 @@
 package laws
 
 import (
+	"go/ast"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -78,4 +79,63 @@ func TestNamedTestsExist(t *testing.T) {
 	if len(named) < 20 {
 		t.Errorf("%d tests are named in pages: too few to be true", len(named))
 	}
+}
+
+// TestMigrationNamesExist: what the page for users of other services names in its second columns is
+// there: `Type.Method`, `Func` of package client, or `package.Func` of a package beside it.
+func TestMigrationNamesExist(t *testing.T) {
+	list, _ := packages(t)
+	names := map[string]bool{}
+	for _, p := range list {
+		dir, in := strings.CutPrefix(p.dir, "client/")
+		if p.dir != "client" && (!in || strings.Contains(dir, "/")) {
+			continue
+		}
+		prefix := ""
+		if in {
+			prefix = dir + "."
+		}
+		for _, f := range p.files {
+			for _, d := range f.Decls {
+				for _, name := range exported(d) {
+					names[prefix+name] = true
+				}
+			}
+		}
+	}
+	checked := 0
+	for line := range strings.Lines(read(t, "client/MIGRATING.md")) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 {
+			continue
+		}
+		for _, m := range migrationName.FindAllStringSubmatch(cells[2], -1) {
+			if checked++; !names[m[1]] {
+				t.Errorf("client/MIGRATING.md names %s, which is not there", m[1])
+			}
+		}
+	}
+	if checked < 50 {
+		t.Fatalf("found %d names in client/MIGRATING.md", checked)
+	}
+}
+
+var migrationName = regexp.MustCompile("`((?:[a-z]+\\.)?[A-Z][A-Za-z]*(?:\\.[A-Z][A-Za-z]*)?)`")
+
+// exported lists what a declaration of functions and types exports: `Func`, `Type`, `Type.Method`.
+func exported(d ast.Decl) (names []string) {
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv != nil {
+			return []string{receiver(d) + "." + d.Name.Name}
+		}
+		return []string{d.Name.Name}
+	case *ast.GenDecl:
+		for _, spec := range d.Specs {
+			if s, ok := spec.(*ast.TypeSpec); ok {
+				names = append(names, s.Name.Name)
+			}
+		}
+	}
+	return names
 }

@@ -34,7 +34,7 @@ func readPage(t *testing.T, path string) string {
 
 // pages for users whose commands and Go code run as shown, in the order in which a newcomer reads
 // them.
-var pages = []string{"README.md", "cmd/signalbox/TOUR.md", "client/README.md", "client/process/README.md",
+var pages = []string{"README.md", "cmd/signalbox/TOUR.md", "client/README.md", "client/MIGRATING.md", "client/process/README.md",
 	"client/rollout/README.md", "client/ratelimit/README.md", "server/OPERATIONS.md"}
 
 // readPages reads all pages as one.
