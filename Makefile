@@ -14,7 +14,7 @@ help: ## print the targets
 # it. The race detector has nothing to find in them, and makes them ten times slower.
 SEQUENTIAL := client/core client/internal/membership client/internal/millis client/internal/waitgraph client/sessionstate cmd/laws protocol protocol/varint \
   server/failuredetector server/sim server/sim/remotesession shard shard/container shard/fieldtest shard/leader shard/leader/idset \
-  shard/meta shard/process shard/process/relay shard/ratelimit shard/rollout
+  shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 concurrent = $(filter-out $(sequential),$(packages))
 

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"bytes"
-	"math"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -25,10 +24,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
 		q.refuse(m, outcomeOverLimit)
-	case x.Options != nil && q.selectorRefusal(x) != outcomeOK:
-		q.refuse(m, q.selectorRefusal(x))
-	case (x.Options != nil || s != nil && s.rare != nil) && boundRefusal(&q, x.Options) != outcomeOK:
-		q.refuse(m, boundRefusal(&q, x.Options))
+	case s.queue().refusal(&q, x) != outcomeOK:
+		q.refuse(m, s.queue().refusal(&q, x))
 	case q.entry == nil:
 		q.acquireNew(m, x)
 	case q.entry.waiting:
@@ -42,42 +39,16 @@ func applyAcquire(m *Machine, c *rawCommand) {
 // may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
-// selectorRefusal is why no grant can be made with the labels or names of a request. An owner has
-// its slots.
-func (q *request) selectorRefusal(x *protocol.Acquire) outcome {
-	if len(x.Options.Labels)+len(x.Options.Names) == 0 {
-		return outcomeOK
-	}
-	switch state := q.semaphore.queue(); {
-	case state == nil || len(state.slots.list) == 0:
-		return outcomeNoSlots
-	case q.entry != nil && !q.entry.waiting:
-		return outcomeOK
-	default:
-		admitted := state.slots.admitted(selectorOf(x.Options.Labels, x.Options.Names))
-		if uint64(admitted.countIn(nil)) < x.Count {
-			return outcomeFewSlots
-		}
-		return outcomeOK
-	}
-}
-
 // acquireNew serves a session that has no entry on the semaphore.
 func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	s, p := q.semaphore, q.session
 	fits := s == nil || s.waiters.n == 0 && s.fits(x.Count)
-	laned := s != nil && s.hasLanes()
-	var want demand
-	var slots []uint32
-	var asked *place // nil: the request is plain, and so is the semaphore
-	if laned || x.Options != nil {
-		if want = demandOf(x.Options); laned {
-			slots, fits = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: math.MaxUint64,
-				arrival: m.bucketTime(s.bucket)})
-		}
-		asked = q.place(m, want, slots, !fits)
+	var a *asked // nil: the request is plain, and so is the semaphore
+	if x.Options != nil || s.queue().laned() {
+		a = s.queue().ask(m, q, x, fits)
+		fits = a.fits
 	}
-	more := entryBytes + uint64(len(x.Data)) + asked.quotaBytes()
+	more := entryBytes + uint64(len(x.Data)) + a.bytes()
 	if s == nil {
 		more += semaphoreBytes + uint64(len(q.name))
 	}
@@ -91,8 +62,8 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	case !fits && s.waiters.n >= m.limits.Waiters:
 		q.refuse(m, outcomeWaitersLimit)
 		return
-	case !fits && laned && !s.rare.queue.hasLaneFor(want, nil):
-		q.refuse(m, outcomeLanesLimit)
+	case a.refusal(s.queue(), nil) != outcomeOK:
+		q.refuse(m, a.refusal(s.queue(), nil))
 		return
 	case s == nil && !m.roomForName(q.node):
 		q.refuse(m, outcomeQuota)
@@ -117,82 +88,49 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 	p.addEntry(e)
 	q.node.addEntryUsage(e)
 	s.revision = m.applied
-	switch {
-	case fits && laned:
-		s.rare.queue.granted(e, want, slots, s.rare.queue.tag(want, e.count))
-	case asked != nil:
-		e.setPlace(asked)
-	}
 	if fits {
-		e.own(m)
+		ask, slots := a.request(m, e)
+		e.own(m, ask, slots)
 		e.waited(0)
 		replyAcquired(m, e)
 	} else {
 		s.enqueue(e)
+		a.wait(m, e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
 		replyAccepted(m, e)
-		if s.rare != nil {
-			updateWanted(m, s)
-		}
+		s.queue().preempt(m, nil)
 	}
 	if p.references() == 1 && !m.atHome(p) {
 		p.remoteHeld(m)
 	}
 }
 
-// place is what an entry with this demand has beyond a plain one, nil for nothing: a waiter, or an
-// owner of these slots. A waiter that asks again keeps its arrival.
-func (q *request) place(m *Machine, want demand, slots []uint32, waiting bool) *place {
-	if waiting && q.semaphore.hasLanes() {
-		p := &place{demand: want, arrival: m.bucketTime(q.semaphore.bucket)}
-		if q.entry != nil {
-			p.arrival = q.entry.place().arrival
-		}
-		return p
-	}
-	want.selector = ""
-	if want == plainDemand && len(slots) == 0 {
-		return nil
-	}
-	return &place{demand: want, slots: slots}
-}
-
 // acquireOwned serves an owner: it may ask for the same or for less, and for more time. Its level and
 // key are replaced.
 func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
-	s, e, want := q.semaphore, q.entry, demandOf(x.Options)
-	want.hold = 0
+	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
 		q.refuse(m, outcomeWantsMore)
 		return
 	}
-	was := e.place()
-	var kept, given []uint32
-	if was != nil && len(was.slots) > 0 {
-		var ok bool
-		if kept, given, ok = s.rare.queue.slots.split(was, want.selector, x.Count); !ok {
-			q.refuse(m, outcomeOtherSlots)
+	var r *regrant // nil: the request is plain, and so is the semaphore
+	if x.Options != nil || s.queue() != nil {
+		var out outcome
+		if r, out = regrantOf(m, e, x); out != outcomeOK {
+			q.refuse(m, out)
 			return
 		}
 	}
-	next := q.place(m, want, kept, false)
-	if was != nil && was.want != (wantState{}) {
-		if next == nil {
-			next = &place{demand: want}
-		}
-		if next.want = was.want; x.Options != nil {
-			next.want.says(x.Options.Known)
-		}
-	}
-	if !m.roomForBytes(q.node, growth(uint64(len(x.Data))+next.quotaBytes(), uint64(len(e.data))+was.quotaBytes())) {
+	is, was := r.bytes()
+	if !m.roomForBytes(q.node, growth(uint64(len(x.Data))+is, uint64(len(e.data))+was)) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	}
 	e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 	m.touch(e)
 	e.seq = q.seq
-	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data) || e.demand() != next.asked()
+	lowered, other := x.Count < e.count, !bytes.Equal(e.data, x.Data) || r.changes()
 	if lowered {
 		m.touch(s)
 		s.used -= e.count - x.Count
@@ -201,16 +139,7 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
 	}
-	if next != nil || was != nil {
-		if was != nil && was.until != 0 {
-			next.until = extendedBound(m, q, x.Options.Hold)
-		}
-		e.setPlace(next)
-		scheduleBound(m, e)
-		if len(given) > 0 {
-			s.rare.queue.slots.free(m, given, s.rare.queue.places)
-		}
-	}
+	r.apply(m, e)
 	replyAcquired(m, e)
 	if lowered || other {
 		m.touch(s)
@@ -220,8 +149,8 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	if lowered {
 		s.promote(m)
 		m.batch.checkHandOn(s)
-	} else if s.rare != nil {
-		updateWanted(m, s) // it may be silent no more, or of another level
+	} else {
+		s.queue().preempt(m, nil) // it may be silent no more, or of another level
 	}
 }
 
@@ -229,26 +158,24 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 // waits with. Its level, key and selector are replaced, so it may change its lane; its place and its
 // arrival stay.
 func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
-	s, e, want := q.semaphore, q.entry, demandOf(x.Options)
+	s, e := q.semaphore, q.entry
 	if x.Count > e.count {
 		q.refuse(m, outcomeWaiterMore)
 		return
 	}
 	granted := s.waiters.first == e && s.fits(x.Count)
-	var slots []uint32
-	laned := s.hasLanes()
-	if laned {
-		slots, granted = s.rare.queue.serves(s, &candidate{demand: want, count: x.Count, place: e.orderID,
-			arrival: e.place().arrival, entry: e})
+	var a *asked // nil: the request is plain, and so is the semaphore
+	if x.Options != nil || s.queue() != nil {
+		a = s.queue().ask(m, q, x, granted)
+		granted = a.fits
 	}
-	asked := q.place(m, want, slots, !granted)
 	stays := granted || x.Timeout > 0
-	if !granted && stays && laned && !s.rare.queue.hasLaneFor(want, e) {
-		q.refuse(m, outcomeLanesLimit)
+	if out := a.refusal(s.queue(), e); stays && out != outcomeOK {
+		q.refuse(m, out)
 		return
 	}
 	if stays && !m.roomForBytes(q.node,
-		growth(uint64(len(x.Data))+asked.quotaBytes(), uint64(len(e.data))+e.place().quotaBytes())) {
+		growth(uint64(len(x.Data))+a.bytes(), uint64(len(e.data))+s.core().EntryBytes(e.orderID))) {
 		q.refuse(m, outcomeBytesQuota)
 		return
 	}
@@ -256,40 +183,31 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	e.rememberOutcome(m, outcomeAborted, 0)
 	if !stays {
 		q.finish(m, answer{state: protocol.NotAcquired})
-		e.release(m)
+		e.release(m, protocol.HoldReleased)
 		return
 	}
 	m.touch(e)
 	m.touch(s)
 	e.waitEnded(m, WaitAborted)
 	e.seq, e.count, e.timeout, e.since, e.began = q.seq, x.Count, x.Timeout, m.wall, m.logTime
-	if laned {
-		s.rare.queue.rejoin(e, want)
-	} else {
-		e.setPlace(asked)
-	}
+	a.again(e)
 	s.queueChanged()
 	if !bytes.Equal(e.data, x.Data) {
 		e.setData(x.Data)
 	}
 	s.revision = m.applied
-	switch {
-	case granted && laned:
-		e.grantSlots(m, slots)
+	if granted {
+		a.grant(m, e)
 		replyAcquired(m, e)
 		s.promote(m)
-	case granted:
-		e.grant(m)
-		replyAcquired(m, e)
-		s.promote(m)
-	default:
-		e.scheduleTimeout(m)
-		replyAccepted(m, e)
-		if laned {
-			s.promote(m) // those that stood behind it
-		} else if s.rare != nil {
-			updateWanted(m, s)
-		}
+		return
+	}
+	e.scheduleTimeout(m)
+	replyAccepted(m, e)
+	if s.queue().laned() {
+		s.promote(m) // those that stood behind it
+	} else {
+		s.queue().preempt(m, nil)
 	}
 }
 
@@ -314,10 +232,10 @@ func applyRelease(m *Machine, c *rawCommand) {
 	if x.To != 0 {
 		if to, slots := q.heir(m, x.To); to != nil {
 			q.finish(m, answer{flag: true, value: 1})
-			q.handOver(m, to, slots)
+			q.transfer(m, to, slots)
 			return
 		}
 	}
 	q.finish(m, answer{flag: true})
-	e.release(m)
+	e.release(m, protocol.HoldReleased)
 }

@@ -3,6 +3,7 @@ package shard
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/process"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
@@ -30,11 +31,12 @@ type batch struct {
 	poll    protocol.TrackPoll
 	proc    process.Out    // of the call of a process that goes on
 	track   rollout.Events // of the call of a track that goes on
-	// boundCause is that of the owner that is ended at its bound; else 0.
-	boundCause protocol.HoldEnd
-	want       wantChoice
-	key        []byte
-	ids        []uint64
+	choice  queue.Choice
+	entries queueEntries
+	asked   asked
+	regrant regrant
+	key     []byte
+	ids     []uint64
 }
 
 // decode reads a command's body, or answers it.

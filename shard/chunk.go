@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins
@@ -133,11 +134,11 @@ type chunkRecord struct {
 	ephemeral, waiting, timed bool
 
 	orderID, count, seq, since, at uint64
-	queue                          *queue // chunkQueue
-	place                          *place // chunkPlace
+	queue                          *queue.Queue // chunkQueue
+	part                           *queue.Part  // chunkPlace
 
 	object kindNumber
-	part   bool // of an object's record
+	piece  bool // of an object's record
 }
 
 // readChunk takes a chunk of the run apart and checks all that does not depend on the state.
@@ -232,7 +233,7 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.limit, c.version, c.created, c.ephemeral = r.Uint(), r.Uint(), r.Uint(), r.Bool()
 		if c.kind == chunkQueue {
 			var ok bool
-			if c.queue, ok = readQueue(r, c.limit); !ok || c.ephemeral && c.queue.hasOptions() {
+			if c.queue, ok = queue.Read(r, c.limit); !ok || c.ephemeral && c.queue.HasOptions() {
 				return false
 			}
 		}
@@ -246,11 +247,14 @@ func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 		c.data, c.waiting, c.timed, c.at = r.Bytes(varint.NoLimit), r.Bool(), r.Bool(), r.Uint()
 		if c.kind == chunkPlace {
 			var ok bool
-			if c.place, ok = readPlace(r, c.waiting); !ok {
+			if c.part, ok = queue.ReadPart(r, c.waiting); !ok {
 				return false
 			}
 		}
-		bound, _ := c.place.bound()
+		bound := uint64(0)
+		if !c.waiting {
+			bound = c.part.Bound()
+		}
 		return c.count > 0 && (c.waiting || c.timed == (bound != 0) && c.at == bound)
 	}
 	return c.readObject(r, x)
@@ -328,8 +332,8 @@ func (w *chunkWriter) semaphore(s *semaphore, more bool) {
 	f = varint.AppendBytes(f, s.data)
 	f = varint.Append(f, s.limit, s.version, s.created)
 	f = varint.AppendBool(f, s.ephemeral)
-	if q := s.queue(); q != nil && !q.isPlain() {
-		w.put(chunkQueue, varint.Encode(f, q.fields))
+	if q := s.core(); !q.IsPlain() {
+		w.put(chunkQueue, varint.Encode(f, q.Fields))
 	} else {
 		w.put(chunkSemaphore, f)
 	}
@@ -344,8 +348,8 @@ func (w *chunkWriter) entry(e *entry) {
 	f = varint.AppendBool(f, e.waiting)
 	f = varint.AppendBool(f, e.timer.pos > 0)
 	f = varint.Append(f, e.timer.at)
-	if p := e.place(); p != nil {
-		w.put(chunkPlace, varint.Encode(f, p.fields))
+	if p := e.semaphore.core().PartOf(e.orderID); p != nil {
+		w.put(chunkPlace, varint.Encode(f, p.Fields))
 	} else {
 		w.put(chunkEntry, f)
 	}

@@ -177,8 +177,8 @@ func clearSemaphore(m *Machine, s *semaphore) bool {
 			} else {
 				t.remove(e, byOrder)
 				s.used -= e.count
+				s.queue().disown(m, e)
 			}
-			e.dropPlace(m)
 			p := e.session
 			p.dropEntry(e)
 			if !p.hasReferences() && !p.ended && !m.atHome(p) {

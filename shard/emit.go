@@ -30,17 +30,15 @@ func replyAccepted(m *Machine, e *entry) { replyEntry(m, e, protocol.Accepted) }
 func replyEntry(m *Machine, e *entry, state protocol.AcquireState) {
 	out := m.batch.out
 	out.List = append(out.List, Event{Kind: EventReply, Command: m.batch.command, State: state, OrderID: e.orderID})
-	if e.semaphore.rare != nil {
-		addGrant(m, e)
-	}
+	addGrant(m, e)
 }
 
 // addGrant adds to the last event what its owner has beyond plain units, or its waiter knows of
 // bounds.
 func addGrant(m *Machine, e *entry) {
-	if p := e.place(); p != nil {
+	if q := e.semaphore.queue(); q != nil {
 		list := m.batch.out.List
-		list[len(list)-1].Grant = p.grant(e.semaphore, m.bucketTime(e.semaphore.bucket))
+		list[len(list)-1].Grant = q.reply(m, e)
 	}
 }
 

@@ -197,3 +197,9 @@ func (t *treap) seekName(name []byte) *entry {
 	}
 	return found
 }
+
+// orders yields the order ids of a set that is ordered by them.
+func (t *treap) orders(yield func(order uint64) bool) {
+	for e := t.first; e != nil && yield(e.orderID); e = next(e, byOrder) {
+	}
+}

@@ -50,7 +50,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 		if !this.session.ended {
 			m.lost[LostForceReleased]++
 		}
-		this.remove(m, true)
+		this.remove(m, true, protocol.HoldForced)
 	}
 	m.batch.out.List[at].Result = released
 	if released > 0 {

@@ -1,67 +1,6 @@
 package shard
 
-import (
-	"strings"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-)
-
-// hold is one that ended, as a semaphore's history has it.
-type hold struct {
-	token, session, count, since, until uint64
-	description                         string
-	slots                               []string
-	cause                               protocol.HoldEnd
-}
-
-const (
-	maxHoldDescription = 64 // bytes
-	maxHoldSlots       = 8
-)
-
-// holdHistory is the holds of a semaphore that ended last.
-type holdHistory struct {
-	rows  uint64 // that are kept
-	ended []hold // the oldest first
-}
-
-// resize keeps another number of rows.
-func (h *holdHistory) resize(rows uint64) {
-	h.rows = rows
-	h.ended = h.ended[len(h.ended)-min(len(h.ended), int(rows)):]
-}
-
-// keep takes an owner in that leaves.
-func (h *holdHistory) keep(m *Machine, e *entry) {
-	if h.rows == 0 {
-		return
-	}
-	text := e.session.description
-	x := hold{token: e.orderID, session: e.session.id, count: e.count, since: e.since, until: m.wall,
-		description: strings.ToValidUTF8(text[:min(len(text), maxHoldDescription)], ""), cause: protocol.HoldReleased}
-	switch {
-	case e.session.ended:
-		x.cause = protocol.HoldSessionEnded
-	case m.batch.boundCause != 0:
-		x.cause = m.batch.boundCause
-	case m.batch.raw.kind == CmdForceRelease:
-		x.cause = protocol.HoldForced
-	}
-	if p := e.place(); p != nil {
-		x.slots = e.semaphore.rare.queue.slots.names(p.slots[:min(len(p.slots), maxHoldSlots)])
-	}
-	if uint64(len(h.ended)) == h.rows {
-		h.ended = append([]hold(nil), h.ended[1:]...)
-	}
-	h.ended = append(h.ended, x)
-}
-
-// transferred notes that the hold that ended last was handed over.
-func (h *holdHistory) transferred() {
-	if n := len(h.ended); n > 0 && h.rows > 0 {
-		h.ended[n-1].cause = protocol.HoldTransferred
-	}
-}
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // History reads the holds of a semaphore that ended last. Errors: BAD_REQUEST, WRONG_SHARD,
 // NOT_FOUND.
@@ -82,10 +21,11 @@ func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.Semaph
 	if q == nil {
 		return nil
 	}
-	for i := len(q.history.ended) - 1; i >= 0; i-- {
-		h := &q.history.ended[i]
-		out.Holds = append(out.Holds, protocol.HistoryHold{Token: h.token, Session: h.session,
-			Description: h.description, Count: h.count, Slots: h.slots, Since: h.since, Until: h.until, Cause: h.cause})
+	ended := q.History()
+	for i := len(ended) - 1; i >= 0; i-- {
+		h := &ended[i]
+		out.Holds = append(out.Holds, protocol.HistoryHold{Token: h.Token, Session: h.Session,
+			Description: h.Description, Count: h.Count, Slots: h.Slots, Since: h.Since, Until: h.Until, Cause: h.Cause})
 	}
 	return nil
 }

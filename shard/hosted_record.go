@@ -100,7 +100,7 @@ func (c *chunkRecord) readObject(r *varint.Reader, x *BucketsBody) bool {
 		return false
 	}
 	kind := &hostedKinds[i]
-	c.object, c.part = kindNumber(i), c.kind == kind.chunkPart
+	c.object, c.piece = kindNumber(i), c.kind == kind.chunkPart
 	c.node, c.name = r.Uint(), r.Bytes(varint.NoLimit)
 	c.data = r.Rest
 	r.Rest = nil

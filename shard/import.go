@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // importState is a range of buckets whose chunks are coming in.
@@ -161,7 +162,7 @@ func (i *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 				importEntry(m, s, r)
 			}
 		default:
-			if r.part {
+			if r.piece {
 				i.importObjectPart(r)
 			} else {
 				i.importObject(m, r)
@@ -261,8 +262,8 @@ func (i *importState) importSemaphore(m *Machine, r *chunkRecord) *semaphore {
 	s.bucket, s.node, s.limit, s.version, s.revision = b, n, r.limit, r.version, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = r.created, r.ephemeral, m.snapMark, m.serial
 	s.setData(r.data)
-	if r.queue != nil && !r.queue.isPlain() {
-		s.ownRare().queue = r.queue
+	if !r.queue.IsPlain() {
+		s.setQueue(r.queue)
 	}
 	s.link(m)
 	i.openSemaphore = key
@@ -281,7 +282,7 @@ func (i *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	case s.ephemeral && s.owners.n+s.waiters.n == 0:
 		s.unlink(m)
 	case s.queue() != nil:
-		s.rare.queue.mend(m, s)
+		s.queue().mend(m)
 	}
 	i.openSemaphore = nil
 }
@@ -290,7 +291,7 @@ func (i *importState) closeOpenSemaphore(m *Machine, key []byte) {
 func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	p := m.sessions.get(r.id)
 	last := cmp.Or(s.waiters.last, s.owners.last)
-	if late := s.lateTokens(); late && s.owners.n > 0 && s.owners.last.orderID > last.orderID {
+	if late := s.core().Late(); late && s.owners.n > 0 && s.owners.last.orderID > last.orderID {
 		last = s.owners.last
 	}
 	switch {
@@ -298,13 +299,13 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 		return
 	case r.orderID == 0 || r.orderID > s.bucket.orderCounter || last != nil && r.orderID <= last.orderID:
 		return
-	case r.place != nil && r.place.want.number > s.bucket.orderCounter:
+	case !r.waiting && r.part.Preempted() > s.bucket.orderCounter:
 		return
-	case !r.waiting && (s.waiters.n > 0 && !s.lateTokens() || s.used+r.count < s.used):
+	case !r.waiting && (s.waiters.n > 0 && !s.core().Late() || s.used+r.count < s.used):
 		return
-	case r.waiting && s.waiters.n == 0 && s.fits(r.count) && !s.lateTokens():
+	case r.waiting && s.waiters.n == 0 && s.fits(r.count) && !s.core().Late():
 		return
-	case !fitsQueue(s.queue(), r.place, r.waiting, r.count):
+	case !r.part.Fits(s.core(), r.orderID, r.count, r.waiting):
 		return
 	}
 	m.touch(p)
@@ -315,21 +316,40 @@ func importEntry(m *Machine, s *semaphore, r *chunkRecord) {
 	}
 	p.addEntry(e)
 	s.node.addEntryUsage(e)
-	e.setPlace(r.place)
 	if e.waiting {
 		s.enqueue(e)
+		restoreEntry(m, e, r.part)
 		if r.timed {
 			m.schedule(e, r.at)
 		}
 	} else {
 		s.owners.insert(e, byOrder)
 		s.used += e.count
-		if r.place != nil {
-			s.rare.queue.slots.restore(e, r.place.slots)
-			scheduleBound(m, e)
-		}
+		restoreEntry(m, e, r.part)
 	}
 	if p.references() == 1 && !p.ended && !m.atHome(p) {
 		p.remoteHeld(m)
 	}
+}
+
+// slotsFit reports whether owners in a chunk have slots that are there, each its own, as many as
+// their counts.
+func (c *chunk) slotsFit(m *Machine, x *BucketsBody) bool {
+	var slots queue.SlotCheck // of the semaphore whose entries come
+	fits := true
+	c.each(x, func(r *chunkRecord) bool {
+		switch r.kind {
+		case chunkSemaphore:
+			slots = queue.NewSlotCheck(nil)
+		case chunkQueue:
+			slots = queue.NewSlotCheck(r.queue)
+		case chunkSemaphoreMore: // those of the chunks before have theirs
+			b := &m.buckets[protocol.Bucket(r.node, r.name, uint32(len(m.buckets)))]
+			slots = queue.NewSlotCheck(m.semaphores.lookup(b, r.node, r.name).core())
+		case chunkEntry, chunkPlace:
+			fits = r.waiting || slots.Owner(r.part, r.count)
+		}
+		return fits
+	})
+	return fits
 }

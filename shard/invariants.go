@@ -130,7 +130,7 @@ func (m *Machine) recount() map[*node]usage {
 		for _, t := range []*treap{&s.owners, &s.waiters} {
 			for e := t.first; e != nil; e = next(e, byOrder) {
 				add(s.node, e.quotaBytes(), 0)
-				if p := e.place(); p != nil && p.want.silent {
+				if !e.waiting && e.grantOf().Silent() {
 					u := all[s.node]
 					u.silent++
 					all[s.node] = u
@@ -168,7 +168,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	seen := make(map[uint64]bool)
 	for _, t := range []*treap{&s.owners, &s.waiters} {
 		count := 0
-		if s.lateTokens() {
+		if s.core().Late() {
 			last = 0
 		}
 		for e := t.first; e != nil; e = next(e, byOrder) {
@@ -204,7 +204,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 	case used != s.used:
 		return fmt.Errorf("used is %d, its owners have %d", s.used, used)
 	case head != nil && s.bucket.state == bucketActive && s.fits(head.count) &&
-		!m.waiterEnded(head) && !s.node.dropped && !s.hasLanes():
+		!m.waiterEnded(head) && !s.node.dropped && !s.queue().laned():
 		return fmt.Errorf("head %d fits and waits", head.orderID)
 	case s.ephemeral && n == 0 && !s.node.dropped && !s.bucket.state.isPartial():
 		return fmt.Errorf("it is ephemeral and empty")
@@ -214,7 +214,7 @@ func checkSemaphore(m *Machine, s *semaphore) error {
 		return fmt.Errorf("it is deleted and still there")
 	}
 	if q := s.queue(); q != nil {
-		return q.check(m, s)
+		return q.check(m)
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ func BenchmarkExamine(b *testing.B) {
 	for name, x := range map[string]*benchMachine{"keys": keys, "slots": slots} {
 		b.Run(name, func(b *testing.B) {
 			s := x.queueOf("q")
-			if q := s.rare.queue; len(q.lanes) != 1024 {
-				b.Fatalf("%d lanes", len(q.lanes))
+			if s.waiters.n != 1024 {
+				b.Fatalf("%d waiters", s.waiters.n)
 			}
 			b.ReportAllocs()
 			for b.Loop() {

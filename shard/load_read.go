@@ -36,16 +36,15 @@ func (r Load) busy(s *semaphore) BusySemaphore {
 		l.WaitingSince = head.since
 	}
 	if q := s.queue(); q != nil {
-		for i := range q.slots.list {
-			l.Slots[q.slots.list[i].state()]++
-		}
-		if head := s.waiters.first; head != nil && q.policy == protocol.PolicyPriority {
-			l.Priority = head.demand().level + 1
+		q.SlotStates(func(state protocol.SlotState) { l.Slots[state]++ })
+		if head := s.waiters.first; head != nil && q.Policy() == protocol.PolicyPriority {
+			level, _ := q.level(head)
+			l.Priority = level + 1
 		}
 		if first := s.owners.first; first != nil {
-			l.Left = timeLeft(first, r.m.bucketTime(s.bucket))
+			l.Left = first.grantOf().Left(r.m.bucketTime(s.bucket))
 		}
-		l.Wanted = int(q.wants)
+		l.Wanted = int(q.Usage().Preempted)
 	}
 	return l
 }

@@ -242,13 +242,13 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 				return 0, fmt.Errorf("semaphore %q is another at the target", s.name)
 			}
 			waiters += s.waiters.n
-			if s.waiters.n > 0 && s.hasLanes() {
+			if s.waiters.n > 0 && s.queue().laned() {
 				seen("lanes moved")
 			}
-			if s.owners.n > 0 && s.hasSlots() {
+			if s.owners.n > 0 && s.core().HasSlots() {
 				seen("slots moved")
 			}
-			if q := s.queue(); q != nil && len(q.history.ended) > 0 {
+			if q := s.queue(); q != nil && len(q.History()) > 0 {
 				seen("history moved")
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // endWaiter ends a waiter that counts as gone, and does not look at the queue.
@@ -15,7 +16,7 @@ func (e *entry) endWaiter(m *Machine) {
 	case !p.ended || p.home == nil:
 		m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
 	}
-	e.remove(m, true)
+	e.remove(m, true, 0)
 }
 
 // promote grants from the head of the queue as long as it fits. Only the head is looked at: a large
@@ -25,17 +26,14 @@ func (s *semaphore) promote(m *Machine) {
 	if s.node.dropped {
 		return
 	}
-	s.grantNext(m)
-	if s.rare != nil {
-		updateWanted(m, s)
+	if q := s.queue(); q != nil {
+		q.serve(m)
+		return
 	}
+	s.grantNext(m)
 }
 
 func (s *semaphore) grantNext(m *Machine) {
-	if s.hasLanes() {
-		s.rare.queue.examine(m, s)
-		return
-	}
 	for e := s.waiters.first; e != nil; e = s.waiters.first {
 		if m.waiterEnded(e) {
 			if m.batch.releaseBudget <= 0 {
@@ -54,24 +52,20 @@ func (s *semaphore) grantNext(m *Machine) {
 	}
 }
 
-// enqueue and dequeue add a waiter to the queue, and take it out.
+// enqueue adds a waiter to the queue.
 func (s *semaphore) enqueue(e *entry) {
 	s.ownExtras().waiters.insert(e, byOrder)
-	if s.hasLanes() {
-		s.rare.queue.join(e)
-	}
 	s.queueChanged()
 }
 
-func (s *semaphore) dequeue(e *entry) {
+// dequeue takes a waiter out, and returns what it asked for beyond units.
+func (s *semaphore) dequeue(e *entry) (a *queue.Ask) {
 	s.waiters.remove(e, byOrder)
 	if q := s.queue(); q != nil {
-		if q.laned() {
-			q.leave(e)
-		}
-		q.late = q.late && (s.waiters.n > 0 || q.laned())
+		a = q.leave(e)
 	}
 	s.queueChanged()
+	return a
 }
 
 // queueChanged is called when a waiter came or went, and when the first one's request changed.
@@ -108,48 +102,35 @@ func (s *semaphore) updateStuck() {
 
 // grant makes a waiter, which fits, an owner.
 func (e *entry) grant(m *Machine) {
-	if e.semaphore.lateTokens() {
-		e.grantSlots(m, nil)
+	if q := e.semaphore.queue(); q.lateTokens() {
+		q.grant(m, e, nil)
 		return
 	}
-	e.leaveQueue(m)
-	e.own(m)
-}
-
-// grantSlots is grant where tokens are late. The token is above all that were granted before.
-func (e *entry) grantSlots(m *Machine, slots []uint32) {
-	s, q := e.semaphore, e.semaphore.rare.queue
-	m.touch(s)
-	d := e.demand()
-	tag := q.tag(d, e.count)
-	e.leaveQueue(m)
-	s.bucket.orderCounter++
-	e.session.renumber(e, s.bucket.orderCounter)
-	q.granted(e, d, slots, tag)
-	e.own(m)
+	e.own(m, e.leaveQueue(m), nil)
 }
 
 // leaveQueue takes a waiter out of the queue, for it to become an owner.
-func (e *entry) leaveQueue(m *Machine) {
+func (e *entry) leaveQueue(m *Machine) *queue.Ask {
 	s := e.semaphore
 	m.touch(s)
 	m.touch(e)
 	m.unschedule(e)
 	e.waitEnded(m, WaitGranted)
-	s.dequeue(e)
+	a := s.dequeue(e)
 	if s.waiters.n == 0 {
 		m.formerOwners.forget(s)
 	}
 	e.waiting, e.since, e.began = false, m.wall, m.logTime
 	s.node.waiters--
 	e.session.waits--
+	return a
 }
 
-// own makes an entry an owner.
-func (e *entry) own(m *Machine) {
+// own makes an entry an owner, of these slots if units have names.
+func (e *entry) own(m *Machine, a *queue.Ask, slots []uint32) {
 	s := e.semaphore
-	if s.rare != nil {
-		startHold(m, e)
+	if q := s.queue(); q != nil {
+		q.own(m, e, a, slots)
 	}
 	s.owners.insert(e, byOrder)
 	s.used += e.count
@@ -160,16 +141,17 @@ func (e *entry) own(m *Machine) {
 }
 
 // release takes an entry out, grants to the waiters that fit now, and deletes an ephemeral
-// semaphore that is empty.
-func (e *entry) release(m *Machine) {
+// semaphore that is empty. cause says why the hold of an owner ends.
+func (e *entry) release(m *Machine, cause protocol.HoldEnd) {
 	s := e.semaphore
-	e.remove(m, true)
+	e.remove(m, true, cause)
 	s.promote(m)
 	s.reapEphemeral(m)
 }
 
-// remove takes an entry out of its semaphore and its session, and does nothing else.
-func (e *entry) remove(m *Machine, notify bool) {
+// remove takes an entry out of its semaphore and its session, and does nothing else. cause says why
+// the hold of an owner ends, unless its session has ended.
+func (e *entry) remove(m *Machine, notify bool, cause protocol.HoldEnd) {
 	s, p := e.semaphore, e.session
 	m.touch(s)
 	m.touch(e)
@@ -188,11 +170,10 @@ func (e *entry) remove(m *Machine, notify bool) {
 		if e.timer.pos > 0 {
 			m.unschedule(e)
 		}
-		wantEnded(m, e)
 		s.owners.remove(e, byOrder)
 		s.used -= e.count
 		if q := s.queue(); q != nil {
-			q.history.keep(m, e)
+			q.ended(m, e, cause)
 		}
 		s.countEvent(p.id, countRelease)
 		if notify {
@@ -200,9 +181,6 @@ func (e *entry) remove(m *Machine, notify bool) {
 				x.Owner.OrderID, x.Owner.Session = e.orderID, p.id
 			}
 		}
-	}
-	if s.rare != nil {
-		e.dropPlace(m)
 	}
 	m.batch.checkHandOn(s)
 	if s.waiters.n == 0 {

@@ -173,8 +173,8 @@ func (s *semaphore) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.Append(b, s.limit, s.version, s.revision, s.created)
 	b = varint.AppendBool(b, s.ephemeral)
 	kind := recordSemaphore
-	if q := s.queue(); q != nil && !q.isPlain() {
-		b, kind = varint.Encode(b, q.fields), recordQueue
+	if q := s.core(); !q.IsPlain() {
+		b, kind = varint.Encode(b, q.Fields), recordQueue
 	}
 	return closeRecord(b, start, skip, kind, 0, sum)
 }
@@ -188,8 +188,8 @@ func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
 	b = varint.AppendBool(b, e.waiting)
 	b = appendTimer(b, &e.timer)
 	kind := recordEntry
-	if p := e.place(); p != nil {
-		b, kind = varint.Encode(b, p.fields), recordPlace
+	if p := e.semaphore.core().PartOf(e.orderID); p != nil {
+		b, kind = varint.Encode(b, p.Fields), recordPlace
 	}
 	return closeRecord(b, start, skip, kind, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }

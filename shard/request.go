@@ -93,7 +93,7 @@ func (q *request) findEntry(m *Machine) {
 		return
 	}
 	if head := q.semaphore.waiters.first; head != nil &&
-		(m.waiterEnded(head) || q.semaphore.hasLanes()) {
+		(m.waiterEnded(head) || q.semaphore.queue().laned()) {
 		q.semaphore.promote(m)
 		q.semaphore.reapEphemeral(m)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 	"github.com/signalbox-dev/signalbox/shard/container"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or
@@ -277,11 +278,11 @@ func (x *restorer) semaphore(r *varint.Reader, queued bool) bool {
 	x.m.serial++
 	s.serial = x.m.serial
 	if queued {
-		q, ok := readQueue(r, s.limit)
-		if !ok || s.ephemeral && q.hasOptions() || q.isPlain() {
+		q, ok := queue.Read(r, s.limit)
+		if !ok || s.ephemeral && q.HasOptions() || q.IsPlain() {
 			return false
 		}
-		s.ownRare().queue = q
+		s.setQueue(q)
 	}
 	if len(s.name) == 0 || len(s.name) > protocol.MaxNameLen || x.semaphores[serial] != nil {
 		return false
@@ -299,7 +300,7 @@ func (x *restorer) entry(r *varint.Reader, placed bool) bool {
 	l.scheduled, l.at = readTimer(r)
 	ok := true
 	if placed {
-		l.place, ok = readPlace(r, e.waiting)
+		l.part, ok = queue.ReadPart(r, e.waiting)
 	}
 	x.entries = append(x.entries, l)
 	return ok && e.count > 0

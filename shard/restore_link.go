@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // A link is a record that was read, with the ids of those it belongs to.
@@ -30,7 +31,7 @@ type entryLink struct {
 	session   uint64
 	scheduled bool
 	at        uint64
-	place     *place
+	part      *queue.Part
 }
 
 // link puts the records together.
@@ -154,37 +155,30 @@ func (x *restorer) linkEntries() bool {
 		if o := p.entries.seekName(s.name); o != nil && o.semaphore == s {
 			return false
 		}
-		if !fitsQueue(s.queue(), l.place, e.waiting, e.count) {
+		if !l.part.Fits(s.core(), e.orderID, e.count, e.waiting) {
 			return false
 		}
 		e.semaphore, e.session = s, p
 		p.addEntry(e)
 		s.node.addEntryUsage(e)
-		e.setPlace(l.place)
 		if e.waiting {
 			s.enqueue(e)
+			restoreEntry(m, e, l.part)
 			if l.scheduled {
 				m.schedule(e, l.at)
 			}
 			continue
 		}
-		bound, _ := l.place.bound()
-		if s.waiters.n > 0 && !s.lateTokens() || s.used+e.count < s.used || l.scheduled != (bound != 0) || l.at != bound {
+		bound := l.part.Bound()
+		if s.waiters.n > 0 && !s.core().Late() || s.used+e.count < s.used || l.scheduled != (bound != 0) || l.at != bound {
 			return false
 		}
 		s.owners.insert(e, byOrder)
 		s.used += e.count
-		if l.place != nil {
-			s.rare.queue.slots.restore(e, l.place.slots)
-			scheduleBound(m, e)
-		}
+		restoreEntry(m, e, l.part)
 	}
 	for _, l := range x.semaphoreLinks {
-		q := l.s.queue()
-		if q == nil || l.s.bucket.state.isPartial() {
-			continue
-		}
-		if !q.dropUnusedKeys() || q.late && l.s.waiters.n == 0 && !q.laned() || !q.slots.leavingHeld() {
+		if q := l.s.core(); q != nil && !l.s.bucket.state.isPartial() && !q.IsWhole(l.s.waiters.n) {
 			return false
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/container"
+	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
 // semaphore is a counting semaphore.
@@ -48,7 +49,7 @@ type semaphoreExtras struct {
 
 // rareExtras is what hardly any semaphore has.
 type rareExtras struct {
-	queue           *queue                 // nil: a plain one
+	queue           *queued                // nil: a plain one
 	sessionCounters map[uint64]*counterSet // by session, in nodes with detailed counters
 }
 
@@ -79,6 +80,33 @@ func (s *semaphore) sessionCounters() map[uint64]*counterSet {
 		return nil
 	}
 	return s.rare.sessionCounters
+}
+
+// queue is nil for most semaphores.
+func (s *semaphore) queue() *queued {
+	if s == nil || s.rare == nil {
+		return nil
+	}
+	return s.rare.queue
+}
+
+// setQueue gives a semaphore a queue.
+func (s *semaphore) setQueue(q *queue.Queue) { s.ownRare().queue = &queued{Queue: q, s: s} }
+
+// ownQueue makes the semaphore's queue, if it has none.
+func (s *semaphore) ownQueue() *queued {
+	if s.queue() == nil {
+		s.setQueue(queue.New(new(protocol.SemaphoreOptions), s.limit))
+	}
+	return s.rare.queue
+}
+
+// core is the queue, nil for a plain semaphore.
+func (s *semaphore) core() *queue.Queue {
+	if q := s.queue(); q != nil {
+		return q.Queue
+	}
+	return nil
 }
 
 // newSemaphore makes a record with its name in one piece of memory: the collector visits each, and
@@ -129,7 +157,7 @@ func (s *semaphore) hash() uint64 { return container.HashName(s.node.id, s.name)
 func (s *semaphore) quotaBytes() uint64 {
 	n := semaphoreBytes + uint64(len(s.name)+len(s.data))
 	if s.rare != nil {
-		n += s.rare.queue.quotaBytes(s.limit)
+		n += s.core().OptionBytes(s.limit)
 	}
 	return n
 }
@@ -183,8 +211,8 @@ func (q *request) makeSemaphore(
 	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
-	if options != nil {
-		s.setOptions(options)
+	if options != nil && !options.Plain() {
+		s.setQueue(queue.New(options, limit))
 	}
 	s.link(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
@@ -237,7 +265,7 @@ func applyCreate(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeExists)
 	case !m.roomForName(q.node):
 		q.refuse(m, outcomeQuota)
-	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))+optionBytes(x.Options, x.Limit)):
+	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))+queue.OptionBytes(x.Options, x.Limit)):
 		q.refuse(m, outcomeBytesQuota)
 	default:
 		q.makeSemaphore(m, x.Limit, x.Data, false, x.Options)
@@ -294,7 +322,7 @@ func applyResize(m *Machine, c *rawCommand) {
 	}
 	state := s.queue()
 	if state != nil {
-		if out := state.mayResize(m, s, x.Limit); out != outcomeOK {
+		if out := state.resizeRefusal(m, x.Limit); out != outcomeOK {
 			q.refuse(m, out)
 			return
 		}
@@ -305,7 +333,7 @@ func applyResize(m *Machine, c *rawCommand) {
 	}
 	m.touch(s)
 	if state != nil {
-		state.resizeSlots(m, s, x.Limit)
+		state.resize(m, x.Limit)
 	}
 	s.limit = x.Limit
 	s.updateStuck()
@@ -348,7 +376,7 @@ func applyDelete(m *Machine, c *rawCommand) {
 		case p.home == nil:
 			m.emitResult(e, protocol.StatusSessionExpired, 0, endText(p))
 		}
-		e.remove(m, false)
+		e.remove(m, false, protocol.HoldForced)
 	}
 	for e := s.owners.first; e != nil; e = s.owners.first {
 		if p := e.session; !p.ended { // no event follows the end of a session
@@ -359,7 +387,7 @@ func applyDelete(m *Machine, c *rawCommand) {
 			e.rememberOutcome(m, outcomeOK, protocol.Acquired)
 			m.lost[LostDeleted]++
 		}
-		e.remove(m, false)
+		e.remove(m, false, protocol.HoldForced)
 	}
 	s.unlink(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})

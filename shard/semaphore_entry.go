@@ -1,6 +1,9 @@
 package shard
 
-import "github.com/signalbox-dev/signalbox/protocol"
+import (
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/queue"
+)
 
 // entry is what one session has of one semaphore: units, or a place in the queue.
 type entry struct {
@@ -68,8 +71,19 @@ func (e *entry) rememberOutcome(m *Machine, out outcome, state protocol.AcquireS
 	p.rememberAnswer(a)
 }
 
+// grantOf is what an owner has beyond a plain one, or nil. It is inlined: most semaphores have
+// nothing rare.
+func (e *entry) grantOf() *queue.Grant {
+	if e.semaphore.rare == nil {
+		return nil
+	}
+	return e.rareGrant()
+}
+
+func (e *entry) rareGrant() *queue.Grant { return e.semaphore.core().Grant(e.orderID) }
+
 func (e *entry) quotaBytes() uint64 {
-	return entryBytes + uint64(len(e.data)) + e.place().quotaBytes()
+	return entryBytes + uint64(len(e.data)) + e.semaphore.core().EntryBytes(e.orderID)
 }
 
 func (e *entry) setData(data []byte) {
@@ -87,7 +101,7 @@ func owner(e *entry) (o protocol.Owner) {
 func fillOwner(o *protocol.Owner, e *entry) {
 	o.OrderID, o.Session, o.Count, o.Data = e.orderID, e.session.id, e.count, e.data
 	o.Description, o.Since = e.session.description, e.since
-	if e.semaphore.rare != nil {
-		o.Options = ownerOptions(e)
+	if q := e.semaphore.queue(); q != nil {
+		o.Options = q.OwnerOptions(q.Grant(e.orderID))
 	}
 }

@@ -14,7 +14,7 @@ type Semaphores struct{ reader }
 const (
 	inOwners  = 1
 	inWaiters = 2
-	inLanes   = 3 // behind a waiter in a lane, see laneCursor
+	inLanes   = 3 // behind a waiter in a lane, see queue.Cursor
 )
 
 // Describe reads a page of a semaphore's description. Errors: BAD_REQUEST, WRONG_SHARD, NOT_FOUND.
@@ -50,7 +50,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 	if len(req.Cursor) == 0 {
 		out.Data = s.data
 		p.bytes = len(s.data)
-		out.Details = s.details(req.Flags&protocol.WithSlots != 0)
+		out.Details = s.queue().details(req.Flags&protocol.WithSlots != 0)
 	}
 	if list == inOwners && !lanes {
 		if req.Flags&protocol.WithOwners != 0 {
@@ -60,9 +60,9 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 					return nil
 				}
 				o := owner(e)
-				if o.Options != nil {
-					o.Options.Left = timeLeft(e, r.m.bucketTime(b))
-					o.Options.Wanted, o.Options.Silent = e.place().want.number != 0, e.place().want.silent
+				if g := e.grantOf(); g != nil {
+					o.Options.Left = g.Left(r.m.bucketTime(b))
+					o.Options.Wanted, o.Options.Silent = g.Preempted() != 0, g.Silent()
 				}
 				out.Owners = append(out.Owners, o)
 				after = e.orderID
@@ -70,8 +70,8 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 		}
 		after = 0
 	}
-	if req.Flags&protocol.WithWaiters != 0 && s.hasLanes() {
-		return s.rare.queue.describe(s, req.Cursor, &p, out)
+	if req.Flags&protocol.WithWaiters != 0 && s.queue().laned() {
+		return s.queue().describe(req.Cursor, &p, out)
 	}
 	if req.Flags&protocol.WithWaiters != 0 {
 		for e := s.waiters.seekOrder(after); e != nil; e = next(e, byOrder) {
@@ -79,14 +79,19 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 				out.Cursor = protocol.DescribeCursor(false, after)
 				return nil
 			}
-			out.Waiters = append(out.Waiters, protocol.Waiter{
-				OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
-				Description: e.session.description, Since: e.since, Timeout: e.timeout, Options: waiterOptions(e),
-			})
+			out.Waiters = append(out.Waiters, describeWaiter(e, s.core().Ask(e.orderID).Options()))
 			after = e.orderID
 		}
 	}
 	return nil
+}
+
+// describeWaiter is a waiter as clients see it.
+func describeWaiter(e *entry, o *protocol.WaiterOptions) protocol.Waiter {
+	return protocol.Waiter{
+		OrderID: e.orderID, Session: e.session.id, Count: e.count, Data: e.data,
+		Description: e.session.description, Since: e.since, Timeout: e.timeout, Options: o,
+	}
 }
 
 // List reads a page of a node's semaphores in this shard, in order of name. With a session, only

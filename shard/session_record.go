@@ -187,7 +187,7 @@ func (r *sessionRecord) releaseAll(m *Machine, text string) (done bool) {
 			if e.waiting && text != "" {
 				m.emitResult(e, protocol.StatusSessionExpired, 0, text)
 			}
-			e.release(m)
+			e.release(m, protocol.HoldSessionEnded)
 		}
 		e = following
 	}

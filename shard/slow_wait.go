@@ -93,9 +93,9 @@ func emitSlowWait(m *Machine, e *entry, waited uint64, outcome WaitOutcome) {
 		Count: e.count, Description: e.session.description,
 		Waited: waited, Outcome: outcome,
 	}
-	if s.hasLanes() {
-		d := e.demand()
-		w.Priority, w.Key = d.level+1, d.key
+	if q := s.queue(); q.laned() {
+		w.Priority, w.Key = q.level(e)
+		w.Priority++
 	}
 	if f := m.formerOwners[s]; f != nil {
 		w.MoreOwners = f.more

@@ -89,11 +89,12 @@ func (e *entry) waited(ms uint64) *Times {
 	n := e.semaphore.node
 	t := n.measure()
 	t.Waits.add(ms)
-	if q := e.semaphore.queue(); q != nil && q.policy == protocol.PolicyPriority {
+	if q := e.semaphore.queue(); q != nil && q.Policy() == protocol.PolicyPriority {
 		if n.levelWaits == nil {
 			n.levelWaits = new(LevelWaits)
 		}
-		n.levelWaits[e.demand().level].add(ms)
+		level, _ := q.level(e)
+		n.levelWaits[level].add(ms)
 	}
 	return t
 }

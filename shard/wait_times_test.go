@@ -26,9 +26,9 @@ func (x *benchMachine) at(now uint64) {
 	x.begin()
 }
 
-// queued is a machine with a lock of one unit: session 0 has held it since 1000, and sessions 1 and
+// queuedIn is a machine with a lock of one unit: session 0 has held it since 1000, and sessions 1 and
 // 2 have waited since then.
-func queued(t *testing.T, slow uint64) (*benchMachine, []byte) {
+func queuedIn(t *testing.T, slow uint64) (*benchMachine, []byte) {
 	t.Helper()
 	x, name := newBenchMachine(4), []byte("lock")
 	c := scriptConfig()
@@ -50,7 +50,7 @@ func queued(t *testing.T, slow uint64) (*benchMachine, []byte) {
 // TestTimes: waits and holds are measured in log time, and an acquire that is granted at once waits
 // for 0.
 func TestTimes(t *testing.T) {
-	x, name := queued(t, 0)
+	x, name := queuedIn(t, 0)
 	x.at(1007)
 	x.release(0, name)
 	x.commit()
@@ -82,7 +82,7 @@ func TestTimes(t *testing.T) {
 
 // TestTimesOfEnds: how waits end and leases are lost.
 func TestTimesOfEnds(t *testing.T) {
-	x, name := queued(t, 0)
+	x, name := queuedIn(t, 0)
 	x.at(1500)
 	m := protocol.Acquire{Head: x.head(3), Name: name, Count: 1, Timeout: 100}
 	x.body = m.AppendBody(x.body[:0])
@@ -115,7 +115,7 @@ func TestTimesOfEnds(t *testing.T) {
 // TestLeasesOfDroppedNode: the lease of a node that is dropped is lost, and counted when nothing of
 // the node is left.
 func TestLeasesOfDroppedNode(t *testing.T) {
-	x, _ := queued(t, 0)
+	x, _ := queuedIn(t, 0)
 	x.entry = AppendCommand(x.entry, Command{Kind: CmdNodeDrop, Body: AppendNodeDrop(nil, NodeDropBody{Node: 1})})
 	x.commit()
 	if n := x.m.Metrics().Sizes().Nodes; n != 0 {
@@ -129,7 +129,7 @@ func TestLeasesOfDroppedNode(t *testing.T) {
 // TestTimesOfExpiry: the leases of a session that expired are lost, and those of one that stopped
 // are not.
 func TestTimesOfExpiry(t *testing.T) {
-	x, name := queued(t, 0)
+	x, name := queuedIn(t, 0)
 	x.at(1100)
 	x.entry = AppendCommand(x.entry,
 		Command{Kind: CmdDetach, Body: AppendDetach(nil, DetachBody{[]DetachItem{{x.sessions[0], 1, 1100}}})})
@@ -150,7 +150,7 @@ func TestTimesOfExpiry(t *testing.T) {
 
 // TestTimesAfterRestore: what was there before a restore has its times by the wall clock.
 func TestTimesAfterRestore(t *testing.T) {
-	x, name := queued(t, 500)
+	x, name := queuedIn(t, 500)
 	m, err := Restore(bytes.NewReader(snapshotOf(t, x.m)))
 	if err != nil {
 		t.Fatal(err)
@@ -171,7 +171,7 @@ func TestTimesAfterRestore(t *testing.T) {
 
 // TestSlowWait: a wait that was longer than slow-wait says who held meanwhile.
 func TestSlowWait(t *testing.T) {
-	x, name := queued(t, 500)
+	x, name := queuedIn(t, 500)
 	x.at(1400)
 	x.release(0, name)
 	x.commit()

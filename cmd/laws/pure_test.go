@@ -8,7 +8,7 @@ import (
 )
 
 var pure = []string{
-	"shard", "shard/meta", "shard/leader", "shard/process", "shard/container", "shard/process/relay", "shard/ratelimit", "shard/rollout",
+	"shard", "shard/meta", "shard/leader", "shard/process", "shard/container", "shard/process/relay", "shard/queue", "shard/ratelimit", "shard/rollout",
 	"client/core", "client/internal/membership", "client/internal/waitgraph", "client/sessionstate",
 }
 

@@ -3,9 +3,9 @@ package sim
 // restartBounds gives each hold with a bound its time again.
 const restartBounds = `for s := range m.semaphores.all(m.buckets) {
 			for e := s.owners.first; e != nil; e = next(e, byOrder) {
-				if p := e.place(); p != nil && p.until != 0 {
-					p.until = m.bucketTime(s.bucket) + 10_000
-					scheduleBound(m, e)
+				if g := e.grantOf(); g != nil && g.Until != 0 {
+					g.Until = m.bucketTime(s.bucket) + 10_000
+					e.scheduleBound(m)
 				}
 			}
 		}`
@@ -13,77 +13,80 @@ const restartBounds = `for s := range m.semaphores.all(m.buckets) {
 // queueFaults are in queues: policies, slots, bounds, owners that are wanted.
 var queueFaults = []plantedFault{
 	{
-		"token-at-enqueueing", "shard/queue.go",
-		[]string{"\ts.bucket.orderCounter++\n\te.session.renumber(e, s.bucket.orderCounter)\n", ""},
+		"token-at-enqueueing", "shard/queued.go",
+		[]string{"\tq.s.bucket.orderCounter++\n\te.session.renumber(e, q.s.bucket.orderCounter)\n", ""},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"late-mark-unmoved", "shard/queue_record.go",
-		[]string{"varint.Decode(r, q.fields)\n\tnames", "varint.Decode(r, q.fields)\n\tq.late = q.laned()\n\tnames"},
+		"late-mark-unmoved", "shard/queue/record.go",
+		[]string{"varint.Decode(r, q.Fields)\n\tnames", "varint.Decode(r, q.Fields)\n\tq.late = q.Laned()\n\tnames"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"claim-forgotten", "shard/examine.go",
+		"claim-forgotten", "shard/queue/examine.go",
 		[]string{"available.remove(l.admits)\n\t\t}\n\t\tif", "n = 0\n\t\t}\n\t\tif"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"highest-slot", "shard/slot_list.go",
-		[]string{"w &= w - 1 {", "w &^= 1 << (63 - bits.LeadingZeros64(w)) {", "list = append(list, uint32(i*64+bits.TrailingZeros64(w)))", "list = slices.Insert(list, 0, uint32(i*64+63-bits.LeadingZeros64(w)))"},
+		"highest-slot", "shard/queue/slot_set.go",
+		[]string{"import \"math/bits\"", "import (\n\t\"math/bits\"\n\t\"slices\"\n)", "w &= w - 1 {", "w &^= 1 << (63 - bits.LeadingZeros64(w)) {", "list = append(list, uint32(i*64+bits.TrailingZeros64(w)))", "list = slices.Insert(list, 0, uint32(i*64+63-bits.LeadingZeros64(w)))"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"lane-kept", "shard/lane.go",
-		[]string{"if q.class(want) == p.lane.class && want.selector", "if want.selector"},
+		"lane-kept", "shard/queue/queue.go",
+		[]string{"if q.policy.class(d.Level, d.Key) == a.lane.class && d.Selector", "if d.Selector"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"virtual-time-stays", "shard/fair_queue.go",
+		"virtual-time-stays", "shard/queue/fair.go",
 		[]string{"max(f.virtual, tag)", "max(f.virtual, 0)"},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"weight-of-enqueueing", "shard/alter.go",
-		[]string{"q.policy, q.aging, q.weights = o.Policy, o.Aging, cloneWeights(o.Weights) })", "q.policy, q.aging = o.Policy, o.Aging })\n\t\tq.weights = cloneWeights(o.Weights)"},
+		"weight-of-enqueueing", "shard/queue/options.go",
+		[]string{
+			"\tlaned := q.Laned()\n", "\tlaned, was := q.Laned(), q.options.Weights\n",
+			"q.policy = newPolicy(&q.options)\n", "q.policy = newPolicy(&q.options)\n\tif f, ok := q.policy.(*fair); ok {\n\t\tf.weights = was\n\t\tdefer func() { f.weights = q.options.Weights }()\n\t}\n",
+		},
 		"shard", "TestQueuesMatchModel", "",
 	},
 	{
-		"start-not-moved", "shard/fair_queue.go",
+		"start-not-moved", "shard/queue/fair.go",
 		[]string{"k.start = tag", "k.start = min(k.start, tag)"},
 		"shard", "TestFairBound", "",
 	},
 	{
-		"aging-ignored", "shard/lane_order.go",
-		[]string{"q.policy == protocol.PolicyPriority && q.aging == 0:", "q.policy == protocol.PolicyPriority:", "case q.policy == protocol.PolicyPriority:\n\t\t// Each", "case false:\n\t\t// Each"},
+		"aging-ignored", "shard/queue/policy.go",
+		[]string{"if p.aging == 0 {", "if below < 100 {"},
 		"shard", "TestAgingBound", "",
 	},
 	{
 		"plain-marked", "shard/semaphore.go",
-		[]string{"\tif options != nil {\n\t\ts.setOptions(options)\n\t}\n", "\tif s.setOptions(new(protocol.SemaphoreOptions)); options != nil {\n\t\ts.setOptions(options)\n\t} else {\n\t\ts.ownQueue().late = true\n\t}\n"},
+		[]string{"\t\ts.setQueue(queue.New(options, limit))\n\t}\n", "\t\ts.setQueue(queue.New(options, limit))\n\t} else {\n\t\ts.ownQueue().DrawLate()\n\t}\n"},
 		"shard", "TestPlainUse", "",
 	},
 	{
-		"ended-unknown", "shard/bound.go",
-		[]string{"(cause != protocol.HoldWanted || p.want.known)", "(cause != protocol.HoldWanted || p.want.number != 0)"},
+		"ended-unknown", "shard/queue/entry.go",
+		[]string{"(cause != protocol.HoldWanted || g.known)", "(cause != protocol.HoldWanted || g.number != 0)"},
 		"shard", "TestScripts", "",
 	},
 	{
-		"bound-unasked", "shard/bound.go",
-		[]string{"hold != 0 && p.knowsBounds() {", "hold != 0 {"},
+		"bound-unasked", "shard/queue/queue.go",
+		[]string{"hold != 0 && d.KnowsBounds() {", "hold != 0 {"},
 		"shard", "TestScripts", "",
 	},
 	{
-		"late-known-counts", "shard/wanted.go",
-		[]string{"w.known = w.known || known == w.number", "w.known = true"},
+		"late-known-counts", "shard/queue/preempt.go",
+		[]string{"p.known = p.known || known == p.number", "p.known = true"},
 		"shard", "TestScripts", "",
 	},
 	{
-		"want-untold", "shard/place.go",
-		[]string{"Want: p.want.number}", "Want: 0 * p.want.number}"},
+		"want-untold", "shard/queue/holdings.go",
+		[]string{"Want: g.number}", "Want: 0 * g.number}"},
 		"shard", "TestScripts", "",
 	},
 	{
-		"more-wanted", "shard/wanted_choice.go",
+		"more-wanted", "shard/queue/choice.go",
 		[]string{"less.fits() {", "less.fits() && k < 0 {"},
 		"shard", "TestQueuesMatchModel", "",
 	},
@@ -94,12 +97,15 @@ var queueFaults = []plantedFault{
 	},
 	{
 		"bound-restarts-moved", "shard/import.go",
-		[]string{"\t\t\tscheduleBound(m, e)", "\t\t\tif r.place.until != 0 {\n\t\t\t\tr.place.until = m.bucketTime(s.bucket) + 10_000\n\t\t\t}\n\t\t\tscheduleBound(m, e)"},
+		[]string{
+			"s.used += e.count\n\t\trestoreEntry(m, e, r.part)\n",
+			"s.used += e.count\n\t\trestoreEntry(m, e, r.part)\n\t\tif g := e.grantOf(); g != nil && g.Until != 0 {\n\t\t\tg.Until = m.bucketTime(s.bucket) + 10_000\n\t\t\te.scheduleBound(m)\n\t\t}\n",
+		},
 		"shard", "TestScripts", "",
 	},
 	{
 		"partial-refused", "shard/restore_link.go",
-		[]string{"q == nil || l.s.bucket.state.isPartial()", "q == nil"},
+		[]string{"q != nil && !l.s.bucket.state.isPartial()", "q != nil"},
 		"shard", "TestScripts", "",
 	},
 	{

@@ -35,7 +35,7 @@ var recordFaults = []plantedFault{
 	},
 	{
 		"import-overflows", "shard/import.go",
-		[]string{"(s.waiters.n > 0 && !s.lateTokens() || s.used+r.count < s.used)", "s.waiters.n > 0 && !s.lateTokens()"},
+		[]string{"(s.waiters.n > 0 && !s.core().Late() || s.used+r.count < s.used)", "s.waiters.n > 0 && !s.core().Late()"},
 		"shard", "TestOverflowIsRefused", "",
 	},
 	{

@@ -1,4 +1,4 @@
-package shard
+package queue
 
 import (
 	"math/rand/v2"
@@ -6,14 +6,14 @@ import (
 	"testing"
 )
 
-// naiveChoice is a wantChoice over maps of slots: owners are taken and dropped in the words of the
+// naiveChoice is a choice over maps of slots: owners are taken and dropped in the words of the
 // rule, and whether a waiter fits is counted again each time.
 type naiveChoice struct {
-	*wantChoice
+	*choice
 	claimed map[int]bool
 }
 
-func (n *naiveChoice) fits(h wantHead, without []wantOwner) bool {
+func (n *naiveChoice) fits(h choiceHead, without []choiceOwner) bool {
 	used, free := n.used, map[int]bool{}
 	for i := range len(n.usable) * 64 {
 		free[i] = n.free.has(i)
@@ -36,13 +36,13 @@ func (n *naiveChoice) fits(h wantHead, without []wantOwner) bool {
 	return !n.slots || slots >= h.count
 }
 
-func (n *naiveChoice) candidates(h wantHead) (list []wantOwner) {
+func (n *naiveChoice) candidates(h choiceHead) (list []choiceOwner) {
 	for _, o := range n.owners {
 		if !n.higher || o.level < h.level {
 			list = append(list, o)
 		}
 	}
-	var sorted []wantOwner
+	var sorted []choiceOwner
 	for len(list) > 0 { // the best of those that are left comes next
 		best := 0
 		for i, o := range list {
@@ -52,8 +52,8 @@ func (n *naiveChoice) candidates(h wantHead) (list []wantOwner) {
 				if b.silent {
 					best = i
 				}
-			case o.wanted != b.wanted:
-				if o.wanted {
+			case o.preempted != b.preempted:
+				if o.preempted {
 					best = i
 				}
 			case n.higher && o.level != b.level:
@@ -77,7 +77,7 @@ func (n *naiveChoice) choose() (head int, tokens []uint64) {
 			break
 		}
 		if n.fits(h, list) {
-			var taken []wantOwner
+			var taken []choiceOwner
 			for !n.fits(h, taken) {
 				taken = append(taken, list[len(taken)])
 			}
@@ -102,10 +102,10 @@ func (n *naiveChoice) choose() (head int, tokens []uint64) {
 }
 
 // anySubsetFits reports whether a waiter fits without some of its candidates, by trying all sets.
-func (n *naiveChoice) anySubsetFits(h wantHead, but int) bool {
+func (n *naiveChoice) anySubsetFits(h choiceHead, but int) bool {
 	list := n.candidates(h)
 	for set := range 1 << len(list) {
-		var without []wantOwner
+		var without []choiceOwner
 		for i, o := range list {
 			if set>>i&1 != 0 {
 				without = append(without, o)
@@ -120,8 +120,8 @@ func (n *naiveChoice) anySubsetFits(h wantHead, but int) bool {
 
 // randomChoice has a few owners and waiters, of units or of slots. Some slots are drained, and with
 // them a waiter may lack slots although units are free.
-func randomChoice(r *rand.Rand, slots bool) *wantChoice {
-	c := &wantChoice{higher: r.IntN(2) == 0, slots: slots, limit: 1 + r.Uint64N(9)}
+func randomChoice(r *rand.Rand, slots bool) *choice {
+	c := &choice{higher: r.IntN(2) == 0, slots: slots, limit: 1 + r.Uint64N(9)}
 	left := c.limit
 	free := []int{}
 	if slots {
@@ -135,8 +135,8 @@ func randomChoice(r *rand.Rand, slots bool) *wantChoice {
 		r.Shuffle(len(free), func(i, j int) { free[i], free[j] = free[j], free[i] })
 	}
 	for token := uint64(1); left > 0 && r.IntN(8) > 0 && token < 7; token++ {
-		o := wantOwner{token: token * 3, count: 1 + r.Uint64N(min(left, 4)), level: uint8(r.IntN(4)),
-			wanted: r.IntN(3) == 0, silent: r.IntN(4) == 0}
+		o := choiceOwner{token: token * 3, count: 1 + r.Uint64N(min(left, 4)), level: uint8(r.IntN(4)),
+			preempted: r.IntN(3) == 0, silent: r.IntN(4) == 0}
 		for range o.count {
 			if slots {
 				o.slots, free = append(o.slots, uint32(free[0])), free[1:]
@@ -159,7 +159,7 @@ func randomChoice(r *rand.Rand, slots bool) *wantChoice {
 		heads = 1 + r.IntN(20)
 	}
 	for range heads {
-		h := wantHead{count: 1 + r.Uint64N(c.limit+1), level: uint8(r.IntN(5))}
+		h := choiceHead{count: 1 + r.Uint64N(c.limit+1), level: uint8(r.IntN(5))}
 		if slots && r.IntN(5) > 0 {
 			h.admits = newSlotSet(int(c.limit))
 			for i := range int(c.limit) {
@@ -173,7 +173,7 @@ func randomChoice(r *rand.Rand, slots bool) *wantChoice {
 	return c
 }
 
-func TestWantedOwnersAreChosen(t *testing.T) {
+func TestPreemptedOwnersAreChosen(t *testing.T) {
 	seen := map[string]int{}
 	count := func(rule string, is bool) {
 		if is {
@@ -183,7 +183,7 @@ func TestWantedOwnersAreChosen(t *testing.T) {
 	for seed := range uint64(6000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		c := randomChoice(r, seed%2 == 0)
-		n := &naiveChoice{wantChoice: c}
+		n := &naiveChoice{choice: c}
 		head, tokens := n.choose()
 		got, chosen := c.choose()
 		var theirs []uint64
@@ -193,10 +193,10 @@ func TestWantedOwnersAreChosen(t *testing.T) {
 		if got != head || !slices.Equal(theirs, tokens) {
 			t.Fatalf("seed %d: waiter %d, owners %d, want %d and %d\n%+v", seed, got, theirs, head, tokens, c)
 		}
-		count("nobody is wanted", head < 0)
-		count("somebody is wanted", head >= 0)
+		count("nobody is preempted", head < 0)
+		count("somebody is preempted", head >= 0)
 		count("the first waiter cannot be served", head > 0)
-		count("several are wanted", len(tokens) > 1)
+		count("several are preempted", len(tokens) > 1)
 		// What was passed by could not be served by any set of owners; what was chosen is needed.
 		n.claimed = map[int]bool{}
 		for i, h := range c.heads[:min(len(c.heads), 16)] {
@@ -212,41 +212,41 @@ func TestWantedOwnersAreChosen(t *testing.T) {
 			}
 		}
 		for k := range chosen {
-			var less []wantOwner
+			var less []choiceOwner
 			for j, i := range chosen {
 				if j != k {
 					less = append(less, c.owners[i])
 				}
 			}
 			if n.fits(c.heads[head], less) {
-				t.Fatalf("seed %d: owner %d is wanted and not needed\n%+v", seed, tokens[k], c)
+				t.Fatalf("seed %d: owner %d is preempted and not needed\n%+v", seed, tokens[k], c)
 			}
-			count("a silent one is wanted", c.owners[chosen[k]].silent)
-			count("one is wanted again", c.owners[chosen[k]].wanted)
+			count("a silent one is preempted", c.owners[chosen[k]].silent)
+			count("one is preempted again", c.owners[chosen[k]].preempted)
 		}
 	}
-	for _, rule := range []string{"nobody is wanted", "somebody is wanted", "the first waiter cannot be served",
-		"several are wanted", "a silent one is wanted", "one is wanted again"} {
+	for _, rule := range []string{"nobody is preempted", "somebody is preempted", "the first waiter cannot be served",
+		"several are preempted", "a silent one is preempted", "one is preempted again"} {
 		if seen[rule] == 0 {
 			t.Errorf("%s: never", rule)
 		}
 	}
 }
 
-// BenchmarkWanted chooses among 4,096 owners of a unit each, and among 1,024 of a slot each for the
+// BenchmarkPreempt chooses among 4,096 owners of a unit each, and among 1,024 of a slot each for the
 // last of 16 waiters.
-func BenchmarkWanted(b *testing.B) {
-	units := &wantChoice{higher: true, limit: 4096, used: 4096, heads: []wantHead{{count: 64, level: 9}}}
+func BenchmarkPreempt(b *testing.B) {
+	units := &choice{higher: true, limit: 4096, used: 4096, heads: []choiceHead{{count: 64, level: 9}}}
 	for i := range uint64(4096) {
-		units.owners = append(units.owners, wantOwner{token: i + 1, count: 1, level: uint8(i * 31 % 9)})
+		units.owners = append(units.owners, choiceOwner{token: i + 1, count: 1, level: uint8(i * 31 % 9)})
 	}
-	slots := &wantChoice{slots: true, limit: 1024, used: 1024, free: newSlotSet(1024), usable: newSlotSet(1024)}
+	slots := &choice{slots: true, limit: 1024, used: 1024, free: newSlotSet(1024), usable: newSlotSet(1024)}
 	for i := range 1024 {
 		slots.usable.add(i)
-		slots.owners = append(slots.owners, wantOwner{token: uint64(i + 1), count: 1, slots: []uint32{uint32(i)}})
+		slots.owners = append(slots.owners, choiceOwner{token: uint64(i + 1), count: 1, slots: []uint32{uint32(i)}})
 	}
 	for i := range 16 {
-		h := wantHead{count: 64, admits: newSlotSet(1024)}
+		h := choiceHead{count: 64, admits: newSlotSet(1024)}
 		if i < 15 {
 			h.admits.add(i) // too few for it
 		} else {
@@ -258,7 +258,7 @@ func BenchmarkWanted(b *testing.B) {
 	}
 	for _, x := range []struct {
 		name string
-		c    *wantChoice
+		c    *choice
 		n    int
 	}{{"units", units, 0}, {"slots", slots, 15}} {
 		b.Run(x.name, func(b *testing.B) {

@@ -1,0 +1,91 @@
+package shard
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// WantOutcome is what became of a preemption.
+type WantOutcome uint8
+
+const (
+	WantReleased  WantOutcome = iota // its owner gave the units back, or its session ended, before the bound
+	WantEnded                        // the lease ended at the bound
+	WantWithdrawn                    // nobody needed the units any more
+
+	wantOutcomes = iota
+)
+
+// preempt finds out which owners are preempted, and notifies those of which that has changed, in
+// order of token. Only a change of the waiters, of an owner or of the options can change it. It is
+// called after each examination, and after other changes of those. The owner again, if it is not nil
+// and preempted still, is notified again.
+func (q *queued) preempt(m *Machine, again *entry) {
+	if q == nil || !q.MayPreempt(q.s.waiters.n) || q.s.node.dropped {
+		return
+	}
+	s := q.s
+	c := &m.batch.choice
+	c.Reset(q.Queue, q.entries(m), q.units())
+	for e := s.owners.first; e != nil; e = next(e, byOrder) {
+		c.Owner(e.orderID, e.count, m.alive(e.session))
+	}
+	if e := s.waiters.first; e != nil {
+		c.Waiters(placeOf(e))
+	}
+	c.Choose(func(token uint64, was, is bool, by uint64) {
+		switch e := s.owners.seekOrder(token - 1); {
+		case is && !was:
+			m.touch(e)
+			s.bucket.orderCounter++
+			q.Preempt(token, s.bucket.orderCounter, m.bucketTime(s.bucket))
+			q.preempted(m, e, s.bucket.orderCounter, false, by)
+		case !is:
+			q.withdraw(m, e)
+		case e == again:
+			q.preempted(m, e, q.Grant(token).Preempted(), false, by)
+		}
+	})
+}
+
+// withdraw withdraws the preemption of an owner.
+func (q *queued) withdraw(m *Machine, e *entry) {
+	m.touch(e)
+	m.wanted[WantWithdrawn]++
+	q.preempted(m, e, q.Withdraw(e.orderID), true, 0)
+}
+
+// preempted notifies the holder of a change of its preemption, and sets its bound. No event follows
+// the end of a session.
+func (q *queued) preempted(m *Machine, e *entry, number uint64, over bool, by uint64) {
+	q.charge()
+	e.scheduleBound(m)
+	p, s := e.session, q.s
+	if p.ended {
+		return
+	}
+	g := &protocol.Grant{Now: m.bucketTime(s.bucket), Want: number}
+	g.Until, _ = q.Grant(e.orderID).Bound()
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventLeaseWanted, Session: p.id, Seq: e.seq, Epoch: p.epoch,
+		Node: s.node.id, Name: s.name, OrderID: e.orderID, Grant: g, Flag: over, Result: by})
+}
+
+// staySilent is called at the bound of a preemption that the holder has not said that it knows. If
+// the owner is preempted still, it is notified again.
+func (q *queued) staySilent(m *Machine, e *entry) {
+	m.touch(e)
+	q.StaySilent(e.orderID, m.bucketTime(q.s.bucket))
+	q.charge()
+	e.scheduleBound(m)
+	q.preempt(m, e)
+}
+
+// restartPreemption withdraws all preemptions after the rule has changed. Those that the new rule has
+// are drawn again.
+func (q *queued) restartPreemption(m *Machine, was protocol.WantedMode) {
+	for e := q.s.owners.first; e != nil; e = next(e, byOrder) {
+		if q.Grant(e.orderID).Preempted() != 0 {
+			q.withdraw(m, e)
+		}
+		m.touch(e)
+		q.Restart(e.orderID, was, m.bucketTime(q.s.bucket))
+	}
+	q.charge()
+}

@@ -1,0 +1,113 @@
+package queue
+
+import "github.com/signalbox-dev/signalbox/protocol"
+
+// Ask is what a waiter has beyond a plain one. Where there are lanes every waiter has one.
+type Ask struct {
+	Demand
+	Waiter
+	Arrival uint64 // when it began to wait; of a waiter in a lane, else 0
+	token   uint64 // its place in the queue
+	lane    *lane  // nil where there are no lanes
+	tag     uint64 // of a waiter that left its lane for a grant, see fair
+}
+
+// Waiter is the plain part of a waiter, as lanes need it.
+type Waiter struct {
+	Count   uint64
+	Session uint64
+	Entry   any // the semaphore's own, for its answers
+}
+
+// Grant is what an owner has beyond a plain one.
+type Grant struct {
+	Demand          // without selector and hold
+	Slots  []uint32 // indexes, ascending
+	Until  uint64   // end of its longest hold; 0: none
+	preemption
+}
+
+func (g *Grant) isPlain() bool {
+	return g.Demand == plainDemand && len(g.Slots) == 0 && g.Until == 0 && g.preemption == preemption{}
+}
+
+// entryBytes is what an Ask or a Grant counts, without texts and 4 bytes for each slot.
+const entryBytes = 128
+
+// Bytes returns what a demand counts against the quota of a node, with slots of an owner, or in a
+// lane. A plain one counts nothing elsewhere.
+func (d *Demand) Bytes(slots int, inLane bool) uint64 {
+	if !inLane && slots == 0 && *d == plainDemand {
+		return 0
+	}
+	return entryBytes + 4*uint64(slots) + uint64(len(d.Key)+len(d.Selector))
+}
+
+func (a *Ask) bytes() uint64 {
+	if a == nil {
+		return 0
+	}
+	return a.Bytes(0, true)
+}
+
+func (g *Grant) bytes() uint64 {
+	if g == nil {
+		return 0
+	}
+	return g.Bytes(len(g.Slots), true)
+}
+
+// Usage is what the entries of a queue count in their node.
+type Usage struct {
+	Bytes     uint64
+	Preempted uint64 // owners
+	Silent    uint64 // owners that did not say in time that they know their preemption
+}
+
+// Bound returns when the hold of an owner ends, 0 for never, and why. The owner may be plain.
+func (g *Grant) Bound() (at uint64, cause protocol.HoldEnd) {
+	if g == nil {
+		return 0, 0
+	}
+	if g.until != 0 && (g.Until == 0 || g.until < g.Until) {
+		return g.until, protocol.HoldWanted
+	}
+	return g.Until, protocol.HoldMaxHold
+}
+
+// Ends reports whether the lease ends at its bound: its holder knows it.
+func (g *Grant) Ends() bool {
+	at, cause := g.Bound()
+	return at != 0 && (cause != protocol.HoldWanted || g.known)
+}
+
+// Left returns how long the hold lasts from now on, in ms; 0: it has no bound. Nothing ends the hold
+// of a silent owner but its longest hold.
+func (g *Grant) Left(now uint64) uint64 {
+	at, _ := g.Bound()
+	if g != nil && g.silent {
+		at = g.Until
+	}
+	if at == 0 {
+		return 0
+	}
+	return max(1, at-min(at, now))
+}
+
+// Reply returns what the reply to an acquire says of a waiter, nil for nothing.
+func (a *Ask) Reply(now uint64) *protocol.Grant {
+	if a == nil || !a.KnowsBounds() {
+		return nil
+	}
+	return &protocol.Grant{Now: now}
+}
+
+// Options returns a waiter as clients see it, nil for a plain one.
+func (a *Ask) Options() *protocol.WaiterOptions {
+	if a == nil {
+		return nil
+	}
+	o := &protocol.WaiterOptions{Priority: a.Level + 1, Key: []byte(a.Key), Flags: a.Flags}
+	o.Labels, o.Names = selected(a.Selector)
+	return o
+}
