@@ -3,6 +3,7 @@ package proposal
 import (
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
@@ -176,6 +177,38 @@ func TestHoldIsOver(t *testing.T) {
 		<-q.Wakeup
 		if q.Next(0) == nil {
 			t.Error("it is held still")
+		}
+	})
+}
+
+// TestHoldBehindAnotherHold: an acquire that is held behind a second hand-off, while the timer of the
+// first one still runs and nothing else comes, is proposed when a hold of its own is over.
+func TestHoldBehindAnotherHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := leadingQueue()
+		defer q.Close()
+		handOff := func(from, to uint64) {
+			q.Submit(releaseOf(from, "lock"), Origin{Conn: 1})
+			b := q.Next(0)
+			q.Applied(b.Epoch, b.Seq, shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: to})
+			q.Submit(acquireOf(from, "lock", protocol.Forever), Origin{Conn: 1})
+			if q.Next(0) != nil {
+				t.Fatal("it is not held")
+			}
+		}
+		handOff(9, 2)
+		time.Sleep(maxHold / 2)
+		handOff(2, 3) // the first acquire goes with the release, and the second one is held
+		began := time.Now()
+		for q.Next(0) == nil {
+			select {
+			case <-q.Wakeup:
+			case <-time.After(10 * maxHold):
+				t.Fatal("it is held still")
+			}
+		}
+		if held := time.Since(began); held > 2*maxHold {
+			t.Errorf("it was held for %s", held)
 		}
 	})
 }
