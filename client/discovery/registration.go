@@ -26,6 +26,8 @@ const leaveTimeout = 2 * time.Second
 type Member interface {
 	// encode is the member's data in a state. Those that cannot show one ignore it.
 	encode(s *status) ([]byte, error)
+	// shown is the state that the data shows, and why; ok is false for data that cannot show one.
+	shown(s *status) (state State, why string, ok bool)
 	// due is when the state is to be written; the zero time is never.
 	due(s *status) time.Time
 }
@@ -36,11 +38,18 @@ type Data []byte
 
 func (d Data) encode(*status) ([]byte, error) { return d, nil }
 
+func (d Data) shown(*status) (State, string, bool) { return "", "", false }
+
 func (d Data) due(*status) time.Time { return time.Time{} }
 
 func (e Endpoint) encode(s *status) ([]byte, error) {
-	e.State, e.Why = s.now(e.State, e.Why)
+	e.State, e.Why, _ = e.shown(s)
 	return e.Data()
+}
+
+func (e Endpoint) shown(s *status) (state State, why string, ok bool) {
+	state, why = s.now(e.State, e.Why)
+	return state, why, true
 }
 
 func (e Endpoint) due(s *status) time.Time { return s.due(e.State) }
@@ -117,7 +126,7 @@ func register(
 		return nil, err
 	}
 	r.lease = member.Lease
-	r.noteWritten(m)
+	r.noteWritten(m, &r.status)
 	held := r.lease.Context()
 	if o.check != nil {
 		go checks.repeat(held, func(err error) { r.observe(func(s *status) { s.health.result(time.Now(), err) }) })
@@ -129,11 +138,10 @@ func register(
 	return r, nil
 }
 
-// noteWritten notes which state others see. The caller has the turn to write, or is alone.
-func (r *Registration) noteWritten(m Member) {
-	if e, ok := m.(Endpoint); ok {
-		r.status.written, _ = r.status.now(e.State, e.Why)
-		r.status.writtenAt = time.Now()
+// noteWritten notes which state others see, by what was sent. mu is held, or the caller is alone.
+func (r *Registration) noteWritten(m Member, sent *status) {
+	if state, _, ok := m.shown(sent); ok {
+		r.status.written, r.status.writtenAt = state, time.Now()
 	}
 }
 
@@ -154,14 +162,10 @@ func (r *Registration) reportState() {
 	p := r.present
 	p.reporting.Lock()
 	defer p.reporting.Unlock()
-	e, ok := p.get().(Endpoint)
-	if !ok {
-		return
-	}
 	r.mu.Lock()
-	state, why := r.status.now(e.State, e.Why)
+	state, why, ok := p.get().shown(&r.status)
 	r.mu.Unlock()
-	if state == cmp.Or(p.state, Ready) {
+	if !ok || state == cmp.Or(p.state, Ready) {
 		return
 	}
 	p.state = state
@@ -220,10 +224,7 @@ func (r *Registration) publish(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e, ok := m.(Endpoint); ok {
-		r.status.written, _ = sent.now(e.State, e.Why)
-		r.status.writtenAt = time.Now()
-	}
+	r.noteWritten(m, &sent)
 	return nil
 }
 
