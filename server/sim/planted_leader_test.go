@@ -96,4 +96,24 @@ var leaderFaults = []plantedFault{
 		[]string{"if have.Tracks == 0 {", "if have.Session != ^uint64(0) {"},
 		"client/rollout", "TestClusterDetachedGivesUpItsID", "",
 	},
+	{
+		"proof-from-end", "shard/replica/barrier.go",
+		[]string{"\tb.lastProof.note(start)\n", "\tb.lastProof.note(s.clock.Now())\n"},
+		"shard/replica", "TestFreshness", "",
+	},
+	{
+		"batch-proof-from-end", "shard/replica/apply.go",
+		[]string{"s.barriers.lastProof.note(time.Duration(b.Began))", "s.barriers.lastProof.note(s.clock.Now())"},
+		"shard/replica", "TestFreshness", "",
+	},
+	{
+		"held-for-good", "shard/replica/proposal/hand_off.go",
+		[]string{"\t\tq.Wake()\n\t}\n\tq.hold()\n}", "\t\tq.Wake()\n\t}\n}"},
+		"shard/replica/proposal", "TestHoldBehindAnotherHold", "",
+	},
+	{
+		"hold-of-the-first", "shard/replica/proposal/hand_off.go",
+		[]string{"\th.runs, h.since = true, q.seq\n\tif h.timer == nil {\n", "\tif h.runs = true; h.timer == nil {\n\t\th.since = q.seq\n"},
+		"shard/replica/proposal", "TestHoldBehindAnotherHold", "",
+	},
 }

@@ -1,0 +1,30 @@
+package sim
+
+// discoveryFaults are in members of services, and in the calls to them.
+var discoveryFaults = []plantedFault{
+	{
+		"state-of-now-written", "client/discovery/registration.go",
+		[]string{"r.noteWritten(m, &sent)", "r.noteWritten(m, &r.status)"},
+		"client/discovery", "TestStateChangesWhileWritten", "",
+	},
+	{
+		"change-while-written-lost", "client/discovery/registration.go",
+		[]string{"\tr.noteWritten(m, &sent)\n", "\tr.noteWritten(m, &sent)\n\tselect {\n\tcase <-r.changed:\n\tdefault:\n\t}\n"},
+		"client/discovery", "TestStateChangesWhileWritten", "",
+	},
+	{
+		"probe-cancelled-for-good", "client/discovery/transport.go",
+		[]string{"\t\tb.probing = false\n\t} else", "\t} else"},
+		"client/discovery", "TestCancelledRequests", "",
+	},
+	{
+		"cancelled-is-failed", "client/discovery/transport.go",
+		[]string{"if errors.Is(err, context.Canceled) || err != nil && came == stale", "if err != nil && came == stale"},
+		"client/discovery", "TestCancelledRequests", "",
+	},
+	{
+		"cancelled-in-flight", "client/discovery/transport.go",
+		[]string{"\tif err != nil {\n\t\ts.done(b)\n", "\tif err != nil {\n\t\tif !errors.Is(err, context.Canceled) {\n\t\t\ts.done(b)\n\t\t}\n"},
+		"client/discovery", "TestCancelledRequests", "",
+	},
+}
