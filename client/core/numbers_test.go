@@ -34,61 +34,59 @@ func TestSequenceNumbers(t *testing.T) {
 	}
 }
 
-// TestRing compares the ring with a map.
+// TestRing compares the ring with a map: an id whose caller has given up stays open until it is answered, however many are begun
+// meanwhile, and no other request gets its place.
 func TestRing(t *testing.T) {
-	rng := rand.New(rand.NewPCG(3, 4))
-	var c ring[Request]
-	want := map[uint64]*Request{}
-	last := uint64(0)
-	for i := range 8_000 {
-		most := 10 + i%500
-		list := slices.Sorted(maps.Keys(want))
-		switch {
-		case len(want) < most && rng.IntN(2) == 0:
-			id := c.NextID()
-			if id <= last {
-				t.Fatalf("id %d after %d", id, last)
-			}
-			last = id
-			want[id] = &Request{}
-			c.Put(id, want[id])
-		case len(list) > 0:
-			id := list[rng.IntN(min(len(list), 1+rng.IntN(len(list))))]
-			if rng.IntN(5) == 0 {
-				if got := c.Abandon(id); got != want[id] {
-					t.Fatalf("abandoned %d gives another request", id)
+	for seed := range uint64(50) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var r ring[int]
+		open, order := map[uint64]*int{}, []uint64{}
+		most := 1 + random.IntN(40)
+		for step := range 400 {
+			switch at := random.IntN(max(len(order), 1)); {
+			case len(order) < most && random.IntN(2) == 0:
+				id := r.NextID()
+				if _, is := open[id]; is || id != r.NextID() || id <= r.Last() {
+					t.Fatalf("seed %d, step %d: the next id is %d after %d; open: %v", seed, step, id, r.Last(), order)
 				}
-				want[id] = nil
-				continue
+				open[id] = new(int)
+				r.Put(id, open[id])
+				order = append(order, id)
+			case len(order) == 0:
+			case random.IntN(3) == 0:
+				if of := r.Abandon(order[at]); of != open[order[at]] {
+					t.Fatalf("seed %d, step %d: under id %d waits %p, want %p", seed, step, order[at], of, open[order[at]])
+				}
+				open[order[at]] = nil
+			default:
+				if at = min(at, random.IntN(len(order))); r.Take(order[at]) != open[order[at]] || r.Take(order[at]) != nil {
+					t.Fatalf("seed %d, step %d: the answer of id %d has another taker", seed, step, order[at])
+				}
+				delete(open, order[at])
+				order = append(order[:at], order[at+1:]...)
 			}
-			if got := c.Take(id); got != want[id] {
-				t.Fatalf("answered %d gives another request", id)
+			if r.Open() != len(order) {
+				t.Fatalf("seed %d, step %d: %d ids are open, want %d", seed, step, r.Open(), len(order))
 			}
-			delete(want, id)
-			if c.Take(id) != nil || c.Find(id) != nil {
-				t.Fatalf("%d was answered twice", id)
+			for _, id := range order {
+				if r.Find(id) != open[id] {
+					t.Fatalf("seed %d, step %d: id %d is not found", seed, step, id)
+				}
+			}
+			waiting := 0
+			r.Each(func(id uint64, of *int) {
+				if waiting++; open[id] != of {
+					t.Fatalf("seed %d, step %d: id %d is visited with another request", seed, step, id)
+				}
+			})
+			for _, of := range open {
+				if of != nil {
+					waiting--
+				}
+			}
+			if waiting != 0 {
+				t.Fatalf("seed %d, step %d: %d too many are visited", seed, step, waiting)
 			}
 		}
-		if c.Open() != len(want) {
-			t.Fatalf("%d are open, want %d", c.Open(), len(want))
-		}
-	}
-	seen := 0
-	c.Each(func(id uint64, cl *Request) {
-		if seen++; want[id] != cl {
-			t.Fatal("another request")
-		}
-	})
-	for id, cl := range want {
-		if cl == nil {
-			continue
-		}
-		seen--
-		if c.Find(id) == nil {
-			t.Fatalf("%d is not found", id)
-		}
-	}
-	if seen != 0 {
-		t.Fatal("not all are visited")
 	}
 }

@@ -28,7 +28,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: map 1@1,2 2@2              instance 1 answers with a map: shard 1 has replicas at instances 1
 //	                              and 2, 1 leads it ...
 //	1: started shard=1            ... and with the start of the session
-//	ready 1@1,2 2@2               these four
+//	ready 1@1,2 2@2               these four; window=1, frame=60: the server's limits
 //	another                       a second session, of which look tells too; session=2 in its answers
 //	acquire a jobs wait=5s        call a acquires the semaphore jobs; priority=8, slots=g0,g1, hold=9s: its options;
 //	                              limit=1: it is created if there is none
@@ -245,6 +245,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.e.Connected(s.now, c, at, &protocol.HelloReply{
 			Version: uint32(w.number(t, "protocol", uint64(protocol.Version))), Cluster: cmp.Or(w.options["cluster"], "c"),
 			Instance: instance, Window: uint32(w.number(t, "window", 8)), MapVersion: w.number(t, "version", 0),
+			MaxFrame: uint32(w.number(t, "frame", 0)),
 		})
 	case "ready":
 		shards, options := "1@1", ""
@@ -254,8 +255,10 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		if term, ok := w.options["term"]; ok {
 			shards += " term=" + term
 		}
-		if value, ok := w.options["window"]; ok {
-			options = " window=" + value
+		for _, key := range []string{"window", "frame"} {
+			if value, ok := w.options[key]; ok {
+				options += " " + key + "=" + value
+			}
 		}
 		timeout := ""
 		if t, ok := w.options["timeout"]; ok {
