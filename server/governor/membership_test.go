@@ -1,9 +1,14 @@
 package governor
 
 import (
+	"errors"
+	"maps"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -44,5 +49,68 @@ func TestMembershipKnown(t *testing.T) {
 		if got := v.knowMembership(x, m); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+// TestVoterDiesAfterThePlan: a change of a group that was planned while its voters took part is
+// refused when one of them has died since: too few would be left after it, or the new one is dead.
+func TestVoterDiesAfterThePlan(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct {
+		name string
+		kind StepKind
+		lead func(s *clusterScript, b, c uint64) // what has the step planned
+		dies string
+	}{
+		{"removal", RemoveReplica, func(s *clusterScript, _, c uint64) {
+			s.apply(&meta.InstanceUpdate{Instance: c, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: true})
+		}, "b"},
+		{"promotion", PromoteReplica, func(s *clusterScript, _, _ uint64) { s.join("d", "", "", ""); s.join("e", "", "", "") }, ""},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			s := &clusterScript{progress: NewProgress()}
+			datadriven.RunTestFromString(t, "bootstrap factor=3 shards=1 buckets=8\n----\n\njoin b\n----\n\n"+
+				"join c\n----\n\nconverge quiet\n----\n", s.run)
+			b, _ := s.machine.InstanceByName("b")
+			c, _ := s.machine.InstanceByName("c")
+			x.lead(s, b.ID, c.ID)
+			var found *Step
+			for range 200 {
+				s.heartbeat()
+				s.detectFailures()
+				for _, step := range Plan(s.view(s.progress)) {
+					if step.Kind == x.kind && step.Shard == meta.MetaShardID {
+						found = &step
+						break
+					}
+					if answer, err := s.gov.execute(t.Context(), &step); err == nil {
+						s.progress.Done(&step, s.now, s.now, answer)
+					}
+				}
+				if found != nil {
+					break
+				}
+			}
+			if found == nil {
+				t.Fatalf("it is not planned:\n%s", s.explain())
+			}
+			dead := found.Instance
+			if x.dies != "" {
+				i, _ := s.machine.InstanceByName(x.dies)
+				dead = i.ID
+			}
+			s.kill(dead)
+			for end := s.now + 2*DefaultOfflineAfter; s.now < end; {
+				s.heartbeat()
+			}
+			g := s.groups[meta.MetaShardID]
+			before := maps.Clone(g.voters)
+			if _, err := s.gov.execute(t.Context(), found); !errors.Is(err, protocol.StatusPreconditionFailed) {
+				t.Errorf("%s: %v", found, err)
+			}
+			if !maps.Equal(g.voters, before) {
+				t.Errorf("%s: the voters are %v, and were %v", found, g.voters, before)
+			}
+		})
 	}
 }
