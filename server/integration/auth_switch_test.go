@@ -28,6 +28,9 @@ func TestAuthTurnedOn(t *testing.T) {
 	var reply protocol.HelloReply
 	await.True(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, secret); return reply.Identity == "alice" })
 	alice := as(t, s, secret)
+	plain := issue(t, anybody, "bob") // who is granted nothing
+	await.True(t, "the token to be known", func() bool { _, reply, _ = greet(t, s, plain); return reply.Identity == "bob" })
+	bob := as(t, s, plain)
 	if _, err := anybody.EnableAuth(t.Context(), ""); !errors.Is(err, protocol.StatusPreconditionFailed) {
 		t.Fatalf("on without an administrator: %v", err)
 	}
@@ -44,8 +47,10 @@ func TestAuthTurnedOn(t *testing.T) {
 			t.Errorf("goodbye of a client that %s is %+v", what, g)
 		}
 	}
-	if g := alice.closed(); g == nil || g.Status != protocol.StatusUnavailable {
-		t.Errorf("a client with a token that may do less now, and may have a stream open: goodbye is %+v", g)
+	for what, c := range map[string]*raw{"may do less now, and may have a stream open": alice, "may do nothing now": bob} {
+		if g := c.closed(); g == nil || g.Status != protocol.StatusUnavailable {
+			t.Errorf("goodbye of a client with a token that %s is %+v", what, g)
+		}
 	}
 	alice = as(t, s, secret)
 	mine := alice.session(alice.node(), 3)
