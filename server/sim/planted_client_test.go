@@ -92,4 +92,24 @@ var clientFaults = []plantedFault{
 		[]string{"return min(timeout*85/100, ", "return max(timeout, "},
 		"client/sessionstate", "TestWindow", "",
 	},
+	{
+		"abandoned-place-taken", "client/core/ring.go",
+		[]string{"for r.slots[id&mask].id != 0 {", "for r.slots[id&mask].of != nil {"},
+		"client/core", "TestRing", "",
+	},
+	{
+		"queue-overtaken", "client/core/request.go",
+		[]string{"case full || !c.queue.empty() && !c.admitting:", "case full:"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"admits-one", "client/core/conn.go",
+		[]string{"\tfor !c.over && !c.queue.empty() &&", "\tif !c.over && !c.queue.empty() &&"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"too-long-takes-room", "client/core/conn.go",
+		[]string{"\t\te.tasks = append(e.tasks, &tooLong{r, length, c.maxFrame})\n", "\t\te.tasks = append(e.tasks, &tooLong{r, length, c.maxFrame})\n\t\tc.requests.Put(id, nil)\n"},
+		"client/core", "TestScripts", "",
+	},
 }

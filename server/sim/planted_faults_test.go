@@ -25,7 +25,7 @@ type plantedFault struct {
 // plantedFaults are all of them.
 var plantedFaults = slices.Concat(
 	shardFaults, leaderFaults, clientFaults, queueFaults, recordFaults, watchFaults, deliveryFaults, limitFaults, stepFaults,
-	discoveryFaults,
+	discoveryFaults, serverFaults,
 )
 
 // TestPlantedFaultsApply: each old text is in its file once.
