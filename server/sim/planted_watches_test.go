@@ -73,4 +73,14 @@ var watchFaults = []plantedFault{
 		[]string{"return !m.isRecent(now, grace) || m.instance == instance", "return m.written >= 0 || m.instance == instance"},
 		"server/chaos", "TestCheckedHistories", "^SIGKILL of the leader while nothing of it arrives",
 	},
+	{
+		"synced-without-owner", "client/core/watch.go",
+		[]string{"served.Equal(w.newest) && served.Complete()", "served.Equal(w.newest)"},
+		"client/core", "TestScripts", "",
+	},
+	{
+		"synced-by-former-owner", "client/core/watch.go",
+		[]string{"served.Equal(w.newest) && served.Complete()", "served.Complete()"},
+		"client/core", "TestScripts", "",
+	},
 }
