@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -21,11 +22,14 @@ import (
 const backupAttempts = 5
 
 func backupCmd(a *app) *cobra.Command {
-	c := command("backup FILE", "Write a backup of the whole cluster, or check one",
+	c := command("backup FILE|DIR/", "Write a backup of the whole cluster, or check one",
 		`Write the state of the whole cluster into a file, while clients work. Each shard is as of its own
 moment. The file is checked as with --verify and then replaces a regular file of that name. A
-device, a pipe, a folder or a symbolic link is refused. A backup that does not end, killed or not,
-leaves no file. Needs the right admin on /.
+device, a pipe or a symbolic link is refused. A backup that does not end, killed or not, leaves no
+file. Needs the right admin on /.
+
+With a folder, written with / at its end, the file is named by the cluster's id and the time. --keep
+then removes the oldest of the cluster's backups there, once the new one is checked.
 
 With - as the file the backup goes to standard output, for a pipe, and what it is to standard error.
 It is checked on its way. If something changes in the cluster meanwhile it fails, and what was
@@ -36,13 +40,21 @@ The file holds secrets, such as the keys that sign session tickets. Protect it a
 With --verify no server is asked: the file is read completely, and each shard's state is rebuilt
 and compared with its digest. With - as the file standard input is read.`)
 	c.Example = `  signalbox cluster backup cluster.backup
+  signalbox cluster backup /var/backups/signalbox/ --keep 14
   signalbox cluster backup - | gzip >cluster.backup.gz
   signalbox cluster backup --verify cluster.backup`
 	verify := c.Flags().Bool("verify", false, "Check the file, offline.")
+	keep := c.Flags().Int("keep", 0, "With DIR/: how many of the cluster's backups stay there (default: all).")
 	c.Annotations = map[string]string{offline: "verify"}
-	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return errNoFile
+		}
+		switch folder := isFolder(args[0]); {
+		case cmd.Flags().Changed("keep") && (!folder || *verify):
+			return usagef("--keep goes with a folder, written with / at its end")
+		case cmd.Flags().Changed("keep") && *keep < 1:
+			return usagef("--keep is %d; keep at least 1 backup", *keep)
 		}
 		if *verify {
 			x, err := readBackup(inv.longCtx, args[0], a.stdin, backup.Verify)
@@ -62,11 +74,15 @@ and compared with its digest. With - as the file standard input is read.`)
 			return printBackup(&printer{w: a.stderr, format: inv.values["output"]}, args[0], "what was written", x)
 		}
 		for try := 1; ; try++ {
-			x, err := takeBackup(inv, args[0])
+			path, x, err := takeBackup(inv, args[0])
 			var bad *badBackup
 			switch {
 			case err == nil:
-				return printBackup(inv.printer(), args[0], args[0], x)
+				err := printBackup(inv.printer(), path, path, x)
+				if *keep > 0 && err == nil {
+					err = a.keepBackups(args[0], x.Cluster, filepath.Base(path), *keep)
+				}
+				return err
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
 				return err
 			}
@@ -119,13 +135,32 @@ func streamBackup(inv *invocation) (x *backup.Contents, err error) {
 	return x, nil
 }
 
-func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
-	if err := file.CheckRegular(path); err != nil {
-		return nil, err
+// keepBackups removes the oldest backups of a folder, and notes which.
+func (a *app) keepBackups(dir, cluster, newest string, keep int) error {
+	removed, err := removeOldBackups(dir, cluster, newest, keep)
+	for _, name := range removed {
+		a.note("removed %s%s\n", dir, name)
+	}
+	if err != nil {
+		return fmt.Errorf("the backup is written, but an older one could not be removed: %w", err)
+	}
+	return nil
+}
+
+// takeBackup writes a backup to a file, or under a name of its own into a folder, and returns its
+// path.
+func takeBackup(inv *invocation, path string) (_ string, x *backup.Contents, err error) {
+	if !isFolder(path) { // else it is checked once the name is known
+		if err := file.CheckRegular(path); err != nil {
+			return "", nil, err
+		}
 	}
 	s, err := backedUp(inv)
 	if err != nil {
-		return nil, err
+		return "", nil, err
+	}
+	if isFolder(path) {
+		path += backupName(s.ID, time.Now())
 	}
 	err = file.Replace(path, func(f *os.File) error { return writeBackup(inv, f, s) }, func(next string) error {
 		if x, err = readBackup(inv.longCtx, next, nil, backup.Verify); err != nil {
@@ -133,7 +168,7 @@ func takeBackup(inv *invocation, path string) (x *backup.Contents, err error) {
 		}
 		return nil
 	})
-	return x, err
+	return path, x, err
 }
 
 func writeBackup(inv *invocation, f io.Writer, s *protocol.ClusterStatus) error {
