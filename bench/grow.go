@@ -209,7 +209,7 @@ func newResizableCluster(
 	// A cluster that is made for several copies serves nobody until there are as many instances. One
 	// that gets instances before it is to have copies makes a replicaset of each.
 	g.factor = c.Factor
-	if _, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(c.Factor)); err != nil {
+	if _, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(c.Factor), false); err != nil {
 		return nil, err
 	}
 	return g, g.resize(ctx, c.Steps[0])
@@ -254,7 +254,7 @@ func (g *resizableCluster) resize(ctx context.Context, n int) error {
 				return err
 			}
 		case i >= n && p != nil:
-			if _, err := admin.New(g.operator).Expel(ctx, instanceName(i), true); err != nil {
+			if _, err := admin.New(g.operator).WithReason("the benchmark makes the cluster smaller").Expel(ctx, instanceName(i), true); err != nil {
 				return err
 			}
 		}

@@ -142,7 +142,7 @@ func TestReason(t *testing.T) {
 	}
 	ended(killed, waiting, "in the way")
 	dropped, waiting := begin()
-	if err := admin.Nodes(c).Drop(ctx, "/doomed"); err != nil {
+	if _, err := admin.Nodes(c).Delete(ctx, "/doomed", admin.DeleteOptions{Force: true, Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
 	ended(dropped, waiting, "node dropped")

@@ -50,8 +50,8 @@ func TestNodes(t *testing.T) {
 	if _, err := c.Session(ctx, "/nowhere"); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
 	}
-	must(t, admin.Nodes(c).Drop(ctx, "/a/b"))
-	if err := admin.Nodes(c).Drop(ctx, "/a/b"); !errors.Is(err, client.NotFound) {
+	deleteNode(t, c, "/a/b")
+	if _, err := admin.Nodes(c).Delete(ctx, "/a/b", admin.DeleteOptions{Force: true, Reason: "test"}); !errors.Is(err, client.NotFound) {
 		t.Fatal(err)
 	}
 }
@@ -118,5 +118,13 @@ func TestPages(t *testing.T) {
 		if ev.Kind == client.EventChanged && len(ev.Added) == count {
 			break
 		}
+	}
+}
+
+// deleteNode deletes a node, whatever it has.
+func deleteNode(t *testing.T, c *client.Client, path string) {
+	t.Helper()
+	if _, err := admin.Nodes(c).Delete(t.Context(), path, admin.DeleteOptions{Force: true, Reason: "test"}); err != nil {
+		t.Fatal(err)
 	}
 }

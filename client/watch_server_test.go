@@ -379,7 +379,7 @@ func TestWatchOfDroppedNode(t *testing.T) {
 			break
 		}
 		if ev.Kind == client.EventSynced {
-			must(t, admin.Nodes(c).Drop(ctx, "/gone"))
+			deleteNode(t, c, "/gone")
 		}
 	}
 	if !stopped {
@@ -409,7 +409,7 @@ func TestRecipesOfDroppedNode(t *testing.T) {
 	if list, leader := read(); list != nil || leader != nil {
 		t.Fatal(list, leader)
 	}
-	must(t, admin.Nodes(c).Drop(ctx, "/gone"))
+	deleteNode(t, c, "/gone")
 	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
 		t.Error(list, leader)
 	}

@@ -45,6 +45,8 @@ type AuthToken struct {
 type AuthSwitchRequest struct {
 	Enabled bool   `json:"on"`
 	Secret  string `json:"secret,omitempty"`
+	Force   bool   `json:"force,omitempty"`  // needed to disable it
+	Reason  string `json:"reason,omitempty"` // for the records; needed with Force
 }
 
 // AuthTokenRequest names a token: up to 64 bytes of text for the id, which is made up if it is

@@ -38,8 +38,9 @@ type DrainRequest struct {
 // ExpelRequest asks that an instance leave for good. It goes on until it is done, also when
 // the operator who asked is gone.
 type ExpelRequest struct {
-	Instance string `json:"instance"`        // name, or uuid
-	Force    bool   `json:"force,omitempty"` // also if it is not Offline, or leads shards. It never loses data
+	Instance string `json:"instance"`         // name, or uuid
+	Force    bool   `json:"force,omitempty"`  // also if it is not Offline, or leads shards. It never loses data
+	Reason   string `json:"reason,omitempty"` // for the records; needed with Force
 }
 
 // TransferRequest asks that a shard be led by another instance that has it.
@@ -70,6 +71,8 @@ type TicketKey struct {
 type ReplicationFactorRequest struct {
 	Tier   string `json:"tier"`
 	Factor uint32 `json:"factor"`
+	Force  bool   `json:"force,omitempty"`  // also if it is lower than before
+	Reason string `json:"reason,omitempty"` // for the records; needed with Force
 }
 
 // ShardsRequest names a tier, and how many data shards each replicaset of it is to have.

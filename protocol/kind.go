@@ -31,7 +31,7 @@ const (
 	KindNodeCreate   Kind = 10
 	KindNodeAlter    Kind = 11
 	KindNodeDescribe Kind = 12
-	KindNodeDrop     Kind = 13
+	KindNodeDelete   Kind = 13
 	KindNodeList     Kind = 14
 
 	// Operators. Bucket is 0: any instance answers.
@@ -141,7 +141,7 @@ const (
 // kindNames are the names used in logs and metrics, by number.
 var kindNames = [...]string{
 	KindHello: "hello", KindPing: "ping", KindPresentTicket: "present_ticket", KindMap: "map",
-	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDrop: "node_drop",
+	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDelete: "node_delete",
 	KindNodeList: "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
 	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",

@@ -1,5 +1,7 @@
 package protocol
 
+import "fmt"
+
 // Consistency of reads and attaches of a node.
 type Consistency uint8
 
@@ -137,20 +139,92 @@ func (m *NodeDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *NodeDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *NodeDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// NodeDrop drops a node, with live sessions and owned semaphores; nodes below it keep it from being
-// dropped (PRECONDITION_FAILED). Reply: Empty.
-type NodeDrop struct {
-	Path string
+// NodeDelete deletes a node with all that it has. PRECONDITION_FAILED: without Force, a node that has
+// sessions, semaphores, processes, rollouts or rate limits; in any case one with nodes below it.
+// Reply: NodeContents.
+type NodeDelete struct {
+	Path   string
+	Force  bool
+	DryRun bool   // only count what would go
+	Reason string // for the records; not empty with Force
 }
 
-func (m *NodeDrop) fields(f *fields) {
-	f.message("node drop")
+func (m *NodeDelete) fields(f *fields) {
+	f.message("node delete")
 	f.path(&m.Path)
+	f.bool("force", &m.Force)
+	f.bool("dry run", &m.DryRun)
+	if m.Force && f.checks() {
+		f.reason(&m.Reason)
+		return
+	}
+	f.text("reason", &m.Reason, "reason", MaxDescriptionLen)
 }
 
-func (m *NodeDrop) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
-func (m *NodeDrop) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
-func (m *NodeDrop) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+func (m *NodeDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+func (m *NodeDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
+
+// NodeContents counts what a node has, or had when it was deleted, over all shards.
+type NodeContents struct {
+	Sessions   uint64
+	Semaphores uint64 // those of configurations too
+	Owners     uint64
+	Waiters    uint64
+	Processes  uint64
+	Tracks     uint64
+	Limits     uint64
+}
+
+func (m *NodeContents) fields(f *fields) {
+	f.message("node contents")
+	f.uint("sessions", &m.Sessions)
+	f.uint("semaphores", &m.Semaphores)
+	f.uint("owners", &m.Owners)
+	f.uint("waiters", &m.Waiters)
+	f.uint("processes", &m.Processes)
+	f.uint("tracks", &m.Tracks)
+	f.uint("limits", &m.Limits)
+}
+
+func (m *NodeContents) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
+func (m *NodeContents) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
+
+// InUse reports whether anything is there that somebody may miss.
+func (m *NodeContents) InUse() bool {
+	return m.Sessions+m.Semaphores+m.Processes+m.Tracks+m.Limits > 0
+}
+
+// String lists what is there, such as "2 sessions, 1 semaphore, 1 owner".
+func (m *NodeContents) String() string {
+	out := ""
+	for _, x := range []struct {
+		n    uint64
+		noun string
+	}{
+		{m.Sessions, "session"}, {m.Semaphores, "semaphore"}, {m.Owners, "owner"}, {m.Waiters, "waiter"},
+		{m.Processes, "process"}, {m.Tracks, "rollout"}, {m.Limits, "rate limit"},
+	} {
+		if x.n == 0 {
+			continue
+		}
+		if out != "" {
+			out += ", "
+		}
+		out += fmt.Sprintf("%d %s", x.n, x.noun)
+		switch {
+		case x.n == 1:
+		case x.noun == "process":
+			out += "es"
+		default:
+			out += "s"
+		}
+	}
+	if out == "" {
+		return "nothing"
+	}
+	return out
+}
 
 // NodeInfo describes a node. Reply of create, alter and describe.
 type NodeInfo struct {

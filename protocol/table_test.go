@@ -107,8 +107,8 @@ var messages = []messageCase{
 	{KindNodeAlter | KindReply, &sampleNode},
 	{KindNodeDescribe, &NodeDescribe{Path: "/services/billing"}},
 	{KindNodeDescribe | KindReply, &sampleNode},
-	{KindNodeDrop, &NodeDrop{Path: "/services/billing"}},
-	{KindNodeDrop | KindReply, &Empty{}},
+	{KindNodeDelete, &NodeDelete{Path: "/services/billing", Force: true, DryRun: true, Reason: "not used any more"}},
+	{KindNodeDelete | KindReply, &NodeContents{Sessions: 13, Semaphores: 4, Owners: 3, Waiters: 2, Processes: 1, Tracks: 5, Limits: 6}},
 	{KindNodeList, &NodeList{Prefix: "/services/", Cursor: []byte("/services/a"), Limit: 100}},
 	{KindNodeList | KindReply, &NodeListReply{Nodes: []NodeInfo{sampleNode}, Cursor: []byte("/services/billing")}},
 

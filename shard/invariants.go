@@ -138,6 +138,9 @@ func (m *Machine) recount() map[*node]usage {
 			}
 		}
 		add(s.node, 0, uint64(s.waiters.n))
+		u := all[s.node]
+		u.entries += uint64(s.waiters.n + s.owners.n)
+		all[s.node] = u
 		if head := s.waiters.first; head != nil && head.count > s.limit {
 			u := all[s.node]
 			u.stuck++

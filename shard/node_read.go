@@ -46,6 +46,25 @@ func (r Nodes) Usage(id uint64) (Usage, bool) {
 	}, true
 }
 
+// Contents counts what a node has in this shard. Copies that come and go with buckets count too.
+type Contents struct {
+	Sessions, Semaphores, Owners, Waiters, Processes, Tracks, Limits uint64
+}
+
+// Contents of a node that is known here and was not dropped.
+func (r Nodes) Contents(id uint64) (Contents, bool) {
+	n := r.m.nodes[id]
+	if n == nil {
+		return Contents{}, false
+	}
+	return Contents{
+		Sessions: uint64(n.homeSessions.Len()), Semaphores: uint64(n.semaphoreCount),
+		Owners: n.entries - n.waiters, Waiters: n.waiters,
+		Processes: uint64(n.objects[kindProcess].Len()), Tracks: uint64(n.objects[kindTrack].Len()),
+		Limits: uint64(n.objects[kindLimit].Len()),
+	}, true
+}
+
 // MaxWatchers is what this shard admits of the node's quota of watchers; 0 for a node that is not
 // known here. The holder of the watches counts them.
 func (r Nodes) MaxWatchers(node uint64) uint64 {

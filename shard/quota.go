@@ -27,6 +27,7 @@ const (
 type usage struct {
 	bytes   uint64
 	waiters uint64
+	entries uint64 // waiters and owners; no quota counts them
 	silent  uint64 // owners that have not said that they know their bound
 	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
 
@@ -67,6 +68,7 @@ func (n *node) removeSession(s *homeSession) {
 // but for its place: setPlace and dropPlace count that.
 func (n *node) addEntryUsage(e *entry) {
 	n.bytes += entryBytes + uint64(len(e.data))
+	n.entries++
 	if e.waiting {
 		n.waiters++
 		e.session.waits++
@@ -75,6 +77,7 @@ func (n *node) addEntryUsage(e *entry) {
 
 func (n *node) removeEntryUsage(e *entry) {
 	n.bytes -= entryBytes + uint64(len(e.data))
+	n.entries--
 	if e.waiting {
 		n.waiters--
 		e.session.waits--

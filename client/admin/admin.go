@@ -46,7 +46,7 @@ type cluster interface {
 // New returns a Client that sends its requests through c. The caller still closes c.
 func New(c *client.Client) *Client { return &Client{c: c.Handle(handle.Key{})} }
 
-// WithReason is the Client with a reason that the audit log has beside Drain and Undrain.
+// WithReason is the Client with a reason that the audit log has beside changes that take one.
 func (a *Client) WithReason(text string) *Client { return &Client{a.c, text} }
 
 // call sends a request and reads its answer. A nil request is empty.
@@ -94,9 +94,10 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 
 // Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
 // instance is not Offline or leads a shard; in any case, if a shard with data or the cluster has no
-// majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it.
+// majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it. force needs a Client that
+// WithReason made: BadRequest without.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
-	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force})
+	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force, Reason: a.reason})
 }
 
 // Transfer makes another instance that has a replica of the shard its leader.
@@ -111,10 +112,12 @@ func (a *Client) SetWeight(ctx context.Context, replicaset string, weight float6
 		protocol.WeightRequest{Replicaset: replicaset, Weight: weight})
 }
 
-// SetReplicationFactor sets how many instances each replicaset of a tier is filled up to.
-func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32) (*Tier, error) {
+// SetReplicationFactor sets how many instances each replicaset of a tier is filled up to. A lower
+// factor than before needs force, and a Client that WithReason made: PreconditionFailed and
+// BadRequest without.
+func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32, force bool) (*Tier, error) {
 	return call[Tier](ctx, a, protocol.MethodReplicationFactor,
-		protocol.ReplicationFactorRequest{Tier: tier, Factor: factor})
+		protocol.ReplicationFactorRequest{Tier: tier, Factor: factor, Force: force, Reason: a.reason})
 }
 
 // Shards describes the data shards of a tier, and what is left to do until each replicaset has as

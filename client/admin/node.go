@@ -123,8 +123,8 @@ func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = nam
 // path or configuration, AlreadyExists.
 //
 // A request whose answer is lost is sent again. If another client drops the same path at that
-// moment, the node may be created twice; likewise a repeated drop may drop a node that was created
-// again. Processes that create and drop one path concurrently must take a lock first.
+// moment, the node may be created twice; likewise a repeated deletion may delete a node that was
+// created again. Processes that create and delete one path concurrently must take a lock first.
 //
 // While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
 // with ErrOutcomeUnknown and Unavailable: the change may still happen.
@@ -201,17 +201,35 @@ func (t NodeTree) Describe(ctx context.Context, path string) (*NodeInfo, error) 
 	return nodeInfo(info), nil
 }
 
-// Drop drops a node. Its sessions end, and its semaphores are deleted with their owners. Nodes
-// below it must be dropped first (PreconditionFailed). Errors: NotFound.
-func (t NodeTree) Drop(ctx context.Context, path string) error {
-	repeated, err := t.c.Call(ctx, core.Target{}, protocol.KindNodeDrop, &protocol.NodeDrop{Path: path}, &protocol.Empty{})
-	if repeated && protocol.StatusOf(err) == protocol.StatusNotFound {
-		return nil // the first sending did it
+// NodeContents counts what a node has, over all shards.
+type NodeContents = protocol.NodeContents
+
+// DeleteOptions say how a node is deleted.
+type DeleteOptions struct {
+	// Force deletes a node that is in use: its sessions end, and what they hold, its semaphores,
+	// configurations, processes, rollouts and rate limits are gone for good.
+	Force  bool
+	Reason string // for the audit log, 1 to 1,024 bytes with Force
+	DryRun bool   // only count what would go
+}
+
+// Delete deletes a node, and returns what it had: nothing, unless it is forced. A node made later
+// under the path is new and empty, and its fencing tokens go on above those of this one.
+//
+// Errors: PreconditionFailed if the node has sessions or keeps anything and Force is not set, or if
+// there are nodes below it; BadRequest for Force without Reason; NotFound. After a repeated request
+// whose first sending deleted the node the counts are 0.
+func (t NodeTree) Delete(ctx context.Context, path string, o DeleteOptions) (NodeContents, error) {
+	var had NodeContents
+	repeated, err := t.c.Call(ctx, core.Target{}, protocol.KindNodeDelete,
+		&protocol.NodeDelete{Path: path, Force: o.Force, DryRun: o.DryRun, Reason: o.Reason}, &had)
+	if repeated && !o.DryRun && protocol.StatusOf(err) == protocol.StatusNotFound {
+		return had, nil // the first sending did it
 	}
-	if err != nil {
+	if err != nil && !o.DryRun {
 		err = driver.OutcomeUnknown(repeated && !driver.Answered(err), err)
 	}
-	return driver.WithOp("drop node", path, err)
+	return had, driver.WithOp("delete node", path, err)
 }
 
 // List lists the nodes whose path begins with prefix, in order of path. Of the options, After, of

@@ -137,7 +137,7 @@ func TestNodeComesLater(t *testing.T) {
 	_, err = discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: "10.0.0.1:80"})
 	must(t, err)
 	until(t, e, func(v *discovery.View) bool { return len(v.All) == 1 })
-	must(t, admin.Nodes(c).Drop(t.Context(), "/later"))
+	deleteNode(t, c, "/later")
 	if v := until(t, e, func(*discovery.View) bool { return errors.Is(e.Err(), client.NotFound) }); len(v.All) != 1 || v.Live {
 		t.Errorf("%+v", v) // a list that was known stays
 	}

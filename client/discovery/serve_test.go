@@ -226,7 +226,7 @@ func TestRefused(t *testing.T) {
 	create()
 	m := serve(t, srv, "/short", "a")
 	<-m.registered
-	must(t, admin.Nodes(c).Drop(t.Context(), "/short"))
+	deleteNode(t, c, "/short")
 	<-m.lost
 	if err := <-m.lost; !errors.Is(err, client.NotFound) {
 		t.Errorf("without the node: %v", err)
@@ -315,5 +315,13 @@ func TestStartsWhileAway(t *testing.T) {
 	}
 	if _, err := client.New(client.Config{}); err == nil {
 		t.Error("without endpoints")
+	}
+}
+
+// deleteNode deletes a node, whatever it has.
+func deleteNode(t *testing.T, c *client.Client, path string) {
+	t.Helper()
+	if _, err := admin.Nodes(c).Delete(t.Context(), path, admin.DeleteOptions{Force: true, Reason: "test"}); err != nil {
+		t.Fatal(err)
 	}
 }

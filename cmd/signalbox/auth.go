@@ -102,9 +102,15 @@ its token is printed, or written to --secret-file, once.`)
 
 func authDisableCmd(a *app) *cobra.Command {
 	c := command("disable", "Disable authentication",
-		"Disable authentication: every client may do everything. Tokens and rights are kept for the next enable.")
+		`Disable authentication: every client may do everything. Tokens and rights are kept for the next
+enable. While authentication is on, this is refused without --force.`)
+	c.Example = "  signalbox auth disable --force --reason 'the administrators lost their tokens'"
+	g := addGuard(c, "auth disable")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-		err := c.DisableAuth(inv.ctx)
+		if err := g.check(); err != nil {
+			return err
+		}
+		err := c.WithReason(g.reason).DisableAuth(inv.ctx, g.force)
 		return inv.report(err, row{{"on", "auth on", false}}, "authentication is off: every client may do everything")
 	})
 	return c

@@ -143,9 +143,12 @@ An instance that is up, or that leads shards, is refused without --force. In any
 if a shard with data, or the cluster, has no majority or would have none without it, or if its
 buckets have nowhere to go. The error names what to do first. No data is lost either way.`)
 	c.Example = "  signalbox cluster expel default_1_2 --timeout 10m"
-	force := c.Flags().Bool("force", false, "Expel the instance even if it is up or leads shards.")
+	g := addGuard(c, "cluster expel")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		i, err := c.Expel(inv.ctx, args[0], *force)
+		if err := g.check(); err != nil {
+			return err
+		}
+		i, err := c.WithReason(g.reason).Expel(inv.ctx, args[0], g.force)
 		if err != nil {
 			return err
 		}
@@ -236,8 +239,11 @@ func replicationFactorCmd(a *app) *cobra.Command {
 	c := command("replication-factor TIER FACTOR", "Change how many instances host each shard of a tier",
 		`Change how many instances each replicaset of a tier gets. Replicasets are filled with spare
 instances and with those that join later. An instance is spare if its own replicaset is incomplete
-and has no buckets. No instance leaves a replicaset that has more members.`)
+and has no buckets. No instance leaves a replicaset that has more members.
+
+A lower factor than before is refused without --force: what is lost later may then be lost for good.`)
 	c.Example = "  signalbox cluster replication-factor default 3"
+	g := addGuard(c, "cluster replication-factor")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n, err := strconv.ParseUint(args[1], 10, 32)
 		if err != nil || n < 1 || n > 64 {
@@ -247,7 +253,10 @@ and has no buckets. No instance leaves a replicaset that has more members.`)
 		if err != nil {
 			return err
 		}
-		t, err := c.SetReplicationFactor(inv.ctx, args[0], uint32(n))
+		if err := g.check(); err != nil {
+			return err
+		}
+		t, err := c.WithReason(g.reason).SetReplicationFactor(inv.ctx, args[0], uint32(n), g.force)
 		if err != nil {
 			return err
 		}

@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/audit"
@@ -57,22 +56,21 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
   signalbox cluster recover saved.backup --survivor /var/lib/signalbox --reason 'racks 1 and 2 burnt'
   signalbox cluster restore saved.backup --data /var/lib/signalbox-new`
 	folders := c.Flags().StringArray("survivor", nil, "Data folder of a surviving instance; may be given several times.")
-	reason := c.Flags().String("reason", "", "Reason, for the records; required.")
+	g := addGuard(c, "cluster recover")
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
 	accept := c.Flags().Bool("accept-loss", false,
 		"Also read logs that are damaged, are behind their watermark, or have none: what they lack is lost.")
-	dry := c.Flags().Bool("dry-run", false, "Show the logs, and write nothing.")
 	c.Annotations = map[string]string{offline: ""}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
-		switch {
-		case len(*folders) == 0:
+		if len(*folders) == 0 {
 			return usagef("--survivor is missing: give the data folder of each surviving instance")
-		case !*dry && strings.TrimSpace(*reason) == "":
-			return usagef("--reason is missing: say why, for the records; or look first, with --dry-run")
+		}
+		if err := g.check(); err != nil {
+			return err
 		}
 		path := filepath.Clean(args[0])
-		if !*dry {
+		if !g.dryRun {
 			if _, err := os.Lstat(path); err == nil {
 				return fmt.Errorf("%s exists; choose another file", path)
 			}
@@ -89,10 +87,10 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
 			return err
 		}
 		defer left.Close()
-		if *dry {
+		if g.dryRun {
 			return printSurvivors(inv.printer(), left.Logs())
 		}
-		from := &backup.Recovered{Reason: *reason, Folders: *folders, Losses: left.Losses()}
+		from := &backup.Recovered{Reason: g.reason, Folders: *folders, Losses: left.Losses()}
 		for _, loss := range from.Losses {
 			fmt.Fprintf(a.stderr, "LOSS: %s\n", loss)
 		}

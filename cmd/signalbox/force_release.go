@@ -1,8 +1,6 @@
 package main
 
 import (
-	"strings"
-
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/spf13/cobra"
@@ -16,18 +14,6 @@ later grants have higher tokens; any other is not. Stop the holder's process fir
 
 Needs the right admin on the node's path. Each use is written to the audit log with identity, time
 and reason.`
-
-// addForceFlags adds the flags of such a verb. The reason is wanted unless it is a dry run.
-func addForceFlags(c *cobra.Command) (reason func() (string, error), dry *bool) {
-	text := c.Flags().String("reason", "", "Reason, for the client and the audit log; required.")
-	dry = c.Flags().Bool("dry-run", false, "Show what would be released, and release nothing.")
-	return func() (string, error) {
-		if strings.TrimSpace(*text) == "" && !*dry {
-			return "", usagef("--reason is missing: say why, for the client that loses what it holds and for the audit log")
-		}
-		return *text, nil
-	}, dry
-}
 
 func semForceRelease(a *app) *cobra.Command {
 	c := command("force-release NAME", "Release units of an owner; its session stays",
@@ -49,10 +35,9 @@ that it prints leaves out those that the first sending released.
 	c.Flags().Uint64Var(&by.session, "session", 0, "Release what this session holds.")
 	c.Flags().Uint64Var(&by.token, "token", 0, "Release the grant with this token.")
 	c.Flags().BoolVar(&by.all, "all-owners", false, "Release all current owners.")
-	reason, dry := addForceFlags(c)
+	g := addGuard(c, "sem force-release")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		why, err := reason()
-		if err != nil {
+		if err := g.check(); err != nil {
 			return err
 		}
 		given := 0
@@ -79,12 +64,12 @@ that it prints leaves out those that the first sending released.
 			}
 		}
 		released := uint64(0)
-		if len(owners) > 0 && !*dry {
-			if released, err = admin.OfNode(n).ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, why); err != nil {
+		if len(owners) > 0 && !g.dryRun {
+			if released, err = admin.OfNode(n).ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, g.reason); err != nil {
 				return err
 			}
 		}
-		return printForced(inv.printer(), args[0], owners, released, *dry)
+		return printForced(inv.printer(), args[0], owners, released, g.dryRun)
 	})
 	return c
 }

@@ -160,12 +160,27 @@ func nodeCmd(a *app) *cobra.Command {
 		return inv.printNode(admin.Nodes(c).Describe(inv.ctx, args[0]))
 	})
 
-	drop := command("drop PATH", "Delete a node with its sessions and semaphores",
-		`Delete a node with its live sessions and held semaphores: each of its sessions expires. A node
-created later under the same path is new and empty. Nodes below it must be dropped first.`)
-	drop.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
-		err := admin.Nodes(c).Drop(inv.ctx, args[0])
-		return inv.report(err, row{{"path", "path", args[0]}, {"dropped", "dropped", true}}, "dropped %s", args[0])
+	del := command("delete PATH", "Delete a node with all that it has",
+		`Delete a node. One that is in use, because it has sessions or keeps semaphores, configurations,
+processes, rollouts or rate limits, is refused without --force. With it, all of that is gone for
+good: its sessions end, and their clients lose what they hold. A node created later under the same
+path is new and empty; its fencing tokens go on above those of this one. Nodes below it must be
+deleted first.`)
+	del.Example = `  signalbox node delete /services/billing --dry-run
+  signalbox node delete /services/billing --force --reason 'the service is gone'`
+	g := addGuard(del, "node delete")
+	del.RunE = a.clientVerb(func(inv *invocation, c *client.Client, args []string) error {
+		if err := g.check(); err != nil {
+			return err
+		}
+		had, err := admin.Nodes(c).Delete(inv.ctx, args[0], admin.DeleteOptions{Force: g.force, Reason: g.reason, DryRun: g.dryRun})
+		r := row{{"path", "path", args[0]}, {"deleted", "deleted", !g.dryRun}, {"dry_run", "", g.dryRun},
+			{"sessions", "", had.Sessions}, {"semaphores", "", had.Semaphores}, {"owners", "", had.Owners}, {"waiters", "", had.Waiters},
+			{"processes", "", had.Processes}, {"rollouts", "", had.Tracks}, {"rate_limits", "", had.Limits}}
+		if g.dryRun {
+			return inv.report(err, r, "dry run: with %s would go: %s", args[0], &had)
+		}
+		return inv.report(err, r, "deleted %s; with it went: %s", args[0], &had)
 	})
 
 	ls := command("ls [PREFIX]", "List nodes by path prefix", "")
@@ -181,7 +196,7 @@ created later under the same path is new and empty. Nodes below it must be dropp
 
 	return group("node", "Coordination nodes: namespaces with a configuration",
 		"Coordination nodes are namespaces with a path and a configuration. Semaphores and sessions of different nodes are independent.",
-		create, alter, describe, drop, ls)
+		create, alter, describe, del, ls)
 }
 
 func (inv *invocation) printNode(n *admin.NodeInfo, err error) error {

@@ -272,11 +272,28 @@ func semResize(a *app) *cobra.Command {
 
 func semDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a persistent semaphore", "")
-	force := c.Flags().Bool("force", false, "Delete it even if it has owners or waiters: owners lose it, waiters are rejected.")
-	reason := addReason(c)
-	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Delete(inv.ctx, args[0], *force, client.Reason(*reason))
-		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+	g := addGuard(c, "sem delete")
+	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
+		if err := g.check(); err != nil {
+			return err
+		}
+		if g.dryRun {
+			n, err := inv.openNode()
+			if err != nil {
+				return err
+			}
+			sem, err := n.Describe(inv.ctx, args[0], client.ReadConsistency(client.Strict))
+			if err != nil {
+				return err
+			}
+			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", false}, {"dry_run", "", true},
+				{"owners", "", sem.NumOwners}, {"waiters", "", sem.NumWaiters}},
+				"dry run: with %s would go: %s, %s", args[0], count(sem.NumOwners, "owner"), count(sem.NumWaiters, "waiter"))
+		}
+		return inv.withSession(func(s *client.Session) error {
+			err := s.Delete(inv.ctx, args[0], g.force, client.Reason(g.reason))
+			return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+		})
 	})
 	return c
 }

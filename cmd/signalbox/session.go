@@ -55,24 +55,23 @@ session, use "signalbox sem force-release".
 `+forceWarning)
 	kill.Example = `  signalbox session kill 35184372088833 --dry-run
   signalbox session kill 35184372088833 --reason 'host is broken'`
-	reason, dry := addForceFlags(kill)
+	g := addGuard(kill, "session kill")
 	kill.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := parseSession(args[0])
 		if err != nil {
 			return err
 		}
-		why, err := reason()
-		if err != nil {
+		if err := g.check(); err != nil {
 			return err
 		}
-		if *dry {
+		if g.dryRun {
 			return showSession(inv, id, field{"dry_run", "", true}, field{"", "killed", "no, this is a dry run"})
 		}
 		n, err := inv.openNode()
 		if err != nil {
 			return err
 		}
-		err = endedSessionError(id, admin.OfNode(n).KillSession(inv.ctx, id, why))
+		err = endedSessionError(id, admin.OfNode(n).KillSession(inv.ctx, id, g.reason))
 		return inv.report(err, row{{"session_id", "", sessionID(id)}, {"killed", "", true}}, "killed session %d", id)
 	})
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)

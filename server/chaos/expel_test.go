@@ -51,7 +51,7 @@ func TestClusterExpel(t *testing.T) {
 	}
 	c.logLongestCall("drain", since)
 	since = now()
-	allowed("cluster", "expel", gone, "--force")
+	allowed("cluster", "expel", gone, "--force", "--reason", "test")
 	c.logLongestCall("expel", since)
 	in := c.instances[gone]
 	await.True(t, "the expelled process to end", func() bool {
@@ -83,8 +83,8 @@ func TestClusterExpel(t *testing.T) {
 	c.stopLoads(true)
 
 	before := c.counters()
-	allowed("cluster", "expel", left[0], "--force")
-	allowed("cluster", "expel", left[1], "--force")
+	allowed("cluster", "expel", left[0], "--force", "--reason", "test")
+	allowed("cluster", "expel", left[1], "--force", "--reason", "test")
 	for _, name := range left {
 		delete(c.instances, name)
 	}
@@ -93,5 +93,5 @@ func TestClusterExpel(t *testing.T) {
 			t.Errorf("%s reads %d on the last instance, it was %d", name, n, before[name])
 		}
 	}
-	refused("only", "cluster", "expel", "d", "--force")
+	refused("only", "cluster", "expel", "d", "--force", "--reason", "test")
 }

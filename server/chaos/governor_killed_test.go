@@ -95,7 +95,7 @@ func TestGovernorIsKilled(t *testing.T) {
 		}
 		expelled := make(chan error, 1)
 		go func() {
-			_, err := c.command("cluster", "expel", gone, "--force", "--timeout", waitLimit.String())
+			_, err := c.command("cluster", "expel", gone, "--force", "--reason", "test", "--timeout", waitLimit.String())
 			expelled <- err
 		}()
 		c.checkStep("expel", step, c.killGovernorAt(step))

@@ -495,7 +495,10 @@ func (x *historyClient) nodes(round int, r *rand.Rand) {
 			})
 		} else {
 			x.timed(history.Op{Kind: history.DropNode, Name: path, Lane: x.lane},
-				func(ctx context.Context, _ *history.Op) error { return admin.Nodes(x.c).Drop(ctx, path) })
+				func(ctx context.Context, _ *history.Op) error {
+					_, err := admin.Nodes(x.c).Delete(ctx, path, admin.DeleteOptions{Force: true, Reason: "test"})
+					return err
+				})
 		}
 	}
 }

@@ -111,7 +111,7 @@ func (l *fakeLocal) do(ctx context.Context) error {
 }
 
 func (l *fakeLocal) Propose(ctx context.Context, _ uint64, _ shard.Command) error { return l.do(ctx) }
-func (l *fakeLocal) Registers(ctx context.Context, _ uint64) (governor.Registers, error) {
+func (l *fakeLocal) Registers(ctx context.Context, _, _ uint64) (governor.Registers, error) {
 	return governor.Registers{Epoch: 7, Token: 8}, l.do(ctx)
 }
 

@@ -106,6 +106,11 @@ type shardRequest struct {
 	Shard uint64
 }
 
+type registersRequest struct {
+	Shard uint64
+	Node  uint64
+}
+
 type exportRequest struct {
 	Shard  uint64
 	Tier   uint8

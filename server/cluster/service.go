@@ -356,8 +356,8 @@ func (s *Service) registerHandlers() {
 		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Client: w.Client, Body: w.Body}
 		return nil, local.Propose(ctx, w.Shard, c)
 	}))
-	l.HandleCall(methodRegisters, handler(s, func(ctx context.Context, w *shardRequest) (any, error) {
-		at, err := local.Registers(ctx, w.Shard)
+	l.HandleCall(methodRegisters, handler(s, func(ctx context.Context, w *registersRequest) (any, error) {
+		at, err := local.Registers(ctx, w.Shard, w.Node)
 		return &at, err
 	}))
 	l.HandleCall(methodExport, handler(s, func(ctx context.Context, w *exportRequest) (any, error) {

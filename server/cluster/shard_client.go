@@ -213,11 +213,11 @@ func (a *shardClient) Propose(ctx context.Context, id uint64, c shard.Command) e
 }
 
 // Registers implements governor.Shards.
-func (a *shardClient) Registers(ctx context.Context, id uint64) (at governor.Registers, err error) {
+func (a *shardClient) Registers(ctx context.Context, id, node uint64) (at governor.Registers, err error) {
 	err = a.call(ctx, id, func(ctx context.Context) (err error) {
-		at, err = a.local.Registers(ctx, id)
+		at, err = a.local.Registers(ctx, id, node)
 		return err
-	}, methodRegisters, &shardRequest{Shard: id}, &at)
+	}, methodRegisters, &registersRequest{Shard: id, Node: node}, &at)
 	return at, err
 }
 

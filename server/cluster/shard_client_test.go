@@ -87,7 +87,7 @@ func TestCallTriesTheNextInstance(t *testing.T) {
 	} {
 		l := &fakeTransport{answers: x.answers}
 		a := reach(t, l, &fakeLocal{err: x.local, stuck: x.stuck})
-		at, err := a.Registers(t.Context(), 2)
+		at, err := a.Registers(t.Context(), 2, 0)
 		if protocol.StatusOf(err) != x.status || err == nil && at.Epoch != x.epoch || !slices.Equal(l.asked, x.asked) {
 			t.Errorf("%s: %+v, error %v, asked %v", x.what, at, err, l.asked)
 		}

@@ -140,8 +140,8 @@ func (s liveShards) Propose(ctx context.Context, x uint64, cmd shard.Command) (e
 	return err
 }
 
-func (s liveShards) Registers(ctx context.Context, x uint64) (at Registers, err error) {
-	if lost := s.withDelay(ctx, func(w *cluster) { at, err = clusterShards{w}.Registers(ctx, x) }); lost != nil {
+func (s liveShards) Registers(ctx context.Context, x, node uint64) (at Registers, err error) {
+	if lost := s.withDelay(ctx, func(w *cluster) { at, err = clusterShards{w}.Registers(ctx, x, node) }); lost != nil {
 		return at, lost
 	}
 	return at, err

@@ -39,7 +39,7 @@ func (s clusterShards) Propose(_ context.Context, x uint64, cmd shard.Command) e
 	})
 }
 
-func (s clusterShards) Registers(_ context.Context, x uint64) (Registers, error) {
+func (s clusterShards) Registers(_ context.Context, x, _ uint64) (Registers, error) {
 	if !s.ensureLeader(x) {
 		return Registers{}, errNoLeader
 	}

@@ -20,12 +20,12 @@ func (g *Governor) execute(ctx context.Context, s *Step) (Answer, error) {
 		if err := g.shards.Propose(ctx, s.Shard, shardCommand(s)); err != nil {
 			return Answer{}, err
 		}
-		at, err := g.shards.Registers(ctx, s.Shard)
+		at, err := g.shards.Registers(ctx, s.Shard, s.Node)
 		return Answer{Token: at.Token}, err
 	case FreezeMove, ActivateMove, DiscardMove:
 		return Answer{}, g.proposeUntilDone(ctx, s.Shard, shardCommand(s))
 	case ReadLeaderEpoch:
-		at, err := g.shards.Registers(ctx, s.Shard)
+		at, err := g.shards.Registers(ctx, s.Shard, 0)
 		return Answer{Epoch: at.Epoch}, err
 	case SyncNodes:
 		path, err := g.syncNodes(ctx, s)

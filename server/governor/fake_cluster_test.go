@@ -169,7 +169,7 @@ func (s fakeShards) Propose(ctx context.Context, id uint64, c shard.Command) err
 	})
 }
 
-func (s fakeShards) Registers(ctx context.Context, id uint64) (at Registers, err error) {
+func (s fakeShards) Registers(ctx context.Context, id, _ uint64) (at Registers, err error) {
 	err = s.deliver(ctx, func() error {
 		answer, err := s.state.execute(&Step{Kind: ReadLeaderEpoch, Shard: id})
 		at.Epoch = answer.Epoch

@@ -97,26 +97,74 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 	})
 }
 
-// DropNode drops a node, and returns when every shard has dropped it and its path is free. Errors
-// are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has child nodes.
-func (svc Service) DropNode(ctx context.Context, req *protocol.NodeDrop) error {
-	if err := protocol.ValidatePath(req.Path); err != nil {
-		return err
+// DeleteNode deletes a node, and returns what it had when every shard has dropped it and its path is
+// free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has
+// child nodes or, without force, anything that somebody may miss. What comes to the node after it
+// was counted goes with it.
+func (g *Governor) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (contents protocol.NodeContents, err error) {
+	if err := req.Validate(); err != nil {
+		return contents, err
 	}
-	res, err := svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
-		n, ok := s.NodeAt(req.Path)
-		if !ok || !n.Visible() {
-			return &meta.NodeDrop{Path: req.Path}, nil // as in AlterNode
+	var res meta.Result
+	for counted := false; !counted; {
+		n, visible := g.State().NodeAt(req.Path)
+		if visible = visible && n.Visible(); visible {
+			if contents, err = g.contents(ctx, &n); err != nil && !req.Force {
+				return contents, err
+			}
 		}
-		return &meta.NodeDrop{Path: n.Path, Node: n.ID}, nil
-	})
-	if err != nil {
-		return err
+		switch {
+		case contents.InUse() && !req.Force && !req.DryRun:
+			return contents, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"coordination node %s is in use: it has %s; end them first, or delete it by force and with a reason", req.Path, &contents)
+		case req.DryRun && visible:
+			return contents, nil
+		}
+		counted = true
+		res, err = g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
+			now, ok := s.NodeAt(req.Path)
+			switch {
+			case !ok || !now.Visible():
+				return &meta.NodeDrop{Path: req.Path}, nil // as in AlterNode
+			case !visible || now.ID != n.ID:
+				counted = false // another one than was counted
+				return nil, protocol.Errorf(protocol.StatusAborted, "coordination node %s is new; retry", req.Path)
+			}
+			return &meta.NodeDrop{Path: now.Path, Node: now.ID}, nil
+		})
+		if err != nil && (counted || ctx.Err() != nil) {
+			return contents, err
+		}
 	}
-	return svc.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return contents, g.awaitApplied(ctx, res, func(s *meta.State) bool {
 		_, ok := s.Node(res.Node)
 		return !ok
 	})
+}
+
+// contents counts what a node has in all shards of its tier.
+func (g *Governor) contents(ctx context.Context, n *meta.Node) (sum protocol.NodeContents, err error) {
+	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
+	defer cancel()
+	for _, x := range g.State().Shards() {
+		if x.Tier != n.Tier {
+			continue
+		}
+		at, err := g.shards.Registers(ctx, x.ID, n.ID)
+		if err != nil {
+			return sum, protocol.Errorf(protocol.StatusUnavailable,
+				"what coordination node %s has in shard %d cannot be counted; it is not deleted without force: %v", n.Path, x.ID, err)
+		}
+		c := at.Node
+		sum.Sessions += c.Sessions
+		sum.Semaphores += c.Semaphores
+		sum.Owners += c.Owners
+		sum.Waiters += c.Waiters
+		sum.Processes += c.Processes
+		sum.Tracks += c.Tracks
+		sum.Limits += c.Limits
+	}
+	return sum, nil
 }
 
 // DescribeNode finds a node by path. It reads what this instance has applied, and so sees every

@@ -67,11 +67,12 @@ func (s *machineShards) apply(id uint64, c shard.Command) (out shard.Events) {
 	return out
 }
 
-func (s *machineShards) Registers(_ context.Context, id uint64) (Registers, error) {
+func (s *machineShards) Registers(_ context.Context, id, node uint64) (Registers, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	m := s.machine(id)
-	return Registers{m.Epoch(), m.HighestToken()}, nil
+	contents, _ := m.Nodes().Contents(node)
+	return Registers{m.Epoch(), m.HighestToken(), contents}, nil
 }
 
 func (s *machineShards) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
@@ -140,7 +141,8 @@ func TestRealShards(t *testing.T) {
 		knows(sticky)
 		time.Sleep(time.Minute)
 		knows(info.Config)
-		must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: info.Path}))
+		_, err = g.DeleteNode(ctx, &protocol.NodeDelete{Path: info.Path})
+		must(t, err)
 		shards.each(func(id uint64, m *shard.Machine) {
 			if _, ok := m.Nodes().Config(info.ID); ok {
 				t.Errorf("shard %d still has the node", id)

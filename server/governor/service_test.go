@@ -87,8 +87,8 @@ func TestNodeLifecycle(t *testing.T) {
 			t.Errorf("given are %#x", n.SetFields)
 		}
 
-		wants(t, g.DropNode(ctx, &protocol.NodeDrop{Path: "/services"}), protocol.StatusPreconditionFailed)
-		must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: req.Path}))
+		wants(t, deleteNode(ctx, g, "/services"), protocol.StatusPreconditionFailed)
+		must(t, deleteNode(ctx, g, req.Path))
 		c.with(func(w *fakeState) {
 			for id, x := range w.shards {
 				if !x.dropped[made.ID] {
@@ -98,7 +98,7 @@ func TestNodeLifecycle(t *testing.T) {
 		})
 		_, err = g.DescribeNode(req.Path)
 		wants(t, err, protocol.StatusNotFound)
-		wants(t, g.DropNode(ctx, &protocol.NodeDrop{Path: req.Path}), protocol.StatusNotFound)
+		wants(t, deleteNode(ctx, g, req.Path), protocol.StatusNotFound)
 		_, err = g.AlterNode(ctx, lowerGrace(req.Path, 5000))
 		wants(t, err, protocol.StatusNotFound)
 		again, err := g.CreateNode(ctx, create(req.Path))
@@ -120,7 +120,7 @@ func TestInvalidNodeIsNotProposed(t *testing.T) {
 		wants(t, err, protocol.StatusBadRequest)
 		_, err = g.AlterNode(ctx, lowerGrace("", 5000))
 		wants(t, err, protocol.StatusBadRequest)
-		wants(t, g.DropNode(ctx, &protocol.NodeDrop{Path: "/"}), protocol.StatusBadRequest)
+		wants(t, deleteNode(ctx, g, "/"), protocol.StatusBadRequest)
 		_, err = g.DescribeNode("a")
 		wants(t, err, protocol.StatusBadRequest)
 		if g.State().AppliedIndex() != before {
@@ -218,7 +218,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 				t.Errorf("after all alters: %+v, %v", info, err)
 			}
 			count("drops", 1, func(int) error {
-				return b.DropNode(ctx, &protocol.NodeDrop{Path: "/one"})
+				return deleteNode(ctx, b, "/one")
 			}, protocol.StatusNotFound)
 		})
 		calls.Wait()
@@ -272,7 +272,7 @@ func TestCreateWaitsForDrop(t *testing.T) {
 		c.with(func(w *fakeState) { w.shards[1].down = true })
 		var calls sync.WaitGroup
 		defer calls.Wait()
-		calls.Go(func() { must(t, g.DropNode(ctx, &protocol.NodeDrop{Path: "/p"})) })
+		calls.Go(func() { must(t, deleteNode(ctx, g, "/p")) })
 		time.Sleep(time.Second)
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
@@ -416,4 +416,9 @@ func (f *emptyReplica) State() *meta.State {
 		return &cmp.Or(f.old, meta.New()).State
 	}
 	return f.replica.State()
+}
+
+func deleteNode(ctx context.Context, g *Governor, path string) error {
+	_, err := g.DeleteNode(ctx, &protocol.NodeDelete{Path: path})
+	return err
 }

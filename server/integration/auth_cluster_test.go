@@ -120,7 +120,7 @@ func TestRightsAtCutOffInstance(t *testing.T) {
 	send("start by path", protocol.KindSessionStart, alice.homeBucket(id16(2)),
 		&protocol.SessionStart{Path: "/known", CreateID: id16(2), Key: id16(2), Timeout: 10_000, Nonce: 1})
 	send("describe of a node", protocol.KindNodeDescribe, 0, &protocol.NodeDescribe{Path: "/known"})
-	send("what was not granted", protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/known"})
+	send("what was not granted", protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/known", Force: true, Reason: "test"})
 	send("status", protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")})
 	said := make(map[string]bool)
 	for what, id := range asked {
@@ -148,7 +148,7 @@ func TestRightsAtCutOffInstance(t *testing.T) {
 		}
 		return err == nil
 	})
-	alice.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/known"})
+	alice.fails(protocol.StatusForbidden, protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/known", Force: true, Reason: "test"})
 	if _, _, err := greet(t, k.server(behind), other); err != nil {
 		t.Errorf("the token is answered %v", err)
 	}

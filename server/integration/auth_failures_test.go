@@ -21,7 +21,7 @@ func TestUnknownNodesLookForbidden(t *testing.T) {
 	var secretNode, gone protocol.NodeInfo
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/secret"}, &secretNode)
 	boss.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
-	boss.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, &protocol.Empty{})
+	boss.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/gone", Force: true, Reason: "test"}, &protocol.Empty{})
 	stranger := as(t, s, issue(t, root, "stranger"))
 	key := make([]byte, protocol.KeyLen)
 	name, text := []byte("name"), "reason"

@@ -70,7 +70,7 @@ func TestAuthTurnedOn(t *testing.T) {
 		t.Errorf("an anonymous acquire: %v", err)
 	}
 	// And off again: everybody may do everything.
-	if err := root.DisableAuth(t.Context()); err != nil {
+	if err := root.WithReason("test").DisableAuth(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	await.True(t, "auth to be off", func() bool { _, err := remote.lock(remote.node(), g.Session, "y", 0); return err == nil })
@@ -97,7 +97,7 @@ func TestAdministratorWithoutRight(t *testing.T) {
 		t.Fatal(err)
 	}
 	root := adminClient(t, s, rootSecret)
-	if err := root.DisableAuth(t.Context()); err != nil {
+	if err := root.WithReason("test").DisableAuth(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := root.Revoke(t.Context(), "admin", "/"); err != nil {
@@ -143,7 +143,7 @@ func TestFirstAdministrator(t *testing.T) {
 		t.Errorf("after a restart, without credentials: %v", err)
 	}
 	root := adminClient(t, s, secret)
-	if err := root.DisableAuth(t.Context()); err != nil {
+	if err := root.WithReason("test").DisableAuth(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	if err := shutdown(s); err != nil {

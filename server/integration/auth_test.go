@@ -125,7 +125,7 @@ func TestAuth(t *testing.T) {
 		kind protocol.Kind
 		m    protocol.Message
 	}{
-		{protocol.KindNodeDrop, &protocol.NodeDrop{Path: "/a/b"}}, {protocol.KindNodeCreate, &protocol.NodeCreate{Path: "/a/c"}},
+		{protocol.KindNodeDelete, &protocol.NodeDelete{Path: "/a/b", Force: true, Reason: "test"}}, {protocol.KindNodeCreate, &protocol.NodeCreate{Path: "/a/c"}},
 		{protocol.KindNodeAlter, &protocol.NodeAlter{Path: "/a"}},
 		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodStatus, Body: []byte("{}")}},
 		{protocol.KindCluster, &protocol.Cluster{Method: protocol.MethodAuth, Body: []byte("{}")}},

@@ -96,7 +96,7 @@ func TestRestartedReplica(t *testing.T) {
 			}
 		}
 		made := makeNode(fmt.Sprint("/new-", n)).ID
-		if err := admin.Nodes(cl).Drop(ctx, fmt.Sprint("/gone-", n)); err != nil {
+		if _, err := admin.Nodes(cl).Delete(ctx, fmt.Sprint("/gone-", n), admin.DeleteOptions{Force: true, Reason: "test"}); err != nil {
 			t.Fatal(err)
 		}
 		shard, leader := uint64(0), "" // not the instance that leads the meta shard

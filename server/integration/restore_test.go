@@ -61,7 +61,7 @@ func TestRestore(t *testing.T) {
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
 	c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/second",
 		Config: protocol.NodeConfig{Fields: protocol.FieldGracePeriod, GracePeriod: 7_000}}, &second)
-	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
+	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/gone", Force: true, Reason: "test"}, nil)
 	type lockOf struct {
 		node, session, seq, order uint64
 		name                      string

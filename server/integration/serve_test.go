@@ -138,7 +138,7 @@ func TestNodesAndMap(t *testing.T) {
 		t.Fatalf("nodes: %+v", list)
 	}
 	r := c.session(info.ID, 9)
-	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/a/b"}, nil)
+	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/a/b", Force: true, Reason: "test"}, nil)
 	var ended protocol.SessionEnded
 	c.event(protocol.KindSessionEnded, &ended)
 	if ended.Session != r.Session || ended.Reason != protocol.EndNodeDropped {

@@ -194,7 +194,7 @@ func TestResultsAfterTheEnd(t *testing.T) {
 			case "killed":
 				operator.must(protocol.KindSessionKill, home, &protocol.SessionKill{Session: id, Node: node, Reason: "test"}, nil)
 			default:
-				operator.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: made.Path}, &protocol.Empty{})
+				operator.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: made.Path, Force: true, Reason: "test"}, &protocol.Empty{})
 			}
 		}
 		id := session(c, node)
@@ -281,7 +281,7 @@ func TestResultsFromOtherInstances(t *testing.T) {
 				client[home].must(protocol.KindSessionKill, bucket,
 					&protocol.SessionKill{Session: waits, Node: node, Reason: "test"}, nil)
 			default:
-				operator.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: made.Path}, &protocol.Empty{})
+				operator.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: made.Path, Force: true, Reason: "test"}, &protocol.Empty{})
 			}
 			for at, c := range client {
 				for len(waiting[at]) > 0 {

@@ -181,7 +181,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	c.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(killed.Session)),
 		&protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
 	end(killed, protocol.EndKilled, "in the way")
-	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/doomed"}, nil)
+	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/doomed", Force: true, Reason: "test"}, nil)
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
 		s.Serving.Shards.Get(id).Raft().View(func(m *shard.Machine) {
@@ -405,7 +405,7 @@ func TestRights(t *testing.T) {
 	root.fails(protocol.StatusNotFound, protocol.KindDescribe, 0, &protocol.Describe{Node: 999, Name: []byte("a")})
 	var gone protocol.NodeInfo
 	root.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/gone"}, &gone)
-	root.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/gone"}, nil)
+	root.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/gone", Force: true, Reason: "test"}, nil)
 	await.True(t, "the map to have the node", func() bool { return s.Requests.Routes().State.LastNode() >= gone.ID })
 	none.fails(protocol.StatusForbidden, protocol.KindDescribe, 0, &protocol.Describe{Node: gone.ID, Name: []byte("a")})
 	none.fails(protocol.StatusForbidden, protocol.KindSessionStart, 0,
@@ -424,7 +424,7 @@ func TestRights(t *testing.T) {
 		&protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"})
 	user.fails(protocol.StatusForbidden, protocol.KindForceRelease, user.bucket(node, "a"),
 		&protocol.ForceRelease{Node: node, Name: []byte("a"), First: 1, Last: 1, Reason: "test"})
-	user.fails(protocol.StatusForbidden, protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
+	user.fails(protocol.StatusForbidden, protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/default", Force: true, Reason: "test"})
 	user.fails(protocol.StatusBadSession, protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: r.Ticket}) // somebody else's
 	root.must(protocol.KindSessionKill, uint64(protocol.SessionBucket(r.Session)),
 		&protocol.SessionKill{Session: r.Session, Node: node, Reason: "test"}, nil)

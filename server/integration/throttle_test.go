@@ -95,7 +95,7 @@ func TestPauseOfForbidden(t *testing.T) {
 			t.Fatalf("%d requests were refused without a rest", sent)
 		}
 		for range 16 {
-			stranger.send(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"})
+			stranger.send(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/default", Force: true, Reason: "test"})
 		}
 		for !stranger.answered(stranger.nextID) && !pause() {
 		}

@@ -92,7 +92,7 @@ func TestWaitMetrics(t *testing.T) {
 	if text := scrape(s); !strings.Contains(text, rate) || strings.Contains(text, `_total{node="/default",semaphore="brief"}`) {
 		t.Errorf("metrics lack %s, or the lock is there still:\n%s", rate, text)
 	}
-	c.must(protocol.KindNodeDrop, 0, &protocol.NodeDrop{Path: "/default"}, nil)
+	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/default", Force: true, Reason: "test"}, nil)
 	has(`signalbox_leases_lost_total{cause="node_dropped"} 1`)
 }
 

@@ -74,6 +74,17 @@ func (a *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 // setEnabled turns auth on or off. On, it makes a first administrator if there is none. A request
 // that is sent again finds the administrator that it has made, and is answered as before.
 func (a *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequest) (any, error) {
+	if state := a.State(); !in.Enabled && state.AuthOn() {
+		if !in.Force {
+			tokens, _ := state.Tokens()
+			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+				"authentication is on, and %d tokens count; without it every client may do everything: disable it by force and with a reason",
+				len(tokens))
+		}
+		if err := requireReason(in.Force, in.Reason); err != nil {
+			return nil, err
+		}
+	}
 	t := meta.Token{ID: auth.AdminTokenID, Identity: auth.AdminIdentity, Hash: auth.HashToken([]byte(in.Secret))}
 	err := a.TurnAuth(ctx, in.Enabled, meta.Token{})
 	if in.Enabled && in.Secret != "" && errors.Is(err, protocol.StatusPreconditionFailed) {

@@ -211,6 +211,9 @@ func (c *ClusterMethods) expel(ctx context.Context, in protocol.ExpelRequest) (a
 			}
 		}
 	}
+	if err := requireReason(in.Force, in.Reason); err != nil {
+		return nil, err
+	}
 	return c.changeInstance(in.Instance, func(i uint64) error { return errOf(c.Expel(ctx, i, in.Force)) })
 }
 
@@ -254,11 +257,27 @@ func (c *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFact
 	if !ok {
 		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
 	}
+	if in.Factor < t.ReplicationFactor && !in.Force {
+		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"tier %s has replication factor %d, and %d would keep fewer copies of everything; lower it by force and with a reason",
+			t.Name, t.ReplicationFactor, in.Factor)
+	}
+	if err := requireReason(in.Force, in.Reason); err != nil {
+		return nil, err
+	}
 	if err := c.SetReplicationFactor(ctx, t.ID, in.Factor); err != nil {
 		return nil, err
 	}
 	t, _ = c.State().Tier(t.ID)
 	return clusterTier(&t), nil
+}
+
+// requireReason refuses what is asked for by force without a reason.
+func requireReason(force bool, reason string) error {
+	if force && strings.TrimSpace(reason) == "" {
+		return protocol.Errorf(protocol.StatusBadRequest, "force needs a reason: say why, for the records")
+	}
+	return nil
 }
 
 // maxShards is the largest number of data shards of a replicaset.

@@ -1,6 +1,9 @@
 package request
 
 import (
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 )
 
@@ -23,9 +26,33 @@ func withReason(reason string, fields ...any) []any {
 // writeAudit notes in the audit log what was asked for on this connection, and whether by a
 // console.
 func writeAudit(c *Client, e audit.Event, fields ...any) {
-	if c.console {
-		fields = append(fields, "via", "console")
-	}
-	e.Initiator, e.Fields = c.identity, audit.Fields(fields...)
+	e.Initiator, e.Fields = c.identity, audit.Fields(append(fields, c.via()...)...)
 	c.server.cfg.Audit(e)
+}
+
+func (c *Client) via() []any {
+	if c.console {
+		return []any{"via", "console"}
+	}
+	return nil
+}
+
+// outcomeOf returns what notes, in the log and the audit log, how a change ended that was asked for
+// on this connection. It may be called beside the connection, whose identity it does not read. An
+// undecided change says so: it may still happen.
+func outcomeOf(c *Client, change string, subject ...any) func(err error, fields ...any) {
+	identity, via := c.identity, c.via()
+	subject = append(append(subject, "remote", c.Remote()), via...)
+	return func(err error, fields ...any) {
+		title, message := "done_"+change, "change done"
+		switch status := protocol.StatusOf(err); {
+		case status == protocol.StatusUnavailable:
+			title, message, fields = "undecided_"+change, "change undecided", []any{"error", err.Error()}
+		case err != nil:
+			title, message, fields = "refused_"+change, "change refused", []any{"error", err.Error()}
+		}
+		fields = append(slices.Clone(subject), fields...)
+		c.server.cfg.Log.Info(message, append([]any{"change", change, "identity", identity}, fields...)...)
+		c.server.cfg.Audit(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: identity, Fields: audit.Fields(fields...)})
+	}
 }

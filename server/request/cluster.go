@@ -53,11 +53,11 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			p.out.FailError(c, h.Kind, h.ID, err)
 			return
 		}
-		c.server.cfg.Log.Info("cluster change asked", "method", m.Method, "identity", c.identity, "remote", c.Remote())
 		writeAudit(c, audit.Event{Title: "ask_" + m.Method,
 			Message: "a change of the cluster is asked for", Severity: audit.High},
 			append(subjects, "remote", c.Remote())...)
 	}
+	done := outcomeOf(c, m.Method)
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
 	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity}
@@ -75,6 +75,10 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			err = protocol.Errorf(protocol.StatusOverloaded,
 				"the answer has %d bytes, at most %d are allowed; ask for less, or read /metrics of the cluster's instances",
 				len(body), protocol.MaxDataLen)
+		}
+		if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
+			subjects, _ := operator.Subjects(m.Body)
+			done(err, subjects...)
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	}

@@ -22,7 +22,7 @@ func nodeRequests() map[protocol.Kind]requestKind {
 		protocol.KindNodeList:     {handle: nodeList},
 		protocol.KindNodeCreate:   {grows: true, handle: nodeCreate},
 		protocol.KindNodeAlter:    {handle: nodeAlter},
-		protocol.KindNodeDrop:     {handle: nodeDrop},
+		protocol.KindNodeDelete:   {handle: nodeDelete},
 	}
 }
 
@@ -65,8 +65,10 @@ func nodeList(c *Client, p *cycle, h protocol.Header, _ target) {
 func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeCreate)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
+		done := outcomeOf(c, h.Kind.String(), "node", m.Path)
 		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 			info, err := c.server.cfg.Cluster.Governor().CreateNode(ctx, m)
+			done(err, "revision", info.Revision)
 			return &info, err
 		})
 	}
@@ -75,32 +77,54 @@ func nodeCreate(c *Client, p *cycle, h protocol.Header, _ target) {
 func nodeAlter(c *Client, p *cycle, h protocol.Header, _ target) {
 	m := new(protocol.NodeAlter)
 	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
+		done := outcomeOf(c, h.Kind.String(), "node", m.Path)
 		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 			info, err := c.server.cfg.Cluster.Governor().AlterNode(ctx, m)
+			done(err, "revision", info.Revision)
 			return &info, err
 		})
 	}
 }
 
-func nodeDrop(c *Client, p *cycle, h protocol.Header, _ target) {
-	m := new(protocol.NodeDrop)
-	if p.decode(c, h, m) && checkNodeChange(c, p, h, m.Path) {
-		runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
-			return &protocol.Empty{}, c.server.cfg.Cluster.Governor().DropNode(ctx, m)
-		})
+func nodeDelete(c *Client, p *cycle, h protocol.Header, _ target) {
+	m := new(protocol.NodeDelete)
+	if !p.decode(c, h, m) {
+		return
 	}
+	del := func(ctx context.Context) (protocol.Message, error) {
+		contents, err := c.server.cfg.Cluster.Governor().DeleteNode(ctx, m)
+		return &contents, err
+	}
+	if m.DryRun {
+		if bad := c.allowedAt(auth.RightAdmin, m.Path); bad != nil {
+			p.reject(c, h, bad)
+			return
+		}
+		runChange(c, p, h, c.server.NodeOps, true, del)
+		return
+	}
+	if !checkNodeChange(c, p, h, m.Path, withReason(m.Reason, "force", m.Force)...) {
+		return
+	}
+	done := outcomeOf(c, h.Kind.String(), "node", m.Path)
+	runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
+		reply, err := del(ctx)
+		n := reply.(*protocol.NodeContents)
+		done(err, withReason(m.Reason, "sessions", n.Sessions, "semaphores", n.Semaphores, "owners", n.Owners, "waiters", n.Waiters,
+			"processes", n.Processes, "rollouts", n.Tracks, "rate_limits", n.Limits)...)
+		return reply, err
+	})
 }
 
-func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string) bool {
+func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string, fields ...any) bool {
 	if bad := c.allowedAt(auth.RightAdmin, path); bad != nil {
 		p.reject(c, h, bad)
 		return false
 	}
-	c.server.cfg.Log.Info("node change asked", "kind", h.Kind.String(), "path", path,
-		"identity", c.identity, "remote", c.Remote())
+	c.server.cfg.Log.Debug("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
 	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(),
 		Message: "a change of a node is asked for", Severity: audit.Medium},
-		"node", path, "remote", c.Remote())
+		append(append([]any{"node", path}, fields...), "remote", c.Remote())...)
 	return true
 }
 

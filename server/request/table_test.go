@@ -12,7 +12,7 @@ import (
 // back is never refused.
 func TestCharges(t *testing.T) {
 	free := []string{ // of no node, or an operator's
-		"hello", "ping", "present_ticket", "map", "node_create", "node_alter", "node_describe", "node_drop",
+		"hello", "ping", "present_ticket", "map", "node_create", "node_alter", "node_describe", "node_delete",
 		"node_list", "cluster", "unwatch",
 		"session_kill", "force_release", "process_force_round", "process_evict", "process_alter",
 	}

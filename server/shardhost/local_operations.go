@@ -69,7 +69,7 @@ func (l Local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 }
 
 // Registers implements governor.Shards.
-func (l Local) Registers(ctx context.Context, id uint64) (at governor.Registers, err error) {
+func (l Local) Registers(ctx context.Context, id, node uint64) (at governor.Registers, err error) {
 	d, err := l.ledShard(id)
 	if err != nil {
 		return at, err
@@ -77,7 +77,10 @@ func (l Local) Registers(ctx context.Context, id uint64) (at governor.Registers,
 	if err := l.barrier(ctx, d); err != nil {
 		return at, err
 	}
-	d.raft.View(func(m *shard.Machine) { at = governor.Registers{Epoch: m.Epoch(), Token: m.HighestToken()} })
+	d.raft.View(func(m *shard.Machine) {
+		at = governor.Registers{Epoch: m.Epoch(), Token: m.HighestToken()}
+		at.Node, _ = m.Nodes().Contents(node)
+	})
 	return at, nil
 }
 

@@ -61,7 +61,7 @@ func (c *NodeCreate) apply(s *State) Result {
 	}
 	n := s.addNode(c.Path, c.Tier, c.Config, c.SetFields, c.Wall)
 	if s.nodes.len() > MaxNodes {
-		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; drop some first",
+		return refuse(protocol.StatusPreconditionFailed, "the cluster has its %d coordination nodes; delete some first",
 			MaxNodes)
 	}
 	return Result{Node: n.ID, Version: n.Revision}
@@ -70,7 +70,7 @@ func (c *NodeCreate) apply(s *State) Result {
 // changeInProgress refuses until the pending change is finished.
 func changeInProgress(n *Node) Result {
 	if n.Phase == Dropping {
-		return refuse(protocol.StatusAborted, "coordination node %s is being dropped; retry", n.Path)
+		return refuse(protocol.StatusAborted, "coordination node %s is being deleted; retry", n.Path)
 	}
 	if n.Phase == Creating {
 		return refuse(protocol.StatusAborted, "coordination node %s is being made; retry", n.Path)
@@ -177,7 +177,7 @@ func (c *NodeDrop) apply(s *State) Result {
 			return changeInProgress(below)
 		}
 		return refuse(protocol.StatusPreconditionFailed,
-			"coordination node %s has nodes below it, %s for one; drop them first", c.Path, below.Path)
+			"coordination node %s has nodes below it, %s for one; delete them first", c.Path, below.Path)
 	}
 	if t, _ := s.Tier(old.Tier); t.ToBeRestored() {
 		return t.refuseUnrestored()

@@ -49,7 +49,8 @@ func (c *coordination) DropNode(
 	ctx context.Context, req *Ydb_Coordination.DropNodeRequest,
 ) (*Ydb_Coordination.DropNodeResponse, error) {
 	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		return nil, admin.Nodes(cl).Drop(ctx, path)
+		_, err := admin.Nodes(cl).Delete(ctx, path, admin.DeleteOptions{Force: true, Reason: "DropNode of YDB's API, which does not ask"})
+		return nil, err
 	})
 	return &Ydb_Coordination.DropNodeResponse{Operation: op}, err
 }

@@ -46,7 +46,8 @@ func (s *scheme) RemoveDirectory(
 		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
 			return nil, err
 		}
-		return nil, admin.Nodes(cl).Drop(ctx, path)
+		_, err := admin.Nodes(cl).Delete(ctx, path, admin.DeleteOptions{})
+		return nil, err
 	})
 	return &Ydb_Scheme.RemoveDirectoryResponse{Operation: op}, err
 }
