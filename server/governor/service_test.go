@@ -419,6 +419,6 @@ func (f *emptyReplica) State() *meta.State {
 }
 
 func deleteNode(ctx context.Context, g *Governor, path string) error {
-	_, err := g.DeleteNode(ctx, &protocol.NodeDelete{Path: path})
+	_, err := g.DeleteNode(ctx, &protocol.NodeDelete{Path: path, Force: true, Reason: "test"})
 	return err
 }
