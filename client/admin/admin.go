@@ -94,8 +94,8 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 
 // Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
 // instance is not Offline or leads a shard; in any case, if a shard with data or the cluster has no
-// majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it. force needs a Client that
-// WithReason made: BadRequest without.
+// majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it.
+// force needs a Client that WithReason made: BadRequest without.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force, Reason: a.reason})
 }

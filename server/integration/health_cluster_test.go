@@ -139,7 +139,7 @@ func TestLostMember(t *testing.T) {
 		return strings.Contains(waitFor(&plan, "c to be online"), "start it: it cannot be expelled while shard ")
 	})
 	way := []string{"has no majority: 0 of 1 voters take part; start c again; if its disk is lost for good, restore a backup"}
-	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true}`, nil),
+	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true,"reason":"its disk is lost"}`, nil),
 		append(way, "instance 'c' cannot be expelled now")...)
 	for _, n := range k.names() {
 		join := cluster.JoinRequest{UUID: governor.NewUUID(), Tier: server.DefaultTier, Version: k.server(n).Meta.State().ClusterVersion()}

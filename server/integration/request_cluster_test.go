@@ -95,7 +95,8 @@ func TestClusterMethods(t *testing.T) {
 		{"frobnicate", "{}", protocol.StatusUnsupported, "frobnicate"},
 		{"No!", "{}", protocol.StatusBadRequest, "method"},
 		{protocol.MethodExpel, `{"instance":"one"}`, protocol.StatusPreconditionFailed, "the only one"},
-		{protocol.MethodExpel, `{"instance":"one","force":true}`, protocol.StatusPreconditionFailed, "the only one"},
+		{protocol.MethodExpel, `{"instance":"one","force":true,"reason":"test"}`, protocol.StatusPreconditionFailed, "the only one"},
+		{protocol.MethodExpel, `{"instance":"one","force":true,"reason":" "}`, protocol.StatusBadRequest, "needs a reason"},
 		{protocol.MethodExpel, `{"instance":"nobody"}`, protocol.StatusNotFound, "nobody"},
 		{protocol.MethodExpel, ``, protocol.StatusNotFound, ""},
 		{protocol.MethodExpel, `[1]`, protocol.StatusBadRequest, "JSON"},
@@ -109,6 +110,8 @@ func TestClusterMethods(t *testing.T) {
 		{protocol.MethodWeight, `{"replicaset":"` + set + `","weight":1e300}`, protocol.StatusBadRequest, "weight is 1e+300"},
 		{protocol.MethodWeight, `{"replicaset":"?","weight":1}`, protocol.StatusNotFound, "replicaset"},
 		{protocol.MethodReplicationFactor, `{"tier":"default","factor":0}`, protocol.StatusBadRequest, "factor is 0"},
+		{protocol.MethodReplicationFactor, `{"tier":"default","factor":2}`, protocol.StatusPreconditionFailed, "fewer copies"},
+		{protocol.MethodReplicationFactor, `{"tier":"default","factor":2,"force":true}`, protocol.StatusBadRequest, "needs a reason"},
 		{protocol.MethodReplicationFactor, `{"tier":"cold","factor":1}`, protocol.StatusNotFound, "cold"},
 	} {
 		if err := c.ask(x.method, x.in, nil); protocol.StatusOf(err) != x.want || !strings.Contains(err.Error(), x.part) {

@@ -257,7 +257,7 @@ func (c *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFact
 	if !ok {
 		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
 	}
-	if in.Factor < t.ReplicationFactor && !in.Force {
+	if in.Factor < t.ReplicationFactor && in.Factor > 0 && !in.Force { // 0 is refused below
 		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 			"tier %s has replication factor %d, and %d would keep fewer copies of everything; lower it by force and with a reason",
 			t.Name, t.ReplicationFactor, in.Factor)
