@@ -17,8 +17,8 @@ type guardRule struct {
 	dryRun string
 }
 
-// guards are those verbs. The instance that is asked enforces what inUse says, whoever asks: the
-// command line, the console or a program.
+// guards are those verbs. The instance that is asked enforces what inUse says, for the
+// command line, the console and programs alike.
 var guards = []guardRule{
 	{"node delete", "a namespace: its sessions end, and all that they hold and that it keeps is gone", "it has sessions, semaphores, configurations, processes, rollouts or rate limits", "what it has, counted"},
 	{"sem delete", "a semaphore: owners lose it, waiters are rejected", "it has owners or waiters", "its owners and waiters"},
