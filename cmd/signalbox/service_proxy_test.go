@@ -62,23 +62,29 @@ func (p *proxied) add(weight int) (addr string) {
 	return addr
 }
 
-// run starts a command that ends with the test.
+// run starts a command that ends with the test, and writes to NAME.log in the folder.
 func (p *proxied) run(name string, args ...string) {
 	p.t.Helper()
 	cmd := exec.CommandContext(p.t.Context(), name, args...)
 	cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+p.srv.Addr())
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = patience
-	out := &strings.Builder{}
+	path := filepath.Join(p.dir, name+".log")
+	out, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		p.t.Fatal(err)
+	}
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
 		p.t.Fatal(err)
 	}
+	_ = out.Close()
 	p.t.Cleanup(func() { // before the test's context ends
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
 		if p.t.Failed() {
-			p.t.Logf("%s:\n%s", name, out)
+			said, _ := os.ReadFile(path)
+			p.t.Logf("%s:\n%s", name, said)
 		}
 	})
 }
@@ -198,7 +204,12 @@ frontend front
 	bind FRONT
 	default_backend web
 `)
-	reload := p.write("reload", "test ! -e DIR/pid || kill -USR2 $(cat DIR/pid)\n")
+	// A master that is just starting ignores a reload, while its worker serves already.
+	reload := p.write("reload", `test -e DIR/pid || exit 0
+count() { grep -c Reloading DIR/haproxy.log; }
+before=$(count)
+while [ "$(count)" = "$before" ]; do kill -USR2 "$(cat DIR/pid)" || exit 1; sleep 0.1; done
+`)
 	members := p.follow("web.cfg", "--template", "examples/service/haproxy.tmpl", "--exec", "sh "+reload)
 	expect(t, 0, nil, "haproxy", "-c", "-f", conf, "-f", members)
 	p.run("haproxy", "-W", "-f", conf, "-f", members, "-p", filepath.Join(p.dir, "pid"))
