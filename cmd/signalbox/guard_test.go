@@ -48,7 +48,7 @@ func TestGuards(t *testing.T) {
 			t.Errorf("OPERATIONS.md lacks the row\n%s", row)
 		}
 	}
-	// A rollout's and a drain's --force take nothing from those who do not use that one.
+	// Deleting a rollout takes nothing from the users of other rollouts.
 	others := map[string]bool{"signalbox rollout delete": true}
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {

@@ -239,7 +239,7 @@ func TestLogReaderStuck(t *testing.T) {
 	await.True(t, "the lock", func() bool { return strings.Contains(expect(t, 0, env, "signalbox", "sem", "ls"), "held") })
 	fillPipe(t, p)
 	p.signal(syscall.SIGHUP)
-	for i := range 20 { // a line each, of an event loop
+	for i := range 20 { // lines of an event loop and of others each
 		expect(t, 0, env, "signalbox", "node", "create", fmt.Sprintf("/node-%d", i))
 	}
 	if code, text := page(t, admin, "/healthz"); code != http.StatusOK {
@@ -250,7 +250,7 @@ func TestLogReaderStuck(t *testing.T) {
 		t.Error("the lock was lost")
 	default:
 	}
-	p.await("path=/node-19")
+	p.await("node=/node-19")
 	if n := dropped(t, admin); n != 0 {
 		t.Errorf("%d lines were dropped, with room for all", n)
 	}

@@ -118,7 +118,6 @@ const (
 // goroutine.
 type Governor struct {
 	Service
-	shards       Shards
 	groups       Groups
 	instances    Instances
 	offlineAfter time.Duration
@@ -136,6 +135,7 @@ type Governor struct {
 // ends.
 type Service struct {
 	*metaLog
+	shards Shards
 }
 
 // Steps counts the steps that this governor has executed, and the failed tries.
@@ -145,8 +145,8 @@ func (g *Governor) Steps() (taken, failed uint64) { return g.stepsDone.Load(), g
 func New(c Config) *Governor {
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return &Governor{
-		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock}},
-		shards:  c.Shards, groups: c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,
+		Service: Service{&metaLog{meta: c.Meta, clock: c.Clock}, c.Shards},
+		groups:  c.Groups, instances: c.Instances, offlineAfter: c.OfflineAfter, log: c.Logger,
 	}
 }
 

@@ -101,15 +101,15 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 // free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has
 // child nodes or, without force, anything that somebody may miss. What comes to the node after it
 // was counted goes with it.
-func (g *Governor) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (contents protocol.NodeContents, err error) {
+func (svc Service) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (contents protocol.NodeContents, err error) {
 	if err := req.Validate(); err != nil {
 		return contents, err
 	}
 	var res meta.Result
 	for counted := false; !counted; {
-		n, visible := g.State().NodeAt(req.Path)
+		n, visible := svc.State().NodeAt(req.Path)
 		if visible = visible && n.Visible(); visible {
-			if contents, err = g.contents(ctx, &n); err != nil && !req.Force {
+			if contents, err = svc.contents(ctx, &n); err != nil && !req.Force {
 				return contents, err
 			}
 		}
@@ -121,7 +121,7 @@ func (g *Governor) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (co
 			return contents, nil
 		}
 		counted = true
-		res, err = g.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
+		res, err = svc.proposeOnce(ctx, func(s *meta.State) (meta.Command, error) {
 			now, ok := s.NodeAt(req.Path)
 			switch {
 			case !ok || !now.Visible():
@@ -136,21 +136,21 @@ func (g *Governor) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (co
 			return contents, err
 		}
 	}
-	return contents, g.awaitApplied(ctx, res, func(s *meta.State) bool {
+	return contents, svc.awaitApplied(ctx, res, func(s *meta.State) bool {
 		_, ok := s.Node(res.Node)
 		return !ok
 	})
 }
 
 // contents counts what a node has in all shards of its tier.
-func (g *Governor) contents(ctx context.Context, n *meta.Node) (sum protocol.NodeContents, err error) {
+func (svc Service) contents(ctx context.Context, n *meta.Node) (sum protocol.NodeContents, err error) {
 	ctx, cancel := context.WithTimeout(ctx, StepTimeout)
 	defer cancel()
-	for _, x := range g.State().Shards() {
+	for _, x := range svc.State().Shards() {
 		if x.Tier != n.Tier {
 			continue
 		}
-		at, err := g.shards.Registers(ctx, x.ID, n.ID)
+		at, err := svc.shards.Registers(ctx, x.ID, n.ID)
 		if err != nil {
 			return sum, protocol.Errorf(protocol.StatusUnavailable,
 				"what coordination node %s has in shard %d cannot be counted; it is not deleted without force: %v", n.Path, x.ID, err)

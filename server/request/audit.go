@@ -26,11 +26,12 @@ func withReason(reason string, fields ...any) []any {
 // writeAudit notes in the audit log what was asked for on this connection, and whether by a
 // console.
 func writeAudit(c *Client, e audit.Event, fields ...any) {
-	e.Initiator, e.Fields = c.identity, audit.Fields(append(fields, c.via()...)...)
+	e.Initiator, e.Fields = c.identity, audit.Fields(append(fields, via(c)...)...)
 	c.server.cfg.Audit(e)
 }
 
-func (c *Client) via() []any {
+// via returns the field that marks a request of a console.
+func via(c *Client) []any {
 	if c.console {
 		return []any{"via", "console"}
 	}
@@ -41,8 +42,8 @@ func (c *Client) via() []any {
 // on this connection. It may be called beside the connection, whose identity it does not read. An
 // undecided change says so: it may still happen.
 func outcomeOf(c *Client, change string, subject ...any) func(err error, fields ...any) {
-	identity, via := c.identity, c.via()
-	subject = append(append(subject, "remote", c.Remote()), via...)
+	identity := c.identity
+	subject = append(append(subject, "remote", c.Remote()), via(c)...)
 	return func(err error, fields ...any) {
 		title, message := "done_"+change, "change done"
 		switch status := protocol.StatusOf(err); {
