@@ -80,7 +80,7 @@ and compared with its digest. With - as the file standard input is read.`)
 			case err == nil:
 				err := printBackup(inv.printer(), path, path, x)
 				if *keep > 0 && err == nil {
-					err = a.keepBackups(args[0], x.Cluster, filepath.Base(path), *keep)
+					err = keepBackups(a, args[0], x.Cluster, filepath.Base(path), *keep)
 				}
 				return err
 			case !errors.As(err, &bad) || try == backupAttempts || inv.ctx.Err() != nil:
@@ -136,7 +136,7 @@ func streamBackup(inv *invocation) (x *backup.Contents, err error) {
 }
 
 // keepBackups removes the oldest backups of a folder, and notes which.
-func (a *app) keepBackups(dir, cluster, newest string, keep int) error {
+func keepBackups(a *app, dir, cluster, newest string, keep int) error {
 	removed, err := removeOldBackups(dir, cluster, newest, keep)
 	for _, name := range removed {
 		a.note("removed %s%s\n", dir, name)
