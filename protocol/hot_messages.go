@@ -141,14 +141,20 @@ func (m *AcquireResult) DecodeBody(body []byte) error {
 
 func (m *Release) AppendBody(b []byte) []byte {
 	n := 5
-	if m.To != 0 {
+	switch {
+	case m.Bound != 0:
+		n = 7
+	case m.To != 0:
 		n = 6
 	}
 	b = m.Head.append(appendArray(b, n))
 	b = appendBin(b, m.Name)
 	b = appendUint(b, m.OrderID)
-	if m.To != 0 {
+	if n > 5 {
 		b = appendUint(b, m.To)
+	}
+	if n > 6 {
+		b = appendUint(b, uint64(m.Bound))
 	}
 	return b
 }
@@ -158,8 +164,12 @@ func (m *Release) DecodeBody(body []byte) error {
 	m.Head.read(&c)
 	m.Name = c.bytes("name")
 	m.OrderID = c.uint("order id")
-	if m.To = 0; c.left > 0 {
+	m.To, m.Bound = 0, 0
+	if c.left > 0 {
 		m.To = c.uint("to")
+	}
+	if c.left > 0 {
+		m.Bound = HoldEnd(c.uint8("bound"))
 	}
 	return c.end()
 }
@@ -210,9 +220,9 @@ func (m *Acquire) checkOptions(f *fields) {
 	}
 }
 
-// Validate checks the name, and that the units do not go to their owner.
+// Validate checks the name, that the units do not go to their owner, and the bound.
 func (m *Release) Validate() error {
-	if n := len(m.Name); n > 0 && n <= MaxNameLen && m.Seq > 0 && m.To == 0 {
+	if n := len(m.Name); n > 0 && n <= MaxNameLen && m.Seq > 0 && m.To == 0 && m.Bound == 0 {
 		return nil
 	}
 	f := checker()
@@ -220,6 +230,9 @@ func (m *Release) Validate() error {
 	f.head(&m.Head)
 	if m.To != 0 && m.To == m.Session {
 		f.refuse("release hands over to the session %d itself; name another one", m.To)
+	}
+	if m.Bound != 0 && m.Bound != HoldMaxHold && m.Bound != HoldWanted {
+		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold, HoldWanted)
 	}
 	return f.err()
 }

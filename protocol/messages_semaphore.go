@@ -185,6 +185,10 @@ type Release struct {
 	// for no more than is given back, and for slots that are free then. Otherwise the release is an
 	// ordinary one. 0, left out: nobody.
 	To uint64
+
+	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldWanted, for the history.
+	// 0, left out: the owner gives the units back by itself.
+	Bound HoldEnd
 }
 
 // ReleaseReply reports whether there was anything to release.

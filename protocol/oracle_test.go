@@ -91,7 +91,7 @@ func leavesOutLast(m Message) bool {
 	case *LimitDelete:
 		return x.Reason == ""
 	case *Release:
-		return x.To == 0
+		return x.Bound == 0
 	case *ReleaseReply:
 		return !x.Transferred
 	case *LeaseLost:

@@ -349,6 +349,7 @@ var optionMessages = []messageCase{
 	{KindAcquire | KindReply, &AcquireReply{State: Acquired, OrderID: 41, Grant: &sampleGrant}},
 	{KindAcquireResult, &AcquireResult{Session: sampleHead.Session, Seq: 300, State: Acquired, OrderID: 41, Grant: &sampleGrant}},
 	{KindRelease, &Release{Head: sampleHead, Name: []byte("gpu"), OrderID: 41, To: sampleHead.Session + 1}},
+	{KindRelease, &Release{Head: sampleHead, Name: []byte("gpu"), OrderID: 41, Bound: HoldMaxHold}},
 	{KindRelease | KindReply, &ReleaseReply{Released: true, Transferred: true}},
 	{KindDescribe | KindReply, &DescribeReply{Index: 70_001, Revision: 69_990, Name: []byte("gpu"), Version: 1, Used: 1, Limit: 2,
 		CreatedAt: 1_700_000_000_000, NumOwners: 1, NumWaiters: 1,

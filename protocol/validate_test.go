@@ -80,6 +80,8 @@ func TestValidate(t *testing.T) {
 		{"delete without a name", &Delete{Head: head}, "name is empty"},
 		{"release to its own session", &Release{Head: head, Name: []byte("a"), To: head.Session}, "itself; name another one"},
 		{"release to another session", &Release{Head: head, Name: []byte("a"), To: head.Session + 1}, ""},
+		{"release at a bound", &Release{Head: head, Name: []byte("a"), Bound: HoldWanted}, ""},
+		{"release by force", &Release{Head: head, Name: []byte("a"), Bound: HoldForced}, "bound 3 of a release is unknown"},
 		{"release with any bytes as a name", &Release{Head: head, Name: []byte("\x00/../\xff")}, ""},
 
 		{"acquire", &Acquire{Head: head, Name: name, Count: Forever, Timeout: Forever, Data: data}, ""},

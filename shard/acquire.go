@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -237,5 +238,5 @@ func applyRelease(m *Machine, c *rawCommand) {
 		}
 	}
 	q.finish(m, answer{flag: true})
-	e.release(m, protocol.HoldReleased)
+	e.release(m, cmp.Or(x.Bound, protocol.HoldReleased))
 }

@@ -211,6 +211,9 @@ func (x *scriptRunner) command(line string) Command {
 		})
 	case "release":
 		m := &protocol.Release{Head: head(), Name: name, OrderID: a.num("order", 0)}
+		if a.has("at-max-hold") {
+			m.Bound = protocol.HoldMaxHold
+		}
 		if to := x.sessions[a.vals["to"]]; to != nil {
 			m.To = to.id
 		}

@@ -208,15 +208,15 @@ func (b *bound) check(e *Engine) (over bool) {
 	if !b.isSet() || e.clock() < b.ends {
 		return false
 	}
-	l, err := b.l, ErrMaxHold
+	l, err, at := b.l, ErrMaxHold, protocol.HoldMaxHold
 	if b.until == b.yield {
-		err = ErrYielded
+		err, at = ErrYielded, protocol.HoldWanted
 	}
 	n, s := l.name, l.Session
 	b.endSoon(e) // at the latest
 	l.end(e, err)
 	e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: err})
-	n.releaseNext(e, s, l.bucket, l.Token, max(0, b.gone-e.clock()))
+	n.releaseNext(e, s, l.bucket, l.Token, max(0, b.gone-e.clock())).Msg.Bound = at
 	if !n.locked {
 		n.locked = true
 		n.unlock(e)

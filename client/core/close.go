@@ -53,6 +53,14 @@ func (x *Close) begin(e *Engine, s *Session, cause error) {
 				e.ready.Event = append(e.ready.Event, Event{Kind: LeaseEnded, Session: s, Lease: l, Err: cause})
 			}
 		})
+		s.later.each(func(q *Request) { // of leases that are over: who closes has stopped its work
+			if r := q.op.(*Release); x.open < maxReleaseAll {
+				x.open++
+				r.closing, r.notBefore = x, e.now
+				q.unlist()
+				e.send(q)
+			}
+		})
 	}
 	if x.open == 0 {
 		x.end(e)

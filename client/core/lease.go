@@ -110,7 +110,7 @@ func (r *Release) release(e *Engine, l *Lease) {
 }
 
 func (r *Release) begin(s *Session, bucket uint64) {
-	r.Msg.Name, r.Msg.OrderID = append(r.Msg.Name[:0], r.name.key...), 0
+	r.Msg.Name, r.Msg.OrderID, r.Msg.Bound = append(r.Msg.Name[:0], r.name.key...), 0, 0
 	r.Request = Request{
 		Waiter: r.Waiter, kind: protocol.KindRelease, message: &r.Msg, head: &r.Msg.Head, session: s, op: r,
 		to: atBucket, arg: bucket, tier: s.Tier,
@@ -157,11 +157,12 @@ func (r *Release) turn(e *Engine) {
 
 // releaseNext releases, after a pause, what nobody relies on. It does so before anybody else works
 // on the name, whose turn the caller has.
-func (n *name) releaseNext(e *Engine, s *Session, bucket, token uint64, pause time.Duration) {
+func (n *name) releaseNext(e *Engine, s *Session, bucket, token uint64, pause time.Duration) *Release {
 	r := &Release{name: n, notBefore: e.now + pause}
 	r.begin(s, bucket)
 	r.Msg.OrderID = token
 	n.queue.pushFront(&r.Request)
+	return r
 }
 
 func (r *Release) decode(body []byte) (bool, error) {

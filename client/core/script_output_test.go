@@ -184,6 +184,12 @@ func (s *script) frames(to string, b []byte) {
 			var m protocol.Release
 			_ = m.DecodeBody(h.Body)
 			text, name = fmt.Sprintf("release %d low=%d %s", m.Seq, m.Low, m.Name), fmt.Sprint(m.Seq)
+			switch m.Bound {
+			case protocol.HoldMaxHold:
+				text += " at=max-hold"
+			case protocol.HoldWanted:
+				text += " at=wanted"
+			}
 		default:
 			text, name = watchFrame(&h)
 		}
