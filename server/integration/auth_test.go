@@ -89,6 +89,15 @@ func TestAuth(t *testing.T) {
 	if n := s.Metrics.AuthFailures.Get(); n != 5 {
 		t.Errorf("%d failures were counted", n)
 	}
+	for secret, want := range map[string]uint64{"": 0, "wrong": 1} { // a console asks whether people must log in
+		before := s.Metrics.AuthFailures.Get()
+		err := dial(t, s).call(protocol.KindHello, 0, &protocol.Hello{
+			Magic: protocol.Magic, Version: 1, Client: protocol.ConsoleClient, Token: []byte(secret),
+		}, &protocol.HelloReply{})
+		if n := s.Metrics.AuthFailures.Get() - before; n != want || !errors.Is(err, protocol.StatusUnauthenticated) {
+			t.Errorf("console with secret %q: %v, and %d failures were counted", secret, err, n)
+		}
+	}
 	root := adminClient(t, s, rootSecret)
 	boss := as(t, s, rootSecret)
 	for _, path := range []string{"/a", "/a/b", "/ab"} {

@@ -76,15 +76,18 @@ func errCredentials() *protocol.Error {
 
 // rejectCredentials answers a hello whose credentials are not good, after a pause that grows with
 // the failures of its host. Nothing more is read from it. The pause takes the place of a
-// connection, and nothing else.
-func (c *Client) rejectCredentials(kind protocol.Kind, id uint64, why error, bad *protocol.Error) {
+// connection, and nothing else. A console that asks whether people must log in is not logged or
+// counted: nobody failed.
+func (c *Client) rejectCredentials(kind protocol.Kind, id uint64, why error, bad *protocol.Error, asks bool) {
 	s := c.server
-	s.cfg.Metrics.AuthFailures.Inc()
 	host := clienthost.Of(c.Remote())
 	pause, count := s.AuthFailures.Delay(host, time.Now())
-	if more, ok := s.refusedHellos.Allow(time.Now()); ok {
-		s.cfg.Log.Warn("credentials refused", append([]any{"conn", c.ID(), "remote", c.Remote(), "error", why,
-			"failures", count, "answered_after", pause}, more...)...)
+	if !asks {
+		s.cfg.Metrics.AuthFailures.Inc()
+		if more, ok := s.refusedHellos.Allow(time.Now()); ok {
+			s.cfg.Log.Warn("credentials refused", append([]any{"conn", c.ID(), "remote", c.Remote(), "error", why,
+				"failures", count, "answered_after", pause}, more...)...)
+		}
 	}
 	c.StopReading(pause)
 	time.AfterFunc(pause, func() {

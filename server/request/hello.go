@@ -36,6 +36,8 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		rejectCluster(c, p, h, &m, state)
 		return
 	}
+	c.console = m.Client == protocol.ConsoleClient
+	asks := c.console && len(m.Token) == 0 && c.Certificate() == nil // whether people must log in
 	view := c.server.auth.Load()
 	identity, err := c.authenticate(view, m.Token)
 	if err == nil && len(identity) > auth.MaxIdentity {
@@ -44,17 +46,17 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	switch {
 	case err == nil:
 	case c.server.cfg.Authenticator != nil:
-		c.rejectCredentials(h.Kind, h.ID, err, errCredentials())
+		c.rejectCredentials(h.Kind, h.ID, err, errCredentials(), asks)
 		return
 	default: // the token may have been made a moment ago
 		c.StopReading(2 * unconfirmedTimeout) // behind a confirmation that is under way
 		late := protocol.Errorf(protocol.StatusUnavailable,
 			"the map of this instance may be behind, and does not have these credentials yet; connect again")
 		p.awaitMap(unconfirmedRequest{unconfirmed: unconfirmed{answer: late, refused: true},
-			token: bytes.Clone(m.Token), why: err, conn: c, kind: h.Kind, id: h.ID})
+			token: bytes.Clone(m.Token), why: err, asks: asks, conn: c, kind: h.Kind, id: h.ID})
 		return
 	}
-	c.identity, c.console, c.Features = identity, m.Client == protocol.ConsoleClient, m.Features
+	c.identity, c.Features = identity, m.Features
 	c.Establish()
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet

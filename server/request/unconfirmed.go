@@ -51,6 +51,7 @@ type unconfirmedRequest struct {
 	unconfirmed
 	token []byte // of a hello
 	why   error  // the same: what is wrong with its credentials
+	asks  bool   // the same: a console, see rejectCredentials
 	conn  *Client
 	kind  protocol.Kind
 	id    uint64
@@ -150,7 +151,7 @@ func answerUnconfirmed(s *Server) {
 // where the map cannot be confirmed too.
 func (u *unconfirmedRequest) fail(o *Outbox, bad *protocol.Error) {
 	if u.kind == protocol.KindHello {
-		u.conn.rejectCredentials(u.kind, u.id, u.why, bad)
+		u.conn.rejectCredentials(u.kind, u.id, u.why, bad, u.asks)
 		return
 	}
 	if u.refused && !countsAsRejection(bad.Status) {
