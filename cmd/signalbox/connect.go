@@ -26,7 +26,7 @@ type timeoutError struct{ inv *invocation }
 
 func (e *timeoutError) Error() string {
 	if e.inv.conn == nil {
-		return fmt.Sprintf("gave up after %s: %v", e.inv.timeout, errUnreachable)
+		return fmt.Sprintf("gave up after %s", e.inv.timeout) // what wraps it says that no instance answered
 	}
 	return fmt.Sprintf("gave up after %s: an instance was reached, but this was not done in time", e.inv.timeout)
 }

@@ -300,7 +300,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 	err := c.run(h.ctx)
 	if errors.Is(err, errLost) {
 		cause := cmp.Or(context.Cause(h.ctx), errNotScheduled)
-		return &codeError{code: exitLost, err: fmt.Errorf("%w: %w", errLost, cause)}
+		return &codeError{code: exitLost, err: &lostError{errLost, cause}}
 	}
 	return err
 }
@@ -379,8 +379,21 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 // lease is lost.
 var errNotScheduled = errors.New("signalbox was stopped, or not scheduled, for as long as the lease could be relied on")
 
+// lostError is a sentence that says that a lease is lost, and why. The why does not say it again.
+type lostError struct{ what, why error }
+
+func (e *lostError) Error() string {
+	why, _ := strings.CutPrefix(e.why.Error(), client.ErrLeaseLost.Error())
+	if why = strings.TrimPrefix(why, ": "); why == "" {
+		return e.what.Error()
+	}
+	return e.what.Error() + ": " + why
+}
+
+func (e *lostError) Unwrap() []error { return []error{e.what, e.why} }
+
 func leaseLostError(name string, lease context.Context) error {
-	return &codeError{code: exitLost, err: fmt.Errorf("lost %q while holding it: %w", name, context.Cause(lease))}
+	return &codeError{code: exitLost, err: &lostError{fmt.Errorf("lost %q while holding it", name), context.Cause(lease)}}
 }
 
 // waitNotice is how long a wait goes on without a word where nobody watches: in a log.

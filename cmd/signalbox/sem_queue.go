@@ -247,8 +247,7 @@ func semHistory(a *app) *cobra.Command {
 	c := command("history NAME", "Show who held a semaphore last, and why it ended",
 		`Show the holds of a semaphore that ended last, the last one first, and the cause of each: released
 or transferred by its client; session ended, also by a kill or a timeout; forced by an operator; max
-hold, or wanted by a waiter, when the server ended it at its bound. A client stops before a bound
-that it knows: its hold was released then, or the session ended, as that of a command does.
+hold, or wanted by a waiter, when it ended at that bound, at its client or at the server.
 
 A semaphore keeps as many as its option --history says: none if it was created without options.
 signalbox sem describe shows the holds that go on.`)

@@ -3,6 +3,8 @@ package handle
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
@@ -41,7 +43,7 @@ func (c Client) Cluster(ctx context.Context, method string, in, out any) error {
 				return nil // the first sending did it
 			}
 		}
-		return driver.WithOp("cluster", method, driver.OutcomeUnknown(repeated && (!driver.Answered(err) && !asks || shutOut), err))
+		return withMethod(method, driver.OutcomeUnknown(repeated && (!driver.Answered(err) && !asks || shutOut), err))
 	}
 	return readClusterReply(method, &reply, out)
 }
@@ -57,7 +59,7 @@ func (c Client) ClusterAt(ctx context.Context, instance uint64, method string, i
 		Kind: protocol.KindCluster, Msg: req, Reply: &reply, To: core.Target{Of: core.AtInstance, Instance: instance}, Single: true,
 	})
 	if err := driver.Err(r); err != nil {
-		return driver.WithOp("cluster", method, err)
+		return withMethod(method, err)
 	}
 	return readClusterReply(method, &reply, out)
 }
@@ -70,7 +72,7 @@ func clusterRequest(method string, in any) (*protocol.Cluster, error) {
 	}
 	body, err := json.Marshal(in)
 	if err != nil {
-		return nil, driver.WithOp("cluster", method, err)
+		return nil, withMethod(method, err)
 	}
 	req.Body = body
 	return req, nil
@@ -81,8 +83,23 @@ func readClusterReply(method string, reply *protocol.ClusterReply, out any) erro
 		return nil
 	}
 	if err := json.Unmarshal(reply.Body, out); err != nil {
-		return driver.WithOp("cluster", method, protocol.Errorf(protocol.StatusInternal,
+		return withMethod(method, protocol.Errorf(protocol.StatusInternal,
 			"the answer cannot be read: %v", err))
 	}
 	return nil
+}
+
+// withMethod says in people's words which method an error is of.
+func withMethod(method string, err error) error {
+	if err == nil {
+		return nil
+	}
+	op := strings.ReplaceAll(method, "_", " ")
+	switch {
+	case method == protocol.MethodAuthSwitch:
+		op = "turn authentication on or off"
+	case !strings.HasPrefix(method, "auth_") && !strings.HasPrefix(method, "audit_"):
+		op = "cluster " + op
+	}
+	return fmt.Errorf("%s: %w", op, err)
 }
