@@ -138,11 +138,14 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 	if err := inv.leaveSaved(path, s); err != nil {
 		return err
 	}
-	said := "released %s"
-	if !released {
-		said = "nothing to release: the saved session neither holds %s nor waits for it"
+	if released {
+		return inv.printer().message(row{{"name", "", name}, {"released", "", true}}, "released %s", name)
 	}
-	return inv.printer().message(row{{"name", "", name}, {"released", "", released}}, said, name)
+	if err := inv.printer().message(row{{"name", "", name}, {"released", "", false}},
+		"nothing to release: the saved session neither holds %s nor waits for it; its hold may have ended before", name); err != nil {
+		return err
+	}
+	return &codeError{code: exitLost, quiet: true}
 }
 
 // transferWithFile hands over what the session of a file holds.

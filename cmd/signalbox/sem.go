@@ -100,7 +100,9 @@ Run the command again with the same file to extend the session.`)
 			if cmd.Flags().Changed("create-limit") {
 				warnOfLimit(inv, h.name, *createLimit)
 			}
-			return s.Acquire(inv.longCtx, h.name, append(opts, own...)...)
+			asks.warnOfPolicy(inv, cmd, h.name)
+			l, err := s.Acquire(inv.longCtx, h.name, append(opts, own...)...)
+			return l, slotError(inv, err, h.name, *asks.slots, *asks.labels)
 		}
 		switch {
 		case *sessionFile == "":
@@ -130,7 +132,8 @@ func semRelease(a *app) *cobra.Command {
 	c := command("release NAME --session-file FILE", "Release units of a saved session, or leave the queue",
 		`Release the units that a saved session holds, or end its wait. FILE has the session. Units held by
 a running command are released when that command ends. An operator can use "signalbox sem
-force-release", or end the session with "signalbox session kill".`)
+force-release", or end the session with "signalbox session kill". The exit code is 4 if there was
+nothing to release, because the hold had ended before.`)
 	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *sessionFile == "" {
@@ -252,22 +255,28 @@ func semResize(a *app) *cobra.Command {
 			if err := s.Resize(inv.ctx, args[0], *limit, client.Reason(*reason)); err != nil {
 				return err
 			}
-			w := new(client.QueueStatus) // of everybody who waits
-			if n, err := inv.openNode(); err == nil {
-				d, err := n.Describe(inv.ctx, args[0], client.IncludeWaiters(), client.IncludeSlots(), client.ReadConsistency(client.Strict))
-				if err == nil { // else it is resized all the same
-					w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
-				}
-			}
-			text := neverSentence(args[0], w)
-			if text != "" {
-				text = "\n" + text
-			}
+			w, text := impossible(inv, args[0])
 			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"never_granted", "", neverRow(w)}},
 				"%s has limit %s"+text, args[0], cell(amount(*limit)))
 		})
 	})
 	return c
+}
+
+// impossible is the queue of a semaphore that was just changed, and a line about a waiter in it that
+// can never be granted, if there is one. It was changed all the same if it cannot be read.
+func impossible(inv *invocation, name string) (w *client.QueueStatus, line string) {
+	w = new(client.QueueStatus) // of everybody who waits
+	if n, err := inv.openNode(); err == nil {
+		d, err := n.Describe(inv.ctx, name, client.IncludeWaiters(), client.IncludeSlots(), client.ReadConsistency(client.Strict))
+		if err == nil {
+			w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
+		}
+	}
+	if line = neverSentence(name, w); line != "" {
+		line = "\n" + strings.ReplaceAll(line, "%", "%%") // it becomes part of a format
+	}
+	return w, line
 }
 
 func semDelete(a *app) *cobra.Command {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -191,11 +192,70 @@ Numbered slots are resized with signalbox sem resize. Needs the right admin on t
 			return usagef("no option is given; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Alter(inv.ctx, args[0], append(opts, client.AlterReason(*reason))...)
-			return inv.report(err, row{{"name", "", args[0]}, {"altered", "", true}}, "altered %s", args[0])
+			if err := s.Alter(inv.ctx, args[0], append(opts, client.AlterReason(*reason))...); err != nil {
+				return err
+			}
+			w, text := impossible(inv, args[0])
+			return inv.printer().message(row{{"name", "", args[0]}, {"altered", "", true}, {"never_granted", "", neverRow(w)}},
+				"altered %s"+text, args[0])
 		})
 	})
 	return c
+}
+
+// warnOfPolicy says what the semaphore's policy ignores: it is kept all the same, for the policy may
+// change.
+func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name string) {
+	if !c.Flag("priority").Changed && !c.Flag("key").Changed {
+		return
+	}
+	n, err := inv.openNode()
+	if err != nil {
+		return // acquiring says why
+	}
+	policy := client.PolicyFIFO
+	switch s, err := n.Describe(inv.ctx, name, client.ReadConsistency(client.Strict)); {
+	case err != nil && !c.Flag("create-limit").Changed, err == nil && s.Ephemeral:
+		return // acquiring says why
+	case err == nil && s.Options != nil:
+		policy = s.Options.Policy
+	}
+	for flag, by := range map[string]client.Policy{"priority": client.PolicyPriority, "key": client.PolicyFair} {
+		if c.Flag(flag).Changed && policy != by {
+			inv.note("signalbox: --%s has no effect: the policy of %s is %s; it counts after signalbox sem alter %s --policy %s\n",
+				flag, sanitize(name), policies.word(policy), sanitize(name), policies.word(by))
+		}
+	}
+}
+
+// slotError adds to a refusal which slots there are not, and how many have the labels.
+func slotError(inv *invocation, err error, name string, slots, labels []string) error {
+	if !errors.Is(err, client.BadRequest) && !errors.Is(err, client.NotFound) || len(slots)+len(labels) == 0 {
+		return err
+	}
+	n, failed := inv.openNode()
+	if failed != nil {
+		return err
+	}
+	s, failed := n.Describe(inv.ctx, name, client.IncludeSlots(), client.ReadConsistency(client.Strict))
+	if failed != nil || s.Options == nil || len(s.Options.Slots) == 0 {
+		return err
+	}
+	matching := 0
+	unknown := slices.Clone(slots)
+	for _, slot := range s.Options.Slots {
+		unknown = slices.DeleteFunc(unknown, func(name string) bool { return name == slot.Name })
+		if !slices.ContainsFunc(labels, func(l string) bool { return !slices.Contains(slot.Labels, l) }) {
+			matching++
+		}
+	}
+	switch {
+	case len(unknown) > 0:
+		return fmt.Errorf("%w: there is no slot %s; signalbox sem slots %s lists them", err, strings.Join(unknown, ", "), name)
+	case len(labels) > 0:
+		return fmt.Errorf("%w: %d of %d slots have %s", err, matching, len(s.Options.Slots), strings.Join(labels, ", "))
+	}
+	return err
 }
 
 func semDrain(a *app) *cobra.Command {
@@ -212,7 +272,7 @@ func slotsMarked(a *app, c *cobra.Command, option func(...string) client.Semapho
 	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.AlterReason(*reason))
-		return inv.report(err, row{{"name", "", args[0]}, {done, "", args[1:]}},
+		return inv.report(slotError(inv, err, args[0], args[1:], nil), row{{"name", "", args[0]}, {done, "", args[1:]}},
 			"%s %s of %s", done, strings.Join(args[1:], ", "), args[0])
 	})
 	return c
