@@ -148,6 +148,7 @@ func (s *Server) openAdmin(context.Context) error {
 func (s *Server) openMetrics(context.Context) error {
 	registerMetrics(s)
 	s.running.Go(func() { s.serving.SampleRates(s.ctx) })
+	s.running.Go(func() { s.serving.LogExpired(s.ctx) })
 	return nil
 }
 

@@ -56,7 +56,8 @@ func (l *logLines) takeWarnings() (list []string) {
 	return list
 }
 
-// TestSessionsAreLogged: at debug the log names each start and end of a session, and at info none.
+// TestSessionsAreLogged: at debug the log names each start and end of a session, and at info it counts
+// those that expire.
 func TestSessionsAreLogged(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		t.Run(level.String(), func(t *testing.T) {
@@ -75,6 +76,9 @@ func TestSessionsAreLogged(t *testing.T) {
 			await.True(t, "the expiry", func() bool {
 				clock.Advance(time.Second)
 				return s.Metrics.EndedSessions(protocol.EndExpired) > 0
+			})
+			await.True(t, "the line of the expiry", func() bool {
+				return lines.has(`level=INFO msg="sessions expired"`, "node=/default", "count=1", "first="+strconv.FormatUint(left.Session, 10))
 			})
 			debug := level == slog.LevelDebug
 			id := func(r protocol.SessionReply) string { return "session=" + strconv.FormatUint(r.Session, 10) + " " }

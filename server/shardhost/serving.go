@@ -1,6 +1,7 @@
 package shardhost
 
 import (
+	"context"
 	"log/slog"
 	"time"
 
@@ -35,6 +36,7 @@ type Serving struct {
 	refusals refusals
 	began    time.Time
 	flusher  *delivery.Flusher
+	expired  *expiredLog
 
 	histories *delivery.HistoryBudget
 }
@@ -43,11 +45,19 @@ type Serving struct {
 func NewServing(cfg ServingConfig) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
 	return &Serving{ServingConfig: cfg, began: began, histories: delivery.NewHistoryBudget(delivery.MaxHistories),
-		flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
+		expired: newExpiredLog(), flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
 }
 
 // Close stops the goroutine that ends the windows of watches.
 func (s *Serving) Close() { s.flusher.Close() }
+
+// LogExpired writes to the log how many sessions expired, until ctx ends.
+func (s *Serving) LogExpired(ctx context.Context) {
+	s.expired.run(ctx, s.Log, func(node uint64) string {
+		path, _ := s.Requests.Routes().NodePath(node)
+		return path
+	})
+}
 
 // WriteMetrics writes the series of the shards here. With paths, nodes have their paths instead of
 // their numbers; with names there are also series of semaphores and tracks.

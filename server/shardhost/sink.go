@@ -146,6 +146,9 @@ func (s *Shard) SessionAttached(conn uint64, e *shard.Event) {
 func (s *Shard) SessionEnded(e *shard.Event) {
 	if s.Leading() {
 		s.serving.Metrics.SessionEnded(e.Reason)
+		if e.Reason == protocol.EndExpired {
+			s.serving.expired.add(e.Node, e.Session)
+		}
 	}
 	client := ""
 	for _, b := range s.serving.Bindings.End(e.Session, e.Text, s.serving.Clock.Now()) {
