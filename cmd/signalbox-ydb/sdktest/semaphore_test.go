@@ -196,6 +196,31 @@ func TestAcquireDeadline(t *testing.T) {
 	s.expect("6 acquired=true")
 }
 
+// TestDeadlineAfterRefusal: a request that is refused leaves the entry to the request before, whose
+// deadline takes it out of the queue. The cluster's clock stands still, so nothing else does.
+func TestDeadlineAfterRefusal(t *testing.T) {
+	t.Parallel()
+	cluster := servertest.Start(t)
+	address, _ := startGateway(t, []string{cluster.Addr()})
+	cc := dialRaw(t, address)
+	path := node(t, cc)
+	long := withTimeout(patienceMillis)
+	holder, s, other := newSession(t, cc, path, long), newSession(t, cc, path, long), newSession(t, cc, path, long)
+	holder.acquire(1, "lock", forever, 0, "", true)
+	holder.expect("1 acquired=true")
+	s.acquire(1, "lock", 1, 2_000, "", true)
+	s.expect("1 pending")
+	s.acquire(2, "lock", 2, forever, "", true)
+	s.expect("2 acquired=false BAD_REQUEST")
+	cluster.Pause()
+	s.expect("1 acquired=false")
+	cluster.Resume()
+	holder.release(2, "lock")
+	holder.expect("2 released=true")
+	other.acquire(1, "lock", forever, 0, "", true)
+	other.expect("1 acquired=true")
+}
+
 // TestOrderOfSessions: requests of one connection on a name take effect in the order in which they
 // came, whichever session has them, and without waiting for answers. They alternate, because gRPC's
 // client sends what waits of several streams by turns.
