@@ -27,6 +27,7 @@ const (
 	FieldReadConsistency
 	FieldAttachConsistency
 	FieldCountersMode
+	FieldMaxPriority
 	FieldMaxSessions
 	FieldMaxSemaphores
 	FieldMaxBytes
@@ -50,6 +51,7 @@ type NodeConfig struct {
 	ReadConsistency   Consistency  // default Relaxed
 	AttachConsistency Consistency  // default Strict
 	CountersMode      CountersMode // default aggregated
+	MaxPriority       uint8        // highest level that an acquire may ask for, 5 to 9, default 0: any; BAD_REQUEST
 	MaxSessions       uint64       // quota, at least 1, default 1,000,000; PRECONDITION_FAILED
 	MaxSemaphores     uint64       // quota of semaphores, processes and tracks, at least 1, default 1,000,000; PRECONDITION_FAILED
 	// quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB;
@@ -72,6 +74,7 @@ func (m *NodeConfig) fields(f *fields) {
 	small(f, "config.read consistency", &m.ReadConsistency)
 	small(f, "config.attach consistency", &m.AttachConsistency)
 	small(f, "config.counters mode", &m.CountersMode)
+	small(f, "config.max priority", &m.MaxPriority)
 	f.uint("config.max sessions", &m.MaxSessions)
 	f.uint("config.max semaphores", &m.MaxSemaphores)
 	f.uint("config.max bytes", &m.MaxBytes)

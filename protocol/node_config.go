@@ -2,7 +2,8 @@ package protocol
 
 // AllFields has every bit of NodeConfig.Fields that this version knows.
 const AllFields = FieldSelfCheckPeriod | FieldGracePeriod | FieldReadConsistency | FieldAttachConsistency | FieldCountersMode |
-	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests | FieldSlowWait | FieldForeign
+	FieldMaxSessions | FieldMaxSemaphores | FieldMaxBytes | FieldMaxWaiters | FieldMaxWatchers | FieldMaxRequests | FieldSlowWait |
+	FieldMaxPriority | FieldForeign
 
 // Default quotas of a coordination node. Requests have none.
 const (
@@ -63,6 +64,7 @@ func (m NodeConfig) Merge(alter NodeConfig) (NodeConfig, error) {
 	mergeField(&m.MaxWatchers, given&FieldMaxWatchers, alter.MaxWatchers, base.MaxWatchers)
 	mergeField(&m.MaxRequests, given&FieldMaxRequests, alter.MaxRequests, base.MaxRequests)
 	mergeField(&m.SlowWait, given&FieldSlowWait, alter.SlowWait, base.SlowWait)
+	mergeField(&m.MaxPriority, given&FieldMaxPriority, alter.MaxPriority, base.MaxPriority)
 	mergeField(&m.Foreign, given&FieldForeign, alter.Foreign, base.Foreign)
 	if err := m.Validate(); err != nil {
 		return NodeConfig{}, err
@@ -118,6 +120,9 @@ func (m *NodeConfig) Validate() error {
 			m.MaxRequests, HighestMaxRequests)
 	case m.SlowWait > HighestSlowWait:
 		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", m.SlowWait, HighestSlowWait)
+	case m.MaxPriority != 0 && (m.MaxPriority < DefaultPriority || m.MaxPriority > MaxPriority):
+		return Errorf(StatusBadRequest, "max priority is %d; it must be %d, which acquires have that name none, to %d, or 0 for any",
+			m.MaxPriority, DefaultPriority, MaxPriority)
 	case len(m.Foreign) > MaxForeignLen:
 		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(m.Foreign), MaxForeignLen)
 	}

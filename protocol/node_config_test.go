@@ -13,7 +13,7 @@ func TestDefaultNodeConfig(t *testing.T) {
 	if err := c.Validate(); err != nil {
 		t.Error(err)
 	}
-	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 1_000_000, 1_000_000, 4 << 30,
+	want := NodeConfig{AllFields, 1000, 10_000, Relaxed, Strict, CountersAggregated, 0, 1_000_000, 1_000_000, 4 << 30,
 		2_000_000, 1_000_000, 0, 0, ""}
 	if c != want {
 		t.Errorf("defaults are %+v, want %+v", c, want)
@@ -21,7 +21,7 @@ func TestDefaultNodeConfig(t *testing.T) {
 }
 
 func TestMerge(t *testing.T) {
-	base := NodeConfig{AllFields, 2_000, 20_000, Strict, Relaxed, CountersDetailed, 7, 8, 9, 10, 11, 12, 13, "x"}
+	base := NodeConfig{AllFields, 2_000, 20_000, Strict, Relaxed, CountersDetailed, 8, 7, 8, 9, 10, 11, 12, 13, "x"}
 	with := func(change func(*NodeConfig)) NodeConfig { c := base; change(&c); return c }
 	cases := []struct {
 		name  string
@@ -37,8 +37,8 @@ func TestMerge(t *testing.T) {
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 10_000, 30_000 }), ""},
 		{"shortest", NodeConfig{Fields: FieldSelfCheckPeriod | FieldGracePeriod, SelfCheckPeriod: 500, GracePeriod: 1_500},
 			with(func(c *NodeConfig) { c.SelfCheckPeriod, c.GracePeriod = 500, 1_500 }), ""},
-		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1, 10_000_000, 86_400_000, ""},
-			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 1, Forever, 1, Forever, 1,
+		{"enums and quotas", NodeConfig{AllFields &^ (FieldSelfCheckPeriod | FieldGracePeriod), 0, 0, Relaxed, Strict, CountersAggregated, 9, 1, Forever, 1, Forever, 1, 10_000_000, 86_400_000, ""},
+			NodeConfig{AllFields, 2_000, 20_000, Relaxed, Strict, CountersAggregated, 9, 1, Forever, 1, Forever, 1,
 				10_000_000, 86_400_000, ""}, ""},
 		{"foreign too long", NodeConfig{Fields: FieldForeign, Foreign: strings.Repeat("x", 257)}, NodeConfig{}, "foreign settings are 257 bytes"},
 		{"self-check too short", NodeConfig{Fields: FieldSelfCheckPeriod, SelfCheckPeriod: 499}, NodeConfig{}, "self-check period is 499 ms"},
@@ -51,8 +51,11 @@ func TestMerge(t *testing.T) {
 		{"unknown read consistency", NodeConfig{Fields: FieldReadConsistency, ReadConsistency: 3}, NodeConfig{}, "read consistency is 3"},
 		{"unknown attach consistency", NodeConfig{Fields: FieldAttachConsistency, AttachConsistency: 255}, NodeConfig{}, "attach consistency is 255"},
 		{"unknown counters mode", NodeConfig{Fields: FieldCountersMode, CountersMode: 3}, NodeConfig{}, "counters mode is 3"},
-		{"unknown field", NodeConfig{Fields: 1 << 13}, NodeConfig{}, "fields unknown here (bits 0x2000)"},
+		{"unknown field", NodeConfig{Fields: 1 << 14}, NodeConfig{}, "fields unknown here (bits 0x4000)"},
 		{"no limit of requests again", NodeConfig{Fields: FieldMaxRequests}, with(func(c *NodeConfig) { c.MaxRequests = 0 }), ""},
+		{"a cap on priorities", NodeConfig{Fields: FieldMaxPriority, MaxPriority: 7}, with(func(c *NodeConfig) { c.MaxPriority = 7 }), ""},
+		{"none again", NodeConfig{Fields: FieldMaxPriority}, with(func(c *NodeConfig) { c.MaxPriority = 0 }), ""},
+		{"a cap below the default", NodeConfig{Fields: FieldMaxPriority, MaxPriority: 4}, NodeConfig{}, "max priority is 4; it must be 5, which acquires have that name none, to 9, or 0 for any"},
 		{"slow waits off again", NodeConfig{Fields: FieldSlowWait}, with(func(c *NodeConfig) { c.SlowWait = 0 }), ""},
 		{"slow wait beyond a day", NodeConfig{Fields: FieldSlowWait, SlowWait: 86_400_001}, NodeConfig{}, "slow wait is 86400001 ms; it must be at most 86400000 ms"},
 		{"too many requests", NodeConfig{Fields: FieldMaxRequests, MaxRequests: 10_000_001}, NodeConfig{}, "quota of requests is 10000001 a second"},
@@ -91,6 +94,7 @@ func TestMergeKeepsValid(t *testing.T) {
 				MaxWatchers:       rapid.Uint64().Draw(t, "watchers"),
 				MaxRequests:       rapid.Uint64Range(0, 2*HighestMaxRequests).Draw(t, "requests"),
 				SlowWait:          rapid.Uint64Range(0, 2*HighestSlowWait).Draw(t, "slow wait"),
+				MaxPriority:       rapid.Uint8Range(0, 10).Draw(t, "max priority"),
 				Foreign:           strings.Repeat("x", rapid.IntRange(0, 2*MaxForeignLen).Draw(t, "foreign")),
 			})
 			if err != nil {

@@ -103,7 +103,7 @@ var messages = []messageCase{
 
 	{KindNodeCreate, &NodeCreate{Path: "/services/billing", Config: NodeConfig{Fields: FieldGracePeriod, GracePeriod: 15_000}, Tier: "default"}},
 	{KindNodeCreate | KindReply, &sampleNode},
-	{KindNodeAlter, &NodeAlter{Path: "/services/billing", Config: NodeConfig{Fields: FieldReadConsistency, ReadConsistency: Strict}}},
+	{KindNodeAlter, &NodeAlter{Path: "/services/billing", Config: NodeConfig{Fields: FieldReadConsistency | FieldMaxPriority, ReadConsistency: Strict, MaxPriority: 7}}},
 	{KindNodeAlter | KindReply, &sampleNode},
 	{KindNodeDescribe, &NodeDescribe{Path: "/services/billing"}},
 	{KindNodeDescribe | KindReply, &sampleNode},

@@ -25,6 +25,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 		q.refuse(m, outcomeIsPersistent)
 	case s != nil && x.Count > s.limit && !q.hasUnits(x.Count):
 		q.refuse(m, outcomeOverLimit)
+	case q.overPriority(x.Options):
+		q.refuse(m, outcomePriority)
 	case s.queue().refusal(&q, x) != outcomeOK:
 		q.refuse(m, s.queue().refusal(&q, x))
 	case q.entry == nil:
@@ -39,6 +41,20 @@ func applyAcquire(m *Machine, c *rawCommand) {
 // hasUnits reports whether the session already owns, or waits with, at least count units. The limit
 // may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
+
+// overPriority reports whether an acquire asks for a higher level than its node allows. The level that
+// the session has at the semaphore is not refused, as the node may have been altered since.
+func (q *request) overPriority(o *protocol.AcquireOptions) bool {
+	most := q.node.config.MaxPriority
+	if o == nil || most == 0 || o.Level() <= most {
+		return false
+	}
+	has := uint8(protocol.DefaultPriority)
+	if state := q.semaphore.queue(); q.entry != nil && state != nil {
+		has, _ = state.level(q.entry)
+	}
+	return o.Level() > has
+}
 
 // acquireNew serves a session that has no entry on the semaphore.
 func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {

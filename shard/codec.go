@@ -173,6 +173,9 @@ func appendConfig(b []byte, c protocol.NodeConfig) []byte {
 	if c.SlowWait != 0 {
 		c.Fields |= protocol.FieldSlowWait
 	}
+	if c.MaxPriority != 0 {
+		c.Fields |= protocol.FieldMaxPriority
+	}
 	if c.Foreign != "" {
 		c.Fields |= protocol.FieldForeign
 	}
@@ -180,8 +183,11 @@ func appendConfig(b []byte, c protocol.NodeConfig) []byte {
 	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
 	b = varint.Append(b, c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers)
 	b = varint.Append(b, c.MaxRequests)
-	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has neither
+	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has none of these
 		b = varint.Append(b, c.SlowWait)
+	}
+	if c.Fields&protocol.FieldMaxPriority != 0 {
+		b = append(b, c.MaxPriority)
 	}
 	if c.Fields&protocol.FieldForeign != 0 {
 		b = varint.AppendBytes(b, c.Foreign)
@@ -199,6 +205,9 @@ func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
 	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.Uint(), r.Uint(), r.Uint(), r.Uint()
 	if c.Fields&protocol.FieldSlowWait != 0 {
 		c.SlowWait = r.Uint()
+	}
+	if c.Fields&protocol.FieldMaxPriority != 0 {
+		c.MaxPriority = r.Byte()
 	}
 	if c.Fields&protocol.FieldForeign != 0 {
 		c.Foreign = string(r.Bytes(protocol.MaxForeignLen))

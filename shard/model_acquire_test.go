@@ -43,6 +43,12 @@ func (m *model) acquire(o op, x *protocol.Acquire) {
 			m.countRule("waiter above a lowered limit asks for the same or less")
 		}
 	}
+	if cap, ask := m.node(o.node).config.MaxPriority, askOf(x).level; cap != 0 && ask > cap &&
+		(row == nil || ask > row.ask.level) {
+		m.countRule("priority above the node's")
+		m.refuse(s, o, x.Seq, protocol.StatusBadRequest)
+		return
+	}
 	if sem != nil {
 		if st := m.selectorRefused(sem, row, askOf(x), x.Count); st != protocol.StatusOK {
 			m.refuse(s, o, x.Seq, st)

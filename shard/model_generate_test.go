@@ -210,6 +210,7 @@ func (g *gen) config() protocol.NodeConfig {
 	c.MaxSemaphores = pick[uint64](g, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1_000_000, 1, 2)
 	c.MaxBytes = pick[uint64](g, 1<<50, 1<<50, 1<<50, 1<<50, 1<<50, 2_000, 4_001, 6_003)
 	c.MaxWaiters = pick[uint64](g, 1_000_000, 1_000_000, 1_000_000, 1, 2)
+	c.MaxPriority = pick[uint8](g, 0, 0, 0, 5, 8)
 	return c
 }
 

@@ -120,7 +120,9 @@ const (
 	outcomeMustYield outcome = 54
 	outcomeManyUnits outcome = 55
 
-	outcomes = 56
+	outcomePriority outcome = 56
+
+	outcomes = 57
 )
 
 // outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
@@ -204,6 +206,7 @@ var outcomeTable = [outcomes]struct {
 		"a waiter wants the units, so the hold gets no more time; release, and acquire again"},
 	outcomeManyUnits: {protocol.StatusPreconditionFailed,
 		"more than 4096 units are held, too many for owners to be wanted; alter the semaphore when there are fewer"},
+	outcomePriority: {protocol.StatusBadRequest, ""},
 	outcomeBound: {protocol.StatusPreconditionFailed, protocol.BoundRefusal +
 		"hold would end by itself at a bound, which this client does not know; use a newer one, or alter the semaphore"},
 	outcomeLongHold: {protocol.StatusBadRequest,
@@ -228,6 +231,8 @@ func (q *request) outcomeValue(out outcome) uint64 {
 		return q.node.config.MaxBytes
 	case outcomeWaitersQuota:
 		return q.node.config.MaxWaiters
+	case outcomePriority:
+		return uint64(q.node.config.MaxPriority)
 	}
 	return 0
 }
@@ -245,6 +250,9 @@ func (b *batch) sentence(a *answer) string {
 	case outcomeWaiterMore:
 		return "session waits for " + units(a.value) + " units and cannot raise that to " +
 			units(b.acquire.Count) + "; release first, then acquire more"
+	case outcomePriority:
+		return "priority " + decimal(uint64(b.acquire.Options.Level())) + " is above the node's max_priority of " +
+			decimal(a.value) + "; ask for less, or raise it"
 	case outcomeOtherVersion:
 		expected := b.update.Expected
 		switch a.kind {

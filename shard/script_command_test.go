@@ -249,6 +249,7 @@ func (x *scriptRunner) command(line string) Command {
 		c.GracePeriod = a.num("grace", c.GracePeriod)
 		c.MaxSessions, c.MaxSemaphores = a.num("sessions", c.MaxSessions), a.num("semaphores", c.MaxSemaphores)
 		c.MaxBytes, c.MaxWaiters = a.num("bytes", c.MaxBytes), a.num("waiters", c.MaxWaiters)
+		c.MaxPriority = uint8(a.num("priority", 0))
 		if a.has("detailed") {
 			c.CountersMode = protocol.CountersDetailed
 		}

@@ -38,6 +38,7 @@ type NodeConfig struct {
 	MaxWaiters        *uint64             // quota of waiting acquires, default 2,000,000
 	MaxWatchers       *uint64             // quota of streams and one-shot watches, default 1,000,000
 	MaxRequests       *uint64             // requests a second at each instance, 1..10,000,000, default 0: no limit
+	MaxPriority       *uint8              // highest priority that an acquire may ask for, 5..9, default 0: any
 	SlowWait          *time.Duration      // the server logs an acquire that waited longer; at most 24 h, default 0: off
 	// Foreign is for a gateway of another protocol: the settings as it was given them, in its own
 	// form, at most 256 bytes. The cluster keeps it and does not read it.
@@ -73,6 +74,7 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	setField(&w, protocol.FieldMaxWaiters, &w.MaxWaiters, n.MaxWaiters)
 	setField(&w, protocol.FieldMaxWatchers, &w.MaxWatchers, n.MaxWatchers)
 	setField(&w, protocol.FieldMaxRequests, &w.MaxRequests, n.MaxRequests)
+	setField(&w, protocol.FieldMaxPriority, &w.MaxPriority, n.MaxPriority)
 	setField(&w, protocol.FieldForeign, &w.Foreign, n.Foreign)
 	if n.SlowWait != nil {
 		w.Fields |= protocol.FieldSlowWait
@@ -98,7 +100,8 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
 			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
 			MaxWaiters: &c.MaxWaiters, MaxWatchers: &c.MaxWatchers, MaxRequests: &c.MaxRequests, SlowWait: &slow,
-			Foreign: &c.Foreign,
+			MaxPriority: &c.MaxPriority,
+			Foreign:     &c.Foreign,
 		},
 	}
 }

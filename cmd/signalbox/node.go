@@ -102,6 +102,16 @@ var nodeFields = []nodeField{
 	durationField("slow-wait", 0,
 		"The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
 		func(c *admin.NodeConfig) **time.Duration { return &c.SlowWait }),
+	newNodeField("max-priority",
+		"Highest priority that an acquire may ask for, 5 to 9, 0: any (default 0); those that name none have 5",
+		func(c *admin.NodeConfig) **uint8 { return &c.MaxPriority },
+		func(text string) (uint8, error) {
+			n, err := strconv.ParseUint(text, 10, 8)
+			if err != nil {
+				return 0, fmt.Errorf("%q is not a number from 0 to 9", text)
+			}
+			return uint8(n), nil
+		}, func(n uint8) any { return n }),
 }
 
 // nodeFlags adds a flag for each field, whose help ends with end. They set the fields of the

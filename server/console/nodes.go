@@ -136,6 +136,7 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		{"grace", "Grace period", text(durationText(*c.GracePeriod))},
 		{"counters", "Operations are counted", text(counters)},
 		{"requests", "Requests a second", cell{Text: requests.Text}},
+		{"priority", "Highest priority", text(group(uint64(cmp.Or(*c.MaxPriority, protocol.MaxPriority))))},
 		{"created", "Created", since(info.CreatedAt)},
 		{"revision", "Configuration", text("revision " + group(info.Revision))},
 	}

@@ -201,6 +201,7 @@ func fieldsSetAfter(before uint32, c protocol.NodeConfig) uint32 {
 	mark(protocol.FieldMaxWatchers, c.MaxWatchers != 0)
 	mark(protocol.FieldMaxRequests, c.MaxRequests != 0)
 	mark(protocol.FieldSlowWait, c.SlowWait != 0)
+	mark(protocol.FieldMaxPriority, c.MaxPriority != 0)
 	mark(protocol.FieldForeign, c.Foreign != "")
 	return before&^c.Fields | set&c.Fields
 }

@@ -29,6 +29,9 @@ func configFields(f *varint.Fields, c *protocol.NodeConfig) {
 	if c.Fields&protocol.FieldSlowWait != 0 {
 		f.Uint(&c.SlowWait)
 	}
+	if c.Fields&protocol.FieldMaxPriority != 0 {
+		varint.Byte(f, &c.MaxPriority)
+	}
 	if c.Fields&protocol.FieldForeign != 0 {
 		f.Text(&c.Foreign, protocol.MaxForeignLen)
 	}

@@ -191,6 +191,7 @@ func TestNodesMatchModel(t *testing.T) {
 			}
 			config.GracePeriod = grace
 			// Check compares Rated with all nodes
+			config.MaxPriority = rapid.SampledFrom([]uint8{0, 0, 7}).Draw(t, "priority")
 			config.MaxRequests = rapid.SampledFrom([]uint64{0, 0, 7}).Draw(t, "requests")
 			var c Command
 			var st protocol.Status
