@@ -202,7 +202,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 			}, protocol.StatusAlreadyExists)
 			count("alters", n, func(i int) error {
 				config := protocol.NodeConfig{Fields: 1 << (i + 1), GracePeriod: 4000, MaxSessions: 8, MaxSemaphores: 9, MaxBytes: 10,
-					MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13}
+					MaxWaiters: 11, MaxWatchers: 12, MaxPriority: 7}
 				if config.Fields == protocol.FieldCountersMode {
 					config.CountersMode = protocol.CountersDetailed
 				}
@@ -213,7 +213,7 @@ func eachChangeHappensOnce(t *testing.T, seed uint64) {
 			if want := (protocol.NodeConfig{
 				Fields: protocol.AllFields, SelfCheckPeriod: protocol.DefaultSelfCheckPeriod, GracePeriod: 4000,
 				ReadConsistency: protocol.Relaxed, AttachConsistency: protocol.Strict, CountersMode: protocol.CountersDetailed,
-				MaxSessions: 8, MaxSemaphores: 9, MaxBytes: 10, MaxWaiters: 11, MaxWatchers: 12, MaxRequests: 13,
+				MaxSessions: 8, MaxSemaphores: 9, MaxBytes: 10, MaxWaiters: 11, MaxWatchers: 12, MaxPriority: 7,
 			}); err != nil || info.Config != want || info.Revision != n+1 {
 				t.Errorf("after all alters: %+v, %v", info, err)
 			}
