@@ -20,13 +20,16 @@ concurrent = $(filter-out $(sequential),$(packages))
 
 # The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
 YDB := cmd/signalbox-ydb
+# So is the server of tools for agents, which needs the protocol's SDK.
+MCP := cmd/signalbox-mcp
 
 build: ## build ./bin/signalbox
 	@mkdir -p bin
 	go build -o bin/signalbox ./cmd/signalbox
 
-gateway: build ## build ./bin/signalbox and the gateway for YDB clients, ./bin/signalbox-ydb
+gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
 	cd $(YDB) && go build -o ../../bin/signalbox-ydb .
+	cd $(MCP) && go build -o ../../bin/signalbox-mcp .
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
 	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --tour
@@ -51,6 +54,7 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $(concurrent))
 	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
 	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
+	cd $(MCP) && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
 	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
 	cd client/otelsignalbox && go vet ./... && go test $(TESTFLAGS) ./...
 	cd client/grpcsignalbox && go vet ./... && go test $(RACE) -timeout 20m $(TESTFLAGS) ./...

@@ -57,6 +57,7 @@ var layers = []struct {
 	{"bench/cmd", []string{"bench", "shard/replica/timerslack"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
 	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "protocol"}},
+	{"cmd/signalbox-mcp", []string{"cmd/signalbox-mcp", "client", "protocol/boottime"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack"}},
 }
 

@@ -7,9 +7,9 @@ import (
 )
 
 // ownVariables are those beside the settings: the ones that commands get, and the variable of
-// server/deploy/cluster.sh.
+// server/deploy/cluster.sh and signalbox-mcp.
 var ownVariables = []string{
-	"SIGNALBOX_ATTEMPT", "SIGNALBOX_BIN", "SIGNALBOX_EXPECTED", "SIGNALBOX_GATE", "SIGNALBOX_KEPT",
+	"SIGNALBOX_AGENT", "SIGNALBOX_ATTEMPT", "SIGNALBOX_BIN", "SIGNALBOX_EXPECTED", "SIGNALBOX_GATE", "SIGNALBOX_KEPT",
 	"SIGNALBOX_LEASES", "SIGNALBOX_LOCATION", "SIGNALBOX_NAME", "SIGNALBOX_PAYLOAD", "SIGNALBOX_PERIOD",
 	"SIGNALBOX_SESSION", "SIGNALBOX_SLOT", "SIGNALBOX_SLOTS", "SIGNALBOX_TOKEN", "SIGNALBOX_TRACK", "SIGNALBOX_VERSION",
 }
