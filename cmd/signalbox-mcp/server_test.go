@@ -241,7 +241,42 @@ func TestCancel(t *testing.T) {
 		}
 		<-ended
 		cancel()
+		h.call("release", args{"all": true, "agent": "sub"}) // if the cancel and the answer crossed
 		h.awaitText("who_holds", args{"name": name}, "0 hold it, 0 wait")
+	}
+}
+
+// TestCancelledGrantIsGivenBack: a grant that comes with the end of its call, or just before it was
+// cancelled, is not kept.
+func TestCancelledGrantIsGivenBack(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t)
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	s, err := c.Session(t.Context(), client.DefaultNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := newAgents(t.Context(), settings{})
+	a, err := all.enter("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, names := range [][]string{{"x"}, {"x", "y"}} {
+		_, at, err := a.begin(s, names, want{}, len(names) == 1, []client.AcquireOption{client.Exclusive()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-at.done
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if kept, err := a.await(ctx, at, time.Hour, nil); kept || err == nil || len(all.own()) != 0 {
+			t.Error(kept, err, all.own())
+		}
+		freed(t, srv.Addr(), "x")
 	}
 }
 
