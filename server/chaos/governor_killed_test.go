@@ -71,7 +71,7 @@ func TestGovernorIsKilled(t *testing.T) {
 		}
 		dropped := make(chan error, 1)
 		go func() {
-			_, err := c.command("node", "drop", path, "--timeout", waitLimit.String())
+			_, err := c.command("node", "delete", path, "--timeout", waitLimit.String())
 			dropped <- err
 		}()
 		c.checkStep("drop", "drop node", c.killGovernorAt("drop node"))
