@@ -464,7 +464,10 @@ func TestBounds(t *testing.T) {
 	ended := make(chan struct{}, maxCalls)
 	for range maxCalls {
 		go func() {
-			_, _ = h.try(ctx, "lock", args{"names": []string{"x"}, "agent": "2", "wait_seconds": 50}, nil)
+			for refused := true; refused; { // while the call below takes the last place
+				s, err := h.try(ctx, "lock", args{"names": []string{"x"}, "agent": "2", "wait_seconds": 50}, nil)
+				refused = err == nil && s.refused
+			}
 			ended <- struct{}{}
 		}()
 	}
