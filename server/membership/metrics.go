@@ -53,9 +53,7 @@ func writeHealth(p *metrics.Page, h protocol.ClusterHealth) {
 	}
 	p.Write(metrics.GroupsUnavailable, stopped)
 	p.Write(metrics.GroupsAtRisk, atRisk)
-	for _, u := range h.Unreachable {
-		p.Write(metrics.InstanceUnreachable, 1, u.Instance)
-	}
+	p.Write(metrics.UnreachableCount, len(h.Unreachable))
 	for _, c := range h.Replicasets {
 		missing := 0
 		if c.Buckets > 0 {
