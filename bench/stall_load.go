@@ -48,8 +48,8 @@ func newStallLoad(ctx context.Context, writers int) *stallLoad {
 	return &stallLoad{ctx: ctx, cancel: cancel, began: make([]time.Time, writers)}
 }
 
-// startSessionWriters starts a load of writers, each in a session of its own, at rate calls a second
-// of all together. calls returns the function that a writer calls. end stops the load.
+// startSessionWriters starts a load of writers, each in a session of its own, at rate calls a
+// second of all together. calls returns the function that a writer calls. end stops the load.
 func startSessionWriters(
 	ctx context.Context, endpoints []string, writers, rate int,
 	calls func(s *client.Session, writer int) func(ctx context.Context, n int) error,

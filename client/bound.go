@@ -15,8 +15,9 @@ import (
 // they have. Clients that do not know bounds cannot acquire such a semaphore: PreconditionFailed.
 //
 // The bound is time of the semaphore's bucket, which stands still without a leader and while the
-// bucket moves: the server may end the lease later by as much, a second or two as a rule. The client
-// ends it by its own clock, which does not stand still, counted from the answer that set the bound.
+// bucket moves: the server may end the lease later by as much, a second or two as a rule. The
+// client ends it by its own clock, which does not stand still, counted from the answer that set the
+// bound.
 func LongestHold(d time.Duration) SemaphoreOption {
 	return func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMaxHold

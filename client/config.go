@@ -163,8 +163,8 @@ func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 
 const anonymous = "anonymous"
 
 // Rollback sets the configuration to the value that it had at a version of its history, and returns
-// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version is
-// not in the history; PreconditionFailed.
+// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version
+// is not in the history; PreconditionFailed.
 func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOption) (version uint64, err error) {
 	const op = "roll back configuration"
 	values, err := c.read(ctx, nil)

@@ -141,8 +141,8 @@ func IncludeWaiters() ReadOption {
 	return func(o *readOptions) { o.given, o.flags = o.given|readWaiters, o.flags|protocol.WithWaiters }
 }
 
-// ReadConsistency is Strict or Relaxed for this read of a semaphore, a configuration, a service, or a
-// list of semaphores. Default: the node's.
+// ReadConsistency is Strict or Relaxed for this read of a semaphore, a configuration, a service, or
+// a list of semaphores. Default: the node's.
 func ReadConsistency(c Consistency) ReadOption {
 	return func(o *readOptions) { o.given, o.consistency = o.given|readConsistency, protocol.Consistency(c) }
 }
@@ -161,8 +161,8 @@ func MaxItems(n int) ReadOption {
 // maxItems is how many items a server puts into one page.
 const maxItems = 10_000
 
-// After begins a list of semaphores, configurations, nodes, processes, rollouts or rate limits behind
-// this name.
+// After begins a list of semaphores, configurations, nodes, processes, rollouts or rate limits
+// behind this name.
 func After(name string) ReadOption {
 	return func(o *readOptions) { o.given, o.after = o.given|readAfter, name }
 }

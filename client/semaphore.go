@@ -44,8 +44,8 @@ func (s *Session) changeSemaphore(
 	}))
 }
 
-// WriteOption is an option of Session.Update, Resize and Delete, and of ConfigValue.Set, Rollback and
-// Delete.
+// WriteOption is an option of Session.Update, Resize and Delete, and of ConfigValue.Set, Rollback
+// and Delete.
 type WriteOption func(*writeOptions)
 
 type writeOptions struct {
@@ -61,7 +61,8 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 	return o
 }
 
-// writeToExisting returns the options of a write to a semaphore that must exist. It refuses version 0.
+// writeToExisting returns the options of a write to a semaphore that must exist. It refuses version
+// 0.
 func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 	if o = writeOptionsOf(opts); o.guarded && o.version == 0 {
 		err = protocol.Errorf(protocol.StatusPreconditionFailed, "version 0 matches nothing that exists; give a version of at least 1")

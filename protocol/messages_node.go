@@ -142,9 +142,9 @@ func (m *NodeDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *NodeDescribe) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *NodeDescribe) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// NodeDelete deletes a node with all that it has. PRECONDITION_FAILED: without Force, a node that has
-// sessions, semaphores, processes, rollouts or rate limits; in any case one with nodes below it.
-// Reply: NodeContents.
+// NodeDelete deletes a node with all that it has. PRECONDITION_FAILED: without Force, a node that
+// has sessions, semaphores, processes, rollouts or rate limits; in any case one with nodes below
+// it. Reply: NodeContents.
 type NodeDelete struct {
 	Path   string
 	Force  bool

@@ -186,8 +186,8 @@ type Release struct {
 	// ordinary one. 0, left out: nobody.
 	To uint64
 
-	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldWanted, for the history.
-	// 0, left out: the owner gives the units back by itself.
+	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldWanted, for the
+	// history. 0, left out: the owner gives the units back by itself.
 	Bound HoldEnd
 }
 

@@ -42,8 +42,8 @@ func applyAcquire(m *Machine, c *rawCommand) {
 // may have been lowered below that: it binds new requests, not what the session has.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
-// overPriority reports whether an acquire asks for a higher level than its node allows. The level that
-// the session has at the semaphore is not refused, as the node may have been altered since.
+// overPriority reports whether an acquire asks for a higher level than its node allows. The level
+// that the session has at the semaphore is not refused, as the node may have been altered since.
 func (q *request) overPriority(o *protocol.AcquireOptions) bool {
 	most := q.node.config.MaxPriority
 	if o == nil || most == 0 || o.Level() <= most {

@@ -24,8 +24,8 @@ func (q *request) heir(m *Machine, session uint64) (to *entry, slots []uint32) {
 	return to, slots
 }
 
-// transfer takes the units from their owner and gives them to a waiter before anybody else is looked
-// at. Where it passes somebody by, tokens are late from now on, until the queue is empty.
+// transfer takes the units from their owner and gives them to a waiter before anybody else is
+// looked at. Where it passes somebody by, tokens are late from now on, until the queue is empty.
 func (q *request) transfer(m *Machine, to *entry, slots []uint32) {
 	s := q.semaphore
 	q.entry.remove(m, true, protocol.HoldTransferred)

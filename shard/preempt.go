@@ -15,8 +15,8 @@ const (
 
 // preempt finds out which owners are preempted, and notifies those of which that has changed, in
 // order of token. Only a change of the waiters, of an owner or of the options can change it. It is
-// called after each examination, and after other changes of those. The owner again, if it is not nil
-// and preempted still, is notified again.
+// called after each examination, and after other changes of those. The owner again, if it is not
+// nil and preempted still, is notified again.
 func (q *queued) preempt(m *Machine, again *entry) {
 	if q == nil || !q.MayPreempt(q.s.waiters.n) || q.s.node.dropped {
 		return
@@ -77,8 +77,8 @@ func (q *queued) staySilent(m *Machine, e *entry) {
 	q.preempt(m, e)
 }
 
-// restartPreemption withdraws all preemptions after the rule has changed. Those that the new rule has
-// are drawn again.
+// restartPreemption withdraws all preemptions after the rule has changed. Those that the new rule
+// has are drawn again.
 func (q *queued) restartPreemption(m *Machine, was protocol.WantedMode) {
 	for e := q.s.owners.first; e != nil; e = next(e, byOrder) {
 		if q.Grant(e.orderID).Preempted() != 0 {

@@ -64,8 +64,8 @@ func (q *queued) entries(m *Machine) *queueEntries {
 	return &m.batch.entries
 }
 
-// asked is what a request asks for beyond units; nil is a plain request for a plain semaphore. It is
-// good until the next one, as nothing is allocated for it.
+// asked is what a request asks for beyond units; nil is a plain request for a plain semaphore. It
+// is good until the next one, as nothing is allocated for it.
 type asked struct {
 	ask    queue.Ask // once it is granted at once
 	demand queue.Demand
@@ -115,8 +115,8 @@ func (a *asked) refusal(q *queued, e *entry) outcome {
 }
 
 // refusal is why a request with options, or on a semaphore with a queue, cannot be served whatever
-// others have: no grant can be made with its labels or names, or its hold cannot have the bound that
-// it asks for or would get.
+// others have: no grant can be made with its labels or names, or its hold cannot have the bound
+// that it asks for or would get.
 func (q *queued) refusal(r *request, x *protocol.Acquire) outcome {
 	if x.Options == nil && q == nil {
 		return outcomeOK
@@ -225,8 +225,8 @@ func (q *queued) own(m *Machine, e *entry, a *queue.Ask, slots []uint32) {
 	e.scheduleBound(m)
 }
 
-// regrant is what an owner asks for again; nil is a plain request of a plain owner. It is good until
-// the next one.
+// regrant is what an owner asks for again; nil is a plain request of a plain owner. It is good
+// until the next one.
 type regrant struct{ queue.Regrant }
 
 // regrantOf looks at an owner that asks again.
@@ -257,9 +257,9 @@ func (r *regrant) apply(m *Machine, e *entry) {
 	e.scheduleBound(m)
 }
 
-// serve grants to waiters, the first ones of the lanes where there are any, and then finds out which
-// owners are preempted. When there are more waiters that are gone than this Apply may end, the queue
-// stands still until their timers fire.
+// serve grants to waiters, the first ones of the lanes where there are any, and then finds out
+// which owners are preempted. When there are more waiters that are gone than this Apply may end,
+// the queue stands still until their timers fire.
 func (q *queued) serve(m *Machine) {
 	s := q.s
 	if !q.Laned() {
@@ -399,8 +399,8 @@ func (q *queued) check(m *Machine) error {
 	return err
 }
 
-// mend leaves out what does not fit together in a semaphore whose entries are all here, waiters that
-// need not wait included.
+// mend leaves out what does not fit together in a semaphore whose entries are all here, waiters
+// that need not wait included.
 func (q *queued) mend(m *Machine) {
 	s := q.s
 	m.touch(s)

@@ -26,8 +26,8 @@ func (x *benchMachine) at(now uint64) {
 	x.begin()
 }
 
-// queuedIn is a machine with a lock of one unit: session 0 has held it since 1000, and sessions 1 and
-// 2 have waited since then.
+// queuedIn is a machine with a lock of one unit: session 0 has held it since 1000, and sessions 1
+// and 2 have waited since then.
 func queuedIn(t *testing.T, slow uint64) (*benchMachine, []byte) {
 	t.Helper()
 	x, name := newBenchMachine(4), []byte("lock")

@@ -28,8 +28,9 @@ func (a *Client) EnableAuth(ctx context.Context, secret string) (*Token, error) 
 	return call[Token](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Enabled: true, Secret: secret})
 }
 
-// DisableAuth lets everybody do everything again. Tokens and rights are kept. While authentication is
-// on it needs force, and a Client that WithReason made: PreconditionFailed and BadRequest without.
+// DisableAuth lets everybody do everything again. Tokens and rights are kept. While authentication
+// is on it needs force, and a Client that WithReason made: PreconditionFailed and BadRequest
+// without.
 func (a *Client) DisableAuth(ctx context.Context, force bool) error {
 	_, err := call[struct{}](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Force: force, Reason: a.reason})
 	return err

@@ -13,8 +13,8 @@ import (
 // jumped ahead.
 //
 // Invariant: where the server ends the lease at a bound, the lease is over here before. While the
-// bucket's time stands still it goes on here: the lease lasts no longer than the report that brought
-// the bound said.
+// bucket's time stands still it goes on here: the lease lasts no longer than the report that
+// brought the bound said.
 type bound struct {
 	l       *Lease
 	timer   timer

@@ -34,8 +34,8 @@ func TestSequenceNumbers(t *testing.T) {
 	}
 }
 
-// TestRing compares the ring with a map: an id whose caller has given up stays open until it is answered, however many are begun
-// meanwhile, and no other request gets its place.
+// TestRing compares the ring with a map: an id whose caller has given up stays open until it is
+// answered, however many are begun meanwhile, and no other request gets its place.
 func TestRing(t *testing.T) {
 	for seed := range uint64(50) {
 		random := rand.New(rand.NewPCG(seed, 0))

@@ -87,8 +87,8 @@ func (x *Start) describe(e *Engine) {
 	e.send(&x.Request)
 }
 
-// next begins another stage. Waiter and Result stay as they are: a caller that was told that the start
-// goes on in the background reads them meanwhile.
+// next begins another stage. Waiter and Result stay as they are: a caller that was told that the
+// start goes on in the background reads them meanwhile.
 func (x *Start) next(stage startStage, kind protocol.Kind, m protocol.Message, to destination) {
 	x.mayExist = x.mayExist || x.unanswered && x.stage != describeNode
 	x.stage, x.kind, x.message, x.to = stage, kind, m, to

@@ -146,8 +146,8 @@ func (a *agent) forget(t *attempt) {
 	}
 }
 
-// await waits for an attempt until ctx or the time ends; tick is called now and then. kept: the names
-// are not held, and the place is kept.
+// await waits for an attempt until ctx or the time ends; tick is called now and then. kept: the
+// names are not held, and the place is kept.
 func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration, tick func(waited time.Duration)) (kept bool, err error) {
 	if !t.keeps {
 		wait += answerTime // the server ends the wait
@@ -198,8 +198,8 @@ func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration, tick 
 	return true, nil
 }
 
-// drop ends an attempt that no call waits for, and gives back what it was granted if no call has got
-// it; it reports whether there was any.
+// drop ends an attempt that no call waits for, and gives back what it was granted if no call has
+// got it; it reports whether there was any.
 func (a *agent) drop(t *attempt) (granted bool) {
 	if t.waiting > 0 || t.left {
 		return false

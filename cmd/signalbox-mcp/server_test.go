@@ -145,10 +145,10 @@ func freed(t *testing.T, address, name string) uint64 {
 	return l.Token()
 }
 
-// TestTheEndReleases: the end of standard input and SIGTERM end a server that waits, and what it held
-// is free long before its sessions' timeout: within a second of the cluster's time, in which shards
-// repeat the end of a session that was being granted something. After SIGKILL it is free with that
-// timeout.
+// TestTheEndReleases: the end of standard input and SIGTERM end a server that waits, and what it
+// held is free long before its sessions' timeout: within a second of the cluster's time, in which
+// shards repeat the end of a session that was being granted something. After SIGKILL it is free
+// with that timeout.
 func TestTheEndReleases(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)
@@ -304,8 +304,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestLossIsNotifiedOnce: an agent that was stopped for longer than its session lasts is told so at its
-// next call, once, before anything else.
+// TestLossIsNotifiedOnce: an agent that was stopped for longer than its session lasts is told so at
+// its next call, once, before anything else.
 func TestLossIsNotifiedOnce(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)

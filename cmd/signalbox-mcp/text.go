@@ -209,7 +209,8 @@ func freeSlots(q *client.QueueStatus) (list []string) {
 	return list
 }
 
-// step is client.WaitStep's sentence with what others wrote in quotes, and no name outside the prefix.
+// step is client.WaitStep's sentence with what others wrote in quotes, and no name outside the
+// prefix.
 func (v view) step(s client.WaitStep) string {
 	from, by, name := v.who(s.Session, s.Description), v.who(s.By, s.ByDescription), "a name that is not shown here"
 	if short, ok := strings.CutPrefix(s.Name, v.prefix); ok {

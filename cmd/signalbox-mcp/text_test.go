@@ -93,8 +93,8 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// TestSentences: others' texts are quoted, names outside the prefix are not shown, and a deadlock is
-// named first.
+// TestSentences: others' texts are quoted, names outside the prefix are not shown, and a deadlock
+// is named first.
 func TestSentences(t *testing.T) {
 	v := view{prefix: "team/", self: 1}
 	at := time.Date(2026, 1, 2, 12, 3, 0, 0, time.UTC)

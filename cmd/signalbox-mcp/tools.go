@@ -351,8 +351,8 @@ func (a *agent) whoHolds(ctx context.Context, _ *call, in whoIn) (*reply, error)
 	return r, err
 }
 
-// listLocks lists names, and what the agents of this server have. Configurations are no locks, and a
-// name that is not UTF-8 cannot be given by an agent: they are left out.
+// listLocks lists names, and what the agents of this server have. Configurations are no locks, and
+// a name that is not UTF-8 cannot be given by an agent: they are left out.
 func (a *agent) listLocks(ctx context.Context, _ *call, in listIn) (*reply, error) {
 	prefix := a.all.prefix
 	if len(prefix)+max(len(in.Prefix), len(in.After)) > maxName {

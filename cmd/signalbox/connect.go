@@ -155,8 +155,8 @@ func (inv *invocation) client() (*client.Client, error) {
 	return c, nil
 }
 
-// awayAfter is how long a cluster may leave a program unanswered before it counts as away, if nothing
-// refuses a connection sooner.
+// awayAfter is how long a cluster may leave a program unanswered before it counts as away, if
+// nothing refuses a connection sooner.
 const awayAfter = 5 * time.Second
 
 // clientAtOnce is client for a program that starts while the cluster is away. away has why, once no

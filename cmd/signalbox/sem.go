@@ -263,8 +263,8 @@ func semResize(a *app) *cobra.Command {
 	return c
 }
 
-// impossible is the queue of a semaphore that was just changed, and a line about a waiter in it that
-// can never be granted, if there is one. It was changed all the same if it cannot be read.
+// impossible is the queue of a semaphore that was just changed, and a line about a waiter in it
+// that can never be granted, if there is one. It was changed all the same if it cannot be read.
 func impossible(inv *invocation, name string) (w *client.QueueStatus, line string) {
 	w = new(client.QueueStatus) // of everybody who waits
 	if n, err := inv.openNode(); err == nil {

@@ -203,8 +203,8 @@ Numbered slots are resized with signalbox sem resize. Needs the right admin on t
 	return c
 }
 
-// warnOfPolicy says what the semaphore's policy ignores: it is kept all the same, for the policy may
-// change.
+// warnOfPolicy says what the semaphore's policy ignores: it is kept all the same, for the policy
+// may change.
 func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name string) {
 	if !c.Flag("priority").Changed && !c.Flag("key").Changed {
 		return

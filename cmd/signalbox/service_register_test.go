@@ -95,8 +95,8 @@ func TestRegisterWhileAway(t *testing.T) {
 	}
 }
 
-// TestWatchFileWhileAway: a watch starts while the cluster is away. It leaves the file as it is, writes it
-// when the cluster is there, and says why nothing is read if that is for another reason.
+// TestWatchFileWhileAway: a watch starts while the cluster is away. It leaves the file as it is,
+// writes it when the cluster is there, and says why nothing is read if that is for another reason.
 func TestWatchFileWhileAway(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())

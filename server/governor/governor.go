@@ -37,7 +37,8 @@ type Shards interface {
 	// Propose returns nil once the shard has applied the command with status OK. After an error the
 	// command may have been applied, or may be later, or never.
 	Propose(ctx context.Context, shard uint64, c shard.Command) error
-	// Registers reads the shard's registers, and what a node has there, behind a barrier that began after the call.
+	// Registers reads the shard's registers, and what a node has there, behind a barrier that began
+	// after the call.
 	Registers(ctx context.Context, shard, node uint64) (Registers, error)
 	// CopyBuckets has the leader of the target shard fetch the frozen copy of a run of buckets from
 	// the source shard, and import it. A call takes a bounded time. The next call resumes where it

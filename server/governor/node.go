@@ -97,10 +97,10 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 	})
 }
 
-// DeleteNode deletes a node, and returns what it had when every shard has dropped it and its path is
-// free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it has
-// child nodes or, without force, anything that somebody may miss. What comes to the node after it
-// was counted goes with it.
+// DeleteNode deletes a node, and returns what it had when every shard has dropped it and its path
+// is free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it
+// has child nodes or, without force, anything that somebody may miss. What comes to the node after
+// it was counted goes with it.
 func (svc Service) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (contents protocol.NodeContents, err error) {
 	if err := req.Validate(); err != nil {
 		return contents, err

@@ -56,8 +56,8 @@ func (l *logLines) takeWarnings() (list []string) {
 	return list
 }
 
-// TestSessionsAreLogged: at debug the log names each start and end of a session, and at info it counts
-// those that expire.
+// TestSessionsAreLogged: at debug the log names each start and end of a session, and at info it
+// counts those that expire.
 func TestSessionsAreLogged(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		t.Run(level.String(), func(t *testing.T) {

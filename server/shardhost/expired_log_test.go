@@ -19,8 +19,8 @@ func (w lineWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestExpiredLog: sessions that expire within a second are a line for each node. The rest is written
-// when the instance stops.
+// TestExpiredLog: sessions that expire within a second are a line for each node. The rest is
+// written when the instance stops.
 func TestExpiredLog(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines := make(chan string, 10)

@@ -46,8 +46,8 @@ type choiceOwner struct {
 // choiceGroups is how many groups of candidates there are, see group.
 const choiceGroups = 4 * (protocol.MaxPriority + 1)
 
-// group orders candidates: silent ones last, those that are preempted already first, then a lower level where
-// levels count. Within a group the higher token comes first.
+// group orders candidates: silent ones last, those that are preempted already first, then a lower
+// level where levels count. Within a group the higher token comes first.
 func (c *choice) group(o *choiceOwner) (g int) {
 	if o.silent {
 		g = 2

@@ -233,8 +233,8 @@ func TestPreemptedOwnersAreChosen(t *testing.T) {
 	}
 }
 
-// BenchmarkPreempt chooses among 4,096 owners of a unit each, and among 1,024 of a slot each for the
-// last of 16 waiters.
+// BenchmarkPreempt chooses among 4,096 owners of a unit each, and among 1,024 of a slot each for
+// the last of 16 waiters.
 func BenchmarkPreempt(b *testing.B) {
 	units := &choice{higher: true, limit: 4096, used: 4096, heads: []choiceHead{{count: 64, level: 9}}}
 	for i := range uint64(4096) {

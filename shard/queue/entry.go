@@ -81,8 +81,8 @@ func (g *Grant) Ends() bool {
 	return at != 0 && (cause != protocol.HoldWanted || g.known)
 }
 
-// Left returns how long the hold lasts from now on, in ms; 0: it has no bound. Nothing ends the hold
-// of a silent owner but its longest hold.
+// Left returns how long the hold lasts from now on, in ms; 0: it has no bound. Nothing ends the
+// hold of a silent owner but its longest hold.
 func (g *Grant) Left(now uint64) uint64 {
 	at, _ := g.Bound()
 	if g != nil && g.silent {

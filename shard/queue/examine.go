@@ -2,9 +2,9 @@ package queue
 
 import "slices"
 
-// Next returns the waiter that is granted or ended next, nil if there is none. fits is true if it is
-// granted, with the slots that it gets; it is false for one that counts as gone. The caller grants
-// or ends it and asks again, until there is none:
+// Next returns the waiter that is granted or ended next, nil if there is none. fits is true if it
+// is granted, with the slots that it gets; it is false for one that counts as gone. The caller
+// grants or ends it and asks again, until there is none:
 //
 //	again:  nothing is claimed
 //	        for the first waiters of all lanes, in the order of the policy:

@@ -19,7 +19,8 @@ const (
 	maxHoldSlots       = 8
 )
 
-// history is the holds of a semaphore that ended last, the oldest first. It is never changed in place.
+// history is the holds of a semaphore that ended last, the oldest first. It is never changed in
+// place.
 type history []Hold
 
 // add adds a hold, and drops the oldest one beyond so many rows.

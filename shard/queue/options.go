@@ -16,8 +16,8 @@ func (q *Queue) Options() protocol.SemaphoreOptions {
 	return q.options
 }
 
-// HasOptions reports whether only a persistent semaphore can have the queue. The mark of late tokens
-// alone may be an ephemeral one's.
+// HasOptions reports whether only a persistent semaphore can have the queue. The mark of late
+// tokens alone may be an ephemeral one's.
 func (q *Queue) HasOptions() bool { return len(q.ended) > 0 || !q.options.Plain() }
 
 // IsPlain reports whether the semaphore's own record is that of a plain one.

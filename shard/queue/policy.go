@@ -8,8 +8,8 @@ import (
 
 // policy decides the order in which the first waiters of lanes are examined.
 type policy interface {
-	// class returns the class of a level and a key: waiters of one class and selector share a lane, in the
-	// order of their places. The order of classes is that of descriptions.
+	// class returns the class of a level and a key: waiters of one class and selector share a lane,
+	// in the order of their places. The order of classes is that of descriptions.
 	class(level uint8, key string) string
 	// bid returns what is ranked of a waiter, or of a request as if it waited.
 	bid(level uint8, key string, count, arrival, place uint64) bid

@@ -5,7 +5,8 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // preemption is what an owner has where owners may be preempted.
 //
 // Invariant: an owner that is not preempted has no bound from it, and has not said that it knows
-// one. A lease ends at this bound only if its holder has said so: then the holder has stopped before.
+// one. A lease ends at this bound only if its holder has said so: then the holder has stopped
+// before.
 type preemption struct {
 	granted uint64 // when it was granted, or owners became preemptible
 	number  uint64 // from the bucket's counter; 0: it is not preempted
@@ -93,8 +94,8 @@ func (q *holdings) Restart(token uint64, was protocol.WantedMode, now uint64) {
 	q.setGrant(token, g)
 }
 
-// Choice decides which owners are preempted. Its memory is used again. The caller begins with Reset,
-// names all owners in order of token, then the waiters, and calls Choose.
+// Choice decides which owners are preempted. Its memory is used again. The caller begins with
+// Reset, names all owners in order of token, then the waiters, and calls Choose.
 type Choice struct {
 	choice
 	q     *Queue

@@ -4,8 +4,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Queue is what a semaphore has beyond a plain one: options, lanes and slots, what its entries asked
-// for, and the holds that ended.
+// Queue is what a semaphore has beyond a plain one: options, lanes and slots, what its entries
+// asked for, and the holds that ended.
 //
 // Invariant: there are lanes if and only if the policy is not fifo or there are slots; then every
 // waiter is in one. Tokens are late while there are lanes, and after that until the queue is empty.

@@ -2,8 +2,8 @@ package queue
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// Regrant is what an owner asks for again: the grant that it would have, and the slots that it would
-// give back.
+// Regrant is what an owner asks for again: the grant that it would have, and the slots that it
+// would give back.
 type Regrant struct {
 	token   uint64
 	was, is *Grant

@@ -323,8 +323,8 @@ func filesBelow(t *testing.T, dir string) map[string]string {
 }
 
 // TestCopyOfARunningDirectory copies a directory while its host runs, which is what is left when a
-// process is killed. The clock stands, so that the leader soon writes nothing more. Two copies that are
-// equal are of the moment between them.
+// process is killed. The clock stands, so that the leader soon writes nothing more. Two copies that
+// are equal are of the moment between them.
 func TestCopyOfARunningDirectory(t *testing.T) {
 	dir, left := filepath.Join(t.TempDir(), "data"), ""
 	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t), Clock: NewManualClock(time.Unix(1_700_000_000, 0))}

@@ -181,8 +181,8 @@ func TestHoldIsOver(t *testing.T) {
 	})
 }
 
-// TestHoldBehindAnotherHold: an acquire that is held behind a second hand-off, while the timer of the
-// first one still runs and nothing else comes, is proposed when a hold of its own is over.
+// TestHoldBehindAnotherHold: an acquire that is held behind a second hand-off, while the timer of
+// the first one still runs and nothing else comes, is proposed when a hold of its own is over.
 func TestHoldBehindAnotherHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := leadingQueue()
