@@ -146,7 +146,8 @@ func printRestored(p *printer, path, dir, start string, from *backup.Source, don
 		r = append(r, field{"admin_token", "", done.AdminToken})
 		line("the tokens of the backup are dropped, and the administrator's token is %s", done.AdminToken)
 	} else if len(tokens) > 0 {
-		line("tokens that were revoked after the backup are valid again, revoke those of: %s", strings.Join(tokens, ", "))
+		line("the backup's tokens are valid, those that were revoked since too: %s; revoke these again, or restore with --drop-tokens",
+			strings.Join(tokens, ", "))
 	}
 	return p.message(r, text, args...)
 }

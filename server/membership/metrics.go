@@ -1,6 +1,8 @@
 package membership
 
 import (
+	"slices"
+
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/server/governor"
@@ -28,7 +30,14 @@ func writeMember(p *metrics.Page, m *Member) {
 	p.Write(metrics.GovernorErrors, failed)
 	m.detector.write(p)
 	if m.registered.Load() {
-		writeHealth(p, governor.Assess(m.observeNow()))
+		h := governor.Assess(m.observeNow())
+		writeHealth(p, h)
+		for _, i := range state.Instances() {
+			if !i.Expelled() {
+				p.Write(metrics.InstanceUnreachable, slices.ContainsFunc(h.Unreachable,
+					func(u protocol.ClusterUnreachable) bool { return u.Instance == i.Name }), i.Name)
+			}
+		}
 	}
 }
 
@@ -53,7 +62,6 @@ func writeHealth(p *metrics.Page, h protocol.ClusterHealth) {
 	}
 	p.Write(metrics.GroupsUnavailable, stopped)
 	p.Write(metrics.GroupsAtRisk, atRisk)
-	p.Write(metrics.UnreachableCount, len(h.Unreachable))
 	for _, c := range h.Replicasets {
 		missing := 0
 		if c.Buckets > 0 {

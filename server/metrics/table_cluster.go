@@ -9,8 +9,8 @@ var (
 		"Shards, the meta shard with them, without a majority or a leader.")
 	GroupsAtRisk = cluster.gauge("signalbox_raft_groups_at_risk",
 		"Shards, the meta shard with them, that may lose less than is configured.")
-	UnreachableCount = cluster.gauge("signalbox_instances_unreachable",
-		"Instances that this one does not reach.")
+	InstanceUnreachable = cluster.gauge("signalbox_instance_unreachable",
+		"1 for an instance that this one does not reach, by its name.", "name").most(mostInstances)
 	MissingCopies = cluster.gauge("signalbox_replicaset_missing_copies",
 		"Copies that a replicaset lacks of those configured.", "replicaset").most(mostShards)
 	InstanceState = cluster.gauge("signalbox_instance_state",

@@ -6,6 +6,7 @@ const (
 	mostCertificates = 3
 	mostReasons      = 16
 	mostShards       = 4096 // replicas that one instance hosts
+	mostInstances    = 64
 	mostStates       = 8
 	mostActions      = 9 // three kinds, three outcomes
 )

@@ -19,7 +19,7 @@ func cluster() dashboard {
 				stat("Groups at risk", unitNone,
 					"Shards that may lose less than is configured.",
 					query{most(m.GroupsAtRisk), "at risk"},
-					query{most(m.UnreachableCount), "unreachable instances"}),
+					query{most(m.InstanceUnreachable, "name"), "{{name}} is not reached"}),
 				graph("Missing copies", unitNone,
 					"Copies that replicasets lack.",
 					query{most(m.MissingCopies, "replicaset"), "{{replicaset}}"}),
