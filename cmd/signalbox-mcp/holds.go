@@ -188,14 +188,17 @@ func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration, tick 
 	}
 	until := time.Now().Add(placeKept)
 	t.until = until
-	time.AfterFunc(placeKept, func() {
-		a.all.mu.Lock()
-		defer a.all.mu.Unlock()
-		if t.until.Equal(until) && a.drop(t) {
-			a.notice(t.names[0], "it was granted, and given back since lock was not called again", true)
-		}
-	})
+	time.AfterFunc(placeKept, func() { a.expire(t, until) })
 	return true, nil
+}
+
+// expire ends a place that was kept until then, unless a call has waited for it since.
+func (a *agent) expire(t *attempt, until time.Time) {
+	a.all.mu.Lock()
+	defer a.all.mu.Unlock()
+	if t.until.Equal(until) && a.drop(t) {
+		a.notice(t.names[0], "it was granted, and given back since lock was not called again", true)
+	}
 }
 
 // drop ends an attempt that no call waits for, and gives back what it was granted if no call has

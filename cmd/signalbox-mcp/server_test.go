@@ -249,40 +249,6 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestCancelledGrantIsGivenBack: a grant that comes with the end of its call, or just before it was
-// cancelled, is not kept.
-func TestCancelledGrantIsGivenBack(t *testing.T) {
-	t.Parallel()
-	srv := servertest.Start(t)
-	c, err := client.Dial(t.Context(), srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Session(t.Context(), client.DefaultNode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := newAgents(t.Context(), settings{})
-	a, err := all.enter("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, names := range [][]string{{"x"}, {"x", "y"}} {
-		_, at, err := a.begin(s, names, want{}, len(names) == 1, []client.AcquireOption{client.Exclusive()})
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-at.done
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if kept, err := a.await(ctx, at, time.Hour, nil); kept || err == nil || len(all.own()) != 0 {
-			t.Error(kept, err, all.own())
-		}
-		freed(t, srv.Addr(), "x")
-	}
-}
-
 // TestProgress: a host that asked for it hears that a call waits.
 func TestProgress(t *testing.T) {
 	t.Parallel()
@@ -479,4 +445,36 @@ func TestWrongArguments(t *testing.T) {
 		h.lock(args{"names": []string{"z"}, "agent": fmt.Sprint("agent", i)})
 		h.call("release", args{"all": true, "agent": fmt.Sprint("agent", i)})
 	}
+}
+
+// TestBounds: 16 agents have something at a time, and 64 calls are under way.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	srv := servertest.Start(t)
+	h := start(t, srv.Addr())
+	for i := range maxAgents {
+		h.lock(args{"names": []string{"s"}, "mode": "shared", "agent": fmt.Sprint(i)})
+	}
+	if s := h.call("lock", args{"names": []string{"s"}, "mode": "shared"}); !s.refused || !strings.Contains(s.text, "16 agents") {
+		t.Error(s.text)
+	}
+	h.call("release", args{"all": true, "agent": "1"})
+	h.lock(args{"names": []string{"x"}})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{}, maxCalls)
+	for range maxCalls {
+		go func() {
+			for refused := true; refused; { // while the call below takes the last place
+				s, err := h.try(ctx, "lock", args{"names": []string{"x"}, "agent": "2", "wait_seconds": 50}, nil)
+				refused = err == nil && s.refused
+			}
+			ended <- struct{}{}
+		}()
+	}
+	h.awaitText("who_holds", args{"name": "x", "agent": "2"}, "64 calls are under way")
+	cancel()
+	for range maxCalls {
+		<-ended
+	}
+	h.awaitText("who_holds", args{"name": "x", "agent": "2"}, "1 hold it, 0 wait")
 }

@@ -1,0 +1,189 @@
+package main
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// kit is an agent without a host, its session, and the session of somebody else.
+func kit(t *testing.T, opts ...servertest.Option) (a *agent, own, other *client.Session) {
+	t.Helper()
+	srv := servertest.Start(t, opts...)
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	for _, to := range []**client.Session{&own, &other} {
+		if *to, err = c.Session(t.Context(), client.DefaultNode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a, err = newAgents(t.Context(), settings{}).enter(""); err != nil {
+		t.Fatal(err)
+	}
+	return a, own, other
+}
+
+// hasNotice waits until the agent is notified with words.
+func hasNotice(t *testing.T, a *agent, words string) {
+	t.Helper()
+	await.True(t, words, func() bool { return strings.Contains(strings.Join(a.takeNotices(), "\n"), words) })
+}
+
+// TestCancelledGrantIsGivenBack: what was granted to a call that is cancelled is not kept.
+func TestCancelledGrantIsGivenBack(t *testing.T) {
+	t.Parallel()
+	a, own, other := kit(t)
+	for _, names := range [][]string{{"x"}, {"x", "y"}} {
+		_, at, err := a.begin(own, names, want{}, len(names) == 1, []client.AcquireOption{client.Exclusive()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-at.done
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if kept, err := a.await(ctx, at, time.Hour, nil); kept || err == nil || len(a.all.own()) != 0 {
+			t.Error(kept, err, a.all.own())
+		}
+		for _, name := range names {
+			l, err := other.Acquire(t.Context(), name, client.Exclusive())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Release(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// TestKeptPlaces: a place is kept when its call ends. What is granted meanwhile is notified, and is
+// kept by the next call, or else given back at the end of the time.
+func TestKeptPlaces(t *testing.T) {
+	t.Parallel()
+	a, own, other := kit(t)
+	for _, again := range []bool{true, false} {
+		l, err := other.Acquire(t.Context(), "x", client.Exclusive())
+		if err != nil {
+			t.Fatal(err)
+		}
+		begin := func() ([]*hold, *attempt) {
+			held, at, err := a.begin(own, []string{"x"}, want{}, true, []client.AcquireOption{client.Exclusive()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return held, at
+		}
+		_, at := begin()
+		if kept, err := a.await(t.Context(), at, time.Millisecond, nil); !kept || err != nil {
+			t.Fatal(kept, err)
+		}
+		if own := a.all.own(); len(own) != 1 || own[0].State != "waiting" || own[0].Until == "" {
+			t.Error(own)
+		}
+		if _, _, err := a.begin(own, []string{"x"}, want{shared: true}, true, nil); err == nil {
+			t.Error("a place is kept for other arguments")
+		}
+		before := at.until
+		_, same := begin()
+		if same != at {
+			t.Error("the place is not the same")
+		}
+		a.expire(at, before) // the first call's time ends while the second one waits
+		if kept, err := a.await(t.Context(), at, time.Millisecond, nil); !kept || err != nil {
+			t.Fatal(kept, err)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		hasNotice(t, a, `"x": this agent holds it now. Call lock on it by `)
+		if again {
+			if held, _ := begin(); len(held) != 1 {
+				t.Error("it is not held")
+			}
+			a.expire(at, at.until)
+			if own := a.all.own(); len(own) != 1 || own[0].State != "held" {
+				t.Error(own)
+			}
+			if state, _ := a.release(t.Context(), "x"); state != "released" {
+				t.Error(state)
+			}
+			continue
+		}
+		a.expire(at, at.until)
+		hasNotice(t, a, "given back since lock was not called again")
+		if l, err = other.Acquire(t.Context(), "x", client.Exclusive()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestHoldsThatOthersWant: an agent is notified once when a waiter wants what it holds, and when it
+// loses it.
+func TestHoldsThatOthersWant(t *testing.T) {
+	t.Parallel()
+	a, own, other := kit(t)
+	if err := other.Create(t.Context(), "gpu", 1, nil, client.Wanted(client.WantedAny)); err != nil {
+		t.Fatal(err)
+	}
+	_, at, err := a.begin(own, []string{"gpu"}, want{units: 1}, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.await(t.Context(), at, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _ = other.Acquire(ctx, "gpu")
+	}()
+	hasNotice(t, a, `"gpu": a waiter wants this back. Save your work and release it.`)
+	if lines := a.takeNotices(); len(lines) != 0 {
+		t.Error(lines)
+	}
+	if err := other.Delete(t.Context(), "gpu", true); err != nil {
+		t.Fatal(err)
+	}
+	hasNotice(t, a, `You lost "gpu" at `)
+	cancel()
+	<-ended
+}
+
+// TestWarning: an agent is notified before the longest time of a hold is over, and again once the
+// hold is prolonged.
+func TestWarning(t *testing.T) {
+	t.Parallel()
+	a, own, _ := kit(t, servertest.RealTime())
+	a.all.maxHold = time.Hour
+	_, at, err := a.begin(own, []string{"x"}, want{}, false, []client.AcquireOption{client.Exclusive(), client.MaxHold(4 * time.Second)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.await(t.Context(), at, 0, nil); err != nil {
+		t.Fatal(err)
+	}
+	h := a.holds["x"]
+	<-h.lease.Ending()
+	lines := strings.Join(a.takeNotices(), "\n")
+	if !h.lease.Held() {
+		t.Skip("this machine was too slow: the hold is over")
+	}
+	if !strings.HasPrefix(lines, `"x": its longest time is nearly over: it is released by `) {
+		t.Error(lines)
+	}
+	if text := a.prolong(t.Context(), h); text != nil || time.Until(h.lease.Until()) < time.Minute {
+		t.Error(text, h.lease.Until())
+	}
+	if lines := a.takeNotices(); len(lines) != 0 {
+		t.Error(lines)
+	}
+}
