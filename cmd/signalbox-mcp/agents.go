@@ -78,9 +78,13 @@ func (all *agents) enter(name string) (*agent, error) {
 	a := all.list[name]
 	if a == nil {
 		if len(all.list) >= maxAgents && !all.forgetIdle() {
-			return nil, refuse("%d agents of this server have something, which is the most. Let one release what it has.", maxAgents)
+			return nil, refuse("%d agents of this server hold or wait for something, which is the most. Let one release its names.",
+				maxAgents)
 		}
-		a = &agent{all: all, name: name, opening: make(chan struct{}, 1), holds: make(map[string]*hold), attempts: make(map[string]*attempt)}
+		a = &agent{
+			all: all, name: name, opening: make(chan struct{}, 1),
+			holds: make(map[string]*hold), attempts: make(map[string]*attempt),
+		}
 		all.list[name] = a
 	}
 	a.calls++

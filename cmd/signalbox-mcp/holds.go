@@ -56,7 +56,9 @@ var errReleased = refuse("Another call of this agent released what this call wai
 
 // begin finds which of the names are held already, and the attempt at the others: nil if there are
 // none. It goes on with the place of a single name.
-func (a *agent) begin(s *client.Session, names []string, w want, keeps bool, opts []client.AcquireOption) (held []*hold, t *attempt, err error) {
+func (a *agent) begin(
+	s *client.Session, names []string, w want, keeps bool, opts []client.AcquireOption,
+) (held []*hold, t *attempt, err error) {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	a.sweep()
@@ -70,7 +72,8 @@ func (a *agent) begin(s *client.Session, names []string, w want, keeps bool, opt
 			h.got = true
 			held = append(held, h)
 		case other != nil && (other.want != w || !other.keeps || len(names) > 1):
-			return nil, nil, refuse("This agent waits for %s already. Lock it with the same arguments, or release it first.", quote(name))
+			return nil, nil, refuse("This agent waits for %s already. Lock it with the same arguments, or release it first.",
+				quote(name))
 		case other != nil:
 			other.waiting++
 			return nil, other, nil
@@ -79,7 +82,8 @@ func (a *agent) begin(s *client.Session, names []string, w want, keeps bool, opt
 		}
 	}
 	if n := a.all.count() + len(missing); n > maxHolds {
-		return nil, nil, refuse("That would be %d names that this server holds or waits for. It takes at most %d: release some first.", n, maxHolds)
+		return nil, nil, refuse("That would be %d names that this server holds or waits for. It takes at most %d: release "+
+			"some first.", n, maxHolds)
 	}
 	if len(missing) == 0 {
 		return held, nil, nil
@@ -148,7 +152,9 @@ func (a *agent) forget(t *attempt) {
 
 // await waits for an attempt until ctx or the time ends; tick is called now and then. kept: the
 // names are not held, and the place is kept.
-func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration, tick func(waited time.Duration)) (kept bool, err error) {
+func (a *agent) await(
+	ctx context.Context, t *attempt, wait time.Duration, tick func(waited time.Duration),
+) (kept bool, err error) {
 	if !t.keeps {
 		wait += answerTime // the server ends the wait
 	}
@@ -251,7 +257,8 @@ func (a *agent) sweep() {
 			a.notice(name, "a waiter wants this back. Save your work and release it"+by(h.lease)+".", false)
 		} else if !h.saidEnding && closed(h.lease.Ending()) {
 			h.saidEnding = true
-			a.notice(name, "its longest time is nearly over: it is released"+by(h.lease)+". Call lock on it to keep it longer.", false)
+			a.notice(name, "its longest time is nearly over: it is released"+by(h.lease)+
+				". Call lock on it to keep it longer.", false)
 		}
 	}
 }
@@ -284,7 +291,8 @@ func (a *agent) takeNotices() (lines []string) {
 // prolong asks for more time for a hold, and says why there is no more.
 func (a *agent) prolong(ctx context.Context, h *hold) []string {
 	if err := h.lease.Extend(ctx, a.all.maxHold); err != nil {
-		return []string{quote(h.lease.Name()[len(a.all.prefix):]) + " is not held longer: a waiter wants it, or its semaphore does not allow it."}
+		return []string{quote(h.lease.Name()[len(a.all.prefix):]) +
+			" is not held longer: a waiter wants it, or its semaphore does not allow it."}
 	}
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
@@ -308,9 +316,10 @@ func (a *agent) release(ctx context.Context, name string) (state, text string) {
 	case h == nil || h.lease.Lost() != nil:
 		return "not_held", quote(name) + " was not held by this agent."
 	}
-	if err := h.lease.Release(ctx); errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
-		return "released", fmt.Sprintf("Released %s, but the cluster has not confirmed it: it is free %s after the cluster was last heard from.",
-			quote(name), client.DefaultTimeout)
+	err := h.lease.Release(ctx)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
+		return "released", fmt.Sprintf("Released %s, but the cluster has not confirmed it: it is free %s after the cluster "+
+			"was last heard from.", quote(name), client.DefaultTimeout)
 	}
 	return "released", "Released " + quote(name) + "."
 }

@@ -15,20 +15,11 @@ import (
 func kit(t *testing.T, opts ...servertest.Option) (a *agent, own, other *client.Session) {
 	t.Helper()
 	srv := servertest.Start(t, opts...)
-	c, err := client.Dial(t.Context(), srv.Addr())
+	a, err := newAgents(t.Context(), settings{}).enter("")
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	for _, to := range []**client.Session{&own, &other} {
-		if *to, err = c.Session(t.Context(), client.DefaultNode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if a, err = newAgents(t.Context(), settings{}).enter(""); err != nil {
-		t.Fatal(err)
-	}
-	return a, own, other
+	return a, session(t, srv.Addr()), session(t, srv.Addr())
 }
 
 // hasNotice waits until the agent is notified with words.

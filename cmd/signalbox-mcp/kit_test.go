@@ -13,6 +13,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/signalbox-dev/signalbox/client"
 )
 
 // built is the folder of the real binaries.
@@ -149,4 +151,15 @@ func (h *host) awaitText(tool string, a args, words string) said {
 			h.t.Fatalf("%s %v does not say %q, but %s", tool, a, words, s.text)
 		}
 	}
+}
+
+// session starts a session of another program.
+func session(t *testing.T, address string) *client.Session {
+	t.Helper()
+	s, err := client.OpenSession(t.Context(), client.Config{Endpoints: []string{address}}, client.DefaultNode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Client().Close() })
+	return s
 }

@@ -33,8 +33,12 @@ held longer. An election is a lock with a note: who holds it leads. The end of t
 func addTool[In any](s *mcp.Server, all *agents, name string, reads bool, about string,
 	run func(*agent, context.Context, *call, In) (*reply, error)) {
 	input, no := schemaOf[In](), false
-	tool := &mcp.Tool{Name: name, Description: about, InputSchema: input.Schema(), OutputSchema: schemaOf[reply]().Schema(),
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no}}
+	tool := &mcp.Tool{
+		Name: name, Description: about, InputSchema: input.Schema(), OutputSchema: schemaOf[reply]().Schema(),
+		Annotations: &mcp.ToolAnnotations{
+			ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no,
+		},
+	}
 	s.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if all.calls.Add(1) > maxCalls {
 			all.calls.Add(-1)
@@ -127,7 +131,10 @@ func (c *call) longestWait() time.Duration {
 // progress tells a host that asked for it that the call waits.
 func (c *call) progress(waited, wait time.Duration, names []string) {
 	if token := c.req.Params.GetProgressToken(); token != nil {
-		_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{ // a host that has gone is noticed elsewhere
-			ProgressToken: token, Progress: waited.Seconds(), Total: wait.Seconds(), Message: "waiting for " + quoteAll(names)})
+		// A host that has gone is noticed elsewhere.
+		_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: token, Progress: waited.Seconds(), Total: wait.Seconds(),
+			Message: "waiting for " + quoteAll(names),
+		})
 	}
 }

@@ -90,16 +90,9 @@ func TestAgentsExclude(t *testing.T) {
 func TestSemaphores(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t)
-	c, err := client.Dial(t.Context(), srv.Addr())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Session(t.Context(), client.DefaultNode)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Create(t.Context(), "gpu", 2, nil, client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})); err != nil {
+	s := session(t, srv.Addr())
+	slots := client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})
+	if err := s.Create(t.Context(), "gpu", 2, nil, slots); err != nil {
 		t.Fatal(err)
 	}
 	h := start(t, srv.Addr())
@@ -127,15 +120,8 @@ func TestSemaphores(t *testing.T) {
 // freed waits until a new waiter gets a name, and returns its token.
 func freed(t *testing.T, address, name string) uint64 {
 	t.Helper()
-	c, err := client.Dial(t.Context(), address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Session(t.Context(), client.DefaultNode)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := session(t, address)
+	defer s.Client().Close()
 	ctx, done := context.WithTimeout(t.Context(), 90*time.Second)
 	defer done()
 	l, err := s.Acquire(ctx, name, client.Exclusive())

@@ -239,7 +239,8 @@ func (a *agent) holding(r *reply, names []string) {
 func (a *agent) own(n string) name {
 	x := name{Name: n, Agent: a.name, State: "not_held"}
 	if h, t := a.holds[n], a.attempts[n]; h != nil {
-		x.State, x.Token, x.Slots, x.Since, x.Until = "held", h.lease.Token(), h.lease.Slots(), stamp(h.since), stamp(h.lease.Until())
+		x.State, x.Token, x.Slots = "held", h.lease.Token(), h.lease.Slots()
+		x.Since, x.Until = stamp(h.since), stamp(h.lease.Until())
 	} else if t != nil {
 		x.State, x.Until = "waiting", stamp(t.until)
 	}
@@ -256,7 +257,9 @@ func (a *agent) waiting(ctx context.Context, r *reply, names []string) {
 	for i := range names {
 		reading.Go(func() {
 			if err != nil || a.describe(ctx, n, v, names[i], &r.Names[i]) != nil {
-				r.Names[i] = name{Name: names[i], State: "taken", Why: []string{"Why " + quote(names[i]) + " is not free is not known: the cluster did not answer in time."}}
+				r.Names[i] = name{Name: names[i], State: "taken", Why: []string{
+					"Why " + quote(names[i]) + " is not free is not known: the cluster did not answer in time.",
+				}}
 			}
 		})
 	}
