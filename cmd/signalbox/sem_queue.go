@@ -220,10 +220,14 @@ func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name stri
 	case err == nil && s.Options != nil:
 		policy = s.Options.Policy
 	}
-	for flag, by := range map[string]client.Policy{"priority": client.PolicyPriority, "key": client.PolicyFair} {
-		if c.Flag(flag).Changed && policy != by {
-			inv.note("signalbox: --%s has no effect: the policy of %s is %s; it counts after signalbox sem alter %s --policy %s\n",
-				flag, sanitize(name), policies.word(policy), sanitize(name), policies.word(by))
+	for _, x := range []struct {
+		flag string
+		by   client.Policy
+	}{{"priority", client.PolicyPriority}, {"key", client.PolicyFair}} {
+		if c.Flag(x.flag).Changed && policy != x.by {
+			inv.note("signalbox: --%s has no effect: the policy of %s is %s; it counts after "+
+				"signalbox sem alter %s --policy %s\n",
+				x.flag, sanitize(name), policies.word(policy), sanitize(name), policies.word(x.by))
 		}
 	}
 }
