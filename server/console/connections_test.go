@@ -1,10 +1,8 @@
 package console
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -45,73 +43,6 @@ func (p *pipes) Accept() (net.Conn, error) {
 }
 func (p *pipes) Close() error   { close(p.done); return nil }
 func (p *pipes) Addr() net.Addr { return text4("127.0.0.1:1") }
-
-// TestConnectionsAreBounded: one connection too many takes the place of a stranger's, of the host
-// with the most; never of one on which somebody sees a page. Without such a one it is refused.
-func TestConnectionsAreBounded(t *testing.T) {
-	l := &limitListener{Listener: &pipes{conns: make(chan net.Conn, 1), done: make(chan struct{})}}
-	connect := func(host string) (client net.Conn, server *limitedConn) {
-		a, b := net.Pipe()
-		t.Cleanup(func() { _ = a.Close() })
-		return a, l.add(pipe{b, host})
-	}
-	closed := func(c net.Conn) bool {
-		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
-		_, err := c.Read(make([]byte, 1))
-		return errors.Is(err, io.EOF)
-	}
-	person, kept := connect("10.0.0.1")
-	end := keepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(kept)))
-	visitor, _ := connect("10.0.0.2")
-	known, idle := connect("10.0.0.3")
-	keepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(idle)))()
-	var strangers []net.Conn
-	for range 3 * maxConnections {
-		c, _ := connect("10.6.6.6")
-		strangers = append(strangers, c)
-	}
-	if len(l.open) != maxConnections {
-		t.Fatalf("%d connections are open", len(l.open))
-	}
-	if closed(person) || closed(visitor) || closed(known) {
-		t.Error("strangers closed the connections of others")
-	}
-	if !closed(strangers[0]) || closed(strangers[len(strangers)-1]) {
-		t.Error("not the oldest of the strangers' connections was closed")
-	}
-
-	// All have a page.
-	for _, c := range l.open {
-		c.pages++
-	}
-	l.Listener.(*pipes).conns <- pipe{func() net.Conn {
-		a, b := net.Pipe()
-		go func() {
-			resp, err := http.ReadResponse(bufio.NewReader(a), nil)
-			if err != nil {
-				t.Error(err)
-			} else {
-				body, err := io.ReadAll(resp.Body)
-				if resp.StatusCode != 503 || !strings.Contains(string(body), "too many connections") || err != nil {
-					t.Errorf("answered %d %s, %v", resp.StatusCode, body, err)
-				}
-			}
-			_ = a.Close()
-			_ = l.Close()
-		}()
-		return b
-	}(), "10.0.0.4"}
-	if c, err := l.Accept(); err == nil {
-		t.Errorf("connection %v was accepted", c)
-	}
-	end()
-	for _, c := range l.open {
-		c.pages = 0
-	}
-	for len(l.open) > 0 {
-		_ = l.open[0].Close()
-	}
-}
 
 // TestIdleConnectionsKeepNobodyOut: a stranger who holds all connections, without a request, does
 // not keep a person from the pages.

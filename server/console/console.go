@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 // Config of a console. Client.Endpoints is required.
@@ -176,7 +177,7 @@ func (c *Console) routes() *http.ServeMux {
 // viewing serves a page to somebody who may see pages: it finds whose credentials count.
 func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *viewer)) http.Handler {
 	serve := func(w http.ResponseWriter, r *http.Request, v *viewer) {
-		defer keepConnection(r.Context())()
+		defer web.KeepConnection(r.Context())()
 		page(w, r, v)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

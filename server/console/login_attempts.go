@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"sync"
+
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 // maxLogins is how many attempts to log in are under way at a time. Each opens a connection to the
@@ -38,7 +40,7 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.running) >= maxLogins {
-		i := crowded(a.running, func(x *attempt) string { return x.host })
+		i := web.Crowded(a.running, func(x *attempt) string { return x.host })
 		a.running[i].end(errOvertaken)
 		a.running = slices.Delete(a.running, i, i+1)
 	}
@@ -51,20 +53,4 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 			a.running = slices.Delete(a.running, i, i+1)
 		}
 	}
-}
-
-// crowded is the first of the host with the most, of a list that is not empty and has the oldest
-// first.
-func crowded[T any](list []T, host func(T) string) int {
-	count := make(map[string]int)
-	for _, x := range list {
-		count[host(x)]++
-	}
-	first := 0
-	for i, x := range list {
-		if count[host(x)] > count[host(list[first])] {
-			first = i
-		}
-	}
-	return first
 }

@@ -1,10 +1,12 @@
 package console
 
 import (
+	"log/slog"
 	"net"
 	"net/http"
-	"slices"
-	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 // Bounds of what strangers may send.
@@ -13,6 +15,25 @@ const (
 	maxHeader = 16 << 10
 	maxForm   = 16 << 10 // bytes of a form; longer is 413
 )
+
+const (
+	maxConnections = 128
+	requestTimeout = 5 * time.Second  // for a request to arrive
+	writeTimeout   = 30 * time.Second // for an answer to be taken; a stream's is for each update
+)
+
+// Server serves a console with limits that hold against slow and hostile clients. The caller
+// listens, calls Serve with a LimitListener, and closes it.
+func Server(h http.Handler, log *slog.Logger) *http.Server {
+	return web.Server(h, web.Timeouts{Header: requestTimeout, Read: requestTimeout, Write: writeTimeout, Idle: time.Minute},
+		maxHeader, log)
+}
+
+// LimitListener accepts at most 128 connections at a time. One on which nobody is shown a page makes
+// room for another; see web.LimitListener.
+func LimitListener(l net.Listener) net.Listener {
+	return web.LimitListener(l, maxConnections, "the console has too many connections; close some tabs first")
+}
 
 // policy lets a page load from the console itself and from nowhere else. No text of a page can
 // become script: browsers that know trusted types refuse it even from our own script.
@@ -36,7 +57,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	switch {
-	case !g.knownHost(r.Host):
+	case !web.KnownHost(r.Host, g.hosts):
 		// The name of a site that points here must not make its scripts part of this one.
 		http.Error(w, "this console is not reached under this name; use localhost, or start it with --console-host",
 			http.StatusMisdirectedRequest)
@@ -54,19 +75,6 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		g.pages.ServeHTTP(w, r)
 	}
-}
-
-// knownHost reports whether a request's Host is loopback or one of the console's names.
-func (g *guard) knownHost(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
-	}
-	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
-	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
-		return true
-	}
-	return name == "localhost" || slices.ContainsFunc(g.hosts, func(h string) bool { return strings.EqualFold(h, name) })
 }
 
 // sameOrigin reports whether a form was sent by a page of this console. Its pages send no referrer,

@@ -1,0 +1,26 @@
+package web
+
+import (
+	"net"
+	"slices"
+	"strings"
+)
+
+// KnownHost reports whether the Host of a request is loopback or one of names. A site whose name
+// points here must not make its scripts part of this one.
+func KnownHost(host string, names []string) bool {
+	name := HostName(host)
+	if ip := net.ParseIP(name); ip != nil && ip.IsLoopback() {
+		return true
+	}
+	return name == "localhost" || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
+}
+
+// HostName is a Host without its port, its brackets and the dot of a full name, in lower case.
+func HostName(host string) string {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	return strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+}

@@ -1,0 +1,120 @@
+package web
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// pipe is an end of a connection in memory, of a host.
+type pipe struct {
+	net.Conn
+	host string
+}
+
+func (p pipe) RemoteAddr() net.Addr { return textAddr(p.host + ":1") }
+
+type textAddr string
+
+func (t textAddr) Network() string { return "tcp" }
+func (t textAddr) String() string  { return string(t) }
+
+// pipes is a listener of connections in memory.
+type pipes chan net.Conn
+
+func (p pipes) Accept() (net.Conn, error) {
+	if c, ok := <-p; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+func (p pipes) Close() error   { close(p); return nil }
+func (p pipes) Addr() net.Addr { return textAddr("127.0.0.1:1") }
+
+// TestConnectionsAreBounded: one connection too many takes the place of a stranger's, of the host
+// with the most; never of one that is kept. Without such a one it is refused.
+func TestConnectionsAreBounded(t *testing.T) {
+	const limit = 128
+	conns := make(pipes, 1)
+	l := LimitListener(conns, limit, "too many connections").(*limitListener)
+	connect := func(host string) (client net.Conn, server *limitedConn) {
+		a, b := net.Pipe()
+		t.Cleanup(func() { _ = a.Close() })
+		return a, l.add(pipe{b, host})
+	}
+	closed := func(c net.Conn) bool {
+		_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+		_, err := c.Read(make([]byte, 1))
+		return errors.Is(err, io.EOF)
+	}
+	person, kept := connect("10.0.0.1")
+	end := KeepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(kept)))
+	visitor, _ := connect("10.0.0.2")
+	known, idle := connect("10.0.0.3")
+	KeepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(idle)))()
+	var strangers []net.Conn
+	for range 3 * limit {
+		c, _ := connect("10.6.6.6")
+		strangers = append(strangers, c)
+	}
+	if len(l.open) != limit {
+		t.Fatalf("%d connections are open", len(l.open))
+	}
+	if closed(person) || closed(visitor) || closed(known) {
+		t.Error("strangers closed the connections of others")
+	}
+	if !closed(strangers[0]) || closed(strangers[len(strangers)-1]) {
+		t.Error("not the oldest of the strangers' connections was closed")
+	}
+
+	// All are kept.
+	for _, c := range l.open {
+		c.kept++
+	}
+	conns <- pipe{func() net.Conn {
+		a, b := net.Pipe()
+		go func() {
+			resp, err := http.ReadResponse(bufio.NewReader(a), nil)
+			if err != nil {
+				t.Error(err)
+			} else {
+				body, err := io.ReadAll(resp.Body)
+				if resp.StatusCode != 503 || !strings.Contains(string(body), "too many connections") || err != nil {
+					t.Errorf("answered %d %s, %v", resp.StatusCode, body, err)
+				}
+			}
+			_ = a.Close()
+			_ = l.Close()
+		}()
+		return b
+	}(), "10.0.0.4"}
+	if c, err := l.Accept(); err == nil {
+		t.Errorf("connection %v was accepted", c)
+	}
+	end()
+	for _, c := range l.open {
+		c.kept = 0
+	}
+	for len(l.open) > 0 {
+		_ = l.open[0].Close()
+	}
+}
+
+// TestKnownHost: loopback in each form, and the names that are given; no other one.
+func TestKnownHost(t *testing.T) {
+	for host, want := range map[string]bool{
+		"localhost": true, "localhost:7073": true, "LOCALHOST.": true, "127.0.0.1:80": true, "127.9.9.9": true, "[::1]:80": true,
+		"[::1]": true, "db.example.com:80": true, "DB.example.com": true, "db.example.com.": true, "example.com": false,
+		"10.0.0.1": false, "localhost.example.com": false, "": false, "127.0.0.1.example.com": false,
+	} {
+		if got := KnownHost(host, []string{"db.example.com"}); got != want {
+			t.Errorf("host %q is known: %t", host, got)
+		}
+	}
+}
