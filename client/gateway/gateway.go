@@ -13,6 +13,9 @@
 //
 // The other requests on a session are those of [client.Session]: Create, Update, Delete, Release.
 //
+// Clients are the connections of a gateway whose callers show tokens of their own, with limiters that
+// they share, and NativeTimeout is the session timeout behind a belief of theirs.
+//
 // The package is exported because a gateway lives in a module of its own, which cannot import what
 // is below client/internal. What a gateway must keep:
 //

@@ -38,7 +38,7 @@ func (r *rateLimiter) AcquireResource(
 	ctx, cancel := operationContext(ctx, req.GetOperationParams())
 	defer cancel()
 	op, err := r.g.callAtCluster(ctx, req.GetCoordinationNodePath(), func(ctx context.Context, c *cluster, node string) (proto.Message, error) {
-		err := c.limiters.acquire(ctx, resourceKey{node, resourcePath(req.GetResourcePath())}, func(l *ratelimit.Limiter) error {
+		err := c.Limiters.Do(ctx, node, resourcePath(req.GetResourcePath()), func(l *ratelimit.Limiter) error {
 			switch units := req.GetUnits().(type) {
 			case *Ydb_RateLimiter.AcquireResourceRequest_Required:
 				return l.Wait(ctx, units.Required)

@@ -9,6 +9,7 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Discovery"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -65,11 +66,11 @@ func (d *discovery) checkToken(ctx context.Context) error {
 	}
 	waiting, cancel := context.WithTimeout(ctx, tokenPatience)
 	defer cancel()
-	_, release, err := g.clusters.use(waiting, token, hostOf(ctx))
+	_, release, err := g.clusters.Use(waiting, token, hostOf(ctx))
 	if err == nil {
 		release()
 	}
-	if !isUnauthenticated(err) {
+	if !gateway.IsUnauthenticated(err) {
 		return nil
 	}
 	return g.unauthenticated(ctx, err)
@@ -78,7 +79,7 @@ func (d *discovery) checkToken(ctx context.Context) error {
 // WhoAmI says whose token the call shows.
 func (d *discovery) WhoAmI(ctx context.Context, _ *Ydb_Discovery.WhoAmIRequest) (*Ydb_Discovery.WhoAmIResponse, error) {
 	op, err := d.g.call(ctx, func(ctx context.Context, c *cluster) (proto.Message, error) {
-		info, err := c.client.ServerInfo(ctx)
+		info, err := c.Client.ServerInfo(ctx)
 		return &Ydb_Discovery.WhoAmIResult{User: info.Identity}, err
 	})
 	return &Ydb_Discovery.WhoAmIResponse{Operation: op}, err

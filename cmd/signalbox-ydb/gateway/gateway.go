@@ -32,6 +32,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 )
 
 // Config is the configuration of a gateway. Cluster.Endpoints, Database and Advertise are required.
@@ -108,7 +109,7 @@ type Gateway struct {
 	cfg        Config
 	prefix     string // of paths: the database without a slash at the end
 	server     *grpc.Server
-	clusters   *clusterTable
+	clusters   *gateway.Clients[*cluster]
 	delays     *delayTable
 	unknown    *methodLog
 	handshakes *handshakeLog
@@ -154,7 +155,7 @@ func New(cfg Config) (*Gateway, error) {
 	g.metrics.certificateExpires, g.metrics.logDropped = cfg.CertificateExpires, cfg.LogDropped
 	g.memory = newMemory(cmp.Or(cfg.MaxMemory, memoryBound()), &g.metrics.shed)
 	g.ctx, g.stop = context.WithCancel(context.Background())
-	g.clusters = newClusterTable(g)
+	g.clusters = clusterConnections(g)
 	options := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(maxReceive),
 		grpc.MaxSendMsgSize(maxSend),
@@ -196,5 +197,5 @@ func (g *Gateway) Close() {
 	late := time.AfterFunc(closeTimeout, g.server.Stop)
 	g.server.GracefulStop()
 	late.Stop()
-	g.clusters.close()
+	g.clusters.Close()
 }

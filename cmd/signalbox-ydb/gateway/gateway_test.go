@@ -11,27 +11,8 @@ import (
 	"github.com/ydb-platform/ydb-go-genproto/protos/Ydb_Coordination"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-// TestNativeTimeout: the native session may be relied on for the client's timeout and the slack,
-// with any grace period, and the cluster takes its timeout.
-func TestNativeTimeout(t *testing.T) {
-	for _, timeout := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second,
-		10 * time.Second, time.Minute, maxTimeout} {
-		native := nativeTimeout(timeout)
-		if native < sessionstate.MinTimeout || native > sessionstate.MaxTimeout {
-			t.Errorf("%v becomes %v, which the cluster refuses", timeout, native)
-		}
-		for _, grace := range []time.Duration{1500 * time.Millisecond, 10 * time.Second, maxGrace} {
-			window := sessionstate.Window(sessionstate.Enlarge(native, grace), grace)
-			if window < timeout+slackOf(timeout) {
-				t.Errorf("%v becomes %v, relied on for %v only with a grace period of %v", timeout, native, window, grace)
-			}
-		}
-	}
-}
 
 func TestPaths(t *testing.T) {
 	for _, c := range []struct{ database, path, want string }{

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -36,13 +37,13 @@ func (r *rateLimiter) change(
 	ctx context.Context, node string, result proto.Message, change func(ctx context.Context, s *client.Session) error,
 ) (*Ydb_Operations.Operation, error) {
 	return r.g.callAtCluster(ctx, node, func(ctx context.Context, c *cluster, path string) (proto.Message, error) {
-		s, release, err := c.limiters.sessions.use(ctx, path)
+		s, release, err := c.Limiters.Session(ctx, path)
 		if err != nil {
 			return nil, err
 		}
 		defer release()
 		if err := change(ctx, s); err != nil {
-			return nil, resourceError{err}
+			return nil, gateway.ResourceError{Err: err}
 		}
 		return result, nil
 	})
@@ -118,7 +119,7 @@ func (r *rateLimiter) DescribeResource(
 		path := resourcePath(req.GetResourcePath())
 		x, err := describeResource(ctx, n, path)
 		if err != nil {
-			return nil, resourceError{err}
+			return nil, gateway.ResourceError{Err: err}
 		}
 		return &Ydb_RateLimiter.DescribeResourceResult{Resource: settingsOf(&x.Config, isRoot(path)).message(path)}, nil
 	})
@@ -141,7 +142,7 @@ func (r *rateLimiter) ListResources(
 		}
 		paths, err := listResources(ctx, n, resourcePath(req.GetResourcePath()), req.GetRecursive())
 		if err != nil {
-			return nil, resourceError{err}
+			return nil, gateway.ResourceError{Err: err}
 		}
 		return &Ydb_RateLimiter.ListResourcesResult{ResourcePaths: paths}, nil
 	})

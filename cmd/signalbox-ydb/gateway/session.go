@@ -25,43 +25,10 @@ const (
 	maxRestoreTries = 5
 )
 
-// A client believes in what it holds for its timeout after each message from the gateway. So the
-// gateway sends nothing once less than that is left of the native session (see session.healthy).
-// The native session's timeout is longer than the client's, so that this happens only if the
-// cluster does not answer for longer than the slack: a quarter of the timeout, 0.5 s to 5 s. If the
-// gateway dies, the cluster keeps the session for the longer time, and the client has stopped
-// believing by then.
-const (
-	slackShare = 4
-	minSlack   = 500 * time.Millisecond
-	maxSlack   = 5 * time.Second
-	// keepAlives are sent in the slack, so that two may be lost.
-	keepAlives = 3
-	// maxTimeout is the longest timeout that a client can have. What the native session has beyond
-	// it is the slack, and what a session may not be relied on for; see sessionstate.Window.
-	maxTimeout = 25 * time.Minute
-	// maxGrace is the longest grace period of a node.
-	maxGrace = 30 * time.Second
-)
-
-// slackOf is the slack of a client's timeout.
-func slackOf(timeout time.Duration) time.Duration {
-	return min(max(timeout/slackShare, minSlack), maxSlack)
-}
-
-// nativeTimeout is the native session's timeout: the shortest one that may be relied on for the
-// client's timeout and the slack.
-func nativeTimeout(timeout time.Duration) time.Duration {
-	window := timeout + slackOf(timeout)
-	// Both limits of sessionstate.Window, solved for the timeout and rounded up to a millisecond.
-	native := max(window*100/85, (window+maxGrace*2/100)*100/98)
-	return (native + time.Millisecond).Truncate(time.Millisecond)
-}
-
 // nativeOptions are those of the native session for a client's timeout.
 func (c *cluster) nativeOptions(timeout time.Duration, description string) []client.SessionOption {
 	return []client.SessionOption{
-		client.Timeout(nativeTimeout(timeout)), client.KeepAlive(slackOf(timeout) / keepAlives), client.Description(description),
+		client.Timeout(gateway.NativeTimeout(timeout)), client.KeepAlive(gateway.KeepAlive(timeout)), client.Description(description),
 		client.OnState(func(s client.State) {
 			if s == client.Detached {
 				go c.checkToken()
@@ -80,8 +47,8 @@ func (c *cluster) checkToken() {
 	defer c.checking.Store(false)
 	ctx, cancel := context.WithTimeout(c.g.ctx, answerTimeout)
 	defer cancel()
-	_, err := c.client.ServerInfo(ctx)
-	if !isUnauthenticated(err) {
+	_, err := c.Client.ServerInfo(ctx)
+	if !gateway.IsUnauthenticated(err) {
 		return
 	}
 	c.mu.Lock()
@@ -132,7 +99,7 @@ func (c *cluster) open(ctx context.Context, st start) (*session, error) {
 func (c *cluster) startSession(ctx context.Context, st start) (*session, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	n, err := c.client.Node(ctx, st.path)
+	n, err := c.Client.Node(ctx, st.path)
 	if err != nil {
 		return nil, err
 	}
@@ -215,7 +182,7 @@ func (c *cluster) restoreSession(ctx context.Context, st start) (*session, error
 // changes nothing, and clients that name any ids while the cluster is down leave nothing behind.
 func (c *cluster) runRestore(ctx context.Context, r *restoring, st start) {
 	var s *session
-	n, err := c.client.Node(ctx, st.path)
+	n, err := c.Client.Node(ctx, st.path)
 	if err == nil {
 		var native *client.Session
 		if native, err = c.attach(ctx, c.g.ctx, n, st.session, st); err == nil {

@@ -15,6 +15,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -98,8 +99,8 @@ func (st *stream) run(started func()) error {
 		st.g.metrics.refused.Add(1)
 		st.g.delays.wait(st.ctx, st.g.ctx)
 	}
-	st.g.clusters.trials.callEnded(tokenOf(st.ctx), err)
-	if isUnauthenticated(err) {
+	st.g.clusters.CallEnded(tokenOf(st.ctx), err)
+	if gateway.IsUnauthenticated(err) {
 		return grpcstatus.Error(codes.Unauthenticated, err.Error())
 	}
 	if err != nil {
@@ -133,11 +134,11 @@ func (st *stream) open(asked *Ydb_Coordination.SessionRequest_SessionStart) (ses
 	}
 	ctx, cancel := context.WithTimeout(st.ctx, answerTimeout)
 	defer cancel()
-	c, release, err := st.g.clusters.use(ctx, tokenOf(st.ctx), hostOf(st.ctx))
+	c, release, err := st.g.clusters.Use(ctx, tokenOf(st.ctx), hostOf(st.ctx))
 	if err != nil {
 		return nil, nil, err
 	}
-	if sess, err = c.open(st.ctx, s); err != nil {
+	if sess, err = c.State.open(st.ctx, s); err != nil {
 		release()
 		return nil, nil, err
 	}
@@ -168,7 +169,7 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 		}
 	}
 	s.session, s.seqNo, s.description = asked.GetSessionId(), asked.GetSeqNo(), asked.GetDescription()
-	s.timeout = min(time.Duration(asked.GetTimeoutMillis())*time.Millisecond, maxTimeout)
+	s.timeout = min(time.Duration(asked.GetTimeoutMillis())*time.Millisecond, gateway.MaxTimeout)
 	return s, nil
 }
 
@@ -209,7 +210,7 @@ func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 			st.out.flush(flushTimeout)
 			return nil
 		case err := <-st.failed:
-			if isUnauthenticated(err) {
+			if gateway.IsUnauthenticated(err) {
 				return grpcstatus.Error(codes.Unauthenticated, err.Error())
 			}
 			return st.end(statusOf(err), err)
@@ -219,7 +220,7 @@ func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 				continue
 			}
 			err := st.sess.native.Err()
-			if isUnauthenticated(err) {
+			if gateway.IsUnauthenticated(err) {
 				return grpcstatus.Error(codes.Unauthenticated, err.Error())
 			}
 			return st.end(statusOf(err), err)

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/types/known/anypb"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -29,17 +30,17 @@ func (g *Gateway) call(
 	var result proto.Message
 	err := g.checkDatabase(ctx)
 	if err == nil {
-		var c *cluster
+		var c *gateway.Connection[*cluster]
 		var release func()
-		if c, release, err = g.clusters.use(ctx, tokenOf(ctx), hostOf(ctx)); err == nil {
+		if c, release, err = g.clusters.Use(ctx, tokenOf(ctx), hostOf(ctx)); err == nil {
 			defer release()
-			result, err = work(ctx, c)
-		} else if !isUnauthenticated(err) {
+			result, err = work(ctx, c.State)
+		} else if !gateway.IsUnauthenticated(err) {
 			g.delays.wait(ctx, g.ctx)
 		}
 	}
-	g.clusters.trials.callEnded(tokenOf(ctx), err)
-	if isUnauthenticated(err) { // also of a token that was revoked since
+	g.clusters.CallEnded(tokenOf(ctx), err)
+	if gateway.IsUnauthenticated(err) { // also of a token that was revoked since
 		return nil, g.unauthenticated(ctx, err)
 	}
 	return operation(result, err)
@@ -56,7 +57,7 @@ func (g *Gateway) callAt(
 	ctx context.Context, path string, work func(ctx context.Context, c *client.Client, path string) (proto.Message, error),
 ) (*Ydb_Operations.Operation, error) {
 	return g.callAtCluster(ctx, path, func(ctx context.Context, c *cluster, own string) (proto.Message, error) {
-		return work(ctx, c.client, own)
+		return work(ctx, c.Client, own)
 	})
 }
 
@@ -93,7 +94,7 @@ func operation(result proto.Message, err error) (*Ydb_Operations.Operation, erro
 // unaryStatus is the code of an error outside of a session: YDB calls a missing path an error of
 // the schema. A resource of a rate limit is none.
 func unaryStatus(err error) Ydb.StatusIds_StatusCode {
-	var resource resourceError
+	var resource gateway.ResourceError
 	switch st := statusOf(err); {
 	case errors.Is(err, errOperationTimeout):
 		return Ydb.StatusIds_TIMEOUT

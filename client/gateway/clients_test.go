@@ -7,16 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc/peer"
-
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -25,11 +23,10 @@ func TestClusterAway(t *testing.T) {
 	web := httptest.NewServer(http.NotFoundHandler()) // it does not speak TLS, which fails at once
 	defer web.Close()
 	var log bytes.Buffer
-	g := &Gateway{ctx: t.Context(), cfg: Config{Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		Cluster: client.Config{Endpoints: []string{web.Listener.Addr().String()}, TLS: &tls.Config{}}}}
-	table := newClusterTable(g)
+	table := NewClients(t.Context(), ClientsConfig[int]{Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Client: client.Config{Endpoints: []string{web.Listener.Addr().String()}, TLS: &tls.Config{}}})
 	for range 2 {
-		c := &cluster{g: g, ready: make(chan struct{})}
+		c := &Connection[int]{ready: make(chan struct{})}
 		table.making++
 		if table.connect(c, func() {}); c.err == nil {
 			t.Fatal("a web server is a cluster")
@@ -48,28 +45,28 @@ func TestClusterAway(t *testing.T) {
 // alone, and have a bound of their own. A connection that was made takes the place of the one that
 // was not used for longest.
 func TestTokensOfConnectionsInTheMaking(t *testing.T) {
-	g := &Gateway{}
-	table := newClusterTable(g)
-	add := func(token string) *cluster {
-		c := &cluster{token: token, ready: make(chan struct{}), client: new(client.Client), users: 1}
+	var opened int64
+	table := NewClients(t.Context(), ClientsConfig[int]{Changed: func(by int64) { opened += by }})
+	add := func(token string) *Connection[int] {
+		c := &Connection[int]{token: token, ready: make(chan struct{}), Client: new(client.Client), users: 1}
 		table.byToken[token] = c
 		return c
 	}
-	made := func(c *cluster) error {
+	made := func(c *Connection[int]) error {
 		defer close(c.ready)
 		return table.made(c, nil)
 	}
-	for i := range maxClusters { // all in use
+	for i := range maxClients { // all in use
 		c := add(fmt.Sprint("connected ", i))
 		close(c.ready)
 	}
-	for i := range maxClusters {
+	for i := range maxClients {
 		add(fmt.Sprint("being made ", i))
 		table.making++
 	}
 	ended := false
 	if c, err := table.try("one more",
-		func() { ended = true }); protocol.StatusOf(err) != protocol.StatusOverloaded || !ended || len(table.byToken) != 2*maxClusters {
+		func() { ended = true }); protocol.StatusOf(err) != protocol.StatusOverloaded || !ended || len(table.byToken) != 2*maxClients {
 		t.Fatal(c, err, len(table.byToken))
 	}
 	if c, err := table.take("connected 0"); c == nil || err != nil {
@@ -79,12 +76,12 @@ func TestTokensOfConnectionsInTheMaking(t *testing.T) {
 		table.byToken["being made 0"] != nil {
 		t.Fatal(err)
 	}
-	if err := table.made(table.byToken["being made 1"], protocol.StatusUnauthenticated); !isUnauthenticated(err) ||
+	if err := table.made(table.byToken["being made 1"], protocol.StatusUnauthenticated); !IsUnauthenticated(err) ||
 		table.byToken["being made 1"] != nil {
 		t.Fatal(err)
 	}
-	if table.making != maxClusters-2 || g.metrics.clusters.Load() != 0 {
-		t.Fatal(table.making, g.metrics.clusters.Load())
+	if table.making != maxClients-2 || opened != 0 {
+		t.Fatal(table.making, opened)
 	}
 }
 
@@ -170,18 +167,20 @@ func TestTrials(t *testing.T) {
 	}
 }
 
-// TestHosts: an IPv6 host is its network, and may use any address of it.
-func TestHosts(t *testing.T) {
-	for address, want := range map[string]string{
-		"192.0.2.7:1": "192.0.2.7", "[::ffff:192.0.2.7]:1": "192.0.2.7",
-		"[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64", "[fe80::1%eth0]:1": "fe80::/64",
-	} {
-		a, err := net.ResolveTCPAddr("tcp", address)
-		if err != nil {
-			t.Fatal(err)
+// TestNativeTimeout: the native session may be relied on for the client's timeout and the slack,
+// with any grace period, and the cluster takes its timeout.
+func TestNativeTimeout(t *testing.T) {
+	for _, timeout := range []time.Duration{0, time.Millisecond, 100 * time.Millisecond, time.Second, 5 * time.Second,
+		10 * time.Second, time.Minute, MaxTimeout} {
+		native := NativeTimeout(timeout)
+		if native < sessionstate.MinTimeout || native > sessionstate.MaxTimeout {
+			t.Errorf("%v becomes %v, which the cluster refuses", timeout, native)
 		}
-		if got := hostOf(peer.NewContext(t.Context(), &peer.Peer{Addr: a})); got != want {
-			t.Errorf("%s is the host %s, want %s", address, got, want)
+		for _, grace := range []time.Duration{1500 * time.Millisecond, 10 * time.Second, maxGrace} {
+			window := sessionstate.Window(sessionstate.Enlarge(native, grace), grace)
+			if window < timeout+Slack(timeout) {
+				t.Errorf("%v becomes %v, relied on for %v only with a grace period of %v", timeout, native, window, grace)
+			}
 		}
 	}
 }

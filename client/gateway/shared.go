@@ -15,20 +15,20 @@ const (
 	maxHandles = 10_000
 )
 
-// handles are handles of the cluster that calls share, by key: each is opened by the first call
-// that needs it, and closed some time after the last.
-type handles[K comparable, V any] struct {
-	ctx   context.Context // bounds what is opened
-	open  func(ctx context.Context, key K) (V, error)
-	ended func(V) bool // it is of no use any more
-	close func(V)
+// Shared are handles of the cluster that calls share, by key: each is opened by the first call that
+// needs it, and closed some time after the last.
+type Shared[K comparable, V any] struct {
+	Context context.Context // bounds what is opened
+	Open    func(ctx context.Context, key K) (V, error)
+	Ended   func(V) bool // it is of no use any more
+	Close   func(V)
 
 	mu   sync.Mutex
-	list map[K]*handle[V]
+	list map[K]*sharedHandle[V]
 }
 
-// handle is one that is open, or being opened.
-type handle[V any] struct {
+// sharedHandle is one that is open, or being opened.
+type sharedHandle[V any] struct {
 	ready chan struct{} // closed when value or err is set
 	value V
 	err   error
@@ -36,8 +36,8 @@ type handle[V any] struct {
 	idle  *time.Timer // nil: it is used
 }
 
-// use gives the handle of a key. The caller calls release when it does not use it any more.
-func (t *handles[K, V]) use(ctx context.Context, key K) (value V, release func(), err error) {
+// Use gives the handle of a key. The caller calls release when it does not use it any more.
+func (t *Shared[K, V]) Use(ctx context.Context, key K) (value V, release func(), err error) {
 	h, err := t.take(key)
 	if err != nil {
 		return value, nil, err
@@ -56,11 +56,11 @@ func (t *handles[K, V]) use(ctx context.Context, key K) (value V, release func()
 	return h.value, release, nil
 }
 
-func (t *handles[K, V]) take(key K) (*handle[V], error) {
+func (t *Shared[K, V]) take(key K) (*sharedHandle[V], error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.list[key]
-	if h != nil && h.isReady() && t.ended(h.value) {
+	if h != nil && h.isReady() && t.Ended(h.value) {
 		t.remove(key, h)
 		h = nil
 	}
@@ -74,9 +74,9 @@ func (t *handles[K, V]) take(key K) (*handle[V], error) {
 		return nil, protocol.Errorf(protocol.StatusOverloaded,
 			"%d resources are in use with this token, the most that may be; use another gateway", maxHandles)
 	default:
-		h = &handle[V]{ready: make(chan struct{})}
+		h = &sharedHandle[V]{ready: make(chan struct{})}
 		if t.list == nil {
-			t.list = make(map[K]*handle[V])
+			t.list = make(map[K]*sharedHandle[V])
 		}
 		t.list[key] = h
 		go t.make(key, h)
@@ -86,10 +86,10 @@ func (t *handles[K, V]) take(key K) (*handle[V], error) {
 }
 
 // make opens a handle, for all that wait for it.
-func (t *handles[K, V]) make(key K, h *handle[V]) {
-	ctx, cancel := context.WithTimeout(t.ctx, connectTimeout)
+func (t *Shared[K, V]) make(key K, h *sharedHandle[V]) {
+	ctx, cancel := context.WithTimeout(t.Context, connectTimeout)
 	defer cancel()
-	h.value, h.err = t.open(ctx, key)
+	h.value, h.err = t.Open(ctx, key)
 	close(h.ready)
 	if h.err != nil {
 		t.mu.Lock()
@@ -98,7 +98,7 @@ func (t *handles[K, V]) make(key K, h *handle[V]) {
 	}
 }
 
-func (h *handle[V]) isReady() bool {
+func (h *sharedHandle[V]) isReady() bool {
 	select {
 	case <-h.ready:
 		return h.err == nil
@@ -108,7 +108,7 @@ func (h *handle[V]) isReady() bool {
 }
 
 // giveBack closes the handle in a while, if nobody uses it then.
-func (t *handles[K, V]) giveBack(key K, h *handle[V]) {
+func (t *Shared[K, V]) giveBack(key K, h *sharedHandle[V]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if h.users--; h.users > 0 {
@@ -128,7 +128,7 @@ func (t *handles[K, V]) giveBack(key K, h *handle[V]) {
 }
 
 // remove forgets a handle, and closes it if nobody uses it. mu is held.
-func (t *handles[K, V]) remove(key K, h *handle[V]) {
+func (t *Shared[K, V]) remove(key K, h *sharedHandle[V]) {
 	if t.list[key] == h {
 		delete(t.list, key)
 	}
@@ -137,9 +137,9 @@ func (t *handles[K, V]) remove(key K, h *handle[V]) {
 	}
 }
 
-func (t *handles[K, V]) drop(h *handle[V]) {
+func (t *Shared[K, V]) drop(h *sharedHandle[V]) {
 	<-h.ready
 	if h.err == nil {
-		t.close(h.value)
+		t.Close(h.value)
 	}
 }

@@ -117,7 +117,7 @@ func (t *trials) refuse(token string, err error, now time.Time) {
 // callEnded forgets that a token was unknown if its caller was refused, or had no right: with
 // authentication, callers without a token may have rights, and this one may have its own by now.
 func (t *trials) callEnded(token string, err error) {
-	if isUnauthenticated(err) || errors.Is(err, protocol.StatusForbidden) {
+	if IsUnauthenticated(err) || errors.Is(err, protocol.StatusForbidden) {
 		t.forgetAnonymous(token)
 	}
 }
