@@ -23,13 +23,16 @@ YDB := cmd/signalbox-ydb
 # So is the server of tools for agents, which needs the protocol's SDK.
 MCP := cmd/signalbox-mcp
 
+# A release is built so as well: what is tested is what is shipped.
+BUILD := CGO_ENABLED=0 go build -trimpath
+
 build: ## build ./bin/signalbox
 	@mkdir -p bin
-	go build -o bin/signalbox ./cmd/signalbox
+	$(BUILD) -o bin/signalbox ./cmd/signalbox
 
 gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
-	cd $(YDB) && go build -o ../../bin/signalbox-ydb .
-	cd $(MCP) && go build -o ../../bin/signalbox-mcp .
+	cd $(YDB) && $(BUILD) -o ../../bin/signalbox-ydb .
+	cd $(MCP) && $(BUILD) -o ../../bin/signalbox-mcp .
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
 	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --tour

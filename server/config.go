@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/failuredetector"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -25,7 +26,6 @@ const (
 	DefaultListen  = "127.0.0.1:7070"
 	DefaultRaft    = "127.0.0.1:7071"
 	DefaultAdmin   = "127.0.0.1:7072"
-	DefaultVersion = "0.2.0-dev"
 	DefaultTier    = "default"
 )
 
@@ -108,7 +108,7 @@ type Config struct {
 	// the file of the data folder is.
 	JoinTokenFile string
 
-	// Version is the binary's, major.minor.patch; default DefaultVersion. Instances of a cluster
+	// Version is the binary's, major.minor.patch; default that of release.Current. Instances of a cluster
 	// may have two neighbouring minor versions.
 	Version string
 
@@ -271,7 +271,7 @@ type Limits struct {
 
 func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
-// lastOfPreviousMajor is the last version before the major version of DefaultVersion, and rises
+// lastOfPreviousMajor is the last version before the major version of release.TreeVersion, and rises
 // with that. A cluster of that last version takes an instance of the present one in. Zero: there is
 // none.
 var lastOfPreviousMajor meta.Version
@@ -327,7 +327,7 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.Buckets, protocol.DefaultBuckets)
 	orDefault(&c.Tier, DefaultTier)
 	orDefault(&c.MetricsNames, "auto")
-	orDefault(&c.Version, DefaultVersion)
+	orDefault(&c.Version, release.Current().Version)
 	orDefault(&c.ReplicationFactor, 1)
 	orDefault(&c.OfflineAfter, failuredetector.DefaultOfflineAfter)
 	orDefault(&c.RTT, 100*time.Millisecond)

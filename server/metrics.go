@@ -2,10 +2,10 @@ package server
 
 import (
 	"math"
-	"runtime/debug"
 
 	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -15,7 +15,7 @@ import (
 func registerReadiness(s *Server) {
 	s.metrics.Collect(func(p *metrics.Page) {
 		p.Write(metrics.Ready, s.Ready() == nil)
-		p.Write(metrics.BuildInfo, true, metrics.BuildLabels(s.cfg.Version, sourceRevision())...)
+		p.Write(metrics.BuildInfo, true, metrics.BuildLabels(s.cfg.Version, release.Current().Commit)...)
 	})
 }
 
@@ -46,20 +46,6 @@ func logDropped(s *Server) uint64 {
 		return 0
 	}
 	return s.cfg.LogDropped()
-}
-
-// sourceRevision is the revision of the source that the binary was built from, if the build has it.
-func sourceRevision() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			return s.Value
-		}
-	}
-	return ""
 }
 
 // shownNames are which names that clients have chosen metrics show: the paths of nodes, and the names of

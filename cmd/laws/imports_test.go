@@ -44,6 +44,7 @@ var layers = []struct {
 	{"server/certs", []string{"server/certs", "server/file", "shard/replica/beat"}},
 	{"server/file", []string{"server/file"}},
 	{"server/logging", []string{"server/logging"}},
+	{"server/release", []string{"server/release"}},
 	{"server/auth", []string{"server/auth", "shard/meta"}},
 	{"server/datafolder", []string{"server/datafolder", "server/file", "shard/replica"}},
 	{"server/recovery", []string{"server/recovery", "server/backup", "server/cluster", "server/datafolder", "shard", "shard/meta", "shard/replica", "protocol"}},
@@ -57,8 +58,8 @@ var layers = []struct {
 	{"bench/limits", []string{"shard/replica/wal"}},
 	{"bench/cmd", []string{"bench", "shard/replica/timerslack"}},
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
-	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "protocol"}},
-	{"cmd/signalbox-mcp", []string{"cmd/signalbox-mcp", "client", "protocol/boottime"}},
+	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "server/release", "protocol"}},
+	{"cmd/signalbox-mcp", []string{"cmd/signalbox-mcp", "client", "server/release", "protocol/boottime"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack"}},
 }
 

@@ -60,7 +60,7 @@ func TestRunBuildsWhatItRuns(t *testing.T) {
 	for _, n := range needs["run"] {
 		all += recipes[n]
 	}
-	if !strings.Contains(all, "go build -o bin/signalbox ./cmd/signalbox") || strings.Contains(all, "YDB") {
+	if !strings.Contains(all, "$(BUILD) -o bin/signalbox ./cmd/signalbox") || strings.Contains(all, "YDB") {
 		t.Errorf("make run does:\n%s", all)
 	}
 }

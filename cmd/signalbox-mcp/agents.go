@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 const (
@@ -60,7 +61,7 @@ func (all *agents) cluster() (*client.Client, error) {
 		return all.client, nil
 	}
 	cfg, node, err := client.FromEnv()
-	cfg.Name = "signalbox-mcp/" + version
+	cfg.Name = "signalbox-mcp/" + release.Current().Version
 	if err == nil {
 		all.node = node
 		all.client, err = client.New(cfg)

@@ -18,10 +18,8 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
-
-// version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = "0.2.0-dev"
 
 const help = `signalbox-mcp gives agents locks as tools, over the Model Context Protocol on standard input and
 output. A host starts it. It holds what its agents lock until they release it, or until it ends.
@@ -53,7 +51,7 @@ func main() {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Print(help)
 	case errors.Is(err, errVersion):
-		fmt.Println("signalbox-mcp " + version)
+		fmt.Println("signalbox-mcp " + release.Current().Version)
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "signalbox-mcp: %v\n  See signalbox-mcp --help.\n", err)
 		os.Exit(2)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 const instructions = `Locks that other agents and people respect. Before you use what must not be used twice at once (a
@@ -16,7 +17,7 @@ answer begins with what you lost since the last one: stop using that at once.`
 
 // newServer has the tools that the settings allow. Listing them needs no cluster.
 func newServer(all *agents) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "signalbox-mcp", Version: version}, &mcp.ServerOptions{
+	s := mcp.NewServer(&mcp.Implementation{Name: "signalbox-mcp", Version: release.Current().Version}, &mcp.ServerOptions{
 		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}})
 	if !all.readOnly {
 		addTool(s, all, "lock", false, `Lock names, all or none, or wait for them in their queues. A name that this agent holds is

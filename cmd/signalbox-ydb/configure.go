@@ -11,6 +11,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/logging"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 // setup is what the settings come to.
@@ -27,7 +28,7 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, log *l
 	}
 	c.Logger, c.LogDropped = log.Logger(), log.Dropped
 	c.Database, c.Advertise = v["database"], splitList(v["advertise"])
-	c.Cluster = client.Config{Endpoints: splitList(v["endpoints"]), Cluster: v["cluster"], Name: "signalbox-ydb/" + version}
+	c.Cluster = client.Config{Endpoints: splitList(v["endpoints"]), Cluster: v["cluster"], Name: "signalbox-ydb/" + release.Current().Version}
 	for _, e := range c.Cluster.Endpoints {
 		if _, _, err := net.SplitHostPort(e); err != nil {
 			return s, nil, usagef("--endpoints: %q is not host:port", e)

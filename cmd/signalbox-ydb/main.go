@@ -17,6 +17,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/logging"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 // Exit codes, as those of signalbox.
@@ -48,7 +49,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprint(out, help())
 		return exitOK
 	case errors.Is(err, errVersion):
-		fmt.Fprintln(out, "signalbox-ydb "+version)
+		fmt.Fprintln(out, "signalbox-ydb "+release.Current().Version)
 		return exitOK
 	case err == nil:
 		for _, name := range unknownVariables(os.Environ()) {

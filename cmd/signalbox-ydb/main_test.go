@@ -21,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 var update = flag.Bool("update", false, "rewrite REFERENCE.md")
@@ -152,7 +153,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("wider than %d columns: %s", helpWidth, line)
 		}
 	}
-	if code, out, _ := runWith("--version"); code != exitOK || out != "signalbox-ydb "+version+"\n" {
+	if code, out, _ := runWith("--version"); code != exitOK || out != "signalbox-ydb "+release.Current().Version+"\n" {
 		t.Error(code, out)
 	}
 }

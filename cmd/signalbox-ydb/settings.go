@@ -11,9 +11,6 @@ import (
 	"strings"
 )
 
-// version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = "0.2.0-dev"
-
 // setting is one line of the table of settings: a flag, and an environment variable of the same
 // name. Flags come before the environment. The help and the reference page are written from it.
 type setting struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/spf13/cobra"
 )
 
@@ -70,7 +71,7 @@ func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 		return nil, err
 	}
 	inv := &invocation{app: a}
-	inv.cfg.Name = "signalbox-cli/" + version
+	inv.cfg.Name = "signalbox-cli/" + release.Current().Version
 	if err := inv.readValues(a.values); err != nil {
 		return nil, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/loadgen"
 	"github.com/signalbox-dev/signalbox/server/file"
+	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/spf13/cobra"
 )
 
@@ -150,7 +151,7 @@ func loadConfig(inv *invocation, name string, f loadFlags) (loadgen.Config, erro
 		return cfg, usagef("%v", err)
 	}
 	target := inv.cfg
-	target.Name = "signalbox-load/" + version
+	target.Name = "signalbox-load/" + release.Current().Version
 	cfg.Target = &loadgen.Signalbox{Client: target, Node: inv.node, Timeout: inv.ttl,
 		SessionEach: cfg.Scenario.Name == "session-storm" && cfg.Connections == loadgen.Each}
 	if err := cfg.Check(); err != nil {

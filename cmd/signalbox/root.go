@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/signalbox-dev/signalbox/server/logging"
+	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 // app is one run of the command line.
@@ -63,7 +64,7 @@ else the code of the command that was run.`,
 	showVersion := root.Flags().Bool("version", false, "Print the version; signalbox version prints more.")
 	root.RunE = func(cmd *cobra.Command, _ []string) error {
 		if *showVersion {
-			_, err := fmt.Fprintln(a.output(), "signalbox", version)
+			_, err := fmt.Fprintln(a.output(), "signalbox", release.Current().Version)
 			return err
 		}
 		return cmd.Help()

@@ -167,7 +167,7 @@ func readLogging(a *app, cmd *cobra.Command, path string) error {
 
 // serverConfig turns settings into the server's configuration. Ranges are the server's to check.
 func serverConfig(a *app, v map[string]string) (server.Config, error) {
-	cfg := server.Config{Version: version}
+	var cfg server.Config
 	var err error
 	if a.logging, err = logging.New(a.stderr, v["log-level"], v["log-format"]); err != nil {
 		return cfg, usagef("%v", err)

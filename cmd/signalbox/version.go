@@ -2,36 +2,37 @@ package main
 
 import (
 	"runtime"
-	"runtime/debug"
 
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/spf13/cobra"
 )
 
-// version of this source tree; release builds may set another with -ldflags "-X main.version=...".
-var version = server.DefaultVersion
-
 func versionCmd(a *app) *cobra.Command {
-	c := command("version", "Print the version of the binary, and that of the protocol", "")
+	c := command("version", "Print the version of the binary, its commit, and the formats that it writes",
+		`Print the version of the binary, its commit, and the version of each format: of the protocol, of
+what instances send each other and keep, of backups and of saved sessions.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := a.resolveClient(cmd); err != nil {
 			return err
 		}
+		b := release.Current()
 		r := row{
-			{"version", "version", version},
+			{"version", "version", b.Version},
 			{"protocol", "protocol", protocol.Version},
 			{"go", "go", runtime.Version()},
 			{"platform", "platform", runtime.GOOS + "/" + runtime.GOARCH},
 		}
-		if b, ok := debug.ReadBuildInfo(); ok {
-			for _, s := range b.Settings {
-				if s.Key == "vcs.revision" {
-					r = append(r, field{"commit", "commit", s.Value})
-				}
-			}
+		if b.Commit != "" {
+			r = append(r, field{"commit", "commit", b.Commit}, field{"commit_time", "committed", b.Time})
 		}
-		return a.printer().item(r)
+		formats := rowsOf(append(server.Formats(), server.Format{Name: "session", Number: client.SavedVersion}),
+			func(f *server.Format) row {
+				return row{{"format", "format", f.Name}, {"version", "version", f.Number}}
+			})
+		return a.printer().item(append(r, field{"formats", "formats", formats}))
 	}
 	addFlags(c.Flags(), scopeClient, "output", "no-color")
 	return c

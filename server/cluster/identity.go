@@ -38,7 +38,8 @@ type Identity struct {
 	Sum string `json:"sum,omitempty"`
 }
 
-const identityFormat = 1
+// IdentityFormat is the version of the identity's file.
+const IdentityFormat = 1
 
 // Joined reports whether the instance belongs to a cluster, or is about to make one.
 func (i *Identity) Joined() bool { return i.Instance != 0 }
@@ -71,7 +72,7 @@ func LoadIdentity(s Store) (id Identity, found bool, err error) {
 		return refused(fmt.Sprintf("cannot be read (%v)", err))
 	}
 	switch sum, ok := sumOf(b); {
-	case id.Format > identityFormat:
+	case id.Format > IdentityFormat:
 		return Identity{}, false, errors.New("the instance's identity was written by a newer binary; upgrade this one")
 	case ok && sum != id.Sum:
 		return refused("is not what was written: its sum is " + sum + ", not " + id.Sum)
@@ -97,7 +98,7 @@ func sumOf(b []byte) (sum string, ok bool) {
 
 // SaveIdentity returns when the identity is durable.
 func SaveIdentity(s Store, id Identity) error {
-	id.Format, id.Sum = identityFormat, "?"
+	id.Format, id.Sum = IdentityFormat, "?"
 	b, err := json.MarshalIndent(&id, "", "  ")
 	if err == nil {
 		id.Sum, _ = sumOf(b)

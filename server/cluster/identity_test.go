@@ -21,7 +21,7 @@ func TestIdentityFile(t *testing.T) {
 	if err := SaveIdentity(store, id); err != nil {
 		t.Fatal(err)
 	}
-	id.Format = identityFormat
+	id.Format = IdentityFormat
 	if got, found, err := LoadIdentity(store); !found || err != nil || !reflect.DeepEqual(got, id) {
 		t.Errorf("%+v, %v, %v", got, found, err)
 	}
@@ -83,7 +83,7 @@ func FuzzIdentity(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		id, found, err := LoadIdentity(&memoryStore{b: b})
 		switch {
-		case found && (err != nil || id.UUID == "" || id.Format != identityFormat || id.Joined() && id.MetaReplica == 0):
+		case found && (err != nil || id.UUID == "" || id.Format != IdentityFormat || id.Joined() && id.MetaReplica == 0):
 			t.Errorf("%+v, %v", id, err)
 		case !found && err == nil && len(b) > 0:
 			t.Error("an instance that was is taken for none")

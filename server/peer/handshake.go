@@ -26,13 +26,15 @@ import (
 // and version. It cannot be used in the other role, or twice. The dialer proves first: a stranger
 // who does not know the token gets nothing that depends on it.
 const (
-	magic            = "sbxm"
-	handshakeVersion = 1
-	handshakeHeader  = 8
-	maxHandshake     = 1024
-	nonceSize        = 32
-	macSize          = sha256.Size
+	magic           = "sbxm"
+	handshakeHeader = 8
+	maxHandshake    = 1024
+	nonceSize       = 32
+	macSize         = sha256.Size
 )
+
+// HandshakeVersion is the version of the handshake, and of what instances send each other after it.
+const HandshakeVersion = 1
 
 // purpose of a connection. Numbers are stable.
 type purpose uint8
@@ -110,7 +112,7 @@ func handshakeMessage(kind byte, parts ...[]byte) []byte {
 		b = append(b, p...)
 	}
 	copy(b, magic)
-	b[4], b[5] = handshakeVersion, kind
+	b[4], b[5] = HandshakeVersion, kind
 	binary.BigEndian.PutUint16(b[6:], uint16(len(b)-handshakeHeader))
 	return b
 }
@@ -157,7 +159,7 @@ func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 	if _, err := io.ReadFull(r, buf[len(magic):handshakeHeader]); err != nil {
 		return 0, nil, nil, err
 	}
-	if buf[4] != handshakeVersion {
+	if buf[4] != HandshakeVersion {
 		return 0, nil, nil, ErrVersion
 	}
 	n := handshakeHeader + int(binary.BigEndian.Uint16(buf[6:]))

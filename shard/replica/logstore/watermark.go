@@ -46,18 +46,20 @@ func (m mark) String() string {
 // A file of marks has magic, version, sequence number, count, marks in order of their keys, and a
 // CRC-32C of all that.
 const (
-	fileMagic   = 0x7369_676d // "sigm"
-	fileVersion = 1
-	headLen     = 4 + 4 + 8 + 4
-	markLen     = 5 * 8
-	maxMarks    = 1 << 16
+	fileMagic = 0x7369_676d // "sigm"
+	headLen   = 4 + 4 + 8 + 4
+	markLen   = 5 * 8
+	maxMarks  = 1 << 16
 )
+
+// FileVersion is the version of the file of marks.
+const FileVersion = 1
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 func appendMarks(b []byte, seq uint64, marks map[key]mark) []byte {
 	b = binary.LittleEndian.AppendUint32(b, fileMagic)
-	b = binary.LittleEndian.AppendUint32(b, fileVersion)
+	b = binary.LittleEndian.AppendUint32(b, FileVersion)
 	b = binary.LittleEndian.AppendUint64(b, seq)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(marks)))
 	for _, k := range slices.SortedFunc(maps.Keys(marks), key.compare) {
@@ -80,7 +82,7 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	version := binary.LittleEndian.Uint32(b[4:])
 	n := binary.LittleEndian.Uint32(b[16:])
 	end := len(b) - 4
-	if version == fileVersion { // what follows is of a longer file that was here before
+	if version == FileVersion { // what follows is of a longer file that was here before
 		if n > maxMarks || headLen+int(n)*markLen > end {
 			return 0, nil, errNoMarks
 		}
@@ -89,7 +91,7 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 	if crc32.Checksum(b[:end], castagnoli) != binary.LittleEndian.Uint32(b[end:]) {
 		return 0, nil, errNoMarks
 	}
-	if version != fileVersion {
+	if version != FileVersion {
 		return 0, nil, laterVersion(version)
 	}
 	marks = make(map[key]mark, n)
@@ -102,7 +104,7 @@ func parseMarks(b []byte) (seq uint64, marks map[key]mark, err error) {
 
 func laterVersion(version uint32) error {
 	return fmt.Errorf("the log's watermark has format %d, this program knows %d at most; start the program that wrote it, or a later one",
-		version, fileVersion)
+		version, FileVersion)
 }
 
 // watermarkFiles keeps marks in two files. One is rewritten; the other was synced and stays, so

@@ -85,10 +85,12 @@ func openFrame(content []byte, segment uint32, offset int64) (f frame, ok bool) 
 //	36  number of the first segment that is needed
 //	40  CRC-32C of all that
 const (
-	headerSize    = 4096
-	headerLen     = 44
-	formatVersion = 1
+	headerSize = 4096
+	headerLen  = 44
 )
+
+// FormatVersion is the version of the log's files.
+const FormatVersion = 1
 
 var headerMagic = []byte("signwal\n")
 
@@ -106,7 +108,7 @@ func (h *header) encode() []byte {
 	b := make([]byte, headerSize)
 	copy(b, headerMagic)
 	le := binary.LittleEndian
-	le.PutUint32(b[8:], formatVersion)
+	le.PutUint32(b[8:], FormatVersion)
 	le.PutUint32(b[12:], h.number)
 	le.PutUint64(b[16:], h.id)
 	le.PutUint64(b[24:], uint64(h.prevEnd))

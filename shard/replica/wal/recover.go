@@ -117,9 +117,9 @@ func (l *Log) readHeader(number uint32) (header, error) {
 	switch {
 	case !ok:
 		return header{}, nil
-	case h.version != formatVersion:
+	case h.version != FormatVersion:
 		return h, fmt.Errorf("the log has format %d, this program knows %d only; start the program that wrote it (%w)",
-			h.version, formatVersion, errors.ErrUnsupported)
+			h.version, FormatVersion, errors.ErrUnsupported)
 	}
 	return h, nil
 }
