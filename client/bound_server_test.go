@@ -107,17 +107,17 @@ func TestBoundsAgainstAServer(t *testing.T) {
 		release(t, l)
 	})
 
-	t.Run("who is wanted yields within the grace", func(t *testing.T) {
-		err := a.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Wanted(client.WantedHigher), client.Grace(time.Second))
+	t.Run("who is preempted yields within the grace", func(t *testing.T) {
+		err := a.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}
 		low := acquire(t, a, "crane", client.Priority(2))
 		if !low.Until().IsZero() {
-			t.Error("it ends without being wanted")
+			t.Error("it ends without being preempted")
 		}
 		high, _ := queue(t, b, "crane", client.Priority(7))
-		if cause := ended(t, low); !errors.Is(cause, client.ErrYielded) || !errors.Is(cause, client.ErrLeaseLost) {
+		if cause := ended(t, low); !errors.Is(cause, client.ErrPreempted) || !errors.Is(cause, client.ErrLeaseLost) {
 			t.Errorf("it ended with %v", cause)
 		}
 		release(t, high.must(t))

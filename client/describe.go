@@ -46,8 +46,8 @@ type Owner struct {
 	Slots       []string // where units have names
 	Priority    int
 	Key         string
-	Wanted      bool // a waiter wants the units back
-	Silent      bool // it was wanted, and has not yielded within the Grace
+	Preempted   bool // a waiter preempted it
+	Silent      bool // it was preempted, and has not yielded within the Grace
 	// Left is how long it holds the units at most, when the answer was made; 0: without a bound. Always
 	// 0 in events of watches.
 	Left time.Duration
@@ -294,7 +294,7 @@ func ownerOf(o *protocol.Owner) Owner {
 	}
 	if p := o.Options; p != nil {
 		x.Slots, x.Priority, x.Key = p.Slots, int(p.Priority)-1, string(p.Key)
-		x.Wanted, x.Silent, x.Left = p.Wanted, p.Silent, millis.Duration(p.Left)
+		x.Preempted, x.Silent, x.Left = p.Preempted, p.Silent, millis.Duration(p.Left)
 	}
 	return x
 }

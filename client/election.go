@@ -87,7 +87,7 @@ func runTerms(
 		yields := false
 		err = term.Lease.during(ctx, func(ctx context.Context) error {
 			err := lead(ctx, term)
-			yields = err == nil && ctx.Err() == nil && isClosed(term.Lease.Wanted())
+			yields = err == nil && ctx.Err() == nil && isClosed(term.Lease.Preempted())
 			return err
 		})
 		switch {

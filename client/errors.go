@@ -35,9 +35,9 @@ var (
 	// errors.Is(err, ErrLeaseLost) is true too.
 	ErrMaxHold = core.ErrMaxHold
 
-	// ErrYielded: a waiter wanted the units, and the Grace of the semaphore is over. errors.Is(err,
-	// ErrLeaseLost) is true too.
-	ErrYielded = core.ErrYielded
+	// ErrPreempted: a waiter preempted the lease, and the Grace of the semaphore is over.
+	// errors.Is(err, ErrLeaseLost) is true too.
+	ErrPreempted = core.ErrPreempted
 
 	// ErrSessionExpired: the session and all its leases are gone, because the session was not
 	// renewed in time or the server ended it. Start a new one. errors.Is(err,

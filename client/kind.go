@@ -59,5 +59,5 @@ func isWhole(sem *Semaphore) bool { return sem.NumOwners == 1 && sem.Used == Max
 // isPriorityElection reports whether a semaphore is that of a PriorityElection.
 func isPriorityElection(sem *Semaphore) bool {
 	o := sem.Options
-	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Wanted == WantedHigher
+	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Preempt == PreemptLower
 }

@@ -16,9 +16,10 @@ const (
 
 // PriorityElection elects the candidate of the highest Priority: the zone beside the database, the
 // larger machine. Among equals, the one that has waited longest leads next. If a candidate of a
-// higher priority than the leader's comes, the leader yields: its Lease.Wanted is closed at once, and
-// it has ElectionGrace from then on, or from the end of its first ElectionMinHold. Lease.TransferTo of
-// the term hands the leadership to a session that campaigns, whatever its priority.
+// higher priority than the leader's comes, the leader yields: its Lease.Preempted is closed at
+// once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold.
+// Lease.TransferTo of the term hands the leadership to a session that campaigns, whatever its
+// priority.
 //
 // It is a semaphore of the name, with the limit 1, that stays; the first candidate creates it. An
 // operator may alter its grace and its least time of a term. A name with any other use is refused.
@@ -47,7 +48,7 @@ func (e *PriorityElection) Campaign(ctx context.Context, opts ...AcquireOption) 
 }
 
 // Run campaigns, and calls lead while the session leads, as Election.Run does. If lead returns nil
-// when the leadership is wanted, it has yielded: Run campaigns again. A lead that goes on all the
+// when the leader is preempted, it has yielded: Run campaigns again. A lead that goes on all the
 // same has its context ended at the end of the grace.
 func (e *PriorityElection) Run(
 	ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption,
@@ -70,7 +71,7 @@ func (e *PriorityElection) present(ctx context.Context) error {
 		case err == nil || !answered(err) || !isNotFound(err):
 			return err
 		}
-		err = e.s.create(ctx, e.name, 1, nil, "", ByPriority(0), Wanted(WantedHigher), Grace(ElectionGrace), MinHold(ElectionMinHold))
+		err = e.s.create(ctx, e.name, 1, nil, "", ByPriority(0), Preempt(PreemptLower), Grace(ElectionGrace), MinHold(ElectionMinHold))
 		if err != nil && (!answered(err) || !errors.Is(err, AlreadyExists)) {
 			return err
 		}

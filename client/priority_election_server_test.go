@@ -35,7 +35,7 @@ func TestPriorityElection(t *testing.T) {
 		return struct{}{}, far.PriorityElection("boss").Run(ctx, func(ctx context.Context, term client.Term) error {
 			terms <- term
 			select {
-			case <-term.Lease.Wanted():
+			case <-term.Lease.Preempted():
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -49,11 +49,11 @@ func TestPriorityElection(t *testing.T) {
 	sem, err := n.Describe(ctx, "boss")
 	must(t, err)
 	if o := sem.Options; sem.Limit != 1 || sem.Ephemeral || o.Policy != client.PolicyPriority || o.Aging != 0 ||
-		o.Wanted != client.WantedHigher || o.Grace != 10*time.Second || o.MinHold != 30*time.Second {
+		o.Preempt != client.PreemptLower || o.Grace != 10*time.Second || o.MinHold != 30*time.Second {
 		t.Errorf("it has the limit %d and the options %+v", sem.Limit, sem.Options)
 	}
 
-	// The leader yields, for it returns when it is wanted, and campaigns again.
+	// The leader yields, for it returns when it is preempted, and campaigns again.
 	second, err := near.PriorityElection("boss").Campaign(ctx, client.Priority(8), client.Data("near"))
 	must(t, err)
 	leads(second)
@@ -150,7 +150,7 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 
 // TestPriorityElectionModel compares with a list: candidates come, resign, and die while they lead and
 // while they wait. The next leader is the one of the highest priority, and of those the first. A leader
-// is wanted once somebody of a higher priority waits.
+// is preempted once somebody of a higher priority waits.
 func TestPriorityElectionModel(t *testing.T) {
 	srv := servertest.Start(t, servertest.Shards(1)) // the end of a session is seen at once
 	ctx := testContext(t)
@@ -158,11 +158,11 @@ func TestPriorityElectionModel(t *testing.T) {
 	n, err := c.Node(ctx, "/default")
 	must(t, err)
 	type candidate struct {
-		s        *client.Session
-		priority int
-		campaign outcome[client.Term]
-		term     client.Term
-		wanted   bool
+		s         *client.Session
+		priority  int
+		campaign  outcome[client.Term]
+		term      client.Term
+		preempted bool
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	var leader *candidate
@@ -223,15 +223,15 @@ func TestPriorityElectionModel(t *testing.T) {
 			continue
 		}
 		for _, x := range waiting {
-			leader.wanted = leader.wanted || x.priority > leader.priority
+			leader.preempted = leader.preempted || x.priority > leader.priority
 		}
-		if leader.wanted {
-			<-leader.term.Lease.Wanted()
+		if leader.preempted {
+			<-leader.term.Lease.Preempted()
 		}
 		select {
-		case <-leader.term.Lease.Wanted():
-			if !leader.wanted {
-				t.Fatal("a leader is wanted by nobody")
+		case <-leader.term.Lease.Preempted():
+			if !leader.preempted {
+				t.Fatal("a leader is preempted by nobody")
 			}
 		default:
 		}

@@ -223,13 +223,13 @@ const (
 	HoldForced       = HoldCause(protocol.HoldForced)      // an operator took it away
 	HoldTransferred  = HoldCause(protocol.HoldTransferred) // its owner handed it over
 	HoldMaxHold      = HoldCause(protocol.HoldMaxHold)     // it was held for as long as it may be
-	HoldWanted       = HoldCause(protocol.HoldWanted)      // a waiter wanted its units, and its grace was over
+	HoldPreempted    = HoldCause(protocol.HoldPreempted)   // a waiter preempted it, and its grace was over
 )
 
 var holdCauses = [...]string{HoldReleased: "released", HoldSessionEnded: "session ended", HoldForced: "forced",
-	HoldTransferred: "transferred", HoldMaxHold: "max hold", HoldWanted: "wanted"}
+	HoldTransferred: "transferred", HoldMaxHold: "max hold", HoldPreempted: "preempted"}
 
-// String is for people: released, session ended, forced, transferred, max hold, wanted.
+// String is for people: released, session ended, forced, transferred, max hold, preempted.
 func (c HoldCause) String() string {
 	if int(c) < len(holdCauses) && holdCauses[c] != "" {
 		return holdCauses[c]
@@ -243,8 +243,8 @@ type SemaphoreOptions struct {
 	Aging   time.Duration     // PolicyPriority: of waiting that counts as one level; 0: never
 	Weights map[string]uint64 // PolicyFair: of keys; any other key has 1
 	History int               // rows
-	Wanted  WantedMode
-	Grace   time.Duration // that wanted owners have to yield; 0: they are only told
+	Preempt PreemptMode
+	Grace   time.Duration // that preempted owners have to yield; 0: they are only told
 	MinHold time.Duration // that they have before it
 	MaxHold time.Duration // that a hold lasts at most; 0: without a bound
 	Extend  bool          // owners may ask for more time
@@ -309,7 +309,7 @@ func optionsOf(d *protocol.SemaphoreDetails) *SemaphoreOptions {
 	o := &SemaphoreOptions{Policy: Policy(d.Options.Policy), Aging: millis.Duration(d.Options.Aging),
 		History: int(d.Options.History), Numbered: d.Options.Numbered, MaxHold: millis.Duration(d.Options.MaxHold),
 		Extend: d.Options.Extend}
-	o.setWanted(&d.Options)
+	o.setPreempt(&d.Options)
 	if len(d.Options.Weights) > 0 {
 		o.Weights = make(map[string]uint64, len(d.Options.Weights))
 	}

@@ -95,7 +95,7 @@ func train(ctx context.Context, s *client.Session, team string) error {
 	err := s.Create(ctx, "gpu", 2, nil,
 		client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}}),
 		client.ByKey(map[string]uint64{"research": 2}), // twice the share of any other team
-		client.Wanted(client.WantedAny), client.Grace(time.Minute))
+		client.Preempt(client.PreemptAny), client.Grace(time.Minute))
 	if err != nil && !errors.Is(err, client.AlreadyExists) {
 		return err
 	}
@@ -103,7 +103,7 @@ func train(ctx context.Context, s *client.Session, team string) error {
 		fmt.Println("training on", lease.Slots())
 		select {
 		case <-trained(ctx):
-		case <-lease.Wanted(): // another job waits: save the work within the minute
+		case <-lease.Preempted(): // another job waits: save the work within the minute
 		case <-ctx.Done(): // the two hours are over, or the lease is lost
 		}
 		return ctx.Err()

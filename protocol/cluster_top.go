@@ -77,8 +77,8 @@ type TopSemaphore struct {
 	WaitingPriority uint8 `json:"waiting_priority,omitempty"`
 	DrainedSlots    int   `json:"drained_slots,omitempty"` // draining ones too
 	// until the hold of the first owner ends by itself; absent: it does not
-	LeftMS       uint64 `json:"left_ms,omitempty"`
-	WantedOwners int    `json:"wanted_owners,omitempty"` // whose units a waiter wants back
+	LeftMS          uint64 `json:"left_ms,omitempty"`
+	PreemptedOwners int    `json:"preempted_owners,omitempty"` // that waiters preempt
 }
 
 // TopSession is a session and what it owns and waits for in the shards that the instance leads.

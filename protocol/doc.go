@@ -157,7 +157,7 @@
 // after a wait longer than the hold, late in a long hold, and when a connection is lost. An owner
 // asks for more time by an acquire of the same units with Hold; its other changes leave Hold out.
 //
-// [LeaseWanted] says that a waiter wants an owner's units back. It may have a bound, which the client
+// [LeasePreempted] says that a waiter preempts an owner. It may have a bound, which the client
 // notes and then confirms by an acquire of the same with Known: the server ends the lease at it only
 // then.
 //

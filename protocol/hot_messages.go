@@ -231,8 +231,8 @@ func (m *Release) Validate() error {
 	if m.To != 0 && m.To == m.Session {
 		f.refuse("release hands over to the session %d itself; name another one", m.To)
 	}
-	if m.Bound != 0 && m.Bound != HoldMaxHold && m.Bound != HoldWanted {
-		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold, HoldWanted)
+	if m.Bound != 0 && m.Bound != HoldMaxHold && m.Bound != HoldPreempted {
+		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold, HoldPreempted)
 	}
 	return f.err()
 }

@@ -120,22 +120,22 @@ const (
 	KindProcessChanges Kind = 59 // id is the watch's
 
 	// Events.
-	KindPong          Kind = 64 // id is the ping's; arg is the shard whose sessions are renewed, or 0
-	KindGoodbye       Kind = 65
-	KindMapChanged    Kind = 66
-	KindSessionEnded  Kind = 67 // arg is the home shard
-	KindTakenOver     Kind = 68
-	KindAcquireResult Kind = 69 // the end of an accepted acquire
-	KindLeaseLost     Kind = 70 // an owner lost what it held: by force, or at its bound
-	KindWatchFired    Kind = 71 // a one-shot watch fired
-	KindSnapshot      Kind = 72 // a page of a stream's snapshot; id is the watch's
-	KindDelta         Kind = 73 // changes, once per connection for all its streams
-	KindStreamCut     Kind = 74 // a stream ended; id is the watch's; open it again
-	KindDetached      Kind = 75 // arg is the former home shard
-	KindTrackStatus   Kind = 76 // what a track's stream starts from; id is the watch's
-	KindTrackEvents   Kind = 77 // id is the watch's
-	KindLimitChanged  Kind = 78 // id is the watch's
-	KindLeaseWanted   Kind = 79 // a waiter wants an owner's units, or not any more
+	KindPong           Kind = 64 // id is the ping's; arg is the shard whose sessions are renewed, or 0
+	KindGoodbye        Kind = 65
+	KindMapChanged     Kind = 66
+	KindSessionEnded   Kind = 67 // arg is the home shard
+	KindTakenOver      Kind = 68
+	KindAcquireResult  Kind = 69 // the end of an accepted acquire
+	KindLeaseLost      Kind = 70 // an owner lost what it held: by force, or at its bound
+	KindWatchFired     Kind = 71 // a one-shot watch fired
+	KindSnapshot       Kind = 72 // a page of a stream's snapshot; id is the watch's
+	KindDelta          Kind = 73 // changes, once per connection for all its streams
+	KindStreamCut      Kind = 74 // a stream ended; id is the watch's; open it again
+	KindDetached       Kind = 75 // arg is the former home shard
+	KindTrackStatus    Kind = 76 // what a track's stream starts from; id is the watch's
+	KindTrackEvents    Kind = 77 // id is the watch's
+	KindLimitChanged   Kind = 78 // id is the watch's
+	KindLeasePreempted Kind = 79 // a waiter preempts an owner, or not any more
 )
 
 // kindNames are the names used in logs and metrics, by number.
@@ -176,7 +176,7 @@ var kindNames = [...]string{
 	KindLimitJoin: "limit_join", KindLimitLeave: "limit_leave",
 	KindLimitRefresh: "limit_refresh", KindLimitAcquire: "limit_acquire",
 	KindLimitDescribe: "limit_describe", KindLimitList: "limit_list", KindLimitWatch: "limit_watch",
-	KindLimitChanged: "limit_changed", KindLeaseWanted: "lease_wanted",
+	KindLimitChanged: "limit_changed", KindLeasePreempted: "lease_preempted",
 }
 
 // NumKinds is above every kind that is known here, replies aside: the length of a table by kind.

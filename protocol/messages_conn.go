@@ -4,14 +4,14 @@ package protocol
 // client asks for have via=console.
 const ConsoleClient = "signalbox-console"
 
-// FeatureWanted in a hello: the client understands LeaseWanted.
-const FeatureWanted uint64 = 1 << 0
+// FeaturePreempt in a hello: the client understands LeasePreempted.
+const FeaturePreempt uint64 = 1 << 0
 
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
 	Version  uint32
-	Features uint64 // bit set of what the client understands: FeatureWanted
+	Features uint64 // bit set of what the client understands: FeaturePreempt
 	Client   string // name and version, for people
 	Token    []byte // credentials; empty is the anonymous identity
 	Cluster  string // id or name of the cluster that is meant, which another one refuses; empty is any

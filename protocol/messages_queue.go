@@ -40,9 +40,9 @@ type SemaphoreOptions struct {
 	MaxHold  uint64   // ms after which the server ends a hold, MinHold to MaxHold; 0: never
 	Extend   bool     // an owner may ask for more time, up to MaxHold from then on
 
-	Wanted  WantedMode // whose units a waiter may want back
-	Grace   uint64     // ms that a wanted owner has to yield, MinGrace to MaxGrace; 0: it is only told
-	MinHold uint64     // with a grace: ms that an owner has before it, up to MaxMinHold
+	Preempt PreemptMode // which owners waiters may preempt
+	Grace   uint64      // ms that a preempted owner has to yield, MinGrace to MaxGrace; 0: it is only told
+	MinHold uint64      // with a grace: ms that an owner has before it, up to MaxMinHold
 }
 
 // Weight is the share of a key, relative to the others.
@@ -71,7 +71,7 @@ func (m *SemaphoreOptions) fields(f *fields) {
 	f.uint("options.history", &m.History)
 	f.uint("options.max hold", &m.MaxHold)
 	f.bool("options.extend", &m.Extend)
-	m.wantedFields(f)
+	m.preemptFields(f)
 	if f.checks() {
 		m.check(f)
 	}
@@ -154,13 +154,13 @@ func (m *SemaphoreOptions) Fit(limit uint64) string {
 	case m.Extend && m.MaxHold == 0:
 		return "extend belongs to a longest hold; leave it out, or give one"
 	}
-	return m.wantedFit(limit)
+	return m.preemptFit(limit)
 }
 
 // Plain reports whether the options are those of a plain semaphore.
 func (m *SemaphoreOptions) Plain() bool {
 	return m.Policy == PolicyFIFO && m.Aging == 0 && len(m.Weights) == 0 && !m.Numbered && len(m.Slots) == 0 &&
-		m.History == 0 && m.MaxHold == 0 && !m.Extend && m.Wanted == WantedOff
+		m.History == 0 && m.MaxHold == 0 && !m.Extend && m.Preempt == PreemptOff
 }
 
 // slotText refuses a text with other bytes than those of slot names, and more for labels.
@@ -221,7 +221,7 @@ type AcquireOptions struct {
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
 	Hold     uint64   // ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much from now on; 0: the semaphore's
-	Known    uint64   // of an owner: the want whose bound the client has noted; 0: none
+	Known    uint64   // of an owner: the preemption whose bound the client has noted; 0: none
 	Flags    uint8    // KnowsBounds, AskDeadlock
 }
 
@@ -273,27 +273,27 @@ func (m *AcquireOptions) Level() uint8 {
 // client relies on it for 0.99 x (Until - Now) from the moment that it sent the request with the
 // answer, or of a later result, the request that was accepted, with the Now of that answer.
 type Grant struct {
-	Slots []string // by position
-	Now   uint64   // ms, when the answer was made; with a bound or KnowsBounds
-	Until uint64   // ms; 0: no bound
-	Want  uint64   // number of the want, of an owner that is wanted; else 0
+	Slots      []string // by position
+	Now        uint64   // ms, when the answer was made; with a bound or KnowsBounds
+	Until      uint64   // ms; 0: no bound
+	Preemption uint64   // number of the preemption, of an owner that is preempted; else 0
 }
 
 func (m *Grant) fields(f *fields) {
 	f.strs("grant.slots", &m.Slots)
 	f.uint("grant.now", &m.Now)
 	f.uint("grant.until", &m.Until)
-	f.uint("grant.want", &m.Want)
+	f.uint("grant.preemption", &m.Preemption)
 }
 
 // OwnerOptions are what an owner asked for and got beyond units of a plain semaphore.
 type OwnerOptions struct {
-	Slots    []string // by position
-	Priority uint8    // the level plus 1
-	Key      []byte
-	Left     uint64 // ms until the hold ends by itself, in descriptions; 0: it has no bound
-	Wanted   bool   // a waiter wants its units, in descriptions
-	Silent   bool   // it has not said that it knows its bound, which has passed
+	Slots     []string // by position
+	Priority  uint8    // the level plus 1
+	Key       []byte
+	Left      uint64 // ms until the hold ends by itself, in descriptions; 0: it has no bound
+	Preempted bool   // a waiter preempts it, in descriptions
+	Silent    bool   // it has not said that it knows its bound, which has passed
 }
 
 func (m *OwnerOptions) fields(f *fields) {
@@ -301,7 +301,7 @@ func (m *OwnerOptions) fields(f *fields) {
 	small(f, "owner.priority", &m.Priority)
 	f.bytes("owner.key", &m.Key)
 	f.uint("owner.left", &m.Left)
-	f.bool("owner.wanted", &m.Wanted)
+	f.bool("owner.preempted", &m.Preempted)
 	f.bool("owner.silent", &m.Silent)
 }
 
@@ -380,7 +380,7 @@ const (
 	AlterHistory
 	AlterMaxHold
 	AlterExtend
-	AlterWanted
+	AlterPreempt
 	AlterGrace
 	AlterMinHold
 
@@ -498,7 +498,7 @@ const (
 	HoldForced       HoldEnd = 3 // an operator took it away
 	HoldTransferred  HoldEnd = 4 // its owner handed it over
 	HoldMaxHold      HoldEnd = 5 // it was held for as long as a hold may be
-	HoldWanted       HoldEnd = 6 // a waiter wanted its units, and its grace was over
+	HoldPreempted    HoldEnd = 6 // a waiter preempted it, and its grace was over
 )
 
 // HistoryHold is a hold that ended.

@@ -186,7 +186,7 @@ type Release struct {
 	// ordinary one. 0, left out: nobody.
 	To uint64
 
-	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldWanted, for the
+	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldPreempted, for the
 	// history. 0, left out: the owner gives the units back by itself.
 	Bound HoldEnd
 }
@@ -252,7 +252,7 @@ type LeaseLost struct {
 	Name    []byte
 	OrderID uint64
 	Message string
-	Cause   HoldEnd // HoldMaxHold or HoldWanted; left out when it was taken away by force
+	Cause   HoldEnd // HoldMaxHold or HoldPreempted; left out when it was taken away by force
 }
 
 func (m *LeaseLost) fields(f *fields) {

@@ -82,8 +82,8 @@ var (
 var (
 	sampleSemaphoreOptions = SemaphoreOptions{Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}},
 		Slots: []Slot{{"gpu0", []string{"mem=80"}}, {Name: "gpu1"}}, History: 32,
-		MaxHold: 3_600_000, Extend: true, Wanted: WantedAny, Grace: 10_000, MinHold: 30_000}
-	sampleGrant = Grant{Slots: []string{"gpu0"}, Now: 70_000, Until: 100_000, Want: 57}
+		MaxHold: 3_600_000, Extend: true, Preempt: PreemptAny, Grace: 10_000, MinHold: 30_000}
+	sampleGrant = Grant{Slots: []string{"gpu0"}, Now: 70_000, Until: 100_000, Preemption: 57}
 )
 
 // messages lists every message by kind. A kind of a reply has KindReply set and stands for the body
@@ -137,7 +137,7 @@ var messages = []messageCase{
 	{KindCreate | KindReply, &Empty{}},
 	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots | AlterMaxHold, Options: SemaphoreOptions{
 		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32,
-		MaxHold: 3_600_000, Extend: true, Wanted: WantedAny, Grace: 10_000, MinHold: 30_000},
+		MaxHold: 3_600_000, Extend: true, Preempt: PreemptAny, Grace: 10_000, MinHold: 30_000},
 		Drain: []string{"gpu0"}, Undrain: []string{"gpu1"}, Reason: "its fan is broken"}},
 	{KindAlter | KindReply, &Empty{}},
 	{KindSemaphoreHistory, &SemaphoreHistory{Node: 2, Name: []byte("gpu"), Consistency: Strict, MinIndex: 70_000}},
@@ -322,7 +322,7 @@ var messages = []messageCase{
 	{KindStreamCut, &StreamCut{Status: StatusOverloaded, Message: "the reader is too slow; open the stream again"}},
 	{KindDetached, &Detached{Session: sampleHead.Session, Epoch: 3}},
 	{KindLimitChanged, &LimitChanged{Revision: 9}},
-	{KindLeaseWanted, &LeaseWanted{Session: sampleHead.Session, Name: []byte("gpu"), OrderID: 41, Want: 57, Now: 70_000, Until: 100_000,
+	{KindLeasePreempted, &LeasePreempted{Session: sampleHead.Session, Name: []byte("gpu"), OrderID: 41, Preemption: 57, Now: 70_000, Until: 100_000,
 		By: sampleHead.Session + 1}},
 	{KindTrackStatus, &sampleTrackStatus},
 	{KindTrackEvents, &TrackEvents{Revision: 70_002,
@@ -354,7 +354,7 @@ var optionMessages = []messageCase{
 	{KindDescribe | KindReply, &DescribeReply{Index: 70_001, Revision: 69_990, Name: []byte("gpu"), Version: 1, Used: 1, Limit: 2,
 		CreatedAt: 1_700_000_000_000, NumOwners: 1, NumWaiters: 1,
 		Owners: []Owner{{OrderID: 41, Session: sampleHead.Session, Count: 1, Options: &OwnerOptions{Slots: []string{"gpu0"}, Priority: 6,
-			Key: []byte("training"), Left: 29_000, Wanted: true, Silent: true}}},
+			Key: []byte("training"), Left: 29_000, Preempted: true, Silent: true}}},
 		Waiters: []Waiter{{OrderID: 42, Session: sampleHead.Session + 1, Count: 1, Timeout: 30_000, Options: &WaiterOptions{Priority: 8,
 			Key: []byte("research"), Labels: []string{"mem=80"}, Flags: KnowsBounds | AskDeadlock, Rank: 1}}},
 		Details: &SemaphoreDetails{Options: sampleSemaphoreOptions, Slots: []SlotInfo{{Name: "gpu0", Labels: []string{"mem=80"},

@@ -80,7 +80,7 @@ func TestValidate(t *testing.T) {
 		{"delete without a name", &Delete{Head: head}, "name is empty"},
 		{"release to its own session", &Release{Head: head, Name: []byte("a"), To: head.Session}, "itself; name another one"},
 		{"release to another session", &Release{Head: head, Name: []byte("a"), To: head.Session + 1}, ""},
-		{"release at a bound", &Release{Head: head, Name: []byte("a"), Bound: HoldWanted}, ""},
+		{"release at a bound", &Release{Head: head, Name: []byte("a"), Bound: HoldPreempted}, ""},
 		{"release by force", &Release{Head: head, Name: []byte("a"), Bound: HoldForced}, "bound 3 of a release is unknown"},
 		{"release with any bytes as a name", &Release{Head: head, Name: []byte("\x00/../\xff")}, ""},
 

@@ -45,7 +45,7 @@ func alterRefusal(m *Machine, s *semaphore, x *protocol.Alter, a *queue.Alterati
 		return outcomeOptions
 	case q.HasSlots() != a.HasSlots() && s.owners.n+s.waiters.n > 0:
 		return outcomeSlotsInUse
-	case a.Preempts() && o.Wanted != protocol.WantedOff && s.used > protocol.MaxWantedLimit:
+	case a.Preempts() && o.Preempt != protocol.PreemptOff && s.used > protocol.MaxPreemptLimit:
 		return outcomeManyUnits
 	case a.Relanes() && s.waiters.n > maxAlteredWaiters:
 		return outcomeLongQueue
@@ -63,7 +63,7 @@ func alterRefusal(m *Machine, s *semaphore, x *protocol.Alter, a *queue.Alterati
 func (q *queued) alter(m *Machine, x *protocol.Alter, a *queue.Alteration) {
 	s := q.s
 	s.node.bytes += queue.OptionBytes(&a.Options, a.Limit) - q.OptionBytes(s.limit) // modulo 2^64
-	was := q.Options().Wanted
+	was := q.Options().Preempt
 	var waiters []queue.Place
 	if a.Relanes() {
 		for e := s.waiters.first; e != nil; e = next(e, byOrder) {

@@ -54,8 +54,8 @@ func endAtBound(m *Machine, e *entry) {
 // boundTexts and boundLosses are by the cause of a bound.
 var (
 	boundTexts = map[protocol.HoldEnd]string{
-		protocol.HoldMaxHold: "hold reached the longest that it may last",
-		protocol.HoldWanted:  "a waiter wanted the units, and the time to yield is over",
+		protocol.HoldMaxHold:   "hold reached the longest that it may last",
+		protocol.HoldPreempted: "a waiter preempted it, and the time to yield is over",
 	}
-	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold, protocol.HoldWanted: LostWanted}
+	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold, protocol.HoldPreempted: LostPreempted}
 )

@@ -68,10 +68,10 @@ const (
 	EventTrackDeleted EventKind = 18
 	// EventLimitDeleted: Node, Name. Streams over the rate limit end.
 	EventLimitDeleted EventKind = 19
-	// EventLeaseWanted: a waiter wants an owner's units: Session, Seq (of its acquire), Epoch, Node,
-	// Name, OrderID; Grant has Now, Until and Want; Result is the waiter's session. With Flag nobody
-	// wants them any more.
-	EventLeaseWanted EventKind = 20
+	// EventLeasePreempted: a waiter preempts an owner: Session, Seq (of its acquire), Epoch, Node,
+	// Name, OrderID; Grant has Now, Until and Preemption; Result is the waiter's session. With Flag
+	// nobody preempts it any more.
+	EventLeasePreempted EventKind = 20
 )
 
 // Event is what leaves the machine: one flat struct, so that a slice of them is reused without

@@ -87,7 +87,7 @@ var derived = map[string]string{
 	"Machine.hot":                 "for metrics",
 	"Machine.handovers":           "for metrics",
 	"Machine.lost":                "for metrics",
-	"Machine.wanted":              "for metrics",
+	"Machine.preemptions":         "for metrics",
 	"Machine.formerOwners":        "for the log",
 	"entry.links":                 "shape of the trees",
 	"entry.semaphore":             "a link, by serial number",

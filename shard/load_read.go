@@ -8,7 +8,7 @@ import (
 // Load reads what the shard is busy with, for operators and for metrics by name.
 type Load struct{ reader }
 
-// BusySemaphore says how much is wanted of a semaphore.
+// BusySemaphore says how much a semaphore is asked for.
 type BusySemaphore struct {
 	Node         uint64
 	Name         []byte // the machine's memory, which is never changed in place
@@ -21,7 +21,7 @@ type BusySemaphore struct {
 	Slots        SlotCounts
 	Priority     uint8  // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
 	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not
-	Wanted       int    // owners whose units a waiter wants back
+	Preempted    int    // owners that waiters preempt
 }
 
 // SlotCounts are how many slots are in each protocol.SlotState; all 0 where units have no names.
@@ -44,7 +44,7 @@ func (r Load) busy(s *semaphore) BusySemaphore {
 		if first := s.owners.first; first != nil {
 			l.Left = first.grantOf().Left(r.m.bucketTime(s.bucket))
 		}
-		l.Wanted = int(q.Usage().Preempted)
+		l.Preempted = int(q.Usage().Preempted)
 	}
 	return l
 }

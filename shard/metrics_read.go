@@ -116,8 +116,8 @@ func (r Metrics) Sizes() (z Sizes) {
 // as LeasesLost do.
 func (r Metrics) Handovers() uint64 { return r.m.handovers }
 
-// Wants are what became of wants, by WantOutcome. They count as LeasesLost do.
-func (r Metrics) Wants() [wantOutcomes]uint64 { return r.m.wanted }
+// Preemptions are what became of preemptions, by PreemptionOutcome. They count as LeasesLost do.
+func (r Metrics) Preemptions() [preemptionOutcomes]uint64 { return r.m.preemptions }
 
 // LeasesLost are the leases that their owners did not give back, by LossCause. They count from when
 // the machine was made or restored, as Refusals do.

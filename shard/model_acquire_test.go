@@ -143,7 +143,7 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 		sem.joins(r.ask.key)
 		m.count(sem, r, 1)
 		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Accepted, OrderID: r.order, Grant: m.grantOf(sem, r)})
-		m.updateWanted(sem, nil)
+		m.updatePreempted(sem, nil)
 	}
 	if wasIdle && !s.home {
 		m.emit(Event{Kind: EventRemoteHeld, Session: s.id, Node: s.node, Epoch: s.epoch})
@@ -204,9 +204,9 @@ func (m *model) acquireOwned(sem *modelSemaphore, r *modelEntry, o op, x *protoc
 			m.countRule("silent owner answers")
 			fallthrough
 		case x.Options.Known == r.want.number:
-			m.countRule("owner knows its want")
+			m.countRule("owner knows its preemption")
 		default:
-			m.countRule("owner knows another want")
+			m.countRule("owner knows another preemption")
 		}
 		r.want.silent = false
 		r.want.known = r.want.known || x.Options.Known == r.want.number
@@ -270,7 +270,7 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 	if sem.laned() {
 		m.process(sem)
 	} else {
-		m.updateWanted(sem, nil)
+		m.updatePreempted(sem, nil)
 	}
 }
 

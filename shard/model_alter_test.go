@@ -126,8 +126,8 @@ func (m *model) alter(o op, x *protocol.Alter) {
 	if x.Fields&protocol.AlterExtend != 0 {
 		next.Extend = x.Options.Extend
 	}
-	if x.Fields&protocol.AlterWanted != 0 {
-		next.Wanted = x.Options.Wanted
+	if x.Fields&protocol.AlterPreempt != 0 {
+		next.Preempt = x.Options.Preempt
 	}
 	if x.Fields&protocol.AlterGrace != 0 {
 		next.Grace = x.Options.Grace
@@ -153,9 +153,9 @@ func (m *model) alter(o op, x *protocol.Alter) {
 	}
 	switch {
 	case next.Aging != 0 && next.Policy != protocol.PolicyPriority, len(next.Weights) > 0 && next.Policy != protocol.PolicyFair,
-		next.Wanted == protocol.WantedHigher && next.Policy != protocol.PolicyPriority,
-		next.Wanted == protocol.WantedOff && next.Grace+next.MinHold > 0, next.Grace == 0 && next.MinHold > 0,
-		next.Wanted != protocol.WantedOff && limit > 4096,
+		next.Preempt == protocol.PreemptLower && next.Policy != protocol.PolicyPriority,
+		next.Preempt == protocol.PreemptOff && next.Grace+next.MinHold > 0, next.Grace == 0 && next.MinHold > 0,
+		next.Preempt != protocol.PreemptOff && limit > 4096,
 		next.Policy == protocol.PolicyFair && limit > 1<<20, next.Numbered && limit > 1024,
 		next.Extend && next.MaxHold == 0:
 		m.countRule("alter to options that do not fit")
@@ -165,9 +165,9 @@ func (m *model) alter(o op, x *protocol.Alter) {
 		m.countRule("slots on or off while in use")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
-	case next.Wanted != protocol.WantedOff && sem.used() > 4096 &&
-		(was.Wanted != next.Wanted || was.Grace != next.Grace || was.MinHold != next.MinHold):
-		m.countRule("owners wanted while too many units are held")
+	case next.Preempt != protocol.PreemptOff && sem.used() > 4096 &&
+		(was.Preempt != next.Preempt || was.Grace != next.Grace || was.MinHold != next.MinHold):
+		m.countRule("owners preempted while too many units are held")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 		return
 	case !known(x.Drain) || !known(x.Undrain):
@@ -188,7 +188,7 @@ func (m *model) altered(sem *modelSemaphore, was, next protocol.SemaphoreOptions
 	sameSlots := was.Numbered == next.Numbered && slices.EqualFunc(was.Slots, next.Slots,
 		func(a, b protocol.Slot) bool { return a.Name == b.Name && slices.Equal(a.Labels, b.Labels) })
 	queue := was.Policy != next.Policy || was.Aging != next.Aging || !sameWeights
-	rule := was.Wanted != next.Wanted || was.Grace != next.Grace || was.MinHold != next.MinHold
+	rule := was.Preempt != next.Preempt || was.Grace != next.Grace || was.MinHold != next.MinHold
 	changed := queue || !sameSlots || was.History != next.History || was.MaxHold != next.MaxHold ||
 		was.Extend != next.Extend || rule
 	if !changed && len(x.Drain)+len(x.Undrain) == 0 {
@@ -218,7 +218,7 @@ func (m *model) altered(sem *modelSemaphore, was, next protocol.SemaphoreOptions
 		}
 		sem.left()
 	}
-	m.alterWanted(sem, was, next)
+	m.alterPreempt(sem, was, next)
 	q.ended = q.ended[max(0, len(q.ended)-int(q.o.History)):]
 	for _, y := range q.slots {
 		drain, free := slices.Contains(x.Drain, y.name), slices.Contains(x.Undrain, y.name)

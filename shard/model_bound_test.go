@@ -28,7 +28,7 @@ func (m *model) boundRefused(s *modelSemaphore, r *modelEntry, o *protocol.Acqui
 		m.countRule("hold above the longest")
 		return protocol.StatusBadRequest
 	case owns && hold > 0 && r.want.number != 0:
-		m.countRule("owner that is wanted asks for more time")
+		m.countRule("owner that is preempted asks for more time")
 		return protocol.StatusPreconditionFailed
 	case owns && hold > 0 && s.longest() > 0 && !s.queue.o.Extend:
 		m.countRule("extension where there is none")
@@ -76,8 +76,8 @@ func (m *model) endAtBound(s *modelSemaphore, r *modelEntry) {
 	}
 	cause := protocol.HoldMaxHold
 	if r.bound() != r.until {
-		cause = protocol.HoldWanted
-		m.countRule("wanted owner ends at its bound")
+		cause = protocol.HoldPreempted
+		m.countRule("preempted owner ends at its bound")
 	} else if m.now == r.until+1 {
 		m.countRule("hold ends at its first moment")
 	}
@@ -105,7 +105,7 @@ func (m *model) described(s *modelSemaphore, r *modelEntry) protocol.Owner {
 		if at > 0 {
 			o.Options.Left = max(1, at-min(at, m.now))
 		}
-		o.Options.Wanted, o.Options.Silent = r.want.number != 0, r.want.silent
+		o.Options.Preempted, o.Options.Silent = r.want.number != 0, r.want.silent
 	}
 	return o
 }

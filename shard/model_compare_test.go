@@ -65,7 +65,7 @@ func show(e Event) string {
 	field("version", e.Result)
 	field("cause", uint64(e.Cause))
 	if g := e.Grant; g != nil { // moments are of a shard
-		b = fmt.Appendf(b, " slots %v left %d want %d", g.Slots, g.Until-min(g.Until, g.Now), g.Want)
+		b = fmt.Appendf(b, " slots %v left %d preemption %d", g.Slots, g.Until-min(g.Until, g.Now), g.Preemption)
 	}
 	if len(e.Name) > 0 {
 		b = fmt.Appendf(b, " name %.20q", e.Name)

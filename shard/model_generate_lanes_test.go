@@ -32,16 +32,16 @@ func (g *gen) options(limit uint64) *protocol.SemaphoreOptions {
 		o.MaxHold, o.Extend = pick[uint64](g, 1000, 2500, 60_000), g.chance(50)
 	}
 	if g.chance(50) {
-		o.Wanted = protocol.WantedAny
+		o.Preempt = protocol.PreemptAny
 		if o.Policy == protocol.PolicyPriority && g.chance(60) {
-			o.Wanted = protocol.WantedHigher
+			o.Preempt = protocol.PreemptLower
 		}
 		if o.Grace = pick[uint64](g, 0, 1000, 5000, 60_000); o.Grace > 0 {
 			o.MinHold = pick[uint64](g, 0, 0, 1, 3000, 60_000)
 		}
 	}
 	if g.fault(3) {
-		o.Wanted = pick(g, protocol.WantedOff, protocol.WantedHigher)
+		o.Preempt = pick(g, protocol.PreemptOff, protocol.PreemptLower)
 	}
 	if g.fault(5) {
 		o.Aging, o.Weights = 1000, g.keyWeights()

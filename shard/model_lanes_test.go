@@ -381,7 +381,7 @@ func (m *model) kept(s *modelSemaphore, r *modelEntry, a modelAsk, count uint64)
 // placeBytes is what an entry counts beyond a plain one.
 func (s *modelSemaphore) placeBytes(r *modelEntry) int {
 	slots := len(s.slotsOf(r))
-	if r.ask == (modelAsk{level: 5}) && slots == 0 && r.want == (modelWant{}) && !(s.laned() && !r.owner) {
+	if r.ask == (modelAsk{level: 5}) && slots == 0 && r.want == (modelPreemption{}) && !(s.laned() && !r.owner) {
 		return 0
 	}
 	return 128 + 4*slots + len(r.ask.key) + len(r.ask.labels) + len(r.ask.names)

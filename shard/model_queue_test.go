@@ -56,7 +56,7 @@ func (m *model) process(s *modelSemaphore) {
 		return
 	}
 	m.grantNext(s)
-	m.updateWanted(s, nil)
+	m.updatePreempted(s, nil)
 }
 
 func (m *model) grantNext(s *modelSemaphore) {
@@ -103,7 +103,7 @@ func (m *model) endWaiter(s *modelSemaphore, r *modelEntry) {
 
 func (m *model) grant(s *modelSemaphore, r *modelEntry) {
 	r.owner, r.timed, r.since = true, false, m.wall
-	if r.want = (modelWant{}); s.queue != nil && s.queue.o.Wanted != protocol.WantedOff {
+	if r.want = (modelPreemption{}); s.queue != nil && s.queue.o.Preempt != protocol.PreemptOff {
 		r.want.granted = m.now
 	}
 	m.bind(s, r)
@@ -163,7 +163,7 @@ func (m *model) grantOf(s *modelSemaphore, r *modelEntry) *protocol.Grant {
 	names := s.slotNames(r)
 	switch {
 	case r.want.number != 0, r.ask.flags&protocol.KnowsBounds != 0:
-		return &protocol.Grant{Slots: names, Now: m.now, Until: r.bound(), Want: r.want.number}
+		return &protocol.Grant{Slots: names, Now: m.now, Until: r.bound(), Preemption: r.want.number}
 	case len(names) > 0:
 		return &protocol.Grant{Slots: names}
 	}

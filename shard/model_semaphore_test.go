@@ -120,7 +120,7 @@ func (m *model) resize(o op, x *protocol.Resize) {
 		m.countRule("resize of named slots")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case sem.queue != nil && (sem.queue.o.Numbered && x.Limit > 1024 || sem.queue.o.Policy == protocol.PolicyFair && x.Limit > 1<<20 ||
-		sem.queue.o.Wanted != protocol.WantedOff && x.Limit > 4096):
+		sem.queue.o.Preempt != protocol.PreemptOff && x.Limit > 4096):
 		m.countRule("resize above what options allow")
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	case sem.queue != nil && sem.queue.o.Numbered && x.Limit > sem.limit && m.full(o.node, 64*int(x.Limit-sem.limit)):

@@ -102,7 +102,7 @@ type modelEntry struct {
 	ask     modelAsk
 	arrival uint64 // of a waiter in a lane
 	until   uint64 // of an owner: its longest hold
-	want    modelWant
+	want    modelPreemption
 }
 
 func newModel() *model {

@@ -188,7 +188,7 @@ var outcomeTable = [outcomes]struct {
 		"semaphore has waiters of as many keys, levels and selectors as the limit of 1024 lanes allows; retry later"},
 	outcomeOptions: {protocol.StatusBadRequest,
 		"options would not fit together: aging belongs to the policy priority, weights to fair with a limit of " +
-			"at most 1048576, extend to a longest hold, wanted higher to priority, grace and min_hold to wanted, which needs " +
+			"at most 1048576, extend to a longest hold, preempt lower to priority, grace and min_hold to preempt, which needs " +
 			"a limit of at most 4096, and a semaphore has at most 1024 slots, as many as its limit"},
 	outcomeSlotsInUse: {protocol.StatusPreconditionFailed,
 		"semaphore has owners or waiters, so slots cannot be added or removed; wait until they are gone"},
@@ -199,13 +199,13 @@ var outcomeTable = [outcomes]struct {
 		"limit is the number of the slots, which have names; alter their list instead"},
 	outcomeLimitTooHigh: {protocol.StatusPreconditionFailed,
 		"limit is above what the semaphore's options allow: 1048576 under the policy fair, 4096 where owners may be " +
-			"wanted, 1024 with slots"},
+			"preempted, 1024 with slots"},
 	outcomeNotOwner: {protocol.StatusBadRequest,
-		"session does not own units, so it knows of no want; leave known out"},
+		"session does not own units, so it knows of no preemption; leave known out"},
 	outcomeMustYield: {protocol.StatusPreconditionFailed,
-		"a waiter wants the units, so the hold gets no more time; release, and acquire again"},
+		"a waiter preempts the hold, so it gets no more time; release, and acquire again"},
 	outcomeManyUnits: {protocol.StatusPreconditionFailed,
-		"more than 4096 units are held, too many for owners to be wanted; alter the semaphore when there are fewer"},
+		"more than 4096 units are held, too many for owners to be preempted; alter the semaphore when there are fewer"},
 	outcomePriority: {protocol.StatusBadRequest, ""},
 	outcomeBound: {protocol.StatusPreconditionFailed, protocol.BoundRefusal +
 		"hold would end by itself at a bound, which this client does not know; use a newer one, or alter the semaphore"},

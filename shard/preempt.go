@@ -2,15 +2,15 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// WantOutcome is what became of a preemption.
-type WantOutcome uint8
+// PreemptionOutcome is what became of a preemption.
+type PreemptionOutcome uint8
 
 const (
-	WantReleased  WantOutcome = iota // its owner gave the units back, or its session ended, before the bound
-	WantEnded                        // the lease ended at the bound
-	WantWithdrawn                    // nobody needed the units any more
+	PreemptionReleased  PreemptionOutcome = iota // its owner gave the units back, or its session ended, before the bound
+	PreemptionEnded                              // the lease ended at the bound
+	PreemptionWithdrawn                          // nobody needed the units any more
 
-	wantOutcomes = iota
+	preemptionOutcomes = iota
 )
 
 // preempt finds out which owners are preempted, and notifies those of which that has changed, in
@@ -48,7 +48,7 @@ func (q *queued) preempt(m *Machine, again *entry) {
 // withdraw withdraws the preemption of an owner.
 func (q *queued) withdraw(m *Machine, e *entry) {
 	m.touch(e)
-	m.wanted[WantWithdrawn]++
+	m.preemptions[PreemptionWithdrawn]++
 	q.preempted(m, e, q.Withdraw(e.orderID), true, 0)
 }
 
@@ -61,9 +61,9 @@ func (q *queued) preempted(m *Machine, e *entry, number uint64, over bool, by ui
 	if p.ended {
 		return
 	}
-	g := &protocol.Grant{Now: m.bucketTime(s.bucket), Want: number}
+	g := &protocol.Grant{Now: m.bucketTime(s.bucket), Preemption: number}
 	g.Until, _ = q.Grant(e.orderID).Bound()
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventLeaseWanted, Session: p.id, Seq: e.seq, Epoch: p.epoch,
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventLeasePreempted, Session: p.id, Seq: e.seq, Epoch: p.epoch,
 		Node: s.node.id, Name: s.name, OrderID: e.orderID, Grant: g, Flag: over, Result: by})
 }
 
@@ -79,7 +79,7 @@ func (q *queued) staySilent(m *Machine, e *entry) {
 
 // restartPreemption withdraws all preemptions after the rule has changed. Those that the new rule
 // has are drawn again.
-func (q *queued) restartPreemption(m *Machine, was protocol.WantedMode) {
+func (q *queued) restartPreemption(m *Machine, was protocol.PreemptMode) {
 	for e := q.s.owners.first; e != nil; e = next(e, byOrder) {
 		if q.Grant(e.orderID).Preempted() != 0 {
 			q.withdraw(m, e)

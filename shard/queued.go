@@ -292,16 +292,16 @@ func (q *queued) serveNext(m *Machine) bool {
 
 // ended is called when an owner has left its semaphore.
 func (q *queued) ended(m *Machine, e *entry, cause protocol.HoldEnd) {
-	atBound := cause == protocol.HoldWanted
+	atBound := cause == protocol.HoldPreempted
 	if e.session.ended {
 		cause = protocol.HoldSessionEnded
 	}
 	if q.Grant(e.orderID).Preempted() != 0 {
-		outcome := WantReleased
+		outcome := PreemptionReleased
 		if atBound {
-			outcome = WantEnded
+			outcome = PreemptionEnded
 		}
-		m.wanted[outcome]++
+		m.preemptions[outcome]++
 	}
 	q.Keep(queue.Hold{Token: e.orderID, Session: e.session.id, Count: e.count, Since: e.since, Until: m.wall,
 		Description: e.session.description, Cause: cause})

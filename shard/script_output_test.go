@@ -154,8 +154,8 @@ func (x *scriptRunner) event(b *strings.Builder, e *Event) {
 		fmt.Fprintf(b, "%s #%d%s\n", stateWord(e.State), e.OrderID, grantWord(e.Grant))
 	case EventLeaseLost:
 		fmt.Fprintf(b, "  lease of %s on %s #%d lost: %s\n", x.sessionName(e.Session), e.Name, e.OrderID, e.Text)
-	case EventLeaseWanted:
-		fmt.Fprintf(b, "  lease of %s on %s #%d wanted%s", x.sessionName(e.Session), e.Name, e.OrderID, grantWord(e.Grant))
+	case EventLeasePreempted:
+		fmt.Fprintf(b, "  lease of %s on %s #%d preempted%s", x.sessionName(e.Session), e.Name, e.OrderID, grantWord(e.Grant))
 		if e.Flag {
 			b.WriteString(" no more\n")
 			return

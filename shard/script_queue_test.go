@@ -19,9 +19,9 @@ func (a scriptArgs) list(key string) []string {
 
 // options reads those of a semaphore, and which the line gives: policy=fair aging=ms
 // weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n
-// max-hold=ms extend=yes wanted=off|higher|any grace=ms min-hold=ms.
+// max-hold=ms extend=yes preempt=off|lower|any grace=ms min-hold=ms.
 func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
-	for bit, key := range []string{"policy", "aging", "weights", "slots", "history", "max-hold", "extend", "wanted", "grace", "min-hold"} {
+	for bit, key := range []string{"policy", "aging", "weights", "slots", "history", "max-hold", "extend", "preempt", "grace", "min-hold"} {
 		if _, ok := a.vals[key]; ok {
 			fields |= 1 << bit
 		}
@@ -29,7 +29,7 @@ func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
 	o.Policy = protocol.QueuePolicy(max(0, slices.Index([]string{"fifo", "priority", "fair"}, a.vals["policy"])))
 	o.Aging, o.History = a.num("aging", 0), a.num("history", 0)
 	o.MaxHold, o.Extend = a.num("max-hold", 0), a.vals["extend"] == "yes"
-	o.Wanted = protocol.WantedMode(max(0, slices.Index([]string{"off", "higher", "any"}, a.vals["wanted"])))
+	o.Preempt = protocol.PreemptMode(max(0, slices.Index([]string{"off", "lower", "any"}, a.vals["preempt"])))
 	o.Grace, o.MinHold = a.num("grace", 0), a.num("min-hold", 0)
 	for _, w := range a.list("weights") {
 		key, n, _ := strings.Cut(w, ":")
@@ -80,8 +80,8 @@ func grantWord(g *protocol.Grant) string {
 	if g.Now != 0 || g.Until != 0 {
 		text += fmt.Sprintf(" now=%d until=%d", g.Now, g.Until)
 	}
-	if g.Want != 0 {
-		text += fmt.Sprintf(" want=%d", g.Want)
+	if g.Preemption != 0 {
+		text += fmt.Sprintf(" preemption=%d", g.Preemption)
 	}
 	return text
 }
@@ -95,8 +95,8 @@ func (x *scriptRunner) describeOptions(b *strings.Builder, d *protocol.Semaphore
 	if o.MaxHold != 0 {
 		fmt.Fprintf(b, " max-hold=%d extend=%v", o.MaxHold, o.Extend)
 	}
-	if o.Wanted != protocol.WantedOff {
-		fmt.Fprintf(b, " wanted=%d grace=%d min-hold=%d", o.Wanted, o.Grace, o.MinHold)
+	if o.Preempt != protocol.PreemptOff {
+		fmt.Fprintf(b, " preempt=%d grace=%d min-hold=%d", o.Preempt, o.Grace, o.MinHold)
 	}
 	for _, w := range o.Weights {
 		fmt.Fprintf(b, " %s:%d", w.Key, w.Weight)
@@ -120,8 +120,8 @@ func ownerWord(o *protocol.OwnerOptions) string {
 	if o.Left != 0 {
 		text += fmt.Sprintf(" left=%d", o.Left)
 	}
-	if o.Wanted {
-		text += " wanted"
+	if o.Preempted {
+		text += " preempted"
 	}
 	if o.Silent {
 		text += " silent"
@@ -147,7 +147,7 @@ func (x *scriptRunner) history(b *strings.Builder, a scriptArgs, node uint64) {
 		return
 	}
 	for _, h := range r.Holds {
-		word := [...]string{"", "released", "session ended", "forced", "transferred", "max hold", "wanted"}[h.Cause]
+		word := [...]string{"", "released", "session ended", "forced", "transferred", "max hold", "preempted"}[h.Cause]
 		fmt.Fprintf(b, "#%d %s desc=%q count=%d slots=%v %d..%d %s\n", h.Token, x.sessionName(h.Session), h.Description,
 			h.Count, h.Slots, h.Since-1_700_000_000_000, h.Until-1_700_000_000_000, word)
 	}

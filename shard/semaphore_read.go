@@ -62,7 +62,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 				o := owner(e)
 				if g := e.grantOf(); g != nil {
 					o.Options.Left = g.Left(r.m.bucketTime(b))
-					o.Options.Wanted, o.Options.Silent = g.Preempted() != 0, g.Silent()
+					o.Options.Preempted, o.Options.Silent = g.Preempted() != 0, g.Silent()
 				}
 				out.Owners = append(out.Owners, o)
 				after = e.orderID

@@ -35,7 +35,7 @@ const (
 	LostDeleted
 	LostSessionEnded
 	LostMaxHold
-	LostWanted
+	LostPreempted
 
 	lossCauses = iota
 )

@@ -65,7 +65,7 @@ type TopSemaphore struct {
 	Stuck           bool          // the first waiter wants more than the limit
 	Priority        *int          // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
 	DrainedSlots    int           // slots that are not granted, held ones too
-	WantedOwners    int           // whose units a waiter wants back
+	PreemptedOwners int           // that waiters preempt
 	Left            time.Duration // until the hold of the owner with the lowest token ends by itself; 0: it does not
 }
 
@@ -238,7 +238,7 @@ func mergeSemaphores(answers []protocol.Top) (list []TopSemaphore) {
 				Path: w.Path, Name: k.name, GrantsPerSecond: w.GrantsPerSecond, Limit: w.Limit, Used: w.Used,
 				Owners: w.Owners, Waiters: w.Waiters,
 				Ephemeral: w.Ephemeral, Stuck: w.Stuck, DrainedSlots: w.DrainedSlots,
-				Left: millis.Duration(w.LeftMS), WantedOwners: w.WantedOwners,
+				Left: millis.Duration(w.LeftMS), PreemptedOwners: w.PreemptedOwners,
 			}
 			if level := int(w.WaitingPriority) - 1; level >= 0 {
 				s.Priority = &level

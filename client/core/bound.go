@@ -6,7 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// bound is what a lease has beyond a plain one: the moment at which it ends by itself, and a want.
+// bound is what a lease has beyond a plain one: the moment at which it ends by itself, and a
+// preemption.
 //
 // The moment is one of the bucket's time, in which the server thinks. That goes on no faster than the
 // clock here, but for 1 %, and may stand still. Clock means the engine's, with all that it has
@@ -22,7 +23,7 @@ type bound struct {
 	now     uint64 // of the last report
 	until   uint64 // bucket time; 0: the lease does not end by itself
 	hold    uint64 // at its longest hold; 0: there is none
-	yield   uint64 // because of a want, 0: of none
+	yield   uint64 // because of a preemption, 0: of none
 
 	set    time.Duration // clock, when until became what it is
 	left   time.Duration // bucket time from then to until
@@ -31,7 +32,7 @@ type bound struct {
 	ending bool          // the program knows that little time is left
 	asks   bool          // the server is asked about the lease, if it can be
 
-	want want
+	preempt preemption
 }
 
 // Shares of the time that is left when a bound is set.
@@ -71,17 +72,17 @@ func between(now, until uint64) time.Duration {
 // report is what a server says about a lease, in an answer or an event.
 type report struct {
 	now, until uint64
-	want       uint64 // 0: nobody wants the units
+	preemption uint64 // its number; 0: none
 	by         uint64 // session that does, if it is known
-	over       bool   // of an event: want is not there any more
+	over       bool   // of an event: the preemption is over
 }
 
 // reportOf is what the answer to an acquire says; false: nothing.
 func reportOf(g *protocol.Grant) (v report, ok bool) {
-	if g == nil || g.Now == 0 && g.Until == 0 && g.Want == 0 {
+	if g == nil || g.Now == 0 && g.Until == 0 && g.Preemption == 0 {
 		return v, false
 	}
-	return report{now: g.Now, until: g.Until, want: g.Want}, true
+	return report{now: g.Now, until: g.Until, preemption: g.Preemption}, true
 }
 
 // answered takes in the answer to a request about the lease.
@@ -111,12 +112,12 @@ func (l *Lease) learn(e *Engine, v report, r reading) {
 	}
 	if newer := first || v.now > b.now; newer || v.now == b.now {
 		b.now = v.now
-		b.wantChanged(e, v, newer)
+		b.preemptionChanged(e, v, newer)
 		b.changed(v, newer)
 		if until := earlier(b.hold, b.yield); until != b.until {
 			b.until, b.set, b.left, b.ending = until, e.clock(), between(v.now, until), false
 		}
-		if b.yield != 0 && b.want.number == 0 && !r.ok { // an event that cannot lift it: ask for newer ones
+		if b.yield != 0 && b.preempt.number == 0 && !r.ok { // an event that cannot lift it: ask for newer ones
 			l.ask(e)
 		}
 	}
@@ -125,25 +126,25 @@ func (l *Lease) learn(e *Engine, v report, r reading) {
 	case b.until == 0:
 	case !b.reading.ok:
 		l.ask(e)
-	case b.want.number != 0 && b.want.said != b.want.number:
+	case b.preempt.number != 0 && b.preempt.said != b.preempt.number:
 		b.say(e)
 	}
 }
 
 // changed takes in what a report says about bounds. The longest hold never becomes shorter at the
-// server, so of two reports of a moment the longer one is right. A want may have come before or after
-// the other reports of its moment: only newer ones lift its bound, and any lowers it.
+// server, so of two reports of a moment the longer one is right. A preemption may have come before
+// or after the other reports of its moment: only newer ones lift its bound, and any lowers it.
 func (b *bound) changed(v report, newer bool) {
-	wanted := v.want != 0 && !v.over
-	if wanted && b.hold != 0 {
+	preempted := v.preemption != 0 && !v.over
+	if preempted && b.hold != 0 {
 		b.hold = max(b.hold, v.until)
 	}
 	switch {
-	case newer && !wanted:
+	case newer && !preempted:
 		b.hold, b.yield = v.until, 0
-	case !wanted:
+	case !preempted:
 		b.hold = max(b.hold, v.until)
-	case v.until == 0 || v.until == b.hold: // the want has no bound, or a later one
+	case v.until == 0 || v.until == b.hold: // the preemption has no bound, or a later one
 		if newer {
 			b.yield = 0
 		}
@@ -164,7 +165,8 @@ func earlier(a, b uint64) uint64 {
 func (b *bound) isSet() bool { return b.until != 0 && b.reading.ok }
 
 // arm finds out when the lease ends, and sets the timer. Without a reading it does not: the bound is
-// a want's, and the server does not end the lease before the holder has said that it knows that.
+// a preemption's, and the server does not end the lease before the holder has said that it knows
+// that.
 func (b *bound) arm(e *Engine) {
 	if !b.isSet() {
 		e.timers.stop(&b.timer)
@@ -210,7 +212,7 @@ func (b *bound) check(e *Engine) (over bool) {
 	}
 	l, err, at := b.l, ErrMaxHold, protocol.HoldMaxHold
 	if b.until == b.yield {
-		err, at = ErrYielded, protocol.HoldWanted
+		err, at = ErrPreempted, protocol.HoldPreempted
 	}
 	n, s := l.name, l.Session
 	b.endSoon(e) // at the latest

@@ -15,7 +15,7 @@ type Change struct {
 	Keep    []string // slots, as many as Count; nil: the first ones
 	Hold    uint64   // ms: for so much more time from now on; 0: the bound stays
 
-	known uint64 // a want whose bound is known here; 0: none
+	known uint64 // a preemption whose bound is known here; 0: none
 	l     *Lease
 	n     *name
 	mine  bool // it has the name's turn
@@ -62,7 +62,7 @@ func (x *Change) turn(e *Engine) {
 // says again that bounds are known.
 func (x *Change) setOptions() {
 	b := x.l.bound
-	bounded := x.Hold != 0 || b != nil && (b.until != 0 || b.want.said != 0)
+	bounded := x.Hold != 0 || b != nil && (b.until != 0 || b.preempt.said != 0)
 	if x.l.Options == nil && len(x.Keep) == 0 && !bounded {
 		return
 	}

@@ -15,7 +15,7 @@ var (
 	ErrReleased  = errors.New("lease was released")
 	ErrLeaseLost = errors.New("lease is lost")
 	ErrMaxHold   = fmt.Errorf("%w: it was held for as long as it may be", ErrLeaseLost)
-	ErrYielded   = fmt.Errorf("%w: a waiter wanted the units, and the time to yield is over", ErrLeaseLost)
+	ErrPreempted = fmt.Errorf("%w: a waiter preempted it, and the time to yield is over", ErrLeaseLost)
 )
 
 // Why a session is over.

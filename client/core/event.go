@@ -38,13 +38,13 @@ func (c *Conn) event(e *Engine, h *protocol.Header) error {
 		if s := e.sessions[m.Session]; s != nil {
 			s.leaseLost(e, &m)
 		}
-	case protocol.KindLeaseWanted:
-		var m protocol.LeaseWanted
+	case protocol.KindLeasePreempted:
+		var m protocol.LeasePreempted
 		if err := m.DecodeBody(h.Body); err != nil {
 			return err
 		}
 		if s := e.sessions[m.Session]; s != nil {
-			leaseWanted(e, s, &m)
+			leasePreempted(e, s, &m)
 		}
 	case protocol.KindSessionEnded:
 		var m protocol.SessionEnded

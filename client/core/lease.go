@@ -238,8 +238,8 @@ func lossOf(cause protocol.HoldEnd, message string) error {
 	switch {
 	case cause == protocol.HoldMaxHold:
 		return ErrMaxHold
-	case cause == protocol.HoldWanted:
-		return ErrYielded
+	case cause == protocol.HoldPreempted:
+		return ErrPreempted
 	case message == "":
 		return ErrLeaseLost
 	}

@@ -54,7 +54,7 @@ type EventKind uint8
 const (
 	SessionChanged EventKind = iota + 1 // its state is another one
 	LeaseEnded                          // it was lost
-	LeaseWanted                         // a waiter wants its units back: once for each lease
+	LeasePreempted                      // a waiter preempts it: once for each lease
 	LeaseEnding                         // it ends by itself soon: once for each bound that it gets
 	ReleaseRefused                      // a release that nobody waits for: the units stay held until the session ends
 )

@@ -91,8 +91,8 @@ func (s *script) came() (lines []string) {
 			s.out = append(s.out, fmt.Sprintf("lease %d: %v", v.Lease.Token, v.Err))
 		case LeaseEnding:
 			s.out = append(s.out, fmt.Sprintf("lease %d ends soon", v.Lease.Token))
-		case LeaseWanted:
-			s.out = append(s.out, fmt.Sprintf("lease %d is wanted", v.Lease.Token))
+		case LeasePreempted:
+			s.out = append(s.out, fmt.Sprintf("lease %d is preempted", v.Lease.Token))
 		case ReleaseRefused:
 			s.out = append(s.out, fmt.Sprintf("refused in the background: %v", v.Err))
 		}
@@ -187,8 +187,8 @@ func (s *script) frames(to string, b []byte) {
 			switch m.Bound {
 			case protocol.HoldMaxHold:
 				text += " at=max-hold"
-			case protocol.HoldWanted:
-				text += " at=wanted"
+			case protocol.HoldPreempted:
+				text += " at=preempted"
 			}
 		default:
 			text, name = watchFrame(&h)

@@ -98,13 +98,13 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		}
 		event(protocol.KindAcquireResult, m)
 	case "lease-lost":
-		causes := map[string]protocol.HoldEnd{"max-hold": protocol.HoldMaxHold, "wanted": protocol.HoldWanted}
+		causes := map[string]protocol.HoldEnd{"max-hold": protocol.HoldMaxHold, "preempted": protocol.HoldPreempted}
 		event(protocol.KindLeaseLost, &protocol.LeaseLost{Session: 1, Name: []byte(w.list[1]), OrderID: token, Message: "taken by force",
 			Cause: causes[w.options["cause"]]})
-	case "lease-wanted":
+	case "lease-preempted":
 		_, over := w.options["over"]
-		event(protocol.KindLeaseWanted, &protocol.LeaseWanted{Session: 1, Name: []byte(w.list[1]), OrderID: token,
-			Want: w.number(t, "want", 0), Over: over, Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), By: w.number(t, "by", 0)})
+		event(protocol.KindLeasePreempted, &protocol.LeasePreempted{Session: 1, Name: []byte(w.list[1]), OrderID: token,
+			Preemption: w.number(t, "preemption", 0), Over: over, Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), By: w.number(t, "by", 0)})
 	case "BOUND":
 		reply(&protocol.Failure{Message: protocol.BoundRefusal + "said so"}, protocol.StatusPreconditionFailed)
 	case "session-ended":

@@ -37,7 +37,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	at 2s                         time passes
 //	late 2s                       the same, and the timers are late
 //	1: acquired 1 token=7         instance 1 answers the request with number 1; slots=g0,g1 of the grant,
-//	                              now=50 until=90 want=9: milliseconds of its bucket's time
+//	                              now=50 until=90 preemption=9: milliseconds of its bucket's time
 //	1: BOUND 1                    refuses it because its hold would have a bound
 //	1: result 1 acquired token=7  the event behind "accepted"
 //	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
@@ -159,8 +159,8 @@ func (w words) names(key string) []string {
 
 // grant is what a grant says of slots, wants and bounds.
 func (w words) grant(t *testing.T) *protocol.Grant {
-	g := &protocol.Grant{Slots: w.names("slots"), Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), Want: w.number(t, "want", 0)}
-	if len(g.Slots) == 0 && g.Want+g.Now == 0 {
+	g := &protocol.Grant{Slots: w.names("slots"), Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), Preemption: w.number(t, "preemption", 0)}
+	if len(g.Slots) == 0 && g.Preemption+g.Now == 0 {
 		return nil
 	}
 	return g
@@ -356,8 +356,8 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 				if in, toStop, ok := c.lease.EndsAt(s.e, s.now); ok && c.lease.over == nil {
 					s.out = append(s.out, fmt.Sprintf("  ends at %s, given back at %s", s.now+in-epoch, s.now+in+toStop-epoch))
 				}
-				if notified, by := c.lease.Wanted(); notified {
-					s.out = append(s.out, fmt.Sprintf("  wanted by %d", by))
+				if notified, by := c.lease.Preempted(); notified {
+					s.out = append(s.out, fmt.Sprintf("  preempted by %d", by))
 				}
 			}
 		}

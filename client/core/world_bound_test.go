@@ -12,7 +12,7 @@ type modelBound struct {
 	hold  uint64 // that was asked for
 	until uint64 // 0: no bound
 
-	want      uint64 // 0: nobody wants the unit
+	want      uint64 // the preemption; 0: none
 	wantUntil uint64
 	said      bool // the holder knows this bound
 }
@@ -42,11 +42,11 @@ func (w *world) passBuckets(past time.Duration) {
 		case x.until != 0 && now > x.until:
 			w.endAtBound(name, *x, protocol.HoldMaxHold, "ended at a bound")
 		case x.wantUntil != 0 && now > x.wantUntil && x.said:
-			w.endAtBound(name, *x, protocol.HoldWanted, "yielded at a bound")
+			w.endAtBound(name, *x, protocol.HoldPreempted, "yielded at a bound")
 		case x.wantUntil != 0 && now > x.wantUntil:
 			w.counts["silent"]++
 			x.wantUntil = now + worldYield
-			w.notifyWanted(name, x, false)
+			w.notifyPreempted(name, x, false)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (w *world) grantOf(x *modelEntry) *protocol.Grant {
 	if !x.knows && x.want == 0 {
 		return nil
 	}
-	g := &protocol.Grant{Now: w.bucketNow(), Until: x.until, Want: x.want}
+	g := &protocol.Grant{Now: w.bucketNow(), Until: x.until, Preemption: x.want}
 	if x.wantUntil != 0 && (g.Until == 0 || x.wantUntil < g.Until) {
 		g.Until = x.wantUntil
 	}
@@ -126,8 +126,8 @@ func (w *world) setBound(name string, x *modelEntry, o *protocol.AcquireOptions)
 	}
 }
 
-// updateWant: the owner of f is wanted while somebody waits.
-func (w *world) updateWant(name string) {
+// updatePreemption: the owner of f is preempted while somebody waits.
+func (w *world) updatePreemption(name string) {
 	n := w.names[name]
 	if name != "f" || len(n.queue) == 0 {
 		return
@@ -136,21 +136,21 @@ func (w *world) updateWant(name string) {
 	case len(n.queue) > 1 && x.want == 0:
 		w.orders++
 		x.want, x.wantUntil, x.said = w.orders, w.bucketNow()+worldYield, false
-		w.notifyWanted(name, x, false)
+		w.notifyPreempted(name, x, false)
 	case len(n.queue) == 1 && x.want != 0:
-		w.notifyWanted(name, x, true)
+		w.notifyPreempted(name, x, true)
 		x.want, x.wantUntil, x.said = 0, 0, false
 	}
 }
 
-// notifyWanted sends the event, which may be lost.
-func (w *world) notifyWanted(name string, x *modelEntry, over bool) {
+// notifyPreempted sends the event, which may be lost.
+func (w *world) notifyPreempted(name string, x *modelEntry, over bool) {
 	if w.chance(4) {
 		return
 	}
-	m := &protocol.LeaseWanted{Session: x.s.id, Name: []byte(name), OrderID: x.order, Want: x.want, Over: over, Now: w.bucketNow()}
+	m := &protocol.LeasePreempted{Session: x.s.id, Name: []byte(name), OrderID: x.order, Preemption: x.want, Over: over, Now: w.bucketNow()}
 	if m.Until = x.until; !over && (m.Until == 0 || x.wantUntil < m.Until) {
 		m.Until = x.wantUntil
 	}
-	w.notify(name, *x, protocol.KindLeaseWanted, m)
+	w.notify(name, *x, protocol.KindLeasePreempted, m)
 }

@@ -166,7 +166,7 @@ func (c *worldClient) take() {
 		r.Waiter.Done()
 	}
 	for _, v := range c.ready.Event {
-		if v.Kind == LeaseEnded && (v.Err == ErrMaxHold || v.Err == ErrYielded) {
+		if v.Kind == LeaseEnded && (v.Err == ErrMaxHold || v.Err == ErrPreempted) {
 			w.counts["given back in time"]++
 		}
 	}

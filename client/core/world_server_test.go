@@ -57,7 +57,7 @@ func (w *world) remove(name string, s *modelSession, status protocol.Status) boo
 	was := n.queue[i]
 	n.queue = slices.Delete(n.queue, i, i+1)
 	w.holderChanged(name)
-	defer w.updateWant(name)
+	defer w.updatePreemption(name)
 	if i > 0 {
 		w.result(name, was, &protocol.AcquireResult{Session: s.id, Seq: was.seq, Status: status})
 	} else if len(n.queue) > 0 {
@@ -324,7 +324,7 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 		w.startHold(string(m.Name), &n.queue[0])
 	}
 	w.holderChanged(string(m.Name))
-	defer w.updateWant(string(m.Name))
+	defer w.updatePreemption(string(m.Name))
 	return state(len(n.queue) - 1)
 }
 

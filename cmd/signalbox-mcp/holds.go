@@ -29,13 +29,13 @@ type want struct {
 
 // hold is a name that an agent holds.
 type hold struct {
-	lease      *client.Lease
-	want       want
-	since      time.Time
-	of         *attempt
-	got        bool // a call has got it: it is not given back when nobody asks for it
-	saidWanted bool
-	saidEnding bool
+	lease         *client.Lease
+	want          want
+	since         time.Time
+	of            *attempt
+	got           bool // a call has got it: it is not given back when nobody asks for it
+	saidPreempted bool
+	saidEnding    bool
 }
 
 // attempt is an acquire, of one name or of several, that calls wait for.
@@ -252,8 +252,8 @@ func (a *agent) sweep() {
 		if a.holds[name] != h {
 			continue
 		}
-		if !h.saidWanted && closed(h.lease.Wanted()) {
-			h.saidWanted = true
+		if !h.saidPreempted && closed(h.lease.Preempted()) {
+			h.saidPreempted = true
 			a.notice(name, "a waiter wants this back. Save your work and release it"+by(h.lease)+".", false)
 		} else if !h.saidEnding && closed(h.lease.Ending()) {
 			h.saidEnding = true

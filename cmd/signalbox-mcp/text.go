@@ -128,8 +128,8 @@ func lossReason(cause error, pause time.Duration) string {
 	switch expired := errors.Is(cause, client.ErrSessionExpired); {
 	case errors.Is(cause, client.ErrMaxHold):
 		return "it was held for as long as it may be"
-	case errors.Is(cause, client.ErrYielded):
-		return "a waiter wanted it back, and the time to yield is over"
+	case errors.Is(cause, client.ErrPreempted):
+		return "a waiter preempted it, and the time to yield is over"
 	case errors.Is(cause, client.ErrLeaseLost):
 		return "an operator took it away"
 	case expired && pause > 0:

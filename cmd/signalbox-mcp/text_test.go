@@ -74,7 +74,7 @@ func TestLossReason(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		{client.ErrMaxHold, 0, "as long as it may be"}, {client.ErrYielded, 0, "a waiter wanted it"}, {client.ErrLeaseLost, 0, "an operator"},
+		{client.ErrMaxHold, 0, "as long as it may be"}, {client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "an operator"},
 		{client.ErrNotRenewed, 0, "no instance"}, {client.ErrNotRenewed, 34 * time.Second, "slept, or this process was stopped, for 34s"},
 		{client.ErrSessionExpired, 0, "the cluster ended"}, {errors.New("other\n"), 0, `other\n`},
 	} {

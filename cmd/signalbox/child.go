@@ -24,8 +24,8 @@ type child struct {
 	renew          time.Duration                      // how often the supervisor hears of left
 	left           func() (left, grace time.Duration) // how long its leases may be relied on, and their grace; nil: it runs under something else
 	drain          func() <-chan struct{}             // called at the first signal that asks for an end, which waits for it; nil: it does not
-	wanted         <-chan struct{}                    // closed once a waiter wants the units; nil: never
-	wantedSignal   syscall.Signal                     // that the command gets then; 0: none
+	preempted      <-chan struct{}                    // closed once a waiter preempts the units; nil: never
+	preemptSignal  syscall.Signal                     // that the command gets then; 0: none
 	interrupted    <-chan struct{}                    // closed once this process is asked to end; nil: held ends then, also at SIGHUP
 }
 
@@ -106,7 +106,7 @@ func (c *child) run(held context.Context) error {
 	var before syscall.Signal
 	var early []syscall.Signal // of a terminal, before the command was there to get them
 	var drained <-chan struct{}
-	var wanted <-chan struct{} // while the command runs
+	var preempted <-chan struct{} // while the command runs
 	started, done := w.started, held.Done()
 	for {
 		select {
@@ -138,15 +138,15 @@ func (c *child) run(held context.Context) error {
 			drained = nil
 			w.send(supervisorRequest{Signal: before})
 		case <-started:
-			started, wanted = nil, c.wanted
+			started, preempted = nil, c.preempted
 			for _, s := range early {
 				w.send(supervisorRequest{Signal: s})
 			}
-		case <-wanted:
-			wanted = nil
+		case <-preempted:
+			preempted = nil
 			c.extend(w) // it may end sooner now
-			if c.wantedSignal != 0 {
-				w.send(supervisorRequest{Signal: c.wantedSignal})
+			if c.preemptSignal != 0 {
+				w.send(supervisorRequest{Signal: c.preemptSignal})
 			}
 		case s := <-signals:
 			switch {

@@ -17,7 +17,7 @@ When the command ends, it resigns. Without a command it leads until Ctrl-C.
 
 With --priority the candidate of the highest priority leads. The name is an election of its own kind
 then: all candidates give one. If a candidate of a higher priority than the leader's comes, the leader
-has to yield 10 s later, and not before it has led for 40 s. Its command gets --wanted-signal at once,
+has to yield 10 s later, and not before it has led for 40 s. Its command gets --preempt-signal at once,
 and may end by itself.
 
 With --observe it prints the leader, and each change.`)
@@ -27,7 +27,7 @@ With --observe it prints the leader, and each change.`)
 	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
 	priority := c.Flags().Int("priority", client.DefaultPriority,
 		"Priority of the candidate, 0 to 9, the highest first, in an election by priority (default: an election in order of arrival).")
-	signal := addWantedSignal(c)
+	signal := addPreemptSignal(c)
 	count := c.Flags().Uint("count", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)
@@ -47,13 +47,13 @@ With --observe it prints the leader, and each change.`)
 		}
 		h, err := inv.holdArgs(cmd, args, *wait)
 		byPriority := cmd.Flag("priority").Changed
-		switch h.wanted = *signal; {
+		switch h.preempt = *signal; {
 		case err != nil:
 			return err
-		case h.wanted != 0 && !byPriority:
-			return usagef("--wanted-signal goes with --priority; in order of arrival nobody wants the leadership back")
-		case h.wanted != 0 && len(command) == 0:
-			return usagef("--wanted-signal goes with a command; there is none after --")
+		case h.preempt != 0 && !byPriority:
+			return usagef("--preempt-signal goes with --priority; in order of arrival nobody preempts the leader")
+		case h.preempt != 0 && len(command) == 0:
+			return usagef("--preempt-signal goes with a command; there is none after --")
 		}
 		if !byPriority { // which is a semaphore of another kind
 			if err := inv.outer.refuseNested(h.wait, true, h.name); err != nil {

@@ -121,7 +121,7 @@ type holdArgs struct {
 	command []string // none: hold until a signal
 	wait    time.Duration
 	data    []byte
-	wanted  syscall.Signal // that the command gets when its units are wanted; 0: none
+	preempt syscall.Signal // that the command gets when its units are preempted; 0: none
 }
 
 // holdArgs reads NAME, the command behind "--", and the data.
@@ -246,11 +246,11 @@ func parseWait(text string) (time.Duration, error) {
 
 // heldLeases is what a command runs under: a lease, or several.
 type heldLeases struct {
-	leases  []*client.Lease
-	ctx     context.Context // ends with the first of them
-	release func(context.Context) error
-	wanted  <-chan struct{} // closed when a waiter wants the units; nil: there are several leases
-	signal  syscall.Signal  // that the command gets then; 0: none
+	leases    []*client.Lease
+	ctx       context.Context // ends with the first of them
+	release   func(context.Context) error
+	preempted <-chan struct{} // closed when a waiter preempts the units; nil: there are several leases
+	signal    syscall.Signal  // that the command gets then; 0: none
 }
 
 // left is how long the leases may be relied on if this process is not heard of, and how long after
@@ -269,7 +269,7 @@ func (h *heldLeases) left() (left, grace time.Duration) {
 
 // runWithLease is runWith of one lease.
 func (inv *invocation) runWithLease(l *client.Lease, args holdArgs, granted row) error {
-	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, wanted: l.Wanted(), signal: args.wanted}
+	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, preempted: l.Preempted(), signal: args.preempt}
 	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...))
 }
 
@@ -295,7 +295,7 @@ func (inv *invocation) runWith(h heldLeases, name string, command []string, gran
 	c := &child{
 		args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes,
 		left: h.left, renew: s.Timeout() / extensionShare, interrupted: inv.longCtx.Done(), env: env,
-		wanted: h.wanted, wantedSignal: h.signal,
+		preempted: h.preempted, preemptSignal: h.signal,
 	}
 	err := c.run(h.ctx)
 	if errors.Is(err, errLost) {
@@ -507,7 +507,7 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	for _, more := range append(wantedLines(name, w), endsSentence(holders), neverSentence(name, w)) {
+	for _, more := range append(preemptedLines(name, w), endsSentence(holders), neverSentence(name, w)) {
 		if more != "" {
 			text += "; " + more
 		}

@@ -106,7 +106,7 @@ lock. What is remembered is the data of the semaphore NAME.`)
 func runForPeriod(inv *invocation, p client.Period, args holdArgs) error {
 	l := p.Lease
 	keep := func(context.Context) error { return nil }
-	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: keep, wanted: l.Wanted()}
+	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: keep, preempted: l.Preempted()}
 	env := append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...)
 	return inv.runWith(h, l.Name(), args.command, nil, append(env, "SIGNALBOX_PERIOD="+strconv.FormatUint(p.Number, 10)))
 }

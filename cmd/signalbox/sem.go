@@ -69,15 +69,15 @@ Run the command again with the same file to extend the session.`)
 	ephemeral := c.Flags().Bool("ephemeral", false,
 		"Use an ephemeral semaphore: it exists while it has owners or waiters, with the limit max.")
 	asks := addAcquireFlags(c)
-	wanted := addWantedSignal(c)
+	signal := addPreemptSignal(c)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the owner")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
-		switch h.wanted = *wanted; {
+		switch h.preempt = *signal; {
 		case err != nil:
 			return err
-		case h.wanted != 0 && len(h.command) == 0:
-			return usagef("--wanted-signal goes with a command; there is none after --")
+		case h.preempt != 0 && len(h.command) == 0:
+			return usagef("--preempt-signal goes with a command; there is none after --")
 		}
 		asked, err := asks.options(cmd)
 		if err != nil {

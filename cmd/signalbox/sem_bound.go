@@ -65,11 +65,11 @@ func ownerRows(o *client.SemaphoreOptions, owners []client.Owner) []row {
 }
 
 // endsSentence says which of some holds ends by itself first, and when; empty: none does. Those of
-// wanted owners are said elsewhere.
+// preempted owners are said elsewhere.
 func endsSentence(owners []client.Owner) string {
 	var first *client.Owner
 	for i := range owners {
-		if o := &owners[i]; o.Left > 0 && !o.Wanted && (first == nil || o.Left < first.Left) {
+		if o := &owners[i]; o.Left > 0 && !o.Preempted && (first == nil || o.Left < first.Left) {
 			first = o
 		}
 	}

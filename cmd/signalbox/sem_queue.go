@@ -24,7 +24,7 @@ type queueFlags struct {
 	number  *uint
 	slots   *[]string
 	history *int
-	wanted  wantedFlags
+	preempt preemptFlags
 	bounds  boundFlags
 }
 
@@ -40,7 +40,7 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		number:  f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
 		slots: f.StringArray("slot", nil,
 			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
-		wanted:  addWantedFlags(c),
+		preempt: addPreemptFlags(c),
 		bounds:  addBoundFlags(c),
 		history: f.Int("history", 0, "How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
 	}
@@ -86,7 +86,7 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		list := parseSlots(*q.slots)
 		opts, limit = append(opts, client.WithSlots(list...)), uint64(len(list))
 	}
-	opts = append(append(opts, q.bounds.options(c)...), q.wanted.options(c)...)
+	opts = append(append(opts, q.bounds.options(c)...), q.preempt.options(c)...)
 	if given("history") {
 		if *q.history < 0 {
 			return nil, 0, usagef("--history is %d; it must be 0 to 32", *q.history)
@@ -311,7 +311,7 @@ func semHistory(a *app) *cobra.Command {
 	c := command("history NAME", "Show who held a semaphore last, and why it ended",
 		`Show the holds of a semaphore that ended last, the last one first, and the cause of each: released
 or transferred by its client; session ended, also by a kill or a timeout; forced by an operator; max
-hold, or wanted by a waiter, when it ended at that bound, at its client or at the server.
+hold, or was preempted, when it ended at that bound, at its client or at the server.
 
 A semaphore keeps as many as its option --history says: none if it was created without options.
 signalbox sem describe shows the holds that go on.`)
@@ -354,7 +354,7 @@ func optionRow(r row, s *client.Semaphore) row {
 		slices.Sort(list)
 		r = append(r, field{"weights", "weights", strings.Join(list, " ")})
 	}
-	r = append(wantedRow(boundRow(r, o), o), field{"history", "history", o.History})
+	r = append(preemptRow(boundRow(r, o), o), field{"history", "history", o.History})
 	if len(o.Slots) > 0 {
 		r = append(r, field{"slots", "slots", rowsOf(o.Slots, slotRow)})
 	}
@@ -364,7 +364,7 @@ func optionRow(r row, s *client.Semaphore) row {
 // queuedOwnerRow and queuedWaiterRow are rows of a semaphore with options.
 func queuedOwnerRow(o *client.Owner) row {
 	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")}, field{"priority", "priority", o.Priority},
-		field{"key", "key", o.Key}, field{"wanted", "wanted", o.Wanted}, field{"silent", "silent", o.Silent},
+		field{"key", "key", o.Key}, field{"preempted", "preempted", o.Preempted}, field{"silent", "silent", o.Silent},
 		leftField(o))
 }
 
@@ -391,8 +391,8 @@ func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
 func hideIdle(o *client.SemaphoreOptions, rows []row) {
 	idle := map[string]bool{
 		"priority": o.Policy != client.PolicyPriority, "key": o.Policy != client.PolicyFair,
-		"rank":   o.Policy == client.PolicyFIFO && len(o.Slots) == 0,
-		"wanted": o.Wanted == client.WantedOff, "silent": o.Wanted == client.WantedOff,
+		"rank":      o.Policy == client.PolicyFIFO && len(o.Slots) == 0,
+		"preempted": o.Preempt == client.PreemptOff, "silent": o.Preempt == client.PreemptOff,
 	}
 	sparse := map[string]bool{"labels": true, "slots": true, "left_ms": true} // shown if a row has one
 	for _, r := range rows {

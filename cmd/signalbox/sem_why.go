@@ -63,7 +63,7 @@ func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 			lines = append(lines, text)
 		}
 	}
-	lines = append(lines, wantedLines(sem, w)...)
+	lines = append(lines, preemptedLines(sem, w)...)
 	if d := w.Deadlock; d != nil {
 		lines = append(lines, deadlockLines(d, session)...)
 	} else {
@@ -77,15 +77,15 @@ func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
 	return lines
 }
 
-// maxWantedLines is how many owners have a sentence; the table has all.
-const maxWantedLines = 5
+// maxPreemptedLines is how many owners have a sentence; the table has all.
+const maxPreemptedLines = 5
 
-// wantedLines say which owners are to give back what they have for a waiter, and which of them do
-// not; or why nobody is asked.
-func wantedLines(sem string, w *client.QueueStatus) (lines []string) {
+// preemptedLines say which owners are to give back what they have for a waiter, and which of them
+// do not; or why nobody is asked.
+func preemptedLines(sem string, w *client.QueueStatus) (lines []string) {
 	asked := 0
 	for _, o := range blocking(w) {
-		if !o.Wanted {
+		if !o.Preempted {
 			continue
 		}
 		what := list(o.Slots)
@@ -105,20 +105,20 @@ func wantedLines(sem string, w *client.QueueStatus) (lines []string) {
 		if lines = append(lines, text); holdsOn != "" {
 			lines = append(lines, holdsOn)
 		}
-		if asked++; asked == maxWantedLines {
+		if asked++; asked == maxPreemptedLines {
 			break
 		}
 	}
-	someWanted := slices.ContainsFunc(w.Holders, func(o client.Owner) bool { return o.Wanted })
-	if _, never := w.NeverGranted(); someWanted || never || !w.Waiting || w.Position != 1 || w.Options == nil {
+	anyPreempted := slices.ContainsFunc(w.Holders, func(o client.Owner) bool { return o.Preempted })
+	if _, never := w.NeverGranted(); anyPreempted || never || !w.Waiting || w.Position != 1 || w.Options == nil {
 		return lines
 	}
-	switch w.Options.Wanted {
-	case client.WantedHigher:
-		lines = append(lines, fmt.Sprintf("nobody is asked to yield: owners with a priority below %d do not hold enough for it",
+	switch w.Options.Preempt {
+	case client.PreemptLower:
+		lines = append(lines, fmt.Sprintf("nobody is preempted: owners with a priority below %d do not hold enough for it",
 			w.Own.Priority))
-	case client.WantedAny:
-		lines = append(lines, "nobody is asked to yield: what owners hold would not be enough for it")
+	case client.PreemptAny:
+		lines = append(lines, "nobody is preempted: what owners hold would not be enough for it")
 	}
 	return lines
 }

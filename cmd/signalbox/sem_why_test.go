@@ -38,10 +38,10 @@ func TestWhyEachKindWaits(t *testing.T) {
 	late.Timeout = time.Hour
 	bounded, asked, silent := owner(1, 1), owner(1, 1), owner(1, 1)
 	bounded.Left = 90 * time.Second
-	asked.Wanted, asked.Left = true, 90*time.Second
-	silent.Wanted, silent.Silent, silent.Slots = true, true, []string{"a", "b"}
+	asked.Preempted, asked.Left = true, 90*time.Second
+	silent.Preempted, silent.Silent, silent.Slots = true, true, []string{"a", "b"}
 	asksLater := owner(1, 1)
-	asksLater.Wanted = true
+	asksLater.Preempted = true
 	for _, x := range []struct {
 		name string
 		w    client.QueueStatus
@@ -71,8 +71,8 @@ func TestWhyEachKindWaits(t *testing.T) {
 		{"no key", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1,
 			Options: &client.SemaphoreOptions{Policy: client.PolicyFair}}, "it has no key, and weight 1"},
 		{"priority", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{owner(1, 1)},
-			Options: &client.SemaphoreOptions{Policy: client.PolicyPriority, Wanted: client.WantedHigher}},
-			"the highest priority is served first; it has priority 5|nobody is asked to yield: owners with a priority below 5 do not hold enough"},
+			Options: &client.SemaphoreOptions{Policy: client.PolicyPriority, Preempt: client.PreemptLower}},
+			"the highest priority is served first; it has priority 5|nobody is preempted: owners with a priority below 5 do not hold enough"},
 		{"a slot", client.QueueStatus{Waiting: true, Position: 1, Own: named, Limit: 3,
 			Options: &client.SemaphoreOptions{Slots: slots(client.SlotHeld, client.SlotFree)}},
 			"wants slot a; it is held|first come, first served on each slot"},
@@ -93,16 +93,16 @@ func TestWhyEachKindWaits(t *testing.T) {
 			"the hold of session 1 (owner) ends by itself in 1m30s"},
 		{"bounds of others", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{owner(2, 1), bounded}},
 			"the first hold that ends by itself is that of session 1 (owner), in 1m30s"},
-		{"wanted", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{asked},
-			Options: &client.SemaphoreOptions{Wanted: client.WantedAny}}, "session 1 (owner) is asked to give back what it holds, within 1m30s"},
-		{"wanted without a grace", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{asksLater},
-			Options: &client.SemaphoreOptions{Wanted: client.WantedAny}}, "what it holds, and may take its time: there is no --grace"},
+		{"preempted", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{asked},
+			Options: &client.SemaphoreOptions{Preempt: client.PreemptAny}}, "session 1 (owner) is asked to give back what it holds, within 1m30s"},
+		{"preempted without a grace", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1, Holders: []client.Owner{asksLater},
+			Options: &client.SemaphoreOptions{Preempt: client.PreemptAny}}, "what it holds, and may take its time: there is no --grace"},
 		{"silent", client.QueueStatus{Waiting: true, Position: 1, Own: big, Limit: 3, Holders: []client.Owner{silent},
-			Options: &client.SemaphoreOptions{Wanted: client.WantedAny, Slots: slots(client.SlotHeld, client.SlotHeld)}},
+			Options: &client.SemaphoreOptions{Preempt: client.PreemptAny, Slots: slots(client.SlotHeld, client.SlotHeld)}},
 			"session 1 (owner) is asked to give back a and b, and does not answer|" +
 				"it holds on until its session ends, or until `signalbox sem force-release x --token 1 --reason WHY`"},
 		{"nobody has enough", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1,
-			Options: &client.SemaphoreOptions{Wanted: client.WantedAny}}, "nobody is asked to yield: what owners hold would not be enough"},
+			Options: &client.SemaphoreOptions{Preempt: client.PreemptAny}}, "nobody is preempted: what owners hold would not be enough"},
 		{"behind another semaphore", client.QueueStatus{Waiting: true, Position: 1, Own: waiter(1), Limit: 1,
 			Behind: []client.WaitStep{{Session: 1, Name: "y", By: 3, Holds: true, Token: 7}}, Unread: "1 session"},
 			"in turn, session 1 waits for y since|not read, and taken to go on: 1 session"},

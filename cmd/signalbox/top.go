@@ -37,7 +37,7 @@ It needs the right read. What instances do is shown to identities with that righ
 cost the servers the same with ten semaphores as with millions.
 
 Behind the oldest wait, ! says that it can never be granted, and p9 is its priority. What is
-left is the time until the first owner's hold ends by itself. Wanted owners are asked to yield.`)
+left is the time until the first owner's hold ends by itself. Preempted owners have to yield.`)
 	c.Example = `  signalbox top
   signalbox top /billing --sort wait
   signalbox top --once --rows 5
@@ -167,8 +167,8 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		used += " (" + shortWait(s.Left) + " left)"
 	}
 	owners := strconv.Itoa(s.Owners)
-	if s.WantedOwners > 0 {
-		owners += fmt.Sprintf(" (%d wanted)", s.WantedOwners)
+	if s.PreemptedOwners > 0 {
+		owners += fmt.Sprintf(" (%d preempted)", s.PreemptedOwners)
 	}
 	var priority any
 	if s.Priority != nil {
@@ -179,7 +179,7 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
-		{"left_ms", "", s.Left.Milliseconds()}, {"wanted_owners", "", s.WantedOwners},
+		{"left_ms", "", s.Left.Milliseconds()}, {"preempted_owners", "", s.PreemptedOwners},
 	}
 }
 

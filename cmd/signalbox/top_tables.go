@@ -205,9 +205,9 @@ func (v *topView) semaphoreLines(rows int) []string {
 	if drained {
 		columns = append(columns, topColumn{title: "drained", width: 8})
 	}
-	wanted := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.WantedOwners > 0 })
-	if wanted {
-		columns = append(columns, topColumn{title: "wanted", width: 7})
+	preempted := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.PreemptedOwners > 0 })
+	if preempted {
+		columns = append(columns, topColumn{title: "preempted", width: 10})
 	}
 	bounds := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Left > 0 })
 	if bounds {
@@ -238,8 +238,8 @@ func (v *topView) semaphoreLines(rows int) []string {
 		if drained {
 			texts = append(texts, shortCount(uint64(s.DrainedSlots)))
 		}
-		if wanted {
-			texts = append(texts, shortCount(uint64(s.WantedOwners)))
+		if preempted {
+			texts = append(texts, shortCount(uint64(s.PreemptedOwners)))
 		}
 		if left := "-"; bounds {
 			if s.Left > 0 {

@@ -129,7 +129,7 @@ func TestTopOfQueues(t *testing.T) {
 		t.Errorf("no slot is drained:\n%s", text)
 	}
 	v.top.Semaphores[1].Priority, v.top.Semaphores[1].DrainedSlots, v.top.Semaphores[1].Left = new(9), 2, 90*time.Second
-	v.top.Semaphores[1].WantedOwners = 3
+	v.top.Semaphores[1].PreemptedOwners = 3
 	text := strings.Join(v.render(), "\n")
 	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 +3 +1m30s *\n`).MatchString(text) {
 		t.Errorf("the screen is\n%s", text)

@@ -74,7 +74,7 @@ func TestPriorityElectionOverInstances(t *testing.T) {
 	lease := leads(campaign(low, 2))
 	preferred := campaign(high, 8)
 	select {
-	case <-lease.Wanted():
+	case <-lease.Preempted():
 	case <-ctx.Done():
 		t.Fatal("the leader does not learn that a preferred candidate has come")
 	}

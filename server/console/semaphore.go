@@ -211,8 +211,8 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 	if s.hasBounds() {
 		t.Columns = append(t.Columns, numCol("Ends in"))
 	}
-	if s.mayBeWanted() {
-		t.Columns = append(t.Columns, col("Is to yield"))
+	if s.mayBePreempted() {
+		t.Columns = append(t.Columns, col("Preempted"))
 	}
 	if operates {
 		t.Columns = append(t.Columns, col(actionColumn))
@@ -233,8 +233,8 @@ func (s *semaphoreView) ownerRows(operates bool) table {
 		if s.hasBounds() {
 			r.Cells = append(r.Cells, leftCell(o))
 		}
-		if s.mayBeWanted() {
-			r.Cells = append(r.Cells, wantedCell(o))
+		if s.mayBePreempted() {
+			r.Cells = append(r.Cells, preemptedCell(o))
 		}
 		if operates {
 			release := actionURL("force-release", "node", s.path, "name", encodeName(s.name), "token", token)

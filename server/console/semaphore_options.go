@@ -51,8 +51,8 @@ func (s *semaphoreView) optionFacts() (facts []fact) {
 	if o.MaxHold > 0 {
 		facts = append(facts, maxHoldFact(o))
 	}
-	if s.mayBeWanted() {
-		facts = append(facts, wantedFact(o))
+	if s.mayBePreempted() {
+		facts = append(facts, preemptedFact(o))
 	}
 	return facts
 }
@@ -132,8 +132,8 @@ func (s *semaphoreView) slotRows(operates bool) table {
 			token = number(x.Token)
 		}
 		state := cell{Text: x.State.String(), Kind: slotKinds[x.State]}
-		if o := holders[x.Session]; o != nil && (o.Wanted || o.Silent) {
-			state.Kind, state.Note = wantedCell(o).Kind, wantedCell(o).Text
+		if o := holders[x.Session]; o != nil && (o.Preempted || o.Silent) {
+			state.Kind, state.Note = preemptedCell(o).Kind, preemptedCell(o).Text
 		}
 		verb, word := "drain-slot", "Drain"
 		switch x.State {

@@ -79,10 +79,10 @@ type Shard struct {
 	Quota      WatcherQuota    // of coordination nodes, for all of them
 
 	// Of the apply goroutine.
-	epoch  uint64 // leader epoch, by the events so far
-	result protocol.AcquireResult
-	lost   protocol.LeaseLost
-	wanted protocol.LeaseWanted
+	epoch     uint64 // leader epoch, by the events so far
+	result    protocol.AcquireResult
+	lost      protocol.LeaseLost
+	preempted protocol.LeasePreempted
 }
 
 // NewShard creates the delivery of a hosted shard. Its watchers share one quota: that of opt is not
@@ -113,10 +113,10 @@ func (s *Shard) Applied(machine Viewer, index uint64, origins []replica.Origin, 
 			s.host.Forced(index, e)
 			s.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text, Cause: e.Cause}
 			s.host.Notify(e.Session, protocol.KindLeaseLost, &s.lost)
-		case shard.EventLeaseWanted:
-			s.wanted = protocol.LeaseWanted{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Want: e.Grant.Want, Over: e.Flag,
+		case shard.EventLeasePreempted:
+			s.preempted = protocol.LeasePreempted{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Preemption: e.Grant.Preemption, Over: e.Flag,
 				Now: e.Grant.Now, Until: e.Grant.Until, By: e.Result}
-			s.host.Notify(e.Session, protocol.KindLeaseWanted, &s.wanted)
+			s.host.Notify(e.Session, protocol.KindLeasePreempted, &s.preempted)
 		case shard.EventSessionAttached:
 			conn := uint64(0)
 			if e.Command >= 0 && e.Command < len(origins) {

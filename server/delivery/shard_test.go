@@ -142,9 +142,9 @@ func TestApplied(t *testing.T) {
 		{name: "what an operator took", event: shard.Event{Kind: shard.EventLeaseLost, Session: 70, Name: []byte("s"), OrderID: 9},
 			want: "an operator took something of session 70 at 50\n" +
 				"session 70 is notified: kind 70, &{Session:70 Name:[115] OrderID:9 Message: Cause:0}"},
-		{name: "an owner is wanted", event: shard.Event{Kind: shard.EventLeaseWanted, Session: 70, Name: []byte("s"), OrderID: 9, Result: 71,
-			Grant: &protocol.Grant{Now: 1, Until: 2, Want: 3}},
-			want: "session 70 is notified: kind 79, &{Session:70 Name:[115] OrderID:9 Want:3 Over:false Now:1 Until:2 By:71}"},
+		{name: "an owner is preempted", event: shard.Event{Kind: shard.EventLeasePreempted, Session: 70, Name: []byte("s"), OrderID: 9, Result: 71,
+			Grant: &protocol.Grant{Now: 1, Until: 2, Preemption: 3}},
+			want: "session 70 is notified: kind 79, &{Session:70 Name:[115] OrderID:9 Preemption:3 Over:false Now:1 Until:2 By:71}"},
 		{name: "an attach", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70},
 			want: "session 70 is attached on connection 1"},
 		{name: "an attach through another instance", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70, Command: 1},

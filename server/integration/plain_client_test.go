@@ -143,7 +143,7 @@ func TestPlainClientOnQueues(t *testing.T) {
 		{"priority", protocol.SemaphoreOptions{Policy: protocol.PolicyPriority}, level(1), level(9), []int{2, 1, 0}, false},
 		{"fair", protocol.SemaphoreOptions{Policy: protocol.PolicyFair,
 			Weights: []protocol.Weight{{Key: []byte("a"), Weight: 3}}}, key("b"), key("a"), []int{2, 0, 1}, false},
-		{"wanted", protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Wanted: protocol.WantedHigher, Grace: 1_000},
+		{"preempted", protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Preempt: protocol.PreemptLower, Grace: 1_000},
 			level(1), level(9), []int{2, 1, 0}, true},
 	} {
 		t.Run(x.name, func(t *testing.T) {

@@ -47,8 +47,8 @@ type Metrics struct {
 	LeasesLost [len(LossCauses)]Counter
 	// Handovers too.
 	Handovers Counter
-	// Wants too.
-	Wants [len(WantOutcomes)]Counter
+	// Preemptions too.
+	Preemptions [len(PreemptionOutcomes)]Counter
 
 	batchCommands, batchSeconds  *Histogram
 	roundSeconds, prepareSeconds *Histogram

@@ -11,10 +11,10 @@ import (
 var WaitOutcomes = [...]string{"granted", "timed_out", "aborted"}
 
 // LossCauses are the causes of lost leases, in the order of Metrics.LeasesLost.
-var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended", "max_hold", "wanted"}
+var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended", "max_hold", "preempted"}
 
-// WantOutcomes are the outcomes of wants, in the order of Metrics.Wants.
-var WantOutcomes = [...]string{"released", "ended", "withdrawn"}
+// PreemptionOutcomes are the outcomes of wants, in the order of Metrics.Preemptions.
+var PreemptionOutcomes = [...]string{"released", "ended", "withdrawn"}
 
 // SlotStates are the states of slots, in the order of shard.SlotCounts from protocol.SlotFree on.
 var SlotStates = [...]string{"free", "held", "draining", "drained", "leaving"}

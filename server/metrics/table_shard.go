@@ -103,11 +103,11 @@ var (
 		"cause").most(mostReasons)
 	Handovers = coordination.counter("signalbox_handovers_total",
 		"Leases that their owners handed over to a waiter of their choice. The shard's leader counts.")
-	Wanted = coordination.counter("signalbox_wanted_total",
-		"Leases whose units a waiter wanted back, by the outcome: the owner released them or its session ended, "+
-			"the lease ended at its bound, or they were wanted no more. The shard's leader counts.",
+	Preemptions = coordination.counter("signalbox_preemptions_total",
+		"Leases that a waiter preempted, by the outcome: the owner released them or its session ended, "+
+			"the lease ended at its bound, or it was preempted no more. The shard's leader counts.",
 		"outcome").most(mostReasons)
-	WantedSilent = coordination.gauge("signalbox_wanted_silent",
+	PreemptedSilent = coordination.gauge("signalbox_preempted_silent",
 		"Owners that have not said that they know the bound by which they must yield, which has passed: they keep "+
 			"their leases. In the shards that this instance leads.")
 

@@ -24,7 +24,7 @@ func TestCharges(t *testing.T) {
 	events := []string{
 		"pong", "goodbye", "map_changed", "session_ended", "taken_over", "acquire_result", "lease_lost",
 		"watch_fired", "snapshot", "delta", "stream_cut", "detached",
-		"track_status", "track_events", "limit_changed", "lease_wanted",
+		"track_status", "track_events", "limit_changed", "lease_preempted",
 		"process_round", "process_message", "process_state", "process_changes",
 	}
 	want := make(map[string]quotaCharge)

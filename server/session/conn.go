@@ -37,7 +37,7 @@ type Conn struct {
 
 // Understands reports whether the client knows an event of this kind.
 func (c *Conn) Understands(event protocol.Kind) bool {
-	return event != protocol.KindLeaseWanted || c.Features&protocol.FeatureWanted != 0
+	return event != protocol.KindLeasePreempted || c.Features&protocol.FeaturePreempt != 0
 }
 
 // homeSessions counts the sessions of a connection at home in a shard.

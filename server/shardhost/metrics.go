@@ -59,7 +59,7 @@ func writeShards(p *metrics.Page, shards []*Shard) {
 		p.Write(metrics.ShardStreamsCut, hub.Cut, shard)
 	}
 	p.Write(metrics.Sessions, led)
-	p.Write(metrics.WantedSilent, silent)
+	p.Write(metrics.PreemptedSilent, silent)
 }
 
 // writeSemaphores shows the hottest semaphores of the shards that are led here, and in nodes with

@@ -36,7 +36,7 @@ type machineCounts struct {
 	lost    [len(metrics.LossCauses)]uint64
 
 	handovers uint64
-	wants     [len(metrics.WantOutcomes)]uint64
+	wants     [len(metrics.PreemptionOutcomes)]uint64
 }
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
@@ -74,14 +74,14 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 	}
 	s.Metrics.Handovers.Add(int(now.handovers - l.former.handovers))
 	for i, n := range now.wants {
-		s.Metrics.Wants[i].Add(int(n - l.former.wants[i]))
+		s.Metrics.Preemptions[i].Add(int(n - l.former.wants[i]))
 	}
 	l.former = now
 }
 
 // countRest reads all but the times.
 func (c *machineCounts) countRest(m *shard.Machine) {
-	c.handovers, c.wants = m.Metrics().Handovers(), m.Metrics().Wants()
+	c.handovers, c.wants = m.Metrics().Handovers(), m.Metrics().Preemptions()
 	c.levels = make(map[uint64]*shard.LevelWaits)
 	m.Metrics().LevelWaits(func(node uint64, t *shard.LevelWaits) bool {
 		was := *t
@@ -171,8 +171,8 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, paths bool) {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
 	p.Write(metrics.Handovers, s.Metrics.Handovers.Get())
-	for i, outcome := range metrics.WantOutcomes {
-		p.Write(metrics.Wanted, s.Metrics.Wants[i].Get(), outcome)
+	for i, outcome := range metrics.PreemptionOutcomes {
+		p.Write(metrics.Preemptions, s.Metrics.Preemptions[i].Get(), outcome)
 	}
 	s.Metrics.Nodes.Write(p, func(id uint64) (label string, dropped bool) {
 		n, ok := state.Node(id)

@@ -156,7 +156,7 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 				Owners: h.Owners, Waiters: h.Waiters,
 				WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
 				WaitingPriority: h.Priority, DrainedSlots: h.Slots[protocol.SlotDrained] + h.Slots[protocol.SlotDraining],
-				LeftMS: h.Left, WantedOwners: h.Wanted,
+				LeftMS: h.Left, PreemptedOwners: h.Preempted,
 			})
 		}
 	}

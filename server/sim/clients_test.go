@@ -224,13 +224,13 @@ func (c *client) act() {
 func (c *client) event(v core.Event) {
 	w := c.w
 	switch {
-	case v.Kind == core.LeaseEnded && (errors.Is(v.Err, core.ErrMaxHold) || errors.Is(v.Err, core.ErrYielded)):
+	case v.Kind == core.LeaseEnded && (errors.Is(v.Err, core.ErrMaxHold) || errors.Is(v.Err, core.ErrPreempted)):
 		w.counts["ended at the client's bound"]++
 	case v.Kind == core.LeaseEnded:
 		w.counts["lease lost"]++
-	case v.Kind == core.LeaseWanted:
-		w.counts["wanted"]++
-		w.behindWanted(c)
+	case v.Kind == core.LeasePreempted:
+		w.counts["preempted"]++
+		w.behindPreempted(c)
 	case v.Kind == core.ReleaseRefused:
 		w.counts["release refused"]++
 	case errors.Is(v.Err, core.ErrNotRenewed):

@@ -54,11 +54,11 @@ const (
 	Demand                        // an acquire has a level and a key
 	Alter                         // the options of a semaphore change
 	HandOver                      // a release names a session
-	Yield                         // a wanted owner gives its units back
+	Yield                         // a preempted owner gives its units back
 	Extend                        // an owner asks for more time
-	LoseWanted                    // an owner does not get the event that its units are wanted, or not any more
-	LateWanted                    // or gets it again later, over another connection
-	BesideWanted                  // at such a time its bucket moves, or the leader changes
+	LosePreempted                 // an owner does not get the event that it is preempted, or not any more
+	LatePreempted                 // or gets it again later, over another connection
+	BesidePreempted               // at such a time its bucket moves, or the leader changes
 	PlainClient                   // a client knows nothing of queues
 	ShortPause                    // a client pauses for about its sessions' timeout, with answers in its sockets when it goes on
 	ClockJumps                    // the clock of a client jumps ahead
@@ -74,7 +74,7 @@ var faultNames = [faultsCount]string{
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
 	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield", "extend",
-	"lose-wanted", "late-wanted", "beside-wanted", "plain-client", "short-pause", "clock-jumps",
+	"lose-preempted", "late-preempted", "beside-preempted", "plain-client", "short-pause", "clock-jumps",
 	"lose-packets", "late-caller",
 }
 

@@ -29,7 +29,7 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 			if w.ended[x.Session] != 0 {
 				w.fail("session %s ended and was detached afterwards in shard %d", sessionName(x.Session), s.id)
 			}
-		case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeaseWanted:
+		case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeasePreempted:
 			if at := w.ended[x.Session]; at != 0 && s.wasActive[protocol.SessionBucket(x.Session)] &&
 				x.Status != protocol.StatusSessionExpired {
 				w.fail("shard %d tells session %s, which ended at %d there, about %s: %v %v",
@@ -41,8 +41,8 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 		switch x := &s.out.List[i]; x.Kind {
 		case shard.EventLeaseLost:
 			w.checkBound(x)
-		case shard.EventLeaseWanted:
-			w.besideWanted(protocol.Bucket(node, x.Name, buckets))
+		case shard.EventLeasePreempted:
+			w.besidePreempted(protocol.Bucket(node, x.Name, buckets))
 		}
 	}
 	for i := range s.out.SemaphoreChanges {

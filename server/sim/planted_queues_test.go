@@ -10,7 +10,7 @@ const restartBounds = `for s := range m.semaphores.all(m.buckets) {
 			}
 		}`
 
-// queueFaults are in queues: policies, slots, bounds, owners that are wanted.
+// queueFaults are in queues: policies, slots, bounds, preemption.
 var queueFaults = []plantedFault{
 	{
 		"token-at-enqueueing", "shard/queued.go",
@@ -67,7 +67,7 @@ var queueFaults = []plantedFault{
 	},
 	{
 		"ended-unknown", "shard/queue/entry.go",
-		[]string{"(cause != protocol.HoldWanted || g.known)", "(cause != protocol.HoldWanted || g.number != 0)"},
+		[]string{"(cause != protocol.HoldPreempted || g.known)", "(cause != protocol.HoldPreempted || g.number != 0)"},
 		"shard", "TestScripts", "",
 	},
 	{
@@ -81,12 +81,12 @@ var queueFaults = []plantedFault{
 		"shard", "TestScripts", "",
 	},
 	{
-		"want-untold", "shard/queue/holdings.go",
-		[]string{"Want: g.number}", "Want: 0 * g.number}"},
+		"preemption-untold", "shard/queue/holdings.go",
+		[]string{"Preemption: g.number}", "Preemption: 0 * g.number}"},
 		"shard", "TestScripts", "",
 	},
 	{
-		"more-wanted", "shard/queue/choice.go",
+		"more-preempted", "shard/queue/choice.go",
 		[]string{"less.fits() {", "less.fits() && k < 0 {"},
 		"shard", "TestQueuesMatchModel", "",
 	},
@@ -120,7 +120,7 @@ var queueFaults = []plantedFault{
 	},
 	{
 		"lifted-by-same-now", "client/core/bound.go",
-		[]string{"case newer && !wanted:", "case !wanted:"},
+		[]string{"case newer && !preempted:", "case !preempted:"},
 		"client/core", "TestScripts", "",
 	},
 	{

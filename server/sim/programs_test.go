@@ -102,7 +102,7 @@ func (h *holder) stepSlot(i int) {
 		w.operations++
 		w.counts["granted"]++
 		x.seen, t.inherited = true, false
-	case w.fault(Release, actor, w.releaseChance) || x.wanted() && w.fault(Yield, actor, 0.1):
+	case w.fault(Release, actor, w.releaseChance) || x.preempted() && w.fault(Yield, actor, 0.1):
 		r, other := h.c.takeRelease()
 		if !h.c.plain && w.fault(HandOver, actor, 0.3) {
 			r.Msg.To = w.heir(h, t, actor)

@@ -17,15 +17,15 @@ func (h *holder) drawOptions(limit uint64) *protocol.SemaphoreOptions {
 	w := h.c.w
 	pick := func(list ...uint64) uint64 { return list[w.pick(QueueOptions, h.n, uint64(len(list)))] }
 	o := &protocol.SemaphoreOptions{History: pick(0, 2), Policy: protocol.QueuePolicy(pick(0, 1, 1, 2))}
-	o.Wanted = protocol.WantedMode(pick(uint64(protocol.WantedOff), uint64(protocol.WantedAny)))
+	o.Preempt = protocol.PreemptMode(pick(uint64(protocol.PreemptOff), uint64(protocol.PreemptAny)))
 	switch o.Policy {
 	case protocol.PolicyPriority:
 		o.Aging = pick(0, 1_000)
-		o.Wanted = protocol.WantedHigher
+		o.Preempt = protocol.PreemptLower
 	case protocol.PolicyFair:
 		o.Weights = []protocol.Weight{{Key: keys[1], Weight: 3}}
 	}
-	if o.Wanted != protocol.WantedOff {
+	if o.Preempt != protocol.PreemptOff {
 		o.Grace = pick(0, 1_000, 2_000)
 	}
 	if o.Grace > 0 {
@@ -50,7 +50,7 @@ func (h *holder) alter() {
 	m.Options.Numbered = false
 	m.Fields = protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights
 	if w.chance(Alter, h.n, 0.7) {
-		m.Fields |= protocol.AlterWanted | protocol.AlterGrace | protocol.AlterMinHold
+		m.Fields |= protocol.AlterPreempt | protocol.AlterGrace | protocol.AlterMinHold
 	}
 	if w.chance(Alter, h.n, 0.5) {
 		m.Fields |= protocol.AlterMaxHold | protocol.AlterExtend
@@ -93,9 +93,9 @@ func (w *simulation) heir(h *holder, t *slot, actor uint32) uint64 {
 	return list[w.pick(HandOver, actor, uint64(len(list)))]
 }
 
-// wanted reports whether the program knows that a waiter wants its units.
-func (x *call) wanted() bool {
-	notified, _ := x.lease.Wanted()
+// preempted reports whether the program knows that a waiter preempts it.
+func (x *call) preempted() bool {
+	notified, _ := x.lease.Preempted()
 	return notified
 }
 
@@ -115,7 +115,7 @@ func (c *client) withinBound(l *core.Lease) bool {
 
 // checkBound checks that nobody relies on a lease that ends at its bound.
 func (w *simulation) checkBound(x *shard.Event) {
-	if x.Cause != protocol.HoldMaxHold && x.Cause != protocol.HoldWanted {
+	if x.Cause != protocol.HoldMaxHold && x.Cause != protocol.HoldPreempted {
 		return
 	}
 	w.counts["ended at its bound"]++
@@ -148,37 +148,37 @@ func (c *client) grant(g *protocol.Grant) *protocol.Grant {
 	return g
 }
 
-// deliverWanted sends the event that an owner's units are wanted, or not any more. Each replica
+// deliverPreempted sends the event that an owner is preempted, or not any more. Each replica
 // whose instance has the session does so, and another one may be late.
-func (r *replica) deliverWanted(k *conn, x *shard.Event) {
+func (r *replica) deliverPreempted(k *conn, x *shard.Event) {
 	w := r.w
 	if k.c.plain {
 		return
 	}
-	m := &protocol.LeaseWanted{
-		Session: x.Session, Name: bytes.Clone(x.Name), OrderID: x.OrderID, Want: x.Grant.Want, Over: x.Flag,
+	m := &protocol.LeasePreempted{
+		Session: x.Session, Name: bytes.Clone(x.Name), OrderID: x.OrderID, Preemption: x.Grant.Preemption, Over: x.Flag,
 		Now: x.Grant.Now, Until: x.Grant.Until, By: x.Result,
 	}
-	if !w.fault(LoseWanted, r.n, 0.2) {
-		k.event(protocol.KindLeaseWanted, m)
+	if !w.fault(LosePreempted, r.n, 0.2) {
+		k.event(protocol.KindLeasePreempted, m)
 	}
-	if w.fault(LateWanted, r.n, 0.3) {
-		w.after(w.pick(LateWanted, r.n, 1_500), func() {
+	if w.fault(LatePreempted, r.n, 0.3) {
+		w.after(w.pick(LatePreempted, r.n, 1_500), func() {
 			if i := slices.IndexFunc(k.c.conns, func(other *conn) bool { return other != k && other.open }); i >= 0 {
-				k.c.conns[i].event(protocol.KindLeaseWanted, m)
+				k.c.conns[i].event(protocol.KindLeasePreempted, m)
 			}
 		})
 	}
 }
 
-// besideWanted has other things happen while an owner learns that its units are wanted, or not any
+// besidePreempted has other things happen while an owner learns that it is preempted, or not any
 // more: the bucket moves, or the shard's leader changes. The new one may need long until it has
 // confirmed its leadership: until then log time stands still.
-func (w *simulation) besideWanted(bucket uint32) {
-	if !w.fault(BesideWanted, bucket, 0.3) {
+func (w *simulation) besidePreempted(bucket uint32) {
+	if !w.fault(BesidePreempted, bucket, 0.3) {
 		return
 	}
-	w.after(w.pick(BesideWanted, bucket, 150), func() {
+	w.after(w.pick(BesidePreempted, bucket, 150), func() {
 		s := w.activeShard(bucket)
 		if s == nil || w.faultsOver {
 			return
@@ -196,9 +196,9 @@ func (w *simulation) besideWanted(bucket uint32) {
 	})
 }
 
-// behindWanted has a client pause, or lose its connections, soon after its program knows that units
-// are wanted: before the engine has said so, or before the answer.
-func (w *simulation) behindWanted(c *client) {
+// behindPreempted has a client pause, or lose its connections, soon after its program knows that it
+// is preempted: before the engine has said so, or before the answer.
+func (w *simulation) behindPreempted(c *client) {
 	pauses, loses := w.fault(ClientPause, c.n, 0.1), w.fault(ConnLost, c.n, 0.2)
 	w.after(w.pick(ConnLost, c.n, 150), func() {
 		if w.faultsOver {
@@ -232,7 +232,7 @@ func (s *raftGroup) bounds(in func(bucket uint32) bool) (list []ownerBound) {
 			continue
 		}
 		for _, o := range out.Owners {
-			if o.Options != nil && o.Options.Left > 0 && !o.Options.Wanted {
+			if o.Options != nil && o.Options.Left > 0 && !o.Options.Preempted {
 				list = append(list, ownerBound{x.name, o.OrderID, o.Options.Left})
 			}
 		}

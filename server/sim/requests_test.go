@@ -189,8 +189,8 @@ func (r *replica) deliverResult(x *shard.Event) {
 			Session: x.Session, Name: x.Name, OrderID: x.OrderID, Message: x.Text, Cause: x.Cause,
 		})
 		return
-	case shard.EventLeaseWanted:
-		r.deliverWanted(k, x)
+	case shard.EventLeasePreempted:
+		r.deliverPreempted(k, x)
 		return
 	}
 	if x.State == protocol.Acquired {

@@ -272,7 +272,7 @@ func (r *replica) apply(most int) {
 				if mine && e.origin != nil {
 					r.answer(e.origin, x)
 				}
-			case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeaseWanted:
+			case shard.EventAcquireResult, shard.EventLeaseLost, shard.EventLeasePreempted:
 				r.deliverResult(x)
 			case shard.EventSessionAttached:
 				o := e.origin

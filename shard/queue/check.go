@@ -83,7 +83,7 @@ func (q *holdings) checkOwner(w Place, g *Grant, last uint64) error {
 		}
 	}
 	p := g.preemption
-	if q.rule.Wanted == 0 && p != (preemption{}) || p.number > last ||
+	if q.rule.Preempt == 0 && p != (preemption{}) || p.number > last ||
 		p.number == 0 && (p.until != 0 || p.known) || p.until != 0 && g.Until != 0 && g.Until <= p.until {
 		return fmt.Errorf("its preemption %+v cannot be", p)
 	}

@@ -70,7 +70,7 @@ func (g *Grant) Bound() (at uint64, cause protocol.HoldEnd) {
 		return 0, 0
 	}
 	if g.until != 0 && (g.Until == 0 || g.until < g.Until) {
-		return g.until, protocol.HoldWanted
+		return g.until, protocol.HoldPreempted
 	}
 	return g.Until, protocol.HoldMaxHold
 }
@@ -78,7 +78,7 @@ func (g *Grant) Bound() (at uint64, cause protocol.HoldEnd) {
 // Ends reports whether the lease ends at its bound: its holder knows it.
 func (g *Grant) Ends() bool {
 	at, cause := g.Bound()
-	return at != 0 && (cause != protocol.HoldWanted || g.known)
+	return at != 0 && (cause != protocol.HoldPreempted || g.known)
 }
 
 // Left returns how long the hold lasts from now on, in ms; 0: it has no bound. Nothing ends the

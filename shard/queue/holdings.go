@@ -55,7 +55,7 @@ func (q *holdings) Reply(g *Grant, now uint64) *protocol.Grant {
 	if g == nil || len(g.Slots) == 0 && !g.KnowsBounds() && g.number == 0 {
 		return nil
 	}
-	r := &protocol.Grant{Slots: q.slots.names(g.Slots), Want: g.number}
+	r := &protocol.Grant{Slots: q.slots.names(g.Slots), Preemption: g.number}
 	if g.KnowsBounds() || g.number != 0 {
 		r.Now = now
 		r.Until, _ = g.Bound()

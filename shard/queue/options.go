@@ -76,7 +76,7 @@ type Alteration struct {
 	slots   bool // so does the list of slots
 	history bool
 	holds   bool // longest hold, and whether it may be extended
-	preempt bool // whose units waiters may want, and how soon
+	preempt bool // which owners waiters may preempt, and how soon
 }
 
 // Alter returns what an alter would make of the options of a semaphore; a nil queue is a plain one.
@@ -93,7 +93,7 @@ func (q *Queue) Alter(x *protocol.Alter, limit uint64) Alteration {
 		{protocol.AlterHistory, func() { o.History = x.Options.History }},
 		{protocol.AlterMaxHold, func() { o.MaxHold = x.Options.MaxHold }},
 		{protocol.AlterExtend, func() { o.Extend = x.Options.Extend }},
-		{protocol.AlterWanted, func() { o.Wanted = x.Options.Wanted }},
+		{protocol.AlterPreempt, func() { o.Preempt = x.Options.Preempt }},
 		{protocol.AlterGrace, func() { o.Grace = x.Options.Grace }},
 		{protocol.AlterMinHold, func() { o.MinHold = x.Options.MinHold }},
 		{protocol.AlterSlots, func() { o.Numbered, o.Slots = x.Options.Numbered, x.Options.Slots }},
@@ -111,7 +111,7 @@ func (q *Queue) Alter(x *protocol.Alter, limit uint64) Alteration {
 		slots:   o.Numbered != was.Numbered || !slices.EqualFunc(o.Slots, was.Slots, sameSlot),
 		history: o.History != was.History,
 		holds:   o.MaxHold != was.MaxHold || o.Extend != was.Extend,
-		preempt: o.Wanted != was.Wanted || o.Grace != was.Grace || o.MinHold != was.MinHold,
+		preempt: o.Preempt != was.Preempt || o.Grace != was.Grace || o.MinHold != was.MinHold,
 	}
 }
 
@@ -239,7 +239,7 @@ func (q *Queue) MayResize(limit, was uint64) (refusal ResizeRefusal, more uint64
 	case len(q.slots) > 0 && !o.Numbered && limit != was:
 		return ResizeSlotsNamed, 0
 	case o.Numbered && limit > protocol.MaxSlots, o.Policy == protocol.PolicyFair && limit > protocol.MaxFairLimit,
-		o.Wanted != protocol.WantedOff && limit > protocol.MaxWantedLimit:
+		o.Preempt != protocol.PreemptOff && limit > protocol.MaxPreemptLimit:
 		return ResizeTooHigh, 0
 	case o.Numbered && limit > was:
 		return ResizeOK, slotBytes * (limit - was)

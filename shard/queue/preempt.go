@@ -41,7 +41,7 @@ func (p *preemption) says(known uint64) {
 
 // MayPreempt reports whether Choose can find anything.
 func (q *holdings) MayPreempt(waiters int) bool {
-	return q.usage.Preempted > 0 || q.rule.Wanted != protocol.WantedOff && waiters > 0
+	return q.usage.Preempted > 0 || q.rule.Preempt != protocol.PreemptOff && waiters > 0
 }
 
 // Preempt preempts an owner. With a grace it has a bound, unless its lease ends before.
@@ -83,12 +83,12 @@ func (q *holdings) StaySilent(token, now uint64) {
 
 // Restart is called for each owner, which is not preempted, after whether owners may be preempted
 // has changed.
-func (q *holdings) Restart(token uint64, was protocol.WantedMode, now uint64) {
+func (q *holdings) Restart(token uint64, was protocol.PreemptMode, now uint64) {
 	g := q.changed(token)
 	switch {
-	case q.rule.Wanted == protocol.WantedOff:
+	case q.rule.Preempt == protocol.PreemptOff:
 		g.preemption = preemption{}
-	case was == protocol.WantedOff:
+	case was == protocol.PreemptOff:
 		g.granted = now
 	}
 	q.setGrant(token, g)
@@ -106,7 +106,7 @@ type Choice struct {
 // Reset begins a choice. The owners and waiters of before are forgotten.
 func (c *Choice) Reset(q *Queue, e Entries, u Units) {
 	c.q, c.e = q, e
-	c.choice = choice{higher: q.rule.Wanted == protocol.WantedHigher, slots: len(q.slots) > 0, limit: u.Limit, used: u.Used,
+	c.choice = choice{higher: q.rule.Preempt == protocol.PreemptLower, slots: len(q.slots) > 0, limit: u.Limit, used: u.Used,
 		heads: c.heads[:0], owners: c.owners[:0], claimed: c.claimed, order: c.order, taken: c.taken}
 	if c.slots {
 		c.free, c.usable = q.slots.available(), newSlotSet(len(q.slots))
@@ -139,7 +139,7 @@ func (c *Choice) Owner(token, count uint64, alive bool) {
 // Waiters adds the waiters that did not fit, in the order of the policy: the first one where there
 // are no lanes. Those that count as gone are left out.
 func (c *Choice) Waiters(first Place) {
-	if c.q.rule.Wanted == protocol.WantedOff {
+	if c.q.rule.Preempt == protocol.PreemptOff {
 		return
 	}
 	if !c.q.Laned() {

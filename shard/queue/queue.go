@@ -133,7 +133,7 @@ func (q *Queue) Own(token uint64, a *Ask, slots []uint32, now uint64) {
 		q.policy.granted(d.Key, tag)
 	}
 	q.slots.take(token, slots)
-	if q.options.Wanted != protocol.WantedOff {
+	if q.options.Preempt != protocol.PreemptOff {
 		g.granted = now
 	}
 	hold := d.Hold

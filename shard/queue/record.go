@@ -23,7 +23,7 @@ func (q *Queue) Fields(f *varint.Fields) {
 	varint.List(f, (*[]slot)(&q.slots), varint.NoLimit, (*slot).fields)
 	f.Uint(&o.MaxHold)
 	f.Bool(&o.Extend)
-	varint.Byte(f, &o.Wanted)
+	varint.Byte(f, &o.Preempt)
 	f.Uint(&o.Grace, &o.MinHold)
 	varint.List(f, (*[]Hold)(&q.ended), protocol.MaxHistory, (*Hold).fields)
 	if f.Reading() {
@@ -204,7 +204,7 @@ func (p *Part) Fits(q *Queue, token, count uint64, waiting bool) bool {
 		return p.ask.Selector == "" && p.ask.Arrival == 0 && p.ask.Demand != plainDemand
 	}
 	if p != nil && (p.grant.isPlain() ||
-		p.grant.preemption != preemption{} && (q == nil || q.options.Wanted == protocol.WantedOff)) {
+		p.grant.preemption != preemption{} && (q == nil || q.options.Preempt == protocol.PreemptOff)) {
 		return false
 	}
 	if !q.HasSlots() {

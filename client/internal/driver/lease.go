@@ -15,11 +15,11 @@ type Lease struct {
 	core.Lease
 
 	// Guarded by the driver's mu.
-	ctx    context.Context // made when it is asked for
-	cancel context.CancelCauseFunc
-	ended  func(error)   // is called once, with why the lease ended; nil: it is over, or nobody observes it
-	wanted chan struct{} // closed when a waiter wants the units; made when it is asked for
-	ending chan struct{} // closed when the lease ends by itself soon; made when it is asked for
+	ctx       context.Context // made when it is asked for
+	cancel    context.CancelCauseFunc
+	ended     func(error)   // is called once, with why the lease ended; nil: it is over, or nobody observes it
+	preempted chan struct{} // closed when a waiter preempts the lease; made when it is asked for
+	ending    chan struct{} // closed when the lease ends by itself soon; made when it is asked for
 }
 
 func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
@@ -46,26 +46,26 @@ func (l *Lease) context() context.Context {
 	return l.ctx
 }
 
-// Wanted is closed once a waiter wants the units back.
-func (l *Lease) Wanted() <-chan struct{} {
+// Preempted is closed once a waiter preempts the lease.
+func (l *Lease) Preempted() <-chan struct{} {
 	s := l.session()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	if l.wanted == nil {
-		l.wanted = make(chan struct{})
-		if notified, _ := l.Lease.Wanted(); notified {
-			close(l.wanted)
+	if l.preempted == nil {
+		l.preempted = make(chan struct{})
+		if notified, _ := l.Lease.Preempted(); notified {
+			close(l.preempted)
 		}
 	}
-	return l.wanted
+	return l.preempted
 }
 
-// WantedBy is the session that wants the units back, 0 if none does or it is not known.
-func (l *Lease) WantedBy() uint64 {
+// PreemptedBy is the session that preempts the lease, 0 if none does or it is not known.
+func (l *Lease) PreemptedBy() uint64 {
 	s := l.session()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	_, by := l.Lease.Wanted()
+	_, by := l.Lease.Preempted()
 	return by
 }
 

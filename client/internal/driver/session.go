@@ -211,9 +211,9 @@ func (s *Session) event(after []func(), v core.Event) []func() {
 				after = append(after, func() { l.cancel(v.Err) })
 			}
 		}
-	case core.LeaseWanted:
-		if l, ok := v.Lease.Owner.(*Lease); ok && l.wanted != nil {
-			close(l.wanted)
+	case core.LeasePreempted:
+		if l, ok := v.Lease.Owner.(*Lease); ok && l.preempted != nil {
+			close(l.preempted)
 		}
 	case core.LeaseEnding:
 		if l, ok := v.Lease.Owner.(*Lease); ok && l.ending != nil && !isClosed(l.ending) {

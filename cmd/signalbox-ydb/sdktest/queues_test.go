@@ -82,14 +82,14 @@ func TestSlotsAndShares(t *testing.T) {
 	a.expect("3 acquired=false BAD_REQUEST")
 }
 
-// TestWantedIgnored: a client of YDB's protocol waits at level 5. It keeps its units when they are
-// wanted.
-func TestWantedIgnored(t *testing.T) {
+// TestPreemptionIgnored: a client of YDB's protocol waits at level 5. It keeps its units when they
+// are preempted.
+func TestPreemptionIgnored(t *testing.T) {
 	t.Parallel()
 	cc, path := oneGateway(t)
 	endpoints := sharedCluster(t).Addrs()
 	high, low := nativeSession(t, endpoints, path), nativeSession(t, endpoints, path)
-	err := high.Create(testContext(t), "crane", 1, nil, client.ByPriority(0), client.Wanted(client.WantedHigher), client.Grace(time.Second))
+	err := high.Create(testContext(t), "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestSDKOnQueues(t *testing.T) {
 		{"priority", []client.SemaphoreOption{client.ByPriority(0)}, client.Priority(1), client.Priority(9), "lsf", false},
 		{"fair", []client.SemaphoreOption{client.ByKey(map[string]uint64{"a": 3})},
 			client.Key("b"), client.Key("a"), "lfs", false},
-		{"wanted", []client.SemaphoreOption{client.Wanted(client.WantedAny), client.Grace(time.Minute)},
+		{"preempted", []client.SemaphoreOption{client.Preempt(client.PreemptAny), client.Grace(time.Minute)},
 			client.Priority(1), client.Priority(9), "fsl", false},
 		{"bounded", []client.SemaphoreOption{client.LongestHold(time.Hour)}, nil, nil, "", true},
 	} {

@@ -168,7 +168,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	}
 
 	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.LongestHold(12*time.Hour), client.ExtendHolds(true),
-		client.Wanted(client.WantedHigher), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.WithSlots(
+		client.Preempt(client.PreemptLower), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.WithSlots(
 			client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
 			client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
 			client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
@@ -193,7 +193,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
 	wait("gpus", "research@gpu-6", client.Count(3), client.Labels("a100"))
 	wait("gpus", "batch@gpu-7", client.Count(4), client.Labels("a100"), client.Priority(1))
-	must(owner.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Wanted(client.WantedHigher), client.Grace(time.Second)))
+	must(owner.Create(ctx, "crane", 1, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Second)))
 	frozen, err := client.Dial(ctx, endpoints...)
 	must(err)
 	stopped, err := frozen.Session(ctx, "/default", client.Description("stopped@yard-1"), client.Timeout(30*time.Minute))

@@ -54,10 +54,10 @@ func coordination() dashboard {
 					query{top(10, most(m.SemaphoreGrants, "node", "semaphore")), "{{node}} {{semaphore}}"}),
 			}},
 			{"Holders", []panel{
-				graph("Wanted leases", unitPerSec,
-					"Leases whose units a waiter wanted back: released, ended at the bound, or wanted no more. "+
+				graph("Preempted leases", unitPerSec,
+					"Leases that a waiter preempted: released, ended at the bound, or preempted no more. "+
 						"Silent are owners that have not answered.",
-					query{perSecond(m.Wanted, "outcome"), "{{outcome}}"}, query{now(m.WantedSilent), "silent"}),
+					query{perSecond(m.Preemptions, "outcome"), "{{outcome}}"}, query{now(m.PreemptedSilent), "silent"}),
 				graph("Most leases", unitNone,
 					"Semaphores with most owners.",
 					query{top(10, most(m.SemaphoreOwners, "node", "semaphore")), "{{node}} {{semaphore}}"}),

@@ -10,11 +10,11 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// TestWantedOwners: which owner a waiter wants units back from, and the rule.
-func TestWantedOwners(t *testing.T) {
+// TestPreemptedOwners: which owner a waiter wants units back from, and the rule.
+func TestPreemptedOwners(t *testing.T) {
 	s := openSite(t, nil)
 	x := s.session(client.Description("high@a"))
-	err := x.Create(t.Context(), "crane", 2, nil, client.ByPriority(0), client.Wanted(client.WantedHigher),
+	err := x.Create(t.Context(), "crane", 2, nil, client.ByPriority(0), client.Preempt(client.PreemptLower),
 		client.Grace(time.Hour), client.MinHold(2*time.Hour))
 	if err == nil {
 		_, err = x.Acquire(t.Context(), "crane", client.Priority(8))
@@ -27,22 +27,22 @@ func TestWantedOwners(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.waiters("crane", 1, 1, client.Count(1), client.Priority(7))
-	<-low.Wanted()
+	<-low.Preempted()
 	p := s.get(semaphoreURL("/default", "crane"))
-	p.wants(t, http.StatusOK, "owners of a lower level", "within 1h 00m after 2h 00m of holding", "It is next. All units are held. 1 owner is asked to yield.")
+	p.wants(t, http.StatusOK, "owners of a lower level", "within 1h 00m after 2h 00m of holding", "It is next. All units are held. 1 owner is preempted.")
 	for _, o := range mustDescribe(t, x, "crane").Owners {
 		want := "–"
 		if o.Token == low.Token() {
-			want = "asked to yield"
+			want = "preempted"
 		}
-		if got := p.cells(t, "owners", fmt.Sprint(o.Token))["Is to yield"]; got != want {
-			t.Errorf("owner %d: Is to yield is %q, want %q", o.Token, got, want)
+		if got := p.cells(t, "owners", fmt.Sprint(o.Token))["Preempted"]; got != want {
+			t.Errorf("owner %d: Preempted is %q, want %q", o.Token, got, want)
 		}
 	}
-	if c := wantedCell(&client.Owner{Wanted: true, Silent: true}); c.Text != "asked to yield, silent" || c.Kind != "bad" {
+	if c := preemptedCell(&client.Owner{Preempted: true, Silent: true}); c.Text != "preempted, silent" || c.Kind != "bad" {
 		t.Errorf("a silent owner is shown as %+v", c)
 	}
-	view := semaphoreView{sem: &client.Semaphore{}, owners: []client.Owner{{Token: 1, Wanted: true}, {Token: 2, Wanted: true, Silent: true, Description: "stopped"}}}
+	view := semaphoreView{sem: &client.Semaphore{}, owners: []client.Owner{{Token: 1, Preempted: true}, {Token: 2, Preempted: true, Silent: true, Description: "stopped"}}}
 	if notes := view.whyNotes(); len(notes) != 1 || notes[0].Tone != "bad" || !strings.Contains(notes[0].Text, "token 2, “stopped”, was asked") {
 		t.Errorf("the notes about a silent owner are %+v", notes)
 	}

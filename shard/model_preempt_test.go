@@ -6,17 +6,17 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// modelWant is what an owner has where owners may be wanted.
-type modelWant struct {
+// modelPreemption is what an owner has where owners may be preempted.
+type modelPreemption struct {
 	granted, number, until uint64
 	known, silent          bool
 }
 
-// wanted are the owners that a waiter needs back, and whom it is for. It counts free units and slots
-// again for each set of owners that it looks at.
-func (m *model) wanted(s *modelSemaphore) (chosen []*modelEntry, by *modelEntry) {
+// preempts are the owners that a waiter needs back, and whom it is for. It counts free units and
+// slots again for each set of owners that it looks at.
+func (m *model) preempts(s *modelSemaphore) (chosen []*modelEntry, by *modelEntry) {
 	q := s.queue
-	if q.o.Wanted == protocol.WantedOff {
+	if q.o.Preempt == protocol.PreemptOff {
 		return nil, nil
 	}
 	var gone, owners []*modelEntry // those of ended sessions count as having given back
@@ -58,7 +58,7 @@ func (m *model) wanted(s *modelSemaphore) (chosen []*modelEntry, by *modelEntry)
 		}
 		var candidates []*modelEntry
 		for _, r := range owners {
-			if q.o.Wanted == protocol.WantedAny || r.ask.level < h.ask.level {
+			if q.o.Preempt == protocol.PreemptAny || r.ask.level < h.ask.level {
 				candidates = append(candidates, r)
 			}
 		}
@@ -77,7 +77,7 @@ func (m *model) wanted(s *modelSemaphore) (chosen []*modelEntry, by *modelEntry)
 				return order(b.want.silent)
 			case (a.want.number != 0) != (b.want.number != 0):
 				return order(a.want.number != 0)
-			case q.o.Wanted == protocol.WantedHigher && a.ask.level != b.ask.level:
+			case q.o.Preempt == protocol.PreemptLower && a.ask.level != b.ask.level:
 				return order(a.ask.level < b.ask.level)
 			}
 			return order(a.order > b.order)
@@ -102,19 +102,19 @@ func order(first bool) int {
 	return 1
 }
 
-// updateWanted notifies the owners whose want has changed, and again if it is wanted still.
-func (m *model) updateWanted(s *modelSemaphore, again *modelEntry) {
+// updatePreempted notifies the owners whose preemption has changed, and again if it goes on.
+func (m *model) updatePreempted(s *modelSemaphore, again *modelEntry) {
 	if s.queue == nil || m.node(s.node) == nil {
 		return
 	}
-	chosen, by := m.wanted(s)
+	chosen, by := m.preempts(s)
 	for _, r := range s.entries {
 		is := slices.Contains(chosen, r)
 		switch {
 		case r.owner && is && r.want.number == 0:
-			m.countRule("owner is wanted")
+			m.countRule("owner is preempted")
 			if len(chosen) > 1 {
-				m.countRule("several owners are wanted")
+				m.countRule("several owners are preempted")
 			}
 			m.orders[m.bucketOf(s)]++
 			r.want.number, r.want.until, r.want.known = m.orders[m.bucketOf(s)], 0, false
@@ -122,33 +122,33 @@ func (m *model) updateWanted(s *modelSemaphore, again *modelEntry) {
 				if at := max(m.now, r.want.granted+s.queue.o.MinHold) + g; r.until == 0 || r.until > at {
 					r.want.until = at
 				} else {
-					m.countRule("wanted owner has an earlier bound")
+					m.countRule("preempted owner has an earlier bound")
 				}
 			}
-			m.notifyWanted(s, r, r.want.number, by.session.id)
+			m.notifyPreempted(s, r, r.want.number, by.session.id)
 		case r.owner && !is && r.want.number != 0 && m.alive(r.session):
 			m.withdraw(s, r)
 		case is && r == again:
-			m.countRule("silent owner is wanted still")
-			m.notifyWanted(s, r, r.want.number, by.session.id)
+			m.countRule("silent owner is preempted still")
+			m.notifyPreempted(s, r, r.want.number, by.session.id)
 		}
 	}
 }
 
-// withdraw takes a want back.
+// withdraw takes a preemption back.
 func (m *model) withdraw(s *modelSemaphore, r *modelEntry) {
-	m.countRule("owner is wanted no more")
+	m.countRule("owner is preempted no more")
 	number := r.want.number
 	r.want.number, r.want.until, r.want.known = 0, 0, false
-	m.notifyWanted(s, r, number, 0)
+	m.notifyPreempted(s, r, number, 0)
 }
 
-func (m *model) notifyWanted(s *modelSemaphore, r *modelEntry, number, by uint64) {
+func (m *model) notifyPreempted(s *modelSemaphore, r *modelEntry, number, by uint64) {
 	if r.session.ended {
 		return
 	}
-	m.emit(Event{Kind: EventLeaseWanted, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: s.node, Name: s.name,
-		OrderID: r.order, Grant: &protocol.Grant{Now: m.now, Until: r.bound(), Want: number}, Flag: by == 0, Result: by})
+	m.emit(Event{Kind: EventLeasePreempted, Session: r.session.id, Seq: r.seq, Epoch: r.session.epoch, Node: s.node, Name: s.name,
+		OrderID: r.order, Grant: &protocol.Grant{Now: m.now, Until: r.bound(), Preemption: number}, Flag: by == 0, Result: by})
 }
 
 // bound is when the hold of an owner ends, or is looked at; 0: never.
@@ -171,23 +171,23 @@ func (m *model) silent(s *modelSemaphore, r *modelEntry) {
 	if g := s.queue.o.Grace; g > 0 && (r.until == 0 || m.now+g < r.until) {
 		r.want.until = m.now + g
 	}
-	m.updateWanted(s, r)
+	m.updatePreempted(s, r)
 }
 
-// alterWanted takes all wants back when the rule changes.
-func (m *model) alterWanted(s *modelSemaphore, was, next protocol.SemaphoreOptions) {
-	if was.Wanted == next.Wanted && was.Grace == next.Grace && was.MinHold == next.MinHold {
+// alterPreempt takes all wants back when the rule changes.
+func (m *model) alterPreempt(s *modelSemaphore, was, next protocol.SemaphoreOptions) {
+	if was.Preempt == next.Preempt && was.Grace == next.Grace && was.MinHold == next.MinHold {
 		return
 	}
-	m.countRule("rule of wanted owners altered")
+	m.countRule("rule of preemption altered")
 	for _, r := range s.entries {
 		if r.owner && r.want.number != 0 {
 			m.withdraw(s, r)
 		}
 		switch {
-		case next.Wanted == protocol.WantedOff:
-			r.want = modelWant{}
-		case r.owner && was.Wanted == protocol.WantedOff:
+		case next.Preempt == protocol.PreemptOff:
+			r.want = modelPreemption{}
+		case r.owner && was.Preempt == protocol.PreemptOff:
 			r.want.granted = m.now
 		}
 	}
