@@ -139,7 +139,7 @@ func (c RateLimitConfig) decisions(ctx context.Context, l *longRun, s *instance)
 		return err
 	}
 	defer user.close()
-	if _, err := ratelimit.Create(ctx, user.session, "api", ratelimit.Config{Rate: plenty}); err != nil {
+	if _, err := ratelimit.Create(ctx, user.session, "api", ratelimit.Config{Rate: ratelimit.PerSecond(plenty)}); err != nil {
 		return err
 	}
 	if err := user.open(ctx, "api"); err != nil {
@@ -267,7 +267,7 @@ func newLimitUser(ctx context.Context, s *instance, path string) (*limitUser, er
 }
 
 func (u *limitUser) open(ctx context.Context, path string) (err error) {
-	u.limiter, err = ratelimit.Open(ctx, u.session, path)
+	u.limiter, err = ratelimit.JoinSession(ctx, u.session, path)
 	return err
 }
 

@@ -25,7 +25,7 @@ func (c RateLimitConfig) shares(ctx context.Context, l *longRun, s *instance) er
 		}
 		defer users[i].close()
 	}
-	if _, err := ratelimit.Create(ctx, users[0].session, "api", ratelimit.Config{Rate: sharedRate}); err != nil {
+	if _, err := ratelimit.Create(ctx, users[0].session, "api", ratelimit.Config{Rate: ratelimit.PerSecond(sharedRate)}); err != nil {
 		return err
 	}
 	var calling sync.WaitGroup
@@ -131,7 +131,7 @@ func (c RateLimitConfig) participants(ctx context.Context, l *longRun, s *instan
 		what string
 		rate float64
 	}{{"all calls admitted", 20 * n}, {"half of the calls denied", 5 * n}} {
-		if _, err := ratelimit.Alter(ctx, fleet.operator.session, "api", 0, ratelimit.Config{Rate: x.rate}); err != nil {
+		if _, err := ratelimit.Alter(ctx, fleet.operator.session, "api", 0, ratelimit.Config{Rate: ratelimit.PerSecond(x.rate)}); err != nil {
 			return err
 		}
 		calling, end := context.WithCancel(ctx)
@@ -191,7 +191,7 @@ func (c RateLimitConfig) newFleet(ctx context.Context, s *instance) (f *limitFle
 	if f.operator, err = newLimitUser(ctx, s, ""); err != nil {
 		return f, err
 	}
-	if _, err := ratelimit.Create(ctx, f.operator.session, "api", ratelimit.Config{Rate: 20 * float64(c.Participants)}); err != nil {
+	if _, err := ratelimit.Create(ctx, f.operator.session, "api", ratelimit.Config{Rate: ratelimit.PerSecond(20 * float64(c.Participants))}); err != nil {
 		return f, err
 	}
 	for i := range leavesOfFleet {
@@ -234,7 +234,7 @@ func (f *limitFleet) each(do func(i int) error) error {
 func (f *limitFleet) join(ctx context.Context) error {
 	f.limiters = make([]*ratelimit.Limiter, len(f.sessions))
 	return f.each(func(i int) (err error) {
-		f.limiters[i], err = ratelimit.Open(ctx, f.sessions[i], leafOfFleet(i))
+		f.limiters[i], err = ratelimit.JoinSession(ctx, f.sessions[i], leafOfFleet(i))
 		return err
 	})
 }

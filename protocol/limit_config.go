@@ -1,5 +1,7 @@
 package protocol
 
+import "strconv"
+
 // Limits of the resources of rate limits. Rates are in thousandths of a unit per second.
 const (
 	MaxLimitPath      = 1024
@@ -18,9 +20,10 @@ const (
 // LimitConfig is the configuration of a resource of a rate limit. The resource a/b is the child of
 // a; a resource without a parent is the root of a tree.
 type LimitConfig struct {
-	// Rate is in thousandths of a unit per second. A root needs one. Below a root 0 leaves the
-	// parent's as the only cap, and any rate is capped by the parent's.
+	// Rate is in thousandths of a unit per second, and capped by the parent's. 0 admits nobody.
 	Rate uint64
+	// Unlimited leaves the parent's rate as the only cap; Rate is 0 then. A root needs a rate.
+	Unlimited bool
 	// Burst is how much may be used at once after a time without use, in ms of the rate; 0 is
 	// 1,000. It is at least one unit.
 	Burst uint64
@@ -47,14 +50,18 @@ func (m *LimitConfig) Validate() error { f := checker(); m.fields(&f); return f.
 
 func (m *LimitConfig) fields(f *fields) {
 	limitRate(f, "config.rate", &m.Rate, "rate")
+	f.bool("config.unlimited", &m.Unlimited)
+	if m.Unlimited && m.Rate > 0 {
+		f.refuse("rate is %s, and the resource has no rate of its own; choose one of them", LimitRate(m.Rate))
+	}
 	f.millis("config.burst", &m.Burst, "burst", MaxLimitBurst)
 	f.uint32("config.weight", &m.Weight)
 	if m.Weight > MaxLimitWeight {
 		f.refuse("weight is %d; it must be 1 to %d", m.Weight, MaxLimitWeight)
 	}
 	limitRate(f, "config.min", &m.Min, "min")
-	if m.Rate > 0 && m.Min > m.Rate {
-		f.refuse("min is %d thousandths of a unit per second, more than the rate, %d; lower it", m.Min, m.Rate)
+	if !m.Unlimited && m.Min > m.Rate {
+		f.refuse("min is %s, more than the rate, %s; lower it", LimitRate(m.Min), LimitRate(m.Rate))
 	}
 	f.uint("config.lease", &m.Lease)
 	if m.Lease != 0 && (m.Lease < MinLimitLease || m.Lease > MaxLimitLease) {
@@ -64,7 +71,7 @@ func (m *LimitConfig) fields(f *fields) {
 	limitRate(f, "config.floor", &m.Floor, "floor")
 	f.text("config.foreign", &m.Foreign, "foreign settings", MaxForeignLen)
 	if m.Rate > MaxLimitBurstSize/m.BurstOrDefault()*1000 {
-		f.refuse("rate times burst is more than %d thousandths of a unit; lower the burst", uint64(MaxLimitBurstSize))
+		f.refuse("rate times burst is more than %s; lower the burst", LimitUnits(MaxLimitBurstSize))
 	}
 }
 
@@ -79,8 +86,31 @@ func (m *LimitConfig) BurstOrDefault() uint64 {
 func limitRate(f *fields, field string, v *uint64, what string) {
 	f.uint(field, v)
 	if *v > MaxLimitRate {
-		f.refuse("%s is %d thousandths of a unit per second; at most %d are allowed", what, *v, uint64(MaxLimitRate))
+		f.refuse("%s is %s; at most %s are allowed", what, LimitRate(*v), LimitRate(MaxLimitRate))
 	}
+}
+
+// LimitUnits writes an amount of thousandths of a unit, as in "1 unit" and "0.5 units".
+func LimitUnits(amount uint64) string {
+	if amount == 1000 {
+		return "1 unit"
+	}
+	return limitNumber(amount) + " units"
+}
+
+// LimitRate writes a rate of thousandths of a unit per second, as in "0.5/s".
+func LimitRate(rate uint64) string { return limitNumber(rate) + "/s" }
+
+func limitNumber(v uint64) string {
+	s := strconv.FormatUint(v/1000, 10)
+	if v %= 1000; v > 0 {
+		digits := strconv.FormatUint(1000+v, 10)[1:]
+		for digits[len(digits)-1] == '0' {
+			digits = digits[:len(digits)-1]
+		}
+		s += "." + digits
+	}
+	return s
 }
 
 // LimitRoot is the first segment of a resource's path, which names its tree.

@@ -1,8 +1,11 @@
 package protocol
 
-// MaxLimitLeaves bounds the leaves of one refresh, and MaxLimitStatement the bytes of a statement.
+// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, and the bytes of a
+// statement. A client that uses more leaves sends more refreshes.
 const (
 	MaxLimitLeaves    = 1_000
+	MaxLimitTogether  = 16
+	MaxLimitCalls     = 64
 	MaxLimitStatement = 256
 )
 
@@ -19,6 +22,7 @@ type LimitCreate struct {
 	Head
 	Path   []byte
 	Config LimitConfig
+	Force  bool   // even if sessions use the parent, which is a leaf until then
 	Reason string // for the audit log; left out when it is empty
 }
 
@@ -29,6 +33,7 @@ func (m *LimitCreate) fields(f *fields) {
 	o := f.enter("config")
 	m.Config.fields(f)
 	f.leave(o)
+	f.bool("force", &m.Force)
 	f.trailingReason(&m.Reason)
 }
 
@@ -153,7 +158,11 @@ type LimitLeaf struct {
 	Allowed   uint64 // amounts since the limiter was opened
 	Denied    uint64
 	Waited    uint64
-	Closed    bool // the client uses the leaf no more, and has no lease of it
+
+	Impossible uint64 // amounts of calls that can never be admitted
+	Units      uint64 // amount that the client wants to hold, for calls that do not wait
+	Left       uint64 // amount that it has of the last ones
+	Closed     bool   // the client uses the leaf no more, and has no lease of it
 }
 
 func (m *LimitRefresh) fields(f *fields) {
@@ -166,7 +175,7 @@ func (m *LimitRefresh) fields(f *fields) {
 	if n := len(m.Leaves); n > MaxLimitLeaves {
 		f.refuse("refresh has %d leaves; at most %d are allowed", n, MaxLimitLeaves)
 	}
-	for l := list(f, "leaves", 8, &m.Leaves); l.next(f); {
+	for l := list(f, "leaves", 12, &m.Leaves); l.next(f); {
 		l.item().fields(f)
 	}
 }
@@ -180,6 +189,9 @@ func (m *LimitLeaf) fields(f *fields) {
 	f.uint("leaves.allowed", &m.Allowed)
 	f.uint("leaves.denied", &m.Denied)
 	f.uint("leaves.waited", &m.Waited)
+	f.uint("leaves.impossible", &m.Impossible)
+	f.uint("leaves.units", &m.Units)
+	f.uint("leaves.left", &m.Left)
 	f.bool("leaves.closed", &m.Closed)
 }
 
@@ -205,26 +217,34 @@ const (
 	LimitShared   LimitWhy = 1 // the limit of a resource is shared
 	LimitShrink   LimitWhy = 2 // others have to confirm first that they use less
 	LimitLearning LimitWhy = 3 // the leader is new, and does not know yet who uses what
-	LimitFew      LimitWhy = 4 // there are few units for many clients: it is served remotely
+	LimitFew      LimitWhy = 4 // its share is too small for a lease: it is served remotely
 	LimitNone     LimitWhy = 5 // the resource cannot be used
+	LimitIdle     LimitWhy = 6 // it does not ask for anything
+	LimitClosed   LimitWhy = 7 // the rate of the resource is 0
+	LimitYoung    LimitWhy = 8 // it began a moment ago: its lease grows
 )
 
 // LimitRefreshReply has a lease for each leaf of the refresh, in its order.
 type LimitRefreshReply struct {
 	BucketEpoch, LeaderEpoch uint64
-	Length                   uint64 // of a lease, in ms
+	Length                   uint64 // of the lease of a session that began long ago, in ms
 	Again                    bool   // refresh again at once, naming this leadership
 	Leaves                   []LimitLease
 }
 
 // LimitLease is the lease of one leaf. A bucket with another rate or burst than before keeps its
-// level, up to the new burst; a new one is empty.
+// level, up to the new burst, and a new one is empty; then the level of the lease is added. One
+// without a rate is for the units that it comes with.
 type LimitLease struct {
 	State     LimitState
 	Rate      uint64 // thousandths of a unit per second
-	Burst     uint64 // thousandths of a unit
+	Burst     uint64 // thousandths of a unit; 0: there is no lease
+	Length    uint64 // ms
+	Level     uint64 // thousandths of a unit
+	Retry     uint64 // ms after which units that are asked for could be there; 0: it is not known
 	Statement []byte // to be presented with the next refresh
 	Most      uint64 // thousandths of a unit: a call for more can never be admitted
+	Limit     uint64 // rate of the resource, in force
 	Floor     uint64 // rate to use without a lease
 	Shadow    bool   // admit all, and count what would be denied
 	Why       LimitWhy
@@ -237,7 +257,7 @@ func (m *LimitRefreshReply) fields(f *fields) {
 	f.uint("leader epoch", &m.LeaderEpoch)
 	f.uint("length", &m.Length)
 	f.bool("again", &m.Again)
-	for l := list(f, "leaves", 9, &m.Leaves); l.next(f); {
+	for l := list(f, "leaves", 13, &m.Leaves); l.next(f); {
 		l.item().fields(f)
 	}
 }
@@ -246,8 +266,12 @@ func (m *LimitLease) fields(f *fields) {
 	small(f, "leaves.state", &m.State)
 	f.uint("leaves.rate", &m.Rate)
 	f.uint("leaves.burst", &m.Burst)
+	f.uint("leaves.length", &m.Length)
+	f.uint("leaves.level", &m.Level)
+	f.uint("leaves.retry", &m.Retry)
 	f.bytes("leaves.statement", &m.Statement)
 	f.uint("leaves.most", &m.Most)
+	f.uint("leaves.limit", &m.Limit)
 	f.uint("leaves.floor", &m.Floor)
 	f.bool("leaves.shadow", &m.Shadow)
 	small(f, "leaves.why", &m.Why)
@@ -265,37 +289,66 @@ func (m *LimitRefreshReply) DecodeBody(b []byte) error {
 	return f.err()
 }
 
-// LimitAcquire takes units of a leaf that is served remotely. ABORTED: it is leased; refresh the
-// lease. Reply: LimitAcquireReply.
+// LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Each of its calls
+// takes its amount of all the leaves, or of none. Reply: LimitAcquireReply.
 type LimitAcquire struct {
 	Session uint64
-	Path    []byte
-	Amount  uint64 // thousandths of a unit
-	Wait    bool   // keep a place in the queue; else the amount is wanted now or not at all
+	Path    []byte // of any resource of the tree
+	Leaves  []LimitNeed
+	Calls   []LimitCall // in their order
+	Wait    bool        // keep a turn for what is not granted; else the amounts are wanted now or not at all
+	Back    bool        // give the first amount back: another tree has refused what was wanted together
+}
+
+// LimitCall is a call that wants units.
+type LimitCall struct {
+	Amount uint64 // thousandths of a unit
+}
+
+// LimitNeed is a leaf that units are wanted of.
+type LimitNeed struct {
+	Path   []byte
+	Demand uint64 // rate that the client wants, in thousandths of a unit per second
 }
 
 func (m *LimitAcquire) fields(f *fields) {
 	f.message("limit acquire")
 	f.uint("session", &m.Session)
 	f.resource(&m.Path)
-	f.uint("amount", &m.Amount)
-	if m.Amount > MaxLimitBurstSize {
-		f.refuse("amount is %d thousandths of a unit; at most %d are allowed", m.Amount, uint64(MaxLimitBurstSize))
+	if n := len(m.Leaves); n > MaxLimitTogether || n == 0 && f.checks() {
+		f.refuse("an acquire names %d leaves; 1 to %d are allowed", n, MaxLimitTogether)
+	}
+	for l := list(f, "leaves", 2, &m.Leaves); l.next(f); {
+		x := l.item()
+		f.resource(&x.Path)
+		f.uint("leaves.demand", &x.Demand)
+	}
+	if n := len(m.Calls); n > MaxLimitCalls {
+		f.refuse("an acquire has %d calls; at most %d are allowed", n, MaxLimitCalls)
+	}
+	for l := list(f, "calls", 1, &m.Calls); l.next(f); {
+		x := l.item()
+		if f.uint("calls.amount", &x.Amount); x.Amount > MaxLimitBurstSize {
+			f.refuse("a call is for %s; at most %s are allowed", LimitUnits(x.Amount), LimitUnits(MaxLimitBurstSize))
+		}
 	}
 	f.bool("wait", &m.Wait)
+	f.bool("back", &m.Back)
 }
 
 func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *LimitAcquire) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// LimitAcquireReply reports whether the amount was taken.
+// LimitAcquireReply says which calls were granted.
 type LimitAcquireReply struct {
-	Retry uint64 // 0: it was; else ask again after so many ms
+	Granted uint64 // so many, from the first one on
+	Retry   uint64 // ms after which to ask again for the next one; 0: all were granted
 }
 
 func (m *LimitAcquireReply) fields(f *fields) {
 	f.message("limit acquire reply")
+	f.uint("granted", &m.Granted)
 	f.uint("retry", &m.Retry)
 }
 

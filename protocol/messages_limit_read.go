@@ -52,14 +52,17 @@ type LimitResource struct {
 	Leased       uint64 // rate that leases count with
 	LeasedBurst  uint64
 	Remote       uint64 // rate of the leader's own bucket
-	Sessions     uint64 // that use it itself
+	Level        uint64 // amount in that bucket
+	Sessions     uint64 // that have it open
+	Callers      uint64 // those of them that ask for something
 	Waiting      uint64 // amount that callers wait for
 	Allowed      uint64 // amounts since the leader began
 	Denied       uint64
 	Waited       uint64
+	Impossible   uint64 // amounts of calls that can never be admitted
 	Acquires     uint64 // remote ones
 	Unconfirmed  uint64 // rate that clients have to confirm that they do not use any more
-	ServedRemote bool
+	ServedRemote bool   // some of the sessions are
 }
 
 // LimitSession is what a session has of a leaf.
@@ -72,6 +75,8 @@ type LimitSession struct {
 	Demand  uint64
 	Waiting uint64
 	Used    uint64 // rate, of the time before the last refresh
+	Share   uint64 // rate that it is to have
+	Lacks   uint64 // ms since its calls wait or are denied; 0: they are not
 	Age     uint64 // ms since the session joined
 	Heard   uint64 // ms since its last refresh
 	Why     LimitWhy
@@ -86,10 +91,10 @@ func (m *LimitStatus) fields(f *fields) {
 	f.bool("learning", &m.Learning)
 	f.uint("learned", &m.Learned)
 	f.uint("participants", &m.Participants)
-	for l := list(f, "resources", 18, &m.Resources); l.next(f); {
+	for l := list(f, "resources", 21, &m.Resources); l.next(f); {
 		l.item().fields(f)
 	}
-	for l := list(f, "sessions", 12, &m.Sessions); l.next(f); {
+	for l := list(f, "sessions", 14, &m.Sessions); l.next(f); {
 		l.item().fields(f)
 	}
 	f.bytes("cursor", &m.Cursor)
@@ -108,11 +113,14 @@ func (m *LimitResource) fields(f *fields) {
 	f.uint("resources.leased", &m.Leased)
 	f.uint("resources.leased burst", &m.LeasedBurst)
 	f.uint("resources.remote", &m.Remote)
+	f.uint("resources.level", &m.Level)
 	f.uint("resources.sessions", &m.Sessions)
+	f.uint("resources.callers", &m.Callers)
 	f.uint("resources.waiting", &m.Waiting)
 	f.uint("resources.allowed", &m.Allowed)
 	f.uint("resources.denied", &m.Denied)
 	f.uint("resources.waited", &m.Waited)
+	f.uint("resources.impossible", &m.Impossible)
 	f.uint("resources.acquires", &m.Acquires)
 	f.uint("resources.unconfirmed", &m.Unconfirmed)
 	f.bool("resources.served remote", &m.ServedRemote)
@@ -127,6 +135,8 @@ func (m *LimitSession) fields(f *fields) {
 	f.uint("sessions.demand", &m.Demand)
 	f.uint("sessions.waiting", &m.Waiting)
 	f.uint("sessions.used", &m.Used)
+	f.uint("sessions.share", &m.Share)
+	f.uint("sessions.lacks", &m.Lacks)
 	f.uint("sessions.age", &m.Age)
 	f.uint("sessions.heard", &m.Heard)
 	small(f, "sessions.why", &m.Why)

@@ -11,6 +11,7 @@ type Machine struct {
 	id      uint64
 	applied uint64 // index of the last entry
 	epoch   uint64 // the register: leader epoch of the last take-over
+	epochAt uint64 // log time of that take-over; 0: it is in a snapshot. Not part of the state
 	limits  Limits
 	work    workLimits
 

@@ -14,6 +14,7 @@ type RateLimitView struct {
 	Version    uint64          // rises with each change of the tree
 	Leadership ratelimit.Leadership
 	Now        uint64 // time of the tree's bucket
+	Began      uint64 // the time of it at which the leadership began, as far as is known here; at most Now
 }
 
 // View finds the tree of a resource at the log time that the leader would stamp now. Errors:
@@ -24,11 +25,15 @@ func (r RateLimits) View(node uint64, path []byte, logTime uint64) (v RateLimitV
 	if err != nil {
 		return v, err
 	}
-	return RateLimitView{
+	v = RateLimitView{
 		Tree: limitOf(x), Version: x.revision,
 		Leadership: ratelimit.Leadership{Bucket: x.bucket.epoch, Epoch: r.m.epoch},
 		Now:        x.bucket.timeAt(max(logTime, r.m.logTime)),
-	}, nil
+	}
+	if v.Began = v.Now; r.m.epochAt > 0 {
+		v.Began = x.bucket.timeAt(r.m.epochAt) // that of its activation, if that came later
+	}
+	return v, nil
 }
 
 // List reads a page of a node's trees in the active buckets of this shard, in order of name. The

@@ -50,7 +50,7 @@ func newLimiters(ctx context.Context, purpose string, c **client.Client) *Limite
 			if err != nil {
 				return limiterUse{}, err
 			}
-			l, err := ratelimit.Open(ctx, s, key.resource)
+			l, err := ratelimit.JoinSession(ctx, s, key.resource)
 			if err != nil {
 				release()
 				return limiterUse{}, ResourceError{Err: err}

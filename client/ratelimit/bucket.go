@@ -11,11 +11,13 @@ import (
 // exact enough at a hundred million units a second. Amounts are in thousandths of a unit, and rates
 // in thousandths of a unit per second.
 //
+// A bucket without a rate has only the units that it was made with: its word is its level.
+//
 // It knows no clock: a decision is made at the time that the caller has read.
 type bucket struct {
 	rate, burst uint64
 	tolerance   int64        // the time that fills it from empty
-	full        atomic.Int64 // when it is full; closed: the bucket is replaced
+	full        atomic.Int64 // when it is full, or its level; closed: the bucket is replaced
 	until       atomic.Int64 // ns: the lease is believed until then
 }
 
@@ -29,9 +31,14 @@ const (
 
 // newBucket makes a bucket with a level, which may be below zero, at a time in ns.
 func newBucket(now int64, rate, burst uint64, level int64, until int64) *bucket {
-	b := &bucket{rate: rate, burst: burst, tolerance: span(burst, rate, false)}
-	b.full.Store(now*ticks + b.tolerance - b.span(min(level, int64(min(burst, math.MaxInt64)))))
+	b := &bucket{rate: rate, burst: burst}
 	b.until.Store(until)
+	if rate == 0 {
+		b.full.Store(min(level, int64(burst)))
+		return b
+	}
+	b.tolerance = span(burst, rate, false)
+	b.full.Store(now*ticks + b.tolerance - b.span(min(level, int64(min(burst, math.MaxInt64)))))
 	return b
 }
 
@@ -61,6 +68,9 @@ func (b *bucket) span(level int64) int64 {
 
 // levelAt is what the bucket has, given when it is full: less than zero for a debt.
 func (b *bucket) levelAt(now, full int64) int64 {
+	if b.rate == 0 {
+		return full
+	}
 	left := b.tolerance - max(full-now*ticks, 0)
 	amount := func(t int64) int64 {
 		hi, lo := bits.Mul64(uint64(t), b.rate)
@@ -84,7 +94,10 @@ const (
 
 // take takes an amount, if there is as much. It allocates nothing and takes no lock.
 func (b *bucket) take(now int64, amount uint64) verdict {
-	if b.rate == 0 || amount > b.burst {
+	if b.rate == 0 {
+		return b.takeUnits(amount)
+	}
+	if amount > b.burst {
 		if b.full.Load() == closed {
 			return replaced
 		}
@@ -106,6 +119,20 @@ func (b *bucket) take(now int64, amount uint64) verdict {
 	}
 }
 
+func (b *bucket) takeUnits(amount uint64) verdict {
+	for {
+		level := b.full.Load()
+		switch {
+		case level == closed:
+			return replaced
+		case level < 0 || uint64(level) < amount:
+			return denied
+		case b.full.CompareAndSwap(level, level-int64(amount)):
+			return admitted
+		}
+	}
+}
+
 // spend takes an amount that was used already. The level goes down to ten bursts below zero.
 func (b *bucket) spend(now int64, amount uint64) verdict {
 	for {
@@ -113,10 +140,13 @@ func (b *bucket) spend(now int64, amount uint64) verdict {
 		if full == closed {
 			return replaced
 		}
-		cost := int64(maxSpan)
-		if b.rate > 0 {
-			cost = span(amount, b.rate, true)
+		if b.rate == 0 {
+			if b.full.CompareAndSwap(full, max(full-int64(min(amount, 11*b.burst)), -10*int64(b.burst))) {
+				return admitted
+			}
+			continue
 		}
+		cost := span(amount, b.rate, true)
 		next := min(max(full, now*ticks)+cost, now*ticks+11*b.tolerance)
 		if b.full.CompareAndSwap(full, max(next, full)) {
 			return admitted
@@ -128,7 +158,11 @@ func (b *bucket) spend(now int64, amount uint64) verdict {
 func (b *bucket) giveBack(amount uint64) {
 	for {
 		full := b.full.Load()
-		if full == closed || b.full.CompareAndSwap(full, full-span(amount, b.rate, false)) {
+		next := full + int64(amount)
+		if b.rate > 0 {
+			next = full - span(amount, b.rate, false)
+		}
+		if full == closed || b.full.CompareAndSwap(full, next) {
 			return
 		}
 	}
@@ -136,7 +170,9 @@ func (b *bucket) giveBack(amount uint64) {
 
 // delay is after how many ns an amount can be taken; false: never with this lease.
 func (b *bucket) delay(now int64, amount uint64) (ns int64, ok bool) {
-	if b.rate == 0 || amount > b.burst {
+	if full := b.full.Load(); b.rate == 0 {
+		return 0, full != closed && full >= 0 && uint64(full) >= amount
+	} else if amount > b.burst {
 		return 0, false
 	}
 	wait := max(b.full.Load(), now*ticks) + span(amount, b.rate, true) - b.tolerance - now*ticks
@@ -146,7 +182,7 @@ func (b *bucket) delay(now int64, amount uint64) (ns int64, ok bool) {
 // close ends the bucket, and returns its level at a time.
 func (b *bucket) close(now int64) (level int64) {
 	full := b.full.Swap(closed)
-	if full == closed || b.rate == 0 {
+	if full == closed {
 		return 0
 	}
 	return b.levelAt(now, full)

@@ -28,7 +28,7 @@ func TestBucket(t *testing.T) {
 			return rate, min(1+r.Uint64N(1<<(5+r.IntN(25))), rate*3600+1000)
 		}
 		rate, burst := lease()
-		l := newLeaf("api")
+		l := newLeaf(newPart("api"), "api")
 		x := &protocol.LimitLease{Rate: rate, Burst: burst, Most: burst}
 		l.install(now, x, math.MaxInt64)
 		m := &model{rate: float64(rate), burst: float64(burst), at: float64(now)}
@@ -66,7 +66,7 @@ func TestBucket(t *testing.T) {
 // TestLeaseEnds: without a lease nothing is admitted but what the floor allows; the next lease
 // begins empty.
 func TestLeaseEnds(t *testing.T) {
-	l := newLeaf("api")
+	l := newLeaf(newPart("api"), "api")
 	lease := &protocol.LimitLease{Rate: 1_000_000, Burst: 1_000_000, Most: 1_000_000}
 	l.install(0, lease, 1e9)
 	if !l.decide(9e8, 800_000) || l.decide(1e9, 1000) {
@@ -78,6 +78,10 @@ func TestLeaseEnds(t *testing.T) {
 	}
 	lease.Floor = 2000
 	l.install(22e8, lease, 3e9)
+	if l.unreachable(25e8); l.decide(25e8, 900_000) {
+		t.Fatal("the floor is used beside a lease")
+	}
+	l.unreachable(3e9)
 	if !l.decide(5e9, 2000) || l.decide(5e9, 2000) {
 		t.Fatal("the floor is used without a lease")
 	}
@@ -86,7 +90,7 @@ func TestLeaseEnds(t *testing.T) {
 // TestConcurrentDecisions: however many decide at once, with leases that are replaced meanwhile,
 // all together are admitted no more than one would be.
 func TestConcurrentDecisions(t *testing.T) {
-	l := newLeaf("api")
+	l := newLeaf(newPart("api"), "api")
 	const rate, burst = 50_000_000, 5_000_000
 	l.install(0, &protocol.LimitLease{Rate: rate, Burst: burst, Most: burst}, math.MaxInt64)
 	var clock, taken atomic.Int64
@@ -99,9 +103,7 @@ func TestConcurrentDecisions(t *testing.T) {
 					taken.Add(1000)
 				}
 				if i == 0 && n%100 == 0 {
-					l.mu.Lock()
 					l.install(now, &protocol.LimitLease{Rate: rate - uint64(n%3), Burst: burst, Most: burst}, math.MaxInt64)
-					l.mu.Unlock()
 				}
 			}
 		})
@@ -114,7 +116,7 @@ func TestConcurrentDecisions(t *testing.T) {
 
 // TestDecisionDoesNotAllocate: neither does what is denied.
 func TestDecisionDoesNotAllocate(t *testing.T) {
-	l := newLeaf("api")
+	l := newLeaf(newPart("api"), "api")
 	l.install(now(), &protocol.LimitLease{Rate: 1_000_000, Burst: 1_000_000, Most: 1_000_000}, math.MaxInt64)
 	if n := testing.AllocsPerRun(1000, func() { l.attempt(1000); l.decide(now(), 1000) }); n > 0 {
 		t.Fatalf("%v allocations", n)
@@ -123,7 +125,7 @@ func TestDecisionDoesNotAllocate(t *testing.T) {
 
 // BenchmarkDecide is a decision with the clock read for it.
 func BenchmarkDecide(b *testing.B) {
-	l := newLeaf("api")
+	l := newLeaf(newPart("api"), "api")
 	l.install(now(), &protocol.LimitLease{Rate: 1e15, Burst: 1e15, Most: 1e15}, math.MaxInt64)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -134,7 +136,7 @@ func BenchmarkDecide(b *testing.B) {
 
 // BenchmarkDecideParallel is the same by 64 goroutines.
 func BenchmarkDecideParallel(b *testing.B) {
-	l := newLeaf("api")
+	l := newLeaf(newPart("api"), "api")
 	l.install(now(), &protocol.LimitLease{Rate: 1e15, Burst: 1e15, Most: 1e15}, math.MaxInt64)
 	b.SetParallelism(32)
 	b.ReportAllocs()

@@ -1,7 +1,5 @@
 package ratelimit
 
-import "time"
-
 // demand is the rate that a leaf wants: an average of what its callers attempt, and a fifth more.
 type demand struct {
 	attempted uint64  // when the average was taken
@@ -15,12 +13,17 @@ type demand struct {
 	waited bool // calls waited before the last look
 }
 
-// demandMemory is the memory of the average, in ns.
-const demandMemory = 1e9
+// demandMemory is the memory of the average, in ns, and idleAfter the time without a call after which
+// there is no demand.
+const (
+	demandMemory = 1e9
+	idleAfter    = int64(5e8)
+)
 
 // rush is how many calls show that more of them come, not only sooner. With fewer the average of ten
-// calls a second would go up and down, and with it the shares of all.
-const rush = 16
+// calls a second would go up and down, and with it the shares of all. Of sure times as many nobody doubts
+// the rate.
+const rush, sure = 16, 4
 
 // next is the average with what was attempted until now. need is the largest call.
 func (d *demand) next(now int64, attempted, need uint64) float64 {
@@ -29,10 +32,17 @@ func (d *demand) next(now int64, attempted, need uint64) float64 {
 		return d.average
 	}
 	rate := float64(attempted-d.attempted) / passed * 1e9
-	if rate > d.average && (d.average == 0 || d.enough(attempted, need)) {
-		return rate // callers that begin are not to wait for the average
+	weight := passed / demandMemory
+	if rate > d.average && d.enough(attempted, need) { // the more calls show it, the sooner it is believed
+		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, 1)))
+		if rate > 2*d.average {
+			weight = 1 // callers that begin are not to wait for the average
+		}
 	}
-	return d.average + (rate-d.average)*min(passed/demandMemory, 1)
+	if d.average == 0 && rate > 0 {
+		weight = 1
+	}
+	return d.average + (rate-d.average)*min(weight, 1)
 }
 
 func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
@@ -53,26 +63,29 @@ func (d *demand) look(now int64, attempted, need uint64) uint64 {
 
 // changed reports whether the server is to hear at once of what callers want now: a quarter more than
 // it knows of, or less for the length of the memory; calls that wait, or do not any more; a call
-// that is too large for the lease. Without it a client at its limit would refresh with each call
-// that is denied. l.mu is held.
+// that is too large for the lease; that there are no calls any more. Without it a client at its limit
+// would refresh with each call that is denied.
 func (d *demand) changed(now int64, l *leaf) bool {
+	l.sees(now)
 	need := l.largest()
-	wants := demandOf(d.next(now, l.attempted.Load(), need))
-	d.waited, l.lately = l.lately, len(l.queue) > 0
+	wants := demandOf(d.next(now, l.attempted(), need))
+	d.waited, l.lately = l.lately, l.queued.Load() > 0
 	return byQuarter(wants, d.reported) || now-d.at >= demandMemory && byQuarter(d.reported, wants) ||
-		d.waited != d.waiting || need > l.burst && need > d.need
+		d.waited != d.waiting || need > l.burst && need > d.need && l.rate > 0 ||
+		d.reported > 0 && l.idle(now)
 }
 
 // byQuarter reports whether a rate is more than a quarter above another.
 func byQuarter(rate, than uint64) bool { return rate > than && rate-than > than/4 }
 
-// patience is for how long nobody has to look whether it changed, unless a call says so. 0: for ever.
-func (d *demand) patience() time.Duration {
+// patience is for how long nobody has to look whether it changed, in ns, unless a call says so. 0: for
+// ever.
+func (d *demand) patience() int64 {
 	switch {
 	case d.waiting:
 		return demandGap
 	case d.reported > 0:
-		return demandMemory
+		return idleAfter
 	}
 	return 0
 }

@@ -10,15 +10,23 @@ import (
 type demandTest struct {
 	*testing.T
 	l   *leaf
-	d   demand
+	d   *demand
 	now int64
 }
 
 func newDemandTest(t *testing.T) *demandTest {
-	x := &demandTest{T: t, l: newLeaf("api"), now: 1e9}
-	x.l.burst = 1 << 40
-	x.l.report(x.now, &x.d) // the first refresh
+	x := &demandTest{T: t, l: newLeaf(newPart("api"), "api"), now: 1e9}
+	x.d = &x.l.demand
+	x.l.length = 1500
+	x.l.burst, x.l.rate = 1<<40, 1
+	x.l.report(x.now) // the first refresh
 	return x
+}
+
+// call is one that is admitted.
+func (x *demandTest) call(amount uint64) {
+	x.l.attempt(amount)
+	x.l.allowed.Add(amount)
 }
 
 // looks is after how many looks of most the server is to hear; 0: it is not. Each has 100 ms of calls
@@ -38,7 +46,7 @@ func (x *demandTest) looks(most int, calls func()) int {
 func (x *demandTest) refresh(calls func()) (waiting bool) {
 	calls()
 	x.now += 1e8
-	return x.l.report(x.now, &x.d).Waiting > 0
+	return x.l.report(x.now).Waiting > 0
 }
 
 // TestDemandChanges: the server hears at once of a demand that rose, and of one that fell for a second;
@@ -48,7 +56,7 @@ func TestDemandChanges(t *testing.T) {
 	attempts := func(calls int) func() { // of one unit each
 		return func() {
 			for range calls {
-				x.l.attempt(1000)
+				x.call(1000)
 			}
 		}
 	}
@@ -76,7 +84,7 @@ func TestDemandChanges(t *testing.T) {
 		t.Error("twice as many calls change nothing")
 	}
 	x.refresh(attempts(20))
-	if n := x.looks(20, attempts(0)); n != 10 {
+	if n := x.looks(20, attempts(0)); n != 5 {
 		t.Errorf("calls end, and look %d finds a change", n)
 	}
 	for range 3 {
@@ -86,11 +94,11 @@ func TestDemandChanges(t *testing.T) {
 	if x.d.reported != 0 || x.d.patience() != 0 {
 		t.Errorf("calls have ended, and the demand is %d", x.d.reported)
 	}
-	x.l.burst = 5000
+	x.l.rate, x.l.burst = 1, 5000
 	if n := x.looks(1, attempts(0)); n != 0 {
 		t.Error("nothing changed")
 	}
-	x.l.attempt(9000)
+	x.call(9000)
 	x.d.reported = 1 << 40 // so that it is no change of the rate
 	if n := x.looks(1, attempts(0)); n != 1 {
 		t.Error("a call larger than the burst of the lease changes nothing")
@@ -105,19 +113,19 @@ func TestFewCalls(t *testing.T) {
 	changes, least, most := 0, uint64(math.MaxUint64), uint64(0)
 	for look := range 600 {
 		for calls < look && r.IntN(2) == 0 || calls < look-2 { // 1 in 100 ms, now and then none or more
-			x.l.attempt(1000)
+			x.call(1000)
 			calls++
 		}
 		x.now += 1e8
 		if look < 50 {
-			x.l.report(x.now, &x.d)
+			x.l.report(x.now)
 			continue
 		}
 		if x.d.changed(x.now, x.l) {
 			changes++
-			x.l.report(x.now, &x.d)
+			x.l.report(x.now)
 		} else if look%10 == 0 {
-			x.l.report(x.now, &x.d)
+			x.l.report(x.now)
 		}
 		least, most = min(least, x.d.reported), max(most, x.d.reported)
 	}
@@ -129,10 +137,11 @@ func TestFewCalls(t *testing.T) {
 // TestWaitingChanges: so it does of calls that wait. A queue that is empty now and then still is one.
 func TestWaitingChanges(t *testing.T) {
 	x := newDemandTest(t)
-	enqueue := func() { x.l.enqueue(1) }
+	var m machine
+	enqueue := func() { m.enqueue(x.now, &call{leaves: []*leaf{x.l}, amount: 0}) }
 	finish := func() {
-		for len(x.l.queue) > 0 {
-			x.l.finish(x.l.queue[0], nil)
+		for c := x.l.head(); c != nil; c = x.l.head() {
+			m.finish(c, nil)
 		}
 	}
 	if n := x.looks(1, enqueue); n != 1 || !x.refresh(func() {}) {

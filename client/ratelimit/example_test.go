@@ -23,9 +23,9 @@ func Example() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		limit := ratelimit.Config{Rate: 1000, Lease: time.Second}
+		limit := ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: time.Second}
 		_, _ = ratelimit.Create(ctx, s, "api", limit) // the first of them makes it
-		l, err := ratelimit.Open(ctx, s, "api")
+		l, err := ratelimit.JoinSession(ctx, s, "api")
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -19,7 +19,7 @@ import (
 func TestBadConfigurations(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 1000})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000)})
 	f.create(s, "api/a", ratelimit.Config{Min: 600})
 	type config = ratelimit.Config
 	for what, x := range map[string]struct {
@@ -27,29 +27,29 @@ func TestBadConfigurations(t *testing.T) {
 		c    config
 		want protocol.Status
 	}{
-		"a rate that is no number":    {"x", config{Rate: math.NaN()}, protocol.StatusBadRequest},
-		"a guarantee that is none":    {"x", config{Rate: 1, Min: math.NaN()}, protocol.StatusBadRequest},
-		"a floor that is none":        {"x", config{Rate: 1, Floor: math.NaN()}, protocol.StatusBadRequest},
-		"an infinite rate":            {"x", config{Rate: math.Inf(1)}, protocol.StatusBadRequest},
-		"a rate below 0":              {"x", config{Rate: -1}, protocol.StatusBadRequest},
-		"a guarantee below 0":         {"x", config{Rate: 1, Min: math.Inf(-1)}, protocol.StatusBadRequest},
-		"too high a rate":             {"x", config{Rate: 1e12 + 1}, protocol.StatusBadRequest},
+		"a rate that is no number":    {"x", config{Rate: ratelimit.PerSecond(math.NaN())}, protocol.StatusBadRequest},
+		"a guarantee that is none":    {"x", config{Rate: ratelimit.PerSecond(1), Min: math.NaN()}, protocol.StatusBadRequest},
+		"a floor that is none":        {"x", config{Rate: ratelimit.PerSecond(1), Floor: math.NaN()}, protocol.StatusBadRequest},
+		"an infinite rate":            {"x", config{Rate: ratelimit.PerSecond(math.Inf(1))}, protocol.StatusBadRequest},
+		"a rate below 0":              {"x", config{Rate: ratelimit.PerSecond(-1)}, protocol.StatusBadRequest},
+		"a guarantee below 0":         {"x", config{Rate: ratelimit.PerSecond(1), Min: math.Inf(-1)}, protocol.StatusBadRequest},
+		"too high a rate":             {"x", config{Rate: ratelimit.PerSecond(1e12 + 1)}, protocol.StatusBadRequest},
 		"no rate":                     {"x", config{}, protocol.StatusBadRequest},
-		"a rate that rounds to none":  {"x", config{Rate: 0.0004}, protocol.StatusBadRequest},
-		"a burst of too many units":   {"x", config{Rate: 1e12, Burst: 1001 * time.Millisecond}, protocol.StatusBadRequest},
-		"a burst over an hour":        {"x", config{Rate: 1, Burst: time.Hour + 1}, protocol.StatusBadRequest},
-		"a burst below 0":             {"x", config{Rate: 1, Burst: -1}, protocol.StatusBadRequest},
+		"a rate that rounds to none":  {"x", config{Rate: ratelimit.PerSecond(0.0004)}, protocol.StatusBadRequest},
+		"a burst of too many units":   {"x", config{Rate: ratelimit.PerSecond(1e12), Burst: 1001 * time.Millisecond}, protocol.StatusBadRequest},
+		"a burst over an hour":        {"x", config{Rate: ratelimit.PerSecond(1), Burst: time.Hour + 1}, protocol.StatusBadRequest},
+		"a burst below 0":             {"x", config{Rate: ratelimit.PerSecond(1), Burst: -1}, protocol.StatusBadRequest},
 		"too high a weight":           {"api/x", config{Weight: 10_001}, protocol.StatusBadRequest},
-		"a guarantee above the rate":  {"api/x", config{Rate: 1, Min: 2}, protocol.StatusBadRequest},
+		"a guarantee above the rate":  {"api/x", config{Rate: ratelimit.PerSecond(1), Min: 2}, protocol.StatusBadRequest},
 		"guarantees above the parent": {"api/x", config{Min: 400.001}, protocol.StatusBadRequest},
-		"too short a lease":           {"x", config{Rate: 1, Lease: 499 * time.Millisecond}, protocol.StatusBadRequest},
-		"too long a lease":            {"x", config{Rate: 1, Lease: time.Minute + 1}, protocol.StatusBadRequest},
-		"a lease below 0":             {"x", config{Rate: 1, Lease: -1}, protocol.StatusBadRequest},
+		"too short a lease":           {"x", config{Rate: ratelimit.PerSecond(1), Lease: 499 * time.Millisecond}, protocol.StatusBadRequest},
+		"too long a lease":            {"x", config{Rate: ratelimit.PerSecond(1), Lease: time.Minute + 1}, protocol.StatusBadRequest},
+		"a lease below 0":             {"x", config{Rate: ratelimit.PerSecond(1), Lease: -1}, protocol.StatusBadRequest},
 		"a lease below a root":        {"api/x", config{Lease: time.Second}, protocol.StatusBadRequest},
-		"a long foreign setting":      {"x", config{Rate: 1, Foreign: strings.Repeat("x", 257)}, protocol.StatusBadRequest},
-		"no path":                     {"", config{Rate: 1}, protocol.StatusBadRequest},
-		"too long a path":             {strings.Repeat("x", 1025), config{Rate: 1}, protocol.StatusBadRequest},
-		"too deep a path":             {"a/b/c/d/e/f/g/h/i", config{Rate: 1}, protocol.StatusBadRequest},
+		"a long foreign setting":      {"x", config{Rate: ratelimit.PerSecond(1), Foreign: strings.Repeat("x", 257)}, protocol.StatusBadRequest},
+		"no path":                     {"", config{Rate: ratelimit.PerSecond(1)}, protocol.StatusBadRequest},
+		"too long a path":             {strings.Repeat("x", 1025), config{Rate: ratelimit.PerSecond(1)}, protocol.StatusBadRequest},
+		"too deep a path":             {"a/b/c/d/e/f/g/h/i", config{Rate: ratelimit.PerSecond(1)}, protocol.StatusBadRequest},
 		"an empty segment":            {"api//x", config{}, protocol.StatusBadRequest},
 		"a slash at the end":          {"api/", config{}, protocol.StatusBadRequest},
 		"a relative path":             {"api/../x", config{}, protocol.StatusBadRequest},
@@ -69,8 +69,8 @@ func TestBadConfigurations(t *testing.T) {
 		err  error
 		want protocol.Status
 	}{
-		"an alter to no number":         {alter("api", 0, config{Rate: math.NaN()}), protocol.StatusBadRequest},
-		"an alter below the guarantees": {alter("api", 0, config{Rate: 599.999}), protocol.StatusBadRequest},
+		"an alter to no number":         {alter("api", 0, config{Rate: ratelimit.PerSecond(math.NaN())}), protocol.StatusBadRequest},
+		"an alter below the guarantees": {alter("api", 0, config{Rate: ratelimit.PerSecond(599.999)}), protocol.StatusBadRequest},
 		"an alter of another revision":  {alter("api/a", 9, config{}), protocol.StatusPreconditionFailed},
 		"an alter of none":              {alter("api/x", 0, config{}), protocol.StatusNotFound},
 		"a delete with children":        {ratelimit.Delete(f.ctx, s, "api", 0), protocol.StatusPreconditionFailed},
@@ -95,8 +95,8 @@ func TestBadConfigurations(t *testing.T) {
 func TestBadAmounts(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 100, Burst: 500 * time.Millisecond, Lease: time.Minute})
-	f.create(s, "other", ratelimit.Config{Rate: 1e12, Lease: time.Minute})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100), Burst: 500 * time.Millisecond, Lease: time.Minute})
+	f.create(s, "other", ratelimit.Config{Rate: ratelimit.PerSecond(1e12), Lease: time.Minute})
 	l, other := f.open(s, "api"), f.open(s, "other")
 	both := ratelimit.All(l, other)
 	for what, err := range map[string]error{
@@ -123,8 +123,8 @@ func TestBadAmounts(t *testing.T) {
 		if l.Allow(n) || both.Allow(n) {
 			t.Errorf("%d units are allowed", n)
 		}
-		if d := l.RetryAfter(n); d < time.Millisecond || d > time.Second {
-			t.Errorf("retry %d units after %v", n, d)
+		if d, err := l.RetryAfter(n); !errors.Is(err, protocol.StatusBadRequest) {
+			t.Errorf("retry %d units after %v: %v", n, d, err)
 		}
 	}
 	if s, o := l.Stats(), other.Stats(); s.Allowed != 0 || s.Waiting != 0 || o.Allowed != 0 {
@@ -132,6 +132,11 @@ func TestBadAmounts(t *testing.T) {
 	}
 	if err := l.Wait(f.ctx, 50); err != nil { // a whole burst is no overflow
 		t.Error(err)
+	}
+	for l.Stats().Rate == 0 { // what is spent without a lease is owed
+		if err := l.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	l.Spent(math.MaxUint64) // the level goes down to ten bursts below zero, and not around
 	if level := l.Stats().Level; level < -501 || level > -490 {
@@ -147,7 +152,7 @@ func TestBadAmounts(t *testing.T) {
 func TestBadStatements(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()
-	f.create(a, "api", ratelimit.Config{Rate: 1000, Lease: 500 * time.Millisecond})
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: 500 * time.Millisecond})
 	la, lb := f.open(a, "api"), f.open(b, "api")
 	refresh := func() {
 		for a, b := la.Stats().Refreshes, lb.Stats().Refreshes; la.Stats().Refreshes < a+2 || lb.Stats().Refreshes < b+2; {
@@ -182,7 +187,7 @@ func TestParticipants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.create(a, "api", ratelimit.Config{Rate: 100})
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100)})
 	one, again, two := f.open(a, "api"), f.open(a, "api"), f.open(b, "api")
 	participants := func() uint64 {
 		d, err := ratelimit.Describe(f.ctx, a.Node(), "api", 10)
@@ -230,7 +235,7 @@ func TestQuotaOfRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.create(s, "api", ratelimit.Config{Rate: 1000, Lease: 500 * time.Millisecond})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: 500 * time.Millisecond})
 	l := f.open(s, "api")
 	for range 10 {
 		if err := l.Wait(f.ctx, 100); err != nil {

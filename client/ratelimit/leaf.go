@@ -2,9 +2,7 @@ package ratelimit
 
 import (
 	"math"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -13,69 +11,99 @@ import (
 // The server counts the whole length: the rest is for clocks that differ.
 const beliefNum, beliefDen = 85, 100
 
-// leaf is one resource as a session uses it: the bucket of its lease, and what callers did. It
-// makes decisions at the times that it is given.
+// unknown is the burst of a resource that the server has not described yet.
+const unknown = math.MaxUint64
+
+// leaf is one resource as a session uses it: the bucket of its lease, and what callers did. Calls of
+// [Limiter.Allow] use the atomic fields alone; all others are the machine's.
 type leaf struct {
+	part *part
 	path string
 
 	bucket atomic.Pointer[bucket]
-	floor  atomic.Pointer[bucket] // used without a lease; nil: deny
+	floor  atomic.Pointer[bucket] // used without a lease, while the server cannot be reached; nil: deny
 	shadow atomic.Bool
-	remote atomic.Bool
-	most   atomic.Uint64 // amount; 0 while it is not known
+	most   atomic.Uint64 // amount that a call can have; unknown before the first answer
+	queued atomic.Int32  // calls in the queue
 
 	// Amounts since the limiter was opened.
-	attempted, allowed, denied, waited atomic.Uint64
-	need                               atomic.Uint64 // the largest amount of a call since the last refresh
+	allowed, denied, waited, impossible atomic.Uint64
+	need                                atomic.Uint64 // the largest amount of a call since the last refresh
+	refused                             atomic.Uint64 // the largest amount that Allow refused since the machine looked
+	poked                               atomic.Bool   // the machine knows that calls were refused
 
-	mu        sync.Mutex
-	err       error // why the resource cannot be used
-	queue     []*waiter
-	waiting   uint64 // amount in the queue
-	queued    atomic.Int32
-	lately    bool // a call waited since the last look at the demand
-	statement []byte
-	rate      uint64
-	burst     uint64
-	why       protocol.LimitWhy
-	at        string
-	floorRate uint64
-	asking    bool // a goroutine acquires at the server
-	timer     *time.Timer
-	users     int // limiters; guarded by the participant
+	users   int // limiters
+	err     error
+	demand  demand
+	queue   []*call // some of them may be finished
+	waiting uint64  // amount in the queue
+	gaveUp  uint64  // amount of calls that left the queue
+	lately  bool    // a call waited since the last look at the demand
+	stale   bool    // the server is to describe it
+	active  bool    // it is among the part's active ones
+
+	statement   []byte
+	rate, burst uint64 // of the lease
+	length      uint64 // ms, of the lease or of one that it would get
+	why         protocol.LimitWhy
+	at          string
+	limit       uint64 // rate of the resource
+	floorRate   uint64
+	remote      bool // the server gives out units
+
+	asking  bool   // for units of the queue's calls
+	askAt   int64  // when to ask again
+	units   uint64 // amount that Allow wants to have here; 0: none
+	unitsAt int64  // when the server may have it
+	unitsBy int64  // nobody wants it from then on
+	usedAt  int64  // when calls were last seen
+	used    uint64 // attempts until then
 }
 
-// waiter is a call that waits in the queue of its leaf.
-type waiter struct {
-	amount uint64
-	spent  bool          // the amount was used already
-	done   chan struct{} // closed when it is admitted, or failed
-	err    error
+// call is a call that waits in the queues of its leaves.
+type call struct {
+	leaves   []*leaf
+	amount   uint64
+	spent    bool // the amount was used already
+	finished bool
+	done     chan struct{} // closed when it is admitted, or failed
+	err      error
+
+	heard    bool          // its first answer has come: the server's, or that of a lease
+	answered chan struct{} // closed then; nil: nobody waits for that
+
+	// Of a call of several leaves, while units of some are asked for.
+	asking bool
+	askAt  int64
+	took   []*bucket // that its amount was taken from
+	given  []*leaf   // whose units the server has given out
+	asked  [][]*leaf // of each tree, the leaves whose units the server gives out
+	step   int       // of asked
 }
 
-func newLeaf(path string) *leaf {
-	l := &leaf{path: path, users: 1}
+func newLeaf(p *part, path string) *leaf {
+	l := &leaf{part: p, path: path, users: 1, stale: true, length: firstLength}
+	l.most.Store(unknown)
 	l.bucket.Store(newBucket(0, 0, 0, 0, math.MinInt64))
 	return l
 }
 
+// leased reports whether there is a lease with a rate.
+func (l *leaf) leased(now int64) bool {
+	b := l.bucket.Load()
+	return b.rate > 0 && now < b.until.Load()
+}
+
 // install puts a lease in place of the one before. A lease that follows one that is still believed
-// keeps its level up to the new burst; any other begins empty. mu is held.
+// keeps its level up to the new burst; any other begins empty. What comes with it is added.
 func (l *leaf) install(now int64, x *protocol.LimitLease, until int64) {
-	old := l.bucket.Load()
 	l.most.Store(x.Most)
 	l.shadow.Store(x.Shadow)
-	l.remote.Store(x.State == protocol.LimitRemote)
+	l.remote = x.State == protocol.LimitRemote
 	l.statement = append(l.statement[:0], x.Statement...)
-	l.why, l.at = x.Why, string(x.At)
-	if x.Floor != l.floorRate {
-		if l.floorRate = x.Floor; x.Floor == 0 {
-			l.floor.Store(nil)
-		} else {
-			l.floor.Store(newBucket(now, x.Floor, max(x.Floor, 1000), 0, math.MaxInt64))
-		}
-	}
-	if x.Rate == old.rate && x.Burst == old.burst && now < old.until.Load() {
+	l.why, l.at, l.limit, l.floorRate, l.length = x.Why, string(x.At), x.Limit, x.Floor, max(x.Length, 1)
+	old := l.bucket.Load()
+	if x.Rate == old.rate && x.Burst == old.burst && x.Level == 0 && now < old.until.Load() {
 		old.until.Store(until)
 		return
 	}
@@ -85,26 +113,39 @@ func (l *leaf) install(now int64, x *protocol.LimitLease, until int64) {
 		level = min(level, 0)
 	}
 	l.rate, l.burst = x.Rate, x.Burst
-	level = max(level, -10*int64(min(x.Burst, protocol.MaxLimitBurstSize)))
+	burst := int64(min(x.Burst, protocol.MaxLimitBurstSize))
+	level = max(min(level, burst-int64(min(x.Level, x.Burst))), -10*burst) + int64(min(x.Level, x.Burst))
 	l.bucket.Store(newBucket(now, x.Rate, x.Burst, level, until))
 }
 
-// drop gives up the lease. mu is held.
+// drop gives up the lease.
 func (l *leaf) drop(now int64) {
 	l.bucket.Load().close(now)
-	l.statement, l.rate, l.burst = nil, 0, 0
-	l.remote.Store(false)
+	l.statement, l.rate, l.burst, l.remote = nil, 0, 0, false
 	l.bucket.Store(newBucket(now, 0, 0, 0, math.MinInt64))
+}
+
+// unreachable has the floor count, if there is one: the server cannot be reached.
+func (l *leaf) unreachable(now int64) {
+	if l.floorRate > 0 && l.floor.Load() == nil && now >= l.bucket.Load().until.Load() {
+		l.floor.Store(newBucket(now, l.floorRate, max(l.floorRate, 1000), 0, math.MaxInt64))
+	}
+}
+
+// deciding is the bucket that decides; nil: there is none.
+func (l *leaf) deciding(now int64) *bucket {
+	if b := l.bucket.Load(); now < b.until.Load() {
+		return b
+	}
+	return l.floor.Load()
 }
 
 // decide takes an amount now, or not at all. It is local: no lock, no packet, no allocation.
 func (l *leaf) decide(now int64, amount uint64) bool {
 	for {
-		b := l.bucket.Load()
-		if now >= b.until.Load() {
-			if b = l.floor.Load(); b == nil {
-				return false
-			}
+		b := l.deciding(now)
+		if b == nil {
+			return false
 		}
 		switch b.take(now, amount) {
 		case admitted:
@@ -115,9 +156,8 @@ func (l *leaf) decide(now int64, amount uint64) bool {
 	}
 }
 
-// attempt counts a call.
+// attempt notes how large a call is.
 func (l *leaf) attempt(amount uint64) {
-	l.attempted.Add(amount)
 	for {
 		need := l.need.Load()
 		if amount <= need || l.need.CompareAndSwap(need, amount) {
@@ -126,16 +166,25 @@ func (l *leaf) attempt(amount uint64) {
 	}
 }
 
+// attempted is the amount of all calls.
+func (l *leaf) attempted() uint64 { return l.allowed.Load() + l.denied.Load() + l.waiting + l.gaveUp }
+
+// refuse counts an amount that Allow refuses.
+func (l *leaf) refuse(amount uint64) {
+	l.denied.Add(amount)
+	for {
+		most := l.refused.Load()
+		if amount <= most || l.refused.CompareAndSwap(most, amount) {
+			return
+		}
+	}
+}
+
 // spend counts an amount that was used already. False: there is no bucket to take it from.
 func (l *leaf) spend(now int64, amount uint64) bool {
 	for {
-		b := l.bucket.Load()
-		if now >= b.until.Load() {
-			if b = l.floor.Load(); b == nil {
-				return false
-			}
-		}
-		if b.rate == 0 && b.full.Load() != closed {
+		b := l.deciding(now)
+		if b == nil || b.burst == 0 {
 			return false
 		}
 		if b.spend(now, amount) != replaced {
@@ -144,102 +193,74 @@ func (l *leaf) spend(now int64, amount uint64) bool {
 	}
 }
 
-// oweSpent has later calls wait for an amount that was used already, up to ten bursts. mu is held.
-func (l *leaf) oweSpent(amount uint64) {
-	most := l.most.Load()
-	for owed := uint64(0); most > 0 && amount > 0 && owed < 10*most; owed += most {
-		part := min(amount, most)
-		l.enqueue(part).spent = true
-		amount -= part
-	}
-}
-
-// giveBack returns what decide took.
-func (l *leaf) giveBack(amount uint64) { l.bucket.Load().giveBack(amount) }
-
-// pump admits what can be admitted from the head of the queue on, and returns after how many ns to
-// call it again; 0: when something changes. mu is held.
-func (l *leaf) pump(now int64) (again int64) {
-	for len(l.queue) > 0 {
-		w := l.queue[0]
-		if l.err == nil && !l.shadow.Load() && !l.decide(now, w.amount) {
-			b := l.bucket.Load()
-			if now >= b.until.Load() {
-				if b = l.floor.Load(); b == nil {
-					return 0
-				}
-			}
-			if ns, ok := b.delay(now, w.amount); ok {
-				return max(ns, int64(time.Microsecond))
-			}
-			return 0
-		}
-		l.finish(w, l.err)
-	}
-	return 0
-}
-
-// finish ends the wait of the first in the queue, which is admitted unless there is an error. mu is
-// held.
-func (l *leaf) finish(w *waiter, err error) {
-	l.unqueue(w)
-	if w.err = err; err == nil {
-		l.allowed.Add(w.amount)
-		if !w.spent {
-			l.waited.Add(w.amount)
-		}
-	}
-	close(w.done)
-}
-
-// unqueue takes a waiter out of the queue, and reports whether it was there. mu is held.
-func (l *leaf) unqueue(w *waiter) bool {
-	for i, x := range l.queue {
-		if x == w {
-			copy(l.queue[i:], l.queue[i+1:])
-			l.queue[len(l.queue)-1] = nil
-			l.queue = l.queue[:len(l.queue)-1]
-			l.waiting -= w.amount
-			l.queued.Store(int32(len(l.queue)))
-			return true
-		}
-	}
-	return false
-}
-
-// enqueue puts a call at the end of the queue. mu is held.
-func (l *leaf) enqueue(amount uint64) *waiter {
-	w := &waiter{amount: amount, done: make(chan struct{})}
-	l.queue = append(l.queue, w)
-	l.waiting += amount
-	l.lately = true
-	l.queued.Store(int32(len(l.queue)))
-	return w
-}
-
-// largest is the largest amount of a call since the last refresh. mu is held.
+// largest is the largest amount of a call lately.
 func (l *leaf) largest() uint64 {
 	need := l.need.Load()
-	for _, w := range l.queue {
-		need = max(need, w.amount)
+	if c := l.head(); c != nil {
+		need = max(need, c.amount)
 	}
 	return need
 }
 
+// head is the first call that waits.
+func (l *leaf) head() *call {
+	for len(l.queue) > 0 && l.queue[0].finished {
+		l.queue[0] = nil
+		l.queue = l.queue[1:]
+	}
+	if len(l.queue) == 0 {
+		return nil
+	}
+	return l.queue[0]
+}
+
+// sees notes when there were calls.
+func (l *leaf) sees(now int64) {
+	if n := l.attempted(); n != l.used || l.queued.Load() > 0 {
+		l.used, l.usedAt = n, now
+	}
+}
+
+// idle reports whether nobody has called for a while. A lease that is not used ends at the next
+// refresh.
+func (l *leaf) idle(now int64) bool {
+	return l.queued.Load() == 0 && l.units == 0 && now-l.usedAt >= max(idleAfter, int64(l.length)*1e6/3)
+}
+
+// resting reports whether nothing is to be done for the leaf until somebody calls.
+func (l *leaf) resting(now int64) bool {
+	return !l.stale && l.burst == 0 && l.demand.reported == 0 && !l.demand.waiting && !l.poked.Load() && l.idle(now)
+}
+
 // report is what a refresh says of the leaf. Calls that waited since the last one count as ones that
-// wait: a queue that is empty now and then would look like one that ends and begins. mu is held.
-func (l *leaf) report(now int64, d *demand) protocol.LimitLeaf {
+// wait: a queue that is empty now and then would look like one that ends and begins.
+func (l *leaf) report(now int64) protocol.LimitLeaf {
+	l.sees(now)
+	d := &l.demand
 	d.need, d.waiting = l.largest(), l.lately || d.waited
-	d.reported = d.look(now, l.attempted.Load(), d.need)
+	d.reported = d.look(now, l.attempted(), d.need)
+	if !d.waiting && l.idle(now) {
+		d.reported, d.average = 0, 0
+		if l.burst > 0 {
+			l.drop(now)
+		}
+	}
 	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Waiting: l.waiting, Need: d.need,
-		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load()}
+		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()}
 	if d.waiting {
 		f.Waiting = max(f.Waiting, 1)
 	}
-	l.lately, d.waited = len(l.queue) > 0, false
+	l.lately, d.waited = l.queued.Load() > 0, false
 	l.need.Store(0)
-	if now < l.bucket.Load().until.Load() {
+	b := l.bucket.Load()
+	if now < b.until.Load() && l.burst > 0 {
 		f.Statement = append([]byte{}, l.statement...)
+		if l.rate == 0 {
+			f.Left = uint64(max(b.levelAt(now, b.full.Load()), 0))
+		}
+	}
+	if !l.leased(now) && l.units > f.Left {
+		f.Units = l.units - f.Left
 	}
 	return f
 }

@@ -11,115 +11,157 @@ import (
 )
 
 // ErrClosed is returned by calls on a limiter that was closed.
-var ErrClosed = errors.New("the limiter is closed; open another one")
-
-// remoteTry bounds an Allow that asks the server.
-const remoteTry = time.Second
+var ErrClosed = errors.New("the limiter is closed; join again")
 
 // Limiter admits calls within the rate of a resource that a fleet shares. Its methods may be called
 // by many goroutines.
 type Limiter struct {
-	s    *client.Session
-	p    *participant
+	e    *engine
+	part *homePart
 	l    *leaf
 	ctx  context.Context
 	done context.CancelCauseFunc
 }
 
-// Open takes part in the rate limit of a resource, such as api/tenant-a, which must exist and have
-// no children. It returns when the server has answered; the first calls may still have to wait,
-// because a new lease is empty. Several limiters of a session and a resource share one lease. The
-// limiter ends with the session. Errors: NotFound, Forbidden, PreconditionFailed for a resource with
-// children, ctx's, the session's.
-func Open(ctx context.Context, s *client.Session, path string) (*Limiter, error) {
+// Join takes part in the rate limit of a resource of a node, such as api/tenant-a, which must exist and
+// have no children. It returns when the server has answered. A limiter without calls costs the others
+// nothing, and its first call is admitted at once if there are units.
+//
+// The client has a session of its own for all limiters of a node. When that ends, as it does when the
+// server was away for longer than its timeout, another one takes its place: the limiter lasts until
+// Close, or until the client is closed. Limiters of one resource share one lease.
+//
+// Errors: NotFound, Forbidden, PreconditionFailed for a resource with children, ctx's.
+func Join(ctx context.Context, c *client.Client, node, path string) (*Limiter, error) {
+	return join(ctx, c, homeKey{node: node}, path)
+}
+
+// JoinSession is Join for a session of the program's: the limiter ends with it.
+func JoinSession(ctx context.Context, s *client.Session, path string) (*Limiter, error) {
+	if err := s.Err(); err != nil {
+		return nil, err
+	}
+	return join(ctx, s.Client(), homeKey{session: s}, path)
+}
+
+func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Limiter, error) {
 	if err := protocol.ValidateLimitPath([]byte(path)); err != nil {
 		return nil, err
 	}
-	p, l := open(s, path)
-	x := &Limiter{s: s, p: p, l: l}
-	x.ctx, x.done = context.WithCancelCause(p.ctx)
+	e := engineOf(c)
+	x := &Limiter{e: e}
+	x.part, x.l = e.join(c, key, path)
+	x.ctx, x.done = context.WithCancelCause(x.part.ctx)
 	for {
-		p.mu.Lock()
-		answered := p.opened
-		p.mu.Unlock()
-		l.mu.Lock()
-		err, ready := l.err, l.most.Load() > 0
-		l.mu.Unlock()
-		if err != nil {
-			x.end(err)
-			return nil, err
+		e.lock()
+		opened, err, ready := x.part.opened, x.l.err, !x.l.stale
+		if err == nil {
+			err = x.part.err
 		}
-		if ready {
+		e.unlock()
+		if err == nil && ready {
 			return x, nil
 		}
-		select {
-		case <-answered:
-		case <-ctx.Done():
-			x.end(ctx.Err())
-			return nil, ctx.Err()
-		case <-s.Context().Done():
-			x.end(s.Err())
-			return nil, s.Err()
+		if err == nil {
+			select {
+			case <-opened:
+				continue
+			case <-ctx.Done():
+				err = ctx.Err()
+			}
 		}
+		x.end(err)
+		return nil, err
 	}
 }
 
-// end gives the leaf up without a word to the server.
-func (x *Limiter) end(err error) (last bool) {
+// end gives the leaf up. left is closed when the server knows; nil: there is nothing to wait for.
+func (x *Limiter) end(err error) (left <-chan struct{}) {
+	at := x.e.lock()
+	defer x.e.unlock()
 	if x.ctx.Err() != nil {
-		return false
+		return nil
 	}
 	x.done(err)
-	if last = x.p.release(x.s, x.l); last {
-		x.p.cancel()
-		<-x.p.ended
-	}
-	return last
+	left = x.e.m.release(at, x.l, err)
+	x.e.forget()
+	return left
 }
 
 // Close gives the lease back, so that others can have its rate at once. Waiting calls return
 // ErrClosed.
 func (x *Limiter) Close(ctx context.Context) error {
-	if !x.end(ErrClosed) || x.s.Err() != nil {
+	left := x.end(ErrClosed)
+	if left == nil {
 		return nil
 	}
-	return x.p.leave(ctx)
+	select {
+	case <-left:
+	case <-ctx.Done():
+		at := x.e.lock()
+		if len(x.part.leaves) == 0 {
+			x.e.m.lost(at, x.part.part, nil) // what is leased ends by itself
+		}
+		x.e.forget()
+		x.e.unlock()
+		return ctx.Err()
+	}
+	x.e.lock()
+	x.e.forget()
+	home, last := x.part.home, len(x.part.home.parts) == 0
+	x.e.unlock()
+	if last && home.key.session == nil {
+		select {
+		case <-home.ended: // with its session
+		case <-ctx.Done():
+		}
+	}
+	return nil
 }
 
 // Path is the resource's.
 func (x *Limiter) Path() string { return x.l.path }
 
-// Context ends with the limiter and with its session; its cause says why.
+// Context ends with the limiter, or with the session or the client that it is of; its cause says why.
 func (x *Limiter) Context() context.Context { return x.ctx }
 
 // amountOf is units in thousandths; false if there are too many.
 func amountOf(units uint64) (amount uint64, ok bool) {
 	if units > protocol.MaxLimitBurstSize/1000 {
-		return 0, false
+		return protocol.MaxLimitBurstSize, false
 	}
 	return units * 1000, true
 }
 
-// Allow takes n units now, or none: it reports whether it did. The decision is local, without a
-// packet. Where a resource is served remotely because there are few units for many clients, it asks
-// the server, for a second at most. 0 units are free.
+// Allow takes n units now, or none: it reports whether it did. It never blocks: the decision is local,
+// without a packet. Without a lease it asks for one, or for the units, in the background, and refuses
+// meanwhile. 0 units are free. More units than can ever be admitted are refused, and counted as
+// impossible.
 func (x *Limiter) Allow(n uint64) bool {
 	amount, ok := amountOf(n)
-	if !ok || x.ctx.Err() != nil {
+	if x.ctx.Err() != nil {
 		return false
 	}
-	return amount == 0 || x.allow(amount)
-}
-
-func (x *Limiter) allow(amount uint64) bool {
 	l := x.l
-	l.attempt(amount)
-	if l.queued.Load() == 0 && (l.decide(now(), amount) || l.remote.Load() && x.allowRemotely(amount)) {
+	if amount > 1000 {
+		l.attempt(amount)
+	}
+	if amount == 0 || ok && l.queued.Load() == 0 && l.decide(now(), amount) {
 		l.allowed.Add(amount)
 		return true
 	}
-	l.denied.Add(amount)
-	signal(x.p.poke)
+	return x.denied(amount, ok)
+}
+
+// denied counts a call of Allow that there are no units for. In shadow mode it is admitted.
+func (x *Limiter) denied(amount uint64, ok bool) bool {
+	l := x.l
+	if most := l.most.Load(); !ok || amount > most {
+		l.impossible.Add(amount)
+	} else {
+		l.refuse(amount)
+	}
+	x.poke()
 	if l.shadow.Load() {
 		l.allowed.Add(amount)
 		return true
@@ -127,16 +169,20 @@ func (x *Limiter) allow(amount uint64) bool {
 	return false
 }
 
-func (x *Limiter) allowRemotely(amount uint64) bool {
-	ctx, cancel := context.WithTimeout(x.ctx, remoteTry)
-	defer cancel()
-	retry, err := x.l.acquire(ctx, x.p, amount, false)
-	return err == nil && retry == 0
+// poke has the machine know that calls were refused, unless it does.
+func (x *Limiter) poke() {
+	if x.l.poked.Swap(true) {
+		return
+	}
+	at := x.e.lock()
+	x.e.m.poke(at, x.l)
+	x.e.unlock()
 }
 
 // Wait takes n units, and waits for them if it has to. Calls are admitted in the order in which
-// they came. Errors: ctx's; BadRequest at once for more units than can ever be admitted together;
-// NotFound for a resource that was deleted; the session's, ErrClosed.
+// they came. Errors: ctx's;
+// BadRequest at once for more units than can ever be admitted together; NotFound for a resource that
+// was deleted; ErrClosed; the session's, or the client's.
 func (x *Limiter) Wait(ctx context.Context, n uint64) error {
 	r, err := x.Reserve(n)
 	if err != nil {
@@ -149,36 +195,52 @@ func (x *Limiter) Wait(ctx context.Context, n uint64) error {
 // that come at once.
 func (x *Limiter) Reserve(n uint64) (*Reservation, error) {
 	amount, ok := amountOf(n)
-	if most := x.l.most.Load(); !ok || amount > most {
-		return nil, protocol.Errorf(protocol.StatusBadRequest,
-			"%d units are more than the burst of %s allows at once, %d; ask for less, or raise the burst", n, x.l.path, most/1000)
-	}
 	if err := context.Cause(x.ctx); err != nil {
 		return nil, err
 	}
 	l := x.l
-	if amount == 0 {
-		return &Reservation{x: x}, nil
+	switch {
+	case amount == 0:
+		return &Reservation{}, nil
+	case l.shadow.Load():
+		if !ok || l.queued.Load() > 0 || !l.decide(now(), amount) {
+			l.waited.Add(amount) // it would have
+			x.poke()
+		}
+		l.allowed.Add(amount)
+		return &Reservation{}, nil
+	case !ok || amount > l.most.Load():
+		l.impossible.Add(amount)
+		return nil, impossible(l, amount)
 	}
 	l.attempt(amount)
 	if l.queued.Load() == 0 && l.decide(now(), amount) {
 		l.allowed.Add(amount)
-		return &Reservation{x: x}, nil
+		return &Reservation{}, nil
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return nil, l.err
+	return enqueue(x.e, &call{leaves: []*leaf{l}, amount: amount}, x.ctx)
+}
+
+// enqueue has a call wait. ctx is the limiter's.
+func enqueue(e *engine, c *call, ctx context.Context) (*Reservation, error) {
+	at := e.lock()
+	defer e.unlock()
+	if err := context.Cause(ctx); err != nil {
+		return nil, err
 	}
-	r := &Reservation{x: x, w: l.enqueue(amount)}
-	l.wake(x.p)
-	return r, nil
+	for _, l := range c.leaves {
+		if l.err != nil {
+			return nil, l.err
+		}
+	}
+	e.m.enqueue(at, c)
+	return &Reservation{e: e, c: c}, nil
 }
 
 // Reservation is a place in the queue of a limiter.
 type Reservation struct {
-	x *Limiter
-	w *waiter // nil: it was admitted at once
+	e *engine
+	c *call // nil: it was admitted at once
 }
 
 // admittedAtOnce is closed.
@@ -186,86 +248,131 @@ var admittedAtOnce = func() chan struct{} { c := make(chan struct{}); close(c); 
 
 // Done is closed when the units were taken, or will never be: see Err.
 func (r *Reservation) Done() <-chan struct{} {
-	if r.w == nil {
+	if r.c == nil {
 		return admittedAtOnce
 	}
-	return r.w.done
+	return r.c.done
 }
 
-// Err is why the units were not taken, once Done is closed; nil: they were.
+// Err is why the units were not taken. It is nil until Done is closed, and if they were.
 func (r *Reservation) Err() error {
-	if r.w == nil {
+	select {
+	case <-r.Done():
+	default:
 		return nil
 	}
-	<-r.w.done
-	return r.w.err
+	if r.c == nil {
+		return nil
+	}
+	return r.c.err
 }
 
 // Cancel leaves the queue. Units that were taken stay taken.
-func (r *Reservation) Cancel() {
-	if r.w == nil {
+func (r *Reservation) Cancel() { r.cancel(context.Canceled) }
+
+func (r *Reservation) cancel(err error) {
+	if r.c == nil {
 		return
 	}
-	l := r.x.l
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.unqueue(r.w) {
-		r.w.err = context.Canceled
-		close(r.w.done)
-		l.wake(r.x.p)
-	}
+	at := r.e.lock()
+	r.e.m.cancel(at, r.c, err)
+	r.e.unlock()
+	<-r.c.done
 }
 
 // Wait waits until the units are taken. It leaves the queue when ctx ends.
 func (r *Reservation) Wait(ctx context.Context) error {
 	select {
 	case <-r.Done():
-	case <-r.x.ctx.Done():
-		r.Cancel()
-		if r.Err() != nil {
-			return context.Cause(r.x.ctx)
-		}
-	case <-ctx.Done():
-		r.Cancel()
-		if err := r.Err(); errors.Is(err, context.Canceled) {
-			return ctx.Err()
+	default:
+		select {
+		case <-r.Done():
+		case <-ctx.Done():
+			r.cancel(ctx.Err())
 		}
 	}
 	return r.Err()
 }
 
+// WaitAtMost takes n units if they are there, or will be within a time. With 0 it asks the server, if
+// it has to, and waits for its answer. It reports whether it took them. Errors: those of Wait.
+func (x *Limiter) WaitAtMost(ctx context.Context, n uint64, most time.Duration) (ok bool, err error) {
+	r, err := x.Reserve(n)
+	if err != nil {
+		return false, err
+	}
+	return r.waitAtMost(ctx, most)
+}
+
+func (r *Reservation) waitAtMost(ctx context.Context, most time.Duration) (ok bool, err error) {
+	if r.c == nil {
+		return true, nil
+	}
+	if answered := r.e.answered(r.c); most <= 0 {
+		select {
+		case <-r.Done():
+			return r.Err() == nil, r.Err()
+		case <-ctx.Done():
+		case <-answered:
+		}
+	} else {
+		timer := time.NewTimer(most)
+		defer timer.Stop()
+		select {
+		case <-r.Done():
+			return r.Err() == nil, r.Err()
+		case <-ctx.Done():
+		case <-timer.C:
+		}
+	}
+	r.cancel(errNotInTime)
+	switch err := r.Err(); {
+	case errors.Is(err, errNotInTime):
+		return false, ctx.Err()
+	default:
+		return err == nil, err
+	}
+}
+
+var errNotInTime = errors.New("the units did not come in time")
+
 // Spent counts n units of a call whose cost was known only afterwards. It never waits: later calls
 // do. The level goes down to ten bursts below zero.
 func (x *Limiter) Spent(n uint64) {
-	amount, ok := amountOf(n)
-	if !ok {
-		amount = protocol.MaxLimitBurstSize
+	amount, _ := amountOf(n)
+	if amount == 0 || x.ctx.Err() != nil {
+		return
 	}
-	x.l.attempt(0)
-	x.l.attempted.Add(amount)
 	if x.l.spend(now(), amount) {
 		x.l.allowed.Add(amount)
-	} else { // it has no lease at present, or none because the resource is served remotely
-		x.l.mu.Lock()
-		defer x.l.mu.Unlock()
-		x.l.oweSpent(amount)
-		x.l.wake(x.p)
+		x.poke()
+		return
 	}
-	signal(x.p.poke)
+	at := x.e.lock() // it has no lease at present, or none because the server gives out the units
+	x.e.m.oweSpent(at, x.l, amount)
+	x.e.unlock()
 }
 
 // RetryAfter is after how long n units can be admitted, as far as is known: what the header
-// Retry-After is for. It is at least a millisecond, and a second if nothing is known.
-func (x *Limiter) RetryAfter(n uint64) time.Duration {
+// Retry-After is for. It is at least a millisecond. A call that can never be admitted is an error.
+func (x *Limiter) RetryAfter(n uint64) (time.Duration, error) {
 	amount, ok := amountOf(n)
-	at := now()
-	b := x.l.bucket.Load()
-	if !ok || at >= b.until.Load() {
-		return time.Second
+	if most := x.l.most.Load(); !ok || amount > most && most != unknown {
+		return 0, impossible(x.l, amount)
 	}
-	ns, ok := b.delay(at, amount)
-	if !ok || ns > math.MaxInt64/2 {
-		return time.Second
+	at := x.e.lock()
+	defer x.e.unlock()
+	l := x.l
+	wait := int64(0)
+	if b := l.deciding(at); b != nil && b.rate > 0 {
+		if ns, ok := b.delay(at, amount); ok {
+			wait = ns
+		}
+	} else {
+		wait = max(l.unitsAt, l.askAt) - at
+		if l.limit > 0 && wait <= 0 {
+			wait = int64(min(float64(amount)/float64(l.limit)*1e9, math.MaxInt64/2))
+		}
 	}
-	return max(time.Duration(ns), time.Millisecond)
+	return max(time.Duration(wait), time.Millisecond), nil
 }

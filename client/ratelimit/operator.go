@@ -16,9 +16,9 @@ import (
 
 // Config is the configuration of a resource. Rates are in units per second, to a thousandth.
 type Config struct {
-	// Rate that all clients together may use, up to 10^12. A root needs one; below it 0 leaves the
-	// parent's as the only limit.
-	Rate float64
+	// Rate that all clients together may use, up to 10^12, see PerSecond. 0 admits nobody. A root needs
+	// one; below it nil leaves the parent's as the only limit.
+	Rate *float64
 	// Burst is how much can be used at once after a time without use, as a time of the rate: 1 ms
 	// to an hour, default 1 s. It is at least one unit.
 	Burst time.Duration
@@ -40,25 +40,37 @@ type Config struct {
 	Foreign string
 }
 
+// PerSecond is a rate of units per second.
+func PerSecond(units float64) *float64 { return &units }
+
 func (c *Config) wire() (w protocol.LimitConfig, err error) {
 	rate := func(what string, v float64) uint64 {
 		if v < 0 || math.IsNaN(v) || v > protocol.MaxLimitRate/1000 {
 			err = protocol.Errorf(protocol.StatusBadRequest, "%s is %v units per second; it must be 0 to 10^12", what, v)
 			return 0
 		}
+		if v > 0 && v < 0.001 {
+			err = protocol.Errorf(protocol.StatusBadRequest, "%s is %v units per second; the least is 0.001, one unit in 1,000 seconds", what, v)
+		}
 		return uint64(math.Round(v * 1000))
 	}
-	w = protocol.LimitConfig{Rate: rate("rate", c.Rate), Min: rate("min", c.Min), Floor: rate("floor", c.Floor),
+	w = protocol.LimitConfig{Unlimited: c.Rate == nil, Min: rate("min", c.Min), Floor: rate("floor", c.Floor),
 		Weight: c.Weight, Shadow: c.Shadow, Foreign: c.Foreign}
+	if c.Rate != nil {
+		w.Rate = rate("rate", *c.Rate)
+	}
 	w.Burst = millis.Of("burst", c.Burst, &err)
 	w.Lease = millis.Of("lease", c.Lease, &err)
 	return w, err
 }
 
 func configOf(w *protocol.LimitConfig) Config {
-	return Config{Rate: float64(w.Rate) / 1000, Burst: millis.Duration(w.Burst), Weight: w.Weight, Min: float64(w.Min) / 1000,
-		Lease: millis.Duration(w.Lease), Shadow: w.Shadow, Floor: float64(w.Floor) / 1000,
-		Foreign: w.Foreign}
+	c := Config{Burst: millis.Duration(w.Burst), Weight: w.Weight, Min: float64(w.Min) / 1000,
+		Lease: millis.Duration(w.Lease), Shadow: w.Shadow, Floor: float64(w.Floor) / 1000, Foreign: w.Foreign}
+	if !w.Unlimited {
+		c.Rate = PerSecond(float64(w.Rate) / 1000)
+	}
+	return c
 }
 
 // change makes the object of a path's tree.
@@ -67,29 +79,50 @@ func tree(s *client.Session, n *client.Node, path string) (*handle.Object, error
 		return nil, err
 	}
 	if s != nil {
-		return limitOf(s, protocol.LimitRoot(path)), nil
+		own := s.Handle(handle.Key{})
+		return handle.Limit(own.Node, own.Session, protocol.LimitRoot(path)), nil
 	}
 	return handle.Limit(n.Handle(handle.Key{}), nil, protocol.LimitRoot(path)), nil
 }
 
 // ChangeOption is an option of Create, Alter and Delete.
-type ChangeOption func(reason *string)
+type ChangeOption func(*change)
+
+type change struct {
+	reason string
+	force  bool
+}
 
 // Reason says why a resource is changed, for the audit log, in at most 1,024 bytes of UTF-8.
-func Reason(text string) ChangeOption { return func(reason *string) { *reason = text } }
+func Reason(text string) ChangeOption { return func(c *change) { c.reason = text } }
 
-func reasonOf(opts []ChangeOption) (reason string) {
+// Force has Create make a child of a resource that sessions use: their limiters fail from then on. Alter
+// and Delete refuse it.
+func Force() ChangeOption { return func(c *change) { c.force = true } }
+
+func changeOf(opts []ChangeOption) (c change) {
 	for _, f := range opts {
-		f(&reason)
+		f(&c)
 	}
-	return reason
+	return c
+}
+
+// unforced are the options of a change that knows no force.
+func unforced(opts []ChangeOption) (reason string, err error) {
+	c := changeOf(opts)
+	if c.force {
+		return "", protocol.Errorf(protocol.StatusBadRequest, "Force is an option of Create alone")
+	}
+	return c.reason, nil
 }
 
 // Create makes a resource and returns its revision. Errors: AlreadyExists, NotFound for a missing
-// parent, BadRequest, PreconditionFailed for a quota, Forbidden.
+// parent, BadRequest, PreconditionFailed for a quota, or for a parent that sessions use, see Force,
+// Forbidden.
 func Create(ctx context.Context, s *client.Session, path string, c Config, opts ...ChangeOption) (revision uint64, err error) {
 	o, err := tree(s, nil, path)
-	m := &protocol.LimitCreate{Path: []byte(path), Reason: reasonOf(opts)}
+	given := changeOf(opts)
+	m := &protocol.LimitCreate{Path: []byte(path), Force: given.force, Reason: given.reason}
 	if err == nil {
 		m.Config, err = c.wire()
 	}
@@ -108,7 +141,10 @@ func Alter(
 	ctx context.Context, s *client.Session, path string, revision uint64, c Config, opts ...ChangeOption,
 ) (now uint64, err error) {
 	o, err := tree(s, nil, path)
-	m := &protocol.LimitAlter{Path: []byte(path), Revision: revision, Reason: reasonOf(opts)}
+	m := &protocol.LimitAlter{Path: []byte(path), Revision: revision}
+	if err == nil {
+		m.Reason, err = unforced(opts)
+	}
 	if err == nil {
 		m.Config, err = c.wire()
 	}
@@ -128,7 +164,10 @@ func Delete(ctx context.Context, s *client.Session, path string, revision uint64
 	if err != nil {
 		return err
 	}
-	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision, Reason: reasonOf(opts)}
+	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision}
+	if m.Reason, err = unforced(opts); err != nil {
+		return err
+	}
 	return o.Change(ctx, protocol.KindLimitDelete, &m.Head, m, &protocol.Empty{})
 }
 
@@ -170,11 +209,14 @@ type Resource struct {
 	Target   float64 // what it is to have of its parent
 	Leased   float64 // what leases may use
 	Remote   float64 // rate of what the leader gives out by itself
+	Level    float64 // units that it can give out now
 	// Unconfirmed is what clients have to confirm that they do not use any more.
 	Unconfirmed             float64
-	Sessions                uint64  // that use it
+	Sessions                uint64  // that have it open
+	Callers                 uint64  // those of them that have calls
 	Waiting                 float64 // units that callers wait for
 	Allowed, Denied, Waited float64 // units, since the leader began
+	Impossible              float64 // units of calls that can never be admitted
 	Acquires                uint64  // remote ones
 	ServedRemotely          bool
 }
@@ -188,6 +230,8 @@ type SessionUse struct {
 	Burst   float64
 	Demand  float64
 	Used    float64       // rate, lately
+	Share   float64       // rate that it is to have
+	Lacks   time.Duration // since when its calls wait or are denied; 0: they are not
 	Waiting float64       // units
 	Age     time.Duration // since it joined
 	Heard   time.Duration // since its last refresh
@@ -229,6 +273,7 @@ func (s *Status) add(r *protocol.LimitStatus) {
 		s.Resources = append(s.Resources, Resource{
 			Path: string(x.Path), Revision: x.Revision, Config: configOf(&x.Config), Rate: units(x.Rate), Burst: units(x.Burst),
 			Demand: units(x.Demand), Target: units(x.Target), Leased: units(x.Leased), Remote: units(x.Remote),
+			Level: units(x.Level), Callers: x.Callers, Impossible: units(x.Impossible),
 			Unconfirmed: units(x.Unconfirmed), Sessions: x.Sessions, Waiting: units(x.Waiting), Allowed: units(x.Allowed),
 			Denied: units(x.Denied), Waited: units(x.Waited), Acquires: x.Acquires, ServedRemotely: x.ServedRemote,
 		})
@@ -237,7 +282,7 @@ func (s *Status) add(r *protocol.LimitStatus) {
 		x := &r.Sessions[i]
 		s.Sessions = append(s.Sessions, SessionUse{
 			Session: x.Session, Path: string(x.Path), Remote: x.State == protocol.LimitRemote, Rate: units(x.Rate), Burst: units(x.Burst),
-			Demand: units(x.Demand), Used: units(x.Used), Waiting: units(x.Waiting),
+			Demand: units(x.Demand), Used: units(x.Used), Share: units(x.Share), Lacks: millis.Duration(x.Lacks), Waiting: units(x.Waiting),
 			Age: millis.Duration(x.Age), Heard: millis.Duration(x.Heard), Why: whyOf(x.Why), At: string(x.At),
 		})
 	}

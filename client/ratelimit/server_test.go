@@ -58,7 +58,7 @@ func (f *fleet) create(s *client.Session, path string, c ratelimit.Config) {
 
 func (f *fleet) open(s *client.Session, path string) *ratelimit.Limiter {
 	f.t.Helper()
-	l, err := ratelimit.Open(f.ctx, s, path)
+	l, err := ratelimit.JoinSession(f.ctx, s, path)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (f *fleet) open(s *client.Session, path string) *ratelimit.Limiter {
 func TestLimiter(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()
-	f.create(a, "api", ratelimit.Config{Rate: 1000, Lease: time.Second})
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: time.Second})
 	la, lb := f.open(a, "api"), f.open(b, "api")
 	began := time.Now()
 	for range 200 {
@@ -98,13 +98,13 @@ func TestLimiter(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 100})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100)})
 	f.create(s, "api/a", ratelimit.Config{})
 	for path, want := range map[string]protocol.Status{
 		"api": protocol.StatusPreconditionFailed, "api/b": protocol.StatusNotFound, "nope": protocol.StatusNotFound,
 		"api//a": protocol.StatusBadRequest, "api/a b": protocol.StatusBadRequest, "": protocol.StatusBadRequest,
 	} {
-		if _, err := ratelimit.Open(f.ctx, s, path); !errors.Is(err, want) {
+		if _, err := ratelimit.JoinSession(f.ctx, s, path); !errors.Is(err, want) {
 			t.Errorf("open %q: %v, want %v", path, err, want)
 		}
 	}
@@ -125,7 +125,7 @@ func TestRefusals(t *testing.T) {
 func TestDeleted(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 1000, Lease: 500 * time.Millisecond})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: 500 * time.Millisecond})
 	l := f.open(s, "api")
 	if err := l.Wait(f.ctx, 1); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestDeleted(t *testing.T) {
 			break
 		}
 	}
-	f.create(s, "api", ratelimit.Config{Rate: 1000})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000)})
 	for errors.Is(l.Wait(f.ctx, 1), protocol.StatusNotFound) {
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -151,7 +151,7 @@ func TestDeleted(t *testing.T) {
 func TestRemote(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()
-	f.create(a, "jobs", ratelimit.Config{Rate: 5, Lease: 500 * time.Millisecond})
+	f.create(a, "jobs", ratelimit.Config{Rate: ratelimit.PerSecond(5), Lease: 500 * time.Millisecond})
 	la, lb := f.open(a, "jobs"), f.open(b, "jobs")
 	for range 3 {
 		if err := la.Wait(f.ctx, 1); err != nil {
@@ -171,7 +171,7 @@ func TestRemote(t *testing.T) {
 func TestSpentRemotely(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "jobs", ratelimit.Config{Rate: 10, Lease: 500 * time.Millisecond})
+	f.create(s, "jobs", ratelimit.Config{Rate: ratelimit.PerSecond(10), Lease: 500 * time.Millisecond})
 	l := f.open(s, "jobs")
 	l.Spent(14) // more than one burst
 	if l.Allow(1) {
@@ -193,7 +193,7 @@ func TestSpentRemotely(t *testing.T) {
 func TestClose(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()
-	f.create(a, "api", ratelimit.Config{Rate: 100, Lease: time.Minute})
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100), Lease: time.Minute})
 	la, lb := f.open(a, "api"), f.open(b, "api")
 	wait := make(chan error)
 	go func() {
@@ -226,7 +226,7 @@ func TestClose(t *testing.T) {
 func TestSharesFollowDemand(t *testing.T) {
 	f := newFleet(t)
 	a, b := f.session(), f.session()
-	f.create(a, "api", ratelimit.Config{Rate: 1000, Lease: time.Minute})
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: time.Minute})
 	all, stop := context.WithCancel(f.ctx)
 	var calling sync.WaitGroup
 	defer calling.Wait()
@@ -257,7 +257,7 @@ func TestSharesFollowDemand(t *testing.T) {
 	has("when the calls of the second have ended", la, 900, 1000)
 	end = begin(lb)
 	has("of the second that calls again", lb, 475, 500)
-	if _, err := ratelimit.Alter(f.ctx, a, "api", 0, ratelimit.Config{Rate: 600, Lease: time.Minute}); err != nil {
+	if _, err := ratelimit.Alter(f.ctx, a, "api", 0, ratelimit.Config{Rate: ratelimit.PerSecond(600), Lease: time.Minute}); err != nil {
 		t.Fatal(err)
 	}
 	has("of the first, of less", la, 280, 300)
@@ -274,7 +274,7 @@ func TestSharesFollowDemand(t *testing.T) {
 func TestOpenAgain(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 100, Lease: time.Minute})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(100), Lease: time.Minute})
 	l := f.open(s, "api")
 	for range 3 {
 		for range 4 { // of these refreshes the numbers are higher than of the first after it is opened again
@@ -296,8 +296,8 @@ func TestOpenAgain(t *testing.T) {
 func TestTogether(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "requests", ratelimit.Config{Rate: 10_000})
-	f.create(s, "tokens", ratelimit.Config{Rate: 100})
+	f.create(s, "requests", ratelimit.Config{Rate: ratelimit.PerSecond(10_000)})
+	f.create(s, "tokens", ratelimit.Config{Rate: ratelimit.PerSecond(100)})
 	requests, tokens := f.open(s, "requests"), f.open(s, "tokens")
 	both := ratelimit.All(requests, tokens)
 	for range 3 {
@@ -319,7 +319,7 @@ func TestTogether(t *testing.T) {
 func TestMiddleware(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()
-	f.create(s, "api", ratelimit.Config{Rate: 5, Burst: 200 * time.Millisecond, Lease: time.Minute})
+	f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(5), Burst: 200 * time.Millisecond, Lease: time.Minute})
 	l := f.open(s, "api")
 	h := ratelimit.Middleware(l, nil)(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	if err := l.Wait(f.ctx, 1); err != nil {

@@ -15,13 +15,16 @@ const (
 	WhyLimit    Why = "limit"               // the limit of a resource is shared
 	WhyShrink   Why = "others shrink"       // others have to confirm first that they use less
 	WhyLearning Why = "learning"            // the server's leader is new, and does not know yet who uses what
-	WhyRemote   Why = "remote"              // few units for many clients: the server decides about each call
+	WhyRemote   Why = "remote"              // its share is too small for a lease: the server decides about each call
 	WhyNone     Why = "cannot be used"      // there is no such resource, or it has children
+	WhyIdle     Why = "idle"                // it has no calls
+	WhyClosed   Why = "rate 0"              // the rate of a resource is 0, which admits nobody
+	WhyYoung    Why = "new"                 // it began a moment ago, while others like it died: its lease grows
 	WhyNoLease  Why = "no lease at present" // the server has not been heard of for the length of a lease
 )
 
 func whyOf(w protocol.LimitWhy) Why {
-	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone}[min(w, protocol.LimitNone)]
+	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed, WhyYoung}[min(w, protocol.LimitYoung)]
 }
 
 // Stats is what a limiter has and did. Units may have fractions.
@@ -36,6 +39,7 @@ type Stats struct {
 	At     string // the resource that Why is about, if any
 
 	Allowed, Denied, Waited uint64 // units, of all limiters of the session and resource
+	Impossible              uint64 // units of calls that can never be admitted
 	Waiting                 uint64 // units that calls wait for
 	Refreshes, Failed       uint64 // refreshes of the session for the tree; those that failed
 	RemoteAcquires          uint64
@@ -43,23 +47,22 @@ type Stats struct {
 
 // Stats is the state of the limiter.
 func (x *Limiter) Stats() Stats {
-	at := now()
-	l := x.l
-	l.mu.Lock()
+	at := x.e.lock()
+	defer x.e.unlock()
+	l, p := x.l, x.part
+	s := Stats{Remote: l.remote, Why: whyOf(l.why), At: l.at, Waiting: l.waiting / 1000,
+		Allowed: l.allowed.Load() / 1000, Denied: l.denied.Load() / 1000, Waited: l.waited.Load() / 1000, Impossible: l.impossible.Load() / 1000,
+		Refreshes: p.refreshes, Failed: p.failed, RemoteAcquires: p.acquires}
 	b := l.bucket.Load()
-	s := Stats{Remote: l.remote.Load(), Why: whyOf(l.why), At: l.at, Waiting: l.waiting / 1000,
-		Allowed: l.allowed.Load() / 1000, Denied: l.denied.Load() / 1000, Waited: l.waited.Load() / 1000}
-	l.mu.Unlock()
 	if until := b.until.Load(); at < until {
 		s.Rate, s.Burst, s.Left = float64(b.rate)/1000, float64(b.burst)/1000, time.Duration(until-at)
-		if full := b.full.Load(); full != closed && b.rate > 0 {
+		if full := b.full.Load(); full != closed {
 			s.Level = float64(b.levelAt(at, full)) / 1000
 		}
-	} else if !s.Remote {
+	} else if l.demand.reported > 0 || l.queued.Load() > 0 {
 		s.Why, s.At = WhyNoLease, ""
+	} else {
+		s.Why, s.At = WhyIdle, ""
 	}
-	x.p.mu.Lock()
-	defer x.p.mu.Unlock()
-	s.Refreshes, s.Failed, s.RemoteAcquires = x.p.stats.refreshes, x.p.stats.failed, x.p.stats.acquires
 	return s
 }

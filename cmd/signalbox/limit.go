@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -46,7 +45,7 @@ func limitHint(err error) string {
 func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
 	fs := c.Flags()
 	var given ratelimit.Config
-	rate := fs.String("rate", "", "Units per second, at most 10^12. A root needs it; below it the parent's is a limit too.")
+	rate := fs.String("rate", "", "Units per second, at most 10^12; 0 admits nobody. A root needs it. Below it none, the default, leaves the parent's as the only limit.")
 	least := fs.String("min", "", "Units per second that it gets before others share by weight; default 0.")
 	floor := fs.String("floor", "", "Units per second of each client without a lease, beyond the limit; default 0, which denies.")
 	durationVar(fs, &given.Burst, "burst", 0, "What can be used at once after a time without use, as a time of the rate; default 1s.")
@@ -54,18 +53,24 @@ func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
 	durationVar(fs, &given.Lease, "lease", 0, "How long clients use a rate without asking, 500ms to 1m; of a root only; default 3s.")
 	fs.BoolVar(&given.Shadow, "shadow", false, "Admit everything, and count what would be denied.")
 	return func(to *ratelimit.Config) error {
+		if *rate == "none" {
+			to.Rate = nil
+		}
+		own := 0.
 		for _, x := range []struct {
 			flag, text string
 			to         *float64
-		}{{"rate", *rate, &to.Rate}, {"min", *least, &to.Min}, {"floor", *floor, &to.Floor}} {
-			if !fs.Changed(x.flag) {
+		}{{"rate", *rate, &own}, {"min", *least, &to.Min}, {"floor", *floor, &to.Floor}} {
+			if !fs.Changed(x.flag) || x.flag == "rate" && x.text == "none" {
 				continue
 			}
 			v, err := strconv.ParseFloat(x.text, 64)
 			if err != nil || v != 0 && !(v >= 0.001 && v <= protocol.MaxLimitRate/1000) { // NaN is neither
 				return usagef("--%s %q is not a rate; give units per second, 0 or 0.001 to 10^12", x.flag, x.text)
 			}
-			*x.to = v
+			if *x.to = v; x.flag == "rate" {
+				to.Rate = &own
+			}
 		}
 		if fs.Changed("weight") && given.Weight == 0 {
 			return usagef("--weight 0 is out of range; give 1 to %d", protocol.MaxLimitWeight)
@@ -87,12 +92,17 @@ func limitCreate(a *app) *cobra.Command {
 	c.Example = `  signalbox limit create api --rate 1000 --burst 500ms
   signalbox limit create api/tenant-a --min 100`
 	read, reason := addLimitFlags(c), addReason(c)
+	force := c.Flags().Bool("force", false, "Even if sessions use the parent: they fail from then on.")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		var config ratelimit.Config
 		if err := read(&config); err != nil {
 			return err
 		}
-		revision, err := ratelimit.Create(inv.ctx, s, args[0], config, ratelimit.Reason(*reason))
+		options := []ratelimit.ChangeOption{ratelimit.Reason(*reason)}
+		if *force {
+			options = append(options, ratelimit.Force())
+		}
+		revision, err := ratelimit.Create(inv.ctx, s, args[0], config, options...)
 		return inv.report(err, row{{"name", "", args[0]}, {"revision", "", revision}}, "created %s", args[0])
 	})
 	return c
@@ -137,7 +147,7 @@ func limitList(a *app) *cobra.Command {
 	c := command("ls [PREFIX]", "List the rate limits of the node", "")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(ratelimit.List(inv.ctx, n, strings.Join(args, "")), func(i *ratelimit.Info) row {
-			return row{{"name", "name", i.Name}, {"rate", "rate", i.Config.Rate}, {"resources", "resources", i.Resources},
+			return row{{"name", "name", i.Name}, {"rate", "rate", *i.Config.Rate}, {"resources", "resources", i.Resources},
 				{"sessions", "sessions", i.Participants}, {"revision", "revision", i.Revision}}
 		}), "no rate limits")
 	})
@@ -147,14 +157,18 @@ func limitList(a *app) *cobra.Command {
 func limitDescribe(a *app) *cobra.Command {
 	c := command("describe NAME", "Show a resource with all below it, and who has which rate and why",
 		`Show a resource with all below it: the limit, what clients lease of it, what they used and were
-denied since the shard's leader began, and what waits. Below are the sessions with the highest rates,
-and why each has what it has:
+denied since the shard's leader began, and what waits. A row has the sum of all below it. Below are the
+sessions, first those whose calls wait or are denied, with since when that is (lacks) and what would
+change it:
 
   demand         it has what its calls ask for
+  idle           it has no calls, and costs nothing
   limit          the limit of the resource that is named is shared
   others shrink  others have to confirm first that they use less
   learning       the leader is new, and does not know yet who uses what
-  remote         few units for many clients: the server decides about each call`)
+  remote         its share is too small for a lease: the server decides about each call
+  new            it began a moment ago, while others like it died: its lease grows
+  rate 0         the rate of the resource that is named is 0, which admits nobody`)
 	sessions := c.Flags().Int("sessions", 20, "Sessions that are shown, 0 to 10000.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		r, err := describeLimit(inv, n, args[0], *sessions)
@@ -176,19 +190,27 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 	}
 	resources, uses := []row{}, []row{}
 	for i := range s.Resources {
-		x := &s.Resources[i]
+		x := s.Resources[i]
+		for _, below := range s.Resources[i+1:] { // a resource with children counts theirs
+			if strings.HasPrefix(below.Path, x.Path+"/") {
+				x.Sessions, x.Callers, x.Waiting = x.Sessions+below.Sessions, x.Callers+below.Callers, x.Waiting+below.Waiting
+				x.Allowed, x.Denied, x.Waited = x.Allowed+below.Allowed, x.Denied+below.Denied, x.Waited+below.Waited
+				x.Impossible += below.Impossible
+			}
+		}
 		served := "leases"
 		if x.ServedRemotely {
-			served = "remote"
+			served = "remote, leases"
 		}
 		if x.Config.Shadow {
 			served += ", shadow"
 		}
 		resources = append(resources, row{
 			{"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst}, {"weight", "weight", max(x.Config.Weight, 1)},
-			{"min", "min", x.Config.Min}, {"demand", "demand", x.Demand}, {"target", "share", x.Target}, {"leased", "leased", x.Leased + x.Remote},
-			{"unconfirmed", "", x.Unconfirmed}, {"sessions", "sessions", x.Sessions}, {"waiting", "waiting", x.Waiting},
-			{"allowed", "allowed", x.Allowed}, {"denied", "denied", x.Denied}, {"waited", "", x.Waited},
+			{"min", "min", x.Config.Min}, {"demand", "demand", x.Demand}, {"target", "share", x.Target}, {"leased", "leased", x.Leased}, {"level", "level", x.Level},
+			{"unconfirmed", "", x.Unconfirmed}, {"sessions", "sessions", x.Sessions}, {"callers", "callers", x.Callers},
+			{"waiting", "waiting", x.Waiting}, {"allowed", "allowed", x.Allowed}, {"denied", "denied", x.Denied},
+			{"impossible", "impossible", x.Impossible}, {"waited", "", x.Waited},
 			{"served", "served", served}, {"revision", "revision", x.Revision},
 		})
 	}
@@ -201,13 +223,34 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 		uses = append(uses, row{
 			{"session_id", "session", sessionID(x.Session)}, {"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst},
 			{"demand", "demand", x.Demand}, {"used", "used", x.Used}, {"waiting", "waiting", x.Waiting},
-			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)}, {"why", "why", why},
+			{"share", "share", x.Share}, {"lacks_ms", "", x.Lacks.Milliseconds()}, {"", "lacks", x.Lacks.Round(100 * time.Millisecond)},
+			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)}, {"why", "why", why}, {"remedy", "remedy", limitRemedy(x)},
 		})
 	}
 	return row{
 		{"name", "name", name}, {"lease_ms", "", s.Lease.Milliseconds()}, {"", "lease", s.Lease}, {"learning", "learning", s.Learning},
 		{"participants", "sessions", s.Participants}, {"resources", "resources", resources}, {"sessions", "used by", uses},
 	}, nil
+}
+
+// limitRemedy is what would change that a session's calls wait or are denied.
+func limitRemedy(x *ratelimit.SessionUse) string {
+	if x.Lacks == 0 {
+		return ""
+	}
+	switch x.Why {
+	case ratelimit.WhyLimit, ratelimit.WhyRemote:
+		return "raise the rate of " + cmp.Or(x.At, x.Path) + ", or the weight or min of " + x.Path
+	case ratelimit.WhyShrink:
+		return "wait for the others' leases"
+	case ratelimit.WhyLearning:
+		return "wait for a lease at most"
+	case ratelimit.WhyClosed:
+		return "raise the rate of " + x.At
+	case ratelimit.WhyNone:
+		return "use a resource without children"
+	}
+	return "wait a moment"
 }
 
 func limitTop(a *app) *cobra.Command {
@@ -270,29 +313,29 @@ one is given, and exit with its exit code.`)
 		if err != nil || len(command) == 0 {
 			return err
 		}
-		run := &child{args: command, stdin: inv.stdin, stdout: inv.stdout, stderr: inv.stderr, notes: inv.notes, grace: time.Second}
-		return run.run(inv.longCtx)
+		return execCommand(inv, command)
 	})
 	return c
 }
 
 // awaitUnits waits for units of a resource.
 func awaitUnits(inv *invocation, s *client.Session, name string, units uint64, most time.Duration) error {
-	l, err := ratelimit.Open(inv.ctx, s, name)
+	l, err := ratelimit.JoinSession(inv.ctx, s, name)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.Close(inv.cleanup()) }()
-	ctx, cancel := inv.longCtx, context.CancelFunc(func() {})
-	if most != client.Forever {
-		ctx, cancel = context.WithTimeout(ctx, most)
-	}
-	defer cancel()
-	if err := l.Wait(ctx, units); err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q did not admit %s within %s", name, count(units, "unit"), most)}
+	if most == client.Forever {
+		if err := l.Wait(inv.longCtx, units); err != nil {
+			return inv.waitError(name, err)
 		}
+		return nil
+	}
+	switch ok, err := l.WaitAtMost(inv.longCtx, units, most); {
+	case err != nil:
 		return inv.waitError(name, err)
+	case !ok:
+		return &codeError{code: exitNotAcquired, err: fmt.Errorf("%q did not admit %s within %s", name, count(units, "unit"), most)}
 	}
 	return nil
 }

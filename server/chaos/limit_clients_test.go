@@ -129,7 +129,7 @@ func (x *limitClients) session(ctx context.Context, c *client.Client, i int) err
 		return err
 	}
 	leaf := uint32(i % len(x.Leaves))
-	l, err := ratelimit.Open(ctx, s, x.Leaves[leaf])
+	l, err := ratelimit.JoinSession(ctx, s, x.Leaves[leaf])
 	if err != nil {
 		return err
 	}

@@ -139,11 +139,11 @@ func (x *limitTest) prepare() {
 		x.t.Fatal(err)
 	}
 	x.shared, x.steady = x.nameInLastShard(m, "shared"), x.nameInLastShard(m, "steady")
-	x.create(s, x.shared, ratelimit.Config{Rate: x.size.rate, Burst: x.size.burst, Lease: x.size.lease})
-	x.create(s, x.shared+"/a", ratelimit.Config{Rate: x.size.rate * 2 / 3, Burst: x.size.burst, Weight: 3})
+	x.create(s, x.shared, ratelimit.Config{Rate: ratelimit.PerSecond(x.size.rate), Burst: x.size.burst, Lease: x.size.lease})
+	x.create(s, x.shared+"/a", ratelimit.Config{Rate: ratelimit.PerSecond(x.size.rate * 2 / 3), Burst: x.size.burst, Weight: 3})
 	x.create(s, x.shared+"/b", ratelimit.Config{Burst: x.size.burst, Min: x.size.rate / 10})
 	// Their leases last longer than an election may take on a machine with other things to do.
-	x.create(s, x.steady, ratelimit.Config{Rate: 20 * float64(x.size.steady), Burst: 500 * time.Millisecond, Lease: time.Minute})
+	x.create(s, x.steady, ratelimit.Config{Rate: ratelimit.PerSecond(20 * float64(x.size.steady)), Burst: 500 * time.Millisecond, Lease: time.Minute})
 }
 
 func (x *limitTest) create(s *client.Session, path string, c ratelimit.Config) {
@@ -151,9 +151,9 @@ func (x *limitTest) create(s *client.Session, path string, c ratelimit.Config) {
 	if _, err := ratelimit.Create(x.t.Context(), s, path, c); err != nil {
 		x.t.Fatal(err)
 	}
-	rate := c.Rate
-	if rate == 0 {
-		rate = x.size.rate
+	rate := x.size.rate
+	if c.Rate != nil {
+		rate = *c.Rate
 	}
 	x.bounds[path] = limitBound{rate, max(rate*c.Burst.Seconds(), 1)}
 }

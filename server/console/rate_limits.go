@@ -36,7 +36,7 @@ func limitsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	list := ratelimit.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1))
 	err = fill(&t, list, func(x *ratelimit.Info) row {
 		return row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(x.Config.Rate), number(x.Resources), zeroQuiet(x.Participants),
+			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(*x.Config.Rate), number(x.Resources), zeroQuiet(x.Participants),
 		}}
 	}, func(last *ratelimit.Info) string {
 		return address("/limits", "node", path, "after", encodeName(last.Name))

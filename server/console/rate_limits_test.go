@@ -31,7 +31,7 @@ func TestRateLimit(t *testing.T) {
 	here := objectURL(admin.ObjectLimit, "/default", "api")
 	tab := s.open(here)
 	tab.until("the page", func(name string, _ update) bool { return name == "view" })
-	l, err := ratelimit.Open(t.Context(), x, "api/search")
+	l, err := ratelimit.JoinSession(t.Context(), x, "api/search")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,8 @@ func (c *limitClient) refresh(leaf protocol.LimitLeaf) (lease protocol.LimitLeas
 
 func (c *limitClient) acquire(path string, amount uint64) (retry uint64, err error) {
 	var r protocol.LimitAcquireReply
-	err = c.call(protocol.KindLimitAcquire, c.tree(path), &protocol.LimitAcquire{Session: c.id, Path: []byte(path), Amount: amount}, &r)
+	err = c.call(protocol.KindLimitAcquire, c.tree(path), &protocol.LimitAcquire{Session: c.id, Path: []byte(path),
+		Leaves: []protocol.LimitNeed{{Path: []byte(path)}}, Calls: []protocol.LimitCall{{Amount: amount}}}, &r)
 	return r.Retry, err
 }
 

@@ -63,6 +63,10 @@ func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	case *protocol.LimitCreate:
 		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
 		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
+		if bad := t.shard.Requests().Limits.checkParent(t.node, m); bad != nil {
+			p.reject(c, h, bad)
+			return
+		}
 	case *protocol.LimitAlter:
 		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_alter_rate_limit", Message: "another configuration of a rate limit is asked for"}
 		fields = append(fields, "revision", m.Revision, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)

@@ -1,6 +1,8 @@
 package request
 
 import (
+	"bytes"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -75,7 +77,8 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
 		leaf := ratelimit.LeafRefresh{Leaf: string(f.Path), Demand: f.Demand, Waiting: f.Waiting, Need: f.Need,
-			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Closed: f.Closed}
+			Presented: len(f.Statement) > 0, Allowed: f.Allowed, Denied: f.Denied, Waited: f.Waited, Impossible: f.Impossible,
+			Units: f.Units, Left: f.Left, Closed: f.Closed}
 		if leaf.Presented {
 			leaf.Held, _ = r.signer.VerifyLease(f.Statement, current, previous, node, q.Session, epoch, f.Path)
 		}
@@ -90,8 +93,8 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 	r.signed = r.signed[:0]
 	for i := range a.Leaves {
 		f := &a.Leaves[i]
-		lease := protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst, Most: f.Most,
-			Floor: f.Floor, Shadow: f.Shadow, Why: protocol.LimitWhy(f.Why), At: []byte(f.At)}
+		lease := protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst, Length: f.Length, Level: f.Level,
+			Retry: f.Retry, Most: f.Most, Limit: f.Limit, Floor: f.Floor, Shadow: f.Shadow, Why: protocol.LimitWhy(f.Why), At: []byte(f.At)}
 		if f.Lease.Number.Count != 0 {
 			start := len(r.signed)
 			r.signed = r.signer.AppendLease(r.signed, current, node, q.Session, epoch, q.Leaves[i].Path, &f.Lease)
@@ -111,9 +114,53 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 		return errNotLeading
 	}
 	r.Acquires.Add(1)
-	out.Retry, err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Session, x.it.epoch, q.Path, q.Amount, q.Wait)
+	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Wait: q.Wait, Back: q.Back}
+	for i := range q.Leaves {
+		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
+		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
+	}
+	for i := range q.Calls {
+		ask.Amounts = append(ask.Amounts, q.Calls[i].Amount)
+	}
+	var a ratelimit.Acquired
+	err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
+	out.Granted, out.Retry = uint64(a.Granted), a.Retry
 	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return err
+}
+
+// usersShown bounds the sessions that an error names.
+const usersShown = 5
+
+// checkParent refuses a child of a leaf that sessions have open: all of them would fail. What a session
+// has not said yet, it does not know.
+func (r *RateLimits) checkParent(node uint64, q *protocol.LimitCreate) (bad *protocol.Error) {
+	at := bytes.LastIndexByte(q.Path, '/')
+	if q.Force || at < 0 {
+		return nil
+	}
+	r.host.Raft().View(func(m *shard.Machine) {
+		leads := r.enter(m)
+		defer r.mu.Unlock()
+		if !leads {
+			return
+		}
+		parent := q.Path[:at]
+		users, count := r.leases.Users(m, r.host.Raft().LogTime(), node, parent, usersShown)
+		if count == 0 {
+			return
+		}
+		list := ""
+		for _, id := range users {
+			list += fmt.Sprintf(" %d", id)
+		}
+		if count > len(users) {
+			list += " ..."
+		}
+		bad = protocol.Errorf(protocol.StatusPreconditionFailed,
+			"%d sessions use %s, and could not with a child below it:%s; move them to another resource, or force it", count, parent, list)
+	})
+	return bad
 }
 
 // describe reads a tree behind a barrier.

@@ -60,7 +60,7 @@ func (r *RateLimits) limit(m *shard.Machine, logTime, node uint64, path []byte) 
 		r.trees[string(r.keyOf(node, root))] = x
 	}
 	if x.leases == nil || x.leases.Leadership() != v.Leadership {
-		x.leases = ratelimit.NewLeases(v.Leadership, v.Now)
+		x.leases = ratelimit.NewLeases(v.Leadership, v.Began)
 	}
 	return x, v, nil
 }
@@ -108,16 +108,28 @@ func (r *RateLimits) Refresh(
 	return x.leases.Refresh(v.Now, v.Tree, v.Version, q, out)
 }
 
-// Acquire takes an amount of a leaf that is served remotely, see [ratelimit.Leases.Acquire].
+// Acquire takes units of leaves of a tree, see [ratelimit.Leases.Acquire].
 func (r *RateLimits) Acquire(
-	m *shard.Machine, logTime, node, session, epoch uint64, path []byte, amount uint64, wait bool,
-) (retry uint64, err error) {
+	m *shard.Machine, logTime, node uint64, path []byte, q *ratelimit.Acquire, out *ratelimit.Acquired,
+) error {
 	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.schedule(x, logTime, v.Now)
-	return x.leases.Acquire(v.Now, v.Tree, v.Version, session, epoch, string(path), amount, wait)
+	return x.leases.Acquire(v.Now, v.Tree, v.Version, q, out)
+}
+
+// Users are the sessions that have a resource open, as far as they have said so, and at most so many
+// of them.
+func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte, most int) (users []uint64, count int) {
+	x, v, err := r.limit(m, logTime, node, path)
+	if err != nil {
+		return nil, 0
+	}
+	defer r.schedule(x, logTime, v.Now)
+	x.leases.Observe(v.Now, v.Tree, v.Version)
+	return x.leases.Users(string(path), most)
 }
 
 // Describe reads a resource with all below it. Errors: those of the tree; NOT_FOUND, BAD_REQUEST.

@@ -11,7 +11,7 @@ import (
 func benchLeases(b testing.TB, leaves, participants int) (*Leases, *Tree, []Refresh) {
 	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 100_000_000_000})
 	for i := 0; i < leaves && err == nil; i++ {
-		_, err = tree.Create(1, 0, fmt.Sprintf("api/tenant-%d", i), protocol.LimitConfig{Weight: uint32(i%5 + 1)})
+		_, err = tree.Create(1, 0, fmt.Sprintf("api/tenant-%d", i), protocol.LimitConfig{Unlimited: true, Weight: uint32(i%5 + 1)})
 	}
 	if err != nil {
 		b.Fatal(err)

@@ -12,7 +12,10 @@ const (
 const leastUnits = 10
 
 // needMemory is how long the largest amount of a call decides how a leaf is served, in ms.
-const needMemory = 10_000
+const needMemory = 3_000
+
+// liveLate is how late a client may ask again, in ms, before it is taken for one that is gone.
+const liveLate = 300
 
 // due reports whether the shares are to be computed now. They are computed now and then even if
 // nothing is known to have changed: clients that are gone without a word have no demand.
@@ -21,32 +24,32 @@ func (l *Leases) computeDue() bool {
 	return !l.learning && (l.dirty && since >= computeEvery || l.shortages > 0 && since >= expireEvery || since >= l.length/3)
 }
 
-// live reports whether a holding's client asks for it.
+// live reports whether a holding's client asks for something. One that is idle has no share.
 func (l *Leases) live(h *holding) bool {
-	return h.leaf && !h.gone && l.now < h.refreshed+l.length
+	return h.leaf && !h.gone && l.now < h.liveUntil && l.wants(h) > 0
 }
 
 // least is the rate below which a lease is not worth its refreshes, or its burst too small for the
-// client's calls. A leaf that is served remotely is leased again only at half as much more.
+// client's calls. A session that is served remotely gets a lease again only at half as much more.
 func (l *Leases) least(h *holding) uint64 {
 	n := &l.nodes[h.node]
 	rate := n.leastRate
 	if h.need > 1000 {
-		rate = max(rate, mulDiv(h.need, 1000, n.leastTime)+1)
+		rate = max(rate, (h.need*1000+n.leastTime-1)/n.leastTime)
 	}
-	if n.remote {
-		rate += rate / 2
+	if h.remote {
+		rate = max(rate, min(rate+rate/2, n.rate))
 	}
-	return min(rate, maxRate)
+	return rate
 }
 
-// wants is the demand that is counted of a holding whose client asks for it: one that is idle keeps
-// a little.
+// wants is the demand of a holding that others have to leave to it. The demand that a client reports is a
+// fifth above the average of its calls: most of that fifth it has only as far as nobody else wants it.
 func (l *Leases) wants(h *holding) uint64 {
 	if h.waiting > 0 {
 		return maxRate
 	}
-	return max(min(h.demand, maxRate), l.least(h))
+	return min(h.demand-h.demand/8, maxRate)
 }
 
 // maxPasses bounds how often one computation turns leaves into remote ones. What is left over is
@@ -62,16 +65,18 @@ func (l *Leases) compute(tree *Tree) {
 	}
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
 		n := &l.nodes[i]
-		n.demand, n.lendable, n.cramped = 0, 0, false
+		n.demand, n.lendable, n.calling = 0, 0, 0
 		for _, h := range n.holdings {
 			if h.needUntil <= l.now {
 				h.need = 0
 			}
-			if l.live(h) {
+			if h.cramped = false; l.live(h) {
+				n.calling++
 				n.demand, n.lendable = addUpTo(n.demand, l.wants(h), n.rate), n.rate
 			}
 		}
 		for _, c := range n.children {
+			n.calling += l.nodes[c].calling
 			n.demand = addUpTo(n.demand, l.nodes[c].demand, n.rate)
 			n.lendable = addUpTo(n.lendable, l.nodes[c].lendable, n.rate)
 		}
@@ -87,6 +92,12 @@ func (l *Leases) compute(tree *Tree) {
 		if l.shareBursts() {
 			break
 		}
+	}
+	switch {
+	case l.shortages == 0:
+		l.short = 0
+	case l.short == 0:
+		l.short = l.now
 	}
 	l.freed = l.shortages > 0
 }
@@ -145,39 +156,38 @@ func (l *Leases) shareLeaf(n *node) {
 func (l *Leases) chooseRemote() {
 	for i := range l.nodes {
 		n := &l.nodes[i]
-		n.accrue(l.now)
+		l.accrue(n)
 		n.leasedTarget, n.remoteTarget, n.need = 0, 0, 0
 	}
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
 			for _, h := range n.holdings {
-				h.target = 0
+				h.target, h.leased, h.remote = 0, 0, false
 			}
 			continue
 		}
 		l.shareLeaf(n)
-		remote, need := n.cramped, uint64(1000)
+		leased, remote, need := uint64(0), uint64(0), uint64(0)
 		for _, h := range n.holdings {
-			if l.live(h) {
-				need = max(need, h.need)
-				remote = remote || h.target < l.least(h)
-			}
-		}
-		n.remote = remote
-		if n.remote {
-			for _, h := range n.holdings {
-				h.target = 0
+			h.leased = 0
+			switch {
+			case !l.live(h):
+				h.remote = false
+			case h.cramped || h.target < l.least(h):
+				h.remote = true
+				remote += h.target
+				need = max(need, h.need, 1000)
+			default:
+				h.remote, h.leased = false, h.target
+				leased += h.target
 			}
 		}
 		for k := i; k >= 0; k = l.nodes[k].parent {
 			above := &l.nodes[k]
-			if n.remote {
-				above.remoteTarget += n.target
-				above.need = max(above.need, need)
-			} else {
-				above.leasedTarget += n.target
-			}
+			above.remoteTarget += remote
+			above.leasedTarget += leased
+			above.need = max(above.need, need)
 		}
 	}
 }
@@ -187,29 +197,34 @@ func (l *Leases) chooseRemote() {
 // than its share, because others have more.
 func (l *Leases) shareBursts() (enough bool) {
 	enough = true
-	l.shortages = 0
+	l.shortages, l.missing = 0, 0
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		n.leasedBurst = n.burst
 		if n.need > 0 {
 			n.leasedBurst = lessBy(n.burst, max(n.need, mulDiv(n.remoteTarget, n.burstTime, 1000)))
+			if own := n.ownRate(); above(n.remoteTarget, own) || n.ownBurst() < n.need*1000 {
+				l.shortages++
+				l.missing = max(l.missing, lessBy(n.remoteTarget, own))
+			}
 		}
 		for _, h := range n.holdings {
-			h.targetBurst, h.short = 0, false
-			if h.target == 0 {
+			h.leasedBurst, h.short = 0, false
+			if h.leased == 0 {
 				continue
 			}
-			h.targetBurst = mulDiv(h.target, n.leastTime, 1000)
+			h.leasedBurst = mulDiv(h.leased, n.leastTime, 1000)
 			for k := i; k >= 0; k = l.nodes[k].parent {
 				if above := &l.nodes[k]; above.need > 0 {
-					h.targetBurst = min(h.targetBurst, mulDiv(above.leasedBurst, h.target, max(above.leasedTarget, 1)))
+					h.leasedBurst = min(h.leasedBurst, mulDiv(above.leasedBurst, h.leased, max(above.leasedTarget, 1)))
 				}
 			}
 			if h.short = l.lacks(h, h.last()); h.short {
 				l.shortages++
+				l.missing = max(l.missing, lessBy(h.leased, h.last().Rate))
 			}
-			if h.targetBurst < max(h.need, 1000) {
-				n.cramped, enough = true, false
+			if h.leasedBurst < max(h.need, 1000) {
+				h.cramped, enough = true, false
 			}
 		}
 	}
@@ -220,7 +235,7 @@ func (l *Leases) shareBursts() (enough bool) {
 // lent to it beyond that nobody has to shrink: as demands change a little all the time, somebody
 // always would.
 func (l *Leases) lacks(h *holding, g *Lease) bool {
-	rate, burst := h.target, h.targetBurst
+	rate, burst := h.leased, h.leasedBurst
 	if wants := l.wants(h); wants < rate {
 		rate, burst = wants, mulDiv(burst, wants, rate)
 	}
@@ -251,16 +266,14 @@ func (l *Leases) expire(tree *Tree) {
 }
 
 func (l *Leases) expireHoldings(m *member) {
-	holdings := m.holdings[:0]
-	for _, h := range m.holdings {
-		if l.recount(h); l.live(h) || h.countedRate > 0 || h.countedBurst > 0 {
-			holdings = append(holdings, h)
-		} else {
-			l.remove(h)
+	m.keep(func(h *holding) bool {
+		if l.recount(h); !m.gone && h.node >= 0 || h.countedRate > 0 || h.countedBurst > 0 {
+			return true
 		}
-	}
-	clear(m.holdings[len(holdings):])
-	if m.holdings = holdings; m.former != nil && len(m.former.holdings) == 0 {
+		l.remove(h)
+		return false
+	})
+	if m.former != nil && len(m.former.holdings) == 0 {
 		m.former = nil
 	}
 }

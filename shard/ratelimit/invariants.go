@@ -24,8 +24,8 @@ func check(l *Leases) error {
 			return fmt.Errorf("ratelimit: %s counts rate %d and burst %d; its leases have %d and %d",
 				n.path, n.countedRate, n.countedBurst, rates[i], bursts[i])
 		}
-		if n.bucket.level > n.remoteBurst() {
-			return fmt.Errorf("ratelimit: the leader's bucket at %s has %d thousandths, more than %d", n.path, n.bucket.level, n.remoteBurst())
+		if n.bucket.level > n.ownBurst() {
+			return fmt.Errorf("ratelimit: the leader's bucket at %s has %d thousandths, more than %d", n.path, n.bucket.level, n.ownBurst())
 		}
 	}
 	return nil

@@ -6,9 +6,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// MaxLeaves bounds the leaves of a tree that one session uses.
-const MaxLeaves = 1_000
-
 // A session refreshes every 50 ms at most, and a few times in a row.
 const (
 	refreshEvery = 50
@@ -36,20 +33,29 @@ type Leases struct {
 	bySession map[uint64]*member
 	numbers   uint64
 
+	turns       []*turn // of those that wait for units, in any order
+	turnNumbers uint64
+	virtual     uint64 // the latest start of a turn that was served
+	scans       uint64
+
 	joinsChanged bool   // members may have left since they were looked at
 	unreported   uint64 // while learning, a session that all wait for; 0: it is to be looked for
 
 	dirty     bool // the shares are to be computed again
 	computed  uint64
-	freed     bool // somebody who is short may find room now
-	shortages int
+	freed     bool   // somebody who is short may find room now
+	shortages int    // holdings that have less than their share, and resources that lack units to give out
+	short     uint64 // since when there are some; 0: there are none
+	missing   uint64 // the rate that they lack, of the last computation
+	announce  bool   // the configuration has changed: all are to refresh
+	lapsed    uint64 // when a lease ended that its client did not give back; 0: none did
 	notifyAt  uint64
 
 	parts   []part // scratch
 	learned uint64 // ms that learning took
 }
 
-// NewLeases begins a leadership of a tree, which began at a time, or before.
+// NewLeases begins to know a leadership of a tree, which began at a time. Nobody has called it before.
 func NewLeases(at Leadership, began uint64) *Leases {
 	return &Leases{at: at, now: began, began: began, learning: true, bySession: map[uint64]*member{}, index: map[string]int{}}
 }
@@ -75,6 +81,7 @@ func (l *Leases) Observe(now uint64, tree *Tree, version uint64) {
 		l.learnUntil = l.began + longest
 	}
 	if !l.built || l.revision != tree.revision {
+		l.announce = l.built // what waits is to be looked at again
 		l.build(l.now, tree)
 	}
 	l.built, l.version, l.revision = true, version, tree.revision
@@ -99,7 +106,7 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 		former.leave()
 		former.former = nil
 	}
-	m := &member{session: session, epoch: epoch, former: former}
+	m := &member{session: session, epoch: epoch, former: former, joined: tree.participants[session].joined}
 	l.bySession[session] = m
 	l.members = append(l.members, m)
 	return m, nil
@@ -134,8 +141,8 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 	}
 	*out = Reply{Leadership: l.at, Length: l.length, Learning: l.learning && !m.reported, Leaves: out.Leaves[:0]}
 	for i := range q.Leaves {
-		leaf := q.Leaves[i].Leaf
-		out.Leaves = append(out.Leaves, l.answer(m.holding(leaf), leaf))
+		f := &q.Leaves[i]
+		out.Leaves = append(out.Leaves, l.answer(m, m.holding(f.Leaf), f))
 	}
 	return nil
 }
@@ -151,10 +158,33 @@ func (l *Leases) learn(tree *Tree) {
 	if all && l.now < l.learnUntil {
 		all = l.allReported(tree)
 	}
-	if l.now >= l.learnUntil || all {
-		l.learning, l.dirty, l.computed = false, true, 0
-		l.learned = l.now - l.began
+	if l.now < l.learnUntil && !all {
+		return
 	}
+	l.learning, l.dirty, l.computed = false, true, 0
+	l.learned = l.now - l.began
+	// The leader's own buckets are empty when no lease of an earlier leadership can be in use any more,
+	// and fill from then on. If there were none, that is when the leadership began.
+	from := l.now
+	switch {
+	case !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) && l.nobodyFromBefore(tree):
+		from = min(max(l.began, tree.leasesEnd()), l.now)
+	case l.now >= l.learnUntil:
+		from = max(l.learnUntil, min(tree.leasesEnd(), l.now))
+	}
+	for i := range l.nodes {
+		l.nodes[i].bucket = bucket{at: from}
+	}
+}
+
+// nobodyFromBefore reports whether no participant had leases of an earlier leadership.
+func (l *Leases) nobodyFromBefore(tree *Tree) bool {
+	for _, p := range tree.participants { // in any order: all must have
+		if p.joined <= l.began {
+			return false
+		}
+	}
+	return true
 }
 
 // allReported reports whether every participant that may have leases of an earlier leadership has
@@ -185,19 +215,16 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 			h.held, h.offered = Lease{}, Lease{}
 			l.recount(h)
 			l.remove(h)
-			m.holdings = slices.DeleteFunc(m.holdings, func(x *holding) bool { return x == h })
+			m.keep(func(x *holding) bool { return x != h })
 			l.dirty = true
 		}
 		return
 	}
 	if h == nil {
-		if i, ok := l.index[q.Leaf]; !ok || len(l.nodes[i].children) > 0 || len(m.holdings) >= MaxLeaves {
+		if i, ok := l.index[q.Leaf]; !ok || len(l.nodes[i].children) > 0 {
 			return
 		}
-		h = &holding{member: m, path: q.Leaf}
-		m.holdings = append(m.holdings, h)
-		l.place(h)
-		l.dirty = true
+		h = l.holdingOf(m, q.Leaf)
 	}
 	l.takeFormer(m, h, q)
 	switch {
@@ -214,12 +241,14 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	}
 	l.recount(h)
 	h.notified = false
+	lacks := q.Waiting > 0 || q.Units > 0 || m.known && q.Denied > h.denied
 	l.tally(m, h, q, of)
-	h.refreshed = l.now
-	if differs(h.demand, q.Demand) || (h.waiting > 0) != (q.Waiting > 0) {
+	h.refreshed, h.liveUntil = l.now, l.now+l.length
+	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
 		l.dirty = true
 	}
-	h.demand, h.waiting = q.Demand, q.Waiting
+	h.demand = q.Demand
+	l.waits(h, q.Waiting, lacks)
 	if q.Need > 0 && q.Need >= h.need && h.leaf && q.Need <= l.nodes[h.node].most {
 		if q.Need > h.need {
 			l.dirty = true
@@ -256,37 +285,107 @@ func (l *Leases) tally(m *member, h *holding, q *LeafRefresh, of Leadership) {
 		n.allowed += used
 		n.denied += lessBy(q.Denied, h.denied)
 		n.waited += lessBy(q.Waited, h.waited)
+		n.impossible += lessBy(q.Impossible, h.impossible)
 		if passed := l.now - h.refreshed; m.known && passed > 0 {
 			h.used = mulDiv(used, 1000, passed)
 		}
 	}
-	h.allowed, h.denied, h.waited = q.Allowed, q.Denied, q.Waited
+	h.allowed, h.denied, h.waited, h.impossible = q.Allowed, q.Denied, q.Waited, q.Impossible
 }
 
 // differs reports whether a demand differs by more than 5 %.
 func differs(a, b uint64) bool { return above(a, b) || above(b, a) }
 
 // answer gives a holding its next lease.
-func (l *Leases) answer(h *holding, leaf string) LeafReply {
+func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	if h == nil || !h.leaf {
 		r := LeafReply{State: LeafMissing, Why: WhyNone}
-		if _, ok := l.index[leaf]; ok {
+		if _, ok := l.index[q.Leaf]; ok {
 			r.State = LeafInner
 		}
 		return r
 	}
 	n := &l.nodes[h.node]
-	r := LeafReply{Most: n.most, Floor: n.floor, Shadow: n.shadow}
+	r := LeafReply{Most: n.most, Limit: n.rate, Floor: n.floor, Shadow: n.shadow}
+	fresh := !h.held.there(l.now)
 	rate, burst := l.due(h)
-	l.numbers++
-	h.offered = Lease{Number{l.at, l.numbers}, rate, burst, l.now + l.length}
-	l.recount(h)
-	if n.remote && !l.learning {
+	r.Length = l.leaseLength(h, rate)
+	switch {
+	case l.learning:
+	case rate > 0:
+		if fresh && len(l.turns) == 0 {
+			r.Level = min(burst, l.has(h.node))
+		}
+	case l.wants(h) > 0 || q.Units > 0:
 		r.State = LeafRemote
+		if burst = min(q.Left, h.held.Burst); fresh || h.held.Rate > 0 {
+			burst = 0
+		}
+		if burst > 0 { // units that are not used are not held for ever
+			r.Length = min(r.Length, h.held.End-l.now)
+		}
+		if q.Units == 0 {
+			break
+		}
+		if units := min(q.Units, n.most); units > 0 {
+			granted, retry := l.serve(m, []*holding{h}, []uint64{units}, true)
+			if r.Retry = retry; granted > 0 { // serve has taken it from the bucket
+				burst += units
+				r.Level, r.Length = units, l.leaseLength(h, 0)
+			}
+		}
 	}
+	if r.Level > 0 && r.State == LeafLeased {
+		l.give(h.node, r.Level)
+	}
+	if h.offered = (Lease{}); rate > 0 || burst > 0 {
+		l.numbers++
+		h.offered = Lease{Number{l.at, l.numbers}, rate, burst, l.now + r.Length}
+	}
+	l.recount(h)
+	h.liveUntil = l.now + max(r.Length, min(r.Retry, MaxRetry)+liveLate)
 	r.Lease = h.offered
 	r.Why, r.At = l.why(h)
 	return r
+}
+
+// Lengths of leases of sessions that began a moment ago, in ms. A program that is killed soon after
+// it began costs its neighbours little. So long as some are killed, the leases of those that begin are
+// small, too.
+const (
+	firstLength   = 250
+	secondLength  = 500
+	youngAge      = 800
+	lapsesMatter  = 10_000
+	smallFraction = 50
+)
+
+// leaseLength is that of a holding's next lease.
+func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
+	age := lessBy(l.now, h.member.joined)
+	length := max(age, secondLength)
+	if rate > l.nodes[h.node].rate/smallFraction {
+		switch {
+		case age < 1000:
+			length = firstLength
+		case age < 2000:
+			length = secondLength
+		}
+	}
+	if l.learning {
+		length = l.length
+	}
+	return min(length, l.length)
+}
+
+// youngRate bounds the rate of a lease of a session that began a moment ago, while programs die and
+// others would lack what a dead one holds.
+func (l *Leases) youngRate(h *holding) uint64 {
+	age := lessBy(l.now, h.member.joined)
+	if age >= youngAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.nodes[0].calling < 2 {
+		return maxRate
+	}
+	return mulDiv(l.nodes[h.node].rate, max(age, 20), 2500)
 }
 
 // due is the rate and burst of a holding's next lease.
@@ -303,8 +402,14 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		}
 		return rate, burst
 	}
-	rate, burst = h.target, h.targetBurst
-	if held := &h.held; held.Rate > 0 && !differs(held.Rate, rate) && !differs(held.Burst, burst) &&
+	rate, burst = h.leased, h.leasedBurst
+	if most := l.youngRate(h); rate > most {
+		h.young = true
+		rate, burst = most, mulDiv(burst, most, rate)
+	} else {
+		h.young = false
+	}
+	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) && !differs(held.Burst, burst) &&
 		(rate >= held.Rate || l.shortages == 0) {
 		rate, burst = held.Rate, held.Burst
 	}
@@ -323,6 +428,9 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 			l.shortages--
 		}
 	}
+	if burst < 1000 {
+		return 0, 0 // there is not room enough for a call
+	}
 	return rate, burst
 }
 
@@ -331,16 +439,28 @@ func (l *Leases) why(h *holding) (Why, string) {
 	switch {
 	case l.learning:
 		return WhyLearning, ""
-	case n.remote:
-		return WhyRemote, ""
+	case n.rate == 0:
+		for i := h.node; ; i = l.nodes[i].parent {
+			if p := l.nodes[i].parent; p < 0 || l.nodes[p].rate > 0 {
+				return WhyClosed, l.nodes[i].path
+			}
+		}
+	case l.wants(h) == 0:
+		return WhyIdle, ""
 	case h.short:
 		return WhyShrink, ""
-	case h.target >= l.wants(h):
+	case h.young:
+		return WhyYoung, ""
+	case h.target >= l.wants(h) && !h.remote:
 		return WhyDemand, ""
+	}
+	why := WhyLimit
+	if h.remote {
+		why = WhyRemote
 	}
 	for i := h.node; ; i = l.nodes[i].parent {
 		if n := &l.nodes[i]; n.target >= n.rate || n.parent < 0 {
-			return WhyLimit, n.path
+			return why, n.path
 		}
 	}
 }
@@ -348,6 +468,8 @@ func (l *Leases) why(h *holding) (Why, string) {
 // Next is when Tick has something to do.
 func (l *Leases) Next() (at uint64, ok bool) {
 	switch {
+	case l.announce:
+		return l.now, true
 	case l.learning:
 		return l.learnUntil, true
 	case l.dirty && l.freed && l.shortages > 0:
@@ -371,6 +493,14 @@ func (l *Leases) Tick(now uint64, tree *Tree, version uint64, notify func(sessio
 	l.learn(tree)
 	if l.computeDue() {
 		l.compute(tree)
+	}
+	if l.announce {
+		l.announce = false
+		for _, m := range l.members {
+			if !m.gone {
+				notify(m.session)
+			}
+		}
 	}
 	if !l.freed || l.now < l.notifyAt {
 		return
@@ -398,9 +528,22 @@ func (l *Leases) worthwhile(h *holding) bool {
 	if h.short {
 		last := h.last()
 		rate, burst := l.room(h)
-		return above(min(rate, h.target), last.Rate) || above(min(burst, h.targetBurst), last.Burst)
+		return above(min(rate, h.leased), last.Rate) || above(min(burst, h.leasedBurst), last.Burst)
 	}
-	return above(h.countedRate, h.target) || above(h.countedBurst, h.targetBurst)
+	return l.excess(h)
+}
+
+// excess reports whether a holding is to give up a part of its lease. A part of less than 5 % is not
+// worth a message, unless somebody has lacked it for a while.
+func (l *Leases) excess(h *holding) bool {
+	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
+		return true
+	}
+	if l.short == 0 || l.now < l.short+expireEvery {
+		return false
+	}
+	over := lessBy(h.countedRate, h.leased)
+	return over > 0 && (over >= mulDiv(l.missing, 1, 2*max(l.nodes[0].calling, 1)))
 }
 
 // Check says which invariant does not hold, if any.

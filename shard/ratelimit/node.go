@@ -25,22 +25,27 @@ type node struct {
 	countedRate, countedBurst uint64
 
 	// Of the last computation.
-	demand, target  uint64
-	lend, lendable  uint64
-	need            uint64 // the largest amount of one call, of the leaves that are served remotely
-	leasedTarget    uint64 // at and below it
-	leasedBurst     uint64 // what the leader's own bucket does not need
-	remoteTarget    uint64 // of the leader's own bucket, for all leaves at and below it that are served remotely
-	remote          bool   // of a leaf
-	cramped         bool   // of a leaf: bursts are too small for leases, since others need theirs
-	bucket          bucket // of what is served remotely
-	queue           []waiter
+	demand, target uint64
+	lend, lendable uint64
+	need           uint64 // the largest amount of one call, of the sessions that are served remotely
+	leasedTarget   uint64 // at and below it
+	leasedBurst    uint64 // what the leader's own bucket does not need
+	remoteTarget   uint64 // of the leader's own bucket, for all sessions at and below it that are served remotely
+	calling        uint64 // sessions at and below it that ask for something
+
+	bucket          bucket
+	reserved        uint64 // scratch: amount that turns are to have first
+	scanned         uint64 // the scan that reserved is of
 	acquires        uint64
 	allowed, denied uint64
 	waited          uint64
+	impossible      uint64
 }
 
-// bucket is the leader's own token bucket at a resource. Its rate and burst are what leases leave.
+// bucket is the leader's own token bucket at a resource. What the leader gives out comes from it:
+// units, and the first level of a lease. Its rate and burst are what leases leave. So together with
+// the buckets of clients it never has more than the resource's burst, and never fills faster than at
+// its rate.
 type bucket struct {
 	level uint64 // thousandths of an amount
 	at    uint64
@@ -54,19 +59,12 @@ func (n *node) accrue(now uint64) {
 	}
 	passed := now - b.at
 	b.at = now
-	rate, burst := n.remoteRate(), n.remoteBurst()
-	if rate == 0 {
-		b.level = min(b.level, burst)
-		return
-	}
-	b.level = addUpTo(b.level, mulDiv(rate, passed, 1), burst)
+	b.level = addUpTo(b.level, mulDiv(n.ownRate(), passed, 1), n.ownBurst())
 }
 
-// remoteRate is what the leader's own bucket has of the rate: its share, as far as leases leave it.
-func (n *node) remoteRate() uint64 { return min(n.remoteTarget, lessBy(n.rate, n.countedRate)) }
-
-// remoteBurst is in thousandths of an amount.
-func (n *node) remoteBurst() uint64 { return lessBy(n.burst, n.countedBurst) * 1000 }
+// ownRate and ownBurst are those of the leader's own bucket, the second in thousandths of an amount.
+func (n *node) ownRate() uint64  { return lessBy(n.rate, n.countedRate) }
+func (n *node) ownBurst() uint64 { return lessBy(n.burst, n.countedBurst) * 1000 }
 
 // build makes the nodes of a tree, and puts all holdings to them.
 func (l *Leases) build(now uint64, tree *Tree) {
@@ -77,29 +75,35 @@ func (l *Leases) build(now uint64, tree *Tree) {
 		c := &r.config
 		n := node{path: r.path, parent: -1, rate: c.Rate, burstTime: c.BurstOrDefault(), leastTime: c.BurstOrDefault(), guarantee: c.Min,
 			weight: max(uint64(c.Weight), 1), shadow: c.Shadow, floor: c.Floor, bucket: bucket{at: now}}
+		limited := !c.Unlimited
 		if p, ok := l.index[parentPath(r.path)]; ok {
 			n.parent = p
 			parent := &l.nodes[p]
 			parent.children = append(parent.children, i)
-			if n.rate == 0 || n.rate > parent.rate {
+			if !limited || n.rate > parent.rate {
 				n.rate = parent.rate
 			}
 			n.shadow = n.shadow || parent.shadow
 			n.leastTime = min(n.leastTime, parent.leastTime)
 		}
 		n.leastRate = max(leastUnits*1000*1000/l.length, 1000*1000/n.leastTime+1)
-		n.burst = max(mulDiv(n.rate, n.burstTime, 1000), 1000)
+		if n.rate > 0 {
+			n.burst = max(mulDiv(n.rate, n.burstTime, 1000), 1000)
+		}
 		if n.most = n.burst; n.parent >= 0 {
 			n.most = min(n.burst, l.nodes[n.parent].most)
 		}
 		if at, ok := formerIndex[r.path]; ok {
 			f := &former[at]
-			f.accrue(now)
-			n.bucket, n.remote, n.remoteTarget, n.leasedTarget, n.need = f.bucket, f.remote, f.remoteTarget, f.leasedTarget, f.need
+			if !l.learning {
+				f.accrue(now)
+			}
+			n.bucket = f.bucket
 			n.bucket.level = min(n.bucket.level, n.burst*1000)
-			n.queue, n.acquires = f.queue, f.acquires
-			n.allowed, n.denied, n.waited = f.allowed, f.denied, f.waited
-			n.demand, n.target = f.demand, f.target
+			n.acquires, n.allowed, n.denied, n.waited, n.impossible = f.acquires, f.allowed, f.denied, f.waited, f.impossible
+			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling
+		} else if l.built && !l.learning {
+			n.bucket.level = n.burst * 1000 // it is new, so it has rested
 		}
 		l.nodes[i] = n
 		l.index[r.path] = i
@@ -139,10 +143,10 @@ func (l *Leases) count(h *holding, rate, burst uint64) {
 	}
 	for i := h.node; i >= 0; i = l.nodes[i].parent {
 		n := &l.nodes[i]
-		n.accrue(l.now)
+		l.accrue(n)
 		n.countedRate += rate - h.countedRate // modulo 2^64
 		n.countedBurst += burst - h.countedBurst
-		n.bucket.level = min(n.bucket.level, n.remoteBurst())
+		n.bucket.level = min(n.bucket.level, n.ownBurst())
 	}
 	h.countedRate, h.countedBurst = rate, burst
 }
@@ -152,6 +156,9 @@ func (l *Leases) recount(h *holding) {
 	rate, burst := uint64(0), uint64(0)
 	for _, g := range [2]*Lease{&h.held, &h.offered} {
 		if !g.there(l.now) {
+			if g.Number.Count != 0 && g.Rate > 0 && !l.learning {
+				l.lapsed = l.now // its client is gone, or cut off
+			}
 			*g = Lease{}
 			continue
 		}
@@ -182,4 +189,31 @@ func (l *Leases) remove(h *holding) {
 	n.holdings[h.at].at = h.at
 	n.holdings[last] = nil
 	n.holdings = n.holdings[:last]
+}
+
+// accrue fills the bucket of a node. A leader that is learning does not know what to fill it with.
+func (l *Leases) accrue(n *node) {
+	if l.learning {
+		n.bucket.at = l.now
+		return
+	}
+	n.accrue(l.now)
+}
+
+// give takes an amount from the leader's own bucket of a node and of all above it.
+func (l *Leases) give(node int, amount uint64) {
+	for i := node; i >= 0; i = l.nodes[i].parent {
+		l.nodes[i].bucket.level -= amount * 1000
+	}
+}
+
+// has is the amount that the leader can give out at a node.
+func (l *Leases) has(node int) uint64 {
+	least := uint64(protocol.MaxLimitBurstSize) * 1000
+	for i := node; i >= 0; i = l.nodes[i].parent {
+		n := &l.nodes[i]
+		l.accrue(n)
+		least = min(least, n.bucket.level)
+	}
+	return least / 1000
 }

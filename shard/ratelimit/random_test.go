@@ -80,11 +80,15 @@ func (x *randomRun) config(path string) protocol.LimitConfig {
 	switch {
 	case path == "api":
 		c.Rate, c.Lease = 1+x.r.Uint64N(1<<(10+x.r.IntN(24))), []uint64{0, 500, 5000}[x.r.IntN(3)]
-	case x.r.IntN(2) == 0:
+	case x.r.IntN(2) > 0:
+		c.Unlimited = true
+	default:
 		c.Rate = 1 + x.r.Uint64N(1<<(10+x.r.IntN(24)))
 	}
 	if path != "api" && x.r.IntN(3) == 0 {
-		c.Min = x.r.Uint64N(1 << 12)
+		if c.Min = x.r.Uint64N(1 << 12); !c.Unlimited {
+			c.Min = min(c.Min, c.Rate)
+		}
 	}
 	return c
 }
@@ -252,7 +256,7 @@ func (x *randomRun) take(f flight) {
 	for i, a := range f.answer.Leaves {
 		path := f.ask.Leaves[i].Leaf
 		if delete(c.held, path); a.Lease.Number.Count > 0 {
-			c.held[path] = belief{a.Lease, f.sent + f.answer.Length}
+			c.held[path] = belief{a.Lease, f.sent + a.Length}
 		}
 	}
 }
@@ -282,7 +286,9 @@ func (x *randomRun) check() {
 				}
 			}
 		}
-		rate += n.remoteRate()
+		if !x.leases.learning { // its bucket rests until then
+			rate += n.ownRate()
+		}
 		burst += n.bucket.level / 1000
 		if (rate > n.rate || burst > n.burst) && x.lowered[n.path] < x.now {
 			x.t.Fatalf("seed %d at %d: clients believe in rate %d and burst %d at %s, which has %d and %d", x.seed, x.now, rate, burst, n.path, n.rate, n.burst)
@@ -334,17 +340,16 @@ func TestConvergence(t *testing.T) {
 				}
 				c.leadership = r.Leadership
 				for i, leaf := range leaves {
-					c.held[leaf] = belief{r.Leaves[i].Lease, x.now + r.Length}
+					c.held[leaf] = belief{r.Leaves[i].Lease, x.now + r.Leaves[i].Length}
 				}
 			}
 		}
 		want := oracleShares(x.leases)
 		for _, leaf := range leaves {
-			n := &x.leases.nodes[x.leases.index[leaf]]
-			if n.remote {
-				continue
-			}
 			for _, c := range x.clients {
+				if h := x.leases.bySession[c.session].holding(leaf); h.remote {
+					continue
+				}
 				leased++
 				each := want[leaf] / float64(len(x.clients))
 				if got := float64(c.held[leaf].Rate); got < each*0.94-10 || got > each*1.06+10 {

@@ -35,6 +35,7 @@ func (t *Tree) fields(f *varint.Fields, participants *[]participant) {
 
 func configFields(c *protocol.LimitConfig, f *varint.Fields) {
 	f.Uint(&c.Rate, &c.Burst)
+	f.Bool(&c.Unlimited)
 	f.Uint32(&c.Weight)
 	f.Uint(&c.Min, &c.Lease)
 	f.Bool(&c.Shadow)
@@ -85,7 +86,7 @@ func (t *Tree) Check() error {
 			return errors.New("ratelimit: resources are out of order, or have no parent")
 		case protocol.ValidateLimitPath([]byte(r.path)) != nil || r.config.Validate() != nil,
 			r.revision == 0 || r.revision > t.revision,
-			i == 0 && r.config.Rate == 0, i > 0 && r.config.Lease != 0:
+			i == 0 && r.config.Unlimited, i > 0 && r.config.Lease != 0:
 			return errors.New("ratelimit: a field of a resource is out of range")
 		}
 		mins[r.path] = 0

@@ -1,6 +1,9 @@
 package ratelimit
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+)
 
 // Leadership is a time in which one leader decides about a tree. A later one is greater: a bucket
 // gets another epoch by each move, and a shard by each change of its leader.
@@ -34,6 +37,10 @@ type LeafRefresh struct {
 	Waiting uint64 // amount that callers wait for; with some the demand has no bound
 	Need    uint64 // the largest amount of one call lately
 
+	// Units is an amount that the client wants to hold, for calls that cannot wait: a session that is
+	// served remotely gets a lease of so much, without a rate. Left is what it has of the last one.
+	Units, Left uint64
+
 	// Held is the lease that the client uses, by a statement that the leader's signature
 	// proves. Presented is true of any statement: one that is not good counts for nothing, while
 	// without one the client uses none.
@@ -44,7 +51,7 @@ type LeafRefresh struct {
 	Closed bool
 
 	// Amounts since the limiter was opened.
-	Allowed, Denied, Waited uint64
+	Allowed, Denied, Waited, Impossible uint64
 }
 
 // Refresh asks for leases. A client takes the answer to its last refresh alone.
@@ -58,8 +65,12 @@ type Refresh struct {
 // LeafReply is the answer for one leaf.
 type LeafReply struct {
 	State  LeafState
-	Lease  Lease
+	Lease  Lease  // none: the session needs none at present, or is served remotely
+	Length uint64 // of the lease, or of one that it would get, in ms
+	Level  uint64 // amount that comes with the lease
+	Retry  uint64 // ms after which the units that are asked for could be there; 0: it is not known
 	Most   uint64 // amount: a call for more can never be admitted
+	Limit  uint64 // rate of the resource, in force
 	Floor  uint64
 	Shadow bool
 	Why    Why
@@ -69,7 +80,7 @@ type LeafReply struct {
 // Reply is the answer to a refresh.
 type Reply struct {
 	Leadership Leadership
-	Length     uint64 // of a lease, in ms
+	Length     uint64 // of a lease of an old session, in ms
 	Learning   bool   // refresh again at once, so that the leader knows that this leadership is known
 	Leaves     []LeafReply
 }
@@ -94,8 +105,11 @@ const (
 	WhyLimit    Why = 1 // the limit of the resource is shared
 	WhyShrink   Why = 2 // others have to confirm first that they use less
 	WhyLearning Why = 3 // the leader is new, and does not know yet who uses what
-	WhyRemote   Why = 4 // there are few units for many clients
+	WhyRemote   Why = 4 // its share is too small for a lease: the leader decides about each call
 	WhyNone     Why = 5 // the resource cannot be used
+	WhyIdle     Why = 6 // it does not ask for anything
+	WhyClosed   Why = 7 // the rate of the resource is 0
+	WhyYoung    Why = 8 // it began a moment ago: its lease grows
 )
 
 // member is a session that takes part, as this leadership knows it.
@@ -107,7 +121,10 @@ type member struct {
 	former         *member // under an earlier attach epoch, with what was not presented since
 	known          bool    // its counters were reported before
 	next           uint64
+	joined         uint64 // log time
 	holdings       []*holding
+	byPath         map[string]*holding // of a member with many
+	turns          []*turn
 }
 
 // leave notes that it is no participant any more.
@@ -118,13 +135,44 @@ func (m *member) leave() {
 	}
 }
 
+// manyHoldings is from how many on a member has an index of its leaves.
+const manyHoldings = 16
+
 func (m *member) holding(path string) *holding {
+	if m.byPath != nil {
+		return m.byPath[path]
+	}
 	for _, h := range m.holdings {
 		if h.path == path {
 			return h
 		}
 	}
 	return nil
+}
+
+func (m *member) add(h *holding) {
+	m.holdings = append(m.holdings, h)
+	if m.byPath != nil {
+		m.byPath[h.path] = h
+	} else if len(m.holdings) > manyHoldings {
+		m.byPath = make(map[string]*holding, 2*len(m.holdings))
+		for _, h := range m.holdings {
+			m.byPath[h.path] = h
+		}
+	}
+}
+
+// keep drops the holdings that are not to be kept.
+func (m *member) keep(keep func(*holding) bool) {
+	m.holdings = slices.DeleteFunc(m.holdings, func(h *holding) bool {
+		if keep(h) {
+			return false
+		}
+		if m.byPath != nil {
+			delete(m.byPath, h.path)
+		}
+		return true
+	})
 }
 
 // holding is what a member has of one leaf.
@@ -140,17 +188,26 @@ type holding struct {
 	gone   bool // the member is
 
 	refreshed                        uint64 // when it was last asked for
+	liveUntil                        uint64 // its client is believed to want what it asked for until then
+	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
+	lacksSince                       uint64 // since when it waits or is denied; 0: it does not
 
 	held    Lease // the client has it
 	offered Lease // it was sent last; the client may have it in place of held
 
 	countedRate, countedBurst uint64
-	target, targetBurst       uint64
-	short                     bool // it has less than its target, for others have not shrunk yet
-	notified                  bool // to refresh at once; cleared by the refresh
+	target                    uint64 // its share, of the last computation
+	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
+	remote                    bool   // its share is too small for a lease, or its calls are too large
+	cramped                   bool   // bursts are too small for a lease, since others need theirs
+	young                     bool   // its lease is smaller than its share, since it began a moment ago
+	short                     bool   // it has less than its target, for others have not shrunk yet
+	notified                  bool   // to refresh at once; cleared by the refresh
 
-	allowed, denied, waited, used uint64 // the last is a rate
+	tag uint64 // where it stands among those that are served remotely, see turn
+
+	allowed, denied, waited, impossible, used uint64 // the last is a rate
 }
 
 // last is what the client has, or will have.

@@ -6,93 +6,345 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// waiter is a session that waits for units of a leaf that is served remotely. It asks again; one
-// that does not in time loses its place.
-type waiter struct {
-	session, until uint64
-	amount         uint64
+// A session whose share is too small for a lease, or that has no lease yet, is served remotely: it
+// takes units from the leader's own buckets, at its leaves and at all resources above them.
+//
+// Sessions share these by weighted fair queueing in units. A session's turn starts at its tag, and
+// finishes at its tag and its amount divided by its share. Turns that finish earlier have their units
+// first. So sessions with equal shares get equal units, whether they ask for many at once or for one
+// at a time.
+
+// Acquire asks for units that are used at once.
+type Acquire struct {
+	Session, Epoch uint64
+	Leaves         []string // each gives all amounts, or none does
+	Demands        []uint64 // rates that the session wants of the leaves
+	Amounts        []uint64 // of calls that are admitted in this order
+	Wait           bool     // keep a turn for what is not granted
+
+	// Back returns the first amount, which another tree did not grant together with this one.
+	Back bool
 }
 
-// Bounds of the time after which a client is told to ask again, in ms.
+// Acquired is the answer.
+type Acquired struct {
+	Granted int    // calls, of the first ones
+	Retry   uint64 // ms after which to ask again for the next one; 0: all are granted
+}
+
+// turn is a session that waits for units of some leaves. It asks again; one that does not in time is
+// dropped.
+type turn struct {
+	member      *member
+	holdings    []*holding
+	head, total uint64 // amounts: of the first call, and of all
+	start       uint64
+	number      uint64 // of two turns that finish together the lower one is first
+	until       uint64
+	at          int // its place in the list
+}
+
+// Bounds of the time after which a client is told to ask again, in ms. One that is late by
+// turnLate loses its turn, and not its tag.
 const (
-	minRetry = 5
-	maxRetry = 2_000
+	minRetry  = 2
+	MaxRetry  = 2_000 // it asks again after that at the latest
+	blindly   = 100   // when others have to shrink first
+	turnLate  = 150
+	virtually = 1_000_000 // tags are in millionths of a second
 )
 
-// Acquire takes an amount from the leader's own bucket for a session, or says after how many ms to
-// ask again. A session that waits keeps its place among the others that do. now is when the read
-// barrier began that confirmed the leadership. Errors: those of [Leases.Refresh]; NOT_FOUND,
-// PRECONDITION_FAILED for a path that is no leaf; BAD_REQUEST for an amount that can never be had;
-// ABORTED for a leaf that is leased: refresh first.
-func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, session, epoch uint64, leaf string, amount uint64, wait bool) (retry uint64, err error) {
+// Acquire takes units from the leader's own buckets for a session, or says after how many ms to ask
+// again. now is when the read barrier began that confirmed the leadership. Errors: those of
+// [Leases.Refresh]; NOT_FOUND, PRECONDITION_FAILED for a path that is no leaf; BAD_REQUEST for an
+// amount that can never be had.
+func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out *Acquired) error {
 	l.Observe(now, tree, version)
 	l.learn(tree)
-	if _, err := l.member(tree, session, epoch); err != nil {
-		return 0, err
+	*out = Acquired{}
+	m, err := l.member(tree, q.Session, q.Epoch)
+	if err != nil {
+		return err
 	}
-	i, ok := l.index[leaf]
-	if !ok {
-		return 0, protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", leaf)
+	holdings := make([]*holding, 0, 1)
+	for k, leaf := range q.Leaves {
+		i, ok := l.index[leaf]
+		if !ok {
+			return protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", leaf)
+		}
+		n := &l.nodes[i]
+		if len(n.children) > 0 {
+			return protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them", leaf)
+		}
+		for _, amount := range q.Amounts {
+			if amount > n.most {
+				return impossible(leaf, amount, n)
+			}
+		}
+		h := l.holdingOf(m, leaf)
+		if slices.Contains(holdings, h) {
+			return protocol.Errorf(protocol.StatusBadRequest, "resource %s is named twice in one request", leaf)
+		}
+		holdings = append(holdings, h)
+		if k < len(q.Demands) && differs(h.demand, q.Demands[k]) {
+			h.demand, l.dirty = q.Demands[k], true
+		}
+		n.acquires++
 	}
-	n := &l.nodes[i]
-	switch {
-	case len(n.children) > 0:
-		return 0, protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them", leaf)
-	case amount > n.most:
-		return 0, protocol.Errorf(protocol.StatusBadRequest,
-			"an amount of %d thousandths of a unit is more than the burst at %s, %d; raise the burst, or ask for less", amount, leaf, n.most)
-	case !l.learning && !n.remote:
-		return 0, protocol.Errorf(protocol.StatusAborted, "resource %s is leased; refresh the lease", leaf)
+	if len(q.Amounts) == 0 {
+		return nil
 	}
-	n.acquires++
+	if q.Back {
+		l.takeBack(holdings, q.Amounts)
+		return nil
+	}
 	if l.computeDue() {
 		l.compute(tree)
 	}
-	n.queue = slices.DeleteFunc(n.queue, func(w waiter) bool { return w.until <= l.now })
-	place := slices.IndexFunc(n.queue, func(w waiter) bool { return w.session == session })
-	if place < 0 {
-		place = len(n.queue)
-	}
-	ahead := uint64(0)
-	for _, w := range n.queue[:place] {
-		ahead = addUpTo(ahead, w.amount, maxRate)
-	}
-	if retry = l.delay(i, ahead, amount); retry == 0 {
-		for k := i; k >= 0; k = l.nodes[k].parent {
-			l.nodes[k].bucket.level -= amount * 1000
+	out.Granted, out.Retry = l.serve(m, holdings, q.Amounts, q.Wait)
+	waiting := uint64(0)
+	if q.Wait {
+		for _, amount := range q.Amounts[out.Granted:] {
+			waiting = addUpTo(waiting, amount, maxRate)
 		}
-		if place < len(n.queue) {
-			n.queue = slices.Delete(n.queue, place, place+1)
+	}
+	for _, h := range holdings {
+		if need := slices.Max(q.Amounts); need >= h.need {
+			h.need, h.needUntil = need, l.now+needMemory
 		}
-		return 0, nil
+		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+min(out.Retry, MaxRetry)+liveLate)
+		l.waits(h, waiting, waiting > 0)
 	}
-	if !wait {
-		return retry, nil
-	}
-	w := waiter{session, l.now + 2*retry + 1000, amount}
-	if place < len(n.queue) {
-		n.queue[place] = w
-	} else {
-		n.queue = append(n.queue, w)
-	}
-	return retry, nil
+	return nil
 }
 
-// delay is the time in ms until an amount can be taken, behind others; 0: now.
-func (l *Leases) delay(leaf int, ahead, amount uint64) (wait uint64) {
+// impossible is the error of a call that can never be admitted.
+func impossible(leaf string, amount uint64, n *node) error {
+	if n.most == 0 {
+		return protocol.Errorf(protocol.StatusBadRequest, "the rate of %s is 0, which admits nobody; raise it", leaf)
+	}
+	return protocol.Errorf(protocol.StatusBadRequest, "%s are more than the burst of %s allows at once, %s; ask for less, or raise the burst",
+		protocol.LimitUnits(amount), leaf, protocol.LimitUnits(n.most))
+}
+
+// holdingOf finds or makes what a member has of a leaf.
+func (l *Leases) holdingOf(m *member, leaf string) *holding {
+	if h := m.holding(leaf); h != nil {
+		return h
+	}
+	h := &holding{member: m, path: leaf}
+	m.add(h)
+	l.place(h)
+	l.dirty = true
+	return h
+}
+
+// waits notes that the calls of a holding wait, or are denied.
+func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
+	if (h.waiting > 0) != (waiting > 0) {
+		l.dirty = true
+	}
+	h.waiting = waiting
+	switch {
+	case !lacks:
+		h.lacksSince = 0
+	case h.lacksSince == 0:
+		h.lacksSince = l.now
+	}
+}
+
+// takeBack returns units that were granted and not used.
+func (l *Leases) takeBack(holdings []*holding, amounts []uint64) {
+	for _, h := range holdings {
+		amount := min(h.granted, amounts[0])
+		h.granted -= amount
+		for i := h.node; i >= 0; i = l.nodes[i].parent {
+			n := &l.nodes[i]
+			l.accrue(n)
+			if !l.learning {
+				n.bucket.level = addUpTo(n.bucket.level, amount*1000, n.ownBurst())
+			}
+		}
+	}
+}
+
+// weight is a session's share of a leaf.
+func (l *Leases) weight(h *holding) uint64 {
+	if h.target > 0 {
+		return h.target
+	}
+	n := &l.nodes[h.node]
+	return max(n.rate/(n.calling+1), 1)
+}
+
+// serve grants as many of the calls as can be, from the first one on.
+func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bool) (granted int, retry uint64) {
+	if len(amounts) == 0 {
+		return 0, 0
+	}
+	if l.learning {
+		return 0, blindly
+	}
+	t := m.turn(holdings)
+	start := l.virtual
+	for _, h := range holdings {
+		start = max(start, h.tag)
+	}
+	if t != nil {
+		start = max(t.start, start)
+		if h := holdings[0]; len(holdings) == 1 && h.tag <= t.start {
+			start = t.start // it waits since then
+		}
+	}
+	for k := len(amounts); k > 0; k /= 2 {
+		sum := uint64(0)
+		for _, amount := range amounts[:k] {
+			sum = addUpTo(sum, amount, maxRate)
+		}
+		if retry = l.delay(holdings, t, start, sum); retry > 0 {
+			continue
+		}
+		for _, h := range holdings {
+			l.give(h.node, sum)
+			h.granted = addUpTo(h.granted, sum, maxRate)
+			h.tag = start + mulDiv(sum, virtually, l.weight(h))
+		}
+		l.virtual = max(l.virtual, start)
+		granted = k
+		break
+	}
+	rest := amounts[granted:]
+	if granted > 0 {
+		retry = 0
+	}
+	if len(rest) > 0 && granted > 0 {
+		retry = minRetry
+	}
+	if len(rest) == 0 || !wait {
+		l.endTurn(t)
+		return granted, retry
+	}
+	if t == nil {
+		l.turnNumbers++
+		t = &turn{member: m, holdings: holdings, number: l.turnNumbers, at: len(l.turns)}
+		m.turns, l.turns = append(m.turns, t), append(l.turns, t)
+	}
+	if t.start = start; granted > 0 {
+		for _, h := range holdings {
+			t.start = max(t.start, h.tag)
+		}
+	}
+	t.head, t.total = rest[0], 0
+	for _, amount := range rest {
+		t.total = addUpTo(t.total, amount, maxRate)
+	}
+	t.until = l.now + min(retry, MaxRetry)*9/8 + turnLate
+	return granted, retry
+}
+
+// turn finds the turn of a member at some leaves.
+func (m *member) turn(holdings []*holding) *turn {
+	for _, t := range m.turns {
+		if slices.Equal(t.holdings, holdings) {
+			return t
+		}
+	}
+	return nil
+}
+
+// endTurn forgets a turn.
+func (l *Leases) endTurn(t *turn) {
+	if t == nil {
+		return
+	}
+	last := len(l.turns) - 1
+	l.turns[t.at] = l.turns[last]
+	l.turns[t.at].at = t.at
+	l.turns[last] = nil
+	l.turns = l.turns[:last]
+	t.member.turns = slices.DeleteFunc(t.member.turns, func(x *turn) bool { return x == t })
+}
+
+// finish is when a turn that gets an amount finishes.
+func (l *Leases) finish(holdings []*holding, start, amount uint64) (end uint64) {
+	for _, h := range holdings {
+		end = max(end, start+mulDiv(amount, virtually, l.weight(h)))
+	}
+	return end
+}
+
+// delay is the time in ms until an amount can be taken, after the turns that finish earlier; 0: now.
+func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wait uint64) {
+	l.scans++
+	end, number := l.finish(holdings, start, amount), l.turnNumbers+1
+	if own != nil {
+		number = own.number
+	}
+	for i := 0; i < len(l.turns); i++ {
+		t := l.turns[i]
+		if t == own {
+			continue
+		}
+		if t.until <= l.now || t.gone() {
+			l.endTurn(t)
+			i--
+			continue
+		}
+		finish := l.finish(t.holdings, t.start, t.head)
+		if finish > end || finish == end && t.number > number {
+			continue
+		}
+		// It is first with all that it can have until then. Where it does not lack anything itself, what
+		// comes in while it waits is enough for it.
+		has := uint64(maxRate)
+		for _, h := range t.holdings {
+			has = min(has, mulDiv(end-min(end, t.start), l.weight(h), virtually))
+		}
+		has = min(max(has, t.head), t.total)
+		waits := uint64(0)
+		for _, h := range t.holdings {
+			waits = max(waits, l.lack(h.node, has, false))
+		}
+		for _, h := range t.holdings {
+			for k := h.node; k >= 0; k = l.nodes[k].parent {
+				n := &l.nodes[k]
+				if n.scanned != l.scans {
+					n.scanned, n.reserved = l.scans, 0
+				}
+				n.reserved = addUpTo(n.reserved, lessBy(has, mulDiv(n.ownRate(), waits, 1000)), maxRate)
+			}
+		}
+	}
+	for _, h := range holdings {
+		wait = max(wait, l.lack(h.node, amount, true))
+	}
+	if wait > 0 {
+		return max(wait, minRetry)
+	}
+	return 0
+}
+
+// gone reports whether a turn is of a session that takes part no more, or of a leaf that is none.
+func (t *turn) gone() bool {
+	return slices.ContainsFunc(t.holdings, func(h *holding) bool { return h.gone || !h.leaf || h.node < 0 })
+}
+
+// lack is the time in ms until a leaf and all above it have an amount, after what is reserved.
+func (l *Leases) lack(leaf int, amount uint64, reserved bool) (wait uint64) {
 	for i := leaf; i >= 0; i = l.nodes[i].parent {
 		n := &l.nodes[i]
-		n.accrue(l.now)
-		missing := lessBy(addUpTo(ahead, amount, maxRate)*1000, n.bucket.level)
-		switch rate := n.remoteRate(); {
-		case l.learning, missing > 0 && rate == 0, amount*1000 > n.remoteBurst():
-			wait = max(wait, maxRetry/20)
+		l.accrue(n)
+		want := amount
+		if reserved && n.scanned == l.scans {
+			want = addUpTo(want, n.reserved, maxRate)
+		}
+		missing := lessBy(want*1000, n.bucket.level)
+		switch rate := n.ownRate(); {
+		case missing > 0 && rate == 0, amount*1000 > n.ownBurst():
+			wait = max(wait, blindly)
 		case missing > 0:
 			wait = max(wait, missing/rate+1)
 		}
 	}
-	if ahead > 0 || wait > 0 {
-		return min(max(wait, minRetry), maxRetry)
-	}
-	return 0
+	return wait
 }

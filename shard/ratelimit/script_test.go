@@ -26,10 +26,11 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	alter PATH [revision=n] ... | delete PATH [revision=n]
 //	join NAME [epoch [again]] | leave NAME
 //	    an epoch without again: by another process
-//	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [allowed=n], LEAF ... [lost] [empty] [forged] [old]
+//	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [units=n] [left=n] [denied=n] [allowed=n], LEAF ... [lost] [empty] [forged] [old]
 //	    lost: the answer does not come; empty: the client presents no lease; forged: what it presents
 //	    is not signed; old: it is the refresh before
-//	acquire NAME LEAF n [try]
+//	acquire NAME LEAF[+LEAF ...] n ... [try] [back]
+//	    units of calls, of all leaves together
 //	leader | move
 //	    a new leadership, which knows nothing; the same after a move of the bucket
 //	tick, state, restore
@@ -103,6 +104,7 @@ func scriptConfig(words []string) (c protocol.LimitConfig, revision uint64) {
 		}
 	}
 	c.Burst, c.Weight, c.Lease = number("burst"), uint32(number("weight")), number("lease")
+	c.Unlimited = o["rate"] == ""
 	c.Shadow = len(plain) > 0 && plain[0] == "shadow"
 	return c, number("revision")
 }
@@ -167,12 +169,26 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.refresh(w[1], strings.Join(w[2:], " "))
 	case "acquire":
 		c := x.client(w[1])
-		retry, err := x.leases.Acquire(x.now, x.tree, x.version, c.session, c.epoch, w[2], amount(w[3]), len(w) < 5)
-		switch {
+		q, out := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Wait: true}, Acquired{}
+		for _, word := range w[3:] {
+			switch word {
+			case "try":
+				q.Wait = false
+			case "back":
+				q.Back = true
+			default:
+				q.Amounts = append(q.Amounts, amount(word))
+			}
+		}
+		switch err := x.leases.Acquire(x.now, x.tree, x.version, &q, &out); {
 		case err != nil:
 			x.say("  %v", err)
-		case retry > 0:
-			x.say("  again in %d ms", retry)
+		case q.Back:
+			x.say("  taken back")
+		case out.Retry > 0 && out.Granted > 0:
+			x.say("  %d granted, again in %d ms", out.Granted, out.Retry)
+		case out.Retry > 0:
+			x.say("  again in %d ms", out.Retry)
 		default:
 			x.say("  granted")
 		}
@@ -189,8 +205,8 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "state":
 		for i := range x.leases.nodes {
 			n := &x.leases.nodes[i]
-			x.say("  %s rate=%s counted=%s demand=%s target=%s burst=%s counted=%s remote=%s", n.path, units(n.rate), units(n.countedRate),
-				units(n.demand), units(n.target), units(n.burst), units(n.countedBurst), units(n.remoteTarget))
+			x.say("  %s rate=%s counted=%s demand=%s target=%s burst=%s counted=%s remote=%s level=%s", n.path, units(n.rate), units(n.countedRate),
+				units(n.demand), units(n.target), units(n.burst), units(n.countedBurst), units(n.remoteTarget), units(n.bucket.level/1000))
 		}
 	case "restore":
 		tree, err := Decode(x.tree.Append(nil))
@@ -232,7 +248,8 @@ func (x *scriptRunner) refresh(name, text string) {
 				q.Seq--
 			}
 		}
-		for k, v := range map[string]*uint64{"demand": &f.Demand, "waiting": &f.Waiting, "need": &f.Need, "allowed": &f.Allowed} {
+		for k, v := range map[string]*uint64{"demand": &f.Demand, "waiting": &f.Waiting, "need": &f.Need, "allowed": &f.Allowed,
+			"denied": &f.Denied, "units": &f.Units, "left": &f.Left} {
 			if o[k] != "" {
 				*v = amount(o[k])
 			}
@@ -255,12 +272,23 @@ func (x *scriptRunner) refresh(name, text string) {
 	}
 	for i, a := range r.Leaves {
 		state := [...]string{"", "remote ", "missing ", "inner "}[a.State]
-		why := [...]string{"demand", "limit", "others shrink first", "learning", "remote", "none"}[a.Why]
+		why := [...]string{"demand", "limit", "others shrink first", "learning", "remote", "none", "idle", "closed", "young"}[a.Why]
 		if a.At != "" {
 			why += " of " + a.At
 		}
-		x.say("  %s%d.%d.%d: %s/s burst %s until %d: %s%s", state, a.Lease.Number.Bucket, a.Lease.Number.Epoch, a.Lease.Number.Count,
-			units(a.Lease.Rate), units(a.Lease.Burst), a.Lease.End, why, learning)
+		extra := learning
+		if a.Level > 0 {
+			extra += ", with " + units(a.Level)
+		}
+		if a.Retry > 0 {
+			extra += fmt.Sprintf(", again in %d ms", a.Retry)
+		}
+		if a.Lease.Number.Count == 0 {
+			x.say("  %sno lease: %s%s", state, why, extra)
+		} else {
+			x.say("  %s%d.%d.%d: %s/s burst %s for %d ms: %s%s", state, a.Lease.Number.Bucket, a.Lease.Number.Epoch, a.Lease.Number.Count,
+				units(a.Lease.Rate), units(a.Lease.Burst), a.Length, why, extra)
+		}
 		if lost {
 			continue
 		}

@@ -69,17 +69,23 @@ func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig,
 		return r
 	}
 	n := &l.nodes[i]
-	n.accrue(l.now)
+	l.accrue(n)
 	r.Rate, r.Burst, r.Demand, r.Target = n.rate, n.burst, n.demand, n.target
-	r.Leased, r.LeasedBurst, r.Remote = n.countedRate, n.countedBurst, n.remoteRate()
+	r.Leased, r.LeasedBurst, r.Remote = n.countedRate, n.countedBurst, n.ownRate()
 	r.Allowed, r.Denied, r.Waited, r.Acquires = n.allowed, n.denied, n.waited, n.acquires
-	r.ServedRemote = n.remote
+	r.Impossible, r.Level = n.impossible, n.bucket.level/1000
 	for _, h := range n.holdings {
 		if last := h.last(); h.countedRate > last.Rate {
 			r.Unconfirmed += h.countedRate - last.Rate
 		}
-		if l.live(h) {
+		if h.leaf && !h.gone {
 			r.Sessions++
+			if h.remote {
+				r.ServedRemote = true
+			}
+			if l.live(h) {
+				r.Callers++
+			}
 			r.Waiting = addUpTo(r.Waiting, h.waiting, maxRate)
 			first.add(h)
 		}
@@ -90,9 +96,13 @@ func (l *Leases) describe(path string, revision uint64, c *protocol.LimitConfig,
 func (l *Leases) describeSession(tree *Tree, h *holding) protocol.LimitSession {
 	s := protocol.LimitSession{Session: h.member.session, Path: []byte(h.path), Rate: h.last().Rate, Burst: h.last().Burst, Demand: h.demand,
 		Waiting: h.waiting, Used: h.used, Heard: l.now - min(l.now, h.refreshed)}
-	if l.nodes[h.node].remote {
+	if h.remote {
 		s.State = protocol.LimitRemote
 	}
+	if h.lacksSince > 0 {
+		s.Lacks = max(lessBy(l.now, h.lacksSince), 1)
+	}
+	s.Share = h.target
 	if p := tree.participants[h.member.session]; p != nil {
 		s.Age = l.now - min(l.now, p.joined)
 	}
@@ -110,7 +120,7 @@ type firstHoldings struct {
 
 // before is the order of sessions in a description.
 func (h *holding) before(b *holding) bool {
-	return cmp.Or(cmp.Compare(b.last().Rate, h.last().Rate), cmp.Compare(b.demand, h.demand),
+	return cmp.Or(cmp.Compare(min(b.lacksSince, 1), min(h.lacksSince, 1)), cmp.Compare(b.last().Rate, h.last().Rate), cmp.Compare(b.demand, h.demand),
 		cmp.Compare(h.member.session, b.member.session), cmp.Compare(h.path, b.path)) < 0
 }
 
@@ -168,7 +178,7 @@ func (l *Leases) Unconfirmed() (leases int) {
 	}
 	for i := range l.nodes {
 		for _, h := range l.nodes[i].holdings {
-			if !l.learning && h.leaf && !h.gone && (above(h.countedRate, h.target) || above(h.countedBurst, h.targetBurst)) {
+			if !l.learning && h.leaf && !h.gone && l.excess(h) {
 				leases++
 			}
 		}
@@ -183,4 +193,20 @@ func (l *Leases) Learning(now uint64) uint64 {
 		return 0
 	}
 	return lessBy(now, l.began)
+}
+
+// Users are the sessions that have a leaf open, in order, at most so many of them, and how many there
+// are.
+func (l *Leases) Users(leaf string, most int) (users []uint64, count int) {
+	i, ok := l.index[leaf]
+	if !ok {
+		return nil, 0
+	}
+	for _, h := range l.nodes[i].holdings {
+		if h.leaf && !h.gone {
+			users = append(users, h.member.session)
+		}
+	}
+	slices.Sort(users)
+	return users[:min(len(users), most)], len(users)
 }

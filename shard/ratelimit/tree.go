@@ -134,7 +134,7 @@ func (t *Tree) checkConfig(path string, is *resource, c *protocol.LimitConfig) e
 	}
 	root := parentPath(path) == ""
 	switch {
-	case root && c.Rate == 0:
+	case root && c.Unlimited:
 		return protocol.Errorf(protocol.StatusBadRequest, "resource %s is a root and has no rate; give it one", path)
 	case !root && c.Lease != 0:
 		return protocol.Errorf(protocol.StatusBadRequest, "resource %s is not a root and has no lease of its own; set it at %s",
@@ -144,8 +144,8 @@ func (t *Tree) checkConfig(path string, is *resource, c *protocol.LimitConfig) e
 	t.children(path, func(r *resource) { sum += r.config.Min })
 	if most := guaranteed(path, c); sum > most {
 		return protocol.Errorf(protocol.StatusBadRequest,
-			"the children of %s have guarantees of %d thousandths of a unit per second, more than the %d that it has itself; lower their min first",
-			path, sum, most)
+			"the children of %s have guarantees of %s, more than the %s that it has itself; lower their min first",
+			path, protocol.LimitRate(sum), protocol.LimitRate(most))
 	}
 	if root {
 		return nil
@@ -163,8 +163,8 @@ func (t *Tree) checkConfig(path string, is *resource, c *protocol.LimitConfig) e
 	})
 	if most := guaranteed(parent.path, &parent.config); sum > most {
 		return protocol.Errorf(protocol.StatusBadRequest,
-			"the children of %s would have guarantees of %d thousandths of a unit per second, more than the %d that it has itself; lower the min",
-			parent.path, sum, most)
+			"the children of %s would have guarantees of %s, more than the %s that it has itself; lower the min",
+			parent.path, protocol.LimitRate(sum), protocol.LimitRate(most))
 	}
 	return nil
 }

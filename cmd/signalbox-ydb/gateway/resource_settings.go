@@ -44,7 +44,10 @@ func settingsIn(r *Ydb_RateLimiter.Resource) (s resourceSettings, err error) {
 
 // in is a configuration with these settings in place of its own. Only a root has a lease.
 func (s resourceSettings) in(c ratelimit.Config, root bool) ratelimit.Config {
-	c.Rate, c.Burst, c.Lease, c.Foreign = s.rate, s.burstTime(), 0, s.text()
+	c.Rate, c.Burst, c.Lease, c.Foreign = nil, s.burstTime(), 0, s.text()
+	if s.rate > 0 {
+		c.Rate = ratelimit.PerSecond(s.rate)
+	}
 	if root {
 		c.Lease = s.lease()
 	}
@@ -86,8 +89,12 @@ func settingsOf(c *ratelimit.Config, root bool) (s resourceSettings) {
 		s = resourceSettings{}
 	}
 	e := s.in(ratelimit.Config{}, root)
-	if math.Abs(c.Rate-e.Rate) >= 0.001 { // the cluster's are thousandths
-		s.rate = c.Rate
+	rate := 0.
+	if c.Rate != nil {
+		rate = *c.Rate
+	}
+	if math.Abs(rate-s.rate) >= 0.001 { // the cluster's are thousandths
+		s.rate = rate
 	}
 	if def := time.Second; cmp.Or(c.Burst, def) != cmp.Or(e.Burst, def) {
 		s.burst = c.Burst.Seconds()

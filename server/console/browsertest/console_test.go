@@ -420,11 +420,11 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{"api", "api/search", "api/search/eu"} {
-		if _, err := ratelimit.Create(t.Context(), holder, path, ratelimit.Config{Rate: 1000}); err != nil {
+		if _, err := ratelimit.Create(t.Context(), holder, path, ratelimit.Config{Rate: ratelimit.PerSecond(1000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := ratelimit.Open(t.Context(), holder, "api/search/eu"); err != nil {
+	if _, err := ratelimit.JoinSession(t.Context(), holder, "api/search/eu"); err != nil {
 		t.Fatal(err)
 	}
 	return []string{

@@ -217,7 +217,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		wait("licenses", key+"@host-"+strconv.Itoa(i), client.Key(key))
 	}
 
-	_, err = ratelimit.Create(ctx, owner, "api", ratelimit.Config{Rate: 1000})
+	_, err = ratelimit.Create(ctx, owner, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000)})
 	must(err)
 	for path, config := range map[string]ratelimit.Config{"api/search": {Weight: 3, Min: 100}, "api/ads": {}, "api/old": {Rate: 5}} {
 		_, err = ratelimit.Create(ctx, owner, path, config)
@@ -225,7 +225,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	}
 	for i, path := range []string{"api/search", "api/search", "api/ads", "api/old"} {
 		s := session(t, c, "caller@host-"+strconv.Itoa(i))
-		l, err := ratelimit.Open(ctx, s, path)
+		l, err := ratelimit.JoinSession(ctx, s, path)
 		must(err)
 		waiting.Go(func() {
 			for l.Wait(ctx, 1) == nil {

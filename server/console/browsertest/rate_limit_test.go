@@ -22,7 +22,7 @@ func TestRateLimit(t *testing.T) {
 	b := openBrowser(t)
 	caller := session(t, dial(t, srv.Addr()), "caller@a")
 	for _, path := range []string{"api", "api/search"} {
-		if _, err := ratelimit.Create(t.Context(), caller, path, ratelimit.Config{Rate: 1000}); err != nil {
+		if _, err := ratelimit.Create(t.Context(), caller, path, ratelimit.Config{Rate: ratelimit.PerSecond(1000)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -31,7 +31,7 @@ func TestRateLimit(t *testing.T) {
 	}
 	b.run(b.ctx, "open", chromedp.Navigate(site+name("api")))
 	b.live(b.ctx)
-	l, err := ratelimit.Open(t.Context(), caller, "api/search")
+	l, err := ratelimit.JoinSession(t.Context(), caller, "api/search")
 	if err != nil {
 		t.Fatal(err)
 	}

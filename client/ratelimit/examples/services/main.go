@@ -41,7 +41,7 @@ func serve(ctx context.Context, name, limit string) error {
 		return err
 	}
 	defer s.Client().Close()
-	l, err := ratelimit.Open(ctx, s, limit)
+	l, err := ratelimit.JoinSession(ctx, s, limit)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,323 @@
+package ratelimit
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// pump admits what can be admitted from the head of a leaf's queue on, and asks for units of what the
+// server gives out. A call of several leaves that waits for another one does not hold up those behind it:
+// they leave it what it needs here by then.
+func (m *machine) pump(now int64, l *leaf) {
+	l.head()
+	reserved, looked := uint64(0), 0
+	for i := 0; i < len(l.queue) && looked < lookAhead; i++ {
+		c := l.queue[i]
+		if c.finished {
+			continue
+		}
+		if l.err != nil {
+			m.finish(c, l.err)
+			continue
+		}
+		if l.part.err != nil {
+			m.finish(c, l.part.err)
+			continue
+		}
+		if len(c.leaves) > 1 {
+			looked++
+			waits, here := m.together(now, c, l)
+			if c.finished {
+				continue
+			}
+			if here { // it lacks units of this leaf: it is its turn
+				c.hear()
+				break
+			}
+			reserved += left(c.amount, l, now, waits)
+			continue
+		}
+		if l.shadow.Load() || l.takeBeside(now, c.amount, reserved) {
+			m.finish(c, nil)
+			continue
+		}
+		if b := l.deciding(now); b == nil || b.rate == 0 {
+			m.ask(now, l, i)
+		} else {
+			for _, c := range l.queue[i:min(i+lookAhead, len(l.queue))] {
+				c.hear()
+			}
+		}
+		break
+	}
+	l.head()
+}
+
+// hear notes that the first answer to a call has come.
+func (c *call) hear() {
+	if c.heard {
+		return
+	}
+	if c.heard = true; c.answered != nil {
+		close(c.answered)
+	}
+}
+
+// left is what a call that waits for others has to find here when they are there.
+func left(amount uint64, l *leaf, now, waits int64) uint64 {
+	b := l.deciding(now)
+	if b == nil || b.rate == 0 {
+		return 0
+	}
+	comes := float64(b.rate) * float64(waits) / 1e9
+	if comes >= float64(amount) {
+		return 0
+	}
+	return amount - uint64(comes)
+}
+
+// takeBeside takes an amount if as much as is reserved is left.
+func (l *leaf) takeBeside(now int64, amount, reserved uint64) bool {
+	if reserved > 0 {
+		b := l.deciding(now)
+		if b == nil {
+			return false
+		}
+		if ns, ok := b.delay(now, amount+reserved); !ok || ns > 0 {
+			return false
+		}
+	}
+	return l.decide(now, amount)
+}
+
+// ask asks the server for the units of the calls of one leaf, from the i-th of the queue on.
+func (m *machine) ask(now int64, l *leaf, i int) {
+	p := l.part
+	if l.asking || now < l.askAt || !p.joined || p.session == 0 {
+		return
+	}
+	if l.burst > 0 { // units that are held here are too few, and would be in the way of those that are asked for
+		l.drop(now)
+		p.due = now
+	}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true, Leaves: []protocol.LimitNeed{l.needs(now)}}
+	a := action{kind: doAcquire, part: p, msg: q, leaves: []*leaf{l}}
+	sum := uint64(0)
+	for ; i < len(l.queue) && len(q.Calls) < protocol.MaxLimitCalls; i++ {
+		c := l.queue[i]
+		if c.finished || len(c.leaves) > 1 {
+			continue
+		}
+		if sum += c.amount; len(q.Calls) > 0 && sum > l.most.Load() {
+			break
+		}
+		q.Calls = append(q.Calls, protocol.LimitCall{Amount: c.amount})
+		a.calls = append(a.calls, c)
+	}
+	if len(q.Calls) == 0 {
+		return
+	}
+	l.asking = true
+	p.acquires++
+	m.send(now, a)
+}
+
+func (l *leaf) needs(now int64) protocol.LimitNeed {
+	d := &l.demand
+	return protocol.LimitNeed{Path: []byte(l.path), Demand: demandOf(d.next(now, l.attempted(), l.largest()))}
+}
+
+// together tries a call of several leaves: it takes of those with a lease, and asks for units of the
+// others. It returns after how many ns it can be tried again, and whether it waits for units of this
+// leaf's lease.
+func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool) {
+	if c.asking {
+		return demandGap, false
+	}
+	var remote []*leaf
+	for _, l := range c.leaves {
+		if l.err != nil {
+			m.finish(c, l.err)
+			return 0, false
+		}
+		if l.shadow.Load() {
+			continue
+		}
+		b := l.deciding(now)
+		if b == nil || b.rate == 0 {
+			if b != nil {
+				if _, ok := b.delay(now, c.amount); ok {
+					continue // it has units of its own
+				}
+			}
+			remote = append(remote, l)
+			continue
+		}
+		ns, ok := b.delay(now, c.amount)
+		if !ok {
+			ns = demandGap // the lease is too small; its next one may not be
+		}
+		if ns > waits {
+			waits = ns
+		}
+		if ns > 0 && l == at {
+			here = true
+		}
+	}
+	if len(remote) > 0 && now < c.askAt {
+		return max(waits, c.askAt-now), false
+	}
+	if waits > 0 {
+		return waits, here
+	}
+	c.took = c.took[:0]
+	for _, l := range c.leaves {
+		if l.shadow.Load() || slices.Contains(remote, l) {
+			continue
+		}
+		if b := l.deciding(now); b != nil && b.take(now, c.amount) == admitted {
+			c.took = append(c.took, b)
+			continue
+		}
+		m.giveBack(c) // an Allow was quicker
+		return 1e6, l == at
+	}
+	if len(remote) == 0 {
+		m.finish(c, nil)
+		return 0, false
+	}
+	c.asking, c.step, c.asked = true, 0, nil
+	for _, l := range remote {
+		i := slices.IndexFunc(c.asked, func(x []*leaf) bool { return x[0].part == l.part })
+		if i < 0 {
+			c.asked = append(c.asked, []*leaf{l})
+		} else {
+			c.asked[i] = append(c.asked[i], l)
+		}
+	}
+	m.askTogether(now, c)
+	return demandGap, false
+}
+
+// askTogether asks the next tree for the units of a call.
+func (m *machine) askTogether(now int64, c *call) {
+	leaves := c.asked[c.step]
+	p := leaves[0].part
+	if !p.joined || p.session == 0 {
+		m.giveBack(c)
+		c.askAt = now + demandGap
+		return
+	}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true, Calls: []protocol.LimitCall{{Amount: c.amount}}}
+	for _, l := range leaves {
+		q.Leaves = append(q.Leaves, l.needs(now))
+	}
+	p.acquires++
+	m.send(now, action{kind: doAcquire, part: p, msg: q, leaves: leaves, call: c})
+}
+
+// giveBack returns what a call has taken of leases, and of trees that have granted it.
+func (m *machine) giveBack(c *call) {
+	for _, b := range c.took {
+		b.giveBack(c.amount)
+	}
+	c.took = c.took[:0]
+	for _, leaves := range c.asked[:min(c.step, len(c.asked))] {
+		p := leaves[0].part
+		if p.session == 0 {
+			continue
+		}
+		q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: true, Calls: []protocol.LimitCall{{Amount: c.amount}}}
+		for _, l := range leaves {
+			q.Leaves = append(q.Leaves, protocol.LimitNeed{Path: []byte(l.path), Demand: l.demand.reported})
+		}
+		m.out = append(m.out, action{kind: doBack, part: p, gen: p.gen, msg: q})
+	}
+	c.asking, c.step, c.asked, c.given = false, 0, nil, nil
+}
+
+// acquired takes the answer to a request for units.
+func (m *machine) acquired(now int64, a *action, reply protocol.Message, err error) {
+	var r protocol.LimitAcquireReply
+	if err == nil {
+		r = *reply.(*protocol.LimitAcquireReply)
+	}
+	if now-a.sent > unitsValid {
+		r.Granted, r.Retry = 0, 0 // units that were given out long ago are none: others have had theirs since
+	}
+	wait := demandGap
+	if err == nil {
+		wait = min(int64(r.Retry)*1e6, maxAskGap)
+	}
+	if errors.Is(err, protocol.StatusPreconditionFailed) || errors.Is(err, protocol.StatusNotFound) {
+		for _, l := range a.leaves {
+			l.stale = true
+		}
+		a.part.due = now // the refresh says what is wrong
+	}
+	if c := a.call; c != nil {
+		m.acquiredTogether(now, c, r.Granted > 0, wait, err)
+		return
+	}
+	l := a.leaves[0]
+	l.asking = false
+	defer func() {
+		for _, c := range a.calls {
+			c.hear()
+		}
+	}()
+	if l.askAt = now + wait; err != nil {
+		if errors.Is(err, protocol.StatusBadRequest) { // an alter came between
+			for _, c := range a.calls {
+				if most := l.most.Load(); c.amount > most {
+					m.finish(c, err)
+				}
+			}
+			l.stale, a.part.due = true, now
+		}
+		return
+	}
+	if r.Retry > 0 {
+		l.unitsAt = now + int64(r.Retry)*1e6
+	}
+	granted := uint64(0)
+	for _, c := range a.calls[:min(int(r.Granted), len(a.calls))] {
+		granted += c.amount
+	}
+	for i := 0; i < len(l.queue) && granted > 0; i++ { // those that gave up leave their units to others
+		if c := l.queue[i]; !c.finished && len(c.leaves) == 1 && c.amount <= granted {
+			granted -= c.amount
+			c.given = a.leaves
+			m.finish(c, nil)
+		}
+	}
+}
+
+func (m *machine) acquiredTogether(now int64, c *call, granted bool, wait int64, err error) {
+	switch {
+	case !c.asking:
+		return
+	case granted:
+		c.given = append(c.given, c.asked[c.step]...)
+		c.step++
+		if c.finished {
+			m.giveBack(c)
+			return
+		}
+		if c.step < len(c.asked) {
+			m.askTogether(now, c)
+			return
+		}
+		c.asking, c.took, c.asked = false, nil, nil
+		m.finish(c, nil)
+		return
+	}
+	m.giveBack(c)
+	c.hear()
+	c.askAt = now + wait
+	if errors.Is(err, protocol.StatusBadRequest) {
+		m.finish(c, err)
+	}
+}
