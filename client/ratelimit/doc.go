@@ -5,7 +5,7 @@
 // itself, without a packet. The server sees to it that all leases together never exceed the limit
 // of any resource: not when servers or clients are killed, stopped, cut off or moved.
 //
-//	l, err := ratelimit.JoinSession(ctx, session, "api/tenant-a")
+//	l, err := ratelimit.Join(ctx, client, "/default", "api/tenant-a")
 //	defer l.Close(ctx)
 //	if !l.Allow(1) { ... }      // now, or not at all
 //	err = l.Wait(ctx, 1)        // in the order of the calls

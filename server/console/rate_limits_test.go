@@ -18,7 +18,7 @@ func TestRateLimit(t *testing.T) {
 	s := openSite(t, nil, servertest.RealTime())
 	s.get("/limits?node=/default").wants(t, http.StatusOK, "No rate limit here.")
 	x := s.session(client.Description("caller@a"))
-	for path, config := range map[string]ratelimit.Config{"api": {Rate: 1000}} {
+	for path, config := range map[string]ratelimit.Config{"api": {Rate: ratelimit.PerSecond(1000)}} {
 		if _, err := ratelimit.Create(t.Context(), x, path, config); err != nil {
 			t.Fatal(err)
 		}

@@ -44,7 +44,7 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-calls-jump", "client/ratelimit/demand.go",
-		[]string{"d.average == 0 || d.enough(attempted, need)) {", "attempted > 0) {"},
+		[]string{"rate > d.average && d.enough(attempted, need) {", "rate > d.average && attempted > 0 {"},
 		"client/ratelimit", "TestFewCalls", "",
 	},
 	{

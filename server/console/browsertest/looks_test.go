@@ -219,7 +219,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 
 	_, err = ratelimit.Create(ctx, owner, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000)})
 	must(err)
-	for path, config := range map[string]ratelimit.Config{"api/search": {Weight: 3, Min: 100}, "api/ads": {}, "api/old": {Rate: 5}} {
+	for path, config := range map[string]ratelimit.Config{"api/search": {Weight: 3, Min: 100}, "api/ads": {}, "api/old": {Rate: ratelimit.PerSecond(5)}} {
 		_, err = ratelimit.Create(ctx, owner, path, config)
 		must(err)
 	}
