@@ -1,11 +1,12 @@
 package protocol
 
-// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, and the bytes of a
-// statement. A client that uses more leaves sends more refreshes.
+// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, the ms within which
+// it uses units, and the bytes of a statement. A client that uses more leaves sends more refreshes.
 const (
 	MaxLimitLeaves    = 1_000
 	MaxLimitTogether  = 16
 	MaxLimitCalls     = 64
+	MaxLimitWithin    = 500
 	MaxLimitStatement = 256
 )
 
@@ -290,14 +291,22 @@ func (m *LimitRefreshReply) DecodeBody(b []byte) error {
 }
 
 // LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Each of its calls
-// takes its amount of all the leaves, or of none. Reply: LimitAcquireReply.
+// takes its amount of all the leaves, or of none. A client uses the units within 0.85 of Within from
+// when it sent the request, and only if it has taken no reply of a later leadership. Reply:
+// LimitAcquireReply.
 type LimitAcquire struct {
 	Session uint64
 	Path    []byte // of any resource of the tree
+	Seq     uint64 // rises with each acquire of the session for the tree
+	Done    uint64 // the client has used what it got up to this one, or never will
+	Within  uint64 // ms
 	Leaves  []LimitNeed
 	Calls   []LimitCall // in their order
 	Wait    bool        // keep a turn for what is not granted; else the amounts are wanted now or not at all
-	Back    bool        // give the first amount back: another tree has refused what was wanted together
+
+	// Back returns what the acquire with this number was granted: it came too late, or another tree
+	// has refused what was wanted together. The request asks for nothing then; 0: it asks.
+	Back uint64
 }
 
 // LimitCall is a call that wants units.
@@ -315,7 +324,18 @@ func (m *LimitAcquire) fields(f *fields) {
 	f.message("limit acquire")
 	f.uint("session", &m.Session)
 	f.resource(&m.Path)
-	if n := len(m.Leaves); n > MaxLimitTogether || n == 0 && f.checks() {
+	f.uint("seq", &m.Seq)
+	f.uint("done", &m.Done)
+	f.uint("within", &m.Within)
+	f.uint("back", &m.Back)
+	asks := f.checks() && m.Back == 0
+	if asks && (m.Seq == 0 || m.Done >= m.Seq) {
+		f.refuse("acquire %d follows %d; number acquires upwards, from 1 on", m.Seq, m.Done)
+	}
+	if asks && (m.Within == 0 || m.Within > MaxLimitWithin) {
+		f.refuse("units are used within %d ms; 1 to %d are allowed", m.Within, MaxLimitWithin)
+	}
+	if n := len(m.Leaves); n > MaxLimitTogether || n == 0 && asks {
 		f.refuse("an acquire names %d leaves; 1 to %d are allowed", n, MaxLimitTogether)
 	}
 	for l := list(f, "leaves", 2, &m.Leaves); l.next(f); {
@@ -333,7 +353,6 @@ func (m *LimitAcquire) fields(f *fields) {
 		}
 	}
 	f.bool("wait", &m.Wait)
-	f.bool("back", &m.Back)
 }
 
 func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -344,12 +363,16 @@ func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f
 type LimitAcquireReply struct {
 	Granted uint64 // so many, from the first one on
 	Retry   uint64 // ms after which to ask again for the next one; 0: all were granted
+
+	BucketEpoch, LeaderEpoch uint64 // the leadership
 }
 
 func (m *LimitAcquireReply) fields(f *fields) {
 	f.message("limit acquire reply")
 	f.uint("granted", &m.Granted)
 	f.uint("retry", &m.Retry)
+	f.uint("bucket epoch", &m.BucketEpoch)
+	f.uint("leader epoch", &m.LeaderEpoch)
 }
 
 func (m *LimitAcquireReply) AppendBody(b []byte) []byte {

@@ -74,11 +74,17 @@ type call struct {
 
 	// Of a call of several leaves, while units of some are asked for.
 	asking bool
+	try    int // so often it has asked
 	askAt  int64
-	took   []*bucket // that its amount was taken from
-	given  []*leaf   // whose units the server has given out
+	took   []taken   // what its amount was taken from
 	asked  [][]*leaf // of each tree, the leaves whose units the server gives out
-	step   int       // of asked
+	grants []grant   // of the first of these trees
+}
+
+// taken is the bucket of a leaf that an amount was taken from.
+type taken struct {
+	leaf   *leaf
+	bucket *bucket
 }
 
 func newLeaf(p *part, path string) *leaf {

@@ -20,7 +20,7 @@ import (
 //     that is refused anywhere gives back what it took, and lets those behind it pass meanwhile.
 type machine struct {
 	parts []*part
-	seq   uint64 // of the latest refresh: a tree that is opened again has higher ones than before
+	seq   uint64 // of the latest refresh or acquire: a tree that is opened again has higher ones than before
 	out   []action
 	ended []*call
 	runs  uint64 // calls of it
@@ -31,7 +31,6 @@ const (
 	refreshGap  = int64(60e6)  // the server takes a refresh each 50 ms
 	demandGap   = int64(100e6) // between refreshes because a demand changed
 	retryAfter  = int64(1e9)   // of what the server refuses
-	unitsValid  = int64(200e6) // units that the server gives out are used so soon after they were asked for, or never
 	maxAskGap   = int64(2e9)   // a turn at the server is kept for that long
 	idleRefresh = int64(10e9)  // of a participant without demand
 	unitsWanted = int64(10e9)  // a call that Allow refused comes again until then
@@ -70,6 +69,9 @@ type part struct {
 	forgotten           bool  // the server knows of no leaf, and none is open
 	opened              chan struct{}
 
+	asks []uint64 // numbers of the acquires whose units may be used yet
+	slow int64    // ns: how long the slowest of the last acquires took
+
 	refreshes, failed, acquires uint64
 
 	driver any // the driver's; the machine does not look at it
@@ -96,7 +98,9 @@ type action struct {
 	length uint64 // of the part's leases, in ms
 	leaves []*leaf
 	call   *call // of several leaves
+	try    int   // of that call
 	calls  []*call
+	grant  grant // what is given out in answer
 }
 
 // take returns what is to be done, and which calls have ended.
@@ -128,7 +132,7 @@ func (p *part) activate(l *leaf) {
 }
 
 func newPart(root string) *part {
-	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength, opened: make(chan struct{})}
+	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength, slow: slowFirst, opened: make(chan struct{})}
 }
 
 // release takes a user of a leaf away. left is closed when the server knows.
@@ -264,7 +268,7 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 	p.session, p.node = session, node
 	p.gen++
 	p.joined, p.before, p.joining, p.refreshing = false, false, false, false
-	p.bucketEpoch, p.leaderEpoch, p.tryAt, p.due = 0, 0, 0, now
+	p.bucketEpoch, p.leaderEpoch, p.tryAt, p.due, p.asks = 0, 0, 0, now, nil
 	p.closed = nil // of the one before, which is no participant any more
 	p.outdated()
 	for _, l := range p.leaves {

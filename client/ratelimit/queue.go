@@ -120,7 +120,7 @@ func (m *machine) ask(now int64, l *leaf, i int) {
 		return
 	}
 	l.asking = true
-	p.acquires++
+	a.grant = m.acquire(now, p, q)
 	m.send(now, a)
 }
 
@@ -178,7 +178,7 @@ func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool
 			continue
 		}
 		if b := l.deciding(now); b != nil && b.take(now, c.amount) == admitted {
-			c.took = append(c.took, b)
+			c.took = append(c.took, taken{l, b})
 			continue
 		}
 		m.giveBack(c) // an Allow was quicker
@@ -188,7 +188,8 @@ func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool
 		m.finish(c, nil)
 		return 0, false
 	}
-	c.asking, c.step, c.asked = true, 0, nil
+	c.asking, c.asked = true, nil
+	c.try++
 	for _, l := range remote {
 		i := slices.IndexFunc(c.asked, func(x []*leaf) bool { return x[0].part == l.part })
 		if i < 0 {
@@ -203,7 +204,7 @@ func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool
 
 // askTogether asks the next tree for the units of a call.
 func (m *machine) askTogether(now int64, c *call) {
-	leaves := c.asked[c.step]
+	leaves := c.asked[len(c.grants)]
 	p := leaves[0].part
 	if !p.joined || p.session == 0 {
 		m.giveBack(c)
@@ -214,38 +215,63 @@ func (m *machine) askTogether(now int64, c *call) {
 	for _, l := range leaves {
 		q.Leaves = append(q.Leaves, l.needs(now))
 	}
-	p.acquires++
-	m.send(now, action{kind: doAcquire, part: p, msg: q, leaves: leaves, call: c})
+	left := uint64(len(c.asked) - len(c.grants)) // trees that have to answer until it can use the units
+	g := m.acquire(now, p, q)
+	q.Within = min(q.Within*left, protocol.MaxLimitWithin)
+	g.until = usable(now, q.Within)
+	m.send(now, action{kind: doAcquire, part: p, msg: q, leaves: leaves, call: c, try: c.try, grant: g})
 }
 
 // giveBack returns what a call has taken of leases, and of trees that have granted it.
 func (m *machine) giveBack(c *call) {
-	for _, b := range c.took {
-		b.giveBack(c.amount)
+	for _, t := range c.took {
+		t.bucket.giveBack(c.amount)
 	}
-	c.took = c.took[:0]
-	for _, leaves := range c.asked[:min(c.step, len(c.asked))] {
-		p := leaves[0].part
-		if p.session == 0 {
+	for i := range c.grants {
+		m.back(&c.grants[i])
+	}
+	c.asking, c.took, c.asked, c.grants = false, c.took[:0], nil, nil
+}
+
+// complete uses what a call has of leases, and of the trees that have granted it. A lease that has ended
+// or is another one now has to have the amount.
+func (m *machine) complete(now int64, c *call) {
+	for i := range c.grants {
+		if !c.grants[i].usable(now) {
+			m.giveBack(c)
+			return
+		}
+	}
+	for i, t := range c.took {
+		b := t.leaf.deciding(now)
+		if b == t.bucket {
 			continue
 		}
-		q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Back: true, Calls: []protocol.LimitCall{{Amount: c.amount}}}
-		for _, l := range leaves {
-			q.Leaves = append(q.Leaves, protocol.LimitNeed{Path: []byte(l.path), Demand: l.demand.reported})
+		if b == nil || b.take(now, c.amount) != admitted {
+			m.giveBack(c)
+			return
 		}
-		m.out = append(m.out, action{kind: doBack, part: p, gen: p.gen, msg: q})
+		c.took[i].bucket = b
 	}
-	c.asking, c.step, c.asked, c.given = false, 0, nil, nil
+	for i := range c.grants {
+		c.grants[i].done()
+	}
+	c.asking, c.took, c.asked, c.grants = false, nil, nil, nil
+	m.finish(c, nil)
 }
 
 // acquired takes the answer to a request for units.
 func (m *machine) acquired(now int64, a *action, reply protocol.Message, err error) {
 	var r protocol.LimitAcquireReply
+	g := &a.grant
 	if err == nil {
 		r = *reply.(*protocol.LimitAcquireReply)
+		g.bucketEpoch, g.leaderEpoch = r.BucketEpoch, r.LeaderEpoch
+		g.part.took(now - a.sent)
 	}
-	if now-a.sent > unitsValid {
-		r.Granted, r.Retry = 0, 0 // units that were given out long ago are none: others have had theirs since
+	if r.Granted > 0 && !g.usable(now) {
+		m.back(g)
+		r.Granted, r.Retry = 0, 0
 	}
 	wait := demandGap
 	if err == nil {
@@ -257,12 +283,13 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 		}
 		a.part.due = now // the refresh says what is wrong
 	}
-	if c := a.call; c != nil {
-		m.acquiredTogether(now, c, r.Granted > 0, wait, err)
+	if a.call != nil {
+		m.acquiredTogether(now, a, r.Granted > 0, wait, err)
 		return
 	}
 	l := a.leaves[0]
 	l.asking = false
+	defer g.done()
 	defer func() {
 		for _, c := range a.calls {
 			c.hear()
@@ -286,34 +313,41 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 	for _, c := range a.calls[:min(int(r.Granted), len(a.calls))] {
 		granted += c.amount
 	}
-	for i := 0; i < len(l.queue) && granted > 0; i++ { // those that gave up leave their units to others
-		if c := l.queue[i]; !c.finished && len(c.leaves) == 1 && c.amount <= granted {
-			granted -= c.amount
-			c.given = a.leaves
+	unused := granted
+	for i := 0; i < len(l.queue) && unused > 0; i++ { // those that gave up leave their units to others
+		if c := l.queue[i]; !c.finished && len(c.leaves) == 1 && c.amount <= unused {
+			unused -= c.amount
 			m.finish(c, nil)
 		}
 	}
+	if granted > 0 && unused == granted {
+		m.back(g)
+	}
 }
 
-func (m *machine) acquiredTogether(now int64, c *call, granted bool, wait int64, err error) {
-	switch {
-	case !c.asking:
-		return
-	case granted:
-		c.given = append(c.given, c.asked[c.step]...)
-		c.step++
-		if c.finished {
-			m.giveBack(c)
-			return
+// acquiredTogether takes the answer of one tree to a call of several leaves.
+func (m *machine) acquiredTogether(now int64, a *action, granted bool, wait int64, err error) {
+	c := a.call
+	if !c.asking || a.try != c.try { // it was given back meanwhile
+		if granted {
+			m.back(&a.grant)
 		}
-		if c.step < len(c.asked) {
-			m.askTogether(now, c)
-			return
-		}
-		c.asking, c.took, c.asked = false, nil, nil
-		m.finish(c, nil)
+		a.grant.done()
 		return
 	}
+	if granted {
+		c.grants = append(c.grants, a.grant)
+		switch {
+		case c.finished:
+			m.giveBack(c)
+		case len(c.grants) < len(c.asked):
+			m.askTogether(now, c)
+		default:
+			m.complete(now, c)
+		}
+		return
+	}
+	a.grant.done()
 	m.giveBack(c)
 	c.hear()
 	c.askAt = now + wait

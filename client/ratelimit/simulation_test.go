@@ -115,16 +115,16 @@ type simMessage struct {
 	back  bool
 }
 
-// meter is a bucket that starts full. Invariant: its level is never below zero, but for a unit and
-// what comes in in a few milliseconds: the server's times are whole ones, and it acquires as of when a
-// barrier began.
+// meter is a bucket that starts full. What is admitted is taken at the true time at which a client uses
+// it. Invariant: its level is never below zero, but for what comes in in a millisecond: the server's
+// times are whole ones. A client's bucket rounds to thousandths.
 type meter struct{ rate, burst, level, at float64 }
 
 func (m *meter) take(now, amount float64) bool {
 	m.level = min(m.burst, m.level+(now-m.at)*m.rate)
 	m.at = now
 	m.level -= amount
-	return m.level >= -1000-(2+barrierTime)*m.rate
+	return m.level >= -10-m.rate
 }
 
 func newSimulation(t *testing.T, seed uint64, calm bool) *simulation {
@@ -370,11 +370,7 @@ func (x *simulation) use(c *simClient) {
 	for _, ended := range ended {
 		if ended.err == nil {
 			for _, l := range ended.leaves {
-				if !slices.Contains(ended.given, l) { // the server's units count when it gives them out
-					x.admit(l.path, ended.amount)
-				} else {
-					x.got[l.path] += float64(ended.amount)
-				}
+				x.admit(l.path, ended.amount)
 			}
 		}
 	}
@@ -519,7 +515,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		x.version++
 		return &protocol.Empty{}, x.tree.Join(log, m.c.session, m.epoch, q.Again)
 	case *protocol.LimitAcquire:
-		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Wait: q.Wait, Back: q.Back}
+		ask := core.Acquire{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within, Wait: q.Wait, Back: q.Back}
 		for i := range q.Leaves {
 			ask.Leaves, ask.Demands = append(ask.Leaves, string(q.Leaves[i].Path)), append(ask.Demands, q.Leaves[i].Demand)
 		}
@@ -528,20 +524,11 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		}
 		var a core.Acquired
 		err := l.leases.Acquire(log, l.tree, l.version, &ask, &a)
-		if x.remote += a.Granted; q.Back && err == nil {
-			for _, leaf := range ask.Leaves {
-				for p := leaf; p != ""; p = parent(p) {
-					x.meters[p].level += float64(ask.Amounts[0])
-				}
-			}
+		if err == nil {
+			err = l.leases.Check()
 		}
-		for _, amount := range ask.Amounts[:a.Granted] {
-			for _, leaf := range ask.Leaves {
-				x.admit(leaf, amount)
-				x.got[leaf] -= float64(amount) // the client uses it, or is too late for it
-			}
-		}
-		return &protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry}, err
+		x.remote += a.Granted
+		return &protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}, err
 	case *protocol.LimitRefresh:
 		ask := core.Refresh{Session: m.c.session, Epoch: m.epoch, Seq: q.Seq, Leadership: core.Leadership{Bucket: q.BucketEpoch, Epoch: q.LeaderEpoch}}
 		for i := range q.Leaves {

@@ -18,7 +18,7 @@ import (
 // limitClient is a session that speaks of rate limits in frames.
 type limitClient struct {
 	*raw
-	node, id, refreshes uint64
+	node, id, refreshes, acquires uint64
 	at                  ratelimit.Leadership // that it names
 }
 
@@ -72,7 +72,8 @@ func (c *limitClient) refresh(leaf protocol.LimitLeaf) (lease protocol.LimitLeas
 
 func (c *limitClient) acquire(path string, amount uint64) (retry uint64, err error) {
 	var r protocol.LimitAcquireReply
-	err = c.call(protocol.KindLimitAcquire, c.tree(path), &protocol.LimitAcquire{Session: c.id, Path: []byte(path),
+	c.acquires++
+	err = c.call(protocol.KindLimitAcquire, c.tree(path), &protocol.LimitAcquire{Session: c.id, Path: []byte(path), Seq: c.acquires, Done: c.acquires - 1, Within: 100,
 		Leaves: []protocol.LimitNeed{{Path: []byte(path)}}, Calls: []protocol.LimitCall{{Amount: amount}}}, &r)
 	return r.Retry, err
 }

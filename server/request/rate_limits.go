@@ -114,7 +114,7 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 		return errNotLeading
 	}
 	r.Acquires.Add(1)
-	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Wait: q.Wait, Back: q.Back}
+	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within, Wait: q.Wait, Back: q.Back}
 	for i := range q.Leaves {
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
 		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
@@ -124,7 +124,7 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 	}
 	var a ratelimit.Acquired
 	err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
-	out.Granted, out.Retry = uint64(a.Granted), a.Retry
+	*out = protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}
 	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return err
 }

@@ -203,7 +203,7 @@ func (l *Leases) shareBursts() (enough bool) {
 		n.leasedBurst = n.burst
 		if n.need > 0 {
 			n.leasedBurst = lessBy(n.burst, max(n.need, mulDiv(n.remoteTarget, n.burstTime, 1000)))
-			if own := n.ownRate(); above(n.remoteTarget, own) || n.ownBurst() < n.need*1000 {
+			if own := n.ownRate(); above(n.remoteTarget, own) || lessBy(n.burst, n.countedBurst) < n.need {
 				l.shortages++
 				l.missing = max(l.missing, lessBy(n.remoteTarget, own))
 			}
@@ -267,7 +267,7 @@ func (l *Leases) expire(tree *Tree) {
 
 func (l *Leases) expireHoldings(m *member) {
 	m.keep(func(h *holding) bool {
-		if l.recount(h); !m.gone && h.node >= 0 || h.countedRate > 0 || h.countedBurst > 0 {
+		if l.recount(h); !m.gone && h.node >= 0 || h.countedRate > 0 || h.countedBurst > 0 || h.unused > 0 {
 			return true
 		}
 		l.remove(h)

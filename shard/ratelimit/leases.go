@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
 // A session refreshes every 50 ms at most, and a few times in a row.
@@ -33,7 +34,8 @@ type Leases struct {
 	bySession map[uint64]*member
 	numbers   uint64
 
-	turns       []*turn // of those that wait for units, in any order
+	grants      container.Heap[*grant] // that were given out and may not be used yet
+	turns       []*turn                // of those that wait for units, in any order
 	turnNumbers uint64
 	virtual     uint64 // the latest start of a turn that was served
 	scans       uint64
@@ -66,6 +68,7 @@ func (l *Leases) Leadership() Leadership { return l.at }
 // Observe notes what the log says. version rises with each change of the tree.
 func (l *Leases) Observe(now uint64, tree *Tree, version uint64) {
 	l.now = max(l.now, now)
+	l.expireGrants()
 	if l.built && l.version == version {
 		return
 	}
@@ -214,6 +217,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 			l.tally(m, h, q, of)
 			h.held, h.offered = Lease{}, Lease{}
 			l.recount(h)
+			l.forgetGrants(h)
 			l.remove(h)
 			m.keep(func(x *holding) bool { return x != h })
 			l.dirty = true

@@ -23,6 +23,7 @@ type node struct {
 	// What leases at and below it are counted with.
 	// Invariant: at most rate and burst, unless these were lowered; then no grant raises them.
 	countedRate, countedBurst uint64
+	unused                    uint64 // amounts that were given out and may not be used yet, see grant
 
 	// Of the last computation.
 	demand, target uint64
@@ -43,8 +44,8 @@ type node struct {
 }
 
 // bucket is the leader's own token bucket at a resource. What the leader gives out comes from it:
-// units, and the first level of a lease. Its rate and burst are what leases leave. So together with
-// the buckets of clients it never has more than the resource's burst, and never fills faster than at
+// units, and the first level of a lease. Its rate and burst are what leases leave, and units that are
+// not used yet. So together with the clients it never has more than the resource's burst, and never fills faster than at
 // its rate.
 type bucket struct {
 	level uint64 // thousandths of an amount
@@ -64,7 +65,7 @@ func (n *node) accrue(now uint64) {
 
 // ownRate and ownBurst are those of the leader's own bucket, the second in thousandths of an amount.
 func (n *node) ownRate() uint64  { return lessBy(n.rate, n.countedRate) }
-func (n *node) ownBurst() uint64 { return lessBy(n.burst, n.countedBurst) * 1000 }
+func (n *node) ownBurst() uint64 { return lessBy(n.burst, n.countedBurst+n.unused) * 1000 }
 
 // build makes the nodes of a tree, and puts all holdings to them.
 func (l *Leases) build(now uint64, tree *Tree) {
@@ -131,6 +132,9 @@ func (l *Leases) place(h *holding) {
 	rate, burst := h.countedRate, h.countedBurst
 	h.countedRate, h.countedBurst = 0, 0
 	l.count(h, rate, burst)
+	if h.unused > 0 {
+		l.countUnused(h, h.unused)
+	}
 }
 
 // count counts a holding with another rate and burst, at its node and all above it.
@@ -173,7 +177,7 @@ func (l *Leases) room(h *holding) (rate, burst uint64) {
 	for i := h.node; i >= 0; i = l.nodes[i].parent {
 		n := &l.nodes[i]
 		rate = min(rate, lessBy(n.rate, n.countedRate-h.countedRate))
-		burst = min(burst, lessBy(n.burst, n.countedBurst-h.countedBurst))
+		burst = min(burst, lessBy(n.burst, n.countedBurst-h.countedBurst+n.unused))
 	}
 	return rate, burst
 }

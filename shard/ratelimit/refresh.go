@@ -125,6 +125,7 @@ type member struct {
 	holdings       []*holding
 	byPath         map[string]*holding // of a member with many
 	turns          []*turn
+	grants         []*grant
 }
 
 // leave notes that it is no participant any more.
@@ -197,6 +198,7 @@ type holding struct {
 	offered Lease // it was sent last; the client may have it in place of held
 
 	countedRate, countedBurst uint64
+	unused                    uint64 // amount that is counted because it may not be used yet
 	target                    uint64 // its share, of the last computation
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large

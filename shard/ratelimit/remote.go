@@ -17,19 +17,24 @@ import (
 // Acquire asks for units that are used at once.
 type Acquire struct {
 	Session, Epoch uint64
+	Seq            uint64   // rises with each acquire of the session for the tree
+	Done           uint64   // the client has used what it was given up to this one, or never will
+	Within         uint64   // ms from when it asked, after which the client uses no units
 	Leaves         []string // each gives all amounts, or none does
 	Demands        []uint64 // rates that the session wants of the leaves
 	Amounts        []uint64 // of calls that are admitted in this order
 	Wait           bool     // keep a turn for what is not granted
 
-	// Back returns the first amount, which another tree did not grant together with this one.
-	Back bool
+	// Back returns what the acquire with this number was granted: its client could not use it, or
+	// another tree did not grant what was wanted together.
+	Back uint64
 }
 
 // Acquired is the answer.
 type Acquired struct {
-	Granted int    // calls, of the first ones
-	Retry   uint64 // ms after which to ask again for the next one; 0: all are granted
+	Leadership Leadership
+	Granted    int    // calls, of the first ones
+	Retry      uint64 // ms after which to ask again for the next one; 0: all are granted
 }
 
 // turn is a session that waits for units of some leaves. It asks again; one that does not in time is
@@ -61,11 +66,16 @@ const (
 func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out *Acquired) error {
 	l.Observe(now, tree, version)
 	l.learn(tree)
-	*out = Acquired{}
+	*out = Acquired{Leadership: l.at}
 	m, err := l.member(tree, q.Session, q.Epoch)
 	if err != nil {
 		return err
 	}
+	if q.Back > 0 {
+		l.takeBack(m, q.Back)
+		return nil
+	}
+	l.usedUpTo(m, q.Done)
 	holdings := make([]*holding, 0, 1)
 	for k, leaf := range q.Leaves {
 		i, ok := l.index[leaf]
@@ -94,14 +104,17 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 	if len(q.Amounts) == 0 {
 		return nil
 	}
-	if q.Back {
-		l.takeBack(holdings, q.Amounts)
-		return nil
-	}
 	if l.computeDue() {
 		l.compute(tree)
 	}
 	out.Granted, out.Retry = l.serve(m, holdings, q.Amounts, q.Wait)
+	if out.Granted > 0 {
+		sum := uint64(0)
+		for _, amount := range q.Amounts[:out.Granted] {
+			sum = addUpTo(sum, amount, maxRate)
+		}
+		l.lend(m, holdings, q.Seq, sum, q.Within)
+	}
 	waiting := uint64(0)
 	if q.Wait {
 		for _, amount := range q.Amounts[out.Granted:] {
@@ -150,21 +163,6 @@ func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
 		h.lacksSince = 0
 	case h.lacksSince == 0:
 		h.lacksSince = l.now
-	}
-}
-
-// takeBack returns units that were granted and not used.
-func (l *Leases) takeBack(holdings []*holding, amounts []uint64) {
-	for _, h := range holdings {
-		amount := min(h.granted, amounts[0])
-		h.granted -= amount
-		for i := h.node; i >= 0; i = l.nodes[i].parent {
-			n := &l.nodes[i]
-			l.accrue(n)
-			if !l.learning {
-				n.bucket.level = addUpTo(n.bucket.level, amount*1000, n.ownBurst())
-			}
-		}
 	}
 }
 
@@ -340,7 +338,7 @@ func (l *Leases) lack(leaf int, amount uint64, reserved bool) (wait uint64) {
 		}
 		missing := lessBy(want*1000, n.bucket.level)
 		switch rate := n.ownRate(); {
-		case missing > 0 && rate == 0, amount*1000 > n.ownBurst():
+		case missing > 0 && rate == 0, amount > lessBy(n.burst, n.countedBurst):
 			wait = max(wait, blindly)
 		case missing > 0:
 			wait = max(wait, missing/rate+1)

@@ -29,8 +29,10 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	refresh NAME LEAF [demand=n] [waiting=n] [need=n] [units=n] [left=n] [denied=n] [allowed=n], LEAF ... [lost] [empty] [forged] [old]
 //	    lost: the answer does not come; empty: the client presents no lease; forged: what it presents
 //	    is not signed; old: it is the refresh before
-//	acquire NAME LEAF[+LEAF ...] n ... [try] [back]
-//	    units of calls, of all leaves together
+//	acquire NAME LEAF[+LEAF ...] n ... [try] [held]
+//	    units of calls, of all leaves together; held: what NAME had before is not used yet
+//	back NAME [n]
+//	    gives back what the n-th acquire from the last granted
 //	leader | move
 //	    a new leadership, which knows nothing; the same after a move of the bucket
 //	tick, state, restore
@@ -55,7 +57,7 @@ func TestScripts(t *testing.T) {
 type scriptClient struct {
 	name           string
 	session, epoch uint64
-	seq            uint64
+	seq, acquires  uint64
 	leadership     Leadership
 	held           map[string]Lease
 }
@@ -169,13 +171,15 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		x.refresh(w[1], strings.Join(w[2:], " "))
 	case "acquire":
 		c := x.client(w[1])
-		q, out := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Wait: true}, Acquired{}
+		c.acquires++
+		q := Acquire{Session: c.session, Epoch: c.epoch, Leaves: strings.Split(w[2], "+"), Wait: true, Seq: c.acquires, Done: c.acquires - 1, Within: 100}
+		out := Acquired{}
 		for _, word := range w[3:] {
 			switch word {
 			case "try":
 				q.Wait = false
-			case "back":
-				q.Back = true
+			case "held":
+				q.Done = 0
 			default:
 				q.Amounts = append(q.Amounts, amount(word))
 			}
@@ -183,14 +187,22 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 		switch err := x.leases.Acquire(x.now, x.tree, x.version, &q, &out); {
 		case err != nil:
 			x.say("  %v", err)
-		case q.Back:
-			x.say("  taken back")
 		case out.Retry > 0 && out.Granted > 0:
 			x.say("  %d granted, again in %d ms", out.Granted, out.Retry)
 		case out.Retry > 0:
 			x.say("  again in %d ms", out.Retry)
 		default:
 			x.say("  granted")
+		}
+	case "back":
+		c, out := x.client(w[1]), Acquired{}
+		q := Acquire{Session: c.session, Epoch: c.epoch, Back: c.acquires}
+		if len(w) > 2 {
+			n, _ := strconv.ParseUint(w[2], 10, 64)
+			q.Back -= n
+		}
+		if err := x.leases.Acquire(x.now, x.tree, x.version, &q, &out); err != nil {
+			x.say("  %v", err)
 		}
 	case "leader", "move":
 		if x.at.Epoch++; w[0] == "move" {
@@ -205,8 +217,8 @@ func (x *scriptRunner) command(t *testing.T, line string) {
 	case "state":
 		for i := range x.leases.nodes {
 			n := &x.leases.nodes[i]
-			x.say("  %s rate=%s counted=%s demand=%s target=%s burst=%s counted=%s remote=%s level=%s", n.path, units(n.rate), units(n.countedRate),
-				units(n.demand), units(n.target), units(n.burst), units(n.countedBurst), units(n.remoteTarget), units(n.bucket.level/1000))
+			x.say("  %s rate=%s counted=%s demand=%s target=%s burst=%s counted=%s given=%s remote=%s level=%s", n.path, units(n.rate), units(n.countedRate),
+				units(n.demand), units(n.target), units(n.burst), units(n.countedBurst), units(n.unused), units(n.remoteTarget), units(n.bucket.level/1000))
 		}
 	case "restore":
 		tree, err := Decode(x.tree.Append(nil))

@@ -2,6 +2,7 @@ package ratelimit
 
 import (
 	"cmp"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -131,7 +132,7 @@ func (f *firstHoldings) add(h *holding) {
 		}
 		f.Pop()
 	}
-	f.Push(lastHolding{h}, h.last().Rate)
+	f.Push(lastHolding{h}, 0)
 }
 
 // lastHolding is a holding in a heap that is ordered backwards.
