@@ -327,7 +327,6 @@ func (m *LimitAcquire) fields(f *fields) {
 	f.uint("seq", &m.Seq)
 	f.uint("done", &m.Done)
 	f.uint("within", &m.Within)
-	f.uint("back", &m.Back)
 	asks := f.checks() && m.Back == 0
 	if asks && (m.Seq == 0 || m.Done >= m.Seq) {
 		f.refuse("acquire %d follows %d; number acquires upwards, from 1 on", m.Seq, m.Done)
@@ -353,6 +352,7 @@ func (m *LimitAcquire) fields(f *fields) {
 		}
 	}
 	f.bool("wait", &m.Wait)
+	f.uint("back", &m.Back)
 }
 
 func (m *LimitAcquire) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

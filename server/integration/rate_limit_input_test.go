@@ -19,7 +19,7 @@ import (
 type limitClient struct {
 	*raw
 	node, id, refreshes, acquires uint64
-	at                  ratelimit.Leadership // that it names
+	at                            ratelimit.Leadership // that it names
 }
 
 func newLimitClient(c *raw, node, n uint64) *limitClient {
@@ -117,23 +117,23 @@ func TestLimitBadConfigurations(t *testing.T) {
 	r := connect(t, s)
 	c := newLimitClient(r, r.node(), 1)
 	c.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
-	c.mustCreate("api/a", protocol.LimitConfig{Min: 600_000})
+	c.mustCreate("api/a", protocol.LimitConfig{Unlimited: true, Min: 600_000})
 	good := protocol.LimitConfig{Rate: 1}
 	for what, x := range map[string]struct {
 		err  error
 		want protocol.Status
 	}{
-		"a root without a rate":       {c.create("x", protocol.LimitConfig{}), protocol.StatusBadRequest},
+		"a root without a rate":       {c.create("x", protocol.LimitConfig{Unlimited: true}), protocol.StatusBadRequest},
 		"too high a rate":             {c.create("x", protocol.LimitConfig{Rate: protocol.MaxLimitRate + 1}), protocol.StatusBadRequest},
 		"a burst of too many units":   {c.create("x", protocol.LimitConfig{Rate: protocol.MaxLimitRate, Burst: 1001}), protocol.StatusBadRequest},
 		"a burst over an hour":        {c.create("x", protocol.LimitConfig{Rate: 1, Burst: protocol.MaxLimitBurst + 1}), protocol.StatusBadRequest},
-		"too high a weight":           {c.create("api/x", protocol.LimitConfig{Weight: protocol.MaxLimitWeight + 1}), protocol.StatusBadRequest},
+		"too high a weight":           {c.create("api/x", protocol.LimitConfig{Unlimited: true, Weight: protocol.MaxLimitWeight + 1}), protocol.StatusBadRequest},
 		"a guarantee above the rate":  {c.create("api/x", protocol.LimitConfig{Rate: 1, Min: 2}), protocol.StatusBadRequest},
-		"guarantees above the parent": {c.create("api/x", protocol.LimitConfig{Min: 400_001}), protocol.StatusBadRequest},
+		"guarantees above the parent": {c.create("api/x", protocol.LimitConfig{Unlimited: true, Min: 400_001}), protocol.StatusBadRequest},
 		"a parent below guarantees":   {c.alter("api", 0, protocol.LimitConfig{Rate: 599_999}), protocol.StatusBadRequest},
 		"too short a lease":           {c.create("x", protocol.LimitConfig{Rate: 1, Lease: protocol.MinLimitLease - 1}), protocol.StatusBadRequest},
 		"too long a lease":            {c.create("x", protocol.LimitConfig{Rate: 1, Lease: protocol.MaxLimitLease + 1}), protocol.StatusBadRequest},
-		"a lease below a root":        {c.create("api/x", protocol.LimitConfig{Lease: 1000}), protocol.StatusBadRequest},
+		"a lease below a root":        {c.create("api/x", protocol.LimitConfig{Unlimited: true, Lease: 1000}), protocol.StatusBadRequest},
 		"too long a foreign setting":  {c.create("x", protocol.LimitConfig{Rate: 1, Foreign: strings.Repeat("x", 257)}), protocol.StatusBadRequest},
 		"no path":                     {c.create("", good), protocol.StatusBadRequest},
 		"too long a path":             {c.create(strings.Repeat("x", protocol.MaxLimitPath+1), good), protocol.StatusBadRequest},
@@ -146,7 +146,7 @@ func TestLimitBadConfigurations(t *testing.T) {
 		"one that is there":           {c.create("api/a", good), protocol.StatusAlreadyExists},
 		"an alter of none":            {c.alter("api/x", 0, good), protocol.StatusNotFound},
 		"an alter of another tree":    {c.alter("x", 0, good), protocol.StatusNotFound},
-		"an alter at another revision": {c.alter("api/a", 9, protocol.LimitConfig{Weight: 2}),
+		"an alter at another revision": {c.alter("api/a", 9, protocol.LimitConfig{Unlimited: true, Weight: 2}),
 			protocol.StatusPreconditionFailed},
 		"a delete with children": {c.remove("api"), protocol.StatusPreconditionFailed},
 		"a delete of none":       {c.remove("api/x"), protocol.StatusNotFound},
@@ -168,7 +168,7 @@ func TestLimitBadRequests(t *testing.T) {
 	c := newLimitClient(r, r.node(), 1)
 	stranger := newLimitClient(r, r.node(), 2)
 	c.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
-	c.mustCreate("api/a", protocol.LimitConfig{})
+	c.mustCreate("api/a", protocol.LimitConfig{Unlimited: true})
 	c.join("api")
 	leaf := func(path string) protocol.LimitLeaf { return protocol.LimitLeaf{Path: []byte(path), Waiting: 1} }
 	raw := func(kind protocol.Kind, m protocol.Message) error { return c.call(kind, c.tree("api"), m, nil) }
@@ -179,12 +179,18 @@ func TestLimitBadRequests(t *testing.T) {
 	}
 	_, notJoined := stranger.refresh(leaf("api/a"))
 	_, noTree := stranger.refresh(leaf("x"))
-	_, remoteAtLeased := c.acquire("api/a", 1000)
+	if retry, err := c.acquire("api/a", 1000); err != nil || retry == 0 {
+		t.Errorf("units of a leaf of which all is leased: again in %d ms, %v", retry, err)
+	}
 	_, inner := c.acquire("api", 1000)
 	_, missing := c.acquire("api/x", 1000)
 	_, most := c.acquire("api/a", 1_000_001)
 	_, overflow := c.acquire("api/a", 1<<63)
 	_, notJoinedRemote := stranger.acquire("api/a", 1000)
+	acquire := func(seq, done, within uint64) *protocol.LimitAcquire {
+		return &protocol.LimitAcquire{Session: c.id, Path: []byte("api"), Seq: seq, Done: done, Within: within,
+			Leaves: []protocol.LimitNeed{{Path: []byte("api/a")}}, Calls: []protocol.LimitCall{{Amount: 1000}}}
+	}
 	many := make([]protocol.LimitLeaf, protocol.MaxLimitLeaves+1)
 	for i := range many {
 		many[i] = leaf("api/a")
@@ -195,12 +201,14 @@ func TestLimitBadRequests(t *testing.T) {
 	}{
 		"a session that did not join":      {notJoined, protocol.StatusPreconditionFailed},
 		"no such tree":                     {noTree, protocol.StatusNotFound},
-		"units of a leaf that is leased":   {remoteAtLeased, protocol.StatusAborted},
 		"units of an inner resource":       {inner, protocol.StatusPreconditionFailed},
 		"units of no resource":             {missing, protocol.StatusNotFound},
 		"more than the burst":              {most, protocol.StatusBadRequest},
 		"an amount that overflows":         {overflow, protocol.StatusBadRequest},
 		"units for one that did not join":  {notJoinedRemote, protocol.StatusPreconditionFailed},
+		"an acquire without a number":      {raw(protocol.KindLimitAcquire, acquire(0, 0, 100)), protocol.StatusBadRequest},
+		"an acquire that follows itself":   {raw(protocol.KindLimitAcquire, acquire(9, 9, 100)), protocol.StatusBadRequest},
+		"units that may be used for ever":  {raw(protocol.KindLimitAcquire, acquire(9, 8, protocol.MaxLimitWithin+1)), protocol.StatusBadRequest},
 		"a refresh without a number":       {raw(protocol.KindLimitRefresh, &protocol.LimitRefresh{Session: c.id, Path: []byte("api")}), protocol.StatusBadRequest},
 		"a refresh again":                  {raw(protocol.KindLimitRefresh, &protocol.LimitRefresh{Session: c.id, Path: []byte("api"), Seq: 1}), protocol.StatusAborted},
 		"a refresh of too many leaves":     {raw(protocol.KindLimitRefresh, &protocol.LimitRefresh{Session: c.id, Path: []byte("api"), Seq: 9, Leaves: many}), protocol.StatusBadRequest},
@@ -260,8 +268,8 @@ func TestLimitStatements(t *testing.T) {
 	node := r.node()
 	absent := newLimitClient(r, node, 1) // the leader learns as long as it has not heard of it
 	absent.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000, Lease: protocol.MaxLimitLease})
-	absent.mustCreate("api/a", protocol.LimitConfig{})
-	absent.mustCreate("api/b", protocol.LimitConfig{})
+	absent.mustCreate("api/a", protocol.LimitConfig{Unlimited: true})
+	absent.mustCreate("api/b", protocol.LimitConfig{Unlimited: true})
 	absent.join("api")
 	var signer session.Signer
 	key, _ := s.Requests.Routes().Keys()

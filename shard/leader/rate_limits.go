@@ -129,7 +129,7 @@ func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte, 
 	}
 	defer r.schedule(x, logTime, v.Now)
 	x.leases.Observe(v.Now, v.Tree, v.Version)
-	return x.leases.Users(string(path), most)
+	return x.leases.Users(v.Tree, string(path), most)
 }
 
 // Describe reads a resource with all below it. Errors: those of the tree; NOT_FOUND, BAD_REQUEST.

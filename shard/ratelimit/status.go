@@ -198,13 +198,13 @@ func (l *Leases) Learning(now uint64) uint64 {
 
 // Users are the sessions that have a leaf open, in order, at most so many of them, and how many there
 // are.
-func (l *Leases) Users(leaf string, most int) (users []uint64, count int) {
+func (l *Leases) Users(tree *Tree, leaf string, most int) (users []uint64, count int) {
 	i, ok := l.index[leaf]
 	if !ok {
 		return nil, 0
 	}
 	for _, h := range l.nodes[i].holdings {
-		if h.leaf && !h.gone {
+		if epoch, ok := tree.Joined(h.member.session); ok && epoch == h.member.epoch && h.leaf && !h.gone {
 			users = append(users, h.member.session)
 		}
 	}
