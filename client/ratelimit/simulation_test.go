@@ -26,7 +26,7 @@ type simulation struct {
 	t       *testing.T
 	seed    uint64
 	r       *rand.Rand
-	calm    bool    // nothing is lost or late by more than a few ms, and nobody is stopped
+	quiet   bool    // nothing is lost or late by more than a few ms, and nobody is stopped
 	now     float64 // true time, in ms
 	tree    *core.Tree
 	version uint64
@@ -127,8 +127,8 @@ func (m *meter) take(now, amount float64) bool {
 	return m.level >= -10-m.rate
 }
 
-func newSimulation(t *testing.T, seed uint64, calm bool) *simulation {
-	x := &simulation{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 3)), calm: calm, now: 1000, log: 1000,
+func newSimulation(t *testing.T, seed uint64, quiet bool) *simulation {
+	x := &simulation{t: t, seed: seed, r: rand.New(rand.NewPCG(seed, 3)), quiet: quiet, now: 1000, log: 1000,
 		meters: map[string]*meter{}, got: map[string]float64{}, changed: 1000, window: 1000}
 	rate := uint64(2000 + x.r.IntN(1<<(12+x.r.IntN(10))))
 	tree, err := core.New(1000, 0, "api", protocol.LimitConfig{Rate: rate, Lease: 500 + x.r.Uint64N(2500), Burst: 200 + x.r.Uint64N(2000)})
@@ -189,7 +189,7 @@ func (x *simulation) restart(c *simClient) {
 		}
 		c.callers = append(c.callers, x.caller(leaves[path]))
 	}
-	if n := len(x.leaves); n > 1 && x.r.IntN(3) == 0 && !x.calm {
+	if n := len(x.leaves); n > 1 && x.r.IntN(3) == 0 && !x.quiet {
 		k := x.r.IntN(n)
 		c.callers = append(c.callers, x.caller(leaves[x.leaves[k]], leaves[x.leaves[(k+1)%n]]))
 	}
@@ -204,7 +204,7 @@ func (x *simulation) caller(leaves ...*leaf) *simCaller {
 	}
 	if x.r.IntN(2) == 0 {
 		q.demand = float64(x.tree.NumResources()) * x.r.Float64() * x.meters["api"].rate * 1000
-		if x.calm && q.demand < 50*float64(q.amount) {
+		if x.quiet && q.demand < 50*float64(q.amount) {
 			q.demand = 0 // the average of few calls is not sure enough for a test
 		}
 	}
@@ -228,7 +228,7 @@ func (x *simulation) elect(move bool) {
 	x.changes++
 	x.change()
 	for _, c := range x.clients {
-		if c.hears = x.now + x.r.Float64()*50; x.r.IntN(3) == 0 && !x.calm {
+		if c.hears = x.now + x.r.Float64()*50; x.r.IntN(3) == 0 && !x.quiet {
 			c.hears += x.r.Float64() * 6000
 		}
 	}
@@ -263,7 +263,7 @@ func parent(path string) string {
 }
 
 func (x *simulation) delay() float64 {
-	if x.calm {
+	if x.quiet {
 		return 0.2 + x.r.Float64()*2
 	}
 	if x.r.IntN(12) == 0 {
@@ -275,7 +275,7 @@ func (x *simulation) delay() float64 {
 // happen has something happen now and then.
 func (x *simulation) happen() {
 	n := x.r.IntN(4000)
-	if x.calm {
+	if x.quiet {
 		if n > 0 || x.now < x.changed+3500 {
 			return
 		}
@@ -354,7 +354,7 @@ func (x *simulation) step() {
 			x.use(c)
 		}
 	}
-	x.judge()
+	x.compare()
 }
 
 // use has a client's callers take what they can, and sends what its machine wants sent.
@@ -426,7 +426,7 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 // arrive is a message at its end.
 func (x *simulation) arrive(m simMessage) {
 	switch {
-	case x.r.IntN(25) == 0 && !x.calm: // lost, which the sender finds out
+	case x.r.IntN(25) == 0 && !x.quiet: // lost, which the sender finds out
 		if !m.back {
 			m.back, m.err, m.at = true, protocol.Errorf(protocol.StatusUnavailable, "lost"), x.now+250
 			x.flying = append(x.flying, m)
@@ -454,7 +454,7 @@ func (x *simulation) serve(l *simLeader) {
 	if b := l.barrier; b != nil {
 		if !b.asked && x.now >= b.proof {
 			b.asked, b.led = true, l == x.leader
-			if b.led && x.r.IntN(200) == 0 && !x.calm { // the answers will be of a leader that was deposed
+			if b.led && x.r.IntN(200) == 0 && !x.quiet { // the answers will be of a leader that was deposed
 				x.elect(false)
 			}
 		}
@@ -554,8 +554,8 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 	return &protocol.Empty{}, nil
 }
 
-// judge asks the oracle at the end of each second that began a second after the last change.
-func (x *simulation) judge() {
+// compare asks the oracle at the end of each second that began a second after the last change.
+func (x *simulation) compare() {
 	if x.now < x.window+1000 {
 		return
 	}
@@ -563,7 +563,7 @@ func (x *simulation) judge() {
 	if l := x.leader; l.leases.Learning(l.logTime(x.now)) > 0 {
 		x.change()
 	}
-	if x.calm && x.window >= x.changed+1000 {
+	if x.quiet && x.window >= x.changed+1000 {
 		x.windows++
 		least := 0.95
 		if x.now < x.died+10_000 {

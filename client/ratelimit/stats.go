@@ -19,12 +19,12 @@ const (
 	WhyNone     Why = "cannot be used"      // there is no such resource, or it has children
 	WhyIdle     Why = "idle"                // it has no calls
 	WhyClosed   Why = "rate 0"              // the rate of a resource is 0, which admits nobody
-	WhyYoung    Why = "new"                 // it began a moment ago, while others like it died: its lease grows
+	WhyNew      Why = "new"                 // it began a moment ago, while others like it died: its lease grows
 	WhyNoLease  Why = "no lease at present" // the server has not been heard of for the length of a lease
 )
 
 func whyOf(w protocol.LimitWhy) Why {
-	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed, WhyYoung}[min(w, protocol.LimitYoung)]
+	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed, WhyNew}[min(w, protocol.LimitNew)]
 }
 
 // Stats is what a limiter has and did. Units may have fractions.

@@ -359,7 +359,7 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 const (
 	firstLength   = 250
 	secondLength  = 500
-	youngAge      = 800
+	newAge        = 800
 	lapsesMatter  = 10_000
 	smallFraction = 50
 )
@@ -382,11 +382,11 @@ func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
 	return min(length, l.length)
 }
 
-// youngRate bounds the rate of a lease of a session that began a moment ago, while programs die and
+// newRate bounds the rate of a lease of a session that began a moment ago, while programs die and
 // others would lack what a dead one holds.
-func (l *Leases) youngRate(h *holding) uint64 {
+func (l *Leases) newRate(h *holding) uint64 {
 	age := lessBy(l.now, h.member.joined)
-	if age >= youngAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.nodes[0].calling < 2 {
+	if age >= newAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.nodes[0].calling < 2 {
 		return maxRate
 	}
 	return mulDiv(l.nodes[h.node].rate, max(age, 20), 2500)
@@ -407,11 +407,11 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		return rate, burst
 	}
 	rate, burst = h.leased, h.leasedBurst
-	if most := l.youngRate(h); rate > most {
-		h.young = true
+	if most := l.newRate(h); rate > most {
+		h.isNew = true
 		rate, burst = most, mulDiv(burst, most, rate)
 	} else {
-		h.young = false
+		h.isNew = false
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) && !differs(held.Burst, burst) &&
 		(rate >= held.Rate || l.shortages == 0) {
@@ -453,8 +453,8 @@ func (l *Leases) why(h *holding) (Why, string) {
 		return WhyIdle, ""
 	case h.short:
 		return WhyShrink, ""
-	case h.young:
-		return WhyYoung, ""
+	case h.isNew:
+		return WhyNew, ""
 	case h.target >= l.wants(h) && !h.remote:
 		return WhyDemand, ""
 	}
@@ -534,12 +534,12 @@ func (l *Leases) worthwhile(h *holding) bool {
 		rate, burst := l.room(h)
 		return above(min(rate, h.leased), last.Rate) || above(min(burst, h.leasedBurst), last.Burst)
 	}
-	return l.excess(h)
+	return l.tooMuch(h)
 }
 
-// excess reports whether a holding is to give up a part of its lease. A part of less than 5 % is not
+// tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is not
 // worth a message, unless somebody has lacked it for a while.
-func (l *Leases) excess(h *holding) bool {
+func (l *Leases) tooMuch(h *holding) bool {
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true
 	}

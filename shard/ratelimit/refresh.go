@@ -109,7 +109,7 @@ const (
 	WhyNone     Why = 5 // the resource cannot be used
 	WhyIdle     Why = 6 // it does not ask for anything
 	WhyClosed   Why = 7 // the rate of the resource is 0
-	WhyYoung    Why = 8 // it began a moment ago: its lease grows
+	WhyNew      Why = 8 // it began a moment ago: its lease grows
 )
 
 // member is a session that takes part, as this leadership knows it.
@@ -203,7 +203,7 @@ type holding struct {
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large
 	cramped                   bool   // bursts are too small for a lease, since others need theirs
-	young                     bool   // its lease is smaller than its share, since it began a moment ago
+	isNew                     bool   // its lease is smaller than its share, since it began a moment ago
 	short                     bool   // it has less than its target, for others have not shrunk yet
 	notified                  bool   // to refresh at once; cleared by the refresh
 

@@ -179,7 +179,7 @@ func (l *Leases) Unconfirmed() (leases int) {
 	}
 	for i := range l.nodes {
 		for _, h := range l.nodes[i].holdings {
-			if !l.learning && h.leaf && !h.gone && l.excess(h) {
+			if !l.learning && h.leaf && !h.gone && l.tooMuch(h) {
 				leases++
 			}
 		}
