@@ -26,6 +26,7 @@ var derived = map[string]string{
 	"sessionTable.endedCreateIDs": "records of their own",
 	"sessionTable.endedRemotes":   "records of their own",
 	"Machine.calledProcesses":     "empty between Applies",
+	"Machine.epochAt":             "of the process: 0 after a restore, which is as of now",
 	"clock.wall":                  "for display",
 	"clock.deadlines":             "follows from the timers",
 	"Machine.semaphores":          "follows from the semaphores",

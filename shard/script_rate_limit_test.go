@@ -9,7 +9,8 @@ import (
 
 // rateLimitCommand makes a command about a rate limit of a line such as "limit a api rate=1000".
 func rateLimitCommand(verb string, a scriptArgs, path []byte, head func() protocol.Head) (CommandKind, protocol.Message) {
-	config := protocol.LimitConfig{Rate: a.num("rate", 0) * 1000, Min: a.num("min", 0) * 1000, Lease: a.num("lease", 0)}
+	config := protocol.LimitConfig{Rate: a.num("rate", 0) * 1000, Min: a.num("min", 0) * 1000, Lease: a.num("lease", 0),
+		Unlimited: a.num("rate", 0) == 0}
 	switch verb {
 	case "limit":
 		return CmdLimitCreate, &protocol.LimitCreate{Head: head(), Path: path, Config: config}
