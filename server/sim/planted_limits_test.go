@@ -67,4 +67,24 @@ var limitFaults = []plantedFault{
 		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
 		"client/ratelimit", "TestSimulation", "",
 	},
+	{
+		"limit-units-uncounted", "shard/ratelimit/remote.go",
+		[]string{"l.now+min(within, protocol.MaxLimitWithin)+1", "l.now+min(within, protocol.MaxLimitWithin, 1)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-units-late", "client/ratelimit/grant.go",
+		[]string{"return now < g.until && g.gen == p.gen", "return g.gen == p.gen"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-units-done-early", "client/ratelimit/grant.go",
+		[]string{"q.Done = slices.Min(p.asks) - 1", "q.Done = m.seq - 1"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-believed-long", "client/ratelimit/machine.go",
+		[]string{"sent+int64(x.Length)*1e6/beliefDen*beliefNum)", "sent+int64(x.Length)*5e6)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
 }
