@@ -24,6 +24,7 @@ var guards = []guardRule{
 	{"sem delete", "a semaphore: owners lose it, waiters are rejected", "it has owners or waiters", "its owners and waiters"},
 	{"sem force-release", "units of owners, whose sessions stay", "", "the owners"},
 	{"session kill", "a session with all that it holds", "", "what it holds"},
+	{"limit create", "a resource from the programs that use it: with a child below it, their calls fail", "sessions use the resource that it is to be below", ""},
 	{"auth disable", "the protection of everything: every client may do everything", "authentication is on", ""},
 	{"cluster expel", "an instance, for good", "it is up or leads shards", ""},
 	{"cluster replication-factor", "copies of everything in a tier", "the factor is lower than before", ""},

@@ -91,15 +91,17 @@ func limitCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a resource of a rate limit", "Create a resource. Its parent must exist: create api before api/tenant-a.")
 	c.Example = `  signalbox limit create api --rate 1000 --burst 500ms
   signalbox limit create api/tenant-a --min 100`
-	read, reason := addLimitFlags(c), addReason(c)
-	force := c.Flags().Bool("force", false, "Even if sessions use the parent: they fail from then on.")
+	read, g := addLimitFlags(c), addGuard(c, "limit create")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		if err := g.check(); err != nil {
+			return err
+		}
 		var config ratelimit.Config
 		if err := read(&config); err != nil {
 			return err
 		}
-		options := []ratelimit.ChangeOption{ratelimit.Reason(*reason)}
-		if *force {
+		options := []ratelimit.ChangeOption{ratelimit.Reason(g.reason)}
+		if g.force {
 			options = append(options, ratelimit.Force())
 		}
 		revision, err := ratelimit.Create(inv.ctx, s, args[0], config, options...)
