@@ -222,7 +222,7 @@ const (
 	LimitNone     LimitWhy = 5 // the resource cannot be used
 	LimitIdle     LimitWhy = 6 // it does not ask for anything
 	LimitClosed   LimitWhy = 7 // the rate of the resource is 0
-	LimitNew    LimitWhy = 8 // it began a moment ago: its lease grows
+	LimitNew      LimitWhy = 8 // it began a moment ago: its lease grows
 )
 
 // LimitRefreshReply has a lease for each leaf of the refresh, in its order.
