@@ -24,6 +24,7 @@ type acquireOptions struct {
 	onAccepted func(token uint64)
 	turn       core.Turn                // when the semaphore's name is wanted
 	ask        *protocol.AcquireOptions // nil: a plain one
+	ignores    bool                     // a preemption does not end the lease
 	err        error                    // of the first option that is out of its range
 
 	whileHolding time.Duration // of AcquireAll; 0: not given

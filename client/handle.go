@@ -16,6 +16,11 @@ func (n *Node) NewSession(_ handle.Key, opts ...SessionOption) (*Session, error)
 	return n.c.newSessionOn(n, o), nil
 }
 
+// IgnorePreemption is for the packages below this one: see gateway.IgnorePreemption.
+func IgnorePreemption(handle.Key) AcquireOption {
+	return func(o *acquireOptions) { o.ignores = true }
+}
+
 // DescribePages is for the packages below this one: it reads the pages of a description.
 func DescribePages(_ handle.Key, d handle.Description) (*Semaphore, error) {
 	return pages(d.Request, d.Read)

@@ -83,6 +83,13 @@ func (f *fields) trailingReason(v *string) {
 	}
 }
 
+// trailingBytes is bytes at the end of a message, which are left out when there are none.
+func (f *fields) trailingBytes(field string, v *[]byte) {
+	if f.pass != encode || len(*v) > 0 {
+		f.bytes(field, v)
+	}
+}
+
 // trailingUint is a number at the end of a message, which is left out when it is 0.
 func (f *fields) trailingUint(field string, v *uint64) {
 	if f.pass != encode || *v != 0 {

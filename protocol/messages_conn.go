@@ -4,6 +4,9 @@ package protocol
 // client asks for have via=console.
 const ConsoleClient = "signalbox-console"
 
+// HTTPClient is that of a gateway for locks by HTTP. Audit lines have via=http.
+const HTTPClient = "signalbox-http"
+
 // FeaturePreempt in a hello: the client understands LeasePreempted.
 const FeaturePreempt uint64 = 1 << 0
 

@@ -145,14 +145,25 @@ func (m *SessionKill) Validate() error            { f := checker(); m.fields(&f)
 
 // SessionDescribe reads one session at its home. Reply: SessionInfo.
 type SessionDescribe struct {
-	Session uint64
+	Session uint64 // 0: CreateID names it
 	Node    uint64
+	// CreateID is that of the session's start, instead of its id. The frame names the home bucket.
+	CreateID []byte
 }
 
 func (m *SessionDescribe) fields(f *fields) {
 	f.message("session describe")
 	f.uint("session", &m.Session)
 	f.uint("node", &m.Node)
+	f.trailingBytes("create id", &m.CreateID)
+	if f.checks() && len(m.CreateID) > 0 {
+		switch {
+		case len(m.CreateID) != KeyLen:
+			f.refuse("create id is %d bytes long; it must be the %d bytes of the start", len(m.CreateID), KeyLen)
+		case m.Session != 0:
+			f.refuse("both the id and the create id of the session are given; give one of them")
+		}
+	}
 }
 
 func (m *SessionDescribe) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }

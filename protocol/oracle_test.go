@@ -96,6 +96,8 @@ func leavesOutLast(m Message) bool {
 		return !x.Transferred
 	case *LeaseLost:
 		return x.Cause == 0
+	case *SessionDescribe:
+		return len(x.CreateID) == 0
 	case *SessionStart:
 		return x.Parent == 0
 	case *SessionInfo:

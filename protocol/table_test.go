@@ -342,6 +342,7 @@ var extraMessages = []messageCase{
 
 // optionMessages are messages of the table again, with the trailing fields that plain use leaves out.
 var optionMessages = []messageCase{
+	{KindSessionDescribe, &SessionDescribe{Node: 2, CreateID: []byte("fedcba9876543210")}},
 	{KindCreate, &Create{Head: sampleHead, Name: []byte("gpu"), Limit: 2, Data: []byte("v1"), Options: &sampleSemaphoreOptions, Reason: "a rack more"}},
 	{KindAcquire, &Acquire{Head: sampleHead, Name: []byte("gpu"), Count: 1, Timeout: 30_000, Options: &AcquireOptions{Priority: 8,
 		Key: []byte("training"), Labels: []string{"mem=80"}, Hold: 3_600_000, Flags: KnowsBounds | AskDeadlock}}},

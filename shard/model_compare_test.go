@@ -479,6 +479,31 @@ func sameHome(m *Machine, w *model, id uint64) error {
 	case err != nil || info != w.info(s):
 		return fmt.Errorf("describe: %+v, %v, want %+v", info, err, w.info(s))
 	}
+	return sameByCreateID(m, w, s, node, ok)
+}
+
+// sameByCreateID compares what is read of a session by the create id of its start; alive: it lives,
+// and is at home here.
+func sameByCreateID(m *Machine, w *model, s *modelSession, node uint64, alive bool) error {
+	if s == nil || !s.home {
+		return nil
+	}
+	want := protocol.StatusOK
+	switch {
+	case w.total == 0 || !w.active[protocol.HomeBucket(s.create, w.total)]:
+		want = protocol.StatusWrongShard
+	case !alive:
+		want = protocol.StatusSessionExpired
+	}
+	var info protocol.SessionInfo
+	err := m.Sessions().Describe(&protocol.SessionDescribe{CreateID: s.create[:], Node: node}, &info)
+	if want != protocol.StatusOK {
+		if protocol.StatusOf(err) != want {
+			return fmt.Errorf("describe by create id: %v, want %v", err, want)
+		}
+	} else if err != nil || info != w.info(s) {
+		return fmt.Errorf("describe by create id: %+v, %v, want %+v", info, err, w.info(s))
+	}
 	return nil
 }
 

@@ -119,10 +119,10 @@ func (r Sessions) TakenOver(session, epoch uint64) bool {
 
 // Describe reads a session at its home. Errors: WRONG_SHARD, SESSION_EXPIRED.
 func (r Sessions) Describe(req *protocol.SessionDescribe, out *protocol.SessionInfo) error {
-	if r.m.activeHomeBucket(req.Session) == nil {
+	p, ok := r.described(req)
+	if !ok {
 		return wrongShard()
 	}
-	p := r.m.sessions.get(req.Session)
 	switch {
 	case r.m.isDropped(req.Node):
 		return &protocol.Error{Status: protocol.StatusSessionExpired, Message: textNodeDropped}
@@ -131,6 +131,23 @@ func (r Sessions) Describe(req *protocol.SessionDescribe, out *protocol.SessionI
 	}
 	*out = r.info(p.home)
 	return nil
+}
+
+// described finds the session that a request names; nil: there is none. ok is false if its home is
+// not here.
+func (r Sessions) described(req *protocol.SessionDescribe) (p *sessionRecord, ok bool) {
+	if len(req.CreateID) == 0 {
+		return r.m.sessions.get(req.Session), r.m.activeHomeBucket(req.Session) != nil
+	}
+	create := [protocol.KeyLen]byte(req.CreateID)
+	buckets := uint32(len(r.m.buckets))
+	if buckets == 0 || r.m.buckets[protocol.HomeBucket(create, buckets)].state != bucketActive {
+		return nil, false
+	}
+	if s := r.m.byCreateID.get(create); s != nil {
+		p = s.sessionRecord
+	}
+	return p, true
 }
 
 func (r Sessions) info(s *homeSession) protocol.SessionInfo {

@@ -10,12 +10,15 @@ import (
 // before the call, and so is Lease.
 type Acquire struct {
 	Request
-	Lease       *Lease // nil: none is made, the entry is the caller's, and other operations on the name are not waited for
-	Turn        Turn
-	Msg         protocol.Acquire // Name, Count, Timeout, Data, Ephemeral, Options
-	CreateLimit uint64           // of the semaphore, which is created if there is none; 0: it is not
-	Accepted    Waiter           // is in Ready.Wake when the server has put the request into the queue; nil: nobody
-	Token       uint64           // that it will have, set then
+	Lease *Lease // nil: none is made, the entry is the caller's, and other operations on the name are not waited for
+	Turn  Turn
+	Msg   protocol.Acquire // Name, Count, Timeout, Data, Ephemeral, Options
+	// IgnorePreemption has the lease not end because a waiter preempts it: the server is never told
+	// that the bound of a preemption is known. The program is told of it all the same.
+	IgnorePreemption bool
+	CreateLimit      uint64 // of the semaphore, which is created if there is none; 0: it is not
+	Accepted         Waiter // is in Ready.Wake when the server has put the request into the queue; nil: nobody
+	Token            uint64 // that it will have, set then
 
 	name     *name // while it has the turn, or waits for it
 	mine     bool  // it has the turn
@@ -199,10 +202,15 @@ func (a *Acquire) grant(e *Engine) {
 	*l = Lease{
 		Owner: l.Owner, Session: s, Token: a.reply.OrderID, name: n, bucket: a.arg, count: a.Msg.Count, data: a.Msg.Data,
 		ephemeral: a.Msg.Ephemeral, seq: a.seq, Slots: slotsOf(a.reply.Grant), Options: a.Msg.Options,
+		ignoresPreemption: a.IgnorePreemption,
 	}
 	l.grantedBy(&a.Request)
 	n.lease = l
 	if v, ok := reportOf(a.reply.Grant); ok {
+		if l.ignoresPreemption && v.preemption != 0 {
+			// The report has the earlier one of two moments. It may be the end of the longest hold.
+			l.learn(e, report{now: v.now, until: v.until}, a.reading())
+		}
 		l.learn(e, v, a.reading())
 	}
 	if n.early != nil && n.early.token == l.Token {

@@ -126,7 +126,7 @@ func (l *Lease) learn(e *Engine, v report, r reading) {
 	case b.until == 0:
 	case !b.reading.ok:
 		l.ask(e)
-	case b.preempt.number != 0 && b.preempt.said != b.preempt.number:
+	case b.preempt.number != 0 && b.preempt.said != b.preempt.number && !l.ignoresPreemption:
 		b.say(e)
 	}
 }
@@ -144,6 +144,7 @@ func (b *bound) changed(v report, newer bool) {
 		b.hold, b.yield = v.until, 0
 	case !preempted:
 		b.hold = max(b.hold, v.until)
+	case b.l.ignoresPreemption:
 	case v.until == 0 || v.until == b.hold: // the preemption has no bound, or a later one
 		if newer {
 			b.yield = 0

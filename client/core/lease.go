@@ -29,6 +29,8 @@ type Lease struct {
 	over      error  // why it ended
 	bound     *bound // nil: it is a plain one
 
+	ignoresPreemption bool
+
 	// Where the last answer about it came from: events about it come the same way.
 	att   *attachment
 	from  *Conn

@@ -29,32 +29,81 @@ package gateway
 
 import (
 	"context"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Key protects a session: only who has it can take the session over.
 type Key [16]byte
 
+// CreateID names a session from its start on, for its node. It says in which shard the session lives.
+type CreateID [16]byte
+
 // Start starts a session with a key, which must be hard to guess. A start whose answer is lost is
 // repeated with the same ids, so there is one session. Errors: as of [client.Client.Session].
 func Start(ctx context.Context, n *client.Node, key Key, opts ...client.SessionOption) (*client.Session, error) {
+	return start(ctx, n, key, (*driver.Session).Start, opts)
+}
+
+// StartAs is Start with a create id that the gateway chooses. Errors beside those of Start: BadSession
+// if there is such a session, which Find finds then; SessionExpired if there was one in the last ten
+// minutes. If ctx ends first, the session is stopped once it has started.
+func StartAs(ctx context.Context, n *client.Node, create CreateID, key Key, opts ...client.SessionOption) (*client.Session, error) {
+	return start(ctx, n, key, func(d *driver.Session, ctx context.Context) core.Result { return d.StartAs(ctx, create) }, opts)
+}
+
+func start(
+	ctx context.Context, n *client.Node, key Key, begin func(*driver.Session, context.Context) core.Result, opts []client.SessionOption,
+) (*client.Session, error) {
 	s, err := n.NewSession(handle.Key{}, opts...)
 	if err != nil {
 		return nil, err
 	}
 	d := s.Handle(handle.Key{}).Session
 	d.Key = key
-	if r := d.Start(ctx); r.Err != nil {
+	if r := begin(d, ctx); r.Err != nil {
 		err := driver.WithOp("start session on", n.Path(), driver.Err(r))
 		d.Drop(err)
 		return nil, err
 	}
 	return s, nil
 }
+
+// Found is a session that Find has found.
+type Found struct {
+	Session uint64        // its id
+	Epoch   uint64        // the attach epoch of its present holder
+	Timeout time.Duration // in force
+	// Description is what the holder said about the session.
+	Description string
+}
+
+// Find reads a session by the create id of its start, at its home shard. Errors: ErrSessionExpired if
+// there is none, or no longer.
+func Find(ctx context.Context, n *client.Node, create CreateID) (Found, error) {
+	h := n.Handle(handle.Key{})
+	if _, err := h.Shards(ctx); err != nil { // the map
+		return Found{}, driver.WithOp("find session on", n.Path(), err)
+	}
+	_, buckets := h.Driver.Tier(h.Tier)
+	to := core.Target{Of: core.AtBucket, Tier: h.Tier, Bucket: protocol.HomeBucket(create, buckets)}
+	var reply protocol.SessionInfo
+	_, err := h.Call(ctx, to, protocol.KindSessionDescribe, &protocol.SessionDescribe{Node: h.ID, CreateID: create[:]}, &reply)
+	if err != nil {
+		return Found{}, driver.WithOp("find session on", n.Path(), handle.AboutEnd(err))
+	}
+	return Found{reply.Session, reply.Epoch, time.Duration(reply.Timeout) * time.Millisecond, reply.Description}, nil
+}
+
+// IgnorePreemption is an option of [client.Session.Acquire]: a preemption is reported by
+// [client.Lease.Preempted], and ends nothing. The server counts such an owner as silent, and
+// leaves it its units. It is for gateways that cannot take back what they have told their clients.
+func IgnorePreemption() client.AcquireOption { return client.IgnorePreemption(handle.Key{}) }
 
 // Takeover says which session is taken over, and with what.
 type Takeover struct {

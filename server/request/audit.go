@@ -23,17 +23,19 @@ func withReason(reason string, fields ...any) []any {
 	return fields
 }
 
-// writeAudit notes in the audit log what was asked for on this connection, and whether by a
-// console.
+// writeAudit notes in the audit log what was asked for on this connection, and by which face.
 func writeAudit(c *Client, e audit.Event, fields ...any) {
 	e.Initiator, e.Fields = c.identity, audit.Fields(append(fields, via(c)...)...)
 	c.server.cfg.Audit(e)
 }
 
-// via returns the field that marks a request of a console.
+// faces are programs through which others use the cluster, by the names in their hellos.
+var faces = map[string]string{protocol.ConsoleClient: "console", protocol.HTTPClient: "http"}
+
+// via returns the field that marks a request of such a program.
 func via(c *Client) []any {
-	if c.console {
-		return []any{"via", "console"}
+	if c.via != "" {
+		return []any{"via", c.via}
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ type Client struct {
 	unconfirmed *unconfirmed // what allowed has just refused; see cycle.reject. Owned by the reading goroutine
 
 	identity string // set by the hello
-	console  bool   // the hello is a console's
+	via      string // which face of the cluster the client is, for audit lines; empty: none
 	// authSwitches are the requests under way that turn auth on or off. A client that turns it on
 	// gets its answer, so its connection stays, with no more rights than others.
 	authSwitches atomic.Int32

@@ -36,8 +36,8 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		rejectCluster(c, p, h, &m, state)
 		return
 	}
-	c.console = m.Client == protocol.ConsoleClient
-	asks := c.console && len(m.Token) == 0 && c.Certificate() == nil // whether people must log in
+	c.via = faces[m.Client]
+	asks := m.Client == protocol.ConsoleClient && len(m.Token) == 0 && c.Certificate() == nil // whether people must log in
 	view := c.server.auth.Load()
 	identity, err := c.authenticate(view, m.Token)
 	if err == nil && len(identity) > auth.MaxIdentity {

@@ -128,7 +128,8 @@ func readKinds() map[protocol.Kind]requestKind {
 		protocol.KindSessionDescribe: readRow(
 			func(q *protocol.SessionDescribe) readScope {
 				// An older replica does not know a new session, and would say that it has expired.
-				return readScope{node: q.Node, want: protocol.Strict, session: q.Session, bySession: true}
+				return readScope{node: q.Node, want: protocol.Strict, session: q.Session,
+					bySession: len(q.CreateID) == 0}
 			},
 			func(x reading, q *protocol.SessionDescribe, out *protocol.SessionInfo) error {
 				err := x.m.Sessions().Describe(q, out)

@@ -77,9 +77,10 @@ type AcquireOptions struct {
 	Ephemeral bool
 	Turn      core.Turn
 
-	Options     *protocol.AcquireOptions
-	CreateLimit uint64             // the semaphore is created with it if there is none; 0: it is not
-	OnAccepted  func(token uint64) // is called once the request is queued; nil: nobody is told
+	IgnorePreemption bool // see core.Acquire
+	Options          *protocol.AcquireOptions
+	CreateLimit      uint64             // the semaphore is created with it if there is none; 0: it is not
+	OnAccepted       func(token uint64) // is called once the request is queued; nil: nobody is told
 }
 
 // AcquireInfo is how an acquire went.
@@ -102,6 +103,7 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions, l 
 	d := s.d
 	a := acquires.Get().(*acquireCall)
 	a.Waiter, a.Lease, a.Turn, a.CreateLimit = a.waiter, nil, o.Turn, o.CreateLimit
+	a.IgnorePreemption = o.IgnorePreemption
 	if l != nil {
 		l.Owner = l
 		a.Lease = &l.Lease

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/core"
 	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Session is a session with what its program sees of it.
@@ -39,8 +40,15 @@ func randomNonce() uint64 {
 func (s *Session) Drop(err error) { s.cancel(err) }
 
 // Start starts the session.
-func (s *Session) Start(ctx context.Context) core.Result {
-	x := newStart()
+func (s *Session) Start(ctx context.Context) core.Result { return s.start(ctx, newStart()) }
+
+// StartAs starts the session by a create id, or attaches again to what an earlier start by it made.
+// One that has ended is not made again.
+func (s *Session) StartAs(ctx context.Context, create [protocol.KeyLen]byte) core.Result {
+	return s.start(ctx, &core.Start{Create: create, Again: create})
+}
+
+func (s *Session) start(ctx context.Context, x *core.Start) core.Result {
 	return s.d.send(ctx, &x.Request, func(now time.Duration) {
 		s.d.engine.Clocks(now, wall())
 		s.d.engine.StartSession(now, &s.Session, x)

@@ -110,10 +110,15 @@ var ErrNoSemaphore = protocol.Errorf(protocol.StatusBadRequest,
 // AboutSession names the session that an error is about, and makes it core.ErrSessionExpired when the
 // server said so.
 func AboutSession(op string, id uint64, err error) error {
+	return fmt.Errorf("%s session %d: %w", op, id, AboutEnd(err))
+}
+
+// AboutEnd has the server's word that a session has ended be ErrSessionExpired too.
+func AboutEnd(err error) error {
 	if protocol.StatusOf(err) == protocol.StatusSessionExpired && !errors.Is(err, core.ErrSessionExpired) {
 		err = fmt.Errorf("%w (%w)", core.ErrSessionExpired, err)
 	}
-	return fmt.Errorf("%s session %d: %w", op, id, err)
+	return err
 }
 
 // Shards are those of the node, in order. A cluster that was made a moment ago has none yet, and is

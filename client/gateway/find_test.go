@@ -1,0 +1,85 @@
+package gateway_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestFind: a session is found by the create id that its gateway chose, with what a successor needs,
+// from its start to its end, and an ended one is not made again.
+func TestFind(t *testing.T) {
+	srv := servertest.Start(t)
+	one, two := openNode(t, srv), openNode(t, srv)
+	ctx := testContext(t)
+	create, key := gateway.CreateID{7}, gateway.Key{1}
+	if _, err := gateway.Find(ctx, one, create); !errors.Is(err, client.ErrSessionExpired) {
+		t.Fatal(err)
+	}
+	s, err := gateway.StartAs(ctx, one, create, key, client.Timeout(20*time.Second), client.Description("ci run 42"))
+	must(t, err)
+	found, err := gateway.Find(ctx, two, create)
+	must(t, err)
+	if want := (gateway.Found{Session: s.ID(), Epoch: 1, Timeout: 20 * time.Second, Description: "ci run 42"}); found != want {
+		t.Fatalf("found %+v, want %+v", found, want)
+	}
+	if _, err := gateway.StartAs(ctx, two, create, key); !errors.Is(err, client.BadSession) {
+		t.Fatalf("a second start by the same create id: %v", err)
+	}
+	if _, err := gateway.StartAs(ctx, two, create, gateway.Key{2}); !errors.Is(err, client.BadSession) {
+		t.Fatalf("a start with another key: %v", err)
+	}
+	next, err := gateway.Attach(ctx, two, gateway.Takeover{Session: found.Session, Key: key, Epoch: 1 << 32, FirstNumber: 1 << 40})
+	must(t, err)
+	if found, err = gateway.Find(ctx, one, create); err != nil || found.Epoch != 1<<32 {
+		t.Fatal(found, err)
+	}
+	must(t, next.Close(ctx))
+	for _, n := range []*client.Node{one, two} {
+		if _, err := gateway.Find(ctx, n, create); !errors.Is(err, client.ErrSessionExpired) {
+			t.Fatal(err)
+		}
+		if _, err := gateway.StartAs(ctx, n, create, key); !errors.Is(err, protocol.StatusSessionExpired) {
+			t.Fatalf("the create id of an ended session: %v", err)
+		}
+	}
+}
+
+// TestIgnorePreemption: an owner that a waiter preempts is told, and keeps them beyond the
+// grace that others have. Its session counts as silent.
+func TestIgnorePreemption(t *testing.T) {
+	srv := servertest.Start(t)
+	n := openNode(t, srv)
+	ctx := testContext(t)
+	owner, err := gateway.Start(ctx, n, gateway.Key{1}, client.Timeout(time.Minute))
+	must(t, err)
+	waiter, err := gateway.Start(ctx, n, gateway.Key{2}, client.Timeout(time.Minute))
+	must(t, err)
+	must(t, owner.Create(ctx, "gpu", 1, nil, client.Preempt(client.PreemptAny), client.Grace(time.Second)))
+	l, err := owner.Acquire(ctx, "gpu", gateway.IgnorePreemption())
+	must(t, err)
+	got := make(chan error, 1)
+	go func() {
+		_, err := waiter.Acquire(ctx, "gpu")
+		got <- err
+	}()
+	<-l.Preempted()
+	silent := func() bool {
+		sem, err := n.Describe(ctx, "gpu", client.IncludeOwners(), client.ReadConsistency(client.Strict))
+		must(t, err)
+		return len(sem.Owners) == 1 && sem.Owners[0].Session == owner.ID() && sem.Owners[0].Silent
+	}
+	for !silent() {
+		srv.Advance(500 * time.Millisecond)
+	}
+	if !l.Held() || !l.Until().IsZero() {
+		t.Fatalf("held %t, until %s", l.Held(), l.Until())
+	}
+	must(t, l.Release(ctx))
+	must(t, <-got)
+}
