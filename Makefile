@@ -30,6 +30,9 @@ build: ## build ./bin/signalbox
 	@mkdir -p bin
 	$(BUILD) -o bin/signalbox ./cmd/signalbox
 
+release: ## make the release VERSION (or SNAPSHOT=1: this tree as it is) in OUT (default dist), signed with SIGN_KEY
+	cd cmd/release && go run . -out $(abspath $(or $(OUT),dist)) $(if $(SNAPSHOT),-snapshot,-version '$(VERSION)') $(if $(SIGN_KEY),-key $(abspath $(SIGN_KEY)))
+
 gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
 	cd $(YDB) && $(BUILD) -o ../../bin/signalbox-ydb .
 	cd $(MCP) && $(BUILD) -o ../../bin/signalbox-mcp .
@@ -152,4 +155,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot
+.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test

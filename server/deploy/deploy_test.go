@@ -290,7 +290,7 @@ func help(t *testing.T, verb ...string) (string, error) {
 func TestEnvironmentVariablesExist(t *testing.T) {
 	reference := read(t, "../../cmd/signalbox/REFERENCE.md")
 	own := []string{"SIGNALBOX_BIN", "SIGNALBOX_TOKEN"} // of the script; of a command under a lock
-	for _, name := range []string{"cluster.sh", "signalbox.service", "Dockerfile", "kubernetes.yaml", "README.md", "SIZING.md"} {
+	for _, name := range []string{"cluster.sh", "signalbox.service", "packages/signalbox.env", "Dockerfile", "kubernetes.yaml", "README.md", "SIZING.md"} {
 		for _, v := range regexp.MustCompile(`SIGNALBOX_[A-Z_]+[A-Z]`).FindAllString(read(t, name), -1) {
 			if !slices.Contains(own, v) && !strings.Contains(reference, v+"`") {
 				t.Errorf("%s sets %s, which the reference does not have", name, v)
