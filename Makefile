@@ -33,6 +33,10 @@ build: ## build ./bin/signalbox
 release: ## make the release VERSION (or SNAPSHOT=1: this tree as it is) in OUT (default dist), signed with SIGN_KEY
 	cd cmd/release && go run . -out $(abspath $(or $(OUT),dist)) $(if $(SNAPSHOT),-snapshot,-version '$(VERSION)') $(if $(SIGN_KEY),-key $(abspath $(SIGN_KEY)))
 
+release-test: ## make a snapshot's files in ./bin/release and use each of them, a few minutes; as root, and with debootstrap, rpm and skopeo, all of it
+	rm -rf bin/release && $(MAKE) release SNAPSHOT=1 OUT=bin/release
+	cd cmd/release && SIGNALBOX_RELEASE=$(CURDIR)/bin/release go test -count 1 -v -timeout 30m .
+
 gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
 	cd $(YDB) && $(BUILD) -o ../../bin/signalbox-ydb .
 	cd $(MCP) && $(BUILD) -o ../../bin/signalbox-mcp .
@@ -62,6 +66,7 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
 	cd $(MCP) && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
 	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
+	cd cmd/release && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
 	cd client/otelsignalbox && go vet ./... && go test $(TESTFLAGS) ./...
 	cd client/grpcsignalbox && go vet ./... && go test $(RACE) -timeout 20m $(TESTFLAGS) ./...
 

@@ -32,6 +32,9 @@ import (
 
 const root = "../.."
 
+// of begins the names of the files.
+const of = "signalbox" + "_1.2.3"
+
 // tiny makes all files of a release, of a small program for one platform instead of the real ones.
 func tiny(t *testing.T) *builder {
 	t.Helper()
@@ -141,7 +144,7 @@ func TestSameBytes(t *testing.T) {
 
 func TestArchive(t *testing.T) {
 	b := built(t)
-	z, err := gzip.NewReader(bytes.NewReader(b.file(t, "signalbox_1.2.3_linux_"+runtime.GOARCH+".tar.gz")))
+	z, err := gzip.NewReader(bytes.NewReader(b.file(t, of+"_linux_"+runtime.GOARCH+".tar.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -154,22 +157,22 @@ func TestArchive(t *testing.T) {
 		if h.Uid != 0 || h.Gid != 0 || !h.ModTime.Equal(b.time) {
 			t.Errorf("%s is of %d:%d and %v", h.Name, h.Uid, h.Gid, h.ModTime)
 		}
-		got = append(got, fmt.Sprintf("%o %s", h.Mode, h.Name))
+		got = append(got, fmt.Sprintf("%o %s", h.Mode, strings.TrimPrefix(h.Name, of+"/")))
 	}
-	want := []string{"755 signalbox_1.2.3/", "644 signalbox_1.2.3/LICENSE", "644 signalbox_1.2.3/SECURITY.md", "644 signalbox_1.2.3/THIRD-PARTY.txt",
-		"755 signalbox_1.2.3/completions/", "644 signalbox_1.2.3/completions/signalbox.bash", "644 signalbox_1.2.3/completions/signalbox.fish",
-		"644 signalbox_1.2.3/completions/signalbox.zsh", "755 signalbox_1.2.3/signalbox", "644 signalbox_1.2.3/signalbox.service"}
+	want := []string{"755 ", "644 LICENSE", "644 SECURITY.md", "644 THIRD-PARTY.txt",
+		"755 completions/", "644 completions/signalbox.bash", "644 completions/signalbox.fish",
+		"644 completions/signalbox.zsh", "755 signalbox", "644 signalbox.service"}
 	if !slices.Equal(got, want) {
 		t.Errorf("the archive has\n%s", strings.Join(got, "\n"))
 	}
-	if text := string(contents["signalbox_1.2.3/THIRD-PARTY.txt"]); !strings.Contains(text, "github.com/opencontainers/go-digest v") ||
+	if text := string(contents[of+"/THIRD-PARTY.txt"]); !strings.Contains(text, "github.com/opencontainers/go-digest v") ||
 		!strings.Contains(text, "Apache License") || !strings.Contains(text, "Go's standard library go1.") {
 		t.Errorf("THIRD-PARTY.txt is\n%.500s", text)
 	}
-	if text := string(contents["signalbox_1.2.3/completions/signalbox.zsh"]); text != "[completion zsh] 1.2.3 "+b.commit+" 2026-01-02T03:04:05Z sha256\n" {
+	if text := string(contents[of+"/completions/signalbox.zsh"]); text != "[completion zsh] 1.2.3 "+b.commit+" 2026-01-02T03:04:05Z sha256\n" {
 		t.Errorf("the program says %q", text)
 	}
-	if _, err := buildinfo.Read(bytes.NewReader(contents["signalbox_1.2.3/signalbox"])); err != nil {
+	if _, err := buildinfo.Read(bytes.NewReader(contents[of+"/signalbox"])); err != nil {
 		t.Error(err)
 	}
 }
@@ -178,15 +181,15 @@ func TestArchive(t *testing.T) {
 func TestBill(t *testing.T) {
 	b := built(t)
 	var bom cyclonedx.BOM
-	if err := json.Unmarshal(b.file(t, "signalbox_1.2.3_linux_"+runtime.GOARCH+".cdx.json"), &bom); err != nil {
+	if err := json.Unmarshal(b.file(t, of+"_linux_"+runtime.GOARCH+".cdx.json"), &bom); err != nil {
 		t.Fatal(err)
 	}
-	z, err := gzip.NewReader(bytes.NewReader(b.file(t, "signalbox_1.2.3_linux_"+runtime.GOARCH+".tar.gz")))
+	z, err := gzip.NewReader(bytes.NewReader(b.file(t, of+"_linux_"+runtime.GOARCH+".tar.gz")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, contents := untar(t, z)
-	info, err := buildinfo.Read(bytes.NewReader(contents["signalbox_1.2.3/signalbox"]))
+	info, err := buildinfo.Read(bytes.NewReader(contents[of+"/signalbox"]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +225,7 @@ func TestUnknownLicence(t *testing.T) {
 func TestImage(t *testing.T) {
 	b := built(t)
 	dir := t.TempDir()
-	headers, contents := untar(t, bytes.NewReader(b.file(t, "signalbox_1.2.3_image.tar")))
+	headers, contents := untar(t, bytes.NewReader(b.file(t, of+"_image.tar")))
 	for _, h := range headers {
 		path := filepath.Join(dir, h.Name)
 		err := os.MkdirAll(filepath.Dir(path), 0o700)
@@ -262,7 +265,7 @@ func TestImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := tarball.ImageFromPath(filepath.Join(b.out, "signalbox_1.2.3_image.tar"), &tag)
+	loaded, err := tarball.ImageFromPath(filepath.Join(b.out, of+"_image.tar"), &tag)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,7 +327,7 @@ func TestDebianPackage(t *testing.T) {
 		t.Skip("there is no dpkg-deb here")
 	}
 	b := built(t)
-	path := filepath.Join(b.out, "signalbox_1.2.3_"+runtime.GOARCH+".deb")
+	path := filepath.Join(b.out, of+"_"+runtime.GOARCH+".deb")
 	fields, err := command(t.Context(), ".", "dpkg-deb", "--field", path)
 	if err != nil {
 		t.Fatal(err)
@@ -440,7 +443,7 @@ func TestSignature(t *testing.T) {
 		t.Skip("there is no ssh-keygen here")
 	}
 	b := &builder{ctx: t.Context(), root: t.TempDir(), out: t.TempDir()}
-	for _, name := range []string{"signalbox_1.2.3_a", "signalbox_1.2.3_b"} {
+	for _, name := range []string{of + "_a", of + "_b"} {
 		if err := b.write(name, []byte(name)); err != nil {
 			t.Fatal(err)
 		}
@@ -476,7 +479,7 @@ func TestSignature(t *testing.T) {
 	if err := verify(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"signalbox_1.2.3_a", "signalbox_1.2.3_b", sums, sums + ".sig"} {
+	for _, name := range []string{of + "_a", of + "_b", sums, sums + ".sig"} {
 		content := b.file(t, name)
 		changed := bytes.Clone(content)
 		changed[len(changed)/2] ^= 1
