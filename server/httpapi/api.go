@@ -1,0 +1,388 @@
+package httpapi
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/clienthost"
+	"github.com/signalbox-dev/signalbox/server/web"
+)
+
+// Bounds of what callers may send, and of what one gateway keeps.
+const (
+	maxHeader   = 16 << 10 // bytes of headers; longer is 431
+	maxURL      = 8 << 10  // bytes of path and query; longer is 414
+	maxBody     = 1 << 20  // bytes; longer is 413
+	maxHeld     = 12_000   // requests at a time
+	maxSessions = 50_000
+	maxOwn      = 20_000 // sessions of one identity
+
+	connections = 12_000
+
+	headerTimeout = 5 * time.Second
+	bodyTimeout   = 30 * time.Second
+	writeTimeout  = 30 * time.Second
+	idleTimeout   = 2 * time.Minute
+	// answerTimeout is how long a request tries the cluster, beside its wait.
+	answerTimeout = 10 * time.Second
+	readyTimeout  = 2 * time.Second
+	maxWait       = 5 * time.Minute
+)
+
+// Config of an API. Client.Endpoints is required.
+type Config struct {
+	// Client says how to reach the cluster. Its token is not used: each caller shows its own.
+	Client client.Config
+	// Hosts are the names, without ports, under which callers reach the gateway, beside loopback and
+	// the address of the connection. A request for another name is 421.
+	Hosts []string
+	// TokenRequired refuses requests without a token. It must be set if Client shows the cluster a
+	// certificate, whose rights callers would have otherwise.
+	TokenRequired bool
+	// Log gets what operators need to know. Default: nothing is logged.
+	Log *slog.Logger
+}
+
+// API serves locks by HTTP. Its methods may be called from any goroutine.
+type API struct {
+	cfg     Config
+	clients *gateway.Clients[*callers]
+	held    atomic.Int64 // requests
+	ctx     context.Context
+	stop    context.CancelFunc
+
+	mu       sync.Mutex
+	sessions map[gateway.CreateID]*session
+	own      map[string]int // sessions by identity
+}
+
+// New makes an API. It connects to the cluster when the first caller comes. The caller closes it.
+func New(cfg Config) (*API, error) {
+	if len(cfg.Client.Endpoints) == 0 {
+		return nil, errors.New("the HTTP gateway has no endpoint; name at least one instance as host:port")
+	}
+	if len(cfg.Client.Token) > 0 || cfg.Client.GetToken != nil {
+		return nil, errors.New("the HTTP gateway has a token of its own; leave it out: each caller shows its own")
+	}
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
+	a := &API{cfg: cfg, sessions: make(map[gateway.CreateID]*session), own: make(map[string]int)}
+	a.ctx, a.stop = context.WithCancel(context.Background())
+	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{
+		Client: cfg.Client, Purpose: "rate limits of HTTP callers", Logger: cfg.Log,
+		State: func(c *gateway.Connection[*callers]) *callers { return &callers{api: a, conn: c} },
+		Busy:  func(c *gateway.Connection[*callers]) bool { return c.State.sessions.Load() > 0 },
+	})
+	return a, nil
+}
+
+// Server serves an API with limits that hold against slow and hostile callers. The caller listens,
+// calls Serve with a LimitListener, and closes it.
+func Server(a *API, log *slog.Logger) *http.Server {
+	srv := web.Server(a, web.Timeouts{Header: headerTimeout, Write: writeTimeout, Idle: idleTimeout}, maxHeader, log)
+	srv.DisableGeneralOptionsHandler = true
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: 256}
+	return srv
+}
+
+// LimitListener accepts at most 12,000 connections at a time, see web.LimitListener.
+func LimitListener(l net.Listener) net.Listener {
+	return web.LimitListener(l, connections, "this gateway has too many connections; use another one")
+}
+
+// Stop ends waits with 503, and refuses new requests: their callers go on at another gateway.
+func (a *API) Stop() { a.stop() }
+
+// Close is Stop, and leaves the sessions to the cluster.
+func (a *API) Close() {
+	a.Stop()
+	a.clients.Close()
+}
+
+// route is one of the API's.
+type route struct {
+	method string
+	path   string // with a slash at the end: a name follows
+	params []string
+	open   bool // without credentials
+	body   bool // it has one
+	serve  func(*call) error
+}
+
+// reading are the parameters of all reads.
+const consistency = "consistency"
+
+var routes = []route{
+	{method: "POST", path: "/v1/locks/", body: true, serve: acquireLock, params: []string{"mode", "count", "limit", "wait", "ttl", "holder",
+		"priority", "key", "label", "slot", "hold"}},
+	{method: "DELETE", path: "/v1/locks/", serve: releaseLock},
+	{method: "GET", path: "/v1/locks/", serve: getLock, params: []string{consistency}},
+	{method: "GET", path: "/v1/locks", serve: listLocks, params: []string{"prefix", "after", "limit", consistency}},
+	{method: "GET", path: "/v1/session", serve: getSession},
+	{method: "DELETE", path: "/v1/session", serve: endSession},
+	{method: "POST", path: "/v1/session/keepalive", serve: keepAlive, params: []string{"holding"}},
+	{method: "GET", path: "/v1/config/", serve: getConfig, params: []string{consistency}},
+	{method: "PUT", path: "/v1/config/", body: true, serve: putConfig},
+	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
+	{method: "POST", path: "/v1/limits/", serve: takeUnits, params: []string{"units", "wait"}},
+	{method: "GET", path: "/v1/ready", open: true, serve: ready},
+}
+
+// call is one request under way.
+type call struct {
+	api   *API
+	route *route
+	w     http.ResponseWriter
+	r     *http.Request
+	began time.Time
+	ctx   context.Context // of the tries at the cluster, without the wait
+	query url.Values
+	node  string
+	name  string // that the path names
+	body  []byte
+	conn  *gateway.Connection[*callers]
+}
+
+// ServeHTTP implements http.Handler.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	x := &call{api: a, w: w, r: r, began: time.Now()}
+	h := w.Header()
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Content-Type-Options", "nosniff")
+	defer web.KeepConnection(r.Context())()
+	if a.held.Add(1) > maxHeld {
+		a.held.Add(-1)
+		problemf(http.StatusServiceUnavailable, "overloaded", "this gateway holds %d requests, the most it may; use another one", maxHeld).write(w)
+		return
+	}
+	defer a.held.Add(-1)
+	c := http.NewResponseController(w)
+	_ = c.SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
+	if err := x.serve(); err != nil {
+		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+		problemOf(err).write(w)
+	}
+}
+
+func (x *call) serve() error {
+	if err := x.guard(); err != nil {
+		return err
+	}
+	if err := x.find(); err != nil {
+		return err
+	}
+	if err := x.readQuery(); err != nil {
+		return err
+	}
+	if x.api.ctx.Err() != nil {
+		return errClosing
+	}
+	ctx, cancel := context.WithTimeout(x.r.Context(), answerTimeout)
+	defer cancel()
+	x.ctx = ctx
+	if !x.route.open {
+		token, err := tokenOf(x.r)
+		if err != nil {
+			return err
+		}
+		if token == "" && x.api.cfg.TokenRequired {
+			return problemf(http.StatusUnauthorized, "unauthenticated", "no token is shown; send it as Authorization: Bearer TOKEN")
+		}
+		conn, release, err := x.api.clients.Use(ctx, token, clienthost.Of(x.r.RemoteAddr))
+		if err != nil {
+			x.api.clients.CallEnded(token, err)
+			return err
+		}
+		defer release()
+		x.conn = conn
+		defer func() { x.api.clients.CallEnded(token, err) }()
+		if err = x.readBody(); err != nil {
+			return err
+		}
+		err = x.route.serve(x)
+		return err
+	}
+	return x.route.serve(x)
+}
+
+// guard refuses what no route may see.
+func (x *call) guard() error {
+	r := x.r
+	switch {
+	case r.Host == "":
+		return badRequest("the request has no Host")
+	case !web.KnownHost(r.Host, x.api.cfg.Hosts) && !isOwnAddress(r):
+		return problemf(http.StatusMisdirectedRequest, "misdirected",
+			"this gateway is not reached under the name %q; use its address, or start it with --http-host", r.Host)
+	case r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none"}, r.Header.Get("Sec-Fetch-Site")):
+		return problemf(http.StatusForbidden, "browser", "requests of web pages are refused; call from a program")
+	case len(r.RequestURI) > maxURL:
+		return problemf(http.StatusRequestURITooLong, "uri_too_long", "path and query have %d bytes; at most %d are allowed", len(r.RequestURI), maxURL)
+	case len(r.Header["Authorization"]) > 1, len(r.Header["Signalbox-Session"]) > 1:
+		return badRequest("Authorization and Signalbox-Session may come once each")
+	case r.Header.Get("Content-Encoding") != "":
+		return problemf(http.StatusUnsupportedMediaType, "unsupported_media_type", "send the data as it is, without Content-Encoding")
+	}
+	return nil
+}
+
+// isOwnAddress reports whether the Host is the address on which the connection was accepted.
+func isOwnAddress(r *http.Request) bool {
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	ip := net.ParseIP(web.HostName(r.Host))
+	return ok && ip != nil && ip.Equal(local.IP)
+}
+
+// find finds the route, and the name in the path. Paths are taken as they come, never cleaned.
+func (x *call) find() error {
+	path := x.r.URL.EscapedPath()
+	var allow []string
+	for i := range routes {
+		p := &routes[i]
+		rest, ok := strings.CutPrefix(path, p.path)
+		if !ok || rest != "" && !strings.HasSuffix(p.path, "/") {
+			continue
+		}
+		if p.method != x.r.Method {
+			allow = append(allow, p.method)
+			continue
+		}
+		x.route = p
+		return x.readName(rest)
+	}
+	if allow == nil && slices.ContainsFunc(routes, func(p route) bool { return p.method == x.r.Method }) {
+		return problemf(http.StatusNotFound, "not_found", "there is nothing at %q; see /v1/locks/NAME", path)
+	}
+	x.w.Header().Set("Allow", cmp.Or(strings.Join(allow, ", "), "GET, POST, PUT, DELETE"))
+	return problemf(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not possible at %q", x.r.Method, path)
+}
+
+// readName reads the name in the path behind a route's own part.
+func (x *call) readName(rest string) error {
+	if !strings.HasSuffix(x.route.path, "/") {
+		return nil
+	}
+	if rest == "" {
+		return nil // name64 of the query may have it
+	}
+	name, err := url.PathUnescape(rest)
+	if err != nil {
+		return badRequest("the name in the path is not percent-encoded well")
+	}
+	for segment := range strings.SplitSeq(name, "/") {
+		if segment == "" || segment == "." || segment == ".." {
+			return badRequest("the name %q has the segment %q; leave it out, or give the name as name64", name, segment)
+		}
+	}
+	x.name = name
+	return nil
+}
+
+// readQuery checks the parameters.
+func (x *call) readQuery() error {
+	query, err := url.ParseQuery(x.r.URL.RawQuery)
+	if err != nil {
+		return badRequest("the query is not encoded well: %s", err)
+	}
+	named := strings.HasSuffix(x.route.path, "/")
+	for key, values := range query {
+		known := slices.Contains(x.route.params, key) || key == "node" && !x.route.open || key == "name64" && named
+		several := key == "label" || key == "slot" || key == "holding"
+		switch {
+		case !known:
+			return badRequest("the parameter %q is not known here; known are %s", key, strings.Join(append(x.route.params, "node"), ", "))
+		case slices.Contains(values, ""):
+			return badRequest("the parameter %q is empty; give it a value, or leave it out", key)
+		case len(values) > 1 && !several:
+			return badRequest("the parameter %q comes %d times; give it once", key, len(values))
+		}
+	}
+	x.query, x.node = query, cmp.Or(query.Get("node"), "/default")
+	if name := query.Get("name64"); name != "" {
+		b, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(name, "="))
+		if err != nil || x.name != "" {
+			return badRequest("name64 is not base64url, or the path has a name too")
+		}
+		x.name = string(b)
+	}
+	if named && x.name == "" {
+		return badRequest("the path has no name; write it behind %s", x.route.path)
+	}
+	return nil
+}
+
+// readBody reads the whole body: net/http notices that a caller has hung up only behind it.
+func (x *call) readBody() error {
+	c := http.NewResponseController(x.w)
+	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
+	b, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxBody))
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return problemf(http.StatusRequestEntityTooLarge, "content_too_large", "the body has more than %d bytes", maxBody)
+	case err != nil:
+		return badRequest("the body did not come whole, so nothing was done: %s", err)
+	case len(b) > 0 && !x.route.body:
+		return badRequest("this request has no body; parameters are in the query")
+	}
+	_ = c.SetReadDeadline(time.Time{})
+	x.body = b
+	return nil
+}
+
+// tokenOf is the token that a request shows; empty: none.
+func tokenOf(r *http.Request) (string, error) {
+	given := r.Header.Get("Authorization")
+	if given == "" {
+		return "", nil
+	}
+	if _, password, ok := r.BasicAuth(); ok {
+		return password, nil
+	}
+	scheme, token, _ := strings.Cut(given, " ")
+	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return "", problemf(http.StatusUnauthorized, "unauthenticated", "Authorization is neither Bearer TOKEN nor Basic with the token as password")
+	}
+	return token, nil
+}
+
+// waited is how long the request has been at the gateway. It is rounded down: callers add it to the
+// time at which they sent the request.
+func (x *call) waited() int64 { return time.Since(x.began).Milliseconds() }
+
+// write answers with a document.
+func (x *call) write(status int, d document) error {
+	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	writeDocument(x.w, status, "application/json", d)
+	return nil
+}
+
+// ready reports whether the cluster answers.
+func ready(x *call) error {
+	ctx, cancel := context.WithTimeout(x.ctx, readyTimeout)
+	defer cancel()
+	conn, release, err := x.api.clients.Use(ctx, "", clienthost.Of(x.r.RemoteAddr))
+	if err == nil {
+		defer release()
+		_, err = conn.Client.Node(ctx, "/default")
+	}
+	if err != nil && !gateway.IsUnauthenticated(err) && !errors.Is(err, client.NotFound) && !errors.Is(err, client.Forbidden) {
+		return unavailable("the cluster does not answer: %s", err)
+	}
+	return x.write(http.StatusOK, document{"ready": true})
+}

@@ -1,0 +1,470 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+const (
+	alice = "alice-session"
+	bob   = "bob-session-1"
+)
+
+// TestLock: a lock from its acquire to its release, with what each answer promises.
+func TestLock(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	s.ask("GET", "/v1/ready", "", "").wants(200)
+	s.ask("POST", "/v1/locks/tf/prod", alice, "").wants(410, "session_expired") // without ttl none begins
+	got := s.ask("POST", "/v1/locks/tf/prod?ttl=30s&holder=ci+run+42", alice, "10.0.0.7:80").wants(200)
+	token := got.number("token")
+	if got.doc["state"] != "acquired" || got.doc["name"] != "tf/prod" || got.doc["node"] != "/default" || got.doc["holder"] != "ci run 42" ||
+		got.doc["count"] != "max" || got.header.Get("Signalbox-Token") != fmt.Sprint(token) {
+		t.Errorf("answered %s", got.body)
+	}
+	if left := got.number("expires_in_ms"); left < 1 || left > 30_000 || got.number("waited_ms") < 0 {
+		t.Errorf("answered %s", got.body)
+	}
+	again := s.ask("POST", "/v1/locks/tf%2Fprod?ttl=30s&holder=ci+run+42", alice, "10.0.0.8:80").wants(200)
+	if again.number("token") != token {
+		t.Errorf("the repeat has token %d, not %d", again.number("token"), token)
+	}
+	refused := s.ask("POST", "/v1/locks/tf/prod?ttl=20s", bob, "").wants(409, "not_acquired")
+	holders, _ := refused.doc["holders"].([]any)
+	if len(holders) != 1 || holders[0].(map[string]any)["holder"] != "ci run 42" {
+		t.Errorf("refused with %s", refused.body)
+	}
+	seen := s.ask("GET", "/v1/locks/tf/prod", "", "").wants(200)
+	owners, _ := seen.doc["owners"].([]any)
+	if len(owners) != 1 || owners[0].(map[string]any)["data"] != "10.0.0.8:80" || seen.doc["limit"] != "max" {
+		t.Errorf("described as %s", seen.body)
+	}
+	s.ask("POST", "/v1/session/keepalive?holding=tf/prod", alice, "").wants(200)
+	s.ask("POST", "/v1/session/keepalive?holding=tf/prod", bob, "").wants(410, "lease_lost")
+	s.ask("POST", "/v1/locks/tf/prod?ttl=10s", alice, "").wants(400, "bad_request")
+	s.ask("POST", "/v1/locks/tf/prod?ttl=30s&holder=other", alice, "").wants(400, "bad_request")
+	s.ask("POST", "/v1/locks/tf/prod?count=3&ttl=30s", alice, "").wants(400, "bad_request")
+	holds, _ := s.ask("GET", "/v1/session", alice, "").wants(200).doc["holds"].([]any)
+	if len(holds) != 1 {
+		t.Errorf("the session holds %v", holds)
+	}
+	for _, released := range []bool{true, false} {
+		if got := s.ask("DELETE", "/v1/locks/tf/prod", alice, "").wants(200); got.doc["released"] != released {
+			t.Errorf("released: %s", got.body)
+		}
+	}
+	if next := s.ask("POST", "/v1/locks/tf/prod", bob, "").wants(200); next.number("token") <= token {
+		t.Errorf("the next token is %d, after %d", next.number("token"), token)
+	}
+	if got := s.ask("GET", "/v1/locks/free", "", "").wants(200); got.doc["exists"] != false {
+		t.Errorf("a free lock is %s", got.body)
+	}
+	s.ask("DELETE", "/v1/session", bob, "").wants(200)
+	s.ask("GET", "/v1/session", bob, "").wants(410, "session_expired")
+	s.ask("POST", "/v1/locks/other?ttl=20s", bob, "").wants(410, "session_expired") // for ten minutes
+}
+
+// TestWait: the place in the queue is kept between requests, a newer request ends the older one, and
+// leaving the queue gives the place up.
+func TestWait(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	first := s.ask("POST", "/v1/locks/jobs?ttl=60s", alice, "").wants(200).number("token")
+	got := s.ask("POST", "/v1/locks/jobs?ttl=60s&wait=50ms", bob, "").wants(202)
+	if got.doc["state"] != "waiting" || got.number("position") != 1 {
+		t.Errorf("answered %s", got.body)
+	}
+	older := make(chan *answer, 1)
+	go func() {
+		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
+		if err != nil {
+			t.Error(err)
+		}
+		older <- a
+	}()
+	uses := func() int {
+		for _, x := range s.sessionsOf(bob) {
+			x.mu.Lock()
+			defer x.mu.Unlock()
+			return x.names["jobs"].uses
+		}
+		return 0
+	}
+	for uses() < 2 {
+		time.Sleep(time.Millisecond)
+	}
+	newer := make(chan *answer, 1)
+	go func() {
+		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
+		if err != nil {
+			t.Error(err)
+		}
+		newer <- a
+	}()
+	(<-older).wants(409, "aborted")
+	s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200)
+	if a := (<-newer).wants(200); a.number("token") <= first {
+		t.Errorf("token %d after %d", a.number("token"), first)
+	}
+	s.ask("POST", "/v1/locks/jobs?wait=10ms", alice, "").wants(202)
+	if a := s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200); a.doc["released"] != true {
+		t.Errorf("leaving the queue is answered %s", a.body)
+	}
+	s.ask("DELETE", "/v1/locks/jobs", bob, "").wants(200)
+	if a := s.ask("GET", "/v1/locks/jobs", "", "").wants(200); a.doc["exists"] != false {
+		t.Errorf("it is still held: %s", a.body)
+	}
+}
+
+// sessionsOf are the sessions of a caller's name here.
+func (s *site) sessionsOf(name string) (list []*session) {
+	create, _ := ids("anonymous", "/default", name)
+	s.api.mu.Lock()
+	defer s.api.mu.Unlock()
+	if x := s.api.sessions[create]; x != nil {
+		list = append(list, x)
+	}
+	return list
+}
+
+// TestMoves: a session goes on at another gateway, with its token, its bound and its place in the
+// queue, however its gateway ended; and the waits that are left behind end.
+func TestMoves(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	one, two := openSite(t, srv), openSite(t, srv)
+	token := one.ask("POST", "/v1/locks/a?ttl=60s&hold=1h", alice, "data").wants(200).number("token")
+	one.ask("POST", "/v1/locks/b?ttl=60s", bob, "").wants(200)
+	left := make(chan *answer, 1)
+	go func() {
+		a, err := one.try(t.Context(), "POST", "/v1/locks/b?wait=1m", alice, "")
+		if err != nil {
+			t.Error(err)
+		}
+		left <- a
+	}()
+	for {
+		if a := one.ask("GET", "/v1/locks/b", "", ""); a.number("num_waiters") == 1 {
+			break
+		}
+	}
+	alive := two.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(200)
+	(<-left).wants(503, "session_moved")
+	if ms := alive.number("expires_in_ms"); ms < 1 || ms > 60_000 {
+		t.Errorf("answered %s", alive.body)
+	}
+	moved := two.ask("POST", "/v1/locks/a", alice, "data").wants(200)
+	if moved.number("token") != token || moved.number("ends_in_ms") > 3_600_000 {
+		t.Errorf("after the move: %s", moved.body)
+	}
+	waiting := make(chan *answer, 1)
+	go func() {
+		a, err := two.try(t.Context(), "POST", "/v1/locks/b?wait=1m", alice, "")
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- a
+	}()
+	one.ask("DELETE", "/v1/session", bob, "").wants(200)
+	(<-waiting).wants(200)
+	// Fifty repeats at once, at both.
+	var all sync.WaitGroup
+	for i := range 50 {
+		all.Go(func() {
+			for {
+				a, err := []*site{one, two}[i%2].try(t.Context(), "POST", "/v1/locks/a?ttl=60s", alice, "data")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if a.status == 503 || a.status == 409 && a.doc["code"] == "aborted" {
+					continue // it moved away, or a newer repeat came
+				}
+				if a.wants(200).number("token") != token {
+					t.Errorf("a repeat has token %d", a.number("token"))
+				}
+				return
+			}
+		})
+	}
+	all.Wait()
+	one.api.Close() // leaves its sessions to the cluster
+	if a := two.ask("POST", "/v1/session/keepalive?holding=a&holding=b", alice, "").wants(200); a.doc["state"] != "alive" {
+		t.Errorf("answered %s", a.body)
+	}
+	one.ask("GET", "/v1/locks", "", "").wants(503, "closing")
+}
+
+// TestHangUp: a caller that hangs up in the queue and does not come again leaves its place, and a grant
+// that came meanwhile is given back.
+func TestHangUp(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	s.ask("POST", "/v1/locks/jobs?ttl=60s", alice, "").wants(200)
+	ctx, hangUp := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if a, err := s.try(ctx, "POST", "/v1/locks/jobs?ttl=60s&wait=1m", bob, ""); err == nil {
+			t.Errorf("answered %s", a.body)
+		}
+	}()
+	waiters := func() int64 {
+		a := s.ask("GET", "/v1/locks/jobs", "", "").wants(200)
+		if a.doc["exists"] == false {
+			return -1
+		}
+		return a.number("num_waiters")
+	}
+	for waiters() != 1 {
+		time.Sleep(time.Millisecond)
+	}
+	hangUp()
+	<-ended
+	s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200) // it is granted to nobody
+	for waiters() != -1 {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestBelief: callers of both gateways take turns at one lock, and stop when their belief ends: no two
+// believe at once, and tokens rise. A session whose caller is gone ends by itself.
+func TestBelief(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	sites := []*site{openSite(t, srv), openSite(t, srv)}
+	type belief struct {
+		who   int
+		token int64
+		until time.Time
+	}
+	var mu sync.Mutex
+	var last belief
+	var all sync.WaitGroup
+	for who := range 6 {
+		all.Go(func() {
+			name := fmt.Sprintf("caller-%d-session", who)
+			for turn := range 4 {
+				sent := time.Now()
+				a, err := sites[(who+turn)%2].try(t.Context(), "POST", "/v1/locks/turns?ttl=2s&wait=1m", name, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				got := a.wants(200)
+				now := belief{who, got.number("token"), sent.Add(time.Duration(got.number("waited_ms")+got.number("expires_in_ms")) * time.Millisecond)}
+				mu.Lock()
+				if sent.Before(last.until) && time.Now().Before(last.until) {
+					t.Errorf("%+v while %+v believes", now, last)
+				}
+				if now.token <= last.token {
+					t.Errorf("token %d of %d after %d", now.token, who, last.token)
+				}
+				last = now
+				mu.Unlock()
+				if turn == 3 && who%2 == 0 {
+					return // gone: the session ends by itself
+				}
+				mu.Lock()
+				if last == now {
+					last.until = time.Now() // it stops before it releases
+				}
+				mu.Unlock()
+				if a, err := sites[(who+turn+who/2)%2].try(t.Context(), "DELETE", "/v1/locks/turns", name, ""); err != nil {
+					t.Error(err)
+				} else {
+					a.wants(200)
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// TestConfig: a value is bytes, with versions as conditions.
+func TestConfig(t *testing.T) {
+	s := openSite(t, servertest.Start(t))
+	s.ask("GET", "/v1/config/flags", "", "").wants(404, "not_found")
+	made := s.ask("PUT", "/v1/config/flags", "", "a\xff<b>", "If-None-Match: *").wants(200)
+	if made.number("version") != 1 || made.header.Get("ETag") != `"1"` {
+		t.Errorf("answered %v %s", made.header, made.body)
+	}
+	if again := s.ask("PUT", "/v1/config/flags", "", "x", "If-None-Match: *").wants(412, "version_mismatch"); again.number("version") != 1 {
+		t.Errorf("refused with %s", again.body)
+	}
+	got := s.ask("GET", "/v1/config/flags", "", "").wants(200)
+	if string(got.body) != "a\xff<b>" || got.header.Get("Content-Type") != "application/octet-stream" ||
+		got.header.Get("X-Content-Type-Options") != "nosniff" || got.header.Get("Content-Disposition") != "attachment" {
+		t.Errorf("answered %v %q", got.header, got.body)
+	}
+	s.ask("GET", "/v1/config/flags", "", "", `If-None-Match: "1"`).wants(304)
+	s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "7"`).wants(412, "version_mismatch")
+	s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: W/"1"`).wants(412, "version_mismatch")
+	if two := s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "1"`).wants(200); two.number("version") != 2 {
+		t.Errorf("answered %s", two.body)
+	}
+	s.ask("POST", "/v1/locks/$config/flags?ttl=10s", alice, "").wants(400, "bad_request")
+	s.ask("DELETE", "/v1/config/flags", "", "").wants(200)
+	s.ask("DELETE", "/v1/config/flags", "", "").wants(404, "not_found")
+}
+
+// TestSemaphoreAndList: units of a semaphore with a limit, and lists by pages.
+func TestSemaphoreAndList(t *testing.T) {
+	s := openSite(t, servertest.Start(t))
+	s.ask("POST", "/v1/locks/gpu?count=2", alice, "").wants(410, "session_expired")
+	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", alice, "").wants(404, "not_found")
+	if a := s.ask("POST", "/v1/locks/gpu?count=2&limit=3", alice, "").wants(200); a.number("count") != 2 {
+		t.Errorf("answered %s", a.body)
+	}
+	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", bob, "").wants(409, "not_acquired")
+	s.ask("POST", "/v1/locks/gpu?count=1", alice, "").wants(200)
+	s.ask("POST", "/v1/locks/gpu?count=2", bob, "").wants(200)
+	s.ask("POST", "/v1/locks/?ttl=60s&name64="+base64.RawURLEncoding.EncodeToString([]byte("x\xffy")), alice, "").wants(200)
+	page := s.ask("GET", "/v1/locks?limit=1", "", "").wants(200)
+	if page.doc["next"] != "gpu" {
+		t.Fatalf("listed %s", page.body)
+	}
+	rest, _ := s.ask("GET", "/v1/locks?after=gpu", "", "").wants(200).doc["locks"].([]any)
+	if len(rest) != 1 || rest[0].(map[string]any)["name_base64"] != base64.StdEncoding.EncodeToString([]byte("x\xffy")) {
+		t.Errorf("listed %v", rest)
+	}
+}
+
+// TestRateLimit: a decision at the gateway, and a refusal that says when.
+func TestRateLimit(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	own, err := c.Session(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ratelimit.Create(t.Context(), own, "api", ratelimit.Config{Rate: ratelimit.PerSecond(5)}); err != nil {
+		t.Fatal(err)
+	}
+	s.ask("POST", "/v1/limits/none", "", "").wants(404, "not_found")
+	s.ask("POST", "/v1/limits/api?units=8", "", "").wants(400, "bad_request")
+	s.ask("POST", "/v1/limits/api?units=5&wait=1m", "", "").wants(200)
+	refused := s.ask("POST", "/v1/limits/api?units=5", "", "")
+	for refused.status == 200 { // a slow machine had the time to fill it again
+		refused = s.ask("POST", "/v1/limits/api?units=5", "", "")
+	}
+	refused.wants(429, "limited")
+	if refused.number("retry_after_ms") < 1 || refused.header.Get("Retry-After") == "" {
+		t.Errorf("refused with %v %s", refused.header, refused.body)
+	}
+}
+
+// TestRefusals: what no route takes, with the code that callers see.
+func TestRefusals(t *testing.T) {
+	s := openSite(t, servertest.Start(t))
+	for _, c := range []struct {
+		method, path string
+		header       []string
+		body         string
+		status       int
+		code         string
+	}{
+		{"GET", "/v1/locks/a", []string{"Host: evil.example.com"}, "", 421, "misdirected"},
+		{"GET", "/v1/locks/a", []string{"Origin: http://localhost"}, "", 403, "browser"},
+		{"GET", "/v1/locks/a", []string{"Sec-Fetch-Site: cross-site"}, "", 403, "browser"},
+		{"GET", "/v1/locks/" + strings.Repeat("a", maxURL), nil, "", 414, "uri_too_long"},
+		{"POST", "/v1/locks/a", []string{"Content-Encoding: gzip"}, "", 415, "unsupported_media_type"},
+		{"LOCK", "/v1/locks/a", nil, `{"ID":"1"}`, 405, "method_not_allowed"},
+		{"UNLOCK", "/anything", nil, `{"ID":"1"}`, 405, "method_not_allowed"},
+		{"OPTIONS", "/v1/locks", nil, "", 405, "method_not_allowed"},
+		{"PUT", "/v1/locks/a", nil, "", 405, "method_not_allowed"},
+		{"POST", "/terraform/state", nil, "{}", 404, "not_found"},
+		{"GET", "/", nil, "", 404, "not_found"},
+		{"POST", "/v1/locks/a?ID=1", nil, "{}", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=30", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=1s&ttl=1s", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=26m", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=1500ms", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?wait=6m", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?mode=both", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?mode=shared&count=1", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?limit=1", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a/../b?ttl=10s", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a%2F%2E%2E%2Fb?ttl=10s", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks//b?ttl=10s", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/", nil, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=10s", nil, "", 400, "bad_request"},                                       // no session
+		{"POST", "/v1/locks/a?ttl=10s", []string{"Signalbox-Session: short"[:24]}, "", 400, "bad_request"}, // 7 characters
+		{"POST", "/v1/locks/a?ttl=10s", []string{"Signalbox-Session: " + alice, "Signalbox-Session: " + bob}, "", 400, "bad_request"},
+		{"POST", "/v1/locks/a?ttl=10s", []string{"Signalbox-Session: " + alice}, strings.Repeat("x", maxBody+1), 413, "content_too_large"},
+		{"GET", "/v1/locks/a", nil, "data", 400, "bad_request"},
+		{"GET", "/v1/locks/a?node=/none", nil, "", 404, "not_found"},
+		{"GET", "/v1/locks/a?node=none", nil, "", 400, "bad_request"},
+		{"GET", "/v1/locks/a", []string{"Authorization: Digest x"}, "", 401, "unauthenticated"},
+	} {
+		a := s.ask(c.method, c.path, "", c.body, c.header...)
+		if a.status != c.status || a.doc["code"] != c.code {
+			t.Errorf("%s %.40s %.60v: answered %d %s, want %d %s", c.method, c.path, c.header, a.status, a.body, c.status, c.code)
+		}
+		if a.status == 405 && a.header.Get("Allow") == "" {
+			t.Errorf("%s %s: no Allow", c.method, c.path)
+		}
+	}
+	if a := s.ask("GET", "/v1/locks", "", "").wants(200); len(a.doc["locks"].([]any)) != 0 {
+		t.Errorf("a refused request has left %s", a.body)
+	}
+}
+
+// TestTTL: the ttl that follows from a session's timeout is that which it was started with.
+func TestTTL(t *testing.T) {
+	for ttl := minTTL; ttl <= gateway.MaxTimeout; ttl += minTTL {
+		if got := ttlOf(gateway.NativeTimeout(ttl)); got != ttl {
+			t.Fatalf("a ttl of %s comes back as %s", ttl, got)
+		}
+	}
+}
+
+// TestIDs: identity, node and name are told apart, however they are put together.
+func TestIDs(t *testing.T) {
+	seen := map[gateway.CreateID]string{}
+	for _, x := range [][3]string{{"a", "/b", "c"}, {"a/b", "", "c"}, {"a", "/bc", ""}, {"", "a/b", "c"}, {"a", "/b", "d"}} {
+		create, key := ids(x[0], x[1], x[2])
+		if before, ok := seen[create]; ok || gateway.Key(create) == key {
+			t.Errorf("%q has the ids of %s, or its key is its create id", x, before)
+		}
+		seen[create] = fmt.Sprint(x)
+	}
+}
+
+// FuzzPath: no path, query or name of a session is a panic or an answer that is not JSON.
+func FuzzPath(f *testing.F) {
+	for _, seed := range []string{"/v1/locks/a?ttl=10s", "/v1/locks/%zz", "/v1/config/a//b", "/v1/session/keepalive?holding=%00", "/v1/locks?after=%ff"} {
+		f.Add(seed, "a-session-name")
+	}
+	api, err := New(Config{Client: client.Config{Endpoints: []string{"127.0.0.1:1"}}, TokenRequired: true})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(api.Close)
+	f.Fuzz(func(t *testing.T, target, name string) {
+		w, r, ok := fuzzRequest(target, name)
+		if !ok {
+			return
+		}
+		api.ServeHTTP(w, r)
+		var doc document
+		if err := json.Unmarshal(w.Body.Bytes(), &doc); err != nil || w.Code < 400 {
+			t.Errorf("%q is answered %d %q", target, w.Code, w.Body)
+		}
+	})
+}

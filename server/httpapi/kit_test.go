@@ -1,0 +1,133 @@
+package httpapi
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+// patience bounds waits of tests that must end; nothing is timed by it.
+const patience = 60 * time.Second
+
+// site is a gateway of a cluster.
+type site struct {
+	t   *testing.T
+	api *API
+	url string
+	web *http.Client
+}
+
+func openSite(t *testing.T, srv *servertest.Server) *site {
+	t.Helper()
+	api, err := New(Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := Server(api, slog.New(slog.DiscardHandler))
+	served := make(chan struct{})
+	go func() { defer close(served); _ = server.Serve(LimitListener(l)) }()
+	transport := &http.Transport{}
+	t.Cleanup(func() {
+		api.Close()
+		_ = server.Close()
+		<-served
+		transport.CloseIdleConnections()
+	})
+	return &site{t: t, api: api, url: "http://" + l.Addr().String(), web: &http.Client{Transport: transport}}
+}
+
+// answer is what came back.
+type answer struct {
+	t      *testing.T
+	status int
+	header http.Header
+	body   []byte
+	doc    document
+}
+
+// ask sends a request of a session; header lines follow.
+func (s *site) ask(method, path, session, body string, header ...string) *answer {
+	s.t.Helper()
+	a, err := s.try(s.t.Context(), method, path, session, body, header...)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return a
+}
+
+func (s *site) try(ctx context.Context, method, path, session, body string, header ...string) (*answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if session != "" {
+		req.Header.Set("Signalbox-Session", session)
+	}
+	for _, line := range header {
+		key, value, _ := strings.Cut(line, ": ")
+		if key == "Host" {
+			req.Host = value
+		} else {
+			req.Header.Add(key, value)
+		}
+	}
+	resp, err := s.web.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	a := &answer{t: s.t, status: resp.StatusCode, header: resp.Header}
+	if a.body, err = io.ReadAll(resp.Body); err != nil {
+		return nil, err
+	}
+	if strings.Contains(resp.Header.Get("Content-Type"), "json") {
+		d := json.NewDecoder(bytes.NewReader(a.body))
+		d.UseNumber()
+		if err := d.Decode(&a.doc); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// wants fails the test unless the answer has a status and, of a problem, a code.
+func (a *answer) wants(status int, code ...string) *answer {
+	a.t.Helper()
+	if a.status != status || len(code) > 0 && a.doc["code"] != code[0] {
+		a.t.Fatalf("answered %d, want %d %v: %s", a.status, status, code, a.body)
+	}
+	if len(code) > 0 && (a.doc["type"] != "urn:signalbox:error:"+code[0] || a.doc["detail"] == "" ||
+		a.header.Get("Content-Type") != "application/problem+json") {
+		a.t.Errorf("not a problem document: %s", a.body)
+	}
+	return a
+}
+
+func (a *answer) number(key string) int64 {
+	a.t.Helper()
+	n, err := a.doc[key].(json.Number).Int64()
+	if err != nil {
+		a.t.Fatalf("%s of %s: %v", key, a.body, err)
+	}
+	return n
+}

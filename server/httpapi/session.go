@@ -1,0 +1,433 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
+)
+
+const (
+	minTTL = time.Second
+	// extraTTL is how long a session is kept beyond what was said: a caller that counts from the answer
+	// is late by the answer's delay.
+	extraTTL = time.Second
+	stopTime = 10 * time.Second
+	// maxOpenTries is how often a session is looked up while other gateways start or move it.
+	maxOpenTries = 5
+	// Generations of a session, as of client.Saved.
+	generationShift = 32
+	numberShift     = 40
+)
+
+// callers are those with one token.
+type callers struct {
+	api      *API
+	conn     *gateway.Connection[*callers]
+	sessions atomic.Int64
+	checking atomic.Bool
+}
+
+// checkToken finds out whether sessions are detached because their token was revoked, and ends the
+// waits of their callers then.
+func (c *callers) checkToken() {
+	if !c.checking.CompareAndSwap(false, true) {
+		return
+	}
+	defer c.checking.Store(false)
+	ctx, cancel := context.WithTimeout(c.api.ctx, answerTimeout)
+	defer cancel()
+	if _, err := c.conn.Client.ServerInfo(ctx); !gateway.IsUnauthenticated(err) {
+		return
+	}
+	c.api.mu.Lock()
+	defer c.api.mu.Unlock()
+	for _, s := range c.api.sessions {
+		if s.callers == c {
+			s.revoke(problemf(http.StatusUnauthorized, "unauthenticated", "the token is not valid any more"))
+		}
+	}
+}
+
+// session is a caller's session: one native session, by the caller's name for it.
+//
+// Invariant: it is in API.sessions until it has ended, or another one of its create id replaced it.
+type session struct {
+	api      *API
+	callers  *callers
+	create   gateway.CreateID
+	identity string
+	holder   string
+	key      gateway.Key
+
+	ready  chan struct{} // closed when native or err is set
+	native *client.Session
+	ttl    time.Duration
+	err    error
+
+	ctx context.Context // ends with the session, or when its token was revoked
+	end context.CancelCauseFunc
+
+	mu    sync.Mutex
+	calls int         // under way
+	timer *time.Timer // runs while there is none
+	ended bool        // nothing begins any more: it is being stopped
+	names map[string]*held
+}
+
+// ids derives what a session is known by from who calls, where, and the caller's name for it.
+func ids(identity, node, name string) (create gateway.CreateID, key gateway.Key) {
+	sum := func(label string) [sha256.Size]byte {
+		return sha256.Sum256(fmt.Appendf(nil, "signalbox http %s\x00%d %s%d %s%s", label, len(identity), identity, len(node), node, name))
+	}
+	a, b := sum("create id"), sum("key")
+	return gateway.CreateID(a[:16]), gateway.Key(b[:16])
+}
+
+// session finds the session of the request, or with ttl starts one. The caller calls leave once the
+// answer is written.
+func (x *call) session(ttl time.Duration, holder string) (*session, error) {
+	name := x.r.Header.Get("Signalbox-Session")
+	if len(name) < 8 || len(name) > 128 {
+		return nil, badRequest("the header Signalbox-Session has %d characters; give the session a name of 8 to 128, "+
+			"made once, such as by uuidgen", len(name))
+	}
+	for i := range len(name) {
+		if name[i] < 0x21 || name[i] > 0x7e {
+			return nil, badRequest("the header Signalbox-Session has a character that is not visible ASCII")
+		}
+	}
+	create, key := ids(x.conn.Identity, x.node, name)
+	s, err := x.api.take(x, create, key, ttl, holder)
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-s.ready:
+	case <-x.ctx.Done():
+		s.leave()
+		return nil, unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
+	}
+	switch {
+	case s.err != nil:
+		return nil, s.err
+	case ttl != 0 && s.ttl != ttl:
+		s.leave()
+		return nil, badRequest("the session has a ttl of %s, not %s: repeat it with the same ttl, "+
+			"or another program uses this name", s.ttl, ttl)
+	case holder != "" && s.holder != holder:
+		s.leave()
+		return nil, badRequest("the session's holder is %q, not %q: repeat it with the same holder, "+
+			"or another program uses this name", s.holder, holder)
+	}
+	return s, nil
+}
+
+// take counts a call on a session, which begins to be opened if this gateway does not have it, or
+// has it with another token: rights are those of the token that is shown.
+func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration, holder string) (*session, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.sessions[create]; s != nil && s.callers == x.conn.State {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.ended {
+			return nil, errExpired
+		}
+		s.calls++
+		if s.timer != nil {
+			s.timer.Stop()
+		}
+		return s, nil
+	}
+	switch {
+	case len(a.sessions) >= maxSessions:
+		return nil, problemf(http.StatusServiceUnavailable, "overloaded", "this gateway has %d sessions, the most it may; use another one", maxSessions)
+	case a.own[x.conn.Identity] >= maxOwn:
+		return nil, problemf(http.StatusTooManyRequests, "overloaded", "%d sessions of this identity are here, the most that may be; end some first", maxOwn)
+	}
+	if before := a.sessions[create]; before != nil {
+		a.remove(before)
+	}
+	if holder == "" {
+		holder = x.conn.Identity + " at " + x.r.RemoteAddr
+	}
+	s := &session{api: a, callers: x.conn.State, create: create, key: key, identity: x.conn.Identity, ttl: ttl, holder: holder,
+		ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
+	s.ctx, s.end = context.WithCancelCause(a.ctx)
+	a.sessions[create] = s
+	a.own[s.identity]++
+	s.callers.sessions.Add(1)
+	go s.open(x.conn.Client, x.node)
+	return s, nil
+}
+
+// remove forgets a session. The lock is held.
+func (a *API) remove(s *session) {
+	if a.sessions[s.create] == s {
+		delete(a.sessions, s.create)
+		if a.own[s.identity]--; a.own[s.identity] == 0 {
+			delete(a.own, s.identity)
+		}
+		s.callers.sessions.Add(-1)
+	}
+}
+
+// open finds or starts the native session. It goes on when the request has ended: what it does may be
+// carried out, and then the session must end with its ttl.
+func (s *session) open(c *client.Client, node string) {
+	native, err := s.attach(c, node)
+	s.native, s.err = native, err
+	if err == nil {
+		context.AfterFunc(native.Context(), s.over)
+	} else {
+		s.api.mu.Lock()
+		s.api.remove(s)
+		s.api.mu.Unlock()
+		s.end(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.ready)
+	if err == nil && s.calls == 0 {
+		s.wait()
+	}
+}
+
+func (s *session) attach(c *client.Client, path string) (*client.Session, error) {
+	asked, cancel := context.WithTimeout(s.ctx, answerTimeout)
+	defer cancel()
+	n, err := c.Node(asked, path)
+	if err != nil {
+		return nil, err
+	}
+	for try := 1; ; try++ {
+		found, err := gateway.Find(asked, n, s.create)
+		var native *client.Session
+		switch {
+		case err == nil:
+			s.ttl, s.holder = ttlOf(found.Timeout), found.Description
+			generation := found.Epoch>>generationShift + 1
+			native, err = gateway.Attach(s.ctx, n, gateway.Takeover{Session: found.Session, Key: s.key,
+				Epoch: generation<<generationShift + 1, FirstNumber: generation<<numberShift + 1}, s.options()...)
+			if err == nil {
+				err = s.adopt(asked, n, native)
+			}
+		case !errors.Is(err, client.ErrSessionExpired):
+			return nil, err
+		case s.ttl == 0:
+			return nil, errExpired
+		default:
+			native, err = gateway.StartAs(s.ctx, n, s.create, s.key, s.options()...)
+		}
+		if err == nil {
+			return native, nil
+		}
+		if !errors.Is(err, client.BadSession) || try == maxOpenTries {
+			return nil, err
+		}
+	}
+}
+
+func (s *session) options() []client.SessionOption {
+	return []client.SessionOption{
+		client.Timeout(gateway.NativeTimeout(s.ttl)), client.KeepAlive(gateway.KeepAlive(s.ttl)), client.Description(s.holder),
+		client.OnState(func(state client.State) {
+			if state == client.Detached {
+				go s.callers.checkToken()
+			}
+		}),
+	}
+}
+
+// ttlOf is the longest ttl whose native session has a timeout: no caller may have been told more.
+func ttlOf(timeout time.Duration) time.Duration {
+	ttl := min(timeout.Truncate(minTTL), gateway.MaxTimeout)
+	for ttl > minTTL && gateway.NativeTimeout(ttl) > timeout {
+		ttl -= minTTL
+	}
+	return max(ttl, minTTL)
+}
+
+// over is called when the native session has ended, or belongs to another gateway.
+func (s *session) over() {
+	s.api.mu.Lock()
+	s.api.remove(s)
+	s.api.mu.Unlock()
+	s.end(s.native.Err())
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+}
+
+// revoke ends what waits for the session.
+func (s *session) revoke(why error) { s.end(why) }
+
+// leave is called when the answer to a call is written: the session lives for its ttl from now on.
+func (s *session) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls--
+	select {
+	case <-s.ready:
+		if s.calls == 0 && s.err == nil && !s.ended {
+			s.wait()
+		}
+	default: // open does it
+	}
+}
+
+// wait has the session end unless a call comes. mu is held.
+func (s *session) wait() {
+	d := s.ttl + extraTTL
+	if s.timer == nil {
+		s.timer = time.AfterFunc(d, s.expire)
+	} else {
+		s.timer.Reset(d)
+	}
+}
+
+// expire stops a session whose caller did not come again.
+func (s *session) expire() {
+	s.mu.Lock()
+	if s.calls > 0 || s.ended {
+		s.mu.Unlock()
+		return
+	}
+	s.ended = true
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(s.api.ctx, stopTime)
+	defer cancel()
+	_ = s.native.Close(ctx) // it goes on in the background after an error
+}
+
+// remaining is how long a caller may rely on what it is told now: on leases, which may have bounds,
+// and on the session.
+func (s *session) remaining(leases ...*client.Lease) time.Duration {
+	d := min(s.ttl, s.native.Remaining())
+	for _, l := range leases {
+		if until := l.Until(); !until.IsZero() {
+			d = min(d, time.Until(until))
+		}
+	}
+	return max(d, 0)
+}
+
+// belief adds to an answer how long it may be relied on.
+func (x *call) belief(s *session, d document, leases ...*client.Lease) error {
+	left := s.remaining(leases...).Milliseconds()
+	if left == 0 {
+		if err := s.native.Err(); err != nil {
+			return err
+		}
+		return unavailable("the cluster does not renew the session now; what you were told before stands")
+	}
+	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(s.native.ID()), left, x.waited(), x.node
+	return nil
+}
+
+// leases are those that the session is known to hold.
+func (s *session) leases() (list []*client.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, h := range s.names {
+		if h.lease != nil && h.lease.Held() {
+			list = append(list, h.lease)
+		}
+	}
+	return list
+}
+
+// keepAlive renews the session, and reports whether it holds what the caller believes.
+func keepAlive(x *call) error {
+	s, err := x.session(0, "")
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	names := x.query["holding"]
+	if len(names) > 16 {
+		return badRequest("holding comes %d times; 16 are allowed", len(names))
+	}
+	preempt := false
+	for _, name := range names {
+		var l *client.Lease
+		s.mu.Lock()
+		if h := s.names[name]; h != nil {
+			l = h.lease
+		}
+		s.mu.Unlock()
+		if l == nil || !l.Held() {
+			p := *errLost
+			p.more = document{"name": name}
+			return &p
+		}
+		preempt = preempt || isPreempted(l)
+	}
+	d := document{"state": "alive", "preempt": preempt}
+	if err := x.belief(s, d, s.leases()...); err != nil {
+		return err
+	}
+	return x.write(http.StatusOK, d)
+}
+
+// getSession lists what the session holds and waits for.
+func getSession(x *call) error {
+	s, err := x.session(0, "")
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	var holds, waits []document
+	n := s.native.Node()
+	for info, err := range n.List(x.ctx, "", client.OfSession(s.native.ID()), client.ReadConsistency(client.Strict)) {
+		if err != nil {
+			return err
+		}
+		d := document{"token": info.Token, "count": count(info.Count)}
+		setBytes(d, "name", []byte(info.Name))
+		if info.Waiting {
+			waits = append(waits, d)
+		} else {
+			holds = append(holds, d)
+		}
+	}
+	d := document{"holder": s.holder, "ttl_ms": s.ttl.Milliseconds(), "holds": emptyList(holds), "waits": emptyList(waits)}
+	if err := x.belief(s, d, s.leases()...); err != nil {
+		return err
+	}
+	return x.write(http.StatusOK, d)
+}
+
+func emptyList(list []document) []document {
+	if list == nil {
+		return []document{}
+	}
+	return list
+}
+
+// endSession stops the session: what it holds is free when the answer comes.
+func endSession(x *call) error {
+	s, err := x.session(0, "")
+	if err != nil {
+		return err
+	}
+	defer s.leave()
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	if err := s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
+		return err
+	}
+	return x.write(http.StatusOK, document{"ended": true})
+}
