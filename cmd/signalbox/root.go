@@ -84,7 +84,7 @@ else the code of the command that was run.`,
 	root.AddCommand(
 		devCmd(a), serveCmd(a),
 		lockCmd(a), onceCmd(a), semCmd(a), electCmd(a), serviceCmd(a), configCmd(a),
-		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), topCmd(a), loadCmd(a),
+		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), httpCmd(a), topCmd(a), loadCmd(a),
 		contextCmd(a), versionCmd(a),
 	)
 	initDefaults(root)
