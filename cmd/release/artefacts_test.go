@@ -204,6 +204,33 @@ func TestArchiveWorks(t *testing.T) {
 	lockOnce(t, binary, listening(t, cmd))
 }
 
+// TestFirstContact runs the README's first two commands: as a new user with an empty home, without Go
+// and without a network, in a folder with nothing but the files of the archive.
+func TestFirstContact(t *testing.T) {
+	v := made(t)
+	if os.Getuid() != 0 || runtime.GOOS != "linux" {
+		t.Skip("only root on Linux can have a network and a user of its own")
+	}
+	_, page, _ := strings.Cut(string(must(os.ReadFile(filepath.Join(root, "README.md")))), "## A lock in two minutes")
+	shown := regexp.MustCompile("(?s)```sh\n(.*?)\n```").FindAllStringSubmatch(page, 2)
+	if len(shown) != 2 || shown[0][1] != "./signalbox dev" || !strings.HasPrefix(shown[1][1], "./signalbox lock ") {
+		t.Fatalf("the README shows %q", shown)
+	}
+	top := unpack(t, "signalbox_"+v+"_linux_"+runtime.GOARCH+".tar.gz")
+	home := filepath.Join(top, "home")
+	err := errors.Join(os.Chmod(filepath.Dir(top), 0o755), os.Chmod(top, 0o755), // the user has to get there
+		os.Mkdir(home, 0o700), os.Chown(home, 1234, 1234))
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "ip link set lo up\nexec setpriv --reuid=1234 --regid=1234 --clear-groups env -i HOME=" + home + " PATH=/usr/bin:/bin sh -ec '\n" +
+		shown[0][1] + " >/dev/null 2>&1 & trap \"kill $!\" EXIT\n" + strings.ReplaceAll(shown[1][1], "'", `'\''`) + "\n'"
+	out, err := command(t.Context(), filepath.Join(top, "signalbox_"+v), "unshare", "--net", "sh", "-ec", script)
+	if err != nil || !regexp.MustCompile(`(?m)^token \d+$`).MatchString(out) {
+		t.Errorf("the README's commands print %q (%v)", out, err)
+	}
+}
+
 // TestImageRuns: the image's process works as its user, on a root that nobody can write to.
 func TestImageRuns(t *testing.T) {
 	v := made(t)
@@ -259,9 +286,15 @@ func TestImageRuns(t *testing.T) {
 // purged; the join token and the data stay.
 func TestDebianInstalls(t *testing.T) {
 	v := made(t)
-	base := os.Getenv("SIGNALBOX_RELEASE_ROOT")
+	base := os.Getenv("SIGNALBOX_RELEASE_ROOT") // that debootstrap made before
 	if base == "" {
-		t.Skip("SIGNALBOX_RELEASE_ROOT names no folder that debootstrap made")
+		if _, err := exec.LookPath("debootstrap"); err != nil || os.Getuid() != 0 {
+			t.Skip("there is no debootstrap here, or this is not root: the package is not installed")
+		}
+		base = t.TempDir()
+		if _, err := command(t.Context(), ".", "debootstrap", "--variant=minbase", "stable", base); err != nil {
+			t.Fatal(err)
+		}
 	}
 	deb := "signalbox_" + v + "_" + runtime.GOARCH + ".deb"
 	if err := os.WriteFile(filepath.Join(base, deb), must(os.ReadFile(filepath.Join(dist, deb))), 0o600); err != nil {
