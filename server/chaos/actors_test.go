@@ -60,6 +60,9 @@ func TestMain(m *testing.M) {
 	if spec := os.Getenv(stoppedClientsEnv); spec != "" {
 		os.Exit(runStoppedClients(spec))
 	}
+	if spec := os.Getenv(serviceWatchersEnv); spec != "" {
+		os.Exit(runServiceWatchers(spec))
+	}
 	if url := os.Getenv(urlEnv); url != "" {
 		os.Exit(printURL(url))
 	}
