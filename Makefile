@@ -122,28 +122,27 @@ bench: bench-tools ## compare with the peers side by side, about 110 minutes; wr
 bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
 	./bin/bench-peers run -quick
 
-bench-discovery: build bench-tools ## many services for ten minutes, and one of 5,000 members with 2,000 watchers, beside etcd; writes bench/results
-	./bin/bench discovery
-	./bin/bench service
-	./bin/bench-peers service -system etcd
+# Measurements of one system are tests with SIGNALBOX_FULL: their figures are in the tests' log.
+FULL := SIGNALBOX_FULL=1 go test ./server/chaos -v -count 1 -timeout 3h -run
 
-bench-grow: build bench-tools ## from one instance to three and six and back, under load; writes bench/results
-	./bin/bench grow
+bench-discovery: ## one service of 5,000 members with 2,000 watchers, and its leader killed, about 6 minutes
+	$(FULL) '^TestLargeService$$'
 
-bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,000 participants, shares, pairs beside a limit, about 6 minutes; writes bench/results
-	./bin/bench-peers ratelimit
+bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,000 participants, shares, about 5 minutes
+	cd bench/peers && go test -run '^$$' -bench Decision -count 5 .
+	$(FULL) '^(TestLimitParticipants|TestLimitShares)$$'
 
-bench-restart: build bench-tools ## restarts and snapshots with a million semaphores; writes bench/results
-	./bin/bench restart
+bench-restart: ## restarts, and snapshots beside a load, with a million semaphores and 100,000 sessions
+	$(FULL) '^TestRestartWithManyNames$$'
 
-bench-scale: build bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root; writes bench/results
+bench-scale: bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root
 	./bin/bench scale
 
-bench-sessions: build bench-tools ## a million sessions on three instances, and what happens to them; writes bench/results
+bench-sessions: bench-tools ## a million sessions on three instances, and what happens to them
 	./bin/bench sessions
 
-soak: build bench-tools ## two hours of mixed load, restarts, rollouts, moves and kills; writes bench/results
-	./bin/bench soak
+soak: ## two hours of mixed load, restarts, rollouts, moves and kills, and what grows meanwhile
+	SIGNALBOX_SOAK=2h go test ./server/chaos -v -count 1 -timeout 3h -run '^TestSoak$$'
 
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover
@@ -160,4 +159,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-grow bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
+.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test

@@ -1,3 +1,5 @@
+// Which report is the baseline, and what does COMPARISON.md show of it?
+
 package bench
 
 import (

@@ -1,3 +1,5 @@
+// How fast are pairs, hand-offs, reads and watches, on one server and on three?
+
 package bench
 
 import (
@@ -29,8 +31,6 @@ var benchmarks = []benchmark{
 	{name: "starts", subjects: []string{Signalbox, Etcd, ZooKeeper, GoRedis}, run: measureSessionStarts},
 	{name: "three", subjects: []string{Signalbox, Etcd, ZooKeeper}, turns: true, run: measureCluster},
 	{name: "idle", subjects: []string{Signalbox, Echo, Etcd, ZooKeeper, GoRedis}, slow: true, run: measureIdle},
-	{name: "shards", subjects: []string{Signalbox}, slow: true, run: measureShards},
-	{name: "names", subjects: []string{Signalbox}, slow: true, run: measureNames},
 }
 
 func benchmarkNames() []string {

@@ -1,3 +1,5 @@
+// How is a process held to a part of a core?
+
 package bench
 
 import (

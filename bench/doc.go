@@ -1,4 +1,4 @@
-// Package bench runs this project and other systems side by side on one machine, and compares them.
+// Package bench answers: how fast is this project beside other systems, on the same machine?
 //
 //	settings := bench.QuickSettings()
 //	settings.Systems = []bench.System{&bench.SignalboxSystem{Binary: "bin/signalbox"}}
@@ -14,5 +14,6 @@
 // its own best client. Systems that need large dependencies live in the module bench/peers, which
 // calls this package. A system that is not installed is named in the report.
 //
-// The metrics are in metrics.go.
+// Measurements of clusters that other systems do not have are a [Record] each. The metrics are in
+// metrics.go.
 package bench

@@ -1,3 +1,5 @@
+// How long do writers wait when the server that leads is taken away?
+
 package bench
 
 import (
@@ -6,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -30,7 +31,6 @@ func DefaultFailover() FailoverConfig {
 
 type fault struct {
 	name, text string
-	bar        float64 // ms at p50; 0: as long as the other system's
 	do, undo   func(ctx context.Context, g *Server, hosts *Hosts, i int) error
 }
 
@@ -50,12 +50,12 @@ func startAgain(ctx context.Context, g *Server, _ *Hosts, i int) error {
 }
 
 var faults = []fault{
-	{"kill", "kill -9", 1000, sends(syscall.SIGKILL), startAgain},
-	{"pause", "SIGSTOP", 0, sends(syscall.SIGSTOP), sends(syscall.SIGCONT)},
-	{"cut", "all packets dropped", 0,
+	{"kill", "kill -9", sends(syscall.SIGKILL), startAgain},
+	{"pause", "SIGSTOP", sends(syscall.SIGSTOP), sends(syscall.SIGCONT)},
+	{"cut", "all packets dropped",
 		func(ctx context.Context, _ *Server, h *Hosts, i int) error { return h.Isolate(ctx, i) },
 		func(ctx context.Context, _ *Server, h *Hosts, i int) error { return h.Heal(ctx, i) }},
-	{"stop", "SIGTERM, a planned stop", 100, sends(syscall.SIGTERM), startAgain},
+	{"stop", "SIGTERM, a planned stop", sends(syscall.SIGTERM), startAgain},
 }
 
 // RunFailover measures how long writers wait when the server that leads is taken away, of all
@@ -63,60 +63,32 @@ var faults = []fault{
 func RunFailover(
 	ctx context.Context, systems []FailoverSystem, c FailoverConfig, hosts *Hosts, root string, log io.Writer,
 ) (*Record, error) {
-	root, err := filepath.Abs(root)
-	if err != nil {
-		return nil, err
+	text := fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that "+
+		"leads is taken away %d times in each way; what counts is the longest that one of the writers waits for an answer, retries "+
+		"included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times)
+	if hosts == nil {
+		text += " Nothing was cut off: that needs root and network namespaces."
 	}
-	var versions []string
+	var compared []System
 	for _, s := range systems {
-		v, err := s.Version(ctx)
-		if err != nil {
-			return nil, err
-		}
-		versions = append(versions, s.Name()+": "+v)
+		compared = append(compared, s)
 	}
-	r, err := newRecord(root, strings.Join(versions, "; "), "failover",
-		fmt.Sprintf("Three servers with their defaults, %d writers, each in its own name, one after the other. The server that leads is taken away %d times in each "+
-			"way; what counts is the longest that one of the writers waits for an answer, retries included. A writer gets an answer before it writes again. The median, and all values.", c.Writers, c.Times))
-	if err != nil {
-		return nil, err
-	}
-	began := time.Now()
-	stalls := make(map[string]map[string][]float64) // fault, system
-	for _, f := range faults {
-		if !c.wants(f.name) || f.name == "cut" && hosts == nil {
-			continue
-		}
-		stalls[f.name] = make(map[string][]float64)
-		for _, s := range systems {
-			list, err := c.measure(ctx, s, f, hosts, root, log)
-			if err != nil {
-				return nil, fmt.Errorf("%s, %s: %w", s.Name(), f.text, err)
-			}
-			stalls[f.name][s.Name()] = list
-		}
-	}
-	for _, f := range faults {
-		for i, s := range systems {
-			list := stalls[f.name][s.Name()]
-			if len(list) == 0 {
+	return runLong(ctx, "failover", text, compared, root, log, func(l *longRun) error {
+		for _, f := range faults {
+			if !c.wants(f.name) || f.name == "cut" && hosts == nil {
 				continue
 			}
-			bar := 0.0
-			if i == 0 {
-				if bar = f.bar; bar == 0 && len(systems) > 1 {
-					bar = StatOf(stalls[f.name][systems[1].Name()]).Median
+			for _, s := range systems {
+				list, err := c.measure(ctx, s, f, hosts, l.dir, log)
+				if err != nil {
+					return fmt.Errorf("%s, %s: %w", s.Name(), f.text, err)
 				}
+				l.fact(fmt.Sprintf("%s of the leader, %s: longest wait, p50 (%s)", f.text, s.Name(), spread(list)),
+					StatOf(list).Median, Milliseconds)
 			}
-			r.fact(fmt.Sprintf("%s of the leader, %s: longest wait, p50 (%s)", f.text, s.Name(), spread(list)),
-				StatOf(list).Median, Milliseconds, bar)
 		}
-	}
-	if hosts == nil {
-		r.Text += " Nothing was cut off: that needs root and network namespaces."
-	}
-	r.Took = time.Since(began).Seconds()
-	return r, nil
+		return nil
+	})
 }
 
 // wants reports whether a fault is to be measured.
@@ -188,7 +160,7 @@ func (c FailoverConfig) measure(
 			if err != nil {
 				return err
 			}
-			longest := took.write
+			longest := took.longest
 			list = append(list, longest.Seconds()*1e3)
 			logf(log, "%s, %s, %d of %d: server %d, longest wait %v",
 				s.Name(), f.text, n+1, c.Times, i+1, longest.Round(time.Millisecond))

@@ -1,3 +1,5 @@
+// Which faults and systems does a measurement of failovers have?
+
 package bench
 
 import (
@@ -55,7 +57,7 @@ func failoverCommand(ctx context.Context, args []string, stdout, stderr io.Write
 	if err != nil {
 		return err
 	}
-	return finish(r, *f.out, stdout, stderr)
+	return r.WriteTable(stdout)
 }
 
 // faultNames returns the names of the faults.

@@ -1,3 +1,5 @@
+// How is one server cut off from all others?
+
 package bench
 
 import (

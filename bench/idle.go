@@ -1,3 +1,5 @@
+// What does an idle session take of memory and CPU?
+
 package bench
 
 import (

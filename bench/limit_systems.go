@@ -1,3 +1,5 @@
+// How are bare dragonboat and a bare gnet echo measured like any system?
+
 package bench
 
 import (
@@ -89,20 +91,7 @@ func (l *EchoLimit) Version(ctx context.Context) (string, error) {
 
 // Start starts the echo.
 func (l *EchoLimit) Start(ctx context.Context, dir string) (*Server, error) {
-	return startEcho(ctx, dir, l.Binary, func(addr string, w Workload) (Plan, error) {
-		switch w {
-		case OwnConnections, IdleOwn:
-			return Plan{Target: echoTarget{addr: addr, pings: w == IdleOwn}, Connections: loadgen.Each}, nil
-		}
-		return Plan{}, ErrUnsupported
-	}, "echo")
-}
-
-// startEcho starts one of the echoes of package limits. args are what follows "limit".
-func startEcho(
-	ctx context.Context, dir, binary string, plan func(addr string, w Workload) (Plan, error), args ...string,
-) (*Server, error) {
-	binary, err := filepath.Abs(binary)
+	binary, err := filepath.Abs(l.Binary)
 	if err != nil {
 		return nil, err
 	}
@@ -111,11 +100,16 @@ func startEcho(
 		return nil, err
 	}
 	ready := func(ctx context.Context) error { return Dial(ctx, addr) }
-	p, err := StartProcess(ctx, dir, ready, binary, append(append([]string{"limit"}, args...), "--listen", addr)...)
+	p, err := StartProcess(ctx, dir, ready, binary, "limit", "echo", "--listen", addr)
 	if err != nil {
 		return nil, err
 	}
-	return NewServer(p, func(w Workload) (Plan, error) { return plan(addr, w) }), nil
+	return NewServer(p, func(w Workload) (Plan, error) {
+		if w != OwnConnections && w != IdleOwn {
+			return Plan{}, ErrUnsupported
+		}
+		return Plan{Target: echoTarget{addr: addr, pings: w == IdleOwn}, Connections: loadgen.Each}, nil
+	}), nil
 }
 
 // Dial reports whether somebody listens.

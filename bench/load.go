@@ -1,3 +1,5 @@
+// What does a load reach on a server, and what does the server use for it?
+
 package bench
 
 import (

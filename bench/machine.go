@@ -1,3 +1,5 @@
+// On what machine was a run made?
+
 package bench
 
 import (

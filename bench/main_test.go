@@ -30,8 +30,6 @@ func TestMain(m *testing.M) {
 			os.Exit(0)
 		case "serve":
 			os.Exit(serve(os.Args[2:]))
-		case "watchers":
-			os.Exit(Command(context.Background(), os.Args[1:], os.Stdout, os.Stderr, nil))
 		case "limit":
 			os.Exit(limit(os.Args[2:]))
 		case "fail":
@@ -50,7 +48,6 @@ func serve(args []string) int {
 	f.StringVar(&c.Listen, "listen", "", "")
 	f.StringVar(&c.Raft, "raft", "", "")
 	f.StringVar(&c.Admin, "admin", "", "")
-	f.IntVar(&c.Shards, "shards", 0, "")
 	f.String("log-level", "", "")
 	f.StringVar(&c.Name, "instance", "", "")
 	f.IntVar(&c.ReplicationFactor, "replication-factor", 1, "")

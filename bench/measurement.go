@@ -1,3 +1,5 @@
+// Which values has a metric by round, and how is a number written?
+
 package bench
 
 import (

@@ -1,3 +1,5 @@
+// What is measured, and in which order is it shown?
+
 package bench
 
 import "slices"
@@ -79,13 +81,6 @@ var allMetrics = slices.Concat([]Metric{
 	{ID: "idle-shared-cpu", Text: "server CPU per idle session and second, shared connections", Unit: Microseconds},
 	{ID: "empty-memory", Text: "memory of a server that nobody uses", Unit: Bytes},
 	{ID: "empty-cpu", Text: "CPU per second of a server that nobody uses", Unit: Microseconds},
-	{ID: "shards-1", Text: "pairs per CPU second, 1 shard, 256 callers", Unit: PerCPUSecond},
-	{ID: "shards-4", Text: "pairs per CPU second, 4 shards, 1,024 callers", Unit: PerCPUSecond},
-	{ID: "shards-16", Text: "pairs per CPU second, 16 shards, 4,096 callers", Unit: PerCPUSecond},
-	{ID: "shards-64", Text: "pairs per CPU second, 64 shards, 16,384 callers", Unit: PerCPUSecond},
-	{ID: "names-few", Text: "pairs per CPU second beside 1 thousand semaphores", Unit: PerCPUSecond},
-	{ID: "names-many", Text: "pairs per CPU second beside 1 million semaphores", Unit: PerCPUSecond},
-	{ID: "names-memory", Text: "server memory per semaphore of that million", Unit: Bytes},
 })
 
 func metricByID(id string) (Metric, bool) {

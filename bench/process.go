@@ -1,3 +1,5 @@
+// How is a server's process started and stopped, and what does it use?
+
 package bench
 
 import (

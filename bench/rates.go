@@ -1,3 +1,5 @@
+// How long do callers wait when all systems get the same rate?
+
 package bench
 
 import (

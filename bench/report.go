@@ -1,3 +1,5 @@
+// What did a comparison find, and in which files is it?
+
 package bench
 
 import (

@@ -41,7 +41,6 @@ func sample(scale float64) *Report {
 	add("idle-own-memory", Etcd, Bytes, 57000)
 	add("idle-shared-memory", Signalbox, Bytes, 420)
 	add("idle-own-cpu", Signalbox, Microseconds, 4.2)
-	add("names-memory", Signalbox, Bytes, 300)
 	add("three-1024", Signalbox, PerSecond, 81000, 80000, 82000)
 	add("three-1024", Etcd, PerSecond, 5300, 5200, 5500)
 	add("three-1024-cpu", Signalbox, PerCPUSecond, 80000, 81000, 79000)

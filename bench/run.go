@@ -1,3 +1,5 @@
+// In which order are systems measured, and what becomes of those that fail?
+
 package bench
 
 import (

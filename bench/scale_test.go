@@ -12,9 +12,11 @@ func TestScale(t *testing.T) {
 	if _, err := newCPUQuotas(); errors.Is(err, errNoQuotas) {
 		t.Skip(err)
 	}
-	c := ScaleConfig{Sizes: []int{1, 2}, Quotas: []float64{0.5}, Factor: 1, Rounds: 1, Callers: 8, Watchers: 20, Sessions: 20,
+	c := ScaleConfig{Sizes: []int{1, 2}, Quota: 0.5, Factor: 1, Rounds: 1, Callers: 8, Watchers: 20,
 		Length: 400 * time.Millisecond, WarmUp: 50 * time.Millisecond}
-	r, err := runLong(t.Context(), "scale", c, &SignalboxSystem{Binary: self(t)}, t.TempDir(), nil)
+	system := &SignalboxSystem{Binary: self(t)}
+	r, err := runLong(t.Context(), "scale", c.text(), []System{system}, t.TempDir(), nil,
+		func(l *longRun) error { return c.run(t.Context(), system, l) })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +25,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%s: %v", f.Text, f.Value)
 		}
 	}
-	if len(r.Facts) != 9+12+4 {
+	if len(r.Facts) != 9+11 {
 		t.Errorf("there are %d facts", len(r.Facts))
 	}
 }
@@ -46,16 +48,5 @@ func TestFindCPUController(t *testing.T) {
 	}
 	if _, err := findCPUController("proc /proc proc rw 0 0\n", ""); !errors.Is(err, errNoQuotas) {
 		t.Errorf("no control groups: %v", err)
-	}
-}
-
-func TestParseQuotas(t *testing.T) {
-	if list, err := parseQuotas("5, 10"); err != nil || len(list) != 2 || list[0] != 0.05 || list[1] != 0.1 {
-		t.Error(list, err)
-	}
-	for _, text := range []string{"", "0", "101", "x", "5,", "NaN"} {
-		if _, err := parseQuotas(text); err == nil {
-			t.Errorf("%q is accepted", text)
-		}
 	}
 }

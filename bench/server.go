@@ -1,3 +1,5 @@
+// What can be done with a running system, of one process or of several?
+
 package bench
 
 import (

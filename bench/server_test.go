@@ -104,7 +104,7 @@ func TestClusterOfThree(t *testing.T) {
 		t.Skip("starts servers")
 	}
 	t.Parallel()
-	s, err := (&SignalboxSystem{Binary: self(t), Shards: 2}).StartCluster(t.Context(), t.TempDir())
+	s, err := (&SignalboxSystem{Binary: self(t)}).StartCluster(t.Context(), t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,9 @@ func TestClusterOfThree(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := fill(t.Context(), plan, 50, nil); err != nil {
+	c, err := openIdleSessions(t.Context(), plan, 4)
+	defer c.close()
+	if err != nil {
 		t.Error(err)
 	}
 	u, err := s.Usage()

@@ -1,3 +1,5 @@
+// How many sessions start in a second?
+
 package bench
 
 import (

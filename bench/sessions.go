@@ -1,5 +1,4 @@
-// What a million sessions cost a cluster, whether they outlive what happens to it, and what others
-// notice.
+// What do a million sessions cost a cluster, and do they outlive what happens to it?
 
 package bench
 
@@ -33,7 +32,7 @@ func DefaultSessions() SessionsConfig {
 	}
 }
 
-// text implements longTest.
+// text says what is done.
 func (c SessionsConfig) text() string {
 	return fmt.Sprintf("Three instances with a copy each. %s sessions with a timeout of %v share %d clients, and %s of "+
 		"them hold a lock. Others lock and unlock at %d pairs/s in sessions with the default timeout, and none before its "+
@@ -43,9 +42,9 @@ func (c SessionsConfig) text() string {
 		c.Rate, c.Watch)
 }
 
-// run implements longTest.
-func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
-	g, err := newResizableCluster(ctx, l.system, GrowConfig{Factor: Servers, Steps: []int{Servers}}, l.dir)
+// run makes the measurement.
+func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *longRun) error {
+	g, err := newGrowingCluster(ctx, system, l.dir, Servers, Servers, Servers)
 	if err != nil {
 		return err
 	}
@@ -54,9 +53,9 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 	if err != nil {
 		return err
 	}
-	each := func(text string, bar float64) error {
+	each := func(text string) error {
 		now, err := g.memory(ctx)
-		l.fact(text+": memory of a session in each instance", (now-empty)/float64(c.Sessions), Bytes, bar)
+		l.fact(text+": memory of a session in each instance", (now-empty)/float64(c.Sessions), Bytes)
 		return err
 	}
 	t := time.Now()
@@ -65,9 +64,9 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 	if err != nil {
 		return err
 	}
-	l.fact("seconds to start the sessions", time.Since(t).Seconds(), "", 0)
+	l.fact("seconds to start the sessions", time.Since(t).Seconds(), "")
 	logf(l.log, "%d sessions in %v", c.Sessions, time.Since(t).Round(time.Second))
-	if err := each("before they hold anything", 600); err != nil {
+	if err := each("before they hold anything"); err != nil {
 		return err
 	}
 	leases := make([]*client.Lease, c.Holders)
@@ -78,7 +77,7 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 	if err != nil {
 		return err
 	}
-	if err := each("with the locks", 0); err != nil {
+	if err := each("with the locks"); err != nil {
 		return err
 	}
 
@@ -96,7 +95,7 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 		return err
 	}
 	defer stop()
-	a, usual := admin.New(g.operator), 0.0
+	a := admin.New(g.operator)
 	for _, e := range []struct {
 		text string
 		do   func() error
@@ -124,7 +123,7 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 				if err := g.start(ctx, i); err != nil {
 					return err
 				}
-				if err := g.resize(ctx, Servers); err != nil {
+				if err := g.grow(ctx, Servers); err != nil {
 					return err
 				}
 			}
@@ -138,7 +137,7 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 		if err := e.do(); err != nil {
 			return fmt.Errorf("%s: %w", e.text, err)
 		}
-		if err := g.resize(ctx, Servers); err != nil {
+		if err := g.grow(ctx, Servers); err != nil {
 			return fmt.Errorf("%s: %w", e.text, err)
 		}
 		done := time.Since(t)
@@ -154,18 +153,13 @@ func (c SessionsConfig) run(ctx context.Context, l *longRun) error {
 			return fmt.Errorf("%s: %w", e.text, err)
 		}
 		logf(l.log, "%s: %v, attached %v; %d pairs, p99 %v, longest %v", e.text, done.Round(time.Millisecond),
-			attached.Round(time.Millisecond), x.writes, x.p99(), x.write)
-		longest, p99 := 1000.0, 2*usual
-		if usual == 0 {
-			longest, usual = 0, x.p99().Seconds()*1e3
-		} else {
-			l.fact(e.text+": seconds until nothing is left to do", done.Seconds(), "", 0)
-			l.fact(e.text+": seconds until all sessions are attached again", attached.Seconds(), "", 0)
-		}
-		l.fact(e.text+": p99 of the others' pairs", x.p99().Seconds()*1e3, Milliseconds, p99)
-		l.fact(e.text+": longest of the others' pairs", x.write.Seconds()*1e3, Milliseconds, longest)
+			attached.Round(time.Millisecond), x.writes, x.p99(), x.longest)
+		l.fact(e.text+": seconds until nothing is left to do", done.Seconds(), "")
+		l.fact(e.text+": seconds until all sessions are attached again", attached.Seconds(), "")
+		l.fact(e.text+": p99 of the others' pairs", x.p99().Seconds()*1e3, Milliseconds)
+		l.fact(e.text+": longest of the others' pairs", x.longest.Seconds()*1e3, Milliseconds)
 	}
-	if err := each("after all", 0); err != nil {
+	if err := each("after all"); err != nil {
 		return err
 	}
 	return loadgen.Parallel(ctx, len(leases), func(ctx context.Context, i int) error { return leases[i].Release(ctx) })
@@ -215,7 +209,7 @@ func waitAttached(ctx context.Context, list []*client.Session) error {
 }
 
 // memory returns the mean memory of an instance, after it has collected its garbage.
-func (g *resizableCluster) memory(ctx context.Context) (mean float64, err error) {
+func (g *growingCluster) memory(ctx context.Context) (mean float64, err error) {
 	for _, p := range g.processes {
 		if err := p.Collect(ctx); err != nil {
 			return 0, err
@@ -230,7 +224,7 @@ func (g *resizableCluster) memory(ctx context.Context) (mean float64, err error)
 }
 
 // snapshots has the leader of each data shard write a snapshot.
-func (g *resizableCluster) snapshots(ctx context.Context, a *admin.Client) error {
+func (g *growingCluster) snapshots(ctx context.Context, a *admin.Client) error {
 	s, err := a.Status(ctx)
 	if err != nil {
 		return err

@@ -1,3 +1,5 @@
+// How large and how long is a run?
+
 package bench
 
 import (
@@ -32,9 +34,6 @@ type Settings struct {
 	Watchers, ManyWatchers                   int
 	SessionStarts                            int
 	IdleOwn, IdleShared                      int
-	FewNames, ManyNames                      int
-	Shards                                   []int
-	CallersPerShard                          int
 
 	// IdleDelay is how long idle sessions are left alone before they are looked at; IdleLength how
 	// long they are then watched.
@@ -67,8 +66,7 @@ func DefaultSettings() Settings {
 		Callers: 1024, OwnCallers: 256, Readers: 256, Contenders: 64,
 		RateCallers: 256, RateDivisor: 1,
 		Watchers: 5000, ManyWatchers: 20000, SessionStarts: 5000,
-		IdleOwn: 5000, IdleShared: 50000, FewNames: 1000, ManyNames: 1_000_000,
-		Shards: []int{1, 4, 16, 64}, CallersPerShard: 256,
+		IdleOwn: 5000, IdleShared: 50000,
 		IdleDelay: 5 * time.Second, IdleLength: 20 * time.Second,
 	}
 }
@@ -97,8 +95,7 @@ func TinySettings() Settings {
 	s.Callers, s.OwnCallers, s.Readers, s.Contenders = 16, 8, 8, 4
 	s.RateCallers, s.RateDivisor = 8, 20
 	s.Watchers, s.ManyWatchers, s.SessionStarts = 20, 40, 20
-	s.IdleOwn, s.IdleShared, s.FewNames, s.ManyNames = 10, 40, 100, 500
-	s.CallersPerShard = 4
+	s.IdleOwn, s.IdleShared = 10, 40
 	s.IdleDelay, s.IdleLength = 100*time.Millisecond, 300*time.Millisecond
 	return s
 }

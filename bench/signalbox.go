@@ -1,3 +1,5 @@
+// How does this project run as a system that is measured?
+
 package bench
 
 import (
@@ -18,18 +20,10 @@ import (
 
 // SignalboxSystem is this project as a System, by its binary. It runs with its defaults, which are
 // durable.
-type SignalboxSystem struct {
-	Binary string
-	Shards int // data shards; 0: what a server has by default
-}
+type SignalboxSystem struct{ Binary string }
 
 // Name says signalbox.
 func (s *SignalboxSystem) Name() string { return Signalbox }
-
-// WithShards has so many data shards.
-func (s *SignalboxSystem) WithShards(n int) System {
-	return &SignalboxSystem{Binary: s.Binary, Shards: n}
-}
 
 // Version asks the binary.
 func (s *SignalboxSystem) Version(ctx context.Context) (string, error) {
@@ -38,49 +32,24 @@ func (s *SignalboxSystem) Version(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("%s does not run: %w; run make build", s.Binary, err)
 	}
 	v := strings.Join(strings.Fields(strings.SplitN(string(out), "\n", 2)[0]), " ")
-	settings := "default settings"
-	if s.Shards > 0 {
-		settings += fmt.Sprintf(", with --shards %d", s.Shards)
-	}
-	return v + "; " + settings + "; its own SDK", nil
+	return v + "; default settings; its own SDK", nil
 }
 
 // Start starts an instance.
 func (s *SignalboxSystem) Start(ctx context.Context, dir string) (*Server, error) {
-	i, err := s.startInstance(ctx, dir)
+	addr, err := FreeAddresses(3)
 	if err != nil {
 		return nil, err
 	}
-	return i.Server, nil
-}
-
-// instance is a running instance, and its addresses.
-type instance struct {
-	*Server
-	addr [3]string // for clients, raft and operators
-}
-
-// startInstance starts an instance on a folder, which may hold an instance's data already. Restart
-// starts it on the same folder and the same addresses.
-func (s *SignalboxSystem) startInstance(ctx context.Context, dir string) (*instance, error) {
-	list, err := FreeAddresses(3)
+	p, err := s.serve(ctx, nil, 0, dir, [3]string(addr))
 	if err != nil {
 		return nil, err
 	}
-	i := &instance{addr: [3]string(list)}
-	start := func(ctx context.Context, _ int) (*Process, error) {
-		return s.serve(ctx, nil, 0, dir, i.addr)
-	}
-	p, err := start(ctx, 0)
-	if err != nil {
-		return nil, err
-	}
-	i.Server = NewServer(p, signalboxPlan(i.addr[0]))
-	i.Server.start = start
-	return i, nil
+	return NewServer(p, signalboxPlan(addr[0])), nil
 }
 
-// serve starts the process of an instance on a host, with its data below a folder.
+// serve starts the process of an instance on a host, with its data below a folder. addr are its
+// addresses for clients, raft and operators.
 func (s *SignalboxSystem) serve(
 	ctx context.Context, hosts *Hosts, host int, dir string, addr [3]string, flags ...string,
 ) (*Process, error) {
@@ -90,9 +59,6 @@ func (s *SignalboxSystem) serve(
 	}
 	args := []string{"serve", "--data", filepath.Join(dir, "data"), "--listen", addr[0], "--raft", addr[1],
 		"--admin", addr[2], "--log-level", "warn"}
-	if s.Shards > 0 {
-		args = append(args, "--shards", strconv.Itoa(s.Shards))
-	}
 	program, args := hosts.Command(host, binary, append(args, flags...)...)
 	p, err := StartProcess(ctx, dir, func(ctx context.Context) error { return Get(ctx, "http://"+addr[2]+"/readyz") },
 		program, args...)
@@ -101,8 +67,6 @@ func (s *SignalboxSystem) serve(
 	}
 	return p, err
 }
-
-func (i *instance) target() loadgen.Target { return signalboxTarget(i.addr[0]) }
 
 func signalboxTarget(endpoints ...string) *loadgen.Signalbox {
 	return &loadgen.Signalbox{Client: client.Config{Endpoints: endpoints}}

@@ -1,3 +1,5 @@
+// How long does the longest call take while something happens to a cluster?
+
 package bench
 
 import (
@@ -22,9 +24,9 @@ type stallLoad struct {
 }
 
 type callStats struct {
-	writes, slow int // slow: longer than stallThreshold
-	write, read  time.Duration
-	took         []time.Duration // by each write
+	writes  int
+	longest time.Duration
+	took    []time.Duration // by each write
 }
 
 // p99 is the time that 99 of 100 writes took at most.
@@ -34,12 +36,6 @@ func (s callStats) p99() time.Duration {
 	}
 	slices.Sort(s.took)
 	return s.took[len(s.took)*99/100]
-}
-
-func (s callStats) and(o callStats) callStats {
-	return callStats{
-		s.writes + o.writes, s.slow + o.slow, max(s.write, o.write), max(s.read, o.read), append(s.took, o.took...),
-	}
 }
 
 // newStallLoad returns a load with so many writers. Its calls end with ctx.
@@ -74,38 +70,22 @@ func startSessionWriters(
 	return load, end, nil
 }
 
-// writer and reader call fn again and again until the load ends or a call fails, so often, or one
-// call after the other if calls take longer.
+// writer calls fn again and again until the load ends or a call fails, so often, or one call after
+// the other if calls take longer.
 func (l *stallLoad) writer(i int, every time.Duration, fn func(ctx context.Context, n int) error) {
-	l.run(every, fn, func(began time.Time, took time.Duration) {
-		l.began[i] = began
-		l.now.writes++
-		l.now.write = max(l.now.write, took)
-		l.now.took = append(l.now.took, took)
-		if took > stallThreshold*time.Millisecond {
-			l.now.slow++
-		}
-	})
-}
-
-func (l *stallLoad) reader(every time.Duration, fn func(ctx context.Context, n int) error) {
-	l.run(every, fn, func(_ time.Time, took time.Duration) { l.now.read = max(l.now.read, took) })
-}
-
-func (l *stallLoad) run(
-	every time.Duration, fn func(ctx context.Context, n int) error, note func(began time.Time, took time.Duration),
-) {
 	ctx := l.ctx
 	l.wg.Go(func() {
 		for n := 0; ctx.Err() == nil; n++ {
 			began := time.Now()
 			err := fn(ctx, n)
-			ended := time.Now()
-			took := ended.Sub(began)
+			took := time.Since(began)
 			l.mu.Lock()
 			switch {
 			case err == nil:
-				note(began, took)
+				l.began[i] = began
+				l.now.writes++
+				l.now.longest = max(l.now.longest, took)
+				l.now.took = append(l.now.took, took)
 			case l.err == nil && ctx.Err() == nil:
 				l.err = err
 			}

@@ -1,3 +1,5 @@
+// What do several rounds say together?
+
 package bench
 
 import (

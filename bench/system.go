@@ -1,3 +1,5 @@
+// What must a system do to be measured?
+
 package bench
 
 import (
@@ -32,14 +34,6 @@ type ClusterSystem interface {
 	// one. It waits until they are one cluster with nothing left to do: three voters, and leaders
 	// where they are to stay.
 	StartCluster(ctx context.Context, dir string) (*Server, error)
-}
-
-// ShardedSystem is a System of which the number of shards can be chosen.
-type ShardedSystem interface {
-	System
-
-	// WithShards is the same system with so many.
-	WithShards(n int) System
 }
 
 // FailoverSystem is a ClusterSystem whose servers can be taken away and started again.
@@ -79,7 +73,6 @@ const (
 	SessionStarts                  // many new connections, a session on each
 	IdleOwn                        // sessions that only live, a connection each
 	IdleShared                     // likewise, on shared connections
-	ManyNames                      // LockPairs beside many names that stay
 )
 
 // SharedConnections is how many connections 20,000 watchers share, where a system lets them: a

@@ -1,3 +1,5 @@
+// How is a report shown?
+
 package bench
 
 import (

@@ -1,3 +1,5 @@
+// How is one system measured at one benchmark in one round?
+
 package bench
 
 import (

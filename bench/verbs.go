@@ -1,3 +1,5 @@
+// What can the benchmark programs be asked for?
+
 package bench
 
 import (
@@ -6,7 +8,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,15 +19,9 @@ import (
 const usage = `run [flags]             compare, and write bench/results/<when>-<machine>.{json,md}
 values REPORT           the values of a report (JSON) in Go's benchmark format: compare two with benchstat
 adopt REPORT            make a report the baseline, and put its table into bench/COMPARISON.md
-discovery [flags]       20,000 members and 20,000 watchers for ten minutes
-service [flags]         one service of 5,000 members with 2,000 watchers, and its leader killed; of etcd with bench-peers service -system etcd
-grow [flags]            from one instance to three and six, and back, under load
-restart [flags]         restarts and snapshots with a million semaphores and 100,000 sessions
 failover [flags]        how long writers wait when the server that leads is taken away; beside etcd where the program has it
-ratelimit [flags]       rate limits: local decisions, beside a request for each where the program has Redis; 10,000 sessions that share one
 sessions [flags]        a million sessions on three instances: a leader killed, a snapshot, a move of buckets, a rolling restart
-scale [flags]           instances with a CPU quota each, three to twelve; needs root and control groups
-soak [flags]            two hours of mixed load, restarts, rollouts, moves and kills
+scale [flags]           three to twelve instances with a twentieth of a core each; needs root and control groups
 `
 
 // exitCode is an error that has been reported already.
@@ -68,12 +63,8 @@ func runVerb(ctx context.Context, args []string, stdout, stderr io.Writer, syste
 			return err
 		}
 		return r.WriteBenchmarks(stdout)
-	case watchersVerb:
-		return watchersCommand(ctx, rest, os.Stdin, stdout)
-	case "discovery", "service", "grow", "restart", "scale", "sessions", "soak":
-		return longCommand(ctx, verb, rest, stdout, stderr, systems)
-	case "ratelimit":
-		return rateLimitCommand(ctx, rest, stdout, stderr, systems)
+	case "scale", "sessions":
+		return longCommand(ctx, verb, rest, stdout, stderr)
 	case "failover":
 		return failoverCommand(ctx, rest, stdout, stderr, systems)
 	default:
@@ -88,7 +79,7 @@ func badUsage(stderr io.Writer, format string, args ...any) error {
 
 type commonFlags struct {
 	*flag.FlagSet
-	bin, dir, out *string
+	bin, dir *string
 }
 
 func newFlags(verb string, stderr io.Writer) commonFlags {
@@ -97,12 +88,12 @@ func newFlags(verb string, stderr io.Writer) commonFlags {
 	return commonFlags{
 		f, f.String("bin", "bin", "folder of the binaries signalbox, bench and etcd"),
 		f.String("dir", ".", "folder on a real disk where servers keep their data; all of it is removed"),
-		f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone"),
 	}
 }
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
 	f := newFlags("run", stderr)
+	out := f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone")
 	quick := f.Bool("quick", false, "fewer and shorter rounds: about 17 minutes")
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")
@@ -137,110 +128,47 @@ func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, sy
 	if err != nil {
 		return err
 	}
-	if err := finish(r, *f.out, stdout, stderr); err != nil {
+	if err := r.WriteTable(stdout); err != nil {
 		return err
+	}
+	if *out != "-" {
+		name, err := r.Save(*out)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(stderr, "wrote %s\n", name)
 	}
 	return r.Err()
 }
 
-func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
+func longCommand(ctx context.Context, verb string, args []string, stdout, stderr io.Writer) error {
 	f := newFlags(verb, stderr)
-	part := f.Int("part", 1, "run one part in so many, which is no test of the bar")
-	quotas, system := "", Signalbox
-	if verb == "service" {
-		f.StringVar(&system, "system", Signalbox, "system to measure")
-	}
-	if verb == "scale" {
-		f.StringVar(&quotas, "quotas", "5", "per cents of a core that each instance may use, separated by commas")
-	}
+	part := f.Int("part", 1, "run one part in so many, whose figures say nothing of the whole")
 	if f.Parse(args) != nil {
 		return errUsage
 	}
 	if *part < 1 {
 		return badUsage(stderr, "--part is at least 1\n")
 	}
-	var test longTest
-	switch length := time.Duration(*part); verb {
-	case "discovery":
-		d := DefaultDiscovery()
-		d.Members, d.Watchers, d.Length = d.Members / *part, d.Watchers / *part, d.Length/length
-		test = d
-	case "service":
-		c := DefaultService()
-		c.Members, c.Watchers, c.Copies = c.Members / *part, c.Watchers / *part, max(1, c.Copies / *part)
-		c.Slow, c.Busy = c.Slow/length, c.Busy/length
-		r, err := runService(ctx, c, findSystem(systems(*f.bin), system), *f.dir, stderr)
-		if err != nil {
-			return err
-		}
-		return finish(r, *f.out, stdout, stderr)
-	case "grow":
-		g := DefaultGrow()
-		g.Names, g.Sessions = g.Names / *part, g.Sessions / *part
-		test = g
-	case "scale":
-		c := DefaultScale()
-		var err error
-		if c.Quotas, err = parseQuotas(quotas); err != nil {
-			return badUsage(stderr, "%v\n", err)
-		}
-		c.Rounds, c.Sessions = max(1, c.Rounds / *part), c.Sessions / *part
+	system := &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}
+	var text string
+	var run func(context.Context, *SignalboxSystem, *longRun) error
+	if verb == "scale" {
+		c, length := DefaultScale(), time.Duration(*part)
+		c.Rounds = max(1, c.Rounds / *part)
 		c.Length, c.WarmUp = max(time.Second, c.Length/length), max(time.Second, c.WarmUp/length)
-		test = c
-	case "sessions":
+		text, run = c.text(), c.run
+	} else {
 		c := DefaultSessions()
 		c.Sessions, c.Holders = c.Sessions / *part, c.Holders / *part
-		test = c
-	case "soak":
-		c := DefaultSoak()
-		c.Length, c.Window = c.Length/length, c.Window/length
-		test = c
-	default:
-		c := DefaultRestart()
-		c.Names, c.Sessions, c.Watch = c.Names / *part, c.Sessions / *part, c.Watch/length
-		test = c
+		text, run = c.text(), c.run
 	}
-	r, err := runLong(ctx, verb, test, &SignalboxSystem{Binary: filepath.Join(*f.bin, "signalbox")}, *f.dir, stderr)
+	r, err := runLong(ctx, verb, text, []System{system}, *f.dir, stderr,
+		func(l *longRun) error { return run(ctx, system, l) })
 	if err != nil {
 		return err
 	}
-	return finish(r, *f.out, stdout, stderr)
-}
-
-func findSystem(list []System, name string) System {
-	for _, s := range list {
-		if s.Name() == name {
-			return s
-		}
-	}
-	return nil
-}
-
-// parseQuotas reads per cents, 1 to 100.
-func parseQuotas(text string) (list []float64, err error) {
-	for field := range strings.SplitSeq(text, ",") {
-		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
-		if err != nil || !(v >= 1 && v <= 100) {
-			return nil, fmt.Errorf("--quotas: %q is no per cent of a core; give 1 to 100", field)
-		}
-		list = append(list, v/100)
-	}
-	return list, nil
-}
-
-// finish shows a report or a record, and saves it in the folder out unless that is "-".
-func finish(r interface {
-	WriteTable(w io.Writer) error
-	Save(dir string) (string, error)
-}, out string, stdout, stderr io.Writer) error {
-	if err := r.WriteTable(stdout); err != nil || out == "-" {
-		return err
-	}
-	name, err := r.Save(out)
-	if err == nil {
-		fmt.Fprintf(stderr, "wrote %s\n", name)
-	}
-	return err
+	return r.WriteTable(stdout)
 }
 
 // Timeout is how long a benchmark program may take at most, whatever hangs.

@@ -1,5 +1,5 @@
-// Command bench is the benchmark without the systems that need large dependencies: it compares with
-// what is physically possible, and runs the long tests of one system. The program of the module
+// Command bench answers: how fast is this project beside what is physically possible? It does without
+// the systems that need large dependencies, and measures clusters. The program of the module
 // bench/peers compares with all.
 //
 // Its verbs are in ../verbs.go, except for limit, which needs the engine and the event loop: bare

@@ -1,3 +1,5 @@
+// How are the bare engine and the bare event loop started?
+
 package limits
 
 import (

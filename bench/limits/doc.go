@@ -1,5 +1,5 @@
-// Package limits is what is physically possible on a machine: the raft engine with nothing around
-// it, and the event loop with nothing behind it. Both are run by bench/cmd in processes of their
+// Package limits answers: what is physically possible on a machine? It has the raft engine with
+// nothing around it, and the event loop with nothing behind it. Both are run by bench/cmd in processes of their
 // own, like any server that is measured.
 //
 // Bare dragonboat is one raft group of one replica, a state machine that does nothing, and

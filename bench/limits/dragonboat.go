@@ -1,3 +1,5 @@
+// What does a durable answer take at least?
+
 package limits
 
 import (

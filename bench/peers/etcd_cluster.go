@@ -1,3 +1,5 @@
+// How do three members of etcd run?
+
 package main
 
 import (

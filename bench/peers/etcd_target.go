@@ -1,3 +1,5 @@
+// How does etcd lock, read and watch?
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How does Redis lock, read and watch through go-redis?
+
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Command peers is the benchmark with all systems. It is a module of its own, so that the large
+// Command peers answers: how fast is this project beside etcd, ZooKeeper and Redis? It is a module of its own, so that the large
 // dependencies of etcd's server and of the systems' clients stay out of signalbox's.
 //
 // To add a system, write a bench.System and a loadgen.Target for it, each choice with a comment
@@ -8,7 +8,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,13 +26,6 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) int {
-	if len(args) == 2 && args[0] == etcdWatchersVerb {
-		if err := etcdWatchersCommand(ctx, args[1], os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		return 0
-	}
 	return bench.Command(ctx, args, os.Stdout, os.Stderr, all)
 }
 

@@ -268,37 +268,3 @@ func sees(t *testing.T, ctx context.Context, plan bench.Plan, name string) {
 	stop()
 	ended.Wait()
 }
-
-// TestRateLimiters: what decides by requests admits a burst, and then no more than the rate.
-func TestRateLimiters(t *testing.T) {
-	for _, x := range all("") {
-		p, ok := x.(bench.RateLimiter)
-		if !ok {
-			continue
-		}
-		if _, err := p.Version(t.Context()); err != nil {
-			t.Skip(err)
-		}
-		decide, stop, err := p.StartRateLimiter(t.Context(), t.TempDir(), 1, 3)
-		if errors.Is(err, bench.ErrUnsupported) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer stop()
-		begun, admitted := time.Now(), 0
-		for range 20 {
-			ok, err := decide(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ok {
-				admitted++
-			}
-		}
-		if most := 3 + int(time.Since(begun)/time.Second) + 1; admitted < 3 || admitted > most {
-			t.Errorf("%s admitted %d calls at once; 3 to %d may be", p.Name(), admitted, most)
-		}
-	}
-}

@@ -1,3 +1,5 @@
+// How does Redis run, and what serves it best?
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How does Redis lock and read through rueidis?
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How does ZooKeeper run, and what serves it best?
+
 package main
 
 import (

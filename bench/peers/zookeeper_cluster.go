@@ -1,3 +1,5 @@
+// How do three servers of ZooKeeper run?
+
 package main
 
 import (

@@ -1,3 +1,5 @@
+// How does ZooKeeper lock, read and watch?
+
 package main
 
 import (

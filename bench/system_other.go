@@ -1,3 +1,5 @@
+// What is told where there is no Linux? Nothing.
+
 //go:build !linux
 
 package bench
@@ -6,6 +8,12 @@ import (
 	"syscall"
 	"time"
 )
+
+func ownCPU() time.Duration { return 0 }
+
+func fileSystem(string) string { return "unknown" }
+
+func openFiles() uint64 { return 0 }
 
 func procAttr() *syscall.SysProcAttr { return nil }
 
