@@ -1,3 +1,5 @@
+// Which timeout has each call?
+
 package loadgen
 
 import "context"
@@ -34,12 +36,6 @@ func (e *Env) write(ctx context.Context, s CanStore, name string, data []byte) e
 	ctx, cancel := e.call(ctx)
 	defer cancel()
 	return s.Write(ctx, name, data)
-}
-
-func (e *Env) watchOnce(ctx context.Context, s CanWatchOnce, name string) ([]byte, func(context.Context) (bool, error), error) {
-	ctx, cancel := e.call(ctx)
-	defer cancel()
-	return s.WatchOnce(ctx, name)
 }
 
 func (e *Env) open(ctx context.Context) (Conn, error) {

@@ -77,7 +77,7 @@ func TestDeadline(t *testing.T) {
 		if name == "discovery" {
 			cfg.Keys, cfg.Watchers, cfg.Rate = 1, 1, 1000
 		}
-		r, err := runOnce(t.Context(), cfg)
+		r, err := Run(t.Context(), cfg)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -127,7 +127,7 @@ func TestWatchesThatDoNotBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := Config{Target: &silent{}, Watchers: 3, Operations: 1}
 		cfg.Scenario, _ = Find("watch-stream")
-		if _, err := runOnce(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "0 of 3 watches began") {
+		if _, err := Run(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "0 of 3 watches began") {
 			t.Errorf("the load ended with %v", err)
 		}
 	})

@@ -1,3 +1,5 @@
+// How is a chart drawn?
+
 package loadgen
 
 import (

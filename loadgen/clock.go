@@ -1,3 +1,5 @@
+// What time is it, and how does a pacer sleep to the point?
+
 package loadgen
 
 import "time"

@@ -1,3 +1,5 @@
+// How fast do callers go that wait for each answer?
+
 package loadgen
 
 import (

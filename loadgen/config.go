@@ -1,3 +1,5 @@
+// What is a load, and within which bounds?
+
 package loadgen
 
 import (
@@ -85,8 +87,6 @@ type Config struct {
 
 	// Progress, if not nil, is called five times a second from one goroutine.
 	Progress func(Progress)
-
-	countAllocations bool // in the result; it stops the world twice
 }
 
 // Progress of a run.

@@ -1,3 +1,5 @@
+// How long does a lock take from one owner to the next?
+
 package loadgen
 
 import (

@@ -1,3 +1,5 @@
+// How fast are reads?
+
 package loadgen
 
 import "context"

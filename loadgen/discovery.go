@@ -1,3 +1,5 @@
+// How long until watchers know of members that join and leave?
+
 package loadgen
 
 import (

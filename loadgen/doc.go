@@ -1,4 +1,4 @@
-// Package loadgen puts a server under load and measures its latency and throughput.
+// Package loadgen answers: how fast does a server answer under load?
 //
 //	scenario, err := loadgen.Find("lock-pairs")
 //	result, err := loadgen.Run(ctx, loadgen.Config{
@@ -18,8 +18,7 @@
 // operation was to begin: what a stalled server makes wait is counted in full, although it was
 // never sent (coordinated omission).
 //
-// The cost of the load generator itself is measured after each run, by the same loop on a target
-// that does nothing, and is part of the result.
+// The CPU that this process used, the client library included, is part of the result.
 //
 // # Other targets
 //

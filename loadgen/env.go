@@ -1,3 +1,5 @@
+// From which connections, sessions and names is a load made?
+
 package loadgen
 
 import (

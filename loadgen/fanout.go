@@ -1,3 +1,5 @@
+// How long until all watchers of one value have seen a change?
+
 package loadgen
 
 import (
@@ -24,8 +26,7 @@ type fanout struct {
 	delays    []int64
 	all       chan struct{} // capacity 1
 
-	rearmed *barrier // of one-shot watches: all must watch again before the next change; nil for streams
-	pending bool     // the last write failed, and may have had its effect or not: it is sent again, and its delays mean nothing
+	pending bool // the last write failed, and may have had its effect or not: it is sent again, and its delays mean nothing
 
 	broken atomic.Pointer[error] // a watch ended
 	failed chan struct{}         // closed with broken
@@ -44,10 +45,7 @@ func (f *fanout) observe(i int, data []byte, last uint64) uint64 {
 	if len(data) < 8 {
 		return last
 	}
-	return f.observeSeq(i, binary.BigEndian.Uint64(data), last)
-}
-
-func (f *fanout) observeSeq(i int, seq, last uint64) uint64 {
+	seq := binary.BigEndian.Uint64(data)
 	if seq <= last || f.seq.Load() != seq {
 		return last
 	}
@@ -69,11 +67,6 @@ func (f *fanout) fail(err error) {
 func (f *fanout) Do(ctx context.Context, rec *Recorder) error {
 	again := f.pending
 	if !again {
-		if f.rearmed != nil {
-			if err := f.await(ctx, f.rearmed.open); err != nil {
-				return err
-			}
-		}
 		seq := f.seq.Load() + 1
 		binary.BigEndian.PutUint64(f.data, seq)
 		f.remaining.Store(int64(len(f.delays)))
@@ -109,21 +102,5 @@ func (f *fanout) await(ctx context.Context, ch <-chan struct{}) error {
 		return *f.broken.Load()
 	case <-ctx.Done():
 		return ctx.Err()
-	}
-}
-
-// barrier opens each time n have come.
-type barrier struct {
-	n       int64
-	arrived atomic.Int64
-	open    chan struct{} // capacity 1
-}
-
-func newBarrier(n int) *barrier { return &barrier{n: int64(n), open: make(chan struct{}, 1)} }
-
-func (b *barrier) arrive() {
-	if b.arrived.Add(1) == b.n {
-		b.arrived.Store(0)
-		b.open <- struct{}{}
 	}
 }

@@ -1,3 +1,5 @@
+// What do sessions cost that only live?
+
 package loadgen
 
 import "context"

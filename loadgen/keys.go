@@ -1,3 +1,5 @@
+// Which name does an operation use?
+
 package loadgen
 
 import (

@@ -1,3 +1,5 @@
+// How fast are locks that nobody else wants?
+
 package loadgen
 
 import (

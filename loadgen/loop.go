@@ -1,3 +1,5 @@
+// When does a load end, and what counts as an error?
+
 package loadgen
 
 import (

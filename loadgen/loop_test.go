@@ -236,3 +236,20 @@ func TestNothingPerOperation(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkOwnCost measures what the load generator itself takes for an operation, without a client
+// and a server.
+func BenchmarkOwnCost(b *testing.B) {
+	for _, name := range []string{"lock-pairs", "contended-lock", "semaphore", "describe-strict", "mixed"} {
+		b.Run(name, func(b *testing.B) {
+			s, err := Find(name)
+			if err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			if _, err := Run(b.Context(), Config{Scenario: s, Target: &Noop{}, Operations: uint64(b.N)}); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

@@ -1,3 +1,5 @@
+// What does an instance tell of itself?
+
 package loadgen
 
 import (

@@ -1,3 +1,5 @@
+// How fast is a small fleet, which does a little of everything?
+
 package loadgen
 
 import (

@@ -1,3 +1,5 @@
+// How long does a caller wait at a fixed rate?
+
 package loadgen
 
 import (

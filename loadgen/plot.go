@@ -1,3 +1,5 @@
+// Which charts has a result?
+
 package loadgen
 
 import (
@@ -69,20 +71,17 @@ func (s *Series) line() line {
 	if s.Count == 0 {
 		return l
 	}
-	seen, total := int64(0), float64(s.Count)
-	for _, bar := range s.hist.Distribution() {
-		if bar.Count == 0 {
-			continue
-		}
-		us := float64(min(bar.To, s.max)) / 1e3
+	seen, total := uint64(0), float64(s.Count)
+	s.hist.each(func(d int64, n uint64) {
+		us := micros(float64(d))
 		l.points = append(l.points, point{nines(float64(seen) / total), us})
-		seen += bar.Count
+		seen += n
 		end := math.Log10(total) + 1e-9
 		if float64(seen) < total {
 			end = nines(float64(seen) / total)
 		}
 		l.points = append(l.points, point{end, us})
-	}
+	})
 	return l
 }
 

@@ -1,11 +1,11 @@
+// How long did operations take, and how is that counted without a cost?
+
 package loadgen
 
 import (
 	"math"
 	"math/bits"
 	"sync/atomic"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // span is what is measured of a run: [from, until) by the run's clock. until is 0 while the end is
@@ -196,18 +196,28 @@ func (c *histogram) merge(o *histogram) {
 	c.sum += o.sum
 }
 
-// hdr gives the counts as an HDR histogram with three digits, in nanoseconds.
-func (c *histogram) hdr() *hdrhistogram.Histogram {
-	h := hdrhistogram.New(1, maxValue, 3)
+// each calls f for the durations that were counted, in rising order: each with how many times.
+func (c *histogram) each(f func(d int64, n uint64)) {
 	for o, p := range c.octave {
 		if p == nil {
 			continue
 		}
 		for i, n := range p {
 			if n > 0 {
-				_ = h.RecordValues(min(max(bucketMiddle(o, i), c.min), c.max), int64(n)) // in range by construction
+				f(min(max(bucketMiddle(o, i), c.min), c.max), uint64(n))
 			}
 		}
 	}
-	return h
+}
+
+// at returns the duration that p per cent of the durations, 0 to 100, do not exceed.
+func (c *histogram) at(p float64) (at int64) {
+	rank, seen := uint64(math.Ceil(p/100*float64(c.n)-1e-6)), uint64(0) // 99.9 per cent of 20,000 are 19,980
+	c.each(func(d int64, n uint64) {
+		if seen < max(rank, 1) {
+			at = d
+		}
+		seen += n
+	})
+	return at
 }

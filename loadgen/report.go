@@ -1,3 +1,5 @@
+// How is a result shown to people and to programs?
+
 package loadgen
 
 import (
@@ -80,10 +82,8 @@ func (r *Result) WriteTable(w io.Writer) error {
 	}
 	if r.Operations > 0 {
 		fmt.Fprintf(&b,
-			"this process: %.2f cores, %s of CPU an operation; of that the load itself, without the client: %s and %s allocations\n",
-			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)),
-			showDuration(time.Duration(r.Own.PerOperationNS)),
-			strconv.FormatFloat(r.Own.AllocationsPerOperation, 'f', 2, 64))
+			"this process: %.2f cores, %s of CPU an operation, the client included\n",
+			r.Own.Cores, showDuration(time.Duration(r.Own.CPUPerOperationUS*1e3)))
 		if r.Loop == "open" {
 			fmt.Fprintf(&b, "this process's timer was late by up to %s (p99), which latencies include\n",
 				showDuration(time.Duration(r.Own.LateP99US*1e3)))

@@ -37,7 +37,7 @@ func sampleResult() *Result {
 		ElapsedMS: 5003, Operations: 20_000, Rate: 3997.6, Errors: map[string]uint64{"OVERLOADED": 3, "unanswered": 1200},
 		Series:     []Series{newSeries("pair", &pair), newSeries("from-actual-start", &late), newSeries("nothing", &histogram{})},
 		Throughput: Throughput{SlotMS: 500, Operations: []uint32{1900, 2000, 2100, 2000, 1200, 2800, 2000, 2000, 2000, 2000, 10}},
-		Own:        OwnCost{PerOperationNS: 182.4, AllocationsPerOperation: 0.004, Cores: 0.31, CPUPerOperationUS: 77.7, LateP99US: 104},
+		Own:        OwnCost{Cores: 0.31, CPUPerOperationUS: 77.7, LateP99US: 104},
 		Server: &ServerCost{Cores: 0.62, CPUPerOperationUS: 155, CPUPerSessionUS: 9700, Memory: 54 << 20,
 			MemoryBefore: 31 << 20, MemoryPerSession: 3e5, HeapPerSession: 2e5},
 	}

@@ -1,3 +1,5 @@
+// What did a load come to?
+
 package loadgen
 
 import (
@@ -5,8 +7,6 @@ import (
 	"maps"
 	"slices"
 	"time"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // Result is what a load came to.
@@ -53,8 +53,7 @@ type Series struct {
 	P999US float64 `json:"p999_us"`
 	MaxUS  float64 `json:"max_us"`
 
-	hist *hdrhistogram.Histogram
-	max  int64
+	hist *histogram
 }
 
 // At is the duration that p per cent, 0 to 100, are not above.
@@ -62,7 +61,7 @@ func (s *Series) At(p float64) time.Duration {
 	if s.Count == 0 {
 		return 0
 	}
-	return time.Duration(min(s.hist.ValueAtQuantile(p), s.max))
+	return time.Duration(s.hist.at(p))
 }
 
 // Throughput over time.
@@ -71,11 +70,8 @@ type Throughput struct {
 	Operations []uint32 `json:"operations"` // that ended, slot by slot
 }
 
-// OwnCost is the cost of the load generator itself.
+// OwnCost is the CPU that this process used in the run, the client library included.
 type OwnCost struct {
-	PerOperationNS          float64 `json:"per_operation_ns"`          // of CPU: the loop and the scenario on a target that does nothing
-	AllocationsPerOperation float64 `json:"allocations_per_operation"` // likewise
-	// of CPU that this process used in the run, the client library included
 	Cores             float64 `json:"cores"`
 	CPUPerOperationUS float64 `json:"cpu_per_operation_us"`
 	LateP99US         float64 `json:"late_p99_us,omitempty"` // of an open loop: how late its own timer was, which latencies include
@@ -84,7 +80,7 @@ type OwnCost struct {
 func micros(ns float64) float64 { return ns / 1e3 }
 
 func newSeries(name string, c *histogram) Series {
-	s := Series{Name: name, Count: c.n, hist: c.hdr(), max: c.max}
+	s := Series{Name: name, Count: c.n, hist: c}
 	if c.n == 0 {
 		return s
 	}
@@ -150,7 +146,7 @@ func gather(c *Env, l *loop, rest *Recorder) *Result {
 	if l.rate > 0 {
 		r.Loop = "open"
 		r.Series = append(r.Series, newSeries("from-actual-start", &service))
-		r.Own.LateP99US = micros(float64(max(0, l.timerDelay.hdr().ValueAtQuantile(99))))
+		r.Own.LateP99US = micros(float64(l.timerDelay.at(99)))
 	}
 	return r
 }

@@ -1,3 +1,5 @@
+// How does a load run from its beginning to its end?
+
 package loadgen
 
 import (
@@ -7,7 +9,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"sync"
 	"time"
@@ -16,22 +17,11 @@ import (
 // Run puts the load on its target and returns the result. When ctx ends first, the result is of
 // what was done until then, and says so. Errors are of what could not be prepared, or of the
 // server's admin endpoint; those of operations are in the result.
-func Run(ctx context.Context, cfg Config) (*Result, error) {
+func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
 	cfg.Patience = cmp.Or(cfg.Patience, 10*time.Second)
-	r, err := runOnce(ctx, cfg)
-	if err != nil {
-		return nil, err
-	}
-	if own, err := calibrate(ctx, cfg); err == nil {
-		r.Own.PerOperationNS, r.Own.AllocationsPerOperation = own.PerOperationNS, own.AllocationsPerOperation
-	}
-	return r, nil
-}
-
-func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	clk := wallClock{time.Now()}
 	sp := &span{slot: int64(slotWidth(cfg.Duration))}
 	sp.from.Store(math.MaxInt64)
@@ -109,14 +99,7 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 		defer timer.Stop()
 	}
 	started := time.Now().Add(cfg.WarmUp)
-	var mallocs [2]uint64
-	if cfg.countAllocations {
-		mallocs[0] = allocations()
-	}
 	l.run(ctx)
-	if cfg.countAllocations {
-		mallocs[1] = allocations()
-	}
 	interrupted := ctx.Err() != nil
 	measured := false
 	select {
@@ -145,9 +128,6 @@ func runOnce(ctx context.Context, cfg Config) (_ *Result, err error) {
 	}
 	r := gather(c, l, rest)
 	r.Started, r.Interrupted = started, interrupted
-	if done := l.done(); done > 0 {
-		r.Own.AllocationsPerOperation = float64(mallocs[1]-mallocs[0]) / float64(done)
-	}
 	if measured {
 		r.Own.Cores = cpu.Seconds() / max(r.elapsed().Seconds(), 1e-9)
 		if r.Operations > 0 {
@@ -185,35 +165,6 @@ func slotWidth(d time.Duration) time.Duration {
 		return 100 * time.Millisecond
 	}
 	return time.Hour
-}
-
-// calibrate measures the loop and the scenario by themselves, on a target that does nothing, in a
-// tenth of a second.
-func calibrate(ctx context.Context, cfg Config) (OwnCost, error) {
-	cfg.Target = &Noop{}
-	cfg.Metrics, cfg.Progress = "", nil
-	cfg.WarmUp, cfg.Duration, cfg.Operations = 0, 100*time.Millisecond, 0
-	cfg.Keys = min(cfg.Keys, max(cfg.Callers, 10_000))
-	cfg.Sessions = min(cfg.Sessions, 1000)
-	if cfg.Scenario == idleSessions {
-		return OwnCost{}, nil
-	}
-	if cfg.Rate > 0 || cfg.Scenario == discovery {
-		// As fast as it goes: every operation is late, so that nobody sleeps.
-		cfg.Rate, cfg.Duration, cfg.Operations = maxRate, 0, 20_000
-	}
-	cfg.countAllocations = true
-	r, err := runOnce(ctx, cfg)
-	if err != nil {
-		return OwnCost{}, err
-	}
-	return OwnCost{PerOperationNS: r.Own.CPUPerOperationUS * 1e3, AllocationsPerOperation: r.Own.AllocationsPerOperation}, nil
-}
-
-func allocations() uint64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return m.Mallocs
 }
 
 type progress struct {

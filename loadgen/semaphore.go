@@ -1,3 +1,5 @@
+// How fast is a semaphore with fewer units than callers?
+
 package loadgen
 
 import (

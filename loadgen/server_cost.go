@@ -1,3 +1,5 @@
+// What did the server use for a load?
+
 package loadgen
 
 import (

@@ -1,3 +1,5 @@
+// How fast do sessions start and end?
+
 package loadgen
 
 import "context"

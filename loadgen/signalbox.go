@@ -1,3 +1,5 @@
+// How does this project lock, read, watch and register?
+
 package loadgen
 
 import (
@@ -9,7 +11,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -195,21 +196,6 @@ func notifyData(ev *client.Event, notify func(data []byte)) {
 	if ev.Kind == client.EventChanged && (ev.Created || ev.DataChanged) {
 		notify(ev.Data)
 	}
-}
-
-func (s *signalboxSession) WatchOnce(ctx context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
-	sem, fired, err := gateway.Describe(ctx, s.s, gateway.DescribeRequest{Name: name, Strict: true, Watch: gateway.OnData})
-	if err != nil {
-		return nil, nil, err
-	}
-	return sem.Data, func(ctx context.Context) (bool, error) {
-		select {
-		case f := <-fired:
-			return f.DataChanged, s.s.Err()
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}, nil
 }
 
 func (s *signalboxSession) Register(ctx context.Context, service string, data []byte) (Lease, error) {

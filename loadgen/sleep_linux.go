@@ -1,3 +1,5 @@
+// How does Linux sleep to the point?
+
 package loadgen
 
 import "golang.org/x/sys/unix"

@@ -1,3 +1,5 @@
+// How do other systems sleep to the point?
+
 //go:build !linux
 
 package loadgen

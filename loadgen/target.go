@@ -1,3 +1,5 @@
+// What must a system do to be put under load?
+
 package loadgen
 
 import (
@@ -100,13 +102,6 @@ type CanSubscribe interface {
 	// Subscribe is Watch without waiting for its end, which over is called for once, with the
 	// error.
 	Subscribe(ctx context.Context, name string, notify func(data []byte), over func(error))
-}
-
-// CanWatchOnce: watches that end with the next change.
-type CanWatchOnce interface {
-	// WatchOnce reads the value and watches from there. wait returns true when it has changed, and
-	// false when that is not known. A session has one such watch for a name.
-	WatchOnce(ctx context.Context, name string) (data []byte, wait func(context.Context) (changed bool, err error), err error)
 }
 
 // CanRegister: members of services.

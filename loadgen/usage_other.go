@@ -1,3 +1,5 @@
+// What CPU does this process use, where nobody tells?
+
 //go:build !unix
 
 package loadgen

@@ -1,3 +1,5 @@
+// What CPU does this process use?
+
 //go:build unix
 
 package loadgen

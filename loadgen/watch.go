@@ -1,3 +1,5 @@
+// How long until watchers see the changes of many values?
+
 package loadgen
 
 import (
@@ -5,97 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 )
 
-// Watch fan-out: each caller changes a name of its own, and waits until all watchers of it have
-// seen the change. A watcher's delay counts from the call that changes the value, so that it
-// includes making the change durable.
-var (
-	watchStream = &Scenario{
-		Name:      "watch-stream",
-		Short:     "change a value that --watchers streams watch",
-		Series:    []string{"seen", "seen-by-all", "round"},
-		Operation: 2,
-		Build:     streamWatches.build,
-	}
-	watchOneShot = &Scenario{
-		Name:      "watch-oneshot",
-		Short:     "change a value with --watchers one-shot watches, each renewed when it fires",
-		Series:    []string{"seen", "seen-by-all", "round"},
-		Operation: 2,
-		Build:     oneShotWatches.build,
-	}
-)
-
-// watchKind is how a watcher runs.
-type watchKind struct {
-	check func(t Target, s []Session) error
-	once  bool // watches end with a change, and each watcher needs a session of its own
-
-	// run is watcher i of f until ctx ends. ready is called whenever it has begun to watch. over is
-	// called once when it has ended, and need not be before run returns.
-	run func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error))
+// watchStream: each caller changes a name of its own, and waits until all watchers of it have seen
+// the change. A watcher's delay counts from the call that changes the value, so that it includes
+// making the change durable.
+var watchStream = &Scenario{
+	Name:      "watch-stream",
+	Short:     "change a value that --watchers streams watch",
+	Series:    []string{"seen", "seen-by-all", "round"},
+	Operation: 2,
+	Build:     buildWatch,
 }
 
-var streamWatches = watchKind{
-	check: func(t Target, s []Session) error { _, err := sessionsAs[CanWatch](t, "watch", s); return err },
-	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
-		last := uint64(0)
-		notify := func(data []byte) {
-			last = f.observe(i, data, last)
-			ready()
-		}
-		if t, ok := s.(CanSubscribe); ok {
-			t.Subscribe(ctx, f.name, notify, over)
-			return
-		}
-		go func() {
-			own, cancel := context.WithCancel(ctx) // thousands that wait on one context would queue up on its channel
-			defer cancel()
-			over(s.(CanWatch).Watch(own, f.name, notify))
-		}()
-	},
-}
-
-var oneShotWatches = watchKind{
-	check: func(t Target, s []Session) error { _, err := sessionsAs[CanWatchOnce](t, "watch once", s); return err },
-	once:  true,
-	run: func(ctx context.Context, f *fanout, i int, s Session, ready func(), over func(error)) {
-		go func() {
-			own, cancel := context.WithCancel(ctx)
-			defer cancel()
-			over(rewatch(own, f, i, s.(CanWatchOnce), ready))
-		}()
-	},
-}
-
-func rewatch(ctx context.Context, f *fanout, i int, s CanWatchOnce, ready func()) error {
-	last, armed := uint64(0), uint64(math.MaxUint64)
-	for {
-		data, wait, err := f.c.watchOnce(ctx, s, f.name)
-		if err != nil {
-			return err
-		}
-		ready()
-		// The reading tells of a change when the watch before was lost without one.
-		last = f.observe(i, data, last)
-		if armed != last {
-			armed = last
-			f.rearmed.arrive()
-		}
-		changed, err := wait(ctx)
-		if err != nil {
-			return err
-		}
-		if changed {
-			last = f.observeSeq(i, f.seq.Load(), last)
-		}
-	}
-}
-
-func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
+func buildWatch(ctx context.Context, c *Env) (Workload, error) {
 	n := max(1, c.Callers)
 	list := c.names(n).all()
 	if len(list) != n {
@@ -107,24 +33,21 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	}
 	c.watchers = c.Watchers
 	c.setConnections(c.Watchers)
-	start, handles := c.StartObservers, c.Watchers
-	if k.once {
-		start = c.StartSessions
-	} else if c.Connections != Each {
+	handles := c.Watchers
+	if c.Connections != Each {
 		handles = min(handles, c.Connections)
 	}
-	watchers, err := start(ctx, handles)
+	observers, err := c.StartObservers(ctx, handles)
 	if err != nil {
 		return nil, err
 	}
-	if err := k.check(c.Target, watchers); err != nil {
+	watchers, err := sessionsAs[CanWatch](c.Target, "watch", observers)
+	if err != nil {
 		return nil, err
 	}
-	writers := watchers
-	if !k.once {
-		if writers, err = c.StartSessions(ctx, min(n, handles)); err != nil {
-			return nil, err
-		}
+	writers, err := c.StartSessions(ctx, min(n, handles))
+	if err != nil {
+		return nil, err
 	}
 	keepers, err := sessionsAs[CanStore](c.Target, "change a value", writers)
 	if err != nil {
@@ -144,15 +67,12 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 			own++
 		}
 		f := newFanout(c, keepers[i%len(keepers)], name, own)
-		if k.once {
-			f.rearmed = newBarrier(own)
-		}
 		w.callers = append(w.callers, f)
 		for j := range own {
 			s := watchers[(i+j*n)%len(watchers)] // watchers of one name sit on all connections
 			w.wg.Add(1)
 			ready := begun.member()
-			k.run(watching, f, j, s, ready, func(err error) {
+			f.watch(watching, j, s, ready, func(err error) {
 				defer w.wg.Done()
 				defer ready()
 				if watching.Err() != nil {
@@ -176,6 +96,25 @@ func (k watchKind) build(ctx context.Context, c *Env) (Workload, error) {
 	default:
 		return w, nil
 	}
+}
+
+// watch runs watcher i until ctx ends. It calls ready whenever the watcher has begun to watch, and
+// over once when it has ended, which may be after watch returns.
+func (f *fanout) watch(ctx context.Context, i int, s CanWatch, ready func(), over func(error)) {
+	last := uint64(0)
+	notify := func(data []byte) {
+		last = f.observe(i, data, last)
+		ready()
+	}
+	if t, ok := s.(CanSubscribe); ok {
+		t.Subscribe(ctx, f.name, notify, over)
+		return
+	}
+	go func() {
+		own, cancel := context.WithCancel(ctx) // thousands that wait on one context would queue up on its channel
+		defer cancel()
+		over(s.Watch(own, f.name, notify))
+	}()
 }
 
 // watchWorkload are fan-outs and the goroutines of their watchers.

@@ -1,3 +1,5 @@
+// Which scenarios are there, and what is one?
+
 package loadgen
 
 import (
@@ -50,7 +52,7 @@ type pacer interface{ Rate() float64 }
 // Scenarios returns all scenarios.
 func Scenarios() []*Scenario {
 	return []*Scenario{
-		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream, watchOneShot,
+		lockPairs, contendedLock, countingSemaphore, describeStrict, describeRelaxed, watchStream,
 		sessionStorm, idleSessions, discovery, mixed,
 	}
 }

@@ -86,11 +86,6 @@ var modules = map[string][]string{
 	},
 }
 
-// reservedModules lists foreign modules that only these rooms may import.
-var reservedModules = map[string][]string{
-	"github.com/HdrHistogram/hdrhistogram-go": {"loadgen", "bench"},
-}
-
 func layerOf(dir string) int {
 	for i, a := range layers {
 		if a.room == "shard" && dir != "shard" {
@@ -124,9 +119,6 @@ func TestImportsFollowTheLayers(t *testing.T) {
 						t.Errorf("%s imports %s: %s may import %v only", name, rest, a.room, a.may)
 					}
 					continue
-				}
-				if rooms, ok := reservedModules[path]; ok && !slices.Contains(rooms, a.room) {
-					t.Errorf("%s imports %s: only %v may", name, path, rooms)
 				}
 				allowed, strict := modules[a.room]
 				if !strict || stdlib(path) {

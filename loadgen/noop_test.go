@@ -8,7 +8,7 @@ import (
 )
 
 // Noop is a target that does nothing, at once. What a load costs on it is the cost of the load
-// generator itself.
+// generator itself: see BenchmarkOwnCost.
 type Noop struct {
 	mu     sync.RWMutex
 	values map[string]*noopValue
@@ -32,7 +32,6 @@ func (c *noopConn) Close() error                             { return nil }
 type noopValue struct {
 	mu       sync.Mutex
 	data     []byte
-	next     chan struct{} // closed by the next write
 	members  [][]byte
 	watchers map[*func(joined bool, data []byte)]struct{}
 }
@@ -65,7 +64,7 @@ func (n *Noop) value(name string) *noopValue {
 	}
 	v := n.values[name]
 	if v == nil {
-		v = &noopValue{next: make(chan struct{}), watchers: map[*func(bool, []byte)]struct{}{}}
+		v = &noopValue{watchers: map[*func(bool, []byte)]struct{}{}}
 		n.values[name] = v
 	}
 	return v
@@ -114,8 +113,6 @@ func (s *noopSession) Write(_ context.Context, name string, data []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.data = append(v.data[:0], data...)
-	close(v.next)
-	v.next = make(chan struct{})
 	v.notify(true, v.data)
 	return nil
 }
@@ -123,21 +120,6 @@ func (s *noopSession) Write(_ context.Context, name string, data []byte) error {
 func (s *noopSession) Watch(ctx context.Context, name string, notify func([]byte)) error {
 	v := s.t.value(name)
 	return v.watch(ctx, func() { notify(v.data) }, func(_ bool, data []byte) { notify(data) })
-}
-
-func (s *noopSession) WatchOnce(_ context.Context, name string) ([]byte, func(context.Context) (bool, error), error) {
-	v := s.t.value(name)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	next := v.next
-	return slices.Clone(v.data), func(ctx context.Context) (bool, error) {
-		select {
-		case <-next:
-			return true, nil
-		case <-ctx.Done():
-			return false, ctx.Err()
-		}
-	}, nil
 }
 
 type noopMember struct {
