@@ -27,6 +27,26 @@ func TestEveryPackageIsDocumented(t *testing.T) {
 	}
 }
 
+// TestBenchFilesAskAQuestion: each file that measures says in its first line what question it
+// answers.
+func TestBenchFilesAskAQuestion(t *testing.T) {
+	list, _ := packages(t)
+	for _, p := range list {
+		if !inFolder(p.dir, "bench") && !inFolder(p.dir, "loadgen") {
+			continue
+		}
+		for name := range p.files {
+			text, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if first, _, _ := strings.Cut(string(text), "\n"); !strings.HasPrefix(first, "// ") || !strings.Contains(first, "?") {
+				t.Errorf("%s does not begin with a question that it answers: %q", name, first)
+			}
+		}
+	}
+}
+
 var mapRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_/.*-]+)`")
 
 // TestFileMapsAreTrue: a name in the first column of a DESIGN.md's table that looks like a path is
