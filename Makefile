@@ -42,7 +42,7 @@ gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the ser
 	cd $(MCP) && $(BUILD) -o ../../bin/signalbox-mcp .
 
 run: build ## build and start an instance on ./signalbox-data, and show what to paste next
-	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --tour
+	./bin/signalbox serve --data ./signalbox-data --console 127.0.0.1:7073 --http 127.0.0.1:7074 --tour
 
 cluster: build ## build and start three instances on ./signalbox-data/cluster, and show what to paste next
 	./server/deploy/cluster.sh

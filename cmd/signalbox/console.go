@@ -103,15 +103,7 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 	cfg.log = cmp.Or(cfg.log, slog.New(slog.DiscardHandler))
 	secure := cfg.tls
 	if secure != nil {
-		current := secure.GetConfigForClient
-		secure.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-			now, err := current(h)
-			if err == nil {
-				now = now.Clone()
-				now.NextProtos = []string{"h2", "http/1.1"} // HTTP/2 has no limit of six streams for a browser
-			}
-			return now, err
-		}
+		secure = withHTTP2(secure) // it has no limit of six streams for a browser
 	}
 	l, err := net.Listen("tcp", cfg.addr)
 	if err != nil && cfg.anyPort {
@@ -205,23 +197,24 @@ func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runn
 	cfg.client.Endpoints, cfg.tls = []string{s.Addr()}, s.ConsoleTLS()
 	if s.Addr() == "" {
 		cfg.client.Endpoints = []string{s.TLSAddr()}
-		if cfg.client.Dial, err = instanceDialer(cfg.ca, own.Cert); err != nil {
+		if cfg.client.Dial, err = instanceDialer("console-ca", cfg.ca, own.Cert); err != nil {
 			return nil, err
 		}
 	}
 	return startConsole(cfg)
 }
 
-// instanceDialer is how the console of an instance without a plain address connects. The instance's
+// instanceDialer is how the console, or the gateway, of an instance without a plain address connects.
+// flag names ca. The instance's
 // own certificate is known from its file; those of other instances have to be good for the host
 // that is dialled, which the state of a connection does not have if it is an IP address.
-func instanceDialer(ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
+func instanceDialer(flag, ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
 	roots := func(context.Context) (*x509.CertPool, error) { return nil, nil } // the system's
 	if ca != "" {
 		roots = client.CAFile(ca)
 	}
 	if _, err := roots(context.Background()); err != nil {
-		return nil, usagef("cannot read --console-ca: %v", err)
+		return nil, usagef("cannot read --%s: %v", flag, err)
 	}
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
@@ -230,7 +223,7 @@ func instanceDialer(ca, own string) (func(ctx context.Context, address string) (
 		}
 		trusted, err := roots(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("cannot read --console-ca: %w", err)
+			return nil, fmt.Errorf("cannot read --%s: %w", flag, err)
 		}
 		raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 		if err != nil {

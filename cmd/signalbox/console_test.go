@@ -49,7 +49,7 @@ func TestInstanceDialer(t *testing.T) {
 		{elsewhere, elsewhereKey, elsewhere, true},
 		{here, hereKey, elsewhere, true},
 	} {
-		dial, err := instanceDialer(ca, x.own)
+		dial, err := instanceDialer("console-ca", ca, x.own)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,17 +1,20 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/httpapi"
 	"github.com/signalbox-dev/signalbox/server/logging"
@@ -48,77 +51,174 @@ certificate: tokens can be read on the way otherwise.`)
 		if inv.cfg.GetToken != nil || len(inv.cfg.Token) > 0 {
 			return usagef("a token is set, and signalbox http has none: unset the variable or leave the context's; each caller shows its own")
 		}
-		return serveHTTP(inv, a, *listen, certs.Files{Cert: *cert, Key: *key}, *hosts)
+		log, err := logging.New(a.stderr, "info", "text")
+		if err != nil {
+			return err
+		}
+		running, err := startHTTP(httpConfig{addr: *listen, hosts: *hosts, certs: certs.Files{Cert: *cert, Key: *key}, client: inv.cfg,
+			tokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil, log: log.Logger()})
+		if err != nil {
+			return err
+		}
+		defer running.close()
+		fmt.Fprintf(a.reports, "Locks are served on %s\n", running.url)
+		select {
+		case <-inv.longCtx.Done():
+			return nil
+		case err := <-running.failed:
+			return err
+		}
 	})
 	addFlags(f, scopeClient, "endpoints", "timeout", "cluster", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "context",
 		"client-config")
 	return c
 }
 
-// serveHTTP serves until the invocation ends.
-func serveHTTP(inv *invocation, a *app, listen string, files certs.Files, hosts []string) error {
-	log, err := logging.New(a.stderr, "info", "text")
+// httpConfig is a gateway of this process for locks by HTTP.
+type httpConfig struct {
+	addr          string
+	anyPort       bool     // take another port of loopback if addr is taken
+	ca            string   // file with the authorities of the instances, for an instance without a plain address
+	hosts         []string // names under which callers reach it, beside loopback
+	certs         certs.Files
+	client        client.Config
+	tokenRequired bool
+	log           *slog.Logger
+}
+
+// runningHTTP is a gateway that is served.
+type runningHTTP struct {
+	url    string
+	failed chan error // holds one
+	stop   func()     // waits are answered, and requests refused
+	close  func()
+}
+
+func startHTTP(cfg httpConfig) (*runningHTTP, error) {
+	ctx, stop := context.WithCancel(context.Background())
+	secure, err := httpTLS(ctx, cfg)
 	if err != nil {
-		return err
+		stop()
+		return nil, err
 	}
-	var secure *tls.Config
-	if files.Cert != "" {
-		current, err := certs.Open(files, log.Logger())
-		if err != nil {
-			return usagef("TLS of callers: %v", err)
-		}
-		secure = current.Server()
-		base := secure.GetConfigForClient
-		secure.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
-			now, err := base(h)
-			if err == nil {
-				now = now.Clone()
-				now.NextProtos = []string{"h2", "http/1.1"}
-			}
-			return now, err
-		}
+	l, err := net.Listen("tcp", cfg.addr)
+	if err != nil && cfg.anyPort {
+		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
-	api, err := httpapi.New(httpapi.Config{Client: inv.cfg, Hosts: hosts, Log: log.Logger(),
-		TokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil})
 	if err != nil {
-		return err
+		stop()
+		return nil, fmt.Errorf("listen for callers on %s: %w; choose another address", cfg.addr, err)
 	}
-	defer api.Close()
-	l, err := net.Listen("tcp", listen)
+	api, err := httpapi.New(httpapi.Config{Client: cfg.client, Hosts: cfg.hosts, Log: cfg.log, TokenRequired: cfg.tokenRequired})
 	if err != nil {
-		return fmt.Errorf("listen for callers on %s: %w; choose another address", listen, err)
+		stop()
+		_ = l.Close()
+		return nil, err
 	}
-	addr := l.Addr().(*net.TCPAddr)
-	scheme := "http"
+	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop}
 	if secure != nil {
-		scheme = "https"
-	} else if !addr.IP.IsLoopback() {
-		log.Logger().Warn("callers' tokens can be read on the way, because there is no TLS", "address", addr.String())
+		running.url = "https" + running.url[len("http"):]
+	} else if !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
+		cfg.log.Warn("callers' tokens can be read on the way, because there is no TLS", "address", l.Addr().String())
 	}
-	fmt.Fprintf(a.reports, "Locks are served on %s://%s\n", scheme, cmp.Or(addr.String(), listen))
-	srv := httpapi.Server(api, log.Logger())
+	srv := httpapi.Server(api, cfg.log)
 	srv.TLSConfig = secure
-	failed := make(chan error, 1)
+	served := make(chan struct{})
 	go func() {
+		defer close(served)
+		var err error
 		if secure != nil {
-			failed <- srv.ServeTLS(httpapi.LimitListener(l), "", "")
+			err = srv.ServeTLS(httpapi.LimitListener(l), "", "")
 		} else {
-			failed <- srv.Serve(httpapi.LimitListener(l))
+			err = srv.Serve(httpapi.LimitListener(l))
+		}
+		if !errors.Is(err, http.ErrServerClosed) {
+			running.failed <- fmt.Errorf("the gateway for HTTP stopped by itself: %w", err)
 		}
 	}()
-	select {
-	case err := <-failed:
-		return fmt.Errorf("the gateway stopped by itself: %w", err)
-	case <-inv.longCtx.Done():
+	running.close = func() {
+		api.Stop()
+		quit, cancel := context.WithTimeout(context.Background(), httpStopTime)
+		defer cancel()
+		if srv.Shutdown(quit) != nil {
+			_ = srv.Close()
+		}
+		<-served
+		api.Close()
+		stop()
 	}
-	api.Stop() // waits are answered
-	quit, cancel := context.WithTimeout(context.Background(), httpStopTime)
-	defer cancel()
-	if srv.Shutdown(quit) != nil {
-		_ = srv.Close()
+	return running, nil
+}
+
+// httpTLS is the configuration of callers' TLS, whose files are followed until ctx ends; nil: there
+// is none.
+func httpTLS(ctx context.Context, cfg httpConfig) (*tls.Config, error) {
+	if cfg.certs.Cert == "" {
+		return nil, nil
 	}
-	if err := <-failed; !errors.Is(err, http.ErrServerClosed) {
-		return err
+	current, err := certs.Open(cfg.certs, cfg.log)
+	if err != nil {
+		return nil, usagef("TLS of callers: %v", err)
 	}
-	return nil
+	go current.Watch(ctx)
+	return withHTTP2(current.Server()), nil
+}
+
+// withHTTP2 has a listener offer HTTP/2.
+func withHTTP2(secure *tls.Config) *tls.Config {
+	current := secure.GetConfigForClient
+	secure.GetConfigForClient = func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+		now, err := current(h)
+		if err == nil {
+			now = now.Clone()
+			now.NextProtos = []string{"h2", "http/1.1"}
+		}
+		return now, err
+	}
+	return secure
+}
+
+// httpOf is the gateway that serve's settings ask for; its address is empty if they ask for none.
+func httpOf(v map[string]string, log *slog.Logger) (httpConfig, error) {
+	cfg := httpConfig{ca: v["http-ca"], hosts: splitList(v["http-host"]), log: log}
+	if v["http"] == server.Off {
+		return cfg, nil
+	}
+	cfg.addr, cfg.certs = v["http"], certs.Files{Cert: v["http-tls-cert"], Key: v["http-tls-key"]}
+	if _, _, err := net.SplitHostPort(cfg.addr); err != nil {
+		return cfg, usagef("--http %q is neither host:port nor off", cfg.addr)
+	}
+	if (cfg.certs.Cert == "") != (cfg.certs.Key == "") {
+		return cfg, usagef("--http-tls-cert and --http-tls-key go together: give the certificate and its key, or neither")
+	}
+	if v["listen"] == server.Off && v["listen-tls-require-client-cert"] == "true" {
+		return cfg, usagef(
+			"--http has no certificate to show to this instance: give --listen too, or run `signalbox http` elsewhere with --tls-cert")
+	}
+	for _, flag := range []string{"advertise", "advertise-tls"} {
+		if h, _, err := net.SplitHostPort(v[flag]); err == nil {
+			cfg.hosts = append(cfg.hosts, h)
+		}
+	}
+	return cfg, nil
+}
+
+// devHTTP is the gateway of signalbox dev: on unless it is turned off. If no address is chosen and the
+// usual one is taken, it gets another.
+func devHTTP(v map[string]string, chosen bool, log *slog.Logger) (httpConfig, error) {
+	cfg, err := httpOf(v, log)
+	cfg.anyPort = !chosen && os.Getenv("SIGNALBOX_HTTP") == ""
+	return cfg, err
+}
+
+// serveHTTP starts the gateway of an instance, as a client of that instance.
+func serveHTTP(cfg httpConfig, s *server.Server, own certs.Files) (_ *runningHTTP, err error) {
+	cfg.client.Endpoints = []string{s.Addr()}
+	if s.Addr() == "" {
+		cfg.client.Endpoints = []string{s.TLSAddr()}
+		if cfg.client.Dial, err = instanceDialer("http-ca", cfg.ca, own.Cert); err != nil {
+			return nil, err
+		}
+	}
+	return startHTTP(cfg)
 }

@@ -59,8 +59,11 @@ over defaults.`)
 		if err != nil {
 			return err
 		}
-		pages, err := consoleOf(v, cfg.Logger)
-		if err != nil {
+		var beside faces
+		if beside.pages, err = consoleOf(v, cfg.Logger); err != nil {
+			return err
+		}
+		if beside.locks, err = httpOf(v, cfg.Logger); err != nil {
 			return err
 		}
 		var tour func(addr, admin, console string)
@@ -69,7 +72,7 @@ over defaults.`)
 				writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it; its data stays in "+cfg.DataDir+".")
 			}
 		}
-		return serveUntilDone(cmd.Context(), a, cfg, pages, tour)
+		return serveUntilDone(cmd.Context(), a, cfg, beside, tour)
 	}
 	addFlags(c.Flags(), scopeServe)
 	return c
@@ -79,16 +82,19 @@ func devCmd(a *app) *cobra.Command {
 	c := command("dev", "Run an instance on a temporary folder and print a short tour",
 		`Run an instance on a temporary folder, and print a short tour. The folder is removed when the instance stops.
 
-Its console is on. If no address is chosen for it and the usual port is taken, it gets another one.
-Port 0 of an address is a free port; the tour has it. Of the settings of serve it takes --listen,
---raft, --admin, --console, --shards, --log-level and --log-format, and no file.`)
+Its console and locks by HTTP are on. If no address is chosen for one and the usual port is taken, it
+gets another one. Port 0 of an address is a free port; the tour has it. Of the settings of serve it takes
+--listen, --raft, --admin, --console, --http, --shards, --log-level and --log-format, and no file.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
 		v, cfg, err := readServer(a, cmd)
 		if err != nil {
 			return err
 		}
-		pages, err := devConsole(v, cmd.Flags().Changed("console"), cfg.Logger)
-		if err != nil {
+		var beside faces
+		if beside.pages, err = devConsole(v, cmd.Flags().Changed("console"), cfg.Logger); err != nil {
+			return err
+		}
+		if beside.locks, err = devHTTP(v, cmd.Flags().Changed("http"), cfg.Logger); err != nil {
 			return err
 		}
 		if cfg.Raft, err = freePort(cmd.Context(), cfg.Raft); err != nil {
@@ -98,12 +104,13 @@ Port 0 of an address is a free port; the tour has it. Of the settings of serve i
 			return err
 		}
 		defer os.RemoveAll(cfg.DataDir)
-		return serveUntilDone(cmd.Context(), a, cfg, pages, func(addr, admin, console string) {
+		return serveUntilDone(cmd.Context(), a, cfg, beside, func(addr, admin, console string) {
 			writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
-	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "shards", "log-level", "log-format")
+	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "http", "shards", "log-level", "log-format")
 	c.Flags().Lookup("console").DefValue = defaultConsole // the table has that of serve
+	c.Flags().Lookup("http").DefValue = defaultHTTP
 	return c
 }
 
@@ -277,9 +284,15 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// serveUntilDone runs an instance, and its console, until ctx ends or the instance fails. ready, if
+// faces are what a program serves beside its instance.
+type faces struct {
+	pages consoleConfig
+	locks httpConfig
+}
+
+// serveUntilDone runs an instance, and its faces, until ctx ends or the instance fails. ready, if
 // not nil, is called once it serves, with the console's address if there is one.
-func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consoleConfig, ready func(addr, admin, console string)) error {
+func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces, ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer endOverdue(ctx, quiet, cfg.ShutdownTimeout, func() {
@@ -291,7 +304,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
-	cfg.ConsoleTLS = pages.certs
+	cfg.ConsoleTLS = beside.pages.certs
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -317,14 +330,23 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, pages consol
 		})()
 	}
 	address := ""
-	if pages.addr != "" {
-		running, err := serveConsole(pages, s, cfg.TLS)
+	if beside.pages.addr != "" {
+		running, err := serveConsole(beside.pages, s, cfg.TLS)
 		if err != nil {
 			return errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
 		}
 		defer running.close()
 		address = running.url
 		cfg.Logger.Info("console is served", "url", address)
+	}
+	if beside.locks.addr != "" {
+		running, err := serveHTTP(beside.locks, s, cfg.TLS)
+		if err != nil {
+			return errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
+		}
+		defer running.close()
+		defer context.AfterFunc(ctx, running.stop)() // callers go on elsewhere while the instance stops
+		cfg.Logger.Info("locks are served by HTTP", "url", running.url)
 	}
 	if ready != nil {
 		ready(s.Addr(), s.AdminAddr(), address)

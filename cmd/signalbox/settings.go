@@ -194,6 +194,20 @@ var serveSettings = []setting{
 	{flag: "console-ca",
 		help: "PEM file with the CA certificates for the instances' certificates (default: " +
 			"the system's CAs); the console needs it if --listen is off."},
+	{flag: "http", def: "off",
+		help: "Address where locks are served by HTTP, for programs without an SDK; or off. " +
+			"Each caller shows its own token; see signalbox http."},
+	{flag: "http-host", list: true,
+		help: "Names, without ports, under which callers reach --http, separated by commas or in several " +
+			"flags. Loopback, its IP addresses and the advertised names need not be listed; " +
+			"a request for any other name is refused."},
+	{flag: "http-tls-cert",
+		help: "PEM file with the certificate of --http and its chain; with it TLS and HTTP/2 are served."},
+	{flag: "http-tls-key",
+		help: "File with the private key of --http-tls-cert."},
+	{flag: "http-ca",
+		help: "PEM file with the CA certificates for the instances' certificates (default: " +
+			"the system's CAs); --http needs it if --listen is off."},
 	{flag: "metrics-names", def: "auto",
 		help: "Which names metrics show: on, for the names of semaphores and rollouts and the paths of nodes; " +
 			"nodes, for paths alone; off; or auto, which is off while authentication is on, and else on. " +
