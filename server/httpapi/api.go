@@ -124,7 +124,7 @@ type route struct {
 	serve  func(*call) error
 }
 
-// reading are the parameters of all reads.
+// consistency is a parameter of reads.
 const consistency = "consistency"
 
 var routes = []route{
@@ -139,6 +139,7 @@ var routes = []route{
 	{method: "GET", path: "/v1/config/", serve: getConfig, params: []string{consistency}},
 	{method: "PUT", path: "/v1/config/", body: true, serve: putConfig},
 	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
+	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone"}},
 	{method: "POST", path: "/v1/limits/", serve: takeUnits, params: []string{"units", "wait"}},
 	{method: "GET", path: "/v1/ready", open: true, serve: ready},
 }

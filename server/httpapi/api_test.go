@@ -368,6 +368,57 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// TestService: the members as the SDK finds them, also while the cluster is away.
+func TestService(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	if none := s.ask("GET", "/v1/services/api", "", "").wants(200); len(none.doc["endpoints"].([]any)) != 0 {
+		t.Errorf("an unknown service is %s", none.body)
+	}
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	own, err := c.Session(t.Context(), "/default", client.Timeout(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, data := range []string{`{"addr":"10.0.0.1:80","zone":"a","weight":7,"meta":{"build":"42"}}`, "no endpoint"} {
+		if _, err := own.Service("api").Register(t.Context(), []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		if own, err = c.Session(t.Context(), "/default", client.Timeout(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(live bool) {
+		t.Helper()
+		for {
+			got := s.ask("GET", "/v1/services/api?zone=a", "", "").wants(200)
+			list := got.doc["endpoints"].([]any)
+			if len(list) == 0 && !live {
+				t.Fatalf("the list is empty while the cluster is away: %s", got.body)
+			}
+			if len(list) != 1 || got.doc["live"] != live || got.number("ignored") != 1 {
+				time.Sleep(10 * time.Millisecond)
+				continue // the copy does not have it yet
+			}
+			m := list[0].(map[string]any)
+			if m["addr"] != "10.0.0.1:80" || m["used"] != true || m["weight"] != json.Number("7") || m["meta"].(map[string]any)["build"] != "42" {
+				t.Errorf("listed %s", got.body)
+			}
+			return
+		}
+	}
+	check(true)
+	srv.Unreachable()
+	srv.DropConnections()
+	check(false)
+	srv.Reachable()
+	check(true)
+}
+
 // TestRefusals: what no route takes, with the code that callers see.
 func TestRefusals(t *testing.T) {
 	s := openSite(t, servertest.Start(t))

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 )
 
@@ -206,6 +208,34 @@ func deleteConfig(x *call) error {
 		}
 		return x.write(http.StatusOK, document{"deleted": true})
 	})
+}
+
+// getService lists the members of a service, from a copy that goes on through outages of the cluster.
+func getService(x *call) error {
+	e, err := discovery.Watch(x.conn.Client, x.node, x.name, discovery.InZone(x.query.Get("zone")))
+	if err != nil {
+		return badRequest("%s", err)
+	}
+	defer e.Close() // the copy stays for a while
+	if err := e.Wait(x.ctx); err != nil {
+		return err
+	}
+	v := e.View()
+	list := make([]document, len(v.All))
+	for i, m := range v.All {
+		used, why := v.Reason(m)
+		d := document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State, "why": cmp.Or(m.Why, why), "token": m.Token,
+			"used": used, "meta": m.Meta}
+		if m.Meta == nil {
+			d["meta"] = document{}
+		}
+		list[i] = d
+	}
+	d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "age_ms": 0, "panic": v.Panic, "ignored": v.Ignored}
+	if !v.Live {
+		d["age_ms"] = max(0, time.Since(v.Since).Milliseconds())
+	}
+	return x.write(http.StatusOK, d)
 }
 
 // takeUnits takes units of a rate limit.
