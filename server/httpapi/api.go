@@ -136,7 +136,7 @@ var routes = []route{
 	{method: "GET", path: "/v1/session", serve: getSession},
 	{method: "DELETE", path: "/v1/session", serve: endSession},
 	{method: "POST", path: "/v1/session/keepalive", serve: keepAlive, params: []string{"holding"}},
-	{method: "GET", path: "/v1/config/", serve: getConfig, params: []string{consistency}},
+	{method: "GET", path: "/v1/config/", serve: getConfig, params: []string{consistency, "wait"}},
 	{method: "PUT", path: "/v1/config/", body: true, serve: putConfig},
 	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
 	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone"}},

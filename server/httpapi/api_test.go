@@ -312,9 +312,66 @@ func TestConfig(t *testing.T) {
 	if two := s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "1"`).wants(200); two.number("version") != 2 {
 		t.Errorf("answered %s", two.body)
 	}
+	s.ask("GET", "/v1/config/flags?wait=1m", "", "").wants(400, "bad_request")
+	s.ask("GET", "/v1/config/flags?wait=1ms", "", "", `If-None-Match: "2"`).wants(304)
+	if now := s.ask("GET", "/v1/config/flags?wait=1m", "", "", `If-None-Match: "1"`).wants(200); string(now.body) != "c" {
+		t.Errorf("a change that has come already is answered %q", now.body)
+	}
 	s.ask("POST", "/v1/locks/$config/flags?ttl=10s", alice, "").wants(400, "bad_request")
 	s.ask("DELETE", "/v1/config/flags", "", "").wants(200)
 	s.ask("DELETE", "/v1/config/flags", "", "").wants(404, "not_found")
+}
+
+// TestWatchConfig: callers that wait for the change behind the one that they know miss none, at either
+// gateway, over lost connections; the end is a change too.
+func TestWatchConfig(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	sites := []*site{openSite(t, srv), openSite(t, srv)}
+	sites[0].ask("PUT", "/v1/config/flags", "", "1").wants(200)
+	const last = 20
+	var watching, reached sync.WaitGroup
+	for i := range 4 {
+		reached.Add(1)
+		watching.Go(func() {
+			there := sync.OnceFunc(reached.Done)
+			defer there()
+			known := int64(1)
+			for known < last {
+				a, err := sites[i%2].try(t.Context(), "GET", "/v1/config/flags?wait=1m", "", "", fmt.Sprintf(`If-None-Match: "%d"`, known))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if a.status == 503 {
+					continue
+				}
+				version := strings.Trim(a.wants(200).header.Get("ETag"), `"`)
+				if string(a.body) != version || version <= fmt.Sprint(known) && len(version) <= len(fmt.Sprint(known)) {
+					t.Errorf("after %d came %s, %q", known, version, a.body)
+					return
+				}
+				if _, err := fmt.Sscan(version, &known); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			there()
+			if a, err := sites[i%2].try(t.Context(), "GET", "/v1/config/flags?wait=1m", "", "", fmt.Sprintf(`If-None-Match: "%d"`, known)); err != nil {
+				t.Error(err)
+			} else if a.status != 404 {
+				t.Errorf("the end is answered %d %s", a.status, a.body)
+			}
+		})
+	}
+	for version := 2; version <= last; version++ {
+		sites[0].ask("PUT", "/v1/config/flags", "", fmt.Sprint(version)).wants(200)
+		if version == last/2 {
+			srv.DropConnections()
+		}
+	}
+	reached.Wait()
+	sites[0].ask("DELETE", "/v1/config/flags", "", "").wants(200)
+	watching.Wait()
 }
 
 // TestSemaphoreAndList: units of a semaphore with a limit, and lists by pages.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,17 +153,28 @@ func getConfig(x *call) error {
 	if err != nil {
 		return err
 	}
+	wait, err := x.duration("wait", 0, maxWait, time.Nanosecond)
+	if err != nil {
+		return err
+	}
+	known := strings.FieldsFunc(x.r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' })
+	if len(known) > 0 {
+		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}
+	} else if wait > 0 {
+		return badRequest("wait is for a change: send the ETag that you know as If-None-Match")
+	}
 	v, err := n.Config(x.name).Get(x.ctx, opts...)
+	if err == nil && wait > 0 && slices.Contains(known, etag(v.Version)) {
+		v, err = x.changed(n, v, wait)
+	}
 	if err != nil {
 		return err
 	}
 	h := x.w.Header()
 	h.Set("ETag", etag(v.Version))
-	for tag := range strings.SplitSeq(x.r.Header.Get("If-None-Match"), ",") {
-		if strings.TrimSpace(tag) == etag(v.Version) {
-			x.w.WriteHeader(http.StatusNotModified)
-			return nil
-		}
+	if slices.Contains(known, etag(v.Version)) {
+		x.w.WriteHeader(http.StatusNotModified)
+		return nil
 	}
 	h.Set("Content-Type", "application/octet-stream")
 	h.Set("Content-Disposition", "attachment")
@@ -170,6 +182,33 @@ func getConfig(x *call) error {
 	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
 	_, _ = x.w.Write(v.Data)
 	return nil
+}
+
+// changed waits until a configuration is another one than v, and returns v if it stays. What a watch
+// delivers may be older than v, so a difference is read again.
+func (x *call) changed(n *client.Node, v client.Value, wait time.Duration) (client.Value, error) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), wait)
+	defer cancel()
+	defer context.AfterFunc(x.api.ctx, cancel)()
+	for now, err := range n.Config(x.name).Watch(ctx) {
+		switch {
+		case x.api.ctx.Err() != nil:
+			return v, errClosing
+		case ctx.Err() != nil:
+			return v, nil
+		case err != nil:
+			return v, err
+		case now.Exists && now.Version == v.Version:
+			continue
+		}
+		asked, end := context.WithTimeout(x.r.Context(), answerTimeout)
+		now, err = n.Config(x.name).Get(asked, client.ReadConsistency(client.Strict))
+		end()
+		if err != nil || now.Version != v.Version {
+			return now, err
+		}
+	}
+	return v, nil
 }
 
 // changeConfig changes a configuration with a session of the gateway.
