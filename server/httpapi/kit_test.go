@@ -110,6 +110,17 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 	return a, nil
 }
 
+// until sends a request until its answer has a field: who holds something is read in a second at most,
+// or left out.
+func (s *site) until(field, method, path, session string) *answer {
+	s.t.Helper()
+	for {
+		if a := s.ask(method, path, session, ""); a.doc[field] != nil || a.status < 400 && a.status != 202 {
+			return a
+		}
+	}
+}
+
 // wants fails the test unless the answer has a status and, of a problem, a code.
 func (a *answer) wants(status int, code ...string) *answer {
 	a.t.Helper()
@@ -125,8 +136,9 @@ func (a *answer) wants(status int, code ...string) *answer {
 
 func (a *answer) number(key string) int64 {
 	a.t.Helper()
-	n, err := a.doc[key].(json.Number).Int64()
-	if err != nil {
+	text, ok := a.doc[key].(json.Number)
+	n, err := text.Int64()
+	if !ok || err != nil {
 		a.t.Fatalf("%s of %s: %v", key, a.body, err)
 	}
 	return n
