@@ -33,7 +33,7 @@ var layers = []struct {
 	{"server/request", []string{"server/request", "server/clienthost", "server/logging", "server/transport", "server/session", "server/delivery", "server/auth", "server/audit", "server/metrics", "server/governor", "server/operator", "protocol", "shard", "shard/leader", "shard/meta", "shard/ratelimit", "shard/replica"}},
 	{"server/shardhost", []string{"server/shardhost", "server/request", "server/delivery", "server/session", "server/transport", "server/membership", "server/cluster", "server/governor", "server/backup", "server/metrics", "server/busiest", "server/audit", "server/file", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
 	{"server/busiest", []string{"server/busiest", "protocol", "shard"}},
-	{"server/delivery", []string{"server/delivery", "protocol", "shard", "shard/replica"}},
+	{"server/delivery", []string{"server/delivery", "protocol", "shard"}},
 	{"server/cluster", []string{"server/cluster", "protocol", "server/discovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta", "shard/replica/beat"}},
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta", "shard/replica/beat"}},
 	{"server/discovery", []string{"server/discovery"}},

@@ -266,19 +266,19 @@ func TestRaces(t *testing.T) {
 				case 7:
 					h.SessionEnded(i % 5)
 				case 8:
-					h.ConnClosed(conn)
+					h.connClosed(conn)
 				}
 			}
-			h.ConnClosed(conn)
+			h.connClosed(conn)
 		})
 	}
 	for i := range uint64(400) {
 		machine.Lock()
 		h.Changed(i, ownerChange("ab"))
 		if i%50 == 0 {
-			h.NodeDropped(1)
+			h.nodeDropped(1)
 			h.InvalidateOneShots()
-			h.SnapshotInstalled()
+			h.snapshotInstalled()
 		}
 		machine.Unlock()
 	}

@@ -13,18 +13,14 @@ type LimitStreams struct{ ObjectStreams[LimitFilter] }
 // LimitFilter is what streams of one rate limit differ in.
 type LimitFilter struct{ Session uint64 }
 
-func newLimitStreams(d *Shard) *LimitStreams {
-	t := &LimitStreams{newObjectStreams[LimitFilter](d, "rate limit")}
+func newLimitStreams(h *Hubs) *LimitStreams {
+	t := &LimitStreams{newObjectStreams[LimitFilter](h, objectKind{what: "rate limit", use: "use", bucket: protocol.Bucket, leaderOnly: true})}
 	t.sendState = t.begin
-	t.refuse = d.refuseElsewhere
 	return t
 }
 
-// deleted cuts the streams over a rate limit that was deleted.
-func (l *LimitStreams) deleted(node uint64, name []byte) {
-	l.Cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
-		protocol.StatusNotFound, "the rate limit was deleted; nothing is left to use")
-}
+// changed sends nothing: what a leader leases out is not in the log. Notify reports it.
+func (l *LimitStreams) changed(Viewer, uint64, *shard.Events) {}
 
 // begin sends the beginning of a stream: its session is to refresh. mu is held.
 func (l *LimitStreams) begin(s *objectStream[LimitFilter], m *shard.Machine) {

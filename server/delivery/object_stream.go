@@ -10,30 +10,36 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// ObjectStreams are the streams over the processes, or over the tracks, of one shard on this
-// instance. F is what streams over the same object may differ in.
+// ObjectStreams are the streams over one kind of object, of one shard on this instance. F is what
+// streams over the same object may differ in.
 //
 // A stream begins with the object's state, read and sent inside Exclusive, so that the changes that
 // follow are those of later entries. A connection that takes no more gets the state again when it
 // has room, so nothing is queued here. Lock order: that of a hub.
 type ObjectStreams[F comparable] struct {
+	objectKind
 	shard  uint64
 	send   Sender
 	limits WatchLimits
 	quota  *WatcherQuota
-	what   string       // the kind of object, for error sentences
+	leader Leader
 	count  atomic.Int64 // of streams, so that an unwatched change costs one load
 
 	// sendState sends the state of a stream's object and marks the stream live, or cuts it. mu is
 	// held, and the log waits.
 	sendState func(s *objectStream[F], m *shard.Machine)
-	// refuse says why no stream may be opened now; nil: always allowed. mu is held.
-	refuse func() error
 
 	mu     sync.Mutex
 	closed bool
 	byName map[string]map[F][]*objectStream[F] // by node and name
 	byConn map[uint64][]*objectStream[F]
+}
+
+// objectKind is a kind of object that is watched by its name.
+type objectKind struct {
+	what, use  string                                              // for error sentences: "track", and what a stream does with it
+	bucket     func(node uint64, name []byte, total uint32) uint32 // of the object
+	leaderOnly bool                                                // streams exist only while this instance leads the shard
 }
 
 // objectStream is one that was opened.
@@ -45,10 +51,10 @@ type objectStream[F comparable] struct {
 	live     bool // the state was sent, and every change since
 }
 
-// newObjectStreams creates streams of a hosted shard; sendState is set before one is opened.
-func newObjectStreams[F comparable](d *Shard, what string) ObjectStreams[F] {
+// newObjectStreams creates the streams of a hosted shard; sendState is set before one is opened.
+func newObjectStreams[F comparable](h *Hubs, kind objectKind) ObjectStreams[F] {
 	return ObjectStreams[F]{
-		shard: d.id, send: d.host, limits: d.Semaphores.opt.Limits, quota: &d.Quota, what: what,
+		objectKind: kind, shard: h.id, send: h.Semaphores.send, limits: h.Semaphores.opt.Limits, quota: &h.Quota, leader: h.leader,
 		byName: make(map[string]map[F][]*objectStream[F]), byConn: make(map[uint64][]*objectStream[F]),
 	}
 }
@@ -58,17 +64,9 @@ func NameKey(node uint64, name []byte) string {
 	return string(append(binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(name)), node), name...))
 }
 
-// allObjects selects all for Cut.
-func allObjects(uint64, []byte) bool { return true }
-
-// objectsOf selects those of a coordination node for Cut.
-func objectsOf(node uint64) func(uint64, []byte) bool {
-	return func(n uint64, _ []byte) bool { return n == node }
-}
-
 // Open opens a stream on a connection; id is the request's. maxWatchers is how many watchers the
 // coordination node may have here. The stream's state is due: Page sends it. Errors: BAD_REQUEST,
-// OVERLOADED, and UNAVAILABLE for a stream over a track on an instance that does not lead.
+// OVERLOADED, and UNAVAILABLE for what only a leader streams on an instance that does not lead.
 func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, maxWatchers uint64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -90,10 +88,8 @@ func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 		return protocol.Errorf(protocol.StatusOverloaded, "watchers per %s are limited to %d; share a connection",
 			o.what, o.limits.Watchers)
 	}
-	if o.refuse != nil {
-		if err := o.refuse(); err != nil {
-			return err
-		}
+	if o.leaderOnly && !o.leader.Leading() { // leadershipLost takes the lock after this, or had it before
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", o.shard)
 	}
 	if err := o.quota.Reserve(node, maxWatchers); err != nil {
 		return err
@@ -108,20 +104,40 @@ func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 	return nil
 }
 
-// shut refuses all streams from now on.
 func (o *ObjectStreams[F]) shut() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.closed = true
 }
 
-// Close closes a stream, if there is one.
-func (o *ObjectStreams[F]) Close(conn, id uint64) {
+// Deleted cuts the streams over an object that was deleted.
+func (o *ObjectStreams[F]) Deleted(node uint64, name []byte) {
+	o.cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
+		protocol.StatusNotFound, "the "+o.what+" was deleted; nothing is left to "+o.use)
+}
+
+func (o *ObjectStreams[F]) nodeDropped(node uint64) {
+	o.cutNodes(func(n uint64) bool { return n == node }, protocol.StatusNotFound, textNodeDropped)
+}
+
+func (o *ObjectStreams[F]) bucketsFrozen(run bucketRun) {
+	o.cut(run.has(o.bucket), protocol.StatusWrongShard, "the "+o.what+"'s bucket moves to another shard; fetch the map and ask its instance")
+}
+
+func (o *ObjectStreams[F]) bucketsActive() {} // a stream is of one bucket
+
+func (o *ObjectStreams[F]) leadershipLost() {
+	if o.leaderOnly {
+		o.cut(func(uint64, []byte) bool { return true }, protocol.StatusUnavailable,
+			"the shard is led elsewhere now; fetch the map and watch again")
+	}
+}
+
+func (o *ObjectStreams[F]) closeStream(conn, id uint64) {
 	o.remove(conn, func(s *objectStream[F]) bool { return s.id == id })
 }
 
-// ConnClosed closes the streams of a connection.
-func (o *ObjectStreams[F]) ConnClosed(conn uint64) {
+func (o *ObjectStreams[F]) connClosed(conn uint64) {
 	o.remove(conn, func(*objectStream[F]) bool { return true })
 }
 
@@ -156,8 +172,12 @@ func (o *ObjectStreams[F]) drop(s *objectStream[F]) {
 	o.quota.Release(s.node)
 }
 
-// Cut ends the streams over the selected objects, with the reason.
-func (o *ObjectStreams[F]) Cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
+func (o *ObjectStreams[F]) cutNodes(which func(node uint64) bool, status protocol.Status, text string) {
+	o.cut(func(node uint64, _ []byte) bool { return which(node) }, status, text)
+}
+
+// cut ends the streams over the selected objects, with the reason.
+func (o *ObjectStreams[F]) cut(which func(node uint64, name []byte) bool, status protocol.Status, text string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var list []*objectStream[F]
@@ -181,8 +201,8 @@ func (o *ObjectStreams[F]) cutStream(s *objectStream[F], status protocol.Status,
 	o.send.Send(s.conn, frame, false)
 }
 
-// Restart restarts all streams from the state, because changes were missed.
-func (o *ObjectStreams[F]) Restart() {
+// snapshotInstalled restarts all streams from the state, because changes were missed.
+func (o *ObjectStreams[F]) snapshotInstalled() {
 	if o.count.Load() == 0 {
 		return
 	}
@@ -196,9 +216,7 @@ func (o *ObjectStreams[F]) Restart() {
 	}
 }
 
-// Page sends the state to one stream of the connection that waits for it, and reports whether
-// others wait. It is called inside Exclusive.
-func (o *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
+func (o *ObjectStreams[F]) sendDue(conn uint64, m *shard.Machine, _ int) (more bool) {
 	if o.count.Load() == 0 {
 		return false
 	}
@@ -212,7 +230,6 @@ func (o *ObjectStreams[F]) Page(conn uint64, m *shard.Machine) (more bool) {
 	return slices.ContainsFunc(o.byConn[conn], (*objectStream[F]).waits)
 }
 
-// waits reports whether a stream of the connection waits for the state.
 func (o *ObjectStreams[F]) waits(conn uint64) bool {
 	if o.count.Load() == 0 {
 		return false

@@ -18,8 +18,8 @@ type ProcessStreams struct {
 	changes  []protocol.ProcessChange
 }
 
-func newProcessStreams(d *Shard) *ProcessStreams {
-	t := &ProcessStreams{ObjectStreams: newObjectStreams[struct{}](d, "process")}
+func newProcessStreams(h *Hubs) *ProcessStreams {
+	t := &ProcessStreams{ObjectStreams: newObjectStreams[struct{}](h, objectKind{what: "process", use: "watch", bucket: protocol.ProcessBucket})}
 	t.sendState = t.sendProcess
 	return t
 }
@@ -52,8 +52,8 @@ func (p *ProcessStreams) sendProcess(s *objectStream[struct{}], m *shard.Machine
 	}
 }
 
-// changed sends what an entry changed. It is called in log order, by the apply goroutine.
-func (p *ProcessStreams) changed(machine Viewer, index uint64, list []shard.ProcessChange) {
+func (p *ProcessStreams) changed(machine Viewer, index uint64, ev *shard.Events) {
+	list := ev.ProcessChanges
 	if len(list) == 0 || p.count.Load() == 0 {
 		return
 	}

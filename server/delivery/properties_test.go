@@ -244,7 +244,7 @@ func (s *subscriberModel) readSome() {
 }
 
 func (s *subscriberModel) closeConn(id uint64) {
-	s.hub.ConnClosed(id)
+	s.hub.connClosed(id)
 	delete(s.conns, id)
 	for watch, a := range s.armed {
 		if a.conn == id {
@@ -269,7 +269,7 @@ func (s *subscriberModel) installSnapshot() {
 	for range rapid.IntRange(0, 5).Draw(s.t, "changes") {
 		s.mutate(s.store[1], 1)
 	}
-	s.invalidate(s.hub.SnapshotInstalled)
+	s.invalidate(s.hub.snapshotInstalled)
 }
 
 func (s *subscriberModel) readAll() { s.model.readAll(s.t) }

@@ -160,7 +160,7 @@ func (m *resumeModel) lose(c *resumeClient) {
 	if c.at == nil {
 		return
 	}
-	c.at.hub.ConnClosed(c.id)
+	c.at.hub.connClosed(c.id)
 	delete(c.at.conns, c.id)
 	c.at, c.view.live = nil, false
 }
@@ -192,9 +192,9 @@ func (m *resumeModel) comeBack() {
 func (m *resumeModel) move() {
 	for _, r := range m.replicas {
 		m.apply(r, len(m.log))
-		r.hub.BucketsFrozen(func(uint64, []byte) bool { return true })
+		r.hub.namesFrozen(func(uint64, []byte) bool { return true })
 		r.epoch++
-		r.hub.BucketsActive()
+		r.hub.bucketsActive()
 		r.lines = nil
 	}
 }
@@ -207,7 +207,7 @@ func (m *resumeModel) installSnapshot() {
 			apply(r.store[1], string(m.log[r.index][i].Name), &m.log[r.index][i].SemaphoreChange)
 		}
 	}
-	r.hub.SnapshotInstalled()
+	r.hub.snapshotInstalled()
 }
 
 // readAll has everybody connected, and compares what they have.

@@ -166,27 +166,27 @@ func (w *model) step(t *testing.T, d *datadriven.TestData) []string {
 		sort.Strings(out)
 		return append(out, fmt.Sprintf("live: %v", v.live))
 	case "conn_closed":
-		w.hub.ConnClosed(conn)
+		w.hub.connClosed(conn)
 	case "session_ended":
 		w.hub.SessionEnded(number(t, d, "session", 0))
 	case "session_unbound":
 		w.hub.SessionUnbound(conn, number(t, d, "session", 0), !d.HasArg("quiet"))
 	case "node_dropped":
 		delete(w.store, node)
-		w.hub.NodeDropped(node)
+		w.hub.nodeDropped(node)
 	case "invalidate":
 		w.hub.InvalidateOneShots()
 	case "snapshot_installed":
 		w.index += 100
-		w.hub.SnapshotInstalled()
+		w.hub.snapshotInstalled()
 	case "cut":
-		w.hub.Cut(func(n uint64) bool { return n == node || !d.HasArg("node") },
+		w.hub.cutNodes(func(n uint64) bool { return n == node || !d.HasArg("node") },
 			protocol.StatusUnavailable, "the shard left this instance; fetch the map")
 	case "frozen":
 		prefix := text(t, d, "names")
-		w.hub.BucketsFrozen(func(n uint64, name []byte) bool { return n == node && strings.HasPrefix(string(name), prefix) })
+		w.hub.namesFrozen(func(n uint64, name []byte) bool { return n == node && strings.HasPrefix(string(name), prefix) })
 	case "active":
-		w.hub.BucketsActive()
+		w.hub.bucketsActive()
 	case "watchers":
 		return []string{fmt.Sprintf("%d open, %d rejected", w.hub.opt.Quota.Open(node), w.over[node])}
 	case "stats":

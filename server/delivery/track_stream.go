@@ -10,8 +10,6 @@ import (
 type TrackStreams struct {
 	ObjectStreams[TrackFilter]
 
-	logTime func() uint64
-
 	// Buffers of one call.
 	status protocol.TrackStatus
 	events []protocol.TrackEvent
@@ -23,22 +21,15 @@ type TrackFilter struct {
 	Targets  bool   // only what changes targets
 }
 
-func newTrackStreams(d *Shard) *TrackStreams {
-	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](d, "track"), logTime: d.host.LogTime}
+func newTrackStreams(h *Hubs) *TrackStreams {
+	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](h, objectKind{what: "track", use: "watch", bucket: protocol.Bucket, leaderOnly: true})}
 	t.sendState = t.sendStatus
-	t.refuse = d.refuseElsewhere
 	return t
-}
-
-// deleted cuts the streams over a track that was deleted.
-func (t *TrackStreams) deleted(node uint64, name []byte) {
-	t.Cut(func(n uint64, x []byte) bool { return n == node && string(x) == string(name) },
-		protocol.StatusNotFound, "the track was deleted; nothing is left to watch")
 }
 
 // sendStatus sends the status of a stream's track. mu is held.
 func (t *TrackStreams) sendStatus(s *objectStream[TrackFilter], m *shard.Machine) {
-	err := m.Tracks().Describe(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.logTime(), &t.status)
+	err := m.Tracks().Describe(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.leader.LogTime(), &t.status)
 	if err != nil {
 		t.cutStream(s, protocol.StatusOf(err), err.Error())
 		return
@@ -47,8 +38,8 @@ func (t *TrackStreams) sendStatus(s *objectStream[TrackFilter], m *shard.Machine
 	t.send.Send(s.conn, protocol.AppendFrame(nil, protocol.KindTrackStatus, s.id, t.shard, &t.status), false)
 }
 
-// changed sends what an entry changed. It is called in log order, by the apply goroutine.
-func (t *TrackStreams) changed(index uint64, list []shard.TrackChange) {
+func (t *TrackStreams) changed(_ Viewer, index uint64, ev *shard.Events) {
+	list := ev.TrackChanges
 	if len(list) == 0 || t.count.Load() == 0 {
 		return
 	}

@@ -189,9 +189,13 @@ func (h *WatchHub) NextFlush() (due time.Duration, ok bool) {
 	return h.nextFlush, len(h.pending) > 0
 }
 
-// ConnClosed removes a connection, its streams and its one-shot watches. Nothing fires: the
+func (h *WatchHub) changed(_ Viewer, index uint64, ev *shard.Events) {
+	h.Changed(index, ev.SemaphoreChanges)
+}
+
+// connClosed removes a connection, its streams and its one-shot watches. Nothing fires: the
 // client's end of the connection reports the close.
-func (h *WatchHub) ConnClosed(id uint64) {
+func (h *WatchHub) connClosed(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.conns[id]
@@ -249,9 +253,9 @@ func (h *WatchHub) SessionUnbound(connID, id uint64, notify bool) {
 	h.firing = h.firing[:0]
 }
 
-// NodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its
+// nodeDropped fires the one-shot watches in a coordination node, with both flags, and cuts its
 // streams.
-func (h *WatchHub) NodeDropped(id uint64) {
+func (h *WatchHub) nodeDropped(id uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := h.nodes[id]
@@ -265,8 +269,7 @@ func (h *WatchHub) NodeDropped(id uint64) {
 	}
 	h.fireChanged()
 	h.dropHistories(func(x *history) bool { return x.node == n })
-	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound,
-		"the coordination node was dropped; nothing is left to watch")
+	h.cut(func(s *watchStream) bool { return s.node == n }, protocol.StatusNotFound, textNodeDropped)
 }
 
 // InvalidateOneShots fires every one-shot watch with neither flag, after a leader change or
@@ -276,6 +279,9 @@ func (h *WatchHub) InvalidateOneShots() {
 	defer h.mu.Unlock()
 	h.invalidateOneShots()
 }
+
+// leadershipLost ends the one-shot watches: only a leader knows that it missed no change.
+func (h *WatchHub) leadershipLost() { h.InvalidateOneShots() }
 
 func (h *WatchHub) invalidateOneShots() {
 	for _, n := range h.nodes {
@@ -293,10 +299,10 @@ func (h *WatchHub) invalidate(n *watchedNode) {
 	}
 }
 
-// SnapshotInstalled reports that the shard's state moved on without Changed, because a replica
+// snapshotInstalled reports that the shard's state moved on without Changed, because a replica
 // installed a snapshot. One-shot watches fire with neither flag, merged changes are dropped, and
 // every stream restarts from a snapshot. Called under the machine's lock.
-func (h *WatchHub) SnapshotInstalled() {
+func (h *WatchHub) snapshotInstalled() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.invalidateOneShots()
@@ -311,7 +317,6 @@ func (h *WatchHub) SnapshotInstalled() {
 	}
 }
 
-// shut refuses all watches from now on.
 func (h *WatchHub) shut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -319,9 +324,9 @@ func (h *WatchHub) shut() {
 	h.dropHistories(anyHistory)
 }
 
-// Cut ends what is watched in the nodes that match, because the instance can no longer serve it:
+// cutNodes ends what is watched in the nodes that match, because the instance can no longer serve it:
 // one-shot watches fire with neither flag, and streams are cut.
-func (h *WatchHub) Cut(which func(node uint64) bool, status protocol.Status, message string) {
+func (h *WatchHub) cutNodes(which func(node uint64) bool, status protocol.Status, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, n := range h.nodes {
@@ -333,11 +338,13 @@ func (h *WatchHub) Cut(which func(node uint64) bool, status protocol.Status, mes
 	h.cut(func(s *watchStream) bool { return which(s.node.id) }, status, message)
 }
 
-// BucketsFrozen reports whether this shard no longer serves a run of buckets; in reports whether a
-// name is in one of them. Changed reports nothing more about their names. So their one-shot watches
-// fire with neither flag, and their streams are cut. Streams of prefixes restart from a snapshot,
-// which names the buckets that it covers.
-func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
+func (h *WatchHub) bucketsFrozen(run bucketRun) { h.namesFrozen(run.has(protocol.Bucket)) }
+
+// namesFrozen ends the watches of the names that match, which this shard no longer serves: Changed
+// reports nothing more about them. So their one-shot watches fire with neither flag, and their
+// streams are cut. Streams of prefixes restart from a snapshot, which names the buckets that it
+// covers.
+func (h *WatchHub) namesFrozen(in func(node uint64, name []byte) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.nodes) == 0 {
@@ -362,9 +369,9 @@ func (h *WatchHub) BucketsFrozen(in func(node uint64, name []byte) bool) {
 	h.restartPrefixes()
 }
 
-// BucketsActive reports that this shard serves more buckets from now on, whose names Changed did
+// bucketsActive reports that this shard serves more buckets from now on, whose names Changed did
 // not report. Streams of prefixes restart from a snapshot.
-func (h *WatchHub) BucketsActive() {
+func (h *WatchHub) bucketsActive() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.nodes) == 0 {

@@ -165,7 +165,7 @@ func TestMergedBeforeTheEnd(t *testing.T) {
 	h.setData("a")
 	h.setData("a")
 	h.lines = nil
-	h.hub.NodeDropped(1)
+	h.hub.nodeDropped(1)
 	if len(h.lines) != 2 || !strings.Contains(h.lines[0], "delta") || !strings.Contains(h.lines[1], "cut") {
 		t.Errorf("%q, want a delta and a cut", h.lines)
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // watchStream is one opened Watch.
@@ -110,6 +111,19 @@ func (h *WatchHub) Close(connID, id uint64) bool {
 	h.remove(c.streams[id])
 	h.removeConnIfUnused(c)
 	return true
+}
+
+func (h *WatchHub) closeStream(conn, id uint64) { h.Close(conn, id) }
+
+func (h *WatchHub) sendDue(conn uint64, m *shard.Machine, maxBytes int) (more bool) {
+	return h.Page(conn, m.Semaphores(), maxBytes)
+}
+
+func (h *WatchHub) waits(conn uint64) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c := h.conns[conn]
+	return c != nil && len(c.pageQueue) > 0
 }
 
 // Page sends the next snapshot page that a stream of this connection waits for. Its streams take

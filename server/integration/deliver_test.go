@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: request.UnloggedNote}
 	reply := func(st protocol.Status) {
 		d.Raft().Exclusive(func(*shard.Machine) {
-			d.Reply(&origin, &shard.Event{Kind: shard.EventReply, Status: st, Text: "gone"})
+			d.Applied(d.Raft(), 0, []replica.Origin{origin}, &shard.Events{List: []shard.Event{{Kind: shard.EventReply, Status: st, Text: "gone"}}})
 			s.Requests.Flush()
 		})
 	}
@@ -88,6 +89,52 @@ func TestRelaxedAttachFails(t *testing.T) {
 	d.Failed(d.Raft(), []replica.Origin{origin}, protocol.StatusUnavailable)
 	if g := first.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Fatalf("goodbye is %+v", g)
+	}
+}
+
+// TestEventsReachTheirSession: each event of the log for a session is a frame on the connection that
+// has the session. An answer to a command that came through another instance is none.
+func TestEventsReachTheirSession(t *testing.T) {
+	s := start(t, nil)
+	c := connect(t, s)
+	r := c.session(c.node(), 1)
+	d := s.Serving.Shards.Get(r.Shard)
+	applied := func(e shard.Event) {
+		e.Session = r.Session
+		d.Raft().Exclusive(func(*shard.Machine) {
+			d.Applied(d.Raft(), 0, nil, &shard.Events{List: []shard.Event{e}})
+		})
+	}
+	name := []byte("s")
+	var result protocol.AcquireResult
+	applied(shard.Event{Kind: shard.EventAcquireResult, Seq: 3, Status: protocol.StatusOK, State: protocol.Acquired, OrderID: 9, Text: "why"})
+	c.event(protocol.KindAcquireResult, &result)
+	if want := (protocol.AcquireResult{Session: r.Session, Seq: 3, State: protocol.Acquired, OrderID: 9, Message: "why"}); !reflect.DeepEqual(result, want) {
+		t.Errorf("a grant: %+v, want %+v", result, want)
+	}
+	var lost protocol.LeaseLost
+	applied(shard.Event{Kind: shard.EventLeaseLost, Name: name, OrderID: 9, Text: "by force", Cause: 1})
+	c.event(protocol.KindLeaseLost, &lost)
+	if want := (protocol.LeaseLost{Session: r.Session, Name: name, OrderID: 9, Message: "by force", Cause: 1}); !reflect.DeepEqual(lost, want) {
+		t.Errorf("what was taken: %+v, want %+v", lost, want)
+	}
+	for _, command := range []int{0, 1, -1} {
+		applied(shard.Event{Kind: shard.EventReply, Command: command})
+	}
+	c.ping()
+	if len(c.later) != 0 {
+		t.Errorf("%d frames came for other instances' commands", len(c.later))
+	}
+	var ended protocol.SessionEnded
+	applied(shard.Event{Kind: shard.EventSessionEnded, Reason: protocol.EndExpired, Text: "late"})
+	c.event(protocol.KindSessionEnded, &ended)
+	if want := (protocol.SessionEnded{Session: r.Session, Reason: protocol.EndExpired, Message: "late"}); ended != want {
+		t.Errorf("an end: %+v, want %+v", ended, want)
+	}
+	applied(shard.Event{Kind: shard.EventAcquireResult, Seq: 4, Status: protocol.StatusSessionExpired, Text: "gone"})
+	c.event(protocol.KindAcquireResult, &result)
+	if result.Seq != 4 || result.Message != "late" {
+		t.Errorf("a result after the end: %+v, want the reason of the end", result)
 	}
 }
 

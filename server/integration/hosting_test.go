@@ -154,7 +154,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 		}
 	}
 	// A request may have found the shard before.
-	hub, name := d.Delivery(), []byte("svc")
+	hub, name := d.Hubs(), []byte("svc")
 	for what, err := range map[string]error{
 		"a stream":           hub.Semaphores.Open(1, 1, &protocol.Watch{Shard: d.ID(), Node: node, Name: name}, 10),
 		"a one-shot watch":   hub.Semaphores.OneShot(1, 0, node, name, protocol.WatchData, 2, 10),

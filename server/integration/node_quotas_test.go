@@ -245,7 +245,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 		t.Errorf("watchers keep nobody from locking: %v", err)
 	}
 	_ = x.c.nc.Close()
-	await.True(t, "the end of the watchers", func() bool { return d.Delivery().Quota.Open(x.small) == 0 })
+	await.True(t, "the end of the watchers", func() bool { return d.Hubs().Quota.Open(x.small) == 0 })
 	for i, open := range watches[:4] {
 		if err := open(friend); err != nil {
 			t.Errorf("watch %d, when the others are gone: %v", i, err)

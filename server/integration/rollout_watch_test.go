@@ -45,7 +45,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 		t.Errorf("after one was closed another was answered %v", err)
 	}
 	_ = other.nc.Close()
-	await.True(t, "the streams of a connection to go with it", func() bool { return d.Delivery().Tracks.Len() == 1 })
+	await.True(t, "the streams of a connection to go with it", func() bool { return d.Hubs().Tracks.Len() == 1 })
 
 	// Of one location, and of what an instance needs, no more is told.
 	narrow := connect(t, s)
@@ -127,7 +127,7 @@ func TestRolloutBehind(t *testing.T) {
 	slow.must(protocol.KindTrackWatch, k.at, &protocol.TrackWatch{Node: k.node, Name: k.name}, nil)
 	slow.event(protocol.KindTrackStatus, nil)
 	// What is not read fills the sockets' buffers first.
-	stands := func() bool { return k.host().Delivery().Tracks.Waiting() > 0 }
+	stands := func() bool { return k.host().Hubs().Tracks.Waiting() > 0 }
 	for !stands() {
 		for range 200 {
 			m := &protocol.TrackAdmin{Head: k.head(k.session), Name: k.name, Verb: protocol.TrackPause}

@@ -335,7 +335,7 @@ func TestStopTakesTicketBack(t *testing.T) {
 	remote.must(protocol.KindPresentTicket, 0, &protocol.PresentTicket{Ticket: s.Ticket, Description: "raw"}, nil)
 	remote.must(protocol.KindDescribe, remote.bucket(node, name), &protocol.Describe{Session: s.Session, Node: node,
 		Name: []byte(name), Flags: protocol.WatchOwners, WatchID: 7}, nil)
-	watched := func() int { return servers[1].Serving.Shards.Get(shards[1]).Delivery().Semaphores.Stats().OneShots }
+	watched := func() int { return servers[1].Serving.Shards.Get(shards[1]).Hubs().Semaphores.Stats().OneShots }
 	if n := watched(); n != 1 {
 		t.Fatalf("%d watches are armed", n)
 	}

@@ -115,18 +115,18 @@ func TestWatchTooLate(t *testing.T) {
 		d.Raft().Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
 		return err
 	}
-	if err := arm(); err != nil || d.Delivery().Semaphores.Stats().OneShots != 1 {
-		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
+	if err := arm(); err != nil || d.Hubs().Semaphores.Stats().OneShots != 1 {
+		t.Fatal(err, d.Hubs().Semaphores.Stats().OneShots)
 	}
 	c.must(protocol.KindSessionStop, uint64(protocol.SessionBucket(r.Session)), &protocol.SessionStop{Session: r.Session, Epoch: 1}, nil)
 	c.event(protocol.KindSessionEnded, nil)
-	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.Delivery().Semaphores.Stats().OneShots != 0 {
-		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
+	if err := arm(); !errors.Is(err, protocol.StatusSessionExpired) || d.Hubs().Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.Hubs().Semaphores.Stats().OneShots)
 	}
 	_ = c.nc.Close()
-	await.True(t, "the end of the connection", func() bool { return !sc.Watch(d.Delivery()) })
-	if err := arm(); err != nil || d.Delivery().Semaphores.Stats().OneShots != 0 {
-		t.Fatal(err, d.Delivery().Semaphores.Stats().OneShots)
+	await.True(t, "the end of the connection", func() bool { return !sc.Watch(d.Hubs()) })
+	if err := arm(); err != nil || d.Hubs().Semaphores.Stats().OneShots != 0 {
+		t.Fatal(err, d.Hubs().Semaphores.Stats().OneShots)
 	}
 }
 

@@ -229,7 +229,7 @@ func TestSlowStream(t *testing.T) {
 	id := w.send(protocol.KindWatch, b, &protocol.Watch{Shard: d.ID(), Node: node, Name: []byte("cfg")})
 	w.event(protocol.KindSnapshot, nil)
 	data := make([]byte, 100<<10)
-	for i := byte(1); d.Delivery().Semaphores.Stats().FellBehind == 0; i++ {
+	for i := byte(1); d.Hubs().Semaphores.Stats().FellBehind == 0; i++ {
 		data[0] = i
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
 	}
@@ -270,7 +270,7 @@ func TestManySlowStreams(t *testing.T) {
 	data, most := make([]byte, size), int64(0)
 	// A stream can be behind for a moment before its socket's buffers are full: on until what waits
 	// is over the total too.
-	for i := 0; d.Delivery().Semaphores.Stats().FellBehind < slow || most < total; i++ {
+	for i := 0; d.Hubs().Semaphores.Stats().FellBehind < slow || most < total; i++ {
 		data[0], data[1] = byte(i), byte(i>>8)
 		c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(r.Session), Name: []byte("cfg"), Data: data}, nil)
 		most = max(most, s.Transport.UnreadBytes())

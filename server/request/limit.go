@@ -94,6 +94,6 @@ func watchLimit(c *Client, p *cycle, h protocol.Header, t target) {
 		_, err = machine.RateLimits().View(m.Node, root, 0)
 	})
 	p.openStream(c, d, h, err, func() error {
-		return d.Delivery().Limits.Open(c.ID(), h.ID, m.Node, root, delivery.LimitFilter{Session: m.Session}, most)
+		return d.Hubs().Limits.Open(c.ID(), h.ID, m.Node, root, delivery.LimitFilter{Session: m.Session}, most)
 	})
 }

@@ -106,6 +106,6 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 		err = nil // the process may come
 	}
 	p.openStream(c, d, h, err, func() error {
-		return d.Delivery().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
+		return d.Hubs().Processes.Open(c.ID(), h.ID, m.Node, m.Name, struct{}{}, most)
 	})
 }

@@ -239,7 +239,7 @@ func (r *RateLimits) tick() {
 		}
 		r.leases.Tick(m, r.host.Raft().LogTime(), func(node uint64, name string, session, revision uint64) {
 			r.Notified.Add(1)
-			r.host.Delivery().Limits.Notify(node, name, session, revision)
+			r.host.Hubs().Limits.Notify(node, name, session, revision)
 		})
 		r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	})

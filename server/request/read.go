@@ -417,8 +417,8 @@ func remaining(s *protocol.SessionInfo, behind uint64) uint64 {
 // the request came in; since then it may have ended, or been attached elsewhere, and nothing may be
 // told to it here any more.
 func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
-	hub := host.Delivery().Semaphores
-	if !c.Watch(host.Delivery()) {
+	hub := host.Hubs().Semaphores
+	if !c.Watch(host.Hubs()) {
 		return nil // closed: nobody is there to be told
 	}
 	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {

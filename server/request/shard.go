@@ -16,7 +16,7 @@ import (
 type Shard interface {
 	session.Home
 	Raft() *replica.Shard
-	Delivery() *delivery.Shard
+	Hubs() *delivery.Hubs
 	Requests() *ShardRequests
 
 	// Leading reports whether this instance leads the shard, as far as its log says.

@@ -94,13 +94,13 @@ func (p *pager) serve(c *Client) (more bool) {
 	// An answer to the request that opened a stream goes out before its first page.
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	sent, more := d.Delivery().CachedPage(c.ID(), PageBytes)
+	sent, more := d.Hubs().CachedPage(c.ID(), PageBytes)
 	if sent {
 		s.transport.Flush()
 		return more
 	}
 	d.Raft().Exclusive(func(m *shard.Machine) {
-		more = d.Delivery().Page(c.ID(), m, PageBytes)
+		more = d.Hubs().Page(c.ID(), m, PageBytes)
 	})
 	s.transport.Flush()
 	return more

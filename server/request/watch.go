@@ -53,10 +53,10 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 			"the bucket moves between shards, or has not arrived here yet; watch again when this instance says that it is served")
 		return
 	}
-	c.Watch(d.Delivery())
+	c.Watch(d.Hubs())
 	c.pageMu.Lock()
 	defer c.pageMu.Unlock()
-	if err := d.Delivery().Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
+	if err := d.Hubs().Semaphores.Open(c.ID(), h.ID, m, most); err != nil {
 		p.out.FailError(c, h.Kind, h.ID, err)
 		return
 	}
@@ -66,7 +66,7 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 // openStream opens a stream over an object of a shard, unless err says why not. How the object
 // stands follows the reply, from the shard's pager.
 func (p *cycle) openStream(c *Client, d Shard, h protocol.Header, err error, open func() error) {
-	if err == nil && c.Watch(d.Delivery()) {
+	if err == nil && c.Watch(d.Hubs()) {
 		c.pageMu.Lock()
 		defer c.pageMu.Unlock()
 		err = open()

@@ -29,15 +29,15 @@ func (s *Shard) ConnClosed(conn uint64, heard time.Duration) { s.Raft().ConnClos
 func (s *Shard) Restored(*replica.Shard) {
 	defer s.serving.Requests.Guard("restored", nil)
 	s.counts.restart()
-	s.delivery.SnapshotInstalled()
-	s.out.Flush()
+	s.hubs.SnapshotInstalled()
+	s.events.out.Flush()
 }
 
 // Stale implements replica.StaleSink. It ends what is watched in nodes whose RELAXED reads are
 // refused here from then on, because the machine may be older than their grace period.
 func (s *Shard) Stale(rep *replica.Shard, age time.Duration) {
 	defer s.serving.Requests.Guard("stale", nil)
-	watched := s.delivery.Quota.Nodes()
+	watched := s.hubs.Quota.Nodes()
 	if len(watched) == 0 {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *Shard) Stale(rep *replica.Shard, age time.Duration) {
 			stale[node] = ok && age >= time.Duration(c.GracePeriod)*time.Millisecond
 		}
 	})
-	s.delivery.Stale(func(node uint64) bool { return stale[node] })
+	s.hubs.Stale(func(node uint64) bool { return stale[node] })
 	s.serving.Requests.Flush()
 }
 
@@ -96,5 +96,20 @@ func (s *Shard) Failed(_ *replica.Shard, origins []replica.Origin, st protocol.S
 			continue
 		}
 		c.RejectSubmit(o, s, og.Kind, og.Request, st)
+	}
+}
+
+// unloggedAttachFailed takes back a RELAXED attach that the log did not take, and notifies the
+// client: the session is not attached.
+func (s *Shard) unloggedAttachFailed(c *request.Client, session uint64, st protocol.Status, text string) {
+	c.Unbind(session, st == protocol.StatusSessionExpired)
+	switch st {
+	case protocol.StatusSessionExpired:
+		c.Append(protocol.KindSessionEnded, 0, s.ID(),
+			&protocol.SessionEnded{Session: session, Reason: protocol.EndExpired, Message: text})
+	default:
+		// The client attaches again with a higher epoch when it is back.
+		c.Close(transport.Graceful, protocol.StatusUnavailable,
+			"the shard could not log an attach of this connection; reconnect and attach again")
 	}
 }

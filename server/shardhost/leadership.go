@@ -74,10 +74,10 @@ func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
 		signal(s.leaderChanged)
 	}
 	if was && !leading {
-		s.delivery.LeadershipLost()
+		s.hubs.LeadershipLost()
 		s.grants.Reset()
 	}
-	s.out.Flush()
+	s.events.out.Flush()
 }
 
 // announceLeaders notifies clients when the shard has a new master, or serves buckets that have
@@ -109,9 +109,6 @@ func (s *Shard) leaderMessage() *protocol.MapChanged {
 	}
 	return &protocol.MapChanged{Version: r.State.MapVersion(), Shard: s.ID(), Master: master, Term: term}
 }
-
-// BucketsActive implements delivery.Host: it has announceLeaders run.
-func (s *Shard) BucketsActive() { signal(s.bucketsActive) }
 
 // signal notes that there is something to do, if that is not noted yet.
 func signal(c chan struct{}) {

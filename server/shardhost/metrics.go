@@ -18,7 +18,7 @@ func logSeconds(ms uint64) float64 { return float64(ms) / 1000 }
 func writeShards(p *metrics.Page, shards []*Shard) {
 	led, silent := 0, 0
 	for _, d := range shards {
-		st, hub := d.Raft().Stats(), d.delivery.Semaphores.Stats()
+		st, hub := d.Raft().Stats(), d.hubs.Semaphores.Stats()
 		var size shard.Sizes
 		d.Raft().View(func(machine *shard.Machine) { size = machine.Metrics().Sizes() })
 		if st.Leading {

@@ -130,7 +130,7 @@ func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64,
 						g.waiting[node] = true
 					}
 				}
-				u[quotaWatchers].used += d.delivery.Quota.Open(node)
+				u[quotaWatchers].used += d.hubs.Quota.Open(node)
 			}
 		})
 	}

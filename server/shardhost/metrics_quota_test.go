@@ -44,7 +44,7 @@ func TestRefusalsNeverGoBack(t *testing.T) {
 	s := NewServing(ServingConfig{Requests: request.New(request.Config{Metrics: m, Context: t.Context()}), Metrics: m})
 	defer s.Close()
 	leaves := s.newShard(2, 1)
-	if err := leaves.delivery.Quota.Reserve(node, 0); err == nil {
+	if err := leaves.hubs.Quota.Reserve(node, 0); err == nil {
 		t.Fatal("a watcher over the quota was let in")
 	}
 	s.refusals.add(node, [quotaWatchers]uint64{shard.QuotaWaiters: 5}, [quotaWatchers]uint64{shard.QuotaWaiters: 3})

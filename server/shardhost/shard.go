@@ -3,19 +3,17 @@ package shardhost
 import (
 	"context"
 	"sync"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/busiest"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/server/request"
-	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/transport"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // Shard is a data shard of which a replica runs on this instance: the replica, and what serves it
-// to clients. It is the replica's sink, and delivery's host.
+// to clients. It is the replica's sink, and the hubs' sender.
 //
 // Goroutines of a hosted shard, and what each waits for. The engine's worker beside them applies
 // entries, and calls the sink: it is the apply goroutine.
@@ -38,7 +36,7 @@ type Shard struct {
 	running sync.WaitGroup     // them
 
 	requests *request.ShardRequests
-	delivery *delivery.Shard
+	hubs     *delivery.Hubs
 	*memberSink
 	tracks *trackDecisions
 	grants busiest.Grants
@@ -46,20 +44,15 @@ type Shard struct {
 	leadership
 	sizes sizeCounter
 
-	// Of the apply goroutine: sink methods that come in log order.
-	out          *request.Outbox
-	ticketSigner session.Signer
-	ticket       []byte
-	replies      delivery.Replies
-	ended        protocol.SessionEnded
-	round        roundWriter
-	appliedAt    time.Duration // clock
-	slowWaits    slowWaitLog
-	counts       leaderCounts
+	events    eventRouter // of the apply goroutine, as the rest
+	slowWaits slowWaitLog
+	counts    leaderCounts
 }
 
 var (
 	_ replica.Sink       = (*Shard)(nil)
+	_ delivery.Sender    = (*Shard)(nil)
+	_ delivery.Leader    = (*Shard)(nil)
 	_ replica.MemberSink = (*Shard)(nil)
 	_ replica.Restorer   = (*Shard)(nil)
 	_ replica.StaleSink  = (*Shard)(nil)
@@ -68,13 +61,14 @@ var (
 
 // newShard makes a shard whose replica is about to be started.
 func (s *Serving) newShard(id, rep uint64) *Shard {
-	d := &Shard{id: id, Replica: rep, serving: s, out: s.Requests.NewOutbox()}
+	d := &Shard{id: id, Replica: rep, serving: s}
+	d.events = eventRouter{host: d, out: s.Requests.NewOutbox()}
 	d.leaderChanged, d.bucketsActive = make(chan struct{}, 1), make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
-	d.delivery = delivery.NewShard(id, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
+	d.hubs = delivery.NewHubs(id, d, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
 		Histories: s.histories, FanningOut: s.Requests.FanningOut})
-	d.delivery.Quota.Rejected = s.refusals.addWatcher
+	d.hubs.Quota.Rejected = s.refusals.addWatcher
 	return d
 }
 
@@ -92,7 +86,7 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 		return err
 	}
 	d.raft = raft
-	d.serving.flusher.Add(d.delivery.Semaphores)
+	d.serving.flusher.Add(d.hubs.Semaphores)
 	h.Shards.add(d)
 	for _, run := range []func(context.Context){d.announceLeaders, d.requests.Run} {
 		d.running.Add(1)
@@ -120,17 +114,17 @@ func (h *Hosting) CloseShard(d *Shard) error {
 // not be started. Watches end with doubt. Connections with sessions at home in the shard are closed,
 // so that their clients go where the shard is now. A shard that was never opened has neither.
 func (s *Shard) closed() {
-	s.serving.flusher.Remove(s.delivery.Semaphores)
-	s.delivery.Close()
+	s.serving.flusher.Remove(s.hubs.Semaphores)
+	s.hubs.Close()
 	s.serving.Requests.EachClient(func(c *request.Client) {
 		if c.HasHome(s) {
 			c.Close(transport.Graceful, protocol.StatusUnavailable,
 				"the shard does not run on this instance any more; fetch the map and reconnect")
 		}
-		c.Forget(s, s.delivery)
+		c.Forget(s, s.hubs)
 	})
 	s.serving.Requests.Flush()
-	s.out.Close()
+	s.events.out.Close()
 	s.outbox.Close()
 	s.requests.Close()
 }
@@ -141,8 +135,8 @@ func (s *Shard) ID() uint64 { return s.id }
 // Raft is the replica. Nothing may call this before it has been started.
 func (s *Shard) Raft() *replica.Shard { return s.raft }
 
-// Delivery implements request.Shard.
-func (s *Shard) Delivery() *delivery.Shard { return s.delivery }
+// Hubs implements request.Shard.
+func (s *Shard) Hubs() *delivery.Hubs { return s.hubs }
 
 // Requests implements request.Shard.
 func (s *Shard) Requests() *request.ShardRequests { return s.requests }

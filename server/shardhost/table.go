@@ -48,7 +48,7 @@ func (t *Table) Shard(id uint64) request.Shard {
 // CloseStream implements request.Shards.
 func (t *Table) CloseStream(conn, watch uint64) {
 	for _, d := range t.All() {
-		d.delivery.CloseStream(conn, watch)
+		d.hubs.CloseStream(conn, watch)
 	}
 }
 

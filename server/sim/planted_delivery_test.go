@@ -99,17 +99,17 @@ var deliveryFaults = []plantedFault{
 		"server/delivery", "TestObjectStreamFallsBehind", "",
 	},
 	{
-		"tracks-not-restarted", "server/delivery/shard.go",
-		[]string{"\ts.Tracks.Restart()\n", ""},
+		"tracks-not-restarted", "server/delivery/hubs.go",
+		[]string{"\t\tx.snapshotInstalled()\n", "\t\tif x != hub(h.Tracks) {\n\t\t\tx.snapshotInstalled()\n\t\t}\n"},
 		"server/delivery", "TestSnapshotInstalled", "",
 	},
 	{
-		"frozen-track-kept", "server/delivery/shard.go",
-		[]string{"s.Tracks.Cut(in(protocol.Bucket), protocol.StatusWrongShard,", "_ = []any{protocol.StatusWrongShard,", "\"the track's bucket moves to another shard; fetch the map and ask its instance\")", "\"the track's bucket moves to another shard; fetch the map and ask its instance\"}"},
+		"frozen-track-kept", "server/delivery/object_stream.go",
+		[]string{"run.has(o.bucket)", "func(node uint64, name []byte) bool { return !o.leaderOnly && run.has(o.bucket)(node, name) }"},
 		"server/delivery", "TestWatchesEnd", "",
 	},
 	{
-		"detached-by-itself", "server/delivery/shard.go",
+		"detached-by-itself", "server/delivery/hubs.go",
 		[]string{"if was == 0 || was>>16 == epoch>>16 {", "if was == 0 {"},
 		"server/delivery", "TestWatchesEnd", "",
 	},

@@ -1,13 +1,13 @@
-package delivery
+package shardhost
 
 import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
-// Replies makes the bodies of replies from the events of successful commands. It reuses its memory:
+// replies makes the bodies of replies from the events of successful commands. It reuses its memory:
 // a body is valid until the next call. The zero value is ready.
-type Replies struct {
+type replies struct {
 	session       protocol.SessionReply
 	update        protocol.UpdateReply
 	acquire       protocol.AcquireReply
@@ -21,16 +21,16 @@ type Replies struct {
 	limitRevision protocol.LimitRevision
 }
 
-// Session is the body of the reply to a start or an attach of a session.
-func (r *Replies) Session(shard uint64, e *shard.Event, ticket []byte) protocol.Message {
+// sessionBody returns the body of the reply to a start or an attach of a session.
+func (r *replies) sessionBody(shard uint64, e *shard.Event, ticket []byte) protocol.Message {
 	r.session = protocol.SessionReply{Session: e.Session, Epoch: e.Epoch, Shard: shard, Timeout: e.Timeout,
 		Grace: e.Grace, Ticket: ticket,
 		Node: e.Node, ReadConsistency: protocol.Consistency(e.Result)}
 	return &r.session
 }
 
-// Body is the body of the reply to a command of any other kind; nil for an empty one.
-func (r *Replies) Body(kind protocol.Kind, e *shard.Event) protocol.Message {
+// body returns the body of the reply to a command of any other kind; nil for an empty one.
+func (r *replies) body(kind protocol.Kind, e *shard.Event) protocol.Message {
 	switch kind {
 	case protocol.KindUpdate:
 		r.update = protocol.UpdateReply{Version: e.Result}

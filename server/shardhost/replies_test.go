@@ -1,4 +1,4 @@
-package delivery
+package shardhost
 
 import (
 	"reflect"
@@ -30,25 +30,25 @@ func TestReplies(t *testing.T) {
 		protocol.KindTrackPoll:     poll,
 		protocol.KindTrackPublish:  &protocol.TrackVersion{Version: 7},
 	}
-	var r Replies
+	var r replies
 	for kind := range protocol.Kind(128) {
-		got := r.Body(kind, e)
+		got := r.body(kind, e)
 		if w, ok := want[kind]; !ok && got != nil || ok && !reflect.DeepEqual(got, w) {
 			t.Errorf("kind %v: %+v, want %+v", kind, got, w)
 		}
 	}
 	wantSession := &protocol.SessionReply{Session: 1, Epoch: 2, Shard: 9, Timeout: 3, Grace: 4, Ticket: []byte("ticket"),
 		Node: 5, ReadConsistency: 7}
-	if got := r.Session(9, e, []byte("ticket")); !reflect.DeepEqual(got, wantSession) {
+	if got := r.sessionBody(9, e, []byte("ticket")); !reflect.DeepEqual(got, wantSession) {
 		t.Errorf("a session: %+v, want %+v", got, wantSession)
 	}
 	e.Result = 1
-	if got, want := r.Body(protocol.KindRelease, e), (&protocol.ReleaseReply{Released: true, Transferred: true}); !reflect.DeepEqual(got, want) {
+	if got, want := r.body(protocol.KindRelease, e), (&protocol.ReleaseReply{Released: true, Transferred: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("a hand-over: %+v, want %+v", got, want)
 	}
 	e.Result = 7
 	e.AlreadyMember = false
-	if got, want := r.Body(protocol.KindProcessJoin, e), (&protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true}); !reflect.DeepEqual(got, want) {
+	if got, want := r.body(protocol.KindProcessJoin, e), (&protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("a member that returned: %+v, want %+v", got, want)
 	}
 	e.Flag, e.AlreadyMember, e.State = false, false, protocol.Accepted
@@ -57,7 +57,7 @@ func TestReplies(t *testing.T) {
 		protocol.KindRelease:     &protocol.ReleaseReply{},
 		protocol.KindProcessJoin: &protocol.ProcessJoinReply{Order: 6, Topology: 7},
 	} {
-		if got := r.Body(kind, e); !reflect.DeepEqual(got, want) {
+		if got := r.body(kind, e); !reflect.DeepEqual(got, want) {
 			t.Errorf("kind %v again: %+v, want %+v", kind, got, want)
 		}
 	}

@@ -7,28 +7,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Sender writes to connections. The hub calls it with its lock held, often inside an Apply. It must
-// not block and must not call the hub back.
-type Sender interface {
-	// Send appends frame, one or more whole frames with their lengths, to a connection's outgoing
-	// bytes, in the order of the calls. Many connections share the bytes, which never change. If
-	// droppable, a connection over its soft bound takes nothing, and Send returns false. The hub
-	// then stops the connection's streams and restarts them from a snapshot (PagesDue). Other
-	// frames are always taken; the sender closes a connection over its hard bound. An unknown
-	// connection takes everything and does nothing.
-	Send(conn uint64, frame []byte, droppable bool) bool
-
-	// SendPage appends a frame in two parts, which a connection always takes. Many connections share
-	// the second part, which never changes and may be empty; the first is the connection's.
-	SendPage(conn uint64, head, shared []byte)
-
-	// PagesDue reports that streams of this connection wait for snapshot pages. As soon as the
-	// connection's outgoing bytes are under the soft bound, its owner calls WatchHub.Page inside
-	// Shard.Exclusive, and again while Page returns true and there is room. PagesDue may be called
-	// again meanwhile. It is called again for what comes after a Page has returned false.
-	PagesDue(shard, conn uint64)
-}
-
 // SnapshotReader is what Page reads from: the semaphores of the shard's machine.
 type SnapshotReader interface {
 	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error)

@@ -8,44 +8,18 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
-
-	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// recordingHost is the server's side of a shard, as far as the shard sees it: it notes each call in
-// the lines of its model.
-type recordingHost struct {
+// hubsModel is the hubs of a shard on a machine that leads, with recorded connections.
+type hubsModel struct {
 	*machineModel
-	d       *Shard
+	d       *Hubs
 	leading bool
 }
 
-func (h *recordingHost) note(format string, args ...any) {
-	h.lines = append(h.lines, fmt.Sprintf(format, args...))
-}
-
-func (h *recordingHost) View(fn func(*shard.Machine)) { fn(h.m) }
-func (h *recordingHost) Leading() bool                { return h.leading }
-func (h *recordingHost) LogTime() uint64              { return h.m.LogTime() }
-func (h *recordingHost) Reply(o *replica.Origin, e *shard.Event) {
-	h.note("reply to request %d of connection %d: %v", o.Request, o.Conn, e.Status)
-}
-func (h *recordingHost) Notify(session uint64, kind protocol.Kind, m protocol.Message) {
-	h.note("session %d is notified: kind %d, %+v", session, kind, m)
-}
-func (h *recordingHost) AcquireResult(m *protocol.AcquireResult) { h.note("result %+v", *m) }
-func (h *recordingHost) NotifyMember(e *shard.Event)             { h.note("member %d is notified", e.Session) }
-func (h *recordingHost) SessionAttached(conn uint64, e *shard.Event) {
-	h.note("session %d is attached on connection %d", e.Session, conn)
-}
-func (h *recordingHost) SessionEnded(e *shard.Event) { h.note("session %d has ended", e.Session) }
-func (h *recordingHost) DetachSessions(first, count uint32) {
-	h.note("sessions of %d buckets from %d on are detached", count, first)
-}
-func (h *recordingHost) Forced(index uint64, e *shard.Event) {
-	h.note("an operator took something of session %d at %d", e.Session, index)
-}
-func (h *recordingHost) BucketsActive() { h.note("clients are told of more buckets") }
+func (h *hubsModel) View(fn func(*shard.Machine)) { fn(h.m) }
+func (h *hubsModel) Leading() bool                { return h.leading }
+func (h *hubsModel) LogTime() uint64              { return h.m.LogTime() }
 
 // watched is one of each kind of watch. Those of connection 1 are in node 1, those of connection 2
 // in node 2.
@@ -62,10 +36,10 @@ conn 2 stream 3: process p
 conn 2 one-shot 7 of session 80: semaphore s
 `
 
-// newShardModel is a shard that leads, with the watches above. Each stream has its first page.
-func newShardModel(t *testing.T) *recordingHost {
+// newHubsModel makes the hubs of a shard that leads, with the watches above. Each stream has its first page.
+func newHubsModel(t *testing.T) *hubsModel {
 	t.Helper()
-	h := &recordingHost{machineModel: newMachineModel(2), leading: true}
+	h := &hubsModel{machineModel: newMachineModel(2), leading: true}
 	session := h.startSession()
 	for i, name := range []string{"t", "u"} {
 		h.begin()
@@ -75,7 +49,7 @@ func newShardModel(t *testing.T) *recordingHost {
 		})
 		h.apply()
 	}
-	h.d = NewShard(testShard, h, WatchOptions{Window: -1})
+	h.d = NewHubs(testShard, h, h, WatchOptions{Window: -1})
 	h.conn(1)
 	h.conn(2)
 	for _, err := range []error{
@@ -102,7 +76,7 @@ func newShardModel(t *testing.T) *recordingHost {
 }
 
 // pages reads all pages that are due.
-func (h *recordingHost) pages() {
+func (h *hubsModel) pages() {
 	for conn := uint64(1); conn <= 2; conn++ {
 		for h.d.Page(conn, h.m, 100) {
 		}
@@ -110,7 +84,7 @@ func (h *recordingHost) pages() {
 }
 
 // did are the lines of what f does. Some of it is in no order.
-func (h *recordingHost) did(f func()) string {
+func (h *hubsModel) did(f func()) string {
 	h.lines = nil
 	f()
 	lines := slices.Clone(h.lines)
@@ -118,53 +92,14 @@ func (h *recordingHost) did(f func()) string {
 	return strings.Join(lines, "\n")
 }
 
-// applied delivers events as those of entry 50, in which a request of connection 1 was.
-func (h *recordingHost) applied(events ...shard.Event) {
-	h.d.Applied(h, 50, []replica.Origin{{Conn: 1, Request: 33}}, &shard.Events{List: events})
-}
-
-// TestApplied: what each event of the log makes the host do.
-func TestApplied(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name     string
-		event    shard.Event
-		follower bool
-		want     string
-	}{
-		{name: "a reply", event: shard.Event{Kind: shard.EventReply, Status: protocol.StatusAborted},
-			want: "reply to request 33 of connection 1: aborted"},
-		{name: "a reply to a command of another instance", event: shard.Event{Kind: shard.EventReply, Command: 1}},
-		{name: "a reply to no command", event: shard.Event{Kind: shard.EventReply, Command: -1}},
-		{name: "a grant", event: shard.Event{Kind: shard.EventAcquireResult, Session: 70, Seq: 3, Status: protocol.StatusOK,
-			State: protocol.Acquired, OrderID: 9, Text: "why"},
-			want: "result {Session:70 Seq:3 Status:ok State:1 OrderID:9 Message:why Grant:<nil>}"},
-		{name: "what an operator took", event: shard.Event{Kind: shard.EventLeaseLost, Session: 70, Name: []byte("s"), OrderID: 9},
-			want: "an operator took something of session 70 at 50\n" +
-				"session 70 is notified: kind 70, &{Session:70 Name:[115] OrderID:9 Message: Cause:0}"},
-		{name: "an owner is preempted", event: shard.Event{Kind: shard.EventLeasePreempted, Session: 70, Name: []byte("s"), OrderID: 9, Result: 71,
-			Grant: &protocol.Grant{Now: 1, Until: 2, Preemption: 3}},
-			want: "session 70 is notified: kind 79, &{Session:70 Name:[115] OrderID:9 Preemption:3 Over:false Now:1 Until:2 By:71}"},
-		{name: "an attach", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70},
-			want: "session 70 is attached on connection 1"},
-		{name: "an attach through another instance", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70, Command: 1},
-			want: "session 70 is attached on connection 0"},
-		{name: "an attach of no command", event: shard.Event{Kind: shard.EventSessionAttached, Session: 70, Command: -1},
-			want: "session 70 is attached on connection 0"},
-		{name: "an end", event: shard.Event{Kind: shard.EventSessionEnded, Session: 70, Reason: protocol.EndExpired},
-			want: "session 70 has ended"},
-		{name: "a kill", event: shard.Event{Kind: shard.EventSessionEnded, Session: 70, Reason: protocol.EndKilled},
-			want: "an operator took something of session 70 at 50\nsession 70 has ended"},
-		{name: "a member's news", event: shard.Event{Kind: shard.EventProcess, Session: 70}, want: "member 70 is notified"},
-		{name: "a member's news on a follower", event: shard.Event{Kind: shard.EventProcess, Session: 70}, follower: true},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			h := newShardModel(t)
-			h.leading = !c.follower
-			if got := h.did(func() { h.applied(c.event) }); got != c.want {
-				t.Errorf("the host is told\n%s\nwant\n%s", got, c.want)
-			}
-		})
+// tookOver gives the hubs leaders' epochs, of which the last one is that of another leader or not.
+func (h *hubsModel) tookOver(another bool, epochs ...uint64) {
+	got := false
+	for _, e := range epochs {
+		got = h.d.TookOver(e)
+	}
+	if got != another {
+		h.lines = append(h.lines, fmt.Sprintf("another leader: %v", got))
 	}
 }
 
@@ -172,8 +107,8 @@ func TestApplied(t *testing.T) {
 func TestWatchesEnd(t *testing.T) {
 	t.Parallel()
 	const total = 4096 // no two of the names have a bucket in common
-	frozen := func(h *recordingHost, bucket uint32) {
-		h.applied(shard.Event{Kind: shard.EventBucketsFrozen, First: bucket, Count: 1, Total: total})
+	frozen := func(h *hubsModel, bucket uint32) {
+		h.d.BucketsFrozen(bucket, 1, total)
 	}
 	const untold = "fired 7 of session 70: data=false owners=false"
 	const untold2 = "conn 2 < fired 7 of session 80: data=false owners=false"
@@ -188,65 +123,49 @@ func TestWatchesEnd(t *testing.T) {
 	const led = "unavailable: the shard is led elsewhere now; fetch the map and watch again"
 	for _, c := range []struct {
 		name string
-		do   func(h *recordingHost)
+		do   func(h *hubsModel)
 		want string
 	}{
-		{"a first leader", func(h *recordingHost) { h.applied(shard.Event{Kind: shard.EventTookOver, Epoch: 5 << 16}) }, ""},
-		{"a leader that takes over again", func(h *recordingHost) {
-			h.applied(shard.Event{Kind: shard.EventTookOver, Epoch: 5 << 16}, shard.Event{Kind: shard.EventTookOver, Epoch: 5<<16 + 1})
-		}, ""},
-		{"another leader", func(h *recordingHost) {
-			h.applied(shard.Event{Kind: shard.EventTookOver, Epoch: 5 << 16}, shard.Event{Kind: shard.EventTookOver, Epoch: 6 << 16})
-		}, "conn 1 < " + untold + "\n" + untold2 + "\nsessions of 4294967295 buckets from 0 on are detached"},
-		{"another leader, twice", func(h *recordingHost) {
-			h.applied(shard.Event{Kind: shard.EventTookOver, Epoch: 5 << 16}, shard.Event{Kind: shard.EventTookOver, Epoch: 6 << 16},
-				shard.Event{Kind: shard.EventTookOver, Epoch: 6<<16 + 1})
-		}, "conn 1 < " + untold + "\n" + untold2 + "\nsessions of 4294967295 buckets from 0 on are detached"},
-		{"a dropped node", func(h *recordingHost) { h.applied(shard.Event{Kind: shard.EventNodeDropped, Node: 1}) },
+		{"a first leader", func(h *hubsModel) { h.tookOver(false, 5<<16) }, ""},
+		{"a leader that takes over again", func(h *hubsModel) { h.tookOver(false, 5<<16, 5<<16+1) }, ""},
+		{"another leader", func(h *hubsModel) { h.tookOver(true, 5<<16, 6<<16) }, "conn 1 < " + untold + "\n" + untold2},
+		{"another leader, again", func(h *hubsModel) { h.tookOver(false, 5<<16, 6<<16, 6<<16+1) }, "conn 1 < " + untold + "\n" + untold2},
+		{"a dropped node", func(h *hubsModel) { h.d.NodeDropped(1) },
 			"conn 1 < fired 7 of session 70: data=true owners=true\n" + cut(1, dropped, 1, 2, 3, 4, 5, 6)},
-		{"a deleted track", func(h *recordingHost) {
-			h.applied(shard.Event{Kind: shard.EventTrackDeleted, Node: 1, Name: []byte("t")})
-		}, cut(1, "not found: the track was deleted; nothing is left to watch", 4, 5)},
-		{"a track deleted in another node", func(h *recordingHost) {
-			h.applied(shard.Event{Kind: shard.EventTrackDeleted, Node: 2, Name: []byte("t")})
-		}, ""},
-		{"a frozen semaphore", func(h *recordingHost) { frozen(h, protocol.Bucket(1, []byte("s"), total)) },
+		{"a deleted track", func(h *hubsModel) { h.d.Tracks.Deleted(1, []byte("t")) }, cut(1, "not found: the track was deleted; nothing is left to watch", 4, 5)},
+		{"a track deleted in another node", func(h *hubsModel) { h.d.Tracks.Deleted(2, []byte("t")) }, ""},
+		{"a frozen semaphore", func(h *hubsModel) { frozen(h, protocol.Bucket(1, []byte("s"), total)) },
 			"conn 1 < " + untold + "\n" + cut(1, "wrong shard: the semaphore"+moves, 1) +
-				"conn 1 waits for pages\nsessions of 1 buckets from 2428 on are detached"},
-		{"a frozen process", func(h *recordingHost) { frozen(h, protocol.ProcessBucket(1, []byte("p"), total)) },
+				"conn 1 waits for pages"},
+		{"a frozen process", func(h *hubsModel) { frozen(h, protocol.ProcessBucket(1, []byte("p"), total)) },
 			cut(1, "wrong shard: the process"+moves, 3) +
-				"conn 1 waits for pages\nsessions of 1 buckets from 4073 on are detached"},
-		{"a frozen track", func(h *recordingHost) { frozen(h, protocol.Bucket(1, []byte("t"), total)) },
+				"conn 1 waits for pages"},
+		{"a frozen track", func(h *hubsModel) { frozen(h, protocol.Bucket(1, []byte("t"), total)) },
 			cut(1, "wrong shard: the track"+moves, 4, 5) +
-				"conn 1 waits for pages\nsessions of 1 buckets from 2300 on are detached"},
-		{"the bucket beside that of a track", func(h *recordingHost) { frozen(h, protocol.Bucket(1, []byte("t"), total)-1) },
-			"conn 1 waits for pages\nsessions of 1 buckets from 2299 on are detached"},
-		{"the bucket that a prefix would have as a name", func(h *recordingHost) { frozen(h, protocol.Bucket(1, nil, total)) },
-			fmt.Sprintf("conn 1 waits for pages\nsessions of 1 buckets from %d on are detached", protocol.Bucket(1, nil, total))},
-		{"new buckets", func(h *recordingHost) { h.applied(shard.Event{Kind: shard.EventBucketsActive}) },
-			"clients are told of more buckets\nconn 1 waits for pages"},
-		{"new buckets on a follower", func(h *recordingHost) {
-			h.leading = false
-			h.applied(shard.Event{Kind: shard.EventBucketsActive})
-		}, "conn 1 waits for pages"},
-		{"no leadership", func(h *recordingHost) { h.d.LeadershipLost() },
+				"conn 1 waits for pages"},
+		{"the bucket beside that of a track", func(h *hubsModel) { frozen(h, protocol.Bucket(1, []byte("t"), total)-1) },
+			"conn 1 waits for pages"},
+		{"the bucket that a prefix would have as a name", func(h *hubsModel) { frozen(h, protocol.Bucket(1, nil, total)) },
+			"conn 1 waits for pages"},
+		{"new buckets", func(h *hubsModel) { h.d.BucketsActive() }, "conn 1 waits for pages"},
+		{"no leadership", func(h *hubsModel) { h.d.LeadershipLost() },
 			"conn 1 < " + untold + "\n" + cut(1, led, 4, 5, 6) + untold2},
-		{"a stale node", func(h *recordingHost) { h.d.Stale(func(node uint64) bool { return node == 2 }) },
+		{"a stale node", func(h *hubsModel) { h.d.Stale(func(node uint64) bool { return node == 2 }) },
 			untold2 + "\n" + cut(2, "unavailable: "+TextStale, 1, 3)},
-		{"a closed shard", func(h *recordingHost) { h.d.Close() },
+		{"a closed shard", func(h *hubsModel) { h.d.Close() },
 			"conn 1 < " + untold + "\n" + cut(1, "wrong shard: "+textClosed, 1, 2, 3, 4, 5, 6) +
 				untold2 + "\n" + cut(2, "wrong shard: "+textClosed, 1, 3)},
-		{"a session's end", func(h *recordingHost) {
+		{"a session's end", func(h *hubsModel) {
 			h.d.SessionEnded(70)
 			h.d.LeadershipLost()
 		}, cut(1, led, 4, 5, 6) + untold2},
-		{"a session that is bound elsewhere", func(h *recordingHost) { h.d.SessionUnbound(1, 70, true) }, "conn 1 < " + untold},
-		{"a session that another connection has lost", func(h *recordingHost) { h.d.SessionUnbound(2, 70, true) }, ""},
-		{"a closed connection", func(h *recordingHost) {
+		{"a session that is bound elsewhere", func(h *hubsModel) { h.d.SessionUnbound(1, 70, true) }, "conn 1 < " + untold},
+		{"a session that another connection has lost", func(h *hubsModel) { h.d.SessionUnbound(2, 70, true) }, ""},
+		{"a closed connection", func(h *hubsModel) {
 			h.d.ConnClosed(1)
 			h.d.Close()
 		}, untold2 + "\n" + cut(2, "wrong shard: "+textClosed, 1, 3)},
-		{"closed streams", func(h *recordingHost) {
+		{"closed streams", func(h *hubsModel) {
 			for id := uint64(1); id < 6; id++ {
 				h.d.CloseStream(1, id)
 			}
@@ -255,7 +174,7 @@ func TestWatchesEnd(t *testing.T) {
 			cut(2, "wrong shard: "+textClosed, 1, 3)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			h := newShardModel(t)
+			h := newHubsModel(t)
 			if got, want := h.did(func() { c.do(h) }), strings.TrimSuffix(c.want, "\n"); got != want {
 				t.Errorf("of%swhat happens is\n%s\nwant\n%s", watched, got, want)
 			}
@@ -274,7 +193,7 @@ func TestWatchesEnd(t *testing.T) {
 // TestSnapshotInstalled: every stream gets its state again, and no change before it.
 func TestSnapshotInstalled(t *testing.T) {
 	t.Parallel()
-	h := newShardModel(t)
+	h := newHubsModel(t)
 	want := strings.Join([]string{
 		"conn 1 < fired 7 of session 70: data=false owners=false",
 		"conn 1 waits for pages", "conn 1 waits for pages", "conn 1 waits for pages",
@@ -310,7 +229,7 @@ func TestSnapshotInstalled(t *testing.T) {
 }
 
 // change delivers an entry that changes each kind of watched object in node 1.
-func (h *recordingHost) change() {
+func (h *hubsModel) change() {
 	member := func(node uint64, name, text string) shard.ProcessChange {
 		return shard.ProcessChange{Node: node, Name: []byte(name),
 			ProcessChange: protocol.ProcessChange{Kind: protocol.ProcessJoined, Text: text}}
@@ -318,7 +237,7 @@ func (h *recordingHost) change() {
 	track := func(name string, e protocol.TrackEvent) shard.TrackChange {
 		return shard.TrackChange{Node: 1, Name: []byte(name), TrackEvent: e}
 	}
-	h.d.Applied(h, 51, nil, &shard.Events{
+	h.d.Changed(h, 51, &shard.Events{
 		SemaphoreChanges: []shard.SemaphoreChange{parseChange(nil, 1, "create s 3"), parseChange(nil, 2, "create other 4")},
 		ProcessChanges: []shard.ProcessChange{
 			member(1, "other", "x"), member(1, "p", "a"), member(1, "p", "b"), member(2, "other", "x")},
@@ -339,7 +258,7 @@ func (h *recordingHost) change() {
 // none of another node's.
 func TestObjectChanges(t *testing.T) {
 	t.Parallel()
-	h := newShardModel(t)
+	h := newHubsModel(t)
 	want := strings.Join([]string{
 		`conn 1 < delta of node 1, "s", at 51: created limit=3 v1 ""`,
 		"conn 1 < fired 7 of session 70: data=true owners=true",
@@ -389,7 +308,7 @@ func TestTrackFilter(t *testing.T) {
 func TestObjectStreamFallsBehind(t *testing.T) {
 	t.Parallel()
 	for taken := range 4 {
-		h := newShardModel(t)
+		h := newHubsModel(t)
 		big := &shard.Events{}
 		for i := range 4 {
 			text := strings.Repeat(string(rune('a'+i)), maxDelta)
@@ -412,17 +331,17 @@ func TestObjectStreamFallsBehind(t *testing.T) {
 			}
 			c := h.conns[1]
 			c.soft = len(c.queue) + taken
-			got := h.did(func() { h.d.Applied(h, 60, nil, part) })
+			got := h.did(func() { h.d.Changed(h, 60, part) })
 			if strings.Count(got, want(stream)) != taken || strings.Count(got, "conn 1 takes no more") != 1 ||
 				strings.Count(got, "conn 1 waits for pages") != 1 {
 				t.Errorf("stream %d, of which %d frames are taken:\n%s", stream, taken, got)
 			}
 			c.soft = 0
-			if got := h.did(func() { h.d.Applied(h, 61, nil, part) }); got != "" {
+			if got := h.did(func() { h.d.Changed(h, 61, part) }); got != "" {
 				t.Errorf("stream %d, before its state:\n%s", stream, got)
 			}
 			h.pages()
-			if got := h.did(func() { h.d.Applied(h, 60, nil, part) }); strings.Count(got, want(stream)) != 4 {
+			if got := h.did(func() { h.d.Changed(h, 60, part) }); strings.Count(got, want(stream)) != 4 {
 				t.Errorf("stream %d, after its state:\n%s", stream, got)
 			}
 		}
@@ -432,8 +351,8 @@ func TestObjectStreamFallsBehind(t *testing.T) {
 // TestObjectStreamBounds: what refuses a stream over an object.
 func TestObjectStreamBounds(t *testing.T) {
 	t.Parallel()
-	h := newShardModel(t)
-	h.d = NewShard(testShard, h, WatchOptions{Limits: WatchLimits{Streams: 3, Watchers: 4}})
+	h := newHubsModel(t)
+	h.d = NewHubs(testShard, h, h, WatchOptions{Limits: WatchLimits{Streams: 3, Watchers: 4}})
 	open := func(conn, id uint64, name string, maxWatchers uint64) error {
 		return h.d.Tracks.Open(conn, id, 1, []byte(name), TrackFilter{Targets: id%2 == 0}, maxWatchers)
 	}
@@ -457,8 +376,8 @@ func TestObjectStreamBounds(t *testing.T) {
 	expect("on a follower", open(3, 1, "u", noQuota), protocol.StatusUnavailable)
 	expect("a process on a follower", h.d.Processes.Open(3, 1, 1, []byte("p"), struct{}{}, noQuota), protocol.StatusOK)
 	h.leading = true
-	h.d.Tracks.Close(1, 9)
-	h.d.Tracks.Close(1, 1)
+	h.d.Tracks.closeStream(1, 9)
+	h.d.Tracks.closeStream(1, 1)
 	if n := h.d.Quota.Open(1); n != 5 || h.d.Tracks.Len() != 4 {
 		t.Errorf("after one of six was closed %d are counted, %d of tracks", n, h.d.Tracks.Len())
 	}
@@ -478,7 +397,7 @@ func TestObjectStreamBounds(t *testing.T) {
 // what never can be is cut.
 func TestStreamOfNothing(t *testing.T) {
 	t.Parallel()
-	h := newShardModel(t)
+	h := newHubsModel(t)
 	for _, err := range []error{
 		h.d.Tracks.Open(2, 11, 1, []byte("none"), TrackFilter{}, noQuota),
 		h.d.Processes.Open(2, 12, 99, []byte("p"), struct{}{}, noQuota),
@@ -502,7 +421,7 @@ func TestStreamOfNothing(t *testing.T) {
 // order, and then the changes.
 func TestProcessPages(t *testing.T) {
 	t.Parallel()
-	h := newShardModel(t)
+	h := newHubsModel(t)
 	const members = 520
 	data := []byte(strings.Repeat("x", protocol.MaxProcessData))
 	for range members {
