@@ -68,7 +68,7 @@ func TestResources(t *testing.T) {
 	n := nativeNode(t, sharedCluster(t).Addrs(), node)
 	status, err := ratelimit.Describe(ctx, n, "api", 0)
 	if err != nil || status.Lease != 500*time.Millisecond || status.Resources[0].Config.Burst != 2*time.Second ||
-		status.Resources[1].Config.Rate != 50 {
+		*status.Resources[1].Config.Rate != 50 {
 		t.Fatalf("%+v %v", status, err)
 	}
 	if err := r.AlterResource(ctx, node, drr("api", 200, 1, 4, 0.75)); err != nil {
@@ -79,7 +79,7 @@ func TestResources(t *testing.T) {
 	}
 	s := nativeSession(t, sharedCluster(t).Addrs(), node)
 	own := status.Resources[0].Config
-	own.Rate, own.Lease, own.Weight = 300, 2*time.Second, 7
+	own.Rate, own.Lease, own.Weight = ratelimit.PerSecond(300), 2*time.Second, 7
 	if _, err := ratelimit.Alter(ctx, s, "api", 0, own); err != nil {
 		t.Fatal(err)
 	}
