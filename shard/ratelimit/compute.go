@@ -68,7 +68,7 @@ func (l *Leases) compute(tree *Tree) {
 		n.demand, n.lendable, n.calling = 0, 0, 0
 		for _, h := range n.holdings {
 			if h.needUntil <= l.now {
-				h.need = 0
+				h.need, h.needAbove = 0, 0
 			}
 			if h.cramped = false; l.live(h) {
 				n.calling++
@@ -168,7 +168,7 @@ func (l *Leases) chooseRemote() {
 			continue
 		}
 		l.shareLeaf(n)
-		leased, remote, need := uint64(0), uint64(0), uint64(0)
+		leased, remote, need, needAbove := uint64(0), uint64(0), uint64(0), uint64(0)
 		for _, h := range n.holdings {
 			h.leased = 0
 			switch {
@@ -177,7 +177,7 @@ func (l *Leases) chooseRemote() {
 			case h.cramped || h.target < l.least(h):
 				h.remote = true
 				remote += h.target
-				need = max(need, h.need, 1000)
+				need, needAbove = max(need, h.need, 1000), max(needAbove, h.needAbove, 1000)
 			default:
 				h.remote, h.leased = false, h.target
 				leased += h.target
@@ -187,7 +187,9 @@ func (l *Leases) chooseRemote() {
 			above := &l.nodes[k]
 			above.remoteTarget += remote
 			above.leasedTarget += leased
-			above.need = max(above.need, need)
+			if above.need = max(above.need, need); k != i && needAbove <= above.burst {
+				above.need = max(above.need, needAbove)
+			}
 		}
 	}
 }

@@ -257,7 +257,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 		if q.Need > h.need {
 			l.dirty = true
 		}
-		h.need, h.needUntil = q.Need, l.now+needMemory
+		h.need, h.needAbove, h.needUntil = q.Need, max(h.needAbove, q.Need), l.now+needMemory
 	}
 }
 

@@ -192,6 +192,7 @@ type holding struct {
 	liveUntil                        uint64 // its client is believed to want what it asked for until then
 	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
+	needAbove                        uint64 // amount that its largest call takes above its leaf: of other leaves, too
 	lacksSince                       uint64 // since when it waits or is denied; 0: it does not
 
 	held    Lease // the client has it

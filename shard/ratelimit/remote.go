@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -104,6 +105,11 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 	if len(q.Amounts) == 0 {
 		return nil
 	}
+	for k, times := range l.above(holdings) {
+		if n, sum := &l.nodes[k], times*slices.Max(q.Amounts); sum > n.burst { // each alone is not
+			return impossible(n.path, sum, n)
+		}
+	}
 	if l.computeDue() {
 		l.compute(tree)
 	}
@@ -123,7 +129,7 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 	}
 	for _, h := range holdings {
 		if need := slices.Max(q.Amounts); need >= h.need {
-			h.need, h.needUntil = need, l.now+needMemory
+			h.need, h.needAbove, h.needUntil = need, need*uint64(len(holdings)), l.now+needMemory
 		}
 		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+min(out.Retry, MaxRetry)+liveLate)
 		l.waits(h, waiting, waiting > 0)
@@ -299,10 +305,7 @@ func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wa
 			has = min(has, mulDiv(end-min(end, t.start), l.weight(h), virtually))
 		}
 		has = min(max(has, t.head), t.total)
-		waits := uint64(0)
-		for _, h := range t.holdings {
-			waits = max(waits, l.lack(h.node, has, false))
-		}
+		waits := l.lack(t.holdings, has, false)
 		for _, h := range t.holdings {
 			for k := h.node; k >= 0; k = l.nodes[k].parent {
 				n := &l.nodes[k]
@@ -313,10 +316,7 @@ func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wa
 			}
 		}
 	}
-	for _, h := range holdings {
-		wait = max(wait, l.lack(h.node, amount, true))
-	}
-	if wait > 0 {
+	if wait = l.lack(holdings, amount, true); wait > 0 {
 		return max(wait, minRetry)
 	}
 	return 0
@@ -327,18 +327,53 @@ func (t *turn) gone() bool {
 	return slices.ContainsFunc(t.holdings, func(h *holding) bool { return h.gone || !h.leaf || h.node < 0 })
 }
 
-// lack is the time in ms until a leaf and all above it have an amount, after what is reserved.
-func (l *Leases) lack(leaf int, amount uint64, reserved bool) (wait uint64) {
-	for i := leaf; i >= 0; i = l.nodes[i].parent {
+// above yields the nodes of leaves and all above them, each with how many of the leaves are at or below
+// it: a call takes its amount there so many times.
+func (l *Leases) above(leaves []*holding) iter.Seq2[int, uint64] {
+	return func(yield func(int, uint64) bool) {
+		for i, h := range leaves {
+		nodes:
+			for k := h.node; k >= 0; k = l.nodes[k].parent {
+				times := uint64(1)
+				for j, other := range leaves {
+					switch {
+					case j == i || !l.within(other.node, k):
+					case j < i:
+						break nodes // it was yielded, and all above it
+					default:
+						times++
+					}
+				}
+				if !yield(k, times) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// within reports whether a node is at or below another one.
+func (l *Leases) within(node, above int) bool {
+	for node > above { // parents come before their children
+		node = l.nodes[node].parent
+	}
+	return node == above
+}
+
+// lack is the time in ms until leaves and all above them have an amount of each, after what is
+// reserved.
+func (l *Leases) lack(leaves []*holding, amount uint64, reserved bool) (wait uint64) {
+	for i, times := range l.above(leaves) {
 		n := &l.nodes[i]
 		l.accrue(n)
-		want := amount
+		sum := min(times*amount, maxRate)
+		want := sum
 		if reserved && n.scanned == l.scans {
 			want = addUpTo(want, n.reserved, maxRate)
 		}
 		missing := lessBy(want*1000, n.bucket.level)
 		switch rate := n.ownRate(); {
-		case missing > 0 && rate == 0, amount > lessBy(n.burst, n.countedBurst):
+		case missing > 0 && rate == 0, sum > lessBy(n.burst, n.countedBurst):
 			wait = max(wait, blindly)
 		case missing > 0:
 			wait = max(wait, missing/rate+1)
