@@ -43,7 +43,7 @@ func TestPreemptedOwners(t *testing.T) {
 		t.Errorf("a silent owner is shown as %+v", c)
 	}
 	view := semaphoreView{sem: &client.Semaphore{}, owners: []client.Owner{{Token: 1, Preempted: true}, {Token: 2, Preempted: true, Silent: true, Description: "stopped"}}}
-	if notes := view.whyNotes(); len(notes) != 1 || notes[0].Tone != "bad" || !strings.Contains(notes[0].Text, "token 2, “stopped”, was asked") {
+	if notes := view.whyNotes(); len(notes) != 1 || notes[0].Tone != "bad" || !strings.Contains(notes[0].Text, "token 2, “stopped”, was preempted") {
 		t.Errorf("the notes about a silent owner are %+v", notes)
 	}
 }
