@@ -191,7 +191,8 @@ type Config struct {
 	// cluster or join one.
 	Existing bool
 
-	restore *backup.Source // what the instance's tier begins with, see Restore
+	restore     *backup.Source // what the instance's tier begins with, see Restore
+	keepClients bool           // of the restored cluster
 
 	// Auth turns auth on, if this instance makes the cluster: clients show tokens, or certificates
 	// over TLS, and have the rights that administrators have granted. AdminToken is the first

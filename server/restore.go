@@ -40,6 +40,11 @@ type RestoreOptions struct {
 	// DropTokens drops all tokens of the backup, in a new cluster. If the backup has authentication
 	// on, the cluster gets a new administrator's token.
 	DropTokens bool
+	// KeepClients has running clients of the former cluster accept the new one, by its id. Their
+	// sessions have ended, since they may rely on what they acquired after the backup. It is unsafe
+	// while a process or a folder of the former cluster may still serve: clients would then
+	// work with both.
+	KeepClients bool
 }
 
 // Restore restores a backup to one instance, and closes that; [Start] with the same configuration
@@ -64,11 +69,15 @@ func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreO
 	if cfg.Memory {
 		return Restored{}, errors.New("a restore in memory is lost at its end; give a data folder")
 	}
+	if opts.KeepClients && len(cfg.Peers) > 0 {
+		return Restored{}, errors.New("whether clients are kept belongs to the whole cluster, and was said where its first instance was restored; leave it out")
+	}
 	if opts.DropTokens && len(cfg.Peers) > 0 {
 		return Restored{}, errors.New("tokens belong to the whole cluster; drop them where its first instance is restored, or by auth revoke")
 	}
 	// The first start writes the audit log.
 	cfg.Buckets, cfg.Admin, cfg.Audit, cfg.Existing, cfg.restore = 0, Off, "", false, from
+	cfg.keepClients = opts.KeepClients
 	var oneCopy []meta.TierSpec
 	var err error
 	if cfg.joinsRestored() {
@@ -220,7 +229,10 @@ func restoreTier(s *Server, ctx context.Context) error {
 		ids = append(ids, shards[i].ID)
 	}
 	s.startup.waitForText("restoring tier %s from the backup", t.Name)
-	from.Advance(t.Restore.Wall)
+	keep := state.ClientCluster() == from.ClientCluster()
+	if err := from.Prepare(t.Restore.Wall, keep); err != nil {
+		return err
+	}
 	if err := importTier(ctx, s, from, &t, ids); err != nil {
 		return err
 	}

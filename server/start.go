@@ -387,7 +387,7 @@ func (s *Server) joinCluster(ctx context.Context) error {
 			if c.Restored, err = from.Map(); err != nil {
 				return err
 			}
-			c.RestoredEpoch, c.RestoredBackup = from.Epoch(), from.Digest()
+			c.RestoredEpoch, c.RestoredBackup, c.KeepClients = from.Epoch(), from.Digest(), s.cfg.keepClients
 		}
 		if err := s.governor.Bootstrap(ctx, c); err != nil {
 			return fmt.Errorf("make or find the cluster: %w", err)

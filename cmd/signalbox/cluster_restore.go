@@ -38,6 +38,13 @@ The new cluster has its own id and keys, so instances of the old one cannot join
 is connected to the old cluster does not switch to the new one: restart the client's process, and
 it takes over its saved session.
 
+With --keep-clients they go on by themselves: they know the new cluster by the old one's id. All
+sessions of the backup have ended then, so clients lose their leases, start new sessions and acquire
+again, and nobody relies on what came after the backup. An address that they know must lead to the
+new cluster. It is unsafe while any instance of the old cluster may still serve or come back with
+its folder: clients would take both for one cluster, and two may hold one lock. It is unsafe too for
+a guarded write (--if-version) whose version was read after the backup: versions repeat.
+
 A cluster with data in several tiers gets the tiers that it had, unless --tiers says otherwise; name
 those with data as in the backup. This instance restores its own tier, and the new cluster serves
 that one at once. Then restore each other tier from the same file: with its --tier, --peer and the
@@ -53,6 +60,8 @@ whatever --replication-factor or --tiers say: raise the factor when others have 
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
 	c.Annotations = map[string]string{offline: ""}
 	dropTokens := c.Flags().Bool("drop-tokens", false, "Drop all tokens of the backup.")
+	keepClients := c.Flags().Bool("keep-clients", false,
+		"Have running clients of the old cluster go on with this one. Only where the old cluster is gone for good.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if args[0] == "" {
 			return errNoFile
@@ -72,7 +81,7 @@ whatever --replication-factor or --tiers say: raise the factor when others have 
 			return fmt.Errorf("%s: %w", inputName(args[0]), err)
 		}
 		datafolder.Private()
-		done, err := server.Restore(inv.longCtx, cfg, from, server.RestoreOptions{DropTokens: *dropTokens})
+		done, err := server.Restore(inv.longCtx, cfg, from, server.RestoreOptions{DropTokens: *dropTokens, KeepClients: *keepClients})
 		if err != nil {
 			return err
 		}

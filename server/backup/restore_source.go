@@ -14,7 +14,7 @@ import (
 )
 
 // Source gives the state of a backup bucket by bucket, like the source shard of a move. It is for
-// one restore. Parts and Chunk may be called from several goroutines, after Advance.
+// one restore. Parts and Chunk may be called from several goroutines, after Prepare.
 type Source struct {
 	Contents
 	epoch    uint64
@@ -46,11 +46,6 @@ func Load(r io.Reader) (*Source, error) {
 			s.epoch = max(s.epoch, epoch+1)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
-		if err := s.freeze(id); err != nil {
-			return nil, fmt.Errorf("shard %d of the backup: %w", id, err)
-		}
-	}
 	return s, nil
 }
 
@@ -61,21 +56,29 @@ func (s *Source) Tiers() []meta.Tier { return s.state.Tiers() }
 // Epoch is the bucket epoch of the given copies, above all in the backup.
 func (s *Source) Epoch() uint64 { return s.epoch }
 
-// Advance moves ids on: wall is when the new cluster was made, in ms since 1970. The later that is,
-// the farther they continue above the backup's own. It is called once, before Chunk.
-func (s *Source) Advance(wall uint64) {
-	for _, m := range s.machines {
-		m.BumpCounters(uint64(max(0, s.MadeMS)), wall)
+// Prepare makes buckets ready to be read, and moves ids on. wall is when the new cluster was made,
+// in ms since 1970: the later that is, the farther ids continue above the backup's own. With
+// endSessions no session of the backup goes on. It is called once, before Chunk.
+func (s *Source) Prepare(wall uint64, endSessions bool) error {
+	for _, id := range slices.Sorted(maps.Keys(s.machines)) {
+		if err := s.freeze(id, endSessions); err != nil {
+			return fmt.Errorf("shard %d of the backup: %w", id, err)
+		}
+		s.machines[id].BumpCounters(uint64(max(0, s.MadeMS)), wall)
 	}
+	return nil
 }
 
-// HighestToken returns the highest fencing token from which a shard continues; call Advance before.
+// HighestToken returns the highest fencing token from which a shard continues; call Prepare before.
 func (s *Source) HighestToken() (highest uint64) {
 	for _, m := range s.machines { // the highest of all: the order does not matter
 		highest = max(highest, m.HighestToken())
 	}
 	return highest
 }
+
+// ClientCluster is the id by which clients know the cluster.
+func (s *Source) ClientCluster() string { return s.state.ClientCluster() }
 
 // ClusterName is the cluster's name.
 func (s *Source) ClusterName() string { return s.state.ClusterName() }
@@ -94,9 +97,9 @@ func encodeMap(s *meta.State) ([]byte, error) {
 // of thousands of records.
 const maxProposals = 1_000_000
 
-// freeze leads the copy in memory a last time: it detaches all sessions, drops nodes that the map
-// does not know or is dropping, and freezes the buckets.
-func (s *Source) freeze(id uint64) error {
+// freeze leads the copy in memory a last time: it detaches or ends all sessions, drops nodes that the
+// map does not know or is dropping, and freezes the buckets.
+func (s *Source) freeze(id uint64, endSessions bool) error {
 	m := s.machines[id]
 	l, st := takeOver(m)
 	if st != protocol.StatusOK {
@@ -111,6 +114,11 @@ func (s *Source) freeze(id uint64) error {
 			return st
 		}
 	}
+	if endSessions {
+		if err := l.endSessions(); err != nil {
+			return err
+		}
+	}
 	for _, t := range s.Tiers() {
 		for _, run := range t.Runs {
 			if run.Shard != id || run.Count == 0 {
@@ -118,6 +126,27 @@ func (s *Source) freeze(id uint64) error {
 			}
 			if st := l.proposeUntilDone(shard.CmdFreeze, s.body(&t, run.First, run.Count)); st != protocol.StatusOK {
 				return st
+			}
+		}
+	}
+	return nil
+}
+
+// endSessions ends all sessions that are at home in the machine. Shards where they hold something
+// learn it from their new home, as of every session that has ended.
+func (p *proposer) endSessions() error {
+	for _, node := range p.m.Nodes().IDs() {
+		for page, more := (protocol.SessionListReply{}), true; more; more = len(page.Cursor) > 0 {
+			list := protocol.SessionList{Node: node, Cursor: page.Cursor}
+			page = protocol.SessionListReply{}
+			if err := p.m.Sessions().List(&list, &page); err != nil {
+				return err
+			}
+			for _, x := range page.Sessions {
+				kill := protocol.SessionKill{Session: x.Session, Node: node, Reason: "the cluster was restored from a backup"}
+				if st := p.propose(shard.Command{Kind: shard.CmdSessionKill, Body: kill.AppendBody(nil)}); st != protocol.StatusOK {
+					return st
+				}
 			}
 		}
 	}

@@ -34,6 +34,7 @@ type BootstrapConfig struct {
 	Restored                      []byte
 	RestoredEpoch, RestoredBackup uint64
 	ShardsPerReplicaset           uint32
+	KeepClients                   bool
 }
 
 // Bootstrap makes the cluster unless it exists; otherwise it records this instance's addresses.
@@ -67,6 +68,7 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 			Tiers: c.Tiers, Shards: c.Shards, ShardsPerReplicaset: c.ShardsPerReplicaset,
 			NodeConfig: protocol.DefaultNodeConfig(), Wall: svc.wall(),
 			Restored: c.Restored, RestoredEpoch: c.RestoredEpoch, RestoredBackup: c.RestoredBackup,
+			KeepClients: c.KeepClients,
 		}, nil
 	}
 	res, err := svc.proposeOnce(ctx, build)

@@ -10,7 +10,7 @@ import (
 // the governor recorded. Expelled instances, replicas outside their groups and tiers without bucket
 // owners are left out. A client that knows this version gets the version alone.
 func MapReply(s *meta.State, known uint64, master func(shard uint64) (instance, term uint64)) protocol.MapReply {
-	reply := protocol.MapReply{Version: s.MapVersion(), Cluster: s.Cluster()}
+	reply := protocol.MapReply{Version: s.MapVersion(), Cluster: s.ClientCluster()}
 	if known != 0 && known == reply.Version {
 		return reply
 	}

@@ -32,7 +32,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		c.Close(transport.Graceful, protocol.StatusUnavailable, "server is stopping")
 		return
 	}
-	if state := c.server.Routes().State; m.Cluster != "" && m.Cluster != state.Cluster() && m.Cluster != state.ClusterName() {
+	if state := c.server.Routes().State; m.Cluster != "" && !means(m.Cluster, state) {
 		rejectCluster(c, p, h, &m, state)
 		return
 	}
@@ -65,7 +65,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	p.helloReply = protocol.HelloReply{
 		Version:    protocol.Version,
 		Server:     serverName(),
-		Cluster:    r.State.Cluster(),
+		Cluster:    r.State.ClientCluster(),
 		Instance:   c.server.cfg.Cluster.Instance(),
 		MaxFrame:   c.server.cfg.Limits.MaxFrame,
 		MaxData:    uint32(c.server.cfg.Limits.MaxData),
@@ -76,13 +76,18 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 	p.out.Reply(c, h.Kind, h.ID, &p.helloReply)
 }
 
+// means reports whether a name or id that a client gives is this cluster's.
+func means(cluster string, s *meta.State) bool {
+	return cluster == s.ClientCluster() || cluster == s.Cluster() || cluster == s.ClusterName()
+}
+
 // rejectCluster refuses a client that means another cluster: this instance may have the address of
 // one that is gone. A client that would have to authenticate is not told which cluster this is. The
 // lines in the log are bounded with those of refused credentials.
 func rejectCluster(c *Client, p *cycle, h protocol.Header, m *protocol.Hello, state *meta.State) {
 	text := fmt.Sprintf("it is not cluster %q, which the client means", m.Cluster)
 	if view := c.server.auth.Load(); c.server.cfg.Authenticator == nil && (view == nil || !view.On()) {
-		name := state.Cluster()
+		name := state.ClientCluster()
 		if n := state.ClusterName(); n != "" {
 			name = fmt.Sprintf("%q (%s)", n, name)
 		}

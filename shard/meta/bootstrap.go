@@ -62,6 +62,9 @@ type Bootstrap struct {
 	// RestoredBackup is then the digest of the backup. The tiers with data are found by their ids,
 	// have as many buckets as there, and are to be restored: see TierRestored. There are no Shards.
 	RestoredBackup uint64
+	// KeepClients has clients of the restored cluster accept this one: they know it by the same id.
+	// Instances do not, since raft messages of the former ones must not reach these.
+	KeepClients bool
 }
 
 func (c *Bootstrap) kind() Kind { return KindBootstrap }
@@ -99,6 +102,7 @@ func (c *Bootstrap) fields(f *varint.Fields) {
 		c.Restored = []byte(restored)
 	}
 	f.Uint(&c.RestoredEpoch, &c.RestoredBackup)
+	f.Bool(&c.KeepClients)
 }
 
 func (c *Bootstrap) ownTier() TierSpec {
@@ -128,6 +132,8 @@ func (c *Bootstrap) apply(s *State) Result {
 		return badDomain()
 	case (c.RestoredBackup != 0) != (len(c.Restored) > 0) || len(c.Restored) > 0 && len(c.Shards) > 0:
 		return refuse(protocol.StatusBadRequest, "a cluster is restored from a map and names its backup, and gets its shards afterwards")
+	case c.KeepClients && len(c.Restored) == 0:
+		return refuse(protocol.StatusBadRequest, "clients are kept with a map to restore; give one")
 	case len(c.Shards) == 0 && c.Buckets > 0 && len(c.Restored) == 0:
 		return refuse(protocol.StatusBadRequest, "a cluster needs at least one data shard")
 	case len(c.Shards) > 0 &&
@@ -287,6 +293,9 @@ func (c *Bootstrap) restore(s *State) Result {
 	s.nextNode += restoredAhead
 	s.tokenFloor = max(s.tokenFloor, m.tokenFloor)
 	s.rights, s.tokens, s.authOn = m.rights, m.tokens, m.authOn
+	if c.KeepClients {
+		s.clientCluster = m.ClientCluster()
+	}
 	s.revision += m.revision + restoredAhead
 	s.rightsRevision, s.authRevision = s.revision, s.revision
 	return Result{}

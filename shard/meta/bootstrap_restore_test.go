@@ -95,6 +95,17 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	if mark := m.Tiers()[tier].Restore; mark.Epoch != FirstEpoch+1 || mark.Backup != 7 {
 		t.Errorf("the mark is %+v", mark)
 	}
+	if m.ClientCluster() != "new" {
+		t.Errorf("clients know it as %q", m.ClientCluster())
+	}
+	kept := New()
+	must(kept, fresh(func(c *Bootstrap) { c.KeepClients = true }))
+	if kept.ClientCluster() != "old" || kept.Cluster() != "new" {
+		t.Errorf("clients know %q as %q", kept.Cluster(), kept.ClientCluster())
+	}
+	if back, err := Restore(bytes.NewReader(bytesOf(t, kept))); err != nil || back.ClientCluster() != "old" {
+		t.Errorf("its own snapshot: %v", err)
+	}
 	if again := must(m, &NodeCreate{Path: "/b", Tier: tier, Config: config}); again.Node <= made.Node+restoredAhead ||
 		m.Revision() <= old.Revision()+restoredAhead {
 		t.Errorf("node id %d after %d", again.Node, made.Node)
@@ -104,9 +115,12 @@ func testRestoredCluster(t *testing.T, tier uint8, others []TierSpec) {
 	}
 
 	for want, change := range map[string]func(c *Bootstrap){
-		"names its backup":                    func(c *Bootstrap) { c.RestoredBackup = 0 },
-		"gets its shards afterwards":          func(c *Bootstrap) { c.Shards = []uint64{2} },
-		"begin with replication factor 1":     func(c *Bootstrap) { c.ReplicationFactor = 3 },
+		"names its backup":                func(c *Bootstrap) { c.RestoredBackup = 0 },
+		"gets its shards afterwards":      func(c *Bootstrap) { c.Shards = []uint64{2} },
+		"begin with replication factor 1": func(c *Bootstrap) { c.ReplicationFactor = 3 },
+		"are kept with a map to restore": func(c *Bootstrap) {
+			c.Restored, c.RestoredBackup, c.Shards, c.KeepClients = nil, 0, []uint64{1}, true
+		},
 		"give it an id of its own":            func(c *Bootstrap) { c.Cluster = "old" },
 		"bucket epoch 1 is not above":         func(c *Bootstrap) { c.RestoredEpoch = FirstEpoch },
 		"no snapshot of a meta shard":         func(c *Bootstrap) { c.Restored = []byte("not a snapshot at all") },

@@ -15,6 +15,7 @@ func (s *State) headFields(f *varint.Fields) {
 	f.Uint(&s.revision, &s.mapVersion)
 	f.Text(&s.cluster, maxName)
 	f.Text(&s.clusterName, maxName)
+	f.Text(&s.clientCluster, maxName)
 	s.clusterVersion.fields(f)
 	for i := range s.keys {
 		f.Uint(&s.keys[i].ID)

@@ -1,5 +1,7 @@
 package meta
 
+import "cmp"
+
 // State is the cluster map at one revision: an immutable value. A copy costs a few words and may be
 // read by any goroutine without a lock. Slices that its methods return are shared and must not be
 // written to.
@@ -9,6 +11,7 @@ type State struct {
 	mapVersion uint64 // the revision of the last change to what clients route by
 
 	cluster        string // empty until the bootstrap
+	clientCluster  string // its id for clients, if that is another one
 	clusterName    string
 	clusterVersion Version
 	keys           [2]Key // current, previous
@@ -28,6 +31,10 @@ func (s *State) Bootstrapped() bool { return s.cluster != "" }
 
 // Cluster is the cluster's id, empty before the bootstrap.
 func (s *State) Cluster() string { return s.cluster }
+
+// ClientCluster is the id by which clients know the cluster. It differs from Cluster if the cluster was
+// restored for the clients of a former one: see Bootstrap.KeepClients.
+func (s *State) ClientCluster() string { return cmp.Or(s.clientCluster, s.cluster) }
 
 // ClusterName is the cluster's name for people.
 func (s *State) ClusterName() string { return s.clusterName }
