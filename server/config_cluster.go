@@ -94,8 +94,11 @@ func checkReachable(address string) error {
 	if err != nil || host == "" || len(address) > discovery.MaxAddressLen {
 		return errors.New("is not host:port; name the host, and the port it listens on")
 	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+	switch ip := net.ParseIP(host); {
+	case ip.IsUnspecified():
 		return errors.New("is that of every machine; name this one")
+	case ip.IsMulticast(), ip.Equal(net.IPv4bcast):
+		return errors.New("is for multicast or broadcast, and nobody can connect to it; name this machine")
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 		return errors.New("has no port from 1 to 65535; name the one it listens on")

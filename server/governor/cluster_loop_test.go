@@ -348,6 +348,22 @@ func TestExpelWithoutMajority(t *testing.T) {
 	})
 }
 
+// TestLastDrain: the last instance that can lead is not drained, and the refusal names those that are.
+func TestLastDrain(t *testing.T) {
+	inClusterOfThree(t, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
+		for id := uint64(2); id <= 3; id++ {
+			_, err := g.Drain(ctx, id, false)
+			must(t, err)
+			c.awaitConvergence(t, 3)
+		}
+		_, err := g.Drain(ctx, 1, false)
+		wants(t, err, protocol.StatusPreconditionFailed)
+		if !strings.Contains(fmt.Sprint(err), "and all others that could are drained: b, c; take back one drain first: signalbox cluster drain b --undo") {
+			t.Errorf("refused with %v", err)
+		}
+	})
+}
+
 // TestOperatorCalls are refused with what would allow them, and do what they say.
 func TestOperatorCalls(t *testing.T) {
 	inLiveCluster(t, 1, 2, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {

@@ -3,6 +3,7 @@ package governor
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -49,10 +50,8 @@ func (svc Service) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (m
 func (svc Service) Drain(ctx context.Context, instance uint64, undo bool) (meta.Instance, error) {
 	if _, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		if i, ok := s.Instance(instance); ok && !undo && !i.Expelled() && !i.Drained {
-			if x, alone := leadsWithoutSuccessor(s, &i); alone {
-				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
-					"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first",
-					i.Name, x)
+			if err := checkSuccessors(s, &i); err != nil {
+				return nil, err
 			}
 		}
 		return &meta.InstanceDrain{Instance: instance, Drained: !undo}, nil
@@ -63,20 +62,38 @@ func (svc Service) Drain(ctx context.Context, instance uint64, undo bool) (meta.
 	return i, nil
 }
 
-// leadsWithoutSuccessor is a shard that only this instance can lead.
-func leadsWithoutSuccessor(s *meta.State, i *meta.Instance) (shard uint64, alone bool) {
+// checkSuccessors refuses the drain of an instance that leads a shard which no other instance could
+// lead.
+func checkSuccessors(s *meta.State, i *meta.Instance) error {
 	for _, x := range s.Shards() {
 		if x.Master != i.ID {
 			continue
 		}
-		if !slices.ContainsFunc(x.Replicas, func(r meta.Replica) bool {
+		able := false
+		var drained []string
+		for _, r := range x.Replicas {
 			other, ok := s.Instance(r.Instance)
-			return ok && r.Instance != i.ID && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter && online(&other) && stays(&other)
-		}) {
-			return x.ID, true
+			if !ok || r.Instance == i.ID || r.Role != meta.RoleVoter || r.TargetRole != meta.RoleVoter || !online(&other) {
+				continue
+			}
+			if able = able || stays(&other); other.Drained {
+				drained = append(drained, other.Name)
+			}
+		}
+		switch {
+		case able:
+		case len(drained) > 0:
+			slices.Sort(drained)
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"instance %s leads shard %d, and all others that could are drained: %s; take back one drain first: signalbox cluster drain %s --undo",
+				i.Name, x.ID, strings.Join(drained, ", "), drained[0])
+		default:
+			return protocol.Errorf(protocol.StatusPreconditionFailed,
+				"instance %s leads shard %d, and no other instance with a vote in it is online; start one of its replicaset, or let one join, first",
+				i.Name, x.ID)
 		}
 	}
-	return 0, false
+	return nil
 }
 
 // TransferMaster decides which instance is to lead a shard. The governor may move another shard of
