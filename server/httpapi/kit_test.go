@@ -31,9 +31,13 @@ type site struct {
 	web *http.Client
 }
 
-func openSite(t *testing.T, srv *servertest.Server) *site {
+func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *site {
 	t.Helper()
-	api, err := New(Config{Client: client.Config{Endpoints: []string{srv.Addr()}}})
+	cfg := Config{Client: client.Config{Endpoints: []string{srv.Addr()}}, Log: slog.New(slog.DiscardHandler)}
+	for _, f := range change {
+		f(&cfg)
+	}
+	api, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +45,7 @@ func openSite(t *testing.T, srv *servertest.Server) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := Server(api, slog.New(slog.DiscardHandler))
+	server := Server(api, cfg.Log)
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(LimitListener(l)) }()
 	transport := &http.Transport{}

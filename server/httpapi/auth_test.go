@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"bytes"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// logBuffer is a log that many write to.
+type logBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *logBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *logBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
+
+// TestIdentities: rights are those of the token that is shown, two identities never share a session,
+// two tokens of one do, a token that is revoked ends waits, and no secret is in the log.
+func TestIdentities(t *testing.T) {
+	const root = "the administrator's secret"
+	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {
+		c.Auth, c.AdminToken, c.Audit = true, root, filepath.Join(t.TempDir(), "audit")
+	}))
+	log := new(logBuffer)
+	s := openSite(t, srv, func(c *Config) {
+		c.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{srv.Addr()}, Token: []byte(root)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	a := admin.New(c)
+	bearer := make(map[string]string)
+	for id, identity := range map[string]string{"one": "ci", "two": "ci", "three": "cron", "reader": "reader"} {
+		token, err := a.CreateToken(t.Context(), id, identity)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bearer[id] = "Authorization: Bearer " + token.Secret
+	}
+	for identity, right := range map[string]string{"ci": "use", "cron": "use", "reader": "read"} {
+		if _, err := a.Grant(t.Context(), identity, "/default", right); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if no := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "").wants(401, "unauthenticated"); no.header.Get("WWW-Authenticate") == "" {
+		t.Errorf("refused with %v", no.header)
+	}
+	s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", "Authorization: Bearer wrong").wants(401, "unauthenticated")
+	s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer["reader"]).wants(403, "forbidden")
+	s.ask("GET", "/v1/locks/a", "", "", bearer["reader"]).wants(200)
+	s.ask("GET", "/v1/ready", "", "").wants(200)
+
+	token := s.ask("POST", "/v1/locks/a?ttl=60s", alice, "", bearer["one"]).wants(200).number("token")
+	for range 2 { // by the second token of the identity, and by the first one again
+		for _, id := range []string{"two", "one"} {
+			if got := s.ask("POST", "/v1/locks/a", alice, "", bearer[id]).wants(200); got.number("token") != token {
+				t.Errorf("by %s the session has token %d, not %d", id, got.number("token"), token)
+			}
+		}
+	}
+	s.ask("POST", "/v1/session/keepalive", alice, "", bearer["three"]).wants(410, "session_expired")
+	waiting := make(chan *answer, 1)
+	go func() {
+		got, err := s.try(t.Context(), "POST", "/v1/locks/a?ttl=60s&wait=1m", alice, "", bearer["three"])
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- got
+	}()
+	for {
+		if got := s.ask("GET", "/v1/locks/a", "", "", bearer["reader"]); got.number("num_waiters") == 1 {
+			break
+		}
+	}
+	if err := a.RevokeToken(t.Context(), "three"); err != nil {
+		t.Fatal(err)
+	}
+	(<-waiting).wants(401, "unauthenticated")
+	s.ask("GET", "/v1/locks/a", "", "", bearer["three"]).wants(401, "unauthenticated")
+	s.ask("POST", "/v1/session/keepalive?holding=a", alice, "", bearer["one"]).wants(200)
+	s.ask("PUT", "/v1/config/flags", "", "on", bearer["one"]).wants(200)
+	via := false
+	for began := time.Now(); !via; {
+		lines, err := a.AuditLog(t.Context(), 100) // an instance has a second to answer
+		if time.Since(began) > patience {
+			t.Fatalf("no line of the audit log is of the change by HTTP: %+v, %v", lines, err)
+		}
+		if err == nil {
+			via = slices.ContainsFunc(lines.Events, func(e admin.AuditEvent) bool {
+				return e.Initiator == "ci" && slices.Contains(e.Fields, admin.AuditField{Key: "via", Value: "http"})
+			})
+		}
+	}
+	for id, header := range bearer {
+		if secret := strings.TrimPrefix(header, "Authorization: Bearer "); strings.Contains(log.String(), secret) {
+			t.Errorf("the token %s is in the log", id)
+		}
+	}
+	if log.String() == "" {
+		t.Error("the log is empty, so it proves nothing")
+	}
+	if strings.Contains(log.String(), alice) {
+		t.Error("the session's name is in the log")
+	}
+}
