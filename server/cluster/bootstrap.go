@@ -208,7 +208,7 @@ func (b *Bootstrap) discover(started context.Context) (discovery.Result, error) 
 	case err != nil && started.Err() == nil:
 		return result, context.Cause(ctx)
 	case err != nil:
-		return result, fmt.Errorf("discover the cluster: %w%s", err, b.peerErrors.String())
+		return result, fmt.Errorf("discover the cluster: %s%w", b.peerErrors.String(), err)
 	case result.Bootstrap && len(b.Peers) > 0 && b.discovery.Alone():
 		return result, errOnlyItself(b.Peers)
 	}
@@ -231,7 +231,7 @@ func (b *Bootstrap) WaitingFor() string {
 	if why == "" {
 		return "asking the other instances what the cluster knows of this one"
 	}
-	return "looking for the cluster among the peers: " + why + b.peerErrors.String()
+	return "looking for the cluster among the peers: " + b.peerErrors.String() + why
 }
 
 func (b *Bootstrap) setJoinStatus(format string, args ...any) {

@@ -263,7 +263,7 @@ func TestRejectingPeersAreNamed(t *testing.T) {
 	s.record(ctx, "a:1", peer.ErrToken)
 	s.record(ctx, "c:1", context.Canceled)
 	s.record(ctx, "a:1", context.DeadlineExceeded) // a peer that has refused often lets others wait
-	if text := s.String(); text != "; peers that did not answer: a:1 ("+peer.ErrToken.Error()+"), b:1 ("+errDisk.Error()+")" {
+	if text := s.String(); text != "peers did not answer: a:1 ("+peer.ErrToken.Error()+"), b:1 ("+errDisk.Error()+"); " {
 		t.Error(text)
 	}
 	s.record(ctx, "a:1", nil)

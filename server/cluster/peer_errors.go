@@ -118,7 +118,7 @@ func (e *peerErrors) fail(err error) {
 	}
 }
 
-// String is a clause for the end of an error's text.
+// String is a clause for the beginning of a text: the cause is what a reader looks for.
 func (e *peerErrors) String() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -126,12 +126,13 @@ func (e *peerErrors) String() string {
 		return ""
 	}
 	var b strings.Builder
-	b.WriteString("; peers that did not answer:")
+	b.WriteString("peers did not answer:")
 	for i, address := range slices.Sorted(maps.Keys(e.errors)) {
 		if i > 0 {
 			b.WriteByte(',')
 		}
 		fmt.Fprintf(&b, " %s (%v)", address, e.errors[address])
 	}
+	b.WriteString("; ")
 	return b.String()
 }
