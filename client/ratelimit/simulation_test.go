@@ -28,6 +28,7 @@ type simulation struct {
 	t       *testing.T
 	seed    uint64
 	r       *rand.Rand
+	still   bool    // nothing happens by itself
 	quiet   bool    // nothing is lost or late by more than a few ms, and nobody is stopped
 	now     float64 // true time, in ms
 	tree    *core.Tree
@@ -318,6 +319,9 @@ func (x *simulation) delay() float64 {
 
 // happen has something happen now and then.
 func (x *simulation) happen() {
+	if x.still {
+		return
+	}
 	n := x.r.IntN(4000)
 	if x.quiet {
 		if n > 0 || x.now < x.changed+3500 {
