@@ -139,9 +139,9 @@ func TestBinaries(t *testing.T) {
 }
 
 // lockOnce runs a command under a lock of the server at an address.
-func lockOnce(t *testing.T, binary, address string) {
+func lockOnce(t *testing.T, address string, signalbox ...string) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, "lock", "backup", "--", "sh", "-c", "echo token $SIGNALBOX_TOKEN")
+	cmd := exec.CommandContext(t.Context(), signalbox[0], append(signalbox[1:], "lock", "backup", "--", "sh", "-c", "echo token $SIGNALBOX_TOKEN")...)
 	cmd.Env = []string{"PATH=/usr/bin:/bin", "SIGNALBOX_ENDPOINTS=" + address, "SIGNALBOX_TIMEOUT=60s"}
 	if out, err := output(cmd, t.TempDir()); err != nil || !regexp.MustCompile(`^token \d+$`).MatchString(out) {
 		t.Errorf("under the lock: %q, %v", out, err)
@@ -201,7 +201,7 @@ func TestArchiveWorks(t *testing.T) {
 	}
 	cmd := exec.Command(binary, "dev", "--listen", "127.0.0.1:0", "--raft", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--console", "off", "--log-level", "info")
 	cmd.Dir, cmd.Env = dir, []string{"HOME=" + t.TempDir(), "PATH=/usr/bin:/bin"}
-	lockOnce(t, binary, listening(t, cmd))
+	lockOnce(t, listening(t, cmd), binary)
 }
 
 // TestFirstContact runs the README's first two commands: as a new user with an empty home, without Go
@@ -260,12 +260,12 @@ func TestImageRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", append([]string{"--mount", "sh", "-ec", `
-		mount --bind "$0" "$0"; mount --bind "$0/data" "$0/data"; mount -o remount,bind,ro "$0"
+	cmd := exec.Command("unshare", append([]string{"--mount", "--net", "sh", "-ec", `
+		ip link set lo up; mount --bind "$0" "$0"; mount --bind "$0/data" "$0/data"; mount -o remount,bind,ro "$0"
 		exec chroot --userspec=` + config.Config.User + ` "$0" "$@"`, dir}, append(config.Config.Entrypoint, config.Config.Cmd...)...)...)
-	cmd.Env = append(slices.Clone(config.Config.Env),
-		"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SIGNALBOX_LISTEN=127.0.0.1:0", "SIGNALBOX_RAFT=127.0.0.1:0", "SIGNALBOX_ADMIN=127.0.0.1:0")
-	lockOnce(t, filepath.Join(dir, "signalbox"), listening(t, cmd))
+	cmd.Env = append(slices.Clone(config.Config.Env), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
+	listening(t, cmd)
+	lockOnce(t, "127.0.0.1:7070", "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", cmd.Process.Pid), filepath.Join(dir, "signalbox"))
 	if made, _ := os.ReadDir(filepath.Join(dir, "data")); len(made) == 0 {
 		t.Error("the data folder is empty")
 	}
