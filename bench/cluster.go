@@ -59,8 +59,8 @@ func newGrowingCluster(
 	if err := g.grow(ctx, 1); err != nil {
 		return nil, err
 	}
-	// A cluster that is made for several copies serves nobody until there are as many instances. One
-	// that gets instances before it is to have copies makes a replicaset of each.
+	// A cluster that is made for several copies serves nobody until there are as many instances.
+	// One that gets instances before it is to have copies makes a replicaset of each.
 	g.factor = factor
 	if _, err = admin.New(g.operator).SetReplicationFactor(ctx, "default", uint32(factor), false); err != nil {
 		return nil, err

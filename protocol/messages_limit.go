@@ -1,7 +1,8 @@
 package protocol
 
-// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, the ms within which
-// it uses units, and the bytes of a statement. A client that uses more leaves sends more refreshes.
+// Bounds of messages: the leaves of one refresh, those of one acquire, its calls, the ms within
+// which it uses units, and the bytes of a statement. A client that uses more leaves sends more
+// refreshes.
 const (
 	MaxLimitLeaves    = 1_000
 	MaxLimitTogether  = 16
@@ -290,10 +291,10 @@ func (m *LimitRefreshReply) DecodeBody(b []byte) error {
 	return f.err()
 }
 
-// LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Each of its calls
-// takes its amount of all the leaves, or of none. A client uses the units within 0.85 of Within from
-// when it sent the request, and only if it has taken no reply of a later leadership. Reply:
-// LimitAcquireReply.
+// LimitAcquire takes units of leaves of a tree from the leader, to be used at once. Each of its
+// calls takes its amount of all the leaves, or of none. A client uses the units within 0.85 of
+// Within from when it sent the request, and only if it has taken no reply of a later leadership.
+// Reply: LimitAcquireReply.
 type LimitAcquire struct {
 	Session uint64
 	Path    []byte // of any resource of the tree

@@ -108,8 +108,8 @@ type Config struct {
 	// the file of the data folder is.
 	JoinTokenFile string
 
-	// Version is the binary's, major.minor.patch; default that of release.Current. Instances of a cluster
-	// may have two neighbouring minor versions.
+	// Version is the binary's, major.minor.patch; default that of release.Current. Instances of a
+	// cluster may have two neighbouring minor versions.
 	Version string
 
 	// Network carries messages between instances; default TCP. Tests replace it.
@@ -272,9 +272,9 @@ type Limits struct {
 
 func orDefault[T comparable](v *T, d T) { *v = cmp.Or(*v, d) }
 
-// lastOfPreviousMajor is the last version before the major version of release.TreeVersion, and rises
-// with that. A cluster of that last version takes an instance of the present one in. Zero: there is
-// none.
+// lastOfPreviousMajor is the last version before the major version of release.TreeVersion, and
+// rises with that. A cluster of that last version takes an instance of the present one in. Zero:
+// there is none.
 var lastOfPreviousMajor meta.Version
 
 // version is the binary's, checked before.

@@ -11,8 +11,8 @@ import (
 )
 
 // ServeEcho answers every byte with itself on addr until ctx ends. It has an event loop for each
-// core, as the fastest of gnet's own benchmarks. Without the reuse of addresses, which gnet does not
-// ask for by itself, a port is refused for a minute after the connections that a server there
+// core, as the fastest of gnet's own benchmarks. Without the reuse of addresses, which gnet does
+// not ask for by itself, a port is refused for a minute after the connections that a server there
 // closed.
 func ServeEcho(ctx context.Context, addr string) error {
 	e := &echo{booted: make(chan struct{})}

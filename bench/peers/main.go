@@ -1,5 +1,6 @@
-// Command peers answers: how fast is this project beside etcd, ZooKeeper and Redis? It is a module of its own, so that the large
-// dependencies of etcd's server and of the systems' clients stay out of signalbox's.
+// Command peers answers: how fast is this project beside etcd, ZooKeeper and Redis? It is a module
+// of its own, so that the large dependencies of etcd's server and of the systems' clients stay out
+// of signalbox's.
 //
 // To add a system, write a bench.System and a loadgen.Target for it, each choice with a comment
 // that says why it is fair, and put it into all. etcd's server is a tool of the module, so its

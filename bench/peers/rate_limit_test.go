@@ -20,9 +20,9 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// gcra decides about a call in Redis, as its users do: a key has the time at which the limit is unused
-// again, and expires then. The arguments are the time that a unit takes and the time of a burst, in
-// microseconds.
+// gcra decides about a call in Redis, as its users do: a key has the time at which the limit is
+// unused again, and expires then. The arguments are the time that a unit takes and the time of a
+// burst, in microseconds.
 var gcra = rueidis.NewLuaScript(`
 local t = redis.call("TIME")
 local now = t[1] * 1000000 + t[2]

@@ -262,8 +262,8 @@ func (t *Clients[S]) giveBack(c *Connection[S]) {
 	c.users--
 }
 
-// evict closes the connection that was not used for longest, of those that no call uses and that are not busy.
-// It is false if there is none. The lock is held.
+// evict closes the connection that was not used for longest, of those that no call uses and that
+// are not busy. It is false if there is none. The lock is held.
 func (t *Clients[S]) evict() bool {
 	var oldest *Connection[S]
 	for _, c := range t.byToken {

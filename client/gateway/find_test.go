@@ -11,8 +11,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestFind: a session is found by the create id that its gateway chose, with what a successor needs,
-// from its start to its end, and an ended one is not made again.
+// TestFind: a session is found by the create id that its gateway chose, with what a successor
+// needs, from its start to its end, and an ended one is not made again.
 func TestFind(t *testing.T) {
 	srv := servertest.Start(t)
 	one, two := openNode(t, srv), openNode(t, srv)

@@ -13,8 +13,8 @@
 //
 // The other requests on a session are those of [client.Session]: Create, Update, Delete, Release.
 //
-// Clients are the connections of a gateway whose callers show tokens of their own, with limiters that
-// they share, and NativeTimeout is the session timeout behind a belief of theirs.
+// Clients are the connections of a gateway whose callers show tokens of their own, with limiters
+// that they share, and NativeTimeout is the session timeout behind a belief of theirs.
 //
 // The package is exported because a gateway lives in a module of its own, which cannot import what
 // is below client/internal. What a gateway must keep:
@@ -41,7 +41,8 @@ import (
 // Key protects a session: only who has it can take the session over.
 type Key [16]byte
 
-// CreateID names a session from its start on, for its node. It says in which shard the session lives.
+// CreateID names a session from its start on, for its node. It says in which shard the session
+// lives.
 type CreateID [16]byte
 
 // Start starts a session with a key, which must be hard to guess. A start whose answer is lost is
@@ -50,9 +51,9 @@ func Start(ctx context.Context, n *client.Node, key Key, opts ...client.SessionO
 	return start(ctx, n, key, (*driver.Session).Start, opts)
 }
 
-// StartAs is Start with a create id that the gateway chooses. Errors beside those of Start: BadSession
-// if there is such a session, which Find finds then; SessionExpired if there was one in the last ten
-// minutes. If ctx ends first, the session is stopped once it has started.
+// StartAs is Start with a create id that the gateway chooses. Errors beside those of Start:
+// BadSession if there is such a session, which Find finds then; SessionExpired if there was one in
+// the last ten minutes. If ctx ends first, the session is stopped once it has started.
 func StartAs(ctx context.Context, n *client.Node, create CreateID, key Key, opts ...client.SessionOption) (*client.Session, error) {
 	return start(ctx, n, key, func(d *driver.Session, ctx context.Context) core.Result { return d.StartAs(ctx, create) }, opts)
 }
@@ -83,8 +84,8 @@ type Found struct {
 	Description string
 }
 
-// Find reads a session by the create id of its start, at its home shard. Errors: ErrSessionExpired if
-// there is none, or no longer.
+// Find reads a session by the create id of its start, at its home shard. Errors: ErrSessionExpired
+// if there is none, or no longer.
 func Find(ctx context.Context, n *client.Node, create CreateID) (Found, error) {
 	h := n.Handle(handle.Key{})
 	if _, err := h.Shards(ctx); err != nil { // the map

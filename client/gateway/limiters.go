@@ -18,8 +18,8 @@ type limiterUse struct {
 	endSession func()
 }
 
-// Limiters are a gateway's part in rate limits, of one connection to the cluster: a session for each
-// node, and a limiter for each resource. All callers with one token share them.
+// Limiters are a gateway's part in rate limits, of one connection to the cluster: a session for
+// each node, and a limiter for each resource. All callers with one token share them.
 type Limiters struct {
 	sessions Shared[string, *client.Session]
 	limiters Shared[resourceKey, limiterUse]

@@ -4,10 +4,10 @@ import "time"
 
 // A client of the gateway believes in what it holds for its timeout after each message from the
 // gateway. So the gateway sends nothing once less than that is left of the native session: see
-// [client.Session.Remaining]. The native session's timeout is longer than the client's, so that this
-// happens only if the cluster does not answer for longer than the slack: a quarter of the timeout,
-// 0.5 s to 5 s. If the gateway dies, the cluster keeps the session for the longer time, and the client
-// has stopped believing by then.
+// [client.Session.Remaining]. The native session's timeout is longer than the client's, so that
+// this happens only if the cluster does not answer for longer than the slack: a quarter of the
+// timeout, 0.5 s to 5 s. If the gateway dies, the cluster keeps the session for the longer time,
+// and the client has stopped believing by then.
 const (
 	slackShare = 4
 	minSlack   = 500 * time.Millisecond

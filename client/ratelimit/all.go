@@ -15,9 +15,9 @@ type Together struct {
 }
 
 // All makes limits that a call needs together, such as one on requests and one on tokens. A call is
-// admitted by all or takes nothing of any: nobody holds units of one while it waits for another. Where
-// the server gives out the units, it decides about all resources of a tree at once. The limiters stay
-// the caller's; all are of one client.
+// admitted by all or takes nothing of any: nobody holds units of one while it waits for another.
+// Where the server gives out the units, it decides about all resources of a tree at once. The
+// limiters stay the caller's; all are of one client.
 func All(limiters ...*Limiter) *Together {
 	x := &Together{}
 	for _, l := range limiters {
@@ -89,8 +89,8 @@ func (x *Together) take(at int64, amount uint64) (short []*Limiter) {
 	return short
 }
 
-// Wait takes n units of each, and waits until all have them, in the order of calls of each. Errors: those
-// of Limiter.Wait.
+// Wait takes n units of each, and waits until all have them, in the order of calls of each. Errors:
+// those of Limiter.Wait.
 func (x *Together) Wait(ctx context.Context, n uint64) error {
 	r, err := x.Reserve(n)
 	if err != nil {
@@ -108,8 +108,8 @@ func (x *Together) WaitAtMost(ctx context.Context, n uint64, most time.Duration)
 	return r.waitAtMost(ctx, most)
 }
 
-// Reserve takes a place in the queues of all for n units of each. Errors: those of Wait that come at
-// once.
+// Reserve takes a place in the queues of all for n units of each. Errors: those of Wait that come
+// at once.
 func (x *Together) Reserve(n uint64) (*Reservation, error) {
 	amount, ok := amountOf(n)
 	if x.err != nil {

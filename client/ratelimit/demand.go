@@ -13,16 +13,16 @@ type demand struct {
 	waited bool // calls waited before the last look
 }
 
-// demandMemory is the memory of the average, in ns, and idleAfter the time without a call after which
-// there is no demand.
+// demandMemory is the memory of the average, in ns, and idleAfter the time without a call after
+// which there is no demand.
 const (
 	demandMemory = 1e9
 	idleAfter    = int64(5e8)
 )
 
 // rush is how many calls show that more of them come, not only sooner. With fewer the average of ten
-// calls a second would go up and down, and with it the shares of all. Of sure times as many nobody doubts
-// the rate.
+// calls a second would go up and down, and with it the shares of all. Of sure times as many nobody
+// doubts the rate.
 const rush, sure = 16, 4
 
 // next is the average with what was attempted until now. need is the largest call.
@@ -63,8 +63,8 @@ func (d *demand) look(now int64, attempted, need uint64) uint64 {
 
 // changed reports whether the server is to hear at once of what callers want now: a quarter more than
 // it knows of, or less for the length of the memory; calls that wait, or do not any more; a call
-// that is too large for the lease; that there are no calls any more. Without it a client at its limit
-// would refresh with each call that is denied.
+// that is too large for the lease; that there are no calls any more. Without it a client at its
+// limit would refresh with each call that is denied.
 func (d *demand) changed(now int64, l *leaf) bool {
 	l.sees(now)
 	need := l.largest()
@@ -78,8 +78,8 @@ func (d *demand) changed(now int64, l *leaf) bool {
 // byQuarter reports whether a rate is more than a quarter above another.
 func byQuarter(rate, than uint64) bool { return rate > than && rate-than > than/4 }
 
-// patience is for how long nobody has to look whether it changed, in ns, unless a call says so. 0: for
-// ever.
+// patience is for how long nobody has to look whether it changed, in ns, unless a call says so. 0:
+// for ever.
 func (d *demand) patience() int64 {
 	switch {
 	case d.waiting:

@@ -14,8 +14,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
-// engine drives the machine of a client: it has the one mutex, the time, the timer and the goroutines
-// that wait for the server.
+// engine drives the machine of a client: it has the one mutex, the time, the timer and the
+// goroutines that wait for the server.
 type engine struct {
 	mu    sync.Mutex
 	m     machine
@@ -331,7 +331,8 @@ func (x *homePart) watch(ctx context.Context, o *handle.Object) {
 	}
 }
 
-// answered is closed when the first answer to a call has come. It is for calls that do not wait for more.
+// answered is closed when the first answer to a call has come. It is for calls that do not wait for
+// more.
 func (e *engine) answered(c *call) <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// grant is units that the server gave out. They are used soon after they were asked for, or never: the
-// server lets nobody else have the room for them until then. They are used only if nothing is known of a
-// later leader, which need not know of them.
+// grant is units that the server gave out. They are used soon after they were asked for, or never:
+// the server lets nobody else have the room for them until then. They are used only if nothing is
+// known of a later leader, which need not know of them.
 type grant struct {
 	part *part
 	gen  uint64 // of the part's session
@@ -19,8 +19,8 @@ type grant struct {
 	until                    int64  // they are used before that
 }
 
-// Units are used within four times what the slowest of the last acquires took, and within so many ms
-// at least. Before the first one that time is unknown.
+// Units are used within four times what the slowest of the last acquires took, and within so many
+// ms at least. Before the first one that time is unknown.
 const (
 	slowFirst   = int64(50e6)
 	slowTimes   = 4

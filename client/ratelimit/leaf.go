@@ -14,8 +14,8 @@ const beliefNum, beliefDen = 85, 100
 // unknown is the burst of a resource that the server has not described yet.
 const unknown = math.MaxUint64
 
-// leaf is one resource as a session uses it: the bucket of its lease, and what callers did. Calls of
-// [Limiter.Allow] use the atomic fields alone; all others are the machine's.
+// leaf is one resource as a session uses it: the bucket of its lease, and what callers did. Calls
+// of [Limiter.Allow] use the atomic fields alone; all others are the machine's.
 type leaf struct {
 	part *part
 	path string

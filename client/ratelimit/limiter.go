@@ -23,13 +23,13 @@ type Limiter struct {
 	done context.CancelCauseFunc
 }
 
-// Join takes part in the rate limit of a resource of a node, such as api/tenant-a, which must exist and
-// have no children. It returns when the server has answered. A limiter without calls costs the others
-// nothing, and its first call is admitted at once if there are units.
+// Join takes part in the rate limit of a resource of a node, such as api/tenant-a, which must exist
+// and have no children. It returns when the server has answered. A limiter without calls costs the
+// others nothing, and its first call is admitted at once if there are units.
 //
-// The client has a session of its own for all limiters of a node. When that ends, as it does when the
-// server was away for longer than its timeout, another one takes its place: the limiter lasts until
-// Close, or until the client is closed. Limiters of one resource share one lease.
+// The client has a session of its own for all limiters of a node. When that ends, as it does when
+// the server was away for longer than its timeout, another one takes its place: the limiter lasts
+// until Close, or until the client is closed. Limiters of one resource share one lease.
 //
 // Errors: NotFound, Forbidden, PreconditionFailed for a resource with children, ctx's.
 func Join(ctx context.Context, c *client.Client, node, path string) (*Limiter, error) {
@@ -122,7 +122,8 @@ func (x *Limiter) Close(ctx context.Context) error {
 // Path is the resource's.
 func (x *Limiter) Path() string { return x.l.path }
 
-// Context ends with the limiter, or with the session or the client that it is of; its cause says why.
+// Context ends with the limiter, or with the session or the client that it is of; its cause says
+// why.
 func (x *Limiter) Context() context.Context { return x.ctx }
 
 // amountOf is units in thousandths; false if there are too many.
@@ -133,10 +134,10 @@ func amountOf(units uint64) (amount uint64, ok bool) {
 	return units * 1000, true
 }
 
-// Allow takes n units now, or none: it reports whether it did. It never blocks: the decision is local,
-// without a packet. Without a lease it asks for one, or for the units, in the background, and refuses
-// meanwhile. 0 units are free. More units than can ever be admitted are refused, and counted as
-// impossible.
+// Allow takes n units now, or none: it reports whether it did. It never blocks: the decision is
+// local, without a packet. Without a lease it asks for one, or for the units, in the background,
+// and refuses meanwhile. 0 units are free. More units than can ever be admitted are refused, and
+// counted as impossible.
 func (x *Limiter) Allow(n uint64) bool {
 	amount, ok := amountOf(n)
 	if x.ctx.Err() != nil {
@@ -181,8 +182,8 @@ func (x *Limiter) poke() {
 
 // Wait takes n units, and waits for them if it has to. Calls are admitted in the order in which
 // they came. Errors: ctx's;
-// BadRequest at once for more units than can ever be admitted together; NotFound for a resource that
-// was deleted; ErrClosed; the session's, or the client's.
+// BadRequest at once for more units than can ever be admitted together; NotFound for a resource
+// that was deleted; ErrClosed; the session's, or the client's.
 func (x *Limiter) Wait(ctx context.Context, n uint64) error {
 	r, err := x.Reserve(n)
 	if err != nil {
@@ -294,8 +295,8 @@ func (r *Reservation) Wait(ctx context.Context) error {
 	return r.Err()
 }
 
-// WaitAtMost takes n units if they are there, or will be within a time. With 0 it asks the server, if
-// it has to, and waits for its answer. It reports whether it took them. Errors: those of Wait.
+// WaitAtMost takes n units if they are there, or will be within a time. With 0 it asks the server,
+// if it has to, and waits for its answer. It reports whether it took them. Errors: those of Wait.
 func (x *Limiter) WaitAtMost(ctx context.Context, n uint64, most time.Duration) (ok bool, err error) {
 	r, err := x.Reserve(n)
 	if err != nil {

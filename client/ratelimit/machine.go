@@ -8,11 +8,11 @@ import (
 )
 
 // machine is the part of a client in rate limits as a pure state machine: it knows no clock, sends
-// nothing and starts no goroutine. Calls carry the time, in ns of any clock, and [machine.take] returns
-// what is to be done. The driver holds its mutex around each call.
+// nothing and starts no goroutine. Calls carry the time, in ns of any clock, and [machine.take]
+// returns what is to be done. The driver holds its mutex around each call.
 //
-// It has a part for each tree that a session takes part in, with the leaves that are open. Calls that
-// wait are in the queues of their leaves:
+// It has a part for each tree that a session takes part in, with the leaves that are open. Calls
+// that wait are in the queues of their leaves:
 //
 //   - A leaf with a lease admits from the head of its queue, as fast as its bucket fills.
 //   - A leaf without one asks the server for the units of the queue's first calls, again and again.
@@ -503,8 +503,8 @@ func (m *machine) send(now int64, a action) {
 	m.out = append(m.out, a)
 }
 
-// refresh asks for the leases of leaves: of those that want some or have some, and those that the server
-// has not described. What does not fit goes into the next one.
+// refresh asks for the leases of leaves: of those that want some or have some, and those that the
+// server has not described. What does not fit goes into the next one.
 func (m *machine) refresh(now int64, p *part) {
 	m.seq++
 	p.sent, p.due, p.refreshing = now, 0, true
@@ -653,8 +653,8 @@ func (m *machine) refreshed(now int64, a *action, r *protocol.LimitRefreshReply)
 	return nil
 }
 
-// leaseTaken gives a leaf its lease. It reports whether the leaf uses less from now on: others wait for
-// the confirmation.
+// leaseTaken gives a leaf its lease. It reports whether the leaf uses less from now on: others wait
+// for the confirmation.
 func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *protocol.LimitLease, sent int64) (less bool) {
 	l.stale = false
 	switch x.State {

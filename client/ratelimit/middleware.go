@@ -8,7 +8,8 @@ import (
 )
 
 // Middleware lets requests through as far as the limiter allows. Others are answered with 429 Too
-// Many Requests and the header Retry-After, or with 413 if they cost more than can ever be admitted. cost is how many units a request takes; nil: one each.
+// Many Requests and the header Retry-After, or with 413 if they cost more than can ever be
+// admitted. cost is how many units a request takes; nil: one each.
 func Middleware(l *Limiter, cost func(*http.Request) uint64) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,8 +16,8 @@ import (
 
 // Config is the configuration of a resource. Rates are in units per second, to a thousandth.
 type Config struct {
-	// Rate that all clients together may use, up to 10^12, see PerSecond. 0 admits nobody. A root needs
-	// one; below it nil leaves the parent's as the only limit.
+	// Rate that all clients together may use, up to 10^12, see PerSecond. 0 admits nobody. A root
+	// needs one; below it nil leaves the parent's as the only limit.
 	Rate *float64
 	// Burst is how much can be used at once after a time without use, as a time of the rate: 1 ms
 	// to an hour, default 1 s. It is at least one unit.
@@ -96,8 +96,8 @@ type change struct {
 // Reason says why a resource is changed, for the audit log, in at most 1,024 bytes of UTF-8.
 func Reason(text string) ChangeOption { return func(c *change) { c.reason = text } }
 
-// Force has Create make a child of a resource that sessions use: their limiters fail from then on. Alter
-// and Delete refuse it.
+// Force has Create make a child of a resource that sessions use: their limiters fail from then on.
+// Alter and Delete refuse it.
 func Force() ChangeOption { return func(c *change) { c.force = true } }
 
 func changeOf(opts []ChangeOption) (c change) {

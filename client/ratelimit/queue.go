@@ -7,9 +7,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// pump admits what can be admitted from the head of a leaf's queue on, and asks for units of what the
-// server gives out. A call of several leaves that waits for another one does not hold up those behind it:
-// they leave it what it needs here by then.
+// pump admits what can be admitted from the head of a leaf's queue on, and asks for units of what
+// the server gives out. A call of several leaves that waits for another one does not hold up those
+// behind it: they leave it what it needs here by then.
 func (m *machine) pump(now int64, l *leaf) {
 	l.head()
 	reserved, looked := uint64(0), 0
@@ -129,9 +129,9 @@ func (l *leaf) needs(now int64) protocol.LimitNeed {
 	return protocol.LimitNeed{Path: []byte(l.path), Demand: demandOf(d.next(now, l.attempted(), l.largest()))}
 }
 
-// together tries a call of several leaves: it takes of those with a lease, and asks for units of the
-// others. It returns after how many ns it can be tried again, and whether it waits for units of this
-// leaf's lease.
+// together tries a call of several leaves: it takes of those with a lease, and asks for units of
+// the others. It returns after how many ns it can be tried again, and whether it waits for units of
+// this leaf's lease.
 func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool) {
 	if c.asking {
 		return demandGap, false
@@ -233,8 +233,8 @@ func (m *machine) giveBack(c *call) {
 	c.asking, c.took, c.asked, c.grants = false, c.took[:0], nil, nil
 }
 
-// complete uses what a call has of leases, and of the trees that have granted it. A lease that has ended
-// or is another one now has to have the amount.
+// complete uses what a call has of leases, and of the trees that have granted it. A lease that has
+// ended or is another one now has to have the amount.
 func (m *machine) complete(now int64, c *call) {
 	for i := range c.grants {
 		if !c.grants[i].usable(now) {

@@ -15,11 +15,11 @@ import (
 
 // The simulation has the server's core and the client's machine in one world of true time. Clocks
 // run at rates of their own, messages are lost and late, leaders change, and those that were deposed
-// go on without knowing it, buckets move, clients are stopped, killed and replaced by other processes.
-// What clients ask waits for a read barrier, which all requests of the moment share. A meter with one
-// clock checks the promise at every resource and for every window: it is a bucket with the rate and
-// burst of the resource from which all that clients admit is taken. An oracle checks that those who call
-// get what they are to have, once nothing has changed for a second.
+// go on without knowing it, buckets move, clients are stopped, killed and replaced by other
+// processes. What clients ask waits for a read barrier, which all requests of the moment share. A
+// meter with one clock checks the promise at every resource and for every window: it is a bucket
+// with the rate and burst of the resource from which all that clients admit is taken. An oracle
+// checks that those who call get what they are to have, once nothing has changed for a second.
 
 // drift is how far each clock is off at most; the meter grants both ends of it.
 const drift = 0.02
@@ -126,9 +126,9 @@ type simMessage struct {
 	back  bool
 }
 
-// meter is a bucket that starts full. What is admitted is taken at the true time at which a client uses
-// it. Invariant: its level is never below zero, but for what comes in in a millisecond: the server's
-// times are whole ones. A client's bucket rounds to thousandths.
+// meter is a bucket that starts full. What is admitted is taken at the true time at which a client
+// uses it. Invariant: its level is never below zero, but for what comes in in a millisecond: the
+// server's times are whole ones. A client's bucket rounds to thousandths.
 type meter struct{ rate, burst, level, at float64 }
 
 func (m *meter) take(now, amount float64) bool {
@@ -249,9 +249,9 @@ func (x *simulation) caller(leaves ...*leaf) *simCaller {
 	return q
 }
 
-// soft reports whether what a caller gets is not sure: the average of few calls says little, and a call
-// of several leaves uses as much of each as it gets of the others. What the others have is compared with
-// and without them, and theirs apart.
+// soft reports whether what a caller gets is not sure: the average of few calls says little, and a
+// call of several leaves uses as much of each as it gets of the others. What the others have is
+// compared with and without them, and theirs apart.
 func (q *simCaller) soft() bool { return q.few() || len(q.leaves) > 1 }
 
 func (q *simCaller) few() bool { return q.demand > 0 && q.demand < 50*float64(q.amount) }
@@ -631,8 +631,8 @@ func (x *simulation) compareWindow(seconds float64) {
 		least = 0.85
 	}
 	for _, c := range x.clients {
-		// Each time that the share of few calls becomes too small for a lease, the one that waits for units
-		// counts as a demand without bound for a moment.
+		// Each time that the share of few calls becomes too small for a lease, the one that waits
+		// for units counts as a demand without bound for a moment.
 		if slices.ContainsFunc(c.callers, (*simCaller).few) {
 			least = min(least, 0.5)
 		}
@@ -680,8 +680,8 @@ func (c *simClient) calls(path string) (sum float64) {
 }
 
 // apart is what all clients of a leaf use of what it has, but for those whose calls are of several
-// leaves: these have a share of each, and use as much of it as they get of the others. Clients share by
-// demand; that of callers with few calls is multiplied.
+// leaves: these have a share of each, and use as much of it as they get of the others. Clients
+// share by demand; that of callers with few calls is multiplied.
 func (x *simulation) apart(path string, has, soft float64) (sum float64) {
 	together, demands := 0., []float64{}
 	for _, c := range x.clients {
@@ -710,8 +710,9 @@ func (x *simulation) apart(path string, has, soft float64) (sum float64) {
 	return sum
 }
 
-// fewLate is how long one of few calls waits at most, in ms, beside callers without bound: the time of its
-// units twice, and this. Where several resources are full at once, turns catch up with each other first.
+// fewLate is how long one of few calls waits at most, in ms, beside callers without bound: the time
+// of its units twice, and this. Where several resources are full at once, turns catch up with each
+// other first.
 const fewLate = 10_000
 
 // compareSoft compares what a caller got with its client's share of each of its leaves.
@@ -764,8 +765,8 @@ func (x *simulation) describe() (s string) {
 	return s
 }
 
-// oracle is what each leaf is to have: guarantees first, the rest by weight, to nobody more than its
-// callers ask for. The demand of those of whom it is not sure what they get is multiplied.
+// oracle is what each leaf is to have: guarantees first, the rest by weight, to nobody more than
+// its callers ask for. The demand of those of whom it is not sure what they get is multiplied.
 func (x *simulation) oracle(soft float64) map[string]float64 {
 	demand := map[string]float64{}
 	for _, c := range x.clients {
@@ -846,8 +847,8 @@ func TestSimulation(t *testing.T) {
 	}
 }
 
-// TestLiveness: from a second after the last change on, callers get 95 % of what the oracle gives them
-// in each second, and never more than the limit in any window.
+// TestLiveness: from a second after the last change on, callers get 95 % of what the oracle gives
+// them in each second, and never more than the limit in any window.
 func TestLiveness(t *testing.T) {
 	seeds, windows, together := uint64(40), 0, 0
 	if testing.Short() {

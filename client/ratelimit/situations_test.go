@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// situation is a fleet as people have it: most of it rests. The oracle says what those who call are to
-// have, and the meters what they may.
+// situation is a fleet as people have it: most of it rests. The oracle says what those who call are
+// to have, and the meters what they may.
 type situation struct {
 	name     string
 	root     protocol.LimitConfig

@@ -204,8 +204,8 @@ func TestArchiveWorks(t *testing.T) {
 	lockOnce(t, listening(t, cmd), binary)
 }
 
-// TestFirstContact runs the README's first two commands: as a new user with an empty home, without Go
-// and without a network, in a folder with nothing but the files of the archive.
+// TestFirstContact runs the README's first two commands: as a new user with an empty home, without
+// Go and without a network, in a folder with nothing but the files of the archive.
 func TestFirstContact(t *testing.T) {
 	v := made(t)
 	if os.Getuid() != 0 || runtime.GOOS != "linux" {

@@ -143,7 +143,8 @@ func (b *builder) image(x platformImage, config *v1.Config) (v1.Image, error) {
 	return mutate.ConfigFile(image, full)
 }
 
-// imageConfig reads how the last stage of a Dockerfile runs. What puts files there is not its matter.
+// imageConfig reads how the last stage of a Dockerfile runs. What puts files there is not its
+// matter.
 func imageConfig(text string) (*v1.Config, error) {
 	stage := text[strings.LastIndex(text, "\nFROM ")+1:]
 	config := &v1.Config{ExposedPorts: map[string]struct{}{}, Volumes: map[string]struct{}{}}

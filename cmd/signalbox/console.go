@@ -204,10 +204,10 @@ func serveConsole(cfg consoleConfig, s *server.Server, own certs.Files) (_ *runn
 	return startConsole(cfg)
 }
 
-// instanceDialer is how the console, or the gateway, of an instance without a plain address connects.
-// flag names ca. The instance's
-// own certificate is known from its file; those of other instances have to be good for the host
-// that is dialled, which the state of a connection does not have if it is an IP address.
+// instanceDialer is how the console, or the gateway, of an instance without a plain address
+// connects. flag names ca. The instance's own certificate is known from its file; those of other
+// instances have to be good for the host that is dialled, which the state of a connection does not
+// have if it is an IP address.
 func instanceDialer(flag, ca, own string) (func(ctx context.Context, address string) (net.Conn, error), error) {
 	roots := func(context.Context) (*x509.CertPool, error) { return nil, nil } // the system's
 	if ca != "" {

@@ -9,9 +9,10 @@ import (
 	"syscall"
 )
 
-// execCommand has a command take the place of this process, which holds nothing that it would have to
-// watch over: signals, the terminal and what the command leaves running are the command's own. Where this
-// process's input and output are not the standard ones, it runs the command and waits for it.
+// execCommand has a command take the place of this process, which holds nothing that it would have
+// to watch over: signals, the terminal and what the command leaves running are the command's own.
+// Where this process's input and output are not the standard ones, it runs the command and waits
+// for it.
 func execCommand(inv *invocation, args []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {

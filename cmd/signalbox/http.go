@@ -203,8 +203,8 @@ func httpOf(v map[string]string, log *slog.Logger) (httpConfig, error) {
 	return cfg, nil
 }
 
-// devHTTP is the gateway of signalbox dev: on unless it is turned off. If no address is chosen and the
-// usual one is taken, it gets another.
+// devHTTP is the gateway of signalbox dev: on unless it is turned off. If no address is chosen and
+// the usual one is taken, it gets another.
 func devHTTP(v map[string]string, chosen bool, log *slog.Logger) (httpConfig, error) {
 	cfg, err := httpOf(v, log)
 	cfg.anyPort = !chosen && os.Getenv("SIGNALBOX_HTTP") == ""

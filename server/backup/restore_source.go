@@ -97,8 +97,8 @@ func encodeMap(s *meta.State) ([]byte, error) {
 // of thousands of records.
 const maxProposals = 1_000_000
 
-// freeze leads the copy in memory a last time: it detaches or ends all sessions, drops nodes that the
-// map does not know or is dropping, and freezes the buckets.
+// freeze leads the copy in memory a last time: it detaches or ends all sessions, drops nodes that
+// the map does not know or is dropping, and freezes the buckets.
 func (s *Source) freeze(id uint64, endSessions bool) error {
 	m := s.machines[id]
 	l, st := takeOver(m)

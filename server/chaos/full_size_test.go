@@ -17,9 +17,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// sizeOf returns the size of a long test: with SIGNALBOX_LONG a small one, with SIGNALBOX_FULL=1 the
-// one that the figures of bench/LIMITS.md are of. Figures go to the test's log; at full size nothing
-// else may use the machine.
+// sizeOf returns the size of a long test: with SIGNALBOX_LONG a small one, with SIGNALBOX_FULL=1
+// the one that the figures of bench/LIMITS.md are of. Figures go to the test's log; at full size
+// nothing else may use the machine.
 func sizeOf[T any](t *testing.T, small, full T) T {
 	t.Helper()
 	switch {
@@ -63,7 +63,8 @@ func measureLoad(bin string, endpoints []string, args ...string) (*loadResult, e
 	return r, nil
 }
 
-// metric returns a metric of an instance, added up over its labels; 0: the instance does not answer.
+// metric returns a metric of an instance, added up over its labels; 0: the instance does not
+// answer.
 func (in *instance) metric(name string) (sum float64) {
 	r, err := http.Get("http://" + in.admin + "/metrics")
 	if err != nil {

@@ -27,10 +27,11 @@ type largeServiceSize struct {
 	pairs                                string  // of others, a second
 }
 
-// TestLargeService: watchers in processes of their own, each with a client, follow one service. They
-// all begin at once, a member changes each second, members restart, and the instance that leads most
-// is killed. No change fails, all watchers go on after the kill, and copies of the list in the SDK
-// equal the server's at the end. The log has when watchers see a change, and what others notice.
+// TestLargeService: watchers in processes of their own, each with a client, follow one service.
+// They all begin at once, a member changes each second, members restart, and the instance that
+// leads most is killed. No change fails, all watchers go on after the kill, and copies of the list
+// in the SDK equal the server's at the end. The log has when watchers see a change, and what others
+// notice.
 func TestLargeService(t *testing.T) {
 	size := sizeOf(t,
 		largeServiceSize{members: 120, watchers: 32, processes: 2, copies: 2, slow: 4 * time.Second, busy: 4 * time.Second, changes: 17, pairs: "50"},
@@ -269,7 +270,8 @@ type watcherStats struct {
 	sync.Mutex `json:"-"`
 }
 
-// delayBase makes the steps of delays: each is 3 % longer than the one before, from a microsecond on.
+// delayBase makes the steps of delays: each is 3 % longer than the one before, from a microsecond
+// on.
 const delayBase = 1.03
 
 // currentIn returns how many watchers have seen a change of a phase, if none is newer.

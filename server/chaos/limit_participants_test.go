@@ -12,8 +12,8 @@ import (
 )
 
 // TestLimitParticipants: many sessions share a limit with ten leaves, and call ten times a second
-// each. The log has what they cost the server, first with all calls admitted, then with half of them
-// denied.
+// each. The log has what they cost the server, first with all calls admitted, then with half of
+// them denied.
 func TestLimitParticipants(t *testing.T) {
 	size := sizeOf(t, 500, 10_000)
 	watched := 3 * time.Second

@@ -251,8 +251,8 @@ func (x *limitTest) awaitLearned(when string) {
 	}
 }
 
-// awaitCallers waits until so many sessions have calls to the shared limit. Those of stopped and killed
-// processes are listed for as long as they last.
+// awaitCallers waits until so many sessions have calls to the shared limit. Those of stopped and
+// killed processes are listed for as long as they last.
 func (x *limitTest) awaitCallers(which string, want int) {
 	x.t.Helper()
 	await.True(x.t, fmt.Sprintf("%d callers %s", want, which), func() bool {

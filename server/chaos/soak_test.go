@@ -16,9 +16,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client/rollout"
 )
 
-// soakSampled are what must not grow with time, in the metrics of the instance that is never killed:
-// the last quarter of the run may have so much of the first. The log goes up and down between
-// snapshots.
+// soakSampled are what must not grow with time, in the metrics of the instance that is never
+// killed: the last quarter of the run may have so much of the first. The log goes up and down
+// between snapshots.
 var soakSampled = []struct {
 	metric string
 	most   float64
@@ -29,9 +29,9 @@ var soakSampled = []struct {
 	{"signalbox_log_bytes", 1.5},
 }
 
-// TestSoak: three instances serve a mixed load, services whose members restart, and a track. In each
-// window an instance is killed and started again, the number of shards changes, and five versions
-// roll out. No call fails, and memory, goroutines, files and the log stay as they are.
+// TestSoak: three instances serve a mixed load, services whose members restart, and a track. In
+// each window an instance is killed and started again, the number of shards changes, and five
+// versions roll out. No call fails, and memory, goroutines, files and the log stay as they are.
 // SIGNALBOX_SOAK=2h is the length; what grows is an error from an hour on.
 func TestSoak(t *testing.T) {
 	length := 40 * time.Second

@@ -29,8 +29,8 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 		maxHeader, log)
 }
 
-// LimitListener accepts at most 128 connections at a time. One on which nobody is shown a page makes
-// room for another; see web.LimitListener.
+// LimitListener accepts at most 128 connections at a time. One on which nobody is shown a page
+// makes room for another; see web.LimitListener.
 func LimitListener(l net.Listener) net.Listener {
 	return web.LimitListener(l, maxConnections, "the console has too many connections; close some tabs first")
 }

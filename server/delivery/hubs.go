@@ -29,8 +29,8 @@ type Sender interface {
 	// connection takes everything and does nothing.
 	Send(conn uint64, frame []byte, droppable bool) bool
 
-	// SendPage appends a frame in two parts, which a connection always takes. Many connections share
-	// the second part, which never changes and may be empty; the first is the connection's.
+	// SendPage appends a frame in two parts, which a connection always takes. Many connections
+	// share the second part, which never changes and may be empty; the first is the connection's.
 	SendPage(conn uint64, head, shared []byte)
 
 	// PagesDue reports that streams of this connection wait for snapshot pages. As soon as the
@@ -70,8 +70,8 @@ type hub interface {
 	cutNodes(which func(node uint64) bool, status protocol.Status, text string)
 	shut() // refuses all watches from now on
 
-	// sendDue sends the next page that a stream of the connection waits for, and reports whether more
-	// are due; waits reports whether one is.
+	// sendDue sends the next page that a stream of the connection waits for, and reports whether
+	// more are due; waits reports whether one is.
 	sendDue(conn uint64, m *shard.Machine, maxBytes int) (more bool)
 	waits(conn uint64) bool
 }

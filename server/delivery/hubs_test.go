@@ -36,7 +36,8 @@ conn 2 stream 3: process p
 conn 2 one-shot 7 of session 80: semaphore s
 `
 
-// newHubsModel makes the hubs of a shard that leads, with the watches above. Each stream has its first page.
+// newHubsModel makes the hubs of a shard that leads, with the watches above. Each stream has its
+// first page.
 func newHubsModel(t *testing.T) *hubsModel {
 	t.Helper()
 	h := &hubsModel{machineModel: newMachineModel(2), leading: true}

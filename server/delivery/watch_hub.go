@@ -324,8 +324,8 @@ func (h *WatchHub) shut() {
 	h.dropHistories(anyHistory)
 }
 
-// cutNodes ends what is watched in the nodes that match, because the instance can no longer serve it:
-// one-shot watches fire with neither flag, and streams are cut.
+// cutNodes ends what is watched in the nodes that match, because the instance can no longer serve
+// it: one-shot watches fire with neither flag, and streams are cut.
 func (h *WatchHub) cutNodes(which func(node uint64) bool, status protocol.Status, message string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

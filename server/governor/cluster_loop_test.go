@@ -348,7 +348,8 @@ func TestExpelWithoutMajority(t *testing.T) {
 	})
 }
 
-// TestLastDrain: the last instance that can lead is not drained, and the refusal names those that are.
+// TestLastDrain: the last instance that can lead is not drained, and the refusal names those that
+// are.
 func TestLastDrain(t *testing.T) {
 	inClusterOfThree(t, func(t *testing.T, ctx context.Context, c *liveCluster, g *Governor) {
 		for id := uint64(2); id <= 3; id++ {

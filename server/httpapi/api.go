@@ -48,8 +48,8 @@ const (
 type Config struct {
 	// Client says how to reach the cluster. Its token is not used: each caller shows its own.
 	Client client.Config
-	// Hosts are the names, without ports, under which callers reach the gateway, beside loopback and
-	// the address of the connection. A request for another name is 421.
+	// Hosts are the names, without ports, under which callers reach the gateway, beside loopback
+	// and the address of the connection. A request for another name is 421.
 	Hosts []string
 	// TokenRequired refuses requests without a token. It must be set if Client shows the cluster a
 	// certificate, whose rights callers would have otherwise.

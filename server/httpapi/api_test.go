@@ -75,8 +75,8 @@ func TestLock(t *testing.T) {
 	s.ask("POST", "/v1/locks/other?ttl=20s", bob, "").wants(410, "session_expired") // for ten minutes
 }
 
-// TestWait: the place in the queue is kept between requests, a newer request ends the older one, and
-// leaving the queue gives the place up.
+// TestWait: the place in the queue is kept between requests, a newer request ends the older one,
+// and leaving the queue gives the place up.
 func TestWait(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
@@ -206,8 +206,8 @@ func TestMoves(t *testing.T) {
 	one.ask("GET", "/v1/locks", "", "").wants(503, "closing")
 }
 
-// TestHangUp: a caller that hangs up in the queue and does not come again leaves its place, and a grant
-// that came meanwhile is given back.
+// TestHangUp: a caller that hangs up in the queue and does not come again leaves its place, and a
+// grant that came meanwhile is given back.
 func TestHangUp(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
@@ -238,8 +238,8 @@ func TestHangUp(t *testing.T) {
 	}
 }
 
-// TestBelief: callers of both gateways take turns at one lock, and stop when their belief ends: no two
-// believe at once, and tokens rise. A session whose caller is gone ends by itself.
+// TestBelief: callers of both gateways take turns at one lock, and stop when their belief ends: no
+// two believe at once, and tokens rise. A session whose caller is gone ends by itself.
 func TestBelief(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	sites := []*site{openSite(t, srv), openSite(t, srv)}
@@ -329,8 +329,8 @@ func TestConfig(t *testing.T) {
 	s.ask("DELETE", "/v1/config/flags", "", "").wants(404, "not_found")
 }
 
-// TestWatchConfig: callers that wait for the change behind the one that they know miss none, at either
-// gateway, over lost connections; the end is a change too.
+// TestWatchConfig: callers that wait for the change behind the one that they know miss none, at
+// either gateway, over lost connections; the end is a change too.
 func TestWatchConfig(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	sites := []*site{openSite(t, srv), openSite(t, srv)}

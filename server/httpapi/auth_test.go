@@ -34,8 +34,8 @@ func (b *logBuffer) String() string {
 	return b.buf.String()
 }
 
-// TestIdentities: rights are those of the token that is shown, two identities never share a session,
-// two tokens of one do, a token that is revoked ends waits, and no secret is in the log.
+// TestIdentities: rights are those of the token that is shown, two identities never share a
+// session, two tokens of one do, a token that is revoked ends waits, and no secret is in the log.
 func TestIdentities(t *testing.T) {
 	const root = "the administrator's secret"
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {

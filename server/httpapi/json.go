@@ -15,8 +15,8 @@ import (
 // document is a JSON object.
 type document = map[string]any
 
-// exact bounds the numbers that every reader of JSON keeps: tokens, versions and counts of grants stay
-// below it.
+// exact bounds the numbers that every reader of JSON keeps: tokens, versions and counts of grants
+// stay below it.
 const exact = 1 << 53
 
 // count is a limit or a number of units.

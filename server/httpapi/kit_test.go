@@ -114,8 +114,8 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 	return a, nil
 }
 
-// until sends a request until its answer has a field: who holds something is read in a second at most,
-// or left out.
+// until sends a request until its answer has a field: who holds something is read in a second at
+// most, or left out.
 func (s *site) until(field, method, path, session string) *answer {
 	s.t.Helper()
 	for {

@@ -184,8 +184,8 @@ func getConfig(x *call) error {
 	return nil
 }
 
-// changed waits until a configuration is another one than v, and returns v if it stays. What a watch
-// delivers may be older than v, so a difference is read again.
+// changed waits until a configuration is another one than v, and returns v if it stays. What a
+// watch delivers may be older than v, so a difference is read again.
 func (x *call) changed(n *client.Node, v client.Value, wait time.Duration) (client.Value, error) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), wait)
 	defer cancel()
@@ -249,7 +249,8 @@ func deleteConfig(x *call) error {
 	})
 }
 
-// getService lists the members of a service, from a copy that goes on through outages of the cluster.
+// getService lists the members of a service, from a copy that goes on through outages of the
+// cluster.
 func getService(x *call) error {
 	e, err := discovery.Watch(x.conn.Client, x.node, x.name, discovery.InZone(x.query.Get("zone")))
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 
 const (
 	minTTL = time.Second
-	// extraTTL is how long a session is kept beyond what was said: a caller that counts from the answer
-	// is late by the answer's delay.
+	// extraTTL is how long a session is kept beyond what was said: a caller that counts from the
+	// answer is late by the answer's delay.
 	extraTTL = time.Second
 	stopTime = 10 * time.Second
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
@@ -180,8 +180,8 @@ func (a *API) remove(s *session) {
 	}
 }
 
-// open finds or starts the native session. It goes on when the request has ended: what it does may be
-// carried out, and then the session must end with its ttl.
+// open finds or starts the native session. It goes on when the request has ended: what it does may
+// be carried out, and then the session must end with its ttl.
 func (s *session) open(c *client.Client, node string) {
 	native, err := s.attach(c, node)
 	s.native, s.err = native, err

@@ -92,8 +92,8 @@ func TestRelaxedAttachFails(t *testing.T) {
 	}
 }
 
-// TestEventsReachTheirSession: each event of the log for a session is a frame on the connection that
-// has the session. An answer to a command that came through another instance is none.
+// TestEventsReachTheirSession: each event of the log for a session is a frame on the connection
+// that has the session. An answer to a command that came through another instance is none.
 func TestEventsReachTheirSession(t *testing.T) {
 	s := start(t, nil)
 	c := connect(t, s)

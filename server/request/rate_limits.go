@@ -132,8 +132,8 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 // usersShown bounds the sessions that an error names.
 const usersShown = 5
 
-// checkParent refuses a child of a leaf that sessions have open: all of them would fail. What a session
-// has not said yet, it does not know.
+// checkParent refuses a child of a leaf that sessions have open: all of them would fail. What a
+// session has not said yet, it does not know.
 func (r *RateLimits) checkParent(node uint64, q *protocol.LimitCreate) (bad *protocol.Error) {
 	at := bytes.LastIndexByte(q.Path, '/')
 	if q.Force || at < 0 {

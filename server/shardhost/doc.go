@@ -5,6 +5,6 @@
 // what a replica reports becomes replies, events, pongs and goodbyes, and a metric or a line of the
 // audit log where operators want one.
 //
-// It knows connections as clients of the package request, and leaves watches and streams to the hubs of
-// delivery.
+// It knows connections as clients of the package request, and leaves watches and streams to the
+// hubs of delivery.
 package shardhost

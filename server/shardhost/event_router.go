@@ -16,8 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// eventRouter routes the events of the log: it answers requests, notifies clients of what happens to
-// their sessions, and tells the hubs what ends watches. It belongs to the apply goroutine.
+// eventRouter routes the events of the log: it answers requests, notifies clients of what happens
+// to their sessions, and tells the hubs what ends watches. It belongs to the apply goroutine.
 type eventRouter struct {
 	host *Shard
 
@@ -149,9 +149,9 @@ func (r *eventRouter) acquireResult(e *shard.Event) {
 	}
 }
 
-// sessionAttached binds a session to the connection of its request, and takes it from those that had
-// it under an older epoch. Without a connection the session was attached through another instance,
-// or a connection that is closed; the shard's leader knows the latter by itself.
+// sessionAttached binds a session to the connection of its request, and takes it from those that
+// had it under an older epoch. Without a connection the session was attached through another
+// instance, or a connection that is closed; the shard's leader knows the latter by itself.
 func (r *eventRouter) sessionAttached(og *replica.Origin, e *shard.Event) {
 	s := r.host
 	var c *request.Client

@@ -39,10 +39,10 @@ func Server(h http.Handler, t Timeouts, maxHeader int, log *slog.Logger) *http.S
 	}
 }
 
-// LimitListener accepts at most limit connections at a time. One more takes the place of a connection
-// that KeepConnection does not keep now: of one that it never kept, if there is one, and of the host
-// with the most of them. If there is none, it is answered 503 with the sentence full, and closed. So
-// strangers cannot keep others out by connections alone.
+// LimitListener accepts at most limit connections at a time. One more takes the place of a
+// connection that KeepConnection does not keep now: of one that it never kept, if there is one, and
+// of the host with the most of them. If there is none, it is answered 503 with the sentence full,
+// and closed. So strangers cannot keep others out by connections alone.
 func LimitListener(l net.Listener, limit int, full string) net.Listener {
 	return &limitListener{Listener: l, limit: limit,
 		full: "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n" +

@@ -120,8 +120,8 @@ func (r *RateLimits) Acquire(
 	return x.leases.Acquire(v.Now, v.Tree, v.Version, q, out)
 }
 
-// Users are the sessions that have a resource open, as far as they have said so, and at most so many
-// of them.
+// Users are the sessions that have a resource open, as far as they have said so, and at most so
+// many of them.
 func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte, most int) (users []uint64, count int) {
 	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {

@@ -32,8 +32,8 @@ func (s *State) Bootstrapped() bool { return s.cluster != "" }
 // Cluster is the cluster's id, empty before the bootstrap.
 func (s *State) Cluster() string { return s.cluster }
 
-// ClientCluster is the id by which clients know the cluster. It differs from Cluster if the cluster was
-// restored for the clients of a former one: see Bootstrap.KeepClients.
+// ClientCluster is the id by which clients know the cluster. It differs from Cluster if the cluster
+// was restored for the clients of a former one: see Bootstrap.KeepClients.
 func (s *State) ClientCluster() string { return cmp.Or(s.clientCluster, s.cluster) }
 
 // ClusterName is the cluster's name for people.

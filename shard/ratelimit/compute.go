@@ -43,8 +43,9 @@ func (l *Leases) least(h *holding) uint64 {
 	return rate
 }
 
-// wants is the demand of a holding that others have to leave to it. The demand that a client reports is a
-// fifth above the average of its calls: most of that fifth it has only as far as nobody else wants it.
+// wants is the demand of a holding that others have to leave to it. The demand that a client
+// reports is a fifth above the average of its calls: most of that fifth it has only as far as
+// nobody else wants it.
 func (l *Leases) wants(h *holding) uint64 {
 	if h.waiting > 0 {
 		return maxRate

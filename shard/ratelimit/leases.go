@@ -57,7 +57,8 @@ type Leases struct {
 	learned uint64 // ms that learning took
 }
 
-// NewLeases begins to know a leadership of a tree, which began at a time. Nobody has called it before.
+// NewLeases begins to know a leadership of a tree, which began at a time. Nobody has called it
+// before.
 func NewLeases(at Leadership, began uint64) *Leases {
 	return &Leases{at: at, now: began, began: began, learning: true, bySession: map[uint64]*member{}, index: map[string]int{}}
 }
@@ -166,8 +167,8 @@ func (l *Leases) learn(tree *Tree) {
 	}
 	l.learning, l.dirty, l.computed = false, true, 0
 	l.learned = l.now - l.began
-	// The leader's own buckets are empty when no lease of an earlier leadership can be in use any more,
-	// and fill from then on. If there were none, that is when the leadership began.
+	// The leader's own buckets are empty when no lease of an earlier leadership can be in use any
+	// more, and fill from then on. If there were none, that is when the leadership began.
 	from := l.now
 	switch {
 	case !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) && l.nobodyFromBefore(tree):
@@ -354,8 +355,8 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 }
 
 // Lengths of leases of sessions that began a moment ago, in ms. A program that is killed soon after
-// it began costs its neighbours little. So long as some are killed, the leases of those that begin are
-// small, too.
+// it began costs its neighbours little. So long as some are killed, the leases of those that begin
+// are small, too.
 const (
 	firstLength   = 250
 	secondLength  = 500
@@ -537,8 +538,8 @@ func (l *Leases) worthwhile(h *holding) bool {
 	return l.tooMuch(h)
 }
 
-// tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is not
-// worth a message, unless somebody has lacked it for a while.
+// tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is
+// not worth a message, unless somebody has lacked it for a while.
 func (l *Leases) tooMuch(h *holding) bool {
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true

@@ -44,9 +44,9 @@ type node struct {
 }
 
 // bucket is the leader's own token bucket at a resource. What the leader gives out comes from it:
-// units, and the first level of a lease. Its rate and burst are what leases leave, and units that are
-// not used yet. So together with the clients it never has more than the resource's burst, and never fills faster than at
-// its rate.
+// units, and the first level of a lease. Its rate and burst are what leases leave, and units that
+// are not used yet. So together with the clients it never has more than the resource's burst, and
+// never fills faster than at its rate.
 type bucket struct {
 	level uint64 // thousandths of an amount
 	at    uint64
@@ -63,7 +63,8 @@ func (n *node) accrue(now uint64) {
 	b.level = addUpTo(b.level, mulDiv(n.ownRate(), passed, 1), n.ownBurst())
 }
 
-// ownRate and ownBurst are those of the leader's own bucket, the second in thousandths of an amount.
+// ownRate and ownBurst are those of the leader's own bucket, the second in thousandths of an
+// amount.
 func (n *node) ownRate() uint64  { return lessBy(n.rate, n.countedRate) }
 func (n *node) ownBurst() uint64 { return lessBy(n.burst, n.countedBurst+n.unused) * 1000 }
 

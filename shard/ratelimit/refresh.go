@@ -37,8 +37,9 @@ type LeafRefresh struct {
 	Waiting uint64 // amount that callers wait for; with some the demand has no bound
 	Need    uint64 // the largest amount of one call lately
 
-	// Units is an amount that the client wants to hold, for calls that cannot wait: a session that is
-	// served remotely gets a lease of so much, without a rate. Left is what it has of the last one.
+	// Units is an amount that the client wants to hold, for calls that cannot wait: a session that
+	// is served remotely gets a lease of so much, without a rate. Left is what it has of the last
+	// one.
 	Units, Left uint64
 
 	// Held is the lease that the client uses, by a statement that the leader's signature

@@ -11,9 +11,9 @@ import (
 // takes units from the leader's own buckets, at its leaves and at all resources above them.
 //
 // Sessions share these by weighted fair queueing in units. A session's turn starts at its tag, and
-// finishes at its tag and its amount divided by its share. Turns that finish earlier have their units
-// first. So sessions with equal shares get equal units, whether they ask for many at once or for one
-// at a time.
+// finishes at its tag and its amount divided by its share. Turns that finish earlier have their
+// units first. So sessions with equal shares get equal units, whether they ask for many at once or
+// for one at a time.
 
 // Acquire asks for units that are used at once.
 type Acquire struct {
@@ -38,8 +38,8 @@ type Acquired struct {
 	Retry      uint64 // ms after which to ask again for the next one; 0: all are granted
 }
 
-// turn is a session that waits for units of some leaves. It asks again; one that does not in time is
-// dropped.
+// turn is a session that waits for units of some leaves. It asks again; one that does not in time
+// is dropped.
 type turn struct {
 	member      *member
 	holdings    []*holding
@@ -277,7 +277,8 @@ func (l *Leases) finish(holdings []*holding, start, amount uint64) (end uint64) 
 	return end
 }
 
-// delay is the time in ms until an amount can be taken, after the turns that finish earlier; 0: now.
+// delay is the time in ms until an amount can be taken, after the turns that finish earlier; 0:
+// now.
 func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wait uint64) {
 	l.scans++
 	end, number := l.finish(holdings, start, amount), l.turnNumbers+1
@@ -298,8 +299,8 @@ func (l *Leases) delay(holdings []*holding, own *turn, start, amount uint64) (wa
 		if finish > end || finish == end && t.number > number {
 			continue
 		}
-		// It is first with all that it can have until then. Where it does not lack anything itself, what
-		// comes in while it waits is enough for it.
+		// It is first with all that it can have until then. Where it does not lack anything itself,
+		// what comes in while it waits is enough for it.
 		has := uint64(maxRate)
 		for _, h := range t.holdings {
 			has = min(has, mulDiv(end-min(end, t.start), l.weight(h), virtually))
@@ -327,8 +328,8 @@ func (t *turn) gone() bool {
 	return slices.ContainsFunc(t.holdings, func(h *holding) bool { return h.gone || !h.leaf || h.node < 0 })
 }
 
-// above yields the nodes of leaves and all above them, each with how many of the leaves are at or below
-// it: a call takes its amount there so many times.
+// above yields the nodes of leaves and all above them, each with how many of the leaves are at or
+// below it: a call takes its amount there so many times.
 func (l *Leases) above(leaves []*holding) iter.Seq2[int, uint64] {
 	return func(yield func(int, uint64) bool) {
 		for i, h := range leaves {
@@ -383,8 +384,8 @@ func (l *Leases) lack(leaves []*holding, amount uint64, reserved bool) (wait uin
 }
 
 // grant is an amount that the leader gave out and that a client may not have used yet. Until it
-// has, or can no more, it counts like the burst of a lease: else what comes in meanwhile could be used
-// together with it.
+// has, or can no more, it counts like the burst of a lease: else what comes in meanwhile could be
+// used together with it.
 //
 // A new leadership that has finished learning need not know of grants: a session that has reported
 // takes none of an earlier leadership any more, and those of all others have ended, as

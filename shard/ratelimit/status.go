@@ -196,8 +196,8 @@ func (l *Leases) Learning(now uint64) uint64 {
 	return lessBy(now, l.began)
 }
 
-// Users are the sessions that have a leaf open, in order, at most so many of them, and how many there
-// are.
+// Users are the sessions that have a leaf open, in order, at most so many of them, and how many
+// there are.
 func (l *Leases) Users(tree *Tree, leaf string, most int) (users []uint64, count int) {
 	i, ok := l.index[leaf]
 	if !ok {

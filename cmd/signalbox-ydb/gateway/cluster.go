@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/gateway"
 )
 
-// cluster is what the gateway keeps for a connection to the cluster: the sessions of the clients with
-// its token.
+// cluster is what the gateway keeps for a connection to the cluster: the sessions of the clients
+// with its token.
 type cluster struct {
 	g *Gateway
 	*gateway.Connection[*cluster]
@@ -20,7 +20,8 @@ type cluster struct {
 	restoring map[uint64]*restoring // by id: the newest restore in progress
 }
 
-// clusterConnections are the gateway's connections to the cluster, by token. One with sessions stays.
+// clusterConnections are the gateway's connections to the cluster, by token. One with sessions
+// stays.
 func clusterConnections(g *Gateway) *gateway.Clients[*cluster] {
 	return gateway.NewClients(g.ctx, gateway.ClientsConfig[*cluster]{
 		Client: g.cfg.Cluster, Purpose: "rate limits of YDB clients", Logger: g.cfg.Logger,

@@ -120,8 +120,8 @@ func TestRefusedCommandIsProposedAgain(t *testing.T) {
 	})
 }
 
-// TestBarrierComesBack: a barrier of the leader's begins with its leadership, and its end is a task.
-// One that failed begins again after a tick.
+// TestBarrierComesBack: a barrier of the leader's begins with its leadership, and its end is a
+// task. One that failed begins again after a tick.
 func TestBarrierComesBack(t *testing.T) {
 	x := runDriver(t)
 	x.tick()
@@ -201,8 +201,8 @@ func TestEventsOfOthers(t *testing.T) {
 	}
 }
 
-// TestRemoteSessionsAreDeferred: remote sessions that come and go wait for other tasks, in order with
-// them, and wake the goroutine only when they are many.
+// TestRemoteSessionsAreDeferred: remote sessions that come and go wait for other tasks, in order
+// with them, and wake the goroutine only when they are many.
 func TestRemoteSessionsAreDeferred(t *testing.T) {
 	q := idleTasks(true)
 	add := func(kind shard.EventKind, session uint64) {
@@ -242,8 +242,8 @@ func TestRemoteSessionsAreDeferred(t *testing.T) {
 	}
 }
 
-// TestTicksOfFollowers: a replica that does not lead makes every tenth tick, a leader each one. A tick
-// that waits stands for those that come meanwhile.
+// TestTicksOfFollowers: a replica that does not lead makes every tenth tick, a leader each one. A
+// tick that waits stands for those that come meanwhile.
 func TestTicksOfFollowers(t *testing.T) {
 	for active, want := range map[bool]int{false: 3, true: 30} {
 		q, ticks := idleTasks(active), 0
