@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -298,5 +299,50 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 	if _, err := server.Restore(t.Context(), cfg, load(t, file), server.RestoreOptions{}); err != nil {
 		t.Errorf("after the folder was removed: %v", err)
+	}
+}
+
+// TestRestoreKeepsClients: a cluster that is restored for the clients that run is known to them by the
+// former id, and to instances by its own. No session of the backup goes on, whichever shards have what
+// it held, and tokens rise.
+func TestRestoreKeepsClients(t *testing.T) {
+	old := start(t, func(c *server.Config) { c.Shards = 3 })
+	c := connect(t, old)
+	def := c.node()
+	var sessions []protocol.SessionReply
+	tokens := map[string]uint64{}
+	for n := range uint64(40) {
+		sessions = append(sessions, c.session(def, n+1))
+		name := fmt.Sprint("lock-", n)
+		a, err := c.lock(def, sessions[n].Session, name, 0)
+		if err != nil || a.State != protocol.Acquired {
+			t.Fatalf("%+v, %v", a, err)
+		}
+		tokens[name] = a.OrderID
+	}
+	file := fetchBackup(t, old)
+	former := old.Meta.State().Cluster()
+
+	cfg := restoreConfig(t, 2)
+	if _, err := server.Restore(t.Context(), cfg, load(t, file), server.RestoreOptions{KeepClients: true}); err != nil {
+		t.Fatal(err)
+	}
+	s := serveRestored(t, cfg)
+	if state := s.Meta.State(); state.ClientCluster() != former || state.Cluster() == former {
+		t.Errorf("clients know it as %s, instances as %s; it was %s", state.ClientCluster(), state.Cluster(), former)
+	}
+	d := connect(t, s)
+	d.s.Config.Buckets = old.Config.Buckets // where the kit looks it up
+	for n, x := range sessions {
+		if _, err := d.attach(def, uint64(n+1), x.Session, 2); !errors.Is(err, protocol.StatusSessionExpired) {
+			t.Errorf("session %d is attached: %v", n, err)
+		}
+	}
+	next := d.session(def, 99)
+	for name, before := range tokens {
+		await.True(t, "the lock "+name, func() bool {
+			a, err := d.lock(def, next.Session, name, 0)
+			return err == nil && a.State == protocol.Acquired && a.OrderID > before
+		})
 	}
 }

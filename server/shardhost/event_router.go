@@ -197,16 +197,16 @@ func (r *eventRouter) sessionEnded(e *shard.Event) {
 
 // detachSessions takes the sessions at home in a run of buckets from the connections that attached
 // them here. It notifies the clients, which attach the sessions again where the map sends them. The
-// rest of what those connections have stays. What the clients hold
-// they go on holding until the time of their last renewal is over. The event is in the connection's
-// buffer before any later pong, so no such pong renews an old attach.
+// rest of what those connections have stays. Clients go on holding until the time of their last
+// renewal is over. The event is in the connection's buffer before any later pong, so no such pong
+// renews an old attach.
 func (r *eventRouter) detachSessions(first, count uint32) {
 	r.host.serving.Requests.EachClient(func(c *request.Client) { c.Detach(r.host, first, count) })
 }
 
-// forced writes to the audit log what was taken from a client by force, and holds that
-// ended at their bounds. The leader's instance does; what was applied while nobody led has the line
-// of the asking only.
+// forced writes to the audit log what was taken from a client by force, and holds that ended at their
+// bounds. The leader's instance does; of events that were applied while nobody led only the operator's
+// request has a line.
 func (r *eventRouter) forced(index uint64, e *shard.Event) {
 	s := r.host
 	if !s.Leading() {
