@@ -5,7 +5,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,17 +102,6 @@ func (v *trial) recordPairs(name string, o *outcome) {
 		v.record(name+"-cpu", o.perCPU)
 		v.record(name+"-written", o.written)
 	}
-}
-
-// errTooShort: the server is looked at five times a second, and it takes two looks.
-var errTooShort = errors.New("the server's CPU could not be told: give the measurement more time")
-
-func (v *trial) recordCPU(metric string, o *outcome) error {
-	if o.perCPU == 0 {
-		return errTooShort
-	}
-	v.record(metric, o.perCPU)
-	return nil
 }
 
 func codes(r *loadgen.Result) string {
