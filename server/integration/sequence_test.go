@@ -147,9 +147,8 @@ func FuzzFirstBytes(f *testing.F) {
 			}
 			w = c
 		}
-		_, err = w.Write(in) // the server may have hung up
-		if err == nil && inside {
-			err = w.(*tls.Conn).CloseWrite()
+		if _, err = w.Write(in); err == nil && inside { // the server may have hung up
+			_ = w.(*tls.Conn).CloseWrite()
 		}
 		_ = socket.CloseWrite()
 		if _, err := io.Copy(io.Discard, w); errors.Is(err, os.ErrDeadlineExceeded) {
