@@ -69,7 +69,8 @@ func runLong(
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	r := &Record{Begun: time.Now().Truncate(time.Second), Version: strings.Join(versions, "; "), Test: test, Text: text}
+	r := &Record{Begun: time.Now().Truncate(time.Second), Version: strings.Join(versions, "; "), Test: test,
+		Text: text}
 	if r.Machine, err = ThisMachine(dir); err != nil {
 		return nil, err
 	}

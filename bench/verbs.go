@@ -93,7 +93,8 @@ func newFlags(verb string, stderr io.Writer) commonFlags {
 
 func runCommand(ctx context.Context, args []string, stdout, stderr io.Writer, systems func(bin string) []System) error {
 	f := newFlags("run", stderr)
-	out := f.String("out", filepath.Join("bench", "results"), "folder of the report; - writes the table to the standard output alone")
+	out := f.String("out", filepath.Join("bench", "results"),
+		"folder of the report; - writes the table to the standard output alone")
 	quick := f.Bool("quick", false, "fewer and shorter rounds: about 17 minutes")
 	tiny := f.Bool("tiny", false, "a few seconds, to see that all works: its figures mean nothing")
 	rounds := f.Int("rounds", 0, "number of rounds; default 5, quick 2")

@@ -232,7 +232,8 @@ func (m *Release) Validate() error {
 		f.refuse("release hands over to the session %d itself; name another one", m.To)
 	}
 	if m.Bound != 0 && m.Bound != HoldMaxHold && m.Bound != HoldPreempted {
-		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold, HoldPreempted)
+		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold,
+			HoldPreempted)
 	}
 	return f.err()
 }

@@ -26,7 +26,8 @@ func (m *SemaphoreOptions) preemptFields(f *fields) {
 		return
 	}
 	if m.Grace != 0 && (m.Grace < MinGrace || m.Grace > MaxGrace) {
-		f.refuse("grace is %d ms; it must be 0, for owners that are only told, or %d to %d ms", m.Grace, MinGrace, MaxGrace)
+		f.refuse("grace is %d ms; it must be 0, for owners that are only told, or %d to %d ms", m.Grace, MinGrace,
+			MaxGrace)
 	}
 	if m.MinHold > MaxMinHold {
 		f.refuse("min_hold is %d ms; it must be 0 to %d ms", m.MinHold, MaxMinHold)

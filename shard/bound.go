@@ -57,5 +57,6 @@ var (
 		protocol.HoldMaxHold:   "hold reached the longest that it may last",
 		protocol.HoldPreempted: "a waiter preempted it, and the time to yield is over",
 	}
-	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold, protocol.HoldPreempted: LostPreempted}
+	boundLosses = map[protocol.HoldEnd]LossCause{protocol.HoldMaxHold: LostMaxHold,
+		protocol.HoldPreempted: LostPreempted}
 )

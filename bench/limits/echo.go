@@ -26,7 +26,8 @@ func ServeEcho(ctx context.Context, addr string) error {
 		}
 	})
 	defer stop()
-	return gnet.Run(e, "tcp://"+addr, gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)), gnet.WithTCPNoDelay(gnet.TCPNoDelay),
+	return gnet.Run(e, "tcp://"+addr, gnet.WithNumEventLoop(runtime.GOMAXPROCS(0)),
+		gnet.WithTCPNoDelay(gnet.TCPNoDelay),
 		gnet.WithReuseAddr(true), gnet.WithLogLevel(logging.ErrorLevel))
 }
 

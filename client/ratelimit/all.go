@@ -22,7 +22,8 @@ func All(limiters ...*Limiter) *Together {
 	x := &Together{}
 	for _, l := range limiters {
 		if len(x.list) > 0 && l.e != x.list[0].e {
-			x.err = protocol.Errorf(protocol.StatusBadRequest, "limiters of several clients cannot admit a call together; join with one client")
+			x.err = protocol.Errorf(protocol.StatusBadRequest,
+				"limiters of several clients cannot admit a call together; join with one client")
 		}
 		if !slices.ContainsFunc(x.list, func(y *Limiter) bool { return y.l == l.l }) {
 			x.list = append(x.list, l)

@@ -132,7 +132,8 @@ func (p *part) activate(l *leaf) {
 }
 
 func newPart(root string) *part {
-	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength, slow: slowFirst, opened: make(chan struct{})}
+	return &part{root: root, byPath: map[string]*leaf{}, length: firstLength, slow: slowFirst,
+		opened: make(chan struct{})}
 }
 
 // release takes a user of a leaf away. left is closed when the server knows.
@@ -509,7 +510,8 @@ func (m *machine) refresh(now int64, p *part) {
 	m.seq++
 	p.sent, p.due, p.refreshing = now, 0, true
 	p.refreshes++
-	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq, BucketEpoch: p.bucketEpoch, LeaderEpoch: p.leaderEpoch}
+	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq, BucketEpoch: p.bucketEpoch,
+		LeaderEpoch: p.leaderEpoch}
 	a := action{kind: doRefresh, part: p, msg: q}
 	p.active = slices.DeleteFunc(p.active, func(l *leaf) bool {
 		l.sees(now)
@@ -599,7 +601,8 @@ func (p *part) reached(now int64) {
 
 // final reports whether an error will be the same again.
 func final(err error) bool {
-	return errors.Is(err, protocol.StatusNotFound) || errors.Is(err, protocol.StatusForbidden) || errors.Is(err, protocol.StatusBadRequest) ||
+	return errors.Is(err, protocol.StatusNotFound) || errors.Is(err, protocol.StatusForbidden) ||
+		errors.Is(err, protocol.StatusBadRequest) ||
 		errors.Is(err, protocol.StatusPreconditionFailed)
 }
 
@@ -634,7 +637,8 @@ func (m *machine) refused(now int64, p *part, err error) {
 func (m *machine) refreshed(now int64, a *action, r *protocol.LimitRefreshReply) error {
 	p, q := a.part, a.msg.(*protocol.LimitRefresh)
 	if len(r.Leaves) != len(q.Leaves) {
-		return protocol.Errorf(protocol.StatusInternal, "a refresh of %d leaves was answered with %d", len(q.Leaves), len(r.Leaves))
+		return protocol.Errorf(protocol.StatusInternal, "a refresh of %d leaves was answered with %d",
+			len(q.Leaves), len(r.Leaves))
 	}
 	if (p.bucketEpoch != r.BucketEpoch || p.leaderEpoch != r.LeaderEpoch) && p.leaderEpoch > 0 {
 		p.outdated() // the leader does not know who uses them
@@ -655,12 +659,15 @@ func (m *machine) refreshed(now int64, a *action, r *protocol.LimitRefreshReply)
 
 // leaseTaken gives a leaf its lease. It reports whether the leaf uses less from now on: others wait
 // for the confirmation.
-func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *protocol.LimitLease, sent int64) (less bool) {
+func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *protocol.LimitLease,
+	sent int64) (less bool) {
 	l.stale = false
 	switch x.State {
 	case protocol.LimitMissing, protocol.LimitInner:
-		if l.err = protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", l.path); x.State == protocol.LimitInner {
-			l.err = protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them", l.path)
+		l.err = protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", l.path)
+		if x.State == protocol.LimitInner {
+			l.err = protocol.Errorf(protocol.StatusPreconditionFailed,
+				"resource %s has children; use one of them", l.path)
 		}
 		l.drop(now)
 		m.fail(now, l, l.err)
@@ -704,7 +711,8 @@ func (m *machine) recheck(now int64, l *leaf) {
 func impossible(l *leaf, amount uint64) error {
 	most := l.most.Load()
 	if most == 0 {
-		return protocol.Errorf(protocol.StatusBadRequest, "the rate of %s is 0, which admits nobody; raise it", l.path)
+		return protocol.Errorf(protocol.StatusBadRequest, "the rate of %s is 0, which admits nobody; raise it",
+			l.path)
 	}
 	return protocol.Errorf(protocol.StatusBadRequest, "%s are more than the burst of %s allows at once, %s; ask for less, or raise the burst",
 		protocol.LimitUnits(amount), l.path, protocol.LimitUnits(most))

@@ -50,7 +50,8 @@ func (c *Config) wire() (w protocol.LimitConfig, err error) {
 			return 0
 		}
 		if v > 0 && v < 0.001 {
-			err = protocol.Errorf(protocol.StatusBadRequest, "%s is %v units per second; the least is 0.001, one unit in 1,000 seconds", what, v)
+			err = protocol.Errorf(protocol.StatusBadRequest,
+				"%s is %v units per second; the least is 0.001, one unit in 1,000 seconds", what, v)
 		}
 		return uint64(math.Round(v * 1000))
 	}

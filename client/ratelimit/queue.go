@@ -102,7 +102,8 @@ func (m *machine) ask(now int64, l *leaf, i int) {
 		l.drop(now)
 		p.due = now
 	}
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true, Leaves: []protocol.LimitNeed{l.needs(now)}}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true,
+		Leaves: []protocol.LimitNeed{l.needs(now)}}
 	a := action{kind: doAcquire, part: p, msg: q, leaves: []*leaf{l}}
 	sum := uint64(0)
 	for ; i < len(l.queue) && len(q.Calls) < protocol.MaxLimitCalls; i++ {
@@ -211,7 +212,8 @@ func (m *machine) askTogether(now int64, c *call) {
 		c.askAt = now + demandGap
 		return
 	}
-	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true, Calls: []protocol.LimitCall{{Amount: c.amount}}}
+	q := &protocol.LimitAcquire{Session: p.session, Path: []byte(p.root), Wait: true,
+		Calls: []protocol.LimitCall{{Amount: c.amount}}}
 	for _, l := range leaves {
 		q.Leaves = append(q.Leaves, l.needs(now))
 	}

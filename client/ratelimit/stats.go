@@ -24,7 +24,8 @@ const (
 )
 
 func whyOf(w protocol.LimitWhy) Why {
-	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed, WhyNew}[min(w, protocol.LimitNew)]
+	return [...]Why{WhyDemand, WhyLimit, WhyShrink, WhyLearning, WhyRemote, WhyNone, WhyIdle, WhyClosed,
+		WhyNew}[min(w, protocol.LimitNew)]
 }
 
 // Stats is what a limiter has and did. Units may have fractions.

@@ -108,7 +108,8 @@ const signers = "server/deploy/allowed_signers"
 // sign signs the checksums, and verifies the signature as users do.
 func (b *builder) sign(key string) error {
 	name := filepath.Join(b.out, sums)
-	if _, err := command(b.ctx, ".", "ssh-keygen", "-q", "-Y", "sign", "-n", "signalbox-release", "-f", key, name); err != nil {
+	if _, err := command(b.ctx, ".", "ssh-keygen", "-q", "-Y", "sign", "-n", "signalbox-release", "-f", key,
+		name); err != nil {
 		return err
 	}
 	signed, err := os.Open(name)

@@ -88,7 +88,8 @@ func (b *builder) compile(p *program, at platform) (*binary, error) {
 		return nil, err
 	}
 	if len(content) > p.maxBinary {
-		return nil, fmt.Errorf("%s for %s has %d bytes, above the bar of %d; make it smaller, or raise the bar", p.name, at, len(content), p.maxBinary)
+		return nil, fmt.Errorf("%s for %s has %d bytes, above the bar of %d; make it smaller, or raise the bar",
+			p.name, at, len(content), p.maxBinary)
 	}
 	info, err := buildinfo.Read(bytes.NewReader(content))
 	return &binary{content, info}, err

@@ -149,7 +149,8 @@ func output(cmd *exec.Cmd, dir string) (string, error) {
 	cmd.Dir, cmd.Stderr = dir, &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err, stderr.String())
+		return "", fmt.Errorf("%s %s: %w\n%s", filepath.Base(cmd.Path), strings.Join(cmd.Args[1:], " "), err,
+			stderr.String())
 	}
 	return strings.TrimSuffix(string(out), "\n"), nil
 }

@@ -40,7 +40,8 @@ func (b *builder) writePackages(p *program, at platform, bin *binary, docs, comp
 		{"rpm", p.name + "-" + b.version + "-1." + map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[at.arch] + ".rpm", "site-functions"},
 	} {
 		all := contents
-		for i, to := range []string{"bash-completion/completions/" + p.name, "fish/vendor_completions.d/" + p.name + ".fish", "zsh/" + x.zsh + "/_" + p.name} {
+		for i, to := range []string{"bash-completion/completions/" + p.name,
+			"fish/vendor_completions.d/" + p.name + ".fish", "zsh/" + x.zsh + "/_" + p.name} {
 			all = append(all, file{"/usr/share/" + to, 0o644, completions[i].content})
 		}
 		content, err := b.pack(p, at, x.format, all)

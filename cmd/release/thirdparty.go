@@ -52,7 +52,8 @@ func (b *builder) thirdParties(p *program, info *buildinfo.BuildInfo) ([]cyclone
 		if dep.Replace != nil && strings.HasPrefix(dep.Replace.Path, "../") {
 			version = "v" + b.version // of this repository
 		} else if dep.Replace != nil {
-			return nil, nil, fmt.Errorf("%s has module %s replaced by %s; require that one", p.name, dep.Path, dep.Replace.Path)
+			return nil, nil, fmt.Errorf("%s has module %s replaced by %s; require that one", p.name, dep.Path,
+				dep.Replace.Path)
 		}
 		licences, err := appendLicence(&text, dep.Path, version, dirs[dep.Path])
 		if err != nil {
@@ -91,10 +92,12 @@ func appendLicence(text *bytes.Buffer, name, version, dir string) ([]string, err
 				ids = append(ids, m.ID)
 			}
 		}
-		fmt.Fprintf(text, "\n%s\n%s %s, %s\n\n%s\n", strings.Repeat("-", 80), name, version, e.Name(), bytes.TrimSpace(content))
+		fmt.Fprintf(text, "\n%s\n%s %s, %s\n\n%s\n", strings.Repeat("-", 80), name, version, e.Name(),
+			bytes.TrimSpace(content))
 	}
 	if len(ids) == 0 {
-		return nil, fmt.Errorf("%s %s has no licence that is known in %s; do without it, or ask its authors", name, version, dir)
+		return nil, fmt.Errorf("%s %s has no licence that is known in %s; do without it, or ask its authors",
+			name, version, dir)
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil
@@ -109,7 +112,8 @@ func (b *builder) writeBill(p *program, at platform, components []cyclonedx.Comp
 	}}
 	bom.Components = &components
 	var text bytes.Buffer
-	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
+	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom,
+		cyclonedx.SpecVersion1_6); err != nil {
 		return err
 	}
 	return b.write(p.name+"_"+b.version+"_"+at.String()+".cdx.json", text.Bytes())

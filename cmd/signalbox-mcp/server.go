@@ -17,8 +17,9 @@ answer begins with what you lost since the last one: stop using that at once.`
 
 // newServer has the tools that the settings allow. Listing them needs no cluster.
 func newServer(all *agents) *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "signalbox-mcp", Version: release.Current().Version}, &mcp.ServerOptions{
-		Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}})
+	s := mcp.NewServer(&mcp.Implementation{Name: "signalbox-mcp", Version: release.Current().Version},
+		&mcp.ServerOptions{
+			Instructions: instructions, Capabilities: &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{}}})
 	if !all.readOnly {
 		addTool(s, all, "lock", false, `Lock names, all or none, or wait for them in their queues. A name that this agent holds is
 held longer. An election is a lock with a note: who holds it leads. The end of this server releases all.`, (*agent).lock)

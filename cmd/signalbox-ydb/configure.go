@@ -28,7 +28,8 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, log *l
 	}
 	c.Logger, c.LogDropped = log.Logger(), log.Dropped
 	c.Database, c.Advertise = v["database"], splitList(v["advertise"])
-	c.Cluster = client.Config{Endpoints: splitList(v["endpoints"]), Cluster: v["cluster"], Name: "signalbox-ydb/" + release.Current().Version}
+	c.Cluster = client.Config{Endpoints: splitList(v["endpoints"]), Cluster: v["cluster"],
+		Name: "signalbox-ydb/" + release.Current().Version}
 	for _, e := range c.Cluster.Endpoints {
 		if _, _, err := net.SplitHostPort(e); err != nil {
 			return s, nil, usagef("--endpoints: %q is not host:port", e)

@@ -269,7 +269,8 @@ func (h *heldLeases) left() (left, grace time.Duration) {
 
 // runWithLease is runWith of one lease.
 func (inv *invocation) runWithLease(l *client.Lease, args holdArgs, granted row) error {
-	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, preempted: l.Preempted(), signal: args.preempt}
+	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, preempted: l.Preempted(),
+		signal: args.preempt}
 	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...))
 }
 

@@ -292,7 +292,8 @@ type faces struct {
 
 // serveUntilDone runs an instance, and its faces, until ctx ends or the instance fails. ready, if
 // not nil, is called once it serves, with the console's address if there is one.
-func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces, ready func(addr, admin, console string)) error {
+func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces,
+	ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer endOverdue(ctx, quiet, cfg.ShutdownTimeout, func() {

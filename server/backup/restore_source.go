@@ -143,8 +143,10 @@ func (p *proposer) endSessions() error {
 				return err
 			}
 			for _, x := range page.Sessions {
-				kill := protocol.SessionKill{Session: x.Session, Node: node, Reason: "the cluster was restored from a backup"}
-				if st := p.propose(shard.Command{Kind: shard.CmdSessionKill, Body: kill.AppendBody(nil)}); st != protocol.StatusOK {
+				kill := protocol.SessionKill{Session: x.Session, Node: node,
+					Reason: "the cluster was restored from a backup"}
+				if st := p.propose(shard.Command{Kind: shard.CmdSessionKill,
+					Body: kill.AppendBody(nil)}); st != protocol.StatusOK {
 					return st
 				}
 			}

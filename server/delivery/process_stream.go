@@ -19,7 +19,8 @@ type ProcessStreams struct {
 }
 
 func newProcessStreams(h *Hubs) *ProcessStreams {
-	t := &ProcessStreams{ObjectStreams: newObjectStreams[struct{}](h, objectKind{what: "process", use: "watch", bucket: protocol.ProcessBucket})}
+	t := &ProcessStreams{ObjectStreams: newObjectStreams[struct{}](h,
+		objectKind{what: "process", use: "watch", bucket: protocol.ProcessBucket})}
 	t.sendState = t.sendProcess
 	return t
 }

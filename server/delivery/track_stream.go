@@ -22,14 +22,16 @@ type TrackFilter struct {
 }
 
 func newTrackStreams(h *Hubs) *TrackStreams {
-	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](h, objectKind{what: "track", use: "watch", bucket: protocol.Bucket, leaderOnly: true})}
+	t := &TrackStreams{ObjectStreams: newObjectStreams[TrackFilter](h,
+		objectKind{what: "track", use: "watch", bucket: protocol.Bucket, leaderOnly: true})}
 	t.sendState = t.sendStatus
 	return t
 }
 
 // sendStatus sends the status of a stream's track. mu is held.
 func (t *TrackStreams) sendStatus(s *objectStream[TrackFilter], m *shard.Machine) {
-	err := m.Tracks().Describe(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.leader.LogTime(), &t.status)
+	err := m.Tracks().Describe(&protocol.TrackDescribe{Node: s.node, Name: []byte(s.name)}, t.leader.LogTime(),
+		&t.status)
 	if err != nil {
 		t.cutStream(s, protocol.StatusOf(err), err.Error())
 		return

@@ -73,7 +73,8 @@ func checkSuccessors(s *meta.State, i *meta.Instance) error {
 		var drained []string
 		for _, r := range x.Replicas {
 			other, ok := s.Instance(r.Instance)
-			if !ok || r.Instance == i.ID || r.Role != meta.RoleVoter || r.TargetRole != meta.RoleVoter || !online(&other) {
+			if !ok || r.Instance == i.ID || r.Role != meta.RoleVoter || r.TargetRole != meta.RoleVoter ||
+				!online(&other) {
 				continue
 			}
 			if able = able || stays(&other); other.Drained {

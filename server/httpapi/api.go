@@ -128,8 +128,9 @@ type route struct {
 const consistency = "consistency"
 
 var routes = []route{
-	{method: "POST", path: "/v1/locks/", body: true, serve: acquireLock, params: []string{"mode", "count", "limit", "wait", "ttl", "holder",
-		"priority", "key", "label", "slot", "hold"}},
+	{method: "POST", path: "/v1/locks/", body: true, serve: acquireLock,
+		params: []string{"mode", "count", "limit", "wait", "ttl",
+			"holder", "priority", "key", "label", "slot", "hold"}},
 	{method: "DELETE", path: "/v1/locks/", serve: releaseLock},
 	{method: "GET", path: "/v1/locks/", serve: getLock, params: []string{consistency}},
 	{method: "GET", path: "/v1/locks", serve: listLocks, params: []string{"prefix", "after", "limit", consistency}},
@@ -168,7 +169,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer web.KeepConnection(r.Context())()
 	if a.held.Add(1) > maxHeld {
 		a.held.Add(-1)
-		problemf(http.StatusServiceUnavailable, "overloaded", "this gateway holds %d requests, the most it may; use another one", maxHeld).write(w)
+		problemf(http.StatusServiceUnavailable, "overloaded",
+			"this gateway holds %d requests, the most it may; use another one", maxHeld).write(w)
 		return
 	}
 	defer a.held.Add(-1)
@@ -202,7 +204,8 @@ func (x *call) serve() error {
 			return err
 		}
 		if token == "" && x.api.cfg.TokenRequired {
-			return problemf(http.StatusUnauthorized, "unauthenticated", "no token is shown; send it as Authorization: Bearer TOKEN")
+			return problemf(http.StatusUnauthorized, "unauthenticated",
+				"no token is shown; send it as Authorization: Bearer TOKEN")
 		}
 		conn, release, err := x.api.clients.Use(ctx, token, clienthost.Of(x.r.RemoteAddr))
 		if err != nil {
@@ -233,11 +236,13 @@ func (x *call) guard() error {
 	case r.Header.Get("Origin") != "", !slices.Contains([]string{"", "none"}, r.Header.Get("Sec-Fetch-Site")):
 		return problemf(http.StatusForbidden, "browser", "requests of web pages are refused; call from a program")
 	case len(r.RequestURI) > maxURL:
-		return problemf(http.StatusRequestURITooLong, "uri_too_long", "path and query have %d bytes; at most %d are allowed", len(r.RequestURI), maxURL)
+		return problemf(http.StatusRequestURITooLong, "uri_too_long",
+			"path and query have %d bytes; at most %d are allowed", len(r.RequestURI), maxURL)
 	case len(r.Header["Authorization"]) > 1, len(r.Header["Signalbox-Session"]) > 1:
 		return badRequest("Authorization and Signalbox-Session may come once each")
 	case r.Header.Get("Content-Encoding") != "":
-		return problemf(http.StatusUnsupportedMediaType, "unsupported_media_type", "send the data as it is, without Content-Encoding")
+		return problemf(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"send the data as it is, without Content-Encoding")
 	}
 	return nil
 }
@@ -287,7 +292,8 @@ func (x *call) readName(rest string) error {
 	}
 	for segment := range strings.SplitSeq(name, "/") {
 		if segment == "" || segment == "." || segment == ".." {
-			return badRequest("the name %q has the segment %q; leave it out, or give the name as name64", name, segment)
+			return badRequest("the name %q has the segment %q; leave it out, or give the name as name64", name,
+				segment)
 		}
 	}
 	x.name = name
@@ -306,7 +312,8 @@ func (x *call) readQuery() error {
 		several := key == "label" || key == "slot" || key == "holding"
 		switch {
 		case !known:
-			return badRequest("the parameter %q is not known here; known are %s", key, strings.Join(append(x.route.params, "node"), ", "))
+			return badRequest("the parameter %q is not known here; known are %s", key,
+				strings.Join(append(x.route.params, "node"), ", "))
 		case slices.Contains(values, ""):
 			return badRequest("the parameter %q is empty; give it a value, or leave it out", key)
 		case len(values) > 1 && !several:
@@ -335,7 +342,8 @@ func (x *call) readBody() error {
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		return problemf(http.StatusRequestEntityTooLarge, "content_too_large", "the body has more than %d bytes", maxBody)
+		return problemf(http.StatusRequestEntityTooLarge, "content_too_large", "the body has more than %d bytes",
+			maxBody)
 	case err != nil:
 		return badRequest("the body did not come whole, so nothing was done: %s", err)
 	case len(b) > 0 && !x.route.body:
@@ -357,7 +365,8 @@ func tokenOf(r *http.Request) (string, error) {
 	}
 	scheme, token, _ := strings.Cut(given, " ")
 	if token = strings.TrimSpace(token); !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return "", problemf(http.StatusUnauthorized, "unauthenticated", "Authorization is neither Bearer TOKEN nor Basic with the token as password")
+		return "", problemf(http.StatusUnauthorized, "unauthenticated",
+			"Authorization is neither Bearer TOKEN nor Basic with the token as password")
 	}
 	return token, nil
 }
@@ -382,7 +391,8 @@ func ready(x *call) error {
 		defer release()
 		_, err = conn.Client.Node(ctx, "/default")
 	}
-	if err != nil && !gateway.IsUnauthenticated(err) && !errors.Is(err, client.NotFound) && !errors.Is(err, client.Forbidden) {
+	if err != nil && !gateway.IsUnauthenticated(err) && !errors.Is(err, client.NotFound) &&
+		!errors.Is(err, client.Forbidden) {
 		return unavailable("the cluster does not answer: %s", err)
 	}
 	return x.write(http.StatusOK, document{"ready": true})

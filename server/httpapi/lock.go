@@ -34,9 +34,9 @@ type set struct {
 }
 
 func (a *set) same(b *set) bool {
-	return a.ephemeral == b.ephemeral && a.count == b.count && a.limit == b.limit && a.priority == b.priority && a.key == b.key &&
-		a.hold == b.hold && a.tries == b.tries && slices.Equal(a.labels, b.labels) && slices.Equal(a.slots, b.slots) &&
-		bytes.Equal(a.data, b.data)
+	return a.ephemeral == b.ephemeral && a.count == b.count && a.limit == b.limit && a.priority == b.priority &&
+		a.key == b.key && a.hold == b.hold && a.tries == b.tries && slices.Equal(a.labels, b.labels) &&
+		slices.Equal(a.slots, b.slots) && bytes.Equal(a.data, b.data)
 }
 
 // readSet reads the parameters of an acquire.
@@ -289,7 +289,8 @@ func (x *call) await(s *session, w *waiting, newest chan struct{}, a *set) (*cli
 	default:
 	}
 	if a.tries {
-		return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown", "the cluster did not answer within %s; repeat the request", answerTimeout)
+		return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
+			"the cluster did not answer within %s; repeat the request", answerTimeout)
 	}
 	return nil, nil
 }
@@ -377,7 +378,8 @@ func (x *call) change(s *session, l *client.Lease, a *set) error {
 
 // acquired answers with a lease.
 func (x *call) acquired(s *session, l *client.Lease) error {
-	d := document{"state": "acquired", "token": l.Token(), "count": count(l.Count()), "holder": s.holder, "preempt": isPreempted(l)}
+	d := document{"state": "acquired", "token": l.Token(), "count": count(l.Count()), "holder": s.holder,
+		"preempt": isPreempted(l)}
 	setBytes(d, "name", []byte(x.name))
 	if slots := l.Slots(); len(slots) > 0 {
 		d["slots"] = slots
@@ -422,7 +424,8 @@ const maxHolders = 10
 func (x *call) describeQueue(s *session, d document) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
 	defer cancel()
-	sem, err := s.native.Node().Describe(ctx, x.name, client.IncludeOwners(), client.IncludeWaiters(), client.MaxItems(maxEntries))
+	sem, err := s.native.Node().Describe(ctx, x.name, client.IncludeOwners(), client.IncludeWaiters(),
+		client.MaxItems(maxEntries))
 	if err != nil {
 		return
 	}
@@ -485,7 +488,8 @@ func (s *session) adopt(ctx context.Context, n *client.Node, native *client.Sess
 		if info.Waiting || strings.HasPrefix(info.Name, client.ConfigPrefix) {
 			continue
 		}
-		sem, err := n.Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1), client.MaxItems(1),
+		sem, err := n.Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
+			client.MaxItems(1),
 			client.ReadConsistency(client.Strict))
 		if errors.Is(err, client.NotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
 			continue

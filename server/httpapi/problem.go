@@ -62,14 +62,16 @@ func problemOf(err error) *problem {
 		return code(http.StatusUnauthorized, "unauthenticated")
 	case errors.Is(err, client.Forbidden):
 		return code(http.StatusForbidden, "forbidden")
-	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrClientClosed), errors.Is(err, client.ErrUnreachable),
+	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrClientClosed),
+		errors.Is(err, client.ErrUnreachable),
 		errors.Is(err, client.Unavailable), errors.Is(err, client.ErrHandshake):
 		return unavailable("the cluster does not answer: %s", err)
 	case errors.Is(err, client.ErrOutcomeUnknown):
 		return code(http.StatusGatewayTimeout, "outcome_unknown")
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
-	case errors.Is(err, client.ErrSessionExpired), errors.Is(err, client.ErrSessionClosed), protocol.StatusOf(err) == protocol.StatusSessionExpired:
+	case errors.Is(err, client.ErrSessionExpired), errors.Is(err, client.ErrSessionClosed),
+		protocol.StatusOf(err) == protocol.StatusSessionExpired:
 		return errExpired
 	case errors.Is(err, client.ErrLeaseLost):
 		return problemf(http.StatusGone, "lease_lost", "%s; acquire it again", err)
@@ -105,8 +107,8 @@ func (p *problem) write(w http.ResponseWriter) {
 	if p.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="signalbox"`)
 	}
-	doc := map[string]any{"type": "urn:signalbox:error:" + p.code, "title": http.StatusText(p.status), "status": p.status,
-		"code": p.code, "detail": p.detail}
+	doc := map[string]any{"type": "urn:signalbox:error:" + p.code, "title": http.StatusText(p.status),
+		"status": p.status, "code": p.code, "detail": p.detail}
 	maps.Copy(doc, p.more)
 	writeDocument(w, p.status, "application/problem+json", doc)
 }

@@ -60,8 +60,8 @@ func getLock(x *call) error {
 	}
 	waiters := make([]document, len(sem.Waiters))
 	for i, w := range sem.Waiters {
-		waiters[i] = document{"position": i + 1, "count": count(w.Count), "holder": w.Description, "since": timeText(w.Since),
-			"session_id": idText(w.Session)}
+		waiters[i] = document{"position": i + 1, "count": count(w.Count), "holder": w.Description,
+			"since": timeText(w.Since), "session_id": idText(w.Session)}
 	}
 	d["exists"], d["ephemeral"], d["used"], d["limit"] = true, sem.Ephemeral, count(sem.Used), count(sem.Limit)
 	d["num_owners"], d["num_waiters"] = sem.NumOwners, sem.NumWaiters
@@ -99,8 +99,8 @@ func listLocks(x *call) error {
 			setBytes(d, "next", []byte(last))
 			break
 		}
-		item := document{"ephemeral": info.Ephemeral, "used": count(info.Used), "limit": count(info.Limit), "num_owners": info.NumOwners,
-			"num_waiters": info.NumWaiters}
+		item := document{"ephemeral": info.Ephemeral, "used": count(info.Used), "limit": count(info.Limit),
+			"num_owners": info.NumOwners, "num_waiters": info.NumWaiters}
 		setBytes(item, "name", []byte(info.Name))
 		list, last = append(list, item), info.Name
 	}
@@ -264,14 +264,16 @@ func getService(x *call) error {
 	list := make([]document, len(v.All))
 	for i, m := range v.All {
 		used, why := v.Reason(m)
-		d := document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State, "why": cmp.Or(m.Why, why), "token": m.Token,
+		d := document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State,
+			"why": cmp.Or(m.Why, why), "token": m.Token,
 			"used": used, "meta": m.Meta}
 		if m.Meta == nil {
 			d["meta"] = document{}
 		}
 		list[i] = d
 	}
-	d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "age_ms": 0, "panic": v.Panic, "ignored": v.Ignored}
+	d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "age_ms": 0,
+		"panic": v.Panic, "ignored": v.Ignored}
 	if !v.Live {
 		d["age_ms"] = max(0, time.Since(v.Since).Milliseconds())
 	}

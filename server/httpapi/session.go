@@ -85,7 +85,8 @@ type session struct {
 // ids derives what a session is known by from who calls, where, and the caller's name for it.
 func ids(identity, node, name string) (create gateway.CreateID, key gateway.Key) {
 	sum := func(label string) [sha256.Size]byte {
-		return sha256.Sum256(fmt.Appendf(nil, "signalbox http %s\x00%d %s%d %s%s", label, len(identity), identity, len(node), node, name))
+		return sha256.Sum256(fmt.Appendf(nil, "signalbox http %s\x00%d %s%d %s%s", label, len(identity), identity,
+			len(node), node, name))
 	}
 	a, b := sum("create id"), sum("key")
 	return gateway.CreateID(a[:16]), gateway.Key(b[:16])
@@ -132,7 +133,8 @@ func (x *call) session(ttl time.Duration, holder string) (*session, error) {
 
 // take counts a call on a session, which begins to be opened if this gateway does not have it, or
 // has it with another token: rights are those of the token that is shown.
-func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration, holder string) (*session, error) {
+func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration,
+	holder string) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[create]; s != nil && s.callers == x.conn.State {
@@ -149,9 +151,11 @@ func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.D
 	}
 	switch {
 	case len(a.sessions) >= maxSessions:
-		return nil, problemf(http.StatusServiceUnavailable, "overloaded", "this gateway has %d sessions, the most it may; use another one", maxSessions)
+		return nil, problemf(http.StatusServiceUnavailable, "overloaded",
+			"this gateway has %d sessions, the most it may; use another one", maxSessions)
 	case a.own[x.conn.Identity] >= maxOwn:
-		return nil, problemf(http.StatusTooManyRequests, "overloaded", "%d sessions of this identity are here, the most that may be; end some first", maxOwn)
+		return nil, problemf(http.StatusTooManyRequests, "overloaded",
+			"%d sessions of this identity are here, the most that may be; end some first", maxOwn)
 	}
 	if before := a.sessions[create]; before != nil {
 		a.remove(before)
@@ -159,8 +163,8 @@ func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.D
 	if holder == "" {
 		holder = x.conn.Identity + " at " + x.r.RemoteAddr
 	}
-	s := &session{api: a, callers: x.conn.State, create: create, key: key, identity: x.conn.Identity, ttl: ttl, holder: holder,
-		ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
+	s := &session{api: a, callers: x.conn.State, create: create, key: key, identity: x.conn.Identity, ttl: ttl,
+		holder: holder, ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
 	s.ctx, s.end = context.WithCancelCause(a.ctx)
 	a.sessions[create] = s
 	a.own[s.identity]++
@@ -402,7 +406,8 @@ func getSession(x *call) error {
 			holds = append(holds, d)
 		}
 	}
-	d := document{"holder": s.holder, "ttl_ms": s.ttl.Milliseconds(), "holds": emptyList(holds), "waits": emptyList(waits)}
+	d := document{"holder": s.holder, "ttl_ms": s.ttl.Milliseconds(), "holds": emptyList(holds),
+		"waits": emptyList(waits)}
 	if err := x.belief(s, d, s.leases()...); err != nil {
 		return err
 	}

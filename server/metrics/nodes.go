@@ -11,7 +11,8 @@ import (
 var WaitOutcomes = [...]string{"granted", "timed_out", "aborted"}
 
 // LossCauses are the causes of lost leases, in the order of Metrics.LeasesLost.
-var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended", "max_hold", "preempted"}
+var LossCauses = [...]string{"expired", "killed", "node_dropped", "force_released", "deleted", "session_ended",
+	"max_hold", "preempted"}
 
 // PreemptionOutcomes are the outcomes of wants, in the order of Metrics.Preemptions.
 var PreemptionOutcomes = [...]string{"released", "ended", "withdrawn"}

@@ -93,7 +93,8 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 	r.signed = r.signed[:0]
 	for i := range a.Leaves {
 		f := &a.Leaves[i]
-		lease := protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst, Length: f.Length, Level: f.Level,
+		lease := protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate,
+			Burst: f.Lease.Burst, Length: f.Length, Level: f.Level,
 			Retry: f.Retry, Most: f.Most, Limit: f.Limit, Floor: f.Floor, Shadow: f.Shadow, Why: protocol.LimitWhy(f.Why), At: []byte(f.At)}
 		if f.Lease.Number.Count != 0 {
 			start := len(r.signed)
@@ -114,7 +115,8 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 		return errNotLeading
 	}
 	r.Acquires.Add(1)
-	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within, Wait: q.Wait, Back: q.Back}
+	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within,
+		Wait: q.Wait, Back: q.Back}
 	for i := range q.Leaves {
 		ask.Leaves = append(ask.Leaves, string(q.Leaves[i].Path))
 		ask.Demands = append(ask.Demands, q.Leaves[i].Demand)
@@ -124,7 +126,8 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 	}
 	var a ratelimit.Acquired
 	err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
-	*out = protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry, BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}
+	*out = protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry,
+		BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}
 	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return err
 }

@@ -119,6 +119,7 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 		err = machine.Tracks().CheckLocation(m.Node, m.Name, m.Location)
 	})
 	p.openStream(c, d, h, err, func() error {
-		return d.Hubs().Tracks.Open(c.ID(), h.ID, m.Node, m.Name, delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
+		return d.Hubs().Tracks.Open(c.ID(), h.ID, m.Node, m.Name,
+			delivery.TrackFilter{Location: m.Location, Targets: m.Targets}, most)
 	})
 }

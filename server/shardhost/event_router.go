@@ -47,11 +47,12 @@ func (r *eventRouter) route(index uint64, origins []replica.Origin, e *shard.Eve
 		r.acquireResult(e)
 	case shard.EventLeaseLost:
 		r.forced(index, e)
-		r.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text, Cause: e.Cause}
+		r.lost = protocol.LeaseLost{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Message: e.Text,
+			Cause: e.Cause}
 		r.notify(e.Session, protocol.KindLeaseLost, &r.lost)
 	case shard.EventLeasePreempted:
-		r.preempted = protocol.LeasePreempted{Session: e.Session, Name: e.Name, OrderID: e.OrderID, Preemption: e.Grant.Preemption,
-			Over: e.Flag, Now: e.Grant.Now, Until: e.Grant.Until, By: e.Result}
+		r.preempted = protocol.LeasePreempted{Session: e.Session, Name: e.Name, OrderID: e.OrderID,
+			Preemption: e.Grant.Preemption, Over: e.Flag, Now: e.Grant.Now, Until: e.Grant.Until, By: e.Result}
 		r.notify(e.Session, protocol.KindLeasePreempted, &r.preempted)
 	case shard.EventSessionAttached:
 		r.sessionAttached(originOf(origins, e), e)
@@ -222,6 +223,7 @@ func (r *eventRouter) forced(index uint64, e *shard.Event) {
 		}
 		fields = append(fields, "semaphore", string(e.Name), "token", e.OrderID)
 	}
-	line.Fields = audit.Fields(append(fields, "why", e.Text, "shard", strconv.FormatUint(s.ID(), 10), "index", index)...)
+	line.Fields = audit.Fields(append(fields, "why", e.Text, "shard", strconv.FormatUint(s.ID(), 10), "index",
+		index)...)
 	s.serving.Audit(line)
 }

@@ -122,7 +122,8 @@ func (r *RateLimits) Acquire(
 
 // Users are the sessions that have a resource open, as far as they have said so, and at most so
 // many of them.
-func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte, most int) (users []uint64, count int) {
+func (r *RateLimits) Users(m *shard.Machine, logTime, node uint64, path []byte,
+	most int) (users []uint64, count int) {
 	x, v, err := r.limit(m, logTime, node, path)
 	if err != nil {
 		return nil, 0

@@ -106,8 +106,8 @@ type Choice struct {
 // Reset begins a choice. The owners and waiters of before are forgotten.
 func (c *Choice) Reset(q *Queue, e Entries, u Units) {
 	c.q, c.e = q, e
-	c.choice = choice{higher: q.rule.Preempt == protocol.PreemptLower, slots: len(q.slots) > 0, limit: u.Limit, used: u.Used,
-		heads: c.heads[:0], owners: c.owners[:0], claimed: c.claimed, order: c.order, taken: c.taken}
+	c.choice = choice{higher: q.rule.Preempt == protocol.PreemptLower, slots: len(q.slots) > 0, limit: u.Limit,
+		used: u.Used, heads: c.heads[:0], owners: c.owners[:0], claimed: c.claimed, order: c.order, taken: c.taken}
 	if c.slots {
 		c.free, c.usable = q.slots.available(), newSlotSet(len(q.slots))
 		for i := range q.slots {

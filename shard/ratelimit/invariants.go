@@ -36,7 +36,8 @@ func check(l *Leases) error {
 			return fmt.Errorf("ratelimit: %s counts units of %d; %d were given out", n.path, n.unused, given[i])
 		}
 		if n.bucket.level > n.ownBurst() {
-			return fmt.Errorf("ratelimit: the leader's bucket at %s has %d thousandths, more than %d", n.path, n.bucket.level, n.ownBurst())
+			return fmt.Errorf("ratelimit: the leader's bucket at %s has %d thousandths, more than %d", n.path,
+				n.bucket.level, n.ownBurst())
 		}
 	}
 	return nil

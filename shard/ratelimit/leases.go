@@ -171,7 +171,8 @@ func (l *Leases) learn(tree *Tree) {
 	// more, and fill from then on. If there were none, that is when the leadership began.
 	from := l.now
 	switch {
-	case !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) && l.nobodyFromBefore(tree):
+	case !slices.ContainsFunc(l.members, func(m *member) bool { return m.joined <= l.began }) &&
+		l.nobodyFromBefore(tree):
 		from = min(max(l.began, tree.leasesEnd()), l.now)
 	case l.now >= l.learnUntil:
 		from = max(l.learnUntil, min(tree.leasesEnd(), l.now))
@@ -414,7 +415,8 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 	} else {
 		h.isNew = false
 	}
-	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) && !differs(held.Burst, burst) &&
+	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
+		!differs(held.Burst, burst) &&
 		(rate >= held.Rate || l.shortages == 0) {
 		rate, burst = held.Rate, held.Burst
 	}

@@ -85,7 +85,8 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 		}
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
-			return protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them", leaf)
+			return protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them",
+				leaf)
 		}
 		for _, amount := range q.Amounts {
 			if amount > n.most {

@@ -121,7 +121,8 @@ type firstHoldings struct {
 
 // before is the order of sessions in a description.
 func (h *holding) before(b *holding) bool {
-	return cmp.Or(cmp.Compare(min(b.lacksSince, 1), min(h.lacksSince, 1)), cmp.Compare(b.last().Rate, h.last().Rate), cmp.Compare(b.demand, h.demand),
+	return cmp.Or(cmp.Compare(min(b.lacksSince, 1), min(h.lacksSince, 1)),
+		cmp.Compare(b.last().Rate, h.last().Rate), cmp.Compare(b.demand, h.demand),
 		cmp.Compare(h.member.session, b.member.session), cmp.Compare(h.path, b.path)) < 0
 }
 

@@ -26,7 +26,8 @@ func clusterConnections(g *Gateway) *gateway.Clients[*cluster] {
 	return gateway.NewClients(g.ctx, gateway.ClientsConfig[*cluster]{
 		Client: g.cfg.Cluster, Purpose: "rate limits of YDB clients", Logger: g.cfg.Logger,
 		State: func(c *gateway.Connection[*cluster]) *cluster {
-			return &cluster{g: g, Connection: c, sessions: make(map[uint64]*session), restoring: make(map[uint64]*restoring)}
+			return &cluster{g: g, Connection: c, sessions: make(map[uint64]*session),
+				restoring: make(map[uint64]*restoring)}
 		},
 		Busy:    func(c *gateway.Connection[*cluster]) bool { return c.State.hasSessions() },
 		Changed: func(by int64) { g.metrics.clusters.Add(by) },
