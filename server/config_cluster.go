@@ -12,7 +12,7 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/signalbox-dev/signalbox/server/discovery"
+	"github.com/signalbox-dev/signalbox/server/peerdiscovery"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -46,8 +46,8 @@ func (c *Config) checkCluster() error {
 			}
 		}
 	}
-	if len(c.Peers) > discovery.MaxPeers {
-		return fmt.Errorf("%d peers are given; at most %d are allowed, and a few are enough", len(c.Peers), discovery.MaxPeers)
+	if len(c.Peers) > peerdiscovery.MaxPeers {
+		return fmt.Errorf("%d peers are given; at most %d are allowed, and a few are enough", len(c.Peers), peerdiscovery.MaxPeers)
 	}
 	for _, p := range c.Peers {
 		if err := checkReachable(p); err != nil {
@@ -91,7 +91,7 @@ func checkName(what, name string) error {
 // checkReachable checks an address that others connect to.
 func checkReachable(address string) error {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil || host == "" || len(address) > discovery.MaxAddressLen {
+	if err != nil || host == "" || len(address) > peerdiscovery.MaxAddressLen {
 		return errors.New("is not host:port; name the host, and the port it listens on")
 	}
 	switch ip := net.ParseIP(host); {

@@ -1,7 +1,6 @@
 package laws
 
 import (
-	"slices"
 	"strings"
 	"testing"
 )
@@ -34,9 +33,9 @@ var layers = []struct {
 	{"server/shardhost", []string{"server/shardhost", "server/request", "server/delivery", "server/session", "server/transport", "server/membership", "server/cluster", "server/governor", "server/backup", "server/metrics", "server/busiest", "server/audit", "server/file", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
 	{"server/busiest", []string{"server/busiest", "protocol", "shard"}},
 	{"server/delivery", []string{"server/delivery", "protocol", "shard"}},
-	{"server/cluster", []string{"server/cluster", "protocol", "server/discovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta", "shard/replica/beat"}},
+	{"server/cluster", []string{"server/cluster", "protocol", "server/peerdiscovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta", "shard/replica/beat"}},
 	{"server/governor", []string{"server/governor", "protocol", "shard", "shard/meta", "shard/replica/beat"}},
-	{"server/discovery", []string{"server/discovery"}},
+	{"server/peerdiscovery", []string{"server/peerdiscovery"}},
 	{"server/failuredetector", []string{"server/failuredetector", "protocol"}},
 	{"server/backup", []string{"server/backup", "protocol", "shard", "shard/meta"}},
 	{"server/admin", []string{"server/admin", "server/clienthost"}},
@@ -131,22 +130,6 @@ func TestImportsFollowTheLayers(t *testing.T) {
 				if !ok {
 					t.Errorf("%s imports %s: %s may import of other modules %v only", name, path, a.room, allowed)
 				}
-			}
-		}
-	}
-}
-
-// Package client/core is not internal, for the simulation of the whole runs it. It is no part of
-// what programs may use.
-func TestOnlyClientAndSimulationUseTheEngine(t *testing.T) {
-	list, _ := packages(t)
-	for _, p := range list {
-		if inFolder(p.dir, "client") || inFolder(p.dir, "server/sim") {
-			continue
-		}
-		for name, f := range p.files {
-			if slices.Contains(importPaths(f), module+"/client/core") {
-				t.Errorf("%s imports client/core: programs use package client", name)
 			}
 		}
 	}

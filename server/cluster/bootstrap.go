@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/discovery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peerdiscovery"
 )
 
 // Bootstrap turns a process into an instance: it makes the cluster, joins the one of its peers, or
@@ -31,7 +31,7 @@ type Bootstrap struct {
 	Probe  func(ctx context.Context, address string) error
 	Logger *slog.Logger
 
-	discovery  *discovery.Discovery
+	discovery  *peerdiscovery.Discovery
 	peerErrors *peerErrors
 
 	mu         sync.Mutex
@@ -71,7 +71,7 @@ func (b *Bootstrap) Start() (err error) {
 	given := slices.DeleteFunc(slices.Clone(b.Peers), func(p string) bool { return p == b.Advertise })
 	b.peerErrors = &peerErrors{log: b.Logger, probe: b.Probe, configured: given, errors: map[string]error{},
 		probed: map[string]time.Time{}, fatal: make(chan error, 1)}
-	b.discovery, err = discovery.New(discovery.Config{
+	b.discovery, err = peerdiscovery.New(peerdiscovery.Config{
 		ID: governor.NewUUID(), Voter: b.Voter, Advertise: b.Advertise, Peers: peers,
 		Transport: discoveryClient{b.Transport, b.peerErrors}, Logger: b.Logger,
 		SavePeers: func(peers []string) error {
@@ -95,7 +95,7 @@ func (b *Bootstrap) Start() (err error) {
 		if err := decode(body, &w); err != nil {
 			return nil, err
 		}
-		a, err := b.discovery.Handle(discovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
+		a, err := b.discovery.Handle(peerdiscovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
 			w.AddressedAs)
 		if err != nil {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)
@@ -161,7 +161,7 @@ func (b *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 	case id.Joined():
 		return id, false, nil
 	}
-	result := discovery.Result{Bootstrap: true}
+	result := peerdiscovery.Result{Bootstrap: true}
 	switch {
 	case b.foundsAlone():
 		b.Logger.Info("no peers given: creating a new cluster")
@@ -191,7 +191,7 @@ func (b *Bootstrap) Run(ctx context.Context) (id Identity, joined bool, err erro
 }
 
 // discover finds the cluster among the peers.
-func (b *Bootstrap) discover(started context.Context) (discovery.Result, error) {
+func (b *Bootstrap) discover(started context.Context) (peerdiscovery.Result, error) {
 	ctx, cancel := context.WithCancelCause(started)
 	defer cancel(nil)
 	ended := make(chan struct{})

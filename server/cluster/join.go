@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/discovery"
 	"github.com/signalbox-dev/signalbox/server/governor"
+	"github.com/signalbox-dev/signalbox/server/peerdiscovery"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
@@ -47,7 +47,7 @@ func (b *Bootstrap) join(ctx context.Context, address string) (reply JoinReply, 
 
 // findAnother asks the peers once where to join now: the answer, or address if there is none.
 func (b *Bootstrap) findAnother(ctx context.Context, address string) string {
-	ctx, cancel := context.WithTimeout(ctx, discovery.CallTimeout)
+	ctx, cancel := context.WithTimeout(ctx, peerdiscovery.CallTimeout)
 	defer cancel()
 	peers := slices.Clone(b.Peers)
 	for _, p := range b.Identity().Peers {
@@ -57,7 +57,7 @@ func (b *Bootstrap) findAnother(ctx context.Context, address string) string {
 	}
 	peers = slices.DeleteFunc(peers, func(p string) bool { return p == b.Advertise })
 	leaders := make(chan string, len(peers))
-	q := discovery.Request{ID: governor.NewUUID(), Peers: []string{b.Advertise}}
+	q := peerdiscovery.Request{ID: governor.NewUUID(), Peers: []string{b.Advertise}}
 	for _, p := range peers {
 		go func() {
 			a, _ := discoveryClient{b.Transport, nil}.Discover(ctx, p, q)

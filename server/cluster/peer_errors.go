@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/discovery"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/peerdiscovery"
 )
 
 // discoveryClient sends discovery's questions over the transport. It records errors to explain why
@@ -24,8 +24,8 @@ type discoveryClient struct {
 	silent *peerErrors
 }
 
-// Discover implements discovery.Transport.
-func (c discoveryClient) Discover(ctx context.Context, address string, q discovery.Request) (discovery.Response, error) {
+// Discover implements peerdiscovery.Transport.
+func (c discoveryClient) Discover(ctx context.Context, address string, q peerdiscovery.Request) (peerdiscovery.Response, error) {
 	w := discoverRequest{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
 	b, err := c.links.Call(ctx, address, methodDiscover, encode(&w))
 	var d discoverReply
@@ -34,9 +34,9 @@ func (c discoveryClient) Discover(ctx context.Context, address string, q discove
 	}
 	c.silent.record(ctx, address, err)
 	if err != nil {
-		return discovery.Response{}, err
+		return peerdiscovery.Response{}, err
 	}
-	return discovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
+	return peerdiscovery.Response{Leader: d.Leader, Retry: d.Undecided, Peers: d.Peers, Votable: d.Votable}, nil
 }
 
 // peerErrors is why peers did not answer last time.
