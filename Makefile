@@ -12,8 +12,9 @@ help: ## print the targets
 
 # Packages in which nothing runs at the same time as anything else, in their tests too; a law sees to
 # it. The race detector has nothing to find in them, and makes them ten times slower.
-SEQUENTIAL := client/core client/internal/membership client/internal/millis client/internal/waitgraph client/sessionstate cmd/laws protocol protocol/varint \
-  server/failuredetector server/sim server/sim/remotesession shard shard/container shard/fieldtest shard/leader shard/leader/idset \
+SEQUENTIAL := client/internal/core client/internal/membership client/internal/millis client/internal/sessionstate client/internal/sim \
+  client/internal/sim/remotesession client/internal/waitgraph cmd/laws protocol protocol/varint \
+  server/failuredetector shard shard/container shard/fieldtest shard/leader shard/leader/idset \
   shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 concurrent = $(filter-out $(sequential),$(packages))
@@ -80,10 +81,10 @@ long: ## the long forms of the tests too, about half an hour; random ones go on 
 	SIGNALBOX_LONG=$(or $(LONG),1m) go test -timeout 2h $(TESTFLAGS) $(PKGS)
 
 simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
-	go test ./server/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
+	go test ./client/internal/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 
 planted: ## plant faults in the code, one at a time, and see that each is found
-	go test -tags planted ./server/sim -run Planted -v -timeout 3h
+	go test -tags planted ./client/internal/sim -run Planted -v -timeout 3h
 
 chaos: ## three instances under faults of forty kinds for MINUTES (default 48: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
 	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
@@ -104,7 +105,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/ratelimit ./shard/rollout \
 	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
-	  ./client/core ./client/discovery ./client/internal/membership ./client/sessionstate -update
+	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	cd $(YDB) && go test . -run TestReference -update

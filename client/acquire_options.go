@@ -3,7 +3,7 @@ package client
 import (
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

@@ -10,7 +10,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 )
 

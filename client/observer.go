@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
 // Observer is notified of acquires and of what they hold, and of what the client does to reach the

@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"

@@ -7,7 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 )
 
 // State is the state of a session.

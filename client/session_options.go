@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 

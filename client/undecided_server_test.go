@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 

@@ -4,7 +4,7 @@ import (
 	"context"
 	"iter"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"

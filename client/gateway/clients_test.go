@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 

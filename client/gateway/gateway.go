@@ -16,8 +16,9 @@
 // Clients are the connections of a gateway whose callers show tokens of their own, with limiters
 // that they share, and NativeTimeout is the session timeout behind a belief of theirs.
 //
-// The package is exported because a gateway lives in a module of its own, which cannot import what
-// is below client/internal. What a gateway must keep:
+// The package promises nothing: its names change with any release. It is exported because gateways
+// live outside this folder, or in a module of their own, and cannot import what is below
+// client/internal. What a gateway must keep:
 //
 //   - A request on a name is sent when the one before it was answered or accepted. Two that are sent
 //     at the same time may change their order when the connection is lost.
@@ -32,7 +33,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"

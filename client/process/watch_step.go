@@ -3,7 +3,7 @@ package process
 import (
 	"bytes"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 

@@ -7,7 +7,7 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

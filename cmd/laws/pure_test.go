@@ -9,7 +9,7 @@ import (
 
 var pure = []string{
 	"shard", "shard/meta", "shard/leader", "shard/process", "shard/container", "shard/process/relay", "shard/queue", "shard/ratelimit", "shard/rollout",
-	"client/core", "client/internal/membership", "client/internal/waitgraph", "client/sessionstate",
+	"client/internal/core", "client/internal/membership", "client/internal/waitgraph", "client/internal/sessionstate",
 }
 
 // pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a
@@ -76,7 +76,7 @@ func TestEngineHasOneMutex(t *testing.T) {
 	list, fset := packages(t)
 	mutexes := map[string][]string{}
 	for _, p := range list {
-		if p.dir != "client" && p.dir != "client/core" && p.dir != "client/internal/driver" && p.dir != "client/internal/wire" {
+		if p.dir != "client" && p.dir != "client/internal/core" && p.dir != "client/internal/driver" && p.dir != "client/internal/wire" {
 			continue
 		}
 		for _, f := range p.files {
@@ -92,7 +92,7 @@ func TestEngineHasOneMutex(t *testing.T) {
 			})
 		}
 	}
-	for _, dir := range []string{"client", "client/core", "client/internal/wire"} {
+	for _, dir := range []string{"client", "client/internal/core", "client/internal/wire"} {
 		if of := mutexes[dir]; len(of) > 0 {
 			t.Errorf("%s has mutexes, at %v: what its goroutines share is the driver's to guard", dir, of)
 		}

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/servertest"

@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/dial"
 	"github.com/signalbox-dev/signalbox/client/internal/wire"
 	"github.com/signalbox-dev/signalbox/protocol"

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )

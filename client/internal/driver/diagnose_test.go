@@ -7,7 +7,7 @@ import (
 	"io"
 	"testing"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/wire"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

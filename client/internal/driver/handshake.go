@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"net"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/wire"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
 // Lease is a lease with what its program sees of it. Its maker hands it in with the acquire.

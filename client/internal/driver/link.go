@@ -5,7 +5,7 @@ import (
 	"net"
 	"runtime"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/wire"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

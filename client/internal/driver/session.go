@@ -7,8 +7,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
-	"github.com/signalbox-dev/signalbox/client/sessionstate"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
+	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 

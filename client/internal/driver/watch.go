@@ -6,7 +6,7 @@ import (
 	"iter"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
 // bell wakes a consumer, which looks for everything there is.

@@ -3,7 +3,7 @@ package driver
 import (
 	"context"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
 // delivery calls the functions of watches. Its goroutine runs while there is something to deliver.

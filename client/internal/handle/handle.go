@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

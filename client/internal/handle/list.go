@@ -8,7 +8,7 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/signalbox-dev/signalbox/client/core"
+	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )

@@ -1,0 +1,90 @@
+package sim
+
+// limitFaults are in rate limits.
+var limitFaults = []plantedFault{
+	{
+		"limit-starts-full", "client/ratelimit/leaf.go",
+		[]string{"if now >= ends {\n\t\tlevel = min(level, 0)", "if now >= ends || old.rate == 0 {\n\t\tlevel = int64(x.Burst)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{ // in the model of the simulation; limit-read-unconfirmed is the same in the server's code
+		"limit-no-barrier", "client/ratelimit/simulation_test.go",
+		[]string{"b.asked, b.led = true, l == x.leader", "b.asked, b.led = true, true"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-read-unconfirmed", "server/request/read.go",
+		[]string{"body: h.Body, strict: true,", "body: h.Body,"},
+		"server/integration", "TestLimitBarriers", "",
+	},
+	{
+		"limit-unlearned", "shard/ratelimit/leases.go",
+		[]string{"began: began, learning: true", "began: began, learning: began == 0"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-grown-first", "shard/ratelimit/leases.go",
+		[]string{"roomRate, roomBurst := l.room(h)", "roomRate, roomBurst := uint64(maxRate), uint64(maxRate)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-refresh-each-denial", "client/ratelimit/demand.go",
+		[]string{"return byQuarter(wants, d.reported) ||", "return wants > 0 || byQuarter(wants, d.reported) ||"},
+		"client/ratelimit", "TestDemandChanges", "",
+	},
+	{
+		"limit-changed-unheard", "client/internal/core/event.go",
+		[]string{", protocol.KindLimitChanged:\n", ":\n"},
+		"client/internal/core", "TestEventsReachTheirStream", "",
+	},
+	{
+		"limit-shrunk-for-lent", "shard/ratelimit/compute.go",
+		[]string{"if wants := l.wants(h); wants < rate {", "if wants := l.wants(h); wants < rate/1000 {"},
+		"shard/ratelimit", "TestNobodyShrinksForWhatIsLent", "",
+	},
+	{
+		"limit-calls-jump", "client/ratelimit/demand.go",
+		[]string{"rate > d.average && d.enough(attempted, need) {", "rate > d.average && attempted > 0 {"},
+		"client/ratelimit", "TestFewCalls", "",
+	},
+	{
+		"limit-members-kept", "shard/ratelimit/leases.go",
+		[]string{"case len(l.members) > 0: //", "case len(l.members) > MaxParticipants: //"},
+		"shard/ratelimit", "TestNothingIsKept", "",
+	},
+	{
+		"limit-trees-kept", "shard/leader/rate_limits.go",
+		[]string{"\tdelete(r.trees, string(r.keyOf(x.node, []byte(x.name))))\n", "\t_ = r.keyOf(x.node, []byte(x.name))\n"},
+		"shard/leader", "TestRateLimitsComeAndGo", "",
+	},
+	{
+		"limit-notice-late", "shard/ratelimit/leases.go",
+		[]string{"return min(l.computed+computeEvery, l.notifyAt), true", "return l.computed + computeEvery, true"},
+		"shard/ratelimit", "TestNotifiedAtOnce", "",
+	},
+	{
+		"limit-number-twice", "shard/ratelimit/leases.go",
+		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-units-uncounted", "shard/ratelimit/remote.go",
+		[]string{"l.now+min(within, protocol.MaxLimitWithin)+1", "l.now+min(within, protocol.MaxLimitWithin, 1)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-units-late", "client/ratelimit/grant.go",
+		[]string{"return now < g.until && g.gen == p.gen", "return g.gen == p.gen"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-units-done-early", "client/ratelimit/grant.go",
+		[]string{"q.Done = slices.Min(p.asks) - 1", "q.Done = m.seq - 1"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-believed-long", "client/ratelimit/machine.go",
+		[]string{"sent+int64(x.Length)*1e6/beliefDen*beliefNum)", "sent+int64(x.Length)*5e6)"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+}
