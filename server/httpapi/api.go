@@ -7,10 +7,12 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"mime"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,8 +121,10 @@ type route struct {
 	method string
 	path   string // with a slash at the end: a name follows
 	params []string
-	open   bool // without credentials
-	body   bool // it has one
+	open   bool   // without credentials
+	body   bool   // it has one
+	kind   string // media type of its answer; empty: JSON
+	stream bool   // it answers with events, too
 	serve  func(*call) error
 }
 
@@ -128,36 +132,44 @@ type route struct {
 const consistency = "consistency"
 
 var routes = []route{
-	{method: "POST", path: "/v1/locks/", body: true, serve: acquireLock,
+	{method: "POST", path: "/v1/locks/", body: true, stream: true, serve: acquireLock,
 		params: []string{"mode", "count", "limit", "wait", "ttl",
 			"holder", "priority", "key", "label", "slot", "hold"}},
 	{method: "DELETE", path: "/v1/locks/", serve: releaseLock},
-	{method: "GET", path: "/v1/locks/", serve: getLock, params: []string{consistency}},
+	{method: "GET", path: "/v1/locks/", serve: getLock, params: []string{consistency, "wait"}},
 	{method: "GET", path: "/v1/locks", serve: listLocks, params: []string{"prefix", "after", "limit", consistency}},
 	{method: "GET", path: "/v1/session", serve: getSession},
 	{method: "DELETE", path: "/v1/session", serve: endSession},
 	{method: "POST", path: "/v1/session/keepalive", serve: keepAlive, params: []string{"holding"}},
-	{method: "GET", path: "/v1/config/", serve: getConfig, params: []string{consistency, "wait"}},
+	{method: "GET", path: "/v1/config/", kind: bytesKind, serve: getConfig, params: []string{consistency, "wait"}},
 	{method: "PUT", path: "/v1/config/", body: true, serve: putConfig},
 	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
-	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone"}},
+	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone", "wait"}},
 	{method: "POST", path: "/v1/limits/", serve: takeUnits, params: []string{"units", "wait"}},
 	{method: "GET", path: "/v1/ready", open: true, serve: ready},
 }
 
+// Headers of our own.
+const (
+	sessionHeader = "Signalbox-Session"
+	tokenHeader   = "Signalbox-Token"
+)
+
 // call is one request under way.
 type call struct {
-	api   *API
-	route *route
-	w     http.ResponseWriter
-	r     *http.Request
-	began time.Time
-	ctx   context.Context // of the tries at the cluster, without the wait
-	query url.Values
-	node  string
-	name  string // that the path names
-	body  []byte
-	conn  *gateway.Connection[*callers]
+	api     *API
+	route   *route
+	w       http.ResponseWriter
+	r       *http.Request
+	began   time.Time
+	ctx     context.Context // of the tries at the cluster, without the wait
+	query   url.Values
+	node    string
+	name    string // that the path names
+	body    []byte
+	streams bool   // events are asked for
+	explain uint64 // session whose wait is explained
+	conn    *gateway.Connection[*callers]
 }
 
 // ServeHTTP implements http.Handler.
@@ -177,7 +189,6 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c := http.NewResponseController(w)
 	_ = c.SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
 	if err := x.serve(); err != nil {
-		_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 		problemOf(err).write(w)
 	}
 }
@@ -187,6 +198,9 @@ func (x *call) serve() error {
 		return err
 	}
 	if err := x.find(); err != nil {
+		return err
+	}
+	if err := x.readAccept(); err != nil {
 		return err
 	}
 	if err := x.readQuery(); err != nil {
@@ -238,7 +252,7 @@ func (x *call) guard() error {
 	case len(r.RequestURI) > maxURL:
 		return problemf(http.StatusRequestURITooLong, "uri_too_long",
 			"path and query have %d bytes; at most %d are allowed", len(r.RequestURI), maxURL)
-	case len(r.Header["Authorization"]) > 1, len(r.Header["Signalbox-Session"]) > 1:
+	case len(r.Header["Authorization"]) > 1, len(r.Header[sessionHeader]) > 1:
 		return badRequest("Authorization and Signalbox-Session may come once each")
 	case r.Header.Get("Content-Encoding") != "":
 		return problemf(http.StatusUnsupportedMediaType, "unsupported_media_type",
@@ -297,6 +311,28 @@ func (x *call) readName(rest string) error {
 		}
 	}
 	x.name = name
+	return nil
+}
+
+// readAccept finds out which form of answer the caller takes.
+func (x *call) readAccept() error {
+	given := strings.Join(x.r.Header.Values("Accept"), ",")
+	kind := cmp.Or(x.route.kind, jsonKind)
+	ok := given == ""
+	for part := range strings.SplitSeq(given, ",") {
+		name, params, err := mime.ParseMediaType(part)
+		q, bad := strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)
+		if err != nil || bad != nil || q <= 0 {
+			continue
+		}
+		main, _, _ := strings.Cut(kind, "/")
+		x.streams = x.streams || name == eventStream && x.route.stream
+		ok = ok || x.streams || slices.Contains([]string{"*/*", main + "/*", kind}, name)
+	}
+	if !ok {
+		return problemf(http.StatusNotAcceptable, "not_acceptable", "the answer is %s, which Accept: %s leaves out",
+			kind, given)
+	}
 	return nil
 }
 
@@ -377,8 +413,7 @@ func (x *call) waited() int64 { return time.Since(x.began).Milliseconds() }
 
 // write answers with a document.
 func (x *call) write(status int, d document) error {
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-	writeDocument(x.w, status, "application/json", d)
+	writeBytes(x.w, status, jsonKind, encode(d))
 	return nil
 }
 

@@ -45,15 +45,20 @@ func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.0
 // idText is a session's id. It may be above what numbers of JSON keep, and nothing orders ids.
 func idText(id uint64) string { return strconv.FormatUint(id, 10) }
 
-// writeDocument answers with a JSON object.
-func writeDocument(w http.ResponseWriter, status int, kind string, d document) {
+// encode is a JSON object, on one line.
+func encode(d document) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(d) // maps of plain values cannot fail
-	h := w.Header()
-	h.Set("Content-Type", kind)
-	h.Set("Content-Length", strconv.Itoa(b.Len()))
+	return b.Bytes()
+}
+
+// writeBytes answers with a body.
+func writeBytes(w http.ResponseWriter, status int, kind string, b []byte) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTimeout))
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Length", strconv.Itoa(len(b)))
 	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	_, _ = w.Write(b)
 }

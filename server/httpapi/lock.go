@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"net/http"
 	"slices"
@@ -123,6 +125,7 @@ type held struct {
 	lease  *client.Lease // nil: none is known
 	wait   *waiting
 	newest chan struct{} // closed when a newer acquire of the name comes
+	stream chan struct{} // closed when a newer stream of the name comes
 	absent *time.Timer   // runs while the caller that hung up may come again
 	uses   int           // acquires so far
 }
@@ -151,9 +154,19 @@ func acquireLock(x *call) error {
 	if err != nil {
 		return err
 	}
+	own := x.streams && x.r.Header.Get(sessionHeader) == ""
+	if own {
+		if a.ttl = cmp.Or(a.ttl, streamTTL); a.ttl < minStreamTTL || a.ttl > maxStreamTTL {
+			return badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL, maxStreamTTL)
+		}
+		x.r.Header.Set(sessionHeader, rand.Text())
+	}
 	s, err := x.session(a.ttl, a.holder)
 	if err != nil {
 		return err
+	}
+	if x.streams {
+		return (&stream{x: x, s: s, own: own}).serve(a)
 	}
 	defer s.leave()
 	for {
@@ -167,7 +180,7 @@ func acquireLock(x *call) error {
 			}
 			return x.acquired(s, l)
 		}
-		if l, err = x.await(s, w, newest, a); err != nil {
+		if l, err = x.await(s, w, newest, a, nil); err != nil {
 			return err
 		}
 		if l != nil && l.Held() {
@@ -184,11 +197,7 @@ func acquireLock(x *call) error {
 func (s *session) begin(name string, a *set) (l *client.Lease, w *waiting, newest chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	h := s.names[name]
-	if h == nil {
-		h = new(held)
-		s.names[name] = h
-	}
+	h := s.heldOf(name)
 	if h.newest != nil {
 		close(h.newest)
 	}
@@ -212,6 +221,14 @@ func (s *session) begin(name string, a *set) (l *client.Lease, w *waiting, newes
 	}
 	h.lease, h.set, h.wait = nil, a, s.start(name, h, a)
 	return nil, h.wait, newest, nil
+}
+
+// heldOf is what the session has of a name. mu is held.
+func (s *session) heldOf(name string) *held {
+	if s.names[name] == nil {
+		s.names[name] = new(held)
+	}
+	return s.names[name]
 }
 
 // giveUp ends an acquire, and gives back what it may get. The session's mu is held.
@@ -260,28 +277,45 @@ func (s *session) start(name string, h *held, a *set) *waiting {
 	return w
 }
 
-// await waits for an acquire. Without a lease and an error it waits still.
-func (x *call) await(s *session, w *waiting, newest chan struct{}, a *set) (*client.Lease, error) {
+// await waits for an acquire. Without a lease and an error it waits still. each, if not nil, is called
+// meanwhile, and says when it is to be called again.
+func (x *call) await(s *session, w *waiting, newest chan struct{}, a *set,
+	each func() (time.Duration, error)) (*client.Lease, error) {
 	patience := a.wait
 	if a.tries {
 		patience = answerTimeout
 	}
 	timer := time.NewTimer(patience - min(patience, time.Since(x.began)))
 	defer timer.Stop()
-	select {
-	case <-w.done:
-		return x.outcome(s, w)
-	case <-newest:
-		return nil, errAborted
-	case <-s.ctx.Done():
-		if x.api.ctx.Err() != nil {
-			return nil, errClosing
+	next := time.NewTimer(0)
+	defer next.Stop()
+	if each == nil || a.tries {
+		next.Stop()
+	}
+wait:
+	for {
+		select {
+		case <-w.done:
+			return x.outcome(s, w)
+		case <-newest:
+			return nil, errAborted
+		case <-s.ctx.Done():
+			if x.api.ctx.Err() != nil {
+				return nil, errClosing
+			}
+			return nil, context.Cause(s.ctx)
+		case <-x.r.Context().Done():
+			s.absent(x.name, w)
+			return nil, errGone
+		case <-next.C:
+			again, err := each()
+			if err != nil {
+				return nil, err
+			}
+			next.Reset(again)
+		case <-timer.C:
+			break wait
 		}
-		return nil, context.Cause(s.ctx)
-	case <-x.r.Context().Done():
-		s.absent(x.name, w)
-		return nil, x.r.Context().Err()
-	case <-timer.C:
 	}
 	select {
 	case <-w.done:
@@ -378,6 +412,16 @@ func (x *call) change(s *session, l *client.Lease, a *set) error {
 
 // acquired answers with a lease.
 func (x *call) acquired(s *session, l *client.Lease) error {
+	d, err := x.grant(s, l)
+	if err != nil {
+		return err
+	}
+	x.w.Header().Set(tokenHeader, strconv.FormatUint(l.Token(), 10))
+	return x.write(http.StatusOK, d)
+}
+
+// grant describes a lease that is held.
+func (x *call) grant(s *session, l *client.Lease) (document, error) {
 	d := document{"state": "acquired", "token": l.Token(), "count": count(l.Count()), "holder": s.holder,
 		"preempt": isPreempted(l)}
 	setBytes(d, "name", []byte(x.name))
@@ -388,13 +432,12 @@ func (x *call) acquired(s *session, l *client.Lease) error {
 		d["ends_in_ms"] = max(0, time.Until(until).Milliseconds())
 	}
 	if err := x.belief(s, d, l); err != nil {
-		return err
+		return nil, err
 	}
 	if !l.Held() {
-		return errLost
+		return nil, errLost
 	}
-	x.w.Header().Set("Signalbox-Token", strconv.FormatUint(l.Token(), 10))
-	return x.write(http.StatusOK, d)
+	return d, nil
 }
 
 // waits answers that the place in the queue is kept.
@@ -410,7 +453,7 @@ func (x *call) waits(s *session) error {
 
 // notAcquired says who holds it.
 func (x *call) notAcquired(s *session) error {
-	p := problemf(http.StatusConflict, "not_acquired", "it is held; give wait to wait for it, or try again later")
+	p := problemf(http.StatusConflict, notAcquired, "it is held; give wait to wait for it, or try again later")
 	p.more = document{}
 	x.describeQueue(s, p.more)
 	return p
@@ -424,12 +467,11 @@ const maxHolders = 10
 func (x *call) describeQueue(s *session, d document) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
 	defer cancel()
-	sem, err := s.native.Node().Describe(ctx, x.name, client.IncludeOwners(), client.IncludeWaiters(),
-		client.MaxItems(maxEntries))
+	sem, err := describe(ctx, s.native.Node(), x.name)
 	if err != nil {
 		return
 	}
-	d["holders"] = owners(sem.Owners[:min(len(sem.Owners), maxHolders)], false)
+	d["holders"] = owners(sem.Owners[:min(len(sem.Owners), maxHolders)], nil)
 	for i, w := range sem.Waiters {
 		if w.Session == s.native.ID() {
 			d["position"] = i + 1

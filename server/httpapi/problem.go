@@ -24,6 +24,16 @@ type problem struct {
 	retry  time.Duration  // -1: at once; 0: it is not said; else at least so long
 }
 
+// Media types of answers.
+const (
+	jsonKind    = "application/json"
+	problemKind = "application/problem+json"
+	bytesKind   = "application/octet-stream"
+)
+
+// notAcquired is a code.
+const notAcquired = "not_acquired"
+
 func (p *problem) Error() string { return p.detail }
 
 func problemf(status int, code, format string, args ...any) *problem {
@@ -107,8 +117,12 @@ func (p *problem) write(w http.ResponseWriter) {
 	if p.status == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="signalbox"`)
 	}
-	doc := map[string]any{"type": "urn:signalbox:error:" + p.code, "title": http.StatusText(p.status),
+	writeBytes(w, p.status, problemKind, encode(p.document()))
+}
+
+func (p *problem) document() document {
+	d := document{"type": "urn:signalbox:error:" + p.code, "title": http.StatusText(p.status),
 		"status": p.status, "code": p.code, "detail": p.detail}
-	maps.Copy(doc, p.more)
-	writeDocument(w, p.status, "application/problem+json", doc)
+	maps.Copy(d, p.more)
+	return d
 }

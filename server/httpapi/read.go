@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,10 +19,12 @@ const (
 	maxEntries  = 1000 // owners and waiters of a description
 	defaultPage = 100  // names of a list
 	maxPage     = 1000
+	maxShown    = 4 << 20 // bytes of data in a document
+	maxPages    = 16      // of a description, about a megabyte each
 )
 
-// owners describes who holds something.
-func owners(list []client.Owner, data bool) []document {
+// owners describes who holds something. Of their data as much is shown as room has bytes left.
+func owners(list []client.Owner, room *int) []document {
 	out := make([]document, len(list))
 	for i, o := range list {
 		d := document{"token": o.Token, "count": count(o.Count), "holder": o.Description, "since": timeText(o.Since),
@@ -30,8 +32,13 @@ func owners(list []client.Owner, data bool) []document {
 		if len(o.Slots) > 0 {
 			d["slots"] = o.Slots
 		}
-		if data {
-			setBytes(d, "data", o.Data)
+		if room != nil {
+			d["data_len"] = len(o.Data)
+			if *room -= len(o.Data); *room >= 0 {
+				setBytes(d, "data", o.Data)
+			} else {
+				*room += len(o.Data)
+			}
 		}
 		out[i] = d
 	}
@@ -39,34 +46,106 @@ func owners(list []client.Owner, data bool) []document {
 }
 
 func getLock(x *call) error {
-	opts, err := x.readOptions()
-	if err != nil {
-		return err
-	}
 	n, err := x.conn.Client.Node(x.ctx, x.node)
 	if err != nil {
 		return err
 	}
-	d := document{"node": x.node}
+	if x.r.Header.Get(sessionHeader) != "" {
+		s, err := x.session(0, "")
+		if err != nil {
+			return err
+		}
+		defer s.leave()
+		x.explain = s.native.ID()
+	}
+	read := func(ctx context.Context, opts []client.ReadOption) (*shown, error) { return x.readLock(ctx, n, opts) }
+	return watched{x, read, watchSemaphore(n, x.name), queueTime}.answer()
+}
+
+// readLock describes a lock.
+func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadOption) (*shown, error) {
+	d := document{"node": x.node, "exists": false, "owners": []document{}, "waiters": []document{}}
 	setBytes(d, "name", []byte(x.name))
-	sem, err := n.Describe(x.ctx, x.name, append(opts, client.IncludeOwners(), client.IncludeWaiters(), client.MaxItems(maxEntries))...)
+	sem, err := describe(ctx, n, x.name, opts...)
 	if errors.Is(err, client.NotFound) {
-		d["exists"] = false
-		d["owners"], d["waiters"] = []document{}, []document{}
-		return x.write(http.StatusOK, d)
+		return taggedDocument(d), nil
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
+	room, waits := maxShown, false
 	waiters := make([]document, len(sem.Waiters))
 	for i, w := range sem.Waiters {
+		waits = waits || w.Session == x.explain
 		waiters[i] = document{"position": i + 1, "count": count(w.Count), "holder": w.Description,
 			"since": timeText(w.Since), "session_id": idText(w.Session)}
 	}
 	d["exists"], d["ephemeral"], d["used"], d["limit"] = true, sem.Ephemeral, count(sem.Used), count(sem.Limit)
 	d["num_owners"], d["num_waiters"] = sem.NumOwners, sem.NumWaiters
-	d["owners"], d["waiters"] = owners(sem.Owners, true), waiters
-	return x.write(http.StatusOK, d)
+	d["owners"], d["waiters"] = owners(sem.Owners, &room), waiters
+	sh := taggedDocument(d)
+	if waits {
+		if w, err := n.ExplainWait(ctx, x.name, x.explain); err == nil && w.Waiting {
+			d["why"] = why(w)
+			sh.body = encode(d)
+		}
+	}
+	return sh, nil
+}
+
+// describe reads a semaphore with its first owners and waiters, which may have much data: a page of
+// them ends with a megabyte.
+func describe(ctx context.Context, n *client.Node, name string, opts ...client.ReadOption) (*client.Semaphore, error) {
+	sem := new(client.Semaphore)
+	for pages := 0; pages < maxPages; pages++ {
+		read := append([]client.ReadOption{client.IncludeWaiters(), client.MaxItems(maxEntries - len(sem.Owners) - len(sem.Waiters))}, opts...)
+		after := uint64(0)
+		if pages == 0 || len(sem.Owners) > 0 && uint64(len(sem.Owners)) < sem.NumOwners {
+			read = append(read, client.IncludeOwners())
+			if pages > 0 {
+				after = sem.Owners[len(sem.Owners)-1].Token
+			}
+		} else if len(sem.Waiters) > 0 {
+			after = sem.Waiters[len(sem.Waiters)-1].Token
+		}
+		if pages > 0 {
+			read = append(read, client.AfterToken(after))
+		}
+		next, err := n.Describe(ctx, name, read...)
+		if err != nil {
+			return nil, err
+		}
+		next.Owners, next.Waiters = append(sem.Owners, next.Owners...), append(sem.Waiters, next.Waiters...)
+		more := len(next.Owners) + len(next.Waiters) - len(sem.Owners) - len(sem.Waiters)
+		sem = next
+		if all := len(sem.Owners) + len(sem.Waiters); more == 0 || all >= maxEntries || uint64(all) >= sem.NumOwners+sem.NumWaiters {
+			break
+		}
+	}
+	return sem, nil
+}
+
+// why is why a session waits, in sentences.
+func why(w *client.QueueStatus) []string {
+	lines := []string{fmt.Sprintf("it is at place %d of the queue, behind %d others, for %v of %v units", w.Position, len(w.Ahead),
+		count(w.Own.Count), count(w.Limit))}
+	for _, o := range w.Holders[:min(len(w.Holders), maxHolders)] {
+		lines = append(lines, fmt.Sprintf("session %d (%s) holds %v since %s", o.Session, o.Description, count(o.Count), timeText(o.Since)))
+	}
+	if never, ok := w.NeverGranted(); ok {
+		lines = append(lines, fmt.Sprintf("session %d wants more than there will ever be, and blocks those behind it: raise the limit, or have it leave",
+			never.Session))
+	}
+	if w.Deadlock != nil {
+		lines = append(lines, (&client.DeadlockError{Deadlock: w.Deadlock}).Error())
+	}
+	for _, s := range w.Behind {
+		lines = append(lines, "in turn, "+s.String())
+	}
+	if w.Unread != "" {
+		lines = append(lines, "not read: "+w.Unread)
+	}
+	return lines
 }
 
 func listLocks(x *call) error {
@@ -145,70 +224,15 @@ func versionMismatch(x *call, format string, args ...any) error {
 }
 
 func getConfig(x *call) error {
-	opts, err := x.readOptions()
-	if err != nil {
-		return err
-	}
 	n, err := x.conn.Client.Node(x.ctx, x.node)
 	if err != nil {
 		return err
 	}
-	wait, err := x.duration("wait", 0, maxWait, time.Nanosecond)
-	if err != nil {
-		return err
+	read := func(ctx context.Context, opts []client.ReadOption) (*shown, error) {
+		v, err := n.Config(x.name).Get(ctx, opts...)
+		return &shown{tag: etag(v.Version), kind: bytesKind, body: v.Data}, err
 	}
-	known := strings.FieldsFunc(x.r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' })
-	if len(known) > 0 {
-		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}
-	} else if wait > 0 {
-		return badRequest("wait is for a change: send the ETag that you know as If-None-Match")
-	}
-	v, err := n.Config(x.name).Get(x.ctx, opts...)
-	if err == nil && wait > 0 && slices.Contains(known, etag(v.Version)) {
-		v, err = x.changed(n, v, wait)
-	}
-	if err != nil {
-		return err
-	}
-	h := x.w.Header()
-	h.Set("ETag", etag(v.Version))
-	if slices.Contains(known, etag(v.Version)) {
-		x.w.WriteHeader(http.StatusNotModified)
-		return nil
-	}
-	h.Set("Content-Type", "application/octet-stream")
-	h.Set("Content-Disposition", "attachment")
-	h.Set("Content-Length", strconv.Itoa(len(v.Data)))
-	_ = http.NewResponseController(x.w).SetWriteDeadline(time.Now().Add(writeTimeout))
-	_, _ = x.w.Write(v.Data)
-	return nil
-}
-
-// changed waits until a configuration is another one than v, and returns v if it stays. What a
-// watch delivers may be older than v, so a difference is read again.
-func (x *call) changed(n *client.Node, v client.Value, wait time.Duration) (client.Value, error) {
-	ctx, cancel := context.WithTimeout(x.r.Context(), wait)
-	defer cancel()
-	defer context.AfterFunc(x.api.ctx, cancel)()
-	for now, err := range n.Config(x.name).Watch(ctx) {
-		switch {
-		case x.api.ctx.Err() != nil:
-			return v, errClosing
-		case ctx.Err() != nil:
-			return v, nil
-		case err != nil:
-			return v, err
-		case now.Exists && now.Version == v.Version:
-			continue
-		}
-		asked, end := context.WithTimeout(x.r.Context(), answerTimeout)
-		now, err = n.Config(x.name).Get(asked, client.ReadConsistency(client.Strict))
-		end()
-		if err != nil || now.Version != v.Version {
-			return now, err
-		}
-	}
-	return v, nil
+	return watched{x, read, watchSemaphore(n, client.ConfigPrefix+x.name), 0}.answer()
 }
 
 // changeConfig changes a configuration with a session of the gateway.
@@ -260,24 +284,27 @@ func getService(x *call) error {
 	if err := e.Wait(x.ctx); err != nil {
 		return err
 	}
-	v := e.View()
-	list := make([]document, len(v.All))
-	for i, m := range v.All {
-		used, why := v.Reason(m)
-		d := document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State,
-			"why": cmp.Or(m.Why, why), "token": m.Token,
-			"used": used, "meta": m.Meta}
-		if m.Meta == nil {
-			d["meta"] = document{}
+	changed := func(context.Context, context.CancelCauseFunc) <-chan struct{} { return e.Changed() }
+	read := func(context.Context, []client.ReadOption) (*shown, error) {
+		v := e.View()
+		list := make([]document, len(v.All))
+		for i, m := range v.All {
+			used, why := v.Reason(m)
+			list[i] = document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State, "why": cmp.Or(m.Why, why),
+				"token": m.Token, "used": used, "meta": m.Meta}
+			if m.Meta == nil {
+				list[i]["meta"] = document{}
+			}
 		}
-		list[i] = d
+		d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "panic": v.Panic, "ignored": v.Ignored}
+		sh := taggedDocument(d)
+		if d["age_ms"] = 0; !v.Live {
+			d["age_ms"] = max(0, time.Since(v.Since).Milliseconds())
+		}
+		sh.body = encode(d)
+		return sh, nil
 	}
-	d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "age_ms": 0,
-		"panic": v.Panic, "ignored": v.Ignored}
-	if !v.Live {
-		d["age_ms"] = max(0, time.Since(v.Since).Milliseconds())
-	}
-	return x.write(http.StatusOK, d)
+	return watched{x, read, changed, 0}.answer()
 }
 
 // takeUnits takes units of a rate limit.

@@ -95,7 +95,7 @@ func ids(identity, node, name string) (create gateway.CreateID, key gateway.Key)
 // session finds the session of the request, or with ttl starts one. The caller calls leave once the
 // answer is written.
 func (x *call) session(ttl time.Duration, holder string) (*session, error) {
-	name := x.r.Header.Get("Signalbox-Session")
+	name := x.r.Header.Get(sessionHeader)
 	if len(name) < 8 || len(name) > 128 {
 		return nil, badRequest("the header Signalbox-Session has %d characters; give the session a name of 8 to 128, "+
 			"made once, such as by uuidgen", len(name))
@@ -201,7 +201,7 @@ func (s *session) open(c *client.Client, node string) {
 	defer s.mu.Unlock()
 	close(s.ready)
 	if err == nil && s.calls == 0 {
-		s.wait()
+		s.wait(s.ttl + extraTTL)
 	}
 }
 
@@ -285,15 +285,28 @@ func (s *session) leave() {
 	select {
 	case <-s.ready:
 		if s.calls == 0 && s.err == nil && !s.ended {
-			s.wait()
+			s.wait(s.ttl + extraTTL)
 		}
 	default: // open does it
 	}
 }
 
-// wait has the session end unless a call comes. mu is held.
-func (s *session) wait() {
-	d := s.ttl + extraTTL
+// leaveFor is leave of a stream whose own the session is: it lives for d from now on. With 0 it has
+// ended then.
+func (s *session) leaveFor(d time.Duration) {
+	s.mu.Lock()
+	s.calls--
+	if d > 0 && !s.ended {
+		s.wait(d)
+	}
+	s.mu.Unlock()
+	if d <= 0 {
+		s.expire()
+	}
+}
+
+// wait has the session end after d unless a call comes. mu is held.
+func (s *session) wait(d time.Duration) {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(d, s.expire)
 	} else {
@@ -310,7 +323,8 @@ func (s *session) expire() {
 	}
 	s.ended = true
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(s.api.ctx, stopTime)
+	// A stop of the gateway does not cut it short.
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	_ = s.native.Close(ctx) // it goes on in the background after an error
 }

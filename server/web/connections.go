@@ -3,13 +3,17 @@ package web
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/clienthost"
@@ -63,6 +67,7 @@ type limitedConn struct {
 	net.Conn
 	listener *limitListener
 	host     string
+	lost     atomic.Bool // it broke otherwise than by a close or a reset of the client
 
 	// Guarded by listener.mu.
 	kept  int  // requests that keep it now
@@ -114,6 +119,16 @@ func (l *limitListener) remove(c *limitedConn) {
 	}
 }
 
+// Read implements net.Conn.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	ended := err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	if own := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed); !ended && !own {
+		c.lost.Store(true)
+	}
+	return n, err
+}
+
 // Close implements net.Conn.
 func (c *limitedConn) Close() error {
 	c.listener.mu.Lock()
@@ -128,6 +143,14 @@ func (c *limitedConn) keep(by int) {
 	defer c.listener.mu.Unlock()
 	c.kept += by
 	c.known = true
+}
+
+// Lost reports whether the connection of a request broke in a way that says nothing of its client,
+// as when that does not acknowledge what it is sent. False: it stands, or the client has closed or
+// reset it.
+func Lost(ctx context.Context) bool {
+	c, ok := accepted(ctx).(*limitedConn)
+	return ok && c.lost.Load()
 }
 
 type connKey struct{}

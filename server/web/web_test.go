@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -115,6 +117,30 @@ func TestKnownHost(t *testing.T) {
 	} {
 		if got := KnownHost(host, []string{"db.example.com"}); got != want {
 			t.Errorf("host %q is known: %t", host, got)
+		}
+	}
+}
+
+// brokenConn is a connection whose reads fail.
+type brokenConn struct {
+	net.Conn
+	err error
+}
+
+func (c brokenConn) Read([]byte) (int, error) { return 0, c.err }
+
+// TestLost: a connection that broke by itself is lost, and one that an end closed is not.
+func TestLost(t *testing.T) {
+	for err, want := range map[error]bool{
+		syscall.ETIMEDOUT: true, syscall.EHOSTUNREACH: true, io.EOF: false, syscall.ECONNRESET: false, net.ErrClosed: false,
+		os.ErrDeadlineExceeded: false,
+	} {
+		c := &limitedConn{Conn: brokenConn{err: &net.OpError{Op: "read", Err: err}}}
+		if _, got := c.Read(nil); !errors.Is(got, err) {
+			t.Errorf("read: %v, want %v", got, err)
+		}
+		if got := Lost(context.WithValue(t.Context(), connKey{}, net.Conn(c))); got != want {
+			t.Errorf("after %v it is lost: %t", err, got)
 		}
 	}
 }

@@ -1,0 +1,239 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"reflect"
+	"strconv"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/web"
+)
+
+const (
+	eventStream = "text/event-stream"
+
+	// The ttl of a session that is a stream's own.
+	streamTTL    = 15 * time.Second
+	minStreamTTL = 5 * time.Second
+	maxStreamTTL = 5 * time.Minute
+
+	// unacknowledged is how long a caller's kernel may not acknowledge what it is sent.
+	unacknowledged = 15 * time.Second
+	// sentTime is how long the end of a stream waits until its last event is acknowledged.
+	sentTime = time.Second
+	// Who waits is told its place when it changes. It is looked up at these intervals.
+	minQueueTime = time.Second
+	maxQueueTime = 8 * time.Second
+)
+
+// errGone is of a caller that does not read its answer any more.
+var errGone = unavailable("the caller has hung up")
+
+// stream is a request that tells how a lock fares for as long as its caller reads.
+type stream struct {
+	x     *call
+	s     *session
+	own   bool      // the session ends with it
+	begun bool      // events were sent
+	until time.Time // the caller may rely on the session until then, by what it was told
+}
+
+// serve acquires, and tells what becomes of it until the lease or the caller is gone. An error before
+// the first event is an answer like others.
+func (st *stream) serve(a *set) error {
+	x, s := st.x, st.s
+	web.SetUserTimeout(x.r.Context(), unacknowledged)
+	err := st.run(a)
+	if p := problemOf(err); !errors.Is(err, errGone) && (st.begun || p.code == notAcquired) {
+		event := "lost"
+		switch p.code {
+		case notAcquired:
+			event = notAcquired
+		case errClosing.code, errMoved.code:
+			event = errClosing.code
+		}
+		if err = st.send(event, p.document()); err == nil {
+			err = st.acknowledged()
+		}
+	}
+	switch {
+	case !st.own:
+		s.leave()
+	case errors.Is(err, errGone) && (x.r.Context().Err() == nil || web.Lost(x.r.Context())):
+		s.leaveFor(time.Until(st.until) + extraTTL) // it may rely still on what it was told last
+	default:
+		s.leaveFor(0)
+	}
+	if st.begun {
+		return nil
+	}
+	return err
+}
+
+func (st *stream) run(a *set) error {
+	newer := st.s.newStream(st.x.name)
+	for {
+		l, w, newest, err := st.s.begin(st.x.name, a)
+		switch {
+		case err != nil:
+			return err
+		case l != nil:
+			err = st.x.change(st.s, l, a)
+		default:
+			if l, err = st.x.await(st.s, w, newest, a, st.queue()); err == nil && l == nil {
+				err = st.x.notAcquired(st.s)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if l.Held() {
+			return st.hold(l, newer)
+		}
+	}
+}
+
+// newStream ends the stream of a name that there is. The result is closed when another one comes.
+func (s *session) newStream(name string) <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.heldOf(name)
+	if h.stream != nil {
+		close(h.stream)
+	}
+	h.stream = make(chan struct{})
+	return h.stream
+}
+
+// queue makes a function that tells the place in the queue when it changes, and says when it is to
+// be called again.
+func (st *stream) queue() func() (time.Duration, error) {
+	var sent document
+	next := time.Duration(0)
+	return func() (time.Duration, error) {
+		now := document{}
+		st.x.describeQueue(st.s, now)
+		if now["position"] != nil && !reflect.DeepEqual(now, sent) {
+			sent, next = now, minQueueTime
+			return next, st.send("queued", now)
+		}
+		next = min(max(2*next, minQueueTime), maxQueueTime)
+		return next, st.write(": it waits\n\n")
+	}
+}
+
+// hold tells how a lease fares until it ends.
+func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
+	s, third := st.s, st.s.ttl/3
+	d, err := st.x.grant(s, l)
+	if err != nil {
+		return err
+	}
+	st.x.w.Header().Set(tokenHeader, strconv.FormatUint(l.Token(), 10))
+	if err := st.report("acquired", d, l); err != nil {
+		return err
+	}
+	tick := time.NewTimer(third)
+	defer tick.Stop()
+	preempted := l.Preempted()
+	for {
+		select {
+		case <-preempted:
+			preempted = nil
+			err = st.send("preempt", document{"token": l.Token()})
+		case <-tick.C:
+			// What the cluster does not renew is not said again. It is lost before it is over.
+			left := time.Until(st.until)
+			switch renewed := min(s.ttl, s.native.Remaining()); {
+			case renewed-left >= third/2:
+				tick.Reset(third)
+				err = st.report("alive", document{"token": l.Token()}, l)
+			case left <= third/4:
+				err = unavailable("the cluster does not renew the session; stop now")
+			default:
+				tick.Reset(third / 8)
+			}
+		case <-l.Context().Done():
+			return st.lost(l)
+		case <-s.ctx.Done():
+			return st.lost(l)
+		case <-newer:
+			return errAborted
+		case <-st.x.r.Context().Done():
+			return errGone
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lost is why a lease has ended, or is not told of any more.
+func (st *stream) lost(l *client.Lease) error {
+	switch {
+	case st.x.api.ctx.Err() != nil:
+		return errClosing
+	case st.s.ctx.Err() != nil:
+		return context.Cause(st.s.ctx)
+	case l.Lost() != nil:
+		return l.Lost()
+	}
+	return errLost
+}
+
+// report sends an event with how long it may be relied on. It counts from when it is read.
+func (st *stream) report(event string, d document, l *client.Lease) error {
+	st.until = time.Now().Add(min(st.s.ttl, st.s.native.Remaining()))
+	if err := st.x.belief(st.s, d, l); err != nil {
+		if !l.Held() {
+			return st.lost(l)
+		}
+		return err
+	}
+	delete(d, "waited_ms")
+	d["time"] = timeText(time.Now())
+	return st.send(event, d)
+}
+
+func (st *stream) send(event string, d document) error {
+	return st.write("event: " + event + "\ndata: " + string(encode(d)) + "\n")
+}
+
+// write sends text. An error is errGone.
+func (st *stream) write(text string) error {
+	c := http.NewResponseController(st.x.w)
+	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if !st.begun {
+		st.begun = true
+		h := st.x.w.Header()
+		h.Set("Content-Type", eventStream)
+		h.Set("Cache-Control", "no-store, no-transform")
+		h.Set("X-Accel-Buffering", "no")
+	}
+	_, err := io.WriteString(st.x.w, text)
+	if err == nil {
+		err = c.Flush()
+	}
+	if err != nil {
+		return errGone
+	}
+	return nil
+}
+
+// acknowledged waits until the caller's kernel has the last event.
+func (st *stream) acknowledged() error {
+	ctx, cancel := context.WithTimeout(st.x.r.Context(), sentTime)
+	defer cancel()
+	for !web.Acknowledged(ctx) {
+		select {
+		case <-ctx.Done():
+			return errGone
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package httpapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// queueTime is how often a lock is read that a caller watches: its queue changes without an event.
+const queueTime = 2 * time.Second
+
+// shown is an answer to a read.
+type shown struct {
+	tag  string // its ETag: another one after each change
+	kind string
+	body []byte
+}
+
+// taggedDocument shows a document. What is added to its body later is not in the tag: ages change by
+// themselves.
+func taggedDocument(d document) *shown {
+	body := encode(d)
+	sum := sha256.Sum256(body)
+	return &shown{tag: `"` + hex.EncodeToString(sum[:12]) + `"`, kind: jsonKind, body: body}
+}
+
+// watched is what a read shows, and how its changes are noticed.
+type watched struct {
+	x    *call
+	read func(context.Context, []client.ReadOption) (*shown, error)
+	// watch gives what has a value after each change from its call on. fail says why it ends.
+	watch  func(ctx context.Context, fail context.CancelCauseFunc) <-chan struct{}
+	period time.Duration // between reads, for changes without an event; 0: there are none
+}
+
+// answer answers with what read gives, and 304 if its tag is in If-None-Match. With wait it does so
+// when another one is there, or at its end.
+func (v watched) answer() error {
+	x := v.x
+	opts, err := x.readOptions()
+	if err != nil {
+		return err
+	}
+	wait, err := x.duration("wait", 0, maxWait, time.Nanosecond)
+	if err != nil {
+		return err
+	}
+	known := strings.FieldsFunc(x.r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' })
+	if len(known) > 0 {
+		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}
+	} else if wait > 0 {
+		return badRequest("wait is for a change: send the ETag that you know as If-None-Match")
+	}
+	now, err := v.read(x.ctx, opts)
+	if err == nil && wait > 0 && slices.Contains(known, now.tag) {
+		now, err = v.next(now, known, wait)
+	}
+	if err != nil {
+		return err
+	}
+	x.w.Header().Set("ETag", now.tag)
+	if slices.Contains(known, now.tag) {
+		x.w.WriteHeader(http.StatusNotModified)
+		return nil
+	}
+	if now.kind == bytesKind {
+		x.w.Header().Set("Content-Disposition", "attachment")
+	}
+	writeBytes(x.w, http.StatusOK, now.kind, now.body)
+	return nil
+}
+
+// next waits until something is another one than those that are known, and returns now if it stays.
+func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, error) {
+	timed, cancel := context.WithTimeout(v.x.r.Context(), wait)
+	defer cancel()
+	ctx, fail := context.WithCancelCause(timed)
+	defer fail(nil)
+	defer context.AfterFunc(v.x.api.ctx, func() { fail(errClosing) })()
+	var tick <-chan time.Time
+	if v.period > 0 {
+		t := time.NewTicker(v.period)
+		defer t.Stop()
+		tick = t.C
+	}
+	wake := v.watch(ctx, fail)
+	for {
+		select {
+		case <-wake:
+		case <-tick:
+		case <-ctx.Done():
+			if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || timed.Err() == nil {
+				return nil, err
+			}
+			return now, nil
+		}
+		asked, end := context.WithTimeout(v.x.r.Context(), answerTimeout)
+		next, err := v.read(asked, []client.ReadOption{client.ReadConsistency(client.Strict)})
+		end()
+		if err != nil || !slices.Contains(known, next.tag) {
+			return next, err
+		}
+	}
+}
+
+// watchSemaphore follows a semaphore. The first value is about its present state, so nothing that
+// changed between a read and the watch is missed.
+func watchSemaphore(n *client.Node, name string) func(context.Context, context.CancelCauseFunc) <-chan struct{} {
+	return func(ctx context.Context, fail context.CancelCauseFunc) <-chan struct{} {
+		wake := make(chan struct{}, 1)
+		n.WatchFunc(ctx, name, func(_ client.Event, err error) {
+			if err != nil {
+				fail(err)
+			}
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		})
+		return wake
+	}
+}

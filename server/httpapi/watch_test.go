@@ -1,0 +1,103 @@
+package httpapi
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// TestWatchLock: an ETag changes with what is shown, and a caller that waits with one is answered at
+// each change: of the holder, of its data and of the queue.
+func TestWatchLock(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	known := s.ask("GET", "/v1/locks/a", "", "").wants(200).header.Get("ETag")
+	for _, step := range []struct {
+		method, path, session, body string
+		status                      int
+	}{
+		{"POST", "/v1/locks/a?ttl=1m", alice, "", 200},
+		{"POST", "/v1/locks/a?ttl=1m", alice, "data", 200},
+		{"POST", "/v1/locks/a?ttl=1m&wait=1ms", bob, "", 202},
+		{"DELETE", "/v1/session", alice, "", 200},
+		{"DELETE", "/v1/session", bob, "", 200},
+	} {
+		s.ask("GET", "/v1/locks/a?wait=1ms", "", "", "If-None-Match: "+known).wants(304)
+		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: W/"+known).wants(200) // a weak tag never matches
+		changed := make(chan *answer, 1)
+		go func() {
+			got, err := s.try(t.Context(), "GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
+			if err != nil {
+				t.Error(err)
+			}
+			changed <- got
+		}()
+		s.ask(step.method, step.path, step.session, step.body).wants(step.status)
+		got := <-changed
+		if known = got.wants(200).header.Get("ETag"); !strings.HasPrefix(known, `"`) {
+			t.Fatalf("the ETag is %q", known)
+		}
+		// What changes in several steps may be answered at the first one.
+		if now := s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: "+known); now.status == 200 {
+			known = now.header.Get("ETag")
+		}
+	}
+	s.ask("GET", "/v1/locks/a?wait=1m", "", "").wants(400, "bad_request")
+	waiting := make(chan *answer, 1)
+	go func() {
+		got, err := s.try(t.Context(), "GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
+		if err != nil {
+			t.Error(err)
+		}
+		waiting <- got
+	}()
+	for s.api.held.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	s.api.Stop()
+	(<-waiting).wants(503, "closing")
+}
+
+// TestWhy: a session that waits learns why, and nobody else does.
+func TestWhy(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	s.ask("POST", "/v1/locks/a?ttl=1m&holder=the+first", alice, "its data").wants(200)
+	s.ask("POST", "/v1/locks/a?ttl=1m&wait=1ms", bob, "").wants(202)
+	lines, _ := s.ask("GET", "/v1/locks/a", bob, "").wants(200).doc["why"].([]any)
+	if len(lines) != 2 || !strings.Contains(lines[0].(string), "place 1") || !strings.Contains(lines[1].(string), "the first") {
+		t.Errorf("why: %q", lines)
+	}
+	for _, session := range []string{alice, ""} {
+		if got := s.ask("GET", "/v1/locks/a", session, "").wants(200); got.doc["why"] != nil {
+			t.Errorf("%q is told %v", session, got.doc["why"])
+		}
+	}
+	s.ask("GET", "/v1/locks/a", "another-session", "").wants(410, "session_expired")
+}
+
+// TestLargeDocument: data beyond the bound of a document is left out, and its length stays.
+func TestLargeDocument(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	large := strings.Repeat("x", maxBody-1000)
+	for i := range 5 {
+		s.ask("POST", "/v1/locks/a?mode=shared&ttl=1m", strings.Repeat(string(rune('a'+i)), 8), large).wants(200)
+	}
+	shown := 0
+	list := s.ask("GET", "/v1/locks/a", "", "").wants(200).doc["owners"].([]any)
+	for _, o := range list {
+		o := o.(map[string]any)
+		if o["data_len"] == nil {
+			t.Errorf("an owner has no data_len")
+		}
+		if o["data"] != nil {
+			shown++
+		}
+	}
+	if len(list) != 5 || shown != 4 {
+		t.Errorf("%d owners are shown, %d with their data", len(list), shown)
+	}
+}

@@ -1,0 +1,14 @@
+//go:build !linux
+
+package web
+
+import (
+	"context"
+	"time"
+)
+
+// SetUserTimeout does nothing: keep-alives of TCP find clients that are gone, later.
+func SetUserTimeout(context.Context, time.Duration) {}
+
+// Acknowledged is false: it is not known.
+func Acknowledged(context.Context) bool { return false }
