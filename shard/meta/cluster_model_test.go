@@ -81,6 +81,7 @@ func (r *clusterRun) command() Command {
 				c.Address += "x"
 			}
 		}
+		c.IfNotNeeded = c.Target == Offline && r.pick("if not needed", 2) == 0
 		if r.pick("expect", 3) == 0 {
 			c.Expected = i.Revision - uint64(r.pick("old", 2))
 		}

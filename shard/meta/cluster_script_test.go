@@ -41,7 +41,7 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 				c.Version = s.version(d, "version")
 			}
 		case "offline":
-			c.Target = Offline
+			c.Target, c.IfNotNeeded = Offline, d.HasArg("if-not-needed")
 		case "expel":
 			c.Target, c.Reason = Expelled, ReasonExpel
 		}

@@ -1,6 +1,7 @@
 package meta
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -27,8 +28,8 @@ const forceHint = "; --force expels it all the same"
 // made Offline, but a start of its process makes it Online.
 //
 // NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED:
-// it is expelled, its version or failure domain is unsuitable, or it may not be expelled so; the
-// message says where Force would help.
+// it is expelled, its version or failure domain is unsuitable, it may not be expelled so (the message
+// says where Force would help), or it is needed (IfNotNeeded).
 type InstanceUpdate struct {
 	Instance uint64
 	Expected uint64 // the record's revision; 0 for any
@@ -45,6 +46,10 @@ type InstanceUpdate struct {
 	Version             Version
 	LastOfPreviousMajor Version // see Join
 	Wall                uint64  // ms since 1970, for display
+	// IfNotNeeded makes it Offline only if each shard in which it is one of three or more voters keeps
+	// a majority of voters that are Online and are to stay so. The log orders several such commands:
+	// instances that stop at the same time do not rely on each other.
+	IfNotNeeded bool
 }
 
 func (*InstanceUpdate) kind() Kind { return KindInstanceUpdate }
@@ -62,6 +67,7 @@ func (c *InstanceUpdate) fields(f *varint.Fields) {
 	c.Version.fields(f)
 	c.LastOfPreviousMajor.fields(f)
 	f.Uint(&c.Wall)
+	f.Bool(&c.IfNotNeeded)
 }
 
 func (c *InstanceUpdate) apply(s *State) Result {
@@ -83,6 +89,11 @@ func (c *InstanceUpdate) apply(s *State) Result {
 	case c.Expected != 0 && c.Expected != i.Revision:
 		return refuse(protocol.StatusAborted, "instance %d was changed in the meantime; look again and retry",
 			c.Instance)
+	}
+	if c.IfNotNeeded {
+		if why, _ := s.NeededFor(i.ID); why != "" {
+			return refuse(protocol.StatusPreconditionFailed, "instance `%s` is needed: %s", i.Name, why)
+		}
 	}
 	if c.Target == Expelled {
 		if res := i.mayBeExpelled(s, c.Force); res.Status != protocol.StatusOK {
@@ -149,6 +160,33 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 			i.Name, forceHint)
 	}
 	return Result{}
+}
+
+// NeededFor names a shard that would have no majority of Online voters without an instance; empty if
+// there is none. Groups of one or two voters do not count: they never survive the loss of a voter.
+// counts reports whether the instance votes in any other group.
+func (s *State) NeededFor(instance uint64) (why string, counts bool) {
+	for _, x := range slices.Concat(s.Shards(), []Shard{s.MetaShard()}) {
+		if own, ok := x.On(instance); !ok || own.Role != RoleVoter {
+			continue
+		}
+		voters, others := 0, 0
+		for _, r := range x.Replicas {
+			if r.Role != RoleVoter {
+				continue
+			}
+			voters++
+			i, _ := s.Instance(r.Instance)
+			if i.ID != instance && i.Target.Variant == Online && i.Current == i.Target {
+				others++
+			}
+		}
+		counts = counts || voters >= 3
+		if why == "" && voters >= 3 && others <= voters/2 {
+			why = fmt.Sprintf("without it, %d of %d voters of shard %d would be Online", others, voters, x.ID)
+		}
+	}
+	return why, counts
 }
 
 // votersRemain reports whether instances which stay and may vote are left without those that gone
