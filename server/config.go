@@ -146,6 +146,8 @@ type Config struct {
 	// ShutdownTimeout bounds a graceful stop, with the drain of leadership and votes, 100 ms to
 	// 10 min; default 3 s.
 	ShutdownTimeout time.Duration
+	// StopWait bounds [Server.AwaitNotNeeded], 0 (it does not wait) to 30 minutes.
+	StopWait time.Duration
 
 	// Audit is where the audit log goes, one JSON object a line: a file, made with mode 0600 and
 	// appended to, or "stderr"; default nowhere.
@@ -356,6 +358,9 @@ func (c Config) withDefaults() (Config, error) {
 		return c, fmt.Errorf("shutdown timeout is %v; choose %v to %v", d, minShutdown, maxClusterPeriod)
 	}
 	orDefault(&c.ShutdownTimeout, 3*time.Second)
+	if d := c.StopWait; d < 0 || d > maxStopWait {
+		return c, fmt.Errorf("stop wait is %v; choose 0s to %v", d, maxStopWait)
+	}
 
 	if err := c.checkRanges(); err != nil {
 		return c, err

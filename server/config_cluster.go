@@ -25,6 +25,7 @@ const (
 	minOfflineAfter  = 500 * time.Millisecond
 	minShutdown      = 100 * time.Millisecond
 	maxClusterPeriod = 10 * time.Minute
+	maxStopWait      = 30 * time.Minute
 	maxRTT           = time.Second
 )
 

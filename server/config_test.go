@@ -180,6 +180,8 @@ func TestClusterConfig(t *testing.T) {
 		"a negative hello":      {func(c *Config) { c.Limits.HelloTimeout = -time.Hour }, "hello timeout is -1h0m0s"},
 		"a negative frame":      {func(c *Config) { c.Limits.FrameTimeout = -1 }, "frame timeout is -1ns"},
 		"a negative idle time":  {func(c *Config) { c.Limits.IdleTimeout = -1 }, "idle timeout is -1ns"},
+		"a negative wait":       {func(c *Config) { c.StopWait = -time.Second }, "stop wait is -1s; choose 0s to 30m0s"},
+		"a wait for ever":       {func(c *Config) { c.StopWait = time.Hour }, "stop wait is 1h0m0s; choose 0s to 30m0s"},
 		"a negative stop":       {func(c *Config) { c.ShutdownTimeout = -time.Second }, "shutdown timeout is -1s"},
 		"a negative round trip": {func(c *Config) { c.RTT = -time.Millisecond }, "round trip time is -1ms"},
 		"no node changes":       {func(c *Config) { c.Limits.NodeOps = -1 }, "limit of node changes is -1; choose at least 1"},

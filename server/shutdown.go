@@ -62,6 +62,21 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 }
 
+// AwaitNotNeeded serves on until the cluster survives the loss of this instance, by the rules of
+// `cluster health`, and then has the cluster count it as going: call Shutdown next. It returns after
+// Config.StopWait, or when ctx ends, at the latest, and at once if the instance has a vote in no
+// group of three voters or more. Of instances that wait at the same time only those return that can
+// go together.
+func (s *Server) AwaitNotNeeded(ctx context.Context) {
+	if s.cfg.StopWait == 0 || !s.ready.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.StopWait)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
+	s.membership.AwaitNotNeeded(ctx)
+}
+
 // ErrClosing: the server has stopped serving, and is still closing its log when the time for its
 // stop is over. The process may end: everything that was answered is on disk. In a process that
 // goes on, Done is closed when the log is.

@@ -202,6 +202,8 @@ type setTargetRequest struct {
 	Instance uint64
 	Target   uint8
 	Reason   string
+	// IfNotNeeded: see [meta.InstanceUpdate].
+	IfNotNeeded bool
 }
 
 // processExitedRequest asks whether the process of the instance at a raft address has ended, as far

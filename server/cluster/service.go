@@ -43,7 +43,7 @@ type Config struct {
 	// address and wants to join; empty: it does. It fails if the meta shard is not led here.
 	CheckApplicant func(ctx context.Context, name, address string) (why string, err error)
 	// SetTarget sets the target of an instance in the meta shard. It fails if that is not led here.
-	SetTarget func(ctx context.Context, instance uint64, target meta.Variant, reason string) error
+	SetTarget func(ctx context.Context, u meta.InstanceUpdate) error
 	// HeartbeatReceived is called with each heartbeat of another instance: the incarnation of its
 	// process, 0 while that does not know it, and the index of the meta shard's log applied there.
 	// May be nil.
@@ -212,12 +212,12 @@ type backupReply struct {
 }
 
 // SetTarget asks the leader of the meta shard to set this instance's target, directly, on the route
-// of the heartbeats.
-func (s *Service) SetTarget(ctx context.Context, target meta.Variant, reason string) error {
-	self := s.self.Load()
+// of the heartbeats. IfNotNeeded: see [meta.InstanceUpdate].
+func (s *Service) SetTarget(ctx context.Context, target meta.Variant, reason string, ifNotNeeded bool) error {
+	u := meta.InstanceUpdate{Instance: s.self.Load(), Target: target, Reason: reason, IfNotNeeded: ifNotNeeded}
 	return s.leaders.call(ctx, meta.MetaShardID,
-		func(ctx context.Context) error { return s.cfg.SetTarget(ctx, self, target, reason) }, methodSetTarget,
-		&setTargetRequest{Instance: self, Target: uint8(target), Reason: reason}, nil)
+		func(ctx context.Context) error { return s.cfg.SetTarget(ctx, u) }, methodSetTarget,
+		&setTargetRequest{Instance: u.Instance, Target: uint8(target), Reason: reason, IfNotNeeded: ifNotNeeded}, nil)
 }
 
 // CheckApplicant asks the leader of the meta shard whether it reaches a process that wants to join:
@@ -395,7 +395,8 @@ func (s *Service) registerHandlers() {
 		return &applicantReply{Why: why}, err
 	}))
 	l.HandleCall(methodSetTarget, handler(s, func(ctx context.Context, w *setTargetRequest) (any, error) {
-		return nil, s.cfg.SetTarget(ctx, w.Instance, meta.Variant(w.Target), w.Reason)
+		return nil, s.cfg.SetTarget(ctx, meta.InstanceUpdate{Instance: w.Instance, Target: meta.Variant(w.Target),
+			Reason: w.Reason, IfNotNeeded: w.IfNotNeeded})
 	}))
 	l.HandleCall(methodBackup, handler(s, func(ctx context.Context, w *backupRequest) (any, error) {
 		body, err := s.cfg.Backup(ctx, w.Body)

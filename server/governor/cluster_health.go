@@ -23,7 +23,9 @@ type Observation struct {
 
 // Assess says what works and what may be lost, as one instance sees it. It is pure. An instance
 // counts if its heartbeat came within FreshLimit; what the map remembers does not count.
-func Assess(o Observation) protocol.ClusterHealth {
+func Assess(o Observation) protocol.ClusterHealth { return assess(o).out }
+
+func assess(o Observation) *assessment {
 	a := &assessment{Observation: o, out: protocol.ClusterHealth{
 		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
 		Replicasets: []protocol.ClusterReplicasetCopies{}, Unreachable: []protocol.ClusterUnreachable{}, NextLoss: []protocol.ClusterLoss{},
@@ -68,7 +70,28 @@ func Assess(o Observation) protocol.ClusterHealth {
 	if a.out.Problems == nil {
 		a.out.Problems = []string{}
 	}
-	return a.out
+	return a
+}
+
+// NeededFor says what the loss of the observer would stop, or keep stopped, by the rules of Assess;
+// empty: nothing. Groups of one or two voters do not count: they never survive the loss of a voter.
+func NeededFor(o Observation) string {
+	a := assess(o)
+	needed := func(x meta.Shard, g *protocol.ClusterGroup) bool {
+		own, ok := x.On(o.Self)
+		return ok && own.Role == meta.RoleVoter && g.Voters >= 3 && g.FaultTolerance == 0 && !g.Idle
+	}
+	loss := protocol.ClusterLoss{Instance: a.name(o.Self), Meta: needed(o.State.MetaShard(), &a.out.Meta)}
+	for i := range a.out.Shards {
+		g := &a.out.Shards[i]
+		if x, _ := o.State.Shard(g.Shard); needed(x, g) {
+			loss.Shards = append(loss.Shards, g.Shard)
+		}
+	}
+	if !loss.Meta && len(loss.Shards) == 0 {
+		return ""
+	}
+	return lossText([]protocol.ClusterLoss{loss})[0]
 }
 
 type assessment struct {

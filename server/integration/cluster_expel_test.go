@@ -85,7 +85,8 @@ func TestExpelCutOff(t *testing.T) {
 	}
 	// What c has sent before it was cut off, or before it knew, comes now.
 	for _, name := range []string{"a", "b"} {
-		err := k.server(name).Membership.SetTarget(t.Context(), c, meta.Online, meta.ReasonAutoOnline)
+		err := k.server(name).Membership.SetTarget(t.Context(),
+			meta.InstanceUpdate{Instance: c, Target: meta.Online, Reason: meta.ReasonAutoOnline})
 		if st := protocol.StatusOf(err); st != protocol.StatusPreconditionFailed && st != protocol.StatusWrongShard {
 			t.Errorf("c is made Online at %s: %v", name, err)
 		}

@@ -25,6 +25,9 @@ type detectorDriver struct {
 	member *Member
 	wake   chan struct{}
 	missed atomic.Int64 // beats since the last step
+	// leaving: the instance may have been made Offline because it stops. It does not come back by
+	// itself.
+	leaving atomic.Bool
 
 	mu       sync.Mutex
 	detector *failuredetector.Detector
@@ -180,9 +183,12 @@ func (d *detectorDriver) execute(ctx context.Context, a failuredetector.Action, 
 		_, err = m.governor.UpdateInstance(ctx,
 			meta.InstanceUpdate{Instance: i.ID, Expected: i.Revision, Target: meta.Offline, Reason: a.Reason})
 	case failuredetector.GoOnline:
-		err = m.service.SetTarget(ctx, meta.Online, a.Reason)
+		if d.leaving.Load() {
+			return protocol.StatusUnavailable
+		}
+		err = m.service.SetTarget(ctx, meta.Online, a.Reason, false)
 	case failuredetector.GoOffline:
-		err = m.service.SetTarget(ctx, meta.Offline, a.Reason)
+		err = m.service.SetTarget(ctx, meta.Offline, a.Reason, false)
 	}
 	if err == nil {
 		return protocol.StatusOK

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
@@ -60,6 +62,71 @@ func (m *Member) Drain(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// neededPoll is how often an instance that waits for its stop looks whether it is still needed.
+const neededPoll = 200 * time.Millisecond
+
+// AwaitNotNeeded returns when the cluster survives the loss of this instance, which the map then has
+// as going offline, or when that cannot come, or when ctx ends. A drain follows.
+func (m *Member) AwaitNotNeeded(ctx context.Context) {
+	began, logged := m.Clock.Now(), ""
+	for {
+		changed := m.Meta.Changed()
+		why := m.leaveIfNotNeeded(ctx)
+		if why == "" {
+			if logged != "" {
+				m.Logger.Info("this instance is no longer needed", "took", m.Clock.Now()-began)
+			}
+			return
+		}
+		if why != logged && ctx.Err() == nil {
+			m.Logger.Info("this instance serves until the cluster can do without it", "reason", why)
+			logged = why
+		}
+		select {
+		case <-changed:
+		case <-time.After(neededPoll):
+		case <-m.Failed:
+			return
+		case <-ctx.Done():
+			m.Logger.Warn("stopping although this instance is needed", "reason", why, "after", m.Clock.Now()-began)
+			return
+		}
+	}
+}
+
+// leaveIfNotNeeded has the map make this instance one that goes offline, if the cluster survives its
+// loss. It returns why not; empty: it goes, or need not wait. Of instances that ask at the same time
+// the log of the meta shard lets one go: the next one is judged by what that leaves.
+func (m *Member) leaveIfNotNeeded(ctx context.Context) (why string) {
+	state := m.Meta.State()
+	own, ok := state.Instance(m.instance)
+	why, counts := state.NeededFor(m.instance)
+	switch {
+	case !ok || own.Target.Variant == meta.Expelled || !counts:
+		return ""
+	case own.Target.Variant == meta.Offline && own.Reason == meta.ReasonShutdown:
+		return "" // an earlier request, whose answer did not come
+	case own.Target.Variant == meta.Offline:
+		return "it was marked offline, and comes back first: " + own.Reason
+	case why != "":
+		return why
+	}
+	if why = governor.NeededFor(m.observeNow()); why != "" {
+		return why
+	}
+	m.detector.leaving.Store(true) // it does not come back by itself
+	ctx, cancel := context.WithTimeout(ctx, updateTimeout)
+	defer cancel()
+	err := m.service.SetTarget(ctx, meta.Offline, meta.ReasonShutdown, true)
+	switch answer := protocol.StatusOf(err); {
+	case err == nil:
+		return ""
+	case actionOutcomeOf(answer) == refused:
+		m.detector.leaving.Store(false)
+	}
+	return err.Error()
 }
 
 // transferable is the number of shards led here in which another instance votes that is Online.

@@ -85,22 +85,22 @@ func TestSavePeers(t *testing.T) {
 func TestSetTarget(t *testing.T) {
 	m := newLeader(t)
 	ctx := t.Context()
-	if err := m.SetTarget(ctx, 2, meta.Offline, meta.ReasonShutdown); err != nil {
+	if err := m.SetTarget(ctx, meta.InstanceUpdate{Instance: 2, Target: meta.Offline, Reason: meta.ReasonShutdown}); err != nil {
 		t.Error(err)
 	}
 	m.wants("it stops", 2, meta.Offline, meta.ReasonShutdown)
-	if err := m.SetTarget(ctx, 2, meta.Online, meta.ReasonAutoOnline); err != nil {
+	if err := m.SetTarget(ctx, meta.InstanceUpdate{Instance: 2, Target: meta.Online, Reason: meta.ReasonAutoOnline}); err != nil {
 		t.Error(err)
 	}
 	m.wants("it comes back", 2, meta.Online, meta.ReasonAutoOnline)
 	m.do(&meta.InstanceUpdate{Instance: 2, Target: meta.Expelled, Reason: meta.ReasonExpel, Force: true})
-	if err := m.SetTarget(ctx, 2, meta.Online, meta.ReasonAutoOnline); !errors.Is(err, protocol.StatusPreconditionFailed) {
+	if err := m.SetTarget(ctx, meta.InstanceUpdate{Instance: 2, Target: meta.Online, Reason: meta.ReasonAutoOnline}); !errors.Is(err, protocol.StatusPreconditionFailed) {
 		t.Errorf("an instance that is to be expelled comes back: %v", err)
 	}
 	m.wants("to be expelled", 2, meta.Expelled, meta.ReasonExpel)
 	synctest.Test(t, func(t *testing.T) {
 		m := newMember(t, 2)
-		if err := m.SetTarget(t.Context(), 2, meta.Offline, ""); !errors.Is(err, protocol.StatusWrongShard) {
+		if err := m.SetTarget(t.Context(), meta.InstanceUpdate{Instance: 2, Target: meta.Offline}); !errors.Is(err, protocol.StatusWrongShard) {
 			t.Errorf("a follower takes a target: %v", err)
 		}
 	})

@@ -125,12 +125,11 @@ func checkTier(state *meta.State, tier string) error {
 }
 
 // SetTarget notes in the meta shard, which must be led here, that an instance comes or goes.
-func (m *Member) SetTarget(ctx context.Context, instance uint64, target meta.Variant, reason string) error {
+func (m *Member) SetTarget(ctx context.Context, u meta.InstanceUpdate) error {
 	if !m.Meta.Leading() {
 		return protocol.Errorf(protocol.StatusWrongShard, "this instance does not lead the meta shard; ask its leader")
 	}
-	u := meta.InstanceUpdate{Instance: instance, Target: target, Reason: reason}
-	if i, ok := m.Meta.State().Instance(instance); ok && target == meta.Online {
+	if i, ok := m.Meta.State().Instance(u.Instance); ok && u.Target == meta.Online {
 		if i.Target.Variant == meta.Expelled && !i.Expelled() { // what it wants it may have said before it knew
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
 				"instance `%s` is to be expelled; only a start of its process makes it Online", i.Name)
