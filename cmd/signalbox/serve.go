@@ -29,7 +29,8 @@ import (
 func serveCmd(a *app) *cobra.Command {
 	c := command("serve", "Run an instance",
 		`Run an instance. SIGTERM and SIGINT stop it gracefully: its leaderships and its vote move to other
-instances, its log is completed, and clients are notified. Without flags it is a working single
+instances, its log is completed, and clients are notified. With --stop-wait it first serves on until
+the cluster can do without it. Without flags it is a working single
 instance on a local folder.
 
 An instance without --peer creates its own cluster. Others may join at any time: give them --peer
@@ -254,6 +255,9 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 			return usagef("--%s %s is not above 0; give a duration like 5s", d.flag, v[d.flag])
 		}
 	}
+	if cfg.StopWait, err = duration("stop-wait", v["stop-wait"]); err != nil {
+		return err
+	}
 	if cfg.RTT < minRTT {
 		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s", cfg.RTT, minRTT)
 	}
@@ -291,12 +295,16 @@ type faces struct {
 }
 
 // serveUntilDone runs an instance, and its faces, until ctx ends or the instance fails. ready, if
-// not nil, is called once it serves, with the console's address if there is one.
+// not nil, is called once it serves, with the console's address if there is one. The stop of an
+// instance that serves begins after --stop-wait at the latest.
 func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces,
 	ready func(addr, admin, console string)) error {
 	quiet, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
-	defer endOverdue(ctx, quiet, cfg.ShutdownTimeout, func() {
+	stopping, stopNow := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopNow()
+	waitsNot := context.AfterFunc(ctx, stopNow)
+	defer endOverdue(stopping, quiet, cfg.ShutdownTimeout, func() {
 		a.note("signalbox: the instance does not stop, and is ended; all that was answered is on disk\n")
 		os.Exit(exitError)
 	})()
@@ -346,14 +354,23 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces
 			return errors.Join(err, s.Shutdown(context.WithoutCancel(ctx)))
 		}
 		defer running.close()
-		defer context.AfterFunc(ctx, running.stop)() // callers go on elsewhere while the instance stops
+		defer context.AfterFunc(stopping, running.stop)() // callers go on elsewhere while the instance stops
 		cfg.Logger.Info("locks are served by HTTP", "url", running.url)
+	}
+	if waitsNot() { // nothing asked for the end so far
+		defer context.AfterFunc(ctx, func() {
+			defer stopNow()
+			wait, cancel := context.WithCancel(quiet)
+			defer cancel()
+			defer received.onSecond(cancel)()
+			s.AwaitNotNeeded(wait)
+		})()
 	}
 	if ready != nil {
 		ready(s.Addr(), s.AdminAddr(), address)
 	}
 	select {
-	case <-ctx.Done():
+	case <-stopping.Done():
 		if err := s.Shutdown(context.WithoutCancel(ctx)); !errors.Is(err, server.ErrClosing) {
 			return err
 		}

@@ -174,6 +174,10 @@ var serveSettings = []setting{
 	{flag: "shutdown-timeout", def: "3s",
 		help: "How long a graceful stop may take, 100ms to 10m; then the process exits. " +
 			"No acknowledged write is lost either way."},
+	{flag: "stop-wait", def: "0s",
+		help: "How long an instance that is to stop may go on serving because the cluster would not survive its " +
+			"loss, by the rules of cluster health, up to 30m; 0: it stops at once. Then --shutdown-timeout begins. " +
+			"A second signal ends the wait."},
 	{flag: "audit",
 		help: "File for the audit log, one JSON object a line, or stderr; SIGHUP reopens it (default: " +
 			"no audit log)."},

@@ -55,7 +55,7 @@ type commandSignalChannel struct {
 
 // signalContext gives a context that ends with the first stop signal. Later ones change nothing
 // here: the time to end is bounded, and supervisors may send a signal twice. Where a command runs,
-// the second signal kills it, see child.run.
+// the second signal kills it, see child.run; that of an instance ends --stop-wait.
 func signalContext() (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(context.Background())
 	received.c = make(chan os.Signal, 16)
@@ -97,6 +97,32 @@ func (r *receivedSignals) dispatch(s syscall.Signal, end func()) {
 // context came before.
 func (r *receivedSignals) duringCommand(ownHangup bool) (signals <-chan syscall.Signal, stopped bool, stop func()) {
 	r.add(commandSignals()...)
+	return r.subscribe(ownHangup)
+}
+
+// onSecond calls f at a signal that asks for the end and comes from now on, until stop.
+func (r *receivedSignals) onSecond(f func()) (stop func()) {
+	signals, _, unsubscribe := r.subscribe(false)
+	done := make(chan struct{})
+	go func() {
+		for {
+			select {
+			case s := <-signals:
+				if asksForEnd(s) {
+					f()
+				}
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		unsubscribe()
+		close(done)
+	}
+}
+
+func (r *receivedSignals) subscribe(ownHangup bool) (signals <-chan syscall.Signal, stopped bool, stop func()) {
 	sub := &commandSignalChannel{c: make(chan syscall.Signal, 16), ownHangup: ownHangup}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
@@ -135,4 +137,83 @@ func TestSlowStop(t *testing.T) {
 	if strings.Contains(text, "outcome of a proposal is not known") {
 		t.Error("the stop waited until the writes were given up")
 	}
+}
+
+// TestStopWait: two of three instances are asked to stop in the same moment. One stops, the other
+// serves until the first is back. A second signal ends the wait of one that is needed.
+func TestStopWait(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts four processes")
+	}
+	dir, port := t.TempDir(), ports(t)
+	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", port+i) }
+	token := filepath.Join(dir, "token")
+	if err := os.WriteFile(token, []byte("0123456789abcdef0123456789abcdef"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start := func(i int) *instance {
+		return serve(t, "--data", filepath.Join(dir, fmt.Sprint(i)), "--instance", fmt.Sprint("i", i),
+			"--peer", at(1)+","+at(4)+","+at(7), "--join-token-file", token, "--replication-factor", "3",
+			"--listen", at(3*i), "--raft", at(3*i+1), "--admin", at(3*i+2), "--stop-wait", "30m", "--shards", "1")
+	}
+	all := []*instance{start(0), start(1), start(2)}
+	serving := func() {
+		t.Helper()
+		for i := range all {
+			await.True(t, "an instance to be ready", func() bool { return ready(at(3*i + 2)) })
+		}
+	}
+	serving()
+	c, err := client.Dial(t.Context(), at(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	survivesLoss := func() bool {
+		h, err := admin.New(c).Health(t.Context())
+		return err == nil && h.State == protocol.HealthHealthy && h.Meta.Voters == 3 && len(h.NextLoss) == 0
+	}
+	await.True(t, "a cluster that survives the loss of an instance", survivesLoss)
+	term := func(i int) {
+		t.Helper()
+		if err := all[i].cmd.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+	}
+	term(1)
+	term(2)
+	first := 1
+	ended := func(i int) bool {
+		select {
+		case err := <-all[i].done:
+			if err != nil {
+				t.Errorf("instance %d ended with %v", i, err)
+			}
+			return true
+		default:
+			return false
+		}
+	}
+	await.True(t, "one of two to stop", func() bool {
+		for _, first = range []int{1, 2} {
+			if ended(first) {
+				return true
+			}
+		}
+		return false
+	})
+	second := 3 - first
+	await.True(t, "the other one to say why it serves on",
+		func() bool { return strings.Contains(all[second].log.String(), "serves until the cluster can do without it") })
+	if !ready(at(3*second + 2)) {
+		t.Error("an instance that is needed does not serve")
+	}
+	all[first] = start(first)
+	await.True(t, "the second one to stop", func() bool { return ended(second) })
+	await.True(t, "the first one to be back", func() bool { return ready(at(3*first + 2)) })
+	term(first)
+	await.True(t, "the first one to be needed",
+		func() bool { return strings.Contains(all[first].log.String(), "serves until the cluster can do without it") })
+	term(first)
+	await.True(t, "a second signal to end the wait", func() bool { return ended(first) })
 }
