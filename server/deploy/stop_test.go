@@ -139,8 +139,8 @@ func TestSlowStop(t *testing.T) {
 	}
 }
 
-// TestStopWait: two of three instances are asked to stop in the same moment. One stops, the other
-// serves until the first is back. A second signal ends the wait of one that is needed.
+// TestStopWait: two of three instances are asked to stop in the same moment. One stops, the second one
+// serves until the first is back. Another signal ends the wait of one that is needed.
 func TestStopWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts four processes")
@@ -203,7 +203,7 @@ func TestStopWait(t *testing.T) {
 		return false
 	})
 	second := 3 - first
-	await.True(t, "the other one to say why it serves on",
+	await.True(t, "the second one to say why it serves on",
 		func() bool { return strings.Contains(all[second].log.String(), "serves until the cluster can do without it") })
 	if !ready(at(3*second + 2)) {
 		t.Error("an instance that is needed does not serve")

@@ -32,7 +32,7 @@ func over(done <-chan struct{}) bool {
 	}
 }
 
-// TestStopOfTwoAtOnce: of three instances one may go, whoever asks at the same moment. The next one
+// TestStopOfTwoAtOnce: of three instances that ask at the same moment one may go. The next one
 // may when the first is back, and the third after the wait that its context ends.
 func TestStopOfTwoAtOnce(t *testing.T) {
 	t.Parallel()
