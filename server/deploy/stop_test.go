@@ -204,7 +204,9 @@ func TestStopWait(t *testing.T) {
 	})
 	second := 3 - first
 	await.True(t, "the second one to say why it serves on",
-		func() bool { return strings.Contains(all[second].log.String(), "serves until the cluster can do without it") })
+		func() bool {
+			return strings.Contains(all[second].log.String(), "serves until the cluster can do without it")
+		})
 	if !ready(at(3*second + 2)) {
 		t.Error("an instance that is needed does not serve")
 	}
@@ -213,7 +215,9 @@ func TestStopWait(t *testing.T) {
 	await.True(t, "the first one to be back", func() bool { return ready(at(3*first + 2)) })
 	term(first)
 	await.True(t, "the first one to be needed",
-		func() bool { return strings.Contains(all[first].log.String(), "serves until the cluster can do without it") })
+		func() bool {
+			return strings.Contains(all[first].log.String(), "serves until the cluster can do without it")
+		})
 	term(first)
 	await.True(t, "a second signal to end the wait", func() bool { return ended(first) })
 }
