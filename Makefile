@@ -108,6 +108,7 @@ golden: ## rewrite golden files and scripts; review the result as a diff
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
+	go test ./server/httpapi -run TestOpenAPI -update
 	cd $(YDB) && go test . -run TestReference -update
 
 fuzz: ## fuzz each target for FUZZTIME (default 30s)

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	_ "embed" // the description of the routes
 	"encoding/base64"
 	"errors"
 	"io"
@@ -128,6 +129,11 @@ type route struct {
 	serve  func(*call) error
 }
 
+// openAPIDocument describes the routes. Tests write it from the table, and hold the answers to it.
+//
+//go:embed openapi.json
+var openAPIDocument []byte
+
 // consistency is a parameter of reads.
 const consistency = "consistency"
 
@@ -146,6 +152,10 @@ var routes = []route{
 	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
 	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone", "wait"}},
 	{method: "POST", path: "/v1/limits/", serve: takeUnits, params: []string{"units", "wait"}},
+	{method: "GET", path: "/v1/openapi.json", open: true, serve: func(x *call) error {
+		writeBytes(x.w, http.StatusOK, jsonKind, openAPIDocument)
+		return nil
+	}},
 	{method: "GET", path: "/v1/ready", open: true, serve: ready},
 }
 

@@ -26,6 +26,7 @@ func TestLock(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("GET", "/v1/ready", "", "").wants(200)
+	s.ask("GET", "/v1/openapi.json", "", "").wants(200)
 	s.ask("POST", "/v1/locks/tf/prod", alice, "").wants(410, "session_expired") // without ttl none begins
 	got := s.ask("POST", "/v1/locks/tf/prod?ttl=30s&holder=ci+run+42", alice, "10.0.0.7:80").wants(200)
 	token := got.number("token")
@@ -477,8 +478,21 @@ func TestService(t *testing.T) {
 		}
 	}
 	check(true)
+	known := "If-None-Match: " + s.ask("GET", "/v1/services/api?zone=a", "", "").header.Get("ETag")
+	s.ask("GET", "/v1/services/api?zone=a&wait=1ms", "", "", known).wants(304)
+	changed := make(chan *answer, 1)
+	go func() {
+		got, err := s.try(t.Context(), "GET", "/v1/services/api?zone=a&wait=1m", "", "", known)
+		if err != nil {
+			t.Error(err)
+		}
+		changed <- got
+	}()
 	srv.Unreachable()
 	srv.DropConnections()
+	if got := <-changed; got.wants(200).doc["live"] != false {
+		t.Errorf("who watches it is answered %s", got.body)
+	}
 	check(false)
 	srv.Reachable()
 	check(true)

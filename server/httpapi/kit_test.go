@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -18,7 +20,23 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(allTests{m}, goleak.IgnoreCurrent()) }
+
+// allTests are the tests of the package.
+type allTests struct{ *testing.M }
+
+// Run also fails if some answer is described that no test has had.
+func (m allTests) Run() int {
+	status := m.M.Run()
+	if part := flag.Lookup("test.run").Value.String() + flag.Lookup("test.skip").Value.String() + flag.Lookup("test.fuzz").Value.String() +
+		flag.Lookup("test.list").Value.String(); part == "" && status == 0 {
+		for _, key := range unseen() {
+			fmt.Printf("the answer %s is described, and no test has had it\n", key)
+			status = 1
+		}
+	}
+	return status
+}
 
 // patience bounds waits of tests that must end; nothing is timed by it.
 const patience = 60 * time.Second
@@ -111,6 +129,7 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 			return nil, err
 		}
 	}
+	a.check(method, path)
 	return a, nil
 }
 

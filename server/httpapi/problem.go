@@ -7,11 +7,12 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -59,46 +60,42 @@ var (
 	errLost    = problemf(http.StatusGone, "lease_lost", "the session does not hold it any more; acquire it again")
 )
 
-// problemOf is the problem that an error of the SDK is.
+// refusals are the problems that errors of the SDK are. The first that fits counts.
+var refusals = []struct {
+	status int
+	code   string
+	text   string // around the error
+	errs   []error
+}{
+	{errMoved.status, errMoved.code, errMoved.detail, []error{client.ErrTakenOver}},
+	{401, "unauthenticated", "%s", []error{client.Unauthenticated, protocol.StatusUnauthenticated}},
+	{403, "forbidden", "%s", []error{client.Forbidden}},
+	{503, "unavailable", "the cluster does not answer: %s", []error{client.ErrNotRenewed, client.ErrClientClosed,
+		client.ErrUnreachable, client.Unavailable, client.ErrHandshake}},
+	{504, "outcome_unknown", "%s", []error{client.ErrOutcomeUnknown}},
+	{503, "unavailable", "the cluster did not answer in time; repeat the request: %s", []error{context.DeadlineExceeded,
+		context.Canceled}},
+	{errExpired.status, errExpired.code, errExpired.detail, []error{client.ErrSessionExpired, client.ErrSessionClosed,
+		protocol.StatusSessionExpired}},
+	{errLost.status, errLost.code, "%s; acquire it again", []error{client.ErrLeaseLost}},
+	{409, "aborted", "%s", []error{client.Aborted}},
+	{404, "not_found", "%s", []error{client.NotFound}},
+	{400, "bad_request", "%s", []error{client.BadRequest}},
+	{409, "precondition_failed", "%s", []error{client.PreconditionFailed, client.AlreadyExists}},
+	{429, "overloaded", "%s", []error{client.Overloaded}},
+	{501, "unsupported", "%s", []error{client.Unsupported}},
+}
+
+// problemOf is the problem that an error is.
 func problemOf(err error) *problem {
 	var p *problem
-	code := func(status int, code string) *problem { return problemf(status, code, "%s", err) }
-	switch {
-	case errors.As(err, &p):
+	if errors.As(err, &p) {
 		return p
-	case errors.Is(err, client.ErrTakenOver):
-		return errMoved
-	case errors.Is(err, client.Unauthenticated):
-		return code(http.StatusUnauthorized, "unauthenticated")
-	case errors.Is(err, client.Forbidden):
-		return code(http.StatusForbidden, "forbidden")
-	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrClientClosed),
-		errors.Is(err, client.ErrUnreachable),
-		errors.Is(err, client.Unavailable), errors.Is(err, client.ErrHandshake):
-		return unavailable("the cluster does not answer: %s", err)
-	case errors.Is(err, client.ErrOutcomeUnknown):
-		return code(http.StatusGatewayTimeout, "outcome_unknown")
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
-		return unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
-	case errors.Is(err, client.ErrSessionExpired), errors.Is(err, client.ErrSessionClosed),
-		protocol.StatusOf(err) == protocol.StatusSessionExpired:
-		return errExpired
-	case errors.Is(err, client.ErrLeaseLost):
-		return problemf(http.StatusGone, "lease_lost", "%s; acquire it again", err)
-	case errors.Is(err, client.Aborted):
-		return code(http.StatusConflict, "aborted")
-	case errors.Is(err, client.NotFound):
-		return code(http.StatusNotFound, "not_found")
-	case errors.Is(err, client.BadRequest):
-		return code(http.StatusBadRequest, "bad_request")
-	case errors.Is(err, client.PreconditionFailed), errors.Is(err, client.AlreadyExists):
-		return code(http.StatusConflict, "precondition_failed")
-	case errors.Is(err, client.Overloaded):
-		return code(http.StatusTooManyRequests, "overloaded")
-	case errors.Is(err, client.Unsupported):
-		return code(http.StatusNotImplemented, "unsupported")
-	case gateway.IsUnauthenticated(err):
-		return code(http.StatusUnauthorized, "unauthenticated")
+	}
+	for _, r := range refusals {
+		if slices.ContainsFunc(r.errs, func(is error) bool { return errors.Is(err, is) }) {
+			return &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", err.Error(), 1)}
+		}
 	}
 	return problemf(http.StatusInternalServerError, "internal", "%s", err)
 }
