@@ -30,7 +30,7 @@ var layers = []struct {
 	{"server/transport", []string{"server/transport", "server/clienthost", "server/logging", "server/metrics", "protocol", "shard/replica/beat"}},
 	{"server/session", []string{"server/session", "server/transport", "protocol", "shard", "shard/leader", "shard/meta", "shard/ratelimit"}},
 	{"server/request", []string{"server/request", "server/clienthost", "server/logging", "server/transport", "server/session", "server/delivery", "server/auth", "server/audit", "server/metrics", "server/governor", "server/operator", "protocol", "shard", "shard/leader", "shard/meta", "shard/ratelimit", "shard/replica"}},
-	{"server/shardhost", []string{"server/shardhost", "server/request", "server/delivery", "server/session", "server/transport", "server/membership", "server/cluster", "server/governor", "server/backup", "server/metrics", "server/busiest", "server/audit", "server/file", "protocol", "shard", "shard/leader", "shard/meta", "shard/replica"}},
+	{"server/shardhost", []string{"server/shardhost", "server/request", "server/delivery", "server/session", "server/transport", "server/membership", "server/cluster", "server/governor", "server/backup", "server/metrics", "server/busiest", "server/audit", "server/file", "protocol", "shard", "shard/leader", "shard/meta", "shard/ratelimit", "shard/replica"}},
 	{"server/busiest", []string{"server/busiest", "protocol", "shard"}},
 	{"server/delivery", []string{"server/delivery", "protocol", "shard"}},
 	{"server/cluster", []string{"server/cluster", "protocol", "server/peerdiscovery", "server/file", "server/governor", "server/peer", "shard", "shard/meta", "shard/replica/beat"}},

@@ -268,9 +268,9 @@ func TestLimitStatements(t *testing.T) {
 	node := r.node()
 	absent := newLimitClient(r, node, 1) // the leader learns as long as it has not heard of it
 	absent.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000, Lease: protocol.MaxLimitLease})
+	absent.join("api") // before anything has the leader look at the tree, while nobody takes part
 	absent.mustCreate("api/a", protocol.LimitConfig{Unlimited: true})
 	absent.mustCreate("api/b", protocol.LimitConfig{Unlimited: true})
-	absent.join("api")
 	var signer session.Signer
 	key, _ := s.Requests.Routes().Keys()
 	now := absent.describe("api").Clock

@@ -6,6 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/delivery"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 )
 
 // limitRequestKinds are the requests about rate limits. Resources are changed and participants
@@ -26,17 +27,17 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 		protocol.KindLimitRefresh: onSession(func(m *protocol.LimitRefresh) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
 				read: answered(func(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
-					return x.limits().refresh(x, q, out)
+					return x.leases(func(l *leader.RateLimits) error { return x.refreshLeases(l, q, out) })
 				})}),
 		protocol.KindLimitAcquire: onSession(func(m *protocol.LimitAcquire) *uint64 { return &m.Session },
 			requestKind{right: auth.RightUse, charge: chargeAsk, handle: readOfSession,
 				read: answered(func(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
-					return x.limits().acquire(x, q, out)
+					return x.leases(func(l *leader.RateLimits) error { return x.acquireUnits(l, q, out) })
 				})}),
 		protocol.KindLimitDescribe: readRow(
 			func(q *protocol.LimitDescribe) readScope { return readScope{node: q.Node, want: protocol.Strict} },
 			func(x reading, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
-				return x.limits().describe(x, q, out)
+				return x.leases(func(l *leader.RateLimits) error { return l.Describe(x.m, x.logTime, q, out) })
 			}),
 		protocol.KindLimitList: readRow(
 			func(q *protocol.LimitList) readScope {
@@ -50,8 +51,6 @@ func limitRequestKinds() map[protocol.Kind]requestKind {
 	}
 }
 
-func (x reading) limits() *RateLimits { return x.host.Requests().Limits }
-
 // submitLimit submits a change of a resource, and notes who asked for it.
 func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	node, _ := c.server.Routes().NodePath(t.node)
@@ -63,7 +62,7 @@ func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	case *protocol.LimitCreate:
 		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
 		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
-		if bad := t.shard.Requests().Limits.checkParent(t.node, m); bad != nil {
+		if bad := checkParent(t.shard, t.node, m); bad != nil {
 			p.reject(c, h, bad)
 			return
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica"
+	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 )
 
 // processRequestKinds are the requests of members and operators. Those that change a process go to
@@ -58,7 +59,7 @@ func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 	case protocol.StatusOverloaded:
 		p.out.Fail(c, h.Kind, h.ID, st,
 			fmt.Sprintf("the messages between members that wait in shard %d are at the limit of %d, or of %d bytes; send it again later",
-				t.shard.ID(), replica.MaxMemberMessages, replica.MaxMemberBytes))
+				t.shard.ID(), leaderdriver.MaxMemberMessages, leaderdriver.MaxMemberBytes))
 	default:
 		c.RejectSubmit(p.out, t.shard, h.Kind, h.ID, st)
 	}

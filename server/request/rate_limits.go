@@ -3,9 +3,6 @@ package request
 import (
 	"bytes"
 	"fmt"
-	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/session"
@@ -14,61 +11,31 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
-// RateLimits drives the leases of a shard's rate limits while this instance leads it. Lock order:
-// the shard's machine, then mu, then a hub.
-type RateLimits struct {
-	host Shard
-
-	Refreshes, Acquires, Notified atomic.Uint64
-
-	mu     sync.Mutex
-	term   uint64 // that leases are of
-	leases *leader.RateLimits
+// limitAnswers answers what is asked of the leases of a shard's rate limits, on the shard's barrier
+// goroutine. The leases are those of [replica.Shard.RateLimits].
+type limitAnswers struct {
 	signer session.Signer
 	ask    ratelimit.Refresh
 	answer ratelimit.Reply
 	signed []byte
-	timer  *time.Timer
-	armed  time.Duration // clock: when it fires; 0: not
-	closed bool
-}
-
-func newRateLimits(d Shard) *RateLimits { return &RateLimits{host: d, leases: leader.NewRateLimits()} }
-
-// close ends it with the shard.
-func (r *RateLimits) close() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.closed = true
-	r.leases.Reset()
-	if r.timer != nil {
-		r.timer.Stop()
-	}
 }
 
 // errNotLeading refuses what only a leader can answer.
 var errNotLeading = protocol.Errorf(protocol.StatusUnavailable, "the shard is led elsewhere now; fetch the map and send it again")
 
-// enter begins a call: mu is held after it. A barrier has proved the leadership some time ago, and
-// the machine may be another leader's by now.
-func (r *RateLimits) enter(m *shard.Machine) bool {
-	r.mu.Lock()
-	term := r.host.Raft().LedTerm()
-	if term != r.term {
-		r.leases.Reset()
-		r.term = term
-	}
-	return term != 0 && m.Epoch()>>16 == term && !r.closed
-}
-
-// refresh answers a refresh behind a barrier.
-func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
-	leads := r.enter(x.m)
-	defer r.mu.Unlock()
-	if !leads {
+// leases runs fn with the leases of the shard's rate limits, while this instance leads the shard.
+func (x reading) leases(fn func(*leader.RateLimits) error) (err error) {
+	if !x.host.Raft().RateLimits(x.m, func(l *leader.RateLimits) { err = fn(l) }) {
 		return errNotLeading
 	}
-	r.Refreshes.Add(1)
+	return err
+}
+
+// refreshLeases answers a refresh behind a barrier.
+func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
+	requests := x.host.Requests()
+	requests.LimitRefreshes.Add(1)
+	r := &requests.limits
 	current, previous := x.it.conn.server.Routes().Keys()
 	node, epoch := x.it.scope.node, x.it.epoch
 	ask := &r.ask
@@ -84,7 +51,7 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 		}
 		ask.Leaves = append(ask.Leaves, leaf)
 	}
-	if err := r.leases.Refresh(x.m, x.logTime, node, q.Path, ask, &r.answer); err != nil {
+	if err := leases.Refresh(x.m, x.logTime, node, q.Path, ask, &r.answer); err != nil {
 		return err
 	}
 	a := &r.answer
@@ -103,18 +70,12 @@ func (r *RateLimits) refresh(x reading, q *protocol.LimitRefresh, out *protocol.
 		}
 		out.Leaves = append(out.Leaves, lease)
 	}
-	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return nil
 }
 
-// acquire takes units behind a barrier.
-func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) (err error) {
-	leads := r.enter(x.m)
-	defer r.mu.Unlock()
-	if !leads {
-		return errNotLeading
-	}
-	r.Acquires.Add(1)
+// acquireUnits takes units behind a barrier.
+func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
+	x.host.Requests().LimitAcquires.Add(1)
 	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within,
 		Wait: q.Wait, Back: q.Back}
 	for i := range q.Leaves {
@@ -125,10 +86,9 @@ func (r *RateLimits) acquire(x reading, q *protocol.LimitAcquire, out *protocol.
 		ask.Amounts = append(ask.Amounts, q.Calls[i].Amount)
 	}
 	var a ratelimit.Acquired
-	err = r.leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
+	err := leases.Acquire(x.m, x.logTime, x.it.scope.node, q.Path, &ask, &a)
 	*out = protocol.LimitAcquireReply{Granted: uint64(a.Granted), Retry: a.Retry,
 		BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch}
-	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
 	return err
 }
 
@@ -137,113 +97,29 @@ const usersShown = 5
 
 // checkParent refuses a child of a leaf that sessions have open: all of them would fail. What a
 // session has not said yet, it does not know.
-func (r *RateLimits) checkParent(node uint64, q *protocol.LimitCreate) (bad *protocol.Error) {
+func checkParent(d Shard, node uint64, q *protocol.LimitCreate) (bad *protocol.Error) {
 	at := bytes.LastIndexByte(q.Path, '/')
 	if q.Force || at < 0 {
 		return nil
 	}
-	r.host.Raft().View(func(m *shard.Machine) {
-		leads := r.enter(m)
-		defer r.mu.Unlock()
-		if !leads {
-			return
-		}
-		parent := q.Path[:at]
-		users, count := r.leases.Users(m, r.host.Raft().LogTime(), node, parent, usersShown)
-		if count == 0 {
-			return
-		}
-		list := ""
-		for _, id := range users {
-			list += fmt.Sprintf(" %d", id)
-		}
-		if count > len(users) {
-			list += " ..."
-		}
-		bad = protocol.Errorf(protocol.StatusPreconditionFailed,
-			"%d sessions use %s, and could not with a child below it:%s; move them to another resource, or force it", count, parent, list)
-	})
-	return bad
-}
-
-// describe reads a tree behind a barrier.
-func (r *RateLimits) describe(x reading, q *protocol.LimitDescribe, out *protocol.LimitStatus) error {
-	leads := r.enter(x.m)
-	defer r.mu.Unlock()
-	if !leads {
-		return errNotLeading
-	}
-	err := r.leases.Describe(x.m, x.logTime, q, out)
-	r.schedule(r.leases.Next(r.host.Raft().LogTime()))
-	return err
-}
-
-// LimitUsage is what metrics show of the rate limits that are led here.
-type LimitUsage struct {
-	Learning    uint64 // ms, the longest of any tree
-	Unconfirmed int
-	Leaves      []LeafUsage
-}
-
-// LeafUsage is of a leaf in a node.
-type LeafUsage struct {
-	Node uint64
-	ratelimit.Usage
-}
-
-// Usage shows at most so many leaves.
-func (r *RateLimits) Usage(most int) (u LimitUsage) {
-	r.host.Raft().View(func(m *shard.Machine) {
-		leads := r.enter(m)
-		defer r.mu.Unlock()
-		if !leads {
-			return
-		}
-		r.leases.All(m, r.host.Raft().LogTime(), func(node, now uint64, l *ratelimit.Leases) bool {
-			u.Learning = max(u.Learning, l.Learning(now))
-			u.Unconfirmed += l.Unconfirmed()
-			l.Usage(func(x *ratelimit.Usage) bool {
-				if len(u.Leaves) == most {
-					return false
-				}
-				u.Leaves = append(u.Leaves, LeafUsage{node, *x})
-				return true
-			})
-			return true
+	parent := q.Path[:at]
+	var users []uint64
+	count := 0
+	d.Raft().View(func(m *shard.Machine) {
+		d.Raft().RateLimits(m, func(l *leader.RateLimits) {
+			users, count = l.Users(m, d.Raft().LogTime(), node, parent, usersShown)
 		})
 	})
-	return u
-}
-
-// schedule has tick called after so many ms, unless it is called earlier. mu is held.
-func (r *RateLimits) schedule(in uint64, due bool) {
-	wait := time.Duration(in) * time.Millisecond
-	at := r.host.Requests().server.cfg.Clock.Now() + wait
-	if !due || r.closed || r.armed != 0 && r.armed <= at {
-		return
+	if count == 0 {
+		return nil
 	}
-	if r.armed = at; r.timer == nil {
-		r.timer = time.AfterFunc(wait, r.tick)
-	} else {
-		r.timer.Reset(wait)
+	list := ""
+	for _, id := range users {
+		list += fmt.Sprintf(" %d", id)
 	}
-}
-
-// tick notifies sessions that are to refresh at once.
-func (r *RateLimits) tick() {
-	server := r.host.Requests().server
-	defer server.Guard("rate limits", func() {})
-	defer server.Flush() // nobody else sends what a timer says
-	r.host.Raft().View(func(m *shard.Machine) {
-		leads := r.enter(m)
-		defer r.mu.Unlock()
-		if r.armed = 0; !leads {
-			return
-		}
-		r.leases.Tick(m, r.host.Raft().LogTime(), func(node uint64, name string, session, revision uint64) {
-			r.Notified.Add(1)
-			r.host.Hubs().Limits.Notify(node, name, session, revision)
-		})
-		r.schedule(r.leases.Next(r.host.Raft().LogTime()))
-	})
+	if count > len(users) {
+		list += " ..."
+	}
+	return protocol.Errorf(protocol.StatusPreconditionFailed,
+		"%d sessions use %s, and could not with a child below it:%s; move them to another resource, or force it", count, parent, list)
 }

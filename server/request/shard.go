@@ -42,21 +42,17 @@ type ShardRequests struct {
 
 	PollsRead, PollsLogged atomic.Uint64 // polls of tracks: answered from memory; submitted to the log
 
-	Limits *RateLimits // while the shard is led here
+	LimitRefreshes, LimitAcquires atomic.Uint64
+	limits                        limitAnswers // of the barrier goroutine
 }
 
 // NewShard makes what is kept for a shard. Run it while the shard is hosted.
 func (s *Server) NewShard(d Shard) *ShardRequests {
-	r := &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), buffers: new(readBuffers)}
-	r.Limits = newRateLimits(d)
-	return r
+	return &ShardRequests{server: s, pager: newPager(d), out: s.NewOutbox(), buffers: new(readBuffers)}
 }
 
 // Close ends it when the shard is not hosted any more.
-func (r *ShardRequests) Close() {
-	r.Limits.close()
-	r.out.Close()
-}
+func (r *ShardRequests) Close() { r.out.Close() }
 
 // Run sends pages of streams until ctx ends.
 func (r *ShardRequests) Run(ctx context.Context) { r.pager.run(ctx) }

@@ -2,7 +2,10 @@ package shardhost
 
 import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
 // seriesOfLeaf is how many series a leaf of a rate limit has.
@@ -12,23 +15,23 @@ const seriesOfLeaf = 6
 func writeRateLimits(p *metrics.Page, shards []*Shard, state *meta.State, names bool) {
 	budget := metrics.Budget{Left: p.MaxSeries()}
 	for _, d := range shards {
-		shard, limits := metrics.ID(d.ID()), d.requests.Limits
-		p.Write(metrics.LimitRefreshes, limits.Refreshes.Load(), shard)
-		p.Write(metrics.LimitAcquires, limits.Acquires.Load(), shard)
-		p.Write(metrics.LimitNotifications, limits.Notified.Load(), shard)
+		shard := metrics.ID(d.ID())
+		p.Write(metrics.LimitRefreshes, d.requests.LimitRefreshes.Load(), shard)
+		p.Write(metrics.LimitAcquires, d.requests.LimitAcquires.Load(), shard)
+		p.Write(metrics.LimitNotifications, d.limits.notified.Load(), shard)
 		most := 0
 		if names {
 			most = budget.Left/seriesOfLeaf + 1 // one too many, if there are more
 		}
-		u := limits.Usage(most)
-		p.Write(metrics.LimitLearning, logSeconds(u.Learning), shard)
-		p.Write(metrics.LimitUnconfirmed, u.Unconfirmed, shard)
-		for i := range u.Leaves {
-			x := &u.Leaves[i]
+		u := d.limits.usage(most)
+		p.Write(metrics.LimitLearning, logSeconds(u.learning), shard)
+		p.Write(metrics.LimitUnconfirmed, u.unconfirmed, shard)
+		for i := range u.leaves {
+			x := &u.leaves[i]
 			if !budget.Take(seriesOfLeaf) {
 				break
 			}
-			n, _ := state.Node(x.Node)
+			n, _ := state.Node(x.node)
 			labels := []string{n.Path, x.Path}
 			p.Write(metrics.LimitRate, units(x.Rate), labels...)
 			p.Write(metrics.LimitLeasedRate, units(x.Leased), labels...)
@@ -39,6 +42,41 @@ func writeRateLimits(p *metrics.Page, shards []*Shard, state *meta.State, names 
 		}
 	}
 	p.Write(metrics.LimitsTruncated, budget.Cut)
+}
+
+// limitUsage is what metrics show of the rate limits that are led here.
+type limitUsage struct {
+	learning    uint64 // ms, the longest of any tree
+	unconfirmed int
+	leaves      []leafUsage
+}
+
+// leafUsage is of a leaf in a node.
+type leafUsage struct {
+	node uint64
+	ratelimit.Usage
+}
+
+// usage shows at most so many leaves.
+func (s *limitSink) usage(most int) (u limitUsage) {
+	raft := s.host.Raft()
+	raft.View(func(m *shard.Machine) {
+		raft.RateLimits(m, func(leases *leader.RateLimits) {
+			leases.All(m, raft.LogTime(), func(node, now uint64, l *ratelimit.Leases) bool {
+				u.learning = max(u.learning, l.Learning(now))
+				u.unconfirmed += l.Unconfirmed()
+				l.Usage(func(x *ratelimit.Usage) bool {
+					if len(u.leaves) == most {
+						return false
+					}
+					u.leaves = append(u.leaves, leafUsage{node, *x})
+					return true
+				})
+				return true
+			})
+		})
+	})
+	return u
 }
 
 // units of a rate limit are kept in thousandths.

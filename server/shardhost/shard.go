@@ -22,6 +22,7 @@ import (
 //	replica: barriers        the answers to read barriers
 //	replica: leader's loop   ticks, and tasks of the leader: expiries, leases, other shards
 //	replica: members         messages between members of processes
+//	replica: rate limits     sessions that are to refresh their leases
 //	announceLeaders          leaderChanged, bucketsActive: a new master; buckets that have moved
 //	requests                 streams whose next page is due
 //
@@ -38,6 +39,7 @@ type Shard struct {
 	requests *request.ShardRequests
 	hubs     *delivery.Hubs
 	*memberSink
+	limits limitSink
 	tracks *trackDecisions
 	grants busiest.Grants
 
@@ -65,7 +67,7 @@ func (s *Serving) newShard(id, rep uint64) *Shard {
 	d.events = eventRouter{host: d, out: s.Requests.NewOutbox()}
 	d.leaderChanged, d.bucketsActive = make(chan struct{}, 1), make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
-	d.memberSink, d.tracks = newMemberSink(d), newTrackDecisions(d)
+	d.memberSink, d.tracks, d.limits.host = newMemberSink(d), newTrackDecisions(d), d
 	d.hubs = delivery.NewHubs(id, d, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
 		Histories: s.histories, FanningOut: s.Requests.FanningOut})
 	d.hubs.Quota.Rejected = s.refusals.addWatcher
@@ -78,7 +80,8 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 	ctx, cancel := context.WithCancel(h.ctx)
 	d := h.Serving.newShard(cfg.ID, cfg.Replica)
 	d.close = cancel
-	cfg.Sink, cfg.Relay, cfg.Messages, cfg.Route, cfg.Heard = d, d, peerMessages{h}, h.Route, h.Heard
+	cfg.Sink, cfg.Relay, cfg.Limits = d, d, &d.limits
+	cfg.Messages, cfg.Route, cfg.Heard = peerMessages{h}, h.Route, h.Heard
 	raft, err := h.host.StartShard(cfg)
 	if err != nil {
 		cancel()

@@ -61,3 +61,25 @@ func (l *leaderSide) SelfCheck(m *shard.Machine) uint64 {
 func (l *leaderSide) Now() uint64 { return millis(l.clock) }
 
 func (l *leaderSide) LeaderTime(ms uint64) uint64 { return withoutSkips(l.clock, ms) }
+
+// memberSide is a [Shard] as the members' part of its leader sees it.
+type memberSide struct {
+	*leaderSide
+	leaderdriver.MemberSink
+}
+
+var _ leaderdriver.MemberReplica = memberSide{}
+
+func (m memberSide) MembersFailed(origins []Origin, st protocol.Status) {
+	m.sink.Failed(m.shard(), origins, st)
+}
+
+func (m memberSide) MembersTicked() { m.cfg.Relay.MembersTicked(m.shard()) }
+
+// limitSide is a [Shard] as the part of rate limits sees it.
+type limitSide struct {
+	*Shard
+	LimitSink
+}
+
+var _ leaderdriver.LimitReplica = limitSide{}

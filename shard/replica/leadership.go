@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 )
 
 // leadership follows who leads, by what raft reports and by the epochs that are applied, and begins
@@ -32,7 +33,7 @@ func (l *leadership) handleLeaderUpdate() {
 	}
 	s.proposer.fail(c.Failed, protocol.StatusUnavailable)
 	if c.Ended {
-		l.end()
+		s.driver.End()
 	}
 	l.notify(leader, c.Leads)
 }
@@ -48,7 +49,7 @@ func (l *leadership) epochApplied(epoch, logTime uint64) {
 		l.begin(epoch, logTime)
 		l.notify(s.cfg.Replica, true)
 	case c.Ended:
-		l.end()
+		s.driver.End()
 		l.notify(0, false)
 	}
 	s.proposals.Wake()
@@ -61,13 +62,7 @@ func (l *leadership) begin(epoch, logTime uint64) {
 	now := millis(s.clock)
 	s.barriers.lastProof.at.Store(0)
 	s.logTime.start(epoch>>16, now, logTime)
-	s.tasks.Begin(now, epoch, logTime)
-	s.members.lead(epoch >> 16)
-}
-
-func (l *leadership) end() {
-	l.s.tasks.End()
-	l.s.members.lead(0)
+	s.driver.Begin(leaderdriver.Term{Epoch: epoch, LogTime: logTime, Now: now})
 }
 
 // notify tells the sink when something changed. The caller holds applyMu.

@@ -42,8 +42,10 @@ type Shard struct {
 	transfers  shardTransfer
 	barriers   readBarriers
 	logTime    logClock
+	driver     *leaderdriver.Driver
 	tasks      leaderdriver.Tasks
-	members    memberQueue
+	members    *leaderdriver.Members
+	limits     *leaderdriver.RateLimits
 	logTail    logTail
 	counters   counters
 
@@ -78,18 +80,22 @@ func (h *Host) StartShard(cfg ShardConfig) (*Shard, error) {
 	s.proposer.init(s)
 	s.barriers.init(s)
 	s.tasks.Init()
-	s.members.init()
+	s.members = leaderdriver.NewMembers(memberSide{(*leaderSide)(s), cfg.Relay})
+	s.limits = leaderdriver.NewRateLimits(limitSide{s, cfg.Limits})
+	parts := []leaderdriver.Part{leaderdriver.NewLeader(cfg.ID, (*leaderSide)(s), &s.tasks, cfg.Route)}
+	if cfg.Relay != nil {
+		parts = append(parts, s.members)
+	}
+	if cfg.Limits != nil {
+		parts = append(parts, s.limits)
+	}
+	s.driver = leaderdriver.New(parts...)
 	s.group = &group{shard: cfg.ID, id: cfg.Replica, replica: s}
 	create := func(uint64, uint64) statemachine.IConcurrentStateMachine { return (*stateMachine)(s) }
 	raft := engine.GroupConfig(cfg.ID, cfg.Replica, cfg.SnapshotEntries, cfg.CompactionOverhead)
 	// The host may be closed from another goroutine as soon as it knows the group: it waits for the
 	// goroutines.
-	driver := leaderdriver.New(cfg.ID, (*leaderSide)(s), &s.tasks, cfg.Route)
-	loops := []func(){s.proposer.loop, s.barriers.loop, func() { driver.Run(s.stopC) }}
-	if cfg.Relay != nil {
-		members := memberLoop{s: s, q: &s.members, sink: cfg.Relay}
-		loops = append(loops, members.loop)
-	}
+	loops := append(s.driver.Loops(s.stopC), s.proposer.loop, s.barriers.loop)
 	s.wg.Add(len(loops))
 	if err := h.startGroup(s.group, bootstrap{cfg.Members, cfg.Join}, create, raft); err != nil {
 		s.wg.Add(-len(loops))
@@ -126,11 +132,6 @@ func (s *Shard) Exclusive(fn func(m *shard.Machine)) {
 // Leading reports whether this replica leads, as far as it knows: its own epoch is applied. Only a
 // barrier proves it.
 func (s *Shard) Leading() bool { return s.proposals.Leading() }
-
-// LedTerm is the term of this replica's leadership, as far as its log says; 0 while it does not
-// lead. A machine whose epoch is of another term is not one that this replica leads, whatever a
-// barrier has proved before.
-func (s *Shard) LedTerm() uint64 { return s.members.led.Load() }
 
 // LeaderReplica is the replica id of the leader as known here, 0 for none.
 func (s *Shard) LeaderReplica() uint64 { return s.leadership.known.Load() }
@@ -209,8 +210,13 @@ func (s *Shard) LogTime() uint64 {
 }
 
 // RelayStats returns the counters of members' messages.
-func (s *Shard) RelayStats() leader.ProcessStats {
-	return s.members.stats()
+func (s *Shard) RelayStats() leader.ProcessStats { return s.members.Stats() }
+
+// RateLimits calls fn with the leases of the shard's rate limits, and returns false if this replica
+// does not lead the shard of m, as far as its log says. It is called inside [Shard.View] with its
+// machine, behind a barrier if fn grants or tells something.
+func (s *Shard) RateLimits(m *shard.Machine, fn func(*leader.RateLimits)) bool {
+	return s.limits.Do(m, fn)
 }
 
 // ProposeInternal proposes a command of the cluster itself (nodes, buckets) on the leader and waits

@@ -32,6 +32,7 @@ type ShardConfig struct {
 	Sink     Sink
 	Messages MessageSender // nil: messages are dropped
 	Relay    MemberSink    // nil: messages of members of processes are rejected
+	Limits   LimitSink     // nil: no rate limits are leased
 	// Route returns the shard and the epoch of a bucket of a tier, 0 for unknown. The leader's
 	// goroutine calls it. Nil knows no bucket.
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/replica/leaderdriver"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
 )
 
@@ -42,6 +43,20 @@ type Sink interface {
 	// before any later Pong. The leadership under which they were attached is over.
 	Detach(s *Shard, conn uint64)
 }
+
+// MemberMessage is what a member of a coordination process sends.
+type MemberMessage = leaderdriver.MemberMessage
+
+// MemberSink receives what the leader of a shard sends to members of coordination processes.
+type MemberSink interface {
+	leaderdriver.MemberSink
+	// MembersTicked is called about every 100 ms while messages are relayed, and every second else,
+	// while this replica leads.
+	MembersTicked(*Shard)
+}
+
+// LimitSink receives what the leader of a shard's rate limits tells sessions.
+type LimitSink = leaderdriver.LimitSink
 
 // Restorer is a [Sink] that is notified when a snapshot has replaced the machine: the changes
 // before the snapshot left no events. Streams of the shard start again.

@@ -60,7 +60,7 @@ func (s *Shard) SubmitMember(m MemberMessage) protocol.Status {
 	if s.cfg.Relay == nil {
 		return protocol.StatusUnavailable
 	}
-	return s.members.add(m)
+	return s.members.Submit(m)
 }
 
 // Ping asks for a [Sink.Pong] behind a barrier that begins after this call. A newer ping of the

@@ -116,4 +116,54 @@ var leaderFaults = []plantedFault{
 		[]string{"\th.runs, h.since = true, q.seq\n\tif h.timer == nil {\n", "\tif h.runs = true; h.timer == nil {\n\t\th.since = q.seq\n"},
 		"shard/replica/proposal", "TestHoldBehindAnotherHold", "",
 	},
+	{
+		"leader-alarm-kept", "shard/replica/leaderdriver/driver.go",
+		[]string{"\t\t\ttimer.Stop()\n\t\t\tat = 0\n", "\t\t\ttimer.Stop()\n"},
+		"shard/replica/leaderdriver", "TestNoticesAfterLeadershipIsBack", "",
+	},
+	{
+		"leader-timer-fired", "shard/replica/leaderdriver/driver.go",
+		[]string{"timeout, at = true, 0", "timeout = true"},
+		"shard/replica/leaderdriver", "TestTicksAreOnTime", "",
+	},
+	{
+		"leader-tick-put-off", "shard/replica/leaderdriver/driver.go",
+		[]string{"at == 0 || next < at {", "at == 0 || next != at {"},
+		"shard/replica/leaderdriver", "TestTicksAreOnTime", "",
+	},
+	{
+		"leader-alarm-late", "shard/replica/leaderdriver/driver.go",
+		[]string{"at == 0 || a.after(in) < at {", "at == 0 {"},
+		"shard/replica/leaderdriver", "TestWakeWithin", "",
+	},
+	{
+		"leader-part-left-out", "shard/replica/leaderdriver/driver.go",
+		[]string{"d.parts {\n\t\tp.Stop()", "d.parts[:1] {\n\t\tp.Stop()"},
+		"shard/replica/leaderdriver", "TestLeadershipsOfParts", "",
+	},
+	{
+		"leader-begins-closed", "shard/replica/leaderdriver/driver.go",
+		[]string{"\td.closed = true\n", ""},
+		"shard/replica/leaderdriver", "TestLeadershipsOfParts", "",
+	},
+	{
+		"leases-of-another-leader", "shard/replica/leaderdriver/rate_limits.go",
+		[]string{"return p.term != 0 && m.Epoch()>>16 == p.term", "return p.term != 0"},
+		"shard/replica/leaderdriver", "TestLeasesOfAnotherLeader", "",
+	},
+	{
+		"leases-of-former-term", "shard/replica/leaderdriver/rate_limits.go",
+		[]string{"\tp.leases.Reset()\n", ""},
+		"shard/replica/leaderdriver", "TestLeasesOfAnotherLeader", "",
+	},
+	{
+		"members-without-leader", "shard/replica/leaderdriver/members.go",
+		[]string{"\tp.leads = false\n", ""},
+		"shard/replica/leaderdriver", "TestMemberMessages", "",
+	},
+	{
+		"members-unconfirmed", "shard/replica/leaderdriver/members.go",
+		[]string{"== protocol.StatusNotFound && !m.confirmed:", "== protocol.StatusNotFound && m.Body == nil:"},
+		"shard/replica/leaderdriver", "TestMemberMessages", "",
+	},
 }

@@ -1,229 +1,137 @@
 package leaderdriver
 
 import (
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/shard"
-	"github.com/signalbox-dev/signalbox/shard/leader"
+	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
-// Replica is what the driver needs of the replica that it works for.
-type Replica interface {
-	View(fn func(*shard.Machine))
-	Barrier(fn func(ok bool))
-	// Submit proposes a command of the leader's own. [Tasks.Done] follows, unless it returns false.
-	Submit(c shard.Command, id uint64) bool
-	// RequestTick proposes a batch soon, even an empty one.
-	RequestTick()
-	// Send sends a message to another shard's leader. It may be lost.
-	Send(to uint64, msg []byte)
-	// Pong, Cut and Detach are those of the replica's sink.
-	Pong(conn, ping uint64)
-	Cut(conn uint64, reason string)
-	Detach(conn uint64)
-	// Heard is the last receive on a connection by the host's clock, 0 for an unknown one.
-	Heard(conn uint64) time.Duration
-	// PublishLogTime is called after each run, while this replica leads in a term.
-	PublishLogTime(term, now, logTime uint64, runs bool)
-	// SelfCheck is the time between two self-checks of the leader, in ms, by the nodes of m; nil: by
-	// those seen last.
-	SelfCheck(m *shard.Machine) uint64
-	// Now is the host's clock in ms, and LeaderTime what the leader takes for such a time.
-	Now() uint64
-	LeaderTime(ms uint64) uint64
+// Term is a leadership of this replica: its own epoch is applied.
+type Term struct {
+	Epoch   uint64 // of the shard's register: raft's term << 16 | a number
+	LogTime uint64 // ms, after the entry that applied the epoch
+	Now     uint64 // ms of the host's clock, at that time
 }
 
-// Driver is the state of the goroutine that drives the leader's step machine.
+// Number is raft's number of the term.
+func (t Term) Number() uint64 { return t.Epoch >> 16 }
+
+// Part is a part of what a leader does besides applying the log.
+//
+// Start and Stop are called in log order, on whatever goroutine the leadership begins or ends, and
+// the log waits: they may wait for the part's lock, but not for other work. A Start may follow
+// another, whose leadership it ends. Tick, Next and Close are called on the part's goroutine.
+type Part interface {
+	Start(t Term)
+	Stop()
+	// Tick does what is queued, and what is due. The time that Next gave has passed if timeout.
+	Tick(timeout bool)
+	// Next is the time until Tick has something to do that nobody wakes it for. False: nothing.
+	Next() (in time.Duration, has bool)
+	// Close ends the part, and answers what is queued. What comes later is refused.
+	Close()
+
+	alarm() *Alarm
+}
+
+// Alarm wakes a part's goroutine. A part embeds it.
+type Alarm struct {
+	wakeup.Wakeup
+	began time.Time
+	at    atomic.Int64 // when the goroutine's timer fires, in ns since began; 0: it runs, or has none
+}
+
+func newAlarm() Alarm { return Alarm{Wakeup: wakeup.New(), began: time.Now()} }
+
+func (a *Alarm) alarm() *Alarm { return a }
+
+// WakeWithin has Tick called after in at the latest, and Next before that. It wakes the goroutine
+// unless the goroutine's timer fires earlier anyway.
+func (a *Alarm) WakeWithin(in time.Duration) {
+	if at := a.at.Load(); at == 0 || a.after(in) < at {
+		a.Wake()
+	}
+}
+
+func (a *Alarm) after(in time.Duration) int64 { return int64(time.Since(a.began) + in) }
+
+// Driver begins and ends the leaderships of a replica in all parts.
 type Driver struct {
-	r       Replica
-	t       *Tasks
-	l       *leader.Leader
-	term    uint64
-	now     uint64 // ms, host's clock; read now and then only, since reading it is a system call
-	remotes []uint64
+	parts []Part
 
-	remoteChanges []remoteChange // of the tasks that run
+	mu     sync.Mutex
+	closed bool // a goroutine has ended: nothing begins any more
 }
 
-// New returns the driver of a shard's replica. route is that of [leader.Config]; nil: no other
-// shard is known.
-func New(id uint64, r Replica, t *Tasks, route func(tier uint8, bucket uint32) (shard, epoch uint64)) *Driver {
-	if route == nil {
-		route = func(uint8, uint32) (uint64, uint64) { return 0, 0 }
-	}
-	return &Driver{r: r, t: t, l: leader.New(leader.Config{Shard: id, Route: route, SelfCheck: r.SelfCheck(nil)})}
-}
+// New returns the driver of a replica.
+func New(parts ...Part) *Driver { return &Driver{parts: parts} }
 
-// Run makes the calls that are queued, until stop ends.
-func (d *Driver) Run(stop <-chan struct{}) {
-	t := d.t
-	for {
-		select {
-		case <-t.Wakeup:
-		case <-stop:
-			d.l.Stop()
-			d.carryOut(d.l.Take())
-			t.mu.Lock()
-			t.ended = true
-			list := t.queue
-			t.queue = nil
-			t.mu.Unlock()
-			for i := range list {
-				if c := list[i].done; c != nil {
-					close(c)
-				}
-			}
-			return
-		}
-		t.mu.Lock()
-		list := t.queue
-		t.queue = t.spare[:0]
-		t.spare = nil
-		d.remoteChanges, t.remotes, t.spareRemotes = t.remotes, t.spareRemotes[:0], nil
-		t.sleeping = true // a task added from here on wakes it
-		t.queuedMessages, t.ticking = 0, false
-		t.busy = true
-		t.mu.Unlock()
-
-		for i := range list {
-			if i%64 == 0 {
-				d.now = d.r.LeaderTime(d.r.Now())
-			}
-			d.run(&list[i])
-			if x := &list[i]; x.done != nil || i%64 == 63 {
-				d.carryOut(d.l.Take())
-				if x.done != nil {
-					close(x.done)
-				}
-			}
-		}
-		d.carryOut(d.l.Take())
-		d.publish()
-
-		clear(list)
-		t.mu.Lock()
-		t.spare, t.spareRemotes = list[:0], d.remoteChanges
-		t.busy = false
-		t.mu.Unlock()
-	}
-}
-
-func (d *Driver) run(x *task) {
-	r, l, now := d.r, d.l, d.now
-	switch x.kind {
-	case taskStart:
-		// The remote sessions are read a little after the entry that began this leadership. Later
-		// changes are queued in order, so the leader ends up with the right list.
-		d.term = x.epoch >> 16
-		l.Start(r.LeaderTime(x.a), x.epoch, x.value, d.readRemotes())
-	case taskStop:
-		d.term = 0
-		l.Stop()
-	case taskAttached:
-		conn := x.a
-		if conn != 0 && r.Heard(conn) == 0 {
-			conn = 0 // closed before its attach was applied; ConnClosed came before, or comes and does nothing
-		}
-		l.Attached(now, conn, x.b, x.epoch, x.value, x.text)
-	case taskDetached:
-		l.Detached(now, x.b, x.epoch, x.text)
-	case taskEnded:
-		l.Ended(now, x.b)
-	case taskRemotes:
-		for _, r := range d.remoteChanges[x.a:x.b] {
-			if r.held {
-				l.RemoteHeld(now, r.session)
-			} else {
-				l.RemoteIdle(now, r.session)
-			}
-		}
-	case taskFrozen:
-		l.BucketsFrozen(now, uint32(x.a), uint32(x.b))
-	case taskActive:
-		l.BucketsActive(now)
-	case taskLeft:
-		l.BucketsLeft(now, uint32(x.a), uint32(x.b))
-	case taskConnClosed:
-		l.ConnClosed(now, x.a, r.LeaderTime(x.value))
-	case taskPing:
-		l.Ping(now, x.a, x.b)
-	case taskProposalDone:
-		l.Done(now, x.a, x.flag)
-	case taskBarrierDone:
-		r.View(func(m *shard.Machine) { l.BarrierDone(now, x.a, x.flag, (*state)(m)) })
-	case taskRouteChanged:
-		l.RouteChanged(now)
-	case taskTransfer:
-		l.Transfer(now, d.heard)
-	case taskReceive:
-		r.View(func(m *shard.Machine) { l.Receive(now, x.a, x.bytes, (*state)(m)) })
-	case taskTick:
-		var next, selfCheck uint64
-		var has bool
-		r.View(func(m *shard.Machine) {
-			next, has = m.NextDeadline()
-			selfCheck = r.SelfCheck(m)
-		})
-		l.SetSelfCheck(selfCheck)
-		l.Tick(now, d.heard, next, has)
-	case taskSkipTime:
-		l.SkipTime(now, x.a)
-	}
-}
-
-func (d *Driver) readRemotes() []uint64 {
-	d.remotes = d.remotes[:0]
-	d.r.View(func(m *shard.Machine) {
-		m.Sessions().Remotes(func(session, _ uint64) bool {
-			d.remotes = append(d.remotes, session)
-			return true
-		})
-	})
-	return d.remotes
-}
-
-func (d *Driver) heard(conn uint64) (at uint64, open bool) {
-	last := d.r.Heard(conn)
-	return d.r.LeaderTime(uint64(last / time.Millisecond)), last != 0
-}
-
-// carryOut does what the leader wants done, cuts first.
-func (d *Driver) carryOut(out *leader.Ready) {
-	for i := range out.Cut {
-		if c := &out.Cut[i]; c.Reason == "" {
-			d.r.Detach(c.Conn)
-		} else {
-			d.r.Cut(c.Conn, c.Reason)
-		}
-	}
-	for i := range out.Pongs {
-		d.r.Pong(out.Pongs[i].Conn, out.Pongs[i].Ping)
-	}
-	for i := range out.Commands {
-		if c := &out.Commands[i]; !d.r.Submit(c.Command, c.ID) {
-			d.t.Done(c.ID, false)
-		}
-	}
-	for i := range out.Messages {
-		d.r.Send(out.Messages[i].To, out.Messages[i].Bytes)
-	}
-	if n := out.Barrier; n != 0 {
-		d.r.Barrier(func(ok bool) { d.t.add(task{kind: taskBarrierDone, a: n, flag: ok}) })
-	}
-	if out.Tick {
-		d.publish()
-		d.r.RequestTick()
-	}
-	if out.Compare {
-		d.l.Holdings(d.r.LeaderTime(d.r.Now()), d.readRemotes())
-		d.carryOut(d.l.Take())
-	}
-}
-
-func (d *Driver) publish() {
-	if d.term == 0 {
+// Begin begins a leadership. Begin and End are called in log order, while the log waits.
+func (d *Driver) Begin(t Term) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
 		return
 	}
-	now := d.r.Now()
-	d.r.PublishLogTime(d.term, now, d.l.LogTime(d.r.LeaderTime(now)), d.l.LogTimeRuns())
+	for _, p := range d.parts {
+		p.Start(t)
+		p.alarm().Wake()
+	}
+}
+
+// End ends it.
+func (d *Driver) End() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.parts {
+		p.Stop()
+		p.alarm().Wake()
+	}
+}
+
+// Loops are the goroutines of the parts. Each ends when stop is closed.
+func (d *Driver) Loops(stop <-chan struct{}) (list []func()) {
+	for _, p := range d.parts {
+		list = append(list, func() { d.run(p, stop) })
+	}
+	return list
+}
+
+// run ticks a part. A wake-up never puts off what the timer is set for: it may come all the time.
+func (d *Driver) run(p Part, stop <-chan struct{}) {
+	a := p.alarm()
+	timer := time.NewTimer(0)
+	timer.Stop()
+	defer timer.Stop()
+	at := int64(0) // as a.at, but it stays while the part ticks
+	for {
+		timeout := false
+		select {
+		case <-a.Wakeup:
+		case <-timer.C:
+			timeout, at = true, 0
+		case <-stop:
+			d.close()
+			p.Close()
+			return
+		}
+		a.at.Store(0)
+		p.Tick(timeout)
+		if in, has := p.Next(); !has {
+			timer.Stop()
+			at = 0
+		} else if next := a.after(in); at == 0 || next < at {
+			timer.Reset(in)
+			at = next
+		}
+		a.at.Store(at)
+	}
+}
+
+func (d *Driver) close() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
 	"github.com/signalbox-dev/signalbox/shard/replica/proposal"
-	"github.com/signalbox-dev/signalbox/shard/replica/wakeup"
 )
 
 // MaxQueuedMessages bounds the waiting messages of other leaders. More are dropped, and repeated by
@@ -65,7 +64,7 @@ type remoteChange struct {
 // Tasks is the queue of calls to the leader's step machine, which its goroutine makes. The
 // apply goroutine adds the events of the log, in log order; everything else is added as it comes.
 type Tasks struct {
-	wakeup.Wakeup
+	Alarm
 
 	mu             sync.Mutex
 	queue          []task
@@ -83,7 +82,7 @@ type Tasks struct {
 
 // Init makes the queue ready.
 func (t *Tasks) Init() {
-	t.Wakeup = wakeup.New()
+	t.Alarm = newAlarm()
 	t.sleeping = true
 }
 
@@ -118,16 +117,14 @@ func (t *Tasks) WakeIfQueued() {
 	}
 }
 
-// Begin begins a leadership, at a time of the host's clock in ms.
-func (t *Tasks) Begin(now, epoch, logTime uint64) {
+func (t *Tasks) start(of Term) {
 	t.mu.Lock()
 	t.active = true
 	t.mu.Unlock()
-	t.add(task{kind: taskStart, a: now, epoch: epoch, value: logTime})
+	t.add(task{kind: taskStart, a: of.Now, epoch: of.Epoch, value: of.LogTime})
 }
 
-// End ends it.
-func (t *Tasks) End() {
+func (t *Tasks) stop() {
 	t.mu.Lock()
 	t.active = false
 	t.mu.Unlock()
