@@ -68,6 +68,7 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	cd $(MCP) && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
 	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
 	cd cmd/release && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
+	cd server/deploy/charttest && go vet . && go test -timeout 5m $(TESTFLAGS) .
 	cd client/otelsignalbox && go vet ./... && go test $(TESTFLAGS) ./...
 	cd client/grpcsignalbox && go vet ./... && go test $(RACE) -timeout 20m $(TESTFLAGS) ./...
 
@@ -109,6 +110,7 @@ golden: ## rewrite golden files and scripts; review the result as a diff
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	go test ./server/httpapi -run TestOpenAPI -update
+	cd server/deploy/charttest && go test . -update
 	cd $(YDB) && go test . -run TestReference -update
 
 fuzz: ## fuzz each target for FUZZTIME (default 30s)
