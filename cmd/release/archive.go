@@ -63,22 +63,30 @@ func (b *builder) writeArchive(p *program, at platform, bin *binary, files []fil
 	for folder := range folders {
 		files = append(files, file{path.Join(p.name+"_"+b.version, folder) + "/", 0o755, nil})
 	}
-	var compressed bytes.Buffer
-	z, err := gzip.NewWriterLevel(&compressed, gzip.BestCompression)
+	compressed, err := compressedTar(b.time, files)
 	if err != nil {
 		return err
 	}
-	if err := writeTar(z, b.time, files, nil); err != nil {
-		return err
+	if len(compressed) > p.maxArchive {
+		return fmt.Errorf("the archive of %s for %s has %d bytes, above the bar of %d; make it smaller, or raise the bar",
+			p.name, at, len(compressed), p.maxArchive)
+	}
+	return b.write(p.name+"_"+b.version+"_"+at.String()+".tar.gz", compressed)
+}
+
+func compressedTar(at time.Time, files []file) ([]byte, error) {
+	var compressed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&compressed, gzip.BestCompression)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeTar(z, at, files, nil); err != nil {
+		return nil, err
 	}
 	if err := z.Close(); err != nil {
-		return err
+		return nil, err
 	}
-	if compressed.Len() > p.maxArchive {
-		return fmt.Errorf("the archive of %s for %s has %d bytes, above the bar of %d; make it smaller, or raise the bar",
-			p.name, at, compressed.Len(), p.maxArchive)
-	}
-	return b.write(p.name+"_"+b.version+"_"+at.String()+".tar.gz", compressed.Bytes())
+	return compressed.Bytes(), nil
 }
 
 func (b *builder) write(name string, content []byte) error {

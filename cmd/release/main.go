@@ -96,6 +96,9 @@ func (b *builder) build() error {
 			return err
 		}
 	}
+	if err := b.writeChart(); err != nil {
+		return err
+	}
 	return b.writeSums()
 }
 

@@ -137,7 +137,7 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("the files differ:\n%s\n%s", a, b)
 	}
 	listed := strings.Count(string(first.file(t, sums)), "\n")
-	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 5 {
+	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 6 {
 		t.Errorf("%d files, and %d checksums", len(files), listed)
 	}
 }
@@ -174,6 +174,34 @@ func TestArchive(t *testing.T) {
 	}
 	if _, err := buildinfo.Read(bytes.NewReader(contents[of+"/signalbox"])); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChart: the chart has the release's version, and the files that it links to.
+func TestChart(t *testing.T) {
+	b := built(t)
+	z, err := gzip.NewReader(bytes.NewReader(b.file(t, "signalbox-1.2.3.tgz")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers, contents := untar(t, z)
+	for _, h := range headers {
+		if h.Typeflag != tar.TypeReg || h.Mode != 0o644 || h.Uid != 0 || !h.ModTime.Equal(b.time) || !strings.HasPrefix(h.Name, "signalbox/") {
+			t.Errorf("%s: %+v", h.Name, h)
+		}
+	}
+	if text := string(contents["signalbox/Chart.yaml"]); !strings.Contains(text, "\nversion: 1.2.3\n") ||
+		!strings.Contains(text, "\nappVersion: 1.2.3\n") || strings.Contains(text, "-dev") {
+		t.Errorf("Chart.yaml is\n%s", text)
+	}
+	for name, of := range map[string]string{
+		"values.yaml": "server/deploy/chart/values.yaml", "values.schema.json": "server/deploy/chart/values.schema.json",
+		"templates/statefulset.yaml": "server/deploy/chart/templates/statefulset.yaml",
+		"files/alerts.yml":           "server/deploy/monitoring/alerts.yml",
+	} {
+		if want, err := os.ReadFile(filepath.Join(b.root, of)); err != nil || !bytes.Equal(contents["signalbox/"+name], want) {
+			t.Errorf("%s has %d bytes, and %s %d: %v", name, len(contents["signalbox/"+name]), of, len(want), err)
+		}
 	}
 }
 
