@@ -490,7 +490,7 @@ func TestKubernetes(t *testing.T) {
 	}
 	for _, e := range c.Env {
 		if strings.HasPrefix(e.Name, "SIGNALBOX_") && strings.Contains(e.Value, "signalbox-0") &&
-			!strings.Contains(e.Value, "."+set.Spec.ServiceName+":") {
+			!strings.Contains(e.Value, "."+set.Spec.ServiceName+".$(NAMESPACE).svc.") {
 			t.Errorf("%s does not go by the headless service: %s", e.Name, e.Value)
 		}
 	}
