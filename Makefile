@@ -14,7 +14,7 @@ help: ## print the targets
 # it. The race detector has nothing to find in them, and makes them ten times slower.
 SEQUENTIAL := client/internal/core client/internal/membership client/internal/millis client/internal/sessionstate client/internal/sim \
   client/internal/sim/remotesession client/internal/waitgraph cmd/laws protocol protocol/varint \
-  server/failuredetector shard shard/container shard/fieldtest shard/leader shard/leader/idset \
+  server/failuredetector shard shard/container shard/fieldtest shard/formattest shard/leader shard/leader/idset \
   shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 concurrent = $(filter-out $(sequential),$(packages))
@@ -105,7 +105,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/ratelimit ./shard/rollout \
-	  ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
+	  ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update

@@ -36,6 +36,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 		out.List = append(out.List, Event{Kind: EventRefused, Epoch: h.Epoch})
 		return
 	}
+	m.format = max(m.format, h.Format)
 	if termOf(h.Epoch) == termOf(m.epoch) {
 		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
-// A chunk of an export: version (1 byte), the run (as in a command's body), the cursor it begins
+// A chunk of an export: format version (1 byte), the run (as in a command's body), the cursor it begins
 // at, the cursor of the chunk that follows (empty after the last), records, a hash of all that (8
 // bytes). A record is its kind (1 byte) and its fields with their length before them, in order of
 // an export:
@@ -34,8 +34,6 @@ import (
 //
 // A session's record comes before the first entry or object of the session in each chunk, without
 // answers. All deadlines are in the bucket's time, which moves with it.
-const chunkVersion = 1
-
 const (
 	chunkCounters      = 1
 	chunkHomeSession   = 2
@@ -105,6 +103,7 @@ func (e *exportCursor) compare(o *exportCursor) int {
 
 // chunk is one that was read and checked. Byte strings alias it.
 type chunk struct {
+	format      uint8
 	start, next exportCursor
 	nextBytes   []byte
 	nodes       []uint64 // that the records name; one may be there more than once
@@ -148,10 +147,11 @@ func readChunk(b []byte, x *BucketsBody) (*chunk, bool) {
 	}
 	r := varint.Reader{Rest: b[:len(b)-8]}
 	var of BucketsBody
-	if r.Byte() != chunkVersion || !of.readFrom(&r) || of != *x {
+	format := r.Byte()
+	if format == 0 || format > FormatVersion || !of.readFrom(&r) || of != *x {
 		return nil, false
 	}
-	c := new(chunk)
+	c := &chunk{format: format}
 	at, next := r.Bytes(varint.NoLimit), r.Bytes(varint.NoLimit)
 	if r.Failed || !c.start.read(at) || !c.next.read(next) || len(next) > 0 && c.next.compare(&c.start) <= 0 {
 		return nil, false
@@ -355,9 +355,9 @@ func (w *chunkWriter) entry(e *entry) {
 	}
 }
 
-func (w *chunkWriter) finish(x *BucketsBody, at, next []byte) []byte {
+func (w *chunkWriter) finish(format uint8, x *BucketsBody, at, next []byte) []byte {
 	b := make([]byte, 0, len(w.buf)+len(at)+len(next)+64)
-	b = AppendBuckets(append(b, chunkVersion), *x)
+	b = AppendBuckets(append(b, format), *x)
 	b = varint.AppendBytes(varint.AppendBytes(b, at), next)
 	b = append(b, w.buf...)
 	return binary.BigEndian.AppendUint64(b, hash(chunkSeed, b))

@@ -2,9 +2,21 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// FormatVersion is the version of batches and snapshots this binary writes. Apply reads exactly the
-// fields of the batch's own version.
-const FormatVersion = 1
+// FormatVersion is the version of all bytes of a data shard that this binary reads and writes at
+// most: batches, records, snapshots, chunks of moves. Apply reads exactly the commands and fields
+// of the batch's own version.
+//
+// A field of a record that a later version adds comes last and is left out while it is zero. So a
+// record's bytes follow from the state alone, and a state that no batch of that version has changed
+// is written as the older binary writes it.
+//
+// Version history
+//
+//	1  first version
+const (
+	FormatVersion = 1
+	firstFormat   = 1
+)
 
 // CommandKind says what a command of a batch does. Numbers are stable: they are in logs.
 //

@@ -55,7 +55,7 @@ func (r Buckets) Export(
 	if x.cursor.section != sectionEnd {
 		next = x.cursor.append(nil)
 	}
-	return x.w.finish(&run, cursor, next), next, nil
+	return x.w.finish(r.m.format, &run, cursor, next), next, nil
 }
 
 // export is one call. Its cursor stands behind what is in the chunk.

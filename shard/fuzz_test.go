@@ -230,10 +230,10 @@ func FuzzRestore(f *testing.F) {
 		f.Add(b.Bytes()[:b.Len()/2], false)
 	}
 	f.Fuzz(func(t *testing.T, in []byte, mend bool) {
-		if mend && len(in) > len(snapshotMagic)+8 {
+		if mend && len(in) > introLen+8 {
 			var b bytes.Buffer
-			b.WriteString(snapshotMagic)
-			if err := writeChunks(&b, in[len(snapshotMagic)+8:]); err != nil {
+			b.Write(snapshotIntro(FormatVersion))
+			if err := writeChunks(&b, in[introLen+8:]); err != nil {
 				t.Fatal(err)
 			}
 			in = b.Bytes()

@@ -98,6 +98,7 @@ func applyImport(m *Machine, c *rawCommand) {
 			return
 		}
 	}
+	m.format = max(m.format, part.format)
 	m.imports[i].importRecords(m, x, part)
 	if len(part.nextBytes) > 0 {
 		m.imports[i].next = bytes.Clone(part.nextBytes)

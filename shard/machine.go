@@ -10,6 +10,7 @@ import "github.com/signalbox-dev/signalbox/shard/container"
 type Machine struct {
 	id      uint64
 	applied uint64 // index of the last entry
+	format  uint8  // the highest that it applied: snapshots and chunks name it
 	epoch   uint64 // the register: leader epoch of the last take-over
 	epochAt uint64 // log time of that take-over; 0: it is in a snapshot. Not part of the state
 	limits  Limits
@@ -47,6 +48,7 @@ type Machine struct {
 func New(id uint64) *Machine {
 	return &Machine{
 		id:           id,
+		format:       firstFormat,
 		limits:       defaultLimits(),
 		work:         defaultWorkLimits(),
 		nodeTable:    nodeTable{nodes: make(map[uint64]*node)},

@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -216,7 +215,7 @@ func (x *moveTest) restoreSnapshot(s *moveTestShard) {
 	s.snap.Close()
 	s.snap = nil
 	var buf bytes.Buffer
-	_, _ = io.WriteString(&buf, snapshotMagic)
+	buf.Write(snapshotIntro(FormatVersion))
 	if err := writeChunks(&buf, full); err != nil {
 		x.t.Fatal(err)
 	}

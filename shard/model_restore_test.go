@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"slices"
 	"sync"
 )
@@ -54,7 +53,7 @@ func (h *history) snapshotWhileApplying(between func() error) error {
 	}
 	full := s.appendEnd(s.buf)
 	s.Close()
-	_, _ = io.WriteString(&buf, snapshotMagic)
+	buf.Write(snapshotIntro(FormatVersion))
 	if err := writeChunks(&buf, full); err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func (h *history) mutate() error {
 // damagedSnapshot restores bytes that are wrong under checksums that are right.
 func (h *history) damagedSnapshot(saved []byte) error {
 	var records []byte
-	for b := saved[len(snapshotMagic):]; len(b) > 0; {
+	for b := saved[introLen:]; len(b) > 0; {
 		n := int(b[0])<<24 | int(b[1])<<16 | int(b[2])<<8 | int(b[3])
 		records = append(records, b[8:8+n]...)
 		b = b[8+n:]
@@ -142,7 +141,7 @@ func (h *history) damagedSnapshot(saved []byte) error {
 	for range 1 + h.n(2) {
 		records = h.damage(records)
 	}
-	buf := bytes.NewBufferString(snapshotMagic)
+	buf := bytes.NewBuffer(snapshotIntro(FormatVersion))
 	if err := writeChunks(buf, records); err != nil {
 		return err
 	}

@@ -116,7 +116,7 @@ func plainUse(t *testing.T) []byte {
 
 // snapshotRecords are the records of a snapshot, without the chunks around them.
 func snapshotRecords(t testing.TB, m *Machine) (records []byte) {
-	b := snapshotOf(t, m)[len(snapshotMagic):]
+	b := snapshotOf(t, m)[introLen:]
 	for len(b) > 0 {
 		n := int(b[0])<<24 | int(b[1])<<16 | int(b[2])<<8 | int(b[3])
 		records = append(records, b[8:8+n]...)

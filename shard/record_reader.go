@@ -24,19 +24,20 @@ type recordReader struct {
 	pos int
 }
 
-func (r *recordReader) open() error {
-	var head [len(snapshotMagic)]byte
+// open reads what a snapshot begins with, and returns the version of its format.
+func (r *recordReader) open() (format uint8, err error) {
+	var head [introLen]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {
-		return readError(err)
+		return 0, readError(err)
 	}
-	const last = len(snapshotMagic) - 1
-	if string(head[:last]) != snapshotMagic[:last] || head[last] == 0 {
-		return damaged("it does not begin like one")
+	format = head[len(snapshotMagic)]
+	if string(head[:len(snapshotMagic)]) != snapshotMagic || format == 0 {
+		return 0, damaged("it does not begin like one")
 	}
-	if head[last] > snapshotMagic[last] {
-		return ErrFormat
+	if format > FormatVersion {
+		return 0, ErrFormat
 	}
-	return nil
+	return format, nil
 }
 
 func (r *recordReader) more() error {

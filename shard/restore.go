@@ -30,10 +30,12 @@ func Restore(r io.Reader) (*Machine, error) {
 // readSnapshot reads and links the records; the digest is not compared.
 func readSnapshot(r io.Reader) (*restorer, error) {
 	in := recordReader{r: bufio.NewReader(r)}
-	if err := in.open(); err != nil {
+	format, err := in.open()
+	if err != nil {
 		return nil, err
 	}
 	x := &restorer{m: New(0), nodes: make(map[uint64]*node), semaphores: make(map[uint64]*semaphore)}
+	x.m.format = format
 	for !x.complete {
 		kind, fields, err := in.next()
 		if err != nil {

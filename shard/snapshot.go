@@ -22,11 +22,12 @@ import (
 // Each record carries the mark of the newest snapshot that has it or must not have it, so that none
 // is written twice. The queue of a semaphore is many records, so no single change sets much aside.
 //
-// Layout: snapshotMagic, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each,
+// Layout: snapshotMagic, the machine's format version in a byte, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each,
 // big-endian, then bytes of the list of records, which chunks cut anywhere. The last record says
 // how many there were and what their digest is.
 type Snapshot struct {
 	m        *Machine // nil once it is over
+	format   uint8
 	snapMark uint32
 	busy     bool // another one was being written when this one began
 
@@ -73,7 +74,8 @@ const (
 )
 
 const (
-	snapshotMagic = "sbshard\x01" // the last byte is the format version
+	snapshotMagic = "sbshard" // a byte with the format version follows
+	introLen      = len(snapshotMagic) + 1
 	chunkBytes    = 256 << 10
 	stepRecords   = 500       // records looked at while the machine waits
 	stepBytes     = 256 << 10 // about; one record more at most
@@ -91,7 +93,7 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 		return &Snapshot{busy: true}
 	}
 	m.snapMark++
-	s := &Snapshot{m: m, snapMark: m.snapMark, stepRecords: stepRecords, ending: slices.Concat(m.ending, m.orphaned)}
+	s := &Snapshot{m: m, format: m.format, snapMark: m.snapMark, stepRecords: stepRecords, ending: slices.Concat(m.ending, m.orphaned)}
 	s.buf = appendHeader(nil, m, &s.sum)
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)
@@ -116,7 +118,7 @@ func (s *Snapshot) WriteTo(w io.Writer, l sync.Locker) error {
 	if s.busy {
 		return errBusy
 	}
-	if _, err := io.WriteString(w, snapshotMagic); err != nil {
+	if _, err := w.Write(snapshotIntro(s.format)); err != nil {
 		l.Lock()
 		s.Close()
 		l.Unlock()
@@ -158,6 +160,9 @@ func (s *Snapshot) Close() {
 	s.m = nil
 	s.buckets, s.newest, s.ending, s.semaphore = nil, nil, nil, nil
 }
+
+// snapshotIntro returns what a snapshot of this format version begins with.
+func snapshotIntro(format uint8) []byte { return append([]byte(snapshotMagic), format) }
 
 func writeChunks(w io.Writer, b []byte) error {
 	for len(b) > 0 {

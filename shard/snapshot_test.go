@@ -143,7 +143,7 @@ func TestSnapshotDamaged(t *testing.T) {
 		}
 	}
 	newer := bytes.Clone(good)
-	newer[len(snapshotMagic)-1]++
+	newer[introLen-1]++
 	if _, err := Restore(bytes.NewReader(newer)); !errors.Is(err, ErrFormat) {
 		t.Fatalf("newer format: %v", err)
 	}

@@ -12,6 +12,7 @@ var layers = []struct {
 }{
 	{"protocol", []string{"protocol"}},
 	{"shard/fieldtest", []string{"shard/fieldtest"}},
+	{"shard/formattest", []string{"shard/formattest"}},
 	{"shard/container", []string{"shard/container"}},
 	{"shard/queue", []string{"shard/queue", "shard/container", "protocol"}},
 	{"shard/meta", []string{"shard/meta", "protocol"}},
@@ -70,6 +71,7 @@ var modules = map[string][]string{
 	"shard":                  {},
 	"shard/container":        {},
 	"shard/fieldtest":        {},
+	"shard/formattest":       {},
 	"shard/meta":             {},
 	"shard/leader":           {},
 	"shard/process":          {},

@@ -8,18 +8,16 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// recordVersion is the format of a tree's record.
-const recordVersion = 1
-
 var errMalformed = protocol.Errorf(protocol.StatusBadRequest, "the record of a rate limit is malformed")
 
-// Append appends the whole state: the same bytes for the same state.
+// Append appends the whole state: the same bytes for the same state. The number of
+// their format is the shard's.
 func (t *Tree) Append(b []byte) []byte {
 	list := make([]participant, 0, len(t.participants))
 	for _, id := range t.Sessions() {
 		list = append(list, *t.participants[id])
 	}
-	return varint.Encode(append(b, recordVersion), func(f *varint.Fields) { t.fields(f, &list) })
+	return varint.Encode(b, func(f *varint.Fields) { t.fields(f, &list) })
 }
 
 func (t *Tree) fields(f *varint.Fields, participants *[]participant) {
@@ -46,9 +44,6 @@ func configFields(c *protocol.LimitConfig, f *varint.Fields) {
 // Decode reads what Append wrote, and nothing else.
 func Decode(b []byte) (*Tree, error) {
 	r := varint.Reader{Rest: b}
-	if r.Byte() != recordVersion {
-		return nil, errMalformed
-	}
 	t := &Tree{participants: map[uint64]*participant{}}
 	var list []participant
 	varint.Decode(&r, func(f *varint.Fields) { t.fields(f, &list) })

@@ -9,9 +9,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// recordVersion is the format of a track's record.
-const recordVersion = 1
-
 func configFields(c *protocol.TrackConfig, f *varint.Fields) {
 	varint.Byte(f, &c.Source)
 	varint.Byte(f, &c.DelayFrom)
@@ -47,7 +44,7 @@ func appendRecord(t *Track, b []byte) []byte {
 		p := t.instances.byID[id]
 		list = append(list, placed{p, index[p.loc]})
 	}
-	return varint.Encode(append(b, recordVersion), func(f *varint.Fields) { trackFields(t, f, &list) })
+	return varint.Encode(b, func(f *varint.Fields) { trackFields(t, f, &list) })
 }
 
 // placed is an instance with the place of its location among the track's.
@@ -113,9 +110,6 @@ func (i *instance) fields(f *varint.Fields) {
 // Decode reads what Append wrote, and nothing else: any other bytes are ErrMalformed.
 func Decode(b []byte) (*Track, error) {
 	r := varint.Reader{Rest: b}
-	if r.Byte() != recordVersion {
-		return nil, ErrMalformed
-	}
 	t := &Track{instances: newInstanceTable()}
 	var instances []placed
 	varint.Decode(&r, func(f *varint.Fields) { trackFields(t, f, &instances) })

@@ -156,7 +156,8 @@ func (t *Track) Next() (at uint64, ok bool) {
 }
 
 // Append appends the whole state: the same bytes for the same state, whatever happened before.
-// Instances come in order of their ids, behind everything else.
+// Instances come in order of their ids, behind everything else. The number of the format is the
+// shard's.
 func (t *Track) Append(b []byte) []byte { return appendRecord(t, b) }
 
 // Digest is a hash of the record, FNV-1a: replicas that made the same calls have the same.
