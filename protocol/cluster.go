@@ -22,6 +22,8 @@ const (
 	// TicketKeyRequest -> TicketKey, the present one; tickets that the one before signed are good
 	// until the next time
 	MethodRotateKeys = "rotate_keys"
+	// UpgradeRequest -> Upgrade
+	MethodUpgrade = "upgrade"
 	// BackupRequest -> BackupPart; needs the right admin, as the answer has the keys that sign
 	// tickets
 	MethodBackup = "backup"
@@ -41,6 +43,19 @@ type ExpelRequest struct {
 	Instance string `json:"instance"`         // name, or uuid
 	Force    bool   `json:"force,omitempty"`  // also if it is not Offline, or leads shards. It never loses data
 	Reason   string `json:"reason,omitempty"` // for the records; needed with Force
+}
+
+// UpgradeRequest asks that the cluster's version stay as it is though all instances may be newer, or
+// that it follow them again.
+type UpgradeRequest struct {
+	Hold   bool   `json:"hold"`
+	Reason string `json:"reason,omitempty"` // for the audit log
+}
+
+// Upgrade is what an UpgradeRequest has come to.
+type Upgrade struct {
+	Version string `json:"version"` // of the cluster
+	Held    bool   `json:"held"`
 }
 
 // TransferRequest asks that a shard be led by another instance that has it.
@@ -107,8 +122,9 @@ type BackupPart struct {
 type ClusterStatus struct {
 	ID          string              `json:"id"`
 	Name        string              `json:"name,omitempty"`
-	Version     string              `json:"version,omitempty"` // whose rules the cluster goes by
-	Revision    uint64              `json:"revision"`          // of the meta state that this was made from
+	Version     string              `json:"version,omitempty"`      // whose rules the cluster goes by
+	UpgradeHeld bool                `json:"upgrade_held,omitempty"` // Version stays though all instances may be newer
+	Revision    uint64              `json:"revision"`               // of the meta state that this was made from
 	MapVersion  uint64              `json:"map_version"`
 	AnsweredBy  string              `json:"asked_of"` // the instance that answers
 	Health      ClusterHealth       `json:"health"`   // what is so now: all below is what the map says
@@ -296,6 +312,8 @@ type ClusterHealth struct {
 	// whose loss alone would stop something; empty: any one may be lost
 	NextLoss []ClusterLoss `json:"next_loss"`
 	Losses   []string      `json:"losses"` // NextLoss in sentences
+	// Upgrade is the next step of an upgrade that is under way or held.
+	Upgrade string `json:"upgrade,omitempty"`
 }
 
 // ClusterGroup is the raft group of a shard. It works while it has a majority and a leader.

@@ -157,8 +157,9 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	})
 	s.hosting = shardhost.New(s.ctx, shardhost.Config{
 		Shards: hosted, Serving: s.serving, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
-		Route: func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.requests.Routes().Home(tier, bucket) },
-		Meta:  s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(),
+		Route:  func(tier uint8, bucket uint32) (shard, epoch uint64) { return s.requests.Routes().Home(tier, bucket) },
+		Format: func() uint8 { return s.requests.Routes().Format() },
+		Meta:   s.meta, Member: s.membership, Clock: s.clock, Logger: s.log, Dir: cfg.DataDir, Memory: cfg.inMemory(),
 		Go: s.running.Go, Contain: s.panicked, Fail: s.fail,
 	})
 

@@ -42,6 +42,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	}
 	m.spares.beginApply()
 	m.batch.out, m.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0
+	m.batch.format = h.Format
 
 	if takes && h.Epoch > m.epoch {
 		takeOver(m, h.Epoch)
@@ -140,6 +141,8 @@ var applyCommand = [256]func(*Machine, *rawCommand){
 
 func (m *Machine) apply(c *rawCommand, takes bool) {
 	switch rule := applyCommand[c.kind]; {
+	case additions[c.kind] != nil && !c.limitTo(m.batch.format):
+		m.reply(protocol.StatusUnsupported, textUnknown)
 	case rule != nil:
 		rule(m, c)
 	case c.kind != CmdTakeOver:

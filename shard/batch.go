@@ -13,7 +13,8 @@ import (
 type batch struct {
 	out           *Events
 	command       int
-	releaseBudget int // budget left of work.releases
+	format        uint8 // of the batch
+	releaseBudget int   // budget left of work.releases
 
 	raw     rawCommand // the command
 	start   protocol.SessionStart

@@ -84,7 +84,7 @@ var notMoved = map[string]string{
 // staysInShard are the fields of a machine and of the types embedded in it, none of which is of a
 // bucket alone. Of ended the part moves that is of create ids of the run.
 var staysInShard = []string{
-	"id", "applied", "epoch", "epochAt", "logTime", "wall", "limits", "work", // the shard's own
+	"id", "applied", "format", "epoch", "epochAt", "logTime", "wall", "limits", "work", // the shard's own
 	"bucketTable", "imports", "clearing", // the table, and steps of moves
 	"nodes", "nodeIndex", "dropping", "dropped", "grace", // each shard has all nodes
 	"sessions", "byCreateID", // records of the run

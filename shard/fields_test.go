@@ -25,6 +25,7 @@ var derived = map[string]string{
 	"sessionTable.byCreateID":     "follows from the sessions",
 	"sessionTable.endedCreateIDs": "records of their own",
 	"sessionTable.endedRemotes":   "records of their own",
+	"Machine.format":              "snapshots begin with it",
 	"Machine.calledProcesses":     "empty between Applies",
 	"Machine.epochAt":             "of the process: 0 after a restore, which is as of now",
 	"clock.wall":                  "for display",

@@ -63,6 +63,9 @@ func (m *Machine) ID() uint64 { return m.id }
 // Epoch is the register of leader epochs: that of the last take-over applied, 0 before the first.
 func (m *Machine) Epoch() uint64 { return m.epoch }
 
+// Format is the highest format version of the entries applied, in which snapshots are written.
+func (m *Machine) Format() uint8 { return m.format }
+
 // LogTime is the shard's clock, in ms.
 func (m *Machine) LogTime() uint64 { return m.logTime }
 

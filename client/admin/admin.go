@@ -92,6 +92,13 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 		protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
 }
 
+// HoldUpgrade keeps the cluster's version as it is though all instances may run a newer one, so that
+// each of them can go back; without hold the version follows the instances again.
+func (a *Client) HoldUpgrade(ctx context.Context, hold bool) error {
+	_, err := call[protocol.Upgrade](ctx, a, protocol.MethodUpgrade, protocol.UpgradeRequest{Hold: hold, Reason: a.reason})
+	return err
+}
+
 // Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
 // instance is not Offline or leads a shard; in any case, if a shard with data or the cluster has no
 // majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it.

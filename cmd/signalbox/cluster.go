@@ -89,7 +89,7 @@ use it between two steps of a change; it waits at most for --timeout.`)
 	c := group("cluster", "The cluster: instances, shards, and changes to them",
 		`The cluster manages itself. A change is decided in the cluster's log and continues
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
-		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a),
+		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a), upgradeCmd(a),
 		replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
 	for _, s := range c.Commands() {
 		if given, ok := ownTimeouts[s.Name()]; ok {

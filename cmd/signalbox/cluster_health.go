@@ -79,6 +79,9 @@ func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 	default:
 		lines = append(lines, "any one instance may be lost")
 	}
+	if h.Upgrade != "" {
+		lines = append(lines, h.Upgrade)
+	}
 	for i, l := range lines {
 		lines[i] = "  " + sanitize(l) + "\n"
 	}

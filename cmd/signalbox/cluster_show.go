@@ -184,6 +184,9 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 			return err
 		}
 	}
+	if x.Health.State == protocol.HealthHealthy && x.Health.Upgrade != "" {
+		fmt.Fprintln(p.w, sanitize(x.Health.Upgrade))
+	}
 	if len(x.Steps)+len(x.Waits) == 0 {
 		_, err := fmt.Fprintln(p.w, "nothing to do")
 		return err

@@ -18,7 +18,7 @@ type proposer struct {
 }
 
 func takeOver(m *shard.Machine) (*proposer, protocol.Status) {
-	l := &proposer{m: m, h: shard.Header{Format: shard.FormatVersion, Epoch: (m.Epoch()>>16 + 1) << 16}}
+	l := &proposer{m: m, h: shard.Header{Format: m.Format(), Epoch: (m.Epoch()>>16 + 1) << 16}}
 	return l, l.propose(shard.Command{Kind: shard.CmdTakeOver})
 }
 
@@ -178,7 +178,11 @@ func applyMeta(m *meta.Machine, c meta.Command) error {
 	var op meta.OpID // differs from the random ones of proposers
 	copy(op[:], "endmoves")
 	binary.BigEndian.PutUint64(op[len(op)-8:], index)
-	r, err := meta.DecodeResult(m.Apply(index, meta.AppendCommand(nil, op, c)))
+	entry, err := m.Entry(op, c)
+	if err != nil {
+		return err
+	}
+	r, err := meta.DecodeResult(m.Apply(index, entry))
 	if err == nil {
 		err = r.Err()
 	}

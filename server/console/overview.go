@@ -115,6 +115,9 @@ func healthNotes(s *admin.Status, now time.Time) (notes []note) {
 		notes = append(notes, note{Tone: "warn", Text: fmt.Sprintf(
 			"What this page says may be old: no majority of the meta shard has confirmed it for %d s.", h.AgeMS/1000)})
 	}
+	if h.Upgrade != "" {
+		notes = append(notes, note{Tone: "warn", Text: sentence(visibleText(h.Upgrade))})
+	}
 	if len(notes) > 0 {
 		for _, text := range h.Losses {
 			notes = append(notes, note{Tone: "warn", Text: sentence(visibleText(text)), Fold: true})

@@ -63,6 +63,7 @@ func assess(o Observation) *assessment {
 				"tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}
 	}
+	a.out.Upgrade = upgradeText(o.State)
 	a.findLosses()
 	a.findDomainLosses()
 	a.out.Losses = lossText(a.out.NextLoss)

@@ -127,7 +127,11 @@ func (g *Governor) metaCommand(s *Step) meta.Command {
 
 // proposeMeta proposes a repeatable command to the meta shard, once.
 func (g *Governor) proposeMeta(ctx context.Context, c meta.Command) error {
-	answer, err := g.meta.Propose(ctx, meta.AppendCommand(nil, meta.OpID{}, c))
+	entry, err := g.State().Entry(meta.OpID{}, c)
+	if err != nil {
+		return err
+	}
+	answer, err := g.meta.Propose(ctx, entry)
 	if err != nil {
 		return fmt.Errorf("propose to the meta shard: %w", err)
 	}

@@ -40,13 +40,18 @@ func (l *metaLog) Await(ctx context.Context, what func(s *meta.State) bool) erro
 func (l *metaLog) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
 	for {
 		changed := l.changes.wait()
-		c, err := build(l.State())
+		s := l.State()
+		c, err := build(s)
 		if err != nil {
 			return meta.Result{}, err
 		}
 		var op meta.OpID
 		_, _ = rand.Read(op[:]) // it never fails
-		res, err := l.proposeEntry(ctx, meta.AppendCommand(nil, op, c))
+		entry, err := s.Entry(op, c)
+		if err != nil {
+			return meta.Result{}, err
+		}
+		res, err := l.proposeEntry(ctx, entry)
 		if err != nil {
 			return meta.Result{}, err
 		}

@@ -169,23 +169,3 @@ func planGovernorTransfer(p *planner) {
 	r, _ := x.On(next)
 	p.add(Step{Kind: TransferGovernor, Shard: x.ID, Instance: next, Replica: r.Replica})
 }
-
-// planVersion raises the cluster version when all instances run a newer one.
-func planVersion(p *planner) {
-	var lowest meta.Version
-	first := true
-	for _, i := range p.State.Instances() {
-		if i.Expelled() {
-			continue
-		}
-		if first || i.Version.Compare(lowest) < 0 {
-			lowest, first = i.Version, false
-		}
-	}
-	lowest.Patch = 0
-	now := p.State.ClusterVersion()
-	now.Patch = 0
-	if lowest.Compare(now) > 0 {
-		p.add(Step{Kind: RaiseVersion, Version: lowest})
-	}
-}

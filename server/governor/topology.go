@@ -97,6 +97,12 @@ func checkSuccessors(s *meta.State, i *meta.Instance) error {
 	return nil
 }
 
+// HoldUpgrade keeps the cluster's version as it is, or ends that.
+func (svc Service) HoldUpgrade(ctx context.Context, hold bool) error {
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &meta.UpgradeHold{Held: hold}, nil })
+	return err
+}
+
 // TransferMaster decides which instance is to lead a shard. The governor may move another shard of
 // the replicaset in exchange, so that leaderships stay evenly spread. PRECONDITION_FAILED if the
 // instance cannot lead it.

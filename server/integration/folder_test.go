@@ -206,5 +206,5 @@ func TestNewerDataIsRefused(t *testing.T) {
 
 	// The cluster's version, which the log has, is above the binary's.
 	cfg.Version = "0.1.0"
-	refused("version 0.1.0 does not go with the cluster's version 0.4.0")
+	refused("version 0.1.0 is older than the cluster's version 0.4.0, which cannot go back")
 }

@@ -131,7 +131,7 @@ func TestClusterRights(t *testing.T) {
 		}
 	}
 	for _, method := range []string{protocol.MethodDrain, protocol.MethodExpel, protocol.MethodTransfer,
-		protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodSetShards, protocol.MethodRotateKeys,
+		protocol.MethodWeight, protocol.MethodReplicationFactor, protocol.MethodSetShards, protocol.MethodRotateKeys, protocol.MethodUpgrade,
 		"frobnicate"} {
 		if err := c.ask(method, "", nil); !errors.Is(err, protocol.StatusForbidden) {
 			t.Errorf("%s by who may only read: %v", method, err)

@@ -32,6 +32,7 @@ type ClusterChanger interface {
 	SetReplicationFactor(ctx context.Context, tier uint8, factor uint32) error
 	SetShards(ctx context.Context, tier uint8, shards uint32) error
 	RotateKeys(ctx context.Context, key uint64) error
+	HoldUpgrade(ctx context.Context, hold bool) error
 }
 
 // maxWeight is the largest weight of a replicaset.
@@ -142,6 +143,14 @@ func (c *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 	case protocol.MethodRotateKeys:
 		answer, err = decodeJSON(body, func(in protocol.TicketKeyRequest) (any, error) {
 			return c.rotateKeys(ctx, in)
+		})
+	case protocol.MethodUpgrade:
+		answer, err = decodeJSON(body, func(in protocol.UpgradeRequest) (any, error) {
+			if err := c.HoldUpgrade(ctx, in.Hold); err != nil {
+				return nil, err
+			}
+			s := c.State()
+			return protocol.Upgrade{Version: versionText(s.ClusterVersion()), Held: s.UpgradeHeld()}, nil
 		})
 	case protocol.MethodBackup:
 		var in protocol.BackupRequest

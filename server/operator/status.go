@@ -15,7 +15,7 @@ func Status(o governor.Observation) protocol.ClusterStatus {
 	s := o.State
 	out := protocol.ClusterStatus{
 		Health: governor.Assess(o),
-		ID:     s.Cluster(), Name: s.ClusterName(), Version: versionText(s.ClusterVersion()),
+		ID:     s.Cluster(), Name: s.ClusterName(), Version: versionText(s.ClusterVersion()), UpgradeHeld: s.UpgradeHeld(),
 		Revision: s.Revision(), MapVersion: s.MapVersion(), AnsweredBy: instanceName(s, o.Self),
 		Meta:        protocol.ClusterMeta{Leader: instanceName(s, o.Leader), Voters: []string{}, NonVoting: []string{}},
 		Tiers:       []protocol.ClusterTier{},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard"
+	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -52,6 +53,10 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 	if full := c.server.cfg.Limits.Memory(); full != nil && k.grows {
 		c.server.cfg.Metrics.MemoryRefused.Inc()
 		p.out.FailError(c, h.Kind, h.ID, full)
+		return
+	}
+	if shard.NeedsFormat(shard.CommandKind(h.Kind), h.Body) > c.server.Routes().Format() {
+		p.out.FailError(c, h.Kind, h.ID, meta.NeedsShardFormat(shard.NeedsFormat(shard.CommandKind(h.Kind), h.Body)))
 		return
 	}
 	c.serve(p, h, k)

@@ -19,12 +19,13 @@ type Routes struct {
 	Rates   map[uint64]*Rate          // by node; nil when no node has a quota of requests
 	Refused map[uint64]*atomic.Uint64 // by node: what its quota of requests refused; never goes back
 	moves   []meta.Move               // under way
+	formats meta.Formats              // the highest that may be written
 }
 
 // newRoutes prepares a map; shard finds the shards that are hosted here. The rates of nodes go on
 // from the former one; nil: there is none.
 func newRoutes(state *meta.State, shard func(id uint64) Shard, former *Routes) *Routes {
-	r := &Routes{State: state, single: true, moves: state.Moves()}
+	r := &Routes{State: state, single: true, moves: state.Moves(), formats: state.Formats()}
 	r.current, r.before = state.Keys()
 	if former == nil {
 		former = new(Routes)
@@ -106,6 +107,15 @@ func (r *Routes) Home(tier uint8, bucket uint32) (shard, epoch uint64) {
 		return 0, 0
 	}
 	return r.State.Route(tier, bucket)
+}
+
+// Format is the highest format version of a data shard that may be written. A nil table knows the
+// first one alone.
+func (r *Routes) Format() uint8 {
+	if r == nil {
+		return meta.FormatsOf(meta.Version{}).Shard
+	}
+	return r.formats.Shard
 }
 
 // NodePath is the path of a node. A nil table knows none: shards ask while they apply their logs at

@@ -31,6 +31,8 @@ type Config struct {
 	// Route and Heard are those of [replica.ShardConfig].
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
 	Heard func(conn uint64) time.Duration
+	// Format returns the highest format version of a data shard that may be written.
+	Format func() uint8
 	// MapChanged is called with each newer map, when the replicas that it gives to this instance
 	// have been started, and the others stopped.
 	MapChanged func(*meta.State)

@@ -81,7 +81,7 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 	d := h.Serving.newShard(cfg.ID, cfg.Replica)
 	d.close = cancel
 	cfg.Sink, cfg.Relay, cfg.Limits = d, d, &d.limits
-	cfg.Messages, cfg.Route, cfg.Heard = peerMessages{h}, h.Route, h.Heard
+	cfg.Messages, cfg.Route, cfg.Heard, cfg.Format = peerMessages{h}, h.Route, h.Heard, h.Format
 	raft, err := h.host.StartShard(cfg)
 	if err != nil {
 		cancel()

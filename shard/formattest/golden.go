@@ -5,6 +5,7 @@ package formattest
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 // Golden gathers the lines of a file.
 type Golden struct {
 	bytes.Buffer
+	Name  string // of the file instead of "format", where a folder has two formats
 	kinds map[string]bool
 }
 
@@ -38,7 +40,7 @@ func (g *Golden) Has(kind string) bool { return g.kinds[kind] }
 // Check compares with the golden file of the number. The flag -update writes it, and only it.
 func (g *Golden) Check(t testing.TB, number int) {
 	t.Helper()
-	file := filepath.Join("testdata", fmt.Sprintf("format-%d.golden", number))
+	file := filepath.Join("testdata", fmt.Sprintf("%s-%d.golden", cmp.Or(g.Name, "format"), number))
 	if f := flag.Lookup("update"); f != nil && f.Value.String() == "true" {
 		if err := errors.Join(os.MkdirAll("testdata", 0o755), os.WriteFile(file, g.Bytes(), 0o644)); err != nil {
 			t.Fatal(err)

@@ -57,6 +57,8 @@ func (s *script) cluster(t *testing.T, d *datadriven.TestData) string {
 		return s.apply(d, &InstanceDrain{s.instance(d, 0).ID, !d.HasArg("off")})
 	case "cluster-version":
 		return s.apply(d, &ClusterVersion{s.version(d, "version")})
+	case "hold-upgrade":
+		return s.apply(d, &UpgradeHold{!d.HasArg("off")})
 
 	case "reassign":
 		i := s.instance(d, 0)

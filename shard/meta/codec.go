@@ -5,19 +5,22 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// FormatVersion is the version of commands, results and snapshots that this binary writes. Apply
-// reads exactly the fields of an entry's own version.
+// FormatVersion is the version of commands, results and snapshots that this binary reads and writes
+// at most. Apply reads exactly the fields of an entry's own version. [Formats] says which one is
+// written.
 //
 // Version history
 //
 //	1  first version
-const FormatVersion = 1
+const (
+	FormatVersion = 1
+	firstFormat   = 1
+)
 
 // Fields are unsigned varints, byte strings after a varint length, and lists after a varint count.
 // No field is optional within a version, but for those of a node's config that its Fields name, and
-// the times of a tier: what an older binary wrote lacks the newer ones. While versions differ no
-// node is created or altered, so an older binary reads no newer config. Strings are copied: the
-// state must not alias an entry.
+// the times of a tier. A command that has more than the first version names its own, see later.
+// Strings are copied: the state must not alias an entry.
 
 func configFields(f *varint.Fields, c *protocol.NodeConfig) {
 	f.Uint32(&c.Fields)

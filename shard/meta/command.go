@@ -25,6 +25,7 @@ const (
 	KindNodeCommit       Kind = 13
 	KindGraceFloorClear  Kind = 14
 	KindInstanceReassign Kind = 15
+	KindUpgradeHold      Kind = 16
 	KindRightsPut        Kind = 20
 	KindRightsRemove     Kind = 21
 	KindTokenPut         Kind = 22
@@ -73,9 +74,13 @@ type Command interface {
 	apply(s *State) Result
 }
 
-// AppendCommand appends the entry for a command: format version, kind, op id, fields.
-func AppendCommand(b []byte, op OpID, c Command) []byte {
-	b = append(b, FormatVersion, byte(c.kind()))
+// AppendCommand appends the entry for a command in the format of this binary. Instances propose what
+// [State.Entry] returns.
+func AppendCommand(b []byte, op OpID, c Command) []byte { return appendEntry(b, FormatVersion, op, c) }
+
+// appendEntry appends the entry for a command: format version, kind, op id, fields.
+func appendEntry(b []byte, format uint8, op OpID, c Command) []byte {
+	b = append(b, format, byte(c.kind()))
 	b = append(b, op[:]...)
 	return varint.Encode(b, c.fields)
 }
@@ -103,6 +108,7 @@ var newCommand = [256]func() Command{
 	KindInstanceDrain:         empty[InstanceDrain],
 	KindInstanceReassign:      empty[InstanceReassign],
 	KindClusterVersion:        empty[ClusterVersion],
+	KindUpgradeHold:           empty[UpgradeHold],
 	KindReplicasetIsReady:     empty[ReplicasetIsReady],
 	KindWeightSet:             empty[WeightSet],
 	KindReplicasetExpel:       empty[ReplicasetExpel],
@@ -134,7 +140,8 @@ func empty[T any, P interface {
 }
 
 // ErrFormat: a newer binary wrote an entry.
-var ErrFormat = errors.New("meta: entry has a format version this binary does not know; upgrade it before it reads this log")
+var ErrFormat = errors.New("meta: entry has a format version this binary does not know; start the newer version, " +
+	"or make a new cluster from a backup that this version can read: signalbox cluster restore")
 
 // CheckFormat reports whether Apply reads entries of this format version. The replica must stop on
 // ErrFormat: Apply would skip what another binary applies.
@@ -148,7 +155,8 @@ func CheckFormat(entry []byte) error {
 // decodeCommand reads an entry. Nil if this version cannot have written it.
 func decodeCommand(entry []byte) (op OpID, c Command) {
 	r := varint.Reader{Rest: entry}
-	if r.Byte() != FormatVersion {
+	format := r.Byte()
+	if format == 0 || format > FormatVersion {
 		return op, nil
 	}
 	command := newCommand[r.Byte()]
@@ -158,7 +166,7 @@ func decodeCommand(entry []byte) (op OpID, c Command) {
 	}
 	c = command()
 	varint.Decode(&r, c.fields)
-	if !r.Done() {
+	if !r.Done() || formatOf(c) > format {
 		return op, nil
 	}
 	return op, c

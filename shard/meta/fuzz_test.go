@@ -103,6 +103,7 @@ func examples() []Command {
 		&TierShards{2, 2},
 		&ShardRemove{305},
 		&TierReplicationFactor{2, 2, 0},
+		&UpgradeHold{true},
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 // NodeCreate decides to create a node and the missing nodes above it.
 //
 // ALREADY_EXISTS if the path is taken. ABORTED if the node at the path is being created, or it or
-// one above it is being dropped. PRECONDITION_FAILED if the members of the cluster have different
-// versions.
+// one above it is being dropped.
 type NodeCreate struct {
 	Path      string
 	Tier      uint8
@@ -46,9 +45,6 @@ func (c *NodeCreate) apply(s *State) Result {
 			return changeInProgress(n)
 		}
 		return refuse(protocol.StatusAlreadyExists, "coordination node %s exists", c.Path)
-	}
-	if res := s.checkSameVersion(); res.Status != protocol.StatusOK {
-		return res
 	}
 	for path := range ancestors(c.Path) {
 		n, ok := s.nodes.get(path)
@@ -102,8 +98,7 @@ func (t *nodeMap) nodeToChange(path string, id uint64) (*Node, Result) {
 // NodeAlter decides on a new config.
 //
 // NOT_FOUND if there is no such node. ABORTED if another change is pending, or Revision is not the
-// node's: the proposer made Config from an older one. PRECONDITION_FAILED if the members of the
-// cluster have different versions.
+// node's: the proposer made Config from an older one.
 type NodeAlter struct {
 	Path      string
 	Node      uint64
@@ -131,9 +126,6 @@ func (c *NodeAlter) apply(s *State) Result {
 	case old.Revision != c.Revision:
 		return refuse(protocol.StatusAborted,
 			"coordination node %s was altered in the meantime; look again and retry", c.Path)
-	}
-	if res := s.checkSameVersion(); res.Status != protocol.StatusOK {
-		return res
 	}
 	n := *old
 	n.Phase = Altering

@@ -17,6 +17,7 @@ func (s *State) headFields(f *varint.Fields) {
 	f.Text(&s.clusterName, maxName)
 	f.Text(&s.clientCluster, maxName)
 	s.clusterVersion.fields(f)
+	f.Bool(&s.upgradeHeld)
 	for i := range s.keys {
 		f.Uint(&s.keys[i].ID)
 		f.Fixed(s.keys[i].Secret[:])

@@ -22,7 +22,7 @@ func Restore(r io.Reader) (*Machine, error) {
 	if string(intro[:len(snapshotMagic)]) != snapshotMagic {
 		return nil, errors.New("these bytes are no snapshot of a meta shard; check which file is restored")
 	}
-	if v := intro[len(snapshotMagic)]; v != FormatVersion {
+	if v := intro[len(snapshotMagic)]; v == 0 || v > FormatVersion {
 		return nil, fmt.Errorf(
 			"the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v, FormatVersion)
 	}

@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// A snapshot is the magic, the format version in a byte, and chunks: 4 bytes big-endian length of
+// A snapshot is the magic, the format version in a byte (the highest that the cluster's version
+// allows), and chunks: 4 bytes big-endian length of
 // the payload, 4 bytes CRC-32C of it, the payload. A payload is a section's number in a byte and
 // its records. Sections come in the order of their numbers; nodes in order of path, ops in order of
 // number, in as many chunks as they need. The end carries the digest, by which the reader checks
@@ -41,7 +42,7 @@ func (m *Machine) BeginSnapshot() *Snapshot { return &Snapshot{m.State} }
 // WriteTo writes the snapshot in many small writes; see Restore. It may be called again.
 func (p *Snapshot) WriteTo(w io.Writer) (int64, error) {
 	out := chunkWriter{w: w}
-	out.write(append([]byte(snapshotMagic), FormatVersion))
+	out.write(append([]byte(snapshotMagic), p.state.Formats().Meta))
 	digest := crc64.New(ecma)
 	section := byte(0)
 	var payload []byte

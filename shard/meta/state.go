@@ -14,6 +14,7 @@ type State struct {
 	clientCluster  string // its id for clients, if that is another one
 	clusterName    string
 	clusterVersion Version
+	upgradeHeld    bool   // the cluster's version stays
 	keys           [2]Key // current, previous
 
 	instanceTable
@@ -41,6 +42,29 @@ func (s *State) ClusterName() string { return s.clusterName }
 
 // ClusterVersion is the version whose rules apply: not above that of any instance.
 func (s *State) ClusterVersion() Version { return s.clusterVersion }
+
+// UpgradeHeld reports whether an operator keeps the cluster's version as it is.
+func (s *State) UpgradeHeld() bool { return s.upgradeHeld }
+
+// Formats returns the highest formats that the cluster's version allows.
+func (s *State) Formats() Formats { return FormatsOf(s.clusterVersion) }
+
+// Entry returns the entry of the meta shard's log for a command, in the highest format that the
+// cluster's version allows. A command that needs a later one is refused.
+func (s *State) Entry(op OpID, c Command) ([]byte, error) {
+	f := s.Formats()
+	if b, ok := c.(*Bootstrap); ok && !s.Bootstrapped() {
+		f = FormatsOf(b.Version)
+	}
+	if need := formatOf(c); need > f.Meta {
+		for _, line := range formats {
+			if line.Meta >= need {
+				return nil, needsVersion(line.from)
+			}
+		}
+	}
+	return appendEntry(nil, f.Meta, op, c), nil
+}
 
 // Keys are the key that signs new tickets and the previous one, which still verifies. The previous
 // one has ID 0 until the first rotation.

@@ -70,6 +70,12 @@ func (t *instanceTable) checkVersion(c, v, lastOfPreviousMajor Version, self uin
 		fits = lastOfPreviousMajor.Major == c.Major && lastOfPreviousMajor.compareMinor(c) == 0 &&
 			lastOfPreviousMajor != (Version{}) && v.Minor <= 1
 	}
+	if !fits && v.compareMinor(c) < 0 {
+		return refuse(protocol.StatusPreconditionFailed,
+			"version %s is older than the cluster's version %s, which cannot go back; use %d.%d, "+
+				"or make a new cluster from a backup of the older version: signalbox cluster restore",
+			v, c, c.Major, c.Minor)
+	}
 	if !fits {
 		return refuse(protocol.StatusPreconditionFailed,
 			"version %s does not go with the cluster's version %s; use %d.%d or the version that follows it",
@@ -91,28 +97,8 @@ func (t *instanceTable) checkVersion(c, v, lastOfPreviousMajor Version, self uin
 	return Result{}
 }
 
-// checkSameVersion refuses while members have different minor versions: one may not know yet what a
-// config means to another. Drops have no config.
-func (t *instanceTable) checkSameVersion() Result {
-	first := -1
-	for i := range t.instances {
-		in := &t.instances[i]
-		switch {
-		case in.Expelled():
-		case first < 0:
-			first = i
-		case in.Version.compareMinor(t.instances[first].Version) != 0:
-			a := &t.instances[first]
-			return refuse(protocol.StatusPreconditionFailed,
-				"DDL in heterogeneous cluster is prohibited. Found `%s` with version `%s`, `%s` with version `%s`; bring all instances to one version first",
-				a.Name, a.Version, in.Name, in.Version)
-		}
-	}
-	return Result{}
-}
-
-// ClusterVersion raises the cluster's version. ABORTED while a member has an older one. It changes
-// nothing unless the version is above the cluster's.
+// ClusterVersion raises the cluster's version. ABORTED while a member has an older one, or while the
+// upgrade is held. It changes nothing unless the version is above the cluster's.
 type ClusterVersion struct {
 	Version Version
 }
@@ -127,6 +113,9 @@ func (c *ClusterVersion) apply(s *State) Result {
 	}
 	if c.Version.Compare(s.clusterVersion) <= 0 {
 		return Result{Revision: unchanged}
+	}
+	if s.upgradeHeld {
+		return refuse(protocol.StatusAborted, "the upgrade is held")
 	}
 	for i := range s.instances {
 		if in := &s.instances[i]; !in.Expelled() && in.Version.Compare(c.Version) < 0 {

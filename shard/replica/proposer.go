@@ -115,7 +115,7 @@ func (p *proposer) send(b *proposal.Batch) {
 	s, q := p.s, &p.s.proposals
 	epoch, seq := b.Epoch, b.Seq
 	commands := uint64(len(b.Origins))
-	entry := b.Encode(shard.Header{Format: shard.FormatVersion, Epoch: epoch,
+	entry := b.Encode(shard.Header{Format: s.cfg.Format(), Epoch: epoch,
 		Seq: seq, LogTime: s.logTime.stamp(), Wall: p.wall()})
 	size := uint64(len(entry))
 	t, err := p.propose(entry, s.cfg.ProposeTimeout)
@@ -184,7 +184,7 @@ func (p *proposer) takeOverIfDue() bool {
 		return due
 	}
 	p.takeOverEpoch = x.Epoch
-	h := shard.Header{Format: shard.FormatVersion, Epoch: x.Epoch, Seq: 1, Wall: p.wall()}
+	h := shard.Header{Format: s.cfg.Format(), Epoch: x.Epoch, Seq: 1, Wall: p.wall()}
 	if x.Again {
 		h.LogTime = s.logTime.stamp()
 		s.counters.repeatedTakeOvers.Add(1)

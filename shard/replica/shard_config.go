@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
@@ -36,6 +37,9 @@ type ShardConfig struct {
 	// Route returns the shard and the epoch of a bucket of a tier, 0 for unknown. The leader's
 	// goroutine calls it. Nil knows no bucket.
 	Route func(tier uint8, bucket uint32) (shard, bucketEpoch uint64)
+	// Format returns the highest format version that may be written: the cluster's version allows
+	// it. It never goes down. Nil: [shard.FormatVersion].
+	Format func() uint8
 	// Heard returns the last receive on a connection by the host's clock, 0 for an unknown one. The
 	// leader's goroutine calls it. Nil knows none.
 	Heard func(conn uint64) time.Duration
@@ -81,6 +85,9 @@ func (cfg *ShardConfig) check(rtt time.Duration) error {
 	}
 	if cfg.InFlight < 0 || cfg.InFlight > 64 {
 		return fmt.Errorf("%d batches in flight, but must be 1 to 64", cfg.InFlight)
+	}
+	if cfg.Format == nil {
+		cfg.Format = func() uint8 { return shard.FormatVersion }
 	}
 	setDefault(&cfg.InFlight, defaultInFlight)
 	setDefault(&cfg.MaxOpenBytes, DefaultMaxOpenBytes)
