@@ -54,7 +54,7 @@ func TestRefusedJoins(t *testing.T) {
 		{"used name", func(c *server.Config) { c.Name = "a" }, []string{"`a` is already joined", "another name"}},
 		{"tier", func(c *server.Config) { c.Tier = "fast" }, []string{`no tier "fast"; the cluster was made with the tiers default: choose`}},
 		{"failure domain", func(c *server.Config) { c.FailureDomain = map[string]string{"rack": "7"} }, []string{"missing failure domain names: DC"}},
-		{"older version", func(c *server.Config) { c.Version = "0.0.1" }, []string{"version 0.0.1 does not go with"}},
+		{"older version", func(c *server.Config) { c.Version = "0.0.1" }, []string{"version 0.0.1 is older than the cluster"}},
 		{"newer version", func(c *server.Config) { c.Version = "9.9.0" }, []string{"version 9.9.0 does not go with"}},
 	} {
 		cfg := good()
