@@ -91,6 +91,9 @@ chaos: ## three instances under faults of forty kinds for MINUTES (default 48: e
 	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
 	  go test ./server/chaos -run 'TestCheckedHistories|TestStoppedClients' -v -timeout 24h
 
+upgrades: ## ROUNDS (default 10) random rounds of a rolling upgrade, back and up again, under load; and a version that writes its new format early must be found
+	SIGNALBOX_UPGRADES=$(or $(ROUNDS),10) go test ./server/chaos -run 'TestRollingUpgrade|TestUpgradeWithoutGate' -v -timeout 24h
+
 flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
 	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h
 
@@ -104,7 +107,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
 
 golden: ## rewrite golden files and scripts; review the result as a diff
-	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/process/... ./shard/ratelimit ./shard/rollout \
+	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
 	  ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
@@ -163,4 +166,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
+.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
