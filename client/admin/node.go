@@ -83,6 +83,20 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 	return w, err
 }
 
+// Effective is the configuration of a new node that is created with this one: with the defaults of
+// what is nil. Errors: BadRequest, as of NodeTree.Create.
+func (n NodeConfig) Effective() (NodeConfig, error) {
+	given, err := n.wire()
+	if err != nil {
+		return NodeConfig{}, err
+	}
+	w := protocol.NodeInfo{}
+	if w.Config, err = protocol.DefaultNodeConfig().Merge(given); err != nil {
+		return NodeConfig{}, err
+	}
+	return nodeInfo(&w).Config, nil
+}
+
 func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
 	if value != nil {
 		w.Fields |= mark
