@@ -61,7 +61,7 @@ var layers = []struct {
 	{"bench", []string{"bench", "loadgen", "client", "protocol", "server"}},
 	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "server/release", "protocol"}},
 	{"cmd/signalbox-mcp", []string{"cmd/signalbox-mcp", "client", "server/release", "protocol/boottime"}},
-	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack"}},
+	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack", "shard/rollout"}},
 }
 
 // modules lists the foreign modules that rooms may import beyond the standard library; rooms that
