@@ -13,6 +13,7 @@ const (
 	exitNotAcquired = 3
 	exitLost        = 4
 	exitUnreachable = 5
+	exitDifference  = 6
 )
 
 // codeError is an error with an exit code. A quiet one is not printed, because the output or a

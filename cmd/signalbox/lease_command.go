@@ -50,13 +50,15 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 // than what the server accepts.
 const maxRead = 2 << 20
 
+// standardInput is what it is called in errors.
+const standardInput = "standard input"
+
 func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
-	const stdin = "standard input"
 	if a.afterRead != nil {
 		defer a.afterRead()
 	}
 	if name == "-" {
-		return interruptible(ctx, stdin, func() ([]byte, error) { return file.ReadAll(a.stdin, stdin, maxRead) })
+		return interruptible(ctx, standardInput, func() ([]byte, error) { return file.ReadAll(a.stdin, standardInput, maxRead) })
 	}
 	return interruptible(ctx, name, func() ([]byte, error) {
 		b, err := file.Read(name, maxRead)

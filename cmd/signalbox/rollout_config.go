@@ -175,6 +175,11 @@ func parseRollout(b []byte) (c rollout.Config, err error) {
 	if err := d.Decode(&f); err != nil && err != io.EOF {
 		return c, usagef("the config cannot be read: %v", err)
 	}
+	return f.config()
+}
+
+// config is the config that the file has.
+func (f *rolloutFile) config() (c rollout.Config, err error) {
 	c = rollout.Config{
 		ExplicitCodes: f.ExplicitCodes, ImplicitAfter: time.Duration(f.ImplicitAfter),
 		ImplicitAttempts: f.ImplicitAttempts, StallTimeout: time.Duration(f.StallTimeout),

@@ -53,7 +53,7 @@ Start a server with "signalbox dev" (temporary) or "signalbox serve", then try
   signalbox sem describe backup
 
 Exit codes: 0 ok, 1 error, 2 usage, 3 not acquired in time, 4 lost while holding, 5 unreachable,
-else the code of the command that was run.`,
+6 a difference that apply --dry-run found, else the code of the command that was run.`,
 		SilenceUsage:      true,
 		SilenceErrors:     true,
 		DisableAutoGenTag: true,
@@ -84,7 +84,7 @@ else the code of the command that was run.`,
 	root.AddCommand(
 		devCmd(a), serveCmd(a),
 		lockCmd(a), onceCmd(a), semCmd(a), electCmd(a), serviceCmd(a), configCmd(a),
-		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), httpCmd(a), topCmd(a), loadCmd(a),
+		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), applyCmd(a), exportCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), httpCmd(a), topCmd(a), loadCmd(a),
 		contextCmd(a), versionCmd(a),
 	)
 	initDefaults(root)

@@ -23,7 +23,7 @@ func semCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a persistent semaphore", "")
 	c.Example = `  signalbox sem create slots --limit 3 --data 'three at a time'
   signalbox sem create gpu --slot g0:mem=40 --slot g1:mem=80 --policy fair --weight research=2`
-	limit := parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
+	limit := addLimitFlag(c)
 	addDataFlags(c, "Data of the semaphore", maxData)
 	flags, reason := addQueueFlags(c), addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -32,13 +32,11 @@ func semCreate(a *app) *cobra.Command {
 			return err
 		}
 		opts, slots, err := flags.options(cmd)
-		switch {
-		case err != nil:
+		if err == nil {
+			*limit, err = limitOf(cmd, *limit, slots)
+		}
+		if err != nil {
 			return err
-		case slots > 0 && cmd.Flag("limit").Changed && *limit != slots:
-			return usagef("--limit is %s and there are %d slots; leave --limit out: it is their number", cell(amount(*limit)), slots)
-		case slots > 0:
-			*limit = slots
 		}
 		return inv.withSession(func(s *client.Session) error {
 			err := s.Create(inv.ctx, args[0], *limit, data, append(opts, client.AlterReason(*reason))...)
@@ -47,6 +45,17 @@ func semCreate(a *app) *cobra.Command {
 		})
 	})
 	return c
+}
+
+// limitOf is the limit of a semaphore with so many slots, 0 for none.
+func limitOf(c *cobra.Command, limit, slots uint64) (uint64, error) {
+	switch {
+	case slots > 0 && c.Flag("limit").Changed && limit != slots:
+		return 0, usagef("--limit is %s and there are %d slots; leave --limit out: it is their number", cell(amount(limit)), slots)
+	case slots > 0:
+		return slots, nil
+	}
+	return limit, nil
 }
 
 func semAcquire(a *app) *cobra.Command {
@@ -113,6 +122,11 @@ Run the command again with the same file to extend the session.`)
 		return inv.acquireWithFile(*sessionFile, h, acquire)
 	})
 	return c
+}
+
+// addLimitFlag adds the flag for a new semaphore's units.
+func addLimitFlag(c *cobra.Command) *uint64 {
+	return parsedVar(c.Flags(), "limit", "1", parseAmount, "Number of units, 1 to max.")
 }
 
 // warnOfLimit warns that a semaphore exists with another limit than it was to be made with.

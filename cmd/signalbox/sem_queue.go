@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
 
@@ -94,6 +95,42 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		opts = append(opts, client.KeepHistory(*q.history))
 	}
 	return opts, limit, nil
+}
+
+// semaphore is the limit and the options of a semaphore that is made with these flags; named are
+// slots that are given in another way.
+func (q *queueFlags) semaphore(c *cobra.Command, limit uint64, named []client.Slot) (uint64, client.SemaphoreOptions, error) {
+	var o client.SemaphoreOptions
+	opts, slots, err := q.options(c)
+	if err != nil {
+		return 0, o, err
+	}
+	given := func(name string) bool { return c.Flag(name).Changed }
+	switch {
+	case given("weight") || *q.policy == client.PolicyFair:
+		o.Policy = client.PolicyFair
+		o.Weights, _ = parseWeights(*q.weights) // options has read them
+	case given("aging"):
+		o.Policy, o.Aging = client.PolicyPriority, *q.aging
+	case *q.policy == client.PolicyPriority:
+		o.Policy, o.Aging = client.PolicyPriority, client.DefaultAging
+	}
+	if named == nil {
+		named = parseSlots(*q.slots)
+	}
+	for _, s := range named {
+		o.Slots, slots = append(o.Slots, client.SlotStatus{Slot: s}), uint64(len(named))
+	}
+	o.Numbered, o.MaxHold, o.Extend = given("slots"), *q.bounds.maxHold, *q.bounds.extend
+	o.Preempt, o.Grace, o.MinHold = *q.preempt.mode, *q.preempt.grace, *q.preempt.minHold
+	switch {
+	case given("history"):
+		o.History = *q.history
+	case len(opts)+len(named) > 0:
+		o.History = protocol.MaxHistory
+	}
+	limit, err = limitOf(c, limit, slots)
+	return limit, o, err
 }
 
 func parseWeights(list []string) (map[string]uint64, error) {
