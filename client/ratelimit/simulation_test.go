@@ -95,6 +95,7 @@ type simClient struct {
 	leader         *simLeader // whom it asks
 	hears          float64    // when it hears of the latest leader
 	together       float64    // what its calls of several leaves got in the present window
+	got            float64    // amount that it was admitted since it began
 }
 
 // simCaller is what a process calls for at a leaf, or at several together.
@@ -288,8 +289,9 @@ func (x *simulation) clone() *core.Tree {
 	return tree
 }
 
-func (x *simulation) admit(path string, amount uint64) {
+func (x *simulation) admit(c *simClient, path string, amount uint64) {
 	x.admitted++
+	c.got += float64(amount)
 	x.got[path] += float64(amount)
 	for p := path; p != ""; p = parent(p) {
 		if !x.meters[p].take(x.now, float64(amount)) {
@@ -418,7 +420,7 @@ func (x *simulation) use(c *simClient) {
 	for _, ended := range ended {
 		if ended.err == nil {
 			for _, l := range ended.leaves {
-				x.admit(l.path, ended.amount)
+				x.admit(c, l.path, ended.amount)
 			}
 			if len(ended.leaves) > 1 {
 				c.together += float64(ended.amount)
@@ -448,7 +450,7 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 			l.attempt(q.amount)
 			if len(q.leaves) == 1 && l.queued.Load() == 0 && l.decide(at, q.amount) {
 				l.allowed.Add(q.amount)
-				x.admit(l.path, q.amount)
+				x.admit(c, l.path, q.amount)
 				continue
 			}
 			l.refuse(q.amount)
@@ -463,7 +465,7 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 		w := &call{leaves: q.leaves, amount: q.amount}
 		if l := q.leaves[0]; len(q.leaves) == 1 && l.queued.Load() == 0 && l.decide(at, q.amount) {
 			l.allowed.Add(q.amount)
-			x.admit(l.path, q.amount)
+			x.admit(c, l.path, q.amount)
 			continue
 		}
 		for _, l := range q.leaves {

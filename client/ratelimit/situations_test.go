@@ -21,7 +21,10 @@ type situation struct {
 type program struct {
 	leaves []int // nil: all; of a tree without children there is one
 	calls  []simCaller
-	at     []int // the leaves that these call
+	at     []int   // the leaves that these call
+	every  float64 // ms after which it is killed, and another process begins; 0: it lives
+	client *simClient
+	began  float64
 }
 
 func leaves(n int, c protocol.LimitConfig) (list []protocol.LimitConfig) {
@@ -31,33 +34,47 @@ func leaves(n int, c protocol.LimitConfig) (list []protocol.LimitConfig) {
 	return list
 }
 
-func (s *situation) run(t *testing.T, seed uint64, seconds float64) *simulation {
+func (s *situation) begin(t *testing.T, seed uint64) *simulation {
 	x := newWorld(t, seed, s.root, s.children...)
 	x.still = true
 	for i := range s.resting {
 		x.begin(x.add(), x.leaves[i%len(x.leaves)])
 	}
 	for i := range s.programs {
-		p := &s.programs[i]
-		paths := x.leaves
-		if p.leaves != nil {
-			paths = nil
-			for _, k := range p.leaves {
-				paths = append(paths, x.leaves[k])
-			}
-		}
-		c := x.add()
-		opened := x.begin(c, paths...)
-		for k := range p.calls {
-			q := p.calls[k]
-			q.leaves = []*leaf{opened[p.at[k]]}
-			c.callers = append(c.callers, &q)
-		}
-	}
-	for end := x.now + seconds*1000; x.now < end; {
-		x.step()
+		x.startProgram(&s.programs[i])
 	}
 	return x
+}
+
+// run runs for some seconds. Programs that do not live are killed, and begin again.
+func (s *situation) run(x *simulation, seconds float64) {
+	for end := x.now + seconds*1000; x.now < end; {
+		for i := range s.programs {
+			if p := &s.programs[i]; p.every > 0 && x.now >= p.began+p.every {
+				x.kill(p.client)
+				x.startProgram(p)
+			}
+		}
+		x.step()
+	}
+}
+
+func (x *simulation) startProgram(p *program) {
+	paths := x.leaves
+	if p.leaves != nil {
+		paths = nil
+		for _, k := range p.leaves {
+			paths = append(paths, x.leaves[k])
+		}
+	}
+	c := x.add()
+	p.client, p.began = c, x.now
+	opened := x.begin(c, paths...)
+	for k := range p.calls {
+		q := p.calls[k]
+		q.leaves = []*leaf{opened[p.at[k]]}
+		c.callers = append(c.callers, &q)
+	}
 }
 
 // TestSituations: who calls has the limit, whatever rests beside it.
@@ -104,9 +121,44 @@ func TestSituations(t *testing.T) {
 		programs: []program{{calls: many, at: at}, {calls: []simCaller{{amount: 600_000, waits: true}}, at: []int{0}}}})
 	for i := range list {
 		s := &list[i]
-		x := s.run(t, uint64(i), 5)
+		x := s.begin(t, uint64(i))
+		s.run(x, 5)
 		if x.windows < 2 {
 			t.Errorf("%s: only %d seconds were compared", s.name, x.windows)
+		}
+	}
+}
+
+// TestKilledProgramsCostLittle: beside programs that are started and killed again and again, one
+// that lives has nine tenths of the limit.
+func TestKilledProgramsCostLittle(t *testing.T) {
+	waits, denied := simCaller{amount: 1000, waits: true}, simCaller{amount: 1000}
+	seed := uint64(0)
+	for _, rate := range []uint64{30_000, 200_000, 1_000_000} {
+		for _, lease := range []uint64{500, 1000, 3000, 20_000} {
+			for _, every := range []float64{200, 400, 600} {
+				for _, calls := range []simCaller{waits, denied} {
+					if seed++; rate < 100_000 && !calls.waits {
+						continue // without a lease it asks again and again for units to have them here
+					}
+					s := situation{root: protocol.LimitConfig{Rate: rate, Lease: lease, Burst: 100 + seed%3*700}}
+					s.programs = []program{{calls: []simCaller{calls}, at: []int{0}}, {calls: []simCaller{waits}, at: []int{0}, every: every}}
+					if seed%4 == 0 { // of another tenant
+						s.children = leaves(2, protocol.LimitConfig{Unlimited: true})
+						s.programs[1].at[0] = 1
+					}
+					x := s.begin(t, seed)
+					s.run(x, 2)
+					healthy := s.programs[0].client
+					before, from := healthy.got, x.now
+					s.run(x, 3)
+					got, limit := healthy.got-before, float64(rate)*(x.now-from)/1000
+					if got < 0.9*limit {
+						t.Errorf("rate %d, burst %d ms, lease %d ms, killed every %.0f ms, waits %t, %d resources: %.1f %% of the limit",
+							rate/1000, s.root.Burst, lease, every, calls.waits, len(x.meters), 100*got/limit)
+					}
+				}
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ const liveLate = 300
 // nothing is known to have changed: clients that are gone without a word have no demand.
 func (l *Leases) computeDue() bool {
 	since := lessBy(l.now, l.computed)
-	return !l.learning && (l.dirty && since >= computeEvery || l.shortages > 0 && since >= expireEvery || since >= l.length/3)
+	return !l.learning && (l.dirty && since >= computeEvery || (l.shortages > 0 || l.growing) && since >= expireEvery || since >= l.length/3)
 }
 
 // live reports whether a holding's client asks for something. One that is idle has no share.
@@ -45,8 +45,11 @@ func (l *Leases) least(h *holding) uint64 {
 
 // wants is the demand of a holding that others have to leave to it. The demand that a client
 // reports is a fifth above the average of its calls: most of that fifth it has only as far as
-// nobody else wants it.
-func (l *Leases) wants(h *holding) uint64 {
+// nobody else wants it. A session that began a moment ago is to show first that it lives.
+func (l *Leases) wants(h *holding) uint64 { return min(h.asks(), l.newRate(h)) }
+
+// asks is what its client asks for, however new it is.
+func (h *holding) asks() uint64 {
 	if h.waiting > 0 {
 		return maxRate
 	}
@@ -64,6 +67,8 @@ func (l *Leases) compute(tree *Tree) {
 	if len(l.nodes) == 0 {
 		return
 	}
+	steady := 0
+	l.growing = false
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
 		n := &l.nodes[i]
 		n.demand, n.lendable, n.calling = 0, 0, 0
@@ -71,8 +76,14 @@ func (l *Leases) compute(tree *Tree) {
 			if h.needUntil <= l.now {
 				h.need, h.needAbove = 0, 0
 			}
+			if h.waiting > 0 && h.remote && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
+				h.waiting, h.lacksSince, l.lapsed = 0, 0, l.now
+			}
 			if h.cramped = false; l.live(h) {
-				n.calling++
+				if n.calling++; h.refreshed >= h.member.joined+newAge {
+					steady++
+				}
+				l.growing = l.growing || l.newRate(h) < maxRate
 				n.demand, n.lendable = addUpTo(n.demand, l.wants(h), n.rate), n.rate
 			}
 		}
@@ -82,6 +93,7 @@ func (l *Leases) compute(tree *Tree) {
 			n.lendable = addUpTo(n.lendable, l.nodes[c].lendable, n.rate)
 		}
 	}
+	l.steady = steady
 	root := &l.nodes[0]
 	root.target = root.demand
 	root.lend = min(root.lendable, root.rate-root.target) / 2

@@ -50,7 +50,9 @@ type Leases struct {
 	short     uint64 // since when there are some; 0: there are none
 	missing   uint64 // the rate that they lack, of the last computation
 	announce  bool   // the configuration has changed: all are to refresh
-	lapsed    uint64 // when a lease ended that its client did not give back; 0: none did
+	lapsed    uint64 // when a client was gone without giving its lease or its turn back; 0: none was
+	steady   int    // sessions that ask for something and did not begin a moment ago, of the last computation
+	growing   bool   // the share of one that began a moment ago is held down
 	notifyAt  uint64
 
 	parts   []part // scratch
@@ -356,12 +358,13 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 }
 
 // Lengths of leases of sessions that began a moment ago, in ms. A program that is killed soon after
-// it began costs its neighbours little. So long as some are killed, the leases of those that begin
-// are small, too.
+// it began costs its neighbours little. So long as some are killed, the shares of those that begin
+// are small, too: of a limit they have as much as their age of growTime, up to newAge.
 const (
 	firstLength   = 250
 	secondLength  = 500
-	newAge        = 800
+	newAge        = 700
+	growTime      = 12_000
 	lapsesMatter  = 10_000
 	smallFraction = 50
 )
@@ -384,14 +387,14 @@ func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
 	return min(length, l.length)
 }
 
-// newRate bounds the rate of a lease of a session that began a moment ago, while programs die and
-// others would lack what a dead one holds.
+// newRate bounds the rate of a session that began a moment ago, while programs die and others
+// would lack what a dead one holds. It is as old as it was when it was last heard of.
 func (l *Leases) newRate(h *holding) uint64 {
-	age := lessBy(l.now, h.member.joined)
-	if age >= newAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.nodes[0].calling < 2 {
+	age := lessBy(h.refreshed, h.member.joined)
+	if age >= newAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.steady == 0 {
 		return maxRate
 	}
-	return mulDiv(l.nodes[h.node].rate, max(age, 20), 2500)
+	return max(mulDiv(l.nodes[h.node].rate, max(age, 20), growTime), 1)
 }
 
 // due is the rate and burst of a holding's next lease.
@@ -409,11 +412,9 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		return rate, burst
 	}
 	rate, burst = h.leased, h.leasedBurst
-	if most := l.newRate(h); rate > most {
-		h.isNew = true
+	most := l.newRate(h)
+	if h.isNew = most < h.asks(); rate > most {
 		rate, burst = most, mulDiv(burst, most, rate)
-	} else {
-		h.isNew = false
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
 		!differs(held.Burst, burst) &&
@@ -485,7 +486,7 @@ func (l *Leases) Next() (at uint64, ok bool) {
 		return l.computed + computeEvery, true
 	case l.freed && l.shortages > 0:
 		return l.notifyAt, true
-	case l.shortages > 0:
+	case l.shortages > 0 || l.growing:
 		return l.computed + expireEvery, true
 	case len(l.members) > 0: // those that are gone without a word are not kept
 		return l.computed + l.length, true

@@ -179,7 +179,7 @@ func (l *Leases) weight(h *holding) uint64 {
 		return h.target
 	}
 	n := &l.nodes[h.node]
-	return max(n.rate/(n.calling+1), 1)
+	return max(min(n.rate/(n.calling+1), l.newRate(h)), 1)
 }
 
 // serve grants as many of the calls as can be, from the first one on.

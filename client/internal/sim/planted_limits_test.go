@@ -87,4 +87,9 @@ var limitFaults = []plantedFault{
 		[]string{"sent+int64(x.Length)*1e6/beliefDen*beliefNum)", "sent+int64(x.Length)*5e6)"},
 		"client/ratelimit", "TestSimulation", "",
 	},
+	{
+		"limit-dead-share", "shard/ratelimit/compute.go",
+		[]string{"return min(h.asks(), l.newRate(h))", "return h.asks()"},
+		"client/ratelimit", "TestKilledProgramsCostLittle", "",
+	},
 }
