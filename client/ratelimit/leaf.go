@@ -32,15 +32,16 @@ type leaf struct {
 	refused                             atomic.Uint64 // the largest amount that Allow refused since the machine looked
 	poked                               atomic.Bool   // the machine knows that calls were refused
 
-	users   int // limiters
+	users   int // limiters; 0: it was closed
+	place   int // in the part's list
 	err     error
 	demand  demand
-	queue   []*call // some of them may be finished
-	waiting uint64  // amount in the queue
-	gaveUp  uint64  // amount of calls that left the queue
-	lately  bool    // a call waited since the last look at the demand
-	stale   bool    // the server is to describe it
-	active  bool    // it is among the part's active ones
+	queue   queue
+	waiting uint64 // amount in the queue
+	gaveUp  uint64 // amount of calls that left the queue
+	lately  bool   // a call waited since the last look at the demand
+	stale   bool   // the server is to describe it
+	active  bool   // it is among the part's active ones
 
 	statement   []byte
 	rate, burst uint64 // of the lease
@@ -63,6 +64,7 @@ type leaf struct {
 // call is a call that waits in the queues of its leaves.
 type call struct {
 	leaves   []*leaf
+	places   []place // in the queues of these
 	amount   uint64
 	spent    bool // the amount was used already
 	finished bool
@@ -79,6 +81,50 @@ type call struct {
 	took   []taken   // what its amount was taken from
 	asked  [][]*leaf // of each tree, the leaves whose units the server gives out
 	grants []grant   // of the first of these trees
+}
+
+// queue is the calls that wait at a leaf, in the order in which they came. Calls leave it at any
+// place, as those do that give up.
+type queue struct{ first, last *place }
+
+// place is a call's in the queue of one of its leaves.
+type place struct {
+	call           *call
+	previous, next *place
+}
+
+func (q *queue) add(p *place) {
+	if p.previous = q.last; q.last == nil {
+		q.first = p
+	} else {
+		q.last.next = p
+	}
+	q.last = p
+}
+
+func (q *queue) remove(p *place) {
+	if p.previous == nil {
+		q.first = p.next
+	} else {
+		p.previous.next = p.next
+	}
+	if p.next == nil {
+		q.last = p.previous
+	} else {
+		p.next.previous = p.previous
+	}
+	p.previous, p.next = nil, nil
+}
+
+// calls yields the calls from a place on. The one that it has yielded may leave the queue.
+func (p *place) calls(yield func(*place, *call) bool) {
+	for p != nil {
+		next := p.next
+		if !yield(p, p.call) {
+			return
+		}
+		p = next
+	}
 }
 
 // taken is the bucket of a leaf that an amount was taken from.
@@ -210,14 +256,10 @@ func (l *leaf) largest() uint64 {
 
 // head is the first call that waits.
 func (l *leaf) head() *call {
-	for len(l.queue) > 0 && l.queue[0].finished {
-		l.queue[0] = nil
-		l.queue = l.queue[1:]
-	}
-	if len(l.queue) == 0 {
+	if l.queue.first == nil {
 		return nil
 	}
-	return l.queue[0]
+	return l.queue.first.call
 }
 
 // sees notes when there were calls.

@@ -23,7 +23,6 @@ type machine struct {
 	seq   uint64 // of the latest refresh or acquire: a tree that is opened again has higher ones than before
 	out   []action
 	ended []*call
-	runs  uint64 // calls of it
 }
 
 // Times in ns.
@@ -48,10 +47,11 @@ type part struct {
 	err     error  // why there will be none
 	gen     uint64 // of the session: answers to the one before count for nothing
 
-	leaves []*leaf // in the order in which they were opened
-	active []*leaf // those of which something is to be done; 10,000 that rest cost nothing
-	byPath map[string]*leaf
-	closed []protocol.LimitLeaf // to be reported
+	leaves  []*leaf // in any order
+	active  []*leaf // those of which something is to be done; 10,000 that rest cost nothing
+	opening []*leaf // those that the server has not described, and of which nobody has called any
+	byPath  map[string]*leaf
+	closed  []protocol.LimitLeaf // to be reported
 
 	joined, before      bool
 	joining, refreshing bool
@@ -63,10 +63,13 @@ type part struct {
 	sent, looked        int64
 	due                 int64 // a refresh that is due for other reasons than time; 0: none is
 	poked               bool  // a demand may have changed
-	tryAt               int64 // after a failure
-	contact             int64 // when the server has answered last
-	floored             bool  // floors count, as the server cannot be reached
-	forgotten           bool  // the server knows of no leaf, and none is open
+	wake                int64 // what next returns, if it is known
+	wakeKnown           bool
+	looks               uint64 // so many leaves and calls were looked at: what the machine's work is
+	tryAt               int64  // after a failure
+	contact             int64  // when the server has answered last
+	floored             bool   // floors count, as the server cannot be reached
+	forgotten           bool   // the server knows of no leaf, and none is open
 	opened              chan struct{}
 
 	asks []uint64 // numbers of the acquires whose units may be used yet
@@ -116,16 +119,28 @@ func (m *machine) open(now int64, p *part, path string) *leaf {
 		return l
 	}
 	l := newLeaf(p, path)
-	p.leaves = append(p.leaves, l)
+	l.place, p.leaves = len(p.leaves), append(p.leaves, l)
 	p.byPath[path] = l
 	p.leaving, p.forgotten, p.due = false, false, now
-	p.activate(l)
-	m.step(now, p)
+	p.opening = append(p.opening, l)
+	switch at := p.tryAt; { // nothing else has changed: a step would look at all leaves
+	case p.session == 0 || p.err != nil || p.joining || p.refreshing:
+	default:
+		if p.joined {
+			at = max(at, p.sent+refreshGap)
+		}
+		if now >= at {
+			m.step(now, p)
+		} else if p.wake == 0 || at < p.wake {
+			p.wake = at
+		}
+	}
 	return l
 }
 
+// activate notes that something is to be done for a leaf, unless it was closed.
 func (p *part) activate(l *leaf) {
-	if !l.active {
+	if !l.active && l.users > 0 {
 		l.active = true
 		p.active = append(p.active, l)
 	}
@@ -144,8 +159,11 @@ func (m *machine) release(now int64, l *leaf, err error) (left chan struct{}) {
 	}
 	m.fail(now, l, err)
 	l.drop(now)
-	same := func(x *leaf) bool { return x == l }
-	p.leaves, p.active = slices.DeleteFunc(p.leaves, same), slices.DeleteFunc(p.active, same)
+	last := len(p.leaves) - 1
+	p.leaves[l.place] = p.leaves[last]
+	p.leaves[l.place].place = l.place
+	p.leaves[last] = nil
+	p.leaves = p.leaves[:last]
 	delete(p.byPath, l.path)
 	p.closed = append(p.closed, protocol.LimitLeaf{Path: []byte(l.path), Closed: true, Allowed: l.allowed.Load(),
 		Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()})
@@ -157,7 +175,9 @@ func (m *machine) release(now int64, l *leaf, err error) (left chan struct{}) {
 		p.left = make(chan struct{})
 	}
 	left = p.left
-	m.step(now, p)
+	if len(p.leaves) == 0 || p.session != 0 && !p.joining && !p.refreshing {
+		m.step(now, p)
+	}
 	return left
 }
 
@@ -174,7 +194,9 @@ func (m *machine) finish(c *call, err error) {
 		return
 	}
 	c.finished, c.err = true, err
-	for _, l := range c.leaves {
+	c.changed()
+	for i, l := range c.leaves {
+		l.queue.remove(&c.places[i])
 		l.waiting -= c.amount
 		l.queued.Add(-1)
 		if err != nil {
@@ -189,14 +211,20 @@ func (m *machine) finish(c *call, err error) {
 	m.ended = append(m.ended, c)
 }
 
+// changed notes that the parts of a call may have to do something earlier than was known.
+func (c *call) changed() {
+	for _, l := range c.leaves {
+		l.part.wakeKnown = false
+	}
+}
+
 // enqueue puts a call at the end of the queues of its leaves.
 func (m *machine) enqueue(now int64, c *call) {
 	c.done = make(chan struct{})
-	for _, l := range c.leaves {
-		if len(l.queue) > 1024 && len(l.queue) > 2*int(l.queued.Load()) { // most have given up
-			l.queue = slices.DeleteFunc(l.queue, func(c *call) bool { return c.finished })
-		}
-		l.queue = append(l.queue, c)
+	c.places = make([]place, len(c.leaves))
+	for i, l := range c.leaves {
+		c.places[i].call = c
+		l.queue.add(&c.places[i])
 		l.waiting += c.amount
 		l.lately = true
 		l.queued.Add(1)
@@ -262,6 +290,7 @@ func (p *part) outdated() {
 		l.stale = true
 		p.activate(l)
 	}
+	p.opening = nil
 }
 
 // attached gives a part its session.
@@ -281,8 +310,8 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 // detach forgets what is asked for a leaf's calls.
 func (m *machine) detach(l *leaf) {
 	l.asking, l.askAt = false, 0
-	for _, c := range l.queue {
-		if c.asking && !c.finished {
+	for _, c := range l.queue.first.calls {
+		if c.asking {
 			m.giveBack(c)
 		}
 	}
@@ -290,7 +319,7 @@ func (m *machine) detach(l *leaf) {
 
 // lost notes that a part's session has ended. With an error there will be no other one.
 func (m *machine) lost(now int64, p *part, err error) {
-	p.session, p.err = 0, err
+	p.session, p.err, p.wakeKnown = 0, err, false
 	p.gen++
 	p.joined, p.joining, p.refreshing = false, false, false
 	for _, l := range p.leaves {
@@ -330,7 +359,15 @@ func (p *part) notifyOpened() {
 }
 
 // next is when to call step; 0: nothing is to be done.
-func (p *part) next(now int64) (at int64) {
+func (p *part) next(now int64) int64 {
+	if !p.wakeKnown {
+		p.wake, p.wakeKnown = p.soonest(now), true
+	}
+	return p.wake
+}
+
+func (p *part) soonest(now int64) (at int64) {
+	p.looks += uint64(len(p.active))
 	soonest := func(t int64) {
 		if t > 0 && (at == 0 || t < at) {
 			at = t
@@ -359,12 +396,12 @@ func (p *part) next(now int64) (at int64) {
 
 // wakeAt is when the queue's next call may be admitted, or asked for; 0: when something changes.
 func (l *leaf) wakeAt(now int64) (at int64) {
-	for i, k := 0, 0; i < len(l.queue) && k < lookAhead; i++ {
-		c := l.queue[i]
-		if c.finished {
-			continue
+	looked := 0
+	for _, c := range l.queue.first.calls {
+		if looked++; looked > lookAhead {
+			break
 		}
-		k++
+		l.part.looks++
 		t := int64(0)
 		if len(c.leaves) > 1 {
 			if c.asking {
@@ -391,6 +428,9 @@ func (l *leaf) wakeAt(now int64) (at int64) {
 // refreshAt is when the next refresh is due.
 func (p *part) refreshAt(now int64) int64 {
 	at := p.sent + idleRefresh
+	if len(p.opening) > 0 {
+		at = p.sent + refreshGap
+	}
 	if len(p.closed) > 0 || p.leaving {
 		at = p.sent
 	}
@@ -433,7 +473,8 @@ func (m *machine) tick(now int64) {
 
 // step does what is due of a part.
 func (m *machine) step(now int64, p *part) {
-	m.runs++
+	p.wakeKnown = false
+	p.looks += uint64(len(p.active))
 	if p.err != nil {
 		return
 	}
@@ -513,9 +554,14 @@ func (m *machine) refresh(now int64, p *part) {
 	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq, BucketEpoch: p.bucketEpoch,
 		LeaderEpoch: p.leaderEpoch}
 	a := action{kind: doRefresh, part: p, msg: q}
+	some := min(len(p.opening), protocol.MaxLimitLeaves)
+	for _, l := range p.opening[:some] {
+		p.activate(l)
+	}
+	p.opening = p.opening[some:]
 	p.active = slices.DeleteFunc(p.active, func(l *leaf) bool {
 		l.sees(now)
-		if l.resting(now) {
+		if l.resting(now) || l.users == 0 {
 			l.active = false
 		}
 		return !l.active
@@ -608,6 +654,7 @@ func final(err error) bool {
 
 // refused notes a failure.
 func (m *machine) refused(now int64, p *part, err error) {
+	p.wakeKnown = false
 	p.failed++
 	switch {
 	case errors.Is(err, protocol.StatusPreconditionFailed):
@@ -700,8 +747,8 @@ func (m *machine) recheck(now int64, l *leaf) {
 	if most == unknown || l.shadow.Load() {
 		return
 	}
-	for _, c := range l.queue {
-		if !c.finished && c.amount > most {
+	for _, c := range l.queue.first.calls {
+		if c.amount > most {
 			m.finish(c, impossible(l, c.amount))
 		}
 	}

@@ -11,13 +11,12 @@ import (
 // the server gives out. A call of several leaves that waits for another one does not hold up those
 // behind it: they leave it what it needs here by then.
 func (m *machine) pump(now int64, l *leaf) {
-	l.head()
 	reserved, looked := uint64(0), 0
-	for i := 0; i < len(l.queue) && looked < lookAhead; i++ {
-		c := l.queue[i]
-		if c.finished {
-			continue
+	for at, c := range l.queue.first.calls {
+		if looked == lookAhead {
+			break
 		}
+		l.part.looks++
 		if l.err != nil {
 			m.finish(c, l.err)
 			continue
@@ -44,15 +43,18 @@ func (m *machine) pump(now int64, l *leaf) {
 			continue
 		}
 		if b := l.deciding(now); b == nil || b.rate == 0 {
-			m.ask(now, l, i)
+			m.ask(now, l, at)
 		} else {
-			for _, c := range l.queue[i:min(i+lookAhead, len(l.queue))] {
-				c.hear()
+			heard := 0
+			for _, c := range at.calls {
+				if c.hear(); heard == lookAhead {
+					break
+				}
+				heard++
 			}
 		}
 		break
 	}
-	l.head()
 }
 
 // hear notes that the first answer to a call has come.
@@ -92,8 +94,8 @@ func (l *leaf) takeBeside(now int64, amount, reserved uint64) bool {
 	return l.decide(now, amount)
 }
 
-// ask asks the server for the units of the calls of one leaf, from the i-th of the queue on.
-func (m *machine) ask(now int64, l *leaf, i int) {
+// ask asks the server for the units of the calls of one leaf, from a place of the queue on.
+func (m *machine) ask(now int64, l *leaf, from *place) {
 	p := l.part
 	if l.asking || now < l.askAt || !p.joined || p.session == 0 {
 		return
@@ -106,10 +108,12 @@ func (m *machine) ask(now int64, l *leaf, i int) {
 		Leaves: []protocol.LimitNeed{l.needs(now)}}
 	a := action{kind: doAcquire, part: p, msg: q, leaves: []*leaf{l}}
 	sum := uint64(0)
-	for ; i < len(l.queue) && len(q.Calls) < protocol.MaxLimitCalls; i++ {
-		c := l.queue[i]
-		if c.finished || len(c.leaves) > 1 {
+	for _, c := range from.calls {
+		if len(c.leaves) > 1 {
 			continue
+		}
+		if len(q.Calls) == protocol.MaxLimitCalls {
+			break
 		}
 		if sum += c.amount; len(q.Calls) > 0 && sum > l.most.Load() {
 			break
@@ -137,6 +141,7 @@ func (m *machine) together(now int64, c *call, at *leaf) (waits int64, here bool
 	if c.asking {
 		return demandGap, false
 	}
+	c.changed()
 	var remote []*leaf
 	for _, l := range c.leaves {
 		if l.err != nil {
@@ -226,6 +231,7 @@ func (m *machine) askTogether(now int64, c *call) {
 
 // giveBack returns what a call has taken of leases, and of trees that have granted it.
 func (m *machine) giveBack(c *call) {
+	c.changed()
 	for _, t := range c.took {
 		t.bucket.giveBack(c.amount)
 	}
@@ -316,8 +322,11 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 		granted += c.amount
 	}
 	unused := granted
-	for i := 0; i < len(l.queue) && unused > 0; i++ { // those that gave up leave their units to others
-		if c := l.queue[i]; !c.finished && len(c.leaves) == 1 && c.amount <= unused {
+	for _, c := range l.queue.first.calls { // those that gave up leave their units to others
+		if unused == 0 {
+			break
+		}
+		if len(c.leaves) == 1 && c.amount <= unused {
 			unused -= c.amount
 			m.finish(c, nil)
 		}

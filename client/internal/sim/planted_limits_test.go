@@ -92,4 +92,9 @@ var limitFaults = []plantedFault{
 		[]string{"return min(h.asks(), l.newRate(h))", "return h.asks()"},
 		"client/ratelimit", "TestKilledProgramsCostLittle", "",
 	},
+	{
+		"limit-looks-at-all", "client/ratelimit/machine.go",
+		[]string{"	if !p.wakeKnown {\n", "	if true {\n"},
+		"client/ratelimit", "TestWorkIsLinear", "",
+	},
 }

@@ -1,0 +1,148 @@
+package ratelimit
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// workTest is a part whose server answers a ms later, and the driver's calls after each of the
+// machine's.
+type workTest struct {
+	m     machine
+	p     *part
+	now   int64
+	asked []*action
+	at    int64 // when these are answered
+}
+
+func newWorkTest() *workTest {
+	x := &workTest{p: newPart("api"), now: 1e9}
+	x.m.parts = append(x.m.parts, x.p)
+	x.m.attached(x.now, x.p, 1, 1)
+	x.drive()
+	return x
+}
+
+func (x *workTest) drive() {
+	out, _ := x.m.take()
+	for i := range out {
+		x.asked, x.at = append(x.asked, &out[i]), x.now+1e6
+	}
+	if next := x.p.next(x.now); next > 0 && next <= x.now {
+		x.m.tick(x.now)
+	}
+	if len(x.asked) == 0 || x.now < x.at {
+		return
+	}
+	asked := x.asked
+	x.asked = nil
+	for _, a := range asked {
+		x.m.answered(x.now, a, x.answer(a), nil)
+		x.drive()
+	}
+}
+
+func (x *workTest) answer(a *action) protocol.Message {
+	switch q := a.msg.(type) {
+	case *protocol.LimitRefresh:
+		r := &protocol.LimitRefreshReply{BucketEpoch: 1, LeaderEpoch: 1, Length: 3000}
+		for range q.Leaves {
+			r.Leaves = append(r.Leaves, protocol.LimitLease{Length: 3000, Most: 1000, Limit: 1000})
+		}
+		return r
+	case *protocol.LimitAcquire:
+		return &protocol.LimitAcquireReply{Retry: 2000, BucketEpoch: 1, LeaderEpoch: 1}
+	}
+	return &protocol.Empty{}
+}
+
+// pass drives for some ms.
+func (x *workTest) pass(ms int) {
+	for range ms {
+		x.now += 1e6
+		x.drive()
+	}
+}
+
+// linear reports an error if ten times as much is more than fifteen times the work.
+func linear(t *testing.T, what string, work func(n int) uint64) {
+	few, many := work(1_000), work(10_000)
+	t.Logf("%s: %d and %d looks", what, few, many)
+	if many > 15*few {
+		t.Errorf("%s: %d looks for 10,000, %d for 1,000", what, many, few)
+	}
+}
+
+// TestWorkIsLinear: limiters are opened and closed, and calls give up, with work that does not grow
+// with how many there are.
+func TestWorkIsLinear(t *testing.T) {
+	open := func(x *workTest, n int) (leaves []*leaf) {
+		for i := range n {
+			x.now += 1e4
+			leaves = append(leaves, x.m.open(x.now, x.p, fmt.Sprintf("api/%d", i)))
+			x.drive()
+		}
+		x.pass(2_000)
+		return leaves
+	}
+	linear(t, "open", func(n int) uint64 {
+		x := newWorkTest()
+		for _, l := range open(x, n) {
+			if l.stale {
+				t.Fatalf("%s of %d was not described", l.path, n)
+			}
+		}
+		return x.p.looks
+	})
+	linear(t, "close", func(n int) uint64 {
+		x := newWorkTest()
+		leaves := open(x, n)
+		before := x.p.looks
+		for _, l := range leaves {
+			x.now += 1e4
+			x.m.release(x.now, l, ErrClosed)
+			x.drive()
+		}
+		if x.pass(2_000); !x.p.forgotten {
+			t.Fatalf("%d that were closed are not forgotten", n)
+		}
+		return x.p.looks - before
+	})
+	for _, order := range []string{"first to last", "last to first", "any"} {
+		linear(t, "give up behind a call of two limits that stays, "+order, func(n int) uint64 {
+			x := newWorkTest()
+			leaves := open(x, 2)
+			x.m.enqueue(x.now, &call{leaves: leaves, amount: 1000})
+			var calls []*call
+			for range n {
+				x.now += 1e4
+				c := &call{leaves: leaves[:1], amount: 1000}
+				x.m.enqueue(x.now, c)
+				calls = append(calls, c)
+				x.drive()
+			}
+			before := x.p.looks
+			r := rand.New(rand.NewPCG(1, 2))
+			for i := range calls {
+				switch order {
+				case "last to first":
+					i = len(calls) - 1 - i
+				case "any":
+					k := i + r.IntN(len(calls)-i)
+					calls[i], calls[k] = calls[k], calls[i]
+				}
+				x.now += 1e4
+				x.m.cancel(x.now, calls[i], context.Canceled)
+				x.drive()
+			}
+			if c := leaves[0].head(); c == nil || len(c.leaves) != 2 || leaves[0].queue.last.call != c || leaves[0].queued.Load() != 1 {
+				t.Fatal("not only the call of two limits is left")
+			}
+			return x.p.looks - before
+		})
+	}
+}
