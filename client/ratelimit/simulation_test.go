@@ -636,7 +636,7 @@ func (x *simulation) compareWindow(seconds float64) {
 		// Each time that the share of few calls becomes too small for a lease, the one that waits
 		// for units counts as a demand without bound for a moment.
 		if slices.ContainsFunc(c.callers, (*simCaller).few) {
-			least = min(least, 0.5)
+			least = min(least, 0.6)
 		}
 	}
 	without, with, few := x.oracle(0), x.oracle(1), x.oracle(3)

@@ -51,7 +51,7 @@ type Leases struct {
 	missing   uint64 // the rate that they lack, of the last computation
 	announce  bool   // the configuration has changed: all are to refresh
 	lapsed    uint64 // when a client was gone without giving its lease or its turn back; 0: none was
-	steady   int    // sessions that ask for something and did not begin a moment ago, of the last computation
+	steady    int    // sessions that ask for something and did not begin a moment ago, of the last computation
 	growing   bool   // the share of one that began a moment ago is held down
 	notifyAt  uint64
 

@@ -83,7 +83,7 @@ var limitFaults = []plantedFault{
 		"client/ratelimit", "TestSimulation", "",
 	},
 	{
-		"limit-believed-long", "client/ratelimit/machine.go",
+		"limit-believed-long", "client/ratelimit/refreshes.go",
 		[]string{"sent+int64(x.Length)*1e6/beliefDen*beliefNum)", "sent+int64(x.Length)*5e6)"},
 		"client/ratelimit", "TestSimulation", "",
 	},
