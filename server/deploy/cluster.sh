@@ -3,7 +3,8 @@
 #
 #   SIGNALBOX_BIN   the binary (default ./bin/signalbox)
 #   CLUSTER_DIR     folder of the data, the logs and the join token (default ./signalbox-data/cluster)
-#   CLUSTER_PORT    first of ten ports on 127.0.0.1: clients, raft, admin of each, and the console (default 7170)
+#   CLUSTER_PORT    first of eleven ports on 127.0.0.1: clients, raft, admin of each, the console and locks by HTTP (default 7170, and
+#                   7074 for locks by HTTP)
 #   CLUSTER_WAIT    seconds until all three must be ready (default 60)
 set -eu
 bin=${SIGNALBOX_BIN:-./bin/signalbox}
@@ -18,6 +19,8 @@ token=$dir/join-token
 [ -s "$token" ] || od -An -N24 -tx1 /dev/urandom | tr -d ' \n' >"$token"
 
 address() { echo "127.0.0.1:$((port + $1))"; } # clients 0 3 6, raft 1 4 7, admin 2 5 8
+http=127.0.0.1:7074
+[ -z "${CLUSTER_PORT:-}" ] || http=$(address 10)
 peers=$(address 1),$(address 4),$(address 7)
 pids=
 
@@ -57,8 +60,10 @@ done
 # With all votes and masters in their places one of three can be lost.
 "$bin" cluster plan --wait --endpoints "$(address 0),$(address 3),$(address 6)" --timeout "${limit}s" >/dev/null || { stop; exit 1; }
 
-# A process of its own, so that it outlives any of the instances.
+# Processes of their own, so that they outlive any of the instances.
 SIGNALBOX_TOKEN_FILE= "$bin" console --endpoints "$(address 0),$(address 3),$(address 6)" --listen "$(address 9)" >/dev/null 2>>"$dir/console.log" &
+pids="$pids $!"
+SIGNALBOX_TOKEN_FILE= "$bin" http --endpoints "$(address 0),$(address 3),$(address 6)" --listen "$http" >/dev/null 2>>"$dir/http.log" &
 pids="$pids $!"
 
 cat <<TOUR
@@ -70,6 +75,10 @@ Three instances run in $dir. In another terminal, paste:
   $bin lock backup -- sh -c 'echo holding the lock with token \$SIGNALBOX_TOKEN'
   kill -9 $(echo $pids | cut -d' ' -f1)
   $bin lock backup -- echo one of three is gone and the lock works on
+
+By curl, without a client:
+
+  curl -X POST -H Signalbox-Session:\$(uuidgen) "http://$http/v1/locks/backup?ttl=30s"
 
 Open http://$(address 9) to see who holds what, who waits and why.
 

@@ -66,10 +66,10 @@ func signalbox(t *testing.T) string {
 	return bin
 }
 
-// ports is the first of nine free ports in a row.
+// ports is the first of eleven free ports in a row.
 func ports(t *testing.T) int {
 	t.Helper()
-	first, err := port.Row(9)
+	first, err := port.Row(11)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,10 +131,13 @@ func (s *script) stop() {
 	}
 }
 
-func ready(address string) bool {
+func ready(address string) bool { return answered(address + "/readyz") }
+
+// answered reports whether a page is answered 200.
+func answered(page string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+page, nil)
 	if err != nil {
 		return false
 	}
@@ -217,6 +220,7 @@ func TestScript(t *testing.T) {
 	for _, admin := range []int{2, 5, 8} {
 		await.True(t, "readiness", func() bool { return ready(fmt.Sprintf("127.0.0.1:%d", port+admin)) })
 	}
+	await.True(t, "locks by HTTP", func() bool { return answered(fmt.Sprintf("127.0.0.1:%d/v1/ready", port+10)) })
 	endpoints := fmt.Sprintf("127.0.0.1:%d,127.0.0.1:%d,127.0.0.1:%d", port, port+3, port+6)
 	run := func(args ...string) string {
 		t.Helper()
