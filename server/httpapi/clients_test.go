@@ -1,0 +1,386 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+// wire is the network before a gateway.
+type wire struct {
+	net.Listener
+	to      string
+	stopped atomic.Bool // nothing is carried any more, as before a stopped process
+	deaf    atomic.Bool // the next answer is lost, with its connection
+	answers atomic.Int64
+
+	mu    sync.Mutex
+	conns []net.Conn
+	all   sync.WaitGroup
+}
+
+func newWire(t *testing.T, s *site) *wire {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &wire{Listener: l, to: strings.TrimPrefix(s.url, "http://")}
+	w.all.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			server, err := net.Dial("tcp", w.to)
+			if err != nil {
+				_ = c.Close()
+				continue
+			}
+			w.mu.Lock()
+			w.conns = append(w.conns, c, server)
+			w.mu.Unlock()
+			w.all.Go(func() { w.carry(server, c, false) })
+			w.all.Go(func() { w.carry(c, server, true) })
+		}
+	})
+	t.Cleanup(w.kill)
+	return w
+}
+
+// carry carries bytes; answer says that they go to the caller.
+func (w *wire) carry(to, from net.Conn, answer bool) {
+	b := make([]byte, 64<<10)
+	for {
+		n, err := from.Read(b)
+		for w.stopped.Load() && err == nil {
+			// What came is kept, and nothing more is read, until the connection is closed.
+			_, err = io.Copy(io.Discard, from)
+			err = net.ErrClosed
+		}
+		if err != nil || answer && w.deaf.CompareAndSwap(true, false) {
+			break
+		}
+		if _, err = to.Write(b[:n]); err != nil {
+			break
+		}
+		if answer {
+			w.answers.Add(1)
+		}
+	}
+	_, _ = to.Close(), from.Close()
+}
+
+// kill refuses connections, and breaks those that there are.
+func (w *wire) kill() {
+	_ = w.Close()
+	w.mu.Lock()
+	for _, c := range w.conns {
+		_ = c.Close()
+	}
+	w.mu.Unlock()
+	w.all.Wait()
+}
+
+func (w *wire) url() string { return "http://" + w.Addr().String() }
+
+// driven is a program that uses a client.
+type driven struct {
+	t     *testing.T
+	in    io.WriteCloser
+	mine  string // what the names of this test begin with
+	mu    sync.Mutex
+	next  int
+	waits map[int]chan said
+}
+
+// said is what a program answers to a command.
+type said struct {
+	ID, Holders, Version int
+	Token                uint64
+	Held, Lost           bool
+	Cause, Error, Data   string
+	Detail               string
+	Lines                []string
+}
+
+type command map[string]any
+
+func drive(t *testing.T, language string) *driven {
+	folder, err := filepath.Abs("../../client/" + language)
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := map[string][]string{"python": {"python3", "testdata/driver.py"}, "js": {"node", "testdata/driver.mjs"}}[language]
+	cmd := exec.Command(args[0], args[1], folder)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	d := &driven{t: t, in: in, waits: make(map[int]chan said)}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var a said
+			if err := json.Unmarshal(lines.Bytes(), &a); err != nil {
+				t.Errorf("%s: %v", lines.Bytes(), err)
+				continue
+			}
+			d.mu.Lock()
+			d.waits[a.ID] <- a
+			d.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = in.Close()
+		time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		<-read
+		_ = cmd.Wait()
+	})
+	return d
+}
+
+// start sends a command.
+func (d *driven) start(c command) <-chan said {
+	d.t.Helper()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.next++
+	c["id"] = d.next
+	if name, ok := c["name"].(string); ok {
+		c["name"] = d.mine + name
+	}
+	ch := make(chan said, 1)
+	d.waits[d.next] = ch
+	b, err := json.Marshal(c)
+	if err == nil {
+		_, err = d.in.Write(append(b, '\n'))
+	}
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return ch
+}
+
+func (d *driven) do(c command) said {
+	d.t.Helper()
+	select {
+	case a := <-d.start(c):
+		return a
+	case <-time.After(patience):
+		d.t.Fatalf("%v is not answered", c)
+		return said{}
+	}
+}
+
+// clientCases are what a client of any language does. Each has two gateways of its own.
+var clientCases = []struct {
+	name string
+	long bool
+	run  func(t *testing.T, d *driven, srv *servertest.Server, direct *site, one, two *wire)
+}{
+	{"a lock is held by one, its refusal names the holder, and nothing is held after the end", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, _, _ *wire) {
+		first := d.do(command{"do": "lock", "with": "a", "as": "x", "name": "jobs/ü", "holder": "first"})
+		if first.Token == 0 || !first.Held {
+			t.Fatalf("%+v", first)
+		}
+		if a := d.do(command{"do": "lock", "with": "b", "as": "y", "name": "jobs/ü"}); a.Error != "NotAcquired" || a.Holders != 1 {
+			t.Errorf("refused with %+v", a)
+		}
+		if a := d.do(command{"do": "lock", "with": "b", "as": "y", "name": "jobs/ü", "wait": 50}); a.Error != "NotAcquired" {
+			t.Errorf("refused with %+v", a)
+		}
+		d.do(command{"do": "semaphore", "with": "a", "as": "u", "name": "gpu", "count": 2, "limit": 3})
+		waiting := d.start(command{"do": "lock", "with": "b", "as": "y", "name": "jobs/ü", "wait": 50_000})
+		for len(d.do(command{"do": "why", "with": "b", "name": "jobs/ü"}).Lines) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if a := d.do(command{"do": "release", "lease": "x"}); a.Held || a.Lost {
+			t.Errorf("after its release: %+v", a)
+		}
+		if a := <-waiting; a.Token <= first.Token {
+			t.Errorf("%+v after %+v", a, first)
+		}
+		d.do(command{"do": "close", "with": "a"})
+		d.do(command{"do": "release", "lease": "y"})
+		if a := s.ask("GET", "/v1/locks/"+d.mine+"gpu", "", ""); a.number("num_owners") != 0 {
+			t.Errorf("after the end: %s", a.body)
+		}
+		if a := s.ask("GET", "/v1/locks/"+d.mine+"jobs%2F%C3%BC", "", ""); a.doc["exists"] != false {
+			t.Errorf("after the end: %s", a.body)
+		}
+	}},
+	{"an answer that is lost is asked for again", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {
+		one.deaf.Store(true)
+		two.deaf.Store(true)
+		got := d.do(command{"do": "lock", "with": "a", "as": "x", "name": "jobs"})
+		if a := s.ask("GET", "/v1/locks/"+d.mine+"jobs", "", ""); !got.Held || a.number("num_owners") != 1 ||
+			!strings.Contains(string(a.body), fmt.Sprintf(`"token":%d}`, got.Token)) {
+			t.Errorf("%+v, of %s", got, a.body)
+		}
+	}},
+	{"a lock goes on while its gateway is killed or stopped, and is lost when both are", true, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {
+		got := d.do(command{"do": "lock", "with": "a", "as": "x", "name": "jobs", "ttl": 6000})
+		one.kill()
+		for before := two.answers.Load(); two.answers.Load() == before; time.Sleep(time.Millisecond) {
+		} // it is renewed
+		if a := d.do(command{"do": "held", "lease": "x"}); !a.Held || a.Lost {
+			t.Skipf("the machine is so slow that it was not renewed in time: %+v", a)
+		}
+		if a := s.ask("GET", "/v1/locks/"+d.mine+"jobs", "", ""); !strings.Contains(string(a.body), fmt.Sprintf(`"token":%d}`, got.Token)) {
+			t.Errorf("it is %s", a.body)
+		}
+		two.stopped.Store(true)
+		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "LeaseLost" {
+			t.Errorf("after its other gateway stopped: %+v", a)
+		}
+	}},
+	{"a session that somebody ends is lost", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {
+		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}, "session": "a-given-session"})
+		d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 6000})
+		s.ask("DELETE", "/v1/session", "a-given-session", "").wants(200)
+		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "SessionExpired" && a.Cause != "LeaseLost" {
+			t.Errorf("after its end: %+v", a)
+		}
+	}},
+	{"configurations and services", false, func(t *testing.T, d *driven, srv *servertest.Server, _ *site, _, _ *wire) {
+		if a := d.do(command{"do": "get", "with": "a", "name": "flags"}); a.Error != "NotFound" {
+			t.Errorf("%+v", a)
+		}
+		if a := d.do(command{"do": "set", "with": "a", "name": "flags", "data": "on", "version": 0}); a.Version != 1 {
+			t.Errorf("%+v", a)
+		}
+		if a := d.do(command{"do": "set", "with": "a", "name": "flags", "data": "off", "version": 0}); a.Error != "VersionMismatch" {
+			t.Errorf("%+v", a)
+		}
+		if a := d.do(command{"do": "get", "with": "b", "name": "flags"}); a.Data != "on" || a.Version != 1 {
+			t.Errorf("%+v", a)
+		}
+		if a := d.do(command{"do": "watch", "with": "b", "name": "flags"}); fmt.Sprint(a.Lines) != "[on next]" {
+			t.Errorf("%+v", a)
+		}
+		c, err := client.Dial(t.Context(), srv.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.CloseWithoutRelease()
+		own, err := c.Session(t.Context(), "/default")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer own.Close(context.Background())
+		if _, err := own.Service(d.mine+"web").Register(t.Context(), []byte(`{"addr":"10.0.0.1:80"}`)); err != nil {
+			t.Fatal(err)
+		}
+		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
+			if a := d.do(command{"do": "members", "with": "a", "name": "web"}); fmt.Sprint(a.Lines) == "[10.0.0.1:80]" {
+				break
+			} else if time.Since(began) > patience {
+				t.Fatalf("%+v", a)
+			}
+		}
+	}},
+}
+
+// TestClients: the clients of other languages keep the rules, through gateways that are killed and
+// stopped and answers that are lost.
+func TestClients(t *testing.T) {
+	for language, program := range map[string]string{"python": "python3", "js": "node"} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			if _, err := exec.LookPath(program); err != nil {
+				t.Skipf("%s is missing, so its client is not tested: %v", program, err)
+			}
+			srv := servertest.Start(t, servertest.RealTime())
+			for i, c := range clientCases {
+				t.Run(c.name, func(t *testing.T) {
+					if c.long && os.Getenv("SIGNALBOX_LONG") == "" {
+						t.Skip("SIGNALBOX_LONG is not set, and this takes ten seconds")
+					}
+					direct := openSite(t, srv)
+					one, two := newWire(t, openSite(t, srv)), newWire(t, openSite(t, srv))
+					d := drive(t, language)
+					d.mine = fmt.Sprintf("%d-", i)
+					for _, as := range []string{"a", "b"} {
+						d.do(command{"do": "connect", "as": as, "addresses": []string{one.url(), two.url()}})
+					}
+					c.run(t, d, srv, direct, one, two)
+					for _, as := range []string{"a", "b"} {
+						d.start(command{"do": "close", "with": as})
+					}
+				})
+			}
+		})
+	}
+}
+
+// TestForkedPython: a forked child holds nothing of its parent's, and a lease cannot be sent away.
+func TestForkedPython(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing: ", err)
+	}
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	d := drive(t, "python")
+	d.do(command{"do": "connect", "as": "a", "addresses": []string{s.url}})
+	d.do(command{"do": "lock", "with": "a", "as": "x", "name": "jobs"})
+	if a := d.do(command{"do": "forked", "lease": "x"}); a.Held || !strings.Contains(a.Cause, "acquire again") {
+		t.Errorf("the child says %+v", a)
+	}
+	if a := d.do(command{"do": "held", "lease": "x"}); !a.Held {
+		t.Errorf("the parent says %+v", a)
+	}
+	d.do(command{"do": "close", "with": "a"})
+}
+
+// TestBuiltTypeScript: what is committed beside the client of TypeScript is what its compiler makes of
+// it, and each client has at most 500 lines.
+func TestBuiltTypeScript(t *testing.T) {
+	for _, name := range []string{"python/signalbox.py", "js/signalbox.ts"} {
+		b, err := os.ReadFile("../../client/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(string(b), "\n"); n > 500 {
+			t.Errorf("client/%s has %d lines", name, n)
+		}
+	}
+	if _, err := exec.LookPath("tsc"); err != nil {
+		t.Skip("tsc is missing, so client/js is not built again: ", err)
+	}
+	out := t.TempDir()
+	if text, err := exec.CommandContext(t.Context(), "tsc", "-p", "../../client/js", "--outDir", out).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, name := range []string{"signalbox.js", "signalbox.d.ts"} {
+		want, err := os.ReadFile(filepath.Join(out, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := os.ReadFile("../../client/js/" + name); err != nil || string(got) != string(want) {
+			t.Errorf("client/js/%s is not what tsc makes of signalbox.ts: %v", name, err)
+		}
+	}
+}
