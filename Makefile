@@ -103,6 +103,9 @@ browser: ## all tests of the console in Chromium, about two minutes, with axe-co
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
 	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
 
+pods: ## the life of the StatefulSet's pods, as root, about 6 minutes: starts, updates, scaling, lost volumes
+	SIGNALBOX_PODS=1 go test ./server/chaos -run '^TestPods$$' -v -timeout 30m
+
 panels: ## ask a real Prometheus whether each panel of the dashboards shows data under load, about a minute
 	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
 
@@ -166,4 +169,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help build gateway run cluster monitoring panels dev test quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
+.PHONY: help pods build gateway run cluster monitoring panels dev test quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test

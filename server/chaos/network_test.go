@@ -55,19 +55,27 @@ func makeNetwork(t *testing.T, hosts int) (*network, error) {
 		return nil, fmt.Errorf("a namespace does not forward here: %w: %s", err, out)
 	}
 	n.ip("-n", n.router, "link", "set", "lo", "up")
-	for k := range hosts {
-		space, port := fmt.Sprintf("%s-%d", n.router, k), fmt.Sprintf("h%d", k)
-		n.hosts = append(n.hosts, space)
-		n.ip("netns", "add", space)
-		n.ip("link", "add", port, "netns", n.router, "type", "veth", "peer", "name", "e0", "netns", space)
-		n.ip("-n", n.router, "address", "add", n.gateway(k)+"/24", "dev", port)
-		n.ip("-n", n.router, "link", "set", port, "up")
-		n.ip("-n", space, "link", "set", "lo", "up")
-		n.ip("-n", space, "address", "add", n.address(k)+"/24", "dev", "e0")
-		n.ip("-n", space, "link", "set", "e0", "up")
-		n.ip("-n", space, "route", "add", "default", "via", n.gateway(k))
+	for range hosts {
+		n.addHost()
 	}
 	return n, nil
+}
+
+// addHost adds a host, and returns its number.
+func (n *network) addHost() int {
+	n.t.Helper()
+	k := len(n.hosts)
+	space, port := fmt.Sprintf("%s-%d", n.router, k), fmt.Sprintf("h%d", k)
+	n.hosts = append(n.hosts, space)
+	n.ip("netns", "add", space)
+	n.ip("link", "add", port, "netns", n.router, "type", "veth", "peer", "name", "e0", "netns", space)
+	n.ip("-n", n.router, "address", "add", n.gateway(k)+"/24", "dev", port)
+	n.ip("-n", n.router, "link", "set", port, "up")
+	n.ip("-n", space, "link", "set", "lo", "up")
+	n.ip("-n", space, "address", "add", n.address(k)+"/24", "dev", "e0")
+	n.ip("-n", space, "link", "set", "e0", "up")
+	n.ip("-n", space, "route", "add", "default", "via", n.gateway(k))
+	return k
 }
 
 func (n *network) address(host int) string { return fmt.Sprintf("10.88.%d.2", host) }
