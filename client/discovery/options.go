@@ -72,7 +72,8 @@ func WithCheckTimeout(d time.Duration) Option { return func(o *options) { o.time
 // should be longer than callers need to notice, and than their longest call.
 func WithGrace(d time.Duration) Option { return func(o *options) { o.grace = d } }
 
-// WithSession gives the options of the sessions that hold Serve's membership.
+// WithSession gives the options of the sessions that hold Serve's membership. Their description is
+// the program's name, host and process id unless an option says otherwise.
 func WithSession(opts ...client.SessionOption) Option {
 	return func(o *options) { o.session = append(o.session, opts...) }
 }

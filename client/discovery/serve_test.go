@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -190,6 +192,32 @@ func TestOutage(t *testing.T) {
 	}
 	n := openNode(t, srv, "/default")
 	await.True(t, "the end of the lost session", func() bool { return members(t, n) == "10.0.0.1:80" })
+}
+
+// TestMemberIsDescribed: the session of a member says which process it is, or what its program says.
+func TestMemberIsDescribed(t *testing.T) {
+	srv := servertest.Start(t)
+	n := openNode(t, srv, "/default")
+	for want, m := range map[string]*member{
+		fmt.Sprintf("%s@%s pid %d", filepath.Base(os.Args[0]), hostname(t), os.Getpid()): serve(t, srv, "/default", "a:1"),
+		"one": serve(t, srv, "/default", "b:1", discovery.WithSession(client.Description("one"))),
+	} {
+		r := <-m.registered
+		sem, err := n.Describe(t.Context(), "api", client.IncludeOwners())
+		must(t, err)
+		if !slices.ContainsFunc(sem.Owners, func(o client.Owner) bool {
+			return o.Session == r.Session().ID() && o.Description == want
+		}) {
+			t.Errorf("a member described as %q is in none of %+v", want, sem.Owners)
+		}
+	}
+}
+
+func hostname(t *testing.T) string {
+	t.Helper()
+	host, err := os.Hostname()
+	must(t, err)
+	return host
 }
 
 // TestRefused: the first registration ends with its error; a later one is tried again.
