@@ -17,7 +17,12 @@ SEQUENTIAL := client/internal/core client/internal/membership client/internal/mi
   server/failuredetector shard shard/container shard/fieldtest shard/formattest shard/leader shard/leader/idset \
   shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
-concurrent = $(filter-out $(sequential),$(packages))
+
+# Packages whose tests run the command line as processes, hundreds of them. What runs at once inside of these is tested
+# with the race detector in the packages that they are made of; `make race` has these too.
+PROCESSES := bench cmd/signalbox loadgen server/deploy
+processes = $(filter $(PROCESSES:%=github.com/signalbox-dev/signalbox/%),$(packages))
+concurrent = $(filter-out $(sequential) $(processes),$(packages))
 
 # The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
 YDB := cmd/signalbox-ydb
@@ -61,7 +66,7 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 	go vet ./...
 	$(eval packages := $(shell go list $(PKGS)))
 	@test -n "$(packages)"
-	@$(if $(sequential),go test -vet=off -timeout 40m $(TESTFLAGS) $(sequential))
+	@$(if $(sequential)$(processes),go test -vet=off -timeout 40m $(TESTFLAGS) $(processes) $(sequential))
 	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $(concurrent))
 	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
 	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
@@ -74,6 +79,9 @@ test: ## everything that must pass: format, vet, all tests, with the race detect
 
 ydb: ## the long tests of the gateway for YDB clients, and the figures of its page, about 5 minutes; with YDB's JavaScript SDK where npm brings it
 	cd $(YDB)/sdktest && SIGNALBOX_YDB_LONG=1 go test -v -timeout 30m ./...
+
+race: ## the packages that run the command line, with the race detector too, about 10 minutes
+	GORACE="atexit_sleep_ms=10 $$GORACE" go test -race -vet=off -timeout 40m $(TESTFLAGS) $(PROCESSES:%=./%)
 
 quick: ## the tests without the race detector and without the long ones
 	go test -short $(TESTFLAGS) $(PKGS)
@@ -169,4 +177,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help pods build gateway run cluster monitoring panels dev test quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
+.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
