@@ -72,7 +72,7 @@ func (s *Server) transportConfig() transport.Config {
 			InTotal: l.InTotal, OutSoft: l.OutSoft, OutHard: l.OutHard, OutTotal: l.OutTotal, OutAge: l.OutAge,
 			Hello: l.HelloTimeout, Frame: l.FrameTimeout, Idle: l.IdleTimeout,
 		},
-		Clock: s.clock, ManualClock: manual, Log: s.log, Metrics: s.metrics,
+		Clock: s.clock, ManualClock: manual, FanOut: s.requests.FanOut(), Log: s.log, Metrics: s.metrics,
 		NewClient: s.requests.NewClient, NewCycle: s.requests.NewCycle,
 		OnSweep: s.memory.Measure, OnPanic: s.panicked, Fail: s.fail,
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -93,24 +94,8 @@ func TestCosts(t *testing.T) {
 	}
 }
 
-// TestWindowGrowsWithConnections: the more connections are written to, the longer changes are
-// gathered, in doublings; beyond 5,000 connections for the longest time.
-func TestWindowGrowsWithConnections(t *testing.T) {
-	h := NewWatchHub(1, new(countingSender), WatchOptions{})
-	for _, tc := range []struct {
-		reach int
-		want  time.Duration
-	}{{1, 2500}, {625, 2500}, {626, 5000}, {2500, 10_000}, {2501, 20_000}, {5000, 20_000}, {5001, 160_000},
-		{20_000, 160_000}, {90_000, 160_000}} {
-		if got := h.window(&target{connCount: tc.reach}); got != tc.want*time.Microsecond {
-			t.Errorf("%d connections: %v, want %v us", tc.reach, got, int(tc.want))
-		}
-	}
-	h = NewWatchHub(1, new(countingSender), WatchOptions{PerSubscriber: -1})
-	if got := h.window(&target{connCount: 1e5}); got != 2500*time.Microsecond {
-		t.Errorf("a window that never grows is %v", got)
-	}
-}
+// many is how many watchers are paced.
+const many = 5001
 
 // TestManyWatchersArePaced: a service of which members restart all the time, each leaving and joining
 // again, sends thousands of watchers at most seven frames in any second, and the last change within
@@ -119,7 +104,7 @@ func TestManyWatchersArePaced(t *testing.T) {
 	var now time.Duration
 	out := new(countingSender)
 	h := NewWatchHub(1, out, WatchOptions{Now: func() time.Duration { return now }, Wake: func(time.Duration) {}})
-	watchers(t, h, mostPrompt+1, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
+	watchers(t, h, many, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
 	out.frames.Store(0)
 	var flushes []time.Duration
 	for index := uint64(1); now < 20*time.Second; now += time.Millisecond {
@@ -149,10 +134,11 @@ func TestManyWatchersArePaced(t *testing.T) {
 // waits, merges, and goes out when that is done. Few watchers of another name do not wait for it.
 func TestFanOutIsAwaited(t *testing.T) {
 	var now time.Duration
-	writing := false
 	out := new(countingSender)
-	h := NewWatchHub(1, out, WatchOptions{Now: func() time.Duration { return now }, FanningOut: func() bool { return writing }})
-	const many = mostPrompt + 1
+	clock := func() time.Duration { return now }
+	pace := fanout.New(clock)
+	writer := pace.Writer()
+	h := NewWatchHub(1, out, WatchOptions{Now: clock, Pace: pace})
 	watchers(t, h, many, 1, protocol.Watch{Shard: 1, Node: 1, Name: []byte("a")})
 	watchers(t, h, 1, 2, protocol.Watch{Shard: 1, Node: 1, Name: []byte("b")})
 	step := func(want int64, names ...string) {
@@ -169,11 +155,11 @@ func TestFanOutIsAwaited(t *testing.T) {
 	}
 	now = 200 * time.Millisecond
 	step(many, "a")
-	writing = true
+	writer.Begin()
 	step(1, "a", "b")
 	step(1, "a", "b")
 	step(0)
-	writing = false
+	writer.End()
 	step(many)
 	step(many, "a")
 }

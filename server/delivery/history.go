@@ -172,7 +172,7 @@ func (x *history) limit() {
 func (h *WatchHub) keepDelta(x *history) {
 	x.limit()
 	if h.opt.Window > 0 {
-		x.busyUntil = windowEnd(h.opt.Now(), h.opt.MaxWindow)
+		x.busyUntil = windowEnd(h.opt.Now(), h.opt.Pace.LongestWindow())
 	}
 	h.histories.MoveToBack(x.place)
 	h.charge(x)

@@ -19,7 +19,7 @@ type pendingDelta struct {
 	due   time.Duration
 	index uint64
 	size  int  // estimated bytes of the delta
-	many  bool // more than mostPrompt connections get it
+	many  bool // by [fanout.Many]
 
 	deleted bool
 	created bool

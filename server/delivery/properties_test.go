@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -49,7 +50,8 @@ type armed struct {
 
 func runSubscribers(t *rapid.T) {
 	opt := WatchOptions{Window: rapid.SampledFrom([]time.Duration{-1, 10 * time.Millisecond}).Draw(t, "window"),
-		PerSubscriber: 5 * time.Millisecond}
+		Pace: fanout.New(nil)}
+	opt.Pace.PerConnection = 5 * time.Millisecond
 	if rapid.Bool().Draw(t, "all pages are kept") {
 		opt.Limits.CachedPage = 1
 	}

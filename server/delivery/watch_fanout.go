@@ -47,7 +47,7 @@ func (h *WatchHub) flush(now time.Duration, all bool) {
 	h.frames.seal()
 	for _, t := range h.hit {
 		h.countHits(t)
-		t.busyUntil = windowEnd(now, h.window(t))
+		t.busyUntil = windowEnd(now, h.opt.Pace.Window(h.opt.Window, t.connCount))
 	}
 	for _, t := range h.hit {
 		h.sendShared(t)
@@ -75,8 +75,8 @@ func (h *WatchHub) takeDue(now time.Duration, all bool) {
 	h.due = h.due[:0]
 	keep := h.pending[:0]
 	for _, p := range h.pending {
-		if p.due <= now && p.many && h.opt.FanningOut() {
-			p.due = now + fanOutCheck
+		if p.due <= now && p.many {
+			p.due = now + h.opt.Pace.Wait()
 		}
 		switch {
 		case all || p.due <= now:
@@ -245,30 +245,6 @@ func (h *WatchHub) recycle(p *pendingDelta) {
 	if len(h.free) < maxFreePending {
 		h.free = append(h.free, p)
 	}
-}
-
-// mostPrompt is to how many connections changes may go out as often as their window ends, 50 times a
-// second. A write costs the server 6 us and its reader 8 us: what is beyond takes whole cores of
-// everybody, so more connections get the longest window, 6 or 7 frames a second.
-const mostPrompt = 5000
-
-// fanOutCheck is how often a delta for many looks whether the last one is written.
-const fanOutCheck = 10 * time.Millisecond
-
-// window is how long changes seen by this target are merged.
-func (h *WatchHub) window(t *target) time.Duration {
-	w := h.opt.Window
-	if w <= 0 {
-		return 0
-	}
-	need := min(time.Duration(t.connCount)*h.opt.PerSubscriber, h.opt.MaxWindow)
-	if need > 0 && t.connCount > mostPrompt {
-		need = h.opt.MaxWindow
-	}
-	for w < need && 2*w <= h.opt.MaxWindow {
-		w *= 2
-	}
-	return w
 }
 
 // windowEnd is the first multiple of window after now.

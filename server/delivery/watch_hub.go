@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -159,7 +160,7 @@ func (h *WatchHub) noteChange(now time.Duration, index uint64, c *shard.Semaphor
 		}
 		for _, t := range h.matched {
 			p.due = max(p.due, t.busyUntil)
-			p.many = p.many || t.connCount > mostPrompt
+			p.many = p.many || fanout.Many(t.connCount)
 		}
 		if p.due > now && (len(h.pending) == 1 || p.due < h.nextFlush) {
 			h.nextFlush = p.due

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 )
 
 // SnapshotReader is what Page reads from: the semaphores of the shard's machine.
@@ -22,14 +23,9 @@ type WatchOptions struct {
 	// everything at once, which costs a write per change and watcher.
 	Window time.Duration
 
-	// PerSubscriber lengthens the window of a name or prefix with subscribers on many connections,
-	// by doubling, so that a fan-out takes a bounded share of the processor. The window is at least
-	// PerSubscriber times the connections that are written to, and MaxWindow for more than 5,000.
-	// Default 4 us; negative never lengthens.
-	PerSubscriber time.Duration
-
-	// MaxWindow bounds a lengthened window. Default 160 ms.
-	MaxWindow time.Duration
+	// Pace lengthens the window of a name or prefix with subscribers on many connections, and has a
+	// delta for more than 5,000 wait until the last one is written. Default: one of the hub's own.
+	Pace *fanout.Pace
 
 	// Now is monotonic time. Windows end at multiples of their length on this clock, so that hubs
 	// that share it write to a connection together. Default: time since the hub was created.
@@ -38,11 +34,6 @@ type WatchOptions struct {
 	// Wake is called when Flush will have something to do at due; Flusher.Wake fits. It is called
 	// with the hub's lock held and must not block. If nil, the caller polls NextFlush.
 	Wake func(due time.Duration)
-
-	// FanningOut reports whether an earlier delta is still being written to thousands of connections,
-	// or was so lately. One for more than 5,000 connections waits for its end, beyond its window.
-	// Default: never.
-	FanningOut func() bool
 
 	Limits WatchLimits
 
@@ -87,8 +78,6 @@ type WatchStats struct {
 
 func (o WatchOptions) withDefaults() WatchOptions {
 	o.Window = cmp.Or(o.Window, 2500*time.Microsecond)
-	o.PerSubscriber = cmp.Or(o.PerSubscriber, 4*time.Microsecond)
-	o.MaxWindow = cmp.Or(o.MaxWindow, 160*time.Millisecond)
 	o.Limits.Streams = cmp.Or(max(o.Limits.Streams, 0), 1024)
 	o.Limits.Watchers = cmp.Or(max(o.Limits.Watchers, 0), 100_000)
 	o.Limits.OneShots = cmp.Or(max(o.Limits.OneShots, 0), 65_536)
@@ -103,8 +92,8 @@ func (o WatchOptions) withDefaults() WatchOptions {
 	if o.Wake == nil {
 		o.Wake = func(time.Duration) {}
 	}
-	if o.FanningOut == nil {
-		o.FanningOut = func() bool { return false }
+	if o.Pace == nil {
+		o.Pace = fanout.New(o.Now)
 	}
 	return o
 }

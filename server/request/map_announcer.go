@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
@@ -64,15 +65,6 @@ func awaitsMap(status protocol.Status) bool {
 	return status == protocol.StatusWrongShard || status == protocol.StatusUnavailable
 }
 
-const (
-	// announcePause is the least time between two announcements to all, for each connection. One
-	// takes some ten microseconds for each, here and at the client.
-	announcePause = 100 * time.Microsecond
-	// maxAnnouncePause bounds that time: a call that waits in a queue learns by an announcement
-	// alone that its bucket has moved.
-	maxAnnouncePause = 500 * time.Millisecond
-)
-
 // announcePace says when all connections are told.
 type announcePace struct {
 	last time.Time // when they were
@@ -82,7 +74,7 @@ type announcePace struct {
 // next takes a newer map. All connections are told of it now, or after a pause, or by an
 // announcement that is due already.
 func (p *announcePace) next(now time.Time, connections int) (all bool, later time.Duration) {
-	rest := min(time.Duration(connections)*announcePause, maxAnnouncePause) - now.Sub(p.last)
+	rest := fanout.Pause(connections) - now.Sub(p.last)
 	switch {
 	case p.due:
 		return false, 0

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/auth"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/server/metrics"
@@ -96,6 +97,7 @@ type Server struct {
 	endConfirm  context.CancelFunc
 	outboxes    sync.Pool
 	announcer   mapAnnouncer
+	fanOut      *fanout.Pace
 
 	AuthFailures       auth.Failures   // attempts of each host to come in
 	refusedHellos      logging.Limiter // of the lines about hellos that were refused
@@ -114,6 +116,7 @@ func New(cfg Config) *Server {
 		NodeLists: make(chan struct{}, maxNodeLists),
 		methods:   make(chan struct{}, maxMethods),
 	}
+	s.fanOut = fanout.New(func() time.Duration { return cfg.Clock.Now() })
 	s.Tokens.server, s.Tokens.changed = s, make(chan struct{}, 1)
 	s.confirming, s.endConfirm = context.WithCancel(cfg.Context)
 	s.announcer.server, s.announcer.paces = s, map[uint64]*announcePace{}
@@ -202,8 +205,8 @@ func (s *Server) LastReceived(conn uint64) time.Duration {
 // Flush has everything written that was sent.
 func (s *Server) Flush() { s.transport.Flush() }
 
-// FanningOut reports whether what thousands of connections get alike is still being written.
-func (s *Server) FanningOut() bool { return s.transport.FanningOut() }
+// FanOut is the pace of what many connections get alike.
+func (s *Server) FanOut() *fanout.Pace { return s.fanOut }
 
 // FlushSoon is Flush for what may wait a moment for more.
 func (s *Server) FlushSoon() { s.transport.FlushSoon() }

@@ -69,7 +69,7 @@ func (s *Serving) newShard(id, rep uint64) *Shard {
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks, d.limits.host = newMemberSink(d), newTrackDecisions(d), d
 	d.hubs = delivery.NewHubs(id, d, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
-		Histories: s.histories, FanningOut: s.Requests.FanningOut})
+		Histories: s.histories, Pace: s.Requests.FanOut()})
 	d.hubs.Quota.Rejected = s.refusals.addWatcher
 	return d
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/panjf2000/gnet/v2"
 	"golang.org/x/sys/unix"
+
+	"github.com/signalbox-dev/signalbox/server/fanout"
 )
 
 // eventLoop is one of gnet's event loops, and what is waiting to be done on it.
@@ -33,11 +35,10 @@ type eventLoop struct {
 	dirty []*gnetSocket
 	spare []*gnetSocket
 
-	shared     atomic.Int32  // marks since the last Flush for what others get as well
-	fanOut     []*gnetSocket // for the goroutine of runFanOut
-	fanOutWake chan struct{} // of capacity 1
-	fanningOut atomic.Bool   // that goroutine has something to write; set under mu
-	fanOutRest atomic.Int64  // clock, ns: until when the next fan-out for as many should wait
+	shared     atomic.Int32   // marks since the last Flush for what others get as well
+	fanOut     []*gnetSocket  // for the goroutine of runFanOut
+	fanOutWake chan struct{}  // of capacity 1
+	fanOutPace *fanout.Writer // begins and ends under mu
 }
 
 // noteTraffic notes that something came.
@@ -68,7 +69,7 @@ func (l *eventLoop) markDirty(k *gnetSocket, shared bool) {
 	if shared && l.shared.Add(1) > wakeAt {
 		l.fanOut = append(l.fanOut, k)
 		k.inFanOut.Store(true)
-		begins := l.fanningOut.CompareAndSwap(false, true)
+		begins := l.fanOutPace.Begin()
 		l.mu.Unlock()
 		if begins {
 			wake(l.fanOutWake)
@@ -86,19 +87,9 @@ func (l *eventLoop) markDirty(k *gnetSocket, shared bool) {
 	}
 }
 
-// A fan-out takes a quarter of the time: it is followed by a rest of three times as long as it took.
-// 6,667 writes take 40 ms of a processor and a window is 160 ms, so that only a machine without a free
-// processor rests for longer than a window; maxFanOutRest bounds what a pause of the process makes of
-// it.
-const (
-	fanOutRests   = 3
-	maxFanOutRest = 480 * time.Millisecond
-)
-
 // runFanOut writes to the connections that get the same as many others, beside the loop. It lets
 // other goroutines go first after each call of the kernel.
 func (l *eventLoop) runFanOut(ctx context.Context) {
-	clock := l.listener.t.cfg.Clock
 	var group groupWriter
 	var list []*gnetSocket
 	left := func(k *gnetSocket) { l.markDirty(k, false) }
@@ -108,10 +99,7 @@ func (l *eventLoop) runFanOut(ctx context.Context) {
 			return
 		case <-l.fanOutWake:
 		}
-		began := clock.Now()
-		for {
-			now := clock.Now()
-			l.fanOutRest.Store(int64(now + min(fanOutRests*(now-began), maxFanOutRest)))
+		for l.fanOutPace.Start(); ; l.fanOutPace.Wrote() {
 			clear(list)
 			if list = l.takeFanOut(list[:0]); len(list) == 0 {
 				break
@@ -131,7 +119,7 @@ func (l *eventLoop) takeFanOut(empty []*gnetSocket) (list []*gnetSocket) {
 	defer l.mu.Unlock()
 	list, l.fanOut = l.fanOut, empty
 	if len(list) == 0 {
-		l.fanningOut.Store(false)
+		l.fanOutPace.End()
 	}
 	return list
 }

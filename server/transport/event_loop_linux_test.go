@@ -7,10 +7,12 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/panjf2000/gnet/v2"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"golang.org/x/sys/unix"
 
@@ -185,31 +187,36 @@ func TestFanOutBesideTheLoop(t *testing.T) {
 		}
 	}
 	read(clients[wakeAt:])
-	await.True(t, "the end of the fan-out", func() bool { return !x.FanningOut() })
+	await.True(t, "the end of the fan-out", func() bool { return x.cfg.FanOut.Wait() == 0 })
 	release()
 	read(clients[:wakeAt])
 }
 
-// TestFanOutRests: after a fan-out, the next one waits for three times as long as it took.
+// TestFanOutRests: the pace is told how long a fan-out took.
 func TestFanOutRests(t *testing.T) {
-	x, clock := start(t, nil)
+	var reads atomic.Int32 // of the clock
+	x, clock := start(t, func(c *Config) {
+		now := c.Clock.Now
+		c.FanOut = fanout.New(func() time.Duration {
+			defer reads.Add(1)
+			return now()
+		})
+	})
 	_, k := dialSocket(t, x)
 	l := k.loop
 	l.mu.Lock()
 	l.fanOut = append(l.fanOut, k)
-	l.fanningOut.Store(true)
+	l.fanOutPace.Begin()
 	wake(l.fanOutWake)
-	await.True(t, "its beginning", func() bool { return l.fanOutRest.Load() == int64(clock.Now()) })
+	await.True(t, "its beginning", func() bool { return reads.Load() >= 2 })
 	clock.advance(100 * time.Millisecond)
 	l.mu.Unlock()
-	await.True(t, "its end", func() bool { return !l.fanningOut.Load() })
-	if !x.FanningOut() {
-		t.Error("there is no rest")
-	}
-	if clock.advance(fanOutRests*100*time.Millisecond - 1); !x.FanningOut() {
+	await.True(t, "its end", func() bool { return l.fanOutPace.Begin() })
+	l.fanOutPace.End()
+	if clock.advance(300*time.Millisecond - 1); x.cfg.FanOut.Wait() == 0 {
 		t.Error("the rest is too short")
 	}
-	if clock.advance(1); x.FanningOut() {
+	if clock.advance(1); x.cfg.FanOut.Wait() > 0 {
 		t.Error("the rest is too long")
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/panjf2000/gnet/v2"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/fanout"
 )
 
 // TestIdleLoopRests: an event loop without traffic feels one beat in five, one with traffic or
@@ -92,7 +93,7 @@ func TestWhoWrites(t *testing.T) {
 // TestAnswersGoBeforeTheFanOut: what only one connection gets is for the loop, even if the connection is
 // marked for the goroutine that writes to thousands.
 func TestAnswersGoBeforeTheFanOut(t *testing.T) {
-	l := &eventLoop{fanOutWake: make(chan struct{}, 1)}
+	l := &eventLoop{fanOutWake: make(chan struct{}, 1), fanOutPace: fanout.New(nil).Writer()}
 	l.shared.Store(wakeAt)
 	k := &gnetSocket{loop: l}
 	k.markDirty(true)
@@ -104,10 +105,10 @@ func TestAnswersGoBeforeTheFanOut(t *testing.T) {
 	if len(l.dirty) != 1 || !l.needsWake.Load() {
 		t.Errorf("%d sockets are for the loop after an answer", len(l.dirty))
 	}
-	if list := l.takeFanOut(nil); len(list) != 1 || !l.fanningOut.Load() {
+	if list := l.takeFanOut(nil); len(list) != 1 || l.fanOutPace.Begin() {
 		t.Errorf("%d sockets are taken for the fan-out", len(list))
 	}
-	if list := l.takeFanOut(nil); len(list) != 0 || l.fanningOut.Load() {
+	if list := l.takeFanOut(nil); len(list) != 0 || !l.fanOutPace.Begin() {
 		t.Errorf("%d sockets are taken for a fan-out that is over", len(list))
 	}
 }

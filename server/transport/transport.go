@@ -11,11 +11,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/fanout"
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
@@ -44,6 +44,7 @@ type Config struct {
 
 	Limits    Limits
 	Clock     Clock
+	FanOut    *fanout.Pace // nil: one of its own
 	Log       *slog.Logger
 	Metrics   *metrics.Metrics // the counters of connections and bytes are registered here
 	NewClient func(*Conn) Client
@@ -94,6 +95,9 @@ type Transport struct {
 
 // New makes a transport that lets nobody in yet.
 func New(cfg Config) *Transport {
+	if cfg.FanOut == nil {
+		cfg.FanOut = fanout.New(cfg.Clock.Now)
+	}
 	t := &Transport{cfg: cfg, addresses: addressLimit{limit: cfg.Limits.ConnectionsPerAddress}, flushC: make(chan struct{}, 1)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.Metrics = newMetrics(t, cfg.Metrics)
@@ -211,18 +215,6 @@ func (t *Transport) Flush() {
 	if t.tls != nil {
 		t.tls.wake()
 	}
-}
-
-// FanningOut reports whether what thousands of connections get alike is still being written, or was
-// so lately that more of it would leave others too little time.
-func (t *Transport) FanningOut() bool {
-	if t.plain == nil {
-		return false
-	}
-	now := int64(t.cfg.Clock.Now())
-	return slices.ContainsFunc(*t.plain.loops.Load(), func(l *eventLoop) bool {
-		return l.fanningOut.Load() || now < l.fanOutRest.Load()
-	})
 }
 
 // FlushDirect is Flush for a goroutine that has answered so many commands, and may write itself.
