@@ -79,7 +79,7 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 	}
 	sem, err := c.n.describe(ctx, c.semaphore(), append([]ReadOption{ReadConsistency(Strict)}, opts...)...)
 	if isNotFound(err) && answered(err) {
-		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
+		err = errNotSet
 	}
 	if err == nil {
 		values, err = readConfig(sem.Data)
@@ -143,8 +143,10 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 	}
 }
 
+var errNotSet = protocol.Refuse(protocol.RefusalNoSemaphore, "it is not set")
+
 func errOtherVersion(now, expected uint64) error {
-	return protocol.Errorf(protocol.StatusPreconditionFailed, "it has version %d, not %d; get it again", now, expected)
+	return protocol.Refuse(protocol.RefusalOtherVersion, "it has version %d, not %d; get it again", now, expected)
 }
 
 // author is who sets a value.
@@ -194,7 +196,7 @@ func (c *ConfigValue) Delete(ctx context.Context, opts ...WriteOption) error {
 	}
 	err := c.s.delete(ctx, c.semaphore(), false, opts)
 	if isNotFound(err) && answered(err) {
-		err = protocol.Errorf(protocol.StatusNotFound, "it is not set")
+		err = errNotSet
 	}
 	return withOp(op, c.name, err)
 }

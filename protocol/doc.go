@@ -151,8 +151,8 @@
 //
 // A hold has a bound where the semaphore has a longest hold, or the acquire asks for one. At the bound
 // the server ends the lease, by a [LeaseLost], so the client has to stop before. An acquire says with
-// [KnowsBounds] that it does; without the flag such a hold is refused, with a message that begins with
-// [BoundRefusal], and the client may ask again with it. [Grant] says how long to rely on the lease. A
+// [KnowsBounds] that it does; without the flag such a hold is refused with [RefusalBound], and the
+// client may ask again with it. [Grant] says how long to rely on the lease. A
 // request that comes again under its number changes nothing and has a newer Now: send it again
 // after a wait longer than the hold, late in a long hold, and when a connection is lost. An owner
 // asks for more time by an acquire of the same units with Hold; its other changes leave Hold out.
@@ -213,7 +213,7 @@
 // service/cluster). It lives in the bucket of its node and name, and is a kind of object of its
 // own: a semaphore may have the same name. An instance is a session that sent [TrackRegister]; it
 // goes when the session ends. Its calls carry the incarnation that the reply gave: once another
-// registration has the id they are refused, BAD_SESSION with a text that begins with FENCED.
+// registration has the id they are refused with [RefusalFenced], and the session is not.
 //
 // [TrackPoll] is the one call that moves targets, and carries the report of the last update. It is
 // answered from the leader's memory when it changes nothing, so it may be sent often; better, open
@@ -223,9 +223,7 @@
 // [TrackSetRole] when the data is loaded and served. While the server is away keep what you have,
 // and never move on alone.
 //
-// Refusals begin with a word where the status does not say it all: UNKNOWN_LOCATION (NOT_FOUND),
-// ALREADY_REGISTERED (ALREADY_EXISTS), FENCED (BAD_SESSION), STALE_REPORT (PRECONDITION_FAILED). A
-// server that has no rollouts answers UNSUPPORTED to all of these kinds.
+// A server that has no rollouts answers UNSUPPORTED to all of these kinds.
 //
 // # Operators
 //

@@ -32,7 +32,7 @@ func (r TrackInstanceRole) String() string { return enumName(int(r), "", "follow
 
 // String is the command's name, such as rollback.
 func (v TrackVerb) String() string {
-	return enumName(int(v), "", "pause", "resume", "promote", "rollback", "reelect", "exclude", "include", "drop")
+	return enumName(int(v), "", "pause", "resume", "promote", "rollback", "reelect", "exclude", "include", "evict")
 }
 
 // String is success, failure or inconclusive.

@@ -9,6 +9,7 @@ import (
 // tells outcomes apart.
 type Error struct {
 	Status  Status
+	Refusal Refusal // which of the refusals with this status; RefusalNone: the status says it all
 	Message string
 
 	// Master and Term come with WRONG_SHARD from a server that knows better: the instance that
@@ -49,6 +50,14 @@ func StatusOf(err error) Status {
 		return s
 	}
 	return StatusInternal
+}
+
+// RefusalOf is the refusal that err carries: RefusalNone for an error that carries none.
+func RefusalOf(err error) Refusal {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Refusal
+	}
+	return RefusalNone
 }
 
 // Retryable reports whether the same request, with the same sequence number, may be sent again as

@@ -227,7 +227,7 @@ func wireFields(t reflect.Type) string {
 }
 
 // TestDesignListsEverything: DESIGN.md has a row for each kind with its messages, for each struct
-// with its fields in wire order, for each status, and for each operators' method.
+// with its fields in wire order, for each status and refusal, and for each operators' method.
 func TestDesignListsEverything(t *testing.T) {
 	raw, err := os.ReadFile("DESIGN.md")
 	if err != nil {
@@ -264,6 +264,9 @@ func TestDesignListsEverything(t *testing.T) {
 	}
 	for _, number := range constants(t, "status.go", "Status") {
 		need(fmt.Sprintf("| %d | %s | ", number, Status(number).String()))
+	}
+	for r := RefusalNone + 1; r < refusals; r++ {
+		need(fmt.Sprintf("| %d | %v | %v | ", r, r, r.Status().String()))
 	}
 	for _, method := range methods(t) {
 		need(fmt.Sprintf("| `%s` | ", method))

@@ -7,14 +7,11 @@ const ConsoleClient = "signalbox-console"
 // HTTPClient is that of a gateway for locks by HTTP. Audit lines have via=http.
 const HTTPClient = "signalbox-http"
 
-// FeaturePreempt in a hello: the client understands LeasePreempted.
-const FeaturePreempt uint64 = 1 << 0
-
 // Hello is the first frame of a connection, within 5 s of connecting.
 type Hello struct {
 	Magic    string
 	Version  uint32
-	Features uint64 // bit set of what the client understands: FeaturePreempt
+	Features uint64 // bit set of what the client understands beyond this page; nothing so far: 0
 	Client   string // name and version, for people
 	Token    []byte // credentials; empty is the anonymous identity
 	Cluster  string // id or name of the cluster that is meant, which another one refuses; empty is any
@@ -74,7 +71,8 @@ func (m *HelloReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f)
 
 // Failure is the body of every reply whose status is not OK.
 type Failure struct {
-	Message string // a sentence that says what to do
+	Message string  // a sentence that says what to do
+	Refusal Refusal // tells refusals with one status apart; 0: the status says it all
 
 	// With WRONG_SHARD: the instance that leads the shard, as far as the answering instance knows,
 	// and since which raft term; 0 is not known.
@@ -91,6 +89,7 @@ type Failure struct {
 func (m *Failure) fields(f *fields) {
 	f.message("failure")
 	f.str("message", &m.Message)
+	small(f, "refusal", &m.Refusal)
 	f.uint("master", &m.Master)
 	f.uint("term", &m.Term)
 	f.uint("shard", &m.Shard)

@@ -49,9 +49,9 @@ func (m *SemaphoreOptions) preemptFit(limit uint64) string {
 	return ""
 }
 
-// LeasePreempted tells an owner that a waiter preempts it, or not any more. A client gets it if its
-// hello has FeaturePreempt. An event that is lost is made up for by Preemption in each answer about
-// the lease.
+// LeasePreempted tells an owner that a waiter preempts it, or not any more. A client that does not
+// know this kind passes over it. An event that is lost is made up for by Preemption in each answer
+// about the lease.
 //
 // An owner that is preempted should finish and release. If Until is not 0, it is a bound: the
 // client relies on the lease until then at most, as on the bound of a Grant, and when it has noted

@@ -200,7 +200,7 @@ func (f *fields) slotLabels(labels []string) {
 // Flags of AcquireOptions.
 const (
 	// KnowsBounds: the client ends its hold by itself before the bound that answers give. Without it
-	// there is none, and what needs one is refused with PRECONDITION_FAILED and BoundRefusal.
+	// there is none, and what needs one is refused with RefusalBound.
 	KnowsBounds uint8 = 1
 	// AskDeadlock: the waiter may be chosen to leave the queue when sessions wait for each other. The
 	// server only shows it.
@@ -208,10 +208,6 @@ const (
 
 	askAll = KnowsBounds | AskDeadlock
 )
-
-// BoundRefusal is how the message begins of the refusal of an acquire without KnowsBounds whose hold
-// would have a bound. The client may ask again with the flag, under a new number.
-const BoundRefusal = "BOUND: "
 
 // AcquireOptions are what an acquire asks for beyond a plain one. All but Hold and the flags are only
 // for persistent semaphores.

@@ -93,7 +93,7 @@ const (
 	TrackReelect  TrackVerb = 5 // Locations: give the target up
 	TrackExclude  TrackVerb = 6 // Locations: their successors look past them
 	TrackInclude  TrackVerb = 7 // Locations
-	TrackDrop     TrackVerb = 8 // ID: remove an instance
+	TrackEvict    TrackVerb = 8 // ID: remove an instance
 )
 
 // TrackAdmin carries out an operator's command: for all Locations named, or, if it is refused for
@@ -114,23 +114,23 @@ func (m *TrackAdmin) fields(f *fields) {
 	f.head(&m.Head)
 	f.track(&m.Name)
 	small(f, "verb", &m.Verb)
-	if m.Verb < TrackPause || m.Verb > TrackDrop {
-		f.refuse("verb is %d; it must be 1 to %d", m.Verb, TrackDrop)
+	if m.Verb < TrackPause || m.Verb > TrackEvict {
+		f.refuse("verb is %d; it must be 1 to %d", m.Verb, TrackEvict)
 	}
 	if n := len(m.Locations); n > MaxTrackLocations {
 		f.refuse("%d locations are named; at most %d are allowed", n, MaxTrackLocations)
 	}
 	f.labels("locations", &m.Locations, "location name", MaxTrackName)
-	if len(m.Locations) == 0 && m.Verb != TrackPause && m.Verb != TrackResume && m.Verb != TrackDrop {
+	if len(m.Locations) == 0 && m.Verb != TrackPause && m.Verb != TrackResume && m.Verb != TrackEvict {
 		f.refuse("no location is named; name those that are meant")
 	}
-	if m.Verb == TrackDrop { // which has no version
+	if m.Verb == TrackEvict { // which has no version
 		f.uint("version", &m.Version)
 	} else {
 		f.version("version", &m.Version)
 	}
 	f.str("id", &m.ID)
-	if m.Verb == TrackDrop {
+	if m.Verb == TrackEvict {
 		f.checkLabel(m.ID, "instance id", MaxTrackInstance)
 	}
 	f.bool("hard", &m.Hard)

@@ -336,7 +336,7 @@ var messages = []messageCase{
 // extraMessages are messages that belong to no single kind: the body of a failed reply, and a
 // config by itself.
 var extraMessages = []messageCase{
-	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Master: 3, Term: 7, Shard: 4, MapVersion: 13}},
+	{KindReply, &Failure{Message: "semaphore slots does not exist; create it first", Refusal: RefusalNoSemaphore, Master: 3, Term: 7, Shard: 4, MapVersion: 13}},
 	{0, &sampleNode.Config},
 }
 

@@ -79,7 +79,8 @@ func (b *batch) reply(status protocol.Status, text string) {
 
 // replyAnswer turns an answer into the command's reply.
 func (b *batch) replyAnswer(a answer) {
-	list := append(b.out.List, Event{Kind: EventReply, Command: b.command, Status: outcomeTable[a.outcome].status})
+	list := append(b.out.List, Event{Kind: EventReply, Command: b.command,
+		Status: outcomeTable[a.outcome].status, Refusal: outcomeTable[a.outcome].refusal})
 	b.out.List = list
 	ev := &list[len(list)-1]
 	if a.outcome != outcomeOK {
@@ -97,7 +98,8 @@ func (b *batch) replyAnswer(a answer) {
 
 func (b *batch) replyError(err error) {
 	if e, ok := err.(*protocol.Error); ok {
-		b.reply(e.Status, e.Message)
+		b.out.List = append(b.out.List,
+			Event{Kind: EventReply, Command: b.command, Status: e.Status, Refusal: e.Refusal, Text: e.Message})
 		return
 	}
 	b.reply(protocol.StatusBadRequest, textMalformed)

@@ -93,6 +93,7 @@ type Event struct {
 	Kind          EventKind
 	Status        protocol.Status
 	State         protocol.AcquireState
+	Refusal       protocol.Refusal // EventReply: beside the status
 	Reason        protocol.EndReason
 	Cause         protocol.HoldEnd
 	Flag          bool // released

@@ -25,8 +25,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 	}
 	s := m.semaphores.lookup(b, n.id, x.Name)
 	if s == nil {
-		o := &outcomeTable[outcomeNoSemaphore]
-		m.reply(o.status, o.text)
+		m.replyError(errNoSemaphore)
 		return
 	}
 	at := len(m.batch.out.List)

@@ -14,7 +14,7 @@ func (r Semaphores) History(req *protocol.SemaphoreHistory, out *protocol.Semaph
 	}
 	s := r.m.semaphores.lookup(b, req.Node, req.Name)
 	if s == nil {
-		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
+		return errNoSemaphore
 	}
 	*out = protocol.SemaphoreHistoryReply{Index: r.m.applied, Holds: out.Holds[:0]}
 	q := s.queue()

@@ -26,8 +26,8 @@ const (
 // which are never reused.
 type hostedKind struct {
 	name      string              // for errors
-	missing   string              // the answer to a read, or to an operator, when there is none of a name
-	notFound  string              // the answer to a session's request then
+	missing   *protocol.Error     // the answer to a read, or to an operator, when there is none of a name
+	notFound  *protocol.Error     // the answer to a session's request then
 	object    protocol.ObjectType // rises with the kind: lists are paged by it
 	record    recordKind          // in a snapshot
 	chunk     byte                // in an export
@@ -39,20 +39,26 @@ type hostedKind struct {
 	decode    func(record []byte) (hostedState, error)
 }
 
+var (
+	errNoTrack = protocol.Refuse(protocol.RefusalNoTrack, textNoTrack)
+	errNoLimit = protocol.Refuse(protocol.RefusalNoLimit, textNoLimit)
+)
+
 var hostedKinds = [kindCount]hostedKind{
 	kindProcess: {
-		name: "process", missing: textNoProcess, notFound: textNotMember + "; join first",
-		object: protocol.ObjectProcess, record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
+		name: "process", missing: protocol.Refuse(protocol.RefusalNoProcess, textNoProcess),
+		notFound: protocol.Refuse(protocol.RefusalNotMember, textNotMember+"; join first"),
+		object:   protocol.ObjectProcess, record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
 		outcome: processOutcome, bucket: protocol.ProcessBucket, validName: validProcessName, decode: decodeProcess,
 	},
 	kindTrack: {
-		name: "track", missing: textNoTrack, notFound: textNoTrack,
+		name: "track", missing: errNoTrack, notFound: errNoTrack,
 		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack,
 		chunkPart: chunkTrackPart, deadline: deadlineTrack,
 		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
 	},
 	kindLimit: {
-		name: "rate limit", missing: textNoLimit, notFound: textNoLimit,
+		name: "rate limit", missing: errNoLimit, notFound: errNoLimit,
 		object: protocol.ObjectLimit, record: recordLimit, chunk: chunkLimit,
 		chunkPart: chunkLimitPart, deadline: deadlineLimit,
 		outcome: limitOutcome, bucket: protocol.Bucket, validName: validLimitName, decode: decodeLimit,

@@ -1,10 +1,6 @@
 package shard
 
-import (
-	"bytes"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-)
+import "bytes"
 
 // object finds an object. Errors: WRONG_SHARD; NOT_FOUND for the node or the object.
 func (r reader) object(kind kindNumber, node uint64, name []byte) (*hostedObject, error) {
@@ -17,7 +13,7 @@ func (r reader) object(kind kindNumber, node uint64, name []byte) (*hostedObject
 	}
 	x := b.readObject(kind, node, name)
 	if x == nil {
-		return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: hostedKinds[kind].missing}
+		return nil, hostedKinds[kind].missing
 	}
 	return x, nil
 }

@@ -53,7 +53,7 @@ func (o *objectRequest) enterExisting(m *Machine, c *rawCommand, head *protocol.
 		return false
 	}
 	if o.object == nil {
-		o.refuse(m, protocol.StatusNotFound, hostedKinds[o.of].notFound)
+		o.finish(m, Event{}, hostedKinds[o.of].notFound)
 		return false
 	}
 	return true
@@ -66,7 +66,7 @@ func (o *objectRequest) enterOperator(m *Machine, c *rawCommand, node uint64, na
 		return false
 	}
 	if o.object == nil {
-		m.reply(protocol.StatusNotFound, hostedKinds[o.of].missing)
+		m.replyError(hostedKinds[o.of].missing)
 		return false
 	}
 	return true
@@ -74,7 +74,8 @@ func (o *objectRequest) enterOperator(m *Machine, c *rawCommand, node uint64, na
 
 // replyAgain answers a number that was answered before.
 func (o *objectRequest) replyAgain(m *Machine, a answer) {
-	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status, Text: a.text()}
+	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status,
+		Refusal: outcomeTable[a.outcome].refusal, Text: a.text()}
 	switch {
 	case a.kind != o.kind:
 		m.reply(protocol.StatusBadRequest, textNumberReused)
@@ -97,9 +98,14 @@ func (o *objectRequest) finish(m *Machine, ev Event, err error) {
 	if err != nil {
 		ev = Event{Kind: EventReply, Command: m.batch.command, Status: protocol.StatusBadRequest, Text: textMalformed}
 		if e, ok := err.(*protocol.Error); ok {
-			ev.Status, ev.Text = e.Status, e.Message
+			ev.Status, ev.Refusal, ev.Text = e.Status, e.Refusal, e.Message
 		}
-		out = hostedKinds[o.of].outcome(ev.Status)
+		if int(ev.Refusal) < len(hostedOutcomes) {
+			out = hostedOutcomes[ev.Refusal]
+		}
+		if out == outcomeOK {
+			out = hostedKinds[o.of].outcome(ev.Status)
+		}
 	}
 	if o.seq != 0 && ev.Status != protocol.StatusOverloaded {
 		a := answer{seq: o.seq, kind: o.kind, bucket: o.bucket.number, outcome: out, value: ev.Result}

@@ -10,7 +10,7 @@ import (
 )
 
 // sameEvents compares what left the machine with what left the model. Sentences are the machine's
-// own business, but a refusal must have one.
+// own business, but a refusal must have one. So is its number, which must be one of its status.
 func sameEvents(got []Event, want []Event) error {
 	for i := range max(len(got), len(want)) {
 		switch {
@@ -23,6 +23,10 @@ func sameEvents(got []Event, want []Event) error {
 		if g.Text == "" && g.Kind == EventReply && g.Status != protocol.StatusOK {
 			return fmt.Errorf("event %d has no sentence: %s", i, show(g))
 		}
+		if g.Refusal != protocol.RefusalNone && g.Refusal.Status() != g.Status {
+			return fmt.Errorf("event %d is the refusal %v: %s", i, g.Refusal, show(g))
+		}
+		g.Refusal = protocol.RefusalNone
 		if w.Kind != EventSessionAttached && w.Text == "" {
 			g.Text = ""
 		}

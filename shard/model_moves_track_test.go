@@ -185,7 +185,7 @@ func (x *moveTest) generate(c *modelClient, name []byte, p *modelTrack, h protoc
 func (x *moveTest) operate(c *modelClient, name []byte, p *modelTrack, h protocol.Head, id, location string) error {
 	msg := &protocol.TrackAdmin{Head: h, Name: name, Verb: protocol.TrackVerb(1 + x.r.IntN(8))}
 	switch msg.Verb {
-	case protocol.TrackDrop:
+	case protocol.TrackEvict:
 		msg.ID = id
 	case protocol.TrackRollback:
 		rows, err := p.state.History(location)

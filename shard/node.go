@@ -79,6 +79,19 @@ func addSaturated(a, b uint64) uint64 {
 	return math.MaxUint64
 }
 
+var (
+	errNoNode      = protocol.Refuse(protocol.RefusalNoNode, textNoNode)
+	errNodeDropped = protocol.Refuse(protocol.RefusalNoNode, textNodeDropped)
+)
+
+// noNode is the refusal of a node that is not known here.
+func noNode(m *Machine, id uint64) error {
+	if m.isDropped(id) {
+		return errNodeDropped
+	}
+	return errNoNode
+}
+
 // applyNodePut makes a node known or changes its config.
 func applyNodePut(m *Machine, c *rawCommand) {
 	var x NodePutBody
@@ -87,7 +100,7 @@ func applyNodePut(m *Machine, c *rawCommand) {
 		return
 	}
 	if m.isDropped(x.Node) {
-		m.reply(protocol.StatusNotFound, textNodeDropped)
+		m.replyError(errNodeDropped)
 		return
 	}
 	m.bucketTable.raiseTokens(x.TokenFloor)

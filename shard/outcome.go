@@ -122,97 +122,143 @@ const (
 
 	outcomePriority outcome = 56
 
-	outcomes = 57
+	outcomeNoProcess       outcome = 57
+	outcomeNoTrack         outcome = 58
+	outcomeUnknownLocation outcome = 59
+	outcomeUnknownVersion  outcome = 60
+	outcomeRegistered      outcome = 61
+	outcomeStaleReport     outcome = 62
+	outcomeNotInHistory    outcome = 63
+	outcomeOtherRevision   outcome = 64
+	outcomeNoLimit         outcome = 65
+	outcomeHasChildren     outcome = 66
+
+	outcomes = 67
 )
 
-// outcomeTable has an outcome's status and sentence. Those whose sentence has values in it are
-// written by sentence.
+// outcomeTable has an outcome's status, its refusal and its sentence. Those whose sentence has values
+// in it are written by sentence.
 var outcomeTable = [outcomes]struct {
-	status protocol.Status
-	text   string
+	status  protocol.Status
+	refusal protocol.Refusal
+	text    string
 }{
-	outcomeOK:          {protocol.StatusOK, ""},
-	outcomeNoSemaphore: {protocol.StatusNotFound, textNoSemaphore},
-	outcomeExists:      {protocol.StatusAlreadyExists, "semaphore exists already; update or resize it instead"},
-	outcomeIsEphemeral: {protocol.StatusPreconditionFailed,
+	outcomeOK:          {protocol.StatusOK, 0, ""},
+	outcomeNoSemaphore: {protocol.StatusNotFound, protocol.RefusalNoSemaphore, textNoSemaphore},
+	outcomeExists:      {protocol.StatusAlreadyExists, 0, "semaphore exists already; update or resize it instead"},
+	outcomeIsEphemeral: {protocol.StatusPreconditionFailed, protocol.RefusalEphemeral,
 		"semaphore is ephemeral: it lives while somebody owns or waits for it, and its limit is fixed"},
-	outcomeIsPersistent: {protocol.StatusPreconditionFailed,
+	outcomeIsPersistent: {protocol.StatusPreconditionFailed, protocol.RefusalPersistent,
 		"semaphore is persistent; acquire it without the ephemeral flag"},
-	outcomeOverLimit:    {protocol.StatusBadRequest, ""},
-	outcomeWantsMore:    {protocol.StatusBadRequest, ""},
-	outcomeOtherVersion: {protocol.StatusPreconditionFailed, ""},
-	outcomeInUse: {protocol.StatusPreconditionFailed,
+	outcomeOverLimit:    {protocol.StatusBadRequest, 0, ""},
+	outcomeWantsMore:    {protocol.StatusBadRequest, 0, ""},
+	outcomeOtherVersion: {protocol.StatusPreconditionFailed, protocol.RefusalOtherVersion, ""},
+	outcomeInUse: {protocol.StatusPreconditionFailed, 0,
 		"semaphore has owners or waiters; wait until they are gone, or delete it with force"},
-	outcomeQuota: {protocol.StatusPreconditionFailed, ""},
-	outcomeAborted: {protocol.StatusAborted,
+	outcomeQuota: {protocol.StatusPreconditionFailed, 0, ""},
+	outcomeAborted: {protocol.StatusAborted, 0,
 		"another request of the session or an operator ended this acquire; acquire again"},
-	outcomeWaitersLimit: {protocol.StatusOverloaded, textWaitersLimit},
-	outcomeHeldLimit:    {protocol.StatusOverloaded, textHeldLimit},
-	outcomeGivenBack:    {protocol.StatusAborted, textAcquiredSince},
-	outcomeUpdateFixed:  {protocol.StatusPreconditionFailed, "semaphore is ephemeral: its limit is fixed"},
-	outcomeNotMember:    {protocol.StatusNotFound, textNotMember},
-	outcomeMemberOther: {protocol.StatusAlreadyExists,
+	outcomeWaitersLimit: {protocol.StatusOverloaded, 0, textWaitersLimit},
+	outcomeHeldLimit:    {protocol.StatusOverloaded, 0, textHeldLimit},
+	outcomeGivenBack:    {protocol.StatusAborted, 0, textAcquiredSince},
+	outcomeUpdateFixed:  {protocol.StatusPreconditionFailed, protocol.RefusalEphemeral, "semaphore is ephemeral: its limit is fixed"},
+	outcomeNotMember:    {protocol.StatusNotFound, protocol.RefusalNotMember, textNotMember},
+	outcomeMemberOther: {protocol.StatusAlreadyExists, 0,
 		"session is a member already, with another key, data or weight; leave first"},
-	outcomeRoundOver: {protocol.StatusAborted, "round is over for this member; wait for the next"},
-	outcomeRoundRefused: {protocol.StatusPreconditionFailed,
+	outcomeRoundOver: {protocol.StatusAborted, 0, "round is over for this member; wait for the next"},
+	outcomeRoundRefused: {protocol.StatusPreconditionFailed, 0,
 		"round or quota did not allow the request when it came first; look at the process, and send a new one"},
-	outcomeProcessArgument: {protocol.StatusBadRequest,
+	outcomeProcessArgument: {protocol.StatusBadRequest, 0,
 		"arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeTrackNotFound: {protocol.StatusNotFound, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
-	outcomeTrackExists: {protocol.StatusAlreadyExists,
+	outcomeTrackNotFound: {protocol.StatusNotFound, 0, "track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
+	outcomeTrackExists: {protocol.StatusAlreadyExists, 0,
 		"track or instance was there when the request came first; look at the track, and send a new one"},
-	outcomeTrackFenced: {protocol.StatusBadSession,
-		"FENCED: a newer incarnation of this instance was registered; stop, or register again"},
-	outcomeTrackRefused: {protocol.StatusPreconditionFailed,
+	outcomeTrackFenced: {protocol.StatusBadSession, protocol.RefusalFenced,
+		"a newer incarnation of this instance was registered; stop, or register again"},
+	outcomeTrackRefused: {protocol.StatusPreconditionFailed, 0,
 		"track or quota did not allow the request when it came first; look at the track, and send a new one"},
-	outcomeTrackArgument: {protocol.StatusBadRequest,
+	outcomeTrackArgument: {protocol.StatusBadRequest, 0,
 		"arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeLimitNotFound: {protocol.StatusNotFound,
+	outcomeLimitNotFound: {protocol.StatusNotFound, 0,
 		"rate limit or resource did not exist when the request came first; look at the limit, and send a new one"},
-	outcomeLimitExists: {protocol.StatusAlreadyExists,
+	outcomeLimitExists: {protocol.StatusAlreadyExists, 0,
 		"resource was there when the request came first; look at the limit, and send a new one"},
-	outcomeLimitRefused: {protocol.StatusPreconditionFailed,
+	outcomeLimitRefused: {protocol.StatusPreconditionFailed, 0,
 		"rate limit or quota did not allow the request when it came first; look at the limit, and send a new one"},
-	outcomeLimitArgument: {protocol.StatusBadRequest,
+	outcomeLimitArgument: {protocol.StatusBadRequest, 0,
 		"arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, ""},
-	outcomeWaitersQuota: {protocol.StatusOverloaded, ""},
-	outcomeWaiterMore:   {protocol.StatusBadRequest, ""},
-	outcomeNoSlots: {protocol.StatusPreconditionFailed,
+	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, 0, ""},
+	outcomeWaitersQuota: {protocol.StatusOverloaded, 0, ""},
+	outcomeWaiterMore:   {protocol.StatusBadRequest, 0, ""},
+	outcomeNoSlots: {protocol.StatusPreconditionFailed, 0,
 		"semaphore has no slots; acquire it without labels and names, or alter it"},
-	outcomeFewSlots: {protocol.StatusBadRequest,
+	outcomeFewSlots: {protocol.StatusBadRequest, 0,
 		"fewer slots than the count have these labels or names; ask for less, or for others"},
-	outcomeOtherSlots: {protocol.StatusBadRequest,
+	outcomeOtherSlots: {protocol.StatusBadRequest, 0,
 		"session owns slots that these labels or names leave out, or lacks one that is named; release first"},
-	outcomeLanesLimit: {protocol.StatusOverloaded,
+	outcomeLanesLimit: {protocol.StatusOverloaded, 0,
 		"semaphore has waiters of as many keys, levels and selectors as the limit of 1024 lanes allows; retry later"},
-	outcomeOptions: {protocol.StatusBadRequest,
+	outcomeOptions: {protocol.StatusBadRequest, 0,
 		"options would not fit together: aging belongs to the policy priority, weights to fair with a limit of " +
 			"at most 1048576, extend to a longest hold, preempt lower to priority, grace and min_hold to preempt, which needs " +
 			"a limit of at most 4096, and a semaphore has at most 1024 slots, as many as its limit"},
-	outcomeSlotsInUse: {protocol.StatusPreconditionFailed,
+	outcomeSlotsInUse: {protocol.StatusPreconditionFailed, 0,
 		"semaphore has owners or waiters, so slots cannot be added or removed; wait until they are gone"},
-	outcomeLongQueue: {protocol.StatusPreconditionFailed,
+	outcomeLongQueue: {protocol.StatusPreconditionFailed, 0,
 		"semaphore has more than 10000 waiters, too many to order again; alter it when there are fewer"},
-	outcomeNoSlot: {protocol.StatusNotFound, "semaphore has no slot of a name that is given; describe it"},
-	outcomeSlotsNamed: {protocol.StatusPreconditionFailed,
+	outcomeNoSlot: {protocol.StatusNotFound, 0, "semaphore has no slot of a name that is given; describe it"},
+	outcomeSlotsNamed: {protocol.StatusPreconditionFailed, 0,
 		"limit is the number of the slots, which have names; alter their list instead"},
-	outcomeLimitTooHigh: {protocol.StatusPreconditionFailed,
+	outcomeLimitTooHigh: {protocol.StatusPreconditionFailed, 0,
 		"limit is above what the semaphore's options allow: 1048576 under the policy fair, 4096 where owners may be " +
 			"preempted, 1024 with slots"},
-	outcomeNotOwner: {protocol.StatusBadRequest,
+	outcomeNotOwner: {protocol.StatusBadRequest, 0,
 		"session does not own units, so it knows of no preemption; leave known out"},
-	outcomeMustYield: {protocol.StatusPreconditionFailed,
+	outcomeMustYield: {protocol.StatusPreconditionFailed, 0,
 		"a waiter preempts the hold, so it gets no more time; release, and acquire again"},
-	outcomeManyUnits: {protocol.StatusPreconditionFailed,
+	outcomeManyUnits: {protocol.StatusPreconditionFailed, 0,
 		"more than 4096 units are held, too many for owners to be preempted; alter the semaphore when there are fewer"},
-	outcomePriority: {protocol.StatusBadRequest, ""},
-	outcomeBound: {protocol.StatusPreconditionFailed, protocol.BoundRefusal +
+	outcomePriority: {protocol.StatusBadRequest, 0, ""},
+	outcomeBound: {protocol.StatusPreconditionFailed, protocol.RefusalBound,
 		"hold would end by itself at a bound, which this client does not know; use a newer one, or alter the semaphore"},
-	outcomeLongHold: {protocol.StatusBadRequest,
+	outcomeLongHold: {protocol.StatusBadRequest, 0,
 		"hold is longer than the longest of the semaphore; ask for less"},
-	outcomeNoExtension: {protocol.StatusPreconditionFailed,
+	outcomeNoExtension: {protocol.StatusPreconditionFailed, 0,
 		"semaphore does not allow more time than its longest hold; alter it with extend, or release and acquire again"},
+	outcomeNoProcess: {protocol.StatusNotFound, protocol.RefusalNoProcess, textNoProcess},
+	outcomeNoTrack:   {protocol.StatusNotFound, protocol.RefusalNoTrack, textNoTrack},
+	outcomeUnknownLocation: {protocol.StatusNotFound, protocol.RefusalUnknownLocation,
+		"location did not exist when the request came first; look at the track, and send a new one"},
+	outcomeUnknownVersion: {protocol.StatusNotFound, protocol.RefusalUnknownVersion,
+		"version did not exist when the request came first; look at the track, and send a new one"},
+	outcomeRegistered: {protocol.StatusAlreadyExists, protocol.RefusalAlreadyRegistered,
+		"instance was registered by another session when the request came first; look at the track, and send a new one"},
+	outcomeStaleReport: {protocol.StatusPreconditionFailed, protocol.RefusalStaleReport,
+		"a later report was known when the request came first; number reports upwards"},
+	outcomeNotInHistory: {protocol.StatusPreconditionFailed, protocol.RefusalNotInHistory,
+		"version was not in the location's history when the request came first; choose another one from it"},
+	outcomeOtherRevision: {protocol.StatusPreconditionFailed, protocol.RefusalOtherVersion,
+		"revision was another one when the request came first; read it again, then change it"},
+	outcomeNoLimit: {protocol.StatusNotFound, protocol.RefusalNoLimit, textNoLimit},
+	outcomeHasChildren: {protocol.StatusPreconditionFailed, protocol.RefusalHasChildren,
+		"resource had children when the request came first; delete them first"},
+}
+
+// hostedOutcomes has, by refusal, how a refusal of a process, a track or a rate limit is remembered;
+// outcomeOK: by its status.
+var hostedOutcomes = [...]outcome{
+	protocol.RefusalNoProcess:         outcomeNoProcess,
+	protocol.RefusalNotMember:         outcomeNotMember,
+	protocol.RefusalNoTrack:           outcomeNoTrack,
+	protocol.RefusalUnknownLocation:   outcomeUnknownLocation,
+	protocol.RefusalUnknownVersion:    outcomeUnknownVersion,
+	protocol.RefusalNoLimit:           outcomeNoLimit,
+	protocol.RefusalOtherVersion:      outcomeOtherRevision,
+	protocol.RefusalAlreadyRegistered: outcomeRegistered,
+	protocol.RefusalFenced:            outcomeTrackFenced,
+	protocol.RefusalStaleReport:       outcomeStaleReport,
+	protocol.RefusalNotInHistory:      outcomeNotInHistory,
+	protocol.RefusalHasChildren:       outcomeHasChildren,
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,

@@ -25,7 +25,7 @@ func limitOutcome(status protocol.Status) outcome {
 // limitThere reports whether there is a tree that is not deleted; else the request is answered.
 func (o *objectRequest) limitThere(m *Machine) bool {
 	if o.object == nil || limitOf(o.object).Deleted() {
-		o.refuse(m, protocol.StatusNotFound, textNoLimit)
+		o.finish(m, Event{}, errNoLimit)
 		return false
 	}
 	return true
@@ -51,7 +51,7 @@ func applyLimitCreate(m *Machine, c *rawCommand) {
 		return
 	}
 	if len(q.name) != len(body.Path) {
-		q.refuse(m, protocol.StatusNotFound, textNoLimit)
+		q.finish(m, Event{}, errNoLimit)
 		return
 	}
 	tree, err := ratelimit.New(m.bucketTime(q.bucket), former, path, body.Config)

@@ -28,7 +28,7 @@ func (r reader) node(id uint64) (*node, error) {
 		return n, nil
 	}
 	if r.m.isDropped(id) {
-		return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNodeDropped}
+		return nil, errNodeDropped
 	}
-	return nil, &protocol.Error{Status: protocol.StatusNotFound, Message: textNoNode}
+	return nil, errNoNode
 }

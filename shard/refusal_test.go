@@ -116,10 +116,10 @@ func TestRefusalTextsAreBounded(t *testing.T) {
 	kept := 0
 	for _, b := range list {
 		e := x.send(t, CmdTrackAlter, b)
-		if e.Status != protocol.StatusPreconditionFailed {
-			t.Fatalf("a repeat is answered %v", e.Status)
+		if e.Status != protocol.StatusPreconditionFailed || e.Refusal != protocol.RefusalOtherVersion {
+			t.Fatalf("a repeat is answered %v, %v", e.Status, e.Refusal)
 		}
-		if strings.Contains(e.Text, "revision") {
+		if strings.Contains(e.Text, "has revision") {
 			kept++
 		}
 	}

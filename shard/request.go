@@ -60,7 +60,7 @@ func requireNode(m *Machine, id uint64) *node {
 	case m.isDropped(id):
 		m.reply(protocol.StatusSessionExpired, textNodeDropped)
 	default:
-		m.reply(protocol.StatusNotFound, textNoNode)
+		m.replyError(errNoNode)
 	}
 	return n
 }

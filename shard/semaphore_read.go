@@ -6,6 +6,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
+var errNoSemaphore = protocol.Refuse(protocol.RefusalNoSemaphore, textNoSemaphore)
+
 // Semaphores reads semaphores.
 type Semaphores struct{ reader }
 
@@ -38,7 +40,7 @@ func (r Semaphores) Describe(req *protocol.Describe, out *protocol.DescribeReply
 	}
 	s := r.m.semaphores.lookup(b, req.Node, req.Name)
 	if s == nil {
-		return &protocol.Error{Status: protocol.StatusNotFound, Message: outcomeTable[outcomeNoSemaphore].text}
+		return errNoSemaphore
 	}
 	*out = protocol.DescribeReply{
 		Index: r.m.applied, Revision: s.revision, Name: s.name, Version: s.version,

@@ -68,11 +68,7 @@ func applyStart(m *Machine, c *rawCommand) {
 	}
 	n := m.nodes[x.Node]
 	if n == nil {
-		text := textNoNode
-		if m.isDropped(x.Node) {
-			text = textNodeDropped
-		}
-		m.reply(protocol.StatusNotFound, text)
+		m.replyError(noNode(m, x.Node))
 		return
 	}
 	if !m.roomForSession(n) {

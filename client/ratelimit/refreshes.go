@@ -185,9 +185,9 @@ func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *proto
 	l.stale = false
 	switch x.State {
 	case protocol.LimitMissing, protocol.LimitInner:
-		l.err = protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", l.path)
+		l.err = protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", l.path)
 		if x.State == protocol.LimitInner {
-			l.err = protocol.Errorf(protocol.StatusPreconditionFailed,
+			l.err = protocol.Refuse(protocol.RefusalHasChildren,
 				"resource %s has children; use one of them", l.path)
 		}
 		l.drop(now)

@@ -23,29 +23,18 @@ var (
 	ErrStaleReport = errors.New("a later report is known")
 )
 
-// refusalTable are the refusals of a track, by the status and the first word of the server's
-// sentence.
-var refusalTable = []struct {
-	status protocol.Status
-	word   string
-	err    error
-}{
-	{protocol.StatusBadSession, "FENCED", ErrFenced},
-	{protocol.StatusAlreadyExists, "ALREADY_REGISTERED", ErrAlreadyRegistered},
-	{protocol.StatusNotFound, "UNKNOWN_LOCATION", ErrUnknownLocation},
-	{protocol.StatusPreconditionFailed, "STALE_REPORT", ErrStaleReport},
+// refusals are those of a track that have an error of their own.
+var refusals = map[protocol.Refusal]error{
+	protocol.RefusalFenced:            ErrFenced,
+	protocol.RefusalAlreadyRegistered: ErrAlreadyRegistered,
+	protocol.RefusalUnknownLocation:   ErrUnknownLocation,
+	protocol.RefusalStaleReport:       ErrStaleReport,
 }
 
 // asRefusal marks an error that a track's refusal is.
 func asRefusal(err error) error {
-	var e *protocol.Error
-	if !errors.As(err, &e) {
-		return err
-	}
-	for _, r := range refusalTable {
-		if e.Status == r.status && strings.HasPrefix(e.Message, r.word) {
-			return fmt.Errorf("%w: %w", r.err, err)
-		}
+	if is := refusals[protocol.RefusalOf(err)]; is != nil {
+		return fmt.Errorf("%w: %w", is, err)
 	}
 	return err
 }

@@ -127,10 +127,10 @@ func TestOperators(t *testing.T) {
 		if err := w.track.Promote(w.ctx); !errors.Is(err, client.BadRequest) {
 			t.Errorf("promoted nothing: %v", err)
 		}
-		if err := w.track.Drop(w.ctx, "nobody"); !errors.Is(err, client.NotFound) {
+		if err := w.track.Evict(w.ctx, "nobody"); !errors.Is(err, client.NotFound) {
 			t.Errorf("dropped nobody: %v", err)
 		}
-		ok("drop", w.track.Drop(w.ctx, "b"))
+		ok("evict", w.track.Evict(w.ctx, "b"))
 		s, err := w.track.Describe(w.ctx, sdk.IncludeConfig(), sdk.IncludeInstances())
 		if err != nil || s.Track != "geo/base" || s.Config == nil || s.Config.Retention != 2*time.Hour ||
 			s.Config.Locations[1].Delay != time.Hour || s.ConfigRevision != 2 ||

@@ -91,16 +91,13 @@ func FuzzPrintable(f *testing.F) {
 }
 
 func TestRefusals(t *testing.T) {
-	for _, r := range refusalTable {
-		err := asRefusal(fmt.Errorf("about it: %w", protocol.Errorf(r.status, "%s: so it is", r.word)))
-		if !errors.Is(err, r.err) || !errors.Is(err, r.status) {
-			t.Errorf("%s became %v", r.word, err)
+	for r, want := range refusals {
+		err := asRefusal(fmt.Errorf("about it: %w", protocol.Refuse(r, "so it is")))
+		if !errors.Is(err, want) || !errors.Is(err, r.Status()) {
+			t.Errorf("%v became %v", r, err)
 		}
-		if err := asRefusal(protocol.Errorf(protocol.StatusInternal, "%s", r.word)); errors.Is(err, r.err) {
-			t.Errorf("%v by its text alone", err)
-		}
-		if err := asRefusal(protocol.Errorf(r.status, "something else")); errors.Is(err, r.err) {
-			t.Errorf("%v by its status alone", err)
+		if err := asRefusal(protocol.Errorf(r.Status(), "%v: so it is", r)); errors.Is(err, want) {
+			t.Errorf("%v by its status and text alone", err)
 		}
 	}
 	if asRefusal(nil) != nil {

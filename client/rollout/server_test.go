@@ -293,7 +293,7 @@ func TestServerRefusals(t *testing.T) {
 	refused("a config of another revision", call(mine.Alter(ctx, 7, threeLocations())), protocol.StatusPreconditionFailed)
 	refused("a track that is there", call(mine.Create(ctx, threeLocations())), protocol.StatusAlreadyExists)
 	refused("a track in use deleted", mine.Delete(ctx, false), protocol.StatusPreconditionFailed)
-	refused("an instance dropped that is none", mine.Drop(ctx, "b"), protocol.StatusNotFound)
+	refused("an instance dropped that is none", mine.Evict(ctx, "b"), protocol.StatusNotFound)
 	after := x.status()
 	for k := range after.Locations {
 		a, b := &after.Locations[k], &before.Locations[k]

@@ -180,9 +180,9 @@ func (t *Track) Include(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackInclude, Locations: locations})
 }
 
-// Drop removes an instance: its later calls are rejected.
-func (t *Track) Drop(ctx context.Context, instance string) error {
-	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: instance})
+// Evict removes an instance: its later calls are rejected. One that is alive registers again.
+func (t *Track) Evict(ctx context.Context, instance string) error {
+	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackEvict, ID: instance})
 }
 
 // DescribeOption is an option of Describe.

@@ -290,28 +290,6 @@ func (a *app) hint(err error, code int) string {
 		return rightsHint(a.verbPath, a.right, a.values["node"])
 	case errors.Is(err, protocol.StatusUnsupported):
 		return "The instance is older than this program; upgrade it."
-	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "coordination node"):
-		return "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."
-	case strings.HasPrefix(a.verbPath, "limit "):
-		return limitHint(err)
-	case strings.HasPrefix(a.verbPath, "rollout "):
-		return rolloutHint(err)
-	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is ephemeral"):
-		return "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."
-	case errors.Is(err, protocol.StatusPreconditionFailed) && strings.Contains(err.Error(), "semaphore is persistent"):
-		return "Hold it with `signalbox sem acquire`, or lock another name."
-	case errors.Is(err, protocol.StatusNotFound) && strings.HasPrefix(a.verbPath, "config") &&
-		strings.Contains(err.Error(), "it is not set"):
-		return "Set it with `signalbox config set NAME DATA`."
-	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "semaphore does not exist"):
-		switch a.verbPath {
-		case "sem acquire", "sem describe", "sem resize", "sem update":
-			return "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
-		}
-		return "List what there is with `signalbox sem ls`."
-	case errors.Is(err, protocol.StatusNotFound) && strings.Contains(err.Error(), "is not a member of the process"):
-		return "List the members with `signalbox process describe NAME`."
-	default:
-		return ""
 	}
+	return refusalHint(err, a.verbPath)
 }

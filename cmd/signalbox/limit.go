@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,19 +25,6 @@ weights say who has how much when all want more.
   signalbox limit wait api/tenant-a -- curl https://api.example/
   signalbox limit describe api`,
 		limitCreate(a), limitAlter(a), limitDelete(a), limitDescribe(a), limitList(a), limitTop(a), limitWait(a))
-}
-
-// limitHint is the next step after a rate limit's refusal.
-func limitHint(err error) string {
-	switch {
-	case errors.Is(err, protocol.StatusNotFound):
-		return "List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."
-	case strings.Contains(err.Error(), "has children"):
-		return "See its children with `signalbox limit describe NAME`."
-	case strings.Contains(err.Error(), "has revision"):
-		return "Read it again with `signalbox limit describe NAME`."
-	}
-	return ""
 }
 
 // addLimitFlags adds the options of a resource. The result changes those that were given.
@@ -260,7 +246,7 @@ func limitTop(a *app) *cobra.Command {
 		"Show what describe shows at each interval, until Ctrl-C. -o jsonl prints one document a line.")
 	var interval time.Duration
 	durationVar(c.Flags(), &interval, "interval", time.Second, "Time between two looks, at least 100ms.")
-	count := c.Flags().Uint("count", 0, "Stop after this many looks; 0: never.")
+	count := c.Flags().Uint("stop-after", 0, "Stop after this many looks; 0: never.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		if interval < 100*time.Millisecond {
 			return usagef("--interval %s is too short; give at least 100ms", interval)

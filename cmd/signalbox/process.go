@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -34,7 +33,7 @@ func processCmd(a *app) *cobra.Command {
 	describe.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
-			return processHint(args[0], err)
+			return err
 		}
 		return inv.printer().item(processRow(s, inv.node))
 	})
@@ -43,7 +42,7 @@ func processCmd(a *app) *cobra.Command {
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
 		if err != nil {
-			return processHint(args[0], err)
+			return err
 		}
 		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
 	})
@@ -61,7 +60,7 @@ leave.`)
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		err := coord.Operate(n, args[0]).Force(inv.ctx, *forced)
-		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"forced", "", true}},
+		return inv.report(err, row{{"name", "", args[0]}, {"forced", "", true}},
 			"a new round of %s starts", args[0])
 	})
 
@@ -81,7 +80,7 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 			return err
 		}
 		err = coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted)
-		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"session_id", "", sessionID(id)}, {"evicted", "", true}},
+		return inv.report(err, row{{"name", "", args[0]}, {"session_id", "", sessionID(id)}, {"evicted", "", true}},
 			"evicted session %d from %s", id, args[0])
 	})
 
@@ -129,7 +128,7 @@ running timers. The options are forgotten ten minutes after the last member left
 		p := coord.Operate(n, args[0])
 		s, err := p.Describe(inv.ctx)
 		if err != nil {
-			return processHint(args[0], err)
+			return err
 		}
 		o := s.Options
 		if cmd.Flags().Changed("election") {
@@ -141,22 +140,10 @@ running timers. The options are forgotten ten minutes after the last member left
 			}
 		}
 		err = p.Alter(inv.ctx, o)
-		return inv.report(processHint(args[0], err), row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}},
+		return inv.report(err, row{{"name", "", args[0]}, {"options", "", optionsRow(&o)}},
 			"%s has %s", args[0], optionsText(&o))
 	})
 	return c
-}
-
-// processHint adds the next step to an error about a missing process or member.
-func processHint(name string, err error) error {
-	switch {
-	case !errors.Is(err, client.NotFound):
-		return err
-	case strings.Contains(err.Error(), "member"):
-		return fmt.Errorf("%w; `signalbox process describe %s` shows the members", err, sanitize(name))
-	default:
-		return fmt.Errorf("%w; `signalbox process ls` lists the processes", err)
-	}
 }
 
 // coordinator is the coordinator of the present or last round; none for a process without members.

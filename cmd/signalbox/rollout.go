@@ -3,13 +3,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"io"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/rollout"
-	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
 
@@ -26,7 +24,7 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		rolloutCreate(a), rolloutAlter(a), rolloutDelete(a), rolloutPublish(a), rolloutWithdraw(a),
 		rolloutList(a), rolloutStatus(a), rolloutDescribe(a), rolloutWatch(a), rolloutHistory(a),
 		rolloutFollow(a), rolloutGate(a), rolloutGenerate(a),
-		rolloutPause(a), rolloutRollback(a), rolloutDrop(a),
+		rolloutPause(a), rolloutRollback(a), rolloutEvict(a),
 		rolloutOperate(a, "resume", "End a pause of locations, or of the whole rollout", false, (*rollout.Track).Resume),
 		rolloutOperate(a, "promote", "Give locations the newest version now, ignoring delay, bake time and gates",
 			true, (*rollout.Track).Promote),
@@ -35,23 +33,6 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 		rolloutOperate(a, "exclude", "Exclude locations: later locations no longer wait for them",
 			true, (*rollout.Track).Exclude),
 		rolloutOperate(a, "include", "Include excluded locations again", true, (*rollout.Track).Include))
-}
-
-// rolloutHint is the next step after a rollout's refusal.
-func rolloutHint(err error) string {
-	notFound := errors.Is(err, protocol.StatusNotFound)
-	switch {
-	case errors.Is(err, rollout.ErrAlreadyRegistered):
-		return "Take the id over with --takeover, or give this instance another one with --id. " +
-			"If the other instance has just ended, run this again in a moment."
-	case notFound && strings.Contains(err.Error(), "track does not exist"):
-		return "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."
-	case strings.Contains(err.Error(), "histor"): // which has the version that was meant
-		return "List a location's versions with `signalbox rollout history TRACK LOCATION`."
-	case notFound, errors.Is(err, protocol.StatusPreconditionFailed):
-		return "Look at the rollout with `signalbox rollout status TRACK --instances`."
-	}
-	return ""
 }
 
 // trackVerb is verb for what changes a track, which needs a session.
@@ -244,7 +225,7 @@ func rolloutWatch(a *app) *cobra.Command {
 	c := command("watch TRACK", "Print the events of a rollout, with reasons, until Ctrl-C",
 		`Print the events of a rollout, with reasons, until Ctrl-C. It starts with the state of each location.`)
 	location := c.Flags().String("location", "", "Only events of this location.")
-	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
+	count := c.Flags().Uint("stop-after", 0, "Stop after this many events; 0: never.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		out, err := inv.stream()
 		if err != nil {
@@ -325,13 +306,13 @@ none. The version they leave is not chosen again; if it was good, publish it und
 	return c
 }
 
-func rolloutDrop(a *app) *cobra.Command {
-	c := command("drop TRACK INSTANCE", "Remove an instance from a rollout",
+func rolloutEvict(a *app) *cobra.Command {
+	c := command("evict TRACK INSTANCE", "Remove an instance from a rollout",
 		`Remove an instance: its location does not wait for it any more. An instance that is alive registers again, as a follower.`)
 	c.RunE = trackVerb(a, func(inv *invocation, t *rollout.Track, args []string) error {
-		err := t.Drop(inv.ctx, args[1])
-		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"dropped", "", true}},
-			"dropped %s from %s", args[1], args[0])
+		err := t.Evict(inv.ctx, args[1])
+		return inv.report(err, row{{"track", "", args[0]}, {"instance", "", args[1]}, {"evicted", "", true}},
+			"evicted %s from %s", args[1], args[0])
 	})
 	return c
 }

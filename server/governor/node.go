@@ -176,7 +176,7 @@ func (svc Service) DescribeNode(path string) (protocol.NodeInfo, error) {
 	state := svc.State()
 	n, ok := state.NodeAt(path)
 	if !ok || !n.Visible() {
-		return protocol.NodeInfo{}, protocol.Errorf(protocol.StatusNotFound, "there is no coordination node %s", path)
+		return protocol.NodeInfo{}, protocol.Refuse(protocol.RefusalNoNode, "there is no coordination node %s", path)
 	}
 	return n.Info(state), nil
 }

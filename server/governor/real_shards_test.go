@@ -45,7 +45,7 @@ func (s *machineShards) Propose(_ context.Context, id uint64, c shard.Command) e
 		case e.Kind == shard.EventReply && e.Status == protocol.StatusOK:
 			return nil
 		case e.Kind == shard.EventReply:
-			return &protocol.Error{Status: e.Status, Message: e.Text}
+			return &protocol.Error{Status: e.Status, Refusal: e.Refusal, Message: e.Text}
 		}
 	}
 	return fmt.Errorf("shard %d answers %+v", id, out.List)

@@ -200,7 +200,8 @@ func (c *raw) reply(kind protocol.Kind, id uint64, out protocol.Message) error {
 			c.t.Fatal(err)
 		}
 		return &protocol.Error{
-			Status: st, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
+			Status: st, Refusal: f.Refusal, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard,
+			MapVersion: f.MapVersion,
 		}
 	}
 	if out != nil {

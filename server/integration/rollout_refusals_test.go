@@ -86,7 +86,7 @@ func TestRolloutRefusals(t *testing.T) {
 				Version: first}), protocol.StatusPreconditionFailed, ""},
 		{"a rollback upward", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackRollback, Locations: []string{"SAS"}, Version: second}), protocol.StatusPreconditionFailed, "below"},
 		{"nothing to promote", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: []string{"SAS"}}), protocol.StatusPreconditionFailed, "promoted"},
-		{"an unknown instance dropped", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: "nobody"}), protocol.StatusNotFound, "instance"},
+		{"an unknown instance dropped", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: protocol.TrackEvict, ID: "nobody"}), protocol.StatusNotFound, "instance"},
 		{"a verb that is none", protocol.KindTrackAdmin, admin(protocol.TrackAdmin{Verb: 99}), protocol.StatusBadRequest, "verb"},
 		{"a name twice", protocol.KindTrackAlter, config(func(c *protocol.TrackConfig) { c.Locations = append(c.Locations, c.Locations[0]) }), protocol.StatusBadRequest, "SAS"},
 		{"an order that comes back to its first", protocol.KindTrackAlter, config(func(c *protocol.TrackConfig) {
@@ -105,7 +105,7 @@ func TestRolloutRefusals(t *testing.T) {
 		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().ID() + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
 	} {
 		err := k.call(x.kind, k.at, x.m, nil)
-		if !errors.Is(err, x.want) || !strings.Contains(err.Error(), x.says) {
+		if !errors.Is(err, x.want) || !strings.Contains(err.Error()+" "+protocol.RefusalOf(err).String(), x.says) {
 			t.Errorf("%s: answered %v, want %v that says %q", x.what, err, x.want, x.says)
 		}
 	}
@@ -113,7 +113,7 @@ func TestRolloutRefusals(t *testing.T) {
 	m := &protocol.TrackRegister{Head: protocol.Head{Session: foreign, Seq: 1, Low: 1}, Name: k.name, ID: "sas-1",
 		Location: "SAS", Role: protocol.InstanceLeader}
 	if err := stranger.call(protocol.KindTrackRegister, k.at, m,
-		nil); !errors.Is(err, protocol.StatusAlreadyExists) || !strings.Contains(err.Error(), "ALREADY_REGISTERED") {
+		nil); protocol.RefusalOf(err) != protocol.RefusalAlreadyRegistered {
 		t.Errorf("an id that is taken was answered %v", err)
 	}
 	if err := k.call(protocol.KindTrackPoll, 1<<40, poll(func(*protocol.TrackPoll) {}), nil); !errors.Is(err, protocol.StatusWrongShard) {

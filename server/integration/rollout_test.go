@@ -184,7 +184,7 @@ func TestRolloutServed(t *testing.T) {
 	if revision.Revision != 2 {
 		t.Fatalf("alter was answered %+v", revision)
 	}
-	admin(protocol.TrackAdmin{Verb: protocol.TrackDrop, ID: "man-1"})
+	admin(protocol.TrackAdmin{Verb: protocol.TrackEvict, ID: "man-1"})
 	k.must(protocol.KindTrackUnregister, k.at,
 		&protocol.TrackUnregister{Head: k.head(k.session), Name: k.name, ID: "sas-1", Incarnation: k.sas}, nil)
 	if n := k.status().NumInstances; n != 0 {

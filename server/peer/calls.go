@@ -140,7 +140,7 @@ func (s *callServer) reply(id uint64, body []byte, err error) error {
 	}
 	if err != nil {
 		e := wireError(err)
-		status, body = e.Status, []byte(e.Message)
+		status, head[8], body = e.Status, byte(e.Refusal), []byte(e.Message)
 		body = body[:min(len(body), maxErrorText)]
 	}
 	return s.c.write(appendFrame(make([]byte, 0, frameHeader+replyHeader+len(body)), frameReply, byte(status), head[:], body))

@@ -21,11 +21,11 @@ const (
 	frameChunkReply = 5 // argument 1: the chunk was accepted, 0: rejected
 	frameMessage    = 6 // argument: kind; payload
 	frameCall       = 7 // argument: method; id (8 bytes), microseconds left or 0 (8 bytes), body
-	frameReply      = 8 // argument: status; id, body or the error's text
+	frameReply      = 8 // argument: status; id, refusal, body or the error's text
 	frameCancel     = 9 // id: the caller no longer waits
 
 	callHeader  = 16
-	replyHeader = 8
+	replyHeader = 9
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)

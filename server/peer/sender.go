@@ -523,7 +523,7 @@ func (s *sender) readLoop(c *conn) {
 			waits.done <- callResult{body: payload[replyHeader:]}
 		} else {
 			waits.done <- callResult{err: &protocol.Error{Status: protocol.Status(status),
-				Message: string(payload[replyHeader:])}}
+				Refusal: protocol.Refusal(payload[8]), Message: string(payload[replyHeader:])}}
 		}
 	}
 }

@@ -62,12 +62,12 @@ func (c *Client) request(p *cycle, h protocol.Header) {
 	c.serve(p, h, k)
 }
 
-// statusText takes an error apart for a reply.
-func statusText(err error) (protocol.Status, string) {
+// asError is an error as a reply carries it.
+func asError(err error) *protocol.Error {
 	if e, ok := errors.AsType[*protocol.Error](err); ok {
-		return e.Status, e.Message
+		return e
 	}
-	return protocol.StatusOf(err), err.Error()
+	return &protocol.Error{Status: protocol.StatusOf(err), Message: err.Error()}
 }
 
 // submitFailed is the sentence for a command that a shard did not take.
@@ -121,7 +121,7 @@ func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
 	active := false
 	d.Raft().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
 	if !active {
-		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard,
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard, 0,
 			"the bucket moves between shards and is served in a moment; send the request again when this instance says so")
 	}
 	return !active
@@ -130,7 +130,7 @@ func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
 // RejectSubmit answers a request that a shard did not take.
 func (c *Client) RejectSubmit(o *Outbox, d Shard, kind protocol.Kind, id uint64, st protocol.Status) {
 	if st == protocol.StatusUnavailable && d.LedElsewhere() {
-		o.RejectByShard(c, d, kind, id, protocol.StatusWrongShard, submitFailed(d, protocol.StatusWrongShard))
+		o.RejectByShard(c, d, kind, id, protocol.StatusWrongShard, 0, submitFailed(d, protocol.StatusWrongShard))
 		return
 	}
 	o.Fail(c, kind, id, st, submitFailed(d, st))

@@ -22,8 +22,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		err = m.Validate()
 	}
 	if err != nil {
-		status, text := statusText(err)
-		p.out.Fail(c, h.Kind, h.ID, status, text)
+		p.out.FailError(c, h.Kind, h.ID, err)
 		c.BadFrame(err)
 		return
 	}
@@ -56,7 +55,7 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 			token: bytes.Clone(m.Token), why: err, asks: asks, conn: c, kind: h.Kind, id: h.ID})
 		return
 	}
-	c.identity, c.Features = identity, m.Features
+	c.identity = identity
 	c.Establish()
 	if now := c.server.auth.Load(); now != view {
 		c.recheckCredentials(view, now, now.LostRights(view)) // it changed meanwhile, and did not find this connection yet

@@ -51,6 +51,10 @@ func (o *Outbox) Took(kind protocol.Kind, d time.Duration) { o.counts.Took(kind,
 
 // Fail answers a request with a status and a sentence.
 func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+	o.fail(c, kind, id, status, 0, text)
+}
+
+func (o *Outbox) fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, refusal protocol.Refusal, text string) {
 	o.counts.Count(kind, status)
 	if o.instant {
 		o.Took(kind, 0)
@@ -62,7 +66,7 @@ func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.
 	if awaitsMap(status) {
 		c.awaitsMap.Store(true)
 	}
-	o.failure.Message = text
+	o.failure.Refusal, o.failure.Message = refusal, text
 	o.written += c.Append(kind|protocol.KindReply, id, uint64(status), &o.failure)
 }
 
@@ -80,13 +84,15 @@ func countsAsRejection(status protocol.Status) bool {
 // RejectByShard answers a request of a shard with an error. With WRONG_SHARD the client is told who
 // leads the shard, as far as is known here: that is where to ask, or, if it is this instance, there
 // is no use in looking for another leader of it.
-func (o *Outbox) RejectByShard(c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, text string) {
+func (o *Outbox) RejectByShard(
+	c *Client, d Shard, kind protocol.Kind, id uint64, status protocol.Status, refusal protocol.Refusal, text string,
+) {
 	if status == protocol.StatusWrongShard {
 		state := o.server.Routes().State
 		master, term := d.LeaderInstance(state)
 		o.failure = protocol.Failure{Master: master, Term: term, Shard: d.ID(), MapVersion: state.MapVersion()}
 	}
-	o.Fail(c, kind, id, status, text)
+	o.fail(c, kind, id, status, refusal, text)
 	o.failure = protocol.Failure{}
 }
 
@@ -111,8 +117,8 @@ func (o *Outbox) failPending(c *Client, kind protocol.Kind, id uint64, change *p
 
 // FailError answers a request with an error, which carries the status.
 func (o *Outbox) FailError(c *Client, kind protocol.Kind, id uint64, err error) {
-	status, text := statusText(err)
-	o.Fail(c, kind, id, status, text)
+	e := asError(err)
+	o.fail(c, kind, id, e.Status, e.Refusal, e.Message)
 }
 
 // Flush has everything written that was sent. It is called once after everything that belongs

@@ -385,8 +385,8 @@ func (r *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 	}
 	answered, err := k.answer(reading{r, m, it}, b.request, b.reply)
 	if err != nil {
-		status, text := statusText(err)
-		o.RejectByShard(it.conn, r.host, it.kind, it.id, status, text)
+		e := asError(err)
+		o.RejectByShard(it.conn, r.host, it.kind, it.id, e.Status, e.Refusal, e.Message)
 		return 0
 	}
 	if !answered {

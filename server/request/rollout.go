@@ -82,7 +82,7 @@ func trackAsked(m request) (track []byte, e audit.Event, fields []any) {
 			"version", m.Version, "attempt", m.Attempt, "outcome", m.Outcome.String(), "text", m.Text}
 	case *protocol.TrackAdmin:
 		e = audit.Event{Message: "an operator's command is given"}
-		if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackDrop {
+		if m.Verb == protocol.TrackRollback || m.Verb == protocol.TrackEvict {
 			e.Severity = audit.Medium
 		}
 		fields = []any{"verb", m.Verb.String(), "locations", append([]string{}, m.Locations...)}

@@ -84,8 +84,7 @@ func (c *Client) resolveStart(m *protocol.SessionStart) *protocol.Error {
 	}
 	info, err := c.server.cfg.Cluster.Governor().DescribeNode(m.Path)
 	if err != nil {
-		status, text := statusText(err)
-		return protocol.Errorf(status, "%s", text)
+		return asError(err)
 	}
 	m.Node, m.Path = info.ID, ""
 	return nil

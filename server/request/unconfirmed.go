@@ -10,11 +10,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/transport"
 )
 
+var errNoNode = protocol.Refuse(protocol.RefusalNoNode,
+	"coordination node is not known; create it first, or resolve its path again")
+
 const (
 	// textMapBehind is the same for a node and for a right: an identity without rights must not
 	// learn which nodes there are.
 	textMapBehind = "the map of this instance may be behind, and does not have the node or the right yet; ask again"
-	textNoNode    = "coordination node is not known; create it first, or resolve its path again"
 	// unconfirmedTimeout bounds the wait for the meta shard. After it the client asks again.
 	unconfirmedTimeout = 3 * time.Second
 	// maxUnconfirmed bounds how many requests wait at a time, each with a path or a token at most.
@@ -140,7 +142,7 @@ func answerUnconfirmed(s *Server) {
 			case lacks != nil:
 				x.fail(o, lacks)
 			default: // it has the right everywhere
-				x.fail(o, protocol.Errorf(protocol.StatusNotFound, "%s", textNoNode))
+				x.fail(o, errNoNode)
 			}
 		}
 		s.ReturnOutbox(o)

@@ -49,7 +49,7 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 		p.out.rejectElsewhere(c, h, tier)
 		return
 	default:
-		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard,
+		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard, 0,
 			"the bucket moves between shards, or has not arrived here yet; watch again when this instance says that it is served")
 		return
 	}
@@ -72,8 +72,8 @@ func (p *cycle) openStream(c *Client, d Shard, h protocol.Header, err error, ope
 		err = open()
 	}
 	if err != nil {
-		status, text := statusText(err)
-		p.out.RejectByShard(c, d, h.Kind, h.ID, status, text)
+		e := asError(err)
+		p.out.RejectByShard(c, d, h.Kind, h.ID, e.Status, e.Refusal, e.Message)
 		return
 	}
 	p.out.Reply(c, h.Kind, h.ID, nil)
@@ -88,7 +88,7 @@ func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, 
 	n, ok := state.Node(node)
 	switch {
 	case state.NodeDropped(node), n.Phase == meta.Dropping:
-		p.out.Fail(c, h.Kind, h.ID, protocol.StatusNotFound, textNoNode)
+		p.out.FailError(c, h.Kind, h.ID, errNoNode)
 	case known:
 		p.out.Fail(c, h.Kind, h.ID, protocol.StatusUnavailable, delivery.TextStale)
 	case !ok && d.Leading(): // no other replica is to be asked

@@ -18,8 +18,7 @@ import (
 // waits for is logged or taken off, so it must not come back; Watches are called without mu.
 type Conn struct {
 	*transport.Conn
-	Table    *Table
-	Features uint64 // of the client's hello; set before anything is bound
+	Table *Table
 
 	// last is the binding of the last request: most clients have one session. The reading goroutine
 	// sets it under mu, and what removes a binding takes it out under mu, since it keeps a home in
@@ -33,11 +32,6 @@ type Conn struct {
 	homes    []homeSessions
 	ended    []uint64  // the last sessions that ended while bound, for a truthful answer to late requests
 	watches  []Watches // that know this connection
-}
-
-// Understands reports whether the client knows an event of this kind.
-func (c *Conn) Understands(event protocol.Kind) bool {
-	return event != protocol.KindLeasePreempted || c.Features&protocol.FeaturePreempt != 0
 }
 
 // homeSessions counts the sessions of a connection at home in a shard.

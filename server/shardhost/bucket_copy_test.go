@@ -50,7 +50,7 @@ func (s *memoryShard) ProposeInternal(_ context.Context, c shard.Command) error 
 	s.m.Apply(s.m.AppliedIndex()+1, shard.AppendCommand(shard.AppendHeader(nil, s.h), c), &out)
 	for _, e := range out.List {
 		if e.Kind == shard.EventReply && e.Status != protocol.StatusOK {
-			return &protocol.Error{Status: e.Status, Message: e.Text}
+			return &protocol.Error{Status: e.Status, Refusal: e.Refusal, Message: e.Text}
 		}
 	}
 	if fails {

@@ -113,7 +113,7 @@ func (r *eventRouter) reply(og *replica.Origin, e *shard.Event) {
 			s.unloggedAttachFailed(c, og.Request, e.Status, e.Text)
 		}
 	case e.Status != protocol.StatusOK:
-		r.out.RejectByShard(c, s, og.Kind, og.Request, e.Status, e.Text)
+		r.out.RejectByShard(c, s, og.Kind, og.Request, e.Status, e.Refusal, e.Text)
 	case og.Kind == protocol.KindSessionStart || og.Kind == protocol.KindSessionAttach:
 		current, _ := s.serving.Requests.Routes().Keys()
 		r.ticket = r.ticketSigner.Append(r.ticket[:0], current, e.Session, e.Node, e.Epoch, c.Identity())
@@ -123,10 +123,9 @@ func (r *eventRouter) reply(og *replica.Origin, e *shard.Event) {
 	}
 }
 
-// notify sends an event to the connection on which a session was bound last. A client that does not
-// know the event does not get it.
+// notify sends an event to the connection on which a session was bound last.
 func (r *eventRouter) notify(id uint64, kind protocol.Kind, m protocol.Message) {
-	if c := r.host.serving.Bindings.Conn(id); c != nil && c.Understands(kind) {
+	if c := r.host.serving.Bindings.Conn(id); c != nil {
 		c.Append(kind, 0, r.host.ID(), m)
 	}
 }

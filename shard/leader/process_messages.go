@@ -299,7 +299,7 @@ func (p *Processes) Sync(m *shard.Machine, node uint64, q *protocol.ProcessSync,
 		p.collect(r, out)
 	}
 	if !known {
-		return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process; join first",
+		return protocol.Refuse(protocol.RefusalNotMember, "session %d is not a member of the process; join first",
 			q.Session)
 	}
 	return nil

@@ -75,7 +75,9 @@ func changeInProgress(n *Node) Result {
 }
 
 func nodeNotFound(path string) Result {
-	return refuse(protocol.StatusNotFound, "there is no coordination node %s", path)
+	res := refuse(protocol.StatusNotFound, "there is no coordination node %s", path)
+	res.Refusal = protocol.RefusalNoNode
+	return res
 }
 
 // nodeToChange is the node that an alter or drop means: the one with this path and id. A proposer

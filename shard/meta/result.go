@@ -14,6 +14,7 @@ type Result struct {
 	// change, or names an old revision; look again and retry. Any other status is a final refusal.
 	// Only OK changes anything.
 	Status   protocol.Status
+	Refusal  protocol.Refusal
 	Message  string // the reason of a refusal; empty when OK
 	Revision uint64 // of the machine, after the command
 	Node     uint64 // of node commands
@@ -27,7 +28,7 @@ func (r *Result) Err() error {
 	if r.Status == protocol.StatusOK {
 		return nil
 	}
-	return &protocol.Error{Status: r.Status, Message: r.Message}
+	return &protocol.Error{Status: r.Status, Refusal: r.Refusal, Message: r.Message}
 }
 
 func refuse(status protocol.Status, format string, args ...any) Result {
@@ -41,6 +42,7 @@ const maxMessage = 2*protocol.MaxPathLen + 256
 
 func (r *Result) fields(f *varint.Fields) {
 	varint.Byte(f, &r.Status)
+	varint.Byte(f, &r.Refusal)
 	f.Text(&r.Message, maxMessage)
 	f.Uint(&r.Revision, &r.Node, &r.Version, &r.Instance, &r.Replica)
 }

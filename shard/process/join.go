@@ -200,7 +200,7 @@ func (p *Process) dropAbsent(out *Out) {
 }
 
 func notMember(session uint64, todo string) error {
-	return protocol.Errorf(protocol.StatusNotFound, "session %d is not a member of the process%s", session, todo)
+	return protocol.Refuse(protocol.RefusalNotMember, "session %d is not a member of the process%s", session, todo)
 }
 
 // Evict takes a member out, its key too; its session, if it lives, is notified, and continues.

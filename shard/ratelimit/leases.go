@@ -99,7 +99,7 @@ func (l *Leases) member(tree *Tree, session, epoch uint64) (*member, error) {
 	joined, ok := tree.Joined(session)
 	if !ok || joined != epoch {
 		if tree.Deleted() {
-			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no such rate limit; create it first")
+			return nil, protocol.Refuse(protocol.RefusalNoLimit, "there is no such rate limit; create it first")
 		}
 		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 			"session %d does not take part in the rate limit under its attach epoch; join first", session)

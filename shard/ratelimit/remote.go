@@ -81,11 +81,11 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 	for k, leaf := range q.Leaves {
 		i, ok := l.index[leaf]
 		if !ok {
-			return protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", leaf)
+			return protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", leaf)
 		}
 		n := &l.nodes[i]
 		if len(n.children) > 0 {
-			return protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; use one of them",
+			return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; use one of them",
 				leaf)
 		}
 		for _, amount := range q.Amounts {

@@ -237,12 +237,12 @@ func (t *Tree) leaseChanged(former uint64) {
 func (t *Tree) expect(path string, revision uint64) (*resource, error) {
 	i, ok := t.find(path)
 	if !ok {
-		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no resource %s; create it first", path)
+		return nil, protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", path)
 	}
 	if r := &t.resources[i]; revision == 0 || revision == r.revision {
 		return r, nil
 	}
-	return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
+	return nil, protocol.Refuse(protocol.RefusalOtherVersion,
 		"resource %s has revision %d, not %d: read it again, then change it", path, t.resources[i].revision, revision)
 }
 
@@ -253,7 +253,7 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 		return err
 	}
 	if t.hasChildren(path) {
-		return protocol.Errorf(protocol.StatusPreconditionFailed, "resource %s has children; delete them first", path)
+		return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; delete them first", path)
 	}
 	t.enter(now)
 	former := t.Lease()
@@ -275,7 +275,7 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 // epoch it may be another process, unless again says that it is the one that took part before.
 func (t *Tree) Join(now, session, epoch uint64, again bool) error {
 	if t.Deleted() {
-		return protocol.Errorf(protocol.StatusNotFound, "there is no such rate limit; create it first")
+		return protocol.Refuse(protocol.RefusalNoLimit, "there is no such rate limit; create it first")
 	}
 	p := t.participants[session]
 	switch {

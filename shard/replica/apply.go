@@ -108,7 +108,7 @@ func statusOfReply(ev *shard.Events, command int) error {
 			if e.Status == protocol.StatusOK {
 				return nil
 			}
-			return &protocol.Error{Status: e.Status, Message: e.Text}
+			return &protocol.Error{Status: e.Status, Refusal: e.Refusal, Message: e.Text}
 		}
 	}
 	return nil

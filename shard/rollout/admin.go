@@ -25,8 +25,8 @@ func (t *Track) Operate(now Now, x *protocol.TrackAdmin, out *Events) error {
 		return t.Exclude(now, x.Locations, out)
 	case protocol.TrackInclude:
 		return t.Include(now, x.Locations, out)
-	case protocol.TrackDrop:
-		return t.Drop(now, x.ID, out)
+	case protocol.TrackEvict:
+		return t.Evict(now, x.ID, out)
 	}
 	return nil
 }
@@ -216,8 +216,8 @@ func (t *Track) exclude(now Now, locations []string, yes bool, text string, out 
 	return nil
 }
 
-// Drop removes an instance at an operator's wish; its later calls get NOT_FOUND.
-func (t *Track) Drop(now Now, id string, out *Events) error {
+// Evict removes an instance at an operator's wish; its later calls get NOT_FOUND.
+func (t *Track) Evict(now Now, id string, out *Events) error {
 	p := t.instances.byID[id]
 	if p == nil {
 		return unknownInstance(id)

@@ -7,7 +7,7 @@ import (
 )
 
 // Refusals of any track, for errors.Is. The other refusals have the values that they are about, and
-// are told apart by their status and, where a client has to, by their first word. Nothing has
+// are told apart by their status and, where a client has to, by their [protocol.Refusal]. Nothing has
 // changed when one is returned.
 var (
 	ErrTooManyInstances = protocol.Errorf(protocol.StatusOverloaded,
@@ -28,24 +28,24 @@ func unknownInstance(id string) *protocol.Error {
 }
 
 func unknownLocation(name string) *protocol.Error {
-	return protocol.Errorf(protocol.StatusNotFound,
-		"UNKNOWN_LOCATION: the track's config has no location %q; the track's status lists them, and a change of the config adds one", name)
+	return protocol.Refuse(protocol.RefusalUnknownLocation,
+		"the track's config has no location %q; the track's status lists them, and a change of the config adds one", name)
 }
 
 func alreadyRegistered(p *instance) *protocol.Error {
-	return protocol.Errorf(protocol.StatusAlreadyExists,
-		"ALREADY_REGISTERED: session %d is alive and has instance %q; stop it, take the id over, or choose another id", p.session, p.id)
+	return protocol.Refuse(protocol.RefusalAlreadyRegistered,
+		"session %d is alive and has instance %q; stop it, take the id over, or choose another id", p.session, p.id)
 }
 
 func fenced(p *instance, from Caller) *protocol.Error {
-	return protocol.Errorf(protocol.StatusBadSession,
-		"FENCED: instance %q is incarnation %d of session %d, not %d of session %d; stop, or register again",
+	return protocol.Refuse(protocol.RefusalFenced,
+		"instance %q is incarnation %d of session %d, not %d of session %d; stop, or register again",
 		p.id, p.incarnation, p.session, from.Incarnation, from.Session)
 }
 
 func staleReport(p *instance, seq uint64) *protocol.Error {
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
-		"STALE_REPORT: report %d of instance %q is not newer than %d, the last one; number reports upwards", seq, p.id, p.seq)
+	return protocol.Refuse(protocol.RefusalStaleReport,
+		"report %d of instance %q is not newer than %d, the last one; number reports upwards", seq, p.id, p.seq)
 }
 
 func wrongSource(is, wanted protocol.TrackSource) *protocol.Error {
@@ -84,12 +84,11 @@ func notInHistory(l *location, r *row, version uint64, withdrawn bool) *protocol
 	default:
 		text = fmt.Sprintf("version %d in the history of location %q has no payload any more", version, l.name)
 	}
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
-		"%s; choose another one from its history", text)
+	return protocol.Refuse(protocol.RefusalNotInHistory, "%s; choose another one from its history", text)
 }
 
 func notBelowTarget(l *location, version uint64) *protocol.Error {
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
+	return protocol.Refuse(protocol.RefusalNotInHistory,
 		"version %d is not below %d, the target of location %q; choose a lower one of its history", version, l.target, l.name)
 }
 
@@ -115,7 +114,7 @@ func gateMoved(l *location, gate string, version, attempt uint64) *protocol.Erro
 }
 
 func unknownVersion(version uint64) *protocol.Error {
-	return protocol.Errorf(protocol.StatusNotFound,
+	return protocol.Refuse(protocol.RefusalUnknownVersion,
 		"version %d is not among the published versions that the track keeps; the histories of its locations list what they had", version)
 }
 
@@ -124,7 +123,7 @@ func refusal(s protocol.Status, text string) *protocol.Error {
 }
 
 func revisionMismatch(want, is uint64) *protocol.Error {
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
+	return protocol.Refuse(protocol.RefusalOtherVersion,
 		"the config has revision %d, not %d: read it again, then change it", is, want)
 }
 

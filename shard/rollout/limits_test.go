@@ -170,7 +170,7 @@ func TestLocationsThatWere(t *testing.T) {
 		t.Errorf("more than are remembered, all with instances: %v", err)
 	}
 	for i := range protocol.MaxTrackLocations {
-		if err := x.Drop(now, fmt.Sprintf("g0-%d", i), &out); err != nil {
+		if err := x.Evict(now, fmt.Sprintf("g0-%d", i), &out); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -92,7 +92,7 @@ func (x *randomRun) leave(id string) {
 		_ = x.both("leave "+id, func(t *Track, out *Events) error { return t.Unregister(x.now, *x.callers[id], out) })
 		x.gone(id)
 	case 1:
-		_ = x.both("drop "+id, func(t *Track, out *Events) error { return t.Drop(x.now, id, out) })
+		_ = x.both("drop "+id, func(t *Track, out *Events) error { return t.Evict(x.now, id, out) })
 		x.gone(id)
 	default:
 		_ = x.both(fmt.Sprintf("session %d ends", session),

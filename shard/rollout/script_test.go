@@ -33,7 +33,7 @@ func init() { goflag.Var(goflag.Lookup("rewrite").Value, "update", "rewrite the 
 //	    that the source fails. "read" in the answer: no entry in the log.
 //	report ID ...
 //	    the same without asking
-//	role, leave, end (its session), drop ID; tick; next; restore; status; history LOC
+//	role, leave, end (its session), evict ID; tick; next; restore; status; history LOC
 //	publish, withdraw, advance, fail EXPECTED TEXT, pause, resume, promote, rollback, reelect,
 //	exclude, include, gate
 //
@@ -303,8 +303,8 @@ func (x *scriptRunner) run(verb string, args []string, vals map[string]string, a
 	case "end":
 		_, c := x.caller(args[0], vals)
 		t.SessionEnded(x.now, c.Session, &x.out)
-	case "drop":
-		return t.Drop(x.now, args[0], &x.out)
+	case "evict":
+		return t.Evict(x.now, args[0], &x.out)
 	case "tick":
 		t.Tick(x.now, &x.out)
 	case "next":

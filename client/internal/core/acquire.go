@@ -132,7 +132,7 @@ func (a *Acquire) decided(e *Engine, err error) {
 	case protocol.StatusOf(err) == protocol.StatusNotFound && a.CreateLimit > 0:
 		a.createFirst(e)
 		return
-	case a.Lease != nil && isBoundRefusal(err) && !a.knowsBounds():
+	case a.Lease != nil && protocol.RefusalOf(err) == protocol.RefusalBound && !a.knowsBounds():
 		e.bounded.add(a.session.Node, string(a.Msg.Name))
 		a.sayKnows()
 		a.renumber(e)

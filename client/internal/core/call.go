@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -188,8 +187,3 @@ func (r *Request) Attempts() int { return int(r.attempts) }
 
 // Shard is where it went last; 0: no shard was found, or needed.
 func (r *Request) Shard() uint64 { return r.shard }
-
-// isFenced reports whether a registration is refused, and not the session.
-func isFenced(err *protocol.Error) bool {
-	return err.Status == protocol.StatusBadSession && strings.HasPrefix(err.Message, "FENCED")
-}

@@ -1,20 +1,9 @@
 package core
 
-import (
-	"errors"
-	"strings"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-)
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // A hold that would have a bound is refused to a client that does not say that it knows bounds. So
 // plain acquires ask for nothing; one that is refused is asked for again, and the name is remembered.
-
-// isBoundRefusal reports whether an acquire is refused because its hold would have a bound.
-func isBoundRefusal(err error) bool {
-	r, ok := errors.AsType[*protocol.Error](err)
-	return ok && r.Status == protocol.StatusPreconditionFailed && strings.HasPrefix(r.Message, protocol.BoundRefusal)
-}
 
 func (a *Acquire) knowsBounds() bool {
 	return a.Msg.Options != nil && a.Msg.Options.Flags&protocol.KnowsBounds != 0

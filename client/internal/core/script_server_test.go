@@ -106,7 +106,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		event(protocol.KindLeasePreempted, &protocol.LeasePreempted{Session: 1, Name: []byte(w.list[1]), OrderID: token,
 			Preemption: w.number(t, "preemption", 0), Over: over, Now: w.number(t, "now", 0), Until: w.number(t, "until", 0), By: w.number(t, "by", 0)})
 	case "BOUND":
-		reply(&protocol.Failure{Message: protocol.BoundRefusal + "said so"}, protocol.StatusPreconditionFailed)
+		reply(&protocol.Failure{Refusal: protocol.RefusalBound, Message: "said so"}, protocol.StatusPreconditionFailed)
 	case "session-ended":
 		m := &protocol.SessionEnded{Session: 1, Reason: protocol.EndExpired}
 		if w.options["reason"] == "stopped" {

@@ -93,7 +93,7 @@ func (w *world) boundRefusal(m *protocol.Acquire, n *modelName, i int) protocol.
 	}
 	if string(m.Name) == "e" && !asked.knows {
 		w.counts["bound refused"]++
-		return &protocol.Failure{Message: protocol.BoundRefusal}
+		return &protocol.Failure{Refusal: protocol.RefusalBound}
 	}
 	return nil
 }

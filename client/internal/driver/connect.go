@@ -252,7 +252,7 @@ func (d *Driver) connectWith(ctx context.Context, to dial.Target, creds credenti
 		nc = d.secured(raw, to, creds)
 	}
 	w, hello, received, err := wire.Handshake(nc, &protocol.Hello{
-		Magic: protocol.Magic, Version: protocol.Version, Features: protocol.FeaturePreempt, Client: d.cfg.Name, Token: creds.token,
+		Magic: protocol.Magic, Version: protocol.Version, Client: d.cfg.Name, Token: creds.token,
 		Cluster: cmp.Or(d.knownCluster(), d.cfg.Cluster),
 	}, behind)
 	if err != nil {

@@ -67,7 +67,7 @@ func readReply(frame []byte, reply *protocol.HelloReply) error {
 	case h.Arg != uint64(protocol.StatusOK):
 		var f protocol.Failure
 		_ = f.DecodeBody(h.Body)
-		return &protocol.Error{Status: protocol.Status(min(h.Arg, 0xff)), Message: f.Message}
+		return &protocol.Error{Status: protocol.Status(min(h.Arg, 0xff)), Refusal: f.Refusal, Message: f.Message}
 	}
 	return reply.DecodeBody(h.Body)
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/protocol"
+)
+
+// refusalHints are the next steps after a server's refusals. The first row counts that has the
+// refusal and the beginning of the verb's path.
+var refusalHints = []struct {
+	refusal protocol.Refusal
+	verb    string
+	hint    string
+}{
+	{protocol.RefusalNoNode, "", "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."},
+	{protocol.RefusalNoLimit, "", "List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."},
+	{protocol.RefusalHasChildren, "limit ", "See its children with `signalbox limit describe NAME`."},
+	{protocol.RefusalOtherVersion, "limit ", "Read it again with `signalbox limit describe NAME`."},
+	{protocol.RefusalAlreadyRegistered, "", "Take the id over with --takeover, or give this instance another one with --id. " +
+		"If the other instance has just ended, run this again in a moment."},
+	{protocol.RefusalNoTrack, "", "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."},
+	{protocol.RefusalNotInHistory, "", hintHistory},
+	{protocol.RefusalUnknownVersion, "", hintHistory},
+	{protocol.RefusalEphemeral, "", "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."},
+	{protocol.RefusalPersistent, "", "Hold it with `signalbox sem acquire`, or lock another name."},
+	{protocol.RefusalNoSemaphore, "config ", "Set it with `signalbox config set NAME DATA`."},
+	{protocol.RefusalNoSemaphore, "sem acquire", hintCreate},
+	{protocol.RefusalNoSemaphore, "sem describe", hintCreate},
+	{protocol.RefusalNoSemaphore, "sem resize", hintCreate},
+	{protocol.RefusalNoSemaphore, "sem update", hintCreate},
+	{protocol.RefusalNoSemaphore, "", "List what there is with `signalbox sem ls`."},
+	{protocol.RefusalNoProcess, "", "List the processes with `signalbox process ls`."},
+	{protocol.RefusalNotMember, "", "List the members with `signalbox process describe NAME`."},
+}
+
+const (
+	hintHistory = "List a location's versions with `signalbox rollout history TRACK LOCATION`."
+	hintCreate  = "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
+)
+
+// refusalHint is the next step after a server's refusal of a verb; empty: there is none to name.
+func refusalHint(err error, verb string) string {
+	refusal := protocol.RefusalOf(err)
+	for _, h := range refusalHints {
+		if refusal == h.refusal && strings.HasPrefix(verb, h.verb) {
+			return h.hint
+		}
+	}
+	if strings.HasPrefix(verb, "rollout ") &&
+		(errors.Is(err, protocol.StatusNotFound) || errors.Is(err, protocol.StatusPreconditionFailed)) {
+		return "Look at the rollout with `signalbox rollout status TRACK --instances`."
+	}
+	return ""
+}
