@@ -1,5 +1,5 @@
 // Package client is signalbox's SDK: sessions, leases on counting semaphores, watches, and recipes
-// built from them: [Mutex], [RWMutex], [Election], [PriorityElection], [Service], [ConfigValue],
+// built from them: [Mutex], [RWMutex], [Election], [Service], [ConfigValue],
 // [Once], [Slots], [Gate], [Latch] and [Barrier].
 //
 //	c, err := client.Dial(ctx, "127.0.0.1:7070")

@@ -13,10 +13,14 @@ import (
 // one name are one semaphore: give each a name of its own.
 type Election struct {
 	ElectionReader
-	s *Session
+	s          *Session
+	byPriority bool
 }
 
-// ElectionReader observes an Election or a PriorityElection: the session that holds all units leads.
+// ElectionOption is an option of Session.Election.
+type ElectionOption func(*Election)
+
+// ElectionReader observes an election of either kind: the session that holds all units leads.
 type ElectionReader struct {
 	n    *Node
 	name string
@@ -43,9 +47,13 @@ type Leader struct {
 }
 
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
-// useful options. A name whose owners hold single units, a service or a shared lock, fails at once
-// with PreconditionFailed, and so does an election by priority. Other errors: as Acquire. Prefer Run.
+// useful options, and by priority Priority, how much the session is preferred. A name with another
+// use fails at once with PreconditionFailed: a service, a shared lock, an election of the other kind.
+// Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
+	if e.byPriority {
+		return e.campaignByPriority(ctx, opts)
+	}
 	if err := checkElection(ctx, e.n, e.name); err != nil {
 		return Term{}, err
 	}
@@ -68,7 +76,8 @@ func (e *Election) Resign(ctx context.Context) error {
 // Run campaigns, and calls lead while the session leads. The context of lead ends with ctx, and
 // with the leadership, before another session can lead; lead must return then. When lead returns by
 // itself, Run resigns and returns lead's error. If the leadership was lost, Run waits for lead to
-// return and campaigns again while the session lives.
+// return and campaigns again while the session lives. If lead returns nil when the leader is
+// preempted, it has yielded: Run campaigns again.
 //
 // Errors: lead's; the end of ctx; the session's Err; PreconditionFailed as of Campaign.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {

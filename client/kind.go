@@ -56,7 +56,7 @@ func semaphoreOf(ctx context.Context, n *Node, name string) (*Semaphore, error) 
 // isWhole reports whether one session holds all units, of the limit of elections and locks.
 func isWhole(sem *Semaphore) bool { return sem.NumOwners == 1 && sem.Used == Max }
 
-// isPriorityElection reports whether a semaphore is that of a PriorityElection.
+// isPriorityElection reports whether a semaphore is that of an election by priority.
 func isPriorityElection(sem *Semaphore) bool {
 	o := sem.Options
 	return !sem.Ephemeral && sem.Limit == 1 && o != nil && o.Policy == PolicyPriority && o.Preempt == PreemptLower

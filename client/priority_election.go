@@ -8,30 +8,26 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// How soon the leader of a PriorityElection yields, unless its semaphore says otherwise.
+// How soon the leader of an election by priority yields, unless its semaphore says otherwise.
 const (
 	ElectionMinHold = 30 * time.Second // that a leader leads at least
 	ElectionGrace   = 10 * time.Second // that it has to yield after that
 )
 
-// PriorityElection elects the candidate of the highest Priority: the zone beside the database, the
+// ElectByPriority elects the candidate of the highest Priority: the zone beside the database, the
 // larger machine. Among equals, the one that has waited longest leads next. If a candidate of a
 // higher priority than the leader's comes, the leader yields: its Lease.Preempted is closed at
-// once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold.
-// Lease.TransferTo of the term hands the leadership to a session that campaigns, whatever its
+// once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold. A lead
+// of Run that goes on all the same has its context ended at the end of the grace.
+// Lease.TransferTo of the term transfers the leadership to a session that campaigns, whatever its
 // priority.
 //
-// It is a semaphore of the name, with the limit 1, that stays; the first candidate creates it. An
-// operator may alter its grace and its least time of a term. A name with any other use is refused.
-type PriorityElection struct {
-	ElectionReader
-	s *Session
-}
+// Such an election is a semaphore of the name, with the limit 1, that stays; the first candidate
+// creates it. An operator may alter its grace and its least time of a term. A name with any other
+// use is refused.
+func ElectByPriority() ElectionOption { return func(e *Election) { e.byPriority = true } }
 
-// Campaign waits until the session leads. Priority says how much it is preferred; Data is shown to
-// observers; Wait and OnAccepted are other useful options. A name with another use fails at once with
-// PreconditionFailed. Other errors: as Acquire. Prefer Run.
-func (e *PriorityElection) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
+func (e *Election) campaignByPriority(ctx context.Context, opts []AcquireOption) (Term, error) {
 	opts = with(opts, func(o *acquireOptions) { o.count, o.ephemeral, o.limit = 1, false, 0 })
 	for {
 		if err := e.present(ctx); err != nil {
@@ -47,17 +43,8 @@ func (e *PriorityElection) Campaign(ctx context.Context, opts ...AcquireOption) 
 	}
 }
 
-// Run campaigns, and calls lead while the session leads, as Election.Run does. If lead returns nil
-// when the leader is preempted, it has yielded: Run campaigns again. A lead that goes on all the
-// same has its context ended at the end of the grace.
-func (e *PriorityElection) Run(
-	ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption,
-) error {
-	return runTerms(ctx, e.s, lead, func() (Term, error) { return e.Campaign(ctx, opts...) })
-}
-
 // present makes the semaphore if there is none, and refuses one of another kind.
-func (e *PriorityElection) present(ctx context.Context) error {
+func (e *Election) present(ctx context.Context) error {
 	ctx, end := bothContexts(e.s.d.Context(), ctx)
 	defer end()
 	for {

@@ -32,7 +32,7 @@ func TestPriorityElection(t *testing.T) {
 
 	terms, enough := make(chan client.Term, 1), make(chan error)
 	running := async(func() (struct{}, error) {
-		return struct{}{}, far.PriorityElection("boss").Run(ctx, func(ctx context.Context, term client.Term) error {
+		return struct{}{}, far.Election("boss", client.ElectByPriority()).Run(ctx, func(ctx context.Context, term client.Term) error {
 			terms <- term
 			select {
 			case <-term.Lease.Preempted():
@@ -54,7 +54,7 @@ func TestPriorityElection(t *testing.T) {
 	}
 
 	// The leader yields, for it returns when it is preempted, and campaigns again.
-	second, err := near.PriorityElection("boss").Campaign(ctx, client.Priority(8), client.Data("near"))
+	second, err := near.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(8), client.Data("near"))
 	must(t, err)
 	leads(second)
 	release(t, second.Lease)
@@ -69,7 +69,7 @@ func TestPriorityElection(t *testing.T) {
 	queued := make(chan bool, 1)
 	campaign := func(s *client.Session, priority int) outcome[client.Term] {
 		o := async(func() (client.Term, error) {
-			return s.PriorityElection("boss").Campaign(ctx, client.Priority(priority), client.OnAccepted(func(uint64) { queued <- true }))
+			return s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(priority), client.OnAccepted(func(uint64) { queued <- true }))
 		})
 		<-queued
 		return o
@@ -88,7 +88,7 @@ func TestPriorityElection(t *testing.T) {
 	// The error of lead ends Run.
 	failed := errors.New("enough")
 	again := async(func() (struct{}, error) {
-		return struct{}{}, far.PriorityElection("boss").Run(ctx, func(context.Context, client.Term) error { return failed })
+		return struct{}{}, far.Election("boss", client.ElectByPriority()).Run(ctx, func(context.Context, client.Term) error { return failed })
 	})
 	if _, err := again.get(); !errors.Is(err, failed) {
 		t.Errorf("Run ends with %v", err)
@@ -109,14 +109,14 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 	}
 	term, err := s.Election("plain").Campaign(ctx)
 	must(t, err)
-	_, err = other.PriorityElection("plain").Campaign(ctx)
+	_, err = other.Election("plain", client.ElectByPriority()).Campaign(ctx)
 	refused(err, "another use")
 	release(t, term.Lease)
 	must(t, s.Create(ctx, "lock", 1, nil))
-	_, err = other.PriorityElection("lock").Campaign(ctx)
+	_, err = other.Election("lock", client.ElectByPriority()).Campaign(ctx)
 	refused(err, "another use")
 
-	led, err := s.PriorityElection("zones").Campaign(ctx)
+	led, err := s.Election("zones", client.ElectByPriority()).Campaign(ctx)
 	must(t, err)
 	for _, what := range []string{"led", "free"} {
 		_, err = other.Election("zones").Campaign(ctx)
@@ -132,7 +132,7 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 	// Any number of candidates may find that there is none yet.
 	candidates := make([]outcome[struct{}], 3)
 	for i := range candidates {
-		e := session(t, c).PriorityElection("boss")
+		e := session(t, c).Election("boss", client.ElectByPriority())
 		candidates[i] = async(func() (struct{}, error) {
 			term, err := e.Campaign(ctx)
 			if err == nil {
@@ -188,7 +188,7 @@ func TestPriorityElectionModel(t *testing.T) {
 			x := &candidate{s: session(t, c), priority: r.IntN(10)}
 			accepted := make(chan struct{})
 			x.campaign = async(func() (client.Term, error) {
-				return x.s.PriorityElection("boss").Campaign(ctx, client.Priority(x.priority), client.OnAccepted(func(uint64) { close(accepted) }))
+				return x.s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(x.priority), client.OnAccepted(func(uint64) { close(accepted) }))
 			})
 			if leader == nil {
 				leads(x)

@@ -29,13 +29,12 @@ func (s *Session) Latch(name string, n int) *Latch { return newLatch(s, name, n)
 func (s *Session) Barrier(name string, n int) *Barrier { return newBarrier(s, name, n) }
 
 // Election is the election with this name on the session's node.
-func (s *Session) Election(name string) *Election {
-	return &Election{ElectionReader: s.node.Election(name), s: s}
-}
-
-// PriorityElection is the election by priority with this name on the session's node.
-func (s *Session) PriorityElection(name string) *PriorityElection {
-	return &PriorityElection{ElectionReader: s.node.Election(name), s: s}
+func (s *Session) Election(name string, opts ...ElectionOption) *Election {
+	e := &Election{ElectionReader: s.node.Election(name), s: s}
+	for _, f := range opts {
+		f(e)
+	}
+	return e
 }
 
 // Service is the service with this name on the session's node.

@@ -52,13 +52,27 @@ func appendDrains(sessions map[uint64]string) ([]byte, error) {
 
 // RequestDrain asks a member that somebody else runs to drain: the one that a session registered.
 // Its state becomes draining, with why, of 1 to 200 bytes, as the reason. It stays registered; what
-// drains it for good is its own end. An empty why takes the request back. It needs the right use.
+// drains it for good is its own end. It needs the right use.
 //
 // The request is the configuration drain/SERVICE, which registrations of this package follow; a
 // member of another program stays as it is. Sessions that are no members any more are taken from
-// it. Errors: client.NotFound if the session is no member, or was not asked to drain; those of
-// client.ConfigValue.Set; more than MaxDrains members.
+// it. Errors: client.NotFound if the session is no member; client.BadRequest without a reason; those
+// of client.ConfigValue.Set; more than MaxDrains members.
 func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
+	if why == "" {
+		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.BadRequest, MaxWhy)
+	}
+	return changeDrain(ctx, s, service, session, why)
+}
+
+// CancelDrain takes the request of RequestDrain back. Errors: client.NotFound if nobody has asked
+// the member to drain; those of client.ConfigValue.Set.
+func CancelDrain(ctx context.Context, s *client.Session, service string, session uint64) error {
+	return changeDrain(ctx, s, service, session, "")
+}
+
+// changeDrain asks a member to drain, or no longer if why is empty.
+func changeDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
 	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session, cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
 	for {
 		now, err := config.Get(ctx)

@@ -187,12 +187,15 @@ func TestRequestDrain(t *testing.T) {
 			t.Errorf("of no member: %v", err)
 		}
 	}
-	if err := request(s.ID(), ""); !errors.Is(err, client.NotFound) {
+	if err := request(s.ID(), ""); !errors.Is(err, client.BadRequest) {
+		t.Errorf("without a reason: %v", err)
+	}
+	if err := discovery.CancelDrain(t.Context(), operator, "api", s.ID()); !errors.Is(err, client.NotFound) {
 		t.Errorf("taken back before: %v", err)
 	}
 	must(t, request(s.ID(), "by alice@ops"))
 	seen(t, n, `{"addr":"10.0.0.1:80","state":"draining","why":"by alice@ops"}`)
-	must(t, request(s.ID(), ""))
+	must(t, discovery.CancelDrain(t.Context(), operator, "api", s.ID()))
 	seen(t, n, `{"addr":"10.0.0.1:80"}`)
 
 	// What has ended goes with the next change.

@@ -22,13 +22,13 @@ and may end by itself.
 
 With --observe it prints the leader, and each change.`)
 	c.Example = `  signalbox elect payments --data host-1 -- sh -c 'echo leading with token $SIGNALBOX_TOKEN'
-  signalbox elect payments --observe --count 1
+  signalbox elect payments --observe --stop-after 1
   signalbox elect billing --priority 8 -- sh -c 'echo preferred, with token $SIGNALBOX_TOKEN'`
 	observe := c.Flags().Bool("observe", false, "Print the leader and each change instead of campaigning.")
 	priority := c.Flags().Int("priority", client.DefaultPriority,
 		"Priority of the candidate, 0 to 9, the highest first, in an election by priority (default: an election in order of arrival).")
 	signal := addPreemptSignal(c)
-	count := c.Flags().Uint("count", 0, "With --observe: stop after this many changes; 0: never.")
+	count := c.Flags().Uint("stop-after", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
@@ -37,7 +37,7 @@ With --observe it prints the leader, and each change.`)
 		case err != nil:
 			return err
 		case *count != 0 && !*observe:
-			return usagef("--count goes with --observe; without it there is nothing to count")
+			return usagef("--stop-after goes with --observe; without it there is nothing to count")
 		case *observe && len(command) > 0:
 			return usagef("--observe and a command are both given; keep one")
 		case *observe:
@@ -63,7 +63,7 @@ With --observe it prints the leader, and each change.`)
 		return inv.hold(h, "acquired", func(s *client.Session, opts ...client.AcquireOption) (*client.Lease, error) {
 			campaign := s.Election(h.name).Campaign
 			if byPriority {
-				campaign = s.PriorityElection(h.name).Campaign
+				campaign = s.Election(h.name, client.ElectByPriority()).Campaign
 				opts = append(opts, client.Priority(*priority))
 			}
 			term, err := campaign(inv.longCtx, opts...)

@@ -16,7 +16,7 @@ import (
 
 func serviceCmd(a *app) *cobra.Command {
 	return group("service", "Service discovery: register, list, watch, drain", "",
-		serviceRegister(a), serviceList(a), serviceWatch(a), serviceDrain(a))
+		serviceRegister(a), serviceList(a), serviceWatch(a), serviceDrain(a), serviceUndrain(a))
 }
 
 func serviceList(a *app) *cobra.Command {
@@ -95,32 +95,43 @@ func memberEventFields(m *client.Member) row {
 }
 
 func serviceDrain(a *app) *cobra.Command {
-	c := command("drain NAME SESSION", "Ask a member to drain, or take that back",
+	c := command("drain NAME SESSION", "Ask a member to drain",
 		`Ask the member that a session registered to drain: it says so, callers look elsewhere, and it stays
-registered. Its own end takes it out. The request is the configuration drain/NAME. Members that run
-with signalbox service register --addr, or with package client/discovery, follow it; if one does not
-within 5s, the command says so, and the exit code is 1. Needs the right use.`)
-	c.Args = cobra.ExactArgs(2)
+registered. Its own end takes it out, and service undrain takes the request back. The request is the
+configuration drain/NAME. Members that run with signalbox service register --addr, or with package
+client/discovery, follow it; if one does not within 5s, the command says so, and the exit code is 1.
+Needs the right use.`)
 	c.Example = `  signalbox service ls api                       # shows the sessions
-  signalbox service drain api 35184372088833
-  signalbox service drain api 35184372088833 --undo`
-	undo := c.Flags().Bool("undo", false, "Take the request back.")
+  signalbox service drain api 35184372088833`
+	return serviceDrainVerb(a, c, true)
+}
+
+func serviceUndrain(a *app) *cobra.Command {
+	return serviceDrainVerb(a, command("undrain NAME SESSION", "Take the request to drain back",
+		`Take back that the member which a session registered is to drain. If it does not follow within 5s,
+the command says so, and the exit code is 1. Needs the right use.`), false)
+}
+
+// serviceDrainVerb changes whether a member is asked to drain, and waits until it follows.
+func serviceDrainVerb(a *app, c *cobra.Command, drain bool) *cobra.Command {
+	c.Args = cobra.ExactArgs(2)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		id, err := strconv.ParseUint(args[1], 10, 64)
 		if err != nil {
 			return usagef("%q is no session; signalbox service ls %s shows the sessions", args[1], args[0])
 		}
 		return inv.withSession(func(s *client.Session) error {
-			why := ""
-			if !*undo {
-				if why, err = drainReason(inv.ctx, s); err != nil {
-					return err
-				}
+			if !drain {
+				err = discovery.CancelDrain(inv.ctx, s, args[0], id)
+			} else if why, bad := drainReason(inv.ctx, s); bad != nil {
+				err = bad
+			} else {
+				err = discovery.RequestDrain(inv.ctx, s, args[0], id, why)
 			}
-			if err := discovery.RequestDrain(inv.ctx, s, args[0], id, why); err != nil {
+			if err != nil {
 				return err
 			}
-			state, err := awaitDrain(inv.ctx, s, args[0], id, !*undo)
+			state, err := awaitDrain(inv.ctx, s, args[0], id, drain)
 			return inv.report(err, row{{"name", "name", args[0]}, {"session_id", "session", sessionID(id)}, {"state", "state", string(state)}},
 				"the member of session %d is %s", id, state)
 		})

@@ -39,7 +39,7 @@ func TestPriorityElectionOverInstances(t *testing.T) {
 	campaign := func(s *client.Session, priority int) <-chan result {
 		done := make(chan result, 1)
 		go func() {
-			term, err := s.PriorityElection("boss").Campaign(ctx, client.Priority(priority))
+			term, err := s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(priority))
 			done <- result{term, err}
 		}()
 		return done

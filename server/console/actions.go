@@ -133,7 +133,7 @@ var actions = map[string]action{
 		consequence: "The request to drain is taken back, and callers use the member again. " +
 			"One that drains because its program ends goes on.",
 		do: func(ctx context.Context, v *viewer, t *target, _ string) (string, error) {
-			return "The request is taken back. The service's page shows when the member follows.", requestDrain(ctx, v, t, "")
+			return "The request is taken back. The service's page shows when the member follows.", cancelDrain(ctx, v, t)
 		},
 	},
 	"drain": {

@@ -174,9 +174,15 @@ func aboutMemberOf(ctx context.Context, v *viewer, q url.Values) (*target, error
 	return t, nil
 }
 
-// requestDrain asks a member of a service to drain, or takes that back without a reason.
+// requestDrain asks a member of a service to drain.
 func requestDrain(ctx context.Context, v *viewer, t *target, why string) error {
 	return v.withSession(ctx, t.path, func(s *client.Session) error {
 		return discovery.RequestDrain(ctx, s, nameOf(t.q), t.id, why)
+	})
+}
+
+func cancelDrain(ctx context.Context, v *viewer, t *target) error {
+	return v.withSession(ctx, t.path, func(s *client.Session) error {
+		return discovery.CancelDrain(ctx, s, nameOf(t.q), t.id)
 	})
 }
