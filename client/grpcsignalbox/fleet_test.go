@@ -96,7 +96,7 @@ func (f *fleet) awaitCluster() {
 		out, err := cmd.Output()
 		return err == nil && strings.Count(string(out), `"current": "Online"`) == len(f.listen)
 	})
-	f.command("cluster", "plan", "--wait", "--timeout", "90s")
+	f.command("cluster", "plan", "--until-done", "--timeout", "90s")
 }
 
 func (f *fleet) startBackend(kind, addr, zone string) *process {

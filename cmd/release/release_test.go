@@ -426,7 +426,7 @@ func TestPackageScripts(t *testing.T) {
 		t.Errorf("the join token is %q with mode %v (%v)", first, info.Mode(), err)
 	}
 	for _, args := range [][]string{{"configure", "1.2.2"}, {"2"}} {
-		if said := script("postinstall.sh", args...); !strings.Contains(said, "nothing was restarted") || !strings.Contains(said, "cluster plan --wait") {
+		if said := script("postinstall.sh", args...); !strings.Contains(said, "nothing was restarted") || !strings.Contains(said, "cluster plan --until-done") {
 			t.Errorf("the upgrade %q says %q", args, said)
 		}
 	}

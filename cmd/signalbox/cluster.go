@@ -61,8 +61,8 @@ With --wait it returns when the present instances have nothing left to do: they 
 replicas, votes, leaderships and buckets. The exit code is then that of cluster health. Scripts
 use it between two steps of a change; it waits at most for --timeout.`)
 	plan.Example = `  signalbox cluster plan
-  signalbox cluster plan --wait --timeout 10m`
-	wait := plan.Flags().Bool("wait", false, "Return when the present instances have nothing left to do.")
+  signalbox cluster plan --until-done --timeout 10m`
+	wait := plan.Flags().Bool("until-done", false, "Return when the present instances have nothing left to do.")
 	plan.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		p, err := c.Plan(inv.ctx)
 		for quiet := 0; *wait && err == nil; p, err = c.Plan(inv.ctx) {
@@ -89,8 +89,8 @@ use it between two steps of a change; it waits at most for --timeout.`)
 	c := group("cluster", "The cluster: instances, shards, and changes to them",
 		`The cluster manages itself. A change is decided in the cluster's log and continues
 whether or not a client waits for it. INSTANCE is a name or a uuid.`,
-		status, healthCmd(a), plan, drainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a), upgradeCmd(a),
-		replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
+		status, healthCmd(a), plan, drainCmd(a), undrainCmd(a), expelCmd(a), transferCmd(a), weightCmd(a), shardsCmd(a),
+		upgradeCmd(a), replicationFactorCmd(a), rotateKeysCmd(a), backupCmd(a), restoreCmd(a), recoverCmd(a))
 	for _, s := range c.Commands() {
 		if given, ok := ownTimeouts[s.Name()]; ok {
 			f := s.Flags().Lookup("timeout")
@@ -109,18 +109,10 @@ func busy(p *protocol.ClusterPlan) bool {
 func drainCmd(a *app) *cobra.Command {
 	c := command("drain INSTANCE", "Move an instance's leaderships and vote to others",
 		`Move the shards that an instance leads, and its vote, to other instances. It gets none again until
-its next start or --undo. It continues to serve as a replica. The command waits until it leads
+its next start or cluster undrain. It continues to serve as a replica. The command waits until it leads
 nothing.`)
 	c.Example = "  signalbox cluster drain default_1_2"
-	undo := c.Flags().Bool("undo", false, "Allow the instance to lead and vote again.")
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
-		if *undo {
-			i, err := c.Undrain(inv.ctx, args[0])
-			if err != nil {
-				return err
-			}
-			return inv.printer().message(instanceRow(i), "%s may lead and vote again", i.Name)
-		}
 		i, err := c.Drain(inv.ctx, args[0])
 		if err != nil {
 			return err
@@ -129,6 +121,18 @@ nothing.`)
 			"the instance still leads shards; they are moved as soon as other instances can take them",
 			func(i *protocol.ClusterInstance) bool { return len(i.Leads) == 0 })
 		return inv.report(err, instanceRow(i), "%s leads nothing any more", i.Name)
+	})
+	return c
+}
+
+func undrainCmd(a *app) *cobra.Command {
+	c := command("undrain INSTANCE", "Allow a drained instance to lead and vote again", "")
+	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, args []string) error {
+		i, err := c.Undrain(inv.ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return inv.printer().message(instanceRow(i), "%s may lead and vote again", i.Name)
 	})
 	return c
 }

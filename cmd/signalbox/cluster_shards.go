@@ -21,7 +21,7 @@ and when another one joins. Needs the right admin on /.
 Missing shards are created and get their part of the buckets. Surplus shards, the newest ones, are
 removed when their buckets have moved to the others. Buckets move a few at a time, while clients
 work: a call to a bucket that moves takes longer, and none fails. The command returns at once.
-"signalbox cluster plan --wait" returns when it is done. NUMBER may be changed again at any time.
+"signalbox cluster plan --until-done" returns when it is done. NUMBER may be changed again at any time.
 
 With --dry-run nothing changes: it shows what NUMBER would do.
 
@@ -33,7 +33,7 @@ server/deploy/SIZING.md says which number fits which machine.`)
 	c.Example = `  signalbox cluster shards
   signalbox cluster shards 3 --dry-run
   signalbox cluster shards 3
-  signalbox cluster plan --wait --timeout 10m`
+  signalbox cluster plan --until-done --timeout 10m`
 	tier := c.Flags().String("tier", "", "The tier; default: all of them, and for NUMBER that of new coordination nodes.")
 	dry := c.Flags().Bool("dry-run", false, "Show what would change, and change nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {

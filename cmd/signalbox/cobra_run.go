@@ -72,11 +72,11 @@ func (a *app) sessionVerb(fn func(inv *invocation, s *client.Session, args []str
 }
 
 // streamVerb is verb for what prints events of NAME without an end. The command gets the flag
-// --count.
+// --stop-after.
 func (a *app) streamVerb(
 	c *cobra.Command, open func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error],
 ) *cobra.Command {
-	count := c.Flags().Uint("count", 0, "Stop after this many events; 0: never.")
+	count := c.Flags().Uint("stop-after", 0, "Stop after this many events; 0: never.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		return inv.follow(*count, func(n *client.Node) iter.Seq2[row, error] { return open(inv.longCtx, n, args[0]) })
 	})

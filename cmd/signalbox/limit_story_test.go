@@ -36,7 +36,7 @@ func TestRateLimitStory(t *testing.T) {
 			}
 			continue
 		}
-		script += block + "signalbox limit top api --count 1 -o jsonl >>looks.jsonl\n"
+		script += block + "signalbox limit top api --stop-after 1 -o jsonl >>looks.jsonl\n"
 	}
 	env := []string{"STORY=" + dir, "SIGNALBOX_ENDPOINTS=" + srv.Addr()}
 	t.Log(expect(t, 0, env, "sh", "-c", "cd $STORY\nset -eux\n"+killAll+script))

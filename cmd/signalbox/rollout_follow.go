@@ -41,7 +41,7 @@ first, before any server is asked, and the instance takes over its id.`)
 	dir := c.Flags().String("dir", "", "Folder to save the instance's last version in.")
 	takeover := c.Flags().Bool("takeover", false, "Replace a live instance with the same id.")
 	bad := c.Flags().IntSlice("bad", nil, "Exit codes that mean the version is bad for everyone.")
-	count := c.Flags().Uint("count", 0, "Stop after loading this many versions, once the server knows of the last one; 0: never.")
+	count := c.Flags().Uint("stop-after", 0, "Stop after loading this many versions, once the server knows of the last one; 0: never.")
 	var retryMin, retryMax time.Duration
 	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Shortest time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")

@@ -17,16 +17,16 @@ func rolloutGenerate(a *app) *cobra.Command {
 		`Generate the versions of a rollout whose source is external, until Ctrl-C. COMMAND runs whenever
 the first location is ready for a version. SIGNALBOX_EXPECTED is the location's version (0: none).
 The last line of output is the next version, a number above all earlier ones. If COMMAND fails or
-takes longer than --limit, it is retried later and "rollout status" shows why; locations keep
+takes longer than --command-timeout, it is retried later and "rollout status" shows why; locations keep
 their versions. Several generators may run: the first answer counts.`)
 	c.Args = cobra.MinimumNArgs(2)
 	c.Example = `  signalbox rollout create geo/base --source external --location zone-a --location zone-b:5s
   signalbox rollout generate geo/base -- date +%s`
 	var limit time.Duration
-	durationVar(c.Flags(), &limit, "limit", 5*time.Second, "Timeout of the command.")
+	durationVar(c.Flags(), &limit, "command-timeout", 5*time.Second, "Timeout of the command.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		if limit == 0 {
-			return usagef("--limit 0s is not above 0; give a duration like 5s")
+			return usagef("--command-timeout 0s is not above 0; give a duration like 5s")
 		}
 		if err := lookUp(args[1:]); err != nil {
 			return err

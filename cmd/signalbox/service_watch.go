@@ -50,8 +50,8 @@ The format is json (an array of objects as members store them), addr (an address
 	})
 	stream := c.RunE
 	written := a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		if cmd.Flag("count").Changed {
-			return usagef("--count and --file are both given; keep one")
+		if cmd.Flag("stop-after").Changed {
+			return usagef("--stop-after and --file are both given; keep one")
 		}
 		f.service = args[0]
 		return f.run(inv, cmd)

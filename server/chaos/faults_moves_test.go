@@ -106,7 +106,7 @@ var moveFaults = []fault{
 	{name: "buckets move, the governor is drained and let in again", do: whileBucketsMove(func(x *faultCluster) {
 		if in, ok := x.metaLeader(); ok {
 			_, _ = x.c.command("cluster", "drain", x.name(in), "--timeout", "5s")
-			if _, err := x.c.command("cluster", "drain", x.name(in), "--undo", "--timeout", waitLimit.String()); err != nil {
+			if _, err := x.c.command("cluster", "undrain", x.name(in), "--timeout", waitLimit.String()); err != nil {
 				x.t.Fatal(err)
 			}
 		}

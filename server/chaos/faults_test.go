@@ -166,7 +166,7 @@ var leaderFaults = []fault{
 		}
 		name := x.name(in)
 		_, err := x.c.command("cluster", "drain", name, "--timeout", "20s")
-		if _, undo := x.c.command("cluster", "drain", name, "--undo", "--timeout", waitLimit.String()); undo != nil {
+		if _, undo := x.c.command("cluster", "undrain", name, "--timeout", waitLimit.String()); undo != nil {
 			x.t.Fatal(undo)
 		}
 		return err == nil

@@ -58,7 +58,7 @@ until [ "$("$bin" cluster status --endpoints "$(address 0),$(address 3),$(addres
 	sleep 0.2
 done
 # With all votes and masters in their places one of three can be lost.
-"$bin" cluster plan --wait --endpoints "$(address 0),$(address 3),$(address 6)" --timeout "${limit}s" >/dev/null || { stop; exit 1; }
+"$bin" cluster plan --until-done --endpoints "$(address 0),$(address 3),$(address 6)" --timeout "${limit}s" >/dev/null || { stop; exit 1; }
 
 # Processes of their own, so that they outlive any of the instances.
 SIGNALBOX_TOKEN_FILE= "$bin" console --endpoints "$(address 0),$(address 3),$(address 6)" --listen "$(address 9)" >/dev/null 2>>"$dir/console.log" &

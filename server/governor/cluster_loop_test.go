@@ -359,7 +359,7 @@ func TestLastDrain(t *testing.T) {
 		}
 		_, err := g.Drain(ctx, 1, false)
 		wants(t, err, protocol.StatusPreconditionFailed)
-		if !strings.Contains(fmt.Sprint(err), "and all others that could are drained: b, c; take back one drain first: signalbox cluster drain b --undo") {
+		if !strings.Contains(fmt.Sprint(err), "and all others that could are drained: b, c; take back one drain first: signalbox cluster undrain b") {
 			t.Errorf("refused with %v", err)
 		}
 	})

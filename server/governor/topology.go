@@ -86,7 +86,7 @@ func checkSuccessors(s *meta.State, i *meta.Instance) error {
 		case len(drained) > 0:
 			slices.Sort(drained)
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
-				"instance %s leads shard %d, and all others that could are drained: %s; take back one drain first: signalbox cluster drain %s --undo",
+				"instance %s leads shard %d, and all others that could are drained: %s; take back one drain first: signalbox cluster undrain %s",
 				i.Name, x.ID, strings.Join(drained, ", "), drained[0])
 		default:
 			return protocol.Errorf(protocol.StatusPreconditionFailed,

@@ -15,7 +15,7 @@ if [ -d /run/systemd/system ]; then
 fi
 if [ "$1" = configure ] && [ -n "$2" ] || [ "$1" = 2 ]; then
   echo "signalbox: nothing was restarted. Restart one instance after another, and wait before the next:"
-  echo "  systemctl restart signalbox && signalbox cluster plan --wait --timeout 10m"
+  echo "  systemctl restart signalbox && signalbox cluster plan --until-done --timeout 10m"
 elif [ -n "$made" ]; then
   echo "signalbox: nothing was started. systemctl enable --now signalbox starts a single instance."
   echo "Others of a cluster need a copy of $token before their first start."
