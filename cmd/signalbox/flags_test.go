@@ -8,8 +8,9 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// orWord lists the flags that take a number, and with some verbs also a word: none, or max.
-var orWord = map[string]bool{"rate": true, "limit": true}
+// orText lists the flags that take a number, and with some verbs also a text: none or max, or the
+// number of a key, as KEY=N.
+var orText = map[string]bool{"rate": true, "limit": true, "weight": true}
 
 // flagKinds has the types of flags that a user writes in the same way.
 var flagKinds = map[string]string{
@@ -24,7 +25,7 @@ func TestFlagsOfOneNameAgree(t *testing.T) {
 	var walk func(c *cobra.Command)
 	walk = func(c *cobra.Command) {
 		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-			if orWord[f.Name] || f.Name == "version" && !c.HasParent() { // every program has that
+			if orText[f.Name] || f.Name == "version" && !c.HasParent() { // every program has that
 				return
 			}
 			kind := cmp.Or(flagKinds[f.Value.Type()], f.Value.Type())

@@ -22,7 +22,7 @@ Units may be slots, which have names and labels.`,
 func semCreate(a *app) *cobra.Command {
 	c := command("create NAME", "Create a persistent semaphore", "")
 	c.Example = `  signalbox sem create slots --limit 3 --data 'three at a time'
-  signalbox sem create gpu --slot g0:mem=40 --slot g1:mem=80 --policy fair --key-weight research=2`
+  signalbox sem create gpu --slot g0:mem=40 --slot g1:mem=80 --policy fair --weight research=2`
 	limit := addLimitFlag(c)
 	addDataFlags(c, "Data of the semaphore", maxData)
 	flags, reason := addQueueFlags(c), addReason(c)

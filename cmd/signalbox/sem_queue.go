@@ -37,7 +37,7 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		aging: parsedVar(f, "aging", "", parseAging,
 			"How much longer a waiter must have waited to be served before one of a priority one level higher: "+
 				"1s to 24h, or 0 for never. Implies --policy priority (default with it: 1m)."),
-		weights: f.StringArray("key-weight", nil, "Weight of a key, as KEY=N with N from 1 to 1000; repeat it. Implies --policy fair (default: 1 each)."),
+		weights: f.StringArray("weight", nil, "Weight of a key, as KEY=N with N from 1 to 1000; repeat it. Implies --policy fair (default: 1 each)."),
 		number:  f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
 		slots: f.StringArray("slot", nil,
 			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
@@ -63,13 +63,13 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 	}
 	switch {
 	case given("policy") && *q.policy != client.PolicyPriority && given("aging"),
-		given("policy") && *q.policy != client.PolicyFair && given("key-weight"), given("aging") && given("key-weight"):
-		return nil, 0, usagef("--aging belongs to --policy priority, and --key-weight to --policy fair; leave one out")
+		given("policy") && *q.policy != client.PolicyFair && given("weight"), given("aging") && given("weight"):
+		return nil, 0, usagef("--aging belongs to --policy priority, and --weight to --policy fair; leave one out")
 	case given("slots") && given("slot"):
 		return nil, 0, usagef("--slots and --slot are both given; keep one")
 	case given("aging"):
 		opts = append(opts, client.ByPriority(*q.aging))
-	case given("key-weight"):
+	case given("weight"):
 		opts = append(opts, client.ByKey(weights))
 	case given("policy") && *q.policy == client.PolicyPriority:
 		opts = append(opts, client.ByPriority(client.DefaultAging))
@@ -138,11 +138,11 @@ func parseWeights(list []string) (map[string]uint64, error) {
 	for _, text := range list {
 		at := strings.LastIndexByte(text, '=')
 		if at < 0 {
-			return nil, usagef("--key-weight %q is not KEY=N", text)
+			return nil, usagef("--weight %q is not KEY=N", text)
 		}
 		n, err := strconv.ParseUint(text[at+1:], 10, 64)
 		if err != nil {
-			return nil, usagef("--key-weight %q is not KEY=N with a number N", text)
+			return nil, usagef("--weight %q is not KEY=N with a number N", text)
 		}
 		weights[text[:at]] = n
 	}
@@ -216,7 +216,7 @@ func semAlter(a *app) *cobra.Command {
 		`Change what is given of a semaphore's options. Owners keep what they have; waiters keep their
 places. With --slot the list is the new one: a slot that is left out goes when it is given back.
 Numbered slots are resized with signalbox sem resize. Needs the right admin on the node's path.`)
-	c.Example = `  signalbox sem alter gpu --policy fair --key-weight research=2 --key-weight training=1
+	c.Example = `  signalbox sem alter gpu --policy fair --weight research=2 --weight training=1
   signalbox sem alter gpu --policy priority --aging 30s`
 	flags := addQueueFlags(c)
 	reason := addReason(c)
