@@ -85,6 +85,7 @@ type LimitDelete struct {
 	Head
 	Path     []byte
 	Revision uint64 // as in LimitAlter
+	Force    bool   // even if sessions use it
 	Reason   string // for the audit log; left out when it is empty
 }
 
@@ -93,6 +94,7 @@ func (m *LimitDelete) fields(f *fields) {
 	f.head(&m.Head)
 	f.resource(&m.Path)
 	f.uint("revision", &m.Revision)
+	f.bool("force", &m.Force)
 	f.trailingReason(&m.Reason)
 }
 

@@ -263,7 +263,7 @@ var messages = []messageCase{
 	{KindLimitCreate | KindReply, &LimitRevision{Revision: 4}},
 	{KindLimitAlter, &LimitAlter{Head: sampleHead, Path: []byte("api/tenant-a"), Revision: 4, Config: sampleLimit, Reason: "the API takes more"}},
 	{KindLimitAlter | KindReply, &LimitRevision{Revision: 5}},
-	{KindLimitDelete, &LimitDelete{Head: sampleHead, Path: []byte("api/tenant-a"), Revision: 5, Reason: "the tenant has gone"}},
+	{KindLimitDelete, &LimitDelete{Head: sampleHead, Path: []byte("api/tenant-a"), Revision: 5, Force: true, Reason: "the tenant has gone"}},
 	{KindLimitDelete | KindReply, &Empty{}},
 	{KindLimitJoin, &LimitJoin{Head: sampleHead, Path: []byte("api"), Again: true}},
 	{KindLimitJoin | KindReply, &Empty{}},

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -97,8 +98,8 @@ type change struct {
 // Reason says why a resource is changed, for the audit log, in at most 1,024 bytes of UTF-8.
 func Reason(text string) ChangeOption { return func(c *change) { c.reason = text } }
 
-// Force has Create make a child of a resource that sessions use: their limiters fail from then on.
-// Alter and Delete refuse it.
+// Force has Create make a child of a resource that sessions use, and Delete remove one: their limiters
+// fail from then on. Alter refuses it.
 func Force() ChangeOption { return func(c *change) { c.force = true } }
 
 func changeOf(opts []ChangeOption) (c change) {
@@ -112,7 +113,7 @@ func changeOf(opts []ChangeOption) (c change) {
 func unforced(opts []ChangeOption) (reason string, err error) {
 	c := changeOf(opts)
 	if c.force {
-		return "", protocol.Errorf(protocol.StatusBadRequest, "Force is an option of Create alone")
+		return "", protocol.Errorf(protocol.StatusBadRequest, "Force is an option of Create and Delete; leave it out")
 	}
 	return c.reason, nil
 }
@@ -158,17 +159,15 @@ func Alter(
 }
 
 // Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
-// return NotFound from then on. Errors: NotFound, PreconditionFailed for children or another
-// revision, Forbidden.
+// return NotFound from then on. Errors: NotFound, PreconditionFailed for children, another revision or
+// sessions that use it, see Force, Forbidden.
 func Delete(ctx context.Context, s *client.Session, path string, revision uint64, opts ...ChangeOption) error {
 	o, err := tree(s, nil, path)
 	if err != nil {
 		return err
 	}
-	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision}
-	if m.Reason, err = unforced(opts); err != nil {
-		return err
-	}
+	given := changeOf(opts)
+	m := &protocol.LimitDelete{Path: []byte(path), Revision: revision, Force: given.force, Reason: given.reason}
 	return o.Change(ctx, protocol.KindLimitDelete, &m.Head, m, &protocol.Empty{})
 }
 
@@ -196,10 +195,10 @@ type Status struct {
 	Learned      time.Duration // how long that took
 	Participants uint64        // sessions that take part in the tree
 	Resources    []Resource    // in order of path
-	Sessions     []SessionUse  // those with the highest rates first
+	Sessions     []SessionUse  // those whose calls wait or are denied first, then by rate
 }
 
-// Resource is a resource and its use.
+// Resource is a resource and its use. One with children has the sums of all below it.
 type Resource struct {
 	Path     string
 	Revision uint64
@@ -261,10 +260,62 @@ func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*
 		if m.Cursor = r.Cursor; len(r.Cursor) > 0 {
 			continue
 		}
-		slices.SortStableFunc(s.Sessions, func(a, b SessionUse) int { return cmp.Compare(b.Rate, a.Rate) }) // of all pages
+		slices.SortStableFunc(s.Sessions, func(a, b SessionUse) int { // of all pages
+			return cmp.Or(cmp.Compare(min(b.Lacks, 1), min(a.Lacks, 1)), cmp.Compare(b.Rate, a.Rate))
+		})
 		s.Sessions = s.Sessions[:min(len(s.Sessions), max(sessions, 0))]
+		s.addUp()
 		return s, nil
 	}
+}
+
+// addUp adds what leaves have to the resources above them.
+func (s *Status) addUp() {
+	at := map[string]*Resource{}
+	for i := range s.Resources {
+		x := &s.Resources[i]
+		at[x.Path] = x
+		for path := parentPath(x.Path); at[path] != nil; path = parentPath(path) {
+			sum := at[path]
+			sum.Sessions += x.Sessions
+			sum.Callers += x.Callers
+			sum.Waiting += x.Waiting
+			sum.Allowed += x.Allowed
+			sum.Denied += x.Denied
+			sum.Waited += x.Waited
+			sum.Impossible += x.Impossible
+			sum.Acquires += x.Acquires
+		}
+	}
+}
+
+// parentPath is the resource above one; empty for a root.
+func parentPath(path string) string { return path[:max(strings.LastIndexByte(path, '/'), 0)] }
+
+// Remedy is what would change that calls of the session wait or are denied; empty if none are.
+func (x *SessionUse) Remedy() string {
+	if x.Lacks == 0 {
+		return ""
+	}
+	at := cmp.Or(x.At, x.Path)
+	switch x.Why {
+	case WhyLimit, WhyRemote:
+		if at == x.Path {
+			return "raise the rate of " + at
+		}
+		return "raise the rate of " + at + ", or the weight or min of " + x.Path
+	case WhyShrink:
+		return "wait a lease at most: others give back what they have above their shares"
+	case WhyLearning:
+		return "wait a lease at most"
+	case WhyClosed:
+		return "raise the rate of " + at
+	case WhyNone:
+		return "use a resource without children"
+	case WhyNew:
+		return "wait a second: programs like it died a moment ago"
+	}
+	return "wait a moment: its lease comes with its next refresh"
 }
 
 func (s *Status) add(r *protocol.LimitStatus) {

@@ -130,7 +130,7 @@ func TestDeleted(t *testing.T) {
 	if err := l.Wait(f.ctx, 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := ratelimit.Delete(f.ctx, s, "api", 0); err != nil {
+	if err := ratelimit.Delete(f.ctx, s, "api", 0, ratelimit.Force()); err != nil {
 		t.Fatal(err)
 	}
 	for {

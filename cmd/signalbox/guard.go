@@ -26,6 +26,7 @@ var guards = []guardRule{
 	{"session kill", "a session with all that it holds", "", "what it holds"},
 	{"limit create", "a resource from the programs that use it: with a child below it, their calls fail",
 		"sessions use the resource that it is to be below", ""},
+	{"limit delete", "a resource from the programs that use it: their calls fail", "sessions use it", ""},
 	{"auth disable", "the protection of everything: every client may do everything", "authentication is on", ""},
 	{"cluster expel", "an instance, for good", "it is up or leads shards", ""},
 	{"cluster replication-factor", "copies of everything in a tier", "the factor is lower than before", ""},

@@ -123,9 +123,16 @@ func limitAlter(a *app) *cobra.Command {
 func limitDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a resource that has no children", "")
 	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: any.")
-	reason := addReason(c)
+	g := addGuard(c, "limit delete")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := ratelimit.Delete(inv.ctx, s, args[0], *revision, ratelimit.Reason(*reason))
+		if err := g.check(); err != nil {
+			return err
+		}
+		options := []ratelimit.ChangeOption{ratelimit.Reason(g.reason)}
+		if g.force {
+			options = append(options, ratelimit.Force())
+		}
+		err := ratelimit.Delete(inv.ctx, s, args[0], *revision, options...)
 		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
 	})
 	return c
@@ -178,14 +185,7 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 	}
 	resources, uses := []row{}, []row{}
 	for i := range s.Resources {
-		x := s.Resources[i]
-		for _, below := range s.Resources[i+1:] { // a resource with children counts theirs
-			if strings.HasPrefix(below.Path, x.Path+"/") {
-				x.Sessions, x.Callers, x.Waiting = x.Sessions+below.Sessions, x.Callers+below.Callers, x.Waiting+below.Waiting
-				x.Allowed, x.Denied, x.Waited = x.Allowed+below.Allowed, x.Denied+below.Denied, x.Waited+below.Waited
-				x.Impossible += below.Impossible
-			}
-		}
+		x := &s.Resources[i]
 		served := "leases"
 		if x.ServedRemotely {
 			served = "remote, leases"
@@ -212,33 +212,14 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 			{"session_id", "session", sessionID(x.Session)}, {"name", "name", x.Path}, {"rate", "rate", x.Rate}, {"burst", "burst", x.Burst},
 			{"demand", "demand", x.Demand}, {"used", "used", x.Used}, {"waiting", "waiting", x.Waiting},
 			{"share", "share", x.Share}, {"lacks_ms", "", x.Lacks.Milliseconds()}, {"", "lacks", x.Lacks.Round(100 * time.Millisecond)},
-			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)}, {"why", "why", why}, {"remedy", "remedy", limitRemedy(x)},
+			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)},
+			{"heard_ms", "", x.Heard.Milliseconds()}, {"", "heard", x.Heard.Round(100 * time.Millisecond)}, {"why", "why", why}, {"remedy", "remedy", x.Remedy()},
 		})
 	}
 	return row{
 		{"name", "name", name}, {"lease_ms", "", s.Lease.Milliseconds()}, {"", "lease", s.Lease}, {"learning", "learning", s.Learning},
 		{"participants", "sessions", s.Participants}, {"resources", "resources", resources}, {"sessions", "used by", uses},
 	}, nil
-}
-
-// limitRemedy is what would change that a session's calls wait or are denied.
-func limitRemedy(x *ratelimit.SessionUse) string {
-	if x.Lacks == 0 {
-		return ""
-	}
-	switch x.Why {
-	case ratelimit.WhyLimit, ratelimit.WhyRemote:
-		return "raise the rate of " + cmp.Or(x.At, x.Path) + ", or the weight or min of " + x.Path
-	case ratelimit.WhyShrink:
-		return "wait for the others' leases"
-	case ratelimit.WhyLearning:
-		return "wait for a lease at most"
-	case ratelimit.WhyClosed:
-		return "raise the rate of " + x.At
-	case ratelimit.WhyNone:
-		return "use a resource without children"
-	}
-	return "wait a moment"
 }
 
 func limitTop(a *app) *cobra.Command {

@@ -75,9 +75,8 @@ func limitPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	top := &s.Resources[0]
 	p.Figure = &figure{Bar: *grantedBar(top), Text: unitsText(granted(top)) + " of " + unitsText(top.Rate) + " per second granted; " +
 		unitsText(top.Demand) + " wanted"}
-	sum := leavesBelow(s)[name]
-	waiting := text(unitsText(sum.Waiting))
-	if sum.Waiting > 0 {
+	waiting := text(unitsText(top.Waiting))
+	if top.Waiting > 0 {
 		waiting.Kind = "warn"
 	}
 	p.Facts = []fact{
@@ -101,7 +100,7 @@ func resourceRows(node, root string, s *ratelimit.Status) table {
 	t := newTable("resources", "Resources", "It has no resources.",
 		col("Resource"), numCol("Rate"), col("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), numCol("Uses"),
 		numCol("Allowed"), numCol("Denied"), col("Served by"))
-	used, leaves := usedBelow(s), leavesBelow(s)
+	used := usedBelow(s)
 	for i := range s.Resources {
 		if i == limitResources {
 			t.Count = group(limitResources) + " of " + group(uint64(len(s.Resources)))
@@ -129,10 +128,16 @@ func resourceRows(node, root string, s *ratelimit.Status) table {
 		if used != nil {
 			uses = unitsRate(used[x.Path])
 		}
-		sum := leaves[x.Path]
-		waiting, denied := unitsRate(sum.Waiting), unitsRate(sum.Denied)
-		if sum.Waiting > 0 {
+		waiting, denied := unitsRate(x.Waiting), unitsRate(x.Denied)
+		if x.Waiting > 0 {
 			waiting.Kind = "num warn"
+		}
+		if x.Impossible > 0 {
+			denied.Note = unitsText(x.Impossible) + " of calls above the burst, which nobody admits"
+		}
+		users := zeroQuiet(x.Sessions)
+		if x.Sessions > 0 {
+			users.Note = group(x.Callers) + " with calls"
 		}
 		served := quiet("leases")
 		if x.ServedRemotely {
@@ -143,7 +148,7 @@ func resourceRows(node, root string, s *ratelimit.Status) table {
 			served.Kind, served.Note = "warn", "shadow: denies nothing"
 		}
 		t.Rows = append(t.Rows, row{Key: x.Path, Cells: []cell{
-			name, rate, share, uses, unitsRate(x.Demand), waiting, zeroQuiet(sum.Sessions), unitsRate(sum.Allowed), denied, served,
+			name, rate, share, uses, unitsRate(x.Demand), waiting, users, unitsRate(x.Allowed), denied, served,
 		}})
 	}
 	return t
@@ -165,24 +170,6 @@ func usedBelow(s *ratelimit.Status) map[string]float64 {
 	return used
 }
 
-// leavesBelow are the counts of each resource and of all below it: sessions use leaves, so only those
-// have counts of their own.
-func leavesBelow(s *ratelimit.Status) map[string]ratelimit.Resource {
-	sums := map[string]ratelimit.Resource{}
-	for i := range s.Resources {
-		x := &s.Resources[i]
-		for path := x.Path; path != ""; path = parentOf(path) {
-			sum := sums[path]
-			sum.Sessions += x.Sessions
-			sum.Waiting += x.Waiting
-			sum.Allowed += x.Allowed
-			sum.Denied += x.Denied
-			sums[path] = sum
-		}
-	}
-	return sums
-}
-
 // parentOf is the resource above one; empty for a root.
 func parentOf(path string) string { return path[:max(0, strings.LastIndexByte(path, '/'))] }
 
@@ -198,15 +185,17 @@ func grantedBar(r *ratelimit.Resource) *bar {
 var limitWhys = map[ratelimit.Why]string{
 	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyLimit: "the limit is shared", ratelimit.WhyShrink: "others have to give back first",
 	ratelimit.WhyLearning: "the leader is new", ratelimit.WhyRemote: "the server decides about each call",
+	ratelimit.WhyIdle: "it has no calls", ratelimit.WhyClosed: "the rate is 0", ratelimit.WhyNew: "it began a moment ago, while others died",
 }
 
-// limitSessionRows are the sessions that use a rate limit, those with the highest rates first.
+// limitSessionRows are the sessions that use a rate limit, first those whose calls wait or are
+// denied, with what would change it.
 func limitSessionRows(node string, s *ratelimit.Status) table {
 	t := newTable("sessions", "Used by", "No session uses it.",
-		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Member for"))
+		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Lacks since"), col("Member for"))
 	for i := range s.Sessions {
 		if i == limitSessions {
-			t.Count = "the " + group(limitSessions) + " with the highest rates"
+			t.Count = "the first " + group(limitSessions)
 			break
 		}
 		x := &s.Sessions[i]
@@ -221,9 +210,14 @@ func limitSessionRows(node string, s *ratelimit.Status) table {
 		if x.Waiting > 0 {
 			waiting.Kind = "num warn"
 		}
+		lacks := none()
+		if x.Lacks > 0 {
+			lacks = ago(x.Lacks)
+			lacks.Kind, lacks.Note = "warn", x.Remedy()
+		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Session, 10) + " " + x.Path, Cells: []cell{
 			sessionCell(node, x.Session, ""), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)}, unitsRate(x.Rate), unitsRate(x.Used),
-			unitsRate(x.Demand), waiting, why, ago(x.Age),
+			unitsRate(x.Demand), waiting, why, lacks, ago(x.Age),
 		}})
 	}
 	return t

@@ -48,7 +48,7 @@ func (c *limitClient) alter(path string, revision uint64, config protocol.LimitC
 }
 
 func (c *limitClient) remove(path string) error {
-	m := &protocol.LimitDelete{Head: c.head(c.id), Path: []byte(path)}
+	m := &protocol.LimitDelete{Head: c.head(c.id), Path: []byte(path), Force: true}
 	return c.call(protocol.KindLimitDelete, c.tree(path), m, nil)
 }
 

@@ -70,7 +70,8 @@ func TestLimitMetrics(t *testing.T) {
 	refresh(a, leaf)
 	leaf.Statement = refresh(a, leaf)
 	want("with one session", map[string]float64{"learning_seconds" + shard: 0, "refreshes_total" + shard: 2, "notifications_total" + shard: 0,
-		"unconfirmed_shrinks" + shard: 0, "leased_rate" + of("api/a"): 800, "counted_rate" + of("api/a"): 800})
+		"unconfirmed_shrinks" + shard: 0, "leased_rate" + of("api/a"): 800, "counted_rate" + of("api/a"): 800,
+		"lacking_sessions" + of("api/a"): 1, "lacking_seconds" + of("api/a"): 0.06, "impossible_total" + of("api/a"): 0})
 
 	// Another one comes: the first is asked to shrink, and is counted with what it had until it
 	// says so.
@@ -82,10 +83,11 @@ func TestLimitMetrics(t *testing.T) {
 	leaf.Statement = refresh(a, leaf)
 	want("while the first has not confirmed", map[string]float64{"unconfirmed_shrinks" + shard: 1,
 		"leased_rate" + of("api/a"): 400, "counted_rate" + of("api/a"): 800})
-	leaf.Allowed, leaf.Denied, leaf.Waited = 7_500, 3_000, 2_000
+	leaf.Allowed, leaf.Denied, leaf.Waited, leaf.Impossible = 7_500, 3_000, 2_000, 9_000
 	leaf.Statement = refresh(a, leaf)
 	want("when it has", map[string]float64{"unconfirmed_shrinks" + shard: 0, "leased_rate" + of("api/a"): 400, "counted_rate" + of("api/a"): 400,
-		"allowed_total" + of("api/a"): 7.5, "denied_total" + of("api/a"): 3, "waited_total" + of("api/a"): 2})
+		"allowed_total" + of("api/a"): 7.5, "denied_total" + of("api/a"): 3, "waited_total" + of("api/a"): 2,
+		"impossible_total" + of("api/a"): 9, "lacking_sessions" + of("api/a"): 2})
 	other.Statement = refresh(b, other)
 	want("with two sessions", map[string]float64{"leased_rate" + of("api/a"): 800, "counted_rate" + of("api/a"): 800})
 
@@ -105,7 +107,7 @@ func TestLimitMetrics(t *testing.T) {
 		t.Error("a resource with children has series of its own")
 	}
 
-	s.Metrics.SetMaxSeries(6) // of one leaf
+	s.Metrics.SetMaxSeries(9) // of one leaf
 	want("over the cap", map[string]float64{"rate" + of("api/a"): 800, "series_truncated": 1})
 	if _, ok := limitPage(s)["rate"+of("few")]; ok {
 		t.Error("a second leaf is shown over the cap")

@@ -294,6 +294,12 @@ var (
 		"Units that were refused. In shadow mode they were used as well.")
 	LimitWaited = rateLimits.ofLeaf(TypeCounter, "signalbox_limit_waited_total",
 		"Units that were used after a wait.")
+	LimitImpossible = rateLimits.ofLeaf(TypeCounter, "signalbox_limit_impossible_total",
+		"Units of calls that can never be admitted: they are above the burst, or the rate is 0.")
+	LimitLacking = rateLimits.ofLeaf(TypeGauge, "signalbox_limit_lacking_sessions",
+		"Sessions whose calls wait or are denied. `signalbox limit describe` says why, and what would change it.")
+	LimitLackingTime = rateLimits.ofLeaf(TypeGauge, "signalbox_limit_lacking_seconds",
+		"For how long, of the session for which it is longest.")
 	LimitsTruncated = rateLimits.gauge("signalbox_limit_series_truncated",
 		"1 if series of rate limits were left out over the cap.")
 )

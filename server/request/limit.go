@@ -62,7 +62,7 @@ func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	case *protocol.LimitCreate:
 		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_create_rate_limit", Message: "a rate limit is asked for"}
 		fields = append(fields, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
-		if bad := checkParent(t.shard, t.node, m); bad != nil {
+		if bad := checkCreate(t.shard, t.node, m); bad != nil {
 			p.reject(c, h, bad)
 			return
 		}
@@ -71,6 +71,10 @@ func submitLimit(c *Client, p *cycle, h protocol.Header, t target) {
 		fields = append(fields, "revision", m.Revision, "rate", m.Config.Rate, "burst", m.Config.BurstOrDefault(), "min", m.Config.Min)
 	case *protocol.LimitDelete:
 		path, reason, e = m.Path, m.Reason, audit.Event{Title: "ask_delete_rate_limit", Message: "the end of a rate limit is asked for", Severity: audit.Medium}
+		if bad := checkDelete(t.shard, t.node, m); bad != nil {
+			p.reject(c, h, bad)
+			return
+		}
 	}
 	c.server.cfg.Log.Info("rate limit change asked", "kind", h.Kind.String(), "node", node, audit.Name("resource", path),
 		"identity", c.identity, "remote", c.Remote())

@@ -95,19 +95,30 @@ func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquir
 // usersShown bounds the sessions that an error names.
 const usersShown = 5
 
-// checkParent refuses a child of a leaf that sessions have open: all of them would fail. What a
-// session has not said yet, it does not know.
-func checkParent(d Shard, node uint64, q *protocol.LimitCreate) (bad *protocol.Error) {
+// checkCreate refuses a child of a leaf that sessions have open, and checkDelete the end of one: all
+// their calls would fail. What a session has not said yet, the leader does not know.
+func checkCreate(d Shard, node uint64, q *protocol.LimitCreate) *protocol.Error {
 	at := bytes.LastIndexByte(q.Path, '/')
 	if q.Force || at < 0 {
 		return nil
 	}
-	parent := q.Path[:at]
+	return checkUse(d, node, q.Path[:at], "with a child below it their calls would fail; move them to another resource, or force it")
+}
+
+func checkDelete(d Shard, node uint64, q *protocol.LimitDelete) *protocol.Error {
+	if q.Force {
+		return nil
+	}
+	return checkUse(d, node, q.Path, "without it their calls would fail; end them, or force it")
+}
+
+// checkUse is an error if sessions have a leaf open.
+func checkUse(d Shard, node uint64, leaf []byte, why string) *protocol.Error {
 	var users []uint64
 	count := 0
 	d.Raft().View(func(m *shard.Machine) {
 		d.Raft().RateLimits(m, func(l *leader.RateLimits) {
-			users, count = l.Users(m, d.Raft().LogTime(), node, parent, usersShown)
+			users, count = l.Users(m, d.Raft().LogTime(), node, leaf, usersShown)
 		})
 	})
 	if count == 0 {
@@ -118,8 +129,7 @@ func checkParent(d Shard, node uint64, q *protocol.LimitCreate) (bad *protocol.E
 		list += fmt.Sprintf(" %d", id)
 	}
 	if count > len(users) {
-		list += " ..."
+		list += fmt.Sprintf(" and %d more", count-len(users))
 	}
-	return protocol.Errorf(protocol.StatusPreconditionFailed,
-		"%d sessions use %s, and could not with a child below it:%s; move them to another resource, or force it", count, parent, list)
+	return protocol.Errorf(protocol.StatusPreconditionFailed, "%s is in use by sessions%s; %s", leaf, list, why)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // seriesOfLeaf is how many series a leaf of a rate limit has.
-const seriesOfLeaf = 6
+const seriesOfLeaf = 9
 
 // writeRateLimits shows what leaders of rate limits do, and with names the leaves that are led here.
 func writeRateLimits(p *metrics.Page, shards []*Shard, state *meta.State, names bool) {
@@ -39,6 +39,9 @@ func writeRateLimits(p *metrics.Page, shards []*Shard, state *meta.State, names 
 			p.Write(metrics.LimitAllowed, units(x.Allowed), labels...)
 			p.Write(metrics.LimitDenied, units(x.Denied), labels...)
 			p.Write(metrics.LimitWaited, units(x.Waited), labels...)
+			p.Write(metrics.LimitImpossible, units(x.Impossible), labels...)
+			p.Write(metrics.LimitLacking, x.Lacking, labels...)
+			p.Write(metrics.LimitLackingTime, logSeconds(x.Lacks), labels...)
 		}
 	}
 	p.Write(metrics.LimitsTruncated, budget.Cut)

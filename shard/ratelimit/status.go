@@ -153,6 +153,9 @@ type Usage struct {
 	Leased                  uint64 // what its sessions use, or will
 	Counted                 uint64 // what they may still use
 	Allowed, Denied, Waited uint64
+	Impossible              uint64
+	Lacking                 int    // sessions whose calls wait or are denied
+	Lacks                   uint64 // ms, of the one for which it is longest
 }
 
 // Usage yields the leaves, in order of path, as of the last call.
@@ -162,9 +165,13 @@ func (l *Leases) Usage(yield func(*Usage) bool) {
 		if len(n.children) > 0 {
 			continue
 		}
-		u := Usage{Path: n.path, Rate: n.rate, Counted: n.countedRate, Allowed: n.allowed, Denied: n.denied, Waited: n.waited}
+		u := Usage{Path: n.path, Rate: n.rate, Counted: n.countedRate, Allowed: n.allowed, Denied: n.denied, Waited: n.waited, Impossible: n.impossible}
 		for _, h := range n.holdings {
 			u.Leased += h.last().Rate
+			if h.leaf && !h.gone && h.lacksSince > 0 {
+				u.Lacking++
+				u.Lacks = max(u.Lacks, lessBy(l.now, h.lacksSince))
+			}
 		}
 		if !yield(&u) {
 			return

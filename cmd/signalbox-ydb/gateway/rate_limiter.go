@@ -93,7 +93,7 @@ func (r *rateLimiter) DropResource(
 ) (*Ydb_RateLimiter.DropResourceResponse, error) {
 	op, err := r.change(ctx, req.GetCoordinationNodePath(), &Ydb_RateLimiter.DropResourceResult{},
 		func(ctx context.Context, s *client.Session) error {
-			return ratelimit.Delete(ctx, s, resourcePath(req.GetResourcePath()), 0)
+			return ratelimit.Delete(ctx, s, resourcePath(req.GetResourcePath()), 0, ratelimit.Force())
 		})
 	return &Ydb_RateLimiter.DropResourceResponse{Operation: op}, err
 }
