@@ -11,8 +11,9 @@ import (
 // semaphore is a counting semaphore.
 //
 // Invariant: used is the sum of its owners' counts, and is at most limit, but for a limit that was
-// lowered below it. Invariant: every owner's order id is below every waiter's; the first waiter
-// does not fit. Invariant: an ephemeral one has an owner or a waiter.
+// lowered below it. Invariant: every owner's order id is below every waiter's, but where tokens are
+// late; without lanes the first waiter does not fit. Invariant: an ephemeral one has an owner or a
+// waiter.
 type semaphore struct {
 	*semaphoreExtras // &noExtras for most
 

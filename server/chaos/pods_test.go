@@ -58,7 +58,7 @@ func (s *podSet) clients() *podClients {
 	return k
 }
 
-// load takes and gives back 200 locks a second, beside 100 watchers, and writes a configuration.
+// load takes and gives back 200 locks a second, and writes a configuration.
 func (k *podClients) load() {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(k.t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// request is a message the listener decodes and checks before anything else happens with it.
+// request is a message that the read cycle decodes and checks before anything else happens with it.
 type request interface {
 	protocol.Message
 	protocol.Validator

@@ -111,7 +111,7 @@ type balance struct {
 
 func (b balance) fits() bool { return b.given >= b.lacks && b.slots >= b.needs }
 
-// balance is that of a waiter for which nobody has given anything back.
+// balanceOf is that of a waiter for which nobody has given anything back.
 func (c *choice) balanceOf(h *choiceHead) (b balance) {
 	if c.used+h.count > c.limit {
 		b.lacks = c.used + h.count - c.limit

@@ -8,7 +8,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// fair is start-time fair queueing over units: each key has a start, and its first waiter a tag,
+// fair is self-clocked fair queueing over units: each key has a start, and its first waiter a tag,
 // which is the start plus what its units cost. The lowest tag is served first.
 //
 // Invariant: no start is above the virtual time; a key has a share while it has waiters.

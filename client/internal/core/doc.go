@@ -1,6 +1,6 @@
 // Package core is the SDK's engine: what a client sends, when it sends it again, and what it may
 // believe. It is one step machine, without a clock, a goroutine, a socket or randomness of its own.
-// The rules of a client (R1 to R27 of its scripts) are here and nowhere else.
+// The rules of a client (R1 to R28 of its scripts) are here and nowhere else.
 //
 //	in   a call; frames of a connection; a connection is up or lost; a tick with the time
 //	out  frames in the buffers of connections; Ready: dials, closes, completed calls, events
@@ -9,7 +9,7 @@
 //
 //	lock
 //	e.Acquire(now, session, call) // or e.Received(now, conn, frames), e.Tick(now)
-//	ready := e.Take()
+//	e.Take(&ready)
 //	unlock
 //	... write what stands in Conn.Out, wake the callers in ready.Done, dial ...
 //
