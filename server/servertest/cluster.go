@@ -62,9 +62,11 @@ func NewCluster(n int, opts ...Option) *Cluster {
 
 func newCluster(t testing.TB, n int, opts []Option) *Cluster {
 	c := &Cluster{t: t, net: peer.NewMemoryNetwork(), cuts: make(map[[2]int]bool), killing: make(map[int]bool)}
-	var peers []string
+	var peers []string // one instance is a cluster of its own
 	for i := range n {
-		peers = append(peers, raftAddress(i))
+		if n > 1 {
+			peers = append(peers, raftAddress(i))
+		}
 	}
 	for i := range n {
 		own := []Option{RealTime(), func(o *options) { o.rtt = clusterRoundTrip }, Config(func(cfg *server.Config) {
