@@ -61,7 +61,7 @@ func TestRateLimit(t *testing.T) {
 	if got := p.cells(t, "resources", "api/search"); got["Resource"] != "api/search" || got["Rate"] != "1000: weight 3" {
 		t.Errorf("the resource is %v", got)
 	}
-	if got := p.cells(t, "resources", "api"); got["Uses"] != "1" || got["Used"] == "0" || got["Allowed"] == "0" {
+	if got := p.cells(t, "resources", "api"); got["Uses"] != "1: 1 with calls" || got["Used"] == "0" || got["Allowed"] == "0" {
 		t.Errorf("the root is %v", got)
 	}
 	if got := p.cells(t, "resources", "api/dry"); !strings.Contains(got["Served by"], "shadow: denies nothing") {
