@@ -222,7 +222,7 @@ func (l *fakeConn) reply(h protocol.Header, m protocol.Message, err error) {
 		l.c.t.Errorf("%v has no status", err)
 		return
 	}
-	l.send(h.Kind|protocol.KindReply, h.ID, uint64(e.Status), &protocol.Failure{Message: e.Message})
+	l.send(h.Kind|protocol.KindReply, h.ID, uint64(e.Status), &protocol.Failure{Message: e.Message, Refusal: e.Refusal})
 }
 
 func decode[M protocol.Message](l *fakeConn, h protocol.Header, m M) M {
