@@ -23,7 +23,7 @@ func (in *instance) submit(k *conn, h protocol.Header, epoch uint64) {
 	case !r.leading:
 		r.rejectSubmit(o)
 	case in.w.moves(r.s, h.Arg) && !r.isActive(h.Arg):
-		r.reject(o, protocol.StatusWrongShard, "")
+		r.reject(o, protocol.StatusWrongShard, protocol.RefusalNone, "")
 	default:
 		r.enterRequest(o, shard.Command{Node: node, Epoch: epoch, Body: h.Body})
 	}
@@ -94,17 +94,17 @@ func (r *replica) rejectSubmit(o *origin) {
 	if r.knownLeader != nil && r.knownLeader != r {
 		status = protocol.StatusWrongShard
 	}
-	r.reject(o, status, "")
+	r.reject(o, status, protocol.RefusalNone, "")
 }
 
 // reject answers a request with an error. With WRONG_SHARD the client is told who leads.
-func (r *replica) reject(o *origin, status protocol.Status, message string) {
+func (r *replica) reject(o *origin, status protocol.Status, refusal protocol.Refusal, message string) {
 	k := o.k
 	if o.unlogged != 0 {
 		r.unloggedAttachFailed(o, status)
 		return
 	}
-	f := protocol.Failure{Message: message}
+	f := protocol.Failure{Refusal: refusal, Message: message}
 	if status == protocol.StatusWrongShard {
 		f.Master, f.Term = r.leaderInstance()
 		f.Shard, f.MapVersion = r.s.id, r.known.version
@@ -131,7 +131,7 @@ func (r *replica) unloggedAttachFailed(o *origin, status protocol.Status) {
 func (r *replica) answer(o *origin, x *shard.Event) {
 	switch {
 	case x.Status != protocol.StatusOK:
-		r.reject(o, x.Status, x.Text)
+		r.reject(o, x.Status, x.Refusal, x.Text)
 		return
 	case o.unlogged != 0:
 		return

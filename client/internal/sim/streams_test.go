@@ -47,7 +47,7 @@ func (in *instance) watch(k *conn, h protocol.Header) {
 	case !m.Prefix && !r.isActive(h.Arg) && in.known.owner[h.Arg] != r.s.id:
 		in.rejectElsewhere(k, h)
 	case !m.Prefix && !r.isActive(h.Arg):
-		r.reject(&origin{k: k, kind: h.Kind, id: h.ID}, protocol.StatusWrongShard, "")
+		r.reject(&origin{k: k, kind: h.Kind, id: h.ID}, protocol.StatusWrongShard, protocol.RefusalNone, "")
 	default:
 		r.streams = append(r.streams, &stream{k: k, id: h.ID, name: bytes.Clone(m.Name), prefix: m.Prefix})
 		in.w.counts["stream opened"]++
