@@ -48,8 +48,8 @@ type Leader struct {
 
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
 // useful options, and by priority Priority, how much the session is preferred. A name with another
-// use fails at once with PreconditionFailed: a service, a shared lock, an election of the other kind.
-// Other errors: as Acquire. Prefer Run.
+// use fails at once with PreconditionFailed: a service, a shared lock, an election of the other
+// kind. Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
 	if e.byPriority {
 		return e.campaignByPriority(ctx, opts)

@@ -45,8 +45,8 @@ type ExpelRequest struct {
 	Reason   string `json:"reason,omitempty"` // for the records; needed with Force
 }
 
-// UpgradeRequest asks that the cluster's version stay as it is though all instances may be newer, or
-// that it follow them again.
+// UpgradeRequest asks that the cluster's version stay as it is though all instances may be newer,
+// or that it follow them again.
 type UpgradeRequest struct {
 	Hold   bool   `json:"hold"`
 	Reason string `json:"reason,omitempty"` // for the audit log

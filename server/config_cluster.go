@@ -48,7 +48,8 @@ func (c *Config) checkCluster() error {
 		}
 	}
 	if len(c.Peers) > peerdiscovery.MaxPeers {
-		return fmt.Errorf("%d peers are given; at most %d are allowed, and a few are enough", len(c.Peers), peerdiscovery.MaxPeers)
+		return fmt.Errorf("%d peers are given; at most %d are allowed, and a few are enough", len(c.Peers),
+			peerdiscovery.MaxPeers)
 	}
 	for _, p := range c.Peers {
 		if err := checkReachable(p); err != nil {

@@ -63,10 +63,10 @@ func (s *Server) Shutdown(ctx context.Context) error {
 }
 
 // AwaitNotNeeded serves on until the cluster survives the loss of this instance, by the rules of
-// `cluster health`, and then has the cluster count it as going: call Shutdown next. It returns after
-// Config.StopWait, or when ctx ends, at the latest, and at once if the instance has a vote in no
-// group of three voters or more. Of instances that wait at the same time only those return that can
-// go together.
+// `cluster health`, and then has the cluster count it as going: call Shutdown next. It returns
+// after Config.StopWait, or when ctx ends, at the latest, and at once if the instance has a vote in
+// no group of three voters or more. Of instances that wait at the same time only those return that
+// can go together.
 func (s *Server) AwaitNotNeeded(ctx context.Context) {
 	if s.cfg.StopWait == 0 || !s.ready.Load() {
 		return

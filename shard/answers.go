@@ -33,7 +33,8 @@ const (
 
 // hasSentence reports whether answers with the outcome may have a sentence of their own.
 func (o outcome) hasSentence() bool {
-	return o >= outcomeNotMember && o <= outcomeTrackArgument || o >= outcomeLimitNotFound && o <= outcomeLimitArgument ||
+	return o >= outcomeNotMember && o <= outcomeTrackArgument || o >= outcomeLimitNotFound &&
+		o <= outcomeLimitArgument ||
 		o >= outcomeNoProcess && o <= outcomeHasChildren
 }
 

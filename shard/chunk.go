@@ -10,10 +10,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
-// A chunk of an export: format version (1 byte), the run (as in a command's body), the cursor it begins
-// at, the cursor of the chunk that follows (empty after the last), records, a hash of all that (8
-// bytes). A record is its kind (1 byte) and its fields with their length before them, in order of
-// an export:
+// A chunk of an export: format version (1 byte), the run (as in a command's body), the cursor it
+// begins at, the cursor of the chunk that follows (empty after the last), records, a hash of all
+// that (8 bytes). A record is its kind (1 byte) and its fields with their length before them, in
+// order of an export:
 //
 //	counters   per bucket: what it has given out, and its time
 //	session    at home in the run

@@ -136,8 +136,8 @@ const (
 	outcomes = 67
 )
 
-// outcomeTable has an outcome's status, its refusal and its sentence. Those whose sentence has values
-// in it are written by sentence.
+// outcomeTable has an outcome's status, its refusal and its sentence. Those whose sentence has
+// values in it are written by sentence.
 var outcomeTable = [outcomes]struct {
 	status  protocol.Status
 	refusal protocol.Refusal
@@ -161,8 +161,9 @@ var outcomeTable = [outcomes]struct {
 	outcomeWaitersLimit: {protocol.StatusOverloaded, 0, textWaitersLimit},
 	outcomeHeldLimit:    {protocol.StatusOverloaded, 0, textHeldLimit},
 	outcomeGivenBack:    {protocol.StatusAborted, 0, textAcquiredSince},
-	outcomeUpdateFixed:  {protocol.StatusPreconditionFailed, protocol.RefusalEphemeral, "semaphore is ephemeral: its limit is fixed"},
-	outcomeNotMember:    {protocol.StatusNotFound, protocol.RefusalNotMember, textNotMember},
+	outcomeUpdateFixed: {protocol.StatusPreconditionFailed, protocol.RefusalEphemeral,
+		"semaphore is ephemeral: its limit is fixed"},
+	outcomeNotMember: {protocol.StatusNotFound, protocol.RefusalNotMember, textNotMember},
 	outcomeMemberOther: {protocol.StatusAlreadyExists, 0,
 		"session is a member already, with another key, data or weight; leave first"},
 	outcomeRoundOver: {protocol.StatusAborted, 0, "round is over for this member; wait for the next"},
@@ -244,8 +245,8 @@ var outcomeTable = [outcomes]struct {
 		"resource had children when the request came first; delete them first"},
 }
 
-// hostedOutcomes has, by refusal, how a refusal of a process, a track or a rate limit is remembered;
-// outcomeOK: by its status.
+// hostedOutcomes has, by refusal, how a refusal of a process, a track or a rate limit is
+// remembered; outcomeOK: by its status.
 var hostedOutcomes = [...]outcome{
 	protocol.RefusalNoProcess:         outcomeNoProcess,
 	protocol.RefusalNotMember:         outcomeNotMember,

@@ -19,9 +19,10 @@ func (e *entry) endWaiter(m *Machine) {
 	e.remove(m, true, 0)
 }
 
-// promote grants from the head of the queue as long as it fits. Without lanes only the head is looked
-// at: a large one blocks smaller ones behind it. A head that counts as gone is ended instead; when
-// there are more of those than this Apply may end, the queue stands still until their timers fire.
+// promote grants from the head of the queue as long as it fits. Without lanes only the head is
+// looked at: a large one blocks smaller ones behind it. A head that counts as gone is ended
+// instead; when there are more of those than this Apply may end, the queue stands still until their
+// timers fire.
 func (s *semaphore) promote(m *Machine) {
 	if s.node.dropped {
 		return

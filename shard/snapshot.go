@@ -22,9 +22,9 @@ import (
 // Each record carries the mark of the newest snapshot that has it or must not have it, so that none
 // is written twice. The queue of a semaphore is many records, so no single change sets much aside.
 //
-// Layout: snapshotMagic, the machine's format version in a byte, then chunks of at most chunkBytes: length and CRC-32C, 4 bytes each,
-// big-endian, then bytes of the list of records, which chunks cut anywhere. The last record says
-// how many there were and what their digest is.
+// Layout: snapshotMagic, the machine's format version in a byte, then chunks of at most chunkBytes:
+// length and CRC-32C, 4 bytes each, big-endian, then bytes of the list of records, which chunks cut
+// anywhere. The last record says how many there were and what their digest is.
 type Snapshot struct {
 	m        *Machine // nil once it is over
 	format   uint8
@@ -93,7 +93,8 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 		return &Snapshot{busy: true}
 	}
 	m.snapMark++
-	s := &Snapshot{m: m, format: m.format, snapMark: m.snapMark, stepRecords: stepRecords, ending: slices.Concat(m.ending, m.orphaned)}
+	s := &Snapshot{m: m, format: m.format, snapMark: m.snapMark, stepRecords: stepRecords,
+		ending: slices.Concat(m.ending, m.orphaned)}
 	s.buf = appendHeader(nil, m, &s.sum)
 	s.records = 1
 	s.buckets = slices.Clone(m.buckets)

@@ -92,10 +92,11 @@ func (a *Client) Undrain(ctx context.Context, instance string) (*Instance, error
 		protocol.DrainRequest{Instance: instance, Undo: true, Reason: a.reason})
 }
 
-// HoldUpgrade keeps the cluster's version as it is though all instances may run a newer one, so that
-// each of them can go back; without hold the version follows the instances again.
+// HoldUpgrade keeps the cluster's version as it is though all instances may run a newer one, so
+// that each of them can go back; without hold the version follows the instances again.
 func (a *Client) HoldUpgrade(ctx context.Context, hold bool) error {
-	_, err := call[protocol.Upgrade](ctx, a, protocol.MethodUpgrade, protocol.UpgradeRequest{Hold: hold, Reason: a.reason})
+	_, err := call[protocol.Upgrade](ctx, a, protocol.MethodUpgrade,
+		protocol.UpgradeRequest{Hold: hold, Reason: a.reason})
 	return err
 }
 

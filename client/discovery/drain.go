@@ -56,8 +56,8 @@ func appendDrains(sessions map[uint64]string) ([]byte, error) {
 //
 // The request is the configuration drain/SERVICE, which registrations of this package follow; a
 // member of another program stays as it is. Sessions that are no members any more are taken from
-// it. Errors: client.NotFound if the session is no member; client.BadRequest without a reason; those
-// of client.ConfigValue.Set; more than MaxDrains members.
+// it. Errors: client.NotFound if the session is no member; client.BadRequest without a reason;
+// those of client.ConfigValue.Set; more than MaxDrains members.
 func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
 	if why == "" {
 		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.BadRequest, MaxWhy)

@@ -194,7 +194,8 @@ func TestOutage(t *testing.T) {
 	await.True(t, "the end of the lost session", func() bool { return members(t, n) == "10.0.0.1:80" })
 }
 
-// TestMemberIsDescribed: the session of a member says which process it is, or what its program says.
+// TestMemberIsDescribed: the session of a member says which process it is, or what its program
+// says.
 func TestMemberIsDescribed(t *testing.T) {
 	srv := servertest.Start(t)
 	n := openNode(t, srv, "/default")

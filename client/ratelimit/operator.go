@@ -98,8 +98,8 @@ type change struct {
 // Reason says why a resource is changed, for the audit log, in at most 1,024 bytes of UTF-8.
 func Reason(text string) ChangeOption { return func(c *change) { c.reason = text } }
 
-// Force has Create make a child of a resource that sessions use, and Delete remove one: their limiters
-// fail from then on. Alter refuses it.
+// Force has Create make a child of a resource that sessions use, and Delete remove one: their
+// limiters fail from then on. Alter refuses it.
 func Force() ChangeOption { return func(c *change) { c.force = true } }
 
 func changeOf(opts []ChangeOption) (c change) {
@@ -159,8 +159,8 @@ func Alter(
 }
 
 // Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
-// return NotFound from then on. Errors: NotFound, PreconditionFailed for children, another revision or
-// sessions that use it, see Force, Forbidden.
+// return NotFound from then on. Errors: NotFound, PreconditionFailed for children, another revision
+// or sessions that use it, see Force, Forbidden.
 func Delete(ctx context.Context, s *client.Session, path string, revision uint64, opts ...ChangeOption) error {
 	o, err := tree(s, nil, path)
 	if err != nil {

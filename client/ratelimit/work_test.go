@@ -147,8 +147,8 @@ func TestWorkIsLinear(t *testing.T) {
 	}
 }
 
-// TestLeaseIsBelieved: a lease ends for its client at 0.85 of its length from when it was asked for,
-// however late the answer came and whatever the server does not answer any more.
+// TestLeaseIsBelieved: a lease ends for its client at 0.85 of its length from when it was asked
+// for, however late the answer came and whatever the server does not answer any more.
 func TestLeaseIsBelieved(t *testing.T) {
 	x := newWorkTest()
 	x.pass(5) // it has joined

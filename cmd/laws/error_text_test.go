@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// matchedByText lists the errors of other modules that have no type or value: a word of their text, by
-// file.
+// matchedByText lists the errors of other modules that have no type or value: a word of their text,
+// by file.
 var matchedByText = map[string][]string{
 	"cmd/signalbox/connect.go":          {"unknown command"},              // cobra
 	"cmd/signalbox/service_watch.go":    {"can't evaluate field"},         // text/template

@@ -13,8 +13,8 @@ const chart = "server/deploy/chart"
 // chartVersion are the lines of Chart.yaml with the versions of the chart and of its image.
 var chartVersion = regexp.MustCompile(`(?m)^(version|appVersion): .*$`)
 
-// writeChart packs the chart, with the release's version. Its links to files of other folders become
-// those files.
+// writeChart packs the chart, with the release's version. Its links to files of other folders
+// become those files.
 func (b *builder) writeChart() error {
 	var files []file
 	folder := filepath.Join(b.root, chart)

@@ -223,7 +223,8 @@ func changeRow(c *desired.Change, dryRun bool) row {
 			fields[i] = row{{"field", "", f.Name}, {"to", "", f.To}}
 		}
 	}
-	return append(append(row{{"change", "", c.Op.String()}}, keyRow(c.Key)...), field{"fields", "", fields}, field{"dry_run", "", dryRun})
+	return append(append(row{{"change", "", c.Op.String()}}, keyRow(c.Key)...), field{"fields", "", fields},
+		field{"dry_run", "", dryRun})
 }
 
 func keptRow(k desired.Kept) row {

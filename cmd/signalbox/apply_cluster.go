@@ -59,7 +59,8 @@ func newLiveCluster(inv *invocation, reason string) (*liveCluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &liveCluster{inv: inv, c: c, reason: reason, nodes: map[string]*once[*client.Node]{}, sessions: map[string]*once[*client.Session]{}}
+	l := &liveCluster{inv: inv, c: c, reason: reason, nodes: map[string]*once[*client.Node]{},
+		sessions: map[string]*once[*client.Session]{}}
 	for _, t := range slices.Backward(m.Tiers) { // in order of their ids; the first with data is the default
 		if t.Buckets > 0 {
 			l.tier = t.Name
@@ -543,8 +544,8 @@ func (l *liveCluster) changeNode(ctx context.Context, c *desired.Change) (err er
 	return err
 }
 
-// dropNode removes a node that has nothing. It waits for the ends of sessions of other runs of apply,
-// or of one that was killed.
+// dropNode removes a node that has nothing. It waits for the ends of sessions of other runs of
+// apply, or of one that was killed.
 func (l *liveCluster) dropNode(ctx context.Context, path string) error {
 	if err := l.leave(ctx, path); err != nil {
 		return err
@@ -714,7 +715,8 @@ func (l *liveCluster) checkTiers(ctx context.Context, changes []*desired.Change)
 			continue
 		}
 		if tier := cmp.Or(c.Want.Config.(*nodeObject).tier, l.tier); !slices.Contains(names, tier) {
-			return c.Want.At.Errorf("node %s: there is no tier %s with data in the cluster; there is %s", c.Key.Node, tier, strings.Join(names, ", "))
+			return c.Want.At.Errorf("node %s: there is no tier %s with data in the cluster; there is %s",
+				c.Key.Node, tier, strings.Join(names, ", "))
 		}
 	}
 	return nil

@@ -32,7 +32,8 @@ var documentForms = desired.Forms{
 	desired.Limit: readLimit, desired.Rollout: readRollout,
 }
 
-// readFlags sets flags from the entries of an object. A repeated flag is a list, one of KEY=N a map.
+// readFlags sets flags from the entries of an object. A repeated flag is a list, one of KEY=N a
+// map.
 func readFlags(c *cobra.Command, kind desired.Kind, entries []desired.Entry) error {
 	for _, e := range entries {
 		f := c.Flag(e.Key)
@@ -216,7 +217,8 @@ type semaphoreObject struct {
 
 func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 	if strings.HasPrefix(o.Name, client.ConfigPrefix) {
-		return o.At.Errorf("semaphore %q is a configuration; write %q under configs", o.Name, strings.TrimPrefix(o.Name, client.ConfigPrefix))
+		return o.At.Errorf("semaphore %q is a configuration; write %q under configs", o.Name,
+			strings.TrimPrefix(o.Name, client.ConfigPrefix))
 	}
 	rest, err := readData(o, entries)
 	if err != nil {
@@ -239,7 +241,8 @@ func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 		return aboutKeys(o, entries, err)
 	}
 	x := semaphoreObject{units, optionsOnWire(&options)}
-	m := protocol.Create{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Limit: x.limit, Data: o.Data, Options: &x.options}
+	m := protocol.Create{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Limit: x.limit,
+		Data: o.Data, Options: &x.options}
 	if err := m.Validate(); err != nil {
 		return err
 	}
@@ -265,8 +268,8 @@ func optionsOnWire(o *client.SemaphoreOptions) protocol.SemaphoreOptions {
 	return w
 }
 
-// namedSlots takes slots that are mappings of name and labels out of the entries: a name with a colon
-// cannot be told from its labels in the form of the flag. nil: there is none of them.
+// namedSlots takes slots that are mappings of name and labels out of the entries: a name with a
+// colon cannot be told from its labels in the form of the flag. nil: there is none of them.
 func namedSlots(entries []desired.Entry) (rest []desired.Entry, slots []client.Slot, err error) {
 	for _, e := range entries {
 		items := e.Items()
@@ -324,12 +327,15 @@ func showSemaphore(o *desired.Object, x *semaphoreObject) {
 	}
 	o.Settings = []desired.Setting{
 		{Key: "limit", Value: number(x.limit), Default: x.limit == limit},
-		{Key: "policy", Value: desired.Word(policies.word(client.Policy(p.Policy))), Default: p.Policy == protocol.PolicyFIFO},
-		{Key: "aging", Value: span(p.Aging), Default: !aging || p.Aging == uint64(client.DefaultAging/time.Millisecond)},
+		{Key: "policy", Value: desired.Word(policies.word(client.Policy(p.Policy))),
+			Default: p.Policy == protocol.PolicyFIFO},
+		{Key: "aging", Value: span(p.Aging),
+			Default: !aging || p.Aging == uint64(client.DefaultAging/time.Millisecond)},
 		{Key: "weight", Value: weights, Default: len(p.Weights) == 0},
 		{Key: "slots", Value: number(numbered), Default: !p.Numbered},
 		{Key: "slot", Value: slots, Default: len(p.Slots) == 0},
-		{Key: "preempt", Value: desired.Word(client.PreemptMode(p.Preempt).String()), Default: p.Preempt == protocol.PreemptOff},
+		{Key: "preempt", Value: desired.Word(client.PreemptMode(p.Preempt).String()),
+			Default: p.Preempt == protocol.PreemptOff},
 		{Key: "grace", Value: span(p.Grace), Default: p.Grace == 0},
 		{Key: "min-hold", Value: span(p.MinHold), Default: p.MinHold == 0},
 		{Key: "max-hold", Value: span(p.MaxHold), Default: p.MaxHold == 0},
@@ -367,7 +373,8 @@ func readConfigObject(o *desired.Object, entries []desired.Entry) error {
 	case !o.HasData:
 		return o.At.Errorf("%s has no data; give it data, data-file or data-base64", o.Key)
 	case o.Name == "" || len(client.ConfigPrefix+o.Name) > protocol.MaxNameLen:
-		return o.At.Errorf("name of a config is %d bytes long; it must be 1 to %d", len(o.Name), protocol.MaxNameLen-len(client.ConfigPrefix))
+		return o.At.Errorf("name of a config is %d bytes long; it must be 1 to %d", len(o.Name),
+			protocol.MaxNameLen-len(client.ConfigPrefix))
 	case len(o.Data) > client.MaxConfigLen:
 		return o.At.Errorf("%s has %d bytes of data; at most %d are allowed", o.Key, len(o.Data), client.MaxConfigLen)
 	}
@@ -394,7 +401,8 @@ func readLimit(o *desired.Object, entries []desired.Entry) error {
 	case root && config.Rate == nil:
 		return o.At.Errorf("%s is a root and has no rate; give it one", o.Key)
 	case !root && config.Lease != 0:
-		return o.At.Errorf("%s is not a root and has no lease of its own; set it at %s", o.Key, protocol.LimitRoot(o.Name))
+		return o.At.Errorf("%s is not a root and has no lease of its own; set it at %s", o.Key,
+			protocol.LimitRoot(o.Name))
 	}
 	return showLimit(o, &config)
 }
@@ -403,7 +411,8 @@ func readLimit(o *desired.Object, entries []desired.Entry) error {
 func thousandths(rate float64) uint64 { return uint64(math.Round(rate * 1000)) }
 
 func showLimit(o *desired.Object, c *ratelimit.Config) error {
-	w := protocol.LimitConfig{Unlimited: c.Rate == nil, Min: thousandths(c.Min), Floor: thousandths(c.Floor), Weight: c.Weight,
+	w := protocol.LimitConfig{Unlimited: c.Rate == nil, Min: thousandths(c.Min), Floor: thousandths(c.Floor),
+		Weight: c.Weight,
 		Shadow: c.Shadow, Burst: milliseconds(c.Burst), Lease: milliseconds(c.Lease)}
 	rate := func(units uint64) desired.Value {
 		return desired.Word(strings.TrimSuffix(protocol.LimitRate(units), "/s"))
@@ -428,7 +437,8 @@ func showLimit(o *desired.Object, c *ratelimit.Config) error {
 		}
 		return v
 	}
-	burst, weight, leased := orDefault(w.Burst, protocol.DefaultLimitBurst), orDefault(uint64(w.Weight), 1), orDefault(w.Lease, lease)
+	burst, weight := orDefault(w.Burst, protocol.DefaultLimitBurst), orDefault(uint64(w.Weight), 1)
+	leased := orDefault(w.Lease, lease)
 	o.Settings = []desired.Setting{
 		{Key: "rate", Value: most, Default: w.Unlimited},
 		{Key: "min", Value: rate(w.Min), Default: w.Min == 0},
@@ -549,7 +559,8 @@ func trackOf(c *rollout.Config) protocol.TrackConfig {
 		MinAdvanceInterval: milliseconds(c.MinAdvanceInterval), Retention: milliseconds(c.Retention), KeepRemoved: c.KeepRemoved,
 	}
 	for _, l := range c.Locations {
-		to := protocol.LocationConfig{Name: l.Name, Delay: milliseconds(l.Delay), Bake: milliseconds(l.Bake), Share: l.Share,
+		to := protocol.LocationConfig{Name: l.Name, Delay: milliseconds(l.Delay), Bake: milliseconds(l.Bake),
+			Share:     l.Share,
 			ShareBake: milliseconds(l.ShareBake)}
 		for _, g := range l.Gates {
 			to.Gates = append(to.Gates, protocol.GateConfig{Name: g.Name, Kind: g.Kind, Spec: g.Spec,
@@ -604,11 +615,14 @@ func showRollout(o *desired.Object, c *rollout.Config) error {
 	}
 	o.Settings = []desired.Setting{
 		{Key: "source", Value: desired.Word(sources.word(w.Source)), Default: w.Source == rollout.Published},
-		{Key: "delay-from", Value: desired.Word(delaysFrom.word(w.DelayFrom)), Default: w.DelayFrom == rollout.Selected},
+		{Key: "delay-from", Value: desired.Word(delaysFrom.word(w.DelayFrom)),
+			Default: w.DelayFrom == rollout.Selected},
 		{Key: "locations", Value: locations},
-		{Key: "explicit-codes", Value: desired.Texts(w.ExplicitCodes), Default: slices.Equal(w.ExplicitCodes, []string{track.DefaultExplicitCode})},
+		{Key: "explicit-codes", Value: desired.Texts(w.ExplicitCodes),
+			Default: slices.Equal(w.ExplicitCodes, []string{track.DefaultExplicitCode})},
 		setting("implicit-after", w.ImplicitAfter, track.DefaultImplicitAfter),
-		{Key: "implicit-attempts", Value: number(w.ImplicitAttempts), Default: w.ImplicitAttempts == track.DefaultImplicitAttempts},
+		{Key: "implicit-attempts", Value: number(w.ImplicitAttempts),
+			Default: w.ImplicitAttempts == track.DefaultImplicitAttempts},
 		setting("stall-timeout", w.StallTimeout, track.DefaultStallTimeout),
 		{Key: "auto-demote", Value: yes(w.AutoDemote), Default: !w.AutoDemote},
 		setting("skip-empty-after", w.SkipEmptyAfter, 0),

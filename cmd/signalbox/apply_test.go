@@ -592,8 +592,8 @@ func killApply(t *testing.T, addr, document string, lines int) {
 	_ = cmd.Wait()
 }
 
-// TestTwoAppliesAtOnce runs a document twice at the same time. Both end well, or name what the other
-// was at; what the document says is there, and a third run has nothing to do.
+// TestTwoAppliesAtOnce runs a document twice at the same time. Both end well, or name what the
+// other was at; what the document says is there, and a third run has nothing to do.
 func TestTwoAppliesAtOnce(t *testing.T) {
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())

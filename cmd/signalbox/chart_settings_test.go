@@ -18,8 +18,8 @@ var chartSets = []string{
 	"admin", "console", "console-host", "console-tls-cert", "console-tls-key", "console-ca", "log-format", "tour",
 }
 
-// settingsSchema is the JSON schema of the chart's value settings: the flags of serve that it leaves
-// to its user, without others.
+// settingsSchema is the JSON schema of the chart's value settings: the flags of serve that it
+// leaves to its user, without others.
 func settingsSchema(t *testing.T) []byte {
 	type property struct {
 		Description string         `json:"description"`

@@ -213,7 +213,8 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 			{"demand", "demand", x.Demand}, {"used", "used", x.Used}, {"waiting", "waiting", x.Waiting},
 			{"share", "share", x.Share}, {"lacks_ms", "", x.Lacks.Milliseconds()}, {"", "lacks", x.Lacks.Round(100 * time.Millisecond)},
 			{"age_ms", "", x.Age.Milliseconds()}, {"", "age", x.Age.Round(time.Second)},
-			{"heard_ms", "", x.Heard.Milliseconds()}, {"", "heard", x.Heard.Round(100 * time.Millisecond)}, {"why", "why", why}, {"remedy", "remedy", x.Remedy()},
+			{"heard_ms", "", x.Heard.Milliseconds()}, {"", "heard",
+				x.Heard.Round(100 * time.Millisecond)}, {"why", "why", why}, {"remedy", "remedy", x.Remedy()},
 		})
 	}
 	return row{

@@ -51,7 +51,8 @@ func semCreate(a *app) *cobra.Command {
 func limitOf(c *cobra.Command, limit, slots uint64) (uint64, error) {
 	switch {
 	case slots > 0 && c.Flag("limit").Changed && limit != slots:
-		return 0, usagef("--limit is %s and there are %d slots; leave --limit out: it is their number", cell(amount(limit)), slots)
+		return 0, usagef("--limit is %s and there are %d slots; leave --limit out: it is their number",
+			cell(amount(limit)), slots)
 	case slots > 0:
 		return slots, nil
 	}

@@ -99,7 +99,8 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 
 // semaphore is the limit and the options of a semaphore that is made with these flags; named are
 // slots that are given in another way.
-func (q *queueFlags) semaphore(c *cobra.Command, limit uint64, named []client.Slot) (uint64, client.SemaphoreOptions, error) {
+func (q *queueFlags) semaphore(c *cobra.Command, limit uint64, named []client.Slot) (uint64,
+	client.SemaphoreOptions, error) {
 	var o client.SemaphoreOptions
 	opts, slots, err := q.options(c)
 	if err != nil {

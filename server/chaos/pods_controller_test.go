@@ -70,10 +70,10 @@ func readPodTemplate(t *testing.T) (x podTemplate) {
 	}
 }
 
-// podSet is the controller of a StatefulSet whose pods start in parallel. A pod that is deleted gets
-// a successor with its name and volume, and with another address. An update goes from the highest
-// pod to the lowest, and waits for those that it has replaced: a lower pod that is not ready it does
-// not look at.
+// podSet is the controller of a StatefulSet whose pods start in parallel. A pod that is deleted
+// gets a successor with its name and volume, and with another address. An update goes from the
+// highest pod to the lowest, and waits for those that it has replaced: a lower pod that is not
+// ready it does not look at.
 type podSet struct {
 	t        *testing.T
 	net      *network // its host 0 has the clients

@@ -95,7 +95,8 @@ func (b *Bootstrap) Start() (err error) {
 		if err := decode(body, &w); err != nil {
 			return nil, err
 		}
-		a, err := b.discovery.Handle(peerdiscovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers, Votable: w.Votable},
+		a, err := b.discovery.Handle(peerdiscovery.Request{ID: w.ID, Voter: w.Voter, Peers: w.Peers,
+			Votable: w.Votable},
 			w.AddressedAs)
 		if err != nil {
 			return nil, protocol.Errorf(protocol.StatusUnavailable, "%v", err)

@@ -25,7 +25,8 @@ type discoveryClient struct {
 }
 
 // Discover implements peerdiscovery.Transport.
-func (c discoveryClient) Discover(ctx context.Context, address string, q peerdiscovery.Request) (peerdiscovery.Response, error) {
+func (c discoveryClient) Discover(ctx context.Context, address string,
+	q peerdiscovery.Request) (peerdiscovery.Response, error) {
 	w := discoverRequest{AddressedAs: address, ID: q.ID, Voter: q.Voter, Peers: q.Peers, Votable: q.Votable}
 	b, err := c.links.Call(ctx, address, methodDiscover, encode(&w))
 	var d discoverReply

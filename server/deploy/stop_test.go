@@ -139,8 +139,8 @@ func TestSlowStop(t *testing.T) {
 	}
 }
 
-// TestStopWait: two of three instances are asked to stop in the same moment. One stops, the second one
-// serves until the first is back. Another signal ends the wait of one that is needed.
+// TestStopWait: two of three instances are asked to stop in the same moment. One stops, the second
+// one serves until the first is back. Another signal ends the wait of one that is needed.
 func TestStopWait(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts four processes")

@@ -32,8 +32,8 @@ const (
 
 	// A fan-out takes a quarter of the time: it is followed by a rest of three times as long as it
 	// took. 6,667 writes take 40 ms of a processor and the longest window is four times as much, so
-	// that only a machine without a free processor rests for longer; longestRest bounds what a pause
-	// of the process makes of it.
+	// that only a machine without a free processor rests for longer; longestRest bounds what a
+	// pause of the process makes of it.
 	rests       = 3
 	longestRest = 480 * time.Millisecond
 

@@ -60,7 +60,8 @@ func upgradeText(s *meta.State) string {
 	case under && s.UpgradeHeld():
 		return heldText(now, u.highest)
 	case under:
-		return fmt.Sprintf("all instances run version %s; the cluster's version follows in a moment", minorText(u.highest))
+		return fmt.Sprintf("all instances run version %s; the cluster's version follows in a moment",
+			minorText(u.highest))
 	case s.UpgradeHeld():
 		return fmt.Sprintf("upgrades are held: the cluster's version stays %s until signalbox cluster upgrade --finish", minorText(now))
 	}

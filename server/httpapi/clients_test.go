@@ -355,8 +355,8 @@ func TestForkedPython(t *testing.T) {
 	d.do(command{"do": "close", "with": "a"})
 }
 
-// TestBuiltTypeScript: what is committed beside the client of TypeScript is what its compiler makes of
-// it, and each client has at most 500 lines.
+// TestBuiltTypeScript: what is committed beside the client of TypeScript is what its compiler makes
+// of it, and each client has at most 500 lines.
 func TestBuiltTypeScript(t *testing.T) {
 	for _, name := range []string{"python/signalbox.py", "js/signalbox.ts"} {
 		b, err := os.ReadFile("../../client/" + name)

@@ -157,7 +157,8 @@ func acquireLock(x *call) error {
 	own := x.streams && x.r.Header.Get(sessionHeader) == ""
 	if own {
 		if a.ttl = cmp.Or(a.ttl, streamTTL); a.ttl < minStreamTTL || a.ttl > maxStreamTTL {
-			return badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL, maxStreamTTL)
+			return badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL,
+				maxStreamTTL)
 		}
 		x.r.Header.Set(sessionHeader, rand.Text())
 	}
@@ -277,8 +278,8 @@ func (s *session) start(name string, h *held, a *set) *waiting {
 	return w
 }
 
-// await waits for an acquire. Without a lease and an error it waits still. each, if not nil, is called
-// meanwhile, and says when it is to be called again.
+// await waits for an acquire. Without a lease and an error it waits still. each, if not nil, is
+// called meanwhile, and says when it is to be called again.
 func (x *call) await(s *session, w *waiting, newest chan struct{}, a *set,
 	each func() (time.Duration, error)) (*client.Lease, error) {
 	patience := a.wait

@@ -271,8 +271,8 @@ func openAPI(t *testing.T) []byte {
 	return b.Bytes()
 }
 
-// TestOpenAPI: the description is that of the route table, and the handlers know the parameters that
-// it has, and no other.
+// TestOpenAPI: the description is that of the route table, and the handlers know the parameters
+// that it has, and no other.
 func TestOpenAPI(t *testing.T) {
 	now := openAPI(t)
 	if *update {
@@ -381,7 +381,8 @@ func unseen() (list []string) {
 	return list
 }
 
-// validate reports what of a document a schema does not allow, as far as the description uses schemas.
+// validate reports what of a document a schema does not allow, as far as the description uses
+// schemas.
 func validate(schema document, v any) error {
 	if ref, ok := schema["$ref"].(string); ok {
 		return validate(schemas[ref[strings.LastIndex(ref, "/")+1:]].(document), v)

@@ -95,7 +95,8 @@ func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadO
 
 // describe reads a semaphore with its first owners and waiters, which may have much data: a page of
 // them ends with a megabyte.
-func describe(ctx context.Context, n *client.Node, name string, opts ...client.ReadOption) (*client.Semaphore, error) {
+func describe(ctx context.Context, n *client.Node, name string, opts ...client.ReadOption) (*client.Semaphore,
+	error) {
 	sem := new(client.Semaphore)
 	for pages := 0; pages < maxPages; pages++ {
 		read := append([]client.ReadOption{client.IncludeWaiters(), client.MaxItems(maxEntries - len(sem.Owners) - len(sem.Waiters))}, opts...)
@@ -118,7 +119,8 @@ func describe(ctx context.Context, n *client.Node, name string, opts ...client.R
 		next.Owners, next.Waiters = append(sem.Owners, next.Owners...), append(sem.Waiters, next.Waiters...)
 		more := len(next.Owners) + len(next.Waiters) - len(sem.Owners) - len(sem.Waiters)
 		sem = next
-		if all := len(sem.Owners) + len(sem.Waiters); more == 0 || all >= maxEntries || uint64(all) >= sem.NumOwners+sem.NumWaiters {
+		if all := len(sem.Owners) + len(sem.Waiters); more == 0 || all >= maxEntries ||
+			uint64(all) >= sem.NumOwners+sem.NumWaiters {
 			break
 		}
 	}
@@ -127,7 +129,8 @@ func describe(ctx context.Context, n *client.Node, name string, opts ...client.R
 
 // why is why a session waits, in sentences.
 func why(w *client.QueueStatus) []string {
-	lines := []string{fmt.Sprintf("it is at place %d of the queue, behind %d others, for %v of %v units", w.Position, len(w.Ahead),
+	lines := []string{fmt.Sprintf("it is at place %d of the queue, behind %d others, for %v of %v units",
+		w.Position, len(w.Ahead),
 		count(w.Own.Count), count(w.Limit))}
 	for _, o := range w.Holders[:min(len(w.Holders), maxHolders)] {
 		lines = append(lines, fmt.Sprintf("session %d (%s) holds %v since %s", o.Session, o.Description, count(o.Count), timeText(o.Since)))
@@ -290,13 +293,15 @@ func getService(x *call) error {
 		list := make([]document, len(v.All))
 		for i, m := range v.All {
 			used, why := v.Reason(m)
-			list[i] = document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State, "why": cmp.Or(m.Why, why),
+			list[i] = document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State,
+				"why":   cmp.Or(m.Why, why),
 				"token": m.Token, "used": used, "meta": m.Meta}
 			if m.Meta == nil {
 				list[i]["meta"] = document{}
 			}
 		}
-		d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "panic": v.Panic, "ignored": v.Ignored}
+		d := document{"service": x.name, "node": x.node, "endpoints": list, "live": v.Live, "panic": v.Panic,
+			"ignored": v.Ignored}
 		sh := taggedDocument(d)
 		if d["age_ms"] = 0; !v.Live {
 			d["age_ms"] = max(0, time.Since(v.Since).Milliseconds())

@@ -42,8 +42,8 @@ type stream struct {
 	until time.Time // the caller may rely on the session until then, by what it was told
 }
 
-// serve acquires, and tells what becomes of it until the lease or the caller is gone. An error before
-// the first event is an answer like others.
+// serve acquires, and tells what becomes of it until the lease or the caller is gone. An error
+// before the first event is an answer like others.
 func (st *stream) serve(a *set) error {
 	x, s := st.x, st.s
 	web.SetUserTimeout(x.r.Context(), unacknowledged)

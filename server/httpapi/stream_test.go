@@ -74,7 +74,8 @@ func (e *events) next() (event string, d document) {
 	return "", nil
 }
 
-// wants reads events until one of a kind. Before it only those may come that tell of time and places.
+// wants reads events until one of a kind. Before it only those may come that tell of time and
+// places.
 func (e *events) wants(event string) *answer {
 	e.t.Helper()
 	for {

@@ -23,8 +23,8 @@ type shown struct {
 	body []byte
 }
 
-// taggedDocument shows a document. What is added to its body later is not in the tag: ages change by
-// themselves.
+// taggedDocument shows a document. What is added to its body later is not in the tag: ages change
+// by themselves.
 func taggedDocument(d document) *shown {
 	body := encode(d)
 	sum := sha256.Sum256(body)

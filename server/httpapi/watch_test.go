@@ -8,8 +8,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestWatchLock: an ETag changes with what is shown, and a caller that waits with one is answered at
-// each change: of the holder, of its data and of the queue.
+// TestWatchLock: an ETag changes with what is shown, and a caller that waits with one is answered
+// at each change: of the holder, of its data and of the queue.
 func TestWatchLock(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)

@@ -67,8 +67,8 @@ func (m *Member) Drain(ctx context.Context) {
 // neededPoll is how often an instance that waits for its stop looks whether it is still needed.
 const neededPoll = 200 * time.Millisecond
 
-// AwaitNotNeeded returns when the cluster survives the loss of this instance, which the map then has
-// as going offline, or when that cannot come, or when ctx ends. A drain follows.
+// AwaitNotNeeded returns when the cluster survives the loss of this instance, which the map then
+// has as going offline, or when that cannot come, or when ctx ends. A drain follows.
 func (m *Member) AwaitNotNeeded(ctx context.Context) {
 	began, logged := m.Clock.Now(), ""
 	for {
@@ -96,9 +96,9 @@ func (m *Member) AwaitNotNeeded(ctx context.Context) {
 	}
 }
 
-// leaveIfNotNeeded has the map make this instance one that goes offline, if the cluster survives its
-// loss. It returns why not; empty: it goes, or need not wait. Of instances that ask at the same time
-// the log of the meta shard lets one go: the next one is judged by what that leaves.
+// leaveIfNotNeeded has the map make this instance one that goes offline, if the cluster survives
+// its loss. It returns why not; empty: it goes, or need not wait. Of instances that ask at the same
+// time the log of the meta shard lets one go: the next one is judged by what that leaves.
 func (m *Member) leaveIfNotNeeded(ctx context.Context) (why string) {
 	state := m.Meta.State()
 	own, ok := state.Instance(m.instance)

@@ -54,7 +54,8 @@ func (o *Outbox) Fail(c *Client, kind protocol.Kind, id uint64, status protocol.
 	o.fail(c, kind, id, status, 0, text)
 }
 
-func (o *Outbox) fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, refusal protocol.Refusal, text string) {
+func (o *Outbox) fail(c *Client, kind protocol.Kind, id uint64, status protocol.Status, refusal protocol.Refusal,
+	text string) {
 	o.counts.Count(kind, status)
 	if o.instant {
 		o.Took(kind, 0)

@@ -32,7 +32,8 @@ func (x reading) leases(fn func(*leader.RateLimits) error) (err error) {
 }
 
 // refreshLeases answers a refresh behind a barrier.
-func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefresh, out *protocol.LimitRefreshReply) error {
+func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefresh,
+	out *protocol.LimitRefreshReply) error {
 	requests := x.host.Requests()
 	requests.LimitRefreshes.Add(1)
 	r := &requests.limits
@@ -74,7 +75,8 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 }
 
 // acquireUnits takes units behind a barrier.
-func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire, out *protocol.LimitAcquireReply) error {
+func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquire,
+	out *protocol.LimitAcquireReply) error {
 	x.host.Requests().LimitAcquires.Add(1)
 	ask := ratelimit.Acquire{Session: q.Session, Epoch: x.it.epoch, Seq: q.Seq, Done: q.Done, Within: q.Within,
 		Wait: q.Wait, Back: q.Back}
@@ -95,8 +97,8 @@ func (x reading) acquireUnits(leases *leader.RateLimits, q *protocol.LimitAcquir
 // usersShown bounds the sessions that an error names.
 const usersShown = 5
 
-// checkCreate refuses a child of a leaf that sessions have open, and checkDelete the end of one: all
-// their calls would fail. What a session has not said yet, the leader does not know.
+// checkCreate refuses a child of a leaf that sessions have open, and checkDelete the end of one:
+// all their calls would fail. What a session has not said yet, the leader does not know.
 func checkCreate(d Shard, node uint64, q *protocol.LimitCreate) *protocol.Error {
 	at := bytes.LastIndexByte(q.Path, '/')
 	if q.Force || at < 0 {

@@ -119,7 +119,8 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 			return protocol.Top{}, err
 		}
 		if _, ok := state.NodeAt(path); !ok && mayRead(path) {
-			return protocol.Top{}, protocol.Refuse(protocol.RefusalNoNode, "coordination node %s does not exist", path)
+			return protocol.Top{}, protocol.Refuse(protocol.RefusalNoNode, "coordination node %s does not exist",
+				path)
 		}
 	}
 	known := map[uint64]string{} // path of a node, empty if it is not to be shown

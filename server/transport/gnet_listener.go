@@ -171,7 +171,8 @@ func (g *gnetListener) loopOf(el gnet.EventLoop) *eventLoop {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	l := &eventLoop{listener: g, fanOutPace: g.t.cfg.FanOut.Writer(), el: el, cycle: g.t.cfg.NewCycle(), stuck: make(map[*gnetSocket]struct{}),
+	l := &eventLoop{listener: g, fanOutPace: g.t.cfg.FanOut.Writer(), el: el, cycle: g.t.cfg.NewCycle(),
+		stuck:      make(map[*gnetSocket]struct{}),
 		fanOutWake: make(chan struct{}, 1)}
 	g.t.running.Go(func() { l.runFanOut(g.t.ctx) })
 	list := append([]*eventLoop(nil), *g.loops.Load()...)

@@ -7,8 +7,8 @@ import (
 )
 
 // Fill gives every field that the pointer leads to a value other than zero, the same each time:
-// numbers and strings count up, lists have one element. It leaves alone pointers, maps and functions
-// in fields that begin with a small letter.
+// numbers and strings count up, lists have one element. It leaves alone pointers, maps and
+// functions in fields that begin with a small letter.
 func Fill(pointer any) {
 	next := 0
 	fill(reflect.ValueOf(pointer).Elem(), &next)
@@ -47,7 +47,8 @@ func fill(v reflect.Value, next *int) {
 		for i := range v.NumField() {
 			f := v.Field(i)
 			if !f.CanSet() {
-				if k := f.Kind(); k == reflect.Pointer || k == reflect.Map || k == reflect.Func || k == reflect.Interface {
+				if k := f.Kind(); k == reflect.Pointer || k == reflect.Map || k == reflect.Func ||
+					k == reflect.Interface {
 					continue
 				}
 				f = reflect.NewAt(f.Type(), unsafe.Pointer(f.UnsafeAddr())).Elem()

@@ -21,8 +21,8 @@ type Golden struct {
 	kinds map[string]bool
 }
 
-// Add adds a line: what the bytes are, what is in them, and the bytes. kind is also what [Golden.Has]
-// is asked about.
+// Add adds a line: what the bytes are, what is in them, and the bytes. kind is also what
+// [Golden.Has] is asked about.
 func (g *Golden) Add(kind, text string, b []byte) {
 	if g.kinds == nil {
 		g.kinds = map[string]bool{}
@@ -54,7 +54,8 @@ func (g *Golden) Check(t testing.TB, number int) {
 	was, is := bytes.Split(want, []byte("\n")), bytes.Split(g.Bytes(), []byte("\n"))
 	for i := range min(len(was), len(is)) {
 		if !bytes.Equal(was[i], is[i]) {
-			t.Fatalf("%s: line %d is\n%s\nwant\n%s\nIf a release wrote this format, raise its number.", file, i+1, is[i], was[i])
+			t.Fatalf("%s: line %d is\n%s\nwant\n%s\nIf a release wrote this format, raise its number.", file, i+1,
+				is[i], was[i])
 		}
 	}
 	if len(was) != len(is) {

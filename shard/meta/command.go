@@ -74,8 +74,8 @@ type Command interface {
 	apply(s *State) Result
 }
 
-// AppendCommand appends the entry for a command in the format of this binary. Instances propose what
-// [State.Entry] returns.
+// AppendCommand appends the entry for a command in the format of this binary. Instances propose
+// what [State.Entry] returns.
 func AppendCommand(b []byte, op OpID, c Command) []byte { return appendEntry(b, FormatVersion, op, c) }
 
 // appendEntry appends the entry for a command: format version, kind, op id, fields.

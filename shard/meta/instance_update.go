@@ -28,8 +28,8 @@ const forceHint = "; --force expels it all the same"
 // made Offline, but a start of its process makes it Online.
 //
 // NOT_FOUND: no such instance. ABORTED: Expected is not the record's revision. PRECONDITION_FAILED:
-// it is expelled, its version or failure domain is unsuitable, it may not be expelled so (the message
-// says where Force would help), or it is needed (IfNotNeeded).
+// it is expelled, its version or failure domain is unsuitable, it may not be expelled so (the
+// message says where Force would help), or it is needed (IfNotNeeded).
 type InstanceUpdate struct {
 	Instance uint64
 	Expected uint64 // the record's revision; 0 for any
@@ -46,9 +46,9 @@ type InstanceUpdate struct {
 	Version             Version
 	LastOfPreviousMajor Version // see Join
 	Wall                uint64  // ms since 1970, for display
-	// IfNotNeeded makes it Offline only if each shard in which it is one of three or more voters keeps
-	// a majority of voters that are Online and are to stay so. The log orders several such commands:
-	// instances that stop at the same time do not rely on each other.
+	// IfNotNeeded makes it Offline only if each shard in which it is one of three or more voters
+	// keeps a majority of voters that are Online and are to stay so. The log orders several such
+	// commands: instances that stop at the same time do not rely on each other.
 	IfNotNeeded bool
 }
 
@@ -162,9 +162,9 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 	return Result{}
 }
 
-// NeededFor names a shard that would have no majority of Online voters without an instance; empty if
-// there is none. Groups of one or two voters do not count: they never survive the loss of a voter.
-// counts reports whether the instance votes in any other group.
+// NeededFor names a shard that would have no majority of Online voters without an instance; empty
+// if there is none. Groups of one or two voters do not count: they never survive the loss of a
+// voter. counts reports whether the instance votes in any other group.
 func (s *State) NeededFor(instance uint64) (why string, counts bool) {
 	for _, x := range slices.Concat(s.Shards(), []Shard{s.MetaShard()}) {
 		if own, ok := x.On(instance); !ok || own.Role != RoleVoter {

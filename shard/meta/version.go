@@ -97,8 +97,8 @@ func (t *instanceTable) checkVersion(c, v, lastOfPreviousMajor Version, self uin
 	return Result{}
 }
 
-// ClusterVersion raises the cluster's version. ABORTED while a member has an older one, or while the
-// upgrade is held. It changes nothing unless the version is above the cluster's.
+// ClusterVersion raises the cluster's version. ABORTED while a member has an older one, or while
+// the upgrade is held. It changes nothing unless the version is above the cluster's.
 type ClusterVersion struct {
 	Version Version
 }

@@ -165,7 +165,8 @@ func (l *Leases) Usage(yield func(*Usage) bool) {
 		if len(n.children) > 0 {
 			continue
 		}
-		u := Usage{Path: n.path, Rate: n.rate, Counted: n.countedRate, Allowed: n.allowed, Denied: n.denied, Waited: n.waited, Impossible: n.impossible}
+		u := Usage{Path: n.path, Rate: n.rate, Counted: n.countedRate, Allowed: n.allowed, Denied: n.denied,
+			Waited: n.waited, Impossible: n.impossible}
 		for _, h := range n.holdings {
 			u.Leased += h.last().Rate
 			if h.leaf && !h.gone && h.lacksSince > 0 {

@@ -7,8 +7,8 @@ import (
 )
 
 // Refusals of any track, for errors.Is. The other refusals have the values that they are about, and
-// are told apart by their status and, where a client has to, by their [protocol.Refusal]. Nothing has
-// changed when one is returned.
+// are told apart by their status and, where a client has to, by their [protocol.Refusal]. Nothing
+// has changed when one is returned.
 var (
 	ErrTooManyInstances = protocol.Errorf(protocol.StatusOverloaded,
 		"the track has %d instances, the most that one may have: stop some, or make another track", MaxInstances)

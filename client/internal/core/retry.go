@@ -9,7 +9,8 @@ import (
 // refused processes an answer that is an error.
 func (e *Engine) refused(r *Request, err *protocol.Error) {
 	switch s := r.session; {
-	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions && err.Refusal != protocol.RefusalFenced:
+	case s != nil && err.Status == protocol.StatusBadSession && r.badSessions < maxBadSessions &&
+		err.Refusal != protocol.RefusalFenced:
 		e.step(r, inBadSession, err)
 	case s != nil && err.Status == protocol.StatusSessionExpired:
 		s.endedByServer(e, err)

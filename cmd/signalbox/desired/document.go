@@ -155,13 +155,15 @@ func (d *Document) check() error {
 		case Node:
 			for above.Node = parentOf(above.Node); above.Node != ""; above.Node = parentOf(above.Node) {
 				if at, ok := absent[above]; ok {
-					return at.Errorf("%s is absent here, and %s below it is to exist at %s; keep one", above, o.Key, o.At)
+					return at.Errorf("%s is absent here, and %s below it is to exist at %s; keep one", above,
+						o.Key, o.At)
 				}
 			}
 		case Limit:
 			for above.Name = parentOf(above.Name); above.Name != ""; above.Name = parentOf(above.Name) {
 				if at, ok := absent[above]; ok {
-					return at.Errorf("%s is absent here, and %s below it is to exist at %s; keep one", above, o.Key, o.At)
+					return at.Errorf("%s is absent here, and %s below it is to exist at %s; keep one", above,
+						o.Key, o.At)
 				}
 			}
 		}

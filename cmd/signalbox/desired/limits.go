@@ -10,8 +10,8 @@ import (
 
 // What a resource of a rate limit guarantees to its children is bounded: their Min together is at
 // most its Cap, at each moment. So what gets less is changed before what gets more: first from the
-// leaves up all that is lowered, then from the root down all that is made or raised. In between each
-// resource has the lower of its two guarantees, so that every sum fits.
+// leaves up all that is lowered, then from the root down all that is made or raised. In between
+// each resource has the lower of its two guarantees, so that every sum fits.
 
 // childrenOf are the limits of the cluster directly below one, in order of path.
 func (p *planner) childrenOf(k Key) (children []*Object) {
@@ -61,7 +61,8 @@ func (p *planner) checkLimits() error {
 		parent := o
 		if above.Name != "" {
 			if parent = final(above); parent == nil {
-				return o.At.Errorf("%s has no parent: %s is neither in the document nor in the cluster; add it", o.Key, above.Name)
+				return o.At.Errorf("%s has no parent: %s is neither in the document nor in the cluster; add it",
+					o.Key, above.Name)
 			}
 			if sums[above] > parent.Cap {
 				return o.At.Errorf("the children of %s have guarantees of %s, more than the %s that it has itself; lower their min",

@@ -68,7 +68,8 @@ const (
 	stageAbsentNodes
 )
 
-var stageOf = [kinds]int{Node: stageNodes, Semaphore: stageSemaphores, Config: stageConfigs, Limit: stageLimits, Rollout: stageRollouts}
+var stageOf = [kinds]int{Node: stageNodes, Semaphore: stageSemaphores, Config: stageConfigs, Limit: stageLimits,
+	Rollout: stageRollouts}
 
 // Plan is what is to be done, in the order in which it is done, and what is kept although the
 // document says otherwise. The error says what of the document cannot be in this cluster.

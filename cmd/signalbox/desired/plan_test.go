@@ -403,7 +403,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		if err := m.check(before.Objects, d, kept); err != nil {
-			// Steps of the two may have come in each other's way, as two people's do: a third run ends it.
+			// Steps of the two may have come in each other's way, as two people's do: a third run
+			// ends it.
 			changes, _, failed := Plan(d, m.state())
 			if failed != nil {
 				t.Fatalf("seed %d: %v, %v", seed, err, failed)
@@ -418,8 +419,8 @@ func TestTwoRunsAtOnce(t *testing.T) {
 	}
 }
 
-// TestMovedObjects has an object change between its comparison and its change: it is compared again,
-// three times at most.
+// TestMovedObjects has an object change between its comparison and its change: it is compared
+// again, three times at most.
 func TestMovedObjects(t *testing.T) {
 	node, key := Key{Kind: Node, Node: "/a"}, Key{Rollout, "/a", "x"}
 	start := func() (*model, []*Change) {

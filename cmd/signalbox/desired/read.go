@@ -247,14 +247,16 @@ func (r *reader) absent(at Position, k Key) error {
 		err = protocol.ValidateLimitPath(name)
 	default:
 		if len(name) == 0 || len(name) > protocol.MaxNameLen {
-			return at.Errorf("name of a %s is %d bytes long; it must be 1 to %d", k.Kind, len(name), protocol.MaxNameLen)
+			return at.Errorf("name of a %s is %d bytes long; it must be 1 to %d", k.Kind, len(name),
+				protocol.MaxNameLen)
 		}
 	}
 	if err != nil {
 		return at.Errorf("%s", refusal(err))
 	}
 	if k.Kind == Semaphore && strings.HasPrefix(k.Name, protocol.ConfigPrefix) {
-		return at.Errorf("semaphore %q is a configuration; name %q under configs", k.Name, strings.TrimPrefix(k.Name, protocol.ConfigPrefix))
+		return at.Errorf("semaphore %q is a configuration; name %q under configs", k.Name,
+			strings.TrimPrefix(k.Name, protocol.ConfigPrefix))
 	}
 	r.d.Absent = append(r.d.Absent, Named{k, at})
 	return r.count(at)

@@ -58,8 +58,8 @@ func Each(ctx context.Context, n int, do func(ctx context.Context, i int) error)
 	return context.Cause(ctx)
 }
 
-// Run makes changes, in their order, and calls done with each that was made, in the same order. What
-// the cluster refuses is kept, and the rest goes on; another error ends it.
+// Run makes changes, in their order, and calls done with each that was made, in the same order.
+// What the cluster refuses is kept, and the rest goes on; another error ends it.
 func Run(ctx context.Context, changes []*Change, cluster Cluster, done func(*Change) error) (kept []Kept, err error) {
 	for len(changes) > 0 && err == nil {
 		n := 1
@@ -130,7 +130,8 @@ func make1(ctx context.Context, c *Change, cluster Cluster) (made bool, why stri
 
 // same reports whether two changes of an object are of the same state of it.
 func (c *Change) same(o *Change) bool {
-	if c.Op != o.Op || (c.Have == nil) != (o.Have == nil) || c.Have != nil && c.Have.Revision != o.Have.Revision || len(c.Fields) != len(o.Fields) {
+	if c.Op != o.Op || (c.Have == nil) != (o.Have == nil) || c.Have != nil &&
+		c.Have.Revision != o.Have.Revision || len(c.Fields) != len(o.Fields) {
 		return false
 	}
 	for i := range c.Fields {

@@ -195,8 +195,8 @@ func (v Value) node() *yaml.Node {
 	return n
 }
 
-// textNode is a text in a document: quoted where YAML would read something else, and in base64 where
-// it is no UTF-8.
+// textNode is a text in a document: quoted where YAML would read something else, and in base64
+// where it is no UTF-8.
 func textNode(text string) *yaml.Node {
 	n := new(yaml.Node)
 	n.SetString(text)
@@ -219,14 +219,16 @@ func plainText(text string) bool {
 	return true
 }
 
-// tidyLines reports whether a text is lines of characters that show, with text at both ends of each.
+// tidyLines reports whether a text is lines of characters that show, with text at both ends of
+// each.
 func tidyLines(text string) bool {
 	if !strings.Contains(text, "\n") {
 		return false
 	}
 	lines := strings.Split(strings.TrimSuffix(text, "\n"), "\n")
 	for i, line := range lines {
-		if !plainText(line) || strings.TrimRight(line, " ") != line || (i == 0 || i == len(lines)-1) && strings.TrimSpace(line) == "" ||
+		if !plainText(line) || strings.TrimRight(line, " ") != line || (i == 0 || i == len(lines)-1) &&
+			strings.TrimSpace(line) == "" ||
 			i == 0 && line[0] == ' ' {
 			return false
 		}

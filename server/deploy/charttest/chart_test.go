@@ -310,7 +310,8 @@ func selects(labels map[string]string, pod *corev1.PodTemplateSpec) bool {
 	return len(labels) > 0
 }
 
-// checkPod checks what a pod names: variables, the files in their values, mounts and secrets' modes.
+// checkPod checks what a pod names: variables, the files in their values, mounts and secrets'
+// modes.
 func (o *objects) checkPod(p *corev1.PodTemplateSpec, claims ...string) {
 	o.t.Helper()
 	reference := read(o.t, "../../../cmd/signalbox/REFERENCE.md")

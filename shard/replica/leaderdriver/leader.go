@@ -25,8 +25,8 @@ type Replica interface {
 	Heard(conn uint64) time.Duration
 	// PublishLogTime is called after each run, while this replica leads in a term.
 	PublishLogTime(term, now, logTime uint64, runs bool)
-	// SelfCheck is the time between two self-checks of the leader, in ms, by the nodes of m; nil: by
-	// those seen last.
+	// SelfCheck is the time between two self-checks of the leader, in ms, by the nodes of m; nil:
+	// by those seen last.
 	SelfCheck(m *shard.Machine) uint64
 	// Now is the host's clock in ms, and LeaderTime what the leader takes for such a time.
 	Now() uint64

@@ -44,8 +44,8 @@ func NewRateLimits(r LimitReplica) *RateLimits {
 }
 
 // Do calls fn with the leases while this replica leads, and returns false otherwise. It is called
-// inside View, behind a barrier if fn grants or tells something. That has proved the leadership some
-// time ago, and m may be another leader's by now: so its epoch is compared.
+// inside View, behind a barrier if fn grants or tells something. That has proved the leadership
+// some time ago, and m may be another leader's by now: so its epoch is compared.
 func (p *RateLimits) Do(m *shard.Machine, fn func(*leader.RateLimits)) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -150,8 +150,8 @@ func TestNoticesAfterLeadershipIsBack(t *testing.T) {
 	})
 }
 
-// TestLeasesOfAnotherLeader: with a machine that another leadership has changed, nothing is answered
-// although this replica has not heard of its end; nor with leases of an earlier one.
+// TestLeasesOfAnotherLeader: with a machine that another leadership has changed, nothing is
+// answered although this replica has not heard of its end; nor with leases of an earlier one.
 func TestLeasesOfAnotherLeader(t *testing.T) {
 	inLimitBubble(t, func(d *Driver, p *RateLimits, r *limitReplica) {
 		if r.refresh(p) {
