@@ -13,8 +13,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// seen waits until the only member has data that contains what is wanted.
-func seen(t *testing.T, n *client.Node, want string) {
+// seen waits until the only member has data that contains what is wanted. It calls first, if any,
+// when it has the data that the member has now.
+func seen(t *testing.T, n *client.Node, want string, first func()) {
 	t.Helper()
 	data := ""
 	for ev, err := range n.Service("api").Watch(t.Context()) {
@@ -29,6 +30,10 @@ func seen(t *testing.T, n *client.Node, want string) {
 		}
 		if strings.Contains(data, want) {
 			return
+		}
+		if first != nil && data != "" {
+			first()
+			first = nil
 		}
 	}
 }
@@ -67,7 +72,7 @@ func TestCheckedMember(t *testing.T) {
 		t.Errorf("reported state %q", got)
 	}
 	well.Store(true)
-	seen(t, n, `{"addr":"10.0.0.1:81"}`)
+	seen(t, n, `{"addr":"10.0.0.1:81"}`, nil)
 	if got := <-states; got != "ready " {
 		t.Errorf("reported state %q", got)
 	}
@@ -123,6 +128,7 @@ func TestWrongOptions(t *testing.T) {
 
 // TestServeDrains: when its context ends, a member drains for its grace, and leaves.
 func TestServeDrains(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	n := openNode(t, srv, "/default")
 	c := dial(t, srv)
@@ -130,12 +136,11 @@ func TestServeDrains(t *testing.T) {
 	over, registered := make(chan error, 1), make(chan *discovery.Registration, 1)
 	go func() {
 		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80", Weight: 7},
-			discovery.WithGrace(time.Second),
+			discovery.WithGrace(3*time.Second), // time for the watch on a slow machine
 			discovery.WithNotify(func(r *discovery.Registration, _ error) { registered <- r }))
 	}()
 	r := <-registered
-	stop()
-	seen(t, n, `"state":"draining","weight":7,"why":"the program stops"`)
+	seen(t, n, `"state":"draining","weight":7,"why":"the program stops"`, stop)
 	if err := <-over; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
@@ -194,9 +199,9 @@ func TestRequestDrain(t *testing.T) {
 		t.Errorf("taken back before: %v", err)
 	}
 	must(t, request(s.ID(), "by alice@ops"))
-	seen(t, n, `{"addr":"10.0.0.1:80","state":"draining","why":"by alice@ops"}`)
+	seen(t, n, `{"addr":"10.0.0.1:80","state":"draining","why":"by alice@ops"}`, nil)
 	must(t, discovery.CancelDrain(t.Context(), operator, "api", s.ID()))
-	seen(t, n, `{"addr":"10.0.0.1:80"}`)
+	seen(t, n, `{"addr":"10.0.0.1:80"}`, nil)
 
 	// What has ended goes with the next change.
 	must(t, request(s.ID(), "by alice@ops"))
@@ -209,5 +214,5 @@ func TestRequestDrain(t *testing.T) {
 	if text := string(v.Data); strings.Contains(text, "alice") || !strings.Contains(text, "bob") {
 		t.Error(text)
 	}
-	seen(t, n, `"why":"by bob@ops"`)
+	seen(t, n, `"why":"by bob@ops"`, nil)
 }

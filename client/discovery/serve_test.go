@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	if count := os.Getenv(backendsEnv); count != "" {
-		if err := runBackends(count); err != nil {
+	if addresses := os.Getenv(backendsEnv); addresses != "" {
+		if err := runBackends(addresses); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

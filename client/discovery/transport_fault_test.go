@@ -12,7 +12,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // closing is a member that reads requests, and closes their connections without an answer while its
@@ -156,10 +156,7 @@ func TestHTTPConnectsToEachOnce(t *testing.T) {
 	c := dial(t, srv)
 	const dead = 20
 	for range dead {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		must(t, err)
-		register(t, srv, discovery.Endpoint{Addr: l.Addr().String(), Weight: discovery.MaxWeight})
-		must(t, l.Close())
+		register(t, srv, discovery.Endpoint{Addr: port.ForTest(t), Weight: discovery.MaxWeight})
 	}
 	serving(t, c, count(dead))
 	var mu sync.Mutex
@@ -222,26 +219,22 @@ func TestHTTPConnectsToEachOnce(t *testing.T) {
 	}
 }
 
-// backendsEnv makes the test binary a process of so many HTTP servers.
+// backendsEnv makes the test binary a process of HTTP servers at these addresses.
 const backendsEnv = "SIGNALBOX_TEST_BACKENDS"
 
-// runBackends prints the addresses, and answers until standard input ends.
-func runBackends(count string) error {
-	n, err := strconv.Atoi(count)
-	if err != nil {
-		return err
-	}
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+// runBackends says "ready" when all listen, and answers until standard input ends.
+func runBackends(addresses string) error {
+	for _, address := range strings.Fields(addresses) {
+		l, err := net.Listen("tcp", address)
 		if err != nil {
 			return err
 		}
-		fmt.Println(l.Addr())
 		go func() {
 			_ = http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
 		}()
 	}
-	_, err = io.Copy(io.Discard, os.Stdin)
+	fmt.Println("ready")
+	_, err := io.Copy(io.Discard, os.Stdin)
 	return err
 }
 
@@ -253,8 +246,12 @@ func TestHTTPManyKilled(t *testing.T) {
 	const processes, each = 4, 50
 	var killed *exec.Cmd
 	for range processes {
+		var addresses []string
+		for range each { // nobody else gets them when the process is killed
+			addresses = append(addresses, port.ForTest(t))
+		}
 		p := exec.CommandContext(t.Context(), os.Args[0])
-		p.Env = append(os.Environ(), backendsEnv+"="+strconv.Itoa(each))
+		p.Env = append(os.Environ(), backendsEnv+"="+strings.Join(addresses, " "))
 		p.Stderr = os.Stderr
 		in, err := p.StdinPipe()
 		must(t, err)
@@ -266,14 +263,13 @@ func TestHTTPManyKilled(t *testing.T) {
 			_ = p.Process.Kill()
 			_ = p.Wait()
 		})
-		lines := bufio.NewScanner(out)
-		for range each {
-			if !lines.Scan() {
-				t.Fatal("a process of backends has ended: ", lines.Err())
-			}
+		if lines := bufio.NewScanner(out); !lines.Scan() {
+			t.Fatal("a process of backends has ended: ", lines.Err())
+		}
+		for _, address := range addresses {
 			s, err := c.Session(t.Context(), "/default")
 			must(t, err)
-			_, err = discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: lines.Text()})
+			_, err = discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: address})
 			must(t, err)
 		}
 		killed = p

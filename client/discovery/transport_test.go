@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // web is a member that answers by HTTP.
@@ -159,10 +160,7 @@ func TestHTTPRetries(t *testing.T) {
 		b, _ := io.ReadAll(req.Body)
 		fmt.Fprintf(w, "%s %s", req.Method, b)
 	})
-	gone, err := net.Listen("tcp", "127.0.0.1:0")
-	must(t, err)
-	register(t, srv, discovery.Endpoint{Addr: gone.Addr().String(), Weight: discovery.MaxWeight}) // is preferred
-	gone.Close()
+	register(t, srv, discovery.Endpoint{Addr: port.ForTest(t), Weight: discovery.MaxWeight}) // nobody listens; is preferred
 	serving(t, c, count(2))
 	hc := httpClient(t, &discovery.Transport{Client: c, Node: "/default"})
 	for range 10 {
