@@ -107,11 +107,11 @@ func (c *Conn) resolve(e *Engine) {
 		}
 	}
 	if len(c.presented) > 0 {
-		e.eachSession(func(s *Session) {
+		for _, s := range slices.Clone(e.named) {
 			if c.presented[s] != 0 {
 				s.confirm(e)
 			}
-		})
+		}
 	}
 }
 

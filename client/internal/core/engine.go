@@ -28,7 +28,8 @@ type Engine struct {
 	conns    []*Conn // in the order in which they were wanted
 	paused   list    // requests that wait for the end of a delay
 	sessions map[uint64]*Session
-	freed    *name // that are used again
+	named    []*Session // those that live and have names, which are few where many only live
+	freed    *name      // that are used again
 
 	cluster   string        // id, of the first instance that answered
 	wallAhead time.Duration // of the time of day, against the engine's clock

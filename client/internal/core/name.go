@@ -63,6 +63,10 @@ func (x *nameSet) take(e *Engine, s *Session, key string) *name {
 		n = new(name)
 	}
 	n.key, n.s = key, s
+	if x.empty() {
+		e.named = append(e.named, s)
+		s.namedAt = len(e.named)
+	}
 	switch {
 	case x.more != nil:
 		x.more[key] = n
@@ -81,9 +85,26 @@ func (x *nameSet) remove(e *Engine, n *name) {
 	} else if x.one == n {
 		x.one = nil
 	}
+	if x.empty() {
+		n.s.unnamed(e)
+	}
 	*n = name{next: e.freed}
 	e.freed = n
 }
+
+// unnamed takes the session out of Engine.named, where the last one takes its place.
+func (s *Session) unnamed(e *Engine) {
+	if s.namedAt == 0 {
+		return // it is over
+	}
+	last := len(e.named) - 1
+	other := e.named[last]
+	e.named[s.namedAt-1], other.namedAt = other, s.namedAt
+	e.named[last], s.namedAt = nil, 0
+	e.named = e.named[:last]
+}
+
+func (x *nameSet) empty() bool { return x.one == nil && len(x.more) == 0 }
 
 // each visits the names in order.
 func (x *nameSet) each(visit func(*name)) {

@@ -234,7 +234,9 @@ func (x *routes) resolve(e *Engine) {
 			}
 		}
 		if !x.first { // while buckets moved, nobody reported leases that were taken away
-			e.eachSession(func(s *Session) { s.confirm(e) })
+			for _, s := range slices.Clone(e.named) {
+				s.confirm(e)
+			}
 		}
 		x.mapped, x.first = false, false
 	}

@@ -47,6 +47,7 @@ type Session struct {
 	closing     list // closes that wait for the answer to the stop
 	numbers     numbers
 	names       nameSet
+	namedAt     int                 // place in Engine.named, from 1; 0: it is not in
 	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
 	ways        []*Way
@@ -234,6 +235,7 @@ func (s *Session) expired(e *Engine, stop bool) {
 	e.timers.stop(&s.attachDelay.timer)
 	e.timeouts.Remove(s.Timeout)
 	s.forgetBounds(e)
+	s.unnamed(e)
 	for _, r := range s.openRequests() {
 		e.step(r, inEnded, s.err)
 	}

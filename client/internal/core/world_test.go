@@ -3,6 +3,7 @@ package core
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -122,6 +123,14 @@ func (w *world) check() {
 	for i, c := range w.clients {
 		if err := c.e.Bug(); err != nil {
 			w.t.Fatalf("client %d: %v", i, err)
+		}
+		for place, s := range c.e.named {
+			if s.namedAt != place+1 || s.names.empty() || s.err != nil {
+				w.t.Fatalf("client %d: session %d is listed as one with names: place %d", i, s.ID, s.namedAt)
+			}
+		}
+		if named := slices.Contains(c.e.named, c.s); named != (c.s.err == nil && !c.s.names.empty()) {
+			w.t.Fatalf("client %d: its session is listed as one with names: %v", i, named)
 		}
 		seen := map[*Request]bool{}
 		for _, r := range c.s.openRequests() {
