@@ -49,6 +49,10 @@ func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *lon
 		return err
 	}
 	defer g.stop()
+	quota := uint64(c.Sessions + c.Callers)
+	if _, err := admin.Nodes(g.operator).Alter(ctx, client.DefaultNode, admin.NodeConfig{MaxSessions: &quota}); err != nil {
+		return err
+	}
 	empty, err := g.memory(ctx)
 	if err != nil {
 		return err
