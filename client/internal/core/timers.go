@@ -1,9 +1,6 @@
 package core
 
-import (
-	"container/heap"
-	"time"
-)
+import "time"
 
 // timer is something that is due at a time. Its owner has it as a field.
 type timer struct {
@@ -12,31 +9,43 @@ type timer struct {
 	of    interface{ due(*Engine) }
 }
 
-// timers are the armed timers of an engine, the next one first.
-type timers struct{ heap timerHeap }
+// timers are the armed timers of an engine: a 4-ary heap, the next one first. Times stand in its
+// slots, so that comparing reads no timer: sessions by the thousand have some each.
+type timers struct{ heap []timerSlot }
+
+type timerSlot struct {
+	at time.Duration
+	x  *timer
+}
 
 // set arms a timer, or moves it.
 func (t *timers) set(x *timer, at time.Duration) {
-	was := x.at
 	x.at = at
-	switch {
-	case x.place == 0:
-		heap.Push(&t.heap, x)
-	case was != at:
-		heap.Fix(&t.heap, x.place-1)
+	if x.place == 0 {
+		t.heap = append(t.heap, timerSlot{})
+		x.place = len(t.heap)
 	}
+	t.move(x.place-1, timerSlot{at, x})
 }
 
+// stop disarms a timer.
 func (t *timers) stop(x *timer) {
-	if x.place != 0 {
-		heap.Remove(&t.heap, x.place-1)
+	if x.place == 0 {
+		return
+	}
+	i, last := x.place-1, len(t.heap)-1
+	moved := t.heap[last]
+	t.heap[last] = timerSlot{}
+	t.heap = t.heap[:last]
+	if x.place = 0; i != last {
+		t.move(i, moved)
 	}
 }
 
 // stopAll disarms all.
 func (t *timers) stopAll() {
-	for _, x := range t.heap {
-		x.place = 0
+	for _, s := range t.heap {
+		s.x.place = 0
 	}
 	t.heap = nil
 }
@@ -53,26 +62,33 @@ func (t *timers) due(now time.Duration) *timer {
 	if len(t.heap) == 0 || t.heap[0].at > now {
 		return nil
 	}
-	return heap.Pop(&t.heap).(*timer)
+	x := t.heap[0].x
+	t.stop(x)
+	return x
 }
 
-type timerHeap []*timer
+// move puts a slot where it belongs, from a place whose slot counts no more.
+func (t *timers) move(i int, s timerSlot) {
+	for i > 0 && s.at < t.heap[(i-1)/4].at {
+		t.put(i, t.heap[(i-1)/4])
+		i = (i - 1) / 4
+	}
+	for {
+		first := 4*i + 1 // of the children
+		for c, end := first+1, min(first+4, len(t.heap)); c < end; c++ {
+			if t.heap[c].at < t.heap[first].at {
+				first = c
+			}
+		}
+		if first >= len(t.heap) || t.heap[first].at >= s.at {
+			break
+		}
+		t.put(i, t.heap[first])
+		i = first
+	}
+	t.put(i, s)
+}
 
-func (h timerHeap) Len() int           { return len(h) }
-func (h timerHeap) Less(i, j int) bool { return h[i].at < h[j].at }
-func (h timerHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i+1, j+1
-}
-func (h *timerHeap) Push(x any) {
-	t := x.(*timer)
-	*h = append(*h, t)
-	t.place = len(*h)
-}
-func (h *timerHeap) Pop() any {
-	last := len(*h) - 1
-	t := (*h)[last]
-	(*h)[last], *h = nil, (*h)[:last]
-	t.place = 0
-	return t
+func (t *timers) put(i int, s timerSlot) {
+	t.heap[i], s.x.place = s, i+1
 }
