@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 )
 
@@ -86,7 +87,7 @@ func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadO
 	sh := taggedDocument(d)
 	if waits {
 		if w, err := n.ExplainWait(ctx, x.name, x.explain); err == nil && w.Waiting {
-			d["why"] = why(w)
+			d["why"] = words.Explain(x.name, x.explain, w)
 			sh.body = encode(d)
 		}
 	}
@@ -127,28 +128,11 @@ func describe(ctx context.Context, n *client.Node, name string, opts ...client.R
 	return sem, nil
 }
 
-// why is why a session waits, in sentences.
-func why(w *client.QueueStatus) []string {
-	lines := []string{fmt.Sprintf("it is at place %d of the queue, behind %d others, for %v of %v units",
-		w.Position, len(w.Ahead),
-		count(w.Own.Count), count(w.Limit))}
-	for _, o := range w.Holders[:min(len(w.Holders), maxHolders)] {
-		lines = append(lines, fmt.Sprintf("session %d (%s) holds %v since %s", o.Session, o.Description, count(o.Count), timeText(o.Since)))
-	}
-	if never, ok := w.NeverGranted(); ok {
-		lines = append(lines, fmt.Sprintf("session %d wants more than there will ever be, and blocks those behind it: raise the limit, or have it leave",
-			never.Session))
-	}
-	if w.Deadlock != nil {
-		lines = append(lines, (&client.DeadlockError{Deadlock: w.Deadlock}).Error())
-	}
-	for _, s := range w.Behind {
-		lines = append(lines, "in turn, "+s.String())
-	}
-	if w.Unread != "" {
-		lines = append(lines, "not read: "+w.Unread)
-	}
-	return lines
+// words show what others wrote in the sentences of why.
+var words = gateway.Words{
+	Session: func(id uint64, description string) string { return fmt.Sprintf("Session %d (%s)", id, description) },
+	Name:    strconv.Quote,
+	Data:    func(data []byte) string { return strconv.Quote(string(data)) },
 }
 
 func listLocks(x *call) error {
