@@ -3,12 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/user"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -16,79 +14,68 @@ import (
 )
 
 const (
+	maxCalls     = 64 // under way
 	maxAgents    = 16 // each has a session
 	maxAgentName = 64 // bytes
 	// connectTimeout is how long a call waits for the cluster before it says that it is away.
 	connectTimeout = 5 * time.Second
+
+	// shortestPause is of the process: looks come each second, and a session is lost after 6 s or more.
+	shortestPause = 5 * time.Second
+	pauseCounts   = 30 * time.Second // after which a loss is not laid to a pause
 )
 
 // agents share the process. Each has a session of its own, so that they exclude each other.
 type agents struct {
 	settings
-	ctx    context.Context // of the process
-	pauses pauses
-	calls  atomic.Int64 // under way
+	ctx context.Context // of the process
 
-	connecting sync.Mutex
-	client     *client.Client // nil: nothing has needed the cluster
-	node       string         // path
+	mu     sync.Mutex // guards what is below, and what agents have
+	list   map[string]*agent
+	calls  int            // under way
+	client *client.Client // nil: nothing has needed the cluster
+	node   string         // path
 
-	mu   sync.Mutex // guards what agents have
-	list map[string]*agent
+	// By a clock that goes on while the machine sleeps: when the process was seen to run, when its
+	// last pause ended, and how long that was.
+	looked, resumed, pause time.Duration
 }
 
-// agent is one of them. agents.mu guards the maps and what is below.
+// agent is one of them.
 type agent struct {
-	all      *agents
-	name     string              // empty: the host's main one
-	opening  chan struct{}       // has a value while the session is started
-	holds    map[string]*hold    // by name, without the prefix
-	attempts map[string]*attempt // by each of their names
-	notices  []notice            // not told yet
-	session  *client.Session     // nil or over: the next call that needs one starts it
-	calls    int                 // under way
+	all     *agents
+	name    string            // empty: the host's main one
+	claims  map[string]*claim // by name, without the prefix
+	notices []notice          // not told yet
+	session *client.Session   // nil or over: the next call starts one
+	calls   int               // under way
 }
 
-func newAgents(ctx context.Context, s settings) *agents {
-	return &agents{settings: s, ctx: ctx, list: make(map[string]*agent)}
-}
-
-// cluster is the client, which is made by the first call that needs it.
-func (all *agents) cluster() (*client.Client, error) {
-	all.connecting.Lock()
-	defer all.connecting.Unlock()
-	if all.client != nil {
-		return all.client, nil
-	}
-	cfg, node, err := client.FromEnv()
-	cfg.Name = "signalbox-mcp/" + release.Current().Version
-	if err == nil {
-		all.node = node
-		all.client, err = client.New(cfg)
-	}
-	if err != nil {
-		return nil, refuse("This server's environment is wrong: %s. Ask the user to mend it.", clean(err.Error()))
-	}
-	return all.client, nil
-}
-
-// enter finds an agent for a call, or makes one. leave ends the call.
+// enter finds an agent for a call, or makes one, for which one that has nothing makes room. The
+// caller calls leave at the call's end.
 func (all *agents) enter(name string) (*agent, error) {
 	all.mu.Lock()
 	defer all.mu.Unlock()
 	a := all.list[name]
-	if a == nil {
-		if len(all.list) >= maxAgents && !all.forgetIdle() {
-			return nil, refuse("%d agents of this server hold or wait for something, which is the most. Let one release its names.",
-				maxAgents)
+	for other, x := range all.list {
+		if a == nil && len(all.list) >= maxAgents && x.calls+len(x.claims)+len(x.notices) == 0 {
+			if delete(all.list, other); x.session != nil {
+				all.background(x.session.Close)
+			}
 		}
-		a = &agent{
-			all: all, name: name, opening: make(chan struct{}, 1),
-			holds: make(map[string]*hold), attempts: make(map[string]*attempt),
-		}
+	}
+	switch {
+	case all.calls >= maxCalls:
+		return nil, refuse("%d calls are under way. Call again when some are answered.", maxCalls)
+	case a == nil && len(all.list) >= maxAgents:
+		return nil, refuse("%d agents of this server hold or wait for something. That is the most: let one release its names.",
+			maxAgents)
+	case a == nil:
+		a = &agent{all: all, name: name, claims: make(map[string]*claim)}
 		all.list[name] = a
 	}
 	a.calls++
+	all.calls++
 	return a, nil
 }
 
@@ -96,19 +83,7 @@ func (a *agent) leave() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	a.calls--
-}
-
-// forgetIdle makes room: it ends the session of an agent that has nothing.
-func (all *agents) forgetIdle() bool {
-	for name, a := range all.list {
-		if a.calls+len(a.holds)+len(a.attempts)+len(a.notices) == 0 {
-			if delete(all.list, name); a.session != nil {
-				all.background(a.session.Close)
-			}
-			return true
-		}
-	}
-	return false
+	a.all.calls--
 }
 
 // background gives something back while the call goes on.
@@ -116,94 +91,73 @@ func (all *agents) background(release func(context.Context) error) {
 	go func() { _ = release(all.ctx) }() // otherwise it ends with the client
 }
 
+// connect makes the client at the first call that needs it.
+func (all *agents) connect() (c *client.Client, err error) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if all.client == nil {
+		var cfg client.Config
+		cfg, all.node, err = client.FromEnv()
+		if cfg.Name = "signalbox-mcp/" + release.Current().Version; err == nil {
+			all.client, err = client.New(cfg)
+		}
+		if err != nil {
+			return nil, refuse("This server's environment is wrong: %s. Ask the user to mend it.", plain(err))
+		}
+	}
+	return all.client, nil
+}
+
 // open is the agent's session. It is started if there is none, or if it is over.
 func (a *agent) open(ctx context.Context, host string) (*client.Session, error) {
-	c, err := a.all.cluster()
+	ctx, done := context.WithTimeout(ctx, connectTimeout)
+	defer done()
+	c, err := a.all.connect()
+	if s := a.present(nil); s != nil || err != nil {
+		return s, err
+	}
+	s, err := c.Session(ctx, a.all.node, client.Description(a.description(cmp.Or(a.all.agent, host, "agent"))))
 	if err != nil {
 		return nil, err
 	}
-	ctx, done := context.WithTimeout(ctx, connectTimeout)
-	defer done()
-	select {
-	case a.opening <- struct{}{}:
-		defer func() { <-a.opening }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	if s := a.present(); s != nil {
-		return s, nil
-	}
-	s, err := c.Session(ctx, a.all.node, client.Description(description(cmp.Or(a.all.agent, host, "agent"), a.name)))
-	if err != nil {
-		return nil, a.all.nodeError(err)
-	}
+	return a.present(s), nil
+}
+
+// present is the agent's session if it lives, else the one that was started, or nil.
+func (a *agent) present(started *client.Session) *client.Session {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	a.session = s
-	return s, nil
+	switch alive := a.session != nil && a.session.Context().Err() == nil; {
+	case !alive:
+		a.session = started
+	case started != nil: // another call was faster
+		a.all.background(started.Close)
+	}
+	return a.session
 }
 
-func (all *agents) nodeError(err error) error {
-	if errors.Is(err, client.NotFound) {
-		return refuse("The coordination node %s does not exist. Ask the user to create it (signalbox node create), "+
-			"or to set SIGNALBOX_NODE for this server.", quote(all.node))
-	}
-	return err
-}
-
-// present is the agent's session if it lives, else nil.
-func (a *agent) present() *client.Session {
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	if s := a.session; s != nil && s.Context().Err() == nil {
-		return s
-	}
-	return nil
-}
-
-// read is the coordination node for a call that reads, and how the agent sees it.
-func (a *agent) read(ctx context.Context) (*client.Node, view, error) {
-	v := view{prefix: a.all.prefix}
-	if s := a.present(); s != nil {
-		v.self = s.ID()
-	}
-	c, err := a.all.cluster()
+// description is what others see of the agent.
+func (a *agent) description(name string) string {
+	host, _ := os.Hostname()
+	login, err := user.Current()
 	if err != nil {
-		return nil, v, err
+		login = &user.User{Username: "unknown"}
 	}
-	n, err := c.Node(ctx, a.all.node)
-	return n, v, a.all.nodeError(err)
-}
-
-// description is what others see of an agent.
-func description(name, agent string) string {
-	login, host := os.Getenv("USER"), "unknown"
-	if u, err := user.Current(); err == nil {
-		login = u.Username
-	}
-	if h, err := os.Hostname(); err == nil {
-		host = h
-	}
-	text := fmt.Sprintf("%s %s@%s pid %d", clean(name), login, host, os.Getpid())
-	if agent != "" {
-		text += " agent " + agent
+	text := fmt.Sprintf("%s %s@%s pid %d", clean(name), login.Username, host, os.Getpid())
+	if a.name != "" {
+		text += " agent " + a.name
 	}
 	return text
 }
 
-// close ends all sessions, so that what they hold is free, and returns after limit at the latest.
-func (all *agents) close(limit time.Duration) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		all.connecting.Lock()
-		defer all.connecting.Unlock()
-		if all.client != nil {
-			_ = all.client.Close() // a session whose end is not answered ends with its timeout
-		}
-	}()
-	select {
-	case <-ended:
-	case <-time.After(limit):
+// look is called each second, and when something was lost. It returns the length of a pause of the
+// process that ended lately, as when its machine slept; 0 without one.
+func (all *agents) look(now time.Duration) time.Duration {
+	if gap := now - all.looked; all.looked > 0 && gap >= shortestPause {
+		all.resumed, all.pause = now, gap
 	}
+	if all.looked = now; now-all.resumed > pauseCounts {
+		return 0
+	}
+	return all.pause
 }

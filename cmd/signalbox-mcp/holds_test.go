@@ -15,7 +15,7 @@ import (
 func kit(t *testing.T, opts ...servertest.Option) (a *agent, own, other *client.Session) {
 	t.Helper()
 	srv := servertest.Start(t, opts...)
-	a, err := newAgents(t.Context(), settings{}).enter("")
+	a, err := (&agents{ctx: t.Context(), list: make(map[string]*agent)}).enter("")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestCancelledGrantIsGivenBack(t *testing.T) {
 		<-at.done
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if kept, err := a.await(ctx, at, time.Hour, nil); kept || err == nil || len(a.all.own()) != 0 {
+		if kept, err := a.await(ctx, at, time.Hour); kept || err == nil || len(a.all.own()) != 0 {
 			t.Error(kept, err, a.all.own())
 		}
 		for _, name := range names {
@@ -65,7 +65,7 @@ func TestKeptPlaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begin := func() ([]*hold, *attempt) {
+		begin := func() ([]*claim, *attempt) {
 			held, at, err := a.begin(own, []string{"x"}, want{}, true, []client.AcquireOption{client.Exclusive()})
 			if err != nil {
 				t.Fatal(err)
@@ -73,7 +73,7 @@ func TestKeptPlaces(t *testing.T) {
 			return held, at
 		}
 		_, at := begin()
-		if kept, err := a.await(t.Context(), at, time.Millisecond, nil); !kept || err != nil {
+		if kept, err := a.await(t.Context(), at, time.Millisecond); !kept || err != nil {
 			t.Fatal(kept, err)
 		}
 		if own := a.all.own(); len(own) != 1 || own[0].State != "waiting" || own[0].Until == "" {
@@ -88,7 +88,7 @@ func TestKeptPlaces(t *testing.T) {
 			t.Error("the place is not the same")
 		}
 		a.expire(at, before) // the first call's time ends while the second one waits
-		if kept, err := a.await(t.Context(), at, time.Millisecond, nil); !kept || err != nil {
+		if kept, err := a.await(t.Context(), at, time.Millisecond); !kept || err != nil {
 			t.Fatal(kept, err)
 		}
 		if err := l.Release(t.Context()); err != nil {
@@ -103,8 +103,8 @@ func TestKeptPlaces(t *testing.T) {
 			if own := a.all.own(); len(own) != 1 || own[0].State != "held" {
 				t.Error(own)
 			}
-			if state, _ := a.release(t.Context(), "x"); state != "released" {
-				t.Error(state)
+			if n := a.release(t.Context(), "x"); n.State != "released" {
+				t.Error(n)
 			}
 			continue
 		}
@@ -128,7 +128,7 @@ func TestHoldsThatOthersWant(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.await(t.Context(), at, 0, nil); err != nil {
+	if _, err := a.await(t.Context(), at, 0); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -154,15 +154,14 @@ func TestHoldsThatOthersWant(t *testing.T) {
 func TestWarning(t *testing.T) {
 	t.Parallel()
 	a, own, _ := kit(t, servertest.RealTime())
-	a.all.maxHold = time.Hour
 	_, at, err := a.begin(own, []string{"x"}, want{}, false, []client.AcquireOption{client.Exclusive(), client.MaxHold(4 * time.Second)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.await(t.Context(), at, 0, nil); err != nil {
+	if _, err := a.await(t.Context(), at, 0); err != nil {
 		t.Fatal(err)
 	}
-	h := a.holds["x"]
+	h := a.claims["x"]
 	<-h.lease.Ending()
 	lines := strings.Join(a.takeNotices(), "\n")
 	if !h.lease.Held() {
@@ -171,10 +170,14 @@ func TestWarning(t *testing.T) {
 	if !strings.HasPrefix(lines, `"x": its longest time is nearly over: it is released by `) {
 		t.Error(lines)
 	}
-	if text := a.prolong(t.Context(), h); text != nil || time.Until(h.lease.Until()) < time.Minute {
-		t.Error(text, h.lease.Until())
-	}
 	if lines := a.takeNotices(); len(lines) != 0 {
+		t.Error(lines)
+	}
+	if err := h.lease.Extend(t.Context(), 5*time.Second); err != nil {
+		t.Fatal(err)
+	}
+	<-h.lease.Ending()
+	if lines := a.takeNotices(); len(lines) != 1 {
 		t.Error(lines)
 	}
 }

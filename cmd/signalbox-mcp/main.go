@@ -5,6 +5,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,22 +40,21 @@ SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERT, SIGNALBOX_TLS_KEY, SIGNALBOX_TLS_SERVER_NA
 const (
 	maxLine    = 1 << 20                 // bytes of a message of the host
 	endTimeout = 1800 * time.Millisecond // of the sessions' end: the process ends within 2 s
-	maxPrefix  = 200                     // bytes
 )
 
 func main() {
 	signal.Ignore(syscall.SIGPIPE) // a host that does not read must not keep the sessions from being stopped
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	set, err := readSettings(os.Args[1:], os.Getenv)
+	set, err := readSettings(os.Args[1:], os.Getenv("SIGNALBOX_AGENT"))
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Print(help)
-	case errors.Is(err, errVersion):
-		fmt.Println("signalbox-mcp " + release.Current().Version)
 	case err != nil:
 		fmt.Fprintf(os.Stderr, "signalbox-mcp: %v\n  See signalbox-mcp --help.\n", err)
 		os.Exit(2)
+	case set.version:
+		fmt.Println("signalbox-mcp " + release.Current().Version)
 	default:
 		if err := serve(ctx, set); err != nil {
 			fmt.Fprintf(os.Stderr, "signalbox-mcp: %v\n", err)
@@ -65,36 +65,30 @@ func main() {
 
 // settings are what the flags and SIGNALBOX_AGENT say.
 type settings struct {
-	readOnly      bool
-	prefix, agent string
-	maxHold       time.Duration
+	readOnly, version bool
+	prefix, agent     string
+	maxHold           time.Duration
 }
 
-var errVersion = errors.New("the version is asked for")
-
-// readSettings reads the flags, which come before the environment.
-func readSettings(args []string, env func(string) string) (s settings, err error) {
-	fs := flag.NewFlagSet("signalbox-mcp", flag.ContinueOnError)
+// readSettings reads the flags. agent is the default of --agent.
+func readSettings(args []string, agent string) (s settings, err error) {
+	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
 	fs.BoolVar(&s.readOnly, "read-only", false, "")
+	fs.BoolVar(&s.version, "version", false, "")
 	fs.StringVar(&s.prefix, "prefix", "", "")
+	fs.StringVar(&s.agent, "agent", agent, "")
 	fs.DurationVar(&s.maxHold, "max-hold", 4*time.Hour, "")
-	fs.StringVar(&s.agent, "agent", env("SIGNALBOX_AGENT"), "")
-	showVersion := fs.Bool("version", false, "")
 	switch err = fs.Parse(args); {
-	case err != nil && !errors.Is(err, flag.ErrHelp):
-		err = errors.New(strings.ReplaceAll(err.Error(), " -", " --"))
+	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
-	case *showVersion:
-		err = errVersion
+		err = errors.New(strings.ReplaceAll(err.Error(), " -", " --"))
 	case fs.NArg() > 0:
 		err = fmt.Errorf("%q is no flag; signalbox-mcp takes flags only", fs.Arg(0))
 	case s.maxHold < time.Second || s.maxHold > 720*time.Hour:
 		err = fmt.Errorf("--max-hold is %s; give a duration from 1s to 720h", s.maxHold)
 	default:
-		if err = checkText("--prefix", s.prefix, maxPrefix); err == nil {
-			err = checkText("--agent, or SIGNALBOX_AGENT,", s.agent, maxAgentName)
-		}
+		err = cmp.Or(checkText("--prefix", s.prefix, maxQuoted), checkText("--agent, or SIGNALBOX_AGENT,", s.agent, maxAgentName))
 	}
 	return s, err
 }
@@ -103,9 +97,15 @@ func readSettings(args []string, env func(string) string) (s settings, err error
 // of the protocol only.
 func serve(ctx context.Context, set settings) error {
 	ctx, end := context.WithCancel(ctx)
-	all := newAgents(ctx, set)
-	go watchProcess(ctx, &all.pauses, end)
-	transport := &mcp.IOTransport{Reader: input{os.Stdin, end}, Writer: os.Stdout, MaxLineLength: maxLine}
+	defer end()
+	all := &agents{settings: set, ctx: ctx, list: make(map[string]*agent)}
+	go watchProcess(ctx, all, end)
+	input, write := io.Pipe()
+	go func() {
+		_, _ = io.Copy(write, os.Stdin)
+		end() // whatever is under way
+	}()
+	transport := &mcp.IOTransport{Reader: input, Writer: os.Stdout, MaxLineLength: maxLine}
 	session, err := newServer(all).Connect(context.WithoutCancel(ctx), transport, nil)
 	if err == nil {
 		ended := make(chan error, 1)
@@ -116,37 +116,29 @@ func serve(ctx context.Context, set settings) error {
 		}
 	}
 	end() // waits end
-	all.close(endTimeout)
+	time.AfterFunc(endTimeout, func() { os.Exit(1) })
+	all.mu.Lock()
+	c := all.client
+	all.mu.Unlock()
+	if c != nil {
+		_ = c.Close() // a session whose end is not answered ends with its timeout
+	}
 	return err
 }
 
 // watchProcess looks each second whether this process was left to another parent, and notices when
 // it did not run.
-func watchProcess(ctx context.Context, p *pauses, end func()) {
-	parent, tick := os.Getppid(), time.NewTicker(time.Second)
-	defer tick.Stop()
-	for ctx.Err() == nil {
+func watchProcess(ctx context.Context, all *agents, end func()) {
+	parent, tick := os.Getppid(), time.Tick(time.Second)
+	for os.Getppid() == parent {
 		select {
 		case <-ctx.Done():
-		case <-tick.C:
-			if p.look(boottime.Now()); os.Getppid() != parent {
-				end()
-			}
+			return
+		case <-tick:
+			all.mu.Lock()
+			all.look(boottime.Now())
+			all.mu.Unlock()
 		}
 	}
-}
-
-// input is standard input, whose end ends the process, whatever is under way.
-type input struct {
-	*os.File
-	end func()
-}
-
-// Read reads, and notices the end.
-func (in input) Read(p []byte) (int, error) {
-	n, err := in.File.Read(p)
-	if err != nil {
-		in.end()
-	}
-	return n, err
+	end()
 }

@@ -3,11 +3,11 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
 
@@ -30,62 +30,60 @@ held longer. An election is a lock with a note: who holds it leads. The end of t
 	return s
 }
 
+// call is a call of a tool by an agent, whose session it has.
+type call struct {
+	*mcp.CallToolRequest
+	session *client.Session
+}
+
 // addTool adds a tool with arguments of a type. Each answer begins with what the agent has not been
 // told, refusals too.
-func addTool[In any](s *mcp.Server, all *agents, name string, reads bool, about string,
-	run func(*agent, context.Context, *call, In) (*reply, error)) {
+func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *agents, name string, reads bool, about string,
+	run func(*agent, context.Context, call, In) (*reply, error)) {
 	input, no := schemaOf[In](), false
 	tool := &mcp.Tool{
 		Name: name, Description: about, InputSchema: input.Schema(), OutputSchema: schemaOf[reply]().Schema(),
-		Annotations: &mcp.ToolAnnotations{
-			ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no,
-		},
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
 	}
 	s.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-		if all.calls.Add(1) > maxCalls {
-			all.calls.Add(-1)
-			return result(&reply{head: fmt.Sprintf("%d calls are under way. Call again when some are answered.", maxCalls)}, true), nil
-		}
-		defer all.calls.Add(-1)
 		var in In
-		agentName, err := readArguments(req.Params.Arguments, input, &in)
-		a, full := all.enter(agentName)
-		if full != nil {
-			return result(&reply{head: full.Error()}, true), nil
-		}
-		defer a.leave()
+		agentName, wrong := readArguments(req.Params.Arguments, input, &in)
 		r := &reply{}
+		a, err := all.enter(agentName)
 		if err == nil {
-			r, err = run(a, ctx, &call{req, ctx}, in)
-		}
-		if ctx.Err() != nil {
-			return nil, ctx.Err() // nobody reads the answer
+			defer a.leave()
+			if err = wrong; err == nil {
+				err = in.check(all.prefix)
+			}
+			c := call{CallToolRequest: req}
+			if err == nil {
+				c.session, err = a.open(ctx, hostOf(req))
+			}
+			if err == nil {
+				r, err = run(a, ctx, c, in)
+			}
+			if ctx.Err() != nil {
+				return nil, ctx.Err() // nobody reads the answer
+			}
 		}
 		if err != nil {
-			r = &reply{head: view{prefix: all.prefix}.explain(err)}
+			r = &reply{head: explain(err, all.prefix)}
 		}
-		r.Notices = a.takeNotices()
-		return result(r, err != nil), nil
+		if a != nil {
+			r.Notices = a.takeNotices()
+		}
+		text := []mcp.Content{&mcp.TextContent{Text: r.text()}}
+		return &mcp.CallToolResult{Content: text, StructuredContent: r, IsError: err != nil}, nil
 	})
 }
 
-func result(r *reply, refused bool) *mcp.CallToolResult {
-	res := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: r.text()}}, IsError: refused}
-	if !refused {
-		res.StructuredContent = r
-	}
-	return res
-}
-
 func schemaOf[T any]() *jsonschema.Resolved {
-	schema, err := jsonschema.For[T](nil)
-	if err == nil {
-		var resolved *jsonschema.Resolved
-		if resolved, err = schema.Resolve(nil); err == nil {
-			return resolved
-		}
+	schema, _ := jsonschema.For[T](nil)
+	resolved, err := schema.Resolve(nil)
+	if err != nil {
+		panic(err) // a mistake in the type
 	}
-	panic(err) // a mistake in the type
+	return resolved
 }
 
 // readArguments reads arguments, and returns the agent that they name.
@@ -103,40 +101,29 @@ func readArguments(raw json.RawMessage, schema *jsonschema.Resolved, in any) (ag
 		err = checkText("agent", agent, maxAgentName)
 	}
 	if err != nil {
-		return "", refuse("The arguments are wrong: %s. Call again as the tool's schema says.", clean(err.Error()))
+		return "", refuse("The arguments are wrong: %s. Call again as the tool's schema says.", plain(err))
 	}
 	return agent, nil
 }
 
-// call is a call of a tool.
-type call struct {
-	req *mcp.CallToolRequest
-	ctx context.Context
-}
-
-// host is how the host calls itself.
-func (c *call) host() string {
-	if p := c.req.Session.InitializeParams(); p != nil && p.ClientInfo != nil {
+// hostOf is how the host calls itself.
+func hostOf(req *mcp.CallToolRequest) string {
+	if p := req.Session.InitializeParams(); p != nil && p.ClientInfo != nil {
 		return p.ClientInfo.Name
 	}
 	return ""
 }
 
-// longestWait is how long the call may wait: hosts that get progress cut it later.
-func (c *call) longestWait() time.Duration {
-	if c.req.Params.GetProgressToken() == nil {
-		return maxWait
-	}
-	return maxProgressWait
-}
-
-// progress tells a host that asked for it that the call waits.
-func (c *call) progress(waited, wait time.Duration, names []string) {
-	if token := c.req.Params.GetProgressToken(); token != nil {
-		// A host that has gone is noticed elsewhere.
-		_ = c.req.Session.NotifyProgress(c.ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: token, Progress: waited.Seconds(), Total: wait.Seconds(),
-			Message: "waiting for " + quoteAll(names),
-		})
+// progress tells a host that asked for it that a call waits, until ctx ends.
+func (c call) progress(ctx context.Context, wait time.Duration, names []string) {
+	token, began, tick := c.Params.GetProgressToken(), time.Now(), time.Tick(progressTime)
+	for token != nil {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick: // a host that has gone is noticed elsewhere
+			_ = c.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{ProgressToken: token,
+				Progress: time.Since(began).Seconds(), Total: wait.Seconds(), Message: "waiting for " + quoteAll(names)})
+		}
 	}
 }

@@ -107,7 +107,7 @@ func TestSemaphores(t *testing.T) {
 		want string
 	}{
 		{args{"names": []string{"gpu"}, "agent": "sub"}, "Give units"},
-		{args{"names": []string{"none"}, "units": 1}, "No such semaphore"},
+		{args{"names": []string{"none"}, "units": 1}, "No semaphore"},
 		{args{"names": []string{"gpu"}, "units": 9, "agent": "sub"}, "other arguments"},
 		{args{"names": []string{"gpu"}, "units": 1}, "in another way"},
 	} {
@@ -394,7 +394,7 @@ func TestWrongArguments(t *testing.T) {
 		{"lock", args{"names": []string{"x"}, "units": -1}, "wrong"},
 		{"lock", args{"names": []string{"x"}, "units": 1.5}, "wrong"},
 		{"lock", args{"names": []string{"x"}, "units": 1, "mode": "shared"}, "Leave one out"},
-		{"lock", args{"names": []string{"x"}, "labels": strings.Split("a b c d e f g h i", " ")}, "at most 8"},
+		{"lock", args{"names": []string{"x"}, "labels": strings.Split("a b c d e f g h i", " ")}, "other arguments"},
 		{"lock", args{"names": []string{"x"}, "labels": []string{"a b"}}, "other arguments"},
 		{"lock", args{"names": []string{"x"}, "wait_seconds": -1}, "0 to 3600"},
 		{"lock", args{"names": []string{"x"}, "wait_seconds": 3601}, "0 to 3600"},
@@ -421,7 +421,7 @@ func TestWrongArguments(t *testing.T) {
 	}
 	h.lock(args{"names": many[:16]})
 	h.lock(args{"names": many[16:31], "agent": "sub"})
-	if s := h.call("lock", args{"names": []string{"p", "q"}}); !s.refused || !strings.Contains(s.text, "at most 32") {
+	if s := h.call("lock", args{"names": []string{"p", "q"}}); !s.refused || !strings.Contains(s.text, "of 32") {
 		t.Error(s.text)
 	}
 	if s := h.call("release", args{"all": true}); len(s.Names) != 16 {

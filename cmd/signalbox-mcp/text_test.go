@@ -20,9 +20,6 @@ func TestQuote(t *testing.T) {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
 	}
-	if got := clean(`a"\b`); got != `a"\b` {
-		t.Error(got)
-	}
 }
 
 func TestCompose(t *testing.T) {
@@ -74,9 +71,9 @@ func TestLossReason(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		{client.ErrMaxHold, 0, "as long as it may be"}, {client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "an operator"},
+		{client.ErrMaxHold, 0, "as long as it may be"}, {client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "lost"},
 		{client.ErrNotRenewed, 0, "no instance"}, {client.ErrNotRenewed, 34 * time.Second, "slept, or this process was stopped, for 34s"},
-		{client.ErrSessionExpired, 0, "the cluster ended"}, {errors.New("other\n"), 0, `other\n`},
+		{client.ErrSessionExpired, 0, "an operator ended it"}, {errors.New("other\n"), 0, `other\n`},
 	} {
 		if got := lossReason(x.err, x.pause); !strings.Contains(got, x.want) {
 			t.Errorf("%v: %s", x.err, got)
@@ -85,7 +82,7 @@ func TestLossReason(t *testing.T) {
 }
 
 func TestPauses(t *testing.T) {
-	var p pauses
+	var p agents
 	for _, x := range []struct{ now, want time.Duration }{{100, 0}, {101, 0}, {104, 0}, {140, 36}, {141, 36}, {145, 36}, {149, 36}, {153, 36}, {157, 36}, {161, 36}, {165, 36}, {169, 36}, {171, 0}, {172, 0}} {
 		if got := p.look(x.now * time.Second); got != x.want*time.Second {
 			t.Errorf("%d: %s", x.now, got)
@@ -96,7 +93,6 @@ func TestPauses(t *testing.T) {
 // TestSentences: others' texts are quoted, names outside the prefix are not shown, and a deadlock
 // is named first.
 func TestSentences(t *testing.T) {
-	v := view{prefix: "team/", self: 1}
 	at := time.Date(2026, 1, 2, 12, 3, 0, 0, time.UTC)
 	steps := []client.WaitStep{
 		{Session: 1, Description: "me", Name: "team/a", By: 2, ByDescription: "b\nc", Holds: true, BySince: at},
@@ -104,8 +100,8 @@ func TestSentences(t *testing.T) {
 	}
 	q := &client.QueueStatus{Limit: client.Max, Holders: []client.Owner{{Session: 2, Description: "b\nc", Since: at, Data: []byte("n\n")}},
 		Deadlock: &client.Deadlock{Sessions: []uint64{1, 2}, Steps: steps, Confirmed: true}}
-	text := strings.Join(v.sentences("a", q), "\n")
-	want := `Deadlock, and this agent is in it: release what you hold, then lock all names in one call.
+	text := strings.Join(words("team/", 1).Explain("team/a", 1, q), "\n")
+	want := `Deadlock, and the session that asks is in it: release what you hold, then lock all names in one call.
 This agent waits for "a", which "b\nc" holds since 2026-01-02T12:03:00Z.
 "b\nc" waits for a name that is not shown here, where This agent is ahead.
 "b\nc" holds "a" since 2026-01-02T12:03:00Z, with the note "n\n".`
@@ -115,7 +111,6 @@ This agent waits for "a", which "b\nc" holds since 2026-01-02T12:03:00Z.
 }
 
 func TestExplain(t *testing.T) {
-	v := view{prefix: "team/"}
 	for _, x := range []struct {
 		err  error
 		want string
@@ -124,26 +119,25 @@ func TestExplain(t *testing.T) {
 		{client.ErrUnreachable, "signalbox dev"}, {client.ErrHandshake, "SIGNALBOX_ variables"}, {client.ErrSessionExpired, "Call again"},
 		{refuse("no %d", 1), "no 1"}, {errors.New("odd"), "ask the user. (odd)"},
 	} {
-		if got := v.explain(x.err); !strings.Contains(got, x.want) || strings.Contains(got, "team/") {
+		if got := explain(x.err, "team/"); !strings.Contains(got, x.want) || strings.Contains(got, "team/") {
 			t.Errorf("%v: %s", x.err, got)
 		}
 	}
 }
 
 func TestSettings(t *testing.T) {
-	none := func(string) string { return "" }
 	for _, x := range []struct{ args, want string }{
 		{"--nothing", "--nothing"}, {"serve", "takes flags only"}, {"--max-hold 0", "1s to 720h"}, {"--max-hold 721h", "1s to 720h"},
 		{"--max-hold 999ms", "1s to 720h"}, {"--max-hold long", "--max-hold"}, {"--prefix " + strings.Repeat("x", 201), "at most 200"},
 		{"--prefix a\u202e", "cannot be shown"}, {"--agent " + strings.Repeat("x", 65), "at most 64"}, {"--read-only=maybe", "--read-only"},
-		{"--version", "version"}, {"--help", "help"},
+		{"--help", "help"},
 	} {
-		if _, err := readSettings(strings.Fields(x.args), none); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := readSettings(strings.Fields(x.args), ""); err == nil || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.args, err)
 		}
 	}
-	s, err := readSettings([]string{"--prefix", "p/", "--read-only"}, func(string) string { return "env" })
-	if err != nil || s != (settings{true, "p/", "env", 4 * time.Hour}) {
+	s, err := readSettings([]string{"--prefix", "p/", "--read-only"}, "env")
+	if err != nil || s != (settings{true, false, "p/", "env", 4 * time.Hour}) {
 		t.Error(s, err)
 	}
 }

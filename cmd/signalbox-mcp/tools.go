@@ -12,17 +12,17 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 )
 
 const (
-	maxCalls        = 64
 	maxWait         = 50 * time.Second  // of a call
 	maxProgressWait = 100 * time.Second // of a call whose host gets progress
+	progressTime    = 5 * time.Second   // how often
 	maxWaitSeconds  = 3600
 	maxNote         = 200  // bytes
 	maxName         = 1024 // bytes, with the prefix
-	maxLabels       = 8
-	maxEntries      = 20 // holders and waiters of a name in an answer
+	maxEntries      = 20   // holders and waiters of a name in an answer
 	pageSize        = 50
 )
 
@@ -53,7 +53,8 @@ type listIn struct {
 	Agent  string `json:"agent,omitempty" jsonschema:"the sub-agent that asks"`
 }
 
-// reply is the answer of all tools. Its text has all of head and todo, and of the names what fits.
+// reply is the answer of all tools. Its text has all of notices, head and todo, and of the names'
+// sentences what fits.
 type reply struct {
 	Notices []string `json:"notices,omitempty" jsonschema:"read first: what was lost, and what others want back"`
 	State   string   `json:"state,omitempty" jsonschema:"of lock: held, waiting (the place is kept), not_acquired (nothing new is held)"`
@@ -62,7 +63,6 @@ type reply struct {
 	Next    string   `json:"next,omitempty" jsonschema:"of list_locks: call again with this as after"`
 
 	head, todo string
-	more       []string
 }
 
 type name struct {
@@ -90,53 +90,23 @@ type entry struct {
 
 // text is the answer as a model reads it.
 func (r *reply) text() string {
-	details := slices.Clone(r.more)
+	var sentences []string
 	for _, n := range slices.Concat(r.Yours, r.Names) {
-		details = append(details, n.lines()...)
+		sentences = append(sentences, n.Why...)
 	}
-	return compose(append(slices.Clone(r.Notices), r.head), details, r.todo)
-}
-
-// lines are a name's in the text.
-func (n *name) lines() []string {
-	line := ""
-	switch {
-	case n.State == "held":
-		line = fmt.Sprintf("You hold %s with token %d since %s", quote(n.Name), n.Token, n.Since)
-		if len(n.Slots) > 0 {
-			line += ", slots " + quoteAll(n.Slots[:min(maxEntries, len(n.Slots))])
-		}
-		if n.Until != "" {
-			line += ", until " + n.Until + " at the latest"
-		}
-	case n.State == "waiting":
-		line = "Waiting for " + quote(n.Name)
-	case len(n.Why) > 0:
-		return n.Why
-	case n.Holding > 0 && len(n.Holders) > 0:
-		line = fmt.Sprintf("%s: held by %s since %s", quote(n.Name), quote(n.Holders[0].Who), n.Holders[0].Since)
-	default:
-		line = quote(n.Name) + ": " + n.State
-	}
-	if n.Agent != "" {
-		line += " for the agent " + quote(n.Agent)
-	}
-	if n.Waiters > 0 {
-		line += fmt.Sprintf("; %d wait", n.Waiters)
-	}
-	return append([]string{line + "."}, n.Why...)
+	return compose(append(slices.Clone(r.Notices), r.head), sentences, r.todo)
 }
 
 // checkNames reports what is wrong with names.
-func (all *agents) checkNames(names []string, most int) error {
+func checkNames(prefix string, names []string, most int) error {
 	if len(names) == 0 || len(names) > most {
 		return refuse("%d names are given. Give 1 to %d.", len(names), most)
 	}
 	for i, n := range names {
 		switch {
-		case n == "" || len(all.prefix)+len(n) > maxName:
-			return refuse("The name %s has %d bytes. Give 1 to %d.", quote(n), len(n), maxName-len(all.prefix))
-		case strings.HasPrefix(all.prefix+n, client.ConfigPrefix):
+		case n == "" || len(prefix)+len(n) > maxName:
+			return refuse("The name %s has %d bytes. Give 1 to %d.", quote(n), len(n), maxName-len(prefix))
+		case strings.HasPrefix(prefix+n, client.ConfigPrefix):
 			return refuse("%s is the name of a configuration, which cannot be locked.", quote(n))
 		case slices.Contains(names[:i], n):
 			return refuse("The name %s is given twice. Give it once.", quote(n))
@@ -145,75 +115,65 @@ func (all *agents) checkNames(names []string, most int) error {
 	return nil
 }
 
-// want checks how names are wanted, and returns the options of the acquire.
-func (in *lockIn) want(maxHold time.Duration) (w want, opts []client.AcquireOption, err error) {
-	labels := slices.Sorted(slices.Values(in.Labels))
-	w = want{in.Mode == "shared", 0, strings.Join(labels, ",")}
-	opts = []client.AcquireOption{client.Data(in.Note), client.MaxHold(maxHold)}
-	ofSemaphore := in.Units != nil || len(labels) > 0
+func (in lockIn) check(prefix string) error {
 	switch {
 	case in.Mode != "" && in.Mode != "exclusive" && in.Mode != "shared":
-		err = refuse("The mode %s is unknown. Give exclusive or shared.", quote(in.Mode))
-	case ofSemaphore && in.Mode != "":
-		err = refuse("mode is of locks, units and labels are of semaphores. Leave one out.")
+		return refuse("The mode %s is unknown. Give exclusive or shared.", quote(in.Mode))
+	case in.Mode != "" && (in.Units != nil || len(in.Labels) > 0):
+		return refuse("mode is of locks, units and labels are of semaphores. Leave one out.")
 	case in.Units != nil && *in.Units == 0:
-		err = refuse("units is 0. Give 1 or more.")
-	case len(labels) > maxLabels:
-		err = refuse("%d labels are given. Give at most %d.", len(labels), maxLabels)
+		return refuse("units is 0. Give 1 or more.")
 	case in.WaitSeconds < 0 || in.WaitSeconds > maxWaitSeconds:
-		err = refuse("wait_seconds is %d. Give 0 to %d.", in.WaitSeconds, maxWaitSeconds)
+		return refuse("wait_seconds is %d. Give 0 to %d.", in.WaitSeconds, maxWaitSeconds)
 	case len(in.Note) > maxNote:
-		err = refuse("The note has %d bytes. Give at most %d.", len(in.Note), maxNote)
-	case ofSemaphore:
+		return refuse("The note has %d bytes. Give at most %d.", len(in.Note), maxNote)
+	}
+	return checkNames(prefix, in.Names, client.MaxNames)
+}
+
+// lock locks names, waits for them, or goes on waiting.
+func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
+	w := want{shared: in.Mode == "shared", labels: strings.Join(slices.Sorted(slices.Values(in.Labels)), ",")}
+	opts := []client.AcquireOption{client.Data(in.Note), client.MaxHold(a.all.maxHold)}
+	switch {
+	case in.Units != nil || len(in.Labels) > 0:
 		if w.units = 1; in.Units != nil {
 			w.units = *in.Units
 		}
-		opts = append(opts, client.Count(w.units), client.Labels(labels...))
+		opts = append(opts, client.Count(w.units), client.Labels(in.Labels...))
 	case w.shared:
 		opts = append(opts, client.Shared())
 	default:
 		opts = append(opts, client.Exclusive())
 	}
-	return w, opts, err
-}
-
-// lock locks names, waits for them, or goes on waiting.
-func (a *agent) lock(ctx context.Context, c *call, in lockIn) (*reply, error) {
-	w, opts, err := in.want(a.all.maxHold)
-	if err == nil {
-		err = a.all.checkNames(in.Names, client.MaxNames)
+	longest := maxWait
+	if c.Params.GetProgressToken() != nil {
+		longest = maxProgressWait
 	}
-	if err != nil {
-		return nil, err
-	}
-	s, err := a.open(ctx, c.host())
-	if err != nil {
-		return nil, err
-	}
-	wait := min(time.Duration(in.WaitSeconds)*time.Second, c.longestWait())
+	wait := min(time.Duration(in.WaitSeconds)*time.Second, longest)
 	keeps := len(in.Names) == 1 && wait > 0
 	if !keeps { // the server ends the wait
 		opts = append(opts, client.Wait(wait))
 	}
-	held, t, err := a.begin(s, in.Names, w, keeps, opts)
-	r := &reply{}
+	held, t, err := a.begin(c.session, in.Names, w, keeps, opts)
 	for _, h := range held {
-		r.more = append(r.more, a.prolong(ctx, h)...)
+		_ = h.lease.Extend(ctx, a.all.maxHold) // until says for how long it is held
 	}
 	kept := false
 	if t != nil {
-		kept, err = a.await(ctx, t, wait, func(waited time.Duration) { c.progress(waited, wait, in.Names) })
+		waits, end := context.WithCancel(ctx)
+		go c.progress(waits, wait, in.Names)
+		kept, err = a.await(ctx, t, wait)
+		end()
 	}
-	switch {
+	switch missing := errors.Is(err, client.NotFound); {
 	case err == nil && !kept:
-		a.holding(r, in.Names)
-		return r, nil
+		return a.holding(in.Names), nil
 	case kept || errors.Is(err, client.ErrNotAcquired):
-		a.waiting(ctx, r, in.Names)
-		return r, nil
-	case w.units > 0 && errors.Is(err, client.NotFound):
-		return nil, refuse("No such semaphore is there: %s. Without units and labels the name itself is locked.", quoteAll(in.Names))
-	case w.units > 0 && errors.Is(err, client.PreconditionFailed):
+		return a.waiting(ctx, c.session, in.Names), nil
+	case missing && w.units > 0:
+		return nil, refuse("No semaphore is there: %s. Without units and labels the name itself is locked.", quoteAll(in.Names))
+	case errors.Is(err, client.PreconditionFailed) && w.units > 0:
 		return nil, refuse("Not a semaphore, but a lock: %s. Leave units and labels out.", quoteAll(in.Names))
 	case errors.Is(err, client.PreconditionFailed):
 		return nil, refuse("A semaphore with units: %s. Give units, 1 or more.", quoteAll(in.Names))
@@ -222,52 +182,39 @@ func (a *agent) lock(ctx context.Context, c *call, in lockIn) (*reply, error) {
 }
 
 // holding answers that names are held.
-func (a *agent) holding(r *reply, names []string) {
+func (a *agent) holding(names []string) *reply {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	r.State, r.head = "held", "Locked."
-	r.todo = "Send the token with each write that can check it. Release when you are done."
+	r := &reply{State: "held", head: "Locked.", todo: "Send the token with each write that checks it. Release when you are done."}
 	for _, n := range names {
 		x := a.own(n)
 		if r.Names = append(r.Names, x); x.State != "held" {
 			r.State, r.head, r.todo = "not_acquired", "NOT all are held: some were lost at once.", "Call lock again."
 		}
 	}
-}
-
-// own is what the agent has of a name.
-func (a *agent) own(n string) name {
-	x := name{Name: n, Agent: a.name, State: "not_held"}
-	if h, t := a.holds[n], a.attempts[n]; h != nil {
-		x.State, x.Token, x.Slots = "held", h.lease.Token(), h.lease.Slots()
-		x.Since, x.Until = stamp(h.since), stamp(h.lease.Until())
-	} else if t != nil {
-		x.State, x.Until = "waiting", stamp(t.until)
-	}
-	return x
+	return r
 }
 
 // waiting answers that names are not held, why, and that a place is kept.
-func (a *agent) waiting(ctx context.Context, r *reply, names []string) {
+func (a *agent) waiting(ctx context.Context, s *client.Session, names []string) *reply {
 	ctx, done := context.WithTimeout(ctx, connectTimeout)
 	defer done()
-	n, v, err := a.read(ctx)
-	r.Names = make([]name, len(names))
+	r := &reply{
+		State: "not_acquired", head: "NOT locked: nothing new is held.", Names: make([]name, len(names)),
+		todo: isData + " Do other work and call lock later, or with wait_seconds to wait in the queue.",
+	}
 	var reading sync.WaitGroup
-	for i := range names {
+	for i, n := range names {
 		reading.Go(func() {
-			if err != nil || a.describe(ctx, n, v, names[i], &r.Names[i]) != nil {
-				r.Names[i] = name{Name: names[i], State: "taken", Why: []string{
-					"Why " + quote(names[i]) + " is not free is not known: the cluster did not answer in time.",
-				}}
+			if r.Names[i] = (name{Name: n}); a.describe(ctx, s, &r.Names[i]) != nil {
+				unknown := "Who holds " + quote(n) + " is not known: the cluster did not answer in time."
+				r.Names[i] = name{Name: n, State: "taken", Why: []string{unknown}}
 			}
 		})
 	}
 	reading.Wait()
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	r.State, r.head = "not_acquired", "NOT locked: nothing new is held."
-	r.todo = isData + " Do other work and call lock later, or with wait_seconds to wait in the queue."
 	for i := range r.Names {
 		x := &r.Names[i]
 		if own := a.own(x.Name); own.State == "held" {
@@ -278,24 +225,25 @@ func (a *agent) waiting(ctx context.Context, r *reply, names []string) {
 			r.todo = isData + " Call lock with the same arguments to go on waiting, or release to leave the queue."
 		}
 	}
+	return r
 }
 
 // describe explains a name.
-func (a *agent) describe(ctx context.Context, n *client.Node, v view, short string, x *name) error {
-	*x = name{Name: short, State: "free"}
+func (a *agent) describe(ctx context.Context, s *client.Session, x *name) error {
+	x.State = "free"
 	a.all.mu.Lock()
-	session := uint64(0) // one that would wait now: the queue ahead of it is all
-	if a.attempts[short] != nil {
-		session = v.self
+	asks := uint64(0) // a session that would wait now: the queue ahead of it is all
+	if c := a.claims[x.Name]; c != nil && c.lease == nil {
+		asks = s.ID()
 	}
 	a.all.mu.Unlock()
-	q, err := n.ExplainWait(ctx, v.prefix+short, session)
+	q, err := s.Node().ExplainWait(ctx, a.all.prefix+x.Name, asks)
 	if errors.Is(err, client.NotFound) {
 		return nil
 	} else if err != nil {
 		return err
 	}
-	queue := q.Ahead
+	queue, slots := q.Ahead, gateway.FreeSlots(q)
 	if q.Waiting {
 		queue = append(slices.Clone(queue), q.Own)
 	}
@@ -308,45 +256,45 @@ func (a *agent) describe(ctx context.Context, n *client.Node, v view, short stri
 	if x.Holding, x.Waiters = uint64(len(q.Holders)), uint64(len(queue)); x.Holding+x.Waiters > 0 {
 		x.State = "taken"
 	}
-	slots := freeSlots(q)
-	x.Slots, x.Position, x.Why = slots[:min(maxEntries, len(slots))], q.Position, v.sentences(short, q)
+	x.Slots, x.Position = slots[:min(maxEntries, len(slots))], q.Position
+	x.Why = words(a.all.prefix, s.ID()).Explain(a.all.prefix+x.Name, s.ID(), q)
 	return nil
 }
 
-// releaseNames releases names, or all that the agent has.
-func (a *agent) releaseNames(ctx context.Context, _ *call, in releaseIn) (*reply, error) {
-	if in.All == (len(in.Names) > 0) {
-		return nil, refuse("Give either names, or all as true.")
+func (in releaseIn) check(prefix string) error {
+	switch {
+	case in.All == (len(in.Names) > 0):
+		return refuse("Give either names, or all as true.")
+	case in.All:
+		return nil
 	}
+	return checkNames(prefix, in.Names, maxHolds)
+}
+
+// releaseNames releases names, or all that the agent has.
+func (a *agent) releaseNames(ctx context.Context, _ call, in releaseIn) (*reply, error) {
 	if in.All {
 		a.all.mu.Lock()
-		in.Names = append(slices.Sorted(maps.Keys(a.holds)), slices.Sorted(maps.Keys(a.attempts))...)
+		in.Names = slices.Sorted(maps.Keys(a.claims))
 		a.all.mu.Unlock()
-	} else if err := a.all.checkNames(in.Names, maxHolds); err != nil {
-		return nil, err
 	}
 	ctx, done := context.WithTimeout(ctx, connectTimeout)
 	defer done()
 	r := &reply{head: fmt.Sprintf("Asked to release %d names.", len(in.Names)), todo: "Lock a name again before you use it."}
 	for _, n := range in.Names {
-		state, text := a.release(ctx, n)
-		r.Names = append(r.Names, name{Name: n, State: state, Why: []string{text}})
+		r.Names = append(r.Names, a.release(ctx, n))
 	}
 	return r, nil
 }
 
+func (in whoIn) check(prefix string) error { return checkNames(prefix, []string{in.Name}, 1) }
+
 // whoHolds explains a name.
-func (a *agent) whoHolds(ctx context.Context, _ *call, in whoIn) (*reply, error) {
-	if err := a.all.checkNames([]string{in.Name}, 1); err != nil {
-		return nil, err
-	}
+func (a *agent) whoHolds(ctx context.Context, c call, in whoIn) (*reply, error) {
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
-	r := &reply{Names: make([]name, 1), todo: isData}
-	n, v, err := a.read(ctx)
-	if err == nil {
-		err = a.describe(ctx, n, v, in.Name, &r.Names[0])
-	}
+	r := &reply{Names: []name{{Name: in.Name}}, todo: isData}
+	err := a.describe(ctx, c.session, &r.Names[0])
 	r.head = fmt.Sprintf("%s: %d hold it, %d wait.", quote(in.Name), r.Names[0].Holding, r.Names[0].Waiters)
 	if r.Names[0].State == "free" {
 		r.todo = "It is free: call lock to hold it."
@@ -354,20 +302,19 @@ func (a *agent) whoHolds(ctx context.Context, _ *call, in whoIn) (*reply, error)
 	return r, err
 }
 
+func (in listIn) check(prefix string) error {
+	if most := maxName - len(prefix); len(in.Prefix) > most || len(in.After) > most {
+		return refuse("prefix or after is longer than a name, which has at most %d bytes.", most)
+	}
+	return nil
+}
+
 // listLocks lists names, and what the agents of this server have. Configurations are no locks, and
 // a name that is not UTF-8 cannot be given by an agent: they are left out.
-func (a *agent) listLocks(ctx context.Context, _ *call, in listIn) (*reply, error) {
-	prefix := a.all.prefix
-	if len(prefix)+max(len(in.Prefix), len(in.After)) > maxName {
-		return nil, refuse("prefix or after is longer than a name, which has at most %d bytes.", maxName-len(prefix))
-	}
+func (a *agent) listLocks(ctx context.Context, c call, in listIn) (*reply, error) {
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
-	r := &reply{todo: isData + " Call who_holds for one of them."}
-	n, _, err := a.read(ctx)
-	if err != nil {
-		return nil, err
-	}
+	r, n, prefix := &reply{todo: isData + " Call who_holds for one of them."}, c.session.Node(), a.all.prefix
 	for x, err := range n.List(ctx, prefix+in.Prefix, client.After(prefix+in.After)) {
 		if err != nil {
 			return nil, err
@@ -376,7 +323,8 @@ func (a *agent) listLocks(ctx context.Context, _ *call, in listIn) (*reply, erro
 			continue
 		}
 		if len(r.Names) == pageSize {
-			r.Next, r.todo = r.Names[pageSize-1].Name, isData+" There are more: call list_locks with next of the structured answer as after."
+			r.Next = r.Names[pageSize-1].Name
+			r.todo = fmt.Sprintf("%s There are more: call list_locks with %s as after.", isData, quote(r.Next))
 			break
 		}
 		r.Names = append(r.Names, name{Name: x.Name[len(prefix):], State: "free", Holding: x.NumOwners, Waiters: x.NumWaiters})
@@ -384,15 +332,18 @@ func (a *agent) listLocks(ctx context.Context, _ *call, in listIn) (*reply, erro
 	var reading sync.WaitGroup
 	for i := range r.Names {
 		x := &r.Names[i]
-		if x.Holding == 0 {
-			continue
-		}
 		reading.Go(func() {
-			sem, err := n.Describe(ctx, prefix+x.Name, client.IncludeOwners(), client.MaxItems(1))
-			if x.State = "taken"; err == nil && len(sem.Owners) > 0 { // else it is free by now
-				o := sem.Owners[0]
-				x.Holders = []entry{{clean(o.Description), clean(string(o.Data)), stamp(o.Since), nil}}
+			text := ": free"
+			if x.Holding > 0 {
+				x.State, text = "taken", ": held"
+				sem, err := n.Describe(ctx, prefix+x.Name, client.IncludeOwners(), client.MaxItems(1))
+				if err == nil && len(sem.Owners) > 0 { // else it is free by now
+					o := sem.Owners[0]
+					x.Holders = []entry{{clean(o.Description), clean(string(o.Data)), stamp(o.Since), nil}}
+					text += " by " + quote(o.Description) + " since " + stamp(o.Since)
+				}
 			}
+			x.Why = []string{fmt.Sprintf("%s%s; %d wait.", quote(x.Name), text, x.Waiters)}
 		})
 	}
 	reading.Wait()
@@ -408,7 +359,7 @@ func (all *agents) own() (list []name) {
 	for _, agentName := range slices.Sorted(maps.Keys(all.list)) {
 		a := all.list[agentName]
 		a.sweep()
-		for _, n := range append(slices.Sorted(maps.Keys(a.holds)), slices.Sorted(maps.Keys(a.attempts))...) {
+		for _, n := range slices.Sorted(maps.Keys(a.claims)) {
 			list = append(list, a.own(n))
 		}
 	}
