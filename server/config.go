@@ -69,8 +69,9 @@ type Config struct {
 	ClusterTLS certs.Files
 
 	// ConsoleTLS are the files for a console that the program serves beside the instance: see
-	// [Server.ConsoleTLS]. Changed files count for new connections within seconds.
-	ConsoleTLS certs.Files
+	// [Server.ConsoleTLS]. HTTPTLS are those for its locks by HTTP. Changed files count for new
+	// connections within seconds.
+	ConsoleTLS, HTTPTLS certs.Files
 
 	// Advertise is the address that clients are told to connect to, host:port; default Listen. Set
 	// it if clients reach the instance by another one: if it listens on all interfaces, behind a

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/certs"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -47,12 +49,22 @@ func (s *Server) ReloadCertificates() error { return s.certs.reload() }
 
 // ConsoleTLS is the configuration of a listener with the certificate of Config.ConsoleTLS; nil:
 // there is none.
-func (s *Server) ConsoleTLS() *tls.Config {
-	if s.certs.console == nil {
+func (s *Server) ConsoleTLS() *tls.Config { return listenerTLS(s.certs.console) }
+
+// HTTPTLS is the configuration of a listener with the certificate of Config.HTTPTLS; nil: there is
+// none.
+func (s *Server) HTTPTLS() *tls.Config { return listenerTLS(s.certs.http) }
+
+func listenerTLS(c *certs.Certs) *tls.Config {
+	if c == nil {
 		return nil
 	}
-	return s.certs.console.Server()
+	return c.Server()
 }
+
+// CollectMetrics has f called at each scrape: it writes the metrics of what the program serves
+// beside the instance.
+func (s *Server) CollectMetrics(f func(*metrics.Page)) { s.metrics.Collect(f) }
 
 // Instance is the instance's number in its cluster.
 func (s *Server) Instance() uint64 { return s.instance }

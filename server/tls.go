@@ -38,6 +38,7 @@ type certificates struct {
 	clients   *certs.Certs // of clients' TLS; nil: there is none
 	instances *certs.Certs // of instances' TLS; nil: there is none
 	console   *certs.Certs // of the console's TLS; nil: there is none
+	http      *certs.Certs // of the TLS of locks by HTTP; nil: there is none
 }
 
 // open reads those that the configuration names.
@@ -59,6 +60,11 @@ func (x *certificates) open(c *Config, log *slog.Logger) (err error) {
 			return fmt.Errorf("TLS of the console: %w", err)
 		}
 	}
+	if c.HTTPTLS != (certs.Files{}) {
+		if x.http, err = certs.Open(c.HTTPTLS, log); err != nil {
+			return fmt.Errorf("TLS of locks by HTTP: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -72,6 +78,9 @@ func (x *certificates) each(visit func(whose string, c *certs.Certs)) {
 	}
 	if x.console != nil {
 		visit("console", x.console)
+	}
+	if x.http != nil {
+		visit("http", x.http)
 	}
 }
 

@@ -54,7 +54,7 @@ var layers = []struct {
 	{"server/operator", []string{"server/operator", "server/auth", "server/audit", "server/governor", "shard/meta", "protocol"}},
 	{"server/web", []string{"server/web", "server/clienthost"}},
 	{"server/console", []string{"server/console", "server/clienthost", "server/web", "client", "protocol"}},
-	{"server/httpapi", []string{"server/httpapi", "server/clienthost", "server/web", "client", "protocol"}},
+	{"server/httpapi", []string{"server/httpapi", "server/clienthost", "server/metrics", "server/web", "client", "protocol"}},
 	{"server", []string{"server", "shard", "client", "protocol"}},
 	{"loadgen", []string{"loadgen", "client", "protocol"}},
 	{"bench/limits", []string{"shard/replica/wal"}},

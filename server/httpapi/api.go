@@ -17,6 +17,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -66,6 +67,7 @@ type API struct {
 	cfg     Config
 	clients *gateway.Clients[*callers]
 	held    atomic.Int64 // requests
+	counts  counts
 	ctx     context.Context
 	stop    context.CancelFunc
 
@@ -85,6 +87,7 @@ func New(cfg Config) (*API, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
 	a := &API{cfg: cfg, sessions: make(map[gateway.CreateID]*session), own: make(map[string]int)}
+	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{
 		Client: cfg.Client, Purpose: "rate limits of HTTP callers", Logger: cfg.Log,
@@ -103,9 +106,15 @@ func Server(a *API, log *slog.Logger) *http.Server {
 	return srv
 }
 
-// LimitListener accepts at most 12,000 connections at a time, see web.LimitListener.
+// LimitListener accepts at most 12,000 connections at a time, and no more than half of the files
+// that the process may open, see web.LimitListener.
 func LimitListener(l net.Listener) net.Listener {
-	return web.LimitListener(l, connections, "this gateway has too many connections; use another one")
+	most := connections
+	var files syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files) == nil && uint64(files.Cur)/2 < connections {
+		most = int(files.Cur / 2)
+	}
+	return web.LimitListener(l, most, "this gateway has too many connections; use another one")
 }
 
 // Stop ends waits with 503, and refuses new requests: their callers go on at another gateway.
@@ -179,28 +188,31 @@ type call struct {
 	body    []byte
 	streams bool   // events are asked for
 	explain uint64 // session whose wait is explained
+	status  int    // of the answer
 	conn    *gateway.Connection[*callers]
 }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &call{api: a, w: w, r: r, began: time.Now()}
+	x := &call{api: a, w: w, r: r, began: time.Now(), status: http.StatusOK}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	defer web.KeepConnection(r.Context())()
-	if a.held.Add(1) > maxHeld {
-		a.held.Add(-1)
-		problemf(http.StatusServiceUnavailable, "overloaded",
-			"this gateway holds %d requests, the most it may; use another one", maxHeld).write(w)
-		return
-	}
 	defer a.held.Add(-1)
-	c := http.NewResponseController(w)
-	_ = c.SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
-	if err := x.serve(); err != nil {
-		problemOf(err).write(w)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
+	var p *problem
+	if a.held.Add(1) > maxHeld {
+		p = problemf(http.StatusServiceUnavailable, "overloaded",
+			"this gateway holds %d requests, the most it may; use another one", maxHeld)
+	} else if err := x.serve(); err != nil {
+		p = problemOf(err)
 	}
+	if p != nil {
+		x.status = p.status
+		p.write(w)
+	}
+	a.counts.answered(x, p)
 }
 
 func (x *call) serve() error {
@@ -423,6 +435,7 @@ func (x *call) waited() int64 { return time.Since(x.began).Milliseconds() }
 
 // write answers with a document.
 func (x *call) write(status int, d document) error {
+	x.status = status
 	writeBytes(x.w, status, jsonKind, encode(d))
 	return nil
 }

@@ -52,14 +52,14 @@ func TestIdentities(t *testing.T) {
 	defer c.CloseWithoutRelease()
 	a := admin.New(c)
 	bearer := make(map[string]string)
-	for id, identity := range map[string]string{"one": "ci", "two": "ci", "three": "cron", "reader": "reader"} {
+	for id, identity := range map[string]string{"one": "ci", "two": "ci", "three": "cron", "four": "guest", "reader": "reader"} {
 		token, err := a.CreateToken(t.Context(), id, identity)
 		if err != nil {
 			t.Fatal(err)
 		}
 		bearer[id] = "Authorization: Bearer " + token.Secret
 	}
-	for identity, right := range map[string]string{"ci": "use", "cron": "use", "reader": "read"} {
+	for identity, right := range map[string]string{"ci": "use", "cron": "use", "guest": "use", "reader": "read"} {
 		if _, err := a.Grant(t.Context(), identity, "/default", right); err != nil {
 			t.Fatal(err)
 		}
@@ -94,10 +94,26 @@ func TestIdentities(t *testing.T) {
 			break
 		}
 	}
+	held := s.stream("/v1/locks/b", "", bearer["three"])
+	held.wants("acquired")
 	if err := a.RevokeToken(t.Context(), "three"); err != nil {
 		t.Fatal(err)
 	}
 	(<-waiting).wants(401, "unauthenticated")
+	if code := held.ends("lost"); code != "unauthenticated" {
+		t.Errorf("the stream of a revoked token ends with %q", code)
+	}
+	held = s.stream("/v1/locks/c", "", bearer["four"])
+	held.wants("acquired")
+	if err := a.Revoke(t.Context(), "guest", "/default"); err != nil {
+		t.Fatal(err)
+	}
+	if code := held.ends("lost"); code != "forbidden" {
+		t.Errorf("the stream of an identity without rights ends with %q", code)
+	}
+	for s.ask("GET", "/v1/locks/b", "", "", bearer["reader"]).doc["exists"] != false {
+		time.Sleep(time.Millisecond)
+	}
 	s.ask("GET", "/v1/locks/a", "", "", bearer["three"]).wants(401, "unauthenticated")
 	s.ask("POST", "/v1/session/keepalive?holding=a", alice, "", bearer["one"]).wants(200)
 	s.ask("PUT", "/v1/config/flags", "", "on", bearer["one"]).wants(200)

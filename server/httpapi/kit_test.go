@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -20,7 +21,13 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(allTests{m}, goleak.IgnoreCurrent()) }
+func TestMain(m *testing.M) {
+	if endpoints := os.Getenv(gatewayOf); endpoints != "" {
+		runGateway(endpoints)
+		return
+	}
+	goleak.VerifyTestMain(allTests{m}, goleak.IgnoreCurrent())
+}
 
 // allTests are the tests of the package.
 type allTests struct{ *testing.M }
@@ -43,10 +50,11 @@ const patience = 60 * time.Second
 
 // site is a gateway of a cluster.
 type site struct {
-	t   *testing.T
-	api *API
-	url string
-	web *http.Client
+	t      *testing.T
+	api    *API
+	server *http.Server
+	url    string
+	web    *http.Client
 }
 
 func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *site {
@@ -73,7 +81,7 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 		<-served
 		transport.CloseIdleConnections()
 	})
-	return &site{t: t, api: api, url: "http://" + l.Addr().String(), web: &http.Client{Transport: transport}}
+	return &site{t: t, api: api, server: server, url: "http://" + l.Addr().String(), web: &http.Client{Transport: transport}}
 }
 
 // answer is what came back.

@@ -238,10 +238,11 @@ func (w *waiting) giveUp() {
 	w.cancel()
 }
 
-// start begins an acquire, behind the one that was given up.
+// start begins an acquire, behind the one that was given up. A stop of the gateway does not end it:
+// the session's place in the queue is kept for the next gateway.
 func (s *session) start(name string, h *held, a *set) *waiting {
 	before := h.wait
-	ctx, cancel := context.WithCancel(s.ctx)
+	ctx, cancel := context.WithCancel(context.Background())
 	w := &waiting{cancel: cancel, done: make(chan struct{})}
 	go func() {
 		defer cancel()

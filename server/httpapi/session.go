@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -35,8 +36,8 @@ type callers struct {
 	checking atomic.Bool
 }
 
-// checkToken finds out whether sessions are detached because their token was revoked, and ends the
-// waits of their callers then.
+// checkToken finds out whether sessions are detached because their token was revoked, or the right
+// to read their node was taken away, and ends the waits and streams of their callers then.
 func (c *callers) checkToken() {
 	if !c.checking.CompareAndSwap(false, true) {
 		return
@@ -44,16 +45,33 @@ func (c *callers) checkToken() {
 	defer c.checking.Store(false)
 	ctx, cancel := context.WithTimeout(c.api.ctx, answerTimeout)
 	defer cancel()
-	if _, err := c.conn.Client.ServerInfo(ctx); !gateway.IsUnauthenticated(err) {
+	_, err := c.conn.Client.ServerInfo(ctx)
+	if gateway.IsUnauthenticated(err) {
+		err = problemf(http.StatusUnauthorized, "unauthenticated", "the token is not valid any more")
+	} else if err != nil {
 		return
 	}
+	refused := make(map[string]error) // by node
+	for _, s := range c.own() {
+		if _, known := refused[s.node]; !known && err == nil {
+			_, refused[s.node] = c.conn.Client.Node(ctx, s.node)
+		}
+		if why := cmp.Or(err, refused[s.node]); err != nil || errors.Is(why, client.Forbidden) {
+			s.end(why)
+		}
+	}
+}
+
+// own lists their sessions.
+func (c *callers) own() (list []*session) {
 	c.api.mu.Lock()
 	defer c.api.mu.Unlock()
 	for _, s := range c.api.sessions {
 		if s.callers == c {
-			s.revoke(problemf(http.StatusUnauthorized, "unauthenticated", "the token is not valid any more"))
+			list = append(list, s)
 		}
 	}
+	return list
 }
 
 // session is a caller's session: one native session, by the caller's name for it.
@@ -63,6 +81,7 @@ type session struct {
 	api      *API
 	callers  *callers
 	create   gateway.CreateID
+	node     string
 	identity string
 	holder   string
 	key      gateway.Key
@@ -163,13 +182,13 @@ func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.D
 	if holder == "" {
 		holder = x.conn.Identity + " at " + x.r.RemoteAddr
 	}
-	s := &session{api: a, callers: x.conn.State, create: create, key: key, identity: x.conn.Identity, ttl: ttl,
+	s := &session{api: a, callers: x.conn.State, create: create, node: x.node, key: key, identity: x.conn.Identity, ttl: ttl,
 		holder: holder, ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
 	s.ctx, s.end = context.WithCancelCause(a.ctx)
 	a.sessions[create] = s
 	a.own[s.identity]++
 	s.callers.sessions.Add(1)
-	go s.open(x.conn.Client, x.node)
+	go s.open(x.conn.Client)
 	return s, nil
 }
 
@@ -186,8 +205,8 @@ func (a *API) remove(s *session) {
 
 // open finds or starts the native session. It goes on when the request has ended: what it does may
 // be carried out, and then the session must end with its ttl.
-func (s *session) open(c *client.Client, node string) {
-	native, err := s.attach(c, node)
+func (s *session) open(c *client.Client) {
+	native, err := s.attach(c)
 	s.native, s.err = native, err
 	if err == nil {
 		context.AfterFunc(native.Context(), s.over)
@@ -205,10 +224,10 @@ func (s *session) open(c *client.Client, node string) {
 	}
 }
 
-func (s *session) attach(c *client.Client, path string) (*client.Session, error) {
+func (s *session) attach(c *client.Client) (*client.Session, error) {
 	asked, cancel := context.WithTimeout(s.ctx, answerTimeout)
 	defer cancel()
-	n, err := c.Node(asked, path)
+	n, err := c.Node(asked, s.node)
 	if err != nil {
 		return nil, err
 	}
@@ -222,6 +241,7 @@ func (s *session) attach(c *client.Client, path string) (*client.Session, error)
 			native, err = gateway.Attach(s.ctx, n, gateway.Takeover{Session: found.Session, Key: s.key,
 				Epoch: generation<<generationShift + 1, FirstNumber: generation<<numberShift + 1}, s.options()...)
 			if err == nil {
+				s.api.counts.moves.Add(1)
 				err = s.adopt(asked, n, native)
 			}
 		case !errors.Is(err, client.ErrSessionExpired):
@@ -273,9 +293,6 @@ func (s *session) over() {
 		s.timer.Stop()
 	}
 }
-
-// revoke ends what waits for the session.
-func (s *session) revoke(why error) { s.end(why) }
 
 // leave is called when the answer to a call is written: the session lives for its ttl from now on.
 func (s *session) leave() {

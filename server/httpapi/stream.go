@@ -46,6 +46,8 @@ type stream struct {
 // before the first event is an answer like others.
 func (st *stream) serve(a *set) error {
 	x, s := st.x, st.s
+	x.api.counts.streams.Add(1)
+	defer x.api.counts.streams.Add(-1)
 	web.SetUserTimeout(x.r.Context(), unacknowledged)
 	err := st.run(a)
 	if p := problemOf(err); !errors.Is(err, errGone) && (st.begun || p.code == notAcquired) {

@@ -67,7 +67,8 @@ func (v watched) answer() error {
 	}
 	x.w.Header().Set("ETag", now.tag)
 	if slices.Contains(known, now.tag) {
-		x.w.WriteHeader(http.StatusNotModified)
+		x.status = http.StatusNotModified
+		x.w.WriteHeader(x.status)
 		return nil
 	}
 	if now.kind == bytesKind {

@@ -235,30 +235,33 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// TestConsoleCertificate: a certificate that is used beside the instance is followed, and its
-// expiry is among the metrics.
-func TestConsoleCertificate(t *testing.T) {
+// TestCertificatesBesideInstance: certificates that are used beside the instance are followed, and
+// their expiry is among the metrics.
+func TestCertificatesBesideInstance(t *testing.T) {
 	dir, ca := t.TempDir(), certstest.New(t)
-	var files certs.Files
-	files.Cert, files.Key = ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"))
-	s := start(t, func(c *server.Config) { c.ConsoleTLS = files })
-	expires := func() string {
-		const series = `signalbox_certificate_expiry_timestamp_seconds{certificate="console"} `
-		_, after, _ := strings.Cut(scrape(s), "\n"+series)
-		value, _, _ := strings.Cut(after, "\n")
-		return value
-	}
-	was := expires()
-	ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"), certstest.Expired())
-	if err := s.ReloadCertificates(); err != nil {
-		t.Fatal(err)
-	}
-	if now := expires(); was == "" || now == "" || now == was {
-		t.Errorf("the certificate expires at %q, and did at %q", now, was)
-	}
-	current, err := s.ConsoleTLS().GetConfigForClient(nil)
-	if err != nil || time.Until(current.Certificates[0].Leaf.NotAfter) > 0 {
-		t.Errorf("the console shows another certificate than that of the files: %v", err)
+	var pages, locks certs.Files
+	pages.Cert, pages.Key = ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"))
+	locks.Cert, locks.Key = ca.Issue(t, dir, "http", certstest.Host("127.0.0.1"))
+	s := start(t, func(c *server.Config) { c.ConsoleTLS, c.HTTPTLS = pages, locks })
+	for name, current := range map[string]func() *tls.Config{"console": s.ConsoleTLS, "http": s.HTTPTLS} {
+		expires := func() string {
+			series := `signalbox_certificate_expiry_timestamp_seconds{certificate="` + name + `"} `
+			_, after, _ := strings.Cut(scrape(s), "\n"+series)
+			value, _, _ := strings.Cut(after, "\n")
+			return value
+		}
+		was := expires()
+		ca.Issue(t, dir, name, certstest.Host("127.0.0.1"), certstest.Expired())
+		if err := s.ReloadCertificates(); err != nil {
+			t.Fatal(err)
+		}
+		if now := expires(); was == "" || now == "" || now == was {
+			t.Errorf("the certificate %s expires at %q, and did at %q", name, now, was)
+		}
+		cfg, err := current().GetConfigForClient(nil)
+		if err != nil || time.Until(cfg.Certificates[0].Leaf.NotAfter) > 0 {
+			t.Errorf("%s shows another certificate than that of the files: %v", name, err)
+		}
 	}
 }
 

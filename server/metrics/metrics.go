@@ -143,6 +143,14 @@ func (m *Metrics) WritePrometheus(w io.Writer) {
 	p.writeTo(w)
 }
 
+// WritePage writes a page of what f writes, and of the process, for a program that is no instance.
+func WritePage(w io.Writer, f func(*Page)) {
+	p := newPage(DefaultMaxSeries)
+	f(p)
+	writeProcess(p)
+	p.writeTo(w)
+}
+
 // SessionEnded counts the end of a session. The leader of its home shard calls it.
 func (m *Metrics) SessionEnded(r protocol.EndReason) {
 	if int(r) < len(m.ended) && m.ended[r] != nil {

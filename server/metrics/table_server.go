@@ -3,7 +3,7 @@ package metrics
 // The caps on series of labels that are no names of clients' choice.
 const (
 	mostListeners    = 2
-	mostCertificates = 3
+	mostCertificates = 4
 	mostReasons      = 16
 	mostShards       = 4096 // replicas that one instance hosts
 	mostInstances    = 64
