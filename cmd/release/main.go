@@ -99,6 +99,9 @@ func (b *builder) build() error {
 	if err := b.writeChart(); err != nil {
 		return err
 	}
+	if err := b.writeClients(); err != nil {
+		return err
+	}
 	return b.writeSums()
 }
 

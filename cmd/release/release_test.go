@@ -137,7 +137,7 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("the files differ:\n%s\n%s", a, b)
 	}
 	listed := strings.Count(string(first.file(t, sums)), "\n")
-	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 6 {
+	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 8 {
 		t.Errorf("%d files, and %d checksums", len(files), listed)
 	}
 }
@@ -201,6 +201,43 @@ func TestChart(t *testing.T) {
 	} {
 		if want, err := os.ReadFile(filepath.Join(b.root, of)); err != nil || !bytes.Equal(contents["signalbox/"+name], want) {
 			t.Errorf("%s has %d bytes, and %s %d: %v", name, len(contents["signalbox/"+name]), of, len(want), err)
+		}
+	}
+}
+
+// TestClients: the archives of the clients have the release's version, and their programs run.
+func TestClients(t *testing.T) {
+	b := built(t)
+	for _, x := range []struct {
+		archive, folder, version string
+		run                      []string
+	}{
+		{of + "_python.tar.gz", "signalbox-1.2.3", "pyproject.toml", []string{"python3", "-c", "import signalbox; signalbox.connect"}},
+		{of + "_npm.tgz", "package", "package.json", []string{"node", "--input-type=module", "-e", "import('./signalbox.js').then(m => { if (!m.connect) process.exit(1) })"}},
+	} {
+		z, err := gzip.NewReader(bytes.NewReader(b.file(t, x.archive)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		headers, contents := untar(t, z)
+		for _, h := range headers {
+			folder, name, _ := strings.Cut(h.Name, "/")
+			if folder != x.folder || h.Mode != 0o644 || !h.ModTime.Equal(b.time) {
+				t.Errorf("%s: %+v", h.Name, h)
+			}
+			if err := os.WriteFile(filepath.Join(dir, name), contents[h.Name], 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if text := string(contents[x.folder+"/"+x.version]); !strings.Contains(text, `"1.2.3"`) || strings.Contains(text, "0.0.0") {
+			t.Errorf("%s is\n%s", x.version, text)
+		}
+		if _, err := exec.LookPath(x.run[0]); err != nil {
+			continue
+		}
+		if _, err := command(t.Context(), dir, x.run[0], x.run[1:]...); err != nil {
+			t.Error(err)
 		}
 	}
 }
