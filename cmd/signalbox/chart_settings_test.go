@@ -15,7 +15,8 @@ var chartSets = []string{
 	"config", "data", "listen", "listen-tls", "listen-tls-cert", "listen-tls-key", "advertise-tls",
 	"cluster-tls-cert", "cluster-tls-key", "cluster-tls-ca", "raft", "advertise", "raft-advertise", "instance", "peer",
 	"failure-domain", "replication-factor", "join-token-file", "join-token", "auth", "admin-token-file", "stop-wait",
-	"admin", "console", "console-host", "console-tls-cert", "console-tls-key", "console-ca", "log-format", "tour",
+	"admin", "console", "console-host", "console-tls-cert", "console-tls-key", "console-ca", "http", "http-host", "http-tls-cert", "http-tls-key",
+	"http-ca", "log-format", "tour",
 }
 
 // settingsSchema is the JSON schema of the chart's value settings: the flags of serve that it

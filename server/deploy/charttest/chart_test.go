@@ -47,13 +47,14 @@ var sets = []struct{ name, values string }{
 		[{matchExpressions: [{key: zone, operator: In, values: [a]}]}]}}}}`},
 	{"digest", `{image: {tag: other, digest: "sha256:` + strings.Repeat("0f", 32) + `", pullSecrets: [registry]}}`},
 	{"tls", `{tls: {cluster: {secret: instances}, clients: {secret: servers}}}`},
-	{"plain-closed", `{tls: {clients: {secret: servers, plain: false}}, console: {enabled: true, hosts: [locks.example]},
+	{"plain-closed", `{tls: {clients: {secret: servers, plain: false}}, console: {enabled: true, hosts: [locks.example]}, http: {enabled: true},
 		backup: {schedule: "17 3 * * *"}}`},
 	{"auth", `{auth: {enabled: true, adminTokenSecret: administrator}, backup: {schedule: "@daily", tokenSecret: backups}}`},
 	{"zones", `{failureDomain: {ZONE: {label: topology.kubernetes.io/zone}, SITE: {value: east}}, clusterDomain: corp.example}`},
 	{"monitoring", `{monitoring: {podMonitor: true, rules: true, dashboards: true}}`},
 	{"backup", `{backup: {schedule: "17 3 * * *", keep: 30, size: 50Gi}, storage: {class: slow}}`},
 	{"console", `{console: {enabled: true, hosts: [locks.example, 10.0.0.1]}, tls: {console: {secret: pages}}}`},
+	{"http", `{http: {enabled: true, hosts: [locks.example]}, tls: {http: {secret: web}}}`},
 	{"subchart", `{enabled: true, global: {team: a}}`},
 }
 
@@ -529,6 +530,7 @@ func TestRefused(t *testing.T) {
 		`{tls: {clients: {plain: false}}}`:                      "tls.clients.plain is false and tls.clients.secret is empty",
 		`{tls: {instances: {secret: a}}}`:                       "additional properties 'instances' not allowed",
 		`{tls: {console: {secret: a}}}`:                         "tls.console.secret is set and console.enabled is false",
+		`{tls: {http: {secret: a}}}`:                            "tls.http.secret is set and http.enabled is false",
 		`{auth: {adminTokenSecret: a}}`:                         "auth.adminTokenSecret is set and auth.enabled is false",
 		`{auth: {enabled: true}, backup: {schedule: "@daily"}}`: "auth.enabled is true and backup.tokenSecret is empty",
 		`{failureDomain: {zone: {value: a}}}`:                   "invalid propertyName 'zone'",

@@ -59,6 +59,7 @@ capabilities: {drop: [ALL]}
 {{- if and $v.auth.enabled $v.backup.schedule (not $v.backup.tokenSecret) }}{{ fail "auth.enabled is true and backup.tokenSecret is empty; name a secret with the token of an identity that has the right admin on /" }}{{ end }}
 {{- if and $v.console.enabled (not $v.console.hosts) }}{{ fail "console.enabled is true and console.hosts is empty; list the names under which people reach the console" }}{{ end }}
 {{- if and $v.tls.console.secret (not $v.console.enabled) }}{{ fail "tls.console.secret is set and console.enabled is false; set console.enabled to true, or remove the secret" }}{{ end }}
+{{- if and $v.tls.http.secret (not $v.http.enabled) }}{{ fail "tls.http.secret is set and http.enabled is false; set http.enabled to true, or remove the secret" }}{{ end }}
 {{- range $key, $d := $v.failureDomain }}
 {{- if eq (hasKey $d "label") (hasKey $d "value") }}{{ fail (printf "failureDomain.%s needs either a label or a value" $key) }}{{ end }}
 {{- end }}
