@@ -5,19 +5,23 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/httpapi"
 	"github.com/signalbox-dev/signalbox/server/logging"
+	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
 // defaultHTTP is where locks are served by HTTP if nobody gives an address.
@@ -40,7 +44,8 @@ certificate: tokens can be read on the way otherwise.`)
 	hosts := f.StringSlice("http-host", nil, "Names, without ports, under which callers reach it, separated by commas or in several "+
 		"flags. Loopback and its IP addresses need not be listed; a request for any other name is refused.")
 	cert := f.String("http-tls-cert", "", "PEM file with its certificate and the chain; with it TLS and HTTP/2 are served.")
-	key := f.String("http-tls-key", "", "File with the private key of --http-tls-cert.")
+	key := f.String("http-tls-key", "", "File with the private key of --http-tls-cert. Changed files are loaded within seconds, or at SIGHUP.")
+	operators := f.String("admin", server.Off, "Address for operators, with metrics, health and profiles; or off.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if _, _, err := net.SplitHostPort(*listen); err != nil {
 			return usagef("--listen %q is not host:port", *listen)
@@ -55,12 +60,35 @@ certificate: tokens can be read on the way otherwise.`)
 		if err != nil {
 			return err
 		}
-		running, err := startHTTP(httpConfig{addr: *listen, hosts: *hosts, certs: certs.Files{Cert: *cert, Key: *key}, client: inv.cfg,
-			tokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil, log: log.Logger()})
+		cfg := httpConfig{addr: *listen, hosts: *hosts, client: inv.cfg, log: log.Logger(),
+			tokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil}
+		if *cert != "" {
+			followed, err := certs.Open(certs.Files{Cert: *cert, Key: *key}, cfg.log)
+			if err != nil {
+				return usagef("TLS of callers: %v", err)
+			}
+			hangups := notifyHangup()
+			defer signal.Stop(hangups)
+			defer onHangup(hangups, func() { _ = followed.Reload() })() // it logs what stays wrong
+			go followed.Watch(inv.longCtx)
+			cfg.tls = followed.Server()
+		}
+		running, err := startHTTP(cfg)
 		if err != nil {
 			return err
 		}
 		defer running.close()
+		if *operators != server.Off {
+			l, err := net.Listen("tcp", *operators)
+			if err != nil {
+				return fmt.Errorf("listen for operators on --admin: %w; choose another address", err)
+			}
+			page := func(w io.Writer) { metrics.WritePage(w, running.writeMetrics) }
+			srv := admin.Server(admin.Handler(admin.Config{Metrics: page}), cfg.log)
+			defer srv.Close()
+			go func() { _ = srv.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
+			fmt.Fprintf(a.reports, "Metrics are on http://%s/metrics\n", l.Addr())
+		}
 		fmt.Fprintf(a.reports, "Locks are served on %s\n", running.url)
 		select {
 		case <-inv.longCtx.Done():
@@ -77,10 +105,11 @@ certificate: tokens can be read on the way otherwise.`)
 // httpConfig is a gateway of this process for locks by HTTP.
 type httpConfig struct {
 	addr          string
-	anyPort       bool     // take another port of loopback if addr is taken
-	ca            string   // file with the authorities of the instances, for an instance without a plain address
-	hosts         []string // names under which callers reach it, beside loopback
-	certs         certs.Files
+	anyPort       bool        // take another port of loopback if addr is taken
+	ca            string      // file with the authorities of the instances, for an instance without a plain address
+	hosts         []string    // names under which callers reach it, beside loopback
+	certs         certs.Files // for an instance, which follows them
+	tls           *tls.Config // nil: no TLS
 	client        client.Config
 	tokenRequired bool
 	log           *slog.Logger
@@ -92,31 +121,27 @@ type runningHTTP struct {
 	failed chan error // holds one
 	stop   func()     // waits are answered, and requests refused
 	close  func()
+
+	writeMetrics func(*metrics.Page)
 }
 
 func startHTTP(cfg httpConfig) (*runningHTTP, error) {
-	ctx, stop := context.WithCancel(context.Background())
-	secure, err := httpTLS(ctx, cfg)
-	if err != nil {
-		stop()
-		return nil, err
-	}
 	l, err := net.Listen("tcp", cfg.addr)
 	if err != nil && cfg.anyPort {
 		l, err = net.Listen("tcp", "127.0.0.1:0")
 	}
 	if err != nil {
-		stop()
 		return nil, fmt.Errorf("listen for callers on %s: %w; choose another address", cfg.addr, err)
 	}
 	api, err := httpapi.New(httpapi.Config{Client: cfg.client, Hosts: cfg.hosts, Log: cfg.log, TokenRequired: cfg.tokenRequired})
 	if err != nil {
-		stop()
 		_ = l.Close()
 		return nil, err
 	}
-	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop}
+	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop, writeMetrics: api.WriteMetrics}
+	secure := cfg.tls
 	if secure != nil {
+		secure = withHTTP2(secure)
 		running.url = "https" + running.url[len("http"):]
 	} else if !l.Addr().(*net.TCPAddr).IP.IsLoopback() {
 		cfg.log.Warn("callers' tokens can be read on the way, because there is no TLS", "address", l.Addr().String())
@@ -145,23 +170,8 @@ func startHTTP(cfg httpConfig) (*runningHTTP, error) {
 		}
 		<-served
 		api.Close()
-		stop()
 	}
 	return running, nil
-}
-
-// httpTLS is the configuration of callers' TLS, whose files are followed until ctx ends; nil: there
-// is none.
-func httpTLS(ctx context.Context, cfg httpConfig) (*tls.Config, error) {
-	if cfg.certs.Cert == "" {
-		return nil, nil
-	}
-	current, err := certs.Open(cfg.certs, cfg.log)
-	if err != nil {
-		return nil, usagef("TLS of callers: %v", err)
-	}
-	go current.Watch(ctx)
-	return withHTTP2(current.Server()), nil
 }
 
 // withHTTP2 has a listener offer HTTP/2.
@@ -213,12 +223,16 @@ func devHTTP(v map[string]string, chosen bool, log *slog.Logger) (httpConfig, er
 
 // serveHTTP starts the gateway of an instance, as a client of that instance.
 func serveHTTP(cfg httpConfig, s *server.Server, own certs.Files) (_ *runningHTTP, err error) {
-	cfg.client.Endpoints = []string{s.Addr()}
+	cfg.client.Endpoints, cfg.tls = []string{s.Addr()}, s.HTTPTLS()
 	if s.Addr() == "" {
 		cfg.client.Endpoints = []string{s.TLSAddr()}
 		if cfg.client.Dial, err = instanceDialer("http-ca", cfg.ca, own.Cert); err != nil {
 			return nil, err
 		}
 	}
-	return startHTTP(cfg)
+	running, err := startHTTP(cfg)
+	if err == nil {
+		s.CollectMetrics(running.writeMetrics)
+	}
+	return running, err
 }

@@ -313,7 +313,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces
 	go tuneGC(quiet)
 	goroutine.DefaultWorkerPool.Release() // gnet's, which the server does not use: its clock ticks twice a second
 	defer limitMemory(cfg.Limits.MaxMemory)()
-	cfg.ConsoleTLS = beside.pages.certs
+	cfg.ConsoleTLS, cfg.HTTPTLS = beside.pages.certs, beside.locks.certs
 	s, err := server.Start(ctx, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
