@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/url"
 	"slices"
@@ -20,20 +21,26 @@ const auditEverything = "all"
 // auditPage shows the last lines of the instances' audit logs: who did what, and why. Changes of
 // state that the cluster makes by itself are left out unless somebody asks for them: there are many.
 func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
-	words, order := q.Get("prefix"), q.Get("order")
+	words, order, outcome := q.Get("prefix"), q.Get("order"), q.Get("outcome")
 	if order != auditEverything {
 		order = ""
 	}
-	at := func(pairs ...string) string {
-		return address("/audit", append([]string{"prefix", words, "order", order}, pairs...)...)
+	if !slices.Contains(auditOutcomes, outcome) {
+		outcome = ""
+	}
+	at := func(pairs ...string) string { // the last value of a key counts
+		return address("/audit", append([]string{"prefix", words, "order", order, "outcome", outcome}, pairs...)...)
 	}
 	p := &page{
 		Section: "Audit", Title: "Audit log",
 		Lead: "What operators did, the newest first.",
-		Filter: &filter{Action: "/audit", Label: "Contains", Prefix: words, Order: order, Orders: []choice{
-			{Text: "people", Href: address("/audit", "prefix", words), Current: order == ""},
-			{Text: "people and the cluster", Href: address("/audit", "prefix", words, "order", auditEverything), Current: order != ""},
-		}},
+		Filter: &filter{Action: "/audit", Label: "Contains", Prefix: words, Order: order, Outcome: outcome, Orders: []choice{
+			{Text: "people", Href: address("/audit", "prefix", words, "outcome", outcome), Current: order == ""},
+			{Text: "people and the cluster", Href: at("order", auditEverything), Current: order != ""},
+		}, Outcomes: []choice{{Text: "any", Href: address("/audit", "prefix", words, "order", order), Current: outcome == ""}}},
+	}
+	for _, o := range auditOutcomes {
+		p.Filter.Outcomes = append(p.Filter.Outcomes, choice{Text: o, Href: at("outcome", o), Current: o == outcome})
 	}
 	log, err := v.admin.AuditLog(ctx, admin.MaxAuditLines)
 	if errors.Is(err, client.Forbidden) {
@@ -62,13 +69,16 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		p.note("warn", plural(uint64(none), "instance")+" of "+group(uint64(len(log.Instances)))+
 			" without an audit log. What they are asked for is not here: start them with --audit.")
 	}
-	shown, folded := eventsOf(log.Events, words, order == "")
+	shown, folded := eventsOf(log.Events, words, outcome, order == "")
 	if folded > 0 {
 		t.Count = plural(uint64(folded), "change") + " of state by the cluster not shown"
 		t.Empty = "Nobody has done anything yet."
 	}
-	if words != "" {
-		t.Empty = "No event contains “" + visible(words) + "”."
+	switch {
+	case words != "":
+		t.Empty = "No such event contains “" + visible(words) + "”."
+	case outcome != "":
+		t.Empty = "No event has the outcome “" + outcome + "”."
 	}
 	if after := q.Get("after"); after != "" {
 		t.First = at()
@@ -87,12 +97,31 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	return p, nil
 }
 
-// eventsOf are the events that contain a text, in any letter case. people leaves out what the
-// cluster does by itself, and counts it.
-func eventsOf(events []admin.AuditEvent, words string, people bool) (shown []*admin.AuditEvent, folded int) {
+// auditOutcomes are what can come of a change. An event of one that was only asked for says that the
+// instance took it on. What came of it has an event of its own where the instance learns it.
+var auditOutcomes = []string{"asked", "done", "refused", "undecided"}
+
+// verbOf splits an event's title into the verb and the outcome, one of auditOutcomes. What is no
+// request has no outcome.
+func verbOf(title string) (verb, outcome string) {
+	if verb, ok := strings.CutPrefix(title, "ask_"); ok {
+		return verb, "asked"
+	}
+	if outcome, verb, ok := strings.Cut(title, "_"); ok && slices.Contains(auditOutcomes, outcome) {
+		return verb, outcome
+	}
+	return title, ""
+}
+
+// eventsOf are the events with an outcome, or with any, that contain a text in any letter case.
+// people leaves out what the cluster does by itself, and counts it.
+func eventsOf(events []admin.AuditEvent, words, outcome string, people bool) (shown []*admin.AuditEvent, folded int) {
 	words = strings.ToLower(words)
 	for i := range events {
 		e := &events[i]
+		if _, o := verbOf(e.Title); outcome != "" && o != outcome {
+			continue
+		}
 		all := []string{e.Title, strings.ReplaceAll(e.Title, "_", " "), e.Message, e.Initiator, e.Instance}
 		for _, f := range e.Fields {
 			all = append(all, f.Key+" "+f.Value)
@@ -112,20 +141,34 @@ func eventsOf(events []admin.AuditEvent, words string, people bool) (shown []*ad
 // clusterInitiator is who does what the cluster does by itself.
 const clusterInitiator = "cluster"
 
+// outcomeKinds are the colours of outcomes.
+var outcomeKinds = map[string]string{"asked": "quiet", "refused": "bad", "undecided": "warn"}
+
 func auditRow(e *admin.AuditEvent) row {
-	event := cell{Text: visible(strings.ReplaceAll(e.Title, "_", " ")), Note: sentence(visible(e.Message))}
-	who, reason := cell{Text: visible(e.Initiator), Kind: "who"}, none()
-	outcome := none()
+	verb, outcome := verbOf(e.Title)
+	event := cell{Text: visible(strings.ReplaceAll(verb, "_", " "))}
+	who, reason, result := cell{Text: visible(e.Initiator), Kind: "who"}, none(), none()
+	if outcome != "" {
+		result = cell{Text: outcome, Kind: outcomeKinds[outcome]}
+	}
+	if outcome == "" || outcome == "asked" { // else the message has the outcome's word alone
+		event.Note = sentence(visible(e.Message))
+	}
 	var about, details []string
 	for _, f := range e.Fields {
-		pair := visible(strings.ReplaceAll(strings.TrimPrefix(f.Key, "asked_"), "_", " ")) + " " + visible(f.Value)
+		value, list := visible(f.Value), []string(nil)
+		if json.Unmarshal([]byte(f.Value), &list) == nil {
+			if len(list) == 0 {
+				continue
+			}
+			value = visibleText(strings.Join(list, " "))
+		}
+		pair := visible(strings.ReplaceAll(strings.TrimPrefix(f.Key, "asked_"), "_", " ")) + " " + value
 		switch f.Key {
 		case "reason", "why", "asked_reason":
 			reason = cell{Text: visible(f.Value), Kind: "about"}
-		case "outcome", "error":
-			if outcome = text(visible(f.Value)); f.Key == "error" {
-				outcome.Kind = "bad"
-			}
+		case "error":
+			result.Note = sentence(visibleText(f.Value))
 		case "via":
 			who.Note = "by a " + visible(f.Value)
 		case "index", "shard", "log_time", "remote", "instance_id":
@@ -136,6 +179,6 @@ func auditRow(e *admin.AuditEvent) row {
 	}
 	subject := cell{Text: strings.Join(about, ", "), Kind: "wide", Note: strings.Join(details, ", ")}
 	return row{Key: e.ID, Tone: e.Severity, Cells: []cell{
-		event, since(e.Time), who, subject, reason, outcome, text(visible(e.Instance)),
+		event, since(e.Time), who, subject, reason, result, text(visible(e.Instance)),
 	}}
 }

@@ -151,10 +151,10 @@ func TestNextRead(t *testing.T) {
 func TestSameViews(t *testing.T) {
 	page1 := func(change func(*page)) viewState {
 		p := &page{
-			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}, Text: "t"}, Notes: []note{{Tone: "good", Text: "n"}},
+			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{From: 0, Size: 1, Kind: "held"}}}, Text: "t"}, Notes: []note{{Tone: "good", Text: "n"}},
 			Facts: []fact{{"k", "label", cell{Text: "x", Bar: &bar{Label: "l"}}}},
 			Tables: []table{{ID: "a", Rows: []row{{Key: "1",
-				Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{0, 1, "held"}}}}}}}}},
+				Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{From: 0, Size: 1, Kind: "held"}}}}}}}}},
 		}
 		change(p)
 		return viewState{page: p}

@@ -104,7 +104,7 @@ func quotaBar(used, most uint64, label string) *bar {
 		if size >= 900 {
 			kind = "over"
 		}
-		b.Parts = []barPart{{0, size, kind}}
+		b.Parts = []barPart{{From: 0, Size: size, Kind: kind}}
 	}
 	return b
 }

@@ -145,7 +145,9 @@ type filter struct {
 	Label        string // of what is typed; empty: how names begin
 	Node, Prefix string
 	Order        string // as the address has it
+	Outcome      string // as the address has it
 	Orders       []choice
+	Outcomes     []choice
 }
 
 // choice is a link to another order of a list, or another part of it.
@@ -241,9 +243,10 @@ type bar struct {
 }
 
 type barPart struct {
-	From int    `json:"x"` // thousandths
-	Size int    `json:"w"`
-	Kind string `json:"k"` // held, mine, over
+	From  int    `json:"x"` // thousandths
+	Size  int    `json:"w"`
+	Kind  string `json:"k"`           // class of the style sheet: held, mine, over, now
+	Title string `json:"t,omitempty"` // shown to those who point at it
 }
 
 func text(s string) cell  { return cell{Text: s} }
@@ -299,7 +302,7 @@ func usedBar(used, limit uint64) *bar {
 		if used > limit {
 			kind = "over"
 		}
-		b.Parts = []barPart{{0, size, kind}}
+		b.Parts = []barPart{{From: 0, Size: size, Kind: kind}}
 	}
 	return b
 }

@@ -176,7 +176,7 @@ func parentOf(path string) string { return path[:max(0, strings.LastIndexByte(pa
 func grantedBar(r *ratelimit.Resource) *bar {
 	b := &bar{Label: unitsText(granted(r)) + " of " + unitsText(r.Rate) + " per second granted"}
 	if size := thousandths(uint64(granted(r)*1000), uint64(r.Rate*1000)); size > 0 {
-		b.Parts = []barPart{{0, size, "held"}}
+		b.Parts = []barPart{{From: 0, Size: size, Kind: "held"}}
 	}
 	return b
 }

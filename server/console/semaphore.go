@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 )
@@ -83,11 +84,15 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		p.Tables = slices.Insert(p.Tables, 0, s.slotRows(operates))
 	}
 	if s.sem.Options != nil && s.sem.Options.History > 0 {
-		history, err := s.historyRows(ctx, n)
+		holds, err := n.History(ctx, s.name)
 		if err != nil {
 			return nil, err
 		}
-		p.Tables = append(p.Tables, history)
+		if len(holds) > 0 {
+			l := timeline{s.sem.Options.Slots, s.owners, holds}
+			p.Tables = append(p.Tables, l.table(time.Now()))
+		}
+		p.Tables = append(p.Tables, s.historyRows(holds))
 	}
 	if isService(s.sem.Limit, s.sem.Used, s.owners) {
 		if err := s.service(ctx, v, n, q, p); err != nil {
@@ -402,7 +407,7 @@ func ownerBar(s *client.Semaphore, owners []client.Owner) bar {
 		sum += owners[i].Count
 		to := thousandths(sum, s.Limit)
 		if to > from {
-			b.Parts = append(b.Parts, barPart{from, to - from, "held"})
+			b.Parts = append(b.Parts, barPart{From: from, Size: to - from, Kind: "held"})
 		}
 		from = to
 	}

@@ -239,13 +239,12 @@ func thereAre(n uint64) string {
 }
 
 // historyRows are the holds that ended last.
-func (s *semaphoreView) historyRows(ctx context.Context, n *client.Node) (t table, err error) {
-	t = newTable("history", "Held before", "No hold has ended yet.",
+func (s *semaphoreView) historyRows(holds []client.Hold) table {
+	t := newTable("history", "Holds that ended", "No hold has ended yet.",
 		column{"Token", "num id"}, col("Session"), numCol("Units"), numCol("Held for"), col("Ended"), col("Because"))
 	if s.slotted() {
 		t.Columns = append(t.Columns, col("Slots"))
 	}
-	holds, err := n.History(ctx, s.name)
 	for i := range holds {
 		h := &holds[i]
 		cause := text(h.Cause.String())
@@ -261,7 +260,7 @@ func (s *semaphoreView) historyRows(ctx context.Context, n *client.Node) (t tabl
 		}
 		t.Rows = append(t.Rows, r)
 	}
-	return t, err
+	return t
 }
 
 // aboutSlot is about a slot that is drained, or free again.

@@ -39,7 +39,7 @@ func TestSlots(t *testing.T) {
 	here := semaphoreURL("/default", "gpus")
 	p := s.get(here)
 	p.wants(t, http.StatusOK, "the highest level", "a level up for each 1m of waiting", "1 held, 1 free, 1 draining, 1 drained",
-		`<table id="slots" class="tiles">`)
+		`<table id="slots" class="tiles">`, `<table id="timeline" class="timeline">`, "<title>gone@a, token ")
 	for slot, want := range map[string]map[string]string{
 		"a0": {"State": "free", "Held by": "–", "Labels": "old", "Action": "Drain"},
 		"a1": {"State": "drained: not granted", "Action": "Undrain"},

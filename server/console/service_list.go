@@ -104,10 +104,10 @@ func stateBar(n memberStates, all []*discovery.Endpoint) *bar {
 	b := &bar{Label: n.share(len(all)) + " ready"}
 	ready := thousandths(uint64(n[discovery.Ready]), uint64(len(all)))
 	if ready > 0 {
-		b.Parts = append(b.Parts, barPart{0, ready, "held"})
+		b.Parts = append(b.Parts, barPart{From: 0, Size: ready, Kind: "held"})
 	}
 	if failing := thousandths(uint64(n[discovery.Failing]), uint64(len(all))); failing > 0 {
-		b.Parts = append(b.Parts, barPart{ready, min(failing, 1000-ready), "full"})
+		b.Parts = append(b.Parts, barPart{From: ready, Size: min(failing, 1000-ready), Kind: "full"})
 	}
 	return b
 }

@@ -3,6 +3,7 @@ package request
 import (
 	"bytes"
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -47,17 +48,19 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 			return
 		}
 	}
-	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
-		subjects, err := operator.Subjects(m.Body)
-		if err != nil {
+	changes := right == auth.RightAdmin && !readsAsAdmin(m.Method)
+	var subjects []any
+	if changes {
+		var err error
+		if subjects, err = operator.Subjects(m.Body); err != nil {
 			p.out.FailError(c, h.Kind, h.ID, err)
 			return
 		}
 		writeAudit(c, audit.Event{Title: "ask_" + m.Method,
 			Message: "a change of the cluster is asked for", Severity: audit.High},
-			append(subjects, "remote", c.Remote())...)
+			append(slices.Clone(subjects), "remote", c.Remote())...)
 	}
-	done := outcomeOf(c, m.Method)
+	done := outcomeOf(c, m.Method, subjects...)
 	m.Body = bytes.Clone(m.Body)
 	methods := c.server.cfg.Cluster.Methods()
 	methods.Auth = &operator.AuthMethods{AuthChanger: c.server.cfg.Cluster.Governor(), Identity: c.identity}
@@ -76,13 +79,12 @@ func clusterRequest(c *Client, p *cycle, h protocol.Header, _ target) {
 				"the answer has %d bytes, at most %d are allowed; ask for less, or read /metrics of the cluster's instances",
 				len(body), protocol.MaxDataLen)
 		}
-		if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
-			subjects, _ := operator.Subjects(m.Body)
-			done(err, subjects...)
+		if changes {
+			done(err)
 		}
 		return &protocol.ClusterReply{Body: body}, err
 	}
-	if right == auth.RightAdmin && !readsAsAdmin(m.Method) {
+	if changes {
 		runChange(c, p, h, c.server.methods, false, serve)
 	} else {
 		runOffLoop(c, p, h, c.server.methods, serve)

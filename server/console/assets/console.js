@@ -37,6 +37,7 @@
     for (const p of b.p || []) {
       const r = document.createElementNS(SVG, "rect");
       for (const [k, v] of [["class", p.k], ["x", p.x], ["y", 0], ["width", p.w], ["height", 10]]) r.setAttribute(k, v);
+      if (p.t) r.append(Object.assign(document.createElementNS(SVG, "title"), { textContent: p.t }));
       svg.append(r);
     }
     return svg;

@@ -56,7 +56,7 @@ func TestLooks(t *testing.T) {
 			for _, scheme := range []string{"light", "dark"} {
 				b.run(b.ctx, "look", look(width, 900, scheme))
 				height := value[int64](b, b.ctx, `document.documentElement.scrollHeight`)
-				b.run(b.ctx, "look at all", look(width, min(max(height, 600), 2400), scheme))
+				b.run(b.ctx, "look at all", look(width, min(max(height, 600), 5000), scheme))
 				var picture []byte
 				b.run(b.ctx, "the picture", chromedp.Func(func(ctx context.Context, tab *chromedp.Target) (err error) {
 					picture, err = chromedp.CaptureScreenshot()(ctx, tab)

@@ -48,4 +48,5 @@ func TestSlots(t *testing.T) {
 	}
 	b.until(b.ctx, "the slot without a holder", tile("1")+`.className.startsWith("drained")`)
 	b.until(b.ctx, "the hold that ended", rows("history", 1)+` && document.getElementById("history").innerText.includes("trainer@a")`)
+	b.until(b.ctx, "the hold over time", `document.querySelector('#timeline [data-key="1"] rect.held title')?.textContent.startsWith("trainer@a, token ")`)
 }
