@@ -37,7 +37,8 @@ It needs the right read. What instances do is shown to identities with that righ
 cost the servers the same with ten semaphores as with millions.
 
 Behind the oldest wait, ! says that it can never be granted, and p9 is its priority. What is
-left is the time until the first owner's hold ends by itself. Preempted owners have to yield.`)
+left is the time until the first owner's hold ends by itself. Preempted owners have to yield.
+Deadlocks are named above the lists, if one of the four oldest waits is in one or behind one.`)
 	c.Example = `  signalbox top
   signalbox top /billing --sort wait
   signalbox top --once --rows 5
@@ -94,13 +95,24 @@ func (t *topRun) print(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	deadlocks := t.deadlocks(ctx, suspects(top))
 	sortSemaphores(top.Semaphores, semaphoreOrders[t.order].name)
 	top.Semaphores = top.Semaphores[:min(t.rows, len(top.Semaphores))]
-	return t.inv.printer().item(row{
+	r := row{
 		{"instances", "instances", rowsOf(top.Instances, topInstanceRow)},
 		{"semaphores", "semaphores", rowsOf(top.Semaphores, topSemaphoreRow)},
 		{"sessions", "sessions", rowsOf(top.Sessions, topSessionRow)},
-	})
+	}
+	out := t.inv.printer()
+	if out.format != "table" {
+		return out.item(append(r, field{"deadlocks", "", rowsOf(deadlocks, topDeadlockRow)}))
+	}
+	for _, d := range deadlocks {
+		if _, err := fmt.Fprintf(out.w, "%s; `signalbox sem why` says who\n", &d); err != nil {
+			return err
+		}
+	}
+	return out.item(r)
 }
 
 // repeat prints the lists at each interval, until a signal.
@@ -108,7 +120,7 @@ func (t *topRun) repeat() error {
 	tick := time.NewTicker(t.interval)
 	defer tick.Stop()
 	for {
-		ctx, cancel := context.WithTimeout(t.inv.longCtx, topTimeout)
+		ctx, cancel := context.WithTimeout(t.inv.longCtx, 2*topTimeout) // the lists, and then deadlocks
 		err := t.print(ctx)
 		cancel()
 		if t.inv.longCtx.Err() != nil {
@@ -260,6 +272,17 @@ func (t *topRun) full(out *os.File) error {
 			ask(v.detail.id)
 		}
 	}
+	looks := make(chan []topDeadlock, 1)
+	var looked time.Time // the last look for deadlocks began; while it goes on, looking
+	looking := false
+	look := func() {
+		if of := suspects(v.top); len(of) == 0 {
+			v.deadlocks = nil
+		} else if !looking && time.Since(looked) >= topLookEvery {
+			looking, looked = true, time.Now()
+			go func() { looks <- t.deadlocks(ctx, of) }()
+		}
+	}
 	tick := time.NewTicker(t.interval)
 	defer tick.Stop()
 	refresh()
@@ -282,6 +305,11 @@ func (t *topRun) full(out *os.File) error {
 		case answer := <-answers:
 			delete(asking, answer.id)
 			v.answered(answer)
+			if answer.top != nil {
+				look()
+			}
+		case v.deadlocks = <-looks:
+			looking = false
 		case k, ok := <-keys:
 			if !ok { // the terminal is gone
 				keys = nil

@@ -80,6 +80,9 @@ func TestTopScreens(t *testing.T) {
 		{name: "filter", width: 80, height: 24, keys: []key{'/', 'b', 'i', 'l', 'l'}},
 		{name: "help", width: 80, height: 24, keys: []key{'?'}},
 		{name: "old", width: 80, height: 24, change: func(v *topView) { v.err = errors.New("no answer within 5s"); v.now = v.at.Add(42 * time.Second) }},
+		{name: "deadlock", width: 80, height: 24, change: func(v *topView) {
+			v.deadlocks = []topDeadlock{{path: "/billing", names: []string{"invoices/2026-11", "slots"}, sessions: []uint64{7, 9}}}
+		}},
 		{name: "first", width: 80, height: 24, change: func(v *topView) { v.top = nil }},
 		{name: "idle", width: 80, height: 24, change: func(v *topView) {
 			v.top.Semaphores, v.top.Sessions = nil, nil
@@ -133,6 +136,21 @@ func TestTopOfQueues(t *testing.T) {
 	text := strings.Join(v.render(), "\n")
 	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 +3 +1m30s *\n`).MatchString(text) {
 		t.Errorf("the screen is\n%s", text)
+	}
+}
+
+// TestTopSuspects: deadlocks are looked for at the oldest waits, and not at young ones.
+func TestTopSuspects(t *testing.T) {
+	top := &admin.Top{}
+	for i, wait := range []time.Duration{3, 9, 0, 1, 5, 7, 8} {
+		top.Semaphores = append(top.Semaphores, admin.TopSemaphore{Name: fmt.Sprint(i), Waiters: min(1, int(wait)), OldestWait: wait * time.Second})
+	}
+	names := ""
+	for _, s := range suspects(top) {
+		names += s.Name
+	}
+	if names != "1654" {
+		t.Errorf("asked are %s", names)
 	}
 }
 

@@ -79,6 +79,8 @@ type topView struct {
 	now time.Time
 	err error // of the last refresh
 
+	deadlocks []topDeadlock // as of the last look for them
+
 	list     int          // that the keys are about
 	order    [lists]int   // in semaphoreOrders and sessionOrders
 	selected [lists]topID // a row that is gone leaves the selection where it was
@@ -228,6 +230,12 @@ func (v *topView) statusLine() string {
 		return paint(v.color, red, fit(fmt.Sprintf("this is %s old: %s", age(v.now.Sub(v.at)), sanitize(v.err.Error())), v.width))
 	case v.top == nil:
 		return fit("waiting for the first answer", v.width)
+	case len(v.deadlocks) > 0:
+		text := v.deadlocks[0].String()
+		if more := len(v.deadlocks) - 1; more > 0 {
+			text = fmt.Sprintf("%d deadlocks; %s", more+1, text)
+		}
+		return paint(v.color, red, fit(text, v.width))
 	case v.editing || v.filter != "":
 		shown, all := len(v.semaphores())+len(v.sessions()), len(v.top.Semaphores)+len(v.top.Sessions)
 		return fit(fmt.Sprintf("filter %q: %d of %d rows", v.filter, shown, all), v.width)
