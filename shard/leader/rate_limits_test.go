@@ -135,6 +135,85 @@ func TestRateLimitsAreDue(t *testing.T) {
 	}
 }
 
+// TestRateLimitBucketComesBack: a bucket that was at another shard, and is back within one leadership,
+// has leases of another one. What its leader knew of them is gone, what clients hold of either is
+// counted once they present it, and nobody else gets a rate until no lease can be unknown.
+func TestRateLimitBucketComesBack(t *testing.T) {
+	const total, lease = 16, protocol.DefaultLimitLease
+	here := newLimitMachine(t)
+	here.use("api")
+	here.head.LogTime += lease + 1
+	refresh := func(session uint64, held *ratelimit.Lease) (r ratelimit.Reply) {
+		t.Helper()
+		here.refreshes++
+		f := ratelimit.LeafRefresh{Leaf: "api", Waiting: 1}
+		if held != nil {
+			f.Held, f.Presented = *held, true
+		}
+		q := ratelimit.Refresh{Session: session, Epoch: here.epoch, Seq: here.refreshes, Leaves: []ratelimit.LeafRefresh{f}}
+		if err := here.Refresh(here.Machine, here.head.LogTime, 1, []byte("api"), &q, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	before := refresh(here.session, nil)
+	held := before.Leaves[0].Lease
+	if before.Learning || held.Rate == 0 {
+		t.Fatalf("the first lease is %+v", before)
+	}
+
+	bucket := protocol.Bucket(1, []byte("api"), total)
+	if bucket == total-1 || bucket == protocol.SessionBucket(here.session) {
+		t.Fatalf("bucket %d is not for this test; give the tree another name", bucket)
+	}
+	there := &limitMachine{TB: t, Machine: shard.New(3), RateLimits: NewRateLimits(), head: here.head}
+	there.apply(shard.CmdTakeOver, nil)
+	there.apply(shard.CmdBuckets, shard.AppendBuckets(nil, shard.BucketsBody{Total: total, First: total - 1, Count: 1}))
+	there.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: 1, Revision: 1, Config: protocol.DefaultNodeConfig()}))
+	move := func(from, to *limitMachine, epoch uint64) {
+		t.Helper()
+		run := shard.BucketsBody{Total: total, First: bucket, Count: 1, Epoch: epoch}
+		body := shard.AppendBuckets(nil, run)
+		from.apply(shard.CmdFreeze, body)
+		for cursor, more := []byte(nil), true; more; more = len(cursor) > 0 {
+			chunk, next, err := from.Buckets().Export(bucket, 1, epoch, cursor, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to.apply(shard.CmdImport, shard.AppendImport(nil, shard.ImportBody{BucketsBody: run, Chunk: chunk}))
+			cursor = next
+		}
+		to.apply(shard.CmdActivate, body)
+		from.apply(shard.CmdDropBuckets, body)
+	}
+	move(here, there, 2)
+	here.tick() // a tree that is away has nothing to do
+	move(there, here, 3)
+
+	// A session that comes now may use what somebody holds whom this leadership does not know.
+	other := here.session
+	key := make([]byte, protocol.KeyLen)
+	key[0] = 2
+	start := protocol.SessionStart{Node: 1, CreateID: key, Key: key, Timeout: 60_000, Nonce: 1}
+	e := here.apply(shard.CmdSessionStart, start.AppendBody(nil))
+	join := protocol.LimitJoin{Head: protocol.Head{Session: e.Session, Seq: 1, Low: 1}, Path: []byte("api")}
+	here.apply(shard.CmdLimitJoin, join.AppendBody(nil))
+	after := refresh(e.Session, nil)
+	want := ratelimit.Leadership{Bucket: 3, Epoch: before.Leadership.Epoch}
+	if after.Leadership != want || !after.Learning || after.Leaves[0].Lease.Rate > 0 || after.Leaves[0].Why != ratelimit.WhyLearning {
+		t.Fatalf("a new session got %+v, want nothing yet, and leadership %v", after, want)
+	}
+	// Who presents a lease of before goes on with it.
+	again := refresh(other, &held)
+	if got := again.Leaves[0].Lease; again.Leadership != want || got.Rate != held.Rate || got.Burst != held.Burst {
+		t.Errorf("the lease of before goes on as %+v, want %+v", got, held)
+	}
+	here.head.LogTime += lease + 1
+	if late := refresh(e.Session, nil); late.Leaves[0].Why == ratelimit.WhyLearning {
+		t.Errorf("after the length of a lease it still learns: %+v", late)
+	}
+}
+
 // BenchmarkRateLimitTick is a tick for one tree among 10,000.
 func BenchmarkRateLimitTick(b *testing.B) {
 	x := newLimitMachine(b)

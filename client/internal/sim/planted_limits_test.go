@@ -97,4 +97,24 @@ var limitFaults = []plantedFault{
 		[]string{"	if !p.wakeKnown {\n", "	if true {\n"},
 		"client/ratelimit", "TestWorkIsLinear", "",
 	},
+	{
+		"limit-former-length", "shard/ratelimit/leases.go",
+		[]string{"longest = max(longest, tree.formerLease)", "longest = max(longest, min(longest, tree.formerLease))"},
+		"shard/ratelimit", "TestInvariant", "",
+	},
+	{
+		"limit-length-twice", "shard/ratelimit/tree.go",
+		[]string{"t.formerLease = max(t.formerLease, former)", "t.formerLease = former"},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
+		"limit-bucket-back", "shard/leader/rate_limits.go",
+		[]string{"x.leases == nil || x.leases.Leadership() != v.Leadership", "x.leases == nil || x.leases.Leadership().Epoch != v.Leadership.Epoch"},
+		"shard/leader", "TestRateLimitBucketComesBack", "",
+	},
+	{
+		"limit-lease-before-the-move", "shard/ratelimit/leases.go",
+		[]string{"l.learning && q.Held.Number.Leadership.compare(l.at) < 0", "l.learning && q.Held.Number.Leadership.Epoch < l.at.Epoch"},
+		"shard/leader", "TestRateLimitBucketComesBack", "",
+	},
 }
