@@ -35,6 +35,10 @@ func topologies() []topology {
 	}
 }
 
+// historyKinds are what history clients do, also in the shortest run.
+var historyKinds = []history.Kind{history.Create, history.Acquire, history.Reduce, history.Release, history.Describe, history.Ended,
+	history.Set, history.Get, history.RelaxedGet, history.CreateNode, history.DropNode, history.Believed, history.Fenced}
+
 // faultSpan is one occurrence of a fault.
 type faultSpan struct{ from, over, recovered int64 } // it began; it was over; the cluster had recovered
 
@@ -86,6 +90,15 @@ func TestCheckedHistories(t *testing.T) {
 	}
 	if t.Failed() {
 		return
+	}
+	for _, kind := range historyKinds {
+		n := 0
+		for _, h := range all {
+			n += h.summary.ByKind[kind]
+		}
+		if n == 0 && len(all) > 0 {
+			t.Errorf("no %s took part in any history", kind)
+		}
 	}
 	report := checkedReport(all, seed)
 	t.Log(report)
