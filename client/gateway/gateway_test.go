@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // patience bounds waits of tests that must end; nothing is timed by it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 func testContext(t *testing.T) context.Context {
 	t.Helper()

@@ -25,6 +25,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/grpcsignalbox"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 func TestMain(m *testing.M) {
@@ -64,7 +65,7 @@ type backend struct {
 
 func serve(t *testing.T, srv *servertest.Server, weight int) *backend {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", port.ForTest(t)) // it may be stopped, and then nobody else has the port
 	must(t, err)
 	b := &backend{addr: l.Addr().String(), health: health.NewServer()}
 	b.Server = grpc.NewServer(grpc.UnaryInterceptor(

@@ -22,6 +22,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/release"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 var update = flag.Bool("update", false, "rewrite REFERENCE.md")
@@ -59,12 +60,7 @@ func TestNobodyReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer r.Close()
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		_ = l.Close()
+		addr := port.ForTest(t)
 		if gone {
 			_ = r.Close()
 		} else {

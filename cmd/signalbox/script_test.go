@@ -219,7 +219,7 @@ func (s scriptTB) Helper()           {}
 func (s scriptTB) Fatal(args ...any) { s.ts.Fatalf("%s", fmt.Sprint(args...)) }
 
 // patience bounds waits for what must come; nothing is timed by it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // freeAddress finds a port for a server that must know it before it starts.
 func freeAddress() string {

@@ -46,7 +46,7 @@ func (m allTests) Run() int {
 }
 
 // patience bounds waits of tests that must end; nothing is timed by it.
-const patience = 60 * time.Second
+const patience = 3 * time.Minute
 
 // site is a gateway of a cluster.
 type site struct {

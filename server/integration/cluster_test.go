@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -46,7 +47,7 @@ func (k *clusterKit) address(name string) string { return name + ":7071" }
 // config is an instance's on its disk.
 func (k *clusterKit) config(name string, peers ...string) server.Config {
 	cfg := server.Config{
-		Listen: "127.0.0.1:0", Admin: server.Off, Raft: k.address(name), Name: name, Disk: k.disk(name),
+		Listen: port.ForTest(k.t), Admin: server.Off, Raft: k.address(name), Name: name, Disk: k.disk(name),
 		Network: k.net.Endpoint(k.address(name)), JoinToken: "0123456789abcdef", Shards: 2, Buckets: 64,
 		RTT: 25 * time.Millisecond, ReplicationFactor: k.rf, Logger: clusterLog().With("instance", name), OfflineAfter: 2 * time.Second,
 	}

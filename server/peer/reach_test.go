@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // awaitUnreached sends to an address until what is known of it satisfies cond.
@@ -39,12 +41,7 @@ func TestUnreached(t *testing.T) {
 	ctx := testContext(t)
 
 	// A port that nobody listens at.
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	closed := free.Addr().String()
-	_ = free.Close()
+	closed := port.ForTest(t)
 	awaitUnreached(t, a, closed, func(Unreached) bool { return a.Stats().DialsFailed.Load() > 0 })
 	if u := a.Unreached(closed); u.Err != nil {
 		t.Errorf("nobody runs there: %+v", u)

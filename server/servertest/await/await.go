@@ -11,7 +11,7 @@ import (
 )
 
 // Limit bounds a wait. It is far above what any machine needs: it only ends tests that fail.
-const Limit = 90 * time.Second
+const Limit = 3 * time.Minute
 
 // Longest time between two looks. The first comes after a millisecond, and each doubles it.
 const longestPause = 16 * time.Millisecond
