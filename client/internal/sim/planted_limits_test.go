@@ -100,7 +100,7 @@ var limitFaults = []plantedFault{
 	{
 		"limit-former-length", "shard/ratelimit/leases.go",
 		[]string{"longest = max(longest, tree.formerLease)", "longest = max(longest, min(longest, tree.formerLease))"},
-		"shard/ratelimit", "TestInvariant", "",
+		"shard/ratelimit", "TestScripts", "",
 	},
 	{
 		"limit-length-twice", "shard/ratelimit/tree.go",
