@@ -43,6 +43,16 @@ release-test: ## make a snapshot's files in ./bin/release and use each of them, 
 	rm -rf bin/release && $(MAKE) release SNAPSHOT=1 OUT=bin/release
 	cd cmd/release && SIGNALBOX_RELEASE=$(CURDIR)/bin/release go test -count 1 -v -timeout 30m .
 
+# What a release wrote, from its own binary in OUT, for the tests of the releases after it.
+KEPT = $(CURDIR)/server/testdata/releases/$(VERSION)
+keep: ## keep what the release VERSION writes, with its binary in OUT (default dist), in server/testdata/releases; the next commit has it
+	@test -n "$(VERSION)" || { echo "name the release: make keep VERSION=1.2.3"; exit 1; }
+	rm -rf bin/keep $(KEPT) && mkdir -p bin/keep $(KEPT)
+	tar -xzf $(or $(OUT),dist)/signalbox_$(VERSION)_$$(go env GOOS)_$$(go env GOARCH).tar.gz -C bin/keep --strip-components 1
+	cp protocol/testdata/vectors.json cmd/signalbox/testdata/cli.json $(KEPT)
+	cp server/cluster/testdata/format-$$(bin/keep/signalbox version -o json | sed -n '/"peer"/{n;s/[^0-9]//g;p}').golden $(KEPT)/peer.golden
+	SIGNALBOX_KEEP=$(KEPT) SIGNALBOX_KEEP_BINARY=$(CURDIR)/bin/keep/signalbox go test -count 1 ./server ./server/metrics ./cmd/signalbox -run '^(TestKeptFormats|TestKeptMetrics|TestKeep)$$'
+
 gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
 	cd $(YDB) && $(BUILD) -o ../../bin/signalbox-ydb .
 	cd $(MCP) && $(BUILD) -o ../../bin/signalbox-mcp .
@@ -111,16 +121,17 @@ browser: ## all tests of the console in Chromium, about two minutes, with axe-co
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
 	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
 
-pods: ## the life of the StatefulSet's pods, as root, about 6 minutes: starts, updates, scaling, lost volumes
-	SIGNALBOX_PODS=1 go test ./server/chaos -run '^TestPods$$' -v -timeout 30m
+pods: ## the life of the StatefulSet's pods, as root, about 10 minutes: starts, updates, scaling, lost volumes, and mistakes that must be found
+	SIGNALBOX_PODS=1 go test ./server/chaos -run '^(TestPods|TestPodsMistakes)$$' -v -timeout 30m
 
 panels: ## ask a real Prometheus whether each panel of the dashboards shows data under load, about a minute
 	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
-	  ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
+	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate -update
+	go test ./client -run TestSavedFormat -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update
 	go test ./server/httpapi -run TestOpenAPI -update
@@ -177,4 +188,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test
+.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep
