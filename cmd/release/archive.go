@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
@@ -23,6 +24,29 @@ type file struct {
 	content []byte
 }
 
+func (f file) isFolder() bool { return strings.HasSuffix(f.name, "/") }
+
+// readTree reads all files below a folder, and names them from there.
+func readTree(folder string) (files []file, err error) {
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == folder {
+			return err
+		}
+		name, err := filepath.Rel(folder, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			files = append(files, file{filepath.ToSlash(name) + "/", 0o755, nil})
+			return nil
+		}
+		content, err := os.ReadFile(path)
+		files = append(files, file{filepath.ToSlash(name), 0o644, content})
+		return err
+	})
+	return files, err
+}
+
 // writeTar writes files in the order of their names, owned by root unless owner has another id.
 func writeTar(w io.Writer, at time.Time, files []file, owner map[string]int) error {
 	slices.SortFunc(files, func(a, b file) int { return cmp.Compare(a.name, b.name) })
@@ -30,7 +54,7 @@ func writeTar(w io.Writer, at time.Time, files []file, owner map[string]int) err
 	for _, f := range files {
 		h := &tar.Header{Typeflag: tar.TypeReg, Name: f.name, Mode: f.mode, Size: int64(len(f.content)),
 			ModTime: at, Uid: owner[f.name], Gid: owner[f.name], Format: tar.FormatPAX}
-		if strings.HasSuffix(f.name, "/") {
+		if f.isFolder() {
 			h.Typeflag = tar.TypeDir
 		}
 		if err := t.WriteHeader(h); err != nil {

@@ -75,28 +75,12 @@ func (b *builder) writeImage(images []platformImage) error {
 	if err != nil {
 		return err
 	}
-	files := []file{{"manifest.json", 0o644, manifest}}
-	err = filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
-		if err != nil || path == dir {
-			return err
-		}
-		name, err := filepath.Rel(dir, path)
-		if err != nil {
-			return err
-		}
-		if d.IsDir() {
-			files = append(files, file{filepath.ToSlash(name) + "/", 0o755, nil})
-			return nil
-		}
-		content, err := os.ReadFile(path)
-		files = append(files, file{filepath.ToSlash(name), 0o644, content})
-		return err
-	})
+	files, err := readTree(dir)
 	if err != nil {
 		return err
 	}
 	var all bytes.Buffer
-	if err := writeTar(&all, b.time, files, nil); err != nil {
+	if err := writeTar(&all, b.time, append(files, file{"manifest.json", 0o644, manifest}), nil); err != nil {
 		return err
 	}
 	return b.write("signalbox_"+b.version+"_image.tar", all.Bytes())
