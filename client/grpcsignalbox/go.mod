@@ -3,7 +3,7 @@ module github.com/signalbox-dev/signalbox/client/grpcsignalbox
 go 1.26.0
 
 require (
-	github.com/signalbox-dev/signalbox v0.0.0
+	github.com/signalbox-dev/signalbox v0.2.0
 	go.uber.org/goleak v1.3.0
 	google.golang.org/grpc v1.85.0
 )

@@ -3,7 +3,7 @@ module github.com/signalbox-dev/signalbox/client/otelsignalbox
 go 1.26.0
 
 require (
-	github.com/signalbox-dev/signalbox v0.0.0
+	github.com/signalbox-dev/signalbox v0.2.0
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0
