@@ -249,4 +249,9 @@
 // [Failure] names a shard, a change of the cluster or of its nodes waits for that shard, which has
 // no majority, and may still happen. In Go, errors.Is(err,
 // protocol.StatusNotFound) tells outcomes apart and [Retryable] asks the question.
+//
+// # Promises
+//
+// What is on the wire stays from release to release. Go names of this package promise nothing: they
+// change with any release.
 package protocol
