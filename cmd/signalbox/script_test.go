@@ -24,9 +24,11 @@ import (
 
 // TestScripts tells the command line's behaviour as stories: each file of testdata/script is a
 // shell session of a user against a server of its own, which SIGNALBOX_ENDPOINTS names. The
-// commands that scripts have beyond testscript's own are below.
+// commands that scripts have beyond testscript's own are below. The keys of what they print as JSON
+// are those that are kept.
 func TestScripts(t *testing.T) {
-	testscript.Run(t, testscript.Params{
+	printed := &scriptJSON{seen: presentCommandLine()}
+	p := testscript.Params{
 		Dir:                "testdata/script",
 		UpdateScripts:      *update,
 		RequireUniqueNames: true,
@@ -48,7 +50,9 @@ func TestScripts(t *testing.T) {
 			"member": cmdMember,
 			"silent": cmdSilent,
 		},
-	})
+	}
+	t.Cleanup(func() { printed.check(t, p) })
+	testscript.RunT(scriptTest{t, printed}, p)
 }
 
 type serverKey struct{}

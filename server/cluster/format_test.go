@@ -18,13 +18,7 @@ var _ = flag.Bool("update", false, "rewrite the golden files of testdata")
 // values other than zero.
 func TestFormat(t *testing.T) {
 	var g formattest.Golden
-	for _, x := range []any{
-		&discoverRequest{}, &discoverReply{}, &JoinRequest{}, &JoinReply{}, &instanceStatusRequest{},
-		&instanceStatusReply{}, &applicantRequest{}, &applicantReply{}, &proposeRequest{}, &shardRequest{},
-		&registersRequest{}, &exportRequest{}, &exportReply{}, &copyRequest{}, &copyReply{}, &memberAddress{},
-		&membersReply{}, &changeMembersRequest{}, &transferRequest{}, &heartbeat{}, &shardHeartbeat{},
-		&leaderMessage{}, &setTargetRequest{}, &processExitedRequest{}, &processExitedReply{},
-	} {
+	for _, x := range allMessages() {
 		formattest.Fill(x)
 		g.Add(reflect.TypeOf(x).Elem().Name(), "", encode(x))
 	}
@@ -41,4 +35,25 @@ func TestFormat(t *testing.T) {
 		fmt.Fprintf(&g, "%s: %s\n", m[1], m[2])
 	}
 	g.Check(t, peer.HandshakeVersion)
+}
+
+// allMessages returns an empty one of each message between instances.
+func allMessages() []any {
+	return []any{
+		&discoverRequest{}, &discoverReply{}, &JoinRequest{}, &JoinReply{}, &instanceStatusRequest{},
+		&instanceStatusReply{}, &applicantRequest{}, &applicantReply{}, &proposeRequest{}, &shardRequest{},
+		&registersRequest{}, &exportRequest{}, &exportReply{}, &copyRequest{}, &copyReply{}, &memberAddress{},
+		&membersReply{}, &changeMembersRequest{}, &transferRequest{}, &heartbeat{}, &shardHeartbeat{},
+		&leaderMessage{}, &setTargetRequest{}, &processExitedRequest{}, &processExitedReply{},
+	}
+}
+
+// messageNamed returns an empty message of this type, nil if there is none.
+func messageNamed(name string) any {
+	for _, m := range allMessages() {
+		if reflect.TypeOf(m).Elem().Name() == name {
+			return m
+		}
+	}
+	return nil
 }
