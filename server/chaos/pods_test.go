@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,10 @@ type podClients struct {
 	failed  atomic.Pointer[error]
 	longest atomic.Int64
 	written atomic.Int64 // the last value of a configuration that was acknowledged
+
+	endWatches context.CancelFunc
+	watching   sync.WaitGroup
+	seen       [100]atomic.Int64 // the last value of the configuration that each watcher has seen
 }
 
 func (s *podSet) clients() *podClients {
@@ -58,7 +63,7 @@ func (s *podSet) clients() *podClients {
 	return k
 }
 
-// load takes and gives back 200 locks a second, and writes a configuration.
+// load takes and gives back 200 locks a second, and writes a configuration that 100 watchers see.
 func (k *podClients) load() {
 	k.t.Helper()
 	ctx, cancel := context.WithCancel(k.t.Context())
@@ -81,6 +86,24 @@ func (k *podClients) load() {
 				return true
 			}
 		}
+	}
+	watches, endWatches := context.WithCancel(k.t.Context())
+	k.endWatches = endWatches
+	for n := range k.seen {
+		k.watching.Go(func() {
+			for v, err := range session.Config("counter").Watch(watches) {
+				if err != nil {
+					if watches.Err() == nil {
+						k.failed.CompareAndSwap(nil, &err)
+					}
+					return
+				}
+				var last int64
+				if _, err := fmt.Sscan(string(v.Data), &last); err == nil {
+					k.seen[n].Store(last)
+				}
+			}
+		})
 	}
 	for n := range 20 {
 		k.running.Go(func() {
@@ -112,11 +135,27 @@ func (k *podClients) load() {
 	})
 }
 
-// end ends the load. No call has failed, and nothing that was acknowledged is lost.
-func (k *podClients) end(what string) {
+// endLoad ends the load, once all watchers have seen what was written last.
+func (k *podClients) endLoad() {
 	k.t.Helper()
 	k.stop()
 	k.running.Wait()
+	await.True(k.t, "all watchers to see the last write", func() bool {
+		for n := range k.seen {
+			if k.seen[n].Load() < k.written.Load() {
+				return k.failed.Load() != nil
+			}
+		}
+		return true
+	})
+	k.endWatches()
+	k.watching.Wait()
+}
+
+// end ends the load. No call has failed, and nothing that was acknowledged is lost.
+func (k *podClients) end(what string) {
+	k.t.Helper()
+	k.endLoad()
 	if err := k.failed.Load(); err != nil {
 		k.t.Errorf("%s: a call failed: %v", what, *err)
 	}
@@ -179,14 +218,16 @@ func (k *podClients) whole(s *podSet, within time.Duration) {
 	}
 }
 
-// watchServing counts the pods that serve, until stop, which returns the least.
+// watchServing counts the pods that serve, until stop, which returns the least of any two counts in
+// a row: one count lasts while pods start and stop.
 func (s *podSet) watchServing() (stop func() int) {
 	ctx, cancel := context.WithCancel(context.Background())
 	least := make(chan int, 1)
 	go func() {
-		n := s.replicas
+		n, last := s.replicas, s.replicas
 		for ctx.Err() == nil {
-			n = min(n, len(s.servingPods()))
+			now := len(s.servingPods())
+			n, last = min(n, max(now, last)), now
 			time.Sleep(100 * time.Millisecond)
 		}
 		least <- n
@@ -215,7 +256,7 @@ func (s *podSet) updated() {
 // update gives the set another image, which is the same program.
 func (s *podSet) update() {
 	s.t.Helper()
-	next := s.image + "x"
+	next := filepath.Join(s.dir, fmt.Sprint("image-", time.Now().UnixNano()))
 	if err := os.Link(s.image, next); err != nil {
 		s.t.Fatal(err)
 	}
@@ -289,8 +330,7 @@ func podsReplaced(t *testing.T, image string) {
 	<-two.gone
 	s.change(func() { clear(s.held) })
 	k.whole(s, 0)
-	k.stop() // with two of three down, calls wait
-	k.running.Wait()
+	k.endLoad() // with two of three down, calls wait
 	k.holdsAll()
 }
 
@@ -314,6 +354,17 @@ func podsUpdate(t *testing.T, image string) {
 
 func podsUpdateUnready(t *testing.T, image string) {
 	s, k := wholeSet(t, image, 3)
+	if n := k.updateUnready(s); n < 2 {
+		t.Errorf("%d of three served", n)
+	}
+	k.end("update while pod 0 is not ready")
+}
+
+// updateUnready updates a set of three while its lowest pod is down, and returns how many served at
+// least.
+func (k *podClients) updateUnready(s *podSet) int {
+	t := k.t
+	t.Helper()
 	zero := s.pod(0)
 	s.change(func() { s.held[0] = true })
 	zero.delete()
@@ -330,10 +381,46 @@ func podsUpdateUnready(t *testing.T, image string) {
 	time.Sleep(30 * time.Second) // of the wait of 60 s
 	s.change(func() { delete(s.held, 0) })
 	s.updated()
-	if n := serving(); n < 2 {
-		t.Errorf("%d of three served", n)
+	return serving()
+}
+
+// TestPodsMistakes: what charts have got wrong is found by the scenarios of [TestPods].
+func TestPodsMistakes(t *testing.T) {
+	if os.Getenv("SIGNALBOX_LONG") == "" && os.Getenv("SIGNALBOX_PODS") == "" {
+		t.Skip("`make pods` runs it")
 	}
-	k.end("update while pod 0 is not ready")
+	image := buildPodImage(t)
+	t.Run("no stop-wait", func(t *testing.T) {
+		s := newPodSet(t, image, 3)
+		s.updated()
+		s.change(func() {
+			for i, e := range s.template.Containers[0].Env {
+				if e.Name == "SIGNALBOX_STOP_WAIT" {
+					s.template.Containers[0].Env[i].Value = "0s"
+				}
+			}
+		})
+		s.update() // pods without the wait
+		s.updated()
+		k := s.clients()
+		k.whole(s, 0)
+		if n := k.updateUnready(s); n >= 2 {
+			t.Errorf("an update without stop-wait left %d of three", n)
+		}
+		k.endLoad()
+	})
+	t.Run("a member removed at stop", func(t *testing.T) {
+		s, k := wholeSet(t, image, 3)
+		s.change(func() { s.preStop = k.expel })
+		s.update()
+		await.True(t, "the updated pod to be refused", func() bool {
+			return strings.Contains(s.output[2].String(), "expelled")
+		})
+		if h, err := k.admin.Health(t.Context()); err != nil || h.State == "healthy" && len(h.NextLoss) == 0 {
+			t.Errorf("the cluster is whole without its member: %v", err)
+		}
+		s.change(func() { s.preStop = nil })
+	})
 }
 
 func podsBadImage(t *testing.T, image string) {
@@ -425,8 +512,7 @@ func podsStopAll(t *testing.T, image string) {
 	s, k := wholeSet(t, image, 3)
 	k.load()
 	time.Sleep(2 * time.Second)
-	k.stop()
-	k.running.Wait()
+	k.endLoad()
 	var all []*pod
 	for n := range 3 {
 		all = append(all, s.pod(n))
