@@ -92,9 +92,9 @@ func (f *fair) granted(key string, tag uint64) {
 		k.start = tag
 	}
 	f.last, f.hasLast = key, true
-	if f.virtual >= fairRebased {
-		for _, k := range f.keys { // each alike, so their order does not matter
-			k.start -= min(k.start, f.virtual)
+	if f.virtual >= fairRebased { // once in 2^42 units: all keys begin alike
+		for _, k := range f.keys {
+			k.start = 0
 		}
 		f.virtual = 0
 	}
