@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Defaults and bounds of Watch.
@@ -40,13 +41,13 @@ func watchOptionsOf(opts []WatchOption) (watchOptions, error) {
 	}
 	switch {
 	case len(o.caller.zone) > MaxZone:
-		return o, fmt.Errorf("the zone has %d bytes; at most %d are allowed", len(o.caller.zone), MaxZone)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the zone has %d bytes; at most %d are allowed", len(o.caller.zone), MaxZone)
 	case o.caller.subset < 0:
-		return o, fmt.Errorf("the subset is %d; it must be at least 0", o.caller.subset)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the subset is %d; it must be at least 0", o.caller.subset)
 	case o.caller.panicShare < 0 || o.caller.panicShare > 100:
-		return o, fmt.Errorf("the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
 	case o.hold < 0 || o.hold > MaxHold:
-		return o, fmt.Errorf("the hold is %s; it must be 0 to %s", o.hold, MaxHold)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the hold is %s; it must be 0 to %s", o.hold, MaxHold)
 	}
 	return o, nil
 }
@@ -181,7 +182,7 @@ func Watch(c *client.Client, node, service string, opts ...WatchOption) (*Endpoi
 	case err != nil:
 		return nil, err
 	case service == "":
-		return nil, errors.New("the service's name is empty; give it one")
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "the service's name is empty; give it one")
 	}
 	e := &Endpoints{caller: o.caller, changed: make(chan struct{}, 1), closed: make(chan struct{})}
 	key, copies := copyKey{node, service, o.hold}, c.Handle(handle.Key{}).Values

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // State is what a member says of itself.
@@ -118,7 +120,7 @@ func Parse(data []byte) (*Endpoint, error) {
 // is out of range.
 func (e Endpoint) Data() ([]byte, error) {
 	if err := e.check(); err != nil {
-		return nil, err
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%v", err)
 	}
 	addr, _ := canonicalAddr(e.Addr)
 	keys := map[string]any{"addr": addr}

@@ -1,10 +1,10 @@
 package discovery
 
 import (
-	"fmt"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Option is an option of Register and Serve.
@@ -35,11 +35,11 @@ func (o *options) validate(m Member) error {
 	_, opaque := m.(Data)
 	switch {
 	case o.check != nil && opaque:
-		return fmt.Errorf("a member with data of its own cannot show what a check finds; give it an Endpoint")
+		return protocol.Errorf(protocol.StatusBadRequest, "a member with data of its own cannot show what a check finds; give it an Endpoint")
 	case o.interval < MinCheckInterval || o.interval > MaxCheckInterval:
-		return fmt.Errorf("the check's interval is %s; it must be %s to %s", o.interval, MinCheckInterval, MaxCheckInterval)
+		return protocol.Errorf(protocol.StatusBadRequest, "the check's interval is %s; it must be %s to %s", o.interval, MinCheckInterval, MaxCheckInterval)
 	case o.timeout <= 0 || o.timeout > o.interval:
-		return fmt.Errorf("the check's timeout is %s; it must be at most its interval, %s", o.timeout, o.interval)
+		return protocol.Errorf(protocol.StatusBadRequest, "the check's timeout is %s; it must be at most its interval, %s", o.timeout, o.interval)
 	}
 	return checkGrace(o.grace)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Bounds of a drain.
@@ -305,7 +306,7 @@ func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
 
 func checkGrace(d time.Duration) error {
 	if d < 0 || d > MaxGrace {
-		return fmt.Errorf("the grace of a drain is %s; it must be 0 to %s", d, MaxGrace)
+		return protocol.Errorf(protocol.StatusBadRequest, "the grace of a drain is %s; it must be 0 to %s", d, MaxGrace)
 	}
 	return nil
 }

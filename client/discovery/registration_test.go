@@ -112,10 +112,10 @@ func TestWrongOptions(t *testing.T) {
 		{"timeout is 6s", e, []discovery.Option{check, discovery.WithCheckTimeout(6 * time.Second)}},
 		{"grace of a drain is 11m0s", e, []discovery.Option{discovery.WithGrace(11 * time.Minute)}},
 	} {
-		if _, err := discovery.Register(t.Context(), s, "api", x.m, x.opts...); err == nil || !strings.Contains(err.Error(), x.want) {
+		if _, err := discovery.Register(t.Context(), s, "api", x.m, x.opts...); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.want, err)
 		}
-		if err := discovery.Serve(t.Context(), c, "/default", "api", x.m, x.opts...); err == nil || !strings.Contains(err.Error(), x.want) {
+		if err := discovery.Serve(t.Context(), c, "/default", "api", x.m, x.opts...); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: Serve: %v", x.want, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // Worker is a member of a process whose members share partitions.
@@ -77,10 +78,10 @@ type handler struct {
 
 func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, error) {
 	if partitions < 1 || partitions > MaxPartitions {
-		return nil, fmt.Errorf("%d partitions; there must be 1 to %d", partitions, MaxPartitions)
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d partitions are given; there must be 1 to %d", partitions, MaxPartitions)
 	}
 	if holder == nil {
-		return nil, errors.New("holder is nil; give one")
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "holder is nil; give one")
 	}
 	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	return &handler{partitions: partitions,
