@@ -17,6 +17,18 @@ func (a scriptArgs) list(key string) []string {
 	return strings.Split(a.vals[key], ",")
 }
 
+// word reads one of these words, and returns its number; without the key the first one's.
+func (a scriptArgs) word(key string, words ...string) int {
+	if _, ok := a.vals[key]; !ok {
+		return 0
+	}
+	at := slices.Index(words, a.vals[key])
+	if at < 0 {
+		panic(fmt.Sprintf("%s=%s: it is one of %v", key, a.vals[key], words))
+	}
+	return at
+}
+
 // options reads those of a semaphore, and which the line gives: policy=fair aging=ms
 // weights=KEY:n,KEY:n slots=numbered or slots=NAME+LABEL+LABEL,NAME or slots=none, history=n
 // max-hold=ms extend=yes preempt=off|lower|any grace=ms min-hold=ms.
@@ -26,10 +38,10 @@ func (a scriptArgs) options() (o protocol.SemaphoreOptions, fields uint64) {
 			fields |= 1 << bit
 		}
 	}
-	o.Policy = protocol.QueuePolicy(max(0, slices.Index([]string{"fifo", "priority", "fair"}, a.vals["policy"])))
+	o.Policy = protocol.QueuePolicy(a.word("policy", "fifo", "priority", "fair"))
 	o.Aging, o.History = a.num("aging", 0), a.num("history", 0)
 	o.MaxHold, o.Extend = a.num("max-hold", 0), a.vals["extend"] == "yes"
-	o.Preempt = protocol.PreemptMode(max(0, slices.Index([]string{"off", "lower", "any"}, a.vals["preempt"])))
+	o.Preempt = protocol.PreemptMode(a.word("preempt", "off", "lower", "any"))
 	o.Grace, o.MinHold = a.num("grace", 0), a.num("min-hold", 0)
 	for _, w := range a.list("weights") {
 		key, n, _ := strings.Cut(w, ":")

@@ -594,10 +594,13 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 		return s.Delete(ctx, c.Name, false, reason)
 	}
 	want := c.Want.Config.(*semaphoreObject)
+	opts, err := optionsOf(&want.options)
+	if err != nil {
+		return err
+	}
 	if c.Op == desired.Create {
-		var opts []client.SemaphoreOption
-		if !want.options.Plain() {
-			opts = optionsOf(&want.options)
+		if want.options.Plain() {
+			opts = nil
 		}
 		return s.Create(ctx, c.Name, want.limit, c.Want.Data, append(opts, client.AlterReason(l.reason))...)
 	}
@@ -607,7 +610,7 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 			if slices.IndexFunc(c.Fields, func(f desired.Field) bool { return f.Name != "limit" && f.Name != "data" }) < 0 {
 				return nil
 			}
-			return s.Alter(ctx, c.Name, append(optionsOf(&want.options), client.AlterReason(l.reason))...)
+			return s.Alter(ctx, c.Name, append(opts, client.AlterReason(l.reason))...)
 		},
 		func() error {
 			if want.limit == have.limit || len(want.options.Slots) > 0 { // the limit is that of the slots
@@ -631,14 +634,17 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 	return nil
 }
 
-// optionsOf are all options of a semaphore.
-func optionsOf(w *protocol.SemaphoreOptions) []client.SemaphoreOption {
+// optionsOf are all options of a semaphore. It refuses a policy that this program does not know, which
+// the semaphore may have and the document not name.
+func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
 	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
 	opts := []client.SemaphoreOption{
-		client.FIFO(), client.KeepHistory(int(w.History)), client.LongestHold(of(w.MaxHold)), client.ExtendHolds(w.Extend),
+		nil, client.KeepHistory(int(w.History)), client.LongestHold(of(w.MaxHold)), client.ExtendHolds(w.Extend),
 		client.Preempt(client.PreemptMode(w.Preempt)), client.Grace(of(w.Grace)), client.MinHold(of(w.MinHold)),
 	}
 	switch w.Policy {
+	case protocol.PolicyFIFO:
+		opts[0] = client.FIFO()
 	case protocol.PolicyPriority:
 		opts[0] = client.ByPriority(of(w.Aging))
 	case protocol.PolicyFair:
@@ -647,15 +653,17 @@ func optionsOf(w *protocol.SemaphoreOptions) []client.SemaphoreOption {
 			weights[string(x.Key)] = x.Weight
 		}
 		opts[0] = client.ByKey(weights)
+	default:
+		return nil, fmt.Errorf("the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
 	}
 	if w.Numbered {
-		return append(opts, client.NumberedSlots())
+		return append(opts, client.NumberedSlots()), nil
 	}
 	var slots []client.Slot
 	for _, x := range w.Slots {
 		slots = append(slots, client.Slot{Name: x.Name, Labels: x.Labels})
 	}
-	return append(opts, client.WithSlots(slots...))
+	return append(opts, client.WithSlots(slots...)), nil
 }
 
 func (l *liveCluster) changeConfig(ctx context.Context, s *client.Session, c *desired.Change) (err error) {

@@ -617,3 +617,14 @@ func TestTwoAppliesAtOnce(t *testing.T) {
 		t.Errorf("after two runs: %s", out)
 	}
 }
+
+// TestUnknownPolicyIsNotReplaced: a semaphore of a newer cluster may have a policy that this program
+// does not know. A change of its other options is refused, and does not make it fifo.
+func TestUnknownPolicyIsNotReplaced(t *testing.T) {
+	for policy := protocol.PolicyFIFO; policy <= protocol.PolicyFair+1; policy++ {
+		opts, err := optionsOf(&protocol.SemaphoreOptions{Policy: policy})
+		if known := policy <= protocol.PolicyFair; known != (err == nil) || known != (len(opts) > 0) {
+			t.Errorf("policy %d: %d options, %v", policy, len(opts), err)
+		}
+	}
+}

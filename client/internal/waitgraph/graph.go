@@ -183,6 +183,8 @@ func (s *Semaphore) Ahead(x, w *Waiter) bool {
 		return x.Level > w.Level || x.Level == w.Level && earlier
 	case s.Policy == protocol.PolicyPriority:
 		return x.Level >= w.Level && earlier || before
+	case s.Policy != protocol.PolicyFair:
+		return false // a policy that this program does not know
 	case sameLane(x, w):
 		return earlier
 	case len(s.Slots) > 0:

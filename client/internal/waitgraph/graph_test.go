@@ -332,7 +332,7 @@ func TestAhead(t *testing.T) {
 	second := Waiter{Session: 2, Place: 2, Level: 5, Key: "b", Rank: 2}
 	with := func(w Waiter, change func(*Waiter)) Waiter { change(&w); return w }
 	fifo, prio, aging := Semaphore{}, Semaphore{Policy: protocol.PolicyPriority}, Semaphore{Policy: protocol.PolicyPriority, Aging: true}
-	fair := Semaphore{Policy: protocol.PolicyFair}
+	fair, unknown := Semaphore{Policy: protocol.PolicyFair}, Semaphore{Policy: protocol.PolicyFair + 1}
 	slots := Semaphore{Policy: protocol.PolicyFair, Slots: []Slot{{Name: "s"}}}
 	higher := with(second, func(w *Waiter) { w.Level = 9 })
 	unranked := with(first, func(w *Waiter) { w.Rank = 0 })
@@ -351,10 +351,11 @@ func TestAhead(t *testing.T) {
 		{s: aging, x: higher, w: with(first, func(w *Waiter) { w.Rank = 2 }), want: false}, // of one rank
 		{s: aging, x: first, w: second, want: true}, {s: aging, x: unranked, w: second, want: true},
 		{s: fair, x: first, w: second, want: true},
-		{s: fair, x: second, w: late},                                                    // equal tags: the key granted last decides
-		{s: fair, x: unranked, w: second},                                                // the policy's order is not known
-		{s: fair, x: late, w: second},                                                    // the other request is served first
-		{s: fair, x: unranked, w: sameKey, want: true},                                   // one lane
+		{s: fair, x: second, w: late},                  // equal tags: the key granted last decides
+		{s: fair, x: unranked, w: second},              // the policy's order is not known
+		{s: fair, x: late, w: second},                  // the other request is served first
+		{s: fair, x: unranked, w: sameKey, want: true}, // one lane
+		{s: unknown, x: first, w: second}, {s: unknown, x: first, w: sameKey},
 		{s: slots, x: first, w: second},                                                  // a key's other lanes move its tags
 		{s: slots, x: unranked, w: sameKey, want: true},                                  //
 		{s: fair, x: first, w: second, more: []Waiter{{Session: 3, Place: 0, Key: "a"}}}, // not the first of its lane
