@@ -72,7 +72,7 @@ type TopSemaphore struct {
 	// when the first waiter asked, wall clock, ms since 1970; absent: nobody waits
 	WaitingSinceMS uint64 `json:"waiting_since_ms,omitempty"`
 	Ephemeral      bool   `json:"ephemeral"`
-	Stuck          bool   `json:"stuck,omitempty"` // the first waiter wants more than the limit
+	Stuck          bool   `json:"stuck,omitempty"` // the next waiter, by the policy, wants more than the limit
 	// level of the first waiter plus 1; absent: nobody waits, or the policy is not priority
 	WaitingPriority uint8 `json:"waiting_priority,omitempty"`
 	DrainedSlots    int   `json:"drained_slots,omitempty"` // draining ones too

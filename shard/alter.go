@@ -82,10 +82,10 @@ func (q *queued) alter(m *Machine, x *protocol.Alter, a *queue.Alteration) {
 	s.revision = m.applied
 	if s.limit != a.Limit {
 		s.limit = a.Limit
-		s.updateStuck()
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit})
 	}
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOptions})
+	s.updateStuck()
 	s.promote(m)
 	m.batch.checkHandOn(s)
 }

@@ -141,7 +141,7 @@ func (m *Machine) recount() map[*node]usage {
 		u := all[s.node]
 		u.entries += uint64(s.waiters.n + s.owners.n)
 		all[s.node] = u
-		if head := s.waiters.first; head != nil && head.count > s.limit {
+		if s.cannotMove() {
 			u := all[s.node]
 			u.stuck++
 			all[s.node] = u

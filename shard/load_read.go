@@ -17,7 +17,7 @@ type BusySemaphore struct {
 	Waiters      int
 	WaitingSince uint64 // of the first waiter's request, wall clock, ms since 1970; 0: there is none
 	Ephemeral    bool
-	Stuck        bool // the first waiter wants more than the limit
+	Stuck        bool // the next waiter, by the policy, wants more than the limit
 	Slots        SlotCounts
 	Priority     uint8  // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
 	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not

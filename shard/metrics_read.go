@@ -19,7 +19,7 @@ type CounterRow struct {
 	Acquires  uint64 // times units were granted
 	Waits     uint64 // times an acquire was queued
 	Releases  uint64 // times an owner's units were given back, for any cause
-	Stuck     bool   // the first waiter wants more than the limit: no waiter can be granted; in the semaphore's own set
+	Stuck     bool   // the next waiter, by the policy, wants more than the limit; in the semaphore's own set
 	Truncated bool   // the semaphore has more owner sessions than are counted apart
 }
 
@@ -84,9 +84,10 @@ func sessionCounterRows(s *semaphore, yield func(CounterRow) bool) bool {
 }
 
 // Sizes are how many records a machine holds, those being removed included. Stuck are the
-// semaphores of nodes that are not dropped whose first waiter wants more than the limit: their
-// queues cannot move until the limit is raised or it leaves. Silent are their owners that have not
-// said that they know by when they must yield. Contended are the semaphores that somebody waits for.
+// semaphores of nodes that are not dropped whose next waiter, by their policy, wants more than the
+// limit: their queues cannot move until the limit is raised or it leaves. Silent are their owners
+// that have not said that they know by when they must yield. Contended are the semaphores that
+// somebody waits for.
 type Sizes struct {
 	Nodes, Sessions, RemoteSessions, Semaphores, Contended, Waiters, Stuck, Silent int
 

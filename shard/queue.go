@@ -85,12 +85,20 @@ func (s *semaphore) rankQueue() {
 	s.node.waits.Set(s, &s.places[placeWait], age)
 }
 
-// updateStuck counts queues whose first waiter wants more than the limit. No release can ever serve
-// it or, as the queue is strict, any waiter behind it. It is called whenever the head, its count or
-// the limit may have changed.
+// cannotMove reports whether the waiter that is served next wants more than the limit. No release
+// can ever serve it, nor those behind it that need what it claims. With lanes the policy says which
+// waiter is next: often not the one that came first.
+func (s *semaphore) cannotMove() bool {
+	if q := s.queue(); q.laned() {
+		return q.NextExceeds(s.limit)
+	}
+	return s.waiters.first != nil && s.waiters.first.count > s.limit
+}
+
+// updateStuck counts queues that cannot move. It is called whenever the waiter that is served next,
+// its count or the limit may have changed.
 func (s *semaphore) updateStuck() {
-	head := s.waiters.first
-	switch stuck := head != nil && head.count > s.limit; {
+	switch stuck := s.cannotMove(); {
 	case stuck == s.stuck:
 	case stuck:
 		s.stuck = true

@@ -179,6 +179,7 @@ func (a *asked) wait(m *Machine, e *entry) {
 	if q := a.queueOf(e.semaphore); q != nil {
 		q.Wait(placeOf(e), a.demand, m.bucketTime(q.s.bucket))
 		q.charge()
+		q.s.updateStuck()
 	}
 }
 
@@ -222,6 +223,7 @@ func (q *queued) grant(m *Machine, e *entry, slots []uint32) {
 func (q *queued) own(m *Machine, e *entry, a *queue.Ask, slots []uint32) {
 	q.Own(e.orderID, a, slots, m.bucketTime(q.s.bucket))
 	q.charge()
+	q.s.updateStuck() // fair ranks a key that was granted behind others
 	e.scheduleBound(m)
 }
 
@@ -436,6 +438,7 @@ func restoreEntry(m *Machine, e *entry, part *queue.Part) {
 	q := e.semaphore.ownQueue()
 	q.Restore(placeOf(e), part)
 	q.charge()
+	e.semaphore.updateStuck()
 	if !e.waiting {
 		e.scheduleBound(m)
 	}

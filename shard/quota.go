@@ -29,7 +29,7 @@ type usage struct {
 	waiters uint64
 	entries uint64 // waiters and owners; no quota counts them
 	silent  uint64 // owners that have not said that they know their bound
-	stuck   uint64 // semaphores whose first waiter wants more than the limit; no quota counts them
+	stuck   uint64 // semaphores whose next waiter wants more than the limit; no quota counts them
 
 	// What of the quotas this shard admits, as worked out for that many copies of buckets; unknown
 	// while copies is not bucketTable.copyCount + 1.

@@ -45,7 +45,7 @@ type semaphoreExtras struct {
 	data    []byte        // never changed in place
 	rare    *rareExtras   // nil for most
 	places  [places]int32 // in the rankings of its node
-	stuck   bool          // the first waiter wants more than the limit: counted in node.stuck
+	stuck   bool          // the next waiter wants more than the limit: counted in node.stuck
 }
 
 // rareExtras is what hardly any semaphore has.

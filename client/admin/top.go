@@ -62,7 +62,7 @@ type TopSemaphore struct {
 	Owners, Waiters int
 	OldestWait      time.Duration // of the first waiter; 0: nobody waits
 	Ephemeral       bool
-	Stuck           bool          // the first waiter wants more than the limit
+	Stuck           bool          // the next waiter, by the policy, wants more than the limit
 	Priority        *int          // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
 	DrainedSlots    int           // slots that are not granted, held ones too
 	PreemptedOwners int           // that waiters preempt

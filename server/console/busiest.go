@@ -73,7 +73,7 @@ func kindOfTop(s *admin.TopSemaphore) semaphoreKind {
 
 func topKind(s *admin.TopSemaphore) cell {
 	if s.Stuck {
-		return cell{Text: "stuck", Kind: "bad", Note: "its first waiter wants more than the limit"}
+		return cell{Text: "stuck", Kind: "bad", Note: "its next waiter wants more than the limit"}
 	}
 	return quiet(string(kindOfTop(s)))
 }

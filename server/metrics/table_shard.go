@@ -53,7 +53,7 @@ var (
 	ShardContended = shards.ofShard(TypeGauge, "signalbox_shard_contended_semaphores",
 		"Semaphores that somebody waits for.")
 	ShardStuckQueues = shards.ofShard(TypeGauge, "signalbox_shard_stuck_queues",
-		"Semaphores whose first waiter wants more than the limit: no waiter of them can be granted.")
+		"Semaphores whose next waiter, by their policy, wants more than the limit: it is never granted, and holds up those behind it.")
 	ShardStreams = shards.ofShard(TypeGauge, "signalbox_shard_streams",
 		"Open watch streams.")
 	ShardWatches = shards.ofShard(TypeGauge, "signalbox_shard_watches",
@@ -170,7 +170,7 @@ var (
 		"How long the first waiter of a semaphore has waited; 0 without one.",
 		"node", "semaphore").most(ByNames)
 	SemaphoreStuck = coordination.gauge("signalbox_semaphore_stuck",
-		"1: the first waiter wants more than the limit, so that no waiter can be granted.",
+		"1: the next waiter, by the policy, wants more than the limit: it is never granted, and holds up those behind it.",
 		"node", "semaphore").most(ByNames)
 	SemaphoreSlots = coordination.gauge("signalbox_semaphore_slots",
 		"Slots of a semaphore whose units have names, by state: free, held, draining and leaving, which "+

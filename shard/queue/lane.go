@@ -118,6 +118,13 @@ func (q *lanes) nextLane() (best *lane) {
 	return best
 }
 
+// NextExceeds reports whether the waiter that the policy serves first wants more than the limit.
+// There must be lanes.
+func (q *lanes) NextExceeds(limit uint64) bool {
+	exceeds := func(l *lane) bool { return l.first.Count > limit }
+	return slices.ContainsFunc(q.list, exceeds) && exceeds(q.nextLane()) // ranks are needed only if any does
+}
+
 // inOrder returns the lanes in the order of the policy. It is good until the lanes change.
 func (q *lanes) inOrder() []*lane {
 	for _, l := range q.order {

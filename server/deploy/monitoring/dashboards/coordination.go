@@ -33,7 +33,7 @@ func coordination() dashboard {
 					query{orZero(most(m.NodeOldestWait, "node")), "{{node}}"}),
 				graph("Contended semaphores", unitNone,
 					"Semaphores that somebody waits for, and queues that cannot move: "+
-						"their first waiter wants more than the limit.",
+						"their next waiter wants more than the limit.",
 					query{now(m.ShardContended), "contended"}, query{most(m.ShardStuckQueues), "stuck"}),
 				graph("Longest queues", unitNone,
 					"Semaphores with most waiters.",
