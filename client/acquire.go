@@ -16,10 +16,10 @@ import (
 // background if need be. The lease does not depend on ctx.
 //
 // Errors: ErrNotAcquired when Wait ended; ErrAlreadyHeld; ErrSessionExpired and the others of a
-// session; NotFound without CreateLimit or Ephemeral; BadRequest for a count of 0 or above the
-// limit, a name of 0 or more than 1,024 bytes, or too much data; PreconditionFailed when only one
-// of the semaphore and the request is ephemeral; Aborted when an operator deleted the semaphore by
-// force.
+// session; ErrNotFound without CreateLimit or Ephemeral; ErrBadRequest for a count of 0 or above
+// the limit, a name of 0 or more than 1,024 bytes, or too much data; ErrPreconditionFailed when
+// only one of the semaphore and the request is ephemeral; ErrAborted when an operator deleted the
+// semaphore by force.
 func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, opts)
 	if err != nil {
@@ -69,7 +69,7 @@ func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOp
 // After an error, and when ctx ends, nothing stays held, and a grant that is on its way is given
 // back. Other sessions can see some of the names held and others not.
 //
-// Errors beside those of Acquire: BadRequest for no name, too many, or one that is given twice;
+// Errors beside those of Acquire: ErrBadRequest for no name, too many, or one that is given twice;
 // that of a lease that was lost while the next ones were waited for.
 func (s *Session) AcquireAll(ctx context.Context, wants []Want, opts ...AcquireOption) (*LeaseGroup, error) {
 	return acquireAll(ctx, s, wants, opts)
@@ -144,7 +144,8 @@ func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) er
 		case err == nil || !answered(err) || !isNotFound(err):
 			return err
 		}
-		if err := s.create(ctx, name, limit, nil, ""); err == nil || !answered(err) || !errors.Is(err, AlreadyExists) {
+		err := s.create(ctx, name, limit, nil, "")
+		if err == nil || !answered(err) || !errors.Is(err, ErrAlreadyExists) {
 			return err
 		}
 	}

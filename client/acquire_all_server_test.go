@@ -173,11 +173,11 @@ func TestAcquireAll(t *testing.T) {
 				return s.AcquireAll(ctx, wants(queued, "x"), client.CreateLimit(2))
 			},
 		} {
-			if g, err := f(); g != nil || !errors.Is(err, client.BadRequest) {
+			if g, err := f(); g != nil || !errors.Is(err, client.ErrBadRequest) {
 				t.Errorf("acquired %v, %v", g, err)
 			}
 		}
-		if _, err := s.Acquire(ctx, "x", client.Exclusive(), client.HoldWhileWaiting(time.Second)); !errors.Is(err, client.BadRequest) {
+		if _, err := s.Acquire(ctx, "x", client.Exclusive(), client.HoldWhileWaiting(time.Second)); !errors.Is(err, client.ErrBadRequest) {
 			t.Error("one name:", err)
 		}
 		free(t, third, "x")

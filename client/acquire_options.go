@@ -52,12 +52,12 @@ func Wait(d time.Duration) AcquireOption {
 }
 
 // Ephemeral acquires a semaphore that exists while somebody holds it or waits for it, with the
-// limit Max. A semaphore that was created otherwise is refused with PreconditionFailed.
+// limit Max. A semaphore that was created otherwise is refused with ErrPreconditionFailed.
 func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
 // keeps its limit, whatever that is; see ExactLimit. Acquiring with Ephemeral, Shared or Exclusive
-// too is a BadRequest: an ephemeral semaphore has the limit Max.
+// too is ErrBadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
 		if o.limit = limit; limit == 0 && o.err == nil {
@@ -67,9 +67,9 @@ func CreateLimit(limit uint64) AcquireOption {
 }
 
 // ExactLimit is CreateLimit, and refuses a semaphore that has another limit, with
-// PreconditionFailed: programs that disagree about it notice. It costs a read at each acquire, which
-// does not see a resize at the same moment. After a resize by an operator, programs with the former
-// limit are refused; with CreateLimit they go on.
+// ErrPreconditionFailed: programs that disagree about it notice. It costs a read at each acquire,
+// which does not see a resize at the same moment. After a resize by an operator, programs with the
+// former limit are refused; with CreateLimit they go on.
 func ExactLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
 		CreateLimit(limit)(o)

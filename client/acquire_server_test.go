@@ -41,14 +41,14 @@ func TestAcquireAgainstAServer(t *testing.T) {
 
 	t.Run("above the limit that it would be made with", func(t *testing.T) {
 		_, err := a.Acquire(ctx, "unmade", client.CreateLimit(3), client.Count(4))
-		if !errors.Is(err, client.BadRequest) {
+		if !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired 4 of 3: %v", err)
 		}
-		if d, err := a.Node().Describe(ctx, "unmade"); !errors.Is(err, client.NotFound) {
+		if d, err := a.Node().Describe(ctx, "unmade"); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("it was made all the same: %+v, %v", d, err)
 		}
 		release(t, acquire(t, a, "unmade", client.CreateLimit(3), client.Count(3)))
-		if _, err := a.Acquire(ctx, "unmade", client.CreateLimit(9), client.Count(4)); !errors.Is(err, client.BadRequest) {
+		if _, err := a.Acquire(ctx, "unmade", client.CreateLimit(9), client.Count(4)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired 4 of 3 of one that exists: %v", err)
 		}
 	})
@@ -136,7 +136,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if err := held.Reduce(ctx, 1); err != nil || held.Count() != 1 {
 			t.Fatal(err, held.Count())
 		}
-		if err := held.Reduce(ctx, 3); !errors.Is(err, client.BadRequest) || held.Lost() != nil {
+		if err := held.Reduce(ctx, 3); !errors.Is(err, client.ErrBadRequest) || held.Lost() != nil {
 			t.Fatalf("raise: %v, lost %v", err, held.Lost())
 		}
 		if err := held.UpdateData(ctx, []byte("new")); err != nil {
@@ -166,7 +166,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		must(t, held.Reduce(ctx, 4))
 		heir, err := c.Restore(ctx, owner.Save())
 		must(t, err)
-		if _, err := heir.Acquire(ctx, "lowered", client.Count(5)); !errors.Is(err, client.BadRequest) {
+		if _, err := heir.Acquire(ctx, "lowered", client.Count(5)); !errors.Is(err, client.ErrBadRequest) {
 			t.Fatalf("more than it holds: %v", err)
 		}
 		again := acquire(t, heir, "lowered", client.Count(4))
@@ -174,7 +174,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			t.Fatal(again.Token(), held.Token())
 		}
 		must(t, again.Reduce(ctx, 3))
-		if _, err := b.Acquire(ctx, "lowered", client.Count(3)); !errors.Is(err, client.BadRequest) {
+		if _, err := b.Acquire(ctx, "lowered", client.Count(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Fatalf("somebody who holds nothing: %v", err)
 		}
 		must(t, again.Reduce(ctx, 1))
@@ -199,23 +199,23 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			opts []client.AcquireOption
 			want error
 		}{
-			{"", nil, client.BadRequest},
-			{strings.Repeat("n", 1025), []client.AcquireOption{client.Ephemeral()}, client.BadRequest},
-			{"missing", nil, client.NotFound},
-			{"zero", []client.AcquireOption{client.Ephemeral(), client.Count(0)}, client.BadRequest},
-			{"big", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 1<<20+1))}, client.BadRequest},
-			{"huge", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 2<<20))}, client.BadRequest},
-			{"long", []client.AcquireOption{client.Ephemeral(), client.Wait(25 * time.Hour)}, client.BadRequest},
-			{"fifo", []client.AcquireOption{client.Ephemeral()}, client.PreconditionFailed},
-			{"limited", []client.AcquireOption{client.Ephemeral(), client.CreateLimit(2)}, client.BadRequest},
-			{"limited", []client.AcquireOption{client.CreateLimit(2), client.Shared()}, client.BadRequest},
-			{"fifo", []client.AcquireOption{client.Count(2)}, client.BadRequest},
+			{"", nil, client.ErrBadRequest},
+			{strings.Repeat("n", 1025), []client.AcquireOption{client.Ephemeral()}, client.ErrBadRequest},
+			{"missing", nil, client.ErrNotFound},
+			{"zero", []client.AcquireOption{client.Ephemeral(), client.Count(0)}, client.ErrBadRequest},
+			{"big", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 1<<20+1))}, client.ErrBadRequest},
+			{"huge", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 2<<20))}, client.ErrBadRequest},
+			{"long", []client.AcquireOption{client.Ephemeral(), client.Wait(25 * time.Hour)}, client.ErrBadRequest},
+			{"fifo", []client.AcquireOption{client.Ephemeral()}, client.ErrPreconditionFailed},
+			{"limited", []client.AcquireOption{client.Ephemeral(), client.CreateLimit(2)}, client.ErrBadRequest},
+			{"limited", []client.AcquireOption{client.CreateLimit(2), client.Shared()}, client.ErrBadRequest},
+			{"fifo", []client.AcquireOption{client.Count(2)}, client.ErrBadRequest},
 		} {
 			if _, err := a.Acquire(ctx, x.name, x.opts...); !errors.Is(err, x.want) {
 				t.Errorf("acquire %.20q: %v, want %v", x.name, err, x.want)
 			}
 		}
-		if _, err := a.Mutex("limited").TryLock(ctx, client.CreateLimit(2)); !errors.Is(err, client.BadRequest) {
+		if _, err := a.Mutex("limited").TryLock(ctx, client.CreateLimit(2)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("a mutex with a limit: %v", err)
 		}
 		if a.State() != client.Attached {
@@ -226,7 +226,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	t.Run("taken away by force", func(t *testing.T) {
 		held := acquire(t, a, "force", client.CreateLimit(1))
 		waiting, _ := queue(t, b, "force")
-		if err := b.Delete(ctx, "force", false); !errors.Is(err, client.PreconditionFailed) {
+		if err := b.Delete(ctx, "force", false); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Fatalf("got %v", err)
 		}
 		if err := b.Delete(ctx, "force", true); err != nil {
@@ -236,7 +236,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 		if !errors.Is(context.Cause(held.Context()), client.ErrLeaseLost) || !errors.Is(held.Lost(), client.ErrLeaseLost) || held.Held() {
 			t.Fatal(context.Cause(held.Context()), held.Lost(), held.Held())
 		}
-		if _, err := waiting.get(); !errors.Is(err, client.Aborted) {
+		if _, err := waiting.get(); !errors.Is(err, client.ErrAborted) {
 			t.Fatalf("waiter: %v", err)
 		}
 		if err := held.Release(ctx); !errors.Is(err, client.ErrLeaseLost) {

@@ -119,7 +119,7 @@ func newBarrier(s *Session, name string, n int) *Barrier {
 // before it gave its unit back delays the next meeting until its session ends.
 //
 // Errors: that of ctx, or of the session when it ends; ErrAlreadyHeld; ErrLeaseLost if an operator
-// deletes the semaphore; BadRequest for a wrong n, key or payload; PreconditionFailed if the
+// deletes the semaphore; ErrBadRequest for a wrong n, key or payload; ErrPreconditionFailed if the
 // semaphore has another use, or the barrier another n.
 func (b *Barrier) Wait(ctx context.Context, key string, payload []byte) ([]BarrierMember, error) {
 	members, err := b.wait(ctx, barrierEntry{BarrierMember: BarrierMember{key, bytes.Clone(payload)}})
@@ -265,7 +265,7 @@ func (b *Barrier) write(ctx context.Context, own *barrierEntry) (*barrierRecord,
 	switch {
 	case err == nil:
 		return &next, nil
-	case answered(err) && (errors.Is(err, PreconditionFailed) || isNotFound(err)):
+	case answered(err) && (errors.Is(err, ErrPreconditionFailed) || isNotFound(err)):
 		return nil, nil // another party was faster, or it was deleted
 	}
 	return nil, err

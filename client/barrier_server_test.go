@@ -111,15 +111,15 @@ func TestBarrier(t *testing.T) {
 		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1).Wait(ctx, "k", make([]byte, 1025)) },
 		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1000).Wait(ctx, "k", make([]byte, 1024)) },
 	} {
-		if _, err := wait(); !errors.Is(err, client.BadRequest) {
+		if _, err := wait(); !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Barrier("start", n+1).Wait(ctx, "k", nil); !errors.Is(err, client.PreconditionFailed) {
+	if _, err := s.Barrier("start", n+1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("another number:", err)
 	}
 	must(t, s.Create(ctx, "used", client.Max, []byte("by others")))
-	if _, err := s.Barrier("used", 1).Wait(ctx, "k", nil); !errors.Is(err, client.PreconditionFailed) {
+	if _, err := s.Barrier("used", 1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("no barrier:", err)
 	}
 
@@ -134,7 +134,7 @@ func TestBarrier(t *testing.T) {
 	waiting(1)
 	_, err = sessions[1].Update(ctx, "start", []byte("by others"))
 	must(t, err)
-	if _, err := lost.get(); !errors.Is(err, client.PreconditionFailed) {
+	if _, err := lost.get(); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("another use:", err)
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// LongestHold bounds how long a lease lasts, whatever its holder does: 1 s to 30 days from the grant;
-// 0, the default, is no bound. The server ends the lease then, and this client a little before; see
-// Lease.Until. Leases that are held already, and waiters that came before and know of none, keep what
-// they have. Clients that do not know bounds cannot acquire such a semaphore: PreconditionFailed.
+// LongestHold bounds how long a lease lasts, whatever its holder does: 1 s to 30 days from the
+// grant; 0, the default, is no bound. The server ends the lease then, and this client a little
+// before; see Lease.Until. Leases that are held already, and waiters that came before and know of
+// none, keep what they have. Clients that do not know bounds cannot acquire such a semaphore:
+// ErrPreconditionFailed.
 //
 // The bound is time of the semaphore's bucket, which stands still without a leader and while the
 // bucket moves: the server may end the lease later by as much, a second or two as a rule. The
@@ -70,8 +71,9 @@ func (l *Lease) TimeToStop() time.Duration {
 // hold that has more time left, or has no bound, stays as it is. Only the program knows that its
 // work goes on well, so nothing extends a hold by itself; Ending says when to think of it.
 //
-// Errors: PreconditionFailed if the semaphore has a LongestHold and not ExtendHolds, or if a waiter
-// wants the units; ErrMaxHold and the others of the lease if it ended before the answer came.
+// Errors: ErrPreconditionFailed if the semaphore has a LongestHold and not ExtendHolds, or if a
+// waiter wants the units; ErrMaxHold and the others of the lease if it ended before the answer
+// came.
 func (l *Lease) Extend(ctx context.Context, d time.Duration) error {
 	var err error
 	x := driver.Change{Hold: millis.Of("time to hold", d, &err)}

@@ -56,7 +56,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 		if left := time.Until(l.Until()); left < 50*time.Minute || left >= time.Hour {
 			t.Errorf("%s are left", left)
 		}
-		if err := l.Extend(ctx, time.Hour); !errors.Is(err, client.PreconditionFailed) {
+		if err := l.Extend(ctx, time.Hour); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Errorf("extended: %v", err)
 		}
 		if err := a.Alter(ctx, "job", client.ExtendHolds(true)); err != nil {
@@ -73,7 +73,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 		if err != nil || sem.Options.MaxHold != time.Hour || !sem.Options.Extend || sem.Owners[0].Left != time.Hour {
 			t.Errorf("described as %+v, %v", sem, err)
 		}
-		if err := l.Extend(ctx, 0); !errors.Is(err, client.BadRequest) {
+		if err := l.Extend(ctx, 0); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("extended by nothing: %v", err)
 		}
 		if plain := session(t, c).Save(); plain.Version != 0 || b.Save().Version != client.SavedVersion {

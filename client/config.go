@@ -52,8 +52,8 @@ func (c ConfigReader) check() error {
 	return nil
 }
 
-// Get reads the configuration, Strict unless ReadConsistency says otherwise. Errors: NotFound if it
-// was never set.
+// Get reads the configuration, Strict unless ReadConsistency says otherwise. Errors: ErrNotFound if
+// it was never set.
 func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error) {
 	values, err := c.History(ctx, opts...)
 	if err != nil {
@@ -64,7 +64,7 @@ func (c ConfigReader) Get(ctx context.Context, opts ...ReadOption) (Value, error
 
 // History reads the configuration and the values before it, newest first: up to 10, while they have
 // at most 64 KiB together. Delete removes them. Strict unless ReadConsistency says otherwise.
-// Errors: NotFound if it was never set.
+// Errors: ErrNotFound if it was never set.
 func (c ConfigReader) History(ctx context.Context, opts ...ReadOption) ([]Value, error) {
 	values, err := c.read(ctx, opts)
 	return values, withOp("read configuration", c.name, err)
@@ -88,7 +88,8 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 }
 
 // Set replaces the configuration, which need not exist, and returns its version. Setting the same
-// bytes changes nothing. Errors: PreconditionFailed; BadRequest for more than MaxConfigLen bytes.
+// bytes changes nothing. Errors: ErrPreconditionFailed; ErrBadRequest for more than MaxConfigLen
+// bytes.
 func (c *ConfigValue) Set(ctx context.Context, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = c.set(ctx, data, opts)
 	return version, withOp("set configuration", c.name, err)
@@ -135,9 +136,9 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 			return next[0].Version, nil
 		case !answered(err):
 			return 0, err
-		case errors.Is(err, PreconditionFailed):
+		case errors.Is(err, ErrPreconditionFailed):
 			before, refused = now, err
-		case !errors.Is(err, AlreadyExists) && !isNotFound(err):
+		case !errors.Is(err, ErrAlreadyExists) && !isNotFound(err):
 			return 0, err
 		} // somebody may have been faster: what it is now decides
 	}
@@ -165,8 +166,8 @@ func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), 
 const anonymous = "anonymous"
 
 // Rollback sets the configuration to the value that it had at a version of its history, and returns
-// the new version. A change by somebody else meanwhile is an error. Errors: NotFound if the version
-// is not in the history; PreconditionFailed.
+// the new version. A change by somebody else meanwhile is an error. Errors: ErrNotFound if the
+// version is not in the history; ErrPreconditionFailed.
 func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOption) (version uint64, err error) {
 	const op = "roll back configuration"
 	values, err := c.read(ctx, nil)
@@ -187,8 +188,8 @@ func (c *ConfigValue) Rollback(ctx context.Context, to uint64, opts ...WriteOpti
 		"version %d is not in its history; the oldest one there is %d", to, values[len(values)-1].Version))
 }
 
-// Delete removes the configuration and its history. Errors: NotFound if it is not set;
-// PreconditionFailed.
+// Delete removes the configuration and its history. Errors: ErrNotFound if it is not set;
+// ErrPreconditionFailed.
 func (c *ConfigValue) Delete(ctx context.Context, opts ...WriteOption) error {
 	const op = "delete configuration"
 	if err := c.check(); err != nil {

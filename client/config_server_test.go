@@ -92,7 +92,7 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 			}
 			err = s.Create(ctx, fmt.Sprint("full-", i), 1, nil)
 		}
-		if !errors.Is(err, client.PreconditionFailed) {
+		if !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Fatalf("%s: %v", path, err)
 		}
 		tries := map[string]func() error{
@@ -109,7 +109,7 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 			}
 		}
 		for what, try := range tries {
-			if err := try(); !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), "quota max_") {
+			if err := try(); !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), "quota max_") {
 				t.Errorf("%s in %s: %v", what, path, err)
 			}
 		}
@@ -122,7 +122,7 @@ func TestConfig(t *testing.T) {
 	s, err := dial(t, srv).Session(ctx, "/default", client.Description("the author"))
 	must(t, err)
 	cfg := s.Config("flags")
-	if _, err := cfg.Get(ctx); !errors.Is(err, client.NotFound) {
+	if _, err := cfg.Get(ctx); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	next, stop := iter.Pull2(cfg.Watch(ctx))
@@ -136,7 +136,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	step("", 0)
-	if _, err := cfg.Set(ctx, []byte("x"), client.IfVersion(1)); !errors.Is(err, client.PreconditionFailed) {
+	if _, err := cfg.Set(ctx, []byte("x"), client.IfVersion(1)); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Fatal(err)
 	}
 	set := func(data string, want uint64, opts ...client.WriteOption) {
@@ -153,7 +153,7 @@ func TestConfig(t *testing.T) {
 	set("c", 3, client.IfVersion(2))
 	step("c", 3)
 	for _, v := range []uint64{0, 2} {
-		if _, err := cfg.Set(ctx, []byte("d"), client.IfVersion(v)); !errors.Is(err, client.PreconditionFailed) {
+		if _, err := cfg.Set(ctx, []byte("d"), client.IfVersion(v)); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Fatal(v, err)
 		}
 	}
@@ -169,12 +169,12 @@ func TestConfig(t *testing.T) {
 		t.Fatal(values, err)
 	}
 	step(string(values[0].Data), 4)
-	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.NotFound) || !strings.Contains(err.Error(), "version 7 is not") {
+	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "version 7 is not") {
 		t.Fatal(err)
 	}
 	must(t, cfg.Delete(ctx))
 	step("", 0)
-	if err := cfg.Delete(ctx); !errors.Is(err, client.NotFound) {
+	if err := cfg.Delete(ctx); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
@@ -234,7 +234,7 @@ func TestConfigHistory(t *testing.T) {
 		}
 		check(large.ConfigReader, uint64(i+1), []int{1, 2, 3, 1, 1}[i])
 	}
-	if _, err := large.Set(ctx, make([]byte, client.MaxConfigLen+1)); !errors.Is(err, client.BadRequest) {
+	if _, err := large.Set(ctx, make([]byte, client.MaxConfigLen+1)); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("a longer one: %v", err)
 	}
 	flags := fmt.Sprintf("flags %d", writers*each)
@@ -258,7 +258,7 @@ func TestConfigHistory(t *testing.T) {
 			t.Errorf("configurations %q: %q, want %q", list.prefix, names, list.want)
 		}
 	}
-	if _, err := s.Config("").Set(ctx, nil); !errors.Is(err, client.BadRequest) {
+	if _, err := s.Config("").Set(ctx, nil); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("without a name: %v", err)
 	}
 }

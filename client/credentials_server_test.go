@@ -210,7 +210,7 @@ func TestTokenRevoked(t *testing.T) {
 	x.revoke("one")
 	<-lease.Context().Done()
 	for _, err := range []error{holder.Err(), context.Cause(lease.Context()), <-supervised, <-watched} {
-		if !errors.Is(err, client.Unauthenticated) || errors.Is(err, client.ErrUnreachable) {
+		if !errors.Is(err, client.ErrUnauthenticated) || errors.Is(err, client.ErrUnreachable) {
 			t.Errorf("it ended with: %v", err)
 		}
 	}
@@ -240,7 +240,7 @@ func TestTokenFileGone(t *testing.T) {
 	x.revoke("one")
 	awaitState(t, changes, client.Detached)
 	_, err := holder.Mutex("job").Lock(ctx)
-	if !errors.Is(err, client.Unauthenticated) || !strings.Contains(err.Error(), "no such file") {
+	if !errors.Is(err, client.ErrUnauthenticated) || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("it ended with: %v", err)
 	}
 	_, err = client.Open(ctx, client.Config{Endpoints: []string{x.srv.Addr()}, GetToken: client.TokenFile(x.file)})

@@ -103,7 +103,7 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 	must(t, a.Alter(ctx, "gpu", client.Undrain("g1")))
 	release(t, held)
 	release(t, waits.must(t))
-	if _, err := a.Node().ExplainWait(ctx, "none", a.ID()); !errors.Is(err, client.NotFound) {
+	if _, err := a.Node().ExplainWait(ctx, "none", a.ID()); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -88,7 +88,7 @@ const (
 )
 
 // ReadOption is an option of a read. A read names those that it takes, and refuses others with
-// BadRequest.
+// ErrBadRequest.
 type ReadOption func(*readOptions)
 
 type readOptions struct {
@@ -198,7 +198,7 @@ func readOptionsOf(opts []ReadOption, takes readOption) (o readOptions, err erro
 // maxRereads is how often a description is begun again because it changed between its pages.
 const maxRereads = 5
 
-// Describe reads a semaphore. Errors: NotFound.
+// Describe reads a semaphore. Errors: ErrNotFound.
 func (n *Node) Describe(ctx context.Context, name string, opts ...ReadOption) (*Semaphore, error) {
 	sem, err := n.describe(ctx, name, opts...)
 	return sem, withOp("describe", name, err)
@@ -355,7 +355,7 @@ func (s *QueueStatus) servable(w *Waiter) bool {
 // ExplainWait says why a session waits for a semaphore: who holds it, who is ahead in the queue, and
 // what those wait for themselves. It follows the waits over at most 64 sessions, 256 semaphores and 16
 // steps, for 2 s; if that ends in a deadlock, it reads all of it again 1 s later. Session 0 is a waiter
-// that would come now. See [QueueStatus.NeverGranted]. Errors: NotFound.
+// that would come now. See [QueueStatus.NeverGranted]. Errors: ErrNotFound.
 func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*QueueStatus, error) {
 	sem, err := n.Describe(ctx, name, IncludeOwners(), IncludeWaiters(), IncludeSlots(), ReadConsistency(Strict))
 	if err != nil {
@@ -419,7 +419,7 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 }
 
 // History reads the holds of a semaphore that ended last, the last one first: as many as
-// KeepHistory says. Errors: NotFound.
+// KeepHistory says. Errors: ErrNotFound.
 func (n *Node) History(ctx context.Context, name string) ([]Hold, error) {
 	if name == "" {
 		return nil, withOp("history", name, handle.ErrNoSemaphore)

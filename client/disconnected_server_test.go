@@ -92,7 +92,7 @@ func TestWhileDisconnected(t *testing.T) {
 	if _, err := late.get(); !errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("the wait that ended: %v", err)
 	}
-	if _, err := forced.get(); !errors.Is(err, client.Aborted) || errors.Is(err, client.ErrNotAcquired) {
+	if _, err := forced.get(); !errors.Is(err, client.ErrAborted) || errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("the wait that had no end: %v", err)
 	}
 }
@@ -156,7 +156,7 @@ func TestReason(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
-		if _, err := fresh.Node().Describe(ctx, name); !errors.Is(err, client.NotFound) {
+		if _, err := fresh.Node().Describe(ctx, name); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("%s is in the new node: %v", name, err)
 		}
 	}

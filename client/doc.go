@@ -37,8 +37,8 @@
 //
 // Calls wait out lost connections, leader changes and overload until their context ends. A request
 // of a session takes effect at most once, however often it is sent. An error is the server's answer
-// (errors.Is with [NotFound] and the others), or says why the wait ended: the end of the context,
-// [ErrSessionExpired], [ErrSessionClosed] or [ErrClientClosed]. An error also is
+// (errors.Is with [ErrNotFound] and the others), or says why the wait ended: the end of the
+// context, [ErrSessionExpired], [ErrSessionClosed] or [ErrClientClosed]. An error also is
 // [ErrOutcomeUnknown] if the context or the session ended after the request was sent and before it
 // was answered.
 //

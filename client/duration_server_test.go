@@ -61,20 +61,20 @@ func TestNegativeDurations(t *testing.T) {
 	}
 	for name, try := range tries {
 		for _, d := range []time.Duration{-1, -time.Millisecond, -time.Hour, math.MinInt64} {
-			if err := try(d); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), d.String()) {
+			if err := try(d); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), d.String()) {
 				t.Errorf("%s of %s: %v", name, d, err)
 			}
 		}
 	}
-	if _, err := admin.Nodes(c).Describe(ctx, "/n"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(c).Describe(ctx, "/n"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a node was made: %v", err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
-	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.BadRequest) ||
+	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.ErrBadRequest) ||
 		!strings.Contains(err.Error(), "grace period is 1 ms") {
 		t.Errorf("a grace period of a nanosecond: %v", err)
 	}
-	if _, err := s.Acquire(ctx, "x", client.CreateLimit(0)); !errors.Is(err, client.BadRequest) ||
+	if _, err := s.Acquire(ctx, "x", client.CreateLimit(0)); !errors.Is(err, client.ErrBadRequest) ||
 		!strings.Contains(err.Error(), "limit is 0") {
 		t.Errorf("a limit of 0: %v", err)
 	}
@@ -100,7 +100,7 @@ func TestWaitForever(t *testing.T) {
 	for _, d := range []time.Duration{24*time.Hour + 1, 25 * time.Hour, client.Forever - 1} {
 		_, err := a.Acquire(context.WithoutCancel(ctx), "x", client.Exclusive(), client.Wait(d))
 		if ms := (d + time.Millisecond - 1).Milliseconds(); d < client.Forever-time.Second &&
-			!strings.Contains(fmt.Sprint(err), fmt.Sprintf("%d ms", ms)) || !errors.Is(err, client.BadRequest) {
+			!strings.Contains(fmt.Sprint(err), fmt.Sprintf("%d ms", ms)) || !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%s: %v", d, err)
 		}
 	}

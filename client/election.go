@@ -48,7 +48,7 @@ type Leader struct {
 
 // Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
 // useful options, and by priority Priority, how much the session is preferred. A name with another
-// use fails at once with PreconditionFailed: a service, a shared lock, an election of the other
+// use fails at once with ErrPreconditionFailed: a service, a shared lock, an election of the other
 // kind. Other errors: as Acquire. Prefer Run.
 func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, error) {
 	if e.byPriority {
@@ -79,7 +79,7 @@ func (e *Election) Resign(ctx context.Context) error {
 // return and campaigns again while the session lives. If lead returns nil when the leader is
 // preempted, it has yielded: Run campaigns again.
 //
-// Errors: lead's; the end of ctx; the session's Err; PreconditionFailed as of Campaign.
+// Errors: lead's; the end of ctx; the session's Err; ErrPreconditionFailed as of Campaign.
 func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
 	return runTerms(ctx, e.s, lead, func() (Term, error) { return e.Campaign(ctx, opts...) })
 }

@@ -46,7 +46,7 @@ var (
 
 	// ErrNotRenewed: the session expired because no answer from its home shard renewed it in time.
 	// No instance could be reached, or this process was not scheduled, or the credentials were
-	// refused, and errors.Is(err, Unauthenticated) is true. errors.Is(err, ErrSessionExpired) is
+	// refused, and errors.Is(err, ErrUnauthenticated) is true. errors.Is(err, ErrSessionExpired) is
 	// true too.
 	ErrNotRenewed = core.ErrNotRenewed
 
@@ -83,17 +83,17 @@ var ErrOtherCluster = core.ErrOtherCluster
 
 // The outcomes that a server answers, for errors.Is.
 var (
-	BadRequest         error = protocol.StatusBadRequest         // the request is malformed or out of range
-	NotFound           error = protocol.StatusNotFound           // what it names does not exist
-	AlreadyExists      error = protocol.StatusAlreadyExists      // what it creates exists
-	PreconditionFailed error = protocol.StatusPreconditionFailed // the state does not allow it
-	BadSession         error = protocol.StatusBadSession         // the session is not this client's
-	Aborted            error = protocol.StatusAborted            // it was ended by somebody else
-	Overloaded         error = protocol.StatusOverloaded         // a limit is reached; the message names it
-	Unavailable        error = protocol.StatusUnavailable        // nobody can serve it now
-	Unauthenticated    error = protocol.StatusUnauthenticated    // the credentials are missing or wrong
-	Forbidden          error = protocol.StatusForbidden          // the identity lacks the right
-	Unsupported        error = protocol.StatusUnsupported        // the server does not know the request
+	ErrBadRequest         error = protocol.StatusBadRequest         // the request is malformed or out of range
+	ErrNotFound           error = protocol.StatusNotFound           // what it names does not exist
+	ErrAlreadyExists      error = protocol.StatusAlreadyExists      // what it creates exists
+	ErrPreconditionFailed error = protocol.StatusPreconditionFailed // the state does not allow it
+	ErrBadSession         error = protocol.StatusBadSession         // the session is not this client's
+	ErrAborted            error = protocol.StatusAborted            // it was ended by somebody else
+	ErrOverloaded         error = protocol.StatusOverloaded         // a limit is reached; the message names it
+	ErrUnavailable        error = protocol.StatusUnavailable        // nobody can serve it now
+	ErrUnauthenticated    error = protocol.StatusUnauthenticated    // the credentials are missing or wrong
+	ErrForbidden          error = protocol.StatusForbidden          // the identity lacks the right
+	ErrUnsupported        error = protocol.StatusUnsupported        // the server does not know the request
 )
 
 // Retryable reports whether nothing was applied, so that the same call may succeed later. The methods

@@ -15,12 +15,12 @@ func TestRetryable(t *testing.T) {
 		want bool
 	}{
 		{nil, false},
-		{client.Unavailable, true},
-		{fmt.Errorf("acquire %q: %w", "x", client.Overloaded), true},
-		{fmt.Errorf("%w (last: %w)", context.Canceled, client.Unavailable), true},
+		{client.ErrUnavailable, true},
+		{fmt.Errorf("acquire %q: %w", "x", client.ErrOverloaded), true},
+		{fmt.Errorf("%w (last: %w)", context.Canceled, client.ErrUnavailable), true},
 		{fmt.Errorf("%w: connection refused", client.ErrUnreachable), true},
-		{fmt.Errorf("%w (last: %w)", client.ErrOutcomeUnknown, client.Unavailable), false},
-		{client.PreconditionFailed, false},
+		{fmt.Errorf("%w (last: %w)", client.ErrOutcomeUnknown, client.ErrUnavailable), false},
+		{client.ErrPreconditionFailed, false},
 		{client.ErrNotAcquired, false},
 		{client.ErrSessionExpired, false},
 		{context.Canceled, false},

@@ -158,7 +158,7 @@ func TestUnreachable(t *testing.T) {
 	srv.Pause()
 	<-l.Context().Done()
 	if err := context.Cause(l.Context()); !errors.Is(err, client.ErrSessionExpired) ||
-		!errors.Is(err, client.NotFound) && errors.Is(err, client.ErrReleased) {
+		!errors.Is(err, client.ErrNotFound) && errors.Is(err, client.ErrReleased) {
 		t.Fatal(err)
 	}
 	if l.Held() || s.Held() || s.State() != client.Expired || !errors.Is(s.Err(), client.ErrSessionExpired) ||
@@ -276,11 +276,11 @@ func TestForceRelease(t *testing.T) {
 		func() error { _, err := admin.OfNode(n).ForceRelease(ctx, "forced", 2, 1, "because"); return err }(),
 		admin.OfNode(n).KillSession(ctx, owner.ID(), ""),
 	} {
-		if !errors.Is(bad, client.BadRequest) {
+		if !errors.Is(bad, client.ErrBadRequest) {
 			t.Error(bad)
 		}
 	}
-	if _, err := admin.OfNode(n).ForceRelease(ctx, "nothing", 1, 1, "because"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.OfNode(n).ForceRelease(ctx, "nothing", 1, 1, "because"); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -346,7 +346,7 @@ func TestRestore(t *testing.T) {
 		t.Fatal(again.Token(), l.Token())
 	}
 	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: saved.Session, Key: make([]byte, 16),
-		Generation: 5}); !errors.Is(err, client.BadSession) {
+		Generation: 5}); !errors.Is(err, client.ErrBadSession) {
 		t.Fatal(err)
 	}
 	if _, err := old.Restore(ctx, client.Saved{Node: saved.Node, Session: 1 << 36,
@@ -390,7 +390,7 @@ func TestRestoreTwice(t *testing.T) {
 			must(t, err)
 			heir(t, first, s, sem)
 			second := dial(t, srv)
-			if r, err := second.Restore(ctx, saved); !errors.Is(err, client.BadSession) {
+			if r, err := second.Restore(ctx, saved); !errors.Is(err, client.ErrBadSession) {
 				t.Fatalf("the second restore of one state: %v, %v", r, err)
 			}
 			if name == "lives" && (s.Err() != nil || s.State() != client.Attached) {
@@ -402,7 +402,7 @@ func TestRestoreTwice(t *testing.T) {
 			r, err := second.Restore(ctx, s.Save())
 			must(t, err)
 			again, err := r.TryAcquire(ctx, sem, client.Count(5))
-			if again != nil || name != "releases and dies" && name != "writes and dies" && !errors.Is(err, client.BadRequest) {
+			if again != nil || name != "releases and dies" && name != "writes and dies" && !errors.Is(err, client.ErrBadRequest) {
 				t.Fatalf("5 of 5 while 4 are held: %v, %v", again, err)
 			}
 			release(t, l)
@@ -429,7 +429,7 @@ func TestRestoresAtOnce(t *testing.T) {
 		c := dial(t, srv)
 		go func() {
 			s, err := c.Restore(ctx, saved)
-			if err != nil && !errors.Is(err, client.BadSession) {
+			if err != nil && !errors.Is(err, client.ErrBadSession) {
 				t.Error(err)
 			}
 			got <- s

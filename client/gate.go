@@ -18,8 +18,8 @@ func newGate(s *Session, name string) *Gate {
 	return &Gate{sharedRecord[gateRecord]{s, name, "gate", 1, func(r *gateRecord) bool { return r.Gate }}}
 }
 
-// Open opens the gate: all that wait go on. Errors: PreconditionFailed if the semaphore has another
-// use; those of Session.Update.
+// Open opens the gate: all that wait go on. Errors: ErrPreconditionFailed if the semaphore has
+// another use; those of Session.Update.
 func (g *Gate) Open(ctx context.Context) error { return g.set(ctx, "open", true) }
 
 // Close closes the gate. Who waited while it was open goes on all the same.
@@ -50,7 +50,7 @@ func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
 
 // Wait returns nil once the gate is open, or was open at some moment since the call read it first: a
 // gate that is opened and closed at once lets all pass that waited. Errors: that of ctx, or of the
-// session when it ends; PreconditionFailed.
+// session when it ends; ErrPreconditionFailed.
 func (g *Gate) Wait(ctx context.Context) error {
 	var w gateWait
 	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) { return w.passes(r), nil }))

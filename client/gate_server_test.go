@@ -69,10 +69,10 @@ func TestGate(t *testing.T) {
 		t.Error("the session ended:", err)
 	}
 	must(t, s.Create(ctx, "used", 1, []byte("by others")))
-	if err := s.Gate("used").Open(ctx); !errors.Is(err, client.PreconditionFailed) {
+	if err := s.Gate("used").Open(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("opened what is no gate:", err)
 	}
-	if err := s.Latch("go", 1).CountDown(ctx, "k"); !errors.Is(err, client.PreconditionFailed) {
+	if err := s.Latch("go", 1).CountDown(ctx, "k"); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("counted down a gate:", err)
 	}
 }
@@ -124,11 +124,11 @@ func TestLatch(t *testing.T) {
 	for _, err := range []error{
 		s.Latch("x", 0).CountDown(ctx, "k"), s.Latch("x", 1001).Wait(ctx), s.Latch("x", 1).CountDown(ctx, ""), s.Latch("x", 1).CountDown(ctx, "\xff"),
 	} {
-		if !errors.Is(err, client.BadRequest) {
+		if !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
 		}
 	}
-	if err := s.Latch("import", 3).Wait(ctx); !errors.Is(err, client.PreconditionFailed) {
+	if err := s.Latch("import", 3).Wait(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("another count:", err)
 	}
 }

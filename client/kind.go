@@ -8,7 +8,7 @@ import (
 
 // checkElection refuses to campaign for a name whose owners hold single units: it would wait until
 // the last member of a service is gone. It also refuses an election by priority. Errors:
-// PreconditionFailed.
+// ErrPreconditionFailed.
 func checkElection(ctx context.Context, n *Node, name string) error {
 	sem, err := semaphoreOf(ctx, n, name)
 	switch {
@@ -25,7 +25,7 @@ func checkElection(ctx context.Context, n *Node, name string) error {
 }
 
 // checkService refuses to register under a name that is held whole: it would wait until the leader
-// resigns. The same holds for an election by priority, led or not. Errors: PreconditionFailed.
+// resigns. The same holds for an election by priority, led or not. Errors: ErrPreconditionFailed.
 func checkService(ctx context.Context, n *Node, name string) error {
 	sem, err := semaphoreOf(ctx, n, name)
 	switch {

@@ -33,9 +33,9 @@ func newLatch(s *Session, name string, n int) *Latch {
 }
 
 // CountDown says that a key is done, 1 to 64 bytes of UTF-8. A key counts once, however often it is
-// said: after a lost answer, or by a program that was started again. Errors: BadRequest for a wrong
-// key or count; PreconditionFailed if the semaphore has another use, or the latch another count;
-// those of Session.Update.
+// said: after a lost answer, or by a program that was started again. Errors: ErrBadRequest for a
+// wrong key or count; ErrPreconditionFailed if the semaphore has another use, or the latch another
+// count; those of Session.Update.
 func (l *Latch) CountDown(ctx context.Context, key string) error {
 	err := l.check()
 	if err == nil && (len(key) == 0 || len(key) > maxLatchKeys || !utf8.ValidString(key)) {

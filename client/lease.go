@@ -110,7 +110,7 @@ type ReduceOption func(*driver.Change)
 
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
 // token stay. Of slots the last ones are given back, or those that Keep does not name. More than is held
-// is BadRequest: acquire it with another session, or release first.
+// is ErrBadRequest: acquire it with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) error {
 	if count == 0 { // which would leave the count as it is
 		return withOp("reduce", l.name, protocol.Errorf(protocol.StatusBadRequest,

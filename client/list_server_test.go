@@ -22,7 +22,7 @@ func TestNodes(t *testing.T) {
 	if *info.Config.GracePeriod != grace || *info.Config.SelfCheckPeriod != time.Second || info.Path != "/a/b" {
 		t.Fatalf("%+v", info)
 	}
-	if _, err := admin.Nodes(c).Create(ctx, "/a/b", admin.NodeConfig{}); !errors.Is(err, client.AlreadyExists) {
+	if _, err := admin.Nodes(c).Create(ctx, "/a/b", admin.NodeConfig{}); !errors.Is(err, client.ErrAlreadyExists) {
 		t.Fatal(err)
 	}
 	again, err := admin.Nodes(c).Ensure(ctx, "/a/b", admin.NodeConfig{})
@@ -43,15 +43,15 @@ func TestNodes(t *testing.T) {
 		t.Fatal(paths)
 	}
 	for _, path := range []string{"", "a", "/", "/a b", "/a/../b"} {
-		if _, err := admin.Nodes(c).Create(ctx, path, admin.NodeConfig{}); !errors.Is(err, client.BadRequest) {
+		if _, err := admin.Nodes(c).Create(ctx, path, admin.NodeConfig{}); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%q: %v", path, err)
 		}
 	}
-	if _, err := c.Session(ctx, "/nowhere"); !errors.Is(err, client.NotFound) {
+	if _, err := c.Session(ctx, "/nowhere"); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	deleteNode(t, c, "/a/b")
-	if _, err := admin.Nodes(c).Delete(ctx, "/a/b", admin.DeleteOptions{Force: true, Reason: "test"}); !errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(c).Delete(ctx, "/a/b", admin.DeleteOptions{Force: true, Reason: "test"}); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 }

@@ -80,7 +80,7 @@ func TestOneNameForTwoKinds(t *testing.T) {
 	other := session(t, dial(t, srv))
 	refused := func(err error, kind string) {
 		t.Helper()
-		if !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), kind) {
+		if !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), kind) {
 			t.Errorf("got %v, want one with %q", err, kind)
 		}
 	}

@@ -12,13 +12,13 @@ import (
 )
 
 // Node is a handle of a coordination node, for reading without a session. Its path was resolved
-// once: if the node is dropped and created again, the handle's operations return NotFound.
+// once: if the node is dropped and created again, the handle's operations return ErrNotFound.
 type Node struct {
 	c *Client
 	h handle.Node
 }
 
-// Node resolves a path. Errors: NotFound.
+// Node resolves a path. Errors: ErrNotFound.
 func (c *Client) Node(ctx context.Context, path string) (*Node, error) {
 	info, err := c.handle().Node(ctx, path)
 	if err != nil {

@@ -170,7 +170,7 @@ func TestObserver(t *testing.T) {
 		if _, err := b.Acquire(ctx, "jobs", client.Count(0)); err == nil {
 			t.Fatal("0 units")
 		}
-		if end := now(t, r.ends); !errors.Is(end.Err, client.BadRequest) || end.Attempts == 0 {
+		if end := now(t, r.ends); !errors.Is(end.Err, client.ErrBadRequest) || end.Attempts == 0 {
 			t.Errorf("%+v", end)
 		}
 		release(t, held)

@@ -98,8 +98,9 @@ type Once struct {
 // again in the period, but for UntilSuccess and Again. The task's result is kept before the lease
 // is released: task must not release it.
 //
-// Errors beside Acquire's: BadRequest for a wrong length; PreconditionFailed if the semaphore has
-// another use, or if its last period is far in the future, because some machine's clock is wrong.
+// Errors beside Acquire's: ErrBadRequest for a wrong length; ErrPreconditionFailed if the semaphore
+// has another use, or if its last period is far in the future, because some machine's clock is
+// wrong.
 func (o *Once) Run(ctx context.Context, task func(ctx context.Context, p Period) error, opts ...AcquireOption) (ran bool, err error) {
 	p, run, err := o.take(ctx, opts)
 	if p == nil {
@@ -264,7 +265,8 @@ func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last Onc
 
 // overtaken reports whether another session was faster with a write: what it wrote decides.
 func overtaken(err error) bool {
-	return err != nil && answered(err) && (errors.Is(err, AlreadyExists) || errors.Is(err, PreconditionFailed) || isNotFound(err))
+	return err != nil && answered(err) &&
+		(errors.Is(err, ErrAlreadyExists) || errors.Is(err, ErrPreconditionFailed) || isNotFound(err))
 }
 
 // write replaces the record of a version; 0: there is none.

@@ -122,7 +122,7 @@ func TestOnce(t *testing.T) {
 	if runs.Load() != 1 {
 		t.Errorf("%d runs", runs.Load())
 	}
-	if _, err := s.Once("task", 1500*time.Millisecond).Run(ctx, run); !errors.Is(err, client.BadRequest) {
+	if _, err := s.Once("task", 1500*time.Millisecond).Run(ctx, run); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("a period of a second and a half: %v", err)
 	}
 }

@@ -129,7 +129,7 @@ func TestReadOptions(t *testing.T) {
 			must(t, err)
 			got, err := read.call(append(base, o.option)...)
 			switch taken := slices.Contains(takes, o.name); {
-			case !taken && !errors.Is(err, client.BadRequest):
+			case !taken && !errors.Is(err, client.ErrBadRequest):
 				t.Errorf("%s neither takes nor refuses %s: %v", read.name, o.name, err)
 			case taken && err != nil:
 				t.Errorf("%s refuses %s: %v", read.name, o.name, err)
@@ -138,7 +138,7 @@ func TestReadOptions(t *testing.T) {
 			}
 		}
 		for _, n := range []int{0, -1, 10_001} {
-			if _, err := read.call(client.MaxItems(n)); !errors.Is(err, client.BadRequest) {
+			if _, err := read.call(client.MaxItems(n)); !errors.Is(err, client.ErrBadRequest) {
 				t.Errorf("%s with %d items at most: %v", read.name, n, err)
 			}
 		}
@@ -190,11 +190,11 @@ func TestWriteOptions(t *testing.T) {
 		}
 		before := state()
 		for _, version := range []uint64{0, 1, 3} {
-			if err := x.write(client.IfVersion(version)); !errors.Is(err, client.PreconditionFailed) || state() != before {
+			if err := x.write(client.IfVersion(version)); !errors.Is(err, client.ErrPreconditionFailed) || state() != before {
 				t.Errorf("%s of version %d: %v; %s", x.name, version, err, state())
 			}
 		}
-		if err := x.write(client.Reason(strings.Repeat("r", 1025))); !errors.Is(err, client.BadRequest) || state() != before {
+		if err := x.write(client.Reason(strings.Repeat("r", 1025))); !errors.Is(err, client.ErrBadRequest) || state() != before {
 			t.Errorf("%s ignores its reason: %v", x.name, err)
 		}
 		if err := x.write(client.IfVersion(2)); err != nil || state() == before {
@@ -224,7 +224,7 @@ func TestNothingAsked(t *testing.T) {
 		"Alter with RetryInterval":      p.Alter(ctx, process.Options{RetryInterval: 1}),
 		"Alter with MaxProcessFailures": p.Alter(ctx, process.Options{MaxProcessFailures: 1}),
 	} {
-		if !errors.Is(err, client.BadRequest) {
+		if !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

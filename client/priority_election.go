@@ -60,7 +60,7 @@ func (e *Election) present(ctx context.Context) error {
 		}
 		err = e.s.create(ctx, e.name, 1, nil, "", ByPriority(0), Preempt(PreemptLower), Grace(ElectionGrace),
 			MinHold(ElectionMinHold))
-		if err != nil && (!answered(err) || !errors.Is(err, AlreadyExists)) {
+		if err != nil && (!answered(err) || !errors.Is(err, ErrAlreadyExists)) {
 			return err
 		}
 	}

@@ -103,7 +103,7 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 	s, other := session(t, c), session(t, c)
 	refused := func(err error, want string) {
 		t.Helper()
-		if !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want one with %q", err, want)
 		}
 	}

@@ -66,7 +66,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if got := l.Slots(); !slices.Equal(got, []string{"g2"}) {
 			t.Fatalf("got the slots %q", got)
 		}
-		if _, err := b.Acquire(ctx, "gpu", client.Labels("mem=80"), client.Count(3)); !errors.Is(err, client.BadRequest) {
+		if _, err := b.Acquire(ctx, "gpu", client.Labels("mem=80"), client.Count(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired three of two: %v", err)
 		}
 		waits, _ := queue(t, b, "gpu", client.OnSlots("g0", "g2"))
@@ -86,7 +86,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if want := []client.SlotState{client.SlotFree, client.SlotDrained, client.SlotHeld}; !slices.Equal(states, want) {
 			t.Errorf("slots are %v, want %v", states, want)
 		}
-		if err := a.Alter(ctx, "gpu", client.Undrain("g1"), client.Drain("none")); !errors.Is(err, client.NotFound) {
+		if err := a.Alter(ctx, "gpu", client.Undrain("g1"), client.Drain("none")); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("drained a slot that there is not: %v", err)
 		}
 		release(t, two)
@@ -101,10 +101,10 @@ func TestQueuesAgainstAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			held := acquire(t, a, name, opts...)
-			if err := held.TransferTo(ctx, d.ID()); !errors.Is(err, client.PreconditionFailed) || !held.Held() {
+			if err := held.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrPreconditionFailed) || !held.Held() {
 				t.Fatalf("handed over to a session that does not wait: %v, held %v", err, held.Held())
 			}
-			if err := held.TransferTo(ctx, a.ID()); !errors.Is(err, client.BadRequest) || !held.Held() {
+			if err := held.TransferTo(ctx, a.ID()); !errors.Is(err, client.ErrBadRequest) || !held.Held() {
 				t.Fatalf("handed over to itself: %v, held %v", err, held.Held())
 			}
 			first, _ := queue(t, b, name, opts...)
@@ -147,10 +147,10 @@ func TestQueuesAgainstAServer(t *testing.T) {
 	})
 
 	t.Run("of an ephemeral semaphore", func(t *testing.T) {
-		if _, err := a.Acquire(ctx, "eph", client.Ephemeral(), client.Priority(3)); !errors.Is(err, client.BadRequest) {
+		if _, err := a.Acquire(ctx, "eph", client.Ephemeral(), client.Priority(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired with a priority: %v", err)
 		}
-		if _, err := a.Acquire(ctx, "eph", client.Priority(10)); !errors.Is(err, client.BadRequest) {
+		if _, err := a.Acquire(ctx, "eph", client.Priority(10)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired with priority 10: %v", err)
 		}
 	})

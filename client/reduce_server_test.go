@@ -14,7 +14,7 @@ func TestReduceToNothing(t *testing.T) {
 	s := session(t, dial(t, srv))
 	must(t, s.Create(testContext(t), "sem", 3, nil))
 	l := acquire(t, s, "sem", client.Count(2))
-	if err := l.Reduce(testContext(t), 0); !errors.Is(err, client.BadRequest) || l.Count() != 2 || !l.Held() {
+	if err := l.Reduce(testContext(t), 0); !errors.Is(err, client.ErrBadRequest) || l.Count() != 2 || !l.Held() {
 		t.Errorf("%v; %d units are held", err, l.Count())
 	}
 	release(t, l)

@@ -35,8 +35,8 @@ const (
 // Restore takes over a session that was started elsewhere and still lives, with what it holds and
 // waits for. The former holder gets ErrTakenOver. Acquire the same names with the same counts or
 // less to get the leases back, which is answered at once; Session.Release releases what is not
-// wanted. Errors: ErrSessionExpired; BadSession when the key is wrong, or the session was restored
-// before from the same state or a later one.
+// wanted. Errors: ErrSessionExpired; ErrBadSession when the key is wrong, or the session was
+// restored before from the same state or a later one.
 //
 // A saved state is good for one restore, because two holders would take each other's answers and
 // leases for their own. A holder that may have a successor saves again. Its state is known before

@@ -197,17 +197,17 @@ func TestExactLimit(t *testing.T) {
 	s, other := session(t, c), session(t, c)
 	release(t, acquire(t, s, "slots", client.ExactLimit(3)))
 	_, err := other.Acquire(ctx, "slots", client.ExactLimit(5))
-	if !errors.Is(err, client.PreconditionFailed) || !strings.Contains(err.Error(), "the limit 3, not 5") {
+	if !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), "the limit 3, not 5") {
 		t.Errorf("another limit: %v", err)
 	}
 	release(t, acquire(t, other, "slots", client.CreateLimit(5)))
 	release(t, acquire(t, other, "slots", client.ExactLimit(3), client.Count(3)))
 
 	acquire(t, s, "lock", client.Exclusive())
-	if _, err := other.Acquire(ctx, "lock", client.ExactLimit(3)); !errors.Is(err, client.PreconditionFailed) {
+	if _, err := other.Acquire(ctx, "lock", client.ExactLimit(3)); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Errorf("an ephemeral semaphore: %v", err)
 	}
-	if _, err := s.Acquire(ctx, "x", client.ExactLimit(3), client.Shared()); !errors.Is(err, client.BadRequest) {
+	if _, err := s.Acquire(ctx, "x", client.ExactLimit(3), client.Shared()); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("an ephemeral one with a limit: %v", err)
 	}
 	for i := range 20 { // in the same moment
@@ -215,8 +215,8 @@ func TestExactLimit(t *testing.T) {
 		two := async(func() (*client.Lease, error) { return s.Acquire(ctx, name, client.ExactLimit(2)) })
 		_, three := other.Acquire(ctx, name, client.ExactLimit(3))
 		_, err := two.get()
-		if (err == nil) == (three == nil) || err != nil && !errors.Is(err, client.PreconditionFailed) ||
-			three != nil && !errors.Is(three, client.PreconditionFailed) {
+		if (err == nil) == (three == nil) || err != nil && !errors.Is(err, client.ErrPreconditionFailed) ||
+			three != nil && !errors.Is(three, client.ErrPreconditionFailed) {
 			t.Errorf("a limit of 2: %v, of 3: %v", err, three)
 		}
 	}

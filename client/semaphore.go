@@ -10,8 +10,8 @@ import (
 )
 
 // Create makes a persistent semaphore with a limit of 1 .. Max units and data of at most 1 MiB.
-// Errors: AlreadyExists, also if it is identical; PreconditionFailed when an ephemeral semaphore
-// has the name; BadRequest.
+// Errors: ErrAlreadyExists, also if it is identical; ErrPreconditionFailed when an ephemeral
+// semaphore has the name; ErrBadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
 	what, reason := withoutReasons(opts)
 	var x semaphoreOptions
@@ -71,7 +71,7 @@ func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 }
 
 // IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must
-// not exist yet. Otherwise the write fails with PreconditionFailed. A resize does not change the
+// not exist yet. Otherwise the write fails with ErrPreconditionFailed. A resize does not change the
 // version, which is that of the data. Versions begin at 1 again when a semaphore is deleted and
 // created.
 func IfVersion(version uint64) WriteOption {
@@ -85,7 +85,7 @@ func Reason(text string) WriteOption { return func(o *writeOptions) { o.reason =
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
 // Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
-// least version 1. Errors: NotFound, PreconditionFailed, BadRequest.
+// least version 1. Errors: ErrNotFound, ErrPreconditionFailed, ErrBadRequest.
 func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
 	return version, withOp("update", name, err)
@@ -106,8 +106,8 @@ func (s *Session) update(ctx context.Context, name string, data []byte, opts ...
 
 // Resize changes a semaphore's limit, 1 .. Max. A limit below the units held takes nothing away:
 // owners and waiters keep what they have, and may still change their data or reduce their count.
-// Nothing is granted until it fits again. Errors: NotFound; PreconditionFailed for an ephemeral
-// semaphore.
+// Nothing is granted until it fits again. Errors: ErrNotFound; ErrPreconditionFailed for an
+// ephemeral semaphore.
 func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ...WriteOption) error {
 	o, err := writeToExisting(opts)
 	if err != nil {
@@ -118,9 +118,9 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 }
 
 // Alter changes the options that are given, and drains slots. Owners keep what they have; waiters
-// keep their places. It needs the right admin. Repeated it changes nothing. Errors: NotFound, also of
-// a slot that is drained; PreconditionFailed for an ephemeral semaphore, while slots that are added
-// or removed are in use, and with more than 10,000 waiters; BadRequest.
+// keep their places. It needs the right admin. Repeated it changes nothing. Errors: ErrNotFound,
+// also of a slot that is drained; ErrPreconditionFailed for an ephemeral semaphore, while slots
+// that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
 func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
 	var x semaphoreOptions
 	for _, f := range opts {
@@ -132,8 +132,8 @@ func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOptio
 }
 
 // Delete removes a persistent semaphore. With owners or waiters it needs force, else it fails with
-// PreconditionFailed; by force, waiters get Aborted and owners lose their leases. Errors: NotFound;
-// PreconditionFailed for an ephemeral semaphore, also with force.
+// ErrPreconditionFailed; by force, waiters get ErrAborted and owners lose their leases. Errors:
+// ErrNotFound; ErrPreconditionFailed for an ephemeral semaphore, also with force.
 func (s *Session) Delete(ctx context.Context, name string, force bool, opts ...WriteOption) error {
 	return withOp("delete", name, s.delete(ctx, name, force, opts))
 }

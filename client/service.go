@@ -61,9 +61,9 @@ type Registration struct {
 
 // Register makes the session a member, with data of at most 1 MiB. It waits while there are as many
 // members as the limit of a semaphore that was created before. Wait bounds that. A name that one
-// session holds whole, an election or a lock, fails at once with PreconditionFailed, and so does an
-// election by priority. A session is a member of a service once: ErrAlreadyHeld. Other errors: as
-// Acquire. Package client/discovery keeps a member registered beyond its session.
+// session holds whole, an election or a lock, fails at once with ErrPreconditionFailed, and so does
+// an election by priority. A session is a member of a service once: ErrAlreadyHeld. Other errors:
+// as Acquire. Package client/discovery keeps a member registered beyond its session.
 func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
 	if err := checkService(ctx, sv.n, sv.name); err != nil {
 		return nil, err

@@ -38,8 +38,8 @@ type Session struct {
 	generation uint32 // how often it was restored
 }
 
-// Session starts a session on a coordination node. ctx bounds the start only. Errors: BadRequest
-// for an option that is out of range, NotFound for the node, Forbidden.
+// Session starts a session on a coordination node. ctx bounds the start only. Errors: ErrBadRequest
+// for an option that is out of range, ErrNotFound for the node, ErrForbidden.
 func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOption) (*Session, error) {
 	o, err := sessionOptionsOf(opts)
 	if err != nil {
@@ -100,7 +100,7 @@ func (c *Client) newSessionOn(n *Node, o sessionOptions) *Session {
 // has ended, so that what the service held is free. Then it returns
 //   - serve's result if the session lives: nil ends the work, an error is not retried;
 //   - ctx's error;
-//   - ErrTakenOver, ErrClientClosed, or the refusal of a session, such as NotFound.
+//   - ErrTakenOver, ErrClientClosed, or the refusal of a session, such as ErrNotFound.
 func (c *Client) Supervise(
 	ctx context.Context, node string, serve func(ctx context.Context, s *Session) error, opts ...SessionOption,
 ) error {

@@ -55,7 +55,7 @@ func (x sharedRecord[T]) change(ctx context.Context, change func(record *T, exis
 			_, err = x.s.update(ctx, x.name, data, IfVersion(version))
 		}
 		if err == nil || !answered(err) ||
-			!errors.Is(err, AlreadyExists) && !errors.Is(err, PreconditionFailed) && !isNotFound(err) {
+			!errors.Is(err, ErrAlreadyExists) && !errors.Is(err, ErrPreconditionFailed) && !isNotFound(err) {
 			return err
 		} // another session was faster: what it wrote is read
 	}

@@ -110,7 +110,7 @@ func TestSuperviseEnds(t *testing.T) {
 	}{
 		"done":          {"/default", func(context.Context, *client.Session) error { return nil }, nil},
 		"wrong":         {"/default", func(context.Context, *client.Session) error { return wrong }, wrong},
-		"no node":       {"/none", nil, client.NotFound},
+		"no node":       {"/none", nil, client.ErrNotFound},
 		"closed":        {"/default", func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
 		"client closed": {"/default", func(context.Context, *client.Session) error { _ = c.Close(); return wrong }, client.ErrClientClosed},
 		"taken": {"/default", func(ctx context.Context, s *client.Session) error {

@@ -64,7 +64,7 @@ func tour(ctx context.Context, address string) error {
 
 	// Small configuration, changed only if nobody else changed it meanwhile. Version 0 is none yet.
 	flags, err := s.Config("flags").Get(ctx)
-	if err != nil && !errors.Is(err, client.NotFound) {
+	if err != nil && !errors.Is(err, client.ErrNotFound) {
 		return err
 	}
 	version, err := s.Config("flags").Set(ctx, []byte(`{"dark":true}`), client.IfVersion(flags.Version))
@@ -96,7 +96,7 @@ func train(ctx context.Context, s *client.Session, team string) error {
 		client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}}),
 		client.ByKey(map[string]uint64{"research": 2}), // twice the share of any other team
 		client.Preempt(client.PreemptAny), client.Grace(time.Minute))
-	if err != nil && !errors.Is(err, client.AlreadyExists) {
+	if err != nil && !errors.Is(err, client.ErrAlreadyExists) {
 		return err
 	}
 	return s.Run(ctx, "gpu", func(ctx context.Context, lease *client.Lease) error {

@@ -18,10 +18,10 @@ var ErrNotTransferred = errors.New(
 // It gets what it waits for, and the rest is free. The lease's context ends before the request is
 // sent, with the cause ErrReleased.
 //
-// If the session does not wait, or wants more than the lease has, the error is PreconditionFailed
-// and the lease lives. ErrNotTransferred says that the lease is gone and that the session did not
-// get the units. A lease that is over has the error of its context. Other errors are those of
-// Release.
+// If the session does not wait, or wants more than the lease has, the error is
+// ErrPreconditionFailed and the lease lives. ErrNotTransferred says that the lease is gone and that
+// the session did not get the units. A lease that is over has the error of its context. Other
+// errors are those of Release.
 func (l *Lease) TransferTo(ctx context.Context, session uint64) error {
 	return withOp("transfer", l.name, l.transferTo(ctx, session))
 }

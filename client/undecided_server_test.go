@@ -20,7 +20,7 @@ func TestCauseOfAnotherSession(t *testing.T) {
 	held := acquire(t, a, "jobs", client.CreateLimit(1))
 	other := acquire(t, b, "other", client.CreateLimit(1))
 	for _, is := range []error{client.ErrSessionExpired, client.ErrTakenOver} {
-		cause := fmt.Errorf("another session: %w (%w)", is, client.BadSession)
+		cause := fmt.Errorf("another session: %w (%w)", is, client.ErrBadSession)
 		ctx, cancel := context.WithCancelCause(testContext(t))
 		_, err := b.Acquire(ctx, "jobs", client.OnAccepted(func(uint64) { cancel(cause) }))
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {

@@ -54,9 +54,9 @@ func Prefix() WatchOption { return func(w *core.Watch) { w.Prefix = true } }
 
 // Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
 // ends. It resumes by itself when the connection is lost. The last pair carries the error that
-// ended it: ctx's, NotFound when the node was dropped, Forbidden. A watch that a limit keeps from
-// being opened is tried until ctx ends; the error then names the limit. A program that waits for one
-// change leaves the loop with it.
+// ended it: ctx's, ErrNotFound when the node was dropped, ErrForbidden. A watch that a limit keeps
+// from being opened is tried until ctx ends; the error then names the limit. A program that waits
+// for one change leaves the loop with it.
 //
 // A consumer that stops taking events costs at most the memory of two copies of the state.
 func (n *Node) Watch(ctx context.Context, name string, opts ...WatchOption) iter.Seq2[Event, error] {

@@ -34,7 +34,7 @@ func TestWatchName(t *testing.T) {
 			return
 		}
 		// It may use its client.
-		if _, err := s.Node().Describe(ctx, "story"); err != nil && !errors.Is(err, client.NotFound) {
+		if _, err := s.Node().Describe(ctx, "story"); err != nil && !errors.Is(err, client.ErrNotFound) {
 			called <- err.Error()
 			return
 		}
@@ -264,7 +264,7 @@ func TestWatchPrefix(t *testing.T) {
 			for r := range rounds {
 				name := fmt.Sprintf("late/%d/%d", w, r%7)
 				err := s.Create(ctx, name, 1, []byte(fmt.Sprint(r)))
-				if errors.Is(err, client.AlreadyExists) {
+				if errors.Is(err, client.ErrAlreadyExists) {
 					if r%3 == 0 {
 						err = s.Delete(ctx, name, false)
 					} else {
@@ -372,7 +372,7 @@ func TestWatchOfDroppedNode(t *testing.T) {
 	stopped := false
 	for ev, err := range s.Node().Watch(ctx, "x", client.Prefix()) {
 		if err != nil {
-			if !errors.Is(err, client.NotFound) {
+			if !errors.Is(err, client.ErrNotFound) {
 				t.Fatal(err)
 			}
 			stopped = true
@@ -410,12 +410,12 @@ func TestRecipesOfDroppedNode(t *testing.T) {
 		t.Fatal(list, leader)
 	}
 	deleteNode(t, c, "/gone")
-	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
+	if list, leader := read(); !errors.Is(list, client.ErrNotFound) || !errors.Is(leader, client.ErrNotFound) {
 		t.Error(list, leader)
 	}
 	_, err = admin.Nodes(c).Create(ctx, "/gone", admin.NodeConfig{})
 	must(t, err)
-	if list, leader := read(); !errors.Is(list, client.NotFound) || !errors.Is(leader, client.NotFound) {
+	if list, leader := read(); !errors.Is(list, client.ErrNotFound) || !errors.Is(leader, client.ErrNotFound) {
 		t.Error(list, leader)
 	}
 }

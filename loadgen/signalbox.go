@@ -149,7 +149,7 @@ func (s *signalboxSession) Create(ctx context.Context, name string, data []byte)
 
 func (s *signalboxSession) Delete(ctx context.Context, name string) error {
 	err := s.s.Delete(ctx, name, true)
-	if errors.Is(err, client.NotFound) {
+	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
 	return err

@@ -14,9 +14,9 @@
 //
 // Status, Plan, Health and Shards need the right read on the path "/", Top shows what the identity
 // may read, WhoAmI and Map need no right, and all other calls need the right admin. Errors are
-// those of package client: Forbidden, NotFound for a name that the cluster does not have,
-// BadRequest, PreconditionFailed with a sentence that says what would allow the change, and
-// Unavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
+// those of package client: ErrForbidden, ErrNotFound for a name that the cluster does not have,
+// ErrBadRequest, ErrPreconditionFailed with a sentence that says what would allow the change, and
+// ErrUnavailable while the meta shard has no leader. ErrOutcomeUnknown marks a change that was sent
 // and not answered before the context ended. While the meta shard has no majority, a change ends
 // with both after a few seconds, and with a sentence that names the instances to start.
 package admin
@@ -100,10 +100,10 @@ func (a *Client) HoldUpgrade(ctx context.Context, hold bool) error {
 	return err
 }
 
-// Expel removes an instance from the cluster for good. PreconditionFailed: without force, if the
+// Expel removes an instance from the cluster for good. ErrPreconditionFailed: without force, if the
 // instance is not Offline or leads a shard; in any case, if a shard with data or the cluster has no
 // majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it.
-// force needs a Client that WithReason made: BadRequest without.
+// force needs a Client that WithReason made: ErrBadRequest without.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
 	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force, Reason: a.reason})
 }
@@ -121,8 +121,8 @@ func (a *Client) SetWeight(ctx context.Context, replicaset string, weight float6
 }
 
 // SetReplicationFactor sets how many instances each replicaset of a tier is filled up to. A lower
-// factor than before needs force, and a Client that WithReason made: PreconditionFailed and
-// BadRequest without.
+// factor than before needs force, and a Client that WithReason made: ErrPreconditionFailed and
+// ErrBadRequest without.
 func (a *Client) SetReplicationFactor(ctx context.Context, tier string, factor uint32, force bool) (*Tier, error) {
 	return call[Tier](ctx, a, protocol.MethodReplicationFactor,
 		protocol.ReplicationFactorRequest{Tier: tier, Factor: factor, Force: force, Reason: a.reason})

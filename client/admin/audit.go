@@ -25,7 +25,7 @@ type AuditLog struct {
 type AuditInstance struct {
 	ID   uint64
 	Name string
-	Err  error // why its events are missing. NotFound: it writes no audit log
+	Err  error // why its events are missing. ErrNotFound: it writes no audit log
 }
 
 // AuditEvent is a line of an audit log.
@@ -61,8 +61,8 @@ const auditTimeout = time.Second
 // the instances' own clocks. It needs the right admin on "/".
 //
 // An instance that does not answer within a second has Err, and so has one that writes no audit log
-// (NotFound), or writes it to something else than a file (PreconditionFailed). Errors: Forbidden;
-// otherwise the first of an instance, if none of them answered.
+// (ErrNotFound), or writes it to something else than a file (ErrPreconditionFailed). Errors:
+// ErrForbidden; otherwise the first of an instance, if none of them answered.
 func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
 	lines = cmp.Or(lines, AuditLines)
 	m, err := a.Map(ctx)
@@ -88,9 +88,9 @@ func (a *Client) AuditLog(ctx context.Context, lines int) (*AuditLog, error) {
 	var failed error
 	for _, x := range out.Instances {
 		switch {
-		case x.Err == nil, errors.Is(x.Err, client.NotFound), errors.Is(x.Err, client.PreconditionFailed):
+		case x.Err == nil, errors.Is(x.Err, client.ErrNotFound), errors.Is(x.Err, client.ErrPreconditionFailed):
 			answered = true
-		case errors.Is(x.Err, client.Forbidden), errors.Is(x.Err, client.Unauthenticated):
+		case errors.Is(x.Err, client.ErrForbidden), errors.Is(x.Err, client.ErrUnauthenticated):
 			return nil, x.Err
 		default:
 			failed = cmp.Or(failed, x.Err)

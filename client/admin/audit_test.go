@@ -43,7 +43,7 @@ func TestAuditLogOfACluster(t *testing.T) {
 		without := 0
 		for _, x := range log.Instances {
 			switch {
-			case errors.Is(x.Err, client.NotFound):
+			case errors.Is(x.Err, client.ErrNotFound):
 				without++
 			case x.Err != nil:
 				return false
@@ -77,7 +77,7 @@ func TestAuditLogOfACluster(t *testing.T) {
 		t.Errorf("the last two are %+v, %v", few, err)
 	}
 	for _, lines := range []int{-1, admin.MaxAuditLines + 1} {
-		if _, err := a.AuditLog(t.Context(), lines); !errors.Is(err, client.BadRequest) {
+		if _, err := a.AuditLog(t.Context(), lines); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("%d lines: %v", lines, err)
 		}
 	}

@@ -29,7 +29,7 @@ func (a *Client) EnableAuth(ctx context.Context, secret string) (*Token, error) 
 }
 
 // DisableAuth lets everybody do everything again. Tokens and rights are kept. While authentication
-// is on it needs force, and a Client that WithReason made: PreconditionFailed and BadRequest
+// is on it needs force, and a Client that WithReason made: ErrPreconditionFailed and ErrBadRequest
 // without.
 func (a *Client) DisableAuth(ctx context.Context, force bool) error {
 	_, err := call[struct{}](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Force: force, Reason: a.reason})

@@ -32,7 +32,7 @@ type Snapshot struct {
 // lost before open is called is taken again; later the error is ErrSnapshotLost.
 func (a *Client) Backup(ctx context.Context, shard uint64, open func(Snapshot) (io.Writer, error)) error {
 	part, err := a.beginSnapshot(ctx, shard)
-	for attempt := 1; errors.Is(err, client.NotFound) && attempt < snapshotAttempts; attempt++ {
+	for attempt := 1; errors.Is(err, client.ErrNotFound) && attempt < snapshotAttempts; attempt++ {
 		part, err = a.beginSnapshot(ctx, shard)
 	}
 	if err != nil {
@@ -52,7 +52,7 @@ func (a *Client) Backup(ctx context.Context, shard uint64, open func(Snapshot) (
 		}
 		part, err = a.backupPart(ctx, protocol.BackupRequest{Shard: shard, Snapshot: id, Offset: offset})
 		switch {
-		case errors.Is(err, client.NotFound):
+		case errors.Is(err, client.ErrNotFound):
 			return fmt.Errorf("%w: %w", ErrSnapshotLost, err)
 		case err != nil:
 			return err

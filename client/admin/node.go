@@ -84,7 +84,7 @@ func (n NodeConfig) wire() (w protocol.NodeConfig, err error) {
 }
 
 // Effective is the configuration of a new node that is created with this one: with the defaults of
-// what is nil. Errors: BadRequest, as of NodeTree.Create.
+// what is nil. Errors: ErrBadRequest, as of NodeTree.Create.
 func (n NodeConfig) Effective() (NodeConfig, error) {
 	given, err := n.wire()
 	if err != nil {
@@ -133,18 +133,18 @@ type nodeOptions struct{ tier string }
 
 // InTier creates the node, and its missing parents, in the tier with this name. It stays there for
 // good: sessions and semaphores of the node are on instances of that tier. Default: the first tier
-// with data. Errors: BadRequest for a tier that does not exist or holds no data.
+// with data. Errors: ErrBadRequest for a tier that does not exist or holds no data.
 func InTier(name string) NodeOption { return func(o *nodeOptions) { o.tier = name } }
 
-// Create creates a coordination node and its missing parents. Errors: BadRequest for an illegal
-// path or configuration, AlreadyExists.
+// Create creates a coordination node and its missing parents. Errors: ErrBadRequest for an illegal
+// path or configuration, ErrAlreadyExists.
 //
 // A request whose answer is lost is sent again. If another client drops the same path at that
 // moment, the node may be created twice; likewise a repeated deletion may delete a node that was
 // created again. Processes that create and delete one path concurrently must take a lock first.
 //
 // While the meta shard or a data shard has no majority, changes of nodes end after a few seconds
-// with ErrOutcomeUnknown and Unavailable: the change may still happen.
+// with ErrOutcomeUnknown and ErrUnavailable: the change may still happen.
 func (t NodeTree) Create(ctx context.Context, path string, cfg NodeConfig, opts ...NodeOption) (*NodeInfo, error) {
 	info, repeated, err := t.create(ctx, path, cfg, opts)
 	if err != nil {
@@ -195,7 +195,7 @@ func (t NodeTree) Ensure(ctx context.Context, path string, cfg NodeConfig, opts 
 }
 
 // Alter replaces the fields that are given. They take effect at once, except that a lower grace
-// period comes into force one old grace period later. Errors: BadRequest, NotFound.
+// period comes into force one old grace period later. Errors: ErrBadRequest, ErrNotFound.
 func (t NodeTree) Alter(ctx context.Context, path string, cfg NodeConfig) (*NodeInfo, error) {
 	config, err := cfg.wire()
 	if err != nil {
@@ -209,7 +209,7 @@ func (t NodeTree) Alter(ctx context.Context, path string, cfg NodeConfig) (*Node
 	return nodeInfo(&reply), nil
 }
 
-// Describe reads a node's effective configuration. Errors: NotFound.
+// Describe reads a node's effective configuration. Errors: ErrNotFound.
 func (t NodeTree) Describe(ctx context.Context, path string) (*NodeInfo, error) {
 	info, err := t.c.Node(ctx, path)
 	if err != nil {
@@ -233,9 +233,9 @@ type DeleteOptions struct {
 // Delete deletes a node, and returns what it had: nothing, unless it is forced. A node made later
 // under the path is new and empty, and its fencing tokens go on above those of this one.
 //
-// Errors: PreconditionFailed if the node has sessions or keeps anything and Force is not set, or if
-// there are nodes below it; BadRequest for Force without Reason; NotFound. After a repeated request
-// whose first sending deleted the node the counts are 0.
+// Errors: ErrPreconditionFailed if the node has sessions or keeps anything and Force is not set, or
+// if there are nodes below it; ErrBadRequest for Force without Reason; ErrNotFound. After a
+// repeated request whose first sending deleted the node the counts are 0.
 func (t NodeTree) Delete(ctx context.Context, path string, o DeleteOptions) (NodeContents, error) {
 	var had NodeContents
 	repeated, err := t.c.Call(ctx, core.Target{}, protocol.KindNodeDelete,

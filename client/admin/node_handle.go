@@ -55,8 +55,8 @@ func (n Node) Usage(ctx context.Context) (NodeUsage, error) {
 // when its session's timeout is over. Until then only resources that check fencing tokens are safe:
 // those of later grants are higher.
 //
-// Errors: NotFound without such a semaphore; BadRequest without a reason or for illegal tokens;
-// Forbidden; ErrOutcomeUnknown.
+// Errors: ErrNotFound without such a semaphore; ErrBadRequest without a reason or for illegal
+// tokens; ErrForbidden; ErrOutcomeUnknown.
 func (n Node) ForceRelease(
 	ctx context.Context, name string, first, last uint64, reason string,
 ) (released uint64, err error) {

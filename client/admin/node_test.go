@@ -65,7 +65,7 @@ func TestEnsureWithoutMajority(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 12*time.Second)
 	defer cancel()
 	if _, err := admin.Nodes(c).Ensure(ctx, "/b", admin.NodeConfig{}); !errors.Is(err, context.DeadlineExceeded) ||
-		!errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.Unavailable) {
+		!errors.Is(err, client.ErrOutcomeUnknown) || !errors.Is(err, client.ErrUnavailable) {
 		t.Errorf("without a majority: %v", err)
 	}
 }

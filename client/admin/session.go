@@ -136,7 +136,7 @@ func (n Node) DescribeSession(ctx context.Context, id uint64) (*SessionInfo, err
 //
 // A client that cannot be reached relies on its leases until it reconnects or its session's timeout
 // is over, while others are granted them: only fencing tokens protect in that time. Errors:
-// ErrSessionExpired for a session that is gone; BadRequest without a reason.
+// ErrSessionExpired for a session that is gone; ErrBadRequest without a reason.
 func (n Node) KillSession(ctx context.Context, id uint64, reason string) error {
 	if err := n.h.CheckSession(ctx, id); err != nil {
 		return handle.AboutSession("kill", id, err)

@@ -157,10 +157,10 @@ func TestTopOfACluster(t *testing.T) {
 		top, err = admin.New(c).Top(ctx, "/default", 1)
 		return err == nil && len(top.Sessions) == 1 && top.Sessions[0].Held == held && find(top, "held/00") != nil
 	})
-	if _, err := admin.New(c).Top(ctx, "/default", admin.MaxTopRows+1); !errors.Is(err, client.BadRequest) {
+	if _, err := admin.New(c).Top(ctx, "/default", admin.MaxTopRows+1); !errors.Is(err, client.ErrBadRequest) {
 		t.Error(err)
 	}
-	if _, err := admin.New(c).Top(ctx, "/missing", 0); !errors.Is(err, client.NotFound) {
+	if _, err := admin.New(c).Top(ctx, "/missing", 0); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 
@@ -216,7 +216,7 @@ func TestTopNeedsTheRightRead(t *testing.T) {
 		{"/other", "", []string{"/other"}, false, nil},
 		{"/other", "/default", nil, false, nil},
 		{"/missing", "", nil, false, nil},
-		{"", "", nil, false, client.Forbidden},
+		{"", "", nil, false, client.ErrForbidden},
 	} {
 		may.below.Store(&x.below)
 		var top *admin.Top

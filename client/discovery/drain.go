@@ -56,17 +56,17 @@ func appendDrains(sessions map[uint64]string) ([]byte, error) {
 //
 // The request is the configuration drain/SERVICE, which registrations of this package follow; a
 // member of another program stays as it is. Sessions that are no members any more are taken from
-// it. Errors: client.NotFound if the session is no member; client.BadRequest without a reason;
-// those of client.ConfigValue.Set; more than MaxDrains members.
+// it. Errors: client.ErrNotFound if the session is no member; client.ErrBadRequest without a
+// reason; those of client.ConfigValue.Set; more than MaxDrains members.
 func RequestDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
 	if why == "" {
-		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.BadRequest, MaxWhy)
+		return fmt.Errorf("%w: a drain needs a reason; give one of 1 to %d bytes", client.ErrBadRequest, MaxWhy)
 	}
 	return changeDrain(ctx, s, service, session, why)
 }
 
-// CancelDrain takes the request of RequestDrain back. Errors: client.NotFound if nobody has asked
-// the member to drain; those of client.ConfigValue.Set.
+// CancelDrain takes the request of RequestDrain back. Errors: client.ErrNotFound if nobody has
+// asked the member to drain; those of client.ConfigValue.Set.
 func CancelDrain(ctx context.Context, s *client.Session, service string, session uint64) error {
 	return changeDrain(ctx, s, service, session, "")
 }
@@ -76,7 +76,7 @@ func changeDrain(ctx context.Context, s *client.Session, service string, session
 	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session, cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
 	for {
 		now, err := config.Get(ctx)
-		if err != nil && !errors.Is(err, client.NotFound) {
+		if err != nil && !errors.Is(err, client.ErrNotFound) {
 			return err
 		}
 		members, err := s.Service(service).List(ctx, client.ReadConsistency(client.Strict))
@@ -92,11 +92,11 @@ func changeDrain(ctx context.Context, s *client.Session, service string, session
 		}
 		switch {
 		case why == "" && sessions[session] == "":
-			return fmt.Errorf("%w: nobody has asked a member with session %d to drain", client.NotFound, session)
+			return fmt.Errorf("%w: nobody has asked a member with session %d to drain", client.ErrNotFound, session)
 		case why == "":
 			delete(sessions, session)
 		case !slices.ContainsFunc(members, func(m client.Member) bool { return m.Session == session }):
-			return fmt.Errorf("%w: session %d is no member of %q", client.NotFound, session, service)
+			return fmt.Errorf("%w: session %d is no member of %q", client.ErrNotFound, session, service)
 		default:
 			sessions[session] = shorten(why, MaxWhy)
 		}
@@ -107,7 +107,8 @@ func changeDrain(ctx context.Context, s *client.Session, service string, session
 		if err != nil {
 			return err
 		}
-		if _, err = config.Set(ctx, data, client.IfVersion(now.Version), client.Reason(reason)); !errors.Is(err, client.PreconditionFailed) {
+		_, err = config.Set(ctx, data, client.IfVersion(now.Version), client.Reason(reason))
+		if !errors.Is(err, client.ErrPreconditionFailed) {
 			return err
 		} // somebody was faster
 	}

@@ -197,7 +197,7 @@ func Watch(c *client.Client, node, service string, opts ...WatchOption) (*Endpoi
 }
 
 // Wait returns when the list is known. Before, it returns the error if nothing can be read, as
-// client.NotFound for a node that does not exist; it is tried again all the same. If ctx ends
+// client.ErrNotFound for a node that does not exist; it is tried again all the same. If ctx ends
 // first, the error is ctx's.
 func (e *Endpoints) Wait(ctx context.Context) error {
 	for {

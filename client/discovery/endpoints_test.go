@@ -122,7 +122,7 @@ func TestNodeComesLater(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	e := watch(t, c, "/later")
-	if err := e.Wait(t.Context()); !errors.Is(err, client.NotFound) || !errors.Is(e.Err(), client.NotFound) {
+	if err := e.Wait(t.Context()); !errors.Is(err, client.ErrNotFound) || !errors.Is(e.Err(), client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	create := func() {
@@ -138,7 +138,7 @@ func TestNodeComesLater(t *testing.T) {
 	must(t, err)
 	until(t, e, func(v *discovery.View) bool { return len(v.All) == 1 })
 	deleteNode(t, c, "/later")
-	if v := until(t, e, func(*discovery.View) bool { return errors.Is(e.Err(), client.NotFound) }); len(v.All) != 1 || v.Live {
+	if v := until(t, e, func(*discovery.View) bool { return errors.Is(e.Err(), client.ErrNotFound) }); len(v.All) != 1 || v.Live {
 		t.Errorf("%+v", v) // a list that was known stays
 	}
 	create()

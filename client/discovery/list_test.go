@@ -195,7 +195,7 @@ func TestListFollows(t *testing.T) {
 			case 1:
 				if live {
 					live = false
-					l.failed(now, client.NotFound)
+					l.failed(now, client.ErrNotFound)
 					l.begin()
 					f.watched = map[uint64]string{}
 				}

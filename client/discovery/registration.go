@@ -268,7 +268,7 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 	}
 	before := r.present.set(m)
 	err = r.publish(ctx)
-	if errors.Is(err, client.BadRequest) { // the next registration would be refused as well
+	if errors.Is(err, client.ErrBadRequest) { // the next registration would be refused as well
 		r.present.set(before)
 	}
 	return err

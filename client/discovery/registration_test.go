@@ -112,10 +112,10 @@ func TestWrongOptions(t *testing.T) {
 		{"timeout is 6s", e, []discovery.Option{check, discovery.WithCheckTimeout(6 * time.Second)}},
 		{"grace of a drain is 11m0s", e, []discovery.Option{discovery.WithGrace(11 * time.Minute)}},
 	} {
-		if _, err := discovery.Register(t.Context(), s, "api", x.m, x.opts...); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), x.want) {
+		if _, err := discovery.Register(t.Context(), s, "api", x.m, x.opts...); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.want, err)
 		}
-		if err := discovery.Serve(t.Context(), c, "/default", "api", x.m, x.opts...); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), x.want) {
+		if err := discovery.Serve(t.Context(), c, "/default", "api", x.m, x.opts...); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: Serve: %v", x.want, err)
 		}
 	}
@@ -188,14 +188,14 @@ func TestRequestDrain(t *testing.T) {
 		return discovery.RequestDrain(t.Context(), operator, "api", session, why)
 	}
 	for _, id := range []uint64{operator.ID(), 0} {
-		if err := request(id, "by a test"); !errors.Is(err, client.NotFound) {
+		if err := request(id, "by a test"); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("of no member: %v", err)
 		}
 	}
-	if err := request(s.ID(), ""); !errors.Is(err, client.BadRequest) {
+	if err := request(s.ID(), ""); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("without a reason: %v", err)
 	}
-	if err := discovery.CancelDrain(t.Context(), operator, "api", s.ID()); !errors.Is(err, client.NotFound) {
+	if err := discovery.CancelDrain(t.Context(), operator, "api", s.ID()); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("taken back before: %v", err)
 	}
 	must(t, request(s.ID(), "by alice@ops"))

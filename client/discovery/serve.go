@@ -65,7 +65,7 @@ func thisProgram() string {
 // passes reports whether time may mend what kept a member from its first registration.
 func passes(err error) bool {
 	return client.Retryable(err) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOutcomeUnknown) ||
-		errors.Is(err, client.Aborted) || errors.Is(err, client.ErrLeaseLost)
+		errors.Is(err, client.ErrAborted) || errors.Is(err, client.ErrLeaseLost)
 }
 
 // keeper is one Serve.

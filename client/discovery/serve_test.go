@@ -136,7 +136,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("token %d after %d", second.Token(), first.Token())
 	}
 	must(t, second.Update(t.Context(), discovery.Data("10.0.0.1:81")))
-	if err := second.Update(t.Context(), discovery.Data(make([]byte, 2<<20))); !errors.Is(err, client.BadRequest) {
+	if err := second.Update(t.Context(), discovery.Data(make([]byte, 2<<20))); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("too much data: %v", err)
 	}
 	update := func() {
@@ -224,7 +224,7 @@ func hostname(t *testing.T) string {
 // TestRefused: the first registration ends with its error; a later one is tried again.
 func TestRefused(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
-	if err := <-serve(t, srv, "/none", "a").over; !errors.Is(err, client.NotFound) {
+	if err := <-serve(t, srv, "/none", "a").over; !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("without the node: %v", err)
 	}
 	c := dial(t, srv)
@@ -232,7 +232,7 @@ func TestRefused(t *testing.T) {
 	must(t, err)
 	lock, err := s.Mutex("api").Lock(t.Context())
 	must(t, err)
-	if err := <-serve(t, srv, "/default", "a").over; !errors.Is(err, client.PreconditionFailed) {
+	if err := <-serve(t, srv, "/default", "a").over; !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Errorf("beside a lock of the name: %v", err)
 	}
 	must(t, lock.Release(t.Context()))
@@ -257,7 +257,7 @@ func TestRefused(t *testing.T) {
 	<-m.registered
 	deleteNode(t, c, "/short")
 	<-m.lost
-	if err := <-m.lost; !errors.Is(err, client.NotFound) {
+	if err := <-m.lost; !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("without the node: %v", err)
 	}
 	create()
@@ -332,7 +332,7 @@ func TestStartsWhileAway(t *testing.T) {
 	}
 
 	member := discovery.Endpoint{Addr: "10.0.0.1:80"}
-	if err := discovery.Serve(t.Context(), open(client.Config{}), "/none", "api", member); !errors.Is(err, client.NotFound) {
+	if err := discovery.Serve(t.Context(), open(client.Config{}), "/none", "api", member); !errors.Is(err, client.ErrNotFound) {
 		t.Error("another node:", err)
 	}
 	if err := discovery.Serve(t.Context(), open(client.Config{Cluster: "other"}), "/default", "api", member); !errors.Is(err, client.ErrOtherCluster) {

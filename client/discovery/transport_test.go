@@ -320,7 +320,7 @@ func TestHTTPWithoutMembers(t *testing.T) {
 	if _, err := hc.Get("http://api.signalbox/"); !errors.Is(err, discovery.ErrNoMembers) {
 		t.Error(err)
 	}
-	if _, err := other.Get("http://api.signalbox/"); !errors.Is(err, client.NotFound) {
+	if _, err := other.Get("http://api.signalbox/"); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 	far := dial(t, srv)

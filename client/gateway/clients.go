@@ -81,8 +81,8 @@ func NewClients[S any](ctx context.Context, cfg ClientsConfig[S]) *Clients[S] {
 }
 
 // Use gives the connection for a token, which is made if there is none, for a caller at a host. The
-// caller calls release when it does not use it any more. Errors: Unauthenticated for a wrong token;
-// Overloaded.
+// caller calls release when it does not use it any more. Errors: ErrUnauthenticated for a wrong
+// token; ErrOverloaded.
 func (t *Clients[S]) Use(ctx context.Context, token, host string) (c *Connection[S], release func(), err error) {
 	c, release, err = t.useOwn(ctx, token, host)
 	if !errors.Is(err, errAnonymous) {

@@ -17,7 +17,8 @@ type DescribeRequest struct {
 	Waiters bool      // include them
 	Strict  bool      // it shows every change that was acknowledged before; otherwise the node decides
 	Watch   WatchMask // arm the session's one-shot watch of the semaphore; 0: leave it as it is
-	// MaxBytes bounds the description, about, or it fails with PreconditionFailed; 0: any length.
+	// MaxBytes bounds the description, about, or it fails with ErrPreconditionFailed; 0: any
+	// length.
 	MaxBytes int
 	// Progress, if not nil, is called with the length of the description so far, about, whenever a
 	// part of it was read. It falls if the description is read again from the start.
@@ -43,7 +44,7 @@ type WatchResult struct {
 // Describe reads a semaphore at its shard's leader, and arms a one-shot watch in the same step.
 // fired gets exactly one value: when what is watched changes, or when a change may have been missed.
 // It is nil without a watch. A session has one such watch for a semaphore: a newer one ends the
-// older. Programs that follow a semaphore use [client.Node.Watch]. Errors: NotFound.
+// older. Programs that follow a semaphore use [client.Node.Watch]. Errors: ErrNotFound.
 func Describe(ctx context.Context, s *client.Session, r DescribeRequest) (sem *client.Semaphore, fired <-chan WatchResult, err error) {
 	if r.Name == "" {
 		return nil, nil, driver.WithOp("describe", r.Name, handle.ErrNoSemaphore)

@@ -28,10 +28,10 @@ func TestFind(t *testing.T) {
 	if want := (gateway.Found{Session: s.ID(), Epoch: 1, Timeout: 20 * time.Second, Description: "ci run 42"}); found != want {
 		t.Fatalf("found %+v, want %+v", found, want)
 	}
-	if _, err := gateway.StartAs(ctx, two, create, key); !errors.Is(err, client.BadSession) {
+	if _, err := gateway.StartAs(ctx, two, create, key); !errors.Is(err, client.ErrBadSession) {
 		t.Fatalf("a second start by the same create id: %v", err)
 	}
-	if _, err := gateway.StartAs(ctx, two, create, gateway.Key{2}); !errors.Is(err, client.BadSession) {
+	if _, err := gateway.StartAs(ctx, two, create, gateway.Key{2}); !errors.Is(err, client.ErrBadSession) {
 		t.Fatalf("a start with another key: %v", err)
 	}
 	next, err := gateway.Attach(ctx, two, gateway.Takeover{Session: found.Session, Key: key, Epoch: 1 << 32, FirstNumber: 1 << 40})

@@ -53,8 +53,8 @@ func Start(ctx context.Context, n *client.Node, key Key, opts ...client.SessionO
 }
 
 // StartAs is Start with a create id that the gateway chooses. Errors beside those of Start:
-// BadSession if there is such a session, which Find finds then; SessionExpired if there was one in
-// the last ten minutes. If ctx ends first, the session is stopped once it has started.
+// ErrBadSession if there is such a session, which Find finds then; SessionExpired if there was one
+// in the last ten minutes. If ctx ends first, the session is stopped once it has started.
 func StartAs(ctx context.Context, n *client.Node, create CreateID, key Key, opts ...client.SessionOption) (*client.Session, error) {
 	return start(ctx, n, key, func(d *driver.Session, ctx context.Context) core.Result { return d.StartAs(ctx, create) }, opts)
 }
@@ -124,7 +124,7 @@ type Takeover struct {
 // holder so far gets ErrTakenOver; in the same [client.Client] at once. All tries have the same
 // epoch, and a try whose answer is lost is repeated until ctx ends. If it ends first, the session
 // may have been attached: attach again with a higher epoch, or it lives as long as the connection.
-// Errors: ErrSessionExpired; BadSession for a wrong key or an epoch that is not higher.
+// Errors: ErrSessionExpired; ErrBadSession for a wrong key or an epoch that is not higher.
 func Attach(ctx context.Context, n *client.Node, t Takeover, opts ...client.SessionOption) (*client.Session, error) {
 	s, err := n.NewSession(handle.Key{}, opts...)
 	if err == nil {
@@ -162,8 +162,8 @@ type AcquireRequest struct {
 // the queue.
 //
 // A session has one entry for each name, which an acquire sets: the acquire that waits there ends
-// with Aborted, and so it does when the entry is released. Send the next request on a name when the
-// one before was answered or accepted. If ctx ends, the entry stays as it is.
+// with ErrAborted, and so it does when the entry is released. Send the next request on a name when
+// the one before was answered or accepted. If ctx ends, the entry stays as it is.
 func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, accepted func()) (acquired bool, err error) {
 	if r.Name == "" {
 		return false, driver.WithOp("acquire", r.Name, handle.ErrNoSemaphore)

@@ -70,7 +70,7 @@ func TestAttach(t *testing.T) {
 			"wrong key": {Session: s.ID(), Key: gateway.Key{9}, Epoch: epoch, FirstNumber: 1 << 50},
 			"low epoch": {Session: s.ID(), Key: key, Epoch: epoch - 100, FirstNumber: 1 << 50},
 		} {
-			if _, err := gateway.Attach(ctx, n, take); !errors.Is(err, client.BadSession) {
+			if _, err := gateway.Attach(ctx, n, take); !errors.Is(err, client.ErrBadSession) {
 				t.Fatalf("%s: %v", what, err)
 			}
 		}
@@ -138,13 +138,13 @@ func TestAcquire(t *testing.T) {
 	}
 	first := begin()
 	second := begin()
-	if got := <-first; !errors.Is(got.err, client.Aborted) {
+	if got := <-first; !errors.Is(got.err, client.ErrAborted) {
 		t.Fatal(got)
 	}
 	if released, err := sessions[1].Release(ctx, "lock"); !released || err != nil {
 		t.Fatal(released, err)
 	}
-	if got := <-second; !errors.Is(got.err, client.Aborted) {
+	if got := <-second; !errors.Is(got.err, client.ErrAborted) {
 		t.Fatal(got)
 	}
 	third := begin()
@@ -155,7 +155,7 @@ func TestAcquire(t *testing.T) {
 	if got := <-third; !got.acquired || got.err != nil {
 		t.Fatal(got)
 	}
-	if _, err := gateway.Acquire(ctx, sessions[0], gateway.AcquireRequest{Count: 1}, nobody); !errors.Is(err, client.BadRequest) {
+	if _, err := gateway.Acquire(ctx, sessions[0], gateway.AcquireRequest{Count: 1}, nobody); !errors.Is(err, client.ErrBadRequest) {
 		t.Fatal(err)
 	}
 }
@@ -196,7 +196,7 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(sem, fired, length, err)
 	}
 	if _, _, err := gateway.Describe(ctx, s,
-		gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.PreconditionFailed) {
+		gateway.DescribeRequest{Name: "sem", MaxBytes: 999}); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Fatal(err)
 	}
 	if _, fired, err = gateway.Describe(ctx, s, gateway.DescribeRequest{Name: "sem", Watch: gateway.OnData}); err != nil {
@@ -209,7 +209,7 @@ func TestDescribe(t *testing.T) {
 		t.Fatal(got)
 	}
 	if _, _, err := gateway.Describe(ctx, s,
-		gateway.DescribeRequest{Name: "none", Watch: gateway.OnData}); !errors.Is(err, client.NotFound) {
+		gateway.DescribeRequest{Name: "none", Watch: gateway.OnData}); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 }
@@ -225,7 +225,7 @@ func TestOneShotWatch(t *testing.T) {
 		return gateway.Describe(ctx, s, gateway.DescribeRequest{Name: name, Watch: what, Strict: true})
 	}
 	_, _, err = watch("missing", gateway.OnData)
-	if !errors.Is(err, client.NotFound) {
+	if !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	sem, fired, err := watch("once", gateway.OnData)
@@ -286,7 +286,7 @@ func TestFailedDescribeWatchesNothing(t *testing.T) {
 	must(t, err)
 	must(t, other.Create(ctx, "sem", 3, make([]byte, 1000)))
 	request := gateway.DescribeRequest{Name: "sem", Watch: gateway.OnData, MaxBytes: 999}
-	if _, _, err := gateway.Describe(ctx, s, request); !errors.Is(err, client.PreconditionFailed) {
+	if _, _, err := gateway.Describe(ctx, s, request); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Fatal(err)
 	}
 	srv.DropConnections()

@@ -50,7 +50,7 @@ func newTrials() *trials {
 }
 
 // begin waits until the host may try a token. The caller calls end when the trial is over. Errors:
-// Overloaded; the end of ctx.
+// ErrOverloaded; the end of ctx.
 func (t *trials) begin(ctx context.Context, host string) (end func(), err error) {
 	t.mu.Lock()
 	h := t.hosts[host]

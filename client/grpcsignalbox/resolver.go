@@ -91,7 +91,7 @@ func (r *memberResolver) report() {
 	v := r.endpoints.View()
 	if !v.Known {
 		switch err := r.endpoints.Err(); {
-		case errors.Is(err, client.NotFound):
+		case errors.Is(err, client.ErrNotFound):
 			r.cc.ReportError(fmt.Errorf("%s has no members: %w", r.service, err))
 		case err != nil:
 			r.cc.ReportError(fmt.Errorf("%s: %w", r.service, err))

@@ -137,7 +137,7 @@ func TestNamesThatAreNotUTF8(t *testing.T) {
 	if err := l.Release(k.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Acquire(k.ctx, "b\xfe"); !errors.Is(err, client.NotFound) {
+	if _, err := s.Acquire(k.ctx, "b\xfe"); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	list := k.take()
@@ -173,7 +173,7 @@ func TestOutcomes(t *testing.T) {
 	if _, err := b.Acquire(cancelled, "slot"); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
-	if _, err := b.Acquire(k.ctx, "missing"); !errors.Is(err, client.NotFound) {
+	if _, err := b.Acquire(k.ctx, "missing"); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
 	var got []string

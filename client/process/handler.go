@@ -169,7 +169,7 @@ func (o *Options) join(name string) (*protocol.ProcessJoin, error) {
 	return &protocol.ProcessJoin{Name: []byte(name), Key: o.Key, Data: o.Data, Weight: o.Weight, Options: options}, err
 }
 
-// wire are the options of the process. Errors: BadRequest for a negative time.
+// wire are the options of the process. Errors: ErrBadRequest for a negative time.
 func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	w = protocol.ProcessOptions{
 		Election: o.Election, Debounce: millis.Of("debounce", o.Debounce, &err),

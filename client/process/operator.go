@@ -52,7 +52,7 @@ func Operate(n *client.Node, name string) *Operator {
 }
 
 // Describe reads the process with its members and the last rounds. It sees every change that was
-// acknowledged before. Errors: NotFound, BadRequest for an illegal name, Forbidden.
+// acknowledged before. Errors: ErrNotFound, ErrBadRequest for an illegal name, ErrForbidden.
 func (o *Operator) Describe(ctx context.Context) (*Status, error) {
 	m := &protocol.ProcessDescribe{
 		Node: o.transport.NodeID(), Name: []byte(o.transport.Name()),
@@ -91,7 +91,8 @@ const maxRereads = 5
 
 // Force starts a new round although nothing changed: after the present one if that is decided, else
 // in its place. reason, at most 256 bytes, is kept with the round that is given up. Absent members
-// leave. It needs the right admin. Errors: NotFound, PreconditionFailed without members, Forbidden.
+// leave. It needs the right admin. Errors: ErrNotFound, ErrPreconditionFailed without members,
+// ErrForbidden.
 func (o *Operator) Force(ctx context.Context, reason string) error {
 	m := &protocol.ProcessForceRound{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()), Text: reason}
 	return outcomeUnknown(o.transport.Request(ctx, protocol.KindProcessForceRound, m, &protocol.Empty{}))
@@ -99,19 +100,19 @@ func (o *Operator) Force(ctx context.Context, reason string) error {
 
 // Evict ends the membership of a session, terminates its handler, and takes away the place that its
 // key keeps. The session lives on, and its program may join again. It needs the right admin.
-// Errors: NotFound for a session that is not a member, Forbidden.
+// Errors: ErrNotFound for a session that is not a member, ErrForbidden.
 func (o *Operator) Evict(ctx context.Context, session uint64, reason string) error {
 	m := &protocol.ProcessEvict{Node: o.transport.NodeID(), Name: []byte(o.transport.Name()),
 		Session: session, Text: reason}
 	repeated, err := o.transport.Request(ctx, protocol.KindProcessEvict, m, &protocol.Empty{})
-	if repeated && errors.Is(err, client.NotFound) {
+	if repeated && errors.Is(err, client.ErrNotFound) {
 		return nil // a first sending did it
 	}
 	return outcomeUnknown(repeated, err)
 }
 
-// Alter replaces the options of the process. It needs the right admin. Errors: NotFound, Forbidden;
-// BadRequest, also for an option of members.
+// Alter replaces the options of the process. It needs the right admin. Errors: ErrNotFound,
+// ErrForbidden; ErrBadRequest, also for an option of members.
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
 	if own := options.ofMember(); own != "" && err == nil {
@@ -161,7 +162,7 @@ type WatchEvent struct {
 
 // Watch yields the status and then every change, until ctx ends. It resumes by itself, with a new
 // status, which is not older than what it yielded before. The last pair carries the error that
-// ended it: ctx's, Forbidden.
+// ended it: ctx's, ErrForbidden.
 func (o *Operator) Watch(ctx context.Context) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range o.transport.Watch(ctx) {

@@ -48,7 +48,7 @@ func (c *counter) Watch(context.Context) iter.Seq2[watchStep, error] {
 				return
 			}
 		}
-		yield(watchStep{}, client.Forbidden)
+		yield(watchStep{}, client.ErrForbidden)
 	}
 }
 
@@ -99,8 +99,8 @@ func TestDescribe(t *testing.T) {
 	if s, err := (&Operator{c}).Describe(t.Context()); err != nil || len(s.Members) != 2 || len(c.asked) != 2*(maxRereads+1) {
 		t.Errorf("%+v, %v after %d questions", s, err, len(c.asked))
 	}
-	c = &counter{answers: []any{error(client.NotFound)}}
-	if _, err := (&Operator{c}).Describe(t.Context()); !errors.Is(err, client.NotFound) {
+	c = &counter{answers: []any{error(client.ErrNotFound)}}
+	if _, err := (&Operator{c}).Describe(t.Context()); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }
@@ -125,7 +125,7 @@ func TestOperate(t *testing.T) {
 	if err := o.Alter(ctx, Options{Return: -1}); err == nil || !strings.Contains(err.Error(), "negative") || len(c.asked) != 3 {
 		t.Errorf("a negative time: %v", err)
 	}
-	if err := o.Alter(ctx, Options{Key: "a"}); !errors.Is(err, client.BadRequest) || len(c.asked) != 3 {
+	if err := o.Alter(ctx, Options{Key: "a"}); !errors.Is(err, client.ErrBadRequest) || len(c.asked) != 3 {
 		t.Errorf("an option of one member: %v", err)
 	}
 	notFound := protocol.Errorf(protocol.StatusNotFound, "session is no member")
@@ -135,7 +135,7 @@ func TestOperate(t *testing.T) {
 		answer error
 		want   error
 	}{
-		{false, notFound, client.NotFound}, {true, notFound, nil}, {false, lost, lost}, {true, lost, client.ErrOutcomeUnknown},
+		{false, notFound, client.ErrNotFound}, {true, notFound, nil}, {false, lost, lost}, {true, lost, client.ErrOutcomeUnknown},
 	} {
 		c := &counter{again: x.again, answers: []any{x.answer}}
 		if err := (&Operator{c}).Evict(ctx, 9, ""); !errors.Is(err, x.want) || x.want == nil && err != nil {
@@ -154,7 +154,7 @@ func TestOperatorWatch(t *testing.T) {
 	var got []string
 	for n, err := range (&Operator{c}).Watch(t.Context()) {
 		switch {
-		case errors.Is(err, client.Forbidden):
+		case errors.Is(err, client.ErrForbidden):
 			got = append(got, "forbidden")
 		case err != nil:
 			t.Fatal(err)

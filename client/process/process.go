@@ -61,8 +61,8 @@ type sentRequest struct {
 // Join makes the session a member of the process, which is created if it does not exist, and calls
 // the handler from then on, Initialize first. Names are letters and digits with single dashes or
 // dots between them. If ctx ends first, the session is not a member, or soon is not. Errors: what
-// Initialize returned, BadRequest, ErrAlreadyMember, AlreadyExists, Overloaded, Forbidden,
-// or the session's Err.
+// Initialize returned, ErrBadRequest, ErrAlreadyMember, ErrAlreadyExists, ErrOverloaded,
+// ErrForbidden, or the session's Err.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
 	own := s.Handle(handle.Key{})
 	return join(ctx, handle.Process(own.Node, own.Session, name), s.ID(), s.Context().Done(), s.Err, name, h, o)

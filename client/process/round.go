@@ -132,14 +132,15 @@ type Callback struct {
 	Answered func([]Answer)
 	GivenUp  func([]Answer)
 	// Timeout gives the message up although the round goes on. Default 0: it waits as long as the
-	// round. A negative one is BadRequest. A receiver that has executed it by then has executed it.
+	// round. A negative one is ErrBadRequest. A receiver that has executed it by then has executed
+	// it.
 	Timeout time.Duration
 }
 
 // Broadcast sends a message to the members that filter accepts, this one included; nil accepts all.
 // Without a receiver Answered is called at once, on the caller's goroutine. Errors, without a call
-// of either function: ErrTooLarge, BadRequest for a negative Timeout, ErrRoundOver after the end of
-// the membership.
+// of either function: ErrTooLarge, ErrBadRequest for a negative Timeout, ErrRoundOver after the end
+// of the membership.
 func (r *Round) Broadcast(payload []byte, filter func(Member) bool, c Callback) error {
 	var err error
 	if millis.Of("timeout", c.Timeout, &err); err != nil {

@@ -120,10 +120,10 @@ func TestOperatorOnServer(t *testing.T) {
 	defer cancel()
 	a, b := newSession(t, srv.Addr()), newSession(t, srv.Addr())
 	o := Operate(newSession(t, srv.Addr()).Node(), "queue")
-	if _, err := o.Describe(ctx); !errors.Is(err, client.NotFound) {
+	if _, err := o.Describe(ctx); !errors.Is(err, client.ErrNotFound) {
 		t.Fatalf("describe of nothing: %v", err)
 	}
-	if err := o.Force(ctx, ""); !errors.Is(err, client.NotFound) {
+	if err := o.Force(ctx, ""); !errors.Is(err, client.ErrNotFound) {
 		t.Fatalf("force of nothing: %v", err)
 	}
 	next, stop := iter.Pull2(o.Watch(ctx))
@@ -204,7 +204,7 @@ func TestOperatorOnServer(t *testing.T) {
 	if !errors.Is(q.Err(), ErrEvicted) {
 		t.Errorf("membership is over by %v", q.Err())
 	}
-	if err := o.Evict(ctx, b.ID(), ""); !errors.Is(err, client.NotFound) {
+	if err := o.Evict(ctx, b.ID(), ""); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("evicted twice: %v", err)
 	}
 	if s = quiet(s.Epoch, 1); s.Options.Election != LowestID || s.Options.RoundTimeout != time.Hour || s.Options.Debounce != 0 {

@@ -31,7 +31,7 @@ type Limiter struct {
 // the server was away for longer than its timeout, another one takes its place: the limiter lasts
 // until Close, or until the client is closed. Limiters of one resource share one lease.
 //
-// Errors: NotFound, Forbidden, PreconditionFailed for a resource with children, ctx's.
+// Errors: ErrNotFound, ErrForbidden, ErrPreconditionFailed for a resource with children, ctx's.
 func Join(ctx context.Context, c *client.Client, node, path string) (*Limiter, error) {
 	return join(ctx, c, homeKey{node: node}, path)
 }
@@ -181,9 +181,8 @@ func (x *Limiter) poke() {
 }
 
 // Wait takes n units, and waits for them if it has to. Calls are admitted in the order in which
-// they came. Errors: ctx's;
-// BadRequest at once for more units than can ever be admitted together; NotFound for a resource
-// that was deleted; ErrClosed; the session's, or the client's.
+// they came. Errors: ctx's; ErrBadRequest at once for more units than can ever be admitted
+// together; ErrNotFound for a resource that was deleted; ErrClosed; the session's, or the client's.
 func (x *Limiter) Wait(ctx context.Context, n uint64) error {
 	r, err := x.Reserve(n)
 	if err != nil {

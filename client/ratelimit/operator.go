@@ -118,9 +118,9 @@ func unforced(opts []ChangeOption) (reason string, err error) {
 	return c.reason, nil
 }
 
-// Create makes a resource and returns its revision. Errors: AlreadyExists, NotFound for a missing
-// parent, BadRequest, PreconditionFailed for a quota, or for a parent that sessions use, see Force,
-// Forbidden.
+// Create makes a resource and returns its revision. Errors: ErrAlreadyExists, ErrNotFound for a
+// missing parent, ErrBadRequest, ErrPreconditionFailed for a quota, or for a parent that sessions
+// use, see Force, ErrForbidden.
 func Create(ctx context.Context, s *client.Session, path string, c Config, opts ...ChangeOption) (revision uint64, err error) {
 	o, err := tree(s, nil, path)
 	given := changeOf(opts)
@@ -137,8 +137,8 @@ func Create(ctx context.Context, s *client.Session, path string, c Config, opts 
 }
 
 // Alter replaces the configuration of a resource if it has this revision, 0 for any, and returns
-// the new one. A lower limit is reached within a lease. Errors: NotFound, PreconditionFailed for
-// another revision, BadRequest, Forbidden.
+// the new one. A lower limit is reached within a lease. Errors: ErrNotFound, ErrPreconditionFailed
+// for another revision, ErrBadRequest, ErrForbidden.
 func Alter(
 	ctx context.Context, s *client.Session, path string, revision uint64, c Config, opts ...ChangeOption,
 ) (now uint64, err error) {
@@ -159,8 +159,8 @@ func Alter(
 }
 
 // Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
-// return NotFound from then on. Errors: NotFound, PreconditionFailed for children, another revision
-// or sessions that use it, see Force, Forbidden.
+// return ErrNotFound from then on. Errors: ErrNotFound, ErrPreconditionFailed for children, another
+// revision or sessions that use it, see Force, ErrForbidden.
 func Delete(ctx context.Context, s *client.Session, path string, revision uint64, opts ...ChangeOption) error {
 	o, err := tree(s, nil, path)
 	if err != nil {
@@ -240,7 +240,7 @@ type SessionUse struct {
 }
 
 // Describe reads a resource with all below it, and at most so many of the sessions that use them, up to
-// 10,000. Errors: NotFound; BadRequest for more.
+// 10,000. Errors: ErrNotFound; ErrBadRequest for more.
 func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*Status, error) {
 	o, err := tree(nil, n, path)
 	if err != nil {

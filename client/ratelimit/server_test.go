@@ -120,8 +120,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestDeleted: calls on a limit that is deleted end with NotFound, and go on when there is one of
-// the name again.
+// TestDeleted: calls on a limit that is deleted end with ErrNotFound, and go on when there is one
+// of the name again.
 func TestDeleted(t *testing.T) {
 	f := newFleet(t)
 	s := f.session()

@@ -34,7 +34,7 @@ const (
 )
 
 // Config of a rollout. A zero time or count stands for the default. Times are rounded up to ms, and
-// are at most 2^32 ms, about 49 days; a negative one is BadRequest.
+// are at most 2^32 ms, about 49 days; a negative one is ErrBadRequest.
 type Config struct {
 	Source        Source
 	DelayFrom     DelayFrom

@@ -28,7 +28,7 @@ func TestNegativeTimes(t *testing.T) {
 			seen++
 			for _, d := range []time.Duration{-1, -time.Hour} {
 				err := refused(func(v reflect.Value) { v.Field(i).SetInt(int64(d)) })
-				if !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), d.String()) {
+				if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), d.String()) {
 					t.Errorf("%T.%s = %s: %v", what, typ.Field(i).Name, d, err)
 				}
 			}
@@ -74,7 +74,7 @@ func TestRetryBounds(t *testing.T) {
 		Update:   func(context.Context, Version) error { return nil },
 		RetryMin: 2 * time.Minute,
 	}
-	if _, err := NewFollower(o); !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), "2m0s, above the longest, 1m0s") {
+	if _, err := NewFollower(o); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "2m0s, above the longest, 1m0s") {
 		t.Error(err)
 	}
 	o.RetryMax = 1<<63 - 1

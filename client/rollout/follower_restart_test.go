@@ -89,12 +89,12 @@ func TestRestart(t *testing.T) {
 
 		// Another instance's folder is no claim.
 		other := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) { o.Dir = t.TempDir() })
-		if err := <-other.ended; !errors.Is(err, sdk.ErrAlreadyRegistered) || !errors.Is(err, client.AlreadyExists) {
+		if err := <-other.ended; !errors.Is(err, sdk.ErrAlreadyRegistered) || !errors.Is(err, client.ErrAlreadyExists) {
 			t.Errorf("a stranger ended with %v", err)
 		}
 		// With Takeover it is.
 		third := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) { o.Takeover = true })
-		if err := <-again.ended; !errors.Is(err, sdk.ErrFenced) || !errors.Is(err, client.BadSession) {
+		if err := <-again.ended; !errors.Is(err, sdk.ErrFenced) || !errors.Is(err, client.ErrBadSession) {
 			t.Errorf("who was evicted ended with %v", err)
 		}
 		w.wait(time.Second)
@@ -138,12 +138,12 @@ func TestIDIsFreeAtTheEnd(t *testing.T) {
 func TestFinalErrors(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
 		nobody := w.follow("a", "SAS", nil)
-		if err := <-nobody.ended; !errors.Is(err, client.NotFound) {
+		if err := <-nobody.ended; !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("without a track it ended with %v", err)
 		}
 		w.create(oneLocation)
 		lost := w.follow("a", "VLA", nil)
-		if err := <-lost.ended; !errors.Is(err, sdk.ErrUnknownLocation) || !errors.Is(err, client.NotFound) {
+		if err := <-lost.ended; !errors.Is(err, sdk.ErrUnknownLocation) || !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("in no location it ended with %v", err)
 		}
 		// A location that goes later is waited for.

@@ -17,8 +17,8 @@ const (
 	Inconclusive = protocol.GateInconclusive // it is run again later
 )
 
-// Decide sets the outcome of a gate's run, with a text for people. Errors: PreconditionFailed when
-// the run is over.
+// Decide sets the outcome of a gate's run, with a text for people. Errors: ErrPreconditionFailed
+// when the run is over.
 func (t *Track) Decide(ctx context.Context, run GateRun, outcome Outcome, text string) error {
 	m := &protocol.TrackGateReport{
 		Name: t.name(), Location: run.Location, Version: run.Version, Gate: run.Gate.Name,

@@ -34,14 +34,14 @@ type Generator struct {
 	// doubling between. Defaults 1 s and 30 s.
 	RetryMin, RetryMax time.Duration
 
-	// OnResult, if not nil, is called with the result of each question. PreconditionFailed: another
-	// generator was faster; BadRequest: the version does not increase.
+	// OnResult, if not nil, is called with the result of each question. ErrPreconditionFailed:
+	// another generator was faster; ErrBadRequest: the version does not increase.
 	OnResult func(expected, version uint64, err error)
 }
 
 // Advance offers a version to the first location of a track whose source is External, if its target
-// is still the expected one. Generator calls it. Errors: PreconditionFailed when it is not time, or
-// the track has another source; BadRequest for a version that is not above all others.
+// is still the expected one. Generator calls it. Errors: ErrPreconditionFailed when it is not time,
+// or the track has another source; ErrBadRequest for a version that is not above all others.
 func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 	if version == 0 {
 		return protocol.Errorf(protocol.StatusBadRequest, "version is 0; versions begin at 1")
@@ -51,7 +51,7 @@ func (t *Track) Advance(ctx context.Context, expected, version uint64) error {
 }
 
 // SourceFailed says why there is no version; the status shows it until there is one. Targets stay.
-// Errors: PreconditionFailed when the first location has another target than the expected one by
+// Errors: ErrPreconditionFailed when the first location has another target than the expected one by
 // now, or wants no version, or the track has another source.
 func (t *Track) SourceFailed(ctx context.Context, expected uint64, why string) error {
 	if why = printable(why, protocol.MaxTrackMessage); why == "" {

@@ -71,7 +71,7 @@ type Instance struct {
 }
 
 // Register makes the session an instance. The same registration again returns the same one. Errors:
-// ErrAlreadyRegistered, ErrUnknownLocation, NotFound, Forbidden.
+// ErrAlreadyRegistered, ErrUnknownLocation, ErrNotFound, ErrForbidden.
 func (t *Track) Register(ctx context.Context, r Registration) (*Instance, error) {
 	r.Role = cmp.Or(r.Role, FollowerRole)
 	m := &protocol.TrackRegister{Name: t.name(), ID: r.ID, Location: r.Location, Role: r.Role,
@@ -104,8 +104,8 @@ func (i *Instance) number(r Report) protocol.UpdateReport {
 
 // GetTargetState reads the version to have, and reports, unless report is nil. Only these calls
 // move targets, so call it once per cycle of your own, or when WatchTarget yields. With payload
-// set, a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation, NotFound
-// when an operator dropped the instance.
+// set, a published version's payload comes with it. Errors: ErrFenced, ErrUnknownLocation,
+// ErrNotFound when an operator dropped the instance.
 func (i *Instance) GetTargetState(ctx context.Context, report *Report, payload bool) (Target, error) {
 	m := &protocol.TrackPoll{Session: i.t.object.SessionID(), Name: i.t.name(), ID: i.id,
 		Incarnation: i.incarnation, WithPayload: payload}

@@ -81,10 +81,10 @@ func TestOperators(t *testing.T) {
 		config := sdk.Config{Source: sdk.Published, Retention: 2 * time.Hour,
 			Locations: []sdk.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Hour, Share: 50}}}
 		w.create(config)
-		if _, err := w.track.Create(w.ctx, config); !errors.Is(err, client.AlreadyExists) {
+		if _, err := w.track.Create(w.ctx, config); !errors.Is(err, client.ErrAlreadyExists) {
 			t.Errorf("created twice: %v", err)
 		}
-		if _, err := w.track.Alter(w.ctx, 7, config); !errors.Is(err, client.PreconditionFailed) {
+		if _, err := w.track.Alter(w.ctx, 7, config); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Errorf("altered at another revision: %v", err)
 		}
 		if revision, err := w.track.Alter(w.ctx, 1, config); err != nil || revision != 2 {
@@ -117,17 +117,17 @@ func TestOperators(t *testing.T) {
 		w.publish(12)
 		w.wait(20 * time.Second)
 		a.has(12)
-		if err := w.track.Withdraw(w.ctx, 99); !errors.Is(err, client.NotFound) {
+		if err := w.track.Withdraw(w.ctx, 99); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("withdrawn what is not there: %v", err)
 		}
 		ok("withdraw", w.track.Withdraw(w.ctx, 12))
-		if err := w.track.Rollback(w.ctx, 99, "SAS"); !errors.Is(err, client.PreconditionFailed) {
+		if err := w.track.Rollback(w.ctx, 99, "SAS"); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Errorf("rolled back to what never was: %v", err)
 		}
-		if err := w.track.Promote(w.ctx); !errors.Is(err, client.BadRequest) {
+		if err := w.track.Promote(w.ctx); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("promoted nothing: %v", err)
 		}
-		if err := w.track.Evict(w.ctx, "nobody"); !errors.Is(err, client.NotFound) {
+		if err := w.track.Evict(w.ctx, "nobody"); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("dropped nobody: %v", err)
 		}
 		ok("evict", w.track.Evict(w.ctx, "b"))
@@ -145,11 +145,11 @@ func TestOperators(t *testing.T) {
 		if _, err := w.track.History(w.ctx, "NOWHERE"); !errors.Is(err, sdk.ErrUnknownLocation) {
 			t.Errorf("history of nowhere: %v", err)
 		}
-		if err := w.track.Delete(w.ctx, false); !errors.Is(err, client.PreconditionFailed) {
+		if err := w.track.Delete(w.ctx, false); !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Errorf("deleted with instances: %v", err)
 		}
 		ok("delete", w.track.Delete(w.ctx, true))
-		if _, err := w.track.Describe(w.ctx); !errors.Is(err, client.NotFound) {
+		if _, err := w.track.Describe(w.ctx); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("described what is gone: %v", err)
 		}
 	})

@@ -80,8 +80,8 @@ func (t *Track) change(
 	return asRefusal(t.object.Change(ctx, kind, head, m, reply))
 }
 
-// Create creates the track and returns the revision of its config. Errors: AlreadyExists,
-// BadRequest, Forbidden.
+// Create creates the track and returns the revision of its config. Errors: ErrAlreadyExists,
+// ErrBadRequest, ErrForbidden.
 func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err error) {
 	m := &protocol.TrackCreate{Name: t.name()}
 	if m.Config, err = c.wire(); err != nil {
@@ -93,7 +93,7 @@ func (t *Track) Create(ctx context.Context, c Config) (revision uint64, err erro
 }
 
 // Alter replaces the config if it still has this revision; otherwise it fails with
-// PreconditionFailed. Locations keep their targets and histories by name.
+// ErrPreconditionFailed. Locations keep their targets and histories by name.
 func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint64, err error) {
 	m := &protocol.TrackAlter{Name: t.name(), Revision: revision}
 	if m.Config, err = c.wire(); err != nil {
@@ -105,16 +105,16 @@ func (t *Track) Alter(ctx context.Context, revision uint64, c Config) (now uint6
 }
 
 // Delete removes the track. One that has instances needs force, else it fails with
-// PreconditionFailed.
+// ErrPreconditionFailed.
 func (t *Track) Delete(ctx context.Context, force bool) error {
 	m := &protocol.TrackDelete{Name: t.name(), Force: force}
 	return t.change(ctx, protocol.KindTrackDelete, &m.Head, m, &protocol.Empty{})
 }
 
 // Publish offers a version, with a payload of at most 64 KiB, to the first location, and returns
-// its number. Version 0 stands for one above the highest. Errors: BadRequest for a version that is
-// not above all others, or that is more than half way from the highest to 2^63-1, so that numbers
-// are left for later ones; PreconditionFailed for a track with another source.
+// its number. Version 0 stands for one above the highest. Errors: ErrBadRequest for a version that
+// is not above all others, or that is more than half way from the highest to 2^63-1, so that
+// numbers are left for later ones; ErrPreconditionFailed for a track with another source.
 func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (uint64, error) {
 	m := &protocol.TrackPublish{Name: t.name(), Version: version, Payload: payload}
 	var reply protocol.TrackVersion
@@ -123,7 +123,7 @@ func (t *Track) Publish(ctx context.Context, version uint64, payload []byte) (ui
 }
 
 // Withdraw bars a published version from being chosen. Instances that have it keep it. Errors:
-// NotFound.
+// ErrNotFound.
 func (t *Track) Withdraw(ctx context.Context, version uint64) error {
 	m := &protocol.TrackWithdraw{Name: t.name(), Version: version}
 	return t.change(ctx, protocol.KindTrackWithdraw, &m.Head, m, &protocol.Empty{})
@@ -151,7 +151,7 @@ func (t *Track) Resume(ctx context.Context, locations ...string) error {
 
 // Promote lets locations take the newest version of the location before them without waiting for
 // delay, bake time and gates, once all their leaders have the present one. A share's version is
-// given to all. Errors: PreconditionFailed if nothing newer waits.
+// given to all. Errors: ErrPreconditionFailed if nothing newer waits.
 func (t *Track) Promote(ctx context.Context, locations ...string) error {
 	return t.admin(ctx, protocol.TrackAdmin{Verb: protocol.TrackPromote, Locations: locations})
 }
@@ -208,7 +208,7 @@ func IncludeInstances() DescribeOption {
 func MaxInstances(n int) DescribeOption { return func(o *describeOptions) { o.most = n } }
 
 // Describe reads the state of the track. It sees every change that was acknowledged before. Errors:
-// NotFound.
+// ErrNotFound.
 func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, error) {
 	var o describeOptions
 	for _, f := range opts {
@@ -234,7 +234,7 @@ func (t *Track) Describe(ctx context.Context, opts ...DescribeOption) (*Status, 
 	}
 }
 
-// History lists the targets that a location had, oldest first. Errors: NotFound,
+// History lists the targets that a location had, oldest first. Errors: ErrNotFound,
 // ErrUnknownLocation.
 func (t *Track) History(ctx context.Context, location string) ([]HistoryEntry, error) {
 	m := &protocol.TrackHistory{Node: t.object.NodeID(), Name: t.name(), Location: location,
@@ -281,7 +281,7 @@ type WatchEvent struct {
 
 // Watch yields the status and then every event, until ctx ends, of one location, or of all for an
 // empty name. It resumes by itself, with a new status. The last pair carries the error that ended
-// it: ctx's, NotFound when there is no track, Forbidden.
+// it: ctx's, ErrNotFound when there is no track, ErrForbidden.
 func (t *Track) Watch(ctx context.Context, location string) iter.Seq2[WatchEvent, error] {
 	return func(yield func(WatchEvent, error) bool) {
 		for event, err := range t.watch(ctx, location, false) {

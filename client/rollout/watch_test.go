@@ -63,7 +63,7 @@ func TestWatchTarget(t *testing.T) {
 		if err := i.Unregister(w.ctx); err != nil {
 			t.Error(err)
 		}
-		if _, err := i.GetTargetState(w.ctx, nil, false); !errors.Is(err, client.NotFound) {
+		if _, err := i.GetTargetState(w.ctx, nil, false); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("after its end: %v", err)
 		}
 	})
@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-done
-		if statuses != 2 || published != 2 || !errors.Is(last, client.NotFound) {
+		if statuses != 2 || published != 2 || !errors.Is(last, client.ErrNotFound) {
 			t.Errorf("%d statuses, %d versions, ended with %v", statuses, published, last)
 		}
 	})

@@ -163,13 +163,13 @@ var advice = []struct {
 	is   error
 	todo string
 }{
-	{client.Unauthenticated, "The cluster does not know this server's token. Ask the user to set SIGNALBOX_TOKEN_FILE for this server."},
-	{client.Forbidden, "This server's token does not have the right. Ask the user, or use another name."},
+	{client.ErrUnauthenticated, "The cluster does not know this server's token. Ask the user to set SIGNALBOX_TOKEN_FILE for this server."},
+	{client.ErrForbidden, "This server's token does not have the right. Ask the user, or use another name."},
 	{client.ErrHandshake, "This server's configuration does not fit the cluster. Ask the user to check its SIGNALBOX_ variables."},
 	{client.ErrSessionExpired, "This agent's session ended meanwhile, with all that it held. Call again."},
-	{client.ErrUnreachable, unreachable}, {context.DeadlineExceeded, unreachable}, {client.Unavailable, unreachable},
-	{client.NotFound, "Ask the user to create the coordination node (signalbox node create), or to set SIGNALBOX_NODE for this server."},
-	{client.BadRequest, "Call again with other arguments."},
+	{client.ErrUnreachable, unreachable}, {context.DeadlineExceeded, unreachable}, {client.ErrUnavailable, unreachable},
+	{client.ErrNotFound, "Ask the user to create the coordination node (signalbox node create), or to set SIGNALBOX_NODE for this server."},
+	{client.ErrBadRequest, "Call again with other arguments."},
 }
 
 const unreachable = "No instance of the cluster answered in time. Ask the user to start one (signalbox dev), or to set " +

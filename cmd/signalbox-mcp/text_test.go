@@ -115,7 +115,7 @@ func TestExplain(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("acquire %q: %w", "team/db", client.Forbidden), `acquire "db"`}, {client.Unauthenticated, "SIGNALBOX_TOKEN_FILE"},
+		{fmt.Errorf("acquire %q: %w", "team/db", client.ErrForbidden), `acquire "db"`}, {client.ErrUnauthenticated, "SIGNALBOX_TOKEN_FILE"},
 		{client.ErrUnreachable, "signalbox dev"}, {client.ErrHandshake, "SIGNALBOX_ variables"}, {client.ErrSessionExpired, "Call again"},
 		{refuse("no %d", 1), "no 1"}, {errors.New("odd"), "ask the user. (odd)"},
 	} {

@@ -166,16 +166,16 @@ func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
 		kept, err = a.await(ctx, t, wait)
 		end()
 	}
-	switch missing := errors.Is(err, client.NotFound); {
+	switch missing := errors.Is(err, client.ErrNotFound); {
 	case err == nil && !kept:
 		return a.holding(in.Names), nil
 	case kept || errors.Is(err, client.ErrNotAcquired):
 		return a.waiting(ctx, c.session, in.Names), nil
 	case missing && w.units > 0:
 		return nil, refuse("No semaphore is there: %s. Without units and labels the name itself is locked.", quoteAll(in.Names))
-	case errors.Is(err, client.PreconditionFailed) && w.units > 0:
+	case errors.Is(err, client.ErrPreconditionFailed) && w.units > 0:
 		return nil, refuse("Not a semaphore, but a lock: %s. Leave units and labels out.", quoteAll(in.Names))
-	case errors.Is(err, client.PreconditionFailed):
+	case errors.Is(err, client.ErrPreconditionFailed):
 		return nil, refuse("A semaphore with units: %s. Give units, 1 or more.", quoteAll(in.Names))
 	}
 	return nil, err
@@ -238,7 +238,7 @@ func (a *agent) describe(ctx context.Context, s *client.Session, x *name) error 
 	}
 	a.all.mu.Unlock()
 	q, err := s.Node().ExplainWait(ctx, a.all.prefix+x.Name, asks)
-	if errors.Is(err, client.NotFound) {
+	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	} else if err != nil {
 		return err

@@ -391,7 +391,7 @@ func makeRandomCluster(t *testing.T, c *client.Client, r *rand.Rand) {
 	}
 	try := func(err error) {
 		t.Helper()
-		if err != nil && !errors.Is(err, client.BadRequest) && !errors.Is(err, client.PreconditionFailed) {
+		if err != nil && !errors.Is(err, client.ErrBadRequest) && !errors.Is(err, client.ErrPreconditionFailed) {
 			t.Fatal(err)
 		}
 	}
@@ -452,7 +452,7 @@ func makeRandomCluster(t *testing.T, c *client.Client, r *rand.Rand) {
 			if !strings.Contains(name, "/") && some() {
 				config.Lease = ms(500, 9000)
 			}
-			if _, err := ratelimit.Create(ctx, s, name, config); !errors.Is(err, client.NotFound) { // its parent was refused
+			if _, err := ratelimit.Create(ctx, s, name, config); !errors.Is(err, client.ErrNotFound) { // its parent was refused
 				try(err)
 			}
 		}

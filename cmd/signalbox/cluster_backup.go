@@ -200,7 +200,7 @@ func backupShard(inv *invocation, w *backup.Writer, shard uint64) error {
 	err = c.Backup(inv.ctx, shard, func(s admin.Snapshot) (io.Writer, error) {
 		return w, w.Section(backup.Section{Shard: shard, Size: s.Size, Index: s.Index})
 	})
-	if errors.Is(err, admin.ErrSnapshotLost) || errors.Is(err, client.NotFound) { // the shard was removed meanwhile
+	if errors.Is(err, admin.ErrSnapshotLost) || errors.Is(err, client.ErrNotFound) { // the shard was removed meanwhile
 		return &badBackup{err}
 	}
 	return err

@@ -460,7 +460,7 @@ func (inv *invocation) waitError(name string, err error) error {
 		return &codeError{code: exitNotAcquired, err: fmt.Errorf("interrupted while waiting for %q", name)}
 	case errors.Is(err, client.ErrSessionExpired):
 		code := exitNotAcquired
-		if errors.Is(err, client.ErrNotRenewed) && !errors.Is(err, client.Unauthenticated) {
+		if errors.Is(err, client.ErrNotRenewed) && !errors.Is(err, client.ErrUnauthenticated) {
 			code = exitUnreachable
 		}
 		return &codeError{code: code, err: fmt.Errorf("lost the place in the queue: %w", err)}

@@ -272,7 +272,7 @@ func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name stri
 
 // slotError adds to a refusal which slots there are not, and how many have the labels.
 func slotError(inv *invocation, err error, name string, slots, labels []string) error {
-	if !errors.Is(err, client.BadRequest) && !errors.Is(err, client.NotFound) || len(slots)+len(labels) == 0 {
+	if !errors.Is(err, client.ErrBadRequest) && !errors.Is(err, client.ErrNotFound) || len(slots)+len(labels) == 0 {
 		return err
 	}
 	n, failed := inv.openNode()

@@ -85,11 +85,11 @@ func (x *historyClients) timed(op history.Op, call func(ctx context.Context, op 
 		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()
 	case errors.Is(err, client.ErrNotAcquired):
 		op.Result = history.NotAcquired
-	case errors.Is(err, client.NotFound):
+	case errors.Is(err, client.ErrNotFound):
 		op.Result = history.NotFound
-	case errors.Is(err, client.AlreadyExists):
+	case errors.Is(err, client.ErrAlreadyExists):
 		op.Result = history.Exists
-	case errors.Is(err, client.PreconditionFailed):
+	case errors.Is(err, client.ErrPreconditionFailed):
 		op.Result = history.Refused
 	default:
 		op.Result, op.Return, op.Why = history.Unknown, history.Never, err.Error()

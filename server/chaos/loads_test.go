@@ -285,7 +285,7 @@ func (l *load) incrementCounters(s *client.Session) error {
 		})
 		n := uint64(0)
 		switch {
-		case errors.Is(err, client.NotFound):
+		case errors.Is(err, client.ErrNotFound):
 		case err != nil:
 			return err
 		default:
@@ -301,7 +301,7 @@ func (l *load) incrementCounters(s *client.Session) error {
 			r.Value, err = cfg.Set(ctx, []byte(strconv.FormatUint(n+1, 10)), client.IfVersion(v.Version))
 			return err
 		})
-		if errors.Is(err, client.PreconditionFailed) {
+		if errors.Is(err, client.ErrPreconditionFailed) {
 			continue // another one was faster
 		}
 		if err != nil {
@@ -353,7 +353,7 @@ func (l *load) watch(k int) error {
 	bounded, cancel2 := context.WithTimeout(ctx, callLimit)
 	defer cancel2()
 	v, err := cfg.Get(bounded, client.ReadConsistency(client.Strict))
-	if errors.Is(err, client.NotFound) {
+	if errors.Is(err, client.ErrNotFound) {
 		return nil
 	}
 	if err != nil {

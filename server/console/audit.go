@@ -43,7 +43,7 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		p.Filter.Outcomes = append(p.Filter.Outcomes, choice{Text: o, Href: at("outcome", o), Current: o == outcome})
 	}
 	log, err := v.admin.AuditLog(ctx, admin.MaxAuditLines)
-	if errors.Is(err, client.Forbidden) {
+	if errors.Is(err, client.ErrForbidden) {
 		p.note("warn", "You may not see the audit log: that needs the right admin on the path /.")
 		return p, nil
 	}
@@ -54,7 +54,7 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	for _, x := range log.Instances {
 		switch {
 		case x.Err == nil:
-		case errors.Is(x.Err, client.NotFound):
+		case errors.Is(x.Err, client.ErrNotFound):
 			none++
 		default:
 			p.note("warn", "The log of "+visible(x.Name)+" is missing here: "+sentence(visibleText(x.Err.Error())))

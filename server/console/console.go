@@ -201,12 +201,12 @@ func (c *Console) viewing(page func(w http.ResponseWriter, r *http.Request, v *v
 				serve(w, r, v)
 				return
 			}
-			if errors.Is(err, client.Unauthenticated) {
+			if errors.Is(err, client.ErrUnauthenticated) {
 				c.viewers.refuse(v)
 			}
 		}
 		switch {
-		case err != nil && !errors.Is(err, client.Unauthenticated):
+		case err != nil && !errors.Is(err, client.ErrUnauthenticated):
 			c.fail(w, r, nil, err)
 		case isStream(r):
 			c.denyStream(w)
@@ -220,7 +220,7 @@ func (c *Console) servePage(w http.ResponseWriter, r *http.Request, v *viewer, r
 	ctx, cancel := context.WithTimeout(r.Context(), readTimeout)
 	defer cancel()
 	p, err := read(ctx, v, r.URL.Query())
-	if errors.Is(err, client.Unauthenticated) && c.cfg.Secret == "" { // the token was revoked, or is required now
+	if errors.Is(err, client.ErrUnauthenticated) && c.cfg.Secret == "" { // the token was revoked, or is required now
 		c.sessions.end(c.cookieOf(r))
 		http.Redirect(w, r, address("/login", "to", r.URL.RequestURI()), http.StatusSeeOther)
 		return
@@ -251,25 +251,25 @@ func explain(err error) (status int, title, text string) {
 		return http.StatusNotFound, "Not found", missing.text
 	case errors.As(err, &bad):
 		return http.StatusBadRequest, "Bad request", bad.text
-	case errors.Is(err, client.NotFound):
+	case errors.Is(err, client.ErrNotFound):
 		return http.StatusNotFound, "Not found", err.Error()
 	case errors.Is(err, client.ErrSessionExpired):
 		return http.StatusNotFound, "Not found", "This session has ended, or never was."
-	case errors.Is(err, client.BadRequest):
+	case errors.Is(err, client.ErrBadRequest):
 		return http.StatusBadRequest, "Bad request", err.Error()
-	case errors.Is(err, client.PreconditionFailed), errors.Is(err, client.AlreadyExists), errors.Is(err, client.Aborted):
+	case errors.Is(err, client.ErrPreconditionFailed), errors.Is(err, client.ErrAlreadyExists), errors.Is(err, client.ErrAborted):
 		return http.StatusConflict, "Not possible now", err.Error()
-	case errors.Is(err, client.Unauthenticated):
+	case errors.Is(err, client.ErrUnauthenticated):
 		return http.StatusUnauthorized, "Not logged in", "The cluster does not accept these credentials any more."
-	case errors.Is(err, client.Forbidden):
+	case errors.Is(err, client.ErrForbidden):
 		return http.StatusForbidden, "Not allowed", err.Error()
 	case errors.Is(err, errTooManyViewers):
 		return http.StatusServiceUnavailable, "Busy", err.Error()
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, client.ErrUnreachable),
-		errors.Is(err, client.Unavailable), errors.Is(err, client.ErrClientClosed):
+		errors.Is(err, client.ErrUnavailable), errors.Is(err, client.ErrClientClosed):
 		return http.StatusServiceUnavailable, "Cluster not reached",
 			"No instance answered in time. The page comes back when the cluster does."
-	case errors.Is(err, client.Overloaded):
+	case errors.Is(err, client.ErrOverloaded):
 		return http.StatusServiceUnavailable, "Busy", err.Error()
 	}
 	return http.StatusBadGateway, "The cluster could not answer", err.Error()

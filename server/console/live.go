@@ -307,7 +307,7 @@ type tableUpdate struct {
 func (s *stream) send(state viewState) error {
 	switch err := state.err; {
 	case err == nil:
-	case errors.Is(err, client.Forbidden), errors.Is(err, client.Unauthenticated):
+	case errors.Is(err, client.ErrForbidden), errors.Is(err, client.ErrUnauthenticated):
 		s.over = true
 		_, _, text := explain(err)
 		return s.event("denied", said{sentence(visibleText(text))})

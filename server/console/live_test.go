@@ -175,7 +175,7 @@ func TestSameViews(t *testing.T) {
 		}
 	}
 	broken := viewState{err: client.ErrUnreachable}
-	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.Forbidden) ||
+	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.ErrForbidden) ||
 		!broken.same(nil, client.ErrUnreachable) {
 		t.Error("errors and pages are confused")
 	}

@@ -356,7 +356,7 @@ func TestOwnTokenReplaced(t *testing.T) {
 		t.Fatal(err)
 	}
 	token.Store(&next.Secret)
-	if err := operator.RevokeToken(t.Context(), "admin"); err != nil && !errors.Is(err, client.Unauthenticated) {
+	if err := operator.RevokeToken(t.Context(), "admin"); err != nil && !errors.Is(err, client.ErrUnauthenticated) {
 		t.Fatal(err)
 	}
 	s.get("/nodes").wants(t, 200, "/default")

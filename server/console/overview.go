@@ -21,7 +21,7 @@ import (
 func overviewPage(ctx context.Context, v *viewer, _ url.Values) (*page, error) {
 	p := &page{Section: "Overview", Title: "Overview"}
 	s, err := v.admin.Status(ctx)
-	if errors.Is(err, client.Forbidden) {
+	if errors.Is(err, client.ErrForbidden) {
 		p.Notes = []note{{Tone: "warn", Text: "You may not see the cluster: that needs the right read on the path /. " +
 			"Semaphores and sessions of your nodes are behind the links above."}}
 		if who, err := v.identity(ctx); err != nil || len(who.Rights) == 0 {

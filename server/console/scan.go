@@ -68,7 +68,7 @@ func (x *scan) page(ctx context.Context, v *viewer, q url.Values, p *page) (*pag
 				if r, ok := x.row(path, s); ok {
 					rows[i] = &r
 				}
-			} else if errors.Is(errs[i], client.NotFound) {
+			} else if errors.Is(errs[i], client.ErrNotFound) {
 				errs[i] = nil // it is gone meanwhile
 			}
 		})

@@ -42,7 +42,7 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 		path: path, name: name,
 		ownersAfter: number64(q.Get("owners")), queueAfter: number64(q.Get("queue")), place: int(number64(q.Get("place"))),
 	}
-	if err := s.read(ctx, n); errors.Is(err, client.NotFound) {
+	if err := s.read(ctx, n); errors.Is(err, client.ErrNotFound) {
 		p.missing = true
 		p.Notes = []note{{Tone: "warn", Text: "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
 			"somebody holds it or waits for it. This page shows it as soon as it is there."}}

@@ -142,10 +142,10 @@ func (s *viewers) anonymous(ctx context.Context) (*viewer, error) {
 	refused := !hasToken(s.cfg) && time.Since(s.refusedAt) < refusedTime
 	s.mu.Unlock()
 	if refused {
-		return nil, client.Unauthenticated
+		return nil, client.ErrUnauthenticated
 	}
 	v, err := s.connected(ctx, ownKey, s.cfg)
-	if errors.Is(err, client.Unauthenticated) {
+	if errors.Is(err, client.ErrUnauthenticated) {
 		s.refuse(nil)
 	}
 	return v, err

@@ -449,8 +449,8 @@ func ready(x *call) error {
 		defer release()
 		_, err = conn.Client.Node(ctx, "/default")
 	}
-	if err != nil && !gateway.IsUnauthenticated(err) && !errors.Is(err, client.NotFound) &&
-		!errors.Is(err, client.Forbidden) {
+	if err != nil && !gateway.IsUnauthenticated(err) && !errors.Is(err, client.ErrNotFound) &&
+		!errors.Is(err, client.ErrForbidden) {
 		return unavailable("the cluster does not answer: %s", err)
 	}
 	return x.write(http.StatusOK, document{"ready": true})

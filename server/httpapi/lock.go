@@ -405,7 +405,7 @@ func (x *call) change(s *session, l *client.Lease, a *set) error {
 		s.mu.Unlock()
 	}
 	if a.hold > 0 {
-		if err := l.Extend(x.ctx, a.hold); err != nil && !errors.Is(err, client.PreconditionFailed) {
+		if err := l.Extend(x.ctx, a.hold); err != nil && !errors.Is(err, client.ErrPreconditionFailed) {
 			return err
 		}
 	}
@@ -535,7 +535,7 @@ func (s *session) adopt(ctx context.Context, n *client.Node, native *client.Sess
 		sem, err := n.Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
 			client.MaxItems(1),
 			client.ReadConsistency(client.Strict))
-		if errors.Is(err, client.NotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
+		if errors.Is(err, client.ErrNotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
 			continue
 		}
 		if err != nil {

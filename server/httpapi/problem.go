@@ -68,10 +68,10 @@ var refusals = []struct {
 	errs   []error
 }{
 	{errMoved.status, errMoved.code, errMoved.detail, []error{client.ErrTakenOver}},
-	{401, "unauthenticated", "%s", []error{client.Unauthenticated, protocol.StatusUnauthenticated}},
-	{403, "forbidden", "%s", []error{client.Forbidden}},
+	{401, "unauthenticated", "%s", []error{client.ErrUnauthenticated, protocol.StatusUnauthenticated}},
+	{403, "forbidden", "%s", []error{client.ErrForbidden}},
 	{503, "unavailable", "the cluster does not answer: %s", []error{client.ErrNotRenewed, client.ErrClientClosed,
-		client.ErrUnreachable, client.Unavailable, client.ErrHandshake}},
+		client.ErrUnreachable, client.ErrUnavailable, client.ErrHandshake}},
 	{504, "outcome_unknown", "%s", []error{client.ErrOutcomeUnknown}},
 	{503, "unavailable", "the cluster did not answer in time; repeat the request: %s",
 		[]error{context.DeadlineExceeded,
@@ -79,12 +79,12 @@ var refusals = []struct {
 	{errExpired.status, errExpired.code, errExpired.detail, []error{client.ErrSessionExpired, client.ErrSessionClosed,
 		protocol.StatusSessionExpired}},
 	{errLost.status, errLost.code, "%s; acquire it again", []error{client.ErrLeaseLost}},
-	{409, "aborted", "%s", []error{client.Aborted}},
-	{404, "not_found", "%s", []error{client.NotFound}},
-	{400, "bad_request", "%s", []error{client.BadRequest}},
-	{409, "precondition_failed", "%s", []error{client.PreconditionFailed, client.AlreadyExists}},
-	{429, "overloaded", "%s", []error{client.Overloaded}},
-	{501, "unsupported", "%s", []error{client.Unsupported}},
+	{409, "aborted", "%s", []error{client.ErrAborted}},
+	{404, "not_found", "%s", []error{client.ErrNotFound}},
+	{400, "bad_request", "%s", []error{client.ErrBadRequest}},
+	{409, "precondition_failed", "%s", []error{client.ErrPreconditionFailed, client.ErrAlreadyExists}},
+	{429, "overloaded", "%s", []error{client.ErrOverloaded}},
+	{501, "unsupported", "%s", []error{client.ErrUnsupported}},
 }
 
 // problemOf is the problem that an error is.

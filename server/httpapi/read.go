@@ -68,7 +68,7 @@ func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadO
 	d := document{"node": x.node, "exists": false, "owners": []document{}, "waiters": []document{}}
 	setBytes(d, "name", []byte(x.name))
 	sem, err := describe(ctx, n, x.name, opts...)
-	if errors.Is(err, client.NotFound) {
+	if errors.Is(err, client.ErrNotFound) {
 		return taggedDocument(d), nil
 	}
 	if err != nil {
@@ -203,7 +203,7 @@ func versionMismatch(x *call, format string, args ...any) error {
 	if n, err := x.conn.Client.Node(x.ctx, x.node); err == nil {
 		if v, err := n.Config(x.name).Get(x.ctx); err == nil {
 			p.more = document{"version": v.Version}
-		} else if errors.Is(err, client.NotFound) {
+		} else if errors.Is(err, client.ErrNotFound) {
 			p.more = document{"version": 0}
 		}
 	}
@@ -234,7 +234,7 @@ func changeConfig(x *call, change func(*client.ConfigValue, []client.WriteOption
 	}
 	defer release()
 	err = change(s.Config(x.name), opts)
-	if errors.Is(err, client.PreconditionFailed) && len(opts) > 0 {
+	if errors.Is(err, client.ErrPreconditionFailed) && len(opts) > 0 {
 		return versionMismatch(x, "%s", err)
 	}
 	return err

@@ -254,7 +254,7 @@ func (s *session) attach(c *client.Client) (*client.Session, error) {
 		if err == nil {
 			return native, nil
 		}
-		if !errors.Is(err, client.BadSession) || try == maxOpenTries {
+		if !errors.Is(err, client.ErrBadSession) || try == maxOpenTries {
 			return nil, err
 		}
 	}

@@ -153,7 +153,7 @@ func TestRestoreSeveralTiers(t *testing.T) {
 	if m := mark(); m.Backup != whole.Digest() || m.Epoch != whole.Epoch() {
 		t.Errorf("the mark is %+v", m)
 	}
-	if _, err := admin.Nodes(c).Delete(ctx, "/archive", admin.DeleteOptions{Force: true, Reason: "test"}); !errors.Is(err, client.PreconditionFailed) ||
+	if _, err := admin.Nodes(c).Delete(ctx, "/archive", admin.DeleteOptions{Force: true, Reason: "test"}); !errors.Is(err, client.ErrPreconditionFailed) ||
 		!strings.Contains(err.Error(), "tier cold is to be restored") {
 		t.Errorf("its node is dropped: %v", err)
 	}

@@ -175,14 +175,14 @@ func TestCutOffReplica(t *testing.T) {
 	defer there.Close()
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := admin.Nodes(there).Describe(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(there).Describe(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrNotFound) {
 		t.Errorf("an instance that is cut off describes a new node: %v", err)
 	}
 	c.HealAll()
 	if _, err := admin.Nodes(there).Describe(ctx, "/new"); err != nil {
 		t.Error(err)
 	}
-	if _, err := admin.Nodes(there).Describe(ctx, "/none"); !errors.Is(err, client.NotFound) {
+	if _, err := admin.Nodes(there).Describe(ctx, "/none"); !errors.Is(err, client.ErrNotFound) {
 		t.Error(err)
 	}
 }

@@ -102,7 +102,7 @@ func TestDataTiers(t *testing.T) {
 	for tier, want := range map[string]string{"arbiter": "tier arbiter holds no data; a node can be in hot, cold",
 		"warm": `there is no tier "warm"; a node can be in hot, cold`} {
 		_, err := admin.Nodes(operator).Create(t.Context(), "/bad", admin.NodeConfig{}, admin.InTier(tier))
-		if !errors.Is(err, client.BadRequest) || !strings.Contains(err.Error(), want) {
+		if !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), want) {
 			t.Errorf("a node in %s: %v", tier, err)
 		}
 	}

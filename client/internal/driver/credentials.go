@@ -137,7 +137,7 @@ func (s *credentialState) bePatient(err error) error {
 }
 
 // passingRefusal is a refusal of a connection that another try may not get: other credentials may
-// come. It has no status, since it answers no request, but is Unauthenticated by errors.Is.
+// come. It has no status, since it answers no request, but is ErrUnauthenticated by errors.Is.
 type passingRefusal struct{ err error }
 
 func (p *passingRefusal) Error() string { return p.err.Error() }

@@ -70,7 +70,7 @@ func (c Client) Map(ctx context.Context) (*protocol.MapReply, error) {
 	return c.Driver.Map(), nil
 }
 
-// Node reads a coordination node by its path. Errors: NotFound.
+// Node reads a coordination node by its path. Errors: ErrNotFound.
 func (c Client) Node(ctx context.Context, path string) (*protocol.NodeInfo, error) {
 	var reply protocol.NodeInfo
 	if _, err := c.Call(ctx, core.Target{}, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {

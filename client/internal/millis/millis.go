@@ -13,8 +13,8 @@ import (
 )
 
 // Of rounds up: a duration that is asked for is at least granted, and a positive one never becomes
-// 0, which is the default in most fields. A negative duration is refused: err is set to BadRequest
-// with the field and the value, unless it was set before, and 0 is returned.
+// 0, which is the default in most fields. A negative duration is refused: err is set to
+// ErrBadRequest with the field and the value, unless it was set before, and 0 is returned.
 func Of(field string, d time.Duration, err *error) uint64 {
 	switch {
 	case d == 0:
