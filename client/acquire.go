@@ -120,7 +120,7 @@ func (s *Session) acquireLease(ctx context.Context, o *acquireOptions, l *Lease,
 		}
 		r := s.d.Acquire(ctx, l.name, driver.AcquireOptions{
 			Count: o.count, Timeout: o.timeout, Data: o.data, Ephemeral: o.ephemeral, Turn: o.turn, CreateLimit: o.limit,
-			OnAccepted: o.onAccepted, Options: o.ask, IgnorePreemption: o.ignores,
+			OnQueued: o.onQueued, Options: o.ask, IgnorePreemption: o.ignores,
 		}, &l.d, info)
 		if o.exact && r.Answered && protocol.StatusOf(r.Err) == protocol.StatusNotFound {
 			continue // somebody has deleted it

@@ -19,7 +19,7 @@ import (
 func wants(queued chan<- string, names ...string) (list []client.Want) {
 	for _, name := range names {
 		list = append(list, client.Want{Name: name, Options: []client.AcquireOption{
-			client.Exclusive(), client.OnAccepted(func(uint64) { queued <- name }),
+			client.Exclusive(), client.OnQueued(func(uint64) { queued <- name }),
 		}})
 	}
 	return list
@@ -82,7 +82,7 @@ func TestAcquireAll(t *testing.T) {
 		places := make(chan uint64, 1)
 		all := async(func() (*client.LeaseGroup, error) {
 			return s.AcquireAll(ctx, []client.Want{{Name: "x"}, {Name: "y"}}, client.Exclusive(),
-				client.OnAccepted(func(token uint64) { places <- token }))
+				client.OnQueued(func(token uint64) { places <- token }))
 		})
 		place := <-places
 		second, _ := queue(t, third, "y", client.Exclusive())

@@ -15,17 +15,17 @@ const Max uint64 = protocol.Forever
 type AcquireOption func(*acquireOptions)
 
 type acquireOptions struct {
-	count      uint64
-	data       []byte
-	timeout    uint64 // ms
-	ephemeral  bool
-	limit      uint64 // to create with, 0: do not
-	exact      bool   // no other limit will do
-	onAccepted func(token uint64)
-	turn       core.Turn                // when the semaphore's name is wanted
-	ask        *protocol.AcquireOptions // nil: a plain one
-	ignores    bool                     // a preemption does not end the lease
-	err        error                    // of the first option that is out of its range
+	count     uint64
+	data      []byte
+	timeout   uint64 // ms
+	ephemeral bool
+	limit     uint64 // to create with, 0: do not
+	exact     bool   // no other limit will do
+	onQueued  func(place uint64)
+	turn      core.Turn                // when the semaphore's name is wanted
+	ask       *protocol.AcquireOptions // nil: a plain one
+	ignores   bool                     // a preemption does not end the lease
+	err       error                    // of the first option that is out of its range
 
 	whileHolding time.Duration // of AcquireAll; 0: not given
 }
@@ -77,12 +77,12 @@ func ExactLimit(limit uint64) AcquireOption {
 	}
 }
 
-// OnAccepted is called once, on the acquiring goroutine, when the request was queued behind others.
-// token is the request's place: those ahead have lower ones. It is the fencing token that the request
-// will have, unless the semaphore has a policy or slots, or had: then each grant draws a token of
-// its own. f must not block.
-func OnAccepted(f func(token uint64)) AcquireOption {
-	return func(o *acquireOptions) { o.onAccepted = f }
+// OnQueued has f called once, on the acquiring goroutine, when the request was queued behind others,
+// with its place: those ahead have lower ones. The place is the fencing token that the request will
+// have, unless the semaphore has a policy or slots, or had: then each grant draws a token of its
+// own. f must not block.
+func OnQueued(f func(place uint64)) AcquireOption {
+	return func(o *acquireOptions) { o.onQueued = f }
 }
 
 // Shared is Ephemeral and Count(1): any number of sessions hold it at once, but not with Exclusive.

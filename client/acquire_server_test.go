@@ -111,7 +111,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 	t.Run("a context that ends leaves the queue", func(t *testing.T) {
 		held := acquire(t, a, "leave", client.Exclusive())
 		short, cancel := context.WithCancel(ctx)
-		_, err := b.Acquire(short, "leave", client.Exclusive(), client.OnAccepted(func(uint64) { cancel() }))
+		_, err := b.Acquire(short, "leave", client.Exclusive(), client.OnQueued(func(uint64) { cancel() }))
 		if !errors.Is(err, context.Canceled) || errors.Is(err, client.ErrOutcomeUnknown) {
 			t.Fatalf("got %v", err)
 		}
@@ -307,7 +307,7 @@ func queue(t testing.TB, s *client.Session, name string, opts ...client.AcquireO
 	t.Helper()
 	accepted := make(chan uint64, 1)
 	granted = async(func() (*client.Lease, error) {
-		return s.Acquire(testContext(t), name, append(opts, client.OnAccepted(func(id uint64) { accepted <- id }))...)
+		return s.Acquire(testContext(t), name, append(opts, client.OnQueued(func(id uint64) { accepted <- id }))...)
 	})
 	select {
 	case id := <-accepted:

@@ -119,7 +119,7 @@ func TestTokenReplaced(t *testing.T) {
 	var once sync.Once
 	go func() {
 		_, err := waiter.Mutex("job").Lock(ctx,
-			client.OnAccepted(func(uint64) { once.Do(func() { close(queued) }) }))
+			client.OnQueued(func(uint64) { once.Do(func() { close(queued) }) }))
 		granted <- err
 	}()
 	<-queued

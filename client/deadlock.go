@@ -301,8 +301,8 @@ func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acq
 	ctx, cancel := context.WithCancelCause(ctx)
 	var looking sync.WaitGroup
 	var once sync.Once
-	accepted := o.onAccepted
-	o.onAccepted = func(place uint64) {
+	queued := o.onQueued
+	o.onQueued = func(place uint64) {
 		once.Do(func() {
 			looking.Go(func() {
 				for wait := firstLook; sleep(ctx, wait); wait = nextLook*4/5 + rand.N(nextLook*2/5) {
@@ -312,8 +312,8 @@ func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acq
 				}
 			})
 		})
-		if accepted != nil {
-			accepted(place)
+		if queued != nil {
+			queued(place)
 		}
 	}
 	l, err := s.acquireOnce(ctx, name, &o)

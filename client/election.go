@@ -46,7 +46,7 @@ type Leader struct {
 	Since       time.Time
 }
 
-// Campaign waits until the session leads. Data is shown to observers; Wait and OnAccepted are other
+// Campaign waits until the session leads. Data is shown to observers; Wait and OnQueued are other
 // useful options, and by priority Priority, how much the session is preferred. A name with another
 // use fails at once with ErrPreconditionFailed: a service, a shared lock, an election of the other
 // kind. Other errors: as Acquire. Prefer Run.

@@ -10,7 +10,7 @@ type Mutex struct {
 }
 
 // Lock waits for the lock; the lease's Release unlocks it. Useful options are Data, Wait and
-// OnAccepted. Errors: as Acquire, except ErrAlreadyHeld.
+// OnQueued. Errors: as Acquire, except ErrAlreadyHeld.
 func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
 	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
 }

@@ -22,7 +22,7 @@ func TestCauseOfAnotherSession(t *testing.T) {
 	for _, is := range []error{client.ErrSessionExpired, client.ErrTakenOver} {
 		cause := fmt.Errorf("another session: %w (%w)", is, client.ErrBadSession)
 		ctx, cancel := context.WithCancelCause(testContext(t))
-		_, err := b.Acquire(ctx, "jobs", client.OnAccepted(func(uint64) { cancel(cause) }))
+		_, err := b.Acquire(ctx, "jobs", client.OnQueued(func(uint64) { cancel(cause) }))
 		if !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
 			t.Error(err)
 		}

@@ -29,7 +29,7 @@
 // The first frame is [Hello], within 5 s and at most [MaxHelloLen] long. [HelloReply] gives the
 // limits that hold from then on: the longest frame, the longest data, and the window, which is how
 // many requests may be unanswered at a time. A request over the window is answered OVERLOADED.
-// Pings are outside it, and an acquire that was accepted has been answered. Any other status
+// Pings are outside it, and an acquire that was queued has been answered. Any other status
 // refuses the client, and the connection is closed.
 //
 // # Finding the way
@@ -107,7 +107,7 @@
 // requests from 1, over all buckets and connections. Low is the lowest open number. Keep an
 // unanswered request and send it again with the same Seq and the same fields (Low may have risen)
 // when the link broke or the status was retryable: it is applied at most once, and a repeat gets
-// the first answer. A number is closed by any other answer, errors and accepted included, or when
+// the first answer. A number is closed by any other answer, errors and queued included, or when
 // nobody waits for the answer any more: once a later request has come there, a late copy is
 // refused. An acquire that was given up like this may be applied still. Send a release under a
 // later number behind it on the same connection, or once Low is above the acquire's number.
@@ -122,7 +122,7 @@
 //
 // # Acquire
 //
-// The answer is acquired, not acquired (the timeout was 0), or accepted: queued. Then
+// The answer is acquired, not acquired (the timeout was 0), or queued. Then
 // [AcquireResult], with the session and the request's Seq, comes later, on the connection to that
 // instance on which the session was attached or presented last: acquired, not acquired when the
 // timeout ended, or a status (ABORTED by another request of the session or by an operator,
@@ -139,7 +139,7 @@
 // force while the session lives: stop believing in it at once. After a lost connection send the
 // acquire of each lease again, with its old Seq, to learn of one that was missed.
 //
-// The order id of accepted is the place in the queue. It becomes the token of the grant where the
+// The order id of queued is the place in the queue. It becomes the token of the grant where the
 // semaphore is plain. Where it has a policy or slots, a grant from the queue draws a token of its
 // own: take the token from [AcquireReply] or [AcquireResult] alone. A release with an order id
 // matches the present one, so send 0 to leave a queue.

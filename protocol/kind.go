@@ -125,7 +125,7 @@ const (
 	KindMapChanged     Kind = 66
 	KindSessionEnded   Kind = 67 // arg is the home shard
 	KindTakenOver      Kind = 68
-	KindAcquireResult  Kind = 69 // the end of an accepted acquire
+	KindAcquireResult  Kind = 69 // the end of a queued acquire
 	KindLeaseLost      Kind = 70 // an owner lost what it held: by force, or at its bound
 	KindWatchFired     Kind = 71 // a one-shot watch fired
 	KindSnapshot       Kind = 72 // a page of a stream's snapshot; id is the watch's

@@ -267,7 +267,7 @@ func (m *AcquireOptions) Level() uint8 {
 //
 // A hold with a bound ends at Until, in time that only the difference to Now means anything of. The
 // client relies on it for 0.99 x (Until - Now) from the moment that it sent the request with the
-// answer, or of a later result, the request that was accepted, with the Now of that answer.
+// answer, or of a later result, the request that was queued, with the Now of that answer.
 type Grant struct {
 	Slots      []string // by position
 	Now        uint64   // ms, when the answer was made; with a bound or KnowsBounds

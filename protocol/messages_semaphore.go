@@ -4,7 +4,7 @@ import "encoding/binary"
 
 // Head starts the body of every request on a session that changes something. Seq rises by one with
 // each such request of the session, over all buckets; Low is the lowest open number: it is neither
-// answered (accepted answers an acquire) nor given up. Requests are applied at most once: a number
+// answered (queued answers an acquire) nor given up. Requests are applied at most once: a number
 // that was applied is answered as the first time.
 type Head struct {
 	Session uint64
@@ -135,7 +135,7 @@ func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); re
 func (m *Delete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Delete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// Acquire sets what the session holds or waits for. Reply: AcquireReply; when accepted, an
+// Acquire sets what the session holds or waits for. Reply: AcquireReply; when queued, an
 // AcquireResult follows later.
 type Acquire struct {
 	Head
@@ -154,17 +154,17 @@ type AcquireState uint8
 const (
 	Acquired    AcquireState = 1
 	NotAcquired AcquireState = 2 // the timeout ended
-	Accepted    AcquireState = 3 // queued; the result comes as an event
+	Queued      AcquireState = 3 // it waits; the result comes as an event
 )
 
 // AcquireReply answers an acquire.
 type AcquireReply struct {
 	State   AcquireState
-	OrderID uint64 // fencing token when acquired, place in the queue when accepted
+	OrderID uint64 // fencing token when acquired, place in the queue when queued
 	Grant   *Grant // left out for units of a plain semaphore, and for a plain place in a queue
 }
 
-// AcquireResult ends an accepted acquire: the request with this number.
+// AcquireResult ends a queued acquire: the request with this number.
 type AcquireResult struct {
 	Session uint64
 	Seq     uint64

@@ -115,7 +115,7 @@ func (q *request) acquireNew(m *Machine, x *protocol.Acquire) {
 		a.wait(m, e)
 		e.scheduleTimeout(m)
 		s.countEvent(p.id, countWait)
-		replyAccepted(m, e)
+		replyQueued(m, e)
 		s.queue().preempt(m, nil)
 	}
 	if p.references() == 1 && !m.atHome(p) {
@@ -220,7 +220,7 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 		return
 	}
 	e.scheduleTimeout(m)
-	replyAccepted(m, e)
+	replyQueued(m, e)
 	if s.queue().laned() {
 		s.promote(m) // those that stood behind it
 	} else {

@@ -6,7 +6,7 @@ import (
 
 // What leaves an Apply beside plain replies: events of the subjects, and changes for watches.
 
-// emitResult ends an accepted acquire.
+// emitResult ends a queued acquire.
 func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.AcquireState, text string) {
 	b.out.List = append(b.out.List, Event{
 		Kind: EventAcquireResult, Status: status, State: state, Session: e.session.id, Seq: e.seq,
@@ -15,7 +15,7 @@ func (b *batch) emitResult(e *entry, status protocol.Status, state protocol.Acqu
 	})
 }
 
-// emitGranted ends an accepted acquire that was granted.
+// emitGranted ends a queued acquire that was granted.
 func emitGranted(m *Machine, e *entry) {
 	m.emitResult(e, protocol.StatusOK, protocol.Acquired, "")
 	addGrant(m, e)
@@ -24,8 +24,8 @@ func emitGranted(m *Machine, e *entry) {
 // replyAcquired answers an acquire whose entry owns its units.
 func replyAcquired(m *Machine, e *entry) { replyEntry(m, e, protocol.Acquired) }
 
-// replyAccepted answers an acquire whose entry waits.
-func replyAccepted(m *Machine, e *entry) { replyEntry(m, e, protocol.Accepted) }
+// replyQueued answers an acquire whose entry waits.
+func replyQueued(m *Machine, e *entry) { replyEntry(m, e, protocol.Queued) }
 
 func replyEntry(m *Machine, e *entry, state protocol.AcquireState) {
 	out := m.batch.out

@@ -14,7 +14,7 @@ const (
 	// fields of the command's reply message: State and OrderID, Flag, AlreadyMember, Poll; Session,
 	// Node, Epoch, Timeout and Grace; and Result.
 	EventReply EventKind = 1
-	// EventAcquireResult ends an accepted acquire: Session, Seq, Status, State, OrderID, Epoch,
+	// EventAcquireResult ends a queued acquire: Session, Seq, Status, State, OrderID, Epoch,
 	// Node, Name, Text.
 	EventAcquireResult EventKind = 2
 	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its

@@ -149,7 +149,7 @@ func (m *model) remove(s *modelSemaphore, r *modelEntry, notify bool) {
 	}
 }
 
-// result ends an accepted acquire.
+// result ends an queued acquire.
 func (m *model) result(s *modelSemaphore, r *modelEntry, st protocol.Status, state protocol.AcquireState) {
 	m.emit(Event{
 		Kind: EventAcquireResult, Status: st, State: state, Session: r.session.id,

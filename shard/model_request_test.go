@@ -67,7 +67,7 @@ func (m *model) request(o op, h protocol.Head, name []byte) *modelSession {
 	if o.kind == CmdAcquire && row != nil && row.seq == h.Seq {
 		state := protocol.Acquired
 		if !row.owner {
-			state = protocol.Accepted
+			state = protocol.Queued
 		}
 		m.countRule("sent again, answered by the entry")
 		m.emit(Event{Kind: EventReply, Command: m.command, State: state, OrderID: row.order,

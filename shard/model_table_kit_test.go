@@ -112,8 +112,8 @@ func replyText(e Event) string {
 		return fmt.Sprintf("acquired %d", e.OrderID)
 	case e.State == protocol.NotAcquired:
 		return "not acquired"
-	case e.State == protocol.Accepted:
-		return fmt.Sprintf("accepted %d", e.OrderID)
+	case e.State == protocol.Queued:
+		return fmt.Sprintf("queued %d", e.OrderID)
 	case e.Flag:
 		return "released"
 	case e.Result > 0 && e.Session == 0: // of an update

@@ -174,14 +174,14 @@ func TestSessionTimes(t *testing.T) {
 		}
 		r.create("a", 1)
 		r.acquire("a", 1, 0, "")
-		check(t, r.acquire("g", 1, 3_600_000, ""), "accepted 2")
+		check(t, r.acquire("g", 1, 3_600_000, ""), "queued 2")
 		check(t, r.advance(3_600_001), "g#1 not acquired")
 		r.advance(Retention)
 		check(t, r.resend("g", 1, 1), "not acquired") // remembered from when it became idle, and used again now
 		r.advance(Retention)
 		check(t, r.resend("g", 1, 1), "not acquired")
 		r.advance(Retention + 1)
-		check(t, r.resend("g", 1, 1), "accepted 3") // forgotten
+		check(t, r.resend("g", 1, 1), "queued 3") // forgotten
 	})
 	t.Run("gone id", func(t *testing.T) {
 		r := newTableTest(t)

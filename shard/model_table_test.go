@@ -14,10 +14,10 @@ func TestTables(t *testing.T) {
 		a acquire 2              => acquired 1; +owner
 	`
 	const two = one + `
-		b acquire 2 for 1000     => accepted 2
+		b acquire 2 for 1000     => queued 2
 	`
 	const three = two + `
-		c acquire 1 for ever     => accepted 3
+		c acquire 1 for ever     => queued 3
 	`
 	for name, script := range map[string]string{
 		"granted at once":             one,
@@ -58,7 +58,7 @@ func TestTables(t *testing.T) {
 		`,
 		"waiter asks for the same": two + `
 			later 600                =>
-			b acquire 2 for 1000     => b#1 ABORTED; accepted 2
+			b acquire 2 for 1000     => b#1 ABORTED; queued 2
 			later 1000               =>
 			later 1                  => b#2 not acquired
 		`,
@@ -66,14 +66,14 @@ func TestTables(t *testing.T) {
 			b acquire 1              => b#1 ABORTED; acquired 2; +owner
 		`,
 		"less, and it is not the head": three + `
-			c acquire 1 for 500      => c#1 ABORTED; accepted 3
+			c acquire 1 for 500      => c#1 ABORTED; queued 3
 			later 501                => c#2 not acquired
 		`,
 		"waiter asks with timeout 0": three + `
 			b acquire 2              => b#1 ABORTED; not acquired; c#1 acquired 3; +owner
 		`,
 		"waiter waits for ever now": two + `
-			b acquire 2 for ever     => b#1 ABORTED; accepted 2
+			b acquire 2 for ever     => b#1 ABORTED; queued 2
 			later 90000000           =>
 		`,
 		"release of an owner": three + `
@@ -104,7 +104,7 @@ func TestTables(t *testing.T) {
 			a acquire 0              => BAD_REQUEST
 		`,
 		"timeout of a day": one + `
-			b acquire 3 for 86400000 => accepted 2
+			b acquire 3 for 86400000 => queued 2
 		`,
 		"timeout of more": one + `
 			b acquire 3 for 86400001 => BAD_REQUEST
@@ -122,14 +122,14 @@ func TestTables(t *testing.T) {
 		`,
 		"ephemeral goes with its last": `
 			a lock all               => acquired 1; +created; +owner
-			b lock all for 1000      => accepted 2
+			b lock all for 1000      => queued 2
 			a release                => released; b#1 acquired 2; +removed; +owner
 			b release                => released; +removed; +deleted
 		`,
 		"shared locks, then an exclusive": `
 			a lock 1                 => acquired 1; +created; +owner
-			b lock all for 1000      => accepted 2
-			c lock 1 for 1000        => accepted 3
+			b lock all for 1000      => queued 2
+			c lock 1 for 1000        => queued 3
 		`,
 		"units do not overflow": `
 			a lock all-1             => acquired 1; +created; +owner
@@ -192,7 +192,7 @@ func TestTables(t *testing.T) {
 		"waits above a lowered limit": two + `
 			c resize 1               => ok; +limit
 			b acquire 3 for ever     => BAD_REQUEST
-			b acquire 2 for ever     => b#1 ABORTED; accepted 2
+			b acquire 2 for ever     => b#1 ABORTED; queued 2
 			b acquire 2              => b#3 ABORTED; not acquired
 			b acquire 2 for ever     => BAD_REQUEST
 		`,
@@ -214,20 +214,20 @@ func TestTables(t *testing.T) {
 			c delete force           => ok; b#1 ABORTED; c#1 ABORTED; a lost 1; +deleted
 		`,
 		"remote sessions queue as others do": one + `
-			g acquire 2 for ever     => accepted 2
+			g acquire 2 for ever     => queued 2
 			a release                => released; g#1 acquired 2; +removed; +owner
 		`,
 		"a remote session is gone": one + `
-			g acquire 2 for ever     => accepted 2
+			g acquire 2 for ever     => queued 2
 			g gone                   => ok
 			g acquire 1              => SESSION_EXPIRED
 		`,
 		"sent again: granted": one + `
 			a again 2 low 1          => acquired 1
 		`,
-		"sent again: accepted": two + `
-			b again 1 low 1          => accepted 2
-			b again 1 low 9          => accepted 2
+		"sent again: queued": two + `
+			b again 1 low 1          => queued 2
+			b again 1 low 9          => queued 2
 		`,
 		"sent again: granted since": two + `
 			a release                => released; b#1 acquired 2; +removed; +owner

@@ -34,7 +34,7 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	again := p.findAnswer(head)
 	if q.kind == CmdAcquire && q.entry != nil && q.entry.seq == q.seq {
 		if q.entry.waiting {
-			replyAccepted(m, q.entry)
+			replyQueued(m, q.entry)
 		} else {
 			replyAcquired(m, q.entry)
 		}
@@ -45,7 +45,7 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 		return false
 	}
 	if q.kind == CmdAcquire && q.seq < p.low {
-		// It was accepted, and nothing has come of it that is still there.
+		// It was queued, and nothing has come of it that is still there.
 		m.replyAnswer(answer{kind: CmdAcquire, state: protocol.NotAcquired})
 		return false
 	}

@@ -28,8 +28,8 @@ func stateWord(s protocol.AcquireState) string {
 		return "acquired"
 	case protocol.NotAcquired:
 		return "not acquired"
-	case protocol.Accepted:
-		return "accepted"
+	case protocol.Queued:
+		return "queued"
 	}
 	return "no state"
 }

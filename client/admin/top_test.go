@@ -43,7 +43,7 @@ func wait(t *testing.T, ctx context.Context, s *client.Session, name string) {
 	queued, gone := make(chan uint64, 1), make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = s.Mutex(name).Lock(ctx, client.OnAccepted(func(token uint64) { queued <- token }))
+		_, _ = s.Mutex(name).Lock(ctx, client.OnQueued(func(token uint64) { queued <- token }))
 	}()
 	t.Cleanup(func() { <-gone })
 	<-queued

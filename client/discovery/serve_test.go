@@ -241,7 +241,7 @@ func TestRefused(t *testing.T) {
 	must(t, err)
 	queued := make(chan struct{})
 	waits := discovery.WithFirst(func(s *client.Session) []client.AcquireOption {
-		return []client.AcquireOption{client.Wait(time.Millisecond), client.OnAccepted(func(uint64) { close(queued) })}
+		return []client.AcquireOption{client.Wait(time.Millisecond), client.OnQueued(func(uint64) { close(queued) })}
 	})
 	if err := <-serve(t, srv, "/default", "a", waits).over; !errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("beside as many members as may be: %v", err)

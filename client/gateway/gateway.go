@@ -20,7 +20,7 @@
 // live outside this folder, or in a module of their own, and cannot import what is below
 // client/internal. What a gateway must keep:
 //
-//   - A request on a name is sent when the one before it was answered or accepted. Two that are sent
+//   - A request on a name is sent when the one before it was answered or queued. Two that are sent
 //     at the same time may change their order when the connection is lost.
 //   - Epochs and request numbers rise from holder to holder. The holder that is replaced may still
 //     use the epochs right above its own.
@@ -158,19 +158,19 @@ type AcquireRequest struct {
 }
 
 // Acquire sends one acquire until it is decided, over lost connections and changes of leaders.
-// accepted, if not nil, is called at most once, on the calling goroutine, when the request waits in
+// queued, if not nil, is called at most once, on the calling goroutine, when the request waits in
 // the queue.
 //
 // A session has one entry for each name, which an acquire sets: the acquire that waits there ends
 // with ErrAborted, and so it does when the entry is released. Send the next request on a name when
-// the one before was answered or accepted. If ctx ends, the entry stays as it is.
-func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, accepted func()) (acquired bool, err error) {
+// the one before was answered or queued. If ctx ends, the entry stays as it is.
+func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, queued func()) (acquired bool, err error) {
 	if r.Name == "" {
 		return false, driver.WithOp("acquire", r.Name, handle.ErrNoSemaphore)
 	}
 	o := driver.AcquireOptions{Count: r.Count, Timeout: r.Timeout, Data: r.Data, Ephemeral: r.Ephemeral, Turn: core.Next}
-	if accepted != nil {
-		o.OnAccepted = func(uint64) { accepted() }
+	if queued != nil {
+		o.OnQueued = func(uint64) { queued() }
 	}
 	result := s.Handle(handle.Key{}).Session.Acquire(ctx, r.Name, o, nil, nil)
 	if result.Answered && result.Err == core.ErrNotAcquired {

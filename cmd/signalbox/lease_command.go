@@ -416,7 +416,7 @@ func (inv *invocation) explainWaits(s *client.Session) (explain func(name string
 	var printing sync.WaitGroup
 	explain = func(name string) client.AcquireOption {
 		var once sync.Once
-		return client.OnAccepted(func(uint64) {
+		return client.OnQueued(func(uint64) {
 			once.Do(func() {
 				printing.Go(func() {
 					if isTerminal(inv.stderr) || waitFor(ctx, waitNotice) {

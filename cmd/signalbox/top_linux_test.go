@@ -255,7 +255,7 @@ func TestTopOnATerminal(t *testing.T) {
 	defer func() { _ = waiter.Close(ctx) }()
 	go func() {
 		defer close(gone)
-		_, _ = waiter.Mutex("payments").Lock(ctx, client.OnAccepted(func(token uint64) { queued <- token }))
+		_, _ = waiter.Mutex("payments").Lock(ctx, client.OnQueued(func(token uint64) { queued <- token }))
 	}()
 	<-queued
 

@@ -120,7 +120,7 @@ func measureRelease(
 	granted := make(chan error, 1)
 	queued := make(chan struct{}, 1)
 	go func() {
-		lease, err := s.Acquire(ctx, holder.name, client.Exclusive(), client.OnAccepted(func(uint64) {
+		lease, err := s.Acquire(ctx, holder.name, client.Exclusive(), client.OnQueued(func(uint64) {
 			select {
 			case queued <- struct{}{}:
 			default: // reported again

@@ -28,7 +28,7 @@ func TestPages(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = waiter.Acquire(ctx, "slots", client.Count(2), client.OnAccepted(func(token uint64) { queued <- token }))
+		_, _ = waiter.Acquire(ctx, "slots", client.Count(2), client.OnQueued(func(token uint64) { queued <- token }))
 	}()
 	defer func() { cancel(); <-done }()
 	<-queued

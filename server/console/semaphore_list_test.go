@@ -28,7 +28,7 @@ func (s *site) waiters(name string, n, atOnce int, opts ...client.AcquireOption)
 				return
 			}
 			_, _ = x.Acquire(ctx, name, append([]client.AcquireOption{
-				client.Count(2), client.OnAccepted(func(uint64) { <-free; accepted <- struct{}{} }),
+				client.Count(2), client.OnQueued(func(uint64) { <-free; accepted <- struct{}{} }),
 			}, opts...)...)
 		})
 	}

@@ -172,7 +172,7 @@ func TestQuotaOfWaiters(t *testing.T) {
 	}
 	wait := func(i int) error {
 		r, err := x.c.lock(x.small, sessions[i], "a", protocol.Forever)
-		if err == nil && r.State != protocol.Accepted {
+		if err == nil && r.State != protocol.Queued {
 			return fmt.Errorf("%+v", r)
 		}
 		return err

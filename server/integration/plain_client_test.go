@@ -36,7 +36,7 @@ func (c *queueClient) acquire(waits bool, o *protocol.AcquireOptions) (r protoco
 
 func (c *queueClient) queue(o *protocol.AcquireOptions) {
 	c.t.Helper()
-	if r, err := c.acquire(true, o); err != nil || r.State != protocol.Accepted {
+	if r, err := c.acquire(true, o); err != nil || r.State != protocol.Queued {
 		c.t.Fatalf("%s: asked to wait: %+v, %v", c.sem, r, err)
 	}
 }

@@ -51,7 +51,7 @@ func TestRestart(t *testing.T) {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		tokens[name] = a.OrderID
-		if a, err = c.lock(node, waiter.Session, name, 60_000); err != nil || a.State != protocol.Accepted {
+		if a, err = c.lock(node, waiter.Session, name, 60_000); err != nil || a.State != protocol.Queued {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		numbers[name] = c.seq

@@ -86,7 +86,7 @@ func TestRestore(t *testing.T) {
 			continue
 		}
 		a, err := c.lock(def, waiter.Session, l.name, 3_600_000)
-		if err != nil || a.State != protocol.Accepted {
+		if err != nil || a.State != protocol.Queued {
 			t.Fatalf("%+v, %v", a, err)
 		}
 		waits = append(waits, lockOf{def, waiter.Session, c.seq, a.OrderID, l.name})

@@ -32,7 +32,7 @@ func TestServes(t *testing.T) {
 	other := connect(t, s)
 	r2 := other.session(node, 2)
 	a2, err := other.lock(node, r2.Session, "a", 60_000)
-	if err != nil || a2.State != protocol.Accepted {
+	if err != nil || a2.State != protocol.Queued {
 		t.Fatalf("second acquire: %+v, %v", a2, err)
 	}
 	if err := c.unlock(node, r.Session, "a"); err != nil {

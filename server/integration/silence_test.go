@@ -41,7 +41,7 @@ func silence(t *testing.T, happens func(*replica.ManualClock)) {
 		t.Fatal(err)
 	}
 	r2 := other.session(node, 2)
-	if a, err := other.lock(node, r2.Session, "a", protocol.Forever); err != nil || a.State != protocol.Accepted {
+	if a, err := other.lock(node, r2.Session, "a", protocol.Forever); err != nil || a.State != protocol.Queued {
 		t.Fatalf("%+v, %v", a, err)
 	}
 	for range 9 {

@@ -85,7 +85,7 @@ func TestAdvanceAnHour(t *testing.T) {
 		s, err := c.Session(t.Context(), "/default")
 		if err == nil {
 			_, err = s.Acquire(t.Context(), "jobs", client.Exclusive(), client.Wait(50*time.Minute),
-				client.OnAccepted(func(uint64) { close(waiting) }))
+				client.OnQueued(func(uint64) { close(waiting) }))
 		}
 		over <- err
 	}()

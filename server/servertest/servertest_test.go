@@ -35,7 +35,7 @@ func TestTime(t *testing.T) {
 	if r, err := owner.acquire("lock", 0); err != nil || r.State != protocol.Acquired {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if r, err := waiter.acquire("lock", time.Minute); err != nil || r.State != protocol.Accepted {
+	if r, err := waiter.acquire("lock", time.Minute); err != nil || r.State != protocol.Queued {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	srv.Advance(59 * time.Second)
@@ -160,7 +160,7 @@ func TestFolder(t *testing.T) {
 	w.must(w.createSemaphore("y", 1, ""))
 	for i, r := range []*rawClient{a, w} {
 		if got, err := r.acquire("y", 50*time.Millisecond); err != nil ||
-			got.State != []protocol.AcquireState{protocol.Acquired, protocol.Accepted}[i] {
+			got.State != []protocol.AcquireState{protocol.Acquired, protocol.Queued}[i] {
 			t.Fatalf("%+v, %v", got, err)
 		}
 	}

@@ -37,7 +37,7 @@ func TestAdvanceSkipsIdleTime(t *testing.T) {
 		waiting := make(chan struct{})
 		go func() {
 			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(time.Duration(i+1)*5*time.Minute),
-				client.OnAccepted(func(uint64) { close(waiting) }))
+				client.OnQueued(func(uint64) { close(waiting) }))
 			if !errors.Is(err, client.ErrNotAcquired) {
 				name += fmt.Sprintf(": %v", err)
 			}
@@ -100,7 +100,7 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 		waiting := make(chan struct{})
 		go func() {
 			_, err := s.Acquire(t.Context(), name, client.Exclusive(), client.Wait(wait),
-				client.OnAccepted(func(uint64) { close(waiting) }))
+				client.OnQueued(func(uint64) { close(waiting) }))
 			results[i] <- err
 		}()
 		<-waiting

@@ -13,7 +13,7 @@ const (
 
 // endedSessions remembers sessions that ended lately: the connection, and why. A session's bindings
 // end with it, but shards other than its home are notified later, and not of the reason. Only then
-// do they end its accepted acquires, and the results must still reach the client. The zero value is
+// do they end its queued acquires, and the results must still reach the client. The zero value is
 // ready.
 type endedSessions struct {
 	mu    sync.Mutex

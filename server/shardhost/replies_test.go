@@ -51,9 +51,9 @@ func TestReplies(t *testing.T) {
 	if got, want := r.body(protocol.KindProcessJoin, e), (&protocol.ProcessJoinReply{Order: 6, Topology: 7, Returned: true}); !reflect.DeepEqual(got, want) {
 		t.Errorf("a member that returned: %+v, want %+v", got, want)
 	}
-	e.Flag, e.AlreadyMember, e.State = false, false, protocol.Accepted
+	e.Flag, e.AlreadyMember, e.State = false, false, protocol.Queued
 	for kind, want := range map[protocol.Kind]protocol.Message{
-		protocol.KindAcquire:     &protocol.AcquireReply{State: protocol.Accepted, OrderID: 6},
+		protocol.KindAcquire:     &protocol.AcquireReply{State: protocol.Queued, OrderID: 6},
 		protocol.KindRelease:     &protocol.ReleaseReply{},
 		protocol.KindProcessJoin: &protocol.ProcessJoinReply{Order: 6, Topology: 7},
 	} {

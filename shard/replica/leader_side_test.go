@@ -205,7 +205,7 @@ func TestRemoteSessionsAreReleased(t *testing.T) {
 	if res := acquire(remote); res.event.State != protocol.Acquired {
 		t.Fatalf("the lock is not acquired: %+v", res)
 	}
-	if res := acquire(other); res.event.State != protocol.Accepted {
+	if res := acquire(other); res.event.State != protocol.Queued {
 		t.Fatalf("the second acquire does not wait: %+v", res)
 	}
 	if !recs[1].saw(shard.EventRemoteHeld, c.session) {

@@ -17,12 +17,12 @@ type Acquire struct {
 	// that the bound of a preemption is known. The program is told of it all the same.
 	IgnorePreemption bool
 	CreateLimit      uint64 // of the semaphore, which is created if there is none; 0: it is not
-	Accepted         Waiter // is in Ready.Wake when the server has put the request into the queue; nil: nobody
+	OnQueued         Waiter // is in Ready.Wake when the server has put the request into the queue; nil: nobody
 	Token            uint64 // that it will have, set then
 
 	name     *name // while it has the turn, or waits for it
 	mine     bool  // it has the turn
-	queued   bool  // Accepted was told
+	queued   bool  // OnQueued was woken
 	creating *create
 	patience patience // ends the wait for the turn
 	reply    protocol.AcquireReply
@@ -114,17 +114,17 @@ func atName(e *Engine, r *Request) *Conn {
 	return e.routes.toLeader(e, r, t.owner(uint32(r.arg)))
 }
 
-func (a *Acquire) decode(body []byte) (accepted bool, err error) {
+func (a *Acquire) decode(body []byte) (queued bool, err error) {
 	err = a.reply.DecodeBody(body)
 	a.later = false
-	accepted = err == nil && a.reply.State == protocol.Accepted
-	if s := a.session; accepted {
-		if s.accepted == nil {
-			s.accepted = make(map[uint64]*Acquire)
+	queued = err == nil && a.reply.State == protocol.Queued
+	if s := a.session; queued {
+		if s.inQueue == nil {
+			s.inQueue = make(map[uint64]*Acquire)
 		}
-		s.accepted[a.seq] = a
+		s.inQueue[a.seq] = a
 	}
-	return accepted, err
+	return queued, err
 }
 
 func (a *Acquire) decided(e *Engine, err error) {
@@ -225,7 +225,7 @@ func (a *Acquire) grant(e *Engine) {
 // end ends what is kept for the acquire, and its turn.
 func (a *Acquire) end(e *Engine) {
 	a.closeNumber(e)
-	delete(a.session.accepted, a.seq)
+	delete(a.session.inQueue, a.seq)
 	if a.name != nil {
 		a.name.unlock(e)
 	}
@@ -254,13 +254,13 @@ func (a *Acquire) over(e *Engine, err error) {
 	if c := a.creating; c != nil {
 		c.end(e)
 	}
-	delete(a.session.accepted, a.seq)
+	delete(a.session.inQueue, a.seq)
 	e.complete(&a.Request, Result{Err: err})
 }
 
 // undo releases, under a later number, what an acquire has or may get. It keeps the name's turn.
 func (a *Acquire) undo(e *Engine) {
-	delete(a.session.accepted, a.seq)
+	delete(a.session.inQueue, a.seq)
 	a.closeNumber(e)
 	r := &Release{name: a.name}
 	r.begin(a.session, a.arg)
@@ -271,17 +271,17 @@ func (a *Acquire) undo(e *Engine) {
 // renumber has the acquire sent under another number: the last one has come to nothing.
 func (a *Acquire) renumber(e *Engine) {
 	a.closeNumber(e)
-	delete(a.session.accepted, a.seq)
+	delete(a.session.inQueue, a.seq)
 	a.seq, a.closed, a.unanswered = 0, false, false
 }
 
-// accepted notes that the server has put the request into the queue.
-func (a *Acquire) accepted(e *Engine) {
+// noteQueued notes that the server has put the request into the queue.
+func (a *Acquire) noteQueued(e *Engine) {
 	a.place = readingOf(&a.Request, a.reply.Grant)
 	if !a.queued {
 		a.queued, a.Token = true, a.reply.OrderID
-		if a.Accepted != nil {
-			e.ready.Wake = append(e.ready.Wake, a.Accepted)
+		if a.OnQueued != nil {
+			e.ready.Wake = append(e.ready.Wake, a.OnQueued)
 		}
 	}
 }

@@ -93,12 +93,12 @@ func (s *Session) detach(e *Engine) {
 // the answer of the server is awaited.
 func (s *Session) resultsLost(e *Engine) {
 	for _, w := range s.waiters() {
-		if w.state == Accepted && w.att.over {
+		if w.state == Queued && w.att.over {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}
 	for _, w := range slices.Clone(s.ways) {
-		if w.state == Accepted && w.att.over {
+		if w.state == Queued && w.att.over {
 			e.step(&w.Request, inLost, errConnLost)
 		}
 	}

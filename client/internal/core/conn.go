@@ -30,7 +30,7 @@ type Conn struct {
 	requests  ring[Request]
 	queue     list // requests that wait for room in the window
 	admitting bool // they are sent: what is sent now does not queue behind them
-	accepted  list // acquires that wait in a queue at the server: their results come here
+	inQueue   list // acquires that wait in a queue at the server: their results come here
 	goodbye   error
 	keepAlive keepAlive
 	heard     time.Duration       // when frames last came
@@ -98,7 +98,7 @@ func (c *Conn) resolve(e *Engine) {
 			e.step(r, inLost, errConnLost)
 		}
 	})
-	c.accepted.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
+	c.inQueue.drain(func(r *Request) { e.step(r, inLost, errConnLost) })
 	c.queue.drain(e.send)
 	missed(e, c.oneShots)
 	for _, p := range c.streams.all() {

@@ -199,19 +199,19 @@ func (r *Release) over(e *Engine, err error) {
 	}
 }
 
-// waiters are the session's accepted acquires, in order.
+// waiters are the session's queued acquires, in order.
 func (s *Session) waiters() (list []*Acquire) {
-	for _, seq := range slices.Sorted(maps.Keys(s.accepted)) {
-		list = append(list, s.accepted[seq])
+	for _, seq := range slices.Sorted(maps.Keys(s.inQueue)) {
+		list = append(list, s.inQueue[seq])
 	}
 	return list
 }
 
-// result processes the result of an accepted acquire. One that is not awaited came twice, or is
+// result processes the result of a queued acquire. One that is not awaited came twice, or is
 // answered again by the request that asks for it.
 func (s *Session) result(e *Engine, m *protocol.AcquireResult) {
-	a := s.accepted[m.Seq]
-	if a == nil || a.state != Accepted {
+	a := s.inQueue[m.Seq]
+	if a == nil || a.state != Queued {
 		return
 	}
 	a.reply, a.later = protocol.AcquireReply{State: m.State, OrderID: m.OrderID, Grant: m.Grant}, true

@@ -121,7 +121,7 @@ func (x *routes) needMap(e *Engine) bool {
 		return true
 	}
 	return slices.ContainsFunc(x.links, func(l *link) bool { return !l.waiting.empty() }) ||
-		slices.ContainsFunc(e.conns, func(c *Conn) bool { return !c.accepted.empty() })
+		slices.ContainsFunc(e.conns, func(c *Conn) bool { return !c.inQueue.empty() })
 }
 
 // needed is called when something begins to wait that a newer map may help.

@@ -25,7 +25,7 @@ type Request struct {
 
 	state State
 	seq   uint64
-	on    *Conn         // that it was sent on; while Sent, and while Accepted
+	on    *Conn         // that it was sent on; while Sent, and while Queued
 	id    uint64        // there
 	from  *Conn         // where the answer that decided it came
 	att   *attachment   // of the session, when it was sent
@@ -75,9 +75,9 @@ type Waiter interface{ Done() }
 type operation interface {
 	// turn: the semaphore's name is the operation's own now.
 	turn(e *Engine)
-	// decode takes the body of a reply, which is the reader's. accepted says that the result is to
+	// decode takes the body of a reply, which is the reader's. queued says that the result is to
 	// come as an event.
-	decode(body []byte) (accepted bool, err error)
+	decode(body []byte) (queued bool, err error)
 	// decided: what was decoded decides the request, or the error of a server does.
 	decided(e *Engine, err error)
 	// left: its caller does not wait any more, because of err. The request is where it was.
@@ -90,11 +90,11 @@ type operation interface {
 type State uint8
 
 const (
-	Idle     State = iota // it waits for the session's other operations on the name
-	Waiting               // for an attachment, a connection, room in its window, or the end of a delay
-	Sent                  // and not answered
-	Accepted              // an acquire: it is in the semaphore's queue, and the result is to come
-	Over                  // decided, or given up
+	Idle    State = iota // it waits for the session's other operations on the name
+	Waiting              // for an attachment, a connection, room in its window, or the end of a delay
+	Sent                 // and not answered
+	Queued               // an acquire: it is in the semaphore's queue, and the result is to come
+	Over                 // decided, or given up
 	numStates
 )
 
@@ -103,7 +103,7 @@ type input uint8
 
 const (
 	inAnswered   input = iota // an answer, or an event, that decides it
-	inAccepted                // it was queued at the server
+	inQueued                  // it was queued at the server
 	inRefused                 // it was not served there, or not now: OVERLOADED, UNAVAILABLE, WRONG_SHARD
 	inBadSession              // the session is not known there
 	inLost                    // its connection is over, and a result would not come
@@ -152,12 +152,12 @@ const (
 
 // transitions says what follows from an input in each state.
 var transitions = [numStates][numInputs]action{
-	//         answered  accepted  refused  bad session  lost    given up  ended
-	Idle:     {ignore, ignore, ignore, ignore, ignore, leave, finish},
-	Waiting:  {ignore, ignore, ignore, ignore, ignore, leave, finish},
-	Sent:     {decide, await, pause, identify, again, leave, finish},
-	Accepted: {decide, ignore, ignore, ignore, again, leave, finish},
-	Over:     {},
+	//         answered  queued    refused  bad session  lost    given up  ended
+	Idle:    {ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Waiting: {ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Sent:    {decide, await, pause, identify, again, leave, finish},
+	Queued:  {decide, ignore, ignore, ignore, again, leave, finish},
+	Over:    {},
 }
 
 // step takes one input into account. err says why nothing was answered, or what was refused.
@@ -214,15 +214,15 @@ func (e *Engine) take(r *Request, in input, err error) {
 	case await:
 		r.unanswered = true // it has an entry at the server
 		if a, ok := r.op.(*Acquire); ok {
-			a.accepted(e)
+			a.noteQueued(e)
 		}
 		r.closeNumber(e)
 		if r.att.over || e.routes.resultMoved(r, on) {
 			e.send(r) // the result would go another way: the number is the question
 			break
 		}
-		r.state, r.on = Accepted, on
-		on.accepted.pushBack(r)
+		r.state, r.on = Queued, on
+		on.inQueue.pushBack(r)
 		e.routes.fetch.needed(e)
 	case again:
 		e.noteRetry(r, on.instance, err)
@@ -397,12 +397,12 @@ func (e *Engine) reply(c *Conn, h *protocol.Header) error {
 		e.refused(r, failure(status, h.Body))
 		return nil
 	}
-	accepted, err := r.op.decode(h.Body)
+	queued, err := r.op.decode(h.Body)
 	switch {
 	case err != nil:
 		e.step(r, inLost, err)
-	case accepted:
-		e.step(r, inAccepted, nil)
+	case queued:
+		e.step(r, inQueued, nil)
 	default:
 		e.step(r, inAnswered, nil)
 	}
@@ -458,7 +458,7 @@ func (r *Request) ended() {
 func (e *Engine) openRequests() (all []*Request) {
 	collect := func(r *Request) { all = append(all, r) }
 	for _, c := range e.conns {
-		c.accepted.each(collect)
+		c.inQueue.each(collect)
 		c.requests.Each(func(_ uint64, r *Request) { collect(r) })
 		c.queue.each(collect)
 	}

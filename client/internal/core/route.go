@@ -265,7 +265,7 @@ func (x *routes) wake(e *Engine) {
 		}
 	}
 	for _, c := range slices.Clone(e.conns) {
-		c.accepted.each(func(r *Request) {
+		c.inQueue.each(func(r *Request) {
 			if x.resultMoved(r, c) {
 				e.step(r, inLost, nil)
 			}
@@ -273,7 +273,7 @@ func (x *routes) wake(e *Engine) {
 	}
 }
 
-// resultMoved reports whether the result of an accepted acquire comes from elsewhere than the
+// resultMoved reports whether the result of a queued acquire comes from elsewhere than the
 // connection that it was sent on.
 func (x *routes) resultMoved(r *Request, c *Conn) bool {
 	w := x.table.tier(r.tier).owner(uint32(r.arg))

@@ -41,7 +41,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 	}
 	token := w.number(t, "token", 0)
 	states := map[string]protocol.AcquireState{
-		"acquired": protocol.Acquired, "accepted": protocol.Accepted, "not-acquired": protocol.NotAcquired,
+		"acquired": protocol.Acquired, "queued": protocol.Queued, "not-acquired": protocol.NotAcquired,
 	}
 	switch what := w.list[0]; what {
 	case "map":
@@ -83,7 +83,7 @@ func (s *script) server(t *testing.T, d *datadriven.TestData, from string, c *Co
 		}
 		w.list = append(w.list, map[string]string{"started": "start", "attached": s.whose(m.Session) + "attach"}[what])
 		reply(m, protocol.StatusOK)
-	case "acquired", "accepted", "not-acquired":
+	case "acquired", "queued", "not-acquired":
 		reply(&protocol.AcquireReply{State: states[what], OrderID: token, Grant: w.grant(t)}, protocol.StatusOK)
 	case "released":
 		reply(&protocol.ReleaseReply{Released: true}, protocol.StatusOK)

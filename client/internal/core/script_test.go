@@ -39,7 +39,7 @@ func init() { flag.Var(flag.Lookup("rewrite").Value, "update", "rewrite the scri
 //	1: acquired 1 token=7         instance 1 answers the request with number 1; slots=g0,g1 of the grant,
 //	                              now=50 until=90 preemption=9: milliseconds of its bucket's time
 //	1: BOUND 1                    refuses it because its hold would have a bound
-//	1: result 1 acquired token=7  the event behind "accepted"
+//	1: result 1 acquired token=7  the event behind "queued"
 //	1: WRONG_SHARD 1 shard=2 leader=2 term=3 version=2      a refusal, and what it says
 //	1: leader shard=1 leader=2 term=3                       an announcement
 //	1: newer version=2                                      the same of a map

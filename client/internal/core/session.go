@@ -48,7 +48,7 @@ type Session struct {
 	numbers     numbers
 	names       nameSet
 	namedAt     int                 // place in Engine.named, from 1; 0: it is not in
-	accepted    map[uint64]*Acquire // by number: those that wait in a queue at the server
+	inQueue     map[uint64]*Acquire // by number: those that wait in a queue at the server
 	oneShots    map[uint64]*OneShot // by id
 	ways        []*Way
 	bounds      bool // it has said that it knows bounds

@@ -42,8 +42,8 @@ func (w *Way) found(e *Engine, r *Request) *Conn {
 	if c != w.Session.attachment.conn {
 		w.Session.present(e, c)
 	}
-	r.state, r.on, r.att = Accepted, c, w.Session.attachment
-	c.accepted.pushBack(r)
+	r.state, r.on, r.att = Queued, c, w.Session.attachment
+	c.inQueue.pushBack(r)
 	e.routes.fetch.needed(e)
 	w.other = true
 	w.wake(e)

@@ -163,7 +163,7 @@ func (w *world) atRest() {
 				w.t.Errorf("client %d: a call for %s is not answered: state %d", i, x.name, x.r.state)
 			}
 		}
-		if x := c.way; x.ended == nil && (x.state != Accepted || x.att != c.s.attachment || x.on.over) {
+		if x := c.way; x.ended == nil && (x.state != Queued || x.att != c.s.attachment || x.on.over) {
 			w.t.Errorf("client %d: a way is in state %d at rest", i, x.state)
 		}
 		c.e.Unfollow(c.now(), c.way)

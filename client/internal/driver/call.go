@@ -80,7 +80,7 @@ type AcquireOptions struct {
 	IgnorePreemption bool // see core.Acquire
 	Options          *protocol.AcquireOptions
 	CreateLimit      uint64             // the semaphore is created with it if there is none; 0: it is not
-	OnAccepted       func(token uint64) // is called once the request is queued; nil: nobody is told
+	OnQueued         func(place uint64) // is called once the request is queued; nil: nobody is told
 }
 
 // AcquireInfo is how an acquire went.
@@ -113,30 +113,30 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions, l 
 		Options: o.Options,
 	}
 	now := d.lock()
-	var accepted bell
-	if o.OnAccepted != nil {
-		accepted = newBell()
-		a.Accepted = accepted
+	var queued bell
+	if o.OnQueued != nil {
+		queued = newBell()
+		a.OnQueued = queued
 	}
 	d.engine.Acquire(now, &s.Session, name, &a.Acquire)
 	d.unlock(now)
-	r := a.wait(ctx, d, accepted, o.OnAccepted)
+	r := a.wait(ctx, d, queued, o.OnQueued)
 	if info != nil {
 		*info = AcquireInfo{a.Queued(), a.Attempts(), a.Shard()}
 	}
-	a.Lease, a.Accepted, a.Msg.Data, a.Msg.Options = nil, nil, nil, nil
+	a.Lease, a.OnQueued, a.Msg.Data, a.Msg.Options = nil, nil, nil, nil
 	acquires.Put(a)
 	return r
 }
 
 // wait waits for the outcome, and for the place in the queue before that.
-func (a *acquireCall) wait(ctx context.Context, d *Driver, accepted bell, onAccepted func(uint64)) core.Result {
-	if accepted == nil {
+func (a *acquireCall) wait(ctx context.Context, d *Driver, queued bell, onQueued func(uint64)) core.Result {
+	if queued == nil {
 		return d.wait(ctx, &a.Request, a.waiter)
 	}
 	select {
-	case <-accepted:
-		onAccepted(a.Token)
+	case <-queued:
+		onQueued(a.Token)
 		return d.wait(ctx, &a.Request, a.waiter)
 	case <-ctx.Done():
 		d.giveUp(ctx, &a.Request)
@@ -144,8 +144,8 @@ func (a *acquireCall) wait(ctx context.Context, d *Driver, accepted bell, onAcce
 	case <-a.waiter:
 	}
 	select {
-	case <-accepted:
-		onAccepted(a.Token)
+	case <-queued:
+		onQueued(a.Token)
 	default:
 	}
 	return a.Result

@@ -70,7 +70,7 @@ var stepFaults = []plantedFault{
 	},
 	{
 		"pooled-too-early", "client/internal/driver/call.go",
-		[]string{"\tr := a.wait(ctx, d, accepted, o.OnAccepted)\n", "\tacquires.Put(a)\n\tr := a.wait(ctx, d, accepted, o.OnAccepted)\n", "\tacquires.Put(a)\n\treturn r\n", "\treturn r\n"},
+		[]string{"\tr := a.wait(ctx, d, queued, o.OnQueued)\n", "\tacquires.Put(a)\n\tr := a.wait(ctx, d, queued, o.OnQueued)\n", "\tacquires.Put(a)\n\treturn r\n", "\treturn r\n"},
 		"client/internal/driver", "TestRecordsAreReused", "",
 	},
 	{

@@ -17,7 +17,7 @@ func queued(t *testing.T, s *client.Session, name string, opts ...client.Acquire
 	t.Helper()
 	accepted, done := make(chan struct{}), make(chan *client.Lease, 1)
 	go func() {
-		opts = append(opts, client.OnAccepted(func(uint64) { close(accepted) }))
+		opts = append(opts, client.OnQueued(func(uint64) { close(accepted) }))
 		l, err := s.Acquire(testContext(t), name, opts...)
 		if err != nil {
 			t.Error(err)

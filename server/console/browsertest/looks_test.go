@@ -126,7 +126,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		t.Helper()
 		s, accepted := session(t, c, who), make(chan struct{})
 		waiting.Go(func() {
-			_, _ = s.Acquire(ctx, name, append(opts, client.OnAccepted(func(uint64) { close(accepted) }))...)
+			_, _ = s.Acquire(ctx, name, append(opts, client.OnQueued(func(uint64) { close(accepted) }))...)
 		})
 		<-accepted
 	}
