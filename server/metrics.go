@@ -128,7 +128,7 @@ func writeBackups(p *metrics.Page, s *Server) {
 	}
 	write(meta.MetaShardID, s.meta.Leading(), math.Inf(1))
 	for _, d := range s.hosting.Shards.All() {
-		write(d.ID(), d.Raft().Leading(), float64(d.Raft().LogTime())/1000)
+		write(d.ID(), d.Replica().Leading(), float64(d.Replica().LogTime())/1000)
 	}
 }
 

@@ -127,7 +127,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 		}
 		if !ok || now.Low() {
 			space = now
-			why := s.membership.NeededFor()
+			why := s.membership.NeededAmongUp()
 			if why == "" {
 				break
 			}

@@ -69,7 +69,7 @@ func (x *benchMachine) commit() {
 func (x *benchMachine) start(create [protocol.KeyLen]byte) {
 	m := protocol.SessionStart{Node: 1, CreateID: create[:], Key: create[:], Timeout: 10_000, Description: "worker", Nonce: 1}
 	x.body = m.AppendBody(x.body[:0])
-	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionStart, Node: 1, Client: "10.20.30.40:50000", Body: x.body})
+	x.entry = AppendCommand(x.entry, Command{Kind: CmdSessionStart, Node: 1, Sender: "10.20.30.40:50000", Body: x.body})
 }
 
 func (x *benchMachine) head(s int) protocol.Head {
@@ -78,7 +78,7 @@ func (x *benchMachine) head(s int) protocol.Head {
 }
 
 func (x *benchMachine) command(kind CommandKind) {
-	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Client: x.client, Body: x.body})
+	x.entry = AppendCommand(x.entry, Command{Kind: kind, Node: 1, Epoch: 1, Sender: x.client, Body: x.body})
 }
 
 func (x *benchMachine) acquire(s int, name []byte, ephemeral bool) {

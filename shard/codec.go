@@ -22,12 +22,12 @@ func AppendHeader(b []byte, h Header) []byte {
 	return varint.Append(b, h.Epoch, h.Seq, h.LogTime, h.Wall)
 }
 
-// AppendCommand adds a command to a batch. Layout: kind (1 byte), node, epoch, client with its
+// AppendCommand adds a command to a batch. Layout: kind (1 byte), node, epoch, sender with its
 // length before it, body with its length before it; numbers are uvarints. The body is copied.
 func AppendCommand(b []byte, c Command) []byte {
 	b = append(b, byte(c.Kind))
-	b = varint.Append(b, c.Node, c.Epoch, uint64(len(c.Client)))
-	b = append(b, c.Client...)
+	b = varint.Append(b, c.Node, c.Epoch, uint64(len(c.Sender)))
+	b = append(b, c.Sender...)
 	b = varint.Append(b, uint64(len(c.Body)))
 	return append(b, c.Body...)
 }
@@ -57,7 +57,7 @@ func ReadCommand(in []byte) (c Command, rest []byte, err error) {
 	if !raw.read(&r) {
 		return Command{}, nil, ErrMalformed
 	}
-	return Command{Kind: raw.kind, Node: raw.node, Epoch: raw.epoch, Client: string(raw.client), Body: raw.body},
+	return Command{Kind: raw.kind, Node: raw.node, Epoch: raw.epoch, Sender: string(raw.sender), Body: raw.body},
 		r.Rest, nil
 }
 
@@ -66,7 +66,7 @@ type rawCommand struct {
 	kind   CommandKind
 	node   uint64
 	epoch  uint64
-	client []byte
+	sender []byte
 	body   []byte
 }
 
@@ -74,7 +74,7 @@ func (c *rawCommand) read(r *varint.Reader) bool {
 	c.kind = CommandKind(r.Byte())
 	c.node = r.Uint()
 	c.epoch = r.Uint()
-	c.client = r.Bytes(varint.NoLimit)
+	c.sender = r.Bytes(varint.NoLimit)
 	c.body = r.Bytes(varint.NoLimit)
 	return !r.Failed
 }

@@ -119,17 +119,17 @@ type Header struct {
 // aliases the entry when read.
 //
 // Node and Epoch are stamped by the server from what the connection has proved (an attach, a
-// verified ticket): they are the session's node and the attach epoch the client acts under. Client
-// is the remote address with CmdSessionStart and CmdSessionAttach; with a request on a semaphore it
-// is the session's description, which the server adds now and then for shards that are not the
-// session's home, or empty. With CmdProcessJoin it is the user that the connection has proved to
-// be, which the others see as the member's identity; with CmdForceRelease too, for the owners to
-// know.
+// verified ticket): they are the session's node and the attach epoch the client acts under. Sender
+// is how the server names who sent the command: the remote address with CmdSessionStart and
+// CmdSessionAttach; the user that the connection has proved to be with CmdProcessJoin, which the
+// others see as the member's identity, and with CmdForceRelease, for the owners to know. With a
+// request on a semaphore it is the session's description, which the server adds now and then for
+// shards that are not the session's home, or empty.
 type Command struct {
 	Kind   CommandKind
 	Node   uint64
 	Epoch  uint64
-	Client string
+	Sender string
 	Body   []byte
 }
 

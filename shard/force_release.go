@@ -42,7 +42,7 @@ func applyForceRelease(m *Machine, c *rawCommand) {
 			m.batch.out.List = append(m.batch.out.List, Event{
 				Kind: EventLeaseLost, Session: p.id, Seq: this.seq, Epoch: p.epoch,
 				Node: n.id, Name: s.name, OrderID: this.orderID,
-				Text: forceReleaseText(string(c.client), x.Reason),
+				Text: forceReleaseText(string(c.sender), x.Reason),
 			})
 		}
 		this.rememberOutcome(m, outcomeOK, protocol.Acquired)

@@ -254,7 +254,7 @@ func (g *gen) oddOp() op {
 func encode(h Header, ops []op) []byte {
 	b := AppendHeader(nil, h)
 	for _, o := range ops {
-		b = AppendCommand(b, Command{Kind: o.kind, Node: o.node, Epoch: o.epoch, Client: o.client, Body: o.body()})
+		b = AppendCommand(b, Command{Kind: o.kind, Node: o.node, Epoch: o.epoch, Sender: o.client, Body: o.body()})
 	}
 	return b
 }

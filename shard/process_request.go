@@ -52,7 +52,7 @@ func applyProcessJoin(m *Machine, c *rawCommand) {
 		return
 	}
 	// A process that is not there is made, and a member that has the key goes.
-	made, bytes := q.object == nil, process.JoinBytes(len(body.Key), len(c.client), len(body.Data))
+	made, bytes := q.object == nil, process.JoinBytes(len(body.Key), len(c.sender), len(body.Data))
 	if made {
 		bytes += objectBytes + uint64(len(q.name))
 	} else {
@@ -66,7 +66,7 @@ func applyProcessJoin(m *Machine, c *rawCommand) {
 	if made {
 		state, err = process.New(processNow(m, q.bucket), q.bucket.orderCounter, body.Options)
 	}
-	join := process.Join{Session: p.id, Key: body.Key, Identity: string(c.client),
+	join := process.Join{Session: p.id, Key: body.Key, Identity: string(c.sender),
 		Data: body.Data, Weight: body.Weight}
 	if err == nil {
 		err = join.Validate() // a wrong request makes no process, and calls none

@@ -25,7 +25,7 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	if q.node = requireNode(m, c.node); q.node == nil {
 		return false
 	}
-	if q.session = requireSession(m, head.Session, q.node, c.epoch, c.client); q.session == nil {
+	if q.session = requireSession(m, head.Session, q.node, c.epoch, c.sender); q.session == nil {
 		return false
 	}
 	q.findEntry(m)

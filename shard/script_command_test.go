@@ -133,7 +133,7 @@ func (x *scriptRunner) command(line string) Command {
 		return protocol.Head{Session: who.id, Seq: seq, Low: a.num("low", seq)}
 	}
 	request := func(kind CommandKind, m protocol.Message) Command {
-		return Command{Kind: kind, Node: node, Epoch: epoch, Client: string(a.data("client")),
+		return Command{Kind: kind, Node: node, Epoch: epoch, Sender: string(a.data("client")),
 			Body: m.AppendBody(nil)}
 	}
 	switch verb {
@@ -160,7 +160,7 @@ func (x *scriptRunner) command(line string) Command {
 			Description: string(a.data("desc")),
 			Nonce:       a.num("nonce", 1), Parent: parent,
 		})
-		c.Client = "10.0.0.1:" + strconv.Itoa(len(word(1)))
+		c.Sender = "10.0.0.1:" + strconv.Itoa(len(word(1)))
 		return c
 	case "attach":
 		key := who.key[:]
@@ -174,7 +174,7 @@ func (x *scriptRunner) command(line string) Command {
 			Description: string(a.data("desc")),
 			Nonce:       a.num("nonce", 1),
 		})
-		c.Client = "10.0.0.2:1"
+		c.Sender = "10.0.0.2:1"
 		return c
 	case "stop":
 		return request(CmdSessionStop, &protocol.SessionStop{Session: who.id, Epoch: epoch})

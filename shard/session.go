@@ -86,7 +86,7 @@ func applyStart(m *Machine, c *rawCommand) {
 		description: m.interner.String(x.Description), snapMark: m.snapMark, home: s, sessionUse: &unused,
 	}
 	s.key, s.createID, s.nonce, s.client, s.created =
-		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.Bytes(c.client), m.wall
+		[protocol.KeyLen]byte(x.Key), create, x.Nonce, m.interner.Bytes(c.sender), m.wall
 	s.lastSeen, s.generation, s.timeout, s.attached = m.logTime, m.takeovers.generation, uint32(x.Timeout), true
 	m.sessions.add(s.sessionRecord)
 	m.byCreateID.add(s)
@@ -148,8 +148,8 @@ func (s *homeSession) attach(m *Machine, c *rawCommand) {
 	m.unschedule(s)
 	s.sessionRecord.detached = false
 	s.attached, s.generation, s.lastSeen = true, m.takeovers.generation, m.logTime
-	if s.client != string(c.client) {
-		s.client = m.interner.Bytes(c.client)
+	if s.client != string(c.sender) {
+		s.client = m.interner.Bytes(c.sender)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestShare(t *testing.T) {
 
 func TestBatchCodec(t *testing.T) {
 	h := Header{Format: 1, Epoch: 3<<16 | 2, Seq: 9, LogTime: 1 << 40, Wall: 1 << 41}
-	c := Command{Kind: CmdAcquire, Node: 5, Epoch: 6, Client: "addr", Body: []byte("body")}
+	c := Command{Kind: CmdAcquire, Node: 5, Epoch: 6, Sender: "addr", Body: []byte("body")}
 	entry := AppendCommand(AppendHeader(nil, h), c)
 	got, rest, err := ReadHeader(entry)
 	if err != nil || got != h {
@@ -92,7 +92,7 @@ func TestBatchCodec(t *testing.T) {
 	}
 	back, rest, err := ReadCommand(rest)
 	if err != nil || len(rest) != 0 || back.Kind != c.Kind || back.Node != 5 || back.Epoch != 6 ||
-		back.Client != "addr" || string(back.Body) != "body" {
+		back.Sender != "addr" || string(back.Body) != "body" {
 		t.Fatal(back, rest, err)
 	}
 	for cut := range entry {

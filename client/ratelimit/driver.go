@@ -74,14 +74,14 @@ func now() int64 { return int64(boottime.Now() - start) }
 
 var start = boottime.Now() - 1
 
-// lock begins a call of the machine.
-func (e *engine) lock() int64 {
+// beginStep takes the mutex for calls of the machine, and returns the time.
+func (e *engine) beginStep() int64 {
 	e.mu.Lock()
 	return now()
 }
 
-// unlock carries out what the machine wants, and sets the timer.
-func (e *engine) unlock() {
+// endStep carries out what the machine wants, sets the timer, and releases the mutex.
+func (e *engine) endStep() {
 	at := now()
 	out, ended := e.m.take()
 	next := int64(0)
@@ -117,11 +117,11 @@ func (e *engine) unlock() {
 }
 
 func (e *engine) tick() {
-	at := e.lock()
+	at := e.beginStep()
 	e.armed = 0
 	e.m.tick(at)
 	e.forget()
-	e.unlock()
+	e.endStep()
 }
 
 // find finds a part's home.
@@ -171,16 +171,16 @@ func (e *engine) do(o *handle.Object, a *action) {
 		reply = new(protocol.LimitAcquireReply)
 		err = o.Send(ctx, protocol.KindLimitAcquire, m, reply)
 	}
-	at := e.lock()
+	at := e.beginStep()
 	e.m.answered(at, a, reply, err)
 	e.forget()
-	e.unlock()
+	e.endStep()
 }
 
 // join finds or makes the part of a session in a tree, and opens a leaf of it.
 func (e *engine) join(c *client.Client, key homeKey, path string) (*homePart, *leaf) {
-	at := e.lock()
-	defer e.unlock()
+	at := e.beginStep()
+	defer e.endStep()
 	h := e.homes[key]
 	if h == nil {
 		h = &home{e: e, c: c, key: key, ended: make(chan struct{}), parts: map[string]*homePart{}}
@@ -246,8 +246,8 @@ func (h *home) run() {
 
 // with gives all parts a session.
 func (h *home) with(s *client.Session) {
-	at := h.e.lock()
-	defer h.e.unlock()
+	at := h.e.beginStep()
+	defer h.e.endStep()
 	h.session = s
 	for _, x := range h.parts { // they know nothing of each other
 		x.attach(at, s)
@@ -266,8 +266,8 @@ func (x *homePart) attach(at int64, s *client.Session) {
 
 // lost takes the session from all parts. With an error their limiters end.
 func (h *home) lost(err error) {
-	at := h.e.lock()
-	defer h.e.unlock()
+	at := h.e.beginStep()
+	defer h.e.endStep()
 	h.session = nil
 	for _, x := range h.parts {
 		x.unwatch()
@@ -282,8 +282,8 @@ func (h *home) lost(err error) {
 
 // without notes why there is no session.
 func (h *home) without(err error) {
-	at := h.e.lock()
-	defer h.e.unlock()
+	at := h.e.beginStep()
+	defer h.e.endStep()
 	if errors.Is(err, client.ErrClientClosed) {
 		for _, x := range h.parts {
 			h.e.m.lost(at, x.part, err)
@@ -308,13 +308,13 @@ func (x *homePart) watch(ctx context.Context, o *handle.Object) {
 		return m.Revision, core.Replace, err
 	}
 	notice := func(revision uint64) {
-		at := e.lock()
+		at := e.beginStep()
 		if ctx.Err() == nil {
 			changed := revision > x.revision && x.revision > 0
 			x.revision = max(x.revision, revision)
 			e.m.notice(at, x.part, changed)
 		}
-		e.unlock()
+		e.endStep()
 	}
 	for ctx.Err() == nil {
 		for revision, err := range handle.Watch(ctx, o, protocol.KindLimitWatch, req,

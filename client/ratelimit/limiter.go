@@ -53,12 +53,12 @@ func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Lim
 	x.part, x.l = e.join(c, key, path)
 	x.ctx, x.done = context.WithCancelCause(x.part.ctx)
 	for {
-		e.lock()
+		e.beginStep()
 		opened, err, ready := x.part.opened, x.l.err, !x.l.stale
 		if err == nil {
 			err = x.part.err
 		}
-		e.unlock()
+		e.endStep()
 		if err == nil && ready {
 			return x, nil
 		}
@@ -77,8 +77,8 @@ func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Lim
 
 // end gives the leaf up. left is closed when the server knows; nil: there is nothing to wait for.
 func (x *Limiter) end(err error) (left <-chan struct{}) {
-	at := x.e.lock()
-	defer x.e.unlock()
+	at := x.e.beginStep()
+	defer x.e.endStep()
 	if x.ctx.Err() != nil {
 		return nil
 	}
@@ -98,18 +98,18 @@ func (x *Limiter) Close(ctx context.Context) error {
 	select {
 	case <-left:
 	case <-ctx.Done():
-		at := x.e.lock()
+		at := x.e.beginStep()
 		if len(x.part.leaves) == 0 {
 			x.e.m.lost(at, x.part.part, nil) // what is leased ends by itself
 		}
 		x.e.forget()
-		x.e.unlock()
+		x.e.endStep()
 		return ctx.Err()
 	}
-	x.e.lock()
+	x.e.beginStep()
 	x.e.forget()
 	home, last := x.part.home, len(x.part.home.parts) == 0
-	x.e.unlock()
+	x.e.endStep()
 	if last && home.key.session == nil {
 		select {
 		case <-home.ended: // with its session
@@ -175,9 +175,9 @@ func (x *Limiter) poke() {
 	if x.l.poked.Swap(true) {
 		return
 	}
-	at := x.e.lock()
+	at := x.e.beginStep()
 	x.e.m.poke(at, x.l)
-	x.e.unlock()
+	x.e.endStep()
 }
 
 // Wait takes n units, and waits for them if it has to. Calls are admitted in the order in which
@@ -223,8 +223,8 @@ func (x *Limiter) Reserve(n uint64) (*Reservation, error) {
 
 // enqueue has a call wait. ctx is the limiter's.
 func enqueue(e *engine, c *call, ctx context.Context) (*Reservation, error) {
-	at := e.lock()
-	defer e.unlock()
+	at := e.beginStep()
+	defer e.endStep()
 	if err := context.Cause(ctx); err != nil {
 		return nil, err
 	}
@@ -274,9 +274,9 @@ func (r *Reservation) cancel(err error) {
 	if r.c == nil {
 		return
 	}
-	at := r.e.lock()
+	at := r.e.beginStep()
 	r.e.m.cancel(at, r.c, err)
-	r.e.unlock()
+	r.e.endStep()
 	<-r.c.done
 }
 
@@ -348,9 +348,9 @@ func (x *Limiter) Spent(n uint64) {
 		x.poke()
 		return
 	}
-	at := x.e.lock() // it has no lease at present, or none because the server gives out the units
+	at := x.e.beginStep() // it has no lease at present, or none because the server gives out the units
 	x.e.m.oweSpent(at, x.l, amount)
-	x.e.unlock()
+	x.e.endStep()
 }
 
 // RetryAfter is after how long n units can be admitted, as far as is known: what the header
@@ -360,8 +360,8 @@ func (x *Limiter) RetryAfter(n uint64) (time.Duration, error) {
 	if most := x.l.most.Load(); !ok || amount > most && most != unknown {
 		return 0, impossible(x.l, amount)
 	}
-	at := x.e.lock()
-	defer x.e.unlock()
+	at := x.e.beginStep()
+	defer x.e.endStep()
 	l := x.l
 	wait := int64(0)
 	if b := l.deciding(at); b != nil && b.rate > 0 {

@@ -48,8 +48,8 @@ type Stats struct {
 
 // Stats is the state of the limiter.
 func (x *Limiter) Stats() Stats {
-	at := x.e.lock()
-	defer x.e.unlock()
+	at := x.e.beginStep()
+	defer x.e.endStep()
 	l, p := x.l, x.part
 	s := Stats{Remote: l.remote, Why: whyOf(l.why), At: l.at, Waiting: l.waiting / 1000,
 		Allowed: l.allowed.Load() / 1000, Denied: l.denied.Load() / 1000, Waited: l.waited.Load() / 1000, Impossible: l.impossible.Load() / 1000,

@@ -47,7 +47,7 @@ func TestAuthBeforeMap(t *testing.T) {
 	})
 
 	d := b.Serving.Shards.All()[0]
-	b.Hosting.ReplicaRemoved(d.ID(), d.Raft().Replica())
+	b.Hosting.ReplicaRemoved(d.ID(), d.Replica().Replica())
 	defer close(release)
 	<-stopping
 	ask(protocol.MethodTokenRevoke, `{"id":"of-alice"}`, &struct{}{})

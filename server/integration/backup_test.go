@@ -93,7 +93,7 @@ func TestBackupOfACluster(t *testing.T) {
 					continue
 				}
 				var digest, index uint64
-				d.Raft().View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
+				d.Replica().View(func(m *shard.Machine) { digest, index = m.Digest(), m.AppliedIndex() })
 				if index == y.Index && digest != y.Digest {
 					t.Errorf("shard %d has digest %x in the backup, and %x at entry %d", y.Shard, y.Digest, digest, index)
 				}

@@ -150,7 +150,7 @@ func (k *clusterKit) reports() (text string) {
 			text += fmt.Sprintf("%s (instance %d) %+v\n", name, s.Instance(), r)
 		}
 		for _, d := range s.Serving.Shards.All() {
-			text += fmt.Sprintf("%s shard %d %+v\n", name, d.ID(), d.Raft().Stats())
+			text += fmt.Sprintf("%s shard %d %+v\n", name, d.ID(), d.Replica().Stats())
 		}
 	}
 	return text

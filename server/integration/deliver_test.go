@@ -29,13 +29,13 @@ func TestNewLeader(t *testing.T) {
 	}
 	d := s.Serving.Shards.Get(r.Shard)
 	var epoch uint64
-	d.Raft().View(func(m *shard.Machine) { epoch = m.Epoch() })
+	d.Replica().View(func(m *shard.Machine) { epoch = m.Epoch() })
 	for _, step := range []struct {
 		epoch    uint64
 		detaches bool
 	}{{epoch + 1, false}, {epoch + 1<<16, true}} {
-		d.Raft().Exclusive(func(*shard.Machine) {
-			d.Applied(d.Raft(), 0, nil, &shard.Events{List: []shard.Event{{Kind: shard.EventTookOver, Epoch: step.epoch}}})
+		d.Replica().Exclusive(func(*shard.Machine) {
+			d.Applied(d.Replica(), 0, nil, &shard.Events{List: []shard.Event{{Kind: shard.EventTookOver, Epoch: step.epoch}}})
 		})
 		if !step.detaches {
 			c.ping()
@@ -67,8 +67,8 @@ func TestRelaxedAttachFails(t *testing.T) {
 	s.Requests.EachClient(func(c *request.Client) { id = c.ID() })
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: request.UnloggedNote}
 	reply := func(st protocol.Status) {
-		d.Raft().Exclusive(func(*shard.Machine) {
-			d.Applied(d.Raft(), 0, []replica.Origin{origin}, &shard.Events{List: []shard.Event{{Kind: shard.EventReply, Status: st, Text: "gone"}}})
+		d.Replica().Exclusive(func(*shard.Machine) {
+			d.Applied(d.Replica(), 0, []replica.Origin{origin}, &shard.Events{List: []shard.Event{{Kind: shard.EventReply, Status: st, Text: "gone"}}})
 			s.Requests.Flush()
 		})
 	}
@@ -86,7 +86,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 	if _, err := first.lock(node, r.Session, "a", 0); protocol.StatusOf(err) != protocol.StatusSessionExpired {
 		t.Fatal(err)
 	}
-	d.Failed(d.Raft(), []replica.Origin{origin}, protocol.StatusUnavailable)
+	d.Failed(d.Replica(), []replica.Origin{origin}, protocol.StatusUnavailable)
 	if g := first.closed(); g == nil || g.Status != protocol.StatusUnavailable {
 		t.Fatalf("goodbye is %+v", g)
 	}
@@ -101,8 +101,8 @@ func TestEventsReachTheirSession(t *testing.T) {
 	d := s.Serving.Shards.Get(r.Shard)
 	applied := func(e shard.Event) {
 		e.Session = r.Session
-		d.Raft().Exclusive(func(*shard.Machine) {
-			d.Applied(d.Raft(), 0, nil, &shard.Events{List: []shard.Event{e}})
+		d.Replica().Exclusive(func(*shard.Machine) {
+			d.Applied(d.Replica(), 0, nil, &shard.Events{List: []shard.Event{e}})
 		})
 	}
 	name := []byte("s")
@@ -198,7 +198,7 @@ func TestFailedAndLate(t *testing.T) {
 	var d *shardhost.Shard
 	for _, d = range s.Serving.Shards.All() {
 	}
-	d.Failed(d.Raft(), []replica.Origin{
+	d.Failed(d.Replica(), []replica.Origin{
 		{}, {Conn: id + 1<<24, Request: 4, Kind: protocol.KindAcquire}, {Conn: id, Request: 5, Kind: protocol.KindAcquire},
 	}, protocol.StatusUnavailable)
 	err := rejected.reply(protocol.KindAcquire, 5, nil)
@@ -279,7 +279,7 @@ func TestPongs(t *testing.T) {
 	})
 	// A home that says nothing holds up nobody's own pong.
 	for _, d := range s.Serving.Shards.All() {
-		d.Raft().Exclusive(func(*shard.Machine) {
+		d.Replica().Exclusive(func(*shard.Machine) {
 			c.write(protocol.AppendFrame(nil, protocol.KindPing, 3000+d.ID(), 0, nil))
 			c.find("a pong of a shard that stands still", func(h protocol.Header) bool {
 				return h.Kind == protocol.KindPong && h.ID == 3000+d.ID() && h.Arg == 0

@@ -72,7 +72,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 				now, _ := s.Meta.State().Shard(x.ID)
 				r, _ = now.On(s.Instance())
 				e := s.Serving.Shards.Get(x.ID)
-				return e != nil && e.Replica == r.Replica
+				return e != nil && e.ReplicaID == r.Replica
 			})
 			if r.Replica > 4 {
 				replaced++
@@ -125,7 +125,7 @@ func TestReadsAfterAReplacedReplica(t *testing.T) {
 	}
 	await.True(t, "the replica to be started again and to lead", func() bool {
 		d := s.Serving.Shards.Get(id)
-		return d != nil && d.Raft().Leading() && s.shardAt(0, b) == d
+		return d != nil && d.Replica().Leading() && s.shardAt(0, b) == d
 	})
 	look()
 	c.must(protocol.KindUpdate, b, &protocol.Update{Head: c.head(session.Session), Name: []byte(name), Data: []byte("new")}, nil)
@@ -292,7 +292,7 @@ func TestMissingShardLog(t *testing.T) {
 	if err := b.Host.StopShard(d.ID()); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Host.RemoveData(t.Context(), d.ID(), d.Replica); err != nil {
+	if err := b.Host.RemoveData(t.Context(), d.ID(), d.ReplicaID); err != nil {
 		t.Fatal(err)
 	}
 	k.kill("b")
@@ -306,7 +306,7 @@ func TestReplicaIsTriedAgain(t *testing.T) {
 	k := newClusterKit(t, 1)
 	s := k.must("a")
 	k.awaitOn("a", "an instance that works", balanced(1, 1, 1))
-	id, number := s.Serving.Shards.All()[0].ID(), s.Serving.Shards.All()[0].Replica
+	id, number := s.Serving.Shards.All()[0].ID(), s.Serving.Shards.All()[0].ReplicaID
 	counters := func() int { return reflect.ValueOf(s.Metrics).Elem().FieldByName("replies").Len() }
 	before := counters()
 	// The engine runs it, so that it cannot be started. Who follows the map may be faster.
@@ -351,7 +351,7 @@ func TestLeaderMessagesAreQueuedWhenSent(t *testing.T) {
 	d := s.Serving.Shards.All()[0]
 	for n := range uint64(20) {
 		shardhost.Local{Hosting: s.Hosting}.LeaderMessage(d.ID(), d.ID()+1, make([]byte, leader.MaxMessage+1))
-		if got := d.Raft().Stats().MessagesDropped; got != n+1 {
+		if got := d.Replica().Stats().MessagesDropped; got != n+1 {
 			t.Fatalf("%d messages above the size limit were dropped when %d had been sent", got, n+1)
 		}
 	}

@@ -29,7 +29,7 @@ func TestFrozenHome(t *testing.T) {
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
-		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Replica().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +85,7 @@ func TestMovingBucketStaysOutOfTheLog(t *testing.T) {
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(moving), Count: 1, Epoch: epoch}
-		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Replica().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -106,14 +106,14 @@ func TestMovingBucketStaysOutOfTheLog(t *testing.T) {
 		t.Fatalf("attach before the freeze: %+v, %v", r, err)
 	}
 	step(shard.CmdFreeze, 100)
-	before := d.Raft().Stats().Commands
+	before := d.Replica().Stats().Commands
 	for n := range uint64(5) {
 		_, err := c.attach(node, 1, first.Session, first.Epoch+2+n)
 		if e := new(protocol.Error); !errors.As(err, &e) || e.Status != protocol.StatusWrongShard || e.Master != s.Instance() {
 			t.Fatalf("attach at a frozen home: %v", err)
 		}
 	}
-	if n := d.Raft().Stats().Commands - before; n != 0 {
+	if n := d.Replica().Stats().Commands - before; n != 0 {
 		t.Errorf("%d commands were logged", n)
 	}
 	step(shard.CmdActivate, 101)

@@ -282,7 +282,7 @@ func TestQuotaOfRequests(t *testing.T) {
 	}
 	x.refused(protocol.StatusOverloaded, sentence, held("4"))
 	d := x.s.shardAt(0, c.bucket(x.small, "0"))
-	commands := d.Raft().Stats().Commands
+	commands := d.Replica().Stats().Commands
 	_, err := c.describe(x.small, "0", protocol.Strict)
 	x.refused(protocol.StatusOverloaded, sentence, err)
 	m := &protocol.SessionStart{Node: x.small, CreateID: id16(4), Key: id16(4), Timeout: 10_000, Nonce: 4}
@@ -291,7 +291,7 @@ func TestQuotaOfRequests(t *testing.T) {
 		&protocol.Watch{Shard: d.ID(), Node: x.small, Name: []byte("0")}, nil))
 	x.refused(protocol.StatusOverloaded, sentence, c.call(protocol.KindTrackPoll, c.bucket(x.small, "t"),
 		&protocol.TrackPoll{Session: session, Name: []byte("t"), ID: "i", Incarnation: 1}, nil))
-	if got, want := d.Raft().Stats().Commands-commands, uint64(4*2); got != want {
+	if got, want := d.Replica().Stats().Commands-commands, uint64(4*2); got != want {
 		t.Errorf("%d commands were proposed meanwhile, want %d: the other node's", got, want)
 	}
 	x.metrics("requests", "", "4", "5")

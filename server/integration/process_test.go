@@ -246,7 +246,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: 16, First: uint32(a.bucket()), Count: 1, Epoch: epoch}
-		if err := d.Raft().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Replica().ProposeInternal(t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -274,7 +274,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 		t.Fatalf("a sync while the bucket is frozen: %v", err)
 	}
 	// The relay forgets what it had: the process is elsewhere, as far as it knows.
-	await.True(t, "the relay to go", func() bool { return d.Raft().RelayStats().Relays == 0 })
+	await.True(t, "the relay to go", func() bool { return d.Replica().RelayStats().Relays == 0 })
 
 	step(shard.CmdActivate, 101)
 	for _, p := range []*memberClient{a, b} { // some were at home in that bucket

@@ -100,11 +100,11 @@ func TestLimitBarriers(t *testing.T) {
 		"acquire":  func() error { _, err := c.acquire("api", 1000); return err },
 		"describe": func() error { c.describe("api"); return nil },
 	} {
-		before := d.Raft().Stats().Barriers
+		before := d.Replica().Stats().Barriers
 		if err := ask(); err != nil && !errors.Is(err, protocol.StatusAborted) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if n := d.Raft().Stats().Barriers - before; n != 1 {
+		if n := d.Replica().Stats().Barriers - before; n != 1 {
 			t.Errorf("%s made %d barriers", what, n)
 		}
 	}

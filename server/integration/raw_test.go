@@ -391,5 +391,5 @@ func (i *instance) shardAt(tier uint8, bucket uint64) *shardhost.Shard {
 // leads reports whether the instance serves a shard as its master.
 func (i *instance) leads(shard uint64) bool {
 	d := i.Serving.Shards.Get(shard)
-	return d != nil && d.Raft().Leading()
+	return d != nil && d.Replica().Leading()
 }

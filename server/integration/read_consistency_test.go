@@ -26,10 +26,10 @@ func TestReadConsistency(t *testing.T) {
 	}
 	barriers := func(consistency protocol.Consistency, index uint64) uint64 {
 		t.Helper()
-		before := d.Raft().Stats().Barriers
+		before := d.Replica().Stats().Barriers
 		m := &protocol.Describe{Node: node, Name: []byte("a"), Consistency: consistency, MinIndex: index}
 		c.must(protocol.KindDescribe, c.bucket(node, "a"), m, &protocol.DescribeReply{})
-		return d.Raft().Stats().Barriers - before
+		return d.Replica().Stats().Barriers - before
 	}
 	if n := barriers(protocol.Strict, 0); n != 1 {
 		t.Errorf("STRICT made %d barriers", n)
@@ -43,11 +43,11 @@ func TestReadConsistency(t *testing.T) {
 	if n := barriers(protocol.Relaxed, 1<<40); n != 1 {
 		t.Errorf("RELAXED with an index from the future made %d barriers", n)
 	}
-	before := d.Raft().Stats().Barriers
+	before := d.Replica().Stats().Barriers
 	c.must(protocol.KindSessionDescribe, uint64(protocol.SessionBucket(r.Session)),
 		&protocol.SessionDescribe{Session: r.Session, Node: node}, &protocol.SessionInfo{})
 	c.must(protocol.KindSessionList, 0, &protocol.SessionList{Shard: d.ID(), Node: node, Limit: 1}, &protocol.SessionListReply{})
-	if n := d.Raft().Stats().Barriers - before; n != 2 {
+	if n := d.Replica().Stats().Barriers - before; n != 2 {
 		t.Errorf("two reads of sessions made %d barriers", n)
 	}
 	clock.Jump(11 * time.Second)

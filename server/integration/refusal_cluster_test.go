@@ -305,7 +305,7 @@ func TestNoMapWhileBucketMoves(t *testing.T) {
 	step := func(kind shard.CommandKind, epoch uint64) {
 		t.Helper()
 		run := shard.BucketsBody{Total: s.Config.Buckets, First: uint32(bucket), Count: 1, Epoch: epoch}
-		if err := d.Raft().ProposeInternal(ctx, shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
+		if err := d.Replica().ProposeInternal(ctx, shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -136,7 +136,7 @@ func TestSteadyInstances(t *testing.T) {
 	})
 	x := newPollers(t, s, conns, each, "SAS")
 	d := s.shardAt(0, x.at)
-	read, logged, index := d.Requests().PollsRead.Load(), d.Requests().PollsLogged.Load(), d.Raft().Stats().AppliedIndex
+	read, logged, index := d.Requests().PollsRead.Load(), d.Requests().PollsLogged.Load(), d.Replica().Stats().AppliedIndex
 	const rounds = 3
 	for range rounds {
 		x.all(func(_ int, c *pollingConn) {
@@ -151,7 +151,7 @@ func TestSteadyInstances(t *testing.T) {
 	if n := d.Requests().PollsLogged.Load() - logged; n != 0 {
 		t.Errorf("%d polls went to the log", n)
 	}
-	if got := d.Raft().Stats().AppliedIndex; got != index {
+	if got := d.Replica().Stats().AppliedIndex; got != index {
 		t.Errorf("the log went from %d to %d", index, got)
 	}
 }
@@ -168,7 +168,7 @@ func BenchmarkPolls(b *testing.B) {
 			const instances = 10_000
 			x := newPollers(b, s, v.conns, instances/v.conns, "SAS", "MAN", "VLA")
 			d := s.shardAt(0, x.at)
-			index, barriers, used := d.Raft().Stats().AppliedIndex, d.Raft().Stats().Barriers, cpuTime()
+			index, barriers, used := d.Replica().Stats().AppliedIndex, d.Replica().Stats().Barriers, cpuTime()
 			b.ResetTimer()
 			rounds := max(1, b.N/instances)
 			x.all(func(_ int, c *pollingConn) {
@@ -183,8 +183,8 @@ func BenchmarkPolls(b *testing.B) {
 			polls := float64(rounds * instances)
 			b.ReportMetric(polls/b.Elapsed().Seconds(), "polls/s")
 			b.ReportMetric(float64((cpuTime()-used).Nanoseconds())/1000/polls, "cpu-us/poll")
-			b.ReportMetric(float64(d.Raft().Stats().Barriers-barriers)/polls, "barriers/poll")
-			b.ReportMetric(float64(d.Raft().Stats().AppliedIndex-index), "entries")
+			b.ReportMetric(float64(d.Replica().Stats().Barriers-barriers)/polls, "barriers/poll")
+			b.ReportMetric(float64(d.Replica().Stats().AppliedIndex-index), "entries")
 		})
 	}
 }

@@ -112,7 +112,7 @@ func TestWatchTooLate(t *testing.T) {
 	m := protocol.Describe{Session: r.Session, Node: node, Name: []byte("a"), Flags: protocol.WatchOwners, WatchID: 1}
 	arm := func() error {
 		var err error
-		d.Raft().Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
+		d.Replica().Exclusive(func(machine *shard.Machine) { err = request.Arm(sc, d, machine, &m) })
 		return err
 	}
 	if err := arm(); err != nil || d.Hubs().Semaphores.Stats().OneShots != 1 {
@@ -184,7 +184,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/doomed", Force: true, Reason: "test"}, nil)
 	end(dropped, protocol.EndNodeDropped, "node dropped")
 	for _, id := range s.shardIDs() {
-		s.Serving.Shards.Get(id).Raft().View(func(m *shard.Machine) {
+		s.Serving.Shards.Get(id).Replica().View(func(m *shard.Machine) {
 			if z := m.Metrics().Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
 				t.Errorf("shard %d keeps %+v of the dropped node", id, z)
 			}

@@ -336,21 +336,21 @@ func TestAuditOfACluster(t *testing.T) {
 	}
 }
 
-// TestNeededForWhoWasNeverHeard: an instance that was not heard since this one's start does not
+// TestNeededAmongUpWhoWasNeverHeard: an instance that was not heard since this one's start does not
 // count as up, whatever the map says of it.
-func TestNeededForWhoWasNeverHeard(t *testing.T) {
+func TestNeededAmongUpWhoWasNeverHeard(t *testing.T) {
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.change = func(_ string, c *server.Config) { c.OfflineAfter = 5 * time.Minute }
 	k.startAll("a", "b", "c")
 	k.awaitOn("a", "three instances with three votes", balanced(3, 3, 3))
-	k.eventually("none of them to be needed", func() bool { return k.server("a").Membership.NeededFor() == "" })
+	k.eventually("none of them to be needed", func() bool { return k.server("a").Membership.NeededAmongUp() == "" })
 	k.kill("a", "b", "c")
 	k.mustAll([]string{"a", "b"})
 	if c := instanceNamed(k.server("a").Meta.State(), "c"); c.Current.Variant != meta.Online {
 		t.Fatalf("c is %v in the map, and the test sees nothing", c.Current)
 	}
-	if k.server("a").Membership.NeededFor() == "" {
+	if k.server("a").Membership.NeededAmongUp() == "" {
 		t.Error("with one of three instances down, a second one is not needed")
 	}
 }

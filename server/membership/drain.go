@@ -102,7 +102,7 @@ func (m *Member) AwaitNotNeeded(ctx context.Context) {
 func (m *Member) leaveIfNotNeeded(ctx context.Context) (why string) {
 	state := m.Meta.State()
 	own, ok := state.Instance(m.instance)
-	why, counts := state.NeededFor(m.instance)
+	why, counts := state.NeededAmongOnline(m.instance)
 	switch {
 	case !ok || own.Target.Variant == meta.Expelled || !counts:
 		return ""
@@ -113,7 +113,7 @@ func (m *Member) leaveIfNotNeeded(ctx context.Context) (why string) {
 	case why != "":
 		return why
 	}
-	if why = governor.NeededFor(m.observeNow()); why != "" {
+	if why = governor.NeededForTolerance(m.observeNow()); why != "" {
 		return why
 	}
 	m.detector.leaving.Store(true) // it does not come back by itself
@@ -187,9 +187,9 @@ func (m *Member) votersUp(state *meta.State, group *meta.Shard, neverHeard time.
 	return voters, others
 }
 
-// NeededFor names a shard that would have no majority without this instance; empty if there is
-// none.
-func (m *Member) NeededFor() string {
+// NeededAmongUp names a shard that would have no majority of voters that are up without this
+// instance; empty if there is none.
+func (m *Member) NeededAmongUp() string {
 	state := m.Meta.State()
 	for _, x := range append(state.Shards(), state.MetaShard()) {
 		if own, ok := x.On(m.instance); !ok || own.Role != meta.RoleVoter {

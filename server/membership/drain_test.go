@@ -199,27 +199,27 @@ func TestNoSuccessor(t *testing.T) {
 	})
 }
 
-// TestNeededFor: the shard is named that loses its majority with this instance. A voter that was
+// TestNeededAmongUp: the shard is named that loses its majority with this instance. A voter that was
 // never heard does not count.
-func TestNeededFor(t *testing.T) {
+func TestNeededAmongUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMember(t, 1)
 		two, three := m.process(2, 1), m.process(3, 1)
 		two.SendHeartbeat()
-		if got, want := m.NeededFor(), "shard 2 has 3 voters, and without this instance 1 of them are up"; got != want {
+		if got, want := m.NeededAmongUp(), "shard 2 has 3 voters, and without this instance 1 of them are up"; got != want {
 			t.Errorf("one other voter was heard: %q, want %q", got, want)
 		}
 		three.SendHeartbeat()
-		if got := m.NeededFor(); got != "" {
+		if got := m.NeededAmongUp(); got != "" {
 			t.Errorf("both were heard: %q", got)
 		}
 		m.clock.Advance(missedAfter + 1)
 		three.SendHeartbeat()
-		if got := m.NeededFor(); got == "" {
+		if got := m.NeededAmongUp(); got == "" {
 			t.Error("one has been silent, and nothing needs this instance")
 		}
 		m.unvote(2, 1)
-		if got, want := m.NeededFor(), fmt.Sprintf("shard %d has 3 voters", meta.MetaShardID); !strings.HasPrefix(got, want) {
+		if got, want := m.NeededAmongUp(), fmt.Sprintf("shard %d has 3 voters", meta.MetaShardID); !strings.HasPrefix(got, want) {
 			t.Errorf("without a vote in the data shard: %q, want %q", got, want)
 		}
 	})

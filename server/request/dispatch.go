@@ -104,7 +104,7 @@ func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.C
 	}
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st := p.commands.Submit(d.Raft(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	st := p.commands.Submit(d.Replica(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
 	if st != protocol.StatusOK {
 		c.RejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}
@@ -119,7 +119,7 @@ func (c *Client) rejectMoving(d Shard, p *cycle, h protocol.Header) bool {
 		return false
 	}
 	active := false
-	d.Raft().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
+	d.Replica().View(func(m *shard.Machine) { _, active = m.Bucket(uint32(h.Arg)) })
 	if !active {
 		p.out.RejectByShard(c, d, h.Kind, h.ID, protocol.StatusWrongShard, 0,
 			"the bucket moves between shards and is served in a moment; send the request again when this instance says so")

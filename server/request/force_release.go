@@ -24,5 +24,5 @@ func forceRelease(c *Client, p *cycle, h protocol.Header, t target) {
 	m := t.message.(*protocol.ForceRelease)
 	auditRequest(c, "ask_force_release", "the end of leases is asked for", m.Node,
 		"semaphore", string(m.Name), "token", m.First, "last_token", m.Last, "reason", m.Reason)
-	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Client: c.identity})
+	c.submit(p, h, c.server.Routes().tierOf(m.Node), shard.Command{Node: m.Node, Sender: c.identity})
 }

@@ -92,7 +92,7 @@ func watchLimit(c *Client, p *cycle, h protocol.Header, t target) {
 	var err error
 	most := uint64(0)
 	root := protocol.LimitRoot(m.Path)
-	d.Raft().View(func(machine *shard.Machine) {
+	d.Replica().View(func(machine *shard.Machine) {
 		most = machine.Nodes().MaxWatchers(m.Node)
 		_, err = machine.RateLimits().View(m.Node, root, 0)
 	})

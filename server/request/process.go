@@ -46,7 +46,7 @@ func processRequestKinds() map[protocol.Kind]requestKind {
 // processJoin adds the identity, which the other members see.
 func processJoin(c *Client, p *cycle, h protocol.Header, t target) {
 	cmd := t.command()
-	cmd.Client = c.identity
+	cmd.Sender = c.identity
 	c.submitToShard(t.shard, p, h, cmd)
 }
 
@@ -54,7 +54,7 @@ func processJoin(c *Client, p *cycle, h protocol.Header, t target) {
 func memberMessages(c *Client, p *cycle, h protocol.Header, t target) {
 	m := replica.MemberMessage{Origin: replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind}, Node: t.node,
 		Epoch: t.binding.Epoch, Body: bytes.Clone(h.Body)}
-	switch st := t.shard.Raft().SubmitMember(m); st {
+	switch st := t.shard.Replica().SubmitMember(m); st {
 	case protocol.StatusOK:
 	case protocol.StatusOverloaded:
 		p.out.Fail(c, h.Kind, h.ID, st,
@@ -94,7 +94,7 @@ func watchProcess(c *Client, p *cycle, h protocol.Header, t target) {
 	var cfg protocol.NodeConfig
 	var err error
 	known, most := false, uint64(0)
-	d.Raft().View(func(machine *shard.Machine) {
+	d.Replica().View(func(machine *shard.Machine) {
 		cfg, known = machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
 		_, err = machine.Processes().Find(m.Node, m.Name)

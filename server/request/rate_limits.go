@@ -25,7 +25,7 @@ var errNotLeading = protocol.Errorf(protocol.StatusUnavailable, "the shard is le
 
 // leases runs fn with the leases of the shard's rate limits, while this instance leads the shard.
 func (x reading) leases(fn func(*leader.RateLimits) error) (err error) {
-	if !x.host.Raft().RateLimits(x.m, func(l *leader.RateLimits) { err = fn(l) }) {
+	if !x.host.Replica().RateLimits(x.m, func(l *leader.RateLimits) { err = fn(l) }) {
 		return errNotLeading
 	}
 	return err
@@ -118,9 +118,9 @@ func checkDelete(d Shard, node uint64, q *protocol.LimitDelete) *protocol.Error 
 func checkUse(d Shard, node uint64, leaf []byte, why string) *protocol.Error {
 	var users []uint64
 	count := 0
-	d.Raft().View(func(m *shard.Machine) {
-		d.Raft().RateLimits(m, func(l *leader.RateLimits) {
-			users, count = l.Users(m, d.Raft().LogTime(), node, leaf, usersShown)
+	d.Replica().View(func(m *shard.Machine) {
+		d.Replica().RateLimits(m, func(l *leader.RateLimits) {
+			users, count = l.Users(m, d.Replica().LogTime(), node, leaf, usersShown)
 		})
 	})
 	if count == 0 {

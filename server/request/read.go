@@ -178,21 +178,21 @@ func readKinds() map[protocol.Kind]requestKind {
 				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
 			func(x reading, q *protocol.TrackDescribe, out *protocol.TrackStatus) error {
-				return x.m.Tracks().Describe(q, x.host.Raft().LogTime(), out)
+				return x.m.Tracks().Describe(q, x.host.Replica().LogTime(), out)
 			}),
 		protocol.KindTrackHistory: readRow(
 			func(q *protocol.TrackHistory) readScope {
 				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex}
 			},
 			func(x reading, q *protocol.TrackHistory, out *protocol.TrackHistoryReply) error {
-				return x.m.Tracks().History(q, x.host.Raft().LogTime(), out)
+				return x.m.Tracks().History(q, x.host.Replica().LogTime(), out)
 			}),
 		protocol.KindTrackList: readRow(
 			func(q *protocol.TrackList) readScope {
 				return readScope{node: q.Node, want: q.Consistency, index: q.MinIndex, shard: q.Shard}
 			},
 			func(x reading, q *protocol.TrackList, out *protocol.TrackListReply) error {
-				return x.m.Tracks().List(q, x.host.Raft().LogTime(), out)
+				return x.m.Tracks().List(q, x.host.Replica().LogTime(), out)
 			}),
 	}
 }
@@ -307,7 +307,7 @@ func (p *cycle) serveReads() {
 		l.serve(p.out)
 		switch {
 		case len(l.items) == 0:
-		case l.host.Raft().Leading():
+		case l.host.Replica().Leading():
 			p.waitForBarrier(l)
 		default: // a barrier would fail, and take its time
 			for i := range l.items {
@@ -350,9 +350,9 @@ func (r *readBatch) serve(o *Outbox) {
 		}
 	}
 	if r.arming {
-		r.host.Raft().Exclusive(look)
+		r.host.Replica().Exclusive(look)
 	} else {
-		r.host.Raft().View(look)
+		r.host.Replica().View(look)
 	}
 	clear(r.items[len(keep):])
 	r.items = keep
@@ -372,7 +372,7 @@ func (r *readBatch) relaxed(m *shard.Machine, now time.Duration, it *readItem) b
 		want = cfg.ReadConsistency
 	}
 	return want == protocol.Relaxed && m.AppliedIndex() >= it.scope.index &&
-		r.host.Raft().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
+		r.host.Replica().FreshAt(now, time.Duration(cfg.GracePeriod)*time.Millisecond)
 }
 
 // answer reads from the machine and replies.
@@ -404,7 +404,7 @@ func (r *readBatch) answer(o *Outbox, m *shard.Machine, it *readItem) (size int)
 // logTimeBehind is how long the machine has heard nothing of the time: the log of an idle shard is
 // silent.
 func (r *readBatch) logTimeBehind(m *shard.Machine) uint64 {
-	return max(r.host.Raft().LogTime(), m.LogTime()) - m.LogTime()
+	return max(r.host.Replica().LogTime(), m.LogTime()) - m.LogTime()
 }
 
 // remaining is what is left of a detached session's time.
@@ -441,7 +441,7 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 		size += len(l.items[i].body)
 	}
 	own := &readBatch{host: l.host, items: make([]readItem, len(l.items)), arming: l.arming, began: p.now,
-		logTime: l.host.Raft().LogTime()}
+		logTime: l.host.Replica().LogTime()}
 	arena := make([]byte, 0, size)
 	for i, it := range l.items {
 		start := len(arena)
@@ -449,7 +449,7 @@ func (p *cycle) waitForBarrier(l *readBatch) {
 		it.body = arena[start:len(arena):len(arena)]
 		own.items[i] = it
 	}
-	l.host.Raft().Barrier(own.afterBarrier)
+	l.host.Replica().Barrier(own.afterBarrier)
 }
 
 // afterBarrier answers the list. It runs on the shard's barrier goroutine, and with ok false on
@@ -490,9 +490,9 @@ func (r *readBatch) afterBarrier(ok bool) {
 			}
 		}
 		if r.arming {
-			d.Raft().Exclusive(look)
+			d.Replica().Exclusive(look)
 		} else {
-			d.Raft().View(look)
+			d.Replica().View(look)
 		}
 		r.submitPolls(o)
 	}

@@ -114,7 +114,7 @@ func watchTrack(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 	var err error
 	most := uint64(0)
-	d.Raft().View(func(machine *shard.Machine) {
+	d.Replica().View(func(machine *shard.Machine) {
 		most = machine.Nodes().MaxWatchers(m.Node)
 		err = machine.Tracks().CheckLocation(m.Node, m.Name, m.Location)
 	})

@@ -37,8 +37,8 @@ func semaphoreRequests() map[protocol.Kind]requestKind {
 // acquire adds the session's description for a shard that may not know it.
 func acquire(c *Client, p *cycle, h protocol.Header, t target) {
 	cmd := t.command()
-	cmd.Client = t.binding.DescriptionFor(t.shard, p.now)
-	if c.submitToShard(t.shard, p, h, cmd) && cmd.Client != "" {
+	cmd.Sender = t.binding.DescriptionFor(t.shard, p.now)
+	if c.submitToShard(t.shard, p, h, cmd) && cmd.Sender != "" {
 		t.binding.MarkDescribed(t.shard, p.now)
 	}
 }

@@ -71,7 +71,7 @@ func sessionStart(c *Client, p *cycle, h protocol.Header, _ target) {
 		p.startBody = m.AppendBody(p.startBody[:0])
 		h.Body = p.startBody
 	}
-	if c.submitToShard(d, p, h, shard.Command{Node: m.Node, Client: c.Remote()}) && withHello {
+	if c.submitToShard(d, p, h, shard.Command{Node: m.Node, Sender: c.Remote()}) && withHello {
 		p.started = p.frames
 	}
 }
@@ -111,7 +111,7 @@ func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 	if attachRelaxed(c, p, h, m) {
 		return
 	}
-	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node, Client: c.Remote()})
+	c.submit(p, h, protocol.SessionTier(m.Session), shard.Command{Node: m.Node, Sender: c.Remote()})
 }
 
 // attachRelaxed answers an attach from the leader's memory and logs it behind the answer, where the
@@ -122,15 +122,15 @@ func sessionAttach(c *Client, p *cycle, h protocol.Header, _ target) {
 // leader.MayAttachUnlogged asks for must hold.
 func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAttach) bool {
 	d := c.server.Routes().Shard(protocol.SessionTier(m.Session), h.Arg)
-	if d == nil || !d.Raft().Leading() {
+	if d == nil || !d.Replica().Leading() {
 		return false
 	}
 	var (
 		node protocol.NodeConfig
 		ok   bool
 	)
-	age, proved := d.Raft().ProofAge(p.now)
-	d.Raft().View(func(machine *shard.Machine) {
+	age, proved := d.Replica().ProofAge(p.now)
+	d.Replica().View(func(machine *shard.Machine) {
 		node, ok = machine.Nodes().Config(m.Node)
 		if !ok || node.AttachConsistency != protocol.Relaxed {
 			ok = false
@@ -143,8 +143,8 @@ func attachRelaxed(c *Client, p *cycle, h protocol.Header, m *protocol.SessionAt
 	if !ok || !proved || age >= time.Duration(node.GracePeriod)*time.Millisecond {
 		return false
 	}
-	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Client: c.Remote(), Body: h.Body}
-	if d.Raft().Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind,
+	cmd := shard.Command{Kind: shard.CmdSessionAttach, Node: m.Node, Sender: c.Remote(), Body: h.Body}
+	if d.Replica().Submit(cmd, replica.Origin{Conn: c.ID(), Request: m.Session, Kind: h.Kind,
 		Tag: uint64(p.now) | UnloggedNote}) != protocol.StatusOK {
 		return false
 	}
@@ -175,7 +175,7 @@ func (c *Client) BindUnlogged(d Shard, m *protocol.SessionAttach) (bad *protocol
 	b.Unlogged = true
 	b.Bind(time.Duration(m.Timeout) * time.Millisecond)
 	over := true
-	d.Raft().View(func(machine *shard.Machine) {
+	d.Replica().View(func(machine *shard.Machine) {
 		v, found := machine.Sessions().Home(m.Session)
 		switch {
 		case !found && machine.Sessions().Ended(m.Session):

@@ -15,7 +15,7 @@ import (
 // Shard is a data shard as this instance hosts it.
 type Shard interface {
 	session.Home
-	Raft() *replica.Shard
+	Replica() *replica.Shard
 	Hubs() *delivery.Hubs
 	Requests() *ShardRequests
 

@@ -99,7 +99,7 @@ func (p *pager) serve(c *Client) (more bool) {
 		s.transport.Flush()
 		return more
 	}
-	d.Raft().Exclusive(func(m *shard.Machine) {
+	d.Replica().Exclusive(func(m *shard.Machine) {
 		more = d.Hubs().Page(c.ID(), m, PageBytes)
 	})
 	s.transport.Flush()

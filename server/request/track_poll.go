@@ -27,7 +27,7 @@ func pollKind() *readKind {
 func (x reading) answerPoll(q *protocol.TrackPoll, out *protocol.TrackPollReply) bool {
 	own := x.host.Requests()
 	wall := uint64(own.server.cfg.Clock.Wall().UnixMilli())
-	if !x.m.Tracks().Peek(x.it.scope.node, x.it.epoch, q, x.host.Raft().LogTime(), wall, out) {
+	if !x.m.Tracks().Peek(x.it.scope.node, x.it.epoch, q, x.host.Replica().LogTime(), wall, out) {
 		return false
 	}
 	own.PollsRead.Add(1)
@@ -43,7 +43,7 @@ func (r *readBatch) submitPolls(o *Outbox) {
 		cmd := shard.Command{Kind: shard.CmdTrackPoll, Node: it.scope.node, Epoch: it.epoch, Body: it.body}
 		origin := replica.Origin{Conn: it.conn.ID(), Request: it.id, Kind: it.kind,
 			Tag: uint64(d.Requests().server.cfg.Clock.Now())}
-		if st := d.Raft().Submit(cmd, origin); st != protocol.StatusOK {
+		if st := d.Replica().Submit(cmd, origin); st != protocol.StatusOK {
 			it.conn.RejectSubmit(o, d, it.kind, it.id, st)
 			continue
 		}

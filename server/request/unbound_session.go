@@ -24,10 +24,10 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 	switch lives, gone := sessionState(d, sessionID); {
 	case gone:
 		o.FailError(c, kind, id, session.ErrExpired())
-	case lives || !d.Raft().Leading():
+	case lives || !d.Replica().Leading():
 		o.FailError(c, kind, id, bad)
 	default:
-		d.Raft().Barrier(func(ok bool) {
+		d.Replica().Barrier(func(ok bool) {
 			o := d.Requests().out
 			if ok {
 				defer o.Flush()
@@ -36,7 +36,7 @@ func rejectUnbound(c *Client, o *Outbox, kind protocol.Kind, id, sessionID uint6
 				defer d.Requests().server.ReturnOutbox(o)
 			}
 			active := false
-			d.Raft().View(func(m *shard.Machine) {
+			d.Replica().View(func(m *shard.Machine) {
 				_, active = m.Bucket(protocol.SessionBucket(sessionID))
 				_, lives = m.Sessions().Home(sessionID)
 			})
@@ -60,7 +60,7 @@ func rejectWithoutHome(c *Client, o *Outbox, kind protocol.Kind, id, sessionID u
 // sessionState reports whether a session lives in its home here, or did and has ended, as far as
 // the machine has come.
 func sessionState(d Shard, sessionID uint64) (lives, ended bool) {
-	d.Raft().View(func(m *shard.Machine) {
+	d.Replica().View(func(m *shard.Machine) {
 		_, lives = m.Sessions().Home(sessionID)
 		ended = m.Sessions().Ended(sessionID)
 	})

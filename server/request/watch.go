@@ -33,7 +33,7 @@ func watch(c *Client, p *cycle, h protocol.Header, t target) {
 	}
 	var cfg protocol.NodeConfig
 	known, served, most := false, m.Prefix, uint64(0)
-	d.Raft().View(func(machine *shard.Machine) {
+	d.Replica().View(func(machine *shard.Machine) {
 		cfg, known = machine.Nodes().Config(m.Node)
 		most = machine.Nodes().MaxWatchers(m.Node)
 		if _, total := machine.Tier(); !served && total > 0 {
@@ -102,7 +102,7 @@ func (p *cycle) rejectWatch(c *Client, d Shard, h protocol.Header, node uint64, 
 // isStale reports whether a machine may be older than RELAXED reads of a node may be. A leader that
 // cannot prove it steps down.
 func isStale(d Shard, now time.Duration, node *protocol.NodeConfig) bool {
-	return !d.Leading() && d.Raft().Age(now) >= time.Duration(node.GracePeriod)*time.Millisecond
+	return !d.Leading() && d.Replica().Age(now) >= time.Duration(node.GracePeriod)*time.Millisecond
 }
 
 // unwatch closes a stream; one that is closed already is closed.

@@ -223,7 +223,7 @@ func (c *Cluster) Shards() []uint64 {
 func (c *Cluster) Leader(shard uint64) int {
 	return c.first(fmt.Sprintf("shard %d", shard), func(p server.Parts) bool {
 		d := p.Hosting.Shards.Get(shard)
-		return d != nil && d.Raft().Leading()
+		return d != nil && d.Replica().Leading()
 	})
 }
 

@@ -250,7 +250,7 @@ func (b *Backups) write(x *backupSnapshot) (index, size uint64, err error) {
 		return 0, 0, err
 	}
 	for try := 1; ; try++ {
-		index, err = d.raft.Backup(out)
+		index, err = d.replica.Backup(out)
 		if err == nil || out.n > 0 || try == backupAttempts || !beat.Sleep(b.hosting.ctx, backupPause) {
 			return index, out.n, err
 		}

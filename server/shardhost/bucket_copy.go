@@ -30,7 +30,7 @@ func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, curso
 	if err != nil {
 		return nil, nil, err
 	}
-	d.raft.View(func(m *shard.Machine) {
+	d.replica.View(func(m *shard.Machine) {
 		chunk, next, err = m.Buckets().Export(run.First, run.Count, run.Epoch, cursor, exportChunk)
 	})
 	return chunk, next, err
@@ -43,7 +43,7 @@ func (l Local) CopyBuckets(ctx context.Context, source, target uint64, run shard
 		return false, err
 	}
 	until := time.Now().Add(copyTime)
-	return importBuckets(ctx, d.raft, run, func(cursor []byte) (chunk, next []byte, err error) {
+	return importBuckets(ctx, d.replica, run, func(cursor []byte) (chunk, next []byte, err error) {
 		ctx, cancel := context.WithTimeout(ctx, exportTime)
 		defer cancel()
 		if chunk, next, err = l.service.Export(ctx, source, run, cursor); err != nil {

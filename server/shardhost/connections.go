@@ -12,18 +12,18 @@ import (
 )
 
 // RenewLeases implements session.Home.
-func (s *Shard) RenewLeases(conn, ping uint64) { s.Raft().Ping(conn, ping) }
+func (s *Shard) RenewLeases(conn, ping uint64) { s.Replica().Ping(conn, ping) }
 
 // RenewLeasesAfterStep implements session.Home. It may be called inside a step.
 func (s *Shard) RenewLeasesAfterStep(conn, ping uint64) {
 	go func() {
-		s.Raft().Exclusive(func(*shard.Machine) {}) // waits for its end
-		s.Raft().Ping(conn, ping)
+		s.Replica().Exclusive(func(*shard.Machine) {}) // waits for its end
+		s.Replica().Ping(conn, ping)
 	}()
 }
 
 // ConnClosed implements session.Home.
-func (s *Shard) ConnClosed(conn uint64, heard time.Duration) { s.Raft().ConnClosed(conn, heard) }
+func (s *Shard) ConnClosed(conn uint64, heard time.Duration) { s.Replica().ConnClosed(conn, heard) }
 
 // Restored implements replica.Restorer.
 func (s *Shard) Restored(*replica.Shard) {

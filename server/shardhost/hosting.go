@@ -101,7 +101,7 @@ func (h *Hosting) LogTransfers(ctx context.Context) {
 	var sending sync.WaitGroup
 	for _, d := range h.Shards.All() {
 		if d.Leading() {
-			sending.Go(func() { _ = d.raft.LogTransfer(ctx) })
+			sending.Go(func() { _ = d.replica.LogTransfer(ctx) })
 		}
 	}
 	sending.Wait()
@@ -133,7 +133,7 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 		}
 	}
 	for _, d := range h.Shards.All() {
-		if r, ok := wanted[d.id]; !ok || r.Replica != d.Replica {
+		if r, ok := wanted[d.id]; !ok || r.Replica != d.ReplicaID {
 			h.stop(d)
 		}
 	}
@@ -243,7 +243,7 @@ func (h *Hosting) carriedOut(state *meta.State) {
 		return
 	default:
 		for _, d := range h.Shards.All() {
-			d.raft.RouteChanged()
+			d.replica.RouteChanged()
 		}
 	}
 	h.Member.SavePeers(state)
@@ -253,7 +253,7 @@ func (h *Hosting) carriedOut(state *meta.State) {
 // not show yet.
 func (h *Hosting) removed(shard, id uint64) {
 	h.toPurge[[2]uint64{shard, id}] = true
-	if d := h.Shards.Get(shard); d != nil && d.Replica == id {
+	if d := h.Shards.Get(shard); d != nil && d.ReplicaID == id {
 		h.stop(d)
 	}
 	h.pending = true // its data are removed with the next look at the map
@@ -261,8 +261,8 @@ func (h *Hosting) removed(shard, id uint64) {
 
 // stop closes a shard whose replica is in its group no more. Its data are due to be removed.
 func (h *Hosting) stop(d *Shard) {
-	h.Logger.Info("replica removed from this instance", "shard", d.id, "replica", d.Replica)
-	h.toPurge[[2]uint64{d.id, d.Replica}] = true
+	h.Logger.Info("replica removed from this instance", "shard", d.id, "replica", d.ReplicaID)
+	h.toPurge[[2]uint64{d.id, d.ReplicaID}] = true
 	if err := h.CloseShard(d); err != nil {
 		h.Logger.Debug("the engine has stopped the replica before", "shard", d.id, "error", err)
 	}

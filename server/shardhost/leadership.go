@@ -35,7 +35,7 @@ func (s *Shard) Leader() uint64 { return s.leader.Load() }
 // LedElsewhere reports whether another instance leads the shard, as far as is known here.
 func (s *Shard) LedElsewhere() bool {
 	l := s.leader.Load()
-	return l != 0 && l != s.Replica
+	return l != 0 && l != s.ReplicaID
 }
 
 // LeaderInstance is the instance whose replica leads the shard, as far as is known here, and the
@@ -70,7 +70,7 @@ func (s *Shard) LeaderChanged(rep *replica.Shard, leader uint64, leading bool) {
 	s.term.Store(rep.Term())
 	changed := s.leader.Swap(leader) != leader
 	rep.View(func(m *shard.Machine) { s.counts.lead(m, s.serving, leading, nodesWithTimes(s.serving.Series)) })
-	if leading && !was || changed && leader != 0 && leader != s.Replica {
+	if leading && !was || changed && leader != 0 && leader != s.ReplicaID {
 		signal(s.leaderChanged)
 	}
 	if was && !leading {

@@ -65,7 +65,7 @@ func (l Local) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	if err != nil {
 		return err
 	}
-	return d.raft.ProposeInternal(ctx, c)
+	return d.replica.ProposeInternal(ctx, c)
 }
 
 // Registers implements governor.Shards.
@@ -77,7 +77,7 @@ func (l Local) Registers(ctx context.Context, id, node uint64) (at governor.Regi
 	if err := l.barrier(ctx, d); err != nil {
 		return at, err
 	}
-	d.raft.View(func(m *shard.Machine) {
+	d.replica.View(func(m *shard.Machine) {
 		at = governor.Registers{Epoch: m.Epoch(), Token: m.HighestToken()}
 		at.Node, _ = m.Nodes().Contents(node)
 	})
@@ -88,7 +88,7 @@ func (l Local) Registers(ctx context.Context, id, node uint64) (at governor.Regi
 // shard is led here.
 func (l Local) barrier(ctx context.Context, d *Shard) error {
 	passed := make(chan bool, 1)
-	d.raft.Barrier(func(ok bool) { passed <- ok })
+	d.replica.Barrier(func(ok bool) { passed <- ok })
 	select {
 	case ok := <-passed:
 		if !ok {
@@ -150,7 +150,7 @@ func (l Local) Report() map[uint64]governor.ShardReport {
 		}
 		x := governor.ShardReport{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
 		if d := l.Shards.Get(r.Shard); d != nil && leader == r.Replica {
-			x.Sizes = d.sizes.count(d.raft, l.Clock.Now())
+			x.Sizes = d.sizes.count(d.replica, l.Clock.Now())
 		}
 		out[r.Shard] = x
 	}

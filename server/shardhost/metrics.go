@@ -18,9 +18,9 @@ func logSeconds(ms uint64) float64 { return float64(ms) / 1000 }
 func writeShards(p *metrics.Page, shards []*Shard) {
 	led, silent := 0, 0
 	for _, d := range shards {
-		st, hub := d.Raft().Stats(), d.hubs.Semaphores.Stats()
+		st, hub := d.Replica().Stats(), d.hubs.Semaphores.Stats()
 		var size shard.Sizes
-		d.Raft().View(func(machine *shard.Machine) { size = machine.Metrics().Sizes() })
+		d.Replica().View(func(machine *shard.Machine) { size = machine.Metrics().Sizes() })
 		if st.Leading {
 			led += size.Sessions
 			silent += size.Silent
@@ -101,7 +101,7 @@ func writeSlots(p *metrics.Page, slots *shard.SlotCounts, labels []string) {
 func writeGrants(p *metrics.Page, shards []*Shard, state *meta.State) {
 	rates := make(map[semaphoreKey]float64) // a semaphore that has moved is in two shards for a while
 	for _, d := range shards {
-		if !d.Raft().Leading() {
+		if !d.Replica().Leading() {
 			continue
 		}
 		for _, g := range d.grants.Top(d.serving.Clock.Now(), p.MaxSeries(), func(uint64) bool { return true }) {
@@ -123,11 +123,11 @@ func writeGrants(p *metrics.Page, shards []*Shard, state *meta.State) {
 func writeOwnerSessions(p *metrics.Page, shards []*Shard, state *meta.State, most int) (cut bool) {
 	budget := metrics.Budget{Left: most}
 	for _, d := range shards {
-		if !d.Raft().Leading() {
+		if !d.Replica().Leading() {
 			continue
 		}
 		var rows []shard.CounterRow
-		d.Raft().View(func(m *shard.Machine) {
+		d.Replica().View(func(m *shard.Machine) {
 			cut = m.Metrics().SessionCounters(maxNamed, func(r shard.CounterRow) bool {
 				if !budget.Take(1) {
 					return false

@@ -74,7 +74,7 @@ func (m *memberSink) countByPhase() (byPhase [len(phases)]int, members int) {
 	for more := true; more; {
 		more = false
 		left := maxProcessesPerView
-		m.host.Raft().View(func(machine *shard.Machine) {
+		m.host.Replica().View(func(machine *shard.Machine) {
 			machine.Processes().From(node, name, func(v shard.ProcessView) bool {
 				if left--; left < 0 {
 					node, name, more = v.Node(), append(name[:0], v.Name()...), true
@@ -110,7 +110,7 @@ func writeProcesses(p *metrics.Page, shards []*Shard) {
 		p.Write(metrics.ProcessLeaves, n.left.Load(), shard)
 		p.Write(metrics.ProcessReturns, n.returned.Load(), shard)
 		p.Write(metrics.ProcessUndelivered, n.undelivered.Load(), shard)
-		relayed := d.Raft().RelayStats()
+		relayed := d.Replica().RelayStats()
 		p.Write(metrics.ProcessRequests, relayed.Requests, shard)
 		p.Write(metrics.ProcessRepeated, relayed.Repeated+relayed.Redelivered, shard)
 		p.Write(metrics.ProcessOverflowed, relayed.Overflows, shard)

@@ -118,8 +118,8 @@ func (s *Serving) gatherUses(shards []*Shard, r *request.Routes, first []uint64,
 		}
 	}
 	for _, d := range shards {
-		leads := d.Raft().Leading()
-		d.Raft().View(func(machine *shard.Machine) {
+		leads := d.Replica().Leading()
+		d.Replica().View(func(machine *shard.Machine) {
 			for _, node := range machine.Nodes().IDs() {
 				u := of(node)
 				if x, ok := machine.Nodes().Usage(node); ok && leads {

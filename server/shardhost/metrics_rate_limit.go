@@ -62,7 +62,7 @@ type leafUsage struct {
 
 // usage shows at most so many leaves.
 func (s *limitSink) usage(most int) (u limitUsage) {
-	raft := s.host.Raft()
+	raft := s.host.Replica()
 	raft.View(func(m *shard.Machine) {
 		raft.RateLimits(m, func(leases *leader.RateLimits) {
 			leases.All(m, raft.LogTime(), func(node, now uint64, l *ratelimit.Leases) bool {

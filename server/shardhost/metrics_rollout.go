@@ -27,7 +27,7 @@ func writeRollouts(p *metrics.Page, shards []*Shard, state *meta.State, names bo
 	for _, d := range shards {
 		p.Write(metrics.RolloutPolls, d.requests.PollsRead.Load(), metrics.ID(d.ID()), "read")
 		p.Write(metrics.RolloutPolls, d.requests.PollsLogged.Load(), metrics.ID(d.ID()), "log")
-		if !d.Raft().Leading() || !names {
+		if !d.Replica().Leading() || !names {
 			continue
 		}
 		for _, x := range d.tracks.trackStatuses(budget.Left/seriesOfLocation + 1) { // one too many, if there are more
@@ -91,7 +91,7 @@ func (t *trackDecisions) targetCounts() (counts map[targetKey]uint64, cut bool) 
 	for k := range counts {
 		track := targetKey{node: k.node, track: k.track}
 		if _, known := gone[track]; !known {
-			t.host.Raft().View(func(m *shard.Machine) {
+			t.host.Replica().View(func(m *shard.Machine) {
 				err := m.Tracks().CheckLocation(k.node, []byte(k.track), "")
 				gone[track] = protocol.StatusOf(err) == protocol.StatusNotFound // its bucket may move
 			})
@@ -114,10 +114,10 @@ func (t *trackDecisions) trackStatuses(most int) (list []trackStatus) {
 	for len(list) < most {
 		var x trackStatus
 		found := false
-		d.Raft().View(func(m *shard.Machine) {
+		d.Replica().View(func(m *shard.Machine) {
 			m.Tracks().From(node, name, func(id uint64, track []byte) bool {
 				node, name = id, append(slices.Clone(track), 0) // what comes next
-				now := d.Raft().LogTime()
+				now := d.Replica().LogTime()
 				if m.Tracks().Describe(&protocol.TrackDescribe{Node: id, Name: track}, now, &x.status) != nil {
 					return true
 				}

@@ -161,7 +161,7 @@ func nodesWithTimes(maxSeries int) int { return max(1, maxSeries/(len(shard.Time
 // collect takes over what the shards that are led here have counted.
 func (s *Serving) collect(shards []*Shard, series int) {
 	for _, d := range shards {
-		d.Raft().View(func(m *shard.Machine) { d.counts.collect(m, s, nodesWithTimes(series)) })
+		d.Replica().View(func(m *shard.Machine) { d.counts.collect(m, s, nodesWithTimes(series)) })
 	}
 }
 
@@ -247,8 +247,8 @@ func (l *loads) shrink() {
 func gatherLoads(shards []*Shard, most int) *loads {
 	l := &loads{most: most, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
 	for _, d := range shards {
-		if d.Raft().Leading() {
-			l.readShard(d.Raft())
+		if d.Replica().Leading() {
+			l.readShard(d.Replica())
 		}
 	}
 	l.shrink()

@@ -20,7 +20,7 @@ func (m peerMessages) Send(to, from uint64, msg []byte) {
 
 // receive gives a message to the leader of a shard here. A replica that does not lead drops it.
 func (m peerMessages) receive(d *Shard, from uint64, msg []byte) {
-	if d == nil || d.raft.ReceiveMessage(from, msg) {
+	if d == nil || d.replica.ReceiveMessage(from, msg) {
 		m.h.dropped.Add(1)
 	}
 }

@@ -54,7 +54,7 @@ func (h *Hosting) restoreRun(ctx context.Context, from *backup.Source, tier uint
 func (h *Hosting) restorePart(ctx context.Context, from *backup.Source, id uint64, part shard.BucketsBody) error {
 	for {
 		if d := h.Shards.Get(id); d != nil && d.Leading() {
-			done, err := importBuckets(ctx, d.raft, part, func(cursor []byte) (chunk, next []byte, err error) {
+			done, err := importBuckets(ctx, d.replica, part, func(cursor []byte) (chunk, next []byte, err error) {
 				return from.Chunk(part, cursor)
 			}, func() bool { return ctx.Err() == nil })
 			if done || err != nil && ctx.Err() == nil && !mayPass(err) {

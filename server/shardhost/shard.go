@@ -28,10 +28,10 @@ import (
 //
 // Those of the replica end when it is stopped, the last two with close.
 type Shard struct {
-	Replica uint64 // its id
+	ReplicaID uint64 // its id
 
 	id      uint64
-	raft    *replica.Shard // set when it has been started
+	replica *replica.Shard // set when it has been started
 	serving *Serving
 	close   context.CancelFunc // ends the shard's goroutines
 	running sync.WaitGroup     // them
@@ -63,7 +63,7 @@ var (
 
 // newShard makes a shard whose replica is about to be started.
 func (s *Serving) newShard(id, rep uint64) *Shard {
-	d := &Shard{id: id, Replica: rep, serving: s}
+	d := &Shard{id: id, ReplicaID: rep, serving: s}
 	d.events = eventRouter{host: d, out: s.Requests.NewOutbox()}
 	d.leaderChanged, d.bucketsActive = make(chan struct{}, 1), make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
@@ -88,7 +88,7 @@ func (h *Hosting) openShard(cfg replica.ShardConfig) error {
 		d.closed()
 		return err
 	}
-	d.raft = raft
+	d.replica = raft
 	d.serving.flusher.Add(d.hubs.Semaphores)
 	h.Shards.add(d)
 	for _, run := range []func(context.Context){d.announceLeaders, d.requests.Run} {
@@ -135,8 +135,8 @@ func (s *Shard) closed() {
 // ID is the shard's number.
 func (s *Shard) ID() uint64 { return s.id }
 
-// Raft is the replica. Nothing may call this before it has been started.
-func (s *Shard) Raft() *replica.Shard { return s.raft }
+// Replica returns the replica that runs here. Nothing may call this before it has been started.
+func (s *Shard) Replica() *replica.Shard { return s.replica }
 
 // Hubs implements request.Shard.
 func (s *Shard) Hubs() *delivery.Hubs { return s.hubs }

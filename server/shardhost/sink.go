@@ -65,7 +65,7 @@ func (s *Shard) deliveryFailed(origins []replica.Origin) {
 }
 
 // LogTime implements delivery.Leader.
-func (s *Shard) LogTime() uint64 { return s.Raft().LogTime() }
+func (s *Shard) LogTime() uint64 { return s.Replica().LogTime() }
 
 // Send implements delivery.Sender.
 func (s *Shard) Send(id uint64, frame []byte, droppable bool) bool {

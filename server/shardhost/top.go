@@ -32,10 +32,10 @@ func (s *Serving) moment() (granted uint64, p busiest.Point) {
 	wall := uint64(max(0, s.Clock.Wall().UnixMilli()))
 	for _, d := range s.Shards.All() {
 		granted += d.grants.Granted()
-		if !d.Raft().Leading() {
+		if !d.Replica().Leading() {
 			continue
 		}
-		d.Raft().View(func(m *shard.Machine) {
+		d.Replica().View(func(m *shard.Machine) {
 			size := m.Metrics().Sizes()
 			p.Waiters += size.Waiters
 			p.Sessions += size.Sessions
@@ -60,7 +60,7 @@ type hotSemaphore struct {
 // that many names, however many semaphores there are. Of a shard that is led elsewhere there are
 // none.
 func (s *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSemaphore) {
-	if !s.Raft().Leading() {
+	if !s.Replica().Leading() {
 		return nil
 	}
 	type key struct {
@@ -79,7 +79,7 @@ func (s *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSe
 		return &list[i]
 	}
 	grants := s.grants.Top(s.serving.Clock.Now(), most, in)
-	s.Raft().View(func(m *shard.Machine) {
+	s.Replica().View(func(m *shard.Machine) {
 		for _, l := range m.Load().LongestQueues(most, in) {
 			add(l)
 		}
@@ -172,13 +172,13 @@ func (s *Serving) topSessions(
 ) (list []protocol.TopSession) {
 	var led []*Shard
 	for _, d := range s.Shards.All() {
-		if d.Raft().Leading() {
+		if d.Replica().Leading() {
 			led = append(led, d)
 		}
 	}
 	found := map[uint64]int{} // entries in the shards that list it
 	for _, d := range led {
-		d.Raft().View(func(m *shard.Machine) {
+		d.Replica().View(func(m *shard.Machine) {
 			for _, l := range m.Load().MostEntries(rows, shown) {
 				found[l.Session] += l.Held + l.Waiting
 			}
@@ -206,7 +206,7 @@ func (s *Serving) topSessions(
 func countSessions(led []*Shard, ids []uint64, shown func(uint64) bool, pathOf func(uint64) string) []protocol.TopSession {
 	list := make([]protocol.TopSession, len(ids))
 	for _, d := range led {
-		d.Raft().View(func(m *shard.Machine) {
+		d.Replica().View(func(m *shard.Machine) {
 			for i, id := range ids {
 				l, ok := m.Load().Session(id)
 				if !ok || !shown(l.Node) {
@@ -237,12 +237,12 @@ func (s *Serving) activity() *protocol.TopActivity {
 		WriteP50US: uint64(now.WriteP50.Microseconds()), WriteP99US: uint64(now.WriteP99.Microseconds()),
 	}
 	for _, d := range s.Shards.All() {
-		if !d.Raft().Leading() {
+		if !d.Replica().Leading() {
 			continue
 		}
 		a.Leads = append(a.Leads, d.ID())
 		var size shard.Sizes
-		d.Raft().View(func(m *shard.Machine) { size = m.Metrics().Sizes() })
+		d.Replica().View(func(m *shard.Machine) { size = m.Metrics().Sizes() })
 		a.Sessions += size.Sessions
 		a.Semaphores += size.Semaphores
 	}

@@ -91,7 +91,7 @@ func (c *InstanceUpdate) apply(s *State) Result {
 			c.Instance)
 	}
 	if c.IfNotNeeded {
-		if why, _ := s.NeededFor(i.ID); why != "" {
+		if why, _ := s.NeededAmongOnline(i.ID); why != "" {
 			return refuse(protocol.StatusPreconditionFailed, "instance `%s` is needed: %s", i.Name, why)
 		}
 	}
@@ -162,10 +162,10 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 	return Result{}
 }
 
-// NeededFor names a shard that would have no majority of Online voters without an instance; empty
+// NeededAmongOnline names a shard that would have no majority of Online voters without an instance; empty
 // if there is none. Groups of one or two voters do not count: they never survive the loss of a
 // voter. counts reports whether the instance votes in any other group.
-func (s *State) NeededFor(instance uint64) (why string, counts bool) {
+func (s *State) NeededAmongOnline(instance uint64) (why string, counts bool) {
 	for _, x := range slices.Concat(s.Shards(), []Shard{s.MetaShard()}) {
 		if own, ok := x.On(instance); !ok || own.Role != RoleVoter {
 			continue

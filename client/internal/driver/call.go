@@ -23,13 +23,13 @@ func (w waiter) Done() { w <- struct{}{} }
 func (d *Driver) send(ctx context.Context, r *core.Request, begin func(now time.Duration)) core.Result {
 	w := newWaiter()
 	r.Waiter = w
-	now := d.lock()
+	now := d.beginStep()
 	if d.closed {
 		d.mu.Unlock()
 		return core.Result{Err: core.ErrClosed}
 	}
 	begin(now)
-	d.unlock(now)
+	d.endStep(now)
 	return d.wait(ctx, r, w)
 }
 
@@ -55,9 +55,9 @@ func (d *Driver) wait(ctx context.Context, r *core.Request, w waiter) core.Resul
 
 func (d *Driver) giveUp(ctx context.Context, r *core.Request) {
 	err := Interrupted(ctx) // which may be a context of ours: it takes the mutex
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.GiveUp(now, r, err)
-	d.unlock(now)
+	d.endStep(now)
 }
 
 // Interrupted is the error of what ended with a context: the context's, and its cause.
@@ -112,14 +112,14 @@ func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions, l 
 		Name: append(a.Msg.Name[:0], name...), Count: o.Count, Timeout: o.Timeout, Data: o.Data, Ephemeral: o.Ephemeral,
 		Options: o.Options,
 	}
-	now := d.lock()
+	now := d.beginStep()
 	var queued bell
 	if o.OnQueued != nil {
 		queued = newBell()
 		a.OnQueued = queued
 	}
 	d.engine.Acquire(now, &s.Session, name, &a.Acquire)
-	d.unlock(now)
+	d.endStep(now)
 	r := a.wait(ctx, d, queued, o.OnQueued)
 	if info != nil {
 		*info = AcquireInfo{a.Queued(), a.Attempts(), a.Shard()}
@@ -166,9 +166,9 @@ var calls = sync.Pool{New: func() any { return new(core.Call) }}
 
 // Disarm forgets a one-shot watch that nobody waits for any more.
 func (d *Driver) Disarm(o *core.OneShot) {
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.Disarm(now, o)
-	d.unlock(now)
+	d.endStep(now)
 }
 
 // AwaitMap waits for a map.

@@ -29,10 +29,10 @@ func TestContextsReadTheClock(t *testing.T) {
 				t.Fatal(r.Err)
 			}
 			ctx := map[string]context.Context{"lease": l.Context(), "session": s.Context()}[look]
-			now := d.lock()
+			now := d.beginStep()
 			d.timer.Stop()
 			d.armed = 1 // nobody arms it
-			d.unlock(now)
+			d.endStep(now)
 			defer d.tick()
 			for boottime.Now() < now+s.Timeout { // and makes no look
 				time.Sleep(10 * time.Millisecond)

@@ -50,7 +50,7 @@ func (c *Config) setDefaults() {
 // Connect makes the first connection, on the goroutine of the caller, and waits for the map. A
 // failure that another try may not meet is tried again until ctx ends.
 func (d *Driver) Connect(ctx context.Context) error {
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.Clocks(now, wall())
 	d.engine.Open(now)
 	w := newWaiter()
@@ -62,10 +62,10 @@ func (d *Driver) Connect(ctx context.Context) error {
 
 // Begin makes the first connection in the background, and waits for nothing.
 func (d *Driver) Begin() {
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.Clocks(now, wall())
 	d.engine.Open(now)
-	d.unlock(now)
+	d.endStep(now)
 }
 
 // ConnectWith makes the first connection, on the goroutine of the caller, and starts a session behind
@@ -73,7 +73,7 @@ func (d *Driver) Begin() {
 func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
 	x, w := newStart(), newWaiter()
 	x.Waiter = w
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.Clocks(now, wall())
 	d.engine.Open(now)
 	d.engine.StartSession(now, &s.Session, x)
@@ -85,7 +85,7 @@ func (d *Driver) ConnectWith(ctx context.Context, s *Session) core.Result {
 func (d *Driver) connectFirst(ctx context.Context, now time.Duration) {
 	var first func(context.Context)
 	d.first = &first
-	d.unlock(now)
+	d.endStep(now)
 	if first != nil {
 		first(ctx)
 	}
@@ -137,12 +137,12 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
 		Discard: func(late dialled) { late.link.wire.Close() },
 	}
 	won, ok, failed := race.Run(ctx, c.Addresses)
-	now := d.lock()
+	now := d.beginStep()
 	if !ok || d.closed {
 		if !d.closed {
 			d.engine.Lost(now, c, d.worst(ctx, failed))
 		}
-		d.unlock(now)
+		d.endStep(now)
 		if ok {
 			won.link.wire.Close()
 		}
@@ -151,7 +151,7 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
 	l := won.link
 	l.conn, c.Owner = c, l
 	d.engine.Connected(now, c, won.address, &l.hello)
-	d.unlock(now)
+	d.endStep(now)
 	d.cfg.Logger.Debug("connected", "address", won.address, "instance", l.hello.Instance)
 	if err := l.wire.First(l.received); err != nil {
 		l.over(err)
@@ -312,13 +312,13 @@ func (d *Driver) WasConnected() bool { return d.knownCluster() != "" }
 func (d *Driver) Hello(ctx context.Context) (*protocol.HelloReply, error) {
 	w := newWaiter()
 	x := &core.ConnWait{Request: core.Request{Waiter: w}}
-	now := d.lock()
+	now := d.beginStep()
 	if d.closed {
 		d.mu.Unlock()
 		return nil, core.ErrClosed
 	}
 	d.engine.AwaitConn(now, x)
-	d.unlock(now)
+	d.endStep(now)
 	if r := d.wait(ctx, &x.Request, w); r.Err != nil {
 		return nil, Err(r)
 	}

@@ -49,14 +49,14 @@ func New(cfg Config) *Driver {
 	return d
 }
 
-// lock begins a step, and returns its time.
-func (d *Driver) lock() time.Duration {
+// beginStep takes the mutex, and returns the time of the step.
+func (d *Driver) beginStep() time.Duration {
 	d.mu.Lock()
 	return boottime.Now()
 }
 
-// unlock ends a step, and does what it asks for.
-func (d *Driver) unlock(now time.Duration) {
+// endStep releases the mutex, and does what the step asks for.
+func (d *Driver) endStep(now time.Duration) {
 	d.engine.Take(&d.ready)
 	r := &d.ready
 	var writes *link
@@ -151,13 +151,13 @@ func act(r *core.Ready) {
 
 // tick is called by the timer.
 func (d *Driver) tick() {
-	now := d.lock()
+	now := d.beginStep()
 	d.armed = 0
 	if !d.closed {
 		d.engine.Clocks(now, wall())
 		d.engine.Tick(now)
 	}
-	d.unlock(now)
+	d.endStep(now)
 }
 
 // wall is the time of day. A jump of it forward against the other clock is a hint that the machine
@@ -204,7 +204,7 @@ func (d *Driver) Context() context.Context { return d.ctx }
 
 // Close ends the connections. Sessions are left to their timeouts, calls end with core.ErrClosed.
 func (d *Driver) Close() {
-	now := d.lock()
+	now := d.beginStep()
 	if d.closed {
 		d.mu.Unlock()
 		return
@@ -212,7 +212,7 @@ func (d *Driver) Close() {
 	d.closed = true
 	d.timer.Stop()
 	d.engine.Close(now, core.ErrClosed)
-	d.unlock(now) // watches by function are woken for their last call
+	d.endStep(now) // watches by function are woken for their last call
 	d.mu.Lock()
 	d.waiting = true
 	d.mu.Unlock()

@@ -98,7 +98,7 @@ func isClosed(c <-chan struct{}) bool {
 // on it may take to stop; false: it does not end by itself.
 func (l *Lease) Ends() (in, toStop time.Duration, ok bool) {
 	s := l.session()
-	now := s.d.lock()
+	now := s.d.beginStep()
 	defer s.d.mu.Unlock()
 	return l.EndsAt(s.d.engine, now)
 }
@@ -106,8 +106,8 @@ func (l *Lease) Ends() (in, toStop time.Duration, ok bool) {
 // Held reports whether the lease may be relied on now, by the clocks.
 func (l *Lease) Held() bool {
 	s := l.session()
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	s.d.engine.Clocks(now, wall())
 	return l.HeldAt(s.d.engine, now)
 }
@@ -115,8 +115,8 @@ func (l *Lease) Held() bool {
 // Lost is why the lease was lost, by the clocks; nil if it is held, or was released.
 func (l *Lease) Lost() error {
 	s := l.session()
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	s.d.engine.Clocks(now, wall())
 	if over := l.OverAt(s.d.engine, now); !errors.Is(over, core.ErrReleased) {
 		return over
@@ -183,9 +183,9 @@ func (s *Session) Lease(name string) *Lease {
 func (s *Session) AwaitName(ctx context.Context, name string) core.Result {
 	w := newWaiter()
 	x := &core.NameWait{Request: core.Request{Waiter: w}}
-	now := s.d.lock()
+	now := s.d.beginStep()
 	s.d.engine.AwaitName(now, &s.Session, name, x)
-	s.d.unlock(now)
+	s.d.endStep(now)
 	return s.d.wait(ctx, &x.Request, w)
 }
 
@@ -215,7 +215,7 @@ func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred boo
 	if ctx.Err() != nil { // its error, however soon the answer would come
 		gone = Interrupted(ctx)
 	}
-	now := d.lock()
+	now := d.beginStep()
 	l.CheckAt(d.engine, now)
 	var ended func(error)
 	var cancel context.CancelCauseFunc
@@ -226,7 +226,7 @@ func (l *Lease) TransferTo(ctx context.Context, session uint64) (transferred boo
 	if gone != nil {
 		d.engine.GiveUp(now, &r.Request, gone)
 	}
-	d.unlock(now)
+	d.endStep(now)
 	if cancel != nil {
 		cancel(core.ErrReleased)
 	}
@@ -263,9 +263,9 @@ func (s *Session) ReleaseName(
 	w := newWaiter()
 	r := &core.Release{Request: core.Request{Waiter: w}}
 	r.Msg.To = to
-	now := s.d.lock()
+	now := s.d.beginStep()
 	s.d.engine.ReleaseName(now, &s.Session, name, r)
-	s.d.unlock(now)
+	s.d.endStep(now)
 	result = s.d.wait(ctx, &r.Request, w)
 	if result.Err != nil {
 		return false, false, result
@@ -288,8 +288,8 @@ func (l *Lease) Change(ctx context.Context, change Change) core.Result {
 	w := newWaiter()
 	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData, Keep: change.Keep,
 		Hold: change.Hold}
-	now := d.lock()
+	now := d.beginStep()
 	d.engine.Change(now, &l.Lease, x)
-	d.unlock(now)
+	d.endStep(now)
 	return d.wait(ctx, &x.Request, w)
 }

@@ -90,7 +90,7 @@ func (l *link) writeLoop() {
 // write writes what take gave.
 func (l *link) write(out []byte) {
 	err := l.wire.Write(out)
-	now := l.d.lock()
+	now := l.d.beginStep()
 	l.writing = false
 	if cap(out) <= maxKeptBuffer {
 		l.spare = out[:0]
@@ -102,14 +102,14 @@ func (l *link) write(out []byte) {
 	case len(l.conn.Out) > 0:
 		l.wakeWriter()
 	}
-	l.d.unlock(now)
+	l.d.endStep(now)
 }
 
 // received steps the engine with the frames of one read.
 func (l *link) received(frames []protocol.Header) {
-	now := l.d.lock()
+	now := l.d.beginStep()
 	l.d.engine.Received(now, l.conn, frames)
-	l.d.unlock(now)
+	l.d.endStep(now)
 }
 
 // read reads to the end of the connection.
@@ -120,14 +120,14 @@ func (l *link) read() {
 
 // over ends the link. It is called once.
 func (l *link) over(err error) {
-	now := l.d.lock()
+	now := l.d.beginStep()
 	l.d.engine.Lost(now, l.conn, err)
 	err = l.conn.Err
 	var goodbye *protocol.Error
 	if errors.As(err, &goodbye) && goodbye.Status == protocol.StatusUnauthenticated {
 		l.d.shown.revoked(err, l.tokenChange, now)
 	}
-	l.d.unlock(now)
+	l.d.endStep(now)
 	l.d.cfg.Logger.Debug("connection lost", "instance", l.conn.Instance(), "error", err)
 	l.wire.Close()
 	close(l.done)

@@ -116,8 +116,8 @@ func (s *Session) Err() error {
 
 // ErrNow is Err by the clocks: a session whose deadline has passed is over, however late the timer.
 func (s *Session) ErrNow() error {
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	if s.Session.Err() == nil {
 		s.d.engine.Clocks(now, wall())
 		s.d.engine.State(now, &s.Session)
@@ -127,24 +127,24 @@ func (s *Session) ErrNow() error {
 
 // State is the present state, by the clocks.
 func (s *Session) State() sessionstate.State {
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	s.d.engine.Clocks(now, wall())
 	return s.d.engine.State(now, &s.Session)
 }
 
 // Held reports whether what the session holds may be relied on now, by the clocks.
 func (s *Session) Held() bool {
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	s.d.engine.Clocks(now, wall())
 	return s.d.engine.Held(now, &s.Session)
 }
 
 // Remaining is how long the session may be relied on if it is not renewed again; 0 if it may not.
 func (s *Session) Remaining() time.Duration {
-	now := s.d.lock()
-	defer s.d.unlock(now)
+	now := s.d.beginStep()
+	defer s.d.endStep(now)
 	s.d.engine.Clocks(now, wall())
 	return s.d.engine.Remaining(now, &s.Session)
 }
@@ -169,7 +169,7 @@ func (s *Session) InForce() time.Duration {
 func (s *Session) Close(ctx context.Context, cause error) core.Result {
 	w := newWaiter()
 	x := &core.Close{Request: core.Request{Waiter: w}}
-	now := s.d.lock()
+	now := s.d.beginStep()
 	if s.d.closed {
 		err := s.Session.Err()
 		unknown := errors.Is(err, core.ErrSessionClosed) && !s.Stopped()
@@ -187,7 +187,7 @@ func (s *Session) Close(ctx context.Context, cause error) core.Result {
 		}
 	}
 	s.d.engine.CloseSession(now, &s.Session, cause, x)
-	s.d.unlock(now)
+	s.d.endStep(now)
 	r := s.d.wait(ctx, &x.Request, w)
 	for _, f := range report {
 		f()

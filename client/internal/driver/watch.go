@@ -31,30 +31,30 @@ type subscription[T any] struct {
 
 // take is the next event, if there is one, or why there will be none.
 func (x *subscription[T]) take(ev *T) (ok bool, err error) {
-	now := x.d.lock()
-	defer x.d.unlock(now) // what was taken may make room
+	now := x.d.beginStep()
+	defer x.d.endStep(now) // what was taken may make room
 	return x.next(ev)
 }
 
 // begin subscribes; false if the driver is closed.
 func (x *subscription[T]) begin() bool {
-	now := x.d.lock()
+	now := x.d.beginStep()
 	if x.d.closed {
 		x.d.mu.Unlock()
 		return false
 	}
 	x.open(x.d.engine, now)
-	x.d.unlock(now)
+	x.d.endStep(now)
 	return true
 }
 
 // end unsubscribes.
 func (x *subscription[T]) end() {
-	now := x.d.lock()
+	now := x.d.beginStep()
 	if !x.d.closed {
 		x.close(x.d.engine, now)
 	}
-	x.d.unlock(now)
+	x.d.endStep(now)
 }
 
 // interrupted is the error of a subscription whose context ended, with what keeps it from working.

@@ -86,7 +86,7 @@ const maxBatch = 16
 // take fills the batch, each watch in its turn: one that changes all the time is not the only one.
 // It reports whether there is anything; the goroutine ends otherwise.
 func (d *delivery) take() bool {
-	now := d.d.lock()
+	now := d.d.beginStep()
 	clear(d.batch)
 	d.batch, d.done = d.batch[:0], 0
 	for d.next < len(d.queue) && len(d.batch) < maxBatch {
@@ -111,7 +111,7 @@ func (d *delivery) take() bool {
 	if d.running = more; !more {
 		d.queue, d.next = d.queue[:0], 0
 	}
-	d.d.unlock(now) // what was taken may make room
+	d.d.endStep(now) // what was taken may make room
 	return more
 }
 
