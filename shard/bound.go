@@ -28,7 +28,7 @@ func (c *clock) overBound(e *entry) bool {
 func boundHolds(e *entry) bool {
 	g := e.grantOf()
 	at, _ := g.Bound()
-	return e.timer.at == at && (e.timer.pos > 0) == (at != 0) && (g == nil || g.Until == 0 || g.KnowsBounds())
+	return e.timer.at == at && (e.timer.pos > 0) == (at != 0) && (g == nil || g.Expires == 0 || g.KnowsBounds())
 }
 
 // endAtBound takes a lease away at its bound, as a force release does, and does not look at the

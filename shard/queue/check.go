@@ -84,7 +84,7 @@ func (q *holdings) checkOwner(w Place, g *Grant, last uint64) error {
 	}
 	p := g.preemption
 	if q.rule.Preempt == 0 && p != (preemption{}) || p.number > last ||
-		p.number == 0 && (p.until != 0 || p.known) || p.until != 0 && g.Until != 0 && g.Until <= p.until {
+		p.number == 0 && (p.yieldBy != 0 || p.known) || p.yieldBy != 0 && g.Expires != 0 && g.Expires <= p.yieldBy {
 		return fmt.Errorf("its preemption %+v cannot be", p)
 	}
 	return nil
@@ -96,8 +96,8 @@ func (q *Queue) checkWaiter(w Place, a *Ask) error {
 		return errors.New("it has no lane")
 	case a == nil:
 		return nil
-	case a.token != w.Place:
-		return fmt.Errorf("its place is said to be %d", a.token)
+	case a.place != w.Place:
+		return fmt.Errorf("its place is said to be %d", a.place)
 	case !q.Laned():
 		if a.lane != nil || a.Selector != "" || a.Arrival != 0 || a.Demand == plainDemand {
 			return errors.New("it is a plain one, or has what belongs to a lane")

@@ -7,7 +7,7 @@ type Ask struct {
 	Demand
 	Waiter
 	Arrival uint64 // when it began to wait; of a waiter in a lane, else 0
-	token   uint64 // its place in the queue
+	place   uint64 // in the queue
 	lane    *lane  // nil where there are no lanes
 	tag     uint64 // of a waiter that left its lane for a grant, see fair
 }
@@ -21,14 +21,14 @@ type Waiter struct {
 
 // Grant is what an owner has beyond a plain one.
 type Grant struct {
-	Demand          // without selector and hold
-	Slots  []uint32 // indexes, ascending
-	Until  uint64   // end of its longest hold; 0: none
+	Demand           // without selector and hold
+	Slots   []uint32 // indexes, ascending
+	Expires uint64   // at its longest hold; 0: never
 	preemption
 }
 
 func (g *Grant) isPlain() bool {
-	return g.Demand == plainDemand && len(g.Slots) == 0 && g.Until == 0 && g.preemption == preemption{}
+	return g.Demand == plainDemand && len(g.Slots) == 0 && g.Expires == 0 && g.preemption == preemption{}
 }
 
 // entryBytes is what an Ask or a Grant counts, without texts and 4 bytes for each slot.
@@ -69,10 +69,10 @@ func (g *Grant) Bound() (at uint64, cause protocol.HoldEnd) {
 	if g == nil {
 		return 0, 0
 	}
-	if g.until != 0 && (g.Until == 0 || g.until < g.Until) {
-		return g.until, protocol.HoldPreempted
+	if g.yieldBy != 0 && (g.Expires == 0 || g.yieldBy < g.Expires) {
+		return g.yieldBy, protocol.HoldPreempted
 	}
-	return g.Until, protocol.HoldMaxHold
+	return g.Expires, protocol.HoldMaxHold
 }
 
 // Ends reports whether the lease ends at its bound: its holder knows it.
@@ -86,7 +86,7 @@ func (g *Grant) Ends() bool {
 func (g *Grant) Left(now uint64) uint64 {
 	at, _ := g.Bound()
 	if g != nil && g.silent {
-		at = g.Until
+		at = g.Expires
 	}
 	if at == 0 {
 		return 0

@@ -66,7 +66,7 @@ func (q *Queue) Serves(u Units, r *Request) (slots []uint32, ok bool) {
 	var ahead []head
 	for _, l := range q.list {
 		a := l.first
-		if r.Waiting && a.token == r.Place {
+		if r.Waiting && a.place == r.Place {
 			walk := l.waiters.From(func(*Ask) bool { return false })
 			walk.Next()
 			if a = walk.Next(); a == nil {
@@ -74,7 +74,7 @@ func (q *Queue) Serves(u Units, r *Request) (slots []uint32, ok bool) {
 			}
 		}
 		if l.class == class && l.selector == r.Selector {
-			if a.token < r.Place {
+			if a.place < r.Place {
 				return nil, false
 			}
 			continue

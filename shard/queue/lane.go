@@ -33,17 +33,17 @@ type lanes struct {
 // maxLanes bounds the lanes of a semaphore.
 const maxLanes = 1024
 
-func byPlace(a, b *Ask) bool { return a.token < b.token }
+func byPlace(a, b *Ask) bool { return a.place < b.place }
 
 // setAsk replaces the ask of a waiter that is in no lane; nil removes it.
-func (q *lanes) setAsk(token uint64, a *Ask) {
-	q.bytes += a.bytes() - q.asks[token].bytes() // modulo 2^64
+func (q *lanes) setAsk(place uint64, a *Ask) {
+	q.bytes += a.bytes() - q.asks[place].bytes() // modulo 2^64
 	if a == nil {
-		delete(q.asks, token)
+		delete(q.asks, place)
 		return
 	}
-	a.token = token
-	q.asks[token] = a
+	a.place = place
+	q.asks[place] = a
 }
 
 // findLane finds a lane, or where it belongs.
@@ -91,7 +91,7 @@ func (q *lanes) refresh(l *lane) {
 	l.bid = q.bidOf(l.first)
 }
 
-func (q *lanes) bidOf(a *Ask) bid { return q.policy.bid(a.Level, a.Key, a.Count, a.Arrival, a.token) }
+func (q *lanes) bidOf(a *Ask) bid { return q.policy.bid(a.Level, a.Key, a.Count, a.Arrival, a.place) }
 
 // HasLaneFor reports whether a request has a lane, or may have one more. A waiter that asks again
 // may leave one; token is 0 for a new request.

@@ -10,7 +10,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 type preemption struct {
 	granted uint64 // when it was granted, or owners became preemptible
 	number  uint64 // from the bucket's counter; 0: it is not preempted
-	until   uint64 // bound; 0: none. Of a silent owner, when it is looked at again
+	yieldBy uint64 // bound; 0: none. Of a silent owner, when it is looked at again
 	known   bool   // the holder has said that it knows this bound
 	silent  bool   // it has not said so by its bound, and nothing since
 }
@@ -28,7 +28,7 @@ func (g *Grant) Preempted() uint64 {
 func (g *Grant) Silent() bool { return g != nil && g.silent }
 
 // HasKnownBound reports whether the holder relies on a bound.
-func (g *Grant) HasKnownBound() bool { return g != nil && (g.Until != 0 || g.known) }
+func (g *Grant) HasKnownBound() bool { return g != nil && (g.Expires != 0 || g.known) }
 
 // says notes which preemption a holder says that it knows: it is not silent any more, whichever it
 // is.
@@ -47,11 +47,11 @@ func (q *holdings) MayPreempt(waiters int) bool {
 // Preempt preempts an owner. With a grace it has a bound, unless its lease ends before.
 func (q *holdings) Preempt(token, number, now uint64) {
 	g, o := q.changed(token), q.rule
-	g.number, g.until, g.known = number, 0, false
+	g.number, g.yieldBy, g.known = number, 0, false
 	if o.Grace > 0 {
 		until := addSaturated(max(now, addSaturated(g.granted, o.MinHold)), o.Grace)
-		if g.Until == 0 || g.Until > until {
-			g.until = until
+		if g.Expires == 0 || g.Expires > until {
+			g.yieldBy = until
 		}
 	}
 	q.setGrant(token, g)
@@ -61,7 +61,7 @@ func (q *holdings) Preempt(token, number, now uint64) {
 func (q *holdings) Withdraw(token uint64) (number uint64) {
 	g := q.changed(token)
 	number = g.number
-	g.number, g.until, g.known = 0, 0, false
+	g.number, g.yieldBy, g.known = 0, 0, false
 	q.setGrant(token, g)
 	return number
 }
@@ -71,12 +71,12 @@ func (q *holdings) Withdraw(token uint64) (number uint64) {
 // at again a grace later.
 func (q *holdings) StaySilent(token, now uint64) {
 	g := q.changed(token)
-	g.silent, g.until = true, 0
+	g.silent, g.yieldBy = true, 0
 	if grace := q.rule.Grace; grace > 0 {
-		g.until = addSaturated(now, grace)
+		g.yieldBy = addSaturated(now, grace)
 	}
-	if g.Until != 0 && g.Until <= g.until {
-		g.until = 0
+	if g.Expires != 0 && g.Expires <= g.yieldBy {
+		g.yieldBy = 0
 	}
 	q.setGrant(token, g)
 }

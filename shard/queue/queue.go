@@ -141,7 +141,7 @@ func (q *Queue) Own(token uint64, a *Ask, slots []uint32, now uint64) {
 		hold = longest
 	}
 	if hold != 0 && d.KnowsBounds() {
-		g.Until = addSaturated(now, hold)
+		g.Expires = addSaturated(now, hold)
 	}
 	q.setGrant(token, g)
 }

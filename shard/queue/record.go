@@ -140,7 +140,7 @@ func (a *Ask) fields(f *varint.Fields) {
 
 func (g *Grant) fields(f *varint.Fields) {
 	g.Demand.fields(f)
-	f.Uint(&g.Until, &g.granted, &g.number, &g.until)
+	f.Uint(&g.Expires, &g.granted, &g.number, &g.yieldBy)
 	f.Bool(&g.known, &g.silent)
 	varint.List(f, &g.Slots, protocol.MaxSlots, func(i *uint32, f *varint.Fields) { f.Uint32(i) })
 }
@@ -164,7 +164,7 @@ func ReadPart(r *varint.Reader, waiting bool) (*Part, bool) {
 		return p, ok && (d.Hold == 0 || d.KnowsBounds())
 	}
 	g := p.grant
-	return p, ok && (g.Until == 0 || d.KnowsBounds()) && (g.number != 0 || g.until == 0 && !g.known)
+	return p, ok && (g.Expires == 0 || d.KnowsBounds()) && (g.number != 0 || g.yieldBy == 0 && !g.known)
 }
 
 func (p *Part) demand() *Demand {

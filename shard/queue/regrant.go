@@ -53,8 +53,8 @@ func (r *Regrant) Changes() bool {
 
 // Apply carries it out, and extends the hold that has a bound if the owner asked for it.
 func (r *Regrant) Apply(q *Queue, e Entries, now uint64) {
-	if r.was != nil && r.was.Until != 0 {
-		r.is.Until = extended(r.was.Until, r.ask.Hold, q.options.MaxHold, now)
+	if r.was != nil && r.was.Expires != 0 {
+		r.is.Expires = extended(r.was.Expires, r.ask.Hold, q.options.MaxHold, now)
 	}
 	q.setGrant(r.token, r.is)
 	if len(r.given) > 0 {

@@ -54,11 +54,11 @@ func (q *lanes) Walk(c Cursor, yield func(a *Ask, rank uint64) bool) (next Curso
 	ranks := q.ranks()
 	for ; at < len(q.list); at, after = at+1, 0 {
 		l := q.list[at]
-		l.waiters.Ascend(func(a *Ask) bool { return a.token <= after }, func(a *Ask) bool {
-			if more = !yield(a, ranks[a.token]); more {
+		l.waiters.Ascend(func(a *Ask) bool { return a.place <= after }, func(a *Ask) bool {
+			if more = !yield(a, ranks[a.place]); more {
 				return false
 			}
-			after = a.token
+			after = a.place
 			return true
 		})
 		if more {
@@ -81,7 +81,7 @@ func (q *lanes) ranks() map[uint64]uint64 {
 	lines := make([]line, 0, len(q.list))
 	advance := func(x *line) {
 		if x.next = x.walk.Next(); x.next != nil {
-			x.bid = p.bid(x.next.Level, x.next.Key, x.next.Count, x.next.Arrival, x.next.token)
+			x.bid = p.bid(x.next.Level, x.next.Key, x.next.Count, x.next.Arrival, x.next.place)
 		}
 	}
 	for _, l := range q.list {
@@ -104,7 +104,7 @@ func (q *lanes) ranks() map[uint64]uint64 {
 		if best == nil {
 			break
 		}
-		ranks[best.next.token] = n
+		ranks[best.next.place] = n
 		p.granted(best.next.Key, p.tag(&best.bid))
 		advance(best)
 	}

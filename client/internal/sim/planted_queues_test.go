@@ -3,8 +3,8 @@ package sim
 // restartBounds gives each hold with a bound its time again.
 const restartBounds = `for s := range m.semaphores.all(m.buckets) {
 			for e := s.owners.first; e != nil; e = next(e, byOrder) {
-				if g := e.grantOf(); g != nil && g.Until != 0 {
-					g.Until = m.bucketTime(s.bucket) + 10_000
+				if g := e.grantOf(); g != nil && g.Expires != 0 {
+					g.Expires = m.bucketTime(s.bucket) + 10_000
 					e.scheduleBound(m)
 				}
 			}
@@ -99,7 +99,7 @@ var queueFaults = []plantedFault{
 		"bound-restarts-moved", "shard/import.go",
 		[]string{
 			"s.used += e.count\n\t\trestoreEntry(m, e, r.part)\n",
-			"s.used += e.count\n\t\trestoreEntry(m, e, r.part)\n\t\tif g := e.grantOf(); g != nil && g.Until != 0 {\n\t\t\tg.Until = m.bucketTime(s.bucket) + 10_000\n\t\t\te.scheduleBound(m)\n\t\t}\n",
+			"s.used += e.count\n\t\trestoreEntry(m, e, r.part)\n\t\tif g := e.grantOf(); g != nil && g.Expires != 0 {\n\t\t\tg.Expires = m.bucketTime(s.bucket) + 10_000\n\t\t\te.scheduleBound(m)\n\t\t}\n",
 		},
 		"shard", "TestScripts", "",
 	},
