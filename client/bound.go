@@ -20,19 +20,19 @@ import (
 // client ends it by its own clock, which does not stand still, counted from the answer that set the
 // bound.
 func LongestHold(d time.Duration) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMaxHold
 		x.Options.MaxHold = uint64(max(d, 0) / time.Millisecond)
-	}
+	})
 }
 
 // ExtendHolds reports whether holders may ask for more time with Lease.Extend, as often as they like;
 // default no. It goes with LongestHold.
 func ExtendHolds(yes bool) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterExtend
 		x.Options.Extend = yes
-	}
+	})
 }
 
 // MaxHold bounds how long the lease lasts, 1 s to 30 days from the grant, and at most the semaphore's

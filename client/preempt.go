@@ -32,10 +32,10 @@ func (m PreemptMode) String() string {
 // with PreemptAny. Lease.Preempted tells them. The limit must be at most 4,096. Default:
 // PreemptOff.
 func Preempt(mode PreemptMode) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterPreempt
 		x.Options.Preempt = protocol.PreemptMode(mode)
-	}
+	})
 }
 
 // Grace is how long a preempted owner has to yield: 0, the default, for owners that are only told,
@@ -44,19 +44,19 @@ func Preempt(mode PreemptMode) SemaphoreOption {
 // told again, is the last to be chosen, and shows as silent in descriptions and metrics. It goes
 // with Preempt.
 func Grace(d time.Duration) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterGrace
 		x.Options.Grace = uint64(max(d, 0) / time.Millisecond)
-	}
+	})
 }
 
 // MinHold is how long an owner holds its units at least before its Grace begins: 0, the default, to
 // 1 day. It goes with Grace.
 func MinHold(d time.Duration) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMinHold
 		x.Options.MinHold = uint64(max(d, 0) / time.Millisecond)
-	}
+	})
 }
 
 // Preempted is closed when a waiter preempts the lease, once: finish the work and release.

@@ -28,13 +28,14 @@ const DefaultAging = time.Minute
 
 // SemaphoreOption is an option of Session.Create and Session.Alter. A semaphore that is created with
 // any of them keeps a history of 32 holds unless KeepHistory says otherwise.
-type SemaphoreOption func(*semaphoreOptions)
+type SemaphoreOption interface{ alter(*semaphoreOptions) }
+
+type semaphoreOption func(*semaphoreOptions)
+
+func (f semaphoreOption) alter(x *semaphoreOptions) { f(x) }
 
 // semaphoreOptions are what options change.
-type semaphoreOptions struct {
-	protocol.Alter
-	reasoned bool
-}
+type semaphoreOptions struct{ protocol.Alter }
 
 // FIFO serves waiters in the order in which they came, as a semaphore without options does.
 func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
@@ -55,14 +56,14 @@ func ByKey(weights map[string]uint64) SemaphoreOption {
 }
 
 func policy(p protocol.QueuePolicy, aging uint64, weights map[string]uint64) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights
 		x.Options.Policy, x.Options.Aging, x.Options.Weights = p, aging, nil
 		for key, weight := range weights {
 			x.Options.Weights = append(x.Options.Weights, protocol.Weight{Key: []byte(key), Weight: weight})
 		}
 		slices.SortFunc(x.Options.Weights, func(a, b protocol.Weight) int { return bytes.Compare(a.Key, b.Key) })
-	}
+	})
 }
 
 // Slot is a unit with a name, and labels that an acquire can ask for. Names and labels have 1 to 64
@@ -78,55 +79,49 @@ type Slot struct {
 // the units plain again. Slots can be added to a semaphore, and removed from it, only while it has
 // neither owners nor waiters.
 func WithSlots(list ...Slot) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterSlots
 		x.Options.Numbered, x.Options.Slots = false, nil
 		for _, s := range list {
 			x.Options.Slots = append(x.Options.Slots, protocol.Slot{Name: s.Name, Labels: s.Labels})
 		}
-	}
+	})
 }
 
 // NumberedSlots makes the units slots that are named 0, 1, ... Resize changes their number.
 func NumberedSlots() SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterSlots
 		x.Options.Numbered, x.Options.Slots = true, nil
-	}
+	})
 }
 
 // KeepHistory keeps the last rows holds that ended, 0 to 32; see Node.History.
 func KeepHistory(rows int) SemaphoreOption {
-	return func(x *semaphoreOptions) {
+	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterHistory
 		x.Options.History = uint64(rows)
-	}
+	})
 }
 
 // Drain stops grants of slots. An owner keeps a slot until it gives it back. Undrain makes them free
 // again. Both are for Session.Alter.
 func Drain(names ...string) SemaphoreOption {
-	return func(x *semaphoreOptions) { x.Drain = append(x.Drain, names...) }
+	return semaphoreOption(func(x *semaphoreOptions) { x.Drain = append(x.Drain, names...) })
 }
 
 // Undrain ends a Drain.
 func Undrain(names ...string) SemaphoreOption {
-	return func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) }
-}
-
-// AlterReason of Alter and Create is for the audit log. At most 1,024 bytes of UTF-8.
-func AlterReason(text string) SemaphoreOption {
-	return func(x *semaphoreOptions) { x.Reason, x.reasoned = text, true }
+	return semaphoreOption(func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) })
 }
 
 // withoutReasons are the options that say what a semaphore is to be, and the reason among the others.
 func withoutReasons(opts []SemaphoreOption) (what []SemaphoreOption, reason string) {
-	for _, f := range opts {
-		var x semaphoreOptions
-		if f(&x); x.reasoned {
-			reason = x.Reason
+	for _, o := range opts {
+		if r, ok := o.(reasonOption); ok {
+			reason = string(r)
 		} else {
-			what = append(what, f)
+			what = append(what, o)
 		}
 	}
 	return what, reason
@@ -138,8 +133,8 @@ func createOptions(opts []SemaphoreOption) *protocol.SemaphoreOptions {
 		return nil
 	}
 	var x semaphoreOptions
-	for _, f := range opts {
-		f(&x)
+	for _, o := range opts {
+		o.alter(&x)
 	}
 	if x.Fields&protocol.AlterHistory == 0 {
 		x.Options.History = protocol.MaxHistory

@@ -59,7 +59,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if err := a.Create(ctx, "gpu", 3, nil, client.WithSlots(gpu...)); err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Alter(ctx, "gpu", client.Drain("g1"), client.AlterReason("its fan is broken")); err != nil {
+		if err := a.Alter(ctx, "gpu", client.Drain("g1"), client.Reason("its fan is broken")); err != nil {
 			t.Fatal(err)
 		}
 		l := acquire(t, a, "gpu", client.Labels("mem=80"))

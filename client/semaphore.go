@@ -15,8 +15,8 @@ import (
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
 	what, reason := withoutReasons(opts)
 	var x semaphoreOptions
-	for _, f := range what {
-		f(&x)
+	for _, o := range what {
+		o.alter(&x)
 	}
 	if len(x.Drain)+len(x.Undrain) > 0 {
 		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
@@ -46,7 +46,11 @@ func (s *Session) changeSemaphore(
 
 // WriteOption is an option of Session.Update, Resize and Delete, and of ConfigValue.Set, Rollback
 // and Delete.
-type WriteOption func(*writeOptions)
+type WriteOption interface{ write(*writeOptions) }
+
+type writeOption func(*writeOptions)
+
+func (f writeOption) write(o *writeOptions) { f(o) }
 
 type writeOptions struct {
 	guarded bool
@@ -55,8 +59,8 @@ type writeOptions struct {
 }
 
 func writeOptionsOf(opts []WriteOption) (o writeOptions) {
-	for _, f := range opts {
-		f(&o)
+	for _, x := range opts {
+		x.write(&o)
 	}
 	return o
 }
@@ -75,13 +79,25 @@ func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 // version, which is that of the data. Versions begin at 1 again when a semaphore is deleted and
 // created.
 func IfVersion(version uint64) WriteOption {
-	return func(o *writeOptions) { o.guarded, o.version = true, version }
+	return writeOption(func(o *writeOptions) { o.guarded, o.version = true, version })
+}
+
+// ReasonOption goes with every function that takes a WriteOption or a SemaphoreOption.
+type ReasonOption interface {
+	WriteOption
+	SemaphoreOption
 }
 
 // Reason says why something is changed, in at most 1,024 bytes of UTF-8. It is written to the audit
-// log, which has a line of each resize, of each change of a configuration, and of other updates and
-// deletes only with a reason. A configuration's history keeps its first 256 bytes.
-func Reason(text string) WriteOption { return func(o *writeOptions) { o.reason = text } }
+// log, which has a line of each resize and alter, of each change of a configuration, and of creates,
+// updates and deletes of semaphores only with a reason. A configuration's history keeps its first
+// 256 bytes.
+func Reason(text string) ReasonOption { return reasonOption(text) }
+
+type reasonOption string
+
+func (r reasonOption) write(o *writeOptions)     { o.reason = string(r) }
+func (r reasonOption) alter(x *semaphoreOptions) { x.Reason = string(r) }
 
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
 // Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
@@ -123,8 +139,8 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 // that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
 func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
 	var x semaphoreOptions
-	for _, f := range opts {
-		f(&x)
+	for _, o := range opts {
+		o.alter(&x)
 	}
 	req := &x.Alter
 	req.Name = []byte(name)

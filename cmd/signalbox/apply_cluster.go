@@ -602,7 +602,7 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 		if want.options.Plain() {
 			opts = nil
 		}
-		return s.Create(ctx, c.Name, want.limit, c.Want.Data, append(opts, client.AlterReason(l.reason))...)
+		return s.Create(ctx, c.Name, want.limit, c.Want.Data, append(opts, reason)...)
 	}
 	have := c.Have.Config.(*semaphoreObject)
 	steps := []func() error{
@@ -610,7 +610,7 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 			if slices.IndexFunc(c.Fields, func(f desired.Field) bool { return f.Name != "limit" && f.Name != "data" }) < 0 {
 				return nil
 			}
-			return s.Alter(ctx, c.Name, append(opts, client.AlterReason(l.reason))...)
+			return s.Alter(ctx, c.Name, append(opts, reason)...)
 		},
 		func() error {
 			if want.limit == have.limit || len(want.options.Slots) > 0 { // the limit is that of the slots

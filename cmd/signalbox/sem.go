@@ -39,7 +39,7 @@ func semCreate(a *app) *cobra.Command {
 			return err
 		}
 		return inv.withSession(func(s *client.Session) error {
-			err := s.Create(inv.ctx, args[0], *limit, data, append(opts, client.AlterReason(*reason))...)
+			err := s.Create(inv.ctx, args[0], *limit, data, append(opts, client.Reason(*reason))...)
 			return inv.report(err, row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"created", "", true}},
 				"created %s with limit %s", args[0], cell(amount(*limit)))
 		})

@@ -230,7 +230,7 @@ Numbered slots are resized with signalbox sem resize. Needs the right admin on t
 			return usagef("no option is given; the form is: %s", usageLine(cmd))
 		}
 		return inv.withSession(func(s *client.Session) error {
-			if err := s.Alter(inv.ctx, args[0], append(opts, client.AlterReason(*reason))...); err != nil {
+			if err := s.Alter(inv.ctx, args[0], append(opts, client.Reason(*reason))...); err != nil {
 				return err
 			}
 			w, text := impossible(inv, args[0])
@@ -313,7 +313,7 @@ func slotsMarked(a *app, c *cobra.Command, option func(...string) client.Semapho
 	c.Long = c.Short + ". Needs the right admin on the node's path."
 	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.AlterReason(*reason))
+		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.Reason(*reason))
 		return inv.report(slotError(inv, err, args[0], args[1:], nil), row{{"name", "", args[0]}, {done, "", args[1:]}},
 			"%s %s of %s", done, strings.Join(args[1:], ", "), args[0])
 	})

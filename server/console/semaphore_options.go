@@ -290,7 +290,7 @@ func markSlot(done string, option func(...string) client.SemaphoreOption) doFunc
 			return "", errors.New("the form names no slot")
 		}
 		return done, v.withSession(ctx, t.path, func(s *client.Session) error {
-			return s.Alter(ctx, nameOf(t.q), option(slot), client.AlterReason(reason))
+			return s.Alter(ctx, nameOf(t.q), option(slot), client.Reason(reason))
 		})
 	}
 }

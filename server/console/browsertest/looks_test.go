@@ -176,7 +176,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.OnSlots("a0"))
 	must(err)
 	must(short.Release(ctx))
-	must(owner.Alter(ctx, "gpus", client.Drain("a3"), client.AlterReason("its fan is broken")))
+	must(owner.Alter(ctx, "gpus", client.Drain("a3"), client.Reason("its fan is broken")))
 	gpuJob := func(who string, opts ...client.AcquireOption) uint64 {
 		l, err := session(t, c, who).Acquire(ctx, "gpus", opts...)
 		must(err)
@@ -187,7 +187,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	must(err)
 	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
 	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
-	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.AlterReason("a new driver")))
+	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.Reason("a new driver")))
 	gpuJob("notebook@gpu-3", client.OnSlots("a1"), client.MaxHold(20*time.Minute))
 	wait("gpus", "serving@gpu-4", client.Count(2), client.Labels("h100"), client.Priority(9))
 	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
