@@ -15,7 +15,7 @@ import (
 )
 
 // TestPriorityElection: the preferred candidate leads as soon as the leader has yielded, which leads
-// again after it, and hands over to one that nobody prefers.
+// again after it, and transfers to one that nobody prefers.
 func TestPriorityElection(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -64,7 +64,7 @@ func TestPriorityElection(t *testing.T) {
 		t.Errorf("tokens %d, %d, %d do not rise", first.Token, second.Token, third.Token)
 	}
 
-	// It hands over to a candidate of the lowest priority, past another one.
+	// It transfers to a candidate of the lowest priority, past another one.
 	lowest, middle := session(t, c), session(t, c)
 	queued := make(chan bool, 1)
 	campaign := func(s *client.Session, priority int) outcome[client.Term] {
@@ -80,7 +80,7 @@ func TestPriorityElection(t *testing.T) {
 	fourth := heir.must(t)
 	leads(fourth)
 	if _, err := running.get(); !errors.Is(err, context.Canceled) {
-		t.Errorf("Run of a leader that handed over ends with %v", err)
+		t.Errorf("Run of a leader that transferred ends with %v", err)
 	}
 	release(t, fourth.Lease)
 	release(t, next.must(t).Lease)

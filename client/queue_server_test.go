@@ -92,7 +92,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		release(t, two)
 	})
 
-	t.Run("hand-over", func(t *testing.T) {
+	t.Run("transfer", func(t *testing.T) {
 		for _, opts := range [][]client.AcquireOption{nil, {client.Ephemeral(), client.Count(client.Max)}} {
 			name := "baton" // passed by: b
 			if opts != nil {
@@ -102,10 +102,10 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			}
 			held := acquire(t, a, name, opts...)
 			if err := held.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrPreconditionFailed) || !held.Held() {
-				t.Fatalf("handed over to a session that does not wait: %v, held %v", err, held.Held())
+				t.Fatalf("transferred to a session that does not wait: %v, held %v", err, held.Held())
 			}
 			if err := held.TransferTo(ctx, a.ID()); !errors.Is(err, client.ErrBadRequest) || !held.Held() {
-				t.Fatalf("handed over to itself: %v, held %v", err, held.Held())
+				t.Fatalf("transferred to itself: %v, held %v", err, held.Held())
 			}
 			first, _ := queue(t, b, name, opts...)
 			second, place := queue(t, d, name, opts...)
@@ -113,14 +113,14 @@ func TestQueuesAgainstAServer(t *testing.T) {
 				t.Fatal(err)
 			}
 			if held.Held() || held.Lost() != nil || !errors.Is(context.Cause(held.Context()), client.ErrReleased) {
-				t.Errorf("handed over: held %v, lost %v", held.Held(), held.Lost())
+				t.Errorf("transferred: held %v, lost %v", held.Held(), held.Lost())
 			}
 			got := second.must(t)
 			if got.Token() <= place || got.Token() <= held.Token() {
 				t.Errorf("token %d after %d, place %d", got.Token(), held.Token(), place)
 			}
 			if err := d.TransferTo(ctx, name, b.ID()); err != nil || got.Held() {
-				t.Fatalf("handed over by name: %v, held %v", err, got.Held())
+				t.Fatalf("transferred by name: %v, held %v", err, got.Held())
 			}
 			release(t, first.must(t))
 		}
@@ -130,17 +130,17 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		}
 	})
 
-	t.Run("hand-over of slots that are not free", func(t *testing.T) {
+	t.Run("transfer of slots that are not free", func(t *testing.T) {
 		if err := a.Create(ctx, "seats", 2, nil, client.NumberedSlots()); err != nil {
 			t.Fatal(err)
 		}
 		left, right := acquire(t, a, "seats", client.OnSlots("0")), acquire(t, b, "seats", client.OnSlots("1"))
 		wants, _ := queue(t, d, "seats", client.OnSlots("1"))
 		if err := left.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrNotTransferred) || left.Held() {
-			t.Errorf("handed over a slot that is not wanted: %v, held %v", err, left.Held())
+			t.Errorf("transferred a slot that is not wanted: %v, held %v", err, left.Held())
 		}
 		if err := left.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrReleased) {
-			t.Errorf("handed over again: %v", err)
+			t.Errorf("transferred again: %v", err)
 		}
 		release(t, right)
 		release(t, wants.must(t))

@@ -12,7 +12,7 @@ import (
 // ErrNotTransferred: the units were released, and the session that they were meant for did not get
 // them: it stopped waiting, or needs slots that are not free.
 var ErrNotTransferred = errors.New(
-	"released, but not handed over: the session stopped waiting, or waits for slots that are not free")
+	"released, but not transferred: the session stopped waiting, or waits for slots that are not free")
 
 // TransferTo hands the units over to a session that waits for the semaphore, past all ahead of it.
 // It gets what it waits for, and the rest is free. The lease's context ends before the request is
@@ -62,10 +62,10 @@ func transferOutcome(ctx context.Context, s *Session, transferred bool, r core.R
 	return err
 }
 
-// mayTransfer reads whether the units can be handed over, while they are still held.
+// mayTransfer reads whether the units can be transferred, while they are still held.
 func (s *Session) mayTransfer(ctx context.Context, name string, to uint64) error {
 	if to == s.ID() {
-		return protocol.Errorf(protocol.StatusBadRequest, "session %d cannot hand over to itself; name another one", to)
+		return protocol.Errorf(protocol.StatusBadRequest, "session %d cannot be given its own lease; name another one", to)
 	}
 	sem, err := s.Node().Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
 	if err != nil {

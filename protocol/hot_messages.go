@@ -229,7 +229,7 @@ func (m *Release) Validate() error {
 	f.name(&m.Name)
 	f.head(&m.Head)
 	if m.To != 0 && m.To == m.Session {
-		f.refuse("release hands over to the session %d itself; name another one", m.To)
+		f.refuse("release transfers to the session %d itself; name another one", m.To)
 	}
 	if m.Bound != 0 && m.Bound != HoldMaxHold && m.Bound != HoldPreempted {
 		f.refuse("bound %d of a release is unknown; leave it out, or name %d or %d", m.Bound, HoldMaxHold,

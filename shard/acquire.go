@@ -165,7 +165,7 @@ func (q *request) acquireOwned(m *Machine, x *protocol.Acquire) {
 	}
 	if lowered {
 		s.promote(m)
-		m.batch.checkHandOn(s)
+		m.batch.checkHandOff(s)
 	} else {
 		s.queue().preempt(m, nil) // it may be silent no more, or of another level
 	}

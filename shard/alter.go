@@ -87,7 +87,7 @@ func (q *queued) alter(m *Machine, x *protocol.Alter, a *queue.Alteration) {
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeOptions})
 	s.updateStuck()
 	s.promote(m)
-	m.batch.checkHandOn(s)
+	m.batch.checkHandOff(s)
 }
 
 // resizeRefusal is why a semaphore with a queue cannot have another limit.

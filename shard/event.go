@@ -81,7 +81,7 @@ const (
 // A reply has at most one number, Result, which a repeated request gets again:
 //
 //	update                     version of the data
-//	release                    1 if it handed over, else 0
+//	release                    1 if it transferred, else 0
 //	force release              leases that were released
 //	process join               version of the topology
 //	process leave              newest epoch that completed with the member
@@ -157,7 +157,7 @@ type Events struct {
 	SlowWaits     []SlowWait
 	MoreSlowWaits int
 
-	HandedOn HandedOn
+	HandedOff HandedOff
 }
 
 // Reset forgets the events and the references they hold.
@@ -172,5 +172,5 @@ func (e *Events) Reset() {
 	e.TrackChanges = e.TrackChanges[:0]
 	clear(e.SlowWaits)
 	e.SlowWaits, e.MoreSlowWaits = e.SlowWaits[:0], 0
-	e.HandedOn = HandedOn{}
+	e.HandedOff = HandedOff{}
 }

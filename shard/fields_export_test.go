@@ -92,7 +92,7 @@ var staysInShard = []string{
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "transferring", "deadlines", "semaphores", "selfCheck",
 	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
-	"hot", "formerOwners", "handovers", "lost", "preemptions", // for metrics and the log
+	"hot", "formerOwners", "leaseTransfers", "lost", "preemptions", // for metrics and the log
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

@@ -87,7 +87,7 @@ var derived = map[string]string{
 	"node.levelWaits":             "for metrics",
 	"sessionRecord.endReason":     "for metrics",
 	"Machine.hot":                 "for metrics",
-	"Machine.handovers":           "for metrics",
+	"Machine.leaseTransfers":      "for metrics",
 	"Machine.lost":                "for metrics",
 	"Machine.preemptions":         "for metrics",
 	"Machine.formerOwners":        "for the log",

@@ -36,11 +36,11 @@ type Machine struct {
 	interner container.Interner
 	spares   spares
 
-	hot          hotSample                  // for metrics, as node.times
-	handovers    uint64                     // for metrics
-	preemptions  [preemptionOutcomes]uint64 // by PreemptionOutcome; for metrics
-	lost         [lossCauses]uint64         // leases, by LossCause; for metrics, and not of nodes, which may be dropped
-	formerOwners formerOwnerTable           // in nodes with slow-wait
+	hot            hotSample                  // for metrics, as node.times
+	leaseTransfers uint64                     // for metrics
+	preemptions    [preemptionOutcomes]uint64 // by PreemptionOutcome; for metrics
+	lost           [lossCauses]uint64         // leases, by LossCause; for metrics, and not of nodes, which may be dropped
+	formerOwners   formerOwnerTable           // in nodes with slow-wait
 }
 
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it

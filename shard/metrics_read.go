@@ -113,9 +113,9 @@ func (r Metrics) Sizes() (z Sizes) {
 	return z
 }
 
-// Handovers are the leases that their owners have handed over to a waiter that they named. They count
+// LeaseTransfers are the leases that their owners have transferred to a waiter that they named. They count
 // as LeasesLost do.
-func (r Metrics) Handovers() uint64 { return r.m.handovers }
+func (r Metrics) LeaseTransfers() uint64 { return r.m.leaseTransfers }
 
 // Preemptions are what became of preemptions, by PreemptionOutcome. They count as LeasesLost do.
 func (r Metrics) Preemptions() [preemptionOutcomes]uint64 { return r.m.preemptions }

@@ -304,11 +304,11 @@ func (m *model) release(o op, x *protocol.Release) {
 	}
 	if to, slots := m.heir(sem, r, x.To); to != nil {
 		m.answer(s, o, x.Seq, Event{Flag: true, Result: 1})
-		m.handOver(sem, r, to, slots)
+		m.transfer(sem, r, to, slots)
 		return
 	}
 	if x.To != 0 {
-		m.countRule("hand-over to nobody")
+		m.countRule("transfer to nobody")
 	}
 	m.answer(s, o, x.Seq, Event{Flag: true})
 	m.remove(sem, r, true)

@@ -41,7 +41,7 @@ func TestQueuesMatchModel(t *testing.T) {
 	for _, rule := range []string{
 		"alter to options that do not fit", "bound extended", "bound for a client that knows of none", "drain of an unknown slot", "fair: a key is granted and waits on",
 		"first of a lane is overdue", "granted at once past waiters", "granted past an older waiter",
-		"hand-over", "hand-over of slots", "hand-over past somebody", "hand-over to nobody",
+		"transfer", "transfer of slots", "transfer past somebody", "transfer to nobody",
 		"extension that is no later than the bound", "extension where there is none",
 		"granted without a bound, for it knows of none", "hold above the longest", "hold ends at its bound, and others wait",
 		"hold ends at its first moment", "hold in the history", "late token without lanes", "numbered slots resized", "owner asks with other slots",

@@ -49,7 +49,7 @@ func (s *semaphore) grantNext(m *Machine) {
 		}
 		e.grant(m)
 		emitGranted(m, e)
-		m.noteHandOn(e)
+		m.noteHandOff(e)
 	}
 }
 
@@ -191,7 +191,7 @@ func (e *entry) remove(m *Machine, notify bool, cause protocol.HoldEnd) {
 			}
 		}
 	}
-	m.batch.checkHandOn(s)
+	m.batch.checkHandOff(s)
 	if s.waiters.n == 0 {
 		m.formerOwners.forget(s)
 	}

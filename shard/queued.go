@@ -288,7 +288,7 @@ func (q *queued) serveNext(m *Machine) bool {
 	}
 	q.grant(m, e, slots)
 	emitGranted(m, e)
-	m.noteHandOn(e)
+	m.noteHandOff(e)
 	return true
 }
 

@@ -167,8 +167,8 @@ func (s *semaphore) fits(count uint64) bool {
 	return s.used <= s.limit && count <= s.limit-s.used
 }
 
-// isHandedOn reports whether s has one owner, and a caller that asks for it now has to wait.
-func (s *semaphore) isHandedOn() bool {
+// isHandedOff reports whether s has one owner, and a caller that asks for it now has to wait.
+func (s *semaphore) isHandedOff() bool {
 	return s.owners.n == 1 && (s.waiters.n > 0 || !s.fits(1))
 }
 
@@ -341,7 +341,7 @@ func applyResize(m *Machine, c *rawCommand) {
 	s.revision = m.applied
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeLimit, Limit: s.limit})
 	s.promote(m)
-	m.batch.checkHandOn(s)
+	m.batch.checkHandOff(s)
 }
 
 // applyDelete removes a persistent semaphore. With force it aborts the waiters' acquires, then

@@ -148,7 +148,7 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 	return &codeError{code: exitLost, quiet: true}
 }
 
-// transferWithFile hands over what the session of a file holds.
+// transferWithFile transfers what the session of a file holds.
 func (inv *invocation) transferWithFile(path, name string, to uint64) error {
 	s, _, err := inv.openSavedSession(path, false)
 	if err != nil {

@@ -82,7 +82,7 @@ func TestWaitMetrics(t *testing.T) {
 		Options: &protocol.SemaphoreOptions{Policy: protocol.PolicyPriority, Numbered: true}}, nil)
 	c.must(protocol.KindAcquire, c.bucket(node, "pool"), &protocol.Acquire{Head: c.head(a.Session), Name: []byte("pool"), Count: 1}, nil)
 	const slots = `signalbox_semaphore_slots{node="/default",semaphore="pool",state=`
-	has(slots+`"free"} 1`, slots+`"held"} 1`, slots+`"drained"} 0`, `signalbox_handovers_total 0`,
+	has(slots+`"free"} 1`, slots+`"held"} 1`, slots+`"drained"} 0`, `signalbox_lease_transfers_total 0`,
 		`signalbox_priority_wait_seconds_count{node="/default",level="5"} 1`)
 	release(a.Session, "pool")
 	has(slots+`"free"} 2`, slots+`"held"} 0`)

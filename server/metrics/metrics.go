@@ -45,8 +45,8 @@ type Metrics struct {
 
 	// LeasesLost is by LossCauses. The package serving adds to it at each scrape, and writes it.
 	LeasesLost [len(LossCauses)]Counter
-	// Handovers too.
-	Handovers Counter
+	// LeaseTransfers too.
+	LeaseTransfers Counter
 	// Preemptions too.
 	Preemptions [len(PreemptionOutcomes)]Counter
 

@@ -101,8 +101,8 @@ var (
 	LeasesLost = coordination.counter("signalbox_leases_lost_total",
 		"Leases that ended without a release by their owner, by the cause. The shard's leader counts.",
 		"cause").most(mostReasons)
-	Handovers = coordination.counter("signalbox_handovers_total",
-		"Leases that their owners handed over to a waiter of their choice. The shard's leader counts.")
+	LeaseTransfers = coordination.counter("signalbox_lease_transfers_total",
+		"Leases that their owners transferred to a waiter of their choice. The shard's leader counts.")
 	Preemptions = coordination.counter("signalbox_preemptions_total",
 		"Leases that a waiter preempted, by the outcome: the owner released them or its session ended, "+
 			"the lease ended at its bound, or it was preempted no more. The shard's leader counts.",

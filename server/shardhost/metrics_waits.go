@@ -35,8 +35,8 @@ type machineCounts struct {
 	refused map[uint64][quotaWatchers]uint64
 	lost    [len(metrics.LossCauses)]uint64
 
-	handovers uint64
-	wants     [len(metrics.PreemptionOutcomes)]uint64
+	transfers   uint64
+	preemptions [len(metrics.PreemptionOutcomes)]uint64
 }
 
 // collect adds what happened since the last collection, if this instance leads. The caller holds
@@ -72,16 +72,16 @@ func (l *leaderCounts) collect(m *shard.Machine, s *Serving, most int) {
 	for i, n := range now.lost {
 		s.Metrics.LeasesLost[i].Add(int(n - l.former.lost[i]))
 	}
-	s.Metrics.Handovers.Add(int(now.handovers - l.former.handovers))
-	for i, n := range now.wants {
-		s.Metrics.Preemptions[i].Add(int(n - l.former.wants[i]))
+	s.Metrics.LeaseTransfers.Add(int(now.transfers - l.former.transfers))
+	for i, n := range now.preemptions {
+		s.Metrics.Preemptions[i].Add(int(n - l.former.preemptions[i]))
 	}
 	l.former = now
 }
 
 // countRest reads all but the times.
 func (c *machineCounts) countRest(m *shard.Machine) {
-	c.handovers, c.wants = m.Metrics().Handovers(), m.Metrics().Preemptions()
+	c.transfers, c.preemptions = m.Metrics().LeaseTransfers(), m.Metrics().Preemptions()
 	c.levels = make(map[uint64]*shard.LevelWaits)
 	m.Metrics().LevelWaits(func(node uint64, t *shard.LevelWaits) bool {
 		was := *t
@@ -170,7 +170,7 @@ func (s *Serving) writeTimes(p *metrics.Page, state *meta.State, paths bool) {
 	for i, cause := range metrics.LossCauses {
 		p.Write(metrics.LeasesLost, s.Metrics.LeasesLost[i].Get(), cause)
 	}
-	p.Write(metrics.Handovers, s.Metrics.Handovers.Get())
+	p.Write(metrics.LeaseTransfers, s.Metrics.LeaseTransfers.Get())
 	for i, outcome := range metrics.PreemptionOutcomes {
 		p.Write(metrics.Preemptions, s.Metrics.Preemptions[i].Get(), outcome)
 	}

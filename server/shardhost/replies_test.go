@@ -44,7 +44,7 @@ func TestReplies(t *testing.T) {
 	}
 	e.Result = 1
 	if got, want := r.body(protocol.KindRelease, e), (&protocol.ReleaseReply{Released: true, Transferred: true}); !reflect.DeepEqual(got, want) {
-		t.Errorf("a hand-over: %+v, want %+v", got, want)
+		t.Errorf("a transfer: %+v, want %+v", got, want)
 	}
 	e.Result = 7
 	e.AlreadyMember = false

@@ -62,7 +62,7 @@ func (s *Shard) step(index uint64, entry []byte) error {
 	var b *proposal.Batch
 	if err == nil {
 		var more bool
-		if b, more = s.proposals.Applied(h.Epoch, h.Seq, ev.HandedOn); more {
+		if b, more = s.proposals.Applied(h.Epoch, h.Seq, ev.HandedOff); more {
 			s.proposer.proposeNow(s.appliedAt)
 		}
 	}

@@ -53,7 +53,7 @@ const (
 	QueueOptions                  // a semaphore has options
 	Demand                        // an acquire has a level and a key
 	Alter                         // the options of a semaphore change
-	HandOver                      // a release names a session
+	LeaseTransfer                 // a release names a session
 	Yield                         // a preempted owner gives its units back
 	Extend                        // an owner asks for more time
 	LosePreempted                 // an owner does not get the event that it is preempted, or not any more
@@ -73,7 +73,7 @@ var faultNames = [faultsCount]string{
 	"abort-move", "repeat-move-step", "change-grace", "unreachable", "client-pause", "client-dies",
 	"client-stops", "conn-lost", "conn-hangs", "wall-jumps", "acquire", "exclusive", "wait",
 	"release", "cancel-wait", "cancel-start", "reduce", "watch", "unwatch", "cut-stream", "restart-stream",
-	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "hand-over", "yield", "extend",
+	"map-late", "restore", "restore-twice", "remove-shard", "options", "demand", "alter", "transfer", "yield", "extend",
 	"lose-preempted", "late-preempted", "beside-preempted", "plain-client", "short-pause", "clock-jumps",
 	"lose-packets", "late-caller",
 }

@@ -109,9 +109,9 @@ var queueFaults = []plantedFault{
 		"shard", "TestScripts", "",
 	},
 	{
-		"handed-to-dead", "shard/hand_over.go",
+		"handed-to-dead", "shard/lease_transfer.go",
 		[]string{"!to.waiting || m.waiterEnded(to) ||", "!to.waiting ||"},
-		"shard", "TestHandOverToWaiterOfNoTime", "",
+		"shard", "TestTransferToWaiterOfNoTime", "",
 	},
 	{
 		"bound-from-receipt", "client/internal/core/bound.go",

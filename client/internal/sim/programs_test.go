@@ -104,7 +104,7 @@ func (h *holder) stepSlot(i int) {
 		x.seen, t.inherited = true, false
 	case w.fault(Release, actor, w.releaseChance) || x.preempted() && w.fault(Yield, actor, 0.1):
 		r, other := h.c.takeRelease()
-		if !h.c.plain && w.fault(HandOver, actor, 0.3) {
+		if !h.c.plain && w.fault(LeaseTransfer, actor, 0.3) {
 			r.Msg.To = w.heir(h, t, actor)
 		}
 		t.other, t.acquire = other, nil

@@ -74,7 +74,7 @@ func (w *simulation) drawDemand(t *slot, actor uint32) *protocol.AcquireOptions 
 	return o
 }
 
-// heir is a session that a lease is handed over to: mostly one whose program asks for the semaphore,
+// heir is a session that a lease is transferred to: mostly one whose program asks for the semaphore,
 // else any, alive or not.
 func (w *simulation) heir(h *holder, t *slot, actor uint32) uint64 {
 	var list []uint64
@@ -84,13 +84,13 @@ func (w *simulation) heir(h *holder, t *slot, actor uint32) uint64 {
 			list = append(list, other.s.ID)
 		}
 	}
-	if len(list) == 0 || w.chance(HandOver, actor, 0.2) {
+	if len(list) == 0 || w.chance(LeaseTransfer, actor, 0.2) {
 		list = slices.DeleteFunc(sorted(w.sessions), func(id uint64) bool { return id == h.s.ID })
 	}
 	if len(list) == 0 {
 		return 0
 	}
-	return list[w.pick(HandOver, actor, uint64(len(list)))]
+	return list[w.pick(LeaseTransfer, actor, uint64(len(list)))]
 }
 
 // preempted reports whether the program knows that a waiter preempts it.

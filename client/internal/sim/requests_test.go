@@ -148,7 +148,7 @@ func (r *replica) answer(o *origin, x *shard.Event) {
 	case protocol.KindRelease:
 		transferred := x.Result == 1
 		if transferred {
-			r.w.counts["handed over"]++
+			r.w.counts["transferred"]++
 		}
 		m = &protocol.ReleaseReply{Released: x.Flag, Transferred: transferred}
 	}

@@ -20,7 +20,7 @@ var (
 // anything.
 var rareEvents = []string{
 	"deposed", "cut", "pong", "proposed 129", "proposed 130", "proposed 131", "refused batch", "barrier failed",
-	"moved", "detached by the server", "granted later", "granted", "handed over", "preempted", "slots", "ended at its bound", "ended at the client's bound",
+	"moved", "detached by the server", "granted later", "granted", "transferred", "preempted", "slots", "ended at its bound", "ended at the client's bound",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
 	"not bound", "restored", "restore refused", "taken over", "shard removed", "steady", "synced", "interrupted", "watched change", "stream cut by the server",
 }

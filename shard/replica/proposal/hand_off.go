@@ -16,7 +16,7 @@ const maxHold = 5 * time.Millisecond
 // makes the wait longer by a hundredth at most.
 const minHeldTimeout = 1000
 
-// handOff is what the batch that was applied last has handed on. Who is granted a contended
+// handOff is what the batch that was applied last has handed off. Who is granted a contended
 // semaphore often releases it at once, and its former owner asks for it again at once. That acquire
 // only joins the queue: proposed alone it would make the release, a moment later, wait for a sync.
 // So it is held until something else is to be proposed, or another batch was applied, or maxHold is
@@ -24,18 +24,18 @@ const minHeldTimeout = 1000
 // the log behind it or together with it. It holds nothing back in larger groups, where batches
 // overlap.
 //
-// The state machine says what was handed on, and which commands only queue up behind it: the queue
+// The state machine says what was handed off, and which commands only queue up behind it: the queue
 // knows no requests. handOff is guarded by the queue's mu.
 type handOff struct {
-	on    shard.HandedOn
+	on    shard.HandedOff
 	timer *time.Timer // nil: never used
 	runs  bool        // the timer
 	since uint64      // number of the last batch when it was started
 }
 
-// noteHandOff notes what was handed on last. What is held goes on waiting only for the same
+// noteHandOff notes what was handed off last. What is held goes on waiting only for the same
 // semaphore. The caller holds mu.
-func (q *Queue) noteHandOff(on shard.HandedOn) {
+func (q *Queue) noteHandOff(on shard.HandedOff) {
 	if !q.limits.Single {
 		return
 	}
@@ -88,7 +88,7 @@ func (q *Queue) holdEnded() {
 	h := &q.handOff
 	h.runs = false
 	if q.holds() && q.seq == h.since {
-		h.on = shard.HandedOn{} // the owner takes its time
+		h.on = shard.HandedOff{} // the owner takes its time
 		q.Wake()
 	}
 	q.hold()

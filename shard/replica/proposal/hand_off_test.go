@@ -44,7 +44,7 @@ func releaseOf(session uint64, name string) shard.Command {
 func TestQueuingAcquiresAreHeld(t *testing.T) { synctest.Test(t, queuingAcquiresAreHeld) }
 
 func queuingAcquiresAreHeld(t *testing.T) {
-	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
+	lock := shard.HandedOff{Node: testNode, Name: []byte("lock"), Owner: 2}
 	other := shard.Command{Kind: shard.CmdCreate, Node: testNode}
 	elsewhere := acquireOf(1, "lock", protocol.Forever)
 	elsewhere.Node++
@@ -55,7 +55,7 @@ func queuingAcquiresAreHeld(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name   string
-		on     shard.HandedOn
+		on     shard.HandedOff
 		submit []shard.Command
 		held   bool
 	}{
@@ -70,7 +70,7 @@ func queuingAcquiresAreHeld(t *testing.T) {
 		{"on another node", lock, list(elsewhere), false},
 		{"of another kind", lock, list(other), false},
 		{"behind one of another kind", lock, list(other, acquireOf(1, "lock", protocol.Forever)), false},
-		{"nothing was handed on", shard.HandedOn{}, list(acquireOf(1, "lock", protocol.Forever)), false},
+		{"nothing was handed off", shard.HandedOff{}, list(acquireOf(1, "lock", protocol.Forever)), false},
 		{"many", lock, many, false},
 	} {
 		q := leadingQueue()
@@ -105,14 +105,14 @@ func TestHeldAcquiresWaitForTheSameLock(t *testing.T) {
 }
 
 func heldAcquiresWaitForTheSameLock(t *testing.T) {
-	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
+	lock := shard.HandedOff{Node: testNode, Name: []byte("lock"), Owner: 2}
 	again, another := lock, lock
 	again.Owner, another.Name = 3, []byte("locks")
 	for _, c := range []struct {
 		name string
-		on   shard.HandedOn
+		on   shard.HandedOff
 		held bool
-	}{{"the same", again, true}, {"another one", another, false}, {"none", shard.HandedOn{}, false}} {
+	}{{"the same", again, true}, {"another one", another, false}, {"none", shard.HandedOff{}, false}} {
 		q := leadingQueue()
 		q.Submit(releaseOf(9, "lock"), Origin{Conn: 1})
 		b := q.Next(0)
@@ -136,7 +136,7 @@ func heldAcquiresWaitForTheSameLock(t *testing.T) {
 func TestHeldBehindFailedBatch(t *testing.T) { synctest.Test(t, heldBehindFailedBatch) }
 
 func heldBehindFailedBatch(t *testing.T) {
-	lock := shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2}
+	lock := shard.HandedOff{Node: testNode, Name: []byte("lock"), Owner: 2}
 	q := leadingQueue()
 	defer q.Close()
 	q.limits.BatchCommands = 2
@@ -169,7 +169,7 @@ func TestHoldIsOver(t *testing.T) {
 		defer q.Close()
 		q.Submit(releaseOf(9, "lock"), Origin{Conn: 1})
 		b := q.Next(0)
-		q.Applied(b.Epoch, b.Seq, shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: 2})
+		q.Applied(b.Epoch, b.Seq, shard.HandedOff{Node: testNode, Name: []byte("lock"), Owner: 2})
 		<-q.Wakeup // of the election
 		if _, wake := q.Submit(acquireOf(9, "lock", protocol.Forever), Origin{Conn: 1}); wake || q.Next(0) != nil {
 			t.Error("it is not held")
@@ -190,7 +190,7 @@ func TestHoldBehindAnotherHold(t *testing.T) {
 		handOff := func(from, to uint64) {
 			q.Submit(releaseOf(from, "lock"), Origin{Conn: 1})
 			b := q.Next(0)
-			q.Applied(b.Epoch, b.Seq, shard.HandedOn{Node: testNode, Name: []byte("lock"), Owner: to})
+			q.Applied(b.Epoch, b.Seq, shard.HandedOff{Node: testNode, Name: []byte("lock"), Owner: to})
 			q.Submit(acquireOf(from, "lock", protocol.Forever), Origin{Conn: 1})
 			if q.Next(0) != nil {
 				t.Fatal("it is not held")

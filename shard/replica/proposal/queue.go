@@ -241,7 +241,7 @@ func (q *Queue) Remove(epoch, seq uint64) (b *Batch, more bool) {
 }
 
 // Applied is Remove for a batch that was applied and has handed this on.
-func (q *Queue) Applied(epoch, seq uint64, on shard.HandedOn) (b *Batch, more bool) {
+func (q *Queue) Applied(epoch, seq uint64, on shard.HandedOff) (b *Batch, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if b, more = q.remove(epoch, seq); b != nil {
@@ -354,6 +354,6 @@ func (q *Queue) takeWaiting() (list []*Batch) {
 	}
 	q.waitingBytes = 0
 	q.tick = false
-	q.noteHandOff(shard.HandedOn{})
+	q.noteHandOff(shard.HandedOff{})
 	return list
 }

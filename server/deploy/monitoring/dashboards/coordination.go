@@ -73,9 +73,9 @@ func coordination() dashboard {
 					"Leases that ended without a release by their owner. "+
 						"Of a session whose home is another shard it is only known that it ended.",
 					query{perSecond(m.LeasesLost, "cause"), "{{cause}}"}),
-				graph("Hand-overs", unitPerSec,
+				graph("Lease transfers", unitPerSec,
 					"Leases that their owners gave to a waiter of their choice.",
-					query{perSecond(m.Handovers), "handed over"}),
+					query{perSecond(m.LeaseTransfers), "transferred"}),
 			}},
 			{"Limits", []panel{
 				graph("Quotas used", unitRatio,

@@ -6,9 +6,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHandOverToWaiterOfNoTime: where one Apply may not fire all deadlines, a waiter whose time is
-// over gets nothing by a hand-over either.
-func TestHandOverToWaiterOfNoTime(t *testing.T) {
+// TestTransferToWaiterOfNoTime: where one Apply may not fire all deadlines, a waiter whose time is
+// over gets nothing by a transfer either.
+func TestTransferToWaiterOfNoTime(t *testing.T) {
 	x := newScriptRunner(t)
 	batch := func(lines ...string) {
 		var commands []byte

@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// heir is the waiter that the owner r hands over to, and its slots.
+// heir is the waiter that the owner r transfers to, and its slots.
 func (m *model) heir(s *modelSemaphore, r *modelEntry, session uint64) (*modelEntry, []*modelSlot) {
 	at := slices.IndexFunc(s.entries, func(w *modelEntry) bool { return w.session.id == session && !w.owner })
 	if !r.owner || at < 0 {
@@ -35,18 +35,18 @@ func (m *model) heir(s *modelSemaphore, r *modelEntry, session uint64) (*modelEn
 	return to, slots
 }
 
-func (m *model) handOver(s *modelSemaphore, r, to *modelEntry, slots []*modelSlot) {
+func (m *model) transfer(s *modelSemaphore, r, to *modelEntry, slots []*modelSlot) {
 	first := s.head() == to
 	m.remove(s, r, true)
 	if s.queue != nil && len(s.queue.ended) > 0 && s.queue.o.History > 0 {
 		s.queue.ended[len(s.queue.ended)-1].Cause = protocol.HoldTransferred
 	}
-	m.countRule("hand-over")
+	m.countRule("transfer")
 	if len(slots) > 0 {
-		m.countRule("hand-over of slots")
+		m.countRule("transfer of slots")
 	}
 	if !s.laned() && !first {
-		m.countRule("hand-over past somebody")
+		m.countRule("transfer past somebody")
 		if s.queue == nil {
 			s.queue = &modelQueue{virtual: new(big.Int), starts: map[string]*big.Int{}}
 		}

@@ -6,21 +6,21 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestHandedOn: the leader is told of a lock that went to a waiter, as long as the next one that
+// TestHandedOff: the leader is told of a lock that went to a waiter, as long as the next one that
 // asks has to wait.
-func TestHandedOn(t *testing.T) {
+func TestHandedOff(t *testing.T) {
 	x := newBenchMachine(4)
 	name := []byte("lock")
-	step := func(commands func()) HandedOn {
+	step := func(commands func()) HandedOff {
 		x.begin()
 		commands()
 		x.commit()
-		return x.out.HandedOn
+		return x.out.HandedOff
 	}
-	check := func(what string, on HandedOn, owner int) {
+	check := func(what string, on HandedOff, owner int) {
 		t.Helper()
 		if owner < 0 && on.Name != nil || owner >= 0 && (on.Node != 1 || string(on.Name) != "lock" || on.Owner != x.sessions[owner]) {
-			t.Errorf("%s: handed on %+v", what, on)
+			t.Errorf("%s: handed off %+v", what, on)
 		}
 	}
 	check("acquires", step(func() {

@@ -40,7 +40,7 @@ func (q *request) transfer(m *Machine, to *entry, slots []uint32) {
 		s.queue().grant(m, to, slots)
 	}
 	emitGranted(m, to)
-	m.noteHandOn(to)
-	m.handovers++
+	m.noteHandOff(to)
+	m.leaseTransfers++
 	s.promote(m)
 }
