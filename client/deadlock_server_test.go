@@ -86,7 +86,7 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	a, b := session(t, c), session(t, c)
-	must(t, a.Create(ctx, "gpu", 2, nil, client.WithSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})))
+	must(t, a.Create(ctx, "gpu", 2, nil, client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})))
 	held := acquire(t, a, "gpu", client.Labels("big"))
 	waits, _ := queue(t, b, "gpu", client.Labels("big"))
 	st, err := b.Node().ExplainWait(ctx, "gpu", b.ID())

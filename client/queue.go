@@ -73,12 +73,12 @@ type Slot struct {
 	Labels []string // at most 8
 }
 
-// WithSlots gives the units names: at most 1,024, as many as the limit. A grant takes the first free
-// ones of the list that the acquire admits, so scarce kinds go to the end. In an Alter the list is
-// the new one: a slot that is left out goes when it is given back. Without slots the option makes
-// the units plain again. Slots can be added to a semaphore, and removed from it, only while it has
-// neither owners nor waiters.
-func WithSlots(list ...Slot) SemaphoreOption {
+// NamedSlots gives the units names: at most 1,024, as many as the limit. A grant takes the first
+// free ones of the list that the acquire admits, so scarce kinds go to the end. In an Alter the
+// list is the new one: a slot that is left out goes when it is given back. Without slots the option
+// makes the units plain again. Slots can be added to a semaphore, and removed from it, only while
+// it has neither owners nor waiters.
+func NamedSlots(list ...Slot) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterSlots
 		x.Options.Numbered, x.Options.Slots = false, nil

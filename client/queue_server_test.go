@@ -56,7 +56,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 
 	t.Run("slots", func(t *testing.T) {
 		gpu := []client.Slot{{Name: "g0"}, {Name: "g1", Labels: []string{"mem=80"}}, {Name: "g2", Labels: []string{"mem=80"}}}
-		if err := a.Create(ctx, "gpu", 3, nil, client.WithSlots(gpu...)); err != nil {
+		if err := a.Create(ctx, "gpu", 3, nil, client.NamedSlots(gpu...)); err != nil {
 			t.Fatal(err)
 		}
 		if err := a.Alter(ctx, "gpu", client.Drain("g1"), client.Reason("its fan is broken")); err != nil {

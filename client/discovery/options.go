@@ -54,49 +54,49 @@ func CheckOptions(m Member, opts ...Option) error {
 	return err
 }
 
-// WithCheck has a member that is ready only while f succeeds. The check runs before the
+// ReadyCheck has a member that is ready only while f succeeds. The check runs before the
 // registration, so that nobody is sent to a program that cannot serve, and then in intervals. Two
 // failures in a row make the member failing, with the error as Why; it stays registered. One
 // success makes it ready again. If it fails again within 5 minutes, twice as many successes in a
 // row are needed the next time, up to 16. What checks find is written at most once in 5 s.
-func WithCheck(f Check) Option { return func(o *options) { o.check = f } }
+func ReadyCheck(f Check) Option { return func(o *options) { o.check = f } }
 
-// WithCheckInterval is the time between two checks: 1 s to 5 min, 5 s by default, with a jitter of
+// CheckInterval is the time between two checks: 1 s to 5 min, 5 s by default, with a jitter of
 // 10 % to both sides.
-func WithCheckInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
+func CheckInterval(d time.Duration) Option { return func(o *options) { o.interval = d } }
 
-// WithCheckTimeout bounds one check: at most the interval, 1 s by default.
-func WithCheckTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+// CheckTimeout bounds one check: at most the interval, 1 s by default.
+func CheckTimeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// WithGrace is how long Serve lets a member drain when ctx ends: 0 to 10 min, 5 s by default. It
+// DrainGrace is how long Serve lets a member drain when ctx ends: 0 to 10 min, 5 s by default. It
 // should be longer than callers need to notice, and than their longest call.
-func WithGrace(d time.Duration) Option { return func(o *options) { o.grace = d } }
+func DrainGrace(d time.Duration) Option { return func(o *options) { o.grace = d } }
 
-// WithSession gives the options of the sessions that hold Serve's membership. Their description is
-// the program's name, host and process id unless an option says otherwise.
-func WithSession(opts ...client.SessionOption) Option {
+// SessionOptions gives the options of the sessions that hold Serve's membership. Their description
+// is the program's name, host and process id unless an option says otherwise.
+func SessionOptions(opts ...client.SessionOption) Option {
 	return func(o *options) { o.session = append(o.session, opts...) }
 }
 
-// WithFirst has f called with the session that is to register first. The options that it returns,
-// such as client.Wait, are for that registration alone: later ones of Serve wait for as long as it
-// takes.
-func WithFirst(f func(s *client.Session) []client.AcquireOption) Option {
+// FirstRegistration has f called with the session that is to register first. The options that it
+// returns, such as client.Wait, are for that registration alone: later ones of Serve wait for as
+// long as it takes.
+func FirstRegistration(f func(s *client.Session) []client.AcquireOption) Option {
 	return func(o *options) { o.first = f }
 }
 
-// WithNotify has Serve call f whenever the member is registered, and, with a nil registration and
-// the reason, when it is not registered any more and when registering again was refused. Nothing
-// registers while f runs.
-func WithNotify(f func(r *Registration, err error)) Option {
+// OnRegistration has Serve call f whenever the member is registered, and, with a nil registration
+// and the reason, when it is not registered any more and when registering again was refused.
+// Nothing registers while f runs.
+func OnRegistration(f func(r *Registration, err error)) Option {
 	return func(o *options) { o.notify = f }
 }
 
-// WithStateNotify has f called whenever the state of a member with an Endpoint changes: its check
+// OnState has f called whenever the state of a member with an Endpoint changes: its check
 // begins to fail, or succeeds again; or it drains, or need not any more. why is the last check's
 // error, or the reason of the drain. A member begins as Ready. f is called by one goroutine at a
 // time, up to 5 s before others see the state. The client's Logger gets the same, as a warning if
 // the check fails.
-func WithStateNotify(f func(state State, why string)) Option {
+func OnState(f func(state State, why string)) Option {
 	return func(o *options) { o.onState = f }
 }

@@ -61,7 +61,7 @@ type Registration struct {
 	lease   *client.Lease
 	service string
 	present *present
-	onState func(State, string) // of WithStateNotify; nil: none
+	onState func(State, string) // of OnState; nil: none
 	log     *slog.Logger
 	changed chan struct{} // capacity 1: the state may have to be written
 	writing chan struct{} // capacity 1: held by who writes

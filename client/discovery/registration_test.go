@@ -50,8 +50,8 @@ func TestCheckedMember(t *testing.T) {
 	var well atomic.Bool
 	states := make(chan string, 2)
 	r, err := discovery.Register(t.Context(), s, "api", discovery.Endpoint{Addr: "10.0.0.1:80"},
-		discovery.WithStateNotify(func(state discovery.State, why string) { states <- string(state) + " " + why }),
-		discovery.WithCheckInterval(time.Second), discovery.WithCheck(func(context.Context) error {
+		discovery.OnState(func(state discovery.State, why string) { states <- string(state) + " " + why }),
+		discovery.CheckInterval(time.Second), discovery.ReadyCheck(func(context.Context) error {
 			if well.Load() {
 				return nil
 			}
@@ -95,7 +95,7 @@ func TestWrongOptions(t *testing.T) {
 	c := dial(t, srv)
 	s, err := c.Session(t.Context(), "/default")
 	must(t, err)
-	check := discovery.WithCheck(func(context.Context) error { return nil })
+	check := discovery.ReadyCheck(func(context.Context) error { return nil })
 	e := discovery.Endpoint{Addr: "a:1"}
 	for _, x := range []struct {
 		want string
@@ -106,11 +106,11 @@ func TestWrongOptions(t *testing.T) {
 		{"addr is missing", discovery.Endpoint{}, nil},
 		{"where a server listens", discovery.Endpoint{Addr: "0.0.0.0:80"}, nil},
 		{"its host is no IPv4 address", discovery.Endpoint{Addr: "999.1.1.1:80"}, nil},
-		{"interval is 999ms", e, []discovery.Option{check, discovery.WithCheckInterval(999 * time.Millisecond)}},
-		{"interval is 6m0s", e, []discovery.Option{check, discovery.WithCheckInterval(6 * time.Minute)}},
-		{"timeout is 0s", e, []discovery.Option{check, discovery.WithCheckTimeout(0)}},
-		{"timeout is 6s", e, []discovery.Option{check, discovery.WithCheckTimeout(6 * time.Second)}},
-		{"grace of a drain is 11m0s", e, []discovery.Option{discovery.WithGrace(11 * time.Minute)}},
+		{"interval is 999ms", e, []discovery.Option{check, discovery.CheckInterval(999 * time.Millisecond)}},
+		{"interval is 6m0s", e, []discovery.Option{check, discovery.CheckInterval(6 * time.Minute)}},
+		{"timeout is 0s", e, []discovery.Option{check, discovery.CheckTimeout(0)}},
+		{"timeout is 6s", e, []discovery.Option{check, discovery.CheckTimeout(6 * time.Second)}},
+		{"grace of a drain is 11m0s", e, []discovery.Option{discovery.DrainGrace(11 * time.Minute)}},
 	} {
 		if _, err := discovery.Register(t.Context(), s, "api", x.m, x.opts...); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), x.want) {
 			t.Errorf("%s: %v", x.want, err)
@@ -136,8 +136,8 @@ func TestServeDrains(t *testing.T) {
 	over, registered := make(chan error, 1), make(chan *discovery.Registration, 1)
 	go func() {
 		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80", Weight: 7},
-			discovery.WithGrace(3*time.Second), // time for the watch on a slow machine
-			discovery.WithNotify(func(r *discovery.Registration, _ error) { registered <- r }))
+			discovery.DrainGrace(3*time.Second), // time for the watch on a slow machine
+			discovery.OnRegistration(func(r *discovery.Registration, _ error) { registered <- r }))
 	}()
 	r := <-registered
 	seen(t, n, `"state":"draining","weight":7,"why":"the program stops"`, stop)

@@ -12,15 +12,15 @@ import (
 )
 
 // Serve registers a member in a service and keeps it registered until ctx ends. Then the member
-// drains, for the grace of WithGrace; it leaves; and Serve returns ctx's error. So a program that
+// drains, for the grace of DrainGrace; it leaves; and Serve returns ctx's error. So a program that
 // ends ctx at SIGTERM, and goes on answering until Serve has returned, fails no call of those that
 // watch. It waits up to 2 s for the answer, so that nobody is sent to a program that has ended.
 //
 // A member excludes nobody, so the program can go on working whatever becomes of its registration.
 // If the session is lost, or an operator takes the membership away, Serve registers again with
 // another session, for as long as it takes; meanwhile watchers may see the member leave. Each loss
-// is logged as a warning by the client's Logger, and reported to WithNotify. What must run once at
-// a time needs a lock or an election instead.
+// is logged as a warning by the client's Logger, and reported to OnRegistration. What must run once
+// at a time needs a lock or an election instead.
 //
 // While the cluster is away, Serve waits for it: with a client of client.New, a program starts all
 // the same. Until the member is registered for the first time, a refusal ends Serve that another try

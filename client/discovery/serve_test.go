@@ -63,7 +63,7 @@ func serve(t *testing.T, srv *servertest.Server, node string, data string, opts 
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		m.over <- discovery.Serve(ctx, c, node, "api", discovery.Data(data), append(opts, discovery.WithNotify(
+		m.over <- discovery.Serve(ctx, c, node, "api", discovery.Data(data), append(opts, discovery.OnRegistration(
 			func(r *discovery.Registration, err error) {
 				if r != nil {
 					m.registered <- r
@@ -180,7 +180,7 @@ func TestServe(t *testing.T) {
 // TestOutage: the cluster is away for longer than the session timeout.
 func TestOutage(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
-	m := serve(t, srv, "/default", "10.0.0.1:80", discovery.WithSession(client.Timeout(time.Second), client.Description("one")))
+	m := serve(t, srv, "/default", "10.0.0.1:80", discovery.SessionOptions(client.Timeout(time.Second), client.Description("one")))
 	<-m.registered
 	srv.Unreachable()
 	if err := <-m.lost; !errors.Is(err, client.ErrNotRenewed) {
@@ -201,7 +201,7 @@ func TestMemberIsDescribed(t *testing.T) {
 	n := openNode(t, srv, "/default")
 	for want, m := range map[string]*member{
 		fmt.Sprintf("%s@%s pid %d", filepath.Base(os.Args[0]), hostname(t), os.Getpid()): serve(t, srv, "/default", "a:1"),
-		"one": serve(t, srv, "/default", "b:1", discovery.WithSession(client.Description("one"))),
+		"one": serve(t, srv, "/default", "b:1", discovery.SessionOptions(client.Description("one"))),
 	} {
 		r := <-m.registered
 		sem, err := n.Describe(t.Context(), "api", client.IncludeOwners())
@@ -240,7 +240,7 @@ func TestRefused(t *testing.T) {
 	_, err = s.Service("api").Register(t.Context(), nil)
 	must(t, err)
 	queued := make(chan struct{})
-	waits := discovery.WithFirst(func(s *client.Session) []client.AcquireOption {
+	waits := discovery.FirstRegistration(func(s *client.Session) []client.AcquireOption {
 		return []client.AcquireOption{client.Wait(time.Millisecond), client.OnQueued(func(uint64) { close(queued) })}
 	})
 	if err := <-serve(t, srv, "/default", "a", waits).over; !errors.Is(err, client.ErrNotAcquired) {
@@ -297,8 +297,8 @@ func TestStartsWhileAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	registered, over := make(chan *discovery.Registration, 1), make(chan error, 1)
 	go func() {
-		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80"}, discovery.WithGrace(0),
-			discovery.WithNotify(func(r *discovery.Registration, err error) {
+		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80"}, discovery.DrainGrace(0),
+			discovery.OnRegistration(func(r *discovery.Registration, err error) {
 				if err != nil {
 					t.Error(err)
 				}

@@ -14,7 +14,7 @@ import (
 // serveUntil is what the README shows of a member, word for word.
 func serveUntil(ctx context.Context, c *client.Client, addr string) error {
 	return discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: addr, Zone: "zone-a"},
-		discovery.WithCheck(discovery.CheckTCP(addr))) // drains when ctx ends, as at SIGTERM
+		discovery.ReadyCheck(discovery.CheckTCP(addr))) // drains when ctx ends, as at SIGTERM
 }
 
 // callers is what the SDK's README shows of callers, word for word.

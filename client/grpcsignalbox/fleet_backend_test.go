@@ -68,7 +68,7 @@ func runBackend(text string) error {
 	}
 	defer c.Close()
 	err = discovery.Serve(ctx, c, node, services[kind], discovery.Endpoint{Addr: addr, Zone: zone},
-		discovery.WithCheck(discovery.CheckTCP(addr)), discovery.WithCheckInterval(time.Second), discovery.WithGrace(fleetGrace))
+		discovery.ReadyCheck(discovery.CheckTCP(addr)), discovery.CheckInterval(time.Second), discovery.DrainGrace(fleetGrace))
 	if !errors.Is(err, context.Canceled) {
 		return err
 	}

@@ -663,7 +663,7 @@ func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
 	for _, x := range w.Slots {
 		slots = append(slots, client.Slot{Name: x.Name, Labels: x.Labels})
 	}
-	return append(opts, client.WithSlots(slots...)), nil
+	return append(opts, client.NamedSlots(slots...)), nil
 }
 
 func (l *liveCluster) changeConfig(ctx context.Context, s *client.Session, c *desired.Change) (err error) {

@@ -430,7 +430,7 @@ func makeRandomCluster(t *testing.T, c *client.Client, r *rand.Rand) {
 				case 0:
 					opts = append(opts, client.NumberedSlots())
 				case 1:
-					opts, limit = append(opts, client.WithSlots(client.Slot{Name: "a:" + strconv.Itoa(i), Labels: []string{"x", "y=1"}},
+					opts, limit = append(opts, client.NamedSlots(client.Slot{Name: "a:" + strconv.Itoa(i), Labels: []string{"x", "y=1"}},
 						client.Slot{Name: "0"}, client.Slot{Name: "true", Labels: []string{"a:b"}})), 3
 				}
 			}

@@ -85,7 +85,7 @@ func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, l
 		opts, limit = append(opts, client.NumberedSlots()), uint64(*q.number)
 	case given("slot"):
 		list := parseSlots(*q.slots)
-		opts, limit = append(opts, client.WithSlots(list...)), uint64(len(list))
+		opts, limit = append(opts, client.NamedSlots(list...)), uint64(len(list))
 	}
 	opts = append(append(opts, q.bounds.options(c)...), q.preempt.options(c)...)
 	if given("history") {

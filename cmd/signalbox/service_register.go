@@ -58,7 +58,7 @@ lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
 		if d, ok := m.(discovery.Data); ok && len(d) == 0 {
 			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
 		}
-		opts = append(opts, discovery.WithStateNotify(func(state discovery.State, why string) {
+		opts = append(opts, discovery.OnState(func(state discovery.State, why string) {
 			inv.note("signalbox: the member of %q is %s%s\n", h.name, state, map[bool]string{true: ": " + sanitize(why)}[why != ""])
 		}))
 		if !*stop {
@@ -69,7 +69,7 @@ lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
 		}
 		return inv.hold(h, "registered", func(s *client.Session, acquire ...client.AcquireOption) (*client.Lease, error) {
 			r, err := discovery.Register(inv.longCtx, s, h.name, m, append(opts,
-				discovery.WithFirst(func(*client.Session) []client.AcquireOption { return acquire }))...)
+				discovery.FirstRegistration(func(*client.Session) []client.AcquireOption { return acquire }))...)
 			if err != nil {
 				return nil, registerError(h.name, err)
 			}
@@ -151,9 +151,9 @@ func (f *memberFlags) member(cmd *cobra.Command, data []byte) (discovery.Member,
 			return nil, nil, usagef("--%s is empty", name)
 		}
 	}
-	opts := []discovery.Option{discovery.WithGrace(f.drain)}
+	opts := []discovery.Option{discovery.DrainGrace(f.drain)}
 	if check != nil {
-		opts = append(opts, discovery.WithCheck(check), discovery.WithCheckInterval(f.interval), discovery.WithCheckTimeout(f.timeout))
+		opts = append(opts, discovery.ReadyCheck(check), discovery.CheckInterval(f.interval), discovery.CheckTimeout(f.timeout))
 	} else if cmd.Flag("check-interval").Changed || cmd.Flag("check-timeout").Changed {
 		return nil, nil, usagef("there is no check; give one of --check-http, --check-tcp and --check-command")
 	}
@@ -209,8 +209,8 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 	defer leave()
 	k := &registering{inv: inv, name: h.name, first: make(chan *discovery.Registration, 1)}
 	waiting, wait := func() {}, &onceWait{length: h.wait}
-	opts = append(opts, discovery.WithSession(inv.sessionOptions()...),
-		discovery.WithFirst(func(s *client.Session) (opts []client.AcquireOption) {
+	opts = append(opts, discovery.SessionOptions(inv.sessionOptions()...),
+		discovery.FirstRegistration(func(s *client.Session) (opts []client.AcquireOption) {
 			answered()
 			waiting()
 			left := h
@@ -218,7 +218,7 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 			opts, waiting = inv.waitOptions(s, left)
 			return opts
 		}),
-		discovery.WithNotify(k.changed))
+		discovery.OnRegistration(k.changed))
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -332,7 +332,7 @@ func (k *registering) goOn(why error) bool {
 	return true
 }
 
-// changed is discovery.WithNotify's.
+// changed is discovery.OnRegistration's.
 func (k *registering) changed(r *discovery.Registration, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

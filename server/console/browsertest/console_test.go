@@ -409,7 +409,7 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	if _, err := holder.Election("head").Campaign(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.WithSlots(
+	if err := holder.Create(t.Context(), "gpus", 3, nil, client.ByPriority(0), client.NamedSlots(
 		client.Slot{Name: "a", Labels: []string{"big"}}, client.Slot{Name: "b"}, client.Slot{Name: "c"})); err != nil {
 		t.Fatal(err)
 	}

@@ -168,7 +168,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	}
 
 	must(owner.Create(ctx, "gpus", 8, nil, client.ByPriority(time.Minute), client.LongestHold(12*time.Hour), client.ExtendHolds(true),
-		client.Preempt(client.PreemptLower), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.WithSlots(
+		client.Preempt(client.PreemptLower), client.Grace(15*time.Minute), client.MinHold(time.Hour), client.NamedSlots(
 			client.Slot{Name: "a0", Labels: []string{"a100"}}, client.Slot{Name: "a1", Labels: []string{"a100"}},
 			client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
 			client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
