@@ -74,7 +74,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if w, never := st.NeverGranted(); !never || w.Token != place || w.Count != 3 {
+			if w, never := st.NeverGranted(); !never || w.Place != place || w.Count != 3 {
 				t.Fatalf("beyond the limit: %+v, %v", w, never)
 			}
 		}

@@ -217,7 +217,7 @@ func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 		x.Owners = append(x.Owners, waitgraph.Owner{Session: o.Session, Token: o.Token, Count: o.Count, Slots: o.Slots})
 	}
 	for _, w := range sem.Waiters {
-		x.Waiters = append(x.Waiters, waitgraph.Waiter{Session: w.Session, Place: w.Token, Count: w.Count, Level: w.Priority,
+		x.Waiters = append(x.Waiters, waitgraph.Waiter{Session: w.Session, Place: w.Place, Count: w.Count, Level: w.Priority,
 			Key: w.Key, Labels: w.Labels, Names: w.Slots, Rank: w.Rank})
 	}
 	return x, nil
@@ -265,7 +265,7 @@ func (r *waitReads) steps(g *waitgraph.Graph, session uint64, set []uint64) (ste
 		for _, w := range sem.Waiters {
 			switch w.Session {
 			case session:
-				s.Description, s.Count, s.Place, s.Since = w.Description, w.Count, w.Token, w.Since
+				s.Description, s.Count, s.Place, s.Since = w.Description, w.Count, w.Place, w.Since
 				if w.Timeout != Forever {
 					s.Ends = w.Since.Add(w.Timeout)
 				}

@@ -55,7 +55,7 @@ type Owner struct {
 
 // Waiter waits for units of a semaphore.
 type Waiter struct {
-	Token       uint64
+	Place       uint64 // in the queue, see OnQueued: those that came earlier have lower ones
 	Session     uint64
 	Count       uint64
 	Data        []byte
@@ -167,9 +167,9 @@ func After(name string) ReadOption {
 	return func(o *readOptions) { o.given, o.after = o.given|readAfter, name }
 }
 
-// AfterToken begins a description, or the members of a service, behind the entry with this fencing
-// token: an owner if owners are included, else a waiter. Such a description has no data of the
-// semaphore.
+// AfterToken begins a description, or the members of a service, behind an entry: the owner with this
+// fencing token if owners are included, else the waiter with this place. Such a description has no
+// data of the semaphore.
 func AfterToken(token uint64) ReadOption {
 	return func(o *readOptions) { o.given, o.afterToken = o.given|readAfterToken, token }
 }
@@ -276,7 +276,7 @@ func (s *Semaphore) addPage(r *protocol.DescribeReply) {
 			timeout = millis.Duration(w.Timeout)
 		}
 		x := Waiter{
-			Token: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data),
+			Place: w.OrderID, Session: w.Session, Count: w.Count, Data: bytes.Clone(w.Data),
 			Description: w.Description, Since: millis.Time(w.Since), Timeout: timeout, Priority: DefaultPriority,
 		}
 		if o := w.Options; o != nil {
@@ -410,7 +410,7 @@ func rankedAhead(waiters []Waiter, own Waiter) (ahead []Waiter) {
 	}
 	slices.SortFunc(ahead, func(a, b Waiter) int { return cmp.Compare(a.Rank, b.Rank) })
 	for _, w := range waiters {
-		if w.Rank == 0 && w.Token < own.Token && w.Priority == own.Priority && w.Key == own.Key &&
+		if w.Rank == 0 && w.Place < own.Place && w.Priority == own.Priority && w.Key == own.Key &&
 			slices.Equal(w.Labels, own.Labels) && slices.Equal(w.Slots, own.Slots) {
 			ahead = append(ahead, w)
 		}

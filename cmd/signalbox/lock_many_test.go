@@ -116,9 +116,9 @@ func TestLockOfManyWaitsInTurn(t *testing.T) {
 	p := start(t, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "SIGNALBOX_SESSION_TIMEOUT=10m"},
 		"signalbox", "lock", "a", "b", "--", "sh", "-c", `echo "$SIGNALBOX_LEASES"`)
 	await.True(t, "the command to wait for b", func() bool { return describe("b").NumWaiters == 3 })
-	place := describe("b").Waiters[2].Token
+	place := describe("b").Waiters[2].Place
 	srv.Advance(time.Minute)
-	if a, b := describe("a"), describe("b"); a.NumOwners != 1 || b.NumWaiters != 3 || b.Waiters[2].Token != place {
+	if a, b := describe("a"), describe("b"); a.NumOwners != 1 || b.NumWaiters != 3 || b.Waiters[2].Place != place {
 		t.Errorf("after a minute a has %d owners; b has the waiters %+v", a.NumOwners, b.Waiters)
 	}
 	for range ahead {

@@ -419,9 +419,6 @@ func waiterRows(o *client.SemaphoreOptions, waiters []client.Waiter) []row {
 	}
 	rows := rowsOf(waiters, queuedWaiterRow)
 	hideIdle(o, rows)
-	for _, r := range rows {
-		r[0].title = "place" // the token is drawn at the grant
-	}
 	return rows
 }
 

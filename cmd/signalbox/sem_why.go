@@ -201,7 +201,7 @@ func neverSentence(name string, w *client.QueueStatus) string {
 	if !ok {
 		return ""
 	}
-	own := w.Waiting && x.Token == w.Own.Token
+	own := w.Waiting && x.Place == w.Own.Place
 	if x.Count <= w.Limit {
 		return slotSentence(name, w, &x, own)
 	}

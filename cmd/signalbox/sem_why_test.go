@@ -14,7 +14,7 @@ func TestWhyEachKindWaits(t *testing.T) {
 		return client.Owner{Session: session, Token: session, Count: count, Description: "owner"}
 	}
 	waiter := func(count uint64) client.Waiter {
-		return client.Waiter{Session: 9, Token: 9, Count: count, Timeout: client.Forever, Since: time.Now(), Priority: 5}
+		return client.Waiter{Session: 9, Place: 9, Count: count, Timeout: client.Forever, Since: time.Now(), Priority: 5}
 	}
 	slots := func(states ...client.SlotState) (list []client.SlotStatus) {
 		for i, state := range states {
@@ -27,7 +27,7 @@ func TestWhyEachKindWaits(t *testing.T) {
 		return append(list, client.SlotStatus{Slot: client.Slot{Name: "small"}, State: client.SlotHeld, Session: 2})
 	}
 	first := waiter(3)
-	first.Session, first.Token = 8, 8
+	first.Session, first.Place = 8, 8
 	big := waiter(1)
 	big.Labels = []string{"big"}
 	named := waiter(1)

@@ -416,7 +416,7 @@ func (x *historyClient) describe(name string) {
 			op.Owners = append(op.Owners, history.Entry{Session: o.Session, Count: o.Count, Order: o.Token})
 		}
 		for _, w := range d.Waiters {
-			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.Token})
+			op.Waiters = append(op.Waiters, history.Entry{Session: w.Session, Count: w.Count, Order: w.Place})
 		}
 		return nil
 	})

@@ -147,8 +147,8 @@ func (s *semaphoreView) ahead() int {
 	if len(s.waiters) == 0 {
 		return s.place
 	}
-	first := s.waiters[0].Token
-	if i := slices.IndexFunc(s.sem.Waiters, func(w client.Waiter) bool { return w.Token == first }); i >= 0 {
+	first := s.waiters[0].Place
+	if i := slices.IndexFunc(s.sem.Waiters, func(w client.Waiter) bool { return w.Place == first }); i >= 0 {
 		return i
 	}
 	most := max(0, int(s.sem.NumWaiters)-len(s.waiters))
@@ -175,7 +175,7 @@ func (s *semaphoreView) behind(
 	case owners > 0:
 		token = page.Owners[owners-1].Token
 	case waiters > 0:
-		token = page.Waiters[waiters-1].Token
+		token = page.Waiters[waiters-1].Place
 	default:
 		return page, false, nil
 	}
@@ -269,10 +269,10 @@ func (s *semaphoreView) queueRows() table {
 	first := s.firstNever()
 	for i := range s.waiters {
 		w := &s.waiters[i]
-		place, never := s.place+i+1, first != nil && w.Token > first.Token
-		r := row{Key: strconv.FormatUint(w.Token, 10), Cells: []cell{
+		place, never := s.place+i+1, first != nil && w.Place > first.Place
+		r := row{Key: strconv.FormatUint(w.Place, 10), Cells: []cell{
 			{Text: group(uint64(place)), Kind: "place"}, sessionCell(s.path, w.Session, w.Description),
-			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Token),
+			units(w.Count), since(w.Since), givesUp(w), {Text: s.why(w, place, never), Kind: "wide"}, number(w.Place),
 		}}
 		if len(w.Data) > 0 {
 			r.Cells[1].Note = "data: " + visibleData(string(cut(w.Data, 120)))
@@ -290,7 +290,7 @@ func (s *semaphoreView) queueRows() table {
 		t.Count = fmt.Sprintf("%s to %s of %s",
 			group(uint64(s.place+1)), group(uint64(s.place+n)), group(s.sem.NumWaiters))
 		if s.moreWaiters {
-			t.Next = s.at("queue", strconv.FormatUint(s.waiters[n-1].Token, 10), "place", strconv.Itoa(s.place+n))
+			t.Next = s.at("queue", strconv.FormatUint(s.waiters[n-1].Place, 10), "place", strconv.Itoa(s.place+n))
 		}
 	}
 	if s.queueAfter > 0 {
@@ -383,13 +383,13 @@ func (s *semaphoreView) whyNotes() (notes []note) {
 	}
 	if w := s.firstNever(); w != nil && !s.laned() {
 		behind := ", and nobody behind it"
-		if n := len(s.sem.Waiters); n > 0 && uint64(n) == s.sem.NumWaiters && s.sem.Waiters[n-1].Token == w.Token {
+		if n := len(s.sem.Waiters); n > 0 && uint64(n) == s.sem.NumWaiters && s.sem.Waiters[n-1].Place == w.Place {
 			behind = ""
 		}
 		notes = append(notes, note{Tone: "bad", Text: fmt.Sprintf(
-			"The waiter with token %s wants %s of a limit of %s. It can never be granted%s, "+
+			"The waiter at place %s wants %s of a limit of %s. It can never be granted%s, "+
 				"unless the limit is raised or it leaves the queue.",
-			group(w.Token), amount(w.Count), amount(s.sem.Limit), behind)})
+			group(w.Place), amount(w.Count), amount(s.sem.Limit), behind)})
 	}
 	return notes
 }

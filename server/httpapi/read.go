@@ -108,7 +108,7 @@ func describe(ctx context.Context, n *client.Node, name string, opts ...client.R
 				after = sem.Owners[len(sem.Owners)-1].Token
 			}
 		} else if len(sem.Waiters) > 0 {
-			after = sem.Waiters[len(sem.Waiters)-1].Token
+			after = sem.Waiters[len(sem.Waiters)-1].Place
 		}
 		if pages > 0 {
 			read = append(read, client.AfterToken(after))

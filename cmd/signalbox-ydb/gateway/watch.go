@@ -179,7 +179,7 @@ func describeSemaphore(sem *client.Semaphore) *Ydb_Coordination.SemaphoreDescrip
 		if w.Timeout != client.Forever {
 			timeout = uint64(w.Timeout.Milliseconds())
 		}
-		d.Waiters = append(d.Waiters, &Ydb_Coordination.SemaphoreSession{OrderId: w.Token, SessionId: w.Session,
+		d.Waiters = append(d.Waiters, &Ydb_Coordination.SemaphoreSession{OrderId: w.Place, SessionId: w.Session,
 			Count: w.Count, Data: w.Data, TimeoutMillis: timeout})
 	}
 	return d
