@@ -30,8 +30,8 @@ const (
 
 	maxAuthorLen = 256 // as an identity's; of a reason too
 
-	// Values before the present one are kept while they are at most so many, with so many bytes
-	// together: every watcher gets them with every change.
+	// Bounds of the former values that are kept, in number and in bytes of all: every watcher gets
+	// them with every change.
 	maxConfigHistory      = 10
 	maxConfigHistoryBytes = 64 << 10
 )

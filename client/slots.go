@@ -8,9 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 )
 
-// Slots shares the units of one semaphore among the goroutines of any number of processes: at most
-// so many tasks at a time, over all of them. A session has one entry on a name, so each lease has a
-// session of its own. Sessions whose lease was released are used again.
+// Slots shares the units of one semaphore among the goroutines of any number of processes: all of
+// them together run no more tasks at a time than it has units. A session has one entry on a name,
+// so each lease has a session of its own. Sessions whose lease was released are used again.
 type Slots struct {
 	c          *Client
 	node, name string

@@ -26,7 +26,7 @@ func (f *fields) head(h *Head) {
 	f.noSeq = f.pass == check && h.Seq == 0
 }
 
-// limited is a field of bytes that has at most so many. what names it in the refusal.
+// limited is a field of at most most bytes. what names it in the refusal.
 func (f *fields) limited(field string, v *[]byte, what string, most int) {
 	f.bytes(field, v)
 	if f.checks() && len(*v) > most {

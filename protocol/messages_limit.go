@@ -364,7 +364,7 @@ func (m *LimitAcquire) Validate() error            { f := checker(); m.fields(&f
 
 // LimitAcquireReply says which calls were granted.
 type LimitAcquireReply struct {
-	Granted uint64 // so many, from the first one on
+	Granted uint64 // number of calls, from the first one on
 	Retry   uint64 // ms after which to ask again for the next one; 0: all were granted
 
 	BucketEpoch, LeaderEpoch uint64 // the leadership

@@ -7,7 +7,7 @@ const MaxLimitSessions = 10_000
 type LimitDescribe struct {
 	Node     uint64
 	Path     []byte
-	Sessions uint32 // at most so many sessions of the resources, up to MaxLimitSessions; 0: none
+	Sessions uint32 // bounds the list of the resources' sessions, up to MaxLimitSessions; 0: no list
 	Cursor   []byte // the last path of the page before
 }
 

@@ -104,10 +104,11 @@ func (m *Snapshot) fields(f *fields) {
 func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *Snapshot) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// BucketRun is the next so many buckets of the tier. All runs of a shard, from bucket 0 on, say
-// which buckets the shard serves. A page of a list has only what is in those. So pages of all
-// shards are complete if their runs together have every bucket, and the runs of a shard were the
-// same in all its pages. A list without runs is from a server that does not know them.
+// BucketRun is the Count buckets of the tier that follow the run before. All runs of a shard, from
+// bucket 0 on, say which buckets the shard serves. A page of a list has only what is in those. So
+// pages of all shards are complete if their runs together have every bucket, and the runs of a
+// shard were the same in all its pages. A list without runs is from a server that does not know
+// them.
 type BucketRun struct {
 	Count uint32
 	Epoch uint64 // of the buckets; 0: the shard does not serve them

@@ -21,7 +21,7 @@ func (h HandedOff) Is(other HandedOff) bool {
 }
 
 // Queues reports whether a command only joins the queue of the semaphore that was handed off: it is
-// an acquire that waits at least so many ms, of a session that is not the owner.
+// an acquire of a session that is not the owner, with a timeout of at least this many ms, least.
 func (h HandedOff) Queues(c Command, least uint64) (session uint64, ok bool) {
 	if h.Name == nil || c.Kind != CmdAcquire || c.Node != h.Node {
 		return 0, false

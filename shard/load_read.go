@@ -67,15 +67,15 @@ func (r Load) Semaphore(node uint64, name []byte) (l BusySemaphore, ok bool) {
 // this shard does not serve them now.
 const maxPassedOver = 1_000
 
-// LongestQueues are the semaphores with the most waiters, at most so many, the longest queue first,
-// of the nodes for which in is true. It looks at each node and at no more semaphores than it
-// returns, except for up to 1,000 of buckets that are moving.
+// LongestQueues returns the semaphores with the most waiters, the longest queue first, of the nodes
+// for which in is true. most bounds the list. It looks at each node and at no more semaphores than
+// it returns, except for up to 1,000 of buckets that are moving.
 func (r Load) LongestQueues(most int, in func(node uint64) bool) []BusySemaphore {
 	return r.busiestSemaphores(most, in, func(n *node) *container.Ranking[semaphore] { return &n.queues })
 }
 
-// OldestWaits are the semaphores whose first waiters have waited longest, at most so many, the
-// oldest first. Otherwise it is as LongestQueues.
+// OldestWaits returns the semaphores whose first waiters have waited longest, the oldest first.
+// Otherwise it is as LongestQueues.
 func (r Load) OldestWaits(most int, in func(node uint64) bool) []BusySemaphore {
 	return r.busiestSemaphores(most, in, func(n *node) *container.Ranking[semaphore] { return &n.waits })
 }
@@ -147,9 +147,9 @@ func (r Load) Session(id uint64) (l BusySession, ok bool) {
 	return r.busySession(p), true
 }
 
-// MostEntries are the sessions that own or wait for the most semaphores in this shard, at most so
-// many, the most first, of the nodes for which in is true. It looks at each node and at no more
-// sessions than it returns, except for up to 1,000 that have ended.
+// MostEntries returns the sessions that own or wait for the most semaphores in this shard, the most
+// first, of the nodes for which in is true. most bounds the list. It looks at each node and at no
+// more sessions than it returns, except for up to 1,000 that have ended.
 func (r Load) MostEntries(most int, in func(node uint64) bool) (list []BusySession) {
 	w := walkNodes(r.m, in, func(n *node) *container.Ranking[sessionRecord] { return &n.holders })
 	for range most + maxPassedOver {

@@ -96,8 +96,8 @@ func (t *bucketTable) admitted(n *node) *usage {
 	return u
 }
 
-// roomForBytes reports whether the node may have so many more bytes here. A request that adds none
-// is always admitted, also above a quota that was lowered.
+// roomForBytes reports whether the node may have more bytes here beyond those it has. A request
+// that adds none is always admitted, also above a quota that was lowered.
 func (t *bucketTable) roomForBytes(n *node, more uint64) bool {
 	if more == 0 {
 		return true

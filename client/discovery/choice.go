@@ -10,7 +10,7 @@ import (
 // caller is what decides, beside the list, which endpoints are used.
 type caller struct {
 	zone       string
-	subset     int    // at most so many; 0: all
+	subset     int    // endpoints used at most; 0: all
 	panicShare int    // per cent
 	id         uint64 // random
 }

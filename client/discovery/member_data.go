@@ -276,7 +276,7 @@ func isInterface(name string) bool {
 	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(c rune) bool { return c != '.' && notInName(c) })
 }
 
-// shorten cuts a text to at most so many bytes, at the start of a character.
+// shorten cuts a text at the start of a character, so that it has no more than most bytes.
 func shorten(text string, most int) string {
 	text = strings.ToValidUTF8(text, "\uFFFD")
 	if len(text) <= most {

@@ -53,7 +53,7 @@ func (textCodec[T]) Encode(v T) ([]byte, error) { return []byte(v), nil }
 
 func (textCodec[T]) Decode(b []byte) (T, error) { return T(b), nil }
 
-// encode is c.Encode with its panics contained, and at most so many bytes of outcome.
+// encode is c.Encode with its panics contained, and its outcome bounded to most bytes.
 func encode[T any](c Codec[T], v T, most int) (b []byte, err error) {
 	defer recoverCodec(&b, &err)
 	if b, err = c.Encode(v); err != nil {

@@ -239,8 +239,8 @@ type SessionUse struct {
 	At      string // the resource that Why is about, if any
 }
 
-// Describe reads a resource with all below it, and at most so many of the sessions that use them, up to
-// 10,000. Errors: ErrNotFound; ErrBadRequest for more.
+// Describe reads a resource with all below it. sessions bounds the list of the sessions that use
+// them, 0 to 10,000. Errors: ErrNotFound; ErrBadRequest for more.
 func Describe(ctx context.Context, n *client.Node, path string, sessions int) (*Status, error) {
 	o, err := tree(nil, n, path)
 	if err != nil {

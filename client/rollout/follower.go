@@ -153,7 +153,7 @@ func isPermanent(err error, registered bool) bool {
 	return false
 }
 
-// backoff is the wait after so many failures: it doubles, and half of it is random.
+// backoff returns the wait after a number of failures: it doubles, and half of it is random.
 func (f *Follower) backoff(failures int) time.Duration {
 	d := f.o.RetryMax
 	if least := f.o.RetryMin; failures < 20 && least <= d>>failures {

@@ -78,7 +78,7 @@ func Byte[T ~uint8](f *Fields, v *T) {
 	}
 }
 
-// Text is a string of at most so many bytes. A longer one can be appended, and not read. It is
+// Text is a string of at most limit bytes. A longer one can be appended, and not read. It is
 // copied.
 func (f *Fields) Text(v *string, limit int) {
 	if f.r != nil {

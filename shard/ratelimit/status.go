@@ -205,8 +205,7 @@ func (l *Leases) Learning(now uint64) uint64 {
 	return lessBy(now, l.began)
 }
 
-// Users are the sessions that have a leaf open, in order, at most so many of them, and how many
-// there are.
+// Users returns the first most sessions that have a leaf open, in order, and the number of all.
 func (l *Leases) Users(tree *Tree, leaf string, most int) (users []uint64, count int) {
 	i, ok := l.index[leaf]
 	if !ok {

@@ -64,7 +64,7 @@ func (t *instanceTable) remove(p *instance) {
 	}
 }
 
-// after lists at most so many ids above one, in order.
+// after returns the first ids above id, in order; most bounds the list.
 func (t *instanceTable) after(id string, most int) (list []string) {
 	for have := range t.byID {
 		if have > id {

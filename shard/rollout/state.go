@@ -110,7 +110,7 @@ func (pl *plan) demoteAt(p *instance) uint64 {
 	return max(p.loc.blockedSince, p.roleAt) + pl.config.StallTimeout
 }
 
-// blockers names the instances that l waits for, at most so many, in order.
+// blockers names the first most instances that l waits for, in order, and counts the others.
 func (l *location) blockers(most int) string {
 	text := strings.Join(l.blockedBy(most), ", ")
 	if l.unreached > most {
@@ -119,7 +119,7 @@ func (l *location) blockers(most int) string {
 	return text
 }
 
-// blockedBy lists the instances that l waits for, the first in order of their ids, at most so many.
+// blockedBy returns the first most instances that l waits for, in order of their ids.
 func (l *location) blockedBy(most int) (list []string) {
 	for _, p := range l.members {
 		full := len(list) == most

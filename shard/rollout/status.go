@@ -70,7 +70,7 @@ func (t *Track) Instance(id string) (protocol.TrackInstanceStatus, error) {
 	}, nil
 }
 
-// InstancesAfter lists at most so many ids above one, in order: a page. An empty one begins.
+// InstancesAfter returns a page of ids above id, in order; most bounds it. An empty id begins.
 func (t *Track) InstancesAfter(id string, most int) (list []string) {
 	return t.instances.after(id, most)
 }
