@@ -114,6 +114,16 @@ var queueFaults = []plantedFault{
 		"shard", "TestTransferToWaiterOfNoTime", "",
 	},
 	{
+		"stuck-by-arrival", "shard/queue.go",
+		[]string{"if q := s.queue(); q.laned() {\n\t\treturn q.NextExceeds", "if q := s.queue(); q.laned() && s.limit == 0 {\n\t\treturn q.NextExceeds"},
+		"shard", "TestScripts", "",
+	},
+	{
+		"stuck-after-grant", "shard/queued.go",
+		[]string{"\tq.s.updateStuck() // fair ranks a key that was granted behind others\n", ""},
+		"shard", "TestScripts", "",
+	},
+	{
 		"bound-from-receipt", "client/internal/core/bound.go",
 		[]string{"\t\tb.reading = r\n", "\t\tb.reading = reading{true, e.clock(), r.now}\n"},
 		"client/internal/sim", "TestFirstViolation", "",
