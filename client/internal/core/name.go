@@ -86,14 +86,14 @@ func (x *nameSet) remove(e *Engine, n *name) {
 		x.one = nil
 	}
 	if x.empty() {
-		n.s.unnamed(e)
+		unname(e, n.s)
 	}
 	*n = name{next: e.freed}
 	e.freed = n
 }
 
-// unnamed takes the session out of Engine.named, where the last one takes its place.
-func (s *Session) unnamed(e *Engine) {
+// unname takes a session out of Engine.named, where the last one takes its place.
+func unname(e *Engine, s *Session) {
 	if s.namedAt == 0 {
 		return // it is over
 	}

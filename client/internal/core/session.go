@@ -235,7 +235,7 @@ func (s *Session) expired(e *Engine, stop bool) {
 	e.timers.stop(&s.attachDelay.timer)
 	e.timeouts.Remove(s.Timeout)
 	s.forgetBounds(e)
-	s.unnamed(e)
+	unname(e, s)
 	for _, r := range s.openRequests() {
 		e.step(r, inEnded, s.err)
 	}
