@@ -205,8 +205,6 @@ const (
 	// AskDeadlock: the waiter may be chosen to leave the queue when sessions wait for each other. The
 	// server only shows it.
 	AskDeadlock uint8 = 2
-
-	askAll = KnowsBounds | AskDeadlock
 )
 
 // AcquireOptions are what an acquire asks for beyond a plain one. All but Hold and the flags are only
@@ -228,7 +226,7 @@ func (m *AcquireOptions) fields(f *fields) {
 	f.strs("options.names", &m.Names)
 	f.uint("options.hold", &m.Hold)
 	f.uint("options.known", &m.Known)
-	f.flags(&m.Flags, askAll, "acquire options")
+	f.flags(&m.Flags, KnowsBounds|AskDeadlock, "acquire options")
 	if !f.checks() {
 		return
 	}

@@ -62,7 +62,7 @@ func TestSlots(t *testing.T) {
 		{"Served": "2", "Lane": "level 2: only slots with new",
 			"Why it waits": "It is number 2 to be served. The only slot that it may have is held."},
 	} {
-		got := p.cells(t, "queue", fmt.Sprint(waiting[i].Token))
+		got := p.cells(t, "queue", fmt.Sprint(waiting[i].Place))
 		for title, text := range want {
 			if got[title] != text {
 				t.Errorf("waiter %d: %s is %q, want %q", i, title, got[title], text)

@@ -56,7 +56,7 @@ func (c *callers) checkToken() {
 		if _, known := refused[s.node]; !known && err == nil {
 			_, refused[s.node] = c.conn.Client.Node(ctx, s.node)
 		}
-		if why := cmp.Or(err, refused[s.node]); err != nil || errors.Is(why, client.Forbidden) {
+		if why := cmp.Or(err, refused[s.node]); err != nil || errors.Is(why, client.ErrForbidden) {
 			s.end(why)
 		}
 	}
