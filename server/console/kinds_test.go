@@ -100,7 +100,7 @@ func TestService(t *testing.T) {
 		t.Errorf("a caller in MAN uses %q", got)
 	}
 	s.get(here+"&zone=SAS").wants(t, http.StatusOK, "Used by a caller in SAS", "it is in the zone")
-	s.get(here+"&zone="+strings.Repeat("z", 100)).wants(t, http.StatusBadRequest, "The zone has 100 bytes")
+	s.get(here+"&zone="+strings.Repeat("z", 100)).wants(t, http.StatusBadRequest, "the zone has 100 bytes")
 	if first := strings.Index(p.body, "left out<small>"); first > strings.Index(p.body, "10.0.0.2:80") {
 		t.Error("members without a trouble come first")
 	}
