@@ -317,7 +317,11 @@ func (s *session) leaveFor(d time.Duration) {
 		s.wait(d)
 	}
 	s.mu.Unlock()
-	if d <= 0 {
+	switch {
+	case d > 0:
+	case s.ctx.Err() != nil && s.api.ctx.Err() == nil: // the cluster may not hear of it: nobody waits for that
+		go s.expire()
+	default:
 		s.expire()
 	}
 }
