@@ -19,7 +19,7 @@ var timelineSpans = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minu
 const timelineSteps = 60
 
 // leastPart is how much of a timeline a hold takes, in thousandths: one that was short can be seen.
-const leastPart = 4
+const leastPart = 8
 
 // maxTimelineRows bounds the rows of a timeline.
 const maxTimelineRows = 40

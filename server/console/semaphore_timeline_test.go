@@ -36,7 +36,7 @@ func TestTimeline(t *testing.T) {
 		return text
 	}
 	// The picture ends a step of 15 s after now, so 10 minutes ago is 285 s behind its begin.
-	for key, want := range map[string]string{"b": "held 316-320, over 650-850, ", "gone": "over 650-850, ", "a": "now 0-1000, ", "never": ""} {
+	for key, want := range map[string]string{"b": "held 316-324, over 650-850, ", "gone": "over 650-850, ", "a": "now 0-1000, ", "never": ""} {
 		if text := rowOf(got, key); text != want {
 			t.Errorf("%s: %s, want %s", key, text, want)
 		}
@@ -56,7 +56,7 @@ func TestTimeline(t *testing.T) {
 
 	// A hold that was short is not drawn over.
 	s.holds = append(s.holds, client.Hold{Token: 6, Slots: []string{"b"}, Since: ago(5*time.Minute + time.Millisecond), Until: ago(5 * time.Minute)})
-	if text := rowOf(s.table(now), "b"); text != "held 316-320, over 649-653, over 653-850, " {
+	if text := rowOf(s.table(now), "b"); text != "held 316-324, over 649-657, over 657-850, " {
 		t.Errorf("a short hold before a long one: %s", text)
 	}
 	s.holds = s.holds[:2]
@@ -64,7 +64,7 @@ func TestTimeline(t *testing.T) {
 	// Units without names: as many rows as there are holds at once.
 	s.slots, s.owners[0].Slots = nil, nil
 	got = s.table(now)
-	if len(got.Rows) != 2 || rowOf(got, "1") != "now 0-1000, " || rowOf(got, "2") != "held 316-320, over 650-850, " {
+	if len(got.Rows) != 2 || rowOf(got, "1") != "now 0-1000, " || rowOf(got, "2") != "held 316-324, over 650-850, " {
 		t.Errorf("without slots the rows are %+v", got.Rows)
 	}
 	for range 60 {
