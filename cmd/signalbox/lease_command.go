@@ -510,7 +510,7 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 			text += fmt.Sprintf(" and %d more", n)
 		}
 	}
-	for _, more := range append(preemptedLines(name, w), endsSentence(holders), neverSentence(name, w)) {
+	for _, more := range append(preemptedLines(inv.node, name, w), endsSentence(holders), neverSentence(name, w)) {
 		if more != "" {
 			text += "; " + more
 		}

@@ -44,7 +44,7 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	}
 	r = append(r, field{"owners", "held by", owners}, field{"ahead", heading, ahead})
 	if out.format == "table" {
-		for _, line := range whyLines(sem, session, w) {
+		for _, line := range whyLines(n.Path(), sem, session, w) {
 			if _, err := fmt.Fprintln(out.w, sanitize(line)); err != nil {
 				return err
 			}
@@ -56,14 +56,14 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 }
 
 // whyLines are the sentences before the tables.
-func whyLines(sem string, session uint64, w *client.QueueStatus) []string {
+func whyLines(node, sem string, session uint64, w *client.QueueStatus) []string {
 	lines := []string{whySentence(sem, session, w)}
 	for _, text := range []string{orderSentence(w), ownSentence(w), keptSentence(w), endsSentence(blocking(w)), neverSentence(sem, w)} {
 		if text != "" {
 			lines = append(lines, text)
 		}
 	}
-	lines = append(lines, preemptedLines(sem, w)...)
+	lines = append(lines, preemptedLines(node, sem, w)...)
 	if d := w.Deadlock; d != nil {
 		lines = append(lines, deadlockLines(d, session)...)
 	} else {
@@ -82,7 +82,7 @@ const maxPreemptedLines = 5
 
 // preemptedLines say which owners are to give back what they have for a waiter, and which of them
 // do not; or why nobody is asked.
-func preemptedLines(sem string, w *client.QueueStatus) (lines []string) {
+func preemptedLines(node, sem string, w *client.QueueStatus) (lines []string) {
 	asked := 0
 	for _, o := range blocking(w) {
 		if !o.Preempted {
@@ -96,7 +96,8 @@ func preemptedLines(sem string, w *client.QueueStatus) (lines []string) {
 		switch {
 		case o.Silent:
 			text += ", and does not answer"
-			holdsOn = fmt.Sprintf("it holds on until its session ends, or until `signalbox sem force-release %s --token %d --reason WHY`", sem, o.Token)
+			holdsOn = fmt.Sprintf("it holds on until its session ends, or until `signalbox sem force-release %s%s --token %d --reason WHY`",
+				sem, nodeFlag(node), o.Token)
 		case o.Left > 0:
 			text += ", within " + shortDuration(o.Left)
 		default:

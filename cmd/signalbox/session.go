@@ -71,7 +71,7 @@ session, use "signalbox sem force-release".
 		if err != nil {
 			return err
 		}
-		err = endedSessionError(id, admin.OfNode(n).KillSession(inv.ctx, id, g.reason))
+		err = endedSessionError(inv.node, id, admin.OfNode(n).KillSession(inv.ctx, id, g.reason))
 		return inv.report(err, row{{"session_id", "", sessionID(id)}, {"killed", "", true}}, "killed session %d", id)
 	})
 	return group("session", "Sessions: list them, and show what they hold", "", ls, describe, kill)
@@ -90,7 +90,7 @@ func showSession(inv *invocation, id uint64, extra ...field) error {
 func describeSession(ctx context.Context, n *client.Node, id uint64, out *printer, extra ...field) error {
 	s, err := admin.OfNode(n).DescribeSession(ctx, id)
 	if err != nil {
-		return endedSessionError(id, err)
+		return endedSessionError(n.Path(), id, err)
 	}
 	holds, waits := []row{}, []row{}
 	for e, err := range n.List(ctx, "", client.OfSession(s.ID), client.ReadConsistency(client.Strict)) {
@@ -130,10 +130,19 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 	return out.item(append(r, extra...))
 }
 
+// nodeFlag is what a command needs beside a name of a node.
+func nodeFlag(node string) string {
+	if node == client.DefaultNode {
+		return ""
+	}
+	return " --node " + node
+}
+
 // endedSessionError replaces the SDK's sentence, which is for the session's own client.
-func endedSessionError(id uint64, err error) error {
+func endedSessionError(node string, id uint64, err error) error {
 	if errors.Is(err, client.ErrSessionExpired) {
-		return fmt.Errorf("session %d has ended or never existed; `signalbox session ls` lists live sessions", id)
+		return fmt.Errorf("session %d has ended or never existed in node %s; `signalbox session ls%s` lists its live sessions, "+
+			"--node names another node", id, node, nodeFlag(node))
 	}
 	return err
 }
