@@ -14,7 +14,7 @@ import (
 
 // lockInAMinute is what the README shows, word for word.
 func lockInAMinute(ctx context.Context, address string) error {
-	cfg := client.Config{Endpoints: []string{address}} // "127.0.0.1:7070" after `make run`
+	cfg := client.Config{Endpoints: []string{address}} // "127.0.0.1:7070" after `signalbox dev`
 	s, err := client.OpenSession(ctx, cfg, "/default")
 	if err != nil {
 		return err
