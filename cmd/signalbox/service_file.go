@@ -100,9 +100,11 @@ func (f *writtenFile) replace(content []byte) error {
 	if err != nil {
 		return err
 	}
-	f.info, err = os.Lstat(f.path)
 	f.content = content
-	return err
+	if f.info, err = os.Lstat(f.path); err != nil { // written all the same: the next look says that it is gone
+		f.info = nil
+	}
+	return nil
 }
 
 func (f *writtenFile) report(err error) {
