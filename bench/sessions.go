@@ -50,7 +50,8 @@ func (c SessionsConfig) run(ctx context.Context, system *SignalboxSystem, l *lon
 	}
 	defer g.stop()
 	quota := uint64(c.Sessions + c.Callers)
-	if _, err := admin.Nodes(g.operator).Alter(ctx, client.DefaultNode, admin.NodeConfig{MaxSessions: &quota}); err != nil {
+	if _, err := admin.Nodes(g.operator).Alter(ctx, client.DefaultNode,
+		admin.NodeConfig{MaxSessions: &quota}); err != nil {
 		return err
 	}
 	empty, err := g.memory(ctx)

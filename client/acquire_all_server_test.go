@@ -177,7 +177,8 @@ func TestAcquireAll(t *testing.T) {
 				t.Errorf("acquired %v, %v", g, err)
 			}
 		}
-		if _, err := s.Acquire(ctx, "x", client.Exclusive(), client.HoldWhileWaiting(time.Second)); !errors.Is(err, client.ErrBadRequest) {
+		if _, err := s.Acquire(ctx, "x", client.Exclusive(),
+			client.HoldWhileWaiting(time.Second)); !errors.Is(err, client.ErrBadRequest) {
 			t.Error("one name:", err)
 		}
 		free(t, third, "x")

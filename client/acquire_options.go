@@ -77,10 +77,10 @@ func ExactLimit(limit uint64) AcquireOption {
 	}
 }
 
-// OnQueued has f called once, on the acquiring goroutine, when the request was queued behind others,
-// with its place: those ahead have lower ones. The place is the fencing token that the request will
-// have, unless the semaphore has a policy or slots, or had: then each grant draws a token of its
-// own. f must not block.
+// OnQueued has f called once, on the acquiring goroutine, when the request was queued behind
+// others, with its place: those ahead have lower ones. The place is the fencing token that the
+// request will have, unless the semaphore has a policy or slots, or had: then each grant draws a
+// token of its own. f must not block.
 func OnQueued(f func(place uint64)) AcquireOption {
 	return func(o *acquireOptions) { o.onQueued = f }
 }

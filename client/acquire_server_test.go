@@ -48,7 +48,8 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			t.Errorf("it was made all the same: %+v, %v", d, err)
 		}
 		release(t, acquire(t, a, "unmade", client.CreateLimit(3), client.Count(3)))
-		if _, err := a.Acquire(ctx, "unmade", client.CreateLimit(9), client.Count(4)); !errors.Is(err, client.ErrBadRequest) {
+		if _, err := a.Acquire(ctx, "unmade", client.CreateLimit(9),
+			client.Count(4)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired 4 of 3 of one that exists: %v", err)
 		}
 	})
@@ -203,8 +204,10 @@ func TestAcquireAgainstAServer(t *testing.T) {
 			{strings.Repeat("n", 1025), []client.AcquireOption{client.Ephemeral()}, client.ErrBadRequest},
 			{"missing", nil, client.ErrNotFound},
 			{"zero", []client.AcquireOption{client.Ephemeral(), client.Count(0)}, client.ErrBadRequest},
-			{"big", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 1<<20+1))}, client.ErrBadRequest},
-			{"huge", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 2<<20))}, client.ErrBadRequest},
+			{"big", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 1<<20+1))},
+				client.ErrBadRequest},
+			{"huge", []client.AcquireOption{client.Ephemeral(), client.Data(make([]byte, 2<<20))},
+				client.ErrBadRequest},
 			{"long", []client.AcquireOption{client.Ephemeral(), client.Wait(25 * time.Hour)}, client.ErrBadRequest},
 			{"fifo", []client.AcquireOption{client.Ephemeral()}, client.ErrPreconditionFailed},
 			{"limited", []client.AcquireOption{client.Ephemeral(), client.CreateLimit(2)}, client.ErrBadRequest},

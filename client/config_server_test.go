@@ -109,7 +109,8 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 			}
 		}
 		for what, try := range tries {
-			if err := try(); !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), "quota max_") {
+			if err := try(); !errors.Is(err, client.ErrPreconditionFailed) ||
+				!strings.Contains(err.Error(), "quota max_") {
 				t.Errorf("%s in %s: %v", what, path, err)
 			}
 		}
@@ -169,7 +170,8 @@ func TestConfig(t *testing.T) {
 		t.Fatal(values, err)
 	}
 	step(string(values[0].Data), 4)
-	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.ErrNotFound) || !strings.Contains(err.Error(), "version 7 is not") {
+	if _, err := cfg.Rollback(ctx, 7); !errors.Is(err, client.ErrNotFound) ||
+		!strings.Contains(err.Error(), "version 7 is not") {
 		t.Fatal(err)
 	}
 	must(t, cfg.Delete(ctx))

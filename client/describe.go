@@ -167,9 +167,9 @@ func After(name string) ReadOption {
 	return func(o *readOptions) { o.given, o.after = o.given|readAfter, name }
 }
 
-// AfterToken begins a description, or the members of a service, behind an entry: the owner with this
-// fencing token if owners are included, else the waiter with this place. Such a description has no
-// data of the semaphore.
+// AfterToken begins a description, or the members of a service, behind an entry: the owner with
+// this fencing token if owners are included, else the waiter with this place. Such a description
+// has no data of the semaphore.
 func AfterToken(token uint64) ReadOption {
 	return func(o *readOptions) { o.given, o.afterToken = o.given|readAfterToken, token }
 }

@@ -70,7 +70,8 @@ func TestNegativeDurations(t *testing.T) {
 		t.Errorf("a node was made: %v", err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
-	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1, "GracePeriod"))); !errors.Is(err, client.ErrBadRequest) ||
+	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1,
+		"GracePeriod"))); !errors.Is(err, client.ErrBadRequest) ||
 		!strings.Contains(err.Error(), "grace period is 1 ms") {
 		t.Errorf("a grace period of a nanosecond: %v", err)
 	}

@@ -402,7 +402,8 @@ func TestRestoreTwice(t *testing.T) {
 			r, err := second.Restore(ctx, s.Save())
 			must(t, err)
 			again, err := r.TryAcquire(ctx, sem, client.Count(5))
-			if again != nil || name != "releases and dies" && name != "writes and dies" && !errors.Is(err, client.ErrBadRequest) {
+			if again != nil || name != "releases and dies" && name != "writes and dies" &&
+				!errors.Is(err, client.ErrBadRequest) {
 				t.Fatalf("5 of 5 while 4 are held: %v, %v", again, err)
 			}
 			release(t, l)

@@ -190,11 +190,13 @@ func TestWriteOptions(t *testing.T) {
 		}
 		before := state()
 		for _, version := range []uint64{0, 1, 3} {
-			if err := x.write(client.IfVersion(version)); !errors.Is(err, client.ErrPreconditionFailed) || state() != before {
+			if err := x.write(client.IfVersion(version)); !errors.Is(err, client.ErrPreconditionFailed) ||
+				state() != before {
 				t.Errorf("%s of version %d: %v; %s", x.name, version, err, state())
 			}
 		}
-		if err := x.write(client.Reason(strings.Repeat("r", 1025))); !errors.Is(err, client.ErrBadRequest) || state() != before {
+		if err := x.write(client.Reason(strings.Repeat("r", 1025))); !errors.Is(err, client.ErrBadRequest) ||
+			state() != before {
 			t.Errorf("%s ignores its reason: %v", x.name, err)
 		}
 		if err := x.write(client.IfVersion(2)); err != nil || state() == before {

@@ -69,7 +69,8 @@ func TestPriorityElection(t *testing.T) {
 	queued := make(chan bool, 1)
 	campaign := func(s *client.Session, priority int) outcome[client.Term] {
 		o := async(func() (client.Term, error) {
-			return s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(priority), client.OnQueued(func(uint64) { queued <- true }))
+			return s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(priority),
+				client.OnQueued(func(uint64) { queued <- true }))
 		})
 		<-queued
 		return o
@@ -188,7 +189,8 @@ func TestPriorityElectionModel(t *testing.T) {
 			x := &candidate{s: session(t, c), priority: r.IntN(10)}
 			accepted := make(chan struct{})
 			x.campaign = async(func() (client.Term, error) {
-				return x.s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(x.priority), client.OnQueued(func(uint64) { close(accepted) }))
+				return x.s.Election("boss", client.ElectByPriority()).Campaign(ctx, client.Priority(x.priority),
+					client.OnQueued(func(uint64) { close(accepted) }))
 			})
 			if leader == nil {
 				leads(x)

@@ -66,7 +66,8 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if got := l.Slots(); !slices.Equal(got, []string{"g2"}) {
 			t.Fatalf("got the slots %q", got)
 		}
-		if _, err := b.Acquire(ctx, "gpu", client.Labels("mem=80"), client.Count(3)); !errors.Is(err, client.ErrBadRequest) {
+		if _, err := b.Acquire(ctx, "gpu", client.Labels("mem=80"),
+			client.Count(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired three of two: %v", err)
 		}
 		waits, _ := queue(t, b, "gpu", client.OnSlots("g0", "g2"))
@@ -86,7 +87,8 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if want := []client.SlotState{client.SlotFree, client.SlotDrained, client.SlotHeld}; !slices.Equal(states, want) {
 			t.Errorf("slots are %v, want %v", states, want)
 		}
-		if err := a.Alter(ctx, "gpu", client.Undrain("g1"), client.Drain("none")); !errors.Is(err, client.ErrNotFound) {
+		if err := a.Alter(ctx, "gpu", client.Undrain("g1"),
+			client.Drain("none")); !errors.Is(err, client.ErrNotFound) {
 			t.Errorf("drained a slot that there is not: %v", err)
 		}
 		release(t, two)
@@ -147,7 +149,8 @@ func TestQueuesAgainstAServer(t *testing.T) {
 	})
 
 	t.Run("of an ephemeral semaphore", func(t *testing.T) {
-		if _, err := a.Acquire(ctx, "eph", client.Ephemeral(), client.Priority(3)); !errors.Is(err, client.ErrBadRequest) {
+		if _, err := a.Acquire(ctx, "eph", client.Ephemeral(),
+			client.Priority(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired with a priority: %v", err)
 		}
 		if _, err := a.Acquire(ctx, "eph", client.Priority(10)); !errors.Is(err, client.ErrBadRequest) {

@@ -37,7 +37,8 @@ func TestSavedFormat(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(is.Bytes(), want) {
-		t.Fatalf("%s: what is saved is\n%swant\n%sIf a release wrote this format, raise SavedVersion.", file, is.Bytes(), want)
+		t.Fatalf("%s: what is saved is\n%swant\n%sIf a release wrote this format, raise SavedVersion.", file,
+			is.Bytes(), want)
 	}
 	version := 0
 	for line := range bytes.Lines(want) {
@@ -45,7 +46,8 @@ func TestSavedFormat(t *testing.T) {
 		if err := json.Unmarshal(line, &saved); err != nil {
 			t.Fatal(err)
 		}
-		if saved.Node != "/billing" || saved.Session != 84799834292231 || saved.Generation != 3 || saved.Version != version ||
+		if saved.Node != "/billing" || saved.Session != 84799834292231 || saved.Generation != 3 ||
+			saved.Version != version ||
 			!bytes.Equal(saved.Key, bytes.Repeat([]byte{7}, protocol.KeyLen)) {
 			t.Errorf("line %d is read as %+v", version+1, saved)
 		}

@@ -89,9 +89,9 @@ type ReasonOption interface {
 }
 
 // Reason says why something is changed, in at most 1,024 bytes of UTF-8. It is written to the audit
-// log, which has a line of each resize and alter, of each change of a configuration, and of creates,
-// updates and deletes of semaphores only with a reason. A configuration's history keeps its first
-// 256 bytes.
+// log, which has a line of each resize and alter, of each change of a configuration, and of
+// creates, updates and deletes of semaphores only with a reason. A configuration's history keeps
+// its first 256 bytes.
 func Reason(text string) ReasonOption { return reasonOption(text) }
 
 type reasonOption string

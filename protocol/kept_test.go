@@ -70,7 +70,8 @@ func (v *vector) readByThisTree() error {
 	}
 	got := messageJSON(reflect.ValueOf(m).Elem())
 	if !grown(inOrder(got), inOrder(v.Message)) {
-		return fmt.Errorf("it is read as\n %s, want\n %s\nFields are added at the end, and never change or go", got, v.Message)
+		return fmt.Errorf("it is read as\n %s, want\n %s\nFields are added at the end, and never change or go",
+			got, v.Message)
 	}
 	return nil
 }

@@ -117,10 +117,12 @@ func TestKeptFormats(t *testing.T) {
 func formatProblems(name string, kept, present keptFormat, sum string) []string {
 	switch {
 	case present.Number < kept.Number:
-		return []string{fmt.Sprintf("the release writes %s %d, and this tree knows %d", name, kept.Number, present.Number)}
+		return []string{fmt.Sprintf("the release writes %s %d, and this tree knows %d", name, kept.Number,
+			present.Number)}
 	case sum != kept.SHA256:
 		return []string{fmt.Sprintf("the bytes of %s %d have changed: leave its golden file as it was, and give what is new "+
-			"the number %d (before the release is out: make keep)", name, kept.Number, max(present.Number, kept.Number+1))}
+			"the number %d (before the release is out: make keep)", name, kept.Number, max(present.Number,
+			kept.Number+1))}
 	}
 	return nil
 }

@@ -2,8 +2,8 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// addition is what a format version after the first added to a command: the whole command, fields at
-// the end of its body or of a part of the body, or values of an enumeration or a set of flags.
+// addition is what a format version after the first added to a command: the whole command, fields
+// at the end of its body or of a part of the body, or values of an enumeration or a set of flags.
 type addition struct {
 	format uint8
 	path   []int // how much of the body the format before has, for [protocol.CutFields]; nil: nothing, the command is new

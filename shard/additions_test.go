@@ -94,8 +94,8 @@ var firstValues = []string{
 }
 
 // TestValuesHaveAFormat: replicas of two versions differ over a value that one of them refuses, and
-// fields alone do not show it. A value that the first format lacks needs a line in additions, with a
-// function that finds it in the body, for each command that can have it. Then it belongs here.
+// fields alone do not show it. A value that the first format lacks needs a line in additions, with
+// a function that finds it in the body, for each command that can have it. Then it belongs here.
 func TestValuesHaveAFormat(t *testing.T) {
 	files, err := filepath.Glob("../protocol/*.go")
 	if err != nil || len(files) == 0 {
@@ -134,6 +134,7 @@ func TestValuesHaveAFormat(t *testing.T) {
 	}
 	want := slices.Sorted(slices.Values(firstValues))
 	if slices.Sort(values); !slices.Equal(values, want) {
-		t.Errorf("bodies have the values\n%s\nand formats those of\n%s", strings.Join(values, "\n"), strings.Join(want, "\n"))
+		t.Errorf("bodies have the values\n%s\nand formats those of\n%s", strings.Join(values, "\n"),
+			strings.Join(want, "\n"))
 	}
 }

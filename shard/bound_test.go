@@ -35,7 +35,8 @@ func TestBoundBeforeItFired(t *testing.T) {
 			states = append(states, e.State)
 		}
 	}
-	if lost != 2 || len(states) != 3 || states[0] != protocol.Queued || states[1] != 0 || states[2] != protocol.Acquired {
+	if lost != 2 || len(states) != 3 || states[0] != protocol.Queued || states[1] != 0 ||
+		states[2] != protocol.Acquired {
 		t.Errorf("%d leases lost, replies %v; want 2, and b queued, a aborted, b acquired", lost, states)
 	}
 }

@@ -113,8 +113,8 @@ func (r Metrics) Sizes() (z Sizes) {
 	return z
 }
 
-// LeaseTransfers are the leases that their owners have transferred to a waiter that they named. They count
-// as LeasesLost do.
+// LeaseTransfers are the leases that their owners have transferred to a waiter that they named.
+// They count as LeasesLost do.
 func (r Metrics) LeaseTransfers() uint64 { return r.m.leaseTransfers }
 
 // Preemptions are what became of preemptions, by PreemptionOutcome. They count as LeasesLost do.

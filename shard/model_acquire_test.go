@@ -142,7 +142,8 @@ func (m *model) acquireNew(s *modelSession, sem *modelSemaphore, o op, x *protoc
 		sem.entries = append(sem.entries, r)
 		sem.joins(r.ask.key)
 		m.count(sem, r, 1)
-		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Queued, OrderID: r.order, Grant: m.grantOf(sem, r)})
+		m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Queued, OrderID: r.order,
+			Grant: m.grantOf(sem, r)})
 		m.updatePreempted(sem, nil)
 	}
 	if wasIdle && !s.home {
@@ -266,7 +267,8 @@ func (m *model) acquireWaiting(sem *modelSemaphore, r *modelEntry, o op, x *prot
 		m.process(sem)
 		return
 	}
-	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Queued, OrderID: r.order, Grant: m.grantOf(sem, r)})
+	m.emit(Event{Kind: EventReply, Command: m.command, State: protocol.Queued, OrderID: r.order,
+		Grant: m.grantOf(sem, r)})
 	if sem.laned() {
 		m.process(sem)
 	} else {

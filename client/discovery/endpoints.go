@@ -41,11 +41,14 @@ func watchOptionsOf(opts []WatchOption) (watchOptions, error) {
 	}
 	switch {
 	case len(o.caller.zone) > MaxZone:
-		return o, protocol.Errorf(protocol.StatusBadRequest, "the zone has %d bytes; at most %d are allowed", len(o.caller.zone), MaxZone)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the zone has %d bytes; at most %d are allowed",
+			len(o.caller.zone), MaxZone)
 	case o.caller.subset < 0:
-		return o, protocol.Errorf(protocol.StatusBadRequest, "the subset is %d; it must be at least 0", o.caller.subset)
+		return o, protocol.Errorf(protocol.StatusBadRequest, "the subset is %d; it must be at least 0",
+			o.caller.subset)
 	case o.caller.panicShare < 0 || o.caller.panicShare > 100:
-		return o, protocol.Errorf(protocol.StatusBadRequest, "the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
+		return o, protocol.Errorf(protocol.StatusBadRequest,
+			"the panic share is %d; it must be 0 to 100 per cent", o.caller.panicShare)
 	case o.hold < 0 || o.hold > MaxHold:
 		return o, protocol.Errorf(protocol.StatusBadRequest, "the hold is %s; it must be 0 to %s", o.hold, MaxHold)
 	}

@@ -306,7 +306,8 @@ func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
 
 func checkGrace(d time.Duration) error {
 	if d < 0 || d > MaxGrace {
-		return protocol.Errorf(protocol.StatusBadRequest, "the grace of a drain is %s; it must be 0 to %s", d, MaxGrace)
+		return protocol.Errorf(protocol.StatusBadRequest, "the grace of a drain is %s; it must be 0 to %s", d,
+			MaxGrace)
 	}
 	return nil
 }

@@ -297,7 +297,8 @@ func TestStartsWhileAway(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	registered, over := make(chan *discovery.Registration, 1), make(chan error, 1)
 	go func() {
-		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80"}, discovery.DrainGrace(0),
+		over <- discovery.Serve(ctx, c, "/default", "api", discovery.Endpoint{Addr: "10.0.0.1:80"},
+			discovery.DrainGrace(0),
 			discovery.OnRegistration(func(r *discovery.Registration, err error) {
 				if err != nil {
 					t.Error(err)
@@ -332,7 +333,8 @@ func TestStartsWhileAway(t *testing.T) {
 	}
 
 	member := discovery.Endpoint{Addr: "10.0.0.1:80"}
-	if err := discovery.Serve(t.Context(), open(client.Config{}), "/none", "api", member); !errors.Is(err, client.ErrNotFound) {
+	if err := discovery.Serve(t.Context(), open(client.Config{}), "/none", "api",
+		member); !errors.Is(err, client.ErrNotFound) {
 		t.Error("another node:", err)
 	}
 	if err := discovery.Serve(t.Context(), open(client.Config{Cluster: "other"}), "/default", "api", member); !errors.Is(err, client.ErrOtherCluster) {

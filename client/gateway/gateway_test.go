@@ -155,7 +155,8 @@ func TestAcquire(t *testing.T) {
 	if got := <-third; !got.acquired || got.err != nil {
 		t.Fatal(got)
 	}
-	if _, err := gateway.Acquire(ctx, sessions[0], gateway.AcquireRequest{Count: 1}, nobody); !errors.Is(err, client.ErrBadRequest) {
+	if _, err := gateway.Acquire(ctx, sessions[0], gateway.AcquireRequest{Count: 1},
+		nobody); !errors.Is(err, client.ErrBadRequest) {
 		t.Fatal(err)
 	}
 }

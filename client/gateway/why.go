@@ -61,7 +61,8 @@ func (words Words) Explain(name string, self uint64, q *client.QueueStatus) (lin
 			words.Session(w.Session, w.Description))
 	}
 	for _, w := range q.Ahead[:min(mostShown, len(q.Ahead))] {
-		add("%s waits for it since %s%s.", words.Session(w.Session, w.Description), clockText(w.Since), words.note(w.Data))
+		add("%s waits for it since %s%s.", words.Session(w.Session, w.Description), clockText(w.Since),
+			words.note(w.Data))
 	}
 	if n := len(q.Ahead) - mostShown; n > 0 {
 		add("%d more wait.", n)
@@ -82,7 +83,8 @@ func (words Words) step(s client.WaitStep) string {
 	case s.Name == "":
 		return fmt.Sprintf("%s waits for the end of %s, which its command started.", from, by)
 	case s.Holds:
-		return fmt.Sprintf("%s waits for %s, which %s holds since %s.", from, words.Name(s.Name), by, clockText(s.BySince))
+		return fmt.Sprintf("%s waits for %s, which %s holds since %s.", from, words.Name(s.Name), by,
+			clockText(s.BySince))
 	}
 	return fmt.Sprintf("%s waits for %s, where %s is ahead.", from, words.Name(s.Name), by)
 }

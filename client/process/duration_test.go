@@ -24,7 +24,8 @@ func TestNegativeTimes(t *testing.T) {
 		for _, d := range []time.Duration{-1, -time.Hour} {
 			var o Options
 			reflect.ValueOf(&o).Elem().Field(i).SetInt(int64(d))
-			if err := check("queue", newAgreeing(0), &o); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), d.String()) {
+			if err := check("queue", newAgreeing(0), &o); !errors.Is(err, client.ErrBadRequest) ||
+				!strings.Contains(err.Error(), d.String()) {
 				t.Errorf("%s = %s: %v", typ.Field(i).Name, d, err)
 			}
 			if typ.Field(i).Name == "RetryInterval" {
@@ -39,7 +40,8 @@ func TestNegativeTimes(t *testing.T) {
 		t.Errorf("found %d times", seen)
 	}
 	r := Round{p: &Membership{name: "queue"}, r: new(machine.Round)}
-	if err := r.Broadcast(nil, nil, Callback{Timeout: -1}); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "-1ns") {
+	if err := r.Broadcast(nil, nil, Callback{Timeout: -1}); !errors.Is(err, client.ErrBadRequest) ||
+		!strings.Contains(err.Error(), "-1ns") {
 		t.Errorf("Callback.Timeout = -1ns: %v", err)
 	}
 	if err := check("queue", newAgreeing(0), &Options{Debounce: 1<<63 - 1}); !errors.Is(err, client.ErrBadRequest) {

@@ -135,7 +135,8 @@ func TestOperate(t *testing.T) {
 		answer error
 		want   error
 	}{
-		{false, notFound, client.ErrNotFound}, {true, notFound, nil}, {false, lost, lost}, {true, lost, client.ErrOutcomeUnknown},
+		{false, notFound, client.ErrNotFound}, {true, notFound, nil}, {false, lost, lost},
+		{true, lost, client.ErrOutcomeUnknown},
 	} {
 		c := &counter{again: x.again, answers: []any{x.answer}}
 		if err := (&Operator{c}).Evict(ctx, 9, ""); !errors.Is(err, x.want) || x.want == nil && err != nil {

@@ -163,7 +163,8 @@ func TestServerMisuse(t *testing.T) {
 		t.Errorf("join without a handler: %v", err)
 	}
 	for _, name := range []string{"", "a--b", "a/b", "-a", "ä", strings.Repeat("x", 129)} {
-		if p, err := Join(ctx, s, name, newAgreeing(0), Options{}); p != nil || !errors.Is(err, client.ErrBadRequest) {
+		if p, err := Join(ctx, s, name, newAgreeing(0), Options{}); p != nil ||
+			!errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("join of %q: %v", name, err)
 		}
 	}

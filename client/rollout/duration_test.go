@@ -74,7 +74,8 @@ func TestRetryBounds(t *testing.T) {
 		Update:   func(context.Context, Version) error { return nil },
 		RetryMin: 2 * time.Minute,
 	}
-	if _, err := NewFollower(o); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "2m0s, above the longest, 1m0s") {
+	if _, err := NewFollower(o); !errors.Is(err, client.ErrBadRequest) ||
+		!strings.Contains(err.Error(), "2m0s, above the longest, 1m0s") {
 		t.Error(err)
 	}
 	o.RetryMax = 1<<63 - 1

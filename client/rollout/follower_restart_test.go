@@ -89,7 +89,8 @@ func TestRestart(t *testing.T) {
 
 		// Another instance's folder is no claim.
 		other := w.follow("a", "SAS", func(o *sdk.FollowerOptions, _ *member) { o.Dir = t.TempDir() })
-		if err := <-other.ended; !errors.Is(err, sdk.ErrAlreadyRegistered) || !errors.Is(err, client.ErrAlreadyExists) {
+		if err := <-other.ended; !errors.Is(err, sdk.ErrAlreadyRegistered) ||
+			!errors.Is(err, client.ErrAlreadyExists) {
 			t.Errorf("a stranger ended with %v", err)
 		}
 		// With Takeover it is.

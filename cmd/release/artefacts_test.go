@@ -86,7 +86,8 @@ func TestFiles(t *testing.T) {
 			want = append(want, p.name+"_"+v+"_"+at.String()+".tar.gz", p.name+"_"+v+"_"+at.String()+".cdx.json")
 		}
 	}
-	want = append(want, "signalbox_"+v+"_image.tar", "signalbox-"+v+".tgz", "signalbox_"+v+"_python.tar.gz", "signalbox_"+v+"_npm.tgz", sums, "signalbox_"+v+"_amd64.deb", "signalbox_"+v+"_arm64.deb",
+	want = append(want, "signalbox_"+v+"_image.tar", "signalbox-"+v+".tgz", "signalbox_"+v+"_python.tar.gz",
+		"signalbox_"+v+"_npm.tgz", sums, "signalbox_"+v+"_amd64.deb", "signalbox_"+v+"_arm64.deb",
 		"signalbox-"+v+"-1.x86_64.rpm", "signalbox-"+v+"-1.aarch64.rpm")
 	slices.Sort(want)
 	entries, err := os.ReadDir(dist)

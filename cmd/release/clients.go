@@ -17,7 +17,8 @@ var clients = []struct {
 	{"signalbox_%s_python.tar.gz", "signalbox-%s", `version = "%s"`,
 		[]string{"client/python/pyproject.toml", "client/python/signalbox.py"}},
 	{"signalbox_%s_npm.tgz", "package", `"version": "%s"`,
-		[]string{"client/js/package.json", "client/js/signalbox.js", "client/js/signalbox.d.ts", "client/js/signalbox.ts"}},
+		[]string{"client/js/package.json", "client/js/signalbox.js", "client/js/signalbox.d.ts",
+			"client/js/signalbox.ts"}},
 }
 
 // writeClients packs the clients, with the release's version.

@@ -212,7 +212,8 @@ func TestClients(t *testing.T) {
 		archive, folder, version string
 		run                      []string
 	}{
-		{of + "_python.tar.gz", "signalbox-1.2.3", "pyproject.toml", []string{"python3", "-c", "import signalbox; signalbox.connect"}},
+		{of + "_python.tar.gz", "signalbox-1.2.3", "pyproject.toml",
+			[]string{"python3", "-c", "import signalbox; signalbox.connect"}},
 		{of + "_npm.tgz", "package", "package.json", []string{"node", "--input-type=module", "-e", "import('./signalbox.js').then(m => { if (!m.connect) process.exit(1) })"}},
 	} {
 		z, err := gzip.NewReader(bytes.NewReader(b.file(t, x.archive)))
@@ -230,7 +231,8 @@ func TestClients(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if text := string(contents[x.folder+"/"+x.version]); !strings.Contains(text, `"1.2.3"`) || strings.Contains(text, "0.0.0") {
+		if text := string(contents[x.folder+"/"+x.version]); !strings.Contains(text, `"1.2.3"`) ||
+			strings.Contains(text, "0.0.0") {
 			t.Errorf("%s is\n%s", x.version, text)
 		}
 		if _, err := exec.LookPath(x.run[0]); err != nil {

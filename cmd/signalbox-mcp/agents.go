@@ -20,7 +20,8 @@ const (
 	// connectTimeout is how long a call waits for the cluster before it says that it is away.
 	connectTimeout = 5 * time.Second
 
-	// shortestPause is of the process: looks come each second, and a session is lost after 6 s or more.
+	// shortestPause is of the process: looks come each second, and a session is lost after 6 s or
+	// more.
 	shortestPause = 5 * time.Second
 	pauseCounts   = 30 * time.Second // after which a loss is not laid to a pause
 )

@@ -133,8 +133,8 @@ func (a *agent) forget(t *attempt) {
 	}
 }
 
-// await waits for an attempt until ctx or the time ends. kept: the names are not held, and the place
-// is kept.
+// await waits for an attempt until ctx or the time ends. kept: the names are not held, and the
+// place is kept.
 func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration) (kept bool, err error) {
 	if !t.keeps {
 		wait += answerTime // the server ends the wait

@@ -88,7 +88,8 @@ func readSettings(args []string, agent string) (s settings, err error) {
 	case s.maxHold < time.Second || s.maxHold > 720*time.Hour:
 		err = fmt.Errorf("--max-hold is %s; give a duration from 1s to 720h", s.maxHold)
 	default:
-		err = cmp.Or(checkText("--prefix", s.prefix, maxQuoted), checkText("--agent, or SIGNALBOX_AGENT,", s.agent, maxAgentName))
+		err = cmp.Or(checkText("--prefix", s.prefix, maxQuoted),
+			checkText("--agent, or SIGNALBOX_AGENT,", s.agent, maxAgentName))
 	}
 	return s, err
 }

@@ -38,12 +38,14 @@ type call struct {
 
 // addTool adds a tool with arguments of a type. Each answer begins with what the agent has not been
 // told, refusals too.
-func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *agents, name string, reads bool, about string,
+func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *agents, name string, reads bool,
+	about string,
 	run func(*agent, context.Context, call, In) (*reply, error)) {
 	input, no := schemaOf[In](), false
 	tool := &mcp.Tool{
 		Name: name, Description: about, InputSchema: input.Schema(), OutputSchema: schemaOf[reply]().Schema(),
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no, OpenWorldHint: &no},
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no,
+			OpenWorldHint: &no},
 	}
 	s.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var in In

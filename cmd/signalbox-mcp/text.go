@@ -167,7 +167,8 @@ var advice = []struct {
 	{client.ErrForbidden, "This server's token does not have the right. Ask the user, or use another name."},
 	{client.ErrHandshake, "This server's configuration does not fit the cluster. Ask the user to check its SIGNALBOX_ variables."},
 	{client.ErrSessionExpired, "This agent's session ended meanwhile, with all that it held. Call again."},
-	{client.ErrUnreachable, unreachable}, {context.DeadlineExceeded, unreachable}, {client.ErrUnavailable, unreachable},
+	{client.ErrUnreachable, unreachable}, {context.DeadlineExceeded, unreachable},
+	{client.ErrUnavailable, unreachable},
 	{client.ErrNotFound, "Ask the user to create the coordination node (signalbox node create), or to set SIGNALBOX_NODE for this server."},
 	{client.ErrBadRequest, "Call again with other arguments."},
 }

@@ -71,7 +71,8 @@ func TestLossReason(t *testing.T) {
 		pause time.Duration
 		want  string
 	}{
-		{client.ErrMaxHold, 0, "as long as it may be"}, {client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "lost"},
+		{client.ErrMaxHold, 0, "as long as it may be"},
+		{client.ErrPreempted, 0, "a waiter preempted it"}, {client.ErrLeaseLost, 0, "lost"},
 		{client.ErrNotRenewed, 0, "no instance"}, {client.ErrNotRenewed, 34 * time.Second, "slept, or this process was stopped, for 34s"},
 		{client.ErrSessionExpired, 0, "an operator ended it"}, {errors.New("other\n"), 0, `other\n`},
 	} {
@@ -115,7 +116,8 @@ func TestExplain(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf("acquire %q: %w", "team/db", client.ErrForbidden), `acquire "db"`}, {client.ErrUnauthenticated, "SIGNALBOX_TOKEN_FILE"},
+		{fmt.Errorf("acquire %q: %w", "team/db", client.ErrForbidden),
+			`acquire "db"`}, {client.ErrUnauthenticated, "SIGNALBOX_TOKEN_FILE"},
 		{client.ErrUnreachable, "signalbox dev"}, {client.ErrHandshake, "SIGNALBOX_ variables"}, {client.ErrSessionExpired, "Call again"},
 		{refuse("no %d", 1), "no 1"}, {errors.New("odd"), "ask the user. (odd)"},
 	} {

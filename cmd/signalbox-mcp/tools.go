@@ -172,7 +172,8 @@ func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
 	case kept || errors.Is(err, client.ErrNotAcquired):
 		return a.waiting(ctx, c.session, in.Names), nil
 	case missing && w.units > 0:
-		return nil, refuse("No semaphore is there: %s. Without units and labels the name itself is locked.", quoteAll(in.Names))
+		return nil, refuse("No semaphore is there: %s. Without units and labels the name itself is locked.",
+			quoteAll(in.Names))
 	case errors.Is(err, client.ErrPreconditionFailed) && w.units > 0:
 		return nil, refuse("Not a semaphore, but a lock: %s. Leave units and labels out.", quoteAll(in.Names))
 	case errors.Is(err, client.ErrPreconditionFailed):

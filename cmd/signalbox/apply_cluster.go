@@ -634,8 +634,8 @@ func (l *liveCluster) changeSemaphore(ctx context.Context, s *client.Session, c 
 	return nil
 }
 
-// optionsOf are all options of a semaphore. It refuses a policy that this program does not know, which
-// the semaphore may have and the document not name.
+// optionsOf are all options of a semaphore. It refuses a policy that this program does not know,
+// which the semaphore may have and the document not name.
 func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
 	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
 	opts := []client.SemaphoreOption{

@@ -619,8 +619,8 @@ func TestTwoAppliesAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownPolicyIsNotReplaced: a semaphore of a newer cluster may have a policy that this program
-// does not know. A change of its other options is refused, and does not make it fifo.
+// TestUnknownPolicyIsNotReplaced: a semaphore of a newer cluster may have a policy that this
+// program does not know. A change of its other options is refused, and does not make it fifo.
 func TestUnknownPolicyIsNotReplaced(t *testing.T) {
 	for policy := protocol.PolicyFIFO; policy <= protocol.PolicyFair+1; policy++ {
 		opts, err := optionsOf(&protocol.SemaphoreOptions{Policy: policy})

@@ -138,7 +138,8 @@ func startHTTP(cfg httpConfig) (*runningHTTP, error) {
 		_ = l.Close()
 		return nil, err
 	}
-	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop, writeMetrics: api.WriteMetrics}
+	running := &runningHTTP{url: "http://" + l.Addr().String(), failed: make(chan error, 1), stop: api.Stop,
+		writeMetrics: api.WriteMetrics}
 	secure := cfg.tls
 	if secure != nil {
 		secure = withHTTP2(secure)

@@ -39,7 +39,8 @@ type verbSurface struct {
 // only running them shows.
 func presentCommandLine() *commandLine {
 	c := &commandLine{Verbs: map[string]*verbSurface{}, Environment: slices.Clone(ownVariables),
-		ExitCodes: []int{exitOK, exitError, exitUsage, exitNotAcquired, exitLost, exitUnreachable, exitDifference, exitBrokenPipe}}
+		ExitCodes: []int{exitOK, exitError, exitUsage, exitNotAcquired, exitLost, exitUnreachable, exitDifference,
+			exitBrokenPipe}}
 	for _, s := range settings {
 		if name := s.env(); name != "" {
 			c.Environment = append(c.Environment, name)
@@ -253,7 +254,8 @@ func (s *scriptJSON) check(t *testing.T, p testscript.Params) {
 			problems = kept.lost(s.seen)
 		}
 		for _, problem := range problems {
-			t.Errorf("%s: %s; what programs read stays (if no script prints it any more, let one do it)", file, problem)
+			t.Errorf("%s: %s; what programs read stays (if no script prints it any more, let one do it)", file,
+				problem)
 		}
 	}
 }
@@ -326,8 +328,8 @@ func (r *repeatedScript) Fatal(args ...any) {
 
 func (r *repeatedScript) Log(args ...any) { r.printed.read(fmt.Sprint(args...)) }
 
-// TestLostOfCommandLine: a verb, a flag, a key or a variable that goes, or has another type, is found, and
-// what is added is not.
+// TestLostOfCommandLine: a verb, a flag, a key or a variable that goes, or has another type, is
+// found, and what is added is not.
 func TestLostOfCommandLine(t *testing.T) {
 	const base = `{"verbs":{"signalbox a":{"flags":{"x":"string"},"json":{"k":["number","string"],"l[].m":["bool"]}}},` +
 		`"environment":["E"],"exit_codes":[0,1]}`

@@ -153,7 +153,8 @@ func TestKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := coord.Join(t.Context(), s, "workers", agreeing{}, coord.Options{Data: []byte("m1"), Synchronous: true}); err != nil {
+	if _, err := coord.Join(t.Context(), s, "workers", agreeing{},
+		coord.Options{Data: []byte("m1"), Synchronous: true}); err != nil {
 		t.Fatal(err)
 	}
 	stop := func() {
@@ -226,7 +227,8 @@ func keepFolder(t *testing.T, dir, name, folder string) {
 		if err != nil {
 			return err
 		}
-		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(in), Mode: 0o600, Size: int64(len(content))}); err != nil {
+		if err := w.WriteHeader(&tar.Header{Name: filepath.ToSlash(in), Mode: 0o600,
+			Size: int64(len(content))}); err != nil {
 			return err
 		}
 		_, err = w.Write(content)
@@ -342,7 +344,8 @@ func TestKeptReleases(t *testing.T) {
 		t.Run(filepath.Base(dir)+"/backup", func(t *testing.T) {
 			t.Parallel()
 			folder, file := filepath.Join(t.TempDir(), "data"), filepath.Join(dir, "cluster.backup")
-			expect(t, 0, nil, "signalbox", "cluster", "restore", file, "--data", folder, "--instance", "one", "--raft-advertise",
+			expect(t, 0, nil, "signalbox", "cluster", "restore", file, "--data", folder, "--instance", "one",
+				"--raft-advertise",
 				"kept.example:7071")
 			_, endpoint := serveKept(t, "signalbox", folder)
 			shows(t, keptState(t, inProcess(t, endpoint)), want)
@@ -355,7 +358,8 @@ func inProcess(t *testing.T, endpoint string) func(args ...string) string {
 	return func(args ...string) string {
 		t.Helper()
 		var out, notes bytes.Buffer
-		if code := run(t.Context(), append(args, "--endpoints", endpoint, "--timeout", "60s"), nil, &out, &notes); code != exitOK {
+		if code := run(t.Context(), append(args, "--endpoints", endpoint, "--timeout", "60s"), nil, &out,
+			&notes); code != exitOK {
 			t.Fatalf("%q ended with %d: %s", args, code, notes.String())
 		}
 		return out.String()

@@ -188,7 +188,8 @@ func waiterRow(w *client.Waiter) row {
 		timeout = millis(client.Max)
 	}
 	return row{
-		{"place", "place", w.Place}, {"session_id", "session", sessionID(w.Session)}, {"count", "count", amount(w.Count)}, {"data", "data", w.Data},
+		{"place", "place", w.Place}, {"session_id", "session", sessionID(w.Session)},
+		{"count", "count", amount(w.Count)}, {"data", "data", w.Data},
 		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
 	}
 }

@@ -14,7 +14,8 @@ func TestWhyEachKindWaits(t *testing.T) {
 		return client.Owner{Session: session, Token: session, Count: count, Description: "owner"}
 	}
 	waiter := func(count uint64) client.Waiter {
-		return client.Waiter{Session: 9, Place: 9, Count: count, Timeout: client.Forever, Since: time.Now(), Priority: 5}
+		return client.Waiter{Session: 9, Place: 9, Count: count, Timeout: client.Forever, Since: time.Now(),
+			Priority: 5}
 	}
 	slots := func(states ...client.SlotState) (list []client.SlotStatus) {
 		for i, state := range states {

@@ -153,7 +153,8 @@ func (f *memberFlags) member(cmd *cobra.Command, data []byte) (discovery.Member,
 	}
 	opts := []discovery.Option{discovery.DrainGrace(f.drain)}
 	if check != nil {
-		opts = append(opts, discovery.ReadyCheck(check), discovery.CheckInterval(f.interval), discovery.CheckTimeout(f.timeout))
+		opts = append(opts, discovery.ReadyCheck(check), discovery.CheckInterval(f.interval),
+			discovery.CheckTimeout(f.timeout))
 	} else if cmd.Flag("check-interval").Changed || cmd.Flag("check-timeout").Changed {
 		return nil, nil, usagef("there is no check; give one of --check-http, --check-tcp and --check-command")
 	}

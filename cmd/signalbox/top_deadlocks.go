@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// topLooks is how many semaphores, those with the oldest waits, are asked for deadlocks. Each costs
-	// reads of the sessions that wait.
+	// topLooks is how many semaphores, those with the oldest waits, are asked for deadlocks. Each
+	// costs reads of the sessions that wait.
 	topLooks = 4
 	// topLookAfter is how old a wait is before it is suspicious.
 	topLookAfter = 2 * time.Second

@@ -81,7 +81,8 @@ func TestTopScreens(t *testing.T) {
 		{name: "help", width: 80, height: 24, keys: []key{'?'}},
 		{name: "old", width: 80, height: 24, change: func(v *topView) { v.err = errors.New("no answer within 5s"); v.now = v.at.Add(42 * time.Second) }},
 		{name: "deadlock", width: 80, height: 24, change: func(v *topView) {
-			v.deadlocks = []topDeadlock{{path: "/billing", names: []string{"invoices/2026-11", "slots"}, sessions: []uint64{7, 9}}}
+			v.deadlocks = []topDeadlock{{path: "/billing", names: []string{"invoices/2026-11", "slots"},
+				sessions: []uint64{7, 9}}}
 		}},
 		{name: "first", width: 80, height: 24, change: func(v *topView) { v.top = nil }},
 		{name: "idle", width: 80, height: 24, change: func(v *topView) {

@@ -36,7 +36,8 @@ func topologies() []topology {
 }
 
 // historyKinds are what history clients do, also in the shortest run.
-var historyKinds = []history.Kind{history.Create, history.Acquire, history.Reduce, history.Release, history.Describe, history.Ended,
+var historyKinds = []history.Kind{history.Create, history.Acquire, history.Reduce, history.Release,
+	history.Describe, history.Ended,
 	history.Set, history.Get, history.RelaxedGet, history.CreateNode, history.DropNode, history.Believed, history.Fenced}
 
 // faultSpan is one occurrence of a fault.

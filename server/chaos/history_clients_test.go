@@ -329,13 +329,14 @@ func (x *historyClient) acquireAndRelease(name string, r *rand.Rand) {
 	op.Try = wait == 0
 	x.names[name] = true
 	op = x.noteOutcome(x.timed(op, func(ctx context.Context, op *history.Op) (err error) {
-		lease, err = x.s.Acquire(ctx, name, client.Count(op.Count), client.Wait(wait), client.OnQueued(func(order uint64) {
-			accepted.Lock()
-			defer accepted.Unlock()
-			if op.Queued == 0 { // reported again after a connection was lost
-				op.Queued, op.Order = int64(now()), order
-			}
-		}))
+		lease, err = x.s.Acquire(ctx, name, client.Count(op.Count), client.Wait(wait),
+			client.OnQueued(func(order uint64) {
+				accepted.Lock()
+				defer accepted.Unlock()
+				if op.Queued == 0 { // reported again after a connection was lost
+					op.Queued, op.Order = int64(now()), order
+				}
+			}))
 		accepted.Lock()
 		defer accepted.Unlock()
 		if err == nil {

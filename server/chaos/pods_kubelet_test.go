@@ -76,7 +76,8 @@ func (s *podSet) run(p *pod, log io.Writer) {
 	for _, e := range c.Env {
 		v := map[string]string{"metadata.name": p.name, "metadata.namespace": podNamespace}[e.From.Field.Path]
 		if v == "" {
-			v = os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(e.Value), func(k string) string { return vars[k] })
+			v = os.Expand(strings.NewReplacer("$(", "${", ")", "}").Replace(e.Value),
+				func(k string) string { return vars[k] })
 		}
 		vars[e.Name] = v
 		env = append(env, e.Name+"="+v)

@@ -10,8 +10,8 @@ import (
 )
 
 // TestPriorityElectionOverInstances: three candidates, each at an instance of its own. The preferred
-// one has the leader yield, and transfers the lead to the one that nobody prefers, past the other. Then the
-// instance that leads most is killed, and the leader leads on.
+// one has the leader yield, and transfers the lead to the one that nobody prefers, past the other.
+// Then the instance that leads most is killed, and the leader leads on.
 func TestPriorityElectionOverInstances(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

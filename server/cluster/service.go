@@ -353,7 +353,8 @@ func (s *Service) registerHandlers() {
 		return &reply, err
 	}))
 	l.HandleCall(methodPropose, handler(s, func(ctx context.Context, w *proposeRequest) (any, error) {
-		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Sender: w.Client, Body: w.Body}
+		c := shard.Command{Kind: shard.CommandKind(w.Kind), Node: w.Node, Epoch: w.Epoch, Sender: w.Client,
+			Body: w.Body}
 		return nil, local.Propose(ctx, w.Shard, c)
 	}))
 	l.HandleCall(methodRegisters, handler(s, func(ctx context.Context, w *registersRequest) (any, error) {

@@ -209,7 +209,8 @@ func (a *shardClient) callInstance(
 // Propose implements governor.Shards.
 func (a *shardClient) Propose(ctx context.Context, id uint64, c shard.Command) error {
 	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Propose(ctx, id, c) }, methodPropose,
-		&proposeRequest{Shard: id, Kind: uint8(c.Kind), Node: c.Node, Epoch: c.Epoch, Client: c.Sender, Body: c.Body}, nil)
+		&proposeRequest{Shard: id, Kind: uint8(c.Kind), Node: c.Node, Epoch: c.Epoch, Client: c.Sender,
+			Body: c.Body}, nil)
 }
 
 // Registers implements governor.Shards.

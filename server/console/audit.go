@@ -34,10 +34,12 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	p := &page{
 		Section: "Audit", Title: "Audit log",
 		Lead: "What operators did, the newest first.",
-		Filter: &filter{Action: "/audit", Label: "Contains", Prefix: words, Order: order, Outcome: outcome, Orders: []choice{
-			{Text: "people", Href: address("/audit", "prefix", words, "outcome", outcome), Current: order == ""},
-			{Text: "people and the cluster", Href: at("order", auditEverything), Current: order != ""},
-		}, Outcomes: []choice{{Text: "any", Href: address("/audit", "prefix", words, "order", order), Current: outcome == ""}}},
+		Filter: &filter{Action: "/audit", Label: "Contains", Prefix: words, Order: order, Outcome: outcome,
+			Orders: []choice{
+				{Text: "people", Href: address("/audit", "prefix", words, "outcome", outcome), Current: order == ""},
+				{Text: "people and the cluster", Href: at("order", auditEverything), Current: order != ""},
+			}, Outcomes: []choice{{Text: "any", Href: address("/audit", "prefix", words, "order", order),
+				Current: outcome == ""}}},
 	}
 	for _, o := range auditOutcomes {
 		p.Filter.Outcomes = append(p.Filter.Outcomes, choice{Text: o, Href: at("outcome", o), Current: o == outcome})
@@ -97,8 +99,8 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	return p, nil
 }
 
-// auditOutcomes are what can come of a change. An event of one that was only asked for says that the
-// instance took it on. What came of it has an event of its own where the instance learns it.
+// auditOutcomes are what can come of a change. An event of one that was only asked for says that
+// the instance took it on. What came of it has an event of its own where the instance learns it.
 var auditOutcomes = []string{"asked", "done", "refused", "undecided"}
 
 // verbOf splits an event's title into the verb and the outcome, one of auditOutcomes. What is no

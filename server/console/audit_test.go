@@ -42,7 +42,8 @@ func TestAuditPage(t *testing.T) {
 	x.until("the event", func(_ string, u update) bool {
 		for _, table := range u.Tables {
 			for _, r := range table.Set {
-				if r.Cells[0].Text == "kill session" && r.Cells[5].Text == "asked" && r.Cells[2].Note == "by a console" &&
+				if r.Cells[0].Text == "kill session" && r.Cells[5].Text == "asked" &&
+					r.Cells[2].Note == "by a console" &&
 					strings.Contains(r.Cells[3].Text, "session "+id) {
 					return r.Cells[4].Text == "host is broken"
 				}
@@ -54,7 +55,8 @@ func TestAuditPage(t *testing.T) {
 	if _, err := a.CreateToken(t.Context(), alice.ID, "alice"); err == nil {
 		t.Fatal("a token was made twice")
 	}
-	if page := s.get("/audit?outcome=refused&prefix=alice"); page.status != 200 || strings.Contains(page.body, "kill session") ||
+	if page := s.get("/audit?outcome=refused&prefix=alice"); page.status != 200 ||
+		strings.Contains(page.body, "kill session") ||
 		!strings.Contains(page.body, "auth token create") || !strings.Contains(page.body, `>refused<small>`) {
 		t.Errorf("what was refused to alice: %d, %s", page.status, page.body)
 	}
@@ -68,11 +70,12 @@ func TestNoAuditLog(t *testing.T) {
 	s.get("/audit").wants(t, 200, "to standard error")
 }
 
-// TestAuditEvents: the log is filtered by any of its words and by outcome, and what the cluster does
-// is counted.
+// TestAuditEvents: the log is filtered by any of its words and by outcome, and what the cluster
+// does is counted.
 func TestAuditEvents(t *testing.T) {
 	events := []admin.AuditEvent{
-		{ID: "4", Title: "refused_drain", Initiator: "alice", Fields: []admin.AuditField{{Key: "error", Value: "c has the only copy"}}},
+		{ID: "4", Title: "refused_drain", Initiator: "alice",
+			Fields: []admin.AuditField{{Key: "error", Value: "c has the only copy"}}},
 		{ID: "3", Title: "ask_drain", Initiator: "alice", Fields: []admin.AuditField{{Key: "reason", Value: "the disk is slow"}}},
 		{ID: "2", Title: "instance_state", Initiator: "cluster", Fields: []admin.AuditField{{Key: "instance", Value: "c"}}},
 		{ID: "1", Title: "ask_kill_session", Initiator: "bob"},
@@ -83,9 +86,11 @@ func TestAuditEvents(t *testing.T) {
 		want           string
 		folded         int
 	}{
-		{"", "", false, "4321", 0}, {"", "", true, "431", 1}, {"DISK", "", true, "3", 0}, {"kill session", "", true, "1", 0},
+		{"", "", false, "4321", 0}, {"", "", true, "431", 1}, {"DISK", "", true, "3", 0},
+		{"kill session", "", true, "1", 0},
 		{"instance c", "", true, "", 1}, {"instance c", "", false, "2", 0}, {"nothing", "", false, "", 0},
-		{"drain", "", true, "43", 0}, {"", "refused", true, "4", 0}, {"", "asked", true, "31", 0}, {"bob", "asked", true, "1", 0},
+		{"drain", "", true, "43", 0}, {"", "refused", true, "4", 0}, {"", "asked", true, "31", 0},
+		{"bob", "asked", true, "1", 0},
 		{"bob", "refused", true, "", 0}, {"", "done", false, "", 0},
 	} {
 		shown, folded := eventsOf(events, x.words, x.outcome, x.people)
@@ -102,11 +107,14 @@ func TestAuditEvents(t *testing.T) {
 		t.Errorf("lists are shown as %q", text)
 	}
 	for title, want := range map[string][3]string{
-		"ask_drain": {"drain", "asked", "quiet"}, "done_node delete": {"node delete", "done", ""}, "refused_auth_grant": {"auth grant", "refused", "bad"},
-		"undecided_expel": {"expel", "undecided", "warn"}, "rollout_gate_done": {"rollout gate done", "–", "quiet none"}, "session_killed": {"session killed", "–", "quiet none"},
+		"ask_drain": {"drain", "asked", "quiet"}, "done_node delete": {"node delete", "done", ""},
+		"refused_auth_grant": {"auth grant", "refused", "bad"}, "undecided_expel": {"expel", "undecided", "warn"},
+		"rollout_gate_done": {"rollout gate done", "–", "quiet none"},
+		"session_killed":    {"session killed", "–", "quiet none"},
 	} {
 		r := auditRow(&admin.AuditEvent{Title: title, Fields: []admin.AuditField{{Key: "error", Value: "why"}}})
-		if got := [3]string{r.Cells[0].Text, r.Cells[5].Text, r.Cells[5].Kind}; got != want || r.Cells[5].Note != "Why." {
+		if got := [3]string{r.Cells[0].Text, r.Cells[5].Text, r.Cells[5].Kind}; got != want ||
+			r.Cells[5].Note != "Why." {
 			t.Errorf("%s is shown as %q with the note %q, want %q", title, got, r.Cells[5].Note, want)
 		}
 	}

@@ -257,7 +257,8 @@ func explain(err error) (status int, title, text string) {
 		return http.StatusNotFound, "Not found", "This session has ended, or never was."
 	case errors.Is(err, client.ErrBadRequest):
 		return http.StatusBadRequest, "Bad request", err.Error()
-	case errors.Is(err, client.ErrPreconditionFailed), errors.Is(err, client.ErrAlreadyExists), errors.Is(err, client.ErrAborted):
+	case errors.Is(err, client.ErrPreconditionFailed), errors.Is(err, client.ErrAlreadyExists),
+		errors.Is(err, client.ErrAborted):
 		return http.StatusConflict, "Not possible now", err.Error()
 	case errors.Is(err, client.ErrUnauthenticated):
 		return http.StatusUnauthorized, "Not logged in", "The cluster does not accept these credentials any more."

@@ -151,7 +151,8 @@ func TestNextRead(t *testing.T) {
 func TestSameViews(t *testing.T) {
 	page1 := func(change func(*page)) viewState {
 		p := &page{
-			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{From: 0, Size: 1, Kind: "held"}}}, Text: "t"}, Notes: []note{{Tone: "good", Text: "n"}},
+			Figure: &figure{Bar: bar{Label: "l", Parts: []barPart{{From: 0, Size: 1, Kind: "held"}}},
+				Text: "t"}, Notes: []note{{Tone: "good", Text: "n"}},
 			Facts: []fact{{"k", "label", cell{Text: "x", Bar: &bar{Label: "l"}}}},
 			Tables: []table{{ID: "a", Rows: []row{{Key: "1",
 				Cells: []cell{{Text: "x", Bar: &bar{Label: "l", Parts: []barPart{{From: 0, Size: 1, Kind: "held"}}}}}}}}},
@@ -175,7 +176,8 @@ func TestSameViews(t *testing.T) {
 		}
 	}
 	broken := viewState{err: client.ErrUnreachable}
-	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) || broken.same(nil, client.ErrForbidden) ||
+	if same.same(nil, client.ErrUnreachable) || broken.same(same.page, nil) ||
+		broken.same(nil, client.ErrForbidden) ||
 		!broken.same(nil, client.ErrUnreachable) {
 		t.Error("errors and pages are confused")
 	}

@@ -18,7 +18,8 @@ func TestSlots(t *testing.T) {
 	x := s.session(client.Description("owner@a"))
 	slots := []client.Slot{{Name: "a0", Labels: []string{"old"}}, {Name: "a1", Labels: []string{"old"}},
 		{Name: "b0", Labels: []string{"new"}}, {Name: "b1", Labels: []string{"new"}}}
-	if err := x.Create(t.Context(), "gpus", 4, nil, client.ByPriority(time.Minute), client.NamedSlots(slots...)); err != nil {
+	if err := x.Create(t.Context(), "gpus", 4, nil, client.ByPriority(time.Minute),
+		client.NamedSlots(slots...)); err != nil {
 		t.Fatal(err)
 	}
 	gone, err := s.session(client.Description("gone@a")).Acquire(t.Context(), "gpus", client.OnSlots("a0"))

@@ -11,11 +11,12 @@ import (
 )
 
 // timelineSpans are the times that a timeline may show.
-var timelineSpans = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour, 12 * time.Hour,
+var timelineSpans = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, time.Hour, 3 * time.Hour,
+	12 * time.Hour,
 	24 * time.Hour, 3 * 24 * time.Hour, 7 * 24 * time.Hour, 30 * 24 * time.Hour}
 
-// timelineSteps is how many steps a timeline has. It moves on by a step at a time: a page that moves
-// with every read would be sent with every read.
+// timelineSteps is how many steps a timeline has. It moves on by a step at a time: a page that
+// moves with every read would be sent with every read.
 const timelineSteps = 60
 
 // leastPart is how much of a timeline a hold takes, in thousandths: one that was short can be seen.
@@ -37,8 +38,8 @@ type timelineHold struct {
 	kind, title  string
 }
 
-// table shows the holds of the past and of now by slot; by what is held at the same time where units
-// have no names.
+// table shows the holds of the past and of now by slot; by what is held at the same time where
+// units have no names.
 func (l *timeline) table(now time.Time) table {
 	t := newTable("timeline", "Held before", "", col("Slot"), col("Holds"))
 	t.Kind = "timeline"
@@ -132,7 +133,8 @@ func (l *timeline) rows() []timelineRow {
 	}
 	for i := range l.owners {
 		o := &l.owners[i]
-		title := fmt.Sprintf("%s, token %s: holds it since %s", holderText(o.Session, o.Description), group(o.Token), clockText(o.Since))
+		title := fmt.Sprintf("%s, token %s: holds it since %s", holderText(o.Session, o.Description),
+			group(o.Token), clockText(o.Since))
 		all = append(all, named{timelineHold{o.Since, time.Time{}, "now", title}, o.Slots})
 	}
 	slices.SortStableFunc(all, func(a, b named) int { return a.since.Compare(b.since) })

@@ -14,11 +14,14 @@ import (
 func TestTimeline(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	slots := []client.SlotStatus{{Slot: client.Slot{Name: "b"}}, {Slot: client.Slot{Name: "a"}}, {Slot: client.Slot{Name: "never"}}}
+	slots := []client.SlotStatus{{Slot: client.Slot{Name: "b"}}, {Slot: client.Slot{Name: "a"}},
+		{Slot: client.Slot{Name: "never"}}}
 	owners := []client.Owner{{Session: 4, Token: 9, Slots: []string{"a"}, Since: ago(24 * time.Hour)}}
 	s := timeline{slots, owners, []client.Hold{
-		{Token: 7, Session: 3, Description: "job@<x>", Slots: []string{"b", "gone"}, Since: ago(5 * time.Minute), Until: ago(2 * time.Minute), Cause: client.HoldForced},
-		{Token: 5, Session: 2, Slots: []string{"b"}, Since: ago(10 * time.Minute), Until: ago(10*time.Minute - time.Millisecond), Cause: client.HoldReleased},
+		{Token: 7, Session: 3, Description: "job@<x>", Slots: []string{"b", "gone"}, Since: ago(5 * time.Minute),
+			Until: ago(2 * time.Minute), Cause: client.HoldForced},
+		{Token: 5, Session: 2, Slots: []string{"b"}, Since: ago(10 * time.Minute),
+			Until: ago(10*time.Minute - time.Millisecond), Cause: client.HoldReleased},
 	}}
 	got := s.table(now)
 	if !strings.HasPrefix(got.Count, "in the last 15 min;") || got.Columns[0].Title != "Slot" {
@@ -36,7 +39,8 @@ func TestTimeline(t *testing.T) {
 		return text
 	}
 	// The picture ends a step of 15 s after now, so 10 minutes ago is 285 s behind its begin.
-	for key, want := range map[string]string{"b": "held 316-324, over 650-850, ", "gone": "over 650-850, ", "a": "now 0-1000, ", "never": ""} {
+	for key, want := range map[string]string{"b": "held 316-324, over 650-850, ", "gone": "over 650-850, ",
+		"a": "now 0-1000, ", "never": ""} {
 		if text := rowOf(got, key); text != want {
 			t.Errorf("%s: %s, want %s", key, text, want)
 		}
@@ -70,7 +74,8 @@ func TestTimeline(t *testing.T) {
 	for range 60 {
 		s.owners = append(s.owners, client.Owner{Session: 5, Since: ago(time.Minute)})
 	}
-	if got = s.table(now); len(got.Rows) != maxTimelineRows || !strings.Contains(got.Count, "the first 40 of 61 rows") {
+	if got = s.table(now); len(got.Rows) != maxTimelineRows ||
+		!strings.Contains(got.Count, "the first 40 of 61 rows") {
 		t.Errorf("%d rows: %s", len(got.Rows), got.Count)
 	}
 }

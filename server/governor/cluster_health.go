@@ -74,8 +74,9 @@ func assess(o Observation) *assessment {
 	return a
 }
 
-// NeededForTolerance says what the loss of the observer would stop, or keep stopped, by the rules of Assess;
-// empty: nothing. Groups of one or two voters do not count: they never survive the loss of a voter.
+// NeededForTolerance says what the loss of the observer would stop, or keep stopped, by the rules
+// of Assess; empty: nothing. Groups of one or two voters do not count: they never survive the loss
+// of a voter.
 func NeededForTolerance(o Observation) string {
 	a := assess(o)
 	needed := func(x meta.Shard, g *protocol.ClusterGroup) bool {

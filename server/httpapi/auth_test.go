@@ -52,7 +52,8 @@ func TestIdentities(t *testing.T) {
 	defer c.CloseWithoutRelease()
 	a := admin.New(c)
 	bearer := make(map[string]string)
-	for id, identity := range map[string]string{"one": "ci", "two": "ci", "three": "cron", "four": "guest", "reader": "reader"} {
+	for id, identity := range map[string]string{"one": "ci", "two": "ci", "three": "cron", "four": "guest",
+		"reader": "reader"} {
 		token, err := a.CreateToken(t.Context(), id, identity)
 		if err != nil {
 			t.Fatal(err)

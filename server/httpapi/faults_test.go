@@ -29,7 +29,8 @@ func (l *ledger) granted(t *testing.T, name, who string, token int64, until time
 	defer l.mu.Unlock()
 	now := time.Now()
 	if l.who != who && !until.IsZero() && now.Before(until) && now.Before(l.until) {
-		t.Errorf("%s: %s believes in token %d while %s believes in %d for another %s", name, who, token, l.who, l.token, time.Until(l.until))
+		t.Errorf("%s: %s believes in token %d while %s believes in %d for another %s", name, who, token, l.who,
+			l.token, time.Until(l.until))
 	}
 	if token < l.token && !until.IsZero() && now.Before(until) {
 		t.Errorf("%s: %s believes in token %d after %d of %s", name, who, token, l.token, l.who)
@@ -49,9 +50,9 @@ func (l *ledger) gone(who string) {
 	}
 }
 
-// TestBeliefsUnderFaults: callers and streams take turns at locks, a third of which have a bound and
-// a third of which are preempted, while gateways are killed and stopped, and instances are killed and
-// cut off. Careful callers never believe at once, and tokens rise.
+// TestBeliefsUnderFaults: callers and streams take turns at locks, a third of which have a bound
+// and a third of which are preempted, while gateways are killed and stopped, and instances are
+// killed and cut off. Careful callers never believe at once, and tokens rise.
 func TestBeliefsUnderFaults(t *testing.T) {
 	if !long() {
 		t.Skip("a minute of faults on three instances and two gateways: set SIGNALBOX_LONG to run it")
@@ -64,7 +65,8 @@ func TestBeliefsUnderFaults(t *testing.T) {
 	}
 	defer s.Client().CloseWithoutRelease()
 	for i := 2; i < locks; i += 3 {
-		if err := s.Create(t.Context(), fmt.Sprintf("l-%d", i), 1, nil, client.Preempt(client.PreemptAny)); err != nil {
+		if err := s.Create(t.Context(), fmt.Sprintf("l-%d", i), 1, nil,
+			client.Preempt(client.PreemptAny)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +91,8 @@ func TestBeliefsUnderFaults(t *testing.T) {
 				for ctx.Err() == nil { // acquires, and renews by repeating it
 					sent := time.Now()
 					a, err := pick().try(ctx, "POST", query(i), who, "")
-					if err != nil || a.status >= 500 || a.status == 202 || a.status == 409 && a.doc["code"] == "aborted" {
+					if err != nil || a.status >= 500 || a.status == 202 || a.status == 409 &&
+						a.doc["code"] == "aborted" {
 						time.Sleep(50 * time.Millisecond)
 						continue
 					}

@@ -81,7 +81,8 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 		<-served
 		transport.CloseIdleConnections()
 	})
-	return &site{t: t, api: api, server: server, url: "http://" + l.Addr().String(), web: &http.Client{Transport: transport}}
+	return &site{t: t, api: api, server: server, url: "http://" + l.Addr().String(),
+		web: &http.Client{Transport: transport}}
 }
 
 // answer is what came back.

@@ -535,7 +535,8 @@ func (s *session) adopt(ctx context.Context, n *client.Node, native *client.Sess
 		sem, err := n.Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
 			client.MaxItems(1),
 			client.ReadConsistency(client.Strict))
-		if errors.Is(err, client.ErrNotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
+		if errors.Is(err, client.ErrNotFound) || err == nil &&
+			(len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
 			continue
 		}
 		if err != nil {

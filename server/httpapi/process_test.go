@@ -120,7 +120,8 @@ func TestKilledGateway(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range callers {
 			all.Go(func() {
-				if err := f(i, fmt.Sprintf("/v1/locks/k-%d?ttl=5m", i), fmt.Sprintf("caller-%d-session", i)); err != nil {
+				if err := f(i, fmt.Sprintf("/v1/locks/k-%d?ttl=5m", i),
+					fmt.Sprintf("caller-%d-session", i)); err != nil {
 					t.Error(err)
 				}
 			})
@@ -143,7 +144,8 @@ func TestKilledGateway(t *testing.T) {
 	var waiters sync.WaitGroup
 	for range 2 {
 		waiters.Go(func() {
-			if a, err := one.try(waiting, "POST", "/v1/locks/k-0?ttl=5m&wait=1m", bob, ""); err == nil && a.status != 409 {
+			if a, err := one.try(waiting, "POST", "/v1/locks/k-0?ttl=5m&wait=1m", bob, ""); err == nil &&
+				a.status != 409 {
 				t.Errorf("a wait at the gateway that is killed is answered %s", a.body)
 			}
 		})
@@ -168,7 +170,8 @@ func TestKilledGateway(t *testing.T) {
 			}
 		}
 	})
-	if a := two.until("position", "POST", "/v1/locks/k-0?wait=10ms", bob); a.status != 202 || a.number("position") != 1 {
+	if a := two.until("position", "POST", "/v1/locks/k-0?wait=10ms", bob); a.status != 202 ||
+		a.number("position") != 1 {
 		t.Errorf("who waits has lost its place: %s", a.body)
 	}
 }
@@ -185,7 +188,8 @@ func TestGatewaysStop(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range waits {
 			all.Go(func() {
-				a, err := now.try(t.Context(), "POST", "/v1/locks/a?ttl=5m&wait=5m", fmt.Sprintf("waiting-%d-session", i), "")
+				a, err := now.try(t.Context(), "POST", "/v1/locks/a?ttl=5m&wait=5m",
+					fmt.Sprintf("waiting-%d-session", i), "")
 				if err != nil {
 					t.Errorf("a wait has no answer: %v", err)
 				} else if a.wants(503, "closing").header.Get("Retry-After") != "0" {
@@ -267,8 +271,8 @@ func TestLostAnswer(t *testing.T) {
 	}
 }
 
-// TestOneLimit: two gateways and a service in Go share a rate limit, and one gateway is killed. More
-// than the limit is never admitted.
+// TestOneLimit: two gateways and a service in Go share a rate limit, and one gateway is killed.
+// More than the limit is never admitted.
 func TestOneLimit(t *testing.T) {
 	const rate, lasts = 50, 3 * time.Second
 	srv := servertest.Start(t, servertest.RealTime())

@@ -59,8 +59,8 @@ func (f *faces) dial(t *testing.T, secure bool) net.Conn {
 	return conn
 }
 
-// TestRaw: what is refused of bytes on a connection, without TLS and with it. Sizes are at the bound
-// and above it.
+// TestRaw: what is refused of bytes on a connection, without TLS and with it. Sizes are at the
+// bound and above it.
 func TestRaw(t *testing.T) {
 	f := openFaces(t, servertest.Start(t))
 	const host, session = "Host: localhost\r\n", "Signalbox-Session: " + alice + "\r\n"
@@ -165,8 +165,8 @@ func TestRefusalsOfHTTP2(t *testing.T) {
 	f.ask("GET", "/v1/config/b", "", "").wants(404, "not_found")
 }
 
-// TestTerraform: what the http backend of Terraform and OpenTofu sends is refused with a sentence at
-// each route and elsewhere, and leaves nothing.
+// TestTerraform: what the http backend of Terraform and OpenTofu sends is refused with a sentence
+// at each route and elsewhere, and leaves nothing.
 func TestTerraform(t *testing.T) {
 	s := openSite(t, servertest.Start(t))
 	const state, lock = `{"version":4,"serial":1,"lineage":"a","outputs":{},"resources":[]}`, `{"ID":"9db590f1-b6fe","Operation":"OperationTypeApply","Info":"","Who":"ci@host","Version":"1.9.0","Created":"2026-01-02T03:04:05Z","Path":""}`
@@ -178,10 +178,13 @@ func TestTerraform(t *testing.T) {
 	}
 	for path := range paths {
 		for _, r := range []struct{ method, query, body string }{
-			{"LOCK", "", lock}, {"UNLOCK", "", lock}, {"POST", "?ID=9db590f1-b6fe", state}, {"POST", "", state}, {"PUT", "?ID=9db590f1-b6fe", state},
+			{"LOCK", "", lock}, {"UNLOCK", "", lock}, {"POST", "?ID=9db590f1-b6fe", state},
+			{"POST", "", state}, {"PUT", "?ID=9db590f1-b6fe", state},
 		} {
-			a := s.ask(r.method, path+r.query, "", r.body, "Content-Type: application/json", "Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==")
-			if detail, _ := a.doc["detail"].(string); a.status != 400 && a.status != 404 && a.status != 405 || detail == "" ||
+			a := s.ask(r.method, path+r.query, "", r.body, "Content-Type: application/json",
+				"Content-MD5: 1B2M2Y8AsgTpgAmY7PhCfg==")
+			if detail, _ := a.doc["detail"].(string); a.status != 400 && a.status != 404 && a.status != 405 ||
+				detail == "" ||
 				strings.HasSuffix(r.method, "LOCK") && a.status != 405 {
 				t.Errorf("%s %s%s is answered %d %s", r.method, path, r.query, a.status, a.body)
 			}
@@ -192,8 +195,9 @@ func TestTerraform(t *testing.T) {
 	}
 }
 
-// TestHostileCallers: callers that are slow, reset their connections, hold idle ones, or try tokens do
-// not keep honest ones from being served, and the gateway's memory stays bounded. Slow ones are cut.
+// TestHostileCallers: callers that are slow, reset their connections, hold idle ones, or try tokens
+// do not keep honest ones from being served, and the gateway's memory stays bounded. Slow ones are
+// cut.
 func TestHostileCallers(t *testing.T) {
 	idle, tries := 100, 32
 	if long() {
@@ -222,7 +226,8 @@ func TestHostileCallers(t *testing.T) {
 	for i := range 16 {
 		all.Go(func() {
 			for n := range tries / 16 {
-				a, err := f.try(t.Context(), "GET", "/v1/locks", "", "", fmt.Sprintf("Authorization: Bearer wrong-%d-%d", i, n))
+				a, err := f.try(t.Context(), "GET", "/v1/locks", "", "",
+					fmt.Sprintf("Authorization: Bearer wrong-%d-%d", i, n))
 				if err != nil {
 					t.Error(err)
 				} else if a.status != 401 && a.status != 429 && a.status != 503 {

@@ -44,7 +44,8 @@ func TestReadme(t *testing.T) {
 			script = strings.ReplaceAll(script, "$(uuidgen)", fmt.Sprintf("b2d6a1f0-0b6e-4c0b-9d0a-2f1f5f0a7f1%d", i))
 		}
 		out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), `"state":"acquired"`) || !strings.Contains(string(out), `"ended":true`) {
+		if err != nil || !strings.Contains(string(out), `"state":"acquired"`) ||
+			!strings.Contains(string(out), `"ended":true`) {
 			t.Errorf("the page's lines: %v\n%s", err, out)
 		}
 	}
@@ -69,7 +70,8 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	// The job of the page, with its steps as one script.
-	job := strings.NewReplacer("- run: |\n", "", "- run: ", "", "- if: always()\n", "", "  run: ", "", ">> \"$GITHUB_ENV\"", "").Replace(block(string(page), "yaml"))
+	job := strings.NewReplacer("- run: |\n", "", "- run: ", "", "- if: always()\n", "", "  run: ", "",
+		">> \"$GITHUB_ENV\"", "").Replace(block(string(page), "yaml"))
 	job = strings.Replace(job, `echo "SESSION=$(uuidgen)"`, "SESSION=a-session-of-ci", 1)
 	job = strings.Replace(job, "./deploy.sh", "echo deploys", 1)
 	cmd := exec.CommandContext(t.Context(), "sh", "-euc", job)

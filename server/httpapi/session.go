@@ -182,7 +182,8 @@ func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.D
 	if holder == "" {
 		holder = x.conn.Identity + " at " + x.r.RemoteAddr
 	}
-	s := &session{api: a, callers: x.conn.State, create: create, node: x.node, key: key, identity: x.conn.Identity, ttl: ttl,
+	s := &session{api: a, callers: x.conn.State, create: create, node: x.node, key: key,
+		identity: x.conn.Identity, ttl: ttl,
 		holder: holder, ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
 	s.ctx, s.end = context.WithCancelCause(a.ctx)
 	a.sessions[create] = s

@@ -67,7 +67,8 @@ func TestWhy(t *testing.T) {
 	s.ask("POST", "/v1/locks/a?ttl=1m&holder=the+first", alice, "its data").wants(200)
 	s.ask("POST", "/v1/locks/a?ttl=1m&wait=1ms", bob, "").wants(202)
 	lines, _ := s.ask("GET", "/v1/locks/a", bob, "").wants(200).doc["why"].([]any)
-	if len(lines) != 2 || !strings.Contains(lines[0].(string), "at place 1") || !strings.Contains(lines[1].(string), "the first") {
+	if len(lines) != 2 || !strings.Contains(lines[0].(string), "at place 1") ||
+		!strings.Contains(lines[1].(string), "the first") {
 		t.Errorf("why: %q", lines)
 	}
 	for _, session := range []string{alice, ""} {

@@ -68,7 +68,8 @@ func TestRelaxedAttachFails(t *testing.T) {
 	origin := replica.Origin{Conn: id, Request: r.Session, Kind: protocol.KindSessionAttach, Tag: request.UnloggedNote}
 	reply := func(st protocol.Status) {
 		d.Replica().Exclusive(func(*shard.Machine) {
-			d.Applied(d.Replica(), 0, []replica.Origin{origin}, &shard.Events{List: []shard.Event{{Kind: shard.EventReply, Status: st, Text: "gone"}}})
+			d.Applied(d.Replica(), 0, []replica.Origin{origin},
+				&shard.Events{List: []shard.Event{{Kind: shard.EventReply, Status: st, Text: "gone"}}})
 			s.Requests.Flush()
 		})
 	}

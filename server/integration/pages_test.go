@@ -134,7 +134,8 @@ func TestTimeoutZero(t *testing.T) {
 		if a, err := c.lock(node, r.Session, name, 0); err != nil || a.State != protocol.Acquired {
 			t.Fatalf("%+v, %v", a, err)
 		}
-		if a, err := other.lock(node, waiter.Session, name, protocol.Forever); err != nil || a.State != protocol.Queued {
+		if a, err := other.lock(node, waiter.Session, name, protocol.Forever); err != nil ||
+			a.State != protocol.Queued {
 			t.Fatalf("%+v, %v", a, err)
 		}
 	}

@@ -87,7 +87,8 @@ func (k *trackKit) status() (r protocol.TrackStatus) {
 func (k *trackKit) moveStep(kind shard.CommandKind, epoch uint64) {
 	k.t.Helper()
 	run := shard.BucketsBody{Total: k.s.Config.Buckets, First: uint32(k.at), Count: 1, Epoch: epoch}
-	err := k.host().Replica().ProposeInternal(k.t.Context(), shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)})
+	err := k.host().Replica().ProposeInternal(k.t.Context(),
+		shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, run)})
 	if err != nil {
 		k.t.Fatal(err)
 	}

@@ -201,7 +201,8 @@ func TestResultsAfterTheEnd(t *testing.T) {
 		id := session(c, node)
 		waiting := map[uint64]bool{}
 		for i := range names {
-			if r, err := c.lock(node, id, fmt.Sprint("n", i), protocol.Forever); err != nil || r.State != protocol.Queued {
+			if r, err := c.lock(node, id, fmt.Sprint("n", i), protocol.Forever); err != nil ||
+				r.State != protocol.Queued {
 				t.Fatal(r, err)
 			}
 			waiting[c.seq] = true
@@ -268,7 +269,8 @@ func TestResultsFromOtherInstances(t *testing.T) {
 					t.Fatal(r, err)
 				}
 				client[at].seq = client[1-at].seq // numbers are the session's
-				if r, err := client[at].lock(node, waits, name, protocol.Forever); err != nil || r.State != protocol.Queued {
+				if r, err := client[at].lock(node, waits, name, protocol.Forever); err != nil ||
+					r.State != protocol.Queued {
 					t.Fatal(r, err)
 				}
 				client[1-at].seq = client[at].seq

@@ -199,8 +199,8 @@ func TestNoSuccessor(t *testing.T) {
 	})
 }
 
-// TestNeededAmongUp: the shard is named that loses its majority with this instance. A voter that was
-// never heard does not count.
+// TestNeededAmongUp: the shard is named that loses its majority with this instance. A voter that
+// was never heard does not count.
 func TestNeededAmongUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMember(t, 1)
@@ -219,7 +219,8 @@ func TestNeededAmongUp(t *testing.T) {
 			t.Error("one has been silent, and nothing needs this instance")
 		}
 		m.unvote(2, 1)
-		if got, want := m.NeededAmongUp(), fmt.Sprintf("shard %d has 3 voters", meta.MetaShardID); !strings.HasPrefix(got, want) {
+		if got, want := m.NeededAmongUp(), fmt.Sprintf("shard %d has 3 voters",
+			meta.MetaShardID); !strings.HasPrefix(got, want) {
 			t.Errorf("without a vote in the data shard: %q, want %q", got, want)
 		}
 	})

@@ -175,7 +175,8 @@ func TestCutOffReplica(t *testing.T) {
 	defer there.Close()
 	short, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	if _, err := admin.Nodes(there).Describe(short, "/new"); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrNotFound) {
+	if _, err := admin.Nodes(there).Describe(short, "/new"); !errors.Is(err, context.DeadlineExceeded) ||
+		errors.Is(err, client.ErrNotFound) {
 		t.Errorf("an instance that is cut off describes a new node: %v", err)
 	}
 	c.HealAll()

@@ -35,7 +35,8 @@ func Example() {
 
 	waiting, granted := make(chan struct{}), make(chan error)
 	go func() {
-		_, err := bob.session.Acquire(ctx, "jobs", client.Exclusive(), client.OnQueued(func(uint64) { close(waiting) }))
+		_, err := bob.session.Acquire(ctx, "jobs", client.Exclusive(),
+			client.OnQueued(func(uint64) { close(waiting) }))
 		granted <- err
 	}()
 	<-waiting

@@ -135,9 +135,10 @@ func TestRateLimitsAreDue(t *testing.T) {
 	}
 }
 
-// TestRateLimitBucketComesBack: a bucket that was at another shard, and is back within one leadership,
-// has leases of another one. What its leader knew of them is gone, what clients hold of either is
-// counted once they present it, and nobody else gets a rate until no lease can be unknown.
+// TestRateLimitBucketComesBack: a bucket that was at another shard, and is back within one
+// leadership, has leases of another one. What its leader knew of them is gone, what clients hold of
+// either is counted once they present it, and nobody else gets a rate until no lease can be
+// unknown.
 func TestRateLimitBucketComesBack(t *testing.T) {
 	const total, lease = 16, protocol.DefaultLimitLease
 	here := newLimitMachine(t)
@@ -150,7 +151,8 @@ func TestRateLimitBucketComesBack(t *testing.T) {
 		if held != nil {
 			f.Held, f.Presented = *held, true
 		}
-		q := ratelimit.Refresh{Session: session, Epoch: here.epoch, Seq: here.refreshes, Leaves: []ratelimit.LeafRefresh{f}}
+		q := ratelimit.Refresh{Session: session, Epoch: here.epoch, Seq: here.refreshes,
+			Leaves: []ratelimit.LeafRefresh{f}}
 		if err := here.Refresh(here.Machine, here.head.LogTime, 1, []byte("api"), &q, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -200,7 +202,8 @@ func TestRateLimitBucketComesBack(t *testing.T) {
 	here.apply(shard.CmdLimitJoin, join.AppendBody(nil))
 	after := refresh(e.Session, nil)
 	want := ratelimit.Leadership{Bucket: 3, Epoch: before.Leadership.Epoch}
-	if after.Leadership != want || !after.Learning || after.Leaves[0].Lease.Rate > 0 || after.Leaves[0].Why != ratelimit.WhyLearning {
+	if after.Leadership != want || !after.Learning || after.Leaves[0].Lease.Rate > 0 ||
+		after.Leaves[0].Why != ratelimit.WhyLearning {
 		t.Fatalf("a new session got %+v, want nothing yet, and leadership %v", after, want)
 	}
 	// Who presents a lease of before goes on with it.

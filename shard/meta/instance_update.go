@@ -162,9 +162,9 @@ func (i *Instance) mayBeExpelled(s *State, force bool) Result {
 	return Result{}
 }
 
-// NeededAmongOnline names a shard that would have no majority of Online voters without an instance; empty
-// if there is none. Groups of one or two voters do not count: they never survive the loss of a
-// voter. counts reports whether the instance votes in any other group.
+// NeededAmongOnline names a shard that would have no majority of Online voters without an instance;
+// empty if there is none. Groups of one or two voters do not count: they never survive the loss of
+// a voter. counts reports whether the instance votes in any other group.
 func (s *State) NeededAmongOnline(instance uint64) (why string, counts bool) {
 	for _, x := range slices.Concat(s.Shards(), []Shard{s.MetaShard()}) {
 		if own, ok := x.On(instance); !ok || own.Role != RoleVoter {

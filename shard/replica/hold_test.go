@@ -36,7 +36,8 @@ func TestHoldEnds(t *testing.T) {
 			t.Fatalf("release: %+v", res)
 		}
 		// Nobody releases until this is answered.
-		if res := r.result(ask(list[(i+callers-1)%callers])); res.status != protocol.StatusOK || res.event.State != protocol.Queued {
+		if res := r.result(ask(list[(i+callers-1)%callers])); res.status != protocol.StatusOK ||
+			res.event.State != protocol.Queued {
 			t.Fatalf("acquire after release %d: %+v", i, res)
 		}
 	}

@@ -27,7 +27,8 @@ func TestTimers(t *testing.T) {
 				}
 			}
 			for {
-				next := slices.MinFunc(append(armed, &timer{at: 1 << 40}), func(a, b *timer) int { return int(a.at - b.at) })
+				next := slices.MinFunc(append(armed, &timer{at: 1 << 40}),
+					func(a, b *timer) int { return int(a.at - b.at) })
 				if at, ok := h.next(); ok != (len(armed) > 0) || ok && at != next.at {
 					t.Fatalf("seed %d at %d: next is %d, %v; want %d of %d", seed, now, at, ok, next.at, len(armed))
 				}

@@ -299,7 +299,8 @@ func (w *world) acquire(s *modelSession, m *protocol.Acquire) protocol.Message {
 		if i == 0 {
 			return &protocol.AcquireReply{State: protocol.Acquired, OrderID: n.queue[0].order, Grant: w.grantOf(&n.queue[0])}
 		}
-		return &protocol.AcquireReply{State: protocol.Queued, OrderID: n.queue[i].order, Grant: w.grantOf(&n.queue[i])}
+		return &protocol.AcquireReply{State: protocol.Queued, OrderID: n.queue[i].order,
+			Grant: w.grantOf(&n.queue[i])}
 	}
 	i := slices.IndexFunc(n.queue, func(x modelEntry) bool { return x.s == s })
 	switch {

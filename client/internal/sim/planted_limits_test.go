@@ -99,7 +99,8 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-former-length", "shard/ratelimit/leases.go",
-		[]string{"longest = max(longest, tree.formerLease)", "longest = max(longest, min(longest, tree.formerLease))"},
+		[]string{"longest = max(longest, tree.formerLease)",
+			"longest = max(longest, min(longest, tree.formerLease))"},
 		"shard/ratelimit", "TestScripts", "",
 	},
 	{
@@ -109,12 +110,14 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-bucket-back", "shard/leader/rate_limits.go",
-		[]string{"x.leases == nil || x.leases.Leadership() != v.Leadership", "x.leases == nil || x.leases.Leadership().Epoch != v.Leadership.Epoch"},
+		[]string{"x.leases == nil || x.leases.Leadership() != v.Leadership",
+			"x.leases == nil || x.leases.Leadership().Epoch != v.Leadership.Epoch"},
 		"shard/leader", "TestRateLimitBucketComesBack", "",
 	},
 	{
 		"limit-lease-before-the-move", "shard/ratelimit/leases.go",
-		[]string{"l.learning && q.Held.Number.Leadership.compare(l.at) < 0", "l.learning && q.Held.Number.Leadership.Epoch < l.at.Epoch"},
+		[]string{"l.learning && q.Held.Number.Leadership.compare(l.at) < 0",
+			"l.learning && q.Held.Number.Leadership.Epoch < l.at.Epoch"},
 		"shard/leader", "TestRateLimitBucketComesBack", "",
 	},
 }

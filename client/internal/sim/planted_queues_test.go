@@ -115,7 +115,8 @@ var queueFaults = []plantedFault{
 	},
 	{
 		"stuck-by-arrival", "shard/queue.go",
-		[]string{"if q := s.queue(); q.laned() {\n\t\treturn q.NextExceeds", "if q := s.queue(); q.laned() && s.limit == 0 {\n\t\treturn q.NextExceeds"},
+		[]string{"if q := s.queue(); q.laned() {\n\t\treturn q.NextExceeds",
+			"if q := s.queue(); q.laned() && s.limit == 0 {\n\t\treturn q.NextExceeds"},
 		"shard", "TestScripts", "",
 	},
 	{

@@ -74,8 +74,8 @@ func (w *simulation) drawDemand(t *slot, actor uint32) *protocol.AcquireOptions 
 	return o
 }
 
-// heir is a session that a lease is transferred to: mostly one whose program asks for the semaphore,
-// else any, alive or not.
+// heir is a session that a lease is transferred to: mostly one whose program asks for the
+// semaphore, else any, alive or not.
 func (w *simulation) heir(h *holder, t *slot, actor uint32) uint64 {
 	var list []uint64
 	for other := range w.living() {

@@ -78,7 +78,8 @@ type handler struct {
 
 func newHandler(partitions int, holder Holder, log *slog.Logger) (*handler, error) {
 	if partitions < 1 || partitions > MaxPartitions {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d partitions; there must be 1 to %d", partitions, MaxPartitions)
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d partitions; there must be 1 to %d", partitions,
+			MaxPartitions)
 	}
 	if holder == nil {
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "holder is nil; give one")

@@ -382,7 +382,8 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	for i := range 12 {
 		s := session(t, c, fmt.Sprintf("worker@host-%d", i))
 		go func() {
-			_, _ = s.Acquire(ctx, "jobs/06", client.Count(uint64(2+i%3)), client.OnQueued(func(uint64) { accepted <- struct{}{} }))
+			_, _ = s.Acquire(ctx, "jobs/06", client.Count(uint64(2+i%3)),
+				client.OnQueued(func(uint64) { accepted <- struct{}{} }))
 		}()
 	}
 	for range 12 {
