@@ -110,7 +110,7 @@ func inOrder(text []byte) any {
 	return read()
 }
 
-// grown reports whether a message is what it was, with no more than fields behind it that are zero.
+// grown reports whether a message is unchanged but for zero fields behind the former ones.
 func grown(is, was any) bool {
 	switch was := was.(type) {
 	case fieldsInOrder:

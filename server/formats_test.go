@@ -112,7 +112,7 @@ func TestKeptFormats(t *testing.T) {
 	}
 }
 
-// formatProblems says what is wrong with a format that a release wrote. sum is that of the golden
+// formatProblems lists the faults of a format that a release wrote. sum is that of the golden
 // file that the tree has for the release's number.
 func formatProblems(name string, kept, present keptFormat, sum string) []string {
 	switch {

@@ -2,7 +2,7 @@ package shard
 
 import "github.com/signalbox-dev/signalbox/protocol"
 
-// addition is what a format version after the first added to a command: the whole command, fields
+// addition is a later format version's addition to a command: the whole command, fields
 // at the end of its body or of a part of the body, or values of an enumeration or a set of flags.
 type addition struct {
 	format uint8
@@ -16,7 +16,7 @@ type addition struct {
 // additions lists them for each kind, by rising format. Kinds without a line are of format 1.
 var additions = [256][]addition{}
 
-// has reports whether a command has what was added.
+// has reports whether a command uses the addition.
 func (a *addition) has(body []byte) bool {
 	switch {
 	case a.value != nil:

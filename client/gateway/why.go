@@ -10,7 +10,7 @@ import (
 // mostShown is how many holders, waiters and steps have a sentence.
 const mostShown = 3
 
-// Words show what others wrote in the sentences of Explain.
+// Words quote names and texts of other clients in the sentences of Explain.
 type Words struct {
 	Session func(id uint64, description string) string
 	Name    func(name string) string // of a semaphore

@@ -17,7 +17,7 @@ func serveUntil(ctx context.Context, c *client.Client, addr string) error {
 		discovery.ReadyCheck(discovery.CheckTCP(addr))) // drains when ctx ends, as at SIGTERM
 }
 
-// callers is what the SDK's README shows of callers, word for word.
+// callers is the example of callers in the SDK's README, word for word.
 func callers(c *client.Client, opts ...grpc.DialOption) (*grpc.ClientConn, *http.Client, error) {
 	web := &http.Client{Transport: &discovery.Transport{Client: c, Node: "/default"}} // http://api.signalbox/v1
 	conn, err := grpc.NewClient("signalbox:///default/api", append(grpcsignalbox.Options(c), opts...)...)

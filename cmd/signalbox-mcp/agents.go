@@ -137,7 +137,7 @@ func (a *agent) present(started *client.Session) *client.Session {
 	return a.session
 }
 
-// description is what others see of the agent.
+// description identifies the agent to other clients.
 func (a *agent) description(name string) string {
 	host, _ := os.Hostname()
 	login, err := user.Current()

@@ -26,7 +26,7 @@ type want struct {
 	labels string // of its slots
 }
 
-// claim is what an agent has of a name: a place in its queue, or, with a lease, the name.
+// claim is an agent's place in the queue of a name or, with a lease, its hold.
 type claim struct {
 	*attempt
 	lease     *client.Lease // nil: it waits
@@ -278,7 +278,7 @@ func (a *agent) release(ctx context.Context, n string) name {
 	return name{Name: n, State: state, Why: []string{text}}
 }
 
-// own is what the agent has of a name.
+// own returns the agent's claim on a name.
 func (a *agent) own(n string) name {
 	x, suffix := name{Name: n, Agent: a.name, State: "not_held"}, "."
 	if a.name != "" {

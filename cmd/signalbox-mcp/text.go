@@ -50,7 +50,7 @@ func quoteAll(list []string) string {
 	return strings.Join(quoted, ", ")
 }
 
-// checkText reports what is wrong with a text of this server that others will see.
+// checkText validates a text of this server that others will see.
 func checkText(what, text string, most int) error {
 	if len(text) > most {
 		return refuse("%s has %d bytes; give at most %d", what, len(text), most)
@@ -129,7 +129,7 @@ func lossReason(cause error, pause time.Duration) string {
 	return plain(cause)
 }
 
-// words show what others wrote, and no name outside the prefix, to the agent with a session.
+// words quote other clients' texts to the agent with a session, and hide names outside the prefix.
 func words(prefix string, self uint64) gateway.Words {
 	return gateway.Words{
 		Session: func(id uint64, description string) string {
@@ -158,7 +158,7 @@ func (r refusal) Error() string { return string(r) }
 
 func refuse(format string, args ...any) error { return refusal(fmt.Sprintf(format, args...)) }
 
-// advice is what to do about an error. The first that fits counts.
+// advice maps errors to remedies. The first that fits counts.
 var advice = []struct {
 	is   error
 	todo string
@@ -176,7 +176,7 @@ var advice = []struct {
 const unreachable = "No instance of the cluster answered in time. Ask the user to start one (signalbox dev), or to set " +
 	"SIGNALBOX_ENDPOINTS for this server. Then call again."
 
-// explain says what failed, and what to do. It does not show the prefix of names, which errors have
+// explain renders an error with its remedy. It does not show the prefix of names, which errors have
 // in quotes.
 func explain(err error, prefix string) string {
 	if r, ok := errors.AsType[refusal](err); ok {

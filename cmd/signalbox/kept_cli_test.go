@@ -28,7 +28,7 @@ type commandLine struct {
 	ExitCodes   []int                   `json:"exit_codes"`
 }
 
-// verbSurface is what a verb takes and prints.
+// verbSurface lists a verb's flags and the keys it prints.
 type verbSurface struct {
 	Flags map[string]string `json:"flags,omitempty"` // name to type
 	// JSON has each path in what -o json and jsonl print, and its types. * is any name.
@@ -63,7 +63,7 @@ func presentCommandLine() *commandLine {
 	return c
 }
 
-// lost says what scripts written for the command line miss in another one.
+// lost lists what of a command line another one lacks.
 func (c *commandLine) lost(now *commandLine) (problems []string) {
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	for _, name := range slices.Sorted(maps.Keys(c.Verbs)) {
@@ -183,7 +183,7 @@ type scriptJSON struct {
 	scripts int // that passed
 }
 
-// commandOfScript matches a command in the log of a script, and what it printed.
+// commandOfScript matches a command and its output in the log of a script.
 var commandOfScript = regexp.MustCompile(`(?ms)^(?:> |\[background\] )([^\n]*\bsignalbox [^\n]*)\n(?:[^\n>\[][^\n]*\n)*(?:\[exit status \d+\]\n)?\[stdout\]\n(.*?)(?:^\[stderr\]$|^\[exit status |^\[signal: |^\[background\] |^> |^# |\z)`)
 
 // read takes the log of a script.

@@ -130,7 +130,8 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 	return out.item(append(r, extra...))
 }
 
-// nodeFlag is what a command needs beside a name of a node.
+// nodeFlag returns the flag that a command needs for a node other than the default, with a space
+// before it.
 func nodeFlag(node string) string {
 	if node == client.DefaultNode {
 		return ""

@@ -35,7 +35,7 @@ func topologies() []topology {
 	}
 }
 
-// historyKinds are what history clients do, also in the shortest run.
+// historyKinds are the calls that even the shortest run must contain.
 var historyKinds = []history.Kind{history.Create, history.Acquire, history.Reduce, history.Release,
 	history.Describe, history.Ended,
 	history.Set, history.Get, history.RelaxedGet, history.CreateNode, history.DropNode, history.Believed, history.Fenced}

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// podTemplate is what the StatefulSet of kubernetes.yaml says of its pods.
+// podTemplate is the pod template of the StatefulSet in kubernetes.yaml.
 type podTemplate struct {
 	Grace int `yaml:"terminationGracePeriodSeconds"`
 	User  struct {

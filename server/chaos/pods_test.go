@@ -135,7 +135,7 @@ func (k *podClients) load() {
 	})
 }
 
-// endLoad ends the load, once all watchers have seen what was written last.
+// endLoad ends the load once all watchers have seen the last write.
 func (k *podClients) endLoad() {
 	k.t.Helper()
 	k.stop()

@@ -48,7 +48,7 @@ func allMessages() []any {
 	}
 }
 
-// messageNamed returns an empty message of this type, nil if there is none.
+// messageNamed returns an empty message of this type, nil for an unknown name.
 func messageNamed(name string) any {
 	for _, m := range allMessages() {
 		if reflect.TypeOf(m).Elem().Name() == name {

@@ -99,7 +99,7 @@ func auditPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	return p, nil
 }
 
-// auditOutcomes are what can come of a change. An event of one that was only asked for says that
+// auditOutcomes are the outcomes of a change. An event of one that was only asked for says that
 // the instance took it on. What came of it has an event of its own where the instance learns it.
 var auditOutcomes = []string{"asked", "done", "refused", "undecided"}
 

@@ -25,7 +25,7 @@ const leastPart = 8
 // maxTimelineRows bounds the rows of a timeline.
 const maxTimelineRows = 40
 
-// timeline is what a semaphore's holds over time are drawn from.
+// timeline is the model of the picture of a semaphore's holds over time.
 type timeline struct {
 	slots  []client.SlotStatus // none: units have no names
 	owners []client.Owner

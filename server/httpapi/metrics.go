@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
-// counts are what an API has done, for its metrics.
+// counts are an API's counters, for its metrics.
 type counts struct {
 	moves, streams atomic.Int64
 

@@ -59,7 +59,7 @@ func (f *faces) dial(t *testing.T, secure bool) net.Conn {
 	return conn
 }
 
-// TestRaw: what is refused of bytes on a connection, without TLS and with it. Sizes are at the
+// TestRaw: malformed and oversized requests are refused, without TLS and with it. Sizes are at the
 // bound and above it.
 func TestRaw(t *testing.T) {
 	f := openFaces(t, servertest.Start(t))

@@ -96,8 +96,9 @@ func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadO
 
 // describe reads a semaphore with its first owners and waiters, which may have much data: a page of
 // them ends with a megabyte.
-func describe(ctx context.Context, n *client.Node, name string, opts ...client.ReadOption) (*client.Semaphore,
-	error) {
+func describe(
+	ctx context.Context, n *client.Node, name string, opts ...client.ReadOption,
+) (*client.Semaphore, error) {
 	sem := new(client.Semaphore)
 	for pages := 0; pages < maxPages; pages++ {
 		read := append([]client.ReadOption{client.IncludeWaiters(), client.MaxItems(maxEntries - len(sem.Owners) - len(sem.Waiters))}, opts...)
@@ -128,7 +129,7 @@ func describe(ctx context.Context, n *client.Node, name string, opts ...client.R
 	return sem, nil
 }
 
-// words show what others wrote in the sentences of why.
+// words quote other clients' texts in the sentences of why.
 var words = gateway.Words{
 	Session: func(id uint64, description string) string { return fmt.Sprintf("Session %d (%s)", id, description) },
 	Name:    strconv.Quote,
@@ -278,8 +279,7 @@ func getService(x *call) error {
 		for i, m := range v.All {
 			used, why := v.Reason(m)
 			list[i] = document{"addr": m.Addr, "zone": m.Zone, "weight": m.Weight, "state": m.State,
-				"why":   cmp.Or(m.Why, why),
-				"token": m.Token, "used": used, "meta": m.Meta}
+				"why": cmp.Or(m.Why, why), "token": m.Token, "used": used, "meta": m.Meta}
 			if m.Meta == nil {
 				list[i]["meta"] = document{}
 			}

@@ -304,7 +304,7 @@ func TestRestoreRefuses(t *testing.T) {
 
 // TestRestoreKeepsClients: a cluster that is restored for the clients that run is known to them by
 // the former id, and to instances by its own. No session of the backup goes on, whichever shards
-// have what it held, and tokens rise.
+// have its holds, and tokens rise.
 func TestRestoreKeepsClients(t *testing.T) {
 	old := start(t, func(c *server.Config) { c.Shards = 3 })
 	c := connect(t, old)

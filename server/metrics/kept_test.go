@@ -23,7 +23,7 @@ func presentMetrics() map[string]keptMetric {
 	return present
 }
 
-// metricProblems says what a release's dashboards and alert rules would miss.
+// metricProblems lists the metrics that a release's dashboards and alert rules would miss.
 func metricProblems(kept, present map[string]keptMetric) (problems []string) {
 	for name, was := range kept {
 		is, ok := present[name]

@@ -204,9 +204,9 @@ func (r *eventRouter) detachSessions(first, count uint32) {
 	r.host.serving.Requests.EachClient(func(c *request.Client) { c.Detach(r.host, first, count) })
 }
 
-// forced writes to the audit log what was taken from a client by force, and holds that ended at
-// their bounds. The leader's instance does; of events that were applied while nobody led only the
-// operator's request has a line.
+// forced writes holds to the audit log that were taken from a client by force, and those that ended
+// at their bounds. The leader's instance does; of events that were applied while nobody led only
+// the operator's request has a line.
 func (r *eventRouter) forced(index uint64, e *shard.Event) {
 	s := r.host
 	if !s.Leading() {
