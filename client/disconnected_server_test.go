@@ -145,8 +145,8 @@ func TestReason(t *testing.T) {
 	if _, err := admin.Nodes(c).Delete(ctx, "/doomed", admin.DeleteOptions{Force: true, Reason: "test"}); err != nil {
 		t.Fatal(err)
 	}
-	ended(dropped, waiting, "node dropped")
-	ended(holder, nil, "node dropped")
+	ended(dropped, waiting, "node was deleted")
+	ended(holder, nil, "node was deleted")
 	// A node of the same path is another one.
 	if _, err := admin.Nodes(c).Create(ctx, "/doomed", admin.NodeConfig{}); err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ const (
 	textOtherTier  = "buckets belong to another tier, or the tier has another number of buckets; " +
 		"a shard serves one tier, whose buckets are fixed"
 	textNoNode       = "coordination node is not known; create it first, or resolve its path again"
-	textNodeDropped  = "coordination node was dropped; a node created under the same path is another one, with new sessions"
+	textNodeDropped  = "coordination node was deleted; a node created under the same path is another one, with new sessions"
 	textSessionEnded = "session has ended or never was; start a new one"
 	textCreateEnded  = "session made with this create id has ended; start a new one with a new create id"
 	textTakenOver    = "session was attached elsewhere with a higher epoch; attach it again with one that is higher still"
@@ -25,7 +25,7 @@ const (
 	textWrongKey     = "session key is wrong; give the key the session was started with"
 	textExpired      = "session was not heard of for its timeout"
 	textStopped      = "session was stopped by its client"
-	textNodeEnd      = "node dropped"
+	textNodeEnd      = "its coordination node was deleted"
 	textForced       = "semaphore was deleted by force; create it again before the next acquire"
 	textReplaced     = "a newer acquire of the same session took this one's place"
 	textReleased     = "a release of the same session ended the wait"

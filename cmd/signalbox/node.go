@@ -175,7 +175,7 @@ func nodeCmd(a *app) *cobra.Command {
 processes, rollouts or rate limits, is refused without --force. With it, all of that is gone for
 good: its sessions end, and their clients lose what they hold. A node created later under the same
 path is new and empty; its fencing tokens go on above those of this one. Nodes below it must be
-deleted first.`)
+deleted first. Configurations, services and elections are counted as semaphores.`)
 	del.Example = `  signalbox node delete /services/billing --dry-run
   signalbox node delete /services/billing --force --reason 'the service is gone'`
 	g := addGuard(del, "node delete")
@@ -183,7 +183,8 @@ deleted first.`)
 		if err := g.check(); err != nil {
 			return err
 		}
-		had, err := admin.Nodes(c).Delete(inv.ctx, args[0], admin.DeleteOptions{Force: g.force, Reason: g.reason, DryRun: g.dryRun})
+		had, err := admin.Nodes(c).Delete(inv.ctx, args[0],
+			admin.DeleteOptions{Force: g.force && !g.dryRun, Reason: g.reason, DryRun: g.dryRun})
 		r := row{{"path", "path", args[0]}, {"deleted", "deleted", !g.dryRun}, {"dry_run", "", g.dryRun},
 			{"sessions", "", had.Sessions}, {"semaphores", "", had.Semaphores}, {"owners", "", had.Owners}, {"waiters", "", had.Waiters},
 			{"processes", "", had.Processes}, {"rollouts", "", had.Tracks}, {"rate_limits", "", had.Limits}}

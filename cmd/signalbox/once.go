@@ -122,14 +122,15 @@ func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
 			{"result", "", result}, {"error", "", last.Error},
 		})
 	}
-	text := "its result is not known: it was killed, or could not reach the cluster"
+	const again = "; run it now with --again, or have the next host of the period do it with --until-success"
+	text := "its result is not known: it was killed, or could not reach the cluster" + again
 	switch result {
 	case "running":
 		text = "it has not ended"
 	case "succeeded":
 		text = fmt.Sprintf("it succeeded after %s", last.Ended.Sub(last.Began).Round(time.Millisecond))
 	case "failed":
-		text = fmt.Sprintf("it failed after %s: %s", last.Ended.Sub(last.Began).Round(time.Millisecond), last.Error)
+		text = fmt.Sprintf("it failed after %s: %s", last.Ended.Sub(last.Began).Round(time.Millisecond), last.Error) + again
 	}
 	inv.note("signalbox: %s is skipped, because session %d (%s) began a run of this period at %s; %s\n",
 		sanitize(name), last.SessionID, sanitize(last.By), last.Began.Format(time.RFC3339), sanitize(text))

@@ -311,6 +311,10 @@ func semDelete(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if sem.Ephemeral {
+				return fmt.Errorf("%s is ephemeral and goes with its last owner; release its owners with signalbox sem force-release",
+					args[0])
+			}
 			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", false}, {"dry_run", "", true},
 				{"owners", "", sem.NumOwners}, {"waiters", "", sem.NumWaiters}},
 				"dry run: with %s would go: %s, %s", args[0], count(sem.NumOwners, "owner"), count(sem.NumWaiters, "waiter"))

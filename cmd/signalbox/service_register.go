@@ -24,7 +24,8 @@ state. A member excludes nobody. So if the registration is lost, because the clu
 longer than the session timeout or an operator ends the session, the command keeps running, and the
 member is registered again as soon as possible; both are said on standard error. While the cluster is
 away, which is a refused connection or 5 s without an answer, the command starts all the same, and is
-registered as soon as possible. Wrong credentials, nodes and clusters are an error at once. The
+registered as soon as possible. Wrong credentials, nodes and clusters are an error at once; if the
+command has started before an instance answered, they are said on standard error, and tried again. The
 environment has the token and the session of the first registration, or none if the command started
 before it.
 
@@ -40,7 +41,8 @@ gets the signal. A second one cuts that short. If the command ends by itself, th
 once.
 
 With --stop-if-lost, the command and all processes it started are stopped when the registration is
-lost, as with signalbox lock, and the exit code is 4. It does not drain.`)
+lost, as with signalbox lock, and the exit code is 4. It does not drain. The command then starts when
+it is registered, and not before: if no instance answers within --timeout, the exit code is 5.`)
 	c.Example = `  signalbox service register api --addr 10.0.0.1:80 --zone zone-a --check-tcp 127.0.0.1:80 -- ./server
   signalbox service register api --data 10.0.0.1:80 -- signalbox service ls api`
 	wait := addHoldFlags(c, "15s", "for a free unit", "Data of the member, instead of an address")

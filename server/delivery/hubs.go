@@ -234,7 +234,7 @@ func (h *Hubs) cut(which func(node uint64) bool, status protocol.Status, text st
 
 const (
 	textClosed      = "the shard does not run on this instance any more; fetch the map and watch again"
-	textNodeDropped = "the coordination node was dropped; nothing is left to watch"
+	textNodeDropped = "the coordination node was deleted; nothing is left to watch"
 )
 
 // errClosed refuses a watch of a shard that was closed.

@@ -119,7 +119,7 @@ func TestWatchesEnd(t *testing.T) {
 		}
 		return lines
 	}
-	const dropped = "not found: the coordination node was dropped; nothing is left to watch"
+	const dropped = "not found: the coordination node was deleted; nothing is left to watch"
 	const moves = "'s bucket moves to another shard; fetch the map and ask its instance"
 	const led = "unavailable: the shard is led elsewhere now; fetch the map and watch again"
 	for _, c := range []struct {

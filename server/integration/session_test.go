@@ -182,7 +182,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 		&protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
 	end(killed, protocol.EndKilled, "in the way")
 	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/doomed", Force: true, Reason: "test"}, nil)
-	end(dropped, protocol.EndNodeDropped, "node dropped")
+	end(dropped, protocol.EndNodeDropped, "node was deleted")
 	for _, id := range s.shardIDs() {
 		s.Serving.Shards.Get(id).Replica().View(func(m *shard.Machine) {
 			if z := m.Metrics().Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
@@ -192,7 +192,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 	}
 	// A client that was away is told when it comes back.
 	if _, err := connect(t, s).attach(info.ID, 3, dropped.Session,
-		2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was dropped") {
+		2); !errors.Is(err, protocol.StatusSessionExpired) || !strings.Contains(err.Error(), "node was deleted") {
 		t.Errorf("attach to a session of a dropped node: %v", err)
 	}
 	c.fails(protocol.StatusSessionExpired, protocol.KindAcquire, c.bucket(info.ID, "a"), &protocol.Acquire{

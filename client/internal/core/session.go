@@ -311,7 +311,7 @@ func endReason(reason protocol.EndReason, message string) error {
 	case protocol.EndKilled:
 		what = "killed by an operator"
 	case protocol.EndNodeDropped:
-		what = "its coordination node was dropped"
+		return errors.New("its coordination node was deleted") // the message says the same
 	}
 	if message != "" {
 		what += ": " + message
