@@ -5,6 +5,7 @@ type demand struct {
 	attempted uint64  // when the average was taken
 	at        int64   // that time
 	average   float64 // thousandths of a unit per second
+	largest   uint64  // call that was reported since then
 
 	// What the last refresh said.
 	reported, need uint64
@@ -34,7 +35,7 @@ func (d *demand) next(now int64, attempted, need uint64) float64 {
 	rate := float64(attempted-d.attempted) / passed * 1e9
 	weight := passed / demandMemory
 	if rate > d.average && d.enough(attempted, need) { // the more calls show it, the sooner it is believed
-		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, 1)))
+		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, d.largest, 1)))
 		if rate > 2*d.average {
 			weight = 1 // callers that begin are not to wait for the average
 		}
@@ -49,14 +50,15 @@ func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
 
 // enough reports whether there were calls enough for an average.
 func (d *demand) enough(attempted, need uint64) bool {
-	return attempted-d.attempted >= rush*max(need, 1)
+	return attempted-d.attempted >= rush*max(need, d.largest, 1)
 }
 
 // look returns the demand, and takes the average if there was enough for it: calls, or time.
 func (d *demand) look(now int64, attempted, need uint64) uint64 {
 	average := d.next(now, attempted, need)
+	d.largest = max(d.largest, need)
 	if passed := now - d.at; d.at == 0 || passed >= demandMemory || passed >= 1e7 && d.enough(attempted, need) {
-		d.average, d.attempted, d.at = average, attempted, now
+		d.average, d.attempted, d.at, d.largest = average, attempted, now, 0
 	}
 	return demandOf(average)
 }

@@ -134,6 +134,28 @@ func TestFewCalls(t *testing.T) {
 	}
 }
 
+// TestOftenReported: refreshes that others cause, between the calls too, do not change the demand.
+// What a refresh told of a call's size counts until the average is taken.
+func TestOftenReported(t *testing.T) {
+	for _, amount := range []uint64{1000, 40_000} {
+		x := newDemandTest(t)
+		most := uint64(0)
+		for tick := range 600 {
+			if tick%10 == 0 {
+				x.call(amount)
+			}
+			if x.now += 1e7; tick%3 == 0 {
+				if x.l.report(x.now); tick >= 200 {
+					most = max(most, x.d.reported)
+				}
+			}
+		}
+		if most < 11*amount || most > 14*amount {
+			t.Errorf("ten calls of %d a second, reported each 30 ms, are a demand of up to %d", amount, most)
+		}
+	}
+}
+
 // TestWaitingChanges: so it does of calls that wait. A queue that is empty now and then still is one.
 func TestWaitingChanges(t *testing.T) {
 	x := newDemandTest(t)
