@@ -232,7 +232,7 @@ const (
 type LimitRefreshReply struct {
 	BucketEpoch, LeaderEpoch uint64
 	Length                   uint64 // of the lease of a session that began long ago, in ms
-	Again                    bool   // refresh again at once, naming this leadership
+	Again                    bool   // refresh again at once: so the server knows which leases are in use
 	Leaves                   []LimitLease
 }
 

@@ -170,18 +170,16 @@ func (m *machine) refreshed(now int64, a *action, r *protocol.LimitRefreshReply)
 		p.due = now
 	}
 	for i, l := range a.leaves {
-		if p.byPath[l.path] == l && m.leaseTaken(now, l, &q.Leaves[i], &r.Leaves[i], a.sent) {
-			p.due = now
+		if p.byPath[l.path] == l {
+			m.leaseTaken(now, l, &q.Leaves[i], &r.Leaves[i], a.sent)
 		}
 	}
 	p.notifyOpened()
 	return nil
 }
 
-// leaseTaken gives a leaf its lease. It reports whether the leaf uses less from now on: others wait
-// for the confirmation.
-func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *protocol.LimitLease,
-	sent int64) (less bool) {
+// leaseTaken gives a leaf its lease.
+func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *protocol.LimitLease, sent int64) {
 	l.stale = false
 	switch x.State {
 	case protocol.LimitMissing, protocol.LimitInner:
@@ -193,10 +191,9 @@ func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *proto
 		l.drop(now)
 		m.fail(now, l, l.err)
 		l.demand.reported, l.length = 0, uint64(retryAfter/1e6)*3
-		return false
+		return
 	}
 	l.err = nil
-	less = len(q.Statement) > 0 && (x.Rate < l.rate || x.Burst < l.burst)
 	l.install(now, x, sent+int64(x.Length)*1e6/beliefDen*beliefNum)
 	if q.Units > 0 {
 		if x.Level >= q.Units || x.Rate > 0 {
@@ -212,7 +209,6 @@ func (m *machine) leaseTaken(now int64, l *leaf, q *protocol.LimitLeaf, x *proto
 	}
 	m.recheck(now, l)
 	m.pump(now, l)
-	return less
 }
 
 // recheck fails the calls that can never be admitted any more.

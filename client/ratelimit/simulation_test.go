@@ -596,7 +596,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		if err := l.leases.Check(); err != nil {
 			x.t.Fatal(err)
 		}
-		r := &protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Length: a.Length, Again: a.Learning}
+		r := &protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Length: a.Length, Again: a.Again}
 		for i := range a.Leaves {
 			f := &a.Leaves[i]
 			r.Leaves = append(r.Leaves, protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst,

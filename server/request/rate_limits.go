@@ -57,7 +57,7 @@ func (x reading) refreshLeases(leases *leader.RateLimits, q *protocol.LimitRefre
 	}
 	a := &r.answer
 	*out = protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Length: a.Length,
-		Again: a.Learning, Leaves: out.Leaves[:0]}
+		Again: a.Again, Leaves: out.Leaves[:0]}
 	r.signed = r.signed[:0]
 	for i := range a.Leaves {
 		f := &a.Leaves[i]

@@ -160,7 +160,7 @@ func TestRateLimitBucketComesBack(t *testing.T) {
 	}
 	before := refresh(here.session, nil)
 	held := before.Leaves[0].Lease
-	if before.Learning || held.Rate == 0 {
+	if before.Again || held.Rate == 0 {
 		t.Fatalf("the first lease is %+v", before)
 	}
 
@@ -202,7 +202,7 @@ func TestRateLimitBucketComesBack(t *testing.T) {
 	here.apply(shard.CmdLimitJoin, join.AppendBody(nil))
 	after := refresh(e.Session, nil)
 	want := ratelimit.Leadership{Bucket: 3, Epoch: before.Leadership.Epoch}
-	if after.Leadership != want || !after.Learning || after.Leaves[0].Lease.Rate > 0 ||
+	if after.Leadership != want || !after.Again || after.Leaves[0].Lease.Rate > 0 ||
 		after.Leaves[0].Why != ratelimit.WhyLearning {
 		t.Fatalf("a new session got %+v, want nothing yet, and leadership %v", after, want)
 	}

@@ -1,11 +1,21 @@
 package ratelimit
 
-// Shares are computed at most every 50 ms. While somebody has less than its share, leases that end
-// are looked for at the second interval, in ms.
+// Shares are computed at most every 50 ms, or the second interval with more clients: of ten thousand
+// the demand of some changes all the time, and a computation looks at all. While somebody has less
+// than its share, leases that end are looked for at the second interval, in ms.
 const (
-	computeEvery = 50
-	expireEvery  = 250
+	computeEvery     = 50
+	expireEvery      = 250
+	callingPerMillis = 50
 )
+
+// every is the least time between two computations.
+func (l *Leases) every() uint64 {
+	if len(l.nodes) == 0 {
+		return computeEvery
+	}
+	return min(max(computeEvery, l.nodes[0].calling/callingPerMillis), expireEvery)
+}
 
 // leastUnits is what a lease is worth at least: with less in its whole length a client would ask
 // the leader for nearly every call anyway.
@@ -21,7 +31,7 @@ const liveLate = 300
 // nothing is known to have changed: clients that are gone without a word have no demand.
 func (l *Leases) computeDue() bool {
 	since := lessBy(l.now, l.computed)
-	return !l.learning && (l.dirty && since >= computeEvery || (l.shortages > 0 || l.growing) && since >= expireEvery || since >= l.length/3)
+	return !l.learning && (l.dirty && since >= l.every() || (l.shortages > 0 || l.growing) && since >= expireEvery || since >= l.length/3)
 }
 
 // live reports whether a holding's client asks for something. One that is idle has no share.
@@ -67,7 +77,7 @@ func (l *Leases) compute(tree *Tree) {
 	if len(l.nodes) == 0 {
 		return
 	}
-	steady := 0
+	steady, losing := 0, l.losesClients()
 	l.growing = false
 	for i := len(l.nodes) - 1; i >= 0; i-- { // children come behind their parents
 		n := &l.nodes[i]
@@ -79,12 +89,15 @@ func (l *Leases) compute(tree *Tree) {
 			if h.waiting > 0 && h.remote && h.liveUntil <= l.now && !h.gone { // its client is gone, or cut off
 				h.waiting, h.lacksSince, l.lapsed = 0, 0, l.now
 			}
-			if h.cramped = false; l.live(h) {
-				if n.calling++; h.refreshed >= h.member.joined+newAge {
+			h.cramped, h.wanted = false, 0
+			if l.live(h) {
+				n.calling++
+				h.wanted = l.wants(h)
+				if losing && h.refreshed >= h.member.joined+newAge {
 					steady++
 				}
 				l.growing = l.growing || l.newRate(h) < maxRate
-				n.demand, n.lendable = addUpTo(n.demand, l.wants(h), n.rate), n.rate
+				n.demand, n.lendable = addUpTo(n.demand, h.wanted, n.rate), n.rate
 			}
 		}
 		for _, c := range n.children {
@@ -107,7 +120,7 @@ func (l *Leases) compute(tree *Tree) {
 		}
 	}
 	switch {
-	case l.shortages == 0:
+	case l.blocked == 0:
 		l.short = 0
 	case l.short == 0:
 		l.short = l.now
@@ -149,8 +162,8 @@ func (l *Leases) shareLeaf(n *node) {
 	l.parts = l.parts[:0]
 	lent := n.lend
 	for k, h := range n.holdings {
-		if h.target = 0; l.live(h) {
-			l.parts = append(l.parts, part{demand: l.wants(h), weight: 1, index: k})
+		if h.target = 0; h.wanted > 0 {
+			l.parts = append(l.parts, part{demand: h.wanted, weight: 1, index: k})
 		}
 	}
 	share(n.target-lent, l.parts)
@@ -185,7 +198,7 @@ func (l *Leases) chooseRemote() {
 		for _, h := range n.holdings {
 			h.leased = 0
 			switch {
-			case !l.live(h):
+			case h.wanted == 0:
 				h.remote = false
 			case h.cramped || h.target < l.least(h):
 				h.remote = true
@@ -212,7 +225,7 @@ func (l *Leases) chooseRemote() {
 // than its share, because others have more.
 func (l *Leases) shareBursts() (enough bool) {
 	enough = true
-	l.shortages, l.missing = 0, 0
+	l.shortages, l.blocked, l.missing = 0, 0, 0
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		n.leasedBurst = n.burst
@@ -220,11 +233,12 @@ func (l *Leases) shareBursts() (enough bool) {
 			n.leasedBurst = lessBy(n.burst, max(n.need, mulDiv(n.remoteTarget, n.burstTime, 1000)))
 			if own := n.ownRate(); above(n.remoteTarget, own) || lessBy(n.burst, n.countedBurst) < n.need {
 				l.shortages++
+				l.blocked++
 				l.missing = max(l.missing, lessBy(n.remoteTarget, own))
 			}
 		}
 		for _, h := range n.holdings {
-			h.leasedBurst, h.short = 0, false
+			h.leasedBurst, h.short, h.blocked = 0, false, false
 			if h.leased == 0 {
 				continue
 			}
@@ -234,8 +248,7 @@ func (l *Leases) shareBursts() (enough bool) {
 					h.leasedBurst = min(h.leasedBurst, mulDiv(above.leasedBurst, h.leased, max(above.leasedTarget, 1)))
 				}
 			}
-			if h.short = l.lacks(h, h.last()); h.short {
-				l.shortages++
+			if l.lacking(h, h.last()); h.blocked {
 				l.missing = max(l.missing, lessBy(h.leased, h.last().Rate))
 			}
 			if h.leasedBurst < max(h.need, 1000) {
@@ -255,6 +268,27 @@ func (l *Leases) lacks(h *holding, g *Lease) bool {
 		rate, burst = wants, mulDiv(burst, wants, rate)
 	}
 	return above(rate, g.Rate) || above(burst, g.Burst)
+}
+
+// lacking notes whether a holding with a lease lacks something, and whether it has to wait for others.
+// Where there is room for its share nobody has to shrink: its next refresh gives it. Of ten thousand
+// clients always some have a demand that has just risen.
+func (l *Leases) lacking(h *holding, g *Lease) {
+	if h.short {
+		l.shortages--
+	}
+	if h.blocked {
+		l.blocked--
+	}
+	h.short, h.blocked = l.lacks(h, g), false
+	if !h.short {
+		return
+	}
+	l.shortages++
+	rate, burst := l.room(h)
+	if h.blocked = l.lacks(h, &Lease{Rate: rate, Burst: burst}); h.blocked {
+		l.blocked++
+	}
 }
 
 // above reports whether a rate is more than 5 % above another: less is not worth a message.

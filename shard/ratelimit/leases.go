@@ -47,11 +47,12 @@ type Leases struct {
 	computed  uint64
 	freed     bool   // somebody who is short may find room now
 	shortages int    // holdings that have less than their share, and resources that lack units to give out
-	short     uint64 // since when there are some; 0: there are none
-	missing   uint64 // the rate that they lack, of the last computation
+	blocked   int    // of these, those that wait until others have less
+	short     uint64 // since when some are blocked; 0: none is
+	missing   uint64 // the rate that the blocked lack, of the last computation
 	announce  bool   // the configuration has changed: all are to refresh
 	lapsed    uint64 // when a client was gone without giving its lease or its turn back; 0: none was
-	steady    int    // sessions that ask for something and did not begin a moment ago, of the last computation
+	steady    int    // while clients die, sessions that ask for something and did not begin a moment ago
 	growing   bool   // the share of one that began a moment ago is held down
 	notifyAt  uint64
 
@@ -145,10 +146,14 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 	if l.computeDue() {
 		l.compute(tree)
 	}
-	*out = Reply{Leadership: l.at, Length: l.length, Learning: l.learning && !m.reported, Leaves: out.Leaves[:0]}
+	*out = Reply{Leadership: l.at, Length: l.length, Again: l.learning && !m.reported, Leaves: out.Leaves[:0]}
 	for i := range q.Leaves {
 		f := &q.Leaves[i]
-		out.Leaves = append(out.Leaves, l.answer(m, m.holding(f.Leaf), f))
+		h := m.holding(f.Leaf)
+		out.Leaves = append(out.Leaves, l.answer(m, h, f))
+		if h != nil && (h.held.Rate > h.offered.Rate || h.held.Burst > h.offered.Burst) {
+			out.Again = out.Again || l.blocked > 0
+		}
 	}
 	return nil
 }
@@ -387,11 +392,17 @@ func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
 	return min(length, l.length)
 }
 
+// losesClients reports whether a client was gone without a word a moment ago.
+func (l *Leases) losesClients() bool { return l.lapsed > 0 && l.now <= l.lapsed+lapsesMatter }
+
 // newRate bounds the rate of a session that began a moment ago, while programs die and others
 // would lack what a dead one holds. It is as old as it was when it was last heard of.
 func (l *Leases) newRate(h *holding) uint64 {
+	if !l.losesClients() || l.steady == 0 {
+		return maxRate
+	}
 	age := lessBy(h.refreshed, h.member.joined)
-	if age >= newAge || l.lapsed == 0 || l.now > l.lapsed+lapsesMatter || l.steady == 0 {
+	if age >= newAge {
 		return maxRate
 	}
 	return max(mulDiv(l.nodes[h.node].rate, max(age, 20), growTime), 1)
@@ -418,7 +429,7 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
 		!differs(held.Burst, burst) &&
-		(rate >= held.Rate || l.shortages == 0) {
+		(rate >= held.Rate || l.blocked == 0) {
 		rate, burst = held.Rate, held.Burst
 	}
 	roomRate, roomBurst := l.room(h)
@@ -427,15 +438,9 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 		burst, rate = mulDiv(burst, roomRate, rate), roomRate
 	}
 	burst = min(burst, roomBurst)
-	if short := l.lacks(h, &Lease{Rate: rate, Burst: burst}); short != h.short {
-		h.short = short
-		if short {
-			l.shortages++
-			l.freed = true // those who have more are to shrink
-		} else {
-			l.shortages--
-		}
-	}
+	wasBlocked := h.blocked
+	l.lacking(h, &Lease{Rate: rate, Burst: burst})
+	l.freed = l.freed || h.blocked && !wasBlocked // those who have more are to shrink
 	if burst < 1000 {
 		return 0, 0 // there is not room enough for a call
 	}
@@ -481,9 +486,9 @@ func (l *Leases) Next() (at uint64, ok bool) {
 	case l.learning:
 		return l.learnUntil, true
 	case l.dirty && l.freed && l.shortages > 0:
-		return min(l.computed+computeEvery, l.notifyAt), true
+		return min(l.computed+l.every(), l.notifyAt), true
 	case l.dirty:
-		return l.computed + computeEvery, true
+		return l.computed + l.every(), true
 	case l.freed && l.shortages > 0:
 		return l.notifyAt, true
 	case l.shortages > 0 || l.growing:
@@ -544,6 +549,9 @@ func (l *Leases) worthwhile(h *holding) bool {
 // tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is
 // not worth a message, unless somebody has lacked it for a while.
 func (l *Leases) tooMuch(h *holding) bool {
+	if l.blocked == 0 {
+		return false
+	}
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true
 	}

@@ -82,7 +82,7 @@ type LeafReply struct {
 type Reply struct {
 	Leadership Leadership
 	Length     uint64 // of a lease of an old session, in ms
-	Learning   bool   // refresh again at once, so that the leader knows that this leadership is known
+	Again      bool   // refresh again at once: the leader learns, or others wait for what was given up
 	Leaves     []LeafReply
 }
 
@@ -201,12 +201,14 @@ type holding struct {
 
 	countedRate, countedBurst uint64
 	unused                    uint64 // amount that is counted because it may not be used yet
+	wanted                    uint64 // what it asks for and others have to leave to it, of the last computation
 	target                    uint64 // its share, of the last computation
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large
 	cramped                   bool   // bursts are too small for a lease, since others need theirs
 	isNew                     bool   // its lease is smaller than its share, since it began a moment ago
-	short                     bool   // it has less than its target, for others have not shrunk yet
+	short                     bool   // it has less than its share
+	blocked                   bool   // and there is no room for it until others have less
 	notified                  bool   // to refresh at once; cleared by the refresh
 
 	tag uint64 // where it stands among those that are served remotely, see turn

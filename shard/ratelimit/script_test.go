@@ -279,7 +279,7 @@ func (x *scriptRunner) refresh(name, text string) {
 		return
 	}
 	learning := ""
-	if r.Learning {
+	if r.Again {
 		learning = ", refresh again"
 	}
 	for i, a := range r.Leaves {

@@ -59,7 +59,7 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-notice-late", "shard/ratelimit/leases.go",
-		[]string{"return min(l.computed+computeEvery, l.notifyAt), true", "return l.computed + computeEvery, true"},
+		[]string{"return min(l.computed+l.every(), l.notifyAt), true", "return l.computed + l.every(), true"},
 		"shard/ratelimit", "TestNotifiedAtOnce", "",
 	},
 	{
