@@ -1,0 +1,252 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
+	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/spf13/cobra"
+)
+
+// semaphoreObject is what a document and a cluster have of a semaphore.
+type semaphoreObject struct {
+	limit   uint64
+	options protocol.SemaphoreOptions
+}
+
+func readSemaphore(o *desired.Object, entries []desired.Entry) error {
+	if strings.HasPrefix(o.Name, client.ConfigPrefix) {
+		return o.At.Errorf("semaphore %q is a configuration; write %q under configs", o.Name,
+			strings.TrimPrefix(o.Name, client.ConfigPrefix))
+	}
+	rest, err := readData(o, entries)
+	if err != nil {
+		return err
+	}
+	c := new(cobra.Command)
+	limit, flags := addLimitFlag(c), addQueueFlags(c)
+	rest, named, err := namedSlots(rest)
+	if err == nil {
+		err = readFlags(c, desired.Semaphore, rest)
+	}
+	if err != nil {
+		return err
+	}
+	if named != nil && c.Flag("slots").Changed {
+		return o.At.Errorf("%s: slots and slot are both given; keep one", o.Key)
+	}
+	units, options, err := flags.semaphore(c, *limit, named)
+	if err != nil {
+		return aboutKeys(o, entries, err)
+	}
+	x := semaphoreObject{units, optionsOnWire(&options)}
+	m := protocol.Create{Head: protocol.Head{Session: 1, Seq: 1}, Name: []byte(o.Name), Limit: x.limit,
+		Data: o.Data, Options: &x.options}
+	if err := m.Validate(); err != nil {
+		return err
+	}
+	showSemaphore(o, &x)
+	return nil
+}
+
+// optionsOnWire are the options as requests have them. Slots that leave are none of them.
+func optionsOnWire(o *client.SemaphoreOptions) protocol.SemaphoreOptions {
+	w := protocol.SemaphoreOptions{
+		Policy: protocol.QueuePolicy(o.Policy), Aging: milliseconds(o.Aging), Numbered: o.Numbered, History: uint64(o.History),
+		MaxHold: milliseconds(o.MaxHold), Extend: o.Extend, Preempt: protocol.PreemptMode(o.Preempt), Grace: milliseconds(o.Grace),
+		MinHold: milliseconds(o.MinHold),
+	}
+	for _, key := range slices.Sorted(maps.Keys(o.Weights)) {
+		w.Weights = append(w.Weights, protocol.Weight{Key: []byte(key), Weight: o.Weights[key]})
+	}
+	for _, s := range o.Slots {
+		if !o.Numbered && s.State != client.SlotLeaving {
+			w.Slots = append(w.Slots, protocol.Slot{Name: s.Name, Labels: s.Labels})
+		}
+	}
+	return w
+}
+
+// optionsOf are all options of a semaphore. It refuses a policy that this program does not know,
+// which the semaphore may have and the document not name.
+func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
+	of := func(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
+	opts := []client.SemaphoreOption{
+		nil, client.KeepHistory(int(w.History)), client.LongestHold(of(w.MaxHold)), client.ExtendHolds(w.Extend),
+		client.Preempt(client.PreemptMode(w.Preempt)), client.Grace(of(w.Grace)), client.MinHold(of(w.MinHold)),
+	}
+	switch w.Policy {
+	case protocol.PolicyFIFO:
+		opts[0] = client.FIFO()
+	case protocol.PolicyPriority:
+		opts[0] = client.ByPriority(of(w.Aging))
+	case protocol.PolicyFair:
+		weights := map[string]uint64{}
+		for _, x := range w.Weights {
+			weights[string(x.Key)] = x.Weight
+		}
+		opts[0] = client.ByKey(weights)
+	default:
+		return nil, fmt.Errorf("the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
+	}
+	if w.Numbered {
+		return append(opts, client.NumberedSlots()), nil
+	}
+	var slots []client.Slot
+	for _, x := range w.Slots {
+		slots = append(slots, client.Slot{Name: x.Name, Labels: x.Labels})
+	}
+	return append(opts, client.NamedSlots(slots...)), nil
+}
+
+// namedSlots takes slots that are mappings of name and labels out of the entries: a name with a
+// colon cannot be told from its labels in the form of the flag. nil: there is none of them.
+func namedSlots(entries []desired.Entry) (rest []desired.Entry, slots []client.Slot, err error) {
+	for _, e := range entries {
+		items := e.Items()
+		if e.Key != "slot" || !slices.ContainsFunc(items, desired.Entry.IsMap) {
+			rest = append(rest, e)
+			continue
+		}
+		for _, item := range items {
+			if !item.IsMap() {
+				text, err := item.Text()
+				if err != nil {
+					return nil, nil, err
+				}
+				slots = append(slots, parseSlots([]string{text})...)
+				continue
+			}
+			var s slotFile
+			if err := readStruct(item, "a slot", reflect.ValueOf(&s).Elem()); err != nil {
+				return nil, nil, err
+			}
+			slots = append(slots, client.Slot{Name: s.Name, Labels: s.Labels})
+		}
+	}
+	return rest, slots, nil
+}
+
+type slotFile struct {
+	Name   string   `yaml:"name"`
+	Labels []string `yaml:"labels"`
+}
+
+func showSemaphore(o *desired.Object, x *semaphoreObject) {
+	o.Config = x
+	p, plain := &x.options, x.options
+	plain.History = 0
+	history := uint64(0)
+	if !plain.Plain() {
+		history = protocol.MaxHistory
+	}
+	aging := p.Policy == protocol.PolicyPriority
+	limit := uint64(1)
+	slots, weights := desired.List(), desired.Map()
+	for _, s := range p.Slots {
+		slots = desired.Append(slots, slotValue(s))
+	}
+	for _, w := range p.Weights {
+		weights.Add(string(w.Key), number(w.Weight))
+	}
+	if n := len(p.Slots); n > 0 {
+		limit = uint64(n)
+	}
+	numbered := uint64(0)
+	if p.Numbered {
+		numbered, limit = x.limit, x.limit
+	}
+	o.Settings = []desired.Setting{
+		{Key: "limit", Value: number(x.limit), Default: x.limit == limit},
+		{Key: "policy", Value: desired.Word(policies.word(client.Policy(p.Policy))),
+			Default: p.Policy == protocol.PolicyFIFO},
+		{Key: "aging", Value: span(p.Aging),
+			Default: !aging || p.Aging == uint64(client.DefaultAging/time.Millisecond)},
+		{Key: "weight", Value: weights, Default: len(p.Weights) == 0},
+		{Key: "slots", Value: number(numbered), Default: !p.Numbered},
+		{Key: "slot", Value: slots, Default: len(p.Slots) == 0},
+		{Key: "preempt", Value: desired.Word(client.PreemptMode(p.Preempt).String()),
+			Default: p.Preempt == protocol.PreemptOff},
+		{Key: "grace", Value: span(p.Grace), Default: p.Grace == 0},
+		{Key: "min-hold", Value: span(p.MinHold), Default: p.MinHold == 0},
+		{Key: "max-hold", Value: span(p.MaxHold), Default: p.MaxHold == 0},
+		{Key: "extend", Value: yes(p.Extend), Default: !p.Extend},
+		{Key: "history", Value: number(p.History), Default: p.History == history},
+	}
+}
+
+// slotValue is a slot as a document has it.
+func slotValue(s protocol.Slot) desired.Value {
+	if strings.Contains(s.Name, ":") {
+		v := desired.Map()
+		v.Add("name", desired.Text(s.Name))
+		if len(s.Labels) > 0 {
+			v.Add("labels", desired.Texts(s.Labels))
+		}
+		return v
+	}
+	if len(s.Labels) > 0 {
+		return desired.Text(s.Name + ":" + strings.Join(s.Labels, ","))
+	}
+	return desired.Text(s.Name)
+}
+
+func semaphoreOptions(s *client.Semaphore) (w protocol.SemaphoreOptions) {
+	if s.Options != nil {
+		w = optionsOnWire(s.Options)
+	}
+	return w
+}
+
+func changeSemaphore(ctx context.Context, s *client.Session, c *desired.Change, reason string) error {
+	because := client.Reason(reason)
+	if c.Op == desired.Delete {
+		return s.Delete(ctx, c.Name, false, because)
+	}
+	want := c.Want.Config.(*semaphoreObject)
+	opts, err := optionsOf(&want.options)
+	if err != nil {
+		return err
+	}
+	if c.Op == desired.Create {
+		if want.options.Plain() {
+			opts = nil
+		}
+		return s.Create(ctx, c.Name, want.limit, c.Want.Data, append(opts, because)...)
+	}
+	have := c.Have.Config.(*semaphoreObject)
+	steps := []func() error{
+		func() error {
+			if slices.IndexFunc(c.Fields, func(f desired.Field) bool { return f.Name != "limit" && f.Name != "data" }) < 0 {
+				return nil
+			}
+			return s.Alter(ctx, c.Name, append(opts, because)...)
+		},
+		func() error {
+			if want.limit == have.limit || len(want.options.Slots) > 0 { // the limit is that of the slots
+				return nil
+			}
+			return s.Resize(ctx, c.Name, want.limit, because)
+		},
+	}
+	if len(want.options.Slots) == 0 && want.options.Fit(have.limit) != "" { // only with the new limit
+		slices.Reverse(steps)
+	}
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	if c.Want.HasData && string(c.Want.Data) != string(c.Have.Data) {
+		_, err := s.Update(ctx, c.Name, c.Want.Data, because)
+		return err
+	}
+	return nil
+}
