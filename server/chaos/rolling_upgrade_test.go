@@ -18,6 +18,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/former"
+	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -28,16 +30,19 @@ const (
 	resizeFields               = 7
 )
 
-// newerVersion is how the next minor version differs from this tree, by file: what is replaced, and
-// by what.
-func newerVersion(next meta.Version) map[string][]string {
+// newerVersion is how the newer version differs from this tree, by file: what is replaced, and by
+// what.
+func newerVersion(v meta.Version) map[string][]string {
+	const shards, maps = shard.FormatVersion, meta.FormatVersion
+	number := func(n int) string { return fmt.Sprintf("FormatVersion = %d\n", n) }
+	last := fmt.Sprintf("Formats{Shard: %d, Meta: %d}},\n", shards, maps)
 	return map[string][]string{
-		"shard/command.go":    {"FormatVersion = 1", "FormatVersion = 2"},
-		"shard/meta/codec.go": {"FormatVersion = 1", "FormatVersion = 2"},
-		"shard/meta/formats.go": {"Formats{Shard: 1, Meta: 1}},\n",
-			fmt.Sprintf("Formats{Shard: 1, Meta: 1}},\n\t{Version{Minor: %d}, Formats{Shard: 2, Meta: 2}},\n", next.Minor)},
-		"shard/additions.go": {"[256][]addition{}",
-			fmt.Sprintf("[256][]addition{%d: {{format: 2}}, CmdResize: {{format: 2, path: []int{%d}}}}", newKind, resizeFields)},
+		"shard/command.go":    {number(shards), number(shards + 1)},
+		"shard/meta/codec.go": {number(maps), number(maps + 1)},
+		"shard/meta/formats.go": {last, last + fmt.Sprintf(
+			"\t{Version{Major: %d, Minor: %d}, Formats{Shard: %d, Meta: %d}},\n", v.Major, v.Minor, shards+1, maps+1)},
+		"shard/additions.go": {"[256][]addition{", fmt.Sprintf(
+			"[256][]addition{%d: {{format: %d}}, CmdResize: {{format: %[2]d, path: []int{%d}}},", newKind, shards+1, resizeFields)},
 		"shard/apply.go": {"	CmdResize:          applyResize,\n",
 			fmt.Sprintf("	CmdResize:          applyResize,\n\t%d: applyResize,\n", newKind)},
 		"shard/semaphore.go": {"	x := &m.batch.resize\n	var q request\n	if !m.decode(x, c.body) || !m.valid(x) || !q.enter(m, c, &x.Head, x.Name) {\n		return\n	}\n",
@@ -94,11 +99,14 @@ func buildVersion(t *testing.T, v meta.Version, changes map[string][]string) (bi
 	return bin
 }
 
-// upgrading is a cluster between two versions.
+// upgrading is a cluster between two versions. The former one is the release of the minor version
+// before this tree's, once that is out, and the newer one this tree. Until then they are this tree
+// and the next minor version.
 type upgrading struct {
 	*cluster
 	former, newer string // binaries
 	now, next     meta.Version
+	mixed         []*mixedLoad
 }
 
 func newUpgrade(t *testing.T, more ...string) *upgrading {
@@ -108,10 +116,17 @@ func newUpgrade(t *testing.T, more ...string) *upgrading {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upgrading{cluster: c, now: v, next: meta.Version{Major: v.Major, Minor: v.Minor + 1}}
+	u := &upgrading{cluster: c, former: c.bin, now: v, next: meta.Version{Major: v.Major, Minor: v.Minor + 1}}
+	for _, r := range former.Releases(t, "../..") {
+		if r.Version.Compare(meta.Version{Major: v.Major, Minor: v.Minor}) < 0 {
+			u.former, u.now, u.next = r.Program(t), r.Version, v
+		}
+	}
+	t.Logf("from %s to %s", u.now, u.next)
 	changes := newerVersion(u.next)
 	changes["shard/meta/formats.go"] = append(changes["shard/meta/formats.go"], more...)
-	u.former, u.newer = c.bin, buildVersion(t, u.next, changes)
+	u.newer = buildVersion(t, u.next, changes)
+	c.bin = u.former
 	c.startThree()
 	c.makeNode()
 	return u
@@ -266,19 +281,22 @@ func (u *upgrading) gated(st protocol.Status, text string) bool {
 	return st == protocol.StatusPreconditionFailed && strings.Contains(text, want)
 }
 
-// TestRollingUpgrade takes a cluster to the next minor version, back and up again, under load. What
-// only the newer version knows is refused until the cluster's version rises; from then on the
-// former version is refused. SIGNALBOX_UPGRADES adds rounds of random steps.
+// TestRollingUpgrade takes a cluster to the next minor version, back and up again, under load of
+// clients of both. What only the newer version knows is refused until the cluster's version rises;
+// from then on the former version is refused. SIGNALBOX_UPGRADES adds rounds of random steps.
 func TestRollingUpgrade(t *testing.T) {
 	u := newUpgrade(t)
 	for k := range 2 {
 		u.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout, Pause: 5 * time.Millisecond})
 	}
+	u.startMixed()
 	since := now()
 	u.awaitProgress("at first", since, u.loads...)
+	u.commandLines("before the upgrade")
 	u.upgrade("--hold")
 	u.restart("a", u.newer, false)
 	u.refused("with one of three")
+	u.commandLines("with one of three")
 	u.restart("a", u.former, false)
 	rounds, _ := strconv.Atoi(os.Getenv("SIGNALBOX_UPGRADES"))
 	for round := range rounds {
@@ -308,6 +326,8 @@ func TestRollingUpgrade(t *testing.T) {
 		t.Errorf("the new field after the upgrade: %s %s, the limit is %s", st, text, u.limit())
 	}
 	u.logLongestCall("rolling upgrade", since)
+	u.commandLines("after the upgrade")
+	u.stopMixed()
 
 	in := u.instances["c"]
 	in.stop()
@@ -333,11 +353,12 @@ func (u *upgrading) round(n int) {
 		u.restart(up[k], bins[1], r.IntN(2) == 0)
 	}
 	u.refused(fmt.Sprintf("in round %d", n))
+	u.commandLines(fmt.Sprintf("in round %d", n))
 	s, err := u.status()
 	if err != nil {
 		u.t.Fatal(err)
 	}
-	switch r.IntN(3) {
+	switch r.IntN(4) {
 	case 0:
 		x := s.Shards[r.IntN(len(s.Shards))]
 		to := slices.DeleteFunc(u.names(), func(name string) bool { return name == x.Master })[r.IntN(2)]
@@ -356,6 +377,16 @@ func (u *upgrading) round(n int) {
 				u.t.Errorf("shards: %v", err)
 			}
 		}
+	case 3:
+		joined := fmt.Sprintf("joined-%d", n)
+		in := u.add(joined)
+		u.peers(joined, u.names()...)
+		in.bin = bins[r.IntN(2)]
+		in.start()
+		u.awaitReady("with another instance", u.names()...)
+		u.run(bins[r.IntN(2)], "cluster", "expel", joined, "--force", "--reason", "test")
+		<-in.ended
+		delete(u.instances, joined)
 	}
 	for _, k := range r.Perm(len(up)) {
 		u.restart(up[k], bins[0], r.IntN(2) == 0)
