@@ -19,7 +19,8 @@ const module = "github.com/signalbox-dev/signalbox"
 // from a proxy, which is a folder, and builds without a replace.
 func TestModulesElsewhere(t *testing.T) {
 	made(t)
-	const version = "v0.2.0" // any: nobody else has it
+	requires := required.FindSubmatch(must(os.ReadFile(filepath.Join(root, importedModules[0], "go.mod"))))
+	version := "v" + string(requires[1])
 	proxy, dir := t.TempDir(), t.TempDir()
 	tree, err := command(t.Context(), root, "git", "ls-files")
 	if err != nil {
@@ -76,9 +77,6 @@ func publish(t *testing.T, proxy, version, folder string, files, nested []string
 	name := strings.TrimSuffix(module+"/"+folder, "/")
 	at := filepath.Join(proxy, name, "@v")
 	mod := string(must(os.ReadFile(filepath.Join(root, folder, "go.mod"))))
-	if folder != "" { // as before a release
-		mod = strings.Replace(mod, "\t"+module+" v0.0.0", "\t"+module+" "+version, 1)
-	}
 	write(t, filepath.Join(at, "list"), version+"\n")
 	write(t, filepath.Join(at, version+".info"), fmt.Sprintf(`{"Version":%q,"Time":"2026-01-02T03:04:05Z"}`, version))
 	write(t, filepath.Join(at, version+".mod"), mod)
