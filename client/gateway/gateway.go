@@ -85,6 +85,13 @@ type Found struct {
 	Description string
 }
 
+// Next takes a found session over from its present holder. Each takeover begins a generation, as of
+// [client.Saved]: its epochs and numbers are far above those that the holder can have used.
+func (f Found) Next(key Key) Takeover {
+	generation := f.Epoch>>32 + 1
+	return Takeover{Session: f.Session, Key: key, Epoch: generation<<32 + 1, FirstNumber: generation<<40 + 1}
+}
+
 // Find reads a session by the create id of its start, at its home shard. Errors: ErrSessionExpired
 // if there is none, or no longer.
 func Find(ctx context.Context, n *client.Node, create CreateID) (Found, error) {

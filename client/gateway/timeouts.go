@@ -35,5 +35,15 @@ func NativeTimeout(timeout time.Duration) time.Duration {
 	return (native + time.Millisecond).Truncate(time.Millisecond)
 }
 
+// Timeout is the longest timeout of a client, in whole seconds, whose native session has this one: no
+// client may have been told more. It is at least a second.
+func Timeout(native time.Duration) time.Duration {
+	timeout := min(native.Truncate(time.Second), MaxTimeout)
+	for timeout > time.Second && NativeTimeout(timeout) > native {
+		timeout -= time.Second
+	}
+	return max(timeout, time.Second)
+}
+
 // KeepAlive is the time between two keep-alives of the native session for a client's timeout.
 func KeepAlive(timeout time.Duration) time.Duration { return Slack(timeout) / keepAlives }

@@ -135,6 +135,8 @@ type route struct {
 	body   bool   // it has one
 	kind   string // media type of its answer; empty: JSON
 	stream bool   // it answers with events, too
+	reads  bool   // it reads the node
+	own    bool   // it is about a session, which must be there
 	serve  func(*call) error
 }
 
@@ -150,15 +152,17 @@ var routes = []route{
 	{method: "POST", path: "/v1/locks/", body: true, stream: true, serve: acquireLock,
 		params: []string{"mode", "count", "limit", "wait", "ttl",
 			"holder", "priority", "key", "label", "slot", "hold"}},
-	{method: "DELETE", path: "/v1/locks/", serve: releaseLock},
-	{method: "GET", path: "/v1/locks/", serve: getLock, params: []string{consistency, "wait"}},
-	{method: "GET", path: "/v1/locks", serve: listLocks, params: []string{"prefix", "after", "limit", consistency}},
-	{method: "GET", path: "/v1/session", serve: getSession},
-	{method: "DELETE", path: "/v1/session", serve: endSession},
-	{method: "POST", path: "/v1/session/keepalive", serve: keepAlive, params: []string{"holding"}},
-	{method: "GET", path: "/v1/config/", kind: bytesKind, serve: getConfig, params: []string{consistency, "wait"}},
-	{method: "PUT", path: "/v1/config/", body: true, serve: putConfig},
-	{method: "DELETE", path: "/v1/config/", serve: deleteConfig},
+	{method: "DELETE", path: "/v1/locks/", own: true, serve: releaseLock},
+	{method: "GET", path: "/v1/locks/", reads: true, serve: getLock, params: []string{consistency, "wait"}},
+	{method: "GET", path: "/v1/locks", reads: true, serve: listLocks,
+		params: []string{"prefix", "after", "limit", consistency}},
+	{method: "GET", path: "/v1/session", own: true, serve: getSession},
+	{method: "DELETE", path: "/v1/session", own: true, serve: endSession},
+	{method: "POST", path: "/v1/session/keepalive", own: true, serve: keepAlive, params: []string{"holding"}},
+	{method: "GET", path: "/v1/config/", reads: true, kind: bytesKind, serve: getConfig,
+		params: []string{consistency, "wait"}},
+	{method: "PUT", path: "/v1/config/", body: true, serve: changeConfig},
+	{method: "DELETE", path: "/v1/config/", serve: changeConfig},
 	{method: "GET", path: "/v1/services/", serve: getService, params: []string{"zone", "wait"}},
 	{method: "POST", path: "/v1/limits/", serve: takeUnits, params: []string{"units", "wait"}},
 	{method: "GET", path: "/v1/openapi.json", open: true, serve: func(x *call) error {
@@ -186,10 +190,11 @@ type call struct {
 	node    string
 	name    string // that the path names
 	body    []byte
-	streams bool   // events are asked for
-	explain uint64 // session whose wait is explained
-	status  int    // of the answer
+	streams bool // events are asked for
+	status  int  // of the answer
 	conn    *gateway.Connection[*callers]
+	n       *client.Node // of routes that read it
+	s       *session     // nil: it is not about one
 }
 
 // ServeHTTP implements http.Handler.
@@ -215,47 +220,47 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.counts.answered(x, p)
 }
 
-func (x *call) serve() error {
-	if err := x.guard(); err != nil {
-		return err
-	}
-	if err := x.find(); err != nil {
-		return err
-	}
-	if err := x.readAccept(); err != nil {
-		return err
-	}
-	if err := x.readQuery(); err != nil {
-		return err
+func (x *call) serve() (err error) {
+	for _, check := range []func() error{x.guard, x.find, x.readAccept, x.readQuery} {
+		if err := check(); err != nil {
+			return err
+		}
 	}
 	if x.api.ctx.Err() != nil {
 		return errClosing
 	}
 	ctx, cancel := context.WithTimeout(x.r.Context(), answerTimeout)
 	defer cancel()
-	x.ctx = ctx
-	if !x.route.open {
-		token, err := tokenOf(x.r)
-		if err != nil {
-			return err
-		}
-		if token == "" && x.api.cfg.TokenRequired {
-			return problemf(http.StatusUnauthorized, "unauthenticated",
-				"no token is shown; send it as Authorization: Bearer TOKEN")
-		}
-		conn, release, err := x.api.clients.Use(ctx, token, clienthost.Of(x.r.RemoteAddr))
-		if err != nil {
-			x.api.clients.CallEnded(token, err)
-			return err
-		}
-		defer release()
-		x.conn = conn
-		defer func() { x.api.clients.CallEnded(token, err) }()
-		if err = x.readBody(); err != nil {
-			return err
-		}
-		err = x.route.serve(x)
+	if x.ctx = ctx; x.route.open {
+		return x.route.serve(x)
+	}
+	token, err := tokenOf(x.r)
+	if err != nil {
 		return err
+	}
+	if token == "" && x.api.cfg.TokenRequired {
+		return problemf(http.StatusUnauthorized, "unauthenticated",
+			"no token is shown; send it as Authorization: Bearer TOKEN")
+	}
+	defer func() { x.api.clients.CallEnded(token, err) }()
+	conn, release, err := x.api.clients.Use(ctx, token, clienthost.Of(x.r.RemoteAddr))
+	if err != nil {
+		return err
+	}
+	defer release()
+	if x.conn, err = conn, x.readBody(); err != nil {
+		return err
+	}
+	if x.route.reads {
+		if x.n, err = conn.Client.Node(ctx, x.node); err != nil {
+			return err
+		}
+	}
+	if x.route.own {
+		if err := x.open(0, ""); err != nil {
+			return err
+		}
+		defer x.s.leave()
 	}
 	return x.route.serve(x)
 }
@@ -377,6 +382,9 @@ func (x *call) readQuery() error {
 		case len(values) > 1 && !several:
 			return badRequest("the parameter %q comes %d times; give it once", key, len(values))
 		}
+		if err := checkValue(key, values[0]); err != nil {
+			return err
+		}
 	}
 	x.query, x.node = query, cmp.Or(query.Get("node"), "/default")
 	if name := query.Get("name64"); name != "" {
@@ -432,6 +440,14 @@ func tokenOf(r *http.Request) (string, error) {
 // waited is how long the request has been at the gateway. It is rounded down: callers add it to the
 // time at which they sent the request.
 func (x *call) waited() int64 { return time.Since(x.began).Milliseconds() }
+
+// report answers with a document about the session, and how long that may be relied on.
+func (x *call) report(status int, d document, leases ...*client.Lease) error {
+	if err := x.belief(d, leases...); err != nil {
+		return err
+	}
+	return x.write(status, d)
+}
 
 // write answers with a document.
 func (x *call) write(status int, d document) error {

@@ -86,15 +86,15 @@ func TestWait(t *testing.T) {
 	if got.doc["state"] != "waiting" || got.number("position") != 1 {
 		t.Errorf("answered %s", got.body)
 	}
-	uses := func() int {
+	newest := func() chan struct{} {
 		for _, x := range s.sessionsOf(bob) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			return x.names["jobs"].uses
+			return x.names["jobs"].newest
 		}
-		return 0
+		return nil
 	}
-	before := uses()
+	before := newest()
 	older := make(chan *answer, 1)
 	go func() {
 		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
@@ -103,7 +103,7 @@ func TestWait(t *testing.T) {
 		}
 		older <- a
 	}()
-	for uses() == before {
+	for newest() == before {
 		time.Sleep(time.Millisecond)
 	}
 	newer := make(chan *answer, 1)
@@ -558,7 +558,7 @@ func TestRefusals(t *testing.T) {
 // TestTTL: the ttl that follows from a session's timeout is that which it was started with.
 func TestTTL(t *testing.T) {
 	for ttl := minTTL; ttl <= gateway.MaxTimeout; ttl += minTTL {
-		if got := ttlOf(gateway.NativeTimeout(ttl)); got != ttl {
+		if got := gateway.Timeout(gateway.NativeTimeout(ttl)); got != ttl {
 			t.Fatalf("a ttl of %s comes back as %s", ttl, got)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -301,6 +302,27 @@ var clientCases = []struct {
 			} else if time.Since(began) > patience {
 				t.Fatalf("%+v", a)
 			}
+		}
+	}},
+	{"a rate limit admits, and refuses", false, func(t *testing.T, d *driven, srv *servertest.Server, _ *site, _, _ *wire) {
+		s, err := client.OpenSession(t.Context(), client.Config{Endpoints: []string{srv.Addr()}}, client.DefaultNode)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Client().CloseWithoutRelease()
+		if _, err := ratelimit.Create(t.Context(), s, d.mine+"api", ratelimit.Config{Rate: ratelimit.PerSecond(5)}); err != nil {
+			t.Fatal(err)
+		}
+		seen := make(map[bool]bool)
+		for began := time.Now(); len(seen) < 2 && time.Since(began) < patience; {
+			a := d.do(command{"do": "take", "with": "a", "name": "api", "units": 3})
+			if a.Error != "" {
+				t.Fatalf("%+v", a)
+			}
+			seen[a.Held] = true
+		}
+		if len(seen) < 2 {
+			t.Errorf("it was always %v", seen)
 		}
 	}},
 }

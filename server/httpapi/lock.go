@@ -42,30 +42,13 @@ func (a *set) same(b *set) bool {
 }
 
 // readSet reads the parameters of an acquire.
-func (x *call) readSet() (a *set, err error) {
-	a = &set{data: x.body, key: x.query.Get("key"), labels: x.query["label"], slots: x.query["slot"], priority: -1,
-		holder: x.query.Get("holder")}
-	if a.count, err = x.units("count"); err != nil {
-		return nil, err
+func (x *call) readSet() (*set, error) {
+	a := &set{data: x.body, key: x.query.Get("key"), labels: x.query["label"], slots: x.query["slot"], priority: -1,
+		holder: x.query.Get("holder"), count: x.number("count"), limit: x.number("limit"),
+		ttl: x.duration("ttl"), wait: x.duration("wait"), hold: x.duration("hold"), tries: x.duration("wait") == 0}
+	if x.query.Has("priority") {
+		a.priority = int(x.number("priority"))
 	}
-	if a.limit, err = x.units("limit"); err != nil {
-		return nil, err
-	}
-	if a.ttl, err = x.duration("ttl", minTTL, gateway.MaxTimeout, minTTL); err != nil {
-		return nil, err
-	}
-	if a.wait, err = x.duration("wait", 0, maxWait, time.Nanosecond); err != nil {
-		return nil, err
-	}
-	if a.hold, err = x.duration("hold", time.Second, 720*time.Hour, time.Millisecond); err != nil {
-		return nil, err
-	}
-	if text := x.query.Get("priority"); text != "" {
-		if a.priority, err = strconv.Atoi(text); err != nil || a.priority < 0 || a.priority > 9 {
-			return nil, badRequest("priority is %q; give 0 to 9", text)
-		}
-	}
-	a.tries = a.wait == 0
 	mode := x.query.Get("mode")
 	switch {
 	case mode != "" && a.count != 0:
@@ -126,8 +109,6 @@ type held struct {
 	wait   *waiting
 	newest chan struct{} // closed when a newer acquire of the name comes
 	stream chan struct{} // closed when a newer stream of the name comes
-	absent *time.Timer   // runs while the caller that hung up may come again
-	uses   int           // acquires so far
 }
 
 // waiting is an acquire under way. It outlives the request that began it.
@@ -162,33 +143,44 @@ func acquireLock(x *call) error {
 		}
 		x.r.Header.Set(sessionHeader, rand.Text())
 	}
-	s, err := x.session(a.ttl, a.holder)
-	if err != nil {
+	if err := x.open(a.ttl, a.holder); err != nil {
 		return err
 	}
 	if x.streams {
-		return (&stream{x: x, s: s, own: own}).serve(a)
+		return (&stream{x: x, s: x.s, own: own}).serve(a)
 	}
-	defer s.leave()
+	defer x.s.leave()
+	l, err := x.acquire(a, nil)
+	switch {
+	case err != nil:
+		return err
+	case l == nil: // the place in the queue is kept
+		d := document{"state": "waiting"}
+		setBytes(d, "name", []byte(x.name))
+		x.describeQueue(d)
+		return x.report(http.StatusAccepted, d)
+	}
+	d, err := x.grant(l)
+	if err != nil {
+		return err
+	}
+	return x.write(http.StatusOK, d)
+}
+
+// acquire gives a lease as the set says, or nil without an error if it waits still. each, if not nil,
+// is called while it waits, and says when it is to be called again.
+func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Lease, error) {
 	for {
-		l, w, newest, err := s.begin(x.name, a)
-		if err != nil {
-			return err
+		l, w, newest, err := x.s.begin(x.name, a)
+		switch {
+		case err != nil:
+		case l != nil:
+			err = x.change(l, a)
+		default:
+			l, err = x.await(w, newest, a, each)
 		}
-		if l != nil {
-			if err := x.change(s, l, a); err != nil {
-				return err
-			}
-			return x.acquired(s, l)
-		}
-		if l, err = x.await(s, w, newest, a, nil); err != nil {
-			return err
-		}
-		if l != nil && l.Held() {
-			return x.acquired(s, l)
-		}
-		if l == nil {
-			return x.waits(s)
+		if err != nil || l == nil || l.Held() {
+			return l, err
 		}
 	} // it was lost again already
 }
@@ -203,11 +195,7 @@ func (s *session) begin(name string, a *set) (l *client.Lease, w *waiting, newes
 		close(h.newest)
 	}
 	newest = make(chan struct{})
-	h.newest, h.uses = newest, h.uses+1
-	if h.absent != nil {
-		h.absent.Stop()
-		h.absent = nil
-	}
+	h.newest = newest
 	switch {
 	case h.lease != nil && h.lease.Held():
 		if h.set.ephemeral != a.ephemeral || a.count > h.lease.Count() {
@@ -249,15 +237,13 @@ func (s *session) start(name string, h *held, a *set) *waiting {
 		if before != nil {
 			<-before.done
 		}
-		var l *client.Lease
-		var err error
+		acquire := s.native.Acquire
 		if a.tries {
-			l, err = s.native.TryAcquire(ctx, name, a.options()...)
-			if l == nil && err == nil {
-				err = client.ErrNotAcquired
-			}
-		} else {
-			l, err = s.native.Acquire(ctx, name, a.options()...)
+			acquire = s.native.TryAcquire
+		}
+		l, err := acquire(ctx, name, a.options()...)
+		if l == nil && err == nil {
+			err = client.ErrNotAcquired
 		}
 		s.mu.Lock()
 		back := w.given && l != nil
@@ -270,139 +256,114 @@ func (s *session) start(name string, h *held, a *set) *waiting {
 		}
 		s.mu.Unlock()
 		if back {
-			release, done := context.WithTimeout(s.ctx, stopTime)
-			_ = l.Release(release) // it goes on in the background
-			done()
+			s.giveBack(l)
 		}
 		close(w.done)
 	}()
 	return w
 }
 
-// await waits for an acquire. Without a lease and an error it waits still. each, if not nil, is
-// called meanwhile, and says when it is to be called again.
-func (x *call) await(s *session, w *waiting, newest chan struct{}, a *set,
-	each func() (time.Duration, error)) (*client.Lease, error) {
+// giveBack releases what nobody waits for any more. It goes on in the background after a while.
+func (s *session) giveBack(l *client.Lease) {
+	ctx, cancel := context.WithTimeout(s.ctx, stopTime)
+	defer cancel()
+	_ = l.Release(ctx)
+}
+
+// await waits for an acquire. Without a lease and an error it waits still.
+func (x *call) await(
+	w *waiting, newest chan struct{}, a *set, each func() (time.Duration, error),
+) (*client.Lease, error) {
 	patience := a.wait
 	if a.tries {
 		patience = answerTimeout
 	}
 	timer := time.NewTimer(patience - min(patience, time.Since(x.began)))
 	defer timer.Stop()
-	next := time.NewTimer(0)
-	defer next.Stop()
-	if each == nil || a.tries {
-		next.Stop()
+	var next <-chan time.Time
+	if each != nil && !a.tries {
+		next = time.After(0)
 	}
-wait:
 	for {
 		select {
 		case <-w.done:
-			return x.outcome(s, w)
+			switch {
+			case w.err == nil:
+				return w.lease, nil
+			case errors.Is(w.err, client.ErrNotAcquired):
+				return nil, x.notAcquired()
+			case x.api.ctx.Err() != nil:
+				return nil, errClosing
+			case errors.Is(w.err, context.Canceled) && x.s.ctx.Err() != nil:
+				return nil, context.Cause(x.s.ctx)
+			case errors.Is(w.err, context.Canceled):
+				return nil, errAborted
+			}
+			return nil, w.err
 		case <-newest:
 			return nil, errAborted
-		case <-s.ctx.Done():
+		case <-x.s.ctx.Done():
 			if x.api.ctx.Err() != nil {
 				return nil, errClosing
 			}
-			return nil, context.Cause(s.ctx)
+			return nil, context.Cause(x.s.ctx)
 		case <-x.r.Context().Done():
-			s.absent(x.name, w)
+			x.s.absent(x.name, w, newest)
 			return nil, errGone
-		case <-next.C:
+		case <-next:
 			again, err := each()
 			if err != nil {
 				return nil, err
 			}
-			next.Reset(again)
+			next = time.After(again)
 		case <-timer.C:
-			break wait
+			if a.tries {
+				return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
+					"the cluster did not answer within %s; repeat the request", answerTimeout)
+			}
+			return nil, nil
 		}
 	}
-	select {
-	case <-w.done:
-		return x.outcome(s, w)
-	default:
-	}
-	if a.tries {
-		return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
-			"the cluster did not answer within %s; repeat the request", answerTimeout)
-	}
-	return nil, nil
-}
-
-// outcome is how an acquire ended.
-func (x *call) outcome(s *session, w *waiting) (*client.Lease, error) {
-	switch {
-	case w.err == nil:
-		return w.lease, nil
-	case errors.Is(w.err, client.ErrNotAcquired):
-		return nil, x.notAcquired(s)
-	case x.api.ctx.Err() != nil:
-		return nil, errClosing
-	case errors.Is(w.err, context.Canceled) && s.ctx.Err() != nil:
-		return nil, context.Cause(s.ctx)
-	case errors.Is(w.err, context.Canceled):
-		return nil, errAborted
-	}
-	return nil, w.err
 }
 
 // absent gives the caller that hung up a while to come again.
-func (s *session) absent(name string, w *waiting) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.names[name]
-	if h == nil || h.wait != w && (h.lease == nil || h.lease != w.lease) {
-		return
-	}
-	uses := h.uses
-	h.absent = time.AfterFunc(returnTime, func() {
+func (s *session) absent(name string, w *waiting, newest chan struct{}) {
+	time.AfterFunc(returnTime, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if h.uses != uses {
-			return // it has come
-		}
-		if h.wait == w {
+		h := s.names[name]
+		switch {
+		case h == nil || h.newest != newest: // it has come
+		case h.wait == w:
 			w.giveUp()
 			h.wait = nil
-			return
-		}
-		if l := h.lease; l != nil && l == w.lease {
+		case h.lease != nil && h.lease == w.lease:
+			go s.giveBack(h.lease)
 			h.lease = nil
-			go func() {
-				ctx, cancel := context.WithTimeout(s.ctx, stopTime)
-				defer cancel()
-				_ = l.Release(ctx)
-			}()
 		}
 	})
 }
 
 // change has a lease that is held be as a repeat says.
-func (x *call) change(s *session, l *client.Lease, a *set) error {
+func (x *call) change(l *client.Lease, a *set) error {
 	if a.count < l.Count() {
 		if err := l.Reduce(x.ctx, a.count); err != nil {
 			return err
 		}
 	}
-	s.mu.Lock()
-	var data []byte
-	if h := s.names[x.name]; h != nil && h.lease == l {
-		data = h.set.data
-	}
-	s.mu.Unlock()
-	if !bytes.Equal(a.data, data) {
+	x.s.mu.Lock()
+	h := x.s.heldOf(x.name)
+	same := h.lease == l && bytes.Equal(h.set.data, a.data)
+	x.s.mu.Unlock()
+	if !same {
 		if err := l.UpdateData(x.ctx, a.data); err != nil {
 			return err
 		}
-		s.mu.Lock()
-		if h := s.names[x.name]; h != nil && h.lease == l {
-			now := *h.set
-			now.data = a.data
-			h.set = &now
+		x.s.mu.Lock()
+		if h.lease == l {
+			h.set = a
 		}
-		s.mu.Unlock()
+		x.s.mu.Unlock()
 	}
 	if a.hold > 0 {
 		if err := l.Extend(x.ctx, a.hold); err != nil && !errors.Is(err, client.ErrPreconditionFailed) {
@@ -412,19 +373,9 @@ func (x *call) change(s *session, l *client.Lease, a *set) error {
 	return nil
 }
 
-// acquired answers with a lease.
-func (x *call) acquired(s *session, l *client.Lease) error {
-	d, err := x.grant(s, l)
-	if err != nil {
-		return err
-	}
-	x.w.Header().Set(tokenHeader, strconv.FormatUint(l.Token(), 10))
-	return x.write(http.StatusOK, d)
-}
-
 // grant describes a lease that is held.
-func (x *call) grant(s *session, l *client.Lease) (document, error) {
-	d := document{"state": "acquired", "token": l.Token(), "count": count(l.Count()), "holder": s.holder,
+func (x *call) grant(l *client.Lease) (document, error) {
+	d := document{"state": "acquired", "token": l.Token(), "count": count(l.Count()), "holder": x.s.holder,
 		"preempt": isPreempted(l)}
 	setBytes(d, "name", []byte(x.name))
 	if slots := l.Slots(); len(slots) > 0 {
@@ -433,31 +384,21 @@ func (x *call) grant(s *session, l *client.Lease) (document, error) {
 	if until := l.Until(); !until.IsZero() {
 		d["ends_in_ms"] = max(0, time.Until(until).Milliseconds())
 	}
-	if err := x.belief(s, d, l); err != nil {
+	if err := x.belief(d, l); err != nil {
 		return nil, err
 	}
 	if !l.Held() {
 		return nil, errLost
 	}
+	x.w.Header().Set(tokenHeader, strconv.FormatUint(l.Token(), 10))
 	return d, nil
 }
 
-// waits answers that the place in the queue is kept.
-func (x *call) waits(s *session) error {
-	d := document{"state": "waiting"}
-	setBytes(d, "name", []byte(x.name))
-	x.describeQueue(s, d)
-	if err := x.belief(s, d); err != nil {
-		return err
-	}
-	return x.write(http.StatusAccepted, d)
-}
-
 // notAcquired says who holds it.
-func (x *call) notAcquired(s *session) error {
+func (x *call) notAcquired() error {
 	p := problemf(http.StatusConflict, notAcquired, "it is held; give wait to wait for it, or try again later")
 	p.more = document{}
-	x.describeQueue(s, p.more)
+	x.describeQueue(p.more)
 	return p
 }
 
@@ -466,16 +407,16 @@ const maxHolders = 10
 
 // describeQueue adds who holds a name, and the session's place in the queue, as far as can be read
 // quickly: an answer does not depend on it.
-func (x *call) describeQueue(s *session, d document) {
+func (x *call) describeQueue(d document) {
 	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
 	defer cancel()
-	sem, err := describe(ctx, s.native.Node(), x.name)
+	sem, err := describe(ctx, x.s.native.Node(), x.name)
 	if err != nil {
 		return
 	}
 	d["holders"] = owners(sem.Owners[:min(len(sem.Owners), maxHolders)], nil)
 	for i, w := range sem.Waiters {
-		if w.Session == s.native.ID() {
+		if w.Session == x.s.native.ID() {
 			d["position"] = i + 1
 		}
 	}
@@ -483,27 +424,17 @@ func (x *call) describeQueue(s *session, d document) {
 
 // releaseLock releases, or leaves the queue.
 func releaseLock(x *call) error {
-	s, err := x.session(0, "")
-	if err != nil {
-		return err
+	x.s.mu.Lock()
+	h := x.s.heldOf(x.name)
+	delete(x.s.names, x.name)
+	if h.newest != nil {
+		close(h.newest)
 	}
-	defer s.leave()
-	s.mu.Lock()
-	h := s.names[x.name]
-	var w *waiting
-	if h != nil {
-		if h.newest != nil {
-			close(h.newest)
-			h.newest = nil
-		}
-		h.uses++
-		if w = h.wait; w != nil {
-			w.giveUp()
-			h.wait = nil
-		}
-		delete(s.names, x.name)
+	w := h.wait
+	if w != nil {
+		w.giveUp()
 	}
-	s.mu.Unlock()
+	x.s.mu.Unlock()
 	if w != nil {
 		select {
 		case <-w.done:
@@ -511,54 +442,9 @@ func releaseLock(x *call) error {
 			return x.ctx.Err()
 		}
 	}
-	released, err := s.native.Release(x.ctx, x.name)
+	released, err := x.s.native.Release(x.ctx, x.name)
 	if err != nil {
 		return err
 	}
-	d := document{"released": released || w != nil}
-	if err := x.belief(s, d); err != nil {
-		return err
-	}
-	return x.write(http.StatusOK, d)
-}
-
-// adopt makes leases of what a session held at the gateway before. An acquire of the same count is
-// answered at once.
-func (s *session) adopt(ctx context.Context, n *client.Node, native *client.Session) error {
-	for info, err := range n.List(ctx, "", client.OfSession(native.ID()), client.ReadConsistency(client.Strict)) {
-		if err != nil {
-			return err
-		}
-		if info.Waiting || strings.HasPrefix(info.Name, client.ConfigPrefix) {
-			continue
-		}
-		sem, err := n.Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
-			client.MaxItems(1),
-			client.ReadConsistency(client.Strict))
-		if errors.Is(err, client.ErrNotFound) || err == nil &&
-			(len(sem.Owners) == 0 || sem.Owners[0].Session != native.ID()) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		o := sem.Owners[0]
-		a := &set{ephemeral: info.Ephemeral, count: o.Count, priority: -1, key: o.Key, data: o.Data}
-		if sem.Options != nil && sem.Options.Policy == client.PolicyPriority {
-			a.priority = o.Priority
-		}
-		l, err := native.TryAcquire(ctx, info.Name, a.options()...)
-		switch {
-		case err != nil:
-			return err
-		case l == nil:
-		case l.Token() != o.Token: // it was taken away meanwhile, and this is another grant
-			if err := l.Release(ctx); err != nil {
-				return err
-			}
-		default:
-			s.names[info.Name] = &held{set: a, lease: l}
-		}
-	}
-	return nil
+	return x.report(http.StatusOK, document{"released": released || w != nil})
 }

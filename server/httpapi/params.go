@@ -5,48 +5,63 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/gateway"
 )
 
-// duration reads a parameter of a time, min to max; 0 if it is not given.
-func (x *call) duration(key string, min, max, step time.Duration) (time.Duration, error) {
-	text := x.query.Get(key)
-	if text == "" {
-		return 0, nil
-	}
-	d, err := time.ParseDuration(text)
-	if _, bare := strconv.Atoi(text); err != nil || bare == nil && text != "0" {
-		return 0, badRequest("%s is %q; write a duration with its unit, such as 30s", key, text)
-	}
-	if d < min || d > max || d%step != 0 {
-		return 0, badRequest("%s is %s; it must be %s to %s, in steps of %s", key, d, min, max, step)
-	}
-	return d, nil
+// durations are the parameters that are times, with their bounds.
+var durations = map[string]struct{ min, max, step time.Duration }{
+	"wait": {0, maxWait, time.Nanosecond},
+	"ttl":  {minTTL, gateway.MaxTimeout, minTTL},
+	"hold": {time.Second, 720 * time.Hour, time.Millisecond},
 }
 
-// units reads a parameter of a number of units, or max; 0 if it is not given.
-func (x *call) units(key string) (uint64, error) {
+// numbers are the parameters that are numbers, with their bounds.
+var numbers = map[string]struct{ min, max uint64 }{
+	"count": {1, client.Max}, "limit": {1, client.Max}, "units": {1, client.Max}, "priority": {0, 9},
+}
+
+// checkValue refuses a wrong value of a parameter.
+func checkValue(key, text string) error {
+	if b, ok := durations[key]; ok {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return badRequest("%s is %q; write a duration with its unit, such as 30s", key, text)
+		}
+		if d < b.min || d > b.max || d%b.step != 0 {
+			return badRequest("%s is %s; it must be %s to %s, in steps of %s", key, d, b.min, b.max, b.step)
+		}
+	}
+	if b, ok := numbers[key]; ok && (text != "max" || b.max != client.Max) {
+		if n, err := strconv.ParseUint(text, 10, 64); err != nil || n < b.min || n > b.max {
+			return badRequest("%s is %q; give a number from %d to %v", key, text, b.min, count(b.max))
+		}
+	}
+	if key == consistency && text != "strict" {
+		return badRequest("%s is %q; it can be strict", key, text)
+	}
+	return nil
+}
+
+// duration is a parameter of a time; 0 if it is not given.
+func (x *call) duration(key string) time.Duration {
+	d, _ := time.ParseDuration(x.query.Get(key)) // checked before
+	return d
+}
+
+// number is a parameter of a number; 0 if it is not given.
+func (x *call) number(key string) uint64 {
 	text := x.query.Get(key)
-	switch text {
-	case "":
-		return 0, nil
-	case "max":
-		return client.Max, nil
+	if text == "max" {
+		return client.Max
 	}
-	n, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || n == 0 {
-		return 0, badRequest("%s is %q; give a number from 1 on, or max", key, text)
-	}
-	return n, nil
+	n, _ := strconv.ParseUint(text, 10, 64) // checked before
+	return n
 }
 
 // readOptions are those of a read.
-func (x *call) readOptions() ([]client.ReadOption, error) {
-	switch text := x.query.Get(consistency); text {
-	case "":
-		return nil, nil
-	case "strict":
-		return []client.ReadOption{client.ReadConsistency(client.Strict)}, nil
-	default:
-		return nil, badRequest("%s is %q; it can be strict", consistency, text)
+func (x *call) readOptions() []client.ReadOption {
+	if !x.query.Has(consistency) {
+		return nil
 	}
+	return []client.ReadOption{client.ReadConsistency(client.Strict)}
 }

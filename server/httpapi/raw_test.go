@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -202,6 +203,10 @@ func TestHostileCallers(t *testing.T) {
 	idle, tries := 100, 32
 	if long() {
 		idle, tries = 8000, 640
+		files := syscall.Rlimit{Cur: 30_000, Max: 30_000} // both ends of each connection are here
+		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files) == nil {
+			idle = 10_000
+		}
 	}
 	const root = "the administrator's secret"
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {

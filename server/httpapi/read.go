@@ -47,37 +47,33 @@ func owners(list []client.Owner, room *int) []document {
 }
 
 func getLock(x *call) error {
-	n, err := x.conn.Client.Node(x.ctx, x.node)
-	if err != nil {
-		return err
-	}
 	if x.r.Header.Get(sessionHeader) != "" {
-		s, err := x.session(0, "")
-		if err != nil {
+		if err := x.open(0, ""); err != nil {
 			return err
 		}
-		defer s.leave()
-		x.explain = s.native.ID()
+		defer x.s.leave()
 	}
-	read := func(ctx context.Context, opts []client.ReadOption) (*shown, error) { return x.readLock(ctx, n, opts) }
-	return watched{x, read, watchSemaphore(n, x.name), queueTime}.answer()
+	return watched{x, x.readLock, watchSemaphore(x.n, x.name), queueTime}.answer()
 }
 
 // readLock describes a lock.
-func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadOption) (*shown, error) {
+func (x *call) readLock(ctx context.Context, opts []client.ReadOption) (*shown, error) {
 	d := document{"node": x.node, "exists": false, "owners": []document{}, "waiters": []document{}}
 	setBytes(d, "name", []byte(x.name))
-	sem, err := describe(ctx, n, x.name, opts...)
+	sem, err := describe(ctx, x.n, x.name, opts...)
 	if errors.Is(err, client.ErrNotFound) {
 		return taggedDocument(d), nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	room, waits := maxShown, false
+	room, waits, session := maxShown, false, uint64(0)
+	if x.s != nil {
+		session = x.s.native.ID()
+	}
 	waiters := make([]document, len(sem.Waiters))
 	for i, w := range sem.Waiters {
-		waits = waits || w.Session == x.explain
+		waits = waits || w.Session == session
 		waiters[i] = document{"position": i + 1, "count": count(w.Count), "holder": w.Description,
 			"since": timeText(w.Since), "session_id": idText(w.Session)}
 	}
@@ -86,8 +82,8 @@ func (x *call) readLock(ctx context.Context, n *client.Node, opts []client.ReadO
 	d["owners"], d["waiters"] = owners(sem.Owners, &room), waiters
 	sh := taggedDocument(d)
 	if waits {
-		if w, err := n.ExplainWait(ctx, x.name, x.explain); err == nil && w.Waiting {
-			d["why"] = words.Explain(x.name, x.explain, w)
+		if w, err := x.n.ExplainWait(ctx, x.name, session); err == nil && w.Waiting {
+			d["why"] = words.Explain(x.name, session, w)
 			sh.body = encode(d)
 		}
 	}
@@ -100,29 +96,27 @@ func describe(
 	ctx context.Context, n *client.Node, name string, opts ...client.ReadOption,
 ) (*client.Semaphore, error) {
 	sem := new(client.Semaphore)
-	for pages := 0; pages < maxPages; pages++ {
-		read := append([]client.ReadOption{client.IncludeWaiters(), client.MaxItems(maxEntries - len(sem.Owners) - len(sem.Waiters))}, opts...)
-		after := uint64(0)
-		if pages == 0 || len(sem.Owners) > 0 && uint64(len(sem.Owners)) < sem.NumOwners {
+	for page := range maxPages {
+		seen, last := len(sem.Owners)+len(sem.Waiters), uint64(0)
+		read := append(opts[:len(opts):len(opts)], client.IncludeWaiters(), client.MaxItems(maxEntries-seen))
+		if k := len(sem.Owners); page == 0 {
 			read = append(read, client.IncludeOwners())
-			if pages > 0 {
-				after = sem.Owners[len(sem.Owners)-1].Token
+		} else if k > 0 && uint64(k) < sem.NumOwners {
+			read = append(read, client.IncludeOwners(), client.AfterToken(sem.Owners[k-1].Token))
+		} else {
+			if k = len(sem.Waiters); k > 0 {
+				last = sem.Waiters[k-1].Place
 			}
-		} else if len(sem.Waiters) > 0 {
-			after = sem.Waiters[len(sem.Waiters)-1].Place
-		}
-		if pages > 0 {
-			read = append(read, client.AfterToken(after))
+			read = append(read, client.AfterToken(last))
 		}
 		next, err := n.Describe(ctx, name, read...)
 		if err != nil {
 			return nil, err
 		}
 		next.Owners, next.Waiters = append(sem.Owners, next.Owners...), append(sem.Waiters, next.Waiters...)
-		more := len(next.Owners) + len(next.Waiters) - len(sem.Owners) - len(sem.Waiters)
 		sem = next
-		if all := len(sem.Owners) + len(sem.Waiters); more == 0 || all >= maxEntries ||
-			uint64(all) >= sem.NumOwners+sem.NumWaiters {
+		all := len(sem.Owners) + len(sem.Waiters)
+		if all == seen || all >= maxEntries || uint64(all) >= sem.NumOwners+sem.NumWaiters {
 			break
 		}
 	}
@@ -137,28 +131,19 @@ var words = gateway.Words{
 }
 
 func listLocks(x *call) error {
-	opts, err := x.readOptions()
-	if err != nil {
-		return err
+	most := int(min(cmp.Or(x.number("limit"), defaultPage), maxPage+1))
+	if most > maxPage {
+		return badRequest("limit is %s; give 1 to %d", x.query.Get("limit"), maxPage)
 	}
-	most := defaultPage
-	if text := x.query.Get("limit"); text != "" {
-		if most, err = strconv.Atoi(text); err != nil || most < 1 || most > maxPage {
-			return badRequest("limit is %q; give 1 to %d", text, maxPage)
-		}
-	}
-	opts = append(opts, client.MaxItems(most+1))
+	opts := x.readOptions()
 	if after := x.query.Get("after"); after != "" {
 		opts = append(opts, client.After(after))
 	}
-	n, err := x.conn.Client.Node(x.ctx, x.node)
-	if err != nil {
-		return err
-	}
+	opts = append(opts, client.MaxItems(most+1))
 	list := []document{}
 	d := document{"node": x.node}
 	last := ""
-	for info, err := range n.List(x.ctx, x.query.Get("prefix"), opts...) {
+	for info, err := range x.n.List(x.ctx, x.query.Get("prefix"), opts...) {
 		if err != nil {
 			return err
 		}
@@ -178,8 +163,8 @@ func listLocks(x *call) error {
 // etag is the ETag of a version of a configuration.
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
-// conditions are those of a write, by RFC 9110.
-func (x *call) conditions() (opts []client.WriteOption, err error) {
+// conditions are those of a write of a configuration, by RFC 9110.
+func (x *call) conditions(c *client.ConfigValue) (opts []client.WriteOption, err error) {
 	match, none := x.r.Header.Get("If-Match"), x.r.Header.Get("If-None-Match")
 	switch {
 	case match != "" && none != "":
@@ -193,72 +178,55 @@ func (x *call) conditions() (opts []client.WriteOption, err error) {
 	}
 	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
 	if err != nil || version == 0 || match != etag(version) {
-		return nil, versionMismatch(x, "If-Match is %s, which no version has", match)
+		return nil, x.versionMismatch(c, "If-Match is %s, which no version has", match)
 	}
 	return []client.WriteOption{client.IfVersion(version)}, nil
 }
 
 // versionMismatch answers 412 with the present version.
-func versionMismatch(x *call, format string, args ...any) error {
+func (x *call) versionMismatch(c *client.ConfigValue, format string, args ...any) error {
 	p := problemf(http.StatusPreconditionFailed, "version_mismatch", format, args...)
-	if n, err := x.conn.Client.Node(x.ctx, x.node); err == nil {
-		if v, err := n.Config(x.name).Get(x.ctx); err == nil {
-			p.more = document{"version": v.Version}
-		} else if errors.Is(err, client.ErrNotFound) {
-			p.more = document{"version": 0}
-		}
+	if v, err := c.Get(x.ctx); err == nil || errors.Is(err, client.ErrNotFound) {
+		p.more = document{"version": v.Version} // 0: there is none
 	}
 	return p
 }
 
 func getConfig(x *call) error {
-	n, err := x.conn.Client.Node(x.ctx, x.node)
-	if err != nil {
-		return err
-	}
 	read := func(ctx context.Context, opts []client.ReadOption) (*shown, error) {
-		v, err := n.Config(x.name).Get(ctx, opts...)
+		v, err := x.n.Config(x.name).Get(ctx, opts...)
 		return &shown{tag: etag(v.Version), kind: bytesKind, body: v.Data}, err
 	}
-	return watched{x, read, watchSemaphore(n, client.ConfigPrefix+x.name), 0}.answer()
+	return watched{x, read, watchSemaphore(x.n, client.ConfigPrefix+x.name), 0}.answer()
 }
 
-// changeConfig changes a configuration with a session of the gateway.
-func changeConfig(x *call, change func(*client.ConfigValue, []client.WriteOption) error) error {
-	opts, err := x.conditions()
-	if err != nil {
-		return err
-	}
+// changeConfig sets a configuration to the body, or deletes it, with a session of the gateway.
+func changeConfig(x *call) error {
 	s, release, err := x.conn.Limiters.Session(x.ctx, x.node)
 	if err != nil {
 		return err
 	}
 	defer release()
-	err = change(s.Config(x.name), opts)
-	if errors.Is(err, client.ErrPreconditionFailed) && len(opts) > 0 {
-		return versionMismatch(x, "%s", err)
+	c, d := s.Config(x.name), document{"deleted": true}
+	opts, err := x.conditions(c)
+	if err != nil {
+		return err
 	}
-	return err
-}
-
-func putConfig(x *call) error {
-	return changeConfig(x, func(c *client.ConfigValue, opts []client.WriteOption) error {
-		version, err := c.Set(x.ctx, x.body, opts...)
-		if err != nil {
-			return err
+	if version := uint64(0); x.route.body {
+		if version, err = c.Set(x.ctx, x.body, opts...); err == nil {
+			x.w.Header().Set("ETag", etag(version))
+			d = document{"version": version}
 		}
-		x.w.Header().Set("ETag", etag(version))
-		return x.write(http.StatusOK, document{"version": version})
-	})
-}
-
-func deleteConfig(x *call) error {
-	return changeConfig(x, func(c *client.ConfigValue, opts []client.WriteOption) error {
-		if err := c.Delete(x.ctx, opts...); err != nil {
-			return err
-		}
-		return x.write(http.StatusOK, document{"deleted": true})
-	})
+	} else {
+		err = c.Delete(x.ctx, opts...)
+	}
+	switch {
+	case errors.Is(err, client.ErrPreconditionFailed) && len(opts) > 0:
+		return x.versionMismatch(c, "%s", err)
+	case err != nil:
+		return err
+	}
+	return x.write(http.StatusOK, d)
 }
 
 // getService lists the members of a service, from a copy that goes on through outages of the
@@ -298,19 +266,11 @@ func getService(x *call) error {
 
 // takeUnits takes units of a rate limit.
 func takeUnits(x *call) error {
-	units, err := x.units("units")
-	if err != nil {
-		return err
-	}
-	wait, err := x.duration("wait", 0, maxWait, time.Nanosecond)
-	if err != nil {
-		return err
-	}
-	units = max(units, 1)
+	units, wait := max(x.number("units"), 1), x.duration("wait")
 	ctx, cancel := context.WithCancel(x.r.Context())
 	defer cancel()
 	defer context.AfterFunc(x.api.ctx, cancel)()
-	err = x.conn.Limiters.Do(x.ctx, x.node, x.name, func(l *ratelimit.Limiter) error {
+	err := x.conn.Limiters.Do(x.ctx, x.node, x.name, func(l *ratelimit.Limiter) error {
 		ok, err := l.WaitAtMost(ctx, units, wait)
 		if ok || err != nil {
 			return err

@@ -6,7 +6,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,9 +26,6 @@ const (
 	stopTime = 10 * time.Second
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
 	maxOpenTries = 5
-	// Generations of a session, as of client.Saved.
-	generationShift = 32
-	numberShift     = 40
 )
 
 // callers are those with one token.
@@ -51,8 +51,14 @@ func (c *callers) checkToken() {
 	} else if err != nil {
 		return
 	}
+	c.api.mu.Lock()
+	sessions := slices.Collect(maps.Values(c.api.sessions))
+	c.api.mu.Unlock()
 	refused := make(map[string]error) // by node
-	for _, s := range c.own() {
+	for _, s := range sessions {
+		if s.callers != c {
+			continue
+		}
 		if _, known := refused[s.node]; !known && err == nil {
 			_, refused[s.node] = c.conn.Client.Node(ctx, s.node)
 		}
@@ -60,18 +66,6 @@ func (c *callers) checkToken() {
 			s.end(why)
 		}
 	}
-}
-
-// own lists their sessions.
-func (c *callers) own() (list []*session) {
-	c.api.mu.Lock()
-	defer c.api.mu.Unlock()
-	for _, s := range c.api.sessions {
-		if s.callers == c {
-			list = append(list, s)
-		}
-	}
-	return list
 }
 
 // session is a caller's session: one native session, by the caller's name for it.
@@ -111,49 +105,50 @@ func ids(identity, node, name string) (create gateway.CreateID, key gateway.Key)
 	return gateway.CreateID(a[:16]), gateway.Key(b[:16])
 }
 
-// session finds the session of the request, or with ttl starts one. The caller calls leave once the
+// open finds the session of the request, or with ttl starts one. The caller calls leave once the
 // answer is written.
-func (x *call) session(ttl time.Duration, holder string) (*session, error) {
+func (x *call) open(ttl time.Duration, holder string) error {
 	name := x.r.Header.Get(sessionHeader)
 	if len(name) < 8 || len(name) > 128 {
-		return nil, badRequest("the header Signalbox-Session has %d characters; give the session a name of 8 to 128, "+
+		return badRequest("the header Signalbox-Session has %d characters; give the session a name of 8 to 128, "+
 			"made once, such as by uuidgen", len(name))
 	}
-	for i := range len(name) {
-		if name[i] < 0x21 || name[i] > 0x7e {
-			return nil, badRequest("the header Signalbox-Session has a character that is not visible ASCII")
-		}
+	if strings.ContainsFunc(name, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
+		return badRequest("the header Signalbox-Session has a character that is not visible ASCII")
 	}
 	create, key := ids(x.conn.Identity, x.node, name)
 	s, err := x.api.take(x, create, key, ttl, holder)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	select {
 	case <-s.ready:
 	case <-x.ctx.Done():
 		s.leave()
-		return nil, unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
+		return unavailable("the cluster did not answer within %s; repeat the request", answerTimeout)
 	}
 	switch {
 	case s.err != nil:
-		return nil, s.err
+		return s.err
 	case ttl != 0 && s.ttl != ttl:
-		s.leave()
-		return nil, badRequest("the session has a ttl of %s, not %s: repeat it with the same ttl, "+
+		err = badRequest("the session has a ttl of %s, not %s: repeat it with the same ttl, "+
 			"or another program uses this name", s.ttl, ttl)
 	case holder != "" && s.holder != holder:
-		s.leave()
-		return nil, badRequest("the session's holder is %q, not %q: repeat it with the same holder, "+
+		err = badRequest("the session's holder is %q, not %q: repeat it with the same holder, "+
 			"or another program uses this name", s.holder, holder)
+	default:
+		x.s = s
+		return nil
 	}
-	return s, nil
+	s.leave()
+	return err
 }
 
 // take counts a call on a session, which begins to be opened if this gateway does not have it, or
 // has it with another token: rights are those of the token that is shown.
-func (a *API) take(x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration,
-	holder string) (*session, error) {
+func (a *API) take(
+	x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration, holder string,
+) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if s := a.sessions[create]; s != nil && s.callers == x.conn.State {
@@ -237,13 +232,12 @@ func (s *session) attach(c *client.Client) (*client.Session, error) {
 		var native *client.Session
 		switch {
 		case err == nil:
-			s.ttl, s.holder = ttlOf(found.Timeout), found.Description
-			generation := found.Epoch>>generationShift + 1
-			native, err = gateway.Attach(s.ctx, n, gateway.Takeover{Session: found.Session, Key: s.key,
-				Epoch: generation<<generationShift + 1, FirstNumber: generation<<numberShift + 1}, s.options()...)
-			if err == nil {
+			s.ttl, s.holder = gateway.Timeout(found.Timeout), found.Description
+			if native, err = gateway.Attach(s.ctx, n, found.Next(s.key), s.options()...); err == nil {
 				s.api.counts.moves.Add(1)
-				err = s.adopt(asked, n, native)
+				if err = s.adopt(asked, native); err != nil { // it ends if its caller does not come again
+					time.AfterFunc(s.ttl+extraTTL, func() { stop(native) })
+				}
 			}
 		case !errors.Is(err, client.ErrSessionExpired):
 			return nil, err
@@ -272,13 +266,16 @@ func (s *session) options() []client.SessionOption {
 	}
 }
 
-// ttlOf is the longest ttl whose native session has a timeout: no caller may have been told more.
-func ttlOf(timeout time.Duration) time.Duration {
-	ttl := min(timeout.Truncate(minTTL), gateway.MaxTimeout)
-	for ttl > minTTL && gateway.NativeTimeout(ttl) > timeout {
-		ttl -= minTTL
+// adopt makes leases of what the session held at another gateway. An acquire of the same count is
+// answered at once.
+func (s *session) adopt(ctx context.Context, native *client.Session) error {
+	for l, err := range gateway.Leases(ctx, native, gateway.IgnorePreemption()) {
+		if err != nil {
+			return err
+		}
+		s.names[l.Name()] = &held{set: &set{ephemeral: l.Ephemeral, data: l.Data}, lease: l.Lease}
 	}
-	return max(ttl, minTTL)
+	return nil
 }
 
 // over is called when the native session has ended, or belongs to another gateway.
@@ -345,10 +342,14 @@ func (s *session) expire() {
 	}
 	s.ended = true
 	s.mu.Unlock()
-	// A stop of the gateway does not cut it short.
+	stop(s.native)
+}
+
+// stop ends a native session. A stop of the gateway does not cut it short.
+func stop(native *client.Session) {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
-	_ = s.native.Close(ctx) // it goes on in the background after an error
+	_ = native.Close(ctx) // it goes on in the background after an error
 }
 
 // remaining is how long a caller may rely on what it is told now: on leases, which may have bounds,
@@ -364,15 +365,15 @@ func (s *session) remaining(leases ...*client.Lease) time.Duration {
 }
 
 // belief adds to an answer how long it may be relied on.
-func (x *call) belief(s *session, d document, leases ...*client.Lease) error {
-	left := s.remaining(leases...).Milliseconds()
+func (x *call) belief(d document, leases ...*client.Lease) error {
+	left := x.s.remaining(leases...).Milliseconds()
 	if left == 0 {
-		if err := s.native.Err(); err != nil {
+		if err := x.s.native.Err(); err != nil {
 			return err
 		}
 		return unavailable("the cluster does not renew the session now; what you were told before stands")
 	}
-	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(s.native.ID()), left, x.waited(), x.node
+	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(x.s.native.ID()), left, x.waited(), x.node
 	return nil
 }
 
@@ -390,84 +391,48 @@ func (s *session) leases() (list []*client.Lease) {
 
 // keepAlive renews the session, and reports whether it holds what the caller believes.
 func keepAlive(x *call) error {
-	s, err := x.session(0, "")
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	names := x.query["holding"]
+	names, preempt := x.query["holding"], false
 	if len(names) > 16 {
 		return badRequest("holding comes %d times; 16 are allowed", len(names))
 	}
-	preempt := false
 	for _, name := range names {
-		var l *client.Lease
-		s.mu.Lock()
-		if h := s.names[name]; h != nil {
-			l = h.lease
-		}
-		s.mu.Unlock()
-		if l == nil || !l.Held() {
+		x.s.mu.Lock()
+		h := x.s.names[name]
+		lost := h == nil || h.lease == nil || !h.lease.Held()
+		preempt = preempt || !lost && isPreempted(h.lease)
+		x.s.mu.Unlock()
+		if lost {
 			p := *errLost
 			p.more = document{"name": name}
 			return &p
 		}
-		preempt = preempt || isPreempted(l)
 	}
-	d := document{"state": "alive", "preempt": preempt}
-	if err := x.belief(s, d, s.leases()...); err != nil {
-		return err
-	}
-	return x.write(http.StatusOK, d)
+	return x.report(http.StatusOK, document{"state": "alive", "preempt": preempt}, x.s.leases()...)
 }
 
 // getSession lists what the session holds and waits for.
 func getSession(x *call) error {
-	s, err := x.session(0, "")
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	var holds, waits []document
-	n := s.native.Node()
-	for info, err := range n.List(x.ctx, "", client.OfSession(s.native.ID()), client.ReadConsistency(client.Strict)) {
+	d := document{"holder": x.s.holder, "ttl_ms": x.s.ttl.Milliseconds()}
+	lists := map[bool][]document{true: {}, false: {}} // by whether it waits
+	of := client.OfSession(x.s.native.ID())
+	for info, err := range x.s.native.Node().List(x.ctx, "", of, client.ReadConsistency(client.Strict)) {
 		if err != nil {
 			return err
 		}
-		d := document{"token": info.Token, "count": count(info.Count)}
-		setBytes(d, "name", []byte(info.Name))
-		if info.Waiting {
-			waits = append(waits, d)
-		} else {
-			holds = append(holds, d)
-		}
+		item := document{"token": info.Token, "count": count(info.Count)}
+		setBytes(item, "name", []byte(info.Name))
+		lists[info.Waiting] = append(lists[info.Waiting], item)
 	}
-	d := document{"holder": s.holder, "ttl_ms": s.ttl.Milliseconds(), "holds": emptyList(holds),
-		"waits": emptyList(waits)}
-	if err := x.belief(s, d, s.leases()...); err != nil {
-		return err
-	}
-	return x.write(http.StatusOK, d)
-}
-
-func emptyList(list []document) []document {
-	if list == nil {
-		return []document{}
-	}
-	return list
+	d["holds"], d["waits"] = lists[false], lists[true]
+	return x.report(http.StatusOK, d, x.s.leases()...)
 }
 
 // endSession stops the session: what it holds is free when the answer comes.
 func endSession(x *call) error {
-	s, err := x.session(0, "")
-	if err != nil {
-		return err
-	}
-	defer s.leave()
-	s.mu.Lock()
-	s.ended = true
-	s.mu.Unlock()
-	if err := s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
+	x.s.mu.Lock()
+	x.s.ended = true
+	x.s.mu.Unlock()
+	if err := x.s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
 		return err
 	}
 	return x.write(http.StatusOK, document{"ended": true})

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -78,25 +77,14 @@ func (st *stream) serve(a *set) error {
 
 func (st *stream) run(a *set) error {
 	newer := st.s.newStream(st.x.name)
-	for {
-		l, w, newest, err := st.s.begin(st.x.name, a)
-		switch {
-		case err != nil:
-			return err
-		case l != nil:
-			err = st.x.change(st.s, l, a)
-		default:
-			if l, err = st.x.await(st.s, w, newest, a, st.queue()); err == nil && l == nil {
-				err = st.x.notAcquired(st.s)
-			}
-		}
-		if err != nil {
-			return err
-		}
-		if l.Held() {
-			return st.hold(l, newer)
-		}
+	l, err := st.x.acquire(a, st.queue())
+	switch {
+	case err != nil:
+		return err
+	case l == nil:
+		return st.x.notAcquired()
 	}
+	return st.hold(l, newer)
 }
 
 // newStream ends the stream of a name that there is. The result is closed when another one comes.
@@ -118,7 +106,7 @@ func (st *stream) queue() func() (time.Duration, error) {
 	next := time.Duration(0)
 	return func() (time.Duration, error) {
 		now := document{}
-		st.x.describeQueue(st.s, now)
+		st.x.describeQueue(now)
 		if now["position"] != nil && !reflect.DeepEqual(now, sent) {
 			sent, next = now, minQueueTime
 			return next, st.send("queued", now)
@@ -131,11 +119,10 @@ func (st *stream) queue() func() (time.Duration, error) {
 // hold tells how a lease fares until it ends.
 func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
 	s, third := st.s, st.s.ttl/3
-	d, err := st.x.grant(s, l)
+	d, err := st.x.grant(l)
 	if err != nil {
 		return err
 	}
-	st.x.w.Header().Set(tokenHeader, strconv.FormatUint(l.Token(), 10))
 	if err := st.report("acquired", d, l); err != nil {
 		return err
 	}
@@ -190,7 +177,7 @@ func (st *stream) lost(l *client.Lease) error {
 // report sends an event with how long it may be relied on. It counts from when it is read.
 func (st *stream) report(event string, d document, l *client.Lease) error {
 	st.until = time.Now().Add(min(st.s.ttl, st.s.native.Remaining()))
-	if err := st.x.belief(st.s, d, l); err != nil {
+	if err := st.x.belief(d, l); err != nil {
 		if !l.Held() {
 			return st.lost(l)
 		}

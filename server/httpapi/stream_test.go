@@ -29,19 +29,7 @@ func (s *site) stream(path, session string, header ...string) *events {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	s.t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "POST", s.url+path, nil)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if session != "" {
-		req.Header.Set(sessionHeader, session)
-	}
-	for _, line := range header {
-		key, value, _ := strings.Cut(line, ": ")
-		req.Header.Add(key, value)
-	}
-	resp, err := s.web.Do(req)
+	resp, err := s.events(ctx, path, session, header...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -51,6 +39,23 @@ func (s *site) stream(path, session string, header ...string) *events {
 		s.t.Fatalf("answered %d %v %s", resp.StatusCode, resp.Header, b)
 	}
 	return &events{t: s.t, lines: bufio.NewScanner(resp.Body), close: cancel}
+}
+
+// events asks for the events of a lock, until ctx ends.
+func (s *site) events(ctx context.Context, path, session string, header ...string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, "POST", s.url+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if session != "" {
+		req.Header.Set(sessionHeader, session)
+	}
+	for _, line := range header {
+		key, value, _ := strings.Cut(line, ": ")
+		req.Header.Add(key, value)
+	}
+	return s.web.Do(req)
 }
 
 // next is the next event; empty at the end.

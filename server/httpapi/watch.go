@@ -44,14 +44,7 @@ type watched struct {
 // when another one is there, or at its end.
 func (v watched) answer() error {
 	x := v.x
-	opts, err := x.readOptions()
-	if err != nil {
-		return err
-	}
-	wait, err := x.duration("wait", 0, maxWait, time.Nanosecond)
-	if err != nil {
-		return err
-	}
+	opts, wait := x.readOptions(), x.duration("wait")
 	known := strings.FieldsFunc(x.r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' })
 	if len(known) > 0 {
 		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}

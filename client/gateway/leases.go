@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"strings"
+
+	"github.com/signalbox-dev/signalbox/client"
+)
+
+// Lease is one of a session that was attached, with what is known of its acquire.
+type Lease struct {
+	*client.Lease
+	Ephemeral bool
+	Data      []byte
+}
+
+// Leases gives what a session that was attached holds, but for configurations, as leases. opts are of
+// the acquires that make them. It ends with the first error.
+func Leases(ctx context.Context, s *client.Session, opts ...client.AcquireOption) iter.Seq2[Lease, error] {
+	return func(yield func(Lease, error) bool) {
+		strict := client.ReadConsistency(client.Strict)
+		for info, err := range s.Node().List(ctx, "", client.OfSession(s.ID()), strict) {
+			var l Lease
+			if err == nil && !info.Waiting && !strings.HasPrefix(info.Name, client.ConfigPrefix) {
+				l, err = leaseOf(ctx, s, info, opts)
+			}
+			if err != nil {
+				yield(Lease{}, err)
+				return
+			}
+			if l.Lease != nil && !yield(l, nil) {
+				return
+			}
+		}
+	}
+}
+
+// leaseOf makes a lease of what a session holds, by the acquire that it made before: the server answers
+// it at once. There is no lease if it is not held any more.
+func leaseOf(
+	ctx context.Context, s *client.Session, info client.SemaphoreInfo, opts []client.AcquireOption,
+) (Lease, error) {
+	sem, err := s.Node().Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
+		client.MaxItems(1), client.ReadConsistency(client.Strict))
+	if errors.Is(err, client.ErrNotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != s.ID()) {
+		return Lease{}, nil
+	}
+	if err != nil {
+		return Lease{}, err
+	}
+	o := sem.Owners[0]
+	opts = append([]client.AcquireOption{client.Count(o.Count), client.Data(o.Data)}, opts...)
+	if info.Ephemeral {
+		opts = append(opts, client.Ephemeral())
+	}
+	if o.Key != "" {
+		opts = append(opts, client.Key(o.Key))
+	}
+	if sem.Options != nil && sem.Options.Policy == client.PolicyPriority {
+		opts = append(opts, client.Priority(o.Priority))
+	}
+	l, err := s.TryAcquire(ctx, info.Name, opts...)
+	if l != nil && l.Token() != o.Token { // it was taken away meanwhile, and this is another grant
+		return Lease{}, l.Release(ctx)
+	}
+	return Lease{l, info.Ephemeral, o.Data}, err
+}
