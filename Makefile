@@ -161,6 +161,10 @@ bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,00
 	cd bench/peers && go test -run '^$$' -bench Decision -count 5 .
 	$(FULL) '^(TestLimitParticipants|TestLimitShares)$$'
 
+bench-http: bench-tools ## locks and limits by HTTP beside etcd's gateway and Redis, and STREAMS (10,000) held for HELD (10m), about 15 minutes; writes bench/results/http.md
+	cd bench/peers && go test -count 1 -v -timeout 1h -run '^TestHTTP$$' . -args -out ../results/http.md \
+	  -rounds $(or $(ROUNDS),5) -length 3s -polls 1000 -streams $(or $(STREAMS),10000) -held $(or $(HELD),10m)
+
 bench-restart: ## restarts, and snapshots beside a load, with a million semaphores and 100,000 sessions
 	$(FULL) '^TestRestartWithManyNames$$'
 
@@ -188,4 +192,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep
+.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-http bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep

@@ -72,6 +72,9 @@ func StartServers(
 // Process is the first server's. What all of them use together is Usage.
 func (s *Server) Process() *Process { return s.processes[0] }
 
+// Kill ends a server of a cluster at once.
+func (s *Server) Kill(i int) { s.processes[i].Kill() }
+
 // Restart starts a server of a cluster again that has ended.
 func (s *Server) Restart(ctx context.Context, i int) error {
 	p, err := s.start(ctx, i)

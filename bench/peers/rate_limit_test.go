@@ -20,16 +20,18 @@ import (
 	"github.com/signalbox-dev/signalbox/loadgen"
 )
 
-// gcra decides about a call in Redis, as its users do: a key has the time at which the limit is
+// gcraText decides about a call in Redis, as its users do: a key has the time at which the limit is
 // unused again, and expires then. The arguments are the time that a unit takes and the time of a
 // burst, in microseconds.
-var gcra = rueidis.NewLuaScript(`
+const gcraText = `
 local t = redis.call("TIME")
 local now = t[1] * 1000000 + t[2]
 local full = math.max(tonumber(redis.call("GET", KEYS[1]) or now), now) + ARGV[1]
 if full - now > tonumber(ARGV[2]) then return 0 end
 redis.call("SET", KEYS[1], full, "PX", math.max(math.ceil((full - now) / 1000), 1))
-return 1`)
+return 1`
+
+var gcra = rueidis.NewLuaScript(gcraText)
 
 // decider decides about one call of a limit: whether it is admitted.
 type decider func(ctx context.Context) (bool, error)
