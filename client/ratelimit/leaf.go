@@ -296,7 +296,7 @@ func (l *leaf) report(now int64) protocol.LimitLeaf {
 	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Waiting: l.waiting, Need: d.need,
 		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()}
 	if d.waiting {
-		f.Waiting = max(f.Waiting, 1)
+		f.Waiting = max(f.Waiting, 1000) // a unit: whose call it was is not known any more
 	}
 	l.lately, d.waited = l.queued.Load() > 0, false
 	l.need.Store(0)

@@ -141,10 +141,14 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			}
 			return c
 		}
+		why := none()
+		if h.Text != "" {
+			why = text(visible(h.Text))
+		}
 		rounds.Rows = append(rounds.Rows, row{Key: strconv.FormatUint(h.Epoch, 10), Cells: []cell{
 			{Text: group(h.Epoch), Kind: "num id"}, outcome, since(h.Started), duration(h.Lasted),
 			step(h.Prepared > 0, duration(h.Prepared)), step(h.Decided > 0, duration(h.Decided)),
-			number(uint64(h.Size)), sessionCell(path, h.Coordinator, keyOf(s, h.Coordinator)), text(visible(h.Text)),
+			number(uint64(h.Size)), sessionCell(path, h.Coordinator, keyOf(s, h.Coordinator)), why,
 		}})
 	}
 	p.Tables = []table{members, rounds}
