@@ -9,14 +9,14 @@ import (
 // wholeFiles is where files are read or written as a whole without package file, and why.
 // Everywhere else a file that is read has a bound, and what is replaced is a regular file.
 var wholeFiles = map[string]string{
-	"cmd/signalbox/load.go":                       "the CPU profile, after file.CheckRegular",
-	"cmd/signalbox/process_tree_linux.go":         "/proc",
-	"cmd/signalbox/rollout_follow.go":             "a payload, in a folder of its own",
-	"server/audit/position.go":                    "replaced often, and not synced; after file.CheckRegular",
-	"server/certs/certstest/certstest.go":         "tests",
-	"server/file/file.go":                         "the package itself",
-	"server/deploy/monitoring/dashboards/main.go": "a program of make golden",
-	"server/servertest/port/port.go":              "/proc",
+	"cmd/signalbox/load.go":                          "the CPU profile, after file.CheckRegular",
+	"cmd/signalbox/processtree/processtree_linux.go": "/proc",
+	"cmd/signalbox/rollout_follow.go":                "a payload, in a folder of its own",
+	"server/audit/position.go":                       "replaced often, and not synced; after file.CheckRegular",
+	"server/certs/certstest/certstest.go":            "tests",
+	"server/file/file.go":                            "the package itself",
+	"server/deploy/monitoring/dashboards/main.go":    "a program of make golden",
+	"server/servertest/port/port.go":                 "/proc",
 }
 
 // TestFilesAreReadAndReplacedInOnePlace: os.ReadFile has no bound, and os.WriteFile, os.Create and
@@ -25,7 +25,7 @@ func TestFilesAreReadAndReplacedInOnePlace(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}
 	for _, p := range list {
-		if !strings.HasPrefix(p.dir, "server") && p.dir != "cmd/signalbox" && !inFolder(p.dir, "cmd/signalbox-ydb") && p.dir != "cmd/signalbox-mcp" {
+		if !strings.HasPrefix(p.dir, "server") && !inFolder(p.dir, "cmd/signalbox") && !inFolder(p.dir, "cmd/signalbox-ydb") && p.dir != "cmd/signalbox-mcp" {
 			continue
 		}
 		for name, f := range p.files {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
@@ -152,7 +153,7 @@ func applyDocument(inv *invocation, l *liveCluster, d *desired.Document, dryRun 
 		if failed := show(keptRow(k), ""); err == nil {
 			err = failed
 		}
-		inv.note("signalbox: kept %s: %s\n", sanitize(k.Key.String()), sanitize(k.Why))
+		inv.note("signalbox: kept %s: %s\n", terminal.Sanitize(k.Key.String()), terminal.Sanitize(k.Why))
 	}
 	if p.format == "json" {
 		if failed := p.list(rows, ""); err == nil {
@@ -190,19 +191,19 @@ func changeLines(c *desired.Change) string {
 		if c.Op == desired.Alter {
 			text = f.Name + " " + f.From + " -> " + f.To
 		}
-		texts = append(texts, sanitize(text))
+		texts = append(texts, terminal.Sanitize(text))
 	}
 	switch {
 	case c.Op == desired.Alter:
 		var b strings.Builder
 		for _, text := range texts {
-			b.WriteString(sanitize(head) + ": " + text + "\n")
+			b.WriteString(terminal.Sanitize(head) + ": " + text + "\n")
 		}
 		return b.String()
 	case len(texts) > 0:
-		return sanitize(head) + ": " + strings.Join(texts, ", ") + "\n"
+		return terminal.Sanitize(head) + ": " + strings.Join(texts, ", ") + "\n"
 	}
-	return sanitize(head) + "\n"
+	return terminal.Sanitize(head) + "\n"
 }
 
 func keyRow(k desired.Key) row {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/spf13/cobra"
@@ -135,9 +136,9 @@ func (e expiry) String() string {
 	case e.IsZero():
 		return "never"
 	case left <= 0:
-		return "expired " + age(-left) + " ago"
+		return "expired " + terminal.Age(-left) + " ago"
 	default:
-		return "in " + age(left)
+		return "in " + terminal.Age(left)
 	}
 }
 
@@ -192,7 +193,7 @@ what they hold.`)
 			return err
 		}
 		if err := out.write(t.Secret); err != nil {
-			return fmt.Errorf("%w; revoke token %s and create another one", err, sanitize(t.ID))
+			return fmt.Errorf("%w; revoke token %s and create another one", err, terminal.Sanitize(t.ID))
 		}
 		return out.report(t, fmt.Sprintf("created token %s for %s", t.ID, t.Identity))
 	})
@@ -241,7 +242,7 @@ func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bo
 	exists, known, err := lookUp()
 	if err != nil {
 		inv.note("signalbox: granted; whether the path and the identity exist could not be checked: %s\n",
-			sanitize(err.Error()))
+			terminal.Sanitize(err.Error()))
 		return inv.printer().message(line, text, r.Identity, r.Right, r.Path)
 	}
 	if !exists {

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
 // child is a command that runs under a lease.
@@ -31,12 +32,6 @@ type child struct {
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
 var errLost = errors.New("the command was stopped because its lease was lost")
-
-// Exit codes for a command that could not be started, as shells have them.
-const (
-	exitCannotRun = 126
-	exitNoCommand = 127
-)
 
 const (
 	// duplicateSignalWindow: the same signal twice within this time counts once. timeout(1) sends
@@ -61,7 +56,7 @@ const (
 //
 // If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //
-// The command is started by a supervisor, see supervisor.go. Its process group is its own; on a
+// The command is started by a supervisor, see package supervise. Its process group is its own; on a
 // terminal it stays in ours, or it could not read from the terminal.
 func (c *child) run(held context.Context) error {
 	signals, stopped, stop := received.duringCommand(c.interrupted != nil)
@@ -79,12 +74,14 @@ func (c *child) run(held context.Context) error {
 		return &codeError{code: exitLost, err: errLost} // before it began
 	}
 	group := 0
-	if isTerminal(c.stdin) || foreground() {
+	if terminal.Is(c.stdin) || terminal.Foreground() {
 		group = syscall.Getpgrp()
 	}
-	w, err := c.startSupervisor(group)
+	w, err := supervise.Start(supervise.Command{
+		Args: c.args, Env: c.env, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, Group: group,
+	})
 	if err != nil {
-		return &codeError{code: exitCannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
+		return &codeError{code: supervise.CannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
 	}
 
 	var renew <-chan time.Time
@@ -107,11 +104,11 @@ func (c *child) run(held context.Context) error {
 	var early []syscall.Signal // of a terminal, before the command was there to get them
 	var drained <-chan struct{}
 	var preempted <-chan struct{} // while the command runs
-	started, done := w.started, held.Done()
+	started, done := w.Started, held.Done()
 	for {
 		select {
-		case r := <-w.reports:
-			w.close(r)
+		case r := <-w.Reports:
+			w.Close(r)
 			if len(r.Remaining) > 0 {
 				fmt.Fprintf(cmp.Or(c.notes, c.stderr),
 					"signalbox: could not end %s: signals are not permitted, or the kernel does not let go of it\n",
@@ -120,12 +117,12 @@ func (c *child) run(held context.Context) error {
 			if lost || r.Expired {
 				return &codeError{code: exitLost, err: errLost}
 			}
-			return r.result()
+			return result(r)
 		case <-renew:
 			c.extend(w)
 		case <-done:
 			lost, done = true, nil
-			w.send(supervisorRequest{End: syscall.SIGTERM})
+			w.Send(supervise.Request{End: syscall.SIGTERM})
 			grace := c.grace
 			if c.left != nil {
 				_, grace = c.left()
@@ -133,20 +130,20 @@ func (c *child) run(held context.Context) error {
 			kill = time.After(grace)
 		case <-kill:
 			kill = nil
-			w.send(supervisorRequest{End: syscall.SIGKILL})
+			w.Send(supervise.Request{End: syscall.SIGKILL})
 		case <-drained:
 			drained = nil
-			w.send(supervisorRequest{Signal: before})
+			w.Send(supervise.Request{Signal: before})
 		case <-started:
 			started, preempted = nil, c.preempted
 			for _, s := range early {
-				w.send(supervisorRequest{Signal: s})
+				w.Send(supervise.Request{Signal: s})
 			}
 		case <-preempted:
 			preempted = nil
 			c.extend(w) // it may end sooner now
 			if c.preemptSignal != 0 {
-				w.send(supervisorRequest{Signal: c.preemptSignal})
+				w.Send(supervise.Request{Signal: c.preemptSignal})
 			}
 		case s := <-signals:
 			switch {
@@ -155,8 +152,8 @@ func (c *child) run(held context.Context) error {
 					early = append(early, s)
 				}
 				continue
-			case !asksForEnd(s):
-				w.send(supervisorRequest{Signal: s})
+			case !supervise.AsksForEnd(s):
+				w.Send(supervise.Request{Signal: s})
 				continue
 			}
 			at := time.Now()
@@ -168,11 +165,11 @@ func (c *child) run(held context.Context) error {
 				first, drained = at, c.drain()
 			case first.IsZero():
 				first = at
-				w.send(supervisorRequest{Signal: s})
+				w.Send(supervise.Request{Signal: s})
 			default:
 				if drained != nil {
 					drained = nil
-					w.send(supervisorRequest{Signal: s})
+					w.Send(supervise.Request{Signal: s})
 					first = at
 				}
 				killAfter(max(0, cleanupGrace-at.Sub(first)))
@@ -183,9 +180,9 @@ func (c *child) run(held context.Context) error {
 
 // extend tells the supervisor until when the command may run if it does not hear of this process
 // again.
-func (c *child) extend(w *supervisorClient) {
+func (c *child) extend(w *supervise.Supervisor) {
 	if left, grace := c.left(); left > 0 {
-		w.send(supervisorRequest{Deadline: left + grace})
+		w.Send(supervise.Request{Deadline: left + grace})
 	}
 }
 
@@ -198,7 +195,7 @@ func processList(pids []int) string {
 
 // result turns the end of a command into ours: its code, or 128 + the signal that ended it, as
 // shells do.
-func (r *supervisorReport) result() error {
+func result(r *supervise.Report) error {
 	switch {
 	case r.Error != nil:
 		return &codeError{code: r.Code, err: errors.New(string(r.Error))}
@@ -206,16 +203,4 @@ func (r *supervisorReport) result() error {
 		return &codeError{code: r.Code, err: fmt.Errorf("the command ended with exit code %d", r.Code), quiet: true}
 	}
 	return nil
-}
-
-// command makes the exec.Cmd of the supervisor, with the command's input, output and environment.
-func (c *child) command(exe string, args ...string) *exec.Cmd {
-	cmd := exec.Command(exe, args...)
-	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), c.env...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.stdin, c.stdout, c.stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its supervisor
-	// A process that could not be ended may keep its pipes open. Wait must not wait for them.
-	cmd.WaitDelay = time.Second
-	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -63,7 +64,7 @@ and compared with its digest. With - as the file standard input is read.`)
 			}
 			return printBackup(inv.printer(), args[0], inputName(args[0]), x)
 		}
-		if args[0] == stdio && isTerminal(inv.stdout) {
+		if args[0] == stdio && terminal.Is(inv.stdout) {
 			return usagef("a backup is not for a terminal; give a file, or a pipe behind -")
 		}
 		if args[0] == stdio {

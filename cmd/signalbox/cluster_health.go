@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -56,14 +57,14 @@ func printHealth(p *printer, h *protocol.ClusterHealth) error {
 }
 
 func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
-	style := bold
+	style := terminal.Bold
 	if h.State != protocol.HealthHealthy {
-		style = red
+		style = terminal.Red
 	}
-	first := paint(p.color, style, h.State) + ", as " + sanitize(h.AnsweredBy) + " sees it"
+	first := terminal.Paint(p.color, style, h.State) + ", as " + terminal.Sanitize(h.AnsweredBy) + " sees it"
 	if !h.Confirmed {
 		first += "; a majority confirmed its map of the cluster " +
-			age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
+			terminal.Age(time.Duration(h.AgeMS)*time.Millisecond) + " ago for the last time"
 	}
 	lines := append([]string{}, h.Problems...)
 	for i := range h.Unreachable {
@@ -83,7 +84,7 @@ func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 		lines = append(lines, h.Upgrade)
 	}
 	for i, l := range lines {
-		lines[i] = "  " + sanitize(l) + "\n"
+		lines[i] = "  " + terminal.Sanitize(l) + "\n"
 	}
 	_, err := io.WriteString(p.w, first+"\n"+strings.Join(lines, ""))
 	return err
@@ -93,7 +94,7 @@ func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 func unheard(u *protocol.ClusterUnreachable) string {
 	text := u.Instance + " was never heard by the instance that answers"
 	if u.ForMS > 0 {
-		text = fmt.Sprintf("%s was not heard for %s", u.Instance, age(time.Duration(u.ForMS)*time.Millisecond))
+		text = fmt.Sprintf("%s was not heard for %s", u.Instance, terminal.Age(time.Duration(u.ForMS)*time.Millisecond))
 	}
 	if u.State == "Offline" && u.Reason != "" {
 		text += ": " + u.Reason

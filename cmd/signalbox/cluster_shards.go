@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -106,7 +107,7 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 	var text strings.Builder
 	out := p
 	p = &printer{w: &text, format: p.format, color: p.color}
-	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", heading(p, "tier "+sanitize(x.Tier)), count(uint64(x.ShardsPerReplicaset), "shard"))
+	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", heading(p, "tier "+terminal.Sanitize(x.Tier)), count(uint64(x.ShardsPerReplicaset), "shard"))
 	rows := rowsOf(x.Shards, func(s *protocol.ClusterShardLoad) row {
 		buckets := fmt.Sprint(s.Buckets)
 		if s.Buckets != s.BucketsTarget {
@@ -127,7 +128,7 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 		fmt.Fprintln(p.w)
 	}
 	for _, l := range lines {
-		fmt.Fprintln(p.w, sanitize(l))
+		fmt.Fprintln(p.w, terminal.Sanitize(l))
 	}
 	_, err := io.WriteString(out.w, text.String())
 	return err

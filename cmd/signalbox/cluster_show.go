@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
@@ -47,7 +48,7 @@ func watchStatus(inv *invocation) error {
 		case err != nil && late && shown != nil:
 			stale = true
 			inv.note("signalbox: no answer within %s; the status that is shown is %s old\n",
-				patience, age(time.Since(answered)))
+				patience, terminal.Age(time.Since(answered)))
 			continue
 		case err != nil:
 			return err
@@ -60,7 +61,7 @@ func watchStatus(inv *invocation) error {
 		if stale || !bytes.Equal(now.Bytes(), shown) {
 			lead := ""
 			switch {
-			case p.format == "table" && isTerminal(inv.stdout):
+			case p.format == "table" && terminal.Is(inv.stdout):
 				lead = clearScreen
 			case p.format == "table" && shown != nil:
 				lead = "\n"
@@ -83,7 +84,7 @@ func printStatus(p *printer, s *protocol.ClusterStatus) error {
 	}
 	title := "cluster " + s.ID
 	if s.Name != "" {
-		title = fmt.Sprintf("cluster %s (%s)", sanitize(s.Name), s.ID)
+		title = fmt.Sprintf("cluster %s (%s)", terminal.Sanitize(s.Name), s.ID)
 	}
 	if s.Version != "" {
 		title += ", version " + s.Version
@@ -94,7 +95,7 @@ func printStatus(p *printer, s *protocol.ClusterStatus) error {
 	_ = printHealthLines(p, &s.Health)
 	leader := "without a leader"
 	if s.Meta.Leader != "" {
-		leader = "led by " + sanitize(s.Meta.Leader)
+		leader = "led by " + terminal.Sanitize(s.Meta.Leader)
 	}
 	fmt.Fprintf(p.w, "\n%s\nmeta shard: %s; voters: %s\n", title, leader, nameList(s.Meta.Voters))
 	for i := range s.Tiers {
@@ -111,7 +112,7 @@ func printStatus(p *printer, s *protocol.ClusterStatus) error {
 	return err
 }
 
-func heading(p *printer, text string) string { return paint(p.color, bold, text) }
+func heading(p *printer, text string) string { return terminal.Paint(p.color, terminal.Bold, text) }
 
 func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	about := fmt.Sprintf("replication factor %d, %s", t.ReplicationFactor, count(uint64(t.Buckets), "bucket"))
@@ -120,11 +121,11 @@ func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	}
 	switch {
 	case t.ToBeRestored != "":
-		about += ", to be restored from the backup with digest " + sanitize(t.ToBeRestored)
+		about += ", to be restored from the backup with digest " + terminal.Sanitize(t.ToBeRestored)
 	case !t.Bootstrapped && t.Buckets > 0:
 		about += ", waits for a replicaset to be ready"
 	}
-	fmt.Fprintf(p.w, "\n%s: %s\n", heading(p, "tier "+sanitize(t.Name)), about)
+	fmt.Fprintf(p.w, "\n%s: %s\n", heading(p, "tier "+terminal.Sanitize(t.Name)), about)
 	for i := range s.Replicasets {
 		if set := &s.Replicasets[i]; set.Tier == t.Name && set.Phase != "expelled" {
 			printReplicaset(p, s, t, set)
@@ -138,11 +139,11 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
 			about += fmt.Sprintf(", %d of %d copies", c.Copies, c.Configured)
 			if c.ForMS > 0 {
-				about += " for " + age(time.Duration(c.ForMS)*time.Millisecond)
+				about += " for " + terminal.Age(time.Duration(c.ForMS)*time.Millisecond)
 			}
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %s\n", heading(p, "replicaset "+sanitize(set.Name)), about, set.Weight, count(uint64(set.Buckets), "bucket"))
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %s\n", heading(p, "replicaset "+terminal.Sanitize(set.Name)), about, set.Weight, count(uint64(set.Buckets), "bucket"))
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]
@@ -185,7 +186,7 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 		}
 	}
 	if x.Health.State == protocol.HealthHealthy && x.Health.Upgrade != "" {
-		fmt.Fprintln(p.w, sanitize(x.Health.Upgrade))
+		fmt.Fprintln(p.w, terminal.Sanitize(x.Health.Upgrade))
 	}
 	if len(x.Steps)+len(x.Waits) == 0 {
 		_, err := fmt.Fprintln(p.w, "nothing to do")
@@ -194,7 +195,7 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 	if len(x.Steps) > 0 {
 		fmt.Fprintln(p.w, heading(p, "next"))
 		for _, s := range x.Steps {
-			fmt.Fprintln(p.w, "  "+sanitize(s))
+			fmt.Fprintln(p.w, "  "+terminal.Sanitize(s))
 		}
 	}
 	for _, k := range waitHeadings {
@@ -207,7 +208,7 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 				fmt.Fprintln(p.w, heading(p, k.heading))
 				first = false
 			}
-			fmt.Fprintf(p.w, "  %s\n    %s\n", sanitize(w.What), sanitize(w.Why))
+			fmt.Fprintf(p.w, "  %s\n    %s\n", terminal.Sanitize(w.What), terminal.Sanitize(w.Why))
 		}
 	}
 	return nil
@@ -233,7 +234,7 @@ func instanceState(i *protocol.ClusterInstance, h *protocol.ClusterHealth) strin
 		if u.Instance == i.Name && text == "Online" {
 			text += "? not heard"
 			if u.ForMS > 0 {
-				text += " for " + age(time.Duration(u.ForMS)*time.Millisecond)
+				text += " for " + terminal.Age(time.Duration(u.ForMS)*time.Millisecond)
 			}
 			return text
 		}
@@ -331,7 +332,7 @@ func nameList(list []string) string {
 	if len(list) == 0 {
 		return "none"
 	}
-	return sanitize(strings.Join(list, ", "))
+	return terminal.Sanitize(strings.Join(list, ", "))
 }
 
 func domainText(d map[string]string) string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -64,10 +65,10 @@ func printUpgrade(p *printer, s *protocol.ClusterStatus) error {
 	if x.Held {
 		held = ", held"
 	}
-	_, err := fmt.Fprintf(p.w, "cluster %s%s\n", sanitize(x.Version), held)
+	_, err := fmt.Fprintf(p.w, "cluster %s%s\n", terminal.Sanitize(x.Version), held)
 	for _, i := range x.Instances {
 		if err == nil {
-			_, err = fmt.Fprintf(p.w, "  %s %s\n", sanitize(i.Name), sanitize(i.Version))
+			_, err = fmt.Fprintf(p.w, "  %s %s\n", terminal.Sanitize(i.Name), terminal.Sanitize(i.Version))
 		}
 	}
 	if err != nil {
@@ -77,6 +78,6 @@ func printUpgrade(p *printer, s *protocol.ClusterStatus) error {
 	if next == "" {
 		next = "no upgrade is under way"
 	}
-	_, err = fmt.Fprintln(p.w, sanitize(next))
+	_, err = fmt.Fprintln(p.w, terminal.Sanitize(next))
 	return err
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	coord "github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -102,7 +103,7 @@ func completeArg(a *app, list lister) completer {
 			if err != nil || len(words) == maxCompletions {
 				break // what was found in time is good enough
 			}
-			if strings.HasPrefix(word, typed) && word == sanitize(word) && !strings.ContainsAny(word, " \t") {
+			if strings.HasPrefix(word, typed) && word == terminal.Sanitize(word) && !strings.ContainsAny(word, " \t") {
 				words = append(words, word)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -27,8 +28,8 @@ func configCmd(a *app) *cobra.Command {
 			return inv.printer().item(valueRow(args[0], &v))
 		}
 		data := v.Data
-		if isTerminal(inv.stdout) {
-			data = []byte(sanitize(string(data)) + "\n")
+		if terminal.Is(inv.stdout) {
+			data = []byte(terminal.Sanitize(string(data)) + "\n")
 		}
 		_, err = inv.output().Write(data)
 		return err

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 )
@@ -112,7 +113,7 @@ read. The configuration file is made with mode 0600 if it does not exist.`)
   signalbox context set production --token-file ~/.signalbox-token --tls`
 	return contextVerb(a, c, func(cmd *cobra.Command, asked string, args []string) error {
 		name := args[0]
-		if name == "" || sanitize(name) != name {
+		if name == "" || terminal.Sanitize(name) != name {
 			return usagef("%q is not a name for a context; give one of printable characters", name)
 		}
 		if !slices.ContainsFunc(contextSettings, cmd.Flags().Changed) {
@@ -220,7 +221,7 @@ func contextNames(cmd *cobra.Command, args []string, typed string) (names []stri
 	}
 	f, _ := readClientFile(values["client-config"])
 	for _, name := range f.names() {
-		if strings.HasPrefix(name, typed) && name == sanitize(name) && !strings.ContainsAny(name, " \t") {
+		if strings.HasPrefix(name, typed) && name == terminal.Sanitize(name) && !strings.ContainsAny(name, " \t") {
 			names = append(names, name)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
 // ownVariables are those beside the settings: the ones that commands get, and the variable of
@@ -46,7 +48,7 @@ func warnEnvironment(a *app, environ []string) {
 		if near := closest(name, known); near != "" {
 			text = "; did you mean " + near + "?"
 		}
-		a.note("signalbox: unknown variable %s in the environment is ignored%s\n", sanitize(name), text)
+		a.note("signalbox: unknown variable %s in the environment is ignored%s\n", terminal.Sanitize(name), text)
 	}
 }
 

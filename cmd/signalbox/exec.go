@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"syscall"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 )
 
 // execCommand has a command take the place of this process, which holds nothing that it would have
@@ -16,15 +18,15 @@ import (
 func execCommand(inv *invocation, args []string) error {
 	path, err := exec.LookPath(args[0])
 	if err != nil {
-		code := exitCannotRun
+		code := supervise.CannotRun
 		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, os.ErrNotExist) {
-			code = exitNoCommand
+			code = supervise.NoCommand
 		}
 		return &codeError{code: code, err: fmt.Errorf("cannot run %s: %w", args[0], err)}
 	}
 	if inv.stdin == io.Reader(os.Stdin) && inv.stdout == io.Writer(os.Stdout) {
 		err = syscall.Exec(path, args, os.Environ())
-		return &codeError{code: exitCannotRun, err: fmt.Errorf("cannot run %s: %w", path, err)}
+		return &codeError{code: supervise.CannotRun, err: fmt.Errorf("cannot run %s: %w", path, err)}
 	}
 	c := exec.Command(path, args[1:]...)
 	c.Stdin, c.Stdout, c.Stderr = inv.stdin, inv.stdout, inv.stderr
@@ -33,7 +35,7 @@ func execCommand(inv *invocation, args []string) error {
 		if errors.As(err, &exit) {
 			return &codeError{code: exit.ExitCode()}
 		}
-		return &codeError{code: exitCannotRun, err: err}
+		return &codeError{code: supervise.CannotRun, err: err}
 	}
 	return nil
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
 // Exit codes, the same for every verb. Verbs that run a command pass its exit code on.
@@ -49,7 +51,7 @@ func (a *app) exit(err error) int {
 	if ce, ok := errors.AsType[*codeError](err); ok && ce.quiet {
 		return code
 	}
-	a.note("%s %s\n", paint(a.color(a.stderr), red, "signalbox:"), sanitize(err.Error()))
+	a.note("%s %s\n", terminal.Paint(a.color(a.stderr), terminal.Red, "signalbox:"), terminal.Sanitize(err.Error()))
 	if h := a.hint(err, code); h != "" {
 		a.note("  %s\n", h)
 	}

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
@@ -163,9 +165,9 @@ func lookUp(command []string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, exec.ErrNotFound):
-		return &codeError{code: exitNoCommand, err: err}
+		return &codeError{code: supervise.NoCommand, err: err}
 	}
-	return &codeError{code: exitCannotRun, err: err}
+	return &codeError{code: supervise.CannotRun, err: err}
 }
 
 // acquireFunc acquires a lease on a session with the given options and the verb's own.
@@ -419,7 +421,7 @@ func (inv *invocation) explainWaits(s *client.Session) (explain func(name string
 		return client.OnQueued(func(uint64) {
 			once.Do(func() {
 				printing.Go(func() {
-					if isTerminal(inv.stderr) || waitFor(ctx, waitNotice) {
+					if terminal.Is(inv.stderr) || waitFor(ctx, waitNotice) {
 						inv.printQueueStatus(ctx, s, name)
 					}
 				})
@@ -470,7 +472,7 @@ func (inv *invocation) waitError(name string, err error) error {
 			return err
 		}
 		for _, line := range deadlockLines(dead.Deadlock, 0) {
-			inv.note("%s\n", sanitize(line))
+			inv.note("%s\n", terminal.Sanitize(line))
 		}
 		return &codeError{code: exitNotAcquired, err: fmt.Errorf("left the queue of %q, because of this deadlock", name)}
 	}
@@ -515,10 +517,10 @@ func (inv *invocation) printQueueStatus(ctx context.Context, s *client.Session, 
 			text += "; " + more
 		}
 	}
-	inv.note("%s\n", sanitize(text))
+	inv.note("%s\n", terminal.Sanitize(text))
 	if w.Deadlock != nil && w.Deadlock.Confirmed {
 		for _, line := range deadlockLines(w.Deadlock, s.ID()) {
-			inv.note("%s\n", sanitize(line))
+			inv.note("%s\n", terminal.Sanitize(line))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -246,7 +247,7 @@ func limitTop(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if isTerminal(inv.stdout) {
+			if terminal.Is(inv.stdout) {
 				inv.note("\x1b[2J\x1b[H")
 			}
 			if err := out.item(r); err != nil || i == *count {

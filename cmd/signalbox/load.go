@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/loadgen"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/signalbox-dev/signalbox/server/release"
@@ -109,7 +110,7 @@ func runLoad(inv *invocation, name string, f loadFlags) error {
 	}
 	defer profile()
 	clear := func() {}
-	if isTerminal(inv.stderr) {
+	if terminal.Is(inv.stderr) {
 		cfg.Progress, clear = progressLine(inv.notes, name)
 	}
 	r, err := loadgen.Run(inv.longCtx, cfg)

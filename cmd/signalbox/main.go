@@ -10,14 +10,15 @@ import (
 	"strconv"
 
 	_ "github.com/signalbox-dev/signalbox/cmd/signalbox/logfilter" // before anything else says something
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/shard/replica/timerslack"
 )
 
 func main() {
-	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
+	if len(os.Args) == 3 && os.Args[1] == supervise.Argument {
 		if fd, err := strconv.Atoi(os.Args[2]); err == nil {
-			runSupervisor(fd)
+			supervise.Run(fd, commandSignals())
 			return
 		}
 	}

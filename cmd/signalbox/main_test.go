@@ -13,6 +13,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite scripts' expected output and RE
 // line itself, on the PATH of scripts and of the commands that signalbox runs. As `stamp` it is a
 // command that shows when it was last alive, and as `hold` one that shows when it believed in a lock.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == supervisorArg {
+	if len(os.Args) == 3 && os.Args[1] == supervise.Argument {
 		main() // of a command that a test runs in this process
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -133,7 +134,7 @@ func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
 		text = fmt.Sprintf("it failed after %s: %s", last.Ended.Sub(last.Began).Round(time.Millisecond), last.Error) + again
 	}
 	inv.note("signalbox: %s is skipped, because session %d (%s) began a run of this period at %s; %s\n",
-		sanitize(name), last.SessionID, sanitize(last.By), last.Began.Format(time.RFC3339), sanitize(text))
+		terminal.Sanitize(name), last.SessionID, terminal.Sanitize(last.By), last.Began.Format(time.RFC3339), terminal.Sanitize(text))
 	return nil
 }
 

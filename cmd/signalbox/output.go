@@ -11,8 +11,9 @@ import (
 	"sync"
 	"text/tabwriter"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
 // field is one value of a row: its JSON key, and its column in a table. Fields without a title are
@@ -163,7 +164,7 @@ func (p *printer) message(r row, format string, args ...any) error {
 	}
 	for i, x := range args {
 		if text, ok := x.(string); ok {
-			args[i] = sanitize(text)
+			args[i] = terminal.Sanitize(text)
 		}
 	}
 	_, err := fmt.Fprintf(p.w, format+"\n", args...)
@@ -213,7 +214,7 @@ func (p *printer) columns(lines [][]string, head bool) error {
 	var out strings.Builder
 	for line := range strings.Lines(b.String()) {
 		line = strings.TrimRight(line, " \n")
-		out.WriteString(paint(p.color && head && out.Len() == 0, bold, line) + "\n")
+		out.WriteString(terminal.Paint(p.color && head && out.Len() == 0, terminal.Bold, line) + "\n")
 	}
 	_, err := io.WriteString(p.w, out.String())
 	return err
@@ -247,11 +248,11 @@ func cell(v any) string {
 	case nil:
 		return "-"
 	case []byte:
-		return truncate(sanitize(string(v)))
+		return truncate(terminal.Sanitize(string(v)))
 	case string:
-		return truncate(sanitize(v))
+		return truncate(terminal.Sanitize(v))
 	case uncut:
-		return sanitize(string(v))
+		return terminal.Sanitize(string(v))
 	case amount:
 		if uint64(v) == ^uint64(0) {
 			return "max"
@@ -266,7 +267,7 @@ func cell(v any) string {
 		if v.IsZero() {
 			return "-"
 		}
-		return age(time.Since(v.Time)) + " ago"
+		return terminal.Age(time.Since(v.Time)) + " ago"
 	case clockTime:
 		return v.Format("15:04:05.000")
 	case labelled:
@@ -278,22 +279,6 @@ func cell(v any) string {
 		return "no"
 	default:
 		return fmt.Sprint(v)
-	}
-}
-
-// age is a duration in its two largest units. A negative one counts as 0, because the clocks of
-// machines differ.
-func age(d time.Duration) string {
-	s := int64(max(d, 0).Round(time.Second) / time.Second)
-	switch {
-	case s < 60:
-		return fmt.Sprintf("%ds", s)
-	case s < 3600:
-		return fmt.Sprintf("%dm%ds", s/60, s%60)
-	case s < 86400:
-		return fmt.Sprintf("%dh%dm", s/3600, s%3600/60)
-	default:
-		return fmt.Sprintf("%dd%dh", s/86400, s%86400/3600)
 	}
 }
 
@@ -367,16 +352,6 @@ type labelled struct {
 
 // MarshalJSON writes the value alone: in JSON its key is the label.
 func (l labelled) MarshalJSON() ([]byte, error) { return json.Marshal(exact(l.value)) }
-
-// sanitize shows what a terminal must not interpret as Go escapes: control characters, invalid
-// UTF-8, direction overrides.
-func sanitize(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }) {
-		return s
-	}
-	q := strconv.Quote(s)
-	return q[1 : len(q)-1]
-}
 
 func truncate(s string) string {
 	if utf8.RuneCountInString(s) <= maxCell {

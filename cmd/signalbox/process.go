@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	coord "github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -207,7 +208,7 @@ func processRow(s *coord.Status, node string) row {
 		state := m.State.String()
 		shown := state
 		if m.State == coord.MemberAbsent {
-			shown += ", leaves in " + age(m.LeavesIn)
+			shown += ", leaves in " + terminal.Age(m.LeavesIn)
 		}
 		members[i] = row{
 			{"session_id", "session", sessionID(m.Session)}, {"role", "role", role}, {"state", "", state},

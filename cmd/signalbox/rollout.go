@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -208,10 +209,10 @@ the rollout stands, and the config's revision.`)
 		if err != nil {
 			return err
 		}
-		if isTerminal(inv.stdout) { // a pipe gets the text as it is
+		if terminal.Is(inv.stdout) { // a pipe gets the text as it is
 			var shown strings.Builder
 			for line := range strings.Lines(text) {
-				shown.WriteString(sanitize(strings.TrimSuffix(line, "\n")) + "\n")
+				shown.WriteString(terminal.Sanitize(strings.TrimSuffix(line, "\n")) + "\n")
 			}
 			text = shown.String()
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -200,9 +201,9 @@ func (f *followRun) changed(s rollout.FollowerState) {
 	case s.Role != before.Role && s.Role != 0:
 		_ = f.out.event(append(r, field{"event", "event", "role"}, field{"role", "role", s.Role.String()}))
 	case s.Registered != before.Registered && !s.Registered:
-		f.note("signalbox: %s; goes on with version %s\n", sanitize(fmt.Sprint(s.Err)), versionText(s.Current))
+		f.note("signalbox: %s; goes on with version %s\n", terminal.Sanitize(fmt.Sprint(s.Err)), versionText(s.Current))
 	case s.Attempts > before.Attempts && s.Err != nil:
-		f.note("signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, sanitize(s.Err.Error()))
+		f.note("signalbox: version %d, attempt %d: %s\n", s.Target.Version, s.Attempts, terminal.Sanitize(s.Err.Error()))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
 // ms is a duration as JSON has it.
@@ -19,7 +20,7 @@ func shortDuration(d time.Duration) string {
 	case d < 10*time.Second:
 		return d.Round(100 * time.Millisecond).String()
 	}
-	return age(d)
+	return terminal.Age(d)
 }
 
 // versionText is a version; none is "-".

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
@@ -295,5 +296,5 @@ func (a *app) reportStream() (*printer, error) {
 
 // color reports whether a writer of this process takes colors.
 func (a *app) color(w any) bool {
-	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && isTerminal(w)
+	return a.values["no-color"] != "true" && os.Getenv("NO_COLOR") == "" && terminal.Is(w)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -139,7 +140,7 @@ func warnOfLimit(inv *invocation, name string, limit uint64) {
 	s, err := n.Describe(inv.ctx, name, client.ReadConsistency(client.Strict))
 	if err == nil && s.Limit != limit && !s.Ephemeral {
 		inv.note("signalbox: %s exists with limit %s, not %s of --create-limit; signalbox sem resize changes it\n",
-			sanitize(name), cell(amount(s.Limit)), cell(amount(limit)))
+			terminal.Sanitize(name), cell(amount(s.Limit)), cell(amount(limit)))
 	}
 }
 

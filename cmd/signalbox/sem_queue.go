@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -265,7 +266,7 @@ func (x *acquireFlags) warnOfPolicy(inv *invocation, c *cobra.Command, name stri
 		if c.Flag(x.flag).Changed && policy != x.by {
 			inv.note("signalbox: --%s has no effect: the policy of %s is %s; it counts after "+
 				"signalbox sem alter %s --policy %s\n",
-				x.flag, sanitize(name), policies.word(policy), sanitize(name), policies.word(x.by))
+				x.flag, terminal.Sanitize(name), policies.word(policy), terminal.Sanitize(name), policies.word(x.by))
 		}
 	}
 }
@@ -331,7 +332,7 @@ func semSlots(a *app) *cobra.Command {
 		if s.Options != nil {
 			slots = s.Options.Slots
 		}
-		return inv.printer().list(rowsOf(slots, slotRow), "no slots: the units of "+sanitize(args[0])+" have no names")
+		return inv.printer().list(rowsOf(slots, slotRow), "no slots: the units of "+terminal.Sanitize(args[0])+" have no names")
 	})
 	return c
 }
@@ -367,7 +368,7 @@ signalbox sem describe shows the holds that go on.`)
 				{"token", "token", h.Token}, {"session_id", "session", sessionID(h.Session)}, {"count", "count", amount(h.Count)},
 				{"slots", slots, strings.Join(h.Slots, ",")}, {"description", "description", h.Description},
 				{"since", "", timestamp{h.Since}}, {"until", "ended", timestamp{h.Until}},
-				{"", "held for", age(h.Until.Sub(h.Since))}, {"cause", "cause", h.Cause.String()},
+				{"", "held for", terminal.Age(h.Until.Sub(h.Since))}, {"cause", "cause", h.Cause.String()},
 			}
 		}), "no hold has ended, or none is kept; signalbox sem alter --history keeps some")
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -45,7 +46,7 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 	r = append(r, field{"owners", "held by", owners}, field{"ahead", heading, ahead})
 	if out.format == "table" {
 		for _, line := range whyLines(n.Path(), sem, session, w) {
-			if _, err := fmt.Fprintln(out.w, sanitize(line)); err != nil {
+			if _, err := fmt.Fprintln(out.w, terminal.Sanitize(line)); err != nil {
 				return err
 			}
 		}
@@ -382,9 +383,9 @@ func ownSentence(w *client.QueueStatus) string {
 		return ""
 	}
 	waited := time.Since(w.Own.Since)
-	text := "it came " + age(waited) + " ago"
+	text := "it came " + terminal.Age(waited) + " ago"
 	if w.Own.Timeout != client.Forever {
-		text += " and gives up in " + age(w.Own.Timeout-waited)
+		text += " and gives up in " + terminal.Age(w.Own.Timeout-waited)
 	}
 	return text
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
@@ -114,7 +115,7 @@ func (f *writtenFile) report(err error) {
 	}
 	if text != f.trouble {
 		f.trouble = text
-		f.note("signalbox: %s\n", sanitize(text))
+		f.note("signalbox: %s\n", terminal.Sanitize(text))
 	}
 }
 
@@ -181,7 +182,7 @@ func (h *execHook) end(now time.Time, err error) {
 		h.pending, h.due = true, now.Add(pause)
 		h.failures++
 	}
-	h.note("signalbox: --exec: %s; it runs again %s\n", sanitize(err.Error()), when)
+	h.note("signalbox: --exec: %s; it runs again %s\n", terminal.Sanitize(err.Error()), when)
 }
 
 // wait is how long the next call of run may wait.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -61,7 +62,7 @@ it is registered, and not before: if no instance answers within --timeout, the e
 			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
 		}
 		opts = append(opts, discovery.OnState(func(state discovery.State, why string) {
-			inv.note("signalbox: the member of %q is %s%s\n", h.name, state, map[bool]string{true: ": " + sanitize(why)}[why != ""])
+			inv.note("signalbox: the member of %q is %s%s\n", h.name, state, map[bool]string{true: ": " + terminal.Sanitize(why)}[why != ""])
 		}))
 		if !*stop {
 			return keepRegistered(inv, h, m, opts)
@@ -311,7 +312,7 @@ func (k *registering) serve(ctx context.Context, serve func() error) {
 		if over {
 			return
 		}
-		k.inv.note("signalbox: not registered in %q: %s; it is tried again\n", k.name, sanitize(err.Error()))
+		k.inv.note("signalbox: not registered in %q: %s; it is tried again\n", k.name, terminal.Sanitize(err.Error()))
 		t := time.NewTimer(pause)
 		select {
 		case <-t.C:
@@ -330,7 +331,7 @@ func (k *registering) goOn(why error) bool {
 	}
 	if k.goesOn = true; k.count == 0 {
 		k.inv.note("signalbox: the cluster is away (%s); the member is registered in %q as soon as possible\n",
-			sanitize(why.Error()), k.name)
+			terminal.Sanitize(why.Error()), k.name)
 	}
 	return true
 }
@@ -353,7 +354,7 @@ func (k *registering) changed(r *discovery.Registration, err error) {
 			k.inv.note("signalbox: registered in %q%s, with token %d\n", k.name, again, r.Token())
 		}
 	case k.count > 0:
-		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name, sanitize(err.Error()))
+		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name, terminal.Sanitize(err.Error()))
 	}
 }
 

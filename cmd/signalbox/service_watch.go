@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/discovery"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
 )
@@ -126,7 +127,7 @@ func (f *fileWatch) run(inv *invocation, cmd *cobra.Command) error {
 		case err := <-away:
 			if away = nil; f.view == nil {
 				f.kept, f.away = clusterAway, true
-				inv.note("signalbox: %s (%s); the file stays as it is\n", clusterAway, sanitize(err.Error()))
+				inv.note("signalbox: %s (%s); the file stays as it is\n", clusterAway, terminal.Sanitize(err.Error()))
 			}
 		case err := <-f.hook.ended:
 			f.hook.end(time.Now(), err)
@@ -194,7 +195,7 @@ func (f *fileWatch) look(inv *invocation, v *discovery.View, err error) {
 	kept := ""
 	switch {
 	case !v.Live && err != nil:
-		kept = sanitize(err.Error())
+		kept = terminal.Sanitize(err.Error())
 	case !v.Live:
 		kept = clusterAway
 	case v.Known && len(v.Used) == 0 && !f.allowEmpty:
@@ -205,7 +206,7 @@ func (f *fileWatch) look(inv *invocation, v *discovery.View, err error) {
 		sorted.Used = slices.Clone(v.Used)
 		slices.SortFunc(sorted.Used, func(a, b *discovery.Endpoint) int { return cmp.Compare(a.Addr, b.Addr) })
 		if text, err := f.render(&sorted); err != nil {
-			kept = fmt.Sprintf("the template %s cannot be used: %s", f.template, sanitize(err.Error()))
+			kept = fmt.Sprintf("the template %s cannot be used: %s", f.template, terminal.Sanitize(err.Error()))
 		} else {
 			f.want, f.count = append([]byte{}, text...), len(v.Used)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
 
@@ -22,7 +23,7 @@ func parseSession(text string) (uint64, error) {
 func sessionRow(s *admin.SessionInfo) row {
 	state, shown := "attached", "attached"
 	if !s.Attached {
-		state, shown = "detached", "detached, "+age(s.Remaining)+" left"
+		state, shown = "detached", "detached, "+terminal.Age(s.Remaining)+" left"
 	}
 	return row{
 		{"session_id", "session", sessionID(s.ID)}, {"state", "", state}, {"", "state", shown},

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"syscall"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 )
 
 // stopSignals are the signals that ask any verb to end, except those that it was started to ignore,
@@ -18,16 +20,10 @@ func stopSignals() []os.Signal { return notIgnored(os.Interrupt, syscall.SIGTERM
 // some services are stopped, and those that are passed on to the command and mean nothing to this
 // process.
 func commandSignals() []os.Signal {
-	return append(stopSignals(), notIgnored(append(otherSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)...)
+	return append(stopSignals(), notIgnored(append(supervise.SystemSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)...)
 }
 
 func notIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }
-
-// asksForEnd: a command that gets the signal is to end. SIGHUP is not among them: services read
-// their configuration again.
-func asksForEnd(s syscall.Signal) bool {
-	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
-}
 
 // fromTerminal: a terminal sends the signal to all of its foreground group.
 func fromTerminal(s syscall.Signal) bool {
@@ -79,7 +75,7 @@ func (r *receivedSignals) add(list ...os.Signal) {
 func (r *receivedSignals) dispatch(s syscall.Signal, end func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	stop := asksForEnd(s) || s == syscall.SIGHUP
+	stop := supervise.AsksForEnd(s) || s == syscall.SIGHUP
 	for sub := range r.commands {
 		select {
 		case sub.c <- s:
@@ -108,7 +104,7 @@ func (r *receivedSignals) onSecond(f func()) (stop func()) {
 		for {
 			select {
 			case s := <-signals:
-				if asksForEnd(s) {
+				if supervise.AsksForEnd(s) {
 					f()
 				}
 			case <-done:

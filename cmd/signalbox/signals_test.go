@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -17,7 +18,7 @@ import (
 // TestSignalsForTheCommand: signals that do not ask for an end reach the command, and it alone, as
 // often as they come. They do not count when one that asks for an end follows.
 func TestSignalsForTheCommand(t *testing.T) {
-	if otherSignals() == nil {
+	if supervise.SystemSignals() == nil {
 		t.Skip("the signals have other numbers on other systems than Linux")
 	}
 	t.Parallel()
@@ -140,7 +141,7 @@ func TestArgumentsAreBytes(t *testing.T) {
 			t.Errorf("%s: the command got %q", strings.Join(verb, " "), got)
 		}
 	}
-	out := expect(t, exitNoCommand, env, "signalbox", "lock", "job", "--", "./caf\xe9")
+	out := expect(t, supervise.NoCommand, env, "signalbox", "lock", "job", "--", "./caf\xe9")
 	if !strings.Contains(out, `./caf\xe9`) {
 		t.Errorf("a command that there is not: %s", out)
 	}

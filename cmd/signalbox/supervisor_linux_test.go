@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/processtree"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -53,8 +55,8 @@ var escapes = map[string]string{
 // TestNothingOutlivesTheLock: however a lock's command ends, nothing is left of it when the command
 // line returns; nor when the command line or the supervisor is killed.
 func TestNothingOutlivesTheLock(t *testing.T) {
-	if !subreaper {
-		t.Skip("what has left the command's process group is found on Linux only")
+	if _, err := exec.LookPath("setsid"); err != nil {
+		t.Fatal("this test wants setsid of util-linux")
 	}
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
@@ -75,7 +77,7 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 			}
 		}, []int{128 + int(syscall.SIGINT), 128 + int(syscall.SIGTERM), 128 + int(syscall.SIGKILL)}}, // by whether it obeys
 		"the command ends": {func(t *testing.T, lock *running, _, script string) {
-			for _, pid := range childrenOf(childrenOf(lock.cmd.Process.Pid)[0]) {
+			for _, pid := range processtree.Children(processtree.Children(lock.cmd.Process.Pid)[0]) {
 				if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.HasPrefix(b, []byte("sh\x00-c\x00"+script)) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
@@ -83,7 +85,7 @@ func TestNothingOutlivesTheLock(t *testing.T) {
 		}, []int{128 + int(syscall.SIGKILL)}},
 		"the command line is killed": {func(t *testing.T, lock *running, _, _ string) { lock.signal(syscall.SIGKILL) }, []int{-1}},
 		"the supervisor is killed": {func(t *testing.T, lock *running, _, _ string) {
-			_ = syscall.Kill(childrenOf(lock.cmd.Process.Pid)[0], syscall.SIGKILL)
+			_ = syscall.Kill(processtree.Children(lock.cmd.Process.Pid)[0], syscall.SIGKILL)
 		}, []int{128 + int(syscall.SIGKILL)}},
 	}
 	for end, e := range ends {
@@ -180,8 +182,8 @@ func TestShellsProcessesStay(t *testing.T) {
 	}{
 		"the command ends": {func(lock *running) { lock.signal(syscall.SIGTERM) }, 3},
 		"the supervisor is killed": {func(lock *running) {
-			for _, pid := range childrenOf(lock.cmd.Process.Pid) {
-				if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(b, []byte(supervisorArg)) {
+			for _, pid := range processtree.Children(lock.cmd.Process.Pid) {
+				if b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid)); bytes.Contains(b, []byte(supervise.Argument)) {
 					_ = syscall.Kill(pid, syscall.SIGKILL)
 				}
 			}
@@ -233,30 +235,5 @@ func TestCommandHasTheShellsFiles(t *testing.T) {
 	plain := expect(t, 0, nil, "sh", "-c", strings.TrimPrefix(script, "signalbox lock door -- "), file)
 	if got := expect(t, 0, env, "sh", "-c", script, file); got != plain {
 		t.Errorf("under a lock the command says %q, else %q", got, plain)
-	}
-}
-
-// TestProcessTree: both ways to read the tree find the same processes.
-func TestProcessTree(t *testing.T) {
-	if !subreaper {
-		t.Skip("the tree is read on Linux only")
-	}
-	t.Parallel()
-	ready := filepath.Join(t.TempDir(), "ready")
-	r := start(t, nil, "sh", "-c", `sleep 1000 & sh -c 'sleep 1000 & echo yes >"$0"; wait' "$0" & wait`, ready)
-	t.Cleanup(func() {
-		for _, p := range descendantsByParents(r.cmd.Process.Pid) {
-			_ = syscall.Kill(p, syscall.SIGKILL)
-		}
-	})
-	await.True(t, "the processes", func() bool { b, _ := os.ReadFile(ready); return len(b) > 0 })
-	one, other := descendantsByParents(r.cmd.Process.Pid), descendants(r.cmd.Process.Pid)
-	slices.Sort(one)
-	slices.Sort(other)
-	if len(one) != 3 || !slices.Equal(one, other) {
-		t.Errorf("%v below their parents, %v as children", one, other)
-	}
-	if _, err := exec.LookPath("setsid"); err != nil {
-		t.Error("these tests want setsid of util-linux")
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/top"
 	"github.com/spf13/cobra"
 )
 
@@ -50,10 +52,9 @@ Deadlocks are named above the lists, if one of the four oldest waits is in one o
 	rows := c.Flags().Int("rows", defaultTopRows, "Printed rows of each list, 1 to 100. A full screen shows what fits.")
 	addFlags(c.Flags(), scopeClient)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows}
-		t.order = slices.IndexFunc(semaphoreOrders, func(o topOrder) bool { return o.name == *order })
+		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows, order: *order}
 		switch {
-		case t.order < 0:
+		case !slices.Contains(top.Orders(), *order):
 			return usagef("--sort %q is unknown; choose waiters, wait, grants, owners or name", *order)
 		case *rows < 1 || *rows > admin.MaxTopRows:
 			return usagef("--rows %d is out of range; choose 1 to %d", *rows, admin.MaxTopRows)
@@ -67,9 +68,9 @@ Deadlocks are named above the lists, if one of the four oldest waits is in one o
 			return err
 		}
 		out, isFile := a.stdout.(*os.File)
-		terminal := isFile && isTerminal(a.stdout)
+		onTerminal := isFile && terminal.Is(a.stdout)
 		switch format := inv.values["output"]; {
-		case *once || format == "json" || format == "table" && !terminal:
+		case *once || format == "json" || format == "table" && !onTerminal:
 			return t.print(inv.ctx)
 		case format == "jsonl" || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "":
 			return t.repeat()
@@ -85,23 +86,23 @@ type topRun struct {
 	admin    *admin.Client
 	path     string
 	interval time.Duration
-	order    int // in semaphoreOrders
+	order    string // of the semaphores
 	rows     int
 }
 
 // print prints the lists once.
 func (t *topRun) print(ctx context.Context) error {
-	top, err := t.admin.Top(ctx, t.path, t.rows)
+	lists, err := t.admin.Top(ctx, t.path, t.rows)
 	if err != nil {
 		return err
 	}
-	deadlocks := t.deadlocks(ctx, suspects(top))
-	sortSemaphores(top.Semaphores, semaphoreOrders[t.order].name)
-	top.Semaphores = top.Semaphores[:min(t.rows, len(top.Semaphores))]
+	deadlocks := t.deadlocks(ctx, suspects(lists))
+	top.SortSemaphores(lists.Semaphores, t.order)
+	lists.Semaphores = lists.Semaphores[:min(t.rows, len(lists.Semaphores))]
 	r := row{
-		{"instances", "instances", rowsOf(top.Instances, topInstanceRow)},
-		{"semaphores", "semaphores", rowsOf(top.Semaphores, topSemaphoreRow)},
-		{"sessions", "sessions", rowsOf(top.Sessions, topSessionRow)},
+		{"instances", "instances", rowsOf(lists.Instances, topInstanceRow)},
+		{"semaphores", "semaphores", rowsOf(lists.Semaphores, topSemaphoreRow)},
+		{"sessions", "sessions", rowsOf(lists.Sessions, topSessionRow)},
 	}
 	out := t.inv.printer()
 	if out.format != "table" {
@@ -149,16 +150,16 @@ func topInstanceRow(i *admin.TopInstance) row {
 		}
 	}
 	shown("leads", "leads", slices.Concat([]uint64{}, a.Leads), len(a.Leads))
-	shown("requests_per_second", "requests/s", a.RequestsPerSecond, shortRate(a.RequestsPerSecond))
-	shown("rejected_per_second", "rejected/s", a.RejectedPerSecond, shortRate(a.RejectedPerSecond))
-	shown("change_p50_us", "p50", a.ChangeP50.Microseconds(), shortTime(a.ChangeP50))
-	shown("change_p99_us", "p99", a.ChangeP99.Microseconds(), shortTime(a.ChangeP99))
+	shown("requests_per_second", "requests/s", a.RequestsPerSecond, top.ShortRate(a.RequestsPerSecond))
+	shown("rejected_per_second", "rejected/s", a.RejectedPerSecond, top.ShortRate(a.RejectedPerSecond))
+	shown("change_p50_us", "p50", a.ChangeP50.Microseconds(), top.ShortTime(a.ChangeP50))
+	shown("change_p99_us", "p99", a.ChangeP99.Microseconds(), top.ShortTime(a.ChangeP99))
 	shown("log_write_p50_us", "", a.LogWriteP50.Microseconds(), "")
-	shown("log_write_p99_us", "fsync p99", a.LogWriteP99.Microseconds(), shortTime(a.LogWriteP99))
+	shown("log_write_p99_us", "fsync p99", a.LogWriteP99.Microseconds(), top.ShortTime(a.LogWriteP99))
 	shown("connections", "clients", a.Connections, a.Connections)
 	shown("sessions", "sessions", a.Sessions, a.Sessions)
 	shown("semaphores", "semaphores", a.Semaphores, a.Semaphores)
-	shown("uptime_ms", "uptime", a.Uptime.Milliseconds(), age(a.Uptime))
+	shown("uptime_ms", "uptime", a.Uptime.Milliseconds(), terminal.Age(a.Uptime))
 	if i.Err != nil {
 		r = append(r, field{"error", "", i.Err.Error()}, field{"", "error", i.Err.Error()})
 	} else {
@@ -176,7 +177,7 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		used += fmt.Sprintf(" (%d drained)", s.DrainedSlots)
 	}
 	if s.Left > 0 {
-		used += " (" + shortWait(s.Left) + " left)"
+		used += " (" + top.ShortWait(s.Left) + " left)"
 	}
 	owners := strconv.Itoa(s.Owners)
 	if s.PreemptedOwners > 0 {
@@ -187,8 +188,8 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		priority = *s.Priority
 	}
 	return row{
-		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", shortRate(s.GrantsPerSecond)},
-		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", oldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
+		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", top.ShortRate(s.GrantsPerSecond)},
+		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", top.OldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
 		{"left_ms", "", s.Left.Milliseconds()}, {"preempted_owners", "", s.PreemptedOwners},
@@ -202,37 +203,13 @@ func topSessionRow(s *admin.TopSession) row {
 	}
 }
 
-// oldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is stuck.
-func oldestWait(s *admin.TopSemaphore) string {
-	wait := "-"
-	if s.Waiters > 0 {
-		wait = shortWait(s.OldestWait)
-	}
-	if s.Stuck {
-		wait += "!"
-	}
-	if s.Priority != nil {
-		wait += fmt.Sprint(" p", *s.Priority)
-	}
-	return wait
-}
-
-// topAnswer is what was asked for the screen: the lists, or what is shown about a row.
-type topAnswer struct {
-	top   *admin.Top
-	id    topID
-	lines []string
-	err   error
-	at    time.Time
-}
-
 // full fills the screen until q or a signal.
 func (t *topRun) full(out *os.File) error {
-	s, err := newScreen(out, t.inv.stdin)
+	s, err := terminal.NewScreen(out, t.inv.stdin)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer s.Close()
 	ctx, cancel := context.WithCancel(t.inv.longCtx)
 	defer cancel()
 
@@ -240,12 +217,12 @@ func (t *topRun) full(out *os.File) error {
 	if t.path != "" {
 		source += "  " + t.path
 	}
-	v := &topView{color: t.inv.color(out), source: source, interval: t.interval}
-	v.order[listSemaphores] = t.order
+	v := &top.View{Color: t.inv.color(out), Source: source, Interval: t.interval}
+	v.SortBy(t.order)
 
-	answers := make(chan topAnswer, 4)
-	asking := map[topID]bool{} // what is under way; the lists are the empty id
-	ask := func(id topID) {
+	answers := make(chan top.Answer, 4)
+	asking := map[top.ID]bool{} // what is under way; the lists are the empty id
+	ask := func(id top.ID) {
 		if asking[id] {
 			return
 		}
@@ -253,13 +230,13 @@ func (t *topRun) full(out *os.File) error {
 		go func() {
 			ctx, cancel := context.WithTimeoutCause(ctx, topTimeout, errors.New("no answer within "+topTimeout.String()))
 			defer cancel()
-			answer := topAnswer{id: id}
-			if id == (topID{}) {
-				answer.top, answer.err = t.admin.Top(ctx, t.path, admin.MaxTopRows)
+			answer := top.Answer{ID: id}
+			if id == (top.ID{}) {
+				answer.Top, answer.Err = t.admin.Top(ctx, t.path, admin.MaxTopRows)
 			} else {
-				answer.lines, answer.err = t.explain(ctx, id)
+				answer.Lines, answer.Err = t.explain(ctx, id)
 			}
-			answer.at = time.Now()
+			answer.At = time.Now()
 			select {
 			case answers <- answer:
 			case <-t.inv.longCtx.Done():
@@ -267,106 +244,96 @@ func (t *topRun) full(out *os.File) error {
 		}()
 	}
 	refresh := func() {
-		ask(topID{})
-		if v.detail != nil {
-			ask(v.detail.id)
+		ask(top.ID{})
+		if row, ok := v.Detail(); ok {
+			ask(row)
 		}
 	}
-	looks := make(chan []topDeadlock, 1)
+	looks := make(chan []string, 1)
 	var looked time.Time // the last look for deadlocks began; while it goes on, looking
 	looking := false
-	look := func() {
-		if of := suspects(v.top); len(of) == 0 {
-			v.deadlocks = nil
+	look := func(lists *admin.Top) {
+		if of := suspects(lists); len(of) == 0 {
+			v.Deadlocks = nil
 		} else if !looking && time.Since(looked) >= topLookEvery {
 			looking, looked = true, time.Now()
-			go func() { looks <- t.deadlocks(ctx, of) }()
+			go func() {
+				var found []string
+				for _, d := range t.deadlocks(ctx, of) {
+					found = append(found, d.String())
+				}
+				looks <- found
+			}()
 		}
 	}
 	tick := time.NewTicker(t.interval)
 	defer tick.Stop()
 	refresh()
-	keys := s.keys
+	keys := s.Keys
 	for {
-		v.width, v.height = s.size()
-		v.now = time.Now()
-		if err := s.show(v.render()); err != nil {
+		v.Width, v.Height = s.Size()
+		v.Now = time.Now()
+		if err := s.Show(v.Render()); err != nil {
 			return err
 		}
 		select {
 		case <-t.inv.longCtx.Done():
 			return nil
-		case <-s.resized:
-			s.repaint()
+		case <-s.Resized:
+			s.Repaint()
 		case <-tick.C:
-			if !v.paused {
+			if !v.Paused() {
 				refresh()
 			}
 		case answer := <-answers:
-			delete(asking, answer.id)
-			v.answered(answer)
-			if answer.top != nil {
-				look()
+			delete(asking, answer.ID)
+			v.Answered(answer)
+			if answer.Top != nil {
+				look(answer.Top)
 			}
-		case v.deadlocks = <-looks:
+		case v.Deadlocks = <-looks:
 			looking = false
 		case k, ok := <-keys:
 			if !ok { // the terminal is gone
 				keys = nil
 				continue
 			}
-			switch v.press(k) {
-			case topQuit:
+			switch v.Press(k) {
+			case top.Quit:
 				return nil
-			case topSuspend:
-				if err := s.suspend(); err != nil {
+			case top.Suspend:
+				if err := s.Suspend(); err != nil {
 					return err
 				}
-			case topRepaint:
-				s.repaint()
-			case topRefresh:
+			case top.Repaint:
+				s.Repaint()
+			case top.Refresh:
 				refresh()
-			case topOpen:
-				ask(v.detail.id)
+			case top.Open:
+				if row, ok := v.Detail(); ok {
+					ask(row)
+				}
 			}
 		}
-	}
-}
-
-// answered takes what was asked.
-func (v *topView) answered(a topAnswer) {
-	switch {
-	case a.id != (topID{}):
-		if v.detail != nil && v.detail.id == a.id {
-			v.detail.lines = a.lines
-			if a.err != nil {
-				v.detail.lines = []string{"", sanitize(a.err.Error())}
-			}
-			v.detail.first = max(0, min(v.detail.first, len(v.detail.lines)-1))
-		}
-	case a.err != nil:
-		v.err = a.err
-	default:
-		v.top, v.at, v.err = a.top, a.at, nil
 	}
 }
 
 // explain is what the verbs sem why and session describe print about a row.
-func (t *topRun) explain(ctx context.Context, id topID) ([]string, error) {
+func (t *topRun) explain(ctx context.Context, id top.ID) ([]string, error) {
 	c, err := t.inv.client()
 	if err != nil {
 		return nil, err
 	}
-	n, err := c.Node(ctx, id.path)
+	n, err := c.Node(ctx, id.Path)
 	if err != nil {
 		return nil, err
 	}
 	var text bytes.Buffer
 	out := &printer{w: &text, format: "table"}
-	if id.session != 0 {
-		err = describeSession(ctx, n, id.session, out)
+	if id.Session != 0 {
+		err = describeSession(ctx, n, id.Session, out)
 	} else {
-		err = explainWait(ctx, n, id.name, 0, out)
+		err = explainWait(ctx, n, id.Name, 0, out)
 	}
 	if err != nil {
 		return nil, err

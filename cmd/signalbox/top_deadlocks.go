@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/top"
 )
 
 const (
@@ -30,10 +32,10 @@ type topDeadlock struct {
 func (d *topDeadlock) String() string {
 	names := make([]string, len(d.names))
 	for i, name := range d.names {
-		names[i] = sanitize(name)
+		names[i] = terminal.Sanitize(name)
 	}
 	return fmt.Sprintf("deadlock in %s: %s: %d sessions wait for each other, and none of them can go on",
-		sanitize(d.path), list(names), len(d.sessions))
+		terminal.Sanitize(d.path), list(names), len(d.sessions))
 }
 
 func topDeadlockRow(d *topDeadlock) row {
@@ -45,11 +47,11 @@ func topDeadlockRow(d *topDeadlock) row {
 }
 
 // suspects are the semaphores with the oldest waits, the oldest first.
-func suspects(top *admin.Top) []admin.TopSemaphore {
-	waits := slices.DeleteFunc(slices.Clone(top.Semaphores), func(s admin.TopSemaphore) bool {
+func suspects(lists *admin.Top) []admin.TopSemaphore {
+	waits := slices.DeleteFunc(slices.Clone(lists.Semaphores), func(s admin.TopSemaphore) bool {
 		return s.Waiters == 0 || s.OldestWait < topLookAfter
 	})
-	sortSemaphores(waits, "wait")
+	top.SortSemaphores(waits, "wait")
 	return waits[:min(len(waits), topLooks)]
 }
 

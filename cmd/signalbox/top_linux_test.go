@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is a terminal of a test: a pty, and the screen that what is written to it makes.
-type terminal struct {
+// emulator is the terminal of a test: a pty, and the screen that what is written to it makes.
+type emulator struct {
 	t       *testing.T
 	pty     *os.File // the side of the user
 	cmd     *exec.Cmd
@@ -35,7 +35,7 @@ type terminal struct {
 }
 
 // onTerminal starts a command on a terminal of its own.
-func onTerminal(t *testing.T, width, height int, env []string, name string, args ...string) *terminal {
+func onTerminal(t *testing.T, width, height int, env []string, name string, args ...string) *emulator {
 	t.Helper()
 	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)
 	if err != nil {
@@ -53,7 +53,7 @@ func onTerminal(t *testing.T, width, height int, env []string, name string, args
 		t.Fatal(err)
 	}
 	defer tty.Close()
-	x := &terminal{t: t, pty: pty, cursor: true}
+	x := &emulator{t: t, pty: pty, cursor: true}
 	x.changed = sync.NewCond(&x.mu)
 	x.resize(width, height)
 	x.cmd = exec.Command(name, args...)
@@ -78,7 +78,7 @@ func onTerminal(t *testing.T, width, height int, env []string, name string, args
 }
 
 // resize gives the terminal another size, which its foreground is notified of.
-func (x *terminal) resize(width, height int) {
+func (x *emulator) resize(width, height int) {
 	x.t.Helper()
 	x.mu.Lock()
 	x.rows = make([][]rune, height)
@@ -91,7 +91,7 @@ func (x *terminal) resize(width, height int) {
 	}
 }
 
-func (x *terminal) read() {
+func (x *emulator) read() {
 	var left []byte
 	b := make([]byte, 4096)
 	for {
@@ -110,7 +110,7 @@ func (x *terminal) read() {
 
 // write does what a terminal does with bytes, as far as the command line uses it, and returns an
 // incomplete end. mu is held.
-func (x *terminal) write(b []byte) (left []byte) {
+func (x *emulator) write(b []byte) (left []byte) {
 	for len(b) > 0 {
 		if b[0] == 0x1b {
 			end := strings.IndexFunc(string(b[1:]), func(r rune) bool { return r >= '@' && r != '[' })
@@ -141,7 +141,7 @@ func (x *terminal) write(b []byte) (left []byte) {
 	return nil
 }
 
-func (x *terminal) sequence(parameters string, last byte) {
+func (x *emulator) sequence(parameters string, last byte) {
 	parameters = strings.TrimPrefix(parameters, "[")
 	switch last {
 	case 'H':
@@ -173,7 +173,7 @@ func (x *terminal) sequence(parameters string, last byte) {
 }
 
 // screen is what the terminal shows. mu is held.
-func (x *terminal) screen() string {
+func (x *emulator) screen() string {
 	var b strings.Builder
 	for _, row := range x.rows {
 		b.WriteString(strings.TrimRight(string(row), " ") + "\n")
@@ -182,7 +182,7 @@ func (x *terminal) screen() string {
 }
 
 // until waits until the screen is as it should be, and returns it.
-func (x *terminal) until(what string, ok func(screen string) bool) string {
+func (x *emulator) until(what string, ok func(screen string) bool) string {
 	x.t.Helper()
 	late := time.AfterFunc(patience, func() {
 		x.mu.Lock()
@@ -203,12 +203,12 @@ func (x *terminal) until(what string, ok func(screen string) bool) string {
 }
 
 // shows waits until a text is on the screen.
-func (x *terminal) shows(text string) string {
+func (x *emulator) shows(text string) string {
 	x.t.Helper()
 	return x.until(strconv.Quote(text), func(screen string) bool { return strings.Contains(screen, text) })
 }
 
-func (x *terminal) press(keys string) {
+func (x *emulator) press(keys string) {
 	x.t.Helper()
 	if _, err := x.pty.WriteString(keys); err != nil {
 		x.t.Fatal(err)

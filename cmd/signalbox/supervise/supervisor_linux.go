@@ -1,4 +1,4 @@
-package main
+package supervise
 
 import (
 	"os"
@@ -18,9 +18,9 @@ func commandAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group, Pdeathsig: syscall.SIGKILL}
 }
 
-// otherSignals are those of this system that a command may be sent, and that mean nothing to
+// SystemSignals are those of this system that a command may be sent, and that mean nothing to
 // signalbox: SIGPWR, and the real-time signals but the first three, which libraries use.
-func otherSignals() []os.Signal {
+func SystemSignals() []os.Signal {
 	list := []os.Signal{syscall.SIGPWR}
 	for s := syscall.Signal(35); s <= 64; s++ {
 		list = append(list, s)

@@ -1,4 +1,4 @@
-package main
+package top
 
 import (
 	"cmp"
@@ -9,10 +9,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
-// topColumn is a column of a list.
-type topColumn struct {
+// column is a column of a list.
+type column struct {
 	title string
 	width int
 	left  bool
@@ -23,7 +24,7 @@ type topColumn struct {
 
 // layout gives the columns widths that fill the line, behind two columns for the marker. A width of
 // 0 leaves a column out.
-func layout(columns []topColumn, width int) []int {
+func layout(columns []column, width int) []int {
 	widths := make([]int, len(columns))
 	for i, c := range columns {
 		widths[i] = c.width
@@ -70,7 +71,7 @@ func layout(columns []topColumn, width int) []int {
 }
 
 // cells is a line of a list.
-func cells(columns []topColumn, widths []int, texts []string) string {
+func cells(columns []column, widths []int, texts []string) string {
 	var b strings.Builder
 	for i, text := range texts {
 		if widths[i] == 0 {
@@ -78,16 +79,16 @@ func cells(columns []topColumn, widths []int, texts []string) string {
 		}
 		b.WriteByte(' ')
 		if columns[i].left {
-			b.WriteString(fit(text, widths[i]))
+			b.WriteString(terminal.Fit(text, widths[i]))
 		} else {
-			b.WriteString(fitRight(text, widths[i]))
+			b.WriteString(terminal.FitRight(text, widths[i]))
 		}
 	}
 	return b.String()
 }
 
 // header is the line above a list; the column that it is ordered by has an arrow.
-func (v *topView) header(columns []topColumn, widths []int, order string) string {
+func (v *View) header(columns []column, widths []int, order string) string {
 	titles := make([]string, len(columns))
 	for i, c := range columns {
 		titles[i] = strings.ToUpper(c.title)
@@ -99,7 +100,7 @@ func (v *topView) header(columns []topColumn, widths []int, order string) string
 }
 
 // tables are the lists in so many lines.
-func (v *topView) tables(height int) (lines []string) {
+func (v *View) tables(height int) (lines []string) {
 	instances := v.instanceLines(max(3, height/6))
 	if height >= 14 {
 		lines = append(append(lines, instances...), "")
@@ -112,8 +113,8 @@ func (v *topView) tables(height int) (lines []string) {
 	return append(lines, v.sessionLines(max(1, height-len(lines)-1))...)
 }
 
-func (v *topView) instanceLines(most int) []string {
-	columns := []topColumn{
+func (v *View) instanceLines(most int) []string {
+	columns := []column{
 		{title: "instance", width: 12, left: true, grows: true, most: 12}, {title: "leads", width: 5, spare: 1},
 		{title: "req/s", width: 7}, {title: "err/s", width: 6, spare: 2},
 		{title: "p50", width: 6, spare: 3}, {title: "p99", width: 6}, {title: "fsync", width: 6, spare: 4},
@@ -121,9 +122,9 @@ func (v *topView) instanceLines(most int) []string {
 		{title: "semaphores", width: 10, spare: 7}, {title: "uptime", width: 7, spare: 8}, {title: "address", width: 21, left: true, spare: 9},
 	}
 	for _, i := range v.top.Instances {
-		columns[0].most = max(columns[0].most, utf8.RuneCountInString(sanitize(i.Name))+2)
+		columns[0].most = max(columns[0].most, utf8.RuneCountInString(terminal.Sanitize(i.Name))+2)
 	}
-	widths := layout(columns, v.width)
+	widths := layout(columns, v.Width)
 	lines := []string{v.header(columns, widths, "")}
 	list := v.top.Instances
 	cut := len(list) > most
@@ -134,26 +135,26 @@ func (v *topView) instanceLines(most int) []string {
 		list = list[:most-1]
 	}
 	for _, i := range list {
-		name := sanitize(i.Name)
+		name := terminal.Sanitize(i.Name)
 		if i.Err != nil {
-			lines = append(lines, paint(v.color, red,
-				fit(fmt.Sprintf("! %s does not answer: %s", name, sanitize(i.Err.Error())), v.width)))
+			lines = append(lines, terminal.Paint(v.Color, terminal.Red,
+				terminal.Fit(fmt.Sprintf("! %s does not answer: %s", name, terminal.Sanitize(i.Err.Error())), v.Width)))
 			continue
 		}
 		texts := make([]string, len(columns))
 		texts[0] = name
 		if a := i.Activity; a != nil {
 			texts = []string{
-				name, strconv.Itoa(len(a.Leads)), shortRate(a.RequestsPerSecond), shortRate(a.RejectedPerSecond),
-				shortTime(a.ChangeP50), shortTime(a.ChangeP99), shortTime(a.LogWriteP99),
+				name, strconv.Itoa(len(a.Leads)), ShortRate(a.RequestsPerSecond), ShortRate(a.RejectedPerSecond),
+				ShortTime(a.ChangeP50), ShortTime(a.ChangeP99), ShortTime(a.LogWriteP99),
 				shortCount(uint64(a.Connections)), shortCount(uint64(a.Sessions)), shortCount(uint64(a.Semaphores)),
-				age(a.Uptime), sanitize(i.Address),
+				terminal.Age(a.Uptime), terminal.Sanitize(i.Address),
 			}
 		}
-		lines = append(lines, fit(" "+cells(columns, widths, texts), v.width))
+		lines = append(lines, terminal.Fit(" "+cells(columns, widths, texts), v.Width))
 	}
 	if cut {
-		lines = append(lines, fit(fmt.Sprintf("  and %d more instances", len(v.top.Instances)-len(list)), v.width))
+		lines = append(lines, terminal.Fit(fmt.Sprintf("  and %d more instances", len(v.top.Instances)-len(list)), v.Width))
 	}
 	return lines
 }
@@ -166,7 +167,7 @@ func bit(b bool) int {
 }
 
 // window is the part of a list that is shown in so many rows, with the selected one in it.
-func (v *topView) window(list, n, rows int) (first, last int) {
+func (v *View) window(list, n, rows int) (first, last int) {
 	f := &v.first[list]
 	*f = max(v.at0[list]-rows+1, min(*f, v.at0[list]))
 	*f = max(0, min(*f, n-rows))
@@ -182,7 +183,7 @@ func listTitle(title string, first, last, n int) string {
 }
 
 // listHeader is the header of a list of n rows, of which some are shown.
-func (v *topView) listHeader(list int, columns []topColumn, widths []int, first, last, n int) string {
+func (v *View) listHeader(list int, columns []column, widths []int, first, last, n int) string {
 	order := v.orders(list)[v.order[list]].column
 	header := slices.Clone(columns)
 	header[0].title = listTitle(columns[0].title, first, last, n)
@@ -192,10 +193,10 @@ func (v *topView) listHeader(list int, columns []topColumn, widths []int, first,
 	return v.header(header, widths, order)
 }
 
-func (v *topView) semaphoreLines(rows int) []string {
+func (v *View) semaphoreLines(rows int) []string {
 	list := v.semaphores()
 	first, last := v.window(listSemaphores, len(list), rows)
-	columns := []topColumn{
+	columns := []column{
 		{title: "semaphore", width: 18, left: true, grows: true, most: 18},
 		{title: "node", width: 8, left: true, grows: true, most: 8, spare: 3}, {title: "grants/s", width: 9},
 		{title: "waiters", width: 8}, {title: "oldest", width: 7}, {title: "owners", width: 7, spare: 2},
@@ -203,25 +204,25 @@ func (v *topView) semaphoreLines(rows int) []string {
 	}
 	drained := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.DrainedSlots > 0 })
 	if drained {
-		columns = append(columns, topColumn{title: "drained", width: 8})
+		columns = append(columns, column{title: "drained", width: 8})
 	}
 	preempted := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.PreemptedOwners > 0 })
 	if preempted {
-		columns = append(columns, topColumn{title: "preempted", width: 10})
+		columns = append(columns, column{title: "preempted", width: 10})
 	}
 	bounds := slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Left > 0 })
 	if bounds {
-		columns = append(columns, topColumn{title: "left", width: 7})
+		columns = append(columns, column{title: "left", width: 7})
 	}
 	if slices.ContainsFunc(list, func(s admin.TopSemaphore) bool { return s.Priority != nil }) {
 		columns[4].width += 3
 	}
 	for _, s := range list {
-		columns[0].most = max(columns[0].most, utf8.RuneCountInString(sanitize(s.Name))+2)
+		columns[0].most = max(columns[0].most, utf8.RuneCountInString(terminal.Sanitize(s.Name))+2)
 		columns[1].most = max(columns[1].most, utf8.RuneCountInString(s.Path)+2)
 	}
-	columns[1].width = max(8, min(columns[1].most, v.width/7))
-	widths := layout(columns, v.width)
+	columns[1].width = max(8, min(columns[1].most, v.Width/7))
+	widths := layout(columns, v.Width)
 	lines := []string{v.listHeader(listSemaphores, columns, widths, first, last, len(list))}
 	if len(list) == 0 {
 		return append(lines, v.empty("semaphore was granted or waited for lately"))
@@ -232,8 +233,8 @@ func (v *topView) semaphoreLines(rows int) []string {
 			used = shortCount(s.Used) + "/" + shortCount(s.Limit)
 		}
 		texts := []string{
-			fitMiddle(sanitize(s.Name), widths[0]), fitLeft(sanitize(s.Path), widths[1]), shortRate(s.GrantsPerSecond),
-			shortCount(uint64(s.Waiters)), oldestWait(&s), shortCount(uint64(s.Owners)), used,
+			terminal.FitMiddle(terminal.Sanitize(s.Name), widths[0]), terminal.FitLeft(terminal.Sanitize(s.Path), widths[1]), ShortRate(s.GrantsPerSecond),
+			shortCount(uint64(s.Waiters)), OldestWait(&s), shortCount(uint64(s.Owners)), used,
 		}
 		if drained {
 			texts = append(texts, shortCount(uint64(s.DrainedSlots)))
@@ -243,7 +244,7 @@ func (v *topView) semaphoreLines(rows int) []string {
 		}
 		if left := "-"; bounds {
 			if s.Left > 0 {
-				left = shortWait(s.Left)
+				left = ShortWait(s.Left)
 			}
 			texts = append(texts, left)
 		}
@@ -252,30 +253,30 @@ func (v *topView) semaphoreLines(rows int) []string {
 	return lines
 }
 
-func (v *topView) sessionLines(rows int) []string {
+func (v *View) sessionLines(rows int) []string {
 	list := v.sessions()
 	first, last := v.window(listSessions, len(list), rows)
-	columns := []topColumn{
+	columns := []column{
 		{title: "session", width: 20, left: true}, {title: "holds", width: 6}, {title: "waits", width: 6},
 		{title: "client", width: 21, left: true, spare: 2}, {title: "node", width: 8, left: true, spare: 3},
 		{title: "description", width: 14, left: true, grows: true, spare: 1},
 	}
 	for _, s := range list {
-		columns[4].width = max(columns[4].width, min(utf8.RuneCountInString(s.Path), v.width/6))
+		columns[4].width = max(columns[4].width, min(utf8.RuneCountInString(s.Path), v.Width/6))
 	}
-	widths := layout(columns, v.width)
+	widths := layout(columns, v.Width)
 	lines := []string{v.listHeader(listSessions, columns, widths, first, last, len(list))}
 	if len(list) == 0 {
 		return append(lines, v.empty("session holds or waits for a semaphore"))
 	}
 	for i, s := range list[first:last] {
-		who := sanitize(s.Client)
+		who := terminal.Sanitize(s.Client)
 		if s.Detached {
 			who = "detached"
 		}
 		texts := []string{
 			strconv.FormatUint(s.ID, 10), shortCount(uint64(s.Held)), shortCount(uint64(s.Waiting)), who,
-			fitLeft(sanitize(s.Path), widths[4]), sanitize(s.Description),
+			terminal.FitLeft(terminal.Sanitize(s.Path), widths[4]), terminal.Sanitize(s.Description),
 		}
 		lines = append(lines, v.row(listSessions, first+i, cells(columns, widths, texts), false))
 	}
@@ -283,17 +284,17 @@ func (v *topView) sessionLines(rows int) []string {
 }
 
 // empty is the row of a list without rows.
-func (v *topView) empty(what string) string {
+func (v *View) empty(what string) string {
 	if v.filter != "" {
-		return fit("  no row matches the filter; Esc shows all", v.width)
+		return terminal.Fit("  no row matches the filter; Esc shows all", v.Width)
 	}
-	return fit("  no "+what, v.width)
+	return terminal.Fit("  no "+what, v.Width)
 }
 
 // row is a line of a list; the selected one is marked.
-func (v *topView) row(list, at int, text string, alarm bool) string {
+func (v *View) row(list, at int, text string, alarm bool) string {
 	if list == v.list && at == v.at0[list] {
 		return v.bar(">" + text)
 	}
-	return paint(v.color && alarm, red, fit(" "+text, v.width))
+	return terminal.Paint(v.Color && alarm, terminal.Red, terminal.Fit(" "+text, v.Width))
 }

@@ -1,31 +1,14 @@
-package main
+package top
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
-
-// fitLeft cuts the beginning of a text that is too long: the end of a path says more.
-func fitLeft(text string, width int) string {
-	r := []rune(text)
-	if len(r) <= width || width < 1 {
-		return text
-	}
-	return "…" + string(r[len(r)-width+1:])
-}
-
-// fitMiddle cuts the middle of a text that is too long, behind its first third: names often begin
-// alike, and their ends tell them apart.
-func fitMiddle(text string, width int) string {
-	r := []rune(text)
-	if len(r) <= width || width < 2 {
-		return text
-	}
-	head := width / 3
-	return string(r[:head]) + "…" + string(r[len(r)-(width-1-head):])
-}
 
 // shortCount is a number in at most five characters.
 func shortCount(n uint64) string {
@@ -35,11 +18,11 @@ func shortCount(n uint64) string {
 	case n < 10_000:
 		return strconv.FormatUint(n, 10)
 	}
-	return shortRate(float64(n))
+	return ShortRate(float64(n))
 }
 
-// shortRate is a number of something a second.
-func shortRate(f float64) string {
+// ShortRate is a number of something a second.
+func ShortRate(f float64) string {
 	switch {
 	case f < 0.05:
 		return "0"
@@ -58,8 +41,8 @@ func shortRate(f float64) string {
 	return "many"
 }
 
-// shortTime is a latency; 0 is none.
-func shortTime(d time.Duration) string {
+// ShortTime is a latency; 0 is none.
+func ShortTime(d time.Duration) string {
 	switch {
 	case d == 0:
 		return "-"
@@ -73,10 +56,25 @@ func shortTime(d time.Duration) string {
 	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 }
 
-// shortWait is how long somebody waits.
-func shortWait(d time.Duration) string {
+// ShortWait is how long somebody waits.
+func ShortWait(d time.Duration) string {
 	if d < 10*time.Second {
 		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 	}
-	return age(d)
+	return terminal.Age(d)
+}
+
+// OldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is stuck.
+func OldestWait(s *admin.TopSemaphore) string {
+	wait := "-"
+	if s.Waiters > 0 {
+		wait = ShortWait(s.OldestWait)
+	}
+	if s.Stuck {
+		wait += "!"
+	}
+	if s.Priority != nil {
+		wait += fmt.Sprint(" p", *s.Priority)
+	}
+	return wait
 }

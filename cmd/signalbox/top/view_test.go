@@ -1,7 +1,8 @@
-package main
+package top
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"pgregory.net/rapid"
 )
 
@@ -59,33 +61,34 @@ func busyTop() *admin.Top {
 	return top
 }
 
-func newTestView(width, height int) *topView {
+var update = flag.Bool("update", false, "rewrite the screens")
+
+func newTestView(width, height int) *View {
 	at := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC)
-	return &topView{width: width, height: height, source: "10.1.0.1:7070", interval: 2 * time.Second, top: busyTop(),
-		at: at, now: at.Add(time.Second)}
+	return &View{Width: width, Height: height, Source: "10.1.0.1:7070", Interval: 2 * time.Second, Now: at.Add(time.Second),
+		top: busyTop(), at: at}
 }
 
-// TestTopScreens: whole screens of three sizes. Rewrite them with -update, and look at them.
-func TestTopScreens(t *testing.T) {
+// TestScreens: whole screens of three sizes. Rewrite them with -update, and look at them.
+func TestScreens(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		width, height int
-		keys          []key
-		change        func(*topView)
+		keys          []terminal.Key
+		change        func(*View)
 	}{
 		{name: "80x24", width: 80, height: 24},
 		{name: "200x60", width: 200, height: 60},
 		{name: "small", width: 40, height: 10},
-		{name: "grants", width: 80, height: 24, keys: []key{'s', 's', keyPageDown, keyTab, keyDown}},
-		{name: "filter", width: 80, height: 24, keys: []key{'/', 'b', 'i', 'l', 'l'}},
-		{name: "help", width: 80, height: 24, keys: []key{'?'}},
-		{name: "old", width: 80, height: 24, change: func(v *topView) { v.err = errors.New("no answer within 5s"); v.now = v.at.Add(42 * time.Second) }},
-		{name: "deadlock", width: 80, height: 24, change: func(v *topView) {
-			v.deadlocks = []topDeadlock{{path: "/billing", names: []string{"invoices/2026-11", "slots"},
-				sessions: []uint64{7, 9}}}
+		{name: "grants", width: 80, height: 24, keys: []terminal.Key{'s', 's', terminal.KeyPageDown, terminal.KeyTab, terminal.KeyDown}},
+		{name: "filter", width: 80, height: 24, keys: []terminal.Key{'/', 'b', 'i', 'l', 'l'}},
+		{name: "help", width: 80, height: 24, keys: []terminal.Key{'?'}},
+		{name: "old", width: 80, height: 24, change: func(v *View) { v.err = errors.New("no answer within 5s"); v.Now = v.at.Add(42 * time.Second) }},
+		{name: "deadlock", width: 80, height: 24, change: func(v *View) {
+			v.Deadlocks = []string{"deadlock in /billing: invoices/2026-11 and slots: 2 sessions wait for each other, and none of them can go on"}
 		}},
-		{name: "first", width: 80, height: 24, change: func(v *topView) { v.top = nil }},
-		{name: "idle", width: 80, height: 24, change: func(v *topView) {
+		{name: "first", width: 80, height: 24, change: func(v *View) { v.top = nil }},
+		{name: "idle", width: 80, height: 24, change: func(v *View) {
 			v.top.Semaphores, v.top.Sessions = nil, nil
 			for i := range v.top.Instances {
 				v.top.Instances[i].Activity = nil
@@ -97,15 +100,15 @@ func TestTopScreens(t *testing.T) {
 			if c.change != nil {
 				c.change(v)
 			}
-			v.render()
+			v.Render()
 			for _, k := range c.keys {
-				v.press(k)
+				v.Press(k)
 			}
 			var b strings.Builder
-			for _, line := range v.render() {
+			for _, line := range v.Render() {
 				b.WriteString(strings.TrimRight(line, " ") + "\n")
 			}
-			path := filepath.Join("testdata", "top", c.name+".txt")
+			path := filepath.Join("testdata", "screens", c.name+".txt")
 			if *update {
 				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 					t.Fatal(err)
@@ -125,50 +128,35 @@ func TestTopScreens(t *testing.T) {
 	}
 }
 
-// TestTopOfQueues: the level of the oldest wait stands behind it, and drained slots have a column where
+// TestOfQueues: the level of the oldest wait stands behind it, and drained slots have a column where
 // there are any.
-func TestTopOfQueues(t *testing.T) {
+func TestOfQueues(t *testing.T) {
 	v := newTestView(120, 24)
-	if text := strings.Join(v.render(), "\n"); strings.Contains(text, "DRAINED") {
+	if text := strings.Join(v.Render(), "\n"); strings.Contains(text, "DRAINED") {
 		t.Errorf("no slot is drained:\n%s", text)
 	}
 	v.top.Semaphores[1].Priority, v.top.Semaphores[1].DrainedSlots, v.top.Semaphores[1].Left = new(9), 2, 90*time.Second
 	v.top.Semaphores[1].PreemptedOwners = 3
-	text := strings.Join(v.render(), "\n")
+	text := strings.Join(v.Render(), "\n")
 	if !strings.Contains(text, "DRAINED") || !regexp.MustCompile(`slots .* 4\.2s p9 .* 64/64 +2 +3 +1m30s *\n`).MatchString(text) {
 		t.Errorf("the screen is\n%s", text)
 	}
 }
 
-// TestTopSuspects: deadlocks are looked for at the oldest waits, and not at young ones.
-func TestTopSuspects(t *testing.T) {
-	top := &admin.Top{}
-	for i, wait := range []time.Duration{3, 9, 0, 1, 5, 7, 8} {
-		top.Semaphores = append(top.Semaphores, admin.TopSemaphore{Name: fmt.Sprint(i), Waiters: min(1, int(wait)), OldestWait: wait * time.Second})
-	}
-	names := ""
-	for _, s := range suspects(top) {
-		names += s.Name
-	}
-	if names != "1654" {
-		t.Errorf("asked are %s", names)
-	}
-}
-
-// TestTopHelpIsWhole: on 80 columns no line of the help, and no key, is cut.
-func TestTopHelpIsWhole(t *testing.T) {
+// TestHelpIsWhole: on 80 columns no line of the help, and no key, is cut.
+func TestHelpIsWhole(t *testing.T) {
 	v := newTestView(80, 24)
-	v.source = strings.Repeat("host.example:7070,", 9) // this may be cut, and the figures before it may not
-	v.press('?')
-	for i, line := range v.render() {
+	v.Source = strings.Repeat("host.example:7070,", 9) // this may be cut, and the figures before it may not
+	v.Press('?')
+	for i, line := range v.Render() {
 		if i > 0 && strings.Contains(line, "…") {
 			t.Errorf("cut: %q", line)
 		}
 	}
-	v.press('q')
+	v.Press('q')
 	for width := 40; width < 100; width++ {
-		v.width = width
-		lines := v.render()
+		v.Width = width
+		lines := v.Render()
 		if !strings.Contains(lines[len(lines)-1], "? help  q quit") || width >= 60 && !strings.Contains(lines[0], "2/3 instances") ||
 			!strings.HasSuffix(lines[0], " 12:30:01") {
 			t.Errorf("%d columns:\n%s\n%s", width, lines[0], lines[len(lines)-1])
@@ -176,8 +164,8 @@ func TestTopHelpIsWhole(t *testing.T) {
 	}
 }
 
-// TestTopOrderByHolds: the order has what sessions hold alone, whatever they wait for.
-func TestTopOrderByHolds(t *testing.T) {
+// TestOrderByHolds: the order has what sessions hold alone, whatever they wait for.
+func TestOrderByHolds(t *testing.T) {
 	list := []admin.TopSession{{ID: 1, Held: 2, Waiting: 90}, {ID: 2, Held: 5}, {ID: 3, Held: 2}}
 	sortSessions(list, "holds")
 	if list[0].ID != 2 || list[1].ID != 1 || list[2].ID != 3 {
@@ -185,35 +173,35 @@ func TestTopOrderByHolds(t *testing.T) {
 	}
 }
 
-// TestTopAnyKeys: whatever is pressed, at whatever size, the screen has its rows, none of them is
+// TestAnyKeys: whatever is pressed, at whatever size, the screen has its rows, none of them is
 // too wide, nothing of a name or description reaches the terminal as it is, and the selection is a
 // row that is there.
-func TestTopAnyKeys(t *testing.T) {
-	keys := []key{'s', '/', 'a', 'x', '?', ' ', 'p', keyTab, keyUp, keyDown, keyPageUp, keyPageDown, keyHome, keyEnd,
-		keyEnter, keyEscape, keyBackspace, keyClear, keyUnknown}
+func TestAnyKeys(t *testing.T) {
+	keys := []terminal.Key{'s', '/', 'a', 'x', '?', ' ', 'p', terminal.KeyTab, terminal.KeyUp, terminal.KeyDown, terminal.KeyPageUp, terminal.KeyPageDown, terminal.KeyHome, terminal.KeyEnd,
+		terminal.KeyEnter, terminal.KeyEscape, terminal.KeyBackspace, terminal.KeyClear, terminal.KeyUnknown}
 	rapid.Check(t, func(t *rapid.T) {
 		v := newTestView(80, 24)
 		for range rapid.IntRange(1, 30).Draw(t, "steps") {
 			switch rapid.IntRange(0, 5).Draw(t, "step") {
 			case 0:
-				v.width, v.height = rapid.IntRange(1, 250).Draw(t, "width"), rapid.IntRange(1, 80).Draw(t, "height")
+				v.Width, v.Height = rapid.IntRange(1, 250).Draw(t, "width"), rapid.IntRange(1, 80).Draw(t, "height")
 			case 1:
 				v.top = busyTop()
 				v.top.Semaphores = v.top.Semaphores[rapid.IntRange(0, len(v.top.Semaphores)).Draw(t, "gone"):]
 				v.top.Sessions = v.top.Sessions[rapid.IntRange(0, len(v.top.Sessions)).Draw(t, "gone"):]
 			default:
-				if v.press(rapid.SampledFrom(keys).Draw(t, "key")) == topOpen {
-					v.answered(topAnswer{id: v.detail.id,
-						lines: strings.Split(strings.Repeat("line\n", rapid.IntRange(0, 50).Draw(t, "lines")), "\n")})
+				if v.Press(rapid.SampledFrom(keys).Draw(t, "key")) == Open {
+					v.Answered(Answer{ID: v.detail.id,
+						Lines: strings.Split(strings.Repeat("line\n", rapid.IntRange(0, 50).Draw(t, "lines")), "\n")})
 				}
 			}
-			lines := v.render()
-			if len(lines) != v.height {
-				t.Fatalf("%d lines on %d rows", len(lines), v.height)
+			lines := v.Render()
+			if len(lines) != v.Height {
+				t.Fatalf("%d lines on %d rows", len(lines), v.Height)
 			}
 			for _, line := range lines {
-				if n := utf8.RuneCountInString(line); n > v.width {
-					t.Fatalf("%q has %d columns of %d", line, n, v.width)
+				if n := utf8.RuneCountInString(line); n > v.Width {
+					t.Fatalf("%q has %d columns of %d", line, n, v.Width)
 				}
 				if strings.ContainsFunc(line, func(r rune) bool { return r < ' ' || r == utf8.RuneError }) {
 					t.Fatalf("%q is not fit for a terminal", line)
@@ -226,25 +214,4 @@ func TestTopAnyKeys(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestKeys: what terminals send for keys.
-func TestKeys(t *testing.T) {
-	for text, want := range map[string][]key{
-		"q":              {'q'},
-		"\x1b":           {keyEscape},
-		"\x1b[A\x1bOB":   {keyUp, keyDown},
-		"\x1b[5~\x1b[6~": {keyPageUp, keyPageDown},
-		"\x1b[1~\x1b[F":  {keyHome, keyEnd},
-		"\x1b[1;5A":      {keyUp},
-		"\x1b[200~x":     {keyUnknown, 'x'},
-		"é\r\n\b\t":      {'é', keyEnter, keyEnter, keyBackspace, keyTab},
-		"\xff":           {keyUnknown},
-		"\x1b[":          {keyEscape, '['},
-		"\x1b[1;":        {keyUnknown},
-	} {
-		if got := parseKeys([]byte(text)); !slices.Equal(got, want) {
-			t.Errorf("%q: %v, want %v", text, got, want)
-		}
-	}
 }

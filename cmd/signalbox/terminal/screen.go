@@ -1,4 +1,4 @@
-package main
+package terminal
 
 import (
 	"os"
@@ -7,19 +7,18 @@ import (
 	"strings"
 	"syscall"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/term"
 )
 
-// screen shows lines on a whole terminal, and gives it back as it was.
-type screen struct {
+// Screen shows lines on a whole terminal, and gives it back as it was.
+type Screen struct {
 	out     *os.File
 	in      *os.File // nil: no keys are read
 	former  *term.State
 	shown   []string // the lines that the terminal has; nil: not known
-	resized chan os.Signal
-	keys    chan key
+	Resized chan os.Signal
+	Keys    chan Key // closed when the terminal is gone
 }
 
 // Modes of the terminal: the other screen, no cursor, lines that end at the edge; and back.
@@ -28,23 +27,23 @@ const (
 	leaveScreen = "\x1b[?7h\x1b[?25h\x1b[?1049l"
 )
 
-// newScreen takes a terminal over. Keys are read if in is a terminal, too. close gives it back.
-func newScreen(out *os.File, in any) (*screen, error) {
-	s := &screen{out: out, resized: make(chan os.Signal, 1), keys: make(chan key, 64)}
-	if f, ok := in.(*os.File); ok && isTerminal(f) {
+// NewScreen takes a terminal over. Keys are read if in is a terminal, too. Close gives it back.
+func NewScreen(out *os.File, in any) (*Screen, error) {
+	s := &Screen{out: out, Resized: make(chan os.Signal, 1), Keys: make(chan Key, 64)}
+	if f, ok := in.(*os.File); ok && Is(f) {
 		s.in = f
 	}
 	if err := s.enter(); err != nil {
 		return nil, err
 	}
-	signal.Notify(s.resized, syscall.SIGWINCH)
+	signal.Notify(s.Resized, syscall.SIGWINCH)
 	if s.in != nil {
 		go s.readKeys()
 	}
 	return s, nil
 }
 
-func (s *screen) enter() (err error) {
+func (s *Screen) enter() (err error) {
 	if s.in != nil {
 		if s.former, err = term.MakeRaw(int(s.in.Fd())); err != nil {
 			return err
@@ -55,7 +54,7 @@ func (s *screen) enter() (err error) {
 	return err
 }
 
-func (s *screen) leave() {
+func (s *Screen) leave() {
 	_, _ = s.out.WriteString(leaveScreen)
 	if s.former != nil {
 		_ = term.Restore(int(s.in.Fd()), s.former)
@@ -63,13 +62,14 @@ func (s *screen) leave() {
 	}
 }
 
-func (s *screen) close() {
-	signal.Stop(s.resized)
+// Close gives the terminal back as it was.
+func (s *Screen) Close() {
+	signal.Stop(s.Resized)
 	s.leave()
 }
 
-// suspend stops this process until it is continued, as ^Z does outside of a screen.
-func (s *screen) suspend() error {
+// Suspend stops this process until it is continued, as ^Z does outside of a screen.
+func (s *Screen) Suspend() error {
 	s.leave()
 	continued := make(chan os.Signal, 1)
 	signal.Notify(continued, syscall.SIGCONT)
@@ -84,22 +84,22 @@ func (s *screen) suspend() error {
 }
 
 // readKeys ends with the process: a read of a terminal cannot be interrupted.
-func (s *screen) readKeys() {
+func (s *Screen) readKeys() {
 	b := make([]byte, 256)
 	for {
 		n, err := s.in.Read(b)
 		for _, k := range parseKeys(b[:n]) {
-			s.keys <- k
+			s.Keys <- k
 		}
 		if err != nil {
-			close(s.keys)
+			close(s.Keys)
 			return
 		}
 	}
 }
 
-// size is the terminal's. One that does not say has 80 columns and 24 rows.
-func (s *screen) size() (width, height int) {
+// Size returns the terminal's size. One that does not say has 80 columns and 24 rows.
+func (s *Screen) Size() (width, height int) {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
 		return 80, 24
@@ -107,11 +107,11 @@ func (s *screen) size() (width, height int) {
 	return width, height
 }
 
-// repaint forgets what the terminal shows.
-func (s *screen) repaint() { s.shown = nil }
+// Repaint forgets what the terminal shows.
+func (s *Screen) Repaint() { s.shown = nil }
 
-// show writes the lines that differ from those that are there.
-func (s *screen) show(lines []string) error {
+// Show writes the lines that differ from those that are there.
+func (s *Screen) Show(lines []string) error {
 	var b strings.Builder
 	if s.shown == nil || len(s.shown) > len(lines) {
 		b.WriteString("\x1b[2J")
@@ -133,26 +133,4 @@ func (s *screen) show(lines []string) error {
 	}
 	_, err := s.out.WriteString(b.String())
 	return err
-}
-
-// fit cuts a text to so many columns, or fills it up. What is cut ends with an ellipsis.
-func fit(text string, width int) string {
-	n := utf8.RuneCountInString(text)
-	switch {
-	case width <= 0:
-		return ""
-	case n > width && width == 1:
-		return "…"
-	case n > width:
-		return string([]rune(text)[:width-1]) + "…"
-	}
-	return text + strings.Repeat(" ", width-n)
-}
-
-// fitRight is fit with the blanks in front.
-func fitRight(text string, width int) string {
-	if n := utf8.RuneCountInString(text); n < width {
-		return strings.Repeat(" ", width-n) + text
-	}
-	return fit(text, width)
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package main
+package supervise
 
 import (
 	"os"
@@ -17,6 +17,7 @@ func commandAttr(group int) *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pgid: group}
 }
 
-func otherSignals() []os.Signal { return nil }
+// SystemSignals are none here.
+func SystemSignals() []os.Signal { return nil }
 
 func executable() (string, error) { return os.Executable() }

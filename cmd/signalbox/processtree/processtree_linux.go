@@ -1,4 +1,4 @@
-package main
+package processtree
 
 import (
 	"bytes"
@@ -8,18 +8,18 @@ import (
 	"strings"
 )
 
-// descendants lists the processes below pid in the tree, without those that have ended and that
+// Descendants lists the processes below pid in the tree, without those that have ended and that
 // nobody has waited for. It may miss one that is started or that gets another parent meanwhile.
-func descendants(pid int) []int {
+func Descendants(pid int) []int {
 	if _, err := os.Stat("/proc/thread-self/children"); err != nil {
-		return descendantsByParents(pid) // a kernel without CONFIG_PROC_CHILDREN
+		return byParents(pid) // a kernel without CONFIG_PROC_CHILDREN
 	}
-	return descendantsByChildren(pid)
+	return byChildren(pid)
 }
 
-// descendantsByChildren follows the lists of children. What it costs does not depend on how many
+// byChildren follows the lists of children. What it costs does not depend on how many
 // processes the machine has.
-func descendantsByChildren(pid int) (list []int) {
+func byChildren(pid int) (list []int) {
 	pids := childPIDs(pid)
 	for i := 0; i < len(pids); i++ {
 		if _, running := parentOf(pids[i]); running {
@@ -30,8 +30,8 @@ func descendantsByChildren(pid int) (list []int) {
 	return list
 }
 
-// descendantsByParents looks at the parents of all processes.
-func descendantsByParents(pid int) (list []int) {
+// byParents looks at the parents of all processes.
+func byParents(pid int) (list []int) {
 	children := map[int][]int{}
 	for _, p := range allPIDs() {
 		if parent, running := parentOf(p); running {
@@ -45,8 +45,8 @@ func descendantsByParents(pid int) (list []int) {
 	return list
 }
 
-// childrenOf lists the children of pid, also those that have ended and that nobody has waited for.
-func childrenOf(pid int) (list []int) {
+// Children lists the children of pid, also those that have ended and that nobody has waited for.
+func Children(pid int) (list []int) {
 	if _, err := os.Stat("/proc/thread-self/children"); err == nil {
 		return childPIDs(pid)
 	}

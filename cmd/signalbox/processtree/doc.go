@@ -1,0 +1,2 @@
+// Package processtree finds the processes that a process has started.
+package processtree
