@@ -181,7 +181,8 @@ func (all *groupAcquire) left() time.Duration {
 	return max(0, all.wait-(boottime.Now()-all.began))
 }
 
-// round acquires each name in turn. again: it gave up only because others may wait for what it held.
+// round acquires each name in turn. again reports that it gave up only because others may wait for
+// the names it held.
 func (all *groupAcquire) round(ctx context.Context, g *LeaseGroup) (again bool, err error) {
 	for _, step := range all.steps {
 		holding, bound := len(g.leases) > 0, all.left()

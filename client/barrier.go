@@ -79,7 +79,7 @@ func (r *barrierRecord) meeting(entries []barrierEntry) (next barrierRecord, com
 	return next, true
 }
 
-// barrierTurn is what a party does next.
+// barrierTurn is the next step of a party.
 type barrierTurn uint8
 
 const (
@@ -88,9 +88,8 @@ const (
 	barrierWrites                    // all are there, and it is the one that writes that down
 )
 
-// turn is what a party does next, as far as it knows the record and the parties. One party writes: the
-// last to come of those that meet. A thousand that tried at once would send the record a thousand
-// times.
+// turn returns the next step of a party that knows this record and these parties. One party writes:
+// the last to arrive of those that meet. If all of a thousand tried, each would send the record.
 func (r *barrierRecord) turn(own *barrierEntry, entries []barrierEntry) barrierTurn {
 	if r.has(own.Token) {
 		return barrierMet
@@ -112,7 +111,7 @@ func newBarrier(s *Session, name string, n int) *Barrier {
 }
 
 // Wait waits until n parties with different keys wait, and returns them in the order in which they
-// came, this one among them. key is 1 to 64 bytes of UTF-8. payload is what the others are told, at
+// came, this one among them. key is 1 to 64 bytes of UTF-8. The other parties get payload, at
 // most 1 KiB, and with more than 384 parties at most 384 KiB / n. A session waits once at a time.
 //
 // If ctx ends, the party leaves; the others may have met with it. A party that died in a meeting
@@ -284,7 +283,7 @@ func (v *barrierView) apply(ev *Event) {
 		clear(v.entries)
 	case ev.Created || ev.DataChanged:
 		v.record = barrierRecord{}
-		_ = json.Unmarshal(ev.Data, &v.record) // what is no record has no generation, and completes nothing
+		_ = json.Unmarshal(ev.Data, &v.record) // invalid data leave generation 0, which completes nothing
 	}
 	for _, o := range ev.Removed {
 		delete(v.entries, o.Token)

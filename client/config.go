@@ -115,7 +115,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		}
 		switch {
 		case refused != nil && now.Exists == before.Exists && now.Version == before.Version:
-			return 0, refused // nobody has changed it: it is a quota of the node that refuses
+			return 0, refused // unchanged since it was read, so a quota of the node refuses it
 		case o.guarded && now.Version != o.version && !now.Exists:
 			return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"it is not set, so it has no version %d", o.version)
@@ -140,7 +140,7 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 			before, refused = now, err
 		case !errors.Is(err, ErrAlreadyExists) && !isNotFound(err):
 			return 0, err
-		} // somebody may have been faster: what it is now decides
+		} // another writer may have been faster: read again and decide
 	}
 }
 

@@ -25,7 +25,7 @@ const configFormat = 2
 const ConfigPrefix = "$config/"
 
 const (
-	// MaxConfigLen is the longest value of a configuration: 1 MiB, less what is noted beside it.
+	// MaxConfigLen is the longest value of a configuration: 1 MiB less the room for author and reason.
 	MaxConfigLen = protocol.MaxDataLen - 640
 
 	maxAuthorLen = 256 // as an identity's; of a reason too

@@ -22,8 +22,8 @@ func TokenFile(path string) func(context.Context) ([]byte, error) {
 }
 
 // CAFile is a Config.GetRootCAs that reads a file with the certificates of one or more authorities
-// in PEM form. To change the authority, put both into the file first. A path that is no regular
-// file, such as a pipe, is read once.
+// in PEM form. To change the authority, put both into the file first. A path that is not a
+// regular file, such as a pipe, is read once.
 func CAFile(path string) func(context.Context) (*x509.CertPool, error) {
 	return reread.File(path, func(b []byte) (*x509.CertPool, error) {
 		pool := x509.NewCertPool()

@@ -65,7 +65,7 @@ func clockText(t time.Time) string { return t.UTC().Format("15:04:05Z") }
 // Deadlock is a set of sessions that wait for each other. None of them can go on unless one gives up
 // a wait or what it holds. A session counts as one thread of work, which gives nothing back while it
 // waits, or while a session that its command started lives: a program that uses one session for
-// several jobs may see a deadlock that is none.
+// several jobs may see a false deadlock.
 type Deadlock struct {
 	Sessions []uint64 // by id
 	// Steps are the waits of these sessions, each with one that blocks it: those of a cycle first.
@@ -166,7 +166,7 @@ func childrenOf(ctx context.Context, n *Node, session uint64) iter.Seq2[childSes
 	key := func(c *childSession) string { return string(childCursor(c.id)) }
 	read := func(shard uint64, cursor []byte) (page handle.ListPage[childSession], err error) {
 		if len(cursor) == 0 {
-			cursor = childCursor(0) // behind all that is no session
+			cursor = childCursor(0) // after all objects that are not sessions
 		}
 		req := &protocol.SessionObjects{Shard: shard, Node: n.h.ID, Session: session, Cursor: cursor}
 		var reply protocol.SessionObjectsReply
@@ -223,8 +223,8 @@ func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 	return x, nil
 }
 
-// findDeadlock looks for a deadlock from some sessions on, twice if there seems to be one. behind is
-// what the sessions that block them wait for themselves, the nearest first.
+// findDeadlock looks for a deadlock from some sessions on, twice if there seems to be one. behind lists
+// the waits of the sessions that block them, the nearest first.
 func findDeadlock(ctx context.Context, n *Node, from []uint64) (d *Deadlock, behind []WaitStep, r *waitReads) {
 	r, first := readWaits(ctx, n, from)
 	for _, session := range first.Order {
@@ -325,7 +325,7 @@ func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acq
 	return l, err
 }
 
-// deadlockToFailOf is a confirmed deadlock that a session has to end; nil if there is none.
+// deadlockToFailOf returns a confirmed deadlock that the session has to end, or nil.
 func deadlockToFailOf(ctx context.Context, s *Session) *Deadlock {
 	d, _, r := findDeadlock(ctx, &s.node, []uint64{s.d.ID})
 	if d == nil || !d.Confirmed || !d.Has(s.d.ID) {

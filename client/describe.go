@@ -152,7 +152,7 @@ func OfSession(id uint64) ReadOption {
 	return func(o *readOptions) { o.given, o.session = o.given|readOfSession, id }
 }
 
-// MaxItems bounds what a read returns, and what the server looks at for it: a list ends after n
+// MaxItems bounds the result of a read, and the server's work for it: a list ends after n
 // items, and a description has at most n owners and waiters together. 1 to 10,000; default all.
 func MaxItems(n int) ReadOption {
 	return func(o *readOptions) { o.given, o.most = o.given|readMaxItems, n }
@@ -309,12 +309,12 @@ type QueueStatus struct {
 	Own      Waiter  // its own entry, while it waits
 	Holders  []Owner // who holds, by token
 	Ahead    []Waiter
-	Free     uint64 // units that nobody holds: they are not given out of turn
+	Free     uint64 // units without an owner; they are not granted out of turn
 	Limit    uint64
 	Options  *SemaphoreOptions // with slots; nil: a plain one
 
-	// Behind is what the holders and those ahead wait for themselves, of other semaphores, the nearest
-	// first.
+	// Behind lists the waits of the holders and of the waiters ahead for other semaphores, the
+	// nearest first.
 	Behind []WaitStep
 	// Deadlock is one that the session is in or waits behind; nil if none was seen.
 	Deadlock *Deadlock

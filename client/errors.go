@@ -10,8 +10,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What became of a lease or a session. errors.Is finds them in what the methods of this package
-// return and in the causes of their contexts.
+// Outcomes of leases and sessions. errors.Is finds them in the errors that methods of this package
+// return, and in the causes of their contexts.
 var (
 	// ErrNotAcquired: the wait ended before the semaphore could be acquired.
 	ErrNotAcquired = core.ErrNotAcquired

@@ -41,7 +41,7 @@ func checkService(ctx context.Context, n *Node, name string) error {
 	return nil
 }
 
-// semaphoreOf reads the semaphore that recipes share; nil: there is none.
+// semaphoreOf reads the semaphore that recipes share. It returns nil if it does not exist.
 func semaphoreOf(ctx context.Context, n *Node, name string) (*Semaphore, error) {
 	sem, err := n.Describe(ctx, name, ReadConsistency(Strict))
 	if isNotFound(err) {

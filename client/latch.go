@@ -84,7 +84,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 
 func (l *Latch) isOpen(r *latchRecord) (bool, error) {
 	if r.Latch == 0 {
-		return false, nil // nobody has begun
+		return false, nil // no party has begun
 	}
 	return len(r.Done) >= l.n, l.checkRecord(r)
 }

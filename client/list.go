@@ -58,7 +58,7 @@ func (n *Node) List(ctx context.Context, prefix string, opts ...ReadOption) iter
 	return handle.ListShards(ctx, n.h, "list", prefix, o.limits(err), name, read)
 }
 
-// limits are the list's, by name or by session, or what is wrong with the options.
+// limits returns the limits of a list, by name or by session, or the error of the options.
 func (o *readOptions) limits(err error) handle.ListLimits {
 	first := []byte(o.after)
 	if o.afterSession > 0 {

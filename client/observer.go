@@ -22,7 +22,7 @@ type Observer interface {
 	ConnectionChanged(ConnectionChange)
 	// SessionChanged is called when a session is attached, again too, is detached, or has ended.
 	SessionChanged(SessionChange)
-	// RequestRetried is called when a request, of whatever kind, is to be sent again.
+	// RequestRetried is called before a request of any kind is sent again.
 	RequestRetried(RequestRetry)
 }
 

@@ -62,7 +62,7 @@ type onceRecord struct {
 type OnceOption func(*Once)
 
 // UntilSuccess repeats a run that did not succeed in its period: one that failed, and one whose end
-// nobody knows, because its process died or could not reach the cluster then. A call beside a run
+// is unknown because its process died or could not reach the cluster. A call beside a run
 // waits for its result. Without it a task runs at most once in a period.
 func UntilSuccess() OnceOption { return func(o *Once) { o.untilSuccess = true } }
 
@@ -135,7 +135,7 @@ func (o *Once) repeats(last OnceRun) bool {
 }
 
 // take takes the period of a moment, and acquires the task's semaphore. It returns nil if the
-// period is taken. run is what it has written.
+// period is taken. run is the record that it wrote.
 //
 // The period is taken first: a session that comes second need not wait for the first one's task to
 // know that there is nothing to do. A session that took a period may be late with the acquire, and
@@ -184,7 +184,7 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run O
 }
 
 // confirm decides under the lease whether run, or a repeat of its period's run, is this call's. It
-// returns what is recorded then.
+// returns the last record.
 func (o *Once) confirm(ctx context.Context, run OnceRun, period uint64) (_ OnceRun, mine bool, err error) {
 	for {
 		last, sem, err := o.read(ctx)
@@ -238,8 +238,8 @@ func (o *Once) giveBack(ctx context.Context, run, before OnceRun) {
 	}
 }
 
-// record writes a run to the task's semaphore, and returns what was there before. taken is false
-// if a run of its period, or of a later one, is there already.
+// record writes a run to the task's semaphore, and returns the record before it. taken is false if
+// that is of the same period or a later one.
 func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last OnceRun, taken bool, err error) {
 	for {
 		last, sem, err := o.read(ctx)

@@ -19,7 +19,7 @@ const (
 // higher priority than the leader's comes, the leader yields: its Lease.Preempted is closed at
 // once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold. A lead
 // of Run that goes on all the same has its context ended at the end of the grace.
-// Lease.TransferTo of the term transfers the leadership to a session that campaigns, whatever its
+// Lease.TransferTo of the term transfers the leadership to any session that campaigns, regardless of
 // priority.
 //
 // Such an election is a semaphore of the name, with the limit 1, that stays; the first candidate

@@ -115,7 +115,7 @@ func Undrain(names ...string) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) { x.Undrain = append(x.Undrain, names...) })
 }
 
-// withoutReasons are the options that say what a semaphore is to be, and the reason among the others.
+// withoutReasons splits options into those of the semaphore and the reason.
 func withoutReasons(opts []SemaphoreOption) (what []SemaphoreOption, reason string) {
 	for _, o := range opts {
 		if r, ok := o.(reasonOption); ok {
@@ -142,7 +142,7 @@ func createOptions(opts []SemaphoreOption) *protocol.SemaphoreOptions {
 	return &x.Options
 }
 
-// asked is what the acquire asks for beyond a plain one.
+// asked returns the options by which the acquire differs from a plain one.
 func (o *acquireOptions) asked() *protocol.AcquireOptions {
 	if o.ask == nil {
 		o.ask = new(protocol.AcquireOptions)
@@ -185,7 +185,7 @@ func OnSlots(names ...string) AcquireOption {
 // FailOnDeadlock looks for a deadlock while the acquire waits: after 2 s, and then about every 5 s. If
 // this session and others wait for each other, and a second read confirms it, one of those that wait
 // with this option leaves its queue: the session with the highest id. Its acquire ends with ErrDeadlock,
-// and it should release what it holds. Nobody else is touched. It goes with ephemeral semaphores too.
+// and it should release what it holds. Other sessions are not affected. It goes with ephemeral semaphores too.
 func FailOnDeadlock() AcquireOption {
 	return func(o *acquireOptions) { o.asked().Flags |= protocol.AskDeadlock }
 }
@@ -232,7 +232,7 @@ func (c HoldCause) String() string {
 	return "unknown"
 }
 
-// SemaphoreOptions are what a semaphore has beyond a plain one.
+// SemaphoreOptions are the options by which a semaphore differs from a plain one.
 type SemaphoreOptions struct {
 	Policy  Policy
 	Aging   time.Duration     // PolicyPriority: of waiting that counts as one level; 0: never
@@ -259,7 +259,7 @@ func (o *SemaphoreOptions) Takes(w *Waiter) (list []SlotStatus) {
 	return list
 }
 
-// SlotState is what a slot is doing.
+// SlotState is the state of a slot.
 type SlotState uint8
 
 // The states.

@@ -11,7 +11,7 @@ import (
 // Service is a set of members that find each other. It is a semaphore with the limit Max: each
 // member holds a unit, and its data is its address. The semaphore is ephemeral unless it was
 // created before. A lock, an election and a service of one name are one semaphore: give each a name
-// of its own. Who holds all units, a leader or a lock, is no member.
+// of its own. A session that holds all units, such as a leader, is not a member.
 type Service struct {
 	ServiceReader
 	s *Session
@@ -41,7 +41,7 @@ const (
 	MemberChanged  MemberEventKind = 3 // other data
 	MemberRemoved  MemberEventKind = 4
 	// MemberInterrupted: the stream is lost, so the list may be old from now on. It comes once for
-	// each interruption. The changes up to MemberSynced are the differences to what was there.
+	// each interruption. The changes up to MemberSynced are the differences to the list before it.
 	MemberInterrupted MemberEventKind = 5
 	MemberSynced      MemberEventKind = 6 // the interruption is over
 )
@@ -71,8 +71,8 @@ func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOpt
 	opts = append(opts[:len(opts):len(opts)], Data(data))
 	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)
 	if protocol.StatusOf(err) == protocol.StatusPreconditionFailed {
-		// It was created by somebody with a limit. If there is no such semaphore, a quota has
-		// refused the one of this service.
+		// The semaphore exists with a limit. If it does not exist, a quota refused to create
+		// it.
 		limited, again := sv.s.Acquire(ctx, sv.name, opts...)
 		if !isNotFound(again) {
 			l, err = limited, again

@@ -55,7 +55,7 @@ func (c *Client) Session(ctx context.Context, nodePath string, opts ...SessionOp
 	return s, nil
 }
 
-// started takes in what the server said of the node.
+// started takes over the properties of the node from the server's answer.
 func (s *Session) started() {
 	h := &s.node.h
 	h.ID, h.Tier, h.Relaxed, h.Grace = s.d.Session.Node, s.d.Tier, s.d.Relaxed, s.d.Grace

@@ -60,6 +60,6 @@ func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
 			o.timeout, sessionstate.MinTimeout, sessionstate.MaxTimeout)
 	}
 	o.timeout = millis.Duration(millis.Of("session timeout", o.timeout, &err))
-	millis.Of("keep-alive", o.keepAlive, &err) // it stays here, but what is no time is refused alike
+	millis.Of("keep-alive", o.keepAlive, &err) // not sent, but checked as the timeout is
 	return o, err
 }

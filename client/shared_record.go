@@ -15,7 +15,7 @@ type sharedRecord[T any] struct {
 	kind string // of the recipe, for errors
 	// limit is the semaphore's; one with another limit is not of this kind.
 	limit uint64
-	// valid reports whether what was read is a record of this kind.
+	// valid reports whether the data are a record of this kind.
 	valid func(*T) bool
 }
 

@@ -20,9 +20,9 @@ const (
 	EventDeleted EventKind = 2
 	// EventSynced: everything that existed when the watch began, or resumed, has been delivered.
 	EventSynced EventKind = 3
-	// EventInterrupted: the stream is lost, and what was delivered may be old from now on. It comes
-	// once for each interruption, before the watch resumes. The events up to the next EventSynced
-	// are the differences to what was delivered before. What came and went in between is missing.
+	// EventInterrupted: the stream is lost, and the delivered state may be stale from now on. It comes
+	// once for each interruption, before the watch resumes. The events up to the next EventSynced are
+	// the differences to that state. Changes that were undone in between are missing.
 	EventInterrupted EventKind = 4
 )
 
