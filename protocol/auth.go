@@ -24,7 +24,7 @@ type AuthIdentity struct {
 // AuthState is who may do what.
 type AuthState struct {
 	Enabled bool        `json:"on"`
-	Tokens  []AuthToken `json:"tokens"` // without secrets, which nobody has
+	Tokens  []AuthToken `json:"tokens"` // without secrets: no instance keeps them
 	Rights  []AuthRight `json:"rights"`
 }
 

@@ -29,7 +29,7 @@ const (
 	MethodBackup = "backup"
 )
 
-// DrainRequest asks that an instance transfer what it leads, and its vote, and be given neither
+// DrainRequest asks that an instance transfer its leaderships, and its vote, and be given neither
 // again: before it is stopped for long, or expelled. With Undo it may have them again.
 type DrainRequest struct {
 	Instance string `json:"instance"` // name, or uuid
@@ -68,7 +68,7 @@ type TransferRequest struct {
 // takes all away.
 type WeightRequest struct {
 	Replicaset string  `json:"replicaset"` // name, or uuid
-	Weight     float64 `json:"weight"`     // to the thousandth; 1 is what a replicaset starts with
+	Weight     float64 `json:"weight"`     // to the thousandth; a replicaset starts with 1
 }
 
 // TicketKeyRequest names the key that is to be replaced, so that a request that is sent again
@@ -77,7 +77,7 @@ type TicketKeyRequest struct {
 	Current uint64 `json:"current,omitempty"`
 }
 
-// TicketKey names a key that signs sessions' tickets; the key itself is shown to nobody.
+// TicketKey names a key that signs sessions' tickets; the key itself is never shown.
 type TicketKey struct {
 	ID uint64 `json:"id"` // 1 above the one before
 }
@@ -90,10 +90,10 @@ type ReplicationFactorRequest struct {
 	Reason string `json:"reason,omitempty"` // for the records; needed with Force
 }
 
-// ShardsRequest names a tier, and how many data shards each replicaset of it is to have.
+// ShardsRequest names a tier, and the wanted number of data shards of each of its replicasets.
 type ShardsRequest struct {
 	Tier   string `json:"tier,omitempty"`   // empty: the tier of new coordination nodes
-	Shards uint32 `json:"shards,omitempty"` // 0, with MethodShards: what the tier says now
+	Shards uint32 `json:"shards,omitempty"` // 0, with MethodShards: the present number of the tier
 }
 
 // BackupRequest asks for a part of a snapshot of a shard, as its leader has it behind a read
@@ -127,7 +127,7 @@ type ClusterStatus struct {
 	Revision    uint64              `json:"revision"`               // of the meta state that this was made from
 	MapVersion  uint64              `json:"map_version"`
 	AnsweredBy  string              `json:"asked_of"` // the instance that answers
-	Health      ClusterHealth       `json:"health"`   // what is so now: all below is what the map says
+	Health      ClusterHealth       `json:"health"`   // the present state; everything below is from the map
 	Meta        ClusterMeta         `json:"meta"`
 	Tiers       []ClusterTier       `json:"tiers"`
 	Replicasets []ClusterReplicaset `json:"replicasets"`
@@ -218,7 +218,7 @@ type ClusterShards struct {
 	BucketsLeft         uint32                    `json:"buckets_left"` // that are to move
 	Done                bool                      `json:"done"`         // nothing is left to do
 	Replicasets         []ClusterReplicasetShards `json:"replicasets"`
-	Shards              []ClusterShardLoad        `json:"shards"` // those that exist
+	Shards              []ClusterShardLoad        `json:"shards"` // the existing ones
 }
 
 // ClusterReplicasetShards is how many shards a replicaset has, and what becomes of their number.
@@ -230,7 +230,7 @@ type ClusterReplicasetShards struct {
 	Waits      string   `json:"waits,omitempty"` // why nothing is done about it: it has no shards yet, or is to be expelled
 }
 
-// ClusterShardLoad is a shard with what is in it. Sessions, RemoteSessions, Semaphores and Bytes
+// ClusterShardLoad is a shard with its contents. Sessions, RemoteSessions, Semaphores and Bytes
 // are from its leader's last report, which may be some seconds old; absent without one.
 type ClusterShardLoad struct {
 	ID             uint64  `json:"id"`
@@ -366,7 +366,7 @@ type ClusterUnreachable struct {
 type ClusterLoss struct {
 	Instance  string   `json:"instance,omitempty"`
 	Domain    string   `json:"failure_domain,omitempty"` // KEY=VALUE, in place of Instance
-	Instances []string `json:"instances,omitempty"`      // of the domain, those that are heard
+	Instances []string `json:"instances,omitempty"`      // of the domain, without those that are not heard
 	Meta      bool     `json:"meta"`                     // the meta shard: no change of the cluster or of nodes is decided
 	Shards    []uint64 `json:"shards"`                   // with their buckets
 }

@@ -6,21 +6,21 @@ const (
 	MaxTopRows     = 100
 )
 
-// TopRequest asks one instance what it is busiest with.
+// TopRequest asks one instance for its busiest semaphores and sessions.
 type TopRequest struct {
 	Path     string   `json:"path,omitempty"`     // only coordination nodes at this path and below it; absent: all
 	Rows     int      `json:"rows,omitempty"`     // of each list, at most MaxTopRows; absent: DefaultTopRows
-	Sessions []uint64 `json:"sessions,omitempty"` // listed besides, whatever they hold; at most MaxTopRows
+	Sessions []uint64 `json:"sessions,omitempty"` // also listed, even if they hold little; at most MaxTopRows
 	History  bool     `json:"history,omitempty"`  // the activity comes with its history
 }
 
-// Top is what the answering instance is busiest with: it covers the shards that the instance leads,
-// and the nodes that the asking identity may read.
+// Top lists the busiest semaphores and sessions of the answering instance: it covers the shards
+// that the instance leads, and the nodes that the asking identity may read.
 type Top struct {
 	Instance   TopInstance    `json:"instance"`
 	NowMS      uint64         `json:"now_ms"`     // the instance's wall clock, ms since 1970
-	Semaphores []TopSemaphore `json:"semaphores"` // first by grants, by waiters, and by the oldest wait: so many of each, in no order
-	Sessions   []TopSession   `json:"sessions"`   // most entries first, then those that were asked for
+	Semaphores []TopSemaphore `json:"semaphores"` // the first Rows by grants, by waiters and by the oldest wait, in no order
+	Sessions   []TopSession   `json:"sessions"`   // most entries first, then the requested ones
 }
 
 // TopInstance is the instance that answers.
@@ -65,15 +65,15 @@ type TopSemaphore struct {
 	Name []byte `json:"name"`
 	// over about the last 15 s, at least; 0 also of a semaphore that others exceed by far
 	GrantsPerSecond float64 `json:"grants_per_second"`
-	Limit           uint64  `json:"limit"` // 0: it does not exist now, since nobody holds it
+	Limit           uint64  `json:"limit"` // 0: it does not exist now, since no session holds it
 	Used            uint64  `json:"used"`
 	Owners          int     `json:"owners"`
 	Waiters         int     `json:"waiters"`
-	// when the first waiter asked, wall clock, ms since 1970; absent: nobody waits
+	// when the first waiter asked, wall clock, ms since 1970; absent: there is no waiter
 	WaitingSinceMS uint64 `json:"waiting_since_ms,omitempty"`
 	Ephemeral      bool   `json:"ephemeral"`
 	Stuck          bool   `json:"stuck,omitempty"` // the next waiter, by the policy, wants more than the limit
-	// level of the first waiter plus 1; absent: nobody waits, or the policy is not priority
+	// level of the first waiter plus 1; absent: there is no waiter, or the policy is not priority
 	WaitingPriority uint8 `json:"waiting_priority,omitempty"`
 	DrainedSlots    int   `json:"drained_slots,omitempty"` // draining ones too
 	// until the hold of the first owner ends by itself; absent: it does not
@@ -81,7 +81,7 @@ type TopSemaphore struct {
 	PreemptedOwners int    `json:"preempted_owners,omitempty"` // that waiters preempt
 }
 
-// TopSession is a session and what it owns and waits for in the shards that the instance leads.
+// TopSession is a session with its ownerships and waits in the shards that the instance leads.
 type TopSession struct {
 	Path        string `json:"path"` // of its coordination node
 	Session     uint64 `json:"session"`

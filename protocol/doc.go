@@ -8,11 +8,11 @@
 // # Frames
 //
 // A connection is TCP, or TLS over it, and carries frames in both directions. A frame is a 4-byte
-// big-endian length and that many bytes: one msgpack array of exactly four values, [kind, id, arg,
+// big-endian length, then the body: one msgpack array of exactly four values, [kind, id, arg,
 // body]. The body is an array of the message's fields in the order of its struct; a struct or list
 // inside is an array of its own, except [Head], whose three fields stand flat at the start of the
 // body. Unsigned integers may have any msgpack width, bytes may be bin or str, nil is empty. Fields
-// are only ever added at the end: skip what you do not know, take zero for what is missing.
+// are only ever added at the end: skip unknown fields, and take zero for missing ones.
 //
 //	request  [kind, request id, bucket, body]            client to server
 //	reply    [kind + 0x80, request id, status, body]     one for each request but ping
@@ -135,7 +135,7 @@
 // server.
 //
 // The order id of a grant is the fencing token: it rises with every grant of a name, for as long as
-// the node exists. Hand it to what the lock protects. [LeaseLost] says that a lease was taken by
+// the node exists. Pass it to the protected resource. [LeaseLost] says that a lease was taken by
 // force while the session lives: stop believing in it at once. After a lost connection send the
 // acquire of each lease again, with its old Seq, to learn of one that was missed.
 //
@@ -201,11 +201,11 @@
 // shard's leader: send again, from 50 ms to 5 s apart, what lacks an answer, under its number. A
 // receiver remembers its replies for the epoch, by sender and number, down to the sender's Low, and
 // answers a copy from that memory; what comes below Low, or when its round is over, it does not
-// execute. Token of a round is the fencing token for what a member does outside.
+// execute. Token of a round is the fencing token for a member's work outside.
 //
 // After an attach, and after each new connection to the shard's master, send [ProcessSync].
-// NOT_FOUND says that the session is no member. ABORTED to anything about a round says that it is
-// over: drop it. A server that has no processes answers UNSUPPORTED to all of these kinds.
+// NOT_FOUND says that the session is not a member. ABORTED to anything about a round says that it
+// is over: drop it. A server that has no processes answers UNSUPPORTED to all of these kinds.
 //
 // # Rollouts
 //

@@ -8,7 +8,8 @@ import "unicode/utf8"
 // checks reports whether this pass is the check and that nothing was refused so far.
 func (f *fields) checks() bool { return f.pass == check && f.in.err == nil }
 
-// refuse keeps the first fault that check finds. The text says what is wrong and what is allowed.
+// refuse keeps the first fault that check finds. The text says what is wrong, and names the allowed
+// range.
 func (f *fields) refuse(format string, args ...any) {
 	if f.checks() {
 		f.in.err = Errorf(StatusBadRequest, format, args...)
@@ -65,7 +66,7 @@ func (f *fields) keep(err error) {
 	}
 }
 
-// data is what a semaphore, or its owner, carries.
+// data checks the data of a semaphore or of its owner.
 func (f *fields) data(field string, v *[]byte) { f.limited(field, v, "data", MaxDataLen) }
 
 // text is shown to people. It is UTF-8, because clients in other languages cannot read a msgpack

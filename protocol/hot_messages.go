@@ -1,6 +1,6 @@
 package protocol
 
-// The messages of an acquire and a release, and what a server does for a poll of a rollout, are
+// The messages of an acquire and a release, and those of a poll of a rollout, are
 // most of the traffic. They are written by hand; their structs stand with the others of their
 // family.
 

@@ -13,8 +13,8 @@ import "strconv"
 // The bucket routes a request; it is 0 where the message says so. The body of a reply is [message]
 // unless the status is OK.
 //
-// Fields may be added at the end of a body: a reader skips what it does not know and takes zero for
-// what is missing.
+// Fields may be added at the end of a body: a reader skips unknown fields, and takes zero for
+// missing ones.
 type Kind uint16
 
 // KindReply is set in the kind of a reply.
@@ -116,7 +116,7 @@ const (
 	// Events of processes.
 	KindProcessRound   Kind = 56 // to a member, about a round
 	KindProcessMessage Kind = 57 // to a member, from another
-	KindProcessState   Kind = 58 // what a process's stream starts from; id is the watch's
+	KindProcessState   Kind = 58 // the state that a process's stream starts from; id is the watch's
 	KindProcessChanges Kind = 59 // id is the watch's
 
 	// Events.
@@ -126,13 +126,13 @@ const (
 	KindSessionEnded   Kind = 67 // arg is the home shard
 	KindTakenOver      Kind = 68
 	KindAcquireResult  Kind = 69 // the end of a queued acquire
-	KindLeaseLost      Kind = 70 // an owner lost what it held: by force, or at its bound
+	KindLeaseLost      Kind = 70 // an owner lost its units: by force, or at its bound
 	KindWatchFired     Kind = 71 // a one-shot watch fired
 	KindSnapshot       Kind = 72 // a page of a stream's snapshot; id is the watch's
 	KindDelta          Kind = 73 // changes, once per connection for all its streams
 	KindStreamCut      Kind = 74 // a stream ended; id is the watch's; open it again
 	KindDetached       Kind = 75 // arg is the former home shard
-	KindTrackStatus    Kind = 76 // what a track's stream starts from; id is the watch's
+	KindTrackStatus    Kind = 76 // the state that a track's stream starts from; id is the watch's
 	KindTrackEvents    Kind = 77 // id is the watch's
 	KindLimitChanged   Kind = 78 // id is the watch's
 	KindLeasePreempted Kind = 79 // a waiter preempts an owner, or not any more

@@ -11,7 +11,7 @@ const (
 	MaxLimitWeight    = 10_000
 	MinLimitLease     = 500          // ms
 	MaxLimitLease     = 60_000       // ms
-	MaxLimitBurstSize = MaxLimitRate // thousandths of a unit, whatever the rate and burst are
+	MaxLimitBurstSize = MaxLimitRate // thousandths of a unit, for any rate and burst
 
 	DefaultLimitBurst = 1_000 // ms of rate
 	DefaultLimitLease = 3_000 // ms
@@ -20,7 +20,7 @@ const (
 // LimitConfig is the configuration of a resource of a rate limit. The resource a/b is the child of
 // a; a resource without a parent is the root of a tree.
 type LimitConfig struct {
-	// Rate is in thousandths of a unit per second, and capped by the parent's. 0 admits nobody.
+	// Rate is in thousandths of a unit per second, and capped by the parent's. 0 admits nothing.
 	Rate uint64
 	// Unlimited leaves the parent's rate as the only cap; Rate is 0 then. A root needs a rate.
 	Unlimited bool
@@ -29,8 +29,8 @@ type LimitConfig struct {
 	Burst uint64
 	// Weight is the share among the children of a parent, 1 to 10,000; 0 is 1.
 	Weight uint32
-	// Min is what the resource gets before others share by weight, in thousandths of a unit per
-	// second. The children's sum is at most that of their parent; a root has its whole rate.
+	// Min is the rate that the resource gets before others share by weight, in thousandths of a unit
+	// per second. The children's sum is at most that of their parent; a root has its whole rate.
 	Min uint64
 	// Lease is how long clients use a rate without asking again, 500 to 60,000 ms; 0 is 3,000. Only
 	// a root has one.
@@ -40,7 +40,7 @@ type LimitConfig struct {
 	// Floor is the rate that each client uses while it has no lease, in thousandths of a unit per
 	// second. It is beyond the limit; 0 denies.
 	Floor uint64
-	// Foreign is what a gateway of another protocol was given, in its own form, at most
+	// Foreign is the original configuration of a gateway of another protocol, in its own form, at most
 	// MaxForeignLen bytes. The cluster keeps it and does not read it.
 	Foreign string
 }

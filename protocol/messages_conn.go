@@ -103,7 +103,7 @@ func (m *Failure) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); r
 // Needed on every connection but the one the session is attached on.
 type PresentTicket struct {
 	Ticket      []byte
-	Description string // what the session was last attached with; shown beside what it holds until its home says it
+	Description string // of the session's last attach; shown with its units until its home has sent it
 }
 
 func (m *PresentTicket) fields(f *fields) {

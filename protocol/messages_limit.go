@@ -152,7 +152,7 @@ type LimitRefresh struct {
 	Leaves                   []LimitLeaf
 }
 
-// LimitLeaf is what a client says of one leaf. Amounts are in thousandths of a unit.
+// LimitLeaf is a client's report on one leaf. Amounts are in thousandths of a unit.
 type LimitLeaf struct {
 	Path      []byte
 	Demand    uint64 // rate that it wants, in thousandths of a unit per second
@@ -209,7 +209,7 @@ type LimitState uint8
 const (
 	LimitLeased  LimitState = 0 // by the lease
 	LimitRemote  LimitState = 1 // by limit_acquire
-	LimitMissing LimitState = 2 // there is no such resource
+	LimitMissing LimitState = 2 // the resource does not exist
 	LimitInner   LimitState = 3 // it has children: use one of them
 )
 
@@ -217,7 +217,7 @@ const (
 type LimitWhy uint8
 
 const (
-	LimitDemand   LimitWhy = 0 // it has what it asks for
+	LimitDemand   LimitWhy = 0 // its demand is met
 	LimitShared   LimitWhy = 1 // the limit of a resource is shared
 	LimitShrink   LimitWhy = 2 // others have to confirm first that they use less
 	LimitLearning LimitWhy = 3 // the leader is new, and does not know yet who uses what
@@ -301,11 +301,11 @@ type LimitAcquire struct {
 	Session uint64
 	Path    []byte // of any resource of the tree
 	Seq     uint64 // rises with each acquire of the session for the tree
-	Done    uint64 // the client has used what it got up to this one, or never will
+	Done    uint64 // the client has used its grants up to this one, or never will
 	Within  uint64 // ms
 	Leaves  []LimitNeed
 	Calls   []LimitCall // in their order
-	Wait    bool        // keep a turn for what is not granted; else the amounts are wanted now or not at all
+	Wait    bool        // keep a turn for the rest; else amounts that are not granted now are dropped
 
 	// Back returns what the acquire with this number was granted: it came too late, or another tree
 	// has refused what was wanted together. The request asks for nothing then; 0: it asks.

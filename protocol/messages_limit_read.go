@@ -39,8 +39,8 @@ type LimitStatus struct {
 	Cursor       []byte
 }
 
-// LimitResource is a resource and what the leader knows of its use. Rates are in thousandths of a
-// unit per second, amounts in thousandths of a unit.
+// LimitResource is a resource with its use, as far as the leader knows it. Rates are in thousandths
+// of a unit per second, amounts in thousandths of a unit.
 type LimitResource struct {
 	Path         []byte
 	Revision     uint64
@@ -48,7 +48,7 @@ type LimitResource struct {
 	Rate         uint64 // in force: the least of its own and its parents'
 	Burst        uint64 // in force
 	Demand       uint64
-	Target       uint64 // what it is to have of its parent
+	Target       uint64 // its intended share of the parent
 	Leased       uint64 // rate that leases count with
 	LeasedBurst  uint64
 	Remote       uint64 // rate of the leader's own bucket
@@ -65,7 +65,7 @@ type LimitResource struct {
 	ServedRemote bool   // some of the sessions are
 }
 
-// LimitSession is what a session has of a leaf.
+// LimitSession is the share of a session in a leaf.
 type LimitSession struct {
 	Session uint64
 	Path    []byte

@@ -6,7 +6,7 @@ import "fmt"
 type Consistency uint8
 
 const (
-	ConsistencyDefault Consistency = 0 // in a request: what the node says; in an alter: back to the default
+	ConsistencyDefault Consistency = 0 // in a request: the node's setting; in an alter: back to the default
 	Strict             Consistency = 1
 	Relaxed            Consistency = 2
 )
@@ -61,7 +61,7 @@ type NodeConfig struct {
 	MaxWatchers uint64 // quota of streams and one-shot watches, at least 1, default 1,000,000; OVERLOADED
 	MaxRequests uint64 // requests a second at each instance, 1..10,000,000, default 0: no limit; OVERLOADED
 	SlowWait    uint64 // ms, at most 86,400,000, default 0: off; a longer wait of an acquire is logged when it ends
-	// what a gateway of another protocol was given for the settings, in its own form; at most
+	// the original settings of a gateway of another protocol, in its own form; at most
 	// MaxForeignLen bytes, default empty. The cluster keeps it and does not read it.
 	Foreign string
 }
@@ -168,7 +168,7 @@ func (m *NodeDelete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f)
 func (m *NodeDelete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *NodeDelete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// NodeContents counts what a node has, or had when it was deleted, over all shards.
+// NodeContents counts the contents of a node, or those it had when it was deleted, over all shards.
 type NodeContents struct {
 	Sessions   uint64
 	Semaphores uint64 // those of configurations too
@@ -193,12 +193,12 @@ func (m *NodeContents) fields(f *fields) {
 func (m *NodeContents) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *NodeContents) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// InUse reports whether anything is there that somebody may miss.
+// InUse reports whether the node has contents that a user may miss.
 func (m *NodeContents) InUse() bool {
 	return m.Sessions+m.Semaphores+m.Processes+m.Tracks+m.Limits > 0
 }
 
-// String lists what is there, such as "2 sessions, 1 semaphore, 1 owner".
+// String lists the contents, such as "2 sessions, 1 semaphore, 1 owner".
 func (m *NodeContents) String() string {
 	out := ""
 	for _, x := range []struct {

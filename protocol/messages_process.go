@@ -42,7 +42,7 @@ type ProcessJoin struct {
 	Head
 	Name    []byte
 	Key     string // keeps the member's place over the end of its session; may be empty
-	Data    []byte // what it shows the others
+	Data    []byte // that other members see
 	Weight  uint32 // for ElectPreferred
 	Options ProcessOptions
 }
@@ -120,7 +120,7 @@ func (m *ProcessLeaveReply) AppendBody(b []byte) []byte {
 }
 func (m *ProcessLeaveReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
-// ProcessStep is what a member confirms.
+// ProcessStep is the step that a member confirms.
 type ProcessStep uint8
 
 const (
@@ -164,7 +164,7 @@ func (m *ProcessFail) fields(f *fields) {
 	f.member(&m.Session)
 	f.process(&m.Name)
 	f.epoch(&m.Epoch)
-	f.text("text", &m.Text, "text", MaxDescriptionLen) // what is longer than MaxProcessText is cut
+	f.text("text", &m.Text, "text", MaxDescriptionLen) // a longer one is cut to MaxProcessText
 }
 
 func (m *ProcessFail) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
@@ -255,7 +255,7 @@ func (m *ProcessAlter) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&
 func (m *ProcessAlter) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
 // ProcessSync asks for everything that the member has not confirmed, after its connection changed.
-// Reply: Empty, and events follow; NOT_FOUND: the session is no member.
+// Reply: Empty, and events follow; NOT_FOUND: the session is not a member.
 type ProcessSync struct {
 	Session uint64
 	Name    []byte
@@ -336,7 +336,7 @@ func (m *ProcessReply) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ProcessReply) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessReply) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessRoundKind says what a member is told.
+// ProcessRoundKind is the kind of a ProcessRound.
 type ProcessRoundKind uint8
 
 const (
@@ -345,10 +345,10 @@ const (
 	RoundCancel     ProcessRoundKind = 3 // the round is given up: Text
 	RoundComplete   ProcessRoundKind = 4 // the round is complete, with Result; the coordinator is told last
 	RoundResume     ProcessRoundKind = 5 // the member took the place that its key kept: prepare and complete, with Members and Result
-	RoundRemoved    ProcessRoundKind = 6 // the session is no member any more: Removal, Text. It must not join again by itself
+	RoundRemoved    ProcessRoundKind = 6 // the session is a member no longer: Removal, Text. It must not join again by itself
 )
 
-// ProcessRemoval is why a session that lives is no member any more.
+// ProcessRemoval is the reason why a live session is a member no longer.
 type ProcessRemoval uint8
 
 const (
@@ -368,7 +368,7 @@ type ProcessRound struct {
 	Topology       uint64 // version of the list of members
 	Coordinator    uint64 // session
 	Attempt        uint64 // how many rounds of this topology failed before
-	Token          uint64 // fencing token for what the member does outside in this round: the epoch, or higher
+	Token          uint64 // fencing token for the member's work outside in this round: the epoch, or higher
 	CompletedEpoch uint64 // the newest epoch that was decided complete with the session among its members
 	Result         []byte
 	Text           string
@@ -440,7 +440,7 @@ func (m *ProcessMember) fields(f *fields) {
 	f.uint32("member.weight", &m.Weight)
 }
 
-// ProcessMessageKind says what a ProcessMessage is.
+// ProcessMessageKind is the kind of a ProcessMessage.
 type ProcessMessageKind uint8
 
 const (
@@ -451,7 +451,7 @@ const (
 
 // ProcessMessage brings a message, or the answer to one.
 type ProcessMessage struct {
-	Session uint64 // to whom
+	Session uint64 // the receiver
 	Name    []byte
 	Kind    ProcessMessageKind
 	From    uint64

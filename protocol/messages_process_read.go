@@ -277,12 +277,12 @@ func (m *ProcessWatch) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&
 func (m *ProcessWatch) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *ProcessWatch) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ProcessState is a page of what a stream starts from, and starts again from when the reader fell
+// ProcessState is a page of the state that a stream starts from, also again when the reader fell
 // behind.
 type ProcessState struct {
 	First  bool
 	Last   bool
-	Exists bool // false: there is no such process now; changes follow when there is
+	Exists bool // false: the process does not exist; changes follow once it does
 	Status ProcessStatus
 }
 

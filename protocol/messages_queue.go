@@ -28,8 +28,8 @@ const (
 	MaxHold         = 30 * 24 * 60 * 60 * 1000 // ms, of the longest hold
 )
 
-// SemaphoreOptions are what a persistent semaphore has beyond a plain one. The zero value is a plain
-// semaphore.
+// SemaphoreOptions are the options by which a persistent semaphore differs from a plain one. The
+// zero value is a plain semaphore.
 type SemaphoreOptions struct {
 	Policy   QueuePolicy
 	Aging    uint64   // PolicyPriority: ms of waiting that count as one level; 0: never
@@ -182,7 +182,7 @@ func (f *fields) slotText(s, what, more string) {
 
 func (f *fields) slotName(s string) { f.slotText(s, "name of a slot", "") }
 
-// slotLabels are of a slot, or what a request asks for.
+// slotLabels are the labels of a slot, or the labels that a request asks for.
 func (f *fields) slotLabels(labels []string) {
 	if len(labels) > MaxLabels {
 		f.refuse("%d labels are given; at most %d are allowed", len(labels), MaxLabels)
@@ -299,7 +299,7 @@ func (m *OwnerOptions) fields(f *fields) {
 	f.bool("owner.silent", &m.Silent)
 }
 
-// WaiterOptions are what a waiter asks for beyond units of a plain semaphore.
+// WaiterOptions are the options of a waiter beyond those of a plain semaphore.
 type WaiterOptions struct {
 	Priority uint8 // the level plus 1
 	Key      []byte
@@ -320,7 +320,7 @@ func (m *WaiterOptions) fields(f *fields) {
 	f.uint("waiter.rank", &m.Rank)
 }
 
-// SemaphoreDetails are what a description has of a semaphore with options, on its first page.
+// SemaphoreDetails are a description's details of a semaphore with options, on its first page.
 type SemaphoreDetails struct {
 	Options SemaphoreOptions
 	Slots   []SlotInfo // with WithSlots
@@ -335,7 +335,7 @@ func (m *SemaphoreDetails) fields(f *fields) {
 	}
 }
 
-// SlotState is what a slot is doing.
+// SlotState is the state of a slot.
 type SlotState uint8
 
 const (

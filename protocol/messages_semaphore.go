@@ -135,7 +135,7 @@ func (m *Delete) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); re
 func (m *Delete) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Delete) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// Acquire sets what the session holds or waits for. Reply: AcquireReply; when queued, an
+// Acquire sets the units that the session holds or waits for. Reply: AcquireReply; when queued, an
 // AcquireResult follows later.
 type Acquire struct {
 	Head
@@ -175,7 +175,7 @@ type AcquireResult struct {
 	Grant   *Grant // when acquired; left out for units of a plain semaphore
 }
 
-// Release gives back what is held, or leaves the queue. Reply: ReleaseReply.
+// Release gives the units back, or leaves the queue. Reply: ReleaseReply.
 type Release struct {
 	Head
 	Name    []byte
@@ -183,7 +183,7 @@ type Release struct {
 
 	// To is the session that gets the units, past all ahead of it in the queue: if it waits there
 	// for no more than is given back, and for slots that are free then. Otherwise the release is an
-	// ordinary one. 0, left out: nobody.
+	// ordinary one. 0, left out: no session.
 	To uint64
 
 	// Bound is the bound that ended the hold at its owner, HoldMaxHold or HoldPreempted, for the
@@ -472,7 +472,7 @@ func (m *List) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); retu
 func (m *List) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *List) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// ListReply is a page. An empty cursor is the end. The last fields are what the node uses of its
+// ListReply is a page. An empty cursor is the end. The last fields are the node's use of its
 // quotas in this shard.
 type ListReply struct {
 	Index          uint64

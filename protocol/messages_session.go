@@ -254,9 +254,9 @@ func (m *SessionListReply) AppendBody(b []byte) []byte {
 }
 func (m *SessionListReply) DecodeBody(b []byte) error { f := decoder(b); m.fields(&f); return f.err() }
 
-// SessionObjects lists what a session takes part in besides semaphores, in one shard: first the
-// processes that it is a member of, then the tracks that it has instances of, then rate limits, each
-// in order of name, then the sessions whose parent it is. Reply: SessionObjectsReply.
+// SessionObjects lists the objects besides semaphores that a session takes part in, in one shard:
+// first the processes that it is a member of, then the tracks that it has instances of, then rate
+// limits, each in order of name, then the sessions whose parent it is. Reply: SessionObjectsReply.
 type SessionObjects struct {
 	Shard   uint64
 	Node    uint64

@@ -121,7 +121,7 @@ const (
 	SourcePublished TrackSource = 3 // given to TrackPublish
 )
 
-// DelayFrom says what a location's delay counts from.
+// DelayFrom is the moment from which a location's delay counts.
 type DelayFrom uint8
 
 const (
@@ -335,12 +335,12 @@ func (m *UpdateReport) fields(f *fields) {
 	f.uint("report.attempts", &m.Attempts)
 }
 
-// TrackPollStatus says why the answer to a poll is what it is.
+// TrackPollStatus is the reason for the answer to a poll.
 type TrackPollStatus uint8
 
 const (
 	PollTarget            TrackPollStatus = 0 // load Version, or keep it
-	PollNoTarget          TrackPollStatus = 1 // none yet: keep what is there, load nothing
+	PollNoTarget          TrackPollStatus = 1 // none yet: keep the present version, load nothing
 	PollPaused            TrackPollStatus = 2 // Version stays until an operator resumes
 	PollExcluded          TrackPollStatus = 3 // the location is excluded: Version stays
 	PollRemoved           TrackPollStatus = 4 // the location left the order: Version was its last

@@ -36,7 +36,7 @@ func (m *TrackVersion) fields(f *fields) {
 func (m *TrackVersion) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); return f.body() }
 func (m *TrackVersion) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
-// TrackWithdraw bars a published version: nobody chooses it any more. Reply: Empty.
+// TrackWithdraw bars a published version: it is not chosen any more. Reply: Empty.
 type TrackWithdraw struct {
 	Head
 	Name    []byte
@@ -54,15 +54,15 @@ func (m *TrackWithdraw) AppendBody(b []byte) []byte { f := encoder(b); m.fields(
 func (m *TrackWithdraw) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *TrackWithdraw) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// TrackAdvance is what a generator outside gives, for a track with the source external: a version,
-// or why there is none. It is asked by the state of the first location that a TrackWatch tells:
-// READY. A generator that comes second, or late, gets PRECONDITION_FAILED, for an error too. Reply:
-// Empty.
+// TrackAdvance is the answer of an external generator, for a track with the source external: a
+// version, or why there is none. It is asked by the state of the first location that a TrackWatch
+// tells: READY. A generator that comes second, or late, gets PRECONDITION_FAILED, for an error too.
+// Reply: Empty.
 type TrackAdvance struct {
 	Head
 	Name     []byte
 	Expected uint64 // target of the first location when the generator was asked, 0 none; else PRECONDITION_FAILED
-	Version  uint64 // above all earlier, else BAD_REQUEST and the source's error; 0: there is none
+	Version  uint64 // above all earlier, else BAD_REQUEST and the source's error; 0: no version
 	Text     string // the source's error, with Version 0 alone
 }
 

@@ -127,7 +127,7 @@ type TrackLocationStatus struct {
 	Members      uint64
 	Leaders      uint64
 	Counted      uint64   // leaders that must have the target
-	Reached      uint64   // of them, those that have it
+	Reached      uint64   // of them, the number that have it
 	BlockedBy    []string // the first of the others, in order
 	BlockedSince uint64   // log time, 0 not blocked
 	Paused       bool
@@ -178,7 +178,7 @@ func (m *GateRun) fields(f *fields) {
 	f.leave(o)
 }
 
-// TrackInstanceStatus is what is known of an instance.
+// TrackInstanceStatus is the known state of an instance.
 type TrackInstanceStatus struct {
 	ID          string
 	Location    string

@@ -9,9 +9,9 @@ type Watch struct {
 	Name   []byte // or the prefix; may be empty with Prefix
 	Prefix bool
 
-	// Known and Epoch let the stream of one name resume: what the client knows from an earlier
-	// stream of this shard. Known is the index of the last Delta of the name, or of the first page
-	// of the snapshot if no Delta has come since; Epoch is that of the first page. 0 is nothing.
+	// Known and Epoch let the stream of one name resume: the state that the client knows from an
+	// earlier stream of this shard. Known is the index of the last Delta of the name, or of the first
+	// page of the snapshot if no Delta has come since; Epoch is that of the first page. 0 is nothing.
 	Known uint64
 	Epoch uint64
 }
@@ -105,8 +105,8 @@ func (m *Snapshot) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); 
 func (m *Snapshot) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 
 // BucketRun is the Count buckets of the tier that follow the run before. All runs of a shard, from
-// bucket 0 on, say which buckets the shard serves. A page of a list has only what is in those. So
-// pages of all shards are complete if their runs together have every bucket, and the runs of a
+// bucket 0 on, say which buckets the shard serves. A page of a list has only semaphores in those.
+// So pages of all shards are complete if their runs together have every bucket, and the runs of a
 // shard were the same in all its pages. A list without runs is from a server that does not know
 // them.
 type BucketRun struct {

@@ -9,14 +9,14 @@ type Refusal uint8
 
 const (
 	RefusalNone              Refusal = 0  // the status says it all
-	RefusalNoNode            Refusal = 1  // there is no such coordination node, or it was dropped
+	RefusalNoNode            Refusal = 1  // the coordination node does not exist, or was dropped
 	RefusalNoSemaphore       Refusal = 2  //
 	RefusalNoProcess         Refusal = 3  //
-	RefusalNotMember         Refusal = 4  // the session is no member of the process
+	RefusalNotMember         Refusal = 4  // the session is not a member of the process
 	RefusalNoTrack           Refusal = 5  //
 	RefusalUnknownLocation   Refusal = 6  // the track's config has no such location
 	RefusalUnknownVersion    Refusal = 7  // the track keeps no such version
-	RefusalNoLimit           Refusal = 8  // there is no such rate limit, or no such resource of it
+	RefusalNoLimit           Refusal = 8  // the rate limit, or the resource of it, does not exist
 	RefusalEphemeral         Refusal = 9  // the semaphore is ephemeral
 	RefusalPersistent        Refusal = 10 // the semaphore is persistent
 	RefusalBound             Refusal = 11 // the hold would have a bound: ask again with KnowsBounds, under a new number

@@ -7,7 +7,7 @@ type Status uint8
 
 const (
 	StatusOK                 Status = 0
-	StatusBadRequest         Status = 1  // an argument is outside what is allowed; nothing was applied
+	StatusBadRequest         Status = 1  // an argument is outside its allowed range; nothing was applied
 	StatusNotFound           Status = 2  // no such node or semaphore
 	StatusAlreadyExists      Status = 3  //
 	StatusPreconditionFailed Status = 4  // the object is in a state that forbids it
