@@ -7,8 +7,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// applyAcquire sets what a session holds or waits for. It is idempotent, never recursive: there is
-// one entry per session and semaphore.
+// applyAcquire sets the units that a session holds or waits for. It is idempotent, never recursive:
+// there is one entry per session and semaphore.
 func applyAcquire(m *Machine, c *rawCommand) {
 	x := &m.batch.acquire
 	var q request
@@ -39,7 +39,7 @@ func applyAcquire(m *Machine, c *rawCommand) {
 }
 
 // hasUnits reports whether the session already owns, or waits with, at least count units. The limit
-// may have been lowered below that: it binds new requests, not what the session has.
+// may have been lowered below that: it binds new requests, not the units held.
 func (q *request) hasUnits(count uint64) bool { return q.entry != nil && count <= q.entry.count }
 
 // overPriority reports whether an acquire asks for a higher level than its node allows. The level
@@ -222,13 +222,13 @@ func (q *request) acquireWaiting(m *Machine, x *protocol.Acquire) {
 	e.scheduleTimeout(m)
 	replyQueued(m, e)
 	if s.queue().laned() {
-		s.promote(m) // those that stood behind it
+		s.promote(m) // the waiters behind it
 	} else {
 		s.queue().preempt(m, nil)
 	}
 }
 
-// applyRelease gives back what is held, or leaves the queue.
+// applyRelease gives units back, or leaves the queue.
 func applyRelease(m *Machine, c *rawCommand) {
 	x := &m.batch.release
 	var q request

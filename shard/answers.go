@@ -38,7 +38,7 @@ func (o outcome) hasSentence() bool {
 		o >= outcomeNoProcess && o <= outcomeHasChildren
 }
 
-// text is what a repeat of the answer says to people, for processes and rollouts.
+// text is the sentence that a repeat of the answer has, for processes and rollouts.
 func (a *answer) text() string {
 	return cmp.Or(a.sentence, outcomeTable[a.outcome].text)
 }

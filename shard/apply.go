@@ -38,7 +38,7 @@ func (m *Machine) Apply(index uint64, entry []byte, out *Events) {
 	}
 	m.format = max(m.format, h.Format)
 	if termOf(h.Epoch) == termOf(m.epoch) {
-		m.logTime = max(m.logTime, h.LogTime) // a new leader goes on from what it finds
+		m.logTime = max(m.logTime, h.LogTime) // a new leader continues from the time that it finds
 	}
 	m.spares.beginApply()
 	m.batch.out, m.wall, m.batch.releaseBudget, m.batch.command = out, h.Wall, m.work.releases, 0

@@ -105,7 +105,7 @@ func (b *batch) replyError(err error) {
 	b.reply(protocol.StatusBadRequest, textMalformed)
 }
 
-// spendWork takes n from the work of this Apply, at most what is left.
+// spendWork takes n from the work of this Apply, at most the rest.
 func (b *batch) spendWork(n int) {
 	b.releaseBudget -= min(n, max(b.releaseBudget, 0))
 }

@@ -7,7 +7,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // its bound, and is gone a millisecond later.
 //
 // Invariant: only a holder that has said that it knows bounds has one. Such a holder stops before,
-// so nobody is granted what another one still believes in.
+// so units are not granted while another client still believes that it holds them.
 
 // scheduleBound sets the timer of an owner to its bound.
 func (e *entry) scheduleBound(m *Machine) {

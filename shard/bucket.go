@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
-// bucketState says what a bucket's copy in this shard may do. Only an active one changes or answers
+// bucketState is the state of a bucket's copy in this shard. Only an active one changes or answers
 // anything. Numbers are in snapshots.
 type bucketState uint8
 

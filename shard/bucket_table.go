@@ -140,7 +140,7 @@ func (t *bucketTable) timersOf(rec scheduled) *bucket {
 	return nil
 }
 
-// countCopies counts the buckets of which this shard has a copy, in whatever state.
+// countCopies counts the buckets of which this shard has a copy in any state.
 func (t *bucketTable) countCopies() (n uint64) {
 	for i := range t.buckets {
 		if t.buckets[i].state != bucketAbsent {
@@ -150,7 +150,7 @@ func (t *bucketTable) countCopies() (n uint64) {
 	return n
 }
 
-// activeRuns says which buckets a snapshot or a list is about: those that are active. It uses the
+// activeRuns lists the buckets that a snapshot or a list covers: the active ones. It uses the
 // memory of runs again.
 func (t *bucketTable) activeRuns(runs []protocol.BucketRun) []protocol.BucketRun {
 	runs = runs[:0]

@@ -1,6 +1,6 @@
 package shard
 
-// How far BumpCounters moves the counters of a bucket: past whatever it can have given out between
+// How far BumpCounters moves the counters of a bucket: past all that it can have given out between
 // a backup and the end of its cluster, and little enough for far more restores than anybody makes.
 //
 // What a cluster gives out is below what the time since skipOrigin allows, so a restore continues

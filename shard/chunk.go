@@ -54,7 +54,8 @@ const (
 
 const chunkSeed = 0x6275636b6574 // of the hash
 
-// exportCursor is the position behind what it names. The zero value is the beginning.
+// exportCursor is a position in an export: behind the item that it names. The zero value is the
+// beginning.
 type exportCursor struct {
 	section byte
 	bucket  uint64
@@ -305,7 +306,7 @@ func (w *chunkWriter) endedCreateID(key [protocol.KeyLen]byte, remain uint64) {
 	w.put(chunkEndedCreateID, varint.Append(append(w.fields, key[:]...), remain))
 }
 
-// sessionRecord puts in what is known of a session, with some answers.
+// sessionRecord adds a session's record, with some answers.
 func (w *chunkWriter) sessionRecord(p *sessionRecord, withDescription bool, answers []answer) {
 	f := varint.Append(w.fields, p.id, p.node.id, p.epoch, p.low)
 	description := ""

@@ -18,7 +18,7 @@ const (
 	firstFormat   = 1
 )
 
-// CommandKind says what a command of a batch does. Numbers are stable: they are in logs.
+// CommandKind is the kind of a command in a batch. Numbers are stable: they are in logs.
 //
 // Commands below 128 carry the body of the client's request of the same number (protocol.Kind) as
 // it came. Commands from 128 up are made by the shard's leader or by the meta shard's coordinator;
@@ -181,7 +181,7 @@ type NodeDropBody struct {
 //
 // The answer to a step is OK when it was done, now or earlier; ABORTED when it is to be sent again,
 // because work is left over that the step must wait for; PRECONDITION_FAILED when it never can be
-// done: its epoch is outdated, or the copies are not what it needs.
+// done: its epoch is outdated, or the copies are in another state.
 type BucketsBody struct {
 	Tier  uint8
 	Total uint32 // buckets of the tier

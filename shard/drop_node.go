@@ -48,9 +48,9 @@ func (t *nodeTable) removeDropped(m *Machine) {
 	}
 }
 
-// removeNodeRecords removes what a dropped node left: home sessions, then remote sessions, each in
-// order of id, then semaphores and hosted objects in order of name. It is false while some are
-// left.
+// removeNodeRecords removes the records of a dropped node: home sessions, then remote sessions,
+// each in order of id, then semaphores and hosted objects in order of name. It is false while some
+// are left.
 func removeNodeRecords(m *Machine, n *node) bool {
 	for s := n.homeSessions.First(); s != nil && m.batch.releaseBudget > 0; s = n.homeSessions.First() {
 		m.batch.releaseBudget -= 10 // an end costs about as much as this many entries
@@ -62,7 +62,7 @@ func removeNodeRecords(m *Machine, n *node) bool {
 		markRemoteEnded(m, id)
 		p.releaseRemote(m)
 	}
-	m.sessionTable.purgeEnding(m) // what is left of its sessions still has entries
+	m.sessionTable.purgeEnding(m) // its last sessions still have entries
 	if n.homeSessions.Len() > 0 || n.remoteSessions.Len() > 0 || len(m.ending) > 0 {
 		return false
 	}

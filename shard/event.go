@@ -17,7 +17,7 @@ const (
 	// EventAcquireResult ends a queued acquire: Session, Seq, Status, State, OrderID, Epoch,
 	// Node, Name, Text.
 	EventAcquireResult EventKind = 2
-	// EventLeaseLost: an owner lost what it held while its session lives: Session, Seq (of its
+	// EventLeaseLost: an owner lost its units while its session lives: Session, Seq (of its
 	// acquire), Epoch, Node, Name, OrderID, Text, and Cause at a bound.
 	EventLeaseLost EventKind = 3
 	// EventSessionAttached: at the home, Session, Node, Epoch, Timeout, Text (the description), and

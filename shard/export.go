@@ -58,7 +58,7 @@ func (r Buckets) Export(
 	return x.w.finish(r.m.format, &run, cursor, next), next, nil
 }
 
-// export is one call. Its cursor stands behind what is in the chunk.
+// export is one call. Its cursor is behind the last item of the chunk.
 type export struct {
 	m           *Machine
 	bucketRange *BucketsBody

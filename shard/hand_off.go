@@ -33,7 +33,7 @@ func (h HandedOff) Queues(c Command, least uint64) (session uint64, ok bool) {
 	return m.Session, true
 }
 
-// noteHandOff notes that a waiter was granted what it waited for.
+// noteHandOff notes that a waiter was granted its units.
 func (b *batch) noteHandOff(e *entry) {
 	off, s := &b.out.HandedOff, e.semaphore
 	*off = HandedOff{}

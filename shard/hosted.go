@@ -22,8 +22,8 @@ const (
 	kindCount              = 3
 )
 
-// hostedKind is what the shard needs to know of a kind. Snapshots and exports have its numbers,
-// which are never reused.
+// hostedKind has the shard's functions and numbers of a kind. Snapshots and exports have its
+// numbers, which are never reused.
 type hostedKind struct {
 	name      string              // for errors
 	missing   *protocol.Error     // the answer to a read, or to an operator, when there is none of a name
@@ -65,11 +65,11 @@ var hostedKinds = [kindCount]hostedKind{
 	},
 }
 
-// hostedState is an object of a kind: its core, and what the shard does with it. Times are those of
+// hostedState is an object of a kind, as the shard uses it. Times are those of
 // the object's bucket.
 type hostedState interface {
 	Append(record []byte) []byte // its whole state, as the kind's decode reads it
-	Bytes() uint64               // what it counts against its node's quota
+	Bytes() uint64               // that count against its node's quota
 	Next() (at uint64, ok bool)  // when it has something to do by itself
 	Check() error                // the invariant that does not hold, if any
 

@@ -18,7 +18,7 @@ func (r reader) object(kind kindNumber, node uint64, name []byte) (*hostedObject
 	return x, nil
 }
 
-// objectPage is what a request for a page of a node's objects says.
+// objectPage is a request for a page of a node's objects.
 type objectPage struct {
 	node           uint64
 	prefix, cursor []byte

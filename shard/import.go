@@ -210,7 +210,7 @@ func importHomeSession(m *Machine, r *chunkRecord) {
 	}
 }
 
-// importSessionRecord takes over what the source knew of a session. An ended session stays ended;
+// importSessionRecord takes over the source's record of a session. An ended session stays ended;
 // one that a home here does not know has ended too.
 func importSessionRecord(m *Machine, r *chunkRecord) {
 	n, p := m.nodes[r.node], m.sessions.get(r.id)

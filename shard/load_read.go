@@ -5,7 +5,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/container"
 )
 
-// Load reads what the shard is busy with, for operators and for metrics by name.
+// Load reads the shard's busiest objects, for operators and for metrics by name.
 type Load struct{ reader }
 
 // BusySemaphore says how much a semaphore is asked for.
@@ -19,7 +19,7 @@ type BusySemaphore struct {
 	Ephemeral    bool
 	Stuck        bool // the next waiter, by the policy, wants more than the limit
 	Slots        SlotCounts
-	Priority     uint8  // the level of the first waiter plus 1; 0: nobody waits, or the policy is another
+	Priority     uint8  // the level of the first waiter plus 1; 0: there is no waiter, or the policy is another
 	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not
 	Preempted    int    // owners that waiters preempt
 }

@@ -127,7 +127,7 @@ func (m *Machine) Nodes() Nodes { return Nodes{reader{m}} }
 // Buckets reads copies of buckets for a move.
 func (m *Machine) Buckets() Buckets { return Buckets{reader{m}} }
 
-// Load reads what the shard is busy with.
+// Load reads the shard's busiest objects.
 func (m *Machine) Load() Load { return Load{reader{m}} }
 
 // Metrics reads counters.

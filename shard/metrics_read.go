@@ -7,7 +7,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// Metrics reads what is counted in the machine, none of which is part of the state, and how many
+// Metrics reads the machine's counters, which are not part of the state, and how many
 // records there are.
 type Metrics struct{ reader }
 

@@ -12,7 +12,7 @@ type node struct {
 	id       uint64
 	revision uint64
 	config   protocol.NodeConfig
-	dropped  bool // it is being removed: nothing of it is served any more
+	dropped  bool // it is being removed, and is not served any more
 	snapMark uint32
 
 	// A lowered grace period is not used by a take-over before the shard's log time has passed

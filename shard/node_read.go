@@ -22,7 +22,7 @@ func (r Nodes) Config(id uint64) (protocol.NodeConfig, bool) {
 	return n.config, true
 }
 
-// Usage is what a node has in this shard of what its quotas count, by Quota.
+// Usage is a node's use of its quotas in this shard, by Quota.
 type Usage struct {
 	Used  [quotas]uint64
 	Limit [quotas]uint64 // what of the quota this shard admits
@@ -46,7 +46,7 @@ func (r Nodes) Usage(id uint64) (Usage, bool) {
 	}, true
 }
 
-// Contents counts what a node has in this shard. Copies that come and go with buckets count too.
+// Contents counts a node's objects in this shard. Copies that come and go with buckets count too.
 type Contents struct {
 	Sessions, Semaphores, Owners, Waiters, Processes, Tracks, Limits uint64
 }

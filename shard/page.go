@@ -11,7 +11,7 @@ import (
 const (
 	PageBytes   = 256 << 10
 	PageEntries = 1_000  // where the request leaves it to the server
-	MaxEntries  = 10_000 // whatever the request says
+	MaxEntries  = 10_000 // even if the request asks for more
 )
 
 // page counts what went into a page.

@@ -8,7 +8,7 @@ type PreemptionOutcome uint8
 const (
 	PreemptionReleased  PreemptionOutcome = iota // its owner gave the units back, or its session ended, before the bound
 	PreemptionEnded                              // the lease ended at the bound
-	PreemptionWithdrawn                          // nobody needed the units any more
+	PreemptionWithdrawn                          // no waiter needs the units any more
 
 	preemptionOutcomes = iota
 )

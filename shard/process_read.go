@@ -132,8 +132,8 @@ func (v ProcessView) Preparing(list []uint64) (started uint64, sessions []uint64
 	return v.object.bucket.logTimeAt(started), sessions
 }
 
-// Resend appends what the session has not confirmed as EventProcess. It changes nothing. False: the
-// session is no member, and was none lately.
+// Resend appends the messages that the session has not confirmed, as EventProcess. It changes
+// nothing. It is false if the session is not a member and was not one lately.
 func (r Processes) Resend(v ProcessView, session uint64, out []Event) ([]Event, bool) {
 	var sent process.Out
 	known := v.object.process().Resend(session, &sent)

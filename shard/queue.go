@@ -59,7 +59,7 @@ func (s *semaphore) enqueue(e *entry) {
 	s.queueChanged()
 }
 
-// dequeue takes a waiter out, and returns what it asked for beyond units.
+// dequeue takes a waiter out, and returns its options; nil: a plain one.
 func (s *semaphore) dequeue(e *entry) (a *queue.Ask) {
 	s.waiters.remove(e, byOrder)
 	if q := s.queue(); q != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
-// queued is a semaphore's side of its queue: what is done to both together. It is nil for a plain
+// queued is a semaphore's side of its queue, for changes of both together. It is nil for a plain
 // semaphore, and all that only reads takes a nil one. The plain path calls, where it is not nil:
 //
 //	an acquire  -> ask     what the request asks for, and whether it is served at once
@@ -31,7 +31,7 @@ func (q *queued) laned() bool { return q != nil && q.Laned() }
 // lateTokens reports whether an entry that is granted from the queue draws a token.
 func (q *queued) lateTokens() bool { return q != nil && q.Late() }
 
-// charge counts in the node what the entries have changed.
+// charge counts the entries' changes in the node.
 func (q *queued) charge() {
 	is, n := q.Usage(), q.s.node
 	n.bytes += is.Bytes - q.charged.Bytes    // modulo 2^64
@@ -41,7 +41,7 @@ func (q *queued) charge() {
 
 func (q *queued) units() queue.Units { return queue.Units{Used: q.s.used, Limit: q.s.limit} }
 
-// queueEntries answers what a queue asks about the entries of its semaphore.
+// queueEntries gives a queue the entries of its semaphore.
 type queueEntries struct {
 	m *Machine
 	s *semaphore
@@ -64,7 +64,7 @@ func (q *queued) entries(m *Machine) *queueEntries {
 	return &m.batch.entries
 }
 
-// asked is what a request asks for beyond units; nil is a plain request for a plain semaphore. It
+// asked are the options of a request; nil is a plain request for a plain semaphore. It
 // is good until the next one, as nothing is allocated for it.
 type asked struct {
 	ask    queue.Ask // once it is granted at once
@@ -90,7 +90,7 @@ func (q *queued) ask(m *Machine, r *request, x *protocol.Acquire, fits bool) *as
 	return a
 }
 
-// bytes is what the entry counts beyond a plain one.
+// bytes is the size that the entry counts beyond a plain one.
 func (a *asked) bytes() uint64 {
 	if a == nil {
 		return 0
@@ -159,7 +159,7 @@ func (q *queued) refusal(r *request, x *protocol.Acquire) outcome {
 	return outcomeOK
 }
 
-// leave takes a waiter out of the queue, and returns what it asked for.
+// leave takes a waiter out of the queue, and returns its options.
 func (q *queued) leave(e *entry) *queue.Ask {
 	a := q.Leave(e.orderID, q.s.waiters.n)
 	q.charge()
@@ -183,7 +183,7 @@ func (a *asked) wait(m *Machine, e *entry) {
 	}
 }
 
-// again replaces what a waiter asks for; its entry has the new count.
+// again replaces the options of a waiter; its entry has the new count.
 func (a *asked) again(e *entry) {
 	if q := a.queueOf(e.semaphore); q != nil {
 		q.AskAgain(e.orderID, e.count, a.demand)
@@ -318,7 +318,7 @@ func (q *queued) disown(m *Machine, e *entry) {
 	}
 }
 
-// reply is what a reply says of an entry beyond its token.
+// reply returns the part of a reply about an entry beyond its token.
 func (q *queued) reply(m *Machine, e *entry) *protocol.Grant {
 	now := m.bucketTime(q.s.bucket)
 	if e.waiting {
@@ -327,7 +327,7 @@ func (q *queued) reply(m *Machine, e *entry) *protocol.Grant {
 	return q.Reply(q.Grant(e.orderID), now)
 }
 
-// details are what a description has of a semaphore with options; nil for a plain one.
+// details returns a description's details of a semaphore with options; nil for a plain one.
 func (q *queued) details(slots bool) *protocol.SemaphoreDetails {
 	if q == nil {
 		return nil

@@ -21,7 +21,7 @@ const (
 	quotaValueBytes = 64 << 10
 )
 
-// usage is what a node has here of what its quotas count, besides what its indexes count. It
+// usage is a node's use of its quotas here, without the parts that its indexes count. It
 // follows from the records, so that it is in no snapshot: it is counted as they come and go, and
 // again by Check.
 type usage struct {

@@ -36,7 +36,7 @@ func (s limitState) highest() uint64 { return s.Revision() }
 
 func (s limitState) bumpCounters(next func(uint64) uint64) { s.SkipRevisions(next) }
 
-// wake removes a deleted tree once nobody can use a lease of it.
+// wake removes a deleted tree once no client can use a lease of it.
 func (s limitState) wake(m *Machine, x *hostedObject) {
 	if !s.Forgotten(m.bucketTime(x.bucket)) {
 		x.schedule(m)

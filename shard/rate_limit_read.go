@@ -8,7 +8,7 @@ import (
 // RateLimits reads the trees of rate limits.
 type RateLimits struct{ reader }
 
-// RateLimitView is a tree with what the leases of it are about.
+// RateLimitView is a tree with the resources of its leases.
 type RateLimitView struct {
 	Tree       *ratelimit.Tree // for reading, while the machine does not change
 	Version    uint64          // rises with each change of the tree

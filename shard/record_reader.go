@@ -24,7 +24,7 @@ type recordReader struct {
 	pos int
 }
 
-// open reads what a snapshot begins with, and returns the version of its format.
+// open reads the beginning of a snapshot, and returns its format version.
 func (r *recordReader) open() (format uint8, err error) {
 	var head [introLen]byte
 	if _, err := io.ReadFull(r.r, head[:]); err != nil {

@@ -212,7 +212,7 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 	m.batch.ids = ids[:0]
 }
 
-// applyRemoteUpdate records what a remote session's home reported.
+// applyRemoteUpdate records the report of a remote session's home.
 func applyRemoteUpdate(m *Machine, c *rawCommand) {
 	var x RemoteUpdateBody
 	if !x.read(c.body) || len(x.Description) > maxDescription {

@@ -10,7 +10,7 @@ type request struct {
 	node      *node
 	bucket    *bucket
 	session   *sessionRecord
-	semaphore *semaphore // nil if there is none with this name
+	semaphore *semaphore // nil if it does not exist
 	entry     *entry     // the session's on it, if any
 }
 
@@ -52,7 +52,7 @@ func (q *request) enter(m *Machine, c *rawCommand, head *protocol.Head, name []b
 	return admitNew(m, p, q.seq, q.entry != nil)
 }
 
-// requireNode finds a node; nil when the command is answered: there is none.
+// requireNode finds a node. If there is none it answers the command and returns nil.
 func requireNode(m *Machine, id uint64) *node {
 	n := m.nodes[id]
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/queue"
 )
 
-// Restore makes a machine from a snapshot. Any bytes are safe: what is not a whole snapshot, or
+// Restore makes a machine from a snapshot. Any bytes are safe: an incomplete snapshot, or
 // does not have the digest it names, is an error. ErrFormat says that it was written by a newer
 // binary. Memory grows with the bytes read, not with what they promise.
 func Restore(r io.Reader) (*Machine, error) {

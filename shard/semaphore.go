@@ -39,7 +39,7 @@ type semaphore struct {
 }
 
 // semaphoreExtras is the part of a semaphore's record that most semaphores of a large cluster do
-// not need: they have no data, and nobody ever waited for them.
+// not need: they have no data, and never had a waiter.
 type semaphoreExtras struct {
 	waiters treap         // by order id
 	data    []byte        // never changed in place
@@ -154,7 +154,7 @@ func (s *semaphore) key() (node uint64, name []byte) { return s.node.id, s.name 
 
 func (s *semaphore) hash() uint64 { return container.HashName(s.node.id, s.name) }
 
-// quotaBytes is what the semaphore counts against its node's quota, without its entries.
+// quotaBytes is the semaphore's size in its node's quota, without its entries.
 func (s *semaphore) quotaBytes() uint64 {
 	n := semaphoreBytes + uint64(len(s.name)+len(s.data))
 	if s.rare != nil {

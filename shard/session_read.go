@@ -193,9 +193,9 @@ func (r Sessions) List(req *protocol.SessionList, out *protocol.SessionListReply
 	return nil
 }
 
-// Objects reads a page of what a session takes part in, in the active buckets of this shard: hosted
-// objects, kind by kind, each in order of name, then its children. The cursor is the type and the
-// name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
+// Objects reads a page of the objects that a session takes part in, in the active buckets of this
+// shard: hosted objects, kind by kind, each in order of name, then its children. The cursor is the
+// type and the name of the last one of the page before. Errors: BAD_REQUEST, NOT_FOUND.
 func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObjectsReply) error {
 	var last protocol.ObjectType
 	var after []byte

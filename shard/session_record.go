@@ -38,7 +38,7 @@ type sessionRecord struct {
 	detached bool
 }
 
-// sessionUse is what a session has asked for: the part of its record that comes with its first
+// sessionUse is the trace of a session's requests: the part of its record that comes with its first
 // request. Most sessions of a large cluster are only kept alive, and have none.
 type sessionUse struct {
 	answers  answers

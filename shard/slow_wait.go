@@ -3,7 +3,7 @@ package shard
 import "slices"
 
 // SlowWait is a wait that ended and lasted longer than its node's option slow-wait. It is for the
-// log of the leader's instance. It is no event: what is known of former owners is not part of the
+// log of the leader's instance. It is not an event: the former owners are not part of the
 // state, and a machine that was restored knows less of them.
 type SlowWait struct {
 	Node        uint64

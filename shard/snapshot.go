@@ -18,7 +18,7 @@ import (
 // machine goes on.
 //
 // The writer walks over the records in steps. A record that is about to change, or to go, before
-// the walk reached it is set aside first, in its old form; a record made later is no part of it.
+// the walk reached it is set aside first, in its old form; a later record is not part of it.
 // Each record carries the mark of the newest snapshot that has it or must not have it, so that none
 // is written twice. The queue of a semaphore is many records, so no single change sets much aside.
 //
@@ -162,7 +162,7 @@ func (s *Snapshot) Close() {
 	s.buckets, s.newest, s.ending, s.semaphore = nil, nil, nil, nil
 }
 
-// snapshotIntro returns what a snapshot of this format version begins with.
+// snapshotIntro returns the beginning of a snapshot of this format version.
 func snapshotIntro(format uint8) []byte { return append([]byte(snapshotMagic), format) }
 
 func writeChunks(w io.Writer, b []byte) error {

@@ -15,7 +15,7 @@ import (
 // of them follow each other; one that came during a pass gets a pass of its own afterwards.
 type takeovers struct {
 	generation   uint64     // number of take-overs so far
-	open         []takeover // those that the sweep has not brought to every session yet, oldest first
+	open         []takeover // not yet brought to every session by the sweep, oldest first
 	sweeping     bool
 	sweepStart   uint64 // generation when the pass of the sweep began: what is newer needs another
 	sweepNode    uint64 // the pass goes on behind this node and session

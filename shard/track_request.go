@@ -186,7 +186,7 @@ func applyTrackWithdraw(m *Machine, c *rawCommand) {
 	}
 }
 
-// applyTrackAdvance takes what a generator outside gives. A version that does not increase is
+// applyTrackAdvance takes the answer of an external generator. A version that does not increase is
 // refused, and shows as the source's error.
 func applyTrackAdvance(m *Machine, c *rawCommand) {
 	var body protocol.TrackAdvance

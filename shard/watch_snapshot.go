@@ -89,7 +89,7 @@ func (r Semaphores) StreamPosition(node uint64, name []byte) (index, epoch uint6
 type streamPage struct {
 	page
 	out  *protocol.Snapshot
-	last []byte // cursor behind what is in the page
+	last []byte // cursor behind the page
 	next []byte
 }
 
