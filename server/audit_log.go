@@ -104,8 +104,8 @@ func (a *auditLog) savePosition(index uint64) {
 	}
 }
 
-// close writes what waits. The events of what is applied beside it or later may be lost, and come
-// again after a restart.
+// close writes the waiting lines. The events of what is applied beside it or later may be lost, and
+// come again after a restart.
 func (a *auditLog) close() {
 	if a.log == nil {
 		return

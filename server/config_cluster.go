@@ -126,8 +126,8 @@ func (c *Config) labels() []meta.Label {
 // raftAddress is where other instances connect.
 func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
 
-// ownUse is for whom this instance listens at an address that is not its raft address; empty for
-// nobody.
+// ownUse names the users of an address of this instance that is not its raft address; empty if it
+// does not listen there.
 func (c *Config) ownUse(address string) string {
 	switch address {
 	case c.raftAddress():

@@ -35,7 +35,7 @@ func followJoinToken(s *Server, now string) {
 	if path == "" {
 		path = filepath.Join(s.cfg.DataDir, tokenFile)
 	}
-	wrong := "" // what was logged
+	wrong := "" // as it was logged last
 	for beat.Sleep(s.ctx, tokenCheck) {
 		b, err := file.Read(path, maxTokenFile)
 		text := strings.TrimSpace(string(b))

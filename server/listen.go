@@ -34,11 +34,11 @@ func (s *Server) listen(ctx context.Context) (err error) {
 	lc := transport.ListenConfig()
 	cfg := s.transportConfig()
 	defer func() {
-		s.transport = transport.New(cfg) // closes the listeners, whatever else fails
+		s.transport = transport.New(cfg) // closes the listeners in any case
 		s.requests.SetTransport(s.transport)
 	}()
 	if s.cfg.restore != nil {
-		return nil // it serves nobody
+		return nil // it serves no clients
 	}
 	if s.cfg.Listen != Off {
 		if cfg.Plain, err = lc.Listen(ctx, "tcp", s.cfg.Listen); err != nil {
@@ -62,7 +62,7 @@ func (s *Server) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// transportConfig says what the transport may hold, and what stands above its connections.
+// transportConfig returns the transport's limits, and the handlers of its connections.
 func (s *Server) transportConfig() transport.Config {
 	l := &s.cfg.Limits
 	_, manual := s.clock.(*replica.ManualClock)

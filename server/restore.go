@@ -20,7 +20,7 @@ import (
 // disk's pace.
 const restoreTimeout = 24 * time.Hour
 
-// Restored is what a restore has done.
+// Restored is the result of a restore.
 type Restored struct {
 	Tier                 string   // of the instance
 	Sessions, Semaphores int      // in the backup's shards of it
@@ -35,7 +35,7 @@ type Restored struct {
 	OneCopy []meta.TierSpec
 }
 
-// RestoreOptions say what is restored beside the data.
+// RestoreOptions select what a restore does beside the data.
 type RestoreOptions struct {
 	// DropTokens drops all tokens of the backup, in a new cluster. If the backup has authentication
 	// on, the cluster gets a new administrator's token.
@@ -56,15 +56,15 @@ type RestoreOptions struct {
 //
 // Without Peers, it makes a new cluster in an empty data folder. Config is that of the first
 // instance: addresses, names, Shards, Tiers. The number of buckets and the cluster's name come from
-// the backup, and the tiers too if there are none in Config and the backup has data in several. Each
-// begins with one copy, whatever replication factor Config has. After an error the folder is of no
-// use; Start refuses it.
+// the backup, and the tiers too if there are none in Config and the backup has data in several.
+// Each begins with one copy, for any replication factor of Config. After an error the folder is of
+// no use; Start refuses it.
 //
 // An instance is of one tier. If others have data in the backup, the cluster serves nothing of them
 // until each is restored, from the same backup: with Peers, on an instance that joins or has
 // joined. After an error it may be repeated with the same folder.
 //
-// It listens to nobody, except for other instances with Peers.
+// It listens to other instances with Peers, and else not at all.
 func Restore(ctx context.Context, cfg Config, from *backup.Source, opts RestoreOptions) (Restored, error) {
 	if cfg.Memory {
 		return Restored{}, errors.New("a restore in memory is lost at its end; give a data folder")

@@ -97,7 +97,7 @@ type Parts struct {
 	Transport  *transport.Transport
 }
 
-// Parts is what the instance is assembled of, once Start has returned.
+// Parts are the parts of the instance, once Start has returned.
 func (s *Server) Parts() Parts {
 	return Parts{
 		Config: s.cfg, Metrics: s.metrics, Memory: s.memory, Peers: s.peers, Member: s.member, Membership: s.membership, Meta: s.meta, Governor: s.governor,

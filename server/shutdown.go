@@ -33,7 +33,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	draining := make(chan struct{})
 	var drained sync.Once
 	go func() {
-		defer drained.Do(func() { close(draining) }) // stopped by somebody else
+		defer drained.Do(func() { close(draining) }) // stopped in another way
 		closed <- s.stop(func() {
 			leaving, cancel := context.WithDeadline(ctx, end.Add(-limit/3))
 			s.drain(leaving)
@@ -85,7 +85,7 @@ var ErrClosing = errors.New("server has stopped, and is still closing its log; e
 // Close stops at once. What was answered is in the log; clients see their connections close.
 func (s *Server) Close() error { return s.stop(nil) }
 
-// stampTimeout bounds the logging of the stop in the shards that nobody took.
+// stampTimeout bounds the logging of the stop in the shards that no other instance took.
 const stampTimeout = 200 * time.Millisecond
 
 // drain has the cluster take over what this instance has. The logs of the shards that are still
@@ -143,7 +143,7 @@ func (s *Server) leaveFullDisk(space logstore.Space) {
 			return
 		}
 	}
-	s.stopOnce.Do(func() { // nobody stops it yet
+	s.stopOnce.Do(func() { // it is not being stopped yet
 		s.cause = fmt.Errorf("the disk is nearly full: %v; what was here went to other instances; make room, then start again", space)
 		s.leaving.Store(true)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), s.cfg.ShutdownTimeout)

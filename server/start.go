@@ -170,7 +170,7 @@ func (s *Server) openAudit(context.Context) error {
 	return nil
 }
 
-// auditRecovery notes that what was in the folder is applied.
+// auditRecovery notes that the contents of the folder are applied.
 func (s *Server) auditRecovery(context.Context) error {
 	if s.audit.restart {
 		s.audit.write(audit.RecoverLocalDB)

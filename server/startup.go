@@ -11,10 +11,10 @@ import (
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
-// startup is what a server shows before it serves clients.
+// startup is the state that a server shows before it serves clients.
 type startup struct {
-	waitReason atomic.Pointer[func() string] // a sentence of what the present step waits for; nil: nothing
-	pages      atomic.Pointer[http.Handler]  // what the operators' address serves
+	waitReason atomic.Pointer[func() string] // why the present step waits, as a sentence; nil: it does not
+	pages      atomic.Pointer[http.Handler]  // of the operators' address
 }
 
 // ServeHTTP implements http.Handler.
@@ -29,7 +29,7 @@ func (s *startup) waitForText(format string, args ...any) {
 	s.waitFor(func() string { return text })
 }
 
-// reason is what the start waits for.
+// reason says why the start waits.
 func (s *startup) reason() string {
 	if f := s.waitReason.Load(); f != nil {
 		return (*f)()
@@ -44,7 +44,7 @@ const (
 	progressMost  = time.Minute
 )
 
-// logProgress logs what the start waits for, until ctx ends.
+// logProgress logs why the start waits, until ctx ends.
 func (s *startup) logProgress(ctx context.Context, log *slog.Logger) {
 	for pause := progressFirst; beat.Sleep(ctx, pause); pause = min(2*pause, progressMost) {
 		log.Warn("start goes on waiting", "why", s.reason())

@@ -125,7 +125,7 @@ func (s *Server) Ready() error {
 	return nil
 }
 
-// bucketsUnassigned returns what the buckets of an instance's tier wait for. Once they are
+// bucketsUnassigned says why the buckets of an instance's tier are not assigned yet. Once they are
 // assigned, an instance is ready even if its own replicaset waits for members: it can redirect
 // clients.
 func bucketsUnassigned(state *meta.State, i *meta.Instance, t *meta.Tier) error {

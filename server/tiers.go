@@ -126,7 +126,7 @@ func (c *Config) ownTier() (t meta.TierSpec, id uint8) {
 // mayFound reports whether this instance may make the cluster.
 func (c *Config) mayFound() bool { return slices.Contains(c.foundingTiers(), c.Tier) }
 
-// foundingTiers are the tiers whose instances may make the cluster: those that vote and have data.
+// foundingTiers are the tiers whose instances may make the cluster: they vote and have data.
 // Where no tier has both, one that votes is enough.
 func (c *Config) foundingTiers() (names []string) {
 	both := slices.ContainsFunc(c.Tiers, func(t meta.TierSpec) bool { return t.CanVote && t.Buckets > 0 })

@@ -41,7 +41,7 @@ type certificates struct {
 	http      *certs.Certs // of the TLS of locks by HTTP; nil: there is none
 }
 
-// open reads those that the configuration names.
+// open reads the files that the configuration names.
 func (x *certificates) open(c *Config, log *slog.Logger) (err error) {
 	if c.TLSListen != Off {
 		if x.clients, err = certs.Open(c.TLS, log); err != nil {
@@ -68,7 +68,7 @@ func (x *certificates) open(c *Config, log *slog.Logger) (err error) {
 	return nil
 }
 
-// each visits those that there are.
+// each visits the present ones.
 func (x *certificates) each(visit func(whose string, c *certs.Certs)) {
 	if x.clients != nil {
 		visit("clients", x.clients)
