@@ -245,7 +245,7 @@ func replicationFactorCmd(a *app) *cobra.Command {
 instances and with those that join later. An instance is spare if its own replicaset is incomplete
 and has no buckets. No instance leaves a replicaset that has more members.
 
-A lower factor than before is refused without --force: what is lost later may then be lost for good.`)
+A lower factor is refused without --force: with fewer copies a later loss may be permanent.`)
 	c.Example = "  signalbox cluster replication-factor default 3"
 	g := addGuard(c, "cluster replication-factor")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {

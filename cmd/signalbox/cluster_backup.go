@@ -32,9 +32,9 @@ file. Needs the right admin on /.
 With a folder, written with / at its end, the file is named by the cluster's id and the time. --keep
 then removes the oldest of the cluster's backups there, once the new one is checked.
 
-With - as the file the backup goes to standard output, for a pipe, and what it is to standard error.
-It is checked on its way. If something changes in the cluster meanwhile it fails, and what was
-written is of no use: see the exit code (set -o pipefail).
+With - as the file the backup goes to standard output, for a pipe, and its description to standard
+error. It is checked on its way. If the cluster changes meanwhile, the backup fails and its output
+is of no use: check the exit code (set -o pipefail).
 
 The file holds secrets, such as the keys that sign session tickets. Protect it accordingly.
 

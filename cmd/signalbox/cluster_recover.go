@@ -43,8 +43,8 @@ read, and among those the longest. The log of a replica that was removed from it
 read. --dry-run shows all logs and their last entries, and writes nothing. A folder is refused if
 an instance uses it, or if it belongs to another cluster. A set of folders that lacks a shard is
 refused too. So is a log that is damaged, is behind its watermark, or has none: acknowledged writes
-may be missing. If nothing else is left, --accept-loss reads what is whole of such a log. What is
-known to be missing is printed, by --dry-run too.
+may be missing. If nothing else is left, --accept-loss reads the intact part of such a log, and
+prints the known losses, as --dry-run does.
 
 Fencing tokens, session ids and epochs continue in the new cluster far above those of the old one,
 so none is given out twice. Sessions have their timeout and the grace period to attach again. The
@@ -60,7 +60,7 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
 	dest := c.Flags().String("audit", "", "Audit log to add a line to: a file, or stderr. Default: FILE.audit.")
 	work := c.Flags().String("work", "", "Folder for copies of the logs while they are read. Default: beside FILE.")
 	accept := c.Flags().Bool("accept-loss", false,
-		"Also read logs that are damaged, are behind their watermark, or have none: what they lack is lost.")
+		"Also read logs that are damaged, are behind their watermark, or have none; missing entries are lost.")
 	c.Annotations = map[string]string{offline: ""}
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if len(*folders) == 0 {

@@ -18,11 +18,11 @@ func restoreCmd(a *app) *cobra.Command {
 		`Create a new cluster of one instance, in a new data folder, from a backup. No server is asked. The
 file, or standard input with -, is checked first as with backup --verify; it is read into memory
 completely. It takes every flag
-of serve, and prints the command that starts the instance. It listens to nobody: another server may
-use the addresses meanwhile. Only with --peer the instance takes its raft address.
+of serve, and prints the command that starts the instance. It does not listen: another server may
+use the addresses meanwhile. Only with --peer does the instance take its raft address.
 
-If it fails, remove the folder and repeat it. A start refuses what is there; with --existing, also a
-folder that is not there yet.
+If it fails, remove the folder and repeat it. A start refuses the incomplete folder, and
+with --existing also a missing one.
 
 Coordination nodes, rights, tokens, sessions, semaphores, owners and waiters are as in the backup.
 Clients attach their sessions again, as after a leader change: a session has its timeout and the
@@ -40,7 +40,7 @@ it takes over its saved session.
 
 With --keep-clients they go on by themselves: they know the new cluster by the old one's id. All
 sessions of the backup have ended then, so clients lose their leases, start new sessions and acquire
-again, and nobody relies on what came after the backup. An address that they know must lead to the
+again, and no client relies on changes after the backup. An address that they know must lead to the
 new cluster. It is unsafe while any instance of the old cluster may still serve or come back with
 its folder: clients would take both for one cluster, and two may hold one lock. It is unsafe too for
 a guarded write (--if-version) whose version was read after the backup: versions repeat.
@@ -54,7 +54,7 @@ soon as it ends: the cluster counts on its vote.
 
 Only --peer on the command line means one more tier. Peers in the environment or the --config file
 are for serve; without --peer, a new cluster is created. It begins with one copy of everything,
-whatever --replication-factor or --tiers say: raise the factor when others have joined.`)
+even with --replication-factor or --tiers: raise the factor when others have joined.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
   signalbox serve --existing --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`

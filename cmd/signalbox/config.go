@@ -86,8 +86,8 @@ func configCmd(a *app) *cobra.Command {
 
 	history := command("history NAME", "Show a configuration's last values, newest first",
 		`Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
-first. Times and authors are what the client that set the value said: its identity, or without
-authentication what its session is called. "config rollback" returns to an old value.`)
+first. Times and authors are from the client that set the value: its identity, or without
+authentication the description of its session. "config rollback" returns to an old value.`)
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
@@ -102,7 +102,7 @@ authentication what its session is called. "config rollback" returns to an old v
 
 	rollback := command("rollback NAME VERSION", "Set a configuration to a value of its history",
 		`Set a configuration to the value that it had at a version that "config history" shows. The value
-gets a new version. If somebody changes the configuration at the same moment, nothing is set.`)
+gets a new version. If another client changes the configuration at the same moment, nothing is set.`)
 	rollbackReason := addReason(rollback)
 	rollback.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		to, err := strconv.ParseUint(args[1], 10, 64)

@@ -87,7 +87,7 @@ var exitCodeFlags = []struct {
 	help      string
 }{
 	{"conflict-exit-code", "3", []int{exitNotAcquired}, "Exit code if nothing was acquired, 0 to 255."},
-	{"lost-exit-code", "4", []int{exitLost}, "Exit code if what was held is lost, 0 to 255."},
+	{"lost-exit-code", "4", []int{exitLost}, "Exit code if the lease is lost, 0 to 255."},
 	{"error-exit-code", "", []int{exitError, exitUnreachable},
 		"Exit code of other errors of signalbox itself, 0 to 255 (default: 5 if no instance could be reached, else 1)."},
 }

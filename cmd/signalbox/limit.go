@@ -32,7 +32,7 @@ weights say who has how much when all want more.
 func addLimitFlags(c *cobra.Command) func(*ratelimit.Config) error {
 	fs := c.Flags()
 	var given ratelimit.Config
-	rate := fs.String("rate", "", "Units per second, at most 10^12; 0 admits nobody. A root needs it. Below it none, the default, leaves the parent's as the only limit.")
+	rate := fs.String("rate", "", "Units per second, at most 10^12; 0 admits nothing. A root needs it. Below it none, the default, leaves the parent's as the only limit.")
 	least := fs.String("min", "", "Units per second that it gets before others share by weight; default 0.")
 	floor := fs.String("floor", "", "Units per second of each client without a lease, beyond the limit; default 0, which denies.")
 	durationVar(fs, &given.Burst, "burst", 0, "What can be used at once after a time without use, as a time of the rate; default 1s.")
@@ -164,7 +164,7 @@ change it:
   learning       the leader is new, and does not know yet who uses what
   remote         its share is too small for a lease: the server decides about each call
   new            it began a moment ago, while others like it died: its lease grows
-  rate 0         the rate of the resource that is named is 0, which admits nobody`)
+  rate 0         the rate of the named resource is 0, which admits nothing`)
 	sessions := c.Flags().Int("sessions", 20, "Sessions that are shown, 0 to 10000.")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		r, err := describeLimit(inv, n, args[0], *sessions)

@@ -103,7 +103,7 @@ var nodeFields = []nodeField{
 		"The server logs an acquire that waited longer, when its wait ends: 1ms to 24h, 0: off (default 0)",
 		func(c *admin.NodeConfig) **time.Duration { return &c.SlowWait }),
 	newNodeField("max-priority",
-		"Highest priority that an acquire may ask for, 5 to 9, 0: any (default 0); those that name none have 5",
+		"Highest priority that an acquire may ask for, 5 to 9, 0: any (default 0); an acquire without one has 5",
 		func(c *admin.NodeConfig) **uint8 { return &c.MaxPriority },
 		func(text string) (uint8, error) {
 			n, err := strconv.ParseUint(text, 10, 8)

@@ -19,7 +19,7 @@ crontab of several hosts runs once. If it has run, the exit code is 0 at once, o
 -o json it is a document on standard output instead.
 
 A lock is not enough for that. "signalbox lock job -- cmd" in three crontabs runs cmd three times,
-one after the other: when the first host has finished, the lock is free. Who runs a task has to be
+one after the other: when the first host has finished, the lock is free. The run has to be
 remembered after the lock is released, for as long as the period.
 
 Periods begin at multiples of PERIOD since 1970 in UTC, by the clock of the host, which also starts
@@ -33,7 +33,7 @@ the crontab's line. The period is decided when this command starts.
     is taken before the command starts. With --until-success it does, when this is started again.
     Beside a run it waits for the result. A result that did not reach the cluster is a failure, so
     the command may run again after a success.
-  - With --again it runs now, whatever has run: for a person at a terminal.
+  - With --again it runs now, even if it has run: for a person at a terminal.
 
 SIGNALBOX_PERIOD has the number of the period, its start in seconds since 1970. SIGNALBOX_TOKEN has
 the fencing token, which rises with each run, repeats too. The command is stopped as with signalbox
@@ -44,7 +44,7 @@ lock. What is remembered is the data of the semaphore NAME.`)
 	var every time.Duration
 	durationVar(c.Flags(), &every, "every", 0, "Length of a period, whole seconds.")
 	untilSuccess := c.Flags().Bool("until-success", false, "Run again in the period if the last run has failed, or did not end.")
-	again := c.Flags().Bool("again", false, "Run now, whatever has run in the period.")
+	again := c.Flags().Bool("again", false, "Run now, even if it has run in the period.")
 	skip := parsedVar(c.Flags(), "skip-exit-code", "0", parseExitCode, "Exit code if the command has run in the period, 0 to 255.")
 	wait := addHoldFlags(c, "forever", "for an earlier run, at most until the period ends", "Data shown beside the holder")
 	addFlags(c.Flags(), scopeClient)

@@ -87,7 +87,7 @@ func endsSentence(owners []client.Owner) string {
 func addMaxHold(c *cobra.Command) func() []client.AcquireOption {
 	d := parsedVar(c.Flags(), "max-hold", "", readDuration,
 		"How long to hold at most, 1s to 720h. Then COMMAND is stopped as when the lease is lost, with exit code 4, so that one that "+
-			"hangs keeps nobody out (default: the semaphore's --max-hold, else no bound).")
+			"hangs does not block others (default: the semaphore's --max-hold, else no bound).")
 	return func() []client.AcquireOption {
 		if !c.Flag("max-hold").Changed {
 			return nil

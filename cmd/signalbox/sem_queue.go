@@ -215,7 +215,7 @@ func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, e
 
 func semAlter(a *app) *cobra.Command {
 	c := command("alter NAME", "Change a semaphore's policy, slots, bounds or history",
-		`Change what is given of a semaphore's options. Owners keep what they have; waiters keep their
+		`Change the given options of a semaphore. Owners keep what they have; waiters keep their
 places. With --slot the list is the new one: a slot that is left out goes when it is given back.
 Numbered slots are resized with signalbox sem resize. Needs the right admin on the node's path.`)
 	c.Example = `  signalbox sem alter gpu --policy fair --weight research=2 --weight training=1

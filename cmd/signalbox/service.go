@@ -24,8 +24,8 @@ func serviceList(a *app) *cobra.Command {
 		`List the members of a service: address, zone, weight, state, and why. What callers leave out, as its
 data is no address or a newer member has the address, has the state "left out", with the reason.
 
-With --for ZONE, the list shows whom a caller in that zone uses, and why.`)
-	zone := c.Flags().String("for", "", "Zone of a caller; an empty one is none.")
+With --for ZONE, the list shows which members a caller in that zone uses, and why.`)
+	zone := c.Flags().String("for", "", "Zone of a caller; empty: none.")
 	require := c.Flags().Uint("require", 0, "Exit code 1 if fewer members are ready.")
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		n, err := inv.openNode()

@@ -21,7 +21,7 @@ func serviceRegister(a *app) *cobra.Command {
 	c := command("register NAME [-- COMMAND [ARG...]]", "Register in a service while a command runs, or until Ctrl-C",
 		`Register as a member of a service while a command runs, or until Ctrl-C. With --addr the member has
 an address, a weight and a state that callers go by; with --data it has data of your own, and no
-state. A member excludes nobody. So if the registration is lost, because the cluster is away for
+state. A member excludes no other. So if the registration is lost, because the cluster is away for
 longer than the session timeout or an operator ends the session, the command keeps running, and the
 member is registered again as soon as possible; both are said on standard error. While the cluster is
 away, which is a refused connection or 5 s without an answer, the command starts all the same, and is

@@ -45,7 +45,7 @@ The format is json (an array of objects as members store them), addr (an address
 	fs.StringVar(&f.exec, "exec", "", "Command that sh runs after each write.")
 	fs.BoolVar(&f.allowEmpty, "allow-empty", false, "Write the file also when there are no members.")
 	fs.StringVar(&f.zone, "for", "", "Zone of the callers that read the file.")
-	fs.IntVar(&f.subset, "subset", 0, "Write at most so many addresses; 0: all that are used.")
+	fs.IntVar(&f.subset, "subset", 0, "Write at most this number of addresses; 0: all that are used.")
 	a.streamVerb(c, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		return each(n.Service(name).Watch(ctx), memberEventRow)
 	})
