@@ -24,7 +24,7 @@ func backupName(cluster string, now time.Time) string {
 func isFolder(path string) bool { return strings.HasSuffix(path, "/") }
 
 // removeOldBackups removes the oldest backups of a cluster from a folder, so that keep of them are
-// left, and returns their names. It never removes the new one, whatever the clock says, nor
+// left, and returns their names. It never removes the new one, however the clock is set, nor
 // anything else in the folder.
 func removeOldBackups(dir, cluster, newest string, keep int) (removed []string, err error) {
 	entries, err := os.ReadDir(dir)

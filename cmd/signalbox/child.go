@@ -21,7 +21,7 @@ type child struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	notes          io.Writer                          // for messages of this process; nil: stderr
-	grace          time.Duration                      // between SIGTERM and SIGKILL once what it runs under is lost
+	grace          time.Duration                      // between SIGTERM and SIGKILL once its lease is lost
 	renew          time.Duration                      // how often the supervisor hears of left
 	left           func() (left, grace time.Duration) // how long its leases may be relied on, and their grace; nil: it runs under something else
 	drain          func() <-chan struct{}             // called at the first signal that asks for an end, which waits for it; nil: it does not
@@ -51,8 +51,8 @@ const (
 // first, all of them get SIGTERM, and after the grace SIGKILL, and run returns errLost. Signals of
 // this process are passed on to the command. The second that asks for an end ends all of them with
 // SIGKILL, a second later if the first one still waits for drain. When the command ends by itself,
-// what it left running is killed. Otherwise the result is a codeError with the command's exit code,
-// or nil for 0. If the process was asked to end before run, no command is started.
+// its remaining processes are killed. Otherwise the result is a codeError with the command's exit
+// code, or nil for 0. If the process was asked to end before run, no command is started.
 //
 // If this process is stopped while the lease is lost, the supervisor ends the command in time.
 //

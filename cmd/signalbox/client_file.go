@@ -38,7 +38,7 @@ func clientFilePath(asked string) string {
 }
 
 // readClientFile reads the file that was asked for, or the user's own, which need not exist. Nor
-// need it be readable: in a container or below cron, HOME may be /dev/null or somebody else's.
+// need it be readable: in a container or below cron, HOME may be /dev/null or another user's.
 func readClientFile(asked string) (f clientFile, err error) {
 	f.path = clientFilePath(asked)
 	b, err := file.Read(f.path, maxConfigFile)
@@ -82,7 +82,7 @@ func (f *clientFile) settings(name string) (map[string]string, error) {
 }
 
 // editClientFile changes the mapping that the file holds; the file need not exist. Comments and all
-// else in the file stay. A symbolic link stays too: what it leads to is replaced. Of two changes at
+// else in the file stay. A symbolic link stays too: its target is replaced. Of two changes at
 // the same time one may get lost.
 func editClientFile(asked string, edit func(path string, root *yaml.Node) error) error {
 	path := clientFilePath(asked)

@@ -221,7 +221,7 @@ func inputName(path string) string {
 }
 
 // readBackup reads a backup with one of the functions of package backup, until ctx ends. stdin is
-// what is read for -; nil: that is a file's name.
+// read for -; nil: - is the name of a file.
 func readBackup[T any](ctx context.Context, path string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
 	return interruptible(ctx, path, func() (x T, err error) {
 		if path == stdio && stdin != nil {

@@ -99,7 +99,7 @@ func showTiers(inv *invocation, c *admin.Client) error {
 	return nil
 }
 
-// printShards shows the shards of a tier, and what is left to do, or what a change would do.
+// printShards shows the shards of a tier, and the steps that remain or that a change would take.
 func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 	if p.format != "table" {
 		return p.document(x)
@@ -134,7 +134,7 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 	return err
 }
 
-// shardChanges are sentences about what is left to do, or would be done.
+// shardChanges describes the steps that remain, or would be taken, in sentences.
 func shardChanges(x *protocol.ClusterShards, dry bool) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	gets, removed, move := "gets", "are removed when they are empty", "are to move"

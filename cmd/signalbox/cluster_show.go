@@ -214,7 +214,7 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 	return nil
 }
 
-// waitHeadings are the headings of what a plan does not do now.
+// waitHeadings are the headings of the deviations that a plan does not mend now.
 var waitHeadings = []struct{ kind, heading string }{
 	{protocol.WaitInProgress, "under way"}, {protocol.WaitDependent, "follows"},
 	{protocol.WaitExternal, "needs an instance, or an operator"},
@@ -293,7 +293,7 @@ func countLed(i *protocol.ClusterInstance, h *protocol.ClusterHealth) (n int) {
 	return n
 }
 
-// masterText is the leader of a shard by the map, or its former leader if nobody leads it now.
+// masterText returns the leader of a shard by the map, or the former one if it has no leader.
 func masterText(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	for _, g := range h.Shards {
 		if g.Shard == x.ID && g.Leader == "" && x.Master != "" {
@@ -311,7 +311,7 @@ func masterText(x *protocol.ClusterShard, h *protocol.ClusterHealth) string {
 	return x.Master + "? to be " + x.TargetMaster
 }
 
-// replicaText lists a shard's replicas. It marks those that are not voters, or not yet.
+// replicaText lists a shard's replicas. It marks the replicas that are not voters, or not yet.
 func replicaText(x *protocol.ClusterShard) string {
 	list := make([]string, len(x.Replicas))
 	for i, r := range x.Replicas {

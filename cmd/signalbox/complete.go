@@ -76,7 +76,7 @@ func setCompletion(a *app, root *cobra.Command) {
 	walk(root)
 }
 
-// lister finds words that begin with what was typed. It may return others too.
+// lister finds words that begin with the typed text. It may return others too.
 type lister = func(inv *invocation, c *client.Client, typed string) iter.Seq2[string, error]
 
 // completeArg completes a verb's first argument from list. The shell completes the command behind
@@ -101,7 +101,7 @@ func completeArg(a *app, list lister) completer {
 		var words []string
 		for word, err := range list(inv, c, typed) {
 			if err != nil || len(words) == maxCompletions {
-				break // what was found in time is good enough
+				break // the words found in time are good enough
 			}
 			if strings.HasPrefix(word, typed) && word == terminal.Sanitize(word) && !strings.ContainsAny(word, " \t") {
 				words = append(words, word)

@@ -50,8 +50,8 @@ type invocation struct {
 	cleanupCtx context.Context // of ending
 }
 
-// beginTimeout begins --timeout, also again: it is not for what a person or another program takes
-// to write what is read.
+// beginTimeout begins --timeout, also again: it does not count the time that a person or another
+// program takes to write the input.
 func (inv *invocation) beginTimeout() {
 	if inv.cancel != nil {
 		inv.cancel()

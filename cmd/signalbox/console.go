@@ -25,7 +25,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// defaultConsole is where consoles listen that nobody gave an address.
+// defaultConsole is the default address of the console.
 const defaultConsole = "127.0.0.1:7073"
 
 func consoleCmd(a *app) *cobra.Command {

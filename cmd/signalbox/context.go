@@ -32,7 +32,7 @@ var (
 )
 
 // heldSettings are those of a connection that a command under a lease inherits although they are
-// empty: a flag has taken away what the context says.
+// empty: a flag overrides the context.
 var heldSettings = append([]string{"cluster", "tls-server-name"}, pathSettings...)
 
 // contextVerb is a verb about the client's configuration file, asked. The settings of its contexts

@@ -65,7 +65,8 @@ func ruleOf(verb string) *guardRule {
 	panic("the table of guards has no verb " + verb)
 }
 
-// check refuses what is forced, or always takes something, without a reason. A dry run needs none.
+// check refuses a run without a reason if it is forced or always takes something. A dry run needs
+// none.
 func (g *guard) check() error {
 	if strings.TrimSpace(g.reason) != "" || g.dryRun || g.rule.inUse != "" && !g.force {
 		return nil

@@ -40,7 +40,7 @@ const (
 	hintCreate  = "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
 )
 
-// refusalHint is the next step after a server's refusal of a verb; empty: there is none to name.
+// refusalHint returns the next step after a server's refusal of a verb; empty: unknown.
 func refusalHint(err error, verb string) string {
 	refusal := protocol.RefusalOf(err)
 	for _, h := range refusalHints {

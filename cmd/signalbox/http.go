@@ -24,7 +24,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/metrics"
 )
 
-// defaultHTTP is where locks are served by HTTP if nobody gives an address.
+// defaultHTTP is the default address of locks by HTTP.
 const defaultHTTP = "127.0.0.1:7074"
 
 // httpStopTime is how long a stop waits for the answers to requests that wait.

@@ -52,7 +52,7 @@ func (a *app) readData(cmd *cobra.Command) (data []byte, given bool, err error) 
 // than what the server accepts.
 const maxRead = 2 << 20
 
-// standardInput is what it is called in errors.
+// standardInput is its name in errors.
 const standardInput = "standard input"
 
 func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
@@ -155,7 +155,7 @@ func (a *app) readHoldFlags(cmd *cobra.Command, wait time.Duration, h *holdArgs)
 	return err
 }
 
-// lookUp finds a command before anything is waited for. It is no error if there is none.
+// lookUp fails if the command does not exist, before anything is waited for. No command is fine.
 func lookUp(command []string) error {
 	if len(command) == 0 {
 		return nil
@@ -248,7 +248,7 @@ func parseWait(text string) (time.Duration, error) {
 	return d, err
 }
 
-// heldLeases is what a command runs under: a lease, or several.
+// heldLeases are the leases that a command runs under: one or several.
 type heldLeases struct {
 	leases    []*client.Lease
 	ctx       context.Context // ends with the first of them
@@ -334,7 +334,7 @@ func leaseEnv(leases ...*client.Lease) []string {
 	return []string{"SIGNALBOX_SLOT=" + first, "SIGNALBOX_SLOTS=" + strings.Join(slots, ","), leasesEnv(rows...)}
 }
 
-// leasesEnv has the leases as JSON, whatever their number.
+// leasesEnv has the leases as JSON, one or many.
 func leasesEnv(rows ...row) string {
 	text, err := marshalPlain(append([]row{}, rows...)) // none is a list too
 	if err != nil {
@@ -401,7 +401,7 @@ func leaseLostError(name string, lease context.Context) error {
 	return &codeError{code: exitLost, err: &lostError{fmt.Errorf("lost %q while holding it", name), context.Cause(lease)}}
 }
 
-// waitNotice is how long a wait goes on without a word where nobody watches: in a log.
+// waitNotice is the time after which a wait is reported in a log; on a terminal it is at once.
 const waitNotice = 5 * time.Second
 
 // waitOptions are the options of an acquire that waits, and explains that. done ends the

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// loadFlags are the values of load's flags that need reading beyond what the flag set does.
+// loadFlags are the values of load's flags that the flag set does not parse itself.
 type loadFlags struct {
 	cfg             loadgen.Config
 	connections     *int

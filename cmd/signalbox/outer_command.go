@@ -37,7 +37,7 @@ func outerCommandOf(values map[string]string) (o outerCommand) {
 	return o
 }
 
-// refuseNested refuses to wait for what the outer command holds: it gives that back when this
+// refuseNested refuses to wait for a lease of the outer command, which releases it when this
 // command has ended. A lease of a part excludes another one only behind other waiters, which the
 // graph of waits shows. A request that does not wait gets its answer anyway.
 func (o *outerCommand) refuseNested(wait time.Duration, shared bool, names ...string) error {

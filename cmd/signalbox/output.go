@@ -171,8 +171,8 @@ func (p *printer) message(r row, format string, args ...any) error {
 	return err
 }
 
-// report prints what was done, as message does, or returns the error of doing it. What is done is
-// done, even if nobody reads that.
+// report prints a result as message does, or returns the error. A result that nobody reads is not
+// an error.
 func (p *printer) report(err error, r row, format string, args ...any) error {
 	if err != nil {
 		return err

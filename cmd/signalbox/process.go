@@ -155,7 +155,7 @@ func coordinator(phase coord.Phase, session uint64) any {
 	return session
 }
 
-// none is no value: null in JSON.
+// none is the absence of a value: null in JSON.
 type none struct{}
 
 func (none) String() string               { return "-" }

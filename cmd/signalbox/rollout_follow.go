@@ -182,7 +182,7 @@ func (f *followRun) explicitCode(ctx context.Context) (string, error) {
 	return s.Config.ExplicitCodes[0], nil
 }
 
-// changed prints what a person or a script wants to know: versions that are loaded, and failures.
+// changed prints the events for a person or a script: versions that are loaded, and failures.
 func (f *followRun) changed(s rollout.FollowerState) {
 	before := f.last
 	f.last = s

@@ -91,7 +91,7 @@ var webhooks = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-// maxWebhookText bounds what is read of a webhook's answer, in bytes.
+// maxWebhookText bounds the text of a webhook's answer that is read, in bytes.
 const maxWebhookText = 1 << 10
 
 // callWebhook asks a webhook. ctx bounds the time: it ends with the gate's timeout.

@@ -25,7 +25,7 @@ type app struct {
 	verbPath  string            // of the verb that runs, for hints
 	right     string            // that it needs on its node by what it has begun, read or use; see rightsHint
 	warned    bool              // of unknown variables
-	exitCodes map[int]int       // those that the user chose, by ours
+	exitCodes map[int]int       // chosen by the user, by ours
 	afterRead func()            // begins --timeout again, once a file or standard input was read; nil: no verb runs
 
 	logging       *logging.Log // of an instance, once its settings are read
@@ -95,7 +95,7 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 not acquired in time, 4 lost while holding
 	return root
 }
 
-// notOfType says what is wrong with a value of one of pflag's own types.
+// notOfType describes the fault of a value of one of pflag's own types.
 func notOfType(f *pflag.Flag) string {
 	switch t := f.Value.Type(); {
 	case t == "bool":
@@ -108,7 +108,7 @@ func notOfType(f *pflag.Flag) string {
 	return "not a whole number"
 }
 
-// initDefaults adds the verbs that cobra has, and has them refuse a word that is no verb.
+// initDefaults adds the verbs that cobra has, and has them refuse unknown words.
 func initDefaults(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
@@ -226,7 +226,7 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if values["context"] == "" && f.Current != "" { // a command under a lease uses it too, whatever is current then
+	if values["context"] == "" && f.Current != "" { // a command under a lease uses it too, even if another is current then
 		values["context"], values["client-config"] = f.Current, f.path
 	}
 	return a.setValues(values)
@@ -269,7 +269,7 @@ func (a *app) printer() *printer {
 	return &printer{w: a.output(), format: a.values["output"], color: a.color(a.stdout)}
 }
 
-// reporter is the printer of what a verb reports that does something else for long.
+// reporter is the printer for the reports of a verb whose main work takes long.
 func (a *app) reporter() *printer {
 	p := a.printer()
 	p.w = a.reports

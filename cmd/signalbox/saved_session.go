@@ -11,12 +11,12 @@ import (
 	"github.com/signalbox-dev/signalbox/server/file"
 )
 
-// A saved session outlives its command. The file has what is needed to take the session over, its
-// key included, so only its owner may read it.
+// A saved session outlives its command. The file has all that a command needs to take the session
+// over, its key included, so only its owner may read it.
 
 const maxSessionFile = 1 << 16
 
-// errSavedSessionOver: what the file's session held is lost.
+// errSavedSessionOver: the leases of the file's session are lost.
 var errSavedSessionOver = errors.New(
 	"the saved session is over, and what it held is free; remove the file, or acquire with it again")
 
@@ -59,7 +59,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	next := saved
 	next.Generation++
 	if fresh {
-		next.Version = client.SavedVersion // what it acquires may have a bound
+		next.Version = client.SavedVersion // its leases may have a bound
 	}
 	if err := writeSessionFile(path, next); err != nil {
 		return nil, false, err
@@ -112,9 +112,9 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 		return err
 	case err != nil:
 		if inv.longCtx.Err() != nil {
-			_, _ = s.Release(inv.cleanup(), h.name) // it waited: what is held already is answered at once
+			_, _ = s.Release(inv.cleanup(), h.name) // it waited, so the session did not hold the name before
 		}
-		_ = inv.saveSession(path, s, false) // what it held before stays held
+		_ = inv.saveSession(path, s, false) // its earlier leases stay
 		return err
 	}
 	row := append(grantRow(l, "acquired"), field{"session_file", "", path}, field{"timeout_ms", "", ms(s.Timeout())})
@@ -148,7 +148,7 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 	return &codeError{code: exitLost, quiet: true}
 }
 
-// transferWithFile transfers what the session of a file holds.
+// transferWithFile transfers a lease of a file's session.
 func (inv *invocation) transferWithFile(path, name string, to uint64) error {
 	s, _, err := inv.openSavedSession(path, false)
 	if err != nil {

@@ -48,7 +48,7 @@ func semCreate(a *app) *cobra.Command {
 	return c
 }
 
-// limitOf is the limit of a semaphore with so many slots, 0 for none.
+// limitOf returns the limit of a semaphore with this number of slots, 0 for none.
 func limitOf(c *cobra.Command, limit, slots uint64) (uint64, error) {
 	switch {
 	case slots > 0 && c.Flag("limit").Changed && limit != slots:

@@ -34,7 +34,7 @@ func (b *boundFlags) options(c *cobra.Command) (opts []client.SemaphoreOption) {
 	return opts
 }
 
-// boundRow adds what a semaphore has of the same.
+// boundRow adds a semaphore's own bounds.
 func boundRow(r row, o *client.SemaphoreOptions) row {
 	if o.MaxHold == 0 {
 		return r

@@ -44,7 +44,7 @@ func (w *preemptFlags) options(c *cobra.Command) (opts []client.SemaphoreOption)
 	return opts
 }
 
-// preemptRow adds what a semaphore has of the same.
+// preemptRow adds a semaphore's own rule of preemption.
 func preemptRow(r row, o *client.SemaphoreOptions) row {
 	if o.Preempt == client.PreemptOff {
 		return r
@@ -53,7 +53,7 @@ func preemptRow(r row, o *client.SemaphoreOptions) row {
 		field{"min_hold_ms", "min hold", ms(o.MinHold)})
 }
 
-// preemptSignals are those that a command can get when its units are preempted.
+// preemptSignals are the signals that a command can get when its units are preempted.
 var preemptSignals = choices[syscall.Signal]{{"TERM", syscall.SIGTERM}, {"INT", syscall.SIGINT}, {"HUP", syscall.SIGHUP},
 	{"QUIT", syscall.SIGQUIT}, {"USR1", syscall.SIGUSR1}, {"USR2", syscall.SIGUSR2}}
 

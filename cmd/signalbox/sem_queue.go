@@ -55,7 +55,7 @@ func parseAging(text string) (time.Duration, error) {
 	return readDuration(text)
 }
 
-// options are those that the flags give. limit is the number of slots, 0 without.
+// options returns the options that the flags give. limit is the number of slots, 0 without.
 func (q *queueFlags) options(c *cobra.Command) (opts []client.SemaphoreOption, limit uint64, err error) {
 	given := func(name string) bool { return c.Flag(name).Changed }
 	weights, err := parseWeights(*q.weights)
@@ -375,7 +375,7 @@ signalbox sem describe shows the holds that go on.`)
 	return c
 }
 
-// optionRow adds what a semaphore has beyond a plain one.
+// optionRow adds the options of a semaphore that is not plain.
 func optionRow(r row, s *client.Semaphore) row {
 	o := s.Options
 	if o == nil {

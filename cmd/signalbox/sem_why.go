@@ -81,8 +81,8 @@ func whyLines(node, sem string, session uint64, w *client.QueueStatus) []string 
 // maxPreemptedLines is how many owners have a sentence; the table has all.
 const maxPreemptedLines = 5
 
-// preemptedLines say which owners are to give back what they have for a waiter, and which of them
-// do not; or why nobody is asked.
+// preemptedLines names the owners that are preempted for a waiter, and those of them that do not
+// yield; or says why no owner is preempted.
 func preemptedLines(node, sem string, w *client.QueueStatus) (lines []string) {
 	asked := 0
 	for _, o := range blocking(w) {
@@ -188,7 +188,7 @@ func stepRow(s *client.WaitStep) row {
 	}
 }
 
-// neverRow is the waiter that can never be granted, null if there is none.
+// neverRow is the waiter that can never be granted, or null.
 func neverRow(w *client.QueueStatus) any {
 	if x, ok := w.NeverGranted(); ok {
 		return waiterRow(&x)
@@ -241,7 +241,7 @@ func slotSentence(name string, w *client.QueueStatus, x *client.Waiter, own bool
 	return text
 }
 
-// wanted is what a waiter wants.
+// wanted describes a waiter's request.
 func wanted(x *client.Waiter, o *client.SemaphoreOptions) string {
 	switch {
 	case len(x.Slots) == 1:
@@ -263,7 +263,7 @@ func wanted(x *client.Waiter, o *client.SemaphoreOptions) string {
 	return text
 }
 
-// whySentence says where a session is in the queue, what it wants, and what is free.
+// whySentence describes a session's place in the queue, its request, and the free units.
 func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	free := freeText(w)
 	policy := w.Options != nil && w.Options.Policy != client.PolicyFIFO
@@ -291,7 +291,7 @@ func whySentence(name string, session uint64, w *client.QueueStatus) string {
 	}
 }
 
-// freeText is what is free: of the slots that the waiter takes, where units are slots.
+// freeText counts the free units; where units are slots, only those that the waiter takes.
 func freeText(w *client.QueueStatus) string {
 	used := uint64(0)
 	for _, o := range w.Holders {
@@ -390,7 +390,7 @@ func ownSentence(w *client.QueueStatus) string {
 	return text
 }
 
-// keptSentence says why a waiter is not granted what is free: it is kept for one ahead of it.
+// keptSentence says that free units are kept for a waiter ahead of this one.
 func keptSentence(w *client.QueueStatus) string {
 	switch {
 	case len(w.Ahead) == 0:

@@ -115,8 +115,8 @@ gets another one. Port 0 of an address is a free port; the tour has it. Of the s
 	return c
 }
 
-// freePort replaces port 0 of a raft address by a free port: an instance keeps its raft address, so a
-// server wants it beforehand. What is no address the server refuses.
+// freePort replaces port 0 of a raft address by a free port: an instance keeps its raft address, so
+// a server wants it beforehand. The server refuses invalid addresses.
 func freePort(ctx context.Context, address string) (string, error) {
 	if _, port, err := net.SplitHostPort(address); err != nil || port != "0" {
 		return address, nil
@@ -288,7 +288,7 @@ func readSecret(path string) (string, error) {
 	return string(b), nil
 }
 
-// faces are what a program serves beside its instance.
+// faces are the services of a program beside its instance.
 type faces struct {
 	pages consoleConfig
 	locks httpConfig
@@ -374,7 +374,7 @@ func serveUntilDone(ctx context.Context, a *app, cfg server.Config, beside faces
 		if err := s.Shutdown(context.WithoutCancel(ctx)); !errors.Is(err, server.ErrClosing) {
 			return err
 		}
-		return nil // it is logged, and the end of the process closes what is left
+		return nil // it is logged, and the end of the process closes the rest
 	case <-s.Done():
 		return fmt.Errorf("the instance stopped by itself: %w", s.Err())
 	}

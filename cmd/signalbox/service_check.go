@@ -31,7 +31,7 @@ func checkCommand(text string) discovery.Check {
 	}
 }
 
-// head keeps the beginning of what is written.
+// head keeps the beginning of the output.
 type head struct {
 	b    bytes.Buffer
 	most int

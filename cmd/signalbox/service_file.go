@@ -72,7 +72,7 @@ func (f *writtenFile) put(now time.Time, content []byte) (wrote bool) {
 	return true
 }
 
-// look reads what the file is. A content of another size than the one that is wanted is not read.
+// look reads the file. It does not read contents of another size than the wanted ones.
 func (f *writtenFile) look(size int) error {
 	info, err := os.Lstat(f.path)
 	switch {

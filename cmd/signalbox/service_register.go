@@ -281,7 +281,7 @@ func keepRegistered(inv *invocation, h holdArgs, m discovery.Member, opts []disc
 	err = command.run(context.WithoutCancel(ctx))
 	leave()
 	if latest := k.present(); latest != nil {
-		_ = latest.Drain(inv.cleanup(), 0) // the command has ended: it answers nobody any more
+		_ = latest.Drain(inv.cleanup(), 0) // the command has ended, and answers no requests
 	}
 	<-ended
 	return err

@@ -61,7 +61,7 @@ func renderPrometheus(v *discovery.View) ([]byte, error) {
 	return indented(list)
 }
 
-// labelName replaces what a label of Prometheus may not have.
+// labelName replaces the characters that a label of Prometheus may not have.
 func labelName(key string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {

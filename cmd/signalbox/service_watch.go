@@ -86,7 +86,7 @@ type fileWatch struct {
 	view   *discovery.View // that was looked at last
 	kept   string          // why the file stays as it is, as it was said
 	away   bool            // the list was not live at the last look, or there was none yet
-	want   []byte          // what the file is to have; nil: nothing yet
+	want   []byte          // the wanted contents; nil: none yet
 	count  int             // addresses in want
 	file   writtenFile
 	hook   execHook

@@ -13,11 +13,11 @@ func shellCommand(ctx context.Context, text string, end syscall.Signal) *exec.Cm
 	cmd := exec.CommandContext(ctx, "sh", "-c", text)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, end) }
-	cmd.WaitDelay = time.Second // for the signal, and for output that what it left running keeps open
+	cmd.WaitDelay = time.Second // for the signal, and for output that its remaining processes keep open
 	return cmd
 }
 
-// killGroup kills what a shellCommand that has ended left running.
+// killGroup kills the remaining processes of a shellCommand that has ended.
 func killGroup(cmd *exec.Cmd) {
 	if cmd.Process != nil {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)

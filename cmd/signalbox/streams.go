@@ -20,7 +20,7 @@ import (
 //
 // The log of an instance is a fourth one, of package logging.
 
-// streams are what a run of the command line reads and prints.
+// streams are the input and output of a run of the command line.
 type streams struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer       // for the commands that it runs
@@ -33,11 +33,11 @@ type streams struct {
 // waited for longer.
 const orderPatience = 100 * time.Millisecond
 
-// exitBrokenPipe is the exit code of a verb whose output nobody reads any more: 128 and SIGPIPE, as
+// exitBrokenPipe is the exit code of a verb whose output is not read any more: 128 and SIGPIPE, as
 // shells have it.
 const exitBrokenPipe = 128 + int(syscall.SIGPIPE)
 
-// stream is a stream that nobody has to read.
+// stream is an output that need not be read.
 type stream struct{ *logging.Queue }
 
 func newStream(to io.Writer) stream { return stream{logging.NewQueue(to)} }
@@ -58,7 +58,7 @@ func (s *streams) flush() {
 	s.notes.Flush(logging.FlushTimeout)
 }
 
-// output is standard output as what a verb is there to print. A reader that takes its time is waited
+// output is standard output for a verb's result. A reader that takes its time is waited
 // for, until this process is asked to end.
 func (s *streams) output() io.Writer { return &output{s.stdout, s.stopping} }
 
@@ -84,7 +84,7 @@ type outputError struct{ error }
 
 func (e *outputError) Unwrap() error { return e.error }
 
-// readerGone reports whether an error says that nobody reads the output any more.
+// readerGone reports whether an error says that the output is not read any more.
 func readerGone(err error) bool {
 	e, ok := errors.AsType[*outputError](err)
 	return ok && errors.Is(e, syscall.EPIPE)

@@ -221,7 +221,7 @@ func (t *topRun) full(out *os.File) error {
 	v.SortBy(t.order)
 
 	answers := make(chan top.Answer, 4)
-	asking := map[top.ID]bool{} // what is under way; the lists are the empty id
+	asking := map[top.ID]bool{} // requests under way; the lists are the empty id
 	ask := func(id top.ID) {
 		if asking[id] {
 			return
@@ -318,7 +318,7 @@ func (t *topRun) full(out *os.File) error {
 	}
 }
 
-// explain is what the verbs sem why and session describe print about a row.
+// explain returns the output of the verbs sem why or session describe for a row.
 func (t *topRun) explain(ctx context.Context, id top.ID) ([]string, error) {
 	c, err := t.inv.client()
 	if err != nil {
