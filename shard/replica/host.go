@@ -134,86 +134,98 @@ func unlockDir(key string) {
 	delete(openDirs, key)
 }
 
+// setDefaults fills in the fields that are not set, and checks the rest.
+func (c *HostConfig) setDefaults() error {
+	if c.Disk != nil {
+		c.Memory = true
+	} else if c.Memory {
+		c.Disk = NewMemoryDisk()
+	}
+	c.RTT = cmp.Or(c.RTT, defaultRTT)
+	if c.RTT < time.Millisecond {
+		return fmt.Errorf("raft round trip time is %v, but must be at least 1ms", c.RTT)
+	}
+	c.deployment = cmp.Or(c.deployment, defaultDeployment)
+	c.Clock = cmp.Or(c.Clock, SystemClock())
+	c.Logger = cmp.Or(c.Logger, slog.Default())
+	if c.Changed == nil {
+		c.Changed = func() {}
+	}
+	if c.Fatal == nil {
+		c.Fatal = func(err error) { panic(err) }
+	}
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, defaultCloseTimeout)
+	if c.Memory && c.Dir == "" {
+		c.Dir = "/signalbox"
+	}
+	if c.Dir == "" {
+		return errors.New("data directory is not set; give one")
+	}
+	if c.Memory && c.RaftAddress == "" {
+		c.RaftAddress = c.Disk.addr
+	}
+	if c.Net == nil {
+		c.Net = NewMemoryNet()
+	}
+	c.Transport = cmp.Or[config.TransportFactory](c.Transport, c.Net)
+	if !c.Transport.Validate(c.RaftAddress) {
+		return fmt.Errorf("raft address %q is not one that the transport can reach", c.RaftAddress)
+	}
+	return nil
+}
+
+// openFolder makes the data directory, locks it and checks its files. key is its name among those
+// that are locked.
+func (c *HostConfig) openFolder() (key string, err error) {
+	if c.Memory {
+		key = fmt.Sprintf("%p:%s", c.Disk, c.Dir)
+		return key, lockDir(key)
+	}
+	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
+		return "", fmt.Errorf("create data directory: %w", err)
+	}
+	// MkdirAll does not change an existing directory's mode.
+	// Another user's folder stays as it is: the caller has checked who may use it.
+	if err := os.Chmod(c.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
+		return "", fmt.Errorf("restrict access to data directory: %w", err)
+	}
+	real, err := filepath.EvalSymlinks(c.Dir)
+	if err != nil {
+		return "", fmt.Errorf("find data directory: %w", err)
+	}
+	if key, err = filepath.Abs(real); err != nil {
+		return "", fmt.Errorf("find data directory: %w", err)
+	}
+	if err := lockDir(key); err != nil {
+		return "", err
+	}
+	if engine.LogIsMissing(c.Dir) {
+		err = fmt.Errorf(
+			"the log is missing from data folder %q: put the whole folder back, or start on a new one", c.Dir)
+	} else {
+		err = engine.CheckFiles(c.Dir)
+	}
+	if err != nil {
+		unlockDir(key)
+	}
+	return key, err
+}
+
 // OpenHost opens the data directory and starts the raft engine. It returns [ErrLocked] if another
 // process, or another host of this one, uses the directory.
 func OpenHost(cfg HostConfig) (*Host, error) {
-	if cfg.Disk != nil {
-		cfg.Memory = true
-	} else if cfg.Memory {
-		cfg.Disk = NewMemoryDisk()
+	if err := cfg.setDefaults(); err != nil {
+		return nil, err
 	}
-	cfg.RTT = cmp.Or(cfg.RTT, defaultRTT)
-	if cfg.RTT < time.Millisecond {
-		return nil, fmt.Errorf("raft round trip time is %v, but must be at least 1ms", cfg.RTT)
+	dirKey, err := cfg.openFolder()
+	if err != nil {
+		return nil, err
 	}
-	cfg.deployment = cmp.Or(cfg.deployment, defaultDeployment)
-	cfg.Clock = cmp.Or(cfg.Clock, SystemClock())
-	cfg.Logger = cmp.Or(cfg.Logger, slog.Default())
-	if cfg.Changed == nil {
-		cfg.Changed = func() {}
-	}
-	if cfg.Fatal == nil {
-		cfg.Fatal = func(err error) { panic(err) }
-	}
-	cfg.CloseTimeout = cmp.Or(cfg.CloseTimeout, defaultCloseTimeout)
-	if cfg.Memory && cfg.Dir == "" {
-		cfg.Dir = "/signalbox"
-	}
-	if cfg.Dir == "" {
-		return nil, errors.New("data directory is not set; give one")
-	}
-	if cfg.Memory && cfg.RaftAddress == "" {
-		cfg.RaftAddress = cfg.Disk.addr
-	}
-	if cfg.Net == nil {
-		cfg.Net = NewMemoryNet()
-	}
-	cfg.Transport = cmp.Or[config.TransportFactory](cfg.Transport, cfg.Net)
-	if !cfg.Transport.Validate(cfg.RaftAddress) {
-		return nil, fmt.Errorf("raft address %q is not one that the transport can reach", cfg.RaftAddress)
-	}
-
 	h := &Host{
-		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, stopC: make(chan struct{}),
+		cfg: cfg, clock: cfg.Clock, log: cfg.Logger, dirKey: dirKey, stopC: make(chan struct{}),
 		engine: engine.New(cfg.RTT), groups: newGroupTable(),
 	}
 	h.ticker = &ticker{groups: h.groups, clock: h.clock}
-	if cfg.Memory {
-		h.dirKey = fmt.Sprintf("%p:%s", cfg.Disk, cfg.Dir)
-	} else {
-		if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-			return nil, fmt.Errorf("create data directory: %w", err)
-		}
-		// MkdirAll does not change an existing directory's mode.
-		// Another user's folder stays as it is: the caller has checked who may use it.
-		if err := os.Chmod(cfg.Dir, 0o700); err != nil && !errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("restrict access to data directory: %w", err)
-		}
-		real, err := filepath.EvalSymlinks(cfg.Dir)
-		if err != nil {
-			return nil, fmt.Errorf("find data directory: %w", err)
-		}
-		if h.dirKey, err = filepath.Abs(real); err != nil {
-			return nil, fmt.Errorf("find data directory: %w", err)
-		}
-	}
-	if err := lockDir(h.dirKey); err != nil {
-		return nil, err
-	}
-	if !cfg.Memory {
-		var err error
-		if engine.LogIsMissing(cfg.Dir) {
-			err = fmt.Errorf(
-				"the log is missing from data folder %q: put the whole folder back, or start on a new one", cfg.Dir)
-		} else {
-			err = engine.CheckFiles(cfg.Dir)
-		}
-		if err != nil {
-			unlockDir(h.dirKey)
-			return nil, err
-		}
-	}
-
 	h.store = logstore.New(logstore.Config{
 		Dir: cfg.Dir, FS: cfg.fs(), Fatal: cfg.Fatal, Low: cfg.LowSpace, Saved: cfg.Saved,
 		Logger: cfg.Logger, AcceptLoss: cfg.acceptLoss,
@@ -225,7 +237,7 @@ func OpenHost(cfg HostConfig) (*Host, error) {
 		interceptor: r, Wakeup: wakeup.New(),
 	}
 	r.campaigner = h.campaigner
-	err := h.engine.Open(engine.Config{
+	err = h.engine.Open(engine.Config{
 		Deployment: cfg.deployment, Dir: cfg.Dir, RaftAddress: cfg.RaftAddress, RTT: cfg.RTT, FS: cfg.fs(),
 		Events:   &engineEvents{h.groups, h.campaigner, h.stopRemoved, cfg.Changed},
 		LogStore: h.store, Transport: r, Logger: cfg.Logger,
