@@ -17,9 +17,42 @@ func valueRow(name string, v *client.Value) row {
 }
 
 func configCmd(a *app) *cobra.Command {
-	get := command("get NAME", "Print a configuration's data",
+	ls := command("ls [PREFIX]", "List configurations by prefix, in order of name", "")
+	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+		configs := n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict))
+		return inv.list(each(configs, func(c *client.ConfigInfo) row {
+			return row{{"name", "name", c.Name}, {"version", "version", c.Version}}
+		}), "no configurations")
+	})
+
+	remove := command("delete NAME", "Delete a configuration and its history", "")
+	reason := addReason(remove)
+	remove.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+		err := s.Config(args[0]).Delete(inv.ctx, client.Reason(*reason))
+		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
+	})
+
+	watch := command("watch NAME", "Print a configuration's data and each change, until Ctrl-C", "")
+	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
+		return each(n.Config(name).Watch(ctx), func(v *client.Value) row {
+			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(name, v)...)
+			if !v.Exists {
+				return append(r, field{"", "data", "not set"})
+			}
+			return append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data})
+		})
+	})
+
+	return group("config", "Small configuration: get, set, list, watch, history, rollback",
+		`Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
+is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, configGet(a), configSet(a), ls, remove,
+		configHistory(a), configRollback(a), watch)
+}
+
+func configGet(a *app) *cobra.Command {
+	c := command("get NAME", "Print a configuration's data",
 		`Print a configuration's data exactly as it was set; on a terminal, followed by a newline. -o json includes its version.`)
-	get.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		v, err := n.Config(args[0]).Get(inv.ctx)
 		if err != nil {
 			return err
@@ -34,16 +67,19 @@ func configCmd(a *app) *cobra.Command {
 		_, err = inv.output().Write(data)
 		return err
 	})
+	return c
+}
 
-	set := command("set NAME [DATA]", "Set a configuration's data, from an argument, a file or standard input", "")
-	set.Example = `  signalbox config set flags '{"dark":true}'
+func configSet(a *app) *cobra.Command {
+	c := command("set NAME [DATA]", "Set a configuration's data, from an argument, a file or standard input", "")
+	c.Example = `  signalbox config set flags '{"dark":true}'
   echo on | signalbox config set flags --data-file -
   signalbox config set flags off --if-version 1`
-	set.Flags().String("data-file", "", "File with the data; - is standard input.")
-	ifVersion := set.Flags().Uint64("if-version", 0,
+	c.Flags().String("data-file", "", "File with the data; - is standard input.")
+	ifVersion := c.Flags().Uint64("if-version", 0,
 		"Only if the configuration has this version; 0: only if it is not set (default: any version).")
-	reason := addReason(set)
-	set.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
+	reason := addReason(c)
+	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		var data []byte
 		file := cmd.Flag("data-file")
 		switch {
@@ -68,27 +104,15 @@ func configCmd(a *app) *cobra.Command {
 			return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}}, "%s has version %d", args[0], v)
 		})
 	})
+	return c
+}
 
-	ls := command("ls [PREFIX]", "List configurations by prefix, in order of name", "")
-	ls.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		configs := n.Configs(inv.ctx, strings.Join(args, ""), client.ReadConsistency(client.Strict))
-		return inv.list(each(configs, func(c *client.ConfigInfo) row {
-			return row{{"name", "name", c.Name}, {"version", "version", c.Version}}
-		}), "no configurations")
-	})
-
-	remove := command("delete NAME", "Delete a configuration and its history", "")
-	removeReason := addReason(remove)
-	remove.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		err := s.Config(args[0]).Delete(inv.ctx, client.Reason(*removeReason))
-		return inv.report(err, row{{"name", "", args[0]}, {"deleted", "", true}}, "deleted %s", args[0])
-	})
-
-	history := command("history NAME", "Show a configuration's last values, newest first",
+func configHistory(a *app) *cobra.Command {
+	c := command("history NAME", "Show a configuration's last values, newest first",
 		`Show the value of a configuration and up to 10 earlier ones, at most 64 KiB together, newest
 first. Times and authors are from the client that set the value: its identity, or without
 authentication the description of its session. "config rollback" returns to an old value.`)
-	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
+	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		values, err := n.Config(args[0]).History(inv.ctx)
 		if err != nil {
 			return err
@@ -99,33 +123,22 @@ authentication the description of its session. "config rollback" returns to an o
 				{"data", "data", v.Data}}
 		}), "no values")
 	})
+	return c
+}
 
-	rollback := command("rollback NAME VERSION", "Set a configuration to a value of its history",
+func configRollback(a *app) *cobra.Command {
+	c := command("rollback NAME VERSION", "Set a configuration to a value of its history",
 		`Set a configuration to the value that it had at a version that "config history" shows. The value
 gets a new version. If another client changes the configuration at the same moment, nothing is set.`)
-	rollbackReason := addReason(rollback)
-	rollback.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
+	reason := addReason(c)
+	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
 		to, err := strconv.ParseUint(args[1], 10, 64)
 		if err != nil {
 			return usagef("%q is no version; see signalbox config history %s", args[1], args[0])
 		}
-		v, err := s.Config(args[0]).Rollback(inv.ctx, to, client.Reason(*rollbackReason))
+		v, err := s.Config(args[0]).Rollback(inv.ctx, to, client.Reason(*reason))
 		return inv.report(err, row{{"name", "", args[0]}, {"version", "", v}, {"from", "", to}},
 			"%s has the value of version %[3]d, as version %[2]d", args[0], v, to)
 	})
-
-	watch := command("watch NAME", "Print a configuration's data and each change, until Ctrl-C", "")
-	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
-		return each(n.Config(name).Watch(ctx), func(v *client.Value) row {
-			r := append(row{{"time", "time", clockTime{time.Now()}}, {"exists", "", v.Exists}}, valueRow(name, v)...)
-			if !v.Exists {
-				return append(r, field{"", "data", "not set"})
-			}
-			return append(r, field{"", "version", labelled{"version", v.Version}}, field{"", "data", v.Data})
-		})
-	})
-
-	return group("config", "Small configuration: get, set, list, watch, history, rollback",
-		`Small pieces of configuration, up to 1 MiB each, with a version, the last values and watches. Each
-is stored in a semaphore of its own; "signalbox sem ls --all" lists them.`, get, set, ls, remove, history, rollback, watch)
+	return c
 }
