@@ -63,6 +63,7 @@ var layers = []struct {
 	{"cmd/signalbox-ydb", []string{"cmd/signalbox-ydb", "client", "server/admin", "server/certs", "server/file", "server/logging", "server/release", "protocol"}},
 	{"cmd/signalbox-mcp", []string{"cmd/signalbox-mcp", "client", "server/release", "protocol/boottime"}},
 	{"cmd/signalbox/processtree", []string{"cmd/signalbox/processtree", "server/servertest/await"}},
+	{"cmd/signalbox/settings", []string{"cmd/signalbox/settings", "server/file"}},
 	{"cmd/signalbox/supervise", []string{"cmd/signalbox/supervise", "cmd/signalbox/processtree"}},
 	{"cmd/signalbox/terminal", []string{"cmd/signalbox/terminal"}},
 	{"cmd/signalbox/top", []string{"cmd/signalbox/top", "cmd/signalbox/terminal", "client", "client/admin"}},

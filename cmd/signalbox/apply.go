@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/file"
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ again; a second run changes nothing. With --dry-run the exit code is 6 if anythi
 	files := c.Flags().StringArrayP("file", "f", nil, "File with a document; - is standard input. Repeat it for several, which are one together.")
 	dryRun := c.Flags().Bool("dry-run", false, "Show what would change, and change nothing.")
 	reason := addReason(c)
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		d, err := readDocuments(inv, *files)
 		if err != nil {

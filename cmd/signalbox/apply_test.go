@@ -23,6 +23,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/spf13/cobra"
@@ -78,7 +79,7 @@ func TestDocumentsHaveTheFlags(t *testing.T) {
 		}
 		var want []string
 		for _, name := range keysOf(c, desired.Node) {
-			if f := c.Flag(name); !inTable(f) && name != "help" && !slices.Contains(x.beside, name) {
+			if f := c.Flag(name); !settings.InTable(f) && name != "help" && !slices.Contains(x.beside, name) {
 				want = append(want, name)
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // chartSets are the settings of serve that the chart gives itself, from its other values, and those
@@ -30,21 +32,21 @@ func settingsSchema(t *testing.T) []byte {
 	}
 	properties := map[string]property{}
 	left := slices.Clone(chartSets)
-	for _, s := range serveSettings {
-		if n := slices.Index(left, s.flag); n >= 0 {
+	for _, s := range settings.OfServe {
+		if n := slices.Index(left, s.Flag); n >= 0 {
 			left = slices.Delete(left, n, n+1)
 			continue
 		}
-		p := property{Description: s.help, Type: []string{"string", "integer"}}
+		p := property{Description: s.Help, Type: []string{"string", "integer"}}
 		switch {
-		case s.bool:
+		case s.Bool:
 			p.Type = "boolean"
-		case s.list:
+		case s.List:
 			p.Type, p.Items = []string{"array", "string"}, map[string]any{"type": "string"}
-		case s.flag == "shutdown-timeout": // the grace period of pods is computed from it
+		case s.Flag == "shutdown-timeout": // the grace period of pods is computed from it
 			p.Type, p.Pattern = "string", "^[0-9]+(ms|s|m)$"
 		}
-		properties[s.flag] = p
+		properties[s.Flag] = p
 	}
 	if len(left) > 0 {
 		t.Errorf("serve has no flags %v", left)

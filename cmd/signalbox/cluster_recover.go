@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -108,7 +109,7 @@ them) and written to the audit log: FILE.audit unless --audit names another.`)
 		}
 		return printBackup(inv.printer(), path, path, x)
 	})
-	addFlags(c.Flags(), scopeClient, "output", "no-color")
+	settings.AddFlags(c.Flags(), settings.Client, "output", "no-color")
 	return c
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/datafolder"
@@ -87,8 +88,8 @@ even with --replication-factor or --tiers: raise the factor when others have joi
 		}
 		return printRestored(inv.printer(), args[0], cfg.DataDir, serveLine(cmd.Flags(), cfg.DataDir), from, &done)
 	})
-	addFlags(c.Flags(), scopeServe)
-	addFlags(c.Flags(), scopeClient, "output", "no-color")
+	settings.AddFlags(c.Flags(), settings.Serve)
+	settings.AddFlags(c.Flags(), settings.Client, "output", "no-color")
 	return c
 }
 
@@ -96,8 +97,8 @@ even with --replication-factor or --tiers: raise the factor when others have joi
 func serveLine(flags *pflag.FlagSet, dir string) string {
 	words := []string{"signalbox", "serve", "--existing", "--data", shellWord(dir)}
 	flags.Visit(func(f *pflag.Flag) {
-		if f.Name == "data" || f.Name == "existing" || !slices.ContainsFunc(settings, func(s setting) bool {
-			return s.scope == scopeServe && s.flag == f.Name
+		if f.Name == "data" || f.Name == "existing" || !slices.ContainsFunc(settings.All, func(s settings.Setting) bool {
+			return s.Scope == settings.Serve && s.Flag == f.Name
 		}) {
 			return
 		}

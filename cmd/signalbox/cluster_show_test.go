@@ -140,19 +140,3 @@ func TestPlanForPeople(t *testing.T) {
 		}
 	}
 }
-
-// TestLists: flags that are given several times, and what files may hold, come to one text.
-func TestLists(t *testing.T) {
-	l := new(listValue)
-	for _, text := range []string{"a:1", " b:2 ,c:3", ""} {
-		if err := l.Set(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if diff := cmp.Diff([]string{"a:1", "b:2", "c:3"}, splitList(l.String())); diff != "" {
-		t.Error(diff)
-	}
-	if got := splitList(" , ,"); got != nil {
-		t.Errorf("nothing is %q", got)
-	}
-}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/spf13/cobra"
@@ -124,7 +125,7 @@ func (inv *invocation) readValues(values map[string]string) (err error) {
 	inv.cfg.Cluster = values["cluster"]
 	inv.outer = outerCommandOf(values)
 	inv.cfg.Parent = inv.outer.session
-	inv.cfg.Endpoints = splitList(values["endpoints"])
+	inv.cfg.Endpoints = settings.Split(values["endpoints"])
 	for _, e := range inv.cfg.Endpoints {
 		_, port, err := net.SplitHostPort(e)
 		if err != nil {
@@ -249,7 +250,7 @@ func (inv *invocation) cleanup() context.Context {
 
 func (a *app) code(err error) int {
 	var ce *codeError
-	var ue *usageError
+	var ue *settings.Error
 	var te *timeoutError
 	switch {
 	case errors.As(err, &ce):

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/console"
@@ -74,7 +75,7 @@ loopback only. For a console that others reach, with a login of their own, see -
 			return err
 		}
 	})
-	addFlags(c.Flags(), scopeClient, "endpoints", "node", "timeout", "cluster", "token-file", "tls", "tls-ca", "tls-cert",
+	settings.AddFlags(c.Flags(), settings.Client, "endpoints", "node", "timeout", "cluster", "token-file", "tls", "tls-ca", "tls-cert",
 		"tls-key", "tls-server-name", "context", "client-config")
 	return c
 }
@@ -161,7 +162,7 @@ func startConsole(cfg consoleConfig) (*runningConsole, error) {
 // consoleOf is the console that serve's settings ask for; its address is empty if they ask for
 // none.
 func consoleOf(v map[string]string, log *slog.Logger) (consoleConfig, error) {
-	cfg := consoleConfig{ca: v["console-ca"], hosts: splitList(v["console-host"]), log: log}
+	cfg := consoleConfig{ca: v["console-ca"], hosts: settings.Split(v["console-host"]), log: log}
 	if v["console"] == server.Off {
 		return cfg, nil
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -23,28 +24,16 @@ NAME uses one, else the current one counts. Flags come before it, and environmen
 		contextLs(a), contextUse(a), contextSet(a), contextDelete(a))
 }
 
-// connectionSettings say where a client connects and with which credentials. contextSettings are
-// what context set stores, and pathSettings those that are names of files.
-var (
-	connectionSettings = []string{"endpoints", "node", "cluster", "token-file", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name"}
-	contextSettings    = append([]string{"timeout", "session-timeout"}, connectionSettings...)
-	pathSettings       = []string{"token-file", "tls-ca", "tls-cert", "tls-key"}
-)
-
-// heldSettings are those of a connection that a command under a lease inherits although they are
-// empty: a flag overrides the context.
-var heldSettings = append([]string{"cluster", "tls-server-name"}, pathSettings...)
-
 // contextVerb is a verb about the client's configuration file, asked. The settings of its contexts
 // do not count: the current one may be missing, or wrong.
 func contextVerb(
 	a *app, c *cobra.Command, fn func(cmd *cobra.Command, asked string, args []string) error, flags ...string,
 ) *cobra.Command {
-	addFlags(c.Flags(), scopeClient, append(flags, "output", "no-color", "client-config")...)
+	settings.AddFlags(c.Flags(), settings.Client, append(flags, "output", "no-color", "client-config")...)
 	c.RunE = func(cmd *cobra.Command, args []string) error {
 		warnEnvironment(a, os.Environ())
 		a.verbPath = strings.TrimPrefix(cmd.CommandPath(), "signalbox ")
-		values, err := resolve(cmd, scopeClient, nil, false)
+		values, err := settings.Resolve(cmd, settings.Client, nil, false)
 		if err != nil {
 			return err
 		}
@@ -59,20 +48,20 @@ func contextVerb(
 func contextLs(a *app) *cobra.Command {
 	c := command("ls", "List the contexts, by name", "")
 	return contextVerb(a, c, func(_ *cobra.Command, asked string, _ []string) error {
-		f, err := readClientFile(asked)
+		f, err := settings.ReadClientFile(asked)
 		if err != nil {
 			return err
 		}
 		var rows []row
-		for _, name := range f.names() {
-			own, err := f.settings(name)
+		for _, name := range f.Names() {
+			own, err := f.Settings(name)
 			if err != nil {
 				return err
 			}
 			var stored row
-			for _, s := range clientSettings {
-				if v, ok := own[s.flag]; ok {
-					stored = append(stored, field{s.flag, "", v})
+			for _, s := range settings.OfClient {
+				if v, ok := own[s.Flag]; ok {
+					stored = append(stored, field{s.Flag, "", v})
 				}
 			}
 			all := withDefaults(own)
@@ -86,18 +75,18 @@ func contextLs(a *app) *cobra.Command {
 func contextUse(a *app) *cobra.Command {
 	c := command("use NAME", "Make a context the current one", "")
 	return contextVerb(a, c, func(_ *cobra.Command, asked string, args []string) error {
-		f, err := readClientFile(asked)
+		f, err := settings.ReadClientFile(asked)
 		if err != nil {
 			return err
 		}
 		if args[0] == "" {
 			return usagef("the name is empty; `signalbox context ls` lists the names")
 		}
-		if _, err := f.settings(args[0]); err != nil {
+		if _, err := f.Settings(args[0]); err != nil {
 			return err
 		}
-		err = editClientFile(asked, func(_ string, root *yaml.Node) error {
-			mapValue(root, "current", true).SetString(args[0])
+		err = settings.EditClientFile(asked, func(_ string, root *yaml.Node) error {
+			settings.MapValue(root, "current", true).SetString(args[0])
 			return nil
 		})
 		return a.printer().report(err, row{{"name", "", args[0]}, {"current", "", true}}, "%s is the current context", args[0])
@@ -116,21 +105,21 @@ read. The configuration file is made with mode 0600 if it does not exist.`)
 		if name == "" || terminal.Sanitize(name) != name {
 			return usagef("%q is not a name for a context; give one of printable characters", name)
 		}
-		if !slices.ContainsFunc(contextSettings, cmd.Flags().Changed) {
+		if !slices.ContainsFunc(settings.OfContext, cmd.Flags().Changed) {
 			return usagef("no setting is given; give at least one, such as --endpoints HOST:PORT")
 		}
-		err := editClientFile(asked, func(path string, root *yaml.Node) error {
-			contexts := mapValue(root, "contexts", true)
-			if !makeMapping(contexts) {
+		err := settings.EditClientFile(asked, func(path string, root *yaml.Node) error {
+			contexts := settings.MapValue(root, "contexts", true)
+			if !settings.MakeMapping(contexts) {
 				return usagef("%s: the contexts are no mapping; edit it by hand", path)
 			}
-			context := mapValue(contexts, name, true)
-			if makeMapping(context) {
+			context := settings.MapValue(contexts, name, true)
+			if settings.MakeMapping(context) {
 				if err := storeSettings(cmd, context); err != nil {
 					return err
 				}
 			}
-			own, err := readKeys(path, context, scopeClient)
+			own, err := settings.ReadKeys(path, context, settings.Client)
 			if err != nil {
 				return err
 			}
@@ -138,31 +127,31 @@ read. The configuration file is made with mode 0600 if it does not exist.`)
 		})
 		return a.printer().report(err, row{{"name", "", name}, {"set", "", true}},
 			"set %s; use it with --context, or make it the current one with `signalbox context use`", name)
-	}, contextSettings...)
+	}, settings.OfContext...)
 }
 
 // storeSettings writes the settings that were given as flags to a context.
 func storeSettings(cmd *cobra.Command, context *yaml.Node) error {
-	for _, s := range clientSettings {
-		f := cmd.Flag(s.flag)
-		if !slices.Contains(contextSettings, s.flag) || !f.Changed {
+	for _, s := range settings.OfClient {
+		f := cmd.Flag(s.Flag)
+		if !slices.Contains(settings.OfContext, s.Flag) || !f.Changed {
 			continue
 		}
 		text := f.Value.String()
 		if text == "" {
-			deleteKey(context, s.flag)
+			settings.DeleteKey(context, s.Flag)
 			continue
 		}
-		if slices.Contains(pathSettings, s.flag) {
+		if slices.Contains(settings.Paths, s.Flag) {
 			var err error
 			if text, err = filepath.Abs(text); err != nil {
 				return err
 			}
 		}
-		v := mapValue(context, s.flag, true)
+		v := settings.MapValue(context, s.Flag, true)
 		v.Content = nil
 		v.SetString(text)
-		if s.bool {
+		if s.Bool {
 			v.Tag = "!!bool" // without quotes
 		}
 	}
@@ -173,20 +162,20 @@ func contextDelete(a *app) *cobra.Command {
 	c := command("delete NAME", "Delete a context",
 		"Delete a context. If it is the current one, none is afterwards, and the flags' defaults hold.")
 	return contextVerb(a, c, func(_ *cobra.Command, asked string, args []string) error {
-		f, err := readClientFile(asked)
+		f, err := settings.ReadClientFile(asked)
 		if err != nil {
 			return err
 		}
 		if _, ok := f.Contexts[args[0]]; !ok {
-			return usagef("%s has no context %q; `signalbox context ls` lists the names", f.path, args[0])
+			return usagef("%s has no context %q; `signalbox context ls` lists the names", f.Path, args[0])
 		}
 		current := f.Current == args[0]
-		err = editClientFile(asked, func(path string, root *yaml.Node) error {
-			if !deleteKey(mapValue(root, "contexts", false), args[0]) {
+		err = settings.EditClientFile(asked, func(path string, root *yaml.Node) error {
+			if !settings.DeleteKey(settings.MapValue(root, "contexts", false), args[0]) {
 				return usagef("%s has the context %q elsewhere; edit it by hand", path, args[0])
 			}
 			if current {
-				deleteKey(root, "current")
+				settings.DeleteKey(root, "current")
 			}
 			return nil
 		})
@@ -204,10 +193,10 @@ func contextDelete(a *app) *cobra.Command {
 // withDefaults adds the defaults of the settings that a context leaves out.
 func withDefaults(own map[string]string) map[string]string {
 	all := map[string]string{}
-	for _, s := range clientSettings {
-		all[s.flag] = s.def
-		if v, ok := own[s.flag]; ok {
-			all[s.flag] = v
+	for _, s := range settings.OfClient {
+		all[s.Flag] = s.Default
+		if v, ok := own[s.Flag]; ok {
+			all[s.Flag] = v
 		}
 	}
 	return all
@@ -215,12 +204,12 @@ func withDefaults(own map[string]string) map[string]string {
 
 // contextNames completes the names of contexts.
 func contextNames(cmd *cobra.Command, args []string, typed string) (names []string, _ cobra.ShellCompDirective) {
-	values, err := resolve(cmd, scopeClient, nil, false)
+	values, err := settings.Resolve(cmd, settings.Client, nil, false)
 	if err != nil || len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	f, _ := readClientFile(values["client-config"])
-	for _, name := range f.names() {
+	f, _ := settings.ReadClientFile(values["client-config"])
+	for _, name := range f.Names() {
 		if strings.HasPrefix(name, typed) && name == terminal.Sanitize(name) && !strings.ContainsAny(name, " \t") {
 			names = append(names, name)
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/spf13/cobra"
 )
 
@@ -30,7 +31,7 @@ With --observe it prints the leader, and each change.`)
 	signal := addPreemptSignal(c)
 	count := c.Flags().Uint("stop-after", 0, "With --observe: stop after this many changes; 0: never.")
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown to observers")
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		name, command, err := split(cmd, args)
 		switch {

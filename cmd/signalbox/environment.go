@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
@@ -30,8 +31,8 @@ func warnEnvironment(a *app, environ []string) {
 	}
 	a.warned = true
 	known := slices.Clone(ownVariables)
-	for _, s := range settings {
-		known = append(known, s.env())
+	for _, s := range settings.All {
+		known = append(known, s.Env())
 	}
 	for _, e := range environ {
 		name, value, _ := strings.Cut(e, "=")

@@ -3,6 +3,8 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // TestUnknownVariables: each variable that looks like a setting and is none is named once, with
@@ -17,9 +19,9 @@ func TestUnknownVariables(t *testing.T) {
 	for _, v := range ownVariables {
 		environ = append(environ, v+"=1")
 	}
-	for _, s := range settings {
-		if !s.flagOnly {
-			environ = append(environ, s.env()+"=x")
+	for _, s := range settings.All {
+		if !s.FlagOnly {
+			environ = append(environ, s.Env()+"=x")
 		}
 	}
 	warnEnvironment(a, environ)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
@@ -17,6 +18,9 @@ const (
 	exitUnreachable = 5
 	exitDifference  = 6
 )
+
+// usagef makes an error of the command line, with exit code 2.
+func usagef(format string, args ...any) error { return settings.Errorf(format, args...) }
 
 // codeError is an error with an exit code. A quiet one is not printed, because the output or a
 // child has reported it.

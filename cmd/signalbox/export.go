@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/desired"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -21,7 +22,7 @@ It has no services, elections, ephemeral semaphores, processes, sessions, tokens
 rollouts, and nothing about instances.`)
 	c.Example = `  signalbox export >cluster.yaml
   signalbox export /billing >billing.yaml`
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if inv.values["output"] != "table" {
 			return usagef("--output %s is given, and a document is YAML; leave it out", inv.values["output"])

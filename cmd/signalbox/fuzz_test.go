@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // FuzzConfigFile reads any bytes as the configuration file of serve, and as that of clients: they
@@ -24,32 +26,32 @@ func FuzzConfigFile(f *testing.F) {
 		if err := os.WriteFile(path, text, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for sc, read := range map[scope]func() (map[string]string, error){
-			scopeServe: func() (map[string]string, error) { return readServeFile(path) },
-			scopeClient: func() (map[string]string, error) {
-				f, err := readClientFile(path)
+		for sc, read := range map[settings.Scope]func() (map[string]string, error){
+			settings.Serve: func() (map[string]string, error) { return settings.ReadServeFile(path) },
+			settings.Client: func() (map[string]string, error) {
+				f, err := settings.ReadClientFile(path)
 				if err != nil {
 					return nil, err
 				}
-				return f.settings("")
+				return f.Settings("")
 			},
 		} {
 			values, err := read()
-			var wrong *usageError
+			var wrong *settings.Error
 			if err != nil && !errors.As(err, &wrong) {
 				t.Fatalf("an error that is not of the command line: %v", err)
 			}
 			for key := range values {
-				if !isFileKey(sc, key) {
+				if !settings.IsFileKey(sc, key) {
 					t.Fatalf("key %q is taken, and nobody knows it", key)
 				}
 			}
-			if err != nil || sc != scopeServe {
+			if err != nil || sc != settings.Serve {
 				continue
 			}
 			a := newApp(t.Context(), nil, io.Discard, io.Discard)
 			cmd := serveCmd(a)
-			resolved, err := resolve(cmd, scopeServe, values, false)
+			resolved, err := settings.Resolve(cmd, settings.Serve, values, false)
 			if err == nil {
 				_, err = serverConfig(a, withoutFiles(resolved))
 			}
@@ -87,7 +89,7 @@ func FuzzFlags(f *testing.F) {
 		if err != nil {
 			return
 		}
-		var wrong *usageError
+		var wrong *settings.Error
 		if err := cmd.ParseFlags(rest); err != nil {
 			if err := cmd.FlagErrorFunc()(cmd, err); !errors.As(err, &wrong) {
 				t.Fatalf("%q: an error that is not of the command line: %v", args, err)
@@ -102,7 +104,7 @@ func FuzzFlags(f *testing.F) {
 		if cmd.Name() != "serve" {
 			return
 		}
-		v, err := resolve(cmd, scopeServe, nil, false)
+		v, err := settings.Resolve(cmd, settings.Serve, nil, false)
 		if err == nil {
 			_, err = serverConfig(a, withoutFiles(v))
 		}

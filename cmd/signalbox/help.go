@@ -8,6 +8,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // usageTemplate is cobra's, with a verb's own flags apart from the settings that all verbs share.
@@ -54,7 +56,7 @@ func lineWidth(w io.Writer) int {
 func flagHelp(cmd *cobra.Command, width int) string {
 	own, shared := pflag.NewFlagSet("", pflag.ContinueOnError), pflag.NewFlagSet("", pflag.ContinueOnError)
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if inTable(f) {
+		if settings.InTable(f) {
 			shared.AddFlag(f)
 		} else {
 			own.AddFlag(f)

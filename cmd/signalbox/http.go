@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/certs"
@@ -97,7 +98,7 @@ certificate: tokens can be read on the way otherwise.`)
 			return err
 		}
 	})
-	addFlags(f, scopeClient, "endpoints", "timeout", "cluster", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "context",
+	settings.AddFlags(f, settings.Client, "endpoints", "timeout", "cluster", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "context",
 		"client-config")
 	return c
 }
@@ -191,7 +192,7 @@ func withHTTP2(secure *tls.Config) *tls.Config {
 
 // httpOf is the gateway that serve's settings ask for; its address is empty if they ask for none.
 func httpOf(v map[string]string, log *slog.Logger) (httpConfig, error) {
-	cfg := httpConfig{ca: v["http-ca"], hosts: splitList(v["http-host"]), log: log}
+	cfg := httpConfig{ca: v["http-ca"], hosts: settings.Split(v["http-host"]), log: log}
 	if v["http"] == server.Off {
 		return cfg, nil
 	}

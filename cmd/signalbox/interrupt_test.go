@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/spf13/cobra"
@@ -138,7 +139,7 @@ func TestSlowInput(t *testing.T) {
 			return cmp.Or(err, inv.ctx.Err())
 		})
 	})}
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.SetArgs([]string{"--endpoints", addr, "--timeout", "1s"})
 	if err := c.ExecuteContext(t.Context()); err != nil {
 		t.Errorf("with input that came when --timeout was over: %v", err)

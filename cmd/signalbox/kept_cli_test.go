@@ -18,6 +18,8 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // commandLine is what scripts of users rely on: cli.json of testdata has that of this tree, and
@@ -41,8 +43,8 @@ func presentCommandLine() *commandLine {
 	c := &commandLine{Verbs: map[string]*verbSurface{}, Environment: slices.Clone(ownVariables),
 		ExitCodes: []int{exitOK, exitError, exitUsage, exitNotAcquired, exitLost, exitUnreachable, exitDifference,
 			exitBrokenPipe}}
-	for _, s := range settings {
-		if name := s.env(); name != "" {
+	for _, s := range settings.All {
+		if name := s.Env(); name != "" {
 			c.Environment = append(c.Environment, name)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/loadgen"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -71,7 +72,7 @@ The exit code is 1 when more than 1 % of the operations fail. Judge other figure
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
 	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")
 	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
-	addFlags(fs, scopeClient)
+	settings.AddFlags(fs, settings.Client)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return runLoad(inv, args[0], f) })
 	return c
 }

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
@@ -67,7 +68,7 @@ left the command's process group are not covered either.`)
 	deadlock := addDeadlockFlag(c)
 	maxHold := addMaxHold(c)
 	wait := addHoldFlags(c, "forever", "in the queue", "Data shown beside the holder")
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, names, err := inv.holdArgsOfMany(cmd, args, *wait)
 		switch {

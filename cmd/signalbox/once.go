@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
 )
@@ -47,7 +48,7 @@ lock. What is remembered is the data of the semaphore NAME.`)
 	again := c.Flags().Bool("again", false, "Run now, even if it has run in the period.")
 	skip := parsedVar(c.Flags(), "skip-exit-code", "0", parseExitCode, "Exit code if the command has run in the period, 0 to 255.")
 	wait := addHoldFlags(c, "forever", "for an earlier run, at most until the period ends", "Data shown beside the holder")
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
 		switch {

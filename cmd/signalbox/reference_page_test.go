@@ -7,6 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // reference writes the page of all verbs and settings from the command tree and the table of
@@ -17,19 +19,19 @@ func reference(root *cobra.Command) string {
 	b.WriteString(settingsOrder)
 	for _, s := range []struct {
 		title string
-		scope scope
-	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", scopeClient},
-		{"serve (file: --config)", scopeServe}} {
+		scope settings.Scope
+	}{{"Verbs that talk to a server (file: a context of the client's configuration file)", settings.Client},
+		{"serve (file: --config)", settings.Serve}} {
 		fmt.Fprintf(&b, "\n### %s\n\n| flag | environment | default | |\n|---|---|---|---|\n", s.title)
-		for _, x := range settings {
-			if x.scope != s.scope {
+		for _, x := range settings.All {
+			if x.Scope != s.scope {
 				continue
 			}
-			flag := "--" + x.flag
-			if x.short != "" {
-				flag = "-" + x.short + ", " + flag
+			flag := "--" + x.Flag
+			if x.Short != "" {
+				flag = "-" + x.Short + ", " + flag
 			}
-			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.env()), code(x.def), x.help)
+			fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", flag, code(x.Env()), code(x.Default), x.Help)
 		}
 	}
 	b.WriteString("\nThe client's configuration file holds named contexts, one of them current. `signalbox context` makes\nand chooses them:\n\n```yaml\ncurrent: production\ncontexts:\n  production:\n    endpoints: 10.0.0.1:7070,10.0.0.2:7070\n    node: /billing\n  local:\n    endpoints: 127.0.0.1:7070\n```\n\n## Verbs\n")
@@ -72,7 +74,7 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 			}
 			var own []string
 			c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-				if f.Name == "help" || inTable(f) && !ownDefault(f) {
+				if f.Name == "help" || settings.InTable(f) && !ownDefault(f) {
 					return
 				}
 				name := "--" + f.Name
@@ -95,8 +97,8 @@ func verbs(b *strings.Builder, cmd *cobra.Command) {
 
 // ownDefault reports whether a verb's default of a setting is not the table's.
 func ownDefault(f *pflag.Flag) bool {
-	return !slices.ContainsFunc(settings, func(s setting) bool {
-		return s.flag == f.Name && (s.def == f.DefValue || s.bool && f.DefValue == "false")
+	return !slices.ContainsFunc(settings.All, func(s settings.Setting) bool {
+		return s.Flag == f.Name && (s.Default == f.DefValue || s.Bool && f.DefValue == "false")
 	})
 }
 

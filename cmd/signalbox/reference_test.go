@@ -10,6 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 func tree() *cobra.Command { return newApp(context.Background(), nil, io.Discard, io.Discard).root() }
@@ -86,10 +88,10 @@ func upper(s string) bool { return s != "" && strings.ToUpper(s[:1]) == s[:1] }
 // follow from the flags', so a name means the same to servers and clients.
 func TestEnvironmentIsOneTable(t *testing.T) {
 	seen := map[string]bool{}
-	for _, s := range settings {
-		if both := s.flag == "cluster"; seen[s.flag] && !both {
-			t.Errorf("--%s stands twice in the table", s.flag)
+	for _, s := range settings.All {
+		if both := s.Flag == "cluster"; seen[s.Flag] && !both {
+			t.Errorf("--%s stands twice in the table", s.Flag)
 		}
-		seen[s.flag] = true
+		seen[s.Flag] = true
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/rollout"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 )
 
 // TestWebhook: what a webhook answers decides.
@@ -145,7 +146,7 @@ locations:
 		"locations: [{name: a, gates: [{name: g, command: x, webhook: y}]}]": "either",
 		"locations: [{name: a, share: 300}]":                                 "line 1", "[": "cannot be read",
 	} {
-		var ue *usageError
+		var ue *settings.Error
 		if _, err := parseRollout([]byte(text)); !errors.As(err, &ue) || !strings.Contains(err.Error(), say) {
 			t.Errorf("%q: %v", text, err)
 		}

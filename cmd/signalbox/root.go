@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/server/release"
@@ -133,7 +134,7 @@ func wrapArgs(cmd *cobra.Command) {
 	if check := cmd.Args; check != nil {
 		cmd.Args = func(cmd *cobra.Command, args []string) error {
 			err := check(cmd, args)
-			var ue *usageError
+			var ue *settings.Error
 			if err != nil && !errors.As(err, &ue) {
 				return usagef("%v; the form is: %s", err, usageLine(cmd))
 			}
@@ -148,7 +149,7 @@ func wrapArgs(cmd *cobra.Command) {
 // anyChanged reports whether one of a verb's own flags is given, beside those.
 func anyChanged(c *cobra.Command, beside ...string) (given bool) {
 	c.Flags().Visit(func(f *pflag.Flag) {
-		given = given || !inTable(f) && !slices.Contains(beside, f.Name)
+		given = given || !settings.InTable(f) && !slices.Contains(beside, f.Name)
 	})
 	return given
 }
@@ -202,7 +203,7 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 	}
 	for _, s := range subs {
 		if s.Flags().Lookup("output") == nil {
-			addFlags(s.Flags(), scopeClient)
+			settings.AddFlags(s.Flags(), settings.Client)
 		}
 	}
 	c.AddCommand(subs...)
@@ -210,24 +211,24 @@ func group(use, short, long string, subs ...*cobra.Command) *cobra.Command {
 }
 
 func (a *app) resolveClient(cmd *cobra.Command) error {
-	first, err := resolve(cmd, scopeClient, nil, false)
+	first, err := settings.Resolve(cmd, settings.Client, nil, false)
 	if err != nil {
 		return err
 	}
-	f, err := readClientFile(first["client-config"])
+	f, err := settings.ReadClientFile(first["client-config"])
 	if err != nil {
 		return err
 	}
-	own, err := f.settings(first["context"])
+	own, err := f.Settings(first["context"])
 	if err != nil {
 		return err
 	}
-	values, err := resolve(cmd, scopeClient, own, own != nil && (given(cmd, "context") || given(cmd, "client-config")))
+	values, err := settings.Resolve(cmd, settings.Client, own, own != nil && (given(cmd, "context") || given(cmd, "client-config")))
 	if err != nil {
 		return err
 	}
 	if values["context"] == "" && f.Current != "" { // a command under a lease uses it too, even if another is current then
-		values["context"], values["client-config"] = f.Current, f.path
+		values["context"], values["client-config"] = f.Current, f.Path
 	}
 	return a.setValues(values)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/panjf2000/gnet/v2/pkg/pool/goroutine"
 	"github.com/spf13/cobra"
 
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/certs"
@@ -52,7 +53,7 @@ With --auth a new cluster requires credentials from the start; see "signalbox au
 Flags take precedence over the environment, the environment over the --config file, and the file
 over defaults.`)
 	c.RunE = func(cmd *cobra.Command, _ []string) error {
-		if v, err := resolve(cmd, scopeServe, nil, false); err == nil && rereads(v) {
+		if v, err := settings.Resolve(cmd, settings.Serve, nil, false); err == nil && rereads(v) {
 			a.hangups = notifyHangup() // before files are read, which may take long
 			defer signal.Stop(a.hangups)
 		}
@@ -75,7 +76,7 @@ over defaults.`)
 		}
 		return serveUntilDone(cmd.Context(), a, cfg, beside, tour)
 	}
-	addFlags(c.Flags(), scopeServe)
+	settings.AddFlags(c.Flags(), settings.Serve)
 	return c
 }
 
@@ -109,7 +110,7 @@ gets another one. Port 0 of an address is a free port; the tour has it. Of the s
 			writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
-	addFlags(c.Flags(), scopeServe, "listen", "raft", "admin", "console", "http", "shards", "log-level", "log-format")
+	settings.AddFlags(c.Flags(), settings.Serve, "listen", "raft", "admin", "console", "http", "shards", "log-level", "log-format")
 	c.Flags().Lookup("console").DefValue = defaultConsole // the table has that of serve
 	c.Flags().Lookup("http").DefValue = defaultHTTP
 	return c
@@ -133,11 +134,11 @@ func freePort(ctx context.Context, address string) (string, error) {
 func readServer(a *app, cmd *cobra.Command) (v map[string]string, cfg server.Config, err error) {
 	warnEnvironment(a, os.Environ())
 	var file map[string]string
-	if v, err = resolve(cmd, scopeServe, nil, false); err == nil {
-		file, err = readServeFile(v["config"])
+	if v, err = settings.Resolve(cmd, settings.Serve, nil, false); err == nil {
+		file, err = settings.ReadServeFile(v["config"])
 	}
 	if err == nil {
-		v, err = resolve(cmd, scopeServe, file, false)
+		v, err = settings.Resolve(cmd, settings.Serve, file, false)
 	}
 	if err == nil {
 		cfg, err = serverConfig(a, v)
@@ -162,11 +163,11 @@ func auditFile(name string) bool { return name != "" && name != audit.Stderr }
 // readLogging reads the log's level and format again. Flags and the environment stay as they were,
 // so only the configuration file can change them.
 func readLogging(a *app, cmd *cobra.Command, path string) error {
-	file, err := readServeFile(path)
+	file, err := settings.ReadServeFile(path)
 	if err != nil {
 		return err
 	}
-	v, err := resolve(cmd, scopeServe, file, false)
+	v, err := settings.Resolve(cmd, settings.Serve, file, false)
 	if err != nil {
 		return err
 	}
@@ -225,8 +226,8 @@ const minRTT = 10 * time.Millisecond
 func clusterConfig(v map[string]string, cfg *server.Config) error {
 	cfg.Cluster, cfg.Name, cfg.Tier, cfg.Audit = v["cluster"], v["instance"], v["tier"], v["audit"]
 	cfg.Advertise, cfg.RaftAdvertise = v["advertise"], v["raft-advertise"]
-	cfg.Peers = splitList(v["peer"])
-	for _, item := range splitList(v["failure-domain"]) {
+	cfg.Peers = settings.Split(v["peer"])
+	for _, item := range settings.Split(v["failure-domain"]) {
 		key, value, ok := strings.Cut(item, "=")
 		if _, twice := cfg.FailureDomain[key]; !ok || twice {
 			return usagef("--failure-domain %q: write it as KEY=VALUE,KEY=VALUE, each key once", v["failure-domain"])
@@ -236,7 +237,7 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 		}
 		cfg.FailureDomain[key] = value
 	}
-	for _, item := range splitList(v["tiers"]) {
+	for _, item := range settings.Split(v["tiers"]) {
 		t, err := server.ParseTier(item)
 		if err != nil {
 			return usagef("--tiers: %v", err)

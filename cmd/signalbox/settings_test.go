@@ -3,32 +3,12 @@ package main
 import (
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
-)
 
-// TestLongServeFile: a file that cannot be a configuration is refused before it fills the memory.
-func TestLongServeFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "config")
-	for _, x := range []struct {
-		extra int
-		want  string // a part of the error; empty: fine
-	}{{0, ""}, {1, "is longer than 1048576 bytes"}} {
-		text := "shards: 3 # " + strings.Repeat("x", maxConfigFile)
-		if err := os.WriteFile(path, []byte(text[:maxConfigFile+x.extra]), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		v, err := readServeFile(path)
-		switch {
-		case x.want == "" && (err != nil || v["shards"] != "3"):
-			t.Errorf("a file of the greatest length: %v, %v", v, err)
-		case x.want != "" && (err == nil || !strings.Contains(err.Error(), x.want)):
-			t.Errorf("a longer one: %v", err)
-		}
-	}
-}
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
+)
 
 // TestNamedContextIsAWholeConnection: with a context that a flag names, no variable of the
 // environment decides where to connect or with which credentials, whether the context has the
@@ -40,12 +20,12 @@ func TestNamedContextIsAWholeConnection(t *testing.T) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range clientSettings {
+	for _, s := range settings.OfClient {
 		value := "prod"
-		if s.bool {
+		if s.Bool {
 			value = "true"
 		}
-		t.Setenv(s.env(), value)
+		t.Setenv(s.Env(), value)
 	}
 	t.Setenv("SIGNALBOX_CONTEXT", "bare")
 	t.Setenv("SIGNALBOX_CLIENT_CONFIG", path)
@@ -64,7 +44,7 @@ func TestNamedContextIsAWholeConnection(t *testing.T) {
 	} {
 		a := &app{}
 		c := &cobra.Command{Use: "verb", RunE: func(cmd *cobra.Command, _ []string) error { return a.resolveClient(cmd) }}
-		addFlags(c.Flags(), scopeClient)
+		settings.AddFlags(c.Flags(), settings.Client)
 		c.SetArgs(append([]string{}, x.args...))
 		if err := c.Execute(); err != nil {
 			t.Fatal(err)

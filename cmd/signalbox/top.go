@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/top"
 	"github.com/spf13/cobra"
@@ -50,7 +51,7 @@ Deadlocks are named above the lists, if one of the four oldest waits is in one o
 	durationVar(c.Flags(), &interval, "interval", 2*time.Second, "Time between two refreshes, at least 500ms.")
 	order := c.Flags().String("sort", "waiters", "Order of the semaphores: waiters, wait, grants, owners or name.")
 	rows := c.Flags().Int("rows", defaultTopRows, "Printed rows of each list, 1 to 100. A full screen shows what fits.")
-	addFlags(c.Flags(), scopeClient)
+	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows, order: *order}
 		switch {

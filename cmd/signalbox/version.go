@@ -4,6 +4,7 @@ import (
 	"runtime"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/release"
@@ -34,6 +35,6 @@ what instances send each other and keep, of backups and of saved sessions.`)
 			})
 		return a.printer().item(append(r, field{"formats", "formats", formats}))
 	}
-	addFlags(c.Flags(), scopeClient, "output", "no-color")
+	settings.AddFlags(c.Flags(), settings.Client, "output", "no-color")
 	return c
 }

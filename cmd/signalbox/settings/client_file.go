@@ -1,4 +1,4 @@
-package main
+package settings
 
 import (
 	"bytes"
@@ -15,13 +15,13 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// clientFile is the client's configuration: named contexts, one of them current.
-type clientFile struct {
+// ClientFile is the client's configuration: named contexts, one of them current.
+type ClientFile struct {
 	Current  string               `yaml:"current"`
 	Contexts map[string]yaml.Node `yaml:"contexts"`
 
-	path   string
-	unread error // why the user's own file could not be read
+	Path   string `yaml:"-"`
+	unread error  // why the user's own file could not be read
 }
 
 // clientFilePath is the file that was asked for, or the user's own; empty: the user has no
@@ -37,73 +37,74 @@ func clientFilePath(asked string) string {
 	return filepath.Join(dir, "signalbox", "client.yaml")
 }
 
-// readClientFile reads the file that was asked for, or the user's own, which need not exist. Nor
+// ReadClientFile reads the file that was asked for, or the user's own, which need not exist. Nor
 // need it be readable: in a container or below cron, HOME may be /dev/null or another user's.
-func readClientFile(asked string) (f clientFile, err error) {
-	f.path = clientFilePath(asked)
-	b, err := file.Read(f.path, maxConfigFile)
+func ReadClientFile(asked string) (f ClientFile, err error) {
+	f.Path = clientFilePath(asked)
+	b, err := file.Read(f.Path, MaxFile)
 	switch {
 	case asked == "" && err != nil:
 		f.unread = err
 		return f, nil
 	case err != nil:
-		return f, usagef("cannot read the client's configuration file: %v", err)
+		return f, Errorf("cannot read the client's configuration file: %v", err)
 	}
 	return f, f.decode(b)
 }
 
-func (f *clientFile) decode(b []byte) error {
+func (f *ClientFile) decode(b []byte) error {
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	d.KnownFields(true)
 	if err := d.Decode(f); err != nil && !errors.Is(err, io.EOF) {
-		return usagef("%s is not a client configuration: %v", f.path, err)
+		return Errorf("%s is not a client configuration: %v", f.Path, err)
 	}
 	return nil
 }
 
-func (f *clientFile) names() []string { return slices.Sorted(maps.Keys(f.Contexts)) }
+// Names are the names of the contexts, in order.
+func (f *ClientFile) Names() []string { return slices.Sorted(maps.Keys(f.Contexts)) }
 
-// settings are those of a context, by flag; of the current one if name is empty.
-func (f *clientFile) settings(name string) (map[string]string, error) {
+// Settings are those of a context, by flag; of the current one if name is empty.
+func (f *ClientFile) Settings(name string) (map[string]string, error) {
 	name = cmp.Or(name, f.Current)
 	if name == "" {
 		return nil, nil
 	}
 	n, ok := f.Contexts[name]
 	if !ok && f.unread != nil && !errors.Is(f.unread, os.ErrNotExist) {
-		return nil, usagef("there is no context %q: cannot read the client's configuration file: %v", name, f.unread)
+		return nil, Errorf("there is no context %q: cannot read the client's configuration file: %v", name, f.unread)
 	}
 	if !ok {
-		names := cmp.Or(strings.Join(f.names(), ", "), "none")
-		return nil, usagef("%s has no context %q; it has: %s; make it with `signalbox context set %s --endpoints HOST:PORT`",
-			f.path, name, names, name)
+		names := cmp.Or(strings.Join(f.Names(), ", "), "none")
+		return nil, Errorf("%s has no context %q; it has: %s; make it with `signalbox context set %s --endpoints HOST:PORT`",
+			f.Path, name, names, name)
 	}
-	return readKeys(f.path, &n, scopeClient)
+	return ReadKeys(f.Path, &n, Client)
 }
 
-// editClientFile changes the mapping that the file holds; the file need not exist. Comments and all
+// EditClientFile changes the mapping that the file holds; the file need not exist. Comments and all
 // else in the file stay. A symbolic link stays too: its target is replaced. Of two changes at
 // the same time one may get lost.
-func editClientFile(asked string, edit func(path string, root *yaml.Node) error) error {
+func EditClientFile(asked string, edit func(path string, root *yaml.Node) error) error {
 	path := clientFilePath(asked)
 	if path == "" {
-		return usagef("this user has no configuration folder; name a file with --client-config")
+		return Errorf("this user has no configuration folder; name a file with --client-config")
 	}
 	if to, err := filepath.EvalSymlinks(path); err == nil {
 		path = to
 	}
-	b, err := file.Read(path, maxConfigFile)
+	b, err := file.Read(path, MaxFile)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return usagef("cannot read the client's configuration file: %v", err)
+		return Errorf("cannot read the client's configuration file: %v", err)
 	}
-	if err := (&clientFile{path: path}).decode(b); err != nil {
+	if err := (&ClientFile{Path: path}).decode(b); err != nil {
 		return err
 	}
 	var doc, second yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(b))
 	_ = d.Decode(&doc) // as above
 	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
-		return usagef("%s has several YAML documents; leave one", path)
+		return Errorf("%s has several YAML documents; leave one", path)
 	}
 	var out bytes.Buffer
 	if doc.Kind == 0 { // empty, or comments alone, which are in no node
@@ -113,8 +114,8 @@ func editClientFile(asked string, edit func(path string, root *yaml.Node) error)
 			out.WriteByte('\n')
 		}
 	}
-	if !makeMapping(doc.Content[0]) {
-		return usagef("%s is not a client configuration", path)
+	if !MakeMapping(doc.Content[0]) {
+		return Errorf("%s is not a client configuration", path)
 	}
 	if err := edit(path, doc.Content[0]); err != nil {
 		return err
@@ -124,8 +125,8 @@ func editClientFile(asked string, edit func(path string, root *yaml.Node) error)
 	if err := errors.Join(e.Encode(&doc), e.Close()); err != nil {
 		return err
 	}
-	if err := (&clientFile{path: path}).decode(out.Bytes()); err != nil { // an alias of what is deleted, for one
-		return usagef("%v; edit it by hand", err)
+	if err := (&ClientFile{Path: path}).decode(out.Bytes()); err != nil { // an alias of what is deleted, for one
+		return Errorf("%v; edit it by hand", err)
 	}
 	if asked == "" {
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -135,8 +136,8 @@ func editClientFile(asked string, edit func(path string, root *yaml.Node) error)
 	return file.Write(path, out.Bytes())
 }
 
-// makeMapping makes a mapping of a node without a value. False: it has another one.
-func makeMapping(n *yaml.Node) bool {
+// MakeMapping makes a mapping of a node without a value. False: it has another one.
+func MakeMapping(n *yaml.Node) bool {
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
 		n.Kind, n.Tag, n.Value = yaml.MappingNode, "", ""
 	}
@@ -146,8 +147,8 @@ func makeMapping(n *yaml.Node) bool {
 	return n.Kind == yaml.MappingNode
 }
 
-// mapValue is the value of a key in a mapping, which is added if it is missing and add is set.
-func mapValue(m *yaml.Node, key string, add bool) *yaml.Node {
+// MapValue is the value of a key in a mapping, which is added if it is missing and add is set.
+func MapValue(m *yaml.Node, key string, add bool) *yaml.Node {
 	for i := 0; i+1 < len(m.Content); i += 2 {
 		if m.Content[i].Value == key {
 			return m.Content[i+1]
@@ -162,8 +163,8 @@ func mapValue(m *yaml.Node, key string, add bool) *yaml.Node {
 	return v
 }
 
-// deleteKey reports whether a mapping had the key.
-func deleteKey(m *yaml.Node, key string) bool {
+// DeleteKey reports whether a mapping had the key.
+func DeleteKey(m *yaml.Node, key string) bool {
 	for i := 0; m != nil && i+1 < len(m.Content); i += 2 {
 		if m.Content[i].Value == key {
 			m.Content = slices.Delete(m.Content, i, i+2)
