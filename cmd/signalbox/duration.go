@@ -12,10 +12,10 @@ import (
 func readDuration(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a duration; write one like 500ms, 10s or 5m", text)
+		return 0, fmt.Errorf("%q is not a duration; write one like 500ms, 10s, 5m or 24h", text)
 	}
 	if d < 0 {
-		return 0, fmt.Errorf("%s is negative; write a duration like 500ms, 10s or 5m", text)
+		return 0, fmt.Errorf("%s is negative; write a duration like 500ms, 10s, 5m or 24h", text)
 	}
 	return d, nil
 }
