@@ -47,7 +47,9 @@ func (s *Session) Run(
 
 // TryAcquire acquires units that are free now. If they are not, it returns a nil lease and no error.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) { o.turn, o.timeout = core.Now, 0 }))
+	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) {
+		o.turn, o.timeout = core.Now, 0
+	}))
 	if errors.Is(err, ErrNotAcquired) {
 		return nil, nil
 	}
@@ -152,7 +154,9 @@ func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) er
 }
 
 // acquireObserved acquires for an observer.
-func (s *Session) acquireObserved(ctx context.Context, name string, o *acquireOptions, observer Observer) (*Lease, error) {
+func (s *Session) acquireObserved(
+	ctx context.Context, name string, o *acquireOptions, observer Observer,
+) (*Lease, error) {
 	began := boottime.Now()
 	to := observer.AcquireStarted(ctx, AcquireStart{
 		Session: s.d.ID, Node: s.node.h.Path, Name: name, Count: o.count, Try: o.turn == core.Now,

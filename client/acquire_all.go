@@ -138,7 +138,8 @@ type groupStep struct {
 
 func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcquire, error) {
 	if len(wants) == 0 || len(wants) > MaxNames {
-		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d names are given; AcquireAll takes 1 to %d", len(wants), MaxNames)
+		return nil, protocol.Errorf(protocol.StatusBadRequest, "%d names are given; AcquireAll takes 1 to %d", len(wants),
+			MaxNames)
 	}
 	common := acquireOptionsOf(opts)
 	if common.err != nil {
@@ -167,7 +168,8 @@ func newGroupAcquire(s *Session, wants []Want, opts []AcquireOption) (*groupAcqu
 	slices.SortFunc(all.steps, func(a, b groupStep) int { return strings.Compare(a.name, b.name) })
 	for i, step := range all.steps[1:] {
 		if step.name == all.steps[i].name {
-			return nil, protocol.Errorf(protocol.StatusBadRequest, "name %q is given twice; give it once, with its count", step.name)
+			return nil, protocol.Errorf(protocol.StatusBadRequest, "name %q is given twice; give it once, with its count",
+				step.name)
 		}
 	}
 	return all, nil

@@ -101,7 +101,9 @@ func (r *barrierRecord) turn(own *barrierEntry, entries []barrierEntry) barrierT
 }
 
 func (r *barrierRecord) has(token uint64) bool {
-	_, ok := slices.BinarySearchFunc(r.Members, token, func(p barrierEntry, t uint64) int { return cmp.Compare(p.Token, t) })
+	_, ok := slices.BinarySearchFunc(r.Members, token, func(p barrierEntry, t uint64) int {
+		return cmp.Compare(p.Token, t)
+	})
 	return ok
 }
 
@@ -131,7 +133,8 @@ func (b *Barrier) check(p *barrierEntry) error {
 	case b.n < 1 || b.n > MaxBarrier:
 		return protocol.Errorf(protocol.StatusBadRequest, "barrier has %d parties; it must be 1 to %d", b.n, MaxBarrier)
 	case len(p.Key) == 0 || len(p.Key) > maxBarrierKey || !utf8.ValidString(p.Key):
-		return protocol.Errorf(protocol.StatusBadRequest, "key is %q; it must be 1 to %d bytes of UTF-8", p.Key, maxBarrierKey)
+		return protocol.Errorf(protocol.StatusBadRequest, "key is %q; it must be 1 to %d bytes of UTF-8", p.Key,
+			maxBarrierKey)
 	case len(p.Payload) > most:
 		return protocol.Errorf(protocol.StatusBadRequest,
 			"payload is %d bytes long; it must be at most %d at a barrier of %d", len(p.Payload), most, b.n)

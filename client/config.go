@@ -124,7 +124,8 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
-		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Reason: clip(o.reason), Data: data}}, values...)
+		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Reason: clip(o.reason),
+			Data: data}}, values...)
 		if !now.Exists {
 			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next), o.reason)
 		} else {

@@ -42,7 +42,8 @@ func (s WaitStep) String() string {
 		return fmt.Sprintf("session %d%s waits for session %d%s to end, which its command started",
 			s.Session, inBrackets(s.Description), s.By, inBrackets(s.ByDescription))
 	}
-	text := fmt.Sprintf("session %d%s waits for %s since %s (place %d", s.Session, inBrackets(s.Description), s.Name, clockText(s.Since), s.Place)
+	text := fmt.Sprintf("session %d%s waits for %s since %s (place %d", s.Session, inBrackets(s.Description), s.Name,
+		clockText(s.Since), s.Place)
 	if !s.Ends.IsZero() {
 		text += ", until " + clockText(s.Ends)
 	}
@@ -191,7 +192,8 @@ func childCursor(id uint64) []byte {
 
 // Semaphore implements waitgraph.Source.
 func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
-	sem, err := r.n.describe(r.ctx, name, IncludeOwners(), IncludeWaiters(), IncludeSlots(), ReadConsistency(Strict), MaxItems(mostEntries))
+	sem, err := r.n.describe(r.ctx, name, IncludeOwners(), IncludeWaiters(), IncludeSlots(), ReadConsistency(Strict),
+		MaxItems(mostEntries))
 	if err != nil {
 		return nil, r.cause(err)
 	}
@@ -217,8 +219,9 @@ func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 		x.Owners = append(x.Owners, waitgraph.Owner{Session: o.Session, Token: o.Token, Count: o.Count, Slots: o.Slots})
 	}
 	for _, w := range sem.Waiters {
-		x.Waiters = append(x.Waiters, waitgraph.Waiter{Session: w.Session, Place: w.Place, Count: w.Count, Level: w.Priority,
-			Key: w.Key, Labels: w.Labels, Names: w.Slots, Rank: w.Rank})
+		x.Waiters = append(x.Waiters, waitgraph.Waiter{Session: w.Session, Place: w.Place, Count: w.Count,
+			Level: w.Priority,
+			Key:   w.Key, Labels: w.Labels, Names: w.Slots, Rank: w.Rank})
 	}
 	return x, nil
 }
@@ -283,7 +286,8 @@ func (r *waitReads) steps(g *waitgraph.Graph, session uint64, set []uint64) (ste
 	for _, child := range g.Children[session] {
 		waits := len(g.Waits[child])+len(g.Children[child]) > 0
 		if len(steps) == 0 && (set == nil && waits || slices.Contains(set, child)) {
-			steps = append(steps, WaitStep{Session: session, Description: r.text[session], By: child, ByDescription: r.text[child]})
+			steps = append(steps, WaitStep{Session: session, Description: r.text[session], By: child,
+				ByDescription: r.text[child]})
 		}
 	}
 	return steps

@@ -118,7 +118,8 @@ const (
 	readAfterSession
 )
 
-var readOptionNames = [...]string{"IncludeOwners", "IncludeWaiters", "IncludeSlots", "ReadConsistency", "OfSession", "MaxItems",
+var readOptionNames = [...]string{"IncludeOwners", "IncludeWaiters", "IncludeSlots", "ReadConsistency", "OfSession",
+	"MaxItems",
 	"After", "AfterToken", "AfterSession"}
 
 // Options that each read takes.
@@ -383,7 +384,8 @@ func (n *Node) ExplainWait(ctx context.Context, name string, session uint64) (*Q
 		from = []uint64{session}
 	case session == 0: // who comes now waits for everybody
 		st.Ahead = slices.Clone(sem.Waiters)
-		slices.SortStableFunc(st.Ahead, func(a, b Waiter) int { return cmp.Compare(uint(a.Rank)-1, uint(b.Rank)-1) }) // 0 is last
+		// 0 is last
+		slices.SortStableFunc(st.Ahead, func(a, b Waiter) int { return cmp.Compare(uint(a.Rank)-1, uint(b.Rank)-1) })
 		for _, o := range sem.Owners {
 			from = append(from, o.Session)
 		}

@@ -80,7 +80,9 @@ func (e *Election) Resign(ctx context.Context) error {
 // preempted, it has yielded: Run campaigns again.
 //
 // Errors: lead's; the end of ctx; the session's Err; ErrPreconditionFailed as of Campaign.
-func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption) error {
+func (e *Election) Run(
+	ctx context.Context, lead func(ctx context.Context, term Term) error, opts ...AcquireOption,
+) error {
 	return runTerms(ctx, e.s, lead, func() (Term, error) { return e.Campaign(ctx, opts...) })
 }
 
@@ -138,7 +140,8 @@ func leaderOf(owners []Owner, limit uint64) Leader {
 		return Leader{}
 	}
 	o := owners[0]
-	return Leader{Exists: true, Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description, Since: o.Since}
+	return Leader{Exists: true, Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description,
+		Since: o.Since}
 }
 
 // Observe yields the leader and then every change, including that nobody leads, until ctx ends. It

@@ -53,7 +53,9 @@ func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
 // session when it ends; ErrPreconditionFailed.
 func (g *Gate) Wait(ctx context.Context) error {
 	var w gateWait
-	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) { return w.passes(r), nil }))
+	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) {
+		return w.passes(r), nil
+	}))
 }
 
 // gateWait is a wait that has read the record before, or not.

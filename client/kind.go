@@ -21,7 +21,8 @@ func checkElection(ctx context.Context, n *Node, name string) error {
 		return nil
 	}
 	return withOp("campaign", name, protocol.Errorf(protocol.StatusPreconditionFailed,
-		"the name is a service or a shared lock, sessions that hold units of it: %d; give the election a name of its own", sem.NumOwners))
+		"the name is a service or a shared lock, sessions that hold units of it: %d; give the election a name of its own",
+		sem.NumOwners))
 }
 
 // checkService refuses to register under a name that is held whole: it would wait until the leader

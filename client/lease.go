@@ -125,5 +125,6 @@ func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) 
 
 // UpdateData replaces the data shown beside the entry. The token stays.
 func (l *Lease) UpdateData(ctx context.Context, data []byte) error {
-	return withOp("update data of", l.name, driver.Outcome(l.d.Change(ctx, driver.Change{Data: bytes.Clone(data), SetData: true})))
+	return withOp("update data of", l.name, driver.Outcome(l.d.Change(ctx,
+		driver.Change{Data: bytes.Clone(data), SetData: true})))
 }

@@ -16,7 +16,9 @@ func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error)
 }
 
 // Run calls work while the session holds the lock, which it waits for: Session.Run of the lock.
-func (m *Mutex) Run(ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+func (m *Mutex) Run(
+	ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption,
+) error {
 	return m.s.Run(ctx, m.name, work, with(opts, Exclusive(), waitForOwnLease())...)
 }
 

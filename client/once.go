@@ -101,7 +101,9 @@ type Once struct {
 // Errors beside Acquire's: ErrBadRequest for a wrong length; ErrPreconditionFailed if the semaphore
 // has another use, or if its last period is far in the future, because some machine's clock is
 // wrong.
-func (o *Once) Run(ctx context.Context, task func(ctx context.Context, p Period) error, opts ...AcquireOption) (ran bool, err error) {
+func (o *Once) Run(
+	ctx context.Context, task func(ctx context.Context, p Period) error, opts ...AcquireOption,
+) (ran bool, err error) {
 	p, run, err := o.take(ctx, opts)
 	if p == nil {
 		return false, withOp("once", o.name, err)
@@ -144,7 +146,8 @@ func (o *Once) repeats(last OnceRun) bool {
 // the run before may still have to write its result.
 func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run OnceRun, err error) {
 	if o.every < MinPeriod || o.every%time.Second != 0 {
-		return nil, run, protocol.Errorf(protocol.StatusBadRequest, "the period %s is not a number of whole seconds, at least 1", o.every)
+		return nil, run, protocol.Errorf(protocol.StatusBadRequest,
+			"the period %s is not a number of whole seconds, at least 1", o.every)
 	}
 	now, length := time.Now(), uint64(o.every/time.Second)
 	number := uint64(max(now.Unix(), 0)) / length * length
@@ -167,9 +170,11 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run O
 		o.giveBack(ctx, run, before)
 		return nil, run, err
 	case errors.Is(err, ErrNotAcquired) && taken:
-		return nil, run, fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", number, ErrNotAcquired)
+		return nil, run, fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", number,
+			ErrNotAcquired)
 	case errors.Is(err, ErrNotAcquired):
-		return nil, run, fmt.Errorf("the run of period %d is not repeated, because it has not ended: %w", number, ErrNotAcquired)
+		return nil, run, fmt.Errorf("the run of period %d is not repeated, because it has not ended: %w", number,
+			ErrNotAcquired)
 	case err != nil:
 		return nil, run, err
 	}
@@ -207,7 +212,8 @@ func (o *Once) confirm(ctx context.Context, run OnceRun, period uint64) (_ OnceR
 
 // newRun is a run of this session that begins now.
 func (o *Once) newRun(period uint64) OnceRun {
-	return OnceRun{Period: period, Began: time.Now().UTC().Round(time.Microsecond), SessionID: o.s.ID(), By: o.s.d.Description}
+	return OnceRun{Period: period, Began: time.Now().UTC().Round(time.Microsecond), SessionID: o.s.ID(),
+		By: o.s.d.Description}
 }
 
 // end records how a run ended, unless another one is recorded by now. If that is not answered in
@@ -251,7 +257,8 @@ func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last Onc
 		case last.Period > run.Period+length:
 			return last, false, protocol.Errorf(protocol.StatusPreconditionFailed,
 				"its last period begins at %s, later than the next period by this machine's clock: a clock is wrong; set it, "+
-					"or delete the semaphore if it was another machine's", time.Unix(int64(last.Period), 0).UTC().Format(time.RFC3339))
+					"or delete the semaphore if it was another machine's",
+				time.Unix(int64(last.Period), 0).UTC().Format(time.RFC3339))
 		case last.Period >= run.Period:
 			return last, false, nil
 		default:

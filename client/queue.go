@@ -156,7 +156,8 @@ func (o *acquireOptions) asked() *protocol.AcquireOptions {
 func Priority(level int) AcquireOption {
 	return func(o *acquireOptions) {
 		if level < 0 || level > protocol.MaxPriority {
-			o.err = protocol.Errorf(protocol.StatusBadRequest, "priority is %d; it must be 0 to %d", level, protocol.MaxPriority)
+			o.err = protocol.Errorf(protocol.StatusBadRequest, "priority is %d; it must be 0 to %d", level,
+				protocol.MaxPriority)
 			return
 		}
 		o.asked().Priority = uint8(level + 1)
@@ -252,7 +253,8 @@ type SemaphoreOptions struct {
 func (o *SemaphoreOptions) Takes(w *Waiter) (list []SlotStatus) {
 	for _, slot := range o.Slots {
 		lacks := func(label string) bool { return !slices.Contains(slot.Labels, label) }
-		if named := len(w.Slots) > 0; named && slices.Contains(w.Slots, slot.Name) || !named && !slices.ContainsFunc(w.Labels, lacks) {
+		if named := len(w.Slots) > 0; named && slices.Contains(w.Slots, slot.Name) || !named &&
+			!slices.ContainsFunc(w.Labels, lacks) {
 			list = append(list, slot)
 		}
 	}

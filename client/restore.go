@@ -70,8 +70,9 @@ func (c *Client) Restore(ctx context.Context, saved Saved, opts ...SessionOption
 	s.generation = saved.Generation + 1
 	copy(s.d.Key[:], saved.Key)
 	r := s.d.Restore(ctx, driver.Takeover{
-		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1, FirstNumber: uint64(s.generation)*generationNumbers + 1,
-		Bounds: saved.Version == SavedVersion,
+		Session: saved.Session, Epoch: uint64(s.generation)*generationEpochs + 1,
+		FirstNumber: uint64(s.generation)*generationNumbers + 1,
+		Bounds:      saved.Version == SavedVersion,
 	})
 	if r.Err != nil {
 		err := handle.AboutSession("restore", saved.Session, driver.Err(r))

@@ -69,7 +69,8 @@ func writeOptionsOf(opts []WriteOption) (o writeOptions) {
 // 0.
 func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 	if o = writeOptionsOf(opts); o.guarded && o.version == 0 {
-		err = protocol.Errorf(protocol.StatusPreconditionFailed, "version 0 matches nothing that exists; give a version of at least 1")
+		err = protocol.Errorf(protocol.StatusPreconditionFailed,
+			"version 0 matches nothing that exists; give a version of at least 1")
 	}
 	return o, err
 }
@@ -102,12 +103,16 @@ func (r reasonOption) alter(x *semaphoreOptions) { x.Reason = string(r) }
 // Update replaces a semaphore's data and returns its version. Nobody needs to hold the semaphore.
 // Writing the same bytes changes nothing. IfVersion(0) always fails: a semaphore that exists has at
 // least version 1. Errors: ErrNotFound, ErrPreconditionFailed, ErrBadRequest.
-func (s *Session) Update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
+func (s *Session) Update(
+	ctx context.Context, name string, data []byte, opts ...WriteOption,
+) (version uint64, err error) {
 	version, err = s.update(ctx, name, data, opts...)
 	return version, withOp("update", name, err)
 }
 
-func (s *Session) update(ctx context.Context, name string, data []byte, opts ...WriteOption) (version uint64, err error) {
+func (s *Session) update(
+	ctx context.Context, name string, data []byte, opts ...WriteOption,
+) (version uint64, err error) {
 	o, err := writeToExisting(opts)
 	if err != nil {
 		return 0, err

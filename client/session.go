@@ -64,7 +64,8 @@ func (s *Session) started() {
 // newSession is a session with a key of its own, which is not started yet.
 func (c *Client) newSession(nodePath string, o sessionOptions) *Session {
 	s := &Session{c: c, node: Node{c, handle.Node{Driver: c.d, Path: nodePath}}, d: c.d.NewSession()}
-	s.d.Path, s.d.Timeout, s.d.KeepAlive, s.d.Description, s.d.Parent = nodePath, o.timeout, o.keepAlive, o.description, c.cfg.Parent
+	s.d.Path, s.d.Timeout, s.d.KeepAlive, s.d.Description, s.d.Parent = nodePath, o.timeout, o.keepAlive, o.description,
+		c.cfg.Parent
 	s.d.OnState, s.d.OnStopped = o.onState, o.onStopped
 	return s
 }

@@ -36,7 +36,9 @@ func (x sharedRecord[T]) read(ctx context.Context) (record T, version uint64, er
 
 // change changes the record by compare-and-set, until change says that there is nothing to change.
 // exists is false where there is no record yet.
-func (x sharedRecord[T]) change(ctx context.Context, change func(record *T, exists bool) (changed bool, err error)) error {
+func (x sharedRecord[T]) change(
+	ctx context.Context, change func(record *T, exists bool) (changed bool, err error),
+) error {
 	for {
 		record, version, err := x.read(ctx)
 		if err != nil {

@@ -35,7 +35,9 @@ func (x *Slots) TryAcquire(ctx context.Context, opts ...AcquireOption) (*Lease, 
 }
 
 // Run is Session.Run with a session that holds nothing.
-func (x *Slots) Run(ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+func (x *Slots) Run(
+	ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption,
+) error {
 	l, err := x.Acquire(ctx, opts...)
 	if err != nil {
 		return err

@@ -15,7 +15,9 @@ const (
 	superviseMax  = 10 * time.Second
 )
 
-func supervise(ctx context.Context, c *Client, node string, serve func(ctx context.Context, s *Session) error, opts []SessionOption) error {
+func supervise(
+	ctx context.Context, c *Client, node string, serve func(ctx context.Context, s *Session) error, opts []SessionOption,
+) error {
 	failures := 0
 	for {
 		s, err := c.Session(ctx, node, opts...)

@@ -116,8 +116,9 @@ func (n *Node) newWatch(name string, opts []WatchOption) (*core.Watch, error) {
 
 func eventOf(ev *core.WatchEvent) Event {
 	return Event{
-		Kind: EventKind(ev.Kind), Name: ev.Name, Created: ev.Created, DataChanged: ev.DataChanged, LimitChanged: ev.LimitChanged,
-		Data: ev.Data, Version: ev.Version, Limit: ev.Limit, Ephemeral: ev.Ephemeral,
+		Kind: EventKind(ev.Kind), Name: ev.Name, Created: ev.Created, DataChanged: ev.DataChanged,
+		LimitChanged: ev.LimitChanged,
+		Data:         ev.Data, Version: ev.Version, Limit: ev.Limit, Ephemeral: ev.Ephemeral,
 		Added: eventOwners(ev.Added), Updated: eventOwners(ev.Updated), Removed: eventOwners(ev.Removed),
 	}
 }

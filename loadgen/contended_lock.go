@@ -26,7 +26,8 @@ var contendedLock = &Scenario{
 		locks := make([]handoff, len(list))
 		w := make(callers, n)
 		for i := range w {
-			w[i] = &contender{c: c, acquirer: acquirers[i], names: list, locks: locks, pick: newPicker(c.Seed, i, len(list), cum)}
+			w[i] = &contender{c: c, acquirer: acquirers[i], names: list, locks: locks,
+				pick: newPicker(c.Seed, i, len(list), cum)}
 		}
 		return w, nil
 	},

@@ -87,7 +87,8 @@ func buildDiscovery(ctx context.Context, c *Env) (*discoveryWorkload, error) {
 	c.setConnections(c.Watchers)
 	list := c.names(max(1, n/200)).all()
 	if n < len(list) || c.Watchers < len(list) {
-		return nil, fmt.Errorf("%d services need at least as many members and watchers; %d and %d are given", len(list), n, c.Watchers)
+		return nil, fmt.Errorf("%d services need at least as many members and watchers; %d and %d are given", len(list), n,
+			c.Watchers)
 	}
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w := &discoveryWorkload{c: c, stop: stop}

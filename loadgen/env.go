@@ -109,7 +109,9 @@ func (e *Env) recorder() *sharedRecorder {
 func (e *Env) sessionCount(def int) int { return cmp.Or(e.Sessions, def) }
 
 // acquirers starts n sessions, and prepares each of so many callers to acquire with one of them.
-func (e *Env) acquirers(ctx context.Context, n, sessions int, what string, limit uint64) ([]Acquirer, []Session, error) {
+func (e *Env) acquirers(
+	ctx context.Context, n, sessions int, what string, limit uint64,
+) ([]Acquirer, []Session, error) {
 	list, err := e.StartSessions(ctx, sessions)
 	if err != nil {
 		return nil, nil, err

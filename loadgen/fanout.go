@@ -26,7 +26,9 @@ type fanout struct {
 	delays    []int64
 	all       chan struct{} // capacity 1
 
-	pending bool // the last write failed, and may have had its effect or not: it is sent again, and its delays mean nothing
+	// the last write failed, and may have had its effect or not: it is sent again, and its delays mean
+	// nothing
+	pending bool
 
 	broken atomic.Pointer[error] // a watch ended
 	failed chan struct{}         // closed with broken

@@ -17,7 +17,8 @@ var lockPairs = &Scenario{
 		n := c.callerCount()
 		names := c.names(n)
 		if names.n < n {
-			return nil, fmt.Errorf("%d callers need at least as many keys to lock names of their own; %d are given", n, names.n)
+			return nil, fmt.Errorf("%d callers need at least as many keys to lock names of their own; %d are given", n,
+				names.n)
 		}
 		acquirers, _, err := c.acquirers(ctx, n, c.sessionCount(n), "lock", 0)
 		if err != nil {

@@ -15,13 +15,15 @@ var errUnanswered = errors.New("no answer within the patience after the load's e
 
 // loop drives callers until the span ends, so many operations are done, or its context ends.
 type loop struct {
-	clock    clock
-	span     *span
-	callers  []Caller
-	recs     []*Recorder // one for each caller
-	budget   uint64      // operations, 0: no end by number
-	rate     float64     // of an open loop, 0: closed
-	begin    int64       // when the first operation of an open loop is to begin; how many follow is not for the scheduler to say
+	clock   clock
+	span    *span
+	callers []Caller
+	recs    []*Recorder // one for each caller
+	budget  uint64      // operations, 0: no end by number
+	rate    float64     // of an open loop, 0: closed
+	// when the first operation of an open loop is to begin; how many follow is not for the scheduler
+	// to say
+	begin    int64
 	patience time.Duration
 	code     func(error) string
 

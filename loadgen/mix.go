@@ -36,7 +36,9 @@ var mixed = newMixed(mixedParts)
 
 // newMixed returns the scenario of parts, in which each caller draws its next operation by weight.
 func newMixed(parts []mixedPart) *Scenario {
-	s := &Scenario{Name: "mixed", Short: "60 % reads, 30 % lock pairs, 8 % semaphores, 1 % one lock, 1 % sessions; own names", Series: []string{"operation"}}
+	s := &Scenario{Name: "mixed",
+		Short:  "60 % reads, 30 % lock pairs, 8 % semaphores, 1 % one lock, 1 % sessions; own names",
+		Series: []string{"operation"}}
 	for _, p := range parts {
 		for _, x := range p.scenario.Series {
 			s.Series = append(s.Series, p.scenario.Name+"."+x)

@@ -101,8 +101,9 @@ func gather(c *Env, l *loop, rest *Recorder) *Result {
 		Scenario: cfg.Scenario.Name, Target: cfg.Target.Name(), Loop: "closed", AskedRate: l.rate,
 		Callers: len(l.callers), Connections: len(c.pool.conns), Sessions: c.sessions, Keys: c.keys,
 		Skew: cfg.Skew, Watchers: c.watchers, DataSize: cfg.DataSize,
-		WarmUpMS: cfg.WarmUp.Seconds() * 1e3, DurationMS: cfg.Duration.Seconds() * 1e3, DeadlineMS: cfg.Deadline.Seconds() * 1e3,
-		Errors: map[string]uint64{}, Throughput: Throughput{SlotMS: float64(c.span.slot) / 1e6},
+		WarmUpMS: cfg.WarmUp.Seconds() * 1e3, DurationMS: cfg.Duration.Seconds() * 1e3,
+		DeadlineMS: cfg.Deadline.Seconds() * 1e3,
+		Errors:     map[string]uint64{}, Throughput: Throughput{SlotMS: float64(c.span.slot) / 1e6},
 	}
 	all := append([]*Recorder{rest}, l.recs...)
 	for _, x := range c.recorders.recs {

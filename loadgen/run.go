@@ -64,7 +64,8 @@ func Run(ctx context.Context, cfg Config) (_ *Result, err error) {
 	}
 
 	l := &loop{
-		clock: clk, span: sp, callers: w.Callers(), budget: cfg.Operations, rate: cfg.Rate, patience: cfg.Patience, code: cfg.Target.Code,
+		clock: clk, span: sp, callers: w.Callers(), budget: cfg.Operations, rate: cfg.Rate, patience: cfg.Patience,
+		code: cfg.Target.Code,
 	}
 	if len(l.callers) == 0 && cfg.Duration == 0 {
 		return nil, fmt.Errorf("%s has no operations to count; give a duration", cfg.Scenario.Name)
@@ -223,7 +224,8 @@ func (p *progress) report() {
 			continue
 		}
 		now := clk.now()
-		x := Progress{Duration: p.cfg.Duration, WarmingUp: now < sp.from.Load(), Elapsed: time.Duration(max(0, now-sp.from.Load()))}
+		x := Progress{Duration: p.cfg.Duration, WarmingUp: now < sp.from.Load(),
+			Elapsed: time.Duration(max(0, now-sp.from.Load()))}
 		for _, r := range recs {
 			x.Operations += r.done.Load()
 			x.Errors += r.failed.Load()

@@ -4,11 +4,14 @@ import "encoding/binary"
 
 // errTruncated and its siblings are made once: refusing bytes must cost nothing.
 var (
-	errTruncated = &Error{Status: StatusBadRequest, Message: "msgpack value is cut short; its lengths must fit in the frame"}
-	errTooDeep   = &Error{Status: StatusBadRequest, Message: "msgpack value is nested too deep; at most 8 levels are allowed"}
-	errReserved  = &Error{Status: StatusBadRequest, Message: "msgpack value starts with the reserved byte 0xc1"}
-	errTrailing  = &Error{Status: StatusBadRequest, Message: "bytes follow the msgpack value; a frame or body holds exactly one"}
-	errNotArray  = &Error{Status: StatusBadRequest, Message: "body is not a msgpack array"}
+	errTruncated = &Error{Status: StatusBadRequest,
+		Message: "msgpack value is cut short; its lengths must fit in the frame"}
+	errTooDeep = &Error{Status: StatusBadRequest,
+		Message: "msgpack value is nested too deep; at most 8 levels are allowed"}
+	errReserved = &Error{Status: StatusBadRequest, Message: "msgpack value starts with the reserved byte 0xc1"}
+	errTrailing = &Error{Status: StatusBadRequest,
+		Message: "bytes follow the msgpack value; a frame or body holds exactly one"}
+	errNotArray = &Error{Status: StatusBadRequest, Message: "body is not a msgpack array"}
 )
 
 // CheckBody checks the structure of a body alone: one msgpack array, all lengths and counts within

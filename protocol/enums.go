@@ -18,7 +18,8 @@ func (r TrackReason) String() string {
 
 // String is the name in capitals, such as NO_TARGET.
 func (w TrackPollStatus) String() string {
-	return enumName(int(w), "TARGET", "NO_TARGET", "PAUSED", "EXCLUDED", "REMOVED", "SOURCE_WANTED", "SOURCE_UNAVAILABLE")
+	return enumName(int(w), "TARGET", "NO_TARGET", "PAUSED", "EXCLUDED", "REMOVED", "SOURCE_WANTED",
+		"SOURCE_UNAVAILABLE")
 }
 
 // String is the name, such as gate-done.

@@ -225,13 +225,15 @@ func (f *fields) path(v *string) {
 func (f *fields) sessionKey(v *[]byte) {
 	f.bytes("key", v)
 	if f.checks() && len(*v) != KeyLen {
-		f.refuse("session key is %d bytes long; it must be the %d random bytes the session was started with", len(*v), KeyLen)
+		f.refuse("session key is %d bytes long; it must be the %d random bytes the session was started with", len(*v),
+			KeyLen)
 	}
 }
 
 // nonce names the holder of a session.
 func (f *fields) nonce(v *uint64) {
-	f.positive("nonce", v, "session nonce is 0; it must be a random number that this holder of the session has to itself")
+	f.positive("nonce", v,
+		"session nonce is 0; it must be a random number that this holder of the session has to itself")
 }
 
 // member is the session of a process's member.

@@ -63,7 +63,8 @@ func SplitFrame(buf []byte, max uint32) (frame []byte, n int, err error) {
 	}
 	length := binary.BigEndian.Uint32(buf)
 	if length == 0 {
-		return nil, 0, Errorf(StatusBadRequest, "frame has length 0; a frame is a 4-byte big-endian length and that many bytes")
+		return nil, 0, Errorf(StatusBadRequest,
+			"frame has length 0; a frame is a 4-byte big-endian length and that many bytes")
 	}
 	if length > max {
 		return nil, 0, Errorf(StatusBadRequest, "frame has length %d; at most %d is allowed here", length, max)
@@ -82,7 +83,8 @@ func SplitFrame(buf []byte, max uint32) (frame []byte, n int, err error) {
 func ParseFrame(frame []byte) (Header, error) {
 	c := cursor{rest: frame, left: 1, message: "frame"}
 	if n := c.count("frame"); c.err == nil && n != 4 {
-		return Header{}, Errorf(StatusBadRequest, "frame is an array of %d values; it has exactly 4: kind, id, arg, body", n)
+		return Header{}, Errorf(StatusBadRequest, "frame is an array of %d values; it has exactly 4: kind, id, arg, body",
+			n)
 	}
 	c.left = 3
 	kind := c.uint("kind")

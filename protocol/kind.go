@@ -141,8 +141,9 @@ const (
 // kindNames are the names used in logs and metrics, by number.
 var kindNames = [...]string{
 	KindHello: "hello", KindPing: "ping", KindPresentTicket: "present_ticket", KindMap: "map",
-	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe", KindNodeDelete: "node_delete",
-	KindNodeList: "node_list", KindCluster: "cluster",
+	KindNodeCreate: "node_create", KindNodeAlter: "node_alter", KindNodeDescribe: "node_describe",
+	KindNodeDelete: "node_delete",
+	KindNodeList:   "node_list", KindCluster: "cluster",
 	KindSessionStart: "session_start", KindSessionAttach: "session_attach", KindSessionStop: "session_stop",
 	KindSessionDescribe: "session_describe", KindSessionList: "session_list", KindSessionKill: "session_kill",
 	KindSessionObjects: "session_objects",
@@ -151,8 +152,9 @@ var kindNames = [...]string{
 	KindCreate:       "create", KindUpdate: "update", KindResize: "resize", KindDelete: "delete", KindAcquire: "acquire",
 	KindRelease: "release", KindDescribe: "describe", KindList: "list", KindWatch: "watch", KindUnwatch: "unwatch",
 	KindPong: "pong", KindGoodbye: "goodbye", KindMapChanged: "map_changed", KindSessionEnded: "session_ended",
-	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost", KindWatchFired: "watch_fired",
-	KindSnapshot: "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
+	KindTakenOver: "taken_over", KindAcquireResult: "acquire_result", KindLeaseLost: "lease_lost",
+	KindWatchFired: "watch_fired",
+	KindSnapshot:   "snapshot", KindDelta: "delta", KindStreamCut: "stream_cut", KindDetached: "detached",
 	KindTrackStatus: "track_status", KindTrackEvents: "track_events",
 	KindProcessJoin: "process_join", KindProcessLeave: "process_leave", KindProcessConfirm: "process_confirm",
 	KindProcessFail:     "process_fail",

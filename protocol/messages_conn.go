@@ -240,8 +240,10 @@ func (m *Goodbye) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); r
 type MapChanged struct {
 	Version uint64
 
-	Shard        uint64 // that has a new master, or serves more buckets; 0: it is about the map
-	Master, Term uint64 // its master, an instance, and the raft term since which it is: the statement with the higher term is newer
+	Shard uint64 // that has a new master, or serves more buckets; 0: it is about the map
+	// its master, an instance, and the raft term since which it is: the statement with the higher term
+	// is newer
+	Master, Term uint64
 }
 
 func (m *MapChanged) fields(f *fields) {

@@ -53,7 +53,8 @@ type NodeConfig struct {
 	CountersMode      CountersMode // default aggregated
 	MaxPriority       uint8        // highest level that an acquire may ask for, 5 to 9, default 0: any; BAD_REQUEST
 	MaxSessions       uint64       // quota, at least 1, default 1,000,000; PRECONDITION_FAILED
-	MaxSemaphores     uint64       // quota of semaphores, processes and tracks, at least 1, default 1,000,000; PRECONDITION_FAILED
+	// quota of semaphores, processes and tracks, at least 1, default 1,000,000; PRECONDITION_FAILED
+	MaxSemaphores uint64
 	// quota of names, data, descriptions and payloads in bytes, at least 1, default 4 GiB;
 	// PRECONDITION_FAILED
 	MaxBytes    uint64

@@ -15,7 +15,8 @@ type ProcessOptions struct {
 func (m *ProcessOptions) Validate() error { f := checker(); m.fields(&f); return f.err() }
 
 func (m *ProcessOptions) fields(f *fields) {
-	enum(f, "options.election", &m.Election, "election", ElectOldest, ElectPreferred, "0 (oldest), 1 (lowest-id) or 2 (preferred)")
+	enum(f, "options.election", &m.Election, "election", ElectOldest, ElectPreferred,
+		"0 (oldest), 1 (lowest-id) or 2 (preferred)")
 	f.millis("options.debounce", &m.Debounce, "debounce", MaxProcessDuration)
 	f.millis("options.round timeout", &m.RoundTimeout, "round timeout", MaxProcessDuration)
 	f.millis("options.backoff min", &m.BackoffMin, "least back-off", MaxProcessDuration)
@@ -294,7 +295,8 @@ func (m *ProcessRequest) fields(f *fields) {
 	f.uint("number", &m.Number)
 	f.uint("low", &m.Low)
 	if m.Number == 0 || m.Low == 0 || m.Low > m.Number {
-		f.refuse("number %d and low %d of the message do not fit; numbers start from 1, and low is not above", m.Number, m.Low)
+		f.refuse("number %d and low %d of the message do not fit; numbers start from 1, and low is not above", m.Number,
+			m.Low)
 	}
 	f.uints("to", &m.To)
 	if n := len(m.To); n == 0 || n > MaxProcessMembers {

@@ -214,9 +214,11 @@ type AcquireOptions struct {
 	Key      []byte
 	Labels   []string // only slots that have all of them
 	Names    []string // exactly these slots, as many as the count; not together with labels
-	Hold     uint64   // ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much from now on; 0: the semaphore's
-	Known    uint64   // of an owner: the preemption whose bound the client has noted; 0: none
-	Flags    uint8    // KnowsBounds, AskDeadlock
+	// ms after which the server ends the hold, MinHold to MaxHold; of an owner, it asks for so much
+	// from now on; 0: the semaphore's
+	Hold  uint64
+	Known uint64 // of an owner: the preemption whose bound the client has noted; 0: none
+	Flags uint8  // KnowsBounds, AskDeadlock
 }
 
 func (m *AcquireOptions) fields(f *fields) {

@@ -12,19 +12,22 @@ import (
 
 // TrackConfig is how a rollout goes. A zero time or count is the default.
 type TrackConfig struct {
-	Source             TrackSource
-	DelayFrom          DelayFrom
-	Locations          []LocationConfig // in order, 1 to MaxTrackLocations
-	ExplicitCodes      []string         // reported codes that say the version itself is bad; none: TimestampOutOfRange
-	ImplicitAfter      uint64           // ms; SOURCE_ERROR re-elects strictly later than this after the version was first sent; 60,000
-	ImplicitAttempts   uint64           // and after strictly more attempts than this; 3
-	StallTimeout       uint64           // ms after which a location whose leaders have not all loaded the target is stalled; 600,000
-	AutoDemote         bool             // leaders that stall without an error count as followers
-	SkipEmptyAfter     uint64           // ms after which a location without instances is passed over; 0 never
-	ReelectMinInterval uint64           // ms between two re-elections of a location; 1,000
-	MinAdvanceInterval uint64           // ms between two advances of the first location; 0 none
-	Retention          uint64           // ms of history; 3,600,000
-	KeepRemoved        bool             // instances of a removed location get its last target instead of UNKNOWN_LOCATION
+	Source        TrackSource
+	DelayFrom     DelayFrom
+	Locations     []LocationConfig // in order, 1 to MaxTrackLocations
+	ExplicitCodes []string         // reported codes that say the version itself is bad; none: TimestampOutOfRange
+	// ms; SOURCE_ERROR re-elects strictly later than this after the version was first sent; 60,000
+	ImplicitAfter    uint64
+	ImplicitAttempts uint64 // and after strictly more attempts than this; 3
+	// ms after which a location whose leaders have not all loaded the target is stalled; 600,000
+	StallTimeout       uint64
+	AutoDemote         bool   // leaders that stall without an error count as followers
+	SkipEmptyAfter     uint64 // ms after which a location without instances is passed over; 0 never
+	ReelectMinInterval uint64 // ms between two re-elections of a location; 1,000
+	MinAdvanceInterval uint64 // ms between two advances of the first location; 0 none
+	Retention          uint64 // ms of history; 3,600,000
+	// instances of a removed location get its last target instead of UNKNOWN_LOCATION
+	KeepRemoved bool
 }
 
 // Validate checks each field. What they mean together is for the track to check.
@@ -32,7 +35,8 @@ func (m *TrackConfig) Validate() error { f := checker(); m.fields(&f); return f.
 
 func (m *TrackConfig) fields(f *fields) {
 	enum(f, "config.source", &m.Source, "source", SourceTSO, SourcePublished, "1 (tso), 2 (external) or 3 (published)")
-	enum(f, "config.delay from", &m.DelayFrom, "delay from", FromSelected, FromConverged, "0 (selected) or 1 (converged)")
+	enum(f, "config.delay from", &m.DelayFrom, "delay from", FromSelected, FromConverged,
+		"0 (selected) or 1 (converged)")
 	if n := len(m.Locations); n == 0 || n > MaxTrackLocations {
 		f.refuse("config has %d locations; it must have 1 to %d", n, MaxTrackLocations)
 	}
@@ -60,9 +64,11 @@ func (m *TrackConfig) fields(f *fields) {
 
 // LocationConfig is one location of the order.
 type LocationConfig struct {
-	Name      string
-	Delay     uint64 // ms behind its predecessor; not used by the first
-	Bake      uint64 // ms that a version must have been converged here before it goes on to the next location; 0 no condition
+	Name  string
+	Delay uint64 // ms behind its predecessor; not used by the first
+	// ms that a version must have been converged here before it goes on to the next location; 0 no
+	// condition
+	Bake      uint64
 	Share     uint8  // percent of the leaders that get a new target first; 0 or 100 all at once
 	ShareBake uint64 // ms that the share must have had it before the others get it
 	Gates     []GateConfig
@@ -355,8 +361,9 @@ type TrackPollReply struct {
 	State      TrackState // of the location
 	Until      uint64     // log time at which asking again may give more, 0 unknown
 	RetryAfter uint64     // the same in ms from now, 0 unknown
-	Generation uint64     // of the location's target: it rises with each new one, also where the version is the same again
-	HasPayload bool       // Payload is the version's
+	// of the location's target: it rises with each new one, also where the version is the same again
+	Generation uint64
+	HasPayload bool // Payload is the version's
 	Payload    []byte
 }
 

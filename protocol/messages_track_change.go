@@ -171,7 +171,8 @@ func (m *TrackGateReport) fields(f *fields) {
 	f.version("version", &m.Version)
 	f.label("gate", &m.Gate, "gate name", MaxTrackName)
 	f.uint("attempt", &m.Attempt)
-	enum(f, "outcome", &m.Outcome, "outcome", GateSuccess, GateInconclusive, "1 (success), 2 (failure) or 3 (inconclusive)")
+	enum(f, "outcome", &m.Outcome, "outcome", GateSuccess, GateInconclusive,
+		"1 (success), 2 (failure) or 3 (inconclusive)")
 	f.printable("text", &m.Text, "gate text", MaxTrackMessage)
 }
 

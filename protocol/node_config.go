@@ -87,10 +87,12 @@ func mergeField[T comparable](field *T, given uint32, value, def T) {
 // Validate checks an effective configuration: every field in its range, and the grace period
 // against the self-check period.
 func (m *NodeConfig) Validate() error {
-	if err := validateMillis("self-check period", m.SelfCheckPeriod, MinSelfCheckPeriod, MaxSelfCheckPeriod); err != nil {
+	if err := validateMillis("self-check period", m.SelfCheckPeriod, MinSelfCheckPeriod,
+		MaxSelfCheckPeriod); err != nil {
 		return err
 	}
-	if err := validateMillis("session grace period", m.GracePeriod, MinSelfCheckPeriod+MinGraceOverSelfCheck, MaxGracePeriod); err != nil {
+	if err := validateMillis("session grace period", m.GracePeriod, MinSelfCheckPeriod+MinGraceOverSelfCheck,
+		MaxGracePeriod); err != nil {
 		return err
 	}
 	switch {
@@ -102,7 +104,8 @@ func (m *NodeConfig) Validate() error {
 	case m.ReadConsistency != Strict && m.ReadConsistency != Relaxed:
 		return Errorf(StatusBadRequest, "read consistency is %d; it must be 1 (strict) or 2 (relaxed)", m.ReadConsistency)
 	case m.AttachConsistency != Strict && m.AttachConsistency != Relaxed:
-		return Errorf(StatusBadRequest, "attach consistency is %d; it must be 1 (strict) or 2 (relaxed)", m.AttachConsistency)
+		return Errorf(StatusBadRequest, "attach consistency is %d; it must be 1 (strict) or 2 (relaxed)",
+			m.AttachConsistency)
 	case m.CountersMode != CountersAggregated && m.CountersMode != CountersDetailed:
 		return Errorf(StatusBadRequest, "counters mode is %d; it must be 1 (aggregated) or 2 (detailed)", m.CountersMode)
 	case m.MaxSessions == 0:
@@ -119,12 +122,15 @@ func (m *NodeConfig) Validate() error {
 		return Errorf(StatusBadRequest, "quota of requests is %d a second; it must be 1 to %d, or 0 for no limit",
 			m.MaxRequests, HighestMaxRequests)
 	case m.SlowWait > HighestSlowWait:
-		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", m.SlowWait, HighestSlowWait)
+		return Errorf(StatusBadRequest, "slow wait is %d ms; it must be at most %d ms, or 0 for off", m.SlowWait,
+			HighestSlowWait)
 	case m.MaxPriority != 0 && (m.MaxPriority < DefaultPriority || m.MaxPriority > MaxPriority):
-		return Errorf(StatusBadRequest, "max priority is %d; it must be %d, which acquires have that name none, to %d, or 0 for any",
+		return Errorf(StatusBadRequest,
+			"max priority is %d; it must be %d, which acquires have that name none, to %d, or 0 for any",
 			m.MaxPriority, DefaultPriority, MaxPriority)
 	case len(m.Foreign) > MaxForeignLen:
-		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(m.Foreign), MaxForeignLen)
+		return Errorf(StatusBadRequest, "foreign settings are %d bytes long; at most %d are allowed", len(m.Foreign),
+			MaxForeignLen)
 	}
 	return nil
 }

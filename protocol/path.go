@@ -28,7 +28,8 @@ func ValidatePath(path string) error {
 		}
 		switch segment := path[start:i]; segment {
 		case "":
-			return Errorf(StatusBadRequest, "node path %q has the illegal character '/' at byte %d: a segment is empty", path, i)
+			return Errorf(StatusBadRequest, "node path %q has the illegal character '/' at byte %d: a segment is empty", path,
+				i)
 		case ".", "..":
 			return Errorf(StatusBadRequest,
 				"node path %q has the segment %q; paths are not relative, write the whole path", path, segment)

@@ -294,12 +294,17 @@ func (c *Config) checkRanges() error {
 		what               string
 		value, least, most int
 	}{
-		{"shards", c.Shards, 0, 64}, {"buckets", int(c.Buckets), 1, 1 << 16}, {"replication factor", c.ReplicationFactor, 1, maxReplication},
-		{"max connections", l.MaxConnections, 1, transport.MaxConnections}, {"max connections per address", l.MaxConnectionsPerAddress, 0, any},
+		{"shards", c.Shards, 0, 64}, {"buckets", int(c.Buckets), 1, 1 << 16},
+		{"replication factor", c.ReplicationFactor, 1, maxReplication},
+		{"max connections", l.MaxConnections, 1, transport.MaxConnections},
+		{"max connections per address", l.MaxConnectionsPerAddress, 0, any},
 		{"window", l.Window, 1, any}, {"max data", l.MaxData, 1, protocol.MaxDataLen},
-		{"max watchers", l.MaxWatchers, 1, any}, {"max streams", l.MaxStreams, 1, any}, {"max watches", l.MaxWatches, 1, any},
-		{"soft bound of outgoing bytes", l.OutSoft, transport.MinOutSoft, any}, {"outgoing bound of all connections", l.OutTotal, 1, any},
-		{"bound of unfinished frames", l.InTotal, 1, any}, {"limit of node changes", l.NodeOps, 1, any}, {"limit of metric series", l.MaxSeries, 1, any},
+		{"max watchers", l.MaxWatchers, 1, any}, {"max streams", l.MaxStreams, 1, any},
+		{"max watches", l.MaxWatches, 1, any},
+		{"soft bound of outgoing bytes", l.OutSoft, transport.MinOutSoft, any},
+		{"outgoing bound of all connections", l.OutTotal, 1, any},
+		{"bound of unfinished frames", l.InTotal, 1, any}, {"limit of node changes", l.NodeOps, 1, any},
+		{"limit of metric series", l.MaxSeries, 1, any},
 	} {
 		switch {
 		case x.value < x.least && x.most == any:
@@ -312,7 +317,8 @@ func (c *Config) checkRanges() error {
 		what string
 		d    time.Duration
 	}{
-		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout}, {"idle timeout", l.IdleTimeout},
+		{"time for what waits to be read", l.OutAge}, {"hello timeout", l.HelloTimeout}, {"frame timeout", l.FrameTimeout},
+		{"idle timeout", l.IdleTimeout},
 	} {
 		if x.d < 0 {
 			return fmt.Errorf("%s is %v; it must not be negative", x.what, x.d)
@@ -376,10 +382,12 @@ func (c Config) withDefaults() (Config, error) {
 		return c, err
 	}
 	if l.MaxMemory != 0 && l.MaxMemory < minMemory {
-		return c, fmt.Errorf("max memory is %d bytes; choose at least %d MiB, or 0 for no bound", l.MaxMemory, minMemory>>20)
+		return c, fmt.Errorf("max memory is %d bytes; choose at least %d MiB, or 0 for no bound", l.MaxMemory,
+			minMemory>>20)
 	}
 	if l.OutHard < l.OutSoft {
-		return c, fmt.Errorf("outgoing bounds are %d and %d; choose a hard bound that is not below the soft one", l.OutSoft, l.OutHard)
+		return c, fmt.Errorf("outgoing bounds are %d and %d; choose a hard bound that is not below the soft one", l.OutSoft,
+			l.OutHard)
 	}
 	if n := len(c.AdminToken); n != 0 && (n < auth.MinSecretLen || n > auth.MaxSecretLen || !c.Auth) {
 		return c, fmt.Errorf("the administrator's token has %d bytes, or auth is not asked for; "+

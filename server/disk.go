@@ -32,7 +32,8 @@ func withRecovery(err error) error {
 	switch e := (*unservable)(nil); {
 	case errors.As(err, &e):
 		return err
-	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark), errors.Is(err, logstore.ErrDamaged):
+	case errors.Is(err, logstore.ErrRolledBack), errors.Is(err, logstore.ErrNoWatermark),
+		errors.Is(err, logstore.ErrDamaged):
 		return &unservable{err}
 	}
 	return err

@@ -100,8 +100,10 @@ type Parts struct {
 // Parts are the parts of the instance, once Start has returned.
 func (s *Server) Parts() Parts {
 	return Parts{
-		Config: s.cfg, Metrics: s.metrics, Memory: s.memory, Peers: s.peers, Member: s.member, Membership: s.membership, Meta: s.meta, Governor: s.governor,
-		Host: s.host, Hosting: s.hosting, Serving: s.serving, Requests: s.requests, Bindings: &s.bindings, Transport: s.transport,
+		Config: s.cfg, Metrics: s.metrics, Memory: s.memory, Peers: s.peers, Member: s.member, Membership: s.membership,
+		Meta: s.meta, Governor: s.governor,
+		Host: s.host, Hosting: s.hosting, Serving: s.serving, Requests: s.requests, Bindings: &s.bindings,
+		Transport: s.transport,
 	}
 }
 
@@ -152,8 +154,9 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	})
 	s.serving = shardhost.NewServing(shardhost.ServingConfig{
 		Requests: s.requests, Bindings: &s.bindings, Shards: hosted,
-		Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams, OneShots: cfg.Limits.MaxWatches},
-		Clock:   s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
+		Watches: delivery.WatchLimits{Watchers: cfg.Limits.MaxWatchers, Streams: cfg.Limits.MaxStreams,
+			OneShots: cfg.Limits.MaxWatches},
+		Clock: s.clock, Log: s.log, Metrics: s.metrics, Series: cfg.Limits.MaxSeries, Audit: s.audit.write,
 	})
 	s.hosting = shardhost.New(s.ctx, shardhost.Config{
 		Shards: hosted, Serving: s.serving, Heard: s.requests.LastReceived, MapChanged: s.requests.MapChanged,
@@ -169,15 +172,16 @@ func boot(ctx context.Context, cfg Config, last ...func(*Server, context.Context
 	for _, step := range append([]func(*Server, context.Context) error{
 		(*Server).limitConnections, // open files
 		(*Server).readCerts,        // before they are needed
-		(*Server).listen,           // addresses are taken before anything else, so that a second server fails without touching data
-		(*Server).openAdmin,        // health and readiness, from here on
-		(*Server).makeFolder,       //
-		(*Server).openLinks,        // other instances, and who this one is
-		(*Server).openAudit,        // before anything is applied
-		(*Server).openLog,          // host, meta shard
-		(*Server).auditRecovery,    //
-		(*Server).openShards,       // replicas of the map
-		(*Server).joinCluster,      // the cluster exists and knows that this instance is there
+		// addresses are taken before anything else, so that a second server fails without touching data
+		(*Server).listen,
+		(*Server).openAdmin,     // health and readiness, from here on
+		(*Server).makeFolder,    //
+		(*Server).openLinks,     // other instances, and who this one is
+		(*Server).openAudit,     // before anything is applied
+		(*Server).openLog,       // host, meta shard
+		(*Server).auditRecovery, //
+		(*Server).openShards,    // replicas of the map
+		(*Server).joinCluster,   // the cluster exists and knows that this instance is there
 	}, last...) {
 		if err := s.take(ctx, step); errors.Is(err, errStuck) {
 			return nil, err

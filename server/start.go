@@ -410,7 +410,8 @@ func (s *Server) peerEnded(ctx context.Context, address string) bool {
 	return s.peers != nil && s.peers.ProcessExited(ctx, address)
 }
 
-var errNotGoverning = protocol.Errorf(protocol.StatusWrongShard, "this instance does not govern; ask the meta shard's leader")
+var errNotGoverning = protocol.Errorf(protocol.StatusWrongShard,
+	"this instance does not govern; ask the meta shard's leader")
 
 // plan is the next steps of the governor here, as the document for operators.
 func (s *Server) plan(ctx context.Context) ([]byte, error) {

@@ -92,7 +92,8 @@ func (c *Config) checkTiers() error {
 		case t.Name == "" || slices.Contains(names, t.Name):
 			return fmt.Errorf("tier %q has no name of its own; give each tier one", t.Name)
 		case t.ReplicationFactor > maxReplication:
-			return fmt.Errorf("replication factor of tier %s is %d; choose 1 to %d", t.Name, t.ReplicationFactor, maxReplication)
+			return fmt.Errorf("replication factor of tier %s is %d; choose 1 to %d", t.Name, t.ReplicationFactor,
+				maxReplication)
 		case t.Buckets > meta.MaxBuckets:
 			return fmt.Errorf("tier %s has %d buckets; choose 0 to %d", t.Name, t.Buckets, meta.MaxBuckets)
 		case t.Buckets > 0 && t.Buckets < t.ShardsPerReplicaset:
@@ -108,7 +109,8 @@ func (c *Config) checkTiers() error {
 	case !votes:
 		return fmt.Errorf("none of the tiers %s may vote; at least one must", strings.Join(names, ", "))
 	case !slices.Contains(names, c.Tier):
-		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier, strings.Join(names, ", "))
+		return fmt.Errorf("this instance's tier is %q, and the tiers are %s; choose one of them", c.Tier,
+			strings.Join(names, ", "))
 	}
 	if c.restore != nil && !c.joinsRestored() && !c.mayFound() {
 		return fmt.Errorf("an instance of tier %s makes no cluster; restore the backup to one of tier %s first, "+

@@ -6,7 +6,9 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // at the end of its body or of a part of the body, or values of an enumeration or a set of flags.
 type addition struct {
 	format uint8
-	path   []int // how much of the body the format before has, for [protocol.CutFields]; nil: nothing, the command is new
+	// how much of the body the format before has, for [protocol.CutFields]; nil: nothing, the command
+	// is new
+	path []int
 
 	// value reports whether a body has a value that the format before refuses; nil: the addition is
 	// not one of values.

@@ -107,9 +107,11 @@ type Event struct {
 	Grace   uint64
 	Node    uint64
 	OrderID uint64
-	Result  uint64 // EventReply: the number of the reply, by the command's kind; of a start or attach the node's read consistency
-	Name    []byte
-	Text    string
+	// EventReply: the number of the reply, by the command's kind; of a start or attach the node's read
+	// consistency
+	Result uint64
+	Name   []byte
+	Text   string
 
 	Grant   *protocol.Grant          // EventAcquireResult, and EventReply to an acquire: beyond plain units, and bounds
 	Process *process.MemberEvent     // EventProcess

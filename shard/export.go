@@ -75,7 +75,9 @@ func (x *export) section() bool {
 		low, high := x.m.homeIDs(x.bucketRange.First, x.bucketRange.Count)
 		return x.eachNode(func(n *node) (complete bool) {
 			complete = true
-			n.homeSessions.Ascend(func(s *homeSession) bool { return s.id <= max(x.cursor.id, low) }, func(s *homeSession) bool {
+			n.homeSessions.Ascend(func(s *homeSession) bool {
+				return s.id <= max(x.cursor.id, low)
+			}, func(s *homeSession) bool {
 				if s.id > high {
 					return false
 				}

@@ -37,7 +37,9 @@ func (r reader) listObjects(kind kindNumber, req objectPage, next *[]byte, visit
 	if err != nil {
 		return err
 	}
-	n.objects[kind].Ascend(func(x *hostedObject) bool { return bytes.Compare(x.name, l.from) < 0 }, func(x *hostedObject) bool {
+	n.objects[kind].Ascend(func(x *hostedObject) bool {
+		return bytes.Compare(x.name, l.from) < 0
+	}, func(x *hostedObject) bool {
 		take, more := l.look(x.name, x.bucket, 48, next)
 		if take {
 			visit(x)

@@ -12,11 +12,12 @@ import (
 
 // importState is a range of buckets whose chunks are coming in.
 type importState struct {
-	first, count            uint32
-	epoch                   uint64
-	next                    []byte // cursor the next chunk must begin at
-	openSemaphore           []byte // key of the semaphore whose entries may go on there
-	openObject, objectBytes []byte // key of the hosted object whose record continues there, and what is there of the record
+	first, count  uint32
+	epoch         uint64
+	next          []byte // cursor the next chunk must begin at
+	openSemaphore []byte // key of the semaphore whose entries may go on there
+	// key of the hosted object whose record continues there, and what is there of the record
+	openObject, objectBytes []byte
 }
 
 type importTable []importState

@@ -165,7 +165,9 @@ func (r Load) MostEntries(most int, in func(node uint64) bool) (list []BusySessi
 }
 
 // walkNodes walks one ranking of each node for which in is true.
-func walkNodes[T any](m *Machine, in func(node uint64) bool, by func(*node) *container.Ranking[T]) (w container.RankWalk[T]) {
+func walkNodes[T any](
+	m *Machine, in func(node uint64) bool, by func(*node) *container.Ranking[T],
+) (w container.RankWalk[T]) {
 	m.nodeIndex.All(func(n *node) bool {
 		if !n.dropped && in(n.id) {
 			w.Add(by(n))

@@ -39,8 +39,9 @@ type Machine struct {
 	hot            hotSample                  // for metrics, as node.times
 	leaseTransfers uint64                     // for metrics
 	preemptions    [preemptionOutcomes]uint64 // by PreemptionOutcome; for metrics
-	lost           [lossCauses]uint64         // leases, by LossCause; for metrics, and not of nodes, which may be dropped
-	formerOwners   formerOwnerTable           // in nodes with slow-wait
+	// leases, by LossCause; for metrics, and not of nodes, which may be dropped
+	lost         [lossCauses]uint64
+	formerOwners formerOwnerTable // in nodes with slow-wait
 }
 
 // New makes an empty machine for the shard with this id. It serves nothing until CmdBuckets gave it

@@ -63,8 +63,9 @@ func (q *queued) preempted(m *Machine, e *entry, number uint64, over bool, by ui
 	}
 	g := &protocol.Grant{Now: m.bucketTime(s.bucket), Preemption: number}
 	g.Until, _ = q.Grant(e.orderID).Bound()
-	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventLeasePreempted, Session: p.id, Seq: e.seq, Epoch: p.epoch,
-		Node: s.node.id, Name: s.name, OrderID: e.orderID, Grant: g, Flag: over, Result: by})
+	m.batch.out.List = append(m.batch.out.List, Event{Kind: EventLeasePreempted, Session: p.id, Seq: e.seq,
+		Epoch: p.epoch,
+		Node:  s.node.id, Name: s.name, OrderID: e.orderID, Grant: g, Flag: over, Result: by})
 }
 
 // staySilent is called at the bound of a preemption that the holder has not said that it knows. If

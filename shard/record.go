@@ -194,7 +194,9 @@ func (e *entry) appendRecord(b []byte, sum *uint64) []byte {
 	return closeRecord(b, start, skip, kind, hash(e.semaphore.node.id, e.semaphore.name), sum)
 }
 
-func appendEndedCreateID(b []byte, k container.ExpiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64) []byte {
+func appendEndedCreateID(
+	b []byte, k container.ExpiringKey[[protocol.KeyLen]byte], number uint64, sum *uint64,
+) []byte {
 	start := len(b)
 	b = varint.Append(b, number)
 	skip := len(b) - start

@@ -213,7 +213,8 @@ func (r Sessions) Objects(req *protocol.SessionObjects, out *protocol.SessionObj
 	}
 	*out = protocol.SessionObjectsReply{Objects: out.Objects[:0], Runs: r.m.activeRuns(out.Runs)}
 	pg := newPage(req.Limit, PageBytes)
-	if p := r.m.sessions.get(req.Session); p != nil && p.node == n && r.m.alive(p) && !r.hostedObjects(p, last, after, &pg, out) {
+	if p := r.m.sessions.get(req.Session); p != nil && p.node == n && r.m.alive(p) &&
+		!r.hostedObjects(p, last, after, &pg, out) {
 		return nil
 	}
 	afterChild := uint64(0)
@@ -244,7 +245,9 @@ func addObject(p *page, out *protocol.SessionObjectsReply, o protocol.SessionObj
 
 // hostedObjects adds the hosted objects that a session takes part in, behind the last one of the
 // page before. false: the page is full.
-func (r Sessions) hostedObjects(p *sessionRecord, last protocol.ObjectType, after []byte, pg *page, out *protocol.SessionObjectsReply) bool {
+func (r Sessions) hostedObjects(
+	p *sessionRecord, last protocol.ObjectType, after []byte, pg *page, out *protocol.SessionObjectsReply,
+) bool {
 	for kind := range kindCount {
 		objects, object := p.objects(kindNumber(kind)), hostedKinds[kind].object
 		if object < last {

@@ -100,7 +100,8 @@ func (m *Machine) BeginSnapshot() *Snapshot {
 	s.buckets = slices.Clone(m.buckets)
 	for i := range s.buckets {
 		b := &s.buckets[i]
-		b.semaphores, b.objects, b.timers = container.HashSet[semaphore]{}, [kindCount]map[string]*hostedObject{}, deadlines{}
+		b.semaphores, b.objects, b.timers = container.HashSet[semaphore]{}, [kindCount]map[string]*hostedObject{},
+			deadlines{}
 	}
 	s.newest = slices.Collect(m.semaphores.allNewest())
 	s.endedCreateIDs = expiringRange{m.endedCreateIDs.Base(), m.endedCreateIDs.End()}
@@ -274,7 +275,9 @@ func (s *Snapshot) walk(left *int) {
 		}
 	case stageNodes:
 		var n *node
-		m.nodeIndex.Ascend(func(o *node) bool { return o.id < s.node || o.id == s.node && s.nodeSaved }, func(o *node) bool {
+		m.nodeIndex.Ascend(func(o *node) bool {
+			return o.id < s.node || o.id == s.node && s.nodeSaved
+		}, func(o *node) bool {
 			n = o
 			return false
 		})

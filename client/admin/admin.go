@@ -105,7 +105,8 @@ func (a *Client) HoldUpgrade(ctx context.Context, hold bool) error {
 // majority, or would have none, or if the buckets have nowhere to go. Data is never lost by it.
 // force needs a Client that WithReason made: ErrBadRequest without.
 func (a *Client) Expel(ctx context.Context, instance string, force bool) (*Instance, error) {
-	return call[Instance](ctx, a, protocol.MethodExpel, protocol.ExpelRequest{Instance: instance, Force: force, Reason: a.reason})
+	return call[Instance](ctx, a, protocol.MethodExpel,
+		protocol.ExpelRequest{Instance: instance, Force: force, Reason: a.reason})
 }
 
 // Transfer makes another instance that has a replica of the shard its leader.

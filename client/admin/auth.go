@@ -32,7 +32,8 @@ func (a *Client) EnableAuth(ctx context.Context, secret string) (*Token, error) 
 // is on it needs force, and a Client that WithReason made: ErrPreconditionFailed and ErrBadRequest
 // without.
 func (a *Client) DisableAuth(ctx context.Context, force bool) error {
-	_, err := call[struct{}](ctx, a, protocol.MethodAuthSwitch, protocol.AuthSwitchRequest{Force: force, Reason: a.reason})
+	_, err := call[struct{}](ctx, a, protocol.MethodAuthSwitch,
+		protocol.AuthSwitchRequest{Force: force, Reason: a.reason})
 	return err
 }
 

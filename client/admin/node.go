@@ -106,10 +106,13 @@ func setField[T any](w *protocol.NodeConfig, mark uint32, field, value *T) {
 
 func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 	c := w.Config
-	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod), millis.Duration(c.SlowWait)
-	reads, attaches, counters := client.Consistency(c.ReadConsistency), client.Consistency(c.AttachConsistency), CountersMode(c.CountersMode)
+	selfCheck, grace, slow := millis.Duration(c.SelfCheckPeriod), millis.Duration(c.GracePeriod),
+		millis.Duration(c.SlowWait)
+	reads, attaches, counters := client.Consistency(c.ReadConsistency), client.Consistency(c.AttachConsistency),
+		CountersMode(c.CountersMode)
 	return &NodeInfo{
-		ID: w.ID, Path: w.Path, Tier: w.Tier, TierName: w.TierName, Revision: w.Revision, CreatedAt: millis.Time(w.CreatedAt),
+		ID: w.ID, Path: w.Path, Tier: w.Tier, TierName: w.TierName, Revision: w.Revision,
+		CreatedAt: millis.Time(w.CreatedAt),
 		Config: NodeConfig{
 			SelfCheckPeriod: &selfCheck, GracePeriod: &grace, ReadConsistency: &reads, AttachConsistency: &attaches,
 			CountersMode: &counters, MaxSessions: &c.MaxSessions, MaxSemaphores: &c.MaxSemaphores, MaxBytes: &c.MaxBytes,
@@ -149,7 +152,8 @@ func (t NodeTree) Create(ctx context.Context, path string, cfg NodeConfig, opts 
 	info, repeated, err := t.create(ctx, path, cfg, opts)
 	if err != nil {
 		return nil, driver.WithOp("create node", path,
-			driver.OutcomeUnknown(repeated && (!driver.Answered(err) || protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
+			driver.OutcomeUnknown(repeated && (!driver.Answered(err) ||
+				protocol.StatusOf(err) == protocol.StatusAlreadyExists), err))
 	}
 	return info, nil
 }

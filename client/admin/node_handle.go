@@ -72,5 +72,6 @@ func (n Node) ForceRelease(
 	if repeated && errors.Is(err, protocol.StatusNotFound) {
 		return 0, nil // a first sending may have taken it from the last owner of an ephemeral one
 	}
-	return reply.Released, driver.WithOp("force release", name, driver.OutcomeUnknown(repeated && !driver.Answered(err), err))
+	return reply.Released, driver.WithOp("force release", name,
+		driver.OutcomeUnknown(repeated && !driver.Answered(err), err))
 }

@@ -143,7 +143,8 @@ func (n Node) KillSession(ctx context.Context, id uint64, reason string) error {
 	}
 	repeated, err := n.h.Call(ctx, atSession(id), protocol.KindSessionKill,
 		&protocol.SessionKill{Session: id, Node: n.h.ID, Reason: reason}, &protocol.Empty{})
-	if err == nil || repeated && (errors.Is(err, protocol.StatusSessionExpired) || errors.Is(err, protocol.StatusNotFound)) {
+	if err == nil || repeated && (errors.Is(err, protocol.StatusSessionExpired) ||
+		errors.Is(err, protocol.StatusNotFound)) {
 		return nil // a first sending did it
 	}
 	return handle.AboutSession("kill", id, driver.OutcomeUnknown(repeated && !driver.Answered(err), err))

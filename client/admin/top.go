@@ -62,8 +62,9 @@ type TopSemaphore struct {
 	Owners, Waiters int
 	OldestWait      time.Duration // of the first waiter; 0: nobody waits
 	Ephemeral       bool
-	Stuck           bool          // the next waiter, by the policy, wants more than the limit
-	Priority        *int          // the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
+	Stuck           bool // the next waiter, by the policy, wants more than the limit
+	// the level of the first waiter; nil: nobody waits, or the policy is not client.PolicyPriority
+	Priority        *int
 	DrainedSlots    int           // slots that are not granted, held ones too
 	PreemptedOwners int           // that waiters preempt
 	Left            time.Duration // until the hold of the owner with the lowest token ends by itself; 0: it does not

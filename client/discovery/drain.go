@@ -73,7 +73,8 @@ func CancelDrain(ctx context.Context, s *client.Session, service string, session
 
 // changeDrain asks a member to drain, or no longer if why is empty.
 func changeDrain(ctx context.Context, s *client.Session, service string, session uint64, why string) error {
-	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session, cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
+	config, reason := s.Config(DrainPrefix+service), fmt.Sprintf("session %d: %s", session,
+		cmp.Or(shorten(why, MaxWhy), "need not drain any more"))
 	for {
 		now, err := config.Get(ctx)
 		if err != nil && !errors.Is(err, client.ErrNotFound) {
@@ -101,7 +102,8 @@ func changeDrain(ctx context.Context, s *client.Session, service string, session
 			sessions[session] = shorten(why, MaxWhy)
 		}
 		if len(sessions) > MaxDrains {
-			return fmt.Errorf("%d members of %q drain already, which is as many as can at once; end some of them", MaxDrains, service)
+			return fmt.Errorf("%d members of %q drain already, which is as many as can at once; end some of them", MaxDrains,
+				service)
 		}
 		data, err := appendDrains(sessions)
 		if err != nil {

@@ -35,7 +35,8 @@ type watchOptions struct {
 }
 
 func watchOptionsOf(opts []WatchOption) (watchOptions, error) {
-	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: rand.Uint64()}, hold: DefaultHold}
+	o := watchOptions{caller: caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: rand.Uint64()},
+		hold: DefaultHold}
 	for _, f := range opts {
 		f(&o)
 	}
@@ -136,7 +137,9 @@ func (v *View) by(c caller) *View {
 // Find is what a member's data says: an endpoint of All, or with leftOut why callers leave it out. e
 // is nil where the data is not that of an Endpoint.
 func (v *View) Find(m *client.Member) (e *Endpoint, leftOut string) {
-	i, found := slices.BinarySearchFunc(v.All, m.Token, func(e *Endpoint, token uint64) int { return cmp.Compare(e.Token, token) })
+	i, found := slices.BinarySearchFunc(v.All, m.Token, func(e *Endpoint, token uint64) int {
+		return cmp.Compare(e.Token, token)
+	})
 	if found {
 		return v.All[i], ""
 	}
@@ -217,7 +220,8 @@ func (e *Endpoints) Wait(ctx context.Context) error {
 		case <-updated:
 		case <-e.closed:
 		case <-ctx.Done():
-			return fmt.Errorf("nothing is known of service %q in %s yet: %w", e.copy.key.service, e.copy.key.node, context.Cause(ctx))
+			return fmt.Errorf("nothing is known of service %q in %s yet: %w", e.copy.key.service, e.copy.key.node,
+				context.Cause(ctx))
 		}
 	}
 }

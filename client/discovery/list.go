@@ -60,7 +60,8 @@ type published struct {
 }
 
 func newList(now time.Time, hold time.Duration) *list {
-	return &list{hold: hold, since: now, out: &published{since: now}, held: map[string]time.Time{}, addrs: map[string]int{}}
+	return &list{hold: hold, since: now, out: &published{since: now}, held: map[string]time.Time{},
+		addrs: map[string]int{}}
 }
 
 // begin notes that another watch begins, which knows nothing of what was said before.
@@ -117,7 +118,9 @@ func (l *list) notLive(now time.Time) {
 }
 
 func (l *list) find(token uint64) (place int, found bool) {
-	return slices.BinarySearchFunc(l.incoming, token, func(x *entry, token uint64) int { return cmp.Compare(x.token, token) })
+	return slices.BinarySearchFunc(l.incoming, token, func(x *entry, token uint64) int {
+		return cmp.Compare(x.token, token)
+	})
 }
 
 func (l *list) put(owners []client.Owner) {
@@ -256,7 +259,8 @@ func (l *list) tick(now time.Time) {
 	}
 	l.version++
 	l.published = now
-	l.out = &published{all: l.all, version: l.version, known: l.known, live: l.live, since: l.since, ignored: l.ignored, err: l.err}
+	l.out = &published{all: l.all, version: l.version, known: l.known, live: l.live, since: l.since, ignored: l.ignored,
+		err: l.err}
 }
 
 // next is when tick has something to do; the zero time is never.

@@ -83,7 +83,8 @@ func Parse(data []byte) (*Endpoint, error) {
 	for _, f := range []struct {
 		key   string
 		field any
-	}{{"addr", &e.Addr}, {"zone", &e.Zone}, {"weight", &e.Weight}, {"state", &e.State}, {"why", &e.Why}, {"meta", &e.Meta}} {
+	}{{"addr", &e.Addr}, {"zone", &e.Zone}, {"weight", &e.Weight}, {"state", &e.State}, {"why", &e.Why},
+		{"meta", &e.Meta}} {
 		value, set := keys[f.key]
 		if !set {
 			continue
@@ -273,7 +274,9 @@ func notInName(c rune) bool {
 
 // isInterface reports whether a name may be that of a network interface.
 func isInterface(name string) bool {
-	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(c rune) bool { return c != '.' && notInName(c) })
+	return name != "" && name[0] != '-' && !strings.ContainsFunc(name, func(c rune) bool {
+		return c != '.' && notInName(c)
+	})
 }
 
 // shorten cuts a text at the start of a character, so that it has no more than most bytes.

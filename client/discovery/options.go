@@ -35,12 +35,14 @@ func (o *options) validate(m Member) error {
 	_, opaque := m.(Data)
 	switch {
 	case o.check != nil && opaque:
-		return protocol.Errorf(protocol.StatusBadRequest, "a member with data of its own cannot show what a check finds; give it an Endpoint")
+		return protocol.Errorf(protocol.StatusBadRequest,
+			"a member with data of its own cannot show what a check finds; give it an Endpoint")
 	case o.interval < MinCheckInterval || o.interval > MaxCheckInterval:
 		return protocol.Errorf(protocol.StatusBadRequest, "the check's interval is %s; it must be %s to %s",
 			o.interval, MinCheckInterval, MaxCheckInterval)
 	case o.timeout <= 0 || o.timeout > o.interval:
-		return protocol.Errorf(protocol.StatusBadRequest, "the check's timeout is %s; it must be at most its interval, %s", o.timeout, o.interval)
+		return protocol.Errorf(protocol.StatusBadRequest, "the check's timeout is %s; it must be at most its interval, %s",
+			o.timeout, o.interval)
 	}
 	return checkGrace(o.grace)
 }

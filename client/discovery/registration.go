@@ -95,7 +95,9 @@ func (p *present) set(m Member) (before Member) {
 // Register makes a session a member of a service, as client.Service.Register does. The membership
 // ends with the session, and nothing registers again; Serve is what does. Errors: what is out of
 // range, and those of client.Service.Register.
-func Register(ctx context.Context, s *client.Session, service string, m Member, opts ...Option) (*Registration, error) {
+func Register(
+	ctx context.Context, s *client.Session, service string, m Member, opts ...Option,
+) (*Registration, error) {
 	o := optionsOf(opts)
 	if err := o.validate(m); err != nil {
 		return nil, err
@@ -174,7 +176,8 @@ func (r *Registration) reportState() {
 	if state == Failing {
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "service member's state changed", "service", r.service, "state", state, "why", why)
+	r.log.Log(context.Background(), level, "service member's state changed", "service", r.service, "state", state, "why",
+		why)
 	if r.onState != nil {
 		r.onState(state, why)
 	}

@@ -31,7 +31,8 @@ type sharedCopy struct {
 }
 
 func newSharedCopy(c *client.Client, key copyKey) *sharedCopy {
-	return &sharedCopy{c: c, key: key, list: newList(time.Now(), key.hold), updated: make(chan struct{}), handles: map[*Endpoints]struct{}{}}
+	return &sharedCopy{c: c, key: key, list: newList(time.Now(), key.hold), updated: make(chan struct{}),
+		handles: map[*Endpoints]struct{}{}}
 }
 
 // add is false if the copy has ended.

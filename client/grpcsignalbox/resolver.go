@@ -23,7 +23,9 @@ type builder struct {
 
 func (b *builder) Scheme() string { return "signalbox" }
 
-func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
+func (b *builder) Build(
+	target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions,
+) (resolver.Resolver, error) {
 	node, service, err := parseTarget(&target.URL)
 	if err != nil {
 		return nil, err
@@ -32,7 +34,8 @@ func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 	if err != nil {
 		return nil, err
 	}
-	r := &memberResolver{cc: cc, endpoints: e, service: fmt.Sprintf("service %s in %s", service, node), stop: make(chan struct{})}
+	r := &memberResolver{cc: cc, endpoints: e, service: fmt.Sprintf("service %s in %s", service, node),
+		stop: make(chan struct{})}
 	r.done.Go(r.run)
 	return r, nil
 }
@@ -41,7 +44,8 @@ func (b *builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolv
 func parseTarget(u *url.URL) (node, service string, err error) {
 	form := "write signalbox:///NODE/SERVICE"
 	if u.Host != "" || u.User != nil {
-		return "", "", fmt.Errorf("the target has the authority %q, but the client says which cluster it is; %s", u.Host, form)
+		return "", "", fmt.Errorf("the target has the authority %q, but the client says which cluster it is; %s", u.Host,
+			form)
 	}
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return "", "", fmt.Errorf("the target has a query or a fragment; %s", form)

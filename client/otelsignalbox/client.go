@@ -44,5 +44,6 @@ func (o *observer) SessionChanged(s client.SessionChange) {
 
 // RequestRetried implements client.Observer.
 func (o *observer) RequestRetried(r client.RequestRetry) {
-	o.requestRetries.Add(context.Background(), 1, metric.WithAttributes(attribute.String("signalbox.request", r.Request)))
+	o.requestRetries.Add(context.Background(), 1, metric.WithAttributes(attribute.String("signalbox.request",
+		r.Request)))
 }

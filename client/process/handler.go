@@ -102,7 +102,8 @@ func (o *Options) ofMember() string {
 		set  bool
 	}{
 		{"Synchronous", o.Synchronous}, {"Key", o.Key != ""}, {"Data", len(o.Data) > 0}, {"Weight", o.Weight != 0},
-		{"RetryInterval", o.RetryInterval != 0}, {"MaxProcessFailures", o.MaxProcessFailures != 0}, {"Logger", o.Logger != nil},
+		{"RetryInterval", o.RetryInterval != 0}, {"MaxProcessFailures", o.MaxProcessFailures != 0},
+		{"Logger", o.Logger != nil},
 	} {
 		if x.set {
 			return x.name
@@ -151,9 +152,11 @@ func check(name string, h Handler, o *Options) error {
 	switch {
 	case err != nil:
 	case o.RetryInterval > 5*time.Second:
-		err = protocol.Errorf(protocol.StatusBadRequest, "retry interval is %s; it must be up to 5s, or 0 for the default", o.RetryInterval)
+		err = protocol.Errorf(protocol.StatusBadRequest, "retry interval is %s; it must be up to 5s, or 0 for the default",
+			o.RetryInterval)
 	case o.MaxProcessFailures < 0:
-		err = protocol.Errorf(protocol.StatusBadRequest, "%d process failures are allowed; it must be at least 0", o.MaxProcessFailures)
+		err = protocol.Errorf(protocol.StatusBadRequest, "%d process failures are allowed; it must be at least 0",
+			o.MaxProcessFailures)
 	default:
 		m.Seq = 1
 		err = m.Validate()
@@ -174,8 +177,9 @@ func (o *Options) wire() (w protocol.ProcessOptions, err error) {
 	w = protocol.ProcessOptions{
 		Election: o.Election, Debounce: millis.Of("debounce", o.Debounce, &err),
 		RoundTimeout: millis.Of("round timeout", o.RoundTimeout, &err),
-		BackoffMin:   millis.Of("least back-off", o.BackoffMin, &err), BackoffMax: millis.Of("greatest back-off", o.BackoffMax, &err),
-		Return: millis.Of("time to return", o.Return, &err),
+		BackoffMin:   millis.Of("least back-off", o.BackoffMin, &err),
+		BackoffMax:   millis.Of("greatest back-off", o.BackoffMax, &err),
+		Return:       millis.Of("time to return", o.Return, &err),
 	}
 	return w, err
 }

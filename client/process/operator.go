@@ -15,10 +15,11 @@ import (
 // List lists the processes of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return handle.Convert(handle.Processes(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(p protocol.ProcessItem) Info {
-		return Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
-			Coordinator: p.Coordinator, Members: int(p.NumMembers)}
-	})
+	return handle.Convert(handle.Processes(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)),
+		func(p protocol.ProcessItem) Info {
+			return Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
+				Coordinator: p.Coordinator, Members: int(p.NumMembers)}
+		})
 }
 
 // Operator observes a process, and steps in, without being a member. Any number of goroutines may
@@ -41,9 +42,10 @@ type object struct{ *handle.Object }
 // Watch implements operatorTransport.
 func (o object) Watch(ctx context.Context) iter.Seq2[watchStep, error] {
 	req := &protocol.ProcessWatch{Node: o.NodeID(), Name: []byte(o.Name())}
-	return handle.Watch(ctx, o.Object, protocol.KindProcessWatch, req, func() func(protocol.Header) (watchStep, core.Step, error) {
-		return new(pageReader).read
-	})
+	return handle.Watch(ctx, o.Object, protocol.KindProcessWatch, req,
+		func() func(protocol.Header) (watchStep, core.Step, error) {
+			return new(pageReader).read
+		})
 }
 
 // Operate is an operator of the process with this name. It need not exist yet.
@@ -116,7 +118,8 @@ func (o *Operator) Evict(ctx context.Context, session uint64, reason string) err
 func (o *Operator) Alter(ctx context.Context, options Options) error {
 	w, err := options.wire()
 	if own := options.ofMember(); own != "" && err == nil {
-		err = protocol.Errorf(protocol.StatusBadRequest, "%s belongs to one member, not to the process; give it to Join", own)
+		err = protocol.Errorf(protocol.StatusBadRequest, "%s belongs to one member, not to the process; give it to Join",
+			own)
 	}
 	if err != nil {
 		return fmt.Errorf("alter process %q: %w", o.transport.Name(), err)

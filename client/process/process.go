@@ -69,7 +69,8 @@ func Join(ctx context.Context, s *client.Session, name string, h Handler, o Opti
 }
 
 func join(
-	ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler, o Options,
+	ctx context.Context, w transport, session uint64, over <-chan struct{}, why func() error, name string, h Handler,
+	o Options,
 ) (*Membership, error) {
 	if err := check(name, h, &o); err != nil {
 		return nil, err
@@ -78,7 +79,8 @@ func join(
 		transport: w, session: session, name: name, h: h, log: o.Logger, started: time.Now(),
 		firstRound: make(chan struct{}), done: make(chan struct{}),
 		rounds: make(map[uint64]*Round), requests: make(map[uint64]*sentRequest),
-		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures, Seed: session}),
+		m: machine.New(session, machine.Options{RetryMin: o.RetryInterval, MaxProcessFailures: o.MaxProcessFailures,
+			Seed: session}),
 	}
 	p.log = cmp.Or(p.log, slog.New(slog.DiscardHandler))
 	p.wake = sync.NewCond(&p.mu)
@@ -330,14 +332,16 @@ func (p *Membership) send(s machine.Send) {
 		err = p.transport.Send(p.ctx, s.Kind,
 			&protocol.ProcessFail{Session: p.session, Name: name, Epoch: s.Epoch, Text: s.Text}, &protocol.Empty{})
 	case protocol.KindProcessSync:
-		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch}, &protocol.Empty{})
+		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessSync{Session: p.session, Name: name, Epoch: s.Epoch},
+			&protocol.Empty{})
 	case protocol.KindProcessRequest:
 		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessRequest{
 			Session: p.session, Name: name, Epoch: s.Epoch, Number: s.Number, Low: s.Low, To: s.To, Payload: s.Payload,
 		}, &protocol.Empty{})
 	case protocol.KindProcessReply:
 		err = p.transport.Send(p.ctx, s.Kind, &protocol.ProcessReply{
-			Session: p.session, Name: name, Epoch: s.Epoch, To: s.To[0], Number: s.Number, Refused: s.Refused, Payload: s.Payload,
+			Session: p.session, Name: name, Epoch: s.Epoch, To: s.To[0], Number: s.Number, Refused: s.Refused,
+			Payload: s.Payload,
 		}, &protocol.Empty{})
 	case protocol.KindProcessComplete:
 		m := &protocol.ProcessComplete{Name: name, Epoch: s.Epoch, Result: s.Payload}
@@ -380,7 +384,8 @@ func (p *Membership) run(ctx context.Context, ready chan<- error) {
 		p.stats.countJob(j.Kind, err)
 		p.m.JobDone(time.Since(p.started), j, err)
 		p.act()
-		if r != nil && (j.Kind == machine.JobComplete || j.Kind == machine.JobCancel || j.Kind == machine.JobPrepare && err != nil) {
+		if r != nil && (j.Kind == machine.JobComplete || j.Kind == machine.JobCancel || j.Kind == machine.JobPrepare &&
+			err != nil) {
 			r.cancel(ErrRoundOver)
 			delete(p.rounds, r.r.Epoch)
 		}

@@ -42,11 +42,13 @@ type Config struct {
 	ExplicitCodes []string   // reported codes that say the version itself is bad; none: TimestampOutOfRange
 	// an instance that cannot get the version re-elects it strictly later than this after it was
 	// first told; 1 min
-	ImplicitAfter      time.Duration
-	ImplicitAttempts   uint64        // and after strictly more attempts than this; 3
-	StallTimeout       time.Duration // a location whose leaders have not all loaded the target is STALLED after this; 10 min
-	AutoDemote         bool          // leaders that stall without an error count as followers
-	SkipEmptyAfter     time.Duration // a location without instances is passed over after this; 0 never, and everything behind it waits
+	ImplicitAfter    time.Duration
+	ImplicitAttempts uint64 // and after strictly more attempts than this; 3
+	// a location whose leaders have not all loaded the target is STALLED after this; 10 min
+	StallTimeout time.Duration
+	AutoDemote   bool // leaders that stall without an error count as followers
+	// a location without instances is passed over after this; 0 never, and everything behind it waits
+	SkipEmptyAfter     time.Duration
 	ReelectMinInterval time.Duration // between two re-elections of a location; 1 s
 	MinAdvanceInterval time.Duration // between two advances of the first location; 0 none
 	Retention          time.Duration // of history; 1 h
@@ -55,9 +57,11 @@ type Config struct {
 
 // Location is one of the order.
 type Location struct {
-	Name      string
-	Delay     time.Duration // behind the location before it; not used by the first
-	Bake      time.Duration // a version goes on to the next location only this long after all leaders here have it; 0 no condition
+	Name  string
+	Delay time.Duration // behind the location before it; not used by the first
+	// a version goes on to the next location only this long after all leaders here have it; 0 no
+	// condition
+	Bake      time.Duration
 	Share     uint8         // percent of the leaders that get a new version first; 0 or 100 all at once
 	ShareBake time.Duration // how long the share must have had it before the others get it
 	Gates     []Gate        // checks that must succeed, in order, before the location takes a version

@@ -162,7 +162,8 @@ func (g *Generator) answer(ctx context.Context, expected uint64) error {
 	if err == nil {
 		err = g.Track.Advance(ctx, expected, version)
 	} else if bad := g.Track.SourceFailed(ctx, expected, err.Error()); bad != nil &&
-		protocol.StatusOf(bad) != protocol.StatusPreconditionFailed { // else another one has given a version, and nobody waits
+		protocol.StatusOf(bad) != protocol.StatusPreconditionFailed {
+		// else another one has given a version, and nobody waits
 		err = fmt.Errorf("%w; and that could not be told: %w", err, bad)
 	}
 	if g.OnResult != nil {

@@ -51,8 +51,9 @@ type Target struct {
 	Why        Why
 	State      State         // of the location
 	RetryAfter time.Duration // when asking again may give more, 0 unknown
-	Generation uint64        // of the location's target: it rises with each new one, also where the version is the same again
-	Payload    []byte        // of a published version, if it was asked for
+	// of the location's target: it rises with each new one, also where the version is the same again
+	Generation uint64
+	Payload    []byte // of a published version, if it was asked for
 	HasPayload bool
 }
 

@@ -43,16 +43,17 @@ type Info struct {
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return handle.Convert(handle.Tracks(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(t protocol.TrackItem) Info {
-		info := Info{
-			Track: string(t.Name), Last: t.Last, Locations: t.NumLocations,
-			Instances: t.NumInstances, Paused: t.Paused,
-		}
-		for _, s := range t.States {
-			info.States = append(info.States, State(s))
-		}
-		return info
-	})
+	return handle.Convert(handle.Tracks(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)),
+		func(t protocol.TrackItem) Info {
+			info := Info{
+				Track: string(t.Name), Last: t.Last, Locations: t.NumLocations,
+				Instances: t.NumInstances, Paused: t.Paused,
+			}
+			for _, s := range t.States {
+				info.States = append(info.States, State(s))
+			}
+			return info
+		})
 }
 
 // Name is the track's name.

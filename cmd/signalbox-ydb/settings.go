@@ -29,19 +29,26 @@ func (s *setting) env() string {
 }
 
 var settings = []setting{
-	{flag: "endpoints", def: "127.0.0.1:7070", help: "Addresses of instances of the cluster, separated by commas; one that answers is enough."},
+	{flag: "endpoints", def: "127.0.0.1:7070",
+		help: "Addresses of instances of the cluster, separated by commas; one that answers is enough."},
 	{flag: "cluster", help: "Id or name of the cluster that is meant; an instance of another one is refused (default: any)."},
 	{flag: "listen", def: "127.0.0.1:2136", help: "Address for YDB clients."},
-	{flag: "database", def: "/local", help: "Database that YDB clients name. Their paths begin with it; the cluster's paths are what follows. / takes nothing off."},
+	{flag: "database", def: "/local",
+		help: "Database that YDB clients name. Their paths begin with it; the cluster's paths are what follows. / takes nothing off."},
 	{flag: "advertise", help: "Addresses of all gateways as YDB clients reach them, separated by commas; discovery answers with them. Give every gateway the same list (default: the --listen address, with the host's name if it listens on all interfaces)."},
-	{flag: "listen-tls-cert", help: "PEM file with the certificate for YDB clients and its chain; with it clients must use TLS (grpcs). Changed files are loaded within seconds."},
+	{flag: "listen-tls-cert",
+		help: "PEM file with the certificate for YDB clients and its chain; with it clients must use TLS (grpcs). Changed files are loaded within seconds."},
 	{flag: "listen-tls-key", help: "File with the private key of --listen-tls-cert."},
-	{flag: "max-connections", def: "0", help: "Maximum number of connections of clients, but never more than half the limit of open files; 0: 10000."},
-	{flag: "max-connections-per-address", def: "0", help: "Maximum number of connections from one client address, or from one IPv6 network of 64 bits; 0: unlimited."},
+	{flag: "max-connections", def: "0",
+		help: "Maximum number of connections of clients, but never more than half the limit of open files; 0: 10000."},
+	{flag: "max-connections-per-address", def: "0",
+		help: "Maximum number of connections from one client address, or from one IPv6 network of 64 bits; 0: unlimited."},
 	{flag: "tls", bool: true, help: "Connect to the cluster over TLS; the other --tls flags imply it."},
 	{flag: "tls-ca", help: "PEM file with the CA certificates for the instances' certificates (default: the system's CAs); read again for each connection."},
-	{flag: "tls-server-name", help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
-	{flag: "admin", def: "off", help: "Address of metrics (/metrics), health (/healthz) and profiles (/debug/pprof), or off. It requires no credentials: do not expose it."},
+	{flag: "tls-server-name",
+		help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
+	{flag: "admin", def: "off",
+		help: "Address of metrics (/metrics), health (/healthz) and profiles (/debug/pprof), or off. It requires no credentials: do not expose it."},
 	{flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},
 	{flag: "log-format", def: "text", help: "Format of log lines: text or json."},
 }
@@ -115,7 +122,8 @@ func unknownVariables(environ []string) (names []string) {
 	for _, e := range environ {
 		name, _, _ := strings.Cut(e, "=")
 		known := func(s setting) bool { return s.env() == name }
-		if strings.HasPrefix(name, envPrefix) && !serviceVariable.MatchString(name) && !slices.ContainsFunc(settings, known) {
+		if strings.HasPrefix(name, envPrefix) && !serviceVariable.MatchString(name) &&
+			!slices.ContainsFunc(settings, known) {
 			names = append(names, name)
 		}
 	}

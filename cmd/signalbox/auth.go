@@ -49,7 +49,8 @@ granted to its identity. The grant with the longest matching path decides.
 The identity of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
-		show, tokenListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a), grantCmd(a), revokeCmd(a))
+		show, tokenListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a),
+		grantCmd(a), revokeCmd(a))
 }
 
 func authEnableCmd(a *app) *cobra.Command {

@@ -20,14 +20,17 @@ type child struct {
 	env            []string // in addition to the process's own
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	notes          io.Writer                          // for messages of this process; nil: stderr
-	grace          time.Duration                      // between SIGTERM and SIGKILL once its lease is lost
-	renew          time.Duration                      // how often the supervisor hears of left
-	left           func() (left, grace time.Duration) // how long its leases may be relied on, and their grace; nil: it runs under something else
-	drain          func() <-chan struct{}             // called at the first signal that asks for an end, which waits for it; nil: it does not
-	preempted      <-chan struct{}                    // closed once a waiter preempts the units; nil: never
-	preemptSignal  syscall.Signal                     // that the command gets then; 0: none
-	interrupted    <-chan struct{}                    // closed once this process is asked to end; nil: held ends then, also at SIGHUP
+	notes          io.Writer     // for messages of this process; nil: stderr
+	grace          time.Duration // between SIGTERM and SIGKILL once its lease is lost
+	renew          time.Duration // how often the supervisor hears of left
+	// how long its leases may be relied on, and their grace; nil: it runs under something else
+	left func() (left, grace time.Duration)
+	// called at the first signal that asks for an end, which waits for it; nil: it does not
+	drain         func() <-chan struct{}
+	preempted     <-chan struct{} // closed once a waiter preempts the units; nil: never
+	preemptSignal syscall.Signal  // that the command gets then; 0: none
+	// closed once this process is asked to end; nil: held ends then, also at SIGHUP
+	interrupted <-chan struct{}
 }
 
 // errLost: the child was stopped because its lease, or what else it ran under, was lost.
@@ -81,7 +84,8 @@ func (c *child) run(held context.Context) error {
 		Args: c.args, Env: c.env, Stdin: c.stdin, Stdout: c.stdout, Stderr: c.stderr, Group: group,
 	})
 	if err != nil {
-		return &codeError{code: supervise.CannotRun, err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
+		return &codeError{code: supervise.CannotRun,
+			err: fmt.Errorf("cannot start the process that watches over the command: %w", err)}
 	}
 
 	var renew <-chan time.Time

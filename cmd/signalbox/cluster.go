@@ -103,7 +103,9 @@ whether or not a client waits for it. INSTANCE is a name or a uuid.`,
 
 // busy reports whether the present instances have something to do.
 func busy(p *protocol.ClusterPlan) bool {
-	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool { return w.Kind == protocol.WaitInProgress })
+	return len(p.Steps) > 0 || slices.ContainsFunc(p.Waits, func(w protocol.ClusterWait) bool {
+		return w.Kind == protocol.WaitInProgress
+	})
 }
 
 func drainCmd(a *app) *cobra.Command {
@@ -187,7 +189,8 @@ func transferCmd(a *app) *cobra.Command {
 			return over
 		}
 		err = awaitStatus(inv, "the shard has not moved yet; the cluster continues", x.Revision, moved)
-		return inv.report(cmp.Or(err, kept), row{{"shard", "", shard}, {"master", "", master}}, "shard %d is led by %s", shard, master)
+		return inv.report(cmp.Or(err, kept), row{{"shard", "", shard}, {"master", "", master}}, "shard %d is led by %s",
+			shard, master)
 	})
 	return c
 }
@@ -233,7 +236,8 @@ while clients work.`)
 		if err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight}, {"buckets", "", set.Buckets}},
+		return inv.printer().message(row{{"replicaset", "", set.Name}, {"weight", "", set.Weight},
+			{"buckets", "", set.Buckets}},
 			"%s has weight %v, and %s for now", set.Name, set.Weight, count(uint64(set.Buckets), "bucket"))
 	})
 	return c

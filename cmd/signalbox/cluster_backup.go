@@ -222,7 +222,9 @@ func inputName(path string) string {
 
 // readBackup reads a backup with one of the functions of package backup, until ctx ends. stdin is
 // read for -; nil: - is the name of a file.
-func readBackup[T any](ctx context.Context, path string, stdin io.Reader, read func(io.Reader) (T, error)) (T, error) {
+func readBackup[T any](
+	ctx context.Context, path string, stdin io.Reader, read func(io.Reader) (T, error),
+) (T, error) {
 	return interruptible(ctx, path, func() (x T, err error) {
 		if path == stdio && stdin != nil {
 			return read(stdin)
@@ -245,7 +247,8 @@ func printBackup(p *printer, path, name string, x *backup.Contents) error {
 		recovered = fmt.Sprintf("; it was recovered from %s by %s, because: %s",
 			count(uint64(len(x.Recovered.Folders)), "folder"), x.Recovered.User, x.Recovered.Reason)
 		if n := len(x.Recovered.Losses); n > 0 {
-			recovered += fmt.Sprintf("; %s may lack entries: %s", count(uint64(n), "log"), strings.Join(x.Recovered.Losses, "; "))
+			recovered += fmt.Sprintf("; %s may lack entries: %s", count(uint64(n), "log"),
+				strings.Join(x.Recovered.Losses, "; "))
 		}
 	}
 	r := row{
@@ -263,6 +266,7 @@ func printBackup(p *printer, path, name string, x *backup.Contents) error {
 		r = append(r, field{"recovered", "", x.Recovered})
 	}
 	return p.message(r, "%s is whole: cluster %s, made %s, %s, %s, %s, %s, digest %s%s%s",
-		name, x.Cluster, made, count(uint64(x.Head.Shards), "shard"), count(uint64(sessions), "session"), count(uint64(semaphores), "semaphore"),
+		name, x.Cluster, made, count(uint64(x.Head.Shards), "shard"), count(uint64(sessions), "session"),
+		count(uint64(semaphores), "semaphore"),
 		count(uint64(x.Bytes), "byte"), digest, recovered, tiers)
 }

@@ -82,7 +82,8 @@ even with --replication-factor or --tiers: raise the factor when others have joi
 			return fmt.Errorf("%s: %w", inputName(args[0]), err)
 		}
 		datafolder.Private()
-		done, err := server.Restore(inv.longCtx, cfg, from, server.RestoreOptions{DropTokens: *dropTokens, KeepClients: *keepClients})
+		done, err := server.Restore(inv.longCtx, cfg, from,
+			server.RestoreOptions{DropTokens: *dropTokens, KeepClients: *keepClients})
 		if err != nil {
 			return err
 		}

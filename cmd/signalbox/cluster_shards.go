@@ -35,7 +35,8 @@ server/deploy/SIZING.md says which number fits which machine.`)
   signalbox cluster shards 3 --dry-run
   signalbox cluster shards 3
   signalbox cluster plan --until-done --timeout 10m`
-	tier := c.Flags().String("tier", "", "The tier; default: all of them, and for NUMBER that of new coordination nodes.")
+	tier := c.Flags().String("tier", "",
+		"The tier; default: all of them, and for NUMBER that of new coordination nodes.")
 	dry := c.Flags().Bool("dry-run", false, "Show what would change, and change nothing.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		n := uint64(0)
@@ -107,7 +108,8 @@ func printShards(p *printer, x *protocol.ClusterShards, dry bool) error {
 	var text strings.Builder
 	out := p
 	p = &printer{w: &text, format: p.format, color: p.color}
-	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", heading(p, "tier "+terminal.Sanitize(x.Tier)), count(uint64(x.ShardsPerReplicaset), "shard"))
+	fmt.Fprintf(p.w, "%s: %s for each replicaset\n\n", heading(p, "tier "+terminal.Sanitize(x.Tier)),
+		count(uint64(x.ShardsPerReplicaset), "shard"))
 	rows := rowsOf(x.Shards, func(s *protocol.ClusterShardLoad) row {
 		buckets := fmt.Sprint(s.Buckets)
 		if s.Buckets != s.BucketsTarget {

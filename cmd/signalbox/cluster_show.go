@@ -133,7 +133,9 @@ func printTier(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier) {
 	}
 }
 
-func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier, set *protocol.ClusterReplicaset) {
+func printReplicaset(
+	p *printer, s *protocol.ClusterStatus, t *protocol.ClusterTier, set *protocol.ClusterReplicaset,
+) {
 	about := set.Phase
 	for _, c := range s.Health.Replicasets {
 		if c.Replicaset == set.Name && c.Tier == set.Tier {
@@ -143,7 +145,8 @@ func printReplicaset(p *printer, s *protocol.ClusterStatus, t *protocol.ClusterT
 			}
 		}
 	}
-	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %s\n", heading(p, "replicaset "+terminal.Sanitize(set.Name)), about, set.Weight, count(uint64(set.Buckets), "bucket"))
+	fmt.Fprintf(p.w, "\n%s: %s, weight %v, %s\n", heading(p, "replicaset "+terminal.Sanitize(set.Name)), about,
+		set.Weight, count(uint64(set.Buckets), "bucket"))
 	var instances, shards []row
 	for i := range s.Instances {
 		x := &s.Instances[i]

@@ -60,7 +60,8 @@ func setCompletion(a *app, root *cobra.Command) {
 			_ = cmd.RegisterFlagCompletionFunc("context", complete)
 		}
 		for flag, words := range map[string][]string{
-			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"}, "log-format": {"text", "json"},
+			"output": {"table", "json", "jsonl"}, "log-level": {"debug", "info", "warn", "error"},
+			"log-format":       {"text", "json"},
 			"read-consistency": {"strict", "relaxed", "default"}, "attach-consistency": {"strict", "relaxed", "default"},
 			"election":      {"oldest", "lowest-id", "preferred"},
 			"counters-mode": {"aggregated", "detailed", "default"}, "sort": {"waiters", "wait", "grants", "owners", "name"},

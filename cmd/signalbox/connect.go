@@ -148,7 +148,8 @@ func (inv *invocation) client() (*client.Client, error) {
 	}
 	c, err := client.Open(inv.ctx, inv.cfg)
 	if err != nil {
-		if protocol.StatusOf(err) == protocol.StatusInternal && (!errors.Is(err, client.ErrHandshake) || inv.ctx.Err() != nil) {
+		if protocol.StatusOf(err) == protocol.StatusInternal &&
+			(!errors.Is(err, client.ErrHandshake) || inv.ctx.Err() != nil) {
 			err = fmt.Errorf("%w: %w", errUnreachable, err)
 		}
 		return nil, err

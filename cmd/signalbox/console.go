@@ -75,7 +75,8 @@ loopback only. For a console that others reach, with a login of their own, see -
 			return err
 		}
 	})
-	settings.AddFlags(c.Flags(), settings.Client, "endpoints", "node", "timeout", "cluster", "token-file", "tls", "tls-ca", "tls-cert",
+	settings.AddFlags(c.Flags(), settings.Client, "endpoints", "node", "timeout", "cluster", "token-file", "tls",
+		"tls-ca", "tls-cert",
 		"tls-key", "tls-server-name", "context", "client-config")
 	return c
 }

@@ -89,7 +89,8 @@ func contextUse(a *app) *cobra.Command {
 			settings.MapValue(root, "current", true).SetString(args[0])
 			return nil
 		})
-		return a.printer().report(err, row{{"name", "", args[0]}, {"current", "", true}}, "%s is the current context", args[0])
+		return a.printer().report(err, row{{"name", "", args[0]}, {"current", "", true}}, "%s is the current context",
+			args[0])
 	})
 }
 

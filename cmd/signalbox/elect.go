@@ -10,7 +10,8 @@ import (
 )
 
 func electCmd(a *app) *cobra.Command {
-	c := command("elect NAME [-- COMMAND [ARG...]]", "Campaign in an election and run a command while leading, or observe it",
+	c := command("elect NAME [-- COMMAND [ARG...]]",
+		"Campaign in an election and run a command while leading, or observe it",
 		`Campaign in an election, and run a command while leading. The candidate that has waited longest
 leads next. SIGNALBOX_TOKEN has the fencing token of the term. If leadership is lost, the command
 and all processes it started are stopped, as with signalbox lock, before anyone else can lead.
@@ -79,7 +80,8 @@ func leaderRow(l *client.Leader) row {
 	if !l.Exists {
 		return append(r, field{"", "leader", "nobody leads"})
 	}
-	return append(r, field{"token", "", l.Token}, field{"session_id", "", sessionID(l.Session)}, field{"data", "", l.Data},
+	return append(r, field{"token", "", l.Token}, field{"session_id", "", sessionID(l.Session)},
+		field{"data", "", l.Data},
 		field{"description", "", l.Description},
 		field{"since", "", timestamp{l.Since}}, field{"", "leader", "leader"}, field{"", "data", l.Data},
 		field{"", "token", labelled{"token", l.Token}},

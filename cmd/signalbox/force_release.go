@@ -47,7 +47,8 @@ that it prints leaves out those that the first sending released.
 			}
 		}
 		if given != 1 || by.session == 0 && by.token == 0 && !by.all {
-			return usagef("give one of --session ID, --token N and --all-owners; `signalbox sem describe %s` shows the owners", args[0])
+			return usagef("give one of --session ID, --token N and --all-owners; `signalbox sem describe %s` shows the owners",
+				args[0])
 		}
 		n, err := inv.openNode()
 		if err != nil {
@@ -65,7 +66,8 @@ that it prints leaves out those that the first sending released.
 		}
 		released := uint64(0)
 		if len(owners) > 0 && !g.dryRun {
-			if released, err = admin.OfNode(n).ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token, g.reason); err != nil {
+			if released, err = admin.OfNode(n).ForceRelease(inv.ctx, args[0], owners[0].Token, owners[len(owners)-1].Token,
+				g.reason); err != nil {
 				return err
 			}
 		}
@@ -75,7 +77,8 @@ that it prints leaves out those that the first sending released.
 }
 
 func printForced(p *printer, name string, owners []client.Owner, released uint64, dry bool) error {
-	r := row{{"name", "", name}, {"dry_run", "", dry}, {"released", "", released}, {"owners", "", rowsOf(owners, ownerRow)}}
+	r := row{{"name", "", name}, {"dry_run", "", dry}, {"released", "", released},
+		{"owners", "", rowsOf(owners, ownerRow)}}
 	if p.format != "table" {
 		return p.item(r)
 	}

@@ -20,8 +20,10 @@ type guardRule struct {
 // guards are those verbs. The instance that is asked enforces what inUse says, for the
 // command line, the console and programs alike.
 var guards = []guardRule{
-	{"node delete", "a namespace: its sessions end, and all that they hold and that it keeps is gone", "it has sessions, semaphores, configurations, processes, rollouts or rate limits", "what it has, counted"},
-	{"sem delete", "a semaphore: owners lose it, waiters are rejected", "it has owners or waiters", "its owners and waiters"},
+	{"node delete", "a namespace: its sessions end, and all that they hold and that it keeps is gone",
+		"it has sessions, semaphores, configurations, processes, rollouts or rate limits", "what it has, counted"},
+	{"sem delete", "a semaphore: owners lose it, waiters are rejected", "it has owners or waiters",
+		"its owners and waiters"},
 	{"sem force-release", "units of owners, whose sessions stay", "", "the owners"},
 	{"session kill", "a session with all that it holds", "", "what it holds"},
 	{"limit create", "a resource from the programs that use it: with a child below it, their calls fail",

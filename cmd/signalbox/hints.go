@@ -15,15 +15,19 @@ var refusalHints = []struct {
 	hint    string
 }{
 	{protocol.RefusalNoNode, "", "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."},
-	{protocol.RefusalNoLimit, "", "List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."},
+	{protocol.RefusalNoLimit, "",
+		"List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."},
 	{protocol.RefusalHasChildren, "limit ", "See its children with `signalbox limit describe NAME`."},
 	{protocol.RefusalOtherVersion, "limit ", "Read it again with `signalbox limit describe NAME`."},
-	{protocol.RefusalAlreadyRegistered, "", "Take the id over with --takeover, or give this instance another one with --id. " +
-		"If the other instance has just ended, run this again in a moment."},
-	{protocol.RefusalNoTrack, "", "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."},
+	{protocol.RefusalAlreadyRegistered, "",
+		"Take the id over with --takeover, or give this instance another one with --id. " +
+			"If the other instance has just ended, run this again in a moment."},
+	{protocol.RefusalNoTrack, "",
+		"List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."},
 	{protocol.RefusalNotInHistory, "", hintHistory},
 	{protocol.RefusalUnknownVersion, "", hintHistory},
-	{protocol.RefusalEphemeral, "", "Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."},
+	{protocol.RefusalEphemeral, "",
+		"Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."},
 	{protocol.RefusalPersistent, "", "Hold it with `signalbox sem acquire`, or lock another name."},
 	{protocol.RefusalNoSemaphore, "config ", "Set it with `signalbox config set NAME DATA`."},
 	{protocol.RefusalNoSemaphore, "sem acquire", hintCreate},

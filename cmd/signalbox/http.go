@@ -42,10 +42,13 @@ certificate: tokens can be read on the way otherwise.`)
   signalbox http --endpoints db-1:7070,db-2:7070 --listen :7074 --http-tls-cert web.pem --http-tls-key web.key`
 	f := c.Flags()
 	listen := f.String("listen", defaultHTTP, "Address on which callers connect.")
-	hosts := f.StringSlice("http-host", nil, "Names, without ports, under which callers reach it, separated by commas or in several "+
-		"flags. Loopback and its IP addresses need not be listed; a request for any other name is refused.")
-	cert := f.String("http-tls-cert", "", "PEM file with its certificate and the chain; with it TLS and HTTP/2 are served.")
-	key := f.String("http-tls-key", "", "File with the private key of --http-tls-cert. Changed files are loaded within seconds, or at SIGHUP.")
+	hosts := f.StringSlice("http-host", nil,
+		"Names, without ports, under which callers reach it, separated by commas or in several "+
+			"flags. Loopback and its IP addresses need not be listed; a request for any other name is refused.")
+	cert := f.String("http-tls-cert", "",
+		"PEM file with its certificate and the chain; with it TLS and HTTP/2 are served.")
+	key := f.String("http-tls-key", "",
+		"File with the private key of --http-tls-cert. Changed files are loaded within seconds, or at SIGHUP.")
 	operators := f.String("admin", server.Off, "Address for operators, with metrics, health and profiles; or off.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if _, _, err := net.SplitHostPort(*listen); err != nil {
@@ -98,7 +101,8 @@ certificate: tokens can be read on the way otherwise.`)
 			return err
 		}
 	})
-	settings.AddFlags(f, settings.Client, "endpoints", "timeout", "cluster", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "context",
+	settings.AddFlags(f, settings.Client, "endpoints", "timeout", "cluster", "tls", "tls-ca", "tls-cert", "tls-key",
+		"tls-server-name", "context",
 		"client-config")
 	return c
 }
@@ -134,7 +138,8 @@ func startHTTP(cfg httpConfig) (*runningHTTP, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for callers on %s: %w; choose another address", cfg.addr, err)
 	}
-	api, err := httpapi.New(httpapi.Config{Client: cfg.client, Hosts: cfg.hosts, Log: cfg.log, TokenRequired: cfg.tokenRequired})
+	api, err := httpapi.New(httpapi.Config{Client: cfg.client, Hosts: cfg.hosts, Log: cfg.log,
+		TokenRequired: cfg.tokenRequired})
 	if err != nil {
 		_ = l.Close()
 		return nil, err

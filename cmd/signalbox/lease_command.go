@@ -60,7 +60,9 @@ func (a *app) readFile(ctx context.Context, name string) ([]byte, error) {
 		defer a.afterRead()
 	}
 	if name == "-" {
-		return interruptible(ctx, standardInput, func() ([]byte, error) { return file.ReadAll(a.stdin, standardInput, maxRead) })
+		return interruptible(ctx, standardInput, func() ([]byte, error) {
+			return file.ReadAll(a.stdin, standardInput, maxRead)
+		})
 	}
 	return interruptible(ctx, name, func() ([]byte, error) {
 		b, err := file.Read(name, maxRead)
@@ -137,7 +139,9 @@ func (a *app) holdArgs(cmd *cobra.Command, args []string, wait time.Duration) (h
 }
 
 // holdArgsOfMany is holdArgs of NAME..., one or more.
-func (a *app) holdArgsOfMany(cmd *cobra.Command, args []string, wait time.Duration) (h holdArgs, names []string, err error) {
+func (a *app) holdArgsOfMany(
+	cmd *cobra.Command, args []string, wait time.Duration,
+) (h holdArgs, names []string, err error) {
 	if names, h.command, err = splitNames(cmd, args); err != nil {
 		return h, nil, err
 	}
@@ -275,7 +279,8 @@ func (h *heldLeases) left() (left, grace time.Duration) {
 func (inv *invocation) runWithLease(l *client.Lease, args holdArgs, granted row) error {
 	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: l.Release, preempted: l.Preempted(),
 		signal: args.preempt}
-	return inv.runWith(h, l.Name(), args.command, []row{granted}, append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...))
+	return inv.runWith(h, l.Name(), args.command, []row{granted},
+		append(inv.holdEnv(l.Name(), l.Token(), l.Session()), leaseEnv(l)...))
 }
 
 // runWith runs a command under leases. Without a command it holds them until a signal. It returns
@@ -373,7 +378,8 @@ func (inv *invocation) holdEnv(name string, token uint64, s *client.Session) []s
 		"SIGNALBOX_CONTEXT=" + inv.values["context"], "SIGNALBOX_CLIENT_CONFIG=" + path("client-config"),
 		"SIGNALBOX_TOKEN=" + number, "SIGNALBOX_NAME=" + name, "SIGNALBOX_NODE=" + inv.node,
 		"SIGNALBOX_SESSION=" + session,
-		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_CLUSTER=" + inv.values["cluster"], "SIGNALBOX_TOKEN_FILE=" + path("token-file"),
+		"SIGNALBOX_ENDPOINTS=" + inv.values["endpoints"], "SIGNALBOX_CLUSTER=" + inv.values["cluster"],
+		"SIGNALBOX_TOKEN_FILE=" + path("token-file"),
 		"SIGNALBOX_TLS=" + inv.values["tls"], "SIGNALBOX_TLS_CA=" + path("tls-ca"),
 		"SIGNALBOX_TLS_CERT=" + path("tls-cert"),
 		"SIGNALBOX_TLS_KEY=" + path("tls-key"), "SIGNALBOX_TLS_SERVER_NAME=" + inv.values["tls-server-name"],
@@ -398,7 +404,8 @@ func (e *lostError) Error() string {
 func (e *lostError) Unwrap() []error { return []error{e.what, e.why} }
 
 func leaseLostError(name string, lease context.Context) error {
-	return &codeError{code: exitLost, err: &lostError{fmt.Errorf("lost %q while holding it", name), context.Cause(lease)}}
+	return &codeError{code: exitLost, err: &lostError{fmt.Errorf("lost %q while holding it", name),
+		context.Cause(lease)}}
 }
 
 // waitNotice is the time after which a wait is reported in a log; on a terminal it is at once.

@@ -52,12 +52,15 @@ The exit code is 1 when more than 1 % of the operations fail. Judge other figure
 		"Concurrent operations; in an open loop the maximum (default usually 64, in an open loop 512).")
 	f.connections = parsedVar(fs, "connections", "", parseConnections,
 		"Number of connections, or each: one for every session and watcher (default 4, or one for 1000 watchers).")
-	fs.IntVar(&f.cfg.Sessions, "sessions", 0, "Number of sessions; for discovery, of members (default one for each caller).")
+	fs.IntVar(&f.cfg.Sessions, "sessions", 0,
+		"Number of sessions; for discovery, of members (default one for each caller).")
 	fs.IntVar(&f.cfg.Keys, "keys", 0, "Number of names; for discovery, of services (default depends on the scenario).")
-	fs.Float64Var(&f.cfg.Skew, "skew", 0, "Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
+	fs.Float64Var(&f.cfg.Skew, "skew", 0,
+		"Exponent of the zipf distribution of names; 0 is uniform, 0.99 is typical of caches.")
 	fs.IntVar(&f.cfg.Watchers, "watchers", 0,
 		"Number of watchers of all names (default 1000; for discovery, as many as members).")
-	fs.Uint64Var(&f.cfg.Limit, "limit", 0, "Units of the semaphore in the scenario semaphore (default half of the callers).")
+	fs.Uint64Var(&f.cfg.Limit, "limit", 0,
+		"Units of the semaphore in the scenario semaphore (default half of the callers).")
 	fs.IntVar(&f.cfg.DataSize, "data-size", 0, "Bytes of data written with each operation, up to 1 MiB.")
 	fs.Float64Var(&f.cfg.Churn, "churn", 10, "Per cent of the members in discovery that restart each minute.")
 	fs.Float64Var(&f.cfg.Rate, "rate", 0, "Operations per second of an open loop; 0: closed loop.")
@@ -71,7 +74,8 @@ The exit code is 1 when more than 1 % of the operations fail. Judge other figure
 	fs.Uint64Var(&f.cfg.Seed, "seed", 1, "Seed of random choices, such as names.")
 	fs.StringVar(&f.cfg.Metrics, "metrics", "", "Admin address of the instance, host:port; measures its memory and CPU.")
 	fs.StringVar(&f.svg, "svg", "", "Write an SVG plot to this file: latency over percentile, throughput over time.")
-	fs.StringVar(&f.cpuProfile, "cpu-profile", "", "Write a CPU profile of this process to this file, for go tool pprof.")
+	fs.StringVar(&f.cpuProfile, "cpu-profile", "",
+		"Write a CPU profile of this process to this file, for go tool pprof.")
 	settings.AddFlags(fs, settings.Client)
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error { return runLoad(inv, args[0], f) })
 	return c

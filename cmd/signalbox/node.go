@@ -40,7 +40,9 @@ func newNodeField[T any](
 
 // durationField and numberField take values from least on. A period or a quota is not 0: on the
 // wire that would mean the default, which has a word of its own here.
-func durationField(flag string, least time.Duration, help string, at func(*admin.NodeConfig) **time.Duration) nodeField {
+func durationField(
+	flag string, least time.Duration, help string, at func(*admin.NodeConfig) **time.Duration,
+) nodeField {
 	parse := func(text string) (time.Duration, error) {
 		d, err := readDuration(text)
 		if err == nil && d < least {
@@ -68,11 +70,13 @@ func choiceField[T comparable](flag, help string, from choices[T], at func(*admi
 
 var (
 	consistencies = choices[client.Consistency]{{"strict", client.Strict}, {"relaxed", client.Relaxed}}
-	countersModes = choices[admin.CountersMode]{{"aggregated", admin.CountersAggregated}, {"detailed", admin.CountersDetailed}}
+	countersModes = choices[admin.CountersMode]{{"aggregated", admin.CountersAggregated},
+		{"detailed", admin.CountersDetailed}}
 )
 
 var nodeFields = []nodeField{
-	durationField("self-check-period", time.Millisecond, "How often a leader confirms its leadership, 500ms to 10s (default 1s)",
+	durationField("self-check-period", time.Millisecond,
+		"How often a leader confirms its leadership, 500ms to 10s (default 1s)",
 		func(c *admin.NodeConfig) **time.Duration { return &c.SelfCheckPeriod }),
 	durationField("grace-period", time.Millisecond,
 		"Time that a new leader adds to session timeouts after an unplanned leader change, self-check period + 1s to 30s (default 10s)",
@@ -80,7 +84,8 @@ var nodeFields = []nodeField{
 	choiceField("read-consistency",
 		"Strict or relaxed (default relaxed): relaxed reads are faster, and may be stale by up to the grace period",
 		consistencies, func(c *admin.NodeConfig) **client.Consistency { return &c.ReadConsistency }),
-	choiceField("attach-consistency", "Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
+	choiceField("attach-consistency",
+		"Strict or relaxed (default strict): a relaxed attach is answered before it is logged",
 		consistencies, func(c *admin.NodeConfig) **client.Consistency { return &c.AttachConsistency }),
 	choiceField("counters-mode",
 		"Aggregated or detailed (default aggregated): detailed metrics have a series for each owner session",
@@ -139,7 +144,8 @@ func nodeRow(n *admin.NodeInfo) row {
 func nodeCmd(a *app) *cobra.Command {
 	create := command("create PATH", "Create a coordination node and its missing parents", "")
 	create.Example = "  signalbox node create /services/billing --grace-period 5s --self-check-period 500ms"
-	ifMissing := create.Flags().Bool("if-not-exists", false, "Succeed if the node exists; its configuration is not changed.")
+	ifMissing := create.Flags().Bool("if-not-exists", false,
+		"Succeed if the node exists; its configuration is not changed.")
 	tier := create.Flags().String("tier", "",
 		"Tier that has the node's data, for good; by default the first one with data. See cluster status.")
 	created := nodeFlags(create.Flags(), ".")
@@ -186,7 +192,8 @@ deleted first. Configurations, services and elections are counted as semaphores.
 		had, err := admin.Nodes(c).Delete(inv.ctx, args[0],
 			admin.DeleteOptions{Force: g.force && !g.dryRun, Reason: g.reason, DryRun: g.dryRun})
 		r := row{{"path", "path", args[0]}, {"deleted", "deleted", !g.dryRun}, {"dry_run", "", g.dryRun},
-			{"sessions", "", had.Sessions}, {"semaphores", "", had.Semaphores}, {"owners", "", had.Owners}, {"waiters", "", had.Waiters},
+			{"sessions", "", had.Sessions}, {"semaphores", "", had.Semaphores}, {"owners", "", had.Owners},
+			{"waiters", "", had.Waiters},
 			{"processes", "", had.Processes}, {"rollouts", "", had.Tracks}, {"rate_limits", "", had.Limits}}
 		if g.dryRun {
 			return inv.report(err, r, "dry run: with %s would go: %s", args[0], &had)

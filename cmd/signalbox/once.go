@@ -13,7 +13,8 @@ import (
 )
 
 func onceCmd(a *app) *cobra.Command {
-	c := command("once NAME --every PERIOD -- COMMAND [ARG...]", "Run a command once per period, on whichever host comes first",
+	c := command("once NAME --every PERIOD -- COMMAND [ARG...]",
+		"Run a command once per period, on whichever host comes first",
 		`Run a command unless it has run in this period, on this host or on another one: a task in the
 crontab of several hosts runs once. If it has run, the exit code is 0 at once, or
 --skip-exit-code, and who ran it, when and with which result is said on standard error; with
@@ -44,10 +45,13 @@ lock. What is remembered is the data of the semaphore NAME.`)
   signalbox once report --every 1m --again -- sh -c 'echo once more, by hand'`
 	var every time.Duration
 	durationVar(c.Flags(), &every, "every", 0, "Length of a period, whole seconds.")
-	untilSuccess := c.Flags().Bool("until-success", false, "Run again in the period if the last run has failed, or did not end.")
+	untilSuccess := c.Flags().Bool("until-success", false,
+		"Run again in the period if the last run has failed, or did not end.")
 	again := c.Flags().Bool("again", false, "Run now, even if it has run in the period.")
-	skip := parsedVar(c.Flags(), "skip-exit-code", "0", parseExitCode, "Exit code if the command has run in the period, 0 to 255.")
-	wait := addHoldFlags(c, "forever", "for an earlier run, at most until the period ends", "Data shown beside the holder")
+	skip := parsedVar(c.Flags(), "skip-exit-code", "0", parseExitCode,
+		"Exit code if the command has run in the period, 0 to 255.")
+	wait := addHoldFlags(c, "forever", "for an earlier run, at most until the period ends",
+		"Data shown beside the holder")
 	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
 		h, err := inv.holdArgs(cmd, args, *wait)
@@ -119,7 +123,8 @@ func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
 	result := onceResult(last)
 	if p.format != "table" {
 		return p.document(row{
-			{"state", "", "skipped"}, {"name", "", name}, {"period", "", last.Period}, {"session_id", "", sessionID(last.SessionID)},
+			{"state", "", "skipped"}, {"name", "", name}, {"period", "", last.Period},
+			{"session_id", "", sessionID(last.SessionID)},
 			{"description", "", last.By}, {"began", "", timestamp{last.Began}}, {"ended", "", timestamp{last.Ended}},
 			{"result", "", result}, {"error", "", last.Error},
 		})
@@ -135,7 +140,8 @@ func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
 		text = fmt.Sprintf("it failed after %s: %s", last.Ended.Sub(last.Began).Round(time.Millisecond), last.Error) + again
 	}
 	inv.note("signalbox: %s is skipped, because session %d (%s) began a run of this period at %s; %s\n",
-		terminal.Sanitize(name), last.SessionID, terminal.Sanitize(last.By), last.Began.Format(time.RFC3339), terminal.Sanitize(text))
+		terminal.Sanitize(name), last.SessionID, terminal.Sanitize(last.By), last.Began.Format(time.RFC3339),
+		terminal.Sanitize(text))
 	return nil
 }
 

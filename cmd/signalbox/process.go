@@ -184,7 +184,8 @@ func processRow(s *coord.Status, node string) row {
 		{"name", "name", s.Name}, {"node", "node", node}, {"phase", "phase", s.Phase.String()},
 		{"waits_for", "", waits}, {"", "waits for", waitsFor},
 		{"epoch", "epoch", s.Epoch}, {"topology", "topology", s.Topology},
-		{"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)}, {"started_at", "started", timestamp{s.Started}},
+		{"coordinator", "coordinator", coordinator(s.Phase, s.Coordinator)},
+		{"started_at", "started", timestamp{s.Started}},
 	}
 	if s.Attempt > 0 || s.Phase == coord.Waiting {
 		r = append(r, field{"attempt", "failed before", s.Attempt}, field{"starts_in_ms", "", ms(s.StartsIn)})
@@ -220,7 +221,8 @@ func processRow(s *coord.Status, node string) row {
 			members[i] = append(members[i], field{"leaves_in_ms", "", ms(m.LeavesIn)})
 		}
 	}
-	return append(r, field{"members", "members", members}, field{"last_rounds", "last rounds", roundRows(s.History, shownRounds)})
+	return append(r, field{"members", "members", members},
+		field{"last_rounds", "last rounds", roundRows(s.History, shownRounds)})
 }
 
 // memberName is a member for people: its key or data, and its session.
@@ -234,7 +236,8 @@ func memberName(m *coord.Member) string {
 
 func optionsRow(o *coord.Options) row {
 	return row{
-		{"election", "", o.Election.String()}, {"debounce_ms", "", ms(o.Debounce)}, {"round_timeout_ms", "", ms(o.RoundTimeout)},
+		{"election", "", o.Election.String()}, {"debounce_ms", "", ms(o.Debounce)},
+		{"round_timeout_ms", "", ms(o.RoundTimeout)},
 		{"backoff_min_ms", "", ms(o.BackoffMin)}, {"backoff_max_ms", "", ms(o.BackoffMax)},
 		{"return_ms", "", ms(o.Return)},
 	}
@@ -282,7 +285,8 @@ func after(d time.Duration, outcome coord.Outcome) any {
 var processChanges = choices[coord.ChangeKind]{
 	{"joined", coord.ChangeJoined}, {"left", coord.ChangeLeft}, {"absent", coord.ChangeAbsent},
 	{"returned", coord.ChangeReturned}, {"started", coord.ChangeStarted},
-	{"phase", coord.ChangePhase}, {"ended", coord.ChangeEnded}, {"altered", coord.ChangeAltered}, {"gone", coord.ChangeGone},
+	{"phase", coord.ChangePhase}, {"ended", coord.ChangeEnded}, {"altered", coord.ChangeAltered},
+	{"gone", coord.ChangeGone},
 }
 
 func processEventRow(n *coord.WatchEvent) row {

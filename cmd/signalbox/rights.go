@@ -9,7 +9,8 @@ import (
 // adminVerbs need the right admin on their node's path.
 var adminVerbs = []string{
 	"config delete", "limit alter", "limit create", "limit delete", "process alter", "process evict", "process force",
-	"rollout alter", "rollout create", "rollout delete", "rollout evict", "rollout exclude", "rollout include", "rollout pause",
+	"rollout alter", "rollout create", "rollout delete", "rollout evict", "rollout exclude", "rollout include",
+	"rollout pause",
 	"rollout promote", "rollout reelect", "rollout resume", "rollout rollback",
 	"sem alter", "sem delete", "sem drain", "sem force-release", "sem resize", "sem undrain", "session kill",
 }

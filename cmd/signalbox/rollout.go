@@ -101,7 +101,8 @@ meantime.`)
 			return err
 		}
 		now, err := t.Alter(inv.ctx, cmp.Or(*revision, s.ConfigRevision), config)
-		return inv.report(err, row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", args[0], now)
+		return inv.report(err, row{{"track", "", args[0]}, {"revision", "", now}}, "%s has config revision %d", args[0],
+			now)
 	})
 	return c
 }

@@ -224,7 +224,8 @@ func rolloutFileOf(c *rollout.Config) rolloutFile {
 		ImplicitAttempts: c.ImplicitAttempts, StallTimeout: fileDuration(c.StallTimeout),
 		AutoDemote: c.AutoDemote, SkipEmptyAfter: fileDuration(c.SkipEmptyAfter),
 		ReelectMinInterval: fileDuration(c.ReelectMinInterval),
-		MinAdvanceInterval: fileDuration(c.MinAdvanceInterval), Retention: fileDuration(c.Retention), KeepRemoved: c.KeepRemoved,
+		MinAdvanceInterval: fileDuration(c.MinAdvanceInterval), Retention: fileDuration(c.Retention),
+		KeepRemoved: c.KeepRemoved,
 	}
 	for _, l := range c.Locations {
 		to := locationFile{Name: l.Name, Delay: fileDuration(l.Delay), Bake: fileDuration(l.Bake),

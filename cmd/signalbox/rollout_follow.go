@@ -21,7 +21,8 @@ import (
 const exitSourceError = 75
 
 func rolloutFollow(a *app) *cobra.Command {
-	c := command("follow TRACK -- COMMAND [ARG...]", "Run as an instance: run a command for each version, and report its exit",
+	c := command("follow TRACK -- COMMAND [ARG...]",
+		"Run as an instance: run a command for each version, and report its exit",
 		`Run as an instance of a location: run a command for each version of the location, and report how
 it ended. SIGNALBOX_VERSION is the version, SIGNALBOX_PAYLOAD the file with its payload,
 SIGNALBOX_ATTEMPT the attempt.
@@ -42,7 +43,8 @@ first, before any server is asked, and the instance takes over its id.`)
 	dir := c.Flags().String("dir", "", "Folder to save the instance's last version in.")
 	takeover := c.Flags().Bool("takeover", false, "Replace a live instance with the same id.")
 	bad := c.Flags().IntSlice("bad", nil, "Exit codes that mean the version is bad for everyone.")
-	count := c.Flags().Uint("stop-after", 0, "Stop after loading this many versions, once the server knows of the last one; 0: never.")
+	count := c.Flags().Uint("stop-after", 0,
+		"Stop after loading this many versions, once the server knows of the last one; 0: never.")
 	var retryMin, retryMax time.Duration
 	durationVar(c.Flags(), &retryMin, "retry-min", time.Second, "Shortest time between attempts to load a version.")
 	durationVar(c.Flags(), &retryMax, "retry-max", time.Minute, "Longest time between attempts to load a version.")
@@ -193,7 +195,8 @@ func (f *followRun) changed(s rollout.FollowerState) {
 		if s.Current == 0 {
 			return // it was a version of a track that was deleted
 		}
-		_ = f.out.event(append(r, field{"event", "event", "loaded"}, field{"version", "version", labelled{"version", s.Current}}))
+		_ = f.out.event(append(r, field{"event", "event", "loaded"},
+			field{"version", "version", labelled{"version", s.Current}}))
 		if f.remaining > 0 {
 			f.remaining--
 			f.ending = f.remaining == 0

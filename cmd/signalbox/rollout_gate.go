@@ -97,7 +97,8 @@ const maxWebhookText = 1 << 10
 // callWebhook asks a webhook. ctx bounds the time: it ends with the gate's timeout.
 func callWebhook(ctx context.Context, run rollout.GateRun) (rollout.Outcome, string) {
 	body, err := marshalPlain(row{
-		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version}, {"attempt", "", run.Attempt},
+		{"location", "", run.Location}, {"gate", "", run.Gate.Name}, {"version", "", run.Version},
+		{"attempt", "", run.Attempt},
 	})
 	if err != nil {
 		return rollout.Inconclusive, err.Error()

@@ -64,8 +64,10 @@ func locationRow(l *rollout.LocationStatus) row {
 	return row{
 		{"location", "location", l.Name}, {"state", "state", l.State.String()}, {"target", "", l.Target},
 		{"", "target", target}, {"stable", "", l.Stable},
-		{"age_ms", "", ms(l.Age)}, {"", "age", shortDuration(l.Age)}, {"reason", "", l.Reason.String()}, {"generation", "", l.Generation},
-		{"converged", "", l.Reached}, {"counted", "", l.Counted}, {"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
+		{"age_ms", "", ms(l.Age)}, {"", "age", shortDuration(l.Age)}, {"reason", "", l.Reason.String()},
+		{"generation", "", l.Generation},
+		{"converged", "", l.Reached}, {"counted", "", l.Counted},
+		{"", "converged", fmt.Sprintf("%d/%d", l.Reached, l.Counted)},
 		{"instances", "", l.Instances}, {"leaders", "", l.Leaders}, {"blocked_by", "", orEmpty(l.BlockedBy)},
 		{"", "blocked by", uncut(blocked)},
 		{"blocked_ms", "", ms(l.BlockedFor)}, {"", "waits for", uncut(waitReason(l))},
@@ -130,7 +132,8 @@ func followerRow(i *rollout.InstanceStatus) row {
 		{"", "is to have", versionText(i.Due)},
 		{"target", "", i.Report.Target}, {"code", "", i.Report.Code}, {"message", "", i.Report.Message},
 		{"attempts", "attempts", i.Report.Attempts},
-		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", sessionID(i.Session)}, {"incarnation", "", i.Incarnation},
+		{"", "says", says}, {"report_age_ms", "", ms(i.ReportAge)}, {"session_id", "", sessionID(i.Session)},
+		{"incarnation", "", i.Incarnation},
 		{"holds_up", "holds up", i.HoldsUp}, {"meta", "", i.Meta},
 	}
 }

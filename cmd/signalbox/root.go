@@ -86,7 +86,8 @@ Exit codes: 0 ok, 1 error, 2 usage, 3 not acquired in time, 4 lost while holding
 	root.AddCommand(
 		devCmd(a), serveCmd(a),
 		lockCmd(a), onceCmd(a), semCmd(a), electCmd(a), serviceCmd(a), configCmd(a),
-		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), applyCmd(a), exportCmd(a), clusterCmd(a), authCmd(a), consoleCmd(a), httpCmd(a), topCmd(a), loadCmd(a),
+		rolloutCmd(a), processCmd(a), limitCmd(a), nodeCmd(a), sessionCmd(a), applyCmd(a), exportCmd(a), clusterCmd(a),
+		authCmd(a), consoleCmd(a), httpCmd(a), topCmd(a), loadCmd(a),
 		contextCmd(a), versionCmd(a),
 	)
 	initDefaults(root)
@@ -223,11 +224,13 @@ func (a *app) resolveClient(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	values, err := settings.Resolve(cmd, settings.Client, own, own != nil && (given(cmd, "context") || given(cmd, "client-config")))
+	values, err := settings.Resolve(cmd, settings.Client, own,
+		own != nil && (given(cmd, "context") || given(cmd, "client-config")))
 	if err != nil {
 		return err
 	}
-	if values["context"] == "" && f.Current != "" { // a command under a lease uses it too, even if another is current then
+	if values["context"] == "" && f.Current != "" {
+		// a command under a lease uses it too, even if another is current then
 		values["context"], values["client-config"] = f.Current, f.Path
 	}
 	return a.setValues(values)

@@ -123,7 +123,8 @@ func (inv *invocation) acquireWithFile(path string, h holdArgs, acquire acquireF
 		unless, row = "you", append(row, field{"left_ms", "", ms(held)})
 	}
 	err = inv.saveSession(path, s, started)
-	return inv.report(err, row, "acquired %s with token %d; held for %s unless %s release it", h.name, l.Token(), held, unless)
+	return inv.report(err, row, "acquired %s with token %d; held for %s unless %s release it", h.name, l.Token(), held,
+		unless)
 }
 
 func (inv *invocation) releaseWithFile(path, name string) error {
@@ -142,7 +143,8 @@ func (inv *invocation) releaseWithFile(path, name string) error {
 		return inv.printer().message(row{{"name", "", name}, {"released", "", true}}, "released %s", name)
 	}
 	if err := inv.printer().message(row{{"name", "", name}, {"released", "", false}},
-		"nothing to release: the saved session neither holds %s nor waits for it; its hold may have ended before", name); err != nil {
+		"nothing to release: the saved session neither holds %s nor waits for it; its hold may have ended before",
+		name); err != nil {
 		return err
 	}
 	return &codeError{code: exitLost, quiet: true}

@@ -16,7 +16,8 @@ func semCmd(a *app) *cobra.Command {
 	return group("sem", "Semaphores: create, acquire, inspect",
 		`Semaphores have a name, a limit of units, and data. Sessions acquire counts of them, in strict order of arrival, or by a policy: priorities, or fair shares by key.
 Units may be slots, which have names and labels.`,
-		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semTransfer(a), semDescribe(a), semUpdate(a), semResize(a), semDelete(a),
+		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semTransfer(a), semDescribe(a), semUpdate(a), semResize(a),
+		semDelete(a),
 		semForceRelease(a), semSlots(a), semDrain(a), semUndrain(a), semHistory(a), semLs(a), semWhy(a), semWatch(a))
 }
 
@@ -61,7 +62,8 @@ func limitOf(c *cobra.Command, limit, slots uint64) (uint64, error) {
 }
 
 func semAcquire(a *app) *cobra.Command {
-	c := command("acquire NAME [-- COMMAND [ARG...]]", "Acquire units, and hold them while a command runs, or until Ctrl-C",
+	c := command("acquire NAME [-- COMMAND [ARG...]]",
+		"Acquire units, and hold them while a command runs, or until Ctrl-C",
 		`Acquire units of a semaphore, and hold them while a command runs, or until Ctrl-C. The units are
 released when this command ends; if it is killed, after the session's timeout. The processes that
 COMMAND started are ended as with signalbox lock. Where units have names, SIGNALBOX_SLOT has the
@@ -150,7 +152,8 @@ func semRelease(a *app) *cobra.Command {
 a running command are released when that command ends. An operator can use "signalbox sem
 force-release", or end the session with "signalbox session kill". The exit code is 4 if there was
 nothing to release, because the hold had ended before.`)
-	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
+	sessionFile := c.Flags().String("session-file", "",
+		"File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *sessionFile == "" {
 			return usagef("--session-file FILE is missing: it names the session that holds the units; an operator can release them with `signalbox sem force-release`")
@@ -161,12 +164,14 @@ nothing to release, because the hold had ended before.`)
 }
 
 func semTransfer(a *app) *cobra.Command {
-	c := command("transfer NAME --to SESSION --session-file FILE", "Hand units of a saved session over to one that waits",
+	c := command("transfer NAME --to SESSION --session-file FILE",
+		"Hand units of a saved session over to one that waits",
 		`Hand the units that a saved session holds over to a session that waits for them, past all that are
 ahead of it in the queue. FILE has the session that holds. "signalbox sem describe NAME" shows who waits.
 While SESSION does not wait, or waits for more than is held, nothing changes.`)
 	to := c.Flags().Uint64("to", 0, "Session that gets the units.")
-	sessionFile := c.Flags().String("session-file", "", "File with the session, as written by sem acquire --session-file.")
+	sessionFile := c.Flags().String("session-file", "",
+		"File with the session, as written by sem acquire --session-file.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, args []string) error {
 		if *sessionFile == "" || *to == 0 {
 			return usagef("--session-file FILE or --to SESSION is missing: one names who holds the units, the other who gets them")
@@ -178,7 +183,8 @@ While SESSION does not wait, or waits for more than is held, nothing changes.`)
 
 func ownerRow(o *client.Owner) row {
 	return row{
-		{"token", "token", o.Token}, {"session_id", "session", sessionID(o.Session)}, {"count", "count", amount(o.Count)}, {"data", "data", o.Data},
+		{"token", "token", o.Token}, {"session_id", "session", sessionID(o.Session)}, {"count", "count", amount(o.Count)},
+		{"data", "data", o.Data},
 		{"description", "description", o.Description}, {"since", "since", timestamp{o.Since}},
 	}
 }
@@ -191,7 +197,8 @@ func waiterRow(w *client.Waiter) row {
 	return row{
 		{"place", "place", w.Place}, {"session_id", "session", sessionID(w.Session)},
 		{"count", "count", amount(w.Count)}, {"data", "data", w.Data},
-		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}}, {"timeout_ms", "timeout", timeout},
+		{"description", "description", w.Description}, {"since", "since", timestamp{w.Since}},
+		{"timeout_ms", "timeout", timeout},
 	}
 }
 
@@ -221,7 +228,8 @@ func semDescribe(a *app) *cobra.Command {
 			{"created_at", "created", timestamp{s.CreatedAt}},
 		}, s)
 		return inv.printer().item(append(r,
-			field{"owners", "owners", ownerRows(s.Options, s.Owners)}, field{"waiters", "waiters", waiterRows(s.Options, s.Waiters)}))
+			field{"owners", "owners", ownerRows(s.Options, s.Owners)},
+			field{"waiters", "waiters", waiterRows(s.Options, s.Waiters)}))
 	})
 	return c
 }
@@ -273,7 +281,8 @@ func semResize(a *app) *cobra.Command {
 				return err
 			}
 			w, text := impossible(inv, args[0])
-			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", amount(*limit)}, {"never_granted", "", neverRow(w)}},
+			return inv.printer().message(row{{"name", "", args[0]}, {"limit", "", amount(*limit)},
+				{"never_granted", "", neverRow(w)}},
 				"%s has limit %s"+text, args[0], cell(amount(*limit)))
 		})
 	})
@@ -285,7 +294,8 @@ func semResize(a *app) *cobra.Command {
 func impossible(inv *invocation, name string) (w *client.QueueStatus, line string) {
 	w = new(client.QueueStatus) // of everybody who waits
 	if n, err := inv.openNode(); err == nil {
-		d, err := n.Describe(inv.ctx, name, client.IncludeWaiters(), client.IncludeSlots(), client.ReadConsistency(client.Strict))
+		d, err := n.Describe(inv.ctx, name, client.IncludeWaiters(), client.IncludeSlots(),
+			client.ReadConsistency(client.Strict))
 		if err == nil {
 			w.Ahead, w.Limit, w.Options = d.Waiters, d.Limit, d.Options
 		}
@@ -339,7 +349,8 @@ func semRow(s *client.SemaphoreInfo) row {
 
 func semLs(a *app) *cobra.Command {
 	c := command("ls [PREFIX]", "List semaphores by prefix, in order of name", "")
-	all := c.Flags().Bool("all", false, "Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
+	all := c.Flags().Bool("all", false,
+		"Include semaphores of configurations, whose names begin with "+client.ConfigPrefix+".")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
 		return inv.list(each(semaphores(inv.ctx, n, strings.Join(args, ""), *all), semRow), "no semaphores")
 	})

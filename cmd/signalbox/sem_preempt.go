@@ -54,7 +54,8 @@ func preemptRow(r row, o *client.SemaphoreOptions) row {
 }
 
 // preemptSignals are the signals that a command can get when its units are preempted.
-var preemptSignals = choices[syscall.Signal]{{"TERM", syscall.SIGTERM}, {"INT", syscall.SIGINT}, {"HUP", syscall.SIGHUP},
+var preemptSignals = choices[syscall.Signal]{{"TERM", syscall.SIGTERM}, {"INT", syscall.SIGINT},
+	{"HUP", syscall.SIGHUP},
 	{"QUIT", syscall.SIGQUIT}, {"USR1", syscall.SIGUSR1}, {"USR2", syscall.SIGUSR2}}
 
 func addPreemptSignal(c *cobra.Command) *syscall.Signal {

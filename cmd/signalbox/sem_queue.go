@@ -38,13 +38,15 @@ func addQueueFlags(c *cobra.Command) *queueFlags {
 		aging: parsedVar(f, "aging", "", parseAging,
 			"How much longer a waiter must have waited to be served before one of a priority one level higher: "+
 				"1s to 24h, or 0 for never. Implies --policy priority (default with it: 1m)."),
-		weights: f.StringArray("weight", nil, "Weight of a key, as KEY=N with N from 1 to 1000; repeat it. Implies --policy fair (default: 1 each)."),
-		number:  f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
+		weights: f.StringArray("weight", nil,
+			"Weight of a key, as KEY=N with N from 1 to 1000; repeat it. Implies --policy fair (default: 1 each)."),
+		number: f.Uint("slots", 0, "Make the units slots that are named 0, 1, ...: their number, 1 to 1024."),
 		slots: f.StringArray("slot", nil,
 			"A slot, as NAME or NAME:LABEL,LABEL; repeat it for each. Grants take the first free ones, so scarce kinds go to the end."),
 		preempt: addPreemptFlags(c),
 		bounds:  addBoundFlags(c),
-		history: f.Int("history", 0, "How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
+		history: f.Int("history", 0,
+			"How many holds that ended are kept, 0 to 32 (default: 32 with another of these flags, else 0)."),
 	}
 }
 
@@ -176,7 +178,8 @@ type acquireFlags struct {
 func addAcquireFlags(c *cobra.Command) *acquireFlags {
 	f := c.Flags()
 	return &acquireFlags{
-		priority: f.Int("priority", client.DefaultPriority, "Level of the request, 0 to 9, the highest first, where the policy is priority."),
+		priority: f.Int("priority", client.DefaultPriority,
+			"Level of the request, 0 to 9, the highest first, where the policy is priority."),
 		key:      f.String("key", "", "Whose share the units are of, where the policy is fair; at most 64 bytes."),
 		labels:   f.StringArray("label", nil, "Take only slots with this label; repeat it for several."),
 		slots:    f.StringArray("slot", nil, "Take exactly this slot; repeat it for several. The count is their number."),
@@ -294,7 +297,8 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 	}
 	switch {
 	case len(unknown) > 0:
-		return fmt.Errorf("%w: there is no slot %s; signalbox sem slots %s lists them", err, strings.Join(unknown, ", "), name)
+		return fmt.Errorf("%w: there is no slot %s; signalbox sem slots %s lists them", err, strings.Join(unknown, ", "),
+			name)
 	case len(labels) > 0:
 		return fmt.Errorf("%w: %d of %d slots have %s", err, matching, len(s.Options.Slots), strings.Join(labels, ", "))
 	}
@@ -302,15 +306,19 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 }
 
 func semDrain(a *app) *cobra.Command {
-	return slotsMarked(a, command("drain NAME SLOT...", "Stop grants of slots; owners keep them until they give them back", ""),
+	return slotsMarked(a, command("drain NAME SLOT...",
+		"Stop grants of slots; owners keep them until they give them back", ""),
 		client.Drain, "drained")
 }
 
 func semUndrain(a *app) *cobra.Command {
-	return slotsMarked(a, command("undrain NAME SLOT...", "Let drained slots be granted again", ""), client.Undrain, "undrained")
+	return slotsMarked(a, command("undrain NAME SLOT...", "Let drained slots be granted again", ""), client.Undrain,
+		"undrained")
 }
 
-func slotsMarked(a *app, c *cobra.Command, option func(...string) client.SemaphoreOption, done string) *cobra.Command {
+func slotsMarked(
+	a *app, c *cobra.Command, option func(...string) client.SemaphoreOption, done string,
+) *cobra.Command {
 	c.Long = c.Short + ". Needs the right admin on the node's path."
 	reason := addReason(c)
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
@@ -332,13 +340,15 @@ func semSlots(a *app) *cobra.Command {
 		if s.Options != nil {
 			slots = s.Options.Slots
 		}
-		return inv.printer().list(rowsOf(slots, slotRow), "no slots: the units of "+terminal.Sanitize(args[0])+" have no names")
+		return inv.printer().list(rowsOf(slots, slotRow),
+			"no slots: the units of "+terminal.Sanitize(args[0])+" have no names")
 	})
 	return c
 }
 
 func slotRow(s *client.SlotStatus) row {
-	r := row{{"slot", "slot", s.Name}, {"labels", "labels", strings.Join(s.Labels, ",")}, {"state", "state", s.State.String()},
+	r := row{{"slot", "slot", s.Name}, {"labels", "labels", strings.Join(s.Labels, ",")},
+		{"state", "state", s.State.String()},
 		{"token", "token", s.Token}}
 	if s.Session == 0 {
 		return append(r, field{"session_id", "session", nil}, field{"since", "since", nil})
@@ -402,7 +412,8 @@ func optionRow(r row, s *client.Semaphore) row {
 
 // queuedOwnerRow and queuedWaiterRow are rows of a semaphore with options.
 func queuedOwnerRow(o *client.Owner) row {
-	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")}, field{"priority", "priority", o.Priority},
+	return append(ownerRow(o), field{"slots", "slots", strings.Join(o.Slots, ",")},
+		field{"priority", "priority", o.Priority},
 		field{"key", "key", o.Key}, field{"preempted", "preempted", o.Preempted}, field{"silent", "silent", o.Silent},
 		leftField(o))
 }

@@ -59,7 +59,8 @@ func explainWait(ctx context.Context, n *client.Node, sem string, session uint64
 // whyLines are the sentences before the tables.
 func whyLines(node, sem string, session uint64, w *client.QueueStatus) []string {
 	lines := []string{whySentence(sem, session, w)}
-	for _, text := range []string{orderSentence(w), ownSentence(w), keptSentence(w), endsSentence(blocking(w)), neverSentence(sem, w)} {
+	for _, text := range []string{orderSentence(w), ownSentence(w), keptSentence(w), endsSentence(blocking(w)),
+		neverSentence(sem, w)} {
 		if text != "" {
 			lines = append(lines, text)
 		}
@@ -156,7 +157,8 @@ func list(words []string) string {
 func deadlockLines(d *client.Deadlock, session uint64) []string {
 	text := fmt.Sprintf("deadlock: %d sessions wait for each other, and none of them can go on", len(d.Sessions))
 	if !d.Confirmed {
-		text = fmt.Sprintf("it looks like a deadlock of %d sessions, which a second read did not confirm; ask again", len(d.Sessions))
+		text = fmt.Sprintf("it looks like a deadlock of %d sessions, which a second read did not confirm; ask again",
+			len(d.Sessions))
 	}
 	if session != 0 && !d.Has(session) {
 		text += fmt.Sprintf("; session %d waits behind them", session)
@@ -181,8 +183,10 @@ func deadlockRow(d *client.Deadlock) any {
 
 func stepRow(s *client.WaitStep) row {
 	return row{
-		{"session_id", "", sessionID(s.Session)}, {"description", "", s.Description}, {"name", "", s.Name}, {"by_child", "", s.Name == ""},
-		{"count", "", amount(s.Count)}, {"place", "", s.Place}, {"since", "", timestamp{s.Since}}, {"ends", "", timestamp{s.Ends}},
+		{"session_id", "", sessionID(s.Session)}, {"description", "", s.Description}, {"name", "", s.Name},
+		{"by_child", "", s.Name == ""},
+		{"count", "", amount(s.Count)}, {"place", "", s.Place}, {"since", "", timestamp{s.Since}},
+		{"ends", "", timestamp{s.Ends}},
 		{"by_session_id", "", sessionID(s.By)}, {"by_description", "", s.ByDescription}, {"by_holds", "", s.Holds},
 		{"by_token", "", s.Token}, {"by_since", "", timestamp{s.BySince}},
 	}
@@ -211,7 +215,8 @@ func neverSentence(name string, w *client.QueueStatus) string {
 	if own {
 		who = "it"
 	}
-	text := fmt.Sprintf("%s wants %s of limit %s and can never be granted", who, cell(amount(x.Count)), cell(amount(w.Limit)))
+	text := fmt.Sprintf("%s wants %s of limit %s and can never be granted", who, cell(amount(x.Count)),
+		cell(amount(w.Limit)))
 	if !own {
 		text += ", and nobody behind it"
 	}
@@ -320,7 +325,8 @@ func freeSlotsText(w *client.QueueStatus) string {
 		n[x.State]++
 	}
 	var words []string
-	for _, state := range []client.SlotState{client.SlotFree, client.SlotHeld, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
+	for _, state := range []client.SlotState{client.SlotFree, client.SlotHeld, client.SlotDraining, client.SlotDrained,
+		client.SlotLeaving} {
 		if n[state] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n[state], state))
 		}

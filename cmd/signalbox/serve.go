@@ -110,7 +110,8 @@ gets another one. Port 0 of an address is a free port; the tour has it. Of the s
 			writeTour(a.reports, invoked(), addr, admin, console, "Ctrl-C stops it, and removes its folder "+cfg.DataDir+".")
 		})
 	}
-	settings.AddFlags(c.Flags(), settings.Serve, "listen", "raft", "admin", "console", "http", "shards", "log-level", "log-format")
+	settings.AddFlags(c.Flags(), settings.Serve, "listen", "raft", "admin", "console", "http", "shards", "log-level",
+		"log-format")
 	c.Flags().Lookup("console").DefValue = defaultConsole // the table has that of serve
 	c.Flags().Lookup("http").DefValue = defaultHTTP
 	return c
@@ -198,7 +199,8 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 	}
 	var ok bool
 	if cfg.Limits.MaxMemory, ok = parseSize(v["max-memory"]); !ok {
-		return cfg, usagef("--max-memory %q is not a size; give a number of bytes, or one with KiB, MiB, GiB or TiB", v["max-memory"])
+		return cfg, usagef("--max-memory %q is not a size; give a number of bytes, or one with KiB, MiB, GiB or TiB",
+			v["max-memory"])
 	}
 	cfg.Auth, cfg.Existing = v["auth"] == "true", v["existing"] == "true"
 	if path := v["admin-token-file"]; path != "" {
@@ -260,7 +262,8 @@ func clusterConfig(v map[string]string, cfg *server.Config) error {
 		return err
 	}
 	if cfg.RTT < minRTT {
-		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s", cfg.RTT, minRTT)
+		return usagef("--raft-rtt %s is below %s, at which every late write to a disk is an election; choose %[2]s to 1s",
+			cfg.RTT, minRTT)
 	}
 	cfg.JoinToken = v["join-token"]
 	if path := v["join-token-file"]; path != "" {

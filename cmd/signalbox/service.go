@@ -132,7 +132,8 @@ func serviceDrainVerb(a *app, c *cobra.Command, drain bool) *cobra.Command {
 				return err
 			}
 			state, err := awaitDrain(inv.ctx, s, args[0], id, drain)
-			return inv.report(err, row{{"name", "name", args[0]}, {"session_id", "session", sessionID(id)}, {"state", "state", string(state)}},
+			return inv.report(err, row{{"name", "name", args[0]}, {"session_id", "session", sessionID(id)},
+				{"state", "state", string(state)}},
 				"the member of session %d is %s", id, state)
 		})
 	})
@@ -159,9 +160,12 @@ func drainReason(ctx context.Context, s *client.Session) (string, error) {
 const followPatience = 5 * time.Second
 
 // awaitDrain waits until the member of a session drains, or does not any more.
-func awaitDrain(ctx context.Context, s *client.Session, service string, session uint64, draining bool) (state discovery.State, err error) {
+func awaitDrain(
+	ctx context.Context, s *client.Session, service string, session uint64, draining bool,
+) (state discovery.State, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, followPatience, fmt.Errorf(
-		"the member has not followed within %s; it stays as it is unless it runs with client/discovery, by an address", followPatience))
+		"the member has not followed within %s; it stays as it is unless it runs with client/discovery, by an address",
+		followPatience))
 	defer cancel()
 	token := uint64(0)
 	for ev, err := range s.Service(service).Watch(ctx) {

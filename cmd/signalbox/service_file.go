@@ -81,7 +81,8 @@ func (f *writtenFile) look(size int) error {
 		return nil
 	case err != nil:
 		return err
-	case f.info != nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) && info.Size() == f.info.Size():
+	case f.info != nil && os.SameFile(info, f.info) && info.ModTime().Equal(f.info.ModTime()) &&
+		info.Size() == f.info.Size():
 		return nil
 	case !info.Mode().IsRegular():
 		return file.CheckRegular(f.path)

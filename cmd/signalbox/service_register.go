@@ -62,7 +62,8 @@ it is registered, and not before: if no instance answers within --timeout, the e
 			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
 		}
 		opts = append(opts, discovery.OnState(func(state discovery.State, why string) {
-			inv.note("signalbox: the member of %q is %s%s\n", h.name, state, map[bool]string{true: ": " + terminal.Sanitize(why)}[why != ""])
+			inv.note("signalbox: the member of %q is %s%s\n", h.name, state,
+				map[bool]string{true: ": " + terminal.Sanitize(why)}[why != ""])
 		}))
 		if !*stop {
 			return keepRegistered(inv, h, m, opts)
@@ -103,7 +104,8 @@ func addMemberFlags(c *cobra.Command) *memberFlags {
 	fs.StringArrayVar(&f.meta, "meta", nil, "A string for callers, as KEY=VALUE; may be repeated.")
 	fs.StringVar(&f.http, "check-http", "", "URL that is answered with 200 to 299 while the member can serve.")
 	fs.StringVar(&f.tcp, "check-tcp", "", "Address that takes connections while the member can serve.")
-	fs.StringVar(&f.command, "check-command", "", "Command that sh runs, and that ends with 0 while the member can serve.")
+	fs.StringVar(&f.command, "check-command", "",
+		"Command that sh runs, and that ends with 0 while the member can serve.")
 	durationVar(fs, &f.interval, "check-interval", discovery.DefaultCheckInterval, "Time between two checks.")
 	durationVar(fs, &f.timeout, "check-timeout", discovery.DefaultCheckTimeout, "Time that a check may take.")
 	durationVar(fs, &f.drain, "drain", discovery.DefaultGrace, "How long the member drains at SIGTERM.")
@@ -354,7 +356,8 @@ func (k *registering) changed(r *discovery.Registration, err error) {
 			k.inv.note("signalbox: registered in %q%s, with token %d\n", k.name, again, r.Token())
 		}
 	case k.count > 0:
-		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name, terminal.Sanitize(err.Error()))
+		k.inv.note("signalbox: not registered in %q any more: %s; it is tried again\n", k.name,
+			terminal.Sanitize(err.Error()))
 	}
 }
 

@@ -51,7 +51,8 @@ func renderPrometheus(v *discovery.View) ([]byte, error) {
 	list := []target{}
 	for _, e := range v.Used {
 		labels := map[string]string{
-			"__meta_signalbox_zone": e.Zone, "__meta_signalbox_state": string(e.State), "__meta_signalbox_weight": fmt.Sprint(e.Weight),
+			"__meta_signalbox_zone": e.Zone, "__meta_signalbox_state": string(e.State),
+			"__meta_signalbox_weight": fmt.Sprint(e.Weight),
 		}
 		for _, key := range slices.Sorted(maps.Keys(e.Meta)) { // in order: two keys may be one label
 			labels["__meta_signalbox_meta_"+labelName(key)] = e.Meta[key]

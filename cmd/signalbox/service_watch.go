@@ -144,7 +144,8 @@ func (f *fileWatch) step(inv *invocation, now time.Time) {
 		return
 	}
 	if f.file.put(now, f.want) {
-		inv.note("signalbox: wrote %d %s of %q to %s\n", f.count, map[bool]string{true: "address", false: "addresses"}[f.count == 1],
+		inv.note("signalbox: wrote %d %s of %q to %s\n", f.count,
+			map[bool]string{true: "address", false: "addresses"}[f.count == 1],
 			f.service, f.path)
 		f.hook.written()
 	}

@@ -116,14 +116,16 @@ func describeSession(ctx context.Context, n *client.Node, id uint64, out *printe
 		case o.Kind == admin.ObjectLimit:
 			limits = append(limits, row{{"name", "name", o.Name}})
 		case o.Kind == admin.ObjectSession:
-			children = append(children, row{{"session_id", "session", sessionID(o.Session)}, {"description", "description", o.Label}})
+			children = append(children, row{{"session_id", "session", sessionID(o.Session)},
+				{"description", "description", o.Label}})
 		case o.Kind == admin.ObjectTrack:
 			tracks = append(tracks,
 				row{{"name", "name", o.Name}, {"instance", "instance", o.Label}, {"instances", "instances", o.Instances}})
 		}
 	}
 	r := append(sessionRow(s), field{"holds", "holds", holds}, field{"waits", "waits for", waits},
-		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks}, field{"limits", "rate limits", limits},
+		field{"processes", "member of", processes}, field{"tracks", "instances in", tracks},
+		field{"limits", "rate limits", limits},
 		field{"children", "started by its command", children})
 	if s.Parent != 0 {
 		r = append(r, field{"parent_id", "parent", sessionID(s.Parent)})

@@ -20,7 +20,8 @@ func stopSignals() []os.Signal { return notIgnored(os.Interrupt, syscall.SIGTERM
 // some services are stopped, and those that are passed on to the command and mean nothing to this
 // process.
 func commandSignals() []os.Signal {
-	return append(stopSignals(), notIgnored(append(supervise.SystemSignals(), syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)...)...)
+	return append(stopSignals(), notIgnored(append(supervise.SystemSignals(), syscall.SIGQUIT, syscall.SIGUSR1,
+		syscall.SIGUSR2, syscall.SIGWINCH)...)...)
 }
 
 func notIgnored(signals ...os.Signal) []os.Signal { return slices.DeleteFunc(signals, signal.Ignored) }

@@ -189,9 +189,12 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		priority = *s.Priority
 	}
 	return row{
-		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond}, {"", "grants/s", top.ShortRate(s.GrantsPerSecond)},
-		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()}, {"", "oldest", top.OldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
-		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used}, {"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
+		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond},
+		{"", "grants/s", top.ShortRate(s.GrantsPerSecond)},
+		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()},
+		{"", "oldest", top.OldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
+		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used},
+		{"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
 		{"left_ms", "", s.Left.Milliseconds()}, {"preempted_owners", "", s.PreemptedOwners},
 	}
@@ -199,7 +202,8 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 
 func topSessionRow(s *admin.TopSession) row {
 	return row{
-		{"session_id", "session", sessionID(s.ID)}, {"node", "node", s.Path}, {"holds", "holds", s.Held}, {"waits", "waits", s.Waiting},
+		{"session_id", "session", sessionID(s.ID)}, {"node", "node", s.Path}, {"holds", "holds", s.Held},
+		{"waits", "waits", s.Waiting},
 		{"client", "client", s.Client}, {"detached", "detached", s.Detached}, {"description", "description", s.Description},
 	}
 }

@@ -181,7 +181,8 @@ func (l *Log) Close() error {
 	l.mu.Unlock()
 	<-l.done
 	if lost := l.Lost(); lost > 0 {
-		return fmt.Errorf("%d events were lost; the audit log could not be written as fast as they came, or not at all", lost)
+		return fmt.Errorf("%d events were lost; the audit log could not be written as fast as they came, or not at all",
+			lost)
 	}
 	return nil
 }

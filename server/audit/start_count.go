@@ -17,7 +17,8 @@ const maxNumberFile = 64
 // Generation counts the starts of an instance in a small file, from 1. It returns the count of this
 // start once it is on disk.
 func Generation(path string) (uint64, error) {
-	n, err := readNumber(path, true, "write one into it that is higher than any before, or remove it if nobody reads the audit log")
+	n, err := readNumber(path, true,
+		"write one into it that is higher than any before, or remove it if nobody reads the audit log")
 	if err == nil {
 		n++
 		err = file.Write(path, []byte(strconv.FormatUint(n, 10)+"\n"))

@@ -24,7 +24,8 @@ type View struct {
 // NewView prepares a state of the meta shard.
 func NewView(state *meta.State) *View {
 	list, revision := state.Tokens()
-	v := &View{state: state, on: state.AuthOn(), revision: revision, tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
+	v := &View{state: state, on: state.AuthOn(), revision: revision,
+		tokens: make(map[[meta.HashLen]byte]*meta.Token, len(list))}
 	for i := range list {
 		v.tokens[list[i].Hash] = &list[i]
 	}

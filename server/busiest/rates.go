@@ -35,7 +35,8 @@ type sample struct {
 func (r *Rates) Sample(now time.Duration, t Totals) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.samples[r.taken%len(r.samples)] = sample{at: now, totals: t, changes: r.Changes.counts(), writes: r.Writes.counts()}
+	r.samples[r.taken%len(r.samples)] = sample{at: now, totals: t, changes: r.Changes.counts(),
+		writes: r.Writes.counts()}
 	r.taken++
 }
 

@@ -200,7 +200,8 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 		}
 	}
 	// Sessions are not resumed: a resumed one would use the CA of its first handshake.
-	l.srv = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{l.cert}, SessionTicketsDisabled: true}
+	l.srv = &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{l.cert},
+		SessionTicketsDisabled: true}
 	if c.files.CA == "" {
 		return l, nil
 	}

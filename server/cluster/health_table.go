@@ -48,7 +48,8 @@ func (h *healthTable) received(b *heartbeat) {
 	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && overtaken) {
 		return
 	}
-	beat := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
+	beat := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation,
+		Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
 	for _, x := range b.Shards {
 		beat.Shards[x.Shard] = governor.ShardReport{
 			Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members, Sizes: x.Sizes,
@@ -122,7 +123,8 @@ func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.
 	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
 	for id, x := range shards {
 		b.Shards = append(b.Shards, shardHeartbeat{
-			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members, Sizes: x.Sizes,
+			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,
+			Sizes: x.Sizes,
 		})
 	}
 	return b

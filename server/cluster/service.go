@@ -94,7 +94,9 @@ func (s *Service) SetReady() { s.ready.Store(true) }
 func (s *Service) Shards() governor.Shards { return s.leaders }
 
 // Export reads a chunk of a frozen copy of buckets, wherever its shard is led; see Local.
-func (s *Service) Export(ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+func (s *Service) Export(
+	ctx context.Context, id uint64, run shard.BucketsBody, cursor []byte,
+) (chunk, next []byte, err error) {
 	return s.leaders.Export(ctx, id, run, cursor)
 }
 
@@ -197,8 +199,10 @@ func (s *Service) FetchBackup(ctx context.Context, shard uint64, request []byte)
 		answer.Body, err = s.cfg.Backup(ctx, request)
 		return err
 	}, methodBackup, &backupRequest{Body: request}, &answer)
-	if late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, peer.ErrUndetermined); late && ctx.Err() == nil {
-		err = protocol.Errorf(protocol.StatusUnavailable, "a part of the backup did not come in time (%v); ask for it again", err)
+	if late := errors.Is(err, context.DeadlineExceeded) || errors.Is(err, peer.ErrUndetermined); late &&
+		ctx.Err() == nil {
+		err = protocol.Errorf(protocol.StatusUnavailable,
+			"a part of the backup did not come in time (%v); ask for it again", err)
 	}
 	return answer.Body, err
 }
@@ -266,7 +270,8 @@ func (s *Service) Ping(ctx context.Context, instance uint64) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
-	if _, err := s.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited, encode(&processExitedRequest{})); err != nil {
+	if _, err := s.cfg.Transport.Call(ctx, i.RaftAddress, methodProcessExited,
+		encode(&processExitedRequest{})); err != nil {
 		return protocol.Errorf(protocol.StatusUnavailable, "instance %q does not answer: %v", i.Name, err)
 	}
 	return nil

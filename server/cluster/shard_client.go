@@ -138,7 +138,8 @@ func (a *shardClient) candidates(s *meta.State, id uint64) (list []uint64) {
 // retryElsewhere reports whether another instance may do what this one could not.
 func retryElsewhere(err error) bool {
 	st := protocol.StatusOf(err)
-	return st == protocol.StatusWrongShard || st == protocol.StatusUnavailable || errors.Is(err, context.DeadlineExceeded)
+	return st == protocol.StatusWrongShard || st == protocol.StatusUnavailable ||
+		errors.Is(err, context.DeadlineExceeded)
 }
 
 // call runs a request at a shard's leader: here if it leads here, else by a call. It tries the next
@@ -179,7 +180,8 @@ func (a *shardClient) call(
 }
 
 func (a *shardClient) callInstance(
-	ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request, answer any,
+	ctx context.Context, s *meta.State, instance uint64, here func(ctx context.Context) error, method uint8, request,
+	answer any,
 ) error {
 	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
@@ -236,7 +238,9 @@ func (a *shardClient) Export(
 }
 
 // CopyBuckets implements governor.Shards.
-func (a *shardClient) CopyBuckets(ctx context.Context, source, target uint64, run shard.BucketsBody) (done bool, err error) {
+func (a *shardClient) CopyBuckets(
+	ctx context.Context, source, target uint64, run shard.BucketsBody,
+) (done bool, err error) {
 	var answer copyReply
 	err = a.call(ctx, target, func(ctx context.Context) (err error) {
 		answer.Done, err = a.local.CopyBuckets(ctx, source, target, run)
@@ -276,7 +280,8 @@ func newMembersReply(m *governor.Membership) membersReply {
 
 func (m *membersReply) membership() governor.Membership {
 	out := governor.Membership{
-		ConfigChange: m.ConfigChange, Voters: make(map[uint64]string), NonVotings: make(map[uint64]string), Removed: m.Removed,
+		ConfigChange: m.ConfigChange, Voters: make(map[uint64]string), NonVotings: make(map[uint64]string),
+		Removed: m.Removed,
 	}
 	for _, x := range m.Voters {
 		out.Voters[x.Replica] = x.Address
@@ -287,12 +292,16 @@ func (m *membersReply) membership() governor.Membership {
 	return out
 }
 
-func (a *shardClient) changeMembers(ctx context.Context, here func(ctx context.Context) error, w *changeMembersRequest) error {
+func (a *shardClient) changeMembers(
+	ctx context.Context, here func(ctx context.Context) error, w *changeMembersRequest,
+) error {
 	return a.call(ctx, w.Shard, here, methodChangeMembers, w, nil)
 }
 
 // AddNonVoting implements governor.Groups.
-func (a *shardClient) AddNonVoting(ctx context.Context, id, replica uint64, address string, configChange uint64) error {
+func (a *shardClient) AddNonVoting(
+	ctx context.Context, id, replica uint64, address string, configChange uint64,
+) error {
 	return a.changeMembers(ctx,
 		func(ctx context.Context) error { return a.local.AddNonVoting(ctx, id, replica, address, configChange) },
 		&changeMembersRequest{Shard: id, What: changeAdd, Replica: replica, Address: address, ConfigChange: configChange})
@@ -300,18 +309,24 @@ func (a *shardClient) AddNonVoting(ctx context.Context, id, replica uint64, addr
 
 // Promote implements governor.Groups.
 func (a *shardClient) Promote(ctx context.Context, id, replica, configChange uint64) error {
-	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Promote(ctx, id, replica, configChange) },
+	return a.changeMembers(ctx, func(ctx context.Context) error {
+		return a.local.Promote(ctx, id, replica, configChange)
+	},
 		&changeMembersRequest{Shard: id, What: changePromote, Replica: replica, ConfigChange: configChange})
 }
 
 // Remove implements governor.Groups.
 func (a *shardClient) Remove(ctx context.Context, id, replica, configChange uint64) error {
-	return a.changeMembers(ctx, func(ctx context.Context) error { return a.local.Remove(ctx, id, replica, configChange) },
+	return a.changeMembers(ctx, func(ctx context.Context) error {
+		return a.local.Remove(ctx, id, replica, configChange)
+	},
 		&changeMembersRequest{Shard: id, What: changeRemove, Replica: replica, ConfigChange: configChange})
 }
 
 // Transfer implements governor.Groups.
 func (a *shardClient) Transfer(ctx context.Context, id, replica, after uint64) error {
-	return a.call(ctx, id, func(ctx context.Context) error { return a.local.Transfer(ctx, id, replica, after) }, methodTransfer,
+	return a.call(ctx, id, func(ctx context.Context) error {
+		return a.local.Transfer(ctx, id, replica, after)
+	}, methodTransfer,
 		&transferRequest{Shard: id, Replica: replica, After: after}, nil)
 }

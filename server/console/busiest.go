@@ -38,7 +38,8 @@ func addBusiest(ctx context.Context, v *viewer, p *page) {
 		waits.Rows = append(waits.Rows, busiestRow(s, ago(s.OldestWait)))
 	}
 	slices.SortFunc(top.Semaphores, func(a, b admin.TopSemaphore) int {
-		return cmp.Or(cmp.Compare(b.GrantsPerSecond, a.GrantsPerSecond), cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.GrantsPerSecond, a.GrantsPerSecond), cmp.Compare(a.Path, b.Path),
+			cmp.Compare(a.Name, b.Name))
 	})
 	for i := range top.Semaphores {
 		s := &top.Semaphores[i]

@@ -24,7 +24,8 @@ func configurationsPage(ctx context.Context, v *viewer, q url.Values) (*page, er
 		Lead:   "A configuration is a small value with a version, its author and the values before it.",
 		Filter: &filter{Action: "/configurations", Node: path, Prefix: prefix},
 	}
-	t := newTable("configurations", "Configurations", "No configuration here.", col("Name"), col("Value"), col("Set"), col("By"), numCol("Version"))
+	t := newTable("configurations", "Configurations", "No configuration here.", col("Name"), col("Value"), col("Set"),
+		col("By"), numCol("Version"))
 	if prefix != "" {
 		t.Empty = "No configuration has a name that begins with “" + visible(prefix) + "”."
 	}
@@ -32,12 +33,13 @@ func configurationsPage(ctx context.Context, v *viewer, q url.Values) (*page, er
 		t.First = address("/configurations", "node", path, "prefix", prefix)
 	}
 	var found []client.ConfigInfo
-	err = fill(&t, n.Configs(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)), func(c *client.ConfigInfo) row {
-		found = append(found, *c)
-		return row{}
-	}, func(last *client.ConfigInfo) string {
-		return address("/configurations", "node", path, "prefix", prefix, "after", encodeName(last.Name))
-	})
+	err = fill(&t, n.Configs(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)),
+		func(c *client.ConfigInfo) row {
+			found = append(found, *c)
+			return row{}
+		}, func(last *client.ConfigInfo) string {
+			return address("/configurations", "node", path, "prefix", prefix, "after", encodeName(last.Name))
+		})
 	t.Rows = rowsOf(ctx, found, func(c *client.ConfigInfo) row {
 		r := row{Key: encodeName(c.Name), Cells: []cell{nameCell(c.Name, semaphoreURL(path, client.ConfigPrefix+c.Name))}}
 		now, err := n.Config(c.Name).Get(ctx, client.ReadConsistency(client.Relaxed))
@@ -67,7 +69,8 @@ func (s *semaphoreView) configuration(p *page, values []client.Value) {
 	p.Name = visible(strings.TrimPrefix(s.name, client.ConfigPrefix))
 	p.Crumbs = nodeCrumbs(s.path, link{"Configurations", address("/configurations", "node", s.path)})
 	p.Facts = []fact{
-		{"version", "Version", text(group(now.Version))}, {"set", "Set", since(now.Time)}, {"author", "By", authorCell(now)},
+		{"version", "Version", text(group(now.Version))}, {"set", "Set", since(now.Time)},
+		{"author", "By", authorCell(now)},
 	}
 	if now.Reason != "" {
 		p.Facts = append(p.Facts, fact{"reason", "Because", text(visibleText(now.Reason))})

@@ -114,7 +114,9 @@ func aboutOwner(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 	}
 	t.id = token
 	queue := *t.page.table("queue")
-	if !t.only("owners", "Owner that loses its units", func(key string) bool { return key == strconv.FormatUint(token, 10) }) {
+	if !t.only("owners", "Owner that loses its units", func(key string) bool {
+		return key == strconv.FormatUint(token, 10)
+	}) {
 		return nil, &notFoundError{"This owner has released what it held."}
 	}
 	t.saw("the number of units", t.page.Tables[0].Rows[0].Cells[ownerUnits].Text)
@@ -158,8 +160,9 @@ func aboutLimit(ctx context.Context, v *viewer, q url.Values) (*target, error) {
 // limitNote says what another limit would do.
 func limitNote(ctx context.Context, n *client.Node, name string, sem *client.Semaphore, limit uint64) note {
 	if limit < sem.Used {
-		return note{Tone: "warn", Text: fmt.Sprintf("With a limit of %s nothing is granted until owners have released %s units.",
-			amount(limit), amount(sem.Used-limit))}
+		return note{Tone: "warn",
+			Text: fmt.Sprintf("With a limit of %s nothing is granted until owners have released %s units.",
+				amount(limit), amount(sem.Used-limit))}
 	}
 	waiting, err := n.Describe(ctx, name, client.IncludeWaiters(), client.AfterToken(0), client.MaxItems(pageSize))
 	if err != nil {

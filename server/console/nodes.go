@@ -23,24 +23,26 @@ func nodesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Lead: "A node is a namespace: it has semaphores, sessions, rollouts and processes of its own, and bounds for them.",
 	}
 	t := newTable("nodes", "Nodes", "You may see no node.",
-		col("Path"), numCol("Sessions"), numCol("Semaphores"), numCol("Waiters"), numCol("Bytes"), col("Fullest quota"), col("Reads"),
+		col("Path"), numCol("Sessions"), numCol("Semaphores"), numCol("Waiters"), numCol("Bytes"), col("Fullest quota"),
+		col("Reads"),
 		numCol("Grace period"), col("Created"))
 	if after != "" {
 		t.First = "/nodes"
 	}
 	var found []admin.NodeInfo
-	err := fill(&t, admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)), func(n *admin.NodeInfo) row {
-		found = append(found, *n)
-		depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
-		path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
-		if depth > 0 {
-			path.Kind += " d" + string(rune('0'+depth))
-		}
-		return row{Key: n.Path, Cells: []cell{
-			path, none(), none(), none(), none(), none(), text(consistencyText(*n.Config.ReadConsistency)),
-			duration(*n.Config.GracePeriod), since(n.CreatedAt),
-		}}
-	}, func(last *admin.NodeInfo) string { return address("/nodes", "after", last.Path) })
+	err := fill(&t, admin.Nodes(v.client).List(ctx, "", client.After(after), client.MaxItems(pageSize+1)),
+		func(n *admin.NodeInfo) row {
+			found = append(found, *n)
+			depth := min(strings.Count(strings.Trim(n.Path, "/"), "/"), 4)
+			path := cell{Text: visible(n.Path), Kind: "name", Href: address("/node", "node", n.Path)}
+			if depth > 0 {
+				path.Kind += " d" + string(rune('0'+depth))
+			}
+			return row{Key: n.Path, Cells: []cell{
+				path, none(), none(), none(), none(), none(), text(consistencyText(*n.Config.ReadConsistency)),
+				duration(*n.Config.GracePeriod), since(n.CreatedAt),
+			}}
+		}, func(last *admin.NodeInfo) string { return address("/nodes", "after", last.Path) })
 	v.addUsage(ctx, &t, found)
 	p.Tables = []table{t}
 	return p, err
@@ -164,8 +166,10 @@ func nodePage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	p.Tables = []table{t}
 	p.Actions = []link{
 		{"Services", address("/services", "node", path)}, {"Elections", address("/elections", "node", path)},
-		{"Configurations", address("/configurations", "node", path)}, {"Semaphores", address("/semaphores", "node", path)}, {"Sessions", address("/sessions", "node", path)},
-		{"Rate limits", address("/limits", "node", path)}, {"Rollouts", address("/rollouts", "node", path)}, {"Processes", address("/processes", "node", path)},
+		{"Configurations", address("/configurations", "node", path)}, {"Semaphores", address("/semaphores", "node", path)},
+		{"Sessions", address("/sessions", "node", path)},
+		{"Rate limits", address("/limits", "node", path)}, {"Rollouts", address("/rollouts", "node", path)},
+		{"Processes", address("/processes", "node", path)},
 	}
 	return p, nil
 }

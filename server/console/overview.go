@@ -216,7 +216,8 @@ func instanceState(i *admin.Instance) cell {
 
 func shardTable(s *admin.Status) table {
 	t := newTable("shards", "Shards", "No shard exists yet.",
-		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("Losses tolerated"), col("Replicaset"))
+		col("Shard"), col("State"), col("Leader"), col("Replicas"), numCol("Buckets"), numCol("Losses tolerated"),
+		col("Replicaset"))
 	groups := make(map[uint64]*protocol.ClusterGroup)
 	for i := range s.Health.Shards {
 		groups[s.Health.Shards[i].Shard] = &s.Health.Shards[i]

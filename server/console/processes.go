@@ -27,14 +27,15 @@ func processesPage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	if after != "" {
 		t.First = address("/processes", "node", path)
 	}
-	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(x *process.Info) row {
-		return row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(admin.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
-			number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator, ""),
-		}}
-	}, func(last *process.Info) string {
-		return address("/processes", "node", path, "after", encodeName(last.Name))
-	})
+	err = fill(&t, process.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)),
+		func(x *process.Info) row {
+			return row{Key: encodeName(x.Name), Cells: []cell{
+				nameCell(x.Name, objectURL(admin.ObjectProcess, path, x.Name)), phaseCell(x.Phase),
+				number(uint64(x.Members)), number(x.Epoch), coordinatorCell(path, x.Phase, x.Coordinator, ""),
+			}}
+		}, func(last *process.Info) string {
+			return address("/processes", "node", path, "after", encodeName(last.Name))
+		})
 	p.Tables = []table{t}
 	return p, err
 }
@@ -88,14 +89,16 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			}
 			names = append(names, memberText(&lagging[i].Member))
 		}
-		p.Notes = append(p.Notes, note{Tone: "warn", Text: fmt.Sprintf("Round %d waits for %s.", s.Epoch, strings.Join(names, ", "))})
+		p.Notes = append(p.Notes, note{Tone: "warn", Text: fmt.Sprintf("Round %d waits for %s.", s.Epoch,
+			strings.Join(names, ", "))})
 	case s.Phase == process.Waiting:
 		waits = "the next round, in " + age(s.StartsIn)
 	case s.Phase == process.Coordinating:
 		waits = "the coordinator"
 	}
 	if s.Attempt > 0 {
-		p.Notes = append(p.Notes, note{Tone: "bad", Text: "The rounds of these members have failed " + timesText(s.Attempt) + "."})
+		p.Notes = append(p.Notes, note{Tone: "bad", Text: "The rounds of these members have failed " +
+			timesText(s.Attempt) + "."})
 	}
 	phase := phaseCell(s.Phase)
 	p.Facts = []fact{

@@ -36,7 +36,8 @@ func limitsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	list := ratelimit.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1))
 	err = fill(&t, list, func(x *ratelimit.Info) row {
 		return row{Key: encodeName(x.Name), Cells: []cell{
-			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(*x.Config.Rate), number(x.Resources), zeroQuiet(x.Participants),
+			nameCell(x.Name, objectURL(admin.ObjectLimit, path, x.Name)), unitsRate(*x.Config.Rate), number(x.Resources),
+			zeroQuiet(x.Participants),
 		}}
 	}, func(last *ratelimit.Info) string {
 		return address("/limits", "node", path, "after", encodeName(last.Name))
@@ -73,7 +74,8 @@ func limitPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		return nil, &notFoundError{"There is no such rate limit."}
 	}
 	top := &s.Resources[0]
-	p.Figure = &figure{Bar: *grantedBar(top), Text: unitsText(granted(top)) + " of " + unitsText(top.Rate) + " per second granted; " +
+	p.Figure = &figure{Bar: *grantedBar(top), Text: unitsText(granted(top)) + " of " + unitsText(top.Rate) +
+		" per second granted; " +
 		unitsText(top.Demand) + " wanted"}
 	waiting := text(unitsText(top.Waiting))
 	if top.Waiting > 0 {
@@ -98,7 +100,8 @@ func granted(r *ratelimit.Resource) float64 { return r.Leased + r.Remote }
 // before those below it.
 func resourceRows(node, root string, s *ratelimit.Status) table {
 	t := newTable("resources", "Resources", "It has no resources.",
-		col("Resource"), numCol("Rate"), col("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), numCol("Uses"),
+		col("Resource"), numCol("Rate"), col("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"),
+		numCol("Uses"),
 		numCol("Allowed"), numCol("Denied"), col("Served by"))
 	used := usedBelow(s)
 	for i := range s.Resources {
@@ -183,16 +186,19 @@ func grantedBar(r *ratelimit.Resource) *bar {
 
 // limitWhys say why a session has the rate that it has.
 var limitWhys = map[ratelimit.Why]string{
-	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyLimit: "the limit is shared", ratelimit.WhyShrink: "others have to give back first",
+	ratelimit.WhyDemand: "what its calls ask for", ratelimit.WhyLimit: "the limit is shared",
+	ratelimit.WhyShrink:   "others have to give back first",
 	ratelimit.WhyLearning: "the leader is new", ratelimit.WhyRemote: "the server decides about each call",
-	ratelimit.WhyIdle: "it has no calls", ratelimit.WhyClosed: "the rate is 0", ratelimit.WhyNew: "it began a moment ago, while others died",
+	ratelimit.WhyIdle: "it has no calls", ratelimit.WhyClosed: "the rate is 0",
+	ratelimit.WhyNew: "it began a moment ago, while others died",
 }
 
 // limitSessionRows are the sessions that use a rate limit, first those whose calls wait or are
 // denied, with what would change it.
 func limitSessionRows(node string, s *ratelimit.Status) table {
 	t := newTable("sessions", "Used by", "No session uses it.",
-		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"), col("Because"), col("Lacks since"), col("Member for"))
+		col("Session"), col("Resource"), numCol("Granted"), numCol("Used"), numCol("Wanted"), numCol("Waiting"),
+		col("Because"), col("Lacks since"), col("Member for"))
 	for i := range s.Sessions {
 		if i == limitSessions {
 			t.Count = "the first " + group(limitSessions)
@@ -216,7 +222,8 @@ func limitSessionRows(node string, s *ratelimit.Status) table {
 			lacks.Kind, lacks.Note = "warn", x.Remedy()
 		}
 		t.Rows = append(t.Rows, row{Key: strconv.FormatUint(x.Session, 10) + " " + x.Path, Cells: []cell{
-			sessionCell(node, x.Session, ""), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)}, unitsRate(x.Rate), unitsRate(x.Used),
+			sessionCell(node, x.Session, ""), {Text: x.Path, Kind: "name", Href: objectURL(admin.ObjectLimit, node, x.Path)},
+			unitsRate(x.Rate), unitsRate(x.Used),
 			unitsRate(x.Demand), waiting, why, lacks, ago(x.Age),
 		}})
 	}

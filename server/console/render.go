@@ -145,7 +145,8 @@ func (c *Console) renderDocument(w http.ResponseWriter, r *http.Request, v *view
 // fail writes an error as a page.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, v *viewer, err error) {
 	status, title, text := explain(err)
-	c.renderDocument(w, r, v, &page{Status: status, Title: title, Notes: []note{{Tone: "bad", Text: sentence(visibleText(text))}}}, true)
+	c.renderDocument(w, r, v, &page{Status: status, Title: title,
+		Notes: []note{{Tone: "bad", Text: sentence(visibleText(text))}}}, true)
 }
 
 // serveData sends the data of a semaphore, or of an owner, as a file. A browser must not show it:

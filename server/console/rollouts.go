@@ -28,14 +28,15 @@ func rolloutsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after != "" {
 		t.First = address("/rollouts", "node", path)
 	}
-	err = fill(&t, rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)), func(r *rollout.Info) row {
-		return row{Key: encodeName(r.Track), Cells: []cell{
-			nameCell(r.Track, objectURL(admin.ObjectTrack, path, r.Track)), rolloutState(r),
-			versionCell(r.Last), number(r.Locations), number(r.Instances),
-		}}
-	}, func(last *rollout.Info) string {
-		return address("/rollouts", "node", path, "after", encodeName(last.Track))
-	})
+	err = fill(&t, rollout.List(ctx, n, "", client.After(after), client.MaxItems(pageSize+1)),
+		func(r *rollout.Info) row {
+			return row{Key: encodeName(r.Track), Cells: []cell{
+				nameCell(r.Track, objectURL(admin.ObjectTrack, path, r.Track)), rolloutState(r),
+				versionCell(r.Last), number(r.Locations), number(r.Instances),
+			}}
+		}, func(last *rollout.Info) string {
+			return address("/rollouts", "node", path, "after", encodeName(last.Track))
+		})
 	p.Tables = []table{t}
 	return p, err
 }
@@ -123,10 +124,12 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 		Crumbs: nodeCrumbs(path, link{"Rollouts", address("/rollouts", "node", path)}),
 	}
 	if s.Paused {
-		p.Notes = append(p.Notes, note{Tone: "warn", Text: "An operator paused the whole rollout: targets stay as they are."})
+		p.Notes = append(p.Notes, note{Tone: "warn",
+			Text: "An operator paused the whole rollout: targets stay as they are."})
 	}
 	if s.SourceError != "" {
-		p.Notes = append(p.Notes, note{Tone: "bad", Text: "Its source of versions fails: " + sentence(visible(s.SourceError))})
+		p.Notes = append(p.Notes, note{Tone: "bad", Text: "Its source of versions fails: " +
+			sentence(visible(s.SourceError))})
 	}
 	source := "–"
 	if s.Config != nil {
@@ -164,8 +167,9 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			p.offer(ctx, v, "Roll back "+visible(l.Name), "rollback", at...)
 		}
 		if l.State == rollout.Stalled {
-			p.Notes = append(p.Notes, note{Tone: "bad", Text: fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.",
-				visible(l.Name), group(l.Counted-min(l.Reached, l.Counted)), group(l.Counted), l.Target)})
+			p.Notes = append(p.Notes, note{Tone: "bad",
+				Text: fmt.Sprintf("%s is stalled: %s of %s leaders have not loaded version %d.",
+					visible(l.Name), group(l.Counted-min(l.Reached, l.Counted)), group(l.Counted), l.Target)})
 		}
 	}
 	gates := newTable("gates", "Gates to be run", "",

@@ -25,7 +25,8 @@ const (
 // Server serves a console with limits that hold against slow and hostile clients. The caller
 // listens, calls Serve with a LimitListener, and closes it.
 func Server(h http.Handler, log *slog.Logger) *http.Server {
-	return web.Server(h, web.Timeouts{Header: requestTimeout, Read: requestTimeout, Write: writeTimeout, Idle: time.Minute},
+	return web.Server(h, web.Timeouts{Header: requestTimeout, Read: requestTimeout, Write: writeTimeout,
+		Idle: time.Minute},
 		maxHeader, log)
 }
 

@@ -44,8 +44,9 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	}
 	if err := s.read(ctx, n); errors.Is(err, client.ErrNotFound) {
 		p.missing = true
-		p.Notes = []note{{Tone: "warn", Text: "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
-			"somebody holds it or waits for it. This page shows it as soon as it is there."}}
+		p.Notes = []note{{Tone: "warn",
+			Text: "There is no such semaphore now. An ephemeral one, such as a lock, exists only while " +
+				"somebody holds it or waits for it. This page shows it as soon as it is there."}}
 		p.Tables = []table{ownersTable(), queueTable()}
 		return p, nil
 	} else if err != nil {
@@ -53,7 +54,8 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 	}
 	kind := kindOf(name, s.sem.Limit, s.sem.Used, s.sem.Ephemeral)
 	if kind == kindConfiguration {
-		if values, err := n.Config(strings.TrimPrefix(name, client.ConfigPrefix)).History(ctx, client.ReadConsistency(client.Relaxed)); err == nil {
+		if values, err := n.Config(strings.TrimPrefix(name, client.ConfigPrefix)).History(ctx,
+			client.ReadConsistency(client.Relaxed)); err == nil {
 			s.configuration(p, values)
 			return p, nil
 		}
@@ -112,7 +114,8 @@ func semaphorePage(ctx context.Context, v *viewer, q url.Values) (*page, error) 
 // read reads the semaphore in one request if the first owners and waiters are shown, and there are
 // not too many owners; otherwise in two.
 func (s *semaphoreView) read(ctx context.Context, n *client.Node) (err error) {
-	opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.IncludeSlots(), client.MaxItems(2 * pageSize)}
+	opts := []client.ReadOption{client.IncludeOwners(), client.IncludeWaiters(), client.IncludeSlots(),
+		client.MaxItems(2 * pageSize)}
 	if s.sem, err = n.Describe(ctx, s.name, opts...); err != nil {
 		return err
 	}

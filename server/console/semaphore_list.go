@@ -22,7 +22,8 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 	order := q.Get("order")
 	p := &page{
 		Section: "Semaphores", Node: path, Title: "Semaphores in", Name: visible(path), Crumbs: nodeCrumbs(path),
-		Filter: &filter{Action: "/semaphores", Node: path, Prefix: prefix, Order: order, Orders: semaphoreOrders(path, prefix, order)},
+		Filter: &filter{Action: "/semaphores", Node: path, Prefix: prefix, Order: order,
+			Orders: semaphoreOrders(path, prefix, order)},
 	}
 	if order == byWaiters || order == byAge {
 		return p, wantedSemaphores(ctx, v, p, order)
@@ -34,11 +35,12 @@ func semaphoresPage(ctx context.Context, v *viewer, q url.Values) (*page, error)
 	if after != "" {
 		t.First = address("/semaphores", "node", path, "prefix", prefix)
 	}
-	err = fill(&t, n.List(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)), func(s *client.SemaphoreInfo) row {
-		return rowOf(ctx, *s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) })
-	}, func(last *client.SemaphoreInfo) string {
-		return address("/semaphores", "node", path, "prefix", prefix, "after", encodeName(last.Name))
-	})
+	err = fill(&t, n.List(ctx, prefix, client.After(after), client.MaxItems(pageSize+1)),
+		func(s *client.SemaphoreInfo) row {
+			return rowOf(ctx, *s, func(s *client.SemaphoreInfo) row { return semaphoreRow(path, s) })
+		}, func(last *client.SemaphoreInfo) string {
+			return address("/semaphores", "node", path, "prefix", prefix, "after", encodeName(last.Name))
+		})
 	p.Tables = []table{t}
 	return p, err
 }

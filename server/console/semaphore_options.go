@@ -64,7 +64,8 @@ func slotCounts(o *client.SemaphoreOptions) string {
 		n[o.Slots[i].State]++
 	}
 	var words []string
-	for _, state := range []client.SlotState{client.SlotHeld, client.SlotFree, client.SlotDraining, client.SlotDrained, client.SlotLeaving} {
+	for _, state := range []client.SlotState{client.SlotHeld, client.SlotFree, client.SlotDraining, client.SlotDrained,
+		client.SlotLeaving} {
 		if n[state] > 0 {
 			words = append(words, fmt.Sprintf("%d %s", n[state], state))
 		}
@@ -96,7 +97,8 @@ func policyCell(o *client.SemaphoreOptions) cell {
 
 // slotKinds are the colours of slots' states; others have none.
 var slotKinds = map[client.SlotState]string{
-	client.SlotHeld: "", client.SlotFree: "good", client.SlotDraining: "warn", client.SlotDrained: "warn", client.SlotLeaving: "warn",
+	client.SlotHeld: "", client.SlotFree: "good", client.SlotDraining: "warn", client.SlotDrained: "warn",
+	client.SlotLeaving: "warn",
 }
 
 // slotRows are the slots as tiles: who holds each, since when, and what is not granted any more.
@@ -144,7 +146,8 @@ func (s *semaphoreView) slotRows(operates bool) table {
 		case client.SlotLeaving:
 			verb, state.Note = "", "gone once it is given back"
 		}
-		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, ends, labels, token}}
+		r := row{Key: x.Name, Tone: x.State.String(), Cells: []cell{{Text: x.Name, Kind: "name"}, state, holder, held, ends,
+			labels, token}}
 		if operates {
 			action := none()
 			if verb != "" {
@@ -223,7 +226,8 @@ func (s *semaphoreView) laneWhy(w *client.Waiter) string {
 	case free == 0 && slots == 1:
 		return turn + " The only slot that it may have is held." + asked
 	case free == 0:
-		return fmt.Sprintf("%s It wants %s; all %s that it may have are held.%s", turn, plural(w.Count, "slot"), group(slots), asked)
+		return fmt.Sprintf("%s It wants %s; all %s that it may have are held.%s", turn, plural(w.Count, "slot"),
+			group(slots), asked)
 	case free < w.Count:
 		return fmt.Sprintf("%s It wants %s; of the %s that it may have %s free.%s",
 			turn, plural(w.Count, "slot"), group(slots), isAre(free), asked)

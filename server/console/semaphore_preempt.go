@@ -67,9 +67,10 @@ func (s *semaphoreView) askedText() string {
 func (s *semaphoreView) silentNotes() (notes []note) {
 	for i := range s.owners {
 		if o := &s.owners[i]; o.Silent && o.Preempted {
-			notes = append(notes, note{Tone: "bad", Text: fmt.Sprintf("The owner with token %s, “%s”, was preempted, and does not answer. "+
-				"It keeps its units until it releases them, its session ends, or an operator releases them by force.",
-				group(o.Token), visible(o.Description))})
+			notes = append(notes, note{Tone: "bad",
+				Text: fmt.Sprintf("The owner with token %s, “%s”, was preempted, and does not answer. "+
+					"It keeps its units until it releases them, its session ends, or an operator releases them by force.",
+					group(o.Token), visible(o.Description))})
 		}
 	}
 	return notes

@@ -57,7 +57,8 @@ func membersOf(owners []client.Owner) (list []client.Member) {
 	for i := range owners {
 		o := &owners[i]
 		if o.Count != client.Max {
-			list = append(list, client.Member{Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description, Since: o.Since})
+			list = append(list, client.Member{Session: o.Session, Token: o.Token, Data: o.Data, Description: o.Description,
+				Since: o.Since})
 		}
 	}
 	return list

@@ -25,11 +25,12 @@ func sessionsPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if after > 0 {
 		t.First = address("/sessions", "node", path)
 	}
-	err = fill(&t, admin.OfNode(n).Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)), func(s *admin.SessionInfo) row {
-		return rowOf(ctx, *s, func(s *admin.SessionInfo) row { return sessionRow(path, s) })
-	}, func(last *admin.SessionInfo) string {
-		return address("/sessions", "node", path, "after", strconv.FormatUint(last.ID, 10))
-	})
+	err = fill(&t, admin.OfNode(n).Sessions(ctx, client.AfterSession(after), client.MaxItems(pageSize+1)),
+		func(s *admin.SessionInfo) row {
+			return rowOf(ctx, *s, func(s *admin.SessionInfo) row { return sessionRow(path, s) })
+		}, func(last *admin.SessionInfo) string {
+			return address("/sessions", "node", path, "after", strconv.FormatUint(last.ID, 10))
+		})
 	p.Tables = []table{t}
 	return p, err
 }
@@ -95,7 +96,8 @@ func sessionPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 			held.Rows = append(held.Rows, r)
 		}
 	}
-	part := newTable("objects", "Takes part in", "It is a member of no process, has no instance in a rollout, and uses no rate limit.",
+	part := newTable("objects", "Takes part in",
+		"It is a member of no process, has no instance in a rollout, and uses no rate limit.",
 		col("Object"), col("Kind"), col("As"))
 	for o, err := range admin.OfNode(n).SessionObjects(ctx, id) {
 		if err != nil {

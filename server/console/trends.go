@@ -36,7 +36,8 @@ func addTrends(ctx context.Context, v *viewer, p *page) {
 			values[i] = x.of(&past[i])
 			most = max(most, values[i])
 		}
-		c := cell{Text: x.text(values[len(values)-1]), Note: "at most " + x.text(most) + " in 15 min", Line: linePoints(values, most)}
+		c := cell{Text: x.text(values[len(values)-1]), Note: "at most " + x.text(most) + " in 15 min",
+			Line: linePoints(values, most)}
 		p.Facts = append(p.Facts, fact{"trend-" + x.key, x.label, c})
 	}
 }

@@ -195,7 +195,9 @@ func (s *viewers) connected(ctx context.Context, key viewerKey, cfg client.Confi
 	}
 }
 
-func (s *viewers) connect(ctx context.Context, key viewerKey, cfg client.Config, done chan struct{}) (*viewer, error) {
+func (s *viewers) connect(
+	ctx context.Context, key viewerKey, cfg client.Config, done chan struct{},
+) (*viewer, error) {
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
 	c, err := client.Open(ctx, cfg)

@@ -49,7 +49,8 @@ func Restrict(dir string, log *slog.Logger) error {
 	if err := closeEntries(dir); err != nil {
 		return fmt.Errorf("data folder: %w", err)
 	}
-	log.Info("data folder is open to this process's group, and cannot be closed", "folder", dir, "mode", fmt.Sprintf("%04o", mode),
+	log.Info("data folder is open to this process's group, and cannot be closed", "folder", dir, "mode",
+		fmt.Sprintf("%04o", mode),
 		"belongs_to", owner(fi))
 	return nil
 }
@@ -86,7 +87,8 @@ func closeEntries(dir string) error {
 		if err != nil || fi.Mode()&fs.ModeSymlink != 0 || fi.Mode().Perm()&0o077 == 0 {
 			continue
 		}
-		if err := os.Chmod(filepath.Join(dir, e.Name()), fi.Mode().Perm()&^0o077); err != nil && !errors.Is(err, fs.ErrPermission) {
+		if err := os.Chmod(filepath.Join(dir, e.Name()), fi.Mode().Perm()&^0o077); err != nil &&
+			!errors.Is(err, fs.ErrPermission) {
 			return err
 		}
 	}

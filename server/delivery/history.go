@@ -75,7 +75,8 @@ func (h *WatchHub) startHistory(n *watchedNode, name []byte, index uint64) *hist
 // startHistoryAt has the changes of a stream's name kept from its first page on.
 func (h *WatchHub) startHistoryAt(s *watchStream, p *protocol.Snapshot) {
 	if s.node.histories[s.key] == nil {
-		h.startHistory(s.node, []byte(s.key), p.Index).large = len(p.Semaphores) > 0 && len(p.Semaphores[0].Owners) > mostUnwatched
+		h.startHistory(s.node, []byte(s.key), p.Index).large = len(p.Semaphores) > 0 &&
+			len(p.Semaphores[0].Owners) > mostUnwatched
 	}
 }
 

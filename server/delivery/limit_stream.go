@@ -14,7 +14,8 @@ type LimitStreams struct{ ObjectStreams[LimitFilter] }
 type LimitFilter struct{ Session uint64 }
 
 func newLimitStreams(h *Hubs) *LimitStreams {
-	t := &LimitStreams{newObjectStreams[LimitFilter](h, objectKind{what: "rate limit", use: "use", bucket: protocol.Bucket, leaderOnly: true})}
+	t := &LimitStreams{newObjectStreams[LimitFilter](h,
+		objectKind{what: "rate limit", use: "use", bucket: protocol.Bucket, leaderOnly: true})}
 	t.sendState = t.begin
 	return t
 }

@@ -37,9 +37,11 @@ type ObjectStreams[F comparable] struct {
 
 // objectKind is a kind of object that is watched by its name.
 type objectKind struct {
-	what, use  string                                              // for error sentences: "track", and what a stream does with it
-	bucket     func(node uint64, name []byte, total uint32) uint32 // of the object
-	leaderOnly bool                                                // streams exist only while this instance leads the shard
+	// for error sentences: "track", and what a stream does with it
+	what, use string
+	bucket    func(node uint64, name []byte, total uint32) uint32 // of the object
+	// streams exist only while this instance leads the shard
+	leaderOnly bool
 }
 
 // objectStream is one that was opened.
@@ -54,7 +56,8 @@ type objectStream[F comparable] struct {
 // newObjectStreams creates the streams of a hosted shard; sendState is set before one is opened.
 func newObjectStreams[F comparable](h *Hubs, kind objectKind) ObjectStreams[F] {
 	return ObjectStreams[F]{
-		objectKind: kind, shard: h.id, send: h.Semaphores.send, limits: h.Semaphores.opt.Limits, quota: &h.Quota, leader: h.leader,
+		objectKind: kind, shard: h.id, send: h.Semaphores.send, limits: h.Semaphores.opt.Limits, quota: &h.Quota,
+		leader: h.leader,
 		byName: make(map[string]map[F][]*objectStream[F]), byConn: make(map[uint64][]*objectStream[F]),
 	}
 }
@@ -89,7 +92,8 @@ func (o *ObjectStreams[F]) Open(conn, id, node uint64, name []byte, filter F, ma
 			o.what, o.limits.Watchers)
 	}
 	if o.leaderOnly && !o.leader.Leading() { // leadershipLost takes the lock after this, or had it before
-		return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry", o.shard)
+		return protocol.Errorf(protocol.StatusUnavailable, "shard %d has no leader here now; fetch the map and retry",
+			o.shard)
 	}
 	if err := o.quota.Reserve(node, maxWatchers); err != nil {
 		return err
@@ -121,7 +125,8 @@ func (o *ObjectStreams[F]) nodeDropped(node uint64) {
 }
 
 func (o *ObjectStreams[F]) bucketsFrozen(run bucketRun) {
-	o.cut(run.has(o.bucket), protocol.StatusWrongShard, "the "+o.what+"'s bucket moves to another shard; fetch the map and ask its instance")
+	o.cut(run.has(o.bucket), protocol.StatusWrongShard,
+		"the "+o.what+"'s bucket moves to another shard; fetch the map and ask its instance")
 }
 
 func (o *ObjectStreams[F]) bucketsActive() {} // a stream is of one bucket

@@ -72,7 +72,9 @@ type firing struct {
 // the same session (or connection) on the name fires with neither flag. maxWatchers is how many
 // watchers the coordination node may have here. OVERLOADED if a limit is reached; the older watch
 // then stays.
-func (h *WatchHub) OneShot(connID, sessionID, nodeID uint64, key []byte, flags uint8, watchID, maxWatchers uint64) error {
+func (h *WatchHub) OneShot(
+	connID, sessionID, nodeID uint64, key []byte, flags uint8, watchID, maxWatchers uint64,
+) error {
 	flags &= protocol.WatchData | protocol.WatchOwners
 	if flags == 0 {
 		return nil

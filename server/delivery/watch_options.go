@@ -10,7 +10,8 @@ import (
 
 // SnapshotReader is what Page reads from: the semaphores of the shard's machine.
 type SnapshotReader interface {
-	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int, out *protocol.Snapshot) (next []byte, err error)
+	StreamSnapshot(node uint64, name []byte, prefix bool, cursor []byte, maxBytes int,
+		out *protocol.Snapshot) (next []byte, err error)
 
 	// StreamPosition is the index of the state, and the epoch of the name's bucket.
 	StreamPosition(node uint64, name []byte) (index, epoch uint64, err error)

@@ -125,7 +125,9 @@ type bucketFlow struct {
 // bucketFlows says which shards give buckets to which, so that each comes to its target: in pieces
 // of at most piece buckets, at most pieces of them. The greatest surplus is served first, and the
 // greatest deficit. Shards that usable rejects are left out.
-func bucketFlows(sets []replicasetLoad, piece uint32, pieces int, usable func(shard uint64, gets bool) bool) []bucketFlow {
+func bucketFlows(
+	sets []replicasetLoad, piece uint32, pieces int, usable func(shard uint64, gets bool) bool,
+) []bucketFlow {
 	total := uint32(0)
 	for _, set := range sets {
 		for _, x := range set.shards {

@@ -58,7 +58,8 @@ func (svc Service) Bootstrap(ctx context.Context, c BootstrapConfig) error {
 				return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
 					"cluster %s has no instance %d; let it join", s.Cluster(), c.Instance)
 			}
-			return &meta.InstanceAddress{Instance: i.ID, Expected: i.Revision, Address: c.Address, RaftAddress: c.RaftAddress}, nil
+			return &meta.InstanceAddress{Instance: i.ID, Expected: i.Revision, Address: c.Address, RaftAddress: c.RaftAddress},
+				nil
 		}
 		return &meta.Bootstrap{
 			Cluster: cluster, ClusterName: c.ClusterName, Secret: secret,

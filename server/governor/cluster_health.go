@@ -28,7 +28,8 @@ func Assess(o Observation) protocol.ClusterHealth { return assess(o).out }
 func assess(o Observation) *assessment {
 	a := &assessment{Observation: o, out: protocol.ClusterHealth{
 		State: protocol.HealthHealthy, Confirmed: o.Confirmed, Problems: []string{}, Shards: []protocol.ClusterGroup{},
-		Replicasets: []protocol.ClusterReplicasetCopies{}, Unreachable: []protocol.ClusterUnreachable{}, NextLoss: []protocol.ClusterLoss{},
+		Replicasets: []protocol.ClusterReplicasetCopies{}, Unreachable: []protocol.ClusterUnreachable{},
+		NextLoss: []protocol.ClusterLoss{},
 	}}
 	a.domains = failureDomains(o.State)
 	for i := range a.domains {
@@ -190,7 +191,8 @@ func (a *assessment) assessMeta() {
 	}
 	a.out.Meta = g
 	for _, d := range g.UnsafeDomains {
-		a.problem(protocol.HealthDegraded, "the meta shard would not survive the loss of failure domain %s: %s", d, a.votersIn(&x, d))
+		a.problem(protocol.HealthDegraded, "the meta shard would not survive the loss of failure domain %s: %s", d,
+			a.votersIn(&x, d))
 	}
 	switch {
 	case a.Confirmed && g.FaultTolerance < g.ConfiguredTolerance:
@@ -198,14 +200,17 @@ func (a *assessment) assessMeta() {
 			g.FaultTolerance, g.ConfiguredTolerance, heardText(&g))
 	case a.Confirmed:
 	case g.Majority:
-		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster", heardText(&g))
+		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster",
+			heardText(&g))
 	default:
-		a.problem(protocol.HealthBroken, "the meta shard has no majority: %s; nothing is decided about the cluster", heardText(&g))
+		a.problem(protocol.HealthBroken, "the meta shard has no majority: %s; nothing is decided about the cluster",
+			heardText(&g))
 	}
 }
 
 func heardText(g *protocol.ClusterGroup) string {
-	return fmt.Sprintf("%d of %d voters %s heard", g.Reachable, g.Voters, map[bool]string{true: "is", false: "are"}[g.Reachable == 1])
+	return fmt.Sprintf("%d of %d voters %s heard", g.Reachable, g.Voters,
+		map[bool]string{true: "is", false: "are"}[g.Reachable == 1])
 }
 
 // assessReplicaset assesses the shards of a replicaset and their copies. A replicaset without
@@ -334,7 +339,9 @@ func (a *assessment) copies(x *meta.Shard) (n int) {
 // 1970; 0: it has them all, or that is not known. Members that do not run are missing for certain.
 // Of the members that were expelled, and of the copies that were configured later, the last ones
 // are missing: the others were replaced or filled up.
-func (a *assessment) copiesMissingSince(set *meta.Replicaset, tier *meta.Tier, shards []meta.Shard, missing int) uint64 {
+func (a *assessment) copiesMissingSince(
+	set *meta.Replicaset, tier *meta.Tier, shards []meta.Shard, missing int,
+) uint64 {
 	var lost []uint64
 	later := slices.Clone(tier.RaisedAt)
 	for _, i := range a.State.Instances() {

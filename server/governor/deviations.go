@@ -31,7 +31,8 @@ func (p *planner) deviations() (list []Wait) {
 			case !p.hasMetaQuorum():
 				add(Outside, what, "no heartbeat in the last %s; %s", FreshLimit, cmp.Or(unreached, "start it"))
 			case unreached != "":
-				add(Underway, what, "no heartbeat in the last %s; %s; it is marked offline if that goes on", FreshLimit, unreached)
+				add(Underway, what, "no heartbeat in the last %s; %s; it is marked offline if that goes on", FreshLimit,
+					unreached)
 			default:
 				add(Underway, what, "no heartbeat in the last %s; it is marked offline if that goes on", FreshLimit)
 			}

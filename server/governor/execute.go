@@ -49,7 +49,8 @@ func shardCommand(s *Step) shard.Command {
 	switch s.Kind {
 	case PutNode:
 		return shard.Command{Kind: shard.CmdNodePut,
-			Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config, TokenFloor: s.Token})}
+			Body: shard.AppendNodePut(nil, shard.NodePutBody{Node: s.Node, Revision: s.Revision, Config: s.Config,
+				TokenFloor: s.Token})}
 	case DropNode:
 		return shard.Command{Kind: shard.CmdNodeDrop, Body: shard.AppendNodeDrop(nil, shard.NodeDropBody{Node: s.Node})}
 	}
@@ -59,7 +60,8 @@ func shardCommand(s *Step) shard.Command {
 		return shard.Command{Kind: shard.CmdActivate, Body: shard.AppendBuckets(nil, s.buckets())}
 	}
 	kind := map[StepKind]shard.CommandKind{
-		ActivateBuckets: shard.CmdBuckets, FreezeMove: shard.CmdFreeze, ActivateMove: shard.CmdActivate, DiscardMove: shard.CmdDropBuckets,
+		ActivateBuckets: shard.CmdBuckets, FreezeMove: shard.CmdFreeze, ActivateMove: shard.CmdActivate,
+		DiscardMove: shard.CmdDropBuckets,
 	}[s.Kind]
 	return shard.Command{Kind: kind, Body: shard.AppendBuckets(nil, s.buckets())}
 }
@@ -183,7 +185,8 @@ func (g *Governor) syncNodes(ctx context.Context, s *Step) (next string, err err
 			continue
 		}
 		put := putNode(s.Shard, &node, node.GraceFloor == 0)
-		if err := g.shards.Propose(ctx, s.Shard, shardCommand(&put)); err != nil && !errors.Is(err, protocol.StatusNotFound) {
+		if err := g.shards.Propose(ctx, s.Shard, shardCommand(&put)); err != nil &&
+			!errors.Is(err, protocol.StatusNotFound) {
 			return "", err
 		}
 	}

@@ -25,7 +25,8 @@ const (
 func (svc Service) ListNodes(req *protocol.NodeList, visible func(path string) bool) (protocol.NodeListReply, error) {
 	var reply protocol.NodeListReply
 	if len(req.Prefix) > protocol.MaxPathLen || len(req.Cursor) > protocol.MaxPathLen+1 {
-		return reply, protocol.Errorf(protocol.StatusBadRequest, "prefix and cursor have at most %d bytes", protocol.MaxPathLen)
+		return reply, protocol.Errorf(protocol.StatusBadRequest, "prefix and cursor have at most %d bytes",
+			protocol.MaxPathLen)
 	}
 	limit := int(min(max(req.Limit, 1), MaxPage))
 	if req.Limit == 0 {

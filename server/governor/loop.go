@@ -105,7 +105,9 @@ func (l *loop) reconcile(ctx context.Context) time.Duration {
 		return maxIdle
 	}
 	// Forget steps that are not planned any more.
-	maps.DeleteFunc(l.retries, func(k stepKey, h retryState) bool { return !l.inFlight[k] && time.Since(h.until) > retryStateTTL })
+	maps.DeleteFunc(l.retries, func(k stepKey, h retryState) bool {
+		return !l.inFlight[k] && time.Since(h.until) > retryStateTTL
+	})
 	v := l.view()
 	v.Progress = l.progress
 	l.progress.Update(v)
@@ -203,7 +205,8 @@ func (l *loop) finish(o stepResult) {
 	if now.failures == warnAfter {
 		level = slog.LevelWarn
 	}
-	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error", o.err)
+	l.log.Log(context.Background(), level, "governor step failed, will be retried", "step", o.step.String(), "error",
+		o.err)
 }
 
 // view is the present input of a plan, without a memory of earlier steps.

@@ -37,7 +37,9 @@ func (l *metaLog) Await(ctx context.Context, what func(s *meta.State) bool) erro
 
 // proposeOnce has the meta shard apply a command exactly once. build makes the command from the
 // present state, and is called again after ABORTED. An error is a *protocol.Error.
-func (l *metaLog) proposeOnce(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+func (l *metaLog) proposeOnce(
+	ctx context.Context, build func(s *meta.State) (meta.Command, error),
+) (meta.Result, error) {
 	for {
 		changed := l.changes.wait()
 		s := l.State()
@@ -107,7 +109,9 @@ func (l *metaLog) awaitApplied(ctx context.Context, res meta.Result, done func(s
 }
 
 // proposeAndWait proposes a command and waits until this instance has applied it.
-func (l *metaLog) proposeAndWait(ctx context.Context, build func(s *meta.State) (meta.Command, error)) (meta.Result, error) {
+func (l *metaLog) proposeAndWait(
+	ctx context.Context, build func(s *meta.State) (meta.Command, error),
+) (meta.Result, error) {
 	res, err := l.proposeOnce(ctx, build)
 	if err != nil {
 		return res, err

@@ -101,7 +101,9 @@ func (svc Service) AlterNode(ctx context.Context, req *protocol.NodeAlter) (prot
 // is free. Errors are *protocol.Error: as CreateNode's, NOT_FOUND, and PRECONDITION_FAILED if it
 // has child nodes or, without force, anything that somebody may miss. What comes to the node after
 // it was counted goes with it.
-func (svc Service) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (contents protocol.NodeContents, err error) {
+func (svc Service) DeleteNode(
+	ctx context.Context, req *protocol.NodeDelete,
+) (contents protocol.NodeContents, err error) {
 	if err := req.Validate(); err != nil {
 		return contents, err
 	}
@@ -116,7 +118,8 @@ func (svc Service) DeleteNode(ctx context.Context, req *protocol.NodeDelete) (co
 		switch {
 		case contents.InUse() && !req.Force && !req.DryRun:
 			return contents, protocol.Errorf(protocol.StatusPreconditionFailed,
-				"coordination node %s is in use: it has %s; end them first, or delete it by force and with a reason", req.Path, &contents)
+				"coordination node %s is in use: it has %s; end them first, or delete it by force and with a reason", req.Path,
+				&contents)
 		case req.DryRun && visible:
 			return contents, nil
 		}
@@ -153,7 +156,8 @@ func (svc Service) contents(ctx context.Context, n *meta.Node) (sum protocol.Nod
 		at, err := svc.shards.Registers(ctx, x.ID, n.ID)
 		if err != nil {
 			return sum, protocol.Errorf(protocol.StatusUnavailable,
-				"what coordination node %s has in shard %d cannot be counted; it is not deleted without force: %v", n.Path, x.ID, err)
+				"what coordination node %s has in shard %d cannot be counted; it is not deleted without force: %v", n.Path, x.ID,
+				err)
 		}
 		c := at.Node
 		sum.Sessions += c.Sessions

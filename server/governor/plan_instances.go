@@ -61,7 +61,8 @@ func readyToGoOnline(p *planner, i *meta.Instance) bool {
 	h, heard := p.Health[i.ID]
 	switch {
 	case !heard || !p.alive(i.ID):
-		p.addWait(Underway, what, "it has not been heard; see that it runs and reaches the instance that leads the meta shard")
+		p.addWait(Underway, what,
+			"it has not been heard; see that it runs and reaches the instance that leads the meta shard")
 		return false
 	case h.Incarnation != i.Target.Incarnation:
 		p.addWait(Underway, what, "it has not said yet that it was started as %s", i.Target)

@@ -118,7 +118,8 @@ func planMaster(p *planner, x *shardView, loads map[uint64]int) leadershipState 
 			"no other voter of it is online, stays, and has caught up")
 	}
 	switch {
-	case x.Master != leader && want == x.Master && mayStayLeader(p, x, p.instances[leader]) && x.leader.Role == meta.RoleVoter:
+	case x.Master != leader && want == x.Master && mayStayLeader(p, x, p.instances[leader]) &&
+		x.leader.Role == meta.RoleVoter:
 		// An election: its winner becomes the target. The target is written first, so that the old
 		// master is not taken for it.
 		setTarget(leader)

@@ -34,7 +34,8 @@ func planRoles(p *planner, x *shardView) {
 			continue
 		}
 		c := p.candidate(x, i)
-		c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting && online(i) && p.caughtUp(&r, x.ID)
+		c.Ready = has && r.Role == meta.RoleNonVoting && r.TargetRole == meta.RoleNonVoting && online(i) &&
+			p.caughtUp(&r, x.ID)
 		list = append(list, c)
 		if p.fresh(i.ID) && departure(i) == Staying {
 			there++

@@ -97,7 +97,8 @@ func planReplicasetExpel(p *planner, set *meta.Replicaset, members []*meta.Insta
 		}
 	}
 	if buckets > 0 {
-		p.addDependentWait(what, "%s still on it, to be moved to other replicasets of tier %s", bucketsAre(buckets), tier.Name)
+		p.addDependentWait(what, "%s still on it, to be moved to other replicasets of tier %s", bucketsAre(buckets),
+			tier.Name)
 		return
 	}
 	for _, m := range p.State.Moves() {

@@ -180,7 +180,10 @@ func (p *Progress) updateShards(s *meta.State, now time.Duration) {
 }
 
 func (p *Progress) updateNodes(s *meta.State, now time.Duration) {
-	maps.DeleteFunc(p.activated, func(key bucketsKey, _ bool) bool { x, ok := s.Shard(key.shard); return !ok || x.Ready })
+	maps.DeleteFunc(p.activated, func(key bucketsKey, _ bool) bool {
+		x, ok := s.Shard(key.shard)
+		return !ok || x.Ready
+	})
 	for key := range p.nodeRevisions {
 		if n, ok := s.Node(key.node); !ok || (n.Phase == meta.Ready && n.GraceFloor == 0) {
 			delete(p.nodeRevisions, key)

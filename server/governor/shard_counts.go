@@ -88,7 +88,8 @@ func (v *View) shardLoad(x *meta.Shard, set *meta.Replicaset, buckets uint32) pr
 	if leader, ok := v.leader(x); ok {
 		if h, _ := v.replicaHealth(&leader, x.ID); h.Sizes != nil {
 			z := *h.Sizes
-			out.Sessions, out.RemoteSessions, out.Semaphores, out.Bytes = &z.Sessions, &z.RemoteSessions, &z.Semaphores, &z.Bytes
+			out.Sessions, out.RemoteSessions, out.Semaphores, out.Bytes = &z.Sessions, &z.RemoteSessions, &z.Semaphores,
+				&z.Bytes
 		}
 	}
 	return out

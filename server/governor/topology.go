@@ -34,7 +34,8 @@ func (svc Service) UpdateInstance(ctx context.Context, c meta.InstanceUpdate) (m
 	if _, err := svc.proposeAndWait(ctx, func(s *meta.State) (meta.Command, error) {
 		// A decision by an older record is not retried until it fits: it may not be true any more.
 		if i, ok := s.Instance(c.Instance); ok && c.Expected != 0 && i.Revision > c.Expected {
-			return nil, protocol.Errorf(protocol.StatusAborted, "instance %s was changed in the meantime; look again and retry", i.Name)
+			return nil, protocol.Errorf(protocol.StatusAborted,
+				"instance %s was changed in the meantime; look again and retry", i.Name)
 		}
 		return &c, nil
 	}); err != nil {
@@ -99,7 +100,9 @@ func checkSuccessors(s *meta.State, i *meta.Instance) error {
 
 // HoldUpgrade keeps the cluster's version as it is, or ends that.
 func (svc Service) HoldUpgrade(ctx context.Context, hold bool) error {
-	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) { return &meta.UpgradeHold{Held: hold}, nil })
+	_, err := svc.proposeAndWait(ctx, func(*meta.State) (meta.Command, error) {
+		return &meta.UpgradeHold{Held: hold}, nil
+	})
 	return err
 }
 

@@ -63,14 +63,16 @@ func upgradeText(s *meta.State) string {
 		return fmt.Sprintf("all instances run version %s; the cluster's version follows in a moment",
 			minorText(u.highest))
 	case s.UpgradeHeld():
-		return fmt.Sprintf("upgrades are held: the cluster's version stays %s until signalbox cluster upgrade --finish", minorText(now))
+		return fmt.Sprintf("upgrades are held: the cluster's version stays %s until signalbox cluster upgrade --finish",
+			minorText(now))
 	}
 	return ""
 }
 
 func heldText(now, next meta.Version) string {
 	return fmt.Sprintf("all instances run version %s, and the hold keeps the cluster's version at %s; "+
-		"end it with signalbox cluster upgrade --finish, after which no instance can go back", minorText(next), minorText(now))
+		"end it with signalbox cluster upgrade --finish, after which no instance can go back", minorText(next),
+		minorText(now))
 }
 
 // planVersion raises the cluster version when all instances run a newer one, unless it is held.

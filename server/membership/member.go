@@ -66,7 +66,9 @@ func (m *Member) SetInstance(id uint64) {
 
 // Open starts the replica of the meta shard and follows it. Applied is called with each entry of
 // the meta shard that is applied here; nil: nothing is.
-func (m *Member) Open(host *replica.Host, g *governor.Governor, applied func(index uint64, before, after *meta.State)) error {
+func (m *Member) Open(
+	host *replica.Host, g *governor.Governor, applied func(index uint64, before, after *meta.State),
+) error {
 	m.host, m.governor, m.applied = host, g, applied
 	if err := m.startMeta(); err != nil {
 		return err

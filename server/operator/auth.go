@@ -68,7 +68,8 @@ func (a *AuthMethods) Serve(ctx context.Context, method string, body []byte) (an
 			return struct{}{}, err
 		})
 	}
-	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side", method)
+	return nil, protocol.Errorf(protocol.StatusUnsupported, "method %s is not known here; upgrade the older side",
+		method)
 }
 
 // setEnabled turns auth on or off. On, it makes a first administrator if there is none. A request
@@ -123,7 +124,8 @@ func (a *AuthMethods) create(ctx context.Context, in protocol.AuthTokenRequest) 
 	if err := checkWord("identity", in.Identity, auth.MaxIdentity); err != nil {
 		return nil, err
 	}
-	if err := a.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash), ExpiresAt: in.ExpiresAtMS}); err != nil {
+	if err := a.PutToken(ctx, meta.Token{ID: in.ID, Identity: in.Identity, Hash: [meta.HashLen]byte(in.Hash),
+		ExpiresAt: in.ExpiresAtMS}); err != nil {
 		return nil, err
 	}
 	return protocol.AuthToken{ID: in.ID, Identity: in.Identity, ExpiresAtMS: in.ExpiresAtMS}, nil
@@ -156,7 +158,8 @@ type rightWord struct {
 }
 
 // rightWords are the rights as people give them: each has those before it.
-var rightWords = []rightWord{{"none", 0}, {"read", meta.Read}, {"use", meta.Read | meta.Use}, {"admin", meta.AllRights}}
+var rightWords = []rightWord{{"none", 0}, {"read", meta.Read}, {"use", meta.Read | meta.Use},
+	{"admin", meta.AllRights}}
 
 // prefixOf is a path as the rights list has it.
 func prefixOf(path string) (string, error) {

@@ -42,13 +42,15 @@ const maxWeight = 1_000_000
 type ClusterMethods struct {
 	Self uint64
 	ClusterChanger
-	Auth        *AuthMethods
-	Observe     func(ctx context.Context) governor.Observation                          // what this instance sees of the cluster
-	AskGovernor func(ctx context.Context) (plan []byte, err error)                      // asks the instance that governs
-	Backup      func(ctx context.Context, shard uint64, request []byte) ([]byte, error) // asks the instance that leads the shard
-	Top         func(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error)
-	MayRead     func(path string) bool // of the caller
-	AuditLog    func(most int) (lines []string, err error)
+	Auth *AuthMethods
+	// what this instance sees of the cluster
+	Observe     func(ctx context.Context) governor.Observation
+	AskGovernor func(ctx context.Context) (plan []byte, err error) // asks the instance that governs
+	// asks the instance that leads the shard
+	Backup   func(ctx context.Context, shard uint64, request []byte) ([]byte, error)
+	Top      func(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error)
+	MayRead  func(path string) bool // of the caller
+	AuditLog func(most int) (lines []string, err error)
 }
 
 // Subjects are what a method is about, as its document says that nobody has checked yet: its short
@@ -125,7 +127,9 @@ func (c *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 		})
 	case protocol.MethodTransfer:
 		answer, err = change(ctx, c, body, func(in protocol.TransferRequest) (any, error) {
-			if _, err := c.changeInstance(in.Instance, func(i uint64) error { return c.TransferMaster(ctx, in.Shard, i) }); err != nil {
+			if _, err := c.changeInstance(in.Instance, func(i uint64) error {
+				return c.TransferMaster(ctx, in.Shard, i)
+			}); err != nil {
 				return nil, err
 			}
 			state := c.State()
@@ -135,7 +139,9 @@ func (c *ClusterMethods) answer(ctx context.Context, method string, body []byte)
 	case protocol.MethodWeight:
 		answer, err = change(ctx, c, body, func(in protocol.WeightRequest) (any, error) { return c.weight(ctx, in) })
 	case protocol.MethodReplicationFactor:
-		answer, err = change(ctx, c, body, func(in protocol.ReplicationFactorRequest) (any, error) { return c.factor(ctx, in) })
+		answer, err = change(ctx, c, body, func(in protocol.ReplicationFactorRequest) (any, error) {
+			return c.factor(ctx, in)
+		})
 	case protocol.MethodShards:
 		answer, err = decodeJSON(body, func(in protocol.ShardsRequest) (any, error) { return c.shards(ctx, in) })
 	case protocol.MethodSetShards:
@@ -187,7 +193,8 @@ func change[T any](ctx context.Context, d *ClusterMethods, body []byte, f func(i
 		answer, err := f(in)
 		if !confirmed && errors.Is(err, protocol.StatusNotFound) {
 			err = protocol.Errorf(protocol.StatusUnavailable,
-				"the meta shard does not answer, and by the map that this instance has, %v; ask again, or ask another instance", err)
+				"the meta shard does not answer, and by the map that this instance has, %v; ask again, or ask another instance",
+				err)
 		}
 		return answer, err
 	})
@@ -264,7 +271,8 @@ func (c *ClusterMethods) weight(ctx context.Context, in protocol.WeightRequest) 
 func (c *ClusterMethods) factor(ctx context.Context, in protocol.ReplicationFactorRequest) (any, error) {
 	t, ok := c.State().TierByName(in.Tier)
 	if !ok {
-		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
+		return nil, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them",
+			in.Tier)
 	}
 	if in.Factor < t.ReplicationFactor && in.Factor > 0 && !in.Force { // 0 is refused below
 		return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
@@ -304,7 +312,8 @@ func (c *ClusterMethods) tierOf(in *protocol.ShardsRequest) (meta.Tier, error) {
 	case !ok:
 		return t, protocol.Errorf(protocol.StatusNotFound, "there is no tier %q; the cluster's status lists them", in.Tier)
 	case in.Shards > maxShards:
-		return t, protocol.Errorf(protocol.StatusBadRequest, "%d shards per replicaset; choose 1 to %d", in.Shards, maxShards)
+		return t, protocol.Errorf(protocol.StatusBadRequest, "%d shards per replicaset; choose 1 to %d", in.Shards,
+			maxShards)
 	}
 	return t, nil
 }
@@ -359,7 +368,8 @@ func (c *ClusterMethods) plan(ctx context.Context) (any, error) {
 		if err == nil {
 			return json.RawMessage(body), nil
 		}
-		why = fmt.Sprintf("%s, which leads the meta shard, does not tell its plan: %v", instanceName(o.State, o.Leader), err)
+		why = fmt.Sprintf("%s, which leads the meta shard, does not tell its plan: %v", instanceName(o.State, o.Leader),
+			err)
 	}
 	o.Leader = 0
 	e := governor.Explanation{Waits: governor.Deviations(o.View)}

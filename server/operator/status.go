@@ -42,7 +42,9 @@ func Status(o governor.Observation) protocol.ClusterStatus {
 	for _, i := range s.Instances() {
 		x := clusterInstance(s, &i)
 		if !i.Expelled() {
-			heard := !slices.ContainsFunc(out.Health.Unreachable, func(u protocol.ClusterUnreachable) bool { return u.Instance == i.Name })
+			heard := !slices.ContainsFunc(out.Health.Unreachable, func(u protocol.ClusterUnreachable) bool {
+				return u.Instance == i.Name
+			})
 			x.Reachable = &heard
 		}
 		out.Instances = append(out.Instances, x)
@@ -52,7 +54,8 @@ func Status(o governor.Observation) protocol.ClusterStatus {
 	}
 	for _, m := range s.Moves() {
 		out.Moves = append(out.Moves, protocol.ClusterMove{
-			Tier: tierName(s, m.Tier), First: m.First, Count: m.Count, From: m.From, To: m.To, Epoch: m.Epoch, Phase: m.Phase.String(),
+			Tier: tierName(s, m.Tier), First: m.First, Count: m.Count, From: m.From, To: m.To, Epoch: m.Epoch,
+			Phase: m.Phase.String(),
 		})
 	}
 	return out
@@ -125,7 +128,8 @@ func clusterShard(s *meta.State, x *meta.Shard, buckets uint32) protocol.Cluster
 	}
 	for _, r := range x.Replicas {
 		out.Replicas = append(out.Replicas, protocol.ClusterReplica{
-			Instance: instanceName(s, r.Instance), Replica: r.Replica, Role: r.Role.String(), TargetRole: r.TargetRole.String(),
+			Instance: instanceName(s, r.Instance), Replica: r.Replica, Role: r.Role.String(),
+			TargetRole: r.TargetRole.String(),
 		})
 	}
 	return out

@@ -23,7 +23,8 @@ func (t *Transport) serve(c *conn) {
 }
 
 func errTooManyCalls(most int) *protocol.Error {
-	return protocol.Errorf(protocol.StatusOverloaded, "%d calls of one instance are in progress, the limit; retry later", most)
+	return protocol.Errorf(protocol.StatusOverloaded, "%d calls of one instance are in progress, the limit; retry later",
+		most)
 }
 
 // callServer is the calls in progress on one connection.
@@ -38,7 +39,8 @@ type callServer struct {
 // serveCalls adds one-way messages to the inbox, in order, and runs each call on its own goroutine.
 // The reader waits for neither, so that keep-alives are always answered.
 func (t *Transport) serveCalls(c *conn) {
-	s := &callServer{m: t, c: c, slots: make(chan struct{}, t.cfg.Limits.Handlers), calls: make(map[uint64]context.CancelFunc)}
+	s := &callServer{m: t, c: c, slots: make(chan struct{}, t.cfg.Limits.Handlers),
+		calls: make(map[uint64]context.CancelFunc)}
 	in := t.newInbox()
 	ctx, cancel := context.WithCancel(t.ctx)
 	var running sync.WaitGroup
@@ -143,7 +145,8 @@ func (s *callServer) reply(id uint64, body []byte, err error) error {
 		status, head[8], body = e.Status, byte(e.Refusal), []byte(e.Message)
 		body = body[:min(len(body), maxErrorText)]
 	}
-	return s.c.write(appendFrame(make([]byte, 0, frameHeader+replyHeader+len(body)), frameReply, byte(status), head[:], body))
+	return s.c.write(appendFrame(make([]byte, 0, frameHeader+replyHeader+len(body)), frameReply, byte(status), head[:],
+		body))
 }
 
 const maxErrorText = 4096
@@ -160,7 +163,9 @@ func wireError(err error) *protocol.Error {
 }
 
 // runHandler runs the method's handler.
-func (t *Transport) runHandler(ctx context.Context, method uint8, from string, body []byte) (answer []byte, err error) {
+func (t *Transport) runHandler(
+	ctx context.Context, method uint8, from string, body []byte,
+) (answer []byte, err error) {
 	f := t.callHandlers[method]
 	if f == nil {
 		return nil, protocol.Errorf(protocol.StatusUnsupported, "the instance does not know method %d; upgrade it", method)

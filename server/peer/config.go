@@ -38,22 +38,24 @@ type Config struct {
 
 // Limits bounds memory, connections and waiting times. The zero value selects the defaults.
 type Limits struct {
-	Connections       int           // inbound, together; default 1024. More are closed at once
-	Handshakes        int           // of them not authenticated yet; default 128. One more closes the oldest
-	HandshakesPerHost int           // of them from one host; default 16. One more closes that host's oldest
-	Peers             int           // addresses with pending messages and calls; default 1024. For others messages are lost, calls rejected
-	QueueMessages     int           // messages and calls waiting for one peer; default 4096. More are lost or rejected
-	QueueBytes        int           // the same in bytes; default 16 MiB
-	Payload           int           // bytes of a message or body; default 8 MiB, at most 64 MiB
-	Handlers          int           // concurrent calls of one peer; default 256. More get OVERLOADED
-	SnapshotRate      int           // bytes of snapshots sent per second, to all peers together; default 128 MiB
-	HandshakeTimeout  time.Duration // for the whole handshake; default 5 s
-	DialTimeout       time.Duration // for a connection; default 5 s
-	WriteTimeout      time.Duration // for a write of up to 256 KiB; default 5 s
-	KeepAlive         time.Duration // period of keep-alives; default 2 s. After three missed ones a connection is dead
-	IdleTimeout       time.Duration // without message or call, before their connection is closed; default 1 min
-	BackoffMin        time.Duration // before the second dial; doubles with each failure, with jitter; default 50 ms
-	BackoffMax        time.Duration // default 2 s
+	Connections       int // inbound, together; default 1024. More are closed at once
+	Handshakes        int // of them not authenticated yet; default 128. One more closes the oldest
+	HandshakesPerHost int // of them from one host; default 16. One more closes that host's oldest
+	// addresses with pending messages and calls; default 1024. For others messages are lost, calls
+	// rejected
+	Peers            int
+	QueueMessages    int           // messages and calls waiting for one peer; default 4096. More are lost or rejected
+	QueueBytes       int           // the same in bytes; default 16 MiB
+	Payload          int           // bytes of a message or body; default 8 MiB, at most 64 MiB
+	Handlers         int           // concurrent calls of one peer; default 256. More get OVERLOADED
+	SnapshotRate     int           // bytes of snapshots sent per second, to all peers together; default 128 MiB
+	HandshakeTimeout time.Duration // for the whole handshake; default 5 s
+	DialTimeout      time.Duration // for a connection; default 5 s
+	WriteTimeout     time.Duration // for a write of up to 256 KiB; default 5 s
+	KeepAlive        time.Duration // period of keep-alives; default 2 s. After three missed ones a connection is dead
+	IdleTimeout      time.Duration // without message or call, before their connection is closed; default 1 min
+	BackoffMin       time.Duration // before the second dial; doubles with each failure, with jitter; default 50 ms
+	BackoffMax       time.Duration // default 2 s
 }
 
 const (

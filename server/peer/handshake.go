@@ -176,7 +176,9 @@ func readHandshake(r io.Reader) (kind byte, whole, body []byte, err error) {
 // dialHandshake is the dialer's side. strict rejects a peer that advertises another address than
 // the dialled one. It returns the address that the acceptor advertises, and the acceptor's cluster,
 // empty if that is not known there.
-func dialHandshake(rw io.ReadWriter, me identity, address string, p purpose, strict bool) (peer, cluster string, err error) {
+func dialHandshake(
+	rw io.ReadWriter, me identity, address string, p purpose, strict bool,
+) (peer, cluster string, err error) {
 	var nonce [nonceSize]byte
 	rand.Read(nonce[:])
 	hello := handshakeMessage(msgHello, []byte{byte(p)}, nonce[:], text(me.address), text(address))
@@ -303,5 +305,6 @@ func acceptHandshake(rw io.ReadWriter, me identity) (peer string, p purpose, acc
 	if !sameCluster(me.cluster, cluster) {
 		return "", 0, nil, ErrCluster
 	}
-	return peer, p, handshakeMessage(msgAccept, text(me.cluster), prove(key, "acceptor", hello, challenge, me.cluster)), nil
+	return peer, p, handshakeMessage(msgAccept, text(me.cluster), prove(key, "acceptor", hello, challenge, me.cluster)),
+		nil
 }

@@ -128,7 +128,8 @@ func (t *Transport) reject(w *pendingConn, err error) {
 		t.stats.RefusedGarbage.Add(1)
 	}
 	delay, failures := t.pending.penalty(w.host)
-	if bits.OnesCount(uint(failures)) == 1 { // a host that goes on and on, such as one of another cluster, is logged ever less often
+	if bits.OnesCount(uint(failures)) == 1 {
+		// a host that goes on and on, such as one of another cluster, is logged ever less often
 		t.warn("connection from an instance rejected", "from", w.host, "error", err, "failures", failures)
 	}
 	method := time.NewTimer(delay)

@@ -46,7 +46,8 @@ func (t *raftTransport) Name() string { return "signalbox peer transport" }
 
 func (t *raftTransport) Start() error {
 	if t.address != t.m.cfg.Advertise {
-		return fmt.Errorf("raft address %s is not the advertised address %s; give both the same", t.address, t.m.cfg.Advertise)
+		return fmt.Errorf("raft address %s is not the advertised address %s; give both the same", t.address,
+			t.m.cfg.Advertise)
 	}
 	e := &t.m.engine
 	e.mu.Lock()
@@ -366,7 +367,9 @@ func (t *Transport) decodeBatch(c *conn, payload []byte, batch *raftpb.MessageBa
 }
 
 // GetSnapshotConnection makes a connection for one snapshot.
-func (t *raftTransport) GetSnapshotConnection(ctx context.Context, target string) (raftio.ISnapshotConnection, error) {
+func (t *raftTransport) GetSnapshotConnection(
+	ctx context.Context, target string,
+) (raftio.ISnapshotConnection, error) {
 	c, err := t.m.dial(ctx, normalize(target), purposeSnapshot)
 	if err != nil {
 		return nil, err

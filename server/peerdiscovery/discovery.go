@@ -24,10 +24,12 @@ type Transport interface {
 
 // Config of a Discovery. ID and Transport are required, and Advertise or Peers.
 type Config struct {
-	ID        string   // random, new with each start of the process
-	Voter     bool     // it may become the leader: its tier has votes and data
-	Advertise string   // where other instances reach this one
-	Peers     []string // addresses to ask; may name one instance several times, and this one; default Advertise alone: a new cluster
+	ID        string // random, new with each start of the process
+	Voter     bool   // it may become the leader: its tier has votes and data
+	Advertise string // where other instances reach this one
+	// addresses to ask; may name one instance several times, and this one; default Advertise alone: a
+	// new cluster
+	Peers     []string
 	Transport Transport
 	Logger    *slog.Logger // default slog.Default()
 
@@ -63,7 +65,8 @@ func New(c Config) (*Discovery, error) {
 	if c.SavePeers == nil {
 		c.SavePeers = func([]string) error { return nil }
 	}
-	return &Discovery{transport: c.Transport, log: c.Logger, savePeers: c.SavePeers, machine: m, ended: make(chan struct{})}, nil
+	return &Discovery{transport: c.Transport, log: c.Logger, savePeers: c.SavePeers, machine: m,
+		ended: make(chan struct{})}, nil
 }
 
 // Run sends requests until there is a result, without a limit. The error is ctx's.

@@ -64,9 +64,11 @@ type Machine struct {
 	id    string
 	voter bool
 
-	peers        map[string]bool // every address known; only grows
-	votable      map[string]bool // Invariant: a subset of peers
-	visited      map[string]bool // Invariant: a subset of peers, each asked with all of peers in the question; empty again when peers grows
+	peers   map[string]bool // every address known; only grows
+	votable map[string]bool // Invariant: a subset of peers
+	// Invariant: a subset of peers, each asked with all of peers in the question; empty again when
+	// peers grows
+	visited      map[string]bool
 	ownAddresses map[string]bool // addresses at which this process answered itself
 	undecided    map[string]bool // addresses whose last answer was to retry
 
@@ -218,7 +220,8 @@ func (m *Machine) Waiting() string {
 			"and if too few of its instances are left, see `cluster recover`", keys(m.undecided))
 	case len(missing) > 0:
 		return fmt.Sprintf("no answer yet that counts from %v; start them. If one is a mistake, correct the lists of peers, and "+
-			"start all instances that wait with empty data folders: the old ones keep the address, and nothing else yet", missing)
+			"start all instances that wait with empty data folders: the old ones keep the address, and nothing else yet",
+			missing)
 	case len(m.votable) == 0:
 		return "no peer may make the cluster; start an instance of the tier that has the data"
 	}

@@ -70,7 +70,9 @@ func (l *SurvivingLog) Name() string {
 // refuses a folder of a running instance, of no instance, of another cluster, or of a restore that
 // did not end. Without acceptLoss it refuses damaged logs, and logs that are behind their watermark
 // or have none.
-func Open(ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger) (s *Survivors, err error) {
+func Open(
+	ctx context.Context, folders []string, work string, acceptLoss bool, logger *slog.Logger,
+) (s *Survivors, err error) {
 	if len(folders) == 0 {
 		return nil, errors.New("no folder is given; give the data folder of each instance that is left")
 	}
@@ -203,7 +205,8 @@ func (s *Survivors) Logs() []SurvivingLog {
 	newest := make(map[uint64]int)
 	for _, f := range s.folders {
 		for _, l := range f.logs.Logs() {
-			list = append(list, SurvivingLog{RecoveredLog: l, Folder: f.dir, Instance: f.id.Instance, Outdated: s.outdated(&l)})
+			list = append(list, SurvivingLog{RecoveredLog: l, Folder: f.dir, Instance: f.id.Instance,
+				Outdated: s.outdated(&l)})
 			if list[len(list)-1].Outdated {
 				continue
 			}

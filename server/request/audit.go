@@ -10,7 +10,8 @@ import (
 // auditRequest notes in the log and the audit log what an operator asked for on this connection.
 func auditRequest(c *Client, title, message string, node uint64, fields ...any) {
 	path, _ := c.server.Routes().NodePath(node)
-	c.server.cfg.Log.Info(message, append([]any{"node", path, "identity", c.identity, "remote", c.Remote()}, fields...)...)
+	c.server.cfg.Log.Info(message, append([]any{"node", path, "identity", c.identity, "remote", c.Remote()},
+		fields...)...)
 	fields = append(append([]any{"node", path}, fields...), "remote", c.Remote())
 	writeAudit(c, audit.Event{Title: title, Message: message, Severity: audit.High}, fields...)
 }
@@ -56,6 +57,7 @@ func outcomeOf(c *Client, change string, subject ...any) func(err error, fields 
 		}
 		fields = append(slices.Clone(subject), fields...)
 		c.server.cfg.Log.Info(message, append([]any{"change", change, "identity", identity}, fields...)...)
-		c.server.cfg.Audit(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: identity, Fields: audit.Fields(fields...)})
+		c.server.cfg.Audit(audit.Event{Title: title, Message: message, Severity: audit.High, Initiator: identity,
+			Fields: audit.Fields(fields...)})
 	}
 }

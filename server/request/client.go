@@ -54,7 +54,9 @@ type cycle struct {
 	frames   int // in this read
 	pings    int // of them
 	lastPing uint64
-	started  int               // frames of this read, with a start that came with the hello and is on its way into the log; 0: none is
+	// frames of this read, with a start that came with the hello and is on its way into the log; 0:
+	// none is
+	started  int
 	commands replica.Submitter // of this read
 	reads    []*readBatch      // with something in them
 	byID     map[uint64]*readBatch

@@ -71,7 +71,8 @@ func (c *Client) authenticate(view *auth.View, token []byte) (identity string, e
 
 // errCredentials refuses a hello whose credentials are not good.
 func errCredentials() *protocol.Error {
-	return protocol.Errorf(protocol.StatusUnauthenticated, "the credentials are missing, wrong or out of date; get new ones")
+	return protocol.Errorf(protocol.StatusUnauthenticated,
+		"the credentials are missing, wrong or out of date; get new ones")
 }
 
 // rejectCredentials answers a hello whose credentials are not good, after a pause that grows with
@@ -148,5 +149,6 @@ func (c *Client) allowedPath(right auth.Right, path string) *protocol.Error {
 	} else if v := c.server.auth.Load(); v == nil || v.Allowed(c.identity, right, path) {
 		return nil
 	}
-	return protocol.Errorf(protocol.StatusForbidden, "identity %q lacks the right %s here; ask for it", c.identity, right)
+	return protocol.Errorf(protocol.StatusForbidden, "identity %q lacks the right %s here; ask for it", c.identity,
+		right)
 }

@@ -104,7 +104,8 @@ func (c *Client) submitToShard(d Shard, p *cycle, h protocol.Header, cmd shard.C
 	}
 	cmd.Kind = shard.CommandKind(h.Kind)
 	cmd.Body = h.Body
-	st := p.commands.Submit(d.Replica(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind, Tag: uint64(p.now)})
+	st := p.commands.Submit(d.Replica(), cmd, replica.Origin{Conn: c.ID(), Request: h.ID, Kind: h.Kind,
+		Tag: uint64(p.now)})
 	if st != protocol.StatusOK {
 		c.RejectSubmit(p.out, d, h.Kind, h.ID, st)
 	}

@@ -15,7 +15,8 @@ func sessionKill(c *Client, p *cycle, h protocol.Header, t target) {
 	if rejectWithoutHome(c, p.out, h.Kind, h.ID, m.Session) {
 		return
 	}
-	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node, "session", m.Session, "reason", m.Reason)
+	auditRequest(c, "ask_kill_session", "the end of a session is asked for", m.Node, "session", m.Session, "reason",
+		m.Reason)
 	c.submit(p, h, protocol.SessionTier(m.Session), t.command())
 }
 

@@ -36,7 +36,8 @@ func hello(c *Client, p *cycle, h protocol.Header) {
 		return
 	}
 	c.via = faces[m.Client]
-	asks := m.Client == protocol.ConsoleClient && len(m.Token) == 0 && c.Certificate() == nil // whether people must log in
+	// whether people must log in
+	asks := m.Client == protocol.ConsoleClient && len(m.Token) == 0 && c.Certificate() == nil
 	view := c.server.auth.Load()
 	identity, err := c.authenticate(view, m.Token)
 	if err == nil && len(identity) > auth.MaxIdentity {

@@ -65,6 +65,7 @@ func (m *MemoryLimit) Rejection() *protocol.Error {
 		return nil
 	}
 	return protocol.Errorf(protocol.StatusOverloaded,
-		"the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory", m.live.Load()>>20,
+		"the instance holds %d MiB, and takes nothing new above %d MiB; end what is not needed, or raise --max-memory",
+		m.live.Load()>>20,
 		m.max/100*memoryHighMark>>20)
 }

@@ -110,7 +110,8 @@ func nodeDelete(c *Client, p *cycle, h protocol.Header, _ target) {
 	runChange(c, p, h, c.server.NodeOps, true, func(ctx context.Context) (protocol.Message, error) {
 		reply, err := del(ctx)
 		n := reply.(*protocol.NodeContents)
-		done(err, withReason(m.Reason, "sessions", n.Sessions, "semaphores", n.Semaphores, "owners", n.Owners, "waiters", n.Waiters,
+		done(err, withReason(m.Reason, "sessions", n.Sessions, "semaphores", n.Semaphores, "owners", n.Owners, "waiters",
+			n.Waiters,
 			"processes", n.Processes, "rollouts", n.Tracks, "rate_limits", n.Limits)...)
 		return reply, err
 	})
@@ -121,7 +122,8 @@ func checkNodeChange(c *Client, p *cycle, h protocol.Header, path string, fields
 		p.reject(c, h, bad)
 		return false
 	}
-	c.server.cfg.Log.Debug("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote", c.Remote())
+	c.server.cfg.Log.Debug("node change asked", "kind", h.Kind.String(), "path", path, "identity", c.identity, "remote",
+		c.Remote())
 	writeAudit(c, audit.Event{Title: "ask_" + h.Kind.String(),
 		Message: "a change of a node is asked for", Severity: audit.Medium},
 		append(append([]any{"node", path}, fields...), "remote", c.Remote())...)

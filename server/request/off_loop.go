@@ -17,7 +17,9 @@ import (
 // answers. Lists, which need no right, changes of nodes, which tenants may be allowed on their own,
 // and operators' methods have slots of their own, so that none of them keeps the next from being
 // served.
-func runOffLoop(c *Client, p *cycle, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error)) {
+func runOffLoop(
+	c *Client, p *cycle, h protocol.Header, slots chan struct{}, op func(ctx context.Context) (protocol.Message, error),
+) {
 	s := c.server
 	select {
 	case slots <- struct{}{}:

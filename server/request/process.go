@@ -79,7 +79,8 @@ func operateProcess(c *Client, p *cycle, h protocol.Header, t target) {
 		e = audit.Event{Title: "ask_evict_member", Message: "the end of a membership is asked for", Severity: audit.Medium}
 	case *protocol.ProcessAlter:
 		name = m.Name
-		e = audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for", Severity: audit.Low}
+		e = audit.Event{Title: "ask_alter_process", Message: "other options of a process are asked for",
+			Severity: audit.Low}
 	}
 	path, _ := c.server.Routes().NodePath(t.node)
 	c.server.cfg.Log.Info(e.Message, "kind", h.Kind.String(), "node", path, audit.Name("process", name), "identity",

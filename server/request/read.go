@@ -421,7 +421,8 @@ func Arm(c *Client, host Shard, m *shard.Machine, d *protocol.Describe) error {
 	if !c.Watch(host.Hubs()) {
 		return nil // closed: nobody is there to be told
 	}
-	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {
+	if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID,
+		m.Nodes().MaxWatchers(d.Node)); err != nil {
 		return err
 	}
 	// Code that takes the session from the connection, or closes that, looks for watches

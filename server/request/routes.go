@@ -75,7 +75,8 @@ func (r *Routes) owner(tier uint8, bucket uint64) uint64 {
 // noHome reports whether the cluster does not have the tier or the bucket of a session id, which
 // then no session has. Tiers are made with the cluster.
 func (r *Routes) noHome(sessionID uint64) bool {
-	return len(r.State.Tiers()) > 0 && int(protocol.SessionBucket(sessionID)) >= len(r.tiers[protocol.SessionTier(sessionID)])
+	return len(r.State.Tiers()) > 0 &&
+		int(protocol.SessionBucket(sessionID)) >= len(r.tiers[protocol.SessionTier(sessionID)])
 }
 
 // inMove reports whether a bucket of a shard is in a move from or to it, so that the shard may not

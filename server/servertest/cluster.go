@@ -70,7 +70,8 @@ func newCluster(t testing.TB, n int, opts []Option) *Cluster {
 	}
 	for i := range n {
 		own := []Option{RealTime(), func(o *options) { o.rtt = clusterRoundTrip }, Config(func(cfg *server.Config) {
-			cfg.Name, cfg.Raft, cfg.Peers, cfg.JoinToken = fmt.Sprintf("i%d", i), raftAddress(i), peers, "servertest-join-token"
+			cfg.Name, cfg.Raft, cfg.Peers, cfg.JoinToken = fmt.Sprintf("i%d", i), raftAddress(i), peers,
+				"servertest-join-token"
 			cfg.Network = c.net.Endpoint(raftAddress(i))
 			cfg.ReplicationFactor, cfg.OfflineAfter = min(3, n), offlineAfter
 		})}

@@ -23,10 +23,13 @@ const (
 )
 
 // AppendLease appends a signed statement of a lease. path is the resource's.
-func (s *Signer) AppendLease(b []byte, key *meta.Key, node, session, epoch uint64, path []byte, g *ratelimit.Lease) []byte {
+func (s *Signer) AppendLease(
+	b []byte, key *meta.Key, node, session, epoch uint64, path []byte, g *ratelimit.Lease,
+) []byte {
 	start := len(b)
 	b = append(b, statementVersion)
-	for _, v := range [...]uint64{key.ID, node, session, epoch, g.Number.Bucket, g.Number.Epoch, g.Number.Count, g.Rate, g.Burst, g.End} {
+	for _, v := range [...]uint64{key.ID, node, session, epoch, g.Number.Bucket, g.Number.Epoch, g.Number.Count, g.Rate,
+		g.Burst, g.End} {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	signed := append(b, path...)
@@ -36,7 +39,9 @@ func (s *Signer) AppendLease(b []byte, key *meta.Key, node, session, epoch uint6
 
 // VerifyLease reads a statement that was signed for the session, under an attach epoch up to the
 // given one, and the resource. It is false for any other bytes.
-func (s *Signer) VerifyLease(b []byte, current, previous *meta.Key, node, session, epoch uint64, path []byte) (g ratelimit.Lease, ok bool) {
+func (s *Signer) VerifyLease(
+	b []byte, current, previous *meta.Key, node, session, epoch uint64, path []byte,
+) (g ratelimit.Lease, ok bool) {
 	if len(b) != statementBody+sha256.Size || b[0] != statementVersion {
 		return g, false
 	}

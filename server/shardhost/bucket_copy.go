@@ -25,7 +25,9 @@ const (
 
 // Export implements cluster.Local. What is frozen under an epoch is the same on every replica that
 // has applied the freeze.
-func (l Local) Export(_ context.Context, id uint64, run shard.BucketsBody, cursor []byte) (chunk, next []byte, err error) {
+func (l Local) Export(
+	_ context.Context, id uint64, run shard.BucketsBody, cursor []byte,
+) (chunk, next []byte, err error) {
 	d, err := l.ledShard(id)
 	if err != nil {
 		return nil, nil, err
@@ -73,14 +75,16 @@ type importer interface {
 // importBuckets imports the chunks of a run, from the first one that the shard has not got, for as
 // long as more says so. Two may import the same run at the same time: the shard takes each chunk
 // once.
-func importBuckets(ctx context.Context, to importer, run shard.BucketsBody, export func(cursor []byte) (chunk, next []byte, err error),
+func importBuckets(ctx context.Context, to importer, run shard.BucketsBody,
+	export func(cursor []byte) (chunk, next []byte, err error),
 	more func() bool,
 ) (done bool, err error) {
 	var cursor []byte
 	ok := false
 	to.View(func(m *shard.Machine) { cursor, done, ok = m.Buckets().Imported(run.First, run.Count, run.Epoch) })
 	if !ok {
-		return false, protocol.Errorf(protocol.StatusPreconditionFailed, "buckets %d to %d cannot be imported under epoch %d any more",
+		return false, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"buckets %d to %d cannot be imported under epoch %d any more",
 			run.First, run.First+run.Count-1, run.Epoch)
 	}
 	for !done && more() {
@@ -99,7 +103,9 @@ func importBuckets(ctx context.Context, to importer, run shard.BucketsBody, expo
 
 // importChunk proposes a chunk until the shard has it. ABORTED with the shard still at the chunk's
 // cursor says that the shard has work left over: the same chunk is proposed again.
-func importChunk(ctx context.Context, to importer, run shard.BucketsBody, cursor, body []byte, more func() bool) error {
+func importChunk(
+	ctx context.Context, to importer, run shard.BucketsBody, cursor, body []byte, more func() bool,
+) error {
 	for {
 		err := to.ProposeInternal(ctx, shard.Command{Kind: shard.CmdImport, Body: body})
 		if !errors.Is(err, protocol.StatusAborted) {

@@ -218,7 +218,8 @@ func (r *eventRouter) forced(index uint64, e *shard.Event) {
 	if e.Kind == shard.EventLeaseLost {
 		line.Title, line.Message = "lease_taken", "a lease was taken away while its session lives"
 		if e.Cause != 0 {
-			line = audit.Event{Title: "lease_ended", Message: "a lease ended at its bound while its session lives", Severity: audit.Medium}
+			line = audit.Event{Title: "lease_ended", Message: "a lease ended at its bound while its session lives",
+				Severity: audit.Medium}
 		}
 		fields = append(fields, "semaphore", string(e.Name), "token", e.OrderID)
 	}

@@ -139,7 +139,8 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 	}
 	for _, x := range state.Shards() {
 		r, ok := wanted[x.ID]
-		if !ok || h.Shards.Get(x.ID) != nil || h.purged[[2]uint64{x.ID, r.Replica}] || h.toPurge[[2]uint64{x.ID, r.Replica}] {
+		if !ok || h.Shards.Get(x.ID) != nil || h.purged[[2]uint64{x.ID, r.Replica}] ||
+			h.toPurge[[2]uint64{x.ID, r.Replica}] {
 			continue
 		}
 		cfg := replica.ShardConfig{ID: x.ID, Replica: r.Replica}
@@ -164,7 +165,9 @@ func (h *Hosting) reconcile(state *meta.State) (again bool, err error) {
 					x.ID, h.Dir)
 			}
 		}
-		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool { return o.Replica != r.Replica && o.Role == meta.RoleVoter }) {
+		if slices.ContainsFunc(x.Replicas, func(o meta.Replica) bool {
+			return o.Replica != r.Replica && o.Role == meta.RoleVoter
+		}) {
 			h.host.SuppressElections(x.ID)
 		}
 		if err := h.openShard(cfg); errors.Is(err, logstore.ErrDamaged) {

@@ -148,7 +148,8 @@ func (l Local) Report() map[uint64]governor.ShardReport {
 		if leader == r.Replica && !r.Leading {
 			leader = 0 // elected, and its own epoch not applied yet: it serves nobody
 		}
-		x := governor.ShardReport{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied, Members: r.ConfigChange}
+		x := governor.ShardReport{Replica: r.Replica, Leader: leader, Term: r.Term, Applied: r.Applied,
+			Members: r.ConfigChange}
 		if d := l.Shards.Get(r.Shard); d != nil && leader == r.Replica {
 			x.Sizes = d.sizes.count(d.replica, l.Clock.Now())
 		}

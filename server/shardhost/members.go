@@ -34,7 +34,8 @@ type memberSink struct {
 var _ replica.MemberSink = (*memberSink)(nil)
 
 func newMemberSink(d *Shard) *memberSink {
-	return &memberSink{host: d, outbox: d.serving.Requests.NewOutbox(), slow: slowMembers{known: make(map[string]uint64)}}
+	return &memberSink{host: d, outbox: d.serving.Requests.NewOutbox(),
+		slow: slowMembers{known: make(map[string]uint64)}}
 }
 
 // Contain implements replica.MemberSink.

@@ -14,8 +14,9 @@ import (
 // nodeQuotas are the labels of a node's quotas, in the order in which writeQuotas shows them. The
 // first are those of shard.Quota.
 var nodeQuotas = [...]string{
-	shard.QuotaSessions: "sessions", shard.QuotaSemaphores: "semaphores", shard.QuotaBytes: "bytes", shard.QuotaWaiters: "waiters",
-	quotaWatchers: "watchers", quotaRequests: "requests",
+	shard.QuotaSessions: "sessions", shard.QuotaSemaphores: "semaphores", shard.QuotaBytes: "bytes",
+	shard.QuotaWaiters: "waiters",
+	quotaWatchers:      "watchers", quotaRequests: "requests",
 }
 
 const (
@@ -74,10 +75,13 @@ type quotaUse struct{ used, refused uint64 }
 // in all shards, and requests refused at this listener. Sums over the instances are those of the
 // cluster. most bounds the nodes; cut: there are more. Nodes to which a quota has refused something
 // come first, and then those with waiters: alerts look at them.
-func (s *Serving) quotaUses(shards []*Shard, r *request.Routes, most int) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
+func (s *Serving) quotaUses(
+	shards []*Shard, r *request.Routes, most int,
+) (uses map[uint64]*[len(nodeQuotas)]quotaUse, cut bool) {
 	g := s.gatherUses(shards, r, nil, most)
 	if g.cut {
-		g = s.gatherUses(shards, r, append(slices.Sorted(maps.Keys(g.refused)), slices.Sorted(maps.Keys(g.waiting))...), most)
+		g = s.gatherUses(shards, r, append(slices.Sorted(maps.Keys(g.refused)), slices.Sorted(maps.Keys(g.waiting))...),
+			most)
 	}
 	return g.uses, g.cut
 }
@@ -156,7 +160,8 @@ func (s *Serving) writeQuotas(p *metrics.Page, shards []*Shard, r *request.Route
 		}
 		label := nodeLabel(&n, paths)
 		c := &n.Config
-		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests}
+		limits := [len(nodeQuotas)]uint64{c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers,
+			c.MaxRequests}
 		for q, u := range uses[id] {
 			if q != quotaRequests {
 				p.Write(metrics.NodeUsed, u.used, label, nodeQuotas[q])

@@ -143,7 +143,8 @@ func lagsOf(m *shard.Machine, node uint64, track []byte, s *protocol.TrackStatus
 		return lags
 	}
 	var first protocol.TrackHistoryReply
-	if m.Tracks().History(&protocol.TrackHistory{Node: node, Name: track, Location: s.Locations[0].Name}, now, &first) != nil {
+	if m.Tracks().History(&protocol.TrackHistory{Node: node, Name: track, Location: s.Locations[0].Name}, now,
+		&first) != nil {
 		return lags
 	}
 	for i := range s.Locations {

@@ -334,7 +334,9 @@ type slowWaitLog struct {
 }
 
 // write logs the slow waits of an entry. The leader's instance does.
-func (l *slowWaitLog) write(log *slog.Logger, ev *shard.Events, shardID uint64, routes *request.Routes, now time.Duration) {
+func (l *slowWaitLog) write(
+	log *slog.Logger, ev *shard.Events, shardID uint64, routes *request.Routes, now time.Duration,
+) {
 	if second := now.Truncate(time.Second); second != l.second {
 		if l.missed > 0 {
 			log.Warn("slow waits not logged", "count", l.missed, "shard", shardID)

@@ -45,7 +45,9 @@ type Serving struct {
 func NewServing(cfg ServingConfig) *Serving {
 	began := time.Now() // windows of a few ms are a matter of real time
 	return &Serving{ServingConfig: cfg, began: began, histories: delivery.NewHistoryBudget(delivery.MaxHistories),
-		expired: newExpiredLog(), flusher: delivery.NewFlusher(func() time.Duration { return time.Since(began) }, cfg.Requests.Flush)}
+		expired: newExpiredLog(), flusher: delivery.NewFlusher(func() time.Duration {
+			return time.Since(began)
+		}, cfg.Requests.Flush)}
 }
 
 // Close stops the goroutine that ends the windows of watches.

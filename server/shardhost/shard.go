@@ -68,7 +68,8 @@ func (s *Serving) newShard(id, rep uint64) *Shard {
 	d.leaderChanged, d.bucketsActive = make(chan struct{}, 1), make(chan struct{}, 1)
 	d.requests = s.Requests.NewShard(d)
 	d.memberSink, d.tracks, d.limits.host = newMemberSink(d), newTrackDecisions(d), d
-	d.hubs = delivery.NewHubs(id, d, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake, Limits: s.Watches,
+	d.hubs = delivery.NewHubs(id, d, d, delivery.WatchOptions{Now: s.flusher.Now, Wake: s.flusher.Wake,
+		Limits:    s.Watches,
 		Histories: s.histories, Pace: s.Requests.FanOut()})
 	d.hubs.Quota.Rejected = s.refusals.addWatcher
 	return d

@@ -203,7 +203,9 @@ func (s *Serving) topSessions(
 }
 
 // countSessions counts what sessions have in these shards. Those that no shard knows are left out.
-func countSessions(led []*Shard, ids []uint64, shown func(uint64) bool, pathOf func(uint64) string) []protocol.TopSession {
+func countSessions(
+	led []*Shard, ids []uint64, shown func(uint64) bool, pathOf func(uint64) string,
+) []protocol.TopSession {
 	list := make([]protocol.TopSession, len(ids))
 	for _, d := range led {
 		d.Replica().View(func(m *shard.Machine) {
@@ -232,7 +234,8 @@ func countSessions(led []*Shard, ids []uint64, shown func(uint64) bool, pathOf f
 func (s *Serving) activity() *protocol.TopActivity {
 	now := s.Rates.Now()
 	a := &protocol.TopActivity{
-		UptimeMS: uint64(time.Since(s.began).Milliseconds()), Leads: []uint64{}, Requests: now.Requests, Rejected: now.Rejected,
+		UptimeMS: uint64(time.Since(s.began).Milliseconds()), Leads: []uint64{}, Requests: now.Requests,
+		Rejected:    now.Rejected,
 		ChangeP50US: uint64(now.ChangeP50.Microseconds()), ChangeP99US: uint64(now.ChangeP99.Microseconds()),
 		WriteP50US: uint64(now.WriteP50.Microseconds()), WriteP99US: uint64(now.WriteP99.Microseconds()),
 	}

@@ -52,7 +52,8 @@ func (t *trackDecisions) recordDecision(index uint64, c *shard.TrackChange) {
 	}
 	path, _ := s.Requests.Routes().NodePath(c.Node)
 	if c.Kind == protocol.TrackEventAlert {
-		s.Log.Warn("rollout needs attention", "node", path, audit.Name("track", c.Name), "location", c.Location, "why", c.Text)
+		s.Log.Warn("rollout needs attention", "node", path, audit.Name("track", c.Name), "location", c.Location, "why",
+			c.Text)
 	}
 	if c.Wall > 0 {
 		e.Time = time.UnixMilli(int64(min(c.Wall, 1<<52)))

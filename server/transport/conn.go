@@ -235,7 +235,8 @@ func (c *Conn) countUnfinished(n int) bool {
 	}
 	c.forgetUnfinished()
 	if c.Close(Graceful, protocol.StatusOverloaded,
-		fmt.Sprintf("the server holds its limit of %d bytes of unfinished frames; connect again, and send frames whole", limit)) {
+		fmt.Sprintf("the server holds its limit of %d bytes of unfinished frames; connect again, and send frames whole",
+			limit)) {
 		c.t.Metrics.UnfinishedFrames.Inc()
 	}
 	return false

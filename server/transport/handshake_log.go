@@ -19,7 +19,8 @@ type handshakeLog struct{ limiter logging.Limiter }
 // failed logs a failure: as a warning, unless the client has only gone, or was silent.
 func (h *handshakeLog) failed(log *slog.Logger, conn uint64, remote string, err error, now time.Time) {
 	var late net.Error
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errBusy) ||
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
+		errors.Is(err, errBusy) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.As(err, &late) && late.Timeout() {
 		log.Debug("TLS handshake failed", "conn", conn, "remote", remote, "error", err)
 		return

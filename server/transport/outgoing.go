@@ -66,8 +66,10 @@ type outgoing struct {
 	overdue  bool      // WriteDeferred came while it did
 	closing  CloseMode // nothing is appended any more unless it is closeNone
 
-	unsent    atomic.Int64 // bytes the listener holds because the kernel took no more
-	counted   atomic.Int64 // of size + unsent, what is in Transport.unread: all of it, or nothing when it is little; changed under mu
+	unsent atomic.Int64 // bytes the listener holds because the kernel took no more
+	// of size + unsent, what is in Transport.unread: all of it, or nothing when it is little; changed
+	// under mu
+	counted   atomic.Int64
 	pages     atomic.Int64 // bytes of pages that wait, which are in Transport.pages; changed under mu
 	pagesEnd  uint64       // of total: where the last page ends
 	total     uint64       // bytes ever appended

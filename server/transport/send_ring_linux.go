@@ -107,7 +107,8 @@ func (r *ringResources) mapQueues(p *ringParams) (err error) {
 		return fmt.Errorf("io_uring of a kernel before Linux 5.6: %w", unix.ENOSYS)
 	}
 	const both, shared = unix.PROT_READ | unix.PROT_WRITE, unix.MAP_SHARED | unix.MAP_POPULATE
-	size := max(p.sq.array+p.sqEntries*uint32(unsafe.Sizeof(uint32(0))), p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(ringResult{})))
+	size := max(p.sq.array+p.sqEntries*uint32(unsafe.Sizeof(uint32(0))),
+		p.cq.cqes+p.cqEntries*uint32(unsafe.Sizeof(ringResult{})))
 	if r.queues, err = unix.Mmap(r.fd, 0, int(size), both, shared); err == nil {
 		r.entriesBytes, err = unix.Mmap(r.fd, ringEntries, int(p.sqEntries)*int(unsafe.Sizeof(ringEntry{})), both, shared)
 	}

@@ -82,7 +82,9 @@ type throttle struct {
 
 // classify takes the counts of one read, and the connection's rejections so far. It returns for how
 // many sweeps to pause; 0: not at all. A rejection that comes from the log counts in the next read.
-func (t *throttle) classify(sweeps *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool) (pause uint64) {
+func (t *throttle) classify(
+	sweeps *sweepCounter, rejections uint64, pings, frames int, keepsAlive bool,
+) (pause uint64) {
 	n := int(rejections-t.seen) + pings
 	t.seen = rejections
 	if n == 0 {

@@ -98,7 +98,8 @@ func New(cfg Config) *Transport {
 	if cfg.FanOut == nil {
 		cfg.FanOut = fanout.New(cfg.Clock.Now)
 	}
-	t := &Transport{cfg: cfg, addresses: addressLimit{limit: cfg.Limits.ConnectionsPerAddress}, flushC: make(chan struct{}, 1)}
+	t := &Transport{cfg: cfg, addresses: addressLimit{limit: cfg.Limits.ConnectionsPerAddress},
+		flushC: make(chan struct{}, 1)}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.Metrics = newMetrics(t, cfg.Metrics)
 	t.paused = newPausedConns(t)
@@ -262,7 +263,8 @@ func (t *Transport) flushLoop() {
 func (t *Transport) limitReached(remote string) string {
 	l := &t.cfg.Limits
 	if t.Connections() >= l.Connections {
-		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later", l.Connections)
+		return fmt.Sprintf("server has %d connections, its limit of connections; connect elsewhere, or later",
+			l.Connections)
 	}
 	if t.addresses.full(remote) {
 		return fmt.Sprintf(

@@ -20,7 +20,8 @@ type conn struct {
 	cut       bool   // being closed: no pongs
 	forgotten bool   // not in liveness.conns any more
 
-	waitingPing, inFlightPing uint64 // the newest ping that waits for a barrier to begin, or for a tick before that, and for one to end
+	// the newest ping that waits for a barrier to begin, or for a tick before that, and for one to end
+	waitingPing, inFlightPing uint64
 	pingWaiting, pingInFlight bool
 }
 

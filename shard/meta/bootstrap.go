@@ -131,7 +131,8 @@ func (c *Bootstrap) apply(s *State) Result {
 	case !canonical(c.Domain):
 		return badDomain()
 	case (c.RestoredBackup != 0) != (len(c.Restored) > 0) || len(c.Restored) > 0 && len(c.Shards) > 0:
-		return refuse(protocol.StatusBadRequest, "a cluster is restored from a map and names its backup, and gets its shards afterwards")
+		return refuse(protocol.StatusBadRequest,
+			"a cluster is restored from a map and names its backup, and gets its shards afterwards")
 	case c.KeepClients && len(c.Restored) == 0:
 		return refuse(protocol.StatusBadRequest, "clients are kept with a map to restore; give one")
 	case len(c.Shards) == 0 && c.Buckets > 0 && len(c.Restored) == 0:
@@ -190,7 +191,8 @@ func (c *Bootstrap) apply(s *State) Result {
 // makeTiers makes the tiers; their buckets have no owner yet.
 func (c *Bootstrap) makeTiers(s *State) Result {
 	if int(c.TierID) > len(c.Tiers) {
-		return refuse(protocol.StatusBadRequest, "tier %s has the id %d, and there are %d tiers", c.Tier, c.TierID, len(c.Tiers)+1)
+		return refuse(protocol.StatusBadRequest, "tier %s has the id %d, and there are %d tiers", c.Tier, c.TierID,
+			len(c.Tiers)+1)
 	}
 	data := false
 	for i, spec := range slices.Insert(slices.Clone(c.Tiers), int(c.TierID), c.ownTier()) {

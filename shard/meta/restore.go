@@ -24,7 +24,8 @@ func Restore(r io.Reader) (*Machine, error) {
 	}
 	if v := intro[len(snapshotMagic)]; v == 0 || v > FormatVersion {
 		return nil, fmt.Errorf(
-			"the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v, FormatVersion)
+			"the snapshot of the meta shard has format version %d, this binary reads %d; run the version that wrote it", v,
+			FormatVersion)
 	}
 	in := restorer{in: r}
 	for !in.ended {

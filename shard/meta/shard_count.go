@@ -85,7 +85,8 @@ func (t *Tier) mayHaveShards(s *State, shards uint32) Result {
 			"tier %s has %d buckets, fewer than %d shards; choose fewer shards", t.Name, t.Buckets, shards)
 	case shards > t.ShardsPerReplicaset && int(shards) > most:
 		return refuse(protocol.StatusPreconditionFailed,
-			"the cluster may have %d data shards in all, so a replicaset of tier %s may have %d; choose fewer", MaxShards, t.Name, most)
+			"the cluster may have %d data shards in all, so a replicaset of tier %s may have %d; choose fewer", MaxShards,
+			t.Name, most)
 	}
 	return Result{}
 }

@@ -104,7 +104,8 @@ func (q *Queue) checkWaiter(w Place, a *Ask) error {
 		}
 		return nil
 	}
-	if l := a.lane; l == nil || l.class != q.policy.class(a.Level, a.Key) || l.selector != a.Selector || a.Waiter != w.Waiter {
+	if l := a.lane; l == nil || l.class != q.policy.class(a.Level, a.Key) || l.selector != a.Selector ||
+		a.Waiter != w.Waiter {
 		return errors.New("it is in another lane than its own, or another waiter")
 	}
 	return nil

@@ -155,8 +155,9 @@ func (b *readBarriers) readIndex() bool {
 	s := b.s
 	term, leader := s.proposals.RaftStatus()
 	// A former leader may never answer, and must not delay barriers of the present one.
-	return s.host.engine.ReadIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, b.leaderChanged, func() bool {
-		t, l := s.proposals.RaftStatus()
-		return t != term || l != leader
-	})
+	return s.host.engine.ReadIndex(context.Background(), s.cfg.ID, s.cfg.ProposeTimeout, s.stopC, b.leaderChanged,
+		func() bool {
+			t, l := s.proposals.RaftStatus()
+			return t != term || l != leader
+		})
 }

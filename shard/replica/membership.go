@@ -67,7 +67,8 @@ func (h *Host) Members(ctx context.Context, shard uint64) (m Membership, err err
 		if h.groups.get(shard) == nil {
 			return errNoReplica
 		}
-		x, err := engine.Wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership, error) {
+		x, err := engine.Wait(ctx, h.engine, func(ctx context.Context, nh *dragonboat.NodeHost) (*dragonboat.Membership,
+			error) {
 			return nh.SyncGetShardMembership(ctx, shard)
 		})
 		if err != nil {

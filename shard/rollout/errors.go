@@ -78,7 +78,8 @@ func notInHistory(l *location, r *row, version uint64, withdrawn bool) *protocol
 	switch {
 	case r == nil:
 	case r.skip:
-		text = fmt.Sprintf("version %d is skipped in the history of location %q: it was bad, or was rolled back from", version, l.name)
+		text = fmt.Sprintf("version %d is skipped in the history of location %q: it was bad, or was rolled back from",
+			version, l.name)
 	case withdrawn:
 		text = fmt.Sprintf("version %d in the history of location %q was withdrawn", version, l.name)
 	default:
@@ -89,7 +90,8 @@ func notInHistory(l *location, r *row, version uint64, withdrawn bool) *protocol
 
 func notBelowTarget(l *location, version uint64) *protocol.Error {
 	return protocol.Refuse(protocol.RefusalNotInHistory,
-		"version %d is not below %d, the target of location %q; choose a lower one of its history", version, l.target, l.name)
+		"version %d is not below %d, the target of location %q; choose a lower one of its history", version, l.target,
+		l.name)
 }
 
 func nothingToPromote(l *location) *protocol.Error {

@@ -299,14 +299,16 @@ func (a *Acquire) createFirst(e *Engine) {
 	if a.Msg.Count > a.CreateLimit { // or it would be made, and the acquire refused
 		a.end(e)
 		e.refuse(&a.Request, protocol.Errorf(protocol.StatusBadRequest,
-			"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.Msg.Count, a.CreateLimit))
+			"count %d is above %d, the limit that CreateLimit gives the semaphore, which does not exist", a.Msg.Count,
+			a.CreateLimit))
 		return
 	}
 	a.renumber(e)
 	x := &create{a: a, msg: protocol.Create{Name: a.Msg.Name, Limit: a.CreateLimit}}
 	x.Request = Request{
-		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket, tier: a.tier,
-		arg: a.arg,
+		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket,
+		tier: a.tier,
+		arg:  a.arg,
 	}
 	a.creating = x
 	e.send(&x.Request)

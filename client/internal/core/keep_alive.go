@@ -33,8 +33,9 @@ type keepAlive struct {
 	busy       bool          // requests were sent lately: the timer looks each minSilence
 	checkedID  uint64        // id of the last request when the timer looked
 	waitsSince time.Duration // since when requests have waited, without a moment in which none did
-	askedAt    time.Duration // when a silent server was asked for a sign of life, for the sake of a request; 0: it was not
-	probedAt   time.Duration // the same because others have taken over from it
+	// when a silent server was asked for a sign of life, for the sake of a request; 0: it was not
+	askedAt  time.Duration
+	probedAt time.Duration // the same because others have taken over from it
 }
 
 func (k *keepAlive) of(c *Conn) { k.c, k.timer.of, k.period = c, k, idlePeriod }

@@ -137,7 +137,9 @@ func (x *routes) addressesOf(l *link) (list []string) {
 
 // worked notes the address at which the instance answered. Of the former ones the endpoints are kept.
 func (x *routes) worked(l *link, address string) {
-	former := slices.DeleteFunc(l.addresses, func(a string) bool { return a == address || !slices.Contains(x.endpoints, a) })
+	former := slices.DeleteFunc(l.addresses, func(a string) bool {
+		return a == address || !slices.Contains(x.endpoints, a)
+	})
 	l.addresses = slices.Insert(former, 0, address)
 }
 

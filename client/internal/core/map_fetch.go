@@ -117,7 +117,8 @@ func (f *mapFetch) begin(e *Engine, behindHello *Conn) {
 // needMap reports whether something waits that a newer map may help: a request, a result, or a
 // subscription, which follows buckets to other shards.
 func (x *routes) needMap(e *Engine) bool {
-	if x.table == nil || !x.unmapped.empty() || !x.fetch.waiting.empty() || !e.paused.empty() || len(e.subscriptions) > 0 {
+	if x.table == nil || !x.unmapped.empty() || !x.fetch.waiting.empty() || !e.paused.empty() ||
+		len(e.subscriptions) > 0 {
 		return true
 	}
 	return slices.ContainsFunc(x.links, func(l *link) bool { return !l.waiting.empty() }) ||

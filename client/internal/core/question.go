@@ -50,7 +50,8 @@ func (n *name) confirm(e *Engine, s *Session) {
 func (l *Lease) isUnconfirmed(e *Engine) bool {
 	s := l.Session
 	return l.over == nil && s.err == nil && s.attachment != nil &&
-		(l.bound != nil && l.bound.asks || l.att != s.attachment || l.from.over || e.routes.moved(s.Tier, l.bucket, l.shard, l.from))
+		(l.bound != nil && l.bound.asks || l.att != s.attachment || l.from.over ||
+			e.routes.moved(s.Tier, l.bucket, l.shard, l.from))
 }
 
 // moved reports whether events about a bucket, which came from a shard on a connection, come from

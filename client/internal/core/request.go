@@ -478,6 +478,7 @@ func failure(status protocol.Status, body []byte) *protocol.Error {
 		f.Message = ""
 	}
 	return &protocol.Error{
-		Status: status, Refusal: f.Refusal, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard, MapVersion: f.MapVersion,
+		Status: status, Refusal: f.Refusal, Message: f.Message, Master: f.Master, Term: f.Term, Shard: f.Shard,
+		MapVersion: f.MapVersion,
 	}
 }

@@ -19,7 +19,9 @@ type Restore struct {
 	Epoch  uint64 // of the attach, above all that the holder before can have used
 	First  uint64 // number of the first request, in the same way
 	Bounds bool   // the holder before has said that it knows bounds
-	Keep   bool   // the connection that it is given up on; else it is ended, because it may keep the session alive for nobody
+	// the connection that it is given up on; else it is ended, because it may keep the session alive
+	// for nobody
+	Keep bool
 
 	s     *Session
 	sent  moment

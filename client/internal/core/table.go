@@ -162,7 +162,8 @@ func newTier(t *protocol.MapTier, shards map[uint64]*shardRoute) (*tier, error) 
 // still newer word was heard before.
 func (t *table) learnOwner(asked *shardRoute, bucket uint32, owner *shardRoute, version uint64) bool {
 	own := t.tier(asked.tier)
-	if version <= t.version || owner == nil || owner == asked || own.owner(bucket) != asked || own.moved[bucket].version > version {
+	if version <= t.version || owner == nil || owner == asked || own.owner(bucket) != asked ||
+		own.moved[bucket].version > version {
 		return false
 	}
 	if own.moved == nil {

@@ -13,7 +13,8 @@ func (s *Session) present(e *Engine, c *Conn) {
 		c.presented = make(map[*Session]uint64)
 	}
 	c.presented[s] = s.attachment.epoch
-	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s, att: s.attachment}
+	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s,
+		att: s.attachment}
 	p.Request = Request{
 		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
 	}
@@ -48,7 +49,8 @@ func (p *present) decided(e *Engine, err error) {
 // takeTicketBack tells an instance that is not the session's home, and does not hear of its end
 // otherwise, that it need not keep the session and its watches. Nobody waits for the answer.
 func (s *Session) takeTicketBack(e *Engine, c *Conn, epoch uint64) {
-	sendNotice(e, c, protocol.KindSessionStop, uint64(protocol.SessionBucket(s.ID)), &protocol.SessionStop{Session: s.ID, Epoch: epoch})
+	sendNotice(e, c, protocol.KindSessionStop, uint64(protocol.SessionBucket(s.ID)),
+		&protocol.SessionStop{Session: s.ID, Epoch: epoch})
 }
 
 // sendNotice sends what is of use on one connection, and whose answer nobody waits for.

@@ -99,7 +99,9 @@ var acquires = sync.Pool{New: func() any { return &acquireCall{waiter: newWaiter
 
 // Acquire acquires a semaphore. l becomes the lease; nil: none is made. info, if not nil, gets how
 // that went.
-func (s *Session) Acquire(ctx context.Context, name string, o AcquireOptions, l *Lease, info *AcquireInfo) core.Result {
+func (s *Session) Acquire(
+	ctx context.Context, name string, o AcquireOptions, l *Lease, info *AcquireInfo,
+) core.Result {
 	d := s.d
 	a := acquires.Get().(*acquireCall)
 	a.Waiter, a.Lease, a.Turn, a.CreateLimit = a.waiter, nil, o.Turn, o.CreateLimit

@@ -174,7 +174,8 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 	err = &configError{fmt.Sprintf("%v; this client stays with cluster %s: "+
 		"if that was restored from a backup, restart the program, or open another client", err, own), core.ErrOtherCluster}
 	now := int64(boottime.Now())
-	if last := d.otherCluster.Load(); (last == 0 || now-last >= int64(otherClusterPeriod)) && d.otherCluster.CompareAndSwap(last, now) {
+	if last := d.otherCluster.Load(); (last == 0 || now-last >= int64(otherClusterPeriod)) &&
+		d.otherCluster.CompareAndSwap(last, now) {
 		d.cfg.Logger.Warn("another cluster answers", "address", address, "error", err)
 	}
 	return err
@@ -241,7 +242,9 @@ func (d *Driver) connectTo(ctx context.Context, to dial.Target, behind []byte) (
 }
 
 // connectWith makes a connection to one address: transport, hello, and its answer.
-func (d *Driver) connectWith(ctx context.Context, to dial.Target, creds credentials, behind []byte) (won dialled, err error) {
+func (d *Driver) connectWith(
+	ctx context.Context, to dial.Target, creds credentials, behind []byte,
+) (won dialled, err error) {
 	raw, err := d.cfg.Dial(ctx, to.Dial)
 	if err != nil {
 		return won, err

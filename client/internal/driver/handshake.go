@@ -25,7 +25,8 @@ func (m *configError) Is(target error) bool { return target == core.ErrHandshake
 
 // otherCluster is the error that another cluster answers at an address.
 func otherCluster(address, format string, args ...any) error {
-	return &configError{fmt.Sprintf("another cluster answers at %s: %s", address, fmt.Sprintf(format, args...)), core.ErrOtherCluster}
+	return &configError{fmt.Sprintf("another cluster answers at %s: %s", address, fmt.Sprintf(format, args...)),
+		core.ErrOtherCluster}
 }
 
 // What an address answers that does not speak the client's protocol: its first bytes.
@@ -64,7 +65,8 @@ func diagnose(address string, secure bool, err error, received []byte) error {
 	case errors.As(err, &untrusted):
 		return wrong("shows a certificate that cannot be trusted: %v", err)
 	case secure && errors.As(err, &op) && op.Op == "remote error": // an alert
-		return wrong("does not take this client's side of TLS: %v; it may want a certificate of the client, or another one", op.Err)
+		return wrong("does not take this client's side of TLS: %v; it may want a certificate of the client, or another one",
+			op.Err)
 	case secure:
 		return err
 	}

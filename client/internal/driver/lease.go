@@ -286,7 +286,8 @@ type Change struct {
 func (l *Lease) Change(ctx context.Context, change Change) core.Result {
 	d := l.session().d
 	w := newWaiter()
-	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData, Keep: change.Keep,
+	x := &core.Change{Request: core.Request{Waiter: w}, Count: change.Count, Data: change.Data, SetData: change.SetData,
+		Keep: change.Keep,
 		Hold: change.Hold}
 	now := d.beginStep()
 	d.engine.Change(now, &l.Lease, x)

@@ -36,7 +36,8 @@ type link struct {
 }
 
 func newLink(d *Driver, w *wire.Conn, nc net.Conn, hello protocol.HelloReply, tokenChange uint64) *link {
-	l := &link{d: d, wire: w, hello: hello, tokenChange: tokenChange, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	l := &link{d: d, wire: w, hello: hello, tokenChange: tokenChange, wake: make(chan struct{}, 1),
+		done: make(chan struct{})}
 	_, l.tcp = nc.(*net.TCPConn)
 	return l
 }

@@ -56,7 +56,8 @@ func (c Client) ClusterAt(ctx context.Context, instance uint64, method string, i
 	}
 	var reply protocol.ClusterReply
 	r := c.Driver.Call(ctx, &core.Call{
-		Kind: protocol.KindCluster, Msg: req, Reply: &reply, To: core.Target{Of: core.AtInstance, Instance: instance}, Single: true,
+		Kind: protocol.KindCluster, Msg: req, Reply: &reply, To: core.Target{Of: core.AtInstance, Instance: instance},
+		Single: true,
 	})
 	if err := driver.Err(r); err != nil {
 		return withMethod(method, err)

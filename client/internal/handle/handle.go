@@ -46,12 +46,16 @@ type Session struct {
 
 // Call sends a request that belongs to no session until it is answered. repeated reports whether an
 // earlier sending, or this one, may have taken effect without an answer.
-func (c Client) Call(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (c Client) Call(
+	ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message,
+) (repeated bool, err error) {
 	return call(ctx, c.Driver, to, kind, m, reply)
 }
 
 // Call is Client.Call through the node's client.
-func (n Node) Call(ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (n Node) Call(
+	ctx context.Context, to core.Target, kind protocol.Kind, m, reply protocol.Message,
+) (repeated bool, err error) {
 	return call(ctx, n.Driver, to, kind, m, reply)
 }
 
@@ -73,14 +77,17 @@ func (c Client) Map(ctx context.Context) (*protocol.MapReply, error) {
 // Node reads a coordination node by its path. Errors: ErrNotFound.
 func (c Client) Node(ctx context.Context, path string) (*protocol.NodeInfo, error) {
 	var reply protocol.NodeInfo
-	if _, err := c.Call(ctx, core.Target{}, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path}, &reply); err != nil {
+	if _, err := c.Call(ctx, core.Target{}, protocol.KindNodeDescribe, &protocol.NodeDescribe{Path: path},
+		&reply); err != nil {
 		return nil, err
 	}
 	return &reply, nil
 }
 
 // Read is how a read is to be done: its message and its reply have the rest.
-func (n Node) Read(asked protocol.Consistency, consistency *protocol.Consistency, minIndex, index *uint64) *core.Read {
+func (n Node) Read(
+	asked protocol.Consistency, consistency *protocol.Consistency, minIndex, index *uint64,
+) *core.Read {
 	return &core.Read{
 		Asked: asked, NodeRelaxed: n.Relaxed, Grace: n.Grace, Want: consistency, MinIndex: minIndex, Index: index,
 	}

@@ -72,7 +72,9 @@ func (o *Object) target() core.Target {
 // Change sends a numbered request of the session until it is answered, and fills in its head. The
 // request takes effect at most once. Errors: as those of a semaphore's changes, ErrOutcomeUnknown
 // among them.
-func (o *Object) Change(ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message) error {
+func (o *Object) Change(
+	ctx context.Context, kind protocol.Kind, head *protocol.Head, m, reply protocol.Message,
+) error {
 	return o.send(ctx, kind, head, m, reply)
 }
 
@@ -100,7 +102,9 @@ func (o *Object) send(ctx context.Context, kind protocol.Kind, head *protocol.He
 
 // Request sends a request that belongs to no session until it is answered. repeated reports whether
 // an earlier sending may have taken effect without an answer.
-func (o *Object) Request(ctx context.Context, kind protocol.Kind, m, reply protocol.Message) (repeated bool, err error) {
+func (o *Object) Request(
+	ctx context.Context, kind protocol.Kind, m, reply protocol.Message,
+) (repeated bool, err error) {
 	if o.name == "" {
 		return false, driver.WithOp(opName(kind), o.name, errNoName)
 	}
@@ -111,7 +115,8 @@ func (o *Object) Request(ctx context.Context, kind protocol.Kind, m, reply proto
 // Watch yields the events of the object's stream, which is opened again whenever it ends, until ctx
 // ends. decoder is called for each opening.
 func Watch[T any](
-	ctx context.Context, o *Object, kind protocol.Kind, req protocol.Message, decoder func() func(protocol.Header) (T, core.Step, error),
+	ctx context.Context, o *Object, kind protocol.Kind, req protocol.Message,
+	decoder func() func(protocol.Header) (T, core.Step, error),
 ) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		var none T
@@ -170,7 +175,8 @@ func Processes(ctx context.Context, n Node, prefix string, limits ListLimits) it
 	read := func(shard uint64, cursor []byte) (ListPage[protocol.ProcessItem], error) {
 		var reply protocol.ProcessListReply
 		req := &protocol.ProcessList{
-			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(limits.Most),
+			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor,
+			Limit: uint32(limits.Most),
 		}
 		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindProcessList, req, &reply)
 		return ListPage[protocol.ProcessItem]{Items: reply.Processes, Next: reply.Cursor, Runs: reply.Runs}, err
@@ -184,7 +190,8 @@ func Tracks(ctx context.Context, n Node, prefix string, limits ListLimits) iter.
 	read := func(shard uint64, cursor []byte) (ListPage[protocol.TrackItem], error) {
 		var reply protocol.TrackListReply
 		req := &protocol.TrackList{
-			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor, Limit: uint32(limits.Most),
+			Shard: shard, Node: n.ID, Prefix: []byte(prefix), Consistency: protocol.Strict, Cursor: cursor,
+			Limit: uint32(limits.Most),
 		}
 		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindTrackList, req, &reply)
 		return ListPage[protocol.TrackItem]{Items: reply.Tracks, Next: reply.Cursor, Runs: reply.Runs}, err
@@ -197,7 +204,8 @@ func Limits(ctx context.Context, n Node, prefix string, limits ListLimits) iter.
 	name := func(i *protocol.LimitItem) string { return string(i.Name) }
 	read := func(shard uint64, cursor []byte) (ListPage[protocol.LimitItem], error) {
 		var reply protocol.LimitListReply
-		req := &protocol.LimitList{Shard: shard, Node: n.ID, Prefix: []byte(prefix), Cursor: cursor, Limit: uint32(limits.Most)}
+		req := &protocol.LimitList{Shard: shard, Node: n.ID, Prefix: []byte(prefix), Cursor: cursor,
+			Limit: uint32(limits.Most)}
 		_, err := n.Call(ctx, n.AtShard(shard), protocol.KindLimitList, req, &reply)
 		return ListPage[protocol.LimitItem]{Items: reply.Limits, Next: reply.Cursor, Runs: reply.Runs}, err
 	}

@@ -245,7 +245,8 @@ func (m *Machine) Answered(now time.Duration, s Send, status protocol.Status) {
 	case status == protocol.StatusNotFound && s.Kind == protocol.KindProcessSync:
 		m.End(now, 0, ErrNotMember)
 		return
-	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest, // taken is not answered: the relay may forget
+	// taken is not answered: the relay may forget
+	case status == protocol.StatusOK && s.Kind == protocol.KindProcessRequest,
 		status.Retryable(), MayCome(status):
 		m.scheduleRetry(now, d)
 		return

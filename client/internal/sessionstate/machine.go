@@ -65,8 +65,10 @@ type Ready struct {
 	State   State
 	Cause   Cause // with Expired
 	Attach  bool  // attach again, with a higher epoch; answered by Attached or Ended, and not asked again until then
-	Ping    bool  // send a keep-alive now, unless one was sent at PingSince or later, on the connection, after the attach
-	Stop    bool  // the session may still be alive at the server: end it there
+	// send a keep-alive now, unless one was sent at PingSince or later, on the connection, after the
+	// attach
+	Ping bool
+	Stop bool // the session may still be alive at the server: end it there
 
 	PingSince time.Duration // with Ping
 }

@@ -18,13 +18,13 @@ var streamAfterRead = []string{
 var deliveryFaults = []plantedFault{
 	{
 		"watch-after-read", "server/request/read.go",
-		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID,\n\t\tm.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(3*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server/integration", "TestWatchBesideWrites", "",
 	},
 	{
 		"watch-just-after-read", "server/request/read.go",
-		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
+		[]string{"if err := hub.OneShot(c.ID(), d.Session, d.Node, d.Name, d.Flags, d.WatchID,\n\t\tm.Nodes().MaxWatchers(d.Node)); err != nil {\n\t\treturn err\n\t}", `session, node, name, flags, id, most := d.Session, d.Node, append([]byte(nil), d.Name...), d.Flags, d.WatchID, m.Nodes().MaxWatchers(d.Node)
 	time.AfterFunc(5*time.Millisecond, func() { _ = hub.OneShot(c.ID(), session, node, name, flags, id, most) })`},
 		"server/integration", "TestWatchBesideWrites", "",
 	},

@@ -86,7 +86,9 @@ func (g *Graph) reduce(set, queued map[uint64]bool) {
 			if queued[session] && slices.ContainsFunc(g.Waits[session], goesOn) {
 				queued[session], changed = false, true
 			}
-			if set[session] && !queued[session] && !slices.ContainsFunc(g.Children[session], func(c uint64) bool { return set[c] }) {
+			if set[session] && !queued[session] && !slices.ContainsFunc(g.Children[session], func(c uint64) bool {
+				return set[c]
+			}) {
 				set[session], changed = false, true
 			}
 		}
@@ -245,7 +247,9 @@ func (g *Graph) Blockers(name string, session uint64, set []uint64) (list []Bloc
 // Path is a deadlock set in the order in which its sessions block each other, from the first of some
 // sessions that is in it: a cycle comes first.
 func (g *Graph) Path(from, set []uint64) (path []uint64) {
-	first := slices.Concat(slices.DeleteFunc(slices.Clone(from), func(s uint64) bool { return !slices.Contains(set, s) }), set)
+	first := slices.Concat(slices.DeleteFunc(slices.Clone(from), func(s uint64) bool {
+		return !slices.Contains(set, s)
+	}), set)
 	for _, session := range first {
 		for !slices.Contains(path, session) {
 			path = append(path, session)
@@ -292,7 +296,8 @@ func (g *Graph) Facts(set []uint64) string {
 		}
 		for _, w := range s.Waiters {
 			if slices.Contains(set, w.Session) {
-				fmt.Fprintf(&b, "%q %d waits %d %d %d %q %q %q\n", name, w.Session, w.Place, w.Count, w.Level, w.Key, w.Labels, w.Names)
+				fmt.Fprintf(&b, "%q %d waits %d %d %d %q %q %q\n", name, w.Session, w.Place, w.Count, w.Level, w.Key, w.Labels,
+					w.Names)
 			}
 		}
 	}

@@ -24,8 +24,11 @@ var helloBuffers = sync.Pool{New: func() any { return new([protocol.MaxHelloLen 
 // Handshake sends the hello with the frames behind it, in one write, and reads the answer. A
 // refusal is a *protocol.Error. received is what came instead of an answer, if there is an error.
 // The caller bounds the time by the connection's deadline, and closes it if there is an error.
-func Handshake(nc net.Conn, hello *protocol.Hello, behind []byte) (c *Conn, reply protocol.HelloReply, received []byte, err error) {
-	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(hello.Token)+len(behind)), protocol.KindHello, helloID, 0, hello)
+func Handshake(
+	nc net.Conn, hello *protocol.Hello, behind []byte,
+) (c *Conn, reply protocol.HelloReply, received []byte, err error) {
+	out := protocol.AppendFrame(make([]byte, 0, helloRoom+len(hello.Token)+len(behind)), protocol.KindHello, helloID, 0,
+		hello)
 	if _, err := nc.Write(append(out, behind...)); err != nil {
 		return nil, reply, nil, err
 	}

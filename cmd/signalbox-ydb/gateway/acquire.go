@@ -24,8 +24,10 @@ type acquire struct {
 	answered bool
 }
 
-var errReplaced = protocol.Errorf(protocol.StatusAborted, "a newer acquire of the session on this semaphore takes the place of this one")
-var errReleased = protocol.Errorf(protocol.StatusAborted, "the session has left the queue of this semaphore with a release")
+var errReplaced = protocol.Errorf(protocol.StatusAborted,
+	"a newer acquire of the session on this semaphore takes the place of this one")
+var errReleased = protocol.Errorf(protocol.StatusAborted,
+	"the session has left the queue of this semaphore with a release")
 
 func (o *operations) acquire(m *Ydb_Coordination.SessionRequest_AcquireSemaphore) {
 	ctx, cancel := context.WithCancel(o.st.ctx)

@@ -37,24 +37,25 @@ func (r *rateLimiter) AcquireResource(
 ) (*Ydb_RateLimiter.AcquireResourceResponse, error) {
 	ctx, cancel := operationContext(ctx, req.GetOperationParams())
 	defer cancel()
-	op, err := r.g.callAtCluster(ctx, req.GetCoordinationNodePath(), func(ctx context.Context, c *cluster, node string) (proto.Message, error) {
-		err := c.Limiters.Do(ctx, node, resourcePath(req.GetResourcePath()), func(l *ratelimit.Limiter) error {
-			switch units := req.GetUnits().(type) {
-			case *Ydb_RateLimiter.AcquireResourceRequest_Required:
-				return l.Wait(ctx, units.Required)
-			case *Ydb_RateLimiter.AcquireResourceRequest_Used:
-				l.Spent(units.Used)
-				return nil
+	op, err := r.g.callAtCluster(ctx, req.GetCoordinationNodePath(),
+		func(ctx context.Context, c *cluster, node string) (proto.Message, error) {
+			err := c.Limiters.Do(ctx, node, resourcePath(req.GetResourcePath()), func(l *ratelimit.Limiter) error {
+				switch units := req.GetUnits().(type) {
+				case *Ydb_RateLimiter.AcquireResourceRequest_Required:
+					return l.Wait(ctx, units.Required)
+				case *Ydb_RateLimiter.AcquireResourceRequest_Used:
+					l.Spent(units.Used)
+					return nil
+				}
+				return protocol.Errorf(protocol.StatusBadRequest, "no units are given; set required or used")
+			})
+			if err != nil {
+				if end := context.Cause(ctx); errors.Is(end, errOperationTimeout) || errors.Is(end, errCancelAfter) {
+					return nil, end
+				}
+				return nil, err
 			}
-			return protocol.Errorf(protocol.StatusBadRequest, "no units are given; set required or used")
+			return &Ydb_RateLimiter.AcquireResourceResult{}, nil
 		})
-		if err != nil {
-			if end := context.Cause(ctx); errors.Is(end, errOperationTimeout) || errors.Is(end, errCancelAfter) {
-				return nil, end
-			}
-			return nil, err
-		}
-		return &Ydb_RateLimiter.AcquireResourceResult{}, nil
-	})
 	return &Ydb_RateLimiter.AcquireResourceResponse{Operation: op}, err
 }

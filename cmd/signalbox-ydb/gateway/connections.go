@@ -139,7 +139,8 @@ func (t *connectionTable) acquire(host string) (release func(), why string) {
 	defer t.mu.Unlock()
 	switch {
 	case t.open >= t.limit:
-		return nil, fmt.Sprintf("gateway has %d connections, its limit of connections; connect elsewhere, or later", t.limit)
+		return nil, fmt.Sprintf("gateway has %d connections, its limit of connections; connect elsewhere, or later",
+			t.limit)
 	case t.hostLimit > 0 && t.hosts[host] >= t.hostLimit:
 		return nil, fmt.Sprintf(
 			"gateway has %d connections from this address, its limit for one address; share connections, or connect elsewhere",

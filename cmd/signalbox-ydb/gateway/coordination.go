@@ -22,7 +22,8 @@ type coordination struct {
 func (c *coordination) CreateNode(
 	ctx context.Context, req *Ydb_Coordination.CreateNodeRequest,
 ) (*Ydb_Coordination.CreateNodeResponse, error) {
-	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		_, err := admin.Nodes(cl).Ensure(ctx, path, nodeConfig(givenIn(req.GetConfig())))
 		return nil, err
 	})
@@ -33,7 +34,8 @@ func (c *coordination) CreateNode(
 func (c *coordination) AlterNode(
 	ctx context.Context, req *Ydb_Coordination.AlterNodeRequest,
 ) (*Ydb_Coordination.AlterNodeResponse, error) {
-	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		now, err := admin.Nodes(cl).Describe(ctx, path)
 		if err != nil {
 			return nil, err
@@ -48,8 +50,10 @@ func (c *coordination) AlterNode(
 func (c *coordination) DropNode(
 	ctx context.Context, req *Ydb_Coordination.DropNodeRequest,
 ) (*Ydb_Coordination.DropNodeResponse, error) {
-	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
-		_, err := admin.Nodes(cl).Delete(ctx, path, admin.DeleteOptions{Force: true, Reason: "DropNode of YDB's API, which does not ask"})
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
+		_, err := admin.Nodes(cl).Delete(ctx, path, admin.DeleteOptions{Force: true,
+			Reason: "DropNode of YDB's API, which does not ask"})
 		return nil, err
 	})
 	return &Ydb_Coordination.DropNodeResponse{Operation: op}, err
@@ -59,7 +63,8 @@ func (c *coordination) DropNode(
 func (c *coordination) DescribeNode(
 	ctx context.Context, req *Ydb_Coordination.DescribeNodeRequest,
 ) (*Ydb_Coordination.DescribeNodeResponse, error) {
-	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := c.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		info, err := admin.Nodes(cl).Describe(ctx, path)
 		if err != nil {
 			return nil, err

@@ -77,7 +77,9 @@ func (d *discovery) checkToken(ctx context.Context) error {
 }
 
 // WhoAmI says whose token the call shows.
-func (d *discovery) WhoAmI(ctx context.Context, _ *Ydb_Discovery.WhoAmIRequest) (*Ydb_Discovery.WhoAmIResponse, error) {
+func (d *discovery) WhoAmI(
+	ctx context.Context, _ *Ydb_Discovery.WhoAmIRequest,
+) (*Ydb_Discovery.WhoAmIResponse, error) {
 	op, err := d.g.call(ctx, func(ctx context.Context, c *cluster) (proto.Message, error) {
 		info, err := c.Client.ServerInfo(ctx)
 		return &Ydb_Discovery.WhoAmIResult{User: info.Identity}, err

@@ -23,7 +23,8 @@ type handshakeLog struct {
 
 func (h *handshakeLog) warn(remote net.Addr, err error, hint string) {
 	if more, ok := h.limiter.Allow(time.Now()); ok {
-		h.log.Warn("a client cannot connect", append([]any{"remote", remote.String(), "error", err, "hint", hint}, more...)...)
+		h.log.Warn("a client cannot connect", append([]any{"remote", remote.String(), "error", err, "hint", hint},
+			more...)...)
 	}
 }
 

@@ -46,7 +46,8 @@ func (g given) replacedBy(x given) given {
 // inEffect are the settings that the cluster has for them: defaults, and the bounds of YDB.
 func (g given) inEffect() given {
 	def := protocol.DefaultNodeConfig()
-	selfCheck := min(max(cmp.Or(g.selfCheck, uint32(def.SelfCheckPeriod)), protocol.MinSelfCheckPeriod), protocol.MaxSelfCheckPeriod)
+	selfCheck := min(max(cmp.Or(g.selfCheck, uint32(def.SelfCheckPeriod)), protocol.MinSelfCheckPeriod),
+		protocol.MaxSelfCheckPeriod)
 	e := given{
 		selfCheck: selfCheck,
 		grace: min(max(cmp.Or(g.grace, uint32(def.GracePeriod)), selfCheck+protocol.MinGraceOverSelfCheck),
@@ -55,7 +56,8 @@ func (g given) inEffect() given {
 		attach:   uint32(Ydb_Coordination.ConsistencyMode_CONSISTENCY_MODE_STRICT),
 		counters: uint32(Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_AGGREGATED),
 	}
-	return given{e.selfCheck, e.grace, cmp.Or(g.read, e.read), cmp.Or(g.attach, e.attach), cmp.Or(g.counters, e.counters)}
+	return given{e.selfCheck, e.grace, cmp.Or(g.read, e.read), cmp.Or(g.attach, e.attach),
+		cmp.Or(g.counters, e.counters)}
 }
 
 // nodeConfig is a complete configuration in the cluster's form.
@@ -109,7 +111,8 @@ func givenOf(c *admin.NodeConfig) given {
 		now.counters = uint32(Ydb_Coordination.RateLimiterCountersMode_RATE_LIMITER_COUNTERS_MODE_DETAILED)
 	}
 	var g given
-	if n, err := fmt.Sscanf(*c.Foreign, textFormat, &g.selfCheck, &g.grace, &g.read, &g.attach, &g.counters); err != nil || n != 5 {
+	if n, err := fmt.Sscanf(*c.Foreign, textFormat, &g.selfCheck, &g.grace, &g.read, &g.attach,
+		&g.counters); err != nil || n != 5 {
 		return now
 	}
 	e := g.inEffect()

@@ -62,10 +62,12 @@ type queued struct {
 }
 
 func newOutbox(
-	ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error), total *atomic.Int64,
+	ctx context.Context, to interface{ Send(*response) error }, healthy func() bool, fail func(error),
+	total *atomic.Int64,
 	kept *share,
 ) *outbox {
-	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, kept: kept, turn: make(chan struct{}, 1)}
+	return &outbox{ctx: ctx, send: to.Send, healthy: healthy, fail: fail, total: total, kept: kept,
+		turn: make(chan struct{}, 1)}
 }
 
 // reserve takes room for a description, and waits until there is some. It is false if the stream
@@ -138,7 +140,8 @@ func (o *outbox) putThen(m *response, when urgency, after func()) {
 	defer o.mu.Unlock()
 	q := queued{m: m, size: proto.Size(m) + queuedCost, when: when, after: after}
 	if o.bytes > 0 && o.bytes+q.size > maxQueued && when != atOnce {
-		o.fail(protocol.Errorf(protocol.StatusOverloaded, "more than %d bytes wait to be sent; read the stream faster", maxQueued))
+		o.fail(protocol.Errorf(protocol.StatusOverloaded, "more than %d bytes wait to be sent; read the stream faster",
+			maxQueued))
 		return
 	}
 	o.count(q.size)

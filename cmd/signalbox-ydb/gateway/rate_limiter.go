@@ -111,18 +111,19 @@ func describeResource(ctx context.Context, n *client.Node, path string) (*rateli
 func (r *rateLimiter) DescribeResource(
 	ctx context.Context, req *Ydb_RateLimiter.DescribeResourceRequest,
 ) (*Ydb_RateLimiter.DescribeResourceResponse, error) {
-	op, err := r.g.callAt(ctx, req.GetCoordinationNodePath(), func(ctx context.Context, cl *client.Client, node string) (proto.Message, error) {
-		n, err := cl.Node(ctx, node)
-		if err != nil {
-			return nil, err
-		}
-		path := resourcePath(req.GetResourcePath())
-		x, err := describeResource(ctx, n, path)
-		if err != nil {
-			return nil, gateway.ResourceError{Err: err}
-		}
-		return &Ydb_RateLimiter.DescribeResourceResult{Resource: settingsOf(&x.Config, isRoot(path)).message(path)}, nil
-	})
+	op, err := r.g.callAt(ctx, req.GetCoordinationNodePath(),
+		func(ctx context.Context, cl *client.Client, node string) (proto.Message, error) {
+			n, err := cl.Node(ctx, node)
+			if err != nil {
+				return nil, err
+			}
+			path := resourcePath(req.GetResourcePath())
+			x, err := describeResource(ctx, n, path)
+			if err != nil {
+				return nil, gateway.ResourceError{Err: err}
+			}
+			return &Ydb_RateLimiter.DescribeResourceResult{Resource: settingsOf(&x.Config, isRoot(path)).message(path)}, nil
+		})
 	return &Ydb_RateLimiter.DescribeResourceResponse{Operation: op}, err
 }
 
@@ -130,22 +131,23 @@ func (r *rateLimiter) DescribeResource(
 func (r *rateLimiter) ListResources(
 	ctx context.Context, req *Ydb_RateLimiter.ListResourcesRequest,
 ) (*Ydb_RateLimiter.ListResourcesResponse, error) {
-	op, err := r.g.callAt(ctx, req.GetCoordinationNodePath(), func(ctx context.Context, cl *client.Client, node string) (proto.Message, error) {
-		end, err := r.g.listings.begin(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer end()
-		n, err := cl.Node(ctx, node)
-		if err != nil {
-			return nil, err
-		}
-		paths, err := listResources(ctx, n, resourcePath(req.GetResourcePath()), req.GetRecursive())
-		if err != nil {
-			return nil, gateway.ResourceError{Err: err}
-		}
-		return &Ydb_RateLimiter.ListResourcesResult{ResourcePaths: paths}, nil
-	})
+	op, err := r.g.callAt(ctx, req.GetCoordinationNodePath(),
+		func(ctx context.Context, cl *client.Client, node string) (proto.Message, error) {
+			end, err := r.g.listings.begin(ctx)
+			if err != nil {
+				return nil, err
+			}
+			defer end()
+			n, err := cl.Node(ctx, node)
+			if err != nil {
+				return nil, err
+			}
+			paths, err := listResources(ctx, n, resourcePath(req.GetResourcePath()), req.GetRecursive())
+			if err != nil {
+				return nil, gateway.ResourceError{Err: err}
+			}
+			return &Ydb_RateLimiter.ListResourcesResult{ResourcePaths: paths}, nil
+		})
 	return &Ydb_RateLimiter.ListResourcesResponse{Operation: op}, err
 }
 

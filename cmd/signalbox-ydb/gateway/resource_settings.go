@@ -21,10 +21,12 @@ type resourceSettings struct{ rate, burst, prefetch, watermark float64 }
 func settingsIn(r *Ydb_RateLimiter.Resource) (s resourceSettings, err error) {
 	d := r.GetHierarchicalDrr()
 	if d == nil {
-		return s, protocol.Errorf(protocol.StatusBadRequest, "resource %q has no settings of its algorithm; set hierarchical_drr",
+		return s, protocol.Errorf(protocol.StatusBadRequest,
+			"resource %q has no settings of its algorithm; set hierarchical_drr",
 			r.GetResourcePath())
 	}
-	s = resourceSettings{d.GetMaxUnitsPerSecond(), d.GetMaxBurstSizeCoefficient(), d.GetPrefetchCoefficient(), d.GetPrefetchWatermark()}
+	s = resourceSettings{d.GetMaxUnitsPerSecond(), d.GetMaxBurstSizeCoefficient(), d.GetPrefetchCoefficient(),
+		d.GetPrefetchWatermark()}
 	for _, x := range []struct {
 		name        string
 		value       float64
@@ -36,7 +38,8 @@ func settingsIn(r *Ydb_RateLimiter.Resource) (s resourceSettings, err error) {
 		{"prefetch_watermark", s.watermark, 0, 1},
 	} {
 		if !(x.value >= x.least && x.value <= x.most) {
-			return s, protocol.Errorf(protocol.StatusBadRequest, "%s is %v; it must be %v to %v", x.name, x.value, x.least, x.most)
+			return s, protocol.Errorf(protocol.StatusBadRequest, "%s is %v; it must be %v to %v", x.name, x.value, x.least,
+				x.most)
 		}
 	}
 	return s, nil
@@ -107,6 +110,7 @@ func settingsOf(c *ratelimit.Config, root bool) (s resourceSettings) {
 
 func (s resourceSettings) message(path string) *Ydb_RateLimiter.Resource {
 	return &Ydb_RateLimiter.Resource{ResourcePath: path, Type: &Ydb_RateLimiter.Resource_HierarchicalDrr{
-		HierarchicalDrr: &Ydb_RateLimiter.HierarchicalDrrSettings{MaxUnitsPerSecond: s.rate, MaxBurstSizeCoefficient: s.burst,
-			PrefetchCoefficient: s.prefetch, PrefetchWatermark: s.watermark}}}
+		HierarchicalDrr: &Ydb_RateLimiter.HierarchicalDrrSettings{MaxUnitsPerSecond: s.rate,
+			MaxBurstSizeCoefficient: s.burst,
+			PrefetchCoefficient:     s.prefetch, PrefetchWatermark: s.watermark}}}
 }

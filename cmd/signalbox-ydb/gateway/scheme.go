@@ -27,7 +27,8 @@ type scheme struct {
 func (s *scheme) MakeDirectory(
 	ctx context.Context, req *Ydb_Scheme.MakeDirectoryRequest,
 ) (*Ydb_Scheme.MakeDirectoryResponse, error) {
-	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		if path == "" { // the database is there
 			return nil, nil
 		}
@@ -42,7 +43,8 @@ func (s *scheme) MakeDirectory(
 func (s *scheme) RemoveDirectory(
 	ctx context.Context, req *Ydb_Scheme.RemoveDirectoryRequest,
 ) (*Ydb_Scheme.RemoveDirectoryResponse, error) {
-	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		if err := checkUnused(ctx, cl, path, req.GetPath()); err != nil {
 			return nil, err
 		}
@@ -89,7 +91,8 @@ func checkEmpty[T any](list iter.Seq2[T, error], shown, kind string) error {
 func (s *scheme) ListDirectory(
 	ctx context.Context, req *Ydb_Scheme.ListDirectoryRequest,
 ) (*Ydb_Scheme.ListDirectoryResponse, error) {
-	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message, error) {
+	op, err := s.g.callAt(ctx, req.GetPath(), func(ctx context.Context, cl *client.Client, path string) (proto.Message,
+		error) {
 		self := &Ydb_Scheme.Entry{Name: lastSegment(s.g.database()), Type: Ydb_Scheme.Entry_DATABASE}
 		if path != "" {
 			if _, err := admin.Nodes(cl).Describe(ctx, path); err != nil {

@@ -28,7 +28,8 @@ const (
 // nativeOptions are those of the native session for a client's timeout.
 func (c *cluster) nativeOptions(timeout time.Duration, description string) []client.SessionOption {
 	return []client.SessionOption{
-		client.Timeout(gateway.NativeTimeout(timeout)), client.KeepAlive(gateway.KeepAlive(timeout)), client.Description(description),
+		client.Timeout(gateway.NativeTimeout(timeout)), client.KeepAlive(gateway.KeepAlive(timeout)),
+		client.Description(description),
 		client.OnState(func(s client.State) {
 			if s == client.Detached {
 				go c.checkToken()
@@ -131,7 +132,8 @@ type restoring struct {
 
 var errWrongKey = protocol.Errorf(protocol.StatusBadSession, "the protection key is not this session's")
 
-var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not answer within %s; try again", answerTimeout)
+var errLate = protocol.Errorf(protocol.StatusUnavailable, "the cluster did not answer within %s; try again",
+	answerTimeout)
 
 // restoreSession attaches an existing session. The attach goes on until the cluster has answered,
 // also when the client has given up: it may have been carried out, and then the session must end

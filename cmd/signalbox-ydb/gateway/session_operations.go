@@ -57,7 +57,8 @@ func newOperations(st *stream) *operations {
 	return &operations{
 		st: st, long: make(chan struct{}, maxLongDescribes), short: make(chan struct{}, maxShortDescribes),
 		tails:   make(map[string]chan struct{}),
-		waiting: make(map[string]*acquire), latest: make(map[string]*acquire), watches: make(map[string]*watch), arming: make(map[string]chan struct{}),
+		waiting: make(map[string]*acquire), latest: make(map[string]*acquire), watches: make(map[string]*watch),
+		arming: make(map[string]chan struct{}),
 	}
 }
 
@@ -147,7 +148,9 @@ func (o *operations) inOrderLocked(name string, does effect, work func(answered 
 }
 
 // simple runs a request with one answer.
-func (o *operations) simple(m proto.Message, name string, run func(ctx context.Context) error, answer func(error) *response) {
+func (o *operations) simple(
+	m proto.Message, name string, run func(ctx context.Context) error, answer func(error) *response,
+) {
 	put := func(err error) { o.st.out.put(answer(err), guarded) }
 	size := proto.Size(m)
 	if !o.admit(size, put) {

@@ -40,7 +40,8 @@ func statusOf(err error) Ydb.StatusIds_StatusCode {
 	case errors.Is(err, client.ErrOutcomeUnknown) && !errors.Is(err, client.ErrSessionExpired) &&
 		!errors.Is(err, client.ErrSessionClosed): // of a session the end counts, not what it cut off
 		return Ydb.StatusIds_UNDETERMINED
-	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrUnreachable), errors.Is(err, client.ErrClientClosed),
+	case errors.Is(err, client.ErrNotRenewed), errors.Is(err, client.ErrUnreachable),
+		errors.Is(err, client.ErrClientClosed),
 		errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled), errors.Is(err, client.ErrHandshake),
 		errors.Is(err, client.ErrOtherCluster):
 		return Ydb.StatusIds_UNAVAILABLE

@@ -127,7 +127,9 @@ func (st *stream) run(started func()) error {
 }
 
 // open carries out a SessionStart. release is called when the stream is over.
-func (st *stream) open(asked *Ydb_Coordination.SessionRequest_SessionStart) (sess *session, release func(), err error) {
+func (st *stream) open(
+	asked *Ydb_Coordination.SessionRequest_SessionStart,
+) (sess *session, release func(), err error) {
 	s, err := st.g.checkStart(st.ctx, asked)
 	if err != nil {
 		return nil, nil, err
@@ -146,7 +148,9 @@ func (st *stream) open(asked *Ydb_Coordination.SessionRequest_SessionStart) (ses
 }
 
 // checkStart checks a SessionStart. What is not checked here the cluster checks.
-func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.SessionRequest_SessionStart) (s start, err error) {
+func (g *Gateway) checkStart(
+	ctx context.Context, asked *Ydb_Coordination.SessionRequest_SessionStart,
+) (s start, err error) {
 	if err := g.checkDatabase(ctx); err != nil {
 		return s, err
 	}
@@ -154,7 +158,8 @@ func (g *Gateway) checkStart(ctx context.Context, asked *Ydb_Coordination.Sessio
 		return s, err
 	}
 	if asked.GetSeqNo() > maxSeqNo {
-		return s, protocol.Errorf(protocol.StatusBadRequest, "seq_no is %d; at most %d is allowed", asked.GetSeqNo(), uint64(maxSeqNo))
+		return s, protocol.Errorf(protocol.StatusBadRequest, "seq_no is %d; at most %d is allowed", asked.GetSeqNo(),
+			uint64(maxSeqNo))
 	}
 	if asked.GetTimeoutMillis() > uint64(protocol.MaxSessionTimeout) {
 		return s, protocol.Errorf(protocol.StatusBadRequest, "the session timeout is %d ms; at most %d are allowed",
@@ -225,7 +230,8 @@ func (st *stream) serve(requests <-chan received, ended <-chan error) error {
 			}
 			return st.end(statusOf(err), err)
 		case <-st.g.ctx.Done():
-			return st.end(Ydb.StatusIds_UNAVAILABLE, errors.New("the gateway is shutting down; restore the session at another one"))
+			return st.end(Ydb.StatusIds_UNAVAILABLE,
+				errors.New("the gateway is shutting down; restore the session at another one"))
 		case err := <-ended:
 			if err == nil && st.ops.stopping {
 				ended = nil // it has nothing more to say, and still gets the answer

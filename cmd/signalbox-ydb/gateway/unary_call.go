@@ -54,7 +54,8 @@ func (g *Gateway) unauthenticated(ctx context.Context, err error) error {
 
 // callAt is call for a request about the node, or the database, at a client's path.
 func (g *Gateway) callAt(
-	ctx context.Context, path string, work func(ctx context.Context, c *client.Client, path string) (proto.Message, error),
+	ctx context.Context, path string, work func(ctx context.Context, c *client.Client, path string) (proto.Message,
+		error),
 ) (*Ydb_Operations.Operation, error) {
 	return g.callAtCluster(ctx, path, func(ctx context.Context, c *cluster, own string) (proto.Message, error) {
 		return work(ctx, c.Client, own)
@@ -150,7 +151,9 @@ func refused(ctx context.Context) error {
 }
 
 // unary gives methods of known services that are not implemented the same answer as unknown ones.
-func (g *Gateway) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+func (g *Gateway) unary(
+	ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler,
+) (any, error) {
 	if err := refused(ctx); err != nil {
 		return nil, err
 	}

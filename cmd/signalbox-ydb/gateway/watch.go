@@ -30,7 +30,8 @@ func (o *operations) describe(m *Ydb_Coordination.SessionRequest_DescribeSemapho
 		return
 	}
 	name := m.GetName()
-	req := gateway.DescribeRequest{Name: name, Owners: m.GetIncludeOwners(), Waiters: m.GetIncludeWaiters(), MaxBytes: maxDescription}
+	req := gateway.DescribeRequest{Name: name, Owners: m.GetIncludeOwners(), Waiters: m.GetIncludeWaiters(),
+		MaxBytes: maxDescription}
 	if m.GetWatchData() {
 		req.Watch |= gateway.OnData
 	}
@@ -167,7 +168,8 @@ func (o *operations) fire(w *watch, r gateway.WatchResult) {
 }
 
 func describeSemaphore(sem *client.Semaphore) *Ydb_Coordination.SemaphoreDescription {
-	d := &Ydb_Coordination.SemaphoreDescription{Name: sem.Name, Data: sem.Data, Count: sem.Used, Limit: sem.Limit, Ephemeral: sem.Ephemeral}
+	d := &Ydb_Coordination.SemaphoreDescription{Name: sem.Name, Data: sem.Data, Count: sem.Used, Limit: sem.Limit,
+		Ephemeral: sem.Ephemeral}
 	for i := range sem.Owners {
 		w := &sem.Owners[i]
 		d.Owners = append(d.Owners,

@@ -155,7 +155,9 @@ func dataText(b []byte) string {
 	for !utf8.Valid(head) && len(head) > 0 && utf8.Valid(b) {
 		head = head[:len(head)-1]
 	}
-	if !utf8.Valid(head) || bytes.ContainsFunc(head, func(r rune) bool { return unicode.IsControl(r) && !unicode.IsSpace(r) }) {
+	if !utf8.Valid(head) || bytes.ContainsFunc(head, func(r rune) bool {
+		return unicode.IsControl(r) && !unicode.IsSpace(r)
+	}) {
 		return fmt.Sprintf("%d %s", len(b), kind)
 	}
 	return fmt.Sprintf("%s… (%d %s)", head, len(b), kind)

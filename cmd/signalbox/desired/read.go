@@ -107,7 +107,9 @@ func (r *reader) document(n *yaml.Node) error {
 		case "identities":
 			err = r.identities(e.Value)
 		case "absent":
-			err = r.names(e.Value, "paths of nodes", func(at Position, path string) error { return r.absent(at, Key{Kind: Node, Node: path}) })
+			err = r.names(e.Value, "paths of nodes", func(at Position, path string) error {
+				return r.absent(at, Key{Kind: Node, Node: path})
+			})
 		default:
 			err = unknown(e, "a document", "signalbox, nodes, identities, absent")
 		}

@@ -45,7 +45,8 @@ func ReadKeys(path string, n *yaml.Node, sc Scope) (map[string]string, error) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k, v := n.Content[i], n.Content[i+1]
 		if !IsFileKey(sc, k.Value) {
-			return nil, Errorf("%s:%d: unknown key %q; the keys are the names of the flags without dashes in front", path, k.Line, k.Value)
+			return nil, Errorf("%s:%d: unknown key %q; the keys are the names of the flags without dashes in front", path,
+				k.Line, k.Value)
 		}
 		if _, twice := out[k.Value]; twice {
 			return nil, Errorf("%s:%d: key %q is given twice; keep one", path, k.Line, k.Value)

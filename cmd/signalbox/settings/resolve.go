@@ -84,7 +84,9 @@ func Resolve(cmd *cobra.Command, sc Scope, file map[string]string, named bool) (
 // InTable reports whether a flag is a setting. Its name is not enough: serve's --data is a setting,
 // and others are not.
 func InTable(f *pflag.Flag) bool {
-	return slices.ContainsFunc(All, func(s Setting) bool { return s.Flag == f.Name && strings.HasPrefix(f.Usage, s.Help) })
+	return slices.ContainsFunc(All, func(s Setting) bool {
+		return s.Flag == f.Name && strings.HasPrefix(f.Usage, s.Help)
+	})
 }
 
 // listValue joins the values of a flag that is given several times.

@@ -162,7 +162,8 @@ func (c *Command) supervisor(exe string, fd int) *exec.Cmd {
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // what is sent to our group ends the command, not its supervisor
+	// what is sent to our group ends the command, not its supervisor
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A process that could not be ended may keep its pipes open. Wait must not wait for them.
 	cmd.WaitDelay = time.Second
 	return cmd
@@ -182,7 +183,9 @@ func (w *Supervisor) Close(r *Report) {
 	if r.GaveUp {
 		left := append(killOrphans(supervisors.pids), r.Remaining...)
 		slices.Sort(left)
-		r.Remaining = slices.DeleteFunc(slices.Compact(left), func(pid int) bool { return syscall.Kill(pid, 0) == syscall.ESRCH })
+		r.Remaining = slices.DeleteFunc(slices.Compact(left), func(pid int) bool {
+			return syscall.Kill(pid, 0) == syscall.ESRCH
+		})
 	}
 }
 
@@ -194,7 +197,8 @@ func killOrphans(known map[int]bool) (left []int) {
 		return nil
 	}
 	none := 0
-	for deadline, pause := time.Now().Add(killTimeout), 100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	for deadline, pause := time.Now().Add(killTimeout),
+		100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		left = left[:0]
 		none++
 		for _, pid := range processtree.Children(os.Getpid()) {

@@ -146,7 +146,8 @@ func (w *supervisor) reap(ended chan<- syscall.WaitStatus) {
 // killAll kills all processes below the supervisor. A process may start another one while the tree
 // is read. So it repeats that until the kernel reports that no child is left.
 func (w *supervisor) killAll() (left []int) {
-	for deadline, pause := time.Now().Add(killTimeout), 100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
+	for deadline, pause := time.Now().Add(killTimeout),
+		100*time.Microsecond; ; pause = min(2*pause, 10*time.Millisecond) {
 		select {
 		case <-w.reaped:
 			return nil

@@ -119,7 +119,8 @@ func (v *View) instanceLines(most int) []string {
 		{title: "req/s", width: 7}, {title: "err/s", width: 6, spare: 2},
 		{title: "p50", width: 6, spare: 3}, {title: "p99", width: 6}, {title: "fsync", width: 6, spare: 4},
 		{title: "clients", width: 7, spare: 5}, {title: "sessions", width: 9, spare: 6},
-		{title: "semaphores", width: 10, spare: 7}, {title: "uptime", width: 7, spare: 8}, {title: "address", width: 21, left: true, spare: 9},
+		{title: "semaphores", width: 10, spare: 7}, {title: "uptime", width: 7, spare: 8},
+		{title: "address", width: 21, left: true, spare: 9},
 	}
 	for _, i := range v.top.Instances {
 		columns[0].most = max(columns[0].most, utf8.RuneCountInString(terminal.Sanitize(i.Name))+2)
@@ -131,7 +132,9 @@ func (v *View) instanceLines(most int) []string {
 	if cut {
 		// Those that do not answer come first: they matter most.
 		list = slices.Clone(list)
-		slices.SortStableFunc(list, func(a, b admin.TopInstance) int { return cmp.Compare(bit(b.Err != nil), bit(a.Err != nil)) })
+		slices.SortStableFunc(list, func(a, b admin.TopInstance) int {
+			return cmp.Compare(bit(b.Err != nil), bit(a.Err != nil))
+		})
 		list = list[:most-1]
 	}
 	for _, i := range list {
@@ -233,7 +236,8 @@ func (v *View) semaphoreLines(rows int) []string {
 			used = shortCount(s.Used) + "/" + shortCount(s.Limit)
 		}
 		texts := []string{
-			terminal.FitMiddle(terminal.Sanitize(s.Name), widths[0]), terminal.FitLeft(terminal.Sanitize(s.Path), widths[1]), ShortRate(s.GrantsPerSecond),
+			terminal.FitMiddle(terminal.Sanitize(s.Name), widths[0]), terminal.FitLeft(terminal.Sanitize(s.Path), widths[1]),
+			ShortRate(s.GrantsPerSecond),
 			shortCount(uint64(s.Waiters)), OldestWait(&s), shortCount(uint64(s.Owners)), used,
 		}
 		if drained {

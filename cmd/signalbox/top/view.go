@@ -278,9 +278,11 @@ func (v *View) titleLine() string {
 func (v *View) statusLine() string {
 	switch {
 	case v.err != nil && v.top == nil:
-		return terminal.Paint(v.Color, terminal.Red, terminal.Fit("no answer yet: "+terminal.Sanitize(v.err.Error()), v.Width))
+		return terminal.Paint(v.Color, terminal.Red, terminal.Fit("no answer yet: "+terminal.Sanitize(v.err.Error()),
+			v.Width))
 	case v.err != nil:
-		return terminal.Paint(v.Color, terminal.Red, terminal.Fit(fmt.Sprintf("this is %s old: %s", terminal.Age(v.Now.Sub(v.at)), terminal.Sanitize(v.err.Error())), v.Width))
+		return terminal.Paint(v.Color, terminal.Red, terminal.Fit(fmt.Sprintf("this is %s old: %s",
+			terminal.Age(v.Now.Sub(v.at)), terminal.Sanitize(v.err.Error())), v.Width))
 	case v.top == nil:
 		return terminal.Fit("waiting for the first answer", v.Width)
 	case len(v.Deadlocks) > 0:

@@ -64,7 +64,9 @@ func (r *Relay) Request(q Request, out *Out) error {
 			return protocol.Errorf(protocol.StatusBadRequest, "a receiver is named twice; name each once")
 		}
 	}
-	if q.Number < from.low { // a late copy of what the sender has had all answers to: receivers may have forgotten that they executed it
+	if q.Number < from.low {
+		// a late copy of what the sender has had all answers to: receivers may have forgotten that they
+		// executed it
 		r.counters.Late++
 		return nil
 	}

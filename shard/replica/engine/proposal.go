@@ -55,7 +55,9 @@ func (e *Engine) Propose(s *client.Session, entry []byte, timeout time.Duration)
 }
 
 // ProposeRequest is Propose for a caller that waits for the engine's own answer.
-func (e *Engine) ProposeRequest(s *client.Session, entry []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (e *Engine) ProposeRequest(
+	s *client.Session, entry []byte, timeout time.Duration,
+) (*dragonboat.RequestState, error) {
 	return Call(e, func(nh *dragonboat.NodeHost) (*dragonboat.RequestState, error) {
 		return nh.Propose(s, entry, timeout)
 	})
