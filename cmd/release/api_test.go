@@ -30,6 +30,9 @@ var promised = []struct {
 	{"client/otelsignalbox", []string{"."}},
 }
 
+// versionConstant is the constant whose value is another one with each minor version.
+const versionConstant = "client.Version"
+
 // TestKeptAPI: what the release before exports this tree exports too. A minor version may break
 // what CHANGELOG.md names under "Breaking", such as `client.Lease.Reduce`; a patch breaks nothing.
 func TestKeptAPI(t *testing.T) {
@@ -48,7 +51,8 @@ func TestKeptAPI(t *testing.T) {
 	}
 	source := last.Source(t)
 	for _, p := range promised {
-		was := exported(t, filepath.Join(source, p.module), p.packages)
+		// With these flags the release's program is built too, so that it is compiled once.
+		was := exported(t, filepath.Join(source, p.module), p.packages, "CGO_ENABLED=0", "GOFLAGS=-trimpath")
 		is := exported(t, filepath.Join(root, p.module), p.packages)
 		for path, pkg := range was {
 			for _, problem := range broken(pkg, is[path], listed) {
@@ -58,12 +62,12 @@ func TestKeptAPI(t *testing.T) {
 	}
 }
 
-// exported loads what packages of a module export.
-func exported(t *testing.T, module string, patterns []string) map[string]*types.Package {
+// exported loads what packages of a module export. env says how Go compiles them.
+func exported(t *testing.T, module string, patterns []string, env ...string) map[string]*types.Package {
 	t.Helper()
 	list, err := packages.Load(&packages.Config{
 		Context: t.Context(), Dir: module, Mode: packages.NeedName | packages.NeedTypes,
-		Env: append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-trimpath", "GOWORK=off"),
+		Env: append(append(os.Environ(), "GOWORK=off"), env...),
 	}, patterns...)
 	if err != nil {
 		t.Fatal(err)
@@ -102,6 +106,9 @@ func broken(was, is *types.Package, listed string) (problems []string) {
 	for _, c := range apidiff.Changes(was, is).Changes {
 		name, _, _ := strings.Cut(c.Message, ":")
 		name = was.Name() + "." + strings.NewReplacer("(*", "", ")", "").Replace(name)
+		if name == versionConstant && strings.Contains(c.Message, "value changed") {
+			continue
+		}
 		if !c.Compatible && !strings.Contains(listed, "`"+name+"`") {
 			problems = append(problems, c.Message+"; leave it, and add what is new, or list `"+name+"` under \"Breaking\" in CHANGELOG.md")
 		}
@@ -124,6 +131,7 @@ func TestBrokenAPI(t *testing.T) {
 		{strings.Replace(was, "func (*T) M() {}", "", 1), []string{"p.T.M"}},
 		{strings.Replace(was, "A int", "A string", 1), []string{"p.T.A"}},
 		{strings.Replace(was, "C = 1", "c = 1", 1), []string{"p.C"}},
+		{strings.Replace(was, "C = 1", "C = 2", 1), []string{"p.C"}},
 		{strings.Replace(was, "F(int)", "F(string)", 1), nil}, // it is listed
 		{"", []string{"p.C", "p.T"}},
 	} {
