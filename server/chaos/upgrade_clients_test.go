@@ -22,8 +22,9 @@ type mixedLoad struct {
 func (u *upgrading) startMixed() {
 	u.t.Helper()
 	for _, bin := range []string{u.former, u.newer} {
+		limit := waitLimit.String()
 		x := &mixedLoad{cmd: exec.Command(bin, "load", "mixed", "--rate", "40", "--callers", "8", "--duration", "24h",
-			"--warm-up", "0s", "--deadline", callLimit.String(), "--session-timeout", loadTimeout.String(), "--node", nodePath,
+			"--warm-up", "0s", "--deadline", limit, "--session-timeout", limit, "--timeout", limit, "--node", nodePath,
 			"--endpoints", strings.Join(u.endpoints(), ","), "-o", "json")}
 		x.cmd.Stdout, x.cmd.Stderr = &x.output, &x.errors
 		if err := x.cmd.Start(); err != nil {
