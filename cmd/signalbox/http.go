@@ -82,6 +82,7 @@ certificate: tokens can be read on the way otherwise.`)
 			return err
 		}
 		defer running.close()
+		go tuneGC(inv.longCtx)
 		if *operators != server.Off {
 			l, err := net.Listen("tcp", *operators)
 			if err != nil {

@@ -39,8 +39,11 @@ func setBytes(d document, key string, b []byte) {
 	}
 }
 
+// timeForm is how times are shown, in UTC.
+const timeForm = "2006-01-02T15:04:05.000Z"
+
 // timeText is a time for display.
-func timeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
+func timeText(t time.Time) string { return t.UTC().Format(timeForm) }
 
 // idText is a session's id. It may be above what numbers of JSON keep, and nothing orders ids.
 func idText(id uint64) string { return strconv.FormatUint(id, 10) }

@@ -264,6 +264,7 @@ func TestHostileCallers(t *testing.T) {
 	}
 	// Those that never end their headers are cut.
 	for i := 0; i < idle; i += 2 {
+		_ = conns[i].SetDeadline(time.Now().Add(patience))
 		if _, err := io.ReadAll(conns[i]); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Fatalf("a caller whose headers do not end keeps its connection: %v", err)
 		}

@@ -364,17 +364,23 @@ func (s *session) remaining(leases ...*client.Lease) time.Duration {
 	return max(d, 0)
 }
 
+// believe is how long what is said now may be relied on, in milliseconds.
+func (s *session) believe(leases ...*client.Lease) (int64, error) {
+	left := s.remaining(leases...).Milliseconds()
+	if left > 0 {
+		return left, nil
+	}
+	if err := s.native.Err(); err != nil {
+		return 0, err
+	}
+	return 0, unavailable("the cluster does not renew the session now; what you were told before stands")
+}
+
 // belief adds to an answer how long it may be relied on.
 func (x *call) belief(d document, leases ...*client.Lease) error {
-	left := x.s.remaining(leases...).Milliseconds()
-	if left == 0 {
-		if err := x.s.native.Err(); err != nil {
-			return err
-		}
-		return unavailable("the cluster does not renew the session now; what you were told before stands")
-	}
+	left, err := x.s.believe(leases...)
 	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(x.s.native.ID()), left, x.waited(), x.node
-	return nil
+	return err
 }
 
 // leases are those that the session is known to hold.

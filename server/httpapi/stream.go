@@ -3,9 +3,9 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"reflect"
+	"strconv"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -39,6 +39,8 @@ type stream struct {
 	own   bool      // the session ends with it
 	begun bool      // events were sent
 	until time.Time // the caller may rely on the session until then, by what it was told
+	fixed []byte    // what each event alive has, as JSON without its beginning
+	event []byte    // the last one
 }
 
 // serve acquires, and tells what becomes of it until the lease or the caller is gone. An error
@@ -112,7 +114,7 @@ func (st *stream) queue() func() (time.Duration, error) {
 			return next, st.send("queued", now)
 		}
 		next = min(max(2*next, minQueueTime), maxQueueTime)
-		return next, st.write(": it waits\n\n")
+		return next, st.write([]byte(": it waits\n\n"))
 	}
 }
 
@@ -123,6 +125,7 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
 	if err != nil {
 		return err
 	}
+	st.fixed = encode(document{"node": d["node"], "session_id": d["session_id"], "token": d["token"]})[1:]
 	if err := st.report("acquired", d, l); err != nil {
 		return err
 	}
@@ -140,7 +143,7 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
 			switch renewed := min(s.ttl, s.native.Remaining()); {
 			case renewed-left >= third/2:
 				tick.Reset(third)
-				err = st.report("alive", document{"token": l.Token()}, l)
+				err = st.alive(l)
 			case left <= third/4:
 				err = unavailable("the cluster does not renew the session; stop now")
 			default:
@@ -174,26 +177,47 @@ func (st *stream) lost(l *client.Lease) error {
 	return errLost
 }
 
-// report sends an event with how long it may be relied on. It counts from when it is read.
-func (st *stream) report(event string, d document, l *client.Lease) error {
+// believe is how long what is sent now may be relied on, in milliseconds.
+func (st *stream) believe(l *client.Lease) (int64, error) {
 	st.until = time.Now().Add(min(st.s.ttl, st.s.native.Remaining()))
-	if err := st.x.belief(d, l); err != nil {
-		if !l.Held() {
-			return st.lost(l)
-		}
+	left, err := st.s.believe(l)
+	if err != nil && !l.Held() {
+		err = st.lost(l)
+	}
+	return left, err
+}
+
+// report sends the event of a grant, with how long it may be relied on. It counts from when it is
+// read.
+func (st *stream) report(event string, d document, l *client.Lease) error {
+	left, err := st.believe(l)
+	if err != nil {
 		return err
 	}
 	delete(d, "waited_ms")
-	d["time"] = timeText(time.Now())
+	d["expires_in_ms"], d["time"] = left, timeText(time.Now())
 	return st.send(event, d)
 }
 
+// alive sends the event that thousands of streams send every few seconds, with hardly any garbage.
+func (st *stream) alive(l *client.Lease) error {
+	left, err := st.believe(l)
+	if err != nil {
+		return err
+	}
+	b := append(st.event[:0], "event: alive\ndata: {\"expires_in_ms\":"...)
+	b = append(strconv.AppendInt(b, left, 10), ",\"time\":\""...)
+	b = append(time.Now().UTC().AppendFormat(b, timeForm), "\","...)
+	st.event = append(append(b, st.fixed...), '\n')
+	return st.write(st.event)
+}
+
 func (st *stream) send(event string, d document) error {
-	return st.write("event: " + event + "\ndata: " + string(encode(d)) + "\n")
+	return st.write([]byte("event: " + event + "\ndata: " + string(encode(d)) + "\n"))
 }
 
 // write sends text. An error is errGone.
-func (st *stream) write(text string) error {
+func (st *stream) write(text []byte) error {
 	c := http.NewResponseController(st.x.w)
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if !st.begun {
@@ -203,7 +227,7 @@ func (st *stream) write(text string) error {
 		h.Set("Cache-Control", "no-store, no-transform")
 		h.Set("X-Accel-Buffering", "no")
 	}
-	_, err := io.WriteString(st.x.w, text)
+	_, err := st.x.w.Write(text)
 	if err == nil {
 		err = c.Flush()
 	}
