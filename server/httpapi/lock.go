@@ -70,6 +70,11 @@ func (x *call) readSet() (*set, error) {
 		return nil, badRequest("names below %s are of configurations; see /v1/config/", client.ConfigPrefix)
 	case len(a.slots) > 0 && uint64(len(a.slots)) != a.count:
 		return nil, badRequest("%d slots are named and count is %s; give as many", len(a.slots), x.query.Get("count"))
+	case x.streams && x.r.Header.Get(sessionHeader) == "": // the session is the stream's own
+		if a.ttl = cmp.Or(a.ttl, streamTTL); a.ttl < minStreamTTL || a.ttl > maxStreamTTL {
+			return nil, badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL,
+				maxStreamTTL)
+		}
 	}
 	return a, nil
 }
@@ -137,10 +142,6 @@ func acquireLock(x *call) error {
 	}
 	own := x.streams && x.r.Header.Get(sessionHeader) == ""
 	if own {
-		if a.ttl = cmp.Or(a.ttl, streamTTL); a.ttl < minStreamTTL || a.ttl > maxStreamTTL {
-			return badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL,
-				maxStreamTTL)
-		}
 		x.r.Header.Set(sessionHeader, rand.Text())
 	}
 	if err := x.open(a.ttl, a.holder); err != nil {
@@ -149,12 +150,17 @@ func acquireLock(x *call) error {
 	if x.streams {
 		return (&stream{x: x, s: x.s, own: own}).serve(a)
 	}
+	return x.answer(a)
+}
+
+// answer acquires, and answers with the lease or the place in the queue, which is kept.
+func (x *call) answer(a *set) error {
 	defer x.s.leave()
 	l, err := x.acquire(a, nil)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case l == nil: // the place in the queue is kept
+	}
+	if l == nil {
 		d := document{"state": "waiting"}
 		setBytes(d, "name", []byte(x.name))
 		x.describeQueue(d)
