@@ -56,14 +56,61 @@ func (l *Leases) least(h *holding) uint64 {
 // wants is the demand of a holding that others have to leave to it. The demand that a client
 // reports is a fifth above the average of its calls: most of that fifth it has only as far as
 // nobody else wants it. A session that began a moment ago is to show first that it lives.
-func (l *Leases) wants(h *holding) uint64 { return min(h.asks(), l.newRate(h)) }
+func (l *Leases) wants(h *holding) uint64 { return min(l.asks(h), l.newRate(h)) }
 
 // asks is what its client asks for, however new it is.
-func (h *holding) asks() uint64 {
-	if h.waiting > 0 {
+func (l *Leases) asks(h *holding) uint64 {
+	switch {
+	case h.waiting == 0 && h.remote: // an average of few calls may be low, and there is no lease to make up for it
+		return min(h.demand, maxRate)
+	case h.waiting == 0:
+		return min(h.demand-h.demand/8, maxRate)
+	case !l.knownFew(h) || l.lacked(h) >= patience:
 		return maxRate
+	case h.last().Rate > 0: // its bucket fills meanwhile
+		return min(h.demand+mulDiv(h.waiting, 1000, leasedTime), maxRate)
 	}
-	return min(h.demand-h.demand/8, maxRate)
+	return min(h.demand+mulDiv(h.waiting, 1000, backlogTime), maxRate)
+}
+
+// Bounds of what a session that is known for few calls asks for; times are in ms. Its calls that
+// wait are a backlog of known size, which is to be gone within backlogTime. If they wait for
+// longer than patience, there may be any number behind them.
+const (
+	fewCalls    = 10 // a second
+	backlogTime = 200
+	leasedTime  = 500 // the same for one that has a lease
+	patience    = 600
+	fewAfter    = 1_000  // it is known from then on
+	fewMemory   = 10_000 // until so long after its last call
+)
+
+// knownFew reports whether a holding's client calls little, and has done so for a while.
+func (l *Leases) knownFew(h *holding) bool {
+	return l.now < h.fewUntil && l.now >= h.fewSince+fewAfter && !l.many(h)
+}
+
+// many reports whether a client asks for more than a session that is served remotely has, and for
+// more than a few of its calls each second.
+func (l *Leases) many(h *holding) bool {
+	return h.demand >= max(2*l.nodes[h.node].leastRate, fewCalls*max(h.need, 1000))
+}
+
+// calledFew notes that all calls of a holding that asked for units got them.
+func (l *Leases) calledFew(h *holding) {
+	if l.now >= h.fewUntil {
+		h.fewSince = l.now
+	}
+	h.fewUntil = l.now + fewMemory
+}
+
+// lacked is for how long the calls of a holding have waited lately: time without any counts half.
+func (l *Leases) lacked(h *holding) uint64 {
+	passed := lessBy(l.now, h.lackedAt)
+	if h.waiting > 0 {
+		return min(h.lacked+passed, 2*patience)
+	}
+	return lessBy(h.lacked, passed/2)
 }
 
 // maxPasses bounds how often one computation turns leaves into remote ones. What is left over is
@@ -183,7 +230,7 @@ func (l *Leases) chooseRemote() {
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		l.accrue(n)
-		n.leasedTarget, n.remoteTarget, n.need = 0, 0, 0
+		n.leasedTarget, n.remoteTarget, n.need, n.backlog = 0, 0, 0, false
 	}
 	for i := range l.nodes {
 		n := &l.nodes[i]
@@ -194,7 +241,7 @@ func (l *Leases) chooseRemote() {
 			continue
 		}
 		l.shareLeaf(n)
-		leased, remote, need, needAbove := uint64(0), uint64(0), uint64(0), uint64(0)
+		leased, remote, need, needAbove, backlog := uint64(0), uint64(0), uint64(0), uint64(0), false
 		for _, h := range n.holdings {
 			h.leased = 0
 			switch {
@@ -202,7 +249,7 @@ func (l *Leases) chooseRemote() {
 				h.remote = false
 			case h.cramped || h.target < l.least(h):
 				h.remote = true
-				remote += h.target
+				remote, backlog = remote+h.target, backlog || h.waiting > 0
 				need, needAbove = max(need, h.need, 1000), max(needAbove, h.needAbove, 1000)
 			default:
 				h.remote, h.leased = false, h.target
@@ -212,7 +259,7 @@ func (l *Leases) chooseRemote() {
 		for k := i; k >= 0; k = l.nodes[k].parent {
 			above := &l.nodes[k]
 			above.remoteTarget += remote
-			above.leasedTarget += leased
+			above.leasedTarget, above.backlog = above.leasedTarget+leased, above.backlog || backlog
 			if above.need = max(above.need, need); k != i && needAbove <= above.burst {
 				above.need = max(above.need, needAbove)
 			}
@@ -225,7 +272,7 @@ func (l *Leases) chooseRemote() {
 // than its share, because others have more.
 func (l *Leases) shareBursts() (enough bool) {
 	enough = true
-	l.shortages, l.blocked, l.missing = 0, 0, 0
+	l.shortages, l.blocked, l.missing, l.urgent = 0, 0, 0, false
 	for i := range l.nodes {
 		n := &l.nodes[i]
 		n.leasedBurst = n.burst
@@ -234,6 +281,7 @@ func (l *Leases) shareBursts() (enough bool) {
 			if own := n.ownRate(); above(n.remoteTarget, own) || lessBy(n.burst, n.countedBurst) < n.need {
 				l.shortages++
 				l.blocked++
+				l.urgent = l.urgent || n.backlog
 				l.missing = max(l.missing, lessBy(n.remoteTarget, own))
 			}
 		}

@@ -13,6 +13,10 @@ const (
 	refreshRow   = 4
 )
 
+// urgentMost is about how many sessions at most give up a little of their leases at once, for
+// calls that wait at the leader.
+const urgentMost = 32
+
 // notifyEvery is the least time between two looks for whom to notify, in ms.
 const notifyEvery = 10
 
@@ -37,7 +41,6 @@ type Leases struct {
 	grants      container.Heap[*grant] // that were given out and may not be used yet
 	turns       []*turn                // of those that wait for units, in any order
 	turnNumbers uint64
-	virtual     uint64 // the latest start of a turn that was served
 	scans       uint64
 
 	joinsChanged bool   // members may have left since they were looked at
@@ -49,6 +52,7 @@ type Leases struct {
 	shortages int    // holdings that have less than their share, and resources that lack units to give out
 	blocked   int    // of these, those that wait until others have less
 	short     uint64 // since when some are blocked; 0: none is
+	urgent    bool   // calls wait for units that leases hold
 	missing   uint64 // the rate that the blocked lack, of the last computation
 	announce  bool   // the configuration has changed: all are to refresh
 	lapsed    uint64 // when a client was gone without giving its lease or its turn back; 0: none was
@@ -132,15 +136,19 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 	if q.Seq <= m.seq {
 		return protocol.Errorf(protocol.StatusAborted, "refresh %d is not newer than %d; number refreshes upwards", q.Seq, m.seq)
 	}
-	if m.next > l.now+refreshEvery*(refreshRow-1) {
-		return protocol.Errorf(protocol.StatusOverloaded, "a session refreshes its leases every %d ms at most; refresh later", refreshEvery)
+	opens := m.opens(q)
+	if !opens {
+		if m.next > l.now+refreshEvery*(refreshRow-1) {
+			return protocol.Errorf(protocol.StatusOverloaded,
+				"a session refreshes its leases every %d ms at most; refresh later", refreshEvery)
+		}
+		m.next = max(m.next, l.now) + refreshEvery
 	}
-	m.next = max(m.next, l.now) + refreshEvery
 	m.seq = q.Seq
 	for i := range q.Leaves {
 		l.take(m, &q.Leaves[i], q.Leadership)
 	}
-	m.known = true
+	m.known = m.known || !opens
 	m.reported = m.reported || q.Leadership == l.at
 	l.learn(tree)
 	if l.computeDue() {
@@ -156,6 +164,18 @@ func (l *Leases) Refresh(now uint64, tree *Tree, version uint64, q *Refresh, out
 		}
 	}
 	return nil
+}
+
+// opens reports whether a refresh says no more than that leaves were opened. It costs as little
+// as any other request, and may come at any time.
+func (m *member) opens(q *Refresh) bool {
+	for i := range q.Leaves {
+		if f := &q.Leaves[i]; f.Demand > 0 || f.Waiting > 0 || f.Units > 0 || f.Presented || f.Closed ||
+			m.holding(f.Leaf) != nil {
+			return false
+		}
+	}
+	return len(q.Leaves) > 0
 }
 
 // learn ends the time of learning, once nobody can use a lease that this leadership does not know.
@@ -260,7 +280,9 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
 		l.dirty = true
 	}
-	h.demand = q.Demand
+	if h.demand = q.Demand; h.leaf && l.many(h) {
+		h.fewUntil = 0
+	}
 	l.waits(h, q.Waiting, lacks)
 	if q.Need > 0 && q.Need >= h.need && h.leaf && q.Need <= l.nodes[h.node].most {
 		if q.Need > h.need {
@@ -331,8 +353,16 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 		}
 	case l.wants(h) > 0 || q.Units > 0:
 		r.State = LeafRemote
-		if burst = min(q.Left, h.held.Burst); fresh || h.held.Rate > 0 {
+		switch {
+		case fresh:
 			burst = 0
+		case h.held.Rate == 0:
+			burst = min(q.Left, h.held.Burst)
+		default: // it keeps the units of a call, since the leader's own bucket may be empty
+			burst = 0
+			if call := max(h.need, 1000); call <= n.most/keepMost {
+				burst = min(h.held.Burst, call)
+			}
 		}
 		if burst > 0 { // units that are not used are not held for ever
 			r.Length = min(r.Length, h.held.End-l.now)
@@ -373,6 +403,10 @@ const (
 	lapsesMatter  = 10_000
 	smallFraction = 50
 )
+
+// keepMost is the part of a burst that a call may have at most, for its session to keep the units
+// for it when its lease ends.
+const keepMost = 8
 
 // leaseLength is that of a holding's next lease.
 func (l *Leases) leaseLength(h *holding, rate uint64) uint64 {
@@ -424,7 +458,7 @@ func (l *Leases) due(h *holding) (rate, burst uint64) {
 	}
 	rate, burst = h.leased, h.leasedBurst
 	most := l.newRate(h)
-	if h.isNew = most < h.asks(); rate > most {
+	if h.isNew = most < l.asks(h); rate > most {
 		rate, burst = most, mulDiv(burst, most, rate)
 	}
 	if held := &h.held; held.there(l.now) && held.Rate > 0 && !differs(held.Rate, rate) &&
@@ -471,8 +505,8 @@ func (l *Leases) why(h *holding) (Why, string) {
 	if h.remote {
 		why = WhyRemote
 	}
-	for i := h.node; ; i = l.nodes[i].parent {
-		if n := &l.nodes[i]; n.target >= n.rate || n.parent < 0 {
+	for i := h.node; ; i = l.nodes[i].parent { // one without a rate of its own has that of its parent
+		if n := &l.nodes[i]; n.parent < 0 || n.target >= n.rate && n.rate < l.nodes[n.parent].rate {
 			return why, n.path
 		}
 	}
@@ -547,7 +581,8 @@ func (l *Leases) worthwhile(h *holding) bool {
 }
 
 // tooMuch reports whether a holding is to give up a part of its lease. A part of less than 5 % is
-// not worth a message, unless somebody has lacked it for a while.
+// not worth a message, unless somebody has lacked it for a while, or calls wait at the leader for
+// units of which this lease alone has a fair part.
 func (l *Leases) tooMuch(h *holding) bool {
 	if l.blocked == 0 {
 		return false
@@ -555,10 +590,10 @@ func (l *Leases) tooMuch(h *holding) bool {
 	if above(h.countedRate, h.leased) || above(h.countedBurst, h.leasedBurst) {
 		return true
 	}
-	if l.short == 0 || l.now < l.short+expireEvery {
+	over := lessBy(h.countedRate, h.leased)
+	if l.short == 0 || l.now < l.short+expireEvery && !(l.urgent && over >= l.missing/urgentMost) {
 		return false
 	}
-	over := lessBy(h.countedRate, h.leased)
 	return over > 0 && (over >= mulDiv(l.missing, 1, 2*max(l.nodes[0].calling, 1)))
 }
 

@@ -31,12 +31,15 @@ type node struct {
 	need           uint64 // the largest amount of one call, of the sessions that are served remotely
 	leasedTarget   uint64 // at and below it
 	leasedBurst    uint64 // what the leader's own bucket does not need
+	backlog        bool   // calls of sessions that are served remotely wait, at or below it
 	remoteTarget   uint64 // of the leader's own bucket, for all sessions at and below it that are served remotely
 	calling        uint64 // sessions at and below it that ask for something
 
 	bucket          bucket
 	reserved        uint64 // scratch: amount that turns are to have first
 	scanned         uint64 // the scan that reserved is of
+	virtual         uint64 // the latest start of a turn that was served at or below it
+	marked          uint64 // the scan that has found others who wait at or below it
 	acquires        uint64
 	allowed, denied uint64
 	waited          uint64
@@ -100,7 +103,7 @@ func (l *Leases) build(now uint64, tree *Tree) {
 			if !l.learning {
 				f.accrue(now)
 			}
-			n.bucket = f.bucket
+			n.bucket, n.virtual = f.bucket, f.virtual
 			n.bucket.level = min(n.bucket.level, n.burst*1000)
 			n.acquires, n.allowed, n.denied, n.waited, n.impossible = f.acquires, f.allowed, f.denied, f.waited, f.impossible
 			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling

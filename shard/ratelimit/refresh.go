@@ -194,6 +194,8 @@ type holding struct {
 	granted                          uint64 // units that were given out remotely, of this leadership
 	demand, waiting, need, needUntil uint64
 	needAbove                        uint64 // amount that its largest call takes above its leaf: of other leaves, too
+	lacked, lackedAt                 uint64
+	fewSince, fewUntil               uint64
 	lacksSince                       uint64 // since when it waits or is denied; 0: it does not
 
 	held    Lease // the client has it

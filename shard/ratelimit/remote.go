@@ -58,6 +58,8 @@ const (
 	blindly   = 100   // when others have to shrink first
 	turnLate  = 150
 	virtually = 1_000_000 // tags are in millionths of a second
+
+	mostBehind = 2 * virtually // what turns of one leaf have had less than others beside it is forgotten above that
 )
 
 // Acquire takes units from the leader's own buckets for a session, or says after how many ms to ask
@@ -134,6 +136,11 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 		}
 		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+min(out.Retry, MaxRetry)+liveLate)
 		l.waits(h, waiting, waiting > 0)
+		if l.many(h) {
+			h.fewUntil = 0
+		} else if out.Granted == len(q.Amounts) {
+			l.calledFew(h)
+		}
 	}
 	return nil
 }
@@ -164,6 +171,7 @@ func (l *Leases) waits(h *holding, waiting uint64, lacks bool) {
 	if (h.waiting > 0) != (waiting > 0) {
 		l.dirty = true
 	}
+	h.lacked, h.lackedAt = l.lacked(h), l.now
 	h.waiting = waiting
 	switch {
 	case !lacks:
@@ -191,16 +199,7 @@ func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bo
 		return 0, blindly
 	}
 	t := m.turn(holdings)
-	start := l.virtual
-	for _, h := range holdings {
-		start = max(start, h.tag)
-	}
-	if t != nil {
-		start = max(t.start, start)
-		if h := holdings[0]; len(holdings) == 1 && h.tag <= t.start {
-			start = t.start // it waits since then
-		}
-	}
+	start := l.startOf(holdings, t)
 	for k := len(amounts); k > 0; k /= 2 {
 		sum := uint64(0)
 		for _, amount := range amounts[:k] {
@@ -214,7 +213,9 @@ func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bo
 			h.granted = addUpTo(h.granted, sum, maxRate)
 			h.tag = start + mulDiv(sum, virtually, l.weight(h))
 		}
-		l.virtual = max(l.virtual, start)
+		for i := range l.above(holdings) {
+			l.nodes[i].virtual = max(l.nodes[i].virtual, start)
+		}
 		granted = k
 		break
 	}
@@ -245,6 +246,46 @@ func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bo
 	}
 	t.until = l.now + min(retry, MaxRetry)*9/8 + turnLate
 	return granted, retry
+}
+
+// startOf is the virtual time at which a turn of some leaves starts; own is the one that waits,
+// if any.
+//
+// Each resource has a virtual time, as the turns of a leaf that is full by itself advance slower
+// than those beside it. A new turn begins with the others of the lowest resource at which some
+// wait. A resource at which nobody waits takes its time from there, so that none is owed anything
+// for having rested.
+func (l *Leases) startOf(holdings []*holding, own *turn) (start uint64) {
+	first := lessBy(l.nodes[0].virtual, mostBehind)
+	if h := holdings[0]; own != nil && len(holdings) == 1 && h.tag <= own.start {
+		return max(own.start, first) // it waits since then
+	}
+	l.scans++
+	for _, t := range l.turns {
+		if t == own || t.until <= l.now || t.gone() {
+			continue
+		}
+		for _, h := range t.holdings {
+			for k := h.node; k >= 0 && l.nodes[k].marked != l.scans; k = l.nodes[k].parent {
+				l.nodes[k].marked = l.scans
+			}
+		}
+	}
+	for _, h := range holdings {
+		k := h.node
+		for l.nodes[k].marked != l.scans && l.nodes[k].parent >= 0 {
+			k = l.nodes[k].parent
+		}
+		at := max(l.nodes[k].virtual, first)
+		for i := h.node; i != k; i = l.nodes[i].parent {
+			l.nodes[i].virtual = max(l.nodes[i].virtual, at)
+		}
+		start = max(start, at, h.tag)
+	}
+	if own != nil {
+		start = max(start, own.start)
+	}
+	return start
 }
 
 // turn finds the turn of a member at some leaves.
