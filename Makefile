@@ -130,7 +130,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
 	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
-	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./cmd/signalbox/top -update
+	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./client/ratelimit ./cmd/signalbox/top -update
 	go test ./client -run TestSavedFormat -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring
 	go test ./cmd/signalbox -run 'TestScripts|TestReference' -update

@@ -5,7 +5,7 @@ type demand struct {
 	attempted uint64  // when the average was taken
 	at        int64   // that time
 	average   float64 // thousandths of a unit per second
-	largest   uint64  // call that was reported since then
+	largest   uint64  // call since then
 
 	// What the last refresh said.
 	reported, need uint64
@@ -26,22 +26,30 @@ const (
 // doubts the rate.
 const rush, sure = 16, 4
 
-// next is the average with what was attempted until now. need is the largest call.
+// next is the average with what was attempted until now. need is the largest call since the last
+// refresh.
 func (d *demand) next(now int64, attempted, need uint64) float64 {
 	passed := float64(now - d.at)
 	if d.at == 0 || passed < 1e7 {
 		return d.average
 	}
+	need = max(need, d.largest)
 	rate := float64(attempted-d.attempted) / passed * 1e9
 	weight := passed / demandMemory
+	if d.fell(passed, attempted, need) {
+		weight *= 2
+	}
 	if rate > d.average && d.enough(attempted, need) { // the more calls show it, the sooner it is believed
-		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, d.largest, 1)))
+		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, 1)))
 		if rate > 2*d.average {
 			weight = 1 // callers that begin are not to wait for the average
 		}
 	}
 	if d.average == 0 && rate > 0 {
 		weight = 1
+		if passed < demandMemory && !d.enough(attempted, need) {
+			rate *= passed / demandMemory // a first call says that there is one, and not how soon the next one comes
+		}
 	}
 	return d.average + (rate-d.average)*min(weight, 1)
 }
@@ -50,14 +58,23 @@ func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
 
 // enough reports whether there were calls enough for an average.
 func (d *demand) enough(attempted, need uint64) bool {
-	return attempted-d.attempted >= rush*max(need, d.largest, 1)
+	return attempted-d.attempted >= rush*max(need, 1)
+}
+
+// fell reports whether many calls did not come: less than half of what the average says. That is
+// believed after half of the memory.
+func (d *demand) fell(passed float64, attempted, need uint64) bool {
+	expected := d.average * passed / 1e9
+	return expected >= float64(rush*max(need, 1)) && float64(attempted-d.attempted) < expected/2
 }
 
 // look returns the demand, and takes the average if there was enough for it: calls, or time.
 func (d *demand) look(now int64, attempted, need uint64) uint64 {
 	average := d.next(now, attempted, need)
 	d.largest = max(d.largest, need)
-	if passed := now - d.at; d.at == 0 || passed >= demandMemory || passed >= 1e7 && d.enough(attempted, need) {
+	passed := now - d.at
+	if d.at == 0 || passed >= demandMemory || passed >= 1e7 && d.enough(attempted, d.largest) ||
+		passed >= demandMemory/2 && d.fell(float64(passed), attempted, d.largest) {
 		d.average, d.attempted, d.at, d.largest = average, attempted, now, 0
 	}
 	return demandOf(average)
@@ -71,8 +88,11 @@ func (d *demand) changed(now int64, l *leaf) bool {
 	l.sees(now)
 	need := l.largest()
 	wants := demandOf(d.next(now, l.attempted(), need))
-	d.waited, l.lately = l.lately, l.queued.Load() > 0
-	return byQuarter(wants, d.reported) || now-d.at >= demandMemory && byQuarter(d.reported, wants) ||
+	d.waited, l.lately = l.lately, l.lacking()
+	passed := now - d.at
+	return byQuarter(wants, d.reported) ||
+		byQuarter(d.reported, wants) && (passed >= demandMemory ||
+			passed >= demandMemory/2 && d.fell(float64(passed), l.attempted(), max(need, d.largest))) ||
 		d.waited != d.waiting || need > l.burst && need > d.need && l.rate > 0 ||
 		d.reported > 0 && l.idle(now)
 }

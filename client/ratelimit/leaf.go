@@ -254,6 +254,12 @@ func (l *leaf) largest() uint64 {
 	return need
 }
 
+// lacking reports whether calls wait for units. One that waits for its first answer may have them.
+func (l *leaf) lacking() bool {
+	c := l.head()
+	return c != nil && (c.heard || !l.asking && !c.asking)
+}
+
 // head is the first call that waits.
 func (l *leaf) head() *call {
 	if l.queue.first == nil {
@@ -293,12 +299,12 @@ func (l *leaf) report(now int64) protocol.LimitLeaf {
 			l.drop(now)
 		}
 	}
-	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Waiting: l.waiting, Need: d.need,
+	f := protocol.LimitLeaf{Path: []byte(l.path), Demand: d.reported, Need: d.need,
 		Allowed: l.allowed.Load(), Denied: l.denied.Load(), Waited: l.waited.Load(), Impossible: l.impossible.Load()}
 	if d.waiting {
-		f.Waiting = max(f.Waiting, 1000) // a unit: whose call it was is not known any more
+		f.Waiting = max(l.waiting, 1000) // a unit: whose call it was is not known any more
 	}
-	l.lately, d.waited = l.queued.Load() > 0, false
+	l.lately, d.waited = l.lacking(), false
 	l.need.Store(0)
 	b := l.bucket.Load()
 	if now < b.until.Load() && l.burst > 0 {

@@ -44,7 +44,7 @@ type part struct {
 
 	leaves  []*leaf // in any order
 	active  []*leaf // those of which something is to be done; 10,000 that rest cost nothing
-	opening []*leaf // those that the server has not described, and of which nobody has called any
+	opening []*leaf // those that the server is to describe, and of which nobody has called any
 	byPath  map[string]*leaf
 	closed  []protocol.LimitLeaf // to be reported
 
@@ -54,7 +54,8 @@ type part struct {
 	left                chan struct{}
 	bucketEpoch         uint64
 	leaderEpoch         uint64
-	length              uint64 // of a lease, in ms
+	knows               [2]uint64 // the epochs of the latest leader that has been told of all leases
+	length              uint64    // of a lease, in ms
 	sent, looked        int64
 	due                 int64 // a refresh that is due for other reasons than time; 0: none is
 	poked               bool  // a demand may have changed
@@ -116,19 +117,18 @@ func (m *machine) open(now int64, p *part, path string) *leaf {
 	l := newLeaf(p, path)
 	l.place, p.leaves = len(p.leaves), append(p.leaves, l)
 	p.byPath[path] = l
-	p.leaving, p.forgotten, p.due = false, false, now
+	p.leaving, p.forgotten = false, false
 	p.opening = append(p.opening, l)
-	switch at := p.tryAt; { // nothing else has changed: a step would look at all leaves
+	switch { // nothing else has changed: a step would look at all leaves
 	case p.session == 0 || p.err != nil || p.joining || p.refreshing:
+	case now < p.tryAt:
+		if p.wake == 0 || p.tryAt < p.wake {
+			p.wake = p.tryAt
+		}
+	case p.joined:
+		m.describe(now, p)
 	default:
-		if p.joined {
-			at = max(at, p.sent+refreshGap)
-		}
-		if now >= at {
-			m.step(now, p)
-		} else if p.wake == 0 || at < p.wake {
-			p.wake = at
-		}
+		m.step(now, p)
 	}
 	return l
 }
@@ -221,7 +221,6 @@ func (m *machine) enqueue(now int64, c *call) {
 		c.places[i].call = c
 		l.queue.add(&c.places[i])
 		l.waiting += c.amount
-		l.lately = true
 		l.queued.Add(1)
 	}
 	for _, l := range c.leaves {
@@ -230,6 +229,9 @@ func (m *machine) enqueue(now int64, c *call) {
 	}
 	for _, l := range c.leaves {
 		m.step(now, l.part)
+	}
+	for _, l := range c.leaves {
+		l.lately = l.lately || l.lacking()
 	}
 }
 
@@ -293,7 +295,7 @@ func (m *machine) attached(now int64, p *part, session, node uint64) {
 	p.session, p.node = session, node
 	p.gen++
 	p.joined, p.before, p.joining, p.refreshing = false, false, false, false
-	p.bucketEpoch, p.leaderEpoch, p.tryAt, p.due, p.asks = 0, 0, 0, now, nil
+	p.bucketEpoch, p.leaderEpoch, p.knows, p.tryAt, p.due, p.asks = 0, 0, [2]uint64{}, 0, now, nil
 	p.closed = nil // of the one before, which is no participant any more
 	p.outdated()
 	for _, l := range p.leaves {
@@ -381,6 +383,9 @@ func (p *part) soonest(now int64) (at int64) {
 		default:
 			soonest(p.refreshAt(now))
 			soonest(p.lookAt())
+			if len(p.opening) > 0 {
+				soonest(max(p.tryAt, 1))
+			}
 		}
 	}
 	for _, l := range p.active {
@@ -459,6 +464,8 @@ func (m *machine) step(now int64, p *part) {
 			m.lookAtDemands(now, p)
 			if now >= p.refreshAt(now) {
 				m.refresh(now, p)
+			} else if now >= p.tryAt {
+				m.describe(now, p)
 			}
 		}
 	}
@@ -509,6 +516,11 @@ func (m *machine) answered(now int64, a *action, reply protocol.Message, err err
 			for _, x := range a.msg.(*protocol.LimitRefresh).Leaves {
 				if x.Closed {
 					p.closed = append(p.closed, x)
+				}
+			}
+			for _, l := range a.leaves {
+				if l.stale {
+					p.activate(l)
 				}
 			}
 			m.refused(now, p, err)

@@ -302,6 +302,7 @@ func (m *machine) acquired(now int64, a *action, reply protocol.Message, err err
 		for _, c := range a.calls {
 			c.hear()
 		}
+		l.lately = l.lately || l.lacking()
 	}()
 	if l.askAt = now + wait; err != nil {
 		if errors.Is(err, protocol.StatusBadRequest) { // an alter came between
@@ -361,6 +362,9 @@ func (m *machine) acquiredTogether(now int64, a *action, granted bool, wait int6
 	a.grant.done()
 	m.giveBack(c)
 	c.hear()
+	for _, l := range c.leaves {
+		l.lately = l.lately || l.lacking()
+	}
 	c.askAt = now + wait
 	if errors.Is(err, protocol.StatusBadRequest) {
 		m.finish(c, err)

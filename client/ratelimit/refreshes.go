@@ -10,9 +10,6 @@ import (
 // refreshAt is when the next refresh is due.
 func (p *part) refreshAt(now int64) int64 {
 	at := p.sent + idleRefresh
-	if len(p.opening) > 0 {
-		at = p.sent + refreshGap
-	}
 	if len(p.closed) > 0 || p.leaving {
 		at = p.sent
 	}
@@ -73,14 +70,39 @@ func (m *machine) lookAtDemands(now int64, p *part) {
 	}
 }
 
+// describe asks the server to describe leaves that were opened. It asks for no leases, so the
+// server takes it at any time: limiters that are opened one after the other cost a request each.
+func (m *machine) describe(now int64, p *part) {
+	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root),
+		BucketEpoch: p.knows[0], LeaderEpoch: p.knows[1]}
+	a := action{kind: doRefresh, part: p, msg: q}
+	for len(p.opening) > 0 && len(q.Leaves) < protocol.MaxLimitLeaves {
+		l := p.opening[0]
+		p.opening = p.opening[1:]
+		if l.users > 0 && !l.active { // of any other a refresh says more
+			a.leaves = append(a.leaves, l)
+			f := l.report(now)
+			if q.Leaves = append(q.Leaves, f); f.Demand > 0 || f.Waiting > 0 {
+				p.activate(l)
+			}
+		}
+	}
+	if len(q.Leaves) == 0 {
+		return
+	}
+	m.seq++
+	q.Seq, p.refreshing, p.wakeKnown = m.seq, true, false
+	p.refreshes++
+	m.send(now, a)
+}
+
 // refresh asks for the leases of leaves: of those that want some or have some, and those that the
 // server has not described. What does not fit goes into the next one.
 func (m *machine) refresh(now int64, p *part) {
 	m.seq++
 	p.sent, p.due, p.refreshing = now, 0, true
 	p.refreshes++
-	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq, BucketEpoch: p.bucketEpoch,
-		LeaderEpoch: p.leaderEpoch}
+	q := &protocol.LimitRefresh{Session: p.session, Path: []byte(p.root), Seq: m.seq}
 	a := action{kind: doRefresh, part: p, msg: q}
 	some := min(len(p.opening), protocol.MaxLimitLeaves)
 	for _, l := range p.opening[:some] {
@@ -108,8 +130,15 @@ func (m *machine) refresh(now int64, p *part) {
 		}
 		p.closed = p.closed[1:]
 	}
-	if n := len(a.leaves); n == protocol.MaxLimitLeaves { // the next one begins with the others
-		p.active = append(slices.Clone(p.active[n:]), p.active[:n]...)
+	// A leader that is named waits for no lease of this session any more: the last ones are in
+	// here.
+	rest := p.active[len(a.leaves):]
+	if !slices.ContainsFunc(rest, func(l *leaf) bool { return l.stale && l.burst > 0 }) {
+		p.knows = [2]uint64{p.bucketEpoch, p.leaderEpoch}
+	}
+	q.BucketEpoch, q.LeaderEpoch = p.knows[0], p.knows[1]
+	if n := len(a.leaves); len(rest) > 0 { // the next one begins with the others
+		p.active = append(slices.Clone(rest), p.active[:n]...)
 	}
 	m.send(now, a)
 }

@@ -23,21 +23,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // fleet is a server with sessions that share limits.
 type fleet struct {
-	t     *testing.T
-	ctx   context.Context
-	addrs []string
+	t      *testing.T
+	ctx    context.Context
+	server *servertest.Server
 }
 
 // newFleet begins a test, which runs beside others: they wait for leases, mostly.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	t.Parallel()
-	return &fleet{t: t, ctx: t.Context(), addrs: []string{servertest.Start(t, servertest.RealTime()).Addr()}}
+	return &fleet{t: t, ctx: t.Context(), server: servertest.Start(t, servertest.RealTime())}
 }
 
 func (f *fleet) session() *client.Session {
 	f.t.Helper()
-	c, err := client.Open(f.ctx, client.Config{Endpoints: f.addrs})
+	c, err := client.Open(f.ctx, client.Config{Endpoints: []string{f.server.Addr()}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -215,6 +215,29 @@ func TestClose(t *testing.T) {
 	}
 	for lb.Stats().Rate < 95 { // within a minute only if the lease was given back
 		if err := lb.Wait(f.ctx, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestCloseAfterReconnect: a limiter whose session was attached again, by another connection,
+// gives its rate back at once all the same.
+func TestCloseAfterReconnect(t *testing.T) {
+	f := newFleet(t)
+	a, b := f.session(), f.session()
+	f.create(a, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: time.Minute})
+	la, lb := f.open(a, "api"), f.open(b, "api")
+	for la.Stats().Rate == 0 {
+		if err := la.Wait(f.ctx, 10); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.server.DropConnections()
+	if err := la.Close(f.ctx); err != nil {
+		t.Fatal(err)
+	}
+	for lb.Stats().Rate < 950 { // within a minute only if the lease was given back
+		if err := lb.Wait(f.ctx, 10); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -463,13 +463,13 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 			continue
 		}
 		w := &call{leaves: q.leaves, amount: q.amount}
+		for _, l := range q.leaves {
+			l.attempt(q.amount)
+		}
 		if l := q.leaves[0]; len(q.leaves) == 1 && l.queued.Load() == 0 && l.decide(at, q.amount) {
 			l.allowed.Add(q.amount)
 			x.admit(c, l.path, q.amount)
 			continue
-		}
-		for _, l := range q.leaves {
-			l.attempt(q.amount)
 		}
 		c.m.enqueue(at, w)
 		q.waiting = append(q.waiting, simCall{w, x.now})
@@ -633,10 +633,10 @@ func (x *simulation) compareWindow(seconds float64) {
 		least = 0.85
 	}
 	for _, c := range x.clients {
-		// Each time that the share of few calls becomes too small for a lease, the one that waits
-		// for units counts as a demand without bound for a moment.
+		// While one of few calls waits, others leave it the units that it waits for, and have them
+		// again after the next refreshes.
 		if slices.ContainsFunc(c.callers, (*simCaller).few) {
-			least = min(least, 0.6)
+			least = min(least, 0.9)
 		}
 	}
 	without, with, few := x.oracle(0), x.oracle(1), x.oracle(3)
@@ -713,9 +713,9 @@ func (x *simulation) apart(path string, has, soft float64) (sum float64) {
 }
 
 // fewLate is how long one of few calls waits at most, in ms, beside callers without bound: the time
-// of its units twice, and this. Where several resources are full at once, turns catch up with each
-// other first.
-const fewLate = 10_000
+// of its units twice, and this. A second has none of these calls, or one or two, so what they get
+// in it says nothing; what each waits does.
+const fewLate = 3_000
 
 // compareSoft compares what a caller got with its client's share of each of its leaves.
 func (x *simulation) compareSoft(c *simClient, q *simCaller, least, seconds float64, share func(path string) float64) {

@@ -17,6 +17,8 @@ type workTest struct {
 	now   int64
 	asked []*action
 	at    int64 // when these are answered
+
+	refreshed func(*protocol.LimitRefresh, *protocol.LimitRefreshReply) // sees a refresh, and changes its answer
 }
 
 func newWorkTest() *workTest {
@@ -52,6 +54,9 @@ func (x *workTest) answer(a *action) protocol.Message {
 		r := &protocol.LimitRefreshReply{BucketEpoch: 1, LeaderEpoch: 1, Length: 3000}
 		for range q.Leaves {
 			r.Leaves = append(r.Leaves, protocol.LimitLease{Length: 3000, Most: 1000, Limit: 1000})
+		}
+		if x.refreshed != nil {
+			x.refreshed(q, r)
 		}
 		return r
 	case *protocol.LimitAcquire:
@@ -154,21 +159,90 @@ func TestLeaseIsBelieved(t *testing.T) {
 	x.pass(5) // it has joined
 	l := x.m.open(x.now, x.p, "api")
 	x.p.poked = true
-	sent := x.now
 	for len(x.asked) == 0 || x.asked[0].kind != doRefresh {
 		x.now += 1e6
-		sent = x.now
 		x.m.tick(x.now)
 		out, _ := x.m.take()
 		for i := range out {
 			x.asked = append(x.asked, &out[i])
 		}
 	}
+	sent := x.asked[0].sent
 	late := sent + 300e6
 	x.m.answered(late, x.asked[0], &protocol.LimitRefreshReply{BucketEpoch: 1, LeaderEpoch: 1, Length: 1000,
 		Leaves: []protocol.LimitLease{{Rate: 1_000_000, Burst: 1_000_000, Level: 500_000, Length: 1000, Most: 1_000_000, Limit: 1_000_000}}}, nil)
 	if end := sent + 850e6; !l.decide(late, 1000) || !l.decide(end-1, 1000) || l.decide(end, 1000) {
 		t.Errorf("a lease of 1 s is not believed for 850 ms: at once %t, before the end %t, at the end %t",
 			l.decide(late, 1000), l.decide(end-1, 1000), l.decide(end, 1000))
+	}
+}
+
+// TestOpenedInARow: limiters that are opened one after the other wait for an answer each, and not
+// for the least time between two refreshes.
+func TestOpenedInARow(t *testing.T) {
+	x := newWorkTest()
+	x.pass(100) // it has joined
+	began := x.now
+	for i := range 100 {
+		l := x.m.open(x.now, x.p, fmt.Sprintf("api/%d", i))
+		for x.drive(); l.stale; x.pass(1) {
+		}
+	}
+	if took := x.now - began; took > 300e6 {
+		t.Errorf("100 limiters are opened in %d ms, with a server that answers within 1 ms", took/1e6)
+	}
+}
+
+// TestAllLeasesArePresentedFirst: a leader that learns waits for no lease of a session that names
+// it. So a session names it when it has presented all leases, also those that do not fit one
+// message.
+func TestAllLeasesArePresentedFirst(t *testing.T) {
+	const leaves = 5*protocol.MaxLimitLeaves/2 + 1
+	x := newWorkTest()
+	leader, named := uint64(1), false
+	presented := map[string]bool{}
+	x.refreshed = func(q *protocol.LimitRefresh, r *protocol.LimitRefreshReply) {
+		r.LeaderEpoch = leader
+		for i := range q.Leaves {
+			f := &r.Leaves[i]
+			f.Rate, f.Burst, f.Most, f.Statement = 1000, 1000, 1_000_000, []byte{1}
+			if leader == 2 && len(q.Leaves[i].Statement) > 0 {
+				presented[string(q.Leaves[i].Path)] = true
+			}
+		}
+		if q.LeaderEpoch == 2 && !named {
+			if named = true; len(presented) < leaves {
+				t.Errorf("the leader is named when it knows of %d leases of %d", len(presented), leaves)
+			}
+		}
+	}
+	for i := range leaves {
+		l := x.m.open(x.now, x.p, fmt.Sprintf("api/%d", i))
+		x.m.enqueue(x.now, &call{leaves: []*leaf{l}, amount: 100_000}) // it waits for as long as the test lasts
+	}
+	leased := func() (n int) {
+		for _, l := range x.p.leaves {
+			if l.leased(x.now) {
+				n++
+			}
+		}
+		return n
+	}
+	for range 200 {
+		if x.pass(10); leased() == leaves {
+			break
+		}
+	}
+	if leased() < leaves {
+		t.Fatalf("%d of %d have a lease", leased(), leaves)
+	}
+	leader = 2
+	for range 200 {
+		if x.pass(10); named {
+			break
+		}
+	}
+	if !named {
+		t.Error("the leader is not named at all")
 	}
 }
