@@ -89,8 +89,19 @@ var limitFaults = []plantedFault{
 	},
 	{
 		"limit-dead-share", "shard/ratelimit/compute.go",
-		[]string{"return min(h.asks(), l.newRate(h))", "return h.asks()"},
+		[]string{"return min(l.asks(h), l.newRate(h))", "return l.asks(h)"},
 		"client/ratelimit", "TestKilledProgramsCostLittle", "",
+	},
+	{
+		"limit-idle-calls", "shard/ratelimit/compute.go",
+		[]string{"return h.leaf && !h.gone && l.now < h.liveUntil && l.wants(h) > 0", "return h.leaf && !h.gone",
+			"{ return min(l.asks(h), l.newRate(h)) }", "{ return max(min(l.asks(h), l.newRate(h)), 10_000) }"},
+		"client/ratelimit", "TestSituations", "",
+	},
+	{
+		"limit-named-early", "client/ratelimit/refreshes.go",
+		[]string{"return l.stale && l.burst > 0 })", "return false })"},
+		"client/ratelimit", "TestAllLeasesArePresentedFirst", "",
 	},
 	{
 		"limit-looks-at-all", "client/ratelimit/machine.go",
