@@ -53,7 +53,11 @@ func times(what, beside string, bar float64) *httpRow {
 
 // atMost is the bar of what stands alone.
 func atMost(what string, bar float64) *httpRow {
-	return &httpRow{what: what, bar: fmt.Sprintf("<= %g", bar), met: func(ours, _ float64) bool { return ours <= bar }}
+	text := fmt.Sprintf("<= %g", bar)
+	if bar == 0 {
+		text = "none"
+	}
+	return &httpRow{what: what, bar: text, met: func(ours, _ float64) bool { return ours <= bar }}
 }
 
 // What is measured, in the order of the table.
@@ -106,8 +110,12 @@ func httpTable() string {
 		httpTop, httpLost, httpLate} {
 		ours, theirs, beside, ratio := bench.StatOf(r.ours).Median, 0.0, "", ""
 		if len(r.theirs) > 0 {
-			theirs = bench.StatOf(r.theirs).Median
-			beside, ratio = r.beside+" "+number(theirs), number(ours/theirs)
+			rounds := make([]float64, len(r.ours))
+			for i := range rounds {
+				rounds[i] = r.ours[i] / r.theirs[i]
+			}
+			median := bench.StatOf(rounds).Median
+			beside, ratio, theirs = r.beside+" "+number(bench.StatOf(r.theirs).Median), number(median), ours/median
 		}
 		verdict := "missed"
 		if r.met(ours, theirs) {
@@ -130,7 +138,7 @@ func TestHTTP(t *testing.T) {
 			t.Skip(err)
 		}
 		v, _, _ = strings.Cut(v, ",")
-		versions = append(versions, strings.TrimSuffix(v, "; default settings; its own SDK"))
+		versions = append(versions, s.Name()+": "+strings.TrimSuffix(v, "; default settings; its own SDK"))
 	}
 	f.sideBySide(ours.Binary, theirs.binary, redis)
 	f.streams(ours)
@@ -152,11 +160,11 @@ func TestHTTP(t *testing.T) {
 const httpText = `# http of %s
 
 Gateways inside of servers with one copy and their defaults, and Redis without a disk, in %d rounds of %v for each
-figure, in turns; medians. A pair is acquire and release on a keep-alive connection with a session of its own. Cold is
-a TLS connection, a session, a lock, and the session's end. A decision of a limit is a request; beside it EVALSHA on as
-many connections. %d callers poll one name. %d streams are held at a gateway of its own before three instances, each
-with a session of 15 s, for %v; in the middle the instance that leads most is killed. Their memory is resident memory
-after a forced collection.
+figure, in turns; medians, and ratios round by round. A pair is acquire and release on a keep-alive connection with
+a session of its own. Cold is a TLS connection, a session, a lock, and the session's end. A decision of a limit is a
+request; beside it EVALSHA on as many connections. %d callers poll one name. %d streams are held at a gateway of its
+own before three instances, each with a session of 15 s, for %v; in the middle the instance that leads most is
+killed. Their memory is resident memory after a forced collection.
 
 %s; %s; %.1f minutes; load average %s before, %s after.
 
