@@ -274,7 +274,7 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	}
 	l.recount(h)
 	h.notified = false
-	lacks := q.Waiting > 0 || q.Units > 0 || m.known && q.Denied > h.denied
+	lacks := q.Waiting > 0 || q.Units > 0 || (m.known || h.known) && q.Denied > h.denied
 	l.tally(m, h, q, of)
 	h.refreshed, h.liveUntil = l.now, l.now+l.length
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
@@ -312,19 +312,22 @@ func (l *Leases) takeFormer(m *member, h *holding, q *LeafRefresh) {
 	l.recount(f)
 }
 
-// tally adds what was used since the last refresh to the counts of the leaf.
+// tally adds what was used since the last refresh to the counts of the leaf. What a client had
+// counted under an earlier leadership is not known, and not counted again.
 func (l *Leases) tally(m *member, h *holding, q *LeafRefresh, of Leadership) {
-	if h.node >= 0 && h.leaf && (m.known || of == Leadership{}) {
+	known := m.known || h.known
+	if h.node >= 0 && h.leaf && (known || of == Leadership{}) {
 		n := &l.nodes[h.node]
 		used := lessBy(q.Allowed, h.allowed)
 		n.allowed += used
 		n.denied += lessBy(q.Denied, h.denied)
 		n.waited += lessBy(q.Waited, h.waited)
 		n.impossible += lessBy(q.Impossible, h.impossible)
-		if passed := l.now - h.refreshed; m.known && passed > 0 {
+		if passed := l.now - h.refreshed; known && passed > 0 {
 			h.used = mulDiv(used, 1000, passed)
 		}
 	}
+	h.known = true
 	h.allowed, h.denied, h.waited, h.impossible = q.Allowed, q.Denied, q.Waited, q.Impossible
 }
 

@@ -99,3 +99,37 @@ func TestNotifiedAtOnce(t *testing.T) {
 		t.Fatalf("the session that waits gets %d", rate)
 	}
 }
+
+// TestShortUseIsCounted: a session that opened a leaf, used it and left between two refreshes is
+// counted with its last one. Of one that had counted before this leadership only what it adds is.
+func TestShortUseIsCounted(t *testing.T) {
+	for _, x := range []struct {
+		of           Leadership
+		before, want uint64
+	}{{Leadership{}, 0, 7000}, {Leadership{1, 1}, 3000, 7000}} {
+		tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 1_000_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := tree.Join(10, 1, 1, false); err != nil {
+			t.Fatal(err)
+		}
+		l := NewLeases(Leadership{1, 2}, 1)
+		q := Refresh{Session: 1, Epoch: 1, Seq: 1, Leadership: x.of, Leaves: []LeafRefresh{{Leaf: "api", Allowed: x.before}}}
+		var reply Reply
+		refresh := func() {
+			if err := l.Refresh(10+q.Seq, tree, 1, &q, &reply); err != nil {
+				t.Fatal(err)
+			}
+			q.Seq, q.Leadership = q.Seq+1, reply.Leadership
+		}
+		refresh()
+		q.Leaves[0] = LeafRefresh{Leaf: "api", Closed: true, Allowed: x.before + 7000}
+		refresh()
+		for u := range l.Usage {
+			if u.Allowed != x.want {
+				t.Errorf("%d units before: %d are counted", x.before, u.Allowed)
+			}
+		}
+	}
+}

@@ -120,7 +120,7 @@ type member struct {
 	reported       bool    // it knows this leadership: it takes no answer of an earlier one any more
 	gone           bool    // it is no participant any more; its leases are counted until they end
 	former         *member // under an earlier attach epoch, with what was not presented since
-	known          bool    // its counters were reported before
+	known          bool    // the counters of all its leaves were reported before
 	next           uint64
 	joined         uint64 // log time
 	holdings       []*holding
@@ -215,6 +215,7 @@ type holding struct {
 
 	tag uint64 // where it stands among those that are served remotely, see turn
 
+	known                                     bool   // its counters were reported before
 	allowed, denied, waited, impossible, used uint64 // the last is a rate
 }
 
