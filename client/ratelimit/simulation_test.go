@@ -337,16 +337,14 @@ func (x *simulation) happen() {
 			x.kill(c)
 		case k < 5:
 			x.elect(x.r.IntN(3) == 0)
-		case !c.dead && len(c.callers) > 0: // its calls are others
-			q := c.callers[x.r.IntN(len(c.callers))]
-			former := *q
-			*q = *x.caller(q.leaves...)
-			q.waiting = former.waiting
-			x.change()
+		case !c.dead:
+			x.callOtherwise(c)
 		}
 		return
 	}
 	switch {
+	case n >= 8 && n < 40:
+		x.callOtherwise(x.clients[x.r.IntN(len(x.clients))])
 	case n < 4:
 		x.elect(x.r.IntN(3) == 0)
 	case n < 6:
@@ -361,6 +359,18 @@ func (x *simulation) happen() {
 			x.clients = append(x.clients, &old)
 		}
 	}
+}
+
+// callOtherwise has one of a process's callers want something else.
+func (x *simulation) callOtherwise(c *simClient) {
+	if len(c.callers) == 0 {
+		return
+	}
+	q := c.callers[x.r.IntN(len(c.callers))]
+	former := *q
+	*q = *x.caller(q.leaves...)
+	q.waiting = former.waiting
+	x.change()
 }
 
 // kill ends a process; the server does not know for a while.
@@ -396,7 +406,7 @@ func (x *simulation) step() {
 		}
 	})
 	for _, c := range x.clients {
-		if c.leader == nil || x.now >= c.hears && c.leader != x.leader {
+		if x.now >= c.stopped && (c.leader == nil || x.now >= c.hears && c.leader != x.leader) {
 			c.leader = x.leader
 			c.m.notice(c.clock(x.now), c.p, true) // its stream begins again
 		}
@@ -830,7 +840,7 @@ func (x *simulation) oracle(soft float64) map[string]float64 {
 
 // TestSimulation: the promise holds on true time, at every resource, whatever happens.
 func TestSimulation(t *testing.T) {
-	seeds, admitted, remote, changes, unproved, late := uint64(60), 0, 0, 0, 0, 0
+	seeds, admitted, remote, changes, unproved, late := uint64(200), 0, 0, 0, 0, 0
 	if testing.Short() {
 		seeds = 15
 	}
