@@ -9,20 +9,22 @@ import (
 // TestNothingIsKept: of participants that come and go, whether they leave or end without a word, a
 // leadership that is called when it asks for it keeps nothing.
 func TestNothingIsKept(t *testing.T) {
+	const sessions = 300
 	tree, err := New(1, 0, "api", protocol.LimitConfig{Rate: 1_000_000_000, Lease: 500})
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, now, version := NewLeases(Leadership{1, 1}, 1), uint64(10), uint64(1)
 	var r Reply
-	for session := range uint64(300) {
+	for session := range uint64(sessions) {
 		session++
 		now += 7
 		if err := tree.Join(now, session, 1, false); err != nil {
 			t.Fatal(err)
 		}
 		version++
-		q := Refresh{Session: session, Epoch: 1, Seq: 1, Leaves: []LeafRefresh{{Leaf: "api", Waiting: session % 2 * 1000}}}
+		q := Refresh{Session: session, Epoch: 1, Seq: 1,
+			Leaves: []LeafRefresh{{Leaf: "api", Demand: 1_000_000, Waiting: session % 2 * 1000}}}
 		for range 2 {
 			if err := l.Refresh(now, tree, version, &q, &r); err != nil {
 				t.Fatal(err)
@@ -41,7 +43,7 @@ func TestNothingIsKept(t *testing.T) {
 			version++
 		}
 	}
-	for id := range uint64(300) { // the sessions of the others end
+	for id := range uint64(sessions) { // the sessions of the others end
 		tree.Leave(now, id+1)
 	}
 	version++

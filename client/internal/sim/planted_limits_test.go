@@ -65,7 +65,7 @@ var limitFaults = []plantedFault{
 	{
 		"limit-number-twice", "shard/ratelimit/leases.go",
 		[]string{"\tl.numbers++\n", "\tl.numbers = 1\n"},
-		"client/ratelimit", "TestSimulation", "",
+		"shard/ratelimit", "TestScripts", "",
 	},
 	{
 		"limit-units-uncounted", "shard/ratelimit/remote.go",
@@ -80,7 +80,7 @@ var limitFaults = []plantedFault{
 	{
 		"limit-units-done-early", "client/ratelimit/grant.go",
 		[]string{"q.Done = slices.Min(p.asks) - 1", "q.Done = m.seq - 1"},
-		"client/ratelimit", "TestSimulation", "",
+		"client/ratelimit", "TestScripts", "",
 	},
 	{
 		"limit-believed-long", "client/ratelimit/refreshes.go",
