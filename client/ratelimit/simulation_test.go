@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -840,9 +841,12 @@ func (x *simulation) oracle(soft float64) map[string]float64 {
 
 // TestSimulation: the promise holds on true time, at every resource, whatever happens.
 func TestSimulation(t *testing.T) {
-	seeds, admitted, remote, changes, unproved, late := uint64(200), 0, 0, 0, 0, 0
-	if testing.Short() {
+	seeds, admitted, remote, changes, unproved, late := uint64(60), 0, 0, 0, 0, 0
+	switch {
+	case testing.Short():
 		seeds = 15
+	case os.Getenv("SIGNALBOX_LONG") != "":
+		seeds = 1_000
 	}
 	for seed := range seeds {
 		x := newSimulation(t, seed, false)

@@ -182,7 +182,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 		&protocol.SessionKill{Session: killed.Session, Node: info.ID, Reason: "in the way"}, nil)
 	end(killed, protocol.EndKilled, "in the way")
 	c.must(protocol.KindNodeDelete, 0, &protocol.NodeDelete{Path: "/doomed", Force: true, Reason: "test"}, nil)
-	end(dropped, protocol.EndNodeDropped, "node was deleted")
+	end(dropped, protocol.EndNodeDropped, "its coordination node was deleted")
 	for _, id := range s.shardIDs() {
 		s.Serving.Shards.Get(id).Replica().View(func(m *shard.Machine) {
 			if z := m.Metrics().Sizes(); z.Sessions+z.RemoteSessions+z.Semaphores != 0 {
