@@ -26,7 +26,10 @@ const (
 // doubts the rate.
 const rush, sure = 16, 4
 
-// next is the average with what was attempted until now. need is the largest call since the last
+// rushOf is the amount of a rush. need is 0 if nobody has called yet; no call has less than a unit.
+func rushOf(need uint64) uint64 { return rush * max(need, 1000) }
+
+// next is the average, with the attempts until now. need is the largest call since the last
 // refresh.
 func (d *demand) next(now int64, attempted, need uint64) float64 {
 	passed := float64(now - d.at)
@@ -40,7 +43,7 @@ func (d *demand) next(now int64, attempted, need uint64) float64 {
 		weight *= 2
 	}
 	if rate > d.average && d.enough(attempted, need) { // the more calls show it, the sooner it is believed
-		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rush*max(need, 1)))
+		weight = max(weight, float64(attempted-d.attempted)/float64(sure*rushOf(need)))
 		if rate > 2*d.average {
 			weight = 1 // callers that begin are not to wait for the average
 		}
@@ -58,14 +61,14 @@ func demandOf(average float64) uint64 { return uint64(min(average*1.2, 1e15)) }
 
 // enough reports whether there were calls enough for an average.
 func (d *demand) enough(attempted, need uint64) bool {
-	return attempted-d.attempted >= rush*max(need, 1)
+	return attempted-d.attempted >= rushOf(need)
 }
 
 // fell reports whether many calls did not come: less than half of what the average says. That is
 // believed after half of the memory.
 func (d *demand) fell(passed float64, attempted, need uint64) bool {
 	expected := d.average * passed / 1e9
-	return expected >= float64(rush*max(need, 1)) && float64(attempted-d.attempted) < expected/2
+	return expected >= float64(rushOf(need)) && float64(attempted-d.attempted) < expected/2
 }
 
 // look returns the demand, and takes the average if there was enough for it: calls, or time.

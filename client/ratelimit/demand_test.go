@@ -134,6 +134,24 @@ func TestFewCalls(t *testing.T) {
 	}
 }
 
+// TestPauseOfFewCalls: ten calls a second that pause for a moment are no change. Hundreds are one.
+func TestPauseOfFewCalls(t *testing.T) {
+	for calls, want := range map[int]int{1: 0, 20: 5} { // in 100 ms
+		x := newDemandTest(t)
+		x.l.length = 3000
+		for range 50 {
+			x.refresh(func() {
+				for range calls {
+					x.call(1000)
+				}
+			})
+		}
+		if n := x.looks(9, func() {}); n != want {
+			t.Errorf("%d calls a second pause, and look %d finds a change, not %d", 10*calls, n, want)
+		}
+	}
+}
+
 // TestOftenReported: refreshes that others cause, between the calls too, do not change the demand.
 // What a refresh told of a call's size counts until the average is taken.
 func TestOftenReported(t *testing.T) {
