@@ -607,7 +607,8 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 		if err := l.leases.Check(); err != nil {
 			x.t.Fatal(err)
 		}
-		r := &protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch, Length: a.Length, Again: a.Again}
+		r := &protocol.LimitRefreshReply{BucketEpoch: a.Leadership.Bucket, LeaderEpoch: a.Leadership.Epoch,
+			Length: a.Length, Again: a.Again}
 		for i := range a.Leaves {
 			f := &a.Leaves[i]
 			r.Leaves = append(r.Leaves, protocol.LimitLease{State: protocol.LimitState(f.State), Rate: f.Lease.Rate, Burst: f.Lease.Burst,
@@ -642,13 +643,6 @@ func (x *simulation) compareWindow(seconds float64) {
 	least := 0.95
 	if x.now < x.died+10_000 {
 		least = 0.85
-	}
-	for _, c := range x.clients {
-		// While one of few calls waits, others leave it the units that it waits for, and have them
-		// again after the next refreshes.
-		if slices.ContainsFunc(c.callers, (*simCaller).few) {
-			least = min(least, 0.9)
-		}
 	}
 	without, with, few := x.oracle(0), x.oracle(1), x.oracle(3)
 	grain, callers := map[string]float64{}, map[string]float64{}
