@@ -45,7 +45,8 @@ func (s *Session) Run(
 	return l.run(ctx, work)
 }
 
-// TryAcquire acquires units that are free now. If they are not, it returns a nil lease and no error.
+// TryAcquire acquires units that are free now. If they are not, it returns a nil lease and no
+// error.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) {
 		o.turn, o.timeout = core.Now, 0

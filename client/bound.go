@@ -12,8 +12,8 @@ import (
 // LongestHold bounds how long a lease lasts, whatever its holder does: 1 s to 30 days from the
 // grant; 0, the default, is no bound. The server ends the lease then, and this client a little
 // before; see Lease.Until. Leases that are already held stay unbounded, and so do earlier waiters
-// whose clients do not know bounds. Clients that do not know bounds cannot acquire such a semaphore:
-// ErrPreconditionFailed.
+// whose clients do not know bounds. Clients that do not know bounds cannot acquire such a
+// semaphore: ErrPreconditionFailed.
 //
 // The bound is time of the semaphore's bucket, which stands still without a leader and while the
 // bucket moves: the server may end the lease later by as much, a second or two as a rule. The

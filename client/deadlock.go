@@ -226,8 +226,8 @@ func (r *waitReads) Semaphore(name string) (*waitgraph.Semaphore, error) {
 	return x, nil
 }
 
-// findDeadlock looks for a deadlock from some sessions on, twice if there seems to be one. behind lists
-// the waits of the sessions that block them, the nearest first.
+// findDeadlock looks for a deadlock from some sessions on, twice if there seems to be one. behind
+// lists the waits of the sessions that block them, the nearest first.
 func findDeadlock(ctx context.Context, n *Node, from []uint64) (d *Deadlock, behind []WaitStep, r *waitReads) {
 	r, first := readWaits(ctx, n, from)
 	for _, session := range first.Order {

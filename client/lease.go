@@ -109,8 +109,8 @@ func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease
 type ReduceOption func(*driver.Change)
 
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
-// token stay. Of slots it gives back the last ones, or those that Keep does not name. A count above the units held
-// is ErrBadRequest: acquire with another session, or release first.
+// token stay. Of slots it gives back the last ones, or those that Keep does not name. A count above
+// the units held is ErrBadRequest: acquire with another session, or release first.
 func (l *Lease) Reduce(ctx context.Context, count uint64, opts ...ReduceOption) error {
 	if count == 0 { // which would leave the count as it is
 		return withOp("reduce", l.name, protocol.Errorf(protocol.StatusBadRequest,

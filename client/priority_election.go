@@ -18,9 +18,8 @@ const (
 // larger machine. Among equals, the one that has waited longest leads next. If a candidate of a
 // higher priority than the leader's comes, the leader yields: its Lease.Preempted is closed at
 // once, and it has ElectionGrace from then on, or from the end of its first ElectionMinHold. A lead
-// of Run that goes on all the same has its context ended at the end of the grace.
-// Lease.TransferTo of the term transfers the leadership to any session that campaigns, regardless of
-// priority.
+// of Run that goes on all the same has its context ended at the end of the grace. Lease.TransferTo
+// of the term transfers the leadership to any session that campaigns, regardless of priority.
 //
 // Such an election is a semaphore of the name, with the limit 1, that stays; the first candidate
 // creates it. An operator may alter its grace and its least time of a term. A name with any other

@@ -183,10 +183,11 @@ func OnSlots(names ...string) AcquireOption {
 	}
 }
 
-// FailOnDeadlock looks for a deadlock while the acquire waits: after 2 s, and then about every 5 s. If
-// this session and others wait for each other, and a second read confirms it, one of those that wait
-// with this option leaves its queue: the session with the highest id. Its acquire ends with ErrDeadlock,
-// and it should release what it holds. Other sessions are not affected. It goes with ephemeral semaphores too.
+// FailOnDeadlock looks for a deadlock while the acquire waits: after 2 s, and then about every 5 s.
+// If this session and others wait for each other, and a second read confirms it, one of those that
+// wait with this option leaves its queue: the session with the highest id. Its acquire ends with
+// ErrDeadlock, and it should release what it holds. Other sessions are not affected. It goes with
+// ephemeral semaphores too.
 func FailOnDeadlock() AcquireOption {
 	return func(o *acquireOptions) { o.asked().Flags |= protocol.AskDeadlock }
 }

@@ -24,8 +24,8 @@ type Saved struct {
 const SavedVersion = 1
 
 // Each restore of a session begins a generation. Generations are far apart, so that a successor
-// never uses an attach epoch or a request number of the holder before it, even if that
-// worked on after it was saved. Two successors of one saved state would share a generation: the server takes
+// never uses an attach epoch or a request number of the holder before it, even if that worked on
+// after it was saved. Two successors of one saved state would share a generation: the server takes
 // the first and refuses the second, by their nonces.
 const (
 	generationEpochs  = 1 << 32
@@ -34,8 +34,9 @@ const (
 
 // Restore takes over a session that was started elsewhere and still lives, with what it holds and
 // waits for. The former holder gets ErrTakenOver. Acquire the same names with the same or lower
-// counts to get the leases back, which is answered at once; Session.Release releases the others. Errors: ErrSessionExpired; ErrBadSession when the key is wrong, or the session was
-// restored before from the same state or a later one.
+// counts to get the leases back, which is answered at once; Session.Release releases the others.
+// Errors: ErrSessionExpired; ErrBadSession when the key is wrong, or the session was restored
+// before from the same state or a later one.
 //
 // A saved state is good for one restore, because two holders would take each other's answers and
 // leases for their own. A holder that may have a successor saves again. Its state is known before

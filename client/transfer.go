@@ -15,8 +15,8 @@ var ErrNotTransferred = errors.New(
 	"released, but not transferred: the session stopped waiting, or waits for slots that are not free")
 
 // TransferTo hands the units over to a session that waits for the semaphore, past all ahead of it.
-// It gets the units that it waits for, and the rest is free. The lease's context ends before the request is
-// sent, with the cause ErrReleased.
+// It gets the units that it waits for, and the rest is free. The lease's context ends before the
+// request is sent, with the cause ErrReleased.
 //
 // If the session does not wait, or wants more than the lease has, the error is
 // ErrPreconditionFailed and the lease lives. ErrNotTransferred says that the lease is gone and that
@@ -37,8 +37,8 @@ func (l *Lease) transferTo(ctx context.Context, session uint64) error {
 	return transferOutcome(ctx, l.s, transferred, r)
 }
 
-// TransferTo is Lease.TransferTo without a lease, for units that the session holds, such as those of
-// a restored session.
+// TransferTo is Lease.TransferTo without a lease, for units that the session holds, such as those
+// of a restored session.
 func (s *Session) TransferTo(ctx context.Context, name string, session uint64) error {
 	return withOp("transfer", name, s.transferTo(ctx, name, session))
 }

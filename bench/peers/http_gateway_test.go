@@ -150,7 +150,7 @@ func (c *gatewayConn) start() error {
 
 // Close ends the session too.
 func (c *gatewayConn) Close() error {
-	_ = c.end() // there is none if nothing was acquired
+	_ = c.end() // without a session it fails
 	return c.caller.Close()
 }
 

@@ -25,10 +25,11 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 )
 
-// The defaults show that all works, and figures of such a run mean nothing; make bench-http has others.
+// The defaults show that all works, and figures of such a run mean nothing; make bench-http has
+// others.
 var (
 	httpOut     = flag.String("out", "", "file that the report of TestHTTP is written to")
-	httpRounds  = flag.Int("rounds", 1, "of what is measured side by side")
+	httpRounds  = flag.Int("rounds", 1, "of each figure that has another beside it")
 	httpLength  = flag.Duration("length", 100*time.Millisecond, "of each measurement")
 	httpPolls   = flag.Int("polls", 10, "long polls of one name")
 	httpStreams = flag.Int("streams", 10, "streams that are held")
@@ -45,7 +46,7 @@ type httpRow struct {
 	ours, theirs      []float64 // theirs is empty if there is nothing beside
 }
 
-// times is the bar of what is to be so many times what is beside.
+// times is the bar of a figure: how many times the one beside it.
 func times(what, beside string, bar float64) *httpRow {
 	return &httpRow{what: what, beside: beside, bar: fmt.Sprintf(">= %g x", bar),
 		met: func(ours, theirs float64) bool { return ours >= bar*theirs }}
@@ -156,7 +157,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// httpText says what is done.
+// httpText describes the run.
 const httpText = `# http of %s
 
 Gateways inside of servers with one copy and their defaults, and Redis without a disk, in %d rounds of %v for each
@@ -260,7 +261,7 @@ func (f figures) sideBySide(binary, etcdBinary string, redis *redisServer) {
 	}
 }
 
-// work is what a caller does again and again, and how it ends.
+// work is one step of a caller, which repeats it, and its end.
 type work = func() (do, end func() error)
 
 // rate is how often a second 64 callers do their work, after a warm-up.
@@ -285,7 +286,7 @@ func (f figures) rate(open work) float64 {
 	first, began := n.Load(), time.Now()
 	time.Sleep(*httpLength)
 	stop.Store(true)
-	all.Wait() // what is under way counts with its time
+	all.Wait() // requests under way count with their time
 	return float64(n.Load()-first) / time.Since(began).Seconds()
 }
 
@@ -338,8 +339,8 @@ func (f figures) limits(instance, gateway string, redis *redisServer) (ours, the
 	return ours, theirs
 }
 
-// polls gives a function that changes a configuration while callers poll it: the p99 of the time from
-// the change's request to the answer of each of them.
+// polls gives a function that changes a configuration while callers poll it: the p99 of the time
+// from the change's request to the answer of each of them.
 func (f figures) polls(addr, admin string) func(round int) float64 {
 	writer, err := dialCaller(addr, nil, "")
 	if err != nil {

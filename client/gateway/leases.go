@@ -9,15 +9,15 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 )
 
-// Lease is one of a session that was attached, with what is known of its acquire.
+// Lease is one of a session that was attached, with the options of its acquire that are known.
 type Lease struct {
 	*client.Lease
 	Ephemeral bool
 	Data      []byte
 }
 
-// Leases gives what a session that was attached holds, but for configurations, as leases. opts are of
-// the acquires that make them. It ends with the first error.
+// Leases gives what a session that was attached holds, but for configurations, as leases. opts are
+// of the acquires that make them. It ends with the first error.
 func Leases(ctx context.Context, s *client.Session, opts ...client.AcquireOption) iter.Seq2[Lease, error] {
 	return func(yield func(Lease, error) bool) {
 		strict := client.ReadConsistency(client.Strict)
@@ -37,8 +37,8 @@ func Leases(ctx context.Context, s *client.Session, opts ...client.AcquireOption
 	}
 }
 
-// leaseOf makes a lease of what a session holds, by the acquire that it made before: the server answers
-// it at once. There is no lease if it is not held any more.
+// leaseOf makes a lease of what a session holds, by the acquire that it made before: the server
+// answers it at once. There is no lease if it is not held any more.
 func leaseOf(
 	ctx context.Context, s *client.Session, info client.SemaphoreInfo, opts []client.AcquireOption,
 ) (Lease, error) {

@@ -35,8 +35,8 @@ func NativeTimeout(timeout time.Duration) time.Duration {
 	return (native + time.Millisecond).Truncate(time.Millisecond)
 }
 
-// Timeout is the longest timeout of a client, in whole seconds, whose native session has this one: no
-// client may have been told more. It is at least a second.
+// Timeout is the longest timeout of a client, in whole seconds, whose native session has this one:
+// no client may have been told more. It is at least a second.
 func Timeout(native time.Duration) time.Duration {
 	timeout := min(native.Truncate(time.Second), MaxTimeout)
 	for timeout > time.Second && NativeTimeout(timeout) > native {

@@ -252,7 +252,7 @@ func (x *scriptRunner) pass(ns int64) {
 	}
 }
 
-// drain says what the machine has done.
+// drain writes the machine's actions.
 func (x *scriptRunner) drain() {
 	out, ended := x.m.take()
 	for _, c := range ended {

@@ -25,7 +25,8 @@ func TestFilesAreReadAndReplacedInOnePlace(t *testing.T) {
 	list, fset := packages(t)
 	used := map[string]bool{}
 	for _, p := range list {
-		if !strings.HasPrefix(p.dir, "server") && !inFolder(p.dir, "cmd/signalbox") && !inFolder(p.dir, "cmd/signalbox-ydb") && p.dir != "cmd/signalbox-mcp" {
+		if !strings.HasPrefix(p.dir, "server") && !inFolder(p.dir, "cmd/signalbox") &&
+			!inFolder(p.dir, "cmd/signalbox-ydb") && p.dir != "cmd/signalbox-mcp" {
 			continue
 		}
 		for name, f := range p.files {

@@ -110,16 +110,18 @@ func broken(was, is *types.Package, listed string) (problems []string) {
 			continue
 		}
 		if !c.Compatible && !strings.Contains(listed, "`"+name+"`") {
-			problems = append(problems, c.Message+"; leave it, and add what is new, or list `"+name+"` under \"Breaking\" in CHANGELOG.md")
+			problems = append(problems,
+				c.Message+"; leave it, and add what is new, or list `"+name+"` under \"Breaking\" in CHANGELOG.md")
 		}
 	}
 	return problems
 }
 
-// TestBrokenAPI: what is gone or changed is found, unless it is listed; what is added is not.
+// TestBrokenAPI: names that are gone or changed are found, unless they are listed; new ones are not.
 func TestBrokenAPI(t *testing.T) {
 	const was = "package p\nfunc F(int) {}\ntype T struct{ A int }\nfunc (*T) M() {}\nconst C = 1\n"
-	listed := breaking("# Changes\n\n## 0.4.0\n\n### New\n\n- `p.T.M` is gone.\n\n### Breaking\n\n- `p.F` takes a string.\n\n"+
+	listed := breaking("# Changes\n\n## 0.4.0\n\n### New\n\n- `p.T.M` is gone.\n\n"+
+		"### Breaking\n\n- `p.F` takes a string.\n\n"+
 		"## 0.3.0 - 2026-01-01\n\n### Breaking\n\n- `p.T.M`\n", "0.3.0")
 	for _, x := range []struct {
 		is   string
@@ -148,7 +150,7 @@ func TestBrokenAPI(t *testing.T) {
 	}
 }
 
-// checked returns the types of a package's text; nil: there is none.
+// checked returns the types of a package's text; nil for none.
 func checked(t *testing.T, text string) *types.Package {
 	t.Helper()
 	if text == "" {

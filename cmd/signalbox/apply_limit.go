@@ -61,7 +61,8 @@ func showLimit(o *desired.Object, c *ratelimit.Config) error {
 	if root {
 		o.Min, o.Cap, lease = 0, w.Rate, protocol.DefaultLimitLease
 	}
-	burst, weight, leased := cmp.Or(w.Burst, protocol.DefaultLimitBurst), cmp.Or(uint64(w.Weight), 1), cmp.Or(w.Lease, lease)
+	burst, leased := cmp.Or(w.Burst, protocol.DefaultLimitBurst), cmp.Or(w.Lease, lease)
+	weight := cmp.Or(uint64(w.Weight), 1)
 	o.Settings = []desired.Setting{
 		{Key: "rate", Value: most, Default: w.Unlimited},
 		{Key: "min", Value: rate(w.Min), Default: w.Min == 0},

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// nodeObject is what a document and a cluster have of a node.
+// nodeObject describes a node, of a document or a cluster.
 type nodeObject struct {
 	config admin.NodeConfig // effective
 	tier   string           // of a new node; empty: the default

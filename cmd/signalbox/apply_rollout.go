@@ -31,10 +31,12 @@ func readRollout(o *desired.Object, entries []desired.Entry) error {
 // trackOf is a config on the wire.
 func trackOf(c *rollout.Config) protocol.TrackConfig {
 	w := protocol.TrackConfig{
-		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes, ImplicitAfter: milliseconds(c.ImplicitAfter),
+		Source: c.Source, DelayFrom: c.DelayFrom, ExplicitCodes: c.ExplicitCodes,
+		ImplicitAfter:    milliseconds(c.ImplicitAfter),
 		ImplicitAttempts: c.ImplicitAttempts, StallTimeout: milliseconds(c.StallTimeout), AutoDemote: c.AutoDemote,
 		SkipEmptyAfter: milliseconds(c.SkipEmptyAfter), ReelectMinInterval: milliseconds(c.ReelectMinInterval),
-		MinAdvanceInterval: milliseconds(c.MinAdvanceInterval), Retention: milliseconds(c.Retention), KeepRemoved: c.KeepRemoved,
+		MinAdvanceInterval: milliseconds(c.MinAdvanceInterval), Retention: milliseconds(c.Retention),
+		KeepRemoved: c.KeepRemoved,
 	}
 	for _, l := range c.Locations {
 		to := protocol.LocationConfig{Name: l.Name, Delay: milliseconds(l.Delay), Bake: milliseconds(l.Bake),

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// semaphoreObject is what a document and a cluster have of a semaphore.
+// semaphoreObject describes a semaphore, of a document or a cluster.
 type semaphoreObject struct {
 	limit   uint64
 	options protocol.SemaphoreOptions
@@ -59,8 +59,10 @@ func readSemaphore(o *desired.Object, entries []desired.Entry) error {
 // optionsOnWire are the options as requests have them. Slots that leave are none of them.
 func optionsOnWire(o *client.SemaphoreOptions) protocol.SemaphoreOptions {
 	w := protocol.SemaphoreOptions{
-		Policy: protocol.QueuePolicy(o.Policy), Aging: milliseconds(o.Aging), Numbered: o.Numbered, History: uint64(o.History),
-		MaxHold: milliseconds(o.MaxHold), Extend: o.Extend, Preempt: protocol.PreemptMode(o.Preempt), Grace: milliseconds(o.Grace),
+		Policy: protocol.QueuePolicy(o.Policy), Aging: milliseconds(o.Aging), Numbered: o.Numbered,
+		History: uint64(o.History),
+		MaxHold: milliseconds(o.MaxHold), Extend: o.Extend, Preempt: protocol.PreemptMode(o.Preempt),
+		Grace:   milliseconds(o.Grace),
 		MinHold: milliseconds(o.MinHold),
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Weights)) {
@@ -94,7 +96,8 @@ func optionsOf(w *protocol.SemaphoreOptions) ([]client.SemaphoreOption, error) {
 		}
 		opts[0] = client.ByKey(weights)
 	default:
-		return nil, fmt.Errorf("the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
+		return nil, fmt.Errorf(
+			"the semaphore has policy %d, which this program does not know; use that of the cluster's version", w.Policy)
 	}
 	if w.Numbered {
 		return append(opts, client.NumberedSlots()), nil

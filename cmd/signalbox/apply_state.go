@@ -15,7 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// State reads what a document names, and what is in nodes that are to go.
+// State reads the objects that a document names, and all objects in nodes that are to go.
 func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.State, error) {
 	s := &state{State: desired.State{Objects: map[desired.Key]*desired.Object{}}, l: l}
 	var nodes, others []desired.Key
@@ -41,7 +41,9 @@ func (l *liveCluster) State(ctx context.Context, d *desired.Document) (*desired.
 	if err := s.get(ctx, nodes); err != nil {
 		return nil, err
 	}
-	others = slices.DeleteFunc(others, func(k desired.Key) bool { return s.Objects[desired.Key{Kind: desired.Node, Node: k.Node}] == nil })
+	others = slices.DeleteFunc(others, func(k desired.Key) bool {
+		return s.Objects[desired.Key{Kind: desired.Node, Node: k.Node}] == nil
+	})
 	if err := s.get(ctx, others); err != nil {
 		return nil, err
 	}
@@ -233,7 +235,7 @@ func (l *liveCluster) names(ctx context.Context, path string) (keys, roots []des
 	return keys, roots, nil
 }
 
-// All reads the whole cluster, or what is at a path and below it.
+// All reads the whole cluster, or the nodes at a path and below it.
 func (l *liveCluster) All(ctx context.Context, path string) (*desired.State, error) {
 	s := &state{State: desired.State{Objects: map[desired.Key]*desired.Object{}}, l: l}
 	bounded, cancel := l.within(ctx)

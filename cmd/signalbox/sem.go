@@ -323,8 +323,8 @@ func semDelete(a *app) *cobra.Command {
 				return err
 			}
 			if sem.Ephemeral {
-				return fmt.Errorf("%s is ephemeral and goes with its last owner; release its owners with signalbox sem force-release",
-					args[0])
+				return fmt.Errorf("%s is ephemeral and goes with its last owner; "+
+					"release its owners with signalbox sem force-release", args[0])
 			}
 			return inv.printer().message(row{{"name", "", args[0]}, {"deleted", "", false}, {"dry_run", "", true},
 				{"owners", "", sem.NumOwners}, {"waiters", "", sem.NumWaiters}},

@@ -12,7 +12,8 @@ import (
 func TestTopSuspects(t *testing.T) {
 	lists := &admin.Top{}
 	for i, wait := range []time.Duration{3, 9, 0, 1, 5, 7, 8} {
-		lists.Semaphores = append(lists.Semaphores, admin.TopSemaphore{Name: fmt.Sprint(i), Waiters: min(1, int(wait)), OldestWait: wait * time.Second})
+		lists.Semaphores = append(lists.Semaphores, admin.TopSemaphore{
+			Name: fmt.Sprint(i), Waiters: min(1, int(wait)), OldestWait: wait * time.Second})
 	}
 	names := ""
 	for _, s := range suspects(lists) {

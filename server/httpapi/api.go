@@ -220,8 +220,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.counts.answered(x, p)
 }
 
-// serve answers. Streams are held below it, by the thousand, so that its frame and theirs are small:
-// together with net/http's they fit into a quarter of 16 KiB, and the runtime halves such a stack.
+// serve answers. Streams are held below it, by the thousand, so that its frame and theirs are
+// small: together with net/http's they fit into a quarter of 16 KiB, and the runtime halves such a
+// stack.
 func (x *call) serve() (err error) {
 	if err := x.check(); err != nil {
 		return err

@@ -304,13 +304,16 @@ var clientCases = []struct {
 			}
 		}
 	}},
-	{"a rate limit admits, and refuses", false, func(t *testing.T, d *driven, srv *servertest.Server, _ *site, _, _ *wire) {
+	{"a rate limit admits, and refuses", false, func(
+		t *testing.T, d *driven, srv *servertest.Server, _ *site, _, _ *wire,
+	) {
 		s, err := client.OpenSession(t.Context(), client.Config{Endpoints: []string{srv.Addr()}}, client.DefaultNode)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer s.Client().CloseWithoutRelease()
-		if _, err := ratelimit.Create(t.Context(), s, d.mine+"api", ratelimit.Config{Rate: ratelimit.PerSecond(5)}); err != nil {
+		limit := ratelimit.Config{Rate: ratelimit.PerSecond(5)}
+		if _, err := ratelimit.Create(t.Context(), s, d.mine+"api", limit); err != nil {
 			t.Fatal(err)
 		}
 		seen := make(map[bool]bool)

@@ -137,7 +137,7 @@ func TestBeliefsUnderFaults(t *testing.T) {
 							t.Error(err)
 						}
 						notices.Add(1)
-						if from.Sub(sent) > extraTTL/2 { // nothing is promised for what comes late
+						if from.Sub(sent) > extraTTL/2 { // nothing is promised to a late caller
 							late.Add(1)
 							from = sent
 						}

@@ -173,8 +173,8 @@ func (x *call) answer(a *set) error {
 	return x.write(http.StatusOK, d)
 }
 
-// acquire gives a lease as the set says, or nil without an error if it waits still. each, if not nil,
-// is called while it waits, and says when it is to be called again.
+// acquire gives a lease as the set says, or nil without an error if it waits still. each, if not
+// nil, is called while it waits, and says when it is to be called again.
 func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Lease, error) {
 	for {
 		l, w, newest, err := x.s.begin(x.name, a)

@@ -29,7 +29,8 @@ func TestQueueOptions(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	one, two := openSite(t, srv), openSite(t, srv)
-	if err := own.Create(t.Context(), "gpu", 3, nil, client.NamedSlots(client.Slot{Name: "g0", Labels: []string{"small"}},
+	if err := own.Create(t.Context(), "gpu", 3, nil, client.NamedSlots(
+		client.Slot{Name: "g0", Labels: []string{"small"}},
 		client.Slot{Name: "g1", Labels: []string{"large"}}, client.Slot{Name: "g2"})); err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +57,8 @@ func TestQueueOptions(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, priority := range []int{2, 7} { // the second one is served first
-		one.ask("POST", fmt.Sprintf("/v1/locks/jobs?ttl=1m&count=1&wait=1ms&priority=%d&key=team", priority), []string{alice, bob}[i],
-			"").wants(202)
+		one.ask("POST", fmt.Sprintf("/v1/locks/jobs?ttl=1m&count=1&wait=1ms&priority=%d&key=team", priority),
+			[]string{alice, bob}[i], "").wants(202)
 		for one.ask("GET", "/v1/locks/jobs", "", "").number("num_waiters") != int64(i+1) {
 			time.Sleep(time.Millisecond)
 		}
@@ -92,7 +93,8 @@ func TestForms(t *testing.T) {
 	if slices.Sort(limits); fmt.Sprint(limits) != "[1152921504606846976 string 7 json.Number]" {
 		t.Errorf("the limits are %v", limits)
 	}
-	owner := s.ask("GET", "/v1/locks/a/large?consistency=strict", "", "").wants(200).doc["owners"].([]any)[0].(map[string]any)
+	large := s.ask("GET", "/v1/locks/a/large?consistency=strict", "", "").wants(200).doc
+	owner := large["owners"].([]any)[0].(map[string]any)
 	if owner["count"] != "9007199254740993" || owner["data_base64"] != "Yf9i" || owner["data"] != nil {
 		t.Errorf("its owner is %v", owner)
 	}
@@ -101,7 +103,8 @@ func TestForms(t *testing.T) {
 	}
 	s.ask("GET", "/v1/locks?consistency=relaxed", "", "").wants(400, "bad_request")
 
-	if _, err := ratelimit.Create(t.Context(), own, "shadow", ratelimit.Config{Rate: ratelimit.PerSecond(1), Shadow: true}); err != nil {
+	shadow := ratelimit.Config{Rate: ratelimit.PerSecond(1), Shadow: true}
+	if _, err := ratelimit.Create(t.Context(), own, "shadow", shadow); err != nil {
 		t.Fatal(err)
 	}
 	for range 5 { // it admits what it would refuse
@@ -109,8 +112,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestBounds: a gateway refuses more requests, and more sessions of an identity, than it may have, and
-// goes on with those that it has.
+// TestBounds: a gateway refuses more requests, and more sessions of an identity, than it may have,
+// and goes on with those that it has.
 func TestBounds(t *testing.T) {
 	s := openSite(t, servertest.Start(t))
 	s.ask("POST", "/v1/locks/a?ttl=1m", alice, "").wants(200)
@@ -138,7 +141,8 @@ func TestPreempted(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	s := openSite(t, srv)
-	if err := own.Create(t.Context(), "gpu", 1, nil, client.Preempt(client.PreemptAny), client.Grace(time.Second)); err != nil {
+	if err := own.Create(t.Context(), "gpu", 1, nil,
+		client.Preempt(client.PreemptAny), client.Grace(time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	held := s.stream("/v1/locks/gpu?ttl=1m&count=1", alice)
@@ -160,7 +164,8 @@ func TestPreempted(t *testing.T) {
 		}
 	}
 	s.ask("DELETE", "/v1/locks/gpu", alice, "").wants(200)
-	if next := s.ask("POST", "/v1/locks/gpu?count=1&wait=1m", bob, "").wants(200); next.number("token") <= token || next.doc["preempt"] != false {
+	next := s.ask("POST", "/v1/locks/gpu?count=1&wait=1m", bob, "").wants(200)
+	if next.number("token") <= token || next.doc["preempt"] != false {
 		t.Errorf("after %d: %s", token, next.body)
 	}
 }

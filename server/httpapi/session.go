@@ -364,7 +364,7 @@ func (s *session) remaining(leases ...*client.Lease) time.Duration {
 	return max(d, 0)
 }
 
-// believe is how long what is said now may be relied on, in milliseconds.
+// believe is how long a caller may rely on an answer of now, in milliseconds.
 func (s *session) believe(leases ...*client.Lease) (int64, error) {
 	left := s.remaining(leases...).Milliseconds()
 	if left > 0 {

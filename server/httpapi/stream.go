@@ -177,7 +177,7 @@ func (st *stream) lost(l *client.Lease) error {
 	return errLost
 }
 
-// believe is how long what is sent now may be relied on, in milliseconds.
+// believe is how long a caller may rely on an event of now, in milliseconds.
 func (st *stream) believe(l *client.Lease) (int64, error) {
 	st.until = time.Now().Add(min(st.s.ttl, st.s.native.Remaining()))
 	left, err := st.s.believe(l)

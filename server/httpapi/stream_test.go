@@ -34,7 +34,8 @@ func (s *site) stream(path, session string, header ...string) *events {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { _ = resp.Body.Close() })
-	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" || resp.Header.Get("X-Accel-Buffering") != "no" {
+	if resp.StatusCode != 200 || resp.Header.Get("Content-Type") != "text/event-stream" ||
+		resp.Header.Get("X-Accel-Buffering") != "no" {
 		b, _ := io.ReadAll(resp.Body)
 		s.t.Fatalf("answered %d %v %s", resp.StatusCode, resp.Header, b)
 	}

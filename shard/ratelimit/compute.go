@@ -1,8 +1,8 @@
 package ratelimit
 
-// Shares are computed at most every 50 ms, or the second interval with more clients: of ten thousand
-// the demand of some changes all the time, and a computation looks at all. While somebody has less
-// than its share, leases that end are looked for at the second interval, in ms.
+// Shares are computed at most every 50 ms, or the second interval with more clients: of ten
+// thousand the demand of some changes all the time, and a computation looks at all. While somebody
+// has less than its share, leases that end are looked for at the second interval, in ms.
 const (
 	computeEvery     = 50
 	expireEvery      = 250
@@ -31,7 +31,8 @@ const liveLate = 300
 // nothing is known to have changed: clients that are gone without a word have no demand.
 func (l *Leases) computeDue() bool {
 	since := lessBy(l.now, l.computed)
-	return !l.learning && (l.dirty && since >= l.every() || (l.shortages > 0 || l.growing) && since >= expireEvery || since >= l.length/3)
+	return !l.learning && (l.dirty && since >= l.every() || since >= l.length/3 ||
+		(l.shortages > 0 || l.growing) && since >= expireEvery)
 }
 
 // live reports whether a holding's client asks for something. One that is idle has no share.
@@ -318,9 +319,9 @@ func (l *Leases) lacks(h *holding, g *Lease) bool {
 	return above(rate, g.Rate) || above(burst, g.Burst)
 }
 
-// lacking notes whether a holding with a lease lacks something, and whether it has to wait for others.
-// Where there is room for its share nobody has to shrink: its next refresh gives it. Of ten thousand
-// clients always some have a demand that has just risen.
+// lacking notes whether a holding with a lease lacks something, and whether it has to wait for
+// others. Where there is room for its share nobody has to shrink: its next refresh gives it. Of ten
+// thousand clients always some have a demand that has just risen.
 func (l *Leases) lacking(h *holding, g *Lease) {
 	if h.short {
 		l.shortages--

@@ -312,8 +312,8 @@ func (l *Leases) takeFormer(m *member, h *holding, q *LeafRefresh) {
 	l.recount(f)
 }
 
-// tally adds what was used since the last refresh to the counts of the leaf. What a client had
-// counted under an earlier leadership is not known, and not counted again.
+// tally adds the use since the last refresh to the counts of the leaf. Counts of a client under an
+// earlier leadership are not known, and not added again.
 func (l *Leases) tally(m *member, h *holding, q *LeafRefresh, of Leadership) {
 	known := m.known || h.known
 	if h.node >= 0 && h.leaf && (known || of == Leadership{}) {

@@ -101,7 +101,7 @@ func TestNotifiedAtOnce(t *testing.T) {
 }
 
 // TestShortUseIsCounted: a session that opened a leaf, used it and left between two refreshes is
-// counted with its last one. Of one that had counted before this leadership only what it adds is.
+// counted with its last one. Of one that had counted before this leadership only the increase is.
 func TestShortUseIsCounted(t *testing.T) {
 	for _, x := range []struct {
 		of           Leadership
@@ -115,7 +115,8 @@ func TestShortUseIsCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 		l := NewLeases(Leadership{1, 2}, 1)
-		q := Refresh{Session: 1, Epoch: 1, Seq: 1, Leadership: x.of, Leaves: []LeafRefresh{{Leaf: "api", Allowed: x.before}}}
+		q := Refresh{Session: 1, Epoch: 1, Seq: 1, Leadership: x.of,
+			Leaves: []LeafRefresh{{Leaf: "api", Allowed: x.before}}}
 		var reply Reply
 		refresh := func() {
 			if err := l.Refresh(10+q.Seq, tree, 1, &q, &reply); err != nil {

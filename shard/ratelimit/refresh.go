@@ -82,7 +82,7 @@ type LeafReply struct {
 type Reply struct {
 	Leadership Leadership
 	Length     uint64 // of a lease of an old session, in ms
-	Again      bool   // refresh again at once: the leader learns, or others wait for what was given up
+	Again      bool   // refresh again at once: the leader learns, or others wait for the rate that was given up
 	Leaves     []LeafReply
 }
 
@@ -203,7 +203,7 @@ type holding struct {
 
 	countedRate, countedBurst uint64
 	unused                    uint64 // amount that is counted because it may not be used yet
-	wanted                    uint64 // what it asks for and others have to leave to it, of the last computation
+	wanted                    uint64 // its demand as others have to leave it, of the last computation
 	target                    uint64 // its share, of the last computation
 	leased, leasedBurst       uint64 // the part of it that it is to have as a lease
 	remote                    bool   // its share is too small for a lease, or its calls are too large

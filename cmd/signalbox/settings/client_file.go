@@ -125,7 +125,7 @@ func EditClientFile(asked string, edit func(path string, root *yaml.Node) error)
 	if err := errors.Join(e.Encode(&doc), e.Close()); err != nil {
 		return err
 	}
-	if err := (&ClientFile{Path: path}).decode(out.Bytes()); err != nil { // an alias of what is deleted, for one
+	if err := (&ClientFile{Path: path}).decode(out.Bytes()); err != nil { // such as an alias of a deleted value
 		return Errorf("%v; edit it by hand", err)
 	}
 	if asked == "" {

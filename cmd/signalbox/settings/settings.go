@@ -1,7 +1,7 @@
 // Package settings is the table of the command line's settings: their flags, environment variables,
 // defaults and help, and how a value is found. A setting has the value of the first source that has
-// one: flags, the environment, a file, the default. The files are the server's configuration and the
-// client's, which holds contexts.
+// one: flags, the environment, a file, the default. The files are the server's configuration and
+// the client's, which holds contexts.
 package settings
 
 import (

@@ -91,7 +91,7 @@ var supervisors struct {
 	pids map[int]bool // nil: none has started
 }
 
-// Command is a command and what it runs with.
+// Command is a command, with its streams and environment.
 type Command struct {
 	Args           []string
 	Env            []string // in addition to the process's own
@@ -156,13 +156,14 @@ func Start(c Command) (*Supervisor, error) {
 	return w, nil
 }
 
-// supervisor makes the exec.Cmd of the supervisor, with the command's input, output and environment.
+// supervisor makes the exec.Cmd of the supervisor, with the command's input, output and
+// environment.
 func (c *Command) supervisor(exe string, fd int) *exec.Cmd {
 	cmd := exec.Command(exe, Argument, strconv.Itoa(fd))
 	cmd.Args[0] = os.Args[0]
 	cmd.Env = append(os.Environ(), c.Env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = c.Stdin, c.Stdout, c.Stderr
-	// what is sent to our group ends the command, not its supervisor
+	// a signal to our group ends the command, not its supervisor
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	// A process that could not be ended may keep its pipes open. Wait must not wait for them.
 	cmd.WaitDelay = time.Second

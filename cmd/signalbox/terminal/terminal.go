@@ -1,5 +1,5 @@
-// Package terminal writes to terminals: text that they do not interpret, cut to columns, and a whole
-// screen with its keys.
+// Package terminal writes to terminals: text that they do not interpret, cut to columns, and a
+// whole screen with its keys.
 package terminal
 
 import (

@@ -64,7 +64,8 @@ func ShortWait(d time.Duration) string {
 	return terminal.Age(d)
 }
 
-// OldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is stuck.
+// OldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is
+// stuck.
 func OldestWait(s *admin.TopSemaphore) string {
 	wait := "-"
 	if s.Waiters > 0 {

@@ -6,7 +6,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 )
 
-// Action is what the loop does after a key.
+// Action tells the loop what to do after a key.
 type Action uint8
 
 // The actions.

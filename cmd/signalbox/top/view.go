@@ -1,5 +1,5 @@
-// Package top is what the verb top shows on a full screen: the lists as lines of text, and what a key
-// does to them. It is pure: the verb asks the cluster, looks at the clock and has the terminal.
+// Package top is what the verb top shows on a full screen: the lists as lines of text, and what a
+// key does to them. It is pure: the verb asks the cluster, looks at the clock and has the terminal.
 package top
 
 import (
@@ -111,7 +111,7 @@ type ID struct {
 	Session    uint64
 }
 
-// detail is what is shown about one row.
+// detail shows one row.
 type detail struct {
 	id    ID
 	lines []string // nil: it was not answered yet
@@ -274,7 +274,7 @@ func (v *View) titleLine() string {
 	return terminal.Paint(v.Color, terminal.Bold, terminal.Fit(text, v.Width-n)+terminal.Fit(right, min(v.Width, n)))
 }
 
-// statusLine says what is wrong, or what is left out.
+// statusLine shows an error, or how many rows are left out.
 func (v *View) statusLine() string {
 	switch {
 	case v.err != nil && v.top == nil:

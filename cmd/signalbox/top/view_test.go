@@ -65,7 +65,8 @@ var update = flag.Bool("update", false, "rewrite the screens")
 
 func newTestView(width, height int) *View {
 	at := time.Date(2026, 11, 22, 12, 30, 0, 0, time.UTC)
-	return &View{Width: width, Height: height, Source: "10.1.0.1:7070", Interval: 2 * time.Second, Now: at.Add(time.Second),
+	return &View{Width: width, Height: height, Source: "10.1.0.1:7070", Interval: 2 * time.Second,
+		Now: at.Add(time.Second),
 		top: busyTop(), at: at}
 }
 
@@ -128,8 +129,8 @@ func TestScreens(t *testing.T) {
 	}
 }
 
-// TestOfQueues: the level of the oldest wait stands behind it, and drained slots have a column where
-// there are any.
+// TestOfQueues: the level of the oldest wait stands behind it, and drained slots have a column
+// where there are any.
 func TestOfQueues(t *testing.T) {
 	v := newTestView(120, 24)
 	if text := strings.Join(v.Render(), "\n"); strings.Contains(text, "DRAINED") {

@@ -1,8 +1,8 @@
 // Package former gives tests the releases before this tree: their source, and their program.
 //
 // server/testdata/releases names the commit of each, and the source comes from the repository's
-// history. A clone without that history, such as a shallow one, skips the tests that need it. In CI,
-// where the variable CI is true, they fail.
+// history. A clone without that history, such as a shallow one, skips the tests that need it. In
+// CI, where the variable CI is true, they fail.
 package former
 
 import (
