@@ -246,3 +246,32 @@ func TestAllLeasesArePresentedFirst(t *testing.T) {
 		t.Error("the leader is not named at all")
 	}
 }
+
+// TestOtherTreesRest: a step of one tree looks at no leaf of another one. A client may take part in
+// thousands, and asks all of them when it has to look again.
+func TestOtherTreesRest(t *testing.T) {
+	var m machine
+	const now = int64(1e9)
+	for i := range 100 {
+		p := newPart(fmt.Sprintf("tree%d", i))
+		m.parts = append(m.parts, p)
+		m.enqueue(now, &call{leaves: []*leaf{m.open(now, p, p.root)}, amount: 1000})
+		p.next(now)
+	}
+	looks := func() (sum uint64) {
+		for _, p := range m.parts[1:] {
+			sum += p.looks
+		}
+		return sum
+	}
+	before := looks()
+	for range 100 {
+		m.poke(now, m.parts[0].leaves[0])
+		for _, p := range m.parts {
+			p.next(now)
+		}
+	}
+	if n := looks() - before; n > 0 {
+		t.Errorf("100 steps of one tree looked %d times at leaves of others", n)
+	}
+}

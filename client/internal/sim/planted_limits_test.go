@@ -104,6 +104,11 @@ var limitFaults = []plantedFault{
 		"client/ratelimit", "TestAllLeasesArePresentedFirst", "",
 	},
 	{
+		"limit-looks-at-all", "client/ratelimit/machine.go",
+		[]string{"	if !p.wakeKnown {\n", "	if true {\n"},
+		"client/ratelimit", "TestOtherTreesRest", "",
+	},
+	{
 		"limit-former-length", "shard/ratelimit/leases.go",
 		[]string{"longest = max(longest, tree.formerLease)",
 			"longest = max(longest, min(longest, tree.formerLease))"},
