@@ -82,6 +82,7 @@ func TestAttach(t *testing.T) {
 		if err := s.Err(); !errors.Is(err, client.ErrTakenOver) {
 			t.Fatal(err)
 		}
+		_ = s.Close(ctx) // of the former holder, late: it ends nothing
 		s = next
 		// What it held is there, and requests are new ones.
 		if released, err := s.Release(ctx, "lock"); !released || err != nil {
