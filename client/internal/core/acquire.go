@@ -34,10 +34,10 @@ type Acquire struct {
 func (a *Acquire) Queued() bool { return a.queued }
 
 func (a *Acquire) begin(e *Engine, s *Session, key string) {
-	a.Request = Request{
-		Waiter: a.Waiter, kind: protocol.KindAcquire, message: &a.Msg, head: &a.Msg.Head, session: s, op: a,
+	a.Request = Request{Waiter: a.Waiter, purpose: purpose{
+		kind: protocol.KindAcquire, message: &a.Msg, head: &a.Msg.Head, session: s, op: a,
 		to: atName, tier: s.Tier,
-	}
+	}}
 	a.name, a.mine, a.queued, a.creating = nil, false, false, nil
 	a.later, a.place = false, reading{}
 	if s.err != nil {
@@ -305,11 +305,11 @@ func (a *Acquire) createFirst(e *Engine) {
 	}
 	a.renumber(e)
 	x := &create{a: a, msg: protocol.Create{Name: a.Msg.Name, Limit: a.CreateLimit}}
-	x.Request = Request{
+	x.Request = Request{purpose: purpose{
 		kind: protocol.KindCreate, message: &x.msg, head: &x.msg.Head, session: a.session, op: x, to: atBucket,
 		tier: a.tier,
 		arg:  a.arg,
-	}
+	}}
 	a.creating = x
 	e.send(&x.Request)
 }

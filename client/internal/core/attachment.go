@@ -206,10 +206,10 @@ type attach struct {
 func newAttach(s *Session) *attach {
 	a := &attach{s: s}
 	a.msg = newAttachRequest(s)
-	a.Request = Request{
+	a.Request = Request{purpose: purpose{
 		kind: protocol.KindSessionAttach, message: &a.msg, op: a, to: atBucket, tier: s.Tier,
 		arg: uint64(protocol.SessionBucket(s.ID)), limit: max(s.machine.Timeout()/4, 250*time.Millisecond),
-	}
+	}}
 	return a
 }
 

@@ -52,10 +52,10 @@ const (
 var ErrShardsChanged = errors.New("the cluster has other shards by now")
 
 func (x *Call) begin(e *Engine) {
-	x.Request = Request{
-		Waiter: x.Waiter, kind: x.Kind, message: x.Msg, head: x.Head, session: x.Session, op: x, to: anyInstance,
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{
+		kind: x.Kind, message: x.Msg, head: x.Head, session: x.Session, op: x, to: anyInstance,
 		tier: x.To.Tier, once: x.Single,
-	}
+	}}
 	switch x.To.Of {
 	case AnyInstance:
 	case AtInstance:

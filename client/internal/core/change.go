@@ -26,10 +26,10 @@ type Change struct {
 func (x *Change) begin(e *Engine, l *Lease) {
 	x.l, x.mine = l, false
 	s := l.Session
-	x.Request = Request{
-		Waiter: x.Waiter, kind: protocol.KindAcquire, message: &x.msg, head: &x.msg.Head, session: s, op: x,
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{
+		kind: protocol.KindAcquire, message: &x.msg, head: &x.msg.Head, session: s, op: x,
 		to: atBucket, arg: l.bucket, tier: s.Tier,
-	}
+	}}
 	l.check(e)
 	if over := l.Over(); over != nil {
 		e.complete(&x.Request, Result{Err: over})

@@ -90,7 +90,7 @@ type Release struct {
 
 // release gives a lease back.
 func (r *Release) release(e *Engine, l *Lease) {
-	r.Request = Request{Waiter: r.Waiter, op: r}
+	r.Request = Request{Waiter: r.Waiter, purpose: purpose{op: r}}
 	l.check(e)
 	if over := l.Over(); over != nil {
 		if errors.Is(over, ErrReleased) {
@@ -113,15 +113,15 @@ func (r *Release) release(e *Engine, l *Lease) {
 
 func (r *Release) begin(s *Session, bucket uint64) {
 	r.Msg.Name, r.Msg.OrderID, r.Msg.Bound = append(r.Msg.Name[:0], r.name.key...), 0, 0
-	r.Request = Request{
-		Waiter: r.Waiter, kind: protocol.KindRelease, message: &r.Msg, head: &r.Msg.Head, session: s, op: r,
+	r.Request = Request{Waiter: r.Waiter, purpose: purpose{
+		kind: protocol.KindRelease, message: &r.Msg, head: &r.Msg.Head, session: s, op: r,
 		to: atBucket, arg: bucket, tier: s.Tier,
-	}
+	}}
 }
 
 // releaseName gives back whatever the session has at a name.
 func (r *Release) releaseName(e *Engine, s *Session, key string) {
-	r.Request = Request{Waiter: r.Waiter, op: r, session: s}
+	r.Request = Request{Waiter: r.Waiter, purpose: purpose{op: r, session: s}}
 	if s.err != nil {
 		e.fail(&r.Request, s.err)
 		return

@@ -50,7 +50,7 @@ func (x *routes) newMapRequest(to destination) *mapRequest {
 	if t := x.table; t != nil {
 		m.msg.Known = t.version
 	}
-	m.Request = Request{kind: protocol.KindMap, message: &m.msg, op: m, to: to, once: true}
+	m.Request = Request{purpose: purpose{kind: protocol.KindMap, message: &m.msg, op: m, to: to, once: true}}
 	return m
 }
 

@@ -16,7 +16,7 @@ type MapWait struct {
 }
 
 func (x *MapWait) begin(e *Engine) {
-	x.Request = Request{Waiter: x.Waiter, op: x, to: x.arrived, tier: x.Tier}
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x, to: x.arrived, tier: x.Tier}}
 	x.asked, x.retry.failures = false, x.Tries
 	e.send(&x.Request)
 }
@@ -63,7 +63,7 @@ type ConnWait struct {
 }
 
 func (x *ConnWait) begin(e *Engine) {
-	x.Request = Request{Waiter: x.Waiter, op: x, to: x.arrived}
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x, to: x.arrived}}
 	e.send(&x.Request)
 }
 

@@ -7,7 +7,7 @@ type NameWait struct {
 }
 
 func (x *NameWait) begin(e *Engine, s *Session, key string) {
-	x.Request = Request{Waiter: x.Waiter, op: x, session: s, tier: s.Tier}
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x, session: s, tier: s.Tier}}
 	if s.err != nil {
 		e.fail(&x.Request, s.err)
 		return

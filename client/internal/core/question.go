@@ -32,10 +32,10 @@ func (n *name) confirm(e *Engine, s *Session) {
 	case l == nil || !l.isUnconfirmed(e):
 	case l.asked == nil:
 		q := &question{l: l, n: n}
-		q.Request = Request{
+		q.Request = Request{purpose: purpose{
 			kind: protocol.KindAcquire, message: &q.msg, head: &q.msg.Head, session: s, op: q, to: atBucket,
 			arg: l.bucket, tier: s.Tier,
-		}
+		}}
 		l.asked = q
 		n.lock(e, &q.Request, Next)
 	case l.asked.state == Sent:

@@ -13,44 +13,61 @@ type Request struct {
 	Waiter Waiter // is woken when the request is in Ready.Done; nil: nobody waits
 	Result        // set then
 
+	purpose
+	state State
+	sending
+	tries
+	place
+}
+
+// purpose is what a request asks for. Its operation sets it.
+type purpose struct {
 	kind    protocol.Kind
 	message protocol.Message // encoded for each sending
 	head    *protocol.Head   // of the message; nil: it has no number
 	session *Session         // nil: it belongs to none
+	op      operation
 	to      destination
 	arg     uint64 // bucket, as the frame has it
 	tier    uint8
-	shard   uint64 // that serves it, as far as this client knows; 0: none, or it is not known
-	op      operation
-
-	state State
-	seq   uint64
-	on    *Conn         // that it was sent on; while Sent, and while Queued
-	id    uint64        // there
-	from  *Conn         // where the answer that decided it came
-	att   *attachment   // of the session, when it was sent
-	sent  time.Duration // clock then
-	// unanswered: some sending was not answered, or queued: it may have had its effect.
-	unanswered bool
-	closed     bool  // its number is closed
-	several    bool  // it was sent on several connections
-	via        *Conn // the only one; nil: none, or several
 	// after: a release undoes the acquire with this number, and must not overtake it. 0: none.
-	after       uint64
-	attempts    uint32 // how often it was sent
+	after uint64
+	limit time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
+	once  bool          // it is not sent again: its connection is lost, or it is not served there
+	free  bool          // while Idle: others come first as long as the session has a lease
+}
+
+// sending is the number of a request, and its last sending.
+type sending struct {
+	seq    uint64        // 0: none yet
+	closed bool          // the number is closed
+	on     *Conn         // that it was sent on; while Sent, and while Queued
+	id     uint64        // there
+	att    *attachment   // of the session, then
+	sent   time.Duration // clock then
+	from   *Conn         // where the answer that decided it came
+}
+
+// tries is what became of a request's sendings so far, and when and where the next one comes.
+type tries struct {
+	attempts uint32 // how often it was sent
+	// unanswered: some sending was not answered, or queued: it may have had its effect.
+	unanswered  bool
+	several     bool   // it was sent on several connections
+	via         *Conn  // the only one; nil: none, or several
 	badSessions uint8  // answers in a row that the session is not known
-	free        bool   // while Idle: others come first as long as the session has a lease
-	once        bool   // it is not sent again: its connection is lost, or it is not served there
+	last        error  // why it was not answered yet
+	shard       uint64 // that serves it, as far as this client knows; 0: none, or it is not known
 	retry       retry
-	delay       timer         // ends a pause, the wait for a connection, or that for an answer
-	limit       time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
-	awaits      *link         // whose connection it waits for
-	last        error         // why it was not answered yet
+	delay       timer // ends a pause, the wait for a connection, or that for an answer
+	awaits      *link // whose connection it waits for
+}
 
-	in         *list
-	prev, next *Request
-
-	// In the list of its session, from its first sending until it is over.
+// place is where a request waits: in at most one list, and in that of its session from its first
+// sending until it is over.
+type place struct {
+	in             *list
+	prev, next     *Request
 	listed         bool
 	before, behind *Request
 }
@@ -102,13 +119,15 @@ const (
 type input uint8
 
 const (
-	inAnswered   input = iota // an answer, or an event, that decides it
-	inQueued                  // it was queued at the server
-	inRefused                 // it was not served there, or not now: OVERLOADED, UNAVAILABLE, WRONG_SHARD
-	inBadSession              // the session is not known there
-	inLost                    // its connection is over, and a result would not come
-	inGivenUp                 // its caller waits no more
-	inEnded                   // its session is over
+	inAnswered    input = iota // an answer, or an event, that decides it
+	inQueued                   // it was queued at the server
+	inRefused                  // it was not served there, or not now: OVERLOADED, UNAVAILABLE, WRONG_SHARD
+	inRefusedOnce              // the same, of one that is not sent again
+	inBadSession               // the session is not known there
+	inLost                     // its connection is over, and a result would not come
+	inLostOnce                 // the same, of one that is not sent again
+	inGivenUp                  // its caller waits no more
+	inEnded                    // its session is over
 	numInputs
 )
 
@@ -152,12 +171,24 @@ const (
 
 // transitions says what follows from an input in each state.
 var transitions = [numStates][numInputs]action{
-	//         answered  queued    refused  bad session  lost    given up  ended
-	Idle:    {ignore, ignore, ignore, ignore, ignore, leave, finish},
-	Waiting: {ignore, ignore, ignore, ignore, ignore, leave, finish},
-	Sent:    {decide, await, pause, identify, again, leave, finish},
-	Queued:  {decide, ignore, ignore, ignore, again, leave, finish},
+	//         answered queued refused once    bad session lost once    given up ended
+	Idle:    {ignore, ignore, ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Waiting: {ignore, ignore, ignore, ignore, ignore, ignore, ignore, leave, finish},
+	Sent:    {decide, await, pause, decide, identify, again, finish, leave, finish},
+	Queued:  {decide, ignore, ignore, ignore, ignore, again, finish, leave, finish},
 	Over:    {},
+}
+
+// column is where the table has an input of a request. What is not sent again has columns of its
+// own: who made it looks for another way, if there is one.
+func (r *Request) column(in input) input {
+	switch {
+	case r.once && in == inRefused:
+		return inRefusedOnce
+	case r.once && in == inLost:
+		return inLostOnce
+	}
+	return in
 }
 
 // step takes one input into account. err says why nothing was answered, or what was refused.
@@ -187,7 +218,7 @@ func (e *Engine) turn(r *Request) {
 }
 
 func (e *Engine) take(r *Request, in input, err error) {
-	action := transitions[r.state][in]
+	action := transitions[r.state][r.column(in)]
 	if action == ignore {
 		return
 	}
@@ -197,12 +228,6 @@ func (e *Engine) take(r *Request, in input, err error) {
 	if action == leave { // it may go on as it is
 		r.op.left(e, r.because(err))
 		return
-	}
-	switch {
-	case action == again && r.once:
-		action = finish
-	case action == pause && r.once: // who made it looks for another way, if there is one
-		action = decide
 	}
 	on := r.on
 	e.withdraw(r)

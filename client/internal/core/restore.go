@@ -45,10 +45,10 @@ func (x *Restore) begin(e *Engine, s *Session) {
 	}
 	x.msg = newAttachRequest(s)
 	x.msg.Epoch = x.Epoch
-	x.Request = Request{
-		Waiter: x.Waiter, kind: protocol.KindSessionAttach, message: &x.msg, op: x, to: atBucket, tier: s.Tier,
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{
+		kind: protocol.KindSessionAttach, message: &x.msg, op: x, to: atBucket, tier: s.Tier,
 		arg: uint64(protocol.SessionBucket(s.ID)),
-	}
+	}}
 	e.send(&x.Request)
 }
 

@@ -31,7 +31,7 @@ type shardStream struct {
 
 func newShardStream(of subscriber, kind protocol.Kind, m protocol.Message, tier uint8) *shardStream {
 	p := &shardStream{of: of}
-	p.Request = Request{kind: kind, message: m, op: p, tier: tier}
+	p.Request = Request{purpose: purpose{kind: kind, message: m, op: p, tier: tier}}
 	p.to = p.where
 	return p
 }

@@ -38,7 +38,7 @@ const (
 
 func (x *Start) begin(e *Engine, s *Session) {
 	x.s = s
-	x.Request = Request{Waiter: x.Waiter, op: x}
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x}}
 	s.numbers.Reset(1)
 	s.epoch = 1
 	x.msg = protocol.SessionStart{

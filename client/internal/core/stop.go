@@ -30,10 +30,10 @@ func newStop(s *Session, last *attachment) *stop {
 	if last != nil && !last.conn.over {
 		x.conn, x.msg.Epoch = last.conn, last.epoch
 	}
-	x.Request = Request{
+	x.Request = Request{purpose: purpose{
 		kind: protocol.KindSessionStop, message: &x.msg, op: x, to: x.where, tier: s.Tier,
 		arg: uint64(protocol.SessionBucket(s.ID)), limit: stopTimeout,
-	}
+	}}
 	return x
 }
 

@@ -34,7 +34,7 @@ func TestRulesAreKept(t *testing.T) {
 			s.e.pause(&a.Request)
 		},
 		"changed inside another step": func(s *script, a *Acquire) {
-			other := &Request{op: &notice{}}
+			other := &Request{purpose: purpose{op: &notice{}}}
 			s.e.stepped = other
 			s.e.step(&a.Request, inLost, errConnLost)
 			s.e.stepped = nil

@@ -15,9 +15,9 @@ func (s *Session) present(e *Engine, c *Conn) {
 	c.presented[s] = s.attachment.epoch
 	p := &present{msg: protocol.PresentTicket{Ticket: s.attachment.ticket, Description: s.Description}, s: s,
 		att: s.attachment}
-	p.Request = Request{
+	p.Request = Request{purpose: purpose{
 		kind: protocol.KindPresentTicket, message: &p.msg, op: p, to: toConn(c), once: true,
-	}
+	}}
 	e.send(&p.Request)
 }
 
@@ -56,7 +56,7 @@ func (s *Session) takeTicketBack(e *Engine, c *Conn, epoch uint64) {
 // sendNotice sends what is of use on one connection, and whose answer nobody waits for.
 func sendNotice(e *Engine, c *Conn, kind protocol.Kind, arg uint64, m protocol.Message) {
 	x := &notice{}
-	x.Request = Request{kind: kind, message: m, op: x, to: toConn(c), once: true, arg: arg}
+	x.Request = Request{purpose: purpose{kind: kind, message: m, op: x, to: toConn(c), once: true, arg: arg}}
 	e.send(&x.Request)
 }
 

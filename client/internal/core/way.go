@@ -21,7 +21,7 @@ type Way struct {
 
 func (w *Way) start(e *Engine) {
 	s := w.Session
-	w.Request = Request{session: s, op: w, to: w.found, tier: w.To.Tier}
+	w.Request = Request{purpose: purpose{session: s, op: w, to: w.found, tier: w.To.Tier}}
 	w.other, w.notified, w.ended = false, false, nil
 	if s.err != nil {
 		w.over(e, s.err)
