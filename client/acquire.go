@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -134,7 +135,7 @@ func (s *Session) acquireLease(ctx context.Context, o *acquireOptions, l *Lease,
 
 // ensureLimit creates a semaphore with a limit if there is none, and refuses one that has another.
 func (s *Session) ensureLimit(ctx context.Context, name string, limit uint64) error {
-	ctx, end := bothContexts(s.d.Context(), ctx)
+	ctx, end := contexts.Both(s.d.Context(), ctx)
 	defer end()
 	for {
 		sem, err := s.node.describe(ctx, name, ReadConsistency(Strict))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -110,13 +111,13 @@ func acquireAll(ctx context.Context, s *Session, wants []Want, opts []AcquireOpt
 		if err == nil {
 			return g, nil
 		}
-		release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+		release, done := contexts.ForRelease(ctx)
 		_ = g.Release(release)
 		done()
 		if !again || all.whileHolding == Forever {
 			return nil, err
 		}
-		if !sleep(ctx, min(rand.N(all.whileHolding/4), all.left())) {
+		if !contexts.Sleep(ctx, min(rand.N(all.whileHolding/4), all.left())) {
 			return nil, withOp("acquire", namesOf(wants), interrupted(ctx))
 		}
 	}
@@ -222,7 +223,7 @@ func (all *groupAcquire) acquire(
 	if o.timeout = protocol.Forever; bound != Forever {
 		o.timeout = millis.Of("acquire timeout", bound, &o.err)
 	}
-	ctx, end := bothContexts(g.ctx, ctx)
+	ctx, end := contexts.Both(g.ctx, ctx)
 	defer end()
 	if holding && bound != Forever {
 		bounded, done := context.WithTimeoutCause(ctx, bound+unansweredWait, errHeldLong)

@@ -23,9 +23,6 @@ type Client struct {
 	values sync.Map // what packages below this one keep
 }
 
-// Handle is for the packages below this one.
-func (c *Client) Handle(handle.Key) handle.Client { return c.handle() }
-
 func (c *Client) handle() handle.Client {
 	return handle.Client{Driver: c.d, Logger: c.cfg.Logger, Values: &c.values}
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/waitgraph"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -241,7 +242,7 @@ func findDeadlock(ctx context.Context, n *Node, from []uint64) (d *Deadlock, beh
 	}
 	g := first
 	confirmed := false
-	if sleep(ctx, confirmAfter) {
+	if contexts.Sleep(ctx, confirmAfter) {
 		again, second := readWaits(ctx, n, from)
 		confirmed = waitgraph.Confirmed(first, second)
 		if g, r, set = second, again, second.Core(); len(set) == 0 {
@@ -309,7 +310,7 @@ func acquireUnlessDeadlocked(ctx context.Context, s *Session, name string, o acq
 	o.onQueued = func(place uint64) {
 		once.Do(func() {
 			looking.Go(func() {
-				for wait := firstLook; sleep(ctx, wait); wait = nextLook*4/5 + rand.N(nextLook*2/5) {
+				for wait := firstLook; contexts.Sleep(ctx, wait); wait = nextLook*4/5 + rand.N(nextLook*2/5) {
 					if d := deadlockToFailOf(ctx, s); d != nil {
 						cancel(&DeadlockError{d})
 					}

@@ -1,6 +1,5 @@
 // Package client is signalbox's SDK: sessions, leases on counting semaphores, watches, and recipes
-// built from them: [Mutex], [RWMutex], [Election], [Service], [ConfigValue],
-// [Once], [Slots], [Gate], [Latch] and [Barrier].
+// built from them: [Mutex], [RWMutex], [Election], [Service] and [ConfigValue].
 //
 //	c, err := client.Dial(ctx, "127.0.0.1:7070")
 //	s, err := c.Session(ctx, "/billing", client.Timeout(10*time.Second))
@@ -13,8 +12,10 @@
 // session holds of a semaphore. A [Node] reads and watches without a session. [OpenSession] makes a
 // client together with its first session, [New] one that does not wait for the cluster.
 //
-// Packages client/process and client/rollout have coordination processes and staged rollouts,
-// package client/admin has calls for operators.
+// The packages below this one have the rest: client/recipes has what fewer programs need (once,
+// gate, latch, barrier, pool), client/discovery services that outlive their sessions,
+// client/ratelimit rate limits, client/process and client/rollout coordination processes and staged
+// rollouts, and client/admin calls for operators.
 //
 // # Guarantees
 //

@@ -1,39 +1,48 @@
 package client
 
 import (
+	"time"
+
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// What is here is for the packages below this one, as are the methods Handle. Programs cannot call
-// it: they cannot name the type of the key.
-
-// NewSession is for the packages below this one: a session that is not started yet.
-func (n *Node) NewSession(_ handle.Key, opts ...SessionOption) (*Session, error) {
-	o, err := sessionOptionsOf(opts)
-	if err != nil {
-		return nil, err
+// What the packages below this one need, and programs do not see: package access gives it to them.
+func init() {
+	h := &handle.Hooks
+	h.Client = func(c any) handle.Client { return c.(*Client).handle() }
+	h.Node = func(n any) handle.Node { return n.(*Node).h }
+	h.Session = func(s any) handle.Session {
+		own := s.(*Session)
+		return handle.Session{Node: own.node.h, Session: own.d}
 	}
-	return n.c.newSessionOn(n, o), nil
+	h.NewSession = func(n, options any) (any, error) {
+		o, err := sessionOptionsOf(options.([]SessionOption))
+		if err != nil {
+			return nil, err
+		}
+		on := n.(*Node)
+		return on.c.newSessionOn(on, o), nil
+	}
+	h.DescribePages = func(d handle.Description) (any, error) { return pages(d.Request, d.Read) }
+	h.NameLimits = listLimits(nameListOptions)
+	h.SessionLimits = listLimits(sessionListOptions)
+	h.IgnorePreemption = AcquireOption(func(o *acquireOptions) { o.ignores = true })
+	h.WaitForOwnLease = waitForOwnLease()
+	h.WaitAtMost = func(d time.Duration) any { return waitAtMost(d) }
 }
 
-// IgnorePreemption is for the packages below this one: see gateway.IgnorePreemption.
-func IgnorePreemption(handle.Key) AcquireOption {
-	return func(o *acquireOptions) { o.ignores = true }
+// listLimits says what options mean for a list that takes these.
+func listLimits(takes readOption) func(options any) handle.ListLimits {
+	return func(options any) handle.ListLimits {
+		o, err := readOptionsOf(options.([]ReadOption), takes)
+		return o.limits(err)
+	}
 }
 
-// DescribePages is for the packages below this one: it reads the pages of a description.
-func DescribePages(_ handle.Key, d handle.Description) (*Semaphore, error) {
-	return pages(d.Request, d.Read)
-}
-
-// ListLimits is for the packages below this one: what read options mean for a list by name.
-func ListLimits(_ handle.Key, opts []ReadOption) handle.ListLimits {
-	o, err := readOptionsOf(opts, nameListOptions)
-	return o.limits(err)
-}
-
-// SessionListLimits is ListLimits for a list by session.
-func SessionListLimits(_ handle.Key, opts []ReadOption) handle.ListLimits {
-	o, err := readOptionsOf(opts, sessionListOptions)
-	return o.limits(err)
+// waitAtMost bounds the wait, beside the option Wait.
+func waitAtMost(d time.Duration) AcquireOption {
+	return func(o *acquireOptions) {
+		o.timeout = min(o.timeout, uint64(max(d, 0).Milliseconds()), protocol.MaxAcquireTimeout)
+	}
 }

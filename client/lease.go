@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -76,20 +76,10 @@ func releaseOutcome(ctx context.Context, s *Session, r core.Result) error {
 	return driver.Outcome(r)
 }
 
-// releaseTimeout bounds how long the end of a Run waits for its release to be answered.
-const releaseTimeout = 2 * time.Second
-
 // during calls work with a context that ends with the lease, at once, and with ctx. It releases the
-// lease when work has returned; if that is not answered, it goes on in the background.
+// lease when work has returned; if that is not answered in time, it goes on in the background.
 func (l *Lease) during(ctx context.Context, work func(ctx context.Context) error) error {
-	both, end := bothContexts(l.Context(), ctx)
-	defer func() {
-		end()
-		release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-		defer done()
-		_ = l.Release(release)
-	}()
-	return work(both)
+	return contexts.During(ctx, l.Context(), l.Release, work)
 }
 
 // run is during, whose error says if the lease was lost.

@@ -41,9 +41,6 @@ func (n *Node) Path() string { return n.h.Path }
 // ID is the node's id, which is never reused.
 func (n *Node) ID() uint64 { return n.h.ID }
 
-// Handle is for the packages below this one.
-func (n *Node) Handle(handle.Key) handle.Node { return n.h }
-
 // checkLives tells a semaphore that does not exist from a node that does not: it returns nil if the
 // node lives, and else notFound, or why that could not be told.
 func (n *Node) checkLives(ctx context.Context, notFound error) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -44,7 +45,7 @@ func (e *Election) campaignByPriority(ctx context.Context, opts []AcquireOption)
 
 // present makes the semaphore if there is none, and refuses one of another kind.
 func (e *Election) present(ctx context.Context) error {
-	ctx, end := bothContexts(e.s.d.Context(), ctx)
+	ctx, end := contexts.Both(e.s.d.Context(), ctx)
 	defer end()
 	for {
 		sem, err := e.n.describe(ctx, e.name, ReadConsistency(Strict))

@@ -108,17 +108,6 @@ func (c *Client) Supervise(
 	return supervise(ctx, c, node, serve, opts)
 }
 
-// Slots is the slots with this name on a coordination node, with the options of their sessions.
-// Acquire them with CreateLimit, or create the semaphore before.
-func (c *Client) Slots(nodePath, name string, opts ...SessionOption) *Slots {
-	return &Slots{c: c, node: nodePath, name: name, opts: opts, free: driver.NewFreeList[*Session](c.d)}
-}
-
-// Handle is for the packages below this one.
-func (s *Session) Handle(handle.Key) handle.Session {
-	return handle.Session{Node: s.node.h, Session: s.d}
-}
-
 // ID is unique in the cluster and never reused.
 func (s *Session) ID() uint64 { return s.d.ID }
 

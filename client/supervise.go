@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
@@ -66,7 +67,7 @@ func closeSupervised(ctx context.Context, s *Session) {
 
 // serveSession calls serve with a context that ends with the session, at once, and with ctx.
 func serveSession(ctx context.Context, s *Session, serve func(context.Context, *Session) error) error {
-	both, end := bothContexts(s.d.Context(), ctx)
+	both, end := contexts.Both(s.d.Context(), ctx)
 	defer end()
 	return serve(both, s)
 }

@@ -67,7 +67,7 @@ func (s *Session) mayTransfer(ctx context.Context, name string, to uint64) error
 	if to == s.ID() {
 		return protocol.Errorf(protocol.StatusBadRequest, "session %d cannot be given its own lease; name another one", to)
 	}
-	sem, err := s.Node().Describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
+	sem, err := s.node.describe(ctx, name, IncludeOwners(), IncludeWaiters(), ReadConsistency(Strict))
 	if err != nil {
 		return err
 	}

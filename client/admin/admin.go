@@ -25,7 +25,7 @@ import (
 	"context"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -44,7 +44,7 @@ type cluster interface {
 }
 
 // New returns a Client that sends its requests through c. The caller still closes c.
-func New(c *client.Client) *Client { return &Client{c: c.Handle(handle.Key{})} }
+func New(c *client.Client) *Client { return &Client{c: access.Client(c)} }
 
 // WithReason is the Client with a reason that the audit log has beside changes that take one.
 func (a *Client) WithReason(text string) *Client { return &Client{a.c, text} }

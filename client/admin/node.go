@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -127,7 +128,7 @@ func nodeInfo(w *protocol.NodeInfo) *NodeInfo {
 type NodeTree struct{ c handle.Client }
 
 // Nodes returns the coordination nodes of the cluster that a client is connected to.
-func Nodes(c *client.Client) NodeTree { return NodeTree{c.Handle(handle.Key{})} }
+func Nodes(c *client.Client) NodeTree { return NodeTree{access.Client(c)} }
 
 // NodeOption is an option of Create and Ensure.
 type NodeOption func(*nodeOptions)
@@ -257,7 +258,7 @@ func (t NodeTree) Delete(ctx context.Context, path string, o DeleteOptions) (Nod
 // a path, and MaxItems count. The sequence ends after its first error.
 func (t NodeTree) List(ctx context.Context, prefix string, opts ...client.ReadOption) iter.Seq2[NodeInfo, error] {
 	return func(yield func(NodeInfo, error) bool) {
-		limits := client.ListLimits(handle.Key{}, opts)
+		limits := access.ListLimits(opts)
 		if limits.Err != nil {
 			yield(NodeInfo{}, driver.WithOp("list nodes", prefix, limits.Err))
 			return

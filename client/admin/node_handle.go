@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -15,7 +16,7 @@ import (
 type Node struct{ h handle.Node }
 
 // OfNode returns a Node that sends its requests through the client of n.
-func OfNode(n *client.Node) Node { return Node{n.Handle(handle.Key{})} }
+func OfNode(n *client.Node) Node { return Node{access.Node(n)} }
 
 // NodeUsage is what a node uses of its quotas, over all shards.
 type NodeUsage struct {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -32,7 +33,7 @@ type SessionInfo struct {
 // AfterSession limit it. The sequence ends after its first error. List with OfSession lists what a
 // session holds.
 func (n Node) Sessions(ctx context.Context, opts ...client.ReadOption) iter.Seq2[SessionInfo, error] {
-	limits := client.SessionListLimits(handle.Key{}, opts)
+	limits := access.SessionListLimits(opts)
 	id := func(s *SessionInfo) string { return string(binary.BigEndian.AppendUint64(nil, s.ID)) }
 	read := func(shard uint64, cursor []byte) (page handle.ListPage[SessionInfo], err error) {
 		var reply protocol.SessionListReply

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -191,7 +191,7 @@ func Watch(c *client.Client, node, service string, opts ...WatchOption) (*Endpoi
 		return nil, protocol.Errorf(protocol.StatusBadRequest, "the service's name is empty; give it one")
 	}
 	e := &Endpoints{caller: o.caller, changed: make(chan struct{}, 1), closed: make(chan struct{})}
-	key, copies := copyKey{node, service, o.hold}, c.Handle(handle.Key{}).Values
+	key, copies := copyKey{node, service, o.hold}, access.Client(c).Values
 	for {
 		fresh := newSharedCopy(c, key)
 		x, _ := copies.LoadOrStore(key, fresh)

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -112,7 +112,7 @@ func Register(
 func register(
 	ctx context.Context, s *client.Session, service string, p *present, o options, acquire []client.AcquireOption,
 ) (*Registration, error) {
-	r := &Registration{service: service, present: p, onState: o.onState, log: s.Client().Handle(handle.Key{}).Logger,
+	r := &Registration{service: service, present: p, onState: o.onState, log: access.Client(s.Client()).Logger,
 		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
 	checks := &checker{check: o.check, interval: o.interval, timeout: o.timeout}
 	if o.check != nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 )
 
 // Serve registers a member in a service and keeps it registered until ctx ends. Then the member
@@ -43,7 +43,7 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 		case k.registrations > before:
 			pause = retryMin
 		}
-		c.Handle(handle.Key{}).Logger.Warn("service member is not registered, registering again",
+		access.Client(c).Logger.Warn("service member is not registered, registering again",
 			"node", node, "service", service, "error", err, "wait", pause)
 		if _, reported := errors.AsType[lost](err); !reported {
 			k.notify(nil, err)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/handle"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 )
 
 type copyKey struct {
@@ -49,7 +49,7 @@ func (x *sharedCopy) add(e *Endpoints) bool {
 	}
 	if x.cancel == nil {
 		var ctx context.Context
-		ctx, x.cancel = context.WithCancel(x.c.Handle(handle.Key{}).Driver.Context())
+		ctx, x.cancel = context.WithCancel(access.Client(x.c).Driver.Context())
 		go x.run(ctx)
 	}
 	return true
@@ -110,7 +110,7 @@ func (x *sharedCopy) run(ctx context.Context) {
 		x.linger.Stop()
 	}
 	x.cancel()
-	x.c.Handle(handle.Key{}).Values.CompareAndDelete(x.key, x)
+	access.Client(x.c).Values.CompareAndDelete(x.key, x)
 }
 
 // watch is one watch, until it ends with an error. progress says that it was live.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -49,7 +50,7 @@ func Describe(ctx context.Context, s *client.Session, r DescribeRequest) (sem *c
 	if r.Name == "" {
 		return nil, nil, driver.WithOp("describe", r.Name, handle.ErrNoSemaphore)
 	}
-	d := description{s: s.Handle(handle.Key{}), want: &r}
+	d := description{s: access.Session(s), want: &r}
 	d.msg = protocol.Describe{Session: s.ID(), Node: d.s.ID, Name: []byte(r.Name), Flags: uint8(r.Watch)}
 	if r.Owners {
 		d.msg.Flags |= protocol.WithOwners
@@ -57,7 +58,7 @@ func Describe(ctx context.Context, s *client.Session, r DescribeRequest) (sem *c
 	if r.Waiters {
 		d.msg.Flags |= protocol.WithWaiters
 	}
-	sem, err = client.DescribePages(handle.Key{}, handle.Description{
+	sem, err = access.DescribePages(handle.Description{
 		Request: &d.msg, Read: func(reply *protocol.DescribeReply) error { return d.read(ctx, reply) },
 	})
 	switch {

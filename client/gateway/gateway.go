@@ -33,6 +33,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
@@ -62,11 +63,11 @@ func StartAs(ctx context.Context, n *client.Node, create CreateID, key Key, opts
 func start(
 	ctx context.Context, n *client.Node, key Key, begin func(*driver.Session, context.Context) core.Result, opts []client.SessionOption,
 ) (*client.Session, error) {
-	s, err := n.NewSession(handle.Key{}, opts...)
+	s, err := access.NewSession(n, opts)
 	if err != nil {
 		return nil, err
 	}
-	d := s.Handle(handle.Key{}).Session
+	d := access.Session(s).Session
 	d.Key = key
 	if r := begin(d, ctx); r.Err != nil {
 		err := driver.WithOp("start session on", n.Path(), driver.Err(r))
@@ -95,7 +96,7 @@ func (f Found) Next(key Key) Takeover {
 // Find reads a session by the create id of its start, at its home shard. Errors: ErrSessionExpired
 // if there is none, or no longer.
 func Find(ctx context.Context, n *client.Node, create CreateID) (Found, error) {
-	h := n.Handle(handle.Key{})
+	h := access.Node(n)
 	if _, err := h.Shards(ctx); err != nil { // the map
 		return Found{}, driver.WithOp("find session on", n.Path(), err)
 	}
@@ -112,7 +113,7 @@ func Find(ctx context.Context, n *client.Node, create CreateID) (Found, error) {
 // IgnorePreemption is an option of [client.Session.Acquire]: a preemption is reported by
 // [client.Lease.Preempted], and ends nothing. The server counts such an owner as silent, and
 // leaves it its units. It is for gateways that cannot take back what they have told their clients.
-func IgnorePreemption() client.AcquireOption { return client.IgnorePreemption(handle.Key{}) }
+func IgnorePreemption() client.AcquireOption { return access.IgnorePreemption() }
 
 // Takeover says which session is taken over, and with what.
 type Takeover struct {
@@ -133,14 +134,14 @@ type Takeover struct {
 // may have been attached: attach again with a higher epoch, or it lives as long as the connection.
 // Errors: ErrSessionExpired; ErrBadSession for a wrong key or an epoch that is not higher.
 func Attach(ctx context.Context, n *client.Node, t Takeover, opts ...client.SessionOption) (*client.Session, error) {
-	s, err := n.NewSession(handle.Key{}, opts...)
+	s, err := access.NewSession(n, opts)
 	if err == nil {
-		err = n.Handle(handle.Key{}).CheckSession(ctx, t.Session)
+		err = access.Node(n).CheckSession(ctx, t.Session)
 	}
 	if err != nil {
 		return nil, handle.AboutSession("attach", t.Session, err)
 	}
-	d := s.Handle(handle.Key{}).Session
+	d := access.Session(s).Session
 	d.Key = t.Key
 	// Its connection stays open if it is given up: the caller tries again until it is answered.
 	r := d.Restore(ctx, driver.Takeover{Session: t.Session, Epoch: t.Epoch, FirstNumber: t.FirstNumber, Keep: true})
@@ -179,7 +180,7 @@ func Acquire(ctx context.Context, s *client.Session, r AcquireRequest, queued fu
 	if queued != nil {
 		o.OnQueued = func(uint64) { queued() }
 	}
-	result := s.Handle(handle.Key{}).Session.Acquire(ctx, r.Name, o, nil, nil)
+	result := access.Session(s).Session.Acquire(ctx, r.Name, o, nil, nil)
 	if result.Answered && result.Err == core.ErrNotAcquired {
 		return false, nil
 	}

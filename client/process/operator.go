@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -15,7 +16,7 @@ import (
 // List lists the processes of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return handle.Convert(handle.Processes(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)),
+	return handle.Convert(handle.Processes(ctx, access.Node(n), prefix, access.ListLimits(opts)),
 		func(p protocol.ProcessItem) Info {
 			return Info{Name: string(p.Name), Phase: p.Phase, Epoch: p.Epoch, Topology: p.Topology,
 				Coordinator: p.Coordinator, Members: int(p.NumMembers)}
@@ -50,7 +51,7 @@ func (o object) Watch(ctx context.Context) iter.Seq2[watchStep, error] {
 
 // Operate is an operator of the process with this name. It need not exist yet.
 func Operate(n *client.Node, name string) *Operator {
-	return &Operator{object{handle.Process(n.Handle(handle.Key{}), nil, name)}}
+	return &Operator{object{handle.Process(access.Node(n), nil, name)}}
 }
 
 // Describe reads the process with its members and the last rounds. It sees every change that was

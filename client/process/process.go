@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	machine "github.com/signalbox-dev/signalbox/client/internal/membership"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -64,7 +65,7 @@ type sentRequest struct {
 // Initialize returned, ErrBadRequest, ErrAlreadyMember, ErrAlreadyExists, ErrOverloaded,
 // ErrForbidden, or the session's Err.
 func Join(ctx context.Context, s *client.Session, name string, h Handler, o Options) (*Membership, error) {
-	own := s.Handle(handle.Key{})
+	own := access.Session(s)
 	return join(ctx, handle.Process(own.Node, own.Session, name), s.ID(), s.Context().Done(), s.Err, name, h, o)
 }
 

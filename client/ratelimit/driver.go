@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -65,7 +66,7 @@ const (
 
 func engineOf(c *client.Client) *engine {
 	type key struct{}
-	v, _ := c.Handle(handle.Key{}).Values.LoadOrStore(key{}, &engine{homes: map[homeKey]*home{}})
+	v, _ := access.Client(c).Values.LoadOrStore(key{}, &engine{homes: map[homeKey]*home{}})
 	return v.(*engine)
 }
 
@@ -256,7 +257,7 @@ func (h *home) with(s *client.Session) {
 
 func (x *homePart) attach(at int64, s *client.Session) {
 	x.unwatch()
-	own := s.Handle(handle.Key{})
+	own := access.Session(s)
 	x.object = handle.Limit(own.Node, own.Session, x.root)
 	ctx, cancel := context.WithCancel(s.Context())
 	x.unwatch, x.revision = cancel, 0

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -81,10 +82,10 @@ func tree(s *client.Session, n *client.Node, path string) (*handle.Object, error
 		return nil, err
 	}
 	if s != nil {
-		own := s.Handle(handle.Key{})
+		own := access.Session(s)
 		return handle.Limit(own.Node, own.Session, protocol.LimitRoot(path)), nil
 	}
-	return handle.Limit(n.Handle(handle.Key{}), nil, protocol.LimitRoot(path)), nil
+	return handle.Limit(access.Node(n), nil, protocol.LimitRoot(path)), nil
 }
 
 // ChangeOption is an option of Create, Alter and Delete.
@@ -183,7 +184,7 @@ type Info struct {
 // List lists the trees of a node whose name begins with prefix, in order of name. Of the options,
 // After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return handle.Convert(handle.Limits(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)), func(i protocol.LimitItem) Info {
+	return handle.Convert(handle.Limits(ctx, access.Node(n), prefix, access.ListLimits(opts)), func(i protocol.LimitItem) Info {
 		return Info{string(i.Name), configOf(&i.Config), i.Revision, i.Resources, i.Participants}
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"iter"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/handle"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -19,7 +20,7 @@ type Track struct {
 }
 
 // Open is the track with this name on the session's node. It need not exist yet.
-func Open(s *client.Session, name string) *Track { return open(s.Handle(handle.Key{}), name) }
+func Open(s *client.Session, name string) *Track { return open(access.Session(s), name) }
 
 func open(s handle.Session, name string) *Track {
 	return &Track{object: handle.Track(s.Node, s.Session, name)}
@@ -27,7 +28,7 @@ func open(s handle.Session, name string) *Track {
 
 // OpenReader is the track with this name, for reading and watching only.
 func OpenReader(n *client.Node, name string) *Track {
-	return &Track{object: handle.Track(n.Handle(handle.Key{}), nil, name)}
+	return &Track{object: handle.Track(access.Node(n), nil, name)}
 }
 
 // Info is a rollout in a list.
@@ -43,7 +44,7 @@ type Info struct {
 // List lists the rollouts of the node whose name begins with prefix, in order of name. Of the
 // options, After and MaxItems count. The sequence ends after its first error.
 func List(ctx context.Context, n *client.Node, prefix string, opts ...client.ReadOption) iter.Seq2[Info, error] {
-	return handle.Convert(handle.Tracks(ctx, n.Handle(handle.Key{}), prefix, client.ListLimits(handle.Key{}, opts)),
+	return handle.Convert(handle.Tracks(ctx, access.Node(n), prefix, access.ListLimits(opts)),
 		func(t protocol.TrackItem) Info {
 			info := Info{
 				Track: string(t.Name), Last: t.Last, Locations: t.NumLocations,

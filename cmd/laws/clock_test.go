@@ -15,7 +15,7 @@ var wallClock = map[string]string{
 	"client/internal/driver/driver.go":    "a jump makes leases suspect, never better",
 	"client/internal/driver/connect.go":   "a deadline in the past, to wake a read",
 	"client/internal/millis/millis.go":    "shown",
-	"client/once.go":                      "periods are of the day; numbers of periods rise, and a lease keeps runs apart",
+	"client/recipes/once.go":              "periods are of the day; numbers of periods rise, and a lease keeps runs apart",
 	"server/governor/cluster_health.go":   "since when an instance is not heard, shown",
 	"server/governor/meta_log.go":         "the stamp on commands, shown",
 	"server/shardhost/backup_age.go":      "how long ago a backup was, shown",

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/recipes"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/spf13/cobra"
@@ -62,15 +63,15 @@ lock. What is remembered is the data of the semaphore NAME.`)
 			return usagef("the command is missing; the form is: %s", usageLine(cmd))
 		case !cmd.Flag("every").Changed:
 			return usagef("--every is missing; give the length of a period, like --every 1m")
-		case every < client.MinPeriod || every%time.Second != 0:
+		case every < recipes.MinPeriod || every%time.Second != 0:
 			return usagef("--every %s is not a number of whole seconds, at least 1; give a period like 1m", every)
 		}
-		var how []client.OnceOption
+		var how []recipes.OnceOption
 		if *untilSuccess {
-			how = append(how, client.UntilSuccess())
+			how = append(how, recipes.UntilSuccess())
 		}
 		if *again {
-			how = append(how, client.Again())
+			how = append(how, recipes.Again())
 		}
 		if len(how) > 0 {
 			if err := inv.outer.refuseNested(h.wait, false, h.name); err != nil {
@@ -80,9 +81,9 @@ lock. What is remembered is the data of the semaphore NAME.`)
 		return inv.withSession(func(s *client.Session) error {
 			opts, done := inv.waitOptions(s, h)
 			defer done()
-			task := s.Once(h.name, every, how...)
+			task := recipes.NewOnce(s, h.name, every, how...)
 			var lease *client.Lease
-			ran, err := task.Run(inv.longCtx, func(_ context.Context, p client.Period) error {
+			ran, err := task.Run(inv.longCtx, func(_ context.Context, p recipes.Period) error {
 				done()
 				lease = p.Lease
 				return runForPeriod(inv, p, h)
@@ -109,7 +110,7 @@ lock. What is remembered is the data of the semaphore NAME.`)
 
 // runForPeriod runs the command of a period. The lease outlives it: the result is kept before
 // another host may begin a repeat.
-func runForPeriod(inv *invocation, p client.Period, args holdArgs) error {
+func runForPeriod(inv *invocation, p recipes.Period, args holdArgs) error {
 	l := p.Lease
 	keep := func(context.Context) error { return nil }
 	h := heldLeases{leases: []*client.Lease{l}, ctx: l.Context(), release: keep, preempted: l.Preempted()}
@@ -118,7 +119,7 @@ func runForPeriod(inv *invocation, p client.Period, args holdArgs) error {
 }
 
 // reportSkipped says which run is why this one is skipped.
-func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
+func reportSkipped(inv *invocation, name string, last *recipes.OnceRun) error {
 	p := inv.printer()
 	result := onceResult(last)
 	if p.format != "table" {
@@ -146,7 +147,7 @@ func reportSkipped(inv *invocation, name string, last *client.OnceRun) error {
 }
 
 // onceResult is a run's result in JSON.
-func onceResult(last *client.OnceRun) string {
+func onceResult(last *recipes.OnceRun) string {
 	switch {
 	case last.Running:
 		return "running"

@@ -54,6 +54,16 @@ func OutcomeUnknown(sent bool, err error) error {
 // maxNameInError bounds a name in an error, in bytes: a refused one may be of any length.
 const maxNameInError = 100
 
+// opError is an error with what failed.
+type opError struct {
+	op, name string
+	err      error
+}
+
+func (e *opError) Error() string { return fmt.Sprintf("%s %q: %v", e.op, e.name, e.err) }
+
+func (e *opError) Unwrap() error { return e.err }
+
 // WithOp says what failed, and the name of what.
 func WithOp(op, name string, err error) error {
 	if err == nil {
@@ -62,5 +72,14 @@ func WithOp(op, name string, err error) error {
 	if len(name) > maxNameInError {
 		name = name[:maxNameInError] + "..."
 	}
-	return fmt.Errorf("%s %q: %w", op, name, err)
+	return &opError{op, name, err}
+}
+
+// WithoutOp is the error that WithOp was given, for a caller that says better what failed. Any other
+// error stays as it is.
+func WithoutOp(err error) error {
+	if e, ok := err.(*opError); ok {
+		return e.err
+	}
+	return err
 }

@@ -1,6 +1,6 @@
 // Package handle is how the packages below client reach the cluster through a client, a node or a
-// session of package client: with requests of the protocol, which programs cannot send. Package
-// client gives the handles to packages that have a Key.
+// session of package client: with requests of the protocol, which programs cannot send. They get the
+// handles from package access.
 package handle
 
 import (
@@ -15,9 +15,6 @@ import (
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
-
-// Key keeps methods of package client for the packages below it: nobody else can name its type.
-type Key struct{}
 
 // Client is a client.
 type Client struct {

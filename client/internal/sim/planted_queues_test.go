@@ -135,13 +135,13 @@ var queueFaults = []plantedFault{
 		"client/internal/core", "TestScripts", "",
 	},
 	{
-		"gate-pulse-missed", "client/gate.go",
+		"gate-pulse-missed", "client/recipes/gate.go",
 		[]string{"return r.Open || r.Openings > w.openings", "return r.Open"},
-		"client", "TestGateModel", "",
+		"client/recipes", "TestGateModel", "",
 	},
 	{
-		"latch-counts-twice", "client/latch.go",
+		"latch-counts-twice", "client/recipes/latch.go",
 		[]string{"slices.Contains(r.Done, key)", "slices.Contains(r.Done[:min(1, len(r.Done))], key)"},
-		"client", "TestLatchModel", "",
+		"client/recipes", "TestLatchModel", "",
 	},
 }

@@ -1,10 +1,12 @@
-package client
+package recipes
 
 import (
 	"context"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -28,8 +30,11 @@ type latchRecord struct {
 	Done  []string `json:"done"`
 }
 
-func newLatch(s *Session, name string, n int) *Latch {
-	return &Latch{sharedRecord[latchRecord]{s, name, "latch", 1, func(r *latchRecord) bool { return r.Latch > 0 }}, n}
+// NewLatch is the latch with this name on the session's node, which opens when n keys are done, 1 to
+// MaxLatch.
+func NewLatch(s *client.Session, name string, n int) *Latch {
+	valid := func(r *latchRecord) bool { return r.Latch > 0 }
+	return &Latch{sharedRecord[latchRecord]{s, name, "latch", 1, valid}, n}
 }
 
 // CountDown says that a key is done, 1 to 64 bytes of UTF-8. A key counts once, however often it is
@@ -44,7 +49,7 @@ func (l *Latch) CountDown(ctx context.Context, key string) error {
 	if err == nil {
 		err = l.record.change(ctx, func(r *latchRecord, exists bool) (bool, error) { return l.count(r, exists, key) })
 	}
-	return withOp("count down", l.record.name, err)
+	return driver.WithOp("count down", l.record.name, err)
 }
 
 // count counts a key, and reports whether the record changes.
@@ -69,7 +74,7 @@ func (l *Latch) Done(ctx context.Context) ([]string, error) {
 			err = l.checkRecord(&r)
 		}
 	}
-	return r.Done, withOp("read", l.record.name, err)
+	return r.Done, driver.WithOp("read", l.record.name, err)
 }
 
 // Wait returns nil once the latch is open. Errors: that of ctx, or of the session when it ends; as
@@ -79,7 +84,7 @@ func (l *Latch) Wait(ctx context.Context) error {
 	if err == nil {
 		err = l.record.await(ctx, l.isOpen)
 	}
-	return withOp("wait for", l.record.name, err)
+	return driver.WithOp("wait for", l.record.name, err)
 }
 
 func (l *Latch) isOpen(r *latchRecord) (bool, error) {

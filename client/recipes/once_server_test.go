@@ -1,4 +1,4 @@
-package client_test
+package recipes_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/recipes"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -22,7 +23,7 @@ func TestOnce(t *testing.T) {
 	const day = 24 * time.Hour
 	var runs, running atomic.Int64
 	proceed := make(chan struct{})
-	run := func(ctx context.Context, p client.Period) error {
+	run := func(ctx context.Context, p recipes.Period) error {
 		if running.Add(1) != 1 {
 			t.Error("two runs at once")
 		}
@@ -41,7 +42,7 @@ func TestOnce(t *testing.T) {
 	for range 3 {
 		s := session(t, c)
 		go func() {
-			ran, err := s.Once("task", day).Run(ctx, run)
+			ran, err := recipes.NewOnce(s, "task", day).Run(ctx, run)
 			outcomes <- outcome{ran, err}
 		}()
 	}
@@ -57,7 +58,7 @@ func TestOnce(t *testing.T) {
 		must(t, err)
 	}
 	rewind()
-	if ran, err := s.Once("task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+	if ran, err := recipes.NewOnce(s, "task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("the next period beside a run of the one before: %t, %v", ran, err)
 	}
 	close(proceed)
@@ -66,10 +67,10 @@ func TestOnce(t *testing.T) {
 	}
 	rewind()
 	failed := errors.New("failed")
-	if ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error { return failed }); !ran || !errors.Is(err, failed) {
+	if ran, err := recipes.NewOnce(s, "task", day).Run(ctx, func(context.Context, recipes.Period) error { return failed }); !ran || !errors.Is(err, failed) {
 		t.Errorf("a run that fails: %t, %v", ran, err)
 	}
-	if ran, err := s.Once("task", day).Run(ctx, run); ran || err != nil {
+	if ran, err := recipes.NewOnce(s, "task", day).Run(ctx, run); ran || err != nil {
 		t.Errorf("after a run that failed: %t, %v", ran, err)
 	}
 
@@ -77,7 +78,7 @@ func TestOnce(t *testing.T) {
 	began, proceed := make(chan struct{}), make(chan struct{})
 	rewind()
 	go func() {
-		ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error {
+		ran, err := recipes.NewOnce(s, "task", day).Run(ctx, func(context.Context, recipes.Period) error {
 			close(began)
 			<-proceed
 			return nil
@@ -86,7 +87,7 @@ func TestOnce(t *testing.T) {
 	}()
 	<-began
 	rewind()
-	if ran, err := s.Once("task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+	if ran, err := recipes.NewOnce(s, "task", day).Run(ctx, run, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("the next period beside a run of the session: %t, %v", ran, err)
 	}
 	rewind()
@@ -97,7 +98,7 @@ func TestOnce(t *testing.T) {
 	stopped, stop := context.WithCancel(ctx)
 	other := session(t, c)
 	go func() { // it is stopped while it waits, and gives the period back
-		ran, err := other.Once("task", day).Run(stopped, run)
+		ran, err := recipes.NewOnce(other, "task", day).Run(stopped, run)
 		outcomes <- outcome{ran, err}
 	}()
 	await.True(t, "the next period to be taken", taken)
@@ -109,7 +110,7 @@ func TestOnce(t *testing.T) {
 		t.Error("a call that was stopped while it waited has used up the period")
 	}
 	go func() {
-		ran, err := s.Once("task", day).Run(ctx, func(context.Context, client.Period) error { return nil })
+		ran, err := recipes.NewOnce(s, "task", day).Run(ctx, func(context.Context, recipes.Period) error { return nil })
 		outcomes <- outcome{ran, err}
 	}()
 	await.True(t, "the next period to be taken", taken)
@@ -122,7 +123,7 @@ func TestOnce(t *testing.T) {
 	if runs.Load() != 1 {
 		t.Errorf("%d runs", runs.Load())
 	}
-	if _, err := s.Once("task", 1500*time.Millisecond).Run(ctx, run); !errors.Is(err, client.ErrBadRequest) {
+	if _, err := recipes.NewOnce(s, "task", 1500*time.Millisecond).Run(ctx, run); !errors.Is(err, client.ErrBadRequest) {
 		t.Errorf("a period of a second and a half: %v", err)
 	}
 }
@@ -137,9 +138,9 @@ func TestOnceRepeats(t *testing.T) {
 	first := session(t, dial(t, srv), client.Description("first"))
 	second := session(t, dial(t, srv), client.Description("second"))
 	token := uint64(0)
-	run := func(s *client.Session, wantRun bool, result error, opts ...client.OnceOption) {
+	run := func(s *client.Session, wantRun bool, result error, opts ...recipes.OnceOption) {
 		t.Helper()
-		ran, err := s.Once("task", day, opts...).Run(ctx, func(_ context.Context, p client.Period) error {
+		ran, err := recipes.NewOnce(s, "task", day, opts...).Run(ctx, func(_ context.Context, p recipes.Period) error {
 			if p.Lease.Token() <= token || p.Number%86400 != 0 {
 				t.Errorf("token %d after %d, period %d", p.Lease.Token(), token, p.Number)
 			}
@@ -152,24 +153,24 @@ func TestOnceRepeats(t *testing.T) {
 	}
 	last := func(by *client.Session, description, text string, ended bool) {
 		t.Helper()
-		r, err := second.Once("task", day).Last(ctx)
+		r, err := recipes.NewOnce(second, "task", day).Last(ctx)
 		must(t, err)
 		if r.SessionID != by.ID() || r.By != description || r.Error != text || r.Ended.IsZero() == ended ||
 			r.Succeeded() != (ended && text == "") || r.Began.IsZero() || r.Period%86400 != 0 || r.Period == 0 {
 			t.Errorf("the last run is %+v", r)
 		}
 	}
-	if r, err := second.Once("task", day).Last(ctx); err != nil || r != (client.OnceRun{}) {
+	if r, err := recipes.NewOnce(second, "task", day).Last(ctx); err != nil || r != (recipes.OnceRun{}) {
 		t.Errorf("before any run: %+v, %v", r, err)
 	}
 	failed := errors.New("failed")
 	run(first, true, failed)
 	last(first, "first", "failed", true)
 	run(second, false, nil)
-	run(second, true, failed, client.UntilSuccess())
+	run(second, true, failed, recipes.UntilSuccess())
 	last(second, "second", "failed", true)
-	run(first, true, nil, client.UntilSuccess())
-	run(second, false, nil, client.UntilSuccess())
+	run(first, true, nil, recipes.UntilSuccess())
+	run(second, false, nil, recipes.UntilSuccess())
 	last(first, "first", "", true)
 
 	// The second process waits for a run of another one, which dies in the middle of it.
@@ -178,7 +179,7 @@ func TestOnceRepeats(t *testing.T) {
 	began, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = killed.Once("task", day, client.Again()).Run(ctx, func(ctx context.Context, p client.Period) error {
+		_, _ = recipes.NewOnce(killed, "task", day, recipes.Again()).Run(ctx, func(ctx context.Context, p recipes.Period) error {
 			token = p.Lease.Token()
 			close(began)
 			<-ctx.Done()
@@ -187,11 +188,11 @@ func TestOnceRepeats(t *testing.T) {
 	}()
 	<-began
 	last(killed, "killed", "", false)
-	if r, err := second.Once("task", day).Last(ctx); err != nil || !r.Running {
+	if r, err := recipes.NewOnce(second, "task", day).Last(ctx); err != nil || !r.Running {
 		t.Errorf("beside the run: %+v, %v", r, err)
 	}
 	run(second, false, nil)
-	if ran, err := second.Once("task", day, client.UntilSuccess()).Run(ctx, nil, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
+	if ran, err := recipes.NewOnce(second, "task", day, recipes.UntilSuccess()).Run(ctx, nil, client.Wait(0)); ran || !errors.Is(err, client.ErrNotAcquired) {
 		t.Errorf("a repeat beside the run: %t, %v", ran, err)
 	}
 	killedClient.CloseWithoutRelease()
@@ -199,7 +200,7 @@ func TestOnceRepeats(t *testing.T) {
 	repeated := make(chan struct{})
 	go func() {
 		defer close(repeated)
-		run(second, true, nil, client.UntilSuccess())
+		run(second, true, nil, recipes.UntilSuccess())
 	}()
 	await.True(t, "the second process to wait", func() bool {
 		sem, err := first.Node().Describe(ctx, "task")
@@ -208,6 +209,6 @@ func TestOnceRepeats(t *testing.T) {
 	srv.Advance(11 * time.Second)
 	<-repeated
 	last(second, "second", "", true)
-	run(first, true, nil, client.Again())
+	run(first, true, nil, recipes.Again())
 	last(first, "first", "", true)
 }

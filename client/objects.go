@@ -1,32 +1,10 @@
 package client
 
-import "time"
-
 // Mutex is the lock with this name on the session's node.
 func (s *Session) Mutex(name string) *Mutex { return &Mutex{s, name} }
 
 // RWMutex is the read-write lock with this name on the session's node.
 func (s *Session) RWMutex(name string) *RWMutex { return &RWMutex{Mutex{s, name}} }
-
-// Once is the task with this name on the session's node, which runs once in each period of a length.
-func (s *Session) Once(name string, every time.Duration, opts ...OnceOption) *Once {
-	o := &Once{s: s, name: name, every: every}
-	for _, f := range opts {
-		f(o)
-	}
-	return o
-}
-
-// Gate is the gate with this name on the session's node.
-func (s *Session) Gate(name string) *Gate { return newGate(s, name) }
-
-// Latch is the latch with this name on the session's node, which opens when n keys are done, 1 to
-// MaxLatch.
-func (s *Session) Latch(name string, n int) *Latch { return newLatch(s, name, n) }
-
-// Barrier is the barrier with this name on the session's node, at which n parties meet, 1 to
-// MaxBarrier.
-func (s *Session) Barrier(name string, n int) *Barrier { return newBarrier(s, name, n) }
 
 // Election is the election with this name on the session's node.
 func (s *Session) Election(name string, opts ...ElectionOption) *Election {

@@ -1,16 +1,18 @@
-package client
+package recipes
 
 import (
 	"context"
 	"encoding/json"
-	"errors"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 // sharedRecord is a record of a recipe: the data of a persistent semaphore of that name, as JSON.
 type sharedRecord[T any] struct {
-	s    *Session
+	s    *client.Session
 	name string
 	kind string // of the recipe, for errors
 	// limit is the semaphore's; one with another limit is not of this kind.
@@ -21,9 +23,9 @@ type sharedRecord[T any] struct {
 
 // read is a strict read. Without a semaphore the version is 0, and the record zero.
 func (x sharedRecord[T]) read(ctx context.Context) (record T, version uint64, err error) {
-	sem, err := x.s.node.describe(ctx, x.name, ReadConsistency(Strict))
+	sem, err := describe(ctx, x.s, x.name)
 	switch {
-	case isNotFound(err) && answered(err):
+	case refused(err, client.ErrNotFound):
 		return record, 0, nil
 	case err != nil:
 		return record, 0, err
@@ -52,24 +54,23 @@ func (x sharedRecord[T]) change(
 			return err
 		}
 		if version == 0 {
-			err = x.s.create(ctx, x.name, x.limit, data, "")
+			err = x.s.Create(ctx, x.name, x.limit, data)
 		} else {
-			_, err = x.s.update(ctx, x.name, data, IfVersion(version))
+			_, err = x.s.Update(ctx, x.name, data, client.IfVersion(version))
 		}
-		if err == nil || !answered(err) ||
-			!errors.Is(err, ErrAlreadyExists) && !errors.Is(err, ErrPreconditionFailed) && !isNotFound(err) {
-			return err
-		} // another session was faster: what it wrote is read
+		if !overtaken(err) {
+			return driver.WithoutOp(err)
+		}
 	}
 }
 
 // await reads the record, and again after each change, until done says so.
 func (x sharedRecord[T]) await(ctx context.Context, done func(record *T) (bool, error)) error {
-	ctx, end := bothContexts(x.s.d.Context(), ctx)
+	ctx, end := contexts.Both(x.s.Context(), ctx)
 	defer end()
-	for _, err := range x.s.node.Watch(ctx, x.name) { // from before the first read on
+	for _, err := range x.s.Node().Watch(ctx, x.name) { // from before the first read on
 		if err != nil {
-			return err
+			return driver.WithoutOp(err)
 		}
 		record, _, err := x.read(ctx)
 		if err != nil {

@@ -1,4 +1,4 @@
-package client_test
+package recipes_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/recipes"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
@@ -19,9 +20,9 @@ func TestBarrier(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	const n = 4
-	arrive := func(s *client.Session, key string) outcome[[]client.BarrierMember] {
-		return async(func() ([]client.BarrierMember, error) {
-			return s.Barrier("start", n).Wait(ctx, key, []byte("at "+key))
+	arrive := func(s *client.Session, key string) outcome[[]recipes.BarrierMember] {
+		return async(func() ([]recipes.BarrierMember, error) {
+			return recipes.NewBarrier(s, "start", n).Wait(ctx, key, []byte("at "+key))
 		})
 	}
 	node, err := c.Node(ctx, "/default")
@@ -37,7 +38,7 @@ func TestBarrier(t *testing.T) {
 	for range n + 1 {
 		sessions = append(sessions, session(t, c))
 	}
-	var all []outcome[[]client.BarrierMember]
+	var all []outcome[[]recipes.BarrierMember]
 	for i := range n - 1 {
 		all = append(all, arrive(sessions[i], fmt.Sprint("p", i)))
 		waiting(i + 1)
@@ -59,7 +60,7 @@ func TestBarrier(t *testing.T) {
 	// A party that gives up leaves. The last one opens it.
 	short, cancel := context.WithCancel(ctx)
 	left := async(func() (int, error) {
-		_, err := session(t, c).Barrier("start", n).Wait(short, "p9", nil)
+		_, err := recipes.NewBarrier(session(t, c), "start", n).Wait(short, "p9", nil)
 		return 0, err
 	})
 	cancel()
@@ -69,7 +70,7 @@ func TestBarrier(t *testing.T) {
 	waiting(n)
 	all = append(all, arrive(sessions[n-1], fmt.Sprint("p", n-1)))
 	want := []string{"p2", "p0", "p1", "p3"}
-	check := func(members []client.BarrierMember) {
+	check := func(members []recipes.BarrierMember) {
 		t.Helper()
 		var keys []string
 		for _, m := range members {
@@ -91,7 +92,7 @@ func TestBarrier(t *testing.T) {
 	// The one that was superseded waits for the next meeting, as one too many does.
 	waiting(1)
 	want = []string{"p1", "p5", "p6", "p7"}
-	next := []outcome[[]client.BarrierMember]{all[1]}
+	next := []outcome[[]recipes.BarrierMember]{all[1]}
 	for i, s := range []*client.Session{sessions[2], sessions[3], double} {
 		next = append(next, arrive(s, fmt.Sprint("p", 5+i)))
 		if i < 2 {
@@ -103,23 +104,27 @@ func TestBarrier(t *testing.T) {
 	}
 
 	s := sessions[0]
-	for _, wait := range []func() ([]client.BarrierMember, error){
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 0).Wait(ctx, "k", nil) },
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1001).Wait(ctx, "k", nil) },
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1).Wait(ctx, "", nil) },
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1).Wait(ctx, "\xff", nil) },
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1).Wait(ctx, "k", make([]byte, 1025)) },
-		func() ([]client.BarrierMember, error) { return s.Barrier("x", 1000).Wait(ctx, "k", make([]byte, 1024)) },
+	for _, wait := range []func() ([]recipes.BarrierMember, error){
+		func() ([]recipes.BarrierMember, error) { return recipes.NewBarrier(s, "x", 0).Wait(ctx, "k", nil) },
+		func() ([]recipes.BarrierMember, error) { return recipes.NewBarrier(s, "x", 1001).Wait(ctx, "k", nil) },
+		func() ([]recipes.BarrierMember, error) { return recipes.NewBarrier(s, "x", 1).Wait(ctx, "", nil) },
+		func() ([]recipes.BarrierMember, error) { return recipes.NewBarrier(s, "x", 1).Wait(ctx, "\xff", nil) },
+		func() ([]recipes.BarrierMember, error) {
+			return recipes.NewBarrier(s, "x", 1).Wait(ctx, "k", make([]byte, 1025))
+		},
+		func() ([]recipes.BarrierMember, error) {
+			return recipes.NewBarrier(s, "x", 1000).Wait(ctx, "k", make([]byte, 1024))
+		},
 	} {
 		if _, err := wait(); !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
 		}
 	}
-	if _, err := s.Barrier("start", n+1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
+	if _, err := recipes.NewBarrier(s, "start", n+1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("another number:", err)
 	}
 	must(t, s.Create(ctx, "used", client.Max, []byte("by others")))
-	if _, err := s.Barrier("used", 1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
+	if _, err := recipes.NewBarrier(s, "used", 1).Wait(ctx, "k", nil); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("no barrier:", err)
 	}
 
@@ -161,7 +166,7 @@ func TestBarrierRounds(t *testing.T) {
 			s := session(t, c)
 			for round := 0; stop.Err() == nil; round++ {
 				payload := fmt.Sprint(key, "-", round) // each party tells another thing each time
-				members, err := s.Barrier("rounds", n).Wait(stop, key, []byte(payload))
+				members, err := recipes.NewBarrier(s, "rounds", n).Wait(stop, key, []byte(payload))
 				if err != nil {
 					if stop.Err() == nil {
 						t.Error(err)

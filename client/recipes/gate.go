@@ -1,6 +1,11 @@
-package client
+package recipes
 
-import "context"
+import (
+	"context"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
+)
 
 // Gate is open or closed, for any number of sessions: a start that waits for a go, a maintenance that
 // holds work back. One that does not exist is closed. The state is the data of a semaphore of the
@@ -14,8 +19,10 @@ type gateRecord struct {
 	Openings uint64 `json:"openings"` // how often it was opened
 }
 
-func newGate(s *Session, name string) *Gate {
-	return &Gate{sharedRecord[gateRecord]{s, name, "gate", 1, func(r *gateRecord) bool { return r.Gate }}}
+// NewGate is the gate with this name on the session's node.
+func NewGate(s *client.Session, name string) *Gate {
+	valid := func(r *gateRecord) bool { return r.Gate }
+	return &Gate{sharedRecord[gateRecord]{s, name, "gate", 1, valid}}
 }
 
 // Open opens the gate: all that wait go on. Errors: ErrPreconditionFailed if the semaphore has
@@ -26,7 +33,7 @@ func (g *Gate) Open(ctx context.Context) error { return g.set(ctx, "open", true)
 func (g *Gate) Close(ctx context.Context) error { return g.set(ctx, "close", false) }
 
 func (g *Gate) set(ctx context.Context, op string, open bool) error {
-	return withOp(op, g.record.name, g.record.change(ctx, func(r *gateRecord, exists bool) (bool, error) {
+	return driver.WithOp(op, g.record.name, g.record.change(ctx, func(r *gateRecord, exists bool) (bool, error) {
 		return r.set(open, exists), nil
 	}))
 }
@@ -45,7 +52,7 @@ func (r *gateRecord) set(open, exists bool) bool {
 // IsOpen reads whether the gate is open, at the leader.
 func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
 	r, _, err := g.record.read(ctx)
-	return r.Open, withOp("read", g.record.name, err)
+	return r.Open, driver.WithOp("read", g.record.name, err)
 }
 
 // Wait returns nil once the gate is open, or was open at some moment since the call read it first: a
@@ -53,7 +60,7 @@ func (g *Gate) IsOpen(ctx context.Context) (bool, error) {
 // session when it ends; ErrPreconditionFailed.
 func (g *Gate) Wait(ctx context.Context) error {
 	var w gateWait
-	return withOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) {
+	return driver.WithOp("wait for", g.record.name, g.record.await(ctx, func(r *gateRecord) (bool, error) {
 		return w.passes(r), nil
 	}))
 }

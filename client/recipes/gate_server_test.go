@@ -1,4 +1,4 @@
-package client_test
+package recipes_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/recipes"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -18,7 +19,7 @@ func TestGate(t *testing.T) {
 	ctx := testContext(t)
 	c := dial(t, srv)
 	s, other := session(t, c), session(t, c)
-	gate := s.Gate("go")
+	gate := recipes.NewGate(s, "go")
 	if open, err := gate.IsOpen(ctx); open || err != nil {
 		t.Fatal(open, err)
 	}
@@ -26,19 +27,19 @@ func TestGate(t *testing.T) {
 	const waiters = 8
 	var all []outcome[bool]
 	for range waiters {
-		all = append(all, async(func() (bool, error) { return true, other.Gate("go").Wait(ctx) }))
+		all = append(all, async(func() (bool, error) { return true, recipes.NewGate(other, "go").Wait(ctx) }))
 	}
 	must(t, gate.Open(ctx))
 	for _, w := range all {
 		w.must(t)
 	}
 	must(t, gate.Open(ctx)) // again changes nothing
-	must(t, other.Gate("go").Wait(ctx))
+	must(t, recipes.NewGate(other, "go").Wait(ctx))
 	must(t, gate.Close(ctx))
 
 	// Closed again: a wait that begins now does not end by the opening before.
 	short, cancel := context.WithCancel(ctx)
-	late := async(func() (bool, error) { return true, other.Gate("go").Wait(short) })
+	late := async(func() (bool, error) { return true, recipes.NewGate(other, "go").Wait(short) })
 	if open, err := gate.IsOpen(ctx); open || err != nil {
 		t.Fatal(open, err)
 	}
@@ -49,7 +50,7 @@ func TestGate(t *testing.T) {
 
 	// Opened and closed at once, it lets pass who has begun to wait: each pulse ends at least one wait
 	// that was begun before, or the next one does.
-	passed := async(func() (bool, error) { return true, other.Gate("go").Wait(ctx) })
+	passed := async(func() (bool, error) { return true, recipes.NewGate(other, "go").Wait(ctx) })
 	for done := false; !done; {
 		must(t, gate.Open(ctx))
 		must(t, gate.Close(ctx))
@@ -63,16 +64,16 @@ func TestGate(t *testing.T) {
 		}
 	}
 	ended := session(t, c)
-	over := async(func() (bool, error) { return true, ended.Gate("go").Wait(ctx) })
+	over := async(func() (bool, error) { return true, recipes.NewGate(ended, "go").Wait(ctx) })
 	must(t, ended.Close(ctx))
 	if _, err := over.get(); !errors.Is(err, client.ErrSessionClosed) {
 		t.Error("the session ended:", err)
 	}
 	must(t, s.Create(ctx, "used", 1, []byte("by others")))
-	if err := s.Gate("used").Open(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
+	if err := recipes.NewGate(s, "used").Open(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("opened what is no gate:", err)
 	}
-	if err := s.Latch("go", 1).CountDown(ctx, "k"); !errors.Is(err, client.ErrPreconditionFailed) {
+	if err := recipes.NewLatch(s, "go", 1).CountDown(ctx, "k"); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("counted down a gate:", err)
 	}
 }
@@ -84,7 +85,7 @@ func TestLatch(t *testing.T) {
 	c := dial(t, srv)
 	const n, sessions = 12, 6
 	s := session(t, c)
-	open := async(func() (bool, error) { return true, s.Latch("import", n).Wait(ctx) })
+	open := async(func() (bool, error) { return true, recipes.NewLatch(s, "import", n).Wait(ctx) })
 	var said sync.Map
 	var wg sync.WaitGroup
 	for i := range sessions {
@@ -93,7 +94,7 @@ func TestLatch(t *testing.T) {
 			for range 8 {
 				key := fmt.Sprintf("part-%02d", r.IntN(n-1)) // never the last one
 				said.Store(key, true)
-				if err := own.Latch("import", n).CountDown(ctx, key); err != nil {
+				if err := recipes.NewLatch(own, "import", n).CountDown(ctx, key); err != nil {
 					t.Error(err)
 				}
 			}
@@ -103,7 +104,7 @@ func TestLatch(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	done, err := s.Latch("import", n).Done(ctx)
+	done, err := recipes.NewLatch(s, "import", n).Done(ctx)
 	must(t, err)
 	var want []string
 	said.Range(func(key, _ any) bool { want = append(want, key.(string)); return true })
@@ -113,22 +114,22 @@ func TestLatch(t *testing.T) {
 		t.Fatalf("done are %v, want %v", done, want)
 	}
 	for i := range n { // the last one opens it
-		must(t, s.Latch("import", n).CountDown(ctx, fmt.Sprintf("part-%02d", i)))
+		must(t, recipes.NewLatch(s, "import", n).CountDown(ctx, fmt.Sprintf("part-%02d", i)))
 	}
 	open.must(t)
-	must(t, s.Latch("import", n).Wait(ctx))
-	must(t, s.Latch("import", n).CountDown(ctx, "one too many"))
-	if done, err := s.Latch("import", n).Done(ctx); err != nil || len(done) != n {
+	must(t, recipes.NewLatch(s, "import", n).Wait(ctx))
+	must(t, recipes.NewLatch(s, "import", n).CountDown(ctx, "one too many"))
+	if done, err := recipes.NewLatch(s, "import", n).Done(ctx); err != nil || len(done) != n {
 		t.Error(done, err)
 	}
 	for _, err := range []error{
-		s.Latch("x", 0).CountDown(ctx, "k"), s.Latch("x", 1001).Wait(ctx), s.Latch("x", 1).CountDown(ctx, ""), s.Latch("x", 1).CountDown(ctx, "\xff"),
+		recipes.NewLatch(s, "x", 0).CountDown(ctx, "k"), recipes.NewLatch(s, "x", 1001).Wait(ctx), recipes.NewLatch(s, "x", 1).CountDown(ctx, ""), recipes.NewLatch(s, "x", 1).CountDown(ctx, "\xff"),
 	} {
 		if !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
 		}
 	}
-	if err := s.Latch("import", 3).Wait(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
+	if err := recipes.NewLatch(s, "import", 3).Wait(ctx); !errors.Is(err, client.ErrPreconditionFailed) {
 		t.Error("another count:", err)
 	}
 }

@@ -1,4 +1,4 @@
-package client
+package recipes
 
 import (
 	"encoding/json"

@@ -1,14 +1,16 @@
-package client
+package recipes
 
 import (
 	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"unicode/utf8"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -25,7 +27,7 @@ const (
 // not counted any more. One that is started again and waits with its key counts once. One too many
 // waits for the next meeting.
 //
-// The state is a semaphore of the name, with the limit Max, that stays. Each party that waits holds a
+// The state is a semaphore of the name, with the limit client.Max, that stays. Each party that waits holds a
 // unit of it.
 type Barrier struct {
 	record sharedRecord[barrierRecord]
@@ -107,9 +109,11 @@ func (r *barrierRecord) has(token uint64) bool {
 	return ok
 }
 
-func newBarrier(s *Session, name string, n int) *Barrier {
+// NewBarrier is the barrier with this name on the session's node, at which n parties meet, 1 to
+// MaxBarrier.
+func NewBarrier(s *client.Session, name string, n int) *Barrier {
 	valid := func(r *barrierRecord) bool { return r.Barrier > 0 }
-	return &Barrier{sharedRecord[barrierRecord]{s, name, "barrier", Max, valid}, n}
+	return &Barrier{sharedRecord[barrierRecord]{s, name, "barrier", client.Max, valid}, n}
 }
 
 // Wait waits until n parties with different keys wait, and returns them in the order in which they
@@ -124,7 +128,7 @@ func newBarrier(s *Session, name string, n int) *Barrier {
 // semaphore has another use, or the barrier another n.
 func (b *Barrier) Wait(ctx context.Context, key string, payload []byte) ([]BarrierMember, error) {
 	members, err := b.wait(ctx, barrierEntry{BarrierMember: BarrierMember{key, bytes.Clone(payload)}})
-	return members, withOp("wait for", b.record.name, err)
+	return members, driver.WithOp("wait for", b.record.name, err)
 }
 
 func (b *Barrier) check(p *barrierEntry) error {
@@ -147,29 +151,29 @@ func (b *Barrier) wait(ctx context.Context, own barrierEntry) ([]BarrierMember, 
 		return nil, err
 	}
 	s := b.record.s
-	ctx, end := bothContexts(s.d.Context(), ctx)
+	ctx, end := contexts.Both(s.Context(), ctx)
 	defer end()
 	ctx, lost := context.WithCancelCause(ctx)
 	defer lost(nil)
 	if err := b.present(ctx); err != nil { // so that the watch begins with it
 		return nil, err
 	}
-	var lease *Lease
+	var lease *client.Lease
 	defer func() {
 		if lease != nil {
-			release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+			release, done := contexts.ForRelease(ctx)
 			defer done()
 			_ = lease.Release(release)
 		}
 	}()
 	view := barrierView{entries: map[uint64]barrierEntry{}}
-	for ev, err := range s.node.Watch(ctx, b.record.name) {
+	for ev, err := range s.Node().Watch(ctx, b.record.name) {
 		if err != nil {
-			return nil, err
+			return nil, driver.WithoutOp(err)
 		}
 		view.apply(&ev)
 		switch {
-		case lease == nil && ev.Kind != EventSynced: // a party that cannot watch would hold up the others
+		case lease == nil && ev.Kind != client.EventSynced: // a party that cannot watch would hold up the others
 			continue
 		case lease == nil:
 			if lease, err = b.enter(ctx, &own); err != nil {
@@ -177,7 +181,7 @@ func (b *Barrier) wait(ctx context.Context, own barrierEntry) ([]BarrierMember, 
 			}
 			held := lease.Context()
 			context.AfterFunc(held, func() { lost(context.Cause(held)) })
-		case ev.Kind == EventDeleted: // the lease ends at once
+		case ev.Kind == client.EventDeleted: // the lease ends at once
 			continue
 		}
 		record, err := b.step(ctx, &own, &view)
@@ -210,7 +214,7 @@ func (b *Barrier) present(ctx context.Context) error {
 }
 
 // enter takes the party's unit.
-func (b *Barrier) enter(ctx context.Context, own *barrierEntry) (*Lease, error) {
+func (b *Barrier) enter(ctx context.Context, own *barrierEntry) (*client.Lease, error) {
 	for {
 		if err := b.present(ctx); err != nil {
 			return nil, err
@@ -219,12 +223,13 @@ func (b *Barrier) enter(ctx context.Context, own *barrierEntry) (*Lease, error) 
 		if err != nil {
 			return nil, err
 		}
-		lease, err := b.record.s.acquire(ctx, b.record.name, []AcquireOption{Data(data)})
+		lease, err := b.record.s.Acquire(ctx, b.record.name, client.Data(data))
 		if err == nil {
 			own.Token = lease.Token()
+			return lease, nil
 		}
-		if err == nil || !answered(err) || !isNotFound(err) {
-			return lease, err
+		if !refused(err, client.ErrNotFound) {
+			return nil, driver.WithoutOp(err)
 		} // it was deleted meanwhile
 	}
 }
@@ -247,7 +252,7 @@ func (b *Barrier) step(ctx context.Context, own *barrierEntry, view *barrierView
 // write writes a meeting down, if all are there in one strict read. If not, something has changed since
 // the watch's last event, and the next one comes.
 func (b *Barrier) write(ctx context.Context, own *barrierEntry) (*barrierRecord, error) {
-	sem, err := b.record.s.node.describe(ctx, b.record.name, IncludeOwners(), ReadConsistency(Strict))
+	sem, err := describe(ctx, b.record.s, b.record.name, client.IncludeOwners())
 	if err != nil || sem.Torn {
 		return nil, err
 	}
@@ -263,14 +268,14 @@ func (b *Barrier) write(ctx context.Context, own *barrierEntry) (*barrierRecord,
 	if err != nil {
 		return nil, err
 	}
-	_, err = b.record.s.update(ctx, b.record.name, data, IfVersion(sem.Version))
+	_, err = b.record.s.Update(ctx, b.record.name, data, client.IfVersion(sem.Version))
 	switch {
 	case err == nil:
 		return &next, nil
-	case answered(err) && (errors.Is(err, ErrPreconditionFailed) || isNotFound(err)):
+	case refused(err, client.ErrPreconditionFailed, client.ErrNotFound):
 		return nil, nil // another party was faster, or it was deleted
 	}
-	return nil, err
+	return nil, driver.WithoutOp(err)
 }
 
 // barrierView is a barrier as the watch has told of it.
@@ -279,9 +284,9 @@ type barrierView struct {
 	entries map[uint64]barrierEntry // by token
 }
 
-func (v *barrierView) apply(ev *Event) {
+func (v *barrierView) apply(ev *client.Event) {
 	switch {
-	case ev.Kind == EventDeleted:
+	case ev.Kind == client.EventDeleted:
 		v.record = barrierRecord{}
 		clear(v.entries)
 	case ev.Created || ev.DataChanged:
@@ -305,7 +310,7 @@ func (v *barrierView) list() []barrierEntry {
 }
 
 // entriesOf are the owners of units that are parties.
-func entriesOf(owners []Owner) (list []barrierEntry) {
+func entriesOf(owners []client.Owner) (list []barrierEntry) {
 	for _, o := range owners {
 		var p barrierEntry
 		if json.Unmarshal(o.Data, &p.BarrierMember) == nil && p.Key != "" {

@@ -1,4 +1,4 @@
-package client
+package recipes
 
 import (
 	"cmp"
@@ -10,6 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
+	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -24,7 +28,7 @@ type Period struct {
 	Start  time.Time
 	// Lease is held while the task runs. No other session runs the task meanwhile. Its Token rises
 	// with each run: send it as the fencing token with every write.
-	Lease *Lease
+	Lease *client.Lease
 }
 
 // OnceRun is the last run of a task of Once. Times are by the clock of the machine that ran it.
@@ -58,7 +62,7 @@ type onceRecord struct {
 	Task bool `json:"once"` // true: the data of any other semaphore has no such key
 }
 
-// OnceOption is an option of Session.Once.
+// OnceOption is an option of NewOnce.
 type OnceOption func(*Once)
 
 // UntilSuccess repeats a run that did not succeed in its period: one that failed, and one whose end
@@ -77,10 +81,20 @@ func Again() OnceOption { return func(o *Once) { o.again = true } }
 // clock of this machine, as the schedule that calls Run does. The state is a semaphore of the name,
 // with the limit 1, that stays.
 type Once struct {
-	s                   *Session
+	s                   *client.Session
 	name                string
 	every               time.Duration
 	untilSuccess, again bool
+}
+
+// NewOnce is the task with this name on the session's node, which runs once in each period of a
+// length.
+func NewOnce(s *client.Session, name string, every time.Duration, opts ...OnceOption) *Once {
+	o := &Once{s: s, name: name, every: every}
+	for _, f := range opts {
+		f(o)
+	}
+	return o
 }
 
 // Run runs the task in the present period, unless a session has run it in this period. ran reports
@@ -90,25 +104,25 @@ type Once struct {
 //
 // The period is decided when Run is called. If the task still runs from an earlier period, Run
 // waits until that is done, and runs late, but it gives up at the end of its period: the period is
-// skipped then, with ErrNotAcquired. Wait gives up earlier. A period in which no session calls Run
-// is skipped too. If ctx ends while Run waits, the period is given back: a later call in the period
-// runs the task. Calls that came meanwhile have returned.
+// skipped then, with ErrNotAcquired. The option Wait gives up earlier. A period in which no session
+// calls Run is skipped too. If ctx ends while Run waits, the period is given back: a later call in
+// the period runs the task. Calls that came meanwhile have returned.
 //
 // A period is taken before the task runs. A task that fails, or whose process dies, does not run
 // again in the period, but for UntilSuccess and Again. The task's result is kept before the lease
 // is released: task must not release it.
 //
-// Errors beside Acquire's: ErrBadRequest for a wrong length; ErrPreconditionFailed if the semaphore
-// has another use, or if its last period is far in the future, because some machine's clock is
-// wrong.
+// Errors beside those of Acquire: ErrBadRequest for a wrong length; ErrPreconditionFailed if the
+// semaphore has another use, or if its last period is far in the future, because some machine's
+// clock is wrong.
 func (o *Once) Run(
-	ctx context.Context, task func(ctx context.Context, p Period) error, opts ...AcquireOption,
+	ctx context.Context, task func(ctx context.Context, p Period) error, opts ...client.AcquireOption,
 ) (ran bool, err error) {
 	p, run, err := o.take(ctx, opts)
 	if p == nil {
-		return false, withOp("once", o.name, err)
+		return false, driver.WithOp("once", o.name, err)
 	}
-	return true, p.Lease.during(ctx, func(both context.Context) error {
+	return true, contexts.During(ctx, p.Lease.Context(), p.Lease.Release, func(both context.Context) error {
 		err := task(both, *p)
 		o.end(ctx, run, err)
 		return err
@@ -117,16 +131,16 @@ func (o *Once) Run(
 
 // Last reads the last run of the task. Without any its Period is 0.
 func (o *Once) Last(ctx context.Context) (OnceRun, error) {
-	last, sem, err := o.read(ctx, IncludeOwners(), IncludeWaiters())
-	if isNotFound(err) && answered(err) {
+	last, sem, err := o.read(ctx, client.IncludeOwners(), client.IncludeWaiters())
+	if refused(err, client.ErrNotFound) {
 		return OnceRun{}, nil
 	}
 	if err != nil {
-		return OnceRun{}, withOp("read the last run of", o.name, err)
+		return OnceRun{}, driver.WithOp("read the last run of", o.name, err)
 	}
 	if last.Ended.IsZero() {
-		last.Running = slices.ContainsFunc(sem.Owners, func(x Owner) bool { return x.Session == last.SessionID }) ||
-			slices.ContainsFunc(sem.Waiters, func(x Waiter) bool { return x.Session == last.SessionID })
+		last.Running = slices.ContainsFunc(sem.Owners, func(x client.Owner) bool { return x.Session == last.SessionID }) ||
+			slices.ContainsFunc(sem.Waiters, func(x client.Waiter) bool { return x.Session == last.SessionID })
 	}
 	return last, nil
 }
@@ -144,7 +158,7 @@ func (o *Once) repeats(last OnceRun) bool {
 // get the semaphore when a later period has been taken, or when its period's run has been repeated:
 // so the record is read again under the lease. A repeat writes its record under the lease alone, as
 // the run before may still have to write its result.
-func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run OnceRun, err error) {
+func (o *Once) take(ctx context.Context, opts []client.AcquireOption) (p *Period, run OnceRun, err error) {
 	if o.every < MinPeriod || o.every%time.Second != 0 {
 		return nil, run, protocol.Errorf(protocol.StatusBadRequest,
 			"the period %s is not a number of whole seconds, at least 1", o.every)
@@ -161,20 +175,19 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run O
 	}
 	p = &Period{Number: number, Start: time.Unix(int64(number), 0)}
 	left := max(p.Start.Add(o.every).Sub(now)-time.Since(now), 0)
-	wait := func(o *acquireOptions) {
-		o.timeout = min(o.timeout, uint64(left.Milliseconds()), protocol.MaxAcquireTimeout)
-	}
-	p.Lease, err = o.s.acquire(ctx, o.name, with(opts, Count(1), waitForOwnLease(), wait))
+	opts = append(slices.Clone(opts), client.Count(1), access.WaitForOwnLease(), access.WaitAtMost(left))
+	p.Lease, err = o.s.Acquire(ctx, o.name, opts...)
+	err = driver.WithoutOp(err)
 	switch {
 	case err != nil && ctx.Err() != nil && taken:
 		o.giveBack(ctx, run, before)
 		return nil, run, err
-	case errors.Is(err, ErrNotAcquired) && taken:
+	case errors.Is(err, client.ErrNotAcquired) && taken:
 		return nil, run, fmt.Errorf("period %d is skipped, because the task still runs from an earlier one: %w", number,
-			ErrNotAcquired)
-	case errors.Is(err, ErrNotAcquired):
+			client.ErrNotAcquired)
+	case errors.Is(err, client.ErrNotAcquired):
 		return nil, run, fmt.Errorf("the run of period %d is not repeated, because it has not ended: %w", number,
-			ErrNotAcquired)
+			client.ErrNotAcquired)
 	case err != nil:
 		return nil, run, err
 	}
@@ -182,7 +195,7 @@ func (o *Once) take(ctx context.Context, opts []AcquireOption) (p *Period, run O
 	if mine {
 		return p, run, nil
 	}
-	release, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	release, done := contexts.ForRelease(ctx)
 	defer done()
 	_ = p.Lease.Release(release)
 	return nil, run, err
@@ -199,7 +212,8 @@ func (o *Once) confirm(ctx context.Context, run OnceRun, period uint64) (_ OnceR
 		case run.is(last):
 			return run, true, nil
 		case last.Period > period:
-			return run, false, fmt.Errorf("period %d is skipped, because a later one has begun: %w", period, ErrNotAcquired)
+			return run, false, fmt.Errorf("period %d is skipped, because a later one has begun: %w", period,
+				client.ErrNotAcquired)
 		case last.Period == period && !o.repeats(last):
 			return run, false, nil
 		}
@@ -213,13 +227,13 @@ func (o *Once) confirm(ctx context.Context, run OnceRun, period uint64) (_ OnceR
 // newRun is a run of this session that begins now.
 func (o *Once) newRun(period uint64) OnceRun {
 	return OnceRun{Period: period, Began: time.Now().UTC().Round(time.Microsecond), SessionID: o.s.ID(),
-		By: o.s.d.Description}
+		By: access.Session(o.s).Session.Description}
 }
 
 // end records how a run ended, unless another one is recorded by now. If that is not answered in
 // time, the run's end stays unknown.
 func (o *Once) end(ctx context.Context, run OnceRun, result error) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, done := contexts.ForRelease(ctx)
 	defer done()
 	run.Ended = time.Now().UTC().Round(time.Microsecond)
 	if result != nil {
@@ -237,7 +251,7 @@ func (o *Once) end(ctx context.Context, run OnceRun, result error) {
 // giveBack takes a run that has not begun away from the task's semaphore again, if it is still the
 // last one there. ctx has ended.
 func (o *Once) giveBack(ctx context.Context, run, before OnceRun) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx, done := contexts.ForRelease(ctx)
 	defer done()
 	if last, sem, err := o.read(ctx); err == nil && run.is(last) {
 		_ = o.write(ctx, before, sem.Version)
@@ -251,7 +265,7 @@ func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last Onc
 		last, sem, err := o.read(ctx)
 		version := uint64(0)
 		switch {
-		case isNotFound(err) && answered(err):
+		case refused(err, client.ErrNotFound):
 		case err != nil:
 			return last, false, err
 		case last.Period > run.Period+length:
@@ -270,12 +284,6 @@ func (o *Once) record(ctx context.Context, run OnceRun, length uint64) (last Onc
 	}
 }
 
-// overtaken reports whether another session was faster with a write: what it wrote decides.
-func overtaken(err error) bool {
-	return err != nil && answered(err) &&
-		(errors.Is(err, ErrAlreadyExists) || errors.Is(err, ErrPreconditionFailed) || isNotFound(err))
-}
-
 // write replaces the record of a version; 0: there is none.
 func (o *Once) write(ctx context.Context, run OnceRun, version uint64) error {
 	data, err := json.Marshal(onceRecord{run, true})
@@ -283,15 +291,16 @@ func (o *Once) write(ctx context.Context, run OnceRun, version uint64) error {
 		return err
 	}
 	if version == 0 {
-		return o.s.create(ctx, o.name, 1, data, "")
+		err = o.s.Create(ctx, o.name, 1, data)
+	} else {
+		_, err = o.s.Update(ctx, o.name, data, client.IfVersion(version))
 	}
-	_, err = o.s.update(ctx, o.name, data, IfVersion(version))
-	return err
+	return driver.WithoutOp(err)
 }
 
 // read reads the last run of a task.
-func (o *Once) read(ctx context.Context, opts ...ReadOption) (OnceRun, *Semaphore, error) {
-	sem, err := o.s.Node().Describe(ctx, o.name, append(opts, ReadConsistency(Strict))...)
+func (o *Once) read(ctx context.Context, opts ...client.ReadOption) (OnceRun, *client.Semaphore, error) {
+	sem, err := describe(ctx, o.s, o.name, opts...)
 	if err != nil {
 		return OnceRun{}, nil, err
 	}

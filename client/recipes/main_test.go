@@ -1,0 +1,73 @@
+package recipes_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+
+func testContext(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func dial(t testing.TB, srv *servertest.Server) *client.Client {
+	t.Helper()
+	c, err := client.Dial(testContext(t), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.CloseWithoutRelease() })
+	return c
+}
+
+func session(t testing.TB, c *client.Client, opts ...client.SessionOption) *client.Session {
+	t.Helper()
+	s, err := c.Session(testContext(t), "/default", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func release(t testing.TB, l *client.Lease) {
+	t.Helper()
+	must(t, l.Release(testContext(t)))
+}
+
+type outcome[T any] struct{ done chan func() (T, error) }
+
+// async runs f and keeps what it returns.
+func async[T any](f func() (T, error)) outcome[T] {
+	o := outcome[T]{make(chan func() (T, error), 1)}
+	go func() {
+		v, err := f()
+		o.done <- func() (T, error) { return v, err }
+	}()
+	return o
+}
+
+func (o outcome[T]) get() (T, error) { return (<-o.done)() }
+
+func (o outcome[T]) must(t testing.TB) T {
+	t.Helper()
+	v, err := o.get()
+	must(t, err)
+	return v
+}
