@@ -45,6 +45,7 @@ const (
 	// answerTimeout is how long a request tries the cluster, beside its wait.
 	answerTimeout = 10 * time.Second
 	readyTimeout  = 2 * time.Second
+	closeTimeout  = 3 * time.Second
 	maxWait       = 5 * time.Minute
 )
 
@@ -64,16 +65,19 @@ type Config struct {
 
 // API serves locks by HTTP. Its methods may be called from any goroutine.
 type API struct {
-	cfg     Config
-	clients *gateway.Clients[*callers]
-	held    atomic.Int64 // requests
-	counts  counts
-	ctx     context.Context
-	stop    context.CancelFunc
+	cfg      Config
+	clients  *gateway.Clients[*callers]
+	held     atomic.Int64  // requests
+	detached atomic.Int64  // streams that go on without net/http
+	none     chan struct{} // gets a value when there is none of these any more
+	counts   counts
+	ctx      context.Context
+	stop     context.CancelFunc
 
 	mu       sync.Mutex
-	sessions map[gateway.CreateID]*session
+	sessions map[sessionName]*session
 	own      map[string]int // sessions by identity
+	reads    map[readKey]*sharedRead
 }
 
 // New makes an API. It connects to the cluster when the first caller comes. The caller closes it.
@@ -86,7 +90,8 @@ func New(cfg Config) (*API, error) {
 	}
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
-	a := &API{cfg: cfg, sessions: make(map[gateway.CreateID]*session), own: make(map[string]int)}
+	a := &API{cfg: cfg, sessions: make(map[sessionName]*session), own: make(map[string]int),
+		reads: make(map[readKey]*sharedRead), none: make(chan struct{}, 1)}
 	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{
@@ -120,9 +125,18 @@ func LimitListener(l net.Listener) net.Listener {
 // Stop ends waits with 503, and refuses new requests: their callers go on at another gateway.
 func (a *API) Stop() { a.stop() }
 
-// Close is Stop, and leaves the sessions to the cluster.
+// Close is Stop, waits for streams that net/http knows nothing of, and leaves the sessions to the
+// cluster.
 func (a *API) Close() {
 	a.Stop()
+	for late := time.After(closeTimeout); a.detached.Load() > 0; {
+		select {
+		case <-a.none:
+			continue
+		case <-late:
+		}
+		break
+	}
 	a.clients.Close()
 }
 
@@ -192,21 +206,29 @@ type call struct {
 	body    []byte
 	streams bool // events are asked for
 	status  int  // of the answer
-	conn    *gateway.Connection[*callers]
-	n       *client.Node // of routes that read it
-	s       *session     // nil: it is not about one
+	unkeep  func()
+	// detached: a stream goes on without net/http, and calls done.
+	detached bool
+	conn     *gateway.Connection[*callers]
+	n        *client.Node // of routes that read it
+	s        *session     // nil: it is not about one
 }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &call{api: a, w: w, r: r, began: time.Now(), status: http.StatusOK}
+	x := &call{api: a, w: w, r: r, began: time.Now(), status: http.StatusOK, unkeep: web.KeepConnection(r.Context())}
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	defer web.KeepConnection(r.Context())()
-	defer a.held.Add(-1)
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
+	if r.ProtoMajor > 1 { // the timeout of writes would end a request that waits
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+	}
 	var p *problem
+	defer func() {
+		if !x.detached {
+			x.done(p)
+		}
+	}()
 	if a.held.Add(1) > maxHeld {
 		p = problemf(http.StatusServiceUnavailable, "overloaded",
 			"this gateway holds %d requests, the most it may; use another one", maxHeld)
@@ -217,12 +239,17 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		x.status = p.status
 		p.write(w)
 	}
-	a.counts.answered(x, p)
 }
 
-// serve answers. Streams are held below it, by the thousand, so that its frame and theirs are
-// small: together with net/http's they fit into a quarter of 16 KiB, and the runtime halves such a
-// stack.
+// done is called when a request is over; p is nil unless it was refused.
+func (x *call) done(p *problem) {
+	x.api.held.Add(-1)
+	x.unkeep()
+	x.api.counts.answered(x, p)
+}
+
+// serve answers. Streams of HTTP/2 are held below it, by the thousand, so that its frame and theirs
+// are small: with net/http's they fit into a quarter of 16 KiB, and the runtime halves such a stack.
 func (x *call) serve() (err error) {
 	if err := x.check(); err != nil {
 		return err
@@ -421,6 +448,9 @@ func (x *call) readQuery() error {
 
 // readBody reads the whole body: net/http notices that a caller has hung up only behind it.
 func (x *call) readBody() error {
+	if x.r.ContentLength == 0 {
+		return nil
+	}
 	c := http.NewResponseController(x.w)
 	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
 	b, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxBody))

@@ -131,10 +131,9 @@ func TestWait(t *testing.T) {
 
 // sessionsOf are the sessions of a caller's name here.
 func (s *site) sessionsOf(name string) (list []*session) {
-	create, _ := ids("anonymous", "/default", name)
 	s.api.mu.Lock()
 	defer s.api.mu.Unlock()
-	if x := s.api.sessions[create]; x != nil {
+	if x := s.api.sessions[sessionName{"anonymous", "/default", name}]; x != nil {
 		list = append(list, x)
 	}
 	return list
@@ -567,8 +566,8 @@ func TestTTL(t *testing.T) {
 // TestIDs: identity, node and name are told apart, however they are put together.
 func TestIDs(t *testing.T) {
 	seen := map[gateway.CreateID]string{}
-	for _, x := range [][3]string{{"a", "/b", "c"}, {"a/b", "", "c"}, {"a", "/bc", ""}, {"", "a/b", "c"}, {"a", "/b", "d"}} {
-		create, key := ids(x[0], x[1], x[2])
+	for _, x := range []sessionName{{"a", "/b", "c"}, {"a/b", "", "c"}, {"a", "/bc", ""}, {"", "a/b", "c"}, {"a", "/b", "d"}} {
+		create, key := x.ids()
 		if before, ok := seen[create]; ok || gateway.Key(create) == key {
 			t.Errorf("%q has the ids of %s, or its key is its create id", x, before)
 		}

@@ -25,7 +25,7 @@ const (
 	extraTTL = time.Second
 	stopTime = 10 * time.Second
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
-	maxOpenTries = 5
+	maxOpenTries = 6
 )
 
 // callers are those with one token.
@@ -70,15 +70,12 @@ func (c *callers) checkToken() {
 
 // session is a caller's session: one native session, by the caller's name for it.
 //
-// Invariant: it is in API.sessions until it has ended, or another one of its create id replaced it.
+// Invariant: it is in API.sessions until it has ended, or another one of its name replaced it.
 type session struct {
-	api      *API
-	callers  *callers
-	create   gateway.CreateID
-	node     string
-	identity string
-	holder   string
-	key      gateway.Key
+	sessionName
+	api     *API
+	callers *callers
+	holder  string
 
 	ready  chan struct{} // closed when native or err is set
 	native *client.Session
@@ -95,11 +92,14 @@ type session struct {
 	names map[string]*held
 }
 
-// ids derives what a session is known by from who calls, where, and the caller's name for it.
-func ids(identity, node, name string) (create gateway.CreateID, key gateway.Key) {
+// sessionName is who calls, where, and the caller's name for its session.
+type sessionName struct{ identity, node, name string }
+
+// ids derives what the cluster knows a session by.
+func (n sessionName) ids() (create gateway.CreateID, key gateway.Key) {
 	sum := func(label string) [sha256.Size]byte {
-		return sha256.Sum256(fmt.Appendf(nil, "signalbox http %s\x00%d %s%d %s%s", label, len(identity), identity,
-			len(node), node, name))
+		return sha256.Sum256(fmt.Appendf(nil, "signalbox http %s\x00%d %s%d %s%s", label, len(n.identity), n.identity,
+			len(n.node), n.node, n.name))
 	}
 	a, b := sum("create id"), sum("key")
 	return gateway.CreateID(a[:16]), gateway.Key(b[:16])
@@ -116,8 +116,7 @@ func (x *call) open(ttl time.Duration, holder string) error {
 	if strings.ContainsFunc(name, func(r rune) bool { return r < 0x21 || r > 0x7e }) {
 		return badRequest("the header Signalbox-Session has a character that is not visible ASCII")
 	}
-	create, key := ids(x.conn.Identity, x.node, name)
-	s, err := x.api.take(x, create, key, ttl, holder)
+	s, err := x.api.take(x, sessionName{x.conn.Identity, x.node, name}, ttl, holder)
 	if err != nil {
 		return err
 	}
@@ -146,12 +145,11 @@ func (x *call) open(ttl time.Duration, holder string) error {
 
 // take counts a call on a session, which begins to be opened if this gateway does not have it, or
 // has it with another token: rights are those of the token that is shown.
-func (a *API) take(
-	x *call, create gateway.CreateID, key gateway.Key, ttl time.Duration, holder string,
-) (*session, error) {
+func (a *API) take(x *call, name sessionName, ttl time.Duration, holder string) (*session, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if s := a.sessions[create]; s != nil && s.callers == x.conn.State {
+	before := a.sessions[name]
+	if s := before; s != nil && s.callers == x.conn.State {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.ended {
@@ -167,21 +165,20 @@ func (a *API) take(
 	case len(a.sessions) >= maxSessions:
 		return nil, problemf(http.StatusServiceUnavailable, "overloaded",
 			"this gateway has %d sessions, the most it may; use another one", maxSessions)
-	case a.own[x.conn.Identity] >= maxOwn:
+	case a.own[name.identity] >= maxOwn:
 		return nil, problemf(http.StatusTooManyRequests, "overloaded",
 			"%d sessions of this identity are here, the most that may be; end some first", maxOwn)
 	}
-	if before := a.sessions[create]; before != nil {
+	if before != nil {
 		a.remove(before)
 	}
 	if holder == "" {
-		holder = x.conn.Identity + " at " + x.r.RemoteAddr
+		holder = name.identity + " at " + x.r.RemoteAddr
 	}
-	s := &session{api: a, callers: x.conn.State, create: create, node: x.node, key: key,
-		identity: x.conn.Identity, ttl: ttl,
-		holder: holder, ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
+	s := &session{sessionName: name, api: a, callers: x.conn.State, ttl: ttl, holder: holder,
+		ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
 	s.ctx, s.end = context.WithCancelCause(a.ctx)
-	a.sessions[create] = s
+	a.sessions[name] = s
 	a.own[s.identity]++
 	s.callers.sessions.Add(1)
 	go s.open(x.conn.Client)
@@ -190,8 +187,8 @@ func (a *API) take(
 
 // remove forgets a session. The lock is held.
 func (a *API) remove(s *session) {
-	if a.sessions[s.create] == s {
-		delete(a.sessions, s.create)
+	if a.sessions[s.sessionName] == s {
+		delete(a.sessions, s.sessionName)
 		if a.own[s.identity]--; a.own[s.identity] == 0 {
 			delete(a.own, s.identity)
 		}
@@ -227,32 +224,40 @@ func (s *session) attach(c *client.Client) (*client.Session, error) {
 	if err != nil {
 		return nil, err
 	}
+	create, key := s.ids()
 	for try := 1; ; try++ {
-		found, err := gateway.Find(asked, n, s.create)
 		var native *client.Session
-		switch {
-		case err == nil:
-			s.ttl, s.holder = gateway.Timeout(found.Timeout), found.Description
-			if native, err = gateway.Attach(s.ctx, n, found.Next(s.key), s.options()...); err == nil {
-				s.api.counts.moves.Add(1)
-				if err = s.adopt(asked, native); err != nil { // it ends if its caller does not come again
-					time.AfterFunc(s.ttl+extraTTL, func() { stop(native) })
-				}
-			}
-		case !errors.Is(err, client.ErrSessionExpired):
-			return nil, err
-		case s.ttl == 0:
-			return nil, errExpired
-		default:
-			native, err = gateway.StartAs(s.ctx, n, s.create, s.key, s.options()...)
+		if try == 1 && s.ttl != 0 { // mostly there is none yet
+			native, err = gateway.StartAs(s.ctx, n, create, key, s.options()...)
+		} else {
+			native, err = s.move(asked, n, create, key)
 		}
-		if err == nil {
-			return native, nil
-		}
+		// It is a bad session if another gateway has started it, or moves it at the same time.
 		if !errors.Is(err, client.ErrBadSession) || try == maxOpenTries {
-			return nil, err
+			return native, err
 		}
 	}
+}
+
+// move attaches the session, which another gateway has served.
+func (s *session) move(
+	ctx context.Context, n *client.Node, create gateway.CreateID, key gateway.Key,
+) (*client.Session, error) {
+	found, err := gateway.Find(ctx, n, create)
+	if err != nil {
+		return nil, err
+	}
+	s.ttl, s.holder = gateway.Timeout(found.Timeout), found.Description
+	native, err := gateway.Attach(s.ctx, n, found.Next(key), s.options()...)
+	if err != nil {
+		return nil, err
+	}
+	s.api.counts.moves.Add(1)
+	if err := s.adopt(ctx, native); err != nil { // it ends if its caller does not come again
+		time.AfterFunc(s.ttl+extraTTL, func() { stop(native) })
+		return nil, err
+	}
+	return native, nil
 }
 
 func (s *session) options() []client.SessionOption {

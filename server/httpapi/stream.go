@@ -3,9 +3,12 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"reflect"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -36,21 +39,56 @@ var errGone = unavailable("the caller has hung up")
 type stream struct {
 	x     *call
 	s     *session
-	own   bool      // the session ends with it
-	begun bool      // events were sent
-	until time.Time // the caller may rely on the session until then, by what it was told
-	fixed []byte    // what each event alive has, as JSON without its beginning
-	event []byte    // the last one
+	ctx   context.Context // of the caller
+	conn  net.Conn        // nil: net/http writes
+	own   bool            // the session ends with it
+	begun bool            // events were sent
+	until time.Time       // the caller may rely on the session until then, by what it was told
+	fixed []byte          // what each event alive has, as JSON without its beginning
 }
 
 // serve acquires, and tells what becomes of it until the lease or the caller is gone. An error
-// before the first event is an answer like others.
+// before the first event is an answer like others. A stream of HTTP/1.1 that holds its lock goes on
+// without net/http, which would keep 20 KB for it.
 func (st *stream) serve(a *set) error {
 	x, s := st.x, st.s
-	x.api.counts.streams.Add(1)
-	defer x.api.counts.streams.Add(-1)
-	web.SetUserTimeout(x.r.Context(), unacknowledged)
-	err := st.run(a)
+	s.api.counts.streams.Add(1)
+	st.ctx = x.r.Context()
+	web.SetUserTimeout(st.ctx, unacknowledged)
+	newer := s.newStream(x.name)
+	l, err := x.acquire(a, st.queue())
+	switch {
+	case err != nil:
+	case l == nil:
+		err = x.notAcquired()
+	default:
+		if err = st.begin(l); err == nil && st.detach() {
+			go func() { _ = st.end(st.hold(l, newer)) }()
+			return nil
+		}
+	}
+	if err == nil {
+		err = st.hold(l, newer)
+	}
+	return st.end(err)
+}
+
+// detach takes the connection from net/http, if that can be done.
+func (st *stream) detach() bool {
+	x := st.x
+	if conn, ctx := web.Detach(x.w, x.r); conn != nil {
+		st.conn, st.ctx = conn, ctx
+		st.x = &call{api: x.api, route: x.route, status: x.status, unkeep: x.unkeep}
+		x.detached = true
+		x.api.detached.Add(1)
+	}
+	return st.conn != nil
+}
+
+// end says why a stream ends, and leaves its session.
+func (st *stream) end(err error) error {
+	s := st.s
+	defer s.api.counts.streams.Add(-1)
 	if p := problemOf(err); !errors.Is(err, errGone) && (st.begun || p.code == notAcquired) {
 		event := "lost"
 		switch p.code {
@@ -66,27 +104,26 @@ func (st *stream) serve(a *set) error {
 	switch {
 	case !st.own:
 		s.leave()
-	case errors.Is(err, errGone) && (x.r.Context().Err() == nil || web.Lost(x.r.Context())):
+	case errors.Is(err, errGone) && (st.ctx.Err() == nil || web.Lost(st.ctx)):
 		s.leaveFor(time.Until(st.until) + extraTTL) // it may rely still on what it was told last
 	default:
 		s.leaveFor(0)
+	}
+	if st.conn != nil {
+		_, _ = io.WriteString(st.conn, "0\r\n\r\n")
+		_ = st.conn.Close()
+		st.x.done(nil)
+		if s.api.detached.Add(-1) == 0 {
+			select {
+			case s.api.none <- struct{}{}:
+			default:
+			}
+		}
 	}
 	if st.begun {
 		return nil
 	}
 	return err
-}
-
-func (st *stream) run(a *set) error {
-	newer := st.s.newStream(st.x.name)
-	l, err := st.x.acquire(a, st.queue())
-	switch {
-	case err != nil:
-		return err
-	case l == nil:
-		return st.x.notAcquired()
-	}
-	return st.hold(l, newer)
 }
 
 // newStream ends the stream of a name that there is. The result is closed when another one comes.
@@ -118,20 +155,29 @@ func (st *stream) queue() func() (time.Duration, error) {
 	}
 }
 
-// hold tells how a lease fares until it ends.
-func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
-	s, third := st.s, st.s.ttl/3
+// begin sends the event of a grant, with how long it may be relied on. It counts from when it is
+// read.
+func (st *stream) begin(l *client.Lease) error {
 	d, err := st.x.grant(l)
 	if err != nil {
 		return err
 	}
 	st.fixed = encode(document{"node": d["node"], "session_id": d["session_id"], "token": d["token"]})[1:]
-	if err := st.report("acquired", d, l); err != nil {
+	left, err := st.believe(l)
+	if err != nil {
 		return err
 	}
+	delete(d, "waited_ms")
+	d["expires_in_ms"], d["time"] = left, timeText(time.Now())
+	return st.send("acquired", d)
+}
+
+// hold tells how a lease fares until it ends. It is called by the thousand: its frame is small.
+func (st *stream) hold(l *client.Lease, newer <-chan struct{}) (err error) {
+	s, third := st.s, st.s.ttl/3
 	tick := time.NewTimer(third)
 	defer tick.Stop()
-	preempted := l.Preempted()
+	preempted, ended := l.Preempted(), l.Context().Done()
 	for {
 		select {
 		case <-preempted:
@@ -149,13 +195,13 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
 			default:
 				tick.Reset(third / 8)
 			}
-		case <-l.Context().Done():
+		case <-ended:
 			return st.lost(l)
 		case <-s.ctx.Done():
 			return st.lost(l)
 		case <-newer:
 			return errAborted
-		case <-st.x.r.Context().Done():
+		case <-st.ctx.Done():
 			return errGone
 		}
 		if err != nil {
@@ -167,7 +213,7 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) error {
 // lost is why a lease has ended, or is not told of any more.
 func (st *stream) lost(l *client.Lease) error {
 	switch {
-	case st.x.api.ctx.Err() != nil:
+	case st.s.api.ctx.Err() != nil:
 		return errClosing
 	case st.s.ctx.Err() != nil:
 		return context.Cause(st.s.ctx)
@@ -187,30 +233,23 @@ func (st *stream) believe(l *client.Lease) (int64, error) {
 	return left, err
 }
 
-// report sends the event of a grant, with how long it may be relied on. It counts from when it is
-// read.
-func (st *stream) report(event string, d document, l *client.Lease) error {
-	left, err := st.believe(l)
-	if err != nil {
-		return err
-	}
-	delete(d, "waited_ms")
-	d["expires_in_ms"], d["time"] = left, timeText(time.Now())
-	return st.send(event, d)
-}
-
 // alive sends the event that thousands of streams send every few seconds, with hardly any garbage.
 func (st *stream) alive(l *client.Lease) error {
 	left, err := st.believe(l)
 	if err != nil {
 		return err
 	}
-	b := append(st.event[:0], "event: alive\ndata: {\"expires_in_ms\":"...)
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	b := append((*buffer)[:0], "event: alive\ndata: {\"expires_in_ms\":"...)
 	b = append(strconv.AppendInt(b, left, 10), ",\"time\":\""...)
 	b = append(time.Now().UTC().AppendFormat(b, timeForm), "\","...)
-	st.event = append(append(b, st.fixed...), '\n')
-	return st.write(st.event)
+	*buffer = append(append(b, st.fixed...), '\n')
+	return st.write(*buffer)
 }
+
+// buffers are for events.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
 func (st *stream) send(event string, d document) error {
 	return st.write([]byte("event: " + event + "\ndata: " + string(encode(d)) + "\n"))
@@ -218,6 +257,9 @@ func (st *stream) send(event string, d document) error {
 
 // write sends text. An error is errGone.
 func (st *stream) write(text []byte) error {
+	if st.conn != nil {
+		return st.writeChunk(text)
+	}
 	c := http.NewResponseController(st.x.w)
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if !st.begun {
@@ -226,6 +268,9 @@ func (st *stream) write(text []byte) error {
 		h.Set("Content-Type", eventStream)
 		h.Set("Cache-Control", "no-store, no-transform")
 		h.Set("X-Accel-Buffering", "no")
+		if st.x.r.ProtoMajor == 1 {
+			h.Set("Connection", "close")
+		}
 	}
 	_, err := st.x.w.Write(text)
 	if err == nil {
@@ -237,9 +282,22 @@ func (st *stream) write(text []byte) error {
 	return nil
 }
 
+// writeChunk sends text to a connection that was taken from net/http.
+func (st *stream) writeChunk(text []byte) error {
+	buffer := buffers.Get().(*[]byte)
+	defer buffers.Put(buffer)
+	b := append(strconv.AppendInt((*buffer)[:0], int64(len(text)), 16), "\r\n"...)
+	*buffer = append(append(b, text...), "\r\n"...)
+	_ = st.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
+	if _, err := st.conn.Write(*buffer); err != nil {
+		return errGone
+	}
+	return nil
+}
+
 // acknowledged waits until the caller's kernel has the last event.
 func (st *stream) acknowledged() error {
-	ctx, cancel := context.WithTimeout(st.x.r.Context(), sentTime)
+	ctx, cancel := context.WithTimeout(st.ctx, sentTime)
 	defer cancel()
 	for !web.Acknowledged(ctx) {
 		select {

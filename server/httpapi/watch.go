@@ -51,7 +51,11 @@ func (v watched) answer() error {
 	} else if wait > 0 {
 		return badRequest("wait is for a change: send the ETag that you know as If-None-Match")
 	}
-	now, err := v.read(x.ctx, opts)
+	read := v.read
+	if wait > 0 {
+		read = v.share
+	}
+	now, err := read(x.ctx, opts)
 	if err == nil && wait > 0 && slices.Contains(known, now.tag) {
 		now, err = v.next(now, known, wait)
 	}
@@ -96,11 +100,73 @@ func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, e
 			return now, nil
 		}
 		asked, end := context.WithTimeout(v.x.r.Context(), answerTimeout)
-		next, err := v.read(asked, []client.ReadOption{client.ReadConsistency(client.Strict)})
+		next, err := v.share(asked, []client.ReadOption{client.ReadConsistency(client.Strict)})
 		end()
 		if err != nil || !slices.Contains(known, next.tag) {
 			return next, err
 		}
+	}
+}
+
+// readKey is what all show alike who may read it with a token.
+type readKey struct {
+	callers    *callers
+	route      *route
+	node, name string
+}
+
+// sharedRead is a read for all that wanted one before it began: a change that thousands wait for is
+// read a few times.
+type sharedRead struct {
+	read  func(context.Context) (*shown, error)
+	done  chan struct{} // closed when shown or err is set
+	shown *shown
+	err   error
+	next  *sharedRead // begins then; nil: nobody wants it. Guarded by API.mu.
+}
+
+// share is read, for several callers at once. What a session sees is its own.
+func (v watched) share(ctx context.Context, opts []client.ReadOption) (*shown, error) {
+	x, a := v.x, v.x.api
+	if x.s != nil || !x.route.reads {
+		return v.read(ctx, opts)
+	}
+	key := readKey{x.conn.State, x.route, x.node, x.name}
+	own := &sharedRead{done: make(chan struct{}),
+		read: func(ctx context.Context) (*shown, error) { return v.read(ctx, opts) }}
+	a.mu.Lock()
+	switch now := a.reads[key]; {
+	case now == nil:
+		a.reads[key] = own
+		go a.readAll(key, own)
+	case now.next == nil:
+		now.next = own
+	default:
+		own = now.next
+	}
+	a.mu.Unlock()
+	select {
+	case <-own.done:
+		return own.shown, own.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// readAll reads until nobody wants it any more.
+func (a *API) readAll(key readKey, r *sharedRead) {
+	for r != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
+		r.shown, r.err = r.read(ctx)
+		cancel()
+		a.mu.Lock()
+		next := r.next
+		if a.reads[key] = next; next == nil {
+			delete(a.reads, key)
+		}
+		a.mu.Unlock()
+		close(r.done)
+		r = next
 	}
 }
 
