@@ -112,8 +112,8 @@ func TestForms(t *testing.T) {
 	}
 }
 
-// TestBounds: a gateway refuses more requests, and more sessions of an identity, than it may have,
-// and goes on with those that it has.
+// TestBounds: a gateway refuses more requests, and more sessions, of an identity and of all, than it
+// may have, and goes on with those that it has.
 func TestBounds(t *testing.T) {
 	s := openSite(t, servertest.Start(t))
 	s.ask("POST", "/v1/locks/a?ttl=1m", alice, "").wants(200)
@@ -133,6 +133,14 @@ func TestBounds(t *testing.T) {
 	s.ask("POST", "/v1/locks/b", alice, "").wants(200)
 	set(-maxOwn)
 	s.ask("POST", "/v1/locks/c?ttl=1m", bob, "").wants(200)
+
+	s.api.mu.Lock()
+	for i := range maxSessions - len(s.api.sessions) {
+		s.api.sessions[sessionName{name: fmt.Sprint(i)}] = nil
+	}
+	s.api.mu.Unlock()
+	s.ask("POST", "/v1/locks/d?ttl=1m", "carol-session", "").wants(503, "overloaded")
+	s.ask("POST", "/v1/locks/b", alice, "").wants(200)
 }
 
 // TestPreempted: a preemption is told, by events and answers, and never ends a lease: its owner
