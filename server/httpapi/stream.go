@@ -30,6 +30,8 @@ const (
 	// Who waits is told its place when it changes. It is looked up at these intervals.
 	minQueueTime = time.Second
 	maxQueueTime = 8 * time.Second
+	// together is the time within which events alive go out at once: that spares wake-ups.
+	together = 50 * time.Millisecond
 )
 
 // errGone is of a caller that does not read its answer any more.
@@ -188,7 +190,7 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) (err error) {
 			left := time.Until(st.until)
 			switch renewed := min(s.ttl, s.native.Remaining()); {
 			case renewed-left >= third/2:
-				tick.Reset(third)
+				tick.Reset(third - time.Duration(time.Now().UnixNano())%together)
 				err = st.alive(l)
 			case left <= third/4:
 				err = unavailable("the cluster does not renew the session; stop now")

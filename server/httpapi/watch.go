@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"net/http"
 	"slices"
 	"strings"
@@ -77,11 +76,10 @@ func (v watched) answer() error {
 
 // next waits until something is another one than those that are known, and returns now if it stays.
 func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, error) {
-	timed, cancel := context.WithTimeout(v.x.r.Context(), wait)
-	defer cancel()
-	ctx, fail := context.WithCancelCause(timed)
+	ctx, fail := context.WithCancelCause(v.x.r.Context())
 	defer fail(nil)
-	defer context.AfterFunc(v.x.api.ctx, func() { fail(errClosing) })()
+	end := time.NewTimer(wait)
+	defer end.Stop()
 	var tick <-chan time.Time
 	if v.period > 0 {
 		t := time.NewTicker(v.period)
@@ -93,15 +91,14 @@ func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, e
 		select {
 		case <-wake:
 		case <-tick:
-		case <-ctx.Done():
-			if err := context.Cause(ctx); !errors.Is(err, context.DeadlineExceeded) || timed.Err() == nil {
-				return nil, err
-			}
+		case <-end.C:
 			return now, nil
+		case <-v.x.api.ctx.Done():
+			return nil, errClosing
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
 		}
-		asked, end := context.WithTimeout(v.x.r.Context(), answerTimeout)
-		next, err := v.share(asked, []client.ReadOption{client.ReadConsistency(client.Strict)})
-		end()
+		next, err := v.share(ctx, []client.ReadOption{client.ReadConsistency(client.Strict)})
 		if err != nil || !slices.Contains(known, next.tag) {
 			return next, err
 		}
@@ -129,7 +126,9 @@ type sharedRead struct {
 func (v watched) share(ctx context.Context, opts []client.ReadOption) (*shown, error) {
 	x, a := v.x, v.x.api
 	if x.s != nil || !x.route.reads {
-		return v.read(ctx, opts)
+		asked, end := context.WithTimeout(ctx, answerTimeout)
+		defer end()
+		return v.read(asked, opts)
 	}
 	key := readKey{x.conn.State, x.route, x.node, x.name}
 	own := &sharedRead{done: make(chan struct{}),
@@ -149,7 +148,7 @@ func (v watched) share(ctx context.Context, opts []client.ReadOption) (*shown, e
 	case <-own.done:
 		return own.shown, own.err
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, context.Cause(ctx)
 	}
 }
 
