@@ -28,7 +28,7 @@ type Close struct {
 }
 
 func (x *Close) begin(e *Engine, s *Session, cause error) {
-	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x}, state: Waiting}
+	x.Request = Request{Waiter: x.Waiter, purpose: purpose{op: x}, sending: sending{state: Waiting}}
 	x.delay.of = x
 	x.s, x.cause, x.open = s, cause, 0
 	switch {

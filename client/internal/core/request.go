@@ -14,7 +14,6 @@ type Request struct {
 	Result        // set then
 
 	purpose
-	state State
 	sending
 	tries
 	place
@@ -23,24 +22,25 @@ type Request struct {
 // purpose is what a request asks for. Its operation sets it.
 type purpose struct {
 	kind    protocol.Kind
+	tier    uint8
+	once    bool             // it is not sent again: its connection is lost, or it is not served there
+	free    bool             // while Idle: others come first as long as the session has a lease
 	message protocol.Message // encoded for each sending
 	head    *protocol.Head   // of the message; nil: it has no number
 	session *Session         // nil: it belongs to none
 	op      operation
 	to      destination
 	arg     uint64 // bucket, as the frame has it
-	tier    uint8
 	// after: a release undoes the acquire with this number, and must not overtake it. 0: none.
 	after uint64
 	limit time.Duration // that an answer is waited for before it is sent again elsewhere; 0: as long as it takes
-	once  bool          // it is not sent again: its connection is lost, or it is not served there
-	free  bool          // while Idle: others come first as long as the session has a lease
 }
 
 // sending is the number of a request, and its last sending.
 type sending struct {
-	seq    uint64        // 0: none yet
+	state  State
 	closed bool          // the number is closed
+	seq    uint64        // the number; 0: none yet
 	on     *Conn         // that it was sent on; while Sent, and while Queued
 	id     uint64        // there
 	att    *attachment   // of the session, then
@@ -54,13 +54,13 @@ type tries struct {
 	// unanswered: some sending was not answered, or queued: it may have had its effect.
 	unanswered  bool
 	several     bool   // it was sent on several connections
-	via         *Conn  // the only one; nil: none, or several
 	badSessions uint8  // answers in a row that the session is not known
-	last        error  // why it was not answered yet
+	via         *Conn  // the only one of them; nil: none, or several
 	shard       uint64 // that serves it, as far as this client knows; 0: none, or it is not known
 	retry       retry
 	delay       timer // ends a pause, the wait for a connection, or that for an answer
 	awaits      *link // whose connection it waits for
+	last        error // why it was not answered yet
 }
 
 // place is where a request waits: in at most one list, and in that of its session from its first
@@ -68,8 +68,8 @@ type tries struct {
 type place struct {
 	in             *list
 	prev, next     *Request
-	listed         bool
 	before, behind *Request
+	listed         bool
 }
 
 // Result is what became of a request for its caller.
