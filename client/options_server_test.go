@@ -214,7 +214,7 @@ func TestNothingAsked(t *testing.T) {
 	s := session(t, dial(t, srv))
 	must(t, s.Create(ctx, "sem", 3, nil))
 	l := acquire(t, s, "sem", client.Count(2))
-	p := process.Operate(s.Node(), "p")
+	p := process.NewOperator(s.Node(), "p")
 	for name, err := range map[string]error{
 		"Reduce to 0":                   l.Reduce(ctx, 0),
 		"Create with Drain":             s.Create(ctx, "other", 1, nil, client.NumberedSlots(), client.Drain("0")),

@@ -102,7 +102,7 @@ func ExampleOperator_Describe() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	status, err := process.Operate(s.Node(), "vote").Describe(ctx)
+	status, err := process.NewOperator(s.Node(), "vote").Describe(ctx)
 	if err != nil {
 		log.Fatal(err)
 	}

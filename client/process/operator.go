@@ -49,8 +49,8 @@ func (o object) Watch(ctx context.Context) iter.Seq2[watchStep, error] {
 		})
 }
 
-// Operate is an operator of the process with this name. It need not exist yet.
-func Operate(n *client.Node, name string) *Operator {
+// NewOperator is an operator of the process with this name. It need not exist yet.
+func NewOperator(n *client.Node, name string) *Operator {
 	return &Operator{object{handle.Process(access.Node(n), nil, name)}}
 }
 

@@ -119,7 +119,7 @@ func TestOperatorOnServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	a, b := newSession(t, srv.Addr()), newSession(t, srv.Addr())
-	o := Operate(newSession(t, srv.Addr()).Node(), "queue")
+	o := NewOperator(newSession(t, srv.Addr()).Node(), "queue")
 	if _, err := o.Describe(ctx); !errors.Is(err, client.ErrNotFound) {
 		t.Fatalf("describe of nothing: %v", err)
 	}

@@ -54,13 +54,13 @@ func TestClusterDetachedGivesUpItsID(t *testing.T) {
 		}
 	}
 	register := func(s *client.Session, track, id string) error {
-		_, err := sdk.Open(s, track).Register(x.ctx, sdk.Registration{ID: id, Location: "SAS"})
+		_, err := sdk.NewTrack(s, track).Register(x.ctx, sdk.Registration{ID: id, Location: "SAS"})
 		return err
 	}
 	for of := range 2 {
 		name := trackAt(of)
 		_, other := session(of)
-		x.track = sdk.Open(other, name)
+		x.track = sdk.NewTrack(other, name)
 		if _, err := x.track.Create(x.ctx, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}}}); err != nil {
 			t.Fatal(err)
 		}

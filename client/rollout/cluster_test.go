@@ -37,7 +37,7 @@ func newClusterSite(t *testing.T, n int, opts ...servertest.Option) *clusterSite
 	k.site = &site{t: t, ctx: t.Context(), addrs: k.cluster.Addrs()}
 	s := k.session()
 	k.client = k.clients[0]
-	k.track = sdk.Open(s, "geo/base")
+	k.track = sdk.NewTrack(s, "geo/base")
 	config := threeLocations()
 	for i := range config.Locations[1:] {
 		config.Locations[i+1].Delay = clusterDelay

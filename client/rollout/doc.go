@@ -18,7 +18,7 @@
 //
 // Who makes versions, and who operates, opens the track on a session:
 //
-//	t := rollout.Open(session, "geo/base")
+//	t := rollout.NewTrack(session, "geo/base")
 //	order := []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: 5 * time.Second}}
 //	_, err = t.Create(ctx, rollout.Config{Source: rollout.Published, Locations: order})
 //	version, err := t.Publish(ctx, 0, payload)

@@ -46,7 +46,7 @@ func ExampleTrack_Create() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	t := rollout.Open(s, "geo/base")
+	t := rollout.NewTrack(s, "geo/base")
 	_, err = t.Create(ctx, rollout.Config{
 		Source:    rollout.Published,
 		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: 5 * time.Second}, {Name: "zone-c", Delay: 5 * time.Second}},

@@ -28,7 +28,7 @@ func (f *Follower) runSession(ctx context.Context, takeover bool) (ok bool, err 
 		}
 		_ = s.Close(end)
 	}()
-	t := Open(s, f.o.Track)
+	t := NewTrack(s, f.o.Track)
 	r := Registration{ID: f.o.ID, Location: f.o.Location, Meta: f.o.Meta, Takeover: takeover}
 	i, err = await(f, func() (*Instance, error) {
 		i, err := t.Register(ctx, r)

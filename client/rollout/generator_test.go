@@ -183,7 +183,7 @@ func TestServerGenerator(t *testing.T) {
 	last := uint64(0)
 	made := map[uint64]bool{}
 	for range 2 {
-		g := newGenerator(sdk.Open(x.session(), "geo/base"), 0)
+		g := newGenerator(sdk.NewTrack(x.session(), "geo/base"), 0)
 		g.RetryMin, g.RetryMax = time.Millisecond, 5*time.Millisecond
 		g.Next = func(context.Context, uint64) (uint64, error) {
 			mu.Lock()

@@ -47,7 +47,7 @@ func (w *world) operate() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	w.track = sdk.Open(s, "geo/base")
+	w.track = sdk.NewTrack(s, "geo/base")
 }
 
 // create makes the track.

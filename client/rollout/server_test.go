@@ -29,7 +29,7 @@ func newSite(t *testing.T, c sdk.Config) *site {
 	t.Helper()
 	x := &site{t: t, srv: servertest.Start(t), ctx: t.Context()}
 	x.addrs = []string{x.srv.Addr()}
-	x.track = sdk.Open(x.session(), "geo/base")
+	x.track = sdk.NewTrack(x.session(), "geo/base")
 	if _, err := x.track.Create(x.ctx, c); err != nil {
 		t.Fatal(err)
 	}
@@ -205,7 +205,7 @@ func TestServerListsStalled(t *testing.T) {
 	x := newSite(t, threeLocations())
 	s := x.session()
 	reader := s.Node()
-	i, err := sdk.Open(s, "geo/base").Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
+	i, err := sdk.NewTrack(s, "geo/base").Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestServerRefusals(t *testing.T) {
 	x := newSite(t, threeLocations())
 	ctx := x.ctx
 	me, other := x.session(), x.session()
-	mine, theirs := sdk.Open(me, "geo/base"), sdk.Open(other, "geo/base")
+	mine, theirs := sdk.NewTrack(me, "geo/base"), sdk.NewTrack(other, "geo/base")
 	i, err := mine.Register(ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
 	if err != nil {
 		t.Fatal(err)
@@ -266,7 +266,7 @@ func TestServerRefusals(t *testing.T) {
 		}
 	}
 	call := func(_ any, err error) error { return err }
-	nowhere := sdk.Open(me, "geo/nowhere")
+	nowhere := sdk.NewTrack(me, "geo/nowhere")
 	refused("an unknown track described", call(nowhere.Describe(ctx)), protocol.StatusNotFound)
 	refused("an unknown track registered in", call(nowhere.Register(ctx, sdk.Registration{ID: "a", Location: "SAS"})),
 		protocol.StatusNotFound)
@@ -327,7 +327,7 @@ func TestServerRefusals(t *testing.T) {
 func TestServerRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	x := newSite(t, sdk.Config{Source: sdk.Published, Locations: []sdk.Location{{Name: "SAS"}}})
-	track := sdk.Open(x.session(), "geo/base")
+	track := sdk.NewTrack(x.session(), "geo/base")
 	version := x.publish()
 	register := func() *sdk.Instance {
 		i, err := track.Register(x.ctx, sdk.Registration{ID: "a", Location: "SAS", Role: sdk.LeaderRole})
@@ -468,7 +468,7 @@ func TestServerGates(t *testing.T) {
 			return sdk.Inconclusive, "stopped"
 		}
 	}
-	keeper := sdk.Gatekeeper{Track: sdk.Open(x.session(), "geo/base"), Check: check}
+	keeper := sdk.Gatekeeper{Track: sdk.NewTrack(x.session(), "geo/base"), Check: check}
 	ended := make(chan error, 1)
 	go func() { ended <- keeper.Run(ctx) }()
 	defer func() { cancel(); <-ended }()

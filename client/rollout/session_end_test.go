@@ -58,7 +58,7 @@ func TestEndsWithSession(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				track := sdk.Open(s, "geo/base")
+				track := sdk.NewTrack(s, "geo/base")
 				i, err := track.Register(w.ctx, sdk.Registration{ID: "a", Location: "SAS"})
 				if err != nil {
 					t.Fatal(err)

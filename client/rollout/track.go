@@ -19,15 +19,15 @@ type Track struct {
 	reason string // of an operator's changes
 }
 
-// Open is the track with this name on the session's node. It need not exist yet.
-func Open(s *client.Session, name string) *Track { return open(access.Session(s), name) }
+// NewTrack is the track with this name on the session's node. It need not exist yet.
+func NewTrack(s *client.Session, name string) *Track { return newTrack(access.Session(s), name) }
 
-func open(s handle.Session, name string) *Track {
+func newTrack(s handle.Session, name string) *Track {
 	return &Track{object: handle.Track(s.Node, s.Session, name)}
 }
 
-// OpenReader is the track with this name, for reading and watching only.
-func OpenReader(n *client.Node, name string) *Track {
+// NewReader is the track with this name, for reading and watching only.
+func NewReader(n *client.Node, name string) *Track {
 	return &Track{object: handle.Track(access.Node(n), nil, name)}
 }
 

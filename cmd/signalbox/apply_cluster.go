@@ -178,7 +178,7 @@ func (l *liveCluster) Get(ctx context.Context, k desired.Key) (*desired.Object, 
 		}
 		return o, showResource(o, &s.Resources[0])
 	case desired.Rollout:
-		s, err := rollout.OpenReader(n, k.Name).Describe(ctx, rollout.IncludeConfig())
+		s, err := rollout.NewReader(n, k.Name).Describe(ctx, rollout.IncludeConfig())
 		if err != nil {
 			return orNil(nil, err)
 		}

@@ -115,7 +115,7 @@ func showRollout(o *desired.Object, c *rollout.Config) error {
 }
 
 func changeRollout(ctx context.Context, s *client.Session, c *desired.Change) (err error) {
-	t := rollout.Open(s, c.Name)
+	t := rollout.NewTrack(s, c.Name)
 	switch c.Op {
 	case desired.Create:
 		_, err = t.Create(ctx, *c.Want.Config.(*rollout.Config))

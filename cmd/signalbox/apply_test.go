@@ -465,7 +465,7 @@ func makeRandomCluster(t *testing.T, c *client.Client, r *rand.Rand) {
 				config.Source, config.DelayFrom, config.ExplicitCodes = rollout.TSO, rollout.Converged, []string{"Z", "A"}
 				config.Locations[1].Gates = []rollout.Gate{{Name: "g", Kind: rollout.Command, Spec: "a: 'b' # \n \"c\"", Retry: ms(0, 9000)}}
 			}
-			_, err := rollout.Open(s, "svc/"+randomName(r, i)).Create(ctx, config)
+			_, err := rollout.NewTrack(s, "svc/"+randomName(r, i)).Create(ctx, config)
 			try(err)
 		}
 		_, err = s.TryAcquire(ctx, "held", client.Ephemeral())

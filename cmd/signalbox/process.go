@@ -32,7 +32,7 @@ func processCmd(a *app) *cobra.Command {
 	describe := command("describe NAME",
 		"Show a process: members, coordinator, the members its round waits for, and the last rounds", "")
 	describe.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
+		s, err := coord.NewOperator(n, args[0]).Describe(inv.ctx)
 		if err != nil {
 			return err
 		}
@@ -41,7 +41,7 @@ func processCmd(a *app) *cobra.Command {
 
 	history := command("history NAME", "Show the last rounds with their duration and outcome, newest first", "")
 	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		s, err := coord.Operate(n, args[0]).Describe(inv.ctx)
+		s, err := coord.NewOperator(n, args[0]).Describe(inv.ctx)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func processCmd(a *app) *cobra.Command {
 
 	watch := command("watch NAME", "Print the state of a process and each change, until Ctrl-C", "")
 	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
-		return each(coord.Operate(n, name).Watch(ctx), processEventRow)
+		return each(coord.NewOperator(n, name).Watch(ctx), processEventRow)
 	})
 
 	force := command("force NAME", "Start a new round without a change of members",
@@ -60,7 +60,7 @@ leave.`)
 	force.Example = "  signalbox process force mail --reason 'new partitions'"
 	forced := force.Flags().String("reason", "", "Reason, for the records; at most 256 bytes.")
 	force.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		err := coord.Operate(n, args[0]).Force(inv.ctx, *forced)
+		err := coord.NewOperator(n, args[0]).Force(inv.ctx, *forced)
 		return inv.report(err, row{{"name", "", args[0]}, {"forced", "", true}},
 			"a new round of %s starts", args[0])
 	})
@@ -80,7 +80,7 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 		if err != nil {
 			return err
 		}
-		err = coord.Operate(n, args[0]).Evict(inv.ctx, id, *evicted)
+		err = coord.NewOperator(n, args[0]).Evict(inv.ctx, id, *evicted)
 		return inv.report(err, row{{"name", "", args[0]}, {"session_id", "", sessionID(id)}, {"evicted", "", true}},
 			"evicted session %d from %s", id, args[0])
 	})
@@ -126,7 +126,7 @@ running timers. The options are forgotten ten minutes after the last member left
 		if err != nil {
 			return err
 		}
-		p := coord.Operate(n, args[0])
+		p := coord.NewOperator(n, args[0])
 		s, err := p.Describe(inv.ctx)
 		if err != nil {
 			return err

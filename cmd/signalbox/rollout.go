@@ -39,13 +39,13 @@ have loaded its version. The name of a track is SERVICE/CLUSTER.
 // trackVerb is verb for what changes a track, which needs a session.
 func trackVerb(a *app, fn func(inv *invocation, t *rollout.Track, args []string) error) runE {
 	return a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {
-		return fn(inv, rollout.Open(s, args[0]), args)
+		return fn(inv, rollout.NewTrack(s, args[0]), args)
 	})
 }
 
 // withTrack runs fn with the track of a session that is closed afterwards.
 func withTrack(inv *invocation, name string, fn func(t *rollout.Track) error) error {
-	return inv.withSession(func(s *client.Session) error { return fn(rollout.Open(s, name)) })
+	return inv.withSession(func(s *client.Session) error { return fn(rollout.NewTrack(s, name)) })
 }
 
 func rolloutCreate(a *app) *cobra.Command {
@@ -181,7 +181,7 @@ func rolloutStatus(a *app) *cobra.Command {
 		if *instances {
 			opts = append(opts, rollout.IncludeInstances())
 		}
-		s, err := rollout.OpenReader(n, args[0]).Describe(inv.ctx, opts...)
+		s, err := rollout.NewReader(n, args[0]).Describe(inv.ctx, opts...)
 		if err != nil {
 			return err
 		}
@@ -198,7 +198,7 @@ the rollout stands, and the config's revision.`)
 	c.Example = `  signalbox rollout describe geo/base >rollout.yaml
   signalbox rollout describe geo/base | sed 's/delay: 5s/delay: 10s/' | signalbox rollout alter geo/base --file -`
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		s, err := rollout.OpenReader(n, args[0]).Describe(inv.ctx, rollout.IncludeConfig())
+		s, err := rollout.NewReader(n, args[0]).Describe(inv.ctx, rollout.IncludeConfig())
 		if err != nil {
 			return err
 		}
@@ -238,7 +238,7 @@ func rolloutWatch(a *app) *cobra.Command {
 			return err
 		}
 		printed := uint(0)
-		for update, err := range rollout.OpenReader(n, args[0]).Watch(inv.longCtx, *location) {
+		for update, err := range rollout.NewReader(n, args[0]).Watch(inv.longCtx, *location) {
 			switch {
 			case err != nil && inv.longCtx.Err() != nil:
 				return nil
@@ -269,7 +269,7 @@ func rolloutWatch(a *app) *cobra.Command {
 func rolloutHistory(a *app) *cobra.Command {
 	c := command("history TRACK LOCATION", "List the versions of a location, oldest first", "")
 	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		rows, err := rollout.OpenReader(n, args[0]).History(inv.ctx, args[1])
+		rows, err := rollout.NewReader(n, args[0]).History(inv.ctx, args[1])
 		if err != nil {
 			return err
 		}

@@ -174,7 +174,7 @@ func (f *followRun) explicitCode(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	s, err := rollout.OpenReader(n, f.track).Describe(ctx, rollout.IncludeConfig())
+	s, err := rollout.NewReader(n, f.track).Describe(ctx, rollout.IncludeConfig())
 	if err != nil {
 		return "", err
 	}

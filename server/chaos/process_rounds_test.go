@@ -394,7 +394,7 @@ func (tr *memberGroup) awaitConfirmed() {
 		tr.t.Fatal(err)
 	}
 	await.True(tr.t, "all to confirm", func() bool {
-		s, err := process.Operate(n, tr.process).Describe(ctx)
+		s, err := process.NewOperator(n, tr.process).Describe(ctx)
 		return err == nil && s.Phase == process.Completed && len(s.Lagging()) == 0
 	})
 }

@@ -157,7 +157,7 @@ func (s *soak) startRollout() (publish func() error, loaded func() int64) {
 		return x
 	}
 	order := []rollout.Location{{Name: "first"}, {Name: "second", Delay: s.window / 100}}
-	if _, err := rollout.Open(session(), name).Create(s.t.Context(), rollout.Config{Source: rollout.Published, Locations: order}); err != nil {
+	if _, err := rollout.NewTrack(session(), name).Create(s.t.Context(), rollout.Config{Source: rollout.Published, Locations: order}); err != nil {
 		s.t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(s.t.Context())
@@ -182,7 +182,7 @@ func (s *soak) startRollout() (publish func() error, loaded func() int64) {
 	return func() error {
 		number++
 		x := session() // the last one may have ended with an instance
-		_, err := rollout.Open(x, name).Publish(s.t.Context(), number, []byte(strconv.FormatUint(number, 10)))
+		_, err := rollout.NewTrack(x, name).Publish(s.t.Context(), number, []byte(strconv.FormatUint(number, 10)))
 		return errors.Join(err, x.Close(s.t.Context()))
 	}, applied.Load
 }

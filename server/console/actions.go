@@ -104,7 +104,7 @@ var actions = map[string]action{
 		consequence: "A new round starts: after the present one if that is decided, else in its place. " +
 			"Members whose session has ended leave.",
 		do: func(ctx context.Context, _ *viewer, t *target, reason string) (string, error) {
-			return "A new round starts.", process.Operate(t.node, nameOf(t.q)).Force(ctx, shortReason(reason))
+			return "A new round starts.", process.NewOperator(t.node, nameOf(t.q)).Force(ctx, shortReason(reason))
 		},
 	},
 	"evict": {
@@ -112,7 +112,7 @@ var actions = map[string]action{
 		consequence: "The membership ends, and a new round of the others starts. " +
 			"The session lives on, and its program may join again.",
 		do: func(ctx context.Context, _ *viewer, t *target, reason string) (string, error) {
-			return "The member is evicted.", process.Operate(t.node, nameOf(t.q)).Evict(ctx, t.id, shortReason(reason))
+			return "The member is evicted.", process.NewOperator(t.node, nameOf(t.q)).Evict(ctx, t.id, shortReason(reason))
 		},
 	},
 	"drain-member": {
@@ -216,7 +216,7 @@ func (v *viewer) withSession(ctx context.Context, path string, f func(*client.Se
 func onTrack(done string, f func(ctx context.Context, t *target, x *rollout.Track) error) doFunc {
 	return func(ctx context.Context, v *viewer, t *target, reason string) (string, error) {
 		err := v.withSession(ctx, t.path, func(s *client.Session) error {
-			return f(ctx, t, rollout.Open(s, nameOf(t.q)).WithReason(reason))
+			return f(ctx, t, rollout.NewTrack(s, nameOf(t.q)).WithReason(reason))
 		})
 		return done, err
 	}

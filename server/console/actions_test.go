@@ -103,7 +103,7 @@ func TestActions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	track := rollout.Open(holder, "geo/base")
+	track := rollout.NewTrack(holder, "geo/base")
 	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published,
 		Locations: []rollout.Location{{Name: "SAS"}, {Name: "MAN"}}}); err != nil {
 		t.Fatal(err)

@@ -30,7 +30,7 @@ func BenchmarkTenPages(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	track := rollout.Open(holder, "geo/base")
+	track := rollout.NewTrack(holder, "geo/base")
 	locations := []rollout.Location{{Name: "SAS"}, {Name: "MAN"}}
 	if _, err := track.Create(b.Context(), rollout.Config{Source: rollout.Published, Locations: locations}); err != nil {
 		b.Fatal(err)

@@ -229,7 +229,7 @@ func aboutPromotion(ctx context.Context, v *viewer, q url.Values) (*target, erro
 	if err != nil {
 		return nil, err
 	}
-	track, l := rollout.OpenReader(t.node, nameOf(q)), q.Get("location")
+	track, l := rollout.NewReader(t.node, nameOf(q)), q.Get("location")
 	s, err := track.Describe(ctx, rollout.IncludeConfig())
 	if err != nil {
 		return nil, err
@@ -299,7 +299,7 @@ func aboutVersion(ctx context.Context, v *viewer, q url.Values) (*target, error)
 		Label: "Version to go back to", Field: "version", Value: text,
 		Hint: "A version of the location's history, which is on this page.",
 	}
-	history, err := historyTable(ctx, rollout.OpenReader(t.node, nameOf(q)), q.Get("location"))
+	history, err := historyTable(ctx, rollout.NewReader(t.node, nameOf(q)), q.Get("location"))
 	if err != nil {
 		return nil, err
 	}

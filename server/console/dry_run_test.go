@@ -89,14 +89,14 @@ func TestKillOfWhatWasSeen(t *testing.T) {
 func TestRolloutMovedOn(t *testing.T) {
 	s := openSite(t, nil)
 	owner := s.session()
-	track := rollout.Open(owner, "geo/base")
+	track := rollout.NewTrack(owner, "geo/base")
 	locations := []rollout.Location{{Name: "SAS"}, {Name: "MAN", Delay: time.Hour}}
 	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published, Locations: locations}); err != nil {
 		t.Fatal(err)
 	}
 	leaders := make(map[string]*rollout.Instance)
 	for _, at := range []string{"SAS", "MAN"} {
-		x, err := rollout.Open(s.session(), "geo/base").Register(t.Context(),
+		x, err := rollout.NewTrack(s.session(), "geo/base").Register(t.Context(),
 			rollout.Registration{ID: at + "-1", Location: at, Role: rollout.LeaderRole})
 		if err != nil {
 			t.Fatal(err)

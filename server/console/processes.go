@@ -68,7 +68,7 @@ func processPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := process.Operate(n, name).Describe(ctx)
+	s, err := process.NewOperator(n, name).Describe(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func rolloutPage(ctx context.Context, v *viewer, q url.Values) (*page, error) {
 	if err != nil {
 		return nil, err
 	}
-	track := rollout.OpenReader(n, name)
+	track := rollout.NewReader(n, name)
 	s, err := track.Describe(ctx, rollout.IncludeConfig())
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // a location stall.
 func TestRolloutList(t *testing.T) {
 	s := openSite(t, nil)
-	track := rollout.Open(s.session(client.Timeout(30*time.Minute)), "geo/base")
+	track := rollout.NewTrack(s.session(client.Timeout(30*time.Minute)), "geo/base")
 	locations := []rollout.Location{{Name: "SAS"}, {Name: "MAN"}}
 	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published, Locations: locations}); err != nil {
 		t.Fatal(err)

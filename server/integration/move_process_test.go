@@ -75,7 +75,7 @@ func (h *moveMember) Complete(r *process.Round) {
 func (m *moveWorkload) addRounds(n int) {
 	m.t.Helper()
 	for i := range n {
-		x := &moveRounds{name: fmt.Sprintf("round-%d", i), op: process.Operate(m.sessions[0].Node(), fmt.Sprintf("round-%d", i))}
+		x := &moveRounds{name: fmt.Sprintf("round-%d", i), op: process.NewOperator(m.sessions[0].Node(), fmt.Sprintf("round-%d", i))}
 		for k := range 3 {
 			h := &moveMember{changed: make(chan struct{}, 1)}
 			p, err := process.Join(m.ctx, m.sessions[(i+k)%len(m.sessions)], x.name, h, process.Options{})

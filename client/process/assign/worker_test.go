@@ -195,7 +195,7 @@ func TestElections(t *testing.T) {
 	}
 	f.spread(t, n, weights)
 	third := session(t, cluster.Addrs()...)
-	watcher := process.Operate(session(t, cluster.Addrs()...).Node(), "queue")
+	watcher := process.NewOperator(session(t, cluster.Addrs()...).Node(), "queue")
 	gone := make(chan error, 1)
 	began := make(chan struct{})
 	go func() {
@@ -321,7 +321,7 @@ func TestStopsFirst(t *testing.T) {
 	left := make(chan error, 1)
 	go func() { left <- a.Leave(ctx) }()
 	stop(n / 2)
-	status, err := process.Operate(s.Node(), "queue").Describe(ctx)
+	status, err := process.NewOperator(s.Node(), "queue").Describe(ctx)
 	if err != nil || len(status.Members) != 2 {
 		t.Errorf("%d members while one has work to stop, %v", len(status.Members), err)
 	}

@@ -319,13 +319,13 @@ func TestRemoveDirectoryInUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := rollout.Config{Source: rollout.Published, Locations: []rollout.Location{{Name: "here"}}}
-	if _, err := rollout.Open(s, "geo/base").Create(ctx, config); err != nil {
+	if _, err := rollout.NewTrack(s, "geo/base").Create(ctx, config); err != nil {
 		t.Fatal(err)
 	}
 	end(s)
 	remove("rollouts")
 	s = session()
-	if err := rollout.Open(s, "geo/base").Delete(ctx, true); err != nil {
+	if err := rollout.NewTrack(s, "geo/base").Delete(ctx, true); err != nil {
 		t.Fatal(err)
 	}
 	end(s)

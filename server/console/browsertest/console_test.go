@@ -389,7 +389,7 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 	for range 12 {
 		<-accepted
 	}
-	track := rollout.Open(holder, "geo/base")
+	track := rollout.NewTrack(holder, "geo/base")
 	if _, err := track.Create(t.Context(), rollout.Config{Source: rollout.Published,
 		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b", Delay: time.Minute}, {Name: "zone-c", Delay: time.Hour}}}); err != nil {
 		t.Fatal(err)

@@ -237,7 +237,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	killed := session(t, c, "batch@old-host")
 	must(admin.OfNode(killed.Node()).KillSession(ctx, killed.ID(), "the host is gone"))
 
-	track := rollout.Open(owner, "geo/base")
+	track := rollout.NewTrack(owner, "geo/base")
 	_, err = track.Create(ctx, rollout.Config{
 		Source: rollout.Published, StallTimeout: time.Second,
 		Locations: []rollout.Location{{Name: "zone-a"}, {Name: "zone-b"}, {Name: "zone-c", Delay: time.Hour}},
@@ -247,7 +247,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	for _, at := range []string{"zone-a", "zone-b", "zone-c"} {
 		for i := range 4 {
 			id := fmt.Sprintf("%s-%d", strings.ToLower(at), i)
-			x, err := rollout.Open(session(t, c, "geo@"+id), "geo/base").Register(ctx,
+			x, err := rollout.NewTrack(session(t, c, "geo@"+id), "geo/base").Register(ctx,
 				rollout.Registration{ID: id, Location: at, Role: rollout.LeaderRole})
 			must(err)
 			instances[id] = x
@@ -300,7 +300,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 	}
 	n := owner.Node()
 	for {
-		s, err := process.Operate(n, "work-queue").Describe(ctx)
+		s, err := process.NewOperator(n, "work-queue").Describe(ctx)
 		must(err)
 		if l := s.Lagging(); len(s.Members) == 4 && len(l) == 1 {
 			break

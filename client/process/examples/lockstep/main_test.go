@@ -121,7 +121,7 @@ func TestLockstep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, err := process.Operate(node, "lockstep").Describe(t.Context())
+	status, err := process.NewOperator(node, "lockstep").Describe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestWorkers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	workers := process.Operate(node, "workers")
+	workers := process.NewOperator(node, "workers")
 	status := func() *process.Status {
 		t.Helper()
 		s, err := workers.Describe(t.Context())
