@@ -143,7 +143,7 @@ func (v *View) Find(m *client.Member) (e *Endpoint, leftOut string) {
 	if found {
 		return v.All[i], ""
 	}
-	e, err := Parse(m.Data)
+	e, err := ParseEndpoint(m.Data)
 	if err != nil {
 		return nil, err.Error()
 	}

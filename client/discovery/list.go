@@ -130,7 +130,7 @@ func (l *list) put(owners []client.Owner) {
 			continue // a lock or a leader of the same name
 		}
 		x := &entry{token: o.Token}
-		if e, err := Parse(o.Data); err == nil {
+		if e, err := ParseEndpoint(o.Data); err == nil {
 			e.Token = o.Token
 			x.endpoint = e
 		}

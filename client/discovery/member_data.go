@@ -60,13 +60,13 @@ type Endpoint struct {
 	// the data.
 	Token uint64
 
-	unknown map[string]json.RawMessage // keys that Parse does not know, kept
+	unknown map[string]json.RawMessage // keys that ParseEndpoint does not know, kept
 }
 
-// Parse reads the data of a member: an object in JSON, or host:port alone, which is a ready member
-// of weight 100. Keys that it does not know stay with the endpoint, and Data writes them again. The
-// error says what is wrong.
-func Parse(data []byte) (*Endpoint, error) {
+// ParseEndpoint reads the data of a member: an object in JSON, or host:port alone, which is a ready
+// member of weight 100. Keys that it does not know stay with the endpoint, and Data writes them
+// again. The error says what is wrong.
+func ParseEndpoint(data []byte) (*Endpoint, error) {
 	if len(data) > MaxData {
 		return nil, fmt.Errorf("the data has %d bytes; at most %d are allowed", len(data), MaxData)
 	}

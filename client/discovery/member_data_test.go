@@ -87,7 +87,7 @@ func TestEndpoint(t *testing.T) {
 		{`{"addr":"a:1"} x`, `the data is not an object in JSON: invalid character 'x' after top-level value`},
 		{`{"addr":"a:1","x":"` + strings.Repeat("x", 8<<10) + `"}`, `the data has 8213 bytes; at most 8192 are allowed`},
 	} {
-		e, err := Parse([]byte(c.data))
+		e, err := ParseEndpoint([]byte(c.data))
 		got := fmt.Sprint(err)
 		if err == nil {
 			b, err := e.Data()
@@ -146,7 +146,7 @@ func FuzzEndpoint(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		e, err := Parse(data)
+		e, err := ParseEndpoint(data)
 		if err != nil {
 			return
 		}
@@ -157,7 +157,7 @@ func FuzzEndpoint(f *testing.F) {
 			}
 			return
 		}
-		e2, err := Parse(again)
+		e2, err := ParseEndpoint(again)
 		if err != nil || !reflect.DeepEqual(e, e2) {
 			t.Fatalf("%q is read as %+v, written as %q and read as %+v, %v", data, e, again, e2, err)
 		}

@@ -55,7 +55,7 @@ func TestStateChangesWhileWritten(t *testing.T) {
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
-			e, err := Parse(list[0].Data)
+			e, err := ParseEndpoint(list[0].Data)
 			return err == nil && want(e)
 		})
 	}

@@ -177,7 +177,7 @@ func awaitDrain(
 			members = []client.Member{ev.Member}
 		}
 		for _, m := range members {
-			if e, err := discovery.Parse(m.Data); err == nil && m.Session == session {
+			if e, err := discovery.ParseEndpoint(m.Data); err == nil && m.Session == session {
 				token, state = m.Token, e.State
 			}
 		}

@@ -106,7 +106,7 @@ func checkWritten(t *testing.T, form string, written []byte, v *discovery.View) 
 			t.Fatalf("%d members are %q, %v", len(v.Used), written, err)
 		}
 		for i, data := range list {
-			if e, err := discovery.Parse(data); err != nil || e.Addr != v.Used[i].Addr {
+			if e, err := discovery.ParseEndpoint(data); err != nil || e.Addr != v.Used[i].Addr {
 				t.Fatalf("%q is not %q, %v", data, v.Used[i].Addr, err)
 			}
 		}

@@ -134,7 +134,7 @@ func TestLargeService(t *testing.T) {
 	}
 	want := map[string]uint64{}
 	for _, m := range list {
-		e, err := discovery.Parse(m.Data)
+		e, err := discovery.ParseEndpoint(m.Data)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -354,7 +354,7 @@ func (w *serviceWatcher) follow(ctx context.Context, endpoints []string) error {
 		case ev.Kind == client.MemberSnapshot:
 			w.hasList()
 		case ev.Kind != client.MemberRemoved:
-			if e, err := discovery.Parse(ev.Member.Data); err == nil {
+			if e, err := discovery.ParseEndpoint(ev.Member.Data); err == nil {
 				at, _ := strconv.ParseInt(e.Meta["at"], 10, 64)
 				phase, _ := strconv.Atoi(e.Meta["phase"])
 				w.saw(phase, now()-time.Duration(at))

@@ -46,7 +46,7 @@ func isService(limit, used uint64, owners []client.Owner) bool {
 		return false
 	}
 	for i := range owners {
-		if _, err := discovery.Parse(owners[i].Data); err == nil {
+		if _, err := discovery.ParseEndpoint(owners[i].Data); err == nil {
 			return true
 		}
 	}
