@@ -172,7 +172,7 @@ func ExampleServiceReader_Watch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	var r *client.Registration
+	var member *client.Lease
 	for ev, err := range s.Service("api").Watch(ctx) { // a snapshot, then changes; resumes by itself
 		if err != nil {
 			log.Fatal(err)
@@ -180,12 +180,12 @@ func ExampleServiceReader_Watch() {
 		switch ev.Kind {
 		case client.MemberSnapshot:
 			fmt.Println("members:", len(ev.Members))
-			if r, err = s.Service("api").Register(ctx, []byte("10.0.0.7:80")); err != nil {
+			if member, err = s.Service("api").Register(ctx, []byte("10.0.0.7:80")); err != nil {
 				log.Fatal(err)
 			}
 		case client.MemberAdded:
 			fmt.Printf("added %s\n", ev.Member.Data)
-			if err := r.Deregister(ctx); err != nil {
+			if err := member.Release(ctx); err != nil {
 				log.Fatal(err)
 			}
 		case client.MemberRemoved:

@@ -64,7 +64,7 @@ func TestReadOptions(t *testing.T) {
 		{"OfSession", client.OfSession(waits.ID())},
 		{"MaxItems", client.MaxItems(1)},
 		{"After", client.After("api")},
-		{"AfterToken", client.AfterToken(min(first.Token(), member.Lease.Token()))},
+		{"AfterToken", client.AfterToken(min(first.Token(), member.Token()))},
 		{"AfterSession", client.AfterSession(a.ID())},
 	}
 	for _, read := range []struct {

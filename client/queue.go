@@ -175,8 +175,8 @@ func Labels(labels ...string) AcquireOption {
 	return func(o *acquireOptions) { o.asked().Labels = append(o.asked().Labels, labels...) }
 }
 
-// OnSlots takes exactly these slots, and sets Count to their number. It does not go with Labels.
-func OnSlots(names ...string) AcquireOption {
+// Slots takes exactly these slots, and sets Count to their number. It does not go with Labels.
+func Slots(names ...string) AcquireOption {
 	return func(o *acquireOptions) {
 		o.asked().Names = append(o.asked().Names, names...)
 		o.count = uint64(len(o.ask.Names))

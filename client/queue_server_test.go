@@ -70,7 +70,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			client.Count(3)); !errors.Is(err, client.ErrBadRequest) {
 			t.Errorf("acquired three of two: %v", err)
 		}
-		waits, _ := queue(t, b, "gpu", client.OnSlots("g0", "g2"))
+		waits, _ := queue(t, b, "gpu", client.Slots("g0", "g2"))
 		release(t, l)
 		two := waits.must(t)
 		if err := two.Reduce(ctx, 1, client.Keep("g2")); err != nil || !slices.Equal(two.Slots(), []string{"g2"}) {
@@ -136,8 +136,8 @@ func TestQueuesAgainstAServer(t *testing.T) {
 		if err := a.Create(ctx, "seats", 2, nil, client.NumberedSlots()); err != nil {
 			t.Fatal(err)
 		}
-		left, right := acquire(t, a, "seats", client.OnSlots("0")), acquire(t, b, "seats", client.OnSlots("1"))
-		wants, _ := queue(t, d, "seats", client.OnSlots("1"))
+		left, right := acquire(t, a, "seats", client.Slots("0")), acquire(t, b, "seats", client.Slots("1"))
+		wants, _ := queue(t, d, "seats", client.Slots("1"))
 		if err := left.TransferTo(ctx, d.ID()); !errors.Is(err, client.ErrNotTransferred) || left.Held() {
 			t.Errorf("transferred a slot that is not wanted: %v, held %v", err, left.Held())
 		}

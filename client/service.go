@@ -53,18 +53,16 @@ type MemberEvent struct {
 	Members []Member // with MemberSnapshot, by token
 }
 
-// Registration is a session's membership of a service. It ends with the session.
-type Registration struct {
-	// Lease is the membership. Its context ends when others may learn that the member is gone.
-	Lease *Lease
-}
-
-// Register makes the session a member, with data of at most 1 MiB. It waits while there are as many
-// members as the limit of a semaphore that was created before. Wait bounds that. A name that one
-// session holds whole, an election or a lock, fails at once with ErrPreconditionFailed, and so does
-// an election by priority. A session is a member of a service once: ErrAlreadyHeld. Other errors:
-// as Acquire. Package client/discovery keeps a member registered beyond its session.
-func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Registration, error) {
+// Register makes the session a member, with data of at most 1 MiB. The lease is the membership. Its
+// UpdateData replaces the data, its Release ends the membership at once, and its context ends when
+// others may learn that the member is gone.
+//
+// Register waits while there are as many members as the limit of a semaphore that was created
+// before. Wait bounds that. A name that one session holds whole, an election or a lock, fails at
+// once with ErrPreconditionFailed, and so does an election by priority. A session is a member of a
+// service once: ErrAlreadyHeld. Other errors: as Acquire. Package client/discovery keeps a member
+// registered beyond its session.
+func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOption) (*Lease, error) {
 	if err := checkService(ctx, sv.n, sv.name); err != nil {
 		return nil, err
 	}
@@ -78,19 +76,8 @@ func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOpt
 			l, err = limited, again
 		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return &Registration{Lease: l}, nil
+	return l, err
 }
-
-// Update replaces the member's data. Watchers get MemberChanged.
-func (r *Registration) Update(ctx context.Context, data []byte) error {
-	return r.Lease.UpdateData(ctx, data)
-}
-
-// Deregister ends the membership. Watchers are notified at once.
-func (r *Registration) Deregister(ctx context.Context) error { return r.Lease.Release(ctx) }
 
 // List reads the members, in order of registration. A service without members is empty, not an
 // error.

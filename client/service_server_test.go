@@ -24,7 +24,7 @@ func TestService(t *testing.T) {
 	if list, err := n.Service("api").List(ctx); err != nil || len(list) != 0 {
 		t.Fatal(list, err)
 	}
-	var regs []*client.Registration
+	var regs []*client.Lease
 	for i := range 3 {
 		r, err := session(t, c).Service("api").Register(ctx, []byte(fmt.Sprint("host", i)))
 		must(t, err)
@@ -41,15 +41,15 @@ func TestService(t *testing.T) {
 	if ev := step(); ev.Kind != client.MemberSnapshot || len(ev.Members) != 3 || string(ev.Members[1].Data) != "host1" {
 		t.Fatalf("%+v", ev)
 	}
-	must(t, regs[0].Update(ctx, []byte("moved")))
-	if ev := step(); ev.Kind != client.MemberChanged || string(ev.Member.Data) != "moved" || ev.Member.Token != regs[0].Lease.Token() {
+	must(t, regs[0].UpdateData(ctx, []byte("moved")))
+	if ev := step(); ev.Kind != client.MemberChanged || string(ev.Member.Data) != "moved" || ev.Member.Token != regs[0].Token() {
 		t.Fatalf("%+v", ev)
 	}
-	must(t, regs[1].Deregister(ctx))
+	must(t, regs[1].Release(ctx))
 	if ev := step(); ev.Kind != client.MemberRemoved || string(ev.Member.Data) != "host1" {
 		t.Fatalf("%+v", ev)
 	}
-	if _, err := regs[2].Lease.Session().Service("api").Register(ctx, nil); !errors.Is(err, client.ErrAlreadyHeld) {
+	if _, err := regs[2].Session().Service("api").Register(ctx, nil); !errors.Is(err, client.ErrAlreadyHeld) {
 		t.Fatal(err)
 	}
 	srv.Unreachable()
@@ -115,9 +115,9 @@ func TestServiceRestarts(t *testing.T) {
 			for round := range 2 {
 				s, err := c.Session(ctx, "/default")
 				if err == nil {
-					var r *client.Registration
+					var r *client.Lease
 					if r, err = s.Service("fleet").Register(ctx, []byte(fmt.Sprint(i))); err == nil {
-						want[i].Store(r.Lease.Token())
+						want[i].Store(r.Token())
 					}
 				}
 				if err == nil && round == 0 {

@@ -199,11 +199,11 @@ func notifyData(ev *client.Event, notify func(data []byte)) {
 }
 
 func (s *signalboxSession) Register(ctx context.Context, service string, data []byte) (Lease, error) {
-	r, err := s.s.Service(service).Register(ctx, data)
+	l, err := s.s.Service(service).Register(ctx, data)
 	if err != nil {
 		return nil, err
 	}
-	return r.Lease, nil
+	return l, nil
 }
 
 func (o signalboxObserver) Members(

@@ -124,11 +124,9 @@ func register(
 	if err != nil {
 		return nil, err
 	}
-	member, err := s.Service(service).Register(ctx, data, acquire...)
-	if err != nil {
+	if r.lease, err = s.Service(service).Register(ctx, data, acquire...); err != nil {
 		return nil, err
 	}
-	r.lease = member.Lease
 	r.noteWritten(m, &r.status)
 	held := r.lease.Context()
 	if o.check != nil {

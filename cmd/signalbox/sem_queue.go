@@ -208,7 +208,7 @@ func (x *acquireFlags) options(c *cobra.Command) (opts []client.AcquireOption, e
 		if c.Flag("count").Changed {
 			return nil, usagef("--count and --slot are both given; the count is the number of slots")
 		}
-		opts = append(opts, client.OnSlots(*x.slots...))
+		opts = append(opts, client.Slots(*x.slots...))
 	}
 	if *x.deadlock {
 		opts = append(opts, client.FailOnDeadlock())

@@ -160,7 +160,7 @@ type serviceMember struct {
 	addr    string
 	mu      sync.Mutex // of a change
 	session *client.Session
-	in      *client.Registration
+	in      *client.Lease
 }
 
 // data says when it was made, and in which phase of the test: watchers look for that.
@@ -187,7 +187,7 @@ func (m *serviceMember) update(ctx context.Context, phase int) error {
 	if err != nil {
 		return err
 	}
-	return m.in.Update(ctx, data)
+	return m.in.UpdateData(ctx, data)
 }
 
 func (m *serviceMember) restart(ctx context.Context, phase int) error {

@@ -22,7 +22,7 @@ func TestSlots(t *testing.T) {
 		client.NamedSlots(slots...)); err != nil {
 		t.Fatal(err)
 	}
-	gone, err := s.session(client.Description("gone@a")).Acquire(t.Context(), "gpus", client.OnSlots("a0"))
+	gone, err := s.session(client.Description("gone@a")).Acquire(t.Context(), "gpus", client.Slots("a0"))
 	if err == nil {
 		_, err = admin.OfNode(x.Node()).ForceRelease(t.Context(), "gpus", gone.Token(), gone.Token(), "test")
 	}

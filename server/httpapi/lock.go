@@ -97,7 +97,7 @@ func (a *set) options() []client.AcquireOption {
 		opts = append(opts, client.Labels(a.labels...))
 	}
 	if len(a.slots) > 0 {
-		opts = append(opts, client.OnSlots(a.slots...))
+		opts = append(opts, client.Slots(a.slots...))
 	}
 	if a.hold > 0 {
 		opts = append(opts, client.MaxHold(a.hold))

@@ -140,7 +140,7 @@ func TestSDKOnQueues(t *testing.T) {
 		order       string               // in which they are served: f, l, and s for the SDK
 		bounded     bool
 	}{
-		{"slots", []client.SemaphoreOption{client.NamedSlots(big)}, client.Labels("big"), client.OnSlots("g0"),
+		{"slots", []client.SemaphoreOption{client.NamedSlots(big)}, client.Labels("big"), client.Slots("g0"),
 			"fsl", false},
 		{"priority", []client.SemaphoreOption{client.ByPriority(0)}, client.Priority(1), client.Priority(9), "lsf", false},
 		{"fair", []client.SemaphoreOption{client.ByKey(map[string]uint64{"a": 3})},

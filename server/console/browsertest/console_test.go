@@ -414,7 +414,7 @@ func furnish(t *testing.T, c *client.Client) (paths []string) {
 		client.Slot{Name: "a", Labels: []string{"big"}}, client.Slot{Name: "b"}, client.Slot{Name: "c"})); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := holder.Acquire(t.Context(), "gpus", client.OnSlots("a")); err != nil {
+	if _, err := holder.Acquire(t.Context(), "gpus", client.Slots("a")); err != nil {
 		t.Fatal(err)
 	}
 	if err := holder.Alter(t.Context(), "gpus", client.Drain("a", "b")); err != nil {

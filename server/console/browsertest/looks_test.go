@@ -173,7 +173,7 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 			client.Slot{Name: "a2", Labels: []string{"a100"}}, client.Slot{Name: "a3", Labels: []string{"a100"}},
 			client.Slot{Name: "h0", Labels: []string{"h100", "nvlink"}}, client.Slot{Name: "h1", Labels: []string{"h100", "nvlink"}},
 			client.Slot{Name: "h2", Labels: []string{"h100"}}, client.Slot{Name: "h3", Labels: []string{"h100"}})))
-	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.OnSlots("a0"))
+	short, err := session(t, c, "nightly@ci-1").Acquire(ctx, "gpus", client.Slots("a0"))
 	must(err)
 	must(short.Release(ctx))
 	must(owner.Alter(ctx, "gpus", client.Drain("a3"), client.Reason("its fan is broken")))
@@ -182,13 +182,13 @@ func busyCluster(t *testing.T, c *client.Client, endpoints []string) map[string]
 		must(err)
 		return l.Token()
 	}
-	gone := gpuJob("training@lost-host", client.OnSlots("a1"))
+	gone := gpuJob("training@lost-host", client.Slots("a1"))
 	_, err = admin.OfNode(owner.Node()).ForceRelease(ctx, "gpus", gone, gone, "the host is lost")
 	must(err)
 	gpuJob("training@gpu-1", client.Count(3), client.Labels("h100"), client.Priority(3))
 	gpuJob("research@gpu-2", client.Labels("h100"), client.Priority(7))
 	must(owner.Alter(ctx, "gpus", client.Drain("h3"), client.Reason("a new driver")))
-	gpuJob("notebook@gpu-3", client.OnSlots("a1"), client.MaxHold(20*time.Minute))
+	gpuJob("notebook@gpu-3", client.Slots("a1"), client.MaxHold(20*time.Minute))
 	wait("gpus", "serving@gpu-4", client.Count(2), client.Labels("h100"), client.Priority(9))
 	wait("gpus", "training@gpu-5", client.Labels("nvlink"), client.Priority(3))
 	wait("gpus", "research@gpu-6", client.Count(3), client.Labels("a100"))

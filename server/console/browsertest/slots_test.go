@@ -24,7 +24,7 @@ func TestSlots(t *testing.T) {
 	b.run(b.ctx, "open", chromedp.Navigate(site+semaphore("gpus")))
 	b.live(b.ctx)
 	tile := func(slot string) string { return `document.querySelector('#slots [data-key="` + slot + `"]')` }
-	lease, err := holder.Acquire(t.Context(), "gpus", client.OnSlots("1"))
+	lease, err := holder.Acquire(t.Context(), "gpus", client.Slots("1"))
 	if err != nil {
 		t.Fatal(err)
 	}
