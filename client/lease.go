@@ -96,7 +96,9 @@ func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease
 }
 
 // ReduceOption is an option of Lease.Reduce.
-type ReduceOption func(*driver.Change)
+type ReduceOption func(*reduceOptions)
+
+type reduceOptions = driver.Change
 
 // Reduce gives back all but count units, 1 up to the units held. The place among the owners and the
 // token stay. Of slots it gives back the last ones, or those that Keep does not name. A count above

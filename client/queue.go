@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
@@ -197,7 +196,7 @@ func FailOnDeadlock() AcquireOption {
 func (l *Lease) Slots() []string { return l.d.SlotNames() }
 
 // Keep names the slots that are kept, as many as the count. Default: the first ones of the list.
-func Keep(names ...string) ReduceOption { return func(x *driver.Change) { x.Keep = names } }
+func Keep(names ...string) ReduceOption { return func(o *reduceOptions) { o.Keep = names } }
 
 // Hold is a hold of a semaphore that ended.
 type Hold struct {

@@ -46,11 +46,13 @@ type Event struct {
 }
 
 // WatchOption is an option of Watch and WatchFunc.
-type WatchOption func(*core.Watch)
+type WatchOption func(*watchOptions)
+
+type watchOptions = core.Watch
 
 // Prefix watches all semaphores whose name begins with the given one, which may be empty. Events of
 // different shards have no order.
-func Prefix() WatchOption { return func(w *core.Watch) { w.Prefix = true } }
+func Prefix() WatchOption { return func(o *watchOptions) { o.Prefix = true } }
 
 // Watch yields the state of a semaphore, which need not exist yet, and then every change, until ctx
 // ends. It resumes by itself when the connection is lost. The last pair carries the error that
