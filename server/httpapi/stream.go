@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/web"
 )
 
@@ -190,7 +191,7 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) (err error) {
 			left := time.Until(st.until)
 			switch renewed := min(s.ttl, s.native.Remaining()); {
 			case renewed-left >= third/2:
-				tick.Reset(third - time.Duration(time.Now().UnixNano())%together)
+				tick.Reset(third - boottime.Now()%together)
 				err = st.alive(l)
 			case left <= third/4:
 				err = unavailable("the cluster does not renew the session; stop now")
