@@ -70,6 +70,7 @@ type API struct {
 	held     atomic.Int64  // requests
 	detached atomic.Int64  // streams that go on without net/http
 	none     chan struct{} // gets a value when there is none of these any more
+	late     chan struct{} // closed some time after Stop: Close waits no longer
 	counts   counts
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -91,9 +92,10 @@ func New(cfg Config) (*API, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
 	a := &API{cfg: cfg, sessions: make(map[sessionName]*session), own: make(map[string]int),
-		reads: make(map[readKey]*sharedRead), none: make(chan struct{}, 1)}
+		reads: make(map[readKey]*sharedRead), none: make(chan struct{}, 1), late: make(chan struct{})}
 	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
+	context.AfterFunc(a.ctx, func() { time.AfterFunc(closeTimeout, func() { close(a.late) }) })
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{
 		Client: cfg.Client, Purpose: "rate limits of HTTP callers", Logger: cfg.Log,
 		State: func(c *gateway.Connection[*callers]) *callers { return &callers{api: a, conn: c} },
@@ -129,13 +131,12 @@ func (a *API) Stop() { a.stop() }
 // cluster.
 func (a *API) Close() {
 	a.Stop()
-	for late := time.After(closeTimeout); a.detached.Load() > 0; {
+	for late := false; a.detached.Load() > 0 && !late; {
 		select {
 		case <-a.none:
-			continue
-		case <-late:
+		case <-a.late:
+			late = true
 		}
-		break
 	}
 	a.clients.Close()
 }
@@ -390,8 +391,10 @@ func (x *call) readName(rest string) error {
 // readAccept finds out which form of answer the caller takes.
 func (x *call) readAccept() error {
 	given := strings.Join(x.r.Header.Values("Accept"), ",")
-	kind := cmp.Or(x.route.kind, jsonKind)
-	ok := given == ""
+	if given == "" {
+		return nil
+	}
+	kind, ok := cmp.Or(x.route.kind, jsonKind), false
 	for part := range strings.SplitSeq(given, ",") {
 		name, params, err := mime.ParseMediaType(part)
 		q, bad := strconv.ParseFloat(cmp.Or(params["q"], "1"), 64)

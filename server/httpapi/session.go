@@ -357,22 +357,16 @@ func stop(native *client.Session) {
 	_ = native.Close(ctx) // it goes on in the background after an error
 }
 
-// remaining is how long a caller may rely on what it is told now: on leases, which may have bounds,
-// and on the session.
-func (s *session) remaining(leases ...*client.Lease) time.Duration {
+// believe is how long a caller may rely on an answer of now, in milliseconds: on leases, which may
+// have bounds, and on the session.
+func (s *session) believe(leases ...*client.Lease) (int64, error) {
 	d := min(s.ttl, s.native.Remaining())
 	for _, l := range leases {
 		if until := l.Until(); !until.IsZero() {
 			d = min(d, time.Until(until))
 		}
 	}
-	return max(d, 0)
-}
-
-// believe is how long a caller may rely on an answer of now, in milliseconds.
-func (s *session) believe(leases ...*client.Lease) (int64, error) {
-	left := s.remaining(leases...).Milliseconds()
-	if left > 0 {
+	if left := d.Milliseconds(); left > 0 {
 		return left, nil
 	}
 	if err := s.native.Err(); err != nil {

@@ -228,6 +228,42 @@ func TestStreamOfHTTP2(t *testing.T) {
 	three.close()
 }
 
+// TestDetachedStream: a stream that has left net/http goes on, with TLS too, and ends as the coding
+// of its answer says.
+func TestDetachedStream(t *testing.T) {
+	f := openFaces(t, servertest.Start(t, servertest.RealTime()))
+	var list []*events
+	for name, secure := range map[string]bool{"a": false, "b": true} {
+		conn := f.dial(t, secure)
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "POST /v1/locks/"+name+"?ttl=5s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n")
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		e := &events{t: t, lines: bufio.NewScanner(resp.Body)}
+		e.wants("acquired")
+		list = append(list, e)
+	}
+	for _, e := range list {
+		e.wants("alive")
+	}
+	if n := f.api.detached.Load(); n != int64(len(list)) {
+		t.Errorf("%d of %d streams have left net/http", n, len(list))
+	}
+	f.api.Close()
+	if n := f.api.detached.Load(); n != 0 {
+		t.Errorf("a gateway is closed, and %d streams go on", n)
+	}
+	for _, e := range list {
+		e.ends("closing")
+		if err := e.lines.Err(); err != nil {
+			t.Errorf("the answer ends with %v", err)
+		}
+	}
+}
+
 // TestStreamLoses: a stream whose cluster is away is told so before its belief is over.
 func TestStreamLoses(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
