@@ -24,8 +24,8 @@ var promised = []struct {
 	module   string
 	packages []string
 }{
-	{".", []string{"./client", "./client/admin", "./client/discovery", "./client/process", "./client/ratelimit",
-		"./client/rollout", "./server/servertest"}},
+	{".", []string{"./client", "./client/admin", "./client/discovery", "./client/process",
+		"./client/process/assign", "./client/ratelimit", "./client/recipes", "./client/rollout", "./server/servertest"}},
 	{"client/grpcsignalbox", []string{"."}},
 	{"client/otelsignalbox", []string{"."}},
 }
