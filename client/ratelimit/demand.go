@@ -64,11 +64,12 @@ func (d *demand) enough(attempted, need uint64) bool {
 	return attempted-d.attempted >= rushOf(need)
 }
 
-// fell reports whether many calls did not come: less than half of what the average says. That is
-// believed after half of the memory.
+// fell reports whether many calls did not come: half of what the average says, or of very many a
+// quarter. That is believed after half of the memory.
 func (d *demand) fell(passed float64, attempted, need uint64) bool {
-	expected := d.average * passed / 1e9
-	return expected >= float64(rushOf(need)) && float64(attempted-d.attempted) < expected/2
+	expected, came := d.average*passed/1e9, float64(attempted-d.attempted)
+	return expected >= float64(rushOf(need)) && came < expected/2 ||
+		expected >= float64(sure*rushOf(need)) && came < expected*3/4
 }
 
 // look returns the demand, and takes the average if there was enough for it: calls, or time.

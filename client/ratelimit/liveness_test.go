@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"os"
 	"slices"
 	"testing"
 
@@ -13,11 +14,20 @@ import (
 // TestLiveness: from a second after the last change on, callers get 95 % of what the oracle gives
 // them in each second, and never more than the limit in any window.
 func TestLiveness(t *testing.T) {
-	seeds, windows, together := uint64(40), 0, 0
-	if testing.Short() {
-		seeds = 10
+	many, windows, together := uint64(40), 0, 0
+	switch {
+	case testing.Short():
+		many = 10
+	case os.Getenv("SIGNALBOX_LONG") != "":
+		many = 1_000
 	}
-	for seed := range seeds {
+	seeds := []uint64{42, 49, 54, 82, 106, 142, 171, 183, 276, 299, 312} // each had too little once, for a reason of its own
+	for seed := range many {
+		if !slices.Contains(seeds, seed) {
+			seeds = append(seeds, seed)
+		}
+	}
+	for _, seed := range seeds {
 		x := newSimulation(t, seed, true)
 		for range 20_000 {
 			x.step()
@@ -25,7 +35,7 @@ func TestLiveness(t *testing.T) {
 		windows, together = windows+x.windows, together+x.together
 	}
 	t.Logf("%d seconds were compared with the oracle, %d times those of calls of several leaves", windows, together)
-	if windows < 5*int(seeds) || together < int(seeds) {
+	if windows < 5*len(seeds) || together < len(seeds) {
 		t.Error("too little was compared")
 	}
 }

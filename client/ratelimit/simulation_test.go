@@ -105,6 +105,7 @@ type simCaller struct {
 	waits   bool    // its calls wait; others are refused
 	waiting []simCall
 	next    float64
+	behind  bool // with its calls, by more than a moment
 }
 
 // simCall is a call that waits.
@@ -452,6 +453,7 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 		case q.waits && len(q.waiting) >= 3, q.demand > 0 && x.now < q.next:
 			return
 		case q.demand > 0:
+			x.catchUp(q)
 			q.next = max(q.next, x.now-1000) + float64(q.amount)/q.demand*1000
 		}
 		if !q.waits {
@@ -482,6 +484,19 @@ func (x *simulation) call(c *simClient, q *simCaller, at int64) {
 		}
 		c.m.enqueue(at, w)
 		q.waiting = append(q.waiting, simCall{w, x.now})
+	}
+}
+
+// catchUp notes that a caller that was far behind with its calls is so no more: it calls less often
+// from then on.
+func (x *simulation) catchUp(q *simCaller) {
+	switch late := x.now - q.next; {
+	case !q.waits:
+	case late > 500:
+		q.behind = true
+	case q.behind && late < 100:
+		q.behind = false
+		x.change()
 	}
 }
 

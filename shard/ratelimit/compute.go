@@ -97,7 +97,7 @@ func (l *Leases) many(h *holding) bool {
 	return h.demand >= max(2*l.nodes[h.node].leastRate, fewCalls*max(h.need, 1000))
 }
 
-// calledFew notes that all calls of a holding that asked for units got them.
+// calledFew notes that all calls of a holding have what they asked for, by units or by its lease.
 func (l *Leases) calledFew(h *holding) {
 	if l.now >= h.fewUntil {
 		h.fewSince = l.now
@@ -105,10 +105,11 @@ func (l *Leases) calledFew(h *holding) {
 	h.fewUntil = l.now + fewMemory
 }
 
-// lacked is for how long the calls of a holding have waited lately: time without any counts half.
+// lacked is for how long the calls of a holding have waited lately: time without any counts half, and
+// so does time with a lease of all that was asked for, until the client says that they wait no more.
 func (l *Leases) lacked(h *holding) uint64 {
 	passed := lessBy(l.now, h.lackedAt)
-	if h.waiting > 0 {
+	if h.waiting > 0 && (h.remote || h.short) {
 		return min(h.lacked+passed, 2*patience)
 	}
 	return lessBy(h.lacked, passed/2)
@@ -248,7 +249,7 @@ func (l *Leases) chooseRemote() {
 			switch {
 			case h.wanted == 0:
 				h.remote = false
-			case h.cramped || h.target < l.least(h):
+			case h.cramped || l.lasting(h) < l.least(h):
 				h.remote = true
 				remote, backlog = remote+h.target, backlog || h.waiting > 0
 				need, needAbove = max(need, h.need, 1000), max(needAbove, h.needAbove, 1000)
@@ -266,6 +267,15 @@ func (l *Leases) chooseRemote() {
 			}
 		}
 	}
+}
+
+// lasting is the share of a holding without what it has to be rid of a few calls that wait. These
+// have their units soonest from the leader's own bucket: a lease begins empty, and ends with them.
+func (l *Leases) lasting(h *holding) uint64 {
+	if h.remote && l.knownFew(h) && l.lacked(h) < patience {
+		return min(h.target, h.demand)
+	}
+	return h.target
 }
 
 // shareBursts gives each holding a burst in proportion to its rate. What the leader's own buckets

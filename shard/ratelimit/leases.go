@@ -280,10 +280,17 @@ func (l *Leases) take(m *member, q *LeafRefresh, of Leadership) {
 	if differs(h.demand, q.Demand) || (h.demand > 0) != (q.Demand > 0) {
 		l.dirty = true
 	}
-	if h.demand = q.Demand; h.leaf && l.many(h) {
+	switch h.demand = q.Demand; {
+	case h.leaf && l.many(h):
 		h.fewUntil = 0
+	case h.leaf && h.demand > 0 && !lacks:
+		l.calledFew(h)
 	}
-	l.waits(h, q.Waiting, lacks)
+	waiting := q.Waiting
+	if h.remote && h.waiting == 0 && l.now < h.askedUntil { // those that waited have their units by now
+		waiting = 0
+	}
+	l.waits(h, waiting, lacks)
 	if q.Need > 0 && q.Need >= h.need && h.leaf && q.Need <= l.nodes[h.node].most {
 		if q.Need > h.need {
 			l.dirty = true
@@ -351,7 +358,7 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 	switch {
 	case l.learning:
 	case rate > 0:
-		if fresh && len(l.turns) == 0 {
+		if (fresh || h.held.Rate == 0) && len(l.turns) == len(m.turns) { // nobody else waits
 			r.Level = min(burst, l.has(h.node))
 		}
 	case l.wants(h) > 0 || q.Units > 0:
@@ -375,9 +382,12 @@ func (l *Leases) answer(m *member, h *holding, q *LeafRefresh) LeafReply {
 		}
 		if units := min(q.Units, n.most); units > 0 {
 			granted, retry := l.serve(m, []*holding{h}, []uint64{units}, true)
-			if r.Retry = retry; granted > 0 { // serve has taken it from the bucket
-				burst += units
-				r.Level, r.Length = units, l.leaseLength(h, 0)
+			for r.Retry = retry; granted > 0; { // serve has taken it from the bucket
+				burst, r.Level, r.Length = burst+units, r.Level+units, l.leaseLength(h, 0)
+				if r.Level+units > h.target/unitsAtOnce {
+					break
+				}
+				granted, _ = l.serve(m, []*holding{h}, []uint64{units}, false)
 			}
 		}
 	}
@@ -406,6 +416,10 @@ const (
 	lapsesMatter  = 10_000
 	smallFraction = 50
 )
+
+// unitsAtOnce is the part of a second for which a session gets units of its share at once, if its calls
+// cannot wait: it asks for more after a refresh.
+const unitsAtOnce = 5
 
 // keepMost is the part of a burst that a call may have at most, for its session to keep the units
 // for it when its lease ends.

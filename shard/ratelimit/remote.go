@@ -1,6 +1,7 @@
 package ratelimit
 
 import (
+	"cmp"
 	"iter"
 	"slices"
 
@@ -135,6 +136,7 @@ func (l *Leases) Acquire(now uint64, tree *Tree, version uint64, q *Acquire, out
 			h.need, h.needAbove, h.needUntil = need, need*uint64(len(holdings)), l.now+needMemory
 		}
 		h.refreshed, h.liveUntil = l.now, max(h.liveUntil, l.now+min(out.Retry, MaxRetry)+liveLate)
+		h.askedUntil = l.now + min(out.Retry, MaxRetry) + liveLate
 		l.waits(h, waiting, waiting > 0)
 		if l.many(h) {
 			h.fewUntil = 0
@@ -255,9 +257,13 @@ func (l *Leases) serve(m *member, holdings []*holding, amounts []uint64, wait bo
 // than those beside it. A new turn begins with the others of the lowest resource at which some
 // wait. A resource at which nobody waits takes its time from there, so that none is owed anything
 // for having rested.
+//
+// A call of several leaves starts at the time of the one of which its session has the least share:
+// of the others it takes no more than that, and their times may be far from each other.
 func (l *Leases) startOf(holdings []*holding, own *turn) (start uint64) {
 	first := lessBy(l.nodes[0].virtual, mostBehind)
-	if h := holdings[0]; own != nil && len(holdings) == 1 && h.tag <= own.start {
+	h := slices.MinFunc(holdings, func(a, b *holding) int { return cmp.Compare(l.weight(a), l.weight(b)) })
+	if own != nil && h.tag <= own.start {
 		return max(own.start, first) // it waits since then
 	}
 	l.scans++
@@ -271,21 +277,18 @@ func (l *Leases) startOf(holdings []*holding, own *turn) (start uint64) {
 			}
 		}
 	}
-	for _, h := range holdings {
-		k := h.node
-		for l.nodes[k].marked != l.scans && l.nodes[k].parent >= 0 {
-			k = l.nodes[k].parent
-		}
-		at := max(l.nodes[k].virtual, first)
-		for i := h.node; i != k; i = l.nodes[i].parent {
-			l.nodes[i].virtual = max(l.nodes[i].virtual, at)
-		}
-		start = max(start, at, h.tag)
+	k := h.node
+	for l.nodes[k].marked != l.scans && l.nodes[k].parent >= 0 {
+		k = l.nodes[k].parent
+	}
+	at := max(l.nodes[k].virtual, first)
+	for i := h.node; i != k; i = l.nodes[i].parent {
+		l.nodes[i].virtual = max(l.nodes[i].virtual, at)
 	}
 	if own != nil {
-		start = max(start, own.start)
+		at = max(at, own.start)
 	}
-	return start
+	return max(at, h.tag)
 }
 
 // turn finds the turn of a member at some leaves.
@@ -418,8 +421,10 @@ func (l *Leases) lack(leaves []*holding, amount uint64, reserved bool) (wait uin
 		switch rate := n.ownRate(); {
 		case missing > 0 && rate == 0, sum > lessBy(n.burst, n.countedBurst):
 			wait = max(wait, blindly)
-		case missing > 0:
-			wait = max(wait, missing/rate+1)
+		case missing > 0 && l.growing: // the rate is to rise, as the session grows older
+			wait = max(wait, min(missing/rate+1, blindly))
+		case missing > 0: // at the rate that is to come, if others have to shrink first
+			wait = max(wait, missing/max(rate, n.remoteTarget)+1)
 		}
 	}
 	return wait
