@@ -19,7 +19,7 @@ func TestLiveness(t *testing.T) {
 	case testing.Short():
 		many = 10
 	case os.Getenv("SIGNALBOX_LONG") != "":
-		many = 1_000
+		many = 400
 	}
 	seeds := []uint64{42, 49, 54, 82, 106, 142, 171, 183, 276, 299, 312} // each had too little once, for a reason of its own
 	for seed := range many {
