@@ -162,3 +162,50 @@ func TestKilledProgramsCostLittle(t *testing.T) {
 		}
 	}
 }
+
+// TestSeldomCalls: a program that calls now and then waits a round trip for nearly each call, beside
+// programs whose leases have all the rest.
+func TestSeldomCalls(t *testing.T) {
+	seed, calls, late := uint64(0), 0, 0
+	for _, rate := range []uint64{100_000, 1_000_000} {
+		for _, lease := range []uint64{500, 3000} {
+			for _, every := range []float64{700, 1500, 4000} {
+				seed++
+				busy := program{calls: []simCaller{{amount: 1000, waits: true}}, at: []int{0}}
+				seldom := program{calls: []simCaller{{amount: 1000, waits: true, demand: 1e6 / every}}, at: []int{0}}
+				s := situation{root: protocol.LimitConfig{Rate: rate, Lease: lease}, programs: []program{seldom, busy, busy}}
+				if seed%2 == 0 { // of another tenant
+					s.children = leaves(2, protocol.LimitConfig{Unlimited: true})
+					s.programs[0].at = []int{1}
+				}
+				x := s.begin(t, seed)
+				s.run(x, 9)
+				q := s.programs[0].client.callers[0]
+				before, from := s.programs[1].client.got+s.programs[2].client.got, x.now
+				waited := map[*call]float64{}
+				for x.now < from+15_000 {
+					x.step()
+					for _, w := range q.waiting {
+						if !w.finished {
+							waited[w.call] = x.now - w.since
+						}
+					}
+				}
+				calls += int(15_000 / every)
+				for _, ms := range waited {
+					if ms > 50 {
+						late++
+					}
+				}
+				got := (s.programs[1].client.got + s.programs[2].client.got - before) / (float64(rate) * (x.now - from) / 1000)
+				if got < 0.95 {
+					t.Errorf("rate %d, lease %d ms, a call each %.0f ms: the others had %.1f %%", rate/1000, lease, every, 100*got)
+				}
+			}
+		}
+	}
+	t.Logf("%d of %d calls waited for more than 50 ms", late, calls)
+	if late > calls/10 {
+		t.Errorf("%d of %d calls waited for more than 50 ms", late, calls)
+	}
+}
