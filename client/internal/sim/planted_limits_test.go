@@ -70,7 +70,7 @@ var limitFaults = []plantedFault{
 	{
 		"limit-units-uncounted", "shard/ratelimit/remote.go",
 		[]string{"l.now+min(within, protocol.MaxLimitWithin)+1", "l.now+min(within, protocol.MaxLimitWithin, 1)"},
-		"client/ratelimit", "TestSimulation", "",
+		"shard/ratelimit", "TestScripts", "",
 	},
 	{
 		"limit-units-late", "client/ratelimit/grant.go",
