@@ -57,9 +57,9 @@ func TestStopOfTwoAtOnce(t *testing.T) {
 		return goes != ""
 	})
 	first := k.server(goes)
-	if i := instanceNamed(k.server(goes).Meta.State(), goes); i.Target.Variant != meta.Offline {
-		t.Errorf("the one that goes is to be %v", i.Target)
-	}
+	k.await("the first as one that goes", func(s *meta.State) bool { // the leader answers before others apply it
+		return instanceNamed(s, goes).Target.Variant == meta.Offline
+	})
 	delete(waits, goes)
 	if err := shutdown(first); err != nil {
 		t.Error(err)
