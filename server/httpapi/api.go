@@ -221,9 +221,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
-	if r.ProtoMajor > 1 { // the timeout of writes would end a request that waits
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-	}
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
 	var p *problem
 	defer func() {
 		if !x.detached {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"sync"
 	"testing"
@@ -102,5 +103,35 @@ func TestUnknownService(t *testing.T) {
 	srv.Reachable()
 	if a := s.ask("GET", "/v1/services/api", "", "").wants(200); len(a.doc["endpoints"].([]any)) != 0 {
 		t.Errorf("answered %s", a.body)
+	}
+}
+
+// TestWaitOutlivesWrites: a request may wait for longer than its answer may take to be written.
+func TestWaitOutlivesWrites(t *testing.T) {
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	tag := s.ask("PUT", "/v1/config/name", "", "value").wants(200).header.Get("ETag")
+	srv := Server(s.api, slog.New(slog.DiscardHandler))
+	srv.WriteTimeout = 10 * time.Millisecond
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan struct{})
+	go func() { defer close(served); _ = srv.Serve(LimitListener(l)) }()
+	defer func() { _ = srv.Close(); <-served }()
+	r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+l.Addr().String()+"/v1/config/name?wait=200ms", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("If-None-Match", tag)
+	c := &http.Client{Transport: &http.Transport{}}
+	defer c.CloseIdleConnections()
+	a, err := c.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = a.Body.Close()
+	if a.StatusCode != http.StatusNotModified {
+		t.Errorf("answered %s", a.Status)
 	}
 }

@@ -50,11 +50,13 @@ func (v watched) answer() error {
 	} else if wait > 0 {
 		return badRequest("wait is for a change: send the ETag that you know as If-None-Match")
 	}
-	read := v.read
+	var now *shown
+	var err error
 	if wait > 0 {
-		read = v.share
+		now, err = v.share(x.ctx)
+	} else {
+		now, err = v.read(x.ctx, opts)
 	}
-	now, err := read(x.ctx, opts)
 	if err == nil && wait > 0 && slices.Contains(known, now.tag) {
 		now, err = v.next(now, known, wait)
 	}
@@ -98,7 +100,7 @@ func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, e
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}
-		next, err := v.share(ctx, []client.ReadOption{client.ReadConsistency(client.Strict)})
+		next, err := v.share(ctx)
 		if err != nil || !slices.Contains(known, next.tag) {
 			return next, err
 		}
@@ -122,9 +124,10 @@ type sharedRead struct {
 	next  *sharedRead // begins then; nil: nobody wants it. Guarded by API.mu.
 }
 
-// share is read, for several callers at once. What a session sees is its own.
-func (v watched) share(ctx context.Context, opts []client.ReadOption) (*shown, error) {
+// share is a strict read, for several callers at once. What a session sees is its own.
+func (v watched) share(ctx context.Context) (*shown, error) {
 	x, a := v.x, v.x.api
+	opts := []client.ReadOption{client.ReadConsistency(client.Strict)}
 	if x.s != nil || !x.route.reads {
 		asked, end := context.WithTimeout(ctx, answerTimeout)
 		defer end()
