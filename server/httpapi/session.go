@@ -225,15 +225,18 @@ func (s *session) attach(c *client.Client) (*client.Session, error) {
 		return nil, err
 	}
 	create, key := s.ids()
-	for try := 1; ; try++ {
+	starts := s.ttl != 0
+	for try, start := 1, starts; ; try++ {
 		var native *client.Session
-		if try == 1 && s.ttl != 0 { // mostly there is none yet
+		if start { // mostly there is none yet
 			native, err = gateway.StartAs(s.ctx, n, create, key, s.options()...)
+			start = false
 		} else {
 			native, err = s.move(asked, n, create, key)
+			start = starts && errors.Is(err, client.ErrSessionExpired) // it ended since it was in the way
 		}
 		// It is a bad session if another gateway has started it, or moves it at the same time.
-		if !errors.Is(err, client.ErrBadSession) || try == maxOpenTries {
+		if !start && !errors.Is(err, client.ErrBadSession) || try == maxOpenTries {
 			return native, err
 		}
 	}
