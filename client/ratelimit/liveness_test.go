@@ -21,7 +21,8 @@ func TestLiveness(t *testing.T) {
 	case os.Getenv("SIGNALBOX_LONG") != "":
 		many = 400
 	}
-	seeds := []uint64{42, 49, 54, 82, 106, 142, 171, 183, 276, 299, 312} // each had too little once, for a reason of its own
+	// Each of these had too little once, for a reason of its own.
+	seeds := []uint64{42, 49, 54, 82, 106, 142, 171, 183, 276, 299, 312}
 	for seed := range many {
 		if !slices.Contains(seeds, seed) {
 			seeds = append(seeds, seed)

@@ -123,7 +123,10 @@ func TestLatch(t *testing.T) {
 		t.Error(done, err)
 	}
 	for _, err := range []error{
-		recipes.NewLatch(s, "x", 0).CountDown(ctx, "k"), recipes.NewLatch(s, "x", 1001).Wait(ctx), recipes.NewLatch(s, "x", 1).CountDown(ctx, ""), recipes.NewLatch(s, "x", 1).CountDown(ctx, "\xff"),
+		recipes.NewLatch(s, "x", 0).CountDown(ctx, "k"),
+		recipes.NewLatch(s, "x", 1001).Wait(ctx),
+		recipes.NewLatch(s, "x", 1).CountDown(ctx, ""),
+		recipes.NewLatch(s, "x", 1).CountDown(ctx, "\xff"),
 	} {
 		if !errors.Is(err, client.ErrBadRequest) {
 			t.Error(err)
