@@ -14,7 +14,7 @@ help: ## print the targets
 # it. The race detector has nothing to find in them, and makes them ten times slower.
 SEQUENTIAL := client/internal/core client/internal/membership client/internal/millis client/internal/sessionstate client/internal/sim \
   client/internal/sim/remotesession client/internal/waitgraph cmd/laws protocol protocol/varint \
-  server/failuredetector shard shard/container shard/fieldtest shard/formattest shard/leader shard/leader/idset \
+  server/failuredetector server/httpapi/machine shard shard/container shard/fieldtest shard/formattest shard/leader shard/leader/idset \
   shard/meta shard/process shard/process/relay shard/queue shard/ratelimit shard/rollout
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 
@@ -129,7 +129,7 @@ panels: ## ask a real Prometheus whether each panel of the dashboards shows data
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
-	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/governor ./server/metrics \
+	  ./server/backup ./server/cluster ./server/delivery ./server/failuredetector ./server/httpapi/machine ./server/governor ./server/metrics \
 	  ./client/internal/core ./client/discovery ./client/internal/membership ./client/internal/sessionstate ./client/ratelimit ./cmd/signalbox/top -update
 	go test ./client -run TestSavedFormat -update
 	go run ./server/deploy/monitoring/dashboards server/deploy/monitoring

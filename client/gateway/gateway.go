@@ -86,10 +86,14 @@ type Found struct {
 	Description string
 }
 
+// Generation numbers the holders of a session by its attach epochs: each takeover by Next begins the
+// next one, and the starter's is 0.
+func Generation(epoch uint64) uint64 { return epoch >> 32 }
+
 // Next takes a found session over from its present holder. Each takeover begins a generation, as of
 // [client.Saved]: its epochs and numbers are far above those that the holder can have used.
 func (f Found) Next(key Key) Takeover {
-	generation := f.Epoch>>32 + 1
+	generation := Generation(f.Epoch) + 1
 	return Takeover{Session: f.Session, Key: key, Epoch: generation<<32 + 1, FirstNumber: generation<<40 + 1}
 }
 

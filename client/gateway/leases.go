@@ -42,15 +42,10 @@ func Leases(ctx context.Context, s *client.Session, opts ...client.AcquireOption
 func leaseOf(
 	ctx context.Context, s *client.Session, info client.SemaphoreInfo, opts []client.AcquireOption,
 ) (Lease, error) {
-	sem, err := s.Node().Describe(ctx, info.Name, client.IncludeOwners(), client.AfterToken(info.Token-1),
-		client.MaxItems(1), client.ReadConsistency(client.Strict))
-	if errors.Is(err, client.ErrNotFound) || err == nil && (len(sem.Owners) == 0 || sem.Owners[0].Session != s.ID()) {
-		return Lease{}, nil
-	}
-	if err != nil {
+	sem, o, err := grant(ctx, s, info.Name, info.Token)
+	if err != nil || sem == nil {
 		return Lease{}, err
 	}
-	o := sem.Owners[0]
 	opts = append([]client.AcquireOption{client.Count(o.Count), client.Data(o.Data)}, opts...)
 	if info.Ephemeral {
 		opts = append(opts, client.Ephemeral())
@@ -66,4 +61,28 @@ func leaseOf(
 		return Lease{}, l.Release(ctx)
 	}
 	return Lease{l, info.Ephemeral, o.Data}, err
+}
+
+// Holds reports whether the cluster has the grant of a lease, by a read that begins with the call:
+// what a lease itself knows may be older.
+func Holds(ctx context.Context, l *client.Lease) (bool, error) {
+	sem, _, err := grant(ctx, l.Session(), l.Name(), l.Token())
+	return sem != nil, err
+}
+
+// grant reads what a session has with a token. There is no semaphore if it has nothing.
+func grant(
+	ctx context.Context, s *client.Session, name string, token uint64,
+) (sem *client.Semaphore, o client.Owner, err error) {
+	sem, err = s.Node().Describe(ctx, name, client.IncludeOwners(), client.AfterToken(token-1),
+		client.MaxItems(1), client.ReadConsistency(client.Strict))
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		return nil, o, nil
+	case err != nil:
+		return nil, o, err
+	case len(sem.Owners) == 0 || sem.Owners[0].Session != s.ID() || sem.Owners[0].Token != token:
+		return nil, o, nil
+	}
+	return sem, sem.Owners[0], nil
 }

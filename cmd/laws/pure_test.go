@@ -10,6 +10,7 @@ import (
 var pure = []string{
 	"shard", "shard/meta", "shard/leader", "shard/process", "shard/container", "shard/process/relay", "shard/queue", "shard/ratelimit", "shard/rollout",
 	"client/internal/core", "client/internal/membership", "client/internal/waitgraph", "client/internal/sessionstate",
+	"server/httpapi/machine",
 }
 
 // pureImports are the standard packages a pure package may use: nothing that reads a clock, draws a

@@ -24,6 +24,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/clienthost"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/web"
 )
 
@@ -45,7 +46,6 @@ const (
 	// answerTimeout is how long a request tries the cluster, beside its wait.
 	answerTimeout = 10 * time.Second
 	readyTimeout  = 2 * time.Second
-	closeTimeout  = 3 * time.Second
 	maxWait       = 5 * time.Minute
 )
 
@@ -65,15 +65,13 @@ type Config struct {
 
 // API serves locks by HTTP. Its methods may be called from any goroutine.
 type API struct {
-	cfg      Config
-	clients  *gateway.Clients[*callers]
-	held     atomic.Int64  // requests
-	detached atomic.Int64  // streams that go on without net/http
-	none     chan struct{} // gets a value when there is none of these any more
-	late     chan struct{} // closed some time after Stop: Close waits no longer
-	counts   counts
-	ctx      context.Context
-	stop     context.CancelFunc
+	cfg     Config
+	clients *gateway.Clients[*callers]
+	held    atomic.Int64  // requests
+	calls   atomic.Uint64 // numbers of requests about locks
+	counts  counts
+	ctx     context.Context
+	stop    context.CancelFunc
 
 	mu       sync.Mutex
 	sessions map[sessionName]*session
@@ -92,10 +90,9 @@ func New(cfg Config) (*API, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	cfg.Client.Name = protocol.HTTPClient // audit lines have via=http by it
 	a := &API{cfg: cfg, sessions: make(map[sessionName]*session), own: make(map[string]int),
-		reads: make(map[readKey]*sharedRead), none: make(chan struct{}, 1), late: make(chan struct{})}
+		reads: make(map[readKey]*sharedRead)}
 	a.counts.requests, a.counts.refusals = make(map[[3]string]uint64), make(map[string]uint64)
 	a.ctx, a.stop = context.WithCancel(context.Background())
-	context.AfterFunc(a.ctx, func() { time.AfterFunc(closeTimeout, func() { close(a.late) }) })
 	a.clients = gateway.NewClients(a.ctx, gateway.ClientsConfig[*callers]{
 		Client: cfg.Client, Purpose: "rate limits of HTTP callers", Logger: cfg.Log,
 		State: func(c *gateway.Connection[*callers]) *callers { return &callers{api: a, conn: c} },
@@ -127,17 +124,9 @@ func LimitListener(l net.Listener) net.Listener {
 // Stop ends waits with 503, and refuses new requests: their callers go on at another gateway.
 func (a *API) Stop() { a.stop() }
 
-// Close is Stop, waits for streams that net/http knows nothing of, and leaves the sessions to the
-// cluster.
+// Close is Stop, and leaves the sessions to the cluster.
 func (a *API) Close() {
 	a.Stop()
-	for late := false; a.detached.Load() > 0 && !late; {
-		select {
-		case <-a.none:
-		case <-a.late:
-			late = true
-		}
-	}
 	a.clients.Close()
 }
 
@@ -167,7 +156,7 @@ var routes = []route{
 	{method: "POST", path: "/v1/locks/", body: true, stream: true, serve: acquireLock,
 		params: []string{"mode", "count", "limit", "wait", "ttl",
 			"holder", "priority", "key", "label", "slot", "hold"}},
-	{method: "DELETE", path: "/v1/locks/", own: true, serve: releaseLock},
+	{method: "DELETE", path: "/v1/locks/", own: true, serve: releaseLock, params: []string{"token"}},
 	{method: "GET", path: "/v1/locks/", reads: true, serve: getLock, params: []string{consistency, "wait"}},
 	{method: "GET", path: "/v1/locks", reads: true, serve: listLocks,
 		params: []string{"prefix", "after", "limit", consistency}},
@@ -207,32 +196,35 @@ type call struct {
 	body    []byte
 	streams bool // events are asked for
 	status  int  // of the answer
-	unkeep  func()
-	// detached: a stream goes on without net/http, and calls done.
-	detached bool
-	conn     *gateway.Connection[*callers]
-	n        *client.Node // of routes that read it
-	s        *session     // nil: it is not about one
+	conn    *gateway.Connection[*callers]
+	n       *client.Node // of routes that read it
+
+	s          *session           // nil: it is not about one
+	confirming chan error         // gets what the cluster says of it; nil: it is confirmed
+	id         machine.Call       // of an acquire
+	replies    chan machine.Reply // what the machine says to it
 }
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	x := &call{api: a, w: w, r: r, began: time.Now(), status: http.StatusOK, unkeep: web.KeepConnection(r.Context())}
+	x := &call{api: a, w: w, r: r, began: time.Now(), status: http.StatusOK}
+	defer web.KeepConnection(r.Context())()
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
 	var p *problem
 	defer func() {
-		if !x.detached {
-			x.done(p)
-		}
+		a.held.Add(-1)
+		a.counts.answered(x, p)
 	}()
 	if a.held.Add(1) > maxHeld {
 		p = problemf(http.StatusServiceUnavailable, "overloaded",
 			"this gateway holds %d requests, the most it may; use another one", maxHeld)
 	} else if err := x.serve(); err != nil {
-		p = problemOf(err)
+		if p = problemOf(err); p.status == http.StatusServiceUnavailable && a.ctx.Err() != nil {
+			p = errClosing
+		}
 	}
 	if p != nil {
 		x.status = p.status
@@ -240,20 +232,13 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// done is called when a request is over; p is nil unless it was refused.
-func (x *call) done(p *problem) {
-	x.api.held.Add(-1)
-	x.unkeep()
-	x.api.counts.answered(x, p)
-}
-
-// serve answers. Streams of HTTP/2 are held below it, by the thousand, so that its frame and theirs
-// are small: with net/http's they fit into a quarter of 16 KiB, and the runtime halves such a stack.
+// serve answers. A caller that closes its side of the connection alone still reads the answer, so
+// what its request does at the cluster does not end with r's context.
 func (x *call) serve() (err error) {
 	if err := x.check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(x.r.Context(), answerTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), answerTimeout)
 	defer cancel()
 	if x.ctx = ctx; x.route.open {
 		return x.route.serve(x)

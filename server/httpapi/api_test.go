@@ -76,7 +76,7 @@ func TestLock(t *testing.T) {
 	s.ask("POST", "/v1/locks/other?ttl=20s", bob, "").wants(410, "session_expired") // for ten minutes
 }
 
-// TestWait: the place in the queue is kept between requests, a newer request ends the older one,
+// TestWait: the place in the queue is kept between requests, a newer set ends the older request,
 // and leaving the queue gives the place up.
 func TestWait(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
@@ -86,15 +86,14 @@ func TestWait(t *testing.T) {
 	if got.doc["state"] != "waiting" || got.number("position") != 1 {
 		t.Errorf("answered %s", got.body)
 	}
-	newest := func() chan struct{} {
+	waiters := func() (n int) {
 		for _, x := range s.sessionsOf(bob) {
 			x.mu.Lock()
 			defer x.mu.Unlock()
-			return x.names["jobs"].newest
+			return len(x.replies)
 		}
-		return nil
+		return 0
 	}
-	before := newest()
 	older := make(chan *answer, 1)
 	go func() {
 		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
@@ -103,12 +102,12 @@ func TestWait(t *testing.T) {
 		}
 		older <- a
 	}()
-	for newest() == before {
+	for waiters() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	newer := make(chan *answer, 1)
 	go func() {
-		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "")
+		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "other data")
 		if err != nil {
 			t.Error(err)
 		}
@@ -386,8 +385,11 @@ func TestWatchConfig(t *testing.T) {
 func TestSemaphoreAndList(t *testing.T) {
 	s := openSite(t, servertest.Start(t))
 	s.ask("POST", "/v1/locks/gpu?count=2", alice, "").wants(410, "session_expired")
-	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", alice, "").wants(404, "not_found")
-	if a := s.ask("POST", "/v1/locks/gpu?count=2&limit=3", alice, "").wants(200); a.number("count") != 2 {
+	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", "refused-session", "").wants(404, "not_found")
+	if list := s.sessions(); len(list) != 0 {
+		t.Errorf("a refused acquire has started %d sessions", len(list))
+	}
+	if a := s.ask("POST", "/v1/locks/gpu?count=2&limit=3&ttl=60s", alice, "").wants(200); a.number("count") != 2 {
 		t.Errorf("answered %s", a.body)
 	}
 	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", bob, "").wants(409, "not_acquired")

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -137,7 +138,7 @@ func TestBeliefsUnderFaults(t *testing.T) {
 							t.Error(err)
 						}
 						notices.Add(1)
-						if from.Sub(sent) > extraTTL/2 { // nothing is promised to a late caller
+						if from.Sub(sent) > machine.ExtraTTL/2 { // nothing is promised to a late caller
 							late.Add(1)
 							from = sent
 						}

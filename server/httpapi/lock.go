@@ -1,13 +1,13 @@
 package httpapi
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,13 +15,10 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 )
 
-// returnTime is how long a caller that hung up while it waited has to come again. Then its place is
-// left, and a grant that came meanwhile is given back.
-const returnTime = 5 * time.Second
-
-// set is what an acquire asks for. Two that are the same are one set: a repeat.
+// set is what an acquire asks for.
 type set struct {
 	ephemeral     bool
 	count, limit  uint64
@@ -35,10 +32,10 @@ type set struct {
 	ttl, wait     time.Duration
 }
 
-func (a *set) same(b *set) bool {
-	return a.ephemeral == b.ephemeral && a.count == b.count && a.limit == b.limit && a.priority == b.priority &&
-		a.key == b.key && a.hold == b.hold && a.tries == b.tries && slices.Equal(a.labels, b.labels) &&
-		slices.Equal(a.slots, b.slots) && bytes.Equal(a.data, b.data)
+// sum is the set as the machine compares it.
+func (a *set) sum() machine.Set {
+	return machine.Set{Ephemeral: a.ephemeral, Count: a.count, Data: sha256.Sum256(a.data),
+		Rest: sha256.Sum256(fmt.Appendf(nil, "%d %d %q %q %q %d %t", a.limit, a.priority, a.key, a.labels, a.slots, a.hold, a.tries))}
 }
 
 // readSet reads the parameters of an acquire.
@@ -105,24 +102,14 @@ func (a *set) options() []client.AcquireOption {
 	return opts
 }
 
-// held is what a session has of a name, or waits for.
-//
-// Invariant: wait is the only acquire of the name under way.
-type held struct {
-	set    *set          // of lease or wait
-	lease  *client.Lease // nil: none is known
-	wait   *waiting
-	newest chan struct{} // closed when a newer acquire of the name comes
-	stream chan struct{} // closed when a newer stream of the name comes
+// operation is an acquire or a release under way. It outlives the request that began it.
+type operation struct {
+	cancel context.CancelFunc // of an acquire
+	done   chan struct{}      // closed when it has ended, and what was given up is given back
 }
 
-// waiting is an acquire under way. It outlives the request that began it.
-type waiting struct {
-	cancel context.CancelFunc
-	done   chan struct{} // closed when lease or err is set
-	given  bool          // up: a grant is given back; guarded by the session's mu
-	lease  *client.Lease
-	err    error
+func newOperation(cancel context.CancelFunc) *operation {
+	return &operation{cancel, make(chan struct{})}
 }
 
 // isPreempted reports whether a waiter preempts a lease.
@@ -150,12 +137,20 @@ func acquireLock(x *call) error {
 	if x.streams {
 		return (&stream{x: x, s: x.s, own: own}).serve(a)
 	}
-	return x.answer(a)
+	err = x.answer(a)
+	p := problemOf(err)
+	refused := err != nil && p.status < 500 && p.status != http.StatusTooManyRequests && p.code != notAcquired &&
+		p.code != errAborted.code // else it is repeated
+	if refused && x.s.generation == 0 && !x.began.After(x.s.since) {
+		x.s.step((*machine.Session).LeaveRefused)
+	} else {
+		x.s.leave()
+	}
+	return err
 }
 
 // answer acquires, and answers with the lease or the place in the queue, which is kept.
 func (x *call) answer(a *set) error {
-	defer x.s.leave()
 	l, err := x.acquire(a, nil)
 	if err != nil {
 		return err
@@ -174,70 +169,61 @@ func (x *call) answer(a *set) error {
 }
 
 // acquire gives a lease as the set says, or nil without an error if it waits still. each, if not
-// nil, is called while it waits, and says when it is to be called again.
+// nil, is called while it waits, and says when it is to be called again. A stream calls forget when
+// it ends.
 func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Lease, error) {
+	x.id, x.replies = machine.Call(x.api.calls.Add(1)), make(chan machine.Reply, 2) // as a waiter, and as a stream
+	if !x.streams {
+		defer x.forget()
+	}
 	for {
-		l, w, newest, err := x.s.begin(x.name, a)
+		var step machine.Step
+		x.s.step(func(m *machine.Session, _ time.Duration) {
+			if m.State() != machine.Live {
+				return
+			}
+			x.s.replies[x.id] = x.replies
+			if step = m.Acquire(x.id, x.name, a.sum(), x.streams); step.Start {
+				x.s.start(step, x.name, a)
+			}
+		})
 		switch {
-		case err != nil:
-		case l != nil:
-			err = x.change(l, a)
-		default:
-			l, err = x.await(w, newest, a, each)
-		}
-		if err != nil || l == nil || l.Held() {
-			return l, err
+		case step.Refused:
+			return nil, badRequest("the session holds %d units of it, and %d are asked for; release it first, or use another session",
+				step.Held, a.count)
+		case step.Op != 0:
+			if l, err := x.await(a, each); err != nil || l == nil || l.Held() {
+				return l, err
+			}
+		case step.Lease != nil:
+			l := step.Lease.(*client.Lease)
+			held, err := x.stillHeld(l)
+			if err == nil && held {
+				err = x.change(l, a)
+			}
+			if err != nil || held && l.Held() {
+				return l, err
+			}
+		default: // it was ended, or moved, just now
+			return nil, cmp.Or(context.Cause(x.s.ctx), error(errExpired))
 		}
 	} // it was lost again already
 }
 
-// begin gives the lease of a name, or the acquire under way. One with other parameters is given up
-// first.
-func (s *session) begin(name string, a *set) (l *client.Lease, w *waiting, newest chan struct{}, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.heldOf(name)
-	if h.newest != nil {
-		close(h.newest)
-	}
-	newest = make(chan struct{})
-	h.newest = newest
-	switch {
-	case h.lease != nil && h.lease.Held():
-		if h.set.ephemeral != a.ephemeral || a.count > h.lease.Count() {
-			return nil, nil, nil, badRequest("the session holds %d units of it, and %d are asked for; release it first, or use another session",
-				h.lease.Count(), a.count)
-		}
-		return h.lease, nil, newest, nil
-	case h.wait != nil && h.set.same(a):
-		return nil, h.wait, newest, nil
-	case h.wait != nil:
-		h.wait.giveUp()
-	}
-	h.lease, h.set, h.wait = nil, a, s.start(name, h, a)
-	return nil, h.wait, newest, nil
-}
-
-// heldOf is what the session has of a name. mu is held.
-func (s *session) heldOf(name string) *held {
-	if s.names[name] == nil {
-		s.names[name] = new(held)
-	}
-	return s.names[name]
-}
-
-// giveUp ends an acquire, and gives back what it may get. The session's mu is held.
-func (w *waiting) giveUp() {
-	w.given = true
-	w.cancel()
+// forget ends what the machine knows of a request.
+func (x *call) forget() {
+	x.s.step(func(m *machine.Session, _ time.Duration) {
+		m.WaitOver(x.id, x.name)
+		delete(x.s.replies, x.id)
+	})
 }
 
 // start begins an acquire, behind the one that was given up. A stop of the gateway does not end it:
-// the session's place in the queue is kept for the next gateway.
-func (s *session) start(name string, h *held, a *set) *waiting {
-	before := h.wait
+// the session's place in the queue is kept for the next gateway. mu is held.
+func (s *session) start(step machine.Step, name string, a *set) {
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &waiting{cancel: cancel, done: make(chan struct{})}
+	op, before := newOperation(cancel), s.ops[step.After]
+	s.ops[step.Op] = op
 	go func() {
 		defer cancel()
 		if before != nil {
@@ -251,22 +237,19 @@ func (s *session) start(name string, h *held, a *set) *waiting {
 		if l == nil && err == nil {
 			err = client.ErrNotAcquired
 		}
-		s.mu.Lock()
-		back := w.given && l != nil
-		w.lease, w.err = l, err
-		if h.wait == w {
-			h.wait = nil
-			if !back {
-				h.lease = l
-			}
+		var lease machine.Lease
+		if l != nil {
+			lease = l
 		}
-		s.mu.Unlock()
-		if back {
-			s.giveBack(l)
+		var ended bool
+		s.step(func(m *machine.Session, _ time.Duration) { ended = m.Done(step.Op, name, lease, err) })
+		if ended {
+			s.ended(step.Op, name)
 		}
-		close(w.done)
+		if l != nil {
+			s.watch(name, l)
+		}
 	}()
-	return w
 }
 
 // giveBack releases what nobody waits for any more. It goes on in the background after a while.
@@ -276,13 +259,15 @@ func (s *session) giveBack(l *client.Lease) {
 	_ = l.Release(ctx)
 }
 
-// await waits for an acquire. Without a lease and an error it waits still.
-func (x *call) await(
-	w *waiting, newest chan struct{}, a *set, each func() (time.Duration, error),
-) (*client.Lease, error) {
-	patience := a.wait
+// await waits for an acquire. Without a lease and an error it waits still. A caller that has hung up
+// is answered as one whose time to wait is over: it may have closed its side alone.
+func (x *call) await(a *set, each func() (time.Duration, error)) (*client.Lease, error) {
+	patience, gone := a.wait, x.r.Context().Done()
 	if a.tries {
 		patience = answerTimeout
+		if !x.streams {
+			gone = nil // it is answered soon
+		}
 	}
 	timer := time.NewTimer(patience - min(patience, time.Since(x.began)))
 	defer timer.Stop()
@@ -290,64 +275,63 @@ func (x *call) await(
 	if each != nil && !a.tries {
 		next = time.After(0)
 	}
+	leave := func(m *machine.Session, _ time.Duration) { m.WaitOver(x.id, x.name) }
+	hungUp := func(m *machine.Session, now time.Duration) { m.HungUp(now, x.id, x.name) }
 	for {
 		select {
-		case <-w.done:
-			switch {
-			case w.err == nil:
-				return w.lease, nil
-			case errors.Is(w.err, client.ErrNotAcquired):
-				return nil, x.notAcquired()
-			case x.api.ctx.Err() != nil:
-				return nil, errClosing
-			case errors.Is(w.err, context.Canceled) && x.s.ctx.Err() != nil:
-				return nil, context.Cause(x.s.ctx)
-			case errors.Is(w.err, context.Canceled):
-				return nil, errAborted
-			}
-			return nil, w.err
-		case <-newest:
-			return nil, errAborted
+		case r := <-x.replies:
+			return x.outcome(r)
 		case <-x.s.ctx.Done():
 			if x.api.ctx.Err() != nil {
 				return nil, errClosing
 			}
 			return nil, context.Cause(x.s.ctx)
-		case <-x.r.Context().Done():
-			x.s.absent(x.name, w, newest)
-			return nil, errGone
 		case <-next:
 			again, err := each()
 			if err != nil {
 				return nil, err
 			}
 			next = time.After(again)
+			continue
+		case <-gone:
+			leave = hungUp
 		case <-timer.C:
-			if a.tries {
-				return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
-					"the cluster did not answer within %s; repeat the request", answerTimeout)
+			if a.tries { // nobody knows of a grant that comes now, unless the caller asks again
+				leave = hungUp
 			}
-			return nil, nil
 		}
+		x.s.step(leave)
+		select {
+		case r := <-x.replies: // it came first
+			return x.outcome(r)
+		default:
+		}
+		switch {
+		case x.streams && x.r.Context().Err() != nil:
+			return nil, errGone
+		case a.tries:
+			return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
+				"the cluster did not answer within %s; repeat the request", answerTimeout)
+		}
+		return nil, nil
 	}
 }
 
-// absent gives the caller that hung up a while to come again.
-func (s *session) absent(name string, w *waiting, newest chan struct{}) {
-	time.AfterFunc(returnTime, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		h := s.names[name]
-		switch {
-		case h == nil || h.newest != newest: // it has come
-		case h.wait == w:
-			w.giveUp()
-			h.wait = nil
-		case h.lease != nil && h.lease == w.lease:
-			go s.giveBack(h.lease)
-			h.lease = nil
-		}
-	})
+// outcome is what a request that waits is answered.
+func (x *call) outcome(r machine.Reply) (*client.Lease, error) {
+	switch {
+	case r.Aborted:
+		return nil, errAborted
+	case r.Lease != nil:
+		return r.Lease.(*client.Lease), nil
+	case errors.Is(r.Err, client.ErrNotAcquired):
+		return nil, x.notAcquired()
+	case x.api.ctx.Err() != nil:
+		return nil, errClosing
+	case errors.Is(r.Err, context.Canceled) && x.s.ctx.Err() != nil:
+		return nil, context.Cause(x.s.ctx)
+	}
+	return nil, r.Err
 }
 
 // change has a lease that is held be as a repeat says.
@@ -357,19 +341,11 @@ func (x *call) change(l *client.Lease, a *set) error {
 			return err
 		}
 	}
-	x.s.mu.Lock()
-	h := x.s.heldOf(x.name)
-	same := h.lease == l && bytes.Equal(h.set.data, a.data)
-	x.s.mu.Unlock()
-	if !same {
+	if now, set := x.s.lease(x.name); now != l || set.Data != a.sum().Data {
 		if err := l.UpdateData(x.ctx, a.data); err != nil {
 			return err
 		}
-		x.s.mu.Lock()
-		if h.lease == l {
-			h.set = a
-		}
-		x.s.mu.Unlock()
+		x.s.step(func(m *machine.Session, _ time.Duration) { m.Changed(x.name, l, a.sum()) })
 	}
 	if a.hold > 0 {
 		if err := l.Extend(x.ctx, a.hold); err != nil && !errors.Is(err, client.ErrPreconditionFailed) {
@@ -414,7 +390,7 @@ const maxHolders = 10
 // describeQueue adds who holds a name, and the session's place in the queue, as far as can be read
 // quickly: an answer does not depend on it.
 func (x *call) describeQueue(d document) {
-	ctx, cancel := context.WithTimeout(x.r.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(x.s.ctx, time.Second)
 	defer cancel()
 	sem, err := describe(ctx, x.s.native.Node(), x.name)
 	if err != nil {
@@ -428,29 +404,41 @@ func (x *call) describeQueue(d document) {
 	}
 }
 
-// releaseLock releases, or leaves the queue.
+// releaseLock releases, or leaves the queue. With a token it takes nothing but that grant.
 func releaseLock(x *call) error {
-	x.s.mu.Lock()
-	h := x.s.heldOf(x.name)
-	delete(x.s.names, x.name)
-	if h.newest != nil {
-		close(h.newest)
+	var r machine.Release
+	var before *operation
+	x.s.step(func(m *machine.Session, _ time.Duration) {
+		if r = m.Release(x.name, x.number("token")); r.Op != 0 {
+			x.s.ops[r.Op], before = newOperation(nil), x.s.ops[r.After]
+		}
+	})
+	if r.Op == 0 { // what this gateway knows counts if it serves the session
+		if err := x.confirmed(); err != nil {
+			return err
+		}
+		return x.write(http.StatusOK, document{"released": false})
 	}
-	w := h.wait
-	if w != nil {
-		w.giveUp()
-	}
-	x.s.mu.Unlock()
-	if w != nil {
+	defer x.s.ended(r.Op, x.name)
+	if before != nil {
 		select {
-		case <-w.done:
+		case <-before.done:
 		case <-x.ctx.Done():
 			return x.ctx.Err()
 		}
 	}
-	released, err := x.s.native.Release(x.ctx, x.name)
+	var released bool
+	var err error
+	if r.Lease != nil {
+		err = r.Lease.(*client.Lease).Release(x.ctx)
+		if released = err == nil; errors.Is(err, client.ErrLeaseLost) {
+			err = x.confirmed()
+		}
+	} else {
+		released, err = x.s.native.Release(x.ctx, x.name)
+	}
 	if err != nil {
 		return err
 	}
-	return x.report(http.StatusOK, document{"released": released || w != nil})
+	return x.write(http.StatusOK, document{"released": released || r.Queued})
 }

@@ -18,6 +18,7 @@ var durations = map[string]struct{ min, max, step time.Duration }{
 // numbers are the parameters that are numbers, with their bounds.
 var numbers = map[string]struct{ min, max uint64 }{
 	"count": {1, client.Max}, "limit": {1, client.Max}, "units": {1, client.Max}, "priority": {0, 9},
+	"token": {1, exact - 1},
 }
 
 // checkValue refuses a wrong value of a parameter.

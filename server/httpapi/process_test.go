@@ -197,17 +197,7 @@ func TestGatewaysStop(t *testing.T) {
 				}
 			})
 		}
-		waiting := func() (n int) {
-			for _, x := range now.sessions() {
-				x.mu.Lock()
-				if h := x.names["a"]; h != nil && h.wait != nil {
-					n++
-				}
-				x.mu.Unlock()
-			}
-			return n
-		}
-		for waiting() != waits {
+		for now.ask("GET", "/v1/locks/a", "", "").number("num_waiters") != waits {
 			time.Sleep(time.Millisecond)
 		}
 		now.api.Stop()

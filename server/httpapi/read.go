@@ -267,12 +267,15 @@ func getService(x *call) error {
 // takeUnits takes units of a rate limit.
 func takeUnits(x *call) error {
 	units, wait := max(x.number("units"), 1), x.duration("wait")
-	ctx, cancel := context.WithCancel(x.r.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(x.r.Context()))
 	defer cancel()
 	defer context.AfterFunc(x.api.ctx, cancel)()
+	if wait > 0 { // it is over when the caller has gone
+		defer context.AfterFunc(x.r.Context(), cancel)()
+	}
 	err := x.conn.Limiters.Do(x.ctx, x.node, x.name, func(l *ratelimit.Limiter) error {
 		ok, err := l.WaitAtMost(ctx, units, wait)
-		if ok || err != nil {
+		if ok || err != nil && (ctx.Err() == nil || x.api.ctx.Err() != nil) {
 			return err
 		}
 		p := problemf(http.StatusTooManyRequests, "limited", "the rate limit %q has no %d units now", x.name, units)

@@ -16,13 +16,12 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/gateway"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 )
 
 const (
-	minTTL = time.Second
-	// extraTTL is how long a session is kept beyond what was said: a caller that counts from the
-	// answer is late by the answer's delay.
-	extraTTL = time.Second
+	minTTL   = time.Second
 	stopTime = 10 * time.Second
 	// maxOpenTries is how often a session is looked up while other gateways start or move it.
 	maxOpenTries = 6
@@ -68,9 +67,10 @@ func (c *callers) checkToken() {
 	}
 }
 
-// session is a caller's session: one native session, by the caller's name for it.
+// session is a caller's session: one native session, by the caller's name for it. The machine
+// decides what its requests get.
 //
-// Invariant: it is in API.sessions until it has ended, or another one of its name replaced it.
+// Invariant: it is in API.sessions until it is Over, or another one of its name replaced it.
 type session struct {
 	sessionName
 	api     *API
@@ -81,15 +81,67 @@ type session struct {
 	native *client.Session
 	ttl    time.Duration
 	err    error
+	// since is when the native session began to be attached here, which confirms it for the
+	// requests before that; generation is that of this attachment.
+	since      time.Time
+	generation uint64
 
 	ctx context.Context // ends with the session, or when its token was revoked
 	end context.CancelCauseFunc
 
-	mu    sync.Mutex
-	calls int         // under way
-	timer *time.Timer // runs while there is none
-	ended bool        // nothing begins any more: it is being stopped
-	names map[string]*held
+	mu      sync.Mutex
+	machine machine.Session
+	timer   *time.Timer // for the machine's next Tick
+	replies map[machine.Call]chan machine.Reply
+	ops     map[machine.Op]*operation
+}
+
+// step calls f with the machine, and does what follows from it. It returns when grants that are
+// given back are released.
+func (s *session) step(f func(m *machine.Session, now time.Duration)) {
+	s.mu.Lock()
+	now := boottime.Now()
+	f(&s.machine, now)
+	r, next := s.machine.Ready(), s.machine.Next()
+	for _, reply := range r.Replies {
+		if ch := s.replies[reply.Call]; ch != nil {
+			ch <- reply // it has room for all that a request may get
+		}
+	}
+	for _, op := range r.Cancel {
+		s.ops[op].cancel()
+	}
+	switch {
+	case next == 0 && s.timer != nil:
+		s.timer.Stop()
+	case next == 0:
+	case s.timer == nil:
+		s.timer = time.AfterFunc(next-now, func() { s.step((*machine.Session).Tick) })
+	default:
+		s.timer.Reset(next - now)
+	}
+	for _, back := range r.Return {
+		if s.ops[back.Op] == nil {
+			s.ops[back.Op] = newOperation(nil)
+		}
+	}
+	s.mu.Unlock()
+	if r.Stop {
+		stop(s.native)
+	}
+	for _, back := range r.Return {
+		s.giveBack(back.Lease.(*client.Lease))
+		s.ended(back.Op, back.Name)
+	}
+}
+
+// ended notes that an operation on a name has ended.
+func (s *session) ended(op machine.Op, name string) {
+	s.step(func(m *machine.Session, _ time.Duration) {
+		close(s.ops[op].done)
+		delete(s.ops, op)
+		m.Ended(op, name)
+	})
 }
 
 // sessionName is who calls, where, and the caller's name for its session.
@@ -106,7 +158,7 @@ func (n sessionName) ids() (create gateway.CreateID, key gateway.Key) {
 }
 
 // open finds the session of the request, or with ttl starts one. The caller calls leave once the
-// answer is written.
+// answer is written. Meanwhile the cluster is asked who serves the session, for confirmed.
 func (x *call) open(ttl time.Duration, holder string) error {
 	name := x.r.Header.Get(sessionHeader)
 	if len(name) < 8 || len(name) > 128 {
@@ -137,9 +189,49 @@ func (x *call) open(ttl time.Duration, holder string) error {
 			"or another program uses this name", s.holder, holder)
 	default:
 		x.s = s
+		if x.began.After(s.since) {
+			x.confirming = make(chan error, 1)
+			go func() { x.confirming <- s.confirm(x.ctx) }()
+		}
 		return nil
 	}
 	s.leave()
+	return err
+}
+
+// confirm asks the session's home who serves the session, by a read that begins with the call.
+// Another gateway may have moved or ended it without this one having heard of it.
+func (s *session) confirm(ctx context.Context) error {
+	create, _ := s.ids()
+	found, err := gateway.Find(ctx, s.native.Node(), create)
+	switch generation := gateway.Generation(found.Epoch); {
+	case errors.Is(err, client.ErrSessionExpired):
+		s.over(errExpired)
+		return errExpired
+	case err != nil:
+		return err
+	case generation > s.generation:
+		s.over(errMoved)
+		return errMoved
+	case generation < s.generation: // its attach is not in the log yet
+		return unavailable("the cluster has not confirmed the session yet; repeat the request")
+	}
+	return nil
+}
+
+// confirmed waits until the cluster has said, since the request came, that this gateway serves the
+// session.
+func (x *call) confirmed() error {
+	if x.confirming == nil {
+		return nil
+	}
+	err := <-x.confirming
+	x.confirming = nil
+	if err != nil && x.ctx.Err() != nil { // it came at an outage, and has waited since
+		ctx, cancel := context.WithTimeout(x.s.ctx, answerTimeout)
+		defer cancel()
+		err = x.s.confirm(ctx)
+	}
 	return err
 }
 
@@ -150,14 +242,10 @@ func (a *API) take(x *call, name sessionName, ttl time.Duration, holder string) 
 	defer a.mu.Unlock()
 	before := a.sessions[name]
 	if s := before; s != nil && s.callers == x.conn.State {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.ended {
+		entered := false
+		s.step(func(m *machine.Session, _ time.Duration) { entered = m.Enter() })
+		if !entered {
 			return nil, errExpired
-		}
-		s.calls++
-		if s.timer != nil {
-			s.timer.Stop()
 		}
 		return s, nil
 	}
@@ -175,8 +263,9 @@ func (a *API) take(x *call, name sessionName, ttl time.Duration, holder string) 
 	if holder == "" {
 		holder = name.identity + " at " + x.r.RemoteAddr
 	}
-	s := &session{sessionName: name, api: a, callers: x.conn.State, ttl: ttl, holder: holder,
-		ready: make(chan struct{}), calls: 1, names: make(map[string]*held)}
+	s := &session{sessionName: name, api: a, callers: x.conn.State, ttl: ttl, holder: holder, ready: make(chan struct{}),
+		since: time.Now(), replies: make(map[machine.Call]chan machine.Reply), ops: make(map[machine.Op]*operation)}
+	s.machine.Enter()
 	s.ctx, s.end = context.WithCancelCause(a.ctx)
 	a.sessions[name] = s
 	a.own[s.identity]++
@@ -202,19 +291,12 @@ func (s *session) open(c *client.Client) {
 	native, err := s.attach(c)
 	s.native, s.err = native, err
 	if err == nil {
-		context.AfterFunc(native.Context(), s.over)
+		context.AfterFunc(native.Context(), func() { s.over(native.Err()) })
+		s.step(func(m *machine.Session, now time.Duration) { m.Started(now, s.ttl) })
 	} else {
-		s.api.mu.Lock()
-		s.api.remove(s)
-		s.api.mu.Unlock()
-		s.end(err)
+		s.over(err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	close(s.ready)
-	if err == nil && s.calls == 0 {
-		s.wait(s.ttl + extraTTL)
-	}
 }
 
 func (s *session) attach(c *client.Client) (*client.Session, error) {
@@ -251,13 +333,15 @@ func (s *session) move(
 		return nil, err
 	}
 	s.ttl, s.holder = gateway.Timeout(found.Timeout), found.Description
-	native, err := gateway.Attach(s.ctx, n, found.Next(key), s.options()...)
+	next := found.Next(key)
+	native, err := gateway.Attach(s.ctx, n, next, s.options()...)
 	if err != nil {
 		return nil, err
 	}
+	s.generation = gateway.Generation(next.Epoch)
 	s.api.counts.moves.Add(1)
 	if err := s.adopt(ctx, native); err != nil { // it ends if its caller does not come again
-		time.AfterFunc(s.ttl+extraTTL, func() { stop(native) })
+		time.AfterFunc(s.ttl+machine.ExtraTTL, func() { stop(native) })
 		return nil, err
 	}
 	return native, nil
@@ -275,82 +359,38 @@ func (s *session) options() []client.SessionOption {
 }
 
 // adopt makes leases of what the session held at another gateway. An acquire of the same count is
-// answered at once.
+// answered with them.
 func (s *session) adopt(ctx context.Context, native *client.Session) error {
 	for l, err := range gateway.Leases(ctx, native, gateway.IgnorePreemption()) {
 		if err != nil {
 			return err
 		}
-		s.names[l.Name()] = &held{set: &set{ephemeral: l.Ephemeral, data: l.Data}, lease: l.Lease}
+		set := machine.Set{Ephemeral: l.Ephemeral, Count: l.Count(), Data: sha256.Sum256(l.Data)}
+		s.step(func(m *machine.Session, _ time.Duration) { m.Holds(l.Name(), set, l.Lease) })
+		s.watch(l.Name(), l.Lease)
 	}
 	return nil
 }
 
+// watch has the machine told when a lease ends.
+func (s *session) watch(name string, l *client.Lease) {
+	context.AfterFunc(l.Context(), func() {
+		s.step(func(m *machine.Session, _ time.Duration) { m.Lost(name, l) })
+	})
+}
+
 // over is called when the native session has ended, or belongs to another gateway.
-func (s *session) over() {
+func (s *session) over(why error) {
 	s.api.mu.Lock()
 	s.api.remove(s)
 	s.api.mu.Unlock()
-	s.end(s.native.Err())
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-	if s.timer != nil {
-		s.timer.Stop()
-	}
+	s.end(why)
+	s.step(func(m *machine.Session, _ time.Duration) { m.Close() })
 }
 
 // leave is called when the answer to a call is written: the session lives for its ttl from now on.
 func (s *session) leave() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls--
-	select {
-	case <-s.ready:
-		if s.calls == 0 && s.err == nil && !s.ended {
-			s.wait(s.ttl + extraTTL)
-		}
-	default: // open does it
-	}
-}
-
-// leaveFor is leave of a stream whose own the session is: it lives for d from now on. With 0 it has
-// ended then.
-func (s *session) leaveFor(d time.Duration) {
-	s.mu.Lock()
-	s.calls--
-	if d > 0 && !s.ended {
-		s.wait(d)
-	}
-	s.mu.Unlock()
-	switch {
-	case d > 0:
-	case s.ctx.Err() != nil && s.api.ctx.Err() == nil: // the cluster may not hear of it: nobody waits for that
-		go s.expire()
-	default:
-		s.expire()
-	}
-}
-
-// wait has the session end after d unless a call comes. mu is held.
-func (s *session) wait(d time.Duration) {
-	if s.timer == nil {
-		s.timer = time.AfterFunc(d, s.expire)
-	} else {
-		s.timer.Reset(d)
-	}
-}
-
-// expire stops a session whose caller did not come again.
-func (s *session) expire() {
-	s.mu.Lock()
-	if s.calls > 0 || s.ended {
-		s.mu.Unlock()
-		return
-	}
-	s.ended = true
-	s.mu.Unlock()
-	stop(s.native)
+	s.step(func(m *machine.Session, now time.Duration) { m.Leave(now, m.Life()) })
 }
 
 // stop ends a native session. A stop of the gateway does not cut it short.
@@ -378,44 +418,80 @@ func (s *session) believe(leases ...*client.Lease) (int64, error) {
 	return 0, unavailable("the cluster does not renew the session now; what you were told before stands")
 }
 
-// belief adds to an answer how long it may be relied on.
+// belief adds to an answer how long it may be relied on, once the cluster has confirmed the session.
+// A caller adds both times: what passes between the looks at them is not to be believed.
 func (x *call) belief(d document, leases ...*client.Lease) error {
+	if err := x.confirmed(); err != nil {
+		return err
+	}
+	waited := x.waited()
 	left, err := x.s.believe(leases...)
-	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(x.s.native.ID()), left, x.waited(), x.node
+	d["session_id"], d["expires_in_ms"], d["waited_ms"], d["node"] = idText(x.s.native.ID()), left, waited, x.node
 	return err
 }
 
 // leases are those that the session is known to hold.
 func (s *session) leases() (list []*client.Lease) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, h := range s.names {
-		if h.lease != nil && h.lease.Held() {
-			list = append(list, h.lease)
-		}
-	}
+	s.step(func(m *machine.Session, _ time.Duration) {
+		m.Leases(func(_ string, l machine.Lease) { list = append(list, l.(*client.Lease)) })
+	})
 	return list
 }
 
-// keepAlive renews the session, and reports whether it holds what the caller believes.
+// lease is what the session is known to hold of a name, and as what; nil: nothing.
+func (s *session) lease(name string) (l *client.Lease, set machine.Set) {
+	s.step(func(m *machine.Session, _ time.Duration) {
+		var held machine.Lease
+		if held, set = m.Lease(name); held != nil {
+			l = held.(*client.Lease)
+		}
+	})
+	return l, set
+}
+
+// keepAlive renews the session, and has the cluster say whether it holds what the caller believes.
 func keepAlive(x *call) error {
-	names, preempt := x.query["holding"], false
+	names := x.query["holding"]
 	if len(names) > 16 {
 		return badRequest("holding comes %d times; 16 are allowed", len(names))
 	}
+	errs := make(chan error, len(names))
+	var preempt atomic.Bool
 	for _, name := range names {
-		x.s.mu.Lock()
-		h := x.s.names[name]
-		lost := h == nil || h.lease == nil || !h.lease.Held()
-		preempt = preempt || !lost && isPreempted(h.lease)
-		x.s.mu.Unlock()
-		if lost {
-			p := *errLost
-			p.more = document{"name": name}
-			return &p
-		}
+		go func() {
+			l, _ := x.s.lease(name)
+			held, err := l != nil, error(nil)
+			if held {
+				held, err = x.stillHeld(l)
+			}
+			if err == nil && !held {
+				p := *errLost
+				p.more = document{"name": name}
+				err = &p
+			} else if err == nil && isPreempted(l) {
+				preempt.Store(true)
+			}
+			errs <- err
+		}()
 	}
-	return x.report(http.StatusOK, document{"state": "alive", "preempt": preempt}, x.s.leases()...)
+	var lost error
+	for range names {
+		lost = cmp.Or(<-errs, lost)
+	}
+	if err := cmp.Or(x.confirmed(), lost); err != nil {
+		return err
+	}
+	leases := x.s.leases()
+	return x.report(http.StatusOK, document{"state": "alive", "preempt": preempt.Load(), "num_holds": len(leases)}, leases...)
+}
+
+// stillHeld has the cluster say whether it has a lease's grant.
+func (x *call) stillHeld(l *client.Lease) (bool, error) {
+	held, err := gateway.Holds(x.ctx, l)
+	if err == nil && !held {
+		x.s.step(func(m *machine.Session, _ time.Duration) { m.Lost(l.Name(), l) })
+	}
+	return held, err
 }
 
 // getSession lists what the session holds and waits for.
@@ -437,9 +513,7 @@ func getSession(x *call) error {
 
 // endSession stops the session: what it holds is free when the answer comes.
 func endSession(x *call) error {
-	x.s.mu.Lock()
-	x.s.ended = true
-	x.s.mu.Unlock()
+	x.s.step(func(m *machine.Session, _ time.Duration) { m.End() })
 	if err := x.s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
 		return err
 	}

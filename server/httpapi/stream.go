@@ -2,9 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
-	"io"
-	"net"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -13,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/web"
 )
 
@@ -36,63 +34,46 @@ const (
 )
 
 // errGone is of a caller that does not read its answer any more.
-var errGone = unavailable("the caller has hung up")
+var errGone = unavailable("the caller has closed its side of the connection, which ends the stream")
 
 // stream is a request that tells how a lock fares for as long as its caller reads.
 type stream struct {
 	x     *call
 	s     *session
-	ctx   context.Context // of the caller
-	conn  net.Conn        // nil: net/http writes
-	own   bool            // the session ends with it
-	begun bool            // events were sent
-	until time.Time       // the caller may rely on the session until then, by what it was told
-	fixed []byte          // what each event alive has, as JSON without its beginning
+	own   bool      // the session ends with it
+	begun bool      // events were sent
+	until time.Time // the caller may rely on the session until then, by what it was told
+	fixed []byte    // what each event alive has, as JSON without its beginning
 }
 
 // serve acquires, and tells what becomes of it until the lease or the caller is gone. An error
-// before the first event is an answer like others. A stream of HTTP/1.1 that holds its lock goes on
-// without net/http, which would keep 20 KB for it.
+// before the first event is an answer like others.
 func (st *stream) serve(a *set) error {
 	x, s := st.x, st.s
 	s.api.counts.streams.Add(1)
-	st.ctx = x.r.Context()
-	web.SetUserTimeout(st.ctx, unacknowledged)
-	newer := s.newStream(x.name)
+	defer s.api.counts.streams.Add(-1)
+	web.SetUserTimeout(x.r.Context(), unacknowledged)
 	l, err := x.acquire(a, st.queue())
 	switch {
 	case err != nil:
 	case l == nil:
 		err = x.notAcquired()
 	default:
-		if err = st.begin(l); err == nil && st.detach() {
-			go func() { _ = st.end(st.hold(l, newer)) }()
-			return nil
+		if err = st.begin(l); err == nil {
+			err = st.hold(l)
 		}
 	}
-	if err == nil {
-		err = st.hold(l, newer)
-	}
+	x.forget()
 	return st.end(err)
 }
 
-// detach takes the connection from net/http, if that can be done.
-func (st *stream) detach() bool {
-	x := st.x
-	if conn, ctx := web.Detach(x.w, x.r); conn != nil {
-		st.conn, st.ctx = conn, ctx
-		st.x = &call{api: x.api, route: x.route, status: x.status, unkeep: x.unkeep}
-		x.detached = true
-		x.api.detached.Add(1)
-	}
-	return st.conn != nil
-}
-
-// end says why a stream ends, and leaves its session.
+// end says why a stream ends, and then leaves its session: the next holder is granted nothing while
+// the caller may rely on what it has read. It may have closed its side of the connection alone, and
+// read still.
 func (st *stream) end(err error) error {
-	s := st.s
-	defer s.api.counts.streams.Add(-1)
-	if p := problemOf(err); !errors.Is(err, errGone) && (st.begun || p.code == notAcquired) {
+	s, ctx := st.s, st.x.r.Context()
+	informed := true // the caller's kernel has the end, or its caller has gone
+	if p := problemOf(err); st.begun || p.code == notAcquired {
 		event := "lost"
 		switch p.code {
 		case notAcquired:
@@ -101,27 +82,20 @@ func (st *stream) end(err error) error {
 			event = errClosing.code
 		}
 		if err = st.send(event, p.document()); err == nil {
-			err = st.acknowledged()
+			informed = st.acknowledged()
+		} else {
+			informed = ctx.Err() != nil && !web.Lost(ctx) // it has closed or reset it
 		}
 	}
 	switch {
 	case !st.own:
 		s.leave()
-	case errors.Is(err, errGone) && (st.ctx.Err() == nil || web.Lost(st.ctx)):
-		s.leaveFor(time.Until(st.until) + extraTTL) // it may rely still on what it was told last
+	case !informed:
+		s.step(func(m *machine.Session, now time.Duration) { m.Leave(now, time.Until(st.until)+machine.ExtraTTL) })
+	case s.ctx.Err() != nil && s.api.ctx.Err() == nil: // the cluster may not hear of it: nobody waits for that
+		go s.leaveNow()
 	default:
-		s.leaveFor(0)
-	}
-	if st.conn != nil {
-		_, _ = io.WriteString(st.conn, "0\r\n\r\n")
-		_ = st.conn.Close()
-		st.x.done(nil)
-		if s.api.detached.Add(-1) == 0 {
-			select {
-			case s.api.none <- struct{}{}:
-			default:
-			}
-		}
+		s.leaveNow()
 	}
 	if st.begun {
 		return nil
@@ -129,16 +103,9 @@ func (st *stream) end(err error) error {
 	return err
 }
 
-// newStream ends the stream of a name that there is. The result is closed when another one comes.
-func (s *session) newStream(name string) <-chan struct{} {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	h := s.heldOf(name)
-	if h.stream != nil {
-		close(h.stream)
-	}
-	h.stream = make(chan struct{})
-	return h.stream
+// leaveNow is leave of a stream whose own the session is: it has ended when it returns.
+func (s *session) leaveNow() {
+	s.step(func(m *machine.Session, now time.Duration) { m.Leave(now, 0) })
 }
 
 // queue makes a function that tells the place in the queue when it changes, and says when it is to
@@ -176,7 +143,7 @@ func (st *stream) begin(l *client.Lease) error {
 }
 
 // hold tells how a lease fares until it ends. It is called by the thousand: its frame is small.
-func (st *stream) hold(l *client.Lease, newer <-chan struct{}) (err error) {
+func (st *stream) hold(l *client.Lease) (err error) {
 	s, third := st.s, st.s.ttl/3
 	tick := time.NewTimer(third)
 	defer tick.Stop()
@@ -202,9 +169,9 @@ func (st *stream) hold(l *client.Lease, newer <-chan struct{}) (err error) {
 			return st.lost(l)
 		case <-s.ctx.Done():
 			return st.lost(l)
-		case <-newer:
+		case <-st.x.replies:
 			return errAborted
-		case <-st.ctx.Done():
+		case <-st.x.r.Context().Done():
 			return errGone
 		}
 		if err != nil {
@@ -260,9 +227,6 @@ func (st *stream) send(event string, d document) error {
 
 // write sends text. An error is errGone.
 func (st *stream) write(text []byte) error {
-	if st.conn != nil {
-		return st.writeChunk(text)
-	}
 	c := http.NewResponseController(st.x.w)
 	_ = c.SetWriteDeadline(time.Now().Add(writeTimeout))
 	if !st.begun {
@@ -285,29 +249,17 @@ func (st *stream) write(text []byte) error {
 	return nil
 }
 
-// writeChunk sends text to a connection that was taken from net/http.
-func (st *stream) writeChunk(text []byte) error {
-	buffer := buffers.Get().(*[]byte)
-	defer buffers.Put(buffer)
-	b := append(strconv.AppendInt((*buffer)[:0], int64(len(text)), 16), "\r\n"...)
-	*buffer = append(append(b, text...), "\r\n"...)
-	_ = st.conn.SetWriteDeadline(time.Now().Add(writeTimeout))
-	if _, err := st.conn.Write(*buffer); err != nil {
-		return errGone
-	}
-	return nil
-}
-
-// acknowledged waits until the caller's kernel has the last event.
-func (st *stream) acknowledged() error {
-	ctx, cancel := context.WithTimeout(st.ctx, sentTime)
-	defer cancel()
-	for !web.Acknowledged(ctx) {
-		select {
-		case <-ctx.Done():
-			return errGone
-		case <-time.After(5 * time.Millisecond):
+// acknowledged waits until the caller's kernel has the last event, and reports whether it does or the
+// caller has closed the connection.
+func (st *stream) acknowledged() bool {
+	ctx := st.x.r.Context()
+	for end := time.Now().Add(sentTime); !web.Acknowledged(ctx); time.Sleep(5 * time.Millisecond) {
+		if web.Gone(ctx) {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
 		}
 	}
-	return nil
+	return true
 }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -228,9 +229,8 @@ func TestStreamOfHTTP2(t *testing.T) {
 	three.close()
 }
 
-// TestDetachedStream: a stream that has left net/http goes on, with TLS too, and ends as the coding
-// of its answer says.
-func TestDetachedStream(t *testing.T) {
+// TestChunkedStream: a stream ends as the coding of its answer says, with TLS too.
+func TestChunkedStream(t *testing.T) {
 	f := openFaces(t, servertest.Start(t, servertest.RealTime()))
 	var list []*events
 	for name, secure := range map[string]bool{"a": false, "b": true} {
@@ -249,13 +249,7 @@ func TestDetachedStream(t *testing.T) {
 	for _, e := range list {
 		e.wants("alive")
 	}
-	if n := f.api.detached.Load(); n != int64(len(list)) {
-		t.Errorf("%d of %d streams have left net/http", n, len(list))
-	}
 	f.api.Close()
-	if n := f.api.detached.Load(); n != 0 {
-		t.Errorf("a gateway is closed, and %d streams go on", n)
-	}
 	for _, e := range list {
 		e.ends("closing")
 		if err := e.lines.Err(); err != nil {
@@ -332,12 +326,12 @@ func TestLostCaller(t *testing.T) {
 	e.close()
 	for {
 		x.mu.Lock()
-		calls, ended, timer := x.calls, x.ended, x.timer
+		state, next := x.machine.State(), x.machine.Next()
 		x.mu.Unlock()
-		if ended {
+		if state != machine.Live {
 			t.Fatal("the session has ended, and its caller may believe in it")
 		}
-		if calls == 0 && timer != nil {
+		if next != 0 { // nobody calls
 			return
 		}
 		time.Sleep(time.Millisecond)

@@ -78,7 +78,8 @@ func (v watched) answer() error {
 
 // next waits until something is another one than those that are known, and returns now if it stays.
 func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, error) {
-	ctx, fail := context.WithCancelCause(v.x.r.Context())
+	gone := v.x.r.Context().Done()
+	ctx, fail := context.WithCancelCause(context.WithoutCancel(v.x.r.Context()))
 	defer fail(nil)
 	end := time.NewTimer(wait)
 	defer end.Stop()
@@ -94,6 +95,8 @@ func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, e
 		case <-wake:
 		case <-tick:
 		case <-end.C:
+			return now, nil
+		case <-gone:
 			return now, nil
 		case <-v.x.api.ctx.Done():
 			return nil, errClosing

@@ -25,6 +25,17 @@ func Acknowledged(ctx context.Context) (all bool) {
 	return all
 }
 
+// Gone reports whether the client has reset the connection of a request: it has closed it, and reads
+// nothing more.
+func Gone(ctx context.Context) (gone bool) {
+	control(ctx, func(fd int) {
+		info, err := unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+		// A connection that the kernel gave up has retransmitted.
+		gone = err == nil && info.State == unix.BPF_TCP_CLOSE && info.Retransmits == 0
+	})
+	return gone && !Lost(ctx)
+}
+
 // control calls f with the socket of a request's connection.
 func control(ctx context.Context, f func(fd int)) {
 	tcp, ok := ConnOf(ctx).(*net.TCPConn)

@@ -188,27 +188,6 @@ func KeepConnection(ctx context.Context) (end func()) {
 	return func() { c.keep(-1) }
 }
 
-// Detach takes the connection of a request from its server, whose answer has begun in chunks. The
-// caller writes the other chunks, and closes it. ctx ends when the client hangs up. Without a
-// connection it cannot be done.
-func Detach(w http.ResponseWriter, r *http.Request) (net.Conn, context.Context) {
-	if r.ProtoMajor != 1 || r.ProtoMinor == 0 {
-		return nil, nil
-	}
-	conn, _, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		return nil, nil
-	}
-	ctx, cancel := context.WithCancel(connContext(context.Background(), conn))
-	go func() {
-		defer cancel()
-		for b := make([]byte, 16); err == nil; {
-			_, err = conn.Read(b)
-		}
-	}()
-	return conn, ctx
-}
-
 // Crowded is the index of the first element of the host with the most, of a list that is not empty
 // and has the oldest first.
 func Crowded[T any](list []T, host func(T) string) int {
