@@ -5,8 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-
-	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 // maxLogins is how many attempts to log in are under way at a time. Each opens a connection to the
@@ -40,7 +38,7 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.running) >= maxLogins {
-		i := web.Crowded(a.running, func(x *attempt) string { return x.host })
+		i := crowded(a.running)
 		a.running[i].end(errOvertaken)
 		a.running = slices.Delete(a.running, i, i+1)
 	}
@@ -53,4 +51,20 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 			a.running = slices.Delete(a.running, i, i+1)
 		}
 	}
+}
+
+// crowded is the index of the oldest attempt of the host with the most, of a list that is not empty
+// and has the oldest first.
+func crowded(list []*attempt) int {
+	count := make(map[string]int)
+	for _, x := range list {
+		count[x.host]++
+	}
+	first := 0
+	for i, x := range list {
+		if count[x.host] > count[list[first].host] {
+			first = i
+		}
+	}
+	return first
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"reflect"
 	"strconv"
@@ -82,6 +83,9 @@ func (st *stream) end(err error) error {
 			event = errClosing.code
 		}
 		if err = st.send(event, p.document()); err == nil {
+			if ctx.Err() != nil {
+				defer st.finish()()
+			}
 			informed = st.acknowledged()
 		} else {
 			informed = ctx.Err() != nil && !web.Lost(ctx) // it has closed or reset it
@@ -101,6 +105,19 @@ func (st *stream) end(err error) error {
 		return nil
 	}
 	return err
+}
+
+// finish ends the answer to a caller that has closed its side alone. net/http would do so only when
+// the handler has returned, after the session. The connection is closed by the result.
+func (st *stream) finish() (end func()) {
+	conn, _, err := http.NewResponseController(st.x.w).Hijack() // not with HTTP/2, which knows no such callers
+	if err != nil {
+		return func() {}
+	}
+	_ = conn.SetWriteDeadline(time.Now().Add(sentTime))
+	_, _ = io.WriteString(conn, "0\r\n\r\n") // the last chunk
+	web.CloseWrite(st.x.r.Context())
+	return func() { _ = conn.Close() }
 }
 
 // leaveNow is leave of a stream whose own the session is: it has ended when it returns.

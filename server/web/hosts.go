@@ -1,8 +1,10 @@
 package web
 
 import (
+	"cmp"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -16,10 +18,14 @@ func KnownHost(host string, names []string) bool {
 	return name == "localhost" || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
-// HostName is a Host without its port, its brackets and the dot of a full name, in lower case.
+// HostName is a Host without its port, its brackets and the dot of a full name, in lower case; empty
+// if the port is not a number.
 func HostName(host string) string {
 	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
+	if h, port, err := net.SplitHostPort(host); err == nil {
+		if _, err := strconv.ParseUint(cmp.Or(port, "0"), 10, 16); err != nil {
+			return ""
+		}
 		name = h
 	}
 	return strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))

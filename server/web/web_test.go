@@ -8,10 +8,13 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // pipe is an end of a connection in memory, of a host.
@@ -65,8 +68,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 		c, _ := connect("10.6.6.6")
 		strangers = append(strangers, c)
 	}
-	if len(l.open) != limit {
-		t.Fatalf("%d connections are open", len(l.open))
+	if l.open != limit {
+		t.Fatalf("%d connections are open", l.open)
 	}
 	if closed(person) || closed(visitor) || closed(known) {
 		t.Error("strangers closed the connections of others")
@@ -76,8 +79,10 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 
 	// All are kept.
-	for _, c := range l.open {
-		c.kept++
+	var ends []func()
+	for len(l.idle) > 0 {
+		c := l.idle[0].conns.Front().Value.(*limitedConn)
+		ends = append(ends, KeepConnection(context.WithValue(t.Context(), connKey{}, net.Conn(c))))
 	}
 	conns <- pipe{func() net.Conn {
 		a, b := net.Pipe()
@@ -100,13 +105,92 @@ func TestConnectionsAreBounded(t *testing.T) {
 		t.Errorf("connection %v was accepted", c)
 	}
 	end()
-	for _, c := range l.open {
-		c.kept = 0
+	for _, end := range ends {
+		end()
 	}
-	for len(l.open) > 0 {
-		_ = l.open[0].Close()
+	for len(l.idle) > 0 {
+		_ = l.idle[0].conns.Front().Value.(*limitedConn).Close()
+	}
+	if l.open != 0 || len(l.crowd) != 0 {
+		t.Errorf("%d connections of %d hosts are counted after their end", l.open, len(l.crowd))
 	}
 }
+
+// TestVictims: which connection is closed agrees with a search through all of them, whatever was
+// opened, kept and closed before.
+func TestVictims(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const limit = 8
+		l := LimitListener(nil, limit, "").(*limitListener)
+		var idle []*limitedConn // the one that is idle for longest first
+		type keeping struct {
+			c   *limitedConn
+			end func()
+		}
+		var kept []keeping
+		forget := func(c *limitedConn) { idle = slices.DeleteFunc(idle, func(o *limitedConn) bool { return o == c }) }
+		for range rapid.IntRange(1, 80).Draw(t, "steps") {
+			switch step := rapid.IntRange(0, 3).Draw(t, "step"); {
+			case step <= 1:
+				var victim *limitedConn
+				size := func(c *limitedConn) (n int) {
+					for _, o := range idle {
+						if o.host == c.host && o.known == c.known {
+							n++
+						}
+					}
+					return n
+				}
+				for _, c := range idle {
+					if victim == nil || !c.known && victim.known || c.known == victim.known && size(c) > size(victim) {
+						victim = c
+					}
+				}
+				most := 0
+				if victim != nil {
+					most = size(victim)
+				}
+				full := len(idle)+len(kept) == limit
+				host := rapid.SampledFrom([]string{"10.0.0.1", "10.0.0.2", "10.0.0.3"}).Draw(t, "host")
+				c := l.add(pipe{discard{}, host})
+				if (c == nil) != (full && victim == nil) {
+					t.Fatalf("a place for one more: %t", c != nil)
+				}
+				if full && victim != nil {
+					i := slices.IndexFunc(idle, func(o *limitedConn) bool { return o.closed })
+					if i < 0 || idle[i].known != victim.known || size(idle[i]) != most {
+						t.Fatalf("closed is %d, not one of a host with %d like %v", i, most, victim)
+					}
+					if first := slices.IndexFunc(idle, func(o *limitedConn) bool {
+						return o.host == idle[i].host && o.known == idle[i].known
+					}); first != i {
+						t.Fatalf("closed is connection %d of its host, not the one that is idle for longest", i)
+					}
+					forget(idle[i])
+				}
+				if c != nil {
+					idle = append(idle, c)
+				}
+			case step == 2 && len(idle) > 0:
+				c := rapid.SampledFrom(idle).Draw(t, "conn")
+				forget(c)
+				if rapid.Bool().Draw(t, "keep") {
+					kept = append(kept, keeping{c, KeepConnection(context.WithValue(context.Background(), connKey{}, net.Conn(c)))})
+				} else {
+					_ = c.Close()
+				}
+			case step == 3 && len(kept) > 0:
+				kept[0].end()
+				idle, kept = append(idle, kept[0].c), kept[1:]
+			}
+		}
+	})
+}
+
+// discard is a connection that only closes.
+type discard struct{ net.Conn }
+
+func (discard) Close() error { return nil }
 
 // TestKnownHost: loopback in each form, and the names that are given; no other one.
 func TestKnownHost(t *testing.T) {
@@ -114,6 +198,7 @@ func TestKnownHost(t *testing.T) {
 		"localhost": true, "localhost:7073": true, "LOCALHOST.": true, "127.0.0.1:80": true, "127.9.9.9": true, "[::1]:80": true,
 		"[::1]": true, "db.example.com:80": true, "DB.example.com": true, "db.example.com.": true, "example.com": false,
 		"10.0.0.1": false, "localhost.example.com": false, "": false, "127.0.0.1.example.com": false,
+		"localhost:evil": false, "localhost:": true, "localhost:99999": false, "[::1]:x": false,
 	} {
 		if got := KnownHost(host, []string{"db.example.com"}); got != want {
 			t.Errorf("host %q is known: %t", host, got)

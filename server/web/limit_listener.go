@@ -1,0 +1,193 @@
+package web
+
+import (
+	"container/heap"
+	"container/list"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/server/clienthost"
+)
+
+// LimitListener accepts at most limit connections at a time. One more takes the place of a
+// connection that KeepConnection does not keep now: of one that it never kept, if there is one, and
+// of the host with the most of them. If there is none, it is answered 503 with the sentence full,
+// and closed. So strangers cannot keep others out by connections alone.
+func LimitListener(l net.Listener, limit int, full string) net.Listener {
+	return &limitListener{Listener: l, limit: limit,
+		full: "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n" +
+			"Content-Length: " + strconv.Itoa(len(full)) + "\r\nConnection: close\r\n\r\n" + full}
+}
+
+type limitListener struct {
+	net.Listener
+	limit int
+	full  string // the answer to one connection too many
+
+	mu    sync.Mutex
+	open  int
+	idle  crowds // the one that is closed next comes first
+	crowd map[crowdKey]*crowd
+}
+
+// limitedConn is a connection that counts.
+type limitedConn struct {
+	net.Conn
+	listener *limitListener
+	host     string
+	lost     atomic.Bool // it broke otherwise than by a close or a reset of the client
+
+	// Guarded by listener.mu.
+	kept   int           // requests that keep it now
+	known  bool          // one kept it
+	closed bool          // it does not count any more
+	place  *list.Element // in its crowd. Invariant: nil while it is kept, and when it is closed
+}
+
+// crowd is the connections of one host that nothing keeps: those that were kept before, or the others.
+type crowd struct {
+	crowdKey
+	conns list.List // of *limitedConn; the one that is idle for longest first
+	index int       // in crowds
+}
+
+type crowdKey struct {
+	host  string
+	known bool
+}
+
+// crowds is a heap: strangers first, then the host with the most connections.
+type crowds []*crowd
+
+func (c crowds) Len() int { return len(c) }
+func (c crowds) Less(i, j int) bool {
+	if c[i].known != c[j].known {
+		return !c[i].known
+	}
+	return c[i].conns.Len() > c[j].conns.Len()
+}
+func (c crowds) Swap(i, j int) {
+	c[i], c[j] = c[j], c[i]
+	c[i].index, c[j].index = i, j
+}
+func (c *crowds) Push(x any) {
+	x.(*crowd).index = len(*c)
+	*c = append(*c, x.(*crowd))
+}
+func (c *crowds) Pop() any {
+	last := (*c)[len(*c)-1]
+	*c = (*c)[:len(*c)-1]
+	return last
+}
+
+// Accept implements net.Listener.
+func (l *limitListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		if c := l.add(conn); c != nil {
+			return c, nil
+		}
+		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = io.WriteString(conn, l.full)
+		_ = conn.Close()
+	}
+}
+
+// add counts a connection, and closes another one if there are too many; nil: there is no place.
+func (l *limitListener) add(conn net.Conn) *limitedConn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open >= l.limit {
+		if len(l.idle) == 0 {
+			return nil
+		}
+		c := l.idle[0].conns.Front().Value.(*limitedConn)
+		l.remove(c)
+		_ = c.Conn.Close()
+	}
+	c := &limitedConn{Conn: conn, listener: l, host: clienthost.Of(conn.RemoteAddr().String())}
+	l.open++
+	l.join(c)
+	return c
+}
+
+// remove forgets a connection. The lock is held.
+func (l *limitListener) remove(c *limitedConn) {
+	if !c.closed {
+		c.closed = true
+		l.open--
+		l.leave(c)
+	}
+}
+
+// join has a connection in its crowd: nothing keeps it. The lock is held.
+func (l *limitListener) join(c *limitedConn) {
+	key := crowdKey{c.host, c.known}
+	g := l.crowd[key]
+	if g == nil {
+		if l.crowd == nil {
+			l.crowd = make(map[crowdKey]*crowd)
+		}
+		g = &crowd{crowdKey: key}
+		l.crowd[key] = g
+		heap.Push(&l.idle, g)
+	}
+	c.place = g.conns.PushBack(c)
+	heap.Fix(&l.idle, g.index)
+}
+
+// leave takes a connection from its crowd. The lock is held.
+func (l *limitListener) leave(c *limitedConn) {
+	if c.place == nil {
+		return
+	}
+	g := l.crowd[crowdKey{c.host, c.known}]
+	g.conns.Remove(c.place)
+	c.place = nil
+	if g.conns.Len() > 0 {
+		heap.Fix(&l.idle, g.index)
+		return
+	}
+	heap.Remove(&l.idle, g.index)
+	delete(l.crowd, g.crowdKey)
+}
+
+// Read implements net.Conn.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	ended := err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	if own := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed); !ended && !own {
+		c.lost.Store(true)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *limitedConn) Close() error {
+	c.listener.mu.Lock()
+	c.listener.remove(c)
+	c.listener.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// keep counts the requests that keep a connection: by 1 when one begins, by -1 when it ends.
+func (c *limitedConn) keep(by int) {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.kept += by
+	l.leave(c)
+	if c.known = true; c.kept == 0 && !c.closed {
+		l.join(c)
+	}
+}
