@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,7 +201,8 @@ type call struct {
 	n       *client.Node // of routes that read it
 
 	s          *session           // nil: it is not about one
-	confirming chan error         // gets what the cluster says of it; nil: it is confirmed
+	confirm    bool               // the cluster has not said yet that this gateway serves it
+	confirming chan error         // gets what the cluster says; nil: it is not asked yet
 	id         machine.Call       // of an acquire
 	replies    chan machine.Reply // what the machine says to it
 }
@@ -311,6 +313,8 @@ func (x *call) guard() error {
 			"path and query have %d bytes; at most %d are allowed", len(r.RequestURI), maxURL)
 	case len(r.Header["Authorization"]) > 1, len(r.Header[sessionHeader]) > 1:
 		return badRequest("Authorization and Signalbox-Session may come once each")
+	case r.ContentLength > maxBody:
+		return errLong
 	case r.Header.Get("Content-Encoding") != "":
 		return problemf(http.StatusUnsupportedMediaType, "unsupported_media_type",
 			"send the data as it is, without Content-Encoding")
@@ -327,7 +331,10 @@ func isOwnAddress(r *http.Request) bool {
 
 // find finds the route, and the name in the path. Paths are taken as they come, never cleaned.
 func (x *call) find() error {
-	path := x.r.URL.EscapedPath()
+	path, method := x.r.URL.EscapedPath(), x.r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet // net/http leaves the body out
+	}
 	var allow []string
 	for i := range routes {
 		p := &routes[i]
@@ -335,17 +342,19 @@ func (x *call) find() error {
 		if !ok || rest != "" && !strings.HasSuffix(p.path, "/") {
 			continue
 		}
-		if p.method != x.r.Method {
-			allow = append(allow, p.method)
+		if p.method != method {
+			if allow = append(allow, p.method); p.method == http.MethodGet {
+				allow = append(allow, http.MethodHead)
+			}
 			continue
 		}
 		x.route = p
 		return x.readName(rest)
 	}
-	if allow == nil && slices.ContainsFunc(routes, func(p route) bool { return p.method == x.r.Method }) {
+	if allow == nil && slices.ContainsFunc(routes, func(p route) bool { return p.method == method }) {
 		return problemf(http.StatusNotFound, "not_found", "there is nothing at %q; see /v1/locks/NAME", path)
 	}
-	x.w.Header().Set("Allow", cmp.Or(strings.Join(allow, ", "), "GET, POST, PUT, DELETE"))
+	x.w.Header().Set("Allow", cmp.Or(strings.Join(allow, ", "), "GET, HEAD, POST, PUT, DELETE"))
 	return problemf(http.StatusMethodNotAllowed, "method_not_allowed", "%s is not possible at %q", x.r.Method, path)
 }
 
@@ -443,10 +452,11 @@ func (x *call) readBody() error {
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		return problemf(http.StatusRequestEntityTooLarge, "content_too_large", "the body has more than %d bytes",
-			maxBody)
+		return errLong
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return badRequest("the body did not come within %s, so nothing was done; send it faster", bodyTimeout)
 	case err != nil:
-		return badRequest("the body did not come whole, so nothing was done: %s", err)
+		return badRequest("the body did not come whole, so nothing was done; send it again")
 	case len(b) > 0 && !x.route.body:
 		return badRequest("this request has no body; parameters are in the query")
 	}

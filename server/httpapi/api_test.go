@@ -314,12 +314,22 @@ func TestConfig(t *testing.T) {
 	}
 	s.ask("GET", "/v1/config/flags", "", "", `If-None-Match: "1"`).wants(304)
 	s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "7"`).wants(412, "version_mismatch")
-	s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: W/"1"`).wants(412, "version_mismatch")
+	for _, none := range []string{`W/"1"`, `"0"`, `1`, `"7", W/"1"`, `""`} {
+		s.ask("PUT", "/v1/config/flags", "", "c", "If-Match: "+none).wants(412, "version_mismatch")
+	}
+	s.ask("PUT", "/v1/config/flags", "", "c", "If-Match: ").wants(400, "bad_request")
+	s.ask("PUT", "/v1/config/none", "", "c", "If-Match: *").wants(412, "version_mismatch")
 	if two := s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "1"`).wants(200); two.number("version") != 2 {
 		t.Errorf("answered %s", two.body)
 	}
+	three := s.ask("PUT", "/v1/config/flags", "", "b", "If-Match: *").wants(200).header.Get("ETag")
+	four := s.ask("PUT", "/v1/config/flags", "", "c", `If-Match: "1", `+three).wants(200).header.Get("ETag")
+	if a := s.ask("HEAD", "/v1/config/flags", "", "").wants(200); len(a.body) > 0 || a.header.Get("ETag") != four {
+		t.Errorf("HEAD is answered %v %q", a.header, a.body)
+	}
 	s.ask("GET", "/v1/config/flags?wait=1m", "", "").wants(400, "bad_request")
-	s.ask("GET", "/v1/config/flags?wait=1ms", "", "", `If-None-Match: "2"`).wants(304)
+	s.ask("GET", "/v1/config/flags?wait=1ms", "", "", "If-None-Match: "+four).wants(304)
+	s.ask("GET", "/v1/config/flags?wait=1ms", "", "", `If-None-Match: "1", W/`+four).wants(304)
 	if now := s.ask("GET", "/v1/config/flags?wait=1m", "", "", `If-None-Match: "1"`).wants(200); string(now.body) != "c" {
 		t.Errorf("a change that has come already is answered %q", now.body)
 	}
@@ -510,6 +520,7 @@ func TestRefusals(t *testing.T) {
 		code         string
 	}{
 		{"GET", "/v1/locks/a", []string{"Host: evil.example.com"}, "", 421, "misdirected"},
+		{"GET", "/v1/locks/a", []string{"Host: localhost:evil"}, "", 421, "misdirected"},
 		{"GET", "/v1/locks/a", []string{"Origin: http://localhost"}, "", 403, "browser"},
 		{"GET", "/v1/locks/a", []string{"Sec-Fetch-Site: cross-site"}, "", 403, "browser"},
 		{"GET", "/v1/locks/" + strings.Repeat("a", maxURL), nil, "", 414, "uri_too_long"},

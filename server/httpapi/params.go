@@ -15,6 +15,9 @@ var durations = map[string]struct{ min, max, step time.Duration }{
 	"hold": {time.Second, 720 * time.Hour, time.Millisecond},
 }
 
+// steps say what values a duration has between its bounds.
+var steps = map[time.Duration]string{time.Second: ", in whole seconds", time.Millisecond: ", in whole milliseconds"}
+
 // numbers are the parameters that are numbers, with their bounds.
 var numbers = map[string]struct{ min, max uint64 }{
 	"count": {1, client.Max}, "limit": {1, client.Max}, "units": {1, client.Max}, "priority": {0, 9},
@@ -29,7 +32,7 @@ func checkValue(key, text string) error {
 			return badRequest("%s is %q; write a duration with its unit, such as 30s", key, text)
 		}
 		if d < b.min || d > b.max || d%b.step != 0 {
-			return badRequest("%s is %s; it must be %s to %s, in steps of %s", key, d, b.min, b.max, b.step)
+			return badRequest("%s is %s; it must be %s to %s%s", key, d, b.min, b.max, steps[b.step])
 		}
 	}
 	if b, ok := numbers[key]; ok && (text != "max" || b.max != client.Max) {

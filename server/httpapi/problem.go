@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,7 +58,9 @@ var (
 	errClosing = &problem{status: http.StatusServiceUnavailable, code: "closing", retry: -1,
 		detail: "the gateway stops; repeat the request at another one"}
 	errAborted = problemf(http.StatusConflict, "aborted", "a newer request about this name took the place of this one")
-	errLost    = problemf(http.StatusGone, "lease_lost", "the session does not hold it any more; acquire it again")
+	errLong    = problemf(http.StatusRequestEntityTooLarge, "content_too_large",
+		"the body has more than %d bytes; send less", maxBody)
+	errLost = problemf(http.StatusGone, "lease_lost", "the session does not hold it any more; acquire it again")
 )
 
 // refusals are the problems that errors of the SDK are. The first that fits counts.
@@ -75,7 +78,7 @@ var refusals = []struct {
 	{504, "outcome_unknown", "%s", []error{client.ErrOutcomeUnknown}},
 	{503, "unavailable", "the cluster did not answer in time; repeat the request: %s",
 		[]error{context.DeadlineExceeded, context.Canceled}},
-	{errExpired.status, errExpired.code, errExpired.detail, []error{client.ErrSessionExpired, client.ErrSessionClosed,
+	{errExpired.status, errExpired.code, "%s", []error{client.ErrSessionExpired, client.ErrSessionClosed,
 		protocol.StatusSessionExpired}},
 	{errLost.status, errLost.code, "%s; acquire it again", []error{client.ErrLeaseLost}},
 	{409, "aborted", "%s", []error{client.ErrAborted}},
@@ -86,6 +89,14 @@ var refusals = []struct {
 	{501, "unsupported", "%s", []error{client.ErrUnsupported}},
 }
 
+// words say refusals of the cluster in terms of this API, where the cluster speaks of the SDK's.
+var words = map[protocol.Refusal]string{
+	protocol.RefusalNoSemaphore:  "there is no semaphore of this name; give limit to make it, or mode instead of count for a lock",
+	protocol.RefusalEphemeral:    "it is a lock that is held or waited for; acquire it with mode instead of count, or later",
+	protocol.RefusalPersistent:   "it is a semaphore; acquire it with count instead of mode",
+	protocol.RefusalOtherVersion: "the configuration has another version; read it, and decide again",
+}
+
 // problemOf is the problem that an error is.
 func problemOf(err error) *problem {
 	var p *problem
@@ -94,7 +105,8 @@ func problemOf(err error) *problem {
 	}
 	for _, r := range refusals {
 		if slices.ContainsFunc(r.errs, func(is error) bool { return errors.Is(err, is) }) {
-			return &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", err.Error(), 1)}
+			text := cmp.Or(words[protocol.RefusalOf(err)], err.Error())
+			return &problem{status: r.status, code: r.code, detail: strings.Replace(r.text, "%s", text, 1)}
 		}
 	}
 	return problemf(http.StatusInternalServerError, "internal", "%s", err)

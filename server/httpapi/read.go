@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/protocol"
 )
 
 const (
@@ -83,7 +85,7 @@ func (x *call) readLock(ctx context.Context, opts []client.ReadOption) (*shown, 
 	sh := taggedDocument(d)
 	if waits {
 		if w, err := x.n.ExplainWait(ctx, x.name, session); err == nil && w.Waiting {
-			d["why"] = words.Explain(x.name, session, w)
+			d["why"] = quoted.Explain(x.name, session, w)
 			sh.body = encode(d)
 		}
 	}
@@ -123,8 +125,8 @@ func describe(
 	return sem, nil
 }
 
-// words quote other clients' texts in the sentences of why.
-var words = gateway.Words{
+// quoted quotes other clients' texts in the sentences of why.
+var quoted = gateway.Words{
 	Session: func(id uint64, description string) string { return fmt.Sprintf("Session %d (%s)", id, description) },
 	Name:    strconv.Quote,
 	Data:    func(data []byte) string { return strconv.Quote(string(data)) },
@@ -163,24 +165,42 @@ func listLocks(x *call) error {
 // etag is the ETag of a version of a configuration.
 func etag(version uint64) string { return `"` + strconv.FormatUint(version, 10) + `"` }
 
-// conditions are those of a write of a configuration, by RFC 9110.
-func (x *call) conditions(c *client.ConfigValue) (opts []client.WriteOption, err error) {
-	match, none := x.r.Header.Get("If-Match"), x.r.Header.Get("If-None-Match")
+// conditions are those of a write of a configuration, by RFC 9110. again says that another version
+// than that which is there now may do as well.
+func (x *call) conditions(c *client.ConfigValue) (opts []client.WriteOption, again bool, err error) {
+	match, none := x.r.Header.Values("If-Match"), x.r.Header.Values("If-None-Match")
+	known := tags(match)
 	switch {
-	case match != "" && none != "":
-		return nil, badRequest("If-Match and If-None-Match are both given; give one of them")
-	case none == "*":
-		return []client.WriteOption{client.IfVersion(0)}, nil
-	case none != "":
-		return nil, badRequest("If-None-Match is %q; a write takes * alone", none)
-	case match == "":
-		return nil, nil
+	case len(match) > 0 && len(none) > 0:
+		return nil, false, badRequest("If-Match and If-None-Match are both given; give one of them")
+	case len(none) > 0 && (len(none) > 1 || none[0] != "*"):
+		return nil, false, badRequest("If-None-Match is %q; a write takes * alone", strings.Join(none, ", "))
+	case len(none) > 0:
+		return []client.WriteOption{client.IfVersion(0)}, false, nil
+	case len(match) == 0:
+		return nil, false, nil
+	case len(known) == 0:
+		return nil, false, badRequest("If-Match is empty; give the ETag of the version to replace, or *")
 	}
-	version, err := strconv.ParseUint(strings.Trim(match, `"`), 10, 64)
-	if err != nil || version == 0 || match != etag(version) {
-		return nil, x.versionMismatch(c, "If-Match is %s, which no version has", match)
+	if version, ok := versionOf(known[0]); ok && len(known) == 1 {
+		return []client.WriteOption{client.IfVersion(version)}, false, nil
 	}
-	return []client.WriteOption{client.IfVersion(version)}, nil
+	v, err := c.Get(x.ctx, client.ReadConsistency(client.Strict))
+	switch {
+	case errors.Is(err, client.ErrNotFound):
+		return nil, false, x.versionMismatch(c, "the configuration does not exist")
+	case err != nil:
+		return nil, false, err
+	case !slices.Contains(known, "*") && !slices.Contains(known, etag(v.Version)):
+		return nil, false, x.versionMismatch(c, "If-Match is %s, and the version is %s", strings.Join(known, ", "), etag(v.Version))
+	}
+	return []client.WriteOption{client.IfVersion(v.Version)}, true, nil
+}
+
+// versionOf is the version that an ETag names.
+func versionOf(tag string) (uint64, bool) {
+	version, err := strconv.ParseUint(strings.Trim(tag, `"`), 10, 64)
+	return version, err == nil && version != 0 && tag == etag(version)
 }
 
 // versionMismatch answers 412 with the present version.
@@ -208,25 +228,29 @@ func changeConfig(x *call) error {
 	}
 	defer release()
 	c, d := s.Config(x.name), document{"deleted": true}
-	opts, err := x.conditions(c)
-	if err != nil {
-		return err
-	}
-	if version := uint64(0); x.route.body {
-		if version, err = c.Set(x.ctx, x.body, opts...); err == nil {
-			x.w.Header().Set("ETag", etag(version))
-			d = document{"version": version}
+	for {
+		opts, again, err := x.conditions(c)
+		if err != nil {
+			return err
 		}
-	} else {
-		err = c.Delete(x.ctx, opts...)
+		if version := uint64(0); x.route.body {
+			if version, err = c.Set(x.ctx, x.body, opts...); err == nil {
+				x.w.Header().Set("ETag", etag(version))
+				d = document{"version": version}
+			}
+		} else {
+			err = c.Delete(x.ctx, opts...)
+		}
+		switch mismatch := errors.Is(err, client.ErrPreconditionFailed) && len(opts) > 0; {
+		case mismatch && again: // it has changed since it was read
+		case mismatch:
+			return x.versionMismatch(c, "%s", words[protocol.RefusalOtherVersion])
+		case err != nil:
+			return err
+		default:
+			return x.write(http.StatusOK, d)
+		}
 	}
-	switch {
-	case errors.Is(err, client.ErrPreconditionFailed) && len(opts) > 0:
-		return x.versionMismatch(c, "%s", err)
-	case err != nil:
-		return err
-	}
-	return x.write(http.StatusOK, d)
 }
 
 // getService lists the members of a service, from a copy that goes on through outages of the

@@ -44,7 +44,11 @@ type watched struct {
 func (v watched) answer() error {
 	x := v.x
 	opts, wait := x.readOptions(), x.duration("wait")
-	known := strings.FieldsFunc(x.r.Header.Get("If-None-Match"), func(c rune) bool { return c == ',' || c == ' ' })
+	known := tags(x.r.Header.Values("If-None-Match"))
+	for i, tag := range known { // they are compared weakly
+		known[i] = strings.TrimPrefix(tag, "W/")
+	}
+	matches := func(now *shown) bool { return slices.Contains(known, now.tag) || slices.Contains(known, "*") }
 	if len(known) > 0 {
 		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}
 	} else if wait > 0 {
@@ -57,14 +61,14 @@ func (v watched) answer() error {
 	} else {
 		now, err = v.read(x.ctx, opts)
 	}
-	if err == nil && wait > 0 && slices.Contains(known, now.tag) {
-		now, err = v.next(now, known, wait)
+	if err == nil && wait > 0 && matches(now) {
+		now, err = v.next(now, wait)
 	}
 	if err != nil {
 		return err
 	}
 	x.w.Header().Set("ETag", now.tag)
-	if slices.Contains(known, now.tag) {
+	if matches(now) {
 		x.status = http.StatusNotModified
 		x.w.WriteHeader(x.status)
 		return nil
@@ -76,8 +80,13 @@ func (v watched) answer() error {
 	return nil
 }
 
-// next waits until something is another one than those that are known, and returns now if it stays.
-func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, error) {
+// tags are the ETags that a condition lists.
+func tags(lines []string) []string {
+	return strings.FieldsFunc(strings.Join(lines, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
+}
+
+// next waits until something is another one than now, and returns now if it stays.
+func (v watched) next(now *shown, wait time.Duration) (*shown, error) {
 	gone := v.x.r.Context().Done()
 	ctx, fail := context.WithCancelCause(context.WithoutCancel(v.x.r.Context()))
 	defer fail(nil)
@@ -104,7 +113,7 @@ func (v watched) next(now *shown, known []string, wait time.Duration) (*shown, e
 			return nil, context.Cause(ctx)
 		}
 		next, err := v.share(ctx)
-		if err != nil || !slices.Contains(known, next.tag) {
+		if err != nil || next.tag != now.tag {
 			return next, err
 		}
 	}

@@ -25,7 +25,8 @@ func TestWatchLock(t *testing.T) {
 		{"DELETE", "/v1/session", bob, "", 200},
 	} {
 		s.ask("GET", "/v1/locks/a?wait=1ms", "", "", "If-None-Match: "+known).wants(304)
-		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: W/"+known).wants(200) // a weak tag never matches
+		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: \"x\", W/"+known).wants(304) // as a proxy that compresses makes it
+		s.ask("GET", "/v1/locks/a", "", "", "If-None-Match: *").wants(304)
 		changed := make(chan *answer, 1)
 		go func() {
 			got, err := s.try(t.Context(), "GET", "/v1/locks/a?wait=1m", "", "", "If-None-Match: "+known)
