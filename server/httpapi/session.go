@@ -189,7 +189,7 @@ func (x *call) open(ttl time.Duration, holder string) error {
 			"or another program uses this name", s.holder, holder)
 	default:
 		x.s = s
-		if x.began.After(s.since) {
+		if x.confirm = x.began.After(s.since); x.confirm && x.route.method != http.MethodDelete { // which mostly needs no word
 			x.confirming = make(chan error, 1)
 			go func() { x.confirming <- s.confirm(x.ctx) }()
 		}
@@ -221,17 +221,21 @@ func (s *session) confirm(ctx context.Context) error {
 
 // confirmed waits until the cluster has said, since the request came, that this gateway serves the
 // session.
-func (x *call) confirmed() error {
-	if x.confirming == nil {
+func (x *call) confirmed() (err error) {
+	switch {
+	case !x.confirm:
 		return nil
+	case x.confirming != nil:
+		err = <-x.confirming
+	default:
+		err = x.s.confirm(x.ctx)
 	}
-	err := <-x.confirming
-	x.confirming = nil
 	if err != nil && x.ctx.Err() != nil { // it came at an outage, and has waited since
 		ctx, cancel := context.WithTimeout(x.s.ctx, answerTimeout)
 		defer cancel()
 		err = x.s.confirm(ctx)
 	}
+	x.confirm = false
 	return err
 }
 

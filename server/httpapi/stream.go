@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"reflect"
@@ -30,6 +31,10 @@ const (
 	// Who waits is told its place when it changes. It is looked up at these intervals.
 	minQueueTime = time.Second
 	maxQueueTime = 8 * time.Second
+	// quiet is how long nothing is sent: proxies cut what is silent for longer.
+	quiet = 15 * time.Second
+	// reconnect is after how many milliseconds a browser's kind of reader asks again.
+	reconnect = 2000
 	// together is the time within which events alive go out at once: that spares wake-ups.
 	together = 50 * time.Millisecond
 )
@@ -138,9 +143,12 @@ func (st *stream) queue() func() (time.Duration, error) {
 			return next, st.send("queued", now)
 		}
 		next = min(max(2*next, minQueueTime), maxQueueTime)
-		return next, st.write([]byte(": it waits\n\n"))
+		return next, st.write(comment)
 	}
 }
+
+// comment is sent where no event is due.
+var comment = []byte(":\n\n")
 
 // begin sends the event of a grant, with how long it may be relied on. It counts from when it is
 // read.
@@ -162,7 +170,8 @@ func (st *stream) begin(l *client.Lease) error {
 // hold tells how a lease fares until it ends. It is called by the thousand: its frame is small.
 func (st *stream) hold(l *client.Lease) (err error) {
 	s, third := st.s, st.s.ttl/3
-	tick := time.NewTimer(third)
+	due := boottime.Now() + third // the next event alive
+	tick := time.NewTimer(min(third, quiet))
 	defer tick.Stop()
 	preempted, ended := l.Preempted(), l.Context().Done()
 	for {
@@ -171,17 +180,24 @@ func (st *stream) hold(l *client.Lease) (err error) {
 			preempted = nil
 			err = st.send("preempt", document{"token": l.Token()})
 		case <-tick.C:
+			now := boottime.Now()
+			if now < due {
+				tick.Reset(min(due-now, quiet))
+				err = st.write(comment)
+				break
+			}
 			// What the cluster does not renew is not said again. It is lost before it is over.
 			left := time.Until(st.until)
 			switch renewed := min(s.ttl, s.native.Remaining()); {
 			case renewed-left >= third/2:
-				tick.Reset(third - boottime.Now()%together)
+				due = now + third - now%together
 				err = st.alive(l)
 			case left <= third/4:
 				err = unavailable("the cluster does not renew the session; stop now")
 			default:
-				tick.Reset(third / 8)
+				due = now + third/8
 			}
+			tick.Reset(min(due-now, quiet))
 		case <-ended:
 			return st.lost(l)
 		case <-s.ctx.Done():
@@ -255,6 +271,7 @@ func (st *stream) write(text []byte) error {
 		if st.x.r.ProtoMajor == 1 {
 			h.Set("Connection", "close")
 		}
+		text = append(fmt.Appendf(nil, "retry: %d\n\n", reconnect), text...)
 	}
 	_, err := st.x.w.Write(text)
 	if err == nil {

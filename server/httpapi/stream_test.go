@@ -4,16 +4,20 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
@@ -302,6 +306,43 @@ func (c faultyConn) Read(b []byte) (int, error) {
 		return 0, &net.OpError{Op: "read", Err: syscall.ETIMEDOUT}
 	}
 	return n, err
+}
+
+// TestLostHasItsCause: a stream whose session somebody ends, or whose node is deleted, says so.
+func TestLostHasItsCause(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	c, err := client.Dial(t.Context(), srv.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	nodes := admin.Nodes(c)
+	if _, err := nodes.Create(t.Context(), "/short", admin.NodeConfig{}); err != nil {
+		t.Fatal(err)
+	}
+	node, err := c.Node(t.Context(), "/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed, deleted := s.stream("/v1/locks/a", ""), s.stream("/v1/locks/a?node=/short", "")
+	id, err := strconv.ParseUint(killed.wants("acquired").doc["session_id"].(string), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deleted.wants("acquired")
+	if err := admin.OfNode(node).KillSession(t.Context(), id, "the rack moves"); err != nil {
+		t.Fatal(err)
+	}
+	if a := killed.wants("lost"); a.doc["code"] != "session_expired" || !strings.Contains(fmt.Sprint(a.doc["detail"]), "the rack moves") {
+		t.Errorf("a killed session ends its stream with %v", a.doc)
+	}
+	if _, err := nodes.Delete(t.Context(), "/short", admin.DeleteOptions{Force: true, Reason: "a test"}); err != nil {
+		t.Fatal(err)
+	}
+	if a := deleted.wants("lost"); !strings.Contains(fmt.Sprint(a.doc["detail"]), "node was deleted") {
+		t.Errorf("a deleted node ends its stream with %v", a.doc)
+	}
 }
 
 // TestLostCaller: what the caller of a broken connection holds is kept until it has stopped
