@@ -38,7 +38,7 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.running) >= maxLogins {
-		i := crowded(a.running)
+		i := busiest(a.running)
 		a.running[i].end(errOvertaken)
 		a.running = slices.Delete(a.running, i, i+1)
 	}
@@ -53,9 +53,9 @@ func (a *attempts) begin(ctx context.Context, host string) (_ context.Context, d
 	}
 }
 
-// crowded is the index of the oldest attempt of the host with the most, of a list that is not empty
+// busiest is the index of the oldest attempt of the host with the most, of a list that is not empty
 // and has the oldest first.
-func crowded(list []*attempt) int {
+func busiest(list []*attempt) int {
 	count := make(map[string]int)
 	for _, x := range list {
 		count[x.host]++

@@ -155,7 +155,7 @@ const consistency = "consistency"
 
 var routes = []route{
 	{method: "POST", path: "/v1/locks/", body: true, stream: true, serve: acquireLock,
-		params: []string{"mode", "count", "limit", "wait", "ttl",
+		params: []string{"mode", "count", "limit", "wait", "leave", "ttl",
 			"holder", "priority", "key", "label", "slot", "hold"}},
 	{method: "DELETE", path: "/v1/locks/", own: true, serve: releaseLock, params: []string{"token"}},
 	{method: "GET", path: "/v1/locks/", reads: true, serve: getLock, params: []string{consistency, "wait"}},

@@ -122,6 +122,11 @@ func TestWait(t *testing.T) {
 	if a := s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200); a.doc["released"] != true {
 		t.Errorf("leaving the queue is answered %s", a.body)
 	}
+	s.ask("POST", "/v1/locks/jobs?wait=1ms&leave=true", alice, "").wants(409, "not_acquired")
+	s.ask("POST", "/v1/locks/jobs?leave=true", alice, "").wants(400, "bad_request")
+	for s.ask("GET", "/v1/locks/jobs", "", "").number("num_waiters") != 0 {
+		time.Sleep(time.Millisecond)
+	}
 	s.ask("DELETE", "/v1/locks/jobs", bob, "").wants(200)
 	if a := s.ask("GET", "/v1/locks/jobs", "", "").wants(200); a.doc["exists"] != false {
 		t.Errorf("it is still held: %s", a.body)

@@ -361,12 +361,14 @@ func TestHalfClose(t *testing.T) {
 		return conn, bufio.NewReader(conn)
 	}
 	for _, secure := range []bool{false, true} {
+		f.ask("POST", "/v1/locks/x?ttl=1m", fmt.Sprint("first-holder-", secure), "").wants(200)
 		session := fmt.Sprintf("Signalbox-Session: half-close-%t\r\n\r\n", secure)
 		for _, c := range []struct {
 			request string
 			status  int
 		}{
-			{"POST /v1/locks/mine?ttl=1m", 200}, {"POST /v1/locks/mine?ttl=1m&wait=1m", 200},
+			{"POST /v1/locks/mine?ttl=1m&wait=1m", 200}, {"POST /v1/locks/mine?ttl=1m", 200},
+			{"POST /v1/locks/x?ttl=1m&wait=1m", 202}, // it cannot be told from one that has gone
 			{"POST /v1/session/keepalive?holding=mine", 200}, {"GET /v1/locks/mine", 200}, {"DELETE /v1/session", 200},
 		} {
 			conn, r := open(secure, c.request)
@@ -380,6 +382,7 @@ func TestHalfClose(t *testing.T) {
 				t.Errorf("%s, TLS %t: answered %d", c.request, secure, resp.StatusCode)
 			}
 		}
+		f.ask("DELETE", "/v1/session", fmt.Sprint("first-holder-", secure), "").wants(200)
 		for range 5 {
 			conn, r := open(secure, "POST /v1/locks/x?ttl=1m&wait=1m")
 			if _, err := io.WriteString(conn, "Accept: text/event-stream\r\n\r\n"); err != nil {

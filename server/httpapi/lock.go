@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -28,6 +29,7 @@ type set struct {
 	hold          time.Duration
 	data          []byte
 	tries         bool // it does not wait
+	leaves        bool // the queue, when its wait is over
 	holder        string
 	ttl, wait     time.Duration
 }
@@ -42,7 +44,7 @@ func (a *set) sum() machine.Set {
 func (x *call) readSet() (*set, error) {
 	a := &set{data: x.body, key: x.query.Get("key"), labels: x.query["label"], slots: x.query["slot"], priority: -1,
 		holder: x.query.Get("holder"), count: x.number("count"), limit: x.number("limit"),
-		ttl: x.duration("ttl"), wait: x.duration("wait"), hold: x.duration("hold"), tries: x.duration("wait") == 0}
+		ttl: x.duration("ttl"), wait: x.duration("wait"), hold: x.duration("hold"), tries: x.duration("wait") == 0, leaves: x.query.Has("leave")}
 	if x.query.Has("priority") {
 		a.priority = int(x.number("priority"))
 	}
@@ -67,6 +69,8 @@ func (x *call) readSet() (*set, error) {
 		return nil, badRequest("names below %s are of configurations; see /v1/config/", client.ConfigPrefix)
 	case len(a.slots) > 0 && uint64(len(a.slots)) != a.count:
 		return nil, badRequest("%d slots are named and count is %s; give as many", len(a.slots), x.query.Get("count"))
+	case a.leaves && a.tries:
+		return nil, badRequest("leave is of a request that waits; give wait too")
 	case x.streams && x.r.Header.Get(sessionHeader) == "": // the session is the stream's own
 		if a.ttl = cmp.Or(a.ttl, streamTTL); a.ttl < minStreamTTL || a.ttl > maxStreamTTL {
 			return nil, badRequest("ttl is %s; a stream's own session can have %s to %s", a.ttl, minStreamTTL,
@@ -105,11 +109,12 @@ func (a *set) options() []client.AcquireOption {
 // operation is an acquire or a release under way. It outlives the request that began it.
 type operation struct {
 	cancel context.CancelFunc // of an acquire
+	queued chan struct{}      // closed when the cluster has said that it waits
 	done   chan struct{}      // closed when it has ended, and what was given up is given back
 }
 
 func newOperation(cancel context.CancelFunc) *operation {
-	return &operation{cancel, make(chan struct{})}
+	return &operation{cancel, make(chan struct{}), make(chan struct{})}
 }
 
 // isPreempted reports whether a waiter preempts a lease.
@@ -178,6 +183,7 @@ func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Leas
 	}
 	for {
 		var step machine.Step
+		var op *operation
 		x.s.step(func(m *machine.Session, _ time.Duration) {
 			if m.State() != machine.Live {
 				return
@@ -186,13 +192,14 @@ func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Leas
 			if step = m.Acquire(x.id, x.name, a.sum(), x.streams); step.Start {
 				x.s.start(step, x.name, a)
 			}
+			op = x.s.ops[step.Op]
 		})
 		switch {
 		case step.Refused:
 			return nil, badRequest("the session holds %d units of it, and %d are asked for; release it first, or use another session",
 				step.Held, a.count)
 		case step.Op != 0:
-			if l, err := x.await(a, each); err != nil || l == nil || l.Held() {
+			if l, err := x.await(a, op, each); err != nil || l == nil || l.Held() {
 				return l, err
 			}
 		case step.Lease != nil:
@@ -229,11 +236,12 @@ func (s *session) start(step machine.Step, name string, a *set) {
 		if before != nil {
 			<-before.done
 		}
+		queue := sync.OnceFunc(func() { close(op.queued) })
 		acquire := s.native.Acquire
 		if a.tries {
 			acquire = s.native.TryAcquire
 		}
-		l, err := acquire(ctx, name, a.options()...)
+		l, err := acquire(ctx, name, append(a.options(), client.OnQueued(func(uint64) { queue() }))...)
 		if l == nil && err == nil {
 			err = client.ErrNotAcquired
 		}
@@ -259,25 +267,23 @@ func (s *session) giveBack(l *client.Lease) {
 	_ = l.Release(ctx)
 }
 
-// await waits for an acquire. Without a lease and an error it waits still. A caller that has hung up
-// is answered as one whose time to wait is over: it may have closed its side alone.
-func (x *call) await(a *set, each func() (time.Duration, error)) (*client.Lease, error) {
-	patience, gone := a.wait, x.r.Context().Done()
-	if a.tries {
-		patience = answerTimeout
-		if !x.streams {
-			gone = nil // it is answered soon
-		}
+// await waits for an acquire. Without a lease and an error it waits still, as the cluster has said. A
+// caller that has hung up is answered as one whose time to wait is over: it may have closed its side
+// alone.
+func (x *call) await(a *set, op *operation, each func() (time.Duration, error)) (*client.Lease, error) {
+	wait, gone := a.wait, x.r.Context().Done()
+	if a.tries && !x.streams {
+		gone = nil // it is answered soon
 	}
-	timer := time.NewTimer(patience - min(patience, time.Since(x.began)))
+	timer := time.NewTimer(wait - min(wait, time.Since(x.began)))
 	defer timer.Stop()
 	var next <-chan time.Time
 	if each != nil && !a.tries {
 		next = time.After(0)
 	}
-	leave := func(m *machine.Session, _ time.Duration) { m.WaitOver(x.id, x.name) }
-	hungUp := func(m *machine.Session, now time.Duration) { m.HungUp(now, x.id, x.name) }
-	for {
+	var queued <-chan struct{} // nil: there is time to wait
+	leave := func(m *machine.Session, now time.Duration) { m.HungUp(now, x.id, x.name) }
+	for over := false; !over; {
 		select {
 		case r := <-x.replies:
 			return x.outcome(r)
@@ -292,29 +298,45 @@ func (x *call) await(a *set, each func() (time.Duration, error)) (*client.Lease,
 				return nil, err
 			}
 			next = time.After(again)
-			continue
-		case <-gone:
-			leave = hungUp
 		case <-timer.C:
-			if a.tries { // nobody knows of a grant that comes now, unless the caller asks again
-				leave = hungUp
+			if over = queued != nil; !over { // the first answer of the cluster has its own time
+				queued = op.queued
+				timer.Reset(answerTimeout)
+			}
+		case <-gone:
+			if over = x.streams; !over {
+				gone, queued = nil, op.queued
+				timer.Reset(answerTimeout)
+			}
+		case <-queued:
+			switch over = true; {
+			case x.r.Context().Err() != nil:
+			case a.leaves:
+				leave = func(m *machine.Session, _ time.Duration) { m.GiveUp(x.id, x.name) }
+			default:
+				leave = func(m *machine.Session, _ time.Duration) { m.WaitOver(x.id, x.name) }
 			}
 		}
-		x.s.step(leave)
-		select {
-		case r := <-x.replies: // it came first
-			return x.outcome(r)
-		default:
-		}
-		switch {
-		case x.streams && x.r.Context().Err() != nil:
-			return nil, errGone
-		case a.tries:
-			return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
-				"the cluster did not answer within %s; repeat the request", answerTimeout)
-		}
-		return nil, nil
 	}
+	x.s.step(leave)
+	select {
+	case r := <-x.replies: // it came first
+		return x.outcome(r)
+	default:
+	}
+	select {
+	case <-op.queued:
+	default:
+		return nil, problemf(http.StatusGatewayTimeout, "outcome_unknown",
+			"the cluster did not answer within %s; repeat the request", answerTimeout)
+	}
+	switch hungUp := x.r.Context().Err() != nil; {
+	case hungUp && x.streams:
+		return nil, errGone
+	case !hungUp && a.leaves:
+		return nil, x.notAcquired()
+	}
+	return nil, nil
 }
 
 // outcome is what a request that waits is answered.

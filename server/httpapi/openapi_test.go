@@ -75,10 +75,12 @@ func text() document { return document{"type": "string"} }
 var duration = document{"type": "string", "pattern": `^([0-9.]+(ns|us|µs|ms|s|m|h))+$|^0$`, "example": "30s"}
 
 var parameters = map[string]parameter{
-	"mode":   {document{"type": "string", "enum": []string{"exclusive", "shared"}}, "Of a lock; exclusive if it is not given."},
-	"count":  {text(), "Units of a semaphore, instead of mode: a number from 1 on, or max."},
-	"limit":  {text(), "Of an acquire: the limit that the semaphore is made with. Of a list: names of a page, 1 to 1000."},
-	"wait":   {duration, "How long the answer may wait; at most 5m."},
+	"mode":  {document{"type": "string", "enum": []string{"exclusive", "shared"}}, "Of a lock; exclusive if it is not given."},
+	"count": {text(), "Units of a semaphore, instead of mode: a number from 1 on, or max."},
+	"limit": {text(), "Of an acquire: the limit that the semaphore is made with. Of a list: names of a page, 1 to 1000."},
+	"wait":  {duration, "How long the answer may wait; at most 5m."},
+	"leave": {document{"type": "string", "enum": []string{"true"}},
+		"At the end of wait the place in the queue is left, and the answer is 409."},
 	"ttl":    {duration, "Of the session, in whole seconds, at most 25m. It starts the session if there is none."},
 	"holder": {document{"type": "string", "maxLength": 200}, "Who holds it, for people."},
 	"priority": {document{"type": "integer", "minimum": 0, "maximum": 9},

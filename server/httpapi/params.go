@@ -40,6 +40,9 @@ func checkValue(key, text string) error {
 			return badRequest("%s is %q; give a number from %d to %v", key, text, b.min, count(b.max))
 		}
 	}
+	if key == "leave" && text != "true" {
+		return badRequest("leave is %q; it can be true", text)
+	}
 	if key == consistency && text != "strict" {
 		return badRequest("%s is %q; it can be strict", key, text)
 	}

@@ -197,6 +197,9 @@ func TestGatewaysStop(t *testing.T) {
 				}
 			})
 		}
+		for now.api.held.Load() < waits {
+			time.Sleep(time.Millisecond)
+		}
 		for now.ask("GET", "/v1/locks/a", "", "").number("num_waiters") != waits {
 			time.Sleep(time.Millisecond)
 		}

@@ -1,9 +1,9 @@
 package httpapi
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -38,15 +38,32 @@ func TestReadme(t *testing.T) {
 		}
 		return strings.ReplaceAll(lines, "http://127.0.0.1:7074", s.url)
 	}
-	for i, page := range []string{string(page), short} {
-		script := block(page, "sh")
-		if _, err := exec.LookPath("uuidgen"); err != nil {
-			script = strings.ReplaceAll(script, "$(uuidgen)", fmt.Sprintf("b2d6a1f0-0b6e-4c0b-9d0a-2f1f5f0a7f1%d", i))
+	const away = "http://127.0.0.1:1"
+	s.ask("POST", "/v1/locks/backup?ttl=5m", alice, "").wants(200)
+	for _, c := range []struct {
+		what, url string
+		says      []string
+		fails     bool
+	}{
+		{"held by another", s.url, []string{`"code":"not_acquired"`, `"holder":"anonymous`}, true},
+		{"free", s.url, []string{`"state":"acquired"`, `"ended":true`}, false},
+		{"no gateway", away, []string{"curl: (7)"}, true},
+		{"refused", s.url + "/none", []string{`"code":"not_found"`}, true},
+	} {
+		if c.what == "free" {
+			s.ask("DELETE", "/v1/session", alice, "").wants(200)
 		}
-		out, err := exec.CommandContext(t.Context(), "sh", "-euc", script).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), `"state":"acquired"`) ||
-			!strings.Contains(string(out), `"ended":true`) {
-			t.Errorf("the page's lines: %v\n%s", err, out)
+		for name, page := range map[string]string{"this": string(page), "first": short} {
+			script := strings.NewReplacer(s.url, c.url, "wait=1m", "wait=10ms").Replace(block(page, "sh"))
+			out, err := exec.CommandContext(t.Context(), "sh", "-c", script).CombinedOutput()
+			if (err != nil) != c.fails || c.fails && strings.Contains(string(out), "is held for") {
+				t.Errorf("the lines of the %s page, %s: %v\n%s", name, c.what, err, out)
+			}
+			for _, want := range c.says {
+				if name == "this" && !strings.Contains(string(out), want) {
+					t.Errorf("the lines of the %s page, %s, do not print %s:\n%s", name, c.what, want, out)
+				}
+			}
 		}
 	}
 	for _, program := range []struct{ page, language, name, folder, says string }{
@@ -69,17 +86,58 @@ func TestReadme(t *testing.T) {
 			t.Errorf("the page's lines of %s: %v\n%s", program.language, err, out)
 		}
 	}
-	// The job of the page, with its steps as one script.
-	job := strings.NewReplacer("- run: |\n", "", "- run: ", "", "- if: always()\n", "", "  run: ", "",
-		">> \"$GITHUB_ENV\"", "").Replace(block(string(page), "yaml"))
-	job = strings.Replace(job, `echo "SESSION=$(uuidgen)"`, "SESSION=a-session-of-ci", 1)
-	job = strings.Replace(job, "./deploy.sh", "echo deploys", 1)
-	cmd := exec.CommandContext(t.Context(), "sh", "-euc", job)
-	cmd.Env = append(os.Environ(), "SIGNALBOX="+s.url, "GITHUB_RUN_ID=42", "GITHUB_RUN_ATTEMPT=1", "GITHUB_JOB=deploy")
-	out, err := cmd.CombinedOutput()
-	for _, want := range []string{`"holder":"42.1 deploy"`, "deploys", `"ended":true`} {
-		if err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("the page's job: %v\n%s", err, out)
+	// The job of the page, whose steps are scripts.
+	var steps []string
+	for step := range strings.SplitSeq(strings.TrimPrefix(block(string(page), "yaml"), "- "), "\n- ") {
+		_, script, _ := strings.Cut(step, "run: ")
+		steps = append(steps, strings.TrimPrefix(script, "|\n"))
+	}
+	if len(steps) != 4 {
+		t.Fatalf("the job has the steps %q", steps)
+	}
+	s.ask("POST", "/v1/locks/deploy?ttl=5m", bob, "").wants(200)
+	for _, c := range []struct {
+		what, url string
+		says      string
+		fails     bool
+	}{
+		{"held by another", s.url, `"state":"waiting"`, true},
+		{"free", s.url, `"holder":"42.1 deploy"`, false},
+		{"no gateway", away, "curl: (7)", true},
+		{"the session has ended", s.url, `"code":"session_expired"`, true},
+	} {
+		if c.what == "free" {
+			s.ask("DELETE", "/v1/session", bob, "").wants(200)
+		}
+		environment := filepath.Join(t.TempDir(), "env")
+		run := func(script string) (string, error) {
+			given, _ := os.ReadFile(environment)
+			script = strings.NewReplacer("wait=5m", "wait=10ms", "--retry 9", "--retry 1", "./deploy.sh", "echo deploys").Replace(script)
+			cmd := exec.CommandContext(t.Context(), "sh", "-ec", script)
+			cmd.Env = append(os.Environ(), "GITHUB_ENV="+environment, "SIGNALBOX="+c.url, "GITHUB_RUN_ID=42", "GITHUB_RUN_ATTEMPT=1",
+				"GITHUB_JOB=deploy", strings.TrimSpace(string(given)))
+			out, err := cmd.CombinedOutput()
+			return string(out), err
+		}
+		if out, err := run(steps[0]); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if c.what == "the session has ended" {
+			if out, err := run(strings.Replace(steps[1], "locks/deploy", "locks/other", 1) + "\n" + steps[3]); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+		}
+		out, err := run(steps[1])
+		if (err != nil) != c.fails || !strings.Contains(out, c.says) {
+			t.Errorf("the page's job, %s: %v\n%s", c.what, err, out)
+		}
+		if err == nil {
+			if out, err = run(steps[2]); err != nil || !strings.Contains(out, "deploys") {
+				t.Errorf("the page's job, %s: %v\n%s", c.what, err, out)
+			}
+		}
+		if out, err = run(steps[3]); c.url != away && c.says != `"code":"session_expired"` && (err != nil || !strings.Contains(out, `"ended":true`)) {
+			t.Errorf("the page's job, %s, ends with %v\n%s", c.what, err, out)
 		}
 	}
 }

@@ -33,8 +33,8 @@ type limitListener struct {
 
 	mu    sync.Mutex
 	open  int
-	idle  crowds // the one that is closed next comes first
-	crowd map[crowdKey]*crowd
+	idle  groups // the one that is closed next comes first
+	group map[groupKey]*group
 }
 
 // limitedConn is a connection that counts.
@@ -48,40 +48,40 @@ type limitedConn struct {
 	kept   int           // requests that keep it now
 	known  bool          // one kept it
 	closed bool          // it does not count any more
-	place  *list.Element // in its crowd. Invariant: nil while it is kept, and when it is closed
+	place  *list.Element // in its group. Invariant: nil while it is kept, and when it is closed
 }
 
-// crowd is the connections of one host that nothing keeps: those that were kept before, or the others.
-type crowd struct {
-	crowdKey
+// group is the connections of one host that nothing keeps: those that were kept before, or the others.
+type group struct {
+	groupKey
 	conns list.List // of *limitedConn; the one that is idle for longest first
-	index int       // in crowds
+	index int       // in groups
 }
 
-type crowdKey struct {
+type groupKey struct {
 	host  string
 	known bool
 }
 
-// crowds is a heap: strangers first, then the host with the most connections.
-type crowds []*crowd
+// groups is a heap: strangers first, then the host with the most connections.
+type groups []*group
 
-func (c crowds) Len() int { return len(c) }
-func (c crowds) Less(i, j int) bool {
+func (c groups) Len() int { return len(c) }
+func (c groups) Less(i, j int) bool {
 	if c[i].known != c[j].known {
 		return !c[i].known
 	}
 	return c[i].conns.Len() > c[j].conns.Len()
 }
-func (c crowds) Swap(i, j int) {
+func (c groups) Swap(i, j int) {
 	c[i], c[j] = c[j], c[i]
 	c[i].index, c[j].index = i, j
 }
-func (c *crowds) Push(x any) {
-	x.(*crowd).index = len(*c)
-	*c = append(*c, x.(*crowd))
+func (c *groups) Push(x any) {
+	x.(*group).index = len(*c)
+	*c = append(*c, x.(*group))
 }
-func (c *crowds) Pop() any {
+func (c *groups) Pop() any {
 	last := (*c)[len(*c)-1]
 	*c = (*c)[:len(*c)-1]
 	return last
@@ -130,28 +130,28 @@ func (l *limitListener) remove(c *limitedConn) {
 	}
 }
 
-// join has a connection in its crowd: nothing keeps it. The lock is held.
+// join has a connection in its group: nothing keeps it. The lock is held.
 func (l *limitListener) join(c *limitedConn) {
-	key := crowdKey{c.host, c.known}
-	g := l.crowd[key]
+	key := groupKey{c.host, c.known}
+	g := l.group[key]
 	if g == nil {
-		if l.crowd == nil {
-			l.crowd = make(map[crowdKey]*crowd)
+		if l.group == nil {
+			l.group = make(map[groupKey]*group)
 		}
-		g = &crowd{crowdKey: key}
-		l.crowd[key] = g
+		g = &group{groupKey: key}
+		l.group[key] = g
 		heap.Push(&l.idle, g)
 	}
 	c.place = g.conns.PushBack(c)
 	heap.Fix(&l.idle, g.index)
 }
 
-// leave takes a connection from its crowd. The lock is held.
+// leave takes a connection from its group. The lock is held.
 func (l *limitListener) leave(c *limitedConn) {
 	if c.place == nil {
 		return
 	}
-	g := l.crowd[crowdKey{c.host, c.known}]
+	g := l.group[groupKey{c.host, c.known}]
 	g.conns.Remove(c.place)
 	c.place = nil
 	if g.conns.Len() > 0 {
@@ -159,7 +159,7 @@ func (l *limitListener) leave(c *limitedConn) {
 		return
 	}
 	heap.Remove(&l.idle, g.index)
-	delete(l.crowd, g.crowdKey)
+	delete(l.group, g.groupKey)
 }
 
 // Read implements net.Conn.

@@ -111,8 +111,8 @@ func TestConnectionsAreBounded(t *testing.T) {
 	for len(l.idle) > 0 {
 		_ = l.idle[0].conns.Front().Value.(*limitedConn).Close()
 	}
-	if l.open != 0 || len(l.crowd) != 0 {
-		t.Errorf("%d connections of %d hosts are counted after their end", l.open, len(l.crowd))
+	if l.open != 0 || len(l.group) != 0 {
+		t.Errorf("%d connections of %d hosts are counted after their end", l.open, len(l.group))
 	}
 }
 

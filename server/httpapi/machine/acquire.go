@@ -74,6 +74,14 @@ func (s *Session) WaitOver(call Call, key string) {
 	s.StreamEnded(call, key)
 }
 
+// GiveUp is WaitOver of a request whose place in the queue ends with it, if no other one waits.
+func (s *Session) GiveUp(call Call, key string) {
+	if n := s.names[key]; n != nil && n.leave(call) && len(n.waiters) == 0 {
+		s.drop(n)
+	}
+	s.StreamEnded(call, key)
+}
+
 // leave reports whether a call waited, and does not any more.
 func (n *name) leave(call Call) bool {
 	i := slices.Index(n.waiters, call)

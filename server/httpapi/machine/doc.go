@@ -22,6 +22,7 @@
 //	| release            | by name | leaves the queue  | leaves the queue   | releases                    |
 //	| release with token | nothing | nothing           | nothing            | releases that grant alone   |
 //	| caller hangs up    | -       | 5 s to come again | 5 s to come again  | -                           |
+//	| caller gives up    | -       | leaves the queue  | leaves the queue   | -                           |
 //
 // A session that its caller uses for one hold is used up by its end, so a request that arrives late
 // finds it Stopping or Over. A session that is kept over several holds has no such protection: a

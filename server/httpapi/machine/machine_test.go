@@ -114,6 +114,8 @@ func (x *script) step(now time.Duration, input string, args []string) string {
 		x.s.HungUp(now, Call(number(0)), arg(1))
 	case "wait-over": // call name
 		x.s.WaitOver(Call(number(0)), arg(1))
+	case "give-up": // call name
+		x.s.GiveUp(Call(number(0)), arg(1))
 	case "release": // name token
 		switch r := x.s.Release(arg(0), number(1)); {
 		case r.Op == 0:
@@ -282,7 +284,11 @@ func (c *cluster) random() {
 		}
 	case 5:
 		if call := some(c, "call", c.calls); call != 0 {
-			c.s.WaitOver(call, c.calls[call].name)
+			if name := c.calls[call].name; rapid.Bool().Draw(c.T, "gives up") {
+				c.s.GiveUp(call, name)
+			} else {
+				c.s.WaitOver(call, name)
+			}
 			c.answered(call)
 		}
 	case 6:
