@@ -87,6 +87,7 @@ func TestFiles(t *testing.T) {
 		}
 	}
 	want = append(want, "signalbox_"+v+"_image.tar", "signalbox-"+v+".tgz", "signalbox_"+v+"_python.tar.gz",
+		"signalbox-"+strings.Replace(v, "-dev.", "+dev.", 1)+"-py3-none-any.whl",
 		"signalbox_"+v+"_npm.tgz", sums, "signalbox_"+v+"_amd64.deb", "signalbox_"+v+"_arm64.deb",
 		"signalbox-"+v+"-1.x86_64.rpm", "signalbox-"+v+"-1.aarch64.rpm")
 	slices.Sort(want)

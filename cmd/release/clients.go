@@ -15,7 +15,8 @@ var clients = []struct {
 	files   []string
 }{
 	{"signalbox_%s_python.tar.gz", "signalbox-%s", `version = "%s"`,
-		[]string{"client/python/pyproject.toml", "client/python/signalbox.py"}},
+		[]string{"client/python/pyproject.toml", "client/python/signalbox/__init__.py",
+			"client/python/signalbox/aio.py", "client/python/signalbox/py.typed"}},
 	{"signalbox_%s_npm.tgz", "package", `"version": "%s"`,
 		[]string{"client/js/package.json", "client/js/signalbox.js", "client/js/signalbox.d.ts",
 			"client/js/signalbox.ts"}},
@@ -35,7 +36,10 @@ func (b *builder) writeClients() error {
 		at := strings.Replace(c.folder, "%s", version, 1)
 		for i := range files {
 			f := &files[i]
-			if f.name == path.Base(c.files[0]) {
+			if i < len(c.files) {
+				f.name = strings.TrimPrefix(c.files[i], path.Dir(c.files[0])+"/")
+			}
+			if i == 0 {
 				former := fmt.Appendf(nil, c.version, "0.0.0")
 				if bytes.Count(f.content, former) != 1 {
 					return fmt.Errorf("%s has not the line %s once", c.files[0], former)
@@ -45,8 +49,11 @@ func (b *builder) writeClients() error {
 			f.name = at + "/" + f.name
 		}
 		if at != "package" {
-			about := "Metadata-Version: 2.1\nName: signalbox\nVersion: " + version + "\n"
-			files = append(files, file{at + "/PKG-INFO", 0o644, []byte(about)})
+			about := metadata(files[0].content, version)
+			if err := b.writeWheel(files[1:], about, version); err != nil {
+				return err
+			}
+			files = append(files, file{at + "/PKG-INFO", 0o644, about})
 		}
 		packed, err := compressedTar(b.time, files)
 		if err != nil {

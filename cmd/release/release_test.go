@@ -213,7 +213,7 @@ func TestClients(t *testing.T) {
 		run                      []string
 	}{
 		{of + "_python.tar.gz", "signalbox-1.2.3", "pyproject.toml",
-			[]string{"python3", "-c", "import signalbox; signalbox.connect"}},
+			[]string{"python3", "-c", "import signalbox.aio; signalbox.connect"}},
 		{of + "_npm.tgz", "package", "package.json", []string{"node", "--input-type=module", "-e", "import('./signalbox.js').then(m => { if (!m.connect) process.exit(1) })"}},
 	} {
 		z, err := gzip.NewReader(bytes.NewReader(b.file(t, x.archive)))
@@ -226,6 +226,9 @@ func TestClients(t *testing.T) {
 			folder, name, _ := strings.Cut(h.Name, "/")
 			if folder != x.folder || h.Mode != 0o644 || !h.ModTime.Equal(b.time) {
 				t.Errorf("%s: %+v", h.Name, h)
+			}
+			if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+				t.Fatal(err)
 			}
 			if err := os.WriteFile(filepath.Join(dir, name), contents[h.Name], 0o600); err != nil {
 				t.Fatal(err)

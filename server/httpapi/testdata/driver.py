@@ -80,7 +80,8 @@ def answer(c):
     try:
         a = do(c)
     except signalbox.Error as e:
-        a = {"error": type(e).__name__, "holders": len(getattr(e, "holders", []))}
+        name = type(e).__name__ if type(e) is not signalbox.NotAcquiredInTime else "NotAcquired"
+        a = {"error": name, "holders": len(getattr(e, "holders", []))}
     with output:
         print(json.dumps({"id": c["id"], **a}), flush=True)
 
