@@ -5,11 +5,18 @@
  *   await work(lease.token, lease.signal);
  *
  * A lock cannot stop a program that does not look: give `lease.signal` to what you await, look at
- * `lease.held` before each step, and send `lease.token` with each write to what the lock protects. Times are
- * in milliseconds. A connection has one session, which starts with the first lock and ends with the last. A
- * program that blocks the event loop for longer than the ttl loses its locks; `held` and `signal` say so at
- * the next turn, before anything else runs. server/httpapi/README.md has the rules that this file keeps.
+ * `lease.held` before each step, and send `lease.token` with each write to what the lock protects.
+ * Times are in milliseconds. Each lease has a session of its own, so calls through one connection
+ * exclude each other as processes do; one that locks what its program holds waits for that, too.
+ * A program that blocks the event loop for longer than the ttl loses its locks; `held` says so.
+ *
+ * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
+ * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
+ *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
+ *
+ * server/httpapi/README.md has the rules that this file keeps.
  */
+/// <reference lib="esnext.disposable" preserve="true" />
 export interface Holder {
     token: number;
     count: number | string;
@@ -64,146 +71,145 @@ export interface SemaphoreOptions extends Omit<LockOptions, "shared"> {
     labels?: string[];
     slots?: string[];
 }
+export interface WatchOptions {
+    poll?: number;
+    signal?: AbortSignal;
+}
+/** A name: text, or any bytes. */
+export type Name = string | Uint8Array;
 type Document = Record<string, unknown>;
 /** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
 export declare class SignalboxError extends Error {
     readonly code: string;
     readonly status: number;
     readonly document: Document;
-    constructor(message: string, code?: string, status?: number, document?: Document);
+    constructor(message: string, code?: string, status?: number, document?: Document, cause?: unknown);
 }
 /** Somebody else holds it: `holders`. */
 export declare class NotAcquired extends SignalboxError {
     get holders(): Holder[];
 }
-/** A newer request about the name took the place of this one. */
-export declare class Aborted extends SignalboxError {
+/** A newer request about the name took the place of this one. */ export declare class Aborted extends SignalboxError {
 }
-/** The session has ended, with what it held. */
-export declare class SessionExpired extends SignalboxError {
+/** The session has ended, with what it held. */ export declare class SessionExpired extends SignalboxError {
 }
-/** The session does not hold the name any more. */
-export declare class LeaseLost extends SignalboxError {
+/** The session does not hold the name any more. */ export declare class LeaseLost extends SignalboxError {
 }
-/** The configuration has another version. */
-export declare class VersionMismatch extends SignalboxError {
+/** The configuration has another version; after a lost answer perhaps by this call. */ export declare class VersionMismatch extends SignalboxError {
 }
-/** There is no such configuration, limit or node. */
-export declare class NotFound extends SignalboxError {
+/** There is no such configuration, limit or node. */ export declare class NotFound extends SignalboxError {
 }
-/** The token is missing or wrong. */
-export declare class Unauthenticated extends SignalboxError {
+/** The token is missing or wrong. */ export declare class Unauthenticated extends SignalboxError {
 }
-/** The token does not have the right. */
-export declare class Forbidden extends SignalboxError {
+/** The token does not have the right. */ export declare class Forbidden extends SignalboxError {
 }
-/** The rate limit has no units now. */
-export declare class Limited extends SignalboxError {
+/** The rate limit has no units now. */ export declare class Limited extends SignalboxError {
 }
 /** No gateway answered in time. A change may have taken effect; it is safe to repeat. */
 export declare class Unavailable extends SignalboxError {
 }
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
 export declare class Lease implements AsyncDisposable {
-    private readonly connection;
-    readonly name: string;
-    private until;
+    private readonly claim;
+    readonly name: Name;
+    private belief;
     readonly token: number;
     readonly count: number | string;
     readonly slots: string[];
     /** A waiter wants it: finish and release. */
     preempted: boolean;
-    private readonly abort;
+    private readonly lost;
+    private readonly over;
     private timer;
+    private readonly asked;
     /** Whether it may be relied on now. It looks at the clock. */
     get held(): boolean;
     get signal(): AbortSignal;
     /** For how long it may be relied on without another renewal. */
     get remaining(): number;
-    /** Releases it. If no gateway answers, it goes on trying in the background. */
+    /**
+     * Releases it, and returns when a gateway has answered. Throws Unavailable if none did within
+     * the connection's timeout; then it goes on trying in the background until the ttl is over.
+     */
     release(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
+    private lose;
     private schedule;
+    /** Renews it each third of its ttl. A failure is no loss: what was said before stands. */
+    private keep;
 }
-/** A session at any of several gateways. Close it, or use it by `await using`. */
+/** Several gateways of a cluster. Close it, or use it by `await using`. */
 export declare class Connection implements AsyncDisposable {
     private readonly options;
-    private session;
-    private ttl;
-    private readonly leases;
-    private releases;
-    private waiting;
-    private at;
-    private closed;
-    private timer;
+    readonly timeout: number;
+    private readonly closing;
     private readonly addresses;
-    private get timeout();
+    private at;
+    /** What ends a request or a pause early. */
+    private stops;
+    private attempt;
     /** Acquires a lock. Throws NotAcquired after `wait`. */
-    lock(name: string, o?: LockOptions): Promise<Lease>;
+    lock(name: Name, o?: LockOptions): Promise<Lease>;
     /** Acquires units of a semaphore, which is made with `limit` if there is none. */
-    semaphore(name: string, o?: SemaphoreOptions): Promise<Lease>;
+    semaphore(name: Name, o?: SemaphoreOptions): Promise<Lease>;
     private acquire;
-    /** Releases a name or leaves its queue, with the session if that has nothing else. */
-    private giveBack;
-    private tryReleases;
-    /** Ends the session, so that its name is used up: the next one has another. */
-    private end;
-    private expire;
-    private schedule;
-    /** Renews each lease. */
-    private keep;
-    /** Who holds a lock, and who waits for it. */
-    describe(name: string): Promise<Document>;
+    /** Who holds a lock, and who waits for it; with the name of a session that waits, why it does. */
+    describe(name: Name, session?: string): Promise<Document>;
     /** Why this connection waits for a name, in sentences; empty: it does not. */
-    why(name: string): Promise<string[]>;
-    config(name: string): Config;
-    service(name: string, zone?: string): Service;
-    limit(name: string): Limit;
-    private checkOpen;
-    /** Ends the session: nothing is held when it returns, if a gateway answers. */
+    why(name: Name): Promise<string[]>;
+    config(name: Name): Config;
+    service(name: Name, zone?: string): Service;
+    limit(name: Name): Limit;
+    /**
+     * Ends all waits, watches and leases. Nothing is held when it returns; it throws Unavailable after
+     * two seconds if no gateway has answered by then, and goes on until the ttls are over.
+     */
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 }
 /** A configuration: bytes with a version. */
 export declare class Config {
     private readonly connection;
-    private readonly name;
+    private readonly path;
+    private readonly query;
     /** Throws NotFound if it is not set. */
     get(): Promise<Value>;
     /** Sets it, if it has this version (0: there is none yet). Throws VersionMismatch. */
     set(data: string | Uint8Array, version?: number): Promise<number>;
     /** Yields the value and each other one; undefined: it is not set. */
-    watch(o?: {
-        poll?: number;
-        signal?: AbortSignal;
-    }): AsyncGenerator<Value | undefined>;
+    watch(o?: WatchOptions): AsyncGenerator<Value | undefined>;
+    private readonly read;
 }
 /** The members of a service. */
 export declare class Service {
     private readonly connection;
-    private readonly name;
+    private readonly path;
     private readonly query;
     /** `endpoints`, of which those that are `used` are to be called, and `live`. */
     members(): Promise<Members>;
     /** Yields the members and each change. */
-    watch(o?: {
-        poll?: number;
-        signal?: AbortSignal;
-    }): AsyncGenerator<Members>;
+    watch(o?: WatchOptions): AsyncGenerator<Members>;
+    private readonly read;
 }
 /** A rate limit. */
 export declare class Limit {
     private readonly connection;
-    private readonly name;
-    /** Takes units within `wait`; false: there are none. A repeat takes units again. */
+    private readonly path;
+    private readonly query;
+    /**
+     * Takes units within `wait`; false: there are none. If an answer is lost it throws Unavailable,
+     * as a repeat may take units again; with `retry` it repeats.
+     */
     take(units?: number, o?: {
         wait?: number;
+        retry?: boolean;
         signal?: AbortSignal;
     }): Promise<boolean>;
 }
 /**
- * Connects to the gateways at these addresses, by the first request. `token` is the credential; `session` is a
- * name for the session, made once and hard to guess; `timeout` bounds a request beside its wait.
+ * Connects to the gateways at these addresses, by the first request. `token` is the credential;
+ * `timeout` bounds a request beside its wait. `session` is a name for the session of the one lease
+ * that is had at a time, for a lease that outlives this process: made once and hard to guess.
  */
 export declare function connect(addresses: string | string[], options?: ConnectOptions): Connection;
 export {};

@@ -1,3 +1,4 @@
+/// <reference lib="esnext.disposable" preserve="true" />
 /**
  * Locks of signalbox over HTTP, for programs whose calls may cost a hop. One file, no dependency.
  *
@@ -5,10 +6,16 @@
  *   await work(lease.token, lease.signal);
  *
  * A lock cannot stop a program that does not look: give `lease.signal` to what you await, look at
- * `lease.held` before each step, and send `lease.token` with each write to what the lock protects. Times are
- * in milliseconds. A connection has one session, which starts with the first lock and ends with the last. A
- * program that blocks the event loop for longer than the ttl loses its locks; `held` and `signal` say so at
- * the next turn, before anything else runs. server/httpapi/README.md has the rules that this file keeps.
+ * `lease.held` before each step, and send `lease.token` with each write to what the lock protects.
+ * Times are in milliseconds. Each lease has a session of its own, so calls through one connection
+ * exclude each other as processes do; one that locks what its program holds waits for that, too.
+ * A program that blocks the event loop for longer than the ttl loses its locks; `held` says so.
+ *
+ * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
+ * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
+ *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
+ *
+ * server/httpapi/README.md has the rules that this file keeps.
  */
 
 export interface Holder { token: number; count: number | string; holder: string; since: string; session_id: string; slots?: string[] }
@@ -24,81 +31,121 @@ export interface LockOptions {
 export interface SemaphoreOptions extends Omit<LockOptions, "shared"> {
   count?: number; limit?: number; key?: string; priority?: number; labels?: string[]; slots?: string[];
 }
-
+export interface WatchOptions { poll?: number; signal?: AbortSignal }
+/** A name: text, or any bytes. */
+export type Name = string | Uint8Array;
 type Document = Record<string, unknown>;
-type Query = [string, string][];
+type Query = Record<string, Name | number | string[] | undefined>; // what is empty or undefined is left out
 
 /** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
 export class SignalboxError extends Error {
-  constructor(message: string, readonly code = "", readonly status = 0, readonly document: Document = {}) {
-    super(message);
+  constructor(message: string, readonly code = "", readonly status = 0, readonly document: Document = {}, cause?: unknown) {
+    super(message, cause === undefined ? {} : { cause });
     this.name = new.target.name;
   }
 }
 /** Somebody else holds it: `holders`. */
 export class NotAcquired extends SignalboxError {
-  get holders(): Holder[] { return (this.document.holders ?? []) as Holder[]; }
+  get holders(): Holder[] { return Array.isArray(this.document.holders) ? this.document.holders as Holder[] : []; }
 }
-/** A newer request about the name took the place of this one. */
-export class Aborted extends SignalboxError {}
-/** The session has ended, with what it held. */
-export class SessionExpired extends SignalboxError {}
-/** The session does not hold the name any more. */
-export class LeaseLost extends SignalboxError {}
-/** The configuration has another version. */
-export class VersionMismatch extends SignalboxError {}
-/** There is no such configuration, limit or node. */
-export class NotFound extends SignalboxError {}
-/** The token is missing or wrong. */
-export class Unauthenticated extends SignalboxError {}
-/** The token does not have the right. */
-export class Forbidden extends SignalboxError {}
-/** The rate limit has no units now. */
-export class Limited extends SignalboxError {}
+/** A newer request about the name took the place of this one. */ export class Aborted extends SignalboxError {}
+/** The session has ended, with what it held. */ export class SessionExpired extends SignalboxError {}
+/** The session does not hold the name any more. */ export class LeaseLost extends SignalboxError {}
+/** The configuration has another version; after a lost answer perhaps by this call. */ export class VersionMismatch extends SignalboxError {}
+/** There is no such configuration, limit or node. */ export class NotFound extends SignalboxError {}
+/** The token is missing or wrong. */ export class Unauthenticated extends SignalboxError {}
+/** The token does not have the right. */ export class Forbidden extends SignalboxError {}
+/** The rate limit has no units now. */ export class Limited extends SignalboxError {}
 /** No gateway answered in time. A change may have taken effect; it is safe to repeat. */
 export class Unavailable extends SignalboxError {}
 
-const byCode: Record<string, typeof SignalboxError> = {
+const byCode = new Map<string, typeof SignalboxError>(Object.entries({
   not_acquired: NotAcquired, aborted: Aborted, session_expired: SessionExpired, lease_lost: LeaseLost, version_mismatch: VersionMismatch,
   not_found: NotFound, unauthenticated: Unauthenticated, forbidden: Forbidden, browser: Forbidden, limited: Limited,
-  unavailable: Unavailable, closing: Unavailable, session_moved: Unavailable, outcome_unknown: Unavailable,
-};
+}));
 
-function errorOf(status: number, text: string): SignalboxError {
-  let document: Document = {};
-  try { document = JSON.parse(text) as Document; } catch { /* it is of something between */ }
-  const code = String(document.code ?? "");
-  return new (byCode[code] ?? SignalboxError)(String(document.detail ?? `the gateway answered ${status}`), code, status, document);
-}
+/**
+ * A moment, by two clocks. Which platform's performance.now() goes on while the machine sleeps
+ * differs (on Linux it stands still), and Date.now() goes on but can be set. So the time since a
+ * moment is what the faster of both says: a clock that is set forward can end belief early, and
+ * only one that is set back during a sleep could prolong it.
+ */
+interface Moment { ticks: number; wall: number }
+const moment = (): Moment => ({ ticks: performance.now(), wall: Date.now() });
+const since = (m: Moment): number => Math.max(performance.now() - m.ticks, Date.now() - m.wall);
 
-let clock = 0, ticks = performance.now(), wall = Date.now();
+/** What an answer says: `ms` from `waited` after `sent` on, and before anybody else is granted it. */
+interface Belief { sent: Moment; waited: number; ms: number; preempt: boolean }
+const left = (b: Belief): number => b.waited + b.ms - since(b.sent);
 
-/** A clock in milliseconds. The platform's stands still while the machine sleeps, which the wall clock tells. */
-function now(): number {
-  const t = performance.now(), w = Date.now();
-  clock += w - wall > t - ticks + 1000 ? w - wall : t - ticks;
-  ticks = t;
-  wall = w;
-  return clock;
+/** A timer. In the background it does not keep the program alive. */
+function after(ms: number, background: boolean, f: () => void): ReturnType<typeof setTimeout> {
+  const timer = setTimeout(f, Math.max(0, Math.min(ms, 2 ** 31 - 1))) as unknown;
+  if (background && typeof timer === "number") (globalThis as { Deno?: { unrefTimer(t: number): void } }).Deno?.unrefTimer(timer);
+  else if (background) (timer as { unref?(): void }).unref?.();
+  return timer as ReturnType<typeof setTimeout>;
 }
 
 /** Waits; an abort ends it early, and is seen by who looks at the signal. */
-function sleep(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((done) => {
-    const end = (): void => { clearTimeout(timer); signal?.removeEventListener("abort", end); done(); };
-    const timer = setTimeout(end, ms);
-    signal?.addEventListener("abort", end);
-    if (signal?.aborted) end();
+const sleep = (ms: number, signals: AbortSignal[], background = false): Promise<void> => new Promise((done) => {
+  const timer = after(ms, background, end);
+  for (const s of signals) s.addEventListener("abort", end);
+  if (signals.some((s) => s.aborted)) end();
+  function end(): void { clearTimeout(timer); for (const s of signals) s.removeEventListener("abort", end); done(); }
+});
+
+/** Waits for a request that goes on without it, for at most ms. */
+function atMost(ms: number, work: Promise<unknown>, what: string, ...asked: Ask[]): Promise<void> {
+  return new Promise((done, fail) => {
+    const timer = after(ms, false, () => fail(new Unavailable(`no gateway has answered ${what} within ${ms} ms; it goes on until the ttl is over`,
+      "", 0, {}, asked.find((a) => a.failure)?.failure)));
+    work.then(() => done(), fail).finally(() => clearTimeout(timer));
   });
 }
 
-const pathOf = (name: string, kind = "locks"): string => `/v1/${kind}/${encodeURIComponent(name)}`;
-const duration = (ms: number): string => `${Math.max(0, Math.round(ms))}ms`;
+/** Checks a time that a caller gives: nothing here counts with NaN. */
+function time(what: string, ms: number): number {
+  if (ms >= 0) return ms;
+  throw new RangeError(`${what} is ${ms}; give it as milliseconds, such as 30000`);
+}
+const duration = (ms: number): string => ms > 0 ? `${Math.ceil(ms)}ms` : "";
+const isWhole = (x: unknown, most = Number.MAX_SAFE_INTEGER): x is number => Number.isSafeInteger(x) && x as number >= 0 && x as number <= most;
+const isToken = (x: unknown): x is number => isWhole(x) && x > 0;
+const isCount = (x: unknown): boolean => isToken(x) || typeof x === "string" && /^(max|\d+)$/.test(x);
+const isTexts = (x: unknown): x is string[] => Array.isArray(x) && x.every((s) => typeof s === "string");
+const show = (name: Name): string => typeof name === "string" ? name : new TextDecoder().decode(name);
+function percent(x: Name | number): string {
+  if (typeof x === "object") return Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
+  return encodeURIComponent(x);
+}
 
-interface Answer { status: number; etag: string; body: Uint8Array; document: Document; until: number }
+/** The path and query of a name. Names that something between could take for another path are in the query. */
+function pathOf(kind: string, name: Name, query: Query = {}): [string, Query] {
+  if (typeof name === "string" && !/[\0-\x1f\x7f\\]/.test(name) && name.split("/").every((s) => !/^\.{0,2}$/.test(s))) {
+    return [`/v1/${kind}/${name.split("/").map(percent).join("/")}`, query];
+  }
+  const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name, name64 = btoa(String.fromCharCode(...bytes));
+  return [`/v1/${kind}/`, { ...query, name64: name64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") }];
+}
+
+interface Answer { status: number; kind: string; code: string; etag: string; body: Uint8Array; document: Document; sent: Moment; retryAfter: number }
+type Accept<T> = (a: Answer) => T | undefined; // undefined: it is not an answer of a gateway
 interface Ask {
-  query?: Query; body?: string | Uint8Array; headers?: Record<string, string>; session?: string; wait?: number; timeout?: number;
-  attempt?: number; signal?: AbortSignal;
+  query?: Query; body?: string | Uint8Array | undefined; headers?: Record<string, string>; session?: string; signal?: AbortSignal | undefined;
+  wait?: number; // that the gateway is asked to wait
+  attempt?: number; // for how long one gateway is asked, beside the wait
+  within?: number; // for how long it is repeated, with pauses up to:
+  pause?: number;
+  once?: boolean; // it is not repeated if it may have taken effect
+  background?: boolean; // it keeps no program alive, and goes on when the connection is closed
+  failure?: SignalboxError; // set: why the last attempt failed
+}
+
+/** What an answer in a state says of the session. */
+function beliefOf({ status, document, sent }: Answer, is: string, ttl: number): Belief | undefined {
+  const { state, waited_ms: waited, expires_in_ms: ms, preempt } = document, passed = since(sent);
+  if (status !== 200 || state !== is || !isWhole(waited, passed + 1000) || !isWhole(ms, ttl)) return undefined;
+  return { sent, waited: Math.min(waited, passed), ms, preempt: preempt === true };
 }
 
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
@@ -108,297 +155,283 @@ export class Lease implements AsyncDisposable {
   readonly slots: string[];
   /** A waiter wants it: finish and release. */
   preempted: boolean;
-  /** @internal */ released = false;
-  private readonly abort = new AbortController();
-  private timer: ReturnType<typeof setTimeout> | undefined;
-
+  private readonly lost = new AbortController();
+  private readonly over = new AbortController(); // aborted: it is lost or released
+  private timer: ReturnType<typeof setTimeout> | undefined; // ends belief, whatever requests do
+  private readonly asked: Ask = { background: true };
   /** @internal */
-  constructor(private readonly connection: Connection, readonly name: string, document: Document, private until: number) {
-    this.token = document.token as number;
-    this.count = document.count as number | string;
-    this.slots = (document.slots ?? []) as string[];
-    this.preempted = Boolean(document.preempt);
+  constructor(private readonly claim: Claim, readonly name: Name, d: Document, private belief: Belief) {
+    [this.token, this.count, this.slots, this.preempted] = [d.token as number, d.count as number, (d.slots ?? []) as string[], belief.preempt];
     this.schedule();
+    void this.keep();
   }
-
   /** Whether it may be relied on now. It looks at the clock. */
   get held(): boolean {
-    if (now() >= this.until) this.lose(new LeaseLost("it was not renewed in time"));
-    return !this.released && !this.abort.signal.aborted;
+    const ends = !this.over.signal.aborted && left(this.belief) <= 0;
+    if (ends) this.lose(new LeaseLost("it was not renewed in time; acquire it again", "lease_lost", 0, {}, this.asked.failure));
+    return !this.over.signal.aborted;
   }
-  get signal(): AbortSignal { void this.held; return this.abort.signal; }
+  get signal(): AbortSignal { void this.held; return this.lost.signal; }
   /** For how long it may be relied on without another renewal. */
-  get remaining(): number { return this.held ? Math.max(0, this.until - now()) : 0; }
-
-  /** Releases it. If no gateway answers, it goes on trying in the background. */
-  async release(): Promise<void> { await this.connection.release(this); }
+  get remaining(): number { return this.held ? left(this.belief) : 0; }
+  /**
+   * Releases it, and returns when a gateway has answered. Throws Unavailable if none did within
+   * the connection's timeout; then it goes on trying in the background until the ttl is over.
+   */
+  async release(): Promise<void> {
+    await atMost(this.claim.connection.timeout, this.claim.end(), `the release of ${show(this.name)}`, this.claim.asked);
+  }
   async [Symbol.asyncDispose](): Promise<void> { await this.release(); }
-
-  /** @internal */
-  renew(until: number): void {
-    if (this.held && until > this.until) { this.until = until; this.schedule(); }
+  /** @internal Stops renewing. */
+  stop(): void { clearTimeout(this.timer); this.over.abort(); }
+  private lose(cause: SignalboxError): void {
+    void this.claim.end(); // at first, so that what listens finds it lost; what is not believed is given back
+    this.lost.abort(cause);
   }
-  /** @internal */
-  lose(cause: SignalboxError): void {
-    clearTimeout(this.timer);
-    if (!this.released && !this.abort.signal.aborted) this.abort.abort(cause);
-  }
-  /** @internal */
-  end(): void { this.released = true; clearTimeout(this.timer); }
   private schedule(): void {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.held, Math.max(0, this.until - now()) + 1);
+    this.timer = after(left(this.belief) + 1, true, () => { if (this.held) this.schedule(); });
+  }
+
+  /** Renews it each third of its ttl. A failure is no loss: what was said before stands. */
+  private async keep(): Promise<void> {
+    const { connection, session, ttl } = this.claim, { asked, over: { signal } } = this;
+    // The next attempt is sent within a third of the ttl, whatever happens to one.
+    Object.assign(asked, { query: { holding: this.name }, session, signal, attempt: Math.max(ttl / 6, Math.min(1000, ttl / 4)), pause: ttl / 12 });
+    for (let pause = ttl / 3 - since(this.belief.sent) + this.belief.waited; ;) {
+      await sleep(pause, [signal], true);
+      if (!this.held) return;
+      asked.within = left(this.belief);
+      try {
+        const belief = await connection.ask("POST", "/v1/session/keepalive", (a) => beliefOf(a, "alive", ttl), asked);
+        if (left(belief) > left(this.belief)) this.belief = belief;
+        this.preempted ||= belief.preempt;
+        this.schedule();
+        pause = ttl / 3 - since(belief.sent) + belief.waited;
+        delete asked.failure;
+      } catch (e) {
+        if (signal.aborted) return;
+        if (e instanceof LeaseLost || e instanceof SessionExpired) return this.lose(e);
+        if (e instanceof SignalboxError) asked.failure = e;
+        pause = ttl / 12;
+      }
+    }
   }
 }
 
-/** A session at any of several gateways. Close it, or use it by `await using`. */
-export class Connection implements AsyncDisposable {
-  private session: string;
-  private ttl = 0; // of the session; 0: there is none
-  private readonly leases = new Map<string, Lease>();
-  private releases: string[] = []; // names whose release is to be tried again
-  private waiting = 0; // acquires under way
-  private at: number;
-  private closed = false;
-  private timer: ReturnType<typeof setTimeout> | undefined;
-  private readonly addresses: string[];
+/** One lease's session, from before its first request until nothing of it is left. */
+class Claim {
+  readonly session: string;
+  readonly asked: Ask = { background: true };
+  lease: Lease | undefined;
+  unseen = true; // an acquire may still arrive, and start the session
+  private ending: Promise<void> | undefined;
+  constructor(readonly connection: Connection, readonly name: Name, readonly ttl: number, private readonly given: string | undefined) {
+    this.session = given ?? crypto.randomUUID();
+    connection.claims.add(this);
+  }
+  /** Gives back what it has and may get; answered once a gateway has. It goes on until the ttl is over. */
+  end(): Promise<void> {
+    this.lease?.stop();
+    this.ending ??= new Promise((answered, fail) => {
+      this.giveBack(answered).catch(fail).finally(() => this.connection.claims.delete(this));
+    });
+    this.ending.catch(() => undefined);
+    return this.ending;
+  }
+  /** Ends the session, so that its name is used up. One that the caller gave stays: its grant alone is released. */
+  private async giveBack(answered: () => void): Promise<void> {
+    const { asked, given, ttl, lease, connection } = this, began = moment();
+    const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: lease?.token });
+    Object.assign(asked, { session: this.session, query, attempt: 1000, pause: Math.min(1000, ttl / 3) });
+    const accept: Accept<boolean> = ({ status, code, document: { ended, released } }) => {
+      const done = code !== "session_expired" && (given === undefined ? ended : released);
+      return (status === 200 || code) && typeof done === "boolean" ? done : undefined;
+    };
+    for (let pause = 500; ; pause = Math.min(2 * pause, ttl / 3)) {
+      asked.within = ttl + 1000 - since(began);
+      const done = await connection.ask("DELETE", path, accept, asked);
+      answered();
+      if (done || !this.unseen || since(began) + pause >= ttl) return;
+      await sleep(pause, [], true); // what was sent before may arrive behind this
+    }
+  }
+}
 
+/** Several gateways of a cluster. Close it, or use it by `await using`. */
+export class Connection implements AsyncDisposable {
+  /** @internal */ readonly claims = new Set<Claim>(); /** @internal */ readonly timeout: number;
+  private readonly closing = new AbortController();
+  private readonly addresses: string[];
+  private at: number;
   /** @internal */
   constructor(addresses: string[], private readonly options: ConnectOptions) {
     if (addresses.length === 0) throw new TypeError("no address is given; give one such as http://127.0.0.1:7074");
-    this.addresses = addresses.map((a) => new URL(a).href.replace(/\/$/, ""));
+    this.addresses = addresses.map((a) => {
+      if (/^https?:\/\/[^/?#@]+(\/[^?#]*)?$/i.test(a)) return new URL(a).href.replace(/\/$/, "");
+      throw new TypeError(`${a} is not the address of a gateway; write it with http:// or https://, such as http://127.0.0.1:7074`);
+    });
     this.at = Math.floor(Math.random() * addresses.length);
-    this.session = options.session ?? crypto.randomUUID();
+    this.timeout = time("timeout", options.timeout ?? 10_000);
   }
 
-  private get timeout(): number { return this.options.timeout ?? 10_000; }
-
   /** @internal Sends a request until it is decided, to one gateway after the other. */
-  async ask(method: string, path: string, a: Ask = {}): Promise<Answer> {
-    const headers: Record<string, string> = { ...a.headers };
-    if (this.options.token) headers["Authorization"] = `Bearer ${this.options.token}`;
-    if (a.session) headers["Signalbox-Session"] = a.session;
-    const query = new URLSearchParams([["node", this.options.node ?? "/default"], ...(a.query ?? [])]);
-    const wait = a.wait ?? 0;
-    const deadline = now() + wait + (a.timeout ?? this.timeout);
-    for (let pause = 20; ; pause = Math.min(2 * pause, 1000)) {
-      a.signal?.throwIfAborted();
-      const at = this.at;
-      const limit = AbortSignal.timeout(Math.max(50, Math.round(Math.min(deadline - now(), wait + (a.attempt ?? this.timeout / 3)))));
-      let failure: SignalboxError;
-      const sent = now();
+  async ask<T>(method: string, path: string, accept: Accept<T>, a: Ask = {}): Promise<T> {
+    const began = moment(), wait = a.wait ?? 0, within = a.within ?? wait + this.timeout, signals = this.stops(a);
+    for (let tries = 1; ; tries++) {
+      for (const s of signals) s.throwIfAborted();
+      const at = this.at, address = this.addresses[at]!;
+      let retryAfter = 0, sent = true;
       try {
-        const r = await fetch(`${this.addresses[at]}${path}?${query}`, {
-          method, headers, redirect: "error", signal: a.signal ? AbortSignal.any([a.signal, limit]) : limit,
-          ...(a.body !== undefined && a.body.length > 0 ? { body: a.body as BodyInit } : {}),
-        });
-        const body = new Uint8Array(await r.arrayBuffer());
-        const text = (): string => new TextDecoder().decode(body);
-        if (r.status < 400) {
-          const json = r.headers.get("Content-Type") === "application/json";
-          const document = (json ? JSON.parse(text()) : {}) as Document;
-          const until = sent + Number(document.waited_ms) + Number(document.expires_in_ms); // counted from before it was sent
-          return { status: r.status, etag: r.headers.get("ETag") ?? "", body, document, until };
-        }
-        failure = errorOf(r.status, text());
-        if (r.status !== 503 && r.status !== 504) throw failure;
+        const limit = Math.max(1, Math.min(within - since(began), wait + (a.attempt ?? this.timeout / 3)));
+        const r = await this.attempt(method, address + path, a, signals, limit), { status, code } = r, accepted = accept(r);
+        if (accepted !== undefined) return accepted;
+        if (code && status < 500) throw new (byCode.get(code) ?? SignalboxError)(`${r.document.detail}`, code, status, r.document);
+        const why = code ? `${r.document.detail}` : `${address} answered ${status} ${r.kind}, which no gateway does; check the address`;
+        a.failure = new Unavailable(why, code, status, r.document);
+        [retryAfter, sent] = [r.retryAfter, status !== 503 || !code];
       } catch (e) {
+        for (const s of signals) s.throwIfAborted();
         if (e instanceof SignalboxError) throw e;
-        a.signal?.throwIfAborted();
-        failure = new Unavailable(`${this.addresses[at]} does not answer: ${e instanceof Error ? e.message : String(e)}`);
+        const { code, cause, message } = e as Error & { code?: string; cause?: Error & { code?: string } };
+        const why = [cause?.message || cause?.code, message, code].filter(Boolean).join(", ");
+        a.failure = new Unavailable(`${address} does not answer: ${why}`, "", 0, {}, e);
+        sent = !/refused/i.test(why);
       }
       if (this.at === at) this.at = (at + 1) % this.addresses.length;
-      const delay = pause * (0.5 + Math.random());
-      if (now() + delay >= deadline) throw failure;
-      await sleep(delay, a.signal);
+      const longest = tries % this.addresses.length === 0 ? retryAfter : 0; // all were asked
+      const pause = Math.min(Math.max(longest, Math.min(20 * 2 ** tries, 1000) * (0.5 + Math.random())), a.pause ?? 5000);
+      if (a.once && sent || since(began) + pause >= within) throw a.failure;
+      await sleep(pause, signals, a.background);
+    }
+  }
+  /** What ends a request or a pause early. */
+  private stops(a: Ask): AbortSignal[] { return [...(a.background ? [] : [this.closing.signal]), ...(a.signal ? [a.signal] : [])]; }
+  private async attempt(method: string, url: string, a: Ask, signals: AbortSignal[], limit: number): Promise<Answer> {
+    const headers: Record<string, string> = { ...a.headers }, query: Query = { node: this.options.node ?? "/default", ...a.query };
+    const params = Object.entries(query).flatMap(([key, v]) => (Array.isArray(v) ? v : [v ?? ""]).map((x) => [key, percent(x)]));
+    if (this.options.token) headers["Authorization"] = `Bearer ${this.options.token}`;
+    if (a.session) headers["Signalbox-Session"] = a.session;
+    const stop = new AbortController(), aborted = (): void => stop.abort();
+    const timer = after(limit, true, () => stop.abort(new Error(`there is no answer after ${Math.round(limit)} ms`)));
+    for (const s of signals) s.addEventListener("abort", aborted);
+    const sent = moment(); // before it is sent
+    try {
+      const r = await fetch(`${url}?${params.filter(([, x]) => x).map((p) => p.join("=")).join("&")}`, {
+        method, headers, redirect: "manual", signal: stop.signal, ...(a.body?.length ? { body: a.body as BodyInit } : {}),
+      });
+      const body = new Uint8Array(await r.arrayBuffer()), head = (name: string): string => r.headers.get(name) ?? "";
+      const kind = head("Content-Type").split(";")[0]!.trim().toLowerCase();
+      const json = kind.endsWith("json") ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
+      const document = typeof json === "object" && json !== null ? json as Document : {}, { code, detail } = document;
+      const problem = r.status >= 400 && kind === "application/problem+json" && typeof code === "string" && typeof detail === "string";
+      const [, tag] = /^(?:W\/)?"([!#-~]+?)(?:-(?:gzip|br|deflate|zstd))?"$/.exec(head("ETag")) ?? []; // proxies change it so
+      const etag = tag ? `"${tag}"` : "", retryAfter = 1000 * Number(head("Retry-After")) || 0;
+      return { status: r.status, kind, code: problem ? code : "", etag, body, document, sent, retryAfter };
+    } finally {
+      clearTimeout(timer);
+      for (const s of signals) s.removeEventListener("abort", aborted);
     }
   }
 
   /** Acquires a lock. Throws NotAcquired after `wait`. */
-  lock(name: string, o: LockOptions = {}): Promise<Lease> {
-    return this.acquire(name, [["mode", o.shared ? "shared" : "exclusive"]], o);
-  }
-
+  lock(name: Name, o: LockOptions = {}): Promise<Lease> { return this.acquire(name, { mode: o.shared ? "shared" : "exclusive" }, o); }
   /** Acquires units of a semaphore, which is made with `limit` if there is none. */
-  semaphore(name: string, o: SemaphoreOptions = {}): Promise<Lease> {
-    const query: Query = [["count", String(o.count ?? 1)]];
-    if (o.limit) query.push(["limit", String(o.limit)]);
-    if (o.key) query.push(["key", o.key]);
-    if (o.priority !== undefined) query.push(["priority", String(o.priority)]);
-    for (const x of o.labels ?? []) query.push(["label", x]);
-    for (const x of o.slots ?? []) query.push(["slot", x]);
-    return this.acquire(name, query, o);
+  semaphore(name: Name, o: SemaphoreOptions = {}): Promise<Lease> {
+    return this.acquire(name, { count: o.count ?? 1, limit: o.limit, key: o.key, priority: o.priority, label: o.labels, slot: o.slots }, o);
   }
-
-  private async acquire(name: string, query: Query, o: LockOptions): Promise<Lease> {
-    this.checkOpen();
-    if (this.leases.has(name)) throw new SignalboxError(`this connection holds ${name} already; release it first, or connect again`);
-    const ttl = Math.max(1, Math.round((o.ttl ?? 30_000) / 1000)), wait = o.wait ?? 0, end = now() + wait;
-    query.push(["ttl", `${ttl}s`]);
-    if (o.holder) query.push(["holder", o.holder]);
-    if (o.hold) query.push(["hold", duration(o.hold)]);
-    this.waiting++;
-    let lease: Lease | undefined;
-    try {
-      while (!lease) {
-        this.ttl ||= ttl * 1000;
-        const session = this.session, part = Math.max(0, Math.min(end - now(), 10_000));
-        const asked: Ask = { query: wait > 0 ? [...query, ["wait", duration(part)]] : query, session, wait: part };
-        if (o.data) asked.body = o.data;
-        if (o.signal) asked.signal = o.signal;
-        let answer: Answer;
-        try {
-          answer = await this.ask("POST", pathOf(name), asked);
-        } catch (e) {
-          if (!(e instanceof SessionExpired)) throw e;
-          this.expire(session, e);
-          if (this.options.session) throw e;
-          continue;
-        }
-        this.checkOpen();
-        o.signal?.throwIfAborted();
-        if (answer.status === 200) {
-          if (session !== this.session || now() >= answer.until) continue; // it ended meanwhile
-          lease = new Lease(this, name, answer.document, answer.until);
-          this.leases.set(name, lease);
-          this.schedule();
-        } else if (now() >= end) {
-          throw new NotAcquired(`${name} is held by others, after ${wait} ms`, "not_acquired", 409, answer.document);
-        }
-      }
-      return lease;
-    } finally {
-      this.waiting--;
-      if (!lease) await this.giveBack(name);
+  private async acquire(name: Name, what: Query, o: LockOptions): Promise<Lease> {
+    const ttl = time("ttl", o.ttl ?? 30_000), wait = time("wait", o.wait ?? 0), began = moment();
+    const { signal, holder } = o, stops = this.stops({ signal }), given = this.options.session, hold = duration(time("hold", o.hold ?? 0));
+    const [path, query] = pathOf("locks", name, { ...what, ttl: `${ttl}ms`, holder, hold });
+    for (const s of stops) s.throwIfAborted();
+    const [busy] = this.claims;
+    if (given !== undefined && busy) {
+      throw new SignalboxError(`the given session has ${show(busy.name)}, and serves one lease at a time; release it, or connect without a session`);
     }
-  }
-
-  /** @internal */
-  async release(lease: Lease): Promise<void> {
-    lease.end();
-    if (this.leases.get(lease.name) !== lease) return;
-    this.leases.delete(lease.name);
-    await this.giveBack(lease.name);
-  }
-
-  /** Releases a name or leaves its queue, with the session if that has nothing else. */
-  private async giveBack(name: string): Promise<void> {
-    if (this.leases.size === 0 && this.waiting === 0 && !this.options.session) return this.end();
-    this.releases.push(name);
-    await this.tryReleases();
-  }
-
-  private async tryReleases(): Promise<void> {
-    const session = this.session;
-    for (const name of this.releases.filter((n) => !this.leases.has(n))) {
-      try {
-        await this.ask("DELETE", pathOf(name), { session });
-      } catch (e) {
-        if (e instanceof Unavailable) return this.schedule();
-      }
-      if (session === this.session) this.releases = this.releases.filter((n) => n !== name);
-    }
-  }
-
-  /** Ends the session, so that its name is used up: the next one has another. */
-  private async end(): Promise<void> {
-    const session = this.session, began = this.ttl > 0;
-    this.ttl = 0;
-    this.releases = [];
-    clearTimeout(this.timer);
-    this.session = this.options.session ?? crypto.randomUUID();
-    if (began) await this.ask("DELETE", "/v1/session", { session }).catch(() => undefined); // else it ends by itself, after its ttl
-  }
-
-  private expire(session: string, cause: SignalboxError): void {
-    if (session !== this.session) return;
-    for (const lease of this.leases.values()) lease.lose(cause);
-    this.leases.clear();
-    this.releases = [];
-    this.ttl = 0;
-    this.session = this.options.session ?? crypto.randomUUID();
-  }
-
-  private schedule(after = this.ttl / 3): void {
-    clearTimeout(this.timer);
-    this.timer = setTimeout(() => void this.keep(), after);
-  }
-
-  /** Renews each lease. */
-  private async keep(): Promise<void> {
-    const session = this.session, third = this.ttl / 3, began = now();
-    let all = true;
-    for (const lease of [...this.leases.values()]) {
-      if (!lease.held) {
-        this.leases.delete(lease.name);
-        this.releases.push(lease.name);
-        continue;
-      }
-      const timeout = Math.max(200, Math.min(third, lease.remaining));
-      try {
-        const a = await this.ask("POST", "/v1/session/keepalive", { query: [["holding", lease.name]], session, timeout, attempt: third / 2 });
-        lease.renew(a.until);
-        lease.preempted ||= Boolean(a.document.preempt);
-      } catch (e) {
-        if (e instanceof SessionExpired) return this.expire(session, e);
-        if (e instanceof LeaseLost) lease.lose(e);
-        else all = false; // what was said before stands
-      }
-    }
-    await this.tryReleases();
-    if (!this.closed && (this.leases.size > 0 || this.releases.length > 0)) {
-      this.schedule(all ? Math.max(0, third - (now() - began)) : third / 4);
-    }
-  }
-
-  /** Who holds a lock, and who waits for it. */
-  async describe(name: string): Promise<Document> {
-    try {
-      return (await this.ask("GET", pathOf(name), this.ttl > 0 ? { session: this.session } : {})).document;
-    } catch (e) {
-      if (!(e instanceof SessionExpired)) throw e;
-      return (await this.ask("GET", pathOf(name))).document;
-    }
-  }
-
-  /** Why this connection waits for a name, in sentences; empty: it does not. */
-  async why(name: string): Promise<string[]> { return ((await this.describe(name)).why ?? []) as string[]; }
-
-  config(name: string): Config { return new Config(this, name); }
-  service(name: string, zone = ""): Service { return new Service(this, name, zone); }
-  limit(name: string): Limit { return new Limit(this, name); }
-
-  /** @internal Yields each change; undefined: there is nothing. */
-  async *watch(path: string, query: Query, poll: number, signal?: AbortSignal): AsyncGenerator<Answer | undefined> {
-    let etag = "", first = true;
+    const accept: Accept<[Document, Belief?]> = (a) => {
+      const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
+      if (a.status === 202 && state === "waiting") return [a.document];
+      return belief && isToken(token) && isCount(count) && isTexts(slots) ? [a.document, belief] : undefined;
+    };
+    // A gateway that stands still is noticed, and its request sent to another one, before the session ends.
+    const grace = Math.min(this.timeout / 3, Math.max(ttl / 3, 1000)), whole = Math.max(wait + grace, this.timeout);
+    let claim = new Claim(this, name, ttl, given);
     for (;;) {
-      const a: Ask = etag ? { query: [...query, ["wait", duration(poll)]], headers: { "If-None-Match": etag }, wait: poll } : { query };
-      if (signal) a.signal = signal;
-      let answer: Answer | undefined;
+      const part = wait > 0 ? Math.max(1, Math.min(wait - since(began), 15_000, ttl / 3)) : 0, sent = moment();
+      const asked: Ask = {
+        query: { ...query, wait: duration(part) }, body: o.data, session: claim.session, signal, wait: part,
+        attempt: grace, within: whole - since(began), pause: Math.min(5000, ttl / 3),
+      };
       try {
-        answer = await this.ask("GET", path, a);
+        const [document, belief] = await this.ask("POST", path, accept, asked);
+        claim.unseen = false;
+        for (const s of stops) s.throwIfAborted();
+        if (belief && left(belief) > 0) return claim.lease = new Lease(claim, name, document, belief);
+        const late = !belief && since(began) >= wait;
+        if (late) throw new NotAcquired(`${show(name)} is held by others, after ${wait} ms`, "not_acquired", 409, document);
       } catch (e) {
-        if (!(e instanceof NotFound)) throw e;
+        const stopped = stops.some((s) => s.aborted), own = given === undefined && !stopped && since(began) < whole - grace;
+        if (!own || !(e instanceof Aborted || e instanceof LeaseLost)) { // else a late copy of a request was in the way
+          if (!stopped && !asked.failure) claim.unseen = false; // it was sent once, and refused
+          const gone = atMost(500, claim.end(), "").catch(() => undefined);
+          if (!own || !(e instanceof SessionExpired)) { // else it ended in an outage
+            await gone;
+            throw e;
+          }
+          claim = new Claim(this, name, ttl, given);
+        }
       }
-      if (answer?.status === 304) continue;
-      if (answer || etag || first) yield answer;
-      etag = answer?.etag ?? "";
-      first = false;
-      if (!answer) await sleep(1000, signal);
+      await sleep(Math.min(Math.max(part, 100), 1000) - since(sent), stops);
     }
   }
 
-  private checkOpen(): void {
-    if (this.closed) throw new SignalboxError("the connection is closed; connect again");
+  /** Who holds a lock, and who waits for it; with the name of a session that waits, why it does. */
+  describe(name: Name, session = ""): Promise<Document> {
+    const [path, query] = pathOf("locks", name);
+    const accept: Accept<Document> = (a) => a.status === 200 && typeof a.document.exists === "boolean" ? a.document : undefined;
+    return this.ask("GET", path, accept, { query, session });
+  }
+  /** Why this connection waits for a name, in sentences; empty: it does not. */
+  async why(name: Name): Promise<string[]> {
+    for (const { name: waits, lease, session } of this.claims) {
+      if (lease || percent(waits) !== percent(name)) continue;
+      const { why } = await this.describe(name, session).catch((e): Document => { if (e instanceof SessionExpired) return {}; throw e; });
+      if (isTexts(why)) return why;
+    }
+    return [];
+  }
+  config(name: Name): Config { return new Config(this, ...pathOf("config", name)); }
+  service(name: Name, zone = ""): Service { return new Service(this, ...pathOf("services", name, { zone })); }
+  limit(name: Name): Limit { return new Limit(this, ...pathOf("limits", name)); }
+
+  /** @internal Yields each change; null: there is nothing. An outage does not end it. */
+  async *watch<T>(path: string, query: Query, read: Accept<T | null>, { poll = 15_000, signal }: WatchOptions): AsyncGenerator<T | undefined> {
+    const wait = time("poll", poll);
+    for (let known = "", first = true, quick = false; ; first = false) {
+      const sent = moment(), a: Ask = { query, within: Infinity, signal };
+      if (known) Object.assign(a, { query: { ...query, wait: duration(wait) }, headers: { "If-None-Match": known }, wait });
+      const [tag, value] = await this.ask<[string, (T | null)?]>("GET", path, (r) => {
+        if (r.status === 304 && known) return [known];
+        const value = read(r);
+        return value === undefined || value !== null && !r.etag ? undefined : [value === null ? "" : r.etag, value];
+      }, a);
+      if (first || tag !== known) yield value ?? undefined;
+      known = tag;
+      const soon = since(sent) < 1000; // one answer may come at once, and no two, whatever is between
+      if (soon && (quick || !known)) await sleep(1000 - since(sent), this.stops({ signal }));
+      quick = soon;
+    }
   }
 
-  /** Ends the session: nothing is held when it returns, if a gateway answers. */
+  /**
+   * Ends all waits, watches and leases. Nothing is held when it returns; it throws Unavailable after
+   * two seconds if no gateway has answered by then, and goes on until the ttls are over.
+   */
   async close(): Promise<void> {
-    if (this.closed) return;
-    this.closed = true;
-    for (const lease of this.leases.values()) lease.end();
-    this.leases.clear();
-    await this.end();
+    this.closing.abort(new SignalboxError("the connection is closed; connect again"));
+    const claims = [...this.claims], ends = Promise.all(claims.map((c) => c.end()));
+    await atMost(Math.min(2000, this.timeout), ends, "the end of the connection", ...claims.map((c) => c.asked));
   }
   async [Symbol.asyncDispose](): Promise<void> { await this.close(); }
 }
@@ -406,71 +439,60 @@ export class Connection implements AsyncDisposable {
 /** A configuration: bytes with a version. */
 export class Config {
   /** @internal */
-  constructor(private readonly connection: Connection, private readonly name: string) {}
-
+  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
   /** Throws NotFound if it is not set. */
-  async get(): Promise<Value> {
-    const a = await this.connection.ask("GET", pathOf(this.name, "config"));
-    return { data: a.body, version: Number(a.etag.replaceAll('"', "")) };
-  }
-
+  get(): Promise<Value> { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
   /** Sets it, if it has this version (0: there is none yet). Throws VersionMismatch. */
   async set(data: string | Uint8Array, version?: number): Promise<number> {
+    if (version !== undefined && !isWhole(version)) throw new RangeError(`the version is ${version}; give one of get or set, or 0`);
     const headers: Record<string, string> = version === undefined ? {} : version ? { "If-Match": `"${version}"` } : { "If-None-Match": "*" };
-    return Number((await this.connection.ask("PUT", pathOf(this.name, "config"), { body: data, headers })).document.version);
+    const accept: Accept<number> = ({ status, document: { version } }) => status === 200 && isWhole(version) ? version : undefined;
+    return this.connection.ask("PUT", this.path, accept, { query: this.query, body: data, headers });
   }
-
   /** Yields the value and each other one; undefined: it is not set. */
-  async *watch(o: { poll?: number; signal?: AbortSignal } = {}): AsyncGenerator<Value | undefined> {
-    for await (const a of this.connection.watch(pathOf(this.name, "config"), [], o.poll ?? 60_000, o.signal)) {
-      yield a && { data: a.body, version: Number(a.etag.replaceAll('"', "")) };
-    }
+  watch(o: WatchOptions = {}): AsyncGenerator<Value | undefined> {
+    return this.connection.watch(this.path, this.query, (a) => a.code === "not_found" ? null : this.read(a), o);
   }
+  private readonly read: Accept<Value> = ({ status, kind, etag, body: data }) => {
+    const version = Number(etag.slice(1, -1) || NaN);
+    return status === 200 && kind === "application/octet-stream" && isWhole(version) ? { data, version } : undefined;
+  };
 }
 
 /** The members of a service. */
 export class Service {
-  private readonly query: Query;
   /** @internal */
-  constructor(private readonly connection: Connection, private readonly name: string, zone: string) {
-    this.query = zone ? [["zone", zone]] : [];
-  }
-
+  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
   /** `endpoints`, of which those that are `used` are to be called, and `live`. */
-  async members(): Promise<Members> {
-    return (await this.connection.ask("GET", pathOf(this.name, "services"), { query: this.query })).document as unknown as Members;
-  }
-
+  members(): Promise<Members> { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
   /** Yields the members and each change. */
-  async *watch(o: { poll?: number; signal?: AbortSignal } = {}): AsyncGenerator<Members> {
-    for await (const a of this.connection.watch(pathOf(this.name, "services"), this.query, o.poll ?? 60_000, o.signal)) {
-      if (a) yield a.document as unknown as Members;
-    }
+  watch(o: WatchOptions = {}): AsyncGenerator<Members> {
+    return this.connection.watch(this.path, this.query, this.read, o) as AsyncGenerator<Members>; // there is always something
   }
+  private readonly read: Accept<Members> = ({ status, document: d }) =>
+    status === 200 && Array.isArray(d.endpoints) && typeof d.live === "boolean" && isWhole(d.age_ms) ? d as unknown as Members : undefined;
 }
 
 /** A rate limit. */
 export class Limit {
   /** @internal */
-  constructor(private readonly connection: Connection, private readonly name: string) {}
-
-  /** Takes units within `wait`; false: there are none. A repeat takes units again. */
-  async take(units = 1, o: { wait?: number; signal?: AbortSignal } = {}): Promise<boolean> {
-    const a: Ask = { query: [["units", String(units)], ...(o.wait ? [["wait", duration(o.wait)] as [string, string]] : [])], wait: o.wait ?? 0 };
-    if (o.signal) a.signal = o.signal;
-    try {
-      await this.connection.ask("POST", pathOf(this.name, "limits"), a);
-      return true;
-    } catch (e) {
-      if (e instanceof Limited) return false;
-      throw e;
-    }
+  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
+  /**
+   * Takes units within `wait`; false: there are none. If an answer is lost it throws Unavailable,
+   * as a repeat may take units again; with `retry` it repeats.
+   */
+  async take(units = 1, o: { wait?: number; retry?: boolean; signal?: AbortSignal } = {}): Promise<boolean> {
+    const wait = time("wait", o.wait ?? 0), query = { ...this.query, units, wait: duration(wait) };
+    const accept: Accept<boolean> = (a) => a.code === "limited" ? false : a.status === 200 && a.document.admitted === true || undefined;
+    const a: Ask = { query, wait, signal: o.signal, once: !o.retry, attempt: this.connection.timeout / (o.retry ? 3 : 1) };
+    return this.connection.ask("POST", this.path, accept, a);
   }
 }
 
 /**
- * Connects to the gateways at these addresses, by the first request. `token` is the credential; `session` is a
- * name for the session, made once and hard to guess; `timeout` bounds a request beside its wait.
+ * Connects to the gateways at these addresses, by the first request. `token` is the credential;
+ * `timeout` bounds a request beside its wait. `session` is a name for the session of the one lease
+ * that is had at a time, for a lease that outlives this process: made once and hard to guess.
  */
 export function connect(addresses: string | string[], options: ConnectOptions = {}): Connection {
   return new Connection(typeof addresses === "string" ? [addresses] : addresses, options);
