@@ -166,7 +166,6 @@ export class Lease {
         this.lost.abort(cause);
     }
     schedule() {
-        clearTimeout(this.timer);
         this.timer = after(left(this.belief) + 1, true, () => { if (this.held)
             this.schedule(); });
     }
@@ -175,7 +174,8 @@ export class Lease {
         const { connection, session, ttl } = this.claim, { asked, over: { signal } } = this;
         // The next attempt is sent within a third of the ttl, whatever happens to one.
         Object.assign(asked, { query: { holding: this.name }, session, signal, attempt: Math.max(ttl / 6, Math.min(1000, ttl / 4)), pause: ttl / 12 });
-        for (let pause = ttl / 3 - since(this.belief.sent) + this.belief.waited;;) {
+        const due = ({ sent, waited, ms }) => waited + Math.max(ttl / 24, ms / 3) - since(sent); // ms is mostly the ttl
+        for (let pause = due(this.belief);;) {
             await sleep(pause, [signal], true);
             if (!this.held)
                 return;
@@ -185,8 +185,7 @@ export class Lease {
                 if (left(belief) > left(this.belief))
                     this.belief = belief;
                 this.preempted ||= belief.preempt;
-                this.schedule();
-                pause = ttl / 3 - since(belief.sent) + belief.waited;
+                pause = due(belief);
                 delete asked.failure;
             }
             catch (e) {
@@ -210,6 +209,7 @@ class Claim {
     session;
     asked = { background: true };
     lease;
+    token;
     unseen = true; // an acquire may still arrive, and start the session
     ending;
     constructor(connection, name, ttl, given) {
@@ -231,8 +231,8 @@ class Claim {
     }
     /** Ends the session, so that its name is used up. One that the caller gave stays: its grant alone is released. */
     async giveBack(answered) {
-        const { asked, given, ttl, lease, connection } = this, began = moment();
-        const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: lease?.token });
+        const { asked, given, ttl, connection } = this, began = moment();
+        const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: this.token });
         Object.assign(asked, { session: this.session, query, attempt: 1000, pause: Math.min(1000, ttl / 3) });
         const accept = ({ status, code, document: { ended, released } }) => {
             const done = code !== "session_expired" && (given === undefined ? ended : released);
@@ -272,10 +272,10 @@ export class Connection {
     /** @internal Sends a request until it is decided, to one gateway after the other. */
     async ask(method, path, accept, a = {}) {
         const began = moment(), wait = a.wait ?? 0, within = a.within ?? wait + this.timeout, signals = this.stops(a);
-        for (let tries = 1;; tries++) {
+        for (let tries = 1, at = this.at;; tries++) {
             for (const s of signals)
                 s.throwIfAborted();
-            const at = this.at, address = this.addresses[at];
+            const address = this.addresses[at];
             let retryAfter = 0, sent = true;
             try {
                 const limit = Math.max(1, Math.min(within - since(began), wait + (a.attempt ?? this.timeout / 3)));
@@ -298,8 +298,7 @@ export class Connection {
                 a.failure = new Unavailable(`${address} does not answer: ${why}`, "", 0, {}, e);
                 sent = !/refused/i.test(why);
             }
-            if (this.at === at)
-                this.at = (at + 1) % this.addresses.length;
+            this.at = at = (at + 1) % this.addresses.length;
             const longest = tries % this.addresses.length === 0 ? retryAfter : 0; // all were asked
             const pause = Math.min(Math.max(longest, Math.min(20 * 2 ** tries, 1000) * (0.5 + Math.random())), a.pause ?? 5000);
             if (a.once && sent || since(began) + pause >= within)
@@ -327,7 +326,7 @@ export class Connection {
             });
             const body = new Uint8Array(await r.arrayBuffer()), head = (name) => r.headers.get(name) ?? "";
             const kind = head("Content-Type").split(";")[0].trim().toLowerCase();
-            const json = kind.endsWith("json") ? JSON.parse(new TextDecoder().decode(body)) : undefined;
+            const json = kind.endsWith("json") && body.length > 0 ? JSON.parse(new TextDecoder().decode(body)) : undefined;
             const document = typeof json === "object" && json !== null ? json : {}, { code, detail } = document;
             const problem = r.status >= 400 && kind === "application/problem+json" && typeof code === "string" && typeof detail === "string";
             const [, tag] = /^(?:W\/)?"([!#-~]+?)(?:-(?:gzip|br|deflate|zstd))?"$/.exec(head("ETag")) ?? []; // proxies change it so
@@ -373,7 +372,7 @@ export class Connection {
             };
             try {
                 const [document, belief] = await this.ask("POST", path, accept, asked);
-                claim.unseen = false;
+                [claim.unseen, claim.token] = [false, document.token];
                 for (const s of stops)
                     s.throwIfAborted();
                 if (belief && left(belief) > 0)

@@ -189,7 +189,6 @@ export class Lease implements AsyncDisposable {
     this.lost.abort(cause);
   }
   private schedule(): void {
-    clearTimeout(this.timer);
     this.timer = after(left(this.belief) + 1, true, () => { if (this.held) this.schedule(); });
   }
 
@@ -198,7 +197,8 @@ export class Lease implements AsyncDisposable {
     const { connection, session, ttl } = this.claim, { asked, over: { signal } } = this;
     // The next attempt is sent within a third of the ttl, whatever happens to one.
     Object.assign(asked, { query: { holding: this.name }, session, signal, attempt: Math.max(ttl / 6, Math.min(1000, ttl / 4)), pause: ttl / 12 });
-    for (let pause = ttl / 3 - since(this.belief.sent) + this.belief.waited; ;) {
+    const due = ({ sent, waited, ms }: Belief): number => waited + Math.max(ttl / 24, ms / 3) - since(sent); // ms is mostly the ttl
+    for (let pause = due(this.belief); ;) {
       await sleep(pause, [signal], true);
       if (!this.held) return;
       asked.within = left(this.belief);
@@ -206,8 +206,7 @@ export class Lease implements AsyncDisposable {
         const belief = await connection.ask("POST", "/v1/session/keepalive", (a) => beliefOf(a, "alive", ttl), asked);
         if (left(belief) > left(this.belief)) this.belief = belief;
         this.preempted ||= belief.preempt;
-        this.schedule();
-        pause = ttl / 3 - since(belief.sent) + belief.waited;
+        pause = due(belief);
         delete asked.failure;
       } catch (e) {
         if (signal.aborted) return;
@@ -224,6 +223,7 @@ class Claim {
   readonly session: string;
   readonly asked: Ask = { background: true };
   lease: Lease | undefined;
+  token: number | undefined;
   unseen = true; // an acquire may still arrive, and start the session
   private ending: Promise<void> | undefined;
   constructor(readonly connection: Connection, readonly name: Name, readonly ttl: number, private readonly given: string | undefined) {
@@ -241,8 +241,8 @@ class Claim {
   }
   /** Ends the session, so that its name is used up. One that the caller gave stays: its grant alone is released. */
   private async giveBack(answered: () => void): Promise<void> {
-    const { asked, given, ttl, lease, connection } = this, began = moment();
-    const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: lease?.token });
+    const { asked, given, ttl, connection } = this, began = moment();
+    const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: this.token });
     Object.assign(asked, { session: this.session, query, attempt: 1000, pause: Math.min(1000, ttl / 3) });
     const accept: Accept<boolean> = ({ status, code, document: { ended, released } }) => {
       const done = code !== "session_expired" && (given === undefined ? ended : released);
@@ -278,9 +278,9 @@ export class Connection implements AsyncDisposable {
   /** @internal Sends a request until it is decided, to one gateway after the other. */
   async ask<T>(method: string, path: string, accept: Accept<T>, a: Ask = {}): Promise<T> {
     const began = moment(), wait = a.wait ?? 0, within = a.within ?? wait + this.timeout, signals = this.stops(a);
-    for (let tries = 1; ; tries++) {
+    for (let tries = 1, at = this.at; ; tries++) {
       for (const s of signals) s.throwIfAborted();
-      const at = this.at, address = this.addresses[at]!;
+      const address = this.addresses[at]!;
       let retryAfter = 0, sent = true;
       try {
         const limit = Math.max(1, Math.min(within - since(began), wait + (a.attempt ?? this.timeout / 3)));
@@ -298,7 +298,7 @@ export class Connection implements AsyncDisposable {
         a.failure = new Unavailable(`${address} does not answer: ${why}`, "", 0, {}, e);
         sent = !/refused/i.test(why);
       }
-      if (this.at === at) this.at = (at + 1) % this.addresses.length;
+      this.at = at = (at + 1) % this.addresses.length;
       const longest = tries % this.addresses.length === 0 ? retryAfter : 0; // all were asked
       const pause = Math.min(Math.max(longest, Math.min(20 * 2 ** tries, 1000) * (0.5 + Math.random())), a.pause ?? 5000);
       if (a.once && sent || since(began) + pause >= within) throw a.failure;
@@ -322,7 +322,7 @@ export class Connection implements AsyncDisposable {
       });
       const body = new Uint8Array(await r.arrayBuffer()), head = (name: string): string => r.headers.get(name) ?? "";
       const kind = head("Content-Type").split(";")[0]!.trim().toLowerCase();
-      const json = kind.endsWith("json") ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
+      const json = kind.endsWith("json") && body.length > 0 ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
       const document = typeof json === "object" && json !== null ? json as Document : {}, { code, detail } = document;
       const problem = r.status >= 400 && kind === "application/problem+json" && typeof code === "string" && typeof detail === "string";
       const [, tag] = /^(?:W\/)?"([!#-~]+?)(?:-(?:gzip|br|deflate|zstd))?"$/.exec(head("ETag")) ?? []; // proxies change it so
@@ -365,7 +365,7 @@ export class Connection implements AsyncDisposable {
       };
       try {
         const [document, belief] = await this.ask("POST", path, accept, asked);
-        claim.unseen = false;
+        [claim.unseen, claim.token] = [false, document.token as number | undefined];
         for (const s of stops) s.throwIfAborted();
         if (belief && left(belief) > 0) return claim.lease = new Lease(claim, name, document, belief);
         const late = !belief && since(began) >= wait;
