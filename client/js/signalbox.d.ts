@@ -13,7 +13,6 @@
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
  *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- *
  * server/httpapi/README.md has the rules that this file keeps.
  */
 /// <reference lib="esnext.disposable" preserve="true" />
@@ -105,8 +104,7 @@ export declare class NotAcquired extends SignalboxError {
 }
 /** The rate limit has no units now. */ export declare class Limited extends SignalboxError {
 }
-/** No gateway answered in time. A change may have taken effect; it is safe to repeat. */
-export declare class Unavailable extends SignalboxError {
+/** No gateway answered in time. A change may have taken effect, and can be repeated. */ export declare class Unavailable extends SignalboxError {
 }
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
 export declare class Lease implements AsyncDisposable {

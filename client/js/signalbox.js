@@ -14,7 +14,6 @@
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
  *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- *
  * server/httpapi/README.md has the rules that this file keeps.
  */
 /** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
@@ -50,8 +49,7 @@ export class NotAcquired extends SignalboxError {
 }
 /** The rate limit has no units now. */ export class Limited extends SignalboxError {
 }
-/** No gateway answered in time. A change may have taken effect; it is safe to repeat. */
-export class Unavailable extends SignalboxError {
+/** No gateway answered in time. A change may have taken effect, and can be repeated. */ export class Unavailable extends SignalboxError {
 }
 const byCode = new Map(Object.entries({
     not_acquired: NotAcquired, aborted: Aborted, session_expired: SessionExpired, lease_lost: LeaseLost, version_mismatch: VersionMismatch,
@@ -69,15 +67,24 @@ function after(ms, background, f) {
         timer.unref?.();
     return timer;
 }
+const listeners = new WeakMap();
+/** Has f called when one of the signals is aborted. Each has one listener: Node warns of eleven. */
+function onAbort(signals, f) {
+    const sets = signals.map((s) => {
+        const had = listeners.get(s), all = had ?? new Set();
+        if (!had)
+            s.addEventListener("abort", () => all.forEach((f) => f()), { once: true });
+        listeners.set(s, all.add(f));
+        return all;
+    });
+    return () => sets.forEach((all) => all.delete(f));
+}
 /** Waits; an abort ends it early, and is seen by who looks at the signal. */
 const sleep = (ms, signals, background = false) => new Promise((done) => {
-    const timer = after(ms, background, end);
-    for (const s of signals)
-        s.addEventListener("abort", end);
+    const timer = after(ms, background, end), forget = onAbort(signals, end);
     if (signals.some((s) => s.aborted))
         end();
-    function end() { clearTimeout(timer); for (const s of signals)
-        s.removeEventListener("abort", end); done(); }
+    function end() { clearTimeout(timer); forget(); done(); }
 });
 /** Waits for a request that goes on without it, for at most ms. */
 function atMost(ms, work, what, ...asked) {
@@ -103,7 +110,7 @@ function percent(x) {
         return Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
     return encodeURIComponent(x);
 }
-/** The path and query of a name. Names that something between could take for another path are in the query. */
+/** The path and query of a name; in the query if something between could take it for another path. */
 function pathOf(kind, name, query = {}) {
     if (typeof name === "string" && !/[\0-\x1f\x7f\\]/.test(name) && name.split("/").every((s) => !/^\.{0,2}$/.test(s))) {
         return [`/v1/${kind}/${name.split("/").map(percent).join("/")}`, query];
@@ -220,7 +227,7 @@ class Claim {
         this.session = given ?? crypto.randomUUID();
         connection.claims.add(this);
     }
-    /** Gives back what it has and may get; answered once a gateway has. It goes on until the ttl is over. */
+    /** Gives back what it has and may get: the first answer settles it, and it goes on until the ttl. */
     end() {
         this.lease?.stop();
         this.ending ??= new Promise((answered, fail) => {
@@ -229,7 +236,7 @@ class Claim {
         this.ending.catch(() => undefined);
         return this.ending;
     }
-    /** Ends the session, so that its name is used up. One that the caller gave stays: its grant alone is released. */
+    /** Ends the session, so that its name is used up; of one that the caller gave, the grant alone. */
     async giveBack(answered) {
         const { asked, given, ttl, connection } = this, began = moment();
         const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: this.token });
@@ -315,10 +322,8 @@ export class Connection {
             headers["Authorization"] = `Bearer ${this.options.token}`;
         if (a.session)
             headers["Signalbox-Session"] = a.session;
-        const stop = new AbortController(), aborted = () => stop.abort();
+        const stop = new AbortController(), forget = onAbort(signals, () => stop.abort());
         const timer = after(limit, true, () => stop.abort(new Error(`there is no answer after ${Math.round(limit)} ms`)));
-        for (const s of signals)
-            s.addEventListener("abort", aborted);
         const sent = moment(); // before it is sent
         try {
             const r = await fetch(`${url}?${params.filter(([, x]) => x).map((p) => p.join("=")).join("&")}`, {
@@ -335,8 +340,7 @@ export class Connection {
         }
         finally {
             clearTimeout(timer);
-            for (const s of signals)
-                s.removeEventListener("abort", aborted);
+            forget();
         }
     }
     /** Acquires a lock. Throws NotAcquired after `wait`. */
@@ -352,16 +356,16 @@ export class Connection {
         for (const s of stops)
             s.throwIfAborted();
         const [busy] = this.claims;
-        if (given !== undefined && busy) {
-            throw new SignalboxError(`the given session has ${show(busy.name)}, and serves one lease at a time; release it, or connect without a session`);
-        }
+        const full = `the given session has ${busy && show(busy.name)}, and serves one lease at a time; release it, or connect without a session`;
+        if (given !== undefined && busy)
+            throw new SignalboxError(full);
         const accept = (a) => {
             const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
             if (a.status === 202 && state === "waiting")
                 return [a.document];
             return belief && isToken(token) && isCount(count) && isTexts(slots) ? [a.document, belief] : undefined;
         };
-        // A gateway that stands still is noticed, and its request sent to another one, before the session ends.
+        // If a gateway stands still, the request is sent to another one before the session ends.
         const grace = Math.min(this.timeout / 3, Math.max(ttl / 3, 1000)), whole = Math.max(wait + grace, this.timeout);
         let claim = new Claim(this, name, ttl, given);
         for (;;) {
@@ -372,7 +376,7 @@ export class Connection {
             };
             try {
                 const [document, belief] = await this.ask("POST", path, accept, asked);
-                [claim.unseen, claim.token] = [false, document.token];
+                [claim.unseen, claim.token] = [false, belief && document.token];
                 for (const s of stops)
                     s.throwIfAborted();
                 if (belief && left(belief) > 0)
@@ -405,15 +409,12 @@ export class Connection {
     }
     /** Why this connection waits for a name, in sentences; empty: it does not. */
     async why(name) {
-        for (const { name: waits, lease, session } of this.claims) {
-            if (lease || percent(waits) !== percent(name))
-                continue;
-            const { why } = await this.describe(name, session).catch((e) => { if (e instanceof SessionExpired)
-                return {}; throw e; });
-            if (isTexts(why))
-                return why;
-        }
-        return [];
+        const waits = [...this.claims].find((c) => !c.lease && percent(c.name) === percent(name));
+        if (!waits)
+            return [];
+        const { why } = await this.describe(name, waits.session).catch((e) => { if (e instanceof SessionExpired)
+            return {}; throw e; });
+        return isTexts(why) ? why : [];
     }
     config(name) { return new Config(this, ...pathOf("config", name)); }
     service(name, zone = "") { return new Service(this, ...pathOf("services", name, { zone })); }

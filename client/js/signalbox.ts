@@ -14,7 +14,6 @@
  * Only calls under way keep a program alive. A program that ends by process.exit, by a signal or by
  * a main that forgot a release leaves what it holds until the ttl is over. For SIGTERM:
  *   process.once("SIGTERM", () => connection.close().finally(() => process.exit(143)));
- *
  * server/httpapi/README.md has the rules that this file keeps.
  */
 
@@ -56,20 +55,16 @@ export class NotAcquired extends SignalboxError {
 /** The token is missing or wrong. */ export class Unauthenticated extends SignalboxError {}
 /** The token does not have the right. */ export class Forbidden extends SignalboxError {}
 /** The rate limit has no units now. */ export class Limited extends SignalboxError {}
-/** No gateway answered in time. A change may have taken effect; it is safe to repeat. */
-export class Unavailable extends SignalboxError {}
+/** No gateway answered in time. A change may have taken effect, and can be repeated. */ export class Unavailable extends SignalboxError {}
 
 const byCode = new Map<string, typeof SignalboxError>(Object.entries({
   not_acquired: NotAcquired, aborted: Aborted, session_expired: SessionExpired, lease_lost: LeaseLost, version_mismatch: VersionMismatch,
   not_found: NotFound, unauthenticated: Unauthenticated, forbidden: Forbidden, browser: Forbidden, limited: Limited,
 }));
 
-/**
- * A moment, by two clocks. Which platform's performance.now() goes on while the machine sleeps
- * differs (on Linux it stands still), and Date.now() goes on but can be set. So the time since a
- * moment is what the faster of both says: a clock that is set forward can end belief early, and
- * only one that is set back during a sleep could prolong it.
- */
+// A moment, by two clocks: performance.now() may stand still while the machine sleeps (on Linux it
+// does), and Date.now() goes on but can be set. The faster of both counts. So a clock that is set
+// forward can end belief early, and only one that is set back during a sleep could prolong it.
 interface Moment { ticks: number; wall: number }
 const moment = (): Moment => ({ ticks: performance.now(), wall: Date.now() });
 const since = (m: Moment): number => Math.max(performance.now() - m.ticks, Date.now() - m.wall);
@@ -86,12 +81,23 @@ function after(ms: number, background: boolean, f: () => void): ReturnType<typeo
   return timer as ReturnType<typeof setTimeout>;
 }
 
+const listeners = new WeakMap<AbortSignal, Set<() => void>>();
+/** Has f called when one of the signals is aborted. Each has one listener: Node warns of eleven. */
+function onAbort(signals: AbortSignal[], f: () => void): () => void {
+  const sets = signals.map((s) => {
+    const had = listeners.get(s), all = had ?? new Set();
+    if (!had) s.addEventListener("abort", () => all.forEach((f) => f()), { once: true });
+    listeners.set(s, all.add(f));
+    return all;
+  });
+  return () => sets.forEach((all) => all.delete(f));
+}
+
 /** Waits; an abort ends it early, and is seen by who looks at the signal. */
 const sleep = (ms: number, signals: AbortSignal[], background = false): Promise<void> => new Promise((done) => {
-  const timer = after(ms, background, end);
-  for (const s of signals) s.addEventListener("abort", end);
+  const timer = after(ms, background, end), forget = onAbort(signals, end);
   if (signals.some((s) => s.aborted)) end();
-  function end(): void { clearTimeout(timer); for (const s of signals) s.removeEventListener("abort", end); done(); }
+  function end(): void { clearTimeout(timer); forget(); done(); }
 });
 
 /** Waits for a request that goes on without it, for at most ms. */
@@ -119,7 +125,7 @@ function percent(x: Name | number): string {
   return encodeURIComponent(x);
 }
 
-/** The path and query of a name. Names that something between could take for another path are in the query. */
+/** The path and query of a name; in the query if something between could take it for another path. */
 function pathOf(kind: string, name: Name, query: Query = {}): [string, Query] {
   if (typeof name === "string" && !/[\0-\x1f\x7f\\]/.test(name) && name.split("/").every((s) => !/^\.{0,2}$/.test(s))) {
     return [`/v1/${kind}/${name.split("/").map(percent).join("/")}`, query];
@@ -132,10 +138,8 @@ interface Answer { status: number; kind: string; code: string; etag: string; bod
 type Accept<T> = (a: Answer) => T | undefined; // undefined: it is not an answer of a gateway
 interface Ask {
   query?: Query; body?: string | Uint8Array | undefined; headers?: Record<string, string>; session?: string; signal?: AbortSignal | undefined;
-  wait?: number; // that the gateway is asked to wait
-  attempt?: number; // for how long one gateway is asked, beside the wait
-  within?: number; // for how long it is repeated, with pauses up to:
-  pause?: number;
+  wait?: number; attempt?: number; // for how long a gateway is asked to wait, and for how long it is asked beside that
+  within?: number; pause?: number; // for how long the request is repeated, and the longest pause between
   once?: boolean; // it is not repeated if it may have taken effect
   background?: boolean; // it keeps no program alive, and goes on when the connection is closed
   failure?: SignalboxError; // set: why the last attempt failed
@@ -230,7 +234,7 @@ class Claim {
     this.session = given ?? crypto.randomUUID();
     connection.claims.add(this);
   }
-  /** Gives back what it has and may get; answered once a gateway has. It goes on until the ttl is over. */
+  /** Gives back what it has and may get: the first answer settles it, and it goes on until the ttl. */
   end(): Promise<void> {
     this.lease?.stop();
     this.ending ??= new Promise((answered, fail) => {
@@ -239,7 +243,7 @@ class Claim {
     this.ending.catch(() => undefined);
     return this.ending;
   }
-  /** Ends the session, so that its name is used up. One that the caller gave stays: its grant alone is released. */
+  /** Ends the session, so that its name is used up; of one that the caller gave, the grant alone. */
   private async giveBack(answered: () => void): Promise<void> {
     const { asked, given, ttl, connection } = this, began = moment();
     const [path, query] = given === undefined ? ["/v1/session", {}] : pathOf("locks", this.name, { token: this.token });
@@ -312,9 +316,8 @@ export class Connection implements AsyncDisposable {
     const params = Object.entries(query).flatMap(([key, v]) => (Array.isArray(v) ? v : [v ?? ""]).map((x) => [key, percent(x)]));
     if (this.options.token) headers["Authorization"] = `Bearer ${this.options.token}`;
     if (a.session) headers["Signalbox-Session"] = a.session;
-    const stop = new AbortController(), aborted = (): void => stop.abort();
+    const stop = new AbortController(), forget = onAbort(signals, () => stop.abort());
     const timer = after(limit, true, () => stop.abort(new Error(`there is no answer after ${Math.round(limit)} ms`)));
-    for (const s of signals) s.addEventListener("abort", aborted);
     const sent = moment(); // before it is sent
     try {
       const r = await fetch(`${url}?${params.filter(([, x]) => x).map((p) => p.join("=")).join("&")}`, {
@@ -330,7 +333,7 @@ export class Connection implements AsyncDisposable {
       return { status: r.status, kind, code: problem ? code : "", etag, body, document, sent, retryAfter };
     } finally {
       clearTimeout(timer);
-      for (const s of signals) s.removeEventListener("abort", aborted);
+      forget();
     }
   }
 
@@ -346,15 +349,14 @@ export class Connection implements AsyncDisposable {
     const [path, query] = pathOf("locks", name, { ...what, ttl: `${ttl}ms`, holder, hold });
     for (const s of stops) s.throwIfAborted();
     const [busy] = this.claims;
-    if (given !== undefined && busy) {
-      throw new SignalboxError(`the given session has ${show(busy.name)}, and serves one lease at a time; release it, or connect without a session`);
-    }
+    const full = `the given session has ${busy && show(busy.name)}, and serves one lease at a time; release it, or connect without a session`;
+    if (given !== undefined && busy) throw new SignalboxError(full);
     const accept: Accept<[Document, Belief?]> = (a) => {
       const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
       if (a.status === 202 && state === "waiting") return [a.document];
       return belief && isToken(token) && isCount(count) && isTexts(slots) ? [a.document, belief] : undefined;
     };
-    // A gateway that stands still is noticed, and its request sent to another one, before the session ends.
+    // If a gateway stands still, the request is sent to another one before the session ends.
     const grace = Math.min(this.timeout / 3, Math.max(ttl / 3, 1000)), whole = Math.max(wait + grace, this.timeout);
     let claim = new Claim(this, name, ttl, given);
     for (;;) {
@@ -365,7 +367,7 @@ export class Connection implements AsyncDisposable {
       };
       try {
         const [document, belief] = await this.ask("POST", path, accept, asked);
-        [claim.unseen, claim.token] = [false, document.token as number | undefined];
+        [claim.unseen, claim.token] = [false, belief && document.token as number];
         for (const s of stops) s.throwIfAborted();
         if (belief && left(belief) > 0) return claim.lease = new Lease(claim, name, document, belief);
         const late = !belief && since(began) >= wait;
@@ -394,12 +396,10 @@ export class Connection implements AsyncDisposable {
   }
   /** Why this connection waits for a name, in sentences; empty: it does not. */
   async why(name: Name): Promise<string[]> {
-    for (const { name: waits, lease, session } of this.claims) {
-      if (lease || percent(waits) !== percent(name)) continue;
-      const { why } = await this.describe(name, session).catch((e): Document => { if (e instanceof SessionExpired) return {}; throw e; });
-      if (isTexts(why)) return why;
-    }
-    return [];
+    const waits = [...this.claims].find((c) => !c.lease && percent(c.name) === percent(name));
+    if (!waits) return [];
+    const { why } = await this.describe(name, waits.session).catch((e): Document => { if (e instanceof SessionExpired) return {}; throw e; });
+    return isTexts(why) ? why : [];
   }
   config(name: Name): Config { return new Config(this, ...pathOf("config", name)); }
   service(name: Name, zone = ""): Service { return new Service(this, ...pathOf("services", name, { zone })); }

@@ -277,6 +277,7 @@ function seen(r) {
     check(ticks - last <= Math.max(call.ttl, 4000), () => `a waiter is silent for ${ticks - last} ms, and loses its place: ${call.text}`);
   }
   c.sends.push(ticks);
+  check(!acquires || call.wait === 0 || r.query.has("wait"), () => `it leaves the queue, as it asks without a wait: ${call.text}`);
   if (!acquires) {
     check(ticks <= c.due + 3, () => `a keep-alive is ${ticks - c.due} ms late: ${call.text}`);
     c.due = ticks + call.ttl / 3;
