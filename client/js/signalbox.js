@@ -137,7 +137,7 @@ export class Lease {
     preempted;
     lost = new AbortController();
     over = new AbortController(); // aborted: it is lost or released
-    timer; // ends belief, whatever requests do
+    timer; // ends belief, whatever requests do; it looks soon after a sleep
     asked = { background: true };
     /** @internal */
     constructor(claim, name, d, belief) {
@@ -173,7 +173,7 @@ export class Lease {
         this.lost.abort(cause);
     }
     schedule() {
-        this.timer = after(left(this.belief) + 1, true, () => { if (this.held)
+        this.timer = after(Math.min(left(this.belief) + 1, 1000), true, () => { if (this.held)
             this.schedule(); });
     }
     /** Renews it each third of its ttl. A failure is no loss: what was said before stands. */

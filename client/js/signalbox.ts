@@ -161,7 +161,7 @@ export class Lease implements AsyncDisposable {
   preempted: boolean;
   private readonly lost = new AbortController();
   private readonly over = new AbortController(); // aborted: it is lost or released
-  private timer: ReturnType<typeof setTimeout> | undefined; // ends belief, whatever requests do
+  private timer: ReturnType<typeof setTimeout> | undefined; // ends belief, whatever requests do; it looks soon after a sleep
   private readonly asked: Ask = { background: true };
   /** @internal */
   constructor(private readonly claim: Claim, readonly name: Name, d: Document, private belief: Belief) {
@@ -193,7 +193,7 @@ export class Lease implements AsyncDisposable {
     this.lost.abort(cause);
   }
   private schedule(): void {
-    this.timer = after(left(this.belief) + 1, true, () => { if (this.held) this.schedule(); });
+    this.timer = after(Math.min(left(this.belief) + 1, 1000), true, () => { if (this.held) this.schedule(); });
   }
 
   /** Renews it each third of its ttl. A failure is no loss: what was said before stands. */
