@@ -325,9 +325,10 @@ export class Connection implements AsyncDisposable {
       });
       const body = new Uint8Array(await r.arrayBuffer()), head = (name: string): string => r.headers.get(name) ?? "";
       const kind = head("Content-Type").split(";")[0]!.trim().toLowerCase();
-      const json = kind.endsWith("json") && body.length > 0 ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
+      const ours = body.length > 0 && kind === (r.status < 400 ? "application/json" : "application/problem+json");
+      const json = ours ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
       const document = typeof json === "object" && json !== null ? json as Document : {}, { code, detail } = document;
-      const problem = r.status >= 400 && kind === "application/problem+json" && typeof code === "string" && typeof detail === "string";
+      const problem = r.status >= 400 && typeof code === "string" && typeof detail === "string";
       const [, tag] = /^(?:W\/)?"([!#-~]+?)(?:-(?:gzip|br|deflate|zstd))?"$/.exec(head("ETag")) ?? []; // proxies change it so
       const etag = tag ? `"${tag}"` : "", retryAfter = 1000 * Number(head("Retry-After")) || 0;
       return { status: r.status, kind, code: problem ? code : "", etag, body, document, sent, retryAfter };
@@ -376,9 +377,9 @@ export class Connection implements AsyncDisposable {
         const stopped = stops.some((s) => s.aborted), own = given === undefined && !stopped && since(began) < whole - grace;
         if (!own || !(e instanceof Aborted || e instanceof LeaseLost)) { // else a late copy of a request was in the way
           if (!stopped && !asked.failure) claim.unseen = false; // it was sent once, and refused
-          const gone = atMost(500, claim.end(), "").catch(() => undefined);
+          const gone = claim.end();
           if (!own || !(e instanceof SessionExpired)) { // else it ended in an outage
-            await gone;
+            await atMost(500, gone, "").catch(() => undefined);
             throw e;
           }
           claim = new Claim(this, name, ttl, given);

@@ -92,6 +92,8 @@ const hostile = [
   [200, { status: "ok" }], [200, { token: 1 }], [200, { state: "acquired", token: 1, count: "max" }], [404, { error: "no such route" }, { "Content-Type": "application/json" }],
   [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 1e300 }], [200, { state: "alive", waited_ms: 0, expires_in_ms: 2 ** 40 }],
   [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 2 ** 40 }], [200, { state: "alive", waited_ms: 2 ** 40, expires_in_ms: 2000 }],
+  [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }, { "Content-Type": "text/plain" }],
+  [409, problem(409, "not_acquired"), { "Content-Type": "application/json" }], [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }, { "Content-Type": "text/json" }],
   [202, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }], [200, { state: "alive", waited_ms: 1e15, expires_in_ms: 1000 }],
   [200, '{"state":"acquired","token":1e999,"count":1,"waited_ms":0,"expires_in_ms":1000}'], [200, '{"state":"alive","waited_ms":NaN,"expires_in_ms":1}'],
   [200, { state: "alive", waited_ms: "0", expires_in_ms: "9" }], [200, { state: "acquired", token: 0.5, count: 1, waited_ms: 0, expires_in_ms: 1000 }],
