@@ -95,7 +95,7 @@ function atMost(ms, work, what, ...asked) {
 }
 /** Checks a time that a caller gives: nothing here counts with NaN. */
 function time(what, ms) {
-    if (ms >= 0)
+    if (typeof ms === "number" && ms >= 0)
         return ms;
     throw new RangeError(`${what} is ${ms}; give it as milliseconds, such as 30000`);
 }
@@ -105,11 +105,8 @@ const isToken = (x) => isWhole(x) && x > 0;
 const isCount = (x) => isToken(x) || typeof x === "string" && /^(max|\d+)$/.test(x);
 const isTexts = (x) => Array.isArray(x) && x.every((s) => typeof s === "string");
 const show = (name) => typeof name === "string" ? name : new TextDecoder().decode(name);
-function percent(x) {
-    if (typeof x === "object")
-        return Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
-    return encodeURIComponent(x);
-}
+const percent = (x) => typeof x !== "object" ? encodeURIComponent(x)
+    : Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
 /** The path and query of a name; in the query if something between could take it for another path. */
 function pathOf(kind, name, query = {}) {
     if (typeof name === "string" && !/[\0-\x1f\x7f\\]/.test(name) && name.split("/").every((s) => !/^\.{0,2}$/.test(s))) {

@@ -111,7 +111,7 @@ function atMost(ms: number, work: Promise<unknown>, what: string, ...asked: Ask[
 
 /** Checks a time that a caller gives: nothing here counts with NaN. */
 function time(what: string, ms: number): number {
-  if (ms >= 0) return ms;
+  if (typeof ms === "number" && ms >= 0) return ms;
   throw new RangeError(`${what} is ${ms}; give it as milliseconds, such as 30000`);
 }
 const duration = (ms: number): string => ms > 0 ? `${Math.ceil(ms)}ms` : "";
@@ -120,10 +120,8 @@ const isToken = (x: unknown): x is number => isWhole(x) && x > 0;
 const isCount = (x: unknown): boolean => isToken(x) || typeof x === "string" && /^(max|\d+)$/.test(x);
 const isTexts = (x: unknown): x is string[] => Array.isArray(x) && x.every((s) => typeof s === "string");
 const show = (name: Name): string => typeof name === "string" ? name : new TextDecoder().decode(name);
-function percent(x: Name | number): string {
-  if (typeof x === "object") return Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
-  return encodeURIComponent(x);
-}
+const percent = (x: Name | number): string => typeof x !== "object" ? encodeURIComponent(x)
+  : Array.from(x, (b) => `%${b.toString(16).padStart(2, "0")}`).join("");
 
 /** The path and query of a name; in the query if something between could take it for another path. */
 function pathOf(kind: string, name: Name, query: Query = {}): [string, Query] {
@@ -326,7 +324,7 @@ export class Connection implements AsyncDisposable {
       const body = new Uint8Array(await r.arrayBuffer()), head = (name: string): string => r.headers.get(name) ?? "";
       const kind = head("Content-Type").split(";")[0]!.trim().toLowerCase();
       const ours = body.length > 0 && kind === (r.status < 400 ? "application/json" : "application/problem+json");
-      const json = ours ? JSON.parse(new TextDecoder().decode(body)) as unknown : undefined;
+      const json: unknown = ours ? JSON.parse(new TextDecoder().decode(body)) : undefined;
       const document = typeof json === "object" && json !== null ? json as Document : {}, { code, detail } = document;
       const problem = r.status >= 400 && typeof code === "string" && typeof detail === "string";
       const [, tag] = /^(?:W\/)?"([!#-~]+?)(?:-(?:gzip|br|deflate|zstd))?"$/.exec(head("ETag")) ?? []; // proxies change it so

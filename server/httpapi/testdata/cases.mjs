@@ -167,7 +167,7 @@ const cases = {
       assert.throws(() => connect(address), (e) => e instanceof TypeError && e.message.includes("http://127.0.0.1:7074"), address);
     }
     assert.throws(() => connect([]), TypeError);
-    for (const o of [{ ttl: NaN }, { wait: NaN }, { wait: -1 }, { hold: "x" }]) await assert.rejects(c.lock("x", o), RangeError);
+    for (const o of [{ ttl: NaN }, { wait: NaN }, { wait: -1 }, { wait: "5000" }, { hold: "x" }]) await assert.rejects(c.lock("x", o), RangeError);
     await assert.rejects(c.lock("x", { ttl: 30 }), /ttl is 30ms/); // somebody thought of seconds
   },
 
