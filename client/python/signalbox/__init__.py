@@ -231,7 +231,7 @@ class _Lease:
                 core._held.add(self)
                 core._wake()
         except BaseException as e:
-            self._known = self._known or getattr(e, "status", 0) > 0
+            self._known = self._known or getattr(e, "code", "") != ""
             self._end("released", e, self._known or getattr(e, "sent", True))
             raise
         finally:
@@ -298,7 +298,7 @@ class _Lease:
 
 class _Core:
     """What the connections of threads and of asyncio have in common: gateways, and leases that need attention."""
-    _closed = _hurries = False
+    _closed, _hurries, _shut_at = False, False, 0.0
 
     def __init__(self, addresses: Sequence[str], token: Optional[str], session: Optional[str], node: str, timeout: float,
                  context: Optional[ssl.SSLContext]) -> None:
@@ -318,6 +318,14 @@ class _Core:
         self._at = random.randrange(len(addresses))
         self._reset()
         _connections.add(self)
+
+    def _shut(self) -> None:
+        """Ends calls under way, and begins to give back what is held."""
+        with self._lock:
+            self._shut_at = self._shut_at or _now()
+            self._closed = self._hurries = True
+            for x in list(self._held):
+                x._end("released")
 
     def __reduce__(self) -> Any:
         raise TypeError("a connection belongs to its process; connect again in the other one")
@@ -389,9 +397,13 @@ class _Core:
             yield delay
 
     def _describe(self, name: Name) -> Steps[_Answer]:
-        waits = [x for x in list(self._pending) if x.name == name and x._known]
-        return (yield from self._ask("GET", _path("locks", name), of=waits[0] if waits else None,
-                                     fits=lambda a: isinstance(a.document.get("exists"), bool)))
+        for lease in [x for x in list(self._pending) if x.name == name][:1] + [None]:
+            try:
+                return (yield from self._ask("GET", _path("locks", name), of=lease,
+                                             fits=lambda a: isinstance(a.document.get("exists"), bool)))
+            except SessionExpired:  # it does not wait yet
+                pass
+        raise AssertionError
 
     def _set(self, path: str, data: bytes, version: Optional[int]) -> Steps[_Answer]:
         headers = {} if version is None else {"If-Match": '"%d"' % version} if version else {"If-None-Match": "*"}
@@ -596,14 +608,11 @@ class Connection(_Core):
 
     def close(self) -> None:
         """Gives back all that it holds. Raises when no gateway answers; what is left is free after its ttl."""
-        with self._lock:
-            self._closed = self._hurries = True
-            for x in list(self._held):
-                x._end("released")
-        left, since = -1, 0.0
+        self._shut()
+        left, since = -1, self._shut_at
         while self._pending or self._owed:
             if left != len(self._pending) + len(self._owed):
-                left, since = len(self._pending) + len(self._owed), _now()
+                left, since = len(self._pending) + len(self._owed), since if left < 0 else _now()
             elif _now() - since > 0.9:
                 raise Unavailable("%d locks are not given back, as no gateway answers; they are free after their ttl" % left)
             with self._lock:
@@ -682,11 +691,13 @@ _connections: "weakref.WeakSet[Any]" = weakref.WeakSet()
 _reserved: Dict[Any, _Lease] = {}  # by the session that was given
 
 def _at_exit() -> None:
-    for c in list(_connections):
-        try:
-            c._given or c._exit()  # what has a session that was given outlives the program
-        except Exception:
-            pass
+    ours = [c for c in list(_connections) if not c._given]  # what has a session that was given outlives the program
+    for end in ("_shut", "_exit"):
+        for c in ours:
+            try:
+                getattr(c, end)()
+            except Exception:
+                pass
 
 def _after_fork() -> None:
     """The child holds nothing: what its parent holds is its parent's."""

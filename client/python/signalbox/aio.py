@@ -265,15 +265,13 @@ class Connection(_Core):
     async def close(self) -> None:
         """Gives back all that it holds. Raises when no gateway answers; what is left is free after its ttl."""
         self._bind()
-        self._closed = self._hurries = True
         if not self._closing.done():
             self._closing.set_result(None)
-        for x in list(self._held):
-            x._end("released")
-        left, since = -1, 0.0
+        self._shut()
+        left, since = -1, self._shut_at
         while self._pending or self._owed:
             if left != len(self._pending) + len(self._owed):
-                left, since = len(self._pending) + len(self._owed), _now()
+                left, since = len(self._pending) + len(self._owed), since if left < 0 else _now()
             elif _now() - since > 0.9:
                 raise Unavailable("%d locks are not given back, as no gateway answers; they are free after their ttl" % left)
             await asyncio.sleep(0.01)
