@@ -5,6 +5,7 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
@@ -17,7 +18,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
@@ -37,9 +37,12 @@ SIGNALBOX_NODE (/default), SIGNALBOX_CLUSTER, SIGNALBOX_TOKEN_FILE, SIGNALBOX_TL
 SIGNALBOX_TLS_CA, SIGNALBOX_TLS_CERT, SIGNALBOX_TLS_KEY, SIGNALBOX_TLS_SERVER_NAME.
 `
 
+// The process ends within 2 s. Calls that are under way then fail after callsTimeout, and the
+// sessions' end has what is left of endTimeout.
 const (
-	maxLine    = 1 << 20                 // bytes of a message of the host
-	endTimeout = 1800 * time.Millisecond // of the sessions' end: the process ends within 2 s
+	callsTimeout   = 700 * time.Millisecond
+	answersTimeout = 900 * time.Millisecond
+	endTimeout     = 1800 * time.Millisecond
 )
 
 func main() {
@@ -101,30 +104,25 @@ func serve(ctx context.Context, set settings) error {
 	defer end()
 	all := &agents{settings: set, ctx: ctx, list: make(map[string]*agent)}
 	go watchProcess(ctx, all, end)
-	input, write := io.Pipe()
-	go func() {
-		_, _ = io.Copy(write, os.Stdin)
-		end() // whatever is under way
-	}()
-	transport := &mcp.IOTransport{Reader: input, Writer: os.Stdout, MaxLineLength: maxLine}
-	session, err := newServer(all).Connect(context.WithoutCancel(ctx), transport, nil)
-	if err == nil {
-		ended := make(chan error, 1)
-		go func() { ended <- session.Wait() }()
-		select {
-		case err = <-ended:
-		case <-ctx.Done():
-		}
+	host := &lines{in: bufio.NewReaderSize(os.Stdin, maxLine+1), out: os.Stdout, end: end}
+	if _, err := newServer(all).Connect(context.WithoutCancel(ctx), host, nil); err != nil {
+		return err
 	}
-	end() // waits end
+	<-ctx.Done() // waits end
 	time.AfterFunc(endTimeout, func() { os.Exit(1) })
+	answers, done := context.WithTimeout(context.Background(), answersTimeout)
+	go func() {
+		host.calls.Lock()
+		done()
+	}()
+	<-answers.Done()
 	all.mu.Lock()
 	c := all.client
 	all.mu.Unlock()
 	if c != nil {
 		_ = c.Close() // a session whose end is not answered ends with its timeout
 	}
-	return err
+	return nil
 }
 
 // watchProcess looks each second whether this process was left to another parent, and notices when
@@ -138,6 +136,9 @@ func watchProcess(ctx context.Context, all *agents, end func()) {
 		case <-tick:
 			all.mu.Lock()
 			all.look(boottime.Now())
+			for _, a := range all.list {
+				a.sweep()
+			}
 			all.mu.Unlock()
 		}
 	}
