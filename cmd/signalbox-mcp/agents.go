@@ -9,21 +9,18 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
 
 const (
-	maxCalls     = 64 // under way
-	maxAgents    = 16 // each has a session
-	maxAgentName = 64 // bytes
-	// connectTimeout is how long a call waits for the cluster before it says that it is away.
-	connectTimeout = 5 * time.Second
-
-	// shortestPause is of the process: looks come each second, and a session is lost after 6 s or
-	// more.
-	shortestPause = 5 * time.Second
-	pauseCounts   = 30 * time.Second // after which a loss is not laid to a pause
+	maxCalls       = 64               // under way
+	maxAgents      = 16               // each has a session
+	maxAgentName   = 64               // bytes
+	connectTimeout = 5 * time.Second  // after which a call says that the cluster is away
+	shortestPause  = 5 * time.Second  // of the process, which looks each second; a session is lost after 6 s or more
+	pauseCounts    = 30 * time.Second // after which a loss is not laid to a pause
 )
 
 // agents share the process. Each has a session of its own, so that they exclude each other.
@@ -48,6 +45,7 @@ type agent struct {
 	name    string            // empty: the host's main one
 	claims  map[string]*claim // by name, without the prefix
 	notices []notice          // not told yet
+	opening chan struct{}     // filled by the call that may start a session
 	session *client.Session   // nil or over: the next call starts one
 	calls   int               // under way
 }
@@ -72,7 +70,7 @@ func (all *agents) enter(name string) (*agent, error) {
 		return nil, refuse("%d agents of this server hold or wait for something. That is the most: let one release its names.",
 			maxAgents)
 	case a == nil:
-		a = &agent{all: all, name: name, claims: make(map[string]*claim)}
+		a = &agent{all: all, name: name, claims: make(map[string]*claim), opening: make(chan struct{}, 1)}
 		all.list[name] = a
 	}
 	a.calls++
@@ -110,41 +108,41 @@ func (all *agents) connect() (c *client.Client, err error) {
 }
 
 // open is the agent's session. It is started if there is none, or if it is over.
-func (a *agent) open(ctx context.Context, host string) (*client.Session, error) {
+func (a *agent) open(ctx context.Context, req *mcp.CallToolRequest) (*client.Session, error) {
 	ctx, done := context.WithTimeout(ctx, connectTimeout)
 	defer done()
 	c, err := a.all.connect()
-	if s := a.present(nil); s != nil || err != nil {
-		return s, err
-	}
-	s, err := c.Session(ctx, a.all.node, client.Description(a.description(cmp.Or(a.all.agent, host, "agent"))))
 	if err != nil {
 		return nil, err
 	}
-	return a.present(s), nil
-}
-
-// present is the agent's session if it lives, else the one that was started, or nil.
-func (a *agent) present(started *client.Session) *client.Session {
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
-	switch alive := a.session != nil && a.session.Context().Err() == nil; {
-	case !alive:
-		a.session = started
-	case started != nil: // another call was faster
-		a.all.background(started.Close)
+	select {
+	case a.opening <- struct{}{}:
+		defer func() { <-a.opening }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return a.session
+	if a.session == nil || a.session.Context().Err() != nil {
+		s, err := c.Session(ctx, a.all.node, client.Description(a.description(req.Session.InitializeParams())))
+		if err != nil {
+			return nil, err
+		}
+		a.session = s
+	}
+	return a.session, nil
 }
 
 // description identifies the agent to other clients.
-func (a *agent) description(name string) string {
+func (a *agent) description(p *mcp.InitializeParams) string {
+	program := a.all.agent
+	if program == "" && p != nil && p.ClientInfo != nil {
+		program = p.ClientInfo.Name
+	}
 	host, _ := os.Hostname()
 	login, err := user.Current()
 	if err != nil {
 		login = &user.User{Username: "unknown"}
 	}
-	text := fmt.Sprintf("%s %s@%s pid %d", clean(name), login.Username, host, os.Getpid())
+	text := fmt.Sprintf("%s %s@%s pid %d", clean(cmp.Or(program, "agent")), login.Username, host, os.Getpid())
 	if a.name != "" {
 		text += " agent " + a.name
 	}

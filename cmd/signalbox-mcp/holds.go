@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -31,7 +31,6 @@ type claim struct {
 	*attempt
 	lease     *client.Lease // nil: it waits
 	since     time.Time
-	got       bool      // a call has got it: it is not given back when nobody asks for it
 	preempted bool      // the agent was told so
 	ending    time.Time // the end that it was warned of
 }
@@ -40,13 +39,17 @@ type claim struct {
 type attempt struct {
 	names []string
 	want
-	keeps   bool               // its place is kept for a while when no call waits
-	leave   context.CancelFunc // the queue
-	done    chan struct{}      // closed at its end
-	err     error              // after done; nil: the names are held
-	left    bool
-	waiting int       // calls
-	until   time.Time // how long the place, or what was granted meanwhile, is kept; zero: a call waits
+	keeps    bool               // its place, of a single name, is kept for a while when no call waits
+	leave    context.CancelFunc // the queue
+	done     chan struct{}      // closed at its end
+	err      error              // after done; nil: the names are held
+	answered bool               // a call has got the end
+	left     bool
+	waiting  int // calls
+	// until is how long the place, or what was granted meanwhile, is kept; zero: a call waits. The
+	// agent was told what was granted if announced.
+	until     time.Time
+	announced bool
 }
 
 // begin finds which of the names are held already, and the attempt at the others: nil if there are
@@ -62,13 +65,12 @@ func (a *agent) begin(
 		switch c := a.claims[name]; {
 		case c == nil:
 			missing = append(missing, name)
-		case c.want != w || c.lease == nil && (!c.keeps || len(names) > 1):
+		case c.want != w || !c.answered && (!c.keeps || len(names) > 1):
 			return nil, nil, refuse("This agent has %s, or waits for it, in another way. Release it, then lock it again.", quote(name))
-		case c.lease == nil:
+		case !c.answered:
 			c.waiting, c.until = c.waiting+1, time.Time{}
 			return nil, c.attempt, nil
 		default:
-			c.got = true
 			held = append(held, c)
 		}
 	}
@@ -99,29 +101,25 @@ func (a *agent) begin(
 func (a *agent) end(t *attempt, g *client.LeaseGroup, err error) {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
-	defer close(t.done)
+	close(t.done)
 	t.leave()
 	switch t.err = err; {
 	case t.left && err == nil:
 		a.all.background(g.Release)
-	case t.left:
-	case err != nil:
-		if a.forget(t); t.waiting == 0 {
-			a.notice(t.names[0], "its place in the queue, "+a.all.reason(err), true)
-		}
-	default:
+	case err == nil:
 		for _, name := range t.names {
-			c := a.claims[name]
-			c.lease, c.since = g.Lease(a.all.prefix+name), time.Now()
-			context.AfterFunc(c.lease.Context(), func() {
-				a.all.mu.Lock()
-				defer a.all.mu.Unlock()
-				a.lost(name, c)
-			})
+			a.claims[name].lease, a.claims[name].since = g.Lease(a.all.prefix+name), time.Now()
 		}
-		if t.waiting == 0 {
-			a.notice(t.names[0], "this agent holds it now. Call lock on it by "+stamp(t.until)+" to keep it.", false)
-		}
+	case !t.left:
+		a.forget(t)
+		a.report(t)
+	}
+}
+
+// report notifies the agent of an attempt that failed, unless a call was told or will be.
+func (a *agent) report(t *attempt) {
+	if t.waiting == 0 && closed(t.done) && t.err != nil && !t.answered {
+		a.notice(t.names[0], "its place in the queue, "+a.all.reason(t.err), true)
 	}
 }
 
@@ -133,9 +131,9 @@ func (a *agent) forget(t *attempt) {
 	}
 }
 
-// await waits for an attempt until ctx or the time ends. kept: the names are not held, and the
-// place is kept.
-func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration) (kept bool, err error) {
+// await waits for an attempt until ctx or the time ends. Until then the place of a single name is
+// kept, so that a call that the host cancelled can be repeated; zero: it is not.
+func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration) (until time.Time, err error) {
 	if !t.keeps {
 		wait += answerTime // the server ends the wait
 	}
@@ -147,25 +145,22 @@ func (a *agent) await(ctx context.Context, t *attempt, wait time.Duration) (kept
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
 	t.waiting--
-	switch {
-	case ctx.Err() != nil:
-		a.drop(t)
-		return false, ctx.Err()
+	switch canceled := ctx.Err() != nil; {
 	case t.left:
-		return false, refuse("Another call of this agent released what this call waited for. Call lock again.")
-	case closed(t.done):
-		for _, c := range a.claims {
-			c.got = c.got || c.attempt == t
-		}
-		return false, t.err
+		return until, refuse("Another call of this agent released what this call waited for. Call lock again.")
+	case closed(t.done) && !canceled:
+		t.answered = true
+		return until, t.err
 	case !t.keeps:
 		a.drop(t)
-		return false, context.DeadlineExceeded // the cluster should have answered
+		return until, cmp.Or(ctx.Err(), context.DeadlineExceeded) // the cluster should have answered
 	}
-	until := time.Now().Add(placeKept)
-	t.until = until
+	if until = time.Now().Add(placeKept); t.waiting == 0 {
+		t.until = until
+	}
 	time.AfterFunc(placeKept, func() { a.expire(t, until) })
-	return true, nil
+	a.report(t)
+	return until, ctx.Err()
 }
 
 // expire ends a place that was kept until then, unless a call has waited for it since.
@@ -177,10 +172,10 @@ func (a *agent) expire(t *attempt, until time.Time) {
 	}
 }
 
-// drop ends an attempt that no call waits for, and gives back what it was granted if no call has
-// got it; it reports whether there was any.
+// drop ends an attempt that no call waits for, and gives back what it was granted if no call was
+// told so; it reports whether there was any.
 func (a *agent) drop(t *attempt) (granted bool) {
-	if t.waiting > 0 || t.left {
+	if t.waiting > 0 || t.left || t.answered {
 		return false
 	}
 	if !closed(t.done) {
@@ -188,7 +183,7 @@ func (a *agent) drop(t *attempt) (granted bool) {
 		a.forget(t)
 	}
 	for name, c := range a.claims {
-		if c.attempt == t && !c.got {
+		if c.attempt == t {
 			granted = true
 			delete(a.claims, name)
 			a.all.background(c.lease.Release)
@@ -197,32 +192,30 @@ func (a *agent) drop(t *attempt) (granted bool) {
 	return granted
 }
 
-// lost notices that a hold has ended, unless it was released.
-func (a *agent) lost(name string, c *claim) bool {
-	ctx := c.lease.Context()
-	if ctx.Err() == nil || a.claims[name] != c {
-		return false
-	}
-	delete(a.claims, name)
-	a.notice(name, a.all.reason(context.Cause(ctx)), true)
-	return true
-}
-
 func (all *agents) reason(cause error) string { return lossReason(cause, all.look(boottime.Now())) }
 
 func (a *agent) notice(name, why string, lost bool) {
 	a.notices = addNotice(a.notices, notice{time.Now(), []string{name}, why, lost})
 }
 
-// sweep looks what has become of the holds. It reads the clock, so it is right in the first moment
-// after a pause.
+// sweep looks what has become of the holds: each second, and before an answer. It reads the clock,
+// so it is right in the first moment after a pause.
 func (a *agent) sweep() {
 	for _, name := range slices.Sorted(maps.Keys(a.claims)) {
 		c := a.claims[name]
-		if c.lease == nil || a.lost(name, c) {
+		if c.lease == nil {
 			continue
 		}
-		until := c.lease.Until()
+		if ctx := c.lease.Context(); ctx.Err() != nil {
+			delete(a.claims, name)
+			a.notice(name, a.all.reason(context.Cause(ctx)), true)
+			continue
+		}
+		until := c.end()
+		if !c.answered && !c.announced && c.waiting == 0 {
+			c.announced = true // once, of a single name
+			a.notice(name, "this agent holds it now. Call lock on it by "+stamp(until)+" to keep it.", false)
+		}
 		by := strings.TrimSuffix(" by "+stamp(until), " by ") + "."
 		if !c.preempted && closed(c.lease.Preempted()) {
 			c.preempted = true
@@ -232,6 +225,15 @@ func (a *agent) sweep() {
 			a.notice(name, "its longest time is nearly over: it is released"+by+" Call lock on it to keep it longer.", false)
 		}
 	}
+}
+
+// end is when a hold ends by itself: at its longest time, or when nobody asks for what was granted.
+func (c *claim) end() time.Time {
+	until := c.lease.Until()
+	if !c.answered && c.waiting == 0 && (until.IsZero() || c.until.Before(until)) {
+		return c.until
+	}
+	return until
 }
 
 func closed(c <-chan struct{}) bool {
@@ -262,24 +264,28 @@ func (a *agent) release(ctx context.Context, n string) name {
 		a.forget(c.attempt)
 	}
 	a.all.mu.Unlock()
-	state, text := "released", "Released "+quote(n)+"."
 	switch {
-	case c == nil || c.lease != nil && c.lease.Lost() != nil:
-		state, text = "not_held", quote(n)+" was not held by this agent."
+	case c == nil:
+		return name{Name: n, State: "not_held", Why: []string{quote(n) + " was not held by this agent."}}
 	case c.lease == nil:
-		state, text = "left_queue", "Left the queue of "+quote(n)+"."
-	default:
-		err := c.lease.Release(ctx)
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, client.ErrOutcomeUnknown) {
-			text = fmt.Sprintf("Released %s, but the cluster has not confirmed it: it is free in %s at the latest.",
-				quote(n), client.DefaultTimeout)
-		}
+		return name{Name: n, State: "left_queue", Why: []string{"Left the queue of " + quote(n) + "."}}
 	}
-	return name{Name: n, State: state, Why: []string{text}}
+	text := "Released " + quote(n) + "."
+	if c.lease.Release(ctx) != nil {
+		text = "Released " + quote(n) + ", but the cluster has not confirmed it yet: this server goes on asking for it."
+	}
+	if lost := c.lease.Lost(); lost != nil { // before the release
+		a.all.mu.Lock()
+		defer a.all.mu.Unlock()
+		a.notice(n, a.all.reason(lost), true)
+		return name{Name: n, State: "not_held", Why: []string{quote(n) + " was lost before it was released."}}
+	}
+	return name{Name: n, State: "released", Why: []string{text}}
 }
 
 // own returns the agent's claim on a name.
 func (a *agent) own(n string) name {
+	a.sweep()
 	x, suffix := name{Name: n, Agent: a.name, State: "not_held"}, "."
 	if a.name != "" {
 		suffix = " for the agent " + quote(a.name) + "."
@@ -291,7 +297,7 @@ func (a *agent) own(n string) name {
 		x.State, x.Until, x.Why = "waiting", stamp(c.until), []string{"Waiting for " + quote(n) + suffix}
 	default:
 		x.State, x.Token, x.Slots = "held", c.lease.Token(), c.lease.Slots()
-		x.Since, x.Until = stamp(c.since), stamp(c.lease.Until())
+		x.Since, x.Until = stamp(c.since), stamp(c.end())
 		text := fmt.Sprintf("You hold %s with token %d since %s", quote(n), x.Token, x.Since)
 		if len(x.Slots) > 0 {
 			text += ", slots " + quoteAll(x.Slots[:min(maxEntries, len(x.Slots))])

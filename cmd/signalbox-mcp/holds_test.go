@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
@@ -28,20 +29,21 @@ func hasNotice(t *testing.T, a *agent, words string) {
 	await.True(t, words, func() bool { return strings.Contains(strings.Join(a.takeNotices(), "\n"), words) })
 }
 
-// TestCancelledGrantIsGivenBack: what was granted to a call that is cancelled is not kept.
+// TestCancelledGrantIsGivenBack: what was granted to a call that is cancelled is not kept, unless the
+// place of its name is: then the next call gets it.
 func TestCancelledGrantIsGivenBack(t *testing.T) {
 	t.Parallel()
 	a, own, other := kit(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	for _, names := range [][]string{{"x"}, {"x", "y"}} {
-		_, at, err := a.begin(own, names, want{}, len(names) == 1, []client.AcquireOption{client.Exclusive()})
+		_, at, err := a.begin(own, names, want{}, false, []client.AcquireOption{client.Exclusive()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		<-at.done
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if kept, err := a.await(ctx, at, time.Hour); kept || err == nil || len(a.all.own()) != 0 {
-			t.Error(kept, err, a.all.own())
+		if until, err := a.await(ctx, at, time.Hour); !until.IsZero() || err == nil || len(a.all.own()) != 0 {
+			t.Error(until, err, a.all.own())
 		}
 		for _, name := range names {
 			l, err := other.Acquire(t.Context(), name, client.Exclusive())
@@ -51,6 +53,31 @@ func TestCancelledGrantIsGivenBack(t *testing.T) {
 			if err := l.Release(t.Context()); err != nil {
 				t.Fatal(err)
 			}
+		}
+	}
+	for range 2 {
+		_, at, err := a.begin(own, []string{"z"}, want{}, true, []client.AcquireOption{client.Exclusive()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-at.done
+		if until, err := a.await(ctx, at, time.Hour); until.IsZero() || err == nil {
+			t.Error(until, err)
+		}
+		hasNotice(t, a, `"z": this agent holds it now. Call lock on it by `)
+		if own := a.all.own(); len(own) != 1 || own[0].State != "held" || own[0].Until != stamp(at.until) {
+			t.Error("a hold that is given back soon is said to last:", own)
+		}
+		_, again, err := a.begin(own, []string{"z"}, want{}, true, nil)
+		if err != nil || again != at {
+			t.Fatal("the place is lost", err)
+		}
+		if until, err := a.await(t.Context(), at, time.Hour); !until.IsZero() || err != nil {
+			t.Error(until, err)
+		}
+		a.expire(at, at.until)
+		if n := a.release(t.Context(), "z"); n.State != "released" {
+			t.Error(n)
 		}
 	}
 }
@@ -73,8 +100,8 @@ func TestKeptPlaces(t *testing.T) {
 			return held, at
 		}
 		_, at := begin()
-		if kept, err := a.await(t.Context(), at, time.Millisecond); !kept || err != nil {
-			t.Fatal(kept, err)
+		if until, err := a.await(t.Context(), at, time.Millisecond); until.IsZero() || err != nil {
+			t.Fatal(until, err)
 		}
 		if own := a.all.own(); len(own) != 1 || own[0].State != "waiting" || own[0].Until == "" {
 			t.Error(own)
@@ -88,18 +115,24 @@ func TestKeptPlaces(t *testing.T) {
 			t.Error("the place is not the same")
 		}
 		a.expire(at, before) // the first call's time ends while the second one waits
-		if kept, err := a.await(t.Context(), at, time.Millisecond); !kept || err != nil {
-			t.Fatal(kept, err)
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel() // by a host that has waited for long enough: the next call goes on
+		if until, err := a.await(canceled, at, time.Hour); until.IsZero() || err == nil {
+			t.Fatal(until, err)
 		}
 		if err := l.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		hasNotice(t, a, `"x": this agent holds it now. Call lock on it by `)
 		if again {
-			if held, _ := begin(); len(held) != 1 {
-				t.Error("it is not held")
+			before = at.until
+			if _, same := begin(); same != at {
+				t.Error("the place is not the same")
 			}
-			a.expire(at, at.until)
+			if until, err := a.await(t.Context(), at, time.Hour); !until.IsZero() || err != nil {
+				t.Error(until, err)
+			}
+			a.expire(at, before)
 			if own := a.all.own(); len(own) != 1 || own[0].State != "held" {
 				t.Error(own)
 			}
@@ -112,6 +145,29 @@ func TestKeptPlaces(t *testing.T) {
 		hasNotice(t, a, "given back since lock was not called again")
 		if l, err = other.Acquire(t.Context(), "x", client.Exclusive()); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestWaitEndsWithTheCallsTime: time that a call took before, as for its session, shortens its wait,
+// so that the answer comes before hosts give up.
+func TestWaitEndsWithTheCallsTime(t *testing.T) {
+	t.Parallel()
+	a, own, other := kit(t, servertest.RealTime())
+	if _, err := other.Mutex("x").Lock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a.all.maxHold = time.Hour
+	for _, names := range [][]string{{"x", "y"}, {"x"}} {
+		before := maxWait - time.Second
+		if len(names) > 1 {
+			before -= answerTime
+		}
+		c := call{&mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{}}, time.Now().Add(-before), own}
+		ctx, done := context.WithTimeout(t.Context(), 30*time.Second)
+		r, err := a.lock(ctx, c, lockIn{Names: names, WaitSeconds: 300})
+		if done(); err != nil || r.State == "held" {
+			t.Error(names, r, err)
 		}
 	}
 }

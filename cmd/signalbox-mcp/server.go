@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"time"
 
 	"github.com/google/jsonschema-go/jsonschema"
@@ -33,40 +32,47 @@ held longer. An election is a lock with a note: who holds it leads. The end of t
 // call is a call of a tool by an agent, whose session it has.
 type call struct {
 	*mcp.CallToolRequest
+	began   time.Time
 	session *client.Session
 }
 
 // addTool adds a tool with arguments of a type. Each answer begins with what the agent has not been
 // told, refusals too.
 func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *agents, name string, reads bool,
-	about string,
-	run func(*agent, context.Context, call, In) (*reply, error)) {
+	about string, run func(*agent, context.Context, call, In) (*reply, error)) {
 	input, no := schemaOf[In](), false
 	tool := &mcp.Tool{
-		Name: name, Description: about, InputSchema: input.Schema(), OutputSchema: schemaOf[reply]().Schema(),
+		Name: name, Description: about, InputSchema: input, OutputSchema: schemaOf[reply](),
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: reads, IdempotentHint: true, DestructiveHint: &no,
 			OpenWorldHint: &no},
 	}
-	s.AddTool(tool, func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+	s.AddTool(tool, func(host context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		var in In
-		agentName, wrong := readArguments(req.Params.Arguments, input, &in)
-		r := &reply{}
-		a, err := all.enter(agentName)
+		c, r := call{CallToolRequest: req, began: time.Now()}, &reply{}
+		ctx, done := context.WithTimeout(host, callTime)
+		defer done()
+		defer context.AfterFunc(all.ctx, func() { time.AfterFunc(callsTimeout, done) })()
+		agentName, err := readArguments(req.Params.Arguments, input, &in)
+		var a *agent
+		if agentName != nil {
+			var full error
+			if a, full = all.enter(*agentName); full == nil {
+				defer a.leave()
+			} else {
+				err = full
+			}
+		}
 		if err == nil {
-			defer a.leave()
-			if err = wrong; err == nil {
-				err = in.check(all.prefix)
-			}
-			c := call{CallToolRequest: req}
-			if err == nil {
-				c.session, err = a.open(ctx, hostOf(req))
-			}
-			if err == nil {
-				r, err = run(a, ctx, c, in)
-			}
-			if ctx.Err() != nil {
-				return nil, ctx.Err() // nobody reads the answer
-			}
+			err = in.check(all.prefix)
+		}
+		if err == nil {
+			c.session, err = a.open(ctx, req)
+		}
+		if err == nil {
+			r, err = run(a, ctx, c, in)
+		}
+		if host.Err() != nil {
+			return nil, host.Err() // nobody reads the answer
 		}
 		if err != nil {
 			r = &reply{head: explain(err, all.prefix)}
@@ -79,41 +85,12 @@ func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *age
 	})
 }
 
-func schemaOf[T any]() *jsonschema.Resolved {
-	schema, _ := jsonschema.For[T](nil)
-	resolved, err := schema.Resolve(nil)
+func schemaOf[T any]() *jsonschema.Schema {
+	schema, err := jsonschema.For[T](nil)
 	if err != nil {
 		panic(err) // a mistake in the type
 	}
-	return resolved
-}
-
-// readArguments reads arguments, and returns the agent that they name.
-func readArguments(raw json.RawMessage, schema *jsonschema.Resolved, in any) (agent string, err error) {
-	if len(raw) == 0 {
-		raw = json.RawMessage("{}")
-	}
-	var values map[string]any
-	if err = json.Unmarshal(raw, &values); err == nil {
-		if err = schema.Validate(values); err == nil {
-			err = json.Unmarshal(raw, in)
-		}
-	}
-	if agent, _ = values["agent"].(string); err == nil {
-		err = checkText("agent", agent, maxAgentName)
-	}
-	if err != nil {
-		return "", refuse("The arguments are wrong: %s. Call again as the tool's schema says.", plain(err))
-	}
-	return agent, nil
-}
-
-// hostOf is how the host calls itself.
-func hostOf(req *mcp.CallToolRequest) string {
-	if p := req.Session.InitializeParams(); p != nil && p.ClientInfo != nil {
-		return p.ClientInfo.Name
-	}
-	return ""
+	return schema
 }
 
 // progress tells a host that asked for it that a call waits, until ctx ends.

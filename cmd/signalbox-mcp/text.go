@@ -96,7 +96,8 @@ type notice struct {
 
 // addNotice adds a notice. Losses for one reason within a second share one.
 func addNotice(list []notice, n notice) []notice {
-	if i := len(list) - 1; i >= 0 && n.lost && list[i].lost && list[i].why == n.why && n.at.Sub(list[i].at) <= time.Second {
+	if i := len(list) - 1; i >= 0 && n.lost && list[i].lost && list[i].why == n.why && n.at.Sub(list[i].at) <= time.Second &&
+		len(quoteAll(list[i].names)) < noticesText/2 {
 		list[i].names = slices.Sorted(slices.Values(append(list[i].names, n.names...)))
 		return list
 	}
@@ -170,14 +171,14 @@ var advice = []struct {
 	{client.ErrUnreachable, unreachable}, {context.DeadlineExceeded, unreachable},
 	{client.ErrUnavailable, unreachable},
 	{client.ErrNotFound, "Ask the user to create the coordination node (signalbox node create), or to set SIGNALBOX_NODE for this server."},
+	{client.ErrPreconditionFailed, "Give units for a semaphore with units, and leave units and labels out for a lock."},
 	{client.ErrBadRequest, "Call again with other arguments."},
 }
 
 const unreachable = "No instance of the cluster answered in time. Ask the user to start one (signalbox dev), or to set " +
 	"SIGNALBOX_ENDPOINTS for this server. Then call again."
 
-// explain renders an error with its remedy. It does not show the prefix of names, which errors have
-// in quotes.
+// explain renders an error with its remedy. It does not show the prefix of names.
 func explain(err error, prefix string) string {
 	if r, ok := errors.AsType[refusal](err); ok {
 		return string(r)
@@ -188,5 +189,5 @@ func explain(err error, prefix string) string {
 			todo = x.todo
 		}
 	}
-	return todo + " (" + plain(errors.New(strings.ReplaceAll(err.Error(), `"`+prefix, `"`))) + ")"
+	return todo + " (" + plain(errors.New(strings.ReplaceAll(err.Error(), prefix, ""))) + ")"
 }

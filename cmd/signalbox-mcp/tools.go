@@ -16,22 +16,22 @@ import (
 )
 
 const (
-	maxWait         = 50 * time.Second  // of a call
-	maxProgressWait = 100 * time.Second // of a call whose host gets progress
-	progressTime    = 5 * time.Second   // how often
-	maxWaitSeconds  = 3600
-	maxNote         = 200  // bytes
-	maxName         = 1024 // bytes, with the prefix
-	maxEntries      = 20   // holders and waiters of a name in an answer
-	pageSize        = 50
+	callTime       = 54 * time.Second // hosts give up after 60 s, some also if they get progress
+	maxWait        = 50 * time.Second // of a call, which says then who holds the name
+	progressTime   = 5 * time.Second  // how often a host that asked for it gets progress
+	maxWaitSeconds = 3600
+	maxNote        = 200  // bytes
+	maxName        = 1024 // bytes, with the prefix
+	maxEntries     = 20   // holders and waiters of a name in an answer
+	pageSize       = 50
 )
 
 type lockIn struct {
 	Names       []string `json:"names" jsonschema:"1 to 16 names, locked all or none"`
 	Mode        string   `json:"mode,omitempty" jsonschema:"exclusive (the default), or shared with other shared holders"`
-	Units       *uint64  `json:"units,omitempty" jsonschema:"how many units of a semaphore that an operator made (GPUs, licences); without units and labels the names are locks"`
+	Units       *number  `json:"units,omitempty" jsonschema:"how many units of a semaphore that an operator made (GPUs, licences); without units and labels the names are locks"`
 	Labels      []string `json:"labels,omitempty" jsonschema:"labels that the semaphore's slots must have, at most 8"`
-	WaitSeconds int      `json:"wait_seconds,omitempty" jsonschema:"how long to wait, 0 (the default) to 3600; a call waits at most 50 s, or 100 s with progress: call again to go on"`
+	WaitSeconds number   `json:"wait_seconds,omitempty" jsonschema:"how long to wait, 0 (the default) to 3600; a call waits at most 50 s: call again to go on"`
 	Note        string   `json:"note,omitempty" jsonschema:"what it is for, at most 200 bytes, shown to others"`
 	Agent       string   `json:"agent,omitempty" jsonschema:"name of the sub-agent, at most 64 bytes; agents exclude each other"`
 }
@@ -67,7 +67,7 @@ type reply struct {
 
 type name struct {
 	Name     string   `json:"name"`
-	State    string   `json:"state" jsonschema:"held (by the agent), waiting (the agent is), taken, free, released, left_queue, not_held"`
+	State    string   `json:"state" jsonschema:"held (by the agent), waiting (the agent is), taken, free, unknown, released, left_queue, not_held"`
 	Agent    string   `json:"agent,omitempty"`
 	Token    uint64   `json:"token,omitempty" jsonschema:"fencing token: send it with each write"`
 	Slots    []string `json:"slots,omitempty" jsonschema:"that are held; of who_holds: that are free"`
@@ -118,15 +118,15 @@ func checkNames(prefix string, names []string, most int) error {
 func (in lockIn) check(prefix string) error {
 	switch {
 	case in.Mode != "" && in.Mode != "exclusive" && in.Mode != "shared":
-		return refuse("The mode %s is unknown. Give exclusive or shared.", quote(in.Mode))
+		return refuse("mode is %s. Give exclusive or shared.", quote(in.Mode))
 	case in.Mode != "" && (in.Units != nil || len(in.Labels) > 0):
 		return refuse("mode is of locks, units and labels are of semaphores. Leave one out.")
-	case in.Units != nil && *in.Units == 0:
-		return refuse("units is 0. Give 1 or more.")
+	case in.Units != nil && *in.Units < 1:
+		return refuse("units is %d. Give 1 or more.", *in.Units)
 	case in.WaitSeconds < 0 || in.WaitSeconds > maxWaitSeconds:
 		return refuse("wait_seconds is %d. Give 0 to %d.", in.WaitSeconds, maxWaitSeconds)
 	case len(in.Note) > maxNote:
-		return refuse("The note has %d bytes. Give at most %d.", len(in.Note), maxNote)
+		return refuse("note has %d bytes. Give at most %d.", len(in.Note), maxNote)
 	}
 	return checkNames(prefix, in.Names, client.MaxNames)
 }
@@ -138,7 +138,7 @@ func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
 	switch {
 	case in.Units != nil || len(in.Labels) > 0:
 		if w.units = 1; in.Units != nil {
-			w.units = *in.Units
+			w.units = uint64(*in.Units)
 		}
 		opts = append(opts, client.Count(w.units), client.Labels(in.Labels...))
 	case w.shared:
@@ -146,9 +146,9 @@ func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
 	default:
 		opts = append(opts, client.Exclusive())
 	}
-	longest := maxWait
-	if c.Params.GetProgressToken() != nil {
-		longest = maxProgressWait
+	longest := time.Until(c.began.Add(maxWait))
+	if len(in.Names) > 1 || in.WaitSeconds == 0 {
+		longest -= answerTime
 	}
 	wait := min(time.Duration(in.WaitSeconds)*time.Second, longest)
 	keeps := len(in.Names) == 1 && wait > 0
@@ -159,33 +159,32 @@ func (a *agent) lock(ctx context.Context, c call, in lockIn) (*reply, error) {
 	for _, h := range held {
 		_ = h.lease.Extend(ctx, a.all.maxHold) // until says for how long it is held
 	}
-	kept := false
+	var until time.Time
 	if t != nil {
 		waits, end := context.WithCancel(ctx)
 		go c.progress(waits, wait, in.Names)
-		kept, err = a.await(ctx, t, wait)
+		until, err = a.await(ctx, t, wait)
 		end()
 	}
-	switch missing := errors.Is(err, client.ErrNotFound); {
-	case err == nil && !kept:
-		return a.holding(in.Names), nil
-	case kept || errors.Is(err, client.ErrNotAcquired):
-		return a.waiting(ctx, c.session, in.Names), nil
-	case missing && w.units > 0:
+	if a.all.ctx.Err() != nil {
+		return nil, refuse("This server ends, because its input has ended: nothing is locked.")
+	}
+	switch {
+	case errors.Is(err, client.ErrNotFound) && w.units > 0:
 		return nil, refuse("No semaphore is there: %s. Without units and labels the name itself is locked.",
 			quoteAll(in.Names))
-	case errors.Is(err, client.ErrPreconditionFailed) && w.units > 0:
-		return nil, refuse("Not a semaphore, but a lock: %s. Leave units and labels out.", quoteAll(in.Names))
-	case errors.Is(err, client.ErrPreconditionFailed):
-		return nil, refuse("A semaphore with units: %s. Give units, 1 or more.", quoteAll(in.Names))
+	case err != nil && !errors.Is(err, client.ErrNotAcquired):
+		return nil, err
+	case err == nil && until.IsZero():
+		a.all.mu.Lock()
+		defer a.all.mu.Unlock()
+		return a.held(in.Names), nil
 	}
-	return nil, err
+	return a.waiting(ctx, c.session, in.Names, until), nil
 }
 
-// holding answers that names are held.
-func (a *agent) holding(names []string) *reply {
-	a.all.mu.Lock()
-	defer a.all.mu.Unlock()
+// held answers that names are held.
+func (a *agent) held(names []string) *reply {
 	r := &reply{State: "held", head: "Locked.", todo: "Send the token with each write that checks it. Release when you are done."}
 	for _, n := range names {
 		x := a.own(n)
@@ -196,32 +195,28 @@ func (a *agent) holding(names []string) *reply {
 	return r
 }
 
-// waiting answers that names are not held, why, and that a place is kept.
-func (a *agent) waiting(ctx context.Context, s *client.Session, names []string) *reply {
-	ctx, done := context.WithTimeout(ctx, connectTimeout)
-	defer done()
+// waiting answers that names are not held, why, and until when a place is kept.
+func (a *agent) waiting(ctx context.Context, s *client.Session, names []string, until time.Time) *reply {
 	r := &reply{
 		State: "not_acquired", head: "NOT locked: nothing new is held.", Names: make([]name, len(names)),
 		todo: isData + " Do other work and call lock later, or with wait_seconds to wait in the queue.",
 	}
-	var reading sync.WaitGroup
 	for i, n := range names {
-		reading.Go(func() {
-			if r.Names[i] = (name{Name: n}); a.describe(ctx, s, &r.Names[i]) != nil {
-				unknown := "Who holds " + quote(n) + " is not known: the cluster did not answer in time."
-				r.Names[i] = name{Name: n, State: "taken", Why: []string{unknown}}
-			}
-		})
+		r.Names[i].Name = n
 	}
-	reading.Wait()
+	a.describe(ctx, s, r.Names)
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()
+	if c := a.claims[names[0]]; !until.IsZero() && c != nil && c.lease != nil { // granted meanwhile
+		c.answered = true
+		return a.held(names)
+	}
 	for i := range r.Names {
 		x := &r.Names[i]
 		if own := a.own(x.Name); own.State == "held" {
 			*x = own
-		} else if own.State == "waiting" && len(names) == 1 {
-			x.State, x.Until, r.State = own.State, own.Until, own.State
+		} else if own.State == "waiting" && !until.IsZero() {
+			x.State, x.Until, r.State = own.State, stamp(until), own.State
 			r.head = fmt.Sprintf("Still waiting, position %d. You do NOT hold it. Your place is kept until %s.", x.Position, x.Until)
 			r.todo = isData + " Call lock with the same arguments to go on waiting, or release to leave the queue."
 		}
@@ -229,9 +224,16 @@ func (a *agent) waiting(ctx context.Context, s *client.Session, names []string) 
 	return r
 }
 
-// describe explains a name.
-func (a *agent) describe(ctx context.Context, s *client.Session, x *name) error {
-	x.State = "free"
+// describe explains names. Of one that nobody holds or waits for it says nothing.
+func (a *agent) describe(ctx context.Context, s *client.Session, names []name) {
+	var reading sync.WaitGroup
+	for i := range names {
+		reading.Go(func() { a.explain(ctx, s, &names[i]) })
+	}
+	reading.Wait()
+}
+
+func (a *agent) explain(ctx context.Context, s *client.Session, x *name) {
 	a.all.mu.Lock()
 	asks := uint64(0) // a session that would wait now: the queue ahead of it is all
 	if c := a.claims[x.Name]; c != nil && c.lease == nil {
@@ -239,10 +241,11 @@ func (a *agent) describe(ctx context.Context, s *client.Session, x *name) error 
 	}
 	a.all.mu.Unlock()
 	q, err := s.Node().ExplainWait(ctx, a.all.prefix+x.Name, asks)
-	if errors.Is(err, client.ErrNotFound) {
-		return nil
+	if x.State = "free"; errors.Is(err, client.ErrNotFound) {
+		return
 	} else if err != nil {
-		return err
+		x.State, x.Why = "unknown", []string{"Who holds " + quote(x.Name) + " is not known. " + explain(err, a.all.prefix)}
+		return
 	}
 	queue, slots := q.Ahead, gateway.FreeSlots(q)
 	if q.Waiting {
@@ -259,7 +262,6 @@ func (a *agent) describe(ctx context.Context, s *client.Session, x *name) error 
 	}
 	x.Slots, x.Position = slots[:min(maxEntries, len(slots))], q.Position
 	x.Why = words(a.all.prefix, s.ID()).Explain(a.all.prefix+x.Name, s.ID(), q)
-	return nil
 }
 
 func (in releaseIn) check(prefix string) error {
@@ -295,12 +297,15 @@ func (a *agent) whoHolds(ctx context.Context, c call, in whoIn) (*reply, error) 
 	ctx, done := context.WithTimeout(ctx, answerTime)
 	defer done()
 	r := &reply{Names: []name{{Name: in.Name}}, todo: isData}
-	err := a.describe(ctx, c.session, &r.Names[0])
+	a.describe(ctx, c.session, r.Names)
 	r.head = fmt.Sprintf("%s: %d hold it, %d wait.", quote(in.Name), r.Names[0].Holding, r.Names[0].Waiters)
-	if r.Names[0].State == "free" {
+	switch r.Names[0].State {
+	case "free":
 		r.todo = "It is free: call lock to hold it."
+	case "unknown":
+		return nil, refuse("%s", r.Names[0].Why[0])
 	}
-	return r, err
+	return r, nil
 }
 
 func (in listIn) check(prefix string) error {
@@ -328,26 +333,17 @@ func (a *agent) listLocks(ctx context.Context, c call, in listIn) (*reply, error
 			r.todo = fmt.Sprintf("%s There are more: call list_locks with %s as after.", isData, quote(r.Next))
 			break
 		}
-		r.Names = append(r.Names, name{Name: x.Name[len(prefix):], State: "free", Holding: x.NumOwners, Waiters: x.NumWaiters})
+		r.Names = append(r.Names, name{Name: x.Name[len(prefix):]})
 	}
-	var reading sync.WaitGroup
+	a.describe(ctx, c.session, r.Names)
 	for i := range r.Names {
 		x := &r.Names[i]
-		reading.Go(func() {
-			text := ": free"
-			if x.Holding > 0 {
-				x.State, text = "taken", ": held"
-				sem, err := n.Describe(ctx, prefix+x.Name, client.IncludeOwners(), client.MaxItems(1))
-				if err == nil && len(sem.Owners) > 0 { // else it is free by now
-					o := sem.Owners[0]
-					x.Holders = []entry{{clean(o.Description), clean(string(o.Data)), stamp(o.Since), nil}}
-					text += " by " + quote(o.Description) + " since " + stamp(o.Since)
-				}
-			}
-			x.Why = []string{fmt.Sprintf("%s%s; %d wait.", quote(x.Name), text, x.Waiters)}
-		})
+		text := fmt.Sprintf("%s: %s; %d wait.", quote(x.Name), x.State, x.Waiters)
+		if len(x.Why) > 0 {
+			text += " " + x.Why[0]
+		}
+		x.Why = []string{text}
 	}
-	reading.Wait()
 	r.Yours = a.all.own()
 	r.head = fmt.Sprintf("%d names. The agents of this server have %d.", len(r.Names), len(r.Yours))
 	return r, nil
