@@ -7,8 +7,10 @@ import (
 	"io"
 	"log"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -23,6 +25,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/pod-security-admission/api"
@@ -55,6 +58,15 @@ var sets = []struct{ name, values string }{
 	{"backup", `{backup: {schedule: "17 3 * * *", keep: 30, size: 50Gi}, storage: {class: slow}}`},
 	{"console", `{console: {enabled: true, hosts: [locks.example, 10.0.0.1]}, tls: {console: {secret: pages}}}`},
 	{"http", `{http: {enabled: true, hosts: [locks.example]}, tls: {http: {secret: web}}}`},
+	{"network", `{service: {type: LoadBalancer, annotations: {team: a}}, networkPolicy: {enabled: true,
+		clients: [{namespaceSelector: {}}], metrics: [{namespaceSelector: {matchLabels: {team: metrics}}}]},
+		ingress: {console: true, http: true, className: public, tlsSecret: pages, annotations: {proxy: b}},
+		console: {enabled: true, hosts: [pages.example, 10.0.0.1]}, http: {enabled: true, hosts: [locks.example]}}`},
+	{"openshift", `{runAsUser: null, serviceAccountName: locks, image: {pullPolicy: Always}, backup: {schedule: "@daily"},
+		env: [{name: TZ, value: UTC}], volumes: [{name: cas, secret: {secretName: cas, defaultMode: 0440}}],
+		volumeMounts: [{name: cas, mountPath: /etc/cas, readOnly: true}]}`},
+	{"restore", `{restore: {file: a.backup, keepClients: true}, tls: {cluster: {secret: instances}}, podLabels: {team: a}}`},
+	{"restore-one", `{replicas: 1, replicationFactor: 1, restore: {file: a.backup, claim: other}}`},
 	{"subchart", `{enabled: true, global: {team: a}}`},
 }
 
@@ -96,7 +108,7 @@ func render(c *chart.Chart, release string, values map[string]any) (objects []st
 		return nil, "", err
 	}
 	// The set comes after what it needs.
-	order := []string{"services.yaml", "statefulset.yaml", "backup.yaml", "monitoring.yaml"}
+	order := []string{"services.yaml", "statefulset.yaml", "backup.yaml", "restore.yaml", "network.yaml", "monitoring.yaml"}
 	for _, path := range slices.SortedFunc(maps.Keys(files), func(a, b string) int {
 		return slices.Index(order, filepath.Base(a)) - slices.Index(order, filepath.Base(b))
 	}) {
@@ -200,8 +212,11 @@ type objects struct {
 	claims   map[string]*corev1.PersistentVolumeClaim
 	configs  map[string]*corev1.ConfigMap
 	budgets  []*policyv1.PodDisruptionBudget
+	ingress  []*networkingv1.Ingress
+	network  *networkingv1.NetworkPolicy
 	set      *appsv1.StatefulSet
 	job      *batchv1.CronJob
+	restore  *batchv1.Job
 	monitor  *monitoringv1.PodMonitor
 	rules    *monitoringv1.PrometheusRule
 }
@@ -245,6 +260,16 @@ func decode(t *testing.T, list []string) *objects {
 		case metav1.TypeMeta{APIVersion: "batch/v1", Kind: "CronJob"}:
 			o.job = new(batchv1.CronJob)
 			strictly(o.job)
+		case metav1.TypeMeta{APIVersion: "batch/v1", Kind: "Job"}:
+			o.restore = new(batchv1.Job)
+			strictly(o.restore)
+		case metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"}:
+			o.network = new(networkingv1.NetworkPolicy)
+			strictly(o.network)
+		case metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "Ingress"}:
+			x := new(networkingv1.Ingress)
+			strictly(x)
+			o.ingress = append(o.ingress, x)
 		case metav1.TypeMeta{APIVersion: "monitoring.coreos.com/v1", Kind: "PodMonitor"}:
 			o.monitor = new(monitoringv1.PodMonitor)
 			strictly(o.monitor)
@@ -275,6 +300,9 @@ func TestObjects(t *testing.T) {
 			if o.job != nil {
 				pods = append(pods, &o.job.Spec.JobTemplate.Spec.Template)
 			}
+			if o.restore != nil {
+				pods = append(pods, &o.restore.Spec.Template)
+			}
 			for _, p := range pods {
 				results := security.EvaluatePod(api.LevelVersion{Level: api.LevelRestricted, Version: api.LatestVersion()},
 					&p.ObjectMeta, &p.Spec)
@@ -287,6 +315,8 @@ func TestObjects(t *testing.T) {
 			}
 			o.checkSet()
 			o.checkJob()
+			o.checkRestore()
+			o.checkNetwork()
 			if !strings.Contains(notes, o.set.Name+"-0 --") {
 				t.Errorf("the notes do not name the pods:\n%s", notes)
 			}
@@ -408,7 +438,7 @@ func (o *objects) checkSet() {
 			o.t.Errorf("%s is %s", name, at)
 		}
 	}
-	if list := env(c, "SIGNALBOX_PEER"); (list != "") != (*s.Spec.Replicas > 1) {
+	if list := env(c, "SIGNALBOX_PEER"); (list != "") != (*s.Spec.Replicas > 1) && o.restore == nil {
 		o.t.Errorf("with %d replicas the peers are %q", *s.Spec.Replicas, list)
 	} else if list != "" {
 		for n, at := range strings.Split(list, ",") {
@@ -447,6 +477,109 @@ func (o *objects) checkJob() {
 	}
 	if o.job.Spec.ConcurrencyPolicy != batchv1.ForbidConcurrent || *o.job.Spec.JobTemplate.Spec.ActiveDeadlineSeconds != 3600 {
 		o.t.Errorf("the job is %+v", o.job.Spec)
+	}
+}
+
+// checkRestore checks that no instance runs beside a restore, and that its pod is the first one of
+// the set but for what it does.
+func (o *objects) checkRestore() {
+	o.t.Helper()
+	if o.restore == nil {
+		return
+	}
+	p, first := &o.restore.Spec.Template, o.set.Spec.Template.Spec.Containers[0]
+	o.checkPod(p)
+	c := p.Spec.Containers[0]
+	claim := "data-" + o.set.Name + "-0"
+	if *o.set.Spec.Replicas != 0 || *o.restore.Spec.BackoffLimit != 0 || p.Spec.Volumes[0].PersistentVolumeClaim.ClaimName != claim {
+		o.t.Errorf("%d instances run beside the restore to %+v", *o.set.Spec.Replicas, p.Spec.Volumes[0])
+	}
+	if x := o.claims[claim]; x == nil || x.Annotations["helm.sh/resource-policy"] != "keep" ||
+		!reflect.DeepEqual(x.Spec, o.set.Spec.VolumeClaimTemplates[0].Spec) {
+		o.t.Errorf("the claim of the first pod is %+v", x)
+	}
+	for _, x := range o.services {
+		if selects(x.Spec.Selector, p) {
+			o.t.Errorf("service %s sends clients to the restore's pod", x.Name)
+		}
+	}
+	c.Env = slices.Clone(c.Env)
+	c.Env[0] = first.Env[0] // the pod's name
+	c.VolumeMounts = slices.DeleteFunc(slices.Clone(c.VolumeMounts), func(m corev1.VolumeMount) bool { return m.Name == "backup" })
+	c.Name, c.Args = first.Name, first.Args
+	first.Ports, first.Resources, first.StartupProbe, first.LivenessProbe, first.ReadinessProbe = nil, c.Resources, nil, nil, nil
+	if !reflect.DeepEqual(c, first) {
+		o.t.Errorf("the restore's container differs from an instance's:\n%+v\n%+v", c, first)
+	}
+}
+
+// checkNetwork checks that what lets callers in names ports and names that there are.
+func (o *objects) checkNetwork() {
+	o.t.Helper()
+	ports := map[string]bool{}
+	for _, p := range o.set.Spec.Template.Spec.Containers[0].Ports {
+		ports[p.Name] = true
+	}
+	if o.network != nil {
+		if !selects(o.network.Spec.PodSelector.MatchLabels, &o.set.Spec.Template) || !selects(o.network.Spec.Ingress[0].From[0].PodSelector.MatchLabels, &o.set.Spec.Template) {
+			o.t.Errorf("the policy is %+v", o.network.Spec)
+		}
+		for _, r := range o.network.Spec.Ingress[1:] {
+			for _, p := range r.Ports {
+				if !ports[p.Port.StrVal] || p.Port.StrVal == "raft" || p.Port.StrVal == "admin" && len(r.From) == 0 {
+					o.t.Errorf("the policy lets %+v to %s", r.From, p.Port.StrVal)
+				}
+			}
+		}
+	}
+	for _, x := range o.ingress {
+		for _, r := range x.Spec.Rules {
+			b := r.HTTP.Paths[0].Backend.Service
+			if !ports[b.Port.Name] || o.services[b.Name] == nil || net.ParseIP(r.Host) != nil {
+				o.t.Errorf("%s leads to %+v", r.Host, b)
+			}
+		}
+	}
+}
+
+// TestNames: with a release's longest name, no name is longer than its object may have.
+func TestNames(t *testing.T) {
+	for _, release := range []string{strings.Repeat("a", 53), "signalbox-" + strings.Repeat("a", 43)} {
+		objects, _, err := render(load(t), release, parse(t, `{image: {repository: signalbox}, replicas: 64, backup: {schedule: "@daily"}, restore: {file: a}}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := decode(t, objects)
+		if len(o.job.Name) > 52 || len(o.restore.Name) > 63 || len(o.set.Name+"-63") > 63 || len(o.set.Spec.ServiceName) > 63 || len(o.set.Name) > 52 {
+			t.Error(o.job.Name, o.restore.Name, o.set.Name, o.set.Spec.ServiceName)
+		}
+	}
+}
+
+// TestOlderValues: values of a chart that lacked one, as --reuse-values keeps them, render or are
+// refused by its name. No template fails on them.
+func TestOlderValues(t *testing.T) {
+	all := load(t).Values
+	lacks := func(path string, without func(v map[string]any)) {
+		c := load(t)
+		c.Values["image"].(map[string]any)["repository"] = "signalbox"
+		without(c.Values)
+		_, _, err := render(c, "signalbox", map[string]any{})
+		if name := path[strings.LastIndex(path, ".")+1:]; err != nil && !strings.Contains(err.Error(), "missing property '"+name+"'") &&
+			!strings.Contains(err.Error(), "missing properties ") && !strings.Contains(err.Error(), "max-memory is not") {
+			t.Errorf("without %s: %v", path, err)
+		}
+	}
+	for key, value := range all {
+		lacks(key, func(v map[string]any) { delete(v, key) })
+		inner, _ := value.(map[string]any)
+		for k, x := range inner {
+			lacks(key+"."+k, func(v map[string]any) { delete(v[key].(map[string]any), k) })
+			innermost, _ := x.(map[string]any)
+			for n := range innermost {
+				lacks(key+"."+k+"."+n, func(v map[string]any) { delete(v[key].(map[string]any)[k].(map[string]any), n) })
+			}
+		}
 	}
 }
 
@@ -523,6 +656,18 @@ func TestRefused(t *testing.T) {
 		`{settings: {max-memroy: 1GiB}}`:                        "additional properties 'max-memroy' not allowed",
 		`{settings: {raft: "0.0.0.0:1"}}`:                       "additional properties 'raft' not allowed",
 		`{settings: {shutdown-timeout: 1m30s}}`:                 "/settings/shutdown-timeout': '1m30s' does not match pattern",
+		`{settings: {max-memory: 1Gi}}`:                         "settings.max-memory is 1Gi; write a number of bytes, or",
+		`{settings: {max-memory: 1GB}}`:                         "settings.max-memory is 1GB; write a number of bytes, or",
+		`{settings: {max-memory: 2GiB}}`:                        "settings.max-memory is 2GiB and resources.limits.memory is 1Gi",
+		`{settings: {max-memory: 1073741825}}`:                  "settings.max-memory is 1073741825 and resources.limits.memory is 1Gi",
+		`{resources: {limits: {memory: 800M}}}`:                 "settings.max-memory is 768MiB and resources.limits.memory is 800M",
+		`{resources: {limits: {memory: 805306367}}}`:            "settings.max-memory is 768MiB and resources.limits.memory is 805306367",
+		`{image: {pullPolicy: Sometimes}}`:                      "/image/pullPolicy': value must be one of",
+		`{service: {type: ExternalName}}`:                       "/service/type': value must be one of",
+		`{ingress: {console: true}}`:                            "ingress.console is true and console.enabled is false",
+		`{ingress: {http: true}, http: {enabled: true}}`:        "ingress.http is true and http.enabled is false or http.hosts is empty",
+		`{runAsUser: 0}`:                                        "/runAsUser': minimum: got 0, want 1",
+		`{restore: {file: ../a}}`:                               "/restore/file': '../a' does not match pattern",
 		`{settings: {max-memory: null}}`:                        "resources.limits.memory is set and settings.max-memory is not",
 		`{storage: {size: ten}}`:                                "/storage/size': 'ten' does not match pattern",
 		`{storage: {emptyDir: true}}`:                           "additional properties 'emptyDir' not allowed",
