@@ -36,13 +36,13 @@ func (s limitState) highest() uint64 { return s.Revision() }
 
 func (s limitState) bumpCounters(next func(uint64) uint64) { s.SkipRevisions(next) }
 
-// wake removes a deleted tree once no client can use a lease of it.
+// wake drops deleted paths whose time is over, and a deleted tree with the last of them.
 func (s limitState) wake(m *Machine, x *hostedObject) {
-	if !s.Forgotten(m.bucketTime(x.bucket)) {
-		x.schedule(m)
+	if s.Forget(callLimit(m, x)) {
+		x.delete(m)
 		return
 	}
-	x.delete(m)
+	s.requestDone(m, x)
 }
 
 func (s limitState) sessionEnded(m *Machine, x *hostedObject, session uint64) {

@@ -160,8 +160,9 @@ func Alter(
 }
 
 // Delete removes a resource without children if it has this revision, 0 for any. Limiters of it
-// return ErrNotFound from then on. Errors: ErrNotFound, ErrPreconditionFailed for children, another
-// revision or sessions that use it, see Force, ErrForbidden.
+// return ErrNotFound from then on. A resource that is created under its path before its burst would
+// be full again begins without a burst. Errors: ErrNotFound, ErrPreconditionFailed for children,
+// another revision or sessions that use it, see Force, ErrForbidden.
 func Delete(ctx context.Context, s *client.Session, path string, revision uint64, opts ...ChangeOption) error {
 	o, err := tree(s, nil, path)
 	if err != nil {

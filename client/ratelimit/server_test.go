@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -117,6 +118,77 @@ func TestRefusals(t *testing.T) {
 	}
 	if !l.Allow(0) || l.Allow(1<<63) {
 		t.Error("0 units are free, and too many are refused")
+	}
+}
+
+// TestDeletedBurst: a limit that is deleted and made again while programs wait at it gives its burst
+// once. So does a leaf. What it may give is known by the server's clock, which the test advances.
+func TestDeletedBurst(t *testing.T) {
+	for _, path := range []string{"api", "api/x"} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			f := &fleet{t: t, ctx: t.Context(), server: servertest.Start(t)}
+			s := f.session()
+			c := ratelimit.Config{Rate: ratelimit.PerSecond(5), Burst: 8 * time.Second, Lease: 500 * time.Millisecond}
+			if path != "api" {
+				f.create(s, "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000), Lease: c.Lease})
+				c.Lease = 0
+			}
+			f.create(s, path, c)
+			var admitted atomic.Int64
+			var refused [3]atomic.Bool
+			var limiters [3]*ratelimit.Limiter
+			for i := range limiters {
+				limiters[i] = f.open(f.session(), path)
+			}
+			f.server.Advance(c.Burst)
+			ctx, cancel := context.WithCancel(f.ctx)
+			var programs sync.WaitGroup
+			for i, l := range limiters {
+				programs.Go(func() {
+					for ctx.Err() == nil {
+						if l.Wait(ctx, 1) == nil {
+							admitted.Add(1)
+						} else {
+							refused[i].Store(true) // it is not there at the moment
+							time.Sleep(10 * time.Millisecond)
+						}
+					}
+				})
+			}
+			passed := time.Duration(0)
+			advance := func() {
+				f.server.Advance(10 * time.Millisecond)
+				passed += 10 * time.Millisecond
+			}
+			for deletions := 0; ; deletions++ {
+				await.True(t, "all programs wait, and have asked", func() bool {
+					advance()
+					status, err := ratelimit.Describe(f.ctx, s.Node(), path, 10)
+					return err == nil && status.Resources[0].Waiting >= 3 && status.Resources[0].Acquires >= 3 &&
+						admitted.Load() >= 40
+				})
+				if deletions == 4 {
+					break
+				}
+				for i := range refused {
+					refused[i].Store(false)
+				}
+				if err := ratelimit.Delete(f.ctx, s, path, 0, ratelimit.Force()); err != nil {
+					t.Fatal(err)
+				}
+				await.True(t, "all programs are refused", func() bool {
+					advance()
+					return refused[0].Load() && refused[1].Load() && refused[2].Load()
+				})
+				f.create(s, path, c)
+			}
+			if n, most := admitted.Load(), 40+5*passed.Seconds(); float64(n) > most {
+				t.Errorf("%d units are admitted in %v, and at most %.0f are allowed", n, passed, most)
+			}
+			cancel()
+			programs.Wait()
+		})
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 
 // The simulation has the server's core and the client's machine in one world of true time. Clocks
 // run at rates of their own, messages are lost and late, leaders change, and those that were deposed
-// go on without knowing it, buckets move, clients are stopped, killed and replaced by other
-// processes. What clients ask waits for a read barrier, which all requests of the moment share. A
+// go on without knowing it, buckets move, resources are deleted and made again, clients are stopped,
+// killed and replaced by other processes. What clients ask waits for a read barrier, which all requests of the moment share. A
 // meter with one clock checks the promise at every resource and for every window: it is a bucket
 // with the rate and burst of the resource from which all that clients admit is taken. An oracle
 // checks that those who call get what they are to have, once nothing has changed for a second.
@@ -39,6 +39,7 @@ type simulation struct {
 	flying  []simMessage
 	meters  map[string]*meter
 	leaves  []string
+	deleted []simResource // to be made again, parents first
 
 	changed float64 // when something changed last that shares depend on
 	died    float64 // when a program died last
@@ -47,6 +48,7 @@ type simulation struct {
 	session uint64
 
 	admitted, remote, changes int
+	deletions                 int
 	unproved, late            int // barriers that failed; those that ended after their leader was deposed
 	windows                   int // in which the oracle was asked
 	together                  int // so often about calls of several leaves
@@ -67,6 +69,13 @@ type simLeader struct {
 	barrier *simBarrier
 }
 
+// simResource is a resource that is made again at a time.
+type simResource struct {
+	path   string
+	config protocol.LimitConfig
+	at     float64
+}
+
 // barrierTime is how long a read barrier takes at most, in ms.
 const barrierTime = 4
 
@@ -85,6 +94,7 @@ func (l *simLeader) logTime(now float64) uint64 { return uint64(l.log + (now-l.b
 // simClient is a process with its own clock.
 type simClient struct {
 	session, epoch uint64
+	revision       uint64  // of the tree, as it was told
 	rate, offset   float64 // of its clock
 	stopped        float64 // until then
 	dead           bool
@@ -223,6 +233,7 @@ func (x *simulation) restart(c *simClient) {
 // begin begins a process of a session, which opens leaves.
 func (x *simulation) begin(c *simClient, paths ...string) (leaves []*leaf) {
 	c.epoch++
+	c.revision = 0
 	c.rate, c.offset, c.stopped = x.skew(), x.r.Float64()*1e6, 0
 	c.m, c.p, c.callers = &machine{}, newPart("api"), nil
 	c.m.parts = append(c.m.parts, c.p)
@@ -345,6 +356,8 @@ func (x *simulation) happen() {
 	switch {
 	case n >= 8 && n < 40:
 		x.callOtherwise(x.clients[x.r.IntN(len(x.clients))])
+	case n >= 40 && n < 43 && len(x.deleted) == 0:
+		x.delete()
 	case n < 4:
 		x.elect(x.r.IntN(3) == 0)
 	case n < 6:
@@ -359,6 +372,56 @@ func (x *simulation) happen() {
 			x.clients = append(x.clients, &old)
 		}
 	}
+}
+
+// delete deletes a leaf, or all resources. They are made again after a while.
+func (x *simulation) delete() {
+	paths := []string{x.leaves[x.r.IntN(len(x.leaves))]}
+	if x.r.IntN(2) == 0 {
+		paths = nil
+		x.tree.Resources("", func(path string, _ uint64, _ *protocol.LimitConfig) bool {
+			paths = append(paths, path)
+			return true
+		})
+	}
+	at := x.now + x.r.Float64()*float64(int(1)<<x.r.IntN(13))
+	for _, path := range slices.Backward(paths) {
+		c, _, _ := x.tree.Resource(path)
+		x.deleted = slices.Insert(x.deleted, 0, simResource{path, c, at})
+		if err := x.tree.Delete(x.leader.logTime(x.now), path, 0); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.version++
+	x.deletions++
+}
+
+// create makes again what was deleted. A forgotten tree becomes another one, whose leader may
+// have forgotten its leases.
+func (x *simulation) create() {
+	if len(x.deleted) == 0 || x.now < x.deleted[0].at {
+		return
+	}
+	l := x.leader
+	at, former := l.logTime(x.now), x.tree.Revision()
+	list := x.deleted
+	x.deleted = nil
+	if x.tree.Forget(at) {
+		tree, err := core.New(at, former, list[0].path, list[0].config)
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		x.tree, l.tree, list = tree, tree, list[1:]
+		if x.r.IntN(2) == 0 {
+			l.leases = core.NewLeases(l.at, l.logTime(l.began)+1)
+		}
+	}
+	for _, r := range list {
+		if _, err := x.tree.Create(at, former, r.path, r.config); err != nil {
+			x.t.Fatal(err)
+		}
+	}
+	x.version++
 }
 
 // callOtherwise has one of a process's callers want something else.
@@ -384,6 +447,7 @@ func (x *simulation) kill(c *simClient) {
 func (x *simulation) step() {
 	x.now += x.r.Float64() * 4
 	x.happen()
+	x.create()
 	for i := 0; i < len(x.flying); i++ {
 		if f := x.flying[i]; f.at <= x.now {
 			x.flying[i] = x.flying[len(x.flying)-1]
@@ -401,7 +465,9 @@ func (x *simulation) step() {
 	x.leader.leases.Tick(x.leader.logTime(x.now), x.tree, x.version, func(s uint64) {
 		for _, c := range x.clients {
 			if c.session == s && !c.dead && x.now >= c.stopped {
-				c.m.notice(c.clock(x.now), c.p, false)
+				changed := c.revision > 0 && x.tree.Revision() > c.revision
+				c.revision = x.tree.Revision()
+				c.m.notice(c.clock(x.now), c.p, changed)
 			}
 		}
 	})
@@ -634,7 +700,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 
 // TestSimulation: the promise holds on true time, at every resource, whatever happens.
 func TestSimulation(t *testing.T) {
-	seeds, admitted, remote, changes, unproved, late := uint64(60), 0, 0, 0, 0, 0
+	seeds, admitted, remote, changes, deletions, unproved, late := uint64(60), 0, 0, 0, 0, 0, 0
 	switch {
 	case testing.Short():
 		seeds = 15
@@ -643,15 +709,15 @@ func TestSimulation(t *testing.T) {
 	}
 	for seed := range seeds {
 		x := newSimulation(t, seed, false)
-		for range 6000 {
+		for range 8000 {
 			x.step()
 		}
 		admitted, remote, changes = admitted+x.admitted, remote+x.remote, changes+x.changes
-		unproved, late = unproved+x.unproved, late+x.late
+		deletions, unproved, late = deletions+x.deletions, unproved+x.unproved, late+x.late
 	}
-	t.Logf("%d calls admitted, %d of them by the server, in %d leaderships; %d barriers of leaders that were deposed failed, %d were in time",
-		admitted, remote, changes, unproved, late)
-	if admitted < 200*int(seeds) || remote == 0 || changes < 2*int(seeds) || unproved == 0 || late == 0 {
+	t.Logf("%d calls admitted, %d of them by the server, in %d leaderships, with %d deletions; %d barriers of leaders that were deposed failed, %d were in time",
+		admitted, remote, changes, deletions, unproved, late)
+	if admitted < 200*int(seeds) || remote == 0 || changes < 2*int(seeds) || deletions < 2*int(seeds) || unproved == 0 || late == 0 {
 		t.Error("too little happened")
 	}
 }

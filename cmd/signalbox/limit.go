@@ -122,7 +122,8 @@ func limitAlter(a *app) *cobra.Command {
 }
 
 func limitDelete(a *app) *cobra.Command {
-	c := command("delete NAME", "Delete a resource that has no children", "")
+	c := command("delete NAME", "Delete a resource that has no children",
+		"Delete a resource that has no children. One that is created under the name before the old one's burst would be full again has no burst to begin with.")
 	revision := c.Flags().Uint64("revision", 0, "Only if the resource has this revision; 0: any.")
 	g := addGuard(c, "limit delete")
 	c.RunE = a.sessionVerb(func(inv *invocation, s *client.Session, args []string) error {

@@ -107,7 +107,7 @@ func (l *Leases) build(now uint64, tree *Tree) {
 			n.bucket.level = min(n.bucket.level, n.burst*1000)
 			n.acquires, n.allowed, n.denied, n.waited, n.impossible = f.acquires, f.allowed, f.denied, f.waited, f.impossible
 			n.demand, n.target, n.remoteTarget, n.leasedTarget, n.need, n.calling = f.demand, f.target, f.remoteTarget, f.leasedTarget, f.need, f.calling
-		} else if l.built && !l.learning {
+		} else if l.built && !l.learning && r.emptyAt == 0 {
 			n.bucket.level = n.burst * 1000 // it is new, so it has rested
 		}
 		l.nodes[i] = n
@@ -116,6 +116,16 @@ func (l *Leases) build(now uint64, tree *Tree) {
 	for _, m := range l.members {
 		for _, h := range m.holdings {
 			l.place(h)
+		}
+	}
+	if !l.built || l.learning {
+		return
+	}
+	for i := range l.nodes { // the leases of their deleted namesakes are counted by now
+		n, emptyAt := &l.nodes[i], tree.resources[i].emptyAt
+		if _, ok := formerIndex[n.path]; !ok && emptyAt > 0 {
+			n.bucket.at = min(emptyAt, now)
+			n.accrue(now)
 		}
 	}
 }

@@ -24,8 +24,12 @@ func (t *Tree) fields(f *varint.Fields, participants *[]participant) {
 	f.Uint(&t.clock, &t.revision, &t.lastLeft, &t.formerLease, &t.formerUntil)
 	varint.List(f, &t.resources, MaxResources, func(r *resource, f *varint.Fields) {
 		f.Text(&r.path, protocol.MaxLimitPath)
-		f.Uint(&r.revision)
+		f.Uint(&r.revision, &r.emptyAt, &r.refill)
 		configFields(&r.config, f)
+	})
+	varint.List(f, &t.deleted, MaxResources, func(d *deletedPath, f *varint.Fields) {
+		f.Text(&d.path, protocol.MaxLimitPath)
+		f.Uint(&d.from, &d.refill)
 	})
 	varint.List(f, participants, MaxParticipants,
 		func(p *participant, f *varint.Fields) { f.Uint(&p.session, &p.epoch, &p.joined) })
@@ -56,6 +60,10 @@ func Decode(b []byte) (*Tree, error) {
 	for i := range t.resources {
 		t.textBytes += t.resources[i].textBytes()
 	}
+	for i := range t.deleted {
+		t.textBytes += uint64(len(t.deleted[i].path))
+	}
+	t.findForgetAt()
 	if t.Check() != nil || !bytes.Equal(t.Append(nil), b) {
 		return nil, errMalformed
 	}
@@ -80,7 +88,7 @@ func (t *Tree) Check() error {
 		case i == 0 && parent != "", i > 0 && (t.resources[i-1].path >= r.path || !known):
 			return errors.New("ratelimit: resources are out of order, or have no parent")
 		case protocol.ValidateLimitPath([]byte(r.path)) != nil || r.config.Validate() != nil,
-			r.revision == 0 || r.revision > t.revision,
+			r.revision == 0 || r.revision > t.revision, r.emptyAt > t.clock, r.refill > protocol.MaxLimitBurst,
 			i == 0 && r.config.Unlimited, i > 0 && r.config.Lease != 0:
 			return errors.New("ratelimit: a field of a resource is out of range")
 		}
@@ -92,6 +100,15 @@ func (t *Tree) Check() error {
 	for i := range t.resources {
 		if r := &t.resources[i]; mins[r.path] > guaranteed(r.path, &r.config) {
 			return errors.New("ratelimit: children have higher guarantees than their parent")
+		}
+	}
+	for i := range t.deleted {
+		d := &t.deleted[i]
+		_, exists := t.find(d.path)
+		if protocol.ValidateLimitPath([]byte(d.path)) != nil || i > 0 && t.deleted[i-1].path >= d.path || exists ||
+			!t.Deleted() && protocol.LimitRoot(d.path) != t.Root() ||
+			d.from > t.clock+protocol.MaxLimitLease || d.refill > protocol.MaxLimitBurst {
+			return errors.New("ratelimit: a deleted path is out of range or order")
 		}
 	}
 	for _, p := range t.participants {

@@ -13,7 +13,7 @@ import (
 func TestEveryFieldIsKept(t *testing.T) {
 	var x *Tree
 	law := &fieldtest.Law{
-		Derived: map[string]string{"Tree.textBytes": "counted again"},
+		Derived: map[string]string{"Tree.textBytes": "counted again", "Tree.forgetAt": "found again"},
 		Keys:    map[string]bool{"participant.session": true},
 		Write:   func() []byte { return x.Append(nil) },
 		Read:    func(b []byte) (any, error) { return Decode(b) },
@@ -76,8 +76,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDeletedTree: a deleted tree stays until leases of it have ended, and one of its name made
-// meanwhile continues it.
+// TestDeletedTree: a deleted tree stays until leases of it have ended and its bursts have refilled.
+// One of its name made meanwhile continues it, with empty buckets.
 func TestDeletedTree(t *testing.T) {
 	x := newRandomRun(t, 1)
 	for len(x.paths) > 0 {
@@ -89,14 +89,17 @@ func TestDeletedTree(t *testing.T) {
 		}
 	}
 	at, ok := x.tree.Next()
-	if !x.tree.Deleted() || !ok || at <= x.now || x.tree.Forgotten(x.now) || !x.tree.Forgotten(at) {
+	if !x.tree.Deleted() || !ok || at <= x.now+1000 {
 		t.Fatalf("deleted %t, goes at %d %t, now %d", x.tree.Deleted(), at, ok, x.now)
 	}
-	if back, err := Decode(x.tree.Append(nil)); err != nil || !back.Deleted() {
-		t.Fatal(err)
+	if back, err := Decode(x.tree.Append(nil)); err != nil || !back.Deleted() || back.Forget(at-1) || !back.Forget(at) {
+		t.Fatal("the tree does not go when it says", err)
 	}
 	former := x.tree.Revision()
 	if revision, err := x.tree.Create(x.now, former+5, "api", x.config("api")); err != nil || revision != former+6 {
 		t.Fatal(revision, err)
+	}
+	if r := x.tree.resources[0]; r.emptyAt != x.now {
+		t.Fatalf("the bucket is empty since %d, and the tree was made at %d", r.emptyAt, x.now)
 	}
 }

@@ -19,6 +19,7 @@ const (
 const (
 	resourceBytes    = 160 // of a resource, beside its texts
 	participantBytes = 96
+	deletedBytes     = 64 // of a deleted path, beside its text
 )
 
 // Tree is the part of a rate limit that is in the log.
@@ -32,15 +33,32 @@ type Tree struct {
 	// The lease that was in force until formerUntil, less its own length, if it was longer than
 	// that of now.
 	formerLease, formerUntil uint64
-	textBytes                uint64 // of all resources; derived
+
+	deleted []deletedPath // in order of path
+
+	forgetAt  uint64 // when the last deleted path is forgotten; derived, as is what follows
+	textBytes uint64 // of all resources and deleted paths
 }
 
 // resource is a node of the tree.
 type resource struct {
 	path     string
 	revision uint64 // of its last change
+	emptyAt  uint64 // when its bucket began, if that was empty; 0: it began full
+	refill   uint64 // the longest time, in ms, in which any of its configurations fills an empty bucket
 	config   protocol.LimitConfig
 }
+
+// deletedPath remembers a deleted resource, which may have given out its burst. A new one of its
+// path begins with an empty bucket until the old one would be full again. Otherwise each deletion
+// would give the burst once more.
+type deletedPath struct {
+	path   string
+	from   uint64 // when no client can use a lease of the resource any more
+	refill uint64 // of the resource
+}
+
+func (d *deletedPath) until() uint64 { return d.from + d.refill }
 
 // participant is a session that takes part. It was attached under the epoch when it joined: another
 // attach may be of another process, which knows nothing of earlier leases.
@@ -65,14 +83,38 @@ func (t *Tree) enter(now uint64) { t.clock = max(t.clock, min(now, maxTime), 1) 
 const maxTime = 1 << 62
 
 // Deleted reports whether the root is deleted. Such a tree is kept while sessions may use leases of
-// it: a new tree of its name must not give their rates out again.
+// it, and while it remembers deleted paths: a new tree of its name must not give their rates and
+// bursts out again.
 func (t *Tree) Deleted() bool { return len(t.resources) == 0 }
 
-// Forgotten reports whether a deleted tree can go.
-func (t *Tree) Forgotten(now uint64) bool { return t.Deleted() && max(t.clock, now) >= t.leasesEnd() }
+// Forget drops deleted paths whose time is over. It reports whether the tree can go.
+func (t *Tree) Forget(now uint64) bool {
+	t.enter(now)
+	t.deleted = slices.DeleteFunc(t.deleted, func(d deletedPath) bool {
+		if d.until() > t.clock {
+			return false
+		}
+		t.textBytes -= uint64(len(d.path))
+		return true
+	})
+	t.findForgetAt()
+	return t.Deleted() && len(t.deleted) == 0 && t.clock >= t.leasesEnd()
+}
 
-// Next is the time when a deleted tree can go.
-func (t *Tree) Next() (at uint64, ok bool) { return t.leasesEnd(), t.Deleted() }
+// Next returns when Forget has something to do.
+func (t *Tree) Next() (at uint64, ok bool) {
+	if t.Deleted() {
+		return max(t.leasesEnd(), t.forgetAt), true
+	}
+	return t.forgetAt, t.forgetAt > 0
+}
+
+func (t *Tree) findForgetAt() {
+	t.forgetAt = 0
+	for i := range t.deleted {
+		t.forgetAt = max(t.forgetAt, t.deleted[i].until())
+	}
+}
 
 // leasesEnd is when the leases of sessions that are not participants any more have ended.
 func (t *Tree) leasesEnd() uint64 {
@@ -189,17 +231,28 @@ func (t *Tree) Create(now, former uint64, path string, c protocol.LimitConfig) (
 		return 0, protocol.Errorf(protocol.StatusBadRequest, "resource %s is not below %s", path, t.Root())
 	case ok:
 		return 0, protocol.Errorf(protocol.StatusAlreadyExists, "resource %s exists; alter it, or choose another path", path)
-	case len(t.resources) >= MaxResources:
-		return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
-			"the tree has %d resources, the most that one may have; delete some, or make another tree", MaxResources)
 	}
 	if err := t.checkConfig(path, nil, &c); err != nil {
 		return 0, err
 	}
-	t.enter(now)
+	t.Forget(now)
+	r := resource{path: path, refill: t.refill(path, &c), config: c}
+	d, wasDeleted := t.findDeleted(path)
+	switch {
+	case wasDeleted:
+		r.emptyAt, r.refill = t.clock, max(r.refill, t.deleted[d].refill)
+		t.deleted = slices.Delete(t.deleted, d, d+1)
+		t.findForgetAt()
+		t.textBytes -= uint64(len(path))
+	case len(t.resources)+len(t.deleted) >= MaxResources:
+		return 0, protocol.Errorf(protocol.StatusPreconditionFailed,
+			"the tree has %d resources and %d that were just deleted, and may have %d; wait until these have refilled, or make another tree",
+			len(t.resources), len(t.deleted), MaxResources)
+	}
 	t.revision = max(t.revision, former) + 1
-	t.resources = slices.Insert(t.resources, i, resource{path, t.revision, c})
-	t.textBytes += t.resources[i].textBytes()
+	r.revision = t.revision
+	t.resources = slices.Insert(t.resources, i, r)
+	t.textBytes += r.textBytes()
 	return t.revision, nil
 }
 
@@ -217,7 +270,7 @@ func (t *Tree) Alter(now uint64, path string, revision uint64, c protocol.LimitC
 	former := t.Lease()
 	t.revision++
 	t.textBytes -= r.textBytes()
-	r.config, r.revision = c, t.revision
+	r.config, r.revision, r.refill = c, t.revision, max(r.refill, t.refill(path, &c))
 	t.textBytes += r.textBytes()
 	t.leaseChanged(former)
 	return t.revision, nil
@@ -255,10 +308,13 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 	if t.hasChildren(path) {
 		return protocol.Refuse(protocol.RefusalHasChildren, "resource %s has children; delete them first", path)
 	}
-	t.enter(now)
+	t.Forget(now)
 	former := t.Lease()
 	i, _ := t.find(path)
-	t.textBytes -= t.resources[i].textBytes()
+	d, _ := t.findDeleted(path)
+	t.deleted = slices.Insert(t.deleted, d, deletedPath{path, t.unusedFrom(), t.resources[i].refill})
+	t.findForgetAt()
+	t.textBytes -= uint64(len(t.resources[i].config.Foreign))
 	t.resources = slices.Delete(t.resources, i, i+1)
 	t.revision++
 	if t.Deleted() {
@@ -269,6 +325,35 @@ func (t *Tree) Delete(now uint64, path string, revision uint64) error {
 		}
 	}
 	return nil
+}
+
+func (t *Tree) findDeleted(path string) (i int, ok bool) {
+	return slices.BinarySearchFunc(t.deleted, path, func(d deletedPath, path string) int { return strings.Compare(d.path, path) })
+}
+
+// unusedFrom returns when the present leases have ended, of a resource that gets no more of them.
+func (t *Tree) unusedFrom() uint64 {
+	if len(t.participants) == 0 {
+		return max(t.clock, t.leasesEnd())
+	}
+	return t.clock + max(t.Lease(), t.formerLease)
+}
+
+// refill returns the ms in which a resource with this configuration fills an empty bucket.
+func (t *Tree) refill(path string, c *protocol.LimitConfig) uint64 {
+	rate := uint64(maxRate)
+	if !c.Unlimited {
+		rate = c.Rate
+	}
+	for p := parentPath(path); p != ""; p = parentPath(p) {
+		if i, _ := t.find(p); !t.resources[i].config.Unlimited {
+			rate = min(rate, t.resources[i].config.Rate)
+		}
+	}
+	if rate == 0 { // it admits nobody
+		return 0
+	}
+	return max(c.BurstOrDefault(), (1_000_000+rate-1)/rate) // a burst is a unit at least
 }
 
 // Join has a session take part. Joining again under the same epoch changes nothing. Under another
@@ -345,7 +430,8 @@ func (t *Tree) Resources(from string, yield func(path string, revision uint64, c
 
 // Bytes is what the tree counts against its node's quota.
 func (t *Tree) Bytes() uint64 {
-	return t.textBytes + uint64(len(t.resources))*resourceBytes + uint64(len(t.participants))*participantBytes
+	return t.textBytes + uint64(len(t.resources))*resourceBytes + uint64(len(t.deleted))*deletedBytes +
+		uint64(len(t.participants))*participantBytes
 }
 
 // textBytes is what counts of a resource by its length.

@@ -23,6 +23,16 @@ var limitFaults = []plantedFault{
 		"client/ratelimit", "TestSimulation", "",
 	},
 	{
+		"limit-burst-again", "shard/ratelimit/node.go",
+		[]string{"&& !l.learning && r.emptyAt == 0 {", "&& !l.learning {"},
+		"client/ratelimit", "TestSimulation", "",
+	},
+	{
+		"limit-leases-outlive-deletion", "shard/ratelimit/tree.go",
+		[]string{"deletedPath{path, t.unusedFrom(), ", "deletedPath{path, t.clock, "},
+		"shard/ratelimit", "TestScripts", "",
+	},
+	{
 		"limit-grown-first", "shard/ratelimit/leases.go",
 		[]string{"roomRate, roomBurst := l.room(h)", "roomRate, roomBurst := uint64(maxRate), uint64(maxRate)"},
 		"client/ratelimit", "TestSimulation", "",
