@@ -53,6 +53,10 @@ type Config struct {
 	// guarded network.
 	Listen, Raft, Admin string
 
+	// AdminHosts are names, without ports, under which Admin is reached, beside IP addresses, the
+	// machine's name and those of the other addresses. A request for another name is refused.
+	AdminHosts []string
+
 	// TLSListen is the address for clients that use TLS; default Off. With it, TLS is needed, and
 	// Listen may be Off. A client gets the other instances' addresses for its own kind of
 	// connection only.

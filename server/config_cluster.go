@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/signalbox-dev/signalbox/server/peerdiscovery"
+	"github.com/signalbox-dev/signalbox/server/web"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -125,6 +126,16 @@ func (c *Config) labels() []meta.Label {
 
 // raftAddress is where other instances connect.
 func (c *Config) raftAddress() string { return cmp.Or(c.RaftAdvertise, c.Raft) }
+
+// adminHosts are the names under which operators reach this instance: those of all its addresses, and
+// those that were given.
+func (c *Config) adminHosts() []string {
+	hosts := slices.Clone(c.AdminHosts)
+	for _, address := range []string{c.Admin, c.Advertise, c.TLSAdvertise, c.RaftAdvertise, c.Listen, c.TLSListen, c.Raft} {
+		hosts = append(hosts, web.HostName(address))
+	}
+	return hosts
+}
 
 // ownUse names the users of an address of this instance that is not its raft address; empty if it
 // does not listen there.

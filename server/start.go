@@ -137,7 +137,8 @@ func (s *Server) openAdmin(context.Context) error {
 	if s.adminListener == nil {
 		return nil
 	}
-	h := admin.Handler(admin.Config{Metrics: s.metrics.WritePrometheus, Live: s.Live, Ready: s.Ready})
+	h := admin.Handler(admin.Config{Hosts: s.cfg.adminHosts(), Metrics: s.metrics.WritePrometheus, Live: s.Live,
+		Ready: s.Ready})
 	s.startup.pages.Store(&h)
 	s.adminServer = admin.Server(&s.startup, s.log)
 	s.running.Go(func() { _ = s.adminServer.Serve(admin.LimitListener(s.adminListener, admin.MaxConnections)) })

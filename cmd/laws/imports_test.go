@@ -40,7 +40,7 @@ var layers = []struct {
 	{"server/peerdiscovery", []string{"server/peerdiscovery"}},
 	{"server/failuredetector", []string{"server/failuredetector", "protocol"}},
 	{"server/backup", []string{"server/backup", "protocol", "shard", "shard/meta"}},
-	{"server/admin", []string{"server/admin", "server/clienthost"}},
+	{"server/admin", []string{"server/admin", "server/clienthost", "server/web"}},
 	{"server/audit", []string{"server/audit", "server/file", "shard/meta"}},
 	{"server/certs", []string{"server/certs", "server/file", "shard/replica/beat"}},
 	{"server/file", []string{"server/file"}},

@@ -97,7 +97,7 @@ func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("listen on --admin: %w", err)
 		}
-		defer serveAdmin(l, g, s.gateway.Logger).Close()
+		defer serveAdmin(l, splitList(v["admin-host"]), g, s.gateway.Logger).Close()
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- g.Serve(l) }()

@@ -238,7 +238,7 @@ func TestAdmin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer serveAdmin(l, g, slog.New(slog.DiscardHandler)).Close()
+	defer serveAdmin(l, nil, g, slog.New(slog.DiscardHandler)).Close()
 	for _, x := range []struct {
 		method, path string
 		status       int

@@ -49,6 +49,8 @@ var settings = []setting{
 		help: "Name that the instances' certificates must be valid for, instead of the host in the address."},
 	{flag: "admin", def: "off",
 		help: "Address of metrics (/metrics), health (/healthz) and profiles (/debug/pprof), or off. It requires no credentials: do not expose it."},
+	{flag: "admin-host",
+		help: "Names, without ports, under which --admin is reached, separated by commas. IP addresses and the host name need not be listed; a request for any other name is refused."},
 	{flag: "log-level", def: "info", help: "Minimum level of log lines on standard error: debug, info, warn or error."},
 	{flag: "log-format", def: "text", help: "Format of log lines: text or json."},
 }

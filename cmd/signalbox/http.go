@@ -50,6 +50,9 @@ certificate: tokens can be read on the way otherwise.`)
 	key := f.String("http-tls-key", "",
 		"File with the private key of --http-tls-cert. Changed files are loaded within seconds, or at SIGHUP.")
 	operators := f.String("admin", server.Off, "Address for operators, with metrics, health and profiles; or off.")
+	operatorsHosts := f.StringSlice("admin-host", nil,
+		"Names, without ports, under which --admin is reached, separated by commas or in several flags. "+
+			"IP addresses and the host name need not be listed; a request for any other name is refused.")
 	c.RunE = a.verb(func(inv *invocation, _ *cobra.Command, _ []string) error {
 		if _, _, err := net.SplitHostPort(*listen); err != nil {
 			return usagef("--listen %q is not host:port", *listen)
@@ -89,7 +92,7 @@ certificate: tokens can be read on the way otherwise.`)
 				return fmt.Errorf("listen for operators on --admin: %w; choose another address", err)
 			}
 			page := func(w io.Writer) { metrics.WritePage(w, running.writeMetrics) }
-			srv := admin.Server(admin.Handler(admin.Config{Metrics: page}), cfg.log)
+			srv := admin.Server(admin.Handler(admin.Config{Hosts: *operatorsHosts, Metrics: page}), cfg.log)
 			defer srv.Close()
 			go func() { _ = srv.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
 			fmt.Fprintf(a.reports, "Metrics are on http://%s/metrics\n", l.Addr())

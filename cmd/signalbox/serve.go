@@ -213,6 +213,7 @@ func serverConfig(a *app, v map[string]string) (server.Config, error) {
 		return cfg, usagef("--data is empty; name the folder, or leave the flag out for ./signalbox-data")
 	}
 	cfg.DataDir, cfg.Listen, cfg.Raft, cfg.Admin = v["data"], v["listen"], v["raft"], v["admin"]
+	cfg.AdminHosts = settings.Split(v["admin-host"])
 	cfg.TLSListen, cfg.TLSAdvertise = v["listen-tls"], v["advertise-tls"]
 	cfg.TLS = certs.Files{Cert: v["listen-tls-cert"], Key: v["listen-tls-key"], CA: v["listen-tls-client-ca"],
 		Require: v["listen-tls-require-client-cert"] == "true"}

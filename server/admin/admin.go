@@ -4,11 +4,16 @@
 package admin
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"os"
+	"slices"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 const (
@@ -19,8 +24,16 @@ const (
 	writeTimeout = 2 * time.Minute // for an answer; a profile or trace adds the seconds it was asked for
 )
 
+// ownSite are the values of Sec-Fetch-Site of programs, of people and of the pages here.
+var ownSite = []string{"", "none", "same-origin"}
+
 // Config of the handler. The zero value is healthy and ready, and has no metrics.
 type Config struct {
+	// Hosts are the names, without ports, under which operators and their tools come here, beside
+	// loopback, IP addresses and the machine's name. A request for another name is 421, so that a
+	// site which points its name here cannot read the pages.
+	Hosts []string
+
 	// Metrics writes the page at /metrics, in the Prometheus text format. A nil func writes none.
 	Metrics func(io.Writer)
 
@@ -34,7 +47,7 @@ type Config struct {
 }
 
 // Handler serves /, /metrics, /healthz, /readyz and /debug/pprof/. Anything but GET and HEAD is
-// 405.
+// 405, a request of another site's page 403, and one for an unknown name 421.
 func Handler(c Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/{$}", indexPage)
@@ -51,7 +64,11 @@ func Handler(c Config) http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return checkRequest(mux)
+	hosts := c.Hosts
+	if own, err := os.Hostname(); err == nil {
+		hosts = append(slices.Clone(hosts), own)
+	}
+	return checkRequest(hosts, mux)
 }
 
 // Server serves a handler with limits that hold against slow and hostile clients. The caller
@@ -70,10 +87,16 @@ func Server(h http.Handler, log *slog.Logger) *http.Server {
 	return s
 }
 
-// checkRequest refuses bad requests before any page sees them.
-func checkRequest(next http.Handler) http.Handler {
+// checkRequest refuses bad requests before any page sees them. Probes of HTTP/1.0 have no Host, and
+// no browser sends them.
+func checkRequest(hosts []string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
+		case r.Host != "" && !web.IsAddress(r.Host) && !web.KnownHost(r.Host, hosts):
+			http.Error(w, fmt.Sprintf("this is not reached under the name %q; use its IP address, or start it with --admin-host",
+				web.HostName(r.Host)), http.StatusMisdirectedRequest)
+		case r.Header.Get("Origin") != "", !slices.Contains(ownSite, r.Header.Get("Sec-Fetch-Site")):
+			http.Error(w, "requests of other sites' pages are refused; enter the address by hand", http.StatusForbidden)
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "use GET or HEAD; nothing can be changed here", http.StatusMethodNotAllowed)

@@ -25,8 +25,43 @@ func TestMain(m *testing.M) {
 
 func get(h http.Handler, method, target string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(method, target, nil))
+	h.ServeHTTP(w, httptest.NewRequest(method, "http://127.0.0.1:7072"+target, nil))
 	return w
+}
+
+// TestForeignNames: neither a site that points its name at the address nor the pages of another site
+// get anything. Probes and Prometheus come by addresses, by the machine's name or by one that is
+// given.
+func TestForeignNames(t *testing.T) {
+	h := Handler(Config{Hosts: []string{"db-1.example.com"}})
+	own, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		host, header, value string
+		code                int
+	}{
+		{"127.0.0.1:7072", "", "", 200}, {"localhost:7072", "", "", 200}, {"[::1]:7072", "", "", 200},
+		{"10.1.2.3:7072", "", "", 200}, {"[fd00::1]:7072", "", "", 200}, {"10.1.2.3", "", "", 200},
+		{"DB-1.example.com.:7072", "", "", 200}, {own + ":7072", "", "", 200}, {"", "", "", 200},
+		{"rebound.example.net:7072", "", "", 421}, {"127.0.0.1.example.net", "", "", 421}, {"example.com", "", "", 421},
+		{"localhost:7072", "Origin", "http://rebound.example.net", 403}, {"localhost:7072", "Origin", "null", 403},
+		{"localhost:7072", "Sec-Fetch-Site", "cross-site", 403}, {"localhost:7072", "Sec-Fetch-Site", "same-site", 403},
+		{"localhost:7072", "Sec-Fetch-Site", "same-origin", 200}, {"localhost:7072", "Sec-Fetch-Site", "none", 200},
+	} {
+		for _, path := range []string{"/", "/metrics", "/healthz", "/readyz", "/debug/pprof/cmdline"} {
+			r := httptest.NewRequest("GET", path, nil)
+			if r.Host = tc.host; tc.header != "" {
+				r.Header.Set(tc.header, tc.value)
+			}
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, r)
+			if w.Code != tc.code || tc.code == 421 && !strings.Contains(w.Body.String(), "--admin-host") {
+				t.Errorf("%s of host %q with %s %q: %d %q, want %d", path, tc.host, tc.header, tc.value, w.Code, w.Body, tc.code)
+			}
+		}
+	}
 }
 
 func TestPages(t *testing.T) {
@@ -84,7 +119,7 @@ func TestSlowClients(t *testing.T) {
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 
-	for _, opening := range []string{"", "GET /met", "GET / HTTP/1.1\r\nHost: x\r\nX: "} {
+	for _, opening := range []string{"", "GET /met", "GET / HTTP/1.1\r\nHost: localhost\r\nX: "} {
 		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)

@@ -63,7 +63,7 @@ func (k *listenerKit) dial(from string) net.Conn {
 }
 
 func (k *listenerKit) send(c net.Conn, path string) {
-	_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n")
+	_, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: localhost\r\n\r\n")
 }
 
 // answer reads one. Code 0 is a connection that was closed without one.
@@ -136,7 +136,7 @@ func (k *listenerKit) awaitOpen(places int) {
 // TestIdleConnections: connections that ask nothing, that never finish a header, and that asked
 // once and stay, keep nobody out: each probe is answered, and so is every other page.
 func TestIdleConnections(t *testing.T) {
-	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: x\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
+	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		k := newListenerKit(t, MaxConnections)
 		for range MaxConnections + 12 {
 			_, _ = io.WriteString(k.dial("127.0.0.1"), opening)

@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -26,4 +27,31 @@ func TestConnectionLimits(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOperatorsHosts: the operators' address is reached under the names of the instance's addresses
+// and those that its configuration adds; a name that somebody else pointed there shows nothing.
+func TestOperatorsHosts(t *testing.T) {
+	s := start(t, func(c *server.Config) {
+		c.Admin, c.Advertise, c.AdminHosts = "127.0.0.1:0", "db-1.example.com:7070", []string{"metrics.example.com"}
+	})
+	for host, want := range map[string]int{"db-1.example.com": 200, "metrics.example.com:7072": 200, "127.0.0.1": 200,
+		"rebound.example.net:7072": http.StatusMisdirectedRequest} {
+		for _, path := range []string{"/metrics", "/healthz", "/debug/pprof/cmdline"} {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.AdminAddr()+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Host = host
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			if resp.StatusCode != want {
+				t.Errorf("%s of host %s: %d, want %d", path, host, resp.StatusCode, want)
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
 }

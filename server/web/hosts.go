@@ -18,6 +18,9 @@ func KnownHost(host string, names []string) bool {
 	return name == "localhost" || slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, name) })
 }
 
+// IsAddress reports whether a Host is an IP address: a site that points its name here cannot send it.
+func IsAddress(host string) bool { return net.ParseIP(HostName(host)) != nil }
+
 // HostName is a Host without its port, its brackets and the dot of a full name, in lower case; empty
 // if the port is not a number.
 func HostName(host string) string {

@@ -183,6 +183,10 @@ var OfServe = []Setting{
 			"no audit log)."},
 	{Flag: "admin", Default: "127.0.0.1:7072",
 		Help: "Address of metrics, health and profiles, or off. It requires no credentials: do not expose it."},
+	{Flag: "admin-host", List: true,
+		Help: "Names, without ports, under which --admin is reached, separated by commas or in several flags. " +
+			"IP addresses, the host name and the names of the instance's other addresses need not be listed; " +
+			"a request for any other name is refused."},
 	{Flag: "console", Default: "off",
 		Help: "Address of the console, web pages that show who holds what, who waits and why; or off. " +
 			"While authentication is on, people log in with their tokens."},
