@@ -21,6 +21,7 @@ func (s *Server) readCerts(context.Context) error {
 	if err := s.certs.open(&s.cfg, s.log); err != nil {
 		return err
 	}
+	s.startup.instances.Store(s.certs.instances)
 	s.certs.each(func(whose string, c *certs.Certs) {
 		s.running.Go(func() { c.Watch(s.ctx) })
 		s.metrics.Gauge(metrics.CertificateExpiry, func() float64 { return float64(c.Expires().Unix()) }, whose)

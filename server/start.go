@@ -69,7 +69,7 @@ func (s *Server) openLinks(ctx context.Context) error {
 		Transport: s.links, Local: shardhost.Local{Hosting: s.hosting}, State: s.meta.State, Now: s.clock.Now,
 		Join: s.membership.Admit, CheckApplicant: s.membership.CheckApplicant, SetTarget: s.membership.SetTarget,
 		HeartbeatReceived: s.membership.HeartbeatReceived, Plan: s.plan, Backup: s.hosting.Backups.Serve,
-		ProcessExited: s.peerEnded, Logger: s.log,
+		ProcessExited: s.peerEnded, Refusals: s.certs.refusals, Logger: s.log,
 	})
 	s.membership.Connect(s.member, s.entry)
 	s.hosting.Connect(s.member)

@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/shard/replica/beat"
 )
 
@@ -15,6 +17,7 @@ import (
 type startup struct {
 	waitReason atomic.Pointer[func() string] // why the present step waits, as a sentence; nil: it does not
 	pages      atomic.Pointer[http.Handler]  // of the operators' address
+	instances  atomic.Pointer[certs.Certs]   // that keep it apart from the others while they are not valid; nil: none
 }
 
 // ServeHTTP implements http.Handler.
@@ -31,6 +34,11 @@ func (s *startup) waitForText(format string, args ...any) {
 
 // reason says why the start waits.
 func (s *startup) reason() string {
+	if c := s.instances.Load(); c != nil {
+		if list := refusalsOf("instances", c); list != nil {
+			return strings.Join(list, "; ")
+		}
+	}
 	if f := s.waitReason.Load(); f != nil {
 		return (*f)()
 	}

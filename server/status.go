@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/certs"
@@ -88,7 +89,7 @@ func (s *Server) Live() error {
 }
 
 // Ready returns why clients should not be sent here now. It is nil if all of this holds: the server
-// takes requests, the cluster has this instance Online, the meta shard and every shard here have a
+// takes requests, clients have an address whose certificate is valid, the cluster has this instance Online, the meta shard and every shard here have a
 // leader as far as is known here, the buckets of the tier are assigned, and the disk takes writes.
 func (s *Server) Ready() error {
 	switch {
@@ -101,6 +102,12 @@ func (s *Server) Ready() error {
 			return fmt.Errorf("server is starting: %s", why)
 		}
 		return errors.New("server is starting")
+	}
+	if c := s.certs.clients; c != nil && s.cfg.Listen == Off {
+		own, authorities := c.Invalid(time.Now())
+		if own != "" || authorities != "" && s.cfg.TLS.Require {
+			return errors.New(strings.Join(refusalsOf("clients", c), "; "))
+		}
 	}
 	if d := s.host.DiskWaiting(); d > slowDiskAfter {
 		return fmt.Errorf("a write to the disk of the log has been under way for %v", d.Round(time.Second))

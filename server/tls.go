@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/peer"
@@ -82,6 +83,35 @@ func (x *certificates) each(visit func(whose string, c *certs.Certs)) {
 	if x.http != nil {
 		visit("http", x.http)
 	}
+}
+
+// refused are the connections that fail while the files of a kind are not valid, with the flags that
+// name those files.
+var refused = map[string]struct{ who, cert, ca string }{
+	"clients":   {"clients over TLS", "--listen-tls-cert", "--listen-tls-client-ca"},
+	"instances": {"other instances", "--cluster-tls-cert", "--cluster-tls-ca"},
+	"console":   {"browsers", "--console-tls-cert", ""},
+	"http":      {"callers of --http", "--http-tls-cert", ""},
+}
+
+// refusals says in sentences which new connections fail because of the dates of certificates.
+func (x *certificates) refusals() (list []string) {
+	x.each(func(whose string, c *certs.Certs) { list = append(list, refusalsOf(whose, c)...) })
+	return list
+}
+
+func refusalsOf(whose string, c *certs.Certs) (list []string) {
+	r := refused[whose]
+	own, authorities := c.Invalid(time.Now())
+	const replace = "; replace the file, which is loaded within seconds"
+	if own != "" {
+		list = append(list, fmt.Sprintf("new connections of %s fail: the certificate of %s %s%s", r.who, r.cert, own, replace))
+	}
+	if authorities != "" {
+		list = append(list, fmt.Sprintf("new connections of %s with certificates fail: the authorities of %s %s%s", r.who, r.ca, authorities,
+			replace))
+	}
+	return list
 }
 
 // reload reads the files now.

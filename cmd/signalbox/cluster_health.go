@@ -20,6 +20,7 @@ func healthCmd(a *app) *cobra.Command {
   - which replicasets have fewer copies than configured, and since when
   - what the loss of one more instance or failure domain would stop
   - which instances are not heard, and since when
+  - which instances have certificates that are not valid, and whom that keeps out
 
 The exit code is 0 only if everything works and the cluster survives what its configuration
 promises: the loss of one instance with replication factor 3, of two with 5. Where failure domains

@@ -16,6 +16,7 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -59,10 +60,11 @@ type Certs struct {
 
 // loadedFiles is the content of the files at one time.
 type loadedFiles struct {
-	sum  [sha256.Size]byte // of the files
-	cert tls.Certificate
-	ca   *x509.CertPool
-	srv  *tls.Config
+	sum       [sha256.Size]byte // of the files
+	cert      tls.Certificate
+	ca        *x509.CertPool
+	caExpires time.Time // of the authority that expires last
+	srv       *tls.Config
 }
 
 // Open reads the files, which must be usable.
@@ -91,8 +93,8 @@ func Open(f Files, log *slog.Logger) (*Certs, error) {
 // the same: the other end decides by its own.
 func (c *Certs) use(now *loadedFiles) {
 	c.current.Store(now)
-	leaf, today := now.cert.Leaf, time.Now()
-	if today.Before(leaf.NotBefore) || today.After(leaf.NotAfter) {
+	if own, _ := c.Invalid(time.Now()); own != "" {
+		leaf := now.cert.Leaf
 		c.log.Error("the certificate is not valid now, the other end will refuse it", "file", c.files.Cert,
 			"from", leaf.NotBefore, "until", leaf.NotAfter)
 	}
@@ -103,6 +105,22 @@ func (c *Certs) Failures() uint64 { return c.failures.Load() }
 
 // Expires is when the certificate in use expires.
 func (c *Certs) Expires() time.Time { return c.current.Load().cert.Leaf.NotAfter }
+
+// Invalid says why the other end refuses the certificate in use at a time, and why this end refuses
+// all certificates that CA signs; empty: they are not refused for their dates.
+func (c *Certs) Invalid(at time.Time) (own, authorities string) {
+	now := c.current.Load()
+	switch leaf := now.cert.Leaf; {
+	case at.Before(leaf.NotBefore):
+		own = "is not valid before " + leaf.NotBefore.UTC().Format(time.RFC3339)
+	case at.After(leaf.NotAfter):
+		own = "expired at " + leaf.NotAfter.UTC().Format(time.RFC3339)
+	}
+	if now.ca != nil && at.After(now.caExpires) {
+		authorities = "expired at " + now.caExpires.UTC().Format(time.RFC3339)
+	}
+	return own, authorities
+}
 
 // Server is the configuration of a listener. Each handshake uses the present certificates.
 func (c *Certs) Server() *tls.Config {
@@ -205,7 +223,7 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 	if c.files.CA == "" {
 		return l, nil
 	}
-	if l.ca, err = parseAuthorities(c.files.CA, parts[2]); err != nil {
+	if l.ca, l.caExpires, err = parseAuthorities(c.files.CA, parts[2]); err != nil {
 		return nil, err
 	}
 	l.srv.ClientCAs, l.srv.ClientAuth = l.ca, tls.VerifyClientCertIfGiven
@@ -215,10 +233,21 @@ func (c *Certs) parse(parts [3][]byte, sum [sha256.Size]byte) (*loadedFiles, err
 	return l, nil
 }
 
-func parseAuthorities(path string, pem []byte) (*x509.CertPool, error) {
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s has no certificate in PEM form; give those of the CA", path)
+func parseAuthorities(path string, b []byte) (pool *x509.CertPool, expires time.Time, err error) {
+	for pool = x509.NewCertPool(); ; {
+		var block *pem.Block
+		if block, b = pem.Decode(b); block == nil {
+			break
+		}
+		if ca, err := x509.ParseCertificate(block.Bytes); err == nil {
+			pool.AddCert(ca)
+			if ca.NotAfter.After(expires) {
+				expires = ca.NotAfter
+			}
+		}
 	}
-	return pool, nil
+	if expires.IsZero() {
+		return nil, expires, fmt.Errorf("%s has no certificate in PEM form; give those of the CA", path)
+	}
+	return pool, expires, nil
 }

@@ -279,4 +279,24 @@ func TestNotValidNow(t *testing.T) {
 	if !strings.Contains(log.String(), `msg="the certificate is not valid now, the other end will refuse it"`) {
 		t.Errorf("the log is %s", log.String())
 	}
+	now := time.Now()
+	if own, authorities := c.Invalid(now); !strings.HasPrefix(own, "expired at "+c.Expires().UTC().Format(time.RFC3339)) ||
+		authorities != "" {
+		t.Errorf("now it %q, its authorities %q", own, authorities)
+	}
+	if own, _ := c.Invalid(c.Expires()); own != "" {
+		t.Errorf("at its last moment it %q", own)
+	}
+	if own, _ := c.Invalid(now.AddDate(-1, 0, 0)); !strings.HasPrefix(own, "is not valid before ") {
+		t.Errorf("a year before it %q", own)
+	}
+	if c, err = certs.Open(certs.Files{Cert: cert, Key: key, CA: a.Write(t, dir)}, silent); err != nil {
+		t.Fatal(err)
+	}
+	if _, authorities := c.Invalid(now); authorities != "" {
+		t.Errorf("the authorities %q", authorities)
+	}
+	if _, authorities := c.Invalid(now.AddDate(1, 0, 0)); !strings.HasPrefix(authorities, "expired at ") {
+		t.Errorf("in a year the authorities %q", authorities)
+	}
 }

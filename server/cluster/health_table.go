@@ -48,7 +48,7 @@ func (h *healthTable) received(b *heartbeat) {
 	if known && (b.Incarnation < old.Incarnation || b.Incarnation == old.Incarnation && overtaken) {
 		return
 	}
-	beat := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation,
+	beat := governor.Heartbeat{Heard: now, Incarnation: b.Incarnation, Refusals: b.Refusals,
 		Shards: make(map[uint64]governor.ShardReport, len(b.Shards))}
 	for _, x := range b.Shards {
 		beat.Shards[x.Shard] = governor.ShardReport{
@@ -119,8 +119,9 @@ func (h *healthTable) retain(keep func(instance uint64) bool) {
 }
 
 // newHeartbeat returns a heartbeat message.
-func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardReport) *heartbeat {
-	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq}
+func newHeartbeat(instance, incarnation, seq uint64, shards map[uint64]governor.ShardReport,
+	refusals []string) *heartbeat {
+	b := &heartbeat{Instance: instance, Incarnation: incarnation, Seq: seq, Refusals: refusals}
 	for id, x := range shards {
 		b.Shards = append(b.Shards, shardHeartbeat{
 			Shard: id, Replica: x.Replica, Leader: x.Leader, Term: x.Term, Applied: x.Applied, Members: x.Members,

@@ -107,7 +107,7 @@ func TestHeartbeatSoon(t *testing.T) {
 		state := threeMap(t)
 		began := time.Now()
 		m := New(Config{Transport: &fakeTransport{}, Local: &fakeLocal{}, State: func() *meta.State { return state },
-			Now: func() time.Duration { return time.Since(began) }})
+			Refusals: func() []string { return nil }, Now: func() time.Duration { return time.Since(began) }})
 		m.SetInstance(1)
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup

@@ -179,6 +179,7 @@ type heartbeat struct {
 	Incarnation uint64 // of its process
 	Seq         uint64 // rises with each heartbeat of a process
 	Shards      []shardHeartbeat
+	Refusals    []string `msgpack:",omitempty"` // see [governor.Heartbeat]
 }
 
 type shardHeartbeat struct {

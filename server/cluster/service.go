@@ -57,7 +57,9 @@ type Config struct {
 	// ProcessExited reports whether the process of the instance at a raft address has ended, as far
 	// as this one can tell. May be nil.
 	ProcessExited func(ctx context.Context, address string) bool
-	Logger        *slog.Logger
+	// Refusals says in sentences which new connections to this instance fail by its own doing.
+	Refusals func() []string
+	Logger   *slog.Logger
 }
 
 // Service is this instance's service to the others, and its client of theirs. Its methods are safe
@@ -166,7 +168,7 @@ func (s *Service) Run(ctx context.Context) {
 // vote may govern next; each one answers what works in the cluster.
 func (s *Service) SendHeartbeat() {
 	state := s.cfg.State()
-	b := newHeartbeat(s.self.Load(), s.incarnation.Load(), s.seq.Add(1), s.cfg.Local.Report())
+	b := newHeartbeat(s.self.Load(), s.incarnation.Load(), s.seq.Add(1), s.cfg.Local.Report(), s.cfg.Refusals())
 	s.health.received(b)
 	s.health.retain(func(id uint64) bool {
 		i, ok := state.Instance(id)

@@ -47,6 +47,7 @@ func assess(o Observation) *assessment {
 	}
 	a.findUnheard()
 	a.findUnreached()
+	a.findRefusals()
 	a.assessMeta()
 	for _, set := range o.State.Replicasets() {
 		if set.Phase != meta.ReplicasetExpelled {
@@ -471,6 +472,18 @@ func (a *assessment) findUnreached() {
 	for _, i := range a.State.Instances() {
 		if text := a.describeUnreached(&i, i.Name); text != "" && i.ID != a.Self && a.isHeard(i.ID) {
 			a.problem(protocol.HealthDegraded, "%s", text)
+		}
+	}
+}
+
+// findRefusals names the instances that new connections do not reach by their own doing.
+func (a *assessment) findRefusals() {
+	for _, i := range a.State.Instances() {
+		if i.Expelled() || !a.isHeard(i.ID) {
+			continue
+		}
+		for _, text := range a.Health[i.ID].Refusals {
+			a.problem(protocol.HealthDegraded, "%s: %s", i.Name, text)
 		}
 	}
 }

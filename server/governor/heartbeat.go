@@ -10,6 +10,7 @@ type Heartbeat struct {
 	// keeps the heartbeats of an ended process from counting for its successor.
 	Incarnation uint64
 	Shards      map[uint64]ShardReport // of the replicas that run there, the meta shard's included
+	Refusals    []string               // sentences about new connections to it that fail by its own doing
 }
 
 // ShardReport is what an instance reports about its replica of a shard.

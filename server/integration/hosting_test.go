@@ -245,7 +245,7 @@ func TestAskedWhileItStarts(t *testing.T) {
 	}
 	service := cluster.New(cluster.Config{
 		Transport: other, Local: noReplicas{}, State: func() *meta.State { return state },
-		Now: replica.SystemClock().Now, Logger: clusterLog(),
+		Now: replica.SystemClock().Now, Refusals: func() []string { return nil }, Logger: clusterLog(),
 	})
 	if err := other.Start(); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -18,7 +19,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -128,6 +131,110 @@ func TestOnlyTLS(t *testing.T) {
 	}
 	if err := shutdown(s); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestExpiredCertificate: an instance whose certificate has expired is not ready if clients have no
+// other address, and health says why new clients fail; after a restart too, until the files are
+// replaced.
+func TestExpiredCertificate(t *testing.T) {
+	for _, plain := range []bool{false, true} {
+		dir, ca := t.TempDir(), certstest.New(t)
+		issue := func(opts ...certstest.Option) (cert, key string) {
+			return ca.Issue(t, dir, "server", append(opts, certstest.Host("127.0.0.1"))...)
+		}
+		var files certs.Files
+		files.Cert, files.Key = issue()
+		begin := func() *instance {
+			return start(t, func(c *server.Config) {
+				c.TLSListen, c.TLS = "127.0.0.1:0", files
+				if !plain {
+					c.Listen = server.Off
+				}
+			})
+		}
+		s := begin()
+		check := func(when string, expired bool) {
+			t.Helper()
+			h := governor.Assess(s.Membership.Observe(t.Context()))
+			const want = ": new connections of clients over TLS fail: the certificate of --listen-tls-cert expired at "
+			said := slices.ContainsFunc(h.Problems, func(p string) bool { return strings.Contains(p, want) })
+			if said != expired || (h.State == protocol.HealthHealthy) == expired {
+				t.Errorf("%s health is %s: %q", when, h.State, h.Problems)
+			}
+			err := s.Ready()
+			if bad := err != nil; bad != (expired && !plain) || bad && !strings.Contains(err.Error(), want[2:]) {
+				t.Errorf("%s readiness, with a plain listener %t, is %v", when, plain, err)
+			}
+		}
+		reload := func(opts ...certstest.Option) {
+			issue(opts...)
+			if err := s.ReloadCertificates(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		check("at first", false)
+		reload(certstest.Expired())
+		check("with the expired one", true)
+		if err := shutdown(s); err != nil {
+			t.Fatal(err)
+		}
+		s = begin()
+		check("after a restart", true)
+		reload()
+		check("with a new one", false)
+	}
+}
+
+// TestExpiredBetweenInstances: of an instance whose certificate has expired all say so while its
+// connections last, and after its restart it names the certificate and not what it cannot know.
+func TestExpiredBetweenInstances(t *testing.T) {
+	t.Parallel()
+	k := newClusterKit(t, 3)
+	ca, folders := certstest.New(t), map[string]string{}
+	issue := func(name string, opts ...certstest.Option) (cert, key string) {
+		host, _, err := net.SplitHostPort(k.address(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ca.Issue(t, folders[name], "instance", append(opts, certstest.Host(host))...)
+	}
+	k.change = func(name string, cfg *server.Config) {
+		if folders[name] == "" {
+			folders[name] = t.TempDir()
+			issue(name)
+		}
+		cfg.ClusterTLS = certs.Files{CA: ca.Write(t, folders[name]), Cert: filepath.Join(folders[name], "instance.pem"),
+			Key: filepath.Join(folders[name], "instance.key")}
+	}
+	for i, name := range []string{"a", "b", "c"} {
+		k.must(name, []string{"a", "b"}[:min(i, 1)]...)
+	}
+	k.eventually("a healthy cluster", func() bool { return k.healthOf("a").State == protocol.HealthHealthy })
+	issue("c", certstest.Expired())
+	if err := k.server("c").ReloadCertificates(); err != nil {
+		t.Fatal(err)
+	}
+	const want = "new connections of other instances fail: the certificate of --cluster-tls-cert expired at "
+	for _, name := range k.names() {
+		k.eventually(name+" to say that the certificate of c expired", func() bool {
+			h := k.healthOf(name)
+			return h.State == protocol.HealthDegraded && strings.HasPrefix(h.Problems[0], "c: "+want)
+		})
+	}
+	k.kill("c")
+	cfg := k.config("c")
+	cfg.Admin = port.ForTest(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error)
+	go func() { done <- k.startWith(ctx, "c", cfg) }()
+	k.eventually("c to say what keeps it from starting", func() bool {
+		_, body := page(t, cfg.Admin, "/readyz")
+		return strings.HasPrefix(body, "server is starting: "+want)
+	})
+	cancel()
+	if err := <-done; err == nil {
+		t.Error("an instance with an expired certificate started")
 	}
 }
 

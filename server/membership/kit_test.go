@@ -169,7 +169,7 @@ func makeMember(t *testing.T, self uint64) *testMember {
 		Fail: func(err error) { m.failed = append(m.failed, err) }})
 	service := cluster.New(cluster.Config{
 		Transport: m.net.link(address(self)), Local: &testLocal{instance: self, state: m.Meta.State},
-		State: m.Meta.State, Now: clock.Now, Logger: log,
+		State: m.Meta.State, Now: clock.Now, Refusals: noRefusals, Logger: log,
 		SetTarget: m.SetTarget, HeartbeatReceived: m.HeartbeatReceived, CheckApplicant: m.CheckApplicant,
 	})
 	m.Connect(service, &cluster.Bootstrap{Store: new(memoryStore), Logger: log})
@@ -272,10 +272,12 @@ func (m *testMember) of(id uint64) meta.Instance {
 	return i
 }
 
+func noRefusals() []string { return nil }
+
 // process is a process of another instance, which sends heartbeats.
 func (m *testMember) process(instance, incarnation uint64) *cluster.Service {
 	s := cluster.New(cluster.Config{Transport: m.net.link(address(instance)), State: m.Meta.State, Now: m.clock.Now,
-		Local: &testLocal{instance: instance, state: m.Meta.State}, Logger: m.Logger})
+		Refusals: noRefusals, Local: &testLocal{instance: instance, state: m.Meta.State}, Logger: m.Logger})
 	s.SetInstance(instance)
 	s.SetIncarnation(incarnation)
 	return s
