@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
@@ -31,8 +32,8 @@ grace period for that, and its time stands still until the instance serves. Writ
 after the backup are missing. Stop the old cluster for good first, or two clients may hold one
 lock. Fencing tokens continue far above those of the old cluster, so none is given out twice.
 
-Tokens that were revoked after the backup are valid again. They are listed; revoke those with "signalbox
-auth revoke". With --drop-tokens none of them is taken. If authentication is on, the cluster then has
+Tokens are those of the backup, which are listed with its time: one that was revoked later is valid
+again, until it is revoked once more. With --drop-tokens none of them is taken. If authentication is on, the cluster then has
 a new administrator's token in the file admin-token of the folder, or the one of --admin-token-file.
 
 The new cluster has its own id and keys, so instances of the old one cannot join it. A client that
@@ -157,8 +158,8 @@ func printRestored(p *printer, path, dir, start string, from *backup.Source, don
 		r = append(r, field{"admin_token", "", done.AdminToken})
 		line("the tokens of the backup are dropped, and the administrator's token is %s", done.AdminToken)
 	} else if len(tokens) > 0 {
-		line("the backup's tokens are valid, those that were revoked since too: %s; revoke these again, or restore with --drop-tokens",
-			strings.Join(tokens, ", "))
+		line("tokens are as they were when the backup was made, %s: %s; one that was revoked later is valid again",
+			time.UnixMilli(from.MadeMS).UTC().Format(time.RFC3339), strings.Join(tokens, ", "))
 	}
 	return p.message(r, text, args...)
 }
