@@ -4,11 +4,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
 	"go.yaml.in/yaml/v3"
 )
+
+// TestAlertNumbers: no summary puts a number before its noun, where 1 would need another form.
+func TestAlertNumbers(t *testing.T) {
+	rules := read(t, "monitoring/alerts.yml")
+	if wrong := regexp.MustCompile(`summary: .*\$value( \| printf[^}]*)? \}\} ([a-z]+ )?[a-z]+s\b.*`).FindAllString(rules, -1); wrong != nil {
+		t.Errorf("write the number behind a colon: %s", strings.Join(wrong, "\n"))
+	}
+}
 
 // TestAlertRules has promtool check the rules and run their tests. All rules are then replaced by
 // ones that always fire, and by ones that never do: the tests have to find each.
