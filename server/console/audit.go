@@ -115,12 +115,65 @@ func verbOf(title string) (verb, outcome string) {
 	return title, ""
 }
 
+// withOutcomes returns the events, the newest first, without those that ask for a change whose
+// outcome is there too: the outcome has the fields of both. An instance writes the two in its own
+// log, in order, with the fields that both have alike.
+func withOutcomes(events []admin.AuditEvent) (list []*admin.AuditEvent) {
+	type request struct{ verb, initiator, instance string }
+	waiting := map[request][]*admin.AuditEvent{} // outcomes whose request is not found yet, the oldest last
+	for i := range events {
+		e := &events[i]
+		verb, outcome := verbOf(e.Title)
+		key := request{verb, e.Initiator, e.Instance}
+		if outcome == "asked" {
+			n := len(waiting[key]) - 1
+			for n >= 0 && !sameRequest(e, waiting[key][n]) {
+				n--
+			}
+			if n >= 0 {
+				o := waiting[key][n]
+				waiting[key] = slices.Delete(waiting[key], n, n+1)
+				for _, f := range e.Fields {
+					if !slices.ContainsFunc(o.Fields, func(x admin.AuditField) bool { return x.Key == f.Key }) {
+						o.Fields = append(o.Fields, f)
+					}
+				}
+				continue
+			}
+		} else if outcome != "" {
+			o := *e
+			o.Fields = slices.Clone(e.Fields)
+			e = &o
+			waiting[key] = append(waiting[key], e)
+		}
+		list = append(list, e)
+	}
+	return list
+}
+
+// sameRequest reports whether two events have no field with two values.
+func sameRequest(a, b *admin.AuditEvent) bool {
+	for _, f := range a.Fields {
+		if slices.ContainsFunc(b.Fields, func(x admin.AuditField) bool { return x.Key == f.Key && x.Value != f.Value }) {
+			return false
+		}
+	}
+	return true
+}
+
 // eventsOf are the events with an outcome, or with any, that contain a text in any letter case.
 // people leaves out what the cluster does by itself, and counts it.
 func eventsOf(events []admin.AuditEvent, words, outcome string, people bool) (shown []*admin.AuditEvent, folded int) {
 	words = strings.ToLower(words)
-	for i := range events {
-		e := &events[i]
+	var list []*admin.AuditEvent
+	if outcome == "" {
+		list = withOutcomes(events)
+	} else {
+		for i := range events {
+			list = append(list, &events[i])
+		}
+	}
+	for _, e := range list {
 		if _, o := verbOf(e.Title); outcome != "" && o != outcome {
 			continue
 		}
@@ -165,6 +218,10 @@ func auditRow(e *admin.AuditEvent) row {
 			}
 			value = visibleText(strings.Join(list, " "))
 		}
+		if f.Key == "semaphore" && strings.HasPrefix(f.Value, client.ConfigPrefix) {
+			about = append(about, "configuration "+visible(strings.TrimPrefix(f.Value, client.ConfigPrefix)))
+			continue
+		}
 		pair := visible(strings.ReplaceAll(strings.TrimPrefix(f.Key, "asked_"), "_", " ")) + " " + value
 		switch f.Key {
 		case "reason", "why", "asked_reason":
@@ -172,7 +229,9 @@ func auditRow(e *admin.AuditEvent) row {
 		case "error":
 			result.Note = sentence(visibleText(f.Value))
 		case "via":
-			who.Note = "by a " + visible(f.Value)
+			who.Note = "via " + visible(f.Value)
+		case "asked_undo":
+			event.Text = "un" + event.Text
 		case "index", "shard", "log_time", "remote", "instance_id":
 			details = append(details, pair)
 		default:

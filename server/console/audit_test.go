@@ -43,7 +43,7 @@ func TestAuditPage(t *testing.T) {
 		for _, table := range u.Tables {
 			for _, r := range table.Set {
 				if r.Cells[0].Text == "kill session" && r.Cells[5].Text == "asked" &&
-					r.Cells[2].Note == "by a console" &&
+					r.Cells[2].Note == "via console" &&
 					strings.Contains(r.Cells[3].Text, "session "+id) {
 					return r.Cells[4].Text == "host is broken"
 				}
@@ -51,7 +51,7 @@ func TestAuditPage(t *testing.T) {
 		}
 		return false
 	})
-	s.get("/audit").wants(t, 200, "kill session", "host is broken", "by a console")
+	s.get("/audit").wants(t, 200, "kill session", "host is broken", "via console")
 	if _, err := a.CreateToken(t.Context(), alice.ID, "alice"); err == nil {
 		t.Fatal("a token was made twice")
 	}
@@ -86,10 +86,10 @@ func TestAuditEvents(t *testing.T) {
 		want           string
 		folded         int
 	}{
-		{"", "", false, "4321", 0}, {"", "", true, "431", 1}, {"DISK", "", true, "3", 0},
+		{"", "", false, "421", 0}, {"", "", true, "41", 1}, {"DISK", "", true, "4", 0},
 		{"kill session", "", true, "1", 0},
 		{"instance c", "", true, "", 1}, {"instance c", "", false, "2", 0}, {"nothing", "", false, "", 0},
-		{"drain", "", true, "43", 0}, {"", "refused", true, "4", 0}, {"", "asked", true, "31", 0},
+		{"drain", "", true, "4", 0}, {"", "refused", true, "4", 0}, {"", "asked", true, "31", 0},
 		{"bob", "asked", true, "1", 0},
 		{"bob", "refused", true, "", 0}, {"", "done", false, "", 0},
 	} {
@@ -101,6 +101,12 @@ func TestAuditEvents(t *testing.T) {
 		if got != x.want || folded != x.folded {
 			t.Errorf("%+v: %s, %d folded", x, got, folded)
 		}
+	}
+	undo := auditRow(&admin.AuditEvent{Title: "done_drain", Fields: []admin.AuditField{{Key: "asked_instance", Value: "c"},
+		{Key: "asked_undo", Value: "true"}, {Key: "semaphore", Value: "$config/flags"}, {Key: "via", Value: "http"}}})
+	if got := undo.Cells[0].Text + "; " + undo.Cells[3].Text + "; " + undo.Cells[2].Note; got !=
+		"undrain; instance c, configuration flags; via http" {
+		t.Errorf("a drain that is undone is shown as %q", got)
 	}
 	lists := auditRow(&admin.AuditEvent{Title: "ask_alter", Fields: []admin.AuditField{{Key: "drain", Value: `["h3","h4"]`}, {Key: "undrain", Value: "[]"}}})
 	if text := lists.Cells[3].Text; text != "drain h3 h4" {
@@ -117,5 +123,40 @@ func TestAuditEvents(t *testing.T) {
 			r.Cells[5].Note != "Why." {
 			t.Errorf("%s is shown as %q with the note %q, want %q", title, got, r.Cells[5].Note, want)
 		}
+	}
+}
+
+// TestAuditOutcomes: a request and its outcome are one row, with the fields of both; requests of
+// another person, instance, verb or object keep their own.
+func TestAuditOutcomes(t *testing.T) {
+	field := func(pairs ...string) (list []admin.AuditField) {
+		for i := 0; i < len(pairs); i += 2 {
+			list = append(list, admin.AuditField{Key: pairs[i], Value: pairs[i+1]})
+		}
+		return list
+	}
+	events := []admin.AuditEvent{
+		{ID: "9", Instance: "a", Title: "done_node_delete", Initiator: "alice", Fields: field("node", "/y", "sessions", "0")},
+		{ID: "8", Instance: "a", Title: "done_node_delete", Initiator: "alice", Fields: field("node", "/x")},
+		{ID: "7", Instance: "a", Title: "ask_node_delete", Initiator: "alice", Fields: field("node", "/z")},
+		{ID: "6", Instance: "a", Title: "ask_node_delete", Initiator: "alice", Fields: field("node", "/y", "force", "true")},
+		{ID: "5", Instance: "b", Title: "ask_node_delete", Initiator: "alice", Fields: field("node", "/x")},
+		{ID: "4", Instance: "a", Title: "ask_node_delete", Initiator: "bob", Fields: field("node", "/x")},
+		{ID: "3", Instance: "a", Title: "ask_node_delete", Initiator: "alice", Fields: field("node", "/x")},
+		{ID: "2", Instance: "a", Title: "ask_node_delete", Initiator: "alice", Fields: field("node", "/x")},
+		{ID: "1", Instance: "a", Title: "ask_kill_session", Initiator: "alice"},
+	}
+	got := ""
+	for _, e := range withOutcomes(events) {
+		got += e.ID
+		if e.ID == "9" && len(e.Fields) != 3 {
+			t.Errorf("the outcome lacks what was asked: %v", e.Fields)
+		}
+	}
+	if got != "9875421" {
+		t.Errorf("rows %s, want 9875421", got)
+	}
+	if len(events[0].Fields) != 2 {
+		t.Error("the events that were given have changed")
 	}
 }
