@@ -85,7 +85,7 @@ func (s *Session) mayTransfer(ctx context.Context, name string, to uint64) error
 				"session %d holds nothing of it; acquire it first", s.ID())
 		case w.Count > held:
 			return protocol.Errorf(protocol.StatusPreconditionFailed,
-				"session %d waits for %d units, and %d are held; it can be given no more than that", to, w.Count, held)
+				"session %d waits for more units, %d, than are held, %d; it can be given no more than that", to, w.Count, held)
 		default:
 			return nil
 		}

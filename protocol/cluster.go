@@ -312,6 +312,9 @@ type ClusterHealth struct {
 	// whose loss alone would stop something; empty: any one may be lost
 	NextLoss []ClusterLoss `json:"next_loss"`
 	Losses   []string      `json:"losses"` // NextLoss in sentences
+	// Drained are the instances that lead nothing and vote only where they must, until their next
+	// start or until that is undone.
+	Drained []string `json:"drained,omitempty"`
 	// Upgrade is the next step of an upgrade that is under way or held.
 	Upgrade string `json:"upgrade,omitempty"`
 }

@@ -50,12 +50,12 @@ const (
 	textMemberNoMore     = "session became a member by this request and is one no more; join again with a new one"
 	textMembershipsLimit = "session is a member of as many processes as the limit of 10000 processes " +
 		"per session and shard allows; leave some"
-	textNoTrack     = "track does not exist; create it first"
+	textNoTrack     = "there is no such rollout"
 	textTrackExists = "track exists already; alter it instead"
 	textTrackInUse  = "track has instances; stop them first, or delete it with force"
 	textTracksLimit = "session has instances in as many tracks as the limit of 10000 tracks " +
 		"per session and shard allows; unregister some"
-	textNoLimit     = "there is no such rate limit; create it first"
+	textNoLimit     = "there is no such rate limit"
 	textLimitsLimit = "session takes part in as many rate limits as the limit of 10000 rate limits " +
 		"per session and shard allows; leave some"
 	textNotMember     = "session is not a member of the process"

@@ -45,7 +45,7 @@ func (words Words) Explain(name string, self uint64, q *client.QueueStatus) (lin
 			words.note(h.Data))
 	}
 	if n := len(q.Holders) - mostShown; n > 0 {
-		add("%d more hold it.", n)
+		add("More that hold it: %d.", n)
 	}
 	if free := FreeSlots(q); q.Options != nil && len(q.Options.Slots) > 0 {
 		text := ""
@@ -54,7 +54,7 @@ func (words Words) Explain(name string, self uint64, q *client.QueueStatus) (lin
 		}
 		add("Slots that are free for it: %d%s.", len(free), text)
 	} else if q.Limit != client.Max {
-		add("%d of its %d units are free.", q.Free, q.Limit)
+		add("Free units: %d of %d.", q.Free, q.Limit)
 	}
 	if w, ok := q.NeverGranted(); ok {
 		add("%s wants more than there is, and waits until an operator adds units or slots.",
@@ -65,7 +65,7 @@ func (words Words) Explain(name string, self uint64, q *client.QueueStatus) (lin
 			words.note(w.Data))
 	}
 	if n := len(q.Ahead) - mostShown; n > 0 {
-		add("%d more wait.", n)
+		add("More that wait: %d.", n)
 	}
 	for _, s := range q.Behind[:min(mostShown, len(q.Behind))] {
 		add("In turn, %s", words.step(s))

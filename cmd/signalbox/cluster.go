@@ -268,10 +268,41 @@ A lower factor is refused without --force: with fewer copies a later loss may be
 		if err != nil {
 			return err
 		}
-		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor}},
-			"tier %s has replication factor %d", t.Name, t.ReplicationFactor)
+		s, err := c.Status(inv.ctx)
+		if err != nil {
+			return err
+		}
+		missing := missingInstances(s, t)
+		text := "tier %s has replication factor %d"
+		if missing > 0 {
+			text += fmt.Sprintf("; start %s more, or lower the factor", count(uint64(missing), "instance"))
+		}
+		return inv.printer().message(row{{"tier", "", t.Name}, {"replication_factor", "", t.ReplicationFactor},
+			{"missing_instances", "", missing}}, text, t.Name, t.ReplicationFactor)
 	})
 	return c
+}
+
+// missingInstances returns how many instances a tier lacks to fill the replicasets that have buckets.
+// An instance of a replicaset without buckets is spare.
+func missingInstances(s *protocol.ClusterStatus, t *protocol.ClusterTier) (missing int) {
+	for _, set := range s.Replicasets {
+		if set.Tier != t.Name || set.Phase == "expelled" {
+			continue
+		}
+		members := 0
+		for _, i := range s.Instances {
+			if i.Replicaset == set.Name && i.Tier == set.Tier && i.Target != "Expelled" {
+				members++
+			}
+		}
+		if set.Buckets == 0 {
+			missing -= members
+		} else {
+			missing += max(0, int(t.ReplicationFactor)-members)
+		}
+	}
+	return max(0, missing)
 }
 
 func rotateKeysCmd(a *app) *cobra.Command {

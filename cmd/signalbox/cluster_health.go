@@ -21,6 +21,7 @@ func healthCmd(a *app) *cobra.Command {
   - what the loss of one more instance or failure domain would stop
   - which instances are not heard, and since when
   - which instances have certificates that are not valid, and whom that keeps out
+  - which instances are drained
 
 The exit code is 0 only if everything works and the cluster survives what its configuration
 promises: the loss of one instance with replication factor 3, of two with 5. Where failure domains
@@ -81,14 +82,23 @@ func printHealthLines(p *printer, h *protocol.ClusterHealth) error {
 	default:
 		lines = append(lines, "any one instance may be lost")
 	}
-	if h.Upgrade != "" {
-		lines = append(lines, h.Upgrade)
-	}
+	lines = append(lines, notices(h)...)
 	for i, l := range lines {
 		lines[i] = "  " + terminal.Sanitize(l) + "\n"
 	}
 	_, err := io.WriteString(p.w, first+"\n"+strings.Join(lines, ""))
 	return err
+}
+
+// notices are sentences about what operators have under way.
+func notices(h *protocol.ClusterHealth) (lines []string) {
+	for _, name := range h.Drained {
+		lines = append(lines, fmt.Sprintf("%s is drained until its next start; signalbox cluster undrain %[1]s ends that", name))
+	}
+	if h.Upgrade != "" {
+		lines = append(lines, h.Upgrade)
+	}
+	return lines
 }
 
 // unheard describes an instance that sends no heartbeats.

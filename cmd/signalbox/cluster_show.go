@@ -183,13 +183,15 @@ func printPlan(p *printer, x *protocol.ClusterPlan) error {
 	if p.format != "table" {
 		return p.document(x)
 	}
-	if x.Health.State != protocol.HealthHealthy && x.Health.State != "" {
+	switch x.Health.State {
+	case protocol.HealthHealthy:
+		for _, l := range notices(&x.Health) {
+			fmt.Fprintln(p.w, terminal.Sanitize(l))
+		}
+	case protocol.HealthDegraded, protocol.HealthBroken:
 		if err := printHealthLines(p, &x.Health); err != nil {
 			return err
 		}
-	}
-	if x.Health.State == protocol.HealthHealthy && x.Health.Upgrade != "" {
-		fmt.Fprintln(p.w, terminal.Sanitize(x.Health.Upgrade))
 	}
 	if len(x.Steps)+len(x.Waits) == 0 {
 		_, err := fmt.Fprintln(p.w, "nothing to do")

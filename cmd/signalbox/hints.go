@@ -14,21 +14,27 @@ var refusalHints = []struct {
 	verb    string
 	hint    string
 }{
+	{protocol.RefusalNoNode, "node ", "List the nodes with `signalbox node ls`."},
 	{protocol.RefusalNoNode, "", "List the nodes with `signalbox node ls`; make one with `signalbox node create PATH`."},
-	{protocol.RefusalNoLimit, "",
+	{protocol.RefusalNoLimit, "limit wait",
 		"List the rate limits with `signalbox limit ls`; make one with `signalbox limit create NAME --rate N`."},
+	{protocol.RefusalNoLimit, "limit create", "Create the resource above it first; list the rate limits with `signalbox limit ls`."},
+	{protocol.RefusalNoLimit, "", "List the rate limits with `signalbox limit ls`."},
 	{protocol.RefusalHasChildren, "limit ", "See its children with `signalbox limit describe NAME`."},
 	{protocol.RefusalOtherVersion, "limit ", "Read it again with `signalbox limit describe NAME`."},
 	{protocol.RefusalAlreadyRegistered, "",
 		"Take the id over with --takeover, or give this instance another one with --id. " +
 			"If the other instance has just ended, run this again in a moment."},
-	{protocol.RefusalNoTrack, "",
-		"List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."},
+	{protocol.RefusalNoTrack, "rollout publish", hintTrack},
+	{protocol.RefusalNoTrack, "rollout follow", hintTrack},
+	{protocol.RefusalNoTrack, "rollout generate", hintTrack},
+	{protocol.RefusalNoTrack, "", "List the rollouts with `signalbox rollout ls`."},
 	{protocol.RefusalNotInHistory, "", hintHistory},
 	{protocol.RefusalUnknownVersion, "", hintHistory},
 	{protocol.RefusalEphemeral, "",
 		"Hold it with `signalbox lock` or --ephemeral; it goes by itself when nobody holds it or waits for it."},
 	{protocol.RefusalPersistent, "", "Hold it with `signalbox sem acquire`, or lock another name."},
+	{protocol.RefusalNoSemaphore, "config delete", "List what there is with `signalbox config ls`."},
 	{protocol.RefusalNoSemaphore, "config ", "Set it with `signalbox config set NAME DATA`."},
 	{protocol.RefusalNoSemaphore, "sem acquire", hintCreate},
 	{protocol.RefusalNoSemaphore, "sem describe", hintCreate},
@@ -40,6 +46,7 @@ var refusalHints = []struct {
 }
 
 const (
+	hintTrack   = "List the rollouts with `signalbox rollout ls`; make one with `signalbox rollout create TRACK`."
 	hintHistory = "List a location's versions with `signalbox rollout history TRACK LOCATION`."
 	hintCreate  = "Make it with `signalbox sem create NAME --limit N`; list what there is with `signalbox sem ls`."
 )

@@ -74,7 +74,7 @@ func rolloutCreate(a *app) *cobra.Command {
 		return withTrack(inv, args[0], func(t *rollout.Track) error {
 			revision, err := t.Create(inv.ctx, config)
 			return inv.report(err, row{{"track", "", args[0]}, {"revision", "", revision}},
-				"created %s with %d locations", args[0], len(config.Locations))
+				"created %s with %s", args[0], count(uint64(len(config.Locations)), "location"))
 		})
 	})
 	return c

@@ -53,7 +53,7 @@ func semCreate(a *app) *cobra.Command {
 func limitOf(c *cobra.Command, limit, slots uint64) (uint64, error) {
 	switch {
 	case slots > 0 && c.Flag("limit").Changed && limit != slots:
-		return 0, usagef("--limit is %s and there are %d slots; leave --limit out: it is their number",
+		return 0, usagef("--limit is %s and the number of slots %d; leave --limit out: it is their number",
 			cell(amount(limit)), slots)
 	case slots > 0:
 		return slots, nil

@@ -346,7 +346,7 @@ func freeSlotsText(w *client.QueueStatus) string {
 	case w.Waiting && len(w.Own.Labels) > 0:
 		return fmt.Sprintf("%d slots have that: %s", len(slots), states)
 	}
-	return fmt.Sprintf("%d slots: %s", len(slots), states)
+	return count(uint64(len(slots)), "slot") + ": " + states
 }
 
 // orderSentence says in which order a semaphore with a policy serves, and what that means for a

@@ -65,6 +65,11 @@ func assess(o Observation) *assessment {
 				"tier %s serves no requests yet: its buckets are assigned when a replicaset of it is full", t.Name)
 		}
 	}
+	for _, i := range o.State.Instances() {
+		if i.Drained && !i.Expelled() {
+			a.out.Drained = append(a.out.Drained, i.Name)
+		}
+	}
 	a.out.Upgrade = upgradeText(o.State)
 	a.findLosses()
 	a.findDomainLosses()
@@ -197,8 +202,8 @@ func (a *assessment) assessMeta() {
 	}
 	switch {
 	case a.Confirmed && g.FaultTolerance < g.ConfiguredTolerance:
-		a.problem(protocol.HealthDegraded, "the meta shard may lose %d voters where %d are configured: %s",
-			g.FaultTolerance, g.ConfiguredTolerance, heardText(&g))
+		a.problem(protocol.HealthDegraded, "the meta shard may lose %s, and not %d as configured: %s",
+			count(g.FaultTolerance, "voter"), g.ConfiguredTolerance, heardText(&g))
 	case a.Confirmed:
 	case g.Majority:
 		a.problem(protocol.HealthBroken, "the meta shard does not answer, though %s: nothing is decided about the cluster",
@@ -300,8 +305,8 @@ func (a *assessment) assessReplicaset(set *meta.Replicaset) {
 		g := protocol.ClusterGroup{Voters: k.voters, Reachable: k.heard}
 		if list := atRisk[k]; list != nil {
 			a.problem(protocol.HealthDegraded,
-				"%s of replicaset %s may lose %d voters where %d are configured: %s", shardList(list), set.Name,
-				max(0, k.heard-k.voters/2-1), Tolerance(c.Configured), heardText(&g))
+				"%s of replicaset %s may lose %s, and not %d as configured: %s", shardList(list), set.Name,
+				count(max(0, k.heard-k.voters/2-1), "voter"), Tolerance(c.Configured), heardText(&g))
 		}
 	}
 	for _, d := range domains {
@@ -317,7 +322,7 @@ func (a *assessment) votersIn(x *meta.Shard, domain string) string {
 	n := slices.IndexFunc(a.domains, func(d failureDomain) bool { return d.String() == domain })
 	in, _ := a.inDomain(x, &a.domains[n])
 	g := a.group(x, 0)
-	return fmt.Sprintf("%d of %d voters are there", in, g.Voters)
+	return fmt.Sprintf("it has %d of %d voters", in, g.Voters)
 }
 
 // copies counts the running replicas of a shard on instances that stay. A non-voting replica counts
@@ -413,6 +418,14 @@ func bucketsAre(n uint32) string {
 		return "1 bucket is"
 	}
 	return fmt.Sprintf("%d buckets are", n)
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return fmt.Sprintf("%d %s", n, noun)
 }
 
 func hasOrHave(shards []uint64) string {
@@ -537,10 +550,7 @@ func lossText(losses []protocol.ClusterLoss) []string {
 		}
 		name := l.Instance
 		if w.domain {
-			name = l.Domain + " (1 instance)"
-			if n := len(l.Instances); n != 1 {
-				name = fmt.Sprintf("%s (%d instances)", l.Domain, n)
-			}
+			name = fmt.Sprintf("%s (%s)", l.Domain, count(len(l.Instances), "instance"))
 		}
 		who[w] = append(who[w], name)
 	}

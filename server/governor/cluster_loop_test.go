@@ -342,7 +342,7 @@ func TestExpelWithoutMajority(t *testing.T) {
 		time.Sleep(time.Minute)
 		_, err := g.Expel(ctx, 3, true)
 		wants(t, err, protocol.StatusPreconditionFailed)
-		if !strings.Contains(fmt.Sprint(err), "1 of 3 voters take part; start b, c again; if a disk is lost for good, see") {
+		if !strings.Contains(fmt.Sprint(err), "1 of 3 voters up; start b, c again; if a disk is lost for good, see") {
 			t.Errorf("refused with %v", err)
 		}
 	})

@@ -184,6 +184,9 @@ func (s *clusterScript) health(self uint64, alone bool) string {
 	for _, l := range h.Losses {
 		fmt.Fprintf(&out, "  %s\n", l)
 	}
+	if len(h.Drained) > 0 {
+		fmt.Fprintf(&out, "  drained: %s\n", strings.Join(h.Drained, ", "))
+	}
 	group := func(what string, g *protocol.ClusterGroup) {
 		fmt.Fprintf(&out, "%s: %d of %d heard, majority %v, leader %q, may lose %d of promised %d\n",
 			what, g.Reachable, g.Voters, g.Majority, g.Leader, g.FaultTolerance, g.ConfiguredTolerance)
@@ -336,7 +339,7 @@ func TestExpelGoesByTheMap(t *testing.T) {
 	last.Heard = v.Now
 	v.Health = maps.Clone(v.Health)
 	v.Health[d.ID] = last
-	if why := expelRefusal(v, d.ID); !strings.Contains(why, "shard 3 has no majority: 1 of 2 voters take part; start d again") {
+	if why := expelRefusal(v, d.ID); !strings.Contains(why, "shard 3 has no majority: 1 of 2 voters up; start d again") {
 		t.Errorf("refused with %q", why)
 	}
 }
@@ -356,7 +359,7 @@ func TestCannotExpel(t *testing.T) {
 	}
 	datadriven.RunTestFromString(t, "kill b\n----\n", s.run)
 	s.executePlan()
-	const lost = "shard 2 has no majority: 1 of 2 voters take part; start b again"
+	const lost = "shard 2 has no majority: 1 of 2 voters up; start b again"
 	if why := CannotExpel(Observation{View: s.view(s.progress)}, b.ID); !strings.Contains(why, lost) {
 		t.Errorf("can be expelled without a majority of its shard: %q", why)
 	}

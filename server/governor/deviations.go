@@ -150,7 +150,7 @@ func (p *planner) withoutMajority(x *meta.Shard, up func(*meta.Shard, *meta.Repl
 	default: // cluster recover makes no backup without a log of each shard
 		lost = "; if its disk is lost for good, restore a backup"
 	}
-	return fmt.Sprintf("%s has no majority: %d of %d voters take part%s%s", x, voters-len(down), voters, remedy, lost)
+	return fmt.Sprintf("%s has no majority: %d of %d voters up%s%s", x, voters-len(down), voters, remedy, lost)
 }
 
 // lostQuorum is a shard that changes of the cluster wait for and that has no majority, why, and

@@ -44,7 +44,7 @@ func TestChangeWaitsForMajority(t *testing.T) {
 	create("/a", "default")
 	v.State = c.view(p).State
 	wants(false, 0, "")
-	wants(true, data, "has no majority: 0 of 1 voters take part; start ")
+	wants(true, data, "has no majority: 0 of 1 voters up; start ")
 	delete(v.Health[1].Shards, meta.MetaShardID)
 	wants(false, meta.MetaShardID, "the meta shard has no majority")
 	wants(true, meta.MetaShardID, "the meta shard has no majority")

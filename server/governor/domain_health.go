@@ -163,13 +163,13 @@ func planDomains(p *planner, add func(kind WaitKind, what, format string, args .
 			case isQuorum(voters, voters-len(in)):
 			case isMeta && slices.Contains(keys, d.Key):
 				add(Outside, "the meta shard to survive the loss of "+d.String(),
-					"%d of its %d voters are there (%s), and no instance that can vote outside %s is free and online; start one",
+					"it has %d of the %d voters (%s), and no instance that can vote outside %s is free and online; start one",
 					len(in), voters, strings.Join(in, ", "), d)
 			case !isMeta && !reported[key]:
 				reported[key] = true
 				set, _ := p.State.Replicaset(x.Replicaset)
 				add(Outside, "replicaset "+set.Name+" to survive the loss of "+d.String(),
-					"%d of its %d voters are there (%s); start an instance outside %s, then expel one of these, so that it takes the place",
+					"it has %d of the %d voters (%s); start an instance outside %s, then expel one of these, so that it takes the place",
 					len(in), voters, strings.Join(in, ", "), d)
 			}
 		}

@@ -161,7 +161,7 @@ func planMembership(p *planner, x *shardView) {
 				p.addDependentWait(what+" to be removed", "another replica gets its vote first")
 			case !isQuorum(voters-1, after):
 				p.addWait(Outside, what+" to be removed",
-					"of the %d voters that would be left only %d take part; start more of them", voters-1, after)
+					"of the %d voters that would be left only %d would take part; start more of them", voters-1, after)
 			default:
 				step(RemoveReplica, r)
 			}

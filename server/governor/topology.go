@@ -119,7 +119,7 @@ func (svc Service) TransferMaster(ctx context.Context, shard, instance uint64) e
 		}
 		switch {
 		case !ok || shard == meta.MetaShardID:
-			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no data shard %d", shard)
+			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no data shard %d; the cluster's status lists them", shard)
 		case !known:
 			return nil, protocol.Errorf(protocol.StatusNotFound, "there is no instance %d", instance)
 		case !has:

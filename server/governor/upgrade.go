@@ -51,8 +51,8 @@ func upgradeText(s *meta.State) string {
 	under := u.count > 0 && u.highest.Compare(now) > 0
 	switch {
 	case under && len(u.behind) > 0:
-		text := fmt.Sprintf("%d of %d instances run version %s; restart the others with it, one after another: %s",
-			u.count-len(u.behind), u.count, minorText(u.highest), strings.Join(u.behind, ", "))
+		text := fmt.Sprintf("version %s runs on %d of %d instances; restart the others with it, one after another: %s",
+			minorText(u.highest), u.count-len(u.behind), u.count, strings.Join(u.behind, ", "))
 		if s.UpgradeHeld() {
 			text += "; the upgrade is held"
 		}

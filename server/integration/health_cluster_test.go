@@ -93,7 +93,7 @@ func TestHealthOfACluster(t *testing.T) {
 		},
 	} {
 		if err := ask(connect(t, k.server("a"))); !errors.Is(err, protocol.StatusUnavailable) ||
-			!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part; start ") ||
+			!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters up; start ") ||
 			!strings.Contains(err.Error(), "the change may still happen") {
 			t.Errorf("a change of a alone is answered %v", err)
 		}
@@ -101,7 +101,7 @@ func TestHealthOfACluster(t *testing.T) {
 	// One whose folder was lost asks to be taken in again, and is told the way that is left.
 	if _, err := k.server("a").Membership.Admit(t.Context(), &cluster.JoinRequest{UUID: governor.NewUUID(), Name: "b",
 		RaftAddress: k.address("b")}); !errors.Is(err, protocol.StatusUnavailable) ||
-		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters take part") ||
+		!strings.Contains(err.Error(), "the meta shard has no majority: 1 of 3 voters up") ||
 		!strings.Contains(err.Error(), "cluster recover") {
 		t.Errorf("a process without a folder is told %v", err)
 	}
@@ -138,7 +138,7 @@ func TestLostMember(t *testing.T) {
 		}
 		return strings.Contains(waitFor(&plan, "c to be online"), "start it: it cannot be expelled while shard ")
 	})
-	way := []string{"has no majority: 0 of 1 voters take part; start c again; if its disk is lost for good, restore a backup"}
+	way := []string{"has no majority: 0 of 1 voters up; start c again; if its disk is lost for good, restore a backup"}
 	k.refused(connect(t, k.server("a")).ask(protocol.MethodExpel, `{"instance":"c","force":true,"reason":"its disk is lost"}`, nil),
 		append(way, "instance 'c' cannot be expelled now")...)
 	for _, n := range k.names() {
@@ -201,7 +201,7 @@ func TestHealthOfFailureDomains(t *testing.T) {
 				len(h.NextLoss) == 1 && h.Replicasets[0].Copies == 3 && len(h.NextLoss[0].Shards) == len(h.Shards)
 		})
 		if l := h.NextLoss[0]; l.Domain != "DC=2" || strings.Join(l.Instances, " ") != "b c" || !l.Meta ||
-			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: 2 of 3 voters are there") ||
+			!strings.Contains(h.Problems[0], "would not survive the loss of failure domain DC=2: it has 2 of 3 voters") ||
 			!strings.HasPrefix(h.Losses[0], "the loss of failure domain DC=2 (2 instances) would stop the meta shard and shard") {
 			t.Errorf("%s says %+v", n, h)
 		}

@@ -161,7 +161,7 @@ func (m *Member) NoSuccessor(state *meta.State, waited time.Duration) string {
 		up++
 	}
 	if up <= voters/2 {
-		return fmt.Sprintf("there is no quorum: %d of %d instances that vote are up", up, voters)
+		return fmt.Sprintf("there is no quorum: %d of %d voting instances up", up, voters)
 	}
 	return ""
 }
@@ -196,7 +196,7 @@ func (m *Member) NeededAmongUp() string {
 			continue
 		}
 		if voters, others := m.votersUp(state, &x, missedAfter+1); others <= voters/2 {
-			return fmt.Sprintf("shard %d has %d voters, and without this instance %d of them are up", x.ID, voters, others)
+			return fmt.Sprintf("without this instance shard %d has %d of %d voters up", x.ID, others, voters)
 		}
 	}
 	return ""

@@ -172,7 +172,7 @@ func TestNoSuccessor(t *testing.T) {
 		}
 		check("nobody was heard yet", 0, "")
 		check("nobody was heard yet", missedAfter, "")
-		check("nobody was heard", missedAfter+1, "1 of 3 instances that vote are up")
+		check("nobody was heard", missedAfter+1, "1 of 3 voting instances up")
 		two := m.process(2, 1)
 		two.SendHeartbeat()
 		check("one was heard", time.Hour, "")
@@ -190,7 +190,7 @@ func TestNoSuccessor(t *testing.T) {
 		m.goes(4)
 		two.SendHeartbeat()
 		m.unvote(meta.MetaShardID, 1)
-		check("this instance has no vote, and one of two others is up", 0, "1 of 2 instances that vote are up")
+		check("this instance has no vote, and one of two others is up", 0, "1 of 2 voting instances up")
 		m.goes(2)
 		check("it sends heartbeats, and is Offline", 0, "no other instance is Online")
 		m.come(2)
@@ -206,7 +206,7 @@ func TestNeededAmongUp(t *testing.T) {
 		m := newMember(t, 1)
 		two, three := m.process(2, 1), m.process(3, 1)
 		two.SendHeartbeat()
-		if got, want := m.NeededAmongUp(), "shard 2 has 3 voters, and without this instance 1 of them are up"; got != want {
+		if got, want := m.NeededAmongUp(), "without this instance shard 2 has 1 of 3 voters up"; got != want {
 			t.Errorf("one other voter was heard: %q, want %q", got, want)
 		}
 		three.SendHeartbeat()
@@ -219,7 +219,7 @@ func TestNeededAmongUp(t *testing.T) {
 			t.Error("one has been silent, and nothing needs this instance")
 		}
 		m.unvote(2, 1)
-		if got, want := m.NeededAmongUp(), fmt.Sprintf("shard %d has 3 voters",
+		if got, want := m.NeededAmongUp(), fmt.Sprintf("without this instance shard %d has 1 of 3 voters",
 			meta.MetaShardID); !strings.HasPrefix(got, want) {
 			t.Errorf("without a vote in the data shard: %q, want %q", got, want)
 		}

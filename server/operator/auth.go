@@ -79,7 +79,7 @@ func (a *AuthMethods) setEnabled(ctx context.Context, in protocol.AuthSwitchRequ
 		if !in.Force {
 			tokens, _ := state.Tokens()
 			return nil, protocol.Errorf(protocol.StatusPreconditionFailed,
-				"authentication is on, and %d tokens count; without it every client may do everything: disable it by force and with a reason",
+				"authentication is on, tokens that count: %d; without it every client may do everything: disable it by force and with a reason",
 				len(tokens))
 		}
 		if err := requireReason(in.Force, in.Reason); err != nil {

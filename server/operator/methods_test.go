@@ -157,7 +157,7 @@ func TestPlanIsTheLeaders(t *testing.T) {
 	look.Confirmed = false
 	says(ask(), "an election may be under way")
 	look.Health = map[uint64]governor.Heartbeat{}
-	says(ask(), "the meta shard has no majority: 0 of 1 voters take part; start a again")
+	says(ask(), "the meta shard has no majority: 0 of 1 voters up; start a again")
 	topology.governs = true
 	look.Leader = 2
 	if p := ask(); p.Leader != "b" || !reflect.DeepEqual(p.Steps, []string{"promote b"}) || !reflect.DeepEqual(p.Waits,

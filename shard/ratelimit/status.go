@@ -26,7 +26,7 @@ func (l *Leases) Describe(now uint64, tree *Tree, version uint64, q *protocol.Li
 	}
 	path := string(q.Path)
 	if _, ok := tree.find(path); !ok {
-		return protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", path)
+		return protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s", path)
 	}
 	*out = protocol.LimitStatus{Index: out.Index, Clock: l.now, Length: l.length, Learning: l.learning, Learned: l.learned,
 		Participants: uint64(tree.NumParticipants()), Resources: out.Resources[:0], Sessions: out.Sessions[:0]}

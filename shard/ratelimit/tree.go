@@ -290,7 +290,7 @@ func (t *Tree) leaseChanged(former uint64) {
 func (t *Tree) expect(path string, revision uint64) (*resource, error) {
 	i, ok := t.find(path)
 	if !ok {
-		return nil, protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s; create it first", path)
+		return nil, protocol.Refuse(protocol.RefusalNoLimit, "there is no resource %s", path)
 	}
 	if r := &t.resources[i]; revision == 0 || revision == r.revision {
 		return r, nil

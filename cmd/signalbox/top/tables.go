@@ -157,7 +157,7 @@ func (v *View) instanceLines(most int) []string {
 		lines = append(lines, terminal.Fit(" "+cells(columns, widths, texts), v.Width))
 	}
 	if cut {
-		lines = append(lines, terminal.Fit(fmt.Sprintf("  and %d more instances", len(v.top.Instances)-len(list)), v.Width))
+		lines = append(lines, terminal.Fit(fmt.Sprintf("  and %d more", len(v.top.Instances)-len(list)), v.Width))
 	}
 	return lines
 }
