@@ -5,7 +5,11 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"io"
+	"log"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,6 +45,11 @@ func TestConnectionMistakes(t *testing.T) {
 		t.Fatal(err)
 	}
 	stranger.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &pair, nil }
+	gateway := httptest.NewUnstartedServer(http.NotFoundHandler()) // that ends TLS, and hangs up on all else
+	gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
+	gateway.StartTLS()
+	t.Cleanup(gateway.Close)
+	down := port.ForTest(t)
 	other := &tls.Config{RootCAs: x509.NewCertPool()}
 	misnamed := &tls.Config{RootCAs: kit.client.RootCAs, ServerName: "elsewhere.example"}
 	for _, x := range []struct {
@@ -54,6 +63,7 @@ func TestConnectionMistakes(t *testing.T) {
 		{"no client certificate", strict.TLSAddr(), kit.client, "does not take this client's side of TLS"},
 		{"a stranger's certificate", strict.TLSAddr(), stranger, "does not take this client's side of TLS"},
 		{"plain against TLS", s.TLSAddr(), nil, "this address wants TLS"},
+		{"plain against a gateway's TLS", gateway.Listener.Addr().String(), nil, "speaks TLS; turn TLS on"},
 		{"TLS against plain", s.Addr(), kit.client, "does not speak TLS"},
 		{"operators' address", s.AdminAddr(), nil, "speaks HTTP: it is an address for operators"},
 		{"operators' address over TLS", s.AdminAddr(), kit.client, "speaks HTTP: it is an address for operators"},
@@ -69,6 +79,12 @@ func TestConnectionMistakes(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), x.want) || errors.Is(err, context.DeadlineExceeded) ||
 				errors.Is(err, client.ErrUnreachable) {
 				t.Errorf("it says %v; want %q", err, x.want)
+			}
+			if !strings.Contains(x.name, "address") { // which may be that of an instance elsewhere
+				_, err := client.Open(ctx, client.Config{Endpoints: []string{down, x.endpoint}, TLS: x.tls})
+				if err == nil || !strings.Contains(err.Error(), x.want) || errors.Is(err, client.ErrUnreachable) {
+					t.Errorf("beside one that is down it says %v; want %q", err, x.want)
+				}
 			}
 			good := s.Addr()
 			if x.tls != nil {

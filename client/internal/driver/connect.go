@@ -7,9 +7,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/core"
@@ -172,7 +174,7 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 		return err
 	}
 	err = &configError{fmt.Sprintf("%v; this client stays with cluster %s: "+
-		"if that was restored from a backup, restart the program, or open another client", err, own), core.ErrOtherCluster}
+		"if that was restored from a backup, restart the program, or open another client", err, own), core.ErrOtherCluster, false}
 	now := int64(boottime.Now())
 	if last := d.otherCluster.Load(); (last == 0 || now-last >= int64(otherClusterPeriod)) &&
 		d.otherCluster.CompareAndSwap(last, now) {
@@ -183,8 +185,8 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 
 // worst chooses the error of an attempt among those of its addresses: one that another attempt
 // would get again, or else a mistake in the configuration, which says more than what may pass. If
-// there are only such mistakes, a client that was never connected gives up. So does one that finds
-// another cluster, and has no connection: its own may be gone. With one, it is only the address of
+// there are only such mistakes, or one is about TLS, which all instances share, a client that was
+// never connected gives up. So does one that finds another cluster, and has no connection: its own may be gone. With one, it is only the address of
 // an instance that has changed hands, and its shards are led elsewhere by now. mu is held.
 func (d *Driver) worst(ctx context.Context, failed []error) error {
 	switch {
@@ -199,6 +201,8 @@ func (d *Driver) worst(ctx context.Context, failed []error) error {
 		switch {
 		case core.IsPermanent(err):
 			return err
+		case disagreesOnTLS(err) && d.engine.Map() == nil:
+			return core.Permanent(err)
 		case errors.Is(err, core.ErrHandshake), errors.Is(err, protocol.StatusUnauthenticated):
 			mistake = err
 		default:
@@ -259,6 +263,10 @@ func (d *Driver) connectWith(
 		Cluster: cmp.Or(d.knownCluster(), d.cfg.Cluster),
 	}, behind)
 	if err != nil {
+		hungUp := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+		if d.cfg.TLS == nil && hungUp && len(received) == 0 && !d.WasConnected() && d.speaksTLS(ctx, to) {
+			received = prefixTLSAlert
+		}
 		err = core.RefusedForGood(diagnose(to.String(), d.cfg.TLS != nil, err, received))
 	}
 	if !stop() && err == nil {

@@ -2,6 +2,7 @@ package driver
 
 import (
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -23,15 +24,17 @@ func TestDiagnose(t *testing.T) {
 	}{
 		{false, io.EOF, "", ""},
 		{false, io.ErrUnexpectedEOF, "", ""},
-		{false, wire.ErrNotProtocol, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators, not for clients"},
+		{false, wire.ErrNotProtocol, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators or for locks by HTTP, not for clients"},
 		{false, io.EOF, "sbxm\x01", "a:1 is an address for other instances (raft), not for clients"},
 		{false, wire.ErrNotProtocol, "\x15\x03\x01\x00\x02\x02\x0a",
 			"a:1 speaks TLS; turn TLS on, or name the plain address if there is one"},
 		{false, wire.ErrNotProtocol, "SSH-2.0-x", "a:1 does not speak signalbox's protocol: " + wire.ErrNotProtocol.Error()},
-		{true, record('H', 'T', 'T', 'P', '/'), "", "a:1 speaks HTTP: it is an address for operators, not for clients"},
+		{true, record('H', 'T', 'T', 'P', '/'), "", "a:1 speaks HTTP: it is an address for operators or for locks by HTTP, not for clients"},
 		{true, record('s', 'b', 'x', 'm', 1), "", "a:1 is an address for other instances (raft), not for clients"},
 		{true, record(0, 0, 0, 20, 9), "", "a:1 does not speak TLS; connect without it, or name the address for TLS"},
 		{true, io.EOF, "", ""},
+		{true, wire.ErrNotProtocol, "HTTP/1.1 400 Bad Request", "a:1 speaks HTTP: it is an address for operators or for locks by HTTP, not for clients"},
+		{false, protocol.Errorf(protocol.StatusBadRequest, "this address wants TLS"), "", "a:1 refuses this client: this address wants TLS"},
 		{true, protocol.Errorf(protocol.StatusUnauthenticated, "no"), "", ""},
 	} {
 		err := diagnose("a:1", x.secure, x.err, []byte(x.received))
@@ -46,26 +49,30 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestWorst: a client that was never connected gives up if all that its addresses answer is a mistake.
-// With one among them that is only down it goes on, and its error names the mistake.
+// TestWorst: a client that was never connected gives up if all that its addresses answer is a mistake,
+// or if one is about TLS. With another one beside an address that is only down it goes on, and its
+// error names the mistake.
 func TestWorst(t *testing.T) {
 	d := New(Config{Endpoints: []string{"a", "b"}})
 	defer d.Close()
 	down, wrong := errors.New("connection refused"), fmt.Errorf("%w: it speaks HTTP", core.ErrHandshake)
 	token := &protocol.Error{Status: protocol.StatusUnauthenticated, Message: "unknown token"}
 	forGood := core.Permanent(errors.New("another version"))
+	untrusted := diagnose("b", true, x509.UnknownAuthorityError{}, nil)
 	for name, x := range map[string]struct {
 		failed   []error
 		is       error
 		givesUp  bool
 		tryAgain bool
 	}{
-		"wrong":                     {[]error{wrong, wrong}, core.ErrHandshake, true, false},
-		"a token":                   {[]error{token}, protocol.StatusUnauthenticated, true, false},
-		"down":                      {[]error{down, down}, down, false, true},
-		"wrong, beside one down":    {[]error{wrong, down}, core.ErrHandshake, false, true},
-		"down, beside a wrong one":  {[]error{down, wrong}, core.ErrHandshake, false, true},
-		"for good, beside one down": {[]error{down, forGood}, forGood, true, false},
+		"wrong":                      {[]error{wrong, wrong}, core.ErrHandshake, true, false},
+		"a token":                    {[]error{token}, protocol.StatusUnauthenticated, true, false},
+		"down":                       {[]error{down, down}, down, false, true},
+		"wrong, beside one down":     {[]error{wrong, down}, core.ErrHandshake, false, true},
+		"down, beside a wrong one":   {[]error{down, wrong}, core.ErrHandshake, false, true},
+		"untrusted":                  {[]error{untrusted}, core.ErrHandshake, true, false},
+		"untrusted, beside one down": {[]error{down, untrusted}, core.ErrHandshake, true, false},
+		"for good, beside one down":  {[]error{down, forGood}, forGood, true, false},
 	} {
 		d.mu.Lock()
 		err := d.worst(t.Context(), x.failed)
