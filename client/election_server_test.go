@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -95,4 +97,43 @@ func TestElection(t *testing.T) {
 	async(func() (client.Term, error) { return e.Campaign(ctx) }).while(t, watchChanges(srv))
 	must(t, e.Resign(ctx))
 	must(t, e.Resign(ctx))
+}
+
+// TestLeaderIsDescribed: who leads is to be found, however its session was started: the description
+// names the program, the host and the process, unless the program says something else.
+func TestLeaderIsDescribed(t *testing.T) {
+	srv := servertest.Start(t)
+	ctx := testContext(t)
+	c := dial(t, srv)
+	n, err := c.Node(ctx, "/default")
+	must(t, err)
+	host, err := os.Hostname()
+	must(t, err)
+	own := fmt.Sprintf("%s@%s pid %d", filepath.Base(os.Args[0]), host, os.Getpid())
+	leads := func(name, want string, s *client.Session) {
+		t.Helper()
+		_, err := s.Election(name).Campaign(ctx)
+		must(t, err)
+		if l, err := n.Election(name).Leader(ctx); err != nil || l.Description != want {
+			t.Errorf("%s is led by %q, want %q: %v", name, l.Description, want, err)
+		}
+	}
+	start := func(opts ...client.SessionOption) *client.Session {
+		t.Helper()
+		s, err := c.Session(ctx, "/default", opts...)
+		must(t, err)
+		t.Cleanup(func() { _ = s.Close(context.Background()) })
+		return s
+	}
+	leads("a session", own, start())
+	leads("another text", "billing", start(client.Description("billing")))
+	leads("no text", "", start(client.Description("")))
+	opened, err := client.OpenSession(ctx, client.Config{Endpoints: []string{srv.Addr()}}, "/default")
+	must(t, err)
+	defer opened.Client().Close()
+	leads("an opened session", own, opened)
+	must(t, c.Supervise(ctx, "/default", func(_ context.Context, s *client.Session) error {
+		leads("a supervised session", own, s)
+		return nil
+	}))
 }

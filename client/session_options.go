@@ -1,6 +1,11 @@
 package client
 
 import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client/internal/millis"
@@ -35,7 +40,8 @@ func Timeout(d time.Duration) SessionOption { return func(o *sessionOptions) { o
 func KeepAlive(d time.Duration) SessionOption { return func(o *sessionOptions) { o.keepAlive = d } }
 
 // Description says what the session is, such as "billing@host1". Describe shows it beside what the
-// session holds. At most 1,024 bytes of UTF-8.
+// session holds. At most 1,024 bytes of UTF-8. The default names the program, the host and the
+// process.
 func Description(text string) SessionOption {
 	return func(o *sessionOptions) { o.description = text }
 }
@@ -50,8 +56,20 @@ func OnStopped(f func(cause error)) SessionOption {
 	return func(o *sessionOptions) { o.onStopped = f }
 }
 
+// thisProgram is the description of sessions that have no other: who holds a lock is to be found.
+var thisProgram = sync.OnceValue(func() string {
+	program, host := "program", "unknown"
+	if len(os.Args) > 0 {
+		program = filepath.Base(os.Args[0])
+	}
+	if name, err := os.Hostname(); err == nil {
+		host = name
+	}
+	return strings.ToValidUTF8(fmt.Sprintf("%s@%s pid %d", program, host, os.Getpid()), "?")
+})
+
 func sessionOptionsOf(opts []SessionOption) (o sessionOptions, err error) {
-	o.timeout = DefaultTimeout
+	o.timeout, o.description = DefaultTimeout, thisProgram()
 	for _, f := range opts {
 		f(&o)
 	}

@@ -3,9 +3,6 @@ package discovery
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/access"
@@ -28,13 +25,12 @@ import (
 // cluster, a name that is in use otherwise. After that only the end of ctx does, and ErrClientClosed.
 func Serve(ctx context.Context, c *client.Client, node, service string, m Member, opts ...Option) error {
 	k := &keeper{ended: ctx.Err, service: service, o: optionsOf(opts), present: present{member: m}}
-	session := append([]client.SessionOption{client.Description(thisProgram())}, k.o.session...)
 	if err := k.o.validate(m); err != nil {
 		return err
 	}
 	for pause := retryMin; ; pause = min(2*pause, retryMax) {
 		before := k.registrations
-		err := c.Supervise(ctx, node, k.serve, session...)
+		err := c.Supervise(ctx, node, k.serve, k.o.session...)
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
@@ -50,16 +46,6 @@ func Serve(ctx context.Context, c *client.Client, node, service string, m Member
 		}
 		sleep(ctx, pause)
 	}
-}
-
-// thisProgram describes the session of a member that is not described otherwise, so that lists of
-// members and sessions say which process to look for.
-func thisProgram() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	return fmt.Sprintf("%s@%s pid %d", filepath.Base(os.Args[0]), host, os.Getpid())
 }
 
 // passes reports whether time may mend what kept a member from its first registration.

@@ -215,7 +215,7 @@ func (h *home) run() {
 	for h.ctx.Err() == nil {
 		s, err := h.key.session, error(nil)
 		if s == nil {
-			s, err = h.c.Session(h.ctx, h.key.node, client.Description("rate limits"))
+			s, err = h.c.Session(h.ctx, h.key.node)
 		}
 		if err != nil {
 			h.without(err)
