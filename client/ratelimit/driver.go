@@ -42,6 +42,7 @@ type home struct {
 
 	// Guarded by the engine's mutex.
 	session *client.Session // nil: there is none at present
+	err     error           // of the last start of a session
 	parts   map[string]*homePart
 }
 
@@ -249,7 +250,7 @@ func (h *home) run() {
 func (h *home) with(s *client.Session) {
 	at := h.e.beginStep()
 	defer h.e.endStep()
-	h.session = s
+	h.session, h.err = s, nil
 	for _, x := range h.parts { // they know nothing of each other
 		x.attach(at, s)
 	}
@@ -285,6 +286,7 @@ func (h *home) lost(err error) {
 func (h *home) without(err error) {
 	at := h.e.beginStep()
 	defer h.e.endStep()
+	h.err = err
 	if errors.Is(err, client.ErrClientClosed) {
 		for _, x := range h.parts {
 			h.e.m.lost(at, x.part, err)
@@ -296,6 +298,7 @@ func (h *home) without(err error) {
 	}
 	for _, x := range h.parts {
 		h.e.m.refused(at, x.part, err)
+		x.notifyOpened()
 	}
 }
 

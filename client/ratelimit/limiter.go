@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/internal/access"
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -27,11 +28,15 @@ type Limiter struct {
 // and have no children. It returns when the server has answered. A limiter without calls costs the
 // others nothing, and its first call is admitted at once if there are units.
 //
+// While the cluster is away, Join returns after two seconds, and the client's log says so. The
+// limiter then denies, and joins by itself; what the server refuses is the error of its calls.
+//
 // The client has a session of its own for all limiters of a node. When that ends, as it does when
 // the server was away for longer than its timeout, another one takes its place: the limiter lasts
 // until Close, or until the client is closed. Limiters of one resource share one lease.
 //
-// Errors: ErrNotFound, ErrForbidden, ErrPreconditionFailed for a resource with children, ctx's.
+// Errors: ErrNotFound, ErrForbidden, ErrPreconditionFailed for a resource with children, ctx's,
+// ErrUnauthenticated and ErrHandshake.
 func Join(ctx context.Context, c *client.Client, node, path string) (*Limiter, error) {
 	return join(ctx, c, homeKey{node: node}, path)
 }
@@ -44,6 +49,9 @@ func JoinSession(ctx context.Context, s *client.Session, path string) (*Limiter,
 	return join(ctx, s.Client(), homeKey{session: s}, path)
 }
 
+// awayAfter is how long Join waits for a cluster that does not answer.
+const awayAfter = 2 * time.Second
+
 func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Limiter, error) {
 	if err := protocol.ValidateLimitPath([]byte(path)); err != nil {
 		return nil, err
@@ -52,11 +60,16 @@ func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Lim
 	x := &Limiter{e: e}
 	x.part, x.l = e.join(c, key, path)
 	x.ctx, x.done = context.WithCancelCause(x.part.ctx)
+	away := time.NewTimer(awayAfter)
+	defer away.Stop()
 	for {
 		e.beginStep()
-		opened, err, ready := x.part.opened, x.l.err, !x.l.stale
+		opened, err, ready, noSession := x.part.opened, x.l.err, !x.l.stale, x.part.home.err
 		if err == nil {
 			err = x.part.err
+		}
+		if err == nil && (errors.Is(noSession, client.ErrUnauthenticated) || errors.Is(noSession, client.ErrHandshake)) {
+			err = noSession
 		}
 		e.endStep()
 		if err == nil && ready {
@@ -65,6 +78,13 @@ func join(ctx context.Context, c *client.Client, key homeKey, path string) (*Lim
 		if err == nil {
 			select {
 			case <-opened:
+				continue
+			case <-away.C:
+				if key.session == nil {
+					access.Client(c).Logger.Warn("rate limit is not joined yet, the limiter denies until it is", "node", key.node,
+						"resource", path, "error", noSession)
+					return x, nil
+				}
 				continue
 			case <-ctx.Done():
 				err = ctx.Err()

@@ -2,10 +2,13 @@ package ratelimit_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -431,4 +434,80 @@ func TestMiddleware(t *testing.T) {
 		}
 	}
 	t.Fatal("20 calls at once are let through, of 5 a second")
+}
+
+// TestJoinWhileAway: a program starts while the cluster is away, with a limiter that denies, says so
+// in the log, and admits once the cluster is there. What the server refuses then is the error of
+// calls.
+func TestJoinWhileAway(t *testing.T) {
+	f := newFleet(t)
+	f.create(f.session(), "api", ratelimit.Config{Rate: ratelimit.PerSecond(1000)})
+	f.server.Stop()
+	var lines lockedBuffer
+	c, err := client.New(client.Config{Endpoints: []string{f.server.Addr()}, Logger: slog.New(slog.NewTextHandler(&lines, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	join := func(path string) *ratelimit.Limiter {
+		t.Helper()
+		l, err := ratelimit.Join(f.ctx, c, "/default", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if l.Allow(1) {
+			t.Errorf("%s admits without a cluster", path)
+		}
+		return l
+	}
+	l, missing := join("api"), join("nothere")
+	if text := lines.String(); !strings.Contains(text, "rate limit is not joined yet") || !strings.Contains(text, "resource=api") {
+		t.Errorf("the log says %q", text)
+	}
+	gone, cancel := context.WithCancel(f.ctx)
+	cancel()
+	if _, err := ratelimit.Join(gone, c, "/default", "api"); !errors.Is(err, context.Canceled) {
+		t.Errorf("without time Join returns %v", err)
+	}
+	f.server.Restart()
+	if err := l.Wait(f.ctx, 1); err != nil {
+		t.Error(err)
+	}
+	if err := missing.Wait(f.ctx, 1); !errors.Is(err, client.ErrNotFound) {
+		t.Errorf("a limit that is not there: %v", err)
+	}
+	if err := errors.Join(l.Close(f.ctx), missing.Close(f.ctx)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestJoinRefused: what no wait can mend ends Join at once.
+func TestJoinRefused(t *testing.T) {
+	f := newFleet(t)
+	c, err := client.New(client.Config{Endpoints: []string{f.server.Addr()}, TLS: &tls.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := ratelimit.Join(f.ctx, c, "/default", "api"); !errors.Is(err, client.ErrHandshake) {
+		t.Errorf("TLS to a plain address: %v", err)
+	}
+}
+
+// lockedBuffer is a log that goroutines share.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
