@@ -262,15 +262,25 @@ func TestImageRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("unshare", append([]string{"--mount", "--net", "sh", "-ec", `
+	run := func(verb ...string) *exec.Cmd {
+		cmd := exec.Command("unshare", append([]string{"--mount", "--net", "sh", "-ec", `
 		ip link set lo up; mount --bind "$0" "$0"; mount --bind "$0/data" "$0/data"; mount -o remount,bind,ro "$0"
-		exec chroot --userspec=` + config.Config.User + ` "$0" "$@"`, dir}, append(config.Config.Entrypoint, config.Config.Cmd...)...)...)
-	cmd.Env = append(slices.Clone(config.Config.Env), "PATH=/usr/sbin:/usr/bin:/sbin:/bin")
-	listening(t, cmd)
-	lockOnce(t, "127.0.0.1:7070", "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", cmd.Process.Pid), filepath.Join(dir, "signalbox"))
+		exec chroot --userspec=` + config.Config.User + ` "$0" "$@"`, dir}, append(config.Config.Entrypoint, verb...)...)...)
+		cmd.Env = append(slices.Clone(config.Config.Env), "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SIGNALBOX_HTTP=:7074")
+		listening(t, cmd)
+		lockOnce(t, "127.0.0.1:7070", "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", cmd.Process.Pid), filepath.Join(dir, "signalbox"))
+		return cmd
+	}
+	served := run(config.Config.Cmd...)
 	if made, _ := os.ReadDir(filepath.Join(dir, "data")); len(made) == 0 {
 		t.Error("the data folder is empty")
 	}
+	if said, err := command(t.Context(), ".", "nsenter", fmt.Sprintf("--net=/proc/%d/ns/net", served.Process.Pid), "curl", "-sS",
+		"--fail", "-X", "POST", "-H", "Signalbox-Session: image-test", "http://127.0.0.1:7074/v1/locks/backup?ttl=10s"); err != nil ||
+		!strings.Contains(said, `"state":"acquired"`) {
+		t.Errorf("locks by HTTP are answered %q, %v", said, err)
+	}
+	run("dev", "--log-level", "info")
 	if _, err := exec.LookPath("skopeo"); err != nil {
 		t.Log("there is no skopeo here: the image is not read by it")
 		return

@@ -103,7 +103,7 @@ gets another one. Port 0 of an address is a free port; the tour has it. Of the s
 			return err
 		}
 		if cfg.DataDir, err = os.MkdirTemp("", "signalbox-dev-"); err != nil {
-			return err
+			return fmt.Errorf("%w; name a folder for temporary files in TMPDIR", err)
 		}
 		defer os.RemoveAll(cfg.DataDir)
 		return serveUntilDone(cmd.Context(), a, cfg, beside, func(addr, admin, console string) {

@@ -36,6 +36,7 @@ func TestReadme(t *testing.T) {
 		if !ok || !end {
 			t.Fatalf("the page has no lines of %s", language)
 		}
+		lines = strings.ReplaceAll(lines, `from "signalbox"`, `from "./signalbox.js"`) // it is not installed
 		return strings.ReplaceAll(lines, "http://127.0.0.1:7074", s.url)
 	}
 	const away = "http://127.0.0.1:1"
