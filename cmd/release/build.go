@@ -5,6 +5,7 @@ import (
 	"context"
 	"debug/buildinfo"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path"
@@ -24,6 +25,7 @@ type builder struct {
 	time     time.Time // of the commit; all files have it
 	programs []program
 	written  []string // names of the files in out
+	progress io.Writer
 }
 
 type platform struct{ os, arch string }

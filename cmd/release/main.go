@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	b := &builder{ctx: ctx, root: root, out: *folder, version: *version, programs: programs}
+	b := &builder{ctx: ctx, root: root, out: *folder, version: *version, programs: programs, progress: out}
 	if b.commit, err = command(ctx, root, "git", "rev-parse", "HEAD"); err != nil {
 		return err
 	}
@@ -78,6 +78,9 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return nil
 }
 
+// says prints what is being made.
+func (b *builder) says(what string) { fmt.Fprintf(b.progress, "making %s\n", what) }
+
 // build makes all files, and their checksums.
 func (b *builder) build() error {
 	if err := os.MkdirAll(b.out, 0o755); err != nil {
@@ -96,12 +99,15 @@ func (b *builder) build() error {
 			return err
 		}
 	}
+	b.says("the chart")
 	if err := b.writeChart(); err != nil {
 		return err
 	}
+	b.says("the clients for Python and npm")
 	if err := b.writeClients(); err != nil {
 		return err
 	}
+	b.says("the checksums")
 	return b.writeSums()
 }
 
@@ -112,6 +118,7 @@ func (b *builder) buildProgram(p *program) error {
 	}
 	var images []platformImage
 	for _, at := range p.platforms {
+		b.says(p.name + " for " + at.String())
 		binary, err := b.compile(p, at)
 		if err != nil {
 			return err
@@ -123,7 +130,7 @@ func (b *builder) buildProgram(p *program) error {
 		if err := b.writeBill(p, at, components); err != nil {
 			return err
 		}
-		docs, err := b.readAll(p.docs)
+		docs, err := b.readPages(p.docs)
 		if err != nil {
 			return err
 		}
@@ -142,6 +149,7 @@ func (b *builder) buildProgram(p *program) error {
 	if len(images) == 0 {
 		return nil
 	}
+	b.says("the image")
 	return b.writeImage(images)
 }
 

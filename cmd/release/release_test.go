@@ -44,7 +44,7 @@ func tiny(t *testing.T) *builder {
 	}
 	b := &builder{
 		ctx: t.Context(), root: abs, out: filepath.Join(t.TempDir(), "dist"),
-		version: "1.2.3", commit: strings.Repeat("0123", 10), time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		progress: io.Discard, version: "1.2.3", commit: strings.Repeat("0123", 10), time: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 		programs: []program{{
 			name: "signalbox", module: "cmd/release", main: "./testdata/tiny",
 			platforms: []platform{{"linux", runtime.GOARCH}},
@@ -111,6 +111,66 @@ func untar(t *testing.T, r io.Reader) (headers []*tar.Header, contents map[strin
 			t.Fatal(err)
 		}
 		headers, contents[h.Name] = append(headers, h), content
+	}
+}
+
+// TestPagesLinks: every link of the pages in an archive leads to a file beside it, or to one of the
+// commit that is in the repository.
+func TestPagesLinks(t *testing.T) {
+	b := tiny(t)
+	targets := regexp.MustCompile(`\]\(([^()\s]+)\)`)
+	for _, p := range programs {
+		files, err := b.readPages(p.docs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		there := map[string]bool{}
+		for _, f := range files {
+			there[f.name] = true
+		}
+		for _, f := range files {
+			if !strings.HasSuffix(f.name, ".md") {
+				continue
+			}
+			for _, x := range targets.FindAllSubmatch(f.content, -1) {
+				to, _, _ := strings.Cut(string(x[1]), "#")
+				name, ours := strings.CutPrefix(strings.Replace(to, "/raw/", "/blob/", 1), source+"/blob/"+b.commit+"/")
+				_, err := os.Stat(filepath.Join(root, name))
+				if !there[to] && to != "" && (ours && err != nil || !strings.HasPrefix(to, "https://")) {
+					t.Errorf("%s of %s links to %s, which leads nowhere", f.name, p.name, to)
+				}
+			}
+		}
+	}
+	files, err := b.readPages(programs[0].docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"](REFERENCE.md)", "](CHANGELOG.md)", "](" + source + "/blob/" + b.commit + "/client/README.md#fencing)",
+		source + "/raw/" + b.commit + "/client/concept.svg)"} {
+		if !bytes.Contains(files[0].content, []byte(want)) {
+			t.Errorf("the README in the archive has no %s", want)
+		}
+	}
+}
+
+// TestFilesAreExplained: the page of the deployment names each archive, and where releases are.
+func TestFilesAreExplained(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "server/deploy/README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{source + "/releases", "`signalbox_*_image.tar`", "`signalbox-*.tgz`"}
+	for _, p := range programs {
+		want = append(want, "`"+p.name+"_*_linux_amd64.tar.gz`")
+	}
+	for _, c := range clients {
+		want = append(want, "`"+fmt.Sprintf(c.archive, "*")+"`")
+	}
+	for _, w := range want {
+		if !bytes.Contains(page, []byte(w)) {
+			t.Errorf("server/deploy/README.md does not say what %s is", w)
+		}
 	}
 }
 
@@ -360,7 +420,7 @@ func checkImage(t *testing.T, image v1.Image, at time.Time) {
 	}
 	c := full.Config
 	if c.User != "65532:65532" || !slices.Equal(c.Entrypoint, []string{"/signalbox"}) || !slices.Equal(c.Cmd, []string{"serve"}) ||
-		c.StopSignal != "SIGTERM" || !slices.Contains(c.Env, "SIGNALBOX_DATA=/data") || len(c.Env) < 4 || len(c.ExposedPorts) < 3 || len(c.Volumes) != 1 ||
+		c.StopSignal != "SIGTERM" || !slices.Contains(c.Env, "SIGNALBOX_DATA=/data") || !slices.Contains(c.Env, "TMPDIR=/data") || len(c.Env) < 4 || len(c.ExposedPorts) < 3 || len(c.Volumes) != 1 ||
 		c.Labels["org.opencontainers.image.version"] != "1.2.3" || !full.Created.Equal(at) {
 		t.Errorf("the image is configured as %+v", full)
 	}
