@@ -102,6 +102,7 @@ func (b *builder) completions(p *program) ([]file, error) {
 	if !p.completions {
 		return nil, nil
 	}
+	b.says("the completions of " + p.name)
 	at := platform{runtime.GOOS, runtime.GOARCH}
 	if _, err := b.compile(p, at); err != nil {
 		return nil, err
