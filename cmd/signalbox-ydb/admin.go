@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"net"
 
-	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/admin"
 )
 
@@ -14,8 +13,8 @@ const off = "off"
 
 // serveAdmin serves metrics, health and profiles, within the limits of an instance's address for
 // operators. Close ends it.
-func serveAdmin(l net.Listener, hosts []string, g *gateway.Gateway, log *slog.Logger) io.Closer {
-	s := admin.Server(admin.Handler(admin.Config{Hosts: hosts, Metrics: g.Metrics().Write}), log)
+func serveAdmin(l net.Listener, cfg admin.Config, log *slog.Logger) io.Closer {
+	s := admin.Server(admin.Handler(cfg), log)
 	go func() { _ = s.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
 	return s
 }

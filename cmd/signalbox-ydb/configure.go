@@ -15,7 +15,10 @@ import (
 )
 
 // setup is what the settings come to.
-type setup struct{ gateway gateway.Config }
+type setup struct {
+	gateway gateway.Config
+	ready   func() error // nil: always
+}
 
 // maxConnections is the most that a limit of connections can be, as with an instance.
 const maxConnections = 1 << 24
@@ -62,6 +65,7 @@ func configure(ctx context.Context, v values, stderr io.Writer) (s setup, log *l
 		}
 		go files.Watch(ctx)
 		c.TLS, c.CertificateExpires = files.Server(), files.Expires
+		s.ready = func() error { return files.Check("--listen-tls-cert") }
 	}
 	return s, log, nil
 }

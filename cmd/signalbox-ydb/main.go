@@ -16,6 +16,7 @@ import (
 	"syscall"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/logging"
 	"github.com/signalbox-dev/signalbox/server/release"
 )
@@ -97,7 +98,8 @@ func serve(ctx context.Context, v values, stdout, stderr io.Writer) error {
 		if err != nil {
 			return fmt.Errorf("listen on --admin: %w", err)
 		}
-		defer serveAdmin(l, splitList(v["admin-host"]), g, s.gateway.Logger).Close()
+		pages := admin.Config{Hosts: splitList(v["admin-host"]), Metrics: g.Metrics().Write, Ready: s.ready}
+		defer serveAdmin(l, pages, s.gateway.Logger).Close()
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- g.Serve(l) }()

@@ -20,6 +20,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
+	"github.com/signalbox-dev/signalbox/server/admin"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
@@ -238,7 +239,7 @@ func TestAdmin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer serveAdmin(l, nil, g, slog.New(slog.DiscardHandler)).Close()
+	defer serveAdmin(l, admin.Config{Metrics: g.Metrics().Write}, slog.New(slog.DiscardHandler)).Close()
 	for _, x := range []struct {
 		method, path string
 		status       int
@@ -306,6 +307,9 @@ func TestListenTLS(t *testing.T) {
 	s, lines, err := configure(t.Context(), v, &log)
 	if err != nil || s.gateway.TLS == nil || time.Until(s.gateway.CertificateExpires()) > 0 {
 		t.Error(err, s.gateway)
+	}
+	if err := s.ready(); err == nil || !strings.Contains(err.Error(), "the certificate of --listen-tls-cert expired") {
+		t.Errorf("readiness is %v", err)
 	}
 	lines.Flush(time.Minute)
 	if !strings.Contains(log.String(), "the certificate is not valid now") {

@@ -69,6 +69,7 @@ certificate: tokens can be read on the way otherwise.`)
 		}
 		cfg := httpConfig{addr: *listen, hosts: *hosts, client: inv.cfg, log: log.Logger(),
 			tokenRequired: inv.cfg.TLS != nil && inv.cfg.TLS.GetClientCertificate != nil}
+		var ready func() error
 		if *cert != "" {
 			followed, err := certs.Open(certs.Files{Cert: *cert, Key: *key}, cfg.log)
 			if err != nil {
@@ -78,7 +79,7 @@ certificate: tokens can be read on the way otherwise.`)
 			defer signal.Stop(hangups)
 			defer onHangup(hangups, func() { _ = followed.Reload() })() // it logs what stays wrong
 			go followed.Watch(inv.longCtx)
-			cfg.tls = followed.Server()
+			cfg.tls, ready = followed.Server(), func() error { return followed.Check("--http-tls-cert") }
 		}
 		running, err := startHTTP(cfg)
 		if err != nil {
@@ -92,7 +93,7 @@ certificate: tokens can be read on the way otherwise.`)
 				return fmt.Errorf("listen for operators on --admin: %w; choose another address", err)
 			}
 			page := func(w io.Writer) { metrics.WritePage(w, running.writeMetrics) }
-			srv := admin.Server(admin.Handler(admin.Config{Hosts: *operatorsHosts, Metrics: page}), cfg.log)
+			srv := admin.Server(admin.Handler(admin.Config{Hosts: *operatorsHosts, Metrics: page, Ready: ready}), cfg.log)
 			defer srv.Close()
 			go func() { _ = srv.Serve(admin.LimitListener(l, admin.MaxConnections)) }()
 			fmt.Fprintf(a.reports, "Metrics are on http://%s/metrics\n", l.Addr())

@@ -186,17 +186,21 @@ func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdCerts: certs FOLDER makes a folder with an authority's ca.pem, and server.pem, server.key,
+// cmdCerts: certs FOLDER [expired] makes a folder with an authority's ca.pem, and server.pem, server.key,
 // client.pem, client.key that it has signed.
 func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
+	var opts []certstest.Option
+	if len(args) == 2 && args[1] == "expired" {
+		args, opts = args[:1], []certstest.Option{certstest.Expired()}
+	}
 	if neg || len(args) != 1 {
-		ts.Fatalf("usage: certs FOLDER")
+		ts.Fatalf("usage: certs FOLDER [expired]")
 	}
 	dir, t := ts.MkAbs(args[0]), scriptTB{ts: ts}
 	ts.Check(os.MkdirAll(dir, 0o700))
 	ca := certstest.New(t)
 	ca.Write(t, dir)
-	ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
+	ca.Issue(t, dir, "server", append(opts, certstest.Host("127.0.0.1"))...)
 	ca.Issue(t, dir, "client")
 }
 

@@ -122,6 +122,15 @@ func (c *Certs) Invalid(at time.Time) (own, authorities string) {
 	return own, authorities
 }
 
+// Check returns an error while new connections fail by the dates of the certificate in use, which a
+// flag names.
+func (c *Certs) Check(flag string) error {
+	if own, _ := c.Invalid(time.Now()); own != "" {
+		return fmt.Errorf("the certificate of %s %s; replace the file, which is loaded within seconds", flag, own)
+	}
+	return nil
+}
+
 // Server is the configuration of a listener. Each handshake uses the present certificates.
 func (c *Certs) Server() *tls.Config {
 	return &tls.Config{

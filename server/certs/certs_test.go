@@ -284,6 +284,9 @@ func TestNotValidNow(t *testing.T) {
 		authorities != "" {
 		t.Errorf("now it %q, its authorities %q", own, authorities)
 	}
+	if err := c.Check("--cert"); err == nil || !strings.HasPrefix(err.Error(), "the certificate of --cert expired at ") {
+		t.Errorf("it says %v", err)
+	}
 	if own, _ := c.Invalid(c.Expires()); own != "" {
 		t.Errorf("at its last moment it %q", own)
 	}
