@@ -6,9 +6,9 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/server/clienthost"
+	"github.com/signalbox-dev/signalbox/server/web"
 )
 
 const (
@@ -18,9 +18,6 @@ const (
 	// reservedConnections is how many more there may be, for health and readiness alone.
 	reservedConnections = 16
 )
-
-// fullResponse is the answer to a connection beyond the limits.
-const fullResponse = "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 38\r\nConnection: close\r\n\r\ntoo many connections; close some first"
 
 // LimitListener accepts at most n connections at a time, and a few more for health and readiness.
 // Its connections are for a server that [Server] made, which tracks what they do.
@@ -71,8 +68,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if ok {
 			return p, nil
 		}
-		_ = c.SetWriteDeadline(time.Now().Add(time.Second)) // the buffer of a new connection has room
-		_, _ = c.Write([]byte(fullResponse))
+		web.Refuse(c, http.StatusServiceUnavailable, "too many connections; close some first")
 		_ = c.Close()
 	}
 }
@@ -179,19 +175,14 @@ func isReserved(r *http.Request) bool {
 	return ok && p.isReserved()
 }
 
-// notHTTPResponse is the answer to a connection that does not begin with an HTTP method: a client
-// of the coordination protocol or of TLS with the wrong address. The HTTP server would wait for the
-// end of a line.
-const notHTTPResponse = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 48\r\nConnection: close\r\n\r\nthis is the address for operators; it takes HTTP"
-
-// Read checks the first byte.
+// Read checks the first byte. A client of the coordination protocol or of TLS with the wrong address
+// is told: the HTTP server would wait for the end of a line.
 func (l *limitedConn) Read(b []byte) (int, error) {
 	n, err := l.Conn.Read(b)
 	if n > 0 && !l.checked {
 		l.checked = true
 		if b[0] < 'A' || b[0] > 'Z' {
-			_ = l.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = l.Conn.Write([]byte(notHTTPResponse))
+			web.Refuse(l.Conn, http.StatusBadRequest, "this is the address for operators; it takes HTTP")
 			return 0, io.EOF
 		}
 	}

@@ -4,10 +4,12 @@ import (
 	"container/heap"
 	"container/list"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
-	"strconv"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -21,15 +23,21 @@ import (
 // of the host with the most of them. If there is none, it is answered 503 with the sentence full,
 // and closed. So strangers cannot keep others out by connections alone.
 func LimitListener(l net.Listener, limit int, full string) net.Listener {
-	return &limitListener{Listener: l, limit: limit,
-		full: "HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n" +
-			"Content-Length: " + strconv.Itoa(len(full)) + "\r\nConnection: close\r\n\r\n" + full}
+	return &limitListener{Listener: l, limit: limit, full: full}
+}
+
+// Refuse answers a connection that is not served, with a status of HTTP and a sentence. The buffer of
+// a new connection has room for it. The caller closes it.
+func Refuse(conn net.Conn, status int, text string) {
+	_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
+	_, _ = fmt.Fprintf(conn, "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: %d\r\n"+
+		"Connection: close\r\n\r\n%s", status, http.StatusText(status), len(text), text)
 }
 
 type limitListener struct {
 	net.Listener
 	limit int
-	full  string // the answer to one connection too many
+	full  string // the sentence for one connection too many
 
 	mu    sync.Mutex
 	open  int
@@ -42,6 +50,7 @@ type limitedConn struct {
 	net.Conn
 	listener *limitListener
 	host     string
+	begun    bool        // the first byte was checked; owned by the reading goroutine
 	lost     atomic.Bool // it broke otherwise than by a close or a reset of the client
 
 	// Guarded by listener.mu.
@@ -97,8 +106,7 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		if c := l.add(conn); c != nil {
 			return c, nil
 		}
-		_ = conn.SetWriteDeadline(time.Now().Add(time.Second))
-		_, _ = io.WriteString(conn, l.full)
+		Refuse(conn, http.StatusServiceUnavailable, l.full)
 		_ = conn.Close()
 	}
 }
@@ -162,9 +170,20 @@ func (l *limitListener) leave(c *limitedConn) {
 	delete(l.group, g.groupKey)
 }
 
-// Read implements net.Conn.
+// tlsHandshake is the first byte of a connection in TLS.
+const tlsHandshake = 0x16
+
+// Read implements net.Conn. It refuses what begins with a byte that neither HTTP nor TLS begins with,
+// such as a client of the coordination protocol: the server would wait for the end of a line.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	if n > 0 && !c.begun {
+		c.begun = true
+		if b[0] < ' ' && !slices.Contains([]byte{tlsHandshake, '\r', '\n'}, b[0]) {
+			Refuse(c.Conn, http.StatusBadRequest, "this address takes HTTP")
+			return 0, io.EOF
+		}
+	}
 	ended := err == nil || errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
 	if own := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed); !ended && !own {
 		c.lost.Store(true)

@@ -229,3 +229,30 @@ func TestLost(t *testing.T) {
 		}
 	}
 }
+
+// TestOtherProtocols: a client of another protocol is told at once; requests, and handshakes of TLS,
+// are read as they come.
+func TestOtherProtocols(t *testing.T) {
+	for first, refused := range map[string]bool{
+		"\x00\x00\x00\x30\x94": true, "GET / HTTP/1.1": false, "\r\nGET /": false, "\x16\x03\x01": false,
+	} {
+		l := LimitListener(make(pipes), 1, "full").(*limitListener)
+		a, b := net.Pipe()
+		c := l.add(pipe{b, "10.0.0.1"})
+		answer := make(chan string)
+		go func() {
+			_, _ = io.WriteString(a, first)
+			_ = a.SetReadDeadline(time.Now().Add(time.Minute))
+			got, _ := io.ReadAll(a)
+			answer <- string(got)
+		}()
+		buf := make([]byte, 64)
+		n, err := c.Read(buf)
+		_ = c.Close()
+		if got := <-answer; refused != (err != nil) || refused != strings.Contains(got, "400 Bad Request") ||
+			!refused && string(buf[:n]) != first {
+			t.Errorf("%q is read as %q (%v) and answered %q", first, buf[:n], err, got)
+		}
+		_ = a.Close()
+	}
+}
