@@ -23,77 +23,77 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// gate lets bytes pass, or holds them back in their order: a network or a process that stands still.
-type gate struct {
+// valve lets bytes pass, or holds them back in their order: a network or a process that stands still.
+type valve struct {
 	mu     sync.Mutex
 	opened chan struct{} // closed while bytes pass
 }
 
-func newGate() *gate {
-	g := &gate{opened: make(chan struct{})}
-	close(g.opened)
-	return g
+func newValve() *valve {
+	v := &valve{opened: make(chan struct{})}
+	close(v.opened)
+	return v
 }
 
-func (g *gate) close() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.opened = make(chan struct{})
+func (v *valve) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.opened = make(chan struct{})
 }
 
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	close(g.opened)
+func (v *valve) open() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	close(v.opened)
 }
 
-func (g *gate) pass() {
-	g.mu.Lock()
-	opened := g.opened
-	g.mu.Unlock()
+func (v *valve) pass() {
+	v.mu.Lock()
+	opened := v.opened
+	v.mu.Unlock()
 	<-opened
 }
 
-// gatedConn is a connection whose bytes pass a gate, in both directions.
-type gatedConn struct {
+// valveConn is a connection whose bytes pass a valve, in both directions.
+type valveConn struct {
 	net.Conn
-	gate *gate
+	valve *valve
 }
 
-func (c gatedConn) Read(b []byte) (int, error) {
+func (c valveConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	c.gate.pass()
+	c.valve.pass()
 	return n, err
 }
 
-func (c gatedConn) Write(b []byte) (int, error) {
-	c.gate.pass()
+func (c valveConn) Write(b []byte) (int, error) {
+	c.valve.pass()
 	return c.Conn.Write(b)
 }
 
-// gatedListener accepts connections whose bytes pass a gate.
-type gatedListener struct {
+// valveListener accepts connections whose bytes pass a valve.
+type valveListener struct {
 	net.Listener
-	gate *gate
+	valve *valve
 }
 
-func (l gatedListener) Accept() (net.Conn, error) {
+func (l valveListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	return gatedConn{c, l.gate}, nil
+	return valveConn{c, l.valve}, nil
 }
 
-// behind serves a gateway under another address, whose requests pass a gate.
-func (s *site) behind(t *testing.T, g *gate) *site {
+// behind serves a gateway under another address, whose requests pass a valve.
+func (s *site) behind(t *testing.T, v *valve) *site {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := Server(s.api, s.api.cfg.Log)
 	served := make(chan struct{})
-	go func() { defer close(served); _ = server.Serve(gatedListener{l, g}) }()
+	go func() { defer close(served); _ = server.Serve(valveListener{l, v}) }()
 	transport := &http.Transport{}
 	t.Cleanup(func() {
 		_ = server.Close()
@@ -150,7 +150,7 @@ func TestLateRequests(t *testing.T) {
 			t.Run(strings.Join([]string{c.method, c.path, c.state, where}, " "), func(t *testing.T) {
 				name, session := fmt.Sprintf("late-%d-%s", i, where), fmt.Sprintf("late-session-%d-%s", i, where)
 				token := one.ask("POST", "/v1/locks/"+name+"?ttl=1m", session, "").wants(200).number("token")
-				stands := newGate()
+				stands := newValve()
 				stands.close()
 				late := make(chan *answer, 1)
 				front := one.behind(t, stands)
@@ -191,14 +191,14 @@ func TestLateRequests(t *testing.T) {
 // was released, ended or moved at another one meanwhile.
 func TestCutGateway(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
-	link := newGate()
+	link := newValve()
 	one, two := openSite(t, srv, func(cfg *Config) {
 		cfg.Client.Dial = func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 			if err != nil {
 				return nil, err
 			}
-			return gatedConn{c, link}, nil
+			return valveConn{c, link}, nil
 		}
 	}), openSite(t, srv)
 	for i, newer := range []func(name, session string){
@@ -233,7 +233,7 @@ func TestCutGateway(t *testing.T) {
 
 // whileCut sends requests to a gateway whose link is closed, and opens that when each has been
 // answered or waits.
-func (s *site) whileCut(link *gate, session string, requests ...string) (answers []*answer) {
+func (s *site) whileCut(link *valve, session string, requests ...string) (answers []*answer) {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, request := range requests {
@@ -263,9 +263,9 @@ func (s *site) whileCut(link *gate, session string, requests ...string) (answers
 // cannot be heard while the session's own can.
 func TestForceReleased(t *testing.T) {
 	cluster := servertest.StartCluster(t, 3, servertest.RealTime())
-	links := make(map[string]*gate)
+	links := make(map[string]*valve)
 	for _, address := range cluster.Addrs() {
-		links[address] = newGate()
+		links[address] = newValve()
 	}
 	s := openSite(t, cluster.Instance(0), func(cfg *Config) {
 		cfg.Client.Dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -273,7 +273,7 @@ func TestForceReleased(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			return gatedConn{c, links[address]}, nil
+			return valveConn{c, links[address]}, nil
 		}
 	})
 	c, err := client.Dial(t.Context(), cluster.Addrs()...)
