@@ -12,15 +12,14 @@ Nothing here blocks the loop, or uses its executor. A loop that is blocked for l
 from __future__ import annotations
 
 import asyncio
-import math
 import re
 import socket
 import ssl
 import threading
-from typing import Any, AsyncIterator, Callable, Dict, Generator, List, Optional, Sequence, Set, Tuple, TypeVar
+from typing import Any, AsyncIterator, Dict, Generator, List, Optional, Sequence, Set, Tuple, TypeVar
 
-from . import (_BUSY, _BYTES, _JSON, _MAX_BODY, _POLL, Cancelled, Error, Limited, Name, NotFound, Query, Steps, Unavailable, Value,
-               _Answer, _Core, _fits_service, _fits_value, _Lease, _now, _path, _semaphore, _whole)
+from . import (_BUSY, _BYTES, _JSON, _MAX_BODY, Cancelled, Error, Name, Query, Steps, Unavailable, Value, _Answer, _Core, _Lease,
+               _now, _path, _semaphore, _shows, _value)
 
 T = TypeVar("T")
 Streams = Tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -226,8 +225,7 @@ class Connection(_Core):
             await self._run(lease._attend())
         except asyncio.CancelledError:  # the loop ends: this is the last time to give it back
             if lease in self._owed:
-                self._hurries = True
-                await self._run(lease._attend())
+                await asyncio.wait({asyncio.ensure_future(self._run(lease._attend()))}, timeout=0.9)
             raise
         finally:
             self._served(lease)
@@ -247,7 +245,7 @@ class Connection(_Core):
 
     async def describe(self, name: Name) -> Dict[str, Any]:
         """Who holds a lock, and who waits for it."""
-        return (await self._run(self._describe(name))).document
+        return await self._run(self._describe(name))
 
     async def why(self, name: Name) -> List[str]:
         """Why this connection waits for a name, in sentences; empty: it does not."""
@@ -294,56 +292,56 @@ class Connection(_Core):
 
 class _Named:
     def __init__(self, connection: Connection, kind: str, name: Name, zone: str = "") -> None:
-        self._connection, self._path = connection, _path(kind, name)
+        self._core, self._path = connection, _path(kind, name)
         self._query: Query = [("zone", zone)] if zone else []
 
-    async def _changes(self, kind: str, fits: Callable[[_Answer], bool]) -> AsyncIterator[Optional[_Answer]]:
-        core, tag, known = self._connection, None, True  # type: Connection, Optional[str], bool
+    async def _read(self, kind: str) -> _Answer:
+        return await self._core._run(self._core._ask("GET", self._path, self._query, kind=kind, fits=_shows))
+
+    async def _changes(self, kind: str) -> AsyncIterator[Optional[_Answer]]:
+        """Yields each other answer. A request that did not wait is followed by the next one a second later."""
+        tag: Optional[str] = None
         while True:
-            asked, former, known = _now(), tag, bool(tag)
-            a, tag = await core._run(core._change(self._path, self._query, kind, fits, tag))
+            asked, former = _now(), tag
+            a, tag = await self._core._run(self._core._change(self._path, self._query, kind, tag))
             if tag != former:
                 yield a
-            if known or a is None:
-                await core._pause(asked + 1 - _now())
+            if former or a is None:
+                await self._core._pause(asked + 1 - _now())
 
 class Config(_Named):
     """A configuration: bytes with a version."""
     async def get(self) -> Value:
         """Raises NotFound if it is not set."""
-        core = self._connection
-        a = await core._run(core._ask("GET", self._path, kind=_BYTES, fits=_fits_value))
-        return Value(a.body, int(a.etag.strip('"')))
+        return _value(await self._read(_BYTES))  # type: ignore[no-any-return]
 
     async def set(self, data: bytes, version: Optional[int] = None) -> int:
         """Sets it, if it has this version (0: there is none yet). Raises VersionMismatch."""
-        core = self._connection
-        return int((await core._run(core._set(self._path, data, version))).document["version"])
+        return await self._core._run(self._core._set(self._path, data, version))
 
     async def watch(self) -> AsyncIterator[Optional[Value]]:
         """Yields the value and each other one; None: it is not set."""
-        async for a in self._changes(_BYTES, _fits_value):
-            yield a and Value(a.body, int(a.etag.strip('"')))
+        async for a in self._changes(_BYTES):
+            yield _value(a)
 
 class Service(_Named):
     """The members of a service."""
     async def members(self) -> Dict[str, Any]:
         """`endpoints`, of which those that are `used` are to be called, and `live`."""
-        core = self._connection
-        return (await core._run(core._ask("GET", self._path, self._query, fits=_fits_service))).document
+        return (await self._read(_JSON)).document
 
     async def watch(self) -> AsyncIterator[Dict[str, Any]]:
         """Yields the members and each change."""
-        async for a in self._changes(_JSON, _fits_service):
+        async for a in self._changes(_JSON):
             if a is not None:
                 yield a.document
 
 class Limit(_Named):
     """A rate limit."""
     async def take(self, units: int = 1, wait: float = 0, retry: bool = False) -> bool:
-        """Takes units within `wait` seconds; False: there are none. With `retry` a take whose answer is lost is sent again,
-        and may count twice; else it raises Unavailable."""
-        return await self._connection._run(self._connection._take(self._path, units, wait, retry))
+        """Takes units within `wait` seconds; False: there are none. With `retry` a take without an answer is sent again, and
+        may count twice."""
+        return await self._core._run(self._core._take(self._path, units, wait, retry))
 
 async def _response(reader: asyncio.StreamReader, sent: float) -> Tuple[_Answer, bool]:
     """Reads an answer of HTTP/1.1, and reports whether its connection goes on."""
@@ -377,7 +375,7 @@ async def _response(reader: asyncio.StreamReader, sent: float) -> Tuple[_Answer,
     elif status not in (204, 304):
         body += await reader.readexactly(size(headers.get("content-length", ""), 10))
     goes_on = first[7] == "1" and headers.get("connection", "").lower() != "close"
-    return _Answer(status, headers, bytes(body), sent), goes_on
+    return _Answer(status, headers, bytes(body), sent, "", {}), goes_on
 
 _busy: Set[Connection] = set()  # they live to the end of the program, which gives back what their loops left
 
