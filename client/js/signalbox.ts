@@ -220,6 +220,7 @@ export class Lease implements AsyncDisposable {
   }
 }
 
+const givenSessions = new Map<string | undefined, Claim>(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {
   readonly session: string;
@@ -231,12 +232,13 @@ class Claim {
   constructor(readonly connection: Connection, readonly name: Name, readonly ttl: number, private readonly given: string | undefined) {
     this.session = given ?? crypto.randomUUID();
     connection.claims.add(this);
+    if (given !== undefined) givenSessions.set(given, this);
   }
   /** Gives back what it has and may get: the first answer settles it, and it goes on until the ttl. */
   end(): Promise<void> {
     this.lease?.stop();
     this.ending ??= new Promise((answered, fail) => {
-      this.giveBack(answered).catch(fail).finally(() => this.connection.claims.delete(this));
+      this.giveBack(answered).catch(fail).finally(() => this.connection.claims.delete(this) && givenSessions.delete(this.given));
     });
     this.ending.catch(() => undefined);
     return this.ending;
@@ -271,7 +273,7 @@ export class Connection implements AsyncDisposable {
     if (addresses.length === 0) throw new TypeError("no address is given; give one such as http://127.0.0.1:7074");
     this.addresses = addresses.map((a) => {
       if (/^https?:\/\/[^/?#@]+(\/[^?#]*)?$/i.test(a)) return new URL(a).href.replace(/\/$/, "");
-      throw new TypeError(`${a} is not the address of a gateway; write it with http:// or https://, such as http://127.0.0.1:7074`);
+      throw new TypeError(`"${a}" is not the address of a gateway; write it as ${/^[^/]+$/.test(a) ? `http://${a}` : "http://127.0.0.1:7074"}`);
     });
     this.at = Math.floor(Math.random() * addresses.length);
     this.timeout = time("timeout", options.timeout ?? 10_000);
@@ -347,9 +349,8 @@ export class Connection implements AsyncDisposable {
     const { signal, holder } = o, stops = this.stops({ signal }), given = this.options.session, hold = duration(time("hold", o.hold ?? 0));
     const [path, query] = pathOf("locks", name, { ...what, ttl: `${ttl}ms`, holder, hold });
     for (const s of stops) s.throwIfAborted();
-    const [busy] = this.claims;
-    const full = `the given session has ${busy && show(busy.name)}, and serves one lease at a time; release it, or connect without a session`;
-    if (given !== undefined && busy) throw new SignalboxError(full);
+    const busy = given !== undefined && givenSessions.get(given);
+    if (busy) throw new SignalboxError(`a session that is given has one lock at a time, and has ${show(busy.name)}; release that, or give another one`);
     const accept: Accept<[Document, Belief?]> = (a) => {
       const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
       if (a.status === 202 && state === "waiting") return [a.document];
@@ -428,7 +429,7 @@ export class Connection implements AsyncDisposable {
    * two seconds if no gateway has answered by then, and goes on until the ttls are over.
    */
   async close(): Promise<void> {
-    this.closing.abort(new SignalboxError("the connection is closed; connect again"));
+    this.closing.abort(new SignalboxError("the connection is closed; connect again", "closed"));
     const claims = [...this.claims], ends = Promise.all(claims.map((c) => c.end()));
     await atMost(Math.min(2000, this.timeout), ends, "the end of the connection", ...claims.map((c) => c.asked));
   }
