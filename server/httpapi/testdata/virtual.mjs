@@ -42,7 +42,8 @@ globalThis.setTimeout = (f, ms = 0) => {
 globalThis.clearTimeout = (timer) => { const i = queue.indexOf(timer); if (i >= 0) queue.splice(i, 1); };
 globalThis.fetch = (url, o) => new Promise((resolve, reject) => {
   if (o.signal.aborted) return reject(o.signal.reason);
-  const { hostname, pathname, searchParams } = new URL(url);
+  const { hostname, pathname: path, searchParams } = new URL(url), [, before, pathname] = /^(.*?)(\/v1\/.*)$/.exec(path);
+  check(before === (hostname === "g0" ? "" : "/behind/a/proxy"), () => `${url} is asked`);
   const r = {
     gateway: gateways[Number(hostname.slice(1))], method: o.method, path: pathname, query: searchParams, session: o.headers["Signalbox-Session"] ?? "",
     tag: o.headers["If-None-Match"], sent: real, sentTicks: real - slept, open: true, resolve, reject,
@@ -405,7 +406,7 @@ async function run(seed) {
   [sessions, ended, locks, tokens, taken, claims, calls, flying, watching] = [new Map(), new Set(), new Map(), 0, new Map(), new Map(), [], new Set(), seed % 2];
   config = { version: 1, waits: new Set(), asks: [], hasty: random() < 0.3 };
   gateways = [new Gateway(), new Gateway()];
-  const addresses = ["http://g0", "http://g1"], end = 150_000, sleeps = random() < 0.3;
+  const addresses = ["http://g0", "http://g1/behind/a/proxy/"], end = 150_000, sleeps = random() < 0.3;
   const all = [connect(addresses), connect(addresses), connect(addresses, { session: "a-given-session" })];
   const tasks = [task(all[0], false, end), task(all[0], false, end), task(all[1], false, end), task(all[2], true, end)];
   const followed = watching > 0 && follow(all[1], end + 70_000);
