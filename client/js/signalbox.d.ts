@@ -77,6 +77,7 @@ export interface WatchOptions {
 /** A name: text, or any bytes. */
 export type Name = string | Uint8Array;
 type Document = Record<string, unknown>;
+type Query = Record<string, Name | number | string[] | undefined>;
 /** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
 export declare class SignalboxError extends Error {
     readonly code: string;
@@ -108,14 +109,14 @@ export declare class NotAcquired extends SignalboxError {
 }
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
 export declare class Lease implements AsyncDisposable {
-    private readonly claim;
     readonly name: Name;
-    private belief;
     readonly token: number;
     readonly count: number | string;
     readonly slots: string[];
     /** A waiter wants it: finish and release. */
     preempted: boolean;
+    private readonly claim;
+    private belief;
     private readonly lost;
     private readonly over;
     private timer;
@@ -138,9 +139,9 @@ export declare class Lease implements AsyncDisposable {
 }
 /** Several gateways of a cluster. Close it, or use it by `await using`. */
 export declare class Connection implements AsyncDisposable {
-    private readonly options;
     readonly timeout: number;
     private readonly closing;
+    private readonly options;
     private readonly addresses;
     private at;
     /** What ends a request or a pause early. */
@@ -165,11 +166,14 @@ export declare class Connection implements AsyncDisposable {
     close(): Promise<void>;
     [Symbol.asyncDispose](): Promise<void>;
 }
+/** What a gateway has under a name. */
+declare class Thing {
+    protected readonly connection: Connection;
+    protected readonly path: string;
+    protected readonly query: Query;
+}
 /** A configuration: bytes with a version. */
-export declare class Config {
-    private readonly connection;
-    private readonly path;
-    private readonly query;
+export declare class Config extends Thing {
     /** Throws NotFound if it is not set. */
     get(): Promise<Value>;
     /** Sets it, if it has this version (0: there is none yet). Throws VersionMismatch. */
@@ -179,10 +183,7 @@ export declare class Config {
     private readonly read;
 }
 /** The members of a service. */
-export declare class Service {
-    private readonly connection;
-    private readonly path;
-    private readonly query;
+export declare class Service extends Thing {
     /** `endpoints`, of which those that are `used` are to be called, and `live`. */
     members(): Promise<Members>;
     /** Yields the members and each change. */
@@ -190,10 +191,7 @@ export declare class Service {
     private readonly read;
 }
 /** A rate limit. */
-export declare class Limit {
-    private readonly connection;
-    private readonly path;
-    private readonly query;
+export declare class Limit extends Thing {
     /**
      * Takes units within `wait`; false: there are none. If an answer is lost it throws Unavailable,
      * as a repeat may take units again; with `retry` it repeats.

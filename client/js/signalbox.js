@@ -23,10 +23,7 @@ export class SignalboxError extends Error {
     document;
     constructor(message, code = "", status = 0, document = {}, cause) {
         super(message, cause === undefined ? {} : { cause });
-        this.code = code;
-        this.status = status;
-        this.document = document;
-        this.name = new.target.name;
+        [this.name, this.code, this.status, this.document] = [new.target.name, code, status, document];
     }
 }
 /** Somebody else holds it: `holders`. */
@@ -124,24 +121,22 @@ function beliefOf({ status, document, sent }, is, ttl) {
 }
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
 export class Lease {
-    claim;
     name;
-    belief;
     token;
     count;
     slots;
     /** A waiter wants it: finish and release. */
     preempted;
+    claim;
+    belief;
     lost = new AbortController();
     over = new AbortController(); // aborted: it is lost or released
     timer; // ends belief, whatever requests do; it looks soon after a sleep
     asked = { background: true };
     /** @internal */
-    constructor(claim, name, d, belief) {
-        this.claim = claim;
-        this.name = name;
-        this.belief = belief;
-        [this.token, this.count, this.slots, this.preempted] = [d.token, d.count, (d.slots ?? []), belief.preempt];
+    constructor(claim, d, belief) {
+        [this.claim, this.belief, this.name, this.preempted] = [claim, belief, claim.name, belief.preempt];
+        [this.token, this.count, this.slots] = [d.token, d.count, (d.slots ?? [])];
         this.schedule();
         void this.keep();
     }
@@ -210,19 +205,15 @@ class Claim {
     connection;
     name;
     ttl;
-    given;
     session;
+    given;
     asked = { background: true };
     lease;
     token;
     unseen = true; // an acquire may still arrive, and start the session
     ending;
     constructor(connection, name, ttl, given) {
-        this.connection = connection;
-        this.name = name;
-        this.ttl = ttl;
-        this.given = given;
-        this.session = given ?? crypto.randomUUID();
+        [this.connection, this.name, this.ttl, this.given, this.session] = [connection, name, ttl, given, given ?? crypto.randomUUID()];
         connection.claims.add(this);
         if (given !== undefined)
             givenSessions.set(given, this);
@@ -257,10 +248,10 @@ class Claim {
 }
 /** Several gateways of a cluster. Close it, or use it by `await using`. */
 export class Connection {
-    options;
     /** @internal */ claims = new Set(); /** @internal */
     timeout;
     closing = new AbortController();
+    options;
     addresses;
     at;
     /** @internal */
@@ -358,7 +349,7 @@ export class Connection {
             s.throwIfAborted();
         const busy = given !== undefined && givenSessions.get(given);
         if (busy)
-            throw new SignalboxError(`a session that is given has one lock at a time, and has ${show(busy.name)}; release that, or give another one`);
+            throw new SignalboxError(`a given session has one lock at a time, and it has ${show(busy.name)}; release that, or give another one`);
         const accept = (a) => {
             const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
             if (a.status === 202 && state === "waiting")
@@ -380,7 +371,7 @@ export class Connection {
                 for (const s of stops)
                     s.throwIfAborted();
                 if (belief && left(belief) > 0)
-                    return claim.lease = new Lease(claim, name, document, belief);
+                    return claim.lease = new Lease(claim, document, belief);
                 const late = !belief && since(began) >= wait;
                 if (late)
                     throw new NotAcquired(`${show(name)} is held by others, after ${wait} ms`, "not_acquired", 409, document);
@@ -452,17 +443,16 @@ export class Connection {
     }
     async [Symbol.asyncDispose]() { await this.close(); }
 }
-/** A configuration: bytes with a version. */
-export class Config {
+/** What a gateway has under a name. */
+class Thing {
     connection;
     path;
     query;
     /** @internal */
-    constructor(connection, path, query) {
-        this.connection = connection;
-        this.path = path;
-        this.query = query;
-    }
+    constructor(connection, path, query) { [this.connection, this.path, this.query] = [connection, path, query]; }
+}
+/** A configuration: bytes with a version. */
+export class Config extends Thing {
     /** Throws NotFound if it is not set. */
     get() { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
     /** Sets it, if it has this version (0: there is none yet). Throws VersionMismatch. */
@@ -483,16 +473,7 @@ export class Config {
     };
 }
 /** The members of a service. */
-export class Service {
-    connection;
-    path;
-    query;
-    /** @internal */
-    constructor(connection, path, query) {
-        this.connection = connection;
-        this.path = path;
-        this.query = query;
-    }
+export class Service extends Thing {
     /** `endpoints`, of which those that are `used` are to be called, and `live`. */
     members() { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
     /** Yields the members and each change. */
@@ -502,16 +483,7 @@ export class Service {
     read = ({ status, document: d }) => status === 200 && Array.isArray(d.endpoints) && typeof d.live === "boolean" && isWhole(d.age_ms) ? d : undefined;
 }
 /** A rate limit. */
-export class Limit {
-    connection;
-    path;
-    query;
-    /** @internal */
-    constructor(connection, path, query) {
-        this.connection = connection;
-        this.path = path;
-        this.query = query;
-    }
+export class Limit extends Thing {
     /**
      * Takes units within `wait`; false: there are none. If an answer is lost it throws Unavailable,
      * as a repeat may take units again; with `retry` it repeats.

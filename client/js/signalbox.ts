@@ -38,14 +38,15 @@ type Query = Record<string, Name | number | string[] | undefined>; // what is em
 
 /** The gateway's error: its sentence, `code`, `status` and the whole `document`. */
 export class SignalboxError extends Error {
-  constructor(message: string, readonly code = "", readonly status = 0, readonly document: Document = {}, cause?: unknown) {
+  readonly code: string; readonly status: number; readonly document: Document;
+  constructor(message: string, code = "", status = 0, document: Document = {}, cause?: unknown) {
     super(message, cause === undefined ? {} : { cause });
-    this.name = new.target.name;
+    [this.name, this.code, this.status, this.document] = [new.target.name, code, status, document];
   }
 }
 /** Somebody else holds it: `holders`. */
 export class NotAcquired extends SignalboxError {
-  get holders(): Holder[] { return Array.isArray(this.document.holders) ? this.document.holders as Holder[] : []; }
+  get holders(): Holder[] { return Array.isArray(this.document.holders) ? this.document.holders : []; }
 }
 /** A newer request about the name took the place of this one. */ export class Aborted extends SignalboxError {}
 /** The session has ended, with what it held. */ export class SessionExpired extends SignalboxError {}
@@ -56,7 +57,6 @@ export class NotAcquired extends SignalboxError {
 /** The token does not have the right. */ export class Forbidden extends SignalboxError {}
 /** The rate limit has no units now. */ export class Limited extends SignalboxError {}
 /** No gateway answered in time. A change may have taken effect, and can be repeated. */ export class Unavailable extends SignalboxError {}
-
 const byCode = new Map<string, typeof SignalboxError>(Object.entries({
   not_acquired: NotAcquired, aborted: Aborted, session_expired: SessionExpired, lease_lost: LeaseLost, version_mismatch: VersionMismatch,
   not_found: NotFound, unauthenticated: Unauthenticated, forbidden: Forbidden, browser: Forbidden, limited: Limited,
@@ -68,7 +68,6 @@ const byCode = new Map<string, typeof SignalboxError>(Object.entries({
 interface Moment { ticks: number; wall: number }
 const moment = (): Moment => ({ ticks: performance.now(), wall: Date.now() });
 const since = (m: Moment): number => Math.max(performance.now() - m.ticks, Date.now() - m.wall);
-
 /** What an answer says: `ms` from `waited` after `sent` on, and before anybody else is granted it. */
 interface Belief { sent: Moment; waited: number; ms: number; preempt: boolean }
 const left = (b: Belief): number => b.waited + b.ms - since(b.sent);
@@ -131,7 +130,6 @@ function pathOf(kind: string, name: Name, query: Query = {}): [string, Query] {
   const bytes = typeof name === "string" ? new TextEncoder().encode(name) : name, name64 = btoa(String.fromCharCode(...bytes));
   return [`/v1/${kind}/`, { ...query, name64: name64.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "") }];
 }
-
 interface Answer { status: number; kind: string; code: string; etag: string; body: Uint8Array; document: Document; sent: Moment; retryAfter: number }
 type Accept<T> = (a: Answer) => T | undefined; // undefined: it is not an answer of a gateway
 interface Ask {
@@ -152,18 +150,19 @@ function beliefOf({ status, document, sent }: Answer, is: string, ttl: number): 
 
 /** Units that are held. `signal` is aborted, with the cause, before anybody else is granted them. */
 export class Lease implements AsyncDisposable {
-  readonly token: number;
-  readonly count: number | string;
-  readonly slots: string[];
+  readonly name: Name; readonly token: number; readonly count: number | string; readonly slots: string[];
   /** A waiter wants it: finish and release. */
   preempted: boolean;
+  private readonly claim: Claim;
+  private belief: Belief;
   private readonly lost = new AbortController();
   private readonly over = new AbortController(); // aborted: it is lost or released
   private timer: ReturnType<typeof setTimeout> | undefined; // ends belief, whatever requests do; it looks soon after a sleep
   private readonly asked: Ask = { background: true };
   /** @internal */
-  constructor(private readonly claim: Claim, readonly name: Name, d: Document, private belief: Belief) {
-    [this.token, this.count, this.slots, this.preempted] = [d.token as number, d.count as number, (d.slots ?? []) as string[], belief.preempt];
+  constructor(claim: Claim, d: Document, belief: Belief) {
+    [this.claim, this.belief, this.name, this.preempted] = [claim, belief, claim.name, belief.preempt];
+    [this.token, this.count, this.slots] = [d.token as number, d.count as number | string, (d.slots ?? []) as string[]];
     this.schedule();
     void this.keep();
   }
@@ -193,7 +192,6 @@ export class Lease implements AsyncDisposable {
   private schedule(): void {
     this.timer = after(Math.min(left(this.belief) + 1, 1000), true, () => { if (this.held) this.schedule(); });
   }
-
   /** Renews it each third of its ttl. A failure is no loss: what was said before stands. */
   private async keep(): Promise<void> {
     const { connection, session, ttl } = this.claim, { asked, over: { signal } } = this;
@@ -223,14 +221,15 @@ export class Lease implements AsyncDisposable {
 const givenSessions = new Map<string | undefined, Claim>(); // those that callers gave and that are in use
 /** One lease's session, from before its first request until nothing of it is left. */
 class Claim {
-  readonly session: string;
+  readonly connection: Connection; readonly name: Name; readonly ttl: number; readonly session: string;
+  private readonly given: string | undefined;
   readonly asked: Ask = { background: true };
   lease: Lease | undefined;
   token: number | undefined;
   unseen = true; // an acquire may still arrive, and start the session
   private ending: Promise<void> | undefined;
-  constructor(readonly connection: Connection, readonly name: Name, readonly ttl: number, private readonly given: string | undefined) {
-    this.session = given ?? crypto.randomUUID();
+  constructor(connection: Connection, name: Name, ttl: number, given: string | undefined) {
+    [this.connection, this.name, this.ttl, this.given, this.session] = [connection, name, ttl, given, given ?? crypto.randomUUID()];
     connection.claims.add(this);
     if (given !== undefined) givenSessions.set(given, this);
   }
@@ -266,10 +265,12 @@ class Claim {
 export class Connection implements AsyncDisposable {
   /** @internal */ readonly claims = new Set<Claim>(); /** @internal */ readonly timeout: number;
   private readonly closing = new AbortController();
+  private readonly options: ConnectOptions;
   private readonly addresses: string[];
   private at: number;
   /** @internal */
-  constructor(addresses: string[], private readonly options: ConnectOptions) {
+  constructor(addresses: string[], options: ConnectOptions) {
+    this.options = options;
     if (addresses.length === 0) throw new TypeError("no address is given; give one such as http://127.0.0.1:7074");
     this.addresses = addresses.map((a) => {
       if (/^https?:\/\/[^/?#@]+(\/[^?#]*)?$/i.test(a)) return new URL(a).href.replace(/\/$/, "");
@@ -337,7 +338,6 @@ export class Connection implements AsyncDisposable {
       forget();
     }
   }
-
   /** Acquires a lock. Throws NotAcquired after `wait`. */
   lock(name: Name, o: LockOptions = {}): Promise<Lease> { return this.acquire(name, { mode: o.shared ? "shared" : "exclusive" }, o); }
   /** Acquires units of a semaphore, which is made with `limit` if there is none. */
@@ -350,7 +350,7 @@ export class Connection implements AsyncDisposable {
     const [path, query] = pathOf("locks", name, { ...what, ttl: `${ttl}ms`, holder, hold });
     for (const s of stops) s.throwIfAborted();
     const busy = given !== undefined && givenSessions.get(given);
-    if (busy) throw new SignalboxError(`a session that is given has one lock at a time, and has ${show(busy.name)}; release that, or give another one`);
+    if (busy) throw new SignalboxError(`a given session has one lock at a time, and it has ${show(busy.name)}; release that, or give another one`);
     const accept: Accept<[Document, Belief?]> = (a) => {
       const { state, token, count, slots = [] } = a.document, belief = beliefOf(a, "acquired", ttl);
       if (a.status === 202 && state === "waiting") return [a.document];
@@ -369,7 +369,7 @@ export class Connection implements AsyncDisposable {
         const [document, belief] = await this.ask("POST", path, accept, asked);
         [claim.unseen, claim.token] = [false, belief && document.token as number];
         for (const s of stops) s.throwIfAborted();
-        if (belief && left(belief) > 0) return claim.lease = new Lease(claim, name, document, belief);
+        if (belief && left(belief) > 0) return claim.lease = new Lease(claim, document, belief);
         const late = !belief && since(began) >= wait;
         if (late) throw new NotAcquired(`${show(name)} is held by others, after ${wait} ms`, "not_acquired", 409, document);
       } catch (e) {
@@ -387,7 +387,6 @@ export class Connection implements AsyncDisposable {
       await sleep(Math.min(Math.max(part, 100), 1000) - since(sent), stops);
     }
   }
-
   /** Who holds a lock, and who waits for it; with the name of a session that waits, why it does. */
   describe(name: Name, session = ""): Promise<Document> {
     const [path, query] = pathOf("locks", name);
@@ -404,7 +403,6 @@ export class Connection implements AsyncDisposable {
   config(name: Name): Config { return new Config(this, ...pathOf("config", name)); }
   service(name: Name, zone = ""): Service { return new Service(this, ...pathOf("services", name, { zone })); }
   limit(name: Name): Limit { return new Limit(this, ...pathOf("limits", name)); }
-
   /** @internal Yields each change; null: there is nothing. An outage does not end it. */
   async *watch<T>(path: string, query: Query, read: Accept<T | null>, { poll = 15_000, signal }: WatchOptions): AsyncGenerator<T | undefined> {
     const wait = time("poll", poll);
@@ -436,10 +434,15 @@ export class Connection implements AsyncDisposable {
   async [Symbol.asyncDispose](): Promise<void> { await this.close(); }
 }
 
-/** A configuration: bytes with a version. */
-export class Config {
+/** What a gateway has under a name. */
+class Thing {
+  protected readonly connection: Connection; protected readonly path: string; protected readonly query: Query;
   /** @internal */
-  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
+  constructor(connection: Connection, path: string, query: Query) { [this.connection, this.path, this.query] = [connection, path, query]; }
+}
+
+/** A configuration: bytes with a version. */
+export class Config extends Thing {
   /** Throws NotFound if it is not set. */
   get(): Promise<Value> { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
   /** Sets it, if it has this version (0: there is none yet). Throws VersionMismatch. */
@@ -460,9 +463,7 @@ export class Config {
 }
 
 /** The members of a service. */
-export class Service {
-  /** @internal */
-  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
+export class Service extends Thing {
   /** `endpoints`, of which those that are `used` are to be called, and `live`. */
   members(): Promise<Members> { return this.connection.ask("GET", this.path, this.read, { query: this.query }); }
   /** Yields the members and each change. */
@@ -474,9 +475,7 @@ export class Service {
 }
 
 /** A rate limit. */
-export class Limit {
-  /** @internal */
-  constructor(private readonly connection: Connection, private readonly path: string, private readonly query: Query) {}
+export class Limit extends Thing {
   /**
    * Takes units within `wait`; false: there are none. If an answer is lost it throws Unavailable,
    * as a repeat may take units again; with `retry` it repeats.
