@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
@@ -180,6 +181,35 @@ var clientFaults = []clientCase{
 		}
 		if a := <-releasing; a.Error != "Unavailable" {
 			t.Errorf("the release that was not answered is %+v", a)
+		}
+	}},
+	{"an answer that was long under way is believed for less", false, func(
+		t *testing.T, d *driven, _ *servertest.Server, s *site, _, _ *wire,
+	) {
+		l := newLiar(t, s)
+		l.lie(func(w http.ResponseWriter, r *http.Request) bool {
+			if !strings.HasPrefix(r.URL.Path, "/v1/locks/") {
+				<-r.Context().Done() // nothing renews it
+				panic(http.ErrAbortHandler)
+			}
+			// The gateway keeps it for 5 s from its answer on, and so for less than 3 s from when that is read.
+			a := s.ask(r.Method, r.URL.RequestURI(), r.Header.Get("Signalbox-Session"), "")
+			time.Sleep(2200 * time.Millisecond)
+			return says(a.status, a.header.Get("Content-Type"), string(a.body))(w, r)
+		})
+		d.do(command{"do": "connect", "as": "n", "addresses": []string{l.url}, "timeout": 60_000})
+		if a := d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 4000, "wait": 60_000}); a.Error != "" {
+			t.Fatalf("%+v", a)
+		}
+		lost := d.start(command{"do": "lost", "lease": "x", "wait": 150_000})
+		s.until("token", "POST", "/v1/locks/"+d.mine+"jobs?ttl=60s&wait=2m", "the-next-one-of-jobs").wants(200)
+		select {
+		case a := <-lost:
+			if !a.Lost || a.Held || a.Cause != "LeaseLost" {
+				t.Errorf("it is %+v", a)
+			}
+		default:
+			t.Error("somebody else holds it, and lost is not set")
 		}
 	}},
 	{"a release without a gateway fails, and goes on", false, func(

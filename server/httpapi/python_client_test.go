@@ -35,6 +35,27 @@ func TestForkedPython(t *testing.T) {
 	d.do(command{"do": "close", "with": "a"})
 }
 
+// TestPythonModel: what the client believes, renews, waits for and gives back is what a model allows,
+// on virtual time, with random faults of network and gateways.
+func TestPythonModel(t *testing.T) {
+	if _, err := exec.LookPath("python3"); err != nil {
+		t.Skip("python3 is missing: ", err)
+	}
+	const script, folder = "testdata/model.py", "../../client/python"
+	for _, name := range []string{script, folder + "/signalbox/__init__.py"} {
+		_, _ = os.ReadFile(name) // a cached result counts only for these
+	}
+	seeds := "200"
+	if os.Getenv("SIGNALBOX_LONG") != "" {
+		seeds = "5000"
+	}
+	cmd := exec.CommandContext(t.Context(), "python3", script, folder, "1", seeds)
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("python3 %s %s SEED 1 plays one of these alone: %v\n%s", script, folder, err, out)
+	}
+}
+
 // TestPythonEnds: however a program ends that can still do something, it leaves nothing held and
 // nobody waiting, and no thread keeps it alive.
 func TestPythonEnds(t *testing.T) {

@@ -151,14 +151,14 @@ class _Lease:
         core._pending.add(self)
         try: yield from self._wait_for()
         except BaseException as e:
-            self._known = self._known or getattr(e, "code", "") != ""
-            self._end("released", e, self._known or getattr(e, "sent", True))
+            self._known = self._known or isinstance(e, Error) and not isinstance(e, (Unavailable, Cancelled))
+            self._end("released", e, self._known or getattr(e, "sent", True) or getattr(e, "status", 0) > 0)
             raise
         finally: core._pending.discard(self)
     def _wait_for(self) -> Steps[None]:
         """No request waits for more than a third of the ttl: if its gateway dies, the place in the queue is kept."""
-        core, wait, third = self._core, self._wait, max(1.0, self.ttl / 3)
-        slack, poll = (min(core._timeout / 3, third), min(_POLL, third)) if wait else (core._timeout / 3, 0)
+        core, wait, third = self._core, self._wait, max(0.5, self.ttl / 3)
+        slack, poll = min(core._timeout / 3, third), min(_POLL, third) if wait else 0
         end, until, asked = _now() + wait, _now() + max(wait, core._timeout - slack), -math.inf
         while True:
             if _now() - asked < 1: yield min(0.5, self.ttl / 8) * random.uniform(0.5, 1)

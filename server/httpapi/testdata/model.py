@@ -1,0 +1,369 @@
+"""Holds Python's client to a model, on virtual time: `model.py FOLDER FIRST SEEDS`.
+
+Callers lock, wait, hold, release, forget and give up, through two gateways that a random script lets
+refuse, delay, lose and lie. The model knows what was said in each answer that a client has read.
+"""
+
+import heapq
+import itertools
+import json
+import random
+import sys
+import urllib.parse
+
+sys.path.insert(0, sys.argv[1])
+import signalbox as sb  # noqa: E402
+
+
+class Wrong(Exception):
+    pass
+
+
+class World:
+    """The clock, what happens at which time, the gateways, and the cluster behind them."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        random.seed(seed)
+        self.now, self.heap, self.count = 0.0, [], itertools.count()
+        self.sessions, self.locks, self.tokens = {}, {}, itertools.count(1)
+        self.leases = {}  # by the name of the session
+        self.healthy = self.random.random() < 0.5  # the second gateway always answers
+        self.healed = self.random.uniform(20, 60)  # no fault after this
+
+    def at(self, seconds, call, *args):
+        heapq.heappush(self.heap, (self.now + seconds, next(self.count), call, args))
+
+    def run(self, until):
+        while self.heap and self.heap[0][0] <= until:
+            self.now, _, call, args = heapq.heappop(self.heap)
+            call(*args)
+        self.now = until
+
+    # The network: a request has one fate.
+
+    def fate(self, at):
+        if self.now > self.healed or at == 1 and self.healthy:
+            return "passes"
+        if int(self.now / 7 + at * 3) % 3 == 0:  # for a while, nothing passes
+            return ("refused", "lost", "answer lost", "502")[int(self.now / 21 + at) % 4]
+        return self.random.choices(
+            ("passes", "refused", "lost", "late", "answer lost", "answer late", "502", "503", "junk"),
+            (10, 1, 1, 1, 1, 1, 1, 1, 1))[0]
+
+    def send(self, process, step):
+        at, method, target, headers, body, limit, again = step
+        turn, sent, fate = process.turn, self.now, self.fate(at)
+        lease = self.leases.get(headers.get("Signalbox-Session"))
+        if lease is not None:
+            lease.asks(method)
+        request = {"open": True, "method": method, "url": urllib.parse.urlsplit(target), "session": headers.get("Signalbox-Session")}
+
+        def answered(status, document, kind="application/json", says=False):
+            answer = sb._Answer(status, {"content-type": kind, "retry-after": "1"}, json.dumps(document).encode(), sent, "", {})
+            if process.turn == turn and request["open"]:
+                if says and document.get("state") in ("acquired", "alive"):
+                    lease.told(sent + (document["waited_ms"] + document["expires_in_ms"]) / 1000)
+                process.resume(turn, answer)
+
+        def reply(status, document):
+            kind = "application/json" if status < 400 else "application/problem+json"
+            if status >= 400:
+                document = {"code": document, "detail": "%s." % document, "status": status}
+            delay = self.random.uniform(0.001, 0.1) if fate != "answer late" else self.random.uniform(0.1, 20)
+            if fate != "answer lost":
+                self.at(delay, answered, status, document, kind, True)
+
+        def over():
+            if request["open"]:
+                request["open"] = False
+                process.fail(turn, sb.Unavailable("nothing came"))
+
+        if fate == "refused":
+            failure = sb.Unavailable("refused")
+            failure.sent = False
+            return self.at(0.001, process.fail, turn, failure)
+        self.at(limit, over)
+        if fate == "502":
+            return self.at(0.01, answered, 502, {}, "text/html")
+        if fate == "503":
+            return self.at(0.01, reply, 503, "unavailable")
+        if fate == "junk":
+            return self.at(0.01, answered, 200, self.random.choice(
+                [{}, {"token": 1}, {"state": "acquired", "token": 7, "count": "max", "expires_in_ms": 10**9, "waited_ms": 0},
+                 {"state": "alive", "expires_in_ms": 1000, "waited_ms": 10**8}, {"state": "acquired"}]))
+        if fate != "lost":
+            delay = self.random.uniform(0.001, 0.1) if fate != "late" else self.random.uniform(0.1, 20)
+            self.at(delay, self.serve, request, reply)
+
+    # The gateways and the cluster: one state, as all is confirmed.
+
+    def serve(self, request, reply):
+        name, url, arrived = request["session"], request["url"], self.now
+        query = dict(urllib.parse.parse_qsl(url.query))
+        s = self.sessions.get(name)
+        if request["method"] == "POST" and url.path.startswith("/v1/locks/") and s is None:
+            s = self.sessions[name] = {"name": name, "ttl": float(query["ttl"][:-1]), "ended": False, "uses": 0, "lock": url.path}
+        if s is None or s["ended"]:
+            return reply(410, "session_expired")
+        s["uses"] += 1  # it does not end while it is served, and then after the ttl and a second
+
+        def answer(status, document):
+            s["uses"] += 1
+            self.at(s["ttl"] + 1, self.unused, s)
+            self.at(0, self.unused, s)
+            if isinstance(document, dict) and "state" in document:
+                share = self.random.choice((1, 1, 0.6))
+                document.update(expires_in_ms=int(s["ttl"] * 1000 * share), waited_ms=int((self.now - arrived) * 1000))
+            reply(status, document)
+
+        lock = self.locks.setdefault(s["lock"], {"owner": None, "token": 0, "queue": []})
+        if request["method"] == "DELETE":
+            lease = self.leases[name]
+            if lease.wanted():
+                raise Wrong("a session ends by which somebody holds, or waits: %s, %s %r until %.3f" % (lease.state, lease._state, lease.cause, lease.belief))
+            self.end(s)
+            return answer(200, {"ended": True})
+        if url.path.endswith("/keepalive"):
+            return answer(200, {"state": "alive"}) if lock["owner"] is s else answer(410, "lease_lost")
+        until = self.now + float(query.get("wait", "0ms")[:-2]) / 1000
+
+        def look():
+            if s["ended"]:
+                return reply(410, "session_expired")
+            if lock["owner"] is s:
+                return answer(200, {"state": "acquired", "token": lock["token"], "count": "max"})
+            if "wait" not in query:
+                lock["queue"].remove(s)
+                return answer(409, "not_acquired")
+            if self.now >= until:
+                return answer(202, {"state": "waiting"})
+            if not request["open"]:  # the caller has hung up, and has five seconds to come again
+                self.at(5, self.absent, s, lock, s["asked"])
+                return answer(202, {"state": "waiting"})
+            self.at(min(0.05, max(0.0001, until - self.now)), look)
+
+        s["asked"] = s.get("asked", 0) + 1
+        if lock["owner"] is not s and s not in lock["queue"]:
+            lock["queue"].append(s)
+        self.grant(lock)
+        look()
+
+    def absent(self, s, lock, asked):
+        if s["asked"] == asked and not s["ended"] and lock["owner"] is not s and s in lock["queue"]:
+            self.place_lost(s)
+            lock["queue"].remove(s)
+
+    def unused(self, s):
+        s["uses"] -= 1
+        if s["uses"] == 0 and not s["ended"]:
+            self.place_lost(s)
+            self.end(s)
+
+    def place_lost(self, s):
+        lease = self.leases[s["name"]]
+        if self.healthy and lease.wanted():
+            raise Wrong("a place or a lease is lost though a gateway always answers: %s" % lease.state)
+
+    def end(self, s):
+        s["ended"] = True
+        lock = self.locks[s["lock"]]
+        if s in lock["queue"]:
+            lock["queue"].remove(s)
+        if lock["owner"] is s:
+            lock["owner"] = None
+        self.grant(lock)
+
+    def grant(self, lock):
+        if lock["owner"] is None and lock["queue"]:
+            lock["owner"], lock["token"] = lock["queue"].pop(0), next(self.tokens)
+            for other in self.leases.values():
+                if other is not self.leases[lock["owner"]["name"]] and other._path == lock["owner"]["lock"] and other.held:
+                    raise Wrong("it is granted while somebody else believes to hold it")
+
+
+world = None
+sb._now = lambda: world.now
+
+
+class Event:
+    flag = False
+
+    def set(self):
+        self.flag = True
+
+
+class Lease(sb._Lease):
+    """A lease, and what the model knows of it."""
+
+    def __init__(self, core, *args):
+        super().__init__(core, *args)
+        self.lost, self.preempted, self._gone = Event(), Event(), Event()
+        self.belief, self.state, self.silent = -1.0, "new", 0.0
+        world.leases[self._session] = self
+
+    def __setattr__(self, key, value):
+        super().__setattr__(key, value)
+        if key == "_session":
+            world.leases[value] = self
+
+    def wanted(self):
+        return self.state == "waits" or self.state == "holds" and world.now < self.belief
+
+    def told(self, until):
+        if self.lost.flag:
+            return
+        self.belief, self.silent = max(self.belief, until), world.now
+        world.at(max(0, until - world.now) + 0.001, self.check)
+
+    def asks(self, method):
+        self.silent = world.now
+
+    def check(self):
+        if self.state != "holds":
+            return
+        if world.now >= self.belief and self.held:
+            raise Wrong("it is believed for longer than was said")
+        if world.now > self.belief and not self.lost.flag:
+            raise Wrong("lost is not set when the belief is over")
+
+
+class Process:
+    """Steps under way."""
+
+    def __init__(self, core, steps, done=lambda value, error: None):
+        self.core, self.steps, self.done, self.turn = core, steps, done, 0
+
+    def go(self, call, *args):
+        self.turn += 1
+        try:
+            step = call(*args)
+        except StopIteration as e:
+            return self.done(e.value, None)
+        except Wrong:
+            raise
+        except Exception as e:
+            return self.done(None, e)
+        if isinstance(step, tuple):
+            world.send(self, step)
+        else:
+            world.at(step, self.resume, self.turn, None)
+
+    def resume(self, turn, value):
+        if turn == self.turn:
+            self.go(self.steps.send, value)
+
+    def fail(self, turn, error):
+        if turn == self.turn:
+            self.go(self.steps.throw, error)
+
+
+class Core(sb._Core):
+    """A connection that attends to its leases on the world's clock."""
+
+    tick = 0
+
+    def close(self):
+        pass
+
+    def _wake(self):
+        self.tick += 1
+        world.at(0, self.attend, self.tick)
+
+    def attend(self, tick):
+        if tick != self.tick:
+            return
+        due, wake = self._take_due(sb._BUSY - self._busy)
+        for x in due:
+            p = Process(self, x._attend(), lambda value, error, x=x: self._served(x))
+            p.go(next, p.steps)
+        if self._held or self._owed:
+            world.at(wake, self.attend, tick)
+
+
+def caller(core, rng):
+    """Begins a caller that locks once, and does then what callers do."""
+    ttl, wait = rng.choice((1, 3, 6, 10, 30)), rng.choice((0, 5, 20, 60))
+    lease = Lease(core, rng.choice(("a", "b")), [("mode", "exclusive")], ttl, wait, "", 0, b"")
+
+    def done(value, error):
+        if error is not None:
+            if lease.state == "waits" and not isinstance(error, sb.Error):
+                raise error
+            lease.state = "failed"
+            if lease.held:
+                raise Wrong("it failed, and is held")
+            return
+        if lease.state == "gave up":
+            raise Wrong("what was given up is held")
+        lease.state = "holds"
+        look()
+        if rng.random() < 0.7:
+            world.at(rng.uniform(0, 3 * ttl), release)
+
+    def release():
+        if lease.state == "holds":
+            lease._end("released")
+            lease.state = "released"
+            if lease.held:
+                raise Wrong("it is released, and held")
+
+    def look():
+        if lease.state != "holds":
+            return
+        lease.check()
+        if not lease.held and lease.state == "holds":
+            lease.state = "lost"
+        elif lease.held and world.now - max(lease.silent, lease.belief - ttl) > ttl / 2.9 + max(1, ttl / 6) + 0.5:
+            raise Wrong("it is held and was not renewed for long: %s" % (world.now - lease.silent))
+        world.at(rng.uniform(0.01, ttl / 3), look)
+
+    def give_up():
+        if lease.state == "waits":
+            lease.state = "gave up"
+            process.fail(process.turn, sb.Cancelled("given up"))
+
+    process = Process(core, lease._acquire(), done)
+    lease.state = "waits"
+    process.go(next, process.steps)
+    if rng.random() < 0.3:
+        world.at(rng.uniform(0, 30), give_up)
+
+
+def left():
+    """Raises if something is held or waited for by nobody, a while after the network is well again."""
+    for s in world.sessions.values():
+        lease = world.leases[s["name"]]
+        if not s["ended"] and not lease.wanted():
+            world.at(3, still, s, lease)
+
+
+def still(s, lease):
+    if not s["ended"] and not lease.wanted():
+        raise Wrong("a session is left that nobody wants: %s, %s" % (lease.state, lease._state))
+
+
+def play(seed):
+    global world
+    world = World(seed)
+    sb._reserved.clear()
+    cores = [Core(("http://one", "http://two"), None, None, "/default", 10, None) for _ in range(3)]
+    for _ in range(world.random.randint(3, 12)):
+        world.at(world.random.uniform(0, 40), caller, world.random.choice(cores), world.random)
+    # Requests that are late may arrive until then. What they bring about has an end, too.
+    world.at(world.healed + 25, left)
+    world.run(world.healed + 150)
+    left()
+    world.run(world.healed + 160)
+
+
+failed = 0
+for seed in range(int(sys.argv[2]), int(sys.argv[2]) + int(sys.argv[3])):
+    try:
+        play(seed)
+    except Wrong as e:
+        failed += 1
+        print("seed %d, after %.3f s: %s" % (seed, world.now, e))
+        if failed == 5:
+            break
+sys.exit(1 if failed else 0)
