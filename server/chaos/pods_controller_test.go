@@ -56,9 +56,13 @@ const (
 
 func podName(ordinal int) string { return fmt.Sprint("signalbox-", ordinal) }
 
-// newPodSet runs a set until the test ends.
+// newPodSet runs the set of kubernetes.yaml until the test ends.
 func newPodSet(t *testing.T, image string, replicas int, held ...int) *podSet {
-	s := &podSet{t: t, net: newNetwork(t, 1), template: readPodTemplate(t), dir: t.TempDir(), replicas: replicas, image: image,
+	return newPodSetOf(t, readPodTemplate(t, "kubernetes.yaml", "StatefulSet"), image, replicas, held...)
+}
+
+func newPodSetOf(t *testing.T, template podTemplate, image string, replicas int, held ...int) *podSet {
+	s := &podSet{t: t, net: newNetwork(t, 1), template: template, dir: t.TempDir(), replicas: replicas, image: image,
 		held: map[int]bool{}, give: map[int]int{}, pods: map[int]*pod{}, names: map[string]string{}, output: map[int]*await.Log{}}
 	for _, n := range held {
 		s.held[n] = true
@@ -142,18 +146,7 @@ func (s *podSet) create(n int) {
 	}
 	p := &pod{ordinal: n, host: host, name: podName(n), image: s.image, root: filepath.Join(s.dir, fmt.Sprintf("root-%d-%d", n, time.Now().UnixNano())),
 		deleted: make(chan struct{}), killed: make(chan struct{}), gone: make(chan struct{})}
-	volume := s.volume(n)
-	for _, dir := range []string{volume, p.root + "/data", p.root + "/proc", p.root + "/etc/signalbox/join"} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			s.t.Error(err)
-		}
-	}
-	err := errors.Join(os.Chown(volume, -1, s.template.User.Group), os.Chmod(volume, 0o2775), // as with fsGroup
-		os.WriteFile(p.root+"/signalbox", nil, 0o755),
-		os.WriteFile(p.root+"/etc/signalbox/join/join-token", []byte("a secret of this test"), 0o644))
-	if err != nil {
-		s.t.Error(err)
-	}
+	newRoot(s.t, p.root, s.template.User.Group, map[string]string{"/data": s.volume(n)})
 	if s.output[n] == nil {
 		s.output[n] = new(await.Log)
 	}

@@ -276,6 +276,8 @@ func TestPods(t *testing.T) {
 		{"first start", podsStart}, {"deleted, killed, exchanged", podsReplaced}, {"update under load", podsUpdate},
 		{"update while a lower pod is not ready", podsUpdateUnready}, {"a bad image", podsBadImage},
 		{"six to three", podsScale}, {"volume lost", podsVolume}, {"all at once", podsStopAll},
+		{"one restored", podsRestored(1, false)}, {"one restored, clients kept", podsRestored(1, true)},
+		{"three restored", podsRestored(3, false)}, {"three restored, clients kept", podsRestored(3, true)},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.run(t, image) })
 	}
@@ -513,8 +515,17 @@ func podsStopAll(t *testing.T, image string) {
 	k.load()
 	time.Sleep(2 * time.Second)
 	k.endLoad()
+	s.stopAll()
+	s.change(func() { clear(s.held) })
+	k.whole(s, 0)
+	k.holdsAll()
+}
+
+// stopAll deletes all pods at once, and holds their successors back.
+func (s *podSet) stopAll() {
+	s.t.Helper()
 	var all []*pod
-	for n := range 3 {
+	for n := range s.replicas {
 		all = append(all, s.pod(n))
 		s.change(func() { s.held[n] = true })
 	}
@@ -524,11 +535,59 @@ func podsStopAll(t *testing.T, image string) {
 	for _, p := range all {
 		<-p.gone
 		if p.stopped == 0 || p.stopped > 90*time.Second {
-			t.Errorf("%s stopped after %v", p.name, p.stopped)
+			s.t.Errorf("%s stopped after %v", p.name, p.stopped)
 		}
-		t.Logf("%s stopped after %v", p.name, p.stopped)
+		s.t.Logf("%s stopped after %v", p.name, p.stopped)
 	}
-	s.change(func() { clear(s.held) })
-	k.whole(s, 0)
-	k.holdsAll()
+}
+
+// podsRestored: the steps of the chart's page bring back what a backup has. All pods stop, their
+// claims are deleted, and the job makes a new cluster on the claim of the first pod. With
+// keepClients the clients of before go on.
+func podsRestored(replicas int, keepClients bool) func(t *testing.T, image string) {
+	return func(t *testing.T, image string) {
+		path := map[int]string{1: "charttest/testdata/one.yaml", 3: "kubernetes.yaml"}[replicas]
+		s := newPodSetOf(t, readPodTemplate(t, path, "StatefulSet"), image, replicas)
+		s.updated()
+		k := s.clients()
+		k.load()
+		await.True(t, "writes", func() bool { return k.written.Load() >= 10 })
+		saved := k.written.Load()
+		backups := filepath.Join(s.dir, "volume-backup")
+		s.job(readPodTemplate(t, "charttest/testdata/backup.yaml", "CronJob"), map[string]string{"/backup": backups})
+		k.endLoad()
+		s.stopAll()
+		for n := range replicas {
+			if err := os.RemoveAll(s.volume(n)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := filepath.Glob(backups + "/*")
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		path = map[int]string{1: "restore-one.yaml", 3: "restore.yaml"}[replicas]
+		x := readPodTemplate(t, "charttest/testdata/"+path, "Job")
+		x.Containers[0].Args = []string{"cluster", "restore", "/backup/" + filepath.Base(files[0])}
+		if keepClients {
+			x.Containers[0].Args = append(x.Containers[0].Args, "--keep-clients")
+		}
+		t.Log(s.job(x, map[string]string{"/backup": backups, "/data": s.volume(0)}))
+		s.change(func() { delete(s.held, 0) })
+		await.True(t, "the first pod to be ready", func() bool { return len(s.servingPods()) == 1 })
+		if !keepClients {
+			_ = k.c.Close()
+			k = s.clients()
+		}
+		k.written.Store(saved)
+		k.holdsAll()
+		if replicas > 1 { // with one copy, each pod that joins would get buckets of its own
+			if _, err := k.admin.SetReplicationFactor(t.Context(), "default", 3, false); err != nil {
+				t.Error(err)
+			}
+			s.change(func() { clear(s.held) })
+			k.whole(s, 0)
+			k.holdsAll()
+		}
+	}
 }

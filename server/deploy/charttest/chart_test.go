@@ -65,7 +65,7 @@ var sets = []struct{ name, values string }{
 	{"openshift", `{runAsUser: null, serviceAccountName: locks, image: {pullPolicy: Always}, backup: {schedule: "@daily"},
 		env: [{name: TZ, value: UTC}], volumes: [{name: cas, secret: {secretName: cas, defaultMode: 0440}}],
 		volumeMounts: [{name: cas, mountPath: /etc/cas, readOnly: true}]}`},
-	{"restore", `{restore: {file: a.backup, keepClients: true}, tls: {cluster: {secret: instances}}, podLabels: {team: a}}`},
+	{"restore", `{restore: {file: a.backup, keepClients: true}, podLabels: {team: a}}`},
 	{"restore-one", `{replicas: 1, replicationFactor: 1, restore: {file: a.backup, claim: other}}`},
 	{"subchart", `{enabled: true, global: {team: a}}`},
 }
