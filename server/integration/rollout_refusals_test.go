@@ -51,11 +51,11 @@ func TestRolloutRefusals(t *testing.T) {
 		says string
 	}{
 		{"a track that is there", protocol.KindTrackCreate, &protocol.TrackCreate{Head: k.head(k.session), Name: k.name, Config: trackConfig()}, protocol.StatusAlreadyExists, "alter it"},
-		{"an unknown track polled", protocol.KindTrackPoll, poll(func(m *protocol.TrackPoll) { m.Name = other }), protocol.StatusNotFound, "create it"},
-		{"an unknown track altered", protocol.KindTrackAlter, &protocol.TrackAlter{Head: k.head(k.session), Name: other, Revision: 1, Config: trackConfig()}, protocol.StatusNotFound, "create it"},
-		{"an unknown track deleted", protocol.KindTrackDelete, &protocol.TrackDelete{Head: k.head(k.session), Name: other}, protocol.StatusNotFound, "create it"},
-		{"an unknown track described", protocol.KindTrackDescribe, &protocol.TrackDescribe{Node: k.node, Name: other}, protocol.StatusNotFound, "create it"},
-		{"an unknown track watched", protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: other}, protocol.StatusNotFound, "create it"},
+		{"an unknown track polled", protocol.KindTrackPoll, poll(func(m *protocol.TrackPoll) { m.Name = other }), protocol.StatusNotFound, "there is no such rollout"},
+		{"an unknown track altered", protocol.KindTrackAlter, &protocol.TrackAlter{Head: k.head(k.session), Name: other, Revision: 1, Config: trackConfig()}, protocol.StatusNotFound, "there is no such rollout"},
+		{"an unknown track deleted", protocol.KindTrackDelete, &protocol.TrackDelete{Head: k.head(k.session), Name: other}, protocol.StatusNotFound, "there is no such rollout"},
+		{"an unknown track described", protocol.KindTrackDescribe, &protocol.TrackDescribe{Node: k.node, Name: other}, protocol.StatusNotFound, "there is no such rollout"},
+		{"an unknown track watched", protocol.KindTrackWatch, &protocol.TrackWatch{Node: k.node, Name: other}, protocol.StatusNotFound, "there is no such rollout"},
 		{"an unknown node", protocol.KindTrackDescribe, &protocol.TrackDescribe{Node: 999, Name: k.name}, protocol.StatusNotFound, "node"},
 		{"an unknown location registered", protocol.KindTrackRegister,
 			&protocol.TrackRegister{Head: k.head(k.session), Name: k.name, ID: "x", Location: "ABC",
@@ -100,7 +100,7 @@ func TestRolloutRefusals(t *testing.T) {
 			protocol.StatusPreconditionFailed, "gate"},
 		{"a version from outside, of a track that has none", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: k.name, Expected: second, Version: 99},
 			protocol.StatusPreconditionFailed, "source"},
-		{"an unknown track advanced", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: other, Version: 99}, protocol.StatusNotFound, "create it"},
+		{"an unknown track advanced", protocol.KindTrackAdvance, &protocol.TrackAdvance{Head: k.head(k.session), Name: other, Version: 99}, protocol.StatusNotFound, "there is no such rollout"},
 		{"a cursor that is none", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().ID(), Node: k.node, Cursor: make([]byte, 5000)}, protocol.StatusBadRequest, "cursor"},
 		{"another shard's tracks", protocol.KindTrackList, &protocol.TrackList{Shard: k.host().ID() + 100, Node: k.node}, protocol.StatusWrongShard, "map"},
 	} {
