@@ -28,7 +28,7 @@ type ConfigReader struct {
 type Value struct {
 	Exists  bool
 	Data    []byte
-	Version uint64    // from 1, one more with every change; from 1 again once it was deleted
+	Version uint64    // rises with every change and never repeats for a name, see IfVersion
 	Time    time.Time // when it was set, by the clock of the client that did; for people
 	// Author is who set it, as that client says, for people: its identity, or without
 	// authentication its session's description.
@@ -82,7 +82,7 @@ func (c ConfigReader) read(ctx context.Context, opts []ReadOption) (values []Val
 		err = errNotSet
 	}
 	if err == nil {
-		values, err = readConfig(sem.Data)
+		values, err = readConfig(sem.Data, sem.Version)
 	}
 	return values, err
 }
@@ -124,17 +124,16 @@ func (c *ConfigValue) set(ctx context.Context, data []byte, opts []WriteOption) 
 		case now.Exists && bytes.Equal(now.Data, data):
 			return now.Version, nil
 		}
-		next := append([]Value{{Version: now.Version + 1, Time: time.Now(), Author: author, Reason: clip(o.reason),
-			Data: data}}, values...)
+		next := appendConfig(append([]Value{{Time: time.Now(), Author: author, Reason: clip(o.reason), Data: data}}, values...))
 		if !now.Exists {
-			err = c.s.create(ctx, c.semaphore(), 1, appendConfig(next), o.reason)
+			version, err = c.s.create(ctx, c.semaphore(), 1, next, o.reason)
 		} else {
-			_, err = c.s.update(ctx, c.semaphore(), appendConfig(next), IfVersion(now.Version), Reason(o.reason))
+			version, err = c.s.update(ctx, c.semaphore(), next, IfVersion(now.Version), Reason(o.reason))
 		}
 		refused = nil
 		switch {
 		case err == nil:
-			return next[0].Version, nil
+			return version, nil
 		case !answered(err):
 			return 0, err
 		case errors.Is(err, ErrPreconditionFailed):
@@ -223,7 +222,7 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			case ev.Kind == EventDeleted:
 				now = Value{}
 			case ev.Kind == EventChanged:
-				values, err := readConfig(ev.Data)
+				values, err := readConfig(ev.Data, ev.Version)
 				if err != nil {
 					yield(Value{}, withOp(op, c.name, err))
 					return
@@ -232,10 +231,7 @@ func (c ConfigReader) Watch(ctx context.Context) iter.Seq2[Value, error] {
 			}
 			first := !synced && ev.Kind == EventSynced
 			synced = synced || first
-			// The version alone does not tell a value from one that was set after a delete.
-			same := now.Exists == yielded.Exists && now.Version == yielded.Version &&
-				bytes.Equal(now.Data, yielded.Data)
-			if !first && (!synced || same) {
+			if !first && (!synced || now.Version == yielded.Version) {
 				continue
 			}
 			yielded = now

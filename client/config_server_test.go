@@ -16,9 +16,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// TestConfigIsSetAfterDelete: the versions of a configuration that was deleted begin again. A
-// watcher that missed the delete gets the new value all the same, which has the version of the old
-// one.
+// TestConfigIsSetAfterDelete: the versions of a configuration that was deleted go on. A watcher that
+// missed the delete gets the new value all the same.
 func TestConfigIsSetAfterDelete(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
@@ -62,7 +61,7 @@ func TestConfigIsSetAfterDelete(t *testing.T) {
 			break
 		}
 	}
-	if last := got[len(got)-1]; last != `"new", version 1` {
+	if last := got[len(got)-1]; last != `"new", version 2` {
 		t.Errorf("the watcher got %s", strings.Join(got, "; "))
 	}
 	stop()
@@ -179,6 +178,15 @@ func TestConfig(t *testing.T) {
 	if err := cfg.Delete(ctx); !errors.Is(err, client.ErrNotFound) {
 		t.Fatal(err)
 	}
+	// A version never repeats, so a writer that read a deleted value replaces no later one.
+	set("again", 5, client.IfVersion(0))
+	step("again", 5)
+	for v := range uint64(5) {
+		if _, err := cfg.Set(ctx, []byte("lost"), client.IfVersion(v)); !errors.Is(err, client.ErrPreconditionFailed) {
+			t.Fatal(v, err)
+		}
+	}
+	set("and again", 6, client.IfVersion(5))
 }
 
 // TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the

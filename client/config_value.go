@@ -17,7 +17,8 @@ import (
 //	uvarint version, uvarint ms since 1970, uvarint length, author, uvarint length,
 //	reason, uvarint length, bytes
 //
-// A version is the semaphore's at which the value was set.
+// A version is the semaphore's at which the value was set. That of the newest value is not written:
+// it is the version that the semaphore has with this data.
 const configFormat = 2
 
 // ConfigPrefix begins the names of the semaphores that hold configurations. Programs must not
@@ -45,7 +46,11 @@ func appendConfig(values []Value) []byte {
 	first := 0
 	for i := range values {
 		v := &values[i]
-		entry := varint.Append(nil, v.Version, uint64(max(0, v.Time.UnixMilli())))
+		version := v.Version
+		if i == 0 {
+			version = 0
+		}
+		entry := varint.Append(nil, version, uint64(max(0, v.Time.UnixMilli())))
 		entry = varint.Append(varint.AppendBytes(varint.AppendBytes(entry, v.Author), v.Reason), uint64(len(v.Data)))
 		if i > 0 && (i > maxConfigHistory || len(b)-first+len(entry)+len(v.Data) > maxConfigHistoryBytes ||
 			len(b)+len(entry)+len(v.Data) > protocol.MaxDataLen) {
@@ -59,17 +64,20 @@ func appendConfig(values []Value) []byte {
 	return b
 }
 
-// readConfig decodes values, newest first; at least one.
-func readConfig(b []byte) ([]Value, error) {
+// readConfig decodes values, newest first; at least one. version is the semaphore's.
+func readConfig(b []byte, version uint64) ([]Value, error) {
 	if len(b) == 0 || b[0] != configFormat {
 		return nil, errNotConfig
 	}
 	var values []Value
 	for r := (varint.Reader{Rest: b[1:]}); len(r.Rest) > 0 || len(values) == 0; {
-		version, at := r.Uint(), r.Uint()
+		former, at := r.Uint(), r.Uint()
 		author, reason, data := r.Bytes(maxAuthorLen), r.Bytes(maxAuthorLen), r.Bytes(protocol.MaxDataLen)
 		if r.Failed {
 			return nil, errNotConfig
+		}
+		if len(values) > 0 {
+			version = former
 		}
 		values = append(values, Value{Exists: true, Version: version, Time: millis.Time(at), Author: string(author),
 			Reason: string(reason), Data: slices.Clone(data)})

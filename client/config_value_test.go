@@ -23,7 +23,7 @@ func TestConfigForm(t *testing.T) {
 			}
 		}
 		b := appendConfig(values)
-		got, err := readConfig(b)
+		got, err := readConfig(b, values[0].Version)
 		if err != nil || len(b) > protocol.MaxDataLen || len(got) > maxConfigHistory+1 {
 			t.Fatalf("%d values of %d in %d bytes, %v", len(got), len(values), len(b), err)
 		}
@@ -52,7 +52,7 @@ func FuzzReadConfig(f *testing.F) {
 	f.Add([]byte{configFormat})
 	f.Add(appendConfig([]Value{{Version: 2, Data: []byte("b")}, {Version: 1, Data: []byte("a")}}))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		values, err := readConfig(b)
+		values, err := readConfig(b, 7)
 		if (err == nil) != (len(values) > 0) {
 			t.Fatalf("%d values, %v", len(values), err)
 		}

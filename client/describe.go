@@ -18,7 +18,7 @@ import (
 type Semaphore struct {
 	Name       string
 	Data       []byte
-	Version    uint64 // of the data, from 1
+	Version    uint64 // of the data, see IfVersion
 	Used       uint64 // units held
 	Limit      uint64
 	Ephemeral  bool

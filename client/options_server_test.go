@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -151,18 +150,18 @@ func TestWriteOptions(t *testing.T) {
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
-	cfg := s.Config("c")
-	for _, x := range []struct {
+	sem, cfg := "", s.Config("")
+	for i, x := range []struct {
 		name  string
 		write func(opts ...client.WriteOption) error
 	}{
 		{"Session.Update", func(opts ...client.WriteOption) error {
-			_, err := s.Update(ctx, "sem", []byte("third"), opts...)
+			_, err := s.Update(ctx, sem, []byte("third"), opts...)
 			return err
 		}},
-		{"Session.Resize", func(opts ...client.WriteOption) error { return s.Resize(ctx, "sem", 7, opts...) }},
-		{"Session.Delete", func(opts ...client.WriteOption) error { return s.Delete(ctx, "sem", false, opts...) }},
-		{"Session.Delete by force", func(opts ...client.WriteOption) error { return s.Delete(ctx, "sem", true, opts...) }},
+		{"Session.Resize", func(opts ...client.WriteOption) error { return s.Resize(ctx, sem, 7, opts...) }},
+		{"Session.Delete", func(opts ...client.WriteOption) error { return s.Delete(ctx, sem, false, opts...) }},
+		{"Session.Delete by force", func(opts ...client.WriteOption) error { return s.Delete(ctx, sem, true, opts...) }},
 		{"ConfigValue.Set", func(opts ...client.WriteOption) error {
 			_, err := cfg.Set(ctx, []byte("third"), opts...)
 			return err
@@ -173,20 +172,21 @@ func TestWriteOptions(t *testing.T) {
 		}},
 		{"ConfigValue.Delete", func(opts ...client.WriteOption) error { return cfg.Delete(ctx, opts...) }},
 	} {
-		must(t, s.Create(ctx, "sem", 1, []byte("first")))
-		_, err := s.Update(ctx, "sem", []byte("second"))
+		sem, cfg = fmt.Sprint("sem", i), s.Config(fmt.Sprint("c", i)) // new ones, whose second version is 2
+		must(t, s.Create(ctx, sem, 1, []byte("first")))
+		_, err := s.Update(ctx, sem, []byte("second"))
 		must(t, err)
 		for _, value := range []string{"first", "second"} {
 			_, err := cfg.Set(ctx, []byte(value))
 			must(t, err)
 		}
 		state := func() string {
-			sem, err := s.Node().Describe(ctx, "sem", client.ReadConsistency(client.Strict))
+			d, err := s.Node().Describe(ctx, sem, client.ReadConsistency(client.Strict))
 			if err != nil {
 				return "no semaphore"
 			}
 			v, err := cfg.Get(ctx)
-			return fmt.Sprint(sem.Limit, string(sem.Data), string(v.Data), err)
+			return fmt.Sprint(d.Limit, string(d.Data), string(v.Data), err)
 		}
 		before := state()
 		for _, version := range []uint64{0, 1, 3} {
@@ -202,8 +202,6 @@ func TestWriteOptions(t *testing.T) {
 		if err := x.write(client.IfVersion(2)); err != nil || state() == before {
 			t.Errorf("%s of the present version: %v; %s", x.name, err, state())
 		}
-		_ = s.Delete(context.WithoutCancel(ctx), "sem", true)
-		_ = cfg.Delete(ctx)
 	}
 }
 

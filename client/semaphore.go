@@ -22,14 +22,17 @@ func (s *Session) Create(ctx context.Context, name string, limit uint64, data []
 		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
 			"Drain and Undrain name slots of an existing semaphore; give them to Alter"))
 	}
-	return withOp("create", name, s.create(ctx, name, limit, data, reason, what...))
+	_, err := s.create(ctx, name, limit, data, reason, what...)
+	return withOp("create", name, err)
 }
 
 func (s *Session) create(
 	ctx context.Context, name string, limit uint64, data []byte, reason string, opts ...SemaphoreOption,
-) error {
+) (version uint64, err error) {
 	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: createOptions(opts), Reason: reason}
-	return s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &protocol.Empty{})
+	var reply protocol.UpdateReply
+	err = s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &reply)
+	return reply.Version, err
 }
 
 // changeSemaphore sends a numbered request about a semaphore.
@@ -77,8 +80,8 @@ func writeToExisting(opts []WriteOption) (o writeOptions, err error) {
 
 // IfVersion makes a write a compare-and-set: what is written must have this version, or with 0 must
 // not exist yet. Otherwise the write fails with ErrPreconditionFailed. A resize does not change the
-// version, which is that of the data. Versions begin at 1 again when a semaphore is deleted and
-// created.
+// version, which is that of the data. A version of a name never repeats, also when it is deleted and
+// created again, or restored from a backup.
 func IfVersion(version uint64) WriteOption {
 	return writeOption(func(o *writeOptions) { o.guarded, o.version = true, version })
 }
@@ -119,10 +122,8 @@ func (s *Session) update(
 	}
 	req := &protocol.Update{Name: []byte(name), Data: data, Expected: o.version, Reason: o.reason}
 	var reply protocol.UpdateReply
-	if err := s.changeSemaphore(ctx, protocol.KindUpdate, name, &req.Head, req, &reply); err != nil {
-		return 0, err
-	}
-	return reply.Version, nil
+	err = s.changeSemaphore(ctx, protocol.KindUpdate, name, &req.Head, req, &reply)
+	return reply.Version, err
 }
 
 // Resize changes a semaphore's limit, 1 .. Max. A limit below the units held takes nothing away:

@@ -16,7 +16,7 @@ type Head struct {
 // clients. The audit log has a line of each request that changes one.
 const ConfigPrefix = "$config/"
 
-// Create makes a persistent semaphore. Reply: Empty.
+// Create makes a persistent semaphore. Reply: UpdateReply.
 type Create struct {
 	Head
 	Name  []byte
@@ -73,8 +73,8 @@ func (m *Update) AppendBody(b []byte) []byte { f := encoder(b); m.fields(&f); re
 func (m *Update) DecodeBody(b []byte) error  { f := decoder(b); m.fields(&f); return f.err() }
 func (m *Update) Validate() error            { f := checker(); m.fields(&f); return f.err() }
 
-// UpdateReply says the version after the update. The version starts at 1 and rises with each change
-// of the bytes.
+// UpdateReply says the version after a create or an update. It rises with each change of the bytes,
+// and never repeats for a name, through deletions and restores.
 type UpdateReply struct {
 	Version uint64
 }

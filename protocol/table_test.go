@@ -134,7 +134,7 @@ var messages = []messageCase{
 	{KindForceRelease | KindReply, &ForceReleaseReply{Released: 1}},
 
 	{KindCreate, &Create{Head: sampleHead, Name: []byte("slots"), Limit: 10, Data: []byte("v1")}},
-	{KindCreate | KindReply, &Empty{}},
+	{KindCreate | KindReply, &UpdateReply{1}},
 	{KindAlter, &Alter{Head: sampleHead, Name: []byte("gpu"), Fields: AlterPolicy | AlterWeights | AlterSlots | AlterMaxHold, Options: SemaphoreOptions{
 		Policy: PolicyFair, Weights: []Weight{{[]byte("training"), 3}}, Slots: []Slot{{"gpu0", []string{"mem=80"}}}, History: 32,
 		MaxHold: 3_600_000, Extend: true, Preempt: PreemptAny, Grace: 10_000, MinHold: 30_000},

@@ -91,7 +91,7 @@ func (b *batch) replyAnswer(a answer) {
 	switch a.kind {
 	case CmdAcquire:
 		ev.OrderID = a.value
-	case CmdUpdate, CmdRelease:
+	case CmdCreate, CmdUpdate, CmdRelease:
 		ev.Result = a.value
 	}
 }

@@ -36,9 +36,12 @@ type bucket struct {
 	moveEpoch   uint64 // epoch of the move a frozen copy is frozen for
 
 	// orderCounter is the last order id given, or the highest number that a deleted object gave out
-	// to fence clients where that is higher, or the shard's token floor. Invariant: never goes back, through deletion of semaphores and moves of the
-	// bucket, and stays in the shard when the copy has left.
+	// to fence clients where that is higher, or the shard's token floor. versionFloor is the highest
+	// version of data that a deleted semaphore had, or the token floor. Invariant: neither goes back,
+	// through deletion of semaphores and moves of the bucket, and they stay in the shard when the copy
+	// has left.
 	orderCounter   uint64
+	versionFloor   uint64
 	sessionCounter uint64 // counter of the last session id given
 
 	semaphores container.HashSet[semaphore]        // by hashName, without those in that ring
@@ -52,6 +55,15 @@ type bucket struct {
 	timers            deadlines // of its sessions, waiters and hosted objects
 	timer             timer     // in clock.deadlines, at the first of timers, while active
 }
+
+// raiseCounters has the bucket give out order ids and versions above floor.
+func (b *bucket) raiseCounters(floor uint64) {
+	b.orderCounter, b.versionFloor = max(b.orderCounter, floor), max(b.versionFloor, floor)
+}
+
+// nextVersion returns the version that follows this one of a semaphore's data, 0 of a new semaphore.
+// No semaphore of its name had it.
+func (b *bucket) nextVersion(version uint64) uint64 { return max(version, b.versionFloor) + 1 }
 
 // timeAt is the bucket's time at a log time. Before the activation it stood still.
 func (b *bucket) timeAt(log uint64) uint64 {
@@ -109,7 +121,7 @@ func applyBuckets(m *Machine, c *rawCommand) {
 	for i := x.First; i < x.First+x.Count; i++ {
 		if b := &m.buckets[i]; b.state == bucketAbsent && b.epoch == 0 {
 			b.state, b.epoch = bucketActive, max(x.Epoch, 1)
-			b.orderCounter = max(b.orderCounter, m.tokenFloor)
+			b.raiseCounters(m.tokenFloor)
 		}
 	}
 	m.copyCount = m.countCopies()

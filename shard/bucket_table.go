@@ -8,16 +8,22 @@ type bucketTable struct {
 	buckets   []bucket // by number; empty until the first CmdBuckets
 	copyCount uint64   // of how many of them this shard has a copy
 
-	// tokenFloor is the highest floor of any node that came. Invariant: no copy's order counter is
-	// below it, unless the copy is going.
+	// tokenFloor is the highest floor of any node that came. Invariant: no copy's counters of order
+	// ids and versions are below it, unless the copy is going.
 	tokenFloor uint64
+
+	// highestVersion is not below the version of any semaphore's data. It is no part of the state.
+	highestVersion uint64
 }
+
+// noteVersion notes the version of a semaphore's data.
+func (t *bucketTable) noteVersion(version uint64) { t.highestVersion = max(t.highestVersion, version) }
 
 // maxTokenFloor bounds floors: an order counter that is raised never overflows.
 const maxTokenFloor = 1 << 62
 
-// raiseTokens has every copy of a bucket give out order ids above floor. Copies that come later
-// begin above it too.
+// raiseTokens has every copy of a bucket give out order ids and versions above floor. Copies that
+// come later begin above it too.
 func (t *bucketTable) raiseTokens(floor uint64) {
 	if floor <= t.tokenFloor {
 		return
@@ -25,21 +31,23 @@ func (t *bucketTable) raiseTokens(floor uint64) {
 	t.tokenFloor = floor
 	for i := range t.buckets {
 		if b := &t.buckets[i]; b.state != bucketAbsent {
-			b.orderCounter = max(b.orderCounter, floor)
+			b.raiseCounters(floor)
 		}
 	}
 }
 
 // HighestToken returns the highest number that the shard may have given out to fence clients, in any
-// bucket, those that have left it included: an order id, or what an object hands out like one.
+// bucket, those that have left it included: an order id, a version, or what an object hands out.
 func (t *bucketTable) HighestToken() (highest uint64) {
+	highest = t.highestVersion
 	for i := range t.buckets {
-		highest = max(highest, t.buckets[i].highestToken())
+		highest = max(highest, t.buckets[i].highestOrder(), t.buckets[i].versionFloor)
 	}
 	return highest
 }
 
-func (b *bucket) highestToken() uint64 {
+// highestOrder returns the highest order id given, or what an object handed out like one.
+func (b *bucket) highestOrder() uint64 {
 	highest := b.orderCounter
 	for _, objects := range b.objects {
 		for _, x := range objects { // the highest of all: their order does not matter

@@ -22,8 +22,8 @@ const (
 // BumpCounters advances the counters of every bucket and of its hosted objects, in a machine that
 // was read from a backup. The backup was made and is restored at these times, in ms since 1970. The
 // shard does not know what it gave out after the backup, and must not give it out again: a repeated
-// order id, process epoch or token would fence nothing off, and a repeated session id would name
-// two clients' sessions. A session that began after the backup counts as ended. It is not for a
+// order id, process epoch or token would fence nothing off, a repeated version would name other data,
+// and a repeated session id would name two clients' sessions. A session that began after the backup counts as ended. It is not for a
 // machine that a log is applied to.
 func (t *bucketTable) BumpCounters(made, now uint64) {
 	age := min((max(now, made)-made)/1000, skipMaxAge)
@@ -34,7 +34,7 @@ func (t *bucketTable) BumpCounters(made, now uint64) {
 		if b.state == bucketAbsent {
 			continue
 		}
-		b.orderCounter = orders(b.orderCounter)
+		b.orderCounter, b.versionFloor = orders(b.orderCounter), orders(b.versionFloor)
 		b.sessionCounter = skipTo(b.sessionCounter, age, since, skipSessionsPerSecond, skipSessions)
 		for _, objects := range b.objects {
 			for _, x := range objects { // each for itself: their order shows nowhere

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"bytes"
+	"fmt"
 	"testing"
 )
 
@@ -29,7 +30,7 @@ func TestSkipAhead(t *testing.T) {
 			now, old := &m.buckets[i], &x.m.buckets[i]
 			const since = 5000 + seconds // more than the churn gives out
 			ahead := now.orderCounter == skipOrders+since*skipOrdersPerSecond &&
-				now.sessionCounter == skipSessions+since*skipSessionsPerSecond
+				now.versionFloor == now.orderCounter && now.sessionCounter == skipSessions+since*skipSessionsPerSecond
 			if ahead != (old.state != bucketAbsent) || now.state != old.state || now.epoch != old.epoch {
 				t.Fatalf("bucket %d: %+v of %+v", i, now, old)
 			}
@@ -98,4 +99,27 @@ func TestSecondRestore(t *testing.T) {
 			t.Errorf("%s: the second restore continues at %d, the first has given out %d to %d", x.what, second, first, first+granted)
 		}
 	}
+}
+
+// TestHighestToken: versions of data count, while their semaphore is there, after it is deleted, and
+// after a restart.
+func TestHighestToken(t *testing.T) {
+	r := newTableTest(t)
+	check := func(want uint64) {
+		t.Helper()
+		m, err := Restore(bytes.NewReader(snapshotOf(t, r.machine)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, restored := r.machine.HighestToken(), m.HighestToken(); got != want || restored != want {
+			t.Errorf("the highest token is %d, %d when restored, and %d was given out", got, restored, want)
+		}
+	}
+	r.create("a", 1)
+	for i := range 3 {
+		r.update("a", fmt.Sprint(i), 0)
+	}
+	check(4)
+	r.remove("a", false)
+	check(4)
 }

@@ -116,7 +116,7 @@ type chunk struct {
 type chunkRecord struct {
 	kind byte
 
-	bucket, orderCounter, sessionCounter, timeBase uint64 // counters
+	bucket, orderCounter, versionFloor, sessionCounter, timeBase uint64 // counters
 
 	id, node, epoch, nonce      uint64
 	desc                        []byte
@@ -197,7 +197,7 @@ func (b *BucketsBody) contains(bucket uint64) bool {
 func (c *chunkRecord) read(r *varint.Reader, x *BucketsBody) bool {
 	switch c.kind {
 	case chunkCounters:
-		c.bucket, c.orderCounter, c.sessionCounter, c.timeBase = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+		c.bucket, c.orderCounter, c.versionFloor, c.sessionCounter, c.timeBase = r.Uint(), r.Uint(), r.Uint(), r.Uint(), r.Uint()
 		return x.contains(c.bucket)
 	case chunkHomeSession:
 		c.id, c.node, c.epoch, c.desc = r.Uint(), r.Uint(), r.Uint(), r.Bytes(varint.NoLimit)
@@ -283,7 +283,7 @@ func (w *chunkWriter) put(kind byte, fields []byte) {
 }
 
 func (w *chunkWriter) counters(b *bucket) {
-	w.put(chunkCounters, varint.Append(w.fields, uint64(b.number), b.orderCounter, b.sessionCounter, b.timeBase))
+	w.put(chunkCounters, varint.Append(w.fields, uint64(b.number), b.orderCounter, b.versionFloor, b.sessionCounter, b.timeBase))
 }
 
 func (w *chunkWriter) homeSession(s *homeSession) {

@@ -83,7 +83,7 @@ func dropSemaphores(m *Machine, n *node) {
 	})
 	for _, s := range list {
 		m.batch.releaseBudget--
-		s.unlink(m)
+		s.delete(m)
 	}
 }
 

@@ -146,7 +146,9 @@ func (i *importState) importRecords(m *Machine, x *BucketsBody, part *chunk) {
 		switch r.kind {
 		case chunkCounters:
 			b := &m.buckets[r.bucket]
-			b.orderCounter = max(b.orderCounter, r.orderCounter, m.tokenFloor)
+			b.orderCounter = max(b.orderCounter, r.orderCounter)
+			b.versionFloor = max(b.versionFloor, r.versionFloor)
+			b.raiseCounters(m.tokenFloor)
 			b.sessionCounter = max(b.sessionCounter, r.sessionCounter)
 			b.timeBase = r.timeBase
 		case chunkHomeSession:
@@ -282,7 +284,7 @@ func (i *importState) closeOpenSemaphore(m *Machine, key []byte) {
 	switch s := m.semaphores.lookup(b, node, name); {
 	case s == nil:
 	case s.ephemeral && s.owners.n+s.waiters.n == 0:
-		s.unlink(m)
+		s.delete(m)
 	case s.queue() != nil:
 		s.queue().mend(m)
 	}

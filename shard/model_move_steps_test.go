@@ -221,7 +221,7 @@ func sameCopies(from, to *Machine, v *bucketMove, seen func(string)) (waiters in
 	for b := v.run.First; b < v.run.First+v.run.Count; b++ {
 		x, y := &from.buckets[b], &to.buckets[b]
 		nx, ny := x.semaphores.Len()+int(x.newestCount), y.semaphores.Len()+int(y.newestCount)
-		if x.orderCounter != y.orderCounter || x.sessionCounter != y.sessionCounter ||
+		if x.orderCounter != y.orderCounter || x.versionFloor != y.versionFloor || x.sessionCounter != y.sessionCounter ||
 			x.timeBase != y.timeBase || nx != ny {
 			return 0, fmt.Errorf("bucket %d is another at the target: %d semaphores, want %d",
 				b, ny, nx)

@@ -71,6 +71,7 @@ func (m *model) grantNext(s *modelSemaphore) {
 			if s.ephemeral && len(s.entries) == 0 {
 				m.countRule("ephemeral deleted")
 				m.sems = without(m.sems, s)
+				m.deleted(s)
 				m.change(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 			}
 			return

@@ -29,8 +29,9 @@ func (m *model) create(o op, x *protocol.Create) {
 	case m.full(o.node, 512+len(x.Name)+len(x.Data)+createBytes(x)):
 		m.refuse(s, o, x.Seq, protocol.StatusPreconditionFailed)
 	default:
-		m.make(o.node, x.Name, x.Limit, x.Data, false).setOptions(x.Options)
-		m.answer(s, o, x.Seq, Event{})
+		sem := m.make(o.node, x.Name, x.Limit, x.Data, false)
+		sem.setOptions(x.Options)
+		m.answer(s, o, x.Seq, Event{Result: sem.version})
 	}
 }
 
@@ -41,14 +42,26 @@ func createBytes(x *protocol.Create) int {
 	return modelOptionBytes(*x.Options, x.Limit)
 }
 
+// nextVersion follows a version of a semaphore's data, 0 of a new one. It is above those of all that
+// were deleted from its bucket.
+func (m *model) nextVersion(node uint64, name []byte, version uint64) uint64 {
+	return max(version, m.versions[protocol.Bucket(node, name, m.total)]) + 1
+}
+
+// deleted notes that a semaphore is no more.
+func (m *model) deleted(s *modelSemaphore) {
+	b := m.bucketOf(s)
+	m.versions[b] = max(m.versions[b], s.version)
+}
+
 func (m *model) make(node uint64, name []byte, limit uint64, data []byte, ephemeral bool) *modelSemaphore {
 	sem := &modelSemaphore{
 		node: node, name: bytes.Clone(name), data: bytes.Clone(data), limit: limit,
-		version: 1, revision: m.index, created: m.wall, ephemeral: ephemeral,
+		version: m.nextVersion(node, name, 0), revision: m.index, created: m.wall, ephemeral: ephemeral,
 	}
 	m.sems = append(m.sems, sem)
 	m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
-		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: sem.data})
+		Limit: limit, Ephemeral: ephemeral, Version: sem.version, Data: sem.data})
 	return sem
 }
 
@@ -91,7 +104,7 @@ func (m *model) update(o op, x *protocol.Update) {
 	default:
 		if !bytes.Equal(sem.data, x.Data) {
 			sem.data = bytes.Clone(x.Data)
-			sem.version++
+			sem.version = m.nextVersion(o.node, x.Name, sem.version)
 			m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: sem.version, Data: sem.data})
 		}
 		m.answer(s, o, x.Seq, Event{Result: sem.version})
@@ -224,6 +237,7 @@ func (m *model) delete(o op, x *protocol.Delete) {
 			m.remove(sem, r, false)
 		}
 		m.sems = without(m.sems, sem)
+		m.deleted(sem)
 		m.change(sem, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 	}
 }

@@ -116,7 +116,7 @@ func replyText(e Event) string {
 		return fmt.Sprintf("queued %d", e.OrderID)
 	case e.Flag:
 		return "released"
-	case e.Result > 0 && e.Session == 0: // of an update
+	case e.Result > 0 && e.Session == 0: // of a create or update
 		return fmt.Sprintf("version %d", e.Result)
 	}
 	return "ok"

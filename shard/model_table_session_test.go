@@ -32,7 +32,7 @@ func TestSessionTimes(t *testing.T) {
 		r := newTableTest(t)
 		check(t, r.detach("a", r.at), "ok")
 		check(t, r.advance(10_000), "")
-		check(t, r.create("a", 1), "ok; +created")
+		check(t, r.create("a", 1), "version 1; +created")
 		check(t, r.advance(1), "a ended 2")
 		check(t, r.attach("a", 2, 0), "SESSION_EXPIRED")
 	})

@@ -10,7 +10,7 @@ import (
 // acquire has timeout 0 if nothing is said.
 func TestTables(t *testing.T) {
 	const one = `
-		a create 3               => ok; +created
+		a create 3               => version 1; +created
 		a acquire 2              => acquired 1; +owner
 	`
 	const two = one + `
@@ -83,7 +83,7 @@ func TestTables(t *testing.T) {
 			b release                => b#1 ABORTED; released; c#1 acquired 3; +owner
 		`,
 		"release of nothing": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			b release                => ok
 		`,
 		"release of no semaphore": `
@@ -93,11 +93,11 @@ func TestTables(t *testing.T) {
 			a acquire 1              => NOT_FOUND
 		`,
 		"acquire above the limit": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			a acquire 4              => BAD_REQUEST
 		`,
 		"acquire of 0": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			a acquire 0              => BAD_REQUEST
 		`,
 		"of 0 on no semaphore": `
@@ -113,7 +113,7 @@ func TestTables(t *testing.T) {
 			b acquire 3 for ever-1   => BAD_REQUEST
 		`,
 		"persistent as ephemeral": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			a lock 1                 => PRECONDITION_FAILED
 		`,
 		"ephemeral as persistent": `
@@ -139,11 +139,20 @@ func TestTables(t *testing.T) {
 		"order id after delete and create": one + `
 			a release                => released; +removed
 			a delete                 => ok; +deleted
-			a create 3 => ok; +created
+			a create 3               => version 2; +created
 			a acquire 2              => acquired 2; +owner
 		`,
+		"version after delete and create": `
+			a create 3               => version 1; +created
+			b update x               => version 2; +data
+			a delete                 => ok; +deleted
+			a create 3               => version 3; +created
+			b update y if 1          => PRECONDITION_FAILED
+			b update y if 2          => PRECONDITION_FAILED
+			b update y if 3          => version 4; +data
+		`,
 		"create twice": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			b create 3               => ALREADY_EXISTS
 		`,
 		"create over an ephemeral": `
@@ -154,7 +163,7 @@ func TestTables(t *testing.T) {
 			a create 0               => BAD_REQUEST
 		`,
 		"update": `
-			a create 3 => ok; +created
+			a create 3               => version 1; +created
 			b update x               => version 2; +data
 			b update x               => version 2
 			b update y if 1          => PRECONDITION_FAILED

@@ -23,6 +23,7 @@ type model struct {
 	sems     []*modelSemaphore
 
 	orders      map[uint32]uint64 // last order id, by bucket
+	versions    map[uint32]uint64 // highest version of a deleted semaphore, by bucket
 	ids         map[uint32]uint64 // last session counter, by bucket
 	goneIDs     map[uint64]uint64 // until when an ended remote session's id is refused
 	goneCreates map[[protocol.KeyLen]byte]uint64
@@ -107,7 +108,7 @@ type modelEntry struct {
 
 func newModel() *model {
 	return &model{
-		active: map[uint32]bool{}, orders: map[uint32]uint64{}, ids: map[uint32]uint64{},
+		active: map[uint32]bool{}, orders: map[uint32]uint64{}, versions: map[uint32]uint64{}, ids: map[uint32]uint64{},
 		goneIDs:     map[uint64]uint64{},
 		goneCreates: map[[protocol.KeyLen]byte]uint64{}, limits: Limits{1 << 20, 1 << 20, 1 << 16},
 	}
@@ -475,7 +476,12 @@ func (m *model) nodeDrop(id uint64) {
 			}
 		}
 	}
-	m.sems = slices.DeleteFunc(m.sems, func(s *modelSemaphore) bool { return s.node == id })
+	m.sems = slices.DeleteFunc(m.sems, func(s *modelSemaphore) bool {
+		if s.node == id {
+			m.deleted(s)
+		}
+		return s.node == id
+	})
 }
 
 func (m *model) byID() []*modelSession {

@@ -110,7 +110,7 @@ func applyFreeze(m *Machine, c *rawCommand) {
 	for i := x.First; i < x.First+x.Count; i++ {
 		if b := &m.buckets[i]; b.canFreeze(x.Epoch) == stepDo {
 			b.timeBase = m.bucketTime(b)
-			b.orderCounter = b.highestToken() // the target may know of none of its objects any more
+			b.orderCounter = b.highestOrder() // the target may know of none of its objects any more
 			b.state, b.moveEpoch = bucketFrozen, x.Epoch
 			m.rescheduleBucket(b)
 		}

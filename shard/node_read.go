@@ -46,7 +46,8 @@ func (r Nodes) Usage(id uint64) (Usage, bool) {
 	}, true
 }
 
-// Contents counts a node's objects in this shard. Copies that come and go with buckets count too.
+// Contents counts a node's objects in this shard. Copies that come and go with buckets count too;
+// deleted rate limits that are still remembered do not.
 type Contents struct {
 	Sessions, Semaphores, Owners, Waiters, Processes, Tracks, Limits uint64
 }
@@ -57,11 +58,18 @@ func (r Nodes) Contents(id uint64) (Contents, bool) {
 	if n == nil {
 		return Contents{}, false
 	}
+	limits := uint64(0)
+	n.objects[kindLimit].All(func(x *hostedObject) bool {
+		if !limitOf(x).Deleted() {
+			limits++
+		}
+		return true
+	})
 	return Contents{
 		Sessions: uint64(n.homeSessions.Len()), Semaphores: uint64(n.semaphoreCount),
 		Owners: n.entries - n.waiters, Waiters: n.waiters,
 		Processes: uint64(n.objects[kindProcess].Len()), Tracks: uint64(n.objects[kindTrack].Len()),
-		Limits: uint64(n.objects[kindLimit].Len()),
+		Limits: limits,
 	}, true
 }
 

@@ -107,7 +107,7 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 	start := len(b)
 	b = varint.Append(b, uint64(x.number))
 	b = append(b, byte(x.state))
-	b = varint.Append(b, x.epoch, x.orderCounter, x.sessionCounter, x.moveEpoch, x.timeBase)
+	b = varint.Append(b, x.epoch, x.orderCounter, x.versionFloor, x.sessionCounter, x.moveEpoch, x.timeBase)
 	b = varint.Append(b, x.logBase)
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
 }

@@ -199,7 +199,7 @@ func (x *restorer) bucket(r *varint.Reader) bool {
 		return false
 	}
 	b.state = bucketState(r.Byte())
-	b.epoch, b.orderCounter, b.sessionCounter = r.Uint(), r.Uint(), r.Uint()
+	b.epoch, b.orderCounter, b.versionFloor, b.sessionCounter = r.Uint(), r.Uint(), r.Uint(), r.Uint()
 	b.moveEpoch, b.timeBase, b.logBase = r.Uint(), r.Uint(), r.Uint()
 	return b.state < bucketStates
 }

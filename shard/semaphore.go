@@ -24,7 +24,7 @@ type semaphore struct {
 
 	limit    uint64
 	used     uint64
-	version  uint64 // of data, from 1
+	version  uint64 // of data. Invariant: never repeats for a name
 	revision uint64 // log index of the last change, waiters included
 	created  uint64 // wall clock
 	serial   uint64
@@ -209,7 +209,7 @@ func (q *request) makeSemaphore(
 	} else {
 		s = newSemaphore(q.name)
 	}
-	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, 1, m.applied
+	s.bucket, s.node, s.limit, s.version, s.revision = q.bucket, q.node, limit, q.bucket.nextVersion(0), m.applied
 	s.created, s.ephemeral, s.snapMark, s.serial = m.wall, ephemeral, m.snapMark, m.serial
 	s.setData(data)
 	if options != nil && !options.Plain() {
@@ -217,7 +217,7 @@ func (q *request) makeSemaphore(
 	}
 	s.link(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeCreated,
-		Limit: limit, Ephemeral: ephemeral, Version: 1, Data: s.data})
+		Limit: limit, Ephemeral: ephemeral, Version: s.version, Data: s.data})
 	return s
 }
 
@@ -226,6 +226,14 @@ func (s *semaphore) link(m *Machine) {
 	s.node.semaphoreCount++
 	s.node.bytes += s.quotaBytes()
 	m.semaphores.add(s)
+	m.noteVersion(s.version)
+}
+
+// delete removes a semaphore for good. The next one of its name begins above its version, so that a
+// version never names other data.
+func (s *semaphore) delete(m *Machine) {
+	s.bucket.versionFloor = max(s.bucket.versionFloor, s.version)
+	s.unlink(m)
 }
 
 // unlink takes it out. It must have no entries.
@@ -242,7 +250,7 @@ func (s *semaphore) unlink(m *Machine) {
 // reapEphemeral deletes an ephemeral semaphore that has neither owner nor waiter.
 func (s *semaphore) reapEphemeral(m *Machine) {
 	if s.ephemeral && s.owners.n == 0 && s.waiters.n == 0 && !s.deleted && !s.node.dropped {
-		s.unlink(m)
+		s.delete(m)
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 		if m.snapshot == nil && len(s.data) == 0 {
 			m.spares.semaphores.put(s)
@@ -269,8 +277,8 @@ func applyCreate(m *Machine, c *rawCommand) {
 	case !m.roomForBytes(q.node, semaphoreBytes+uint64(len(x.Name)+len(x.Data))+queue.OptionBytes(x.Options, x.Limit)):
 		q.refuse(m, outcomeBytesQuota)
 	default:
-		q.makeSemaphore(m, x.Limit, x.Data, false, x.Options)
-		q.finish(m, answer{})
+		s := q.makeSemaphore(m, x.Limit, x.Data, false, x.Options)
+		q.finish(m, answer{value: s.version})
 	}
 }
 
@@ -296,7 +304,8 @@ func applyUpdate(m *Machine, c *rawCommand) {
 		m.touch(s)
 		s.node.bytes += uint64(len(x.Data)) - uint64(len(s.data)) // modulo 2^64
 		s.setData(x.Data)
-		s.version++
+		s.version = s.bucket.nextVersion(s.version)
+		m.noteVersion(s.version)
 		s.revision = m.applied
 		m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeData, Version: s.version, Data: s.data})
 	}
@@ -390,6 +399,6 @@ func applyDelete(m *Machine, c *rawCommand) {
 		}
 		e.remove(m, false, protocol.HoldForced)
 	}
-	s.unlink(m)
+	s.delete(m)
 	m.emitChange(s, protocol.SemaphoreChange{Kind: protocol.ChangeDeleted})
 }

@@ -44,8 +44,7 @@ With --keep-clients they go on by themselves: they know the new cluster by the o
 sessions of the backup have ended then, so clients lose their leases, start new sessions and acquire
 again, and no client relies on changes after the backup. An address that they know must lead to the
 new cluster. It is unsafe while any instance of the old cluster may still serve or come back with
-its folder: clients would take both for one cluster, and two may hold one lock. It is unsafe too for
-a guarded write (--if-version) whose version was read after the backup: versions repeat.
+its folder: clients would take both for one cluster, and two may hold one lock.
 
 A cluster with data in several tiers gets the tiers that it had, unless --tiers says otherwise; name
 those with data as in the backup. This instance restores its own tier, and the new cluster serves

@@ -242,7 +242,7 @@ func addReason(c *cobra.Command) *string {
 func semUpdate(a *app) *cobra.Command {
 	c := command("update NAME", "Replace a semaphore's data, held or not", "")
 	c.Example = "  signalbox sem update slots --data 'two at a time' --if-version 1"
-	ifVersion := c.Flags().Uint64("if-version", 0, "Only if the data has this version, from 1 (default: any version).")
+	ifVersion := c.Flags().Uint64("if-version", 0, "Only if the data has this version (default: any version).")
 	addDataFlags(c, "The new data", maxData)
 	reason := addReason(c)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {

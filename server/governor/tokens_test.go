@@ -34,10 +34,11 @@ func (c *tokenCounts) add(o tokenCounts) {
 	c.again, c.tiers, c.moved, c.left = c.again+o.again, c.tiers+o.tiers, c.moved+o.moved, c.left+o.left
 }
 
-// token is the last one of a name at a path, and where it came from.
+// token is the last one of a name at a path, with the last version of its data, and where they came
+// from.
 type token struct {
-	number, node uint64
-	tier         uint8
+	number, version, node uint64
+	tier                  uint8
 }
 
 func runTokens(t *testing.T, seed uint64) (counts tokenCounts) {
@@ -79,14 +80,15 @@ func runTokens(t *testing.T, seed uint64) (counts tokenCounts) {
 			sessions++
 			x := nodes[max(0, len(nodes)-1-r.IntN(4))]
 			name := fmt.Sprintf("name%d", r.IntN(3))
-			number, ok := shards.acquire(x.ID, name, sessions)
+			number, version, ok := shards.acquire(x.ID, name, sessions)
 			if !ok {
 				break
 			}
 			key := x.Path + " " + name
 			before := last[key]
-			if number <= before.number {
-				t.Fatalf("seed %d: %s has token %d of node %d, after %d of node %d", seed, key, number, x.ID, before.number, before.node)
+			if number <= before.number || version <= before.version {
+				t.Fatalf("seed %d: %s has token %d and version %d of node %d, after %d and %d of node %d",
+					seed, key, number, version, x.ID, before.number, before.version, before.node)
 			}
 			if before.node != 0 && before.node != x.ID {
 				counts.again++
@@ -94,7 +96,7 @@ func runTokens(t *testing.T, seed uint64) (counts tokenCounts) {
 					counts.tiers++
 				}
 			}
-			last[key] = token{number, x.ID, x.Tier}
+			last[key] = token{number, version, x.ID, x.Tier}
 		default:
 			c.heartbeat()
 			c.detectFailures()
@@ -120,23 +122,33 @@ func runTokens(t *testing.T, seed uint64) (counts tokenCounts) {
 	return counts
 }
 
-// acquire has a session of a shard far away acquire, wherever the name's bucket is active. A shard
-// that does not know the node answers with an error.
-func (s *machineShards) acquire(node uint64, name string, session uint64) (number uint64, ok bool) {
+// acquire has a session of a shard far away acquire, and change the semaphore's data, wherever the
+// name's bucket is active. A shard that does not know the node answers with an error.
+func (s *machineShards) acquire(node uint64, name string, session uint64) (number, version uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := protocol.MakeSessionID(15, 0, session)
-	body := (&protocol.Acquire{Head: protocol.Head{Session: id, Seq: 1, Low: 1}, Name: []byte(name),
-		Count: 1, Timeout: protocol.Forever, Ephemeral: true}).AppendBody(nil)
-	for shardID := range s.machines {
-		out := s.apply(shardID, shard.Command{Kind: shard.CmdAcquire, Node: node, Epoch: 1, Body: body})
+	ask := func(shardID uint64, kind shard.CommandKind, m protocol.Message) shard.Event {
+		out := s.apply(shardID, shard.Command{Kind: kind, Node: node, Epoch: 1, Body: m.AppendBody(nil)})
 		for _, e := range out.List {
-			if e.Kind == shard.EventReply && e.Status == protocol.StatusOK && e.OrderID > 0 {
-				return e.OrderID, true
+			if e.Kind == shard.EventReply && e.Status == protocol.StatusOK {
+				return e
 			}
 		}
+		return shard.Event{}
 	}
-	return 0, false
+	for shardID := range s.machines {
+		number = ask(shardID, shard.CmdAcquire, &protocol.Acquire{Head: protocol.Head{Session: id, Seq: 1, Low: 1},
+			Name: []byte(name), Count: 1, Timeout: protocol.Forever, Ephemeral: true}).OrderID
+		if number > 0 {
+			for seq := uint64(2); seq < 6; seq++ { // there are more versions than tokens
+				version = ask(shardID, shard.CmdUpdate, &protocol.Update{Head: protocol.Head{Session: id, Seq: seq, Low: 1},
+					Name: []byte(name), Data: fmt.Append(nil, session, seq)}).Result
+			}
+			return number, version, true
+		}
+	}
+	return 0, 0, false
 }
 
 // saveAndRestore replaces every machine by one that is read from its snapshot.

@@ -104,6 +104,17 @@ func TestRestore(t *testing.T) {
 	c.must(protocol.KindRelease, c.bucket(def, locks[0].name),
 		&protocol.Release{Head: c.head(locks[0].session), Name: []byte(locks[0].name)}, nil)
 
+	update := func(c *raw, expected uint64) (version uint64, err error) {
+		var r protocol.UpdateReply
+		err = c.call(protocol.KindUpdate, c.bucket(second.ID, "flag-0"), &protocol.Update{
+			Head: c.head(holders[1].Session), Name: []byte("flag-0"), Data: fmt.Append(nil, "after ", expected), Expected: expected}, &r)
+		return r.Version, err
+	}
+	lost, err := update(c, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	cfg := restoreConfig(t, 2)
 	if _, err := server.Restore(t.Context(), cfg, load(t, file), server.RestoreOptions{}); err != nil {
 		t.Fatal(err)
@@ -162,10 +173,16 @@ func TestRestore(t *testing.T) {
 				t.Fatalf("%s: %d bytes, %v", name, len(r.Data), err)
 			}
 		}
-		if round == 1 {
+		d.seq = 1000
+		if round == 1 { // a version that was given after the backup names no other data
+			if _, err := update(d, lost); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+				t.Errorf("an update of version %d, which was lost: %v", lost, err)
+			}
+			if version, err := update(d, 1); err != nil || version <= lost {
+				t.Errorf("version %d follows after a restore, and %d was given before it: %v", version, lost, err)
+			}
 			break
 		}
-		d.seq = 1000
 		for i, w := range waits {
 			holder := uint64(0)
 			for _, l := range locks {

@@ -32,7 +32,7 @@ func (r *replies) sessionBody(shard uint64, e *shard.Event, ticket []byte) proto
 // body returns the body of the reply to a command of any other kind; nil for an empty one.
 func (r *replies) body(kind protocol.Kind, e *shard.Event) protocol.Message {
 	switch kind {
-	case protocol.KindUpdate:
+	case protocol.KindCreate, protocol.KindUpdate:
 		r.update = protocol.UpdateReply{Version: e.Result}
 		return &r.update
 	case protocol.KindAcquire:

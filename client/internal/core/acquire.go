@@ -291,7 +291,7 @@ type create struct {
 	Request
 	a     *Acquire
 	msg   protocol.Create
-	reply protocol.Empty
+	reply protocol.UpdateReply
 }
 
 // createFirst makes the semaphore, and acquires then, under another number.

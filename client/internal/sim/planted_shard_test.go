@@ -3,6 +3,11 @@ package sim
 // shardFaults are in what a shard does with sessions, semaphores and moves of buckets.
 var shardFaults = []plantedFault{
 	{
+		"version-repeats", "shard/semaphore.go",
+		[]string{"\ts.bucket.versionFloor = max(s.bucket.versionFloor, s.version)\n", ""},
+		"shard", "TestTables", "",
+	},
+	{
 		"old-epoch", "shard/apply.go",
 		[]string{"h.Epoch < m.epoch || h.Epoch > m.epoch && !takes", "h.Epoch > m.epoch && !takes"},
 		"client/internal/sim", "TestFirstViolation", "",
