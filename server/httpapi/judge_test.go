@@ -180,7 +180,7 @@ func TestJudge(t *testing.T) {
 	for _, f := range fronts {
 		_ = f.Close()
 	}
-	judge(t, holds)
+	compareHolds(t, holds)
 	s := openSite(t, cluster.Instance(0))
 	for i := range locks { // what was not given back ends with its ttl
 		for s.ask("GET", fmt.Sprintf("/v1/locks/judged-%d", i), "", "").doc["exists"] != false {
@@ -189,8 +189,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// judge fails the test if two holds of a name overlap, or a later one has no higher token.
-func judge(t *testing.T, holds []judgedHold) {
+// compareHolds fails the test if two holds of a name overlap, or a later one has no higher token.
+func compareHolds(t *testing.T, holds []judgedHold) {
 	slices.SortFunc(holds, func(a, b judgedHold) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Began, b.Began))
 	})
@@ -242,15 +242,15 @@ func judgedCaller(ctx context.Context, t *testing.T, addresses []string, caller,
 				h.Ended = until
 			}
 			if err == nil && a.status == 200 && (h.Token == 0 || now < until) {
-				if told := a.number("waited_ms") + a.number("expires_in_ms"); h.Token == 0 {
-					if h.Token, until = a.number("token"), sent+told*1e6; now >= until {
+				if said := a.number("waited_ms") + a.number("expires_in_ms"); h.Token == 0 {
+					if h.Token, until = a.number("token"), sent+said*1e6; now >= until {
 						break
 					}
 					h.Began, h.Ended = now, now
 				} else if a.number("token") != h.Token {
 					t.Errorf("the repeat of %d has token %d", h.Token, a.number("token"))
 				} else {
-					until = max(until, sent+told*1e6)
+					until = max(until, sent+said*1e6)
 				}
 			}
 			if err == nil && a.status >= 400 && a.status < 500 || time.Now().After(end) || h.Token != 0 && now >= until {
