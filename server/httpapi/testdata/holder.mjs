@@ -12,7 +12,7 @@ async function task(turn) {
     turn++;
     let lease;
     try {
-      lease = await connection.lock(`judged-${turn % locks}`, { ttl: 5_000, wait: Math.round(500 + Math.random() * 7_500) });
+      lease = await connection.lock(`turns-${turn % locks}`, { ttl: 5_000, wait: Math.round(500 + Math.random() * 7_500) });
     } catch {
       await sleep(50);
       continue;

@@ -24,7 +24,7 @@ def say(lease, began, ended):
 
 
 def name(turn):
-    return "judged-%d" % (turn % locks)
+    return "turns-%d" % (turn % locks)
 
 
 def relied(lease, ended):

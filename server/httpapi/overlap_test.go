@@ -26,8 +26,8 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
-// judgedHold is a lock that was relied on, by the monotonic clock of the machine in nanoseconds.
-type judgedHold struct {
+// reliedHold is a lock that was relied on, by the monotonic clock of the machine in nanoseconds.
+type reliedHold struct {
 	Name         string
 	Token        int64
 	Began, Ended int64
@@ -77,18 +77,18 @@ func newFront(t *testing.T, g *gatewayProcess) *front {
 
 func (f *front) url() string { return "http://" + f.Addr().String() }
 
-// monotonic is the clock of judgedHold.
+// monotonic is the clock of reliedHold.
 func monotonic() int64 {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return ts.Nano()
 }
 
-// TestJudge: the clients of all languages, callers by raw HTTP and streams, some of which half-close,
+// TestNoTwoRely: the clients of all languages, callers by raw HTTP and streams, some of which half-close,
 // take turns at locks through two gateways of three instances, while gateways are killed and stopped,
 // their links stand still, and instances are killed and cut off. By one clock nobody relies on a lock
 // while another one does, tokens rise, and in the end nothing is held.
-func TestJudge(t *testing.T) {
+func TestNoTwoRely(t *testing.T) {
 	for _, program := range []string{"python3", "node"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
@@ -107,7 +107,7 @@ func TestJudge(t *testing.T) {
 		t.Fatal(err)
 	}
 	var mu sync.Mutex
-	var holds []judgedHold
+	var holds []reliedHold
 	var all sync.WaitGroup
 	ctx, stop := context.WithTimeout(t.Context(), lasts)
 	defer stop()
@@ -128,7 +128,7 @@ func TestJudge(t *testing.T) {
 		}
 		all.Go(func() {
 			for lines := bufio.NewScanner(out); lines.Scan(); {
-				h := judgedHold{who: who}
+				h := reliedHold{who: who}
 				if err := json.Unmarshal(lines.Bytes(), &h); err != nil {
 					t.Errorf("%s says %s", who, lines.Bytes())
 				}
@@ -141,14 +141,14 @@ func TestJudge(t *testing.T) {
 			}
 		})
 	}
-	note := func(h judgedHold) {
+	note := func(h reliedHold) {
 		mu.Lock()
 		defer mu.Unlock()
 		holds = append(holds, h)
 	}
 	for c := range many {
-		all.Go(func() { judgedCaller(ctx, t, addresses, c, locks, note) })
-		all.Go(func() { judgedStream(ctx, t, addresses, c, locks, note) })
+		all.Go(func() { turnsOfCaller(ctx, t, addresses, c, locks, note) })
+		all.Go(func() { turnsOfStream(ctx, t, addresses, c, locks, note) })
 	}
 	for n := 0; ctx.Err() == nil; n++ {
 		f, i := fronts[rand.N(2)], rand.N(3)
@@ -183,19 +183,19 @@ func TestJudge(t *testing.T) {
 	compareHolds(t, holds)
 	s := openSite(t, cluster.Instance(0))
 	for i := range locks { // what was not given back ends with its ttl
-		for s.ask("GET", fmt.Sprintf("/v1/locks/judged-%d", i), "", "").doc["exists"] != false {
+		for s.ask("GET", fmt.Sprintf("/v1/locks/turns-%d", i), "", "").doc["exists"] != false {
 			time.Sleep(20 * time.Millisecond)
 		}
 	}
 }
 
 // compareHolds fails the test if two holds of a name overlap, or a later one has no higher token.
-func compareHolds(t *testing.T, holds []judgedHold) {
-	slices.SortFunc(holds, func(a, b judgedHold) int {
+func compareHolds(t *testing.T, holds []reliedHold) {
+	slices.SortFunc(holds, func(a, b reliedHold) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Began, b.Began))
 	})
 	count := make(map[string]int)
-	var last judgedHold
+	var last reliedHold
 	for _, h := range holds {
 		count[h.who]++
 		if last.Name == h.Name {
@@ -219,8 +219,8 @@ func compareHolds(t *testing.T, holds []judgedHold) {
 	}
 }
 
-// judgedCaller takes turns by requests, each to any gateway, with a session for each hold.
-func judgedCaller(ctx context.Context, t *testing.T, addresses []string, caller, locks int, note func(judgedHold)) {
+// turnsOfCaller takes turns by requests, each to any gateway, with a session for each hold.
+func turnsOfCaller(ctx context.Context, t *testing.T, addresses []string, caller, locks int, note func(reliedHold)) {
 	web := &http.Client{Transport: &http.Transport{}, Timeout: 15 * time.Second}
 	defer web.CloseIdleConnections()
 	ask := func(method, path, session string) (*answer, error) {
@@ -228,8 +228,8 @@ func judgedCaller(ctx context.Context, t *testing.T, addresses []string, caller,
 		return s.try(ctx, method, path, session, "")
 	}
 	for turn := 0; ctx.Err() == nil; turn++ {
-		session := fmt.Sprintf("judged-caller-%d-%d", caller, turn)
-		h := judgedHold{Name: fmt.Sprintf("judged-%d", (caller+turn)%locks), who: "caller"}
+		session := fmt.Sprintf("turns-caller-%d-%d", caller, turn)
+		h := reliedHold{Name: fmt.Sprintf("turns-%d", (caller+turn)%locks), who: "caller"}
 		var until int64
 		for end := time.Now().Add(rand.N(4 * time.Second)); ctx.Err() == nil; { // acquires, and renews by repeating it
 			sent := monotonic()
@@ -267,11 +267,11 @@ func judgedCaller(ctx context.Context, t *testing.T, addresses []string, caller,
 	}
 }
 
-// judgedStream takes turns by streams, and counts from the event that it has read. Sometimes it closes
+// turnsOfStream takes turns by streams, and counts from the event that it has read. Sometimes it closes
 // its side alone, and goes on until it reads the end.
-func judgedStream(ctx context.Context, t *testing.T, addresses []string, caller, locks int, note func(judgedHold)) {
+func turnsOfStream(ctx context.Context, t *testing.T, addresses []string, caller, locks int, note func(reliedHold)) {
 	for turn := 0; ctx.Err() == nil; turn++ {
-		h := judgedHold{Name: fmt.Sprintf("judged-%d", (caller+turn)%locks), who: "stream"}
+		h := reliedHold{Name: fmt.Sprintf("turns-%d", (caller+turn)%locks), who: "stream"}
 		conn, err := net.Dial("tcp", strings.TrimPrefix(addresses[rand.N(len(addresses))], "http://"))
 		if err != nil {
 			time.Sleep(50 * time.Millisecond)
