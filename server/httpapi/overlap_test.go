@@ -213,7 +213,7 @@ func compareHolds(t *testing.T, holds []reliedHold) {
 	}
 	t.Logf("%d holds: %v", len(holds), count)
 	for _, who := range []string{"threads", "tasks", "js", "caller", "stream"} {
-		if count[who] == 0 {
+		if count[who] == 0 && (long() || len(holds) == 0) { // in a few seconds of faults some may have no luck
 			t.Errorf("%s held nothing", who)
 		}
 	}
