@@ -56,12 +56,14 @@ class World:
         turn, sent, fate = process.turn, self.now, self.fate(at)
         lease = self.leases.get(headers.get("Signalbox-Session"))
         if lease is not None:
-            lease.asks(method)
+            lease.asks(method, fate)
         request = {"open": True, "method": method, "url": urllib.parse.urlsplit(target), "session": headers.get("Signalbox-Session")}
 
         def answered(status, document, kind="application/json", says=False):
             answer = sb._Answer(status, {"content-type": kind, "retry-after": "1"}, json.dumps(document).encode(), sent, "", {})
             if process.turn == turn and request["open"]:
+                if lease is not None:
+                    lease.hears(method, says and status in (200, 202, 410))
                 if says and document.get("state") in ("acquired", "alive"):
                     lease.told(sent + (document["waited_ms"] + document["expires_in_ms"]) / 1000)
                 process.resume(turn, answer)
@@ -77,11 +79,15 @@ class World:
         def over():
             if request["open"]:
                 request["open"] = False
+                if lease is not None and process.turn == turn:
+                    lease.hears(method, False)
                 process.fail(turn, sb.Unavailable("nothing came"))
 
         if fate == "refused":
             failure = sb.Unavailable("refused")
             failure.sent = False
+            if lease is not None:
+                lease.hears(method, False)
             return self.at(0.001, process.fail, turn, failure)
         self.at(limit, over)
         if fate == "502":
@@ -200,6 +206,7 @@ class Lease(sb._Lease):
         super().__init__(core, *args)
         self.lost, self.preempted, self._gone = Event(), Event(), Event()
         self.belief, self.state, self.silent = -1.0, "new", 0.0
+        self.failed, self.reached, self.given, self.deleted = None, False, False, 0.0
         world.leases[self._session] = self
 
     def __setattr__(self, key, value):
@@ -216,16 +223,32 @@ class Lease(sb._Lease):
         self.belief, self.silent = max(self.belief, until), world.now
         world.at(max(0, until - world.now) + 0.001, self.check)
 
-    def asks(self, method):
-        self.silent = world.now
+    def asks(self, method, fate):
+        self.silent, self.failed, self.reached = world.now, None, self.reached or fate != "refused"
+        if method == "DELETE":
+            self.deleted = world.now
+
+    def hears(self, method, good):
+        if method == "DELETE":
+            self.given = self.given or good
+        elif not good:
+            self.failed = world.now
+
+    def owes(self, since):
+        """Looks whether it is given back: with one request after the other, until one is answered or the ttl is over."""
+        if self.given or not self.reached or isinstance(self.cause, sb.SessionExpired) or world.now > since + self.ttl:
+            return
+        if world.now - max(since, self.deleted) > min(10 / 3, max(0.2, self.ttl / 6)) + 1.1:
+            raise Wrong("it is %s, and not given back" % self.state)
+        world.at(0.3, self.owes, since)
 
     def check(self):
         if self.state != "holds":
             return
-        if world.now >= self.belief and self.held:
-            raise Wrong("it is believed for longer than was said")
         if world.now > self.belief and not self.lost.flag:
             raise Wrong("lost is not set when the belief is over")
+        if world.now >= self.belief and self.held:
+            raise Wrong("it is believed for longer than was said")
 
 
 class Process:
@@ -290,7 +313,8 @@ def caller(core, rng):
         if error is not None:
             if lease.state == "waits" and not isinstance(error, sb.Error):
                 raise error
-            lease.state = "failed"
+            lease.state = "failed" if lease.state != "gave up" else lease.state
+            lease.owes(world.now)
             if lease.held:
                 raise Wrong("it failed, and is held")
             return
@@ -305,6 +329,7 @@ def caller(core, rng):
         if lease.state == "holds":
             lease._end("released")
             lease.state = "released"
+            lease.owes(world.now)
             if lease.held:
                 raise Wrong("it is released, and held")
 
@@ -314,9 +339,12 @@ def caller(core, rng):
         lease.check()
         if not lease.held and lease.state == "holds":
             lease.state = "lost"
+            lease.owes(world.now)
+        elif lease.held and lease.failed is not None and world.now - lease.failed > 1.1:
+            raise Wrong("a renewal that failed is not repeated soon")
         elif lease.held and world.now - max(lease.silent, lease.belief - ttl) > ttl / 2.9 + max(1, ttl / 6) + 0.5:
             raise Wrong("it is held and was not renewed for long: %s" % (world.now - lease.silent))
-        world.at(rng.uniform(0.01, ttl / 3), look)
+        world.at(rng.uniform(0.01, min(0.5, ttl / 3)), look)
 
     def give_up():
         if lease.state == "waits":
