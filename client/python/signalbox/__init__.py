@@ -83,11 +83,11 @@ def _judge(a: _Answer, takes: Sequence[int], kind: str, fits: Fits, where: str) 
     after = re.fullmatch("[0-9]{1,4}", a.headers.get("retry-after", ""))
     e.sent, e.retry_after = not code or a.status != 503, float(after[0]) if after else 0.0
     raise e
+def _raw(name: Name) -> bytes: return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
 def _ms(seconds: float) -> str: return "%dms" % max(1, round(seconds * 1000))
 def _path(kind: str, name: Name) -> str:
     """Returns the path of a name, which is in the query if a proxy or a gateway could read the path otherwise."""
-    raw = name.encode("utf-8", "surrogateescape") if isinstance(name, str) else bytes(name)
-    text = raw.decode("utf-8", "replace")
+    text = (raw := _raw(name)).decode("utf-8", "replace")
     if not raw: raise ValueError("the name is empty; give one")
     if {"", ".", ".."}.isdisjoint(text.split("/")) and set("\\%;\ufffd").isdisjoint(text) and text.isprintable():
         return "/v1/%s/%s" % (kind, urllib.parse.quote(raw))
@@ -191,7 +191,7 @@ class _Lease:
             self._path, [("token", str(self.token))] if self.token else [])  # type: str, Query
         try:
             if held:
-                return self._believe((yield from core._ask("POST", "/v1/session/keepalive", [("holding", self.name)], of=self,
+                return self._believe((yield from core._ask("POST", "/v1/session/keepalive", [("holding", _raw(self.name))], of=self,
                                                            fits=self._fits, until=0, slack=slack)))
             if _now() < self._until:
                 yield from core._ask("DELETE", path, query, of=self, until=0, slack=0.9 if core._closed else slack, fits=lambda a: (

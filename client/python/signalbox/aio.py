@@ -31,6 +31,8 @@ class Lease(_Lease):
     _core: Connection
 
     async def _begin(self) -> Lease:
+        if self._state != "new" or self in self._core._pending:
+            raise RuntimeError("this lock was awaited before; call lock again for another one")
         self.lost, self.preempted, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         core = self._core
         core._bind()
