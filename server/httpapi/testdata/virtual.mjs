@@ -16,9 +16,9 @@ function seeded(n) { // mulberry32
   };
 }
 
-class Fault extends Error {}
 let faults = [];
 function check(ok, text) { if (!ok) faults.push(`at ${real.toFixed(1)} ms: ${text()}`); }
+function must(call, ok, text) { check(ok, () => `${text()}: ${call.text}`); }
 
 /** Has f run at a time. What the client's machine does is late by as long as that sleeps. */
 function at(time, f, kind = "") {
@@ -42,18 +42,24 @@ globalThis.setTimeout = (f, ms = 0) => {
 globalThis.clearTimeout = (timer) => { const i = queue.indexOf(timer); if (i >= 0) queue.splice(i, 1); };
 globalThis.fetch = (url, o) => new Promise((resolve, reject) => {
   if (o.signal.aborted) return reject(o.signal.reason);
-  const { hostname, pathname: path, searchParams } = new URL(url), [, before, pathname] = /^(.*?)(\/v1\/.*)$/.exec(path);
+  const { hostname, pathname, searchParams } = new URL(url), [, before, path] = /^(.*?)(\/v1\/.*)$/.exec(pathname);
   check(before === (hostname === "g0" ? "" : "/behind/a/proxy"), () => `${url} is asked`);
   const r = {
-    gateway: gateways[Number(hostname.slice(1))], method: o.method, path: pathname, query: searchParams, session: o.headers["Signalbox-Session"] ?? "",
-    tag: o.headers["If-None-Match"], sent: real, sentTicks: real - slept, open: true, resolve, reject,
+    gateway: gateways[Number(hostname.slice(1))], method: o.method, path, query: searchParams,
+    session: o.headers["Signalbox-Session"] ?? "", tag: o.headers["If-None-Match"],
+    sent: real, sentTicks: real - slept, open: true, resolve, reject,
   };
-  o.signal.addEventListener("abort", () => { if (r.open) { r.open = false; flying.delete(r); reject(o.signal.reason); r.left?.(); } });
+  o.signal.addEventListener("abort", () => {
+    if (!r.open) return;
+    shut(r);
+    reject(o.signal.reason);
+    r.left?.();
+  });
   flying.add(r);
   seen(r);
   r.gateway.take(r);
 });
-const { connect, SignalboxError, NotAcquired, Unavailable, LeaseLost } = await import(`${folder}/signalbox.js`);
+const { connect, SignalboxError, NotAcquired, Unavailable } = await import(`${folder}/signalbox.js`);
 
 /** Notes that a request has no answer of a gateway: it is repeated soon, and elsewhere. */
 function failed(r) {
@@ -63,11 +69,15 @@ function failed(r) {
   c.failure = r;
 }
 
+function shut(r) {
+  r.open = false;
+  flying.delete(r);
+}
+
 /** Breaks the connection of a request. */
 function cut(r, message) {
   if (!r.open) return;
-  r.open = false;
-  flying.delete(r);
+  shut(r);
   r.reject(Object.assign(new TypeError("fetch failed"), { cause: new Error(message) }));
   failed(r);
 }
@@ -76,31 +86,34 @@ function cut(r, message) {
 function deliver(r, time, status, document, headers = {}, broken = false) {
   at(time, () => {
     if (!r.open) return;
-    r.open = false;
-    flying.delete(r);
+    shut(r);
     const kind = headers["Content-Type"] ?? (status >= 400 ? "application/problem+json" : "application/json");
     const get = (name) => ({ "Content-Type": kind, ...headers })[name] ?? null;
     const body = new TextEncoder().encode(typeof document === "string" ? document : JSON.stringify(document));
-    r.resolve({ status, headers: { get }, arrayBuffer: async () => { if (broken) throw new TypeError("terminated"); return body.buffer; } });
+    const arrayBuffer = async () => { if (broken) throw new TypeError("terminated"); return body.buffer; };
+    r.resolve({ status, headers: { get }, arrayBuffer });
     if (broken || headers.foreign || status >= 500) failed(r);
     else answered(r, status, document, headers);
   }, "answer");
 }
 const problem = (status, code) => ({ type: `urn:signalbox:error:${code}`, title: "", status, code, detail: `scripted ${code}` });
 
+const grant = { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 };
+const alive = { state: "alive", preempt: false, waited_ms: 0, expires_in_ms: 3000 };
+const typed = (kind) => ({ "Content-Type": kind });
+/** Answers that are not a gateway's, or are one's by half. */
 const hostile = [
-  [200, "<html>Please log in</html>", { "Content-Type": "text/html; charset=utf-8" }], [302, "", { Location: "/login", "Content-Type": "" }],
-  [200, { status: "ok" }], [200, { token: 1 }], [200, { state: "acquired", token: 1, count: "max" }], [404, { error: "no such route" }, { "Content-Type": "application/json" }],
-  [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 1e300 }], [200, { state: "alive", waited_ms: 0, expires_in_ms: 2 ** 40 }],
-  [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 2 ** 40 }], [200, { state: "alive", waited_ms: 2 ** 40, expires_in_ms: 2000 }],
-  [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }, { "Content-Type": "text/plain" }],
-  [409, problem(409, "not_acquired"), { "Content-Type": "application/json" }], [200, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }, { "Content-Type": "text/json" }],
-  [202, { state: "acquired", token: 1, count: "max", waited_ms: 0, expires_in_ms: 3000 }], [200, { state: "alive", waited_ms: 1e15, expires_in_ms: 1000 }],
-  [200, '{"state":"acquired","token":1e999,"count":1,"waited_ms":0,"expires_in_ms":1000}'], [200, '{"state":"alive","waited_ms":NaN,"expires_in_ms":1}'],
-  [200, { state: "alive", waited_ms: "0", expires_in_ms: "9" }], [200, { state: "acquired", token: 0.5, count: 1, waited_ms: 0, expires_in_ms: 1000 }],
-  [200, { state: "acquired", token: 1, count: 1, waited_ms: -5, expires_in_ms: 1000 }], [200, '{"sta'], [200, "null"], [502, "<html>", { "Content-Type": "text/html" }],
-  [504, "", { "Content-Type": "" }], [500, "{not json", { "Content-Type": "application/problem+json" }], [403, "blocked", { "Content-Type": "text/plain" }],
-  [410, { code: "session_expired" }, { "Content-Type": "application/json" }], [204, "", { "Content-Type": "" }], [304, "", { "Content-Type": "" }],
+  [200, "<html>Please log in</html>", typed("text/html; charset=utf-8")], [302, "", { Location: "/login", ...typed("") }],
+  [200, { status: "ok" }], [200, { token: 1 }], [200, { state: "acquired", token: 1, count: "max" }], [200, "null"], [200, '{"sta'],
+  [200, { ...grant, expires_in_ms: 1e300 }], [200, { ...grant, expires_in_ms: 2 ** 40 }], [200, { ...grant, waited_ms: -5 }],
+  [200, { ...grant, token: 0.5 }], [200, JSON.stringify(grant).replace('"token":1', '"token":1e999')],
+  [200, grant, typed("text/plain")], [200, grant, typed("text/json")], [202, grant],
+  [409, problem(409, "not_acquired"), typed("application/json")],
+  [200, { ...alive, expires_in_ms: 2 ** 40 }], [200, { ...alive, waited_ms: 2 ** 40 }], [200, { ...alive, waited_ms: 1e15 }],
+  [200, { ...alive, waited_ms: "0" }], [200, JSON.stringify(alive).replace('"waited_ms":0', '"waited_ms":NaN')],
+  [404, { error: "no such route" }, typed("application/json")], [410, { code: "session_expired" }, typed("application/json")],
+  [403, "blocked", typed("text/plain")], [500, "{not json", typed("application/problem+json")], [502, "<html>", typed("text/html")],
+  [504, "", typed("")], [204, "", typed("")], [304, "", typed("")],
 ];
 
 /** A gateway behind its part of the network, which is of one mode at a time. */
@@ -109,7 +122,7 @@ class Gateway {
   held = []; // while it stands still
   take(r) {
     const { mode } = this;
-    const soon = mode === "slow" ? between(100, 1500) : between(0, 20), back = mode === "slow" ? between(100, 1500) : between(0, 20);
+    const [soon, back] = mode === "slow" ? [between(100, 1500), between(100, 1500)] : [between(0, 20), between(0, 20)];
     r.reply = (status, document, headers) => {
       if (this.mode !== "lossy") return deliver(r, real + back, status, document, headers);
       if (random() < 0.5) at(real + back, () => cut(r, "other side closed"), "answer"); // else nothing comes ever
@@ -121,7 +134,10 @@ class Gateway {
         const [status, document, headers] = pick(hostile);
         return deliver(r, real + soon, status, document, { ...headers, foreign: true }, random() < 0.1);
       }
-      case "busy": return deliver(r, real + soon, 503, problem(503, pick(["unavailable", "closing", "session_moved"])), { "Retry-After": String(Math.floor(between(0, 6))) });
+      case "busy": {
+        const why = problem(503, pick(["unavailable", "closing", "session_moved"]));
+        return deliver(r, real + soon, 503, why, { "Retry-After": String(Math.floor(between(0, 6))) });
+      }
     }
     at(real + soon, () => serve(r));
   }
@@ -168,7 +184,10 @@ function rest(s) {
 function serve(r) {
   const name = decodeURIComponent(r.path.replace(/^\/v1\/[a-z]+\/?/, ""));
   if (r.path.startsWith("/v1/config/")) return serveConfig(r);
-  if (r.path.startsWith("/v1/limits/")) { taken.set(name, (taken.get(name) ?? 0) + 1); return r.reply(200, { admitted: true, units: 1, waited_ms: 0 }); }
+  if (r.path.startsWith("/v1/limits/")) {
+    taken.set(name, (taken.get(name) ?? 0) + 1);
+    return r.reply(200, { admitted: true, units: 1, waited_ms: 0 });
+  }
   const began = real, ttl = parseInt(r.query.get("ttl"));
   let s = sessions.get(r.session);
   if (!s && (r.method !== "POST" || !ttl || ended.has(r.session))) return r.reply(410, problem(410, "session_expired"));
@@ -181,7 +200,11 @@ function serve(r) {
     r.reply(status, status < 400 ? { ...document, waited_ms: Math.floor(real - began), expires_in_ms: left } : document);
     rest(s);
   };
-  if (r.method === "DELETE" && r.path === "/v1/session") { r.claim.late = undefined; endSession(s); return r.reply(200, { ended: true }); }
+  if (r.method === "DELETE" && r.path === "/v1/session") {
+    r.claim.late = undefined;
+    endSession(s);
+    return r.reply(200, { ended: true });
+  }
   const lock = lockOf(name);
   if (r.method === "DELETE") {
     const token = r.query.get("token"), mine = token === null || lock.owner === s && lock.token === Number(token);
@@ -222,8 +245,11 @@ function serve(r) {
 }
 
 function serveConfig(r) {
-  const headers = { "Content-Type": "application/octet-stream", ETag: `${pick(["", "W/"])}"${config.version}${pick(["", "", "-gzip"])}"` };
-  const show = (version) => r.tag === `"${version}"` ? r.reply(304, "", { ETag: headers.ETag }) : r.reply(200, `value ${version}`, headers);
+  const headers = { ...typed("application/octet-stream"), ETag: `${pick(["", "W/"])}"${config.version}${pick(["", "", "-gzip"])}"` };
+  const show = (version) => {
+    if (r.tag === `"${version}"`) r.reply(304, "", { ETag: headers.ETag });
+    else r.reply(200, `value ${version}`, headers);
+  };
   const wait = parseInt(r.query.get("wait") ?? "0");
   if (r.tag !== `"${config.version}"` || wait === 0 || config.hasty) return show(config.version);
   const end = () => { if (config.waits.delete(end)) { headers.ETag = `"${config.version}"`; show(config.version); } };
@@ -261,28 +287,34 @@ function seen(r) {
   }
   const call = c.call;
   if (!call) return;
-  check(c.failure?.method !== r.method || c.failure.gateway !== r.gateway, () => `the gateway that failed is asked again, and not the other one: ${call.text}`);
+  must(call, c.failure?.method !== r.method || c.failure.gateway !== r.gateway,
+    () => `the gateway that failed is asked again, and not the other one`);
   c.failure = undefined;
   if (r.method === "DELETE") {
-    check(call.state !== "held" || call.refused || real > c.until - 3, () => `the session of a lease that is held is ended: ${call.text}`);
+    must(call, call.state !== "held" || call.refused || real > c.until - 3,
+      () => `the session of a lease that is held is ended`);
     if (call.state === "pending" && call.claim === c) {
       call.over = real - slept;
       if (!call.expired || call.given) call.state = "refused"; // else it may begin again
     }
     c.deletes.push(r.sentTicks);
-    check(!r.path.startsWith("/v1/locks/") || Number(r.query.get("token") ?? NaN) === c.token || c.token === undefined, () => `released without its token: ${call.text}`);
+    must(call, !r.path.startsWith("/v1/locks/") || Number(r.query.get("token") ?? NaN) === c.token || c.token === undefined,
+      () => `released without its token`);
     return;
   }
-  check(call.state === "pending" && call.claim === c || call.state === "held", () => `${r.method} ${r.path} renews what is ${call.state}: ${call.text}`);
+  must(call, call.state === "pending" && call.claim === c || call.state === "held",
+    () => `${r.method} ${r.path} renews what is ${call.state}`);
   const last = c.sends.at(-1), ticks = r.sentTicks;
-  if (last !== undefined) check(ticks - last >= 10 || call.dozed, () => `a request follows the last one after ${ticks - last} ms: ${call.text}`);
+  if (last !== undefined) must(call, ticks - last >= 10 || call.dozed,
+    () => `a request follows the last one after ${ticks - last} ms`);
   if (last !== undefined && call.state === "pending") {
-    check(ticks - last <= Math.max(call.ttl, 4000), () => `a waiter is silent for ${ticks - last} ms, and loses its place: ${call.text}`);
+    must(call, ticks - last <= Math.max(call.ttl, 4000),
+      () => `a waiter is silent for ${ticks - last} ms, and loses its place`);
   }
   c.sends.push(ticks);
-  check(!acquires || call.wait === 0 || r.query.has("wait"), () => `it leaves the queue, as it asks without a wait: ${call.text}`);
+  must(call, !acquires || call.wait === 0 || r.query.has("wait"), () => `it leaves the queue, as it asks without a wait`);
   if (!acquires) {
-    check(ticks <= c.due + 3, () => `a keep-alive is ${ticks - c.due} ms late: ${call.text}`);
+    must(call, ticks <= c.due + 3, () => `a keep-alive is ${ticks - c.due} ms late`);
     c.due = ticks + call.ttl / 3;
   }
 }
@@ -299,7 +331,10 @@ function answered(r, status, document, headers) {
   if (status === 200 && document.state) {
     const told = r.sent + document.waited_ms + document.expires_in_ms;
     if (told > c.until) c.until = told;
-    if (document.state === "acquired") { if (random() < 0.05) call.interrupt(); c.token = document.token; c.due = Math.max(r.sentTicks + document.waited_ms + call.ttl / 3, real - slept); }
+    if (document.state !== "acquired") return;
+    c.token = document.token;
+    c.due = Math.max(r.sentTicks + document.waited_ms + call.ttl / 3, real - slept);
+    if (random() < 0.05) call.interrupt();
   }
 }
 
@@ -310,14 +345,15 @@ function look() {
     if (call.state !== "held") continue;
     const { until } = call.claim, { lease } = call;
     if (call.listens) { // nobody looks at it: a timer must tell
-      check(call.signal.aborted || real < until + 4 || real - slept < woke + 1004, () => `a lease is not told in time that it is lost: ${call.text}`);
-      check(!call.refused || call.signal.aborted, () => `a lease that a gateway says is lost stays: ${call.text}`);
+      must(call, call.signal.aborted || real < until + 4 || real - slept < woke + 1004,
+        () => `a lease is not told in time that it is lost`);
+      must(call, !call.refused || call.signal.aborted, () => `a lease that a gateway says is lost stays`);
     } else {
       const { held } = lease;
-      check(!held || real < until, () => `it is held ${real - until} ms beyond its belief: ${call.text}`);
-      check(held || call.refused || real > until - 3, () => `it is lost ${until - real} ms before its belief ends: ${call.text}`);
-      check(!held || !call.refused, () => `a lease that a gateway says is lost stays: ${call.text}`);
-      check(held !== lease.signal.aborted, () => `held and signal differ: ${call.text}`);
+      must(call, !held || real < until, () => `it is held ${real - until} ms beyond its belief`);
+      must(call, held || call.refused || real > until - 3, () => `it is lost ${until - real} ms before its belief ends`);
+      must(call, !held || !call.refused, () => `a lease that a gateway says is lost stays`);
+      must(call, held !== lease.signal.aborted, () => `held and signal differ`);
     }
     if (call.signal.aborted || !call.listens && !lease.held) { call.lostAt(); continue; }
     if (real >= until || call.killed) continue;
@@ -335,33 +371,48 @@ const pause = (ms) => new Promise((done) => { at(real + ms, done, "timer").ref =
 /** One of a program's tasks: it locks, works, and releases, or gives up. */
 async function task(connection, given, end) {
   while (real < end) {
-    const ttl = given ? 6000 : pick([3000, 6000, 30000]), wait = pick([0, 2000, 20000]), name = given ? "given" : pick(["a", "b/c"]), stop = new AbortController();
-    const call = { name, ttl, wait, given, sessions: new Set(), state: "pending", busy: true, began: real - slept, from: real, text: `${name} ttl ${ttl} wait ${wait} from ${real.toFixed(0)}` };
+    const ttl = given ? 6000 : pick([3000, 6000, 30000]), wait = pick([0, 2000, 20000]);
+    const name = given ? "given" : pick(["a", "b/c"]), stop = new AbortController();
+    const call = {
+      name, ttl, wait, given, sessions: new Set(), state: "pending", busy: true, began: real - slept, from: real,
+      text: `${name} ttl ${ttl} wait ${wait} from ${real.toFixed(0)}`,
+    };
     calls.push(call);
     call.listens = random() < 0.5;
     const giveUp = random() < 0.3 ? between(0, wait + 500) : Infinity;
     let abandoned;
-    const leave = () => { if (call.state === "pending") { call.state = "given up"; abandoned = real - slept; call.over = abandoned; stop.abort(new Error("given up")); } };
+    const leave = () => {
+      if (call.state !== "pending") return;
+      call.state = "given up";
+      abandoned = call.over = real - slept;
+      stop.abort(new Error("given up"));
+    };
     if (giveUp < Infinity) at(real + giveUp, leave, "answer");
-    call.interrupt = async () => { for (let i = Math.floor(random() * 12); i > 0; i--) await undefined; leave(); }; // while the answer is read
+    call.interrupt = async () => { // while the answer is read
+      for (let i = Math.floor(random() * 12); i > 0; i--) await undefined;
+      leave();
+    };
     try {
       call.lease = await connection.lock(name, { ttl, wait, holder: String(calls.indexOf(call)), signal: stop.signal });
       if (abandoned === real - slept) [call.state, call.over, abandoned] = ["pending", undefined, undefined]; // both came at once
-      check(call.state === "pending", () => `a lease is given to a call that was given up: ${call.text}`);
+      must(call, call.state === "pending", () => `a lease is given to a call that was given up`);
       Object.assign(call, { state: "held", over: undefined, signal: call.lease.signal });
-      check(call.claim.until > real - 3, () => `a lease is given that is over: ${call.text}`);
-      check(call.claim.token === call.lease.token, () => `a lease that no answer gave: ${call.text}`);
+      must(call, call.claim.until > real - 3, () => `a lease is given that is over`);
+      must(call, call.claim.token === call.lease.token, () => `a lease that no answer gave`);
     } catch (e) {
       const late = real - slept - call.began, lasted = real - call.from; // without and with what it slept
-      check(e instanceof SignalboxError || abandoned !== undefined && e.message === "given up", () => `${call.text} throws ${e.stack}`);
-      check(abandoned === undefined || real - slept - abandoned < 1000, () => `a call that was given up ends after ${real - slept - abandoned} ms`);
-      check(late <= Math.max(wait + 3400, 10000) + 600, () => `it takes ${late} ms: ${call.text}`);
+      check(e instanceof SignalboxError || abandoned !== undefined && e.message === "given up",
+        () => `${call.text} throws ${e.stack}`);
+      check(abandoned === undefined || real - slept - abandoned < 1000,
+        () => `a call that was given up ends after ${real - slept - abandoned} ms`);
+      must(call, late <= Math.max(wait + 3400, 10000) + 600, () => `it takes ${late} ms`);
       if (call.expired && call.over !== undefined) call.state = "refused";
       check(call.state !== "pending", () => `nothing is given back before ${call.text} throws ${e.stack}`);
-      check(!(e instanceof Unavailable) || lasted >= Math.max(wait, 10000) - 5500, () => `it gives up after ${late} ms: ${call.text} ${e.stack}`);
-      check(real - slept - call.over <= 502, () => `it ends ${real - slept - call.over} ms after it is given back: ${call.text}`);
-      check(e.name !== "SessionExpired" || given || lasted >= Math.max(wait, 6000), () => `it ends with its session: ${call.text}`);
-      check(!(e instanceof NotAcquired) || wait === 0 || lasted >= wait - 1, () => `refused before its wait was over: ${call.text}`);
+      check(!(e instanceof Unavailable) || lasted >= Math.max(wait, 10000) - 5500,
+        () => `it gives up after ${late} ms: ${call.text} ${e.stack}`);
+      must(call, real - slept - call.over <= 502, () => `it ends ${real - slept - call.over} ms after it is given back`);
+      must(call, e.name !== "SessionExpired" || given || lasted >= Math.max(wait, 6000), () => `it ends with its session`);
+      must(call, !(e instanceof NotAcquired) || wait === 0 || lasted >= wait - 1, () => `refused before its wait was over`);
     }
     call.busy = false;
     if (call.state === "held") {
@@ -371,7 +422,9 @@ async function task(connection, given, end) {
       if (call.state === "held") { call.state = "released"; call.over = real - slept; }
       call.busy = true;
       const began = real - slept;
-      const release = call.lease.release().catch((e) => check(e instanceof Unavailable, () => `release throws ${e.stack}`)).finally(() => {
+      const release = call.lease.release().catch((e) => {
+        check(e instanceof Unavailable, () => `release throws ${e.stack}`);
+      }).finally(() => {
         call.busy = false;
         check(real - slept - began <= 10002, () => `a release takes ${real - slept - began} ms`);
       });
@@ -403,7 +456,8 @@ async function follow(connection, end) {
 
 async function run(seed) {
   [random, real, slept, asleep, woke, offset, queue, order, faults] = [seeded(seed), 0, 0, 0, -Infinity, 0, [], 0, []];
-  [sessions, ended, locks, tokens, taken, claims, calls, flying, watching] = [new Map(), new Set(), new Map(), 0, new Map(), new Map(), [], new Set(), seed % 2];
+  [sessions, ended, locks, tokens, taken] = [new Map(), new Set(), new Map(), 0, new Map()];
+  [claims, calls, flying, watching] = [new Map(), [], new Set(), seed % 2];
   config = { version: 1, waits: new Set(), asks: [], hasty: random() < 0.3 };
   gateways = [new Gateway(), new Gateway()];
   const addresses = ["http://g0", "http://g1/behind/a/proxy/"], end = 150_000, sleeps = random() < 0.3;
@@ -417,7 +471,11 @@ async function run(seed) {
     };
     turn();
   }
-  const change = () => { config.version++; for (const w of [...config.waits]) w(); if (real < end) at(real + between(10, 20_000), change); };
+  const change = () => {
+    config.version++;
+    for (const wait of [...config.waits]) wait();
+    if (real < end) at(real + between(10, 20_000), change);
+  };
   at(3000, change);
   const kill = () => {
     const s = pick([...sessions.values()]), call = claims.get(s?.name)?.call;
@@ -440,7 +498,8 @@ async function run(seed) {
   let takes = 0;
   const take = () => {
     watching++;
-    all[0].limit(`t${takes++}`).take(1).catch((e) => check(e instanceof Unavailable, () => `take throws ${e.stack}`)).finally(() => watching--);
+    const taking = all[0].limit(`t${takes++}`).take(1);
+    taking.catch((e) => check(e instanceof Unavailable, () => `take throws ${e.stack}`)).finally(() => watching--);
     if (real < end) at(real + between(1000, 8000), take, "answer");
   };
   at(500, take, "answer");
@@ -459,12 +518,13 @@ async function run(seed) {
   for (const c of claims.values()) {
     if (!c.call || c.call.over === undefined || c.call.dozed) continue;
     if (c.deleted <= c.late && c.late < c.call.over + 2 * c.call.ttl / 3 - 1500) {
-      check(c.deletes.some((t) => t >= c.late && t <= c.late + c.call.ttl / 3 + 2600), () => `what came late is not given back: ${c.call.text}`);
+      must(c.call, c.deletes.some((t) => t >= c.late && t <= c.late + c.call.ttl / 3 + 2600),
+        () => `what came late is not given back`);
     }
     let last = c.call.claim === c ? c.call.over : c.deletes[0] ?? Infinity;
     const close = Math.min(c.deleted ?? Infinity, last + c.call.ttl);
     for (const [i, t] of [...c.deletes.filter((t) => t >= last && t < close), close].entries()) {
-      check(t - last <= (i === 0 ? 3 : 2600), () => `what is ${c.call.state} is not given back for ${t - last} ms: ${c.call.text}`);
+      must(c.call, t - last <= (i === 0 ? 3 : 2600), () => `what is ${c.call.state} is not given back for ${t - last} ms`);
       last = t;
     }
   }
