@@ -22,7 +22,7 @@ import (
 func LongestHold(d time.Duration) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMaxHold
-		x.Options.MaxHold = uint64(max(d, 0) / time.Millisecond)
+		x.Options.MaxHold = millis.Of("longest hold", d, &x.err)
 	})
 }
 

@@ -42,6 +42,21 @@ func TestNegativeDurations(t *testing.T) {
 			return err
 		},
 	}
+	must(t, s.Create(ctx, "bounded", 1, nil, client.LongestHold(time.Hour), client.Preempt(client.PreemptAny)))
+	for name, option := range map[string]func(time.Duration) client.SemaphoreOption{
+		"longest hold": client.LongestHold, "grace": client.Grace, "least hold": client.MinHold, "aging": client.ByPriority,
+	} {
+		tries["create, "+name] = func(d time.Duration) error { return s.Create(ctx, "new", 1, nil, option(d)) }
+		tries["alter, "+name] = func(d time.Duration) error { return s.Alter(ctx, "bounded", option(d)) }
+		if name == "least hold" {
+			continue // it may be a millisecond
+		}
+		for _, d := range []time.Duration{1, 500 * time.Microsecond} {
+			if err := tries["alter, "+name](d); !errors.Is(err, client.ErrBadRequest) || !strings.Contains(err.Error(), "1 ms") {
+				t.Errorf("a %s of %s: %v", name, d, err)
+			}
+		}
+	}
 	settings := 0
 	for _, f := range reflect.VisibleFields(reflect.TypeFor[admin.NodeConfig]()) {
 		if f.Type != reflect.TypeFor[*time.Duration]() {
@@ -68,6 +83,9 @@ func TestNegativeDurations(t *testing.T) {
 	}
 	if _, err := admin.Nodes(c).Describe(ctx, "/n"); !errors.Is(err, client.ErrNotFound) {
 		t.Errorf("a node was made: %v", err)
+	}
+	if sem, err := s.Node().Describe(ctx, "bounded"); err != nil || sem.Options.MaxHold != time.Hour {
+		t.Errorf("the bound of an hour: %+v, %v", sem, err)
 	}
 	// What is positive never means what zero does: a nanosecond is not the default.
 	if err := nodeError(admin.Nodes(c).Alter(ctx, "/default", node(1,

@@ -46,7 +46,7 @@ func Preempt(mode PreemptMode) SemaphoreOption {
 func Grace(d time.Duration) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterGrace
-		x.Options.Grace = uint64(max(d, 0) / time.Millisecond)
+		x.Options.Grace = millis.Of("grace", d, &x.err)
 	})
 }
 
@@ -55,7 +55,7 @@ func Grace(d time.Duration) SemaphoreOption {
 func MinHold(d time.Duration) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterMinHold
-		x.Options.MinHold = uint64(max(d, 0) / time.Millisecond)
+		x.Options.MinHold = millis.Of("least hold", d, &x.err)
 	})
 }
 

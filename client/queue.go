@@ -34,7 +34,17 @@ type semaphoreOption func(*semaphoreOptions)
 func (f semaphoreOption) alter(x *semaphoreOptions) { f(x) }
 
 // semaphoreOptions are what options change.
-type semaphoreOptions struct{ protocol.Alter }
+type semaphoreOptions struct {
+	protocol.Alter
+	err error // of the first option that is invalid
+}
+
+func semaphoreOptionsOf(opts []SemaphoreOption) (x semaphoreOptions) {
+	for _, o := range opts {
+		o.alter(&x)
+	}
+	return x
+}
 
 // FIFO serves waiters in the order in which they came, as a semaphore without options does.
 func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
@@ -44,7 +54,7 @@ func FIFO() SemaphoreOption { return policy(protocol.PolicyFIFO, 0, nil) }
 // by only by requests that come less than 9 times aging after it. Use DefaultAging unless low
 // priorities may wait for ever.
 func ByPriority(aging time.Duration) SemaphoreOption {
-	return policy(protocol.PolicyPriority, uint64(max(aging, 0)/time.Millisecond), nil)
+	return policy(protocol.PolicyPriority, aging, nil)
 }
 
 // ByKey shares the units among the keys of waiters in proportion to their weights, 1 to 1,000 each;
@@ -54,10 +64,10 @@ func ByKey(weights map[string]uint64) SemaphoreOption {
 	return policy(protocol.PolicyFair, 0, weights)
 }
 
-func policy(p protocol.QueuePolicy, aging uint64, weights map[string]uint64) SemaphoreOption {
+func policy(p protocol.QueuePolicy, aging time.Duration, weights map[string]uint64) SemaphoreOption {
 	return semaphoreOption(func(x *semaphoreOptions) {
 		x.Fields |= protocol.AlterPolicy | protocol.AlterAging | protocol.AlterWeights
-		x.Options.Policy, x.Options.Aging, x.Options.Weights = p, aging, nil
+		x.Options.Policy, x.Options.Aging, x.Options.Weights = p, millis.Of("aging", aging, &x.err), nil
 		for key, weight := range weights {
 			x.Options.Weights = append(x.Options.Weights, protocol.Weight{Key: []byte(key), Weight: weight})
 		}
@@ -127,18 +137,15 @@ func withoutReasons(opts []SemaphoreOption) (what []SemaphoreOption, reason stri
 }
 
 // createOptions are those of a semaphore that is created; nil for a plain one.
-func createOptions(opts []SemaphoreOption) *protocol.SemaphoreOptions {
+func createOptions(opts []SemaphoreOption) (*protocol.SemaphoreOptions, error) {
 	if len(opts) == 0 {
-		return nil
+		return nil, nil
 	}
-	var x semaphoreOptions
-	for _, o := range opts {
-		o.alter(&x)
-	}
+	x := semaphoreOptionsOf(opts)
 	if x.Fields&protocol.AlterHistory == 0 {
 		x.Options.History = protocol.MaxHistory
 	}
-	return &x.Options
+	return &x.Options, x.err
 }
 
 // asked returns the options by which the acquire differs from a plain one.

@@ -14,11 +14,7 @@ import (
 // semaphore has the name; ErrBadRequest.
 func (s *Session) Create(ctx context.Context, name string, limit uint64, data []byte, opts ...SemaphoreOption) error {
 	what, reason := withoutReasons(opts)
-	var x semaphoreOptions
-	for _, o := range what {
-		o.alter(&x)
-	}
-	if len(x.Drain)+len(x.Undrain) > 0 {
+	if x := semaphoreOptionsOf(what); len(x.Drain)+len(x.Undrain) > 0 {
 		return withOp("create", name, protocol.Errorf(protocol.StatusBadRequest,
 			"Drain and Undrain name slots of an existing semaphore; give them to Alter"))
 	}
@@ -29,7 +25,11 @@ func (s *Session) Create(ctx context.Context, name string, limit uint64, data []
 func (s *Session) create(
 	ctx context.Context, name string, limit uint64, data []byte, reason string, opts ...SemaphoreOption,
 ) (version uint64, err error) {
-	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: createOptions(opts), Reason: reason}
+	options, err := createOptions(opts)
+	if err != nil {
+		return 0, err
+	}
+	req := &protocol.Create{Name: []byte(name), Limit: limit, Data: data, Options: options, Reason: reason}
 	var reply protocol.UpdateReply
 	err = s.changeSemaphore(ctx, protocol.KindCreate, name, &req.Head, req, &reply)
 	return reply.Version, err
@@ -144,9 +144,9 @@ func (s *Session) Resize(ctx context.Context, name string, limit uint64, opts ..
 // also of a slot that is drained; ErrPreconditionFailed for an ephemeral semaphore, while slots
 // that are added or removed are in use, and with more than 10,000 waiters; ErrBadRequest.
 func (s *Session) Alter(ctx context.Context, name string, opts ...SemaphoreOption) error {
-	var x semaphoreOptions
-	for _, o := range opts {
-		o.alter(&x)
+	x := semaphoreOptionsOf(opts)
+	if x.err != nil {
+		return withOp("alter", name, x.err)
 	}
 	req := &x.Alter
 	req.Name = []byte(name)
