@@ -31,6 +31,7 @@ var derived = map[string]string{
 	"clock.wall":                  "for display",
 	"clock.deadlines":             "follows from the timers",
 	"Machine.semaphores":          "follows from the semaphores",
+	"bucketTable.highestVersion":  "an upper bound, of the process",
 	"nodeTable.selfCheck":         "follows from the nodes",
 	"nodeTable.grace":             "follows from the nodes",
 	"Machine.serial":              "links records within one snapshot",

@@ -16,6 +16,7 @@ func TestReplies(t *testing.T) {
 		Grace: 4, Node: 5, OrderID: 6, Result: 7, Poll: poll}
 	want := map[protocol.Kind]protocol.Message{
 		protocol.KindUpdate:       &protocol.UpdateReply{Version: 7},
+		protocol.KindCreate:       &protocol.UpdateReply{Version: 7},
 		protocol.KindAcquire:      &protocol.AcquireReply{State: protocol.Acquired, OrderID: 6},
 		protocol.KindRelease:      &protocol.ReleaseReply{Released: true},
 		protocol.KindForceRelease: &protocol.ForceReleaseReply{Released: 7},
