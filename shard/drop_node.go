@@ -1,10 +1,6 @@
 package shard
 
-import (
-	"slices"
-
-	"github.com/signalbox-dev/signalbox/protocol"
-)
+import "github.com/signalbox-dev/signalbox/protocol"
 
 // applyNodeDrop drops a node: its id is unknown from now on, and its sessions and objects are gone.
 // Their records are removed piece by piece, in this and the next Applies.
@@ -15,11 +11,9 @@ func applyNodeDrop(m *Machine, c *rawCommand) {
 		return
 	}
 	m.reply(protocol.StatusOK, "")
-	at, found := slices.BinarySearch(m.dropped, x.Node)
-	if found {
+	if !m.addDropped(x.Node) {
 		return
 	}
-	m.dropped = slices.Insert(m.dropped, at, x.Node)
 	n := m.nodes[x.Node]
 	if n == nil {
 		return

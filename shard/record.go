@@ -93,9 +93,9 @@ func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
 	}
 	b = varint.Append(b, uint64(len(m.dropped)))
 	last := uint64(0)
-	for _, id := range m.dropped {
-		b = varint.Append(b, id-last)
-		last = id
+	for _, r := range m.dropped {
+		b = varint.Append(b, r.first-last, r.last-r.first)
+		last = r.last
 	}
 	return closeRecord(b, start, 0, recordHeader, 0, sum)
 }

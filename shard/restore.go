@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
@@ -183,10 +182,14 @@ func (x *restorer) header(r *varint.Reader) bool {
 	}
 	last := uint64(0)
 	for range r.Count(varint.NoLimit) {
-		last += r.Uint()
-		m.dropped = append(m.dropped, last)
+		first := last + r.Uint()
+		end := first + r.Uint()
+		if end < first || len(m.dropped) > 0 && first <= last+1 {
+			return false
+		}
+		m.dropped, last = append(m.dropped, nodeIDs{first, end}), end
 	}
-	return slices.IsSorted(m.dropped)
+	return true
 }
 
 func (x *restorer) bucket(r *varint.Reader) bool {

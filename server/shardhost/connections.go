@@ -2,6 +2,7 @@ package shardhost
 
 import (
 	"math"
+	"sync"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -14,12 +15,48 @@ import (
 // RenewLeases implements session.Home.
 func (s *Shard) RenewLeases(conn, ping uint64) { s.Replica().Ping(conn, ping) }
 
-// RenewLeasesAfterStep implements session.Home. It may be called inside a step.
+// RenewLeasesAfterStep implements session.Home. It may be called inside a step. One goroutine waits
+// for all pings that come meanwhile.
 func (s *Shard) RenewLeasesAfterStep(conn, ping uint64) {
-	go func() {
-		s.Replica().Exclusive(func(*shard.Machine) {}) // waits for its end
-		s.Replica().Ping(conn, ping)
-	}()
+	if s.late.add(latePing{conn, ping}) {
+		go s.renewLate()
+	}
+}
+
+func (s *Shard) renewLate() {
+	for list := s.late.take(); list != nil; list = s.late.take() {
+		s.Replica().Exclusive(func(*shard.Machine) {}) // waits for the end of the step
+		for _, x := range list {
+			s.Replica().Ping(x.conn, x.ping)
+		}
+	}
+}
+
+// latePings are pings that wait for the end of a step. A connection has one at a time for each home.
+type latePings struct {
+	mu    sync.Mutex
+	list  []latePing
+	taken bool // by a goroutine that runs
+}
+
+type latePing struct{ conn, ping uint64 }
+
+// add reports whether a goroutine is to be started that takes it.
+func (l *latePings) add(x latePing) (start bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start, l.taken = !l.taken, true
+	l.list = append(l.list, x)
+	return start
+}
+
+// take returns the pings that wait; nil: there are none, and the goroutine ends.
+func (l *latePings) take() (list []latePing) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	list, l.list = l.list, nil
+	l.taken = list != nil
+	return list
 }
 
 // ConnClosed implements session.Home.

@@ -22,12 +22,16 @@ const restorePause = 100 * time.Millisecond
 func (h *Hosting) Restore(ctx context.Context, from *backup.Source, tier uint8, runs []meta.Run) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	errs := make(chan error, len(runs))
+	byShard := make(map[uint64][]meta.Run)
 	for _, run := range runs {
-		go func() { errs <- h.restoreRun(ctx, from, tier, run) }()
+		byShard[run.Shard] = append(byShard[run.Shard], run)
+	}
+	errs := make(chan error, len(byShard))
+	for _, own := range byShard { // beside each other
+		go func() { errs <- h.restoreRuns(ctx, from, tier, own) }()
 	}
 	var first error
-	for range runs {
+	for range byShard {
 		if err := <-errs; err != nil && first == nil {
 			first = err
 			cancel()
@@ -37,6 +41,16 @@ func (h *Hosting) Restore(ctx context.Context, from *backup.Source, tier uint8, 
 		first = ctx.Err()
 	}
 	return first
+}
+
+// restoreRuns imports the runs of one shard, one after the other.
+func (h *Hosting) restoreRuns(ctx context.Context, from *backup.Source, tier uint8, runs []meta.Run) error {
+	for _, run := range runs {
+		if err := h.restoreRun(ctx, from, tier, run); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (h *Hosting) restoreRun(ctx context.Context, from *backup.Source, tier uint8, run meta.Run) error {

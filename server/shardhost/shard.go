@@ -25,8 +25,10 @@ import (
 //	replica: rate limits     sessions that are to refresh their leases
 //	announceLeaders          leaderChanged, bucketsActive: a new master; buckets that have moved
 //	requests                 streams whose next page is due
+//	renewLate                the end of the step that drops sessions of connections which sent pings
 //
-// Those of the replica end when it is stopped, the last two with close.
+// Those of the replica end when it is stopped, announceLeaders and requests with close, and renewLate
+// when no ping is left.
 type Shard struct {
 	ReplicaID uint64 // its id
 
@@ -37,6 +39,7 @@ type Shard struct {
 	running sync.WaitGroup     // them
 
 	requests *request.ShardRequests
+	late     latePings
 	hubs     *delivery.Hubs
 	*memberSink
 	limits limitSink
