@@ -72,8 +72,8 @@ var (
 // ErrHandshake: an endpoint was reached, but this configuration cannot connect to it. Its
 // certificate is not trusted or is for another name, it requires another client certificate, only
 // one side speaks TLS, or the address is not for clients. Open fails with it at once when no
-// endpoint does better, and about TLS also while others are down. A client that was connected before keeps trying, because certificates get
-// replaced.
+// endpoint does better, and about TLS also while others are down. A client that was connected before
+// keeps trying, because certificates get replaced.
 var ErrHandshake = core.ErrHandshake
 
 // ErrOtherCluster: an instance of another cluster answers at an endpoint, or at the address of an

@@ -89,8 +89,9 @@ func (s *Server) Live() error {
 }
 
 // Ready returns why clients should not be sent here now. It is nil if all of this holds: the server
-// takes requests, clients have an address whose certificate is valid, the cluster has this instance Online, the meta shard and every shard here have a
-// leader as far as is known here, the buckets of the tier are assigned, and the disk takes writes.
+// takes requests, clients have an address whose certificate is valid, the cluster has this instance
+// Online, the meta shard and every shard here have a leader as far as is known here, the buckets of
+// the tier are assigned, and the disk takes writes.
 func (s *Server) Ready() error {
 	switch {
 	case s.Err() != nil:

@@ -108,8 +108,8 @@ func refusalsOf(whose string, c *certs.Certs) (list []string) {
 		list = append(list, fmt.Sprintf("new connections of %s fail: the certificate of %s %s%s", r.who, r.cert, own, replace))
 	}
 	if authorities != "" {
-		list = append(list, fmt.Sprintf("new connections of %s with certificates fail: the authorities of %s %s%s", r.who, r.ca, authorities,
-			replace))
+		list = append(list, fmt.Sprintf("new connections of %s with certificates fail: the authorities of %s %s%s",
+			r.who, r.ca, authorities, replace))
 	}
 	return list
 }

@@ -186,8 +186,8 @@ func cmdTerm(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// cmdCerts: certs FOLDER [expired] makes a folder with an authority's ca.pem, and server.pem, server.key,
-// client.pem, client.key that it has signed.
+// cmdCerts: certs FOLDER [expired] makes a folder with an authority's ca.pem, and server.pem,
+// server.key, client.pem, client.key that it has signed.
 func cmdCerts(ts *testscript.TestScript, neg bool, args []string) {
 	var opts []certstest.Option
 	if len(args) == 2 && args[1] == "expired" {

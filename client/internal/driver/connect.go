@@ -186,8 +186,9 @@ func (d *Driver) staysElsewhere(address string, err error) error {
 // worst chooses the error of an attempt among those of its addresses: one that another attempt
 // would get again, or else a mistake in the configuration, which says more than what may pass. If
 // there are only such mistakes, or one is about TLS, which all instances share, a client that was
-// never connected gives up. So does one that finds another cluster, and has no connection: its own may be gone. With one, it is only the address of
-// an instance that has changed hands, and its shards are led elsewhere by now. mu is held.
+// never connected gives up. So does one that finds another cluster, and has no connection: its own
+// may be gone. With one, it is only the address of an instance that has changed hands, and its
+// shards are led elsewhere by now. mu is held.
 func (d *Driver) worst(ctx context.Context, failed []error) error {
 	switch {
 	case len(failed) > 0:

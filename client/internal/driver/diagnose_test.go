@@ -49,9 +49,9 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// TestWorst: a client that was never connected gives up if all that its addresses answer is a mistake,
-// or if one is about TLS. With another one beside an address that is only down it goes on, and its
-// error names the mistake.
+// TestWorst: a client that was never connected gives up if all that its addresses answer is a
+// mistake, or if one is about TLS. With another one beside an address that is only down it goes on,
+// and its error names the mistake.
 func TestWorst(t *testing.T) {
 	d := New(Config{Endpoints: []string{"a", "b"}})
 	defer d.Close()
