@@ -31,7 +31,7 @@ type Restored struct {
 	// AdminToken is the file of a new administrator's token, if all others were dropped.
 	AdminToken string
 	// OneCopy are the tiers of a new cluster whose replication factor in Config is above 1. They
-	// begin with one copy; raise the factor when others have joined.
+	// begin with one copy; raise the factor before others join.
 	OneCopy []meta.TierSpec
 }
 

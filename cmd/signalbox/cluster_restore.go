@@ -55,7 +55,7 @@ soon as it ends: the cluster counts on its vote.
 
 Only --peer on the command line means one more tier. Peers in the environment or the --config file
 are for serve; without --peer, a new cluster is created. It begins with one copy of everything,
-even with --replication-factor or --tiers: raise the factor when others have joined.`)
+even with --replication-factor or --tiers: raise the factor before others join.`)
 	c.Example = `  signalbox cluster restore cluster.backup --data ./restored
   signalbox serve --existing --data ./restored
   signalbox cluster restore cluster.backup --data ./cold --tier cold --peer 10.0.0.1:7071 --join-token-file ./restored/join-token`
@@ -148,7 +148,7 @@ func printRestored(p *printer, path, dir, start string, from *backup.Source, don
 		factors := map[string]uint32{}
 		for _, t := range done.OneCopy {
 			factors[t.Name] = t.ReplicationFactor
-			line("it has one copy of everything; when others have joined, make it %d: signalbox cluster replication-factor %s %d",
+			line("it has one copy of everything; when it runs, and before others join, make it %d: signalbox cluster replication-factor %s %d",
 				t.ReplicationFactor, t.Name, t.ReplicationFactor)
 		}
 		r = append(r, field{"one_copy", "", factors})

@@ -305,7 +305,7 @@ func (c *Bootstrap) restore(s *State) Result {
 
 func refuseCopies() Result {
 	return refuse(protocol.StatusBadRequest,
-		"a cluster is restored to one instance; begin with replication factor 1, and raise it when others have joined")
+		"a cluster is restored to one instance; begin with replication factor 1, and raise it before others join")
 }
 
 // markTiers has each tier restored that had data in the other cluster. The ids of tiers are in the
