@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -29,40 +30,43 @@ func (n *number) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// readArguments reads the arguments of a tool; null is one that is not given. agent is nil if they
-// do not say which agent calls.
-func readArguments(raw json.RawMessage, schema *jsonschema.Schema, in any) (agent *string, err error) {
-	var values map[string]any
+// mustBe says what arguments of a kind must be.
+var mustBe = map[reflect.Kind]string{reflect.Slice: `a list of texts, such as ["a"]`, reflect.String: "a text",
+	reflect.Bool: "true or false", reflect.Int: "a whole number", reflect.Struct: "an object", reflect.Map: "an object"}
+
+// readArguments reads the arguments of a tool, and enters the agent that they name, which is not nil
+// unless that is wrong. Null is an argument that is not given.
+func (all *agents) readArguments(raw json.RawMessage, schema *jsonschema.Schema, in any) (a *agent, err error) {
 	if len(raw) == 0 {
 		raw = json.RawMessage("null")
 	}
-	err = json.Unmarshal(raw, &values)
-	name, ok := values["agent"].(string)
-	if err == nil && (ok || values["agent"] == nil) {
-		if err = checkText("agent", name, maxAgentName); err != nil {
-			return nil, err
+	var who struct {
+		Agent string `json:"agent"`
+	}
+	if err = decode(raw, &who); err == nil {
+		err = checkText("agent", who.Agent, maxAgentName)
+	}
+	if err == nil {
+		a, err = all.enter(who.Agent)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var values map[string]any
+	_ = json.Unmarshal(raw, &values)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		if schema.Properties[name] == nil {
+			return a, refuse("%s is not an argument. Give %s.", quote(name), strings.Join(schema.PropertyOrder, ", "))
 		}
-		agent = &name
 	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		if schema.Properties[key] == nil {
-			return agent, refuse("%s is not an argument. Give %s.", quote(key), strings.Join(schema.PropertyOrder, ", "))
-		}
+	return a, decode(raw, in)
+}
+
+// decode decodes arguments. Its error names the one that is wrong.
+func decode(raw json.RawMessage, in any) error {
+	err := json.Unmarshal(raw, in)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return refuse("%s must be %s (got %s).", cmp.Or(wrong.Field, "The arguments"), mustBe[wrong.Type.Kind()], wrong.Value)
 	}
-	wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(raw, in))
-	if !ok {
-		return agent, err
-	}
-	must := "a whole number"
-	switch wrong.Type.Kind() {
-	case reflect.Slice:
-		must = `a list of texts, such as ["a"]`
-	case reflect.String:
-		must = "a text"
-	case reflect.Bool:
-		must = "true or false"
-	case reflect.Struct:
-		return agent, refuse("The arguments must be an object (got %s).", wrong.Value)
-	}
-	return agent, refuse("The argument %s must be %s (got %s).", wrong.Field, must, wrong.Value)
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -216,24 +215,22 @@ func (a *agent) sweep() {
 			c.announced = true // once, of a single name
 			a.notice(name, "this agent holds it now. Call lock on it by "+stamp(until)+" to keep it.", false)
 		}
-		by := strings.TrimSuffix(" by "+stamp(until), " by ") + "."
 		if !c.preempted && closed(c.lease.Preempted()) {
 			c.preempted = true
-			a.notice(name, "a waiter wants this back. Save your work and release it"+by, false)
+			a.notice(name, "a waiter wants this back. Save your work and release it by "+stamp(until)+".", false)
 		} else if closed(c.lease.Ending()) && until.Sub(c.ending).Abs() > time.Second {
 			c.ending = until
-			a.notice(name, "its longest time is nearly over: it is released"+by+" Call lock on it to keep it longer.", false)
+			a.notice(name, "its longest time is nearly over: it is released by "+stamp(until)+". Call lock on it to keep it longer.", false)
 		}
 	}
 }
 
 // end is when a hold ends by itself: at its longest time, or when nobody asks for what was granted.
 func (c *claim) end() time.Time {
-	until := c.lease.Until()
-	if !c.answered && c.waiting == 0 && (until.IsZero() || c.until.Before(until)) {
-		return c.until
+	if until := c.lease.Until(); c.answered || c.waiting > 0 || until.Before(c.until) {
+		return until
 	}
-	return until
+	return c.until
 }
 
 func closed(c <-chan struct{}) bool {
@@ -298,12 +295,9 @@ func (a *agent) own(n string) name {
 	default:
 		x.State, x.Token, x.Slots = "held", c.lease.Token(), c.lease.Slots()
 		x.Since, x.Until = stamp(c.since), stamp(c.end())
-		text := fmt.Sprintf("You hold %s with token %d since %s", quote(n), x.Token, x.Since)
+		text := fmt.Sprintf("You hold %s with token %d since %s, until %s at the latest", quote(n), x.Token, x.Since, x.Until)
 		if len(x.Slots) > 0 {
 			text += ", slots " + quoteAll(x.Slots[:min(maxEntries, len(x.Slots))])
-		}
-		if x.Until != "" {
-			text += ", until " + x.Until + " at the latest"
 		}
 		x.Why = []string{text + suffix}
 	}

@@ -56,7 +56,7 @@ func TestCancelledGrantIsGivenBack(t *testing.T) {
 		}
 	}
 	for range 2 {
-		_, at, err := a.begin(own, []string{"z"}, want{}, true, []client.AcquireOption{client.Exclusive()})
+		_, at, err := a.begin(own, []string{"z"}, want{}, true, []client.AcquireOption{client.Exclusive(), client.MaxHold(time.Hour)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,7 +180,7 @@ func TestHoldsThatOthersWant(t *testing.T) {
 	if err := other.Create(t.Context(), "gpu", 1, nil, client.Preempt(client.PreemptAny)); err != nil {
 		t.Fatal(err)
 	}
-	_, at, err := a.begin(own, []string{"gpu"}, want{units: 1}, false, nil)
+	_, at, err := a.begin(own, []string{"gpu"}, want{units: 1}, false, []client.AcquireOption{client.MaxHold(time.Hour)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func TestHoldsThatOthersWant(t *testing.T) {
 		defer close(ended)
 		_, _ = other.Acquire(ctx, "gpu")
 	}()
-	hasNotice(t, a, `"gpu": a waiter wants this back. Save your work and release it.`)
+	hasNotice(t, a, `"gpu": a waiter wants this back. Save your work and release it by `)
 	if lines := a.takeNotices(); len(lines) != 0 {
 		t.Error(lines)
 	}

@@ -40,7 +40,7 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 			line = nil
 			_, err = l.in.ReadSlice('\n')
 		}
-		msg, answer := decode(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff"))), long)
+		msg, answer := message(bytes.TrimSpace(bytes.TrimPrefix(line, []byte("\ufeff"))), long)
 		if r, ok := msg.(*jsonrpc.Request); ok && r.IsCall() {
 			l.calls.RLock()
 		}
@@ -58,9 +58,9 @@ func (l *lines) Read(context.Context) (jsonrpc.Message, error) {
 	}
 }
 
-// decode decodes a line, or returns the answer to one that is not a message. Empty lines and errors
+// message decodes a line, or returns the answer to one that is not a message. Empty lines and errors
 // of the host have neither: answers to errors could go round for ever.
-func decode(line []byte, long bool) (msg jsonrpc.Message, answer []byte) {
+func message(line []byte, long bool) (msg jsonrpc.Message, answer []byte) {
 	var known struct{ ID, Error any }
 	err := json.Unmarshal(line, &known)
 	if err == nil { // by itself the SDK's decoder ignores text behind a message

@@ -52,15 +52,9 @@ func addTool[In interface{ check(prefix string) error }](s *mcp.Server, all *age
 		ctx, done := context.WithTimeout(host, callTime)
 		defer done()
 		defer context.AfterFunc(all.ctx, func() { time.AfterFunc(callsTimeout, done) })()
-		agentName, err := readArguments(req.Params.Arguments, input, &in)
-		var a *agent
-		if agentName != nil {
-			var full error
-			if a, full = all.enter(*agentName); full == nil {
-				defer a.leave()
-			} else {
-				err = full
-			}
+		a, err := all.readArguments(req.Params.Arguments, input, &in)
+		if a != nil {
+			defer a.leave()
 		}
 		if err == nil {
 			err = in.check(all.prefix)
