@@ -75,6 +75,7 @@ var clientFaults = []clientCase{
 			l := newLiar(t, s)
 			liars[what] = l
 			d.do(command{"do": "connect", "as": what, "addresses": []string{l.url, l.url}, "timeout": 300})
+			d.do(command{"do": "connect", "as": "patient " + what, "addresses": []string{l.url}})
 			d.do(command{"do": "connect", "as": "both " + what, "addresses": []string{l.url, two.url()}})
 		}
 		// each does a command for every lie at once
@@ -101,7 +102,7 @@ var clientFaults = []clientCase{
 		done := func(a said) bool { return a.Error == "" }
 		each(command{"do": "lock", "with": "both LIE", "as": "kept LIE", "name": "kept LIE", "ttl": 300_000},
 			func(a said) bool { return a.Held })
-		each(command{"do": "lock", "with": "LIE", "as": "lost LIE", "name": "lost LIE", "ttl": 2000}, done)
+		each(command{"do": "lock", "with": "patient LIE", "as": "lost LIE", "name": "lost LIE", "ttl": 2000}, done)
 		for what, f := range lies {
 			liars[what].lie(f)
 		}
