@@ -139,7 +139,6 @@ export declare class Lease implements AsyncDisposable {
 }
 /** Several gateways of a cluster. Close it, or use it by `await using`. */
 export declare class Connection implements AsyncDisposable {
-    readonly timeout: number;
     private readonly closing;
     private readonly options;
     private readonly addresses;

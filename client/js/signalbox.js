@@ -248,8 +248,8 @@ class Claim {
 }
 /** Several gateways of a cluster. Close it, or use it by `await using`. */
 export class Connection {
-    /** @internal */ claims = new Set(); /** @internal */
-    timeout;
+    /** @internal */ claims = new Set();
+    /** @internal */ timeout;
     closing = new AbortController();
     options;
     addresses;

@@ -263,7 +263,8 @@ class Claim {
 
 /** Several gateways of a cluster. Close it, or use it by `await using`. */
 export class Connection implements AsyncDisposable {
-  /** @internal */ readonly claims = new Set<Claim>(); /** @internal */ readonly timeout: number;
+  /** @internal */ readonly claims = new Set<Claim>();
+  /** @internal */ readonly timeout: number;
   private readonly closing = new AbortController();
   private readonly options: ConnectOptions;
   private readonly addresses: string[];
