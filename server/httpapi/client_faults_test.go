@@ -75,7 +75,7 @@ var clientFaults = []clientCase{
 			l := newLiar(t, s)
 			liars[what] = l
 			d.do(command{"do": "connect", "as": what, "addresses": []string{l.url, l.url}, "timeout": 300})
-			d.do(command{"do": "connect", "as": "patient " + what, "addresses": []string{l.url}})
+			d.do(command{"do": "connect", "as": "alone " + what, "addresses": []string{l.url}})
 			d.do(command{"do": "connect", "as": "both " + what, "addresses": []string{l.url, two.url()}})
 		}
 		// each does a command for every lie at once
@@ -100,9 +100,9 @@ var clientFaults = []clientCase{
 		}
 		unavailable := func(a said) bool { return a.Error == "Unavailable" && a.Detail != "" }
 		done := func(a said) bool { return a.Error == "" }
-		each(command{"do": "lock", "with": "both LIE", "as": "kept LIE", "name": "kept LIE", "ttl": 300_000},
+		each(command{"do": "lock", "with": "both LIE", "as": "kept LIE", "name": "kept LIE", "ttl": 300_000, "wait": 60_000},
 			func(a said) bool { return a.Held })
-		each(command{"do": "lock", "with": "patient LIE", "as": "lost LIE", "name": "lost LIE", "ttl": 2000}, done)
+		each(command{"do": "lock", "with": "alone LIE", "as": "lost LIE", "name": "lost LIE", "ttl": 4000, "wait": 60_000}, done)
 		for what, f := range lies {
 			liars[what].lie(f)
 		}
@@ -111,7 +111,7 @@ var clientFaults = []clientCase{
 		each(command{"do": "set", "with": "LIE", "name": "LIE", "data": "x"}, unavailable)
 		each(command{"do": "take", "with": "LIE", "name": "LIE", "units": 1}, unavailable)
 		each(command{"do": "members", "with": "LIE", "name": "LIE"}, unavailable)
-		each(command{"do": "lock", "with": "both LIE", "as": "LIE", "name": "both LIE"}, func(a said) bool { return a.Held })
+		each(command{"do": "lock", "with": "both LIE", "as": "LIE", "name": "both LIE", "wait": 60_000}, func(a said) bool { return a.Held })
 		each(command{"do": "release", "lease": "LIE"}, done)
 		for what := range lies {
 			if owners, _ := d.owners(s, url.PathEscape("both "+what)); owners != 0 {
@@ -166,7 +166,7 @@ var clientFaults = []clientCase{
 	) {
 		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}})
 		for _, name := range []string{"x", "y"} {
-			d.do(command{"do": "lock", "with": "n", "as": name, "name": name, "ttl": 2000})
+			d.do(command{"do": "lock", "with": "n", "as": name, "name": name, "ttl": 4000, "wait": 60_000})
 		}
 		one.stopped.Store(true)
 		releasing := d.start(command{"do": "release", "lease": "y"})
@@ -216,7 +216,7 @@ var clientFaults = []clientCase{
 	{"a release without a gateway fails, and goes on", false, func(
 		t *testing.T, d *driven, _ *servertest.Server, s *site, one, _ *wire,
 	) {
-		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}, "timeout": 500})
+		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}, "timeout": 3000})
 		d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 300_000})
 		one.away.Store(true)
 		one.cut()
@@ -302,7 +302,7 @@ var clientFaults = []clientCase{
 		t *testing.T, d *driven, _ *servertest.Server, s *site, _, _ *wire,
 	) {
 		l := newLiar(t, s)
-		d.do(command{"do": "connect", "as": "l", "addresses": []string{l.url}, "timeout": 1000})
+		d.do(command{"do": "connect", "as": "l", "addresses": []string{l.url}})
 		l.server.Handler = weakTags(l.server.Handler)
 		set := func(data string) { s.ask("PUT", "/v1/config/"+d.mine+"flags", "", data).wants(200) }
 		set("first")
