@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -197,7 +198,7 @@ func TestSameBytes(t *testing.T) {
 		t.Errorf("the files differ:\n%s\n%s", a, b)
 	}
 	listed := strings.Count(string(first.file(t, sums)), "\n")
-	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 8 {
+	if files, _ := os.ReadDir(first.out); len(files) != listed+1 || listed != 9 {
 		t.Errorf("%d files, and %d checksums", len(files), listed)
 	}
 }
@@ -304,6 +305,39 @@ func TestClients(t *testing.T) {
 		if _, err := command(t.Context(), dir, x.run[0], x.run[1:]...); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestWheel: the client for Python is installed from its file, both parts of it, with types.
+func TestWheel(t *testing.T) {
+	b := built(t)
+	wheel := filepath.Join(b.out, "signalbox-1.2.3-py3-none-any.whl")
+	z, err := zip.OpenReader(wheel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer z.Close()
+	var names []string
+	for _, f := range z.File {
+		names = append(names, f.Name)
+	}
+	const info = "signalbox-1.2.3.dist-info/"
+	want := []string{"signalbox/__init__.py", "signalbox/aio.py", "signalbox/py.typed", info + "LICENSE", info + "METADATA",
+		info + "WHEEL", info + "RECORD"}
+	if !slices.Equal(names, want) {
+		t.Errorf("it has %q", names)
+	}
+	if _, err := command(t.Context(), ".", "python3", "-m", "pip", "--version"); err != nil {
+		t.Skip("pip is missing: ", err)
+	}
+	dir := t.TempDir()
+	if out, err := command(t.Context(), dir, "python3", "-m", "pip", "install", "--no-index", "--target", dir, wheel); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	says, err := command(t.Context(), dir, "python3", "-c",
+		"import signalbox.aio, importlib.metadata as m; print(m.version('signalbox'), m.metadata('signalbox')['Requires-Python'])")
+	if err != nil || strings.TrimSpace(says) != "1.2.3 >=3.9" {
+		t.Errorf("it is %q: %v", says, err)
 	}
 }
 
