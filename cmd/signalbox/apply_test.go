@@ -255,7 +255,7 @@ var wrongDocuments = []struct{ text, want string }{
 	{"signalbox: 1\nnodes: {/a: {settings: {grace-period: 600s}}}", "f:2:9: node /a: session grace period is 600000 ms"},
 	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {limit: 0}}}}", "f:2:27: semaphore /a j: semaphore limit is 0"},
 	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {limit: -1}}}}", `f:2:38: limit "-1" is not a number`},
-	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {limit: 3, slots: 4}}}}", "f:2:38: limit is 3 and there are 4 slots"},
+	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {limit: 3, slots: 4}}}}", "f:2:38: limit is 3 and the number of slots 4"},
 	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {aging: 1s, weight: {a: 1}}}}}", "f:2:38: aging belongs to policy priority"},
 	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {weight: {a: 0}}}}}", "f:2:27: semaphore /a j: weight of the key \"a\" is 0"},
 	{"signalbox: 1\nnodes: {/a: {semaphores: {j: {weight: [a]}}}}", `f:2:39: weight "a" is not KEY=N`},
