@@ -6,6 +6,5 @@
 //	srv := web.Server(handler, web.Timeouts{Header: 5 * time.Second, ...}, log)
 //	err := srv.Serve(web.LimitListener(l, 128, "too many connections; close some first"))
 //
-// A handler calls KeepConnection while it serves a request that its client should not lose. With
-// Detach an answer that lasts for hours goes on without the server's buffers.
+// A handler calls KeepConnection while it serves a request that its client should not lose.
 package web
