@@ -191,7 +191,7 @@ func (x *call) conditions(c *client.ConfigValue) (opts []client.WriteOption, aga
 		return nil, false, x.versionMismatch(c, "the configuration does not exist")
 	case err != nil:
 		return nil, false, err
-	case !slices.Contains(known, "*") && !slices.Contains(known, etag(v.Version)):
+	case !isStar(known) && !slices.Contains(known, etag(v.Version)):
 		return nil, false, x.versionMismatch(c, "If-Match is %s, and the version is %s", strings.Join(known, ", "), etag(v.Version))
 	}
 	return []client.WriteOption{client.IfVersion(v.Version)}, true, nil

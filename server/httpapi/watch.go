@@ -48,7 +48,7 @@ func (v watched) answer() error {
 	for i, tag := range known { // they are compared weakly
 		known[i] = strings.TrimPrefix(tag, "W/")
 	}
-	matches := func(now *shown) bool { return slices.Contains(known, now.tag) || slices.Contains(known, "*") }
+	matches := func(now *shown) bool { return slices.Contains(known, now.tag) || isStar(known) }
 	if len(known) > 0 {
 		opts = []client.ReadOption{client.ReadConsistency(client.Strict)}
 	} else if wait > 0 {
@@ -84,6 +84,10 @@ func (v watched) answer() error {
 func tags(lines []string) []string {
 	return strings.FieldsFunc(strings.Join(lines, ","), func(c rune) bool { return c == ',' || c == ' ' || c == '\t' })
 }
+
+// isStar reports whether a condition is for each version: a star within the tag of another server is
+// none.
+func isStar(tags []string) bool { return len(tags) == 1 && tags[0] == "*" }
 
 // next waits until something is another one than now, and returns now if it stays.
 func (v watched) next(now *shown, wait time.Duration) (*shown, error) {
