@@ -215,6 +215,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
+	if r.ContentLength != 0 {                                       // also for one that is refused: net/http reads its body before it answers
+		_ = http.NewResponseController(w).SetReadDeadline(x.began.Add(bodyTimeout))
+	}
 	var p *problem
 	defer func() {
 		a.held.Add(-1)
@@ -240,9 +243,8 @@ func (x *call) serve() (err error) {
 	if err := x.check(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), answerTimeout)
-	defer cancel()
-	if x.ctx = ctx; x.route.open {
+	defer x.begin()()
+	if x.route.open {
 		return x.route.serve(x)
 	}
 	token, release, err := x.connect()
@@ -251,6 +253,10 @@ func (x *call) serve() (err error) {
 		return err
 	}
 	defer release()
+	if err = x.readBody(); err != nil {
+		return err
+	}
+	defer x.begin()() // the body had its own time
 	if err = x.prepare(); err != nil {
 		return err
 	}
@@ -286,9 +292,15 @@ func (x *call) connect() (token string, release func(), err error) {
 	return token, release, err
 }
 
-// prepare reads the body, and opens what the route needs.
+// begin begins the time in which the request tries the cluster.
+func (x *call) begin() (end context.CancelFunc) {
+	x.ctx, end = context.WithTimeout(context.WithoutCancel(x.r.Context()), answerTimeout)
+	return end
+}
+
+// prepare opens what the route needs.
 func (x *call) prepare() (err error) {
-	if err = x.readBody(); err == nil && x.route.reads {
+	if x.route.reads {
 		x.n, err = x.conn.Client.Node(x.ctx, x.node)
 	}
 	if err == nil && x.route.own {
@@ -446,8 +458,6 @@ func (x *call) readBody() error {
 	if x.r.ContentLength == 0 {
 		return nil
 	}
-	c := http.NewResponseController(x.w)
-	_ = c.SetReadDeadline(time.Now().Add(bodyTimeout))
 	b, err := io.ReadAll(http.MaxBytesReader(x.w, x.r.Body, maxBody))
 	var long *http.MaxBytesError
 	switch {
@@ -460,7 +470,7 @@ func (x *call) readBody() error {
 	case len(b) > 0 && !x.route.body:
 		return badRequest("this request has no body; parameters are in the query")
 	}
-	_ = c.SetReadDeadline(time.Time{})
+	_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	x.body = b
 	return nil
 }

@@ -51,6 +51,7 @@ func TestSlowCallers(t *testing.T) {
 	}{
 		{"reads nothing", request, false, 30 * time.Second},
 		{"sends half of a header", request[:20], true, 5 * time.Second},
+		{"sends no body of what is refused", "POST /v1/none HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n", true, 30 * time.Second},
 		{"asks for nothing more", request, true, 2 * time.Minute},
 	} {
 		synctest.Test(t, func(t *testing.T) {
