@@ -1,8 +1,10 @@
 package httpapi
 
 import (
+	"bufio"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -45,5 +47,35 @@ func TestSlowBody(t *testing.T) {
 	defer resp.Body.Close()
 	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 200 {
 		t.Errorf("answered %d %s", resp.StatusCode, b)
+	}
+}
+
+// TestStreamRefused: a refusal before the first event is an answer like others, also of a stream that
+// would wait; and it ends no other stream.
+func TestStreamRefused(t *testing.T) {
+	s := openSite(t, servertest.Start(t, servertest.RealTime()))
+	ask := func(path, session string) (status int, body string) {
+		resp, err := s.events(t.Context(), path, session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		b, _ := bufio.NewReader(resp.Body).ReadString('}')
+		return resp.StatusCode, b
+	}
+	for range 20 {
+		if status, body := ask("/v1/locks/none?count=1&wait=1m", ""); status != 404 {
+			t.Errorf("answered %d %s", status, body)
+			break
+		}
+	}
+	older := s.stream("/v1/locks/a?mode=shared&ttl=5m", alice)
+	older.wants("acquired")
+	if status, body := ask("/v1/locks/a", alice); status != 400 || strings.Contains(body, "18446744073709551615") {
+		t.Errorf("answered %d %s", status, body)
+	}
+	s.ask("DELETE", "/v1/locks/a", alice, "").wants(200)
+	if code := older.ends("lost"); code != "lease_lost" {
+		t.Errorf("a refused stream ends the older one with %q", code)
 	}
 }

@@ -196,8 +196,8 @@ func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Leas
 		})
 		switch {
 		case step.Refused:
-			return nil, badRequest("the session holds %d units of it, and %d are asked for; release it first, or use another session",
-				step.Held, a.count)
+			return nil, badRequest("the session holds %s, and the request is for %s; release it first, or use another session",
+				amountText(step.Held.Ephemeral, step.Held.Count), amountText(a.ephemeral, a.count))
 		case step.Op != 0:
 			if l, err := x.await(a, op, each); err != nil || l == nil || l.Held() {
 				return l, err
@@ -215,6 +215,17 @@ func (x *call) acquire(a *set, each func() (time.Duration, error)) (*client.Leas
 			return nil, cmp.Or(context.Cause(x.s.ctx), error(errExpired))
 		}
 	} // it was lost again already
+}
+
+// amountText says what an acquire is for.
+func amountText(ephemeral bool, n uint64) string {
+	switch {
+	case !ephemeral:
+		return fmt.Sprintf("%v units of a semaphore", count(n))
+	case n == client.Max:
+		return "an exclusive lock"
+	}
+	return "a shared lock"
 }
 
 // forget ends what the machine knows of a request.
@@ -278,8 +289,9 @@ func (x *call) await(a *set, op *operation, each func() (time.Duration, error)) 
 	timer := time.NewTimer(wait - min(wait, time.Since(x.began)))
 	defer timer.Stop()
 	var next <-chan time.Time
+	var placed <-chan struct{} // a refusal that comes before is an answer like others
 	if each != nil && !a.tries {
-		next = time.After(0)
+		next, placed = time.After(quiet), op.queued
 	}
 	var queued <-chan struct{} // nil: there is time to wait
 	leave := func(m *machine.Session, now time.Duration) { m.HungUp(now, x.id, x.name) }
@@ -292,6 +304,8 @@ func (x *call) await(a *set, op *operation, each func() (time.Duration, error)) 
 				return nil, errClosing
 			}
 			return nil, context.Cause(x.s.ctx)
+		case <-placed:
+			next, placed = time.After(0), nil
 		case <-next:
 			again, err := each()
 			if err != nil {

@@ -11,16 +11,20 @@ type Step struct {
 	Op    Op    // wait for the reply about this acquire
 	Start bool  // start it first, once After has ended
 	After Op    // an operation on the name; 0: nothing precedes it
-	// Refused: the session holds Held units of the name in another way, or fewer than are asked for.
+	// Refused: the session has the name in another way, or fewer units than are asked for. Held is
+	// what it has, without hashes.
 	Refused bool
-	Held    uint64
+	Held    Set
 }
 
 // Acquire places an acquire of a Live session. A repeat of the one that waits for the name joins it.
-// Another one takes its place, and a stream that of the older stream.
+// Another one takes its place, and a stream that of the older stream. One that is refused takes none.
 func (s *Session) Acquire(call Call, key string, set Set, stream bool) Step {
 	n := s.of(key)
 	delete(s.absent, key)
+	if l := n.lease; l != nil && (n.set.Ephemeral != set.Ephemeral || set.Count > l.Count()) {
+		return Step{Refused: true, Held: Set{Ephemeral: n.set.Ephemeral, Count: l.Count()}}
+	}
 	if n.op != 0 && n.set != set {
 		for _, waiter := range n.waiters {
 			s.abort(n, waiter)
@@ -34,8 +38,6 @@ func (s *Session) Acquire(call Call, key string, set Set, stream bool) Step {
 		n.stream = call
 	}
 	switch {
-	case n.lease != nil && (n.set.Ephemeral != set.Ephemeral || set.Count > n.lease.Count()):
-		return Step{Refused: true, Held: n.lease.Count()}
 	case n.lease != nil:
 		return Step{Lease: n.lease}
 	case n.op != 0:

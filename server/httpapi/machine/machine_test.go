@@ -90,7 +90,7 @@ func (x *script) step(now time.Duration, input string, args []string) string {
 		step := x.s.Acquire(Call(number(0)), arg(1), Set{Ephemeral: true, Count: cmp.Or(number(2), 1)}, input == "stream")
 		switch {
 		case step.Refused:
-			out = append(out, fmt.Sprintf("refused: it holds %d", step.Held))
+			out = append(out, fmt.Sprintf("refused: it holds %d", step.Held.Count))
 		case step.Lease != nil:
 			out = append(out, fmt.Sprintf("confirm %d", step.Lease.Token()))
 		case step.Start && step.After != 0:
