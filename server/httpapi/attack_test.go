@@ -2,12 +2,15 @@ package httpapi
 
 import (
 	"bufio"
+	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
@@ -77,5 +80,44 @@ func TestStreamRefused(t *testing.T) {
 	s.ask("DELETE", "/v1/locks/a", alice, "").wants(200)
 	if code := older.ends("lost"); code != "lease_lost" {
 		t.Errorf("a refused stream ends the older one with %q", code)
+	}
+}
+
+// TestToldIsKept: a grant of a caller that hung up is not given back once a later request of the
+// session was told of it.
+func TestToldIsKept(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	s := openSite(t, srv)
+	for i, told := range []string{"POST /v1/session/keepalive?holding=NAME", "GET /v1/session"} {
+		name, waiter := fmt.Sprint("told-", i), fmt.Sprint("told-session-", i)
+		s.ask("POST", "/v1/locks/"+name+"?ttl=1m", alice, "").wants(200)
+		ctx, hangUp := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = s.try(ctx, "POST", "/v1/locks/"+name+"?ttl=1m&wait=1m", waiter, "")
+		}()
+		for s.ask("GET", "/v1/locks/"+name, "", "").number("num_waiters") == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		x := s.sessionsOf(waiter)[0]
+		hangUp()
+		<-ended
+		for absent := false; !absent; time.Sleep(time.Millisecond) {
+			x.step(func(m *machine.Session, now time.Duration) {
+				absent = m.Next() != 0 && m.Next() <= now+machine.ReturnTime
+			})
+		}
+		s.ask("DELETE", "/v1/locks/"+name, alice, "").wants(200)
+		method, path, _ := strings.Cut(strings.Replace(told, "NAME", name, 1), " ")
+		a := s.ask(method, path, waiter, "")
+		for a.status == 410 || a.doc["holds"] != nil && len(a.doc["holds"].([]any)) == 0 { // the grant is on its way
+			a = s.ask(method, path, waiter, "")
+		}
+		a.wants(200)
+		x.step(func(m *machine.Session, now time.Duration) { m.Tick(now + machine.ReturnTime) })
+		if l, _ := x.lease(name); l == nil {
+			t.Errorf("%s was answered %s, and the grant is given back", told, a.body)
+		}
 	}
 }

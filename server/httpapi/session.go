@@ -442,11 +442,12 @@ func (s *session) leases() (list []*client.Lease) {
 	return list
 }
 
-// lease is what the session is known to hold of a name, and as what; nil: nothing.
+// lease is what the session is known to hold of a name, and as what; nil: nothing. Its caller is told
+// of it.
 func (s *session) lease(name string) (l *client.Lease, set machine.Set) {
 	s.step(func(m *machine.Session, _ time.Duration) {
 		var held machine.Lease
-		if held, set = m.Lease(name); held != nil {
+		if held, set = m.Tell(name); held != nil {
 			l = held.(*client.Lease)
 		}
 	})
@@ -500,6 +501,7 @@ func (x *call) stillHeld(l *client.Lease) (bool, error) {
 
 // getSession lists what the session holds and waits for.
 func getSession(x *call) error {
+	x.s.step(func(m *machine.Session, _ time.Duration) { m.TellAll() })
 	d := document{"holder": x.s.holder, "ttl_ms": x.s.ttl.Milliseconds()}
 	lists := map[bool][]document{true: {}, false: {}} // by whether it waits
 	of := client.OfSession(x.s.native.ID())

@@ -149,8 +149,12 @@ func (s *Session) LeaveRefused(now time.Duration) {
 // Life is how long the session lives after the answer to its last request.
 func (s *Session) Life() time.Duration { return s.ttl + ExtraTTL }
 
-// Started makes the session Live, with what it holds if it was taken over.
+// Started makes the session Live, with what it holds if it was taken over, unless it is Over
+// already.
 func (s *Session) Started(now time.Duration, ttl time.Duration) {
+	if s.state != Starting {
+		return
+	}
 	s.ttl, s.state = ttl, Live
 	if s.calls == 0 {
 		s.ends = now + s.Life()
@@ -217,6 +221,18 @@ func (s *Session) Lease(name string) (Lease, Set) {
 	}
 	return nil, Set{}
 }
+
+// Tell is Lease for an answer that says so. The caller has come again: the lease is not given up.
+func (s *Session) Tell(name string) (Lease, Set) {
+	l, set := s.Lease(name)
+	if l != nil {
+		delete(s.absent, name)
+	}
+	return l, set
+}
+
+// TellAll is Tell of all names, with those that wait.
+func (s *Session) TellAll() { clear(s.absent) }
 
 // of returns the table's entry of a name. Its user calls prune if it may have set nothing.
 func (s *Session) of(key string) *name {
