@@ -138,3 +138,27 @@ func TestValuesHaveAFormat(t *testing.T) {
 			strings.Join(want, "\n"))
 	}
 }
+
+// TestAdditionsHaveFormats: each addition is of a format that this tree writes, later than the first
+// one, and those of a kind are in order. So a line of meta.FormatsOf allows each: see
+// TestTreeWritesItsFormats of package server.
+func TestAdditionsHaveFormats(t *testing.T) {
+	problem := func(list []addition) string {
+		last := uint8(firstFormat)
+		for _, a := range list {
+			if a.format < last || a.format == firstFormat || a.format > FormatVersion {
+				return fmt.Sprintf("format %d after %d, and this tree writes %d", a.format, last, FormatVersion)
+			}
+			last = a.format
+		}
+		return ""
+	}
+	for kind, list := range additions {
+		if p := problem(list); p != "" {
+			t.Errorf("kind %d has an addition of %s", kind, p)
+		}
+	}
+	if problem([]addition{{format: FormatVersion + 1}}) == "" {
+		t.Error("an addition without a format is not found")
+	}
+}

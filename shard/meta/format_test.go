@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 	"github.com/signalbox-dev/signalbox/shard/formattest"
 )
@@ -46,4 +47,15 @@ func TestFormat(t *testing.T) {
 	}
 	g.Add("snapshot", "of nothing", whole.Bytes())
 	g.Check(t, FormatVersion)
+}
+
+// TestNeedsShardFormat: a request that no version of the cluster takes is refused like one that a
+// later version takes.
+func TestNeedsShardFormat(t *testing.T) {
+	if err := NeedsShardFormat(1); protocol.StatusOf(err) != protocol.StatusPreconditionFailed {
+		t.Error(err)
+	}
+	if err := NeedsShardFormat(255); protocol.StatusOf(err) != protocol.StatusInternal {
+		t.Error(err)
+	}
 }

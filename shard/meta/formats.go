@@ -29,14 +29,15 @@ func FormatsOf(v Version) Formats {
 	return f
 }
 
-// NeedsShardFormat refuses a request that a data shard's log takes in this format or a later one.
+// NeedsShardFormat returns the error for a request that a data shard's log takes in this format or a
+// later one. Every format has a line: tests of package shard and of package server see to it.
 func NeedsShardFormat(format uint8) error {
 	for _, line := range formats {
 		if line.Shard >= format {
 			return needsVersion(line.from)
 		}
 	}
-	return nil
+	return protocol.Errorf(protocol.StatusInternal, "no version of the cluster writes format %d of a shard's log", format)
 }
 
 func needsVersion(v Version) *protocol.Error {
