@@ -99,6 +99,14 @@ quick: ## the tests without the race detector and without the long ones
 long: ## the long forms of the tests too, about half an hour; random ones go on for LONG each (default 1m)
 	SIGNALBOX_LONG=$(or $(LONG),1m) go test -timeout 2h $(TESTFLAGS) $(PKGS)
 
+pages: ## the tests of lists, with pages of two entries in place of a thousand, about 3 minutes
+	@d=$$(mktemp -d) && sed 's/PageEntries = 1_000/PageEntries = 2/' shard/page.go >$$d/page.go && \
+	  sed 's/MaxPage     = 1000/MaxPage = 2/' server/governor/list.go >$$d/list.go && \
+	  ! cmp -s $$d/page.go shard/page.go && ! cmp -s $$d/list.go server/governor/list.go && \
+	  printf '{"Replace":{"%s":"%s","%s":"%s"}}' $(CURDIR)/shard/page.go $$d/page.go $(CURDIR)/server/governor/list.go $$d/list.go >$$d/overlay.json && \
+	  go test -short -overlay $$d/overlay.json $(TESTFLAGS) ./client/... ./server/backup ./server/console ./server/httpapi ./server/request; \
+	  s=$$?; rm -r $$d; exit $$s
+
 simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
 	go test ./client/internal/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
 
@@ -121,7 +129,7 @@ browser: ## all tests of the console in Chromium, about two minutes, with axe-co
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
 	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
 
-pods: ## the life of the StatefulSet's pods, as root, about 10 minutes: starts, updates, scaling, lost volumes, and mistakes that must be found
+pods: ## the life of the StatefulSet's pods, as root, about 13 minutes: starts, updates, scaling, lost volumes, restores, and mistakes that must be found
 	SIGNALBOX_PODS=1 go test ./server/chaos -run '^(TestPods|TestPodsMistakes)$$' -v -timeout 30m
 
 panels: ## ask a real Prometheus whether each panel of the dashboards shows data under load, about a minute
@@ -139,8 +147,8 @@ golden: ## rewrite golden files and scripts; review the result as a diff
 	cd $(YDB) && go test . -run TestReference -update
 
 fuzz: ## fuzz each target for FUZZTIME (default 30s)
-	@for p in $$(go list ./...); do for t in $$(go test $$p -list '^Fuzz' | grep '^Fuzz'); do \
-	  echo "fuzz $$p $$t"; go test $$p -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; done; done
+	@for d in . $(MCP); do cd $(CURDIR)/$$d; for p in $$(go list ./...); do for t in $$(go test $$p -list '^Fuzz' | grep '^Fuzz'); do \
+	  echo "fuzz $$p $$t"; go test $$p -run '^$$' -fuzz "^$$t$$" -fuzztime $(or $(FUZZTIME),30s) || exit 1; done; done; done
 
 micro: ## the Go micro-benchmarks
 	go test -run '^$$' -bench . -benchmem $(PKGS)
@@ -192,4 +200,4 @@ check: ## staticcheck and govulncheck, at pinned versions
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-http bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep
+.PHONY: help pages pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-http bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep

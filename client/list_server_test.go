@@ -35,11 +35,11 @@ func TestNodes(t *testing.T) {
 		t.Fatal(altered, err)
 	}
 	var paths []string
-	for n, err := range admin.Nodes(c).List(ctx, "/a") {
+	for n, err := range admin.Nodes(c).List(ctx, "") {
 		must(t, err)
 		paths = append(paths, n.Path)
 	}
-	if !slices.Equal(paths, []string{"/a", "/a/b"}) {
+	if !slices.Equal(paths, []string{"/a", "/a/b", client.DefaultNode}) {
 		t.Fatal(paths)
 	}
 	for _, path := range []string{"", "a", "/", "/a b", "/a/../b"} {
