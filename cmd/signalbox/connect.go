@@ -43,7 +43,9 @@ type invocation struct {
 	longCtx context.Context // ends with a signal only: for holding and watching
 	node    string
 	timeout time.Duration // of --timeout
-	ttl     time.Duration
+	ttl     time.Duration // of --session-timeout
+
+	ttlGiven bool // on the command line
 
 	outer      outerCommand
 	cfg        client.Config
@@ -71,7 +73,7 @@ func (a *app) newInvocation(cmd *cobra.Command) (*invocation, error) {
 	if err := a.resolveClient(cmd); err != nil {
 		return nil, err
 	}
-	inv := &invocation{app: a}
+	inv := &invocation{app: a, ttlGiven: given(cmd, "session-timeout")}
 	inv.cfg.Name = "signalbox-cli/" + release.Current().Version
 	if err := inv.readValues(a.values); err != nil {
 		return nil, err

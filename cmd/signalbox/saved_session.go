@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/file"
@@ -16,20 +17,29 @@ import (
 
 const maxSessionFile = 1 << 16
 
+// savedSession is what the file has. A file of an older version has no timeout.
+type savedSession struct {
+	client.Saved
+	TimeoutMs int64 `json:"timeout_ms,omitempty"`
+}
+
 // errSavedSessionOver: the leases of the file's session are lost.
 var errSavedSessionOver = errors.New(
 	"the saved session is over, and what it held is free; remove the file, or acquire with it again")
 
 // openSavedSession takes over the session in the file. With fresh set it starts a session, and
-// reports that, if there is no file or the session has ended.
+// reports that, if there is no file or the session has ended. The session keeps the timeout that it
+// was saved with, unless the flag --session-timeout gives another one.
 func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Session, started bool, err error) {
-	opts := []client.SessionOption{client.Timeout(inv.ttl), client.Description("saved in " + filepath.Base(path))}
+	opts := func() []client.SessionOption {
+		return []client.SessionOption{client.Timeout(inv.ttl), client.Description("saved in " + filepath.Base(path))}
+	}
 	start := func() (*client.Session, bool, error) {
 		c, err := inv.client()
 		if err != nil {
 			return nil, false, err
 		}
-		s, err := c.Session(inv.ctx, inv.node, opts...)
+		s, err := c.Session(inv.ctx, inv.node, opts()...)
 		return s, true, err
 	}
 	if err := file.CheckRegular(path); err != nil {
@@ -42,7 +52,7 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	case err != nil:
 		return nil, false, usagef("cannot read the saved session: %v", err)
 	}
-	var saved client.Saved
+	var saved savedSession
 	if err := json.Unmarshal(b, &saved); err != nil || saved.Session == 0 {
 		return nil, false, usagef("%s does not hold a saved session; remove it, or name another file", path)
 	}
@@ -50,21 +60,24 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 		return nil, false, usagef("%s has a session of node %s, not of %s; give --node %s, or another file",
 			path, saved.Node, inv.node, saved.Node)
 	}
+	if saved.TimeoutMs > 0 && !inv.ttlGiven {
+		inv.ttl = time.Duration(saved.TimeoutMs) * time.Millisecond
+	}
 	c, err := inv.client()
 	if err != nil {
 		return nil, false, err
 	}
 	// The file is written before the session is restored, because a saved state can be restored
 	// only once. So a command that is killed leaves a file that the next one can use.
-	next := saved
+	next := saved.Saved
 	next.Generation++
 	if fresh {
 		next.Version = client.SavedVersion // its leases may have a bound
 	}
-	if err := writeSessionFile(path, next); err != nil {
+	if err := inv.writeSessionFile(path, next); err != nil {
 		return nil, false, err
 	}
-	s, err = c.Restore(inv.ctx, saved, opts...)
+	s, err = c.Restore(inv.ctx, saved.Saved, opts()...)
 	switch {
 	case errors.Is(err, client.ErrSessionExpired) && fresh:
 		return start()
@@ -74,8 +87,8 @@ func (inv *invocation) openSavedSession(path string, fresh bool) (s *client.Sess
 	return s, false, err
 }
 
-func writeSessionFile(path string, saved client.Saved) error {
-	b, err := json.Marshal(saved)
+func (inv *invocation) writeSessionFile(path string, saved client.Saved) error {
+	b, err := json.Marshal(savedSession{saved, inv.ttl.Milliseconds()})
 	if err != nil {
 		return err
 	}
@@ -90,7 +103,7 @@ func writeSessionFile(path string, saved client.Saved) error {
 // command's.
 func (inv *invocation) saveSession(path string, s *client.Session, started bool) error {
 	if started {
-		if err := writeSessionFile(path, s.Save()); err != nil {
+		if err := inv.writeSessionFile(path, s.Save()); err != nil {
 			inv.closeSession(s)
 			return err
 		}

@@ -71,9 +71,10 @@ first slot, and SIGNALBOX_SLOTS all, with commas between them.
 
 With --session-file FILE it returns as soon as the units are acquired, and they stay held for the
 session's timeout. FILE holds the session for "signalbox sem release NAME --session-file FILE".
-With it, run the command again before the timeout is over to hold them for longer. If that is
-interrupted before the server has answered, what the session holds of NAME may be released.
-Run the command again with the same file to extend the session.`)
+With it, run the command again before the timeout is over to hold them for longer; the session
+keeps its timeout, unless --session-timeout gives another one. If that is interrupted before the
+server has answered, what the session holds of NAME may be released. Run the command again with
+the same file to extend the session.`)
 	c.Example = `  signalbox sem acquire slots --count 2 -- sh -c 'echo two slots, token $SIGNALBOX_TOKEN'`
 	count := parsedVar(c.Flags(), "count", "1", parseAmount, "Units to acquire, 1 to the limit.")
 	createLimit := parsedVar(c.Flags(), "create-limit", "", parseAmount,
