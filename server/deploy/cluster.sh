@@ -78,7 +78,7 @@ Three instances run in $dir. In another terminal, paste:
 
 By curl, without a client:
 
-  curl -X POST -H Signalbox-Session:\$(uuidgen) "http://$http/v1/locks/backup?ttl=30s"
+  curl -X POST -H Signalbox-Session:\$(cat /proc/sys/kernel/random/uuid || uuidgen) "http://$http/v1/locks/backup?ttl=30s"
 
 Open http://$(address 9) to see who holds what, who waits and why.
 
