@@ -414,7 +414,7 @@ func (x *call) grant(l *client.Lease) (document, error) {
 
 // notAcquired says who holds it.
 func (x *call) notAcquired() error {
-	p := problemf(http.StatusConflict, notAcquired, "it is held; give wait to wait for it, or try again later")
+	p := problemf(http.StatusConflict, notAcquired, "it is held; give a longer wait, or try again later")
 	p.more = document{}
 	x.describeQueue(p.more)
 	return p
