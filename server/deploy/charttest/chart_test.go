@@ -286,6 +286,37 @@ func decode(t *testing.T, list []string) *objects {
 	return o
 }
 
+// TestNotes: what is advised fits the values: the steps of a restore, whether instances may be expelled,
+// and where the administrator's token is.
+func TestNotes(t *testing.T) {
+	const copies, expel, first = "cluster replication-factor default 3", "cluster expel", "pod/signalbox-0"
+	for _, c := range []struct {
+		values     string
+		has, lacks []string
+	}{
+		{`{}`, nil, []string{copies, expel}},
+		{`{replicas: 6}`, []string{"cluster expel signalbox-5 "}, []string{copies}},
+		{`{restore: {file: a.backup}}`, []string{"--replicas 1", first, copies}, []string{expel}},
+		{`{replicas: 1, replicationFactor: 1, restore: {file: a.backup}}`, nil, []string{"--replicas", first, copies, expel}},
+		{`{auth: {enabled: true}}`, []string{"--token-file /data/signalbox/admin-token"}, nil},
+		{`{auth: {enabled: true, adminTokenSecret: s}, restore: {file: a.backup}}`,
+			[]string{"--token-file /etc/signalbox/admin/admin-token"}, nil},
+		{`{auth: {enabled: true}, restore: {file: a.backup}}`, []string{"auth.adminTokenSecret"}, []string{"/data/"}},
+	} {
+		_, notes := rendered(t, "notes", c.values)
+		for _, text := range c.has {
+			if !strings.Contains(notes, text) {
+				t.Errorf("with %s the notes lack %q:\n%s", c.values, text, notes)
+			}
+		}
+		for _, text := range c.lacks {
+			if strings.Contains(notes, text) {
+				t.Errorf("with %s the notes have %q:\n%s", c.values, text, notes)
+			}
+		}
+	}
+}
+
 // TestObjects: all objects decode, name each other rightly and pass pod security's restricted.
 func TestObjects(t *testing.T) {
 	security, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
