@@ -447,7 +447,7 @@ func (s *session) leases() (list []*client.Lease) {
 func (s *session) lease(name string) (l *client.Lease, set machine.Set) {
 	s.step(func(m *machine.Session, _ time.Duration) {
 		var held machine.Lease
-		if held, set = m.Tell(name); held != nil {
+		if held, set = m.Show(name); held != nil {
 			l = held.(*client.Lease)
 		}
 	})
@@ -501,7 +501,7 @@ func (x *call) stillHeld(l *client.Lease) (bool, error) {
 
 // getSession lists what the session holds and waits for.
 func getSession(x *call) error {
-	x.s.step(func(m *machine.Session, _ time.Duration) { m.TellAll() })
+	x.s.step(func(m *machine.Session, _ time.Duration) { m.ShowAll() })
 	d := document{"holder": x.s.holder, "ttl_ms": x.s.ttl.Milliseconds()}
 	lists := map[bool][]document{true: {}, false: {}} // by whether it waits
 	of := client.OfSession(x.s.native.ID())

@@ -116,12 +116,12 @@ func (x *script) step(now time.Duration, input string, args []string) string {
 		x.s.WaitOver(Call(number(0)), arg(1))
 	case "give-up": // call name
 		x.s.GiveUp(Call(number(0)), arg(1))
-	case "tell": // name
-		if l, _ := x.s.Tell(arg(0)); l != nil {
+	case "show": // name
+		if l, _ := x.s.Show(arg(0)); l != nil {
 			out = append(out, fmt.Sprintf("it holds %d", l.Token()))
 		}
-	case "tell-all":
-		x.s.TellAll()
+	case "show-all":
+		x.s.ShowAll()
 	case "release": // name token
 		switch r := x.s.Release(arg(0), number(1)); {
 		case r.Op == 0:

@@ -222,8 +222,8 @@ func (s *Session) Lease(name string) (Lease, Set) {
 	return nil, Set{}
 }
 
-// Tell is Lease for an answer that says so. The caller has come again: the lease is not given up.
-func (s *Session) Tell(name string) (Lease, Set) {
+// Show is Lease for an answer that says so. The caller has come again: the lease is not given up.
+func (s *Session) Show(name string) (Lease, Set) {
 	l, set := s.Lease(name)
 	if l != nil {
 		delete(s.absent, name)
@@ -231,8 +231,8 @@ func (s *Session) Tell(name string) (Lease, Set) {
 	return l, set
 }
 
-// TellAll is Tell of all names, with those that wait.
-func (s *Session) TellAll() { clear(s.absent) }
+// ShowAll is Show of all names, with those that wait.
+func (s *Session) ShowAll() { clear(s.absent) }
 
 // of returns the table's entry of a name. Its user calls prune if it may have set nothing.
 func (s *Session) of(key string) *name {

@@ -83,13 +83,13 @@ func TestStreamRefused(t *testing.T) {
 	}
 }
 
-// TestToldIsKept: a grant of a caller that hung up is not given back once a later request of the
-// session was told of it.
-func TestToldIsKept(t *testing.T) {
+// TestShownIsKept: a grant of a caller that hung up is not given back once a later request of the
+// session was shown of it.
+func TestShownIsKept(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
-	for i, told := range []string{"POST /v1/session/keepalive?holding=NAME", "GET /v1/session"} {
-		name, waiter := fmt.Sprint("told-", i), fmt.Sprint("told-session-", i)
+	for i, shown := range []string{"POST /v1/session/keepalive?holding=NAME", "GET /v1/session"} {
+		name, waiter := fmt.Sprint("shown-", i), fmt.Sprint("shown-session-", i)
 		s.ask("POST", "/v1/locks/"+name+"?ttl=1m", alice, "").wants(200)
 		ctx, hangUp := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -109,7 +109,7 @@ func TestToldIsKept(t *testing.T) {
 			})
 		}
 		s.ask("DELETE", "/v1/locks/"+name, alice, "").wants(200)
-		method, path, _ := strings.Cut(strings.Replace(told, "NAME", name, 1), " ")
+		method, path, _ := strings.Cut(strings.Replace(shown, "NAME", name, 1), " ")
 		a := s.ask(method, path, waiter, "")
 		for a.status == 410 || a.doc["holds"] != nil && len(a.doc["holds"].([]any)) == 0 { // the grant is on its way
 			a = s.ask(method, path, waiter, "")
@@ -117,7 +117,7 @@ func TestToldIsKept(t *testing.T) {
 		a.wants(200)
 		x.step(func(m *machine.Session, now time.Duration) { m.Tick(now + machine.ReturnTime) })
 		if l, _ := x.lease(name); l == nil {
-			t.Errorf("%s was answered %s, and the grant is given back", told, a.body)
+			t.Errorf("%s was answered %s, and the grant is given back", shown, a.body)
 		}
 	}
 }
