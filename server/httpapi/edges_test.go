@@ -84,7 +84,7 @@ func TestStreamRefused(t *testing.T) {
 }
 
 // TestShownIsKept: a grant of a caller that hung up is not given back once a later request of the
-// session was shown of it.
+// session has been answered with it.
 func TestShownIsKept(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
