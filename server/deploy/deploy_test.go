@@ -241,6 +241,12 @@ func TestScript(t *testing.T) {
 			t.Errorf("alert %s fires on a cluster that is well", name)
 		}
 	}
+	if _, err := exec.LookPath("curl"); err == nil {
+		line := regexp.MustCompile(`curl -X POST .*`).FindString(s.out.String())
+		if out, err := exec.Command("sh", "-c", line).Output(); err != nil || !strings.Contains(string(out), `"state":"acquired"`) {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
+	}
 	kill := regexp.MustCompile(`kill -9 \d+`).FindString(s.out.String())
 	if out, err := exec.Command("sh", "-c", kill).CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v %s", kill, err, out)
