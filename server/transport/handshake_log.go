@@ -46,7 +46,7 @@ func handshakeHint(err error) string {
 	case errors.As(err, &plain):
 		return "the client does not speak TLS; it has to turn it on, or connect to the address of --listen"
 	case errors.As(err, &alert) && alert.Op == "remote error":
-		return "the client refused; --listen-tls-cert may have expired, name another host, or be signed by an authority that it does not trust"
+		return "the client refused; it may not trust the authority that signed --listen-tls-cert, or the certificate has expired or is of another host"
 	}
 	return ""
 }

@@ -32,7 +32,7 @@ func (h *handshakeLog) warn(remote net.Addr, err error, hint string) {
 const (
 	hintSpeaksTLS = "it speaks TLS, and this gateway does not: give the gateway --listen-tls-cert, or connect with grpc://"
 	hintPlain     = "it does not speak TLS, which this gateway does: connect with grpcs://"
-	hintAlert     = "it may not trust the authority that signed --listen-tls-cert, or want another name"
+	hintAlert     = "it may not trust the authority that signed --listen-tls-cert, or the certificate has expired or is of another host"
 )
 
 var errSpeaksTLS = errors.New("the first bytes are a TLS handshake")
