@@ -71,7 +71,7 @@ var refusals = []struct {
 	errs   []error
 }{
 	{errMoved.status, errMoved.code, errMoved.detail, []error{client.ErrTakenOver}},
-	{401, "unauthenticated", "%s", []error{client.ErrUnauthenticated, protocol.StatusUnauthenticated}},
+	{401, "unauthenticated", "%s; send a valid token as Authorization: Bearer TOKEN", []error{client.ErrUnauthenticated, protocol.StatusUnauthenticated}},
 	{403, "forbidden", "%s", []error{client.ErrForbidden}},
 	{503, "unavailable", "the cluster does not answer: %s", []error{client.ErrNotRenewed, client.ErrClientClosed,
 		client.ErrUnreachable, client.ErrUnavailable, client.ErrHandshake}},

@@ -161,6 +161,10 @@ func (n sessionName) ids() (create gateway.CreateID, key gateway.Key) {
 // answer is written. Meanwhile the cluster is asked who serves the session, for confirmed.
 func (x *call) open(ttl time.Duration, holder string) error {
 	name := x.r.Header.Get(sessionHeader)
+	if name == "" {
+		return badRequest("the header Signalbox-Session is missing; give the session a name of 8 to 128 characters in it, " +
+			"made once, such as by uuidgen")
+	}
 	if len(name) < 8 || len(name) > 128 {
 		return badRequest("the header Signalbox-Session has %d characters; give the session a name of 8 to 128, "+
 			"made once, such as by uuidgen", len(name))
@@ -293,6 +297,9 @@ func (a *API) remove(s *session) {
 // be carried out, and then the session must end with its ttl.
 func (s *session) open(c *client.Client) {
 	native, err := s.attach(c)
+	if errors.Is(err, client.ErrSessionExpired) {
+		err = errExpired // nothing more is known of it
+	}
 	s.native, s.err = native, err
 	if err == nil {
 		context.AfterFunc(native.Context(), func() { s.over(native.Err()) })
