@@ -45,7 +45,11 @@ func (c *Client) Close() error {
 	defer cancel()
 	failed := make(chan error, len(open))
 	for _, s := range open {
-		go func() { failed <- closeError(s.Close(ctx, errClosedWithClient)) }()
+		go func() {
+			var err error
+			defer func() { failed <- err }() // also if an observer ends the goroutine
+			err = closeError(s.Close(ctx, errClosedWithClient))
+		}()
 	}
 	var err error
 	for range open {

@@ -47,7 +47,8 @@ func Description(text string) SessionOption {
 }
 
 // OnState is called with every change of the session's state, in order, on a goroutine of its own.
-// It may be late: rely on Held and Lease.Context.
+// It may be late: rely on Held and Lease.Context. Closing the client waits for its calls, so it must
+// not close the client, nor wait for another goroutine that does. The same is true of OnStopped.
 func OnState(f func(State)) SessionOption { return func(o *sessionOptions) { o.onState = f } }
 
 // OnStopped is called once, after the last OnState, when the session is over for good. cause is

@@ -141,25 +141,21 @@ func (d *Driver) connect(ctx context.Context, c *core.Conn, behind []byte) {
 	won, ok, failed := race.Run(ctx, c.Addresses)
 	now := d.beginStep()
 	if !ok || d.closed {
+		if ok {
+			defer won.link.wire.Close()
+		}
 		if !d.closed {
 			d.engine.Lost(now, c, d.worst(ctx, failed))
 		}
 		d.endStep(now)
-		if ok {
-			won.link.wire.Close()
-		}
 		return
 	}
 	l := won.link
 	l.conn, c.Owner = c, l
 	d.engine.Connected(now, c, won.address, &l.hello)
+	defer l.start()
 	d.endStep(now)
 	d.cfg.Logger.Debug("connected", "address", won.address, "instance", l.hello.Instance)
-	if err := l.wire.First(l.received); err != nil {
-		l.over(err)
-	} else if !d.Run(l.read) {
-		l.over(core.ErrClosed)
-	}
 }
 
 // otherClusterPeriod is how often the log says that another cluster answers.

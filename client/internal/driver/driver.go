@@ -113,29 +113,53 @@ func (d *Driver) endStep(now time.Duration) {
 		d.armed = at
 		d.timer.Reset(max(at-now, 0))
 	}
-	if len(r.Done)+len(r.Wake)+len(r.Close)+len(after) == 0 {
+	var mine *core.Ready
+	if len(r.Done)+len(r.Wake)+len(r.Close) == 0 {
 		r.Flush = r.Flush[:0]
-		d.mu.Unlock()
 	} else {
-		mine := readyPool.Get().(*core.Ready)
+		mine = readyPool.Get().(*core.Ready)
 		*mine, d.ready = d.ready, *mine
-		d.mu.Unlock()
-		for _, f := range after {
-			f()
+	}
+	d.mu.Unlock()
+	if len(after) == 0 {
+		act(mine, writes, out)
+		return
+	}
+	defer act(mine, writes, out)
+	callAll(after)
+}
+
+// callAll calls functions in order. A program's own may panic, or end the goroutine, as FailNow of a
+// test does: the others are called all the same.
+func callAll(list []func()) {
+	defer func() {
+		if len(list) > 0 {
+			callAll(list)
 		}
-		act(mine)
-		mine.Reset()
-		readyPool.Put(mine)
+	}()
+	for len(list) > 0 {
+		f := list[0]
+		list = list[1:]
+		f()
+	}
+}
+
+var readyPool = sync.Pool{New: func() any { return new(core.Ready) }}
+
+// act does what does not need the mutex. r may be nil, and so may writes, which writes out.
+func act(r *core.Ready, writes *link, out []byte) {
+	if r != nil {
+		wakeAndClose(r)
+		r.Reset()
+		readyPool.Put(r)
 	}
 	if writes != nil {
 		writes.write(out)
 	}
 }
 
-var readyPool = sync.Pool{New: func() any { return new(core.Ready) }}
-
-// act does what does not need the mutex.
-func act(r *core.Ready) {
+// wakeAndClose wakes who waits, and closes connections.
+func wakeAndClose(r *core.Ready) {
 	for _, w := range r.Wake { // first: what a call waits for before its outcome is among them
 		w.Done()
 	}

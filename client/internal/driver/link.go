@@ -69,6 +69,13 @@ func (l *link) wakeWriter() {
 }
 
 func (l *link) writeLoop() {
+	defer func() { // a callback may have ended the goroutine: another one goes on then
+		l.d.mu.Lock()
+		defer l.d.mu.Unlock()
+		if !isClosed(l.done) {
+			l.d.goroutines.Go(l.writeLoop)
+		}
+	}()
 	for {
 		select {
 		case <-l.wake:
@@ -113,14 +120,33 @@ func (l *link) received(frames []protocol.Header) {
 	l.d.endStep(now)
 }
 
+// errInterrupted: a callback has panicked, or ended the goroutine that reads.
+var errInterrupted = errors.New("a callback ended the goroutine that reads the connection")
+
+// start takes in what came behind the answer to the hello, and has the rest read.
+func (l *link) start() {
+	err := errInterrupted
+	defer func() {
+		if err != nil {
+			l.over(err)
+		} else if !l.d.Run(l.read) {
+			l.over(core.ErrClosed)
+		}
+	}()
+	err = l.wire.First(l.received)
+}
+
 // read reads to the end of the connection.
 func (l *link) read() {
-	err := l.wire.Read(l.received)
-	l.over(err)
+	err := errInterrupted
+	defer func() { l.over(err) }()
+	err = l.wire.Read(l.received)
 }
 
 // over ends the link. It is called once.
 func (l *link) over(err error) {
+	defer close(l.done)
+	defer l.wire.Close()
 	now := l.d.beginStep()
 	l.d.engine.Lost(now, l.conn, err)
 	err = l.conn.Err
@@ -130,6 +156,4 @@ func (l *link) over(err error) {
 	}
 	l.d.endStep(now)
 	l.d.cfg.Logger.Debug("connection lost", "instance", l.conn.Instance(), "error", err)
-	l.wire.Close()
-	close(l.done)
 }

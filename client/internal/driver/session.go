@@ -189,9 +189,7 @@ func (s *Session) Close(ctx context.Context, cause error) core.Result {
 	s.d.engine.CloseSession(now, &s.Session, cause, x)
 	s.d.endStep(now)
 	r := s.d.wait(ctx, &x.Request, w)
-	for _, f := range report {
-		f()
-	}
+	callAll(report)
 	return r
 }
 
@@ -258,21 +256,39 @@ func (s *Session) ended(after []func(), err error) []func() {
 // to call. mu is held.
 func (s *Session) notify(f func()) {
 	s.notices = append(s.notices, f)
-	if !s.noticing {
-		s.noticing = true
-		go s.callNotices()
+	if !s.noticing && !s.d.waiting {
+		s.startNotices()
 	}
 }
 
+// startNotices starts the goroutine if there is something to call. mu is held.
+func (s *Session) startNotices() {
+	if s.noticing = len(s.notices) > 0; s.noticing {
+		s.d.goroutines.Go(s.callNotices)
+	}
+}
+
+// callNotices calls the notices. One may end the goroutine, as FailNow of a test does: another
+// goroutine goes on then.
 func (s *Session) callNotices() {
+	defer func() {
+		s.d.mu.Lock()
+		defer s.d.mu.Unlock()
+		s.startNotices()
+	}()
+	for f := s.nextNotice(); f != nil; f = s.nextNotice() {
+		f()
+	}
+}
+
+// nextNotice takes the next notice, nil if there is none.
+func (s *Session) nextNotice() (f func()) {
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	for len(s.notices) > 0 {
-		f := s.notices[0]
-		s.notices = s.notices[1:]
-		s.d.mu.Unlock()
-		f()
-		s.d.mu.Lock()
+	if len(s.notices) == 0 {
+		s.notices = nil
+		return nil
 	}
-	s.notices, s.noticing = nil, false
+	f, s.notices = s.notices[0], s.notices[1:]
+	return f
 }

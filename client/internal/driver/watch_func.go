@@ -108,7 +108,7 @@ func (d *delivery) take() bool {
 		}
 	}
 	more := len(d.batch) > 0
-	if d.running = more; !more {
+	if !more {
 		d.queue, d.next = d.queue[:0], 0
 	}
 	d.d.endStep(now) // what was taken may make room
@@ -118,23 +118,17 @@ func (d *delivery) take() bool {
 // all delivers as long as there is something. A function may end the goroutine, as FailNow of
 // a test does: another one goes on then.
 func (d *delivery) all() {
-	over := false
 	defer func() {
-		if !over {
-			d.d.mu.Lock()
-			defer d.d.mu.Unlock()
-			d.running = false
-			d.start()
-		}
+		d.d.mu.Lock()
+		defer d.d.mu.Unlock()
+		d.running = false
+		d.start()
 	}()
-	for {
+	for more := true; more; more = d.take() {
 		for d.done < len(d.batch) {
 			y := &d.batch[d.done]
 			d.done++
 			y.deliver()
-		}
-		if over = !d.take(); over {
-			return
 		}
 	}
 }
