@@ -34,8 +34,13 @@ func (s *Session) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 // values of ctx. When work has returned, Run releases the units, and waits up to 2 s for the
 // server's answer.
 //
+// Err of the context reads the clock, as l.Held does, and Run does before it calls work. Done, and
+// contexts that work derives, end with a timer, which is late in a process that was stopped. So look
+// at Err before each step that must not be done late, and send l.Token with each write.
+//
 // Run returns work's error, and Lost if the lease was lost before work returned, also by errors.Is.
-// If it acquires nothing, it does not call work, and returns the error of Acquire.
+// If it acquires nothing, it does not call work, and returns the error of Acquire; if the lease ended
+// before work was called, Lost, or ErrReleased.
 func (s *Session) Run(
 	ctx context.Context, name string, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption,
 ) error {

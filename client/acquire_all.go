@@ -74,8 +74,17 @@ func (g *LeaseGroup) Lease(name string) *Lease {
 }
 
 // Context ends with the first lease that ends, with its cause. The other leases stay held until
-// Release.
-func (g *LeaseGroup) Context() context.Context { return g.ctx }
+// Release. Its Err reads the clock, as Held does; Done, and contexts derived from it, end with a
+// timer.
+func (g *LeaseGroup) Context() context.Context {
+	return &contexts.Checked{Context: g.ctx, Check: func() {
+		for _, l := range g.leases {
+			if ctx := l.Context(); ctx.Err() != nil {
+				g.cancel(context.Cause(ctx))
+			}
+		}
+	}}
+}
 
 // Held reports whether all leases may be relied on now, by the clock.
 func (g *LeaseGroup) Held() bool {

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"slices"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 )
 
 // Election elects one of many sessions. It is an ephemeral semaphore that the leader holds whole.
@@ -74,7 +76,8 @@ func (e *Election) Resign(ctx context.Context) error {
 }
 
 // Run campaigns, and calls lead while the session leads. The context of lead ends with ctx, and
-// with the leadership, before another session can lead; lead must return then. When lead returns by
+// with the leadership, before another session can lead; lead must return then. It checks what
+// Session.Run says. When lead returns by
 // itself, Run resigns and returns lead's error. If the leadership was lost, Run waits for lead to
 // return and campaigns again while the session lives. If lead returns nil when the leader is
 // preempted, it has yielded: Run campaigns again.
@@ -96,7 +99,7 @@ func runTerms(
 			return err
 		}
 		yields := false
-		err = term.Lease.during(ctx, func(ctx context.Context) error {
+		_, err = contexts.During(ctx, term.Lease, func(ctx context.Context) error {
 			err := lead(ctx, term)
 			yields = err == nil && ctx.Err() == nil && isClosed(term.Lease.Preempted())
 			return err

@@ -76,20 +76,16 @@ func releaseOutcome(ctx context.Context, s *Session, r core.Result) error {
 	return driver.Outcome(r)
 }
 
-// during calls work with a context that ends with the lease, at once, and with ctx. It releases the
-// lease when work has returned; if that is not answered in time, it goes on in the background.
-func (l *Lease) during(ctx context.Context, work func(ctx context.Context) error) error {
-	return contexts.During(ctx, l.Context(), l.Release, work)
-}
-
-// run is during, whose error says if the lease was lost.
+// run calls work, if the lease is still held, with a context that ends with the lease, at once, and
+// with ctx. It releases the lease when work has returned; if that is not answered in time, it goes on
+// in the background. The error says if the lease was lost.
 func (l *Lease) run(ctx context.Context, work func(ctx context.Context, l *Lease) error) error {
-	err := l.during(ctx, func(ctx context.Context) error { return work(ctx, l) })
+	called, err := contexts.During(ctx, l, func(ctx context.Context) error { return work(ctx, l) })
 	lost := l.Lost()
 	switch {
 	case lost == nil:
 		return err
-	case err != nil && !errors.Is(err, context.Canceled):
+	case called && err != nil && !errors.Is(err, context.Canceled):
 		lost = fmt.Errorf("%w (the work ended with: %w)", lost, err)
 	}
 	return withOp("hold", l.name, lost)

@@ -91,7 +91,8 @@ func (c *Client) newSessionOn(n *Node, o sessionOptions) *Session {
 //		return nil
 //	})
 //
-// The context of serve ends with ctx, and with the session, whose end is then its cause. Only serve
+// The context of serve ends with ctx, and with the session, whose end is then its cause. Its Err reads
+// the clock, as Held does; Done, and contexts derived from it, end with a timer. Only serve
 // acquires anything, and the next session starts after serve has returned, so no work under a lost
 // lease goes on. Each expiry is logged as a warning and reported to OnStopped, which may be among
 // the options. The pause before the next session is random, up to 100 ms; the bound doubles up to

@@ -65,9 +65,9 @@ func closeSupervised(ctx context.Context, s *Session) {
 	_ = s.Close(ctx)
 }
 
-// serveSession calls serve with a context that ends with the session, at once, and with ctx.
+// serveSession calls serve, if the session lives, with a context that ends with the session, at once,
+// and with ctx.
 func serveSession(ctx context.Context, s *Session, serve func(context.Context, *Session) error) error {
-	both, end := contexts.Both(s.d.Context(), ctx)
-	defer end()
-	return serve(both, s)
+	_, err := contexts.Call(ctx, s, func(ctx context.Context) error { return serve(ctx, s) })
+	return err
 }

@@ -100,7 +100,7 @@ func NewOnce(s *client.Session, name string, every time.Duration, opts ...OnceOp
 // Run runs the task in the present period, unless a session has run it in this period. ran reports
 // whether this call did, and err is the task's then; else Last tells which run was before. The
 // context of task ends with ctx, and with the lease, before another session can run the task; task
-// must return then.
+// must return then. It checks what Session.Run says.
 //
 // The period is decided when Run is called. If the task still runs from an earlier period, Run
 // waits until that is done, and runs late, but it gives up at the end of its period: the period is
@@ -122,11 +122,15 @@ func (o *Once) Run(
 	if p == nil {
 		return false, driver.WithOp("once", o.name, err)
 	}
-	return true, contexts.During(ctx, p.Lease.Context(), p.Lease.Release, func(both context.Context) error {
+	ran, err = contexts.During(ctx, p.Lease, func(both context.Context) error {
 		err := task(both, *p)
 		o.end(ctx, run, err)
 		return err
 	})
+	if !ran {
+		err = driver.WithOp("once", o.name, err)
+	}
+	return ran, err
 }
 
 // Last reads the last run of the task. Without any its Period is 0.

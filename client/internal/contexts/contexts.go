@@ -7,12 +7,36 @@ import (
 	"time"
 )
 
+// Checked is a context of a lease or a session. Err is right however late the timers of the process
+// are: Check looks at the clock, and ends what is over, and the context with it. Done is closed at
+// the next timer, or by such a look.
+type Checked struct {
+	context.Context
+	Check func()
+}
+
+// Err implements context.Context.
+func (c *Checked) Err() error {
+	err := c.Context.Err()
+	if err == nil {
+		c.Check()
+		err = c.Context.Err()
+	}
+	return err
+}
+
 // Both is a context that ends with held, at once, and with ctx, and has the cause of the one that
-// ended first. It has the values of both, and the earlier deadline. end must be called.
+// ended first. Its Err asks held's. It has the values of both, and the earlier deadline. end must be
+// called.
 func Both(held, ctx context.Context) (both context.Context, end func()) {
-	both, cancel := context.WithCancelCause(valued{held, ctx})
+	inner, cancel := context.WithCancelCause(valued{held, ctx})
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
-	return both, func() {
+	check := func() {
+		if held.Err() != nil {
+			cancel(context.Cause(held))
+		}
+	}
+	return &Checked{inner, check}, func() {
 		stop()
 		cancel(nil)
 	}
@@ -50,19 +74,42 @@ func ForRelease(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 }
 
-// During calls work with a context that ends with held, at once, and with ctx. It calls release when
-// work has returned, with the context of ForRelease.
-func During(
-	ctx, held context.Context, release func(context.Context) error, work func(context.Context) error,
-) error {
-	both, end := Both(held, ctx)
+// Held is a lease or a session.
+type Held interface {
+	Context() context.Context
+	Held() bool
+}
+
+// Call calls work with the context of Both. If what is held is over, by the clock, it does not call
+// work: called is false, and err is the cause.
+func Call(ctx context.Context, h Held, work func(context.Context) error) (called bool, err error) {
+	both, end := Both(h.Context(), ctx)
+	defer end()
+	for !h.Held() { // it is over, or in doubt since the clock jumped: that is soon decided
+		if both.Err() != nil || !Sleep(both, doubtPeriod) {
+			return false, context.Cause(both)
+		}
+	}
+	return true, work(both)
+}
+
+// doubtPeriod is how often Call asks while it is in doubt whether something is held.
+const doubtPeriod = 10 * time.Millisecond
+
+// Lease is what During holds.
+type Lease interface {
+	Held
+	Release(context.Context) error
+}
+
+// During is Call, and releases the lease afterwards, with the context of ForRelease.
+func During(ctx context.Context, l Lease, work func(context.Context) error) (called bool, err error) {
 	defer func() {
-		end()
 		ctx, done := ForRelease(ctx)
 		defer done()
-		_ = release(ctx)
+		_ = l.Release(ctx)
 	}()
-	return work(both)
+	return Call(ctx, l, work)
 }
 
 // Sleep waits; false: ctx ended first.

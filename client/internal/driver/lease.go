@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 )
 
@@ -26,7 +27,7 @@ func (l *Lease) session() *Session { return l.Session.Owner.(*Session) }
 
 // Context ends with the lease, whose end is its cause. Its Err looks at the clocks.
 func (l *Lease) Context() context.Context {
-	return &clockContext{l.context(), func() {
+	return &contexts.Checked{Context: l.context(), Check: func() {
 		if lost := l.Lost(); lost != nil {
 			l.cancel(lost)
 		}

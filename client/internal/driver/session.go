@@ -7,6 +7,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/signalbox-dev/signalbox/client/internal/contexts"
 	"github.com/signalbox-dev/signalbox/client/internal/core"
 	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
@@ -82,29 +83,11 @@ func (s *Session) Restore(ctx context.Context, t Takeover) core.Result {
 
 // Context ends with the session. Its cause is Err. Its own Err looks at the clocks.
 func (s *Session) Context() context.Context {
-	return &clockContext{s.ctx, func() {
+	return &contexts.Checked{Context: s.ctx, Check: func() {
 		if err := s.ErrNow(); err != nil {
 			s.cancel(err)
 		}
 	}}
-}
-
-// clockContext is a context of a lease or a session. Err is right however late the timers of the
-// process are: a look at the clocks ends what is over, and the context with it. Done is closed at
-// the next timer, or by such a look.
-type clockContext struct {
-	context.Context
-	look func() // ends the context, if nothing may be relied on any more
-}
-
-// Err implements context.Context.
-func (c *clockContext) Err() error {
-	err := c.Context.Err()
-	if err == nil {
-		c.look()
-		err = c.Context.Err()
-	}
-	return err
 }
 
 // Err is why the session is over, nil while it lives.

@@ -1,0 +1,4 @@
+package client
+
+// ServeSession is a session of Supervise.
+var ServeSession = serveSession
