@@ -12,7 +12,8 @@ import (
 )
 
 // Check finds out whether the program can serve; an error says why it cannot. It should end with
-// ctx, which has the check's timeout. A panic is a failure too.
+// ctx, which has the check's timeout. A panic is a failure too. The end of the registration waits for
+// a check that runs, for as long as its timeout.
 type Check func(ctx context.Context) error
 
 // Times of checks.
@@ -113,6 +114,7 @@ func (c *checker) run(ctx context.Context) error {
 func (c *checker) repeat(ctx context.Context, result func(error)) {
 	t := time.NewTimer(rand.N(c.interval))
 	defer t.Stop()
+	defer c.wait()
 	for {
 		select {
 		case <-ctx.Done():
@@ -127,5 +129,19 @@ func (c *checker) repeat(ctx context.Context, result func(error)) {
 		result(err)
 		next := time.Duration((0.9 + 0.2*rand.Float64()) * float64(c.interval))
 		t.Reset(next - time.Since(began))
+	}
+}
+
+// wait waits for a run that has not returned in its time, for as long again.
+func (c *checker) wait() {
+	if c.running == nil {
+		return
+	}
+	t := time.NewTimer(c.timeout)
+	defer t.Stop()
+	select {
+	case <-c.running:
+		c.running = nil
+	case <-t.C:
 	}
 }

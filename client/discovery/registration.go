@@ -64,7 +64,8 @@ type Registration struct {
 	onState func(State, string) // of OnState; nil: none
 	log     *slog.Logger
 	changed chan struct{} // capacity 1: the state may have to be written
-	writing chan struct{} // capacity 1: held by who writes
+
+	goroutines sync.WaitGroup // end with the lease
 
 	mu     sync.Mutex
 	status status
@@ -72,12 +73,28 @@ type Registration struct {
 
 // present is what a member says of itself, now and in registrations that follow.
 type present struct {
+	writing chan struct{} // capacity 1: held by the goroutine that writes, or replaces the member
+
 	mu     sync.Mutex
 	member Member
 
 	reporting sync.Mutex // held while a state is reported
 	state     State      // that was reported last; empty: Ready
 }
+
+func newPresent(m Member) *present { return &present{member: m, writing: make(chan struct{}, 1)} }
+
+// begin waits until nobody else writes, and end ends that.
+func (p *present) begin(ctx context.Context) error {
+	select {
+	case p.writing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (p *present) end() { <-p.writing }
 
 func (p *present) get() Member {
 	p.mu.Lock()
@@ -106,14 +123,14 @@ func Register(
 	if o.first != nil {
 		acquire = o.first(s)
 	}
-	return register(ctx, s, service, &present{member: m}, o, acquire)
+	return register(ctx, s, service, newPresent(m), o, acquire)
 }
 
 func register(
 	ctx context.Context, s *client.Session, service string, p *present, o options, acquire []client.AcquireOption,
 ) (*Registration, error) {
 	r := &Registration{service: service, present: p, onState: o.onState, log: access.Client(s.Client()).Logger,
-		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
+		changed: make(chan struct{}, 1)}
 	checks := &checker{check: o.check, interval: o.interval, timeout: o.timeout}
 	if o.check != nil {
 		r.status.health.first(checks.run(ctx))
@@ -130,13 +147,33 @@ func register(
 	r.noteWritten(m, &r.status)
 	held := r.lease.Context()
 	if o.check != nil {
-		go checks.repeat(held, func(err error) { r.observe(func(s *status) { s.health.result(time.Now(), err) }) })
+		r.run(held, func(ctx context.Context) {
+			checks.repeat(ctx, func(err error) { r.observe(func(s *status) { s.health.result(time.Now(), err) }) })
+		})
 	}
 	if _, opaque := m.(Data); !opaque {
-		go r.write(held)
-		go r.followRequests(held)
+		r.run(held, r.write)
+		r.run(held, r.followRequests)
 	}
 	return r, nil
+}
+
+// run runs f, which returns when ctx has ended, on a goroutine that Drain and the client's Close wait
+// for. If OnState ends the goroutine, as FailNow of a test does, another goroutine begins again.
+func (r *Registration) run(ctx context.Context, f func(context.Context)) {
+	r.goroutines.Add(1)
+	started := access.Client(r.Session().Client()).Driver.Run(func() {
+		defer r.goroutines.Done()
+		defer func() {
+			if ctx.Err() == nil {
+				r.run(ctx, f)
+			}
+		}()
+		f(ctx)
+	})
+	if !started {
+		r.goroutines.Done()
+	}
 }
 
 // noteWritten notes which state others see, by what was sent. mu is held, or the caller is alone.
@@ -205,15 +242,17 @@ func (r *Registration) write(ctx context.Context) {
 	}
 }
 
-// publish writes what the member says of itself now. One goroutine at a time does, so that the last
-// state wins.
+// publish writes what the member says of itself now, once nobody else writes.
 func (r *Registration) publish(ctx context.Context) error {
-	select {
-	case r.writing <- struct{}{}:
-		defer func() { <-r.writing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := r.present.begin(ctx); err != nil {
+		return err
 	}
+	defer r.present.end()
+	return r.publishNow(ctx)
+}
+
+// publishNow is publish between begin and end of present, so that the last state wins.
+func (r *Registration) publishNow(ctx context.Context) error {
 	r.mu.Lock()
 	m, sent := r.present.get(), r.status
 	r.mu.Unlock()
@@ -267,8 +306,12 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
+	if err := r.present.begin(ctx); err != nil {
+		return err
+	}
+	defer r.present.end()
 	before := r.present.set(m)
-	err = r.publish(ctx)
+	err = r.publishNow(ctx)
 	if errors.Is(err, client.ErrBadRequest) { // the next registration would be refused as well
 		r.present.set(before)
 	}
@@ -279,7 +322,7 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 // min, in which the program should go on answering; and leaves. If ctx ends first, the member
 // leaves at once. If the cluster is away, grace is waited for all the same; the error says so, and
 // the release goes on in the background. A member with Data cannot show that it drains, and leaves
-// at once.
+// at once. Drain returns after the last call of the check and of OnState, which must not call it.
 func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
 	if err := checkGrace(grace); err != nil {
 		return err
@@ -294,6 +337,7 @@ func (r *Registration) Drain(ctx context.Context, grace time.Duration) error {
 		case <-r.Done():
 		}
 	}
+	defer r.goroutines.Wait() // the lease is over by then
 	if err := r.Err(); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 // would get again: what is out of range, a node that does not exist, credentials, a right, another
 // cluster, a name that is in use otherwise. After that only the end of ctx does, and ErrClientClosed.
 func Serve(ctx context.Context, c *client.Client, node, service string, m Member, opts ...Option) error {
-	k := &keeper{ended: ctx.Err, service: service, o: optionsOf(opts), present: present{member: m}}
+	k := &keeper{ended: ctx.Err, service: service, o: optionsOf(opts), present: newPresent(m)}
 	if err := k.o.validate(m); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ type keeper struct {
 	ended   func() error // of Serve's context: that of a session may end a moment later
 	service string
 	o       options
-	present present
+	present *present
 
 	registrations int // so far
 }
@@ -76,10 +76,11 @@ func (k *keeper) serve(ctx context.Context, s *client.Session) error {
 	if k.registrations == 0 && k.o.first != nil {
 		acquire = k.o.first(s)
 	}
-	r, err := register(ctx, s, k.service, &k.present, k.o, acquire)
+	r, err := register(ctx, s, k.service, k.present, k.o, acquire)
 	if err != nil {
 		return err
 	}
+	defer r.goroutines.Wait() // the registration is over by then
 	k.registrations++
 	k.notify(r, nil)
 	select {

@@ -49,8 +49,11 @@ func (x *sharedCopy) add(e *Endpoints) bool {
 	}
 	if x.cancel == nil {
 		var ctx context.Context
-		ctx, x.cancel = context.WithCancel(access.Client(x.c).Driver.Context())
-		go x.run(ctx)
+		d := access.Client(x.c).Driver
+		ctx, x.cancel = context.WithCancel(d.Context())
+		if run := func() { x.run(ctx) }; !d.Run(run) {
+			go run() // ctx has ended
+		}
 	}
 	return true
 }
