@@ -16,6 +16,7 @@ const (
 	ejectMax      = time.Minute
 	retryShare    = 0.1 // of requests
 	retriesInHand = 20
+	pickWindow    = 64 // endpoints in a row that a request chooses from
 )
 
 // balance is what a caller knows of a service's endpoints. It is pure: times and random numbers are
@@ -27,6 +28,7 @@ type balance struct {
 
 // load is one endpoint, as the caller's own requests see it.
 type load struct {
+	backend  *backend // whose load it is; nil in tests
 	weight   int
 	inFlight int
 	latency  time.Duration // average; 0: unknown
@@ -42,24 +44,58 @@ type load struct {
 
 func newBalance() *balance { return &balance{retries: retriesInHand} }
 
-// pick chooses the better of two random ones of those that may be used, by the numbers in [0, 1).
-// It chooses none of failed, which have just failed. It is nil if there is no other one.
-func (b *balance) pick(now time.Time, first, second float64, failed []*load) *load {
-	may := make([]*load, 0, len(b.backends))
-	for _, ok := range []func(l *load) bool{
-		func(l *load) bool { return l.mayTry(now) && (l.failures == 0 || len(failed) == 0 && l.rested(now)) },
-		func(l *load) bool { return l.mayTry(now) },
-		func(*load) bool { return true }, // an answer is likelier than without a try
-	} {
-		for _, l := range b.backends {
-			if ok(l) && !slices.Contains(failed, l) {
-				may = append(may, l)
-			}
-		}
-		if len(may) > 0 {
-			break
+// pick chooses the better of two random ones of those that may be used, by the numbers in [0, 1). It
+// looks at pickWindow endpoints in a row, from a random one on: a request costs no more with
+// thousands of endpoints. It chooses none of failed, which have just failed; if these are all in the
+// window, it looks at the next one. It is nil if there is no other one.
+func (b *balance) pick(now time.Time, start, first, second float64, failed []*load) *load {
+	n := len(b.backends)
+	from := int(start * float64(n))
+	for seen := 0; seen < n; seen += pickWindow {
+		if l := b.pickWithin(now, from+seen, min(pickWindow, n-seen), first, second, failed); l != nil {
+			return l
 		}
 	}
+	return nil
+}
+
+// pickWithin is pick among count endpoints in a row; behind the last one comes the first.
+func (b *balance) pickWithin(now time.Time, from, count int, first, second float64, failed []*load) *load {
+	var may [pickWindow]*load // those of the best rank that is there
+	best, found := notAgain, 0
+	for i := range count {
+		l := b.backends[(from+i)%len(b.backends)]
+		switch rank := l.rank(now, failed); {
+		case rank < best:
+			best, found = rank, 1
+			may[0] = l
+		case rank == best && rank != notAgain:
+			may[found] = l
+			found++
+		}
+	}
+	return choosePair(now, may[:found], first, second)
+}
+
+// notAgain is the rank of an endpoint that has just failed.
+const notAgain = 3
+
+// rank is the lower, the better it is to send a request to an endpoint. One that is ejected is better
+// than none: an answer is likelier than without a try.
+func (l *load) rank(now time.Time, failed []*load) int {
+	switch {
+	case slices.Contains(failed, l):
+		return notAgain
+	case !l.mayTry(now):
+		return 2
+	case l.failures == 0, len(failed) == 0 && l.rested(now):
+		return 0
+	}
+	return 1
+}
+
+// choosePair chooses the better of two random ones, nil if there is none.
+func choosePair(now time.Time, may []*load, first, second float64) *load {
 	if len(may) == 0 {
 		return nil
 	}

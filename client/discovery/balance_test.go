@@ -2,6 +2,7 @@ package discovery
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -34,7 +35,7 @@ func TestEjection(t *testing.T) {
 		b.result(now.Add(time.Millisecond), bad, true) // of a request that began before
 		now = now.Add(want)
 		other := b.backends[1]
-		if b.pick(now, 0, 0, []*load{other}) != bad {
+		if b.pick(now, 0, 0, 0, []*load{other}) != bad {
 			t.Fatal("nobody tries it")
 		}
 		if bad.mayTry(now) {
@@ -62,7 +63,7 @@ func TestEjectsHalf(t *testing.T) {
 		now := time.Unix(0, 0)
 		for range 5000 {
 			now = now.Add(time.Duration(r.IntN(1000)) * time.Millisecond)
-			l := b.pick(now, r.Float64(), r.Float64(), nil)
+			l := b.pick(now, 0, r.Float64(), r.Float64(), nil)
 			if (l == nil) != (n == 0) {
 				t.Fatalf("of %d nobody is picked", n)
 			}
@@ -97,7 +98,7 @@ func TestEjectsTheNextOne(t *testing.T) {
 	}
 	fail(first)
 	for _, x := range []float64{0, 0.5, 0.99} {
-		if b.pick(now, x, x, []*load{second}) != first {
+		if b.pick(now, 0, x, x, []*load{second}) != first {
 			t.Error("a retry goes to the one that has just failed")
 		}
 	}
@@ -125,8 +126,39 @@ func TestRetryAvoidsFailures(t *testing.T) {
 	b.backends[1].failures, b.backends[1].failed = 1, now.Add(-time.Hour)
 	b.backends[2].inFlight = 100
 	for _, x := range []float64{0, 0.5, 0.99} {
-		if b.pick(now, x, x, []*load{b.backends[0]}) != b.backends[2] {
+		if b.pick(now, 0, x, x, []*load{b.backends[0]}) != b.backends[2] {
 			t.Error("a retry goes to one that failed")
+		}
+	}
+}
+
+// TestPickAmongThousands: a pick looks at few of many endpoints, wherever it starts, allocates nothing,
+// comes to each of them, and finds the only one that has not just failed.
+func TestPickAmongThousands(t *testing.T) {
+	now := time.Unix(0, 0)
+	b := loads(5000)
+	r := rand.New(rand.NewPCG(1, 2))
+	picked := map[*load]bool{}
+	pick := func(failed []*load) *load {
+		l := b.pick(now, r.Float64(), r.Float64(), r.Float64(), failed)
+		l.inFlight--
+		return l
+	}
+	for range 100_000 {
+		picked[pick(nil)] = true
+	}
+	if len(picked) != len(b.backends) {
+		t.Errorf("%d of %d are picked", len(picked), len(b.backends))
+	}
+	if n := testing.AllocsPerRun(100, func() { pick(nil) }); n != 0 {
+		t.Errorf("a pick allocates %v times", n)
+	}
+	for range 10 {
+		failed := slices.Clone(b.backends)
+		i := r.IntN(len(failed))
+		left := failed[i]
+		if got := pick(slices.Delete(failed, i, i+1)); got != left {
+			t.Error("it is not the one that is left")
 		}
 	}
 }
@@ -148,16 +180,16 @@ func TestPick(t *testing.T) {
 		for _, first := range []float64{0, 0.9} {
 			b := &balance{backends: []*load{{}, {}}}
 			*b.backends[0], *b.backends[1] = c.a, c.b
-			if b.pick(now, first, 0.5, nil) != b.backends[0] {
+			if b.pick(now, 0, first, 0.5, nil) != b.backends[0] {
 				t.Errorf("%s: the other endpoint is picked", c.name)
 			}
-			if b.pick(now, first, 0.5, []*load{b.backends[0]}) != b.backends[1] {
+			if b.pick(now, 0, first, 0.5, []*load{b.backends[0]}) != b.backends[1] {
 				t.Errorf("%s: a retry goes to the same one", c.name)
 			}
 		}
 	}
 	one := loads(1)
-	if one.pick(now, 0.99, 0.99, []*load{one.backends[0]}) != nil {
+	if one.pick(now, 0, 0.99, 0.99, []*load{one.backends[0]}) != nil {
 		t.Error("the only one is tried again")
 	}
 	l := one.backends[0]

@@ -247,8 +247,13 @@ func TestListFollows(t *testing.T) {
 	}
 }
 
-// BenchmarkView is a change of a service with 5,000 members.
+// BenchmarkView is a change of a service with 5,000 members, of which a view is made or not.
 func BenchmarkView(b *testing.B) {
+	b.Run("viewed", func(b *testing.B) { benchmarkView(b, true) })
+	b.Run("not viewed", func(b *testing.B) { benchmarkView(b, false) })
+}
+
+func benchmarkView(b *testing.B, viewed bool) {
 	now := time.Unix(0, 0)
 	l := newList(now, DefaultHold)
 	ev := client.Event{Kind: client.EventChanged}
@@ -264,7 +269,9 @@ func BenchmarkView(b *testing.B) {
 		state := []State{Ready, Failing}[(i/5000+1)%2]
 		o.Data = fmt.Appendf(nil, `{"addr":"10.0.%d.%d:80","zone":"SAS","state":%q}`, i%5000/250, i%250, state)
 		l.event(now, &client.Event{Kind: client.EventChanged, Updated: []client.Owner{*o}})
-		choose(l.out.all, caller{subset: 100, panicShare: 30})
+		if viewed {
+			choose(l.out.all, caller{subset: 100, panicShare: 30})
+		}
 	}
 	if len(l.out.all) != 5000 {
 		b.Fatal(len(l.out.all))

@@ -179,11 +179,14 @@ func (s *httpService) follow() {
 		b := s.backends[e.Addr]
 		if b == nil {
 			b = &backend{transport: s.newTransport(e.Addr)}
+			b.backend = b
 		}
 		b.weight = e.weight()
 		used[e.Addr] = b
 		s.balance.backends = append(s.balance.backends, &b.load)
 	}
+	all := s.balance.backends // neighbours of the list may fail together, and a request looks at some in a row
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	for addr, b := range s.backends {
 		if used[addr] == nil {
 			b.gone = true
@@ -230,13 +233,11 @@ func (s *httpService) pick(failed []*load) *backend {
 	if len(failed) == 0 {
 		s.balance.request()
 	}
-	l := s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), failed)
-	for _, b := range s.backends {
-		if &b.load == l {
-			return b
-		}
+	l := s.balance.pick(time.Now(), rand.Float64(), rand.Float64(), rand.Float64(), failed)
+	if l == nil {
+		return nil
 	}
-	return nil
+	return l.backend
 }
 
 // again chooses a member once more. It is nil if the member is not used any more.
