@@ -64,6 +64,7 @@ type Registration struct {
 	onState func(State, string) // of OnState; nil: none
 	log     *slog.Logger
 	changed chan struct{} // capacity 1: the state may have to be written
+	writing chan struct{} // capacity 1: held by who writes
 
 	goroutines sync.WaitGroup // end with the lease
 
@@ -73,7 +74,7 @@ type Registration struct {
 
 // present is what a member says of itself, now and in registrations that follow.
 type present struct {
-	writing chan struct{} // capacity 1: held by the goroutine that writes, or replaces the member
+	updating chan struct{} // capacity 1: held by the Update that runs
 
 	mu     sync.Mutex
 	member Member
@@ -82,19 +83,7 @@ type present struct {
 	state     State      // that was reported last; empty: Ready
 }
 
-func newPresent(m Member) *present { return &present{member: m, writing: make(chan struct{}, 1)} }
-
-// begin waits until nobody else writes, and end ends that.
-func (p *present) begin(ctx context.Context) error {
-	select {
-	case p.writing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (p *present) end() { <-p.writing }
+func newPresent(m Member) *present { return &present{member: m, updating: make(chan struct{}, 1)} }
 
 func (p *present) get() Member {
 	p.mu.Lock()
@@ -130,7 +119,7 @@ func register(
 	ctx context.Context, s *client.Session, service string, p *present, o options, acquire []client.AcquireOption,
 ) (*Registration, error) {
 	r := &Registration{service: service, present: p, onState: o.onState, log: access.Client(s.Client()).Logger,
-		changed: make(chan struct{}, 1)}
+		changed: make(chan struct{}, 1), writing: make(chan struct{}, 1)}
 	checks := &checker{check: o.check, interval: o.interval, timeout: o.timeout}
 	if o.check != nil {
 		r.status.health.first(checks.run(ctx))
@@ -242,17 +231,15 @@ func (r *Registration) write(ctx context.Context) {
 	}
 }
 
-// publish writes what the member says of itself now, once nobody else writes.
+// publish writes what the member says of itself now. One goroutine at a time does, so that the last
+// state wins.
 func (r *Registration) publish(ctx context.Context) error {
-	if err := r.present.begin(ctx); err != nil {
-		return err
+	select {
+	case r.writing <- struct{}{}:
+		defer func() { <-r.writing }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer r.present.end()
-	return r.publishNow(ctx)
-}
-
-// publishNow is publish between begin and end of present, so that the last state wins.
-func (r *Registration) publishNow(ctx context.Context) error {
 	r.mu.Lock()
 	m, sent := r.present.get(), r.status
 	r.mu.Unlock()
@@ -306,12 +293,14 @@ func (r *Registration) Update(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	if err := r.present.begin(ctx); err != nil {
-		return err
+	select { // one at a time: one that is refused brings back what it replaced
+	case r.present.updating <- struct{}{}:
+		defer func() { <-r.present.updating }()
+	case <-ctx.Done():
+		return ctx.Err()
 	}
-	defer r.present.end()
 	before := r.present.set(m)
-	err = r.publishNow(ctx)
+	err = r.publish(ctx)
 	if errors.Is(err, client.ErrBadRequest) { // the next registration would be refused as well
 		r.present.set(before)
 	}

@@ -41,7 +41,8 @@ func TestEndWaits(t *testing.T) {
 			}
 			select {
 			case <-ended:
-				t.Error("it is over while a function runs")
+				close(proceed)
+				t.Fatal("it is over while a function runs")
 			default:
 			}
 			close(proceed)
