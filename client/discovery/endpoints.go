@@ -112,7 +112,7 @@ func ViewOf(members []client.Member, opts ...WatchOption) (*View, error) {
 	l := newList(now, o.hold)
 	l.event(now, &client.Event{Kind: client.EventChanged, Added: owners})
 	l.event(now, &client.Event{Kind: client.EventSynced})
-	return l.out.view(o.caller), nil
+	return l.current().view(o.caller), nil
 }
 
 // Reason reports whether the view's caller uses an endpoint of All, and why or why not.

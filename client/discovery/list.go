@@ -34,10 +34,12 @@ type list struct {
 	since     time.Time // since when live is as it is
 	err       error     // why nothing is read
 
-	changed   bool // what is shown is not published yet
-	published time.Time
-	version   uint64
-	out       *published
+	changed       bool // what is shown is not announced yet
+	announced     time.Time
+	announcements uint64
+	stale         bool // out is to be made of incoming when somebody asks; nothing is held then
+	version       uint64
+	out           *published // see current
 
 	interruptions uint64
 }
@@ -104,7 +106,7 @@ func (l *list) failed(now time.Time, err error) {
 
 // ended is failed for the last time: nothing wakes the list any more.
 func (l *list) ended(now time.Time, err error) {
-	l.published = now.Add(-viewInterval)
+	l.announced = now.Add(-viewInterval)
 	l.failed(now, err)
 }
 
@@ -113,7 +115,7 @@ func (l *list) notLive(now time.Time) {
 		return
 	}
 	l.show(now)
-	l.live, l.since, l.changed = false, now, true
+	l.live, l.since, l.changed, l.stale = false, now, true, false
 	l.interruptions++
 }
 
@@ -240,34 +242,57 @@ func (l *list) show(now time.Time) {
 	l.all = all
 }
 
-// tick removes what was held long enough, and publishes what changed, when it is time.
+// tick removes what was held long enough, and announces what changed, when it is time. What is shown
+// is made when somebody asks for it, except while members may be held: that depends on what was shown
+// before.
 func (l *list) tick(now time.Time) {
 	if l.live {
 		l.expire(now)
 	}
-	if !l.changed || l.version > 0 && now.Sub(l.published) < viewInterval {
+	if !l.changed || l.announcements > 0 && now.Sub(l.announced) < viewInterval {
 		return
 	}
-	if l.live {
-		l.show(now)
-	}
 	l.changed = false
+	if l.stale = l.live && len(l.held) == 0 && !now.Before(l.holdUntil); !l.stale {
+		if l.live {
+			l.show(now)
+		}
+		if !l.publish() {
+			return
+		}
+	}
+	l.announced = now
+	l.announcements++
+}
+
+// current is what all handles see.
+func (l *list) current() *published {
+	if l.stale {
+		l.stale = false
+		l.show(l.announced)
+		l.publish()
+	}
+	return l.out
+}
+
+// publish makes out of what is shown. It reports whether that is another one.
+func (l *list) publish() bool {
 	o := l.out
 	if l.version > 0 && slices.Equal(l.all, o.all) && l.ignored == o.ignored && l.known == o.known && l.live == o.live &&
 		l.since.Equal(o.since) && l.err == nil && o.err == nil {
-		return
+		return false
 	}
 	l.version++
-	l.published = now
 	l.out = &published{all: l.all, version: l.version, known: l.known, live: l.live, since: l.since, ignored: l.ignored,
 		err: l.err}
+	return true
 }
 
 // next is when tick has something to do; the zero time is never.
 func (l *list) next() time.Time {
 	var next time.Time
 	if l.changed {
-		next = l.published.Add(viewInterval)
+		next = l.announced.Add(viewInterval)
 	}
 	if l.live {
 		for _, until := range l.held {

@@ -43,7 +43,7 @@ func TestListScripts(t *testing.T) {
 			for f := range strings.FieldsSeq(rest) {
 				owners = append(owners, owner(f))
 			}
-			before := l.out
+			before := l.current()
 			switch word {
 			case "at":
 				after, err := time.ParseDuration(rest)
@@ -72,8 +72,8 @@ func TestListScripts(t *testing.T) {
 				t.Fatalf("no word %q", word)
 			}
 			fmt.Fprintf(&out, "%-22s", line)
-			if l.out != before {
-				fmt.Fprintf(&out, " -> %s", l.out.text(start))
+			if l.current() != before {
+				fmt.Fprintf(&out, " -> %s", l.current().text(start))
 			}
 			if next := l.next(); !next.IsZero() {
 				fmt.Fprintf(&out, "  (next at %s)", next.Sub(start))
@@ -168,7 +168,7 @@ func TestListFollows(t *testing.T) {
 		step := func(ev *client.Event) {
 			held := len(l.held) > 0 // may have been missing for long enough
 			l.event(now, ev)
-			if !l.out.live && len(l.out.all) == 0 && shown > 0 {
+			if !l.current().live && len(l.current().all) == 0 && shown > 0 {
 				t.Fatalf("seed %d: a list of %d is empty without a stream", seed, shown)
 			}
 			if ev.Kind == client.EventSynced && !live {
@@ -177,16 +177,16 @@ func TestListFollows(t *testing.T) {
 					holdUntil = now.Add(l.hold)
 				}
 			}
-			live = l.out.live
-			if live && shown > 0 && now.Before(holdUntil) && len(l.out.all) == 0 {
+			live = l.current().live
+			if live && shown > 0 && now.Before(holdUntil) && len(l.current().all) == 0 {
 				t.Fatalf("seed %d: a list of %d is empty soon after a snapshot", seed, shown)
 			}
-			shown = len(l.out.all)
+			shown = len(l.current().all)
 		}
 		for range 60 {
 			now = now.Add(time.Duration(f.r.IntN(500)) * time.Millisecond)
 			l.tick(now)
-			shown = len(l.out.all)
+			shown = len(l.current().all)
 			switch f.r.IntN(8) {
 			case 0:
 				if live {
@@ -229,9 +229,9 @@ func TestListFollows(t *testing.T) {
 			l.tick(now)
 		}
 		var got []string
-		for i, e := range l.out.all {
+		for i, e := range l.current().all {
 			got = append(got, e.Addr)
-			if i > 0 && e.Token <= l.out.all[i-1].Token {
+			if i > 0 && e.Token <= l.current().all[i-1].Token {
 				t.Fatalf("seed %d: not in order", seed)
 			}
 			for token, addr := range f.members {
@@ -241,9 +241,30 @@ func TestListFollows(t *testing.T) {
 			}
 		}
 		slices.Sort(got)
-		if !slices.Equal(got, f.addrs()) || !l.out.live || !l.out.known {
+		if !slices.Equal(got, f.addrs()) || !l.current().live || !l.current().known {
 			t.Fatalf("seed %d: %v is shown; the server has %v", seed, got, f.addrs())
 		}
+	}
+}
+
+// TestViewIsMadeWhenAsked: changes that nobody looks at are announced, and cost no list; the one that
+// looks gets the last of them.
+func TestViewIsMadeWhenAsked(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newList(now, DefaultHold)
+	l.event(now, membersEvent(5))
+	l.event(now, &client.Event{Kind: client.EventSynced})
+	now = now.Add(DefaultHold)
+	for token := range uint64(3) {
+		now = now.Add(time.Second)
+		before := l.announcements
+		l.event(now, &client.Event{Kind: client.EventChanged, Removed: []client.Owner{{Token: token + 1}}})
+		if l.announcements != before+1 || l.version != 1 {
+			t.Errorf("announcement %d, list %d", l.announcements, l.version)
+		}
+	}
+	if p := l.current(); len(p.all) != 2 || p.version != 2 || l.current() != p {
+		t.Errorf("%d are shown, in list %d", len(p.all), p.version)
 	}
 }
 
@@ -270,10 +291,10 @@ func benchmarkView(b *testing.B, viewed bool) {
 		o.Data = fmt.Appendf(nil, `{"addr":"10.0.%d.%d:80","zone":"SAS","state":%q}`, i%5000/250, i%250, state)
 		l.event(now, &client.Event{Kind: client.EventChanged, Updated: []client.Owner{*o}})
 		if viewed {
-			choose(l.out.all, caller{subset: 100, panicShare: 30})
+			choose(l.current().all, caller{subset: 100, panicShare: 30})
 		}
 	}
-	if len(l.out.all) != 5000 {
-		b.Fatal(len(l.out.all))
+	if len(l.current().all) != 5000 {
+		b.Fatal(len(l.current().all))
 	}
 }

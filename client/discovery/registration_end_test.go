@@ -2,9 +2,7 @@ package discovery_test
 
 import (
 	"context"
-	"errors"
 	"runtime"
-	"sync"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
@@ -80,34 +78,6 @@ func TestOnStateEndsGoroutine(t *testing.T) {
 		t.Fatal("it is not called again")
 	}
 	must(t, r.Drain(t.Context(), 0))
-}
-
-// TestRefusedUpdate: an update that is refused beside another one takes nothing back but itself.
-func TestRefusedUpdate(t *testing.T) {
-	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
-	n := openNode(t, srv, "/default")
-	r, err := discovery.Register(t.Context(), startSession(t, srv), "api", discovery.Data("first"))
-	must(t, err)
-	tooLong := make(discovery.Data, 1<<20+1)
-	for i := range 20 {
-		want := string(rune('a' + i))
-		var both sync.WaitGroup
-		both.Go(func() {
-			if err := r.Update(t.Context(), tooLong); !errors.Is(err, client.ErrBadRequest) {
-				t.Error(err)
-			}
-		})
-		both.Go(func() {
-			if err := r.Update(t.Context(), discovery.Data(want)); err != nil {
-				t.Error(err)
-			}
-		})
-		both.Wait()
-		if got := members(t, n); got != want {
-			t.Fatalf("the member has %q, not %q", got, want)
-		}
-	}
 }
 
 func startSession(t *testing.T, srv *servertest.Server) *client.Session {

@@ -41,7 +41,7 @@ func TestCopyOfThousands(t *testing.T) {
 		l := newList(now, DefaultHold)
 		l.event(now, membersEvent(n))
 		l.event(now, &client.Event{Kind: client.EventSynced})
-		v := l.out.view(caller{zone: "SAS", subset: DefaultSubset, panicShare: DefaultPanicShare, id: 7})
+		v := l.current().view(caller{zone: "SAS", subset: DefaultSubset, panicShare: DefaultPanicShare, id: 7})
 		if size := allocated() - before; size > most {
 			t.Errorf("a copy of %d members takes %d bytes", n, size)
 		} else {
@@ -52,8 +52,8 @@ func TestCopyOfThousands(t *testing.T) {
 		}
 		now = now.Add(time.Minute)
 		l.event(now, &client.Event{Kind: client.EventChanged, Removed: []client.Owner{{Token: 1}}})
-		if len(l.out.all) != n-1 {
-			t.Errorf("%d after one has gone", len(l.out.all))
+		if len(l.current().all) != n-1 {
+			t.Errorf("%d after one has gone", len(l.current().all))
 		}
 		runtime.KeepAlive(l)
 	}
@@ -71,7 +71,7 @@ func TestConnectionsAreSpread(t *testing.T) {
 	l.event(now, &client.Event{Kind: client.EventSynced})
 	count := map[*Endpoint]int{}
 	for range callers {
-		used, _ := choose(l.out.all, caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: r.Uint64()})
+		used, _ := choose(l.current().all, caller{subset: DefaultSubset, panicShare: DefaultPanicShare, id: r.Uint64()})
 		if len(used) != DefaultSubset {
 			t.Fatalf("a caller uses %d", len(used))
 		}
@@ -81,7 +81,7 @@ func TestConnectionsAreSpread(t *testing.T) {
 	}
 	const average = callers * DefaultSubset / endpoints
 	busiest, variance := 0, 0.0
-	for _, e := range l.out.all {
+	for _, e := range l.current().all {
 		busiest = max(busiest, count[e])
 		variance += float64((count[e]-average)*(count[e]-average)) / endpoints
 	}

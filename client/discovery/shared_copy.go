@@ -22,7 +22,7 @@ type sharedCopy struct {
 
 	mu      sync.Mutex
 	list    *list
-	updated chan struct{} // closed with the next change of list.out
+	updated chan struct{} // closed when the list announces a change
 	handles map[*Endpoints]struct{}
 	timer   *time.Timer // calls tick
 	linger  *time.Timer // ends the copy; nil while there are handles
@@ -80,7 +80,7 @@ func (x *sharedCopy) end() {
 func (x *sharedCopy) now() (out *published, updated <-chan struct{}) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.list.out, x.updated
+	return x.list.current(), x.updated
 }
 
 // run watches until the copy or the client ends.
@@ -137,9 +137,9 @@ func (x *sharedCopy) watch(ctx context.Context, n *client.Node) (progress bool, 
 func (x *sharedCopy) step(input func(now time.Time)) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	before := x.list.out
+	before := x.list.announcements
 	input(time.Now())
-	if x.list.out != before {
+	if x.list.announcements != before {
 		close(x.updated)
 		x.updated = make(chan struct{})
 		for e := range x.handles {
