@@ -365,7 +365,6 @@ func (p *Membership) send(s machine.Send) {
 
 // run is the goroutine of the process: Initialize, then one callback after the other.
 func (p *Membership) run(ctx context.Context, ready chan<- error) {
-	p.handlerGoroutine.Store(goroutine())
 	ready <- p.guard("initialize", func() error { return p.h.Initialize(ctx) })
 	for {
 		p.mu.Lock()
@@ -473,15 +472,25 @@ func (p *Membership) callback(j *machine.Job, r *Round, c Callback) error {
 	return nil
 }
 
-// guard contains a panic of the handler.
-func (p *Membership) guard(what string, f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("handler %w in %s: %v", errPanicked, what, v)
-			p.log.Error("handler panicked", "process", p.name, "callback", what, "panic", v, "stack", string(debug.Stack()))
-		} else if err != nil {
-			p.log.Warn("handler failed", "process", p.name, "callback", what, "error", err)
-		}
+// guard calls the handler, on a goroutine that it may end, as FailNow of a test does. It contains that,
+// and a panic.
+func (p *Membership) guard(what string, f func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		err := errExited
+		defer func() {
+			if v := recover(); v != nil {
+				err = fmt.Errorf("handler %w in %s: %v", errPanicked, what, v)
+				p.log.Error("handler panicked", "process", p.name, "callback", what, "panic", v, "stack",
+					string(debug.Stack()))
+			} else if err != nil {
+				p.log.Warn("handler failed", "process", p.name, "callback", what, "error", err)
+			}
+			p.handlerGoroutine.Store(0)
+			result <- err
+		}()
+		p.handlerGoroutine.Store(goroutine())
+		err = f()
 	}()
-	return f()
+	return <-result
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -42,8 +43,11 @@ func newAgreeing(unlucky int) *agreeingHandler {
 
 func (h *agreeingHandler) fails() error {
 	if h.unlucky > 0 && h.rnd.IntN(h.unlucky) == 0 {
-		if h.rnd.IntN(2) == 0 {
+		switch h.rnd.IntN(3) {
+		case 0:
 			panic("unlucky")
+		case 1:
+			runtime.Goexit()
 		}
 		return errors.New("unlucky")
 	}
@@ -428,23 +432,24 @@ func TestJoinIsNotAnswered(t *testing.T) {
 // failingHandler cannot be initialized.
 type failingHandler struct {
 	*agreeingHandler
-	panics bool
+	fails func() error
 }
 
 func (h failingHandler) Initialize(context.Context) error {
-	if h.panics {
-		panic("no disk")
-	}
-	return errors.New("no disk")
+	return h.fails()
 }
 
 // TestInitializeFails: the join fails with the cause, Terminate is called, and the server never
 // hears of it.
 func TestInitializeFails(t *testing.T) {
 	b := newBackend(t, 0)
-	for _, panics := range []bool{false, true} {
-		h := failingHandler{newAgreeing(0), panics}
-		if p, _, err := b.join(t.Context(), 1, h, Options{}); p != nil || err == nil || !strings.Contains(err.Error(), "no disk") {
+	for want, fails := range map[string]func() error{
+		"no disk":         func() error { return errors.New("no disk") },
+		"panicked":        func() error { panic("no disk") },
+		errExited.Error(): func() error { runtime.Goexit(); return nil },
+	} {
+		h := failingHandler{newAgreeing(0), fails}
+		if p, _, err := b.join(t.Context(), 1, h, Options{}); p != nil || err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("join gives %v", err)
 		}
 		h.check(t)

@@ -25,7 +25,10 @@ type Stats struct {
 	Repeated uint64 // what was sent to the server again, for want of an answer
 }
 
-var errPanicked = errors.New("panicked")
+var (
+	errPanicked = errors.New("panicked")
+	errExited   = errors.New("handler ended its goroutine")
+)
 
 // Stats returns the counters.
 func (p *Membership) Stats() Stats {

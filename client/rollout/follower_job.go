@@ -8,6 +8,9 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
+// errExited: Update has ended its goroutine, as FailNow of a test does.
+var errExited = errors.New("the update ended its goroutine")
+
 // updateJob is a version that is being loaded.
 type updateJob struct {
 	v       Version
@@ -49,11 +52,12 @@ func (f *Follower) startJob(ctx context.Context, v Version) {
 	f.o.Logger.Info("rollout instance loads a version", "track", f.o.Track, "instance", f.o.ID,
 		"version", v.Number, "attempt", v.Attempt, "kept", v.Restored)
 	go func() {
-		err := f.o.Update(own, v)
+		err := errExited
+		defer func() { j.done <- err }()
+		err = f.o.Update(own, v)
 		if err != nil && errors.Is(context.Cause(own), errSuperseded) {
 			err = errSuperseded
 		}
-		j.done <- err
 	}()
 }
 
