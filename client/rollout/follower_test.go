@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -206,6 +207,25 @@ func TestAttempts(t *testing.T) {
 		w.publish(11)
 		w.wait(2 * time.Minute)
 		m.has(11)
+	})
+}
+
+// TestUpdateEndsGoroutine: an update that ends its goroutine, as FailNow of a test does, has failed, and
+// is tried again.
+func TestUpdateEndsGoroutine(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.create(oneLocation)
+		w.publish(10)
+		m := w.follow("a", "SAS", func(_ *sdk.FollowerOptions, m *member) {
+			m.update = func(_ context.Context, v sdk.Version) error {
+				if v.Attempt == 1 {
+					runtime.Goexit()
+				}
+				return nil
+			}
+		})
+		w.wait(2 * time.Minute)
+		m.has(10)
 	})
 }
 
