@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,6 +123,7 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 			req.Header.Add(key, value)
 		}
 	}
+	sent := time.Now()
 	resp, err := s.web.Do(req)
 	if err != nil {
 		return nil, err
@@ -139,7 +141,29 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 		}
 	}
 	a.check(method, path)
+	a.checkTimes(req.URL.Query().Get("ttl"), time.Since(sent))
 	return a, nil
+}
+
+// checkTimes holds an answer that took so long to what it says of time: how long it was at the gateway,
+// how long it may be relied on, and when a repeat helps.
+func (a *answer) checkTimes(ttl string, took time.Duration) {
+	a.t.Helper()
+	if a.doc["waited_ms"] != nil && a.doc["expires_in_ms"] != nil {
+		if waited := a.number("waited_ms"); waited < 0 || waited > took.Milliseconds() {
+			a.t.Errorf("it waited for %d ms, and the answer came after %s: %s", waited, took, a.body)
+		}
+		bound, err := time.ParseDuration(ttl)
+		if left := a.number("expires_in_ms"); left < 1 || err == nil && left > bound.Milliseconds() {
+			a.t.Errorf("the ttl is %s, and the answer is %s", ttl, a.body)
+		}
+	}
+	repeats := a.status == 503 || a.status == 504 || a.status == 429
+	switch after, err := strconv.Atoi(a.header.Get("Retry-After")); {
+	case !repeats && a.header.Get("Retry-After") == "":
+	case !repeats, err != nil, (after == 0) != (a.doc["code"] == "closing"), after > 5 && a.doc["code"] != "limited":
+		a.t.Errorf("Retry-After is %q of %d %s", a.header.Get("Retry-After"), a.status, a.body)
+	}
 }
 
 // until sends a request until its answer has a field: who holds something is read in a second at
