@@ -16,14 +16,17 @@ type Lease struct {
 	Data      []byte
 }
 
-// Leases gives what a session that was attached holds, but for configurations, as leases. opts are
-// of the acquires that make them. It ends with the first error.
-func Leases(ctx context.Context, s *client.Session, opts ...client.AcquireOption) iter.Seq2[Lease, error] {
+// Leases gives what a session that was attached holds, but for configurations, as leases. wanted is
+// asked of each name that is held or waited for, and whether it is wanted as a lease, once it is held.
+// opts are of the acquires that make them. It ends with the first error.
+func Leases(
+	ctx context.Context, s *client.Session, wanted func(name string, waits bool) bool, opts ...client.AcquireOption,
+) iter.Seq2[Lease, error] {
 	return func(yield func(Lease, error) bool) {
 		strict := client.ReadConsistency(client.Strict)
 		for info, err := range s.Node().List(ctx, "", client.OfSession(s.ID()), strict) {
 			var l Lease
-			if err == nil && !info.Waiting && !strings.HasPrefix(info.Name, client.ConfigPrefix) {
+			if err == nil && !strings.HasPrefix(info.Name, client.ConfigPrefix) && wanted(info.Name, info.Waiting) && !info.Waiting {
 				l, err = leaseOf(ctx, s, info, opts)
 			}
 			if err != nil {

@@ -121,3 +121,29 @@ func TestShownIsKept(t *testing.T) {
 		}
 	}
 }
+
+// TestMovedPlace: what a session is granted after it moved, for a place that it took at the gateway
+// before, is held.
+func TestMovedPlace(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	one, two := openSite(t, srv), openSite(t, srv)
+	one.ask("POST", "/v1/locks/a?ttl=1m", bob, "").wants(200)
+	one.ask("POST", "/v1/locks/a?ttl=1m&wait=1ms", alice, "").wants(202)
+	two.ask("POST", "/v1/session/keepalive", alice, "").wants(200)
+	one.ask("DELETE", "/v1/locks/a", bob, "").wants(200)
+	var token string
+	for token == "" {
+		for _, h := range two.ask("GET", "/v1/session", alice, "").wants(200).doc["holds"].([]any) {
+			token = fmt.Sprint(h.(map[string]any)["token"])
+		}
+	}
+	if a := two.ask("POST", "/v1/session/keepalive", alice, "").wants(200); a.number("num_holds") != 1 {
+		t.Errorf("it holds a with token %s, and a keep-alive says %s", token, a.body)
+	}
+	if a := two.ask("POST", "/v1/session/keepalive?holding=a", alice, ""); a.status != 200 {
+		t.Errorf("it holds a with token %s, and a keep-alive says %s", token, a.body)
+	}
+	if a := two.ask("DELETE", "/v1/locks/a?token="+token, alice, "").wants(200); a.doc["released"] != true {
+		t.Errorf("the release of token %s is answered %s", token, a.body)
+	}
+}

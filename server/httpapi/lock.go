@@ -442,6 +442,9 @@ func (x *call) describeQueue(d document) {
 
 // releaseLock releases, or leaves the queue. With a token it takes nothing but that grant.
 func releaseLock(x *call) error {
+	if err := x.adoptGrants(); err != nil {
+		return err
+	}
 	var r machine.Release
 	var before *operation
 	x.s.step(func(m *machine.Session, _ time.Duration) {

@@ -85,6 +85,8 @@ type session struct {
 	// requests before that; generation is that of this attachment.
 	since      time.Time
 	generation uint64
+	placed     atomic.Bool // it waits in queues whose places it took at another gateway
+	adopting   sync.Mutex  // held while what it has is read
 
 	ctx context.Context // ends with the session, or when its token was revoked
 	end context.CancelCauseFunc
@@ -369,10 +371,17 @@ func (s *session) options() []client.SessionOption {
 	}
 }
 
-// adopt makes leases of what the session held at another gateway. An acquire of the same count is
-// answered with them.
+// adopt makes leases of what the session holds and the machine does not know: it held it at another
+// gateway, or was granted it since for a place in a queue that it had there. An acquire of the same
+// count is answered with them.
 func (s *session) adopt(ctx context.Context, native *client.Session) error {
-	for l, err := range gateway.Leases(ctx, native, gateway.IgnorePreemption()) {
+	placed := false
+	wanted := func(name string, waits bool) (wanted bool) {
+		s.step(func(m *machine.Session, _ time.Duration) { wanted = !m.Knows(name) })
+		placed = placed || wanted && waits
+		return wanted
+	}
+	for l, err := range gateway.Leases(ctx, native, wanted, gateway.IgnorePreemption()) {
 		if err != nil {
 			return err
 		}
@@ -380,7 +389,18 @@ func (s *session) adopt(ctx context.Context, native *client.Session) error {
 		s.step(func(m *machine.Session, _ time.Duration) { m.Holds(l.Name(), set, l.Lease) })
 		s.watch(l.Name(), l.Lease)
 	}
+	s.placed.Store(placed)
 	return nil
+}
+
+// adoptGrants is adopt of a session with places that it took at another gateway.
+func (x *call) adoptGrants() error {
+	if !x.s.placed.Load() {
+		return nil
+	}
+	x.s.adopting.Lock()
+	defer x.s.adopting.Unlock()
+	return x.s.adopt(x.ctx, x.s.native)
 }
 
 // watch has the machine told when a lease ends.
@@ -466,6 +486,9 @@ func keepAlive(x *call) error {
 	names := x.query["holding"]
 	if len(names) > 16 {
 		return badRequest("holding comes %d times; 16 are allowed", len(names))
+	}
+	if err := x.adoptGrants(); err != nil {
+		return err
 	}
 	errs := make(chan error, len(names))
 	var preempt atomic.Bool

@@ -161,11 +161,16 @@ func (s *Session) Started(now time.Duration, ttl time.Duration) {
 	}
 }
 
-// Holds notes a lease that a session which was taken over had.
+// Holds notes a lease that a session which was taken over has, of a name that it does not know.
 func (s *Session) Holds(name string, set Set, l Lease) {
-	n := s.of(name)
-	n.set, n.lease = set, l
+	if s.state <= Live && !s.Knows(name) {
+		n := s.of(name)
+		n.set, n.lease = set, l
+	}
 }
+
+// Knows reports whether a name is held, waited for, or given up and not yet answered.
+func (s *Session) Knows(name string) bool { return s.names[name] != nil }
 
 // End has the session stopped by its caller's request.
 func (s *Session) End() {
