@@ -19,8 +19,7 @@ var recordFaults = []plantedFault{
 	},
 	{
 		"dropped-unsaved", "shard/record.go",
-		[]string{"uint64(len(m.dropped)))\n\tlast := uint64(0)\n\tfor _, id := range m.dropped {",
-			"0)\n\tlast := uint64(0)\n\tfor _, id := range m.dropped[:0] {"},
+		[]string{"uint64(len(m.dropped)))", "0)", "range m.dropped {", "range m.dropped[:0] {"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{

@@ -49,7 +49,7 @@ var shardFaults = []plantedFault{
 	},
 	{
 		"orders-restart", "shard/import.go",
-		[]string{"max(b.orderCounter, r.orderCounter, m.tokenFloor)", "max(b.orderCounter, 1)"},
+		[]string{"b.orderCounter = max(b.orderCounter, r.orderCounter)\n", "b.orderCounter = max(b.orderCounter, 1)\n"},
 		"client/internal/sim", "TestFirstViolation", "",
 	},
 	{

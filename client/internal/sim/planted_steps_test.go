@@ -80,7 +80,7 @@ var stepFaults = []plantedFault{
 	},
 	{
 		"woken-again", "client/internal/driver/driver.go",
-		[]string{"\t\tmine.Reset()\n", ""},
+		[]string{"\t\tr.Reset()\n", ""},
 		"client/internal/driver", "TestRecordsAreReused", "",
 	},
 }
