@@ -299,7 +299,7 @@ func (a *API) remove(s *session) {
 // be carried out, and then the session must end with its ttl.
 func (s *session) open(c *client.Client) {
 	native, err := s.attach(c)
-	if errors.Is(err, client.ErrSessionExpired) {
+	if err != nil && problemOf(err).code == errExpired.code {
 		err = errExpired // nothing more is known of it
 	}
 	s.native, s.err = native, err
