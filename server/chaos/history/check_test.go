@@ -114,6 +114,12 @@ var stories = []struct {
 	{"made twice", false, new(script).create(1).create(1)},
 
 	{"versions one by one", true, new(script).set(1, "a", 1).guarded(2, "b", 1, 2, OK).guarded(1, "c", 1, 0, Refused).get(Get, 3, "b", 2)},
+	{"versions with gaps", true, new(script).set(1, "a", 4).guarded(2, "b", 4, 9, OK).guarded(1, "c", 5, 0, Refused).get(Get, 3, "b", 9)},
+	{"a version that does not rise", false, new(script).set(1, "a", 4).set(1, "b", 4)},
+	{"the version of a write nobody heard of is that of a read", false, new(script).set(1, "a", 4).
+		add(Op{Kind: Set, Lane: 2, Data: "b", Result: Unknown}).get(Get, 3, "b", 7).get(Get, 3, "b", 8)},
+	{"the version of a write nobody heard of is not that before it", false, new(script).set(1, "a", 4).
+		add(Op{Kind: Set, Lane: 2, Data: "b", Result: Unknown}).get(Get, 3, "b", 4)},
 	{"a write that was acknowledged is lost", false, new(script).set(1, "a", 1).set(2, "b", 2).get(Get, 3, "a", 1)},
 	{"a strict read that is late", false, new(script).set(1, "a", 1).get(Get, 3, "a", 1).set(1, "b", 2).get(Get, 3, "a", 1)},
 	{"compare and set of the same version twice", false, new(script).set(1, "a", 1).guarded(1, "b", 1, 2, OK).guarded(2, "c", 1, 2, OK)},

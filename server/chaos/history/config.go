@@ -6,32 +6,44 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// config is the state of a configuration: data with a version, which rises by one with each change;
-// 0: it was never set. Each write must have bytes of its own: writing the same bytes changes
-// nothing.
+// config is the state of a configuration: data with a version, which rises with each change; 0: it
+// was never set. Each write must have bytes of its own: writing the same bytes changes nothing.
 type config struct {
 	version uint64
 	data    string
+	higher  bool // the version is above that: the outcome of the write is not known
 }
 
-func (c config) set(op *Op) (config, bool) {
-	n := config{c.version + 1, op.Data}
-	switch op.Result {
-	case Refused:
-		return c, op.Guarded && op.Want != c.version
-	case OK:
-		return n, (!op.Guarded || op.Want == c.version) && op.Version == n.version
+// at returns the state with this version, if it may have that.
+func (c config) at(version uint64) (config, bool) {
+	if c.higher {
+		return config{version: version, data: c.data}, version > c.version
 	}
-	return n, !op.Guarded || op.Want == c.version // unknown: if it took effect
+	return c, version == c.version
+}
+
+func (c config) set(op *Op) (n config, ok bool) {
+	if op.Result == Refused {
+		return c, op.Guarded && (c.higher || op.Want != c.version)
+	}
+	if n, ok = c, true; op.Guarded {
+		n, ok = c.at(op.Want)
+	}
+	if op.Result == OK {
+		return config{version: op.Version, data: op.Data}, ok && op.Version > n.version
+	}
+	return config{version: n.version, data: op.Data, higher: true}, ok // unknown: if it took effect
 }
 
 func (c config) next(op *Op) []any {
 	if op.Kind == Get {
+		n, ok := c.at(op.Version)
 		switch {
-		case op.Result == Unknown,
-			op.Result == NotFound && c.version == 0,
-			op.Result == OK && c.version != 0 && op.Version == c.version && op.Data == c.data:
+		case op.Result == Unknown:
 			return []any{c}
+		case op.Result == NotFound && n == config{} && ok,
+			op.Result == OK && op.Version != 0 && ok && op.Data == c.data:
+			return []any{n}
 		}
 		return nil
 	}
@@ -51,7 +63,10 @@ var configModel = porcupine.NondeterministicModel{
 	Init:              func() []any { return []any{config{}} },
 	Step:              func(state, input, _ any) []any { return state.(config).next(input.(*Op)) },
 	DescribeOperation: func(input, _ any) string { return describeConfig(input.(*Op)) },
-	DescribeState:     func(a any) string { c := a.(config); return fmt.Sprintf("version %d: %s", c.version, c.data) },
+	DescribeState: func(a any) string {
+		c := a.(config)
+		return fmt.Sprintf("version %d (or above: %t): %s", c.version, c.higher, c.data)
+	},
 }
 
 func describeConfig(op *Op) string {
