@@ -267,8 +267,8 @@ func turnsOfCaller(ctx context.Context, t *testing.T, addresses []string, caller
 	}
 }
 
-// turnsOfStream takes turns by streams, and counts from the event that it has read. Sometimes it closes
-// its side alone, and goes on until it reads the end.
+// turnsOfStream takes turns by streams, and counts from the event that it has read. Sometimes it stops,
+// closes its side alone, and reads to the end.
 func turnsOfStream(ctx context.Context, t *testing.T, addresses []string, caller, locks int, note func(reliedHold)) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		h := reliedHold{Name: fmt.Sprintf("turns-%d", (caller+turn)%locks), who: "stream"}
@@ -282,10 +282,11 @@ func turnsOfStream(ctx context.Context, t *testing.T, addresses []string, caller
 		_, _ = fmt.Fprintf(conn, "POST /v1/locks/%s?ttl=5s&wait=5s HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n", h.Name)
 		if resp, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil && resp.StatusCode == 200 {
 			var until int64
+			closed := false
 			for e := (&events{t: t, lines: bufio.NewScanner(resp.Body)}); ; {
 				event, d := e.next()
 				now := monotonic()
-				if h.Token != 0 {
+				if h.Token != 0 && !closed {
 					h.Ended = min(now, until)
 				}
 				if event == "queued" || event == "preempt" {
@@ -308,7 +309,8 @@ func turnsOfStream(ctx context.Context, t *testing.T, addresses []string, caller
 				}
 				until = now + a.number("expires_in_ms")*1e6
 				if rand.N(4) == 0 {
-					_ = conn.(*net.TCPConn).CloseWrite() // it goes on until the end can be read
+					h.Ended, closed = monotonic(), true // it stops before; TestHalfClose has one that does not
+					_ = conn.(*net.TCPConn).CloseWrite()
 				} else if rand.N(3) == 0 {
 					h.Ended = monotonic()
 					break
