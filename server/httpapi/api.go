@@ -215,7 +215,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{}) // it may wait for longer than an answer may take
-	if r.ContentLength != 0 {                                       // also for one that is refused: net/http reads its body before it answers
+	if r.ContentLength != 0 {                                       // of a refused request, too: net/http reads its body before it answers
 		_ = http.NewResponseController(w).SetReadDeadline(x.began.Add(bodyTimeout))
 	}
 	var p *problem

@@ -195,7 +195,8 @@ func (x *call) open(ttl time.Duration, holder string) error {
 			"or another program uses this name", s.holder, holder)
 	default:
 		x.s = s
-		if x.confirm = x.began.After(s.since); x.confirm && x.route.method != http.MethodDelete { // which mostly needs no word
+		// A release is the cluster's own word, so it mostly asks for no other.
+		if x.confirm = x.began.After(s.since); x.confirm && x.route.method != http.MethodDelete {
 			x.confirming = make(chan error, 1)
 			go func() { x.confirming <- s.confirm(x.ctx) }()
 		}

@@ -267,6 +267,3 @@ func (s *Session) prune(key string, n *name) {
 		}
 	}
 }
-
-// Len is how many names are in the table.
-func (s *Session) Len() int { return len(s.names) }
