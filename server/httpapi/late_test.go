@@ -231,6 +231,29 @@ func TestCutGateway(t *testing.T) {
 	}
 }
 
+// TestCutEnd: a gateway does not say that it has ended a session which another one serves.
+func TestCutEnd(t *testing.T) {
+	srv := servertest.Start(t, servertest.RealTime())
+	link := newValve()
+	one, two := openSite(t, srv, func(cfg *Config) {
+		cfg.Client.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			if err != nil {
+				return nil, err
+			}
+			return valveConn{c, link}, nil
+		}
+	}), openSite(t, srv)
+	one.ask("POST", "/v1/locks/a?ttl=5m", alice, "").wants(200)
+	link.close()
+	two.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(200)
+	a := one.whileCut(link, alice, "DELETE /v1/session")[0]
+	held := two.ask("GET", "/v1/locks/a", "", "").doc["exists"] == true
+	if a.status == 200 && held {
+		t.Errorf("answered %s, and the lock is held", a.body)
+	}
+}
+
 // whileCut sends requests to a gateway whose link is closed, and opens that when each has been
 // answered or waits.
 func (s *site) whileCut(link *valve, session string, requests ...string) (answers []*answer) {

@@ -550,6 +550,9 @@ func getSession(x *call) error {
 
 // endSession stops the session: what it holds is free when the answer comes.
 func endSession(x *call) error {
+	if err := x.confirmed(); err != nil { // closing one that another gateway serves would succeed, and end nothing
+		return err
+	}
 	x.s.step(func(m *machine.Session, _ time.Duration) { m.End() })
 	if err := x.s.native.Close(x.ctx); err != nil && !errors.Is(err, client.ErrSessionExpired) {
 		return err
