@@ -1,6 +1,18 @@
 // Package admin serves metrics, health and profiles over HTTP, for operators and their tools. It
 // shows no secrets and changes nothing. It has no access control of its own: bind it to loopback,
 // or to a network that only operators reach.
+//
+// /healthz asks whether the process is to be started again, /readyz whether clients are to be sent
+// here: a shard without a leader makes an instance not ready. An event loop or a failure detector
+// that does nothing for 5 s makes it unhealthy.
+//
+// A site can point its own name at this address (DNS rebinding), and its scripts would then read
+// the pages. So the Host of a request is an IP address, loopback, the machine's name or one of
+// Config.Hosts. The kubelet and Prometheus send the pod's IP address, kubectl port-forward
+// localhost, HAProxy's probes none.
+//
+// The default mux, in which net/http/pprof registers itself, and the default set of the metrics
+// library are served by nothing.
 package admin
 
 import (

@@ -1,5 +1,11 @@
 // Package auth says who a client is and what it may do: identities, tokens, rights, and failed
 // attempts. It knows neither connections nor requests.
+//
+// A View is one state of the meta shard, prepared for lookups; the server installs a newer one, so
+// a change of rights counts from the next request. The connections of identities that lost a right
+// are closed (LostRights), because open streams and memberships were checked only when they began.
+// BindKey mixes the identity into a session's protection key: shards need no identities, and
+// another identity cannot use the key.
 package auth
 
 import (

@@ -8,4 +8,10 @@
 //
 // It has no clock: callers pass monotonic times. All of it is soft state, which begins again with
 // the process, and with a leadership.
+//
+// Grants are estimated. A counter goes to the semaphore that is granted while it has none, from the
+// one with the least weight; what that one had is not shown, so a rate is never too high by it. A
+// semaphore with more than 1 of 256 grants keeps its counter. Of a large log entry at most 32
+// changes are looked at, each for its neighbours. Followers count nothing, so a new leader needs
+// some seconds to know the rates.
 package busiest

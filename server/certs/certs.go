@@ -9,6 +9,10 @@
 // change nothing: the last good ones stay in use. A certificate and its key are two files, which do
 // not match between the writes of the two. So only files that are unusable at the next look too are
 // logged, and counted by [Certs.Failures].
+//
+// Content is compared, not the time of change: mounted secrets are swapped by a symbolic link,
+// often with an older time. Each reload makes a new configuration, so that no session of the old
+// one can be resumed.
 package certs
 
 import (

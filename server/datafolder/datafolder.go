@@ -1,5 +1,14 @@
 // Package datafolder keeps the rules of an instance's data folder: who may read it, one process at
 // a time, and what must be there together.
+//
+// Restrict closes a folder that is this user's own. A folder of another user is used if only this
+// process's own group can write to it: kubelet gives a pod's volume to the group of fsGroup before
+// each start. One that all can write to, and that cannot be closed, is refused, such as an emptyDir
+// itself; a folder below it is made and closed.
+//
+// A log without an identity is refused (CheckIdentity): the identity is written first. A restore
+// that makes a cluster marks the folder from its first step to its last, and a marked folder is
+// refused: a server that starts on what is left of it could make another, empty cluster.
 package datafolder
 
 import (

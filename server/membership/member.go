@@ -1,5 +1,19 @@
 // Package membership is an instance as a member of its cluster: its replica of the meta shard, how
 // it comes and goes, and what it sees of the other instances.
+//
+// A Member knows no client. It gets the raft host, the service to the other instances and the
+// governor while the instance starts, because it must answer other instances before it is a member
+// itself.
+//
+// followMeta alone changes the replica of the meta shard. A removal of the replica with its vote
+// means that another one, with a higher id, is on its way; an instance that was cut off then misses
+// it. So it checks every two seconds that the group answers, and else asks the other instances,
+// which may lag: ids only rise. Meanwhile the last map stands.
+//
+// An instance that is expelled is found in the map, or hears it from the others. It notes it in
+// identity.json and ends its process. One that is to be expelled goes on: its buckets have still to
+// move. A drain also checks itself whether this instance leads something that another could lead,
+// since the governor may have it Offline before it has heard of that.
 package membership
 
 import (

@@ -1,5 +1,10 @@
 // Package operator answers operators' methods: JSON documents about the cluster, its plan, and who
 // may do what.
+//
+// The server checks the right, and runs ClusterMethods.Serve off the event loops. The status is
+// made from the meta state of this instance and from what it observes. The plan is that of the
+// governor that acts, and is fetched from the meta shard's leader; if none answers it is made here,
+// and has no steps. Changes go through the governor.
 package operator
 
 import (

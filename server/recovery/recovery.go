@@ -1,5 +1,9 @@
 // Package recovery reads the data folders that are left of a cluster that has lost the majority of
 // its disks for good, and writes their newest state as a backup.
+//
+// Open copies the logs and opens the copies; the folders are not changed, and stay locked until
+// Close. A log of a replica that the newest map has removed is outdated, and is not read. Moves
+// that were under way are aborted, or completed if the map had committed them.
 package recovery
 
 import (

@@ -2,6 +2,11 @@
 // off is silent, so attempts overlap: the next address is tried while those before it have not
 // answered yet, and the first connection counts. A name that has several IP addresses is several
 // addresses.
+//
+// A client with one address, or whose first address answers at once, costs no goroutine and no
+// timer. The next address is tried at once when an attempt fails. An attempt that was overtaken is
+// not waited for; who waits for Race.Go waits for it. Where the caller brings its own dialer, names
+// are left to it: it may reach them through a proxy that alone can look them up.
 package dial
 
 import (

@@ -1,6 +1,9 @@
 // Package handle is how the packages below client reach the cluster through a client, a node or a
 // session of package client: with requests of the protocol, which programs cannot send. They get the
 // handles from package access.
+//
+// Package client sets Hooks, and package access calls them, with the types that this package cannot
+// name.
 package handle
 
 import (

@@ -6,6 +6,11 @@
 // log over when it is initialized. So this package is initialized between the two: behind the
 // logger, which it imports, and before the library, whose other imports are ready later. A test runs
 // a command where there are no pressure files.
+//
+// Of the packages whose imports are ready, Go initializes the one with the lowest import path
+// first. This one imports log only; the metrics library imports net/http, which comes after log.
+// The script version checks the order: if it fails after an update, that library has fewer imports,
+// and this package comes too late.
 package logfilter
 
 import (
