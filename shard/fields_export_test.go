@@ -56,8 +56,6 @@ var notMoved = map[string]string{
 	"semaphoreExtras.stuck":   "follows from its first waiter",
 	"semaphoreExtras.places":  "places in the rankings",
 	"semaphore.snapMark":      "of the process",
-	"semaphore.hotAt":         "for metrics",
-	"semaphore.hotAgain":      "for metrics",
 	"semaphore.serial":        "links records within one snapshot",
 	"semaphore.counters":      "counters are no part of the state",
 	"semaphoreExtras.rare":    "see TestQueuesMatchModel",
@@ -92,7 +90,7 @@ var staysInShard = []string{
 	"endedCreateIDs",
 	"calledProcesses", "takeovers", "transferring", "deadlines", "semaphores", "selfCheck",
 	"serial", "snapshot", "snapMark", "batch", "interner", "spares",
-	"hot", "formerOwners", "leaseTransfers", "lost", "preemptions", // for metrics and the log
+	"formerOwners", "leaseTransfers", "lost", "preemptions", // for metrics and the log
 }
 
 // exportChunks are all chunks of a frozen run, one behind the other in time.

@@ -16,12 +16,16 @@ type BusySemaphore struct {
 	Owners       int
 	Waiters      int
 	WaitingSince uint64 // of the first waiter's request, wall clock, ms since 1970; 0: there is none
+	OldestWait   uint64 // ms that the first waiter has waited at the machine's log time; 0 without one
 	Ephemeral    bool
 	Stuck        bool // the next waiter, by the policy, wants more than the limit
 	Slots        SlotCounts
 	Priority     uint8  // the level of the first waiter plus 1; 0: there is no waiter, or the policy is another
 	Left         uint64 // ms until the first owner's hold ends by itself; 0: it does not
 	Preempted    int    // owners that waiters preempt
+	Acquires     uint64 // as in CounterRow
+	Waits        uint64
+	Releases     uint64
 }
 
 // SlotCounts are how many slots are in each protocol.SlotState; all 0 where units have no names.
@@ -31,9 +35,10 @@ func (r Load) busy(s *semaphore) BusySemaphore {
 	l := BusySemaphore{
 		Node: s.node.id, Name: s.name, Limit: s.limit, Used: s.used, Owners: s.owners.n, Waiters: s.waiters.n,
 		Ephemeral: s.ephemeral, Stuck: s.stuck,
+		Acquires: s.counters.acquires, Waits: s.counters.waits, Releases: s.counters.releases,
 	}
 	if head := s.waiters.first; head != nil {
-		l.WaitingSince = head.since
+		l.WaitingSince, l.OldestWait = head.since, r.waited(head, r.m.logTime)
 	}
 	if q := s.queue(); q != nil {
 		q.SlotStates(func(state protocol.SlotState) { l.Slots[state]++ })
@@ -177,25 +182,6 @@ func walkNodes[T any](
 	return w
 }
 
-// SemaphoreLoad is how a semaphore is used.
-type SemaphoreLoad struct {
-	BusySemaphore
-	OldestWait uint64 // ms that the first waiter has waited; 0 without one
-	Acquires   uint64 // as in CounterRow
-	Waits      uint64
-	Releases   uint64
-}
-
-// load is the semaphore as it is at this log time.
-func (r Load) load(s *semaphore, now uint64) SemaphoreLoad {
-	l := SemaphoreLoad{BusySemaphore: r.busy(s),
-		Acquires: s.counters.acquires, Waits: s.counters.waits, Releases: s.counters.releases}
-	if e := s.waiters.first; e != nil {
-		l.OldestWait = r.waited(e, now)
-	}
-	return l
-}
-
 // waited is elapsed at a log time that is not in the log yet.
 func (r Load) waited(e *entry, now uint64) uint64 {
 	if e.began != 0 {
@@ -204,37 +190,10 @@ func (r Load) waited(e *entry, now uint64) uint64 {
 	return r.m.elapsed(e)
 }
 
-// Contended yields the semaphores of a node that somebody waits for, in no order, from place from
-// on, at most n of them. It returns the place behind the last, and whether there are more. Between
-// two calls the order changes: a semaphore may come twice, or not at all. now is the log time.
-func (r Load) Contended(node uint64, from, n int, now uint64, yield func(SemaphoreLoad)) (next int, more bool) {
-	x := r.m.nodes[node]
-	if x == nil || from >= x.queues.Len() {
-		return from, false
-	}
-	end := min(from+n, x.queues.Len())
-	for i := from; i < end; i++ {
-		s := x.queues.At(i)
-		if s.bucket.state == bucketActive {
-			yield(r.load(s, now))
-		}
-	}
-	return end, end < x.queues.Len()
-}
-
-// Hot yields semaphores that are granted often, in no order: a sample, see hotSample.
-func (r Load) Hot(now uint64, yield func(SemaphoreLoad)) {
-	for _, s := range r.m.hot.slots {
-		if s != nil && !s.node.dropped && s.bucket.state == bucketActive {
-			yield(r.load(s, now))
-		}
-	}
-}
-
 // SemaphoresFrom yields the semaphores of a node in order of name, from name on, at most n of them;
 // more: there is another, whose name is next.
 func (r Load) SemaphoresFrom(
-	node uint64, name []byte, n int, now uint64, yield func(SemaphoreLoad),
+	node uint64, name []byte, n int, yield func(BusySemaphore),
 ) (next []byte, more bool) {
 	x := r.m.nodes[node]
 	if x == nil {
@@ -246,7 +205,7 @@ func (r Load) SemaphoresFrom(
 			return false
 		}
 		if s.bucket.state == bucketActive {
-			yield(r.load(s, now))
+			yield(r.busy(s))
 		}
 		return true
 	})

@@ -36,8 +36,7 @@ type Machine struct {
 	interner container.Interner
 	spares   spares
 
-	hot            hotSample                  // for metrics, as node.times
-	leaseTransfers uint64                     // for metrics
+	leaseTransfers uint64                     // for metrics, as node.times
 	preemptions    [preemptionOutcomes]uint64 // by PreemptionOutcome; for metrics
 	// leases, by LossCause; for metrics, and not of nodes, which may be dropped
 	lost         [lossCauses]uint64

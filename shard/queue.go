@@ -146,7 +146,6 @@ func (e *entry) own(m *Machine, a *queue.Ask, slots []uint32) {
 	s.revision = m.applied
 	m.emitOwnerChange(e, protocol.ChangeOwnerAdded)
 	s.countEvent(e.session.id, countAcquire)
-	m.hot.granted(s)
 }
 
 // release takes an entry out, grants to the waiters that fit now, and deletes an ephemeral

@@ -32,8 +32,6 @@ type semaphore struct {
 
 	ephemeral bool
 	deleted   bool
-	hotAgain  bool   // sampled again, see hotSample
-	hotAt     uint16 // place in Machine.hot plus 1; 0: it is not there
 	ringAt    uint16 // place in semaphoreTable.ring plus 1; 0: it is not there
 	snapMark  uint32
 }
@@ -242,7 +240,6 @@ func (s *semaphore) unlink(m *Machine) {
 	s.node.semaphoreCount--
 	s.node.bytes -= s.quotaBytes()
 	m.semaphores.remove(s)
-	m.hot.remove(s)
 	m.formerOwners.forget(s)
 	s.deleted = true
 }

@@ -64,7 +64,7 @@ func writeShards(p *metrics.Page, shards []*Shard) {
 
 // writeSemaphores shows the hottest semaphores of the shards that are led here, and in nodes with
 // detailed counters the counters of their owner sessions.
-func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.State) {
+func writeSemaphores(p *metrics.Page, shards []*Shard, l *busySemaphores, state *meta.State) {
 	for i := range l.list {
 		x := &l.list[i]
 		n, _ := state.Node(x.Node)
@@ -83,7 +83,7 @@ func writeSemaphores(p *metrics.Page, shards []*Shard, l *loads, state *meta.Sta
 	}
 	writeGrants(p, shards, state)
 	cut := writeOwnerSessions(p, shards, state, p.MaxSeries()-len(l.list))
-	p.Write(metrics.SemaphoresTruncated, l.dropped || cut)
+	p.Write(metrics.SemaphoresTruncated, l.cut || cut)
 }
 
 // writeSlots shows how many slots are in each state, where there are any.

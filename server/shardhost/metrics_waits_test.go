@@ -119,10 +119,10 @@ func TestCountsOfLeader(t *testing.T) {
 	wants("a snapshot has replaced the machine", 8)
 }
 
-// LogTime implements loadSource.
+// LogTime implements busySource.
 func (x *countedMachine) LogTime() uint64 { return x.head.LogTime }
 
-// View implements loadSource.
+// View implements busySource.
 func (x *countedMachine) View(fn func(*shard.Machine)) { fn(x.Machine) }
 
 // queues has a session of a node hold so many locks, from a number on, and another one wait for
@@ -152,10 +152,11 @@ func (x *countedMachine) queues(node uint64, from, n int) {
 // TestOldestWait: a node's oldest wait is known however many queues there are, and whatever the
 // time of day was set to.
 func TestOldestWait(t *testing.T) {
+	const queues = 50_000
 	machine := func() *countedMachine {
 		x := newCountedMachine()
 		config := protocol.DefaultNodeConfig()
-		config.MaxSemaphores, config.MaxWaiters = 2*maxContended, 2*maxContended
+		config.MaxSemaphores, config.MaxWaiters = 2*queues, 2*queues
 		for node := uint64(1); node <= 2; node++ {
 			x.apply(shard.CmdNodePut, shard.AppendNodePut(nil, shard.NodePutBody{Node: node, Revision: 2, Config: config}))
 		}
@@ -163,8 +164,9 @@ func TestOldestWait(t *testing.T) {
 	}
 	read := func(x *countedMachine, want map[uint64]uint64) {
 		t.Helper()
-		l := &loads{most: 10, seen: make(map[semaphoreKey]bool), oldest: make(map[uint64]uint64)}
-		l.readShard(x)
+		l := newBusySemaphores()
+		l.readAll(x)
+		l.readQueues(x, 10, func(uint64) bool { return true })
 		if diff := cmp.Diff(l.oldest, want); diff != "" {
 			t.Error("the oldest waits:", diff)
 		}
@@ -173,9 +175,9 @@ func TestOldestWait(t *testing.T) {
 		x := machine()
 		x.queues(2, 0, 1)
 		x.head.LogTime += 1000
-		x.queues(1, 0, maxContended)
+		x.queues(1, 0, queues)
 		x.head.LogTime += 1000
-		if n := x.Metrics().Sizes().Contended; n != maxContended+1 {
+		if n := x.Metrics().Sizes().Contended; n != queues+1 {
 			t.Fatalf("%d queues", n)
 		}
 		read(x, map[uint64]uint64{1: 1000, 2: 2000})

@@ -68,7 +68,7 @@ func (s *Serving) WriteMetrics(p *metrics.Page, paths, names bool) {
 	s.collect(shards, p.MaxSeries())
 	writeShards(p, shards)
 	s.writeTimes(p, routes.State, paths)
-	l := gatherLoads(shards, p.MaxSeries())
+	l := metricsOf(shards, p.MaxSeries())
 	writeOldestWaits(p, l, routes.State, paths)
 	if names {
 		writeSemaphores(p, shards, l, routes.State)

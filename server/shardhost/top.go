@@ -49,54 +49,6 @@ func (s *Serving) moment() (granted uint64, p busiest.Point) {
 
 func millis(ms uint64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// hotSemaphore is a semaphore that is granted often, or wanted by many or for long.
-type hotSemaphore struct {
-	shard.BusySemaphore // without a limit: it does not exist now
-	grantsPerSecond     float64
-}
-
-// hotSemaphores are the semaphores of a shard that are first by grants, by waiters and by the
-// oldest wait: so many of each, for which in is true of the node. The log waits for look-ups of
-// that many names, however many semaphores there are. Of a shard that is led elsewhere there are
-// none.
-func (s *Shard) hotSemaphores(most int, in func(node uint64) bool) (list []hotSemaphore) {
-	if !s.Replica().Leading() {
-		return nil
-	}
-	type key struct {
-		node uint64
-		name string
-	}
-	at := map[key]int{}
-	add := func(l shard.BusySemaphore) *hotSemaphore {
-		k := key{l.Node, string(l.Name)}
-		i, ok := at[k]
-		if !ok {
-			i = len(list)
-			at[k] = i
-			list = append(list, hotSemaphore{BusySemaphore: l})
-		}
-		return &list[i]
-	}
-	grants := s.grants.Top(s.serving.Clock.Now(), most, in)
-	s.Replica().View(func(m *shard.Machine) {
-		for _, l := range m.Load().LongestQueues(most, in) {
-			add(l)
-		}
-		for _, l := range m.Load().OldestWaits(most, in) {
-			add(l)
-		}
-		for _, g := range grants {
-			l, ok := m.Load().Semaphore(g.Node, g.Name)
-			if !ok {
-				l = shard.BusySemaphore{Node: g.Node, Name: g.Name}
-			}
-			add(l).grantsPerSecond = g.PerSecond
-		}
-	})
-	return list
-}
-
 // Top is operators' method top: what is busiest in the shards that are led here. mayRead says which
 // nodes who asks may read. The caller adds who the instance is.
 func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (protocol.Top, error) {
@@ -150,32 +102,29 @@ func (s *Serving) Top(in protocol.TopRequest, mayRead func(path string) bool) (p
 			}
 		}
 	}
-	for _, d := range s.Shards.All() {
-		for _, h := range d.hotSemaphores(rows, shown) {
-			out.Semaphores = append(out.Semaphores, protocol.TopSemaphore{
-				Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used,
-				Owners: h.Owners, Waiters: h.Waiters,
-				WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
-				WaitingPriority: h.Priority, DrainedSlots: h.Slots[protocol.SlotDrained] + h.Slots[protocol.SlotDraining],
-				LeftMS: h.Left, PreemptedOwners: h.Preempted,
-			})
-		}
+	led := s.led()
+	busy := newBusySemaphores()
+	for _, d := range led {
+		busy.readFirst(d, rows, shown)
 	}
-	out.Sessions = append(out.Sessions, s.topSessions(rows, in.Sessions, shown, pathOf)...)
+	for _, h := range busy.list {
+		out.Semaphores = append(out.Semaphores, protocol.TopSemaphore{
+			Path: pathOf(h.Node), Name: h.Name, GrantsPerSecond: h.grantsPerSecond, Limit: h.Limit, Used: h.Used,
+			Owners: h.Owners, Waiters: h.Waiters,
+			WaitingSinceMS: h.WaitingSince, Ephemeral: h.Ephemeral, Stuck: h.Stuck,
+			WaitingPriority: h.Priority, DrainedSlots: h.Slots[protocol.SlotDrained] + h.Slots[protocol.SlotDraining],
+			LeftMS: h.Left, PreemptedOwners: h.Preempted,
+		})
+	}
+	out.Sessions = append(out.Sessions, topSessions(led, rows, in.Sessions, shown, pathOf)...)
 	return out, nil
 }
 
 // topSessions are those with the most entries in the shards that are led here, and those asked for
 // besides. A session is found by what it has in one shard, and then counted in all of them.
-func (s *Serving) topSessions(
-	rows int, besides []uint64, shown func(uint64) bool, pathOf func(uint64) string,
+func topSessions(
+	led []*Shard, rows int, besides []uint64, shown func(uint64) bool, pathOf func(uint64) string,
 ) (list []protocol.TopSession) {
-	var led []*Shard
-	for _, d := range s.Shards.All() {
-		if d.Replica().Leading() {
-			led = append(led, d)
-		}
-	}
 	found := map[uint64]int{} // entries in the shards that list it
 	for _, d := range led {
 		d.Replica().View(func(m *shard.Machine) {
@@ -184,22 +133,23 @@ func (s *Serving) topSessions(
 			}
 		})
 	}
-	first := slices.SortedFunc(maps.Keys(found), func(a, b uint64) int {
+	ids := slices.SortedFunc(maps.Keys(found), func(a, b uint64) int {
 		return cmp.Or(cmp.Compare(found[b], found[a]), cmp.Compare(a, b))
 	})
-	if len(led) > 1 {
-		first = first[:min(2*rows, len(first))] // one that several shards list late may be first in all of them together
-	} else {
-		first = first[:min(rows, len(first))]
+	ids = ids[:min(2*rows, len(ids))] // one that several shards list late may be first in all of them together
+	for _, id := range besides {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
 	}
-	entries := func(x *protocol.TopSession) int { return x.Held + x.Waiting }
-	list = countSessions(led, first, shown, pathOf)
-	slices.SortStableFunc(list, func(a, b protocol.TopSession) int { return cmp.Compare(entries(&b), entries(&a)) })
-	list = list[:min(rows, len(list))]
-	besides = slices.DeleteFunc(slices.Clone(besides), func(id uint64) bool {
-		return slices.ContainsFunc(list, func(x protocol.TopSession) bool { return x.Session == id })
+	list = countSessions(led, ids, shown, pathOf)
+	slices.SortStableFunc(list, func(a, b protocol.TopSession) int {
+		return cmp.Compare(b.Held+b.Waiting, a.Held+a.Waiting)
 	})
-	return append(list, countSessions(led, besides, shown, pathOf)...)
+	first := min(rows, len(list))
+	return append(list[:first:first], slices.DeleteFunc(slices.Clone(list[first:]), func(x protocol.TopSession) bool {
+		return !slices.Contains(besides, x.Session)
+	})...)
 }
 
 // countSessions counts what sessions have in these shards. Those that no shard knows are left out.
@@ -230,6 +180,11 @@ func countSessions(
 	return slices.DeleteFunc(list, func(x protocol.TopSession) bool { return x.Session == 0 })
 }
 
+// led are the shards that are led here.
+func (s *Serving) led() []*Shard {
+	return slices.DeleteFunc(slices.Clone(s.Shards.All()), func(d *Shard) bool { return !d.Replica().Leading() })
+}
+
 // activity is what the instance does, but for its connections.
 func (s *Serving) activity() *protocol.TopActivity {
 	now := s.Rates.Now()
@@ -239,10 +194,7 @@ func (s *Serving) activity() *protocol.TopActivity {
 		ChangeP50US: uint64(now.ChangeP50.Microseconds()), ChangeP99US: uint64(now.ChangeP99.Microseconds()),
 		WriteP50US: uint64(now.WriteP50.Microseconds()), WriteP99US: uint64(now.WriteP99.Microseconds()),
 	}
-	for _, d := range s.Shards.All() {
-		if !d.Replica().Leading() {
-			continue
-		}
+	for _, d := range s.led() {
 		a.Leads = append(a.Leads, d.ID())
 		var size shard.Sizes
 		d.Replica().View(func(m *shard.Machine) { size = m.Metrics().Sizes() })
