@@ -1,14 +1,16 @@
 package ratelimit
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	core "github.com/signalbox-dev/signalbox/shard/ratelimit"
 )
 
@@ -28,6 +30,7 @@ type simulation struct {
 	seed    uint64
 	r       *rand.Rand
 	still   bool    // nothing happens by itself
+	random  bool    // it has a random oracle of its own
 	quiet   bool    // nothing is lost or late by more than a few ms, and nobody is stopped
 	now     float64 // true time, in ms
 	tree    *core.Tree
@@ -116,6 +119,9 @@ type simCaller struct {
 	waiting []simCall
 	next    float64
 	behind  bool // with its calls, by more than a moment
+
+	patience float64 // ms after which its calls give up; 0: never
+	most     int     // of its calls wait at a time; 0: three
 }
 
 // simCall is a call that waits.
@@ -181,20 +187,32 @@ func newWorld(t *testing.T, seed uint64, root protocol.LimitConfig, children ...
 			t.Fatal(err)
 		}
 	}
-	tree.Resources("", func(path string, _ uint64, c *protocol.LimitConfig) bool {
-		r := root.Rate
+	x.observe()
+	return x
+}
+
+// observe has a meter for each resource of the tree, and a leader.
+func (x *simulation) observe() {
+	inner := map[string]bool{}
+	x.tree.Resources("", func(path string, _ uint64, _ *protocol.LimitConfig) bool {
+		inner[parent(path)] = true
+		return true
+	})
+	rates := map[string]uint64{"": protocol.MaxLimitRate}
+	x.tree.Resources("", func(path string, _ uint64, c *protocol.LimitConfig) bool {
+		r := rates[parent(path)]
 		if !c.Unlimited {
 			r = min(c.Rate, r)
 		}
+		rates[path] = r
 		burst := max(float64(r)*float64(c.BurstOrDefault())/1000, 1000)
 		x.meters[path] = &meter{rate: float64(r) / 1000 * (1 + 2*drift), burst: burst, level: burst, at: x.now}
-		if path != "api" || tree.NumResources() == 1 {
+		if !inner[path] {
 			x.leaves = append(x.leaves, path)
 		}
 		return true
 	})
 	x.elect(false)
-	return x
 }
 
 func childPath(i int) string { return fmt.Sprintf("api/%04d", i) }
@@ -513,10 +531,15 @@ func (x *simulation) use(c *simClient) {
 
 // call has a caller call.
 func (x *simulation) call(c *simClient, q *simCaller, at int64) {
-	q.waiting = slices.DeleteFunc(q.waiting, func(c simCall) bool { return c.finished })
+	q.waiting = slices.DeleteFunc(q.waiting, func(w simCall) bool {
+		if !w.finished && q.patience > 0 && x.now >= w.since+q.patience {
+			c.m.cancel(at, w.call, context.DeadlineExceeded)
+		}
+		return w.finished
+	})
 	for range 200 {
 		switch {
-		case q.waits && len(q.waiting) >= 3, q.demand > 0 && x.now < q.next:
+		case q.waits && len(q.waiting) >= cmp.Or(q.most, 3), q.demand > 0 && x.now < q.next:
 			return
 		case q.demand > 0:
 			x.catchUp(q)
@@ -700,13 +723,7 @@ func (x *simulation) answer(l *simLeader, log uint64, m simMessage) (reply proto
 
 // TestSimulation: the promise holds on true time, at every resource, whatever happens.
 func TestSimulation(t *testing.T) {
-	seeds, admitted, remote, changes, deletions, unproved, late := uint64(60), 0, 0, 0, 0, 0, 0
-	switch {
-	case testing.Short():
-		seeds = 15
-	case os.Getenv("SIGNALBOX_LONG") != "":
-		seeds = 1_000
-	}
+	seeds, admitted, remote, changes, deletions, unproved, late := form.Of[uint64](60, 1_000), 0, 0, 0, 0, 0, 0
 	for seed := range seeds {
 		x := newSimulation(t, seed, false)
 		for range 8000 {

@@ -6,11 +6,11 @@ import (
 	"hash"
 	"hash/fnv"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -238,7 +238,7 @@ func (w *sim) run(busy, quiet uint64) {
 	}
 }
 
-var simSeeds = flag.Int("seeds", 0, "seeds of the simulation; 0: 24, and 40 with SIGNALBOX_LONG")
+var simSeeds = flag.Int("seeds", 0, "seeds of the simulation; 0: as many as the form has")
 
 // rare are the things that must have happened for a run to say anything.
 var rare = []string{
@@ -252,12 +252,12 @@ func TestSimulation(t *testing.T) {
 	seeds := *simSeeds
 	switch {
 	case seeds > 0:
-	case testing.Short():
-		seeds = 10
-	case os.Getenv("SIGNALBOX_LONG") != "":
+	case form.Is(form.Long):
 		seeds = 40
-	default:
+	case form.Is(form.Full):
 		seeds = 24
+	default:
+		seeds = 10
 	}
 	seen := map[string]int{}
 	for seed := range uint64(seeds) {
