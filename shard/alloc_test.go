@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // benchMachine is a machine under load, for budgets and benchmarks: its first buckets active, which
@@ -100,7 +101,7 @@ func (x *benchMachine) create(s int, name []byte, limit uint64) {
 }
 
 func TestAllocations(t *testing.T) {
-	if raceEnabled || invariants {
+	if form.Race || invariants {
 		t.Skip("the build adds allocations of its own")
 	}
 	for _, c := range []struct {
@@ -161,7 +162,7 @@ func TestAllocations(t *testing.T) {
 
 // TestSessionMemory holds the price of an idle session, everything included.
 func TestSessionMemory(t *testing.T) {
-	if raceEnabled {
+	if form.Race {
 		t.Skip("the race detector makes memory larger")
 	}
 	const n = 100_000
@@ -179,7 +180,7 @@ func TestSessionMemory(t *testing.T) {
 // TestNameMemory holds the price of a semaphore that nobody uses, and the number of pieces of
 // memory that the collector visits for it: the record, and a part of the tables.
 func TestNameMemory(t *testing.T) {
-	if raceEnabled {
+	if form.Race {
 		t.Skip("the race detector makes memory larger")
 	}
 	const n = 200_000

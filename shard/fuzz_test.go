@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // FuzzApply applies arbitrary entries to a busy machine: nothing may panic, every invariant must
@@ -346,7 +347,7 @@ func TestImportOfDamagedChunks(t *testing.T) {
 	run := BucketsBody{Total: churnBuckets, Count: churnBuckets/2 - 1, Epoch: 7}
 	taken := 0
 	seeds := uint64(150)
-	if raceEnabled {
+	if form.Race {
 		seeds = 60
 	}
 	for seed := range seeds {

@@ -11,13 +11,14 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestQueuesMatchModel is TestMachineMatchesModel with histories in which many sessions want few
 // semaphores, all of which have options. SIGNALBOX_LONG and SIGNALBOX_SEED are as there.
 func TestQueuesMatchModel(t *testing.T) {
 	histories := uint64(400)
-	if testing.Short() || raceEnabled {
+	if testing.Short() || form.Race {
 		histories = 60
 	}
 	long, err := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))

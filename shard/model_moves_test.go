@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 const (
@@ -71,7 +72,7 @@ type sentStep struct {
 
 func TestBucketsMove(t *testing.T) {
 	runs, steps := 80, 600
-	if testing.Short() || raceEnabled {
+	if testing.Short() || form.Race {
 		runs = 6
 	}
 	first := uint64(1)

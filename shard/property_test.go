@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestMachineMatchesModel applies random histories to the machine and to the model, see history: a
@@ -25,7 +27,7 @@ func TestMachineMatchesModel(t *testing.T) {
 	switch {
 	case testing.Short():
 		histories = 500
-	case raceEnabled:
+	case form.Race:
 		properties, histories = 50, 400 // that much slower
 	}
 	seen := map[string]int{}

@@ -3,6 +3,8 @@ package shard
 import (
 	"bytes"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestNewSemaphore: names of all lengths, each in the memory of its record if it is not long.
@@ -13,7 +15,7 @@ func TestNewSemaphore(t *testing.T) {
 		if !bytes.Equal(s.name, name) || cap(s.name) != n || s.semaphoreExtras != &noExtras {
 			t.Fatalf("a name of %d bytes became %q", n, s.name)
 		}
-		if raceEnabled {
+		if form.Race {
 			continue
 		}
 		want := 1.0

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // busyLock lets the machine go on whenever the writer of a snapshot lets go of it.
@@ -33,7 +34,7 @@ func TestSnapshotWhileApplying(t *testing.T) {
 		seeds, rounds = 5, 8
 	case os.Getenv("SIGNALBOX_LONG") != "":
 		seeds = 10_000
-	case raceEnabled:
+	case form.Race:
 		seeds = 24 // ten times slower each; nothing here runs at the same time as anything else
 	}
 	for seed := range seeds {

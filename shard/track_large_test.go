@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/rollout"
 )
 
@@ -255,6 +256,9 @@ func (x *benchMachine) operate(t testing.TB, verb protocol.TrackVerb) {
 // TestTrackAdminCopiesNothing: what an operator's command costs does not grow with the instances of
 // its track.
 func TestTrackAdminCopiesNothing(t *testing.T) {
+	if form.Race {
+		t.Skip("the race detector allocates")
+	}
 	x, _ := newSteadyTrack(t, 1_000)
 	if n := testing.AllocsPerRun(10, func() {
 		x.operate(t, protocol.TrackPause)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // waiters puts sessions that want two units into the queue of a semaphore, so many at once, until
@@ -171,7 +172,7 @@ func TestLongQueue(t *testing.T) {
 		t.Skip("100,000 sessions take long")
 	}
 	n := 100_000
-	if raceEnabled {
+	if form.Race {
 		n = 2_000 // the pages are the same, and the sessions take a minute
 	}
 	s := openSite(t, nil)

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 var update = flag.Bool("update", false, "rewrite REFERENCE.md")
@@ -239,6 +240,9 @@ func TestNodesBeyondTheCap(t *testing.T) {
 
 // TestObserveAllocatesNothing: what happens for each request costs no allocation.
 func TestObserveAllocatesNothing(t *testing.T) {
+	if form.Race {
+		t.Skip("the race detector allocates")
+	}
 	m := New()
 	r := m.NewReplies()
 	if n := testing.AllocsPerRun(100, func() {

@@ -12,6 +12,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func TestFrames(t *testing.T) {
@@ -46,6 +47,9 @@ func TestFrames(t *testing.T) {
 
 // TestAnnouncedBytesAreNotAllocated: a header that announces much costs nothing until it comes.
 func TestAnnouncedBytesAreNotAllocated(t *testing.T) {
+	if form.Race {
+		t.Skip("the race detector allocates")
+	}
 	b := appendFrame(nil, frameBatch, 0, nil, make([]byte, maxRaftFrame))[:frameHeader+10]
 	f := frameReader{r: bytes.NewReader(b), limits: limitsOf(purposeRaft, true, 0)}
 	var before, after runtime.MemStats

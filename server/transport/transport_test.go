@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/metrics"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func TestMain(m *testing.M) {
@@ -334,6 +335,9 @@ func TestConnTable(t *testing.T) {
 // TestFramesDoNotAllocate: a frame on its way in and its answer on the way out cost no allocation
 // in steady state.
 func TestFramesDoNotAllocate(t *testing.T) {
+	if form.Race {
+		t.Skip("the race detector allocates")
+	}
 	x, _ := start(t, nil)
 	p := pipe(t, x)
 	frame := protocol.AppendFrame(nil, protocol.KindPing, 1, 0, nil)

@@ -3,6 +3,8 @@ package container
 import (
 	"math/rand/v2"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 type hashed struct{ hash, id uint64 }
@@ -95,7 +97,7 @@ func TestHashSetShrinks(t *testing.T) {
 	if got := testing.AllocsPerRun(100, func() {
 		set.Add(x.hash, x)
 		set.Remove(x.hash, x)
-	}); got > 0 {
+	}); got > 0 && !form.Race {
 		t.Errorf("a record that comes and goes costs %v allocations", got)
 	}
 }
@@ -116,7 +118,7 @@ func TestHashSetTakes(t *testing.T) {
 		}
 	}
 	fill()
-	if n := testing.AllocsPerRun(3, fill); n != 0 || set.n != 0 {
+	if n := testing.AllocsPerRun(3, fill); n != 0 && !form.Race || set.n != 0 {
 		t.Errorf("%v allocations, %d records are left", n, set.n)
 	}
 	for at, tag := range set.tags {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // examples has a command of every kind, with every field set.
@@ -157,6 +158,9 @@ func TestCommandRoundTrip(t *testing.T) {
 // TestHugeCountsAllocateNothing: a length or count that the entry cannot hold is refused before
 // memory is taken for it.
 func TestHugeCountsAllocateNothing(t *testing.T) {
+	if form.Race {
+		t.Skip("the race detector allocates")
+	}
 	huge := binary.AppendUvarint(nil, 1<<40)
 	head := append([]byte{FormatVersion, byte(KindNodeCommit)}, make([]byte, len(OpID{}))...)
 	entries := [][]byte{

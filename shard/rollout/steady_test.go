@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // steadyTrack is a track with so many instances that all have the target, and their polls.
@@ -68,7 +69,7 @@ func TestSteadyPollsWriteNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(1000, func() {
 		_, _, _ = x.Peek(now, callers[i%len(callers)], &reports[i%len(reports)])
 		i++
-	}); n > 0 {
+	}); n > 0 && !form.Race {
 		t.Fatalf("a poll that changes nothing allocates %v times", n)
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/internal/driver"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // instantServer is a connection to a server in the memory of the client: it answers what is written
@@ -131,7 +132,7 @@ func pair(t *testing.T, ctx context.Context, s *driver.Session) {
 
 // TestClientMemory opens clients that work, and looks at what they have allocated.
 func TestClientMemory(t *testing.T) {
-	if raceEnabled {
+	if form.Race {
 		t.Skip("the race detector allocates")
 	}
 	const clients = 50
@@ -151,7 +152,7 @@ func TestClientMemory(t *testing.T) {
 
 // TestAllocations holds the budget of an acquire and its release: the lease.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if form.Race {
 		t.Skip("the race detector allocates")
 	}
 	s, ctx := instant(t), context.Background()

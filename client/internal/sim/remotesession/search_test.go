@@ -6,6 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 var (
@@ -46,7 +48,7 @@ var large = []Scenario{
 
 func TestProtocolIsSound(t *testing.T) {
 	list := brief
-	if !raceDetector && !testing.Short() {
+	if !form.Race && !testing.Short() {
 		list = append(list, small...)
 	}
 	total := 0

@@ -1,5 +1,0 @@
-//go:build !race
-
-package remotesession
-
-const raceDetector = false
