@@ -27,6 +27,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/grpcsignalbox"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -281,10 +282,7 @@ func TestFleet(t *testing.T) {
 		each, callers, away = 20, 50, time.Minute
 	}
 	f := &fleet{t: t, dir: t.TempDir(), lists: map[string]*discovery.Endpoints{}, rest: 25 * time.Millisecond}
-	f.bin = filepath.Join(f.dir, "signalbox")
-	if out, err := exec.Command("go", "build", "-C", "../..", "-o", f.bin, "./cmd/signalbox").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	f.bin = binary.Signalbox(t)
 	must(t, os.WriteFile(filepath.Join(f.dir, "token"), []byte("a secret of this test\n"), 0o600))
 	for range 3 {
 		f.listen, f.raft, f.servers = append(f.listen, port.ForTest(t)), append(f.raft, port.ForTest(t)), append(f.servers, nil)

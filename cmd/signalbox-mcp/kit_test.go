@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 	"unicode/utf8"
@@ -15,29 +13,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
-
-// built is the folder of the real binaries.
-var built string
-
-func TestMain(m *testing.M) {
-	dir, err := os.MkdirTemp("", "signalbox-mcp")
-	if err != nil {
-		panic(err)
-	}
-	built = dir
-	code := m.Run()
-	_ = os.RemoveAll(dir)
-	os.Exit(code)
-}
-
-var buildServer = sync.OnceValue(func() error { return build("signalbox-mcp", ".") })
-
-func build(name, dir string) error {
-	cmd := exec.Command("go", "build", "-o", filepath.Join(built, name), ".")
-	cmd.Dir, cmd.Stderr = dir, os.Stderr
-	return cmd.Run()
-}
 
 // host is a host with its server: the real binary, and go-sdk's client.
 type host struct {
@@ -50,10 +27,7 @@ type host struct {
 // command is the real binary, not started yet.
 func command(t *testing.T, address string, args ...string) *exec.Cmd {
 	t.Helper()
-	if err := buildServer(); err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(filepath.Join(built, "signalbox-mcp"), args...)
+	cmd := exec.Command(binary.Program(t, "cmd/signalbox-mcp"), args...)
 	cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+address, "SIGNALBOX_AGENT=")
 	cmd.Stderr = os.Stderr
 	return cmd

@@ -4,20 +4,18 @@ import (
 	"encoding/json"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // TestStory runs testdata/story.txt with the real binaries of the server and of the command line.
 func TestStory(t *testing.T) {
 	t.Parallel()
-	if err := build("signalbox", "../signalbox"); err != nil {
-		t.Fatal(err)
-	}
+	signalbox := binary.Signalbox(t)
 	script, err := os.ReadFile("testdata/story.txt")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +54,7 @@ func TestStory(t *testing.T) {
 				tokens[words[1]] = s.Names[0].Token
 			}
 		case "signalbox":
-			cmd := exec.Command(filepath.Join(built, "signalbox"), strings.Fields(line)[1:]...)
+			cmd := exec.Command(signalbox, strings.Fields(line)[1:]...)
 			cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+srv.Addr())
 			b, err := cmd.CombinedOutput()
 			if out = string(b); err != nil {

@@ -66,17 +66,7 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(urlEnv); url != "" {
 		os.Exit(printURL(url))
 	}
-	os.Exit(runTests(m))
-}
-
-func runTests(m *testing.M) int {
-	var err error
-	if binDir, err = os.MkdirTemp("", "signalbox-chaos-bin"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(binDir) }()
-	return m.Run()
+	os.Exit(m.Run())
 }
 
 // urlEnv tells the test binary to print what is at an address.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -43,7 +44,7 @@ func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 	if testing.Short() {
 		t.Skip("a cluster of processes is not short")
 	}
-	c := &cluster{t: t, bin: buildServer(t), dir: t.TempDir(), instances: map[string]*instance{},
+	c := &cluster{t: t, bin: binary.Signalbox(t), dir: t.TempDir(), instances: map[string]*instance{},
 		specs: map[*actor]loadSpec{}, copies: copies}
 	token := filepath.Join(c.dir, "token")
 	if err := os.WriteFile(token, []byte("a secret of this test\n"), 0o600); err != nil {

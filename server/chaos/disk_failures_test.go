@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -100,7 +101,7 @@ func fillFiles(t *testing.T, disk string, left uint64) (dir string) {
 // startOnDisk starts an instance on a disk and waits until it serves.
 func startOnDisk(t *testing.T, disk string) *instance {
 	t.Helper()
-	in := &instance{t: t, bin: buildServer(t), dir: filepath.Join(disk, "data"), listen: port.ForTest(t),
+	in := &instance{t: t, bin: binary.Signalbox(t), dir: filepath.Join(disk, "data"), listen: port.ForTest(t),
 		raft: port.ForTest(t), admin: port.ForTest(t)}
 	in.logFile = filepath.Join(t.TempDir(), "log")
 	in.start()
@@ -304,7 +305,7 @@ func TestOldLog(t *testing.T) {
 	if testing.Short() {
 		t.Skip("real processes are not short")
 	}
-	in := startInstance(t, buildServer(t))
+	in := startInstance(t, binary.Signalbox(t))
 	in.setFlags("old")
 	in.stop()
 	logs, err := filepath.Glob(filepath.Join(in.dir, "raft", "*", "*", "logdb-*"))

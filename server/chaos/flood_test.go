@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -68,7 +69,7 @@ func TestFlood(t *testing.T) {
 			}
 		}
 	}
-	f := &flood{t: t, spec: spec, in: startInstanceWith(t, buildServer(t), "--max-memory", spec.memory)}
+	f := &flood{t: t, spec: spec, in: startInstanceWith(t, binary.Signalbox(t), "--max-memory", spec.memory)}
 	f.prepare()
 	list := []measurement{f.measure("quiet", nil)}
 	f.startIdleSessions()

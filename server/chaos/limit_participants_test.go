@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // TestLimitParticipants: many sessions share a limit with ten leaves, and call ten times a second
@@ -20,7 +21,7 @@ func TestLimitParticipants(t *testing.T) {
 	if size == 10_000 {
 		watched = 30 * time.Second
 	}
-	in := startInstanceWith(t, buildServer(t))
+	in := startInstanceWith(t, binary.Signalbox(t))
 	in.awaitAnswer()
 	clients := openClients(t, max(1, size/100), in.listen)
 	operator, err := clients[0].Session(t.Context(), client.DefaultNode)
@@ -100,7 +101,7 @@ func callAll(ctx context.Context, limiters []*ratelimit.Limiter) (calls [2]int) 
 func TestLimitShares(t *testing.T) {
 	steps := sizeOf(t, 2, 20)
 	const rate = 1000
-	in := startInstanceWith(t, buildServer(t))
+	in := startInstanceWith(t, binary.Signalbox(t))
 	in.awaitAnswer()
 	var limiters [3]*ratelimit.Limiter
 	var sessions [3]*client.Session

@@ -224,18 +224,6 @@ func (s *podSet) get(p *pod, path string) (body string, ok bool) {
 	return string(b), r.StatusCode == http.StatusOK
 }
 
-// buildPodImage builds the image of the pods: a program that needs nothing but itself.
-func buildPodImage(t *testing.T) string {
-	t.Helper()
-	bin := filepath.Join(t.TempDir(), "signalbox")
-	cmd := exec.Command("go", "build", "-trimpath", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return bin
-}
-
 // dial connects from a host.
 func (n *network) dial(ctx context.Context, host int, address string) (c net.Conn, err error) {
 	done := make(chan struct{})

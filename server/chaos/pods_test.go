@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // podClients are callers outside the pods, who resolve names as the other pods do.
@@ -268,7 +269,7 @@ func TestPods(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" && os.Getenv("SIGNALBOX_PODS") == "" {
 		t.Skip("`make pods` runs it")
 	}
-	image := buildPodImage(t)
+	image := binary.Signalbox(t)
 	for _, c := range []struct {
 		name string
 		run  func(t *testing.T, image string)
@@ -391,7 +392,7 @@ func TestPodsMistakes(t *testing.T) {
 	if os.Getenv("SIGNALBOX_LONG") == "" && os.Getenv("SIGNALBOX_PODS") == "" {
 		t.Skip("`make pods` runs it")
 	}
-	image := buildPodImage(t)
+	image := binary.Signalbox(t)
 	t.Run("no stop-wait", func(t *testing.T) {
 		s := newPodSet(t, image, 3)
 		s.updated()

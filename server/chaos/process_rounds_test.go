@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // memberGroup is the member processes of one coordination process, dead ones too.
@@ -179,7 +180,7 @@ func newProcessServer(t *testing.T) *instance {
 	if testing.Short() {
 		t.Skip("many processes are not short")
 	}
-	in := startInstance(t, buildServer(t))
+	in := startInstance(t, binary.Signalbox(t))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
 	_ = in.dial(ctx).Close()

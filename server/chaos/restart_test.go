@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // restartSize is what the instance of TestRestartWithManyNames has.
@@ -22,7 +23,7 @@ type restartSize struct {
 // semaphore takes, how long requests wait beside a snapshot, and how long a restart takes.
 func TestRestartWithManyNames(t *testing.T) {
 	size := sizeOf(t, restartSize{10_000, 1000, "200"}, restartSize{1_000_000, 100_000, "4000"})
-	in := startInstanceWith(t, buildServer(t))
+	in := startInstanceWith(t, binary.Signalbox(t))
 	in.awaitAnswer()
 	clients := openClients(t, 16, in.listen)
 	a, most := admin.New(clients[0]), uint64(2*size.names)

@@ -90,9 +90,10 @@ func buildVersion(t *testing.T, v meta.Version, changes map[string][]string) (bi
 		t.Fatal(err)
 	}
 	bin = filepath.Join(dir, "signalbox-"+v.String())
-	cmd := exec.Command("go", "build", "-overlay", overlay, "-o", bin,
+	cmd := exec.Command("go", "build", "-trimpath", "-overlay", overlay, "-o", bin,
 		"-ldflags", "-s -w -X github.com/signalbox-dev/signalbox/server/release.version="+v.String(), "./cmd/signalbox")
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("building version %s: %v\n%s", v, err, out)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // stoppedClientsEnv has the spec of a process with many short sessions.
@@ -42,7 +43,7 @@ func TestStoppedClients(t *testing.T) {
 	if os.Getenv("SIGNALBOX_CHAOS") != "" || os.Getenv("SIGNALBOX_LONG") != "" {
 		sessions, acquires, stops = 200, 400_000, 100
 	}
-	in := startInstance(t, buildServer(t))
+	in := startInstance(t, binary.Signalbox(t))
 	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	defer in.dial(ctx).CloseWithoutRelease()

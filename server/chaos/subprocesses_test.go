@@ -43,28 +43,6 @@ func eachLine(t *testing.T, path string, f func(line string) error) {
 	}
 }
 
-// buildServer builds the binary that the tests run.
-func buildServer(t *testing.T) string {
-	t.Helper()
-	bin, err := serverBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
-}
-
-// binDir is the folder of the binary, which all tests share. TestMain makes it and removes it.
-var binDir string
-
-var serverBinary = sync.OnceValues(func() (bin string, err error) {
-	bin = filepath.Join(binDir, "signalbox")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("building signalbox: %w\n%s", err, out)
-	}
-	return bin, err
-})
-
 // instance is a server process on a folder and addresses that it keeps through restarts.
 type instance struct {
 	t                   *testing.T

@@ -13,6 +13,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 const (
@@ -30,7 +31,7 @@ func TestWorkload(t *testing.T) {
 	if testing.Short() {
 		t.Skip("40 processes are not short")
 	}
-	in := startInstance(t, buildServer(t))
+	in := startInstance(t, binary.Signalbox(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 

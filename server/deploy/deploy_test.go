@@ -16,7 +16,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -25,24 +24,12 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
 // patience bounds every wait for something that must come.
 const patience = 120 * time.Second
-
-var binary = sync.OnceValues(func() (string, error) {
-	dir, err := os.MkdirTemp("", "signalbox-deploy-")
-	if err != nil {
-		return "", err
-	}
-	bin := filepath.Join(dir, "signalbox")
-	out, err := exec.Command("go", "build", "-o", bin, "github.com/signalbox-dev/signalbox/cmd/signalbox").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("%w\n%s", err, out)
-	}
-	return bin, nil
-})
 
 func TestMain(m *testing.M) {
 	// A shell cannot trap a signal that was ignored when it began, as ^C is in the background of a
@@ -50,20 +37,7 @@ func TestMain(m *testing.M) {
 	if signal.Ignored(syscall.SIGINT) {
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGINT)
 	}
-	code := m.Run()
-	if bin, err := binary(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(bin))
-	}
-	os.Exit(code)
-}
-
-func signalbox(t *testing.T) string {
-	t.Helper()
-	bin, err := binary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bin
+	os.Exit(m.Run())
 }
 
 // ports is the first of eleven free ports in a row.
@@ -87,7 +61,7 @@ type script struct {
 
 func startScript(t *testing.T, dir string, port int) *script {
 	s := &script{t: t, cmd: exec.Command("./cluster.sh"), done: make(chan error, 1)}
-	s.cmd.Env = append(os.Environ(), "SIGNALBOX_BIN="+signalbox(t), "CLUSTER_DIR="+dir,
+	s.cmd.Env = append(os.Environ(), "SIGNALBOX_BIN="+binary.Signalbox(t), "CLUSTER_DIR="+dir,
 		fmt.Sprintf("CLUSTER_PORT=%d", port), "CLUSTER_WAIT=100")
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.err
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -226,7 +200,7 @@ func TestScript(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, signalbox(t), args...)
+		cmd := exec.CommandContext(ctx, binary.Signalbox(t), args...)
 		cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+endpoints, "SIGNALBOX_TIMEOUT=60s")
 		out, err := cmd.CombinedOutput()
 		if err != nil {
@@ -291,7 +265,7 @@ func help(t *testing.T, verb ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, signalbox(t), append(verb, "--help")...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, binary.Signalbox(t), append(verb, "--help")...).CombinedOutput()
 	return string(out), err
 }
 
@@ -399,7 +373,7 @@ func TestUnit(t *testing.T) {
 			t.Fatalf("%s starts something else:\n%s", unit.name, unit.text)
 		}
 		path := filepath.Join(dir, unit.name)
-		if err := os.WriteFile(path, []byte(program.ReplaceAllLiteralString(unit.text, signalbox(t))), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(program.ReplaceAllLiteralString(unit.text, binary.Signalbox(t))), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		args = append(args, path)

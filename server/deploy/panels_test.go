@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // expressions are those of the panels of all dashboards, by dashboard, row and title. Their
@@ -139,7 +140,7 @@ func TestPanelsShowData(t *testing.T) {
 		"SIGNALBOX_TIMEOUT=60s"}
 	run := func(args ...string) {
 		t.Helper()
-		cmd := exec.Command(signalbox(t), args...)
+		cmd := exec.Command(binary.Signalbox(t), args...)
 		cmd.Env = append(os.Environ(), env...)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
@@ -149,10 +150,10 @@ func TestPanelsShowData(t *testing.T) {
 	run("limit", "create", "panels", "--rate", "100")
 	run("limit", "wait", "panels", "--", "true")
 	run("cluster", "backup", filepath.Join(dir, "cluster.backup"))
-	background(t, env, signalbox(t), "load", "mixed", "--duration", "10m")
+	background(t, env, binary.Signalbox(t), "load", "mixed", "--duration", "10m")
 	// A lock that is held, and one that waits: a queue stands still while its panels are asked for.
-	background(t, env, signalbox(t), "lock", "panels", "--", "sleep", "600")
-	background(t, env, signalbox(t), "lock", "panels", "--", "sleep", "600")
+	background(t, env, binary.Signalbox(t), "lock", "panels", "--", "sleep", "600")
+	background(t, env, binary.Signalbox(t), "lock", "panels", "--", "sleep", "600")
 
 	first := ports(t)
 	prometheus := fmt.Sprintf("http://127.0.0.1:%d", first)

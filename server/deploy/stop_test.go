@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // instance is a process that serves.
@@ -28,7 +29,7 @@ type instance struct {
 
 func serve(t *testing.T, args ...string) *instance {
 	t.Helper()
-	x := &instance{cmd: exec.Command(signalbox(t), append([]string{"serve"}, args...)...), done: make(chan error, 1)}
+	x := &instance{cmd: exec.Command(binary.Signalbox(t), append([]string{"serve"}, args...)...), done: make(chan error, 1)}
 	x.cmd.Stderr = &x.log
 	if err := x.cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // TestUnitExposure: the unit gives the service little to attack with.
@@ -48,7 +49,7 @@ func TestUnitSystemCalls(t *testing.T) {
 	first, dir := ports(t), t.TempDir()
 	listen := fmt.Sprintf("127.0.0.1:%d", first)
 	trace := func(name string, args ...string) *exec.Cmd {
-		cmd := exec.CommandContext(t.Context(), "strace", append([]string{"-f", "-c", "-U", "name", "-o", filepath.Join(dir, name), signalbox(t)}, args...)...)
+		cmd := exec.CommandContext(t.Context(), "strace", append([]string{"-f", "-c", "-U", "name", "-o", filepath.Join(dir, name), binary.Signalbox(t)}, args...)...)
 		cmd.Env = append(os.Environ(), "SIGNALBOX_ENDPOINTS="+listen, "SIGNALBOX_TIMEOUT=60s")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd

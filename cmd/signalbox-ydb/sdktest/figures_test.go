@@ -3,7 +3,6 @@ package sdktest
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // usage is the memory (bytes) and the processor time of a process.
@@ -40,13 +40,7 @@ func usage(t testing.TB, pid int) (memory uint64, cpu time.Duration) {
 func measuredGateway(t *testing.T) (address string, pid int) {
 	t.Helper()
 	srv := servertest.Start(t, servertest.RealTime())
-	binary := filepath.Join(t.TempDir(), "signalbox-ydb")
-	build := exec.Command("go", "build", "-o", binary, ".")
-	build.Dir = ".."
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return startBinary(t, binary, srv.Addr())
+	return startBinary(t, binary.Program(t, "cmd/signalbox-ydb"), srv.Addr())
 }
 
 // TestIdleConnections measures what 2,000 connections without a stream cost a gateway.

@@ -3,8 +3,9 @@ package logfilter
 import (
 	"os"
 	"os/exec"
-	"path/filepath"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 )
 
 // TestNoPressureFiles: the binary says nothing of pressure metrics where there are no pressure files.
@@ -16,11 +17,7 @@ func TestNoPressureFiles(t *testing.T) {
 	if out, err := exec.Command("unshare", "--mount", "sh", "-c", hide).CombinedOutput(); err != nil {
 		t.Skipf("the pressure files cannot be hidden here: %v: %s", err, out)
 	}
-	bin := filepath.Join(t.TempDir(), "signalbox")
-	if out, err := exec.Command("go", "build", "-o", bin, "..").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	run := exec.Command("unshare", "--mount", "sh", "-c", hide+` && exec "$0" version 2>&1 >/dev/null`, bin)
+	run := exec.Command("unshare", "--mount", "sh", "-c", hide+` && exec "$0" version 2>&1 >/dev/null`, binary.Signalbox(t))
 	if out, err := run.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v; on standard error it says: %s", err, out)
 	}
