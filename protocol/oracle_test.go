@@ -2,27 +2,21 @@ package protocol
 
 import (
 	"bytes"
-	"flag"
-	"os"
 	"reflect"
 	"slices"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
 	"pgregory.net/rapid"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestAgainstOracle: for generated messages of every kind, a general msgpack library reads what
 // this package writes, and this package reads what the library writes in its compact and in its
 // wide form.
 func TestAgainstOracle(t *testing.T) {
-	checks := flag.Lookup("rapid.checks")
-	if checks.Value.String() == checks.DefValue && os.Getenv("SIGNALBOX_LONG") == "" {
-		if err := checks.Value.Set("30"); err != nil { // of each kind, others in each run
-			t.Fatal(err)
-		}
-		defer func() { _ = checks.Value.Set(checks.DefValue) }()
-	}
+	form.Checks(t, form.Of(30, 100)) // of each kind
 	seen := map[string]bool{}
 	for _, e := range allMessages() {
 		if seen[e.typeName()] {

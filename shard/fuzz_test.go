@@ -346,11 +346,7 @@ func importAnything(t *testing.T, parts [][]byte, seed uint64, run BucketsBody) 
 func TestImportOfDamagedChunks(t *testing.T) {
 	run := BucketsBody{Total: churnBuckets, Count: churnBuckets/2 - 1, Epoch: 7}
 	taken := 0
-	seeds := uint64(150)
-	if form.Race {
-		seeds = 60
-	}
-	for seed := range seeds {
+	for seed := range histories.Of(t, form.Size(40, 150, 150)) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		x := newChurn(seed%3, New(1))
 		for range 150 {

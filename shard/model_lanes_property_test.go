@@ -4,36 +4,21 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestQueuesMatchModel is TestMachineMatchesModel with histories in which many sessions want few
-// semaphores, all of which have options. SIGNALBOX_LONG and SIGNALBOX_SEED are as there.
+// semaphores, all of which have options.
 func TestQueuesMatchModel(t *testing.T) {
-	histories := uint64(400)
-	if testing.Short() || form.Race {
-		histories = 60
-	}
-	long, err := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
-	if err != nil {
-		long = 0
-	}
-	first, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
-	if err != nil {
-		first = 1
-	}
-	seen, start := map[string]int{}, time.Now()
-	for seed := first; seed < first+histories || time.Since(start) < long; seed++ {
+	seen := map[string]int{}
+	for seed := range histories.Of(t, form.Size(40, 400, 400)) {
 		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 1))}, seen)
 		if err := h.runQueues(); err != nil {
-			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.trace())
+			t.Fatalf("%v\n%s", err, h.trace())
 		}
 	}
 	for _, rule := range slices.Sorted(maps.Keys(seen)) {
@@ -54,7 +39,7 @@ func TestQueuesMatchModel(t *testing.T) {
 		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
 		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",
 	} {
-		if seen[rule] == 0 && histories == 400 {
+		if seen[rule] == 0 && form.Is(form.Full) && histories.Own() {
 			t.Errorf("%q never came to bear; let histories be made that do more of it", rule)
 		}
 	}

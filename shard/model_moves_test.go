@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
@@ -71,38 +68,15 @@ type sentStep struct {
 }
 
 func TestBucketsMove(t *testing.T) {
-	runs, steps := 80, 600
-	if testing.Short() || form.Race {
-		runs = 6
-	}
-	first := uint64(1)
-	if s := os.Getenv("SIGNALBOX_SEED"); s != "" {
-		n, err := strconv.ParseUint(s, 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		first, runs = n, 1
-	}
-	end := time.Time{}
-	if s := os.Getenv("SIGNALBOX_LONG"); s != "" {
-		d, err := time.ParseDuration(s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		end, runs = time.Now().Add(d), 1<<30
-	}
 	did := map[string]int{}
-	for seed := first; seed < first+uint64(runs); seed++ {
-		if !end.IsZero() && time.Now().After(end) {
-			break
-		}
+	for seed := range histories.Of(t, form.Size(10, 80, 80)) {
 		x := newMoveTest(t, seed, did)
-		for range steps {
+		for range 600 {
 			if err := x.step(); err != nil {
 				for _, line := range x.notified[max(0, len(x.notified)-80):] {
 					t.Log(line)
 				}
-				t.Fatalf("seed %d: %v", seed, err)
+				t.Fatal(err)
 			}
 		}
 	}
@@ -120,7 +94,7 @@ func TestBucketsMove(t *testing.T) {
 		"track refused while frozen", "instances ended", "poll without the log",
 		"track in parts", "version from outside",
 	} {
-		if did[what] == 0 && runs >= 80 {
+		if did[what] == 0 && form.Is(form.Full) && histories.Own() {
 			t.Errorf("never: %s", what)
 		}
 	}

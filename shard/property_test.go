@@ -4,62 +4,49 @@ import (
 	"flag"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
+var histories = form.NewHistories()
+
 // TestMachineMatchesModel applies random histories to the machine and to the model, see history: a
 // number of them as a property, which are made small when they fail and kept below testdata/rapid,
 // and more of them with plain random numbers, which are drawn faster. They are the same ones each
 // time.
-//
-// With SIGNALBOX_LONG=10m in the environment others follow until the time is over; SIGNALBOX_SEED=n
-// begins with the plain history of that number.
 func TestMachineMatchesModel(t *testing.T) {
-	properties, histories := 100, uint64(1000)
-	switch {
-	case testing.Short():
-		histories = 500
-	case form.Race:
-		properties, histories = 50, 400 // that much slower
-	}
 	seen := map[string]int{}
-	checkProperty(t, 20_261_120, properties, seen)
+	checkProperty(t, 20_261_120, form.Size(20, 100, 100), seen)
 
-	long, err := time.ParseDuration(os.Getenv("SIGNALBOX_LONG"))
-	if err != nil {
-		long = 0
-	}
-	first, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64)
-	if err != nil {
-		first = 1
-	}
-	commands, start := 0, time.Now()
-	seed := first
-	missing := func() bool {
-		return !testing.Short() && slices.ContainsFunc(rules, func(rule string) bool { return seen[rule] == 0 })
-	}
-	for ; seed < first+histories || time.Since(start) < long || missing() && seed < first+4*histories; seed++ {
+	whole := form.Is(form.Full) && histories.Own()
+	n := form.Size(100, 1000, 1000)
+	commands := 0
+	play := func(seed uint64) {
 		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 0))}, seen)
 		if err := h.run(); err != nil {
-			t.Fatalf("SIGNALBOX_SEED=%d: %v\n%s", seed, err, h.trace())
+			t.Fatalf("history %d: %v\n%s", seed, err, h.trace())
 		}
 		commands += h.commands
 	}
-	t.Logf("%d histories of %d commands", seed-first, commands)
+	for seed := range histories.Of(t, n) {
+		play(seed)
+	}
+	missing := func(rule string) bool { return seen[rule] == 0 }
+	for seed := n + 1; whole && slices.ContainsFunc(rules, missing) && seed <= 4*n; seed++ {
+		play(uint64(seed))
+	}
+	t.Logf("%d commands", commands)
 	for _, rule := range slices.Sorted(maps.Keys(seen)) {
 		t.Logf("%8d %s", seen[rule], rule)
 	}
 	// A run in which a rule never came to bear says nothing about it.
 	for _, rule := range rules {
-		if seen[rule] == 0 && !testing.Short() {
+		if missing(rule) && whole {
 			t.Errorf("%q never came to bear; let histories be made that do more of it", rule)
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 
@@ -28,22 +27,14 @@ func (l *busyLock) Unlock() {
 // what is restored must be the state at the beginning of the snapshot, and the rest of the log on
 // top of it must lead to the same state as without the restart.
 func TestSnapshotWhileApplying(t *testing.T) {
-	seeds, rounds := 60, 12
-	switch {
-	case testing.Short():
-		seeds, rounds = 5, 8
-	case os.Getenv("SIGNALBOX_LONG") != "":
-		seeds = 10_000
-	case form.Race:
-		seeds = 24 // ten times slower each; nothing here runs at the same time as anything else
-	}
-	for seed := range seeds {
+	rounds := form.Size(8, 12, 12)
+	for seed := range histories.Of(t, form.Size(10, 60, 10_000)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := New(3)
 			setRing(m, 3)
 			m.limits = Limits{Waiters: 20, Semaphores: 15, Answers: 6}
 			m.work = workLimits{deadlines: 3, sweeps: 2, releases: 12}
-			x := newChurn(uint64(seed), m)
+			x := newChurn(seed, m)
 			for round := range rounds {
 				for range 200 {
 					x.step()

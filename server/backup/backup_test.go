@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -196,9 +197,7 @@ func TestDigestHasTime(t *testing.T) {
 // TestMapThatCannotBeRestored: a backup whose map is larger than the command that makes a cluster
 // of it may be is found when it is made, and not when it is needed.
 func TestMapThatCannotBeRestored(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it makes 80,000 nodes")
-	}
+	form.SkipUntil(t, form.Full, "it makes 80,000 nodes")
 	m := newMap(t)
 	parent := strings.Repeat("/"+strings.Repeat("p", 200), 4)
 	n := meta.MaxRestored/(len(parent)+8) + 1

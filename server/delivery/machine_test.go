@@ -9,19 +9,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // TestMachine drives the hub with the real machine, its changes and its pages: whatever clients do
 // and whenever pages are read, each stream ends up with exactly what the machine has.
 func TestMachine(t *testing.T) {
-	rounds := 3
-	if *long {
-		rounds = 300
-	}
-	for range rounds {
-		rapid.Check(t, func(t *rapid.T) { runMachine(t) })
-	}
+	form.Checks(t, form.Size(100, 300, 30_000))
+	rapid.Check(t, func(t *rapid.T) { runMachine(t) })
 }
 
 type actor struct{ id, seq uint64 }

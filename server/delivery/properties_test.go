@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,10 +11,9 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/fanout"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
-
-var long = flag.Bool("long", false, "run property tests a hundred times as long")
 
 // TestSubscribers drives a hub with any interleaving of changes, windows, pages, slow readers and
 // restarts, and holds it to what it promises:
@@ -24,13 +22,8 @@ var long = flag.Bool("long", false, "run property tests a hundred times as long"
 //     flag when it was replaced or invalidated;
 //   - when everybody is gone nothing is left.
 func TestSubscribers(t *testing.T) {
-	rounds := 10
-	if *long {
-		rounds = 1000
-	}
-	for range rounds {
-		rapid.Check(t, func(t *rapid.T) { runSubscribers(t) })
-	}
+	form.Checks(t, form.Size(200, 1000, 100_000))
+	rapid.Check(t, func(t *rapid.T) { runSubscribers(t) })
 }
 
 type subscriberModel struct {

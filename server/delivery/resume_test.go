@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -16,15 +17,10 @@ import (
 // replica. Replicas apply one log, each at its own pace, and merge changes in windows of their own.
 // Whatever a client is answered, it has the log's state once it has read everything.
 func TestResume(t *testing.T) {
-	rounds := 3
-	if *long {
-		rounds = 500
-	}
-	resumed := 0
-	for range rounds {
-		rapid.Check(t, func(t *rapid.T) { resumed += runResume(t) })
-	}
-	if resumed < 100*rounds {
+	checks, resumed := form.Size(100, 300, 50_000), 0
+	form.Checks(t, checks)
+	rapid.Check(t, func(t *rapid.T) { resumed += runResume(t) })
+	if resumed < checks {
 		t.Errorf("%d streams resumed: the histories do not try it", resumed)
 	}
 }

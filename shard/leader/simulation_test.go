@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"flag"
 	"fmt"
 	"hash"
 	"hash/fnv"
@@ -238,7 +237,7 @@ func (w *sim) run(busy, quiet uint64) {
 	}
 }
 
-var simSeeds = flag.Int("seeds", 0, "seeds of the simulation; 0: as many as the form has")
+var histories = form.NewHistories()
 
 // rare are the things that must have happened for a run to say anything.
 var rare = []string{
@@ -249,18 +248,9 @@ var rare = []string{
 }
 
 func TestSimulation(t *testing.T) {
-	seeds := *simSeeds
-	switch {
-	case seeds > 0:
-	case form.Is(form.Long):
-		seeds = 40
-	case form.Is(form.Full):
-		seeds = 24
-	default:
-		seeds = 10
-	}
-	seen := map[string]int{}
-	for seed := range uint64(seeds) {
+	seeds, seen := 0, map[string]int{}
+	for seed := range histories.Of(t, form.Size(6, 24, 40)) {
+		seeds++
 		w := newSim(t, seed)
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w.t = t

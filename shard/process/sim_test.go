@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
@@ -350,18 +350,11 @@ func (w *simulation) drain(steps int) {
 	w.fatal("it does not settle")
 }
 
+var histories = form.NewHistories()
+
 func TestRandomHistories(t *testing.T) {
-	histories := 100
-	if s := os.Getenv("SIGNALBOX_HISTORIES"); s != "" {
-		histories, _ = strconv.Atoi(s)
-	}
-	first := uint64(1)
-	if s := os.Getenv("SIGNALBOX_SEED"); s != "" {
-		first, _ = strconv.ParseUint(s, 10, 64)
-	}
 	seen := map[string]int{}
-	for i := range histories {
-		seed := first + uint64(i)
+	for seed := range histories.Of(t, form.Size(20, 100, 100)) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := protocol.ProcessOptions{
 			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50,
@@ -384,7 +377,7 @@ func TestRandomHistories(t *testing.T) {
 		seen["returned"] += int(tally.Returned)
 	}
 	t.Log(seen)
-	if histories < 100 {
+	if !form.Is(form.Full) || !histories.Own() {
 		return
 	}
 	for _, k := range []string{

@@ -2,12 +2,12 @@ package replica
 
 import (
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -46,10 +46,7 @@ func (c *cluster) fill(records int) {
 // A replica joins a shard of many records, which come to it as a snapshot in many pieces, while the
 // shard works.
 func TestJoinALargeShard(t *testing.T) {
-	records := 12_000
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		records = 400_000
-	}
+	records := form.Of(12_000, 400_000)
 	c := newClusterOf(t, 2, 1, func(cfg *ShardConfig) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead = 1_000_000, 1
 		cfg.Sink.(*recorder).hash = false

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -280,7 +280,7 @@ func TestRolesOverRestarts(t *testing.T) {
 		},
 	} {
 		for _, hint := range []bool{true, false} {
-			if long := os.Getenv("SIGNALBOX_LONG") != ""; !long && hint != (n%2 == 0) {
+			if hint != (n%2 == 0) && !form.Is(form.Long) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s/%v", x.name, hint), func(t *testing.T) {

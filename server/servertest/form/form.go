@@ -51,6 +51,14 @@ func Of[T any](short, long T) T {
 	return short
 }
 
+// Size returns the size of a test that a person does not wait for in full.
+func Size[T any](test, full, long T) T {
+	if chosen == Test {
+		return test
+	}
+	return Of(full, long)
+}
+
 // SkipUntil skips a test that runs in form f and longer ones only. The reason says what it takes.
 func SkipUntil(t testing.TB, f Form, reason string) {
 	t.Helper()

@@ -16,6 +16,8 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	"github.com/lni/vfs"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // bed is a folder on a disk, and the store that is open on it.
@@ -135,14 +137,12 @@ func (l *rlog) mark() mark {
 	return m
 }
 
+var histories = form.NewHistories()
+
 // TestNoFalseAlarm writes logs as raft may write them, cuts included, stops the disk at any time,
 // and opens the store again: it is never refused, and the marks are those of the model.
 func TestNoFalseAlarm(t *testing.T) {
-	seeds := uint64(12)
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		seeds = 400
-	}
-	for seed := range seeds {
+	for seed := range histories.Of(t, form.Of(12, 400)) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			fs := vfs.NewStrictMem()

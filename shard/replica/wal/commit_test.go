@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestCommitIndexIsNotSynced counts the writes and syncs of updates.
@@ -128,7 +130,7 @@ func TestGroupCommit(t *testing.T) {
 
 // TestFullDisk: nothing is acknowledged after a write has failed, also if there is room again.
 func TestFullDisk(t *testing.T) {
-	for room := range 400 {
+	for room := 0; room < 400; room += form.Size(5, 1, 1) {
 		h := newHistory(uint64(room))
 		d := newDisk()
 		d.direct = room%2 == 0

@@ -14,10 +14,7 @@ import (
 
 // TestMillions: the memory of millions of entries, and the time to read them at the start.
 func TestMillions(t *testing.T) {
-	n, batch := uint64(1_000_000), 2000
-	if long() {
-		n = 5_000_000
-	}
+	n, batch := form.Size[uint64](100_000, 1_000_000, 5_000_000), 2000
 	cfg := Config{Dir: t.TempDir()}
 	l, err := open(cfg)
 	if err != nil {

@@ -9,17 +9,15 @@ import (
 	"testing"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestConcurrentCrash loses power while several goroutines write and the maintenance runs. Each
 // replica's log then is a prefix of what was written to it, and has all that was acknowledged.
 func TestConcurrentCrash(t *testing.T) {
-	seeds := uint64(40)
-	if long() {
-		seeds = 2000
-	}
 	dropped := 0
-	for seed := range seeds {
+	for seed := range histories.Of(t, form.Size(10, 40, 2000)) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		d := newDisk()
 		d.direct = seed%2 == 0

@@ -16,6 +16,8 @@ import (
 
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // damagedLog writes a log of some segments.
@@ -55,10 +57,7 @@ func copyOf(d *disk) *disk {
 func TestFlippedBits(t *testing.T) {
 	d, was := damagedLog(t)
 	found, harmless := 0, 0
-	every := 7
-	if long() {
-		every = 1
-	}
+	every := form.Of(7, 1)
 	for name, n := range d.now {
 		used := len(bytes.TrimRight(n.data, "\x00")) // zeros fill up the last block
 		for i := range n.data {

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func entriesOf(from uint64, n int, term uint64, size int) (list []pb.Entry) {
@@ -160,10 +162,7 @@ func TestConcurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rounds := uint64(60)
-	if long() {
-		rounds = 2000
-	}
+	rounds := form.Of[uint64](60, 2000)
 	var all sync.WaitGroup
 	for shard := range uint64(6) {
 		k := key{shard + 1, 1}

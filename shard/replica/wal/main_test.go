@@ -1,12 +1,13 @@
 package wal
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func long() bool { return os.Getenv("SIGNALBOX_LONG") != "" }
+var histories = form.NewHistories()

@@ -12,6 +12,8 @@ import (
 
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // model is the naive model of a log store.
@@ -289,11 +291,7 @@ func testConfig(d *disk) Config {
 
 // TestModel compares the log with the model, with restarts and maintenance in between.
 func TestModel(t *testing.T) {
-	seeds := uint64(12)
-	if long() {
-		seeds = 2000
-	}
-	for seed := range seeds {
+	for seed := range histories.Of(t, form.Of(12, 2000)) {
 		h := newHistory(seed)
 		d := newDisk()
 		d.direct = seed%2 == 0
@@ -348,12 +346,9 @@ func TestModel(t *testing.T) {
 // TestCrash loses power at any operation of the disk. What is left is the log after some call, and
 // no call that was durable when it returned is missing. It goes on from there, several times.
 func TestCrash(t *testing.T) {
-	seeds := uint64(120)
-	if long() {
-		seeds = 20_000
-	}
-	moved, crashes := 0, 0
-	for seed := range seeds {
+	seeds, moved, crashes := 0, 0, 0
+	for seed := range histories.Of(t, form.Size(30, 120, 20_000)) {
+		seeds++
 		h := newHistory(seed)
 		d := newDisk()
 		d.direct = seed%2 == 0
@@ -405,7 +400,7 @@ func TestCrash(t *testing.T) {
 		}
 	}
 	t.Logf("%d crashes, %d segments dropped", crashes, moved)
-	if moved < int(seeds) {
+	if moved < seeds {
 		t.Error("too few segments were dropped")
 	}
 }

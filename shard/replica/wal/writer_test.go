@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // refusing is a file that takes no direct write from some number on.
@@ -30,7 +32,7 @@ func (f *refusing) WriteAt(b []byte, off int64) (int, error) {
 // all, and zeros up to the end of the block. This is so too if the file system refuses a direct
 // write.
 func TestWriter(t *testing.T) {
-	for seed := range uint64(60) {
+	for seed := range histories.Of(t, form.Size(10, 60, 60)) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		d := newDisk()
 		file, err := d.Create("segment")
@@ -132,7 +134,7 @@ func TestReadsBesideDirectWrites(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 2000
+	n := form.Size[uint64](500, 2000, 2000)
 	size := func(i uint64) int { return int(i*i) % 700 }
 	var saved atomic.Uint64
 	check := func(l *Log, low uint64) {
