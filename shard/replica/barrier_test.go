@@ -11,6 +11,7 @@ import (
 // A barrier that waits for the confirmation of a voter ends when that voter is removed, long before
 // the engine gives the read up.
 func TestBarrierOutlivesVoter(t *testing.T) {
+	t.Parallel()
 	const never = time.Hour
 	c := newClusterOf(t, 2, 2, func(cfg *ShardConfig) { cfg.ProposeTimeout = never })
 	c.populate()

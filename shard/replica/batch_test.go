@@ -12,6 +12,7 @@ import (
 )
 
 func TestEveryRequestIsAnsweredOnceAndInOrder(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)
@@ -80,6 +81,7 @@ func (f *faultGate) via(next func([]byte) (engine.Proposal, error), entry []byte
 }
 
 func TestFullQueueRejects(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	var f faultGate
 	s, r := startOne(t, h, func(c *ShardConfig) {
@@ -136,6 +138,7 @@ func TestFullQueueRejects(t *testing.T) {
 }
 
 func TestClosedShardRejects(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)

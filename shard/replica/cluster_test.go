@@ -131,24 +131,28 @@ func (c *cluster) stop(i int) {
 // barrier.
 func (c *cluster) leader(except ...int) int {
 	c.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	leader := -1
+	defer func() {
+		if leader >= 0 {
+			return
+		}
 		for i, h := range c.hosts {
-			if h != nil && c.ids[i] != 0 && !slices.Contains(except, i) &&
-				c.shards[i].Leading() && barrier(c.shards[i]) {
-				return i
+			if h != nil && c.ids[i] != 0 {
+				x := c.shards[i]
+				c.t.Logf("replica %d: leading %t, leader %d, term %d, applied %d",
+					i+1, x.Leading(), x.LeaderReplica(), x.Term(), x.Stats().AppliedIndex)
 			}
 		}
-		time.Sleep(5 * time.Millisecond) // there is no one place to wait at: any of them may become leader
-	}
-	for i, h := range c.hosts {
-		if h != nil && c.ids[i] != 0 {
-			x := c.shards[i]
-			c.t.Logf("replica %d: leading %t, leader %d, term %d, applied %d",
-				i+1, x.Leading(), x.LeaderReplica(), x.Term(), x.Stats().AppliedIndex)
+	}()
+	eventually(c.t, "a leader", func() bool {
+		for i, h := range c.hosts {
+			if h != nil && c.ids[i] != 0 && !slices.Contains(except, i) && c.shards[i].Leading() && barrier(c.shards[i]) {
+				leader = i
+			}
 		}
-	}
-	c.t.Fatal("nobody leads")
-	return 0
+		return leader >= 0
+	})
+	return leader
 }
 
 // converge waits until all running replicas have applied what the leader has, and compares them.
@@ -233,6 +237,7 @@ func (c *cluster) populate() {
 }
 
 func TestThreeReplicas(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	made := 0
@@ -297,6 +302,7 @@ func TestThreeReplicas(t *testing.T) {
 }
 
 func TestIsolatedLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	c.make("before")
@@ -339,6 +345,7 @@ func TestIsolatedLeader(t *testing.T) {
 }
 
 func TestLaggingReplicaIsRestored(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
 	c.populate()
 	behind := (c.leader() + 1) % 3
@@ -362,6 +369,7 @@ func TestLaggingReplicaIsRestored(t *testing.T) {
 // A read-index that was asked of a leader that is gone is never answered. The next leader does not
 // wait for it.
 func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout, cfg.ReadPeriod = 10*patience, time.Millisecond })
 	c.populate()
 	old := c.make("before")
@@ -385,6 +393,7 @@ func TestNewLeaderProvesItselfAtOnce(t *testing.T) {
 // A leader that is restored from a snapshot cannot tell what became of its batches in flight: the
 // snapshot may hold them. It cuts their connections.
 func TestRestoreCutsUndetermined(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, func(cfg *ShardConfig) { cfg.SnapshotEntries, cfg.CompactionOverhead = 20, 2 })
 	c.populate()
 	cut := func(leader int, on bool) { // what it proposes arrives, and it never learns
@@ -427,6 +436,7 @@ func TestRestoreCutsUndetermined(t *testing.T) {
 // of their power, and compares the answers with what is there. Each writer has a few requests
 // under way at most, so that a slow machine is not left with a log that it cannot apply in time.
 func TestHistoryUnderFaults(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, func(cfg *ShardConfig) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead, cfg.ProposeTimeout = 200, 50, 100*time.Millisecond
 		cfg.Sink.(*recorder).every = 4

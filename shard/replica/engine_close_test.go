@@ -10,12 +10,14 @@ import (
 	"github.com/lni/dragonboat/v4"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/replica/engine"
 )
 
 // TestCloseWaitsForCalls: dragonboat's Close does not begin beside a call. Calls that come later
 // are refused, and one that would wait ends.
 func TestCloseWaitsForCalls(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{Memory: true})
 	s, _ := startOne(t, h, nil)
 	m := startMeta(t, h, 1, map[uint64]string{1: h.RaftAddress()})
@@ -41,9 +43,9 @@ func TestCloseWaitsForCalls(t *testing.T) {
 	<-entered
 	closed := make(chan error, 1)
 	go func() { closed <- h.Close() }()
-	for !errors.Is(e.TransferLeader(1, s.Replica()), dragonboat.ErrClosed) {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "calls to be refused", func() bool {
+		return errors.Is(e.TransferLeader(1, s.Replica()), dragonboat.ErrClosed)
+	})
 	if err := <-ended; !errors.Is(err, context.Canceled) {
 		t.Errorf("a call that waits ended with %v", err)
 	}
@@ -71,7 +73,8 @@ func TestCloseWaitsForCalls(t *testing.T) {
 
 // TestCallsBesideClose: whatever the engine is asked for while it is closed, the process goes on.
 func TestCallsBesideClose(t *testing.T) {
-	for range 10 {
+	t.Parallel()
+	for range form.Size(3, 10, 10) {
 		h := openHost(t, HostConfig{Memory: true})
 		s, _ := startOne(t, h, nil)
 		startMeta(t, h, 1, map[uint64]string{1: h.RaftAddress()})

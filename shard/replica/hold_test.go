@@ -9,6 +9,7 @@ import (
 
 // TestHoldEnds: if the owner takes its time, acquires are proposed without its release.
 func TestHoldEnds(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)

@@ -24,6 +24,7 @@ func freeAddress(t testing.TB) string {
 }
 
 func TestDirectoryIsLocked(t *testing.T) {
+	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "data")
 	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t)}
 	h := openHost(t, cfg)
@@ -72,6 +73,7 @@ func TestDirectoryIsLocked(t *testing.T) {
 }
 
 func TestHelperHoldsDirectory(t *testing.T) {
+	t.Parallel()
 	dir := os.Getenv("REPLICA_TEST_DIR")
 	if dir == "" {
 		t.Skip("only for TestDirectoryIsLocked")
@@ -83,6 +85,7 @@ func TestHelperHoldsDirectory(t *testing.T) {
 }
 
 func TestWrongSettingsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	closeHost(t, openHost(t, HostConfig{Disk: disk}))
 	for _, x := range []struct {
@@ -110,6 +113,7 @@ func TestWrongSettingsSayWhatToDo(t *testing.T) {
 }
 
 func TestWrongShardsAreRefused(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	members := map[uint64]string{1: h.RaftAddress()}
 	for _, cfg := range []ShardConfig{
@@ -138,6 +142,7 @@ func TestWrongShardsAreRefused(t *testing.T) {
 }
 
 func TestShardStopsAndStartsAgain(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	for round := range 3 {
 		s, r := startOne(t, h, nil)

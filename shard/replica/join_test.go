@@ -46,6 +46,7 @@ func (c *cluster) fill(records int) {
 // A replica joins a shard of many records, which come to it as a snapshot in many pieces, while the
 // shard works.
 func TestJoinALargeShard(t *testing.T) {
+	t.Parallel()
 	records := form.Of(12_000, 400_000)
 	c := newClusterOf(t, 2, 1, func(cfg *ShardConfig) {
 		cfg.SnapshotEntries, cfg.CompactionOverhead = 1_000_000, 1

@@ -18,8 +18,12 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	inTests "github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/shard"
 )
+
+// eventually waits for what comes by itself and sends no event.
+var eventually = inTests.True
 
 func TestMain(m *testing.M) {
 	if os.Getenv(ownProcessEnv) != "" {

@@ -62,6 +62,7 @@ func (r *recorder) saw(kind shard.EventKind, session uint64) bool {
 }
 
 func TestSessionsFollowTheirConnections(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	d := newFakeConns(clock)
 	h := openHost(t, HostConfig{Clock: clock})
@@ -107,6 +108,7 @@ func TestSessionsFollowTheirConnections(t *testing.T) {
 }
 
 func TestPauseExpiresNoSession(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	d := newFakeConns(clock)
 	h := openHost(t, HostConfig{Clock: clock})
@@ -133,6 +135,7 @@ func TestPauseExpiresNoSession(t *testing.T) {
 }
 
 func TestLogTimeFollowsTheClock(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	h := openHost(t, HostConfig{Clock: clock})
 	s, r := startOne(t, h, nil)
@@ -165,6 +168,7 @@ func (m *messageRouter) Send(to, from uint64, msg []byte) {
 }
 
 func TestRemoteSessionsAreReleased(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	d := newFakeConns(clock)
 	h := openHost(t, HostConfig{Clock: clock})
@@ -243,6 +247,7 @@ func nameIn(from, to uint32) []byte {
 }
 
 func TestQueuedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, _ := startOne(t, h, nil)
 	s.ReceiveMessage(2, make([]byte, 1<<20))
@@ -258,6 +263,7 @@ func TestQueuedMessagesAreBounded(t *testing.T) {
 }
 
 func TestEveryBarrierIsAnsweredOnce(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, _ := startOne(t, h, nil)
 	const callers, each = 32, 50
@@ -290,6 +296,7 @@ func TestEveryBarrierIsAnsweredOnce(t *testing.T) {
 }
 
 func TestBarriersAreSharedByThoseWhoCameBefore(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	var gated atomic.Bool
 	rounds, goOn := make(chan struct{}), make(chan struct{})
@@ -339,6 +346,7 @@ func TestBarriersAreSharedByThoseWhoCameBefore(t *testing.T) {
 // TestFreshness: the age of a proof of leadership counts from its beginning. No round of read-index
 // is due by itself: a second one would hide how the first was counted.
 func TestFreshness(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	h := openHost(t, HostConfig{Clock: clock})
 	var slow atomic.Bool
@@ -383,6 +391,7 @@ func TestFreshness(t *testing.T) {
 
 // TestIdleLeaderStaysFresh: a leader without requests proves once a second that it leads.
 func TestIdleLeaderStaysFresh(t *testing.T) {
+	t.Parallel()
 	clock := NewManualClock(time.Unix(0, 0))
 	s, _ := startOne(t, openHost(t, HostConfig{Clock: clock}), nil)
 	if !s.awaitQuiet(patience) || !barrier(s) || !s.awaitQuiet(patience) {

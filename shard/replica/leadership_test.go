@@ -87,6 +87,7 @@ func proposeRaw(t testing.TB, s *Shard, entry []byte) {
 }
 
 func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia = f.via })
@@ -133,6 +134,7 @@ func TestUndeterminedIsDecidedByTakeOver(t *testing.T) {
 }
 
 func TestUndeterminedMayBeApplied(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia = f.via })
@@ -181,6 +183,7 @@ func TestUndeterminedMayBeApplied(t *testing.T) {
 }
 
 func TestTakeOverIsRepeated(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia = f.via })
@@ -235,6 +238,7 @@ func TestTakeOverIsRepeated(t *testing.T) {
 }
 
 func TestNothingIsAcceptedBeforeTakeOver(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	claims := make(chan struct{})
@@ -284,6 +288,7 @@ func (x *slowSink) Applied(s *Shard, index uint64, origins []Origin, ev *shard.E
 
 // Where each entry takes longer than the timeout of a proposal, the leader answers nevertheless.
 func TestSlowLogStillAnswers(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	x := &slowSink{recorder: newRecorder(t)}
 	x.slow.Store(true)
@@ -309,6 +314,7 @@ func TestSlowLogStillAnswers(t *testing.T) {
 }
 
 func TestDroppedAndNotProposedFail(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia = f.via })
@@ -344,6 +350,7 @@ func TestDroppedAndNotProposedFail(t *testing.T) {
 }
 
 func TestForeignEpochDeposes(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia = f.via })
@@ -392,6 +399,7 @@ func TestForeignEpochDeposes(t *testing.T) {
 // What a former leader took over may be applied after the election of the next one, and before that
 // one takes over itself.
 func TestFormerEpochDoesNotDepose(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	to := (c.leader() + 1) % 3

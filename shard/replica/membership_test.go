@@ -95,15 +95,6 @@ func (c *cluster) report(i int) GroupReport {
 	return GroupReport{}
 }
 
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited too long for: %s", what)
-		}
-	}
-}
-
 func (c *cluster) awaitRole(i int, role Role) {
 	c.t.Helper()
 	eventually(c.t, fmt.Sprintf("replica %d to be %v", c.ids[i], role),
@@ -151,6 +142,7 @@ func status(t *testing.T, what string, err error, want protocol.Status) {
 // A shard grows from one replica to three, is led by each of them, and shrinks to the one that came
 // last.
 func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 3, 1, nil)
 	c.populate()
 	c.make("one")
@@ -239,6 +231,7 @@ func TestMembersComeAndGo(t *testing.T) {
 
 // A replica is started again after everything that can happen to it while it is down.
 func TestRolesOverRestarts(t *testing.T) {
+	t.Parallel()
 	for n, x := range []struct {
 		name     string
 		snapshot bool // what it misses comes as a snapshot
@@ -344,6 +337,7 @@ func (c *cluster) snapshot(i int) {
 // A replica that applies its own removal, as a leader that removes itself must, is taken off its
 // host and reported.
 func TestOwnRemovalIsSeen(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	c.make("before")
@@ -385,6 +379,7 @@ func TestOwnRemovalIsSeen(t *testing.T) {
 
 // A voter that was down while it was removed starts, and does no harm.
 func TestRemovedWhileDown(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	c.make("before")
@@ -424,6 +419,7 @@ func TestRemovedWhileDown(t *testing.T) {
 
 // Data of a member that runs are not removed.
 func TestDataOfAMemberStay(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)
@@ -435,6 +431,7 @@ func TestDataOfAMemberStay(t *testing.T) {
 // A replica that does not vote serves reads of its own: it is fresh by its own read-index, and only
 // while it gets answers.
 func TestReplicasAreFresh(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 4, 3, func(cfg *ShardConfig) { cfg.ReadPeriod = 20 * time.Millisecond })
 	c.populate()
 	c.add(3, 4)
@@ -471,6 +468,7 @@ func TestReplicasAreFresh(t *testing.T) {
 
 // Of the changes that build on one membership, asked for at once on different hosts, one is made.
 func TestOneChangeAtATime(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 5, 3, nil)
 	c.populate()
 	for round := range uint64(3) {
@@ -507,6 +505,7 @@ func TestOneChangeAtATime(t *testing.T) {
 // A change that is proposed by a leader that is cut off at that moment has an unknown outcome;
 // asked for again, it is made once.
 func TestUnknownChange(t *testing.T) {
+	t.Parallel()
 	c := newClusterOf(t, 4, 3, nil)
 	c.populate()
 	l, m := c.membership()

@@ -59,6 +59,7 @@ func mustPropose(t *testing.T, m *Meta, entry []byte) meta.Result {
 }
 
 func TestMetaSurvivesRestarts(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	members := map[uint64]string{1: disk.addr}
 	h := openHost(t, HostConfig{Disk: disk})
@@ -103,6 +104,7 @@ func metaState(m *Meta) *meta.State {
 // TestEntryOfANewerBinary: an entry of a format version that is not known here is not applied, and
 // the host's owner is told that it cannot go on, and why.
 func TestEntryOfANewerBinary(t *testing.T) {
+	t.Parallel()
 	if !inOwnProcess(t) {
 		return
 	}
@@ -149,6 +151,7 @@ func TestEntryOfANewerBinary(t *testing.T) {
 }
 
 func TestMetaOnThreeHosts(t *testing.T) {
+	t.Parallel()
 	net := NewMemoryNet()
 	var disks [3]*MemoryDisk
 	members := make(map[uint64]string)
@@ -201,6 +204,7 @@ func TestMetaOnThreeHosts(t *testing.T) {
 
 // The meta shard's members change as those of any other.
 func TestMetaMembers(t *testing.T) {
+	t.Parallel()
 	net := NewMemoryNet()
 	var hosts []*Host
 	for range 3 {

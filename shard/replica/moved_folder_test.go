@@ -10,6 +10,7 @@ import (
 // TestSnapshotOfAMovedFolder: a folder that was moved since its snapshot was saved still gives it
 // to a replica that joins.
 func TestSnapshotOfAMovedFolder(t *testing.T) {
+	t.Parallel()
 	net, at := NewMemoryNet(), t.TempDir()
 	was, is := filepath.Join(at, "was"), filepath.Join(at, "is")
 	compact := func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 1_000_000, 1 }

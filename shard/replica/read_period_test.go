@@ -58,6 +58,7 @@ func TestReadRoundsAreAligned(t *testing.T) {
 // TestFollowersKnowThePeriods: a replica that does not lead looks at its nodes' periods too, and
 // makes its rounds within the least grace period.
 func TestFollowersKnowThePeriods(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	l := c.leader()

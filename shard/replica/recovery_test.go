@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
@@ -44,6 +43,7 @@ func recovered(t *testing.T, dir string) (m *shard.Machine, l RecoveredLog, err 
 // TestRecovery: what a directory's log has is read without a leader: from the first entry, from a
 // snapshot and what came behind it; and damage is told from it.
 func TestRecovery(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	open := func() (*Host, *Shard, *recorder) {
 		h := openHost(t, HostConfig{Dir: dir, RaftAddress: "lost:1", Net: NewMemoryNet()})
@@ -174,6 +174,7 @@ func damage(t *testing.T, dir string, at int) (mend func()) {
 // TestRecoveryReadsTheWholeLog: an entry that nobody knows to be committed, since the others were
 // cut off when it was written, is read too: its answer may be out.
 func TestRecoveryReadsTheWholeLog(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	for try := 0; ; try++ {
@@ -185,9 +186,11 @@ func TestRecoveryReadsTheWholeLog(t *testing.T) {
 			Body: w.createBody(fmt.Sprint("alone ", try))}
 		st := s.Submit(cmd, Origin{Conn: w.conn, Request: 1 << 40, Kind: protocol.KindCreate})
 		grown := false
-		for end := time.Now().Add(time.Second); st == protocol.StatusOK && !grown &&
-			time.Now().Before(end); time.Sleep(time.Millisecond) {
-			grown = lastLogged(h, c.ids[lead]) > before && s.Leading()
+		if st == protocol.StatusOK {
+			eventually(t, "an entry in the log, or the end of the leadership", func() bool {
+				grown = lastLogged(h, c.ids[lead]) > before && s.Leading()
+				return grown || !s.Leading()
+			})
 		}
 		var left *Recovery
 		if grown {

@@ -15,6 +15,7 @@ import (
 // an election without a pre-vote. An ordinary election begins with one. On a busy machine it may
 // come first; then the next leader goes.
 func TestReplaceLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	type election struct{ replica, term uint64 }
@@ -54,6 +55,7 @@ func TestReplaceLeader(t *testing.T) {
 // TestCandidates: which replicas stand for election when the leader's process has ended, and in
 // which order. The campaigners do not run, so nothing changes.
 func TestCandidates(t *testing.T) {
+	t.Parallel()
 	const leader = 2
 	c := newCluster(t, nil)
 	addr := func(id uint64) string { return c.members[id] }

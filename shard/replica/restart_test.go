@@ -42,6 +42,7 @@ func sameHistory(t *testing.T, a, b *recorder) {
 }
 
 func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	s, r := startOne(t, h, nil)
@@ -72,6 +73,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 }
 
 func TestSnapshotAndRestart(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	small := func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 50, 5 }
@@ -122,6 +124,7 @@ func TestSnapshotAndRestart(t *testing.T) {
 // TestSnapshotsWithoutLog: a replica whose removal the process did not finish, so that its log is
 // gone and its snapshots are not, is known until they are removed too.
 func TestSnapshotsWithoutLog(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	s, _ := startOne(t, h, nil)
@@ -154,6 +157,7 @@ func TestSnapshotsWithoutLog(t *testing.T) {
 }
 
 func TestLongLogIsSnapshotted(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	h := openHost(t, HostConfig{Disk: disk})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.SnapshotBytes = 10_000 })
@@ -176,6 +180,7 @@ func TestLongLogIsSnapshotted(t *testing.T) {
 }
 
 func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
+	t.Parallel()
 	disk := NewMemoryDisk()
 	acked := 0
 	for life := range 4 {
@@ -204,6 +209,7 @@ func TestPowerLossKeepsWhatWasAcknowledged(t *testing.T) {
 }
 
 func TestStopCutsUndetermined(t *testing.T) {
+	t.Parallel()
 	var f faultGate
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, func(c *ShardConfig) { c.proposeVia, c.InFlight = f.via, 1 })
@@ -233,6 +239,7 @@ func TestStopCutsUndetermined(t *testing.T) {
 }
 
 func TestExclusiveIsBetweenSteps(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)
@@ -259,6 +266,7 @@ func TestExclusiveIsBetweenSteps(t *testing.T) {
 }
 
 func TestSnapshotDoesNotStopTheShard(t *testing.T) {
+	t.Parallel()
 	h := openHost(t, HostConfig{})
 	s, r := startOne(t, h, nil)
 	populate(t, s)
@@ -326,6 +334,7 @@ func filesBelow(t *testing.T, dir string) map[string]string {
 // process is killed. The clock stands, so that the leader soon writes nothing more. Two copies that
 // are equal are of the moment between them.
 func TestCopyOfARunningDirectory(t *testing.T) {
+	t.Parallel()
 	dir, left := filepath.Join(t.TempDir(), "data"), ""
 	cfg := HostConfig{Dir: dir, RaftAddress: freeAddress(t), Clock: NewManualClock(time.Unix(1_700_000_000, 0))}
 	h := openHost(t, cfg)

@@ -53,6 +53,7 @@ func TestSavesRest(t *testing.T) {
 
 // TestSnapshotFiles: the engine has its snapshots in files that are known as such.
 func TestSnapshotFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	h := openHost(t, HostConfig{Dir: dir, RaftAddress: freeAddress(t)})
 	s, r := startOne(t, h, nil)

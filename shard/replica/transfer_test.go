@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -34,16 +35,16 @@ func (c *cluster) startWriters(n int) *writers {
 	for k := range n {
 		w.wg.Go(func() {
 			var x *caller
-			for i, at := 0, 0; !isClosed(w.stop); i++ {
+			for i := 0; !isClosed(w.stop); i++ {
 				if x == nil {
-					at = (at + 1) % len(shards)
-					if shards[at] != nil && shards[at].Leading() {
-						x = tryCaller(c.t, shards[at], recs[at], uint64(1+k)<<40+uint64(i), 60_000, testBuckets)
-					}
-					if x == nil {
-						time.Sleep(time.Millisecond)
-						continue
-					}
+					eventually(c.t, "a leader, or the end", func() bool {
+						at := slices.IndexFunc(shards, func(s *Shard) bool { return s != nil && s.Leading() })
+						if at >= 0 {
+							x = tryCaller(c.t, shards[at], recs[at], uint64(100+k)<<40+uint64(i), 60_000, testBuckets)
+						}
+						return x != nil || isClosed(w.stop)
+					})
+					continue
 				}
 				name := fmt.Sprintf("w%d-%d", k, i)
 				x.request++
@@ -110,6 +111,7 @@ func (w *writers) checkWithout(history bool) (ok, failed int) {
 }
 
 func TestTransferUnderLoad(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	w := c.startWriters(4)
@@ -145,6 +147,7 @@ func TestTransferUnderLoad(t *testing.T) {
 
 // A target that cannot answer gets nothing: requests wait, and go on under the same leader.
 func TestTransferToUnresponsiveTarget(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	// sameLeader repeats what is done at a leader, until no election comes between.
@@ -214,6 +217,7 @@ func TestTransferToUnresponsiveTarget(t *testing.T) {
 // A leader whose messages arrive nowhere, or that gets none, is replaced, and what it was asked
 // meanwhile gets the right answer.
 func TestOneWayIsolation(t *testing.T) {
+	t.Parallel()
 	for _, out := range []bool{true, false} {
 		t.Run(fmt.Sprintf("out=%v", out), func(t *testing.T) {
 			c := newCluster(t, func(cfg *ShardConfig) { cfg.ProposeTimeout = 200 * time.Millisecond })
@@ -256,6 +260,7 @@ func TestOneWayIsolation(t *testing.T) {
 
 // Without a majority nothing is acknowledged, nor changed; when it returns, everything goes on.
 func TestQuorumLossAndReturn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	c.populate()
 	c.make("before")
@@ -306,6 +311,7 @@ func TestQuorumLossAndReturn(t *testing.T) {
 // was no earlier leadership than the one that is to end. A replica that was cut off believes for a
 // while that it leads, and would end the leadership of its successor by saying so.
 func TestTransferToItself(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, nil)
 	for {
 		l := c.leader()
@@ -330,6 +336,7 @@ func TestTransferToItself(t *testing.T) {
 // timeout, an unplanned one adds the grace period, and neither moves the deadline of a session that
 // nobody has attached since.
 func TestTransferKeepsLogTime(t *testing.T) {
+	t.Parallel()
 	const timeoutMS = 60_000
 	c := newCluster(t,
 		func(cfg *ShardConfig) { cfg.Heard = func(uint64) time.Duration { return SystemClock().Now() } })
