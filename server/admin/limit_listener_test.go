@@ -2,6 +2,7 @@ package admin
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // listenerKit is a server behind a bounded listener. Requests for /metrics are held up until the
@@ -90,20 +93,17 @@ func (k *listenerKit) probe(from, path string) (code int, text string) {
 	code, text = k.answer(c)
 	_ = c.Close()
 	address := c.LocalAddr().String()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	await.True(k.t, "the end of the connection from "+address, func() bool {
 		k.gate.mu.Lock()
-		open := false
+		defer k.gate.mu.Unlock()
 		for o := range k.gate.open {
-			open = open || o.RemoteAddr().String() == address
+			if o.RemoteAddr().String() == address {
+				return false
+			}
 		}
-		k.gate.mu.Unlock()
-		if !open {
-			return code, text
-		}
-		if time.Now().After(end) {
-			k.t.Fatalf("the connection from %s is not let go of", address)
-		}
-	}
+		return true
+	})
+	return code, text
 }
 
 // holdUp has a request from an address held up.
@@ -120,17 +120,11 @@ func (k *listenerKit) holdUp(from string) {
 // awaitOpen waits until the gate has as many connections as it was to get.
 func (k *listenerKit) awaitOpen(places int) {
 	k.t.Helper()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+	await.True(k.t, fmt.Sprint(places, " connections"), func() bool {
 		k.gate.mu.Lock()
-		n := len(k.gate.open)
-		k.gate.mu.Unlock()
-		if n == places {
-			return
-		}
-		if time.Now().After(end) {
-			k.t.Fatalf("%d connections, expected %d", n, places)
-		}
-	}
+		defer k.gate.mu.Unlock()
+		return len(k.gate.open) == places
+	})
 }
 
 // TestIdleConnections: connections that ask nothing, that never finish a header, and that asked

@@ -4,6 +4,7 @@ import (
 	"context"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -12,6 +13,7 @@ import (
 // ends with that step: it was carried out, or it was lost, and another governor goes on. Each ends
 // right.
 func TestCrashAtEachStep(t *testing.T) {
+	t.Parallel()
 	crashAtEach(t, 2, 80, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d"} {
 			c.join(name, "", "", "")
@@ -31,6 +33,7 @@ func TestCrashAtEachStep(t *testing.T) {
 // TestCrashDuringReassignment does the same while free instances take the places of dead ones: the
 // first leaves a replicaset that has to give its shards up, the second one that has none.
 func TestCrashDuringReassignment(t *testing.T) {
+	t.Parallel()
 	crashAtEach(t, 3, 100, func(c *cluster, converge func()) {
 		for _, name := range []string{"b", "c", "d", "e", "f"} {
 			c.join(name, "", "", "")
@@ -61,7 +64,7 @@ func crashAtEach(t *testing.T, factor uint32, least int, story func(c *cluster, 
 	if total < least {
 		t.Fatalf("%d steps only", total)
 	}
-	for k := range total {
+	for k := 0; k < total; k += form.Size(7, 1, 1) {
 		for _, f := range []delivery{requestLost, replyLost} {
 			if _, got := crashAt(t, factor, k, f, story); got != want {
 				t.Fatalf("crash at step %d, fate %d:\n%s\nwithout a crash:\n%s", k, f, got, want)

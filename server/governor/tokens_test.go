@@ -9,17 +9,24 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
+
+var histories = form.NewHistories()
 
 // TestTokensNeverGoBack deletes nodes and makes them again, in this tier or another one, while
 // buckets move, replicasets come and go, governors forget, replies come late, and machines are
 // saved and restored. A fencing token of a name at a path is always above the ones before it.
 func TestTokensNeverGoBack(t *testing.T) {
+	t.Parallel()
 	var total tokenCounts
-	for seed := range uint64(20) {
+	for seed := range histories.Of(t, form.Size(5, 20, 20)) {
 		total.add(runTokens(t, seed))
+	}
+	if !histories.Own() || !form.Is(form.Full) {
+		return
 	}
 	if total.again < 200 || total.moved < 100 || total.left == 0 || total.tiers == 0 {
 		t.Errorf("the test has lost its way: %+v", total)

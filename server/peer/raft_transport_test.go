@@ -174,22 +174,19 @@ func (g *raftCluster) stop(i int) {
 // repeated does no harm.
 func (g *raftCluster) set(name, value string, except ...int) (host int) {
 	g.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
-		for i, h := range g.hosts {
-			if h == nil || slices.Contains(except, i) {
-				continue
+	await.True(g.t, name+" to be set", func() bool {
+		host = slices.IndexFunc(g.hosts[:], func(h *dragonboat.NodeHost) bool {
+			if h == nil || slices.Contains(except, slices.Index(g.hosts[:], h)) {
+				return false
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+			defer cancel()
 			_, err := h.SyncPropose(ctx, h.GetNoOPSession(raftGroup), []byte(name+"="+value))
-			cancel()
-			if err == nil {
-				return i
-			}
-		}
-		time.Sleep(5 * time.Millisecond) // there is no one place to wait at: any of them may become leader
-	}
-	g.t.Fatalf("%s was not set", name)
-	return 0
+			return err == nil
+		})
+		return host >= 0
+	})
+	return host
 }
 
 // leader is the host that leads by the word of a majority.
