@@ -26,6 +26,7 @@ func wants(queued chan<- string, names ...string) (list []client.Want) {
 }
 
 func TestAcquireAll(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -188,6 +189,7 @@ func TestAcquireAll(t *testing.T) {
 // TestAcquireAllOfMany: sessions that want overlapping names get all of theirs, one after the other,
 // also beside sessions that nest single locks in the opposite order.
 func TestAcquireAllOfMany(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -228,6 +230,7 @@ func TestAcquireAllOfMany(t *testing.T) {
 // TestAcquireAllBesideNestedLocks: a caller that nests single locks in the other order is not
 // deadlocked for longer than the bound.
 func TestAcquireAllBesideNestedLocks(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestAcquireAgainstAServer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -252,6 +253,7 @@ func TestAcquireAgainstAServer(t *testing.T) {
 // TestManySessionsOneSemaphore has many goroutines on one connection take turns at few locks; the
 // tokens of a name rise with every grant.
 func TestManySessionsOneSemaphore(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -23,6 +23,7 @@ func ended(t *testing.T, l *client.Lease) error {
 
 // TestBoundsAgainstAServer: the clock of the server stands still, so only clients end holds.
 func TestBoundsAgainstAServer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -127,6 +128,7 @@ func TestBoundsAgainstAServer(t *testing.T) {
 // TestFrozenHolderAtItsBound: the server ends the hold of a client that it does not hear of, and that
 // client does not believe in it any more.
 func TestFrozenHolderAtItsBound(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	g := newGate()
 	frozen, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})

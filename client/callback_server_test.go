@@ -20,6 +20,7 @@ import (
 // does, keep neither later calls from being made, nor the client from being closed, which waits for
 // the last one.
 func TestCallbackEndsGoroutine(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c := dial(t, srv)
 	ctx := testContext(t)
@@ -81,6 +82,7 @@ func (a exitingAcquire) HoldEnded(client.HoldEnd)     { exit(&a.holds) }
 // TestObserverEndsGoroutine: an observer that ends the goroutines of the client, which make
 // connections and read, leaves the client at work.
 func TestObserverEndsGoroutine(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c, err := client.New(client.Config{Endpoints: []string{srv.Addr()}, Observer: new(exiting)})
@@ -140,6 +142,7 @@ func TestObserverEndsGoroutine(t *testing.T) {
 
 // TestCallbackPanics: a panic of a callback ends the program as that panic.
 func TestCallbackPanics(t *testing.T) {
+	t.Parallel()
 	if os.Getenv("CALLBACK_PANICS") != "" {
 		srv := servertest.Start(t)
 		s := session(t, dial(t, srv), client.OnState(func(client.State) { panic("of the program") }))

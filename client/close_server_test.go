@@ -13,6 +13,7 @@ import (
 // TestCloseEndsCalls closes a client whose server answers nothing any more. Every call that is under
 // way returns, whatever its context, and none says that it has succeeded.
 func TestCloseEndsCalls(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, g := testContext(t), newGate()
 	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})

@@ -19,6 +19,7 @@ import (
 // TestConfigIsSetAfterDelete: the versions of a configuration that was deleted go on. A watcher that
 // missed the delete gets the new value all the same.
 func TestConfigIsSetAfterDelete(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
@@ -72,6 +73,7 @@ func TestConfigIsSetAfterDelete(t *testing.T) {
 // TestQuotaRefusesRecipes: what a recipe writes is refused by a quota of its node at once, with the
 // quota's name, however the recipe goes about writing it.
 func TestQuotaRefusesRecipes(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.Shards(1))
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -117,6 +119,7 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s, err := dial(t, srv).Session(ctx, "/default", client.Description("the author"))
@@ -192,6 +195,7 @@ func TestConfig(t *testing.T) {
 // TestConfigHistory: many sessions set one configuration. No value is lost, and what is told of the
 // past is the end of what was set.
 func TestConfigHistory(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

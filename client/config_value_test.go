@@ -12,6 +12,7 @@ import (
 // TestConfigForm: what is written is read again, the present value whole, the others as far as the
 // bounds allow, and never in part.
 func TestConfigForm(t *testing.T) {
+	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		values := make([]Value, rapid.IntRange(1, 15).Draw(t, "values"))
 		for i := range values {
@@ -61,6 +62,7 @@ func FuzzReadConfig(f *testing.F) {
 
 // TestConfigPrefix: the server's audit log knows configurations by the prefix that clients use.
 func TestConfigPrefix(t *testing.T) {
+	t.Parallel()
 	if ConfigPrefix != protocol.ConfigPrefix {
 		t.Errorf("the prefix is %q here, and %q in the protocol", ConfigPrefix, protocol.ConfigPrefix)
 	}

@@ -62,18 +62,19 @@ func (x *tokens) revoke(id string) {
 	must(x.t, x.root.RevokeToken(testContext(x.t), id))
 }
 
-// connect is a client with the file. asked counts its reads.
-func (x *tokens) connect() (c *client.Client, asked *atomic.Int64) {
+// connect is a client with the file, which waits for another token for so long. asked counts its
+// reads.
+func (x *tokens) connect(patience time.Duration) (c *client.Client, asked *atomic.Int64) {
 	x.t.Helper()
 	asked = new(atomic.Int64)
 	read := client.TokenFile(x.file)
-	c, err := client.Open(testContext(x.t), client.Config{
+	c, err := client.NewImpatient(client.Config{
 		Endpoints: []string{x.srv.Addr()},
 		GetToken: func(ctx context.Context) ([]byte, error) {
 			asked.Add(1)
 			return read(ctx)
 		},
-	})
+	}, patience)
 	must(x.t, err)
 	x.t.Cleanup(c.CloseWithoutRelease)
 	return c, asked
@@ -105,16 +106,17 @@ func awaitState(t *testing.T, ch chan client.State, want client.State) {
 // TestTokenReplaced: a token is replaced as the help of auth create says, and the other way round.
 // A lease, a place in a queue and a watch live on.
 func TestTokenReplaced(t *testing.T) {
+	t.Parallel()
 	x := newTokens(t)
 	ctx := testContext(t)
-	c, asked := x.connect()
+	c, asked := x.connect(time.Hour)
 	option, changes := states()
-	holder := session(t, c, client.Timeout(4*time.Second), option)
+	holder := session(t, c, client.Timeout(time.Minute), option)
 	lease, err := holder.Mutex("job").Lock(ctx)
 	must(t, err)
 	token := lease.Token()
-	second, _ := x.connect()
-	waiter := session(t, second, client.Timeout(30*time.Second))
+	second, _ := x.connect(time.Hour)
+	waiter := session(t, second, client.Timeout(time.Minute))
 	queued, granted := make(chan struct{}), make(chan error, 1)
 	var once sync.Once
 	go func() {
@@ -174,10 +176,10 @@ func TestTokenReplaced(t *testing.T) {
 
 // TestTokenRevoked: a token is revoked, and none follows. What ends says that it was refused.
 func TestTokenRevoked(t *testing.T) {
-	t.Parallel() // it waits until the client gives up
+	t.Parallel()
 	x := newTokens(t)
 	ctx := testContext(t)
-	c, _ := x.connect()
+	c, _ := x.connect(4 * time.Second)
 	holder := session(t, c, client.Timeout(5*time.Second))
 	lease, err := holder.Mutex("job").Lock(ctx)
 	must(t, err)
@@ -227,10 +229,10 @@ func TestTokenRevoked(t *testing.T) {
 // TestTokenFileGone: while the file cannot be read, the former token is shown; if that is refused,
 // the error says both.
 func TestTokenFileGone(t *testing.T) {
-	t.Parallel() // as TestTokenRevoked
+	t.Parallel()
 	x := newTokens(t)
 	ctx := testContext(t)
-	c, _ := x.connect()
+	c, _ := x.connect(4 * time.Second)
 	option, changes := states()
 	holder := session(t, c, client.Timeout(10*time.Second), option)
 	must(t, os.Remove(x.file))

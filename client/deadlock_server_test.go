@@ -12,6 +12,7 @@ import (
 )
 
 func TestDeadlockIsExplained(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -60,6 +61,7 @@ func TestDeadlockIsExplained(t *testing.T) {
 
 // TestCycleWithAnOwnerOutside: one owner outside a cycle may give back what is missing.
 func TestCycleWithAnOwnerOutside(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -82,6 +84,7 @@ func TestCycleWithAnOwnerOutside(t *testing.T) {
 
 // TestNeverGrantedOnSlots: slots that a waiter takes are drained.
 func TestNeverGrantedOnSlots(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -111,6 +114,7 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 // TestFailOnDeadlock: of three sessions that wait for each other the one with the highest id fails,
 // of those that may; the others finish.
 func TestFailOnDeadlock(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(3))
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -160,8 +160,8 @@ func openContext(ctx context.Context, cause string) (context.Context, context.Ca
 	return context.WithTimeoutCause(ctx, openTimeoutDefault, fmt.Errorf("%s within %s", cause, openTimeoutDefault))
 }
 
-// configured is a client that is not connected yet.
-func configured(cfg Config) (*Client, error) {
+// configured returns a client that is not connected yet. Tests change its driver's settings.
+func configured(cfg Config, change ...func(*driver.Config)) (*Client, error) {
 	if len(cfg.Endpoints) == 0 {
 		return nil, fmt.Errorf("no endpoint given; name at least one instance as host:port")
 	}
@@ -171,9 +171,12 @@ func configured(cfg Config) (*Client, error) {
 	if to := cfg.Observer; to != nil {
 		notice = func(n core.Notice) { notify(to, n) }
 	}
-	d := driver.New(driver.Config{
+	settings := driver.Config{
 		Endpoints: cfg.Endpoints, Name: cfg.Name, Cluster: cfg.Cluster, Token: cfg.Token, GetToken: cfg.GetToken,
 		TLS: cfg.TLS, GetRootCAs: cfg.GetRootCAs, Dial: cfg.Dial, Logger: cfg.Logger, Notice: notice,
-	})
-	return &Client{d: d, cfg: cfg}, nil
+	}
+	for _, f := range change {
+		f(&settings)
+	}
+	return &Client{d: driver.New(settings), cfg: cfg}, nil
 }

@@ -63,6 +63,7 @@ func (n *severableClient) sever(away bool) {
 
 // TestWhileDisconnected: what a waiting client learns of its queues when it comes back.
 func TestWhileDisconnected(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	holder := session(t, dial(t, srv), client.Timeout(time.Minute))
@@ -100,6 +101,7 @@ func TestWhileDisconnected(t *testing.T) {
 // TestReason: a session that the server ends says why, also when it waits for something in other
 // shards.
 func TestReason(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

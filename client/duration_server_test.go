@@ -18,6 +18,7 @@ import (
 // TestNegativeDurations: every duration of the SDK that is negative is refused by the same rule,
 // before anything is sent. Those of rollouts and processes have tests of their own.
 func TestNegativeDurations(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -104,6 +105,7 @@ func nodeError(_ *admin.NodeInfo, err error) error { return err }
 // TestWaitForever: the wait that a description tells is one that Wait takes, and far longer ones
 // than allowed are refused.
 func TestWaitForever(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestElection(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -102,6 +103,7 @@ func TestElection(t *testing.T) {
 // TestLeaderIsDescribed: who leads is to be found, however its session was started: the description
 // names the program, the host and the process, unless the program says something else.
 func TestLeaderIsDescribed(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

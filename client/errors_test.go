@@ -10,6 +10,7 @@ import (
 
 // TestRetryable: only what was not applied may be called again, whatever else the error has.
 func TestRetryable(t *testing.T) {
+	t.Parallel()
 	for _, x := range []struct {
 		err  error
 		want bool

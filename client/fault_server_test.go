@@ -20,6 +20,7 @@ import (
 // TestLostLink: what is held stays held, what waits goes on waiting, and what was taken away
 // meanwhile is found out.
 func TestLostLink(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	holder, waiter := dial(t, srv), dial(t, srv)
@@ -68,6 +69,7 @@ func TestLostLink(t *testing.T) {
 // TestAtMostOnce: every request has its effect once, however often the link is lost: a create that
 // was sent twice would find its own semaphore.
 func TestAtMostOnce(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -118,6 +120,7 @@ func TestAtMostOnce(t *testing.T) {
 
 // TestRestart: the server is killed and started again on what was durable; the same sessions go on.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -151,6 +154,7 @@ func watchChanges(srv *servertest.Server) func() {
 // TestUnreachable: without a server, the session is over before its timeout, and everything that
 // waits on it ends.
 func TestUnreachable(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -192,6 +196,7 @@ func TestUnreachable(t *testing.T) {
 
 // TestKill: an operator ends a session.
 func TestKill(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -229,6 +234,7 @@ func TestKill(t *testing.T) {
 // TestForceRelease: an operator takes a lease away, whose owner is told at once, or as soon as its
 // link is back; the session goes on. A late copy takes nothing.
 func TestForceRelease(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	mine, theirs := dial(t, srv), dial(t, srv)
@@ -292,6 +298,7 @@ func TestForceRelease(t *testing.T) {
 
 // TestCloseFrees: a closed session's locks pass on at once; the server's clock never moves.
 func TestCloseFrees(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -329,6 +336,7 @@ func TestCloseFrees(t *testing.T) {
 
 // TestRestore: another process takes a session over, and finds what it held.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	old, fresh := dial(t, srv), dial(t, srv)
@@ -367,6 +375,7 @@ func TestRestore(t *testing.T) {
 // has become of the first: it would be given the answers to the first one's requests, and rely on
 // what the first was granted.
 func TestRestoreTwice(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	for name, heir := range map[string]func(t *testing.T, c *client.Client, s *client.Session, sem string){
@@ -426,6 +435,7 @@ func TestRestoreTwice(t *testing.T) {
 // TestRestoresAtOnce: of many processes that restore one state at a time, one gets it, and keeps
 // it.
 func TestRestoresAtOnce(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	saved := session(t, dial(t, srv)).Save()

@@ -12,6 +12,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // gate freezes the connections of one client: what is sent and what arrives waits.
@@ -77,15 +79,16 @@ func (c *gatedConn) Close() error {
 // and the server dies and comes back, nobody believes to hold what another was granted later, and
 // tokens rise with every grant.
 func TestNoTwoHolders(t *testing.T) {
-	length := 4 * time.Second
-	if testing.Short() {
-		length = 2 * time.Second
+	t.Parallel()
+	length := 2 * time.Second
+	if form.Is(form.Full) {
+		length = form.Of(4*time.Second, time.Minute)
 	}
 	srv := servertest.Start(t, servertest.RealTime())
 	selfCheck, grace := 500*time.Millisecond, 1500*time.Millisecond
 	_, err := admin.Nodes(dial(t, srv)).Create(testContext(t), "/belief", admin.NodeConfig{SelfCheckPeriod: &selfCheck, GracePeriod: &grace})
 	must(t, err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // on a machine that is busy with other things
+	ctx, cancel := context.WithTimeout(context.Background(), length+await.Limit) // on a machine that is busy with other things
 	defer cancel()
 	var mu sync.Mutex
 	newest := map[string]uint64{}
@@ -101,6 +104,12 @@ func TestNoTwoHolders(t *testing.T) {
 			grants++
 		case l.Token() < newest[name] && l.Held():
 			t.Errorf("%s: token %d is believed in, and %d was granted", name, l.Token(), newest[name])
+		}
+	}
+	// work looks again and again whether a lease is believed in: belief ends by the clock.
+	work := func(name string, l *client.Lease, length time.Duration) {
+		for end := time.Now().Add(length); l.Held() && time.Now().Before(end); pause(ctx, time.Millisecond) {
+			believe(name, l, false)
 		}
 	}
 	var wg sync.WaitGroup
@@ -129,10 +138,7 @@ func TestNoTwoHolders(t *testing.T) {
 						continue
 					}
 					believe(name, l, true)
-					for end := time.Now().Add(rand.N(40 * time.Millisecond)); l.Held() && time.Now().Before(end); {
-						believe(name, l, false)
-						time.Sleep(time.Millisecond)
-					}
+					work(name, l, rand.N(40*time.Millisecond))
 					if rand.IntN(4) > 0 {
 						_ = l.Release(ctx)
 						continue
@@ -141,10 +147,7 @@ func TestNoTwoHolders(t *testing.T) {
 						_ = s.Close(ctx)
 					} else {
 						// Hold on to it, whatever happens, for as long as it is believed in.
-						for end := time.Now().Add(rand.N(3 * time.Second)); l.Held() && time.Now().Before(end); {
-							believe(name, l, false)
-							time.Sleep(time.Millisecond)
-						}
+						work(name, l, rand.N(3*time.Second))
 						_ = l.Release(ctx)
 					}
 					if l.Lost() != nil {
@@ -184,6 +187,7 @@ func TestNoTwoHolders(t *testing.T) {
 	}
 }
 
+// pause lets time pass, which these tests are about: what is held and frozen ends by the clock.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -194,25 +198,28 @@ func pause(ctx context.Context, d time.Duration) {
 // TestFrozenHolder: at the moment somebody else is granted what a frozen client holds, that client
 // does not believe in it any more.
 func TestFrozenHolder(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
-	ctx := testContext(t)
-	g := newGate()
-	frozen, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
-	must(t, err)
-	t.Cleanup(frozen.CloseWithoutRelease)
-	a := session(t, frozen, client.Timeout(3*time.Second))
-	b := session(t, dial(t, srv))
-	for range 3 {
-		l := acquire(t, a, "frozen", client.Exclusive())
-		waiting, _ := queue(t, b, "frozen", client.Exclusive())
-		thaw := g.freeze()
-		next := waiting.must(t)
-		if l.Held() || l.Context().Err() == nil {
-			t.Error("believed in although granted on")
-		}
-		thaw()
-		<-a.Context().Done()
-		release(t, next)
-		a = session(t, frozen, client.Timeout(3*time.Second))
+	for i := range 3 {
+		name := fmt.Sprint("frozen-", i)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGate()
+			frozen, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
+			must(t, err)
+			t.Cleanup(frozen.CloseWithoutRelease)
+			a := session(t, frozen, client.Timeout(3*time.Second))
+			l := acquire(t, a, name, client.Exclusive())
+			waiting, _ := queue(t, session(t, dial(t, srv)), name, client.Exclusive())
+			thaw := g.freeze()
+			next := waiting.must(t)
+			if l.Held() || l.Context().Err() == nil {
+				t.Error("believed in although granted on")
+			}
+			thaw()
+			<-a.Context().Done()
+			release(t, next)
+			release(t, acquire(t, session(t, frozen), name, client.Exclusive()))
+		})
 	}
 }

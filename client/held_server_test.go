@@ -30,6 +30,7 @@ func (a *atGrant) AcquireEnded(client.AcquireEnd) {
 
 // TestNotHeldAtCall: work is not called if the session is over once its lease is granted.
 func TestNotHeldAtCall(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	observer := new(atGrant)

@@ -13,6 +13,7 @@ import (
 )
 
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -57,6 +58,7 @@ func TestNodes(t *testing.T) {
 }
 
 func TestList(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -93,6 +95,7 @@ func TestList(t *testing.T) {
 
 // TestPages: a description that is larger than a frame comes in pages.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -54,6 +54,7 @@ func createNames(t *testing.T, s *client.Session, names int) {
 // TestListWhileBucketsMove: every list has every name once and in order, and every session, however
 // often buckets move meanwhile.
 func TestListWhileBucketsMove(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2), servertest.Config(func(c *server.Config) { c.Buckets = 64 }))
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -108,6 +109,7 @@ func TestListWhileBucketsMove(t *testing.T) {
 // TestListWhileShardsChange: a list that began before shards went, and others came, has every name
 // once and in order, and ends.
 func TestListWhileShardsChange(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2), servertest.Config(func(c *server.Config) { c.Buckets = 16 }))
 	ctx := testContext(t)
 	c := dial(t, srv)

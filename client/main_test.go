@@ -3,22 +3,20 @@ package client_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// masterTimeout bounds waits of tests that must end; nothing is timed by it.
-const masterTimeout = 60 * time.Second
-
+// testContext bounds waits that must end; nothing is timed by it.
 func testContext(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), masterTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -11,6 +11,7 @@ import (
 )
 
 func TestMutex(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
@@ -34,6 +35,7 @@ func TestMutex(t *testing.T) {
 }
 
 func TestRWMutex(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -63,6 +65,7 @@ func TestRWMutex(t *testing.T) {
 // TestOneNameForTwoKinds: a member of a service is no leader of an election of the same name, and
 // the leader is no member. Neither waits for the other: both are told what the name is.
 func TestOneNameForTwoKinds(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

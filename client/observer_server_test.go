@@ -117,6 +117,7 @@ func observe(t *testing.T, srv *servertest.Server) (*client.Client, *recorder) {
 
 // TestObserver: what is reported of acquires and of what they hold, and when.
 func TestObserver(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	c, r := observe(t, srv)
@@ -252,6 +253,7 @@ func TestObserver(t *testing.T) {
 // TestObserverOfTheWay: connections, attaches and retries, each with its reason, from the first
 // connection to the end of the session.
 func TestObserverOfTheWay(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	c, r := observe(t, srv)

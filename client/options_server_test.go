@@ -31,6 +31,7 @@ func text[T any](list iter.Seq2[T, error]) (string, error) {
 // TestReadOptions: each read refuses each option that it does not take, and each one that it takes
 // changes the result. Of the other lists, which have the same options, it is the refusals alone.
 func TestReadOptions(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -147,6 +148,7 @@ func TestReadOptions(t *testing.T) {
 // TestWriteOptions: a write of another version is refused, and nothing is changed; the write of the
 // present version is done.
 func TestWriteOptions(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
@@ -207,6 +209,7 @@ func TestWriteOptions(t *testing.T) {
 
 // TestNothingAsked: what would ask for nothing is refused.
 func TestNothingAsked(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))

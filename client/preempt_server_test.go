@@ -10,6 +10,7 @@ import (
 
 // TestPreemptionAgainstAServer: the owners that a waiter needs learn of it, and those alone.
 func TestPreemptionAgainstAServer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -17,6 +17,7 @@ import (
 // TestPriorityElection: the preferred candidate leads as soon as the leader has yielded, which leads
 // again after it, and transfers to one that nobody prefers.
 func TestPriorityElection(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -98,6 +99,7 @@ func TestPriorityElection(t *testing.T) {
 
 // TestPriorityElectionIsAKind: a name is an election of one kind, and no service.
 func TestPriorityElectionIsAKind(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -153,6 +155,7 @@ func TestPriorityElectionIsAKind(t *testing.T) {
 // while they wait. The next leader is the one of the highest priority, and of those the first. A leader
 // is preempted once somebody of a higher priority waits.
 func TestPriorityElectionModel(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.Shards(1)) // the end of a session is seen at once
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -11,6 +11,7 @@ import (
 )
 
 func TestQueuesAgainstAServer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

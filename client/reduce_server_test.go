@@ -10,6 +10,7 @@ import (
 
 // TestReduceToNothing: a reduction to 0 is refused, and changes nothing.
 func TestReduceToNothing(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	s := session(t, dial(t, srv))
 	must(t, s.Create(testContext(t), "sem", 3, nil))

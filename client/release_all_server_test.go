@@ -12,6 +12,7 @@ import (
 // TestCloseReleasesAll: what a session held is free for others when its Close has returned,
 // wherever it was at home.
 func TestCloseReleasesAll(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := context.Background()
 	c, err := client.Dial(ctx, srv.Addr())

@@ -16,6 +16,7 @@ import (
 // TestRun: work has a context that ends with the caller's and with the lease, and the units are free
 // when Run returns.
 func TestRun(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	s, other := session(t, c), session(t, c)
@@ -99,6 +100,7 @@ func TestRun(t *testing.T) {
 
 // TestExactLimit: programs that disagree about a limit notice.
 func TestExactLimit(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -16,6 +16,7 @@ var update = flag.Bool("update", false, "rewrite the golden file of testdata")
 // TestSavedFormat compares saved sessions of each version with testdata/session-N.golden, a line
 // each, and reads them.
 func TestSavedFormat(t *testing.T) {
+	t.Parallel()
 	var is bytes.Buffer
 	for version := range SavedVersion + 1 {
 		saved := Saved{Node: "/billing", Session: 84799834292231, Key: bytes.Repeat([]byte{7}, protocol.KeyLen),

@@ -16,6 +16,7 @@ import (
 )
 
 func TestService(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -73,6 +74,7 @@ func TestService(t *testing.T) {
 // TestServiceRestarts: a watch over members that all restart, with lost links, ends with the exact
 // list.
 func TestServiceRestarts(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c, watching := dial(t, srv), dial(t, srv)

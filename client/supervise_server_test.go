@@ -18,6 +18,7 @@ import (
 // TestSupervise: a service whose session is killed registers again with another session, is told
 // so, and holds nothing that it did not acquire itself.
 func TestSupervise(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, stop := context.WithCancel(testContext(t))
 	defer stop()
@@ -98,6 +99,7 @@ func TestSupervise(t *testing.T) {
 // TestSuperviseEnds: what serve returns while its session lives ends it, and so does what a new
 // session does not mend.
 func TestSuperviseEnds(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	wrong := errors.New("no such table")
@@ -141,6 +143,7 @@ func TestSuperviseEnds(t *testing.T) {
 // TestSuperviseFreesItsHolds: when Supervise returns, what the service held is free, also if its
 // context ended and the server is slow: the program may end next.
 func TestSuperviseFreesItsHolds(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	// Supervise waits 2 s for the server's answer. A machine may be too busy for that, and then
 	// another service shows it.

@@ -9,6 +9,7 @@ import (
 
 // TestTourAfterTours: the README's code runs where its commands, and itself, have run before.
 func TestTourAfterTours(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
@@ -26,6 +27,7 @@ func TestTourAfterTours(t *testing.T) {
 }
 
 func TestSmoke(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

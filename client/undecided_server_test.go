@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestCauseOfAnotherSession: the end of another session, which the context of a call carries as its
 // cause, is the error of the call, and ends nothing of this session.
 func TestCauseOfAnotherSession(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	c := dial(t, srv)
 	a, b := session(t, c), session(t, c)
@@ -37,33 +38,42 @@ func TestCauseOfAnotherSession(t *testing.T) {
 // TestReleaseBesideClose: a release that is not answered when its session is closed says that the
 // units are free, once the server has heard of the close; not if nobody has heard of it.
 func TestReleaseBesideClose(t *testing.T) {
+	t.Parallel()
 	for _, hears := range []bool{true, false} {
-		srv := servertest.Start(t, servertest.RealTime())
-		s := session(t, dial(t, srv), client.Timeout(sessionstate.MinTimeout))
-		l := acquire(t, s, "jobs", client.CreateLimit(1))
-		lost := l.Context()
-		srv.Pause()
-		released := async(func() (struct{}, error) { return struct{}{}, l.Release(testContext(t)) })
-		<-lost.Done() // it was sent in the same step
-		closed := async(func() (struct{}, error) { return struct{}{}, s.Close(testContext(t)) })
-		<-s.Context().Done()
-		if hears {
+		t.Run(fmt.Sprint("the server hears: ", hears), func(t *testing.T) {
+			t.Parallel()
+			srv := servertest.Start(t, servertest.RealTime())
+			timeout := 2 * time.Second // the calls end with the session
+			if hears {
+				timeout = time.Minute
+			}
+			s := session(t, dial(t, srv), client.Timeout(timeout))
+			l := acquire(t, s, "jobs", client.CreateLimit(1))
+			lost := l.Context()
+			srv.Pause()
+			released := async(func() (struct{}, error) { return struct{}{}, l.Release(testContext(t)) })
+			<-lost.Done() // it was sent in the same step
+			closed := async(func() (struct{}, error) { return struct{}{}, s.Close(testContext(t)) })
+			<-s.Context().Done()
+			if hears {
+				srv.Resume()
+			}
+			_, err := released.get()
+			if _, other := closed.get(); (other == nil) != hears {
+				t.Errorf("closed: %v", other)
+			}
+			if hears && err != nil || !hears && !errors.Is(err, client.ErrOutcomeUnknown) {
+				t.Errorf("released: %v", err)
+			}
 			srv.Resume()
-		}
-		_, err := (<-released.done)()
-		if _, other := (<-closed.done)(); (other == nil) != hears {
-			t.Errorf("closed, and the server hears: %t: %v", hears, other)
-		}
-		if hears && err != nil || !hears && !errors.Is(err, client.ErrOutcomeUnknown) {
-			t.Errorf("released, and the server hears: %t: %v", hears, err)
-		}
-		srv.Resume()
+		})
 	}
 }
 
 // TestDataIsCopied: what the caller does with its data later is not sent, also when the request is
 // sent again in the background.
 func TestDataIsCopied(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))

@@ -14,6 +14,7 @@ import (
 // neither what is ready, nor later changes, nor other watches from being delivered, nor the client
 // from being closed.
 func TestFunctionEndsGoroutine(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -74,6 +75,7 @@ func TestFunctionEndsGoroutine(t *testing.T) {
 // TestCloseWaitsForFunction: a client is closed while a function of a watch runs, which then ends its
 // goroutine. The last call comes after that, and before the close returns.
 func TestCloseWaitsForFunction(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c := dial(t, srv)
 	n, err := c.Node(testContext(t), "/default")

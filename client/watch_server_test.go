@@ -21,6 +21,7 @@ import (
 
 // TestWatchName tells one semaphore's life as a story, to an iterator and to a function.
 func TestWatchName(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -152,7 +153,7 @@ func TestThousandsOfFunctions(t *testing.T) {
 			case <-events:
 			case <-t.Context().Done():
 				t.Fatal(what)
-			case <-time.After(masterTimeout):
+			case <-time.After(await.Limit):
 				t.Fatalf("%s: %d synced, %d ended, %q", what, synced, ended, seen)
 			}
 		}
@@ -212,6 +213,7 @@ func eventText(ev client.Event) string {
 // TestWatchPrefix: over all shards, with lost links in between, the watch ends with exactly what is
 // there.
 func TestWatchPrefix(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c, watching := dial(t, srv), dial(t, srv)
@@ -314,6 +316,7 @@ func TestWatchPrefix(t *testing.T) {
 
 // TestSlowConsumer: what nobody takes is told as one.
 func TestSlowConsumer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
@@ -362,6 +365,7 @@ func TestSlowConsumer(t *testing.T) {
 
 // TestWatchOfDroppedNode ends with an error that says so.
 func TestWatchOfDroppedNode(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -394,6 +398,7 @@ func TestWatchOfDroppedNode(t *testing.T) {
 // TestRecipesOfDroppedNode: a service without members is empty, and one of a node that is gone is
 // an error, also when there is another node under its path.
 func TestRecipesOfDroppedNode(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

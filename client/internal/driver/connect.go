@@ -34,11 +34,17 @@ type Config struct {
 	Logger     *slog.Logger                                                // nil: nothing is logged
 	Notice     func(core.Notice)                                           // must not block; nil: there are none
 
+	// RefusalPatience is how long a token that was refused is not shown again: an instance answers a
+	// wrong one up to 2 s late, and a new one would wait for that. A client that was accepted before
+	// waits as long for another token, and tries again what it does meanwhile. Default: 10 s.
+	RefusalPatience time.Duration
+
 	lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 }
 
 func (c *Config) setDefaults() {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.RefusalPatience = cmp.Or(c.RefusalPatience, 10*time.Second)
 	if c.GetRootCAs != nil && c.TLS == nil {
 		c.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
 	}

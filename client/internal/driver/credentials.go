@@ -14,11 +14,6 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/boottime"
 )
 
-// refusalPatience is how long a token that was refused is not shown again: an instance answers a
-// wrong one up to 2 s late, and a new one would wait for that. A client that was accepted before
-// waits as long for another token, and tries again what it does meanwhile.
-const refusalPatience = 10 * time.Second
-
 // credentials are what a connection shows, and whom it trusts.
 type credentials struct {
 	token  []byte
@@ -117,7 +112,7 @@ func (s *credentialState) refused(c credentials) error {
 	now := boottime.Now()
 	s.d.mu.Lock()
 	err := s.refusal
-	known := err != nil && c.change == s.change && now-s.when < refusalPatience
+	known := err != nil && c.change == s.change && now-s.when < s.d.cfg.RefusalPatience
 	s.d.mu.Unlock()
 	if !known {
 		return nil
@@ -130,7 +125,7 @@ func (s *credentialState) bePatient(err error) error {
 	now := boottime.Now()
 	s.d.mu.Lock()
 	defer s.d.mu.Unlock()
-	if s.accepted && now-s.first < refusalPatience {
+	if s.accepted && now-s.first < s.d.cfg.RefusalPatience {
 		return &passingRefusal{err}
 	}
 	return err
