@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -193,7 +195,7 @@ func TestOvertaken(t *testing.T) {
 
 // TestRandomRaces: the winner is the one that a list of all moments finds.
 func TestRandomRaces(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range seeds.Of(t, 300, 300) {
 		synctest.Test(t, func(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			n := &network{answers: map[string]answer{}}
@@ -212,7 +214,7 @@ func TestRandomRaces(t *testing.T) {
 			took := time.Since(n.began)
 			wantWon, wantTook := naive(addresses, n.answers)
 			if won != wantWon || took != wantTook {
-				t.Errorf("seed %d: %q after %s, want %q after %s", seed, won, took, wantWon, wantTook)
+				t.Errorf("%q after %s, want %q after %s", won, took, wantWon, wantTook)
 			}
 			n.running.Wait()
 		})

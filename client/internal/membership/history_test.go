@@ -3,12 +3,12 @@ package membership
 import (
 	"errors"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 	server "github.com/signalbox-dev/signalbox/shard/process"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
@@ -189,18 +189,9 @@ func (w *world) isQuiet() bool {
 }
 
 // TestRandomHistories plays machines against the server's own state machine and relay.
-// SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with history n.
 func TestRandomHistories(t *testing.T) {
-	histories, first := 200, uint64(1)
-	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
-		histories = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64); err == nil {
-		first = n
-	}
 	seen := map[string]int{}
-	for i := range histories {
-		seed := first + uint64(i)
+	for seed := range seeds.Of(t, 200, 200) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		p, err := server.New(server.Now{}, 0, protocol.ProcessOptions{
 			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50,
@@ -210,7 +201,7 @@ func TestRandomHistories(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &world{
-			t: t, seed: seed, rnd: rnd, p: p, r: relay.New(relay.Limits{}), seen: seen, failureOdds: []int{3, 10, 50}[rnd.IntN(3)],
+			t: t, rnd: rnd, p: p, r: relay.New(relay.Limits{}), seen: seen, failureOdds: []int{3, 10, 50}[rnd.IntN(3)],
 			completed: map[uint64]bool{}, cancelled: map[uint64]bool{}, executed: map[[4]uint64]bool{},
 		}
 		for range 4_000 {
@@ -224,7 +215,7 @@ func TestRandomHistories(t *testing.T) {
 		}
 	}
 	t.Log(seen)
-	if histories < 200 {
+	if seeds.Chosen() {
 		return
 	}
 	for _, k := range []string{

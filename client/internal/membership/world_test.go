@@ -17,7 +17,6 @@ import (
 // sessions, evicted, cut off; leaders change.
 type world struct {
 	t        *testing.T
-	seed     uint64
 	rnd      *rand.Rand
 	p        *server.Process
 	r        *relay.Relay
@@ -61,7 +60,6 @@ type testMember struct {
 
 func (w *world) fatal(format string, args ...any) {
 	w.t.Helper()
-	w.t.Logf("SIGNALBOX_SEED=%d", w.seed)
 	w.t.Fatalf(format, args...)
 }
 

@@ -4,25 +4,14 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
-
-// graphs is how many random graphs a test looks at; WAITGRAPH_GRAPHS sets another number.
-func graphs(t *testing.T, n int) int {
-	if text := os.Getenv("WAITGRAPH_GRAPHS"); text != "" {
-		var err error
-		if n, err = strconv.Atoi(text); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return n
-}
 
 // everybody are the sessions of the world.
 func everybody() (list []uint64) {
@@ -37,14 +26,14 @@ func everybody() (list []uint64) {
 // and none is seen that is none.
 func TestDeadlockedIsTheTruth(t *testing.T) {
 	found, unseen := 0, 0
-	for seed := range graphs(t, 5_000) {
-		w := newWorld(rand.New(rand.NewPCG(uint64(seed), 1)))
+	for seed := range seeds.Of(t, 1_000, 5_000) {
+		w := newWorld(rand.New(rand.NewPCG(seed, 1)))
 		for range 40 {
 			w.step()
 		}
 		g, cut := Read(w, everybody())
 		if cut != "" {
-			t.Fatalf("seed %d: cut: %s", seed, cut)
+			t.Fatalf("cut: %s", cut)
 		}
 		got, want := g.Deadlocked(), w.deadlocked()
 		fair := slices.ContainsFunc(w.names, func(n string) bool { return w.sems[n].policy == protocol.PolicyFair })
@@ -55,11 +44,11 @@ func TestDeadlockedIsTheTruth(t *testing.T) {
 		case (fair || parentWaits) && !slices.ContainsFunc(got, func(s uint64) bool { return !slices.Contains(want, s) }):
 			unseen++
 		default:
-			t.Fatalf("seed %d: found %v, the truth is %v\n%s", seed, got, want, g.Facts(everybody()))
+			t.Fatalf("found %v, the truth is %v\n%s", got, want, g.Facts(everybody()))
 		}
 	}
 	t.Logf("%d graphs with deadlocks, %d unseen or seen in part", found, unseen)
-	if found == 0 || unseen > found/10 {
+	if !seeds.Chosen() && (found == 0 || unseen > found/10) {
 		t.Errorf("%d graphs with deadlocks, %d unseen", found, unseen)
 	}
 }
@@ -67,8 +56,8 @@ func TestDeadlockedIsTheTruth(t *testing.T) {
 // TestDeadlockedIsTheLargestSet compares with all sets of sessions, one by one.
 func TestDeadlockedIsTheLargestSet(t *testing.T) {
 	found := 0
-	for seed := range graphs(t, 5_000) {
-		w := newWorld(rand.New(rand.NewPCG(uint64(seed), 2)))
+	for seed := range seeds.Of(t, 1_000, 5_000) {
+		w := newWorld(rand.New(rand.NewPCG(seed, 2)))
 		for range 40 {
 			w.step()
 		}
@@ -103,13 +92,13 @@ func TestDeadlockedIsTheLargestSet(t *testing.T) {
 		}
 		slices.Sort(largest)
 		if got := g.Deadlocked(); !slices.Equal(got, largest) {
-			t.Fatalf("seed %d: found %v, the largest set is %v", seed, got, largest)
+			t.Fatalf("found %v, the largest set is %v", got, largest)
 		}
 		checkCore(t, g, largest)
 		found += min(len(largest), 1)
 	}
-	if found == 0 {
-		t.Error("no deadlocks")
+	if found == 0 && !seeds.Chosen() {
+		t.Error("no graph has a deadlock; the world no longer makes any")
 	}
 }
 
@@ -169,8 +158,8 @@ func (c changing) Semaphore(name string) (*Semaphore, error) {
 // the first one.
 func TestNoFalseReport(t *testing.T) {
 	confirmed, rejected := 0, 0
-	for seed := range graphs(t, 5_000) {
-		w := newWorld(rand.New(rand.NewPCG(uint64(seed), 3)))
+	for seed := range seeds.Of(t, 1_000, 5_000) {
+		w := newWorld(rand.New(rand.NewPCG(seed, 3)))
 		for range w.r.IntN(60) {
 			w.step()
 		}
@@ -194,13 +183,13 @@ func TestNoFalseReport(t *testing.T) {
 		truth := then.deadlocked()
 		for _, s := range set {
 			if !slices.Contains(truth, s) {
-				t.Fatalf("seed %d: session %d of %v was not deadlocked; %v were\n%s", seed, s, set, truth, first.Facts(set))
+				t.Fatalf("session %d of %v was not deadlocked; %v were\n%s", s, set, truth, first.Facts(set))
 			}
 		}
 	}
 	t.Logf("%d confirmed, %d rejected", confirmed, rejected)
-	if confirmed == 0 || rejected == 0 {
-		t.Error("the test sees nothing")
+	if !seeds.Chosen() && (confirmed == 0 || rejected == 0) {
+		t.Errorf("%d deadlocks confirmed, %d rejected; the world no longer makes both", confirmed, rejected)
 	}
 }
 

@@ -4,18 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"math/rand/v2"
-	"os"
 	"slices"
-	"strconv"
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client/process"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // testPartitions knows for each partition who works on it.
 type testPartitions struct {
 	t    *testing.T
-	seed uint64
 	at   map[int]*testWorker
 	last map[int]uint64 // highest token
 }
@@ -35,11 +33,10 @@ type testWorker struct {
 
 func (s *testWorker) Assigned(ctx context.Context, p Partition) {
 	if o := s.partitions.at[p.Number]; o != nil {
-		s.partitions.t.Fatalf("seed %d: partition %d goes to worker %d while %d works on it", s.partitions.seed,
-			p.Number, s.session, o.session)
+		s.partitions.t.Fatalf("partition %d goes to worker %d while %d works on it", p.Number, s.session, o.session)
 	}
 	if ctx.Err() != nil || p.Token <= s.partitions.last[p.Number] {
-		s.partitions.t.Fatalf("seed %d: partition %d with token %d after %d, context %v", s.partitions.seed, p.Number,
+		s.partitions.t.Fatalf("partition %d with token %d after %d, context %v", p.Number,
 			p.Token, s.partitions.last[p.Number], ctx.Err())
 	}
 	s.partitions.at[p.Number], s.partitions.last[p.Number], s.ctx[p.Number] = s, p.Token, ctx
@@ -50,8 +47,8 @@ func (s *testWorker) Revoked(p Partition) {
 		return // its work stopped with it
 	}
 	if s.partitions.at[p.Number] != s || s.ctx[p.Number].Err() == nil {
-		s.partitions.t.Fatalf("seed %d: partition %d is revoked from worker %d, which does not have it or may go on",
-			s.partitions.seed, p.Number, s.session)
+		s.partitions.t.Fatalf("partition %d is revoked from worker %d, which does not have it or may go on",
+			p.Number, s.session)
 	}
 	delete(s.partitions.at, p.Number)
 }
@@ -69,20 +66,12 @@ func (s *testWorker) kill() {
 
 // TestRandomHistories plays rounds that break off anywhere, among workers that come, leave and
 // crash at any moment: no partition is ever worked on by two, and after a round that was let
-// through each worker has its share. SIGNALBOX_HISTORIES=n plays more, SIGNALBOX_SEED=n begins with
-// history n.
+// through each worker has its share.
 func TestRandomHistories(t *testing.T) {
-	histories, first := 300, uint64(1)
-	if n, err := strconv.Atoi(os.Getenv("SIGNALBOX_HISTORIES")); err == nil {
-		histories = n
-	}
-	if n, err := strconv.ParseUint(os.Getenv("SIGNALBOX_SEED"), 10, 64); err == nil {
-		first = n
-	}
 	through, broken, crashes := 0, 0, 0
-	for i := range uint64(histories) {
-		rnd := rand.New(rand.NewPCG(first+i, 3))
-		y := &testPartitions{t: t, seed: first + i, at: map[int]*testWorker{}, last: map[int]uint64{}}
+	for seed := range seeds.Of(t, 300, 300) {
+		rnd := rand.New(rand.NewPCG(seed, 3))
+		y := &testPartitions{t: t, at: map[int]*testWorker{}, last: map[int]uint64{}}
 		n := 1 + rnd.IntN(12)
 		var live []*testWorker
 		orders, epoch := uint64(0), uint64(0)
@@ -167,7 +156,7 @@ func TestRandomHistories(t *testing.T) {
 		members := make([]member, len(live))
 		for p := range owner {
 			if y.at[p] == nil {
-				t.Fatalf("seed %d: nobody works on partition %d", y.seed, p)
+				t.Fatalf("nobody works on partition %d", p)
 			}
 			owner[p] = slices.Index(live, y.at[p])
 			members[owner[p]].holds = append(members[owner[p]].holds, p)
@@ -175,22 +164,22 @@ func TestRandomHistories(t *testing.T) {
 		for i, s := range live {
 			members[i].weight = s.weight
 			if !slices.Equal(s.assigned.list(), members[i].holds) {
-				t.Fatalf("seed %d: a worker holds %v, and works on %v", y.seed, s.assigned.list(), members[i].holds)
+				t.Fatalf("a worker holds %v, and works on %v", s.assigned.list(), members[i].holds)
 			}
 		}
 		if !fair(owner, members) {
-			t.Fatalf("seed %d: owners %v of %+v", y.seed, owner, members)
+			t.Fatalf("owners %v of %+v", owner, members)
 		}
 		for _, s := range live {
 			s.assigned.close()
 		}
 		if len(y.at) > 0 {
-			t.Fatalf("seed %d: %d partitions are left", y.seed, len(y.at))
+			t.Fatalf("%d partitions are left", len(y.at))
 		}
 	}
 	t.Logf("%d rounds went through, %d were broken off, %d workers crashed", through, broken, crashes)
-	if histories >= 300 && (through < 1000 || broken < 1000 || crashes < 500) {
-		t.Error("too little happened to mean anything")
+	if !seeds.Chosen() && (through < 1000 || broken < 1000 || crashes < 500) {
+		t.Error("too little happened to mean anything; want 1000, 1000 and 500 at least")
 	}
 }
 
