@@ -10,14 +10,14 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestAuditLogOfACluster: what one instance was asked for, and what all of them saw, is one list;
 // instances without a log, and such that do not answer, are named.
 func TestAuditLogOfACluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+	t.Parallel()
+	form.SkipUntil(t, form.Full, "it starts a cluster")
 	dir := t.TempDir()
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(1), servertest.Config(func(c *server.Config) {
 		if c.Name != "i2" {

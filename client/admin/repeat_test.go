@@ -23,6 +23,7 @@ func arriveTwice(a *admin.Client) *admin.Client {
 // TestLostAnswers: what is made once stays made once, and its secret is the caller's, if a request
 // arrives again because its answer was lost.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	s := servertest.Start(t)
 	as := func(secret string) *admin.Client {
 		c, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Token: []byte(secret)})

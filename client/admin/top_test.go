@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/auth"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func session(t *testing.T, c *client.Client, path string, opts ...client.SessionOption) *client.Session {
@@ -61,9 +62,8 @@ func find(top *admin.Top, name string) *admin.TopSemaphore {
 // TestTopOfACluster: what is spread over three instances comes together, whichever is asked, and
 // an instance that does not answer is named.
 func TestTopOfACluster(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+	t.Parallel()
+	form.SkipUntil(t, form.Full, "it starts a cluster")
 	cluster := servertest.StartCluster(t, 3)
 	ctx, cancel := context.WithCancel(t.Context())
 	c, err := client.Dial(ctx, cluster.Instance(0).Addr())
@@ -187,6 +187,7 @@ func (r *rights) Allowed(_ string, right auth.Right, path string) bool {
 
 // TestTopNeedsTheRightRead: of each node, and on / for what instances do.
 func TestTopNeedsTheRightRead(t *testing.T) {
+	t.Parallel()
 	var may rights
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) { c.Authorizer = &may }))
 	c, err := client.Dial(t.Context(), srv.Addr())

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/internal/sessionstate"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestClusterAway: the log says once that no cluster is found, and that it is back.
@@ -117,9 +118,7 @@ func TestTrials(t *testing.T) {
 		}
 		return 0
 	}
-	for calls() < maxTrials+maxTrialsWaiting {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "all calls to wait", func() bool { return calls() == maxTrials+maxTrialsWaiting })
 	if _, err := tr.begin(t.Context(), "a"); protocol.StatusOf(err) != protocol.StatusOverloaded {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 // TestFind: a session is found by the create id that its gateway chose, with what a successor
 // needs, from its start to its end, and an ended one is not made again.
 func TestFind(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	one, two := openNode(t, srv), openNode(t, srv)
 	ctx := testContext(t)
@@ -53,6 +54,7 @@ func TestFind(t *testing.T) {
 // TestIgnorePreemption: an owner that a waiter preempts is told, and keeps them beyond the
 // grace that others have. Its session counts as silent.
 func TestIgnorePreemption(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	n := openNode(t, srv)
 	ctx := testContext(t)

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -16,16 +15,14 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
-// patience bounds waits of tests that must end; nothing is timed by it.
-const patience = 3 * time.Minute
-
 func testContext(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -49,6 +46,7 @@ func nobody() { panic("a request that is decided at once is reported as queued")
 // TestAttach: a session passes from holder to holder, by epochs, within one client and between two,
 // with what it holds; the holder before is told, and the key and the epoch are checked.
 func TestAttach(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	one, two := openNode(t, srv), openNode(t, srv)
 	ctx := testContext(t)
@@ -104,6 +102,7 @@ func TestAttach(t *testing.T) {
 // TestAcquire: an acquire says that it waits and then how it ends; a newer one ends it, and so does
 // a release.
 func TestAcquire(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	n := openNode(t, srv)
 	ctx := testContext(t)
@@ -164,6 +163,7 @@ func TestAcquire(t *testing.T) {
 
 // TestAcquireWithoutAccepted: a caller that need not know when its request waits has no function.
 func TestAcquireWithoutAccepted(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	n := openNode(t, srv)
 	ctx := testContext(t)
@@ -181,6 +181,7 @@ func TestAcquireWithoutAccepted(t *testing.T) {
 
 // TestDescribe: with a watch and without, and never more than is asked for.
 func TestDescribe(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	n := openNode(t, srv)
 	ctx := testContext(t)
@@ -218,6 +219,7 @@ func TestDescribe(t *testing.T) {
 
 // TestOneShotWatch: what it reports, and each end that it has without a change.
 func TestOneShotWatch(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	s, err := gateway.Start(ctx, openNode(t, srv), gateway.Key{})
@@ -278,6 +280,7 @@ func must(t *testing.T, err error) {
 // behind. The end of one, by a lost connection, would have the next RELAXED read be STRICT, because a
 // change may have been missed.
 func TestFailedDescribeWatchesNothing(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	n := openNode(t, srv)

@@ -168,6 +168,7 @@ func holdTheSame(t *testing.T, handlers []*agreeingHandler) {
 // time in three, and messages to the server get lost. After each change all hold the same value,
 // and one round is complete for each change.
 func TestMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	b := newBackend(t, 5)
 	ctx := t.Context()
 	var members []*Membership

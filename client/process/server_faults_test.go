@@ -57,12 +57,14 @@ func (h *lossyHandler) Complete(r *Round) {
 // coordinator or at another member, and answers are held up over a whole round. Nothing hangs, and
 // each change has one complete round.
 func TestServerLosesConfirmations(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []string{"prepare", "coordinate", "process", "complete"} {
 		for _, who := range []int{0, 1} {
 			if phase == "coordinate" && who == 1 {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s at %d", phase, who), func(t *testing.T) {
+				t.Parallel()
 				srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
 				var handlers []*agreeingHandler
 				var members []*Membership
@@ -97,6 +99,7 @@ func TestServerLosesConfirmations(t *testing.T) {
 // TestServerIsSilent: what the server says is held up while members have been told to prepare; when
 // it comes, with all that was sent again meanwhile, the round is complete once.
 func TestServerIsSilent(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(2))
 	first := &blockedHandler{agreeingHandler: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
 	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{RetryInterval: time.Millisecond})
@@ -116,6 +119,7 @@ func TestServerIsSilent(t *testing.T) {
 // TestServerBlockedHandler: a callback that does not return holds up its own process alone; its
 // round's context ends when the round is superseded, and Cancel follows when it returns.
 func TestServerBlockedHandler(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	s := newSession(t, srv.Addr())
 	blocked := &unresponsiveHandler{agreeingHandler: newAgreeing(0), there: make(chan *Round, 10), free: make(chan struct{})}
@@ -155,6 +159,7 @@ func (h *unresponsiveHandler) Coordinate(r *Round) error {
 // TestServerMisuse: what a caller or a handler does wrong is refused with a sentence by a real
 // server's member too, nothing hangs, and the session goes on.
 func TestServerMisuse(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	s := newSession(t, srv.Addr())
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -195,6 +200,7 @@ func TestServerMisuse(t *testing.T) {
 // TestServerRestoredMember: a program that restores the session of a member knows of no round. When
 // it joins again, a complete one is resumed there, and another one gives way to a new one.
 func TestServerRestoredMember(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	first, second := newAgreeing(0), newAgreeing(0)
 	p := mustJoin(t, newSession(t, srv.Addr()), "queue", first, Options{})
@@ -276,6 +282,7 @@ func (l *lines) count(text string) int {
 // TestServerReportsSlowMembers: a member that has not prepared for long is in the server's log,
 // once a round.
 func TestServerReportsSlowMembers(t *testing.T) {
+	t.Parallel()
 	out := new(lines)
 	srv := servertest.Start(t, servertest.Config(func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(out, nil)) }))
 	h := &blockedHandler{agreeingHandler: newAgreeing(0), in: "prepare", there: make(chan uint64, 100), free: make(chan struct{})}
@@ -328,6 +335,7 @@ func metrics(t *testing.T, srv *servertest.Server) string {
 // time, takes its place: it prepares and completes the present round by itself, and the others have
 // no new one. Without a session for too long it leaves. A reply that is given twice is refused.
 func TestServerKeys(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	t.Cleanup(func() {
 		for line := range strings.Lines(metrics(t, srv)) {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
@@ -77,6 +78,7 @@ func mustLeave(t *testing.T, p *Membership) {
 // all hold the same value, and each member has completed one round for each change that it was
 // there for.
 func TestServerMembersComeAndGo(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	var members []*Membership
 	var handlers []*agreeingHandler
@@ -115,6 +117,7 @@ func TestServerMembersComeAndGo(t *testing.T) {
 // TestOperatorOnServer: an operator sees two members and their rounds, forces a round, alters the
 // options and evicts one; a watch tells all of it in order.
 func TestOperatorOnServer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -153,16 +156,13 @@ func TestOperatorOnServer(t *testing.T) {
 	ended := func(c *Change) bool { return c.Kind == ChangeEnded && c.Outcome == OutcomeCompleted }
 	quiet := func(epoch uint64, members int) *Status {
 		t.Helper()
-		for {
+		return await.Seen(t, "a complete round of all members", func() (*Status, bool) {
 			s, err := o.Describe(ctx)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Phase == Completed && s.Epoch > epoch && len(s.Members) == members {
-				return s
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			return s, s.Phase == Completed && s.Epoch > epoch && len(s.Members) == members
+		})
 	}
 	p := mustJoin(t, a, "queue", newAgreeing(0), Options{Data: []byte("host-a"), Debounce: time.Millisecond})
 	until("the first round", ended)

@@ -12,6 +12,7 @@ import (
 // TestSessionObjects: the processes of a session are listed over all shards, in order of name, for
 // as long as it is a member.
 func TestSessionObjects(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.Shards(3))
 	s, other := newSession(t, srv.Addr()), newSession(t, srv.Addr())
 	objects := func(id uint64) (list []admin.SessionObject) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestBarrier(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -147,6 +148,7 @@ func TestBarrier(t *testing.T) {
 // TestBarrierRounds: parties meet again and again, one too many of them each time, and sessions end in
 // between. All that return from one meeting return the same, and nobody returns twice from it.
 func TestBarrierRounds(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -14,6 +14,7 @@ import (
 
 // TestErrorsNameTheRecipe: an error names what failed once, however many requests a recipe sends.
 func TestErrorsNameTheRecipe(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

@@ -15,6 +15,7 @@ import (
 )
 
 func TestGate(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -80,6 +81,7 @@ func TestGate(t *testing.T) {
 
 // TestLatch compares with a set: each key counts once, however often and from how many sessions it comes.
 func TestLatch(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)

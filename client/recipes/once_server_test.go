@@ -17,6 +17,7 @@ import (
 // TestOnce: of all sessions one runs the task in a period, with a number that rises, and no run
 // begins before the last one has ended.
 func TestOnce(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	c := dial(t, srv)
@@ -132,6 +133,7 @@ func TestOnce(t *testing.T) {
 // failed, and one whose process died in the middle, which it waits for; a run that succeeded is
 // repeated with Again alone. Fencing tokens rise with each run.
 func TestOnceRepeats(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	ctx := testContext(t)
 	const day = 24 * time.Hour

@@ -18,6 +18,7 @@ import (
 // TestPool: over two processes, no more units are used than there are, each lease has a session of
 // its own, and sessions are used again and closed.
 func TestPool(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := testContext(t)
 	watching := dial(t, srv)

@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // clusterSite is a track on a cluster, in real time, with six followers.
@@ -29,7 +30,14 @@ type clusterSite struct {
 
 var clusterLocations = []string{"SAS", "MAN", "VLA"}
 
-const clusterDelay = time.Second
+// clusterDelay is long enough for a leader to die within it.
+var clusterDelay = 500 * time.Millisecond
+
+func init() {
+	if form.Is(form.Full) {
+		clusterDelay = time.Second
+	}
+}
 
 func newClusterSite(t *testing.T, n int, opts ...servertest.Option) *clusterSite {
 	t.Helper()

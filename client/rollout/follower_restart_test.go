@@ -16,6 +16,7 @@ import (
 // TestServerUnreachable: what is served stays, the update under way goes on, and the registration
 // comes back, also when the session has expired meanwhile.
 func TestServerUnreachable(t *testing.T) {
+	t.Parallel()
 	for _, away := range []time.Duration{5 * time.Second, time.Hour} {
 		t.Run(away.String(), func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {

@@ -13,6 +13,7 @@ import (
 	sdk "github.com/signalbox-dev/signalbox/client/rollout"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // site is a track on a real server, whose clock moves when it is told to.
@@ -89,11 +90,12 @@ func (x *site) history(location string) []sdk.HistoryEntry {
 // until waits for what comes by itself.
 func (x *site) until(what string, so func() bool) {
 	x.t.Helper()
-	for end := time.Now().Add(time.Minute); !so(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			x.t.Fatalf("waited in vain for %s; the track is %+v", what, x.status())
+	await.Seen(x.t, what, func() (track *sdk.Status, holds bool) {
+		if !so() {
+			return x.status(), false
 		}
-	}
+		return nil, true
+	})
 }
 
 // converged waits until all leaders of a location have a version, and one of them has asked since:
@@ -370,7 +372,7 @@ func TestServerAwayAndBack(t *testing.T) {
 			if v.Number != number || v.Restored != kept || string(v.Payload) != "payload" {
 				t.Fatalf("was to load %+v, want %d", v, number)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(await.Limit):
 			t.Fatalf("version %d did not come: %+v", number, x.status())
 		}
 	}
@@ -423,7 +425,7 @@ func TestServerWatchTarget(t *testing.T) {
 			return now
 		case err := <-done:
 			t.Fatal(err)
-		case <-time.After(time.Minute):
+		case <-time.After(await.Limit):
 			t.Fatalf("no target came: %+v", x.status())
 		}
 		return sdk.Target{}
@@ -482,7 +484,7 @@ func TestServerGates(t *testing.T) {
 				t.Fatalf("asked for %+v", r)
 			}
 			outcomes <- o
-		case <-time.After(time.Minute):
+		case <-time.After(await.Limit):
 			t.Fatalf("no gate was to be run: %+v", x.status())
 		}
 	}

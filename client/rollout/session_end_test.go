@@ -34,6 +34,7 @@ func (w *world) set(change func()) {
 // TestEndsWithSession: what runs on a session ends when the session does, with the session's error,
 // although its watch and its reads could go on.
 func TestEndsWithSession(t *testing.T) {
+	t.Parallel()
 	for name, run := range map[string]func(context.Context, *sdk.Track, *sdk.Instance) error{
 		"generator": func(ctx context.Context, track *sdk.Track, _ *sdk.Instance) error {
 			return newGenerator(track, 0).Run(ctx)
@@ -89,6 +90,7 @@ func TestEndsWithSession(t *testing.T) {
 // TestFollowerSessionEnds: a follower registers again as soon as its session ends, and not only
 // when it polls next.
 func TestFollowerSessionEnds(t *testing.T) {
+	t.Parallel()
 	inWorld(t, func(t *testing.T, w *world) {
 		w.create(oneLocation)
 		w.publish(10)

@@ -13,6 +13,7 @@ import (
 // TestAdvanceReachesEveryShard: what a session's end brings about at other shards than its home has
 // happened when Advance returns: locks on all shards are free, and waiters hold them.
 func TestAdvanceReachesEveryShard(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.Shards(8))
 	ctx := t.Context()
 	c, err := client.Dial(ctx, srv.Addr())
@@ -55,6 +56,7 @@ func TestAdvanceReachesEveryShard(t *testing.T) {
 // TestAdvanceAnHour: an hour of log time ends what is due in it, in order, while most of its steps
 // cost nothing.
 func TestAdvanceAnHour(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {

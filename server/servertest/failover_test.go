@@ -3,8 +3,8 @@ package servertest_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // workload is sessions that lock and unlock, wait, and watch, all the time. Each keeps one lease
@@ -123,11 +124,12 @@ func (w *workload) takeLongestGap() time.Duration {
 // await waits for n more answered calls.
 func (w *workload) await(n int64) {
 	w.t.Helper()
-	for from, end := w.calls.Load(), time.Now().Add(time.Minute); w.calls.Load() < from+n; time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			w.t.Fatalf("calls are not answered any more: %v", w.failures)
-		}
-	}
+	from := w.calls.Load()
+	await.Seen(w.t, fmt.Sprintf("%d more answered calls", n), func() (failures []error, holds bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return slices.Clone(w.failures), w.calls.Load() >= from+n
+	})
 }
 
 func (w *workload) close() {
@@ -150,22 +152,25 @@ func (w *workload) close() {
 	}
 }
 
+var failover = flag.String("failover", "", "measure TestFailover's pauses with these settings: default or shortest")
+
 // TestFailover: a master dies under load, again and again. No call fails, no lease of a living
-// client is lost. SIGNALBOX_FAILOVER=default or shortest measures the pauses with the settings of
-// that name.
+// client is lost.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	sessions, rounds := 40, 1
 	opts := []servertest.Option{servertest.Shards(2)}
-	how := os.Getenv("SIGNALBOX_FAILOVER")
-	switch how {
+	switch *failover {
+	case "":
 	case "default":
 		opts = append(opts, servertest.Config(func(c *server.Config) { c.RTT, c.OfflineAfter = 0, 0 }))
 	case "shortest":
 		opts = append(opts, servertest.Config(func(c *server.Config) { c.RTT, c.OfflineAfter = 20*time.Millisecond, 500*time.Millisecond }))
+	default:
+		t.Fatalf("-failover=%s; give default or shortest", *failover)
 	}
 	timeout := time.Minute // a busy machine may be silent for a while
-	if how != "" {
+	if *failover != "" {
 		sessions, rounds, timeout = 200, 4, 10*time.Second
 	}
 	c := servertest.StartCluster(t, 3, opts...)
@@ -178,7 +183,9 @@ func TestFailover(t *testing.T) {
 		i := c.Leader(c.Shards()[0])
 		c.Kill(i)
 		w.await(int64(8 * sessions))
-		time.Sleep(map[bool]time.Duration{true: 8 * time.Second}[how != ""])
+		if *failover != "" {
+			time.Sleep(8 * time.Second) // some callers notice late; the longest pause is looked for
+		}
 		pauses = append(pauses, w.takeLongestGap())
 		c.Restart(i)
 		c.WaitReady()

@@ -10,6 +10,7 @@ import (
 // TestKillCutsClientsLast: while an instance is killed its clients' connections stay until the power
 // is gone. Otherwise it could still log that their sessions are detached.
 func TestKillCutsClientsLast(t *testing.T) {
+	t.Parallel()
 	s := Start(t)
 	c, err := net.Dial("tcp", s.Addr())
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 // TestAdvanceSkipsIdleTime: an hour with ten deadlines takes few looks at the clock, not one
 // each 250 ms.
 func TestAdvanceSkipsIdleTime(t *testing.T) {
+	t.Parallel()
 	srv := Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {
@@ -70,6 +71,7 @@ func TestAdvanceSkipsIdleTime(t *testing.T) {
 // Advance, and the one behind it, whose time is over a moment later, is not: the deadlines fire in
 // order, each at its time.
 func TestAdvanceStopsAtDeadlines(t *testing.T) {
+	t.Parallel()
 	srv := Start(t)
 	dial := func() *client.Client {
 		c, err := client.Dial(t.Context(), srv.Addr())
@@ -118,6 +120,7 @@ func TestAdvanceStopsAtDeadlines(t *testing.T) {
 // TestAdvanceIsInTheLog: time that was left out is not lost when the server dies: a session that
 // has nearly ended does not begin its timeout again.
 func TestAdvanceIsInTheLog(t *testing.T) {
+	t.Parallel()
 	srv := Start(t)
 	c, err := client.Dial(t.Context(), srv.Addr())
 	if err != nil {

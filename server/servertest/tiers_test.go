@@ -15,15 +15,14 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // startTiers runs a cluster of instances with these tiers, and a client of the second one.
 func startTiers(t *testing.T, tiers string, of ...string) (*servertest.Cluster, *client.Client) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
+	form.SkipUntil(t, form.Full, "it starts a cluster")
 	var specs []meta.TierSpec
 	for text := range strings.SplitSeq(tiers, ",") {
 		spec, err := server.ParseTier(text)
@@ -96,6 +95,7 @@ func lockIn(t *testing.T, c *client.Client, node, name string) uint64 {
 // TestDataTiers: each node has its data in the tier that it was created in, on instances of that
 // tier alone. What happens to one tier does not concern the other.
 func TestDataTiers(t *testing.T) {
+	t.Parallel()
 	const cold, arbiter = 0, 3
 	c, operator := startTiers(t, "hot:factor=2,cold:factor=1:buckets=64:vote=false,arbiter:buckets=0", "cold", "hot", "hot", "arbiter")
 	awaitConverged(t, operator, 3)
@@ -204,6 +204,7 @@ func TestDataTiers(t *testing.T) {
 // TestVotersWithoutData: where the tier with data does not vote, one without data makes the cluster
 // and governs it.
 func TestVotersWithoutData(t *testing.T) {
+	t.Parallel()
 	const data = 0
 	c, operator := startTiers(t, "data:factor=2:vote=false,voter:buckets=0", "data", "data", "voter", "voter", "voter")
 	awaitConverged(t, operator, 3)
@@ -220,6 +221,7 @@ func TestVotersWithoutData(t *testing.T) {
 // smallest and it could make the cluster otherwise. Two instances with data and one arbiter decide
 // about the cluster without any one of them.
 func TestArbiterTier(t *testing.T) {
+	t.Parallel()
 	const arbiter, data = 0, 2
 	c, operator := startTiers(t, "data:factor=2,arbiter:buckets=0", "arbiter", "data", "data")
 	converged := func() {

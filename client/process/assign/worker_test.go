@@ -14,16 +14,23 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
 
 // workLog is where real workers work: it notes two on one partition, and tokens that fall.
 type workLog struct {
+	changed chan struct{} // capacity 1
+
 	mu     sync.Mutex
 	at     map[int]string
 	tokens map[int]uint64
 	wrong  []string
+}
+
+func newWorkLog() *workLog {
+	return &workLog{changed: make(chan struct{}, 1), at: map[int]string{}, tokens: map[int]uint64{}}
 }
 
 // work is a worker's, for Run.
@@ -39,6 +46,10 @@ func (f *workLog) work(name string) func(context.Context, Partition) {
 		}
 		f.at[p.Number], f.tokens[p.Number] = name, p.Token
 		f.mu.Unlock()
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
 		<-ctx.Done()
 		f.mu.Lock()
 		delete(f.at, p.Number)
@@ -69,7 +80,7 @@ func (f *workLog) spread(t *testing.T, n int, workers map[string]uint32) map[int
 	for name, w := range workers {
 		names, members = append(names, name), append(members, member{weight: w})
 	}
-	for over := time.Now().Add(time.Minute); ; time.Sleep(2 * time.Millisecond) {
+	for over := time.After(await.Limit); ; {
 		f.mu.Lock()
 		got := make(map[int]string, n)
 		owner := make([]int, 0, n)
@@ -87,8 +98,10 @@ func (f *workLog) spread(t *testing.T, n int, workers map[string]uint32) map[int
 		if len(owner) == n && !slices.Contains(owner, -1) && fair(owner, members) {
 			return got
 		}
-		if time.Now().After(over) {
-			t.Fatalf("partitions are not spread over %v: %v", names, got)
+		select {
+		case <-f.changed:
+		case <-over:
+			t.Fatalf("%d partitions are not spread over %v: %v", n, names, got)
 		}
 	}
 }
@@ -106,11 +119,12 @@ func changed(a, b map[int]string) (n int) {
 // connections break, and the coordinator leaves. Each time the shares are right, what moves is what
 // must, and no two ever work on one partition.
 func TestWorkersComeAndGo(t *testing.T) {
+	t.Parallel()
 	const n = 30
 	srv := servertest.Start(t, servertest.RealTime())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
-	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := newWorkLog()
 	workers := map[string]*Worker{}
 	weights := map[string]uint32{}
 	join := func(name string, weight uint32) {
@@ -177,11 +191,12 @@ func TestWorkersComeAndGo(t *testing.T) {
 // one leaves. The round goes on at the next master, nothing is with two workers, and an operator's
 // watch goes on as well.
 func TestElections(t *testing.T) {
+	t.Parallel()
 	const n = 12
 	cluster := servertest.StartCluster(t, 3, servertest.Shards(1))
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
-	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := newWorkLog()
 	workers, weights := map[string]*Worker{}, map[string]uint32{}
 	join := func(s *client.Session, name string) (*Worker, error) {
 		return Join(ctx, s, "queue", n, Run(f.work(name)), process.Options{Data: []byte(name), Synchronous: true})
@@ -265,9 +280,10 @@ func TestWrongJoin(t *testing.T) {
 // TestStopsFirst: nobody gets a partition while its former holder's work is still about to stop,
 // and who leaves is a member until then.
 func TestStopsFirst(t *testing.T) {
+	t.Parallel()
 	const n = 6
 	srv := servertest.Start(t, servertest.RealTime())
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), await.Limit)
 	defer cancel()
 	stopping, free := make(chan int, 2*n), make(chan struct{}, 2*n)
 	slow := Run(func(ctx context.Context, p Partition) {
@@ -280,7 +296,7 @@ func TestStopsFirst(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &workLog{at: map[int]string{}, tokens: map[int]uint64{}}
+	f := newWorkLog()
 	b, err := Join(ctx, session(t, srv.Addr()), "queue", n, Run(f.work("b")), process.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +311,7 @@ func TestStopsFirst(t *testing.T) {
 				t.Fatal("nothing is to be stopped")
 			}
 		}
-		// a wrong one would be through by then
+		// Nothing is to happen: the server has time to assign a partition wrongly.
 		for end := time.Now().Add(50 * time.Millisecond); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			for _, p := range b.Held() {
 				if slices.Contains(list, p) {

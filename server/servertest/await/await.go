@@ -6,6 +6,7 @@
 package await
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -20,10 +21,33 @@ const longestPause = 16 * time.Millisecond
 // sentence "waited in vain for".
 func True(t testing.TB, what string, holds func() bool) {
 	t.Helper()
+	until(t, what, func() (string, bool) { return "", holds() })
+}
+
+// Seen is True whose failure says what the last look has seen.
+func Seen[T any](t testing.TB, what string, look func() (seen T, holds bool)) T {
+	t.Helper()
+	var last T
+	until(t, what, func() (string, bool) {
+		var holds bool
+		if last, holds = look(); holds {
+			return "", true
+		}
+		return fmt.Sprintf("; the last look has seen %+v", last), false
+	})
+	return last
+}
+
+func until(t testing.TB, what string, look func() (seen string, holds bool)) {
+	t.Helper()
 	pause := time.Millisecond
-	for end := time.Now().Add(Limit); !holds(); time.Sleep(pause) {
+	for end := time.Now().Add(Limit); ; time.Sleep(pause) {
+		seen, holds := look()
+		if holds {
+			return
+		}
 		if time.Now().After(end) {
-			t.Fatalf("waited in vain for %s", what)
+			t.Fatalf("waited in vain for %s%s", what, seen)
 		}
 		pause = min(2*pause, longestPause)
 	}

@@ -1,6 +1,7 @@
 package await
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -13,8 +14,11 @@ type failed struct {
 	text string
 }
 
-func (f *failed) Helper()                           {}
-func (f *failed) Fatalf(format string, args ...any) { f.text = format; panic(f) }
+func (f *failed) Helper() {}
+func (f *failed) Fatalf(format string, args ...any) {
+	f.text = fmt.Sprintf(format, args...)
+	panic(f)
+}
 
 func TestTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -24,12 +28,23 @@ func TestTrue(t *testing.T) {
 			t.Errorf("a state that came after 1s was seen after %v, with %d looks", took, looks)
 		}
 		f := &failed{TB: t}
-		func() {
-			defer func() { _ = recover() }()
-			True(f, "what never comes", func() bool { return false })
-		}()
-		if !strings.Contains(f.text, "waited in vain") || time.Since(begun) < Limit {
-			t.Errorf("after %v: %q", time.Since(begun), f.text)
+		for want, wait := range map[string]func(){
+			"waited in vain for ever": func() { True(f, "ever", func() bool { return false }) },
+			"for ever; the last look has seen [1]": func() {
+				Seen(f, "ever", func() ([]int, bool) { return []int{1}, false })
+			},
+		} {
+			begun := time.Now()
+			func() {
+				defer func() { _ = recover() }()
+				wait()
+			}()
+			if !strings.HasSuffix(f.text, want) || time.Since(begun) < Limit {
+				t.Errorf("after %v: %q, want %q", time.Since(begun), f.text, want)
+			}
+		}
+		if n := Seen(t, "a number", func() (int, bool) { return 7, true }); n != 7 {
+			t.Errorf("saw %d", n)
 		}
 	})
 }

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestMain runs the example in place of the tests when a test asks for it.
@@ -44,7 +44,8 @@ func lines(t *testing.T, file string) [][]string {
 // completed waits for a round that exactly these members completed, and gives its result.
 func completed(t *testing.T, file string, names ...string) string {
 	t.Helper()
-	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	what := fmt.Sprintf("a complete round of %v", names)
+	return await.Seen(t, what, func() (string, bool) {
 		size, done, result := map[string]string{}, map[string]int{}, map[string]string{}
 		for _, f := range lines(t, file) {
 			switch f[3] {
@@ -57,13 +58,11 @@ func completed(t *testing.T, file string, names ...string) string {
 		}
 		for epoch, n := range done {
 			if n == len(names) && size[epoch] == fmt.Sprint(n) && by(t, file, epoch, names) {
-				return result[epoch]
+				return result[epoch], true
 			}
 		}
-		if time.Now().After(over) {
-			t.Fatalf("no round of %v is complete:\n%v", names, lines(t, file))
-		}
-	}
+		return fmt.Sprint(lines(t, file)), false
+	})
 }
 
 // by reports whether each of these members completed the round.

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 const partitions = 9
@@ -48,7 +48,7 @@ func queue(t *testing.T, dir string) (list [partitions][][3]string) {
 func spread(t *testing.T, dir string, want map[string][2]int) {
 	t.Helper()
 	was := queue(t, dir)
-	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	await.Seen(t, fmt.Sprintf("partitions to be with %v", want), func() (map[string]int, bool) {
 		counts, fresh := map[string]int{}, true
 		now := queue(t, dir)
 		for p, l := range now {
@@ -62,13 +62,8 @@ func spread(t *testing.T, dir string, want map[string][2]int) {
 		for name, x := range want {
 			ok = ok && counts[name] >= x[0] && counts[name] <= x[1]
 		}
-		if ok {
-			return
-		}
-		if time.Now().After(over) {
-			t.Fatalf("partitions are with %v, want %v", counts, want)
-		}
-	}
+		return counts, ok
+	})
 }
 
 // TestWorkers runs the example as processes. In the end each partition has its numbers from 1 on
@@ -175,13 +170,8 @@ func TestWorkers(t *testing.T) {
 // quiet waits until all members have completed the round.
 func quiet(t *testing.T, status func() *process.Status) *process.Status {
 	t.Helper()
-	for over := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
+	return await.Seen(t, "a complete round", func() (*process.Status, bool) {
 		s := status()
-		if s.Phase == process.Completed && len(s.Lagging()) == 0 {
-			return s
-		}
-		if time.Now().After(over) {
-			t.Fatalf("the round is not settled: %+v", s)
-		}
-	}
+		return s, s.Phase == process.Completed && len(s.Lagging()) == 0
+	})
 }
