@@ -16,6 +16,7 @@ var wholeFiles = map[string]string{
 	"server/certs/certstest/certstest.go":            "tests",
 	"server/file/file.go":                            "the package itself",
 	"server/deploy/monitoring/dashboards/main.go":    "a program of make golden",
+	"server/servertest/leftover/process_linux.go":    "/proc",
 	"server/servertest/port/port.go":                 "/proc",
 }
 
