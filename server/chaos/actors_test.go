@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/leftover"
 )
 
 // Names that the actors and the test agree on.
@@ -66,8 +68,21 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(urlEnv); url != "" {
 		os.Exit(printURL(url))
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
 }
+
+func runTests(m *testing.M) (code int) {
+	code = leftover.Check(m).Run()
+	spaces, _ := filepath.Glob(fmt.Sprintf("/run/netns/signalbox-%d-*", os.Getpid()))
+	if len(spaces) > 0 {
+		fmt.Printf("FAIL: the tests have left the network namespaces %v\n", spaces)
+		code = max(code, 1)
+	}
+	return code
+}
+
+// keptDir is the system's folder for temporary files, in which what a failed test keeps is kept.
+var keptDir = os.TempDir()
 
 // urlEnv tells the test binary to print what is at an address.
 const urlEnv = "SIGNALBOX_CHAOS_FETCH"

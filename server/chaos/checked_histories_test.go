@@ -9,14 +9,13 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/chaos/history"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // topology is a cluster of three instances, with its faults.
@@ -57,28 +56,31 @@ type checkedRun struct {
 // drain, are cut off, run out of disk, get other clocks and move buckets. All calls on a name
 // must fit an order in which each came out as it should. What was acknowledged must still be there
 // at the end. Leases that were relied on must not overlap, and tokens must not go back.
-// SIGNALBOX_CHAOS=n runs it for n minutes. SIGNALBOX_CHAOS_ONLY=pattern selects faults by name.
-// SIGNALBOX_CHAOS_REPORT=file leaves a report. A history that is refused is kept, with its picture,
-// in SIGNALBOX_CHAOS_KEEP or the system's folder for such.
+// -minutes says how long, -faults which faults, -report where to leave a report. A history that is
+// refused is kept, with its picture, in the folder of -keep or the system's for such.
 func TestCheckedHistories(t *testing.T) {
-	if testing.Short() {
-		t.Skip("real processes are not short")
+	t.Parallel()
+	minutes := form.Of(1./3, 5)
+	if *minutesFlag > 0 {
+		minutes = *minutesFlag
 	}
-	minutes := 0.3
-	if text := os.Getenv("SIGNALBOX_CHAOS"); text != "" {
-		var err error
-		if minutes, err = strconv.ParseFloat(text, 64); err != nil || minutes <= 0 {
-			t.Fatalf("SIGNALBOX_CHAOS is %q; give a number of minutes", text)
-		}
+	seed := *seedFlag
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d: it says which faults come, not when they meet which call", seed)
-	only, err := regexp.Compile(os.Getenv("SIGNALBOX_CHAOS_ONLY"))
+	t.Logf("seed %d: go test ./server/chaos -run '^TestCheckedHistories$' -seed %[1]d has the same faults come, if not in "+
+		"the middle of the same calls", seed)
+	only, err := regexp.Compile(*faultsFlag)
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("-faults: %v", err)
+	}
+	clusters := topologies()
+	if !form.Is(form.Full) && *minutesFlag == 0 {
+		clusters = clusters[:1]
+		clusters[0].share = 1
 	}
 	var all []*checkedRun
-	for _, s := range topologies() {
+	for _, s := range clusters {
 		h := &checkedRun{topology: s}
 		h.faults = slices.DeleteFunc(h.faults, func(f fault) bool { return !only.MatchString(f.name) })
 		if len(h.faults) == 0 {
@@ -105,11 +107,7 @@ func TestCheckedHistories(t *testing.T) {
 	}
 	report := checkedReport(all, seed)
 	t.Log(report)
-	if file := os.Getenv("SIGNALBOX_CHAOS_REPORT"); file != "" {
-		if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	writeReport(t, report)
 }
 
 // newFaultCluster starts the cluster, on hosts and disks of its own where possible.
@@ -167,11 +165,9 @@ func (x *faultCluster) startClients(seed uint64) {
 		_ = x.clients.cmd.Wait()
 	})
 	x.failIfClientsFailed("at first")
-	await.True(x.t, "the history clients to be ready", func() bool {
-		_, ok := x.clients.has("ready")
-		x.failIfClientsFailed("at first")
-		return ok
-	})
+	if !x.clients.await(func() bool { x.failIfClientsFailed("at first"); return x.clients.count("ready") > 0 }) {
+		x.t.Fatalf("the history clients are not ready: %s", &x.clients.errors)
+	}
 }
 
 // failIfClientsFailed fails the test if the history clients reported a failure.
@@ -187,20 +183,11 @@ func (x *faultCluster) failIfClientsFailed(when string) {
 func (x *faultCluster) awaitRound(when string) {
 	x.t.Helper()
 	want := x.clients.count("round") + 2
-	deadline := now() + recoveryLimit
-	for x.clients.count("round") < want {
-		x.failIfClientsFailed(when)
-		if now() > deadline {
-			status, _ := x.c.command("cluster", "status", "--timeout", "5s")
-			x.t.Fatalf("%s clients were not served for %v\n%s\n%s", when, recoveryLimit, status, x.c.saveDiagnostics())
-		}
-		time.Sleep(5 * time.Millisecond)
+	if !x.clients.await(func() bool { x.failIfClientsFailed(when); return x.clients.count("round") >= want }) {
+		status, _ := x.c.command("cluster", "status", "--timeout", "5s")
+		x.t.Fatalf("%s clients were not served for %v\n%s\n%s", when, waitLimit, status, x.c.saveDiagnostics())
 	}
 }
-
-// recoveryLimit bounds how long it may take until all clients are served again. It only ends runs
-// in which they never would be.
-const recoveryLimit = waitLimit
 
 // stopClients has the history clients finish, and reads their records.
 func (x *faultCluster) stopClients() (rounds uint64, ops []history.Op) {

@@ -41,9 +41,6 @@ func newCluster(t *testing.T, flags ...string) *cluster {
 // newClusterOf is newCluster with this many copies of each shard.
 func newClusterOf(t *testing.T, copies int, flags ...string) *cluster {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("a cluster of processes is not short")
-	}
 	c := &cluster{t: t, bin: binary.Signalbox(t), dir: t.TempDir(), instances: map[string]*instance{},
 		specs: map[*actor]loadSpec{}, copies: copies}
 	token := filepath.Join(c.dir, "token")
@@ -161,13 +158,12 @@ func (c *cluster) await(what string, wrong func(s *protocol.ClusterStatus) strin
 	}
 }
 
-// artifactsDir is where artifacts of a failed test go: SIGNALBOX_CHAOS_KEEP, or the system's folder
-// for such.
+// artifactsDir is where artifacts of a failed test go.
 func artifactsDir() string {
-	if dir := os.Getenv("SIGNALBOX_CHAOS_KEEP"); dir != "" {
-		return dir
+	if *keepFlag != "" {
+		return *keepFlag
 	}
-	return filepath.Join(os.TempDir(), fmt.Sprintf("signalbox-chaos-%d", os.Getpid()))
+	return filepath.Join(keptDir, fmt.Sprintf("signalbox-chaos-%d", os.Getpid()))
 }
 
 // saveDiagnostics saves the metrics and goroutines of each instance, and says where.

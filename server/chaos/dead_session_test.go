@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"slices"
 	"strconv"
 	"syscall"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // holderTimeout is the timeout of a session whose client is killed.
@@ -22,9 +22,7 @@ const holderTimeout = 2 * time.Second
 // again. A waiter gets the lock while they do, and no sooner than the session may end. How long it
 // took is logged: server/PROMISES.md has what adds up to it.
 func TestDeadSessionsUnderChanges(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("leaders that change for minutes are for SIGNALBOX_LONG")
-	}
+	form.SkipUntil(t, form.Long, "leaders change for minutes")
 	const path, runs = "/dead", 5
 	for _, kind := range []struct {
 		name   string

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // namesOverShards are names of semaphores, each in a shard of its own. It creates them.
@@ -62,9 +62,7 @@ func (c *cluster) namesOverShards(n int) (names []string) {
 // TestDeadlockOverShards: of three processes that wait for each other, over three shards, one is told so
 // and leaves the queue. The other two get what they wait for.
 func TestDeadlockOverShards(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("the same story in one server is a script of cmd/signalbox: set SIGNALBOX_LONG to run it over shards")
-	}
+	form.SkipUntil(t, form.Long, "the same story in one server is a script of cmd/signalbox")
 	t.Parallel()
 	const n = 3
 	c := newCluster(t)

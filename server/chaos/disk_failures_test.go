@@ -15,6 +15,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -22,9 +23,6 @@ import (
 // test is skipped where that is impossible.
 func newDisk(t *testing.T, size string, fs ...string) (dir string) {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("disks are not short")
-	}
 	dir, err := makeDisk(t, size, fs...)
 	if err != nil {
 		t.Skip(err)
@@ -174,6 +172,8 @@ func (in *instance) awaitFailure(words string) {
 // TestDiskFull fills the disk of an instance. The instance ends with an error that says so, and
 // does not start while the disk is full. Afterwards it has everything that was acknowledged.
 func TestDiskFull(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance on a disk of its own")
+	t.Parallel()
 	disk := newDisk(t, "256m")
 	in := startOnDisk(t, disk)
 	in.setFlags("on")
@@ -194,6 +194,8 @@ func TestDiskFull(t *testing.T) {
 // TestInodesFull takes the inodes of an instance's disk, which has room otherwise. The instance ends
 // with an error that says so, and says it again, at once, when it is started, also on a new folder.
 func TestInodesFull(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance on a disk of its own")
+	t.Parallel()
 	disk := newDisk(t, "1g,nr_inodes=2000")
 	in := startOnDisk(t, disk)
 	in.setFlags("on")
@@ -225,6 +227,8 @@ func TestInodesFull(t *testing.T) {
 // TestDiskNearlyFull fills the disk of one of three instances to the low mark: it drains and
 // ends while the others serve.
 func TestDiskNearlyFull(t *testing.T) {
+	form.SkipUntil(t, form.Full, "clusters on disks of their own")
+	t.Parallel()
 	// The marks of a disk of 1 GiB are at 102 and 51 MiB, those of inodes at 512 and 256.
 	t.Run("bytes", func(t *testing.T) {
 		testNearlyFull(t, "1g", func(disk string) { fill(t, disk, 80<<20) })
@@ -258,9 +262,7 @@ func testNearlyFull(t *testing.T, size string, fill func(disk string)) {
 // TestDiskStuck freezes the disk of an instance: it reports that it is not ready, and ends when the
 // write has taken too long.
 func TestDiskStuck(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("SIGNALBOX_LONG is not set: waits for the limit of half a minute")
-	}
+	form.SkipUntil(t, form.Long, "it waits for the limit of half a minute")
 	disk := newDisk(t, "512m", "mkfs.ext4", "-q", "-F")
 	in := startOnDisk(t, disk)
 	in.setFlags("on")
@@ -302,9 +304,7 @@ func (in *instance) watermarks() (bytes string) {
 
 // TestOldLog puts an old copy of the log into the folder of an instance.
 func TestOldLog(t *testing.T) {
-	if testing.Short() {
-		t.Skip("real processes are not short")
-	}
+	form.SkipUntil(t, form.Full, "wal.TestDamages has logs that went back")
 	in := startInstance(t, binary.Signalbox(t))
 	in.setFlags("old")
 	in.stop()

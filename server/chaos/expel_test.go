@@ -8,12 +8,15 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestClusterExpel drains and expels an instance under load. Its process ends and does not start
 // again; a new one takes its place. Changes that would leave too few instances are refused with the
 // reason.
 func TestClusterExpel(t *testing.T) {
+	form.SkipUntil(t, form.Full, "integration.TestExpel and others have the rules")
+	t.Parallel()
 	c := newCluster(t)
 	c.startThree()
 	c.makeNode()

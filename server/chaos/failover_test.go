@@ -2,18 +2,20 @@ package chaos
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestClusterUnderLoad kills the instance that leads most, stops one that leads, and restarts all
 // one after another, while clients work. No client sees an error or loses a lease. The pauses that
 // they see are logged.
 func TestClusterUnderLoad(t *testing.T) {
+	t.Parallel()
 	flags := [][]string{nil}
-	if os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		flags = append(flags, []string{"--offline-after", "500ms", "--raft-rtt", "20ms"})
 	}
 	for _, f := range flags {

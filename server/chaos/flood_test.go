@@ -18,6 +18,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -50,22 +51,19 @@ type measurement struct {
 
 // TestFlood: beside idle sessions and hostile connections of every kind, honest clients go on
 // without an error, and the server stays within its memory bound. Latencies are measured, not
-// asserted. SIGNALBOX_FLOOD=file makes a run of full size that leaves a report.
+// asserted. In form soak it is of full size; -report names the file of its report.
 func TestFlood(t *testing.T) {
-	if testing.Short() {
-		t.Skip("floods are not short")
-	}
+	form.SkipUntil(t, form.Full, "hostile processes")
 	spec := floodSpec{sessions: 500, hostile: 150, rate: 100, long: 2 * time.Second, memory: "512MiB"}
-	file := os.Getenv("SIGNALBOX_FLOOD")
-	if file != "" {
+	if form.Is(form.Soak) {
 		spec = floodSpec{sessions: 100_000, hostile: 10_000, rate: 1000, long: 15 * time.Second, alone: hostileKinds(), memory: "1GiB"}
 		raiseFiles(t)
 	}
-	if only := os.Getenv("SIGNALBOX_FLOOD_ONLY"); only != "" {
-		spec.alone = strings.Split(only, ",")
+	if *kindsFlag != "" {
+		spec.alone = strings.Split(*kindsFlag, ",")
 		for _, kind := range spec.alone {
 			if _, ok := hostileKindsByName[kind]; !ok {
-				t.Fatalf("SIGNALBOX_FLOOD_ONLY names %q; there are %s", kind, strings.Join(hostileKinds(), ", "))
+				t.Fatalf("-kinds names %q; there are %s", kind, strings.Join(hostileKinds(), ", "))
 			}
 		}
 	}
@@ -88,11 +86,7 @@ func TestFlood(t *testing.T) {
 	list = append(list, f.measure("afterwards", nil))
 	report := floodReport(spec, list)
 	t.Log(report)
-	if file != "" {
-		if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
-			t.Error(err)
-		}
-	}
+	writeReport(t, report)
 	bound, _ := strconv.ParseInt(strings.NewReplacer("GiB", "", "MiB", "").Replace(spec.memory), 10, 64)
 	if bound <<= 20; strings.HasSuffix(spec.memory, "GiB") {
 		bound <<= 10

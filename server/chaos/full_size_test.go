@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,18 +14,18 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
-// sizeOf returns the size of a long test: with SIGNALBOX_LONG a small one, with SIGNALBOX_FULL=1
-// the one that the figures of bench/LIMITS.md are of. Figures go to the test's log; at full size
-// nothing else may use the machine.
+// sizeOf returns the size of a long test: in form long a small one, in form soak the one that the
+// figures of bench/LIMITS.md are of. Figures go to the test's log; at full size nothing else may use
+// the machine.
 func sizeOf[T any](t *testing.T, small, full T) T {
 	t.Helper()
-	switch {
-	case os.Getenv("SIGNALBOX_FULL") != "":
+	form.SkipUntil(t, form.Long, "a measurement, small; soak has its full size")
+	if form.Is(form.Soak) {
 		return full
-	case os.Getenv("SIGNALBOX_LONG") == "":
-		t.Skip("set SIGNALBOX_LONG, or SIGNALBOX_FULL=1 for its full size")
 	}
 	return small
 }
@@ -88,17 +87,9 @@ func (in *instance) metric(name string) (sum float64) {
 // awaitAnswer waits until the instance is ready to serve, and returns how long that took.
 func (in *instance) awaitAnswer() time.Duration {
 	in.t.Helper()
-	for began := now(); ; time.Sleep(5 * time.Millisecond) {
-		if r, err := http.Get("http://" + in.admin + "/readyz"); err == nil {
-			_ = r.Body.Close()
-			if r.StatusCode == http.StatusOK {
-				return now() - began
-			}
-		}
-		if now()-began > waitLimit {
-			in.t.Fatalf("%s is not ready after %v", in.listen, waitLimit)
-		}
-	}
+	began := now()
+	await.True(in.t, in.listen+" to be ready", func() bool { ok, _ := in.ready(); return ok })
+	return now() - began
 }
 
 // openClients opens clients that end with the test.

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -12,18 +11,20 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestGovernorIsKilled kills the process whose governor acts at each step of a bucket move, of an
 // expel, and of a node's drop, and restarts it. The next governor continues: each ends correctly,
-// once, and clients notice nothing but a pause. Every run has a part of the steps; all of them come
-// with SIGNALBOX_LONG.
+// once, and clients notice nothing but a pause. Form full has a part of the steps, form long all.
 func TestGovernorIsKilled(t *testing.T) {
+	form.SkipUntil(t, form.Full, "the governor is killed many times")
+	t.Parallel()
 	moves := []string{"begin move", "freeze buckets", "copy buckets", "commit move", "activate moved buckets",
 		"discard moved buckets", "end move"}
 	expels := []string{"expel replicaset", "copy buckets", "finish replicaset expel"}
 	drops := 3
-	if os.Getenv("SIGNALBOX_LONG") == "" {
+	if !form.Is(form.Long) {
 		moves, expels, drops = []string{"copy buckets"}, nil, 1
 	}
 	c := newCluster(t, "--replication-factor", "1", "--shards", "2")

@@ -2,21 +2,19 @@ package chaos
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestClusterGrows: three processes become six while 200 clients acquire, wait, count and watch.
 // Then there are two replicasets with half of the 4,096 buckets each. No caller has seen an error,
 // no token has gone back, no acknowledged step is missing.
 func TestClusterGrows(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("200 clients on six processes: set SIGNALBOX_LONG to run it")
-	}
+	form.SkipUntil(t, form.Long, "200 clients on six processes")
 	c := newCluster(t)
 	c.startThree()
 	c.makeNode()

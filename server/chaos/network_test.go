@@ -26,9 +26,6 @@ var networks atomic.Uint64
 // newNetwork needs root, and a kernel that has namespaces; without them the test is skipped.
 func newNetwork(t *testing.T, hosts int) *network {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("networks are not short")
-	}
 	n, err := makeNetwork(t, hosts)
 	if err != nil {
 		t.Skip(err)

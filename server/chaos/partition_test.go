@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // threeHosts is a ready cluster with an instance on each of the first three hosts; the operator is
@@ -28,6 +29,7 @@ func threeHosts(t *testing.T, hosts int) (*network, *cluster, []string) {
 // stop relying on what they hold before others get it. After the cut is healed there is one
 // history.
 func TestClusterPartition(t *testing.T) {
+	t.Parallel()
 	n, c, names := threeHosts(t, 3)
 	const crowns = 6
 	var grab []string
@@ -76,6 +78,8 @@ func TestClusterPartition(t *testing.T) {
 // TestClusterOneWayCuts cuts one direction between two instances. Clients that reach all instances
 // carry on.
 func TestClusterOneWayCuts(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestClusterPartition cuts both ways")
+	t.Parallel()
 	n, c, names := threeHosts(t, 3)
 	s := c.awaitReady("before the cuts", names...)
 	leader := 0

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // podClients are callers outside the pods, who resolve names as the other pods do.
@@ -266,9 +267,7 @@ func (s *podSet) update() {
 
 // TestPods: the StatefulSet of kubernetes.yaml through the life of its pods.
 func TestPods(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" && os.Getenv("SIGNALBOX_PODS") == "" {
-		t.Skip("`make pods` runs it")
-	}
+	form.SkipUntil(t, form.Long, "minutes; `make pods` runs it alone")
 	image := binary.Signalbox(t)
 	for _, c := range []struct {
 		name string
@@ -389,9 +388,7 @@ func (k *podClients) updateUnready(s *podSet) int {
 
 // TestPodsMistakes: what charts have got wrong is found by the scenarios of [TestPods].
 func TestPodsMistakes(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" && os.Getenv("SIGNALBOX_PODS") == "" {
-		t.Skip("`make pods` runs it")
-	}
+	form.SkipUntil(t, form.Long, "minutes; `make pods` runs it alone")
 	image := binary.Signalbox(t)
 	t.Run("no stop-wait", func(t *testing.T) {
 		s := newPodSet(t, image, 3)

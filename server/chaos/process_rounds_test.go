@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/process"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // memberGroup is the member processes of one coordination process, dead ones too.
@@ -177,9 +178,6 @@ func (tr *memberGroup) stopAndCheck() roundSummary {
 // newProcessServer starts a server with a node for coordination processes.
 func newProcessServer(t *testing.T) *instance {
 	t.Helper()
-	if testing.Short() {
-		t.Skip("many processes are not short")
-	}
 	in := startInstance(t, binary.Signalbox(t))
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
@@ -190,12 +188,14 @@ func newProcessServer(t *testing.T) *instance {
 // TestRounds: members of coordination processes are OS processes, and so is the server. Their
 // records are checked.
 func TestRounds(t *testing.T) {
+	form.SkipUntil(t, form.Full, "dozens of processes, and sessions that end")
+	t.Parallel()
 	in := newProcessServer(t)
 	t.Run("come and go", func(t *testing.T) { joinAndLeave(t, in.listen) })
 	t.Run("end in each phase", func(t *testing.T) { failInEachPhase(t, in.listen) })
 	t.Run("restarted", func(t *testing.T) { restartMember(t, in.listen) })
 	t.Run("workload", func(t *testing.T) { joinAtOnce(t, in) })
-	if os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		for k := range 5 {
 			t.Run(fmt.Sprintf("again %d", k), func(t *testing.T) {
 				joinAndLeave(t, in.listen)
@@ -448,14 +448,13 @@ func roundsCompleted(t *testing.T, in *instance) (n int) {
 // the leader of their shard is killed. All members complete a round under another leader, with the
 // sessions that they have.
 func TestRoundsLeaderKilled(t *testing.T) {
+	form.SkipUntil(t, form.Full, "dozens of processes")
+	t.Parallel()
 	c := newCluster(t, "--shards", "1")
 	c.startThree()
 	names := c.names()
 	c.makeNode()
-	times := 1
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		times = 5
-	}
+	times := form.Of(1, 5)
 	for k := range times {
 		var groups []*memberGroup
 		var before []uint64

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -17,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // limitSizes is how large the test of rate limits is.
@@ -34,9 +34,10 @@ type limitSizes struct {
 // is more admitted than the limit allows, of the root or of a leaf. Sessions that share another
 // limit keep their rates meanwhile.
 func TestRateLimits(t *testing.T) {
+	form.SkipUntil(t, form.Full, "46 sessions in processes, whose leases end")
 	size := limitSizes{processes: 4, sessions: 10, rate: 1500, every: 5 * time.Millisecond,
 		lease: 2 * time.Second, burst: 100 * time.Millisecond, steady: 6}
-	if os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		size = limitSizes{processes: 10, sessions: 100, rate: 15_000, every: 40 * time.Millisecond,
 			lease: 2 * time.Second, burst: 500 * time.Millisecond, steady: 20}
 	}

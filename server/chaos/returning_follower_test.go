@@ -6,12 +6,15 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestFollowerReturns: an instance that leads little is stopped by SIGSTOP while tens of megabytes
 // are written and hundreds of strict reads are made. When it continues, it is sent what it lacks,
 // once: the others' memory hardly grows.
 func TestFollowerReturns(t *testing.T) {
+	form.SkipUntil(t, form.Full, "replica.TestReturningReplica has one process")
 	t.Parallel()
 	c := newCluster(t)
 	c.startThree()

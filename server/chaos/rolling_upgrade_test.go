@@ -18,6 +18,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/release"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/former"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
@@ -284,8 +285,10 @@ func (u *upgrading) gated(st protocol.Status, text string) bool {
 
 // TestRollingUpgrade takes a cluster to the next minor version, back and up again, under load of
 // clients of both. What only the newer version knows is refused until the cluster's version rises;
-// from then on the former version is refused. SIGNALBOX_UPGRADES adds rounds of random steps.
+// from then on the former version is refused. -rounds adds rounds of random steps, form long three.
 func TestRollingUpgrade(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it builds two versions")
+	t.Parallel()
 	u := newUpgrade(t)
 	for k := range 2 {
 		u.load("", loadSpec{Name: fmt.Sprintf("load-%d", k), Timeout: loadTimeout, Pause: 5 * time.Millisecond})
@@ -299,7 +302,10 @@ func TestRollingUpgrade(t *testing.T) {
 	u.refused("with one of three")
 	u.commandLines("with one of three")
 	u.restart("a", u.former, false)
-	rounds, _ := strconv.Atoi(os.Getenv("SIGNALBOX_UPGRADES"))
+	rounds := form.Of(0, 3)
+	if *roundsFlag > 0 {
+		rounds = *roundsFlag
+	}
 	for round := range rounds {
 		u.round(round)
 	}
@@ -398,9 +404,7 @@ func (u *upgrading) round(n int) {
 // TestUpgradeWithoutGate: a version that writes its newest format at once stops instances of the
 // former one, and their log says why.
 func TestUpgradeWithoutGate(t *testing.T) {
-	if os.Getenv("SIGNALBOX_UPGRADES") == "" {
-		t.Skip("make upgrades runs it")
-	}
+	form.SkipUntil(t, form.Long, "it builds a version without the gate")
 	u := newUpgrade(t, withoutGate...)
 	in := u.instances["a"]
 	in.stop()

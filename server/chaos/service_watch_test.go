@@ -10,11 +10,14 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestThousandMembersRestart: a stream over a service of 1,000 members that all restart once tells
 // each of them going and coming, and ends with the exact list.
 func TestThousandMembersRestart(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a thousand members")
+	t.Parallel()
 	const members, clients = 1000, 10
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx, cancel := context.WithCancel(t.Context())

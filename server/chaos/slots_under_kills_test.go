@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // slotJob is a job that says which slot it has, with its token: when it begins, and when it ends.
@@ -34,9 +35,7 @@ done`
 // TestSlotsUnderKills: 40 processes share 8 slots, while holders and leaders are killed. What is
 // behind a slot sees tokens that never go back, so one holder at a time.
 func TestSlotsUnderKills(t *testing.T) {
-	if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("40 processes under kills for half a minute: set SIGNALBOX_LONG to run it")
-	}
+	form.SkipUntil(t, form.Long, "40 processes under kills for half a minute")
 	t.Parallel()
 	const slots, loops, victims = 8, 34, 6
 	c := newCluster(t)

@@ -3,7 +3,6 @@ package chaos
 import (
 	"context"
 	"errors"
-	"os"
 	"slices"
 	"strconv"
 	"sync"
@@ -32,16 +31,11 @@ var soakSampled = []struct {
 // TestSoak: three instances serve a mixed load, services whose members restart, and a track. In
 // each window an instance is killed and started again, the number of shards changes, and five
 // versions roll out. No call fails, and memory, goroutines, files and the log stay as they are.
-// SIGNALBOX_SOAK=2h is the length; what grows is an error from an hour on.
+// -length is the length; what grows is an error from an hour on.
 func TestSoak(t *testing.T) {
-	length := 40 * time.Second
-	if text := os.Getenv("SIGNALBOX_SOAK"); text != "" {
-		var err error
-		if length, err = time.ParseDuration(text); err != nil {
-			t.Fatal(err)
-		}
-	} else if os.Getenv("SIGNALBOX_LONG") == "" {
-		t.Skip("set SIGNALBOX_LONG, or SIGNALBOX_SOAK=2h")
+	length := sizeOf(t, 40*time.Second, 2*time.Hour)
+	if *lengthFlag > 0 {
+		length = *lengthFlag
 	}
 	windows := max(4, int(length/(5*time.Minute)))
 	c := newCluster(t)

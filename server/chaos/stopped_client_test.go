@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // stoppedClientsEnv has the spec of a process with many short sessions.
@@ -38,9 +39,10 @@ const maxHeap = 512 << 20
 // so that it wakes up with answers in its sockets and timers that are late. Each acquire that returns
 // no error has a lease of its own, and memory does not grow.
 func TestStoppedClients(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a process is stopped for seconds")
 	t.Parallel()
 	sessions, acquires, stops := 50, 1_000, 4
-	if os.Getenv("SIGNALBOX_CHAOS") != "" || os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		sessions, acquires, stops = 200, 400_000, 100
 	}
 	in := startInstance(t, binary.Signalbox(t))

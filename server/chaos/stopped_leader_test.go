@@ -5,6 +5,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // rarely is a session timeout whose keep-alives are minutes apart. A client that needed keep-alives
@@ -15,6 +17,7 @@ const rarely = 25 * time.Minute
 // stay and say nothing. Clients go on at the leaders that the others elect, long before they could
 // miss a keep-alive, and nothing is done twice.
 func TestLeaderStopped(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestClusterUnderLoad kills a leader")
 	t.Parallel()
 	c := newCluster(t)
 	c.startThree()
@@ -47,6 +50,8 @@ func send(t *testing.T, in *instance, s syscall.Signal) {
 
 // TestLeaderCutOffFromAll: all packets from and to the instance that leads most are dropped.
 func TestLeaderCutOffFromAll(t *testing.T) {
+	form.SkipUntil(t, form.Full, "TestClusterPartition cuts a leader off")
+	t.Parallel()
 	n, c, names := threeHosts(t, clientsHost+1)
 	c.netns = n.hosts[clientsHost]
 	c.load(c.netns, loadSpec{Name: "one", Timeout: rarely, Clients: 2})

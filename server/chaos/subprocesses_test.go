@@ -23,7 +23,7 @@ import (
 )
 
 // waitLimit bounds every wait: far above what any machine needs, as it only ends tests that fail.
-const waitLimit = 90 * time.Second
+const waitLimit = 3 * time.Minute
 
 // eachLine calls f with each line of a file that another process appends to; a last line without
 // its end is being written. A file that is not there yet is empty.
@@ -201,6 +201,29 @@ type actor struct {
 
 	mu      sync.Mutex
 	reports []report
+	next    chan struct{} // closed with the next report
+}
+
+// await waits until holds, which looks at the actor's reports, is true. False: the actor has ended
+// without, or it took too long.
+func (a *actor) await(holds func() bool) bool {
+	limit := time.NewTimer(waitLimit)
+	defer limit.Stop()
+	for {
+		a.mu.Lock()
+		next := a.next
+		a.mu.Unlock()
+		if holds() {
+			return true
+		}
+		select {
+		case <-next:
+		case <-a.ended:
+			return holds()
+		case <-limit.C:
+			return false
+		}
+	}
 }
 
 func (a *actor) pid() int { return a.cmd.Process.Pid }
@@ -306,7 +329,7 @@ func lastProcessor() string {
 
 func startCommand(t *testing.T, cmd *exec.Cmd, role, name, env string) *actor {
 	t.Helper()
-	a := &actor{role: role, name: name, cmd: cmd, ended: make(chan struct{})}
+	a := &actor{role: role, name: name, cmd: cmd, ended: make(chan struct{}), next: make(chan struct{})}
 	a.cmd.Env = append(os.Environ(), env, "GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE")) // else each sleeps a second at its end
 	a.cmd.Stderr = &a.errors
 	out, err := a.cmd.StdoutPipe()
@@ -323,6 +346,8 @@ func startCommand(t *testing.T, cmd *exec.Cmd, role, name, env string) *actor {
 			if json.Unmarshal(lines.Bytes(), &r) == nil {
 				a.mu.Lock()
 				a.reports = append(a.reports, r)
+				close(a.next)
+				a.next = make(chan struct{})
 				a.mu.Unlock()
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 const (
@@ -28,9 +29,8 @@ const (
 // TestWorkload: 40 client processes, of which the leader and others are killed and
 // replaced, and a server that is killed and started again.
 func TestWorkload(t *testing.T) {
-	if testing.Short() {
-		t.Skip("40 processes are not short")
-	}
+	form.SkipUntil(t, form.Full, "40 processes")
+	t.Parallel()
 	in := startInstance(t, binary.Signalbox(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

@@ -39,11 +39,12 @@ func (f *plantedFault) command(t *testing.T, overlay string) *exec.Cmd {
 	if f.histories != "" {
 		run += "/^each_instance_has_a_copy"
 	}
-	cmd := exec.Command("go", append(args, "./"+f.dir, "-run", run)...)
+	args = append(args, "./"+f.dir, "-run", run)
 	if f.histories != "" {
-		cmd.Env = append(os.Environ(), "SIGNALBOX_CHAOS=2", "SIGNALBOX_CHAOS_ONLY="+f.histories,
-			"SIGNALBOX_CHAOS_KEEP="+t.TempDir())
+		args = append(args, "-args", "-minutes", "2", "-faults", f.histories, "-keep", t.TempDir())
 	}
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "SIGNALBOX_TEST=full")
 	return cmd
 }
 
