@@ -16,6 +16,7 @@ import (
 // TestAuthTurnedOn: in a cluster that was open, tokens can be given out before auth counts. Then
 // who came in without, or may do less than before, is sent away.
 func TestAuthTurnedOn(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	open, turned, tried := connect(t, s), connect(t, s), connect(t, s)
 	turned.must(protocol.KindCluster, 0, &protocol.Cluster{Method: protocol.MethodAuthSwitch, Body: []byte(`{"on":false}`)},
@@ -91,6 +92,7 @@ func TestAuthTurnedOn(t *testing.T) {
 // TestAdministratorWithoutRight: a token that the first administrator's would collide with keeps
 // auth off, and the refusal says what to do.
 func TestAdministratorWithoutRight(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := adminClient(t, s, "")
 	if _, err := c.EnableAuth(t.Context(), rootSecret); err != nil {
@@ -118,6 +120,7 @@ func TestAdministratorWithoutRight(t *testing.T) {
 // TestFirstAdministrator: the token is made up once, kept in a file for its owner only, and holds
 // through restarts; auth that was turned off stays so.
 func TestFirstAdministrator(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cfg := func(c *server.Config) {
 		c.Memory, c.DataDir, c.Raft, c.Auth = false, dir, port.ForTest(t), true

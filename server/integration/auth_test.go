@@ -76,6 +76,7 @@ func grant(t testing.TB, root *admin.Client, identity, path, right string) {
 // TestAuth: a client without a valid token has no identity. An identity may do what was granted, at
 // a path and below, at once, and no longer than it is granted.
 func TestAuth(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, nil)
 	for _, secret := range []string{"", "wrong", rootSecret[1:], rootSecret + "x", strings.ToUpper(rootSecret)} {
 		c, _, err := greet(t, s, secret)
@@ -196,6 +197,7 @@ func TestAuth(t *testing.T) {
 // TestRejectedConnectionsCount: a refused connection that waits for its answer takes no bytes, and
 // is one of the bounded connections.
 func TestRejectedConnectionsCount(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, nil)
 	for range 8 { // until the answers are late
 		s.Requests.AuthFailures.Delay("127.0.0.1", time.Now())

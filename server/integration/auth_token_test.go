@@ -17,6 +17,7 @@ import (
 // TestTokenExpires: a token is good until it expires. Its connections are closed then, it is refused,
 // and what is left of its time is among the metrics. Uses are noted, and not at every connection.
 func TestTokenExpires(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)
 	at := time.Now().Add(2 * time.Second)
@@ -70,6 +71,7 @@ func tokenOf(t *testing.T, root *admin.Client, id string) *admin.Token {
 // TestTokenRequests: the server takes the hash of a secret, which only the asker has, and bounds the
 // id.
 func TestTokenRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	ask := func(in string) error {

@@ -55,6 +55,7 @@ func fetchBackup(t *testing.T, s *instance) []byte {
 // TestBackupOfACluster: a backup through any instance has every shard as its leader had it, by
 // digest, and any damage to it is found.
 func TestBackupOfACluster(t *testing.T) {
+	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
 	k.await("three instances that work", stable(3, 3))
@@ -123,6 +124,7 @@ func TestBackupOfACluster(t *testing.T) {
 
 // TestBackupRequests: what is asked for and is not here is refused.
 func TestBackupRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	ask := func(req protocol.BackupRequest) (part protocol.BackupPart, err error) {
 		text, err := json.Marshal(req)

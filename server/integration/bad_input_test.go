@@ -40,6 +40,7 @@ func clientHello() []byte {
 // TestWrongBytes: the connection is closed with a reason, and the server lives. Each case ends
 // within the sender's own connection.
 func TestWrongBytes(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	healthy := connect(t, s)
 	frame := func(kind protocol.Kind, m protocol.Message) []byte { return protocol.AppendFrame(nil, kind, 1, 0, m) }
@@ -105,6 +106,7 @@ func TestWrongBytes(t *testing.T) {
 
 // TestCutShort: a frame that never ends, and the client goes away in each way there is.
 func TestCutShort(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	healthy := connect(t, s)
 	whole := protocol.AppendFrame(nil, protocol.KindMap, 9, 0, &protocol.MapRequest{Known: 77})
@@ -122,6 +124,7 @@ func TestCutShort(t *testing.T) {
 
 // TestUnknownAndMalformed: an answer, and the connection lives.
 func TestUnknownAndMalformed(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	for _, kind := range []protocol.Kind{0, 5, 9, 63, 97, 127, 0x100, 0x300, 0xff00} {
@@ -172,6 +175,7 @@ func TestUnknownAndMalformed(t *testing.T) {
 
 // TestChunks: frames come as the network likes.
 func TestChunks(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := dial(t, s)
 	for _, b := range hello(protocol.Magic, protocol.Version) {
@@ -208,6 +212,7 @@ func TestChunks(t *testing.T) {
 }
 
 func TestTimeouts(t *testing.T) {
+	t.Parallel()
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) { clock = manual(c) })
 	healthy := connect(t, s)
@@ -255,6 +260,7 @@ func TestTimeouts(t *testing.T) {
 // TestUnfinishedFrames: what frames hold that do not end is bounded altogether. The connection that
 // passes the bound is closed, the others go on, and nothing stays counted.
 func TestUnfinishedFrames(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.InTotal = 1 << 20 })
 	healthy := connect(t, s)
 	whole := protocol.AppendFrame(nil, protocol.KindCreate, 5000, 0, &protocol.Create{
@@ -297,6 +303,7 @@ func TestUnfinishedFrames(t *testing.T) {
 }
 
 func TestWindow(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.Window = 4 })
 	c := connect(t, s)
 	node := c.node()
@@ -334,6 +341,7 @@ func TestWindow(t *testing.T) {
 // holds for a connection, are answered or turned away one by one. The client reads, so it is not
 // cut as a slow one.
 func TestLargeAnswersInOneSegment(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()

@@ -17,6 +17,7 @@ import (
 
 // TestCertificateIdentity: who shows a certificate and no token is who the certificate says.
 func TestCertificateIdentity(t *testing.T) {
+	t.Parallel()
 	dir, ca := t.TempDir(), certstest.New(t)
 	files := certs.Files{CA: ca.Write(t, dir)}
 	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
@@ -56,6 +57,7 @@ func TestCertificateIdentity(t *testing.T) {
 }
 
 func TestCertIdentityIsNoTokens(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)
 	for _, identity := range []string{"", "anonymous", "cert:billing", "a\nb", "\x1b[2J", strings.Repeat("x", 257)} {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/cluster"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -24,6 +25,7 @@ func (k *clusterKit) stopped(name string) {
 // TestExpel: an instance of a replicaset goes for good, stops, and cannot come back; a new one
 // takes its place and its name.
 func TestExpel(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance goes and another one comes; TestExpelSet has the rules")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
@@ -54,7 +56,7 @@ func TestExpel(t *testing.T) {
 // TestExpelDead: an instance that does not come back is expelled; if it comes back all the same, it
 // finds out, however much it has missed.
 func TestExpelDead(t *testing.T) {
-	long(t)
+	form.SkipUntil(t, form.Long, "an instance is taken for dead; TestSpareReplacesDeadInstance expels one too")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
@@ -72,6 +74,7 @@ func TestExpelDead(t *testing.T) {
 // TestExpelCutOff: an instance that is expelled while it is cut off learns of it when it is not any
 // more.
 func TestExpelCutOff(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance is cut off; TestExpelSet has the rules")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")

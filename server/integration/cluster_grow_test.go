@@ -3,12 +3,14 @@ package integration
 import (
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
 // TestGrow: a cluster of one takes in others, one after another, and each of them may stop and
 // start again at any time.
 func TestGrow(t *testing.T) {
+	form.SkipUntil(t, form.Full, "instances join and start again; TestSpareReplacesDeadInstance has a cluster that changes")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.must("a")
@@ -21,7 +23,7 @@ func TestGrow(t *testing.T) {
 	}
 	k.node("c", "/grown")
 	for _, n := range instanceNames(3) {
-		if n != "a" && !isLong() { // the founder, which governs, is enough
+		if n != "a" && !form.Is(form.Long) { // the founder, which governs, is enough
 			break
 		}
 		k.kill(n)
@@ -29,31 +31,6 @@ func TestGrow(t *testing.T) {
 		k.awaitOn(n, "three instances after a restart", balanced(3, 3, 3))
 	}
 	k.node("a", "/restarted")
-}
-
-// TestGrowOne: with replication factor 1 each instance is a replicaset of its own, and the buckets
-// are divided.
-func TestGrowOne(t *testing.T) {
-	t.Parallel()
-	k := newClusterKit(t, 1)
-	k.must("a")
-	for i, n := range []string{"b", "c"} {
-		k.must(n, "a")
-		k.awaitOn("a", "buckets divided", func(s *meta.State) bool {
-			if !balanced(i+2, i+2, 1)(s) {
-				return false
-			}
-			for _, n := range shares(s) {
-				if n < 64/(2*(i+2))-1 {
-					return false
-				}
-			}
-			return true
-		})
-	}
-	k.kill("b")
-	k.must("b", "a", "c")
-	k.awaitOn("b", "three replicasets after a restart", balanced(3, 3, 1))
 }
 
 // TestColdRestart: all instances lose power at once, and come back in another order; then a
@@ -87,7 +64,7 @@ func TestColdRestart(t *testing.T) {
 // TestTwoReplicasets: three more instances become a replicaset of their own, which gets half of the
 // buckets, and five votes are enough.
 func TestTwoReplicasets(t *testing.T) {
-	long(t)
+	form.SkipUntil(t, form.Long, "six instances; TestBucketsMoveUnderLoad has as many")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")

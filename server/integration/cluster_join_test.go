@@ -2,14 +2,17 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/cluster"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
@@ -33,6 +36,7 @@ func (w logWatcher) Handle(_ context.Context, r slog.Record) error {
 // TestRefusedJoins: who does not fit is told why, and what to do; and who fits is taken in
 // afterwards all the same.
 func TestRefusedJoins(t *testing.T) {
+	form.SkipUntil(t, form.Full, "many instances that do not fit")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	first := k.config("a")
@@ -90,7 +94,7 @@ func TestRefusedJoins(t *testing.T) {
 		{true, func(c *server.Config) { c.Version = "9.9.0" }, []string{"version 9.9.0 does not go with"}},
 		{false, func(c *server.Config) { c.Raft = "q:7071"; c.Network = k.net.Endpoint("q:7071") }, []string{"known to the others as b:7071, not q:7071"}},
 	} {
-		if x.long && !isLong() {
+		if x.long && !form.Is(form.Long) {
 			continue
 		}
 		cfg := good()
@@ -108,16 +112,23 @@ func TestRefusedJoins(t *testing.T) {
 		RaftAddress: k.address("c"), Domain: []meta.Label{{Key: "DC", Value: "3"}, {Key: "RACK", Value: "1"}}, Version: meta.Version{Major: 1}}
 	end := k.answer("c")
 	defer end()
-	_, err = k.server("a").Membership.Admit(t.Context(), &next)
-	k.refused(err, "version 1.0.0 does not go with")
+	admit := func() (err error) {
+		k.eventually("an answer that is not for want of a leader", func() bool {
+			_, err = k.server("a").Membership.Admit(t.Context(), &next)
+			return !errors.Is(err, protocol.StatusUnavailable)
+		})
+		return err
+	}
+	k.refused(admit(), "version 1.0.0 does not go with")
 	next.LastOfPreviousMajor = k.server("a").Meta.State().ClusterVersion()
-	if _, err := k.server("a").Membership.Admit(t.Context(), &next); err != nil {
+	if err := admit(); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestCopiedFolder: two processes with copies of one folder are not two instances.
 func TestCopiedFolder(t *testing.T) {
+	form.SkipUntil(t, form.Full, "three instances, and one twice")
 	t.Parallel()
 	k := newClusterKit(t, 1)
 	k.must("a")
@@ -175,6 +186,7 @@ func (k *clusterKit) answer(name string) (end func()) {
 
 // TestCrashWhileJoining: after a crash at any step the process becomes the same one instance.
 func TestCrashWhileJoining(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance joins many times")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.must("a")
@@ -211,6 +223,7 @@ func TestCrashWhileJoining(t *testing.T) {
 // TestFounderCrashes: the instance that is to make the cluster dies between the decision and the
 // deed, or right after; there is one cluster in the end.
 func TestFounderCrashes(t *testing.T) {
+	form.SkipUntil(t, form.Full, "many clusters begin")
 	t.Parallel()
 	for _, x := range []struct {
 		what string
@@ -242,6 +255,7 @@ func TestFounderCrashes(t *testing.T) {
 
 // TestPeerLists: lists that name oneself, or only some; and, once there is a cluster, nobody.
 func TestPeerLists(t *testing.T) {
+	form.SkipUntil(t, form.Full, "many lists, each with a cluster of its own")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	errs := make(chan error, 3)

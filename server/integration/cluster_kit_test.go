@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -20,16 +19,6 @@ import (
 
 // eventLimit bounds waits for what must happen, on a machine however slow.
 const eventLimit = 3 * time.Minute
-
-// long skips what is not for every run.
-func long(t *testing.T) {
-	t.Helper()
-	if !isLong() {
-		t.Skip("set SIGNALBOX_LONG to run it")
-	}
-}
-
-func isLong() bool { return os.Getenv("SIGNALBOX_LONG") != "" }
 
 // must starts an instance, or starts it again.
 func (k *clusterKit) must(name string, peers ...string) *instance {

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -102,9 +103,12 @@ func (k *clusterKit) await(what string, f func(s *meta.State) bool) {
 	}
 }
 
-// clusterLog is silent unless somebody looks for a fault.
+// logFlag is for somebody who looks for a fault.
+var logFlag = flag.Bool("log", false, "print the logs of the instances of clusters")
+
+// clusterLog is silent without -log.
 func clusterLog() *slog.Logger {
-	if os.Getenv("SIGNALBOX_TEST_LOG") == "" {
+	if !*logFlag {
 		return slog.New(slog.DiscardHandler)
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -154,10 +158,4 @@ func stable(rf, instances int) func(s *meta.State) bool {
 		}
 		return true
 	}
-}
-
-func TestThreeInstances(t *testing.T) {
-	k := newClusterKit(t, 3)
-	k.startAll("a", "b", "c")
-	k.await("three instances that work", stable(3, 3))
 }

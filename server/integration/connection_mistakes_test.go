@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -24,6 +25,8 @@ import (
 // so by its first attempt, and not when its time is over; beside an endpoint that is right a wrong
 // one does no harm.
 func TestConnectionMistakes(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it waits for handshakes that never come")
+	t.Parallel()
 	kit := newTLSKit(t)
 	raft := port.ForTest(t)
 	s := start(t, func(c *server.Config) {
@@ -104,6 +107,8 @@ func TestConnectionMistakes(t *testing.T) {
 // TestOtherCluster: a client that names a cluster by its id or name is refused by an instance of
 // another one, before anything of it is served. The lines about it in the log are bounded.
 func TestOtherCluster(t *testing.T) {
+	form.SkipUntil(t, form.Full, "two clusters")
+	t.Parallel()
 	var lines atomic.Int32
 	s := start(t, func(c *server.Config) {
 		c.Cluster = "works"
@@ -139,6 +144,7 @@ func TestOtherCluster(t *testing.T) {
 // TestOtherClusterUnnamed: a client that would have to authenticate is not told which cluster
 // refuses it.
 func TestOtherClusterUnnamed(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, func(c *server.Config) { c.Cluster = "works" })
 	_, err := client.Open(t.Context(), client.Config{Endpoints: []string{s.Addr()}, Cluster: "elsewhere"})
 	if !errors.Is(err, client.ErrOtherCluster) || strings.Contains(err.Error(), "works") ||

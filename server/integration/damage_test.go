@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -20,6 +21,7 @@ import (
 
 	gocmp "github.com/google/go-cmp/cmp"
 
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
@@ -205,6 +207,9 @@ func (f folder) cutLog(halves int) {
 	f.removeAll("watermark")
 }
 
+// seedFlag is the seed of TestDamagedFolder.
+var seedFlag = flag.Uint64("seed", 0, "of TestDamagedFolder: which bytes are damaged; 0: others in each run")
+
 var (
 	// saysWhatToDo finds the way back in a sentence.
 	saysWhatToDo = regexp.MustCompile(
@@ -217,6 +222,8 @@ var (
 // what to do then; reading what is left gives all of it, or such a sentence. There is never a
 // panic, and never old data.
 func TestDamagedFolder(t *testing.T) {
+	form.SkipUntil(t, form.Full, "hundreds of damaged folders; wal.TestDamages has one log")
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	cfg := folderConfig(t, data)
 	cfg.Shards, cfg.Buckets, cfg.Cluster = 1, 16, "kept"
@@ -245,9 +252,9 @@ func TestDamagedFolder(t *testing.T) {
 		t.Fatal(refused)
 	}
 
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	damages := whole.damages(rand.New(rand.NewPCG(seed, 1)), isLong())
+	seed := cmp.Or(*seedFlag, rand.Uint64())
+	t.Logf("SIGNALBOX_TEST=full go test ./server/integration -run '^TestDamagedFolder$' -seed %d makes the same damages", seed)
+	damages := whole.damages(rand.New(rand.NewPCG(seed, 1)), form.Is(form.Long))
 	var names, folders []string
 	top := t.TempDir()
 	for _, name := range slices.Sorted(maps.Keys(damages)) {

@@ -18,6 +18,7 @@ import (
 // are attached again; those at home elsewhere stay, and so do the connections. A repeated
 // take-over of the same term detaches nobody.
 func TestNewLeader(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	bystander := connect(t, s)
 	node := bystander.node()
@@ -58,6 +59,7 @@ func TestNewLeader(t *testing.T) {
 
 // TestRelaxedAttachFails: an attach was answered, and the log does not take it.
 func TestRelaxedAttachFails(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	first := connect(t, s)
 	node := first.node()
@@ -96,6 +98,7 @@ func TestRelaxedAttachFails(t *testing.T) {
 // TestEventsReachTheirSession: each event of the log for a session is a frame on the connection
 // that has the session. An answer to a command that came through another instance is none.
 func TestEventsReachTheirSession(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	r := c.session(c.node(), 1)
@@ -143,6 +146,7 @@ func TestEventsReachTheirSession(t *testing.T) {
 // attach is bound. The binding says what the log does, and does not keep the home from renewing
 // other sessions.
 func TestLogFasterThanRelaxedAttach(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Shards = 1 })
 	c := connect(t, s)
 	node := c.node()
@@ -192,6 +196,7 @@ func TestLogFasterThanRelaxedAttach(t *testing.T) {
 // TestFailedAndLate: requests that never entered the log are answered so that they may be sent
 // again, and what comes too late finds nobody.
 func TestFailedAndLate(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	rejected := connect(t, s)
 	var id uint64
@@ -226,6 +231,7 @@ func TestFailedAndLate(t *testing.T) {
 
 // TestPongs: with a session at home here there are two pongs; without, one at once.
 func TestPongs(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	c.ping()

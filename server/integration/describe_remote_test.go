@@ -21,6 +21,7 @@ func (c *raw) nameIn(node, shard uint64, prefix string) string {
 // TestDescriptionForRemoteShard: what a session is called is shown beside its entries from the
 // first moment, in shards that are not its home too, and to watches.
 func TestDescriptionForRemoteShard(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -47,6 +48,7 @@ func TestDescriptionForRemoteShard(t *testing.T) {
 
 // TestDescriptionByTicket: so it is on a connection that showed the session's ticket.
 func TestDescriptionByTicket(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	home, c := connect(t, s), connect(t, s)
 	node := home.node()

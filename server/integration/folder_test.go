@@ -165,6 +165,7 @@ func furnish(t *testing.T, s *instance) {
 // TestNewerDataIsRefused: what a newer version wrote is refused with a sentence that says so, and
 // nothing of it is changed.
 func TestNewerDataIsRefused(t *testing.T) {
+	t.Parallel()
 	data := filepath.Join(t.TempDir(), "data")
 	cfg := folderConfig(t, data)
 	cfg.Shards, cfg.Buckets, cfg.Version = 1, 16, "0.4.0"

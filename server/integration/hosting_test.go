@@ -19,6 +19,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/leader"
@@ -30,6 +31,7 @@ import (
 // The replica that had it is taken off an instance that lives on, its data are removed, another one
 // takes its place there, and clients notice nothing.
 func TestVoteOfShardMoves(t *testing.T) {
+	form.SkipUntil(t, form.Full, "four instances; governor.TestScripts has the plan")
 	t.Parallel()
 	k := newClusterKit(t, 4)
 	k.change = func(name string, c *server.Config) {
@@ -94,6 +96,7 @@ func TestVoteOfShardMoves(t *testing.T) {
 // TestReadsAfterAReplacedReplica: the loop that reads a connection asks the replica that is hosted
 // now, and not one that it asked before.
 func TestReadsAfterAReplacedReplica(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -137,6 +140,7 @@ func TestReadsAfterAReplacedReplica(t *testing.T) {
 // TestStreamsEndWithReplica: who watches on an instance that loses its replica is told, with no
 // session there that would have its connection closed.
 func TestStreamsEndWithReplica(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -169,6 +173,7 @@ func TestStreamsEndWithReplica(t *testing.T) {
 
 // TestExpelUnderLoad: clients of an instance that is expelled go on elsewhere, without an error.
 func TestExpelUnderLoad(t *testing.T) {
+	form.SkipUntil(t, form.Full, "three instances under load")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
@@ -227,6 +232,7 @@ func TestExpelUnderLoad(t *testing.T) {
 // TestAskedWhileItStarts: an instance that waits for a majority of the meta shard answers what the
 // governor asks about its replicas.
 func TestAskedWhileItStarts(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance waits for a majority")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
@@ -302,6 +308,7 @@ func TestMissingShardLog(t *testing.T) {
 // TestReplicaIsTriedAgain: a replica that cannot be started is started when it can, with no further
 // change of the map.
 func TestReplicaIsTriedAgain(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance tries again")
 	t.Parallel()
 	k := newClusterKit(t, 1)
 	s := k.must("a")
@@ -347,6 +354,7 @@ func (noSink) LeaderChanged(*replica.Shard, uint64, bool)                      {
 // receiver's queue, or dropped, when the call returns. There is no place between, which a clock
 // that a test moves would not wait for.
 func TestLeaderMessagesAreQueuedWhenSent(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	d := s.Serving.Shards.All()[0]
 	for n := range uint64(20) {

@@ -10,11 +10,13 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
 // TestConfiguredLimits: each limit is answered with its status and named.
 func TestConfiguredLimits(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) {
 		c.Limits.MaxData, c.Limits.MaxSessionsPerConnection = 100, 2
 		c.Limits.MaxWatchers, c.Limits.MaxStreams, c.Limits.MaxWatches = 2, 3, 1
@@ -77,6 +79,7 @@ func TestConfiguredLimits(t *testing.T) {
 
 // TestNodeChangesUnderWay: as many changes of nodes at a time as the limit says, and not one more.
 func TestNodeChangesUnderWay(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.NodeOps = 2 })
 	c := connect(t, s)
 	create := func(path string) error {
@@ -115,6 +118,7 @@ func TestNodeChangesUnderWay(t *testing.T) {
 
 // TestSemaphoreSeries: what the metrics leave out, they say; no series comes twice.
 func TestSemaphoreSeries(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.MaxSeries = 8; c.Shards = 1 })
 	c := connect(t, s)
 	node := c.node()
@@ -171,6 +175,8 @@ func TestSemaphoreSeries(t *testing.T) {
 
 // TestManyOwnersInMetrics: a semaphore with more owner sessions than are counted apart says so.
 func TestManyOwnersInMetrics(t *testing.T) {
+	form.SkipUntil(t, form.Full, "thousands of owners")
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.MaxSeries = 3 * 2 * shard.MaxSessionCounters; c.Shards = 1 })
 	c := connect(t, s)
 	node := c.node()
@@ -198,6 +204,7 @@ func TestManyOwnersInMetrics(t *testing.T) {
 // TestQuotas: a node's quotas are refused with the quota's name, ephemeral semaphores count, and a
 // raised quota holds at once.
 func TestQuotas(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Shards = 1 }) // with more shards a small quota is not exact
 	c := connect(t, s)
 	quota := func(sessions, semaphores uint64) protocol.NodeConfig {

@@ -12,6 +12,7 @@ import (
 // TestConnectionLimits: the limits of connections, in all and of one address, are those that the
 // configuration names, and the goodbye says which one is reached.
 func TestConnectionLimits(t *testing.T) {
+	t.Parallel()
 	for name, set := range map[string]func(*server.Limits){
 		"server has 2 connections":        func(l *server.Limits) { l.MaxConnections = 2 },
 		"2 connections from this address": func(l *server.Limits) { l.MaxConnectionsPerAddress = 2 },
@@ -32,6 +33,7 @@ func TestConnectionLimits(t *testing.T) {
 // TestOperatorsHosts: the operators' address is reached under the names of the instance's addresses
 // and those that its configuration adds; a name that somebody else pointed there shows nothing.
 func TestOperatorsHosts(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) {
 		c.Admin, c.Advertise, c.AdminHosts = "127.0.0.1:0", "db-1.example.com:7070", []string{"metrics.example.com"}
 	})

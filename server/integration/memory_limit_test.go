@@ -12,6 +12,7 @@ import (
 // TestMemoryFull: an instance that holds too much takes nothing new, and says so; what keeps alive,
 // gives back and reads goes on.
 func TestMemoryFull(t *testing.T) {
+	t.Parallel()
 	const memory = 256 << 20 // the least that may be set
 	s := start(t, func(c *server.Config) {
 		c.Limits.MaxMemory = memory

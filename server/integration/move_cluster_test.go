@@ -2,19 +2,18 @@ package integration
 
 import (
 	"context"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
-// moveSizes are the sizes of the tests of moves: those of every run, and with SIGNALBOX_LONG the
-// full ones.
+// moveSizes are the sizes of the tests of moves, in form long the full ones.
 func moveSizes() (buckets uint32, sessions, names int) {
-	if os.Getenv("SIGNALBOX_LONG") != "" {
+	if form.Is(form.Long) {
 		return 4096, 200, 40
 	}
 	return 256, 24, 8
@@ -124,6 +123,8 @@ func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 // by weights, the meta shard changes its leader while they do, and a move is given up half way:
 // nobody who works with them sees more than a delay.
 func TestBucketsMoveUnderLoad(t *testing.T) {
+	form.SkipUntil(t, form.Full, "six instances; TestShardCountUnderLoad has three")
+	t.Parallel()
 	k, workload, buckets := sixInstances(t)
 	for _, x := range []struct {
 		name          string

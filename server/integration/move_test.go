@@ -13,6 +13,7 @@ import (
 // word; the others of the connection are renewed as before, and when the move is given up the first
 // ones are attached again on the same connection.
 func TestFrozenHome(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -76,6 +77,7 @@ func TestFrozenHome(t *testing.T) {
 // serve now, is refused without a log entry, as the log would refuse it. Requests for other buckets
 // are not held up, and the bucket is served again as soon as its copy is active.
 func TestMovingBucketStaysOutOfTheLog(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()

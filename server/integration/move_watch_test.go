@@ -12,6 +12,7 @@ import (
 // TestWatchesOfFrozenBucket: watches that were opened before a bucket is frozen are notified that
 // it leaves the shard. Later ones are refused, and the refusal says what those of requests say.
 func TestWatchesOfFrozenBucket(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	k := newTrackKit(t, s)
 	d := s.shardAt(0, k.at)

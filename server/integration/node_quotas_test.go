@@ -106,6 +106,7 @@ func (x *tenants) metrics(quota, used, limit, refused string) {
 // TestQuotasBeyondTheCap: of more nodes than have series, those are shown that alerts look at: one
 // that a quota has refused something, and one with waiters, however many others come before them.
 func TestQuotasBeyondTheCap(t *testing.T) {
+	t.Parallel()
 	x := newTenants(t, func(c *server.Config) { c.Limits.MaxSeries = 2 * 6 }) // two nodes, with six quotas each
 	var waits, refused protocol.NodeInfo
 	x.c.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/waits"}, &waits)
@@ -141,6 +142,7 @@ func TestQuotasBeyondTheCap(t *testing.T) {
 
 // TestQuotaOfBytes: at the quota, and one byte past it.
 func TestQuotaOfBytes(t *testing.T) {
+	t.Parallel()
 	x := newTenants(t, nil)
 	create := func(size int) error {
 		m := &protocol.Create{Head: x.c.head(x.mine.Session), Name: []byte("a"), Limit: 1, Data: make([]byte, size)}
@@ -161,6 +163,7 @@ func TestQuotaOfBytes(t *testing.T) {
 
 // TestQuotaOfWaiters: at the quota, and one more.
 func TestQuotaOfWaiters(t *testing.T) {
+	t.Parallel()
 	x := newTenants(t, nil)
 	x.alter(protocol.NodeConfig{Fields: protocol.FieldMaxWaiters, MaxWaiters: 2})
 	if _, err := x.c.lock(x.small, x.mine.Session, "a", 0); err != nil {
@@ -195,6 +198,7 @@ func TestQuotaOfWaiters(t *testing.T) {
 // TestQuotaOfWatchers: streams over names, prefixes, processes and tracks, and one-shot watches,
 // count together; with the connection they go.
 func TestQuotaOfWatchers(t *testing.T) {
+	t.Parallel()
 	x := newTenants(t, nil)
 	x.c.must(protocol.KindTrackCreate, x.c.bucket(x.small, "t"),
 		&protocol.TrackCreate{Head: x.c.head(x.mine.Session), Name: []byte("t"), Config: protocol.TrackConfig{
@@ -256,6 +260,7 @@ func TestQuotaOfWatchers(t *testing.T) {
 // TestQuotaOfRequests: a second's requests and not one more, by the server's clock, while pings,
 // releases, attaches and ends of sessions are never refused.
 func TestQuotaOfRequests(t *testing.T) {
+	t.Parallel()
 	var clock *replica.ManualClock
 	x := newTenants(t, func(c *server.Config) { clock = manual(c) })
 	c, session := x.c, x.mine.Session

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // fewFilesEnv makes the test binary a server with a low limit on open files.
@@ -53,6 +54,8 @@ func serveWithFewFiles() int {
 // TestFewFiles: twice as many connections as there are open files. Those above the bound are turned
 // away, the others are served, and when they go new ones come in.
 func TestFewFiles(t *testing.T) {
+	form.SkipUntil(t, form.Full, "hundreds of connections to a process of its own")
+	t.Parallel()
 	const limit = 256
 	cmd := exec.Command(os.Args[0], "-test.run=^$")
 	cmd.Env = append(os.Environ(), fewFilesEnv+"="+strconv.Itoa(limit))

@@ -15,6 +15,7 @@ import (
 // hold a bounded number of pages. Others get replies and changes meanwhile. Each client gets its
 // whole snapshot once those before it have read theirs, or have gone.
 func TestPageRoom(t *testing.T) {
+	t.Parallel()
 	const readers, names, size = 80, 14, 64 << 10
 	s := start(t, func(c *server.Config) { c.Shards = 1 })
 	c, live := connect(t, s), connect(t, s)

@@ -13,6 +13,7 @@ import (
 // TestPages: lists and descriptions come in pages that a frame holds, whatever is in them, and a
 // walk over them gives everything once.
 func TestPages(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -120,6 +121,7 @@ func TestPages(t *testing.T) {
 // TestTimeoutZero: such a session ends with its connection, in all shards, and needs no time for
 // it.
 func TestTimeoutZero(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c, other := connect(t, s), connect(t, s)
 	node := c.node()

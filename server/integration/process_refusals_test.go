@@ -12,6 +12,7 @@ import (
 
 // TestProcessBadInput: what is wrong is answered with a sentence, and nothing stays of it.
 func TestProcessBadInput(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	p := newMemberClient(t, s, "queue", 1)
 	name := []byte("queue")
@@ -93,6 +94,7 @@ func statusMessage(err error) string {
 // TestProcessOldEpoch: nothing of a round that is over is taken, and only the coordinator completes
 // one.
 func TestProcessOldEpoch(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	a, b, old := pair(t, s)
 	name := []byte("queue")
@@ -134,6 +136,7 @@ func TestProcessOldEpoch(t *testing.T) {
 // TestProcessRights: members need use, readers read, operators admin; a missing right tells nothing
 // of what there is.
 func TestProcessRights(t *testing.T) {
+	t.Parallel()
 	var may atomic.Uint32
 	may.Store(uint32(auth.RightRead))
 	s := start(t, func(c *server.Config) {

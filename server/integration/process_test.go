@@ -18,6 +18,7 @@ import (
 // TestProcessRounds: members join and leave, exchange messages, come back on another connection,
 // and are watched and operated, by the words of the protocol.
 func TestProcessRounds(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	a, b := newMemberClient(t, s, "queue", 1), newMemberClient(t, s, "queue", 2)
 
@@ -196,6 +197,7 @@ func TestProcessRounds(t *testing.T) {
 // TestProcessSlowMember: a member that does not read is not cut for what others send to it. What
 // was left out comes when it syncs, and beyond a bound the sender is to wait.
 func TestProcessSlowMember(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	a, b, epoch := pair(t, s)
 	if err := socketOf(b.nc).SetReadBuffer(16 << 10); err != nil {
@@ -240,6 +242,7 @@ func TestProcessSlowMember(t *testing.T) {
 // TestProcessBucketFrozen: while the bucket of a process moves nothing is served, and its streams
 // are cut; when the move is given up members go on with the round they were in.
 func TestProcessBucketFrozen(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	a, b, epoch := pair(t, s)
 	d := s.shardAt(0, a.bucket())
@@ -304,6 +307,7 @@ func TestProcessBucketFrozen(t *testing.T) {
 
 // TestProcessAudit: what operators ask for is in the audit log, with who asked and why.
 func TestProcessAudit(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit")
 	s := start(t, func(c *server.Config) { c.Audit = file })
 	a, b, _ := pair(t, s)

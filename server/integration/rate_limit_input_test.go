@@ -9,7 +9,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/session"
 	"github.com/signalbox-dev/signalbox/server/shardhost"
 	"github.com/signalbox-dev/signalbox/shard/ratelimit"
@@ -87,6 +86,7 @@ func (c *limitClient) describe(path string) (s protocol.LimitStatus) {
 // TestLimitBarriers: what grants rates waits for a barrier, though the node is read RELAXED. A leader
 // that was deposed and does not know it would grant what another one grants as well.
 func TestLimitBarriers(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c); c.Shards = 1 })
 	r := connect(t, s)
 	c := newLimitClient(r, r.node(), 1)
@@ -113,6 +113,7 @@ func TestLimitBarriers(t *testing.T) {
 // TestLimitBadConfigurations: what a resource cannot be is refused with a sentence, and nothing stays
 // of it.
 func TestLimitBadConfigurations(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) })
 	r := connect(t, s)
 	c := newLimitClient(r, r.node(), 1)
@@ -163,6 +164,7 @@ func TestLimitBadConfigurations(t *testing.T) {
 
 // TestLimitBadRequests: so is what a client cannot ask for.
 func TestLimitBadRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) })
 	r := connect(t, s)
 	c := newLimitClient(r, r.node(), 1)
@@ -235,32 +237,11 @@ func TestLimitBadRequests(t *testing.T) {
 	c.ping()
 }
 
-// TestLimitFlood: refreshes count against the node's quota of requests.
-func TestLimitFlood(t *testing.T) {
-	s := start(t, func(c *server.Config) { manual(c) })
-	r := connect(t, s)
-	var info protocol.NodeInfo
-	r.must(protocol.KindNodeCreate, 0, &protocol.NodeCreate{Path: "/slow",
-		Config: protocol.NodeConfig{Fields: protocol.FieldMaxRequests, MaxRequests: 5}}, &info)
-	await.True(t, "the quota", func() bool { return s.Requests.Routes().Rates[info.ID] != nil })
-	c := newLimitClient(r, info.ID, 1)
-	c.mustCreate("api", protocol.LimitConfig{Rate: 1_000_000})
-	c.join("api")
-	for n := 0; ; n++ {
-		_, err := c.refresh(protocol.LimitLeaf{Path: []byte("api")})
-		if errors.Is(err, protocol.StatusOverloaded) && strings.Contains(statusMessage(err), "requests") {
-			return
-		}
-		if n > 10_000 {
-			t.Fatalf("%d refreshes in the same moment: %v", n, err)
-		}
-	}
-}
-
 // TestLimitStatements: a leader that learns believes statements that an earlier one signed for this
 // session and resource, and no others. If those that it believes add up to more than the limit, all
 // get less at once.
 func TestLimitStatements(t *testing.T) {
+	t.Parallel()
 	var advance func(time.Duration)
 	s := start(t, func(c *server.Config) { advance = manual(c).Advance })
 	r := connect(t, s)
@@ -330,6 +311,7 @@ func TestLimitStatements(t *testing.T) {
 // TestLimitSilentClient: a session that never confirms delays another one until its lease ends, and
 // no longer. Two sessions of one connection are two participants.
 func TestLimitSilentClient(t *testing.T) {
+	t.Parallel()
 	var advance func(time.Duration)
 	s := start(t, func(c *server.Config) { advance = manual(c).Advance })
 	r := connect(t, s)
@@ -368,6 +350,7 @@ func TestLimitSilentClient(t *testing.T) {
 // TestLimitNotification: a session that is to use less is told so at once, although the server has
 // nothing else to send.
 func TestLimitNotification(t *testing.T) {
+	t.Parallel()
 	var advance func(time.Duration)
 	s := start(t, func(c *server.Config) { advance = manual(c).Advance })
 	r := connect(t, s)
@@ -408,6 +391,7 @@ func TestLimitNotification(t *testing.T) {
 // TestLimitDeletedWhileLeased: the streams of a tree end with it, and what clients ask for is not
 // found.
 func TestLimitDeletedWhileLeased(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) })
 	r := connect(t, s)
 	c := newLimitClient(r, r.node(), 1)

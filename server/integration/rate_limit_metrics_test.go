@@ -31,6 +31,7 @@ func limitPage(s *instance) map[string]float64 {
 // TestLimitMetrics: each metric of rate limits has the value that it is to have, in the life of two
 // sessions that share a limit, and of one of a limit with few units.
 func TestLimitMetrics(t *testing.T) {
+	t.Parallel()
 	var advance func(time.Duration)
 	s := start(t, func(c *server.Config) { advance = manual(c).Advance; c.Shards = 1 })
 	r := connect(t, s)

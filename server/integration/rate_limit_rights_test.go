@@ -13,6 +13,7 @@ import (
 // TestLimitRights: operators of rate limits need admin, participants use, readers read. A session
 // whose right was lowered gets no lease any more, and may leave.
 func TestLimitRights(t *testing.T) {
+	t.Parallel()
 	var may atomic.Uint32
 	var advance func(time.Duration)
 	s := start(t, func(c *server.Config) {

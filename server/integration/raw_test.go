@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -31,7 +32,7 @@ func start(t testing.TB, change func(*server.Config)) *instance {
 		Listen: "127.0.0.1:0", Raft: "127.0.0.1:0", Admin: server.Off, Shards: 2, Buckets: 16, Memory: true, RTT: 5 * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler),
 	}
-	if overTLS != nil {
+	if isOverTLS(t) {
 		cfg.TLSListen, cfg.TLS = "127.0.0.1:0", overTLS.files
 	}
 	if change != nil {
@@ -70,14 +71,14 @@ type raw struct {
 func dial(t testing.TB, s *instance) *raw {
 	t.Helper()
 	address := s.Addr()
-	if overTLS != nil {
+	if isOverTLS(t) {
 		address = s.TLSAddr()
 	}
 	nc, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if overTLS != nil {
+	if isOverTLS(t) {
 		_ = nc.SetDeadline(time.Now().Add(wait))
 		c := tls.Client(nc, overTLS.client)
 		if err := c.Handshake(); err != nil {
@@ -89,8 +90,11 @@ func dial(t testing.TB, s *instance) *raw {
 	return &raw{t: t, s: s, nc: nc}
 }
 
-// overTLS, while not nil, has start listen for TLS too, and dial use it.
+// overTLS is what the tests in TestOverTLS use.
 var overTLS *tlsKit
+
+// isOverTLS reports whether start listens for TLS too in this test, and dial uses it.
+func isOverTLS(t testing.TB) bool { return strings.HasPrefix(t.Name(), "TestOverTLS/") }
 
 type tlsKit struct {
 	files  certs.Files

@@ -13,6 +13,7 @@ import (
 // TestReadConsistency: RELAXED is answered from memory, STRICT never, and so no read of sessions;
 // without a fresh self-check RELAXED asks for one.
 func TestReadConsistency(t *testing.T) {
+	t.Parallel()
 	var clock *replica.ManualClock
 	s := start(t, func(c *server.Config) { clock = manual(c); c.Shards = 1 })
 	c := connect(t, s)

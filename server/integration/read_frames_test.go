@@ -75,6 +75,7 @@ func (f *fed) reply(t testing.TB, id uint64) protocol.Header {
 // TestInputIsNotRetained: the bytes a connection was fed are overwritten right after, and every
 // request still does what it said.
 func TestInputIsNotRetained(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	client := connect(t, s)
 	node := client.node()

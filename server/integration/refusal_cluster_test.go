@@ -12,6 +12,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -124,6 +125,7 @@ func (c *frameConn) Read(p []byte) (int, error) {
 // names the shard that has the bucket, and to that shard's leader. The client needs no map for it,
 // which never comes here.
 func TestMovedBucketInTwoRequests(t *testing.T) {
+	form.SkipUntil(t, form.Full, "two instances, and buckets that move")
 	t.Parallel()
 	k := twoHalves(t)
 	a, b := k.server("a"), k.server("b")
@@ -277,6 +279,7 @@ func (c *raw) wrongShard(kind protocol.Kind, bucket uint64, m protocol.Message) 
 // TestNoMapWhileBucketMoves: a client whose request is refused because its bucket is frozen asks
 // nobody for a map. It sends the request again when the instance says that the bucket is served.
 func TestNoMapWhileBucketMoves(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), wait)
 	defer cancel()

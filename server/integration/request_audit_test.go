@@ -16,6 +16,7 @@ import (
 // TestRequestsAreAudited: what changes the cluster, its nodes, who may do what, or takes from
 // clients that work, is in the audit log with who asked for it and of what, and no secret is.
 func TestRequestsAreAudited(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit")
 	s := guarded(t, func(c *server.Config) { c.Audit = file })
 	root, boss := adminClient(t, s, rootSecret), as(t, s, rootSecret)
@@ -118,6 +119,7 @@ func TestRequestsAreAudited(t *testing.T) {
 // TestAuditLogAsItIs: an answer with the audit log is as long as its lines, whatever characters are
 // in them.
 func TestAuditLogAsItIs(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit")
 	line := `{"reason":"` + strings.Repeat("<>&", 700) + `"}` + "\n"
 	if err := os.WriteFile(file, []byte(strings.Repeat(line, 110)), 0o600); err != nil {

@@ -31,6 +31,7 @@ func (c *raw) ask(method, in string, out any) error {
 
 // TestClusterMethods: one instance answers operators, and refuses what would break it.
 func TestClusterMethods(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Name = "one" })
 	c := connect(t, s)
 	var status protocol.ClusterStatus
@@ -123,6 +124,7 @@ func TestClusterMethods(t *testing.T) {
 
 // TestClusterRights: who may read may ask; who may not administer changes nothing.
 func TestClusterRights(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Authorizer = readersOnly{} })
 	c := connect(t, s)
 	for _, method := range []string{protocol.MethodStatus, protocol.MethodPlan, protocol.MethodHealth, protocol.MethodShards} {

@@ -12,6 +12,7 @@ import (
 // TestOverQuota: what is never refused is answered far beyond a node's quota too, and a connection
 // that has nothing else rests.
 func TestOverQuota(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) })
 	c := connect(t, s)
 	var info protocol.NodeInfo

@@ -35,6 +35,7 @@ func advance(s *instance, clock *replica.ManualClock, d time.Duration) {
 // session that does not come back lives for its timeout and the grace period, one that does has
 // plain deadlines again. Order ids go on.
 func TestRestart(t *testing.T) {
+	t.Parallel()
 	disk := replica.NewMemoryDisk()
 	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))
 	config := func(c *server.Config) { c.Disk, c.Clock = disk, clock }
@@ -143,6 +144,7 @@ func TestRestart(t *testing.T) {
 // TestLoweredGrace: a grace period that was lowered a moment ago is not the one that a restart
 // gives; a raised one is at once.
 func TestLoweredGrace(t *testing.T) {
+	t.Parallel()
 	disk := replica.NewMemoryDisk()
 	clock := replica.NewManualClock(time.Unix(1_700_000_000, 0))
 	config := func(c *server.Config) { c.Disk, c.Clock = disk, clock }
@@ -191,6 +193,7 @@ func TestLoweredGrace(t *testing.T) {
 // refuses to start, instead of serving a shard that has forgotten everything; with all of them back
 // it starts, whatever was tried meanwhile.
 func TestPartOfTheFolderIsGone(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cfg := server.Config{
 		DataDir: dir, Listen: "127.0.0.1:0", Raft: port.ForTest(t), Admin: server.Off, Shards: 4, Buckets: 16,

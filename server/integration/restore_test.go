@@ -55,6 +55,7 @@ func load(t *testing.T, file []byte) *backup.Source {
 // from a backup, with other shards; order ids go on, sessions are attached again with their keys,
 // and a waiter gets its grant.
 func TestRestore(t *testing.T) {
+	t.Parallel()
 	old := start(t, func(c *server.Config) { c.Shards = 3 })
 	c := connect(t, old)
 	def := c.node()
@@ -229,6 +230,7 @@ func tiersOf(t *testing.T, list ...string) (tiers []meta.TierSpec) {
 // TestRestoreTiers: the restored cluster has the tiers that it is given. The instance's has the
 // backup's buckets and the id that the tier with the data had, so that sessions are found.
 func TestRestoreTiers(t *testing.T) {
+	t.Parallel()
 	for id, list := range [][]string{{server.DefaultTier, "arbiter:buckets=0"}, {"arbiter:buckets=0", server.DefaultTier}} {
 		t.Run(fmt.Sprintf("tier %d", id), func(t *testing.T) {
 			old := start(t, func(c *server.Config) { c.Tiers = tiersOf(t, list...) })
@@ -275,6 +277,7 @@ func TestRestoreTiers(t *testing.T) {
 // TestRestoreRefuses: what cannot be the first instance of a restored cluster is told so, and a
 // folder with half of a restore is served by nobody.
 func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
 	file := fetchBackup(t, start(t, nil))
 	for want, change := range map[string]func(*server.Config){
 		"peers are given and no join token": func(c *server.Config) { c.Peers = []string{"127.0.0.1:1"} },
@@ -323,6 +326,7 @@ func TestRestoreRefuses(t *testing.T) {
 // the former id, and to instances by its own. No session of the backup goes on, whichever shards
 // have its holds, and tokens rise.
 func TestRestoreKeepsClients(t *testing.T) {
+	t.Parallel()
 	old := start(t, func(c *server.Config) { c.Shards = 3 })
 	c := connect(t, old)
 	def := c.node()

@@ -17,6 +17,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/backup"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -70,6 +71,8 @@ func closeAll(t *testing.T, c *client.Client, servers ...*instance) {
 // numbers of shards. A tier serves nothing before all of it is there, however its restore ends and
 // its instance is started again, and everything afterwards.
 func TestRestoreSeveralTiers(t *testing.T) {
+	form.SkipUntil(t, form.Full, "two tiers, restored step by step; TestRestore has one")
+	t.Parallel()
 	ctx := t.Context()
 	const names = 24
 	data := []byte(strings.Repeat("data", 25_000))
@@ -216,6 +219,8 @@ func TestRestoreSeveralTiers(t *testing.T) {
 // TestRestoreByVoter: where the tier with the data has no vote, an instance of one that votes makes
 // the restored cluster too.
 func TestRestoreByVoter(t *testing.T) {
+	form.SkipUntil(t, form.Full, "two tiers; TestRestore has one")
+	t.Parallel()
 	ctx := t.Context()
 	voter := instanceOf(t, "voter")
 	voter.Tiers = tiersOf(t, "voter:buckets=0", "data:buckets=16:vote=false")
@@ -259,6 +264,8 @@ func TestRestoreByVoter(t *testing.T) {
 // TestRestoreOvertaken: of two instances that restore a tier, one is first. The other is notified,
 // and keeps nothing of what it has imported: its shards are removed, and it gets new ones.
 func TestRestoreOvertaken(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a tier is restored twice; TestRestore has one")
+	t.Parallel()
 	ctx := t.Context()
 	const names = 24
 	voter := instanceOf(t, "voter")

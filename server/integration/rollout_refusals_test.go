@@ -14,6 +14,7 @@ import (
 // TestRolloutRefusals: each wrong request has the status and the sentence that say what is wrong,
 // and changes nothing.
 func TestRolloutRefusals(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.MaxData = 1000 })
 	k := newTrackKit(t, s)
 	first := k.publish("one")
@@ -133,6 +134,7 @@ func TestRolloutRefusals(t *testing.T) {
 
 // TestRolloutRights: instances need use, operators admin, observers read.
 func TestRolloutRights(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)
 	boss := as(t, s, rootSecret)

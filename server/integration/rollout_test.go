@@ -100,6 +100,7 @@ func (k *trackKit) host() *shardhost.Shard { return k.s.shardAt(0, k.at) }
 // TestRolloutServed: a version goes through both locations, and every request that there is is
 // answered.
 func TestRolloutServed(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	k := newTrackKit(t, s)
 	watcher := connect(t, s)
@@ -204,6 +205,7 @@ func TestRolloutServed(t *testing.T) {
 // TestRolloutGate: the outcome of a gate is reported by the client that ran it; the stream says
 // that one is to be run.
 func TestRolloutGate(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	k := newTrackKit(t, s)
 	config := trackConfig()
@@ -240,6 +242,7 @@ func TestRolloutGate(t *testing.T) {
 
 // TestSteadyPollsAreReads: polls that say nothing new leave no trace in the log, however many come.
 func TestSteadyPollsAreReads(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) }) // time stands still: a leader that finds itself late on a busy machine says so in its log
 	k := newTrackKit(t, s)
 	v := k.publish("one")
@@ -277,6 +280,7 @@ func TestSteadyPollsAreReads(t *testing.T) {
 // TestRolloutSeries: series of tracks that are left out are told of, and a track that is deleted
 // makes room for the targets of others.
 func TestRolloutSeries(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.MaxSeries, c.Shards = 2, 1 })
 	k := newTrackKit(t, s)
 	created := func(name string) *trackKit {
@@ -334,6 +338,7 @@ func TestRolloutSeries(t *testing.T) {
 // TestRolloutMetrics: how tracks stand and what was decided is in the metrics, in a bounded number
 // of series, and in the audit log with its reason.
 func TestRolloutMetrics(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit.log")
 	s := start(t, func(c *server.Config) { c.Audit = file })
 	k := newTrackKit(t, s)

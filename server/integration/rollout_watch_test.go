@@ -15,6 +15,7 @@ import (
 // TestRolloutWatchBounds: streams are bounded in number, closed with their connection or by
 // request, and what a client does not read is not kept.
 func TestRolloutWatchBounds(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.MaxStreams, c.Limits.MaxWatchers = 2, 3 })
 	k := newTrackKit(t, s)
 	d := k.host()
@@ -71,6 +72,7 @@ func TestRolloutWatchBounds(t *testing.T) {
 
 // TestRolloutManyEvents: an entry that changes more than one frame has room for is sent in several.
 func TestRolloutManyEvents(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Shards, c.Limits.OutSoft, c.Limits.OutHard = 1, 8<<20, 8<<20 })
 	k := newTrackKit(t, s)
 	watcher := connect(t, s)
@@ -121,6 +123,7 @@ func TestRolloutManyEvents(t *testing.T) {
 // TestRolloutBehind: a client that reads nothing gets the status again when it reads again, and
 // what is kept for it meanwhile is bounded.
 func TestRolloutBehind(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.OutSoft = transport.MinOutSoft })
 	k := newTrackKit(t, s)
 	slow := connect(t, s)

@@ -123,39 +123,6 @@ func (c *pollingConn) ask(list []protocol.TrackPoll, at, version uint64) error {
 	return nil
 }
 
-// TestSteadyInstances: in a steady state polls leave no entry in the log, and every one is
-// answered: of 1,000 instances, and with SIGNALBOX_LONG of 10,000.
-func TestSteadyInstances(t *testing.T) {
-	conns, each := 20, 50
-	if isLong() {
-		conns, each = 50, 200
-	}
-	s := start(t, func(c *server.Config) {
-		c.Shards = 1
-		manual(c) // time stands still: a leader that finds itself late on a busy machine says so in its log
-	})
-	x := newPollers(t, s, conns, each, "SAS")
-	d := s.shardAt(0, x.at)
-	read, logged, index := d.Requests().PollsRead.Load(), d.Requests().PollsLogged.Load(), d.Replica().Stats().AppliedIndex
-	const rounds = 3
-	for range rounds {
-		x.all(func(_ int, c *pollingConn) {
-			if err := c.round(x.at, 1, each); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	if n := d.Requests().PollsRead.Load() - read; n != uint64(rounds*conns*each) {
-		t.Errorf("%d polls were reads, of %d", n, rounds*conns*each)
-	}
-	if n := d.Requests().PollsLogged.Load() - logged; n != 0 {
-		t.Errorf("%d polls went to the log", n)
-	}
-	if got := d.Replica().Stats().AppliedIndex; got != index {
-		t.Errorf("the log went from %d to %d", index, got)
-	}
-}
-
 // BenchmarkPolls: what a poll costs that changes nothing, with 10,000 instances of a track. The log
 // is on disk. CPU is that of the whole process: this client encodes and decodes messages, and does
 // little else.

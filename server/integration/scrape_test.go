@@ -17,6 +17,7 @@ import (
 
 // TestPromtoolAcceptsMetrics has promtool read and check what a server shows after some work.
 func TestPromtoolAcceptsMetrics(t *testing.T) {
+	t.Parallel()
 	promtool, err := exec.LookPath("promtool")
 	if err != nil {
 		t.Skip("promtool is not installed, so the page of metrics is not checked; it is in Debian's package prometheus")
@@ -119,6 +120,7 @@ func BenchmarkScrape(b *testing.B) {
 // TestBackupAgeOfNewShard: a shard that no backup has read yet has its own age, so that a new one is
 // not reported as one without backups.
 func TestBackupAgeOfNewShard(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Shards = 1 })
 	metaShard := fmt.Sprint(meta.MetaShardID)
 	for _, line := range strings.Split(scrape(s), "\n") {

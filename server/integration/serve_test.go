@@ -9,6 +9,7 @@ import (
 )
 
 func TestServes(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	c.ping()
@@ -63,6 +64,7 @@ func TestServes(t *testing.T) {
 }
 
 func TestSemaphoreRequests(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -106,6 +108,7 @@ func TestSemaphoreRequests(t *testing.T) {
 }
 
 func TestNodesAndMap(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	var m protocol.MapReply
@@ -148,6 +151,7 @@ func TestNodesAndMap(t *testing.T) {
 }
 
 func TestStream(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -174,6 +178,7 @@ func TestStream(t *testing.T) {
 }
 
 func TestOneShotWatch(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()

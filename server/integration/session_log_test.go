@@ -59,6 +59,7 @@ func (l *logLines) takeWarnings() (list []string) {
 // TestSessionsAreLogged: at debug the log names each start and end of a session, and at info it
 // counts those that expire.
 func TestSessionsAreLogged(t *testing.T) {
+	t.Parallel()
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		t.Run(level.String(), func(t *testing.T) {
 			var lines logLines

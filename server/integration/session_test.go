@@ -19,6 +19,7 @@ import (
 )
 
 func TestTakenOver(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	old := connect(t, s)
 	node := old.node()
@@ -70,6 +71,7 @@ func TestTakenOver(t *testing.T) {
 // TestStartAgainElsewhere: a start that is sent again attaches the session to the connection of the
 // newer sending, and the other connection is told: pongs there do not renew the session any more.
 func TestStartAgainElsewhere(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	old, c := connect(t, s), connect(t, s)
 	node := old.node()
@@ -99,6 +101,7 @@ func TestStartAgainElsewhere(t *testing.T) {
 // TestWatchTooLate: a watch that is armed behind a barrier finds that its session is not on the
 // connection any more.
 func TestWatchTooLate(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()
@@ -133,6 +136,7 @@ func TestWatchTooLate(t *testing.T) {
 // TestReasonOfTheEnd: what waits for a session is told why the session ended, in shards that are
 // not its home too.
 func TestReasonOfTheEnd(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	var info protocol.NodeInfo
@@ -201,6 +205,7 @@ func TestReasonOfTheEnd(t *testing.T) {
 }
 
 func TestTickets(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	home := connect(t, s)
 	node := home.node()
@@ -256,6 +261,7 @@ func flip(b []byte, i int) []byte {
 // TestRelaxedAttach: after a power loss, sessions of a node with RELAXED attaches come back before
 // the log has them, and nothing else does.
 func TestRelaxedAttach(t *testing.T) {
+	t.Parallel()
 	disk := replica.NewMemoryDisk()
 	config := func(c *server.Config) { c.Disk = disk; c.Shards = 1 }
 	die := func(s *instance) {
@@ -378,6 +384,7 @@ func TestRelaxedAttach(t *testing.T) {
 }
 
 func TestRights(t *testing.T) {
+	t.Parallel()
 	var rules rules
 	s := start(t, func(c *server.Config) { c.Authenticator = &rules; c.Authorizer = &rules })
 	x := dial(t, s)
@@ -462,6 +469,7 @@ func (*rules) Allowed(identity string, right auth.Right, path string) bool {
 }
 
 func TestPanicContained(t *testing.T) {
+	t.Parallel()
 	var rules rules
 	s := start(t, func(c *server.Config) {
 		c.Authorizer = &rules

@@ -77,6 +77,7 @@ func (k *clusterKit) leftovers() (list []string) {
 // instance is killed in between, and then the one that governs. Nobody who works sees more than a
 // delay. What was removed is gone from all disks, and no shard's id comes again.
 func TestShardCountUnderLoad(t *testing.T) {
+	t.Parallel()
 	buckets, sessions, names := moveSizes()
 	k := newClusterKit(t, 3)
 	k.change = func(_ string, c *server.Config) {

@@ -6,15 +6,14 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
-// TestSilence: a connection that says nothing for a session's timeout loses the session's place to
-// nobody before it, and all of it after.
-func TestSilence(t *testing.T) { silence(t, func(*replica.ManualClock) {}) }
-
 // TestTimeOfDay: the same to the second, whatever time of day the machine is told that it is.
 func TestTimeOfDay(t *testing.T) {
+	form.SkipUntil(t, form.Full, "four runs of silence; servertest.TestTime has one")
+	t.Parallel()
 	for name, jumps := range map[string][]time.Duration{
 		"an hour ahead, and back": {time.Hour, -time.Hour}, "ten seconds to and fro": {10 * time.Second, -10 * time.Second},
 		"a century": {100 * 365 * 24 * time.Hour}, "the epoch": {-1_700_000_000 * time.Second},

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
@@ -53,6 +54,7 @@ func onTCP(t *testing.T, peers ...string) server.Config {
 // TestWaitingForPeers: an instance whose peers are not there answers probes, names them, and waits
 // until they come.
 func TestWaitingForPeers(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance waits for others")
 	t.Parallel()
 	a, b := onTCP(t), onTCP(t)
 	a.Peers = []string{a.Raft, b.Raft}
@@ -103,6 +105,7 @@ func TestWaitingForPeers(t *testing.T) {
 // TestWrongPeers: an address of a running instance that is not its raft address, and a wrong join
 // token, end a start with that reason.
 func TestWrongPeers(t *testing.T) {
+	form.SkipUntil(t, form.Full, "an instance asks others")
 	t.Parallel()
 	running := onTCP(t)
 	running.ReplicationFactor = 1
@@ -136,6 +139,7 @@ func TestWrongPeers(t *testing.T) {
 // advertises is not admitted, and an instance that has become so is not said to have stopped. The
 // plan, the health and its own readiness name the address.
 func TestUnreachableAdvertise(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it waits until instances are taken for unreachable")
 	t.Parallel()
 	a := onTCP(t)
 	a.ReplicationFactor, a.Name = 1, "a"

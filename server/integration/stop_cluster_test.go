@@ -8,133 +8,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/audit"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
-
-// leadsMost is the instance that leads the most shards.
-func (k *clusterKit) leadsMost() string {
-	best, most := "", -1
-	for name, s := range k.run {
-		if n := len(s.Hosting.Shards.Led()); n > most {
-			best, most = name, n
-		}
-	}
-	return best
-}
-
-// TestShutdownUnderLoad: callers of the SDK see no error while an instance that leads shards stops
-// gracefully, and the cluster has it Offline before it is gone.
-func TestShutdownUnderLoad(t *testing.T) {
-	k := newClusterKit(t, 3)
-	k.startAll("a", "b", "c")
-	k.await("three instances that work", stable(3, 3))
-	k.await("a vote of each in the meta shard", voting(3))
-	var addresses []string
-	for _, s := range k.run {
-		addresses = append(addresses, s.Addr())
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	c, err := client.Open(ctx, client.Config{Endpoints: addresses, Logger: clusterLog().With("instance", "client")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	s, err := c.Session(ctx, "/default", client.Timeout(2*time.Minute))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var (
-		mu     sync.Mutex
-		pause  time.Duration
-		calls  int
-		tokens = map[string]uint64{}
-		wg     sync.WaitGroup
-		stop   = make(chan struct{})
-		errs   = make(chan error, 64)
-	)
-	for n := range 8 {
-		wg.Go(func() {
-			name := fmt.Sprintf("job-%d", n)
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
-				began := time.Now()
-				lease, err := s.Acquire(ctx, name, client.Exclusive())
-				if err == nil {
-					err = lease.Release(ctx)
-				}
-				took := time.Since(began)
-				mu.Lock()
-				calls++
-				pause = max(pause, took)
-				if took > 100*time.Millisecond {
-					t.Logf("%s took %v, until %s", name, took, time.Now().Format("05.000"))
-				}
-				if err != nil {
-					errs <- fmt.Errorf("%s after %v: %w", name, took, err)
-				} else if lease.Token() <= tokens[name] {
-					errs <- fmt.Errorf("%s: order id %d after %d", name, lease.Token(), tokens[name])
-				} else {
-					tokens[name] = lease.Token()
-				}
-				mu.Unlock()
-				if err != nil {
-					return
-				}
-			}
-		})
-	}
-	leaving := k.leadsMost()
-	x := k.run[leaving]
-	led := len(x.Hosting.Shards.Led())
-	mu.Lock()
-	before := calls
-	mu.Unlock()
-	if err := shutdown(x); err != nil {
-		t.Error(err)
-	}
-	if err := x.Ready(); err == nil {
-		t.Error("an instance that has stopped says that it is ready")
-	}
-	delete(k.run, leaving)
-	k.await("the instance Offline, its shards led by others", func(state *meta.State) bool {
-		i, _ := state.Instance(x.Instance())
-		for _, y := range state.Shards() {
-			if y.Master == x.Instance() {
-				return false
-			}
-		}
-		return i.Current.Variant == meta.Offline && i.Reason == meta.ReasonShutdown
-	})
-	mu.Lock()
-	enough := calls + 200
-	mu.Unlock()
-	await.True(t, "calls after the stop", func() bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return calls > enough || len(errs) > 0
-	})
-	close(stop)
-	wg.Wait()
-	close(errs)
-	for err := range errs {
-		t.Error(err)
-	}
-	t.Logf("stop of %s, which led %d shards: %d calls, the longest acquire and release took %v", leaving, led, calls-before, pause)
-}
 
 // voting reports whether the meta shard has so many voters.
 func voting(n int) func(s *meta.State) bool {
@@ -149,37 +32,10 @@ func voting(n int) func(s *meta.State) bool {
 	}
 }
 
-// TestShutdownWithoutOthers: with nobody to drain to, a stop does not wait.
-func TestShutdownWithoutOthers(t *testing.T) {
-	k := newClusterKit(t, 3)
-	k.startAll("a", "b", "c")
-	k.await("three instances that work", stable(3, 3))
-	k.await("a vote of each in the meta shard", voting(3))
-	a, b, c := k.run["a"], k.run["b"], k.run["c"]
-	var all sync.WaitGroup
-	for _, s := range []*instance{a, b} {
-		all.Go(func() { _ = s.Close() })
-	}
-	all.Wait()
-	await.True(t, "the silence of the others", func() bool { return c.Membership.NoSuccessor(c.Meta.State(), time.Hour) != "" })
-	done := make(chan error, 1)
-	go func() { done <- shutdown(c) }()
-	select {
-	case err := <-done:
-		if err != nil {
-			t.Error(err)
-		}
-	case <-time.After(time.Minute):
-		t.Fatal("the stop does not end")
-	}
-	if i, _ := c.Meta.State().Instance(c.Instance()); i.Target.Variant != meta.Online {
-		t.Errorf("without a quorum its target is %v", i.Target)
-	}
-}
-
 // TestReadySaysWhy: an instance of a replicaset that is not full, before buckets are assigned, says
 // what it waits for.
 func TestReadySaysWhy(t *testing.T) {
+	t.Parallel()
 	k := newClusterKit(t, 2)
 	if err := k.start("a"); err != nil {
 		t.Fatal(err)
@@ -232,6 +88,7 @@ func auditLines(t *testing.T, path string) (list []map[string]any) {
 // TestAuditOfAnInstance: what happens to the cluster is in the log once, over restarts and a file
 // that is moved away.
 func TestAuditOfAnInstance(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "audit.log")
 	cfg := server.Config{
@@ -295,6 +152,8 @@ func TestAuditOfAnInstance(t *testing.T) {
 
 // TestAuditOfACluster: each instance that logs tells of the same events, with the same indexes.
 func TestAuditOfACluster(t *testing.T) {
+	form.SkipUntil(t, form.Full, "three instances; TestAuditOfAnInstance has one")
+	t.Parallel()
 	dir := t.TempDir()
 	k := newClusterKit(t, 3)
 	k.change = func(name string, c *server.Config) { c.Audit = filepath.Join(dir, name) }
@@ -333,24 +192,5 @@ func TestAuditOfACluster(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-// TestNeededAmongUpWhoWasNeverHeard: an instance that was not heard since this one's start does not
-// count as up, whatever the map says of it.
-func TestNeededAmongUpWhoWasNeverHeard(t *testing.T) {
-	t.Parallel()
-	k := newClusterKit(t, 3)
-	k.change = func(_ string, c *server.Config) { c.OfflineAfter = 5 * time.Minute }
-	k.startAll("a", "b", "c")
-	k.awaitOn("a", "three instances with three votes", balanced(3, 3, 3))
-	k.eventually("none of them to be needed", func() bool { return k.server("a").Membership.NeededAmongUp() == "" })
-	k.kill("a", "b", "c")
-	k.mustAll([]string{"a", "b"})
-	if c := instanceNamed(k.server("a").Meta.State(), "c"); c.Current.Variant != meta.Online {
-		t.Fatalf("c is %v in the map, and the test sees nothing", c.Current)
-	}
-	if k.server("a").Membership.NeededAmongUp() == "" {
-		t.Error("with one of three instances down, a second one is not needed")
 	}
 }

@@ -23,6 +23,7 @@ import (
 )
 
 func TestGracefulStop(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.ShutdownTimeout = wait })
 	c := connect(t, s)
 	node := c.node()
@@ -79,6 +80,7 @@ func shutdown(s *instance) error {
 
 // TestStopDoesNotWaitForClients: one that never closes and never reads does not hold the stop up.
 func TestStopDoesNotWaitForClients(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.ShutdownTimeout = 200 * time.Millisecond })
 	_ = connect(t, s)
 	if err := shutdown(s); err != nil {
@@ -87,6 +89,7 @@ func TestStopDoesNotWaitForClients(t *testing.T) {
 }
 
 func TestRefusesToStart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	cfg := server.Config{
 		DataDir: dir, Listen: "127.0.0.1:0", Raft: port.ForTest(t), Admin: server.Off, Shards: 2, Buckets: 16,
@@ -159,6 +162,7 @@ func TestRefusesToStart(t *testing.T) {
 // TestSlowReader: a client that reads nothing is cut at a bound of bytes, and with a metric; others
 // do not notice.
 func TestSlowReader(t *testing.T) {
+	t.Parallel()
 	const hard = 256 << 10
 	s := start(t, func(c *server.Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = hard })
 	healthy, slow := connect(t, s), connect(t, s)
@@ -181,6 +185,7 @@ func TestSlowReader(t *testing.T) {
 
 // TestOldBytes: a client that reads too slowly is cut by age when the bytes are few.
 func TestOldBytes(t *testing.T) {
+	t.Parallel()
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) { clock = manual(c); c.Limits.OutHard = 64 << 20; c.Limits.OutSoft = 32 << 20 })
 	healthy, slow := connect(t, s), connect(t, s)
@@ -219,6 +224,7 @@ func TestOldBytes(t *testing.T) {
 // TestSlowStream: deltas stop at the soft bound; when the client reads again it gets a fresh
 // snapshot.
 func TestSlowStream(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Limits.OutSoft = 128 << 10; c.Limits.OutHard = 8 << 20 })
 	c, w := connect(t, s), connect(t, s)
 	node := c.node()
@@ -252,6 +258,7 @@ func TestSlowStream(t *testing.T) {
 
 // TestManySlowStreams: clients that read nothing hold no more together than a few may each.
 func TestManySlowStreams(t *testing.T) {
+	t.Parallel()
 	const total, slow, size = 512 << 10, 12, 64 << 10
 	s := start(t, func(c *server.Config) { c.Limits.OutTotal = total; c.Shards = 1 })
 	c := connect(t, s)
@@ -300,6 +307,7 @@ func TestManySlowStreams(t *testing.T) {
 }
 
 func TestAdmin(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { c.Admin = "127.0.0.1:0" })
 	c := connect(t, s)
 	node := c.node()

@@ -11,6 +11,7 @@ import (
 // TestStuckQueueIsShown: a queue that cannot move shows in the metrics, by its shard and by its
 // name, until the limit is raised.
 func TestStuckQueueIsShown(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	c := connect(t, s)
 	node := c.node()

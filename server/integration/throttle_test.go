@@ -21,6 +21,7 @@ const (
 // TestPause: who pings without end rests, and goes on afterwards with what was sent meanwhile.
 // Others do not.
 func TestPause(t *testing.T) {
+	t.Parallel()
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) { clock = manual(c) })
 	healthy, greedy := connect(t, s), connect(t, s)
@@ -64,6 +65,7 @@ func TestPause(t *testing.T) {
 // TestPauseEnds: the server ends a connection whose client is rejected and goes on sending, without
 // ever waiting.
 func TestPauseEnds(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(c *server.Config) { manual(c) }) // which nobody advances: a rest never ends
 	healthy, greedy := connect(t, s), connect(t, s)
 	var b []byte
@@ -84,6 +86,7 @@ func TestPauseEnds(t *testing.T) {
 // TestPauseOfForbidden: a client that asks on and on for what it may not do rests too, although
 // each refusal waits until the map is confirmed.
 func TestPauseOfForbidden(t *testing.T) {
+	t.Parallel()
 	s := guarded(t, func(c *server.Config) { manual(c) }) // which nobody advances: a rest never ends
 	stranger := as(t, s, issue(t, adminClient(t, s, rootSecret), "stranger"))
 	pause := func() (yes bool) {
@@ -138,6 +141,7 @@ func (c *raw) answered(id uint64) bool {
 // TestBurstInParts: of a burst of thousands that are refused no more is served at once than shows
 // what it is, and the rest of it after a rest, without another byte.
 func TestBurstInParts(t *testing.T) {
+	t.Parallel()
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) { clock = manual(c) })
 	greedy := connect(t, s)
@@ -177,6 +181,7 @@ func TestBurstInParts(t *testing.T) {
 // TestBadLengthBehindABurst: what a rest leaves unread is not taken for a frame that is to come,
 // whatever its first bytes say.
 func TestBadLengthBehindABurst(t *testing.T) {
+	t.Parallel()
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) { clock = manual(c) })
 	healthy, bad := connect(t, s), connect(t, s)

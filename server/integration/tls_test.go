@@ -21,14 +21,17 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/governor"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
+	"github.com/signalbox-dev/signalbox/shard/replica"
 )
 
 // TestOverTLS runs the tests of a connection over the other transport.
 func TestOverTLS(t *testing.T) {
+	form.SkipUntil(t, form.Full, "the tests of a connection once more")
+	t.Parallel()
 	overTLS = newTLSKit(t)
-	defer func() { overTLS = nil }()
 	for _, c := range []struct {
 		name string
 		test func(*testing.T)
@@ -36,7 +39,7 @@ func TestOverTLS(t *testing.T) {
 		{"serves", TestServes}, {"semaphore requests", TestSemaphoreRequests}, {"stream", TestStream}, {"one-shot watch", TestOneShotWatch},
 		{"taken over", TestTakenOver}, {"start again elsewhere", TestStartAgainElsewhere}, {"watch too late", TestWatchTooLate},
 		{"reason of the end", TestReasonOfTheEnd}, {"tickets", TestTickets}, {"read consistency", TestReadConsistency}, {"relaxed attach", TestRelaxedAttach},
-		{"silence", TestSilence}, {"rights", TestRights}, {"panic contained", TestPanicContained},
+		{"silence", func(t *testing.T) { silence(t, func(*replica.ManualClock) {}) }}, {"rights", TestRights}, {"panic contained", TestPanicContained},
 		{"new leader", TestNewLeader}, {"failed and late", TestFailedAndLate},
 		{"configured limits", TestConfiguredLimits}, {"quotas", TestQuotas}, {"pages", TestPages}, {"timeout zero", TestTimeoutZero},
 		{"wrong bytes", TestWrongBytes}, {"cut short", TestCutShort}, {"unknown and malformed", TestUnknownAndMalformed}, {"chunks", TestChunks},
@@ -63,6 +66,7 @@ func openTLS(t *testing.T, cfg *tls.Config, endpoint string) (*client.Client, er
 // TestBothListeners: one server, a client at each listener; each is told of addresses of its own
 // kind, and they see each other's locks.
 func TestBothListeners(t *testing.T) {
+	t.Parallel()
 	kit := newTLSKit(t)
 	s := start(t, func(c *server.Config) { c.TLSListen, c.TLS = "127.0.0.1:0", kit.files })
 	plain, err := client.Dial(t.Context(), s.Addr())
@@ -111,6 +115,7 @@ func TestBothListeners(t *testing.T) {
 
 // TestOnlyTLS: the plain listener stays shut, and who speaks no TLS is told.
 func TestOnlyTLS(t *testing.T) {
+	t.Parallel()
 	kit := newTLSKit(t)
 	s := start(t, func(c *server.Config) { c.Listen, c.TLSListen, c.TLS = server.Off, "127.0.0.1:0", kit.files })
 	if s.Addr() != "" {
@@ -138,6 +143,7 @@ func TestOnlyTLS(t *testing.T) {
 // other address, and health says why new clients fail; after a restart too, until the files are
 // replaced.
 func TestExpiredCertificate(t *testing.T) {
+	t.Parallel()
 	for _, plain := range []bool{false, true} {
 		dir, ca := t.TempDir(), certstest.New(t)
 		issue := func(opts ...certstest.Option) (cert, key string) {
@@ -189,6 +195,7 @@ func TestExpiredCertificate(t *testing.T) {
 // TestExpiredBetweenInstances: of an instance whose certificate has expired all say so while its
 // connections last, and after its restart it names the certificate and not what it cannot know.
 func TestExpiredBetweenInstances(t *testing.T) {
+	form.SkipUntil(t, form.Full, "three instances, and certificates that expire")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	ca, folders := certstest.New(t), map[string]string{}
@@ -241,6 +248,7 @@ func TestExpiredBetweenInstances(t *testing.T) {
 // TestUnfinishedHandshakes: who begins a handshake and does not end it is closed after the time for
 // a hello, and holds up nobody.
 func TestUnfinishedHandshakes(t *testing.T) {
+	t.Parallel()
 	kit := newTLSKit(t)
 	var clock interface{ Advance(time.Duration) }
 	s := start(t, func(c *server.Config) {
@@ -294,6 +302,7 @@ func TestUnfinishedHandshakes(t *testing.T) {
 // TestClientCertificates: one that its authority signed is wanted, the new ones after a change of
 // the files.
 func TestClientCertificates(t *testing.T) {
+	t.Parallel()
 	dir, ca, next := t.TempDir(), certstest.New(t), certstest.New(t)
 	files := certs.Files{CA: ca.Write(t, dir), Require: true}
 	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
@@ -345,6 +354,7 @@ func TestClientCertificates(t *testing.T) {
 // TestCertificatesBesideInstance: certificates that are used beside the instance are followed, and
 // their expiry is among the metrics.
 func TestCertificatesBesideInstance(t *testing.T) {
+	t.Parallel()
 	dir, ca := t.TempDir(), certstest.New(t)
 	var pages, locks certs.Files
 	pages.Cert, pages.Key = ca.Issue(t, dir, "console", certstest.Host("127.0.0.1"))
@@ -375,6 +385,7 @@ func TestCertificatesBesideInstance(t *testing.T) {
 // TestAuthorityReplaced: clients trust two authorities, the instance's certificate becomes one of
 // the new authority, and the former one goes. A lease lives through new connections at each step.
 func TestAuthorityReplaced(t *testing.T) {
+	t.Parallel()
 	dir, former, next := t.TempDir(), certstest.New(t), certstest.New(t)
 	trusted := former.Write(t, dir)
 	var files certs.Files
@@ -436,6 +447,7 @@ func TestAuthorityReplaced(t *testing.T) {
 // TestWrongClientCertificate: the server says of a certificate of another authority that this is
 // what is wrong, however the SDK was given the certificate.
 func TestWrongClientCertificate(t *testing.T) {
+	t.Parallel()
 	dir, ca, other := t.TempDir(), certstest.New(t), certstest.New(t)
 	files := certs.Files{CA: ca.Write(t, dir), Require: true}
 	files.Cert, files.Key = ca.Issue(t, dir, "server", certstest.Host("127.0.0.1"))
@@ -474,6 +486,7 @@ func issued(t *testing.T, a *certstest.Authority) tls.Certificate {
 // TestTLSBetweenInstances: instances that trust one authority make a cluster; one with another's
 // certificate is not let in, nor one without any. The authority is replaced while they run.
 func TestTLSBetweenInstances(t *testing.T) {
+	form.SkipUntil(t, form.Full, "three instances, and certificates that change")
 	t.Parallel()
 	k := newClusterKit(t, 3)
 	ca, other := certstest.New(t), certstest.New(t)

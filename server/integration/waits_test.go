@@ -18,6 +18,7 @@ import (
 // TestBoundsOfTimes: the state machine and the table of metrics have the same bounds of waits, and
 // the same outcomes and causes.
 func TestBoundsOfTimes(t *testing.T) {
+	t.Parallel()
 	if got, want := fmt.Sprint(shard.TimeBounds()), fmt.Sprint(metrics.WaitBounds()); got != want {
 		t.Errorf("the machine has the bounds %s, the table %s", got, want)
 	}
@@ -31,6 +32,7 @@ func TestBoundsOfTimes(t *testing.T) {
 // A wait beyond the node's slow-wait is logged with who held meanwhile. How often a lock is granted
 // is shown also when nobody holds it.
 func TestWaitMetrics(t *testing.T) {
+	t.Parallel()
 	var log logLines
 	var clock *replica.ManualClock
 	s := start(t, func(c *server.Config) {
@@ -99,6 +101,7 @@ func TestWaitMetrics(t *testing.T) {
 // TestOldestWaitsBeyondTheCap: the series of waits are those of the nodes with the longest, and a
 // node with such a wait has the series of its slow-wait however many nodes there are.
 func TestOldestWaitsBeyondTheCap(t *testing.T) {
+	t.Parallel()
 	var clock *replica.ManualClock
 	s := start(t, func(c *server.Config) {
 		clock = manual(c)

@@ -14,6 +14,7 @@ import (
 // write follows that would tell: the read and the registration are of one moment, for one-shot
 // watches and for streams, relaxed and strict.
 func TestWatchBesideWrites(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	w, r := connect(t, s), connect(t, s)
 	node := w.node()
@@ -38,6 +39,7 @@ func TestWatchBesideWrites(t *testing.T) {
 // TestStreamsBesideWrites is the same for streams over a process and over a rollout: who was sent
 // the state of before is sent the change.
 func TestStreamsBesideWrites(t *testing.T) {
+	t.Parallel()
 	s := start(t, nil)
 	t.Run("process", func(t *testing.T) {
 		w, r := newMemberClient(t, s, "queue", 1), connect(t, s)

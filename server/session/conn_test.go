@@ -486,10 +486,12 @@ func TestTicketsThatAreNone(t *testing.T) {
 		if taken(ticket[:n]) {
 			t.Errorf("%d bytes of %d are a ticket", n, len(ticket))
 		}
-		changed := slices.Clone(ticket)
-		changed[n] ^= 1
-		if taken(changed) {
-			t.Errorf("a ticket with byte %d changed is one", n)
+		for bit := range 8 {
+			changed := slices.Clone(ticket)
+			changed[n] ^= 1 << bit
+			if taken(changed) {
+				t.Errorf("a ticket with bit %d of byte %d flipped is one", bit, n)
+			}
 		}
 	}
 	if taken(append(slices.Clone(ticket), 0)) {
