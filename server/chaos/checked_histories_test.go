@@ -165,9 +165,10 @@ func (x *faultCluster) startClients(seed uint64) {
 		_ = x.clients.cmd.Wait()
 	})
 	x.failIfClientsFailed("at first")
-	if !x.clients.await(func() bool { x.failIfClientsFailed("at first"); return x.clients.count("ready") > 0 }) {
-		x.t.Fatalf("the history clients are not ready: %s", &x.clients.errors)
-	}
+	x.clients.until(x.t, "the history clients to be ready", func() bool {
+		x.failIfClientsFailed("at first")
+		return x.clients.count("ready") > 0
+	})
 }
 
 // failIfClientsFailed fails the test if the history clients reported a failure.

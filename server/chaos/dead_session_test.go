@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
@@ -103,7 +102,7 @@ func measureRelease(
 		_, failed := holder.has("failed")
 		return expired || failed
 	}
-	await.True(t, "the holder to have the lock", func() bool {
+	holder.until(t, "the holder to have the lock", func() bool {
 		_, ready := holder.has("ready")
 		return ready || over()
 	})

@@ -149,14 +149,7 @@ func (in *instance) ready() (ok bool, text string) {
 // awaitFailure waits for the process to end with exit code 1 and these words on its standard error.
 func (in *instance) awaitFailure(words string) {
 	in.t.Helper()
-	await.True(in.t, "the process to end", func() bool {
-		select {
-		case <-in.ended:
-			return true
-		default:
-			return false
-		}
-	})
+	in.awaitEnd("the process to end")
 	var exit *exec.ExitError
 	if !errors.As(in.err, &exit) || exit.ExitCode() != 1 {
 		in.t.Fatalf("it ended with %v", in.err)
@@ -305,6 +298,7 @@ func (in *instance) watermarks() (bytes string) {
 // TestOldLog puts an old copy of the log into the folder of an instance.
 func TestOldLog(t *testing.T) {
 	form.SkipUntil(t, form.Full, "wal.TestDamages has logs that went back")
+	t.Parallel()
 	in := startInstance(t, binary.Signalbox(t))
 	in.setFlags("old")
 	in.stop()

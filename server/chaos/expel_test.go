@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
@@ -57,14 +56,7 @@ func TestClusterExpel(t *testing.T) {
 	allowed("cluster", "expel", gone, "--force", "--reason", "test")
 	c.logLongestCall("expel", since)
 	in := c.instances[gone]
-	await.True(t, "the expelled process to end", func() bool {
-		select {
-		case <-in.ended:
-			return true
-		default:
-			return false
-		}
-	})
+	in.awaitEnd("the expelled process to end")
 	in.start()
 	<-in.ended
 	if in.err == nil || !strings.Contains(in.log()[max(0, len(in.log())-2000):], "expelled") {

@@ -299,7 +299,7 @@ func (f *flood) startHostile(kinds map[string]int) *actor {
 			_ = a.cmd.Wait()
 		}
 	})
-	await.True(f.t, "hostile clients to come", func() bool {
+	a.until(f.t, "hostile clients to come", func() bool {
 		if r, ok := a.has("failed"); ok {
 			f.t.Fatal(r.Text)
 		}

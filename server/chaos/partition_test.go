@@ -45,7 +45,7 @@ func TestClusterPartition(t *testing.T) {
 	}
 	// It loses nothing before the cut, however busy the machine is.
 	cutOff := c.load(n.hosts[lone], loadSpec{Name: "cut-off", Timeout: loadTimeout, Grab: grab, MayLose: true})
-	await.True(t, "the crowns to be held", func() bool { return cutOff.count("grabbed") == crowns })
+	cutOff.until(t, "the crowns to be held", func() bool { return cutOff.count("grabbed") == crowns })
 	var others []*actor
 	for k := range names {
 		if k != lone {

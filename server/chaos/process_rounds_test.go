@@ -94,7 +94,7 @@ const (
 
 func (tr *memberGroup) awaitReport(a *actor, event string) {
 	tr.t.Helper()
-	await.True(tr.t, fmt.Sprintf("%s to say %q", a.name, event), func() bool {
+	a.until(tr.t, fmt.Sprintf("%s to say %q", a.name, event), func() bool {
 		if r, ok := a.has("failed"); ok {
 			tr.t.Fatalf("%s: %s", a.name, r.Text)
 		}

@@ -222,17 +222,7 @@ func (x *limitTest) start(spec limitClientsSpec) *actor {
 // awaitReports waits until a process has reported an event so many times.
 func (x *limitTest) awaitReports(a *actor, event string, want int) {
 	x.t.Helper()
-	await.True(x.t, fmt.Sprintf("%d times %q of %s", want, event, a.name), func() bool {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		n := 0
-		for _, r := range a.reports {
-			if r.Event == event {
-				n++
-			}
-		}
-		return n >= want
-	})
+	a.until(x.t, fmt.Sprintf("%d times %q of %s", want, event, a.name), func() bool { return a.count(event) >= want })
 }
 
 func (x *limitTest) history(name string) string { return filepath.Join(x.dir, name+".admitted") }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
@@ -69,7 +68,7 @@ func TestStoppedClients(t *testing.T) {
 	}
 	for n := 0; n < stops || last().Acquired < acquires; n++ {
 		began := last()
-		await.True(t, "the process to acquire", func() bool {
+		a.until(t, "the process to acquire", func() bool {
 			return last().Acquired >= began.Acquired+10*sessions || a.isOver()
 		})
 		if a.isOver() {

@@ -181,6 +181,16 @@ func (in *instance) log() string {
 	return string(b)
 }
 
+// awaitEnd waits until the process ends by itself.
+func (in *instance) awaitEnd(what string) {
+	in.t.Helper()
+	select {
+	case <-in.ended:
+	case <-time.After(waitLimit):
+		in.t.Fatalf("waited in vain for %s", what)
+	}
+}
+
 // stop ends it gracefully.
 func (in *instance) stop() {
 	in.t.Helper()
@@ -223,6 +233,14 @@ func (a *actor) await(holds func() bool) bool {
 		case <-limit.C:
 			return false
 		}
+	}
+}
+
+// until waits like await, and fails the test in vain.
+func (a *actor) until(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	if !a.await(holds) {
+		t.Fatalf("waited in vain for %s\n%s", what, &a.errors)
 	}
 }
 

@@ -94,7 +94,7 @@ func (k *clusterKit) startAll(names ...string) {
 // await waits until every instance that runs sees what in the map.
 func (k *clusterKit) await(what string, f func(s *meta.State) bool) {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), eventLimit)
 	defer cancel()
 	for name, s := range k.run {
 		if err := s.Governor.Await(ctx, f); err != nil {
