@@ -30,7 +30,7 @@ func warnEnvironment(a *app, environ []string) {
 		return
 	}
 	a.warned = true
-	known := slices.Clone(ownVariables)
+	known := append(slices.Clone(ownVariables), "SIGNALBOX_TEST") // of the tests that run this
 	for _, s := range settings.All {
 		known = append(known, s.Env())
 	}

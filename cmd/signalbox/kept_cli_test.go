@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // commandLine is what scripts of users rely on: cli.json of testdata has that of this tree, and
@@ -290,6 +291,9 @@ func (s scriptTest) Verbose() bool { return true }
 
 func (s scriptTest) Run(name string, f func(testscript.T)) {
 	s.T.Run(name, func(t *testing.T) {
+		if !*update && !slices.Contains(mainScripts, name) {
+			form.SkipUntil(t, form.Full, "not a main script")
+		}
 		f(scriptTest{t, s.printed}) // ends the goroutine if it does not pass
 		s.printed.mu.Lock()
 		defer s.printed.mu.Unlock()

@@ -22,10 +22,41 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 )
 
+// mainScripts are those of the ordinary form: what the pages show first, wrong input, and each verb once.
+var mainScripts = []string{
+	"apply", "auth", "cluster", "cluster_backup", "cluster_recover", "cluster_shards", "cluster_upgrade", "config",
+	"console", "context", "dev", "elect", "force_release", "http", "limit", "load", "lock", "node", "once", "process",
+	"refusals", "rollout", "rollout_gate", "rollout_generate", "sem", "sem_queue", "sem_wrong", "serve", "service",
+	"service_drain", "session", "top", "usage", "version", "watch",
+}
+
+// TestMainScripts: each verb runs in a script of the ordinary form.
+func TestMainScripts(t *testing.T) {
+	ran := map[string]bool{}
+	root := tree()
+	for _, name := range mainScripts {
+		text, err := os.ReadFile("testdata/script/" + name + ".txtar")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, line := range strings.Split(string(text), "signalbox ")[1:] {
+			line, _, _ = strings.Cut(line, "\n")
+			if verb, _, err := root.Find(strings.Fields(line)); err == nil {
+				ran[verb.CommandPath()] = true
+			}
+		}
+	}
+	for verb := range presentCommandLine().Verbs {
+		if !ran[verb] {
+			t.Errorf("no script of mainScripts runs %q: let one run it", verb)
+		}
+	}
+}
+
 // TestScripts tells the command line's behaviour as stories: each file of testdata/script is a
 // shell session of a user against a server of its own, which SIGNALBOX_ENDPOINTS names. The
 // commands that scripts have beyond testscript's own are below. The keys of what they print as JSON
-// are those that are kept.
+// are those that are kept, once all scripts have run.
 func TestScripts(t *testing.T) {
 	printed := &scriptJSON{seen: presentCommandLine()}
 	p := testscript.Params{
