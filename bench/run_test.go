@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/loadgen"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // testSettings are systems under test: this project's server inside the test's binary, and what is
@@ -30,9 +31,7 @@ func testSettings(t *testing.T, only ...string) Settings {
 // TestRun compares this project with the bare ones, all of it but what needs other systems, and
 // looks at what must be in the report. It says nothing about speed.
 func TestRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts servers")
-	}
+	form.SkipUntil(t, form.Full, "every workload of every system")
 	t.Parallel()
 	s := testSettings(t)
 	var log bytes.Buffer
@@ -83,9 +82,7 @@ func TestRun(t *testing.T) {
 
 // TestSessions measures a few sessions.
 func TestSessions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts servers")
-	}
+	form.SkipUntil(t, form.Full, "starts servers one after the other")
 	c := SessionsConfig{
 		Sessions: 60, Holders: 10, Timeout: time.Minute, Clients: 2, Callers: 2, Rate: 50, Watch: 100 * time.Millisecond,
 	}
@@ -231,8 +228,8 @@ func TestAServerThatAnswersNothingFails(t *testing.T) {
 	for name, target := range map[string]loadgen.Target{"errors": &silentTarget{err: errors.New("no")}, "silence": &silentTarget{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if name == "silence" && testing.Short() {
-				t.Skip("waits out the patience of a load")
+			if name == "silence" {
+				form.SkipUntil(t, form.Full, "waits out the patience of a load")
 			}
 			s := TinySettings()
 			s.Dir, s.Only = t.TempDir(), []string{"pairs"}

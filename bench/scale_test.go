@@ -5,6 +5,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestScale: a cluster of two instances with quotas, everything measured once.
@@ -12,6 +14,7 @@ func TestScale(t *testing.T) {
 	if _, err := newCPUQuotas(); errors.Is(err, errNoQuotas) {
 		t.Skip(err)
 	}
+	form.SkipUntil(t, form.Full, "two clusters one after the other, with parts of a core")
 	c := ScaleConfig{Sizes: []int{1, 2}, Quota: 0.5, Factor: 1, Rounds: 1, Callers: 8, Watchers: 20,
 		Length: 400 * time.Millisecond, WarmUp: 50 * time.Millisecond}
 	system := &SignalboxSystem{Binary: self(t)}

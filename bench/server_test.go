@@ -100,9 +100,6 @@ func until(ctx context.Context, f func() error) error {
 // TestClusterOfThree: what is measured has three voters for each shard, and all three processes are
 // in the figures.
 func TestClusterOfThree(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts servers")
-	}
 	t.Parallel()
 	s, err := (&SignalboxSystem{Binary: self(t)}).StartCluster(t.Context(), t.TempDir())
 	if err != nil {

@@ -186,9 +186,7 @@ func alerts(t *testing.T, address string) map[string]bool {
 // TestScript: three instances become a cluster, one is killed and the others go on, Ctrl-C leaves
 // nothing behind, and the next start finds what was there.
 func TestScript(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts six processes")
-	}
+	t.Parallel()
 	dir, port := filepath.Join(t.TempDir(), "cluster"), ports(t)
 	s := startScript(t, dir, port)
 	for _, admin := range []int{2, 5, 8} {
@@ -285,6 +283,16 @@ func TestEnvironmentVariablesExist(t *testing.T) {
 
 // TestCommandsExist: what the page and the script show can be called so.
 func TestCommandsExist(t *testing.T) {
+	t.Parallel()
+	helps := map[string]string{} // by verb
+	help := func(verb ...string) (text string, err error) {
+		name := strings.Join(verb, " ")
+		if text = helps[name]; text == "" {
+			text, err = help(t, verb...)
+			helps[name] = text
+		}
+		return text, err
+	}
 	shown := 0
 	for _, name := range []string{"README.md", "SIZING.md", "kubernetes.yaml", "cluster.sh"} {
 		text := strings.ReplaceAll(read(t, name), "\\\n", " ")
@@ -296,7 +304,7 @@ func TestCommandsExist(t *testing.T) {
 				verb = words[:2]
 			}
 			shown++
-			about, err := help(t, verb...)
+			about, err := help(verb...)
 			if err != nil {
 				t.Errorf("%s shows %q: %v\n%s", name, m[1], err, about)
 				continue
@@ -314,7 +322,7 @@ func TestCommandsExist(t *testing.T) {
 	for _, m := range regexp.MustCompile("`(--[a-z-]+)").FindAllStringSubmatch(read(t, "README.md"), -1) {
 		found := false
 		for _, verb := range [][]string{{"serve"}, {"cluster", "expel"}, {"cluster", "backup"}, {"cluster", "restore"}} {
-			about, _ := help(t, verb...)
+			about, _ := help(verb...)
 			found = found || strings.Contains(about, m[1])
 		}
 		if !found {

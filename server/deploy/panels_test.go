@@ -21,6 +21,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // expressions are those of the panels of all dashboards, by dashboard, row and title. Their
@@ -126,9 +127,7 @@ func showsData(prometheus, expr string) bool {
 // TestPanelsShowData: beside the script's cluster under mixed load, a real Prometheus has data for
 // each expression of each panel; promtool finds nothing wrong with what an instance shows.
 func TestPanelsShowData(t *testing.T) {
-	if os.Getenv("SIGNALBOX_PANELS") == "" {
-		t.Skip("it takes a minute and needs Prometheus; make panels runs it")
-	}
+	form.SkipUntil(t, form.Soak, "it takes a minute and needs Prometheus")
 	for _, program := range []string{"prometheus", "promtool"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skipf("%s is not installed, so no panel is asked for; it is in Debian's package prometheus", program)

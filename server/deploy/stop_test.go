@@ -49,9 +49,7 @@ func serve(t *testing.T, args ...string) *instance {
 // long before the writes would be given up, which the log would say. Nothing that was acknowledged
 // is lost.
 func TestSlowStop(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts three processes")
-	}
+	t.Parallel()
 	dir, port := t.TempDir(), ports(t)
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", port+i) }
 	token := filepath.Join(dir, "token")
@@ -143,9 +141,7 @@ func TestSlowStop(t *testing.T) {
 // TestStopWait: two of three instances are asked to stop in the same moment. One stops, the second
 // one serves until the first is back. Another signal ends the wait of one that is needed.
 func TestStopWait(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts four processes")
-	}
+	t.Parallel()
 	dir, port := t.TempDir(), ports(t)
 	at := func(i int) string { return fmt.Sprintf("127.0.0.1:%d", port+i) }
 	token := filepath.Join(dir, "token")
