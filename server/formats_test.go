@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -75,15 +76,17 @@ func goldenSum(t *testing.T, name string, number int) string {
 	return hex.EncodeToString(sum[:])
 }
 
+var keep = flag.String("keep", "", "the folder of a release that is being kept: make keep writes formats.json there")
+
 // TestKeptFormats compares the golden files with those of the releases: the bytes of a number that
-// a release wrote never change. SIGNALBOX_KEEP names the folder of a release that is being kept.
+// a release wrote never change.
 func TestKeptFormats(t *testing.T) {
-	if dir := os.Getenv("SIGNALBOX_KEEP"); dir != "" {
+	if *keep != "" {
 		text, err := json.MarshalIndent(presentFormats(t), "", "  ")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "formats.json"), append(text, '\n'), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*keep, "formats.json"), append(text, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

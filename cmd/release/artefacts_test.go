@@ -7,6 +7,7 @@ import (
 	"debug/elf"
 	"debug/macho"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -24,17 +25,20 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// dist is a folder with the files of a release, which make release-test has built.
-var dist = os.Getenv("SIGNALBOX_RELEASE")
+var (
+	dist     = flag.String("dist", "", "the folder with the files of a release, which are tested too")
+	again    = flag.String("again", "", "another folder with a release of the same commit as that of -dist")
+	testRoot = flag.String("root", "", "a root of Debian's that debootstrap made; empty: the test makes one, if it can")
+)
 
 func made(t *testing.T) (version string) {
 	t.Helper()
-	if dist == "" {
+	if *dist == "" {
 		t.Skip("make release-test builds a release and looks at it")
 	}
-	images, _ := filepath.Glob(filepath.Join(dist, "signalbox_*_image.tar"))
+	images, _ := filepath.Glob(filepath.Join(*dist, "signalbox_*_image.tar"))
 	if len(images) != 1 {
-		t.Fatalf("%s has the images %q", dist, images)
+		t.Fatalf("%s has the images %q", *dist, images)
 	}
 	return strings.TrimSuffix(strings.TrimPrefix(filepath.Base(images[0]), "signalbox_"), "_image.tar")
 }
@@ -63,7 +67,7 @@ func extract(t *testing.T, r io.Reader, dir string) {
 
 func unpack(t *testing.T, archive string) string {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dist, archive))
+	f, err := os.Open(filepath.Join(*dist, archive))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +95,7 @@ func TestFiles(t *testing.T) {
 		"signalbox_"+v+"_npm.tgz", sums, "signalbox_"+v+"_amd64.deb", "signalbox_"+v+"_arm64.deb",
 		"signalbox-"+v+"-1.x86_64.rpm", "signalbox-"+v+"-1.aarch64.rpm")
 	slices.Sort(want)
-	entries, err := os.ReadDir(dist)
+	entries, err := os.ReadDir(*dist)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +106,7 @@ func TestFiles(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the release has %q", got)
 	}
-	if _, err := command(t.Context(), dist, "sha256sum", "--check", "--strict", sums); err != nil {
+	if _, err := command(t.Context(), *dist, "sha256sum", "--check", "--strict", sums); err != nil {
 		t.Error(err)
 	}
 }
@@ -126,7 +130,7 @@ func TestBinaries(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bill := string(must(os.ReadFile(filepath.Join(dist, of+".cdx.json"))))
+			bill := string(must(os.ReadFile(filepath.Join(*dist, of+".cdx.json"))))
 			deps := regexp.MustCompile(`(?m)^\tdep\t(\S+)\t(\S+)`).FindAllStringSubmatch(listed, -1)
 			if len(deps) == 0 || len(deps) != strings.Count(bill, `"purl":`) {
 				t.Errorf("%s: Go lists %d modules, the bill %d", of, len(deps), strings.Count(bill, `"purl":`))
@@ -243,7 +247,7 @@ func TestImageRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	image, err := tarball.ImageFromPath(filepath.Join(dist, "signalbox_"+v+"_image.tar"), &tag)
+	image, err := tarball.ImageFromPath(filepath.Join(*dist, "signalbox_"+v+"_image.tar"), &tag)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +289,7 @@ func TestImageRuns(t *testing.T) {
 		t.Log("there is no skopeo here: the image is not read by it")
 		return
 	}
-	path := filepath.Join(dist, "signalbox_"+v+"_image.tar")
+	path := filepath.Join(*dist, "signalbox_"+v+"_image.tar")
 	for _, from := range []string{"oci-archive:" + path, "docker-archive:" + path + ":signalbox:" + v + "-" + runtime.GOARCH} {
 		if said, err := command(t.Context(), ".", "skopeo", "inspect", "--override-os=linux", "--override-arch="+runtime.GOARCH, from); err != nil ||
 			!strings.Contains(said, `"org.opencontainers.image.version": "`+v+`"`) {
@@ -298,7 +302,7 @@ func TestImageRuns(t *testing.T) {
 // purged; the join token and the data stay.
 func TestDebianInstalls(t *testing.T) {
 	v := made(t)
-	base := os.Getenv("SIGNALBOX_RELEASE_ROOT") // that debootstrap made before
+	base := *testRoot
 	if base == "" {
 		if _, err := exec.LookPath("debootstrap"); err != nil || os.Getuid() != 0 {
 			t.Skip("there is no debootstrap here, or this is not root: the package is not installed")
@@ -309,7 +313,7 @@ func TestDebianInstalls(t *testing.T) {
 		}
 	}
 	deb := "signalbox_" + v + "_" + runtime.GOARCH + ".deb"
-	if err := os.WriteFile(filepath.Join(base, deb), must(os.ReadFile(filepath.Join(dist, deb))), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(base, deb), must(os.ReadFile(filepath.Join(*dist, deb))), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	in := func(script string) string {
@@ -357,7 +361,7 @@ func TestRPMInstalls(t *testing.T) {
 	}
 	dir := t.TempDir()
 	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
-	path := filepath.Join(dist, fmt.Sprintf("signalbox-%s-1.%s.rpm", v, arch))
+	path := filepath.Join(*dist, fmt.Sprintf("signalbox-%s-1.%s.rpm", v, arch))
 	for _, args := range [][]string{{"--checksig", path}, {"--root", dir, "--install", "--noscripts", path}, {"--root", dir, "--verify", "signalbox"}} {
 		if out, err := command(t.Context(), ".", "rpm", args...); err != nil {
 			t.Fatal(err, out)
@@ -381,11 +385,10 @@ func TestRPMInstalls(t *testing.T) {
 // TestSameRelease: another folder with a release of the same commit has the same files.
 func TestSameRelease(t *testing.T) {
 	made(t)
-	other := os.Getenv("SIGNALBOX_RELEASE_AGAIN")
-	if other == "" {
-		t.Skip("SIGNALBOX_RELEASE_AGAIN names no other release")
+	if *again == "" {
+		t.Skip("-again names no other release")
 	}
-	a, b := must(os.ReadFile(filepath.Join(dist, sums))), must(os.ReadFile(filepath.Join(other, sums)))
+	a, b := must(os.ReadFile(filepath.Join(*dist, sums))), must(os.ReadFile(filepath.Join(*again, sums)))
 	if !bytes.Equal(a, b) {
 		t.Errorf("the files differ:\n%s\n%s", a, b)
 	}

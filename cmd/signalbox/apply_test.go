@@ -26,6 +26,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/spf13/cobra"
 )
 
@@ -319,13 +320,10 @@ func TestWrongDocuments(t *testing.T) {
 }
 
 // TestRandomClustersAreApplied makes random clusters by the SDK, exports each, applies that to an
-// empty cluster, and exports it again. With SIGNALBOX_LONG there are 1,000.
+// empty cluster, and exports it again. In form long there are 1,000.
 func TestRandomClustersAreApplied(t *testing.T) {
 	t.Parallel()
-	clusters := 12
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		clusters = 1000
-	}
+	clusters := form.Of(12, 1000)
 	from, to := servertest.Start(t), servertest.Start(t)
 	c, other := connect(t, from), connect(t, to)
 	for seed := range uint64(clusters) {
@@ -554,10 +552,7 @@ func TestApplyKilledAtEachStep(t *testing.T) {
 	lines := strings.Count(mustCLI(t, addr, "", 6, "apply", "-f", document, "--dry-run"), "\n")
 	mustCLI(t, addr, "", 0, "apply", "-f", document)
 	want := mustCLI(t, addr, "", 0, "export")
-	step := max(1, lines/6)
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		step = 1
-	}
+	step := form.Of(max(1, lines/6), 1)
 	for at := 0; at < lines; at += step {
 		clearCluster(t, c)
 		if _, err := admin.Nodes(c).Ensure(t.Context(), "/default", admin.NodeConfig{}); err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"io/fs"
@@ -97,16 +98,16 @@ func serveKept(t *testing.T, binary, folder string) (server *running, endpoint s
 	return server, endpoint
 }
 
-// TestKeep writes what a release is kept by: make keep names the folder for it, and the release's
-// binary.
+var (
+	keep       = flag.String("keep", "", "the folder of a release that is being kept: make keep writes what it is kept by there")
+	keepBinary = flag.String("keep-binary", "", "the release's binary, for -keep")
+)
+
+// TestKeep writes what a release is kept by.
 func TestKeep(t *testing.T) {
-	dir, binary := os.Getenv("SIGNALBOX_KEEP"), os.Getenv("SIGNALBOX_KEEP_BINARY")
+	dir, binary := *keep, *keepBinary
 	if dir == "" {
 		t.Skip("make keep runs it")
-	}
-	for _, name := range []string{"SIGNALBOX_KEEP", "SIGNALBOX_KEEP_BINARY"} {
-		t.Setenv(name, "") // so that it is set again
-		os.Unsetenv(name)  // which commands would remark upon
 	}
 	var build struct{ Version, Commit string }
 	if err := json.Unmarshal([]byte(expect(t, 0, nil, binary, "version", "-o", "json")), &build); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // limitLook is a document of `limit top`.
@@ -23,6 +24,7 @@ type limitLook struct {
 // TestRateLimitStory runs the commands of client/ratelimit/README.md: two services share a limit, and
 // one is killed. What `limit top` shows after each block is the story, and never more than the limit.
 func TestRateLimitStory(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it builds an example")
 	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	dir := t.TempDir()

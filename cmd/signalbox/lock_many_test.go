@@ -13,18 +13,16 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestLocksOfManyProcesses: processes that lock overlapping names all get theirs, alone, also when
-// one of them is killed while it holds some. With SIGNALBOX_LONG there are 50, and five are killed
+// one of them is killed while it holds some. In form long there are 50, and five are killed
 // in the middle.
 func TestLocksOfManyProcesses(t *testing.T) {
 	t.Parallel()
 	const names = 16
-	processes, victims := 10, 1
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		processes, victims = 50, 5
-	}
+	processes, victims := form.Of(10, 50), form.Of(1, 5)
 	srv := servertest.Start(t, servertest.RealTime())
 	folder := t.TempDir()
 	// The session of one that is killed ends soon, and that of no other one does on a slow machine.

@@ -12,12 +12,14 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestKilledRestoreOfATier: a cluster with data in two tiers is lost, and restored by real
 // processes. The restore of the second tier is killed in the middle. Nothing of the tier is served,
 // or backed up, until another restore has gone on from there.
 func TestKilledRestoreOfATier(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a restore that is killed at each step")
 	t.Parallel()
 	ctx, dir := t.Context(), t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -11,18 +11,16 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestRolloutStory runs examples/rollout: nine processes in three locations, of which one starts
 // slowly, one is killed and one hangs, and a version that cannot be loaded. Order and delays are
-// judged by the log times in the histories. With SIGNALBOX_LONG the delay is that of the example, 5
-// s.
+// judged by the log times in the histories. In form long the delay is that of the example, 5 s.
 func TestRolloutStory(t *testing.T) {
+	form.SkipUntil(t, form.Full, "nine processes and their delays")
 	t.Parallel()
-	delay := time.Second
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		delay = 5 * time.Second
-	}
+	delay := form.Of(time.Second, 5*time.Second)
 	srv := servertest.Start(t, servertest.RealTime())
 	// The one that is killed leaves a payload behind.
 	env := []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "TRACK=geo/told", "TMPDIR=" + t.TempDir()}

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // proxied is a service behind a proxy, which follows a file.
@@ -175,6 +176,7 @@ func (p *proxied) life() {
 // TestNginx runs examples/service/nginx.tmpl: nginx follows the members of a service, and no request
 // fails meanwhile.
 func TestNginx(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it starts nginx")
 	t.Parallel()
 	p := newProxied(t, "nginx")
 	conf := p.write("nginx.conf", `daemon off; pid DIR/pid; error_log DIR/error.log; worker_processes 1;
@@ -193,6 +195,7 @@ http {
 
 // TestHAProxy runs examples/service/haproxy.tmpl alike.
 func TestHAProxy(t *testing.T) {
+	form.SkipUntil(t, form.Full, "it starts HAProxy")
 	t.Parallel()
 	p := newProxied(t, "haproxy")
 	conf := p.write("haproxy.cfg", `defaults
@@ -218,6 +221,7 @@ while [ "$(count)" = "$before" ]; do kill -USR2 "$(cat DIR/pid)" || exit 1; slee
 
 // TestPrometheusFile: Prometheus reads the file of examples/service/prometheus.yml.
 func TestPrometheusFile(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a Prometheus that reads a file")
 	t.Parallel()
 	p := newProxied(t, "promtool")
 	path := p.follow("web.json", "--format", "prometheus")

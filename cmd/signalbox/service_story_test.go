@@ -6,11 +6,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestServiceStory runs the commands of SERVICE.md from top to bottom on real processes. In all that
 // happens the caller never has a list without a member that answers.
 func TestServiceStory(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a story of a dozen processes")
 	t.Parallel()
 	dir, _ := runPage(t, "SERVICE.md")
 	history, err := os.ReadFile(filepath.Join(dir, "history"))

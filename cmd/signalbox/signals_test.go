@@ -13,6 +13,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestSignalsForTheCommand: signals that do not ask for an end reach the command, and it alone, as
@@ -49,6 +50,7 @@ func TestSignalsForTheCommand(t *testing.T) {
 // TestSignalAtTheGrant: a signal and the grant that arrive at the same time: the command is not
 // started, or it gets the signal.
 func TestSignalAtTheGrant(t *testing.T) {
+	form.SkipUntil(t, form.Full, "dozens of locks with a signal at the grant")
 	t.Parallel()
 	addr := servertest.Start(t, servertest.RealTime()).Addr()
 	c, err := client.Open(t.Context(), client.Config{Endpoints: []string{addr}})

@@ -16,6 +16,7 @@ import (
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/supervise"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // marked lists the processes that were started with a variable in their environment and have not
@@ -146,6 +147,7 @@ func checkStopped(t *testing.T, flags ...string) {
 // hold has a bound. Nothing is left of the command when somebody else has the lock, and the command
 // line knows that it has lost it.
 func TestStoppedLockEndsAtItsBound(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a bound of 10 s passes")
 	t.Parallel()
 	checkStopped(t, "--session-timeout", "10m", "--max-hold", "10s")
 }
@@ -153,6 +155,7 @@ func TestStoppedLockEndsAtItsBound(t *testing.T) {
 // TestStoppedHolderWakesToAnEndedLease: a holder that is stopped beyond its bound believes in nothing
 // any more from its first step on.
 func TestStoppedHolderWakesToAnEndedLease(t *testing.T) {
+	form.SkipUntil(t, form.Full, "a bound of 10 s passes")
 	t.Parallel()
 	env := []string{"SIGNALBOX_ENDPOINTS=" + servertest.Start(t, servertest.RealTime()).Addr()}
 	file := filepath.Join(t.TempDir(), "believed")

@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -38,15 +39,16 @@ func metricProblems(kept, present map[string]keptMetric) (problems []string) {
 	return problems
 }
 
-// TestKeptMetrics: the names, types and labels of the releases' metrics stay. SIGNALBOX_KEEP names
-// the folder of a release that is being kept.
+var keep = flag.String("keep", "", "the folder of a release that is being kept: make keep writes metrics.json there")
+
+// TestKeptMetrics: the names, types and labels of the releases' metrics stay.
 func TestKeptMetrics(t *testing.T) {
-	if dir := os.Getenv("SIGNALBOX_KEEP"); dir != "" {
+	if *keep != "" {
 		text, err := json.MarshalIndent(presentMetrics(), "", " ")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(filepath.Join(dir, "metrics.json"), append(text, '\n'), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(*keep, "metrics.json"), append(text, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

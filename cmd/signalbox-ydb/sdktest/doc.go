@@ -2,6 +2,6 @@
 // It is a module of its own, so that programs which build the gateway need the sums of neither
 // YDB's SDK nor the server.
 //
-// Tests share one cluster of three instances unless they harm it. Short forms run in make test;
-// make ydb runs the long ones and prints the figures of the gateway's README.
+// Tests share one cluster of three instances unless they harm it. The others run in make full;
+// SIGNALBOX_TEST=long (make ydb) runs the long ones and prints the figures of the gateway's README.
 package sdktest

@@ -15,6 +15,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/binary"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // usage is the memory (bytes) and the processor time of a process.
@@ -45,9 +46,7 @@ func measuredGateway(t *testing.T) (address string, pid int) {
 
 // TestIdleConnections measures what 2,000 connections without a stream cost a gateway.
 func TestIdleConnections(t *testing.T) {
-	if !long() {
-		t.Skip("the figures are measured by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "it measures figures")
 	const connections = 2000
 	address, pid := measuredGateway(t)
 	node(t, dialRaw(t, address))
@@ -67,9 +66,7 @@ func TestIdleConnections(t *testing.T) {
 
 // TestIdleSessions measures what 5,000 idle sessions cost a gateway: one connection for 50 of them.
 func TestIdleSessions(t *testing.T) {
-	if !long() {
-		t.Skip("the figures are measured by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "it measures figures")
 	const sessions, perConnection, idle = 5000, 50, 30 * time.Second
 	address, pid := measuredGateway(t)
 	path := node(t, dialRaw(t, address))
@@ -94,9 +91,7 @@ func TestIdleSessions(t *testing.T) {
 
 // TestAddedLatency compares an acquire and release through the gateway with the same by the SDK.
 func TestAddedLatency(t *testing.T) {
-	if !long() {
-		t.Skip("the figures are measured by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "it measures figures")
 	const pairs = 3000
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Folder(t.TempDir()))
 	address, _ := startGateway(t, []string{srv.Addr()})

@@ -20,6 +20,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/cmd/signalbox-ydb/gateway"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestFlood: clients that start sessions again at once after each failure are slowed down, and
@@ -79,9 +80,7 @@ func TestFlood(t *testing.T) {
 // when it has left 10,000. It can restore them, and then start others. Another host does not
 // notice.
 func TestLeftSessions(t *testing.T) {
-	if !long() {
-		t.Skip("10,000 sessions are left by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "10,000 sessions are left")
 	const most, clients = 10_000, 50
 	address, _ := startGateway(t, []string{servertest.Start(t, servertest.RealTime()).Addr()})
 	cc := dialRaw(t, address)
@@ -399,9 +398,7 @@ func TestManySlowReaders(t *testing.T) {
 
 // TestLongDescription: a description above 60 MiB is refused, and one below it arrives whole.
 func TestLongDescription(t *testing.T) {
-	if !long() {
-		t.Skip("63 MiB of data are written by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "63 MiB of data are written")
 	srv := servertest.Start(t, servertest.RealTime())
 	address, _ := startGateway(t, []string{srv.Addr()})
 	cc := dialRaw(t, address)

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func readFile(t testing.TB, path string) string {
@@ -16,9 +18,6 @@ func readFile(t testing.TB, path string) string {
 	}
 	return string(b)
 }
-
-// long reports whether the long forms of tests run.
-func long() bool { return os.Getenv("SIGNALBOX_YDB_LONG") != "" }
 
 // TestReadmePrograms: the README shows the programs in examples, and they hold a lock. The one in
 // JavaScript runs in the long form, where npm can bring the packages that the README names.
@@ -48,7 +47,7 @@ func TestReadmePrograms(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	run(exec.CommandContext(testContext(t), binary, "grpc://"+address+"/local"))
-	if !long() {
+	if !form.Is(form.Long) {
 		return
 	}
 	dir := t.TempDir()

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"github.com/ydb-platform/ydb-go-sdk/v3/ratelimiter"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestPythonAcquires: YDB's Python SDK acquires units of a resource, and sees each error as YDB has
 // it. It runs in the long form, where the SDK is installed: PYTHON names an interpreter that has
 // it, and PYTHONPATH may name its folder.
 func TestPythonAcquires(t *testing.T) {
-	if !long() {
-		t.Skip("it needs YDB's Python SDK: make ydb runs it")
-	}
+	form.SkipUntil(t, form.Long, "it needs YDB's Python SDK")
 	t.Parallel()
 	python := func(args ...string) ([]byte, error) {
 		return exec.CommandContext(testContext(t), cmp.Or(os.Getenv("PYTHON"), "python3"), args...).CombinedOutput()

@@ -29,6 +29,7 @@ import (
 	"github.com/signalbox-dev/signalbox/server/certs"
 	"github.com/signalbox-dev/signalbox/server/certs/certstest"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // root is the administrator's token of guarded clusters.
@@ -384,9 +385,7 @@ func TestMistakenTLS(t *testing.T) {
 // TestManyTokens: each token that the cluster knows has a connection of its own, up to a bound.
 // Then the one that was not used for longest goes, and one with a session never does.
 func TestManyTokens(t *testing.T) {
-	if !long() {
-		t.Skip("a thousand connections are made by make ydb")
-	}
+	form.SkipUntil(t, form.Long, "a thousand connections are made")
 	cc, g, operator := openGateway(t)
 	path := node(t, cc)
 	ctx := testContext(t)
