@@ -185,6 +185,9 @@ func (x *fuzzed) receive(frames []protocol.Header) {
 		return // nothing is read any more
 	}
 	x.e.Received(x.now, x.c, frames)
+	if err := x.e.Check([]*Session{x.s}, nil); err != nil {
+		panic(err)
+	}
 	x.take()
 }
 

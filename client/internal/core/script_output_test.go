@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -30,6 +31,7 @@ func sortedNames(m map[string]*scriptCall) (names []string) {
 func (s *script) came() (lines []string) {
 	var r Ready
 	s.e.Take(&r)
+	s.err = cmp.Or(s.err, s.account.check(s.e, r.Done))
 	for _, c := range r.Dial {
 		s.dialed = append(s.dialed, c)
 		s.out = append(s.out, "dial "+strings.Join(c.Addresses, " "))

@@ -75,6 +75,9 @@ func TestScripts(t *testing.T) {
 				for _, l := range s.came() {
 					fmt.Fprintln(&out, "  "+l)
 				}
+				if s.err != nil {
+					d.Fatalf(t, "after %q: %v", line, s.err)
+				}
 			}
 			return out.String()
 		})
@@ -94,6 +97,9 @@ type script struct {
 	ids    map[string]sentRequest // conn/seq, or conn/what -> the request that was sent last
 	calls  map[string]*scriptCall
 	out    []string
+
+	account account
+	err     error // what the account has found first
 
 	watches map[string]*scriptWatch
 }
@@ -208,12 +214,14 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.start = &Start{Request: Request{Waiter: c}}
 		s.start.Create[0], s.start.Again[0] = 1, 2
 		c.last = &s.start.Request
+		s.account.began(c.last, s.s)
 		s.e.Open(s.now)
 		s.e.StartSession(s.now, s.s, s.start)
 	case "another":
 		s.other = &Session{Path: "/n", Timeout: 10 * time.Second}
 		x := &Start{Request: Request{Waiter: &scriptCall{s: s, name: "another"}}}
 		x.Create[0], x.Again[0] = 3, 4
+		s.account.began(&x.Request, s.other)
 		s.e.StartSession(s.now, s.other, x)
 	case "restore": // epoch=N, of the session 1, which another process has started
 		s.s = &Session{ID: 1, Node: 7, Path: "/n", Timeout: 10 * time.Second, Nonce: w.number(t, "nonce", 1)}
@@ -221,6 +229,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 		s.calls["restore"] = c
 		x := &Restore{Request: Request{Waiter: c}, Epoch: w.number(t, "epoch", 100), First: 1000}
 		c.last = &x.Request
+		s.account.began(c.last, s.s)
 		s.e.RestoreSession(s.now, s.s, x)
 	case "refuse":
 		s.e.Lost(s.now, s.attempt(t, w.list[1]), &protocol.Error{Status: statusNamed(t, w.list[2]), Message: "said so"})
@@ -291,10 +300,12 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			a.Turn, a.Msg.Timeout = Now, 0
 		}
 		c.last = &a.Request
+		s.account.began(c.last, nil)
 		s.e.Acquire(s.now, s.s, w.list[2], a)
 	case "release":
 		c := s.calls[w.list[1]]
 		c.release.Waiter, c.last = c, &c.release.Request
+		s.account.began(c.last, nil)
 		s.e.Release(s.now, &c.lease, &c.release)
 	case "change":
 		c := s.calls[w.list[1]]
@@ -303,6 +314,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			c.change.Data, c.change.SetData = []byte(data), true
 		}
 		c.change.Waiter, c.last = c, &c.change.Request
+		s.account.began(c.last, nil)
 		s.e.Change(s.now, &c.lease, &c.change)
 	case "create":
 		c := &scriptCall{s: s, name: w.list[1]}
@@ -313,6 +325,7 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			To: Target{Of: AtBucket, Bucket: protocol.Bucket(7, m.Name, 8)},
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
+		s.account.began(c.last, nil)
 		s.e.Call(s.now, &c.call)
 	case "ask": // a question to any instance, or to a shard
 		c := &scriptCall{s: s, name: w.list[1]}
@@ -322,11 +335,13 @@ func (s *script) step(t *testing.T, d *datadriven.TestData, line string) {
 			c.call.To = Target{Of: AtShard, Shard: shard}
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
+		s.account.began(c.last, nil)
 		s.e.Call(s.now, &c.call)
 	case "close":
 		c := &scriptCall{s: s, name: "close"}
 		s.calls["close"] = c
 		c.close.Waiter, c.last = c, &c.close.Request
+		s.account.began(c.last, nil)
 		s.e.CloseSession(s.now, s.s, ErrSessionClosed, &c.close)
 	case "wall": // ahead=DURATION, of the engine's clock, since the beginning
 		s.e.Clocks(s.now, s.now+epoch+time.Duration(w.millis(t, "ahead", 0))*time.Millisecond)

@@ -79,6 +79,7 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 			m.Flags, m.Session = protocol.WatchData, 1
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
+		s.account.began(c.last, nil)
 		s.e.Call(s.now, &c.call)
 	case "force": // call a takes leases of a semaphore away
 		c := &scriptCall{s: s, name: w.list[1]}
@@ -88,6 +89,7 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 			Reply: &protocol.Empty{}, To: Target{Of: AtName, Node: 7, Name: w.list[2]}, Writes: true,
 		}
 		c.call.Waiter, c.last = c, &c.call.Request
+		s.account.began(c.last, nil)
 		s.e.Call(s.now, &c.call)
 	case "way": // a follows the way to a process
 		x := &scriptWatch{s: s, name: w.list[1], way: &Way{Session: s.s, To: Target{Of: AtProcess, Node: 7, Name: w.list[2]}}}
@@ -98,6 +100,7 @@ func (s *script) watchStep(t *testing.T, w words) bool {
 		s.calls[c.name] = c
 		c.wait = MapWait{Any: true, Refresh: true, Tries: int(w.number(t, "tries", 0))}
 		c.wait.Waiter, c.last = c, &c.wait.Request
+		s.account.began(c.last, nil)
 		s.e.AwaitMap(s.now, &c.wait)
 	case "take":
 		s.takeEvents(s.watches[w.list[1]], int(w.number(t, "most", 1000)))

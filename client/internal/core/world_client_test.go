@@ -31,7 +31,9 @@ type worldClient struct {
 	w       *world
 	e       *Engine
 	s       *Session
+	was     []*Session // that were started before, and of whose end the server does not know
 	start   *worldCall
+	restore bool // start is that of a session which another object of this engine has, and what it holds is unknown
 	conns   []*worldConn
 	calls   []*worldCall
 	leases  map[*Lease]string
@@ -51,17 +53,18 @@ type worldCall struct {
 	r       *Request
 	name    string
 	done    bool
+	times   int // that it was handed back
 	acquire *Acquire
 	lease   *Lease
 	seen    bool // by checkReads
 }
 
-func (c *worldCall) Done() { c.done = true }
+func (c *worldCall) Done() { c.done, c.times = true, c.times+1 }
 
 // begin starts another session.
 func (c *worldClient) begin() {
 	c.s = &Session{Path: "/n", Timeout: worldTimeout, Nonce: 1}
-	c.start = &worldCall{}
+	c.start, c.restore = &worldCall{}, false
 	x := &Start{Request: Request{Waiter: c.start}}
 	for i := range x.Create {
 		x.Create[i], x.Again[i] = byte(c.w.rng.Uint32()), byte(c.w.rng.Uint32())
@@ -69,6 +72,19 @@ func (c *worldClient) begin() {
 	c.start.r = &x.Request
 	c.e.Open(c.now())
 	c.e.StartSession(c.now(), c.s, x)
+}
+
+// restoreHere takes the session over from its own object, as a program does that restores what it has saved twice.
+func (c *worldClient) restoreHere() {
+	was := c.s
+	c.was = append(c.was, was)
+	c.s = &Session{
+		ID: was.ID, Node: was.Node, Tier: was.Tier, Key: was.Key, Path: was.Path, Timeout: worldTimeout, Nonce: was.Nonce + 1,
+	}
+	x := &Restore{Epoch: was.epoch + 1<<20, First: was.numbers.next + 1<<20}
+	c.start, c.restore = &worldCall{r: &x.Request}, true
+	x.Waiter = c.start
+	c.e.RestoreSession(c.now(), c.s, x)
 }
 
 // carry brings what is due over the connections.
@@ -89,6 +105,7 @@ func (c *worldClient) carry() {
 		if k.broken {
 			c.conns = slices.DeleteFunc(c.conns, func(x *worldConn) bool { return x == k })
 			c.e.Lost(c.now(), k.conn, errors.New("reset"))
+			c.check()
 			continue
 		}
 		if w.now < k.hungUntil {
@@ -107,6 +124,7 @@ func (c *worldClient) carry() {
 		}
 		if len(frames) > 0 {
 			c.e.Received(c.now(), k.conn, frames)
+			c.check()
 		}
 	}
 }
@@ -129,9 +147,38 @@ func (k *worldConn) send(kind protocol.Kind, id, arg uint64, m protocol.Message)
 
 func (k *worldConn) event(kind protocol.Kind, m protocol.Message) { k.send(kind, 0, 0, m) }
 
+// check looks at the engine between two steps: its invariants, and that of the calls so far each that it has not
+// handed back is one that it has.
+func (c *worldClient) check() {
+	sessions, open := c.was, make([]*Request, 0, len(c.calls)+len(c.reads)+1)
+	add := func(r *Request, times int) {
+		switch {
+		case times > 1:
+			c.w.t.Fatalf("at %s a call of kind %d was handed back %d times", c.w.now-time.Hour, r.kind, times)
+		case times == 0 && !slices.Contains(c.ready.Done, r) && !slices.Contains(c.e.ready.Done, r):
+			open = append(open, r)
+		}
+	}
+	add(c.start.r, c.start.times)
+	for _, x := range c.calls {
+		add(x.r, x.times)
+	}
+	for _, x := range c.reads {
+		add(&x.call.Request, x.times)
+	}
+	if c.start.done && c.start.r.Err == nil {
+		sessions = append(sessions, c.s)
+	}
+	if err := c.e.Check(sessions, open); err != nil {
+		c.w.t.Fatalf("at %s: %v", c.w.now-time.Hour, err)
+	}
+	c.was = slices.DeleteFunc(c.was, (*Session).Stopped)
+}
+
 // take does what the engine asks for.
 func (c *worldClient) take() {
 	w := c.w
+	c.check()
 	c.e.Take(&c.ready)
 	for _, x := range c.ready.Close {
 		c.conns = slices.DeleteFunc(c.conns, func(k *worldConn) bool { return k.conn == x })
@@ -198,6 +245,9 @@ func (c *worldClient) act() {
 	w := c.w
 	if c.start.done && (c.start.r.Err != nil || c.s.err != nil) {
 		c.calls, c.leases = nil, map[*Lease]string{}
+		if c.start.r.Err == nil {
+			c.was = append(c.was, c.s)
+		}
 		if !w.quiet || len(c.e.sessions) == 0 {
 			c.begin()
 		}
@@ -205,6 +255,16 @@ func (c *worldClient) act() {
 	}
 	if !c.start.done {
 		return
+	}
+	if c.restore {
+		c.restore = false
+		for _, name := range worldNames {
+			r := &Release{}
+			x := &worldCall{name: name, r: &r.Request}
+			r.Waiter = x
+			c.calls = append(c.calls, x)
+			c.e.ReleaseName(c.now(), c.s, name, r)
+		}
 	}
 	if c.way == nil || c.way.Session != c.s {
 		c.way = &Way{Waiter: nobody{}, Session: c.s, To: Target{Of: AtName, Node: 7, Name: "a"}}
@@ -259,9 +319,16 @@ func (c *worldClient) act() {
 			w.counts["given up"]++
 			c.e.GiveUp(c.now(), x.r, errors.New("context ended"))
 		}
+	case w.chance(500):
+		w.counts["restored"]++
+		c.restoreHere()
 	case w.chance(700):
 		w.counts["closed"]++
-		c.e.CloseSession(c.now(), c.s, ErrSessionClosed, &Close{})
+		x := &Close{}
+		y := &worldCall{r: &x.Request}
+		x.Waiter = y
+		c.calls = append(c.calls, y)
+		c.e.CloseSession(c.now(), c.s, ErrSessionClosed, x)
 	}
 	c.calls = slices.DeleteFunc(c.calls, func(x *worldCall) bool {
 		return x.done && (x.acquire == nil || x.lease.Token == 0 || x.lease.over != nil)

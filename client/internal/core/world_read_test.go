@@ -9,10 +9,11 @@ type worldRead struct {
 	reply protocol.DescribeReply
 	least uint64 // the index that it may not miss
 	done  bool
+	times int // that it was handed back
 }
 
 // Done implements Waiter.
-func (x *worldRead) Done() { x.done = true }
+func (x *worldRead) Done() { x.done, x.times = true, x.times+1 }
 
 // read begins a read of a name. It may not miss what this client has changed or read before.
 func (c *worldClient) read(name string) {

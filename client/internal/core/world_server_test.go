@@ -15,6 +15,7 @@ type modelSession struct {
 	on        *worldConn // nil: detached
 	deadline  time.Duration
 	ended     bool
+	killed    bool // its client learns that after the others
 	low       uint64
 	answers   map[uint64]protocol.Message // by number: those of releases and ended acquires
 }

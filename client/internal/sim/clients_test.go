@@ -25,8 +25,10 @@ type client struct {
 	releases                      pool[core.Release]
 	calls                         pool[core.Call]
 	rate, offset, wallOffset      uint64
-	dead                          bool // the process has ended
-	plain                         bool // it asks for nothing of queues, and reads nothing of them
+	dead                          bool            // the process has ended
+	sessions                      []*core.Session // scratch of check
+	open                          []*core.Request // the same
+	plain                         bool            // it asks for nothing of queues, and reads nothing of them
 	pausedUntil, unreachableUntil uint64
 }
 
@@ -193,6 +195,7 @@ func (c *client) remove(k *conn) {
 func (c *client) act() {
 	w := c.w
 	c.e.Take(&c.ready)
+	c.check()
 	for _, x := range c.ready.Dial {
 		w.connsN++
 		k := &conn{id: w.connsN, c: c, core: x, behindHello: split(x.TakeOut(nil))}
@@ -212,13 +215,34 @@ func (c *client) act() {
 	for _, r := range c.ready.Done {
 		r.Waiter.Done()
 	}
-	if err := c.e.Bug(); err != nil {
-		w.fail("client %d: %v", c.n, err)
-	}
 	for _, v := range c.ready.Event {
 		c.event(v)
 	}
 	c.ready.Reset()
+}
+
+// check compares the engine with what its programs know: the sessions that have started, and the calls that have not
+// returned.
+func (c *client) check() {
+	c.sessions, c.open = c.sessions[:0], c.open[:0]
+	add := func(x *call) {
+		if x != nil && !x.done && x.waiter.woken == 0 && !slices.Contains(c.ready.Done, x.request) {
+			c.open = append(c.open, x.request)
+		}
+	}
+	for _, h := range c.holders {
+		if add(h.start); h.start != nil && h.start.done && h.start.err() == nil {
+			c.sessions = append(c.sessions, h.s)
+		}
+		add(h.close)
+		for i := range h.slots {
+			add(h.slots[i].acquire)
+			add(h.slots[i].other)
+		}
+	}
+	if err := c.e.Check(c.sessions, c.open); err != nil {
+		c.w.fail("client %d: %v", c.n, err)
+	}
 }
 
 func (c *client) event(v core.Event) {

@@ -83,4 +83,34 @@ var stepFaults = []plantedFault{
 		[]string{"\t\tr.Reset()\n", ""},
 		"client/internal/driver", "TestRecordsAreReused", "",
 	},
+	{
+		"two-objects-of-one-id", "client/internal/core/session.go",
+		[]string{"\t\tbefore.end(e, sessionstate.TakenOver, ErrTakenOver)\n", "\t\t_ = before\n"},
+		"client/internal/core", "TestWorld", "",
+	},
+	{
+		"table-forgets-the-newer-object", "client/internal/core/session.go",
+		[]string{"\tif known {\n\t\tdelete(e.sessions, s.ID)\n\t}", "\tdelete(e.sessions, s.ID)"},
+		"client/internal/core", "TestWorld", "",
+	},
+	{
+		"paused-release-outlives-session", "client/internal/core/session.go",
+		[]string{"\ts.later.each(add)\n", ""},
+		"client/internal/core", "TestWorld", "",
+	},
+	{
+		"unsent-release-without-outcome", "client/internal/core/lease.go",
+		[]string{"\te.fail(&r.Request, err)\n\tif r.closing", "\tif r.attempts > 0 {\n\t\te.fail(&r.Request, err)\n\t}\n\tif r.closing"},
+		"client/internal/core", "TestWorld", "",
+	},
+	{
+		"attachment-kept-alive", "client/internal/core/attachment.go",
+		[]string{"\ta.conn.keepAlive.remove(e, a.period)\n", ""},
+		"client/internal/core", "TestScripts", "",
+	},
+	{
+		"waits-behind-other-instance", "client/internal/core/link.go",
+		[]string{"\t\twanted.connectedAt = e.now\n\t\twanted.waiting.drain(e.send)\n", "\t\twanted.connectedAt = e.now\n"},
+		"client/internal/core", "TestScripts", "",
+	},
 }
