@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// account is what a test knows of an engine by itself: the sessions that it has begun, and the calls that have no
-// outcome yet.
+// account is what a test knows of an engine by itself: the sessions that it has begun, and the calls
+// that have no outcome yet.
 type account struct {
 	sessions []*Session
 	open     []*Request
@@ -34,5 +34,5 @@ func (a *account) check(e *Engine, done []*Request) error {
 			started = append(started, s)
 		}
 	}
-	return e.Check(started, a.open)
+	return Check(e, started, a.open)
 }

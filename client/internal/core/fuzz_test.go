@@ -185,7 +185,7 @@ func (x *fuzzed) receive(frames []protocol.Header) {
 		return // nothing is read any more
 	}
 	x.e.Received(x.now, x.c, frames)
-	if err := x.e.Check([]*Session{x.s}, nil); err != nil {
+	if err := Check(x.e, []*Session{x.s}, nil); err != nil {
 		panic(err)
 	}
 	x.take()

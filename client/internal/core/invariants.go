@@ -6,23 +6,24 @@ import (
 	"math/bits"
 )
 
-// Check returns the first broken invariant of the engine between two steps; DESIGN.md lists them. sessions are those
-// whose start or restore was answered, live or over, and open the requests of calls that have no outcome yet: a
-// test's own account, which the engine's has to agree with. It is for tests, which call it after each step.
-func (e *Engine) Check(sessions []*Session, open []*Request) error {
+// Check returns the first broken invariant of an engine between two steps; DESIGN.md lists them.
+// sessions are those whose start or restore was answered, live or over. open are the requests of
+// calls that have no outcome yet. Both are a test's own account, with which the engine has to agree.
+// It is for tests, which call it after each step.
+func Check(e *Engine, sessions []*Session, open []*Request) error {
 	switch {
 	case e.bug != nil:
 		return e.bug
 	case e.stepped != nil || len(e.tasks) > 0:
 		return errors.New("a step is not resolved")
 	case e.closed != nil:
-		return e.checkClosed(sessions, open)
+		return checkClosed(e, sessions, open)
 	}
 	for _, r := range open {
 		if r.InBackground {
 			return fmt.Errorf("a call of kind %d was handed back", r.kind)
 		}
-		if err := e.checkOpen(r); err != nil {
+		if err := checkOpen(e, r); err != nil {
 			return fmt.Errorf("a call of kind %d has no outcome: %w", r.kind, err)
 		}
 	}
@@ -37,12 +38,12 @@ func (e *Engine) Check(sessions []*Session, open []*Request) error {
 		if s.attachment != nil {
 			attached++
 		}
-		if err := e.checkSession(s); err != nil {
+		if err := checkSession(e, s); err != nil {
 			return fmt.Errorf("session %d: %w", id, err)
 		}
 	}
 	for _, s := range sessions {
-		if err := e.checkSession(s); err != nil {
+		if err := checkSession(e, s); err != nil {
 			return fmt.Errorf("session %d: %w", s.ID, err)
 		}
 	}
@@ -56,7 +57,7 @@ func (e *Engine) Check(sessions []*Session, open []*Request) error {
 	}
 	bound := 0
 	for _, c := range e.conns {
-		n, err := e.checkConn(c)
+		n, err := checkConn(e, c)
 		if err != nil {
 			return fmt.Errorf("connection to instance %d: %w", c.instance, err)
 		}
@@ -65,11 +66,11 @@ func (e *Engine) Check(sessions []*Session, open []*Request) error {
 	if bound != attached {
 		return fmt.Errorf("%d sessions are attached, and connections have %d", attached, bound)
 	}
-	return e.checkWaits()
+	return checkWaits(e)
 }
 
 // checkClosed: nothing goes on after the end of the engine.
-func (e *Engine) checkClosed(sessions []*Session, open []*Request) error {
+func checkClosed(e *Engine, sessions []*Session, open []*Request) error {
 	for _, s := range sessions {
 		if s.err == nil {
 			return fmt.Errorf("session %d lives in an engine that is closed", s.ID)
@@ -83,7 +84,7 @@ func (e *Engine) checkClosed(sessions []*Session, open []*Request) error {
 }
 
 // checkOpen: a request that is not over is where its end will be noticed.
-func (e *Engine) checkOpen(r *Request) error {
+func checkOpen(e *Engine, r *Request) error {
 	s := r.session
 	switch {
 	case s != nil && s.err != nil:
@@ -107,21 +108,21 @@ func (e *Engine) checkOpen(r *Request) error {
 			return errors.New("no connection awaits its result")
 		}
 	case Waiting:
-		return e.checkWaiting(r)
+		return checkWaiting(e, r)
 	}
 	return nil
 }
 
 // checkWaiting: a request that waits does so in one of the lists that are looked through.
-func (e *Engine) checkWaiting(r *Request) error {
+func checkWaiting(e *Engine, r *Request) error {
 	switch x := r.op.(type) {
 	case *Acquire:
 		if x.creating != nil {
-			return e.checkOpen(&x.creating.Request)
+			return checkOpen(e, &x.creating.Request)
 		}
 	case *stop:
 		if x.attach != nil {
-			return e.checkOpen(&x.attach.Request)
+			return checkOpen(e, &x.attach.Request)
 		}
 	case *Close:
 		if r.in == &x.s.closing && r.delay.place != 0 {
@@ -145,7 +146,7 @@ func (e *Engine) checkWaiting(r *Request) error {
 }
 
 // checkSession: the table has every session that lives, and a session that is over has nothing.
-func (e *Engine) checkSession(s *Session) error {
+func checkSession(e *Engine, s *Session) error {
 	if s.err == nil && e.sessions[s.ID] != s {
 		return errors.New("it lives, and the table does not have it")
 	}
@@ -170,7 +171,7 @@ func (e *Engine) checkSession(s *Session) error {
 		return errors.New("a request waits for an attachment, which there is, or which nobody asks for")
 	}
 	if s.attach != nil {
-		if err := e.checkOpen(&s.attach.Request); err != nil {
+		if err := checkOpen(e, &s.attach.Request); err != nil {
 			return fmt.Errorf("its attach: %w", err)
 		}
 	}
@@ -182,7 +183,7 @@ func (e *Engine) checkSession(s *Session) error {
 		if r.seq != 0 && !r.closed {
 			numbered++
 		}
-		if err := e.checkOpen(r); err != nil {
+		if err := checkOpen(e, r); err != nil {
 			return fmt.Errorf("a request of kind %d: %w", r.kind, err)
 		}
 	}
@@ -199,11 +200,11 @@ func (e *Engine) checkSession(s *Session) error {
 			return errors.New("a release waits for no moment")
 		}
 	}
-	return s.checkNames()
+	return checkNames(s)
 }
 
 // checkNames: an operation has each name that is locked, and one alone.
-func (s *Session) checkNames() (err error) {
+func checkNames(s *Session) (err error) {
 	check := func(n *name) {
 		operations := 0
 		for r := s.requests.first; r != nil; r = r.behind {
@@ -264,7 +265,7 @@ func hasTurn(r *Request) *name {
 }
 
 // checkConn: what a connection has knows that it does. n is how many sessions are attached there.
-func (e *Engine) checkConn(c *Conn) (n int, err error) {
+func checkConn(e *Engine, c *Conn) (n int, err error) {
 	if c.over || c.up && c.link.conn != c || !c.up && c.link.attempt != c {
 		return 0, errors.New("it is over, or its instance has another one")
 	}
@@ -301,7 +302,7 @@ func (e *Engine) checkConn(c *Conn) (n int, err error) {
 }
 
 // checkWaits: what requests wait for can still come.
-func (e *Engine) checkWaits() error {
+func checkWaits(e *Engine) error {
 	f := &e.routes.fetch
 	if (!e.routes.unmapped.empty() || !f.waiting.empty()) && len(f.asked) == 0 && f.pause.place == 0 {
 		return errors.New("a request waits for a map, which nobody fetches")

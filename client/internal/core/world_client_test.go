@@ -33,7 +33,7 @@ type worldClient struct {
 	s       *Session
 	was     []*Session // that were started before, and of whose end the server does not know
 	start   *worldCall
-	restore bool // start is that of a session which another object of this engine has, and what it holds is unknown
+	restore bool // start is that of a session that another object had: nobody knows what it holds
 	conns   []*worldConn
 	calls   []*worldCall
 	leases  map[*Lease]string
@@ -74,7 +74,8 @@ func (c *worldClient) begin() {
 	c.e.StartSession(c.now(), c.s, x)
 }
 
-// restoreHere takes the session over from its own object, as a program does that restores what it has saved twice.
+// restoreHere takes the session over from its own object, as a program does that restores twice what
+// it has saved.
 func (c *worldClient) restoreHere() {
 	was := c.s
 	c.was = append(c.was, was)
@@ -147,8 +148,8 @@ func (k *worldConn) send(kind protocol.Kind, id, arg uint64, m protocol.Message)
 
 func (k *worldConn) event(kind protocol.Kind, m protocol.Message) { k.send(kind, 0, 0, m) }
 
-// check looks at the engine between two steps: its invariants, and that of the calls so far each that it has not
-// handed back is one that it has.
+// check looks at the engine between two steps: its invariants, and that it has every call that it has
+// not handed back, and has handed back none twice.
 func (c *worldClient) check() {
 	sessions, open := c.was, make([]*Request, 0, len(c.calls)+len(c.reads)+1)
 	add := func(r *Request, times int) {
@@ -169,7 +170,7 @@ func (c *worldClient) check() {
 	if c.start.done && c.start.r.Err == nil {
 		sessions = append(sessions, c.s)
 	}
-	if err := c.e.Check(sessions, open); err != nil {
+	if err := Check(c.e, sessions, open); err != nil {
 		c.w.t.Fatalf("at %s: %v", c.w.now-time.Hour, err)
 	}
 	c.was = slices.DeleteFunc(c.was, (*Session).Stopped)

@@ -89,8 +89,8 @@ func (w *world) step() {
 	w.check()
 }
 
-// kill has an operator end sessions: now and then any, and mostly at a moment in which a release waits for the work under
-// its lease to stop.
+// kill has an operator end sessions: now and then any, and mostly at a moment in which a release
+// waits for the work under its lease to stop.
 func (w *world) kill() {
 	for _, c := range w.clients {
 		s := w.sessions[c.s.ID]

@@ -221,8 +221,8 @@ func (c *client) act() {
 	c.ready.Reset()
 }
 
-// check compares the engine with what its programs know: the sessions that have started, and the calls that have not
-// returned.
+// check compares the engine with what its programs know: the sessions that have started, and the
+// calls that have not returned.
 func (c *client) check() {
 	c.sessions, c.open = c.sessions[:0], c.open[:0]
 	add := func(x *call) {
@@ -240,7 +240,7 @@ func (c *client) check() {
 			add(h.slots[i].other)
 		}
 	}
-	if err := c.e.Check(c.sessions, c.open); err != nil {
+	if err := core.Check(c.e, c.sessions, c.open); err != nil {
 		c.w.fail("client %d: %v", c.n, err)
 	}
 }
