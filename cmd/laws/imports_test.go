@@ -66,7 +66,6 @@ var layers = []struct {
 	{"cmd/signalbox/settings", []string{"cmd/signalbox/settings", "server/file"}},
 	{"cmd/signalbox/supervise", []string{"cmd/signalbox/supervise", "cmd/signalbox/processtree"}},
 	{"cmd/signalbox/terminal", []string{"cmd/signalbox/terminal"}},
-	{"cmd/signalbox/top", []string{"cmd/signalbox/top", "cmd/signalbox/terminal", "client", "client/admin"}},
 	{"cmd", []string{"cmd", "server", "loadgen", "bench", "client", "protocol", "shard/replica/beat", "shard/replica/timerslack", "shard/rollout"}},
 }
 

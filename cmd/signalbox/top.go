@@ -1,10 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -15,8 +13,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/settings"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
-	"github.com/signalbox-dev/signalbox/cmd/signalbox/top"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 const (
@@ -26,14 +24,14 @@ const (
 )
 
 func topCmd(a *app) *cobra.Command {
-	c := command("top [PATH]", "Show what the cluster is busiest with, on a full screen",
+	c := command("top [PATH]", "Show what the cluster is busiest with",
 		`Show instances with their rates and latencies, the semaphores with the longest queues, the oldest
 waits and the most grants, and the sessions that hold or wait for the most semaphores. It covers
 all coordination nodes that you may read, or those at PATH and below it. --node is not used.
 
-On a terminal it fills the screen until q; press ? for the keys. Enter explains the chosen row: who
-holds a semaphore, who waits, and since when. In a pipe, and with --once, it prints the lists once.
-On a terminal that cannot move its cursor it prints them again and again. -o json prints one
+On a terminal it prints the lists again and again over the former ones, until Ctrl-C; in a pipe,
+and with --once, once. "signalbox sem why" says who holds a semaphore, who waits, and since when.
+A terminal that cannot move its cursor gets the lists one below the other. -o json prints one
 document, -o jsonl one a line at each interval until Ctrl-C.
 
 It needs the right read. What instances do is shown to identities with that right on /. The lists
@@ -50,12 +48,13 @@ Deadlocks are named above the lists, if one of the four oldest waits is in one o
 	var interval time.Duration
 	durationVar(c.Flags(), &interval, "interval", 2*time.Second, "Time between two refreshes, at least 500ms.")
 	order := c.Flags().String("sort", "waiters", "Order of the semaphores: waiters, wait, grants, owners or name.")
-	rows := c.Flags().Int("rows", defaultTopRows, "Printed rows of each list, 1 to 100. A full screen shows what fits.")
+	rows := c.Flags().Int("rows", defaultTopRows, "Rows of each list, 1 to 100. A terminal shows what fits.")
 	settings.AddFlags(c.Flags(), settings.Client)
 	c.RunE = a.verb(func(inv *invocation, cmd *cobra.Command, args []string) error {
-		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows, order: *order}
+		t := &topRun{inv: inv, path: strings.Join(args, ""), interval: interval, rows: *rows, order: *order,
+			fills: !cmd.Flags().Changed("rows")}
 		switch {
-		case !slices.Contains(top.Orders(), *order):
+		case !slices.Contains(topOrders, *order):
 			return usagef("--sort %q is unknown; choose waiters, wait, grants, owners or name", *order)
 		case *rows < 1 || *rows > admin.MaxTopRows:
 			return usagef("--rows %d is out of range; choose 1 to %d", *rows, admin.MaxTopRows)
@@ -74,9 +73,9 @@ Deadlocks are named above the lists, if one of the four oldest waits is in one o
 		case *once || format == "json" || format == "table" && !onTerminal:
 			return t.print(inv.ctx)
 		case format == "jsonl" || os.Getenv("TERM") == "dumb" || os.Getenv("TERM") == "":
-			return t.repeat()
+			return t.repeat(t.print)
 		}
-		return t.full(out)
+		return t.refresh(out)
 	})
 	return c
 }
@@ -89,23 +88,25 @@ type topRun struct {
 	interval time.Duration
 	order    string // of the semaphores
 	rows     int
+	fills    bool // as many rows as there is room for
 }
 
 // print prints the lists once.
-func (t *topRun) print(ctx context.Context) error {
+func (t *topRun) print(ctx context.Context) error { return t.lists(ctx, t.inv.printer()) }
+
+func (t *topRun) lists(ctx context.Context, out *printer) error {
 	lists, err := t.admin.Top(ctx, t.path, t.rows)
 	if err != nil {
 		return err
 	}
 	deadlocks := t.deadlocks(ctx, suspects(lists))
-	top.SortSemaphores(lists.Semaphores, t.order)
+	sortTop(lists.Semaphores, t.order)
 	lists.Semaphores = lists.Semaphores[:min(t.rows, len(lists.Semaphores))]
 	r := row{
 		{"instances", "instances", rowsOf(lists.Instances, topInstanceRow)},
 		{"semaphores", "semaphores", rowsOf(lists.Semaphores, topSemaphoreRow)},
 		{"sessions", "sessions", rowsOf(lists.Sessions, topSessionRow)},
 	}
-	out := t.inv.printer()
 	if out.format != "table" {
 		return out.item(append(r, field{"deadlocks", "", rowsOf(deadlocks, topDeadlockRow)}))
 	}
@@ -118,12 +119,12 @@ func (t *topRun) print(ctx context.Context) error {
 }
 
 // repeat prints the lists at each interval, until a signal.
-func (t *topRun) repeat() error {
+func (t *topRun) repeat(print func(context.Context) error) error {
 	tick := time.NewTicker(t.interval)
 	defer tick.Stop()
 	for {
 		ctx, cancel := context.WithTimeout(t.inv.longCtx, 2*topTimeout) // the lists, and then deadlocks
-		err := t.print(ctx)
+		err := print(ctx)
 		cancel()
 		if t.inv.longCtx.Err() != nil {
 			return nil
@@ -139,6 +140,41 @@ func (t *topRun) repeat() error {
 	}
 }
 
+// refresh prints the lists over the former ones on a terminal. While nobody answers those stay, with
+// the reason above them.
+func (t *topRun) refresh(out *os.File) error {
+	shown, at := "", time.Time{}
+	return t.repeat(func(ctx context.Context) error {
+		width, height, err := term.GetSize(int(out.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			width, height = 80, 24
+		}
+		if t.fills { // both lists, below some instances
+			t.rows = min(max(3, (height-12)/2), admin.MaxTopRows)
+		}
+		var b strings.Builder
+		title := time.Now().Format(time.TimeOnly)
+		switch err := t.lists(ctx, &printer{w: &b, format: "table"}); {
+		case err == nil:
+			shown, at = b.String(), time.Now()
+		case shown == "":
+			return err
+		default:
+			title += ", as of " + at.Format(time.TimeOnly) + ": " + terminal.Sanitize(err.Error())
+		}
+		lines := strings.Split(strings.TrimRight(title+"\n"+shown, "\n"), "\n")
+		b.Reset()
+		lines = lines[:min(len(lines), max(0, height-1))]
+		for i, line := range lines {
+			// The erasure comes first: behind a line that fills the row, it would take the last column.
+			fmt.Fprintf(&b, "\x1b[%d;1H\x1b[K%s", i+1, terminal.Cut(line, width))
+		}
+		fmt.Fprintf(&b, "\x1b[%d;1H\x1b[J", len(lines)+1)
+		_, err = out.WriteString(b.String())
+		return err
+	})
+}
+
 func topInstanceRow(i *admin.TopInstance) row {
 	r := row{{"id", "", i.ID}, {"name", "instance", i.Name}, {"address", "", i.Address}}
 	a := cmp.Or(i.Activity, new(admin.TopActivity))
@@ -151,12 +187,12 @@ func topInstanceRow(i *admin.TopInstance) row {
 		}
 	}
 	shown("leads", "leads", slices.Concat([]uint64{}, a.Leads), len(a.Leads))
-	shown("requests_per_second", "requests/s", a.RequestsPerSecond, top.ShortRate(a.RequestsPerSecond))
-	shown("rejected_per_second", "rejected/s", a.RejectedPerSecond, top.ShortRate(a.RejectedPerSecond))
-	shown("change_p50_us", "p50", a.ChangeP50.Microseconds(), top.ShortTime(a.ChangeP50))
-	shown("change_p99_us", "p99", a.ChangeP99.Microseconds(), top.ShortTime(a.ChangeP99))
+	shown("requests_per_second", "requests/s", a.RequestsPerSecond, shortRate(a.RequestsPerSecond))
+	shown("rejected_per_second", "rejected/s", a.RejectedPerSecond, shortRate(a.RejectedPerSecond))
+	shown("change_p50_us", "p50", a.ChangeP50.Microseconds(), shortTime(a.ChangeP50))
+	shown("change_p99_us", "p99", a.ChangeP99.Microseconds(), shortTime(a.ChangeP99))
 	shown("log_write_p50_us", "", a.LogWriteP50.Microseconds(), "")
-	shown("log_write_p99_us", "fsync p99", a.LogWriteP99.Microseconds(), top.ShortTime(a.LogWriteP99))
+	shown("log_write_p99_us", "fsync p99", a.LogWriteP99.Microseconds(), shortTime(a.LogWriteP99))
 	shown("connections", "clients", a.Connections, a.Connections)
 	shown("sessions", "sessions", a.Sessions, a.Sessions)
 	shown("semaphores", "semaphores", a.Semaphores, a.Semaphores)
@@ -178,7 +214,7 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 		used += fmt.Sprintf(" (%d drained)", s.DrainedSlots)
 	}
 	if s.Left > 0 {
-		used += " (" + top.ShortWait(s.Left) + " left)"
+		used += " (" + shortWait(s.Left) + " left)"
 	}
 	owners := strconv.Itoa(s.Owners)
 	if s.PreemptedOwners > 0 {
@@ -190,9 +226,9 @@ func topSemaphoreRow(s *admin.TopSemaphore) row {
 	}
 	return row{
 		{"node", "node", s.Path}, {"name", "name", s.Name}, {"grants_per_second", "", s.GrantsPerSecond},
-		{"", "grants/s", top.ShortRate(s.GrantsPerSecond)},
+		{"", "grants/s", shortRate(s.GrantsPerSecond)},
 		{"waiters", "waiters", s.Waiters}, {"oldest_wait_ms", "", s.OldestWait.Milliseconds()},
-		{"", "oldest", top.OldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
+		{"", "oldest", oldestWait(s)}, {"owners", "", s.Owners}, {"", "owners", owners},
 		{"count", "", amount(s.Used)}, {"limit", "", amount(s.Limit)}, {"", "used/limit", used},
 		{"ephemeral", "", s.Ephemeral}, {"stuck", "", s.Stuck},
 		{"oldest_priority", "", priority}, {"drained_slots", "", s.DrainedSlots},
@@ -208,140 +244,82 @@ func topSessionRow(s *admin.TopSession) row {
 	}
 }
 
-// full fills the screen until q or a signal.
-func (t *topRun) full(out *os.File) error {
-	s, err := terminal.NewScreen(out, t.inv.stdin)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	ctx, cancel := context.WithCancel(t.inv.longCtx)
-	defer cancel()
+// topOrders are the orders of semaphores. Equal rows follow in the order of the first.
+var topOrders = []string{"waiters", "wait", "grants", "owners", "name"}
 
-	source := t.inv.values["endpoints"]
-	if t.path != "" {
-		source += "  " + t.path
-	}
-	v := &top.View{Color: t.inv.color(out), Source: source, Interval: t.interval}
-	v.SortBy(t.order)
-
-	answers := make(chan top.Answer, 4)
-	asking := map[top.ID]bool{} // requests under way; the lists are the empty id
-	ask := func(id top.ID) {
-		if asking[id] {
-			return
+func sortTop(list []admin.TopSemaphore, order string) {
+	slices.SortFunc(list, func(a, b admin.TopSemaphore) int {
+		first := 0
+		switch order {
+		case "grants":
+			first = cmp.Compare(b.GrantsPerSecond, a.GrantsPerSecond)
+		case "wait":
+			first = cmp.Compare(b.OldestWait, a.OldestWait)
+		case "owners":
+			first = cmp.Compare(b.Owners, a.Owners)
+		case "name":
+			first = cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
 		}
-		asking[id] = true
-		go func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, topTimeout, errors.New("no answer within "+topTimeout.String()))
-			defer cancel()
-			answer := top.Answer{ID: id}
-			if id == (top.ID{}) {
-				answer.Top, answer.Err = t.admin.Top(ctx, t.path, admin.MaxTopRows)
-			} else {
-				answer.Lines, answer.Err = t.explain(ctx, id)
-			}
-			answer.At = time.Now()
-			select {
-			case answers <- answer:
-			case <-t.inv.longCtx.Done():
-			}
-		}()
-	}
-	refresh := func() {
-		ask(top.ID{})
-		if row, ok := v.Detail(); ok {
-			ask(row)
-		}
-	}
-	looks := make(chan []string, 1)
-	var looked time.Time // the last look for deadlocks began; while it goes on, looking
-	looking := false
-	look := func(lists *admin.Top) {
-		if of := suspects(lists); len(of) == 0 {
-			v.Deadlocks = nil
-		} else if !looking && time.Since(looked) >= topLookEvery {
-			looking, looked = true, time.Now()
-			go func() {
-				var found []string
-				for _, d := range t.deadlocks(ctx, of) {
-					found = append(found, d.String())
-				}
-				looks <- found
-			}()
-		}
-	}
-	tick := time.NewTicker(t.interval)
-	defer tick.Stop()
-	refresh()
-	keys := s.Keys
-	for {
-		v.Width, v.Height = s.Size()
-		v.Now = time.Now()
-		if err := s.Show(v.Render()); err != nil {
-			return err
-		}
-		select {
-		case <-t.inv.longCtx.Done():
-			return nil
-		case <-s.Resized:
-			s.Repaint()
-		case <-tick.C:
-			if !v.Paused() {
-				refresh()
-			}
-		case answer := <-answers:
-			delete(asking, answer.ID)
-			v.Answered(answer)
-			if answer.Top != nil {
-				look(answer.Top)
-			}
-		case v.Deadlocks = <-looks:
-			looking = false
-		case k, ok := <-keys:
-			if !ok { // the terminal is gone
-				keys = nil
-				continue
-			}
-			switch v.Press(k) {
-			case top.Quit:
-				return nil
-			case top.Suspend:
-				if err := s.Suspend(); err != nil {
-					return err
-				}
-			case top.Repaint:
-				s.Repaint()
-			case top.Refresh:
-				refresh()
-			case top.Open:
-				if row, ok := v.Detail(); ok {
-					ask(row)
-				}
-			}
-		}
-	}
+		return cmp.Or(first, cmp.Compare(b.Waiters, a.Waiters), cmp.Compare(b.GrantsPerSecond, a.GrantsPerSecond),
+			cmp.Compare(a.Path, b.Path), cmp.Compare(a.Name, b.Name))
+	})
 }
 
-// explain returns the output of the verbs sem why or session describe for a row.
-func (t *topRun) explain(ctx context.Context, id top.ID) ([]string, error) {
-	c, err := t.inv.client()
-	if err != nil {
-		return nil, err
+// shortRate is a number of something a second.
+func shortRate(f float64) string {
+	switch {
+	case f < 0.05:
+		return "0"
+	case f < 9.95:
+		return strconv.FormatFloat(f, 'f', 1, 64)
+	case f < 9_999.5:
+		return strconv.FormatFloat(f, 'f', 0, 64)
 	}
-	n, err := c.Node(ctx, id.Path)
-	if err != nil {
-		return nil, err
+	for _, unit := range "kMGTPE" {
+		if f /= 1000; f < 99.95 {
+			return strconv.FormatFloat(f, 'f', 1, 64) + string(unit)
+		} else if f < 999.5 {
+			return strconv.FormatFloat(f, 'f', 0, 64) + string(unit)
+		}
 	}
-	var text bytes.Buffer
-	out := &printer{w: &text, format: "table"}
-	if id.Session != 0 {
-		err = describeSession(ctx, n, id.Session, out)
-	} else {
-		err = explainWait(ctx, n, id.Name, 0, out)
+	return "many"
+}
+
+// shortTime is a latency; 0 is none.
+func shortTime(d time.Duration) string {
+	switch {
+	case d == 0:
+		return "-"
+	case d < time.Millisecond:
+		return strconv.FormatInt(d.Microseconds(), 10) + "µs"
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(d.Seconds()*1000, 'f', 1, 64) + "ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
 	}
-	if err != nil {
-		return nil, err
+	return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+}
+
+// shortWait is how long somebody waits.
+func shortWait(d time.Duration) string {
+	if d < 10*time.Second {
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
 	}
-	return strings.Split(strings.TrimSuffix(text.String(), "\n"), "\n"), nil
+	return terminal.Age(d)
+}
+
+// oldestWait is how long the first waiter waits, and its level: 3m12s p9. A ! says that it is
+// stuck.
+func oldestWait(s *admin.TopSemaphore) string {
+	wait := "-"
+	if s.Waiters > 0 {
+		wait = shortWait(s.OldestWait)
+	}
+	if s.Stuck {
+		wait += "!"
+	}
+	if s.Priority != nil {
+		wait += fmt.Sprint(" p", *s.Priority)
+	}
+	return wait
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
-	"github.com/signalbox-dev/signalbox/cmd/signalbox/top"
 )
 
 const (
@@ -18,8 +17,6 @@ const (
 	topLooks = 4
 	// topLookAfter is how old a wait is before it is suspicious.
 	topLookAfter = 2 * time.Second
-	// topLookEvery is the time between two looks on a full screen.
-	topLookEvery = 5 * time.Second
 )
 
 // topDeadlock is a deadlock that was read twice.
@@ -51,7 +48,7 @@ func suspects(lists *admin.Top) []admin.TopSemaphore {
 	waits := slices.DeleteFunc(slices.Clone(lists.Semaphores), func(s admin.TopSemaphore) bool {
 		return s.Waiters == 0 || s.OldestWait < topLookAfter
 	})
-	top.SortSemaphores(waits, "wait")
+	sortTop(waits, "wait")
 	return waits[:min(len(waits), topLooks)]
 }
 

@@ -14,7 +14,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
-	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"golang.org/x/sys/unix"
 )
 
@@ -28,8 +27,6 @@ type emulator struct {
 	rows    [][]rune
 	row     int
 	col     int
-	other   bool // the other screen is shown
-	cursor  bool
 	over    bool
 	raw     strings.Builder
 }
@@ -53,7 +50,7 @@ func onTerminal(t *testing.T, width, height int, env []string, name string, args
 		t.Fatal(err)
 	}
 	defer tty.Close()
-	x := &emulator{t: t, pty: pty, cursor: true}
+	x := &emulator{t: t, pty: pty}
 	x.changed = sync.NewCond(&x.mu)
 	x.resize(width, height)
 	x.cmd = exec.Command(name, args...)
@@ -156,18 +153,11 @@ func (x *emulator) sequence(parameters string, last byte) {
 				x.rows[x.row][i] = ' '
 			}
 		}
-	case 'J':
-		for _, row := range x.rows {
+	case 'J': // from the first column of a row
+		for _, row := range x.rows[min(x.row, len(x.rows)):] {
 			for i := range row {
 				row[i] = ' '
 			}
-		}
-	case 'h', 'l':
-		switch parameters {
-		case "?1049":
-			x.other = last == 'h'
-		case "?25":
-			x.cursor = last == 'h'
 		}
 	}
 }
@@ -215,18 +205,8 @@ func (x *emulator) press(keys string) {
 	}
 }
 
-// line is the first line of a screen with a text in it.
-func line(screen, text string) string {
-	for l := range strings.Lines(screen) {
-		if strings.Contains(l, text) {
-			return l
-		}
-	}
-	return ""
-}
-
-// TestTopOnATerminal: the full screen as a user meets it: what it shows first, each key, another
-// size, and a terminal that is left as it was.
+// TestTopOnATerminal: the lists as a user meets them on a terminal: what they show first, what
+// changes, another size, a server that is gone, and ^C.
 func TestTopOnATerminal(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	ctx := t.Context()
@@ -259,85 +239,39 @@ func TestTopOnATerminal(t *testing.T) {
 	}()
 	<-queued
 
-	x := onTerminal(t, 80, 24, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr(), "NO_COLOR="}, "signalbox", "top", "--interval", "500ms")
-	first := x.shows("payments")
-	for _, want := range []string{"1/1 instances", "INSTANCE", "SEMAPHORE", "WAITERS↓", "SESSION", "HOLDS↓",
-		"the holder", `the \x1b[31mwaiter`, "q quit"} {
+	x := onTerminal(t, 100, 30, []string{"SIGNALBOX_ENDPOINTS=" + srv.Addr()}, "signalbox", "top", "--interval", "500ms")
+	first := x.shows("SESSIONS\n")
+	for _, want := range []string{"INSTANCES\n", "SEMAPHORES\n", "payments", "quiet", "max/max", "the holder",
+		`the \x1b[31mwaiter`} {
 		if !strings.Contains(first, want) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	if l := line(first, "payments"); !strings.HasPrefix(l, "> payments") || !strings.Contains(l, "max/max") {
-		t.Errorf("the queue's line is %q", l)
-	}
-	x.until("a screen of its own, without the cursor", func(string) bool { return x.other && !x.cursor })
-	t.Logf("80 x 24:\n%s", first)
+	t.Logf("100 x 30:\n%s", first)
 
-	x.press("\x1b[B") // down
-	x.shows("> quiet")
-	x.press("s")
-	x.shows("OLDEST↓")
-	x.press("\t")
-	x.until("the other list", func(s string) bool { return strings.HasPrefix(line(s, "the holder"), ">") })
-
-	// A filter, as it is typed and corrected.
-	x.press("/paymentx\x7fs")
-	x.shows("filter: payments_")
-	x.until("the filter", func(s string) bool { return !strings.Contains(s, "quiet") && strings.Contains(s, "no row matches") })
-	x.press("\r\x1b")
-	x.shows("quiet")
-
-	// Why, of a semaphore and of a session.
-	x.press("\t\x1b[H\r")
-	why := x.shows("\nIN THE QUEUE")
-	for _, want := range []string{"why: semaphore payments",
-		"a new waiter for payments would be number 2 in the queue", "HELD BY", strconv.FormatUint(holder.ID(), 10),
-		"the holder"} {
-		if !strings.Contains(why, want) {
-			t.Errorf("%q is missing of why:\n%s", want, why)
-		}
-	}
-	x.press("\x1b")
-	x.press("\t\r")
-	x.shows("HOLDS\n")
-	x.press("\x1b")
-	x.press("?")
-	x.shows("refresh now")
-	x.press("?p")
-	x.shows("PAUSED")
-
-	// It has no shell that could continue it, so ^Z must not keep it from going on.
-	x.press("\x1a")
-	x.until("the screen to be left", func(string) bool { return !x.other })
-	x.until("the screen again", func(string) bool { return x.other })
-
-	// What changes while it is paused is not shown; r asks. The semaphore's shard hears of the end
-	// of the session a moment after its home.
 	if err := waiter.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
-	await.True(t, "the end of the queue on the screen", func() bool {
-		x.press("r")
-		x.mu.Lock()
-		defer x.mu.Unlock()
-		s := x.screen()
-		return !strings.Contains(s, "waiter") && strings.Contains(s, "payments")
+	x.until("the end of the queue on the screen", func(s string) bool {
+		return !strings.Contains(s, "waiter\n") && strings.Contains(s, "payments")
 	})
-
 	x.resize(200, 60)
-	wide := x.shows("UPTIME")
-	if !strings.Contains(wide, "ADDRESS") {
-		t.Errorf("there is room for the address:\n%s", wide)
-	}
-	t.Logf("200 x 60:\n%s", wide)
+	x.until("the whole of the lists", func(s string) bool { return strings.Contains(s, "ERROR\n") })
 	x.resize(30, 8)
+	x.until("the first lists", func(s string) bool {
+		return strings.Contains(s, "INSTANCES\n") && strings.Contains(s, "…\n") && !strings.Contains(s, "SESSIONS\n")
+	})
+	x.resize(200, 30)
 	x.shows("payments")
 
-	x.press("q")
+	srv.Close()
+	x.until("the lists as they were", func(s string) bool {
+		return strings.Contains(s, ", as of ") && strings.Contains(s, "payments")
+	})
+	x.press("\x03")
 	if err := x.cmd.Wait(); err != nil {
-		t.Errorf("q: %v", err)
+		t.Errorf("^C: %v", err)
 	}
-	x.until("the terminal as it was", func(string) bool { return !x.other && x.cursor })
 }
 
 // TestTopOnADumbTerminal: it prints the lists again and again, without sequences, until ^C.

@@ -1,5 +1,4 @@
-// Package terminal writes to terminals: text that they do not interpret, cut to columns, and a
-// whole screen with its keys.
+// Package terminal writes to terminals: text that they do not interpret, cut to columns.
 package terminal
 
 import (
@@ -30,9 +29,8 @@ func Foreground() bool {
 
 // Styles of Paint.
 const (
-	Bold    = "\x1b[1m"
-	Red     = "\x1b[31m"
-	Reverse = "\x1b[7m"
+	Bold = "\x1b[1m"
+	Red  = "\x1b[31m"
 )
 
 // Paint gives a text a style, if on.

@@ -35,44 +35,10 @@ func Age(d time.Duration) string {
 	}
 }
 
-// Fit cuts a text to a width in columns, or fills it up. A text that is cut ends with an ellipsis.
-func Fit(text string, width int) string {
-	n := utf8.RuneCountInString(text)
-	switch {
-	case width <= 0:
-		return ""
-	case n > width && width == 1:
-		return "…"
-	case n > width:
-		return string([]rune(text)[:width-1]) + "…"
+// Cut cuts a text to a width in columns. One that is cut ends with an ellipsis.
+func Cut(text string, width int) string {
+	if r := []rune(text); len(r) > width {
+		return string(r[:max(0, width-1)]) + "…"
 	}
-	return text + strings.Repeat(" ", width-n)
-}
-
-// FitRight is Fit with the blanks in front.
-func FitRight(text string, width int) string {
-	if n := utf8.RuneCountInString(text); n < width {
-		return strings.Repeat(" ", width-n) + text
-	}
-	return Fit(text, width)
-}
-
-// FitLeft cuts the beginning of a text that is too long: the end of a path says more.
-func FitLeft(text string, width int) string {
-	r := []rune(text)
-	if len(r) <= width || width < 1 {
-		return text
-	}
-	return "…" + string(r[len(r)-width+1:])
-}
-
-// FitMiddle cuts the middle of a text that is too long, behind its first third: names often begin
-// alike, and their ends tell them apart.
-func FitMiddle(text string, width int) string {
-	r := []rune(text)
-	if len(r) <= width || width < 2 {
-		return text
-	}
-	head := width / 3
-	return string(r[:head]) + "…" + string(r[len(r)-(width-1-head):])
+	return text
 }
