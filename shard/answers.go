@@ -19,35 +19,12 @@ type answer struct {
 	outcome outcome
 	state   protocol.AcquireState
 	flag    bool // released
-	// said is the sentence of a refusal of a process or a rollout, which has its values in it.
-	// Empty: the one of outcomeTable. See keepSentence.
-	sentence string
-}
-
-// A session record's first maxSentences answers keep their sentences, of at most maxSentence bytes
-// each. No quota counts them: they are 6 KiB of a session at most, and 3 KiB as a rule.
-const (
-	maxSentence  = 256
-	maxSentences = 24
-)
-
-// hasSentence reports whether answers with the outcome may have a sentence of their own.
-func (o outcome) hasSentence() bool {
-	return o >= outcomeNotMember && o <= outcomeTrackArgument || o >= outcomeLimitNotFound &&
-		o <= outcomeLimitArgument ||
-		o >= outcomeNoProcess && o <= outcomeHasChildren
-}
-
-// text is the sentence that a repeat of the answer has, for processes and rollouts.
-func (a *answer) text() string {
-	return cmp.Or(a.sentence, outcomeTable[a.outcome].text)
 }
 
 func appendAnswer(b []byte, a *answer) []byte {
 	b = varint.Append(b, a.seq, a.value, uint64(a.bucket))
 	b = append(b, byte(a.kind), byte(a.outcome), byte(a.state))
-	b = varint.AppendBool(b, a.flag)
-	return varint.AppendBytes(b, a.sentence)
+	return append(varint.AppendBool(b, a.flag), 0) // the last byte is reserved
 }
 
 // readAnswer decodes an answer that follows the one with number after.
@@ -56,11 +33,8 @@ func readAnswer(r *varint.Reader, after uint64) (a answer, ok bool) {
 	bucket := r.Uint()
 	a.bucket, a.kind, a.outcome, a.state, a.flag =
 		uint32(bucket), CommandKind(r.Byte()), outcome(r.Byte()), protocol.AcquireState(r.Byte()), r.Bool()
-	if a.outcome >= outcomes || a.seq <= after || bucket > math.MaxUint32 {
-		return a, false
-	}
-	a.sentence = string(r.Bytes(varint.NoLimit))
-	return a, !r.Failed && len(a.sentence) <= maxSentence
+	reserved := r.Byte()
+	return a, a.outcome.known() && reserved == 0 && a.seq > after && bucket <= math.MaxUint32 && !r.Failed
 }
 
 // answers are those of one session record, in order of number.

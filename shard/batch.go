@@ -79,10 +79,10 @@ func (b *batch) reply(status protocol.Status, text string) {
 
 // replyAnswer turns an answer into the command's reply.
 func (b *batch) replyAnswer(a answer) {
-	list := append(b.out.List, Event{Kind: EventReply, Command: b.command,
-		Status: outcomeTable[a.outcome].status, Refusal: outcomeTable[a.outcome].refusal})
+	list := append(b.out.List, Event{Kind: EventReply, Command: b.command})
 	b.out.List = list
 	ev := &list[len(list)-1]
+	ev.Status, ev.Refusal = a.outcome.status()
 	if a.outcome != outcomeOK {
 		ev.Text = b.sentence(&a)
 		return

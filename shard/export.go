@@ -202,7 +202,7 @@ func (x *export) answers(p *sessionRecord) bool {
 		if a.seq <= after || !x.bucketRange.contains(uint64(a.bucket)) {
 			continue
 		}
-		if size += 24 + len(a.sentence); size > x.w.maxBytes && len(part) > 0 {
+		if size += 24; size > x.w.maxBytes && len(part) > 0 {
 			x.w.sessionRecord(p, true, part)
 			x.cursor.id, x.cursor.seq = p.id, part[len(part)-1].seq
 			return false

@@ -33,7 +33,6 @@ type hostedKind struct {
 	chunk     byte                // in an export
 	chunkPart byte                // a part of a record that is longer than a chunk; 0: no record is
 	deadline  deadlineKind        // of its timers
-	outcome   func(protocol.Status) outcome
 	bucket    func(node uint64, name []byte, buckets uint32) uint32
 	validName func([]byte) bool
 	decode    func(record []byte) (hostedState, error)
@@ -49,19 +48,19 @@ var hostedKinds = [kindCount]hostedKind{
 		name: "process", missing: protocol.Refuse(protocol.RefusalNoProcess, textNoProcess),
 		notFound: protocol.Refuse(protocol.RefusalNotMember, textNotMember+"; join first"),
 		object:   protocol.ObjectProcess, record: recordProcess, chunk: chunkProcess, deadline: deadlineProcess,
-		outcome: processOutcome, bucket: protocol.ProcessBucket, validName: validProcessName, decode: decodeProcess,
+		bucket: protocol.ProcessBucket, validName: validProcessName, decode: decodeProcess,
 	},
 	kindTrack: {
 		name: "track", missing: errNoTrack, notFound: errNoTrack,
 		object: protocol.ObjectTrack, record: recordTrack, chunk: chunkTrack,
 		chunkPart: chunkTrackPart, deadline: deadlineTrack,
-		outcome: trackOutcome, bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
+		bucket: protocol.Bucket, validName: validTrackName, decode: decodeTrack,
 	},
 	kindLimit: {
 		name: "rate limit", missing: errNoLimit, notFound: errNoLimit,
 		object: protocol.ObjectLimit, record: recordLimit, chunk: chunkLimit,
 		chunkPart: chunkLimitPart, deadline: deadlineLimit,
-		outcome: limitOutcome, bucket: protocol.Bucket, validName: validLimitName, decode: decodeLimit,
+		bucket: protocol.Bucket, validName: validLimitName, decode: decodeLimit,
 	},
 }
 

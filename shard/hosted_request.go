@@ -74,13 +74,15 @@ func (o *objectRequest) enterOperator(m *Machine, c *rawCommand, node uint64, na
 
 // replyAgain answers a number that was answered before.
 func (o *objectRequest) replyAgain(m *Machine, a answer) {
-	ev := Event{Kind: EventReply, Command: m.batch.command, Status: outcomeTable[a.outcome].status,
-		Refusal: outcomeTable[a.outcome].refusal, Text: a.text()}
+	ev := Event{Kind: EventReply, Command: m.batch.command}
+	ev.Status, ev.Refusal = a.outcome.status()
 	switch {
 	case a.kind != o.kind:
 		m.reply(protocol.StatusBadRequest, textNumberReused)
 		return
 	case a.outcome != outcomeOK:
+		ev.Text = "request was refused when it came first: look at the " + hostedKinds[o.of].name +
+			", and send a new one"
 	case a.kind == CmdProcessJoin:
 		o.replyJoinAgain(m, ev, a.value)
 		return
@@ -100,19 +102,13 @@ func (o *objectRequest) finish(m *Machine, ev Event, err error) {
 		if e, ok := err.(*protocol.Error); ok {
 			ev.Status, ev.Refusal, ev.Text = e.Status, e.Refusal, e.Message
 		}
-		if int(ev.Refusal) < len(hostedOutcomes) {
-			out = hostedOutcomes[ev.Refusal]
-		}
-		if out == outcomeOK {
-			out = hostedKinds[o.of].outcome(ev.Status)
-		}
+		out = hostedOutcome(ev.Status, ev.Refusal)
 	}
 	if o.seq != 0 && ev.Status != protocol.StatusOverloaded {
 		a := answer{seq: o.seq, kind: o.kind, bucket: o.bucket.number, outcome: out, value: ev.Result}
 		if ev.OrderID != 0 {
 			a.value = ev.OrderID // of a join
 		}
-		a.sentence = o.session.keepSentence(ev.Text, out)
 		o.session.rememberAnswer(a)
 	}
 	m.batch.out.List = append(m.batch.out.List, ev)

@@ -64,43 +64,29 @@ const (
 	textAcquiredSince = "what this request acquired was given back or taken away since; acquire again"
 )
 
-// outcome is the result of a semaphore request in one byte, as it is remembered. Numbers are in
-// snapshots: they are never reused.
+// outcome is the result of a request in one byte, as it is remembered. Numbers are in snapshots: they
+// are never reused.
 type outcome uint8
 
 const (
-	outcomeOK              outcome = 0
-	outcomeNoSemaphore     outcome = 1
-	outcomeExists          outcome = 2
-	outcomeIsEphemeral     outcome = 3
-	outcomeIsPersistent    outcome = 4
-	outcomeOverLimit       outcome = 5
-	outcomeWantsMore       outcome = 6
-	outcomeOtherVersion    outcome = 7
-	outcomeInUse           outcome = 8
-	outcomeQuota           outcome = 9
-	outcomeAborted         outcome = 10 // a waiter was replaced, withdrawn or forced out
-	outcomeWaitersLimit    outcome = 11
-	outcomeHeldLimit       outcome = 12
-	outcomeGivenBack       outcome = 13 // answered instead of outcomeOK when what was acquired is held no more; not stored
-	outcomeUpdateFixed     outcome = 14
-	outcomeWaiterMore      outcome = 15
-	outcomeNotMember       outcome = 16
-	outcomeMemberOther     outcome = 17
-	outcomeRoundOver       outcome = 18
-	outcomeRoundRefused    outcome = 19
-	outcomeProcessArgument outcome = 20
-	outcomeTrackNotFound   outcome = 21
-	outcomeTrackExists     outcome = 22
-	outcomeTrackFenced     outcome = 23
-	outcomeTrackRefused    outcome = 24
-	outcomeTrackArgument   outcome = 25
-	outcomeBytesQuota      outcome = 26
-	outcomeWaitersQuota    outcome = 27
-	outcomeLimitNotFound   outcome = 28
-	outcomeLimitExists     outcome = 29
-	outcomeLimitRefused    outcome = 30
-	outcomeLimitArgument   outcome = 31
+	outcomeOK           outcome = 0
+	outcomeNoSemaphore  outcome = 1
+	outcomeExists       outcome = 2
+	outcomeIsEphemeral  outcome = 3
+	outcomeIsPersistent outcome = 4
+	outcomeOverLimit    outcome = 5
+	outcomeWantsMore    outcome = 6
+	outcomeOtherVersion outcome = 7
+	outcomeInUse        outcome = 8
+	outcomeQuota        outcome = 9
+	outcomeAborted      outcome = 10 // a waiter was replaced, withdrawn or forced out
+	outcomeWaitersLimit outcome = 11
+	outcomeHeldLimit    outcome = 12
+	outcomeGivenBack    outcome = 13 // answered instead of outcomeOK when what was acquired is held no more; not stored
+	outcomeUpdateFixed  outcome = 14
+	outcomeWaiterMore   outcome = 15
+	outcomeBytesQuota   outcome = 26
+	outcomeWaitersQuota outcome = 27
 
 	outcomeNoSlots      outcome = 40
 	outcomeFewSlots     outcome = 41
@@ -122,18 +108,7 @@ const (
 
 	outcomePriority outcome = 56
 
-	outcomeNoProcess       outcome = 57
-	outcomeNoTrack         outcome = 58
-	outcomeUnknownLocation outcome = 59
-	outcomeUnknownVersion  outcome = 60
-	outcomeRegistered      outcome = 61
-	outcomeStaleReport     outcome = 62
-	outcomeNotInHistory    outcome = 63
-	outcomeOtherRevision   outcome = 64
-	outcomeNoLimit         outcome = 65
-	outcomeHasChildren     outcome = 66
-
-	outcomes = 67
+	outcomes = 57
 )
 
 // outcomeTable has an outcome's status, its refusal and its sentence. Those whose sentence has
@@ -163,32 +138,6 @@ var outcomeTable = [outcomes]struct {
 	outcomeGivenBack:    {protocol.StatusAborted, 0, textAcquiredSince},
 	outcomeUpdateFixed: {protocol.StatusPreconditionFailed, protocol.RefusalEphemeral,
 		"semaphore is ephemeral: its limit is fixed"},
-	outcomeNotMember: {protocol.StatusNotFound, protocol.RefusalNotMember, textNotMember},
-	outcomeMemberOther: {protocol.StatusAlreadyExists, 0,
-		"session is a member already, with another key, data or weight; leave first"},
-	outcomeRoundOver: {protocol.StatusAborted, 0, "round is over for this member; wait for the next"},
-	outcomeRoundRefused: {protocol.StatusPreconditionFailed, 0,
-		"round or quota did not allow the request when it came first; look at the process, and send a new one"},
-	outcomeProcessArgument: {protocol.StatusBadRequest, 0,
-		"arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeTrackNotFound: {protocol.StatusNotFound, 0,
-		"track, instance, location or version did not exist when the request came first; look at the track, and send a new one"},
-	outcomeTrackExists: {protocol.StatusAlreadyExists, 0,
-		"track or instance was there when the request came first; look at the track, and send a new one"},
-	outcomeTrackFenced: {protocol.StatusBadSession, protocol.RefusalFenced,
-		"a newer incarnation of this instance was registered; stop, or register again"},
-	outcomeTrackRefused: {protocol.StatusPreconditionFailed, 0,
-		"track or quota did not allow the request when it came first; look at the track, and send a new one"},
-	outcomeTrackArgument: {protocol.StatusBadRequest, 0,
-		"arguments of the request were refused when it came first; mend them, and send a new one"},
-	outcomeLimitNotFound: {protocol.StatusNotFound, 0,
-		"rate limit or resource did not exist when the request came first; look at the limit, and send a new one"},
-	outcomeLimitExists: {protocol.StatusAlreadyExists, 0,
-		"resource was there when the request came first; look at the limit, and send a new one"},
-	outcomeLimitRefused: {protocol.StatusPreconditionFailed, 0,
-		"rate limit or quota did not allow the request when it came first; look at the limit, and send a new one"},
-	outcomeLimitArgument: {protocol.StatusBadRequest, 0,
-		"arguments of the request were refused when it came first; mend them, and send a new one"},
 	outcomeBytesQuota:   {protocol.StatusPreconditionFailed, 0, ""},
 	outcomeWaitersQuota: {protocol.StatusOverloaded, 0, ""},
 	outcomeWaiterMore:   {protocol.StatusBadRequest, 0, ""},
@@ -227,40 +176,41 @@ var outcomeTable = [outcomes]struct {
 		"hold is longer than the longest of the semaphore; ask for less"},
 	outcomeNoExtension: {protocol.StatusPreconditionFailed, 0,
 		"semaphore does not allow more time than its longest hold; alter it with extend, or release and acquire again"},
-	outcomeNoProcess: {protocol.StatusNotFound, protocol.RefusalNoProcess, textNoProcess},
-	outcomeNoTrack:   {protocol.StatusNotFound, protocol.RefusalNoTrack, textNoTrack},
-	outcomeUnknownLocation: {protocol.StatusNotFound, protocol.RefusalUnknownLocation,
-		"location did not exist when the request came first; look at the track, and send a new one"},
-	outcomeUnknownVersion: {protocol.StatusNotFound, protocol.RefusalUnknownVersion,
-		"version did not exist when the request came first; look at the track, and send a new one"},
-	outcomeRegistered: {protocol.StatusAlreadyExists, protocol.RefusalAlreadyRegistered,
-		"instance was registered by another session when the request came first; look at the track, and send a new one"},
-	outcomeStaleReport: {protocol.StatusPreconditionFailed, protocol.RefusalStaleReport,
-		"a later report was known when the request came first; number reports upwards"},
-	outcomeNotInHistory: {protocol.StatusPreconditionFailed, protocol.RefusalNotInHistory,
-		"version was not in the location's history when the request came first; choose another one from it"},
-	outcomeOtherRevision: {protocol.StatusPreconditionFailed, protocol.RefusalOtherVersion,
-		"revision was another one when the request came first; read it again, then change it"},
-	outcomeNoLimit: {protocol.StatusNotFound, protocol.RefusalNoLimit, textNoLimit},
-	outcomeHasChildren: {protocol.StatusPreconditionFailed, protocol.RefusalHasChildren,
-		"resource had children when the request came first; delete them first"},
 }
 
-// hostedOutcomes has, by refusal, how a refusal of a process, a track or a rate limit is
-// remembered; outcomeOK: by its status.
-var hostedOutcomes = [...]outcome{
-	protocol.RefusalNoProcess:         outcomeNoProcess,
-	protocol.RefusalNotMember:         outcomeNotMember,
-	protocol.RefusalNoTrack:           outcomeNoTrack,
-	protocol.RefusalUnknownLocation:   outcomeUnknownLocation,
-	protocol.RefusalUnknownVersion:    outcomeUnknownVersion,
-	protocol.RefusalNoLimit:           outcomeNoLimit,
-	protocol.RefusalOtherVersion:      outcomeOtherRevision,
-	protocol.RefusalAlreadyRegistered: outcomeRegistered,
-	protocol.RefusalFenced:            outcomeTrackFenced,
-	protocol.RefusalStaleReport:       outcomeStaleReport,
-	protocol.RefusalNotInHistory:      outcomeNotInHistory,
-	protocol.RefusalHasChildren:       outcomeHasChildren,
+// Outcomes of requests on hosted objects are OK, or a refusal, which has its status, or else a
+// status.
+const (
+	outcomeRefusal outcome = 0x80 // plus the protocol.Refusal
+	outcomeStatus  outcome = 0xc0 // plus the protocol.Status
+)
+
+func hostedOutcome(status protocol.Status, refusal protocol.Refusal) outcome {
+	if refusal != 0 {
+		return outcomeRefusal + outcome(refusal)
+	}
+	return outcomeStatus + outcome(status)
+}
+
+// status is the status of an outcome, and which of its refusals it is.
+func (o outcome) status() (protocol.Status, protocol.Refusal) {
+	switch {
+	case o >= outcomeStatus:
+		return protocol.Status(o - outcomeStatus), 0
+	case o >= outcomeRefusal:
+		refusal := protocol.Refusal(o - outcomeRefusal)
+		return refusal.Status(), refusal
+	}
+	return outcomeTable[o].status, outcomeTable[o].refusal
+}
+
+// known reports whether this version may have remembered the outcome.
+func (o outcome) known() bool {
+	if o == outcomeOK || o >= outcomes && o <= outcomeRefusal {
+		return o == outcomeOK
+	}
+	status, _ := o.status()
+	return status != protocol.StatusOK && status <= protocol.StatusInternal
 }
 
 // outcomeValue is the value of the state that a refusal is about. It is remembered with the answer,

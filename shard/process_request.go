@@ -24,21 +24,6 @@ func (o *objectRequest) replyJoinAgain(m *Machine, ev Event, order uint64) {
 	o.object.emitProcess(m)
 }
 
-// processOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.
-func processOutcome(status protocol.Status) outcome {
-	switch status {
-	case protocol.StatusNotFound:
-		return outcomeNotMember
-	case protocol.StatusAlreadyExists:
-		return outcomeMemberOther
-	case protocol.StatusAborted:
-		return outcomeRoundOver
-	case protocol.StatusPreconditionFailed:
-		return outcomeRoundRefused
-	}
-	return outcomeProcessArgument
-}
-
 func applyProcessJoin(m *Machine, c *rawCommand) {
 	var body protocol.ProcessJoin
 	q := objectRequest{of: kindProcess}

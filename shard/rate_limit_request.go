@@ -9,19 +9,6 @@ import (
 // a join is OVERLOADED.
 const MaxLimitsPerSession = 10_000
 
-// limitOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.
-func limitOutcome(status protocol.Status) outcome {
-	switch status {
-	case protocol.StatusNotFound:
-		return outcomeLimitNotFound
-	case protocol.StatusAlreadyExists:
-		return outcomeLimitExists
-	case protocol.StatusPreconditionFailed:
-		return outcomeLimitRefused
-	}
-	return outcomeLimitArgument
-}
-
 // limitThere reports whether there is a tree that is not deleted; else the request is answered.
 func (o *objectRequest) limitThere(m *Machine) bool {
 	if o.object == nil || limitOf(o.object).Deleted() {

@@ -1,17 +1,15 @@
 package shard
 
 import (
-	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
-// TestRepeatedRefusalsKeepText: a request of a process or a rollout that is sent again is
-// refused with the words, and the values in them, that it was refused with first: also by a
-// restored machine, and where the buckets have moved to.
-func TestRepeatedRefusalsKeepText(t *testing.T) {
+// TestRepeatedRefusals: a request of a process or a rollout that is sent again is refused as it was
+// first, with its status, which of its refusals it is, and a sentence: also by a restored machine,
+// and where the buckets have moved to.
+func TestRepeatedRefusals(t *testing.T) {
 	x, inc := newTrackMachine(t)
 	crew := []byte("crew")
 	for i := range 2 {
@@ -68,9 +66,9 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 		t.Helper()
 		for i, r := range list {
 			if e := x.send(t, r.kind, r.body); e.Status != refused[i].Status ||
-				e.Text != refused[i].Text || e.Result != refused[i].Result {
-				t.Errorf("%s, request %d is refused with %v %q, first it was %v %q",
-					where, i, e.Status, e.Text, refused[i].Status, refused[i].Text)
+				e.Refusal != refused[i].Refusal || e.Text == "" || e.Result != refused[i].Result {
+				t.Errorf("%s, request %d is refused with %v %v %q, first it was %v %v",
+					where, i, e.Status, e.Refusal, e.Text, refused[i].Status, refused[i].Refusal)
 			}
 		}
 	}
@@ -78,52 +76,4 @@ func TestRepeatedRefusalsKeepText(t *testing.T) {
 	x.m = x.restored(t)
 	again("by a restored machine", x)
 	again("after a move", x.moved(t))
-}
-
-// TestLongRefusalIsRecognized: a refusal whose sentence is too long to be kept whole begins with
-// the same word when it is repeated, which clients go by.
-func TestLongRefusalIsRecognized(t *testing.T) {
-	x, _ := newTrackMachine(t)
-	register := func(session int) *protocol.TrackRegister {
-		return &protocol.TrackRegister{Head: x.head(session), Name: trackName, ID: "x" + strings.Repeat("\u00e9", 127),
-			Location: "SAS", Role: protocol.InstanceFollower}
-	}
-	if e := x.send(t, CmdTrackRegister, register(0)); e.Status != protocol.StatusOK {
-		t.Fatalf("register: %v %s", e.Status, e.Text)
-	}
-	refused := register(1)
-	first, again := x.send(t, CmdTrackRegister, refused), x.send(t, CmdTrackRegister, refused)
-	if first.Status != protocol.StatusAlreadyExists || len(first.Text) <= maxSentence || again.Status != first.Status ||
-		again.Text == "" || !strings.HasPrefix(first.Text, again.Text) || !utf8.ValidString(again.Text) {
-		t.Errorf("refused with %v %q, then with %v %q", first.Status, first.Text, again.Status, again.Text)
-	}
-}
-
-// TestRefusalTextsAreBounded: a client that never raises its low-water mark makes the machine
-// keep a bounded number of sentences, and is refused all the same.
-func TestRefusalTextsAreBounded(t *testing.T) {
-	x, _ := newTrackMachine(t)
-	low := x.head(0).Seq
-	var list []*protocol.TrackAlter
-	for range maxSentences + 10 {
-		h := x.head(0)
-		h.Low = low
-		b := &protocol.TrackAlter{Head: h, Name: trackName, Revision: 99, Config: protocol.TrackConfig{Source: protocol.SourcePublished,
-			Locations: []protocol.LocationConfig{{Name: "SAS"}}}}
-		x.send(t, CmdTrackAlter, b)
-		list = append(list, b)
-	}
-	kept := 0
-	for _, b := range list {
-		e := x.send(t, CmdTrackAlter, b)
-		if e.Status != protocol.StatusPreconditionFailed || e.Refusal != protocol.RefusalOtherVersion {
-			t.Fatalf("a repeat is answered %v, %v", e.Status, e.Refusal)
-		}
-		if strings.Contains(e.Text, "has revision") {
-			kept++
-		}
-	}
-	if kept > maxSentences || kept < maxSentences-1 {
-		t.Errorf("%d of %d sentences are kept", kept, len(list))
-	}
 }

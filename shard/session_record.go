@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"strings"
-
 	"github.com/signalbox-dev/signalbox/protocol"
 )
 
@@ -152,16 +150,6 @@ func (r *sessionRecord) rememberAnswer(a answer) {
 func (r *sessionRecord) forgetAnswers() {
 	r.answers.forget(r.low)
 	r.chargeAnswers()
-}
-
-// keepSentence is a sentence as it is remembered with an answer, if the session has few answers, as
-// clients that raise their low-water mark do. Otherwise a repeat gets the general sentence of its
-// outcome. The end of a long one is cut off: clients read the word that it begins with.
-func (r *sessionRecord) keepSentence(text string, out outcome) string {
-	if !out.hasSentence() || text == outcomeTable[out].text || r.answers.len() >= maxSentences {
-		return ""
-	}
-	return strings.ToValidUTF8(text[:min(len(text), maxSentence)], "")
 }
 
 // setDescription changes the session's description. Its bytes count while the session is at home in

@@ -9,21 +9,6 @@ import (
 // a registration is OVERLOADED.
 const MaxTracksPerSession = 10_000
 
-// trackOutcome is how a refusal is remembered: its status, with its sentence, see keepSentence.
-func trackOutcome(status protocol.Status) outcome {
-	switch status {
-	case protocol.StatusNotFound:
-		return outcomeTrackNotFound
-	case protocol.StatusAlreadyExists:
-		return outcomeTrackExists
-	case protocol.StatusBadSession:
-		return outcomeTrackFenced
-	case protocol.StatusPreconditionFailed:
-		return outcomeTrackRefused
-	}
-	return outcomeTrackArgument
-}
-
 func applyTrackCreate(m *Machine, c *rawCommand) {
 	var body protocol.TrackCreate
 	q := objectRequest{of: kindTrack}
