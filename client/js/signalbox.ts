@@ -319,7 +319,7 @@ export class Connection implements AsyncDisposable {
     if (this.options.token) headers["Authorization"] = `Bearer ${this.options.token}`;
     if (a.session) headers["Signalbox-Session"] = a.session;
     const stop = new AbortController(), forget = onAbort(signals, () => stop.abort());
-    const timer = after(limit, true, () => stop.abort(new Error(`there is no answer after ${Math.round(limit)} ms`)));
+    const timer = after(limit, a.background === true, () => stop.abort(new Error(`there is no answer after ${Math.round(limit)} ms`)));
     const sent = moment(); // before it is sent
     try {
       const r = await fetch(`${url}?${params.filter(([, x]) => x).map((p) => p.join("=")).join("&")}`, {

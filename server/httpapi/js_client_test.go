@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -22,8 +23,8 @@ func needNode(t *testing.T) {
 // TestTypeScript: what is of the language and its platform: what callers give, signals, names, and
 // the ends of programs.
 func TestTypeScript(t *testing.T) {
+	t.Parallel()
 	needNode(t)
-	srv := servertest.Start(t, servertest.RealTime())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -31,14 +32,16 @@ func TestTypeScript(t *testing.T) {
 	nobody := "http://" + l.Addr().String()
 	_ = l.Close()
 	command := func(t *testing.T, name string) (*site, *exec.Cmd) {
-		s := openSite(t, srv)
+		s := openSite(t, servertest.Start(t, servertest.RealTime()))
 		cmd := exec.CommandContext(t.Context(), "node", "testdata/cases.mjs", "../../../client/js", name, s.url, nobody)
 		cmd.Stderr = os.Stderr
 		return s, cmd
 	}
 	for _, name := range []string{"what a caller gives is checked", "one signal ends many calls",
-		"names of all kinds, of all things", "what was not sent is sent to the next gateway"} {
+		"names of all kinds, of all things", "what was not sent is sent to the next gateway",
+		"a request that is never answered keeps the program alive, for its time"} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			if _, cmd := command(t, name); cmd.Run() != nil {
 				t.Errorf("it ends with %v", cmd.ProcessState)
 			}
@@ -77,11 +80,9 @@ func TestTypeScript(t *testing.T) {
 
 // TestTypeScriptModel: on virtual time, with a scripted cluster, the client does what a model says.
 func TestTypeScriptModel(t *testing.T) {
+	t.Parallel()
 	needNode(t)
-	seeds := "30"
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		seeds = "1000"
-	}
+	seeds := fmt.Sprint(sized(6, 30, 1000))
 	cmd := exec.CommandContext(t.Context(), "node", "testdata/virtual.mjs", "../../../client/js", "1", seeds)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
