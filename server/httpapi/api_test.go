@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/gateway"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 const (
@@ -23,6 +24,7 @@ const (
 
 // TestLock: a lock from its acquire to its release, with what each answer promises.
 func TestLock(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("GET", "/v1/ready", "", "").wants(200)
@@ -79,6 +81,7 @@ func TestLock(t *testing.T) {
 // TestWait: the place in the queue is kept between requests, a newer set ends the older request,
 // and leaving the queue gives the place up.
 func TestWait(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	first := s.ask("POST", "/v1/locks/jobs?ttl=60s", alice, "").wants(200).number("token")
@@ -102,9 +105,7 @@ func TestWait(t *testing.T) {
 		}
 		older <- a
 	}()
-	for waiters() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "a request that waits", func() bool { return waiters() > 0 })
 	newer := make(chan *answer, 1)
 	go func() {
 		a, err := s.try(t.Context(), "POST", "/v1/locks/jobs?wait=1m", bob, "other data")
@@ -124,9 +125,7 @@ func TestWait(t *testing.T) {
 	}
 	s.ask("POST", "/v1/locks/jobs?wait=1ms&leave=true", alice, "").wants(409, "not_acquired")
 	s.ask("POST", "/v1/locks/jobs?leave=true", alice, "").wants(400, "bad_request")
-	for s.ask("GET", "/v1/locks/jobs", "", "").number("num_waiters") != 0 {
-		time.Sleep(time.Millisecond)
-	}
+	s.awaitWaiters("jobs", 0)
 	s.ask("DELETE", "/v1/locks/jobs", bob, "").wants(200)
 	if a := s.ask("GET", "/v1/locks/jobs", "", "").wants(200); a.doc["exists"] != false {
 		t.Errorf("it is still held: %s", a.body)
@@ -146,6 +145,7 @@ func (s *site) sessionsOf(name string) (list []*session) {
 // TestMoves: a session goes on at another gateway, with its token, its bound and its place in the
 // queue, however its gateway ended; and the waits that are left behind end.
 func TestMoves(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	token := one.ask("POST", "/v1/locks/a?ttl=60s&hold=1h", alice, "data").wants(200).number("token")
@@ -158,11 +158,7 @@ func TestMoves(t *testing.T) {
 		}
 		left <- a
 	}()
-	for {
-		if a := one.ask("GET", "/v1/locks/b", "", ""); a.number("num_waiters") == 1 {
-			break
-		}
-	}
+	one.awaitWaiters("b", 1)
 	alive := two.ask("POST", "/v1/session/keepalive?holding=a", alice, "").wants(200)
 	(<-left).wants(503, "session_moved")
 	if ms := alive.number("expires_in_ms"); ms < 1 || ms > 60_000 {
@@ -213,6 +209,7 @@ func TestMoves(t *testing.T) {
 // TestHangUp: a caller that hangs up in the queue and does not come again leaves its place, and a
 // grant that came meanwhile is given back.
 func TestHangUp(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("POST", "/v1/locks/jobs?ttl=60s", alice, "").wants(200)
@@ -224,27 +221,17 @@ func TestHangUp(t *testing.T) {
 			t.Errorf("answered %s", a.body)
 		}
 	}()
-	waiters := func() int64 {
-		a := s.ask("GET", "/v1/locks/jobs", "", "").wants(200)
-		if a.doc["exists"] == false {
-			return -1
-		}
-		return a.number("num_waiters")
-	}
-	for waiters() != 1 {
-		time.Sleep(time.Millisecond)
-	}
+	s.awaitWaiters("jobs", 1)
 	hangUp()
 	<-ended
 	s.ask("DELETE", "/v1/locks/jobs", alice, "").wants(200) // it is granted to nobody
-	for waiters() != -1 {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.True(t, "the end of the grant", func() bool { return s.ask("GET", "/v1/locks/jobs", "", "").doc["exists"] == false })
 }
 
 // TestBelief: callers of both gateways take turns at one lock, and stop when their belief ends: no
 // two believe at once, and tokens rise. A session whose caller is gone ends by itself.
 func TestBelief(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	sites := []*site{openSite(t, srv), openSite(t, srv)}
 	type belief struct {
@@ -303,6 +290,7 @@ func TestBelief(t *testing.T) {
 
 // TestConfig: a value is bytes, with versions as conditions.
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	s.ask("GET", "/v1/config/flags", "", "").wants(404, "not_found")
 	made := s.ask("PUT", "/v1/config/flags", "", "a\xff<b>", "If-None-Match: *").wants(200)
@@ -357,6 +345,7 @@ func TestConfig(t *testing.T) {
 // TestWatchConfig: callers that wait for the change behind the one that they know miss none, at
 // either gateway, over lost connections; the end is a change too.
 func TestWatchConfig(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	sites := []*site{openSite(t, srv), openSite(t, srv)}
 	sites[0].ask("PUT", "/v1/config/flags", "", "1").wants(200)
@@ -409,6 +398,7 @@ func TestWatchConfig(t *testing.T) {
 
 // TestSemaphoreAndList: units of a semaphore with a limit, and lists by pages.
 func TestSemaphoreAndList(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	s.ask("POST", "/v1/locks/gpu?count=2", alice, "").wants(410, "session_expired")
 	s.ask("POST", "/v1/locks/gpu?count=2&ttl=60s", "refused-session", "").wants(404, "not_found")
@@ -434,6 +424,7 @@ func TestSemaphoreAndList(t *testing.T) {
 
 // TestRateLimit: a decision at the gateway, and a refusal that says when.
 func TestRateLimit(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	c, err := client.Dial(t.Context(), srv.Addr())
@@ -463,6 +454,7 @@ func TestRateLimit(t *testing.T) {
 
 // TestService: the members as the SDK finds them, also while the cluster is away.
 func TestService(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	if none := s.ask("GET", "/v1/services/api", "", "").wants(200); len(none.doc["endpoints"].([]any)) != 0 {
@@ -487,22 +479,21 @@ func TestService(t *testing.T) {
 	}
 	check := func(live bool) {
 		t.Helper()
-		for {
+		await.True(t, fmt.Sprint("the member, with live ", live), func() bool {
 			got := s.ask("GET", "/v1/services/api?zone=a", "", "").wants(200)
 			list := got.doc["endpoints"].([]any)
 			if len(list) == 0 && !live {
 				t.Fatalf("the list is empty while the cluster is away: %s", got.body)
 			}
 			if len(list) != 1 || got.doc["live"] != live || got.number("ignored") != 1 {
-				time.Sleep(10 * time.Millisecond)
-				continue // the copy does not have it yet
+				return false // the copy does not have it yet
 			}
 			m := list[0].(map[string]any)
 			if m["addr"] != "10.0.0.1:80" || m["used"] != true || m["weight"] != json.Number("7") || m["meta"].(map[string]any)["build"] != "42" {
 				t.Errorf("listed %s", got.body)
 			}
-			return
-		}
+			return true
+		})
 	}
 	check(true)
 	known := "If-None-Match: " + s.ask("GET", "/v1/services/api?zone=a", "", "").header.Get("ETag")
@@ -527,6 +518,7 @@ func TestService(t *testing.T) {
 
 // TestRefusals: what no route takes, with the code that callers see.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	for _, c := range []struct {
 		method, path string
@@ -585,6 +577,7 @@ func TestRefusals(t *testing.T) {
 
 // TestTTL: the ttl that follows from a session's timeout is that which it was started with.
 func TestTTL(t *testing.T) {
+	t.Parallel()
 	for ttl := minTTL; ttl <= gateway.MaxTimeout; ttl += minTTL {
 		if got := gateway.Timeout(gateway.NativeTimeout(ttl)); got != ttl {
 			t.Fatalf("a ttl of %s comes back as %s", ttl, got)
@@ -594,6 +587,7 @@ func TestTTL(t *testing.T) {
 
 // TestIDs: identity, node and name are told apart, however they are put together.
 func TestIDs(t *testing.T) {
+	t.Parallel()
 	seen := map[gateway.CreateID]string{}
 	for _, x := range []sessionName{{"a", "/b", "c"}, {"a/b", "", "c"}, {"a", "/bc", ""}, {"", "a/b", "c"}, {"a", "/b", "d"}} {
 		create, key := x.ids()

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // logBuffer is a log that many write to.
@@ -37,6 +37,7 @@ func (b *logBuffer) String() string {
 // TestIdentities: rights are those of the token that is shown, two identities never share a
 // session, two tokens of one do, a token that is revoked ends waits, and no secret is in the log.
 func TestIdentities(t *testing.T) {
+	t.Parallel()
 	const root = "the administrator's secret"
 	srv := servertest.Start(t, servertest.RealTime(), servertest.Config(func(c *server.Config) {
 		c.Auth, c.AdminToken, c.Audit = true, root, filepath.Join(t.TempDir(), "audit")
@@ -90,11 +91,7 @@ func TestIdentities(t *testing.T) {
 		}
 		waiting <- got
 	}()
-	for {
-		if got := s.ask("GET", "/v1/locks/a", "", "", bearer["reader"]); got.number("num_waiters") == 1 {
-			break
-		}
-	}
+	s.awaitWaiters("a", 1, bearer["reader"])
 	held := s.stream("/v1/locks/b", "", bearer["three"])
 	held.wants("acquired")
 	if err := a.RevokeToken(t.Context(), "three"); err != nil {
@@ -115,18 +112,12 @@ func TestIdentities(t *testing.T) {
 	s.ask("GET", "/v1/locks/a", "", "", bearer["three"]).wants(401, "unauthenticated")
 	s.ask("POST", "/v1/session/keepalive?holding=a", alice, "", bearer["one"]).wants(200)
 	s.ask("PUT", "/v1/config/flags", "", "on", bearer["one"]).wants(200)
-	via := false
-	for began := time.Now(); !via; {
+	await.True(t, "a line of the audit log that is of the change by HTTP", func() bool {
 		lines, err := a.AuditLog(t.Context(), 100) // an instance has a second to answer
-		if time.Since(began) > patience {
-			t.Fatalf("no line of the audit log is of the change by HTTP: %+v, %v", lines, err)
-		}
-		if err == nil {
-			via = slices.ContainsFunc(lines.Events, func(e admin.AuditEvent) bool {
-				return e.Initiator == "ci" && slices.Contains(e.Fields, admin.AuditField{Key: "via", Value: "http"})
-			})
-		}
-	}
+		return err == nil && slices.ContainsFunc(lines.Events, func(e admin.AuditEvent) bool {
+			return e.Initiator == "ci" && slices.Contains(e.Fields, admin.AuditField{Key: "via", Value: "http"})
+		})
+	})
 	for id, header := range bearer {
 		if secret := strings.TrimPrefix(header, "Authorization: Bearer "); strings.Contains(log.String(), secret) {
 			t.Errorf("the token %s is in the log", id)

@@ -24,6 +24,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // wire is the network before a gateway.
@@ -329,6 +331,9 @@ func (d *driven) start(c command) <-chan said {
 	defer d.mu.Unlock()
 	d.next++
 	c["id"] = d.next
+	if c["do"] == "connect" && c["timeout"] == nil {
+		c["timeout"] = 60_000 // a busy machine has the time to answer
+	}
 	if name, ok := c["name"].(string); ok {
 		c["name"] = d.mine + name
 	}
@@ -342,6 +347,16 @@ func (d *driven) start(c command) <-chan said {
 		d.t.Fatal(err)
 	}
 	return ch
+}
+
+// lock acquires; what fails is a busy machine's, and is repeated.
+func (d *driven) lock(with, as, name string, ttl int) (a said) {
+	d.t.Helper()
+	until(d.t, "it has "+name, func() bool {
+		a = d.do(command{"do": "lock", "with": with, "as": as, "name": name, "ttl": ttl, "wait": 60_000})
+		return a.Held
+	})
+	return a
 }
 
 func (d *driven) do(c command) said {
@@ -358,11 +373,7 @@ func (d *driven) do(c command) said {
 // until repeats a look until it is true.
 func until(t *testing.T, what string, look func() bool) {
 	t.Helper()
-	for began := time.Now(); !look(); time.Sleep(10 * time.Millisecond) {
-		if time.Since(began) > patience {
-			t.Fatal(what, ": it has not come to that")
-		}
-	}
+	await.True(t, "this: "+what, look)
 }
 
 // owners is how many hold a name, and waiters how many wait.
@@ -396,9 +407,7 @@ var clientCases = []clientCase{
 		}
 		d.do(command{"do": "semaphore", "with": "a", "as": "u", "name": "gpu", "count": 2, "limit": 3})
 		waiting := d.start(command{"do": "lock", "with": "b", "as": "y", "name": "jobs/ü", "wait": 50_000})
-		for len(d.do(command{"do": "why", "with": "b", "name": "jobs/ü"}).Lines) == 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
+		until(t, "it waits", func() bool { return len(d.do(command{"do": "why", "with": "b", "name": "jobs/ü"}).Lines) > 0 })
 		if a := d.do(command{"do": "release", "lease": "x"}); a.Held || a.Lost {
 			t.Errorf("after its release: %+v", a)
 		}
@@ -424,10 +433,10 @@ var clientCases = []clientCase{
 		}
 	}},
 	{"a lock goes on while its gateway is killed or stopped, and is lost when both are", true, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {
-		got := d.do(command{"do": "lock", "with": "a", "as": "x", "name": "jobs", "ttl": 6000})
+		got := d.lock("a", "x", "jobs", 6000)
 		one.kill()
-		for before := two.answers.Load(); two.answers.Load() == before; time.Sleep(time.Millisecond) {
-		} // it is renewed
+		before := two.answers.Load()
+		until(t, "it is renewed", func() bool { return two.answers.Load() != before })
 		if a := d.do(command{"do": "held", "lease": "x"}); !a.Held || a.Lost {
 			t.Skipf("the machine is so slow that it was not renewed in time: %+v", a)
 		}
@@ -441,8 +450,8 @@ var clientCases = []clientCase{
 	}},
 	{"a session that somebody ends is lost", false, func(t *testing.T, d *driven, _ *servertest.Server, s *site, one, two *wire) {
 		d.do(command{"do": "connect", "as": "n", "addresses": []string{one.url()}, "session": "a-given-session"})
-		d.do(command{"do": "lock", "with": "n", "as": "x", "name": "jobs", "ttl": 6000})
-		s.ask("DELETE", "/v1/session", "a-given-session", "").wants(200)
+		d.lock("n", "x", "jobs", 6000)
+		s.until("ended", "DELETE", "/v1/session", "a-given-session").wants(200) // it may move back meanwhile
 		if a := d.do(command{"do": "lost", "lease": "x", "wait": 50_000}); a.Held || !a.Lost || a.Cause != "SessionExpired" && a.Cause != "LeaseLost" {
 			t.Errorf("after its end: %+v", a)
 		}
@@ -473,13 +482,9 @@ var clientCases = []clientCase{
 		if _, err := own.Service(d.mine+"web").Register(t.Context(), []byte(`{"addr":"10.0.0.1:80"}`)); err != nil {
 			t.Fatal(err)
 		}
-		for began := time.Now(); ; time.Sleep(10 * time.Millisecond) {
-			if a := d.do(command{"do": "members", "with": "a", "name": "web"}); fmt.Sprint(a.Lines) == "[10.0.0.1:80]" {
-				break
-			} else if time.Since(began) > patience {
-				t.Fatalf("%+v", a)
-			}
-		}
+		until(t, "the member is listed", func() bool {
+			return fmt.Sprint(d.do(command{"do": "members", "with": "a", "name": "web"}).Lines) == "[10.0.0.1:80]"
+		})
 	}},
 	{"a rate limit admits, and refuses", false, func(
 		t *testing.T, d *driven, srv *servertest.Server, _ *site, _, _ *wire,
@@ -510,22 +515,24 @@ var clientCases = []clientCase{
 // TestClients: the clients of other languages keep the rules, through gateways that are killed and
 // stopped and answers that are lost.
 func TestClients(t *testing.T) {
+	t.Parallel()
 	for language, program := range drivers {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
 			if _, err := exec.LookPath(program[0]); err != nil {
 				t.Skipf("%s is missing, so its client is not tested: %v", program[0], err)
 			}
-			srv := servertest.Start(t, servertest.RealTime())
 			cases := clientCases
 			if language != "js" { // its driver does not know the words of these
 				cases = slices.Concat(clientCases, clientFaults)
 			}
 			for i, c := range cases {
 				t.Run(c.name, func(t *testing.T) {
-					if c.long && os.Getenv("SIGNALBOX_LONG") == "" {
-						t.Skip("SIGNALBOX_LONG is not set, and this takes ten seconds")
+					t.Parallel()
+					if c.long {
+						form.SkipUntil(t, form.Long, "ten seconds and more")
 					}
+					srv := servertest.Start(t, servertest.RealTime())
 					direct := openSite(t, srv)
 					one, two := newWire(t, openSite(t, srv)), newWire(t, openSite(t, srv))
 					d := drive(t, language)
@@ -546,6 +553,7 @@ func TestClients(t *testing.T) {
 // TestBuiltTypeScript: what is committed beside the client of TypeScript is what its compiler makes
 // of it, and no client is above its bound of lines.
 func TestBuiltTypeScript(t *testing.T) {
+	t.Parallel()
 	for name, most := range map[string]int{"python/signalbox/__init__.py": 500, "python/signalbox/aio.py": 400, "js/signalbox.ts": 500} {
 		b, err := os.ReadFile("../../client/" + name)
 		if err != nil {

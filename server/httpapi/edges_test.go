@@ -12,10 +12,13 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // TestQuotedStar: a star within the tag of something else is no star.
 func TestQuotedStar(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	s.ask("PUT", "/v1/config/flags", "", "mine").wants(200)
 	for _, tag := range []string{`"a,*"`, `"a,*,b"`, `"a * b"`} {
@@ -26,9 +29,8 @@ func TestQuotedStar(t *testing.T) {
 
 // TestSlowBody: a body may take its 30 s; the time to try the cluster begins behind it.
 func TestSlowBody(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a body that takes more than 10 s")
-	}
+	t.Parallel()
+	form.SkipUntil(t, form.Full, "a body that takes more than 10 s")
 	s := openSite(t, servertest.Start(t, servertest.RealTime()))
 	s.ask("GET", "/v1/locks", "", "").wants(200)
 	r, w := io.Pipe()
@@ -56,6 +58,7 @@ func TestSlowBody(t *testing.T) {
 // TestStreamRefused: a refusal before the first event is an answer like others, also of a stream that
 // would wait; and it ends no other stream.
 func TestStreamRefused(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t, servertest.RealTime()))
 	ask := func(path, session string) (status int, body string) {
 		resp, err := s.events(t.Context(), path, session)
@@ -86,6 +89,7 @@ func TestStreamRefused(t *testing.T) {
 // TestShownIsKept: a grant of a caller that hung up is not given back once a later request of the
 // session has been answered with it.
 func TestShownIsKept(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	for i, shown := range []string{"POST /v1/session/keepalive?holding=NAME", "GET /v1/session"} {
@@ -97,17 +101,16 @@ func TestShownIsKept(t *testing.T) {
 			defer close(ended)
 			_, _ = s.try(ctx, "POST", "/v1/locks/"+name+"?ttl=1m&wait=1m", waiter, "")
 		}()
-		for s.ask("GET", "/v1/locks/"+name, "", "").number("num_waiters") == 0 {
-			time.Sleep(time.Millisecond)
-		}
+		s.awaitWaiters(name, 1)
 		x := s.sessionsOf(waiter)[0]
 		hangUp()
 		<-ended
-		for absent := false; !absent; time.Sleep(time.Millisecond) {
+		await.True(t, "the hang-up", func() (absent bool) {
 			x.step(func(m *machine.Session, now time.Duration) {
 				absent = m.Next() != 0 && m.Next() <= now+machine.ReturnTime
 			})
-		}
+			return absent
+		})
 		s.ask("DELETE", "/v1/locks/"+name, alice, "").wants(200)
 		method, path, _ := strings.Cut(strings.Replace(shown, "NAME", name, 1), " ")
 		a := s.ask(method, path, waiter, "")
@@ -125,6 +128,7 @@ func TestShownIsKept(t *testing.T) {
 // TestMovedPlace: what a session is granted after it moved, for a place that it took at the gateway
 // before, is held.
 func TestMovedPlace(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	one.ask("POST", "/v1/locks/a?ttl=1m", bob, "").wants(200)

@@ -14,6 +14,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // ledger is who believes to hold a name, on one clock.
@@ -57,9 +58,8 @@ func (l *ledger) gone(who string) {
 // killed and cut off. Callers, which count from when they sent a request, and streams, which count
 // from the event that they read, never believe at once, and tokens rise.
 func TestBeliefsUnderFaults(t *testing.T) {
-	if !long() {
-		t.Skip("a minute of faults on three instances and two gateways: set SIGNALBOX_LONG to run it")
-	}
+	t.Parallel()
+	form.SkipUntil(t, form.Long, "a minute of faults on three instances and two gateways")
 	const locks, callers, streams, lasts = 6, 30, 30, time.Minute
 	cluster := servertest.StartCluster(t, 3, servertest.RealTime())
 	s, err := client.OpenSession(t.Context(), client.Config{Endpoints: cluster.Addrs()}, client.DefaultNode)

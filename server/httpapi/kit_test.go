@@ -20,12 +20,18 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 func TestMain(m *testing.M) {
 	if endpoints := os.Getenv(gatewayOf); endpoints != "" {
 		runGateway(endpoints)
 		return
+	}
+	flag.Parse()
+	if given := flag.Lookup("test.parallel"); given.Value.String() == given.DefValue {
+		_ = flag.Set("test.parallel", "16") // they wait, mostly
 	}
 	goleak.VerifyTestMain(allTests{m}, goleak.IgnoreCurrent())
 }
@@ -48,6 +54,17 @@ func (m allTests) Run() int {
 
 // patience bounds waits of tests that must end; nothing is timed by it.
 const patience = 3 * time.Minute
+
+// sized returns the size of a test in the ordinary form, in full, or in a longer one.
+func sized[T any](test, full, long T) T {
+	switch {
+	case form.Is(form.Long):
+		return long
+	case form.Is(form.Full):
+		return full
+	}
+	return test
+}
 
 // site is a gateway of a cluster.
 type site struct {
@@ -164,6 +181,14 @@ func (a *answer) checkTimes(ttl string, took time.Duration) {
 	case !repeats, err != nil, (after == 0) != (a.doc["code"] == "closing"), after > 5 && a.doc["code"] != "limited":
 		a.t.Errorf("Retry-After is %q of %d %s", a.header.Get("Retry-After"), a.status, a.body)
 	}
+}
+
+// awaitWaiters waits until so many wait for a lock.
+func (s *site) awaitWaiters(name string, n int, header ...string) {
+	s.t.Helper()
+	await.True(s.t, fmt.Sprintf("%d that wait for %s", n, name), func() bool {
+		return s.ask("GET", "/v1/locks/"+name, "", "", header...).wants(200).number("num_waiters") == int64(n)
+	})
 }
 
 // until sends a request until its answer has a field: who holds something is read in a second at

@@ -21,6 +21,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // valve lets bytes pass, or holds them back in their order: a network or a process that stands still.
@@ -107,6 +108,7 @@ func (s *site) behind(t *testing.T, v *valve) *site {
 // answered here or at another gateway: what it is answered, and whether the session holds the name
 // with the token of then (same), with another one (new), or not at all (free).
 func TestLateRequests(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	states := map[string]func(s *site, name, session string, token int64){
@@ -190,6 +192,7 @@ func TestLateRequests(t *testing.T) {
 // TestCutGateway: a gateway that hears nothing of the cluster says nothing of it. What it knew before
 // was released, ended or moved at another one meanwhile.
 func TestCutGateway(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	link := newValve()
 	one, two := openSite(t, srv, func(cfg *Config) {
@@ -233,6 +236,7 @@ func TestCutGateway(t *testing.T) {
 
 // TestCutEnd: a gateway does not say that it has ended a session which another one serves.
 func TestCutEnd(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	link := newValve()
 	one, two := openSite(t, srv, func(cfg *Config) {
@@ -272,11 +276,11 @@ func (s *site) whileCut(link *valve, session string, requests ...string) (answer
 			answers = append(answers, a)
 		})
 	}
-	for begun := 0; begun < len(requests); time.Sleep(time.Millisecond) {
+	await.True(s.t, "the requests at the gateway", func() bool {
 		mu.Lock()
-		begun = int(s.api.held.Load()) + len(answers)
-		mu.Unlock()
-	}
+		defer mu.Unlock()
+		return int(s.api.held.Load())+len(answers) >= len(requests)
+	})
 	link.open()
 	all.Wait()
 	return answers
@@ -285,6 +289,7 @@ func (s *site) whileCut(link *valve, session string, requests ...string) (answer
 // TestForceReleased: a lease that an operator took away is not held, though the instance that says so
 // cannot be heard while the session's own can.
 func TestForceReleased(t *testing.T) {
+	t.Parallel()
 	cluster := servertest.StartCluster(t, 3, servertest.RealTime())
 	links := make(map[string]*valve)
 	for _, address := range cluster.Addrs() {
@@ -331,6 +336,7 @@ func TestForceReleased(t *testing.T) {
 // TestRoundRobin: callers whose requests go to gateways in turn take turns at a lock: never two
 // believe at once, and each grant has a higher token.
 func TestRoundRobin(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	sites := []*site{openSite(t, srv), openSite(t, srv)}
 	var turn, holders, last atomic.Int64
@@ -374,6 +380,7 @@ func TestRoundRobin(t *testing.T) {
 // TestHalfClose: a caller that closes its side of the connection reads its answer; that of a stream
 // ends before another session is granted the lock.
 func TestHalfClose(t *testing.T) {
+	t.Parallel()
 	f := openFaces(t, servertest.Start(t, servertest.RealTime()))
 	open := func(secure bool, request string) (net.Conn, *bufio.Reader) {
 		conn := f.dial(t, secure)
@@ -425,9 +432,7 @@ func TestHalfClose(t *testing.T) {
 				}
 				granted <- a
 			}()
-			for f.ask("GET", "/v1/locks/x", "", "").number("num_waiters") == 0 {
-				time.Sleep(time.Millisecond)
-			}
+			f.awaitWaiters("x", 1)
 			_ = conn.(interface{ CloseWrite() error }).CloseWrite()
 			a := (<-granted).wants(200)
 			if rest, err := arrived(conn); err != nil || !secure && !strings.Contains(rest, "event: lost") {
@@ -474,6 +479,7 @@ func sessionOf(t *testing.T, s *site, a *answer) string {
 
 // TestNothingIsKept: of a name that was refused, released or given up nothing is kept.
 func TestNothingIsKept(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("POST", "/v1/locks/held?ttl=1m", bob, "").wants(200)

@@ -12,6 +12,7 @@ import (
 // TestMetrics: requests are counted by route and status, refusals by code, sessions, streams and
 // moves as they are.
 func TestMetrics(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	page := func(s *site) string {

@@ -276,6 +276,7 @@ func openAPI(t *testing.T) []byte {
 // TestOpenAPI: the description is that of the route table, and the handlers know the parameters
 // that it has, and no other.
 func TestOpenAPI(t *testing.T) {
+	t.Parallel()
 	now := openAPI(t)
 	if *update {
 		if err := os.WriteFile("openapi.json", now, 0o644); err != nil {

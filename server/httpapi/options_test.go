@@ -10,6 +10,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // openSession is a session with the SDK.
@@ -26,6 +27,7 @@ func openSession(t *testing.T, srv *servertest.Server) *client.Session {
 // TestQueueOptions: slots by name and by label, of which a repeat has the same, and the order that
 // priorities make.
 func TestQueueOptions(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	one, two := openSite(t, srv), openSite(t, srv)
@@ -59,9 +61,7 @@ func TestQueueOptions(t *testing.T) {
 	for i, priority := range []int{2, 7} { // the second one is served first
 		one.ask("POST", fmt.Sprintf("/v1/locks/jobs?ttl=1m&count=1&wait=1ms&priority=%d&key=team", priority),
 			[]string{alice, bob}[i], "").wants(202)
-		for one.ask("GET", "/v1/locks/jobs", "", "").number("num_waiters") != int64(i+1) {
-			time.Sleep(time.Millisecond)
-		}
+		one.awaitWaiters("jobs", i+1)
 	}
 	if err := l.Release(t.Context()); err != nil {
 		t.Fatal(err)
@@ -72,6 +72,7 @@ func TestQueueOptions(t *testing.T) {
 
 // TestForms: what can be given and shown in more than one form.
 func TestForms(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	s := openSite(t, srv, func(c *Config) { c.Hosts = []string{"locks.example.com"} })
@@ -115,6 +116,7 @@ func TestForms(t *testing.T) {
 // TestBounds: a gateway refuses more requests, and more sessions, of an identity and of all, than it
 // may have, and goes on with those that it has.
 func TestBounds(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	s.ask("POST", "/v1/locks/a?ttl=1m", alice, "").wants(200)
 	s.api.held.Add(maxHeld)
@@ -146,6 +148,7 @@ func TestBounds(t *testing.T) {
 // TestPreempted: a preemption is told, by events and answers, and never ends a lease: its owner
 // counts as silent when its grace is over.
 func TestPreempted(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	own := openSession(t, srv)
 	s := openSite(t, srv)
@@ -159,13 +162,13 @@ func TestPreempted(t *testing.T) {
 	if got := held.wants("preempt").number("token"); got != token {
 		t.Errorf("the event is of token %d, not %d", got, token)
 	}
-	for silent := false; !silent; time.Sleep(10 * time.Millisecond) {
+	await.True(t, "a silent owner", func() bool {
 		sem, err := own.Node().Describe(t.Context(), "gpu", client.IncludeOwners(), client.ReadConsistency(client.Strict))
 		if err != nil || len(sem.Owners) != 1 {
 			t.Fatal(sem, err)
 		}
-		silent = sem.Owners[0].Silent
-	}
+		return sem.Owners[0].Silent
+	})
 	for _, path := range []string{"/v1/locks/gpu?count=1", "/v1/session/keepalive?holding=gpu"} {
 		if a := s.ask("POST", path, alice, "").wants(200); a.doc["preempt"] != true || a.doc["ends_in_ms"] != nil {
 			t.Errorf("%s is answered %s", path, a.body)

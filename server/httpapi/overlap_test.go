@@ -24,6 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // reliedHold is a lock that was relied on, by the monotonic clock of the machine in nanoseconds.
@@ -89,15 +91,13 @@ func monotonic() int64 {
 // their links stand still, and instances are killed and cut off. By one clock nobody relies on a lock
 // while another one does, tokens rise, and in the end nothing is held.
 func TestNoTwoRely(t *testing.T) {
+	t.Parallel()
 	for _, program := range []string{"python3", "node"} {
 		if _, err := exec.LookPath(program); err != nil {
 			t.Skip(err)
 		}
 	}
-	lasts, many := 8*time.Second, 4
-	if long() {
-		lasts, many = 200*time.Second, 9
-	}
+	lasts, many := sized(4*time.Second, 8*time.Second, 200*time.Second), form.Of(4, 9)
 	const locks = 5
 	cluster := servertest.StartCluster(t, 3, servertest.RealTime())
 	fronts := []*front{newFront(t, startGateway(t, cluster.Addrs()...)), newFront(t, startGateway(t, cluster.Addrs()...))}
@@ -183,9 +183,9 @@ func TestNoTwoRely(t *testing.T) {
 	compareHolds(t, holds)
 	s := openSite(t, cluster.Instance(0))
 	for i := range locks { // what was not given back ends with its ttl
-		for s.ask("GET", fmt.Sprintf("/v1/locks/turns-%d", i), "", "").doc["exists"] != false {
-			time.Sleep(20 * time.Millisecond)
-		}
+		await.True(t, "the end of what is held", func() bool {
+			return s.ask("GET", fmt.Sprintf("/v1/locks/turns-%d", i), "", "").doc["exists"] == false
+		})
 	}
 }
 
@@ -213,7 +213,7 @@ func compareHolds(t *testing.T, holds []reliedHold) {
 	}
 	t.Logf("%d holds: %v", len(holds), count)
 	for _, who := range []string{"threads", "tasks", "js", "caller", "stream"} {
-		if count[who] == 0 && (long() || len(holds) == 0) { // in a few seconds of faults some may have no luck
+		if count[who] == 0 && (form.Is(form.Long) || len(holds) == 0) { // in a few seconds of faults some may have no luck
 			t.Errorf("%s held nothing", who)
 		}
 	}

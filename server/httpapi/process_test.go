@@ -22,6 +22,8 @@ import (
 	"github.com/signalbox-dev/signalbox/client/discovery"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // gatewayOf names the endpoints of the cluster to this program where it runs as a gateway.
@@ -102,16 +104,11 @@ func (g *gatewayProcess) signal(s syscall.Signal) {
 	}
 }
 
-// long reports whether the long forms of tests run.
-func long() bool { return os.Getenv("SIGNALBOX_LONG") != "" }
-
 // TestKilledGateway: a gateway is killed while many callers hold and wait. Each goes on at another
 // one with its token, and each that waits with its place.
 func TestKilledGateway(t *testing.T) {
-	callers := 50
-	if long() {
-		callers = 1000
-	}
+	t.Parallel()
+	callers := form.Of(50, 1000)
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := startGateway(t, srv.Addr()), startGateway(t, srv.Addr())
 	tokens := make([]int64, callers)
@@ -150,9 +147,7 @@ func TestKilledGateway(t *testing.T) {
 			}
 		})
 	}
-	for one.ask("GET", "/v1/locks/k-0", "", "").number("num_waiters") == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	one.awaitWaiters("k-0", 1)
 	one.signal(syscall.SIGKILL)
 	waiters.Wait()
 	hangUp()
@@ -179,6 +174,7 @@ func TestKilledGateway(t *testing.T) {
 // TestGatewaysStop: gateways stop in turn while callers hold and wait: no lease of a named session
 // is lost, no place in the queue, and each wait is answered with what to do.
 func TestGatewaysStop(t *testing.T) {
+	t.Parallel()
 	const waits = 20
 	srv := servertest.Start(t, servertest.RealTime())
 	now := openSite(t, srv)
@@ -197,12 +193,8 @@ func TestGatewaysStop(t *testing.T) {
 				}
 			})
 		}
-		for now.api.held.Load() < waits {
-			time.Sleep(time.Millisecond)
-		}
-		for now.ask("GET", "/v1/locks/a", "", "").number("num_waiters") != waits {
-			time.Sleep(time.Millisecond)
-		}
+		await.True(t, "the requests at the gateway", func() bool { return now.api.held.Load() >= waits })
+		now.awaitWaiters("a", waits)
 		now.api.Stop()
 		quit, done := context.WithTimeout(t.Context(), patience)
 		if err := now.server.Shutdown(quit); err != nil {
@@ -224,6 +216,7 @@ func TestGatewaysStop(t *testing.T) {
 // TestLostAnswer: the answer to an acquire is lost, and a hundred repeats at once at both gateways
 // have the token that was granted.
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	lossy := newWire(t, one)
@@ -267,6 +260,7 @@ func TestLostAnswer(t *testing.T) {
 // TestOneLimit: two gateways and a service in Go share a rate limit, and one gateway is killed.
 // More than the limit is never admitted.
 func TestOneLimit(t *testing.T) {
+	t.Parallel()
 	const rate, lasts = 50, 3 * time.Second
 	srv := servertest.Start(t, servertest.RealTime())
 	c, err := client.Dial(t.Context(), srv.Addr())
@@ -331,6 +325,7 @@ func TestOneLimit(t *testing.T) {
 // TestMembers: a member by HTTP and one by the SDK are read alike, by both; the first one drains by
 // repeating its acquire with other data.
 func TestMembers(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	c, err := client.Dial(t.Context(), srv.Addr())
@@ -352,18 +347,11 @@ func TestMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	await := func(what string, ok func(byHTTP []any, bySDK []*discovery.Endpoint) bool) {
+	both := func(what string, ok func(byHTTP []any, bySDK []*discovery.Endpoint) bool) {
 		t.Helper()
-		for {
-			list := s.ask("GET", "/v1/services/api", "", "").wants(200).doc["endpoints"].([]any)
-			if ok(list, e.View().All) {
-				return
-			}
-			time.Sleep(time.Millisecond)
-			if t.Context().Err() != nil {
-				t.Fatal(what)
-			}
-		}
+		await.True(t, "this: "+what, func() bool {
+			return ok(s.ask("GET", "/v1/services/api", "", "").wants(200).doc["endpoints"].([]any), e.View().All)
+		})
 	}
 	state := func(addr string, list []any, all []*discovery.Endpoint) (byHTTP, bySDK string) {
 		for _, m := range list {
@@ -378,17 +366,17 @@ func TestMembers(t *testing.T) {
 		}
 		return byHTTP, bySDK
 	}
-	await("both read both members alike", func(list []any, all []*discovery.Endpoint) bool {
+	both("both read both members alike", func(list []any, all []*discovery.Endpoint) bool {
 		a1, b1 := state("10.0.0.1:80", list, all)
 		a2, b2 := state("10.0.0.2:80", list, all)
 		return a1 != "" && a1 == b1 && a1 == a2 && a2 == b2
 	})
 	s.ask("POST", "/v1/locks/api?mode=shared", alice, `{"addr":"10.0.0.2:80","zone":"a","weight":7,"state":"draining"}`).wants(200)
-	await("both see the member drain", func(list []any, all []*discovery.Endpoint) bool {
+	both("both see the member drain", func(list []any, all []*discovery.Endpoint) bool {
 		a1, _ := state("10.0.0.1:80", list, all)
 		a2, b2 := state("10.0.0.2:80", list, all)
 		return a2 != "" && a2 == b2 && a2 != a1
 	})
 	s.ask("DELETE", "/v1/session", alice, "").wants(200)
-	await("it is gone", func(list []any, all []*discovery.Endpoint) bool { return len(list) == 1 && len(all) == 1 })
+	both("it is gone", func(list []any, all []*discovery.Endpoint) bool { return len(list) == 1 && len(all) == 1 })
 }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -15,6 +16,7 @@ import (
 // TestForkedPython: a forked child holds nothing of its parent's and can acquire for itself, and a
 // lease cannot be sent away.
 func TestForkedPython(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing: ", err)
 	}
@@ -38,6 +40,7 @@ func TestForkedPython(t *testing.T) {
 // TestPythonModel: what the client believes, renews, waits for and gives back is what a model allows,
 // on virtual time, with random faults of network and gateways.
 func TestPythonModel(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing: ", err)
 	}
@@ -45,10 +48,7 @@ func TestPythonModel(t *testing.T) {
 	for _, name := range []string{script, folder + "/signalbox/__init__.py"} {
 		_, _ = os.ReadFile(name) // a cached result counts only for these
 	}
-	seeds := "200"
-	if os.Getenv("SIGNALBOX_LONG") != "" {
-		seeds = "5000"
-	}
+	seeds := fmt.Sprint(sized(25, 200, 5000))
 	cmd := exec.CommandContext(t.Context(), "python3", script, folder, "1", seeds)
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -59,11 +59,10 @@ func TestPythonModel(t *testing.T) {
 // TestPythonEnds: however a program ends that can still do something, it leaves nothing held and
 // nobody waiting, and no thread keeps it alive.
 func TestPythonEnds(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("python3"); err != nil {
 		t.Skip("python3 is missing: ", err)
 	}
-	s := openSite(t, servertest.Start(t, servertest.RealTime()))
-	s.ask("POST", "/v1/locks/taken?ttl=5m", "the-holder-of-it", "").wants(200)
 	const begin = "import asyncio, signal, sys, threading, signalbox, signalbox.aio\nU = sys.argv[1]\nsb = signalbox.connect(U)\n"
 	for name, program := range map[string]struct {
 		signal os.Signal // once it is ready
@@ -121,6 +120,9 @@ async def main():
 asyncio.run(main())`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := openSite(t, servertest.Start(t, servertest.RealTime()))
+			s.ask("POST", "/v1/locks/taken?ttl=5m", "the-holder-of-it", "").wants(200)
 			cmd := exec.CommandContext(t.Context(), "python3", "-c", begin+program.lines, s.url)
 			cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONPATH=../../client/python")
 			out, err := cmd.StdoutPipe()

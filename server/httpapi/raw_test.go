@@ -18,6 +18,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // faces are a gateway's listeners, plain and with TLS.
@@ -63,6 +64,7 @@ func (f *faces) dial(t *testing.T, secure bool) net.Conn {
 // TestRaw: malformed and oversized requests are refused, without TLS and with it. Sizes are at the
 // bound and above it.
 func TestRaw(t *testing.T) {
+	t.Parallel()
 	f := openFaces(t, servertest.Start(t))
 	const host, session = "Host: localhost\r\n", "Signalbox-Session: " + alice + "\r\n"
 	sized := func(bytes int) string {
@@ -136,6 +138,7 @@ func TestRaw(t *testing.T) {
 
 // TestSmuggling: a request with two lengths of its body is one request, whatever it hides.
 func TestSmuggling(t *testing.T) {
+	t.Parallel()
 	f := openFaces(t, servertest.Start(t))
 	conn := f.dial(t, false)
 	defer conn.Close()
@@ -151,6 +154,7 @@ func TestSmuggling(t *testing.T) {
 
 // TestRefusalsOfHTTP2: the gateway refuses by HTTP/2 what it refuses by HTTP/1.1.
 func TestRefusalsOfHTTP2(t *testing.T) {
+	t.Parallel()
 	f := openFaces(t, servertest.Start(t))
 	f.url, f.web = "https://"+f.secure, f.http2
 	f.ask("GET", "/v1/locks", "", "").wants(200)
@@ -169,6 +173,7 @@ func TestRefusalsOfHTTP2(t *testing.T) {
 // TestTerraform: what the http backend of Terraform and OpenTofu sends is refused with a sentence
 // at each route and elsewhere, and leaves nothing.
 func TestTerraform(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t))
 	const state, lock = `{"version":4,"serial":1,"lineage":"a","outputs":{},"resources":[]}`, `{"ID":"9db590f1-b6fe","Operation":"OperationTypeApply","Info":"","Who":"ci@host","Version":"1.9.0","Created":"2026-01-02T03:04:05Z","Path":""}`
 	paths := map[string]bool{"/": true, "/terraform/state": true, "/v1": true, "/v1/states/prod": true}
@@ -200,9 +205,9 @@ func TestTerraform(t *testing.T) {
 // do not keep honest ones from being served, and the gateway's memory stays bounded. Slow ones are
 // cut.
 func TestHostileCallers(t *testing.T) {
-	idle, tries := 100, 32
-	if long() {
-		idle, tries = 8000, 640
+	idle, tries := 100, sized(16, 32, 640)
+	if form.Is(form.Long) {
+		idle = 8000
 		files := syscall.Rlimit{Cur: 30_000, Max: 30_000} // both ends of each connection are here
 		if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &files) == nil {
 			idle = 10_000
@@ -259,7 +264,7 @@ func TestHostileCallers(t *testing.T) {
 		t.Errorf("the heap has grown by %d MiB", grown>>20)
 	}
 	f.ask("GET", "/v1/locks/a", "", "", "Authorization: Bearer "+root).wants(200)
-	if !long() {
+	if !form.Is(form.Long) {
 		return
 	}
 	// Those that never end their headers are cut.

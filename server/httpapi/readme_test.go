@@ -12,6 +12,7 @@ import (
 
 // TestReadme: the lines of the page run as shown, and those of the repository's first page.
 func TestReadme(t *testing.T) {
+	t.Parallel()
 	for _, tool := range []string{"curl", "sh", "hostname"} {
 		if _, err := exec.LookPath(tool); err != nil {
 			t.Skip(err)

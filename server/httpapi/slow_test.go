@@ -43,6 +43,7 @@ func (c closing) Close() error {
 // TestSlowCallers: a caller that does not read its answer is cut after 30 s, one that sends half of
 // a header after 5 s, and a connection without a request after two minutes.
 func TestSlowCallers(t *testing.T) {
+	t.Parallel()
 	const request = "GET /v1/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n"
 	for _, c := range []struct {
 		what, sends string
@@ -87,6 +88,7 @@ func TestSlowCallers(t *testing.T) {
 // TestUnknownService: a service that the gateway knows nothing of when the cluster goes away is no
 // empty list.
 func TestUnknownService(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("GET", "/v1/locks", "", "").wants(200) // it is connected
@@ -109,6 +111,7 @@ func TestUnknownService(t *testing.T) {
 
 // TestWaitOutlivesWrites: a request may wait for longer than its answer may take to be written.
 func TestWaitOutlivesWrites(t *testing.T) {
+	t.Parallel()
 	s := openSite(t, servertest.Start(t, servertest.RealTime()))
 	tag := s.ask("PUT", "/v1/config/name", "", "value").wants(200).header.Get("ETag")
 	srv := Server(s.api, slog.New(slog.DiscardHandler))

@@ -20,6 +20,7 @@ import (
 	"github.com/signalbox-dev/signalbox/client/admin"
 	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // events are those of a stream.
@@ -114,6 +115,7 @@ func (e *events) ends(event string) string {
 // TestStream: a stream tells its place in the queue, its grant and each third of its ttl, and its
 // session ends with it, however its caller goes.
 func TestStream(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	first := s.stream("/v1/locks/jobs?holder=first", "")
@@ -150,9 +152,7 @@ func TestStream(t *testing.T) {
 	last := s.stream("/v1/locks/jobs?wait=1m", "")
 	last.wants("acquired")
 	last.close()
-	for len(s.sessions()) > 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the end of the sessions", func() bool { return len(s.sessions()) == 0 })
 	s.ask("POST", "/v1/locks/jobs?ttl=4s", "", "", "Accept: text/event-stream").wants(400, "bad_request")
 	s.ask("POST", "/v1/locks/jobs", bob, "", "Accept: text/event-stream").wants(410, "session_expired")
 	for _, accept := range []string{"text/html", "application/json;q=0", "text/event-stream, text/html"} {
@@ -174,6 +174,7 @@ func (s *site) sessions() (list []*session) {
 // TestNamedStream: a stream of a named session keeps it alive and leaves it its ttl; it ends by a
 // newer one, a release, a move and a stop, each with what to do.
 func TestNamedStream(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	one, two := openSite(t, srv), openSite(t, srv)
 	older := one.stream("/v1/locks/a?ttl=30s", alice)
@@ -213,6 +214,7 @@ func TestNamedStream(t *testing.T) {
 
 // TestStreamOfHTTP2: the reset of a stream of HTTP/2 ends it, and no other one of the connection.
 func TestStreamOfHTTP2(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	secure := httptest.NewUnstartedServer(nil)
@@ -222,7 +224,7 @@ func TestStreamOfHTTP2(t *testing.T) {
 	secure.StartTLS()
 	defer secure.Close()
 	s.url, s.web = secure.URL, secure.Client()
-	one, two := s.stream("/v1/locks/a", ""), s.stream("/v1/locks/b", "")
+	one, two := s.stream("/v1/locks/a", ""), s.stream("/v1/locks/b?ttl=5s", "")
 	one.wants("acquired")
 	two.wants("acquired")
 	one.close()
@@ -235,6 +237,7 @@ func TestStreamOfHTTP2(t *testing.T) {
 
 // TestChunkedStream: a stream ends as the coding of its answer says, with TLS too.
 func TestChunkedStream(t *testing.T) {
+	t.Parallel()
 	f := openFaces(t, servertest.Start(t, servertest.RealTime()))
 	var list []*events
 	for name, secure := range map[string]bool{"a": false, "b": true} {
@@ -264,6 +267,7 @@ func TestChunkedStream(t *testing.T) {
 
 // TestStreamLoses: a stream whose cluster is away is told so before its belief is over.
 func TestStreamLoses(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	e := s.stream("/v1/locks/a?ttl=5s", alice)
@@ -310,6 +314,7 @@ func (c faultyConn) Read(b []byte) (int, error) {
 
 // TestLostHasItsCause: a stream whose session somebody ends, or whose node is deleted, says so.
 func TestLostHasItsCause(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	c, err := client.Dial(t.Context(), srv.Addr())
@@ -348,6 +353,7 @@ func TestLostHasItsCause(t *testing.T) {
 // TestLostCaller: what the caller of a broken connection holds is kept until it has stopped
 // believing.
 func TestLostCaller(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -365,16 +371,13 @@ func TestLostCaller(t *testing.T) {
 	x := s.sessions()[0]
 	broken.Store(true)
 	e.close()
-	for {
+	await.True(t, "the end of the stream", func() bool {
 		x.mu.Lock()
 		state, next := x.machine.State(), x.machine.Next()
 		x.mu.Unlock()
 		if state != machine.Live {
 			t.Fatal("the session has ended, and its caller may believe in it")
 		}
-		if next != 0 { // nobody calls
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return next != 0 // nobody calls
+	})
 }

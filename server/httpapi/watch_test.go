@@ -3,14 +3,15 @@ package httpapi
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/signalbox-dev/signalbox/server/servertest"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
 // TestWatchLock: an ETag changes with what is shown, and a caller that waits with one is answered
 // at each change: of the holder, of its data and of the queue.
 func TestWatchLock(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	known := s.ask("GET", "/v1/locks/a", "", "").wants(200).header.Get("ETag")
@@ -54,15 +55,14 @@ func TestWatchLock(t *testing.T) {
 		}
 		waiting <- got
 	}()
-	for s.api.held.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	await.True(t, "the request at the gateway", func() bool { return s.api.held.Load() > 0 })
 	s.api.Stop()
 	(<-waiting).wants(503, "closing")
 }
 
 // TestWhy: a session that waits learns why, and nobody else does.
 func TestWhy(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	s.ask("POST", "/v1/locks/a?ttl=1m&holder=the+first", alice, "its data").wants(200)
@@ -82,6 +82,7 @@ func TestWhy(t *testing.T) {
 
 // TestLargeDocument: data beyond the bound of a document is left out, and its length stays.
 func TestLargeDocument(t *testing.T) {
+	t.Parallel()
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	large := strings.Repeat("x", maxBody-1000)

@@ -106,6 +106,8 @@ async def answer(c):
     except (signalbox.Error, ValueError) as e:
         a = {"error": name_of(e), "holders": len(getattr(e, "holders", [])), "detail": str(e),
              "inTime": isinstance(e, TimeoutError), "caused": e.__cause__ is not None}
+    except Exception as e:
+        a = {"error": name_of(e), "detail": repr(e)}
     say({"id": c["id"], **a})
 
 
