@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // FuzzApply applies arbitrary entries to a busy machine: nothing may panic, every invariant must
@@ -346,7 +346,7 @@ func importAnything(t *testing.T, parts [][]byte, seed uint64, run BucketsBody) 
 func TestImportOfDamagedChunks(t *testing.T) {
 	run := BucketsBody{Total: churnBuckets, Count: churnBuckets/2 - 1, Epoch: 7}
 	taken := 0
-	for seed := range histories.Of(t, form.Size(40, 150, 150)) {
+	for seed := range seeds.Of(t, 40, 150) {
 		r := rand.New(rand.NewPCG(seed, 5))
 		x := newChurn(seed%3, New(1))
 		for range 150 {

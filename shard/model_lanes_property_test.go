@@ -9,13 +9,14 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // TestQueuesMatchModel is TestMachineMatchesModel with histories in which many sessions want few
 // semaphores, all of which have options.
 func TestQueuesMatchModel(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range histories.Of(t, form.Size(40, 400, 400)) {
+	for seed := range seeds.Of(t, 40, 400) {
 		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 1))}, seen)
 		if err := h.runQueues(); err != nil {
 			t.Fatalf("%v\n%s", err, h.trace())
@@ -39,7 +40,7 @@ func TestQueuesMatchModel(t *testing.T) {
 		"selector with too few slots", "selector without slots", "slot drained or undrained", "slots altered",
 		"slots on or off while in use", "waiter asks for less and is granted", "waiter changes its lane",
 	} {
-		if seen[rule] == 0 && form.Is(form.Full) && histories.Own() {
+		if seen[rule] == 0 && form.Is(form.Full) && !seeds.Chosen() {
 			t.Errorf("%q never came to bear; let histories be made that do more of it", rule)
 		}
 	}

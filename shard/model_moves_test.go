@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 const (
@@ -69,7 +70,7 @@ type sentStep struct {
 
 func TestBucketsMove(t *testing.T) {
 	did := map[string]int{}
-	for seed := range histories.Of(t, form.Size(10, 80, 80)) {
+	for seed := range seeds.Of(t, 10, 80) {
 		x := newMoveTest(t, seed, did)
 		for range 600 {
 			if err := x.step(); err != nil {
@@ -94,7 +95,7 @@ func TestBucketsMove(t *testing.T) {
 		"track refused while frozen", "instances ended", "poll without the log",
 		"track in parts", "version from outside",
 	} {
-		if did[what] == 0 && form.Is(form.Full) && histories.Own() {
+		if did[what] == 0 && form.Is(form.Full) && !seeds.Chosen() {
 			t.Errorf("never: %s", what)
 		}
 	}

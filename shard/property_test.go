@@ -11,9 +11,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
-
-var histories = form.NewHistories()
 
 // TestMachineMatchesModel applies random histories to the machine and to the model, see history: a
 // number of them as a property, which are made small when they fail and kept below testdata/rapid,
@@ -23,8 +22,8 @@ func TestMachineMatchesModel(t *testing.T) {
 	seen := map[string]int{}
 	checkProperty(t, 20_261_120, form.Size(20, 100, 100), seen)
 
-	whole := form.Is(form.Full) && histories.Own()
-	n := form.Size(100, 1000, 1000)
+	whole := form.Is(form.Full) && !seeds.Chosen()
+	n := form.Size[uint64](100, 1000, 1000)
 	commands := 0
 	play := func(seed uint64) {
 		h := newHistory(randSource{rand.New(rand.NewPCG(seed, 0))}, seen)
@@ -33,12 +32,12 @@ func TestMachineMatchesModel(t *testing.T) {
 		}
 		commands += h.commands
 	}
-	for seed := range histories.Of(t, n) {
+	for seed := range seeds.Of(t, n, n) {
 		play(seed)
 	}
 	missing := func(rule string) bool { return seen[rule] == 0 }
 	for seed := n + 1; whole && slices.ContainsFunc(rules, missing) && seed <= 4*n; seed++ {
-		play(uint64(seed))
+		play(seed)
 	}
 	t.Logf("%d commands", commands)
 	for _, rule := range slices.Sorted(maps.Keys(seen)) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // busyLock lets the machine go on whenever the writer of a snapshot lets go of it.
@@ -28,7 +29,7 @@ func (l *busyLock) Unlock() {
 // top of it must lead to the same state as without the restart.
 func TestSnapshotWhileApplying(t *testing.T) {
 	rounds := form.Size(8, 12, 12)
-	for seed := range histories.Of(t, form.Size(10, 60, 10_000)) {
+	for seed := range seeds.Of(t, 10, 60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			m := New(3)
 			setRing(m, 3)

@@ -10,11 +10,10 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 	"github.com/signalbox-dev/signalbox/shard"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
-
-var histories = form.NewHistories()
 
 // TestTokensNeverGoBack deletes nodes and makes them again, in this tier or another one, while
 // buckets move, replicasets come and go, governors forget, replies come late, and machines are
@@ -22,10 +21,10 @@ var histories = form.NewHistories()
 func TestTokensNeverGoBack(t *testing.T) {
 	t.Parallel()
 	var total tokenCounts
-	for seed := range histories.Of(t, form.Size(5, 20, 20)) {
+	for seed := range seeds.Of(t, 5, 20) {
 		total.add(runTokens(t, seed))
 	}
-	if !histories.Own() || !form.Is(form.Full) {
+	if seeds.Chosen() || !form.Is(form.Full) {
 		return
 	}
 	if total.again < 200 || total.moved < 100 || total.left == 0 || total.tiers == 0 {

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 	"github.com/signalbox-dev/signalbox/shard"
 )
 
@@ -237,8 +237,6 @@ func (w *sim) run(busy, quiet uint64) {
 	}
 }
 
-var histories = form.NewHistories()
-
 // rare are the things that must have happened for a run to say anything.
 var rare = []string{
 	"apart", "attached again", "barrier failed", "cut", "deposed", "died", "duplicated",
@@ -248,9 +246,9 @@ var rare = []string{
 }
 
 func TestSimulation(t *testing.T) {
-	seeds, seen := 0, map[string]int{}
-	for seed := range histories.Of(t, form.Size(6, 24, 40)) {
-		seeds++
+	runs, seen := 0, map[string]int{}
+	for seed := range seeds.Of(t, 6, 24) {
+		runs++
 		w := newSim(t, seed)
 		t.Run(fmt.Sprint("seed", seed), func(t *testing.T) {
 			w.t = t
@@ -262,8 +260,8 @@ func TestSimulation(t *testing.T) {
 	}
 	t.Log(seen)
 	for _, k := range rare {
-		if seen[k] < seeds {
-			t.Errorf("%q happened %d times in %d runs; the simulation does not try it", k, seen[k], seeds)
+		if seen[k] < runs {
+			t.Errorf("%q happened %d times in %d runs; the simulation does not try it", k, seen[k], runs)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 	"github.com/signalbox-dev/signalbox/shard/process/relay"
 )
 
@@ -350,11 +351,9 @@ func (w *simulation) drain(steps int) {
 	w.fatal("it does not settle")
 }
 
-var histories = form.NewHistories()
-
 func TestRandomHistories(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range histories.Of(t, form.Size(20, 100, 100)) {
+	for seed := range seeds.Of(t, 20, 100) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		o := protocol.ProcessOptions{
 			Election: protocol.ProcessElection(rnd.IntN(3)), Debounce: uint64(rnd.IntN(3)) * 50,
@@ -377,7 +376,7 @@ func TestRandomHistories(t *testing.T) {
 		seen["returned"] += int(tally.Returned)
 	}
 	t.Log(seen)
-	if !form.Is(form.Full) || !histories.Own() {
+	if !form.Is(form.Full) || seeds.Chosen() {
 		return
 	}
 	for _, k := range []string{

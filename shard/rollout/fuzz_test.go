@@ -9,8 +9,8 @@ import (
 	"github.com/signalbox-dev/signalbox/protocol/varint"
 )
 
-// seeds are records of tracks with something in every field.
-func seeds(t testing.TB) (list [][]byte) {
+// corpus are records of tracks with something in every field.
+func corpus(t testing.TB) (list [][]byte) {
 	for seed := range uint64(12) {
 		x := newRandomRun(&testing.T{}, seed, false)
 		for range 200 {
@@ -67,7 +67,7 @@ func exerciseTrack(t testing.TB, x *Track) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, b := range seeds(f) {
+	for _, b := range corpus(f) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -87,7 +87,7 @@ func FuzzDecode(f *testing.F) {
 func TestDamagedRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	accepted := 0
-	for _, good := range seeds(t) {
+	for _, good := range corpus(t) {
 		for range 150 {
 			b := bytes.Clone(good)
 			for range 1 + rng.IntN(2) {

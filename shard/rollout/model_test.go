@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/protocol"
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // model is the machine once more, written plainly from the rules: nothing is counted ahead, every
@@ -252,13 +252,11 @@ func (m *model) decide(p *modelInst, l *modelLoc, clock, wall uint64) {
 	}
 }
 
-var histories = form.NewHistories()
-
 // TestTrackMatchesModel makes random calls to both, and compares every answer, every target and the
 // invariants.
 func TestTrackMatchesModel(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range histories.Of(t, 80) {
+	for seed := range seeds.Of(t, 80, 80) {
 		newRandomRun(t, seed, true).run(300, seen)
 	}
 	requireSeen(t, seen, protocol.ReasonInitial, protocol.ReasonAdvance, protocol.ReasonExplicit,
@@ -272,7 +270,7 @@ func TestTrackMatchesModel(t *testing.T) {
 // TestInvariants is the same without the model, with gates, shares, bake times and auto-demotion.
 func TestInvariants(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range histories.Of(t, 60) {
+	for seed := range seeds.Of(t, 60, 60) {
 		newRandomRun(t, seed, false).run(300, seen)
 	}
 	requireSeen(t, seen, protocol.TrackEventTarget, protocol.TrackEventWiden, protocol.TrackEventState,
@@ -286,7 +284,7 @@ func TestInvariants(t *testing.T) {
 // came fails for what never happened: a test that met no rollback says nothing of them.
 func requireSeen[K fmt.Stringer](t *testing.T, seen map[string]int, list ...K) {
 	for _, k := range list {
-		if seen[k.String()] < 3 && histories.Own() {
+		if seen[k.String()] < 3 && !seeds.Chosen() {
 			t.Errorf("%s came to bear %d times: the histories are poor", k, seen[k.String()])
 		}
 	}

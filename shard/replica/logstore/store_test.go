@@ -17,7 +17,7 @@ import (
 	pb "github.com/lni/dragonboat/v4/raftpb"
 	"github.com/lni/vfs"
 
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // bed is a folder on a disk, and the store that is open on it.
@@ -137,12 +137,10 @@ func (l *rlog) mark() mark {
 	return m
 }
 
-var histories = form.NewHistories()
-
 // TestNoFalseAlarm writes logs as raft may write them, cuts included, stops the disk at any time,
 // and opens the store again: it is never refused, and the marks are those of the model.
 func TestNoFalseAlarm(t *testing.T) {
-	for seed := range histories.Of(t, form.Of(12, 400)) {
+	for seed := range seeds.Of(t, 12, 12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 1))
 			fs := vfs.NewStrictMem()

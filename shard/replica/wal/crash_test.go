@@ -10,14 +10,14 @@ import (
 
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // TestConcurrentCrash loses power while several goroutines write and the maintenance runs. Each
 // replica's log then is a prefix of what was written to it, and has all that was acknowledged.
 func TestConcurrentCrash(t *testing.T) {
 	dropped := 0
-	for seed := range histories.Of(t, form.Size(10, 40, 2000)) {
+	for seed := range seeds.Of(t, 10, 40) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		d := newDisk()
 		d.direct = seed%2 == 0

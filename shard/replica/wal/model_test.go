@@ -13,7 +13,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftio"
 	pb "github.com/lni/dragonboat/v4/raftpb"
 
-	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // model is the naive model of a log store.
@@ -291,7 +291,7 @@ func testConfig(d *disk) Config {
 
 // TestModel compares the log with the model, with restarts and maintenance in between.
 func TestModel(t *testing.T) {
-	for seed := range histories.Of(t, form.Of(12, 2000)) {
+	for seed := range seeds.Of(t, 12, 12) {
 		h := newHistory(seed)
 		d := newDisk()
 		d.direct = seed%2 == 0
@@ -346,9 +346,9 @@ func TestModel(t *testing.T) {
 // TestCrash loses power at any operation of the disk. What is left is the log after some call, and
 // no call that was durable when it returned is missing. It goes on from there, several times.
 func TestCrash(t *testing.T) {
-	seeds, moved, crashes := 0, 0, 0
-	for seed := range histories.Of(t, form.Size(30, 120, 20_000)) {
-		seeds++
+	runs, moved, crashes := 0, 0, 0
+	for seed := range seeds.Of(t, 30, 120) {
+		runs++
 		h := newHistory(seed)
 		d := newDisk()
 		d.direct = seed%2 == 0
@@ -400,7 +400,7 @@ func TestCrash(t *testing.T) {
 		}
 	}
 	t.Logf("%d crashes, %d segments dropped", crashes, moved)
-	if moved < seeds {
+	if moved < runs {
 		t.Error("too few segments were dropped")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/seeds"
 )
 
 // refusing is a file that takes no direct write from some number on.
@@ -32,7 +33,7 @@ func (f *refusing) WriteAt(b []byte, off int64) (int, error) {
 // all, and zeros up to the end of the block. This is so too if the file system refuses a direct
 // write.
 func TestWriter(t *testing.T) {
-	for seed := range histories.Of(t, form.Size(10, 60, 60)) {
+	for seed := range seeds.Of(t, 10, 60) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		d := newDisk()
 		file, err := d.Create("segment")
