@@ -19,10 +19,10 @@ SEQUENTIAL := client/internal/core client/internal/membership client/internal/mi
 sequential = $(filter $(SEQUENTIAL:%=github.com/signalbox-dev/signalbox/%),$(packages))
 
 # Packages whose tests run the command line as processes, hundreds of them. What runs at once inside of these is tested
-# with the race detector in the packages that they are made of; `make race` has these too.
+# with the race detector in the packages that they are made of.
 PROCESSES := bench cmd/signalbox loadgen server/deploy
 processes = $(filter $(PROCESSES:%=github.com/signalbox-dev/signalbox/%),$(packages))
-concurrent = $(filter-out $(sequential) $(processes),$(packages))
+concurrent = $(filter-out $(sequential) $(processes) %/server/chaos %/server/integration,$(packages))
 
 # The gateway for YDB clients is a module of its own, so that this one needs no gRPC; so are its tests against YDB's SDKs.
 YDB := cmd/signalbox-ydb
@@ -41,7 +41,7 @@ release: ## make the release VERSION (or SNAPSHOT=1: this tree as it is) in OUT 
 
 release-test: ## make a snapshot's files in ./bin/release and use each of them, a few minutes; as root, and with debootstrap, rpm and skopeo, all of it
 	rm -rf bin/release && $(MAKE) release SNAPSHOT=1 OUT=bin/release
-	cd cmd/release && SIGNALBOX_RELEASE=$(CURDIR)/bin/release go test -count 1 -v -timeout 30m .
+	cd cmd/release && go test -count 1 -v -timeout 30m . -dist $(CURDIR)/bin/release
 
 # What a release wrote, from its own binary in OUT, for the tests of the releases after it.
 KEPT = $(CURDIR)/server/testdata/releases/$(VERSION)
@@ -51,7 +51,8 @@ keep: ## keep what the release VERSION writes, with its binary in OUT (default d
 	tar -xzf $(or $(OUT),dist)/signalbox_$(VERSION)_$$(go env GOOS)_$$(go env GOARCH).tar.gz -C bin/keep --strip-components 1
 	cp protocol/testdata/vectors.json cmd/signalbox/testdata/cli.json $(KEPT)
 	cp server/cluster/testdata/format-$$(bin/keep/signalbox version -o json | sed -n '/"peer"/{n;s/[^0-9]//g;p}').golden $(KEPT)/peer.golden
-	SIGNALBOX_KEEP=$(KEPT) SIGNALBOX_KEEP_BINARY=$(CURDIR)/bin/keep/signalbox go test -count 1 ./server ./server/metrics ./cmd/signalbox -run '^(TestKeptFormats|TestKeptMetrics|TestKeep)$$'
+	go test -count 1 ./server ./server/metrics -run '^(TestKeptFormats|TestKeptMetrics)$$' -keep $(KEPT)
+	go test -count 1 ./cmd/signalbox -run '^TestKeep$$' -keep $(KEPT) -keep-binary $(CURDIR)/bin/keep/signalbox
 
 gateway: build ## build ./bin/signalbox, the gateway for YDB clients and the server for agents, ./bin/signalbox-ydb and ./bin/signalbox-mcp
 	cd $(YDB) && $(BUILD) -o ../../bin/signalbox-ydb .
@@ -69,43 +70,90 @@ monitoring: ## start Prometheus (Debian's package) beside `make cluster`, with t
 dev: build ## build and start an instance on a temporary folder
 	./bin/signalbox dev
 
+# What runs in which form, a test says itself: server/servertest/form. Tests wait more than they work, so that more of
+# them run at once than there are processors. Without cgo, and with the flags of `build`, programs that tests start are
+# compiled once with the tests.
+GOTEST := go test -vet=off -p 4 -parallel 8 -timeout 40m
+PURE := CGO_ENABLED=0 GOFLAGS=-trimpath
 # The race detector holds up the end of each process by a second, unless it is told otherwise.
-test: ## everything that must pass: format, vet, all tests, with the race detector where anything runs at once
-	@test -n "$(RACE)" || echo "no C compiler found: the tests run without the race detector"
+RACED := GORACE="atexit_sleep_ms=10 $$GORACE" GOFLAGS=-trimpath SIGNALBOX_TEST=full $(GOTEST) $(RACE)
+WITHTESTS := go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}'
+MODULES := $(YDB) $(YDB)/sdktest $(MCP) cmd/release server/deploy/charttest client/otelsignalbox client/grpcsignalbox
+
+# vet compiles what it looks at, as the tests do.
+vet:
 	@f=$$(git ls-files '*.go' | xargs -r gofmt -l); test -z "$$f" || { echo "not gofmt-ed:"; echo "$$f"; exit 1; }
-	go vet ./...
-	$(eval packages := $(shell go list $(PKGS)))
-	@test -n "$(packages)"
-	@$(if $(sequential)$(processes),go test -vet=off -timeout 40m $(TESTFLAGS) $(processes) $(sequential))
-	@$(if $(concurrent),GORACE="atexit_sleep_ms=10 $$GORACE" go test $(RACE) -vet=off -timeout 40m $(TESTFLAGS) $(concurrent))
-	cd $(YDB) && go vet ./... && go test -timeout 5m ./...
-	cd $(YDB)/sdktest && go vet ./... && go test -parallel 4 -timeout 5m ./...
-	cd $(MCP) && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
-	cd server/console/browsertest && go vet . && go test -short -timeout 5m .
-	cd cmd/release && go vet ./... && go test -timeout 5m $(TESTFLAGS) ./...
-	cd server/deploy/charttest && go vet . && go test -timeout 5m $(TESTFLAGS) .
-	cd client/otelsignalbox && go vet ./... && go test $(TESTFLAGS) ./...
-	cd client/grpcsignalbox && go vet ./... && go test $(RACE) -timeout 20m $(TESTFLAGS) ./...
+	@$(PURE) go vet ./...
 
-ydb: ## the long tests of the gateway for YDB clients, and the figures of its page, about 5 minutes; with YDB's JavaScript SDK where npm brings it
-	cd $(YDB)/sdktest && SIGNALBOX_YDB_LONG=1 go test -v -timeout 30m ./...
+test: vet ## what a person waits for before a commit: format, vet, each package's tests, MINUTES
+	@$(PURE) $(GOTEST) $(TESTFLAGS) $$($(WITHTESTS) $(PKGS))
 
-race: ## the packages that run the command line, with the race detector too, about 10 minutes
-	GORACE="atexit_sleep_ms=10 $$GORACE" go test -race -vet=off -timeout 40m $(TESTFLAGS) $(PROCESSES:%=./%)
+FULL := check commands race integration chaos modules browser
+full: ## what CI waits for before a merge, MINUTES, or one PART of it: check commands race integration chaos modules browser
+	@for p in $(or $(PART),$(FULL)); do echo "make full PART=$$p"; $(MAKE) --no-print-directory full-$$p || exit 1; done
 
-quick: ## the tests without the race detector and without the long ones
-	go test -short $(TESTFLAGS) $(PKGS)
+full-check: vet
+	@go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
+	@go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./... || { test $$? -ne 3 && echo "govulncheck has no database here"; }
 
-long: ## the long forms of the tests too, about half an hour; random ones go on for LONG each (default 1m)
-	SIGNALBOX_LONG=$(or $(LONG),1m) go test -timeout 2h $(TESTFLAGS) $(PKGS)
+full-commands:
+	@$(eval packages := $(shell go list $(PKGS)))
+	@$(PURE) SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) $(processes) $(sequential)
 
-pages: ## the tests of lists, with pages of two entries in place of a thousand, about 3 minutes
-	@d=$$(mktemp -d) && sed 's/PageEntries = 1_000/PageEntries = 2/' shard/page.go >$$d/page.go && \
-	  sed 's/MaxPage     = 1000/MaxPage = 2/' server/governor/list.go >$$d/list.go && \
-	  ! cmp -s $$d/page.go shard/page.go && ! cmp -s $$d/list.go server/governor/list.go && \
-	  printf '{"Replace":{"%s":"%s","%s":"%s"}}' $(CURDIR)/shard/page.go $$d/page.go $(CURDIR)/server/governor/list.go $$d/list.go >$$d/overlay.json && \
-	  go test -short -overlay $$d/overlay.json $(TESTFLAGS) ./client/... ./server/backup ./server/console ./server/httpapi ./server/request; \
-	  s=$$?; rm -r $$d; exit $$s
+full-race:
+	@test -n "$(RACE)" || echo "no C compiler found: the tests run without the race detector"
+	@$(eval packages := $(shell $(WITHTESTS) $(PKGS)))
+	@$(RACED) $(TESTFLAGS) $(concurrent)
+
+full-integration:
+	@$(RACED) $(TESTFLAGS) ./server/integration
+
+full-chaos:
+	@$(PURE) SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./server/chaos
+
+full-modules:
+	@set -e; for m in $(MODULES); do echo "module $$m"; (cd $$m; go vet ./...; SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) ./...); done
+
+full-browser:
+	@cd server/console/browsertest && go vet . && SIGNALBOX_TEST=full $(GOTEST) $(TESTFLAGS) .
+
+LONG := tests chaos modules browser simulate planted fuzz
+long: ## what the night waits for, hours, or one PART of it: tests chaos modules browser simulate planted fuzz
+	@for p in $(or $(PART),$(LONG)); do echo "make long PART=$$p"; $(MAKE) --no-print-directory long-$$p || exit 1; done
+
+NIGHT := $(PURE) SIGNALBOX_TEST=long go test -vet=off -p 2 -timeout 5h
+long-tests:
+	@$(NIGHT) $(TESTFLAGS) $$($(WITHTESTS) $(PKGS) | grep -v /server/chaos$$)
+
+long-chaos:
+	@$(NIGHT) -v $(TESTFLAGS) ./server/chaos
+
+long-modules:
+	@set -e; for m in $(MODULES); do echo "module $$m"; (cd $$m; SIGNALBOX_TEST=long go test -timeout 1h $(TESTFLAGS) ./...); done
+
+long-browser:
+	@cd server/console/browsertest && SIGNALBOX_TEST=long go test -timeout 1h $(TESTFLAGS) .
+
+long-simulate: simulate
+long-planted: planted
+long-fuzz: fuzz
+
+SOAK := chaos flood soak panels
+soak: ## what a day before a release waits for, or one PART of it: chaos flood soak panels; reports go to bench/results
+	@for p in $(or $(PART),$(SOAK)); do echo "make soak PART=$$p"; $(MAKE) --no-print-directory soak-$$p || exit 1; done
+
+DAY := SIGNALBOX_TEST=soak go test -v -count 1 -timeout 24h
+soak-chaos:
+	$(DAY) ./server/chaos -run 'TestCheckedHistories|TestStoppedClients' -minutes $(or $(MINUTES),48) -report $(CURDIR)/bench/results/chaos.md
+
+soak-flood:
+	$(DAY) ./server/chaos -run '^TestFlood$$' -report $(CURDIR)/bench/results/flood.md
+
+soak-soak:
+	$(DAY) ./server/chaos -run '^TestSoak$$' -length $(or $(LENGTH),2h)
+
+soak-panels:
+	$(DAY) ./server/deploy -run '^TestPanelsShowData$$'
 
 simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED, again, which is then shrunk
 	go test ./client/internal/sim -run '^TestSimulate$$' -v -timeout 24h $(if $(SEED),-seed $(SEED),-seeds $(or $(SEEDS),10000) -first $(or $(FIRST),1))
@@ -113,27 +161,8 @@ simulate: ## SEEDS simulated runs (default 10,000, a few minutes), or one, SEED,
 planted: ## plant faults in the code, one at a time, and see that each is found
 	go test -tags planted ./client/internal/sim -run Planted -v -timeout 3h
 
-chaos: ## three instances under faults of forty kinds for MINUTES (default 48: each comes 20 times), every call judged; the report goes to bench/results/chaos.md
-	SIGNALBOX_CHAOS=$(or $(MINUTES),48) SIGNALBOX_CHAOS_REPORT=$(CURDIR)/bench/results/chaos.md \
-	  go test ./server/chaos -run 'TestCheckedHistories|TestStoppedClients' -v -timeout 24h
-
-upgrades: ## ROUNDS (default 10) random rounds of a rolling upgrade, back and up again, under load; and a version that writes its new format early must be found
-	SIGNALBOX_UPGRADES=$(or $(ROUNDS),10) go test ./server/chaos -run 'TestRollingUpgrade|TestUpgradeWithoutGate' -v -timeout 24h
-
-flood: ## 10,000 hostile connections of fifteen kinds beside honest clients and 100,000 idle sessions, about 8 minutes; the report goes to bench/results/flood.md
-	SIGNALBOX_FLOOD=$(CURDIR)/bench/results/flood.md go test ./server/chaos -run TestFlood -v -timeout 1h
-
-browser: ## all tests of the console in Chromium, about two minutes, with axe-core where npm brings it; those of make test are the short ones
-	cd server/console/browsertest && go test -count 1 -v .
-
 screenshot: ## remake the README's picture of the console, server/console/console.png, with Chromium
-	cd server/console/browsertest && SIGNALBOX_SCREENSHOT=$(CURDIR)/server/console/console.png go test -count 1 -run '^TestScreenshot$$' -v .
-
-pods: ## the life of the StatefulSet's pods, as root, about 13 minutes: starts, updates, scaling, lost volumes, restores, and mistakes that must be found
-	SIGNALBOX_PODS=1 go test ./server/chaos -run '^(TestPods|TestPodsMistakes)$$' -v -timeout 30m
-
-panels: ## ask a real Prometheus whether each panel of the dashboards shows data under load, about a minute
-	SIGNALBOX_PANELS=1 go test ./server/deploy -run '^TestPanelsShowData$$' -v
+	cd server/console/browsertest && go test -count 1 -run '^TestScreenshot$$' -v . -screenshot $(CURDIR)/server/console/console.png
 
 golden: ## rewrite golden files and scripts; review the result as a diff
 	go test ./protocol ./bench ./loadgen ./shard ./shard/leader ./shard/meta ./shard/replica/logstore ./shard/replica/wal ./shard/process/... ./shard/ratelimit ./shard/rollout \
@@ -159,11 +188,11 @@ bench: bench-tools ## compare with the peers side by side, about 110 minutes; wr
 bench-quick: bench-tools ## the same with fewer and shorter rounds, about 17 minutes
 	./bin/bench-peers run -quick
 
-# Measurements of one system are tests with SIGNALBOX_FULL: their figures are in the tests' log.
-FULL := SIGNALBOX_FULL=1 go test ./server/chaos -v -count 1 -timeout 3h -run
+# Measurements of one system are tests of the form soak: their figures are in the tests' log.
+MEASURE := SIGNALBOX_TEST=soak go test ./server/chaos -v -count 1 -timeout 3h -run
 
 bench-discovery: ## one service of 5,000 members with 2,000 watchers, and its leader killed, about 6 minutes
-	$(FULL) '^TestLargeService$$'
+	$(MEASURE) '^TestLargeService$$'
 
 bench-ratelimit: bench-tools ## rate limits: local decisions beside Redis, 10,000 participants, shares, about 5 minutes
 	cd bench/peers && go test -run '^$$' -bench Decision -count 5 .
@@ -174,16 +203,13 @@ bench-http: bench-tools ## locks and limits by HTTP beside etcd's gateway and Re
 	  -rounds $(or $(ROUNDS),5) -length 3s -polls 1000 -streams $(or $(STREAMS),10000) -held $(or $(HELD),10m)
 
 bench-restart: ## restarts, and snapshots beside a load, with a million semaphores and 100,000 sessions
-	$(FULL) '^TestRestartWithManyNames$$'
+	$(MEASURE) '^TestRestartWithManyNames$$'
 
 bench-scale: bench-tools ## three, six and twelve instances with 5 % of a core each, about 18 minutes, as root
 	./bin/bench scale
 
 bench-sessions: bench-tools ## a million sessions on three instances, and what happens to them
 	./bin/bench sessions
-
-soak: ## two hours of mixed load, restarts, rollouts, moves and kills, and what grows meanwhile
-	SIGNALBOX_SOAK=2h go test ./server/chaos -v -count 1 -timeout 3h -run '^TestSoak$$'
 
 bench-failover: bench-tools ## how long writers wait when the leader is killed, stopped or cut off, beside etcd, about 25 minutes, as root; writes bench/results
 	./bin/bench-peers failover
@@ -193,11 +219,7 @@ bench-tools: build
 	go build -o bin/bench ./bench/cmd
 	cd bench/peers && go build -o ../../bin/bench-peers . && go build -o ../../bin/etcd go.etcd.io/etcd/server/v3
 
-check: ## staticcheck and govulncheck, at pinned versions
-	go run honnef.co/go/tools/cmd/staticcheck@v0.8.2 ./...
-	go run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
-
 clean: ## remove what make built
 	rm -rf bin
 
-.PHONY: help pages pods build gateway run cluster monitoring panels dev test race quick long simulate planted upgrades flood golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-http bench-restart bench-scale bench-sessions soak bench-failover bench-tools check clean chaos ydb browser screenshot release release-test keep
+.PHONY: help build gateway run cluster monitoring dev vet test full long soak simulate planted golden fuzz micro bench bench-quick bench-discovery bench-ratelimit bench-http bench-restart bench-scale bench-sessions bench-failover bench-tools clean screenshot release release-test keep $(FULL:%=full-%) $(LONG:%=long-%) $(SOAK:%=soak-%)

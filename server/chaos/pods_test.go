@@ -267,7 +267,7 @@ func (s *podSet) update() {
 
 // TestPods: the StatefulSet of kubernetes.yaml through the life of its pods.
 func TestPods(t *testing.T) {
-	form.SkipUntil(t, form.Long, "minutes; `make pods` runs it alone")
+	form.SkipUntil(t, form.Long, "minutes")
 	image := binary.Signalbox(t)
 	for _, c := range []struct {
 		name string
@@ -388,7 +388,7 @@ func (k *podClients) updateUnready(s *podSet) int {
 
 // TestPodsMistakes: what charts have got wrong is found by the scenarios of [TestPods].
 func TestPodsMistakes(t *testing.T) {
-	form.SkipUntil(t, form.Long, "minutes; `make pods` runs it alone")
+	form.SkipUntil(t, form.Long, "minutes")
 	image := binary.Signalbox(t)
 	t.Run("no stop-wait", func(t *testing.T) {
 		s := newPodSet(t, image, 3)
