@@ -165,11 +165,11 @@ func TestSessionMemory(t *testing.T) {
 	if form.Race {
 		t.Skip("the race detector makes memory larger")
 	}
-	const n = 100_000
+	n := form.Size(25_000, 100_000, 100_000) // a quarter fills the tables as well
 	before := heapBytes()
 	x := newBenchMachine(n)
 	after := heapBytes()
-	per := (after - before - uint64(cap(x.sessions)+cap(x.seqs))*8) / n
+	per := (after - before - uint64(cap(x.sessions)+cap(x.seqs))*8) / uint64(n)
 	t.Logf("%d bytes a session", per)
 	if per > 250 {
 		t.Errorf("%d bytes a session, budget is 250", per)
@@ -183,7 +183,7 @@ func TestNameMemory(t *testing.T) {
 	if form.Race {
 		t.Skip("the race detector makes memory larger")
 	}
-	const n = 200_000
+	n := form.Size(50_000, 200_000, 200_000) // a quarter fills the tables as well
 	x := newBenchMachine(1)
 	name := make([]byte, 0, 24)
 	before, objects := heapBytes(), heapObjects()
@@ -196,7 +196,7 @@ func TestNameMemory(t *testing.T) {
 		}
 		x.commit()
 	}
-	after, each := (heapBytes()-before)/n, float64(heapObjects()-objects)/n
+	after, each := (heapBytes()-before)/uint64(n), float64(heapObjects()-objects)/float64(n)
 	t.Logf("%d bytes and %.2f objects a semaphore", after, each)
 	if after > 240 || each > 1.1 {
 		t.Errorf("%d bytes and %.2f objects a semaphore, budget is 240 and 1.1", after, each)

@@ -130,6 +130,7 @@ func (k *listenerKit) awaitOpen(places int) {
 // TestIdleConnections: connections that ask nothing, that never finish a header, and that asked
 // once and stay, keep nobody out: each probe is answered, and so is every other page.
 func TestIdleConnections(t *testing.T) {
+	t.Parallel()
 	for _, opening := range []string{"", "GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: ", "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"} {
 		k := newListenerKit(t, MaxConnections)
 		for range MaxConnections + 12 {
@@ -148,6 +149,7 @@ func TestIdleConnections(t *testing.T) {
 // TestNewConnectionEvictsIdle: it is the place of the address that has the most connections, and
 // there of the one that waits longest.
 func TestNewConnectionEvictsIdle(t *testing.T) {
+	t.Parallel()
 	k := newListenerKit(t, 8)
 	few := k.dial("127.0.0.2")
 	k.awaitOpen(1)
@@ -177,6 +179,7 @@ func TestNewConnectionEvictsIdle(t *testing.T) {
 // TestReserve: beside requests that take all places, or all of an address, health and readiness are
 // answered, and other pages are refused with a reason. A client at another address is accepted.
 func TestReserve(t *testing.T) {
+	t.Parallel()
 	k := newListenerKit(t, 8)
 	for range 6 { // the share of an address
 		k.holdUp("127.0.0.1")
@@ -211,6 +214,7 @@ func TestReserve(t *testing.T) {
 
 // TestNotHTTP: a connection that does not begin with a method is refused at once, with the reason.
 func TestNotHTTP(t *testing.T) {
+	t.Parallel()
 	k := newListenerKit(t, 4)
 	for _, first := range []string{"\x00\x00\x00\x20\x01", "\x16\x03\x01"} {
 		c := k.dial("127.0.0.1")

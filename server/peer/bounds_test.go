@@ -17,6 +17,7 @@ import (
 // TestQueuesAreBounded: nobody who sends waits, whatever becomes of the peer; what does not fit is
 // lost and counted; other peers notice nothing.
 func TestQueuesAreBounded(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	cfg := memoryConfig(n, "a:1")
 	cfg.Limits.QueueMessages, cfg.Limits.QueueBytes, cfg.Limits.Peers = 100, 50_000, 2
@@ -61,6 +62,7 @@ func TestQueuesAreBounded(t *testing.T) {
 // TestReceivedMessagesAreBounded: a handler that does not return costs the messages behind it, and
 // no memory.
 func TestReceivedMessagesAreBounded(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	cfg := memoryConfig(n, "b:1")
 	cfg.Limits.QueueMessages = 10
@@ -86,6 +88,7 @@ func TestReceivedMessagesAreBounded(t *testing.T) {
 }
 
 func TestHandlersAreBounded(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		ca.Limits.Handlers, cb.Limits.Handlers = 2, 2
 		blocked, ended := make(chan struct{}, 10), make(chan struct{}, 10)
@@ -113,6 +116,7 @@ func TestHandlersAreBounded(t *testing.T) {
 // TestHalfOpenConnections: both ends notice that the other is gone without a word, with or without
 // something to say.
 func TestHalfOpenConnections(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
 	ca.Limits.KeepAlive, cb.Limits.KeepAlive = 100*time.Millisecond, 100*time.Millisecond
@@ -154,6 +158,7 @@ func TestHalfOpenConnections(t *testing.T) {
 // TestSlowPeerIsDisconnected: a peer that takes nothing is left at the write's deadline, and nobody
 // else waits for it.
 func TestSlowPeerIsDisconnected(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.WriteTimeout = 100 * time.Millisecond
@@ -199,6 +204,7 @@ func TestSlowPeerIsDisconnected(t *testing.T) {
 
 // TestIdleConnectionsClose: an address that nothing is said to any more costs nothing.
 func TestIdleConnectionsClose(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.IdleTimeout = 10 * time.Millisecond
@@ -218,6 +224,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 
 // TestClusterThatBecomesKnown: who met while one did not know its cluster meets again when it does.
 func TestClusterThatBecomesKnown(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	var mu sync.Mutex
 	known := ""
@@ -246,6 +253,7 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 // TestNoCallIsLostWhenTheClusterBecomesKnown: instances that met before one of them knew its
 // cluster meet again, and no call that is under way is lost by it.
 func TestNoCallIsLostWhenTheClusterBecomesKnown(t *testing.T) {
+	t.Parallel()
 	for range 20 {
 		n := NewMemoryNetwork()
 		var known atomic.Bool
@@ -287,6 +295,7 @@ func TestNoCallIsLostWhenTheClusterBecomesKnown(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		blocked, ended := make(chan struct{}, 10), make(chan struct{}, 10)
 		a, b := startTransport(t, ca, handlers(blocked, ended)), startTransport(t, cb, handlers(blocked, ended))
@@ -325,6 +334,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
 	for _, address := range []string{"", "host", "host:", ":1", "host:1:2", fmt.Sprintf("%0300d:1", 0)} {
 		if _, err := New(Config{Advertise: address}); err == nil {
 			t.Errorf("address %q is taken", address)

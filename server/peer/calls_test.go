@@ -51,6 +51,7 @@ func handlers(blocked, ended chan struct{}) func(*Transport) {
 }
 
 func TestCalls(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		a := startTransport(t, ca, handlers(nil, nil))
 		b := startTransport(t, cb, handlers(nil, nil))
@@ -90,6 +91,7 @@ func TestCalls(t *testing.T) {
 }
 
 func TestConcurrentCallsAndLargeBodies(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		a, b := startTransport(t, ca, nil), startTransport(t, cb, handlers(nil, nil))
 		var wg sync.WaitGroup
@@ -119,6 +121,7 @@ func TestConcurrentCallsAndLargeBodies(t *testing.T) {
 }
 
 func TestCallIsCancelledAtTheOtherEnd(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		blocked, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 		a, b := startTransport(t, ca, nil), startTransport(t, cb, handlers(blocked, ended))
@@ -144,6 +147,7 @@ func TestCallIsCancelledAtTheOtherEnd(t *testing.T) {
 }
 
 func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	blocked, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
@@ -165,6 +169,7 @@ func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
 }
 
 func TestUnreachablePeer(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	for range 3 {
@@ -185,6 +190,7 @@ func TestUnreachablePeer(t *testing.T) {
 }
 
 func TestMessagesComeInOrder(t *testing.T) {
+	t.Parallel()
 	networks(t, func(t *testing.T, ca, cb Config) {
 		const kind, count = 7, 3000
 		var r messageRecord

@@ -56,6 +56,7 @@ func acceptWithFewDescriptors() int {
 
 // TestOutOfDescriptors: a process that has no descriptors left accepts again once it has.
 func TestOutOfDescriptors(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -129,6 +129,7 @@ func TestMalformedBatches(t *testing.T) {
 // TestMalformedFramesClose: what a peer may send that knows the token, and what becomes of its
 // connection.
 func TestMalformedFramesClose(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	b := startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))

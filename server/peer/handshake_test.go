@@ -117,6 +117,7 @@ func refused(t *testing.T, nc net.Conn) error {
 
 // TestProofsCannotBeReplayed: what a dialer said once, said again by somebody else.
 func TestProofsCannotBeReplayed(t *testing.T) {
+	t.Parallel()
 	m := startTransport(t, tcpConfig(t), nil)
 	s := &recordingConn{Conn: rawDial(t, m)}
 	me := identity{keys: [][]byte{keyOf([]byte("secret"))}, address: "a:1"}
@@ -138,6 +139,7 @@ func TestProofsCannotBeReplayed(t *testing.T) {
 // TestProofsCannotBeReflected: an acceptor without the token says the dialer's own proof back, and
 // one that relays the challenge of the dialer's own transport.
 func TestProofsCannotBeReflected(t *testing.T) {
+	t.Parallel()
 	a, b := net.Pipe()
 	go func() {
 		defer b.Close()
@@ -168,6 +170,7 @@ func TestProofsCannotBeReflected(t *testing.T) {
 }
 
 func TestStrangersAreRejected(t *testing.T) {
+	t.Parallel()
 	hello := handshakeMessage(msgHello, []byte{3}, make([]byte, nonceSize), text("a:1"), text("b:1"))
 	for name, b := range map[string][]byte{
 		"http":              []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
@@ -218,6 +221,7 @@ func TestStrangersAreRejected(t *testing.T) {
 }
 
 func TestSlowHandshakes(t *testing.T) {
+	t.Parallel()
 	cfg := tcpConfig(t)
 	cfg.Limits.HandshakeTimeout = 50 * time.Millisecond
 	m := startTransport(t, cfg, nil)
@@ -252,6 +256,7 @@ func TestSlowHandshakes(t *testing.T) {
 // TestFloodOfConnections: silent connections push out each other, and not those that know what to
 // say.
 func TestFloodOfConnections(t *testing.T) {
+	t.Parallel()
 	cfg := tcpConfig(t)
 	cfg.Limits.Handshakes, cfg.Limits.HandshakesPerHost, cfg.Limits.HandshakeTimeout = 64, 8, patience
 	b := startTransport(t, cfg, handlers(nil, nil))
@@ -269,6 +274,7 @@ func TestFloodOfConnections(t *testing.T) {
 }
 
 func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
 	cfg := tcpConfig(t)
 	cfg.Limits.Connections = 2
 	b := startTransport(t, cfg, handlers(nil, nil))
@@ -283,6 +289,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 
 // TestNoToken: a single instance lets nobody in but itself.
 func TestNoToken(t *testing.T) {
+	t.Parallel()
 	ca, cb := tcpConfig(t), tcpConfig(t)
 	ca.Tokens, cb.Tokens = nil, nil
 	a, b := startTransport(t, ca, handlers(nil, nil)), startTransport(t, cb, nil)
@@ -300,6 +307,7 @@ func TestNoToken(t *testing.T) {
 // TestTokensAreRotated: while each of two instances goes from one token to the other in three steps,
 // they reach each other, whichever of them is a step ahead. The old token is refused at the end.
 func TestTokensAreRotated(t *testing.T) {
+	t.Parallel()
 	before, after := []byte("the old secret"), []byte("the new secret")
 	steps := [][][]byte{{before}, {before, after}, {after, before}, {after}}
 	ca, cb := tcpConfig(t), tcpConfig(t)
@@ -355,6 +363,7 @@ func TestPenaltyGrows(t *testing.T) {
 // TestRejectionsAreLoggedLessAndLess: a host that goes on to be rejected, such as one whose cluster
 // had an instance at this address, is logged ever less often.
 func TestRejectionsAreLoggedLessAndLess(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	var lines atomic.Int32
 	cfg := memoryConfig(n, "a:1")

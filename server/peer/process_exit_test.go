@@ -9,6 +9,7 @@ import (
 
 // TestProcessExited: the end of a peer's process is called, a connection that was reset is not.
 func TestProcessExited(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	called := make(chan string, 16)
 	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) {

@@ -349,6 +349,7 @@ func TestRaftSurvivesOneWayCuts(t *testing.T) {
 }
 
 func TestEngineMustHaveTheTransportsAddress(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	m := startTransport(t, memoryConfig(n, "a:1"), nil)
 	f := m.RaftTransport()

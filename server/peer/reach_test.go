@@ -31,6 +31,7 @@ func awaitUnreached(t *testing.T, m *Transport, address string, cond func(Unreac
 // advertises, is known as that. So is an address at which another instance or cluster answers. A
 // process that does not run is not: its host refuses the connection.
 func TestUnreached(t *testing.T) {
+	t.Parallel()
 	cfg := tcpConfig(t)
 	cfg.Limits = Limits{BackoffMin: time.Millisecond, BackoffMax: 10 * time.Millisecond}
 	cfg.Cluster = func() string { return "ours" }

@@ -12,6 +12,7 @@ import (
 // sent over a new one; a peer that is not there costs the messages, and no error, which would have
 // the engine send nothing to it for a while; and when it is there, messages come.
 func TestSharedConnReconnects(t *testing.T) {
+	t.Parallel()
 	n := NewMemoryNetwork()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	batches := make(chan raftpb.MessageBatch, 1000)

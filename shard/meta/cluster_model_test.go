@@ -10,6 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/signalbox-dev/signalbox/protocol"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 // clusterRun draws commands that have a chance.
@@ -197,13 +198,14 @@ func (r *clusterRun) command() Command {
 // own rules, whether it changed in the ways it may, and whether a machine that is saved and
 // restored now and then agrees.
 func TestClusterInvariants(t *testing.T) {
+	form.Checks(t, form.Size(25, 100, 100))
 	done := map[Kind]int{}
 	for tier := range uint8(2) { // of the first instance
 		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, nil, done) })
 		rapid.Check(t, func(t *rapid.T) { randomCluster(t, tier, clusterOfTwoTiers(tier), done) })
 	}
-	if testing.Short() {
-		return // a fifth of the histories is too few for each kind to come
+	if !form.Is(form.Full) {
+		return // a quarter of the histories is too few for each kind to come
 	}
 	for _, k := range []Kind{
 		KindJoin, KindInstanceUpdate, KindInstanceCurrent, KindClusterVersion, KindReplicasetIsReady,
