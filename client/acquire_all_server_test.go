@@ -190,9 +190,9 @@ func TestAcquireAll(t *testing.T) {
 // also beside sessions that nest single locks in the opposite order.
 func TestAcquireAllOfMany(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	const names, sessions, rounds = 16, 24, 3
 	var holders [names]atomic.Int32
 	var wg sync.WaitGroup

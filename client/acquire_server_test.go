@@ -254,9 +254,9 @@ func TestAcquireAgainstAServer(t *testing.T) {
 // tokens of a name rise with every grant.
 func TestManySessionsOneSemaphore(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	const workers, rounds, names = 32, 10, 3
 	var mu sync.Mutex
 	last := map[string]uint64{}

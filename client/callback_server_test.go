@@ -21,8 +21,8 @@ import (
 // the last one.
 func TestCallbackEndsGoroutine(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
-	c := dial(t, srv)
+	node := shared.Node(t)
+	c := dial(t, node)
 	ctx := testContext(t)
 	var mu sync.Mutex
 	var calls []string

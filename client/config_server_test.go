@@ -20,7 +20,7 @@ import (
 // missed the delete gets the new value all the same.
 func TestConfigIsSetAfterDelete(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	srv := servertest.Start(t) // versions begin at 1
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
 	cfg := s.Config("flags")
@@ -120,7 +120,7 @@ func TestQuotaRefusesRecipes(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	srv := servertest.Start(t) // versions begin at 1
 	ctx := testContext(t)
 	s, err := dial(t, srv).Session(ctx, "/default", client.Description("the author"))
 	must(t, err)
@@ -196,7 +196,7 @@ func TestConfig(t *testing.T) {
 // past is the end of what was set.
 func TestConfigHistory(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	srv := servertest.Start(t) // versions begin at 1
 	ctx := testContext(t)
 	c := dial(t, srv)
 	const writers, each = 4, 6

@@ -179,7 +179,7 @@ func TestTokenRevoked(t *testing.T) {
 	t.Parallel()
 	x := newTokens(t)
 	ctx := testContext(t)
-	c, _ := x.connect(4 * time.Second)
+	c, _ := x.connect(8 * time.Second) // the session ends first
 	holder := session(t, c, client.Timeout(5*time.Second))
 	lease, err := holder.Mutex("job").Lock(ctx)
 	must(t, err)
@@ -232,7 +232,7 @@ func TestTokenFileGone(t *testing.T) {
 	t.Parallel()
 	x := newTokens(t)
 	ctx := testContext(t)
-	c, _ := x.connect(4 * time.Second)
+	c, _ := x.connect(8 * time.Second)
 	option, changes := states()
 	holder := session(t, c, client.Timeout(10*time.Second), option)
 	must(t, os.Remove(x.file))

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 func TestDeadlockIsExplained(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b, outside := session(t, c, client.Description("job a")), session(t, c, client.Description("job b")), session(t, c)
 	holdsX, holdsY := acquire(t, a, "x", client.Exclusive()), acquire(t, b, "y", client.Exclusive())
 	toY, placeY := queue(t, a, "y", client.Exclusive())
@@ -62,9 +61,9 @@ func TestDeadlockIsExplained(t *testing.T) {
 // TestCycleWithAnOwnerOutside: one owner outside a cycle may give back what is missing.
 func TestCycleWithAnOwnerOutside(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b, outside := session(t, c), session(t, c), session(t, c)
 	must(t, a.Create(ctx, "two", 2, nil))
 	two, other := acquire(t, a, "two"), acquire(t, outside, "two")
@@ -85,9 +84,9 @@ func TestCycleWithAnOwnerOutside(t *testing.T) {
 // TestNeverGrantedOnSlots: slots that a waiter takes are drained.
 func TestNeverGrantedOnSlots(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b := session(t, c), session(t, c)
 	must(t, a.Create(ctx, "gpu", 2, nil, client.NamedSlots(client.Slot{Name: "g0"}, client.Slot{Name: "g1", Labels: []string{"big"}})))
 	held := acquire(t, a, "gpu", client.Labels("big"))
@@ -115,9 +114,9 @@ func TestNeverGrantedOnSlots(t *testing.T) {
 // of those that may; the others finish.
 func TestFailOnDeadlock(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime(), servertest.Shards(3))
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	sessions := []*client.Session{session(t, c), session(t, c), session(t, c)}
 	slices.SortFunc(sessions, func(a, b *client.Session) int { return cmp.Compare(a.ID(), b.ID()) })
 	names := []string{"one", "two", "three"}

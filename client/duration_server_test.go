@@ -106,9 +106,9 @@ func nodeError(_ *admin.NodeInfo, err error) error { return err }
 // than allowed are refused.
 func TestWaitForever(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b := session(t, c), session(t, c)
 	held := acquire(t, a, "x", client.Exclusive())
 	granted, _ := queue(t, b, "x", client.Exclusive(), client.Wait(client.Forever))

@@ -104,10 +104,10 @@ func TestElection(t *testing.T) {
 // names the program, the host and the process, unless the program says something else.
 func TestLeaderIsDescribed(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
-	n, err := c.Node(ctx, "/default")
+	c := dial(t, node)
+	n, err := c.Node(ctx, node.Path())
 	must(t, err)
 	host, err := os.Hostname()
 	must(t, err)
@@ -122,7 +122,7 @@ func TestLeaderIsDescribed(t *testing.T) {
 	}
 	start := func(opts ...client.SessionOption) *client.Session {
 		t.Helper()
-		s, err := c.Session(ctx, "/default", opts...)
+		s, err := c.Session(ctx, node.Path(), opts...)
 		must(t, err)
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
 		return s
@@ -130,11 +130,11 @@ func TestLeaderIsDescribed(t *testing.T) {
 	leads("a session", own, start())
 	leads("another text", "billing", start(client.Description("billing")))
 	leads("no text", "", start(client.Description("")))
-	opened, err := client.OpenSession(ctx, client.Config{Endpoints: []string{srv.Addr()}}, "/default")
+	opened, err := client.OpenSession(ctx, client.Config{Endpoints: []string{node.Addr()}}, node.Path())
 	must(t, err)
 	defer opened.Client().Close()
 	leads("an opened session", own, opened)
-	must(t, c.Supervise(ctx, "/default", func(_ context.Context, s *client.Session) error {
+	must(t, c.Supervise(ctx, node.Path(), func(_ context.Context, s *client.Session) error {
 		leads("a supervised session", own, s)
 		return nil
 	}))

@@ -197,9 +197,9 @@ func TestUnreachable(t *testing.T) {
 // TestKill: an operator ends a session.
 func TestKill(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s := session(t, c, client.Description("victim"))
 	l := acquire(t, s, "killed", client.Exclusive())
 	var ids []uint64
@@ -337,9 +337,9 @@ func TestCloseFrees(t *testing.T) {
 // TestRestore: another process takes a session over, and finds what it held.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	old, fresh := dial(t, srv), dial(t, srv)
+	old, fresh := dial(t, node), dial(t, node)
 	s := session(t, old)
 	l := acquire(t, s, "restored", client.CreateLimit(3), client.Count(2))
 	saved := s.Save()
@@ -376,7 +376,7 @@ func TestRestore(t *testing.T) {
 // what the first was granted.
 func TestRestoreTwice(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
 	for name, heir := range map[string]func(t *testing.T, c *client.Client, s *client.Session, sem string){
 		"holds and dies": func(t *testing.T, c *client.Client, s *client.Session, sem string) {
@@ -396,14 +396,14 @@ func TestRestoreTwice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			sem := "units of one that " + name
-			old, other := dial(t, srv), session(t, dial(t, srv))
+			old, other := dial(t, node), session(t, dial(t, node))
 			must(t, other.Create(ctx, sem, 5, nil))
 			saved := session(t, old).Save()
-			first := dial(t, srv)
+			first := dial(t, node)
 			s, err := first.Restore(ctx, saved)
 			must(t, err)
 			heir(t, first, s, sem)
-			second := dial(t, srv)
+			second := dial(t, node)
 			if r, err := second.Restore(ctx, saved); !errors.Is(err, client.ErrBadSession) {
 				t.Fatalf("the second restore of one state: %v, %v", r, err)
 			}
@@ -436,13 +436,13 @@ func TestRestoreTwice(t *testing.T) {
 // it.
 func TestRestoresAtOnce(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	saved := session(t, dial(t, srv)).Save()
+	saved := session(t, dial(t, node)).Save()
 	const heirs = 8
 	got := make(chan *client.Session, heirs)
 	for range heirs {
-		c := dial(t, srv)
+		c := dial(t, node)
 		go func() {
 			s, err := c.Restore(ctx, saved)
 			if err != nil && !errors.Is(err, client.ErrBadSession) {

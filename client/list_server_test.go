@@ -59,9 +59,9 @@ func TestNodes(t *testing.T) {
 
 func TestList(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s, other := session(t, c), session(t, c)
 	var want []string
 	for i := range 100 {
@@ -96,9 +96,9 @@ func TestList(t *testing.T) {
 // TestPages: a description that is larger than a frame comes in pages.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s := session(t, c)
 	must(t, s.Create(ctx, "pages", client.Max, []byte("d")))
 	const count = 12

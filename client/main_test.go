@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -11,7 +12,18 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m, goleak.IgnoreCurrent()) }
+// shared is the server of tests that neither move its clock nor cause faults.
+var shared = servertest.NewShared()
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(tests{m}, goleak.IgnoreCurrent()) }
+
+// tests are the package's tests, after which the shared server ends.
+type tests struct{ *testing.M }
+
+func (m tests) Run() int {
+	defer shared.Close()
+	return m.M.Run()
+}
 
 // testContext bounds waits that must end; nothing is timed by it.
 func testContext(t testing.TB) context.Context {
@@ -21,19 +33,39 @@ func testContext(t testing.TB) context.Context {
 	return ctx
 }
 
-func dial(t testing.TB, srv *servertest.Server) *client.Client {
+// place is where a test dials: a server of its own, or its node on the shared one.
+type place interface{ Addr() string }
+
+var paths sync.Map // *client.Client -> the path of its test's node on the shared server
+
+// dial returns a client. One of the shared server ends its sessions with the test, others leave
+// them behind.
+func dial(t testing.TB, at place) *client.Client {
 	t.Helper()
-	c, err := client.Dial(testContext(t), srv.Addr())
+	c, err := client.Dial(testContext(t), at.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.CloseWithoutRelease() })
+	if n, ok := at.(*servertest.Node); ok {
+		paths.Store(c, n.Path())
+		t.Cleanup(func() {
+			paths.Delete(c)
+			_ = c.Close()
+		})
+		return c
+	}
+	t.Cleanup(c.CloseWithoutRelease)
 	return c
 }
 
+// session starts a session on the test's node.
 func session(t testing.TB, c *client.Client, opts ...client.SessionOption) *client.Session {
 	t.Helper()
-	s, err := c.Session(testContext(t), "/default", opts...)
+	path := "/default"
+	if own, ok := paths.Load(c); ok {
+		path = own.(string)
+	}
+	s, err := c.Session(testContext(t), path, opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 func TestMutex(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	s := session(t, dial(t, srv))
+	s := session(t, dial(t, node))
 	m := s.Mutex("m")
 	l, err := m.Lock(ctx)
 	must(t, err)
@@ -36,9 +35,9 @@ func TestMutex(t *testing.T) {
 
 func TestRWMutex(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	r1, r2, w := session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw"), session(t, c).RWMutex("rw")
 	a, err := r1.RLock(ctx)
 	must(t, err)
@@ -66,11 +65,11 @@ func TestRWMutex(t *testing.T) {
 // the leader is no member. Neither waits for the other: both are told what the name is.
 func TestOneNameForTwoKinds(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s := session(t, c)
-	n, err := c.Node(ctx, "/default")
+	n, err := c.Node(ctx, node.Path())
 	must(t, err)
 	term, err := s.Election("both").Campaign(ctx)
 	must(t, err)
@@ -80,7 +79,7 @@ func TestOneNameForTwoKinds(t *testing.T) {
 	if l, err := n.Election("both").Leader(ctx); err != nil || l.Token != term.Token {
 		t.Errorf("the leader: %+v, %v", l, err)
 	}
-	other := session(t, dial(t, srv))
+	other := session(t, dial(t, node))
 	refused := func(err error, kind string) {
 		t.Helper()
 		if !errors.Is(err, client.ErrPreconditionFailed) || !strings.Contains(err.Error(), kind) {

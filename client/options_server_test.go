@@ -149,7 +149,7 @@ func TestReadOptions(t *testing.T) {
 // present version is done.
 func TestWriteOptions(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	srv := servertest.Start(t) // versions begin at 1
 	ctx := testContext(t)
 	s := session(t, dial(t, srv))
 	sem, cfg := "", s.Config("")
@@ -210,9 +210,9 @@ func TestWriteOptions(t *testing.T) {
 // TestNothingAsked: what would ask for nothing is refused.
 func TestNothingAsked(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	s := session(t, dial(t, srv))
+	s := session(t, dial(t, node))
 	must(t, s.Create(ctx, "sem", 3, nil))
 	l := acquire(t, s, "sem", client.Count(2))
 	p := process.NewOperator(s.Node(), "p")

@@ -5,15 +5,14 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestPreemptionAgainstAServer: the owners that a waiter needs learn of it, and those alone.
 func TestPreemptionAgainstAServer(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b, d := session(t, c), session(t, c), session(t, c)
 	err := a.Create(ctx, "crane", 2, nil, client.ByPriority(0), client.Preempt(client.PreemptLower), client.Grace(time.Hour),
 		client.MinHold(time.Minute))

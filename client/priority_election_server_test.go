@@ -18,11 +18,11 @@ import (
 // again after it, and transfers to one that nobody prefers.
 func TestPriorityElection(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	far, near := session(t, c), session(t, c)
-	n, err := c.Node(ctx, "/default")
+	n, err := c.Node(ctx, node.Path())
 	must(t, err)
 	leads := func(term client.Term) {
 		t.Helper()
@@ -100,9 +100,9 @@ func TestPriorityElection(t *testing.T) {
 // TestPriorityElectionIsAKind: a name is an election of one kind, and no service.
 func TestPriorityElectionIsAKind(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s, other := session(t, c), session(t, c)
 	refused := func(err error, want string) {
 		t.Helper()

@@ -7,14 +7,13 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 func TestQueuesAgainstAServer(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	a, b, d := session(t, c, client.Description("a")), session(t, c), session(t, c)
 
 	t.Run("priorities", func(t *testing.T) {
@@ -44,7 +43,7 @@ func TestQueuesAgainstAServer(t *testing.T) {
 			t.Errorf("token %d after %d, place %d", second.Token(), first.Token(), place)
 		}
 		release(t, second)
-		n, err := c.Node(ctx, "/default")
+		n, err := c.Node(ctx, node.Path())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,26 +6,25 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestCloseReleasesAll: what a session held is free for others when its Close has returned,
 // wherever it was at home.
 func TestCloseReleasesAll(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := context.Background()
-	c, err := client.Dial(ctx, srv.Addr())
+	c, err := client.Dial(ctx, node.Addr())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	next, err := c.Session(ctx, "/default")
+	next, err := c.Session(ctx, node.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for round := range 8 { // homes and names all over the shards
-		s, err := c.Session(ctx, "/default")
+		s, err := c.Session(ctx, node.Path())
 		if err != nil {
 			t.Fatal(err)
 		}

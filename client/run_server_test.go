@@ -10,15 +10,14 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestRun: work has a context that ends with the caller's and with the lease, and the units are free
 // when Run returns.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
-	c := dial(t, srv)
+	node := shared.Node(t)
+	c := dial(t, node)
 	s, other := session(t, c), session(t, c)
 	type key struct{}
 	ctx := context.WithValue(testContext(t), key{}, "kept")
@@ -101,9 +100,9 @@ func TestRun(t *testing.T) {
 // TestExactLimit: programs that disagree about a limit notice.
 func TestExactLimit(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s, other := session(t, c), session(t, c)
 	release(t, acquire(t, s, "slots", client.ExactLimit(3)))
 	_, err := other.Acquire(ctx, "slots", client.ExactLimit(5))

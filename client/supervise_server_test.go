@@ -11,7 +11,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/admin"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 )
 
@@ -19,23 +18,23 @@ import (
 // so, and holds nothing that it did not acquire itself.
 func TestSupervise(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
+	node := shared.Node(t)
 	ctx, stop := context.WithCancel(testContext(t))
 	defer stop()
 	var log await.Log
-	c, err := client.Open(ctx, client.Config{Endpoints: []string{srv.Addr()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	c, err := client.Open(ctx, client.Config{Endpoints: []string{node.Addr()}, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	must(t, err)
 	defer c.CloseWithoutRelease()
-	n, err := c.Node(ctx, "/default")
+	n, err := c.Node(ctx, node.Path())
 	must(t, err)
-	reader := session(t, dial(t, srv))
+	reader := session(t, dial(t, node))
 
 	type key struct{}
 	begun, lost, held := make(chan *client.Session), make(chan error, 8), make(chan *client.Lease, 8)
 	over := make(chan error, 1)
 	working := 0 // by serve alone: two at a time would be a race
 	go func() {
-		over <- c.Supervise(context.WithValue(ctx, key{}, "kept"), "/default", func(ctx context.Context, s *client.Session) error {
+		over <- c.Supervise(context.WithValue(ctx, key{}, "kept"), node.Path(), func(ctx context.Context, s *client.Session) error {
 			if working++; working != 1 || ctx.Value(key{}) != "kept" {
 				t.Errorf("%d work at a time, with %v", working, ctx.Value(key{}))
 			}
@@ -100,7 +99,7 @@ func TestSupervise(t *testing.T) {
 // session does not mend.
 func TestSuperviseEnds(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
 	wrong := errors.New("no such table")
 	var c *client.Client
@@ -110,13 +109,13 @@ func TestSuperviseEnds(t *testing.T) {
 		serve func(context.Context, *client.Session) error
 		want  error
 	}{
-		"done":          {"/default", func(context.Context, *client.Session) error { return nil }, nil},
-		"wrong":         {"/default", func(context.Context, *client.Session) error { return wrong }, wrong},
+		"done":          {node.Path(), func(context.Context, *client.Session) error { return nil }, nil},
+		"wrong":         {node.Path(), func(context.Context, *client.Session) error { return wrong }, wrong},
 		"no node":       {"/none", nil, client.ErrNotFound},
-		"closed":        {"/default", func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
-		"client closed": {"/default", func(context.Context, *client.Session) error { _ = c.Close(); return wrong }, client.ErrClientClosed},
-		"taken": {"/default", func(ctx context.Context, s *client.Session) error {
-			if _, err := dial(t, srv).Restore(ctx, s.Save()); err != nil {
+		"closed":        {node.Path(), func(ctx context.Context, s *client.Session) error { _ = s.Close(ctx); return wrong }, wrong},
+		"client closed": {node.Path(), func(context.Context, *client.Session) error { _ = c.Close(); return wrong }, client.ErrClientClosed},
+		"taken": {node.Path(), func(ctx context.Context, s *client.Session) error {
+			if _, err := dial(t, node).Restore(ctx, s.Save()); err != nil {
 				return err
 			}
 			<-ctx.Done()
@@ -126,7 +125,7 @@ func TestSuperviseEnds(t *testing.T) {
 			return nil
 		}, client.ErrTakenOver},
 	} {
-		c = dial(t, srv)
+		c = dial(t, node)
 		err := c.Supervise(ctx, end.node, func(ctx context.Context, with *client.Session) error {
 			s = with
 			return end.serve(ctx, with)
@@ -144,7 +143,7 @@ func TestSuperviseEnds(t *testing.T) {
 // context ended and the server is slow: the program may end next.
 func TestSuperviseFreesItsHolds(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	// Supervise waits 2 s for the server's answer. A machine may be too busy for that, and then
 	// another service shows it.
 	const answerLimit = 2 * time.Second
@@ -153,7 +152,7 @@ func TestSuperviseFreesItsHolds(t *testing.T) {
 		tries++
 		name := fmt.Sprint("only-once-", tries)
 		g := newGate()
-		c, err := client.Open(testContext(t), client.Config{Endpoints: []string{srv.Addr()}, Dial: g.dial})
+		c, err := client.Open(testContext(t), client.Config{Endpoints: []string{node.Addr()}, Dial: g.dial})
 		must(t, err)
 		defer c.CloseWithoutRelease()
 		ctx, stop := context.WithCancel(testContext(t))
@@ -161,7 +160,7 @@ func TestSuperviseFreesItsHolds(t *testing.T) {
 		frozen, over := make(chan func(), 1), make(chan error, 1)
 		var stopped time.Time // or a little earlier
 		go func() {
-			over <- c.Supervise(ctx, "/default", func(ctx context.Context, s *client.Session) error {
+			over <- c.Supervise(ctx, node.Path(), func(ctx context.Context, s *client.Session) error {
 				_, err := s.Mutex(name).Lock(ctx)
 				stopped = time.Now()
 				frozen <- g.freeze()
@@ -189,7 +188,7 @@ func TestSuperviseFreesItsHolds(t *testing.T) {
 			t.Errorf("Supervise returned %v, and the server cannot know yet", err)
 		}
 		c.CloseWithoutRelease() // as if the process had ended
-		l, err := session(t, dial(t, srv)).Mutex(name).TryLock(testContext(t))
+		l, err := session(t, dial(t, node)).Mutex(name).TryLock(testContext(t))
 		if l == nil || err != nil {
 			t.Errorf("the lock of a service that has ended: %v, %v", l, err)
 		}

@@ -28,9 +28,9 @@ func TestTourAfterTours(t *testing.T) {
 
 func TestSmoke(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
+	c := dial(t, node)
 	s := session(t, c, client.Description("smoke"))
 	if err := s.Create(ctx, "jobs", 3, []byte("hello")); err != nil {
 		t.Fatal(err)

@@ -15,8 +15,8 @@ import (
 // cause, is the error of the call, and ends nothing of this session.
 func TestCauseOfAnotherSession(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t, servertest.RealTime())
-	c := dial(t, srv)
+	node := shared.Node(t)
+	c := dial(t, node)
 	a, b := session(t, c), session(t, c)
 	held := acquire(t, a, "jobs", client.CreateLimit(1))
 	other := acquire(t, b, "other", client.CreateLimit(1))

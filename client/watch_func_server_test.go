@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/client"
-	"github.com/signalbox-dev/signalbox/server/servertest"
 )
 
 // TestFunctionEndsGoroutine: a function that ends its goroutine, as FailNow of a test does, keeps
@@ -15,14 +14,14 @@ import (
 // from being closed.
 func TestFunctionEndsGoroutine(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	c := dial(t, srv)
-	writer := session(t, dial(t, srv))
+	c := dial(t, node)
+	writer := session(t, dial(t, node))
 	if err := writer.Create(ctx, "name", 1, []byte("0")); err != nil {
 		t.Fatal(err)
 	}
-	n, err := c.Node(ctx, "/default")
+	n, err := c.Node(ctx, node.Path())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,9 +75,9 @@ func TestFunctionEndsGoroutine(t *testing.T) {
 // goroutine. The last call comes after that, and before the close returns.
 func TestCloseWaitsForFunction(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
-	c := dial(t, srv)
-	n, err := c.Node(testContext(t), "/default")
+	node := shared.Node(t)
+	c := dial(t, node)
+	n, err := c.Node(testContext(t), node.Path())
 	if err != nil {
 		t.Fatal(err)
 	}

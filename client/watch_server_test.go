@@ -317,9 +317,9 @@ func TestWatchPrefix(t *testing.T) {
 // TestSlowConsumer: what nobody takes is told as one.
 func TestSlowConsumer(t *testing.T) {
 	t.Parallel()
-	srv := servertest.Start(t)
+	node := shared.Node(t)
 	ctx := testContext(t)
-	s := session(t, dial(t, srv))
+	s := session(t, dial(t, node))
 	must(t, s.Create(ctx, "slow", 100, nil))
 	next, stop := iter.Pull2(s.Node().Watch(ctx, "slow"))
 	defer stop()
