@@ -3,7 +3,6 @@ package integration
 import (
 	"testing"
 
-	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -96,32 +95,5 @@ func TestVoteLostWhileCutOff(t *testing.T) {
 	}
 	if now := k.server(victim).Meta.State().Revision(); now < revision {
 		t.Errorf("the map went back from %d to %d", revision, now)
-	}
-}
-
-// TestVoteMovesFarther: a vote goes to an instance that is farther from the others, while the one
-// that has it lives on.
-func TestVoteMovesFarther(t *testing.T) {
-	form.SkipUntil(t, form.Long, "four instances; TestVoteOfShardMoves moves the votes of shards")
-	t.Parallel()
-	k := newClusterKit(t, 1)
-	dc := map[string]string{"a": "1", "b": "1", "c": "2", "d": "3"}
-	k.change = func(name string, c *server.Config) { c.FailureDomain = map[string]string{"DC": dc[name]} }
-	for i, n := range instanceNames(4) {
-		k.must(n, instanceNames(i)...)
-	}
-	for _, n := range k.names() {
-		k.awaitOn(n, "votes in three data centres", func(s *meta.State) bool {
-			where := map[string]bool{}
-			for _, r := range s.MetaShard().Replicas {
-				if i, ok := s.Instance(r.Instance); ok && r.Role == meta.RoleVoter && r.TargetRole == meta.RoleVoter {
-					where[dc[i.Name]] = true
-				}
-			}
-			return len(where) == 3 && balanced(4, 3, 1)(s)
-		})
-	}
-	if k.server("a").Err() != nil || k.server("b").Err() != nil {
-		t.Error("an instance failed")
 	}
 }
