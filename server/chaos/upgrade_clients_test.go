@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
@@ -45,8 +46,8 @@ func (u *upgrading) stopMixed() {
 	u.t.Helper()
 	for i, x := range u.mixed {
 		version := []meta.Version{u.now, u.next}[i]
-		_ = x.cmd.Process.Signal(os.Interrupt)
-		_ = x.cmd.Wait() // with 1, as it was interrupted
+		_ = x.cmd.Process.Signal(syscall.SIGTERM) // SIGINT may be ignored, as it is of a shell's background jobs
+		_ = x.cmd.Wait()                          // with 1, as it was ended
 		var r loadResult
 		err := json.Unmarshal(x.output.Bytes(), &r)
 		if err != nil || r.Operations == 0 || len(r.Errors) > 0 || len(r.Series) == 0 {

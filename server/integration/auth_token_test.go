@@ -20,7 +20,7 @@ func TestTokenExpires(t *testing.T) {
 	t.Parallel()
 	s := guarded(t, nil)
 	root := adminClient(t, s, rootSecret)
-	at := time.Now().Add(2 * time.Second)
+	at := time.Now().Add(time.Hour)
 	token, err := root.CreateToken(t.Context(), "brief", "brief", admin.Expires(at))
 	if err != nil {
 		t.Fatal(err)
@@ -44,8 +44,12 @@ func TestTokenExpires(t *testing.T) {
 	if g := brief.closed(); g == nil || g.Status != protocol.StatusUnauthenticated || !strings.Contains(g.Message, "has expired") {
 		t.Errorf("the connection of an expired token was ended with %+v", g)
 	}
+	late, err := root.CreateToken(t.Context(), "late", "late", admin.Expires(time.Now().Add(time.Second)))
+	if err != nil {
+		t.Fatal(err)
+	}
 	await.True(t, "the token to be refused", func() bool {
-		_, _, err := greet(t, s, secret)
+		_, _, err := greet(t, s, late.Secret)
 		return errors.Is(err, protocol.StatusUnauthenticated)
 	})
 	if text := scrape(s); !strings.Contains(text, "\nsignalbox_token_expiry_timestamp_seconds ") {

@@ -59,7 +59,7 @@ func TestBackupOfACluster(t *testing.T) {
 	k := newClusterKit(t, 3)
 	k.startAll("a", "b", "c")
 	k.await("three instances that work", stable(3, 3))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), eventLimit)
 	defer cancel()
 	c, err := client.Dial(ctx, k.run["a"].Addr())
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/server"
 	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -29,7 +30,13 @@ type clusterKit struct {
 	change func(name string, c *server.Config) // may be nil
 }
 
+// kits bounds how many clusters there are at a time. The race detector makes each ten times slower: of more of them on
+// two processors, none gets enough to hear its own heartbeats.
+var kits = make(chan struct{}, map[bool]int{false: 8, true: 2}[form.Race])
+
 func newClusterKit(t *testing.T, rf int) *clusterKit {
+	kits <- struct{}{}
+	t.Cleanup(func() { <-kits })
 	k := &clusterKit{t: t, net: peer.NewMemoryNetwork(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*instance{}, rf: rf}
 	t.Cleanup(func() {
 		k.mu.Lock()

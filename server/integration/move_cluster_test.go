@@ -124,7 +124,6 @@ func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 // nobody who works with them sees more than a delay.
 func TestBucketsMoveUnderLoad(t *testing.T) {
 	form.SkipUntil(t, form.Full, "six instances; TestShardCountUnderLoad has three")
-	t.Parallel()
 	k, workload, buckets := sixInstances(t)
 	for _, x := range []struct {
 		name          string

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -108,23 +109,25 @@ func TestStopWaitOfFew(t *testing.T) {
 	form.SkipUntil(t, form.Full, "instances stop in turn")
 	t.Parallel()
 	for _, names := range [][]string{{"a"}, {"a", "b"}} {
-		k := newClusterKit(t, len(names))
-		k.change = func(_ string, c *server.Config) { c.StopWait = stopWait }
-		if k.must("a"); len(names) > 1 {
-			k.must("b", "a")
-		}
-		k.await("all instances Online", func(s *meta.State) bool {
-			for _, n := range names {
-				if i := instanceNamed(s, n); i.Current != i.Target || i.Current.Variant != meta.Online {
-					return false
-				}
+		t.Run(fmt.Sprint(len(names)), func(t *testing.T) {
+			k := newClusterKit(t, len(names))
+			k.change = func(_ string, c *server.Config) { c.StopWait = stopWait }
+			if k.must("a"); len(names) > 1 {
+				k.must("b", "a")
 			}
-			return true
+			k.await("all instances Online", func(s *meta.State) bool {
+				for _, n := range names {
+					if i := instanceNamed(s, n); i.Current != i.Target || i.Current.Variant != meta.Online {
+						return false
+					}
+				}
+				return true
+			})
+			done := waitsToStop(t.Context(), k.server("a"))
+			await.True(t, "the end of the wait", func() bool { return over(done) })
+			if i := instanceNamed(k.server("a").Meta.State(), "a"); i.Target.Variant != meta.Online {
+				t.Errorf("of %d: it is to be %v before its stop begins", len(names), i.Target)
+			}
 		})
-		done := waitsToStop(t.Context(), k.server("a"))
-		await.True(t, "the end of the wait", func() bool { return over(done) })
-		if i := instanceNamed(k.server("a").Meta.State(), "a"); i.Target.Variant != meta.Online {
-			t.Errorf("of %d: it is to be %v before its stop begins", len(names), i.Target)
-		}
 	}
 }
