@@ -8,10 +8,12 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
 var (
-	seeds = flag.Uint64("seeds", 0, "how many seeds to run; 0 is the fixed set")
+	seeds = flag.Uint64("seeds", 0, "how many seeds to run; 0: as many as the form of the run asks for")
 	seed  = flag.Uint64("seed", 0, "run this one alone, and if it fails look for the least that fails")
 	first = flag.Uint64("first", 1, "the first of the seeds")
 )
@@ -23,6 +25,17 @@ var rareEvents = []string{
 	"moved", "detached by the server", "granted later", "granted", "transferred", "preempted", "slots", "ended at its bound", "ended at the client's bound",
 	"expired", "stopped", "stop sent", "expired at the client", "attached again", "relaxed attach", "remote session released",
 	"not bound", "restored", "restore refused", "taken over", "shard removed", "steady", "synced", "interrupted", "watched change", "stream cut by the server",
+}
+
+// formSeeds is how many seeds a run tries: about 20 s of them for a person.
+func formSeeds() uint64 {
+	switch {
+	case form.Is(form.Long):
+		return 10_000
+	case form.Is(form.Full):
+		return 1_000
+	}
+	return 300
 }
 
 func TestSimulate(t *testing.T) {
@@ -42,7 +55,7 @@ func TestSimulate(t *testing.T) {
 	}
 	n := *seeds
 	if n == 0 {
-		n = 20
+		n = formSeeds()
 	}
 	began, said := time.Now(), time.Now()
 	seen, operations, virtual, failed := map[string]int{}, 0, uint64(0), 0

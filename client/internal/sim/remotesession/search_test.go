@@ -10,12 +10,9 @@ import (
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
 )
 
-var (
-	long  = flag.Bool("long", false, "search the large scenarios too; takes minutes and gigabytes")
-	limit = flag.Int("limit", 20e6, "states of a large scenario at most")
-)
+var limit = flag.Int("limit", 5e6, "states of a large scenario at most; each million takes 5 s and 100 MB")
 
-// small scenarios are searched to the end on every run.
+// small scenarios are searched to the end before a merge.
 var small = []Scenario{
 	{Name: "talk", HomeAt: 0, SemAt: 1, Acquires: 2, Releases: 1, Attaches: 1, Ends: 1, Leaders: 2, Resets: 2, Dups: 1},
 	{Name: "home moves, leaders change", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, Leaders: 1, HomeMoves: 1, Aborts: 1, Dups: 1},
@@ -26,7 +23,7 @@ var small = []Scenario{
 	{Name: "both here, both move, leaders change", HomeAt: 0, SemAt: 0, Acquires: 1, Ends: 1, Leaders: 1, HomeMoves: 1, SemMoves: 1},
 }
 
-// brief ones are also searched under the race detector.
+// brief ones, in which everything happens that may, are searched to the end on every run.
 var brief = []Scenario{
 	{Name: "talk from the start", HomeAt: 0, SemAt: 1, Unstarted: true, Acquires: 2, Releases: 1, Attaches: 1, Ends: 1, Leaders: 2, Resets: 1, Dups: 1},
 	{Name: "semaphore moves twice", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, SemMoves: 2, Aborts: 1, Dups: 1},
@@ -34,7 +31,7 @@ var brief = []Scenario{
 	{Name: "both move", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, HomeMoves: 1, SemMoves: 1},
 }
 
-// large ones are for long runs. Those that do not end are searched up to the limit.
+// large ones are for the night. Those that do not end are searched up to the limit.
 var large = []Scenario{
 	{Name: "both move, take-over", HomeAt: 0, SemAt: 1, Acquires: 1, Attaches: 1, Ends: 1, HomeMoves: 1, SemMoves: 1},
 	{Name: "home moves twice, leaders change", HomeAt: 0, SemAt: 1, Acquires: 1, Ends: 1, Leaders: 1, HomeMoves: 2},
@@ -48,7 +45,7 @@ var large = []Scenario{
 
 func TestProtocolIsSound(t *testing.T) {
 	list := brief
-	if !form.Race && !testing.Short() {
+	if form.Is(form.Full) && !form.Race {
 		list = append(list, small...)
 	}
 	total := 0
@@ -70,7 +67,7 @@ func TestProtocolIsSound(t *testing.T) {
 	for _, c := range list {
 		search(c, 5e6, true)
 	}
-	if *long {
+	if form.Is(form.Long) {
 		for _, c := range large {
 			search(c, *limit, false)
 		}
