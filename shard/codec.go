@@ -79,61 +79,59 @@ func (c *rawCommand) read(r *varint.Reader) bool {
 	return !r.Failed
 }
 
+// readBody reads a body with these fields. What is left, or missing, is malformed.
+func readBody(body []byte, fields func(*varint.Fields)) bool {
+	r := varint.Reader{Rest: body}
+	varint.Decode(&r, fields)
+	return r.Done()
+}
+
 // AppendDetach appends the body of a CmdDetach.
-func AppendDetach(b []byte, x DetachBody) []byte {
-	b = varint.Append(b, uint64(len(x.Sessions)))
-	for _, s := range x.Sessions {
-		b = varint.Append(b, s.Session, s.Epoch, s.LastContact)
-	}
-	return b
+func AppendDetach(b []byte, x DetachBody) []byte { return varint.Encode(b, x.fields) }
+
+func (d *DetachBody) fields(f *varint.Fields) {
+	varint.List(f, &d.Sessions, varint.NoLimit, func(s *DetachItem, f *varint.Fields) {
+		f.Uint(&s.Session, &s.Epoch, &s.LastContact)
+	})
 }
 
 // AppendRemoteEnded appends the body of a CmdRemoteEnded.
-func AppendRemoteEnded(b []byte, x RemoteEndedBody) []byte {
-	b = varint.Append(b, uint64(len(x.Sessions)))
-	for _, id := range x.Sessions {
-		b = varint.Append(b, id)
+func AppendRemoteEnded(b []byte, x RemoteEndedBody) []byte { return varint.Encode(b, x.fields) }
+
+func (e *RemoteEndedBody) fields(f *varint.Fields) {
+	varint.List(f, &e.Sessions, varint.NoLimit, func(id *uint64, f *varint.Fields) { f.Uint(id) })
+}
+
+// ReadRemoteEnded reads what AppendRemoteEnded wrote.
+func ReadRemoteEnded(body []byte) (x RemoteEndedBody, err error) {
+	if !readBody(body, x.fields) {
+		return RemoteEndedBody{}, ErrMalformed
 	}
-	return b
+	return x, nil
 }
 
 // AppendRemoteUpdate appends the body of a CmdRemoteUpdate.
-func AppendRemoteUpdate(b []byte, x RemoteUpdateBody) []byte {
-	b = varint.Append(b, x.Session, x.Epoch)
-	b = varint.AppendBytes(b, x.Description)
-	return varint.AppendBool(b, x.Detached)
-}
+func AppendRemoteUpdate(b []byte, x RemoteUpdateBody) []byte { return varint.Encode(b, x.fields) }
 
-func (u *RemoteUpdateBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	u.Session, u.Epoch, u.Description, u.Detached = r.Uint(), r.Uint(), string(r.Bytes(varint.NoLimit)), r.Bool()
-	return !r.Failed && len(r.Rest) == 0
+func (u *RemoteUpdateBody) fields(f *varint.Fields) {
+	f.Uint(&u.Session, &u.Epoch)
+	f.Text(&u.Description, varint.NoLimit)
+	f.Bool(&u.Detached)
 }
 
 // AppendNodePut appends the body of a CmdNodePut.
-func AppendNodePut(b []byte, x NodePutBody) []byte {
-	b = varint.Append(b, x.Node, x.Revision)
-	return varint.Append(appendConfig(b, x.Config), x.TokenFloor)
-}
+func AppendNodePut(b []byte, x NodePutBody) []byte { return varint.Encode(b, x.fields) }
 
-func (n *NodePutBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	n.Node, n.Revision = r.Uint(), r.Uint()
-	n.Config = readConfig(&r)
-	n.TokenFloor = r.Uint()
-	return !r.Failed && len(r.Rest) == 0 && n.TokenFloor <= maxTokenFloor
+func (n *NodePutBody) fields(f *varint.Fields) {
+	f.Uint(&n.Node, &n.Revision)
+	configFields(f, &n.Config)
+	f.Uint(&n.TokenFloor)
 }
 
 // AppendNodeDrop appends the body of a CmdNodeDrop.
-func AppendNodeDrop(b []byte, x NodeDropBody) []byte {
-	return varint.Append(b, x.Node)
-}
+func AppendNodeDrop(b []byte, x NodeDropBody) []byte { return varint.Encode(b, x.fields) }
 
-func (n *NodeDropBody) read(body []byte) bool {
-	r := varint.Reader{Rest: body}
-	n.Node = r.Uint()
-	return !r.Failed && len(r.Rest) == 0
-}
+func (n *NodeDropBody) fields(f *varint.Fields) { f.Uint(&n.Node) }
 
 // AppendBuckets appends the body of a CmdBuckets, CmdFreeze, CmdActivate or CmdDropBuckets.
 func AppendBuckets(b []byte, x BucketsBody) []byte {
@@ -169,60 +167,36 @@ func (i *ImportBody) read(body []byte) bool {
 	return ok
 }
 
-func appendConfig(b []byte, c protocol.NodeConfig) []byte {
-	if c.SlowWait != 0 {
-		c.Fields |= protocol.FieldSlowWait
+// configFields are those of a node's config. Those that came later are there if they are set.
+func configFields(f *varint.Fields, config *protocol.NodeConfig) {
+	c := *config
+	if !f.Reading() {
+		if c.SlowWait != 0 {
+			c.Fields |= protocol.FieldSlowWait
+		}
+		if c.MaxPriority != 0 {
+			c.Fields |= protocol.FieldMaxPriority
+		}
+		if c.Foreign != "" {
+			c.Fields |= protocol.FieldForeign
+		}
 	}
-	if c.MaxPriority != 0 {
-		c.Fields |= protocol.FieldMaxPriority
-	}
-	if c.Foreign != "" {
-		c.Fields |= protocol.FieldForeign
-	}
-	b = varint.Append(b, uint64(c.Fields), c.SelfCheckPeriod, c.GracePeriod)
-	b = append(b, byte(c.ReadConsistency), byte(c.AttachConsistency), byte(c.CountersMode))
-	b = varint.Append(b, c.MaxSessions, c.MaxSemaphores, c.MaxBytes, c.MaxWaiters, c.MaxWatchers)
-	b = varint.Append(b, c.MaxRequests)
-	if c.Fields&protocol.FieldSlowWait != 0 { // a config of before that field has none of these
-		b = varint.Append(b, c.SlowWait)
-	}
-	if c.Fields&protocol.FieldMaxPriority != 0 {
-		b = append(b, c.MaxPriority)
-	}
-	if c.Fields&protocol.FieldForeign != 0 {
-		b = varint.AppendBytes(b, c.Foreign)
-	}
-	return b
-}
-
-func readConfig(r *varint.Reader) (c protocol.NodeConfig) {
-	c.Fields = uint32(r.Uint())
-	c.SelfCheckPeriod, c.GracePeriod = r.Uint(), r.Uint()
-	c.ReadConsistency = protocol.Consistency(r.Byte())
-	c.AttachConsistency = protocol.Consistency(r.Byte())
-	c.CountersMode = protocol.CountersMode(r.Byte())
-	c.MaxSessions, c.MaxSemaphores = r.Uint(), r.Uint()
-	c.MaxBytes, c.MaxWaiters, c.MaxWatchers, c.MaxRequests = r.Uint(), r.Uint(), r.Uint(), r.Uint()
+	f.Uint32(&c.Fields)
+	f.Uint(&c.SelfCheckPeriod, &c.GracePeriod)
+	varint.Byte(f, &c.ReadConsistency)
+	varint.Byte(f, &c.AttachConsistency)
+	varint.Byte(f, &c.CountersMode)
+	f.Uint(&c.MaxSessions, &c.MaxSemaphores, &c.MaxBytes, &c.MaxWaiters, &c.MaxWatchers, &c.MaxRequests)
 	if c.Fields&protocol.FieldSlowWait != 0 {
-		c.SlowWait = r.Uint()
+		f.Uint(&c.SlowWait)
 	}
 	if c.Fields&protocol.FieldMaxPriority != 0 {
-		c.MaxPriority = r.Byte()
+		varint.Byte(f, &c.MaxPriority)
 	}
 	if c.Fields&protocol.FieldForeign != 0 {
-		c.Foreign = string(r.Bytes(protocol.MaxForeignLen))
+		f.Text(&c.Foreign, protocol.MaxForeignLen)
 	}
-	return c
-}
-
-// ReadRemoteEnded reads what AppendRemoteEnded wrote.
-func ReadRemoteEnded(body []byte) (x RemoteEndedBody, err error) {
-	r := varint.Reader{Rest: body}
-	for range r.Count(varint.NoLimit) {
-		x.Sessions = append(x.Sessions, r.Uint())
+	if f.Reading() {
+		*config = c
 	}
-	if r.Failed || len(r.Rest) != 0 {
-		return RemoteEndedBody{}, ErrMalformed
-	}
-	return x, nil
 }

@@ -6,7 +6,7 @@ import "github.com/signalbox-dev/signalbox/protocol"
 // Their records are removed piece by piece, in this and the next Applies.
 func applyNodeDrop(m *Machine, c *rawCommand) {
 	var x NodeDropBody
-	if !x.read(c.body) || x.Node == 0 {
+	if !readBody(c.body, x.fields) || x.Node == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}

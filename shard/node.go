@@ -95,7 +95,7 @@ func noNode(m *Machine, id uint64) error {
 // applyNodePut makes a node known or changes its config.
 func applyNodePut(m *Machine, c *rawCommand) {
 	var x NodePutBody
-	if !x.read(c.body) || x.Node == 0 {
+	if !readBody(c.body, x.fields) || x.TokenFloor > maxTokenFloor || x.Node == 0 {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}

@@ -50,54 +50,68 @@ func closeRecord(b []byte, start, skip int, kind recordKind, seed uint64, sum *u
 	return b
 }
 
-func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
-	start := len(b)
-	b = varint.Append(b, m.id, m.applied, m.epoch, m.logTime, uint64(m.limits.Waiters))
-	b = varint.Append(b, uint64(m.limits.Semaphores), uint64(m.limits.Answers))
-	b = varint.Append(b, uint64(m.work.deadlines), uint64(m.work.sweeps), uint64(m.work.releases))
-	b = append(b, m.tier)
-	b = varint.Append(b, uint64(len(m.buckets)), m.tokenFloor)
+// headerRecord is what there is one of.
+type headerRecord struct {
+	m                          *Machine
+	buckets                    uint64
+	dropping, ending, orphaned []uint64 // ids
+	dropped                    []nodeIDs
+}
 
-	t := &m.takeovers
-	b = varint.AppendBool(b, m.transferring)
-	b = varint.Append(b, t.generation)
-	b = varint.AppendBool(b, t.sweeping)
-	b = varint.Append(b, t.sweepStart, t.sweepNode, t.sweepSession, uint64(len(t.open)))
-	for _, o := range t.open {
-		b = varint.Append(b, o.generation, o.at)
-		b = varint.AppendBool(b, o.planned)
-		b = varint.Append(b, uint64(o.first), uint64(o.count))
+func (x *headerRecord) fields(f *varint.Fields) {
+	m := x.m
+	t, c := &m.takeovers, &m.clearing
+	f.Uint(&m.id, &m.applied, &m.epoch, &m.logTime)
+	for _, v := range []*int{&m.limits.Waiters, &m.limits.Semaphores, &m.limits.Answers,
+		&m.work.deadlines, &m.work.sweeps, &m.work.releases} {
+		n := uint64(*v)
+		if f.Uint(&n); f.Reading() {
+			*v = int(n)
+		}
 	}
-	b = varint.Append(b, uint64(len(m.dropping)))
+	varint.Byte(f, &m.tier)
+	f.Uint(&x.buckets, &m.tokenFloor)
+	f.Bool(&m.transferring)
+	f.Uint(&t.generation)
+	f.Bool(&t.sweeping)
+	f.Uint(&t.sweepStart, &t.sweepNode, &t.sweepSession)
+	varint.List(f, &t.open, varint.NoLimit, func(o *takeover, f *varint.Fields) {
+		f.Uint(&o.generation, &o.at)
+		f.Bool(&o.planned)
+		f.Uint32(&o.first, &o.count)
+	})
+	for _, ids := range []*[]uint64{&x.dropping, &x.ending, &x.orphaned} {
+		varint.List(f, ids, varint.NoLimit, func(id *uint64, f *varint.Fields) { f.Uint(id) })
+	}
+	f.Bool(&c.active, &c.homesDone)
+	f.Uint(&c.node, &c.session)
+	varint.List(f, (*[]importState)(&m.imports), varint.NoLimit, func(o *importState, f *varint.Fields) {
+		f.Uint32(&o.first, &o.count)
+		f.Uint(&o.epoch)
+		for _, b := range []*[]byte{&o.next, &o.openSemaphore, &o.openObject, &o.objectBytes} {
+			f.Bytes(b, varint.NoLimit)
+		}
+	})
+	varint.List(f, &x.dropped, varint.NoLimit, func(r *nodeIDs, f *varint.Fields) { f.Uint(&r.first, &r.last) })
+}
+
+func appendHeader(b []byte, m *Machine, sum *uint64) []byte {
+	x := headerRecord{m: m, buckets: uint64(len(m.buckets))}
 	for _, n := range m.dropping {
-		b = varint.Append(b, n.id)
+		x.dropping = append(x.dropping, n.id)
 	}
-	b = varint.Append(b, uint64(len(m.ending)))
 	for _, p := range m.ending {
-		b = varint.Append(b, p.id)
+		x.ending = append(x.ending, p.id)
 	}
-	b = varint.Append(b, uint64(len(m.orphaned)))
 	for _, p := range m.orphaned {
-		b = varint.Append(b, p.id)
+		x.orphaned = append(x.orphaned, p.id)
 	}
-	c := &m.clearing
-	b = varint.AppendBool(b, c.active, c.homesDone)
-	b = varint.Append(b, c.node, c.session, uint64(len(m.imports)))
-	for i := range m.imports {
-		x := &m.imports[i]
-		b = varint.Append(b, uint64(x.first), uint64(x.count), x.epoch)
-		b = varint.AppendBytes(b, x.next)
-		b = varint.AppendBytes(b, x.openSemaphore)
-		b = varint.AppendBytes(b, x.openObject)
-		b = varint.AppendBytes(b, x.objectBytes)
-	}
-	b = varint.Append(b, uint64(len(m.dropped)))
-	last := uint64(0)
+	last := uint64(0) // each is written as the distance from the one before
 	for _, r := range m.dropped {
-		b = varint.Append(b, r.first-last, r.last-r.first)
+		x.dropped = append(x.dropped, nodeIDs{r.first - last, r.last - r.first})
 		last = r.last
 	}
-	return closeRecord(b, start, 0, recordHeader, 0, sum)
+	return closeRecord(varint.Encode(b, x.fields), len(b), 0, recordHeader, 0, sum)
 }
 
 func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
@@ -105,11 +119,14 @@ func appendBucket(b []byte, x *bucket, sum *uint64) []byte {
 		return b
 	}
 	start := len(b)
-	b = varint.Append(b, uint64(x.number))
-	b = append(b, byte(x.state))
-	b = varint.Append(b, x.epoch, x.orderCounter, x.versionFloor, x.sessionCounter, x.moveEpoch, x.timeBase)
-	b = varint.Append(b, x.logBase)
+	b = varint.Encode(varint.Append(b, uint64(x.number)), x.fields)
 	return closeRecord(b, start, 0, recordBucket, 0, sum)
+}
+
+// fields are those behind the number.
+func (b *bucket) fields(f *varint.Fields) {
+	varint.Byte(f, &b.state)
+	f.Uint(&b.epoch, &b.orderCounter, &b.versionFloor, &b.sessionCounter, &b.moveEpoch, &b.timeBase, &b.logBase)
 }
 
 func (n *node) snapshotMark() *uint32          { return &n.snapMark }
@@ -118,15 +135,17 @@ func (s *semaphore) snapshotMark() *uint32     { return &s.snapMark }
 func (e *entry) snapshotMark() *uint32         { return &e.snapMark }
 
 func (n *node) appendRecord(b []byte, sum *uint64) []byte {
-	start := len(b)
-	b = varint.Append(b, n.id, n.revision)
-	b = appendConfig(b, n.config)
-	b = varint.AppendBool(b, n.dropped)
-	b = varint.Append(b, n.graceFloor, n.graceFloorAt, uint64(len(n.formerGraces)))
-	for _, f := range n.formerGraces {
-		b = varint.Append(b, f.generation, f.grace)
-	}
-	return closeRecord(b, start, 0, recordNode, 0, sum)
+	return closeRecord(varint.Encode(b, n.fields), len(b), 0, recordNode, 0, sum)
+}
+
+func (n *node) fields(f *varint.Fields) {
+	f.Uint(&n.id, &n.revision)
+	configFields(f, &n.config)
+	f.Bool(&n.dropped)
+	f.Uint(&n.graceFloor, &n.graceFloorAt)
+	varint.List(f, &n.formerGraces, varint.NoLimit, func(g *formerGrace, f *varint.Fields) {
+		f.Uint(&g.generation, &g.grace)
+	})
 }
 
 // appendRecord appends a session or a remote session.

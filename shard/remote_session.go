@@ -215,7 +215,7 @@ func endUnknownRemotes(m *Machine, first, count uint32) {
 // applyRemoteUpdate records the report of a remote session's home.
 func applyRemoteUpdate(m *Machine, c *rawCommand) {
 	var x RemoteUpdateBody
-	if !x.read(c.body) || len(x.Description) > maxDescription {
+	if !readBody(c.body, x.fields) || len(x.Description) > maxDescription {
 		m.reply(protocol.StatusBadRequest, textMalformed)
 		return
 	}

@@ -131,59 +131,33 @@ func readTimer(r *varint.Reader) (armed bool, at uint64) {
 }
 
 func (x *restorer) header(r *varint.Reader) bool {
-	m := x.m
-	m.id, m.applied, m.epoch, m.logTime = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	m.limits = Limits{Waiters: int(r.Uint()), Semaphores: int(r.Uint()), Answers: int(r.Uint())}
-	m.work = workLimits{deadlines: int(r.Uint()), sweeps: int(r.Uint()), releases: int(r.Uint())}
-	m.tier = r.Byte()
-	total := r.Uint()
-	if total > maxBuckets {
+	m, h := x.m, headerRecord{m: x.m}
+	varint.Decode(r, h.fields)
+	if h.buckets > maxBuckets {
 		return false
 	}
-	m.tokenFloor = r.Uint()
-	m.buckets = make([]bucket, total)
+	m.buckets = make([]bucket, h.buckets)
 	for i := range m.buckets {
 		m.buckets[i].number = uint32(i)
 	}
-	t := &m.takeovers
-	m.transferring = r.Bool()
-	t.generation, t.sweeping, t.sweepStart, t.sweepNode, t.sweepSession =
-		r.Uint(), r.Bool(), r.Uint(), r.Uint(), r.Uint()
-	for range r.Count(varint.NoLimit) {
-		o := takeover{generation: r.Uint(), at: r.Uint(), planned: r.Bool()}
-		first, count := r.Uint(), r.Uint()
-		if first > total || count > total-first {
+	fits := func(first, count uint32) bool {
+		return uint64(first) <= h.buckets && uint64(count) <= h.buckets-uint64(first)
+	}
+	for _, o := range m.takeovers.open {
+		if !fits(o.first, o.count) {
 			return false
 		}
-		o.first, o.count = uint32(first), uint32(count)
-		t.open = append(t.open, o)
 	}
-	for range r.Count(varint.NoLimit) {
-		x.dropping = append(x.dropping, r.Uint())
-	}
-	for range r.Count(varint.NoLimit) {
-		x.ending = append(x.ending, r.Uint())
-	}
-	for range r.Count(varint.NoLimit) {
-		x.orphaned = append(x.orphaned, r.Uint())
-	}
-	c := &m.clearing
-	c.active, c.homesDone = r.Bool(), r.Bool()
-	c.node, c.session = r.Uint(), r.Uint()
-	for range r.Count(varint.NoLimit) {
-		first, count := r.Uint(), r.Uint()
-		if first > total || count > total-first {
+	for i := range m.imports {
+		if !fits(m.imports[i].first, m.imports[i].count) {
 			return false
 		}
-		m.imports = append(m.imports, importState{
-			uint32(first), uint32(count), r.Uint(), r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
-			r.Copy(varint.NoLimit), r.Copy(varint.NoLimit),
-		})
 	}
+	x.dropping, x.ending, x.orphaned = h.dropping, h.ending, h.orphaned
 	last := uint64(0)
-	for range r.Count(varint.NoLimit) {
-		first := last + r.Uint()
-		end := first + r.Uint()
+	for _, d := range h.dropped {
+		first := last + d.first
+		end := first + d.last
 		if end < first || len(m.dropped) > 0 && first <= last+1 {
 			return false
 		}
@@ -201,20 +175,13 @@ func (x *restorer) bucket(r *varint.Reader) bool {
 	if b.state != bucketAbsent || b.epoch != 0 {
 		return false
 	}
-	b.state = bucketState(r.Byte())
-	b.epoch, b.orderCounter, b.versionFloor, b.sessionCounter = r.Uint(), r.Uint(), r.Uint(), r.Uint()
-	b.moveEpoch, b.timeBase, b.logBase = r.Uint(), r.Uint(), r.Uint()
+	varint.Decode(r, b.fields)
 	return b.state < bucketStates
 }
 
 func (x *restorer) node(r *varint.Reader) bool {
-	n := &node{id: r.Uint(), revision: r.Uint()}
-	n.config = readConfig(r)
-	n.dropped = r.Bool()
-	n.graceFloor, n.graceFloorAt = r.Uint(), r.Uint()
-	for range r.Count(varint.NoLimit) {
-		n.formerGraces = append(n.formerGraces, formerGrace{r.Uint(), r.Uint()})
-	}
+	n := new(node)
+	varint.Decode(r, n.fields)
 	if x.nodes[n.id] != nil {
 		return false
 	}

@@ -4,27 +4,27 @@ package sim
 var recordFaults = []plantedFault{
 	{
 		"former-unsaved", "shard/record.go",
-		[]string{"uint64(len(n.formerGraces)))\n\tfor _, f := range n.formerGraces {", "0)\n\tfor _, f := range n.formerGraces[:0] {"},
+		[]string{"List(f, &n.formerGraces,", "List(f, new([]formerGrace),"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
 		"open-unsaved", "shard/record.go",
-		[]string{"uint64(len(t.open)))\n\tfor _, o := range t.open {", "0)\n\tfor _, o := range t.open[:0] {"},
+		[]string{"List(f, &t.open,", "List(f, new([]takeover),"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
 		"ending-unsaved", "shard/record.go",
-		[]string{"uint64(len(m.ending)))\n\tfor _, p := range m.ending {", "0)\n\tfor _, p := range m.ending[:0] {"},
+		[]string{"&x.ending,", "new([]uint64),"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
 		"dropped-unsaved", "shard/record.go",
-		[]string{"uint64(len(m.dropped)))", "0)", "range m.dropped {", "range m.dropped[:0] {"},
+		[]string{"List(f, &x.dropped,", "List(f, new([]nodeIDs),"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
-		"floor-unrestored", "shard/restore.go",
-		[]string{"n.graceFloor, n.graceFloorAt = r.Uint(), r.Uint()", "n.graceFloor, n.graceFloorAt = r.Uint(), 0*r.Uint()"},
+		"floor-unrestored", "shard/record.go",
+		[]string{"&n.graceFloor, &n.graceFloorAt", "&n.graceFloor, new(uint64)"},
 		"shard", "TestEveryFieldIsKept", "",
 	},
 	{
