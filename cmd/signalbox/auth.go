@@ -19,16 +19,6 @@ import (
 )
 
 func authCmd(a *app) *cobra.Command {
-	show := command("show", "Show whether authentication is on, the tokens and the rights",
-		"Show whether authentication is on, the tokens and the rights. Secrets of tokens cannot be shown: the cluster stores only hashes.")
-	show.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
-		s, err := c.Auth(inv.ctx)
-		if err != nil {
-			return err
-		}
-		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", rowsOf(s.Tokens, tokenRow)},
-			{"rights", "rights", rowsOf(s.Rights, rightRow)}})
-	})
 	whoami := command("whoami", "Show the identity of this client", "")
 	whoami.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		w, err := c.WhoAmI(inv.ctx)
@@ -49,7 +39,7 @@ granted to its identity. The grant with the longest matching path decides.
 The identity of a certificate is "cert:" followed by its common name. A client without credentials
 is "anonymous"; it is admitted if that identity has a right. A session belongs to the identity
 that started it.`,
-		show, tokenListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a),
+		authListCmd(a), whoami, authEnableCmd(a), authDisableCmd(a), tokenCreateCmd(a), tokenRevokeCmd(a),
 		grantCmd(a), revokeCmd(a))
 }
 
@@ -143,16 +133,18 @@ func (e expiry) String() string {
 	}
 }
 
-func tokenListCmd(a *app) *cobra.Command {
-	c := command("ls", "List the tokens, when each was last used and when it expires",
-		`List the tokens, when each was last used and when it expires. A use is shown within a minute of
-the first one, and then to the hour.`)
+func authListCmd(a *app) *cobra.Command {
+	c := command("ls", "Show whether authentication is on, the tokens and the rights",
+		`Show whether authentication is on, the tokens, when each was last used and when it expires, and the
+rights. A use is shown within a minute of the first one, and then to the hour. Secrets of tokens
+cannot be shown: the cluster stores only hashes.`)
 	c.RunE = a.adminVerb(func(inv *invocation, c *admin.Client, _ []string) error {
 		s, err := c.Auth(inv.ctx)
 		if err != nil {
 			return err
 		}
-		return inv.printer().list(rowsOf(s.Tokens, tokenRow), "no tokens")
+		return inv.printer().item(row{{"on", "auth on", s.Enabled}, {"tokens", "tokens", rowsOf(s.Tokens, tokenRow)},
+			{"rights", "rights", rowsOf(s.Rights, rightRow)}})
 	})
 	return c
 }
@@ -250,7 +242,7 @@ func printGrant(inv *invocation, r *admin.Right, lookUp func() (exists, known bo
 		text += "; there is no node at that path or below it yet; `signalbox node ls` lists the nodes"
 	}
 	if !known {
-		text += "; no token has that identity yet; `signalbox auth show` lists the tokens"
+		text += "; no token has that identity yet; `signalbox auth ls` lists the tokens"
 	}
 	line = append(line, field{"exists", "", exists}, field{"identity_exists", "", known})
 	return inv.printer().message(line, text, r.Identity, r.Right, r.Path)

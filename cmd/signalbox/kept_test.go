@@ -45,9 +45,9 @@ identities: {billing-app: {/billing: use}}
 // keptCommands show all of it.
 var keptCommands = []string{
 	"node ls", "node describe /billing", "sem ls", "sem describe jobs", "sem describe turns", "sem describe gpus",
-	"sem slots gpus", "sem why turns", "config ls", "config history flags", "limit ls", "limit describe api",
+	"sem why turns", "config ls", "config history flags", "limit ls", "limit describe api",
 	"limit describe api/tenant-a", "rollout ls", "rollout describe api", "rollout status api", "rollout history api SAS",
-	"process ls", "process describe workers", "session ls", "auth show", "auth ls",
+	"process ls", "process describe workers", "session ls", "auth ls",
 }
 
 // differs matches the keys whose values differ from run to run.

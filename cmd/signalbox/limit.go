@@ -9,7 +9,6 @@ import (
 
 	"github.com/signalbox-dev/signalbox/client"
 	"github.com/signalbox-dev/signalbox/client/ratelimit"
-	"github.com/signalbox-dev/signalbox/cmd/signalbox/terminal"
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/spf13/cobra"
 )
@@ -25,7 +24,7 @@ weights say who has how much when all want more.
   signalbox limit create api/tenant-a --weight 3 --min 100
   signalbox limit wait api/tenant-a -- curl https://api.example/
   signalbox limit describe api`,
-		limitCreate(a), limitAlter(a), limitDelete(a), limitDescribe(a), limitList(a), limitTop(a), limitWait(a))
+		limitCreate(a), limitAlter(a), limitDelete(a), limitDescribe(a), limitList(a), limitWait(a))
 }
 
 // addLimitFlags adds the options of a resource. The result changes those that were given.
@@ -223,45 +222,6 @@ func describeLimit(inv *invocation, n *client.Node, name string, sessions int) (
 		{"name", "name", name}, {"lease_ms", "", s.Lease.Milliseconds()}, {"", "lease", s.Lease}, {"learning", "learning", s.Learning},
 		{"participants", "sessions", s.Participants}, {"resources", "resources", resources}, {"sessions", "used by", uses},
 	}, nil
-}
-
-func limitTop(a *app) *cobra.Command {
-	c := command("top NAME", "Show a resource again and again, until Ctrl-C",
-		"Show what describe shows at each interval, until Ctrl-C. -o jsonl prints one document a line.")
-	var interval time.Duration
-	durationVar(c.Flags(), &interval, "interval", time.Second, "Time between two looks, at least 100ms.")
-	count := c.Flags().Uint("stop-after", 0, "Stop after this many looks; 0: never.")
-	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		if interval < 100*time.Millisecond {
-			return usagef("--interval %s is too short; give at least 100ms", interval)
-		}
-		out, err := inv.stream()
-		if err != nil {
-			return err
-		}
-		for i := uint(1); ; i++ {
-			inv.beginTimeout() // it is for one look
-			r, err := describeLimit(inv, n, args[0], defaultTopRows)
-			if inv.longCtx.Err() != nil {
-				return nil
-			}
-			if err != nil {
-				return err
-			}
-			if terminal.Is(inv.stdout) {
-				inv.note("\x1b[2J\x1b[H")
-			}
-			if err := out.item(r); err != nil || i == *count {
-				return err
-			}
-			select {
-			case <-inv.longCtx.Done():
-				return nil
-			case <-time.After(interval):
-			}
-		}
-	})
-	return c
 }
 
 func limitWait(a *app) *cobra.Command {

@@ -39,15 +39,6 @@ func processCmd(a *app) *cobra.Command {
 		return inv.printer().item(processRow(s, inv.node))
 	})
 
-	history := command("history NAME", "Show the last rounds with their duration and outcome, newest first", "")
-	history.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		s, err := coord.NewOperator(n, args[0]).Describe(inv.ctx)
-		if err != nil {
-			return err
-		}
-		return inv.printer().list(roundRows(s.History, len(s.History)), "no round is over yet")
-	})
-
 	watch := command("watch NAME", "Print the state of a process and each change, until Ctrl-C", "")
 	a.streamVerb(watch, func(ctx context.Context, n *client.Node, name string) iter.Seq2[row, error] {
 		return each(coord.NewOperator(n, name).Watch(ctx), processEventRow)
@@ -87,7 +78,7 @@ before it is notified. To end the whole session use "signalbox session kill".`)
 
 	return group("process", "Coordination processes: members and rounds",
 		`Programs join a process by name (package client/process of the SDK). Each change of members runs
-one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, history, watch, force, evict, processAlter(a))
+one round: all members prepare, agree with the coordinator, and complete.`, ls, describe, watch, force, evict, processAlter(a))
 }
 
 func processAlter(a *app) *cobra.Command {
@@ -161,8 +152,6 @@ type none struct{}
 func (none) String() string               { return "-" }
 func (none) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 
-const shownRounds = 5
-
 func processRow(s *coord.Status, node string) row {
 	behind := s.Lagging()
 	waits := make([]uint64, len(behind))
@@ -222,7 +211,7 @@ func processRow(s *coord.Status, node string) row {
 		}
 	}
 	return append(r, field{"members", "members", members},
-		field{"last_rounds", "last rounds", roundRows(s.History, shownRounds)})
+		field{"last_rounds", "last rounds", roundRows(s.History)})
 }
 
 // memberName is a member for people: its key or data, and its session.
@@ -257,10 +246,9 @@ func optionsText(o *coord.Options) string {
 }
 
 // roundRows are the last rounds, the newest first.
-func roundRows(history []coord.PastRound, most int) []row {
+func roundRows(history []coord.PastRound) []row {
 	rows := []row{}
-	for i := len(history) - 1; i >= 0 && len(rows) < most; i-- {
-		h := &history[i]
+	for _, h := range slices.Backward(history) {
 		rows = append(rows, row{
 			{"epoch", "epoch", h.Epoch}, {"outcome", "outcome", h.Outcome.String()}, {"lasted_ms", "lasted", ms(h.Lasted)},
 			{"prepared_ms", "prepared", after(h.Prepared, h.Outcome)},

@@ -18,7 +18,7 @@ func semCmd(a *app) *cobra.Command {
 Units may be slots, which have names and labels.`,
 		semCreate(a), semAlter(a), semAcquire(a), semRelease(a), semTransfer(a), semDescribe(a), semUpdate(a), semResize(a),
 		semDelete(a),
-		semForceRelease(a), semSlots(a), semDrain(a), semUndrain(a), semHistory(a), semLs(a), semWhy(a), semWatch(a))
+		semForceRelease(a), semDrain(a), semUndrain(a), semHistory(a), semLs(a), semWhy(a), semWatch(a))
 }
 
 func semCreate(a *app) *cobra.Command {

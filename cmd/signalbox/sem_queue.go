@@ -297,7 +297,7 @@ func slotError(inv *invocation, err error, name string, slots, labels []string) 
 	}
 	switch {
 	case len(unknown) > 0:
-		return fmt.Errorf("%w: there is no slot %s; signalbox sem slots %s lists them", err, strings.Join(unknown, ", "),
+		return fmt.Errorf("%w: there is no slot %s; signalbox sem describe %s lists them", err, strings.Join(unknown, ", "),
 			name)
 	case len(labels) > 0:
 		return fmt.Errorf("%w: %d of %d slots have %s", err, matching, len(s.Options.Slots), strings.Join(labels, ", "))
@@ -325,23 +325,6 @@ func slotsMarked(
 		err := s.Alter(inv.ctx, args[0], option(args[1:]...), client.Reason(*reason))
 		return inv.report(slotError(inv, err, args[0], args[1:], nil), row{{"name", "", args[0]}, {done, "", args[1:]}},
 			"%s %s of %s", done, strings.Join(args[1:], ", "), args[0])
-	})
-	return c
-}
-
-func semSlots(a *app) *cobra.Command {
-	c := command("slots NAME", "Show the slots of a semaphore and who holds them", "")
-	c.RunE = a.nodeVerb(func(inv *invocation, n *client.Node, args []string) error {
-		s, err := n.Describe(inv.ctx, args[0], client.IncludeSlots(), client.ReadConsistency(client.Strict))
-		if err != nil {
-			return err
-		}
-		var slots []client.SlotStatus
-		if s.Options != nil {
-			slots = s.Options.Slots
-		}
-		return inv.printer().list(rowsOf(slots, slotRow),
-			"no slots: the units of "+terminal.Sanitize(args[0])+" have no names")
 	})
 	return c
 }
