@@ -11,7 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,18 +89,28 @@ func openSite(t *testing.T, srv *servertest.Server, change ...func(*Config)) *si
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := Server(api, cfg.Log)
+	transport := new(http.Transport)
+	s := &site{t: t, api: api, url: "http://" + l.Addr().String(), web: &http.Client{Transport: transport}}
+	server := s.serve()
+	s.server = server
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(LimitListener(l)) }()
-	transport := &http.Transport{}
+	closed := s.opened(srv.Addr())
 	t.Cleanup(func() {
+		s.checkEnd()
+		if srv.Running() {
+			s.checkServer(srv.Addr())
+		}
+		closed()
 		api.Close()
 		_ = server.Close()
 		<-served
 		transport.CloseIdleConnections()
+		await.True(t, "a closed gateway without sessions", func() bool {
+			return !slices.ContainsFunc(s.sessions(), func(x *session) bool { return x != nil })
+		})
 	})
-	return &site{t: t, api: api, server: server, url: "http://" + l.Addr().String(),
-		web: &http.Client{Transport: transport}}
+	return s
 }
 
 // answer is what came back.
@@ -113,13 +123,19 @@ type answer struct {
 }
 
 // ask sends a request of a session; header lines follow.
+// What a busy machine has not done for seconds is asked for again, as the page says.
 func (s *site) ask(method, path, session, body string, header ...string) *answer {
 	s.t.Helper()
-	a, err := s.try(s.t.Context(), method, path, session, body, header...)
-	if err != nil {
-		s.t.Fatal(err)
+	for end := time.Now().Add(patience); ; {
+		sent := time.Now()
+		a, err := s.try(s.t.Context(), method, path, session, body, header...)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		if slow := time.Since(sent) >= readyTimeout && a.doc["code"] == "unavailable"; !slow || time.Now().After(end) {
+			return a
+		}
 	}
-	return a
 }
 
 func (s *site) try(ctx context.Context, method, path, session, body string, header ...string) (*answer, error) {
@@ -140,7 +156,6 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 			req.Header.Add(key, value)
 		}
 	}
-	sent := time.Now()
 	resp, err := s.web.Do(req)
 	if err != nil {
 		return nil, err
@@ -158,29 +173,7 @@ func (s *site) try(ctx context.Context, method, path, session, body string, head
 		}
 	}
 	a.check(method, path)
-	a.checkTimes(req.URL.Query().Get("ttl"), time.Since(sent))
 	return a, nil
-}
-
-// checkTimes holds an answer that took so long to what it says of time: how long it was at the gateway,
-// how long it may be relied on, and when a repeat helps.
-func (a *answer) checkTimes(ttl string, took time.Duration) {
-	a.t.Helper()
-	if a.doc["waited_ms"] != nil && a.doc["expires_in_ms"] != nil {
-		if waited := a.number("waited_ms"); waited < 0 || waited > took.Milliseconds() {
-			a.t.Errorf("it waited for %d ms, and the answer came after %s: %s", waited, took, a.body)
-		}
-		bound, err := time.ParseDuration(ttl)
-		if left := a.number("expires_in_ms"); left < 1 || err == nil && left > bound.Milliseconds() {
-			a.t.Errorf("the ttl is %s, and the answer is %s", ttl, a.body)
-		}
-	}
-	repeats := a.status == 503 || a.status == 504 || a.status == 429
-	switch after, err := strconv.Atoi(a.header.Get("Retry-After")); {
-	case !repeats && a.header.Get("Retry-After") == "":
-	case !repeats, err != nil, (after == 0) != (a.doc["code"] == "closing"), after > 5 && a.doc["code"] != "limited":
-		a.t.Errorf("Retry-After is %q of %d %s", a.header.Get("Retry-After"), a.status, a.body)
-	}
 }
 
 // awaitWaiters waits until so many wait for a lock.

@@ -92,7 +92,7 @@ func (s *site) behind(t *testing.T, v *valve) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := Server(s.api, s.api.cfg.Log)
+	server := s.serve()
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(valveListener{l, v}) }()
 	transport := &http.Transport{}

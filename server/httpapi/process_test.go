@@ -46,6 +46,7 @@ func runGateway(endpoints string) {
 		panic(err)
 	}
 	server := Server(api, log)
+	server.Handler = &checked{server.Handler, endpoints, func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 	go func() { _ = server.Serve(LimitListener(l)) }()
 	fmt.Println("http://" + l.Addr().String())
 	<-stop.Done()
@@ -79,11 +80,18 @@ func startGateway(t *testing.T, endpoints ...string) *gatewayProcess {
 		t.Fatal(err)
 	}
 	g := &gatewayProcess{cmd: cmd, ended: make(chan struct{})}
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("the gateway does not start: ", lines.Err())
 	}
-	go func() { defer close(g.ended); _ = cmd.Wait() }()
+	address := lines.Text()
+	go func() {
+		defer close(g.ended)
+		for lines.Scan() { // what is wrong with its answers
+			t.Error(lines.Text())
+		}
+		_ = cmd.Wait()
+	}()
 	transport := &http.Transport{}
 	t.Cleanup(func() {
 		_ = in.Close()
@@ -92,7 +100,7 @@ func startGateway(t *testing.T, endpoints ...string) *gatewayProcess {
 		<-g.ended
 		transport.CloseIdleConnections()
 	})
-	g.site = &site{t: t, url: strings.TrimSpace(line), web: &http.Client{Transport: transport}}
+	g.site = &site{t: t, url: address, web: &http.Client{Transport: transport}}
 	return g
 }
 

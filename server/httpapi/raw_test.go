@@ -33,7 +33,7 @@ func openFaces(t *testing.T, srv *servertest.Server, change ...func(*Config)) *f
 	t.Helper()
 	s := openSite(t, srv, change...)
 	secure := httptest.NewUnstartedServer(nil)
-	secure.Config = Server(s.api, s.api.cfg.Log)
+	secure.Config = s.serve()
 	secure.Listener = LimitListener(secure.Listener)
 	secure.EnableHTTP2 = true
 	secure.StartTLS()

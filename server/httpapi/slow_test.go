@@ -114,7 +114,7 @@ func TestWaitOutlivesWrites(t *testing.T) {
 	t.Parallel()
 	s := openSite(t, servertest.Start(t, servertest.RealTime()))
 	tag := s.ask("PUT", "/v1/config/name", "", "value").wants(200).header.Get("ETag")
-	srv := Server(s.api, slog.New(slog.DiscardHandler))
+	srv := s.serve()
 	srv.WriteTimeout = 10 * time.Millisecond
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

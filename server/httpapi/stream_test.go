@@ -218,7 +218,7 @@ func TestStreamOfHTTP2(t *testing.T) {
 	srv := servertest.Start(t, servertest.RealTime())
 	s := openSite(t, srv)
 	secure := httptest.NewUnstartedServer(nil)
-	secure.Config = Server(s.api, s.api.cfg.Log)
+	secure.Config = s.serve()
 	secure.Listener = LimitListener(secure.Listener)
 	secure.EnableHTTP2 = true
 	secure.StartTLS()
@@ -361,7 +361,7 @@ func TestLostCaller(t *testing.T) {
 		t.Fatal(err)
 	}
 	var broken atomic.Bool
-	server := Server(s.api, s.api.cfg.Log)
+	server := s.serve()
 	served := make(chan struct{})
 	go func() { defer close(served); _ = server.Serve(LimitListener(faulty{l, &broken})) }()
 	defer func() { _ = server.Close(); <-served }()

@@ -7,6 +7,8 @@ const { connect, NotFound, Unavailable } = await import(`${folder}/signalbox.js`
 process.on("unhandledRejection", (e) => { console.error("unhandled", e); process.exit(1); });
 process.on("warning", (e) => { console.error("warned", e); process.exit(1); });
 
+const open = () => connect(gateway, { timeout: 60_000 }); // a busy machine has the time to answer
+
 async function until(ok) { while (!await ok()) await new Promise((done) => setTimeout(done, 20)); }
 
 const cases = {
@@ -16,7 +18,7 @@ const cases = {
     }
     assert.throws(() => connect([]), TypeError);
     assert.throws(() => connect(gateway, { timeout: NaN }), RangeError);
-    const c = connect(gateway);
+    const c = open();
     for (const o of [{ ttl: NaN }, { wait: NaN }, { wait: -1 }, { wait: "5000" }, { hold: "x" }]) {
       await assert.rejects(c.lock("x", o), RangeError);
     }
@@ -29,7 +31,7 @@ const cases = {
   },
 
   async "one signal ends many calls"() {
-    const c = connect(gateway), held = await c.lock("jobs"), stop = new AbortController(), reason = new Error("enough");
+    const c = open(), held = await c.lock("jobs"), stop = new AbortController(), reason = new Error("enough");
     const o = { wait: 600_000, signal: stop.signal }, is = (e) => e === reason;
     const calls = Array.from({ length: 50 }, () => assert.rejects(c.lock("jobs", o), is));
     const watch = c.config("x").watch(o);
@@ -50,7 +52,7 @@ const cases = {
   },
 
   async "names of all kinds, of all things"() {
-    const c = connect(gateway);
+    const c = open();
     for (const name of ["a/b", "/jobs/a", "a/", "a//b", ".", "..", "%2e%2e/%", "http://x/y?z=1#w", "ü ✓", "a+b&c=d;e", "\\",
       "line\nfeed\0", " "]) {
       await c.config(name).set(name);
@@ -82,12 +84,12 @@ const cases = {
   },
 
   async "a program that forgets a lease"() {
-    globalThis.forgotten = await connect(gateway).lock("forgotten", { ttl: 1_200_000 });
+    globalThis.forgotten = await open().lock("forgotten", { ttl: 1_200_000 });
     console.log("main ends");
   },
 
   async "a program that is told to end"() {
-    const connection = connect(gateway);
+    const connection = open();
     process.once("SIGTERM", () => connection.close().finally(() => process.exit(143))); // as the page says
     globalThis.held = await connection.lock("told", { ttl: 1_200_000 });
     console.log("holds");

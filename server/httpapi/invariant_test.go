@@ -1,0 +1,166 @@
+package httpapi
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/signalbox-dev/signalbox/client"
+	"github.com/signalbox-dev/signalbox/client/admin"
+	"github.com/signalbox-dev/signalbox/protocol/boottime"
+	"github.com/signalbox-dev/signalbox/server/httpapi/machine"
+	"github.com/signalbox-dev/signalbox/server/servertest/await"
+)
+
+// callersOf returns how many requests a session has, and when it ends without another one. No program
+// needs to know. The session's lock is held.
+func callersOf(x *session) (calls int64, ends time.Duration) {
+	m := reflect.ValueOf(&x.machine).Elem()
+	return m.FieldByName("calls").Int(), time.Duration(m.FieldByName("ends").Int())
+}
+
+// fault says why nothing would ever end a session; empty: something will.
+func (x *session) fault() string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	calls, ends := callersOf(x)
+	if x.machine.State() == machine.Live && (calls == 0) != (ends != 0) || calls < 0 {
+		return fmt.Sprintf("has %d callers, and its end is set to %s", calls, ends)
+	}
+	next, now := x.machine.Next(), boottime.Now()
+	switch {
+	case next == 0:
+	case x.timer == nil:
+		return fmt.Sprintf("is due in %s, and has no timer", next-now)
+	case x.timer.Stop():
+		x.timer.Reset(next - now)
+	case next-now > time.Second, now-next > await.Limit: // else it has fired, and waits for the lock
+		return fmt.Sprintf("is due in %s, and its timer does not run", next-now)
+	}
+	return ""
+}
+
+// checkSessions fails the test unless each session of the gateway has a caller, a running timer, or is
+// being stopped, and counts once for its identity and its token.
+func (s *site) checkSessions() {
+	s.t.Helper()
+	a := s.api
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	own, tokens := make(map[string]int), make(map[*callers]int64)
+	for name, x := range a.sessions {
+		if x == nil { // TestBounds
+			continue
+		}
+		own[x.identity]++
+		tokens[x.callers]++
+		if why := x.fault(); why != "" {
+			s.t.Errorf("the session %s %s", name.name, why)
+		}
+	}
+	if !maps.Equal(own, a.own) {
+		s.t.Errorf("sessions by identity are counted as %v, and are %v", a.own, own)
+	}
+	for c, n := range tokens {
+		if counted := c.sessions.Load(); counted != n {
+			s.t.Errorf("%d sessions of a token are counted as %d", n, counted)
+		}
+	}
+}
+
+// gateways are the open ones of all tests, by the address of their server.
+var gateways struct {
+	sync.Mutex
+	of map[string][]*site
+}
+
+// opened notes a gateway until the result is called.
+func (s *site) opened(address string) (closed func()) {
+	gateways.Lock()
+	defer gateways.Unlock()
+	if gateways.of == nil {
+		gateways.of = make(map[string][]*site)
+	}
+	gateways.of[address] = append(gateways.of[address], s)
+	return func() {
+		gateways.Lock()
+		defer gateways.Unlock()
+		gateways.of[address] = slices.DeleteFunc(gateways.of[address], func(g *site) bool { return g == s })
+	}
+}
+
+// checkEnd is checkSessions of a gateway whose test is over: no request goes on, and so no session
+// has a caller.
+func (s *site) checkEnd() {
+	s.t.Helper()
+	await.True(s.t, "the end of all requests", func() bool { return s.api.held.Load() == 0 })
+	await.True(s.t, "a gateway whose sessions have no callers", func() bool {
+		s.api.mu.Lock()
+		defer s.api.mu.Unlock()
+		for _, x := range s.api.sessions {
+			if x == nil {
+				continue
+			}
+			x.mu.Lock()
+			calls, _ := callersOf(x)
+			state := x.machine.State()
+			x.mu.Unlock()
+			if calls > 0 && state <= machine.Live || state == machine.Starting {
+				return false
+			}
+		}
+		return true
+	})
+	s.checkSessions()
+}
+
+// checkServer fails the test if a session is kept at the server that no gateway knows. Sessions of
+// callers without a holder have a description by which they are known.
+func (s *site) checkServer(address string) {
+	s.t.Helper()
+	c, err := client.New(client.Config{Endpoints: []string{address}})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer c.CloseWithoutRelease()
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
+	n, err := c.Node(ctx, client.DefaultNode)
+	if err != nil {
+		return // the server shows its sessions to nobody without a token
+	}
+	var left admin.SessionInfo
+	await.True(s.t, "a server without sessions that no gateway has", func() bool {
+		known := make(map[uint64]bool)
+		gateways.Lock()
+		for _, g := range gateways.of[address] {
+			for _, x := range g.sessions() {
+				if x != nil && isOpen(x) {
+					known[x.native.ID()] = true
+				}
+			}
+		}
+		gateways.Unlock()
+		for left, err = range admin.OfNode(n).Sessions(ctx) {
+			if err != nil || left.Attached && strings.HasPrefix(left.Description, "anonymous at ") && !known[left.ID] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// isOpen reports whether a session has a native one.
+func isOpen(x *session) bool {
+	select {
+	case <-x.ready:
+		return x.err == nil
+	default:
+		return false
+	}
+}
