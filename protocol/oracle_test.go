@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"bytes"
-	"flag"
 	"reflect"
 	"slices"
 	"testing"
@@ -17,10 +16,7 @@ import (
 // this package writes, and this package reads what the library writes in its compact and in its
 // wide form.
 func TestAgainstOracle(t *testing.T) {
-	if checks := flag.Lookup("rapid.checks"); checks.Value.String() == checks.DefValue && !form.Is(form.Long) {
-		_ = checks.Value.Set("30") // of each kind
-		t.Cleanup(func() { _ = checks.Value.Set(checks.DefValue) })
-	}
+	form.Checks(t, form.Of(30, 100)) // of each kind
 	seen := map[string]bool{}
 	for _, e := range allMessages() {
 		if seen[e.typeName()] {
