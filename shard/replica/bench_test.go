@@ -52,7 +52,7 @@ func (k *benchSink) Detach(*Shard, uint64)       {}
 // benchShards starts shards on a real disk: what is measured syncs.
 func benchShards(b *testing.B, n int) ([]*Shard, []*benchSink) {
 	b.Helper()
-	h, err := OpenHost(HostConfig{Dir: b.TempDir(), Net: NewMemoryNet(), RaftAddress: "bench:1",
+	h, err := OpenHost(HostConfig{Dir: b.TempDir(), Transport: NewMemoryNet(), RaftAddress: "bench:1",
 		Logger: quiet(), RTT: 50 * time.Millisecond})
 	if err != nil {
 		b.Fatal(err)
@@ -139,7 +139,7 @@ func benchThree(b *testing.B, nshards, ncallers int) {
 	leaders, sinks := make([]*Shard, nshards), make([]*benchSink, nshards)
 	var hosts []*Host
 	for i := range uint64(3) {
-		cfg := HostConfig{Dir: b.TempDir(), RaftAddress: members[i+1], Net: net, Logger: quiet()}
+		cfg := HostConfig{Dir: b.TempDir(), RaftAddress: members[i+1], Transport: net, Logger: quiet()}
 		h, err := OpenHost(cfg)
 		if err != nil {
 			b.Fatal(err)

@@ -86,7 +86,7 @@ func newClusterAt(t *testing.T, rtt time.Duration, hosts, founders int, change f
 func (c *cluster) start(i int) {
 	c.t.Helper()
 	c.hosts[i] = openHost(c.t, HostConfig{
-		Disk: c.disks[i], Net: c.net, RTT: c.rtt,
+		Disk: c.disks[i], Transport: c.net, RTT: c.rtt,
 		Removed: func(_, replica uint64) { c.removed <- replica },
 	})
 	if c.ids[i] != 0 {

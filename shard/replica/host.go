@@ -37,7 +37,7 @@ type HostConfig struct {
 	// Dir holds logs and snapshots. It is created with mode 0700. One process at a time may use it.
 	Dir string
 	// RaftAddress is where other instances reach this one; it is fixed for a directory. With Memory
-	// it may be empty: the host then has its own name in Net.
+	// it may be empty: it is then the disk's own.
 	RaftAddress string
 	// RTT is the engine's unit of time: a heartbeat each RTT, an election after 10 to 20 of them
 	// without a leader. Default 100 ms, at least 1 ms.
@@ -47,10 +47,8 @@ type HostConfig struct {
 	// Disk is the memory disk to use; it implies Memory.
 	Disk *MemoryDisk
 	// Transport carries raft messages and snapshots between instances, and decides which addresses
-	// are valid. Without one, Net carries them between hosts in memory; default a net of the host's
-	// own.
+	// are valid. Default: the host reaches no other one.
 	Transport config.TransportFactory
-	Net       *MemoryNet
 	// Removed is called when a replica here has applied its own removal and was stopped. Its data
 	// stay, see [Host.RemoveData]. It is called on its own goroutine and may call the host, except
 	// Close. A replica that lags may never apply its removal.
@@ -164,10 +162,7 @@ func (c *HostConfig) setDefaults() error {
 	if c.Memory && c.RaftAddress == "" {
 		c.RaftAddress = c.Disk.addr
 	}
-	if c.Net == nil {
-		c.Net = NewMemoryNet()
-	}
-	c.Transport = cmp.Or[config.TransportFactory](c.Transport, c.Net)
+	c.Transport = cmp.Or[config.TransportFactory](c.Transport, alone{})
 	if !c.Transport.Validate(c.RaftAddress) {
 		return fmt.Errorf("raft address %q is not one that the transport can reach", c.RaftAddress)
 	}

@@ -96,7 +96,7 @@ func TestWrongSettingsSayWhatToDo(t *testing.T) {
 		{"no directory", HostConfig{RaftAddress: "127.0.0.1:1"}, "data directory is not set"},
 		{"no address", HostConfig{Dir: t.TempDir()}, "is not one that the transport can reach"},
 		{"round trip time", HostConfig{Memory: true, RTT: time.Microsecond}, "at least 1ms"},
-		{"another address", HostConfig{Disk: disk, Net: NewMemoryNet(), RaftAddress: "other:1"},
+		{"another address", HostConfig{Disk: disk, Transport: NewMemoryNet(), RaftAddress: "other:1"},
 			"belongs to another raft address"},
 		{"another cluster", HostConfig{Disk: disk, deployment: 7}, "belongs to another cluster"},
 		{"a file as directory", HostConfig{Dir: os.Args[0], RaftAddress: "127.0.0.1:1"}, "create data directory"},

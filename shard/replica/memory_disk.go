@@ -1,7 +1,9 @@
 package replica
 
 import (
+	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lni/vfs"
 )
@@ -35,6 +37,11 @@ func (d *MemoryDisk) SetMetadata(b []byte) {
 		d.syncedMetadata = d.metadata
 	}
 }
+
+var memoryAddresses atomic.Uint64
+
+// newMemoryAddress is an address no other host of the process has.
+func newMemoryAddress() string { return fmt.Sprintf("memory-%d:1", memoryAddresses.Add(1)) }
 
 // NewMemoryDisk returns an empty disk.
 func NewMemoryDisk() *MemoryDisk {

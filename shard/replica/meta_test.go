@@ -162,7 +162,7 @@ func TestMetaOnThreeHosts(t *testing.T) {
 	var hosts [3]*Host
 	var metas [3]*Meta
 	for i := range disks {
-		hosts[i] = openHost(t, HostConfig{Disk: disks[i], Net: net})
+		hosts[i] = openHost(t, HostConfig{Disk: disks[i], Transport: net})
 		metas[i] = startMeta(t, hosts[i], uint64(i+1), members)
 	}
 	mustPropose(t, metas[2], bootstrapEntry(disks[0].addr))
@@ -208,7 +208,7 @@ func TestMetaMembers(t *testing.T) {
 	net := NewMemoryNet()
 	var hosts []*Host
 	for range 3 {
-		hosts = append(hosts, openHost(t, HostConfig{Net: net, Disk: NewMemoryDisk()}))
+		hosts = append(hosts, openHost(t, HostConfig{Transport: net, Disk: NewMemoryDisk()}))
 	}
 	ctx := timeout(t)
 	metas := []*Meta{startMeta(t, hosts[0], 1, map[uint64]string{1: hosts[0].RaftAddress()})}

@@ -14,7 +14,7 @@ func TestSnapshotOfAMovedFolder(t *testing.T) {
 	net, at := NewMemoryNet(), t.TempDir()
 	was, is := filepath.Join(at, "was"), filepath.Join(at, "is")
 	compact := func(c *ShardConfig) { c.SnapshotEntries, c.CompactionOverhead = 1_000_000, 1 }
-	h := openHost(t, HostConfig{Dir: was, RaftAddress: "moved:1", Net: net})
+	h := openHost(t, HostConfig{Dir: was, RaftAddress: "moved:1", Transport: net})
 	s, r := startOne(t, h, compact)
 	populate(t, s)
 	c := newCaller(t, s, r, 1, 60_000)
@@ -30,7 +30,7 @@ func TestSnapshotOfAMovedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	h = openHost(t, HostConfig{Dir: is, RaftAddress: "moved:1", Net: net})
+	h = openHost(t, HostConfig{Dir: is, RaftAddress: "moved:1", Transport: net})
 	s, _ = startOne(t, h, compact)
 	m, err := h.Members(timeout(t), 1)
 	if err != nil {
@@ -40,7 +40,7 @@ func TestSnapshotOfAMovedFolder(t *testing.T) {
 	if err := h.AddNonVoting(timeout(t), 1, 2, disk.addr, m.ConfigChange); err != nil {
 		t.Fatal(err)
 	}
-	other := openHost(t, HostConfig{Disk: disk, Net: net})
+	other := openHost(t, HostConfig{Disk: disk, Transport: net})
 	joined, err := other.StartShard(ShardConfig{ID: 1, Replica: 2, Join: true, Sink: newRecorder(t)})
 	if err != nil {
 		t.Fatal(err)

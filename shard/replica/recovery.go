@@ -66,7 +66,7 @@ func OpenRecovery(dir, raftAddress string, acceptLoss bool, logger *slog.Logger)
 
 func openRecovery(cfg HostConfig) (*Recovery, error) {
 	s := &Recovery{failed: make(chan struct{})}
-	cfg.Net, cfg.Fatal = NewMemoryNet(), s.fail // there is no other host
+	cfg.Fatal = s.fail
 	cfg.recovery = true
 	var err error
 	s.host, err = OpenHost(cfg)

@@ -46,7 +46,7 @@ func TestRecovery(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	open := func() (*Host, *Shard, *recorder) {
-		h := openHost(t, HostConfig{Dir: dir, RaftAddress: "lost:1", Net: NewMemoryNet()})
+		h := openHost(t, HostConfig{Dir: dir, RaftAddress: "lost:1", Transport: NewMemoryNet()})
 		s, r := startOne(t, h, nil)
 		return h, s, r
 	}

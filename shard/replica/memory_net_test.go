@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// MemoryNet carries the raft messages of hosts in one process, without ports, for tests. It can
-// isolate hosts.
+// MemoryNet carries the raft messages of hosts in one process, without ports. It can isolate hosts.
 type MemoryNet struct {
 	mu     sync.RWMutex // held for reading while a message is delivered, so that a closed host gets none
 	hosts  map[string]*memoryTransport
@@ -43,19 +41,12 @@ func (n *MemoryNet) Cut(from, to string, on bool) {
 	n.oneWay[[2]string{from, to}] = on
 }
 
-var memoryAddresses atomic.Uint64
-
 // dropMessages loses the messages that a function selects; nil: none.
 func (n *MemoryNet) dropMessages(which func(*raftpb.Message) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.drop = which
 }
-
-// newMemoryAddress is an address no other host of the process has.
-func newMemoryAddress() string { return fmt.Sprintf("memory-%d:1", memoryAddresses.Add(1)) }
-
-var errNoHost = errors.New("no host with this address is reachable")
 
 // Create is called by the engine when the host opens.
 func (n *MemoryNet) Create(
