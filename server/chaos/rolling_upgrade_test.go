@@ -28,7 +28,7 @@ import (
 // behind those of a resize, which doubles the limit. Both need its format.
 const (
 	newKind      protocol.Kind = 99
-	resizeFields               = 7
+	resizeFields int           = 7
 )
 
 // newerVersion is how the newer version differs from this tree, by file: what is replaced, and by

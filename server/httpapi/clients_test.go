@@ -83,7 +83,7 @@ func (w *wire) carry(to, from net.Conn, answer bool) {
 		n, err := from.Read(b)
 		for w.stopped.Load() && err == nil {
 			// What came is kept, and nothing more is read, until the connection is closed.
-			_, err = io.Copy(io.Discard, from)
+			_, _ = io.Copy(io.Discard, from)
 			err = net.ErrClosed
 		}
 		if err != nil || w.away.Load() || answer && w.deaf.CompareAndSwap(true, false) {

@@ -21,7 +21,9 @@ func (w *simulation) checkEntry(s *raftGroup, batch []byte, refused bool) {
 		case shard.EventSessionEnded:
 			w.checkEnd(x)
 		case shard.EventSessionAttached:
-			w.sessions[x.Session] = w.sessions[x.Session]
+			if _, known := w.sessions[x.Session]; !known {
+				w.sessions[x.Session] = nil
+			}
 			if w.ended[x.Session] != 0 {
 				w.fail("session %s ended and was attached again in shard %d", sessionName(x.Session), s.id)
 			}

@@ -205,19 +205,17 @@ type cluster struct {
 }
 
 type operation struct {
-	name      string
-	after     Op
-	lease     *grant // to be released; nil: it acquires
-	byName    bool
-	canceled  bool
-	responded bool
+	name     string
+	after    Op
+	lease    *grant // to be released; nil: it acquires
+	byName   bool
+	canceled bool
 }
 
 type request struct {
-	name    string
-	set     Set
-	waits   Op // 0: it does not
-	granted *grant
+	name  string
+	set   Set
+	waits Op // 0: it does not
 }
 
 // TestModel: under random requests, outcomes, hang-ups and times each call gets one answer, only one
