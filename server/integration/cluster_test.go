@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
-	"github.com/signalbox-dev/signalbox/server/peer"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 	"github.com/signalbox-dev/signalbox/server/servertest/port"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 	"github.com/signalbox-dev/signalbox/shard/replica"
@@ -21,7 +21,7 @@ import (
 // clusterKit is instances in one process, on a network and disks in memory, in real time.
 type clusterKit struct {
 	t     *testing.T
-	net   *peer.MemoryNetwork
+	net   *memorynet.Network
 	disks map[string]*replica.MemoryDisk
 	mu    sync.Mutex
 	run   map[string]*instance
@@ -37,7 +37,7 @@ var kits = make(chan struct{}, map[bool]int{false: 8, true: 2}[form.Race])
 func newClusterKit(t *testing.T, rf int) *clusterKit {
 	kits <- struct{}{}
 	t.Cleanup(func() { <-kits })
-	k := &clusterKit{t: t, net: peer.NewMemoryNetwork(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*instance{}, rf: rf}
+	k := &clusterKit{t: t, net: memorynet.New(), disks: map[string]*replica.MemoryDisk{}, run: map[string]*instance{}, rf: rf}
 	t.Cleanup(func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()

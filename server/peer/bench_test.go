@@ -14,6 +14,8 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // newEngineTCP is the engine's own TCP transport, to compare with. It is internal there.
@@ -47,7 +49,7 @@ func transports(b *testing.B, f func(b *testing.B, w *wire)) {
 	for _, kind := range []string{"engine", "transport", "memory"} {
 		b.Run(kind, func(b *testing.B) {
 			w := &wire{}
-			n := NewMemoryNetwork()
+			n := memorynet.New()
 			for i := range w.ends {
 				handler := func(x raftpb.MessageBatch) { (*w.on[i].Load())(x) }
 				chunks := func(raftpb.Chunk) bool { return true }

@@ -12,13 +12,14 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // TestQueuesAreBounded: nobody who sends waits, whatever becomes of the peer; what does not fit is
 // lost and counted; other peers notice nothing.
 func TestQueuesAreBounded(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	cfg := memoryConfig(n, "a:1")
 	cfg.Limits.QueueMessages, cfg.Limits.QueueBytes, cfg.Limits.Peers = 100, 50_000, 2
 	cfg.Limits.DialTimeout = patience
@@ -63,7 +64,7 @@ func TestQueuesAreBounded(t *testing.T) {
 // no memory.
 func TestReceivedMessagesAreBounded(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	cfg := memoryConfig(n, "b:1")
 	cfg.Limits.QueueMessages = 10
 	hold, held := make(chan struct{}), make(chan struct{}, 100)
@@ -117,7 +118,7 @@ func TestHandlersAreBounded(t *testing.T) {
 // something to say.
 func TestHalfOpenConnections(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
 	ca.Limits.KeepAlive, cb.Limits.KeepAlive = 100*time.Millisecond, 100*time.Millisecond
 	a := startTransport(t, ca, nil)
@@ -159,7 +160,7 @@ func TestHalfOpenConnections(t *testing.T) {
 // else waits for it.
 func TestSlowPeerIsDisconnected(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.WriteTimeout = 100 * time.Millisecond
 	a := startTransport(t, ca, nil)
@@ -205,7 +206,7 @@ func TestSlowPeerIsDisconnected(t *testing.T) {
 // TestIdleConnectionsClose: an address that nothing is said to any more costs nothing.
 func TestIdleConnectionsClose(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	ca := memoryConfig(n, "a:1")
 	ca.Limits.IdleTimeout = 10 * time.Millisecond
 	a := startTransport(t, ca, nil)
@@ -225,7 +226,7 @@ func TestIdleConnectionsClose(t *testing.T) {
 // TestClusterThatBecomesKnown: who met while one did not know its cluster meets again when it does.
 func TestClusterThatBecomesKnown(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	var mu sync.Mutex
 	known := ""
 	ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
@@ -255,7 +256,7 @@ func TestClusterThatBecomesKnown(t *testing.T) {
 func TestNoCallIsLostWhenTheClusterBecomesKnown(t *testing.T) {
 	t.Parallel()
 	for range 20 {
-		n := NewMemoryNetwork()
+		n := memorynet.New()
 		var known atomic.Bool
 		ca, cb := memoryConfig(n, "a:1"), memoryConfig(n, "b:1")
 		ca.Limits.KeepAlive, cb.Limits.KeepAlive = 5*time.Millisecond, 5*time.Millisecond
@@ -340,7 +341,7 @@ func TestConfigIsChecked(t *testing.T) {
 			t.Errorf("address %q is taken", address)
 		}
 	}
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	startTransport(t, memoryConfig(n, "a:1"), nil)
 	m, err := New(memoryConfig(n, "A:1 "))
 	if err != nil {

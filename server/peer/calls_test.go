@@ -11,6 +11,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 const (
@@ -148,7 +149,7 @@ func TestCallIsCancelledAtTheOtherEnd(t *testing.T) {
 
 func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	blocked, ended := make(chan struct{}, 1), make(chan struct{}, 1)
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	startTransport(t, memoryConfig(n, "b:1"), handlers(blocked, ended))
@@ -170,7 +171,7 @@ func TestLostConnectionLeavesCallsUndetermined(t *testing.T) {
 
 func TestUnreachablePeer(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	for range 3 {
 		_, err := a.Call(testContext(t), "b:1", echo, nil)

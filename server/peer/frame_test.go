@@ -13,6 +13,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
 	"github.com/signalbox-dev/signalbox/server/servertest/form"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 func TestFrames(t *testing.T) {
@@ -130,7 +131,7 @@ func TestMalformedBatches(t *testing.T) {
 // connection.
 func TestMalformedFramesClose(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	b := startTransport(t, memoryConfig(n, "b:1"), handlers(nil, nil))
 	batches := make(chan raftpb.MessageBatch, 10)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/signalbox-dev/signalbox/protocol"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // runHandshake does a handshake over a pipe.
@@ -364,7 +365,7 @@ func TestPenaltyGrows(t *testing.T) {
 // had an instance at this address, is logged ever less often.
 func TestRejectionsAreLoggedLessAndLess(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	var lines atomic.Int32
 	cfg := memoryConfig(n, "a:1")
 	cfg.Logger = slog.New(countHandler{quietLog.Handler(), &lines})

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // patience bounds waits of tests that must end; nothing is timed by it.
@@ -43,7 +45,7 @@ func tcpConfig(t testing.TB) Config {
 }
 
 // memoryConfig is a config with an address in a memory network.
-func memoryConfig(n *MemoryNetwork, address string) Config {
+func memoryConfig(n *memorynet.Network, address string) Config {
 	return Config{Advertise: address, Network: n.Endpoint(address), Tokens: [][]byte{[]byte("secret")}, Logger: quietLog}
 }
 
@@ -88,7 +90,7 @@ func receive[T any](t testing.TB, c <-chan T, what string) (v T) {
 func networks(t *testing.T, f func(t *testing.T, a, b Config)) {
 	t.Run("tcp", func(t *testing.T) { f(t, tcpConfig(t), tcpConfig(t)) })
 	t.Run("memory", func(t *testing.T) {
-		n := NewMemoryNetwork()
+		n := memorynet.New()
 		f(t, memoryConfig(n, "a:1"), memoryConfig(n, "b:1"))
 	})
 }

@@ -5,12 +5,13 @@ import (
 	"testing"
 
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // TestProcessExited: the end of a peer's process is called, a connection that was reset is not.
 func TestProcessExited(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	called := make(chan string, 16)
 	a := startTransport(t, memoryConfig(n, "a:1"), func(m *Transport) {
 		m.OnProcessExit(func(_ context.Context, address string) { called <- address })

@@ -17,6 +17,7 @@ import (
 	"github.com/lni/dragonboat/v4/statemachine"
 	"github.com/lni/vfs"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 func muteEngine() {
@@ -219,8 +220,8 @@ func (g *raftCluster) awaitEverywhere(name string) {
 
 // memoryGroup is a group over a memory network, with keep-alives short enough that a test sees them
 // at work.
-func memoryGroup(t *testing.T) (*raftCluster, *MemoryNetwork) {
-	n := NewMemoryNetwork()
+func memoryGroup(t *testing.T) (*raftCluster, *memorynet.Network) {
+	n := memorynet.New()
 	var configs [3]Config
 	for i := range configs {
 		configs[i] = memoryConfig(n, fmt.Sprintf("host-%d:1", i))
@@ -350,7 +351,7 @@ func TestRaftSurvivesOneWayCuts(t *testing.T) {
 
 func TestEngineMustHaveTheTransportsAddress(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	m := startTransport(t, memoryConfig(n, "a:1"), nil)
 	f := m.RaftTransport()
 	if f.Validate("nonsense") || !f.Validate("host:1") {

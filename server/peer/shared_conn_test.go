@@ -6,6 +6,7 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftpb"
 	"github.com/signalbox-dev/signalbox/server/servertest/await"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // TestSharedConnReconnects: a sender that was idle while its connection broke has its next message
@@ -13,7 +14,7 @@ import (
 // the engine send nothing to it for a while; and when it is there, messages come.
 func TestSharedConnReconnects(t *testing.T) {
 	t.Parallel()
-	n := NewMemoryNetwork()
+	n := memorynet.New()
 	a := startTransport(t, memoryConfig(n, "a:1"), nil)
 	batches := make(chan raftpb.MessageBatch, 1000)
 	startB := func() *Transport {

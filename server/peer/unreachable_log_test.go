@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 )
 
 // TestUnreachableInstanceIsWarnedOfUnlessItStoppedAsPlanned: b was reached, and goes.
@@ -16,7 +18,7 @@ func TestUnreachableInstanceIsWarnedOfUnlessItStoppedAsPlanned(t *testing.T) {
 	const message = 1
 	type fixture struct {
 		t       *testing.T
-		net     *MemoryNetwork
+		net     *memorynet.Network
 		stopped atomic.Bool // as far as a knows
 		b       *Transport
 		start   func(change func(*Config)) // of b
@@ -94,7 +96,7 @@ func TestUnreachableInstanceIsWarnedOfUnlessItStoppedAsPlanned(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				x := &fixture{t: t, net: NewMemoryNetwork()}
+				x := &fixture{t: t, net: memorynet.New()}
 				var logs lockedBuffer
 				cfg := memoryConfig(x.net, "a:1")
 				cfg.Logger = slog.New(slog.NewTextHandler(&logs, &slog.HandlerOptions{Level: slog.LevelWarn}))

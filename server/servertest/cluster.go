@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/signalbox-dev/signalbox/server"
-	"github.com/signalbox-dev/signalbox/server/peer"
+	"github.com/signalbox-dev/signalbox/server/servertest/memorynet"
 	"github.com/signalbox-dev/signalbox/shard/meta"
 )
 
@@ -23,7 +23,7 @@ import (
 // only the test's own goroutine may call them.
 type Cluster struct {
 	t         testing.TB // nil for NewCluster
-	net       *peer.MemoryNetwork
+	net       *memorynet.Network
 	instances []*Server
 
 	mu      sync.Mutex
@@ -61,7 +61,7 @@ func NewCluster(n int, opts ...Option) *Cluster {
 }
 
 func newCluster(t testing.TB, n int, opts []Option) *Cluster {
-	c := &Cluster{t: t, net: peer.NewMemoryNetwork(), cuts: make(map[[2]int]bool), killing: make(map[int]bool)}
+	c := &Cluster{t: t, net: memorynet.New(), cuts: make(map[[2]int]bool), killing: make(map[int]bool)}
 	var peers []string // one instance is a cluster of its own
 	for i := range n {
 		if n > 1 {

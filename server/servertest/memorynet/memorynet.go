@@ -1,4 +1,6 @@
-package peer
+// Package memorynet connects the instances of a test in one process, without ports. A test cuts directions, and resets
+// connections.
+package memorynet
 
 import (
 	"context"
@@ -7,60 +9,60 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 )
 
-// MemoryNetwork connects endpoints in one process, without ports, for tests. An endpoint has an
-// address, any host:port.
+// Network connects endpoints in one process. An endpoint has an address, any host:port.
 //
 // Bytes and dials behind a cut are not lost: they wait until the cut heals, as with TCP's
 // retransmissions. So a cut shorter than the keep-alive timeout is a delay that the test controls;
 // a longer one makes both ends close the connection.
-type MemoryNetwork struct {
+type Network struct {
 	mu        sync.Mutex
 	change    *sync.Cond // of cuts, listeners, or a dialer's ctx
-	listeners map[string]*memoryListener
+	listeners map[string]*listener
 	cuts      map[[2]string]bool // from, to
-	pairs     map[*memoryPair]struct{}
+	pairs     map[*pair]struct{}
 }
 
-// NewMemoryNetwork returns a network without endpoints.
-func NewMemoryNetwork() *MemoryNetwork {
-	n := &MemoryNetwork{listeners: make(map[string]*memoryListener), cuts: make(map[[2]string]bool),
-		pairs: make(map[*memoryPair]struct{})}
+// New returns a network without endpoints.
+func New() *Network {
+	n := &Network{listeners: make(map[string]*listener), cuts: make(map[[2]string]bool),
+		pairs: make(map[*pair]struct{})}
 	n.change = sync.NewCond(&n.mu)
 	return n
 }
 
 // Endpoint is the network as seen from an address: dials come from it.
-func (n *MemoryNetwork) Endpoint(address string) Network {
-	return memoryEndpoint{n, normalize(address)}
+func (n *Network) Endpoint(address string) Endpoint {
+	return Endpoint{n, normalize(address)}
 }
 
 // Cut stops the bytes from one address to another, in this direction only. A new connection needs
 // both directions.
-func (n *MemoryNetwork) Cut(from, to string) { n.set(from, to, true) }
+func (n *Network) Cut(from, to string) { n.set(from, to, true) }
 
 // Heal ends a cut. Waiting bytes arrive.
-func (n *MemoryNetwork) Heal(from, to string) { n.set(from, to, false) }
+func (n *Network) Heal(from, to string) { n.set(from, to, false) }
 
 // CutBoth and HealBoth do the same in both directions.
-func (n *MemoryNetwork) CutBoth(a, b string) { n.Cut(a, b); n.Cut(b, a) }
+func (n *Network) CutBoth(a, b string) { n.Cut(a, b); n.Cut(b, a) }
 
 // HealBoth ends a cut in both directions.
-func (n *MemoryNetwork) HealBoth(a, b string) { n.Heal(a, b); n.Heal(b, a) }
+func (n *Network) HealBoth(a, b string) { n.Heal(a, b); n.Heal(b, a) }
 
 // HealAll ends all cuts.
-func (n *MemoryNetwork) HealAll() {
+func (n *Network) HealAll() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.cuts)
 	n.broadcast()
 }
 
-func (n *MemoryNetwork) set(from, to string, cut bool) {
+func (n *Network) set(from, to string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	key := [2]string{normalize(from), normalize(to)}
@@ -73,7 +75,7 @@ func (n *MemoryNetwork) set(from, to string, cut bool) {
 }
 
 // broadcast tells pairs and dialers of a change; mu is held.
-func (n *MemoryNetwork) broadcast() {
+func (n *Network) broadcast() {
 	for l := range n.pairs {
 		l.mu.Lock()
 		for i := range l.ends {
@@ -87,7 +89,7 @@ func (n *MemoryNetwork) broadcast() {
 
 // Reset breaks all connections between two addresses, cut or not: both ends see a reset, and bytes
 // on the way are lost.
-func (n *MemoryNetwork) Reset(a, b string) {
+func (n *Network) Reset(a, b string) {
 	a, b = normalize(a), normalize(b)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -100,7 +102,7 @@ func (n *MemoryNetwork) Reset(a, b string) {
 }
 
 // Connections returns the number of connections between two addresses.
-func (n *MemoryNetwork) Connections(a, b string) (count int) {
+func (n *Network) Connections(a, b string) (count int) {
 	a, b = normalize(a), normalize(b)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -112,19 +114,21 @@ func (n *MemoryNetwork) Connections(a, b string) (count int) {
 	return count
 }
 
-type memoryEndpoint struct {
-	n       *MemoryNetwork
+// An Endpoint is a peer.Network.
+type Endpoint struct {
+	n       *Network
 	address string
 }
 
-type memoryAddr string
+type addr string
 
-func (memoryAddr) Network() string  { return "memory" }
-func (a memoryAddr) String() string { return string(a) }
+func (addr) Network() string  { return "memory" }
+func (a addr) String() string { return string(a) }
 
-const memoryBacklog = 128
+const backlog = 128
 
-func (e memoryEndpoint) Listen(address string) (net.Listener, error) {
+// Listen takes connections to an address.
+func (e Endpoint) Listen(address string) (net.Listener, error) {
 	address = normalize(address)
 	n := e.n
 	n.mu.Lock()
@@ -132,13 +136,14 @@ func (e memoryEndpoint) Listen(address string) (net.Listener, error) {
 	if n.listeners[address] != nil {
 		return nil, fmt.Errorf("memory endpoint %s: %w", address, syscall.EADDRINUSE)
 	}
-	l := &memoryListener{n: n, address: address, backlog: make(chan net.Conn, memoryBacklog), done: make(chan struct{})}
+	l := &listener{n: n, address: address, backlog: make(chan net.Conn, backlog), done: make(chan struct{})}
 	n.listeners[address] = l
 	n.change.Broadcast()
 	return l, nil
 }
 
-func (e memoryEndpoint) Dial(ctx context.Context, address string) (net.Conn, error) {
+// Dial connects to an address, once no cut is in the way.
+func (e Endpoint) Dial(ctx context.Context, address string) (net.Conn, error) {
 	address = normalize(address)
 	n := e.n
 	defer context.AfterFunc(ctx, func() {
@@ -161,26 +166,26 @@ func (e memoryEndpoint) Dial(ctx context.Context, address string) (net.Conn, err
 	if l == nil {
 		return nil, fmt.Errorf("dial memory endpoint %s: %w", address, syscall.ECONNREFUSED)
 	}
-	link := newMemoryPair(n, e.address, address)
+	link := newPair(n, e.address, address)
 	select {
-	case l.backlog <- &memoryConn{link, 1}:
+	case l.backlog <- &conn{link, 1}:
 	default:
 		return nil, fmt.Errorf("dial memory endpoint %s: %w", address, syscall.ECONNREFUSED)
 	}
 	n.pairs[link] = struct{}{}
-	return &memoryConn{link, 0}, nil
+	return &conn{link, 0}, nil
 }
 
-type memoryListener struct {
-	n       *MemoryNetwork
+type listener struct {
+	n       *Network
 	address string
 	backlog chan net.Conn
 	done    chan struct{}
 }
 
-func (l *memoryListener) Addr() net.Addr { return memoryAddr(l.address) }
+func (l *listener) Addr() net.Addr { return addr(l.address) }
 
-func (l *memoryListener) Accept() (net.Conn, error) {
+func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case <-l.done:
 		return nil, net.ErrClosed
@@ -194,7 +199,7 @@ func (l *memoryListener) Accept() (net.Conn, error) {
 	}
 }
 
-func (l *memoryListener) Close() error {
+func (l *listener) Close() error {
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
 	if l.n.listeners[l.address] != l {
@@ -205,7 +210,7 @@ func (l *memoryListener) Close() error {
 	for {
 		select {
 		case c := <-l.backlog:
-			link := c.(*memoryConn).pair
+			link := c.(*conn).pair
 			link.reset()
 			delete(l.n.pairs, link)
 		default:
@@ -214,22 +219,22 @@ func (l *memoryListener) Close() error {
 	}
 }
 
-// memoryBuffer is the capacity of a pipe, like that of the kernel's buffers of a connection.
-const memoryBuffer = 256 << 10
+// pipeBytes is the capacity of a pipe, like that of the kernel's buffers of a connection.
+const pipeBytes = 256 << 10
 
-// memoryPair is one connection: two pipes, from end 0 to end 1 and back.
-type memoryPair struct {
-	n    *MemoryNetwork
+// pair is one connection: two pipes, from end 0 to end 1 and back.
+type pair struct {
+	n    *Network
 	ends [2]string // addresses
 
 	mu     sync.Mutex // locked after the network's
 	change *sync.Cond
-	pipes  [2]memoryPipe // by the end that writes
-	broken bool          // reset
+	pipes  [2]pipe // by the end that writes
+	broken bool    // reset
 }
 
-// memoryPipe is one direction. Its end arrives behind its bytes, and behind a cut.
-type memoryPipe struct {
+// pipe is one direction. Its end arrives behind its bytes, and behind a cut.
+type pipe struct {
 	buf                 []byte
 	cut                 bool
 	writerGone          bool // no more will come
@@ -242,13 +247,13 @@ type deadline struct {
 	timer *time.Timer
 }
 
-func newMemoryPair(n *MemoryNetwork, from, to string) *memoryPair {
-	l := &memoryPair{n: n, ends: [2]string{from, to}}
+func newPair(n *Network, from, to string) *pair {
+	l := &pair{n: n, ends: [2]string{from, to}}
 	l.change = sync.NewCond(&l.mu)
 	return l
 }
 
-func (m *memoryPair) reset() {
+func (m *pair) reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.broken = true
@@ -269,7 +274,7 @@ func (d *deadline) stop() {
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
 // set wakes readers and writers at that time; the pair's mu is held.
-func (d *deadline) set(l *memoryPair, at time.Time) {
+func (d *deadline) set(l *pair, at time.Time) {
 	d.at = at
 	d.stop()
 	if at.IsZero() {
@@ -289,16 +294,16 @@ func (d *deadline) set(l *memoryPair, at time.Time) {
 	}
 }
 
-// memoryConn is one end of a pair.
-type memoryConn struct {
-	pair *memoryPair
+// conn is one end of a pair.
+type conn struct {
+	pair *pair
 	end  int
 }
 
-func (c *memoryConn) in() *memoryPipe  { return &c.pair.pipes[1-c.end] }
-func (c *memoryConn) out() *memoryPipe { return &c.pair.pipes[c.end] }
+func (c *conn) in() *pipe  { return &c.pair.pipes[1-c.end] }
+func (c *conn) out() *pipe { return &c.pair.pipes[c.end] }
 
-func (c *memoryConn) Read(b []byte) (int, error) {
+func (c *conn) Read(b []byte) (int, error) {
 	l, w := c.pair, c.in()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,7 +329,7 @@ func (c *memoryConn) Read(b []byte) (int, error) {
 	}
 }
 
-func (c *memoryConn) Write(b []byte) (n int, err error) {
+func (c *conn) Write(b []byte) (n int, err error) {
 	l, w := c.pair, c.out()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -341,7 +346,7 @@ func (c *memoryConn) Write(b []byte) (n int, err error) {
 		case len(b) == 0:
 			return n, nil
 		}
-		if room := memoryBuffer - len(w.buf); room > 0 {
+		if room := pipeBytes - len(w.buf); room > 0 {
 			k := min(room, len(b))
 			w.buf = append(w.buf, b[:k]...)
 			b = b[k:]
@@ -353,7 +358,7 @@ func (c *memoryConn) Write(b []byte) (n int, err error) {
 	}
 }
 
-func (c *memoryConn) Close() error {
+func (c *conn) Close() error {
 	l := c.pair
 	l.n.mu.Lock()
 	defer l.n.mu.Unlock()
@@ -373,12 +378,12 @@ func (c *memoryConn) Close() error {
 	return nil
 }
 
-func (c *memoryConn) LocalAddr() net.Addr  { return memoryAddr(c.pair.ends[c.end]) }
-func (c *memoryConn) RemoteAddr() net.Addr { return memoryAddr(c.pair.ends[1-c.end]) }
+func (c *conn) LocalAddr() net.Addr  { return addr(c.pair.ends[c.end]) }
+func (c *conn) RemoteAddr() net.Addr { return addr(c.pair.ends[1-c.end]) }
 
 var errDeadlineClosed = errors.New("connection is closed; it takes no deadline")
 
-func (c *memoryConn) setDeadline(read, write bool, t time.Time) error {
+func (c *conn) setDeadline(read, write bool, t time.Time) error {
 	l := c.pair
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -394,6 +399,8 @@ func (c *memoryConn) setDeadline(read, write bool, t time.Time) error {
 	return nil
 }
 
-func (c *memoryConn) SetDeadline(t time.Time) error      { return c.setDeadline(true, true, t) }
-func (c *memoryConn) SetReadDeadline(t time.Time) error  { return c.setDeadline(true, false, t) }
-func (c *memoryConn) SetWriteDeadline(t time.Time) error { return c.setDeadline(false, true, t) }
+func (c *conn) SetDeadline(t time.Time) error      { return c.setDeadline(true, true, t) }
+func (c *conn) SetReadDeadline(t time.Time) error  { return c.setDeadline(true, false, t) }
+func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadline(false, true, t) }
+
+func normalize(address string) string { return strings.ToLower(strings.TrimSpace(address)) }

@@ -1,4 +1,4 @@
-package peer
+package memorynet
 
 import (
 	"context"
@@ -14,15 +14,15 @@ import (
 )
 
 // newConnPair is a connection from a:1 to b:1.
-func newConnPair(t *testing.T) (n *MemoryNetwork, a, b net.Conn) {
+func newConnPair(t *testing.T) (n *Network, a, b net.Conn) {
 	t.Helper()
-	n = NewMemoryNetwork()
+	n = New()
 	l, err := n.Endpoint("b:1").Listen("b:1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = l.Close() })
-	if a, err = n.Endpoint("a:1").Dial(testContext(t), "b:1"); err != nil {
+	if a, err = n.Endpoint("a:1").Dial(t.Context(), "b:1"); err != nil {
 		t.Fatal(err)
 	}
 	if b, err = l.Accept(); err != nil {
@@ -50,7 +50,7 @@ func expect(t *testing.T, c net.Conn, text string) {
 	}
 }
 
-func TestMemoryConnection(t *testing.T) {
+func TestConnection(t *testing.T) {
 	n, a, b := newConnPair(t)
 	write(t, a, "to b")
 	write(t, b, "to a")
@@ -76,7 +76,7 @@ func TestMemoryConnection(t *testing.T) {
 	}
 }
 
-func TestMemoryDeadlines(t *testing.T) {
+func TestDeadlines(t *testing.T) {
 	_, a, b := newConnPair(t)
 	_ = a.SetReadDeadline(time.Now().Add(time.Millisecond))
 	if _, err := a.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -85,22 +85,22 @@ func TestMemoryDeadlines(t *testing.T) {
 	_ = a.SetReadDeadline(time.Time{})
 	go func() { // once as much is written as can be
 		await.True(t, "the buffer to be full", func() bool {
-			c := a.(*memoryConn)
+			c := a.(*conn)
 			c.pair.mu.Lock()
 			defer c.pair.mu.Unlock()
-			return len(c.out().buf) == memoryBuffer
+			return len(c.out().buf) == pipeBytes
 		})
 		_ = a.SetWriteDeadline(time.Now())
 	}()
-	n, err := a.Write(make([]byte, 2*memoryBuffer))
-	if n != memoryBuffer || !errors.Is(err, os.ErrDeadlineExceeded) {
+	n, err := a.Write(make([]byte, 2*pipeBytes))
+	if n != pipeBytes || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("a write of more than the buffer: %d, %v", n, err)
 	}
 	var ne net.Error
 	if !errors.As(err, &ne) || !ne.Timeout() {
 		t.Error("a deadline is no timeout")
 	}
-	if n, err := io.ReadFull(b, make([]byte, memoryBuffer)); err != nil {
+	if n, err := io.ReadFull(b, make([]byte, pipeBytes)); err != nil {
 		t.Errorf("the reader got %d, %v", n, err)
 	}
 	go func() { _ = a.SetReadDeadline(time.Unix(1, 0)) }() // ends a read that waits
@@ -109,7 +109,7 @@ func TestMemoryDeadlines(t *testing.T) {
 	}
 }
 
-func TestMemoryCuts(t *testing.T) {
+func TestCuts(t *testing.T) {
 	n, a, b := newConnPair(t)
 	n.Cut("a:1", "b:1")
 	write(t, a, "held ")
@@ -130,30 +130,30 @@ func TestMemoryCuts(t *testing.T) {
 
 	for _, cut := range [][2]string{{"a:1", "b:1"}, {"b:1", "a:1"}} {
 		n.Cut(cut[0], cut[1])
-		ctx, cancel := context.WithTimeout(testContext(t), time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		if _, err := n.Endpoint("a:1").Dial(ctx, "b:1"); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a dial through a cut: %v", err)
 		}
 		cancel()
 		done := make(chan error, 1)
 		go func() {
-			c, err := n.Endpoint("a:1").Dial(testContext(t), "b:1")
+			c, err := n.Endpoint("a:1").Dial(t.Context(), "b:1")
 			if err == nil {
 				_ = c.Close()
 			}
 			done <- err
 		}()
 		n.HealBoth("a:1", "b:1")
-		if err := receive(t, done, "the dial to get through"); err != nil {
+		if err := <-done; err != nil {
 			t.Error(err)
 		}
 	}
-	if _, err := n.Endpoint("a:1").Dial(testContext(t), "c:1"); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := n.Endpoint("a:1").Dial(t.Context(), "c:1"); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a dial to nobody: %v", err)
 	}
 }
 
-func TestMemoryReset(t *testing.T) {
+func TestReset(t *testing.T) {
 	n, a, b := newConnPair(t)
 	write(t, a, "lost")
 	n.Cut("a:1", "b:1")
