@@ -200,7 +200,7 @@ func TestKill(t *testing.T) {
 	node := shared.Node(t)
 	ctx := testContext(t)
 	c := dial(t, node)
-	s := session(t, c, client.Description("victim"))
+	s := session(t, c, client.Description("victim"), client.Timeout(client.DefaultTimeout))
 	l := acquire(t, s, "killed", client.Exclusive())
 	var ids []uint64
 	for info, err := range admin.OfNode(s.Node()).Sessions(ctx) {

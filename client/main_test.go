@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -58,13 +59,15 @@ func dial(t testing.TB, at place) *client.Client {
 	return c
 }
 
-// session starts a session on the test's node.
+// session starts a session on the test's node, which outlives a machine that is busy with other
+// things unless the test says otherwise: clients live in real time.
 func session(t testing.TB, c *client.Client, opts ...client.SessionOption) *client.Session {
 	t.Helper()
 	path := "/default"
 	if own, ok := paths.Load(c); ok {
 		path = own.(string)
 	}
+	opts = append([]client.SessionOption{client.Timeout(10 * time.Minute)}, opts...)
 	s, err := c.Session(testContext(t), path, opts...)
 	if err != nil {
 		t.Fatal(err)

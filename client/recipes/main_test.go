@@ -3,6 +3,7 @@ package recipes_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -30,8 +31,11 @@ func dial(t testing.TB, srv *servertest.Server) *client.Client {
 	return c
 }
 
+// session starts a session that outlives a machine that is busy with other things, unless the test
+// says otherwise.
 func session(t testing.TB, c *client.Client, opts ...client.SessionOption) *client.Session {
 	t.Helper()
+	opts = append([]client.SessionOption{client.Timeout(10 * time.Minute)}, opts...)
 	s, err := c.Session(testContext(t), "/default", opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -177,7 +177,7 @@ func TestOnceRepeats(t *testing.T) {
 
 	// The second process waits for a run of another one, which dies in the middle of it.
 	killedClient := dial(t, srv)
-	killed := session(t, killedClient, client.Description("killed"))
+	killed := session(t, killedClient, client.Description("killed"), client.Timeout(10*time.Second))
 	began, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
