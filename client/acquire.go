@@ -52,11 +52,9 @@ func (s *Session) Run(
 }
 
 // TryAcquire acquires units that are free now. If they are not, it returns a nil lease and no
-// error.
+// error. It does not wait: Wait and FailOnDeadlock are ErrBadRequest.
 func (s *Session) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	l, err := s.acquire(ctx, name, append(opts[:len(opts):len(opts)], func(o *acquireOptions) {
-		o.turn, o.timeout = core.Now, 0
-	}))
+	l, err := s.acquire(ctx, name, with(opts, untilNow))
 	if errors.Is(err, ErrNotAcquired) {
 		return nil, nil
 	}

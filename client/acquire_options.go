@@ -25,19 +25,22 @@ type acquireOptions struct {
 	turn      core.Turn                // when the semaphore's name is wanted
 	ask       *protocol.AcquireOptions // nil: a plain one
 	ignores   bool                     // a preemption does not end the lease
-	err       error                    // of the first option that is out of its range
+	given     given
+	err       error // of the first option that is out of its range, or that the call does not take
 
 	whileHolding time.Duration // of AcquireAll; 0: not given
 }
 
 // Count is how many units are acquired, 1 up to the semaphore's limit; default 1. Max on an
 // ephemeral semaphore acquires it whole.
-func Count(n uint64) AcquireOption { return func(o *acquireOptions) { o.count = n } }
+func Count(n uint64) AcquireOption {
+	return func(o *acquireOptions) { o.given, o.count = o.given|givenAmount, n }
+}
 
 // Data is shown beside the entry by Describe and watches; at most 1 MiB. Default: none.
 func Data[T ~string | ~[]byte](data T) AcquireOption {
 	own := append([]byte(nil), data...) // a change of the lease sends it again later
-	return func(o *acquireOptions) { o.data = own }
+	return func(o *acquireOptions) { o.given, o.data = o.given|givenData, own }
 }
 
 // Wait bounds the wait at the server, 0 .. 1 day; ErrNotAcquired follows. The time runs while this
@@ -45,6 +48,7 @@ func Data[T ~string | ~[]byte](data T) AcquireOption {
 // the session. Default: Forever, so only ctx ends the wait.
 func Wait(d time.Duration) AcquireOption {
 	return func(o *acquireOptions) {
+		o.given |= givenWait
 		if o.timeout = millis.Of("acquire timeout", d, &o.err); d == Forever {
 			o.timeout = protocol.Forever
 		}
@@ -53,13 +57,16 @@ func Wait(d time.Duration) AcquireOption {
 
 // Ephemeral acquires a semaphore that exists while somebody holds it or waits for it, with the
 // limit Max. A semaphore that was created otherwise is refused with ErrPreconditionFailed.
-func Ephemeral() AcquireOption { return func(o *acquireOptions) { o.ephemeral = true } }
+func Ephemeral() AcquireOption {
+	return func(o *acquireOptions) { o.given, o.ephemeral = o.given|givenAmount, true }
+}
 
 // CreateLimit creates the semaphore with this limit, 1 .. Max, if it does not exist. One that exists
 // keeps its limit, whatever that is; see ExactLimit. Acquiring with Ephemeral, Shared or Exclusive
 // too is ErrBadRequest: an ephemeral semaphore has the limit Max.
 func CreateLimit(limit uint64) AcquireOption {
 	return func(o *acquireOptions) {
+		o.given |= givenLimit
 		if o.limit = limit; limit == 0 && o.err == nil {
 			o.err = protocol.Errorf(protocol.StatusBadRequest, "semaphore limit is 0; it must be at least 1")
 		}
@@ -87,13 +94,54 @@ func OnQueued(f func(place uint64)) AcquireOption {
 
 // Shared is Ephemeral and Count(1): any number of sessions hold it at once, but not with Exclusive.
 func Shared() AcquireOption {
-	return func(o *acquireOptions) { o.ephemeral, o.count = true, 1 }
+	return func(o *acquireOptions) { o.given, o.ephemeral, o.count = o.given|givenAmount, true, 1 }
 }
 
 // Exclusive is Ephemeral and Count(Max): no other session holds it.
 func Exclusive() AcquireOption {
-	return func(o *acquireOptions) { o.ephemeral, o.count = true, Max }
+	return func(o *acquireOptions) { o.given, o.ephemeral, o.count = o.given|givenAmount, true, Max }
 }
+
+// given are kinds of options, for calls that do not take all of them.
+type given uint8
+
+const (
+	givenAmount given = 1 << iota // Count, Ephemeral, Shared, Exclusive
+	givenLimit                    // CreateLimit, ExactLimit
+	givenData                     // Data
+	givenWait                     // Wait, FailOnDeadlock
+)
+
+// refuse refuses options of these kinds. The recipe's own options come after it.
+func (o *acquireOptions) refuse(kinds given, err error) {
+	if o.given&kinds != 0 && o.err == nil {
+		o.err = err
+	}
+}
+
+// Options of recipes that say how much they acquire.
+var (
+	whole = AcquireOption(func(o *acquireOptions) {
+		o.refuse(givenAmount|givenLimit, errOwnAmount)
+		o.ephemeral, o.count = true, Max
+	})
+	oneUnit = AcquireOption(func(o *acquireOptions) {
+		o.refuse(givenAmount|givenLimit, errOwnAmount)
+		o.ephemeral, o.count = true, 1
+	})
+	untilNow = AcquireOption(func(o *acquireOptions) {
+		o.refuse(givenWait, errTryWaits)
+		o.turn, o.timeout = core.Now, 0
+	})
+)
+
+var (
+	errOwnAmount = protocol.Errorf(protocol.StatusBadRequest, "a lock, an election and a service have an amount of their own; "+
+		"leave out Count, Ephemeral, Shared, Exclusive, CreateLimit and ExactLimit")
+	errTryWaits = protocol.Errorf(protocol.StatusBadRequest,
+		"an acquire that takes what is free does not wait; leave out Wait and FailOnDeadlock")
+	errOwnData = protocol.Errorf(protocol.StatusBadRequest, "a member's data is an argument of Register; leave out Data")
+)
 
 // waitForOwnLease makes a second acquire of the session wait for the first one's release instead of
 // failing with ErrAlreadyHeld.

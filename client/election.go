@@ -59,7 +59,7 @@ func (e *Election) Campaign(ctx context.Context, opts ...AcquireOption) (Term, e
 	if err := checkElection(ctx, e.n, e.name); err != nil {
 		return Term{}, err
 	}
-	l, err := e.s.Acquire(ctx, e.name, with(opts, Exclusive())...)
+	l, err := e.s.Acquire(ctx, e.name, with(opts, whole)...)
 	if err != nil {
 		return Term{}, err
 	}

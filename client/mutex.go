@@ -10,22 +10,23 @@ type Mutex struct {
 }
 
 // Lock waits for the lock; the lease's Release unlocks it. Useful options are Data, Wait and
-// OnQueued. Errors: as Acquire, except ErrAlreadyHeld.
+// OnQueued; those that say how much is acquired are ErrBadRequest. Other errors: as Acquire, except
+// ErrAlreadyHeld.
 func (m *Mutex) Lock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Exclusive(), waitForOwnLease())...)
+	return m.s.Acquire(ctx, m.name, with(opts, whole, waitForOwnLease())...)
 }
 
 // Run calls work while the session holds the lock, which it waits for: Session.Run of the lock.
 func (m *Mutex) Run(
 	ctx context.Context, work func(ctx context.Context, l *Lease) error, opts ...AcquireOption,
 ) error {
-	return m.s.Run(ctx, m.name, work, with(opts, Exclusive(), waitForOwnLease())...)
+	return m.s.Run(ctx, m.name, work, with(opts, whole, waitForOwnLease())...)
 }
 
 // TryLock takes the lock if it is free; otherwise the lease is nil, without an error. Errors: as
 // TryAcquire.
 func (m *Mutex) TryLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.TryAcquire(ctx, m.name, with(opts, Exclusive())...)
+	return m.s.TryAcquire(ctx, m.name, with(opts, whole)...)
 }
 
 // RWMutex is a named lock that readers share. It is an ephemeral semaphore: a reader holds one
@@ -38,10 +39,10 @@ type RWMutex struct{ Mutex }
 
 // RLock waits until there is no writer, and none ahead in the queue.
 func (m *RWMutex) RLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.Acquire(ctx, m.name, with(opts, Shared(), waitForOwnLease())...)
+	return m.s.Acquire(ctx, m.name, with(opts, oneUnit, waitForOwnLease())...)
 }
 
 // TryRLock is RLock if that needs no wait; otherwise the lease is nil, without an error.
 func (m *RWMutex) TryRLock(ctx context.Context, opts ...AcquireOption) (*Lease, error) {
-	return m.s.TryAcquire(ctx, m.name, with(opts, Shared())...)
+	return m.s.TryAcquire(ctx, m.name, with(opts, oneUnit)...)
 }

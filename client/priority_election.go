@@ -28,7 +28,7 @@ const (
 func ElectByPriority() ElectionOption { return func(e *Election) { e.byPriority = true } }
 
 func (e *Election) campaignByPriority(ctx context.Context, opts []AcquireOption) (Term, error) {
-	opts = with(opts, func(o *acquireOptions) { o.count, o.ephemeral, o.limit = 1, false, 0 })
+	opts = with(opts, func(o *acquireOptions) { o.refuse(givenAmount|givenLimit, errOwnAmount) })
 	for {
 		if err := e.present(ctx); err != nil {
 			return Term{}, withOp("campaign", e.name, err)

@@ -195,7 +195,10 @@ func Slots(names ...string) AcquireOption {
 // ErrDeadlock, and it should release what it holds. Other sessions are not affected. It goes with
 // ephemeral semaphores too.
 func FailOnDeadlock() AcquireOption {
-	return func(o *acquireOptions) { o.asked().Flags |= protocol.AskDeadlock }
+	return func(o *acquireOptions) {
+		o.given |= givenWait
+		o.asked().Flags |= protocol.AskDeadlock
+	}
 }
 
 // Slots are the names of the slots that are held, in the order of the semaphore's list; none where

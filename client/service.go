@@ -66,8 +66,13 @@ func (sv *Service) Register(ctx context.Context, data []byte, opts ...AcquireOpt
 	if err := checkService(ctx, sv.n, sv.name); err != nil {
 		return nil, err
 	}
-	opts = append(opts[:len(opts):len(opts)], Data(data))
-	l, err := sv.s.Acquire(ctx, sv.name, append(opts[:len(opts):len(opts)], Shared())...)
+	own := Data(data)
+	opts = with(opts, func(o *acquireOptions) {
+		o.refuse(givenAmount|givenLimit, errOwnAmount)
+		o.refuse(givenData, errOwnData)
+		own(o)
+	})
+	l, err := sv.s.Acquire(ctx, sv.name, with(opts, Shared())...)
 	if protocol.StatusOf(err) == protocol.StatusPreconditionFailed {
 		// The semaphore exists with a limit. If it does not exist, a quota refused to create
 		// it.

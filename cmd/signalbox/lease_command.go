@@ -415,7 +415,11 @@ const waitNotice = 5 * time.Second
 // explanation, and is called after the acquire.
 func (inv *invocation) waitOptions(s *client.Session, h holdArgs) (opts []client.AcquireOption, done func()) {
 	explain, done := inv.explainWaits(s)
-	return []client.AcquireOption{client.Wait(h.wait), client.Data(h.data), explain(h.name)}, done
+	opts = []client.AcquireOption{client.Wait(h.wait), explain(h.name)}
+	if len(h.data) > 0 {
+		opts = append(opts, client.Data(h.data))
+	}
+	return opts, done
 }
 
 // explainWaits explains each wait once: at once on a terminal, else after some seconds. explain is

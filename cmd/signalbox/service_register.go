@@ -58,6 +58,7 @@ it is registered, and not before: if no instance answers within --timeout, the e
 		if err != nil {
 			return err
 		}
+		h.data = nil // it is the member's
 		if d, ok := m.(discovery.Data); ok && len(d) == 0 {
 			inv.note("signalbox: the member has no address, so callers leave it out; give it one with --addr HOST:PORT\n")
 		}
