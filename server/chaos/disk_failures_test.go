@@ -269,7 +269,7 @@ func TestDiskStuck(t *testing.T) {
 		return !ready && strings.Contains(text, "a write to the disk of the log has been under way for")
 	})
 	await.True(t, "a line that says why it ends", func() bool {
-		return strings.Contains(in.log(), "the instance ended by itself: the disk does not finish a write")
+		return strings.Contains(in.log(), "the instance stopped by itself: the disk does not finish a write")
 	})
 	thaw() // a process with a write in progress does not end before
 	in.awaitFailure("the disk does not finish a write")

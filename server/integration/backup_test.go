@@ -66,7 +66,7 @@ func TestBackupOfACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	s, err := c.Session(ctx, "/default", client.Timeout(2*time.Minute))
+	s, err := c.Session(ctx, "/default", client.Timeout(20*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

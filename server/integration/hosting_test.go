@@ -189,7 +189,7 @@ func TestExpelUnderLoad(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	session, err := c.Session(ctx, "/default", client.Timeout(2*time.Minute))
+	session, err := c.Session(ctx, "/default", client.Timeout(20*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,7 +109,7 @@ func (k *clusterKit) weigh(first, second uint32) {
 // machine.
 func (k *clusterKit) arrives(what string, f func(s *meta.State) bool) {
 	k.t.Helper()
-	ctx, cancel := context.WithTimeout(k.t.Context(), 4*time.Minute)
+	ctx, cancel := context.WithTimeout(k.t.Context(), 10*time.Minute)
 	defer cancel()
 	for name, s := range k.run {
 		if err := s.Governor.Await(ctx, f); err != nil {

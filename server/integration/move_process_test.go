@@ -154,7 +154,7 @@ func (m *moveWorkload) roundsProgress() {
 	for _, x := range m.rounds {
 		until = append(until, x.done.Load()+2)
 	}
-	end := time.Now().Add(2 * time.Minute)
+	end := time.Now().Add(eventLimit)
 	for i, x := range m.rounds {
 		for x.done.Load() < until[i] {
 			if m.t.Failed() {

@@ -65,7 +65,7 @@ func newMoveWorkload(t *testing.T, addresses []string, clients, sessions, names 
 		}
 	})
 	for i := range sessions {
-		s, err := m.clients[i%clients].Session(m.ctx, "/default", client.Timeout(2*time.Minute), client.OnStopped(func(err error) {
+		s, err := m.clients[i%clients].Session(m.ctx, "/default", client.Timeout(20*time.Minute), client.OnStopped(func(err error) {
 			if !errors.Is(err, client.ErrSessionClosed) && !errors.Is(err, client.ErrClientClosed) {
 				t.Errorf("a session ended: %v", err)
 			}

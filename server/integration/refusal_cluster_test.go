@@ -151,7 +151,7 @@ func TestMovedBucketInTwoRequests(t *testing.T) {
 			err = s.Close(ctx)
 		}
 		if err == nil {
-			s, err = c.Session(ctx, client.DefaultNode, client.Timeout(2*time.Minute))
+			s, err = c.Session(ctx, client.DefaultNode, client.Timeout(20*time.Minute))
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -289,7 +289,7 @@ func TestNoMapWhileBucketMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(c.CloseWithoutRelease)
-	holder, err := c.Session(ctx, client.DefaultNode, client.Timeout(2*time.Minute))
+	holder, err := c.Session(ctx, client.DefaultNode, client.Timeout(20*time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

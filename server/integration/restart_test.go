@@ -2,6 +2,7 @@ package integration
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -241,8 +242,12 @@ func TestPartOfTheFolderIsGone(t *testing.T) {
 	t.Cleanup(func() { _ = s.Close() })
 	c = connect(t, s)
 	for id, name := range names {
-		if _, err := c.describe(node, name, protocol.Strict); err != nil {
-			t.Errorf("shard %d: %v", id, err)
-		}
+		await.True(t, fmt.Sprintf("shard %d to be led, and to have what it had", id), func() bool {
+			_, err := c.describe(node, name, protocol.Strict)
+			if err != nil && !errors.Is(err, protocol.StatusUnavailable) {
+				t.Fatalf("shard %d: %v", id, err)
+			}
+			return err == nil
+		})
 	}
 }
