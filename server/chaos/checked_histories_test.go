@@ -68,8 +68,8 @@ func TestCheckedHistories(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	t.Logf("seed %d: go test ./server/chaos -run '^TestCheckedHistories$' -seed %[1]d has the same faults come, if not in "+
-		"the middle of the same calls", seed)
+	t.Logf("seed %d: SIGNALBOX_TEST=%s go test ./server/chaos -run '^TestCheckedHistories$' -seed %[1]d has the same faults "+
+		"come, if not in the middle of the same calls", seed, os.Getenv("SIGNALBOX_TEST"))
 	only, err := regexp.Compile(*faultsFlag)
 	if err != nil {
 		t.Fatalf("-faults: %v", err)
